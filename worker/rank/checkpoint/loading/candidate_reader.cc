@@ -17,7 +17,7 @@
 namespace titan::checkpoint {
 namespace {
 
-// A slice that is loaded, and where it lies in the step.
+// A slice to load, and its record in the step.
 struct Loading {
   const Slice* slice = nullptr;
   const TensorRecord* record = nullptr;
@@ -31,7 +31,7 @@ bool excludes(const std::vector<std::string>& exclude, const char* name) {
   return std::find(exclude.begin(), exclude.end(), name) != exclude.end();
 }
 
-// What is not in the step, or has another shape there, is an error before anything is read.
+// FailedPrecondition, before anything is read, if the step lacks the tensor or has another shape.
 absl::StatusOr<const TensorRecord*> find_record(const Candidate& candidate, const Manifest& manifest,
                                                 const Slice& slice) {
   const TensorRecord* record = manifest.find(slice.key);
@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<Loading>> choose(const Candidate& candidate, const Ma
 
 absl::Status fill_forms(StepReader& reader, const std::vector<const Loading*>& some) {
   std::vector<at::Tensor> numbers;
-  numbers.reserve(some.size());  // They are pointed to.
+  numbers.reserve(some.size());  // Keeps pointers to the elements valid.
   std::vector<Wanted> wanted;
   for (const Loading* one : some) {
     const Box box = one->box();
@@ -106,7 +106,7 @@ absl::Status read(StepReader& reader, const std::vector<Loading>& chosen, StepRe
   return reading == StepReading::kFill ? fill_all_forms(reader, chosen) : absl::OkStatus();
 }
 
-// The step's tensors of the model, and those that no slice is of.
+// Collects the step's tensors of the model, and those that no slice belongs to.
 void hold_tensors(const Manifest& manifest, const std::vector<Slice>& slices, StagedLoad& staged) {
   std::set<std::string> claimed;
   for (const Slice& slice : slices) claimed.insert(slice.key);
@@ -155,7 +155,7 @@ absl::Status misfit(const std::string& path, const Slice& slice, const std::stri
                    "; put \"optimizer\" into checkpoint.exclude_from_loading to begin its state anew"));
 }
 
-// torch counts the steps of each parameter, we count the optimizer's: they have to be the same.
+// torch counts the steps of each parameter, Titan those of the optimizer: all counts have to be the same.
 absl::StatusOr<at::Tensor> step_count(DcpFolder& folder, const std::vector<Slice>& slices) {
   const DcpNames names(folder.metadata());
   at::Tensor count;
@@ -179,7 +179,7 @@ absl::StatusOr<at::Tensor> step_count(DcpFolder& folder, const std::vector<Slice
     if (is_model(slice) && folder.metadata().tensors.contains(key)) TITAN_RETURN_IF_ERROR(look(key));
   }
   if (count.defined()) return count;
-  for (const auto& [key, tensor] : folder.metadata().tensors) {  // A rank without parameters.
+  for (const auto& [key, tensor] : folder.metadata().tensors) {  // For a rank without parameters.
     if (!absl::StartsWith(key, kDcpOptimizer) || !absl::EndsWith(key, ".step")) continue;
     TITAN_RETURN_IF_ERROR(look(key));
     return count;
@@ -202,7 +202,7 @@ absl::StatusOr<at::Tensor> read_slice(DcpFolder& folder, const std::vector<Slice
   return folder.read(key, {slice.offset, slice.size()});
 }
 
-// The piece of a tied head that belongs to this piece of the embedding, as it was read.
+// Checks a tied head: the piece for this piece of the embedding must equal `read`.
 absl::Status check_head(DcpFolder& folder, const Slice& embedding, const at::Tensor& read) {
   const DcpNames names(folder.metadata());
   const std::string head = names.of(absl::StrCat(kOurModel, kHeadName));
@@ -248,7 +248,7 @@ absl::StatusOr<StagedLoad> stage_dcp(storage::Files& files, const Candidate& can
   for (const auto& [there, tensor] : folder->metadata().tensors) {
     const std::string key = names.model_key(there);
     if (key.empty() || is_derived(key) || lists(exclude, "model")) continue;
-    if (candidate.tied_head && key == absl::StrCat(kOurModel, kHeadName)) continue;  // The embedding once more.
+    if (candidate.tied_head && key == absl::StrCat(kOurModel, kHeadName)) continue;  // It is a copy of the embedding.
     staged.held.push_back(key);
   }
   std::sort(staged.held.begin(), staged.held.end());

@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-// As [[first, how many], ...]: a rank of a pipeline has no place for most tensors, which follow each other.
+// Returns [[first, count], ...]. A rank of a pipeline has no slices of most tensors, and these are consecutive.
 json runs_of(const std::vector<size_t>& numbers) {
   json runs = json::array();
   for (size_t i = 0; i < numbers.size();) {
@@ -71,7 +71,7 @@ namespace {
 
 namespace event = rank_protocol::event;
 
-// The key that named it.
+// The configuration key that named it.
 std::string where(const Candidate& candidate) {
   if (candidate.source != Source::kCheckpoint) return "initial weights";
   return candidate.required ? absl::StrCat("checkpoint.load_step = ", candidate.step) : "job.dump_folder";
@@ -84,7 +84,7 @@ void Loader::reject(const Candidate& candidate, const absl::Status& why) const {
                 {{"step", candidate.step}, {"path", candidate.path}, {"reason", std::string(why.message())}});
 }
 
-// Rank 0's.
+// Rank 0: the candidates.
 std::vector<Candidate> Loader::plan(Part part) {
   const Setup& setup = session_.setup;
   if (setup.config.enable && !setup.config.load_only) {
@@ -102,7 +102,7 @@ std::vector<Candidate> Loader::plan(Part part) {
   return plan;
 }
 
-// Errors: is_fenced() alone; whatever else goes wrong is a warning.
+// Errors: only is_fenced(); anything else is a warning.
 absl::Status Loader::clean_leftovers() {
   const auto unknown = session_.janitor.clean_leftovers();
   if (storage::is_fenced(unknown.status())) return unknown.status();
@@ -119,7 +119,7 @@ absl::Status Loader::clean_leftovers() {
 
 void Loader::warn(const std::string& message) const { session_.emit(event::kWarning, {{"message", message}}); }
 
-// Weights that somebody put among the steps are not loaded by lying there.
+// Weights that a user put among the steps are not loaded just because they lie there.
 void Loader::warn_of_unread_weights() const {
   const auto steps = list_steps(session_.files, session_.folder);
   if (!steps.ok()) return;
@@ -132,7 +132,7 @@ void Loader::warn_of_unread_weights() const {
   }
 }
 
-// Rank 0 looks for the next candidate that is worth everybody's time; the others hear of it.
+// Rank 0 looks for the next candidate worth trying; the others receive it.
 absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candidate& candidate) {
   const std::string topic = session_.next_topic("propose");
   std::string words;
@@ -160,7 +160,7 @@ absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candida
   return absl::OkStatus();
 }
 
-// Ok when every rank has its part; else the most telling reason, the same on every rank.
+// OK if every rank could read its part; otherwise the most important error, the same on every rank.
 absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
                            const absl::StatusOr<StagedLoad>& staged) {
   LoadWord word{.status = session_.exchange.named(not_a_lost_rank(staged.status()))};
@@ -181,7 +181,7 @@ absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
   return session_.conclude(topic + "/verdict", verdict);
 }
 
-// Writes the live tensors: all ranks agreed.
+// Writes the live tensors, once all ranks agree.
 LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, Part part) {
   fill_slices(slices, staged);
   LoadResult result{.source = candidate.source, .path = candidate.path, .model_only = candidate.model_only};
@@ -225,11 +225,11 @@ absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices, Part part) {
     });
     absl::Status verdict = agree(session_.next_topic("load"), candidate, staged);
     if (verdict.ok() && candidate.from == Candidate::From::kStep && !candidate.in_place) {
-      // All can: now into the live tensors. What fails now would leave them in parts.
+      // All ranks can read it, so it goes into the live tensors now. A failure would leave them partly filled.
       TITAN_RETURN_IF_ERROR(fill_verified(candidate, slices));
     }
     if (verdict.ok()) return take(candidate, *staged, slices, part);
-    // A rank that is gone, or a model that cannot fit, is no reason to fall back to older weights.
+    // A lost rank, or a model that cannot fit, does not justify a fallback to older weights.
     if (candidate.required || !is_the_steps_fault(candidate, verdict)) return verdict;
     if (session_.leader()) reject(candidate, verdict);
   }

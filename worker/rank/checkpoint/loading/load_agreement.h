@@ -1,8 +1,7 @@
 #pragma once
 
-// All ranks agree on the candidate that is loaded: each rank reports on its part (LoadWord), and Loader tries the
-// candidates in order until all ranks could read one. Which are tried, and how one rank reads its part, is in
-// load_candidate.h.
+// All ranks agree on the candidate to load: each rank reports on its part (LoadWord), and Loader tries the candidates
+// in order until all ranks could read one. load_candidate.h lists them, and reads one rank's part.
 
 #include <string>
 #include <vector>
@@ -13,20 +12,21 @@
 
 namespace titan::checkpoint {
 
-// What a rank, or several, report of a load: whether they could read their part, and what they have no place for.
+// The report of one or several ranks on a load: whether they could read their part, and which tensors have no slice
+// there.
 struct LoadWord {
   absl::Status status;
-  std::vector<size_t> unclaimed;  // Numbers of the candidate's tensors (StagedLoad::held), ascending.
+  std::vector<size_t> unclaimed;  // Indices of the candidate's tensors (StagedLoad::held), ascending.
 };
 
 std::string to_text(const LoadWord& word);
 LoadWord load_word_in(const std::string& text);
 
-// Joins the reports of several ranks: a tensor that does not fit outweighs what may be a bad disk, since no older step
-// would fit either; unclaimed is what none of them has a place for.
+// Joins the reports of several ranks. A tensor that does not fit outweighs a possibly bad disk, because no older step
+// would fit either. `unclaimed` keeps the tensors that have no slice on any of the ranks.
 std::string join_load_words(const std::vector<std::string>& words);
 
-// This rank's part in the agreement and the load.
+// This rank's part of the agreement and the load.
 class Loader {
  public:
   explicit Loader(Session& session) : session_(session) {}

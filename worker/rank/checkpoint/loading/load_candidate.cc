@@ -28,10 +28,10 @@ Candidate failure(const absl::Status& error) { return {.from = From::kError, .er
 
 constexpr char kGonePrefix[] = "checkpoints gone: ";
 
-// Full steps were committed here, so that nothing else may be loaded. Not where checkpoint.load_step names the start.
+// Full steps were committed here, so nothing else may be loaded, unless checkpoint.load_step names the start.
 bool must_find_a_step(const Setup& setup, const std::vector<StepFolder>& steps) {
   if (setup.committed_step < 0 || (setup.config.load_step >= 0 && setup.attempt <= 1)) return false;
-  const bool emptied = steps.empty() || steps.back().step == 0;  // A seed is no progress.
+  const bool emptied = steps.empty() || steps.back().step == 0;  // A seed is not progress.
   return !(setup.committed_by_another_job && emptied);
 }
 
@@ -54,7 +54,7 @@ void plan_own_steps(storage::Files& files, const Setup& setup, const std::string
   }
   const int64_t named = setup.config.load_step;
   for (auto at = steps->rbegin(); at != steps->rend(); ++at) {
-    // A later attempt of a job that started from a named step goes on from what it saved since.
+    // A later attempt of a job that started from a named step resumes from what the job has saved since.
     if (!at->has_manifest || (named >= 0 && setup.attempt <= 1)) continue;
     plan.push_back({.from = From::kStep,
                     .source = Source::kCheckpoint,
@@ -88,7 +88,7 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
   const std::string path = config.initial_load_path.value_or(setup.hf_assets_path);
   const std::string key = config.initial_load_path ? "checkpoint.initial_load_path" : "model.hf_assets_path";
   const auto exists = [&](const char* name) { return files.exists(storage::join_path(path, name)); };
-  // A store says why there is none.
+  // In a store, list() says why there is none.
   const absl::Status there = s3::is_location(path) ? files.list(path).status() : absl::OkStatus();
   if (!there.ok()) {
     plan.push_back(failure(annotate(there, key)));
@@ -128,8 +128,8 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
   }
 }
 
-// A step may be read into the live tensors at once where nothing else can come after it than an error, or another step
-// that fills the same ones.
+// A step may be read directly into the live tensors if only an error, or another step that fills the same tensors, can
+// follow it.
 void mark_in_place(std::vector<Candidate>& plan) {
   bool safe = false;
   for (size_t i = plan.size(); i-- > 0;) {
@@ -174,7 +174,7 @@ absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candi
   return staged;
 }
 
-// None where the folder has biases: it does not say how they were moved.
+// No value if the folder has biases: it does not say how they were moved.
 absl::StatusOr<std::optional<double>> balance_of(const HfFolder& weights, const Setup& setup) {
   for (int64_t layer = 0; setup.model && layer < setup.model->n_layers; ++layer) {
     if (!setup.model->layer_has_experts(layer)) continue;
@@ -185,7 +185,7 @@ absl::StatusOr<std::optional<double>> balance_of(const HfFolder& weights, const 
   return std::nullopt;
 }
 
-// A job may train with another than the flavor's, which its train state says.
+// The train state says so if a job trained with another value than the flavor's.
 std::optional<double> balance_of(const Manifest& manifest) {
   const auto moe = manifest.model.is_object() ? manifest.model.find("moe") : manifest.model.end();
   if (moe == manifest.model.end() || !moe->is_object()) return std::nullopt;
@@ -255,7 +255,7 @@ std::string lost_steps_warning(const Setup& setup, const std::string& folder, co
     return absl::StrCat(lost, ", but the newest that can be read is step ", loaded.step,
                         ": training goes on from there");
   }
-  if (setup.config.load_step >= 0) return "";  // Asked for.
+  if (setup.config.load_step >= 0) return "";  // The user chose this.
   return absl::StrCat(lost, " by an earlier job, and no step is left there: training begins anew");
 }
 

@@ -20,20 +20,21 @@ absl::Status mismatch(const std::string& text) {
   return absl::FailedPreconditionError(absl::StrCat(kModelMismatch, text));
 }
 
-// The first few of "name value", of one side.
-std::string numbers_of(const std::vector<models::SpecDifference>& all, std::string models::SpecDifference::*side) {
+// The first few "name value" of one side.
+std::string numbers_of(const std::vector<models::Difference>& all, std::string models::Difference::*side) {
   std::vector<std::string> words;
   for (size_t i = 0; i < all.size() && i < 4; ++i) words.push_back(absl::StrCat(all[i].name, " ", all[i].*side));
   return absl::StrCat("(", absl::StrJoin(words, ", "), all.size() > words.size() ? ", ...)" : ")");
 }
 
 constexpr char kNameTheModel[] = ": name the model.name and model.flavor that the weights belong to";
-// Of a flavor whose own numbers are kept (a library's), and weights that are to meet others on purpose.
+// For a flavor that keeps its own numbers (a library's), and weights that are to be trained with other numbers on
+// purpose.
 constexpr char kOtherPositions[] =
     ": give the flavor the numbers of the weights, or, to train them with others on purpose, make a step of them by "
     "titan-checkpoint import under a flavor that has theirs, and name it in checkpoint.initial_load_path";
 
-// The config.json of a folder, of a release that also sees its language model's part; null where there is none.
+// The config.json of a folder; null if there is none.
 absl::StatusOr<json> read_config(storage::Files& files, const std::string& path) {
   if (!files.exists(path)) return json();
   TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path, 1 << 24));
@@ -42,7 +43,7 @@ absl::StatusOr<json> read_config(storage::Files& files, const std::string& path)
   return config;
 }
 
-// A library's family may have a model type of its own: then the keys that both files have must agree.
+// A library's family may have a custom model type: then the keys that both files have must agree.
 absl::Status compare_keys(const json& there, const json& here, const std::string& path) {
   std::vector<hf_config::ConfigDifference> found;
   for (const auto& [key, value] : here.items()) {
@@ -102,8 +103,8 @@ absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, cons
   if (!keeps_to_weights(spec)) return spec;
   TITAN_ASSIGN_OR_RETURN(const json config, read_config(files, storage::join_path(folder, "config.json")));
   const auto there = hf_config::read_model(config);
-  if (!there.ok()) return spec;  // check_hf_config() says why, once it is known that these weights are loaded.
-  const std::vector<hf_config::ConfigDifference> found =
+  if (!there.ok()) return spec;  // check_hf_config() reports why, once it is known that these weights are loaded.
+  const std::vector<hf_config::Difference> found =
       hf_config::compare(*there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
   const bool same_model = std::all_of(found.begin(), found.end(), [](const auto& one) { return one.takeable; });
   if (found.empty() || !same_model) return spec;

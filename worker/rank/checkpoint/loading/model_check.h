@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether a step, or a Hugging Face folder, holds the weights of the model that is to have them.
+// Checks whether a step, or a Hugging Face folder, holds weights of the job's model.
 
 #include <string>
 #include <vector>
@@ -15,32 +15,32 @@
 namespace titan::checkpoint {
 
 enum class Use {
-  kResume,   // The job goes on with the weights: every number of the model counts.
-  kInitial,  // Its first weights: where tokens stand may differ, to go on with longer texts. It is worth a warning.
+  kResume,   // The job resumes with the weights: every number of the model counts.
+  kInitial,  // The job's first weights: positions may differ, to continue with longer texts. This gives a warning.
 };
 
-// Warnings, or the refusal that names the numbers. `path` and `remedy` are for its message ("set model.flavor ...").
-// A manifest that does not say its model passes.
+// Returns warnings, or an error that names the differing numbers. `path` and `remedy` are for its message ("set
+// model.flavor ..."). A manifest that does not state its model passes.
 absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, const models::ModelSpec& spec, Use use,
                                                      const std::string& path, const std::string& remedy);
 
-// The same for the config.json beside Hugging Face weights, against the one that an export of this model would have:
-// both are read as transformers reads them (common/plan/hf_config), and every number that changes results counts. An
-// absent file passes. What the file says and nothing here does is a warning.
+// The same for the config.json next to Hugging Face weights, compared with the one that an export of this model would
+// have. Both are read as transformers reads them (common/plan/hf_config), and every number that changes results counts.
+// A missing file passes. What the file states without effect here is a warning.
 absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, const std::string& folder,
                                                          const HfMapper& mapper);
 
-// Whether a model takes from its weights the numbers that change results and no shape: where tokens stand, and epsilon.
-// A flavor of Titan's does. One of a library has them by its author's choice.
+// Whether a model takes from its weights the numbers that change results but no shape: positions and epsilon. Titan's
+// flavors do. A library's flavor has them by its author's choice.
 bool keeps_to_weights(const models::ModelSpec& spec);
 
-// `spec` with these numbers of a Hugging Face folder's config.json. `taken` says which, for the log; it stays empty
-// where none differs. A config.json that cannot be read or is another model's changes nothing: check_hf_config()
-// refuses it.
+// `spec` with these numbers of a Hugging Face folder's config.json. `taken` says which, for the log; empty if none
+// differs. A config.json that is not supported or another model's changes nothing: check_hf_config() refuses it.
+// Errors: those of reading it.
 absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, const std::string& folder,
                                                      const models::ModelSpec& spec, std::string& taken);
 
-// The same of a step of Titan's.
+// The same for a step of Titan.
 models::ModelSpec with_numbers_of_step(const Manifest& manifest, const models::ModelSpec& spec);
 
 }  // namespace titan::checkpoint

@@ -16,7 +16,7 @@ namespace {
 namespace event = rank_protocol::event;
 using nlohmann::json;
 
-// Words of several ranks about their files: all files, or the first error.
+// Joins the words of several ranks about their files: all files, or the first error.
 std::string join_files(const std::vector<std::string>& words) {
   json joined = to_json(absl::OkStatus());
   joined["written"] = json::object();
@@ -30,7 +30,7 @@ std::string join_files(const std::vector<std::string>& words) {
 
 class HfSave {
  public:
-  // `salt`: of the files' names in a store, where nothing is renamed.
+  // `salt`: part of the files' names in a store, where nothing is renamed; empty for a file system.
   HfSave(Session& session, const Save& save, std::string staging, std::string salt)
       : session_(session), save_(save), staging_(std::move(staging)), salt_(std::move(salt)) {}
 
@@ -50,7 +50,7 @@ class HfSave {
   }
 
  private:
-  // All slices, with a manifest that nobody else looks for.
+  // Saves all slices, with a manifest that no other reader looks for.
   absl::Status write_slices() {
     const Setup& setup = session_.setup;
     absl::StatusOr<WrittenShard> shard(absl::UnknownError("not written"));
@@ -74,7 +74,7 @@ class HfSave {
     return storage::atomic_write(session_.files, storage::join_path(staging_, kManifestName), to_text(manifest));
   }
 
-  // Each rank makes its share of the files.
+  // Makes this rank's share of the files.
   absl::StatusOr<std::string> write_files() {
     const Setup& setup = session_.setup;
     json written = json::object();
@@ -100,16 +100,16 @@ class HfSave {
   }
 
   bool in_store() const { return !salt_.empty(); }
-  // Where the files are written: in a store where they stay.
+  // Where the files are written: in a store, where they stay.
   std::string folder() const { return in_store() ? step_path(session_.folder, save_.step) : staging_; }
-  // "model-SALT-00001-of-00003.safetensors": a name that never was.
+  // "model-SALT-00001-of-00003.safetensors": a name that was never used.
   std::string salted(const std::string& name) const {
     return in_store() ? absl::StrCat("model-", salt_, name.substr(name.find('-'))) : name;
   }
 
-  // What cannot be removed now, the next start's cleaning finds.
+  // The next start's cleaning finds what cannot be removed now.
   void remove_mine() {
-    if (!in_store()) return;  // They go with the staging folder.
+    if (!in_store()) return;  // They disappear with the staging folder.
     for (const std::string& path : mine_) session_.files.remove(path).IgnoreError();
   }
 
@@ -123,7 +123,7 @@ class HfSave {
     for (const std::string& line : lines) session_.emit(event::kWarning, {{"message", line}});
   }
 
-  // Rank 0 moves the files into place, where they are not there already, the index last.
+  // Rank 0: moves the files into place, unless they are there already, and then the index.
   absl::Status publish(const std::string& words, bool& discard) {
     const Setup& setup = session_.setup;
     storage::Files& files = session_.files;
@@ -159,8 +159,8 @@ class HfSave {
   Session& session_;
   const Save& save_;
   const std::string staging_, salt_;
-  std::vector<std::string> mine_;  // Paths of what this rank wrote.
-  // The end of a training: what its export lacks is a warning, and no number is lost.
+  std::vector<std::string> mine_;  // Paths of the files that this rank wrote.
+  // Training has ended, so a gap in the export is only a warning, and no value may be lost.
   const HfExport options_{.dtype = export_type(session_.setup.config),
                           .assets = {.folder = session_.setup.hf_assets_path},
                           .overflow = Overflow::kKeepFloat32};

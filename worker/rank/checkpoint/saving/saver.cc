@@ -18,14 +18,13 @@ namespace {
 namespace event = rank_protocol::event;
 using nlohmann::json;
 
-// Whether a later try may fare better: a full or broken disk may be mended. Neither a fence nor a rank that is gone nor
-// a mistake is.
+// Whether a retry may succeed: a full or broken disk may be repaired. A fence, a lost rank or a mistake stays.
 bool may_pass(const absl::Status& status) {
   return !lost_a_rank(status) && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
          !absl::IsUnimplemented(status);
 }
 
-// Not a failure that another try would mend.
+// Waits for the copies. Their failure is FailedPrecondition, because a retry would not help.
 absl::Status await_copies(const Session& session, const Save& save) {
   absl::Status status = save.staged;
   if (status.ok() && save.copies != nullptr) {
@@ -68,7 +67,7 @@ Save Saver::make_save(const char* topic, int64_t step, Kind kind, TrainState sta
 
 absl::Status Saver::save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind) {
   TITAN_RETURN_IF_ERROR(wait());
-  if (kind == Kind::kFull && last_committed_ == step) return absl::OkStatus();  // The same state: already safe.
+  if (kind == Kind::kFull && last_committed_ == step) return absl::OkStatus();  // The same state is already safe.
   Save save = make_save("save", step, kind, std::move(state));
   const std::string& mode = session_.setup.config.async_mode;
   if (mode == "disabled") {
@@ -96,7 +95,7 @@ absl::Status Saver::save(int64_t step, const std::vector<Slice>& slices, TrainSt
   return absl::OkStatus();
 }
 
-// Where there are tensors that a device can copy by itself.
+// Sets copies_ if there are tensors that a device can copy by itself.
 void Saver::open_copies(const std::vector<Slice>& slices) {
   if (copies_ != nullptr) return;
   copies_ = session_.setup.copies;
@@ -105,7 +104,7 @@ void Saver::open_copies(const std::vector<Slice>& slices) {
   copies_ = own_copies_.get();
 }
 
-// What cannot be copied is this save's failure, which all ranks hear of when it is written, and not the training's.
+// A failure to copy fails this save, not the training. All ranks hear of it when the step is written.
 absl::Status Saver::stage_beside(const std::vector<Slice>& slices, Kind kind) {
   return caught([&] {
     under_way_ = copies_ != nullptr;
@@ -132,7 +131,7 @@ absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, Tr
   absl::Status status = persist(save, timeout(), [&](const Save& one) {
     return config.last_save_in_hf ? save_as_hugging_face(session_, one) : run(one);
   });
-  settle(save, status).IgnoreError();  // For the event.
+  settle(save, status).IgnoreError();  // Emits the event.
   return status;
 }
 
@@ -142,18 +141,19 @@ absl::Status Saver::save_before_stop(int64_t step, const std::vector<Slice>& sli
   if (last_committed_ == step) return absl::OkStatus();
   Save save = make_save("stop", step, Kind::kFull, std::move(state));
   stage(slices, save.kind, std::nullopt, Copy::kWhereNeeded, save.parts);
-  absl::Status status = persist(save, std::min(timeout, this->timeout()), [this](const Save& one) { return run(one); });
-  settle(save, status).IgnoreError();  // For the event.
+  absl::Status status =
+      persist(save, std::min(patience, this->patience()), [this](const Save& one) { return run(one); });
+  settle(save, status).IgnoreError();  // Emits the event.
   return status;
 }
 
-// A seed is drawn again in seconds: nobody waits for a disk to hold it.
-absl::Duration Saver::timeout() const {
+// A seed is made again in seconds: it is not worth waiting for a disk.
+absl::Duration Saver::patience() const {
   const config::Checkpoint& config = session_.setup.config;
   return config.create_seed_checkpoint ? absl::ZeroDuration() : absl::Seconds(config.last_save_retry_seconds);
 }
 
-// A save on the way. The last one that may fail is not given up lightly.
+// Runs an ordinary save. Retries it only if its failure would end the attempt.
 absl::Status Saver::write(const Save& save) {
   const int64_t allowed = session_.setup.failed_saves_allowed;
   const bool fatal = allowed > 0 && failures_ + 1 >= allowed;
@@ -161,9 +161,9 @@ absl::Status Saver::write(const Save& save) {
                 persist(save, fatal ? timeout() : absl::ZeroDuration(), [this](const Save& one) { return run(one); }));
 }
 
-// Runs the save, and again for as long as storage fails and `timeout` lasts. Rank 0's clock decides for all. A stop
-// that comes meanwhile ends the pause, on each rank by its own, and leaves less time.
-absl::Status Saver::persist(Save save, absl::Duration timeout, const Run& run) {
+// Runs the save, and retries it as long as storage fails and `patience` lasts. Rank 0's clock decides for all. A stop
+// request meanwhile ends the pause, on each rank separately, and leaves less time.
+absl::Status Saver::persist(Save save, absl::Duration patience, const Run& run) {
   const Setup& setup = session_.setup;
   const std::string topic = save.topic;
   absl::Duration deadline = system_clock().monotonic() + timeout;
@@ -199,7 +199,7 @@ absl::Status Saver::persist(Save save, absl::Duration timeout, const Run& run) {
   }
 }
 
-// The rule for failed saves: what the caller of save() or wait() gets to see.
+// The rule for failed saves: decides what the caller of save() or wait() sees.
 absl::Status Saver::settle(const Save& save, absl::Status status) {
   if (status.ok()) {
     failures_ = 0;
@@ -210,16 +210,16 @@ absl::Status Saver::settle(const Save& save, absl::Status status) {
   if (session_.leader() && !absl::IsCancelled(status)) {
     session_.emit(event::kCheckpointFailed, {{"step", save.step}, {"reason", std::string(status.message())}});
   }
-  if (absl::IsUnavailable(status)) return status;  // There is nobody to go on training with.
+  if (absl::IsUnavailable(status)) return status;  // No ranks remain to continue training with.
   ++failures_;
   const int64_t allowed = session_.setup.failed_saves_allowed;
   if (allowed == 0 || failures_ < allowed) return absl::OkStatus();
-  if (session_.setup.config.create_seed_checkpoint) return status;  // Its only save.
+  if (session_.setup.config.create_seed_checkpoint) return status;  // The seed is its only save.
   return annotate(status, absl::StrCat("failed saves in a row: ", failures_, " (checkpoint.max_failed_saves = ",
                                        allowed, "), the newest of step ", save.step));
 }
 
-// All ranks write, report, and hear the verdict. On a failure every rank removes what it wrote.
+// All ranks write, report, and receive the verdict. On a failure every rank removes what it wrote.
 absl::Status Saver::run(const Save& save) {
   if (save.kind == Kind::kModel) {
     TITAN_ASSIGN_OR_RETURN(const bool full, already_full(save));
@@ -255,18 +255,18 @@ absl::Status Saver::run(const Save& save) {
   words["discard"] = discard;
   TITAN_ASSIGN_OR_RETURN(const std::string heard, session_.exchange.broadcast(save.topic + "/verdict", words.dump()));
   const json verdict = json::parse(heard, nullptr, false);
-  // Only on rank 0's word: a manifest may name the shard although this rank never heard that it was published.
+  // Only if rank 0 says so: a manifest may name the shard although this rank never heard that it was published.
   if (verdict.value("discard", false)) remove_rest(save, shard);
   return status_from_json(verdict);
 }
 
-// What cannot be removed now, the next start's cleaning finds.
+// The next start's cleaning finds what cannot be removed now.
 void Saver::remove_rest(const Save& save, const absl::StatusOr<WrittenShard>& shard) {
   if (shard.ok() && shard->has_file) {
     const std::string path = step_path(session_.folder, save.step);
     session_.files.remove(storage::join_path(path, shard->file.name)).IgnoreError();
   }
-  // The folder goes when all have removed theirs.
+  // The folder is removed once all ranks have removed their files.
   const auto all_did = session_.exchange.gather(save.topic + "/removed", "", [](const auto&) { return ""; });
   if (session_.leader() && all_did.ok()) session_.janitor.remove_if_empty(save.step).IgnoreError();
 }
@@ -281,7 +281,7 @@ absl::StatusOr<bool> Saver::already_full(const Save& save) {
   return answer == "full";
 }
 
-// `discard`: it failed, and for certain no manifest names the new shards.
+// `discard`: it failed, and certainly no manifest names the new shards.
 absl::Status Saver::publish(const Save& save, const std::string& words, bool& discard) {
   const auto doing = session_.doing("publish manifest");
   discard = true;
@@ -302,7 +302,7 @@ absl::Status Saver::publish(const Save& save, const std::string& words, bool& di
   return absl::OkStatus();
 }
 
-// The step is safe; what housekeeping cannot do now, the next save or start does.
+// The step is already safe. The next save or start does what cleaning up cannot do now.
 void Saver::keep_house(const Manifest& manifest) {
   const auto doing = session_.doing("remove old checkpoints");
   Janitor& janitor = session_.janitor;

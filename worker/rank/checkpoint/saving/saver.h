@@ -1,6 +1,6 @@
 #pragma once
 
-// How the ranks save a step: all write their shards, report, and rank 0 publishes the manifest under the fence.
+// Saves a step: all ranks write their shards and report, and rank 0 publishes the manifest under the fence.
 
 #include <atomic>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace titan::checkpoint {
 class Saver {
  public:
   explicit Saver(Session& session) : session_(session) {}
-  // Gives up a save in flight that waits for other ranks.
+  // Abandons a save in flight that waits for other ranks.
   ~Saver();
 
   // See Checkpointer.
@@ -49,15 +49,15 @@ class Saver {
 
   Session& session_;
   std::unique_ptr<CopyStream> own_copies_;
-  CopyStream* copies_ = nullptr;  // Null: asynchronous saves copy on the thread that trains.
-  bool under_way_ = false;        // Copies that what is queued next must not overtake.
+  CopyStream* copies_ = nullptr;  // Null: asynchronous saves copy on the training thread.
+  bool under_way_ = false;        // Copies are queued that later work must not overtake.
   std::vector<Staged> buffers_;   // Reused by asynchronous saves, so that a long job's memory stays flat.
   std::thread writer_;
   std::atomic<bool> running_{false};
   std::atomic<int64_t> last_committed_{-1};
-  absl::Status written_;  // By writer_, read after join.
-  absl::Status fenced_;   // Sticky.
-  int64_t failures_ = 0;  // In a row.
+  absl::Status written_;  // Set by writer_, read after join.
+  absl::Status fenced_;   // Kept once it is set.
+  int64_t failures_ = 0;  // Consecutive ones.
   bool told_of_pinned_ = false;
 };
 

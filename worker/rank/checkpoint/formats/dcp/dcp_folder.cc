@@ -13,9 +13,9 @@ namespace titan::checkpoint {
 namespace {
 
 constexpr int64_t kMaxMetadata = int64_t{1} << 30;
-constexpr int64_t kWindow = 1 << 20;  // Bytes that are read at once where short runs stand close together.
+constexpr int64_t kWindow = 1 << 20;  // Bytes read at once where short runs are close together.
 
-// Row-major, without gaps.
+// Whether the tensor is row-major, without gaps.
 bool is_packed(const pickle::SavedTensor& saved) {
   int64_t expected = 1;
   for (size_t d = saved.shape.size(); d-- > 0;) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// An open folder of torch.distributed.checkpoint: any box of any tensor, and its objects.
+// Reads a folder of torch.distributed.checkpoint: any box of any tensor, and its objects.
 
 #include <ATen/ATen.h>
 
@@ -17,7 +17,7 @@
 
 namespace titan::checkpoint {
 
-// On one thread.
+// Use it on one thread.
 class DcpFolder {
  public:
   // Errors: NotFound without .metadata; those of dcp_metadata().
@@ -27,11 +27,12 @@ class DcpFolder {
   const DcpMetadata& metadata() const { return metadata_; }
   uint32_t metadata_crc() const { return metadata_crc_; }
 
-  // `box` of the tensor, on the CPU, in its own type. Of each piece that it meets only the bytes between the first and
-  // the last that are needed are read. DCP keeps no checksums: what is damaged inside a tensor's numbers is not seen.
+  // Returns `box` of the tensor, `[box.shape...]`, on the CPU, in the saved type. Of each contiguous piece, reads only
+  // the bytes between the first and the last that are needed. DCP has no checksums: damage inside a tensor's numbers
+  // goes unnoticed.
   absl::StatusOr<at::Tensor> read(const std::string& key, const Box& box);
 
-  // An object made of numbers, texts, lists and dicts (pickle/plain.h). NotFound naming it when there is none.
+  // An object made of numbers, texts, lists and dicts (pickle/plain.h). NotFound, names it, if there is none.
   absl::StatusOr<nlohmann::json> object(const std::string& key);
 
  private:

@@ -44,7 +44,7 @@ class Reading {
   }
 
  private:
-  using Index = std::pair<std::string, std::vector<int64_t>>;  // Name and offsets; of an object: none.
+  using Index = std::pair<std::string, std::vector<int64_t>>;  // Name and offsets; an object has no offsets.
 
   absl::Status bad(const std::string& what, const std::string& why) const {
     return absl::DataLossError(absl::StrCat(path_, ": ", what, " ", why));
@@ -120,10 +120,10 @@ class Reading {
   absl::StatusOr<c10::ScalarType> type(const Value& tensor, const std::string& key) const {
     const Value* properties = document_.find(tensor, "properties");
     if (properties == nullptr) return bad(key, "has no properties");
-    // Where it was before it came here, its state was the same.
+    // Older versions have this class elsewhere, with the same state.
     if (document_.class_of(*properties) != "torch.distributed._shard.sharded_tensor.metadata.TensorProperties")
       TITAN_RETURN_IF_ERROR(is(*properties, "TensorProperties", key));
-    // Their state: dtype, layout, requires_grad, memory format, pin_memory.
+    // Its state: dtype, layout, requires_grad, memory format, pin_memory.
     if (properties->items.size() < 3) return bad(key, "has properties without a type");
     const Value& state = document_.at(properties->items[2]);
     if (state.kind != ValueKind::kTuple || state.items.size() < 2) return bad(key, "has properties without a type");

@@ -18,7 +18,7 @@ namespace titan::checkpoint {
 inline constexpr char kDcpMetadataName[] = ".metadata";
 
 struct DcpMetadata {
-  // An archive of torch.save.
+  // Place of an archive of torch.save.
   struct Place {
     std::string file;
     int64_t offset = 0;
@@ -31,17 +31,17 @@ struct DcpMetadata {
   struct Tensor {
     c10::ScalarType dtype = c10::ScalarType::Float;
     std::vector<int64_t> shape;
-    std::vector<Piece> pieces;  // Cover the tensor exactly once; those without elements are left out.
+    std::vector<Piece> pieces;  // Cover the tensor exactly once; pieces without elements are left out.
   };
   std::map<std::string, Tensor> tensors;
-  std::map<std::string, Place> objects;  // Whatever is no tensor.
+  std::map<std::string, Place> objects;  // Everything that is not a tensor.
 };
 
-// `path` is for messages. Errors: DataLoss (damaged, cut short, pieces that make up no tensor), FailedPrecondition
-// (what is not read, by name: other classes, types, transforms such as compression).
+// `path` is for messages. Errors: DataLoss (damaged, cut short, pieces that do not form a tensor), FailedPrecondition
+// (not supported, by name: other classes, types, transforms such as compression).
 absl::StatusOr<DcpMetadata> dcp_metadata(std::string bytes, const std::string& path);
 
-// "float32" as torch names it, and back.
+// Convert between torch's names, "float32", and types.
 absl::StatusOr<c10::ScalarType> dcp_type(std::string_view name);
 absl::StatusOr<std::string> dcp_type_name(c10::ScalarType type);
 

@@ -12,7 +12,7 @@ namespace {
 constexpr char kModel[] = "model.", kOptim[] = "optim.";
 constexpr size_t kModelSize = sizeof kModel - 1, kOptimSize = sizeof kOptim - 1;
 
-// Of what is no model.
+// Whether the key does not belong to the model.
 bool is_other_state(const std::string& key) {
   for (const char* prefix : {"optimizer.", "lr_scheduler.", "dataloader.", "train_state."}) {
     if (absl::StartsWith(key, prefix)) return true;
@@ -69,7 +69,7 @@ absl::StatusOr<int64_t> integer(DcpFolder& folder, const std::string& key) {
 
 json unread(const std::string& why) { return {{"unread", why}}; }
 
-// Of torchdata's StatefulDataLoader over torchtitan's text dataset, pickled once more.
+// The position of torchdata's StatefulDataLoader over torchtitan's text dataset, which is pickled a second time.
 absl::StatusOr<json> position(DcpFolder& folder, const std::string& key) {
   TITAN_ASSIGN_OR_RETURN(const json packed, folder.object(key));
   if (!packed.is_binary()) return unread(absl::StrCat(key, " is no pickle"));
@@ -122,7 +122,7 @@ absl::StatusOr<json> dcp_train_state(DcpFolder& folder) {
   }
   if (has("dataloader.world_size")) {
     TITAN_ASSIGN_OR_RETURN(state["dataloader"], dataloader(folder));
-    // torchtitan counts the tokens of one data-parallel rank, we those of all.
+    // torchtitan counts the tokens of one data-parallel rank, Titan those of all.
     int64_t tokens = state.value("ntokens_seen", int64_t{0});
     if (__builtin_mul_overflow(tokens, state["dataloader"]["dp_size"].get<int64_t>(), &tokens))
       return absl::DataLossError(absl::StrCat(folder.folder(), ": train_state.ntokens_seen makes no sense"));

@@ -11,7 +11,7 @@ namespace {
 using pickle::Writer;
 
 constexpr char kClasses[] = "torch.distributed.checkpoint.metadata";
-constexpr char kFormatVersion[] = "1.0.0";  // Of the format.
+constexpr char kFormatVersion[] = "1.0.0";
 
 void write_properties(Writer& to, c10::ScalarType type) {
   to.object(kClasses, "TensorProperties").mark().name("torch", dcp_type_name(type).value());
@@ -57,7 +57,7 @@ void write_places(Writer& to, const DcpMetadata& metadata) {
   }
 }
 
-// The names that lead to a key.
+// Writes the names that lead to a key.
 void write_path(Writer& to, const std::string& key) {
   to.text(key).mark();
   for (const char* dict : {"optimizer", "lr_scheduler", "dataloader", "train_state"}) {

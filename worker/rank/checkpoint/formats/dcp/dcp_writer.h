@@ -19,16 +19,17 @@ namespace titan::checkpoint {
 
 class DcpWriter {
  public:
-  // A new file is begun beyond `max_file_bytes`; `progress` hears of each.
+  // Starts a new file before one would exceed `max_file_bytes`, and calls `progress` with each name.
   DcpWriter(storage::Files& files, std::string folder, int64_t max_file_bytes,
             std::function<void(const std::string& file)> progress)
       : files_(files), folder_(std::move(folder)), max_file_bytes_(max_file_bytes), progress_(std::move(progress)) {}
 
-  // A piece of the tensor `key` of `shape`: contiguous, on the CPU. Pieces of one tensor come one after the other.
+  // Adds `piece [box.shape...]` of the tensor `key` of `shape`: contiguous, on the CPU. Pieces of one tensor come one
+  // after the other.
   absl::Status add(const std::string& key, const std::vector<int64_t>& shape, const Box& box, const at::Tensor& piece);
-  // A plain object; binary JSON is bytes.
+  // Adds a plain object; binary JSON becomes bytes.
   absl::Status add(const std::string& key, const nlohmann::json& value);
-  // The tensor `of` under a second name.
+  // Gives the tensor `of` a second name.
   void alias(const std::string& key, const std::string& of) { metadata_.tensors[key] = metadata_.tensors.at(of); }
 
   absl::Status finish();  // Syncs, and writes .metadata.
@@ -47,8 +48,9 @@ class DcpWriter {
   DcpMetadata metadata_;
 };
 
-// The pickle in .metadata. A key is what its state dict's names make up: "optimizer.…", "lr_scheduler.…",
-// "dataloader.…" and "train_state.…" are entries of dicts of these names, all else stands by itself.
+// The pickle in .metadata. A key consists of the names in its state dict: keys that begin with "optimizer.",
+// "lr_scheduler.", "dataloader." and "train_state." are entries of dicts of these names, and any other key stands by
+// itself.
 std::string dcp_metadata_pickle(const DcpMetadata& metadata);
 
 }  // namespace titan::checkpoint

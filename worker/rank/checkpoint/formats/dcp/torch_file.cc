@@ -9,7 +9,7 @@ namespace {
 
 using pickle::Value;
 
-// The dict of tensors in what was saved.
+// The dict of tensors in a saved object.
 const Value& state_dict(const pickle::Document& document) {
   for (const char* name : {"model", "state_dict"}) {
     const Value* inner = document.find(document.root(), name);

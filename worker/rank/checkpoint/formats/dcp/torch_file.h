@@ -1,6 +1,6 @@
 #pragma once
 
-// A plain state dict that torch.save wrote to one file: names and tensors.
+// Reads a plain state dict that torch.save wrote to one file: names and tensors.
 
 #include <ATen/ATen.h>
 
@@ -16,19 +16,19 @@
 
 namespace titan::checkpoint {
 
-// Whole, on the CPU, in `type`, which is the saved one's.
+// The whole tensor, `[saved.shape...]` with its saved strides, on the CPU. `type` has to be the saved one's.
 absl::StatusOr<at::Tensor> read_saved(storage::ReadableFile& file, const pickle::SavedTensor& saved,
                                       c10::ScalarType type);
 
 class TorchFile {
  public:
-  // The dict itself, or the one under "model" or "state_dict" in it. Errors: those of pickle::Archive;
-  // FailedPrecondition when there is no dict of tensors.
+  // Opens the dict itself, or the one under "model" or "state_dict" in it. Errors: those of pickle::Archive;
+  // FailedPrecondition if there is no dict of tensors.
   static absl::StatusOr<std::unique_ptr<TorchFile>> open(storage::Files& files, const std::string& path);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, pickle::SavedTensor>& tensors() const { return tensors_; }
-  // Whole, on the CPU, in its own type. NotFound naming it.
+  // The whole tensor, in its saved shape `[...]` and type, contiguous, on the CPU. NotFound, names it.
   absl::StatusOr<at::Tensor> read(const std::string& name) const;
 
  private:

@@ -11,15 +11,15 @@
 namespace titan::checkpoint {
 namespace {
 
-constexpr int64_t kLargest = int64_t{256} << 20;  // Of a file; the largest tokenizers have some ten MiB.
+constexpr int64_t kLargest = int64_t{256} << 20;  // Bytes of a file; the largest tokenizers have about ten MiB.
 
 constexpr std::array kTaken = {"*.json",  "vocab*.txt", "merges*.txt",       "*.model",  "*.spm",   "*.tiktoken",
                                "*.jinja", "LICENSE*",   "tokenization_*.py", "LICENCE*", "NOTICE*", "USE_POLICY*"};
-// Of other weights and how they are stored, of their training, of data.
+// They describe other weights and how these are stored, their training, or data.
 constexpr std::array kLeft = {
     "config.json",    "*.index.json",       "adapter_*",  "*quant*", "manifest.json",    "trainer_state.json",
     "*_results.json", "dataset_info*.json", "state.json", ".*",      "model_index.json", "params.json"};
-// Folders of chat templates that have a name.
+// Folders of named chat templates.
 constexpr std::array kFolders = {"additional_chat_templates", "chat_templates"};
 
 template <size_t N>
@@ -27,7 +27,7 @@ bool matches(const std::array<const char*, N>& globs, const std::string& name) {
   return std::any_of(globs.begin(), globs.end(), [&](const char* glob) { return fnmatch(glob, name.c_str(), 0) == 0; });
 }
 
-// Names of what is taken along, those of templates with their folder.
+// Names of the files to copy, those of templates with their folder.
 absl::StatusOr<std::vector<std::string>> assets_in(storage::Files& files, const std::string& folder) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files.list(folder));
   std::vector<std::string> names;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a Hugging Face folder has beside its weights, so that other programs can serve it: tokenizer, chat templates and
-// the defaults of generation.
+// Copies what a Hugging Face folder has besides weights, so that other programs can serve it: tokenizer, chat templates
+// and defaults of generation.
 
 #include <string>
 #include <vector>
@@ -11,18 +11,18 @@
 
 namespace titan::checkpoint {
 
-// Where an export has them from.
+// The source of an export's assets.
 struct HfAssets {
-  std::string folder;     // Of the model's tokenizer; empty: none is known.
-  bool required = false;  // Somebody named the folder: what cannot be read there is an error and no warning.
+  std::string folder;     // Folder of the model's tokenizer; empty: unknown.
+  bool required = false;  // The user named the folder: what cannot be read there is an error, not a warning.
 };
 
-// Whether an export takes the file `name` along: the tokenizer's files, templates, generation_config.json and licences;
-// no weights, and nothing that describes how other weights are stored.
+// Whether an export includes the file `name`: the tokenizer's files, templates, generation_config.json and licences,
+// but no weights, and nothing that describes how other weights are stored.
 bool is_asset(const std::string& name);
 
-// Copies them into the folder `to`, which may have some already. Returns warnings. Errors: NotFound and those of
-// reading when `assets.required`; those of writing.
+// Copies the assets into the folder `to`, which may have some already. Returns warnings. Errors: those of writing; if
+// `assets.required`, also NotFound and those of reading.
 absl::StatusOr<std::vector<std::string>> copy_assets(storage::Files& files, const HfAssets& assets,
                                                      const std::string& to);
 

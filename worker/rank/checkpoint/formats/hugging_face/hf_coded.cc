@@ -13,14 +13,14 @@ namespace titan::checkpoint {
 namespace {
 
 constexpr int64_t kPage = 4096;
-constexpr int64_t kSlab = int64_t{2} << 20;  // Quantized bytes that are held at once: memory that is used again.
+constexpr int64_t kSlab = int64_t{2} << 20;  // Quantized bytes held at once, in memory that is reused.
 
 absl::Status damaged(const Stored& tensor, const std::string& what) {
   return absl::DataLossError(
       absl::StrCat(tensor.path, ": ", tensor.entry.key, ": ", what, ": the file is damaged, fetch it again"));
 }
 
-// `box`, wider where leaving bytes out would not spare a page.
+// Widens `box` where leaving bytes out would not save a page.
 Box widened(const TensorEntry& entry, const Box& box) {
   Box wide = box;
   auto run = static_cast<int64_t>(c10::elementSize(entry.dtype));
@@ -42,7 +42,7 @@ Range blocks_of(int64_t offset, int64_t count, int64_t size) {
   return {first, (offset + count + size - 1) / size - first};
 }
 
-// Calls `visit(first, count)` for parts of `rows` of which each holds a slab's bytes, and one row at least.
+// Calls `visit(first, count)` for parts of `rows`, each of about kSlab bytes and at least one row.
 template <typename Visit>
 absl::Status for_each_slab(int64_t rows, int64_t row_bytes, Visit visit) {
   const int64_t step = std::max<int64_t>(1, kSlab / std::max<int64_t>(1, row_bytes));
@@ -119,7 +119,7 @@ absl::StatusOr<at::Tensor> read_mxfp4(const Stored& tensor, const Stored& scales
   at::Tensor out = at::empty(box.shape, at::kFloat);
   if (out.numel() == 0) return out;
   const Range groups = blocks_of(box.offset.back(), box.shape.back(), kMxfp4Group);
-  Box exponents_there = box;  // Of the scales; the bytes have one dim more.
+  Box exponents_there = box;  // Box of the scales; the bytes have one more dim.
   exponents_there.offset.back() = groups.first;
   exponents_there.shape.back() = groups.count;
   const auto decode = [&](int64_t first, int64_t count) -> absl::Status {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Reads boxes of tensors in safetensors files, as they are stored or, of quantized ones, as the numbers that they stand
-// for. What lies outside the box is not read.
+// Reads boxes of tensors in safetensors files: as stored or, for quantized ones, as the numbers that they represent.
+// Reads little outside of the box.
 
 #include <ATen/ATen.h>
 
@@ -15,18 +15,20 @@
 
 namespace titan::checkpoint {
 
-// A tensor, and where it lies.
+// A tensor and its place.
 struct Stored {
   storage::ReadableFile* file = nullptr;
-  std::string path;  // Of the file.
+  std::string path;  // Path of the file.
   TensorEntry entry;
 };
 
-// The box in the file's type, on the CPU. Runs of bytes that lie less than a page apart are read in one piece.
+// The box, `[box.shape...]`, in the file's type, on the CPU; it may be a view with gaps. Runs of bytes less than a page
+// apart are read at once.
 absl::StatusOr<at::Tensor> read_stored(const Stored& tensor, const Box& box);
 
-// The box of the numbers of a quantized tensor, in float32. Holds little besides: some 20 MiB, or what one index of the
-// first dim takes. DataLoss naming file and tensor when a scale or a number is NaN, or a scale is infinite or negative.
+// The box, `[box.shape...]`, of a quantized tensor's numbers, in float32. Takes little extra memory: about 20 MiB, or
+// one index of the first dim. Errors: DataLoss, names file and tensor, if a scale or a number is NaN, or a scale is
+// infinite or negative.
 absl::StatusOr<at::Tensor> read_float8(const Stored& tensor, const Stored& scales, const Quantization& said,
                                        const Box& box);
 absl::StatusOr<at::Tensor> read_mxfp4(const Stored& tensor, const Stored& scales, const Box& box);

@@ -19,7 +19,7 @@ std::array<float, 256> float8_values() {
   return values;
 }
 
-// Of a byte: the number in its lower four bits, then the other.
+// The two numbers of a byte: of its lower four bits, then of the others.
 struct Pair {
   float low, high;
 };

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kModelPrefix[] = "model.";
 
-// The model's parameters that are exported, in the order of the manifest, but those that share a tensor together.
+// Parameters that share an exported tensor. Groups are in the order of the manifest.
 struct Shared {
   std::vector<const TensorRecord*> records;
   int64_t bytes = 0;
@@ -27,7 +27,7 @@ struct Shared {
 
 absl::StatusOr<std::vector<Shared>> exported(const Manifest& manifest, const HfMapper& mapper, at::ScalarType dtype) {
   std::vector<Shared> groups;
-  std::map<std::string, size_t> group_of;  // By first key.
+  std::map<std::string, size_t> group_of;  // Keyed by the first key of the layout.
   for (const TensorRecord& tensor : manifest.tensors) {
     if (!absl::StartsWith(tensor.key, kModelPrefix)) continue;
     TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts,
@@ -96,7 +96,7 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
     written.bytes += static_cast<int64_t>(value.nbytes());
     parts.push_back({key, shape, whole(shape).offset, value.contiguous()});
   };
-  std::map<std::string, std::vector<at::Tensor>> halves;  // Of tensors that several parameters make up.
+  std::map<std::string, std::vector<at::Tensor>> halves;  // Tensors that several parameters form.
   for (const std::string& fqn : file.fqns) {
     const TensorRecord* record = step.manifest().find(kModelPrefix + fqn);
     if (record == nullptr) return absl::InternalError(absl::StrCat("export: ", fqn, " is not in the step"));
@@ -122,7 +122,7 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
     whole_tensor.at(static_cast<size_t>(layout.part)) = tensors[0];
     if (std::any_of(whole_tensor.begin(), whole_tensor.end(), [](const at::Tensor& t) { return !t.defined(); }))
       continue;
-    add(layout.keys[0], at::cat(whole_tensor, -1));  // In the wider type where one of them kept it.
+    add(layout.keys[0], at::cat(whole_tensor, -1));  // Takes the wider type if one of them kept it.
     halves.erase(layout.keys[0]);
   }
   if (!halves.empty()) {
@@ -165,7 +165,7 @@ absl::StatusOr<std::vector<std::string>> export_folder(storage::Files& files, St
 
 namespace {
 
-// The version whose form these files have. Without it, transformers 4.57.3 warns that any large tokenizer beside a
+// The version with the format of these files. Without it, transformers 4.57.3 warns that any large tokenizer next to a
 // config.json may be Mistral's broken one.
 constexpr char kWrittenAs[] = "4.57.1";
 
@@ -177,7 +177,7 @@ const char* torch_name(at::ScalarType dtype) {
   return dtype == at::kHalf ? "float16" : dtype == at::kBFloat16 ? "bfloat16" : "float32";
 }
 
-// What every generation starts from; null ids have no place in it.
+// The defaults of every generation, without null ids.
 nlohmann::json generation_config(const nlohmann::json& ids) {
   nlohmann::json config = {{"transformers_version", kWrittenAs}};
   for (const auto& [name, id] : ids.items()) {
@@ -200,7 +200,8 @@ absl::StatusOr<nlohmann::json> token_ids(const std::string& folder) {
 
 nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nlohmann::json& ids) {
   config.update(ids);
-  config["torch_dtype"] = torch_name(dtype);  // "dtype" from 4.56 on, where this is still read; others read this alone.
+  config["torch_dtype"] = torch_name(dtype);  // From 4.56 on it is "dtype", but this is still read; other programs read
+                                              // only this.
   config["transformers_version"] = kWrittenAs;
   return config;
 }
@@ -211,7 +212,7 @@ absl::StatusOr<std::vector<std::string>> write_beside_weights(storage::Files& fi
   const nlohmann::json model = mapper.config();
   if (model.is_null()) return warnings;
   nlohmann::json ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
-  // A tokenizer that cannot be read fails a training job long before; weights can be exported without.
+  // A tokenizer that cannot be read fails a training job much earlier; weights can be exported without one.
   if (absl::StatusOr<nlohmann::json> read = token_ids(options.assets.folder); read.ok()) {
     ids = *std::move(read);
   } else if (options.assets.required) {

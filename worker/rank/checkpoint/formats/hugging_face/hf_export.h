@@ -1,6 +1,6 @@
 #pragma once
 
-// Exports a step's model as Hugging Face files: weights, their index, and the config.json beside them.
+// Exports a step's model as Hugging Face files: weights, their index, and config.json.
 
 #include <ATen/ATen.h>
 
@@ -21,10 +21,10 @@
 
 namespace titan::checkpoint {
 
-// How the "model.*" tensors of a step become Hugging Face files, of which each rank writes a share.
+// How the "model.*" tensors of a step become Hugging Face files. Each rank writes a share of them.
 struct HfExport {
   at::ScalarType dtype = at::kFloat;
-  int64_t max_file_bytes = int64_t{2} << 30;  // A file is put together in memory.
+  int64_t max_file_bytes = int64_t{2} << 30;  // A file is assembled in memory.
   HfAssets assets;
   Overflow overflow = Overflow::kRefuse;
 };
@@ -34,19 +34,19 @@ struct HfFile {
   std::vector<std::string> fqns;
 };
 
-// The files of an export, the same on every rank. NotFound when the mapper does not know a parameter.
+// The files of an export, the same on every rank. Errors: NotFound if the mapper does not know a parameter.
 absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const HfMapper& mapper,
                                                 const HfExport& options);
 
-// A line for each buffer that is not zero and is in no file, since weights of this family have no place for it: the
-// model uses it, and other programs will compute without it.
+// A line for each nonzero buffer that is in no file, because weights of this family have no place for it. The model
+// uses it, and other programs will compute without it.
 absl::StatusOr<std::vector<std::string>> left_out(StepReader& step, const HfMapper& mapper);
 
-// What is in a file that was written.
+// The content of a file that was written.
 struct HfWritten {
   std::vector<std::string> keys;
   int64_t bytes = 0;
-  std::vector<std::string> warnings;  // Of numbers that are not finite, or that the type cannot hold.
+  std::vector<std::string> warnings;  // About values that are not finite, or that the type cannot hold.
 };
 
 // Writes one of the files as `{folder}/{name}`; returns the Hugging Face keys and bytes in it.
@@ -57,23 +57,23 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
 // The text of model.safetensors.index.json.
 std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritten>& written);
 
-// All of it in one process, into a new or empty folder: files, what stands beside them, and last the index. Returns
-// warnings, those of left_out() among them.
+// Exports everything in one process, into a new or empty folder: files, what belongs next to them, and last the index.
+// Returns warnings, including those of left_out().
 absl::StatusOr<std::vector<std::string>> export_folder(
     storage::Files& files, StepReader& step, const HfMapper& mapper, const HfExport& options, const std::string& folder,
     const std::function<void(const std::string& file)>& progress = {});
 
-// The ids of the tokens that begin and end a text, which only the tokenizer in `folder` knows: "bos_token_id" and
-// "eos_token_id". Null where it has none, or where no folder is known. Errors: those of reading it.
+// The ids of the tokens that begin and end a text, from the tokenizer in `folder`: "bos_token_id" and "eos_token_id".
+// Null if it has none, or if `folder` is empty. Errors: those of reading it.
 absl::StatusOr<nlohmann::json> token_ids(const std::string& folder);
 
-// config.json of weights of type `dtype`. Ids that the tokenizer does not tell are null in it: without the keys
-// transformers takes its classes' defaults, which are some ordinary tokens of another vocabulary.
+// config.json for weights of type `dtype`. Ids that the tokenizer does not define are null in it: without the keys
+// transformers takes its classes' defaults, which are ordinary tokens of another vocabulary.
 nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nlohmann::json& ids);
 
-// Writes all that a Hugging Face folder has beside its weights: config.json, the tokenizer's files, and
-// generation_config.json, which names the ids when the tokenizer's folder has none of its own. Only the assets for a
-// model that has no config. Returns warnings.
+// Writes all that a Hugging Face folder has besides its weights: config.json, the tokenizer's files, and
+// generation_config.json, with the ids, unless the tokenizer's folder has one. A model without config gets only the
+// assets. Returns warnings.
 absl::StatusOr<std::vector<std::string>> write_beside_weights(storage::Files& files, const std::string& folder,
                                                               const HfMapper& mapper, const HfExport& options);
 

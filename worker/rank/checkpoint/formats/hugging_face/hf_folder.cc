@@ -17,13 +17,13 @@ namespace {
 
 constexpr char kWhole[] = "model.safetensors";  // All weights in one file.
 
-// Of a part of the folder, not of something beside it.
+// Whether the name leads out of the folder.
 bool leads_out(const std::string& name) {
   const std::filesystem::path path(name);
   return name.empty() || path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end();
 }
 
-// By key, the file that the index at `path` says it is in.
+// The file of each key, by the index at `path`.
 absl::StatusOr<std::map<std::string, std::string>> read_index(const std::string& path, const std::string& text) {
   const nlohmann::json index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
@@ -38,9 +38,9 @@ absl::StatusOr<std::map<std::string, std::string>> read_index(const std::string&
   return map;
 }
 
-// Without an index the names alone tell that one is missing: "…-00001-of-00003.safetensors".
+// Without an index only the names show that one is missing: "...-00001-of-00003.safetensors".
 absl::Status check_complete(const std::string& folder, const std::vector<std::string>& names) {
-  std::map<std::string, int> found;  // By what they have in common.
+  std::map<std::string, int> found;  // Keyed by the common part of their names.
   for (const std::string& name : names) {
     const size_t of = name.rfind("-of-"), number = of == name.npos ? of : name.rfind('-', of - 1);
     if (number == name.npos) continue;
@@ -174,7 +174,7 @@ absl::StatusOr<at::Tensor> HfFolder::read(const std::string& key, const Box& box
 
 namespace {
 
-// The form in which the folder holds the parameter: the first of which it has a tensor; null when it has none of any.
+// The layout in which the folder holds the parameter: the first that has a tensor there; null if none has.
 const HfLayout* find_layout(const HfFolder& weights, const std::vector<HfLayout>& layouts) {
   for (const HfLayout& layout : layouts) {
     if (weights.has(layout.keys.at(0))) return &layout;
@@ -196,7 +196,7 @@ absl::Status check_tensor(const HfFolder& weights, const std::string& fqn, const
                                                     shape_text(found->shape)));
 }
 
-// The first of some names, for a message.
+// The first few names, for a message.
 std::string some_of(const std::vector<std::string>& names) {
   const size_t shown = std::min<size_t>(names.size(), 3);
   return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + static_cast<int64_t>(shown), ", "),
@@ -264,13 +264,14 @@ absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMappe
     TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(layout->keys[0], there));
     return from_hf_box(*layout, shape, box, read).contiguous();
   }
-  at::Tensor rows;  // Of dim 0, only those of the box.
+  at::Tensor rows;  // Along dim 0, only the rows of the box.
   for (int64_t row = 0; row < box.shape[0]; ++row) {
     const std::string& key = layout->keys.at(static_cast<size_t>(box.offset[0] + row));
     TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, *layout, key));
     TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(key, there));
     if (!rows.defined()) rows = at::empty(box.shape, read.options());
-    rows = rows.to(at::promote_types(rows.scalar_type(), read.scalar_type()));  // A release may quantize some of them.
+    // A release may quantize only some of them.
+    rows = rows.to(at::promote_types(rows.scalar_type(), read.scalar_type()));
     rows.select(0, row).copy_(from_hf_box(*layout, shape, box, read));
   }
   return rows;

@@ -19,30 +19,30 @@
 namespace titan::checkpoint {
 
 inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
-// Beside files of which the rest is still being written, or never was: it names the process.
+// Lies next to files while the rest is being written, or if it never was. It names the process.
 inline constexpr char kWriterName[] = ".writer";
 
 class HfFolder {
  public:
-  // Reads the index, every header, and what config.json, if there is one, says of quantization. Errors: NotFound (no
-  // weights), DataLoss naming file and tensor, or what shows that files are missing, FailedPrecondition (quantized in a
-  // way that is not read).
+  // Reads the index, every header, and the quantization that config.json states, if it exists. Errors: NotFound (no
+  // weights); DataLoss, names file and tensor, or what shows that files are missing; FailedPrecondition (a quantization
+  // that is not supported).
   static absl::StatusOr<std::unique_ptr<HfFolder>> open(storage::Files& files, const std::string& folder);
 
   const std::string& folder() const { return folder_; }
   const std::vector<std::string>& keys() const { return keys_; }
   bool has(const std::string& key) const { return tensors_.contains(key); }
-  // Tensors that are stored quantized, and read as the numbers that they stand for.
+  // Number of tensors that are stored quantized. read() returns the numbers that they represent.
   int64_t quantized() const;
   const Quantization& quantization() const { return quantization_; }
 
-  // How the tensor is stored, and its numbers' shape. NotFound naming the key; FailedPrecondition naming file and
-  // tensor when it cannot be read.
+  // How the tensor is stored, and the shape of its numbers. Errors: NotFound, names the key; FailedPrecondition, names
+  // file and tensor, if it cannot be read.
   absl::StatusOr<Coded> coded(const std::string& key) const;
-  // Of what read() gives. NotFound naming the key.
+  // The type that read() returns. NotFound, names the key.
   absl::StatusOr<c10::ScalarType> dtype(const std::string& key) const;
-  // The tensor, or a box inside it: CPU, in the file's dtype, of a quantized one in float32. Little else than the box
-  // is read from the file (hf_coded.h).
+  // The tensor, `[coded(key).shape...]`, or a box of it, `[box.shape...]`: on the CPU, in the file's type, or in
+  // float32 if it is quantized. Reads little more than the box from the file (hf_coded.h).
   absl::StatusOr<at::Tensor> read(const std::string& key) const;
   absl::StatusOr<at::Tensor> read(const std::string& key, const Box& box) const;
 
@@ -50,7 +50,7 @@ class HfFolder {
   HfFolder(storage::Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
   absl::Status add_file(const std::string& name);
   absl::StatusOr<const Stored*> stored(const std::string& key) const;
-  const Stored* find(const std::string& key) const;  // Null: there is none.
+  const Stored* find(const std::string& key) const;  // Null if there is none.
 
   storage::Files& files_;
   std::string folder_;
@@ -60,20 +60,20 @@ class HfFolder {
   Quantization quantization_;
 };
 
-// FailedPrecondition when the folder has tensors that the model has no use for: they would be left out in silence.
-// Scales are as good as the tensor that they belong to, which must be there.
+// FailedPrecondition if the folder has tensors that the model does not use: they would be ignored silently. Scales
+// count like the tensor that they belong to, which must be there.
 absl::Status check_keys(const HfFolder& weights, const HfMapper& mapper);
 
-// What a user should know of how the folder is quantized; `expected`: somebody said that it is.
+// Notes for the user on how the folder is quantized. `expected`: the configuration says that it is.
 std::vector<std::string> quantization_notes(const HfFolder& weights, bool expected);
 
-// The form, of those that the model has for parameter `fqn`, in which the folder holds it. Nothing: it does not.
+// The layout, of those that the model has for parameter `fqn`, in which the folder holds it. No value: it does not.
 absl::StatusOr<std::optional<HfLayout>> layout_in(const HfFolder& weights, const HfMapper& mapper,
                                                   const std::string& fqn);
 
-// Reads the box of parameter `fqn` of full shape `shape`, and of stacked experts only those inside the box. Undefined
-// when Hugging Face weights have no place for it. FailedPrecondition when the weights do not fit, DataLoss when they
-// are damaged.
+// Reads the box of parameter `fqn` of full shape `shape`; of stacked experts, reads only those inside the box. Returns
+// `[box.shape...]`, or an undefined tensor if Hugging Face weights have no place for it. Errors: FailedPrecondition if
+// the weights do not fit, DataLoss if they are damaged.
 absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMapper& mapper, const std::string& fqn,
                                           const std::vector<int64_t>& shape, const Box& box);
 

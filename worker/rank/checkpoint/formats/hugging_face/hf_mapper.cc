@@ -6,7 +6,7 @@
 namespace titan::checkpoint {
 namespace {
 
-// The rows of one head: halves (i, i + D/2) there, neighbours (2i, 2i + 1) here.
+// Reorders the rows of each head: from halves (i, i + D/2) in the file to neighbors (2i, 2i + 1) in the model.
 at::Tensor halves_to_pairs(const at::Tensor& value, int64_t head_rows) {
   const int64_t heads = value.size(0) / head_rows;
   return value.reshape({heads, 2, head_rows / 2, -1}).transpose(1, 2).reshape(value.sizes());

@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr char kFloat8Scale[] = "_scale_inv", kMxfp4Scale[] = "_scales", kMxfp4Blocks[] = "_blocks";
 constexpr int64_t kMxfp4Bytes = kMxfp4Group / 2;
 
-// What to do with a release that was quantized by another library.
+// What to do with a release that another library quantized.
 struct Other {
   const char* method;
   const char* remedy;
@@ -94,7 +94,7 @@ absl::StatusOr<Coded> mxfp4(const TensorEntry& tensor, const TensorEntry& scales
   Coded coded{Coding::kMxfp4, tensor.shape};
   coded.shape.pop_back();
   TITAN_RETURN_IF_ERROR(check_scale_shape(scales, tensor, coded.shape, "one for each group of 16 bytes"));
-  coded.shape.back() *= kMxfp4Group;  // Twice the bytes in the file, which fit 63 bits.
+  coded.shape.back() *= kMxfp4Group;  // Twice the bytes in the file, so it fits 63 bits.
   return coded;
 }
 
@@ -130,7 +130,7 @@ std::string scaled_by(const std::string& key) {
   const absl::string_view name = key;
   if (absl::EndsWith(name, kFloat8Scale)) {
     const std::string tensor(name.substr(0, name.size() - (sizeof kFloat8Scale - 1)));
-    return scales_of(tensor) == key ? tensor : "";  // "X_blocks" has others.
+    return scales_of(tensor) == key ? tensor : "";  // "X_blocks" has other scales.
   }
   if (!absl::EndsWith(name, kMxfp4Scale)) return "";
   return absl::StrCat(name.substr(0, name.size() - (sizeof kMxfp4Scale - 1)), kMxfp4Blocks);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Of models whose head is their embedding: other programs write it too, as the embedding once more or as another one.
+// For models with tied embeddings. Other programs write a head, too: a copy of the embedding, or a different one.
 
 #include <ATen/ATen.h>
 
@@ -16,17 +16,18 @@
 namespace titan::checkpoint {
 
 inline constexpr char kEmbeddingName[] = "tok_embeddings.weight", kHeadName[] = "output.weight";
-inline constexpr char kHfHeadName[] = "lm_head.weight";  // A name that the tables of names lack.
+inline constexpr char kHfHeadName[] = "lm_head.weight";  // The tables of names lack this name.
 
+// Reads a part, `[part.shape...]`, of a tensor.
 using ReadPart = absl::FunctionRef<absl::StatusOr<at::Tensor>(const Box& part)>;
-// Whether two tensors hold the same numbers in `box`, whatever their types; 4 Mi numbers of each are read at once.
+// Whether two tensors hold the same numbers in `box`, whatever their types. Reads 4 Mi numbers of each at once.
 absl::StatusOr<bool> same_numbers(const Box& box, ReadPart a, ReadPart b);
 
-// Why the weights at `path` are refused, by the names that they go by there.
+// The error for weights at `path` with a different head. `head` and `embedding` are the names there.
 absl::Status another_head(const std::string& path, const std::string& head, const std::string& embedding);
 
-// That a head which Hugging Face weights of such a model hold is the embedding, in a box of its full shape `shape`.
-// FailedPrecondition: it is not; or an error of reading them. An embedding that does not fit is left to who reads it.
+// Checks that a head in Hugging Face weights of such a model equals the embedding, in a box of its full shape `shape`.
+// FailedPrecondition if it does not; or an error of reading them. An embedding that does not fit is left to its reader.
 absl::Status check_hf_head(const HfFolder& weights, const HfMapper& mapper, const std::vector<int64_t>& shape,
                            const Box& box);
 

@@ -22,7 +22,7 @@ uint64_t number(std::string_view bytes, int64_t at, int64_t size) {
   return value;
 }
 
-// Replaces what stands in the 64-bit extension of a central header.
+// Replaces the values that are in the 64-bit extension of a central header.
 absl::Status widen(std::string_view extra, std::initializer_list<uint64_t*> values) {
   while (extra.size() >= 4) {
     const uint64_t id = number(extra, 0, 2), size = number(extra, 2, 2);
@@ -45,7 +45,7 @@ absl::Status widen(std::string_view extra, std::initializer_list<uint64_t*> valu
 
 bool integers(const Document& document, const Value& tuple, std::vector<int64_t>& out) {
   const Value* values = &tuple;
-  if (document.class_of(tuple) == "torch.Size" && tuple.items.size() == 2) {  // As an argument of its class.
+  if (document.class_of(tuple) == "torch.Size" && tuple.items.size() == 2) {  // The tuple is an argument of its class.
     const Value& arguments = document.at(tuple.items[1]);
     if (arguments.items.size() != 1) return false;
     values = &document.at(arguments.items[0]);
@@ -58,7 +58,7 @@ bool integers(const Document& document, const Value& tuple, std::vector<int64_t>
   return true;
 }
 
-// Whether every element lies among the `count` of the storage.
+// Whether every element lies within the `count` elements of the storage.
 bool inside(const SavedTensor& tensor, int64_t count) {
   int64_t last = tensor.offset;
   for (size_t d = 0; d < tensor.shape.size(); ++d) {
@@ -105,7 +105,7 @@ absl::StatusOr<Archive> Archive::open(storage::ReadableFile& file, const Range& 
 }
 
 absl::Status Archive::read_directory() {
-  // torch.save writes no comment: the end record is the last thing.
+  // torch.save writes no comment, so the end record comes last.
   if (range_.bytes < kEndBytes) return damaged("too short");
   TITAN_ASSIGN_OR_RETURN(const std::string end, read(range_.bytes - kEndBytes, kEndBytes));
   if (number(end, 0, 4) != kEndRecord) return damaged("no end record");

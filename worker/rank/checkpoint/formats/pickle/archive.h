@@ -1,6 +1,6 @@
 #pragma once
 
-// What torch.save writes: a zip archive of a pickle (data.pkl) and of the storages that it refers to, uncompressed.
+// Reads what torch.save writes: an uncompressed zip archive of a pickle (data.pkl) and the storages that it refers to.
 
 #include <cstdint>
 #include <map>
@@ -15,30 +15,30 @@
 
 namespace titan::pickle {
 
-// Bytes of a file.
+// A range of bytes in a file.
 struct Range {
   int64_t begin = 0;
   int64_t bytes = 0;
 };
 
-// A tensor in an archive. Element i, j, ... is number offset + i * strides[0] + j * strides[1] + ... of its storage.
+// A tensor in an archive. Element [i, j, ...] is number offset + i * strides[0] + j * strides[1] + ... of its storage.
 struct SavedTensor {
   std::string type;  // "float32", as torch names it.
   std::vector<int64_t> shape, strides;
   int64_t offset = 0;
-  Range storage;  // In the file.
+  Range storage;  // Place in the file.
 };
 
 class Archive {
  public:
-  // The archive in `range` of `file`; `where` names it in messages. Errors: DataLoss for no archive, or a damaged one;
-  // FailedPrecondition for a compressed one or another byte order.
+  // Opens the archive in `range` of `file`; `where` names it in messages. Errors: DataLoss if it is damaged or not an
+  // archive; FailedPrecondition if it is compressed or has another byte order.
   static absl::StatusOr<Archive> open(storage::ReadableFile& file, const Range& range, const std::string& where);
 
-  absl::StatusOr<Document> pickle() const;       // Its data.pkl.
-  absl::StatusOr<SavedTensor> tensor() const;    // It holds one tensor and nothing else.
-  absl::StatusOr<nlohmann::json> plain() const;  // It holds plain objects (plain.h).
-  // The tensor that `value` of pickle() stands for.
+  absl::StatusOr<Document> pickle() const;       // The archive's data.pkl.
+  absl::StatusOr<SavedTensor> tensor() const;    // For an archive of one tensor and nothing else.
+  absl::StatusOr<nlohmann::json> plain() const;  // For an archive of plain objects (plain.h).
+  // The tensor that `value` of pickle() describes.
   absl::StatusOr<SavedTensor> tensor(const Document& document, const Value& value) const;
 
  private:
@@ -47,13 +47,13 @@ class Archive {
   absl::Status read_directory();
   absl::Status add_entry(std::string_view& directory);
   absl::StatusOr<std::string> text(const std::string& name) const;
-  absl::StatusOr<std::string> read(int64_t offset, int64_t bytes) const;  // Of the archive.
+  absl::StatusOr<std::string> read(int64_t offset, int64_t bytes) const;  // Offset in the archive.
   absl::Status damaged(const std::string& what) const;
 
   storage::ReadableFile* file_;
   Range range_;
   std::string where_;
-  std::map<std::string, Range> entries_;  // By name, without the folder that all are in; `begin` of the local header.
+  std::map<std::string, Range> entries_;  // By name, without the common folder; `begin` is that of the local header.
   absl::StatusOr<Range> data_of(const std::string& name) const;
 };
 

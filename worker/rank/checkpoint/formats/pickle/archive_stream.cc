@@ -11,7 +11,7 @@
 namespace titan::pickle {
 namespace {
 
-// Names are UTF-8, sizes and checksum stand behind the bytes; the time is the format's first.
+// Names are UTF-8, sizes and checksum follow the bytes; the time is the format's first day.
 constexpr uint32_t kFlags = 1 << 11 | 1 << 3, kFirstDay = 33;
 constexpr uint32_t kVersion = 20, kVersion64 = 45;
 constexpr uint16_t kExtra64 = 1, kPadding = 0x4246;
@@ -39,13 +39,13 @@ uint32_t checksum(uint32_t sum, std::string_view bytes) {
   return sum;
 }
 
-// What local and central header share, from "version needed" to the length of the name.
+// Writes the fields that local and central headers share, from "version needed" to the length of the name.
 void describe(Bytes& to, bool in64, uint32_t sum, uint64_t bytes, size_t name_bytes) {
   to.add(in64 ? kVersion64 : kVersion, 2).add(kFlags, 2).add(0, 2).add(0, 2).add(kFirstDay, 2);
   to.add(sum, 4).add(bytes, 4).add(bytes, 4).add(name_bytes, 2);
 }
 
-// The header before an entry at `at`.
+// The header of an entry at `at`.
 std::string local_header(const std::string& name, int64_t at, bool in64) {
   Bytes extra;
   if (in64) extra.add(kExtra64, 2).add(16, 2).add(0, 8).add(0, 8);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes an archive of torch.save front to back, so that no tensor need stand in memory whole: its checksum comes
-// behind it (APPNOTE 6.3, data descriptors).
+// Writes an archive of torch.save front to back, so that no tensor has to be in memory as a whole: its checksum follows
+// it (APPNOTE 6.3, data descriptors).
 
 #include <cstdint>
 #include <functional>
@@ -14,15 +14,15 @@ namespace titan::pickle {
 
 class ArchiveStream {
  public:
-  // `append` takes what is next in the archive's file.
+  // `append` receives the next bytes of the archive's file.
   explicit ArchiveStream(std::function<absl::Status(std::string_view)> append) : append_(std::move(append)) {}
 
-  // The next entry, of `bytes` bytes, which are given by append(). They lie at a multiple of 64, as torch.save has them
-  // for who maps the file.
+  // Starts the next entry, of `bytes` bytes, which append() then adds. They start at a multiple of 64, as in
+  // torch.save, for readers that map the file.
   absl::Status begin(const std::string& name, int64_t bytes);
   absl::Status append(std::string_view bytes);
-  absl::Status add(const std::string& name, std::string_view bytes);  // Both.
-  absl::Status finish();                                              // The directory, once all entries are there.
+  absl::Status add(const std::string& name, std::string_view bytes);  // Does both.
+  absl::Status finish();                                              // Writes the directory, after all entries.
 
  private:
   absl::Status write(std::string_view bytes);
@@ -32,7 +32,7 @@ class ArchiveStream {
   int64_t written_ = 0;
   std::string directory_;
   int64_t entries_ = 0;
-  // The entry that is being written.
+  // The entry being written.
   std::string name_;  // Empty: none.
   int64_t at_ = 0, bytes_ = 0, left_ = 0;
   uint32_t sum_ = 0;

@@ -16,7 +16,8 @@ std::string archive_of(const std::vector<Entry>& entries) {
     file += bytes;
     return absl::OkStatus();
   });
-  for (const Entry& entry : entries) archive.add(entry.name, entry.bytes).IgnoreError();  // Nothing here can fail.
+  // Writing to memory cannot fail.
+  for (const Entry& entry : entries) archive.add(entry.name, entry.bytes).IgnoreError();
   archive.finish().IgnoreError();
   return file;
 }

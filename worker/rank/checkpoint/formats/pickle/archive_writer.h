@@ -1,6 +1,6 @@
 #pragma once
 
-// torch.save's archives, and the values of PyTorch in pickles.
+// Writes torch.save's archives, and the values of PyTorch in pickles.
 
 #include <cstdint>
 #include <string>
@@ -12,10 +12,10 @@
 
 namespace titan::pickle {
 
-// torch.size(sizes) on the reader's stack.
+// Puts torch.size(sizes) on the reader's stack.
 Writer& torch_size(Writer& writer, const std::vector<int64_t>& sizes);
 
-// A tensor whose storage is the archive's entry data/KEY.
+// Writes a tensor of which the storage is the archive's entry data/KEY.
 Writer& tensor(Writer& writer, std::string_view type, const std::vector<int64_t>& shape, const std::string& key);
 
 // An entry of an archive.
@@ -23,10 +23,10 @@ struct Entry {
   std::string name;
   std::string_view bytes;
 };
-// An archive as torch.load reads it, in memory (archive_stream.h).
+// Builds an archive that torch.load reads, in memory (archive_stream.h).
 std::string archive_of(const std::vector<Entry>& entries);
 
-// torch.save of a plain object; of a contiguous tensor of `type` ("float32") with `bytes`.
+// The result of torch.save for a plain object, and for a contiguous tensor of `type` ("float32") with `bytes`.
 std::string save_plain(const nlohmann::json& value);
 std::string save_tensor(std::string_view type, const std::vector<int64_t>& shape, std::string_view bytes);
 

@@ -5,7 +5,7 @@
 namespace titan::pickle {
 namespace {
 
-// Sorted. None of them is ever imported: readers look at the names and at what stands beside them.
+// Sorted. None of them is ever imported: readers compare the names and use the values next to them.
 constexpr std::string_view kKnown[] = {
     "_codecs.encode",
     "collections.OrderedDict",
@@ -64,7 +64,7 @@ std::string_view known_name(std::string_view module, std::string_view name) {
   return found != std::end(kKnown) && *found == full ? *found : std::string_view{};
 }
 
-// torch has the same enum in two places, and its members count from 0.
+// torch has this enum in two places; its members count from 0.
 std::optional<std::int64_t> known_enum_value(std::string_view enum_class, std::string_view member) {
   if (enum_class != "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING" &&
       enum_class != "torch.distributed._shard.sharded_tensor.metadata.MEM_FORMAT_ENCODING") {

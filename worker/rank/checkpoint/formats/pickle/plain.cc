@@ -74,7 +74,7 @@ class Plain {
     return all;
   }
 
-  // Bytes, in protocols that have no opcode for them: a text whose characters are the bytes.
+  // Bytes, in protocols without an opcode for them: a text in which each character is a byte.
   absl::StatusOr<json> object(const Value& value) const {
     const Value& arguments = document_.at(value.items[1]);
     if (document_.class_of(value) != "_codecs.encode" || arguments.items.size() != 2) return no_plain(value);

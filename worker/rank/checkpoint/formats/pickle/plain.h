@@ -8,9 +8,9 @@
 
 namespace titan::pickle {
 
-// Numbers, texts, lists and dicts as JSON; tuples are lists, bytes are JSON's binary. `where` stands in front of
-// messages. Errors: FailedPrecondition for anything else, ResourceExhausted for what is nested too deep or shares so
-// much that it would be larger than what was read.
+// Converts numbers, texts, lists and dicts to JSON; tuples become lists, bytes become JSON's binary. `where` begins
+// messages. Errors: FailedPrecondition for anything else; ResourceExhausted for values that are nested too deep, or
+// shared so much that the result would be far larger than the input.
 absl::StatusOr<nlohmann::json> plain(const Document& document, const std::string& where);
 
 // The bytes of such a JSON binary.

@@ -15,7 +15,7 @@ using Kind = Value::Kind;
 
 namespace {
 
-// What Python has and checkpoints do not.
+// Opcodes of Python that checkpoints do not contain.
 constexpr std::pair<uint8_t, const char*> kRefused[] = {
     {'0', "POP"},          {'1', "POP_MARK"},
     {'2', "DUP"},          {'F', "FLOAT"},
@@ -44,7 +44,7 @@ std::string opcode_name(uint8_t opcode) {
 
 }  // namespace
 
-// The first error stays; what comes after it works on nothing, and is not looked at.
+// Keeps the first error. Later steps then work on empty values, and nobody uses their results.
 class Machine {
  public:
   Machine(std::string bytes, const std::string& where, const Limits& limits) : where_(where), limits_(limits) {
@@ -79,7 +79,7 @@ class Machine {
     left_.remove_prefix(size);
     return part;
   }
-  uint64_t number(size_t size) {  // Little endian.
+  uint64_t number(size_t size) {  // Little-endian.
     uint64_t value = 0;
     const std::string_view part = take(size);
     for (size_t i = part.size(); i-- > 0;) value = value << 8 | static_cast<uint8_t>(part[i]);
@@ -93,7 +93,7 @@ class Machine {
   }
 
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  // May be getattr, which only `reduce` and the memo take.
+  // The result may be getattr, which only `reduce` and the memo accept.
   Id pop_callee() {
     if (stack_.size() <= floor()) {
       damaged("it takes from an empty stack");
@@ -108,7 +108,7 @@ class Machine {
     if (is_getattr(id)) foreign_name("builtins", "getattr");
     return id;
   }
-  // What stands since the last mark, which goes with it.
+  // Pops the values since the last mark, and the mark.
   std::vector<Id> pop_to_mark() {
     if (marks_.empty()) {
       damaged("a mark is missing");
@@ -122,7 +122,7 @@ class Machine {
     }
     return items;
   }
-  // The collection that something is put into; it stays.
+  // The collection that receives items; it stays on the stack.
   Value& top(Kind kind) {
     const Id id = pop();
     stack_.push_back(id);
@@ -162,7 +162,7 @@ class Machine {
     push(Kind::kTuple, std::move(items));
   }
 
-  // A whole number of up to 8 bytes, in two's complement.
+  // An integer of up to 8 bytes, in two's complement.
   void push_long(size_t size) {
     if (size > 8) return refuse(absl::StatusCode::kFailedPrecondition, absl::StrCat("an integer of ", size, " bytes"));
     const uint64_t bits = number(size);
@@ -183,7 +183,7 @@ class Machine {
                         ", which no checkpoint of model, optimizer and train state needs; nothing of it was run"));
   }
   void push_name(std::string_view module, std::string_view name) {
-    // Protocol 2 writes Python 2's name of the module.
+    // Protocol 2 writes the module's Python 2 name.
     if (name == "getattr" && (module == "builtins" || module == "__builtin__")) {
       return push_text(Kind::kClass, kGetattr);
     }
@@ -198,8 +198,8 @@ class Machine {
     push_name(document_.at(module).text, document_.at(name).text);
   }
 
-  // getattr(CLASS, "NAME"), as Debian 12's Python 3.11.2 pickles a member of an enum: it becomes the object that other
-  // versions write, CLASS(VALUE). Any other attribute of anything is refused.
+  // Debian 12's Python 3.11.2 pickles a member of an enum as getattr(CLASS, "NAME"). It becomes the object that other
+  // versions write, CLASS(VALUE). Any other attribute is refused.
   void enum_member(Id arguments) {
     const std::vector<Id> items = document_.at(arguments).items;
     if (document_.at(arguments).kind != Kind::kTuple || items.size() != 2) return foreign_name("builtins", "getattr");
@@ -213,20 +213,20 @@ class Machine {
     if (status_.ok()) push(Kind::kObject, {items[0], pop()});
   }
 
-  // An object: a class, or a function, and what it is given.
+  // Makes an object: a class or function, and its arguments.
   void reduce() {
     const Id arguments = pop(), callee = pop_callee();
     if (is_getattr(callee)) return enum_member(arguments);
     if (document_.at(callee).kind != Kind::kClass)
       return damaged(absl::StrCat("it calls ", name(document_.at(callee).kind)));
     if (document_.at(arguments).kind != Kind::kTuple) return damaged("arguments that are no tuple");
-    // An empty one, whose entries follow.
+    // An empty dict, to which entries are added later.
     if (document_.at(callee).text == "collections.OrderedDict") return push(Kind::kDict, {});
     push(Kind::kObject, {callee, arguments});
   }
   void build() {
     const Id state = pop();
-    // Attributes of a dict of a class of its own, as a module's state_dict() has them.
+    // Ignores attributes of a dict subclass, such as a module's state_dict().
     if (stack_.size() > floor() && document_.at(stack_.back()).kind == Kind::kDict) return;
     Value& object = top(Kind::kObject);
     if (object.items.size() != 2) return damaged("an object gets its state twice");
@@ -244,7 +244,7 @@ class Machine {
       return damaged(absl::StrCat("it refers to number ", index, " of ", memo_.size(), " values"));
     stack_.push_back(memo_[index]);
   }
-  // Python numbers them without gaps.
+  // Python numbers entries without gaps.
   void put(uint64_t index) {
     const Id id = pop_callee();
     stack_.push_back(id);
@@ -274,7 +274,7 @@ class Machine {
           refuse(absl::StatusCode::kFailedPrecondition, absl::StrCat("pickle protocol ", version, "; 2 to 5 are read"));
         return;
       case kFrame:
-        return void(number(8));  // Of use to those who read in pieces.
+        return void(number(8));  // Frames only help readers that read in parts.
       case kStop:
         return stop();
       case kMark:
@@ -380,8 +380,8 @@ class Machine {
   Document document_;
   std::string_view left_;
   std::vector<Id> stack_, memo_;
-  std::vector<size_t> marks_;  // Sizes of the stack.
-  Value scratch_;              // Where there is nothing to write to.
+  std::vector<size_t> marks_;  // Sizes of the stack at the marks.
+  Value scratch_;              // Receives writes when the expected collection is missing.
   absl::Status status_;
   bool stopped_ = false;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// Reads Python's pickles without running anything: it knows the opcodes and the names that checkpoints of PyTorch
-// contain, keeps what they would have called as data, and refuses everything else by name.
+// Reads Python's pickles without running anything. It knows the opcodes and names that checkpoints of PyTorch contain,
+// keeps calls as data, and refuses everything else by name.
 
 #include <cstddef>
 #include <string>
@@ -13,12 +13,12 @@ namespace titan::pickle {
 
 struct Limits {
   size_t bytes = size_t{1} << 30;
-  size_t values = 100'000'000;  // Of about 64 bytes each.
-  size_t depth = 64;            // Of collections that are begun inside others.
+  size_t values = 100'000'000;  // About 64 bytes each.
+  size_t depth = 64;            // Nesting of collections.
 };
 
-// `where` stands in front of messages, which name the byte as well. Errors: DataLoss for what is damaged or cut short,
-// FailedPrecondition for an opcode or a name that such files do not contain, ResourceExhausted beyond a limit.
+// `where` begins messages, which also name the byte. Errors: DataLoss for damaged or truncated input;
+// FailedPrecondition for an opcode or a name that checkpoints do not contain; ResourceExhausted beyond a limit.
 absl::StatusOr<Document> read(std::string bytes, const std::string& where, const Limits& limits = {});
 
 }  // namespace titan::pickle

@@ -5,11 +5,11 @@
 
 namespace titan::pickle {
 
-// A type of numbers under torch's names.
+// A type of numbers, under torch's names.
 struct Type {
   std::string_view name;     // torch.NAME
   std::string_view storage;  // torch.STORAGE
-  int64_t bytes;             // Of an element.
+  int64_t bytes;             // Per element.
 };
 
 inline constexpr Type kTypes[] = {

@@ -3,7 +3,7 @@
 namespace titan::pickle {
 namespace {
 
-constexpr size_t kState = 2;  // Of an object's items.
+constexpr size_t kState = 2;  // Index of the state in an object's items.
 
 }  // namespace
 

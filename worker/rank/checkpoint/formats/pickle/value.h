@@ -1,6 +1,6 @@
 #pragma once
 
-// What a pickle holds, as plain data: nothing in it is ever imported, called or built.
+// The content of a pickle as plain data: nothing in it is ever imported, called or built.
 
 #include <cstdint>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace titan::pickle {
 
-using Id = uint32_t;  // Of a value; 0 is None.
+using Id = uint32_t;  // Identifies a value of a Document; 0 is None.
 
 struct Value {
   enum class Kind : uint8_t {
@@ -25,26 +25,27 @@ struct Value {
     kList,
     kDict,
     kClass,       // A known name, "module.name".
-    kObject,      // What a class or function would give for some arguments.
-    kPersistent,  // A reference to what lies beside the pickle.
+    kObject,      // The call of a class or function with arguments, not executed.
+    kPersistent,  // A reference to something outside of the pickle.
   };
   Kind kind = Kind::kNone;
-  int64_t integer = 0;    // kBool, kInt.
-  double real = 0;        // kFloat.
-  std::string_view text;  // kText, kBytes, kClass.
-  // kTuple, kList: what they hold. kDict: keys and values by turns. kObject: class, arguments, and its state where it
-  // has one. kPersistent: its name.
+  int64_t integer = 0;    // For kBool and kInt.
+  double real = 0;        // For kFloat.
+  std::string_view text;  // For kText, kBytes and kClass.
+  // kTuple, kList: the items. kDict: keys and values, alternating. kObject: class, arguments, and its state if it has
+  // one. kPersistent: its name.
   std::vector<Id> items;
 };
 
-// A whole pickle. Values may be shared, and hold themselves: whoever walks through them has to know how deep to go.
+// A whole pickle. Values may be shared, and may contain themselves: code that walks through them has to limit its
+// depth.
 class Document {
  public:
   const Value& root() const { return values_[root_]; }
   const Value& at(Id id) const { return values_[id]; }
   size_t size() const { return values_.size(); }
 
-  // An entry of a dict, or of an object's state, by its name; null where there is none.
+  // An entry of a dict, or of an object's state, by its name; null if there is none.
   const Value* find(const Value& of, std::string_view name) const;
   // "module.name" of a class or of an object's class; empty for anything else.
   std::string_view class_of(const Value& value) const;
@@ -56,6 +57,6 @@ class Document {
   Id root_ = 0;
 };
 
-const char* name(Value::Kind kind);  // "a dict", for messages.
+const char* name(Value::Kind kind);  // For messages: "a dict".
 
 }  // namespace titan::pickle
