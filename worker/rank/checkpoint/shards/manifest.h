@@ -21,6 +21,7 @@ namespace titan::checkpoint {
 inline constexpr int kManifestVersion = 2;
 inline constexpr char kManifestName[] = "manifest.json";
 
+// The content of manifest.json.
 struct Manifest {
   int version = kManifestVersion;
   int64_t step = 0;

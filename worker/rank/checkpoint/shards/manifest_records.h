@@ -25,6 +25,7 @@ std::string hex(const std::vector<uint32_t>& values);
 absl::StatusOr<std::vector<uint32_t>> unhex(const std::string& text);
 absl::StatusOr<uint32_t> unhex_one(const std::string& text);
 
+// A shard, as the manifest names it.
 struct FileRecord {
   std::string name;
   int64_t bytes = 0;
@@ -39,6 +40,7 @@ nlohmann::json to_json(const FileRecord& file);
 // Throws nlohmann::json's exceptions. Errors: DataLoss for values that make no sense.
 absl::StatusOr<FileRecord> file_from_json(const nlohmann::json& from);
 
+// A piece of a tensor in version 1.
 struct Piece {
   int file = 0;       // Index into Manifest::files.
   int64_t begin = 0;  // First byte in the file.
@@ -46,6 +48,7 @@ struct Piece {
   std::vector<uint32_t> chunk_crcs;  // One for each kChunkBytes of the piece; the last may be shorter.
 };
 
+// Type and global shape of a saved tensor.
 struct TensorRecord {
   std::string key;
   c10::ScalarType dtype = c10::ScalarType::Float;
@@ -83,6 +86,7 @@ class Placement {
   // Visits the pieces of a tensor that share an element with `window`.
   void for_each_piece(size_t tensor, const Box& window,
                       absl::FunctionRef<void(int64_t file, const Box& piece)> visit) const;
+  // Visits all pieces in a file.
   void for_each_piece_in(int64_t file, absl::FunctionRef<void(size_t tensor, const Box& piece)> visit) const;
   int64_t pieces_of(size_t tensor) const;
 

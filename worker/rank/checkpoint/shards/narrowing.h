@@ -36,6 +36,7 @@ class Narrowing {
   double largest_ = 0;       // Largest magnitude of the overflowing values.
 };
 
+// Treatment of finite values that the narrower type cannot hold.
 enum class Overflow {
   kRefuse,       // Return an error: some values would be infinite.
   kWarn,         // Warn, and write infinities.

@@ -40,6 +40,7 @@ std::vector<Point> unfold(const std::vector<Progression>& progressions);
 // Checks that every component c of every point lies in [0, limit[c]). Errors: DataLoss, says which does not.
 absl::Status check_progression(const Progression& progression, const Point& limit);
 
+// An inclusive range; by default it contains every number in use.
 struct Bounds {
   int64_t first = std::numeric_limits<int64_t>::min() / 4, last = std::numeric_limits<int64_t>::max() / 4;
 };

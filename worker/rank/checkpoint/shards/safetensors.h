@@ -20,6 +20,7 @@ namespace titan::checkpoint {
 absl::StatusOr<std::string> safetensors_dtype(c10::ScalarType type);
 absl::StatusOr<c10::ScalarType> scalar_type(const std::string& safetensors_dtype);
 
+// A tensor of a safetensors file.
 struct TensorEntry {
   std::string key;
   c10::ScalarType dtype = c10::ScalarType::Float;

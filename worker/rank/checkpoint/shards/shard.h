@@ -23,10 +23,11 @@ struct Staged {
   std::string key;
   std::vector<int64_t> shape;
   std::vector<int64_t> offset;
-  at::Tensor data;                             // On the CPU, contiguous: the piece, or its encoding by `form`.
+  at::Tensor data;                             // The piece `[...]`, or its encoding by `form`; on the CPU, contiguous.
   std::shared_ptr<const Form> form = nullptr;  // Encoding of `data`. Decoded numbers are written, one tensor at a time.
 };
 
+// The parts of a shard's name.
 struct ShardName {
   int attempt = 1;
   int rank = 0;

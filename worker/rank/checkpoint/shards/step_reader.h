@@ -42,6 +42,7 @@ class StepReader {
   static absl::StatusOr<std::unique_ptr<StepReader>> open(storage::Files& files, const std::string& folder);
 
   const Manifest& manifest() const { return manifest_; }
+  // CRC-32C of manifest.json, by which ranks see that they read the same step.
   uint32_t manifest_crc() const { return manifest_crc_; }
   const std::string& folder() const { return folder_; }
 

@@ -21,6 +21,7 @@ struct Box {
   int64_t elements() const;
 };
 
+// The box of a whole tensor.
 Box whole(const std::vector<int64_t>& shape);
 
 // "[2, 3]", for messages.

@@ -25,13 +25,14 @@ struct WrittenShard {
 // Types and shapes of the tensors that a rank writes, sorted by key. Ranks that write pieces of the same tensors have
 // the same table. It is long, so it travels once, and reports only name it, by a hash of its content.
 using TensorTable = std::vector<TensorRecord>;
+// A table as text, its name, and a table from its text. Errors: Internal.
 std::string table_text(const TensorTable& table);
 std::string table_name(const std::string& text);
 absl::StatusOr<TensorTable> table_from_text(const std::string& text);
 
-// What one rank wrote, or several ranks with consecutive numbers.
+// The report of one rank, or of several ranks with consecutive numbers.
 struct WrittenStep {
-  std::vector<FileRecord> files;                          // Of the ranks that wrote, in rank order.
+  std::vector<FileRecord> files;                          // Files of the ranks that wrote, in rank order.
   std::map<std::string, std::vector<PlacementRow>> rows;  // Keyed by the name of the table that numbers their tensors.
   std::vector<nlohmann::json> per_rank;
 };

@@ -164,7 +164,7 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
                    });
   if (!odd) return beside;
   const absl::StatusOr<Manifest> manifest = read_manifest(files_, folder_, step);
-  if (!manifest.ok()) return beside;  // A damaged manifest is no reason to delete anything.
+  if (!manifest.ok()) return beside;  // A damaged manifest does not justify deletions.
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> shards_of_nobody, unnamed(*manifest, objects));
   return with(std::move(beside), shards_of_nobody);
 }

@@ -15,6 +15,7 @@ enum class SaveDecision {
   kLast,     // Checkpointer::save_last
 };
 
+// The moment after a step, at which decide_save() decides.
 struct StepEdge {
   int64_t step = 0;        // The step that just finished.
   int64_t last_step = 0;   // training.steps
@@ -25,6 +26,7 @@ struct StepEdge {
 // off or load_only is set.
 SaveDecision decide_save(const config::Checkpoint& config, const StepEdge& edge);
 
+// A step in the folder, for steps_to_purge().
 struct StoredStep {
   int64_t step = 0;
   bool full = true;

@@ -15,6 +15,7 @@
 
 namespace titan::checkpoint {
 
+// The state of one Checkpointer.
 class Session {
  public:
   // Throws the store's exception if the pulse gets no connection to it.

@@ -43,6 +43,7 @@ enum class Source {
 };
 const char* name(Source source);  // "checkpoint", "initial", "fresh": the `source` of the loaded event.
 
+// The outcome of a load.
 struct LoadResult {
   Source source = Source::kFresh;
   int64_t step = 0;           // Finished steps; 0 unless the optimizer and train state were loaded.
@@ -67,6 +68,7 @@ bool are_gone(const absl::Status& status);
 // thread: must be thread safe.
 using EventSink = std::function<void(const char* kind, nlohmann::json members)>;
 
+// All that a Checkpointer needs from its owner. Raw pointers have to outlive it.
 struct Setup {
   std::string dump_folder;
   config::Checkpoint config;
@@ -88,7 +90,7 @@ struct Setup {
   c10::intrusive_ptr<c10d::Store> store;  // May be null when world is 1. Keys used: "checkpoint/...".
   EventSink events;                       // May be empty.
   const HfMapper* hf = nullptr;           // Needed for Hugging Face import and export; not owned.
-  storage::Files* files = nullptr;        // Null: posix_files(). Not owned.
+  storage::Files* files = nullptr;        // Null: s3::all_files(). Not owned.
   std::shared_ptr<trace::Spans> spans;    // Records the writer thread's work in traces; null: does not.
   CopyStream* copies = nullptr;           // Null: a stream of the slices' device. Not owned.
   // Consecutive failed saves after which save() and wait() return the error. 0: every error is only an event and

@@ -151,7 +151,7 @@ absl::Status Janitor::sweep(const StepFolder& step) {
   if (!odd && attempts.size() <= 1) return absl::OkStatus();
   const auto text = storage::read_file(files_, storage::join_path(step.path, kManifestName));
   const auto manifest = text.ok() ? manifest_from_text(*text) : text.status();
-  if (!manifest.ok()) return absl::OkStatus();  // A damaged manifest is no reason to delete anything.
+  if (!manifest.ok()) return absl::OkStatus();  // A damaged manifest does not justify deletions.
   std::set<std::string> named;
   for (const FileRecord& file : manifest->files) named.insert(file.name);
   for (const std::string& entry : entries) {

@@ -34,6 +34,7 @@ struct StepFolder {
 
 std::string step_path(const std::string& folder, int64_t step);  // {folder}/step-N
 int64_t step_of(const std::string& name);                        // N of "step-N"; -1 for any other name.
+// Whether the name looks like one of shard_name().
 bool is_shard(const std::string& name);
 
 // Ascending by step; names other than step-N are skipped. Empty if the folder does not exist.
@@ -84,6 +85,7 @@ class Janitor {
   // Call it after a save of `step` failed and every rank removed its part.
   virtual absl::Status remove_if_empty(int64_t step);
 
+  // These rank the step as more trustworthy than steps that were only found (StoredStep::Trust).
   void note_loaded(int64_t step) { trust_[step] = StoredStep::kLoaded; }
   void note_committed(int64_t step, bool full);
 

@@ -14,6 +14,7 @@ namespace titan::data {
 // tokens whether the loss counts it.
 inline int32_t without_label(int32_t token) { return ~token; }
 inline bool is_label(int32_t token) { return token >= 0; }
+// The token itself, whether it is a label or not.
 inline int32_t token_of(int32_t token) { return token >= 0 ? token : ~token; }
 
 // Appends the tokens of `text`. A token that holds no byte of `labels` is stored as not a label. Adds nothing before or

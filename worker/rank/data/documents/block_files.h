@@ -46,6 +46,7 @@ class BlockFiles {
 
   // Converts a place of a cursor. Errors: InvalidArgument if the file does not have that place.
   virtual absl::StatusOr<int64_t> at(int64_t file, const data_files::FilePlace& place) const = 0;
+  // The reverse of at(). Text keeps `line`, Parquet ignores it.
   virtual data_files::FilePlace place(int64_t file, int64_t at, int64_t line) const = 0;
   // The block that holds a place; blocks() for the end of the file. Errors: those of read(); InvalidArgument for a
   // place after the end.

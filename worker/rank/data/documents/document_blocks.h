@@ -25,6 +25,7 @@ class DocumentBlocks {
   static absl::StatusOr<DocumentBlocks> open(const Options& options);
 
   int64_t count() const { return first_block_.back(); }
+  // Number of the file that holds a block.
   int64_t file_of(int64_t block) const;
   bool begins_file(int64_t block) const { return first_block_[file_of(block)] == block; }
   int64_t first_block(int64_t file) const { return first_block_[file]; }  // count() for the file after the last.

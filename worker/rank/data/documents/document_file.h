@@ -102,6 +102,7 @@ absl::Status check_places(const std::string& path, const FileKind& kind);
 // Moves to any row. A later row of the same row group is found from the current one.
 class DocumentRowsFile : public DocumentFile {
  public:
+  // Moves before the row at `place`. Errors: InvalidArgument if there is no such row.
   virtual absl::Status seek(const data_files::FilePlace& place) = 0;
 };
 absl::StatusOr<std::unique_ptr<DocumentRowsFile>> open_parquet(const std::string& path, const FileKind& kind,

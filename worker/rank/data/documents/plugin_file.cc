@@ -149,7 +149,7 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_plugin(const std::string& pat
 }
 
 absl::Status check_places(const std::string& path, const FileKind& kind) {
-  constexpr int kTried = 4;  // Documents.
+  constexpr int kTried = 4;  // Documents to check.
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DocumentFile> file, DocumentFile::open(path, kind, {}));
   for (int i = 0; i < kTried; ++i) {
     TITAN_ASSIGN_OR_RETURN(const std::optional<Seen> first, see(*file));

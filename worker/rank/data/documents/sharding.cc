@@ -15,8 +15,8 @@
 namespace titan::data {
 namespace {
 
-constexpr int64_t kBetweenMarks = 4096;  // Documents.
-constexpr absl::Duration kMaxWaiting = absl::Hours(1);
+constexpr int64_t kBetweenMarks = 4096;  // Documents between two marks.
+constexpr absl::Duration kMostWaiting = absl::Hours(1);
 
 uint32_t index_sum(const nlohmann::json& json) {
   const std::string text = json.dump();

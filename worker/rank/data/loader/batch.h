@@ -48,6 +48,7 @@ class BatchMaker {
   MadeBatch make();
 
   const MixedRows& stream() const { return stream_; }
+  // Moves the stream to `cursor`, and returns the cursor that the stream then reports.
   absl::StatusOr<MixCursor> seek(const MixCursor& cursor);
 
  private:

@@ -14,6 +14,7 @@
 
 namespace titan::data {
 
+// kGlobal: one stream is dealt to all ranks. kPerRank: each rank reads its own documents.
 enum class Order { kGlobal, kPerRank };
 
 struct LoaderOptions {

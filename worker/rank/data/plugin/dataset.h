@@ -35,8 +35,10 @@ class PluginReader {
   virtual data_files::FilePlace place() const = 0;
 };
 
+// Whether documents come as texts, for the job's tokenizer, or as its tokens.
 enum class Gives { kTexts, kTokens };
 
+// A dataset that a library registers (TITAN_DATA_PLUGIN in plugin.h).
 struct PluginDataset {
   std::string name;             // training.dataset of the jobs that read it: letters, digits, "-", "_", ".".
   Gives gives = Gives::kTexts;  // The same for all documents.

@@ -28,6 +28,7 @@ struct WeightsFrom {
 // alike.
 class SourceMix {
  public:
+  // State of the dealing.
   struct Place {
     int64_t row = 0;               // Rows dealt so far.
     std::vector<int64_t> weights;  // Weights of the newest rows; 0 for a source that has ended.
@@ -78,6 +79,7 @@ struct MixSource {
 // others take over its share. The stream ends with the last source that has a weight.
 class MixedRows {
  public:
+  // `schedule` as SourceMix takes it. Errors: those of the sources.
   static absl::StatusOr<MixedRows> open(std::vector<MixSource> sources, std::vector<WeightsFrom> schedule);
 
   // These work like RowSource's; errors name the source.

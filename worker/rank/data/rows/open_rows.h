@@ -30,6 +30,7 @@ struct RowsWanted {
   absl::Duration patience = absl::Seconds(1);  // Time to wait for other ranks' counts.
 };
 
+// Opened rows, and the files that they come from.
 struct OpenedRows {
   std::unique_ptr<RowSource> rows;
   std::vector<std::string> files;  // Files that positions number.

@@ -12,6 +12,7 @@
 
 namespace titan::data {
 
+// An entry of "added_tokens" in a tokenizer.json.
 struct AddedToken {
   int32_t id = 0;
   std::string content;

@@ -8,6 +8,7 @@
 
 namespace titan::data {
 
+// A character of a text.
 struct Decoded {
   uint32_t code_point;
   uint32_t length;  // In bytes.

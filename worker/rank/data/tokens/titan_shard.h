@@ -24,6 +24,7 @@ namespace titan::data {
 
 static_assert(std::endian::native == std::endian::little);
 
+// The first 40 bytes of NAME.index.
 struct ShardHeader {
   std::array<char, 8> magic = {'T', 'I', 'T', 'A', 'N', 'T', 'O', 'K'};
   uint32_t version = 1;  // 2: tokens mark which of them are labels, and `width` is 4.
@@ -61,6 +62,7 @@ class ShardWriter {
   static absl::StatusOr<ShardWriter> create(storage::Files& files, const std::string& name, uint32_t width,
                                             bool marked = false);
 
+  // Appends a document. Its tokens have to fit `width`.
   absl::Status add_document(const std::vector<int32_t>& tokens);
 
   // Writes the index. Both files are durable afterwards.

@@ -28,6 +28,7 @@ class TokenShard {
 
   // Index of a document's first token; tokens() for document documents(). Errors: DataLoss, names the file.
   virtual absl::StatusOr<int64_t> document_begin(int64_t document) = 0;
+  // Writes tokens [begin, begin + count) to `out`.
   virtual absl::Status read(int64_t begin, int64_t count, int32_t* out) = 0;
   // Reads everything and checks all that can be checked.
   virtual absl::Status verify() = 0;
@@ -53,6 +54,7 @@ class TokenSet {
   int64_t tokens() const { return tokens_; }
   int64_t documents() const { return documents_; }
   bool marked() const { return marked_; }  // Whether some shards mark which tokens are labels (label_tokens.h).
+  // Paths of the shards, in order.
   std::vector<std::string> paths() const;
   // One for each token index; Megatron-LM's files do not name their tokenizer.
   struct Marked {
@@ -62,6 +64,7 @@ class TokenSet {
   };
   const std::vector<Marked>& marks() const { return marks_; }
 
+  // Writes tokens [begin, begin + count) of the sequence to `out`.
   absl::Status read(int64_t begin, int64_t count, int32_t* out);
 
   // A document: its shard, and its number and first token within the shard.
@@ -83,6 +86,7 @@ class TokenSet {
     return shard < shards() ? parts_[shard].documents_before : documents_;
   }
   int64_t shards() const { return static_cast<int64_t>(parts_.size()); }
+  // The shard, opened if needed; valid until other shards are opened.
   absl::StatusOr<TokenShard*> shard(int64_t number);
 
  private:

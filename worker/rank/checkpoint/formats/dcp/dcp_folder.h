@@ -25,6 +25,7 @@ class DcpFolder {
 
   const std::string& folder() const { return folder_; }
   const DcpMetadata& metadata() const { return metadata_; }
+  // CRC-32C of .metadata, by which ranks see that they read the same folder.
   uint32_t metadata_crc() const { return metadata_crc_; }
 
   // Returns `box` of the tensor, `[box.shape...]`, on the CPU, in the saved type. Of each contiguous piece, reads only
@@ -38,6 +39,7 @@ class DcpFolder {
  private:
   DcpFolder(storage::Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
   absl::StatusOr<pickle::Archive> archive(const DcpMetadata::Place& place, const std::string& key);
+  // Reads the part of `piece` that `box` needs into `out`, `[box.shape...]`.
   absl::Status read_piece(const DcpMetadata::Tensor& tensor, const DcpMetadata::Piece& piece, const std::string& key,
                           const Box& box, at::Tensor& out);
 

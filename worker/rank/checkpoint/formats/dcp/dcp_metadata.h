@@ -17,6 +17,7 @@ namespace titan::checkpoint {
 
 inline constexpr char kDcpMetadataName[] = ".metadata";
 
+// The content of `.metadata`, checked.
 struct DcpMetadata {
   // Place of an archive of torch.save.
   struct Place {

@@ -20,6 +20,7 @@ namespace titan::checkpoint {
 absl::StatusOr<at::Tensor> read_saved(storage::ReadableFile& file, const pickle::SavedTensor& saved,
                                       c10::ScalarType type);
 
+// An open file with one state dict. Reads tensors on request.
 class TorchFile {
  public:
   // Opens the dict itself, or the one under "model" or "state_dict" in it. Errors: those of pickle::Archive;

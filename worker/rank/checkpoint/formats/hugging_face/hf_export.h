@@ -29,6 +29,7 @@ struct HfExport {
   Overflow overflow = Overflow::kRefuse;
 };
 
+// One file of an export, and the parameters in it.
 struct HfFile {
   std::string name;  // "model-00001-of-00003.safetensors"
   std::vector<std::string> fqns;

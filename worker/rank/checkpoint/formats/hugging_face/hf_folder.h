@@ -22,6 +22,7 @@ inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
 // Lies next to files while the rest is being written, or if it never was. It names the process.
 inline constexpr char kWriterName[] = ".writer";
 
+// An open folder of Hugging Face weights. Reads tensors, or boxes of them, on request.
 class HfFolder {
  public:
   // Reads the index, every header, and the quantization that config.json states, if it exists. Errors: NotFound (no

@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr char kFloat8Scale[] = "_scale_inv", kMxfp4Scale[] = "_scales", kMxfp4Blocks[] = "_blocks";
 constexpr int64_t kMxfp4Bytes = kMxfp4Group / 2;
 
-// What to do with a release that another library quantized.
+// The remedy for a release that another library quantized.
 struct Other {
   const char* method;
   const char* remedy;

@@ -29,6 +29,7 @@ struct SavedTensor {
   Range storage;  // Place in the file.
 };
 
+// An open archive. The file must outlive it.
 class Archive {
  public:
   // Opens the archive in `range` of `file`; `where` names it in messages. Errors: DataLoss if it is damaged or not an

@@ -98,7 +98,7 @@ class Plain {
 
   const Document& document_;
   const std::string& where_;
-  size_t left_;  // Values that may still be made.
+  size_t left_;  // Number of values that may still be made.
 };
 
 }  // namespace

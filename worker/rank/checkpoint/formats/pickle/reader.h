@@ -11,6 +11,7 @@
 
 namespace titan::pickle {
 
+// Limits of read(), so that a damaged or hostile pickle cannot exhaust memory.
 struct Limits {
   size_t bytes = size_t{1} << 30;
   size_t values = 100'000'000;  // About 64 bytes each.

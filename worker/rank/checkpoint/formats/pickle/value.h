@@ -13,6 +13,7 @@ namespace titan::pickle {
 
 using Id = uint32_t;  // Identifies a value of a Document; 0 is None.
 
+// One value of a pickle.
 struct Value {
   enum class Kind : uint8_t {
     kNone,

@@ -24,6 +24,7 @@ absl::StatusOr<hub::StreamOptions> hub_options();
 // Whether a place is a glob or a file name, and not a folder of files.
 bool names_files(const std::string& place);
 
+// A file of a dataset on a hub, at a fixed commit.
 struct HubFile {
   std::string path;             // "hf://datasets/ORG/NAME@COMMIT/FILE".
   std::optional<int64_t> size;  // Unknown if an older record does not have it.
