@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
   std::set<std::string> writers;  // "a3-00012" for each shard.
   size_t shards = 0;
   bool live = false, of_others = false, retired = false, stranger = false;
-  std::vector<std::string> doomed, exports, beside;  // `beside` is deleted in any case.
+  std::vector<std::string> doomed, exports, beside;  // The last list is deleted in any case.
   for (const s3::Object& object : objects) {
     const std::string name = name_of(object);
     const bool staged = absl::StrContains(object.key, absl::StrCat("/", kExportPrefix));

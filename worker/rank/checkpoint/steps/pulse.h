@@ -15,7 +15,7 @@ namespace titan::checkpoint {
 // writes for minutes is not dead. Ends silently with the store.
 class Pulse {
  public:
-  // Throws the store's exception if there is no second connection to it.
+  // Throws the store's exception if a second connection to it fails.
   Pulse(c10d::Store& store, int rank, absl::Duration every);
   ~Pulse();
   Pulse(const Pulse&) = delete;

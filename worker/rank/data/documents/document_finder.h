@@ -16,7 +16,7 @@ class DocumentFinder {
   virtual ~DocumentFinder() = default;
 
   virtual int64_t documents() const = 0;  // Includes malformed ones.
-  // Errors: those of DocumentFile; DataLoss if there is no document where one should be.
+  // Errors: those of DocumentFile; DataLoss if a document is missing where one should be.
   struct Found {
     DocumentText text;
     std::string name;  // For people: "data.json:17".

@@ -18,7 +18,7 @@ struct PluginDocument {
   std::vector<int32_t> tokens;  // Replaces `text` with Gives::kTokens. Includes the tokens that begin and end a
                                 // document.
   std::vector<bool> labels;     // For each of `tokens` whether the loss counts it; empty: it counts all.
-  std::string problem;  // Set when there is no document here: the reason is reported, the document counted and skipped.
+  std::string problem;  // If set, the document is malformed: this reason is reported, the document counted and skipped.
 };
 
 // Reads the documents of one file in order. One thread at a time uses a reader, but a file may have many readers.

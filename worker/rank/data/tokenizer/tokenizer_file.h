@@ -34,7 +34,7 @@ struct TokenizerFile {
                                                             // alphabet.
   std::vector<double> scores;                               // Scores of the vocabulary's entries, only for kUnigram.
   std::vector<std::pair<std::string, std::string>> merges;  // Pairs of byte strings.
-  bool merges_by_rank = false;                              // Ids are ranks, and there is no list of merges (tiktoken).
+  bool merges_by_rank = false;                              // Ids are ranks, without a list of merges (tiktoken).
   bool byte_fallback = false;
   bool ignore_merges = false;
   bool fuse_unknown = false;

@@ -24,7 +24,7 @@ absl::StatusOr<at::Tensor> read_saved(storage::ReadableFile& file, const pickle:
 class TorchFile {
  public:
   // Opens the dict itself, or the one under "model" or "state_dict" in it. Errors: those of pickle::Archive;
-  // FailedPrecondition if there is no dict of tensors.
+  // FailedPrecondition without a dict of tensors.
   static absl::StatusOr<std::unique_ptr<TorchFile>> open(storage::Files& files, const std::string& path);
 
   const std::string& path() const { return path_; }
