@@ -21,7 +21,7 @@ absl::Status mismatch(const std::string& text) {
 }
 
 // The first few "name value" of one side.
-std::string numbers_of(const std::vector<models::Difference>& all, std::string models::Difference::*side) {
+std::string numbers_of(const std::vector<models::SpecDifference>& all, std::string models::SpecDifference::*side) {
   std::vector<std::string> words;
   for (size_t i = 0; i < all.size() && i < 4; ++i) words.push_back(absl::StrCat(all[i].name, " ", all[i].*side));
   return absl::StrCat("(", absl::StrJoin(words, ", "), all.size() > words.size() ? ", ...)" : ")");
@@ -104,7 +104,7 @@ absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, cons
   TITAN_ASSIGN_OR_RETURN(const json config, read_config(files, storage::join_path(folder, "config.json")));
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return spec;  // check_hf_config() reports why, once it is known that these weights are loaded.
-  const std::vector<hf_config::Difference> found =
+  const std::vector<hf_config::ConfigDifference> found =
       hf_config::compare(*there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
   const bool same_model = std::all_of(found.begin(), found.end(), [](const auto& one) { return one.takeable; });
   if (found.empty() || !same_model) return spec;

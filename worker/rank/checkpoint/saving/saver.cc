@@ -141,14 +141,13 @@ absl::Status Saver::save_before_stop(int64_t step, const std::vector<Slice>& sli
   if (last_committed_ == step) return absl::OkStatus();
   Save save = make_save("stop", step, Kind::kFull, std::move(state));
   stage(slices, save.kind, std::nullopt, Copy::kWhereNeeded, save.parts);
-  absl::Status status =
-      persist(save, std::min(patience, this->patience()), [this](const Save& one) { return run(one); });
+  absl::Status status = persist(save, std::min(timeout, this->timeout()), [this](const Save& one) { return run(one); });
   settle(save, status).IgnoreError();  // Emits the event.
   return status;
 }
 
 // A seed is made again in seconds: it is not worth waiting for a disk.
-absl::Duration Saver::patience() const {
+absl::Duration Saver::timeout() const {
   const config::Checkpoint& config = session_.setup.config;
   return config.create_seed_checkpoint ? absl::ZeroDuration() : absl::Seconds(config.last_save_retry_seconds);
 }
@@ -161,9 +160,9 @@ absl::Status Saver::write(const Save& save) {
                 persist(save, fatal ? timeout() : absl::ZeroDuration(), [this](const Save& one) { return run(one); }));
 }
 
-// Runs the save, and retries it as long as storage fails and `patience` lasts. Rank 0's clock decides for all. A stop
+// Runs the save, and retries it as long as storage fails and `timeout` lasts. Rank 0's clock decides for all. A stop
 // request meanwhile ends the pause, on each rank separately, and leaves less time.
-absl::Status Saver::persist(Save save, absl::Duration patience, const Run& run) {
+absl::Status Saver::persist(Save save, absl::Duration timeout, const Run& run) {
   const Setup& setup = session_.setup;
   const std::string topic = save.topic;
   absl::Duration deadline = system_clock().monotonic() + timeout;

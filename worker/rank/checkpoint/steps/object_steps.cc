@@ -44,7 +44,7 @@ absl::StatusOr<Manifest> read_manifest(storage::Files& files, const std::string&
 ObjectSteps::~ObjectSteps() {
   wait();
   if (objects_ == nullptr) return;
-  client_->hurry();
+  client_->disable_retries();
   objects_->release().IgnoreError();  // If this fails, the next job waits until the fence has been silent for long
                                       // enough.
 }

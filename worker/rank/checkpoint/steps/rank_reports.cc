@@ -127,8 +127,8 @@ absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::st
 absl::Status Exchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels) {
   const absl::Duration began = system_clock().monotonic();
   // Waits longer than the ranks below, so that these report which ranks are late.
-  const absl::Duration timeout = patience_.timeout + levels * std::min(patience_.timeout / 10, absl::Seconds(30));
-  const absl::Duration look_every = patience_.silence / 10;
+  const absl::Duration timeout = timeout_.timeout + levels * std::min(timeout_.timeout / 10, absl::Seconds(30));
+  const absl::Duration look_every = timeout_.silence / 10;
   absl::Duration next_look = began + look_every;
   PulseWatch watch(*store_, timeout_.silence, timeout_.start);
   while (true) {

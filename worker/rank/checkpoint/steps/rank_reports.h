@@ -71,7 +71,7 @@ class Exchange {
  public:
   // A rank is lost if its pulse stops for `silence`, or does not begin within `start`. A live rank has `timeout` to
   // report.
-  struct Patience {
+  struct Timeout {
     absl::Duration timeout = absl::Minutes(30);
     absl::Duration silence = absl::Seconds(15);
     absl::Duration start = absl::Minutes(5);

@@ -26,7 +26,7 @@ class Session {
     if (setup.events) setup.events(kind, std::move(members));
   }
   // Records the calling thread's work in traces, from here to the end of the block. `name`: a literal.
-  trace::WorkScope doing(const char* name) const { return {setup.spans.get(), "checkpoint writer", name}; }
+  trace::ThreadSpanScope doing(const char* name) const { return {setup.spans.get(), "checkpoint writer", name}; }
   // Names one exchange. The name is the same on every rank, because all ranks make the same calls.
   std::string next_topic(const char* what);
   // A manifest with the members that state where it comes from.

@@ -88,8 +88,8 @@ absl::Status SharedCounts<Count>::load(int64_t window) {
   if (windows_.size() >= kKeptWindows) windows_.clear();
   TITAN_RETURN_IF_ERROR(count_own(window));
   TITAN_RETURN_IF_ERROR(count_own(window + 1));  // So no rank waits for this block in the next window.
-  const auto patience = absl::ToChronoMilliseconds(patience_);
-  auto deadline = std::chrono::steady_clock::now() + (alone_ ? std::chrono::milliseconds(0) : patience);
+  const auto timeout = absl::ToChronoMilliseconds(timeout_);
+  auto deadline = std::chrono::steady_clock::now() + (alone_ ? std::chrono::milliseconds(0) : timeout);
   size_t before = static_cast<size_t>(ranks_) + 1;
   while (true) {
     const Missing missing = find_missing(window);

@@ -55,7 +55,7 @@ class CountsFile {
 };
 
 // Shares the counting of blocks among ranks. Each `ranks` consecutive blocks are a window. A rank counts its block of a
-// window and of the next one, and finds the other counts in the file. If they do not come within `patience`, it counts
+// window and of the next one, and finds the other counts in the file. If they do not come within `timeout`, it counts
 // those blocks itself: no rank waits for one that has died or writes to another file.
 template <typename Count>
 class SharedCounts {
@@ -83,7 +83,7 @@ class SharedCounts {
   const int64_t blocks_;
   const int rank_, ranks_;
   const Counting counting_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   std::map<int64_t, std::vector<Count>> windows_;  // The most recent windows.
   std::map<int64_t, Count> own_;                   // Counted here, for windows to come.
   bool alone_ = false;                             // No other rank writes to the file.

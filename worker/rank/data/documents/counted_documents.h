@@ -15,7 +15,7 @@ struct CountedDocumentsOptions {
   int64_t max_bad_lines = 100;
   int rank = 0, ranks = 1;
   std::string counts_file;
-  absl::Duration patience = absl::Seconds(1);  // Time to wait for other ranks' counts.
+  absl::Duration timeout = absl::Seconds(1);  // Time to wait for other ranks' counts.
 };
 
 // Gives the documents and positions of shuffled_documents() or documents_in_order(). It needs two finders of the same

@@ -58,7 +58,7 @@ class DocumentBlocks {
   absl::StatusOr<data_files::FilePlace> begin_of(int64_t block, const Block& read);
 
   // Identifies what the counts depend on, for the name of their file: it differs for other data or another tokenizer.
-  absl::StatusOr<std::string> fingerprint(const data_files::TokenizerMark& tokenizer) const;
+  absl::StatusOr<std::string> fingerprint(const data_files::TokenizerFingerprint& tokenizer) const;
 
  private:
   DocumentBlocks(Options options, std::unique_ptr<BlockFiles> places);

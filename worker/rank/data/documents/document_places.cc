@@ -146,7 +146,7 @@ absl::StatusOr<DocumentPlaces> DocumentPlaces::get(const std::vector<std::string
   const auto count = static_cast<int64_t>(files.size());
   if (disk.exists(path)) return open(path, count);
   TITAN_RETURN_IF_ERROR(disk.make_folders(folder));
-  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(path + ".lock", storage::LockMode::kExclusive, kLongestMaking));
+  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(path + ".lock", storage::LockMode::kExclusive, kMaxMaking));
   // Another process may have made it meanwhile.
   if (!disk.exists(path)) TITAN_RETURN_IF_ERROR(make_places(files, kind, path));
   return open(path, count);

@@ -16,7 +16,7 @@ namespace titan::data {
 namespace {
 
 constexpr int64_t kBetweenMarks = 4096;  // Documents between two marks.
-constexpr absl::Duration kMostWaiting = absl::Hours(1);
+constexpr absl::Duration kMaxWaiting = absl::Hours(1);
 
 uint32_t index_sum(const nlohmann::json& json) {
   const std::string text = json.dump();
@@ -87,7 +87,7 @@ absl::StatusOr<DocumentIndex> DocumentIndex::get(const std::vector<std::string>&
   };
   if (absl::StatusOr<DocumentIndex> there = kept(); there.ok()) return there;
   (void)disk.make_folders(folder);
-  const auto lock = disk.lock(path + ".lock", storage::LockMode::kExclusive, kMostWaiting);
+  const auto lock = disk.lock(path + ".lock", storage::LockMode::kExclusive, kMaxWaiting);
   // Another process may have made it meanwhile.
   if (absl::StatusOr<DocumentIndex> there = kept(); there.ok()) return there;
   TITAN_ASSIGN_OR_RETURN(DocumentIndex index, make(files, kind));

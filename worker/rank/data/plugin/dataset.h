@@ -31,7 +31,7 @@ class PluginReader {
   virtual absl::StatusOr<bool> next(PluginDocument& document) = 0;
 
   // Place where the next document starts: {0, 0} at the beginning, larger after each document, by offset and then by
-  // line. Neither number exceeds kLargestPlace. The dataset chooses what the numbers count.
+  // line. Neither number exceeds kMaxPlace. The dataset chooses what the numbers count.
   virtual data_files::FilePlace place() const = 0;
 };
 

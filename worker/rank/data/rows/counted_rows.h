@@ -23,7 +23,7 @@ class CountedRows final : public RowSource {
     int64_t max_bad_lines = 100;
     int rank = 0, ranks = 1;
     std::string counts_file;
-    absl::Duration patience = absl::Seconds(1);  // Time to wait for other ranks' counts.
+    absl::Duration timeout = absl::Seconds(1);  // Time to wait for other ranks' counts.
   };
   CountedRows(DocumentBlocks blocks, std::shared_ptr<Tokenizer> tokenizer, const Options& options);
 

@@ -25,9 +25,9 @@ struct RowsWanted {
   int dp_rank = 0, dp_size = 1;
   Shuffle shuffle = Shuffle::kNone;
   int64_t shuffle_seed = 0;
-  int64_t packing_window = 0;  // Documents packed together by best fit; 0: rows are cut from one stream.
-  std::string counts_folder;   // Where ranks share their counts; empty: each rank reads everything.
-  absl::Duration patience = absl::Seconds(1);  // Time to wait for other ranks' counts.
+  int64_t packing_window = 0;                 // Documents packed together by best fit; 0: rows are cut from one stream.
+  std::string counts_folder;                  // Where ranks share their counts; empty: each rank reads everything.
+  absl::Duration timeout = absl::Seconds(1);  // Time to wait for other ranks' counts.
 };
 
 // Opened rows, and the files that they come from.

@@ -66,7 +66,7 @@ Charsmap::Match Charsmap::find(std::string_view text, bool first) const {
 
 namespace {
 
-constexpr size_t kLongestCluster = 5;  // Bytes of the longest cluster that is replaced as a whole.
+constexpr size_t kMaxClusterLength = 5;  // Bytes of the longest cluster that is replaced as a whole.
 
 bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
 

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 16;  // Deepest nesting of sequences.
+constexpr int kMaxDepth = 16;  // Deepest nesting of sequences.
 
 size_t longest_result(const std::string& text) { return 1000 * text.size() + 100000; }
 absl::Status too_long() { return bad("normalizer: a text becomes more than a thousand times as long"); }

@@ -19,7 +19,7 @@ using nlohmann::json;
 using DecoderStep = TokenDecoder::Step;
 using Tokens = std::vector<std::string>;
 
-constexpr int kDeepestDecoder = 16;  // Deepest nesting of sequences.
+constexpr int kMaxDecoderDepth = 16;  // Deepest nesting of sequences.
 constexpr char kReplacement[] = "\uFFFD";
 
 absl::StatusOr<DecoderStep> decode_replace(const json& step) {

@@ -31,10 +31,9 @@ inline bool flag(const nlohmann::json& object, const char* key, bool otherwise =
   return value != nullptr && value->is_boolean() ? value->get<bool>() : otherwise;
 }
 
-inline constexpr int64_t kLargestId =
-    (1 << 22) - 1;  // Far beyond any vocabulary. Tables are as long as the largest id.
+inline constexpr int64_t kMaxId = (1 << 22) - 1;  // Far beyond any vocabulary. Tables are as long as the largest id.
 
-// Errors: InvalidArgument, names the token, unless `id` is an integer from 0 to kLargestId.
+// Errors: InvalidArgument, names the token, unless `id` is an integer from 0 to kMaxId.
 inline absl::StatusOr<int32_t> checked_id(const std::string& token, const nlohmann::json& id) {
   const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
   if (number < 0 || number > kMaxId) {

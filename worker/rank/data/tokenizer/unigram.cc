@@ -91,7 +91,7 @@ std::vector<std::pair<std::string, int32_t>> by_place(const std::vector<UnigramP
 }
 
 // Above this magnitude SentencePiece restarts the sums at the next piece, so that a float still separates scores.
-constexpr float kLargestSum = 100000;
+constexpr float kMaxSum = 100000;
 
 template <typename Ending>
 void count_anew(std::vector<Ending>& endings, size_t begin, size_t reached) {

@@ -33,7 +33,7 @@ absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std
 
 namespace {
 
-constexpr size_t kMostOpen = 64;  // In shards, of two files each. Shuffled documents come from all shards.
+constexpr size_t kMaxOpen = 64;  // In shards, of two files each. Shuffled documents come from all shards.
 
 }  // namespace
 

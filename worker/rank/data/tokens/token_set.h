@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<TokenShard>> open_titan_shard(const std::string& 
 absl::StatusOr<std::unique_ptr<TokenShard>> open_megatron_shard(const std::string& path);
 
 // Identifies a tokenizer that was loaded from `folder`.
-absl::StatusOr<data_files::TokenizerMark> mark_of(const std::string& folder, const Tokenizer& tokenizer);
+absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std::string& folder,
+                                                                       const Tokenizer& tokenizer);
 
 // All shards of a dataset as one sequence of tokens. Keeps a few of them open. Not thread safe.
 class TokenSet {
@@ -59,7 +60,7 @@ class TokenSet {
   // One for each token index; Megatron-LM's files do not name their tokenizer.
   struct Marked {
     std::string manifest;
-    data_files::TokenizerMark tokenizer;
+    data_files::TokenizerFingerprint tokenizer;
     std::optional<bool> train_on_all;  // See TokenManifest.
   };
   const std::vector<Marked>& marks() const { return marks_; }

@@ -58,7 +58,7 @@ absl::StatusOr<hub::StreamOptions> hub_options() {
 namespace {
 
 constexpr int kAttempts = 4;  // For the listing: a wrong address is reported within seconds.
-constexpr absl::Duration kMostWaiting = absl::Minutes(10);
+constexpr absl::Duration kMaxWaiting = absl::Minutes(10);
 
 struct Listing {
   std::string commit;
@@ -134,7 +134,7 @@ absl::StatusOr<Listing> recorded(const hub::StreamOptions& options, const hub::D
   };
   if (std::optional<Listing> found = there()) return *std::move(found);
   TITAN_RETURN_IF_ERROR(disk.make_folders(folder));
-  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(file + ".lock", storage::LockMode::kExclusive, kMostWaiting));
+  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(file + ".lock", storage::LockMode::kExclusive, kMaxWaiting));
   if (std::optional<Listing> found = there())
     return *std::move(found);  // Another process may have listed them
                                // meanwhile.

@@ -8,7 +8,7 @@
 namespace titan::data {
 namespace {
 
-constexpr int kDeepest = 32;  // Nesting of lists and structs.
+constexpr int kMaxDepth = 32;  // Nesting of lists and structs.
 
 template <typename Array>
 const Array& as(const arrow::Array& array) {
