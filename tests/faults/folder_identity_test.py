@@ -199,7 +199,7 @@ class FolderIdentity(unittest.TestCase):
         anew = self.submit(dump, steps=2)
         self.cluster.succeed(anew)
         self.assertEqual("initial weights (fresh)", self.loaded(anew, 1))
-        self.assertTrue(any("training begins anew" in e["message"] for e in self.cluster.events(anew)))
+        self.assertTrue(any("training starts from scratch" in e["message"] for e in self.cluster.events(anew)))
         self.rows.append(("emptied on purpose", "resume", "from scratch, with a warning"))
 
     def test_a_folder_that_is_gone_or_another(self):

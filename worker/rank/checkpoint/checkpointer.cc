@@ -136,9 +136,10 @@ std::optional<ModelSpec> of_step(storage::Files& files, const Setup& setup, cons
 
 }  // namespace
 
-ModelSpec model_of_start(const Setup& setup, const ModelSpec& spec, std::string& taken) {
+ModelSpec spec_for_load(const Setup& setup, const ModelSpec& spec, std::string& taken) {
   const std::vector<std::string>& excluded = setup.config.exclude_from_loading;
-  if (!keeps_to_weights(spec) || std::find(excluded.begin(), excluded.end(), "model") != excluded.end()) return spec;
+  if (!takes_numbers_from_weights(spec) || std::find(excluded.begin(), excluded.end(), "model") != excluded.end())
+    return spec;
   storage::Files& files = setup.files != nullptr ? *setup.files : s3::all_files();
   const std::string folder = storage::join_path(setup.dump_folder, setup.config.folder);
   for (const Candidate& candidate : plan_load(files, setup, folder)) {

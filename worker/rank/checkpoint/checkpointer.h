@@ -1,7 +1,7 @@
 #pragma once
 
 // Checkpointer saves and loads a job's state in {dump}/{folder}/step-N. The trainer uses no other class of this folder.
-// model_of_start() finds, before the model is built, the numbers that it takes over from the weights of that load.
+// spec_for_load() finds, before the model is built, the numbers that it takes over from the weights of that load.
 
 #include <cstdint>
 #include <memory>
@@ -77,8 +77,8 @@ class Checkpointer {
 };
 
 // Rank 0, before the model is built: `spec` with the numbers of the weights that a load will most likely begin with
-// (see keeps_to_weights). `taken` says which numbers differ and where they come from; empty if none does. Reads names,
-// a manifest or a config.json. What it cannot read changes nothing, and the load reports why.
-models::ModelSpec model_of_start(const Setup& setup, const models::ModelSpec& spec, std::string& taken);
+// (see takes_numbers_from_weights). `taken` says which numbers differ and where they come from; empty if none does.
+// Reads names, a manifest or a config.json. What it cannot read changes nothing, and the load reports why.
+models::ModelSpec spec_for_load(const Setup& setup, const models::ModelSpec& spec, std::string& taken);
 
 }  // namespace titan::checkpoint

@@ -111,7 +111,7 @@ class NamedSource : public WeightsSource {
       TITAN_ASSIGN_OR_RETURN(const at::Tensor head, read_named(name, box));
       if (at::equal(head, embedding)) return absl::OkStatus();
     }
-    return another_head(path_, name, absl::StrCat(prefix_, name_of_(kEmbeddingName)));
+    return untied_head_error(path_, name, absl::StrCat(prefix_, name_of_(kEmbeddingName)));
   }
 
   std::string path_, prefix_;

@@ -347,7 +347,7 @@ TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
   EXPECT_EQ(brisk.save_last(4), absl::OkStatus());
   ASSERT_EQ(brisk.events(event::kWarning).size(), 2u);
   EXPECT_THAT(brisk.events(event::kWarning)[0].members["message"].get<std::string>(),
-              HasSubstr("since a stop was asked for"));
+              HasSubstr("because a stop was requested"));
 }
 
 TEST_F(CheckpointTest, KeepsTheLatestAndWhatIsBeingRead) {
@@ -466,14 +466,14 @@ TEST_F(CheckpointTest, WhatWasCommittedIsNeverForgotten) {
   Attempt::Options knowing = options(2, 2);
   knowing.committed_step = 20;
   const absl::Status gone = Attempt(knowing).load().status();
-  EXPECT_TRUE(are_gone(gone)) << gone;
+  EXPECT_TRUE(checkpoints_are_gone(gone)) << gone;
   EXPECT_THAT(std::string(gone.message()), HasSubstr("step 20 was committed in " + dump_ + "/checkpoint"));
 
   // A seed or other initial weights are no substitute.
   ASSERT_TRUE(Attempt(options(2, 3)).save(0, Kind::kModel).ok());
   knowing.attempt = 4;
   knowing.config.initial_load_path = dump_;
-  EXPECT_TRUE(are_gone(Attempt(knowing).load().status()));
+  EXPECT_TRUE(checkpoints_are_gone(Attempt(knowing).load().status()));
   ASSERT_TRUE(Attempt(options(2, 5)).save(10).ok());
   knowing.attempt = 6;
   EXPECT_EQ(storage::Fence(dump_).holder()->committed.at("checkpoint").step, 10);
@@ -501,9 +501,10 @@ TEST_F(CheckpointTest, AnEmptiedFolderOfAnotherJobBeginsAnewWithAWarning) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->source, Source::kFresh);
   ASSERT_EQ(anew.events(event::kWarning).size(), 1u);
-  EXPECT_THAT(anew.events(event::kWarning)[0].members["message"].get<std::string>(), HasSubstr("training begins anew"));
+  EXPECT_THAT(anew.events(event::kWarning)[0].members["message"].get<std::string>(),
+              HasSubstr("training starts from scratch"));
   ASSERT_TRUE(anew.save(20, Kind::kModel).ok());
-  EXPECT_TRUE(are_gone(Attempt(knowing).load().status())) << "an export is left: the folder is not empty";
+  EXPECT_TRUE(checkpoints_are_gone(Attempt(knowing).load().status())) << "an export is left: the folder is not empty";
 }
 
 TEST_F(CheckpointTest, NamedStepWinsAndMustExist) {

@@ -45,7 +45,7 @@ class FakeDevice final : public CopyStream {
     const std::lock_guard lock(mutex_);
     marked_ = copies_.tasks.size();
   }
-  void hold_back() override {
+  void block_current_stream() override {
     const std::lock_guard lock(mutex_);
     training_.gate = marked_;
   }

@@ -188,8 +188,8 @@ TEST_F(DcpTest, RefusesWhatDoesNotFit) {
   ASSERT_TRUE(posix_files().remove_folder(folder()).ok());
   ASSERT_TRUE(posix_files().rename(root_ + "/more", folder()).ok());
   EXPECT_THAT(refusal(true), HasSubstr("model.layers.0.attention.wk.weight that this model lacks"));
-  EXPECT_THAT(refusal(false),
-              AllOf(HasSubstr("of another optimizer: it has no optimizer.state."), HasSubstr("exclude_from_loading")));
+  EXPECT_THAT(refusal(false), AllOf(HasSubstr("with another optimizer: it has no optimizer.state."),
+                                    HasSubstr("exclude_from_loading")));
 }
 
 // A model without a head of its own has no use for another one; the fake one has, which is what it misses then.
@@ -212,7 +212,7 @@ TEST_F(DcpTest, RefusesAHeadThatIsNotTheEmbedding) {
   };
   EXPECT_THAT(refusal_of(embedding), HasSubstr("output.weight is [37, 16] there"));
   for (const at::Tensor& head : {other, embedding.slice(0, 0, 36).contiguous()})
-    EXPECT_THAT(refusal_of(head), HasSubstr("output.weight is another than tok_embeddings.weight"));
+    EXPECT_THAT(refusal_of(head), HasSubstr("output.weight differs from tok_embeddings.weight"));
 }
 
 TEST_F(DcpTest, RefusesStepsThatDiffer) {

@@ -165,7 +165,7 @@ TEST_F(HfTest, AMissingTokenizerIsAWarningOrAnError) {
   const std::vector<Event> warnings = job.events(rank_protocol::event::kWarning);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_THAT(warnings[0].members.at("message").get<std::string>(),
-              ::testing::AllOf(HasSubstr("the tokenizer is not beside the weights"), HasSubstr("nowhere")));
+              ::testing::AllOf(HasSubstr("the tokenizer was not copied next to the weights"), HasSubstr("nowhere")));
   EXPECT_TRUE(HfFolder::open(posix_files(), dump_ + "/gone/checkpoint/step-7").ok());
 
   ASSERT_TRUE(Attempt(options("job", 1)).save(1).ok());
@@ -498,7 +498,7 @@ TEST_F(HfTest, AHeadThatIsNotTheEmbeddingIsRefused) {
   for (const at::Tensor& head : {other, embedding.slice(0, 0, 36).contiguous()}) {
     const absl::Status refused = load_with(head, true);
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(refused.message()), HasSubstr("lm_head.weight is another than hf.embed"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("lm_head.weight differs from hf.embed"));
   }
 }
 

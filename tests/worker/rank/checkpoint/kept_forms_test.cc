@@ -49,7 +49,8 @@ class Half {
       for (const optim::SlotState::Named& state : optimizer_->states()[i].tensors) {
         all.push_back({"optim." + state.name + "." + slot.fqn, slot.shape, share.offset, state.value, share.primary});
         if (state.form == nullptr) continue;
-        all.back().form = std::make_shared<Form>(Form{state.form->shape, state.form->numbers, state.form->kept});
+        all.back().form =
+            std::make_shared<StateEncoding>(StateEncoding{state.form->shape, state.form->numbers, state.form->kept});
       }
     }
     all.push_back({"optim.step", {}, {}, optimizer_->step_count(), rank_ == 0});

@@ -162,7 +162,7 @@ TEST_F(LoadingTest, AnOlderStepReplacesWhatADamagedOneLeft) {
   }
   damage(5, "a1-00000.safetensors");
   Attempt job({.dump = dump_.string(), .world = 2, .attempt = 9, .committed_step = 10});
-  EXPECT_TRUE(are_gone(job.load().status())) << "nothing is trained on the halves of two steps";
+  EXPECT_TRUE(checkpoints_are_gone(job.load().status())) << "nothing is trained on the halves of two steps";
 }
 
 // Without a word that steps were committed the initial weights may come after it: these are never touched.

@@ -229,15 +229,15 @@ TEST(ManifestTest, RowsThatMeanNothingAreRefused) {
   };
   EXPECT_THAT(refused("/rows/0/2/0/1/0", 3), HasSubstr("leaves its range"));          // A third file.
   EXPECT_THAT(refused("/rows/0/2/0/1/0", int64_t{1} << 62), HasSubstr("its range"));  // More than can be counted.
-  EXPECT_THAT(refused("/rows/0/2/0/1/1", {0, 3, 0}), HasSubstr("meets itself"));      // Twice in one file.
-  EXPECT_THAT(refused("/rows/0/2/0/1/1", {1, 2, 0}), HasSubstr("overlap"));           // A row twice.
-  EXPECT_THAT(refused("/rows/0/2/0/1/1", {1, 4, 0}), HasSubstr("leaves its range"));  // Beyond the tensor.
+  EXPECT_THAT(refused("/rows/0/2/0/1/1", {0, 3, 0}), HasSubstr("repeats a first component"));  // Twice in one file.
+  EXPECT_THAT(refused("/rows/0/2/0/1/1", {1, 2, 0}), HasSubstr("overlap"));                    // A row twice.
+  EXPECT_THAT(refused("/rows/0/2/0/1/1", {1, 4, 0}), HasSubstr("leaves its range"));           // Beyond the tensor.
   EXPECT_THAT(refused("/rows/0/1", {2, 2}), HasSubstr("model.x: pieces hold 8 of 12"));
   EXPECT_THAT(refused("/rows/1/0/0/0", {2}), HasSubstr("begins outside of its range"));  // No such tensor.
   EXPECT_THAT(refused("/rows/1/0/0/0", {0}), HasSubstr("model.x"));
   EXPECT_THAT(refused("/tensors/0/shape", {6, 3}), HasSubstr("model.x"));
-  EXPECT_THAT(refused("/tensors/0/shape", {int64_t{1} << 40, int64_t{1} << 40}), HasSubstr("is none"));
-  EXPECT_THAT(refused("/files/0/index_bytes", 300), HasSubstr("sizes make no sense"));
+  EXPECT_THAT(refused("/tensors/0/shape", {int64_t{1} << 40, int64_t{1} << 40}), HasSubstr("is not a valid shape"));
+  EXPECT_THAT(refused("/files/0/index_bytes", 300), HasSubstr("invalid sizes"));
   EXPECT_THAT(refused("/version", 3), HasSubstr("use a newer Titan"));
 }
 

@@ -254,9 +254,10 @@ class ScaleTest : public ::testing::Test {
     half.world /= 2;
     cost_.files_halved = files_for(*manifest, placement, shard_of(half, parameters_, half.world / 3));
     each_rank([&](int rank) {
-      const auto words = exchanges_[static_cast<size_t>(rank)]->gather("load", to_text(LoadWord{}), join_load_words);
+      const auto words =
+          exchanges_[static_cast<size_t>(rank)]->gather("load", to_text(LoadReport{}), join_load_reports);
       ASSERT_TRUE(words.ok()) << words.status();
-      EXPECT_TRUE(rank != 0 || load_word_in(*words).status.ok());
+      EXPECT_TRUE(rank != 0 || load_report_from_text(*words).status.ok());
     });
     tell("load verdict");
     for (int rank = 1; rank < job_.world; ++rank) {

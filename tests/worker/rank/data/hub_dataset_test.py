@@ -223,7 +223,7 @@ class HubDataset(unittest.TestCase):
         output, said = self.without_a_hub.communicate(timeout=60)
         for word in ("HF_ENDPOINT", self.nowhere, "dataset_path", C4, "tried 4 times"):
             self.assertIn(word, json.loads(output)["error"])
-        self.assertIn("asked again in", said)
+        self.assertIn("request is repeated in", said)
 
 
 if __name__ == "__main__":

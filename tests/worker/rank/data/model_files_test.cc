@@ -94,7 +94,7 @@ TEST(TiktokenTokenizerTest, TheConfigurationNamesTokensAndEncoding) {
   EXPECT_EQ((*tokenizer)->bos_id(), std::nullopt);
   for (const auto& [config, message] : std::vector<std::pair<std::string, std::string>>{
            {R"({"tiktoken_encoding": "p50k"})", "encoding \"p50k\" is not supported"},
-           {R"({"eos_token": "<none>"})", "eos_token \"<none>\" is none of the special tokens"},
+           {R"({"eos_token": "<none>"})", "eos_token \"<none>\" is not a special token"},
            {R"({"added_tokens_decoder": {"x": {"content": "y"}}})", "added_tokens_decoder: \"x\""},
            {R"({"added_tokens_decoder": {"7": {"content": "y"}}})", "has the number 7, which is a rank"}}) {
     EXPECT_THAT(load_model(testing::tiktoken_file(), config).status().message(),

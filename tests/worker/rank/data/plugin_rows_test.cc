@@ -317,12 +317,12 @@ TEST_F(PluginRowsTest, WhatALibraryThrowsOrSaysNamesFileAndPlace) {
                                                HasSubstr(", 30): next() threw: no such record")));
   }
   source.kind = kind_of([](const std::string&, const data_files::FilePlace&) -> Opened { throw 7; });
-  EXPECT_THAT(error_of(source), HasSubstr("at (0, 0): open threw something that is no exception"));
+  EXPECT_THAT(error_of(source), HasSubstr("at (0, 0): open threw something that is not a std::exception"));
   source.kind =
       kind_of([](const std::string&, const data_files::FilePlace&) -> Opened { return absl::DataLossError("torn"); });
   EXPECT_THAT(error_of(source), HasSubstr("0.txt at (0, 0): torn"));
   source.kind = kind_of([](const std::string&, const data_files::FilePlace&) -> Opened { return nullptr; });
-  EXPECT_THAT(error_of(source), HasSubstr("open gave no reader"));
+  EXPECT_THAT(error_of(source), HasSubstr("open() returned no reader"));
 }
 
 TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
@@ -330,7 +330,7 @@ TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace&) -> Opened {
     return std::make_unique<Lines>(file, data_files::FilePlace{}, false);  // From the beginning, wherever it is opened.
   });
-  EXPECT_THAT(error_of(source), AllOf(HasSubstr("a reader that was opened there says that it is at (0, 0)"),
+  EXPECT_THAT(error_of(source), AllOf(HasSubstr("a reader that was opened there reports the place (0, 0)"),
                                       HasSubstr("places have to be found again")));
   struct Stays : Lines {
     using Lines::Lines;
@@ -339,7 +339,7 @@ TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace& place) -> Opened {
     return std::make_unique<Stays>(file, place, false);
   });
-  EXPECT_THAT(error_of(source), HasSubstr("the place behind the document is (0, 0); it has to be beyond (0, 0)"));
+  EXPECT_THAT(error_of(source), HasSubstr("the place after the document is (0, 0); it has to be beyond (0, 0)"));
   struct Far : Lines {
     using Lines::Lines;
     data_files::FilePlace place() const override {
@@ -350,7 +350,7 @@ TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
     return std::make_unique<Far>(file, place, false);
   });
   EXPECT_THAT(error_of(source),
-              AllOf(HasSubstr("0.txt at (0, 0): the place behind the document is (1152921504606846977"),
+              AllOf(HasSubstr("0.txt at (0, 0): the place after the document is (1152921504606846977"),
                     HasSubstr("beyond 2^60, the largest that a cursor holds")));
   struct Lies : Lines {  // Says where it was sent, and gives what comes first.
     Lies(const std::string& file, const data_files::FilePlace& place) : Lines(file, {}, false) { place_ = place; }
@@ -358,7 +358,7 @@ TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace& place) -> Opened {
     return std::make_unique<Lies>(file, place);
   });
-  EXPECT_THAT(error_of(source), HasSubstr("a reader that was opened there gives another document"));
+  EXPECT_THAT(error_of(source), HasSubstr("a reader that was opened there returns another document"));
 }
 
 // Documents that are others with each opening are noticed before the first row; those that change later, where ranks
@@ -380,7 +380,7 @@ TEST_F(PluginRowsTest, DocumentsHaveToStayTheSame) {
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace& place) -> Opened {
     return std::make_unique<Changes>(file, place, ++openings);
   });
-  EXPECT_THAT(error_of(source), HasSubstr("gives another document, where one that came from the beginning gave one"));
+  EXPECT_THAT(error_of(source), HasSubstr("returns another document; reading from the beginning returned one there"));
   openings = 0;
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace& place) -> Opened {
     return std::make_unique<Changes>(file, place, ++openings > 40 ? openings : 1);

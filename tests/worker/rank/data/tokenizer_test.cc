@@ -138,7 +138,7 @@ constexpr Malformed kMalformed[] = {
      "add_prefix_space is false"},
     {R"({"normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
         {"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}]}})",
-     "prepend_scheme \"first\" behind"},
+     "prepend_scheme \"first\" after"},
     {R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]}})",
      "\"Digits\" after \"ByteLevel\""},
     {R"({"pre_tokenizer": null, "decoder": {"type": "CTC"}})", "decoder \"CTC\" is not supported"},

@@ -33,7 +33,7 @@ def added_characters():
         found = matched(category)
         lost = {(category, c) for c in known - found} - maker.MOVED
         if lost:
-            sys.exit(f"characters left their category, which the table cannot say: {sorted(lost)[:5]}")
+            sys.exit(f"characters left their category, which the table cannot express: {sorted(lost)[:5]}")
         added += [(category, c) for c in found - known]
     return added
 

@@ -232,7 +232,7 @@ TEST_F(GpuDeviceTest, CopiesBesideTraining) {
     copies->copy(buffer, weight);
     copies->mark();
     at::mm(ones, ones);  // The next step.
-    copies->hold_back();
+    copies->block_current_stream();
     weight.fill_(-1);
     copies->wait();
     EXPECT_EQ(buffer.min().item<float>(), static_cast<float>(kSide * round));

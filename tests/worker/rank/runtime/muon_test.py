@@ -67,7 +67,7 @@ class Muon(unittest.TestCase):
         refused = self.start_job("refused", {**MUON, **start})
         with self.assertRaises(RuntimeError):
             refused.wait()
-        self.assertIn("is of another optimizer: it has no optim.momentum_buffer", self.output(refused))
+        self.assertIn("was saved with another optimizer: it has no optim.momentum_buffer", self.output(refused))
         self.assertIn('put "optimizer" into checkpoint.exclude_from_loading', self.output(refused))
         again = self.run_job("again", {**MUON, **start, "checkpoint.exclude_from_loading": ["optimizer"]})
         self.assertEqual(len(again.metrics()), 3)

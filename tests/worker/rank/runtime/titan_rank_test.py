@@ -394,7 +394,7 @@ class TitanRankTest(unittest.TestCase):
         for process in ranks.processes:
             process.send_signal(signal.SIGTERM)
         self.assertEqual(ranks.wait(60), [14, 14], "\n".join(ranks.outputs))
-        self.assertIn("since a stop was asked for", ranks.outputs[0])
+        self.assertIn("because a stop was requested", ranks.outputs[0])
 
     def test_validation_counts_its_tokens_and_misses_no_data_in_silence(self):
         validation = ["--validation.enable", "--validation.seq_len", "64", "--training.steps", "1",

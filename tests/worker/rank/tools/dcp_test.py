@@ -155,7 +155,7 @@ def check_tied(root):
     assert said.splitlines()[1:] == ["lm_head.weight  only in A: F32 [2048, 256]"] and said.startswith("1 of "), said
     said = run("diff", f"{root}/tied-once", f"{root}/tied-own-dcp", *model, expect=1)
     assert said.splitlines()[1:] == ["model.output.weight  only in B: F32 [2048, 256]"] and said.startswith("1 of "), said
-    refusal = "lm_head.weight is another than model.embed_tokens.weight"
+    refusal = "lm_head.weight differs from model.embed_tokens.weight"
     assert refusal in run("import", f"{root}/tied-own", f"{root}/e/step-0", *model, expect=1)
     assert refusal not in run("import", f"{root}/tied-once", f"{root}/e/step-0", *model, expect=1)
 

@@ -154,7 +154,7 @@ class StoreExportTest(unittest.TestCase):
         # All but the index is there, of the last one alone.
         self.assertEqual(["hf/.writer", "hf/config.json", "hf/model-00001-of-00001.safetensors"], self.store.keys(prefix="hf/"))
         self.assertEqual(0, self.store.uploads())
-        self.assertIn("was ended while doing so", self.tool(2, "diff", self.step, "s3://titan/hf"))
+        self.assertIn("was stopped while writing it", self.tool(2, "diff", self.step, "s3://titan/hf"))
         # With its index it is whole, whatever becomes of the last word.
         self.killed(lambda request: request.key.endswith(".writer") and request.method == "DELETE", *there)
         self.assertIn(SAME, self.tool(0, "diff", self.step, "s3://titan/hf"))
@@ -175,7 +175,7 @@ class StoreExportTest(unittest.TestCase):
         adapters = self.folder / "lora/checkpoint/step-1"
         self.killed(lambda request: "/.merged/" not in request.key and request.key.endswith("safetensors") and request.method == "PUT",
                     "export", adapters, "s3://titan/merge", "--merge", *SMALL)
-        self.assertIn("was ended while doing so", self.tool(2, "diff", self.step, "s3://titan/merge"))
+        self.assertIn("was stopped while writing it", self.tool(2, "diff", self.step, "s3://titan/merge"))
         for form, words in (("peft", ["--format", "peft"]), ("merge", ["--merge", *SMALL])):
             self.tool(0, "export", adapters, self.folder / form, *words)
             self.tool(0, "export", adapters, f"s3://titan/{form}", *words)

@@ -40,8 +40,8 @@ absl::StatusOr<const TensorRecord*> find_record(const Candidate& candidate, cons
   }
   if (record == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat(candidate.path, " is of another optimizer: it has no ", slice.key,
-                     "; put \"optimizer\" into checkpoint.exclude_from_loading to begin its state anew"));
+        absl::StrCat(candidate.path, " was saved with another optimizer: it has no ", slice.key,
+                     "; put \"optimizer\" into checkpoint.exclude_from_loading to start with a new optimizer state"));
   }
   if (record->shape != slice.shape) {
     return absl::FailedPreconditionError(absl::StrCat(candidate.path, kDoesNotFit, ": ", slice.key, " is ",
@@ -125,7 +125,8 @@ absl::StatusOr<StagedLoad> load_step(storage::Files& files, const Candidate& can
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));
   const Manifest& manifest = reader->manifest();
   if (reader->manifest_crc() != candidate.manifest_crc) {
-    return absl::DataLossError(absl::StrCat(candidate.path, ": this rank sees another manifest than rank 0"));
+    return absl::DataLossError(absl::StrCat(
+        candidate.path, ": this rank reads a different manifest than rank 0; check that all ranks share the folder"));
   }
   TITAN_ASSIGN_OR_RETURN(const std::vector<Loading> chosen, choose(candidate, manifest, slices, exclude));
   TITAN_RETURN_IF_ERROR(read(*reader, chosen, reading));
@@ -151,8 +152,8 @@ absl::Status misfit(const std::string& path, const Slice& slice, const std::stri
     return absl::FailedPreconditionError(absl::StrCat(path, kDoesNotFit, ": it has no ", there));
   }
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " is of another optimizer: it has no ", there,
-                   "; put \"optimizer\" into checkpoint.exclude_from_loading to begin its state anew"));
+      absl::StrCat(path, " was saved with another optimizer: it has no ", there,
+                   "; put \"optimizer\" into checkpoint.exclude_from_loading to start with a new optimizer state"));
 }
 
 // torch counts the steps of each parameter, Titan those of the optimizer: all counts have to be the same.
@@ -163,7 +164,7 @@ absl::StatusOr<at::Tensor> step_count(DcpFolder& folder, const std::vector<Slice
   const auto look = [&](const std::string& key) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const at::Tensor one, folder.read(key, {}));
     if (one.numel() != 1)
-      return absl::FailedPreconditionError(absl::StrCat(folder.folder(), ": ", key, " is no number"));
+      return absl::FailedPreconditionError(absl::StrCat(folder.folder(), ": ", key, " is not a single number"));
     if (!count.defined()) {
       count = one;
       first = key;
@@ -212,7 +213,7 @@ absl::Status check_head(DcpFolder& folder, const Slice& embedding, const at::Ten
     TITAN_ASSIGN_OR_RETURN(const at::Tensor there, folder.read(head, {embedding.offset, embedding.size()}));
     if (at::equal(there, read)) return absl::OkStatus();
   }
-  return another_head(folder.folder(), head, names.of(embedding.key));
+  return untied_head_error(folder.folder(), head, names.of(embedding.key));
 }
 
 }  // namespace
@@ -231,7 +232,7 @@ absl::StatusOr<StagedLoad> stage_dcp(storage::Files& files, const Candidate& can
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, candidate.path));
   if (folder->metadata_crc() != candidate.manifest_crc) {
     return absl::DataLossError(
-        absl::StrCat(candidate.path, ": this rank sees another ", kDcpMetadataName, " than rank 0"));
+        absl::StrCat(candidate.path, ": this rank reads a different ", kDcpMetadataName, " than rank 0"));
   }
   StagedLoad staged;
   std::set<std::string> claimed;

@@ -43,22 +43,22 @@ std::vector<size_t> numbers_in(const json& runs) {
 
 }  // namespace
 
-std::string to_text(const LoadWord& word) {
+std::string to_text(const LoadReport& word) {
   json text = to_json(word.status);
   text["unclaimed"] = runs_of(word.unclaimed);
   return text.dump();
 }
 
-LoadWord load_word_in(const std::string& text) {
+LoadReport load_report_from_text(const std::string& text) {
   const json from = json::parse(text, nullptr, false);
-  if (!from.is_object()) return {absl::InternalError("a rank's word on a load cannot be read"), {}};
+  if (!from.is_object()) return {absl::InternalError("a rank's report on a load cannot be read"), {}};
   return {status_from_json(from), numbers_in(from.value("unclaimed", json::array()))};
 }
 
-std::string join_load_words(const std::vector<std::string>& words) {
-  LoadWord joined = load_word_in(words.at(0));
+std::string join_load_reports(const std::vector<std::string>& words) {
+  LoadReport joined = load_report_from_text(words.at(0));
   for (size_t i = 1; i < words.size(); ++i) {
-    const LoadWord one = load_word_in(words[i]);
+    const LoadReport one = load_report_from_text(words[i]);
     if (!one.status.ok() && (joined.status.ok() || absl::IsFailedPrecondition(one.status))) joined.status = one.status;
     std::erase_if(joined.unclaimed, [&](size_t number) {
       return !std::binary_search(one.unclaimed.begin(), one.unclaimed.end(), number);
@@ -89,7 +89,7 @@ std::vector<Candidate> Loader::plan(Part part) {
   const Setup& setup = session_.setup;
   if (setup.config.enable && !setup.config.load_only) {
     if (const absl::Status taken = session_.take_folder(); !taken.ok()) {
-      return {{.from = Candidate::From::kError, .error = not_a_lost_rank(taken)}};
+      return {{.from = Candidate::From::kError, .error = as_local_error(taken)}};
     }
     if (part != Part::kInitial) {
       if (const absl::Status cleaned = clean_leftovers(); !cleaned.ok()) {
@@ -104,7 +104,7 @@ std::vector<Candidate> Loader::plan(Part part) {
 
 // Errors: only is_fenced(); anything else is a warning.
 absl::Status Loader::clean_leftovers() {
-  const auto unknown = session_.janitor.clean_leftovers();
+  const auto unknown = session_.step_store.clean_leftovers();
   if (storage::is_fenced(unknown.status())) return unknown.status();
   if (!unknown.ok()) {
     warn(absl::StrCat("leftovers of earlier attempts stay: ", std::string(unknown.status().message())));
@@ -145,8 +145,8 @@ absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candida
       if (usable.ok() && *usable) break;
       if (usable.ok()) continue;
       // Older steps would not fit this model either.
-      const absl::Status why = not_a_lost_rank(usable.status());
-      if (candidate.required || !is_the_steps_fault(candidate, why)) {
+      const absl::Status why = as_local_error(usable.status());
+      if (candidate.required || !may_try_older_step(candidate, why)) {
         candidate = {.from = Candidate::From::kError, .error = annotate(why, where(candidate))};
         break;
       }
@@ -163,13 +163,13 @@ absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candida
 // OK if every rank could read its part; otherwise the most important error, the same on every rank.
 absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
                            const absl::StatusOr<StagedLoad>& staged) {
-  LoadWord word{.status = session_.exchange.named(not_a_lost_rank(staged.status()))};
+  LoadReport word{.status = session_.exchange.named(as_local_error(staged.status()))};
   if (staged.ok()) word.unclaimed = staged->unclaimed;
-  const absl::StatusOr<std::string> all = session_.exchange.gather(topic, to_text(word), join_load_words);
+  const absl::StatusOr<std::string> all = session_.exchange.gather(topic, to_text(word), join_load_reports);
   absl::Status verdict = all.status();
   if (!verdict.ok() && !session_.leader()) return verdict;
   if (verdict.ok() && session_.leader()) {
-    const auto [status, unclaimed] = load_word_in(*all);
+    const auto [status, unclaimed] = load_report_from_text(*all);
     verdict = status;
     if (verdict.ok() && !unclaimed.empty()) {
       verdict = absl::FailedPreconditionError(
@@ -193,7 +193,7 @@ LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vec
     result.step = staged.step;
     result.train_state = std::move(staged.train_state);
     result.per_rank = std::move(staged.per_rank);
-    if (candidate.source == Source::kCheckpoint) session_.janitor.note_loaded(staged.step);
+    if (candidate.source == Source::kCheckpoint) session_.step_store.note_loaded(staged.step);
   }
   const std::string warning = session_.leader() && part != Part::kInitial
                                   ? lost_steps_warning(session_.setup, session_.folder, result)
@@ -207,7 +207,7 @@ absl::Status Loader::fill_verified(const Candidate& candidate, const std::vector
     return load_step(session_.files, candidate, slices, session_.setup.config.exclude_from_loading, StepReading::kFill);
   });
   const absl::Status verdict = agree(session_.next_topic("fill"), candidate, filled);
-  return verdict.ok() ? verdict : annotate(verdict, "was whole a moment ago and cannot be read again");
+  return verdict.ok() ? verdict : annotate(verdict, "was verified a moment ago and now cannot be read again");
 }
 
 absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices, Part part) {
@@ -230,7 +230,7 @@ absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices, Part part) {
     }
     if (verdict.ok()) return take(candidate, *staged, slices, part);
     // A lost rank, or a model that cannot fit, does not justify a fallback to older weights.
-    if (candidate.required || !is_the_steps_fault(candidate, verdict)) return verdict;
+    if (candidate.required || !may_try_older_step(candidate, verdict)) return verdict;
     if (session_.leader()) reject(candidate, verdict);
   }
 }

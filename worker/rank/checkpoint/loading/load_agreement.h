@@ -1,6 +1,6 @@
 #pragma once
 
-// All ranks agree on the candidate to load: each rank reports on its part (LoadWord), and Loader tries the candidates
+// All ranks agree on the candidate to load: each rank reports on its part (LoadReport), and Loader tries the candidates
 // in order until all ranks could read one. load_candidate.h lists them, and reads one rank's part.
 
 #include <string>
@@ -14,17 +14,17 @@ namespace titan::checkpoint {
 
 // The report of one or several ranks on a load: whether they could read their part, and which tensors have no slice
 // there.
-struct LoadWord {
+struct LoadReport {
   absl::Status status;
   std::vector<size_t> unclaimed;  // Indices of the candidate's tensors (StagedLoad::held), ascending.
 };
 
-std::string to_text(const LoadWord& word);
-LoadWord load_word_in(const std::string& text);
+std::string to_text(const LoadReport& word);
+LoadReport load_report_from_text(const std::string& text);
 
 // Joins the reports of several ranks. A tensor that does not fit outweighs a possibly bad disk, because no older step
 // would fit either. `unclaimed` keeps the tensors that have no slice on any of the ranks.
-std::string join_load_words(const std::vector<std::string>& words);
+std::string join_load_reports(const std::vector<std::string>& words);
 
 // This rank's part of the agreement and the load.
 class Loader {

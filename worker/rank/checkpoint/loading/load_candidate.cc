@@ -24,7 +24,7 @@ bool contains(const std::vector<std::string>& list, const char* name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-Candidate failure(const absl::Status& error) { return {.from = From::kError, .error = not_a_lost_rank(error)}; }
+Candidate failure(const absl::Status& error) { return {.from = From::kError, .error = as_local_error(error)}; }
 
 constexpr char kGonePrefix[] = "checkpoints gone: ";
 
@@ -41,7 +41,7 @@ Candidate gone(const Setup& setup, const std::string& folder) {
                    ", and no full step can be read there now; mount or restore the folder that holds it. To begin from "
                    "scratch on purpose: ",
                    setup.committed_by_another_job ? "delete what is left in that folder"
-                                                  : "submit the job anew with another or an emptied folder (by hand: "
+                                                  : "submit the job again with another or an emptied folder (by hand: "
                                                     "delete fence.json in the dump folder as well)")));
 }
 
@@ -195,7 +195,7 @@ std::optional<double> balance_of(const Manifest& manifest) {
 
 }  // namespace
 
-bool are_gone(const absl::Status& status) {
+bool checkpoints_are_gone(const absl::Status& status) {
   return absl::IsNotFound(status) && absl::StartsWith(status.message(), kGonePrefix);
 }
 
@@ -253,10 +253,10 @@ std::string lost_steps_warning(const Setup& setup, const std::string& folder, co
   const std::string lost = absl::StrCat("step ", setup.committed_step, " was committed in ", folder);
   if (loaded.source == Source::kCheckpoint) {
     return absl::StrCat(lost, ", but the newest that can be read is step ", loaded.step,
-                        ": training goes on from there");
+                        ": training resumes from there");
   }
   if (setup.config.load_step >= 0) return "";  // The user chose this.
-  return absl::StrCat(lost, " by an earlier job, and no step is left there: training begins anew");
+  return absl::StrCat(lost, " by an earlier job, and no step is left there: training starts from scratch");
 }
 
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate) {
@@ -302,8 +302,8 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
   return true;
 }
 
-bool is_the_steps_fault(const Candidate& candidate, const absl::Status& why) {
-  if (absl::IsFailedPrecondition(why) || lost_a_rank(why)) return false;
+bool may_try_older_step(const Candidate& candidate, const absl::Status& why) {
+  if (absl::IsFailedPrecondition(why) || is_rank_lost(why)) return false;
   return !s3::is_location(candidate.path) || absl::IsDataLoss(why) || absl::IsNotFound(why);
 }
 

@@ -49,7 +49,7 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
 
 // Whether an older step may succeed where one failed like this. Not if a store does not answer or refuses: its content
 // is unchanged, and falling back would train the same steps a second time.
-bool is_the_steps_fault(const Candidate& candidate, const absl::Status& why);
+bool may_try_older_step(const Candidate& candidate, const absl::Status& why);
 
 // The result of reading one rank's part.
 struct StagedLoad {

@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, 
 
 absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, const std::string& folder,
                                                      const models::ModelSpec& spec, std::string& taken) {
-  if (!keeps_to_weights(spec)) return spec;
+  if (!takes_numbers_from_weights(spec)) return spec;
   TITAN_ASSIGN_OR_RETURN(const json config, read_config(files, storage::join_path(folder, "config.json")));
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return spec;  // check_hf_config() reports why, once it is known that these weights are loaded.
@@ -115,10 +115,10 @@ absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, cons
 }
 
 models::ModelSpec with_numbers_of_step(const Manifest& manifest, const models::ModelSpec& spec) {
-  if (!keeps_to_weights(spec) || !manifest.model.is_object()) return spec;
+  if (!takes_numbers_from_weights(spec) || !manifest.model.is_object()) return spec;
   return models::with_positions(manifest.model, spec);
 }
 
-bool keeps_to_weights(const models::ModelSpec& spec) { return models::find(spec.name, spec.flavor).ok(); }
+bool takes_numbers_from_weights(const models::ModelSpec& spec) { return models::find(spec.name, spec.flavor).ok(); }
 
 }  // namespace titan::checkpoint

@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, 
 
 // Whether a model takes from its weights the numbers that change results but no shape: positions and epsilon. Titan's
 // flavors do. A library's flavor has them by its author's choice.
-bool keeps_to_weights(const models::ModelSpec& spec);
+bool takes_numbers_from_weights(const models::ModelSpec& spec);
 
 // `spec` with these numbers of a Hugging Face folder's config.json. `taken` says which, for the log; empty if none
 // differs. A config.json that is not supported or another model's changes nothing: check_hf_config() refuses it.

@@ -39,7 +39,7 @@ class HfSave {
     const absl::StatusOr<std::string> reports = write_files();
     absl::Status verdict = reports.status();
     bool discard = true;
-    if (session_.leader() && verdict.ok()) verdict = not_a_lost_rank(publish(*reports, discard));
+    if (session_.leader() && verdict.ok()) verdict = as_local_error(publish(*reports, discard));
     json words = to_json(verdict);
     words["discard"] = discard && !verdict.ok();
     TITAN_ASSIGN_OR_RETURN(const std::string heard,
@@ -64,7 +64,7 @@ class HfSave {
     }
     const absl::StatusOr<std::string> reports = session_.shards.gather(save_.topic + "/slices", shard, nullptr);
     absl::Status verdict = reports.status();
-    if (session_.leader() && verdict.ok()) verdict = not_a_lost_rank(write_manifest(*reports));
+    if (session_.leader() && verdict.ok()) verdict = as_local_error(write_manifest(*reports));
     return session_.conclude(save_.topic + "/slices/verdict", verdict);
   }
 
@@ -94,7 +94,7 @@ class HfSave {
       }
       return absl::OkStatus();
     };
-    json report = to_json(session_.exchange.named(not_a_lost_rank(caught(make_files))));
+    json report = to_json(session_.exchange.named(as_local_error(caught(make_files))));
     report["written"] = written;
     return session_.exchange.gather(save_.topic + "/files", report.dump(), join_files);
   }
@@ -114,7 +114,7 @@ class HfSave {
   }
 
   absl::Status warn_of_left_out(StepReader& step) {
-    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> lines, left_out(step, *session_.setup.hf));
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> lines, unexported_buffers(step, *session_.setup.hf));
     warn_of(lines);
     return absl::OkStatus();
   }
@@ -145,11 +145,11 @@ class HfSave {
             files.rename(storage::join_path(staging_, file.name), storage::join_path(path, file.name)));
       }
       TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> missing,
-                             write_beside_weights(files, path, *setup.hf, options_));
+                             write_config_and_assets(files, path, *setup.hf, options_));
       warn_of(missing);
       return absl::OkStatus();
     };
-    TITAN_RETURN_IF_ERROR(session_.janitor.publish_export(save_.step, hf_index(plan_, all), place, discard));
+    TITAN_RETURN_IF_ERROR(session_.step_store.publish_export(save_.step, hf_index(plan_, all), place, discard));
     session_.emit(event::kCommitted, {{"step", save_.step},
                                       {"full", false},
                                       {"seconds", absl::ToDoubleSeconds(system_clock().monotonic() - save_.begin)}});

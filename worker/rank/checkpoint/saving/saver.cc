@@ -19,8 +19,8 @@ namespace event = rank_protocol::event;
 using nlohmann::json;
 
 // Whether a retry may succeed: a full or broken disk may be repaired. A fence, a lost rank or a mistake stays.
-bool may_pass(const absl::Status& status) {
-  return !lost_a_rank(status) && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
+bool is_retryable(const absl::Status& status) {
+  return !is_rank_lost(status) && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
          !absl::IsUnimplemented(status);
 }
 
@@ -76,14 +76,14 @@ absl::Status Saver::save(int64_t step, const std::vector<Slice>& slices, TrainSt
   }
   const bool pinned = mode == "async_with_pinned_mem";
   if (pinned) open_copies(slices);
-  save.staged = stage_beside(slices, kind);
+  save.staged = stage_async(slices, kind);
   save.parts = buffers_;
   save.copies = copies_;
   if (session_.leader()) {
-    if (pinned && !slices.empty() && copies_ == nullptr && !std::exchange(told_of_pinned_, true)) {
+    if (pinned && !slices.empty() && copies_ == nullptr && !std::exchange(warned_of_pinned_, true)) {
       session_.emit(event::kWarning, {{"message",
                                        "checkpoint.async_mode = \"async_with_pinned_mem\" is \"async\" here: "
-                                       "there is no GPU memory to copy from"}});
+                                       "the tensors are not in GPU memory"}});
     }
     session_.emit(event::kStaged, {{"step", step}});
   }
@@ -105,16 +105,16 @@ void Saver::open_copies(const std::vector<Slice>& slices) {
 }
 
 // A failure to copy fails this save, not the training. All ranks hear of it when the step is written.
-absl::Status Saver::stage_beside(const std::vector<Slice>& slices, Kind kind) {
+absl::Status Saver::stage_async(const std::vector<Slice>& slices, Kind kind) {
   return caught([&] {
-    under_way_ = copies_ != nullptr;
+    copies_in_flight_ = copies_ != nullptr;
     stage(slices, kind, std::nullopt, Copy::kAlways, buffers_, copies_);
     return absl::OkStatus();
   });
 }
 
 void Saver::before_update() {
-  if (std::exchange(under_way_, false)) copies_->hold_back();
+  if (std::exchange(copies_in_flight_, false)) copies_->block_current_stream();
 }
 
 absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, TrainState state) {
@@ -177,7 +177,7 @@ absl::Status Saver::persist(Save save, absl::Duration timeout, const Run& run) {
     }
     save.topic = absl::StrCat(topic, "/try-", tries);
     absl::Status status = run(save);
-    if (status.ok() || !may_pass(status)) return status;
+    if (status.ok() || !is_retryable(status)) return status;
     const absl::Duration left = deadline - system_clock().monotonic();
     std::string answer = "enough";
     if (session_.leader() && left > absl::ZeroDuration()) {
@@ -187,7 +187,7 @@ absl::Status Saver::persist(Save save, absl::Duration timeout, const Run& run) {
           event::kWarning,
           {{"message", absl::StrCat("step ", save.step, " could not be saved: ", std::string(status.message()),
                                     "; try ", tries + 1, " in ", rounded(pause), ", giving up in ", rounded(left),
-                                    stopping ? " since a stop was asked for" : "")}});
+                                    stopping ? " because a stop was requested" : "")}});
       pause = std::min(2 * pause, absl::Minutes(1));
     }
     TITAN_ASSIGN_OR_RETURN(answer, session_.exchange.broadcast(save.topic + "/again", answer));
@@ -249,7 +249,7 @@ absl::Status Saver::run(const Save& save) {
   const absl::StatusOr<std::string> reports = gather();
   absl::Status published = reports.status();
   bool discard = false;
-  if (session_.leader() && published.ok()) published = not_a_lost_rank(publish(save, *reports, discard));
+  if (session_.leader() && published.ok()) published = as_local_error(publish(save, *reports, discard));
   json words = to_json(published);
   words["discard"] = discard;
   TITAN_ASSIGN_OR_RETURN(const std::string heard, session_.exchange.broadcast(save.topic + "/verdict", words.dump()));
@@ -267,7 +267,7 @@ void Saver::remove_rest(const Save& save, const absl::StatusOr<WrittenShard>& sh
   }
   // The folder is removed once all ranks have removed their files.
   const auto all_did = session_.exchange.gather(save.topic + "/removed", "", [](const auto&) { return ""; });
-  if (session_.leader() && all_did.ok()) session_.janitor.remove_if_empty(save.step).IgnoreError();
+  if (session_.leader() && all_did.ok()) session_.step_store.remove_if_empty(save.step).IgnoreError();
 }
 
 absl::StatusOr<bool> Saver::already_full(const Save& save) {
@@ -293,21 +293,21 @@ absl::Status Saver::publish(const Save& save, const std::string& words, bool& di
   TITAN_RETURN_IF_ERROR(files.sync_folder(session_.folder));
   TITAN_RETURN_IF_ERROR(files.sync_folder(setup.dump_folder));
   TITAN_RETURN_IF_ERROR(session_.take_folder());
-  TITAN_RETURN_IF_ERROR(session_.janitor.publish(manifest, text, setup.config.folder, discard));
+  TITAN_RETURN_IF_ERROR(session_.step_store.publish(manifest, text, setup.config.folder, discard));
   session_.emit(event::kCommitted, {{"step", save.step},
                                     {"full", manifest.full},
                                     {"seconds", absl::ToDoubleSeconds(system_clock().monotonic() - save.begin)}});
-  keep_house(manifest);
+  clean_up(manifest);
   return absl::OkStatus();
 }
 
 // The step is already safe. The next save or start does what cleaning up cannot do now.
-void Saver::keep_house(const Manifest& manifest) {
+void Saver::clean_up(const Manifest& manifest) {
   const auto doing = session_.doing("remove old checkpoints");
-  Janitor& janitor = session_.janitor;
-  janitor.note_committed(manifest.step, manifest.full);
-  absl::Status kept = janitor.clean_step(manifest);
-  if (kept.ok()) kept = janitor.purge(session_.setup.config.keep_latest_k);
+  StepStore& step_store = session_.step_store;
+  step_store.note_committed(manifest.step, manifest.full);
+  absl::Status kept = step_store.clean_step(manifest);
+  if (kept.ok()) kept = step_store.purge(session_.setup.config.keep_latest_k);
   if (!kept.ok() && !storage::is_fenced(kept)) {
     session_.emit(event::kWarning, {{"message", absl::StrCat("old checkpoints stay: ", std::string(kept.message()))}});
   }

@@ -36,7 +36,7 @@ class Saver {
 
   Save make_save(const char* topic, int64_t step, Kind kind, TrainState state);
   void open_copies(const std::vector<Slice>& slices);
-  absl::Status stage_beside(const std::vector<Slice>& slices, Kind kind);
+  absl::Status stage_async(const std::vector<Slice>& slices, Kind kind);
   absl::Duration timeout() const;
   absl::Status write(const Save& save);
   absl::Status persist(Save save, absl::Duration timeout, const Run& run);
@@ -44,21 +44,21 @@ class Saver {
   absl::Status run(const Save& save);
   void remove_rest(const Save& save, const absl::StatusOr<WrittenShard>& shard);
   absl::Status publish(const Save& save, const std::string& words, bool& discard);
-  void keep_house(const Manifest& manifest);
+  void clean_up(const Manifest& manifest);
   absl::StatusOr<bool> already_full(const Save& save);
 
   Session& session_;
   std::unique_ptr<CopyStream> own_copies_;
-  CopyStream* copies_ = nullptr;  // Null: asynchronous saves copy on the training thread.
-  bool under_way_ = false;        // Copies are queued that later work must not overtake.
-  std::vector<Staged> buffers_;   // Reused by asynchronous saves, so that a long job's memory stays flat.
+  CopyStream* copies_ = nullptr;   // Null: asynchronous saves copy on the training thread.
+  bool copies_in_flight_ = false;  // Copies are queued that later work must not overtake.
+  std::vector<Staged> buffers_;    // Reused by asynchronous saves, so that a long job's memory stays flat.
   std::thread writer_;
   std::atomic<bool> running_{false};
   std::atomic<int64_t> last_committed_{-1};
   absl::Status written_;  // Set by writer_, read after join.
   absl::Status fenced_;   // Kept once it is set.
   int64_t failures_ = 0;  // Consecutive ones.
-  bool told_of_pinned_ = false;
+  bool warned_of_pinned_ = false;
 };
 
 }  // namespace titan::checkpoint

@@ -31,7 +31,7 @@ class DeviceCopyStream final : public CopyStream {
   }
 
   void mark() override { done_.record(stream_); }
-  void hold_back() override { done_.block(guard_.getStream(device_)); }
+  void block_current_stream() override { done_.block(guard_.getStream(device_)); }
   void wait() override { done_.synchronize(); }
 
  private:

@@ -8,7 +8,7 @@ namespace titan::checkpoint {
 
 // Copies a device's tensors to host memory, asynchronously to the device's other work: no call but wait() blocks.
 // Tensors have any shape `[...]`. Make one set of copies at a time: follow(), copy() for each tensor, mark(); then
-// hold_back() on the training thread and wait() on the writing thread. Throws LibTorch's exceptions.
+// block_current_stream() on the training thread and wait() on the writing thread. Throws LibTorch's exceptions.
 class CopyStream {
  public:
   virtual ~CopyStream() = default;
@@ -24,7 +24,7 @@ class CopyStream {
   // Ends the set of copies.
   virtual void mark() = 0;
   // Work that this thread queues from now on starts when the set has ended: the device waits, not the thread.
-  virtual void hold_back() = 0;
+  virtual void block_current_stream() = 0;
 
   // Returns when the set has ended. Callable on any thread. Throws if the set failed.
   virtual void wait() = 0;

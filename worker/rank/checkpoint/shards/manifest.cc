@@ -104,7 +104,8 @@ absl::StatusOr<Manifest> parse_body(const json& body) {
   manifest.load_step = integer_in(body.at("load_step"));
   manifest.titan_version = body.value("titan_version", "");
   manifest.model = body.value("model", json());
-  if (!manifest.model.is_null() && !manifest.model.is_object()) return absl::DataLossError("\"model\" is no object");
+  if (!manifest.model.is_null() && !manifest.model.is_object())
+    return absl::DataLossError("\"model\" is not an object");
   manifest.config = body.value("config", json());
   manifest.train_state = body.at("train_state");
   manifest.per_rank = body.at("per_rank").get<std::vector<json>>();
@@ -137,7 +138,8 @@ std::vector<int64_t> Manifest::piece_counts() const {
 absl::Status check(const Manifest& manifest) {
   int64_t data = 0, room = 0;
   for (const FileRecord& file : manifest.files) {
-    if (file.indexed() != (manifest.version > 1)) return absl::DataLossError(file.name + ": of another version");
+    if (file.indexed() != (manifest.version > 1))
+      return absl::DataLossError(file.name + ": its record has another format version than the manifest");
     if (__builtin_add_overflow(room, file.bytes, &room)) return absl::DataLossError(file.name + ": too large");
   }
   for (const TensorRecord& tensor : manifest.tensors) {

@@ -68,7 +68,7 @@ absl::StatusOr<FileRecord> file_from_json(const json& from) {
     return absl::DataLossError(absl::StrCat("\"", file.name, "\" is not a file name"));
   }
   const int64_t known = file.indexed() ? file.index_bytes : file.header_bytes;
-  if (known < 8 || known > file.bytes) return absl::DataLossError(file.name + ": sizes make no sense");
+  if (known < 8 || known > file.bytes) return absl::DataLossError(file.name + ": invalid sizes");
   return file;
 }
 
@@ -87,7 +87,7 @@ absl::Status check_shape(const TensorRecord& tensor) {
   const bool countable =
       std::all_of(tensor.shape.begin(), tensor.shape.end(), [](int64_t size) { return size < int64_t{1} << 60; });
   if (countable && TensorEntry{.dtype = tensor.dtype, .shape = tensor.shape}.bytes() >= 0) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(tensor.key, ": shape ", shape_text(tensor.shape), " is none"));
+  return absl::DataLossError(absl::StrCat(tensor.key, ": shape ", shape_text(tensor.shape), " is not a valid shape"));
 }
 
 namespace {

@@ -154,8 +154,8 @@ absl::Status check_progression(const Progression& progression, const Point& limi
   }
   int64_t span = 0;
   for (const Progression::Step& step : progression.steps) {
-    if (step.count < 2 || step.delta.size() != limit.size()) return bad("has a step that is none");
-    if (step.delta[0] <= span) return bad("meets itself");
+    if (step.count < 2 || step.delta.size() != limit.size()) return bad("has an invalid step");
+    if (step.delta[0] <= span) return bad("repeats a first component");
     for (size_t c = 0; c < limit.size(); ++c) {
       int64_t reach = 0;
       int64_t& end = step.delta[c] < 0 ? least[c] : most[c];

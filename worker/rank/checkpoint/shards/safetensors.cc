@@ -102,7 +102,7 @@ absl::StatusOr<std::map<std::string, TensorEntry>> read_header(storage::Readable
     if (key == "__metadata__") continue;
     try {
       if (!whole_numbers(value.at("shape")) || !whole_numbers(value.at("data_offsets"))) {
-        return bad("tensor ", key, ": its shape or its place is not of whole numbers");
+        return bad("tensor ", key, ": shape or data_offsets has a number that is not an integer");
       }
       TensorEntry entry{.key = key, .shape = value.at("shape").get<std::vector<int64_t>>()};
       const auto dtype = scalar_type(value.at("dtype").get<std::string>());

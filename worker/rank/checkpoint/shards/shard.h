@@ -23,8 +23,9 @@ struct Staged {
   std::string key;
   std::vector<int64_t> shape;
   std::vector<int64_t> offset;
-  at::Tensor data;                             // The piece `[...]`, or its encoding by `form`; on the CPU, contiguous.
-  std::shared_ptr<const Form> form = nullptr;  // Encoding of `data`. Decoded numbers are written, one tensor at a time.
+  at::Tensor data;  // The piece `[...]`, or its encoding by `form`; on the CPU, contiguous.
+  std::shared_ptr<const StateEncoding> form =
+      nullptr;  // Encoding of `data`. Decoded numbers are written, one tensor at a time.
 };
 
 // The parts of a shard's name.

@@ -70,7 +70,7 @@ absl::StatusOr<ShardIndex> index_from_bytes(std::string_view bytes) {
   if (index.header_bytes < 8 || index.data_bytes < 0 ||
       index.header_bytes > std::numeric_limits<int64_t>::max() - index.data_bytes ||
       chunks_of(index.data_bytes) > size || size != index_bytes(index.data_bytes)) {
-    return absl::DataLossError("the index's sizes make no sense");
+    return absl::DataLossError("the index has invalid sizes");
   }
   for (int64_t i = 0; i < chunks_of(index.data_bytes); ++i) {
     index.chunk_crcs.push_back(get<uint32_t>(bytes, kFixed + 4 * static_cast<size_t>(i)));

@@ -12,7 +12,7 @@ namespace titan::checkpoint {
 
 // Encoding of numbers that a slice does not hold as such (an optimizer's 8-bit state). Checkpoints hold the decoded
 // numbers, so that a state can be loaded into another encoding or another cut. Works on CPU tensors, on any thread.
-struct Form {
+struct StateEncoding {
   std::vector<int64_t> shape;                                 // Shape of the numbers: the piece's.
   std::function<at::Tensor(const at::Tensor& kept)> numbers;  // Decodes `kept [...]` to `[shape...]`, float32,
                                                               // contiguous.
@@ -28,7 +28,8 @@ struct Slice {
   at::Tensor local;     // `[size()...]` if `form` is null. Contiguous; live state: saving copies from it, loading
                         // copies into it. May have 0 elements.
   bool primary = true;  // Whether this rank, of those that hold the same piece, writes it.
-  std::shared_ptr<const Form> form = nullptr;  // Null: `local` holds the numbers. Otherwise it holds their encoding.
+  std::shared_ptr<const StateEncoding> form =
+      nullptr;  // Null: `local` holds the numbers. Otherwise it holds their encoding.
   // If set, loading passes the piece `[size()...]` to it as read. Then `local` has only the piece's shape, and cannot
   // be saved.
   std::function<void(const at::Tensor& piece)> store = nullptr;

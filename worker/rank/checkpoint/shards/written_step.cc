@@ -53,7 +53,7 @@ absl::StatusOr<std::map<std::string, TensorRecord>> unite(const WrittenStep& rep
   std::map<std::string, TensorRecord> all;
   for (const auto& [name, rows] : report.rows) {
     const auto table = tables.find(name);
-    if (table == tables.end()) return absl::InternalError("a rank's list of tensors did not come");
+    if (table == tables.end()) return absl::InternalError("a rank's table of tensors is missing");
     for (const TensorRecord& tensor : table->second) {
       const auto [known, fresh] = all.emplace(tensor.key, tensor);
       if (!fresh && (known->second.dtype != tensor.dtype || known->second.shape != tensor.shape)) {
@@ -205,7 +205,7 @@ absl::Status complete(WrittenStep report, const std::map<std::string, TensorTabl
   manifest.per_rank = std::move(report.per_rank);
   if (status.ok()) status = check(manifest);
   if (status.ok()) return status;
-  return absl::InternalError(absl::StrCat("the ranks' slices do not make up whole tensors: ", status.message()));
+  return absl::InternalError(absl::StrCat("the ranks' slices do not cover the tensors: ", status.message()));
 }
 
 absl::Status complete(const std::vector<WrittenShard>& shards, Manifest& manifest) {

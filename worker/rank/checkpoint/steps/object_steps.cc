@@ -41,7 +41,7 @@ absl::StatusOr<Manifest> read_manifest(storage::Files& files, const std::string&
 
 }  // namespace
 
-ObjectSteps::~ObjectSteps() {
+ObjectStepStore::~ObjectStepStore() {
   wait();
   if (objects_ == nullptr) return;
   client_->disable_retries();
@@ -49,11 +49,11 @@ ObjectSteps::~ObjectSteps() {
                                       // enough.
 }
 
-std::string ObjectSteps::key_of(int64_t step, const std::string& name) const {
+std::string ObjectStepStore::key_of(int64_t step, const std::string& name) const {
   return absl::StrCat(key_, key_.empty() ? "" : "/", "step-", step, "/", name);
 }
 
-absl::StatusOr<Remembered> ObjectSteps::take() {
+absl::StatusOr<Remembered> ObjectStepStore::take() {
   if (objects_ != nullptr) return Remembered{};
   TITAN_ASSIGN_OR_RETURN(const s3::Location location, s3::parse_location(folder_));
   TITAN_ASSIGN_OR_RETURN(client_, s3::client_of(folder_));
@@ -79,7 +79,7 @@ absl::StatusOr<Remembered> ObjectSteps::take() {
   return Remembered{last->second.step, last->second.job_uid != holder};
 }
 
-absl::Status ObjectSteps::publish(const s3::ObjectFence::Commit& commit, bool& discard) {
+absl::Status ObjectStepStore::publish(const s3::ObjectFence::Commit& commit, bool& discard) {
   discard = true;
   TITAN_RETURN_IF_ERROR(fence_.publish(job_uid_, attempt_, nothing));
   bool unknown = false;
@@ -88,16 +88,16 @@ absl::Status ObjectSteps::publish(const s3::ObjectFence::Commit& commit, bool& d
   return published;
 }
 
-absl::Status ObjectSteps::publish_export(int64_t step, const std::string& index,
-                                         absl::FunctionRef<absl::Status()> place, bool& discard) {
+absl::Status ObjectStepStore::publish_export(int64_t step, const std::string& index,
+                                             absl::FunctionRef<absl::Status()> place, bool& discard) {
   discard = true;
   TITAN_RETURN_IF_ERROR(objects_->check());
   TITAN_RETURN_IF_ERROR(place());
   return publish({.key = key_of(step, kHfIndexName), .text = index, .remembered = "", .step = step}, discard);
 }
 
-absl::Status ObjectSteps::publish(const Manifest& manifest, const std::string& text, const std::string& folder,
-                                  bool& discard) {
+absl::Status ObjectStepStore::publish(const Manifest& manifest, const std::string& text, const std::string& folder,
+                                      bool& discard) {
   TITAN_RETURN_IF_ERROR(publish({.key = key_of(manifest.step, kManifestName),
                                  .text = text,
                                  .remembered = manifest.full ? kSteps : "",
@@ -109,8 +109,8 @@ absl::Status ObjectSteps::publish(const Manifest& manifest, const std::string& t
 }
 
 // The shards next to a manifest that it does not name.
-absl::StatusOr<std::vector<std::string>> ObjectSteps::unnamed(const Manifest& manifest,
-                                                              const std::vector<s3::Object>& objects) {
+absl::StatusOr<std::vector<std::string>> ObjectStepStore::unnamed(const Manifest& manifest,
+                                                                  const std::vector<s3::Object>& objects) {
   std::set<std::string> named;
   for (const FileRecord& file : manifest.files) named.insert(file.name);
   std::vector<std::string> doomed;
@@ -120,8 +120,9 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::unnamed(const Manifest& ma
   return doomed;
 }
 
-absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, const std::vector<s3::Object>& objects,
-                                                                absl::Time now, std::vector<std::string>& unknown) {
+absl::StatusOr<std::vector<std::string>> ObjectStepStore::leftovers(int64_t step,
+                                                                    const std::vector<s3::Object>& objects,
+                                                                    absl::Time now, std::vector<std::string>& unknown) {
   std::set<std::string> writers;  // "a3-00012" for each shard.
   size_t shards = 0;
   bool live = false, of_others = false, retired = false, stranger = false;
@@ -169,7 +170,7 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, co
   return with(std::move(beside), shards_of_nobody);
 }
 
-absl::StatusOr<std::vector<std::string>> ObjectSteps::clean_leftovers() {
+absl::StatusOr<std::vector<std::string>> ObjectStepStore::clean_leftovers() {
   const std::string prefix = key_.empty() ? "" : key_ + "/";
   TITAN_ASSIGN_OR_RETURN(s3::Listing all, client_->list(prefix, /*deep=*/true));
   std::map<int64_t, std::vector<s3::Object>> steps;
@@ -189,7 +190,7 @@ absl::StatusOr<std::vector<std::string>> ObjectSteps::clean_leftovers() {
   return unknown;
 }
 
-absl::Status ObjectSteps::clean_step(const Manifest& manifest) {
+absl::Status ObjectStepStore::clean_step(const Manifest& manifest) {
   TITAN_ASSIGN_OR_RETURN(const s3::Listing all, client_->list(key_of(manifest.step, ""), /*deep=*/true));
   TITAN_ASSIGN_OR_RETURN(std::vector<std::string> doomed, unnamed(manifest, all.objects));
   if (doomed.empty()) return absl::OkStatus();
@@ -198,8 +199,8 @@ absl::Status ObjectSteps::clean_step(const Manifest& manifest) {
   return absl::OkStatus();
 }
 
-absl::Status ObjectSteps::purge(int keep_latest_k) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<int64_t> doomed, doomed_steps(keep_latest_k));
+absl::Status ObjectStepStore::purge(int keep_latest_k) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<int64_t> doomed, stale_steps(keep_latest_k));
   if (doomed.empty()) return absl::OkStatus();
   std::vector<std::string> manifests, rest;
   for (const int64_t step : doomed) {
@@ -216,9 +217,9 @@ absl::Status ObjectSteps::purge(int keep_latest_k) {
   return absl::OkStatus();
 }
 
-void ObjectSteps::delete_keys(std::vector<std::string> keys) {
+void ObjectStepStore::delete_keys(std::vector<std::string> keys) {
   if (keys.empty()) return;
-  delete_behind([client = client_, keys = std::move(keys)] {
+  delete_in_background([client = client_, keys = std::move(keys)] {
     for (const std::string& key : keys) client->remove(key).IgnoreError();  // The next start tries again.
   });
 }

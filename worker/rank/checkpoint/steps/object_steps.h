@@ -15,13 +15,13 @@ namespace titan::checkpoint {
 // A manifest is published and retired through its fence (common/io/s3/object_fence.h). Other objects are deleted only
 // if they were listed before the fence was seen to belong to this attempt. Their names are never reused, so a late
 // deletion, by an attempt that was paused, hits only objects that nobody needs.
-class ObjectSteps : public Janitor {
+class ObjectStepStore : public StepStore {
  public:
   // `dump`: the dump folder. Its id distinguishes this training from another with the same name.
-  ObjectSteps(storage::Files& files, const std::string& folder, const storage::Fence& fence, std::string dump,
-              const std::string& job_uid, int attempt, std::function<void(const std::string&)> say)
-      : Janitor(files, folder, fence, job_uid, attempt), dump_(std::move(dump)), say_(std::move(say)) {}
-  ~ObjectSteps() override;  // Releases the folder.
+  ObjectStepStore(storage::Files& files, const std::string& folder, const storage::Fence& fence, std::string dump,
+                  const std::string& job_uid, int attempt, std::function<void(const std::string&)> say)
+      : StepStore(files, folder, fence, job_uid, attempt), dump_(std::move(dump)), say_(std::move(say)) {}
+  ~ObjectStepStore() override;  // Releases the folder.
 
   absl::StatusOr<Remembered> take() override;
   absl::Status publish(const Manifest& manifest, const std::string& text, const std::string& folder,

@@ -53,12 +53,12 @@ absl::Status status_from_json(const nlohmann::json& from) {
                       from.value("message", "unreadable report"));
 }
 
-bool lost_a_rank(const absl::Status& status) {
+bool is_rank_lost(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
 }
 
-absl::Status not_a_lost_rank(const absl::Status& status) {
-  return lost_a_rank(status) ? absl::AbortedError(status.message()) : status;
+absl::Status as_local_error(const absl::Status& status) {
+  return is_rank_lost(status) ? absl::AbortedError(status.message()) : status;
 }
 
 namespace {
@@ -104,9 +104,9 @@ absl::Status Exchange::named(const absl::Status& status) const {
   return status.ok() || world_ == 1 ? status : annotate(status, absl::StrCat("rank ", rank_));
 }
 
-absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::string>& keys,
-                                    const std::vector<int>& ranks) {
-  std::vector<PulseWatch::Lost> lost;
+absl::Status Exchange::check_heartbeats(HeartbeatMonitor& watch, const std::vector<std::string>& keys,
+                                        const std::vector<int>& ranks) {
+  std::vector<HeartbeatMonitor::Lost> lost;
   TITAN_RETURN_IF_ERROR(ask_store([&] {
     std::vector<int> missing;
     for (size_t i = 0; i < keys.size(); ++i) {
@@ -116,7 +116,7 @@ absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::st
   }));
   if (lost.empty()) return absl::OkStatus();
   std::vector<std::string> names;
-  for (const PulseWatch::Lost& one : lost) {
+  for (const HeartbeatMonitor::Lost& one : lost) {
     names.push_back(absl::StrCat("rank ", one.rank, " has shown no sign of life for ",
                                  absl::FormatDuration(absl::Trunc(one.silence, absl::Milliseconds(1)))));
   }
@@ -130,7 +130,7 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
   const absl::Duration timeout = timeout_.timeout + levels * std::min(timeout_.timeout / 10, absl::Seconds(30));
   const absl::Duration look_every = timeout_.silence / 10;
   absl::Duration next_look = began + look_every;
-  PulseWatch watch(*store_, timeout_.silence, timeout_.start);
+  HeartbeatMonitor watch(*store_, timeout_.silence, timeout_.start);
   while (true) {
     bool there = false;
     TITAN_RETURN_IF_ERROR(ask_store([&] { there = store_->check(keys); }));
@@ -138,7 +138,7 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
     const absl::Duration now = system_clock().monotonic();
     if (now - began > timeout) break;
     if (now > next_look) {
-      TITAN_RETURN_IF_ERROR(check_pulses(watch, keys, ranks));
+      TITAN_RETURN_IF_ERROR(check_heartbeats(watch, keys, ranks));
       next_look = now + look_every;
     }
     TITAN_RETURN_IF_ERROR(rest(std::clamp((now - began) / 20, absl::Microseconds(200), absl::Seconds(1))));
@@ -150,7 +150,7 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
     if (!there) absl::StrAppend(&missing, missing.empty() ? "" : ", ", key);
   }
   return absl::DeadlineExceededError(
-      absl::StrCat("no word within ", absl::FormatDuration(timeout_.timeout), " for ", missing));
+      absl::StrCat("no report within ", absl::FormatDuration(timeout_.timeout), " for ", missing));
 }
 
 absl::StatusOr<std::string> Exchange::collect(const std::string& topic, const std::string& report, Join join) {
@@ -264,7 +264,7 @@ std::string join_words(const std::vector<std::string>& words) {
 // This rank's report. The table of its tensors is shared separately.
 absl::StatusOr<WrittenStep> ShardReports::report_here(const absl::StatusOr<WrittenShard>& shard, json per_rank,
                                                       absl::Status& shared) {
-  if (!shard.ok()) return not_a_lost_rank(shard.status());
+  if (!shard.ok()) return as_local_error(shard.status());
   TensorTable table;
   TITAN_ASSIGN_OR_RETURN(WrittenStep report, report_of(*shard, std::move(per_rank), table));
   if (report.rows.empty()) return report;

@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/shards/written_step.h"
-#include "worker/rank/checkpoint/steps/pulse.h"
+#include "worker/rank/checkpoint/steps/heartbeat.h"
 
 namespace titan::checkpoint {
 
@@ -45,10 +45,10 @@ nlohmann::json to_json(const absl::Status& status);
 absl::Status status_from_json(const nlohmann::json& from);
 
 // Whether Exchange lost a rank: agreement is no longer possible.
-bool lost_a_rank(const absl::Status& status);
+bool is_rank_lost(const absl::Status& status);
 
 // Changes the code of a local error that would read as a lost rank, such as a file's "unavailable".
-absl::Status not_a_lost_rank(const absl::Status& status);
+absl::Status as_local_error(const absl::Status& status);
 
 // Turns LibTorch's exceptions (out of memory, a tensor that does not fit a view) into a status. A rank that fails must
 // still report, or all others wait.
@@ -108,7 +108,8 @@ class Exchange {
   // Sleeps. Cancelled once stopped.
   absl::Status rest(absl::Duration duration) const;
   // OK while all ranks that have not set their key yet show a pulse.
-  absl::Status check_pulses(PulseWatch& watch, const std::vector<std::string>& keys, const std::vector<int>& ranks);
+  absl::Status check_heartbeats(HeartbeatMonitor& watch, const std::vector<std::string>& keys,
+                                const std::vector<int>& ranks);
   // The joined report of this rank's branch.
   absl::StatusOr<std::string> collect(const std::string& topic, const std::string& report, Join join);
 

@@ -17,15 +17,15 @@
 namespace titan::checkpoint {
 namespace {
 
-std::unique_ptr<Janitor> make_janitor(Session& session) {
+std::unique_ptr<StepStore> make_step_store(Session& session) {
   const Setup& setup = session.setup;
   if (!s3::is_location(session.folder)) {
-    return std::make_unique<Janitor>(session.files, session.folder, session.fence, setup.job_uid, setup.attempt);
+    return std::make_unique<StepStore>(session.files, session.folder, session.fence, setup.job_uid, setup.attempt);
   }
-  return std::make_unique<ObjectSteps>(session.files, session.folder, session.fence, setup.dump_folder, setup.job_uid,
-                                       setup.attempt, [&session](const std::string& text) {
-                                         session.emit(rank_protocol::event::kWarning, {{"message", text}});
-                                       });
+  return std::make_unique<ObjectStepStore>(session.files, session.folder, session.fence, setup.dump_folder,
+                                           setup.job_uid, setup.attempt, [&session](const std::string& text) {
+                                             session.emit(rank_protocol::event::kWarning, {{"message", text}});
+                                           });
 }
 
 }  // namespace
@@ -37,9 +37,9 @@ Session::Session(Setup given)
       fence(setup.dump_folder, files),
       exchange(setup.store, setup.rank, setup.world, {setup.peer_timeout, setup.peer_silence, setup.peer_start}, &stop,
                setup.fan_out),
-      kept_by_(make_janitor(*this)),
-      janitor(*kept_by_) {
-  if (setup.world > 1) pulse_ = std::make_unique<Pulse>(*setup.store, setup.rank, setup.peer_silence / 15);
+      own_step_store_(make_step_store(*this)),
+      step_store(*own_step_store_) {
+  if (setup.world > 1) heartbeat_ = std::make_unique<Heartbeat>(*setup.store, setup.rank, setup.peer_silence / 15);
 }
 
 std::string Session::next_topic(const char* what) { return absl::StrCat(what, "/", ++operations_); }
@@ -64,7 +64,7 @@ ShardName Session::shard_name() const {
 
 // If checkpoint.load_step names the start, earlier commits do not matter.
 absl::Status Session::take_folder() {
-  TITAN_ASSIGN_OR_RETURN(const Remembered last, janitor.take());
+  TITAN_ASSIGN_OR_RETURN(const Remembered last, step_store.take());
   if (last.step < 0 || setup.config.load_step >= 0) return absl::OkStatus();
   if (!last.by_another_job) {
     setup.committed_step = std::max(setup.committed_step, last.step);

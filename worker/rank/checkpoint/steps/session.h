@@ -8,7 +8,7 @@
 
 #include "common/io/storage/fence.h"
 #include "worker/rank/checkpoint/shards/shard.h"
-#include "worker/rank/checkpoint/steps/pulse.h"
+#include "worker/rank/checkpoint/steps/heartbeat.h"
 #include "worker/rank/checkpoint/steps/rank_reports.h"
 #include "worker/rank/checkpoint/steps/setup.h"
 #include "worker/rank/checkpoint/steps/step_folders.h"
@@ -45,10 +45,10 @@ class Session {
   ShardReports shards{exchange};
 
  private:
-  const std::unique_ptr<Janitor> kept_by_;
+  const std::unique_ptr<StepStore> own_step_store_;
 
  public:
-  Janitor& janitor;  // Used by rank 0 only, on the thread that saves.
+  StepStore& step_store;  // Used by rank 0 only, on the thread that saves.
 
   // Names a new shard of this rank.
   ShardName shard_name() const;
@@ -57,7 +57,7 @@ class Session {
 
  private:
   int64_t operations_ = 0;
-  std::unique_ptr<Pulse> pulse_;
+  std::unique_ptr<Heartbeat> heartbeat_;
 };
 
 }  // namespace titan::checkpoint

@@ -61,7 +61,7 @@ struct LoadResult {
 };
 
 // Whether a load failed because it found no full step although one had been committed.
-bool are_gone(const absl::Status& status);
+bool checkpoints_are_gone(const absl::Status& status);
 
 // Receives (kind, members), as rank_protocol/launch.h lists them: checkpoint_rejected, checkpoint_staged,
 // checkpoint_committed, checkpoint_failed {step, reason}, warning. Called on the training thread and on the writer
@@ -83,8 +83,8 @@ struct Setup {
   std::string job_uid;
   int attempt = 1;  // The fence of the dump folder must name (job_uid, attempt): rank 0 raises it before construction.
   // Rank 0: the newest full step known to be committed in this folder, or -1. If there is one, a load that finds no
-  // full step is an error (are_gone()) instead of a fresh start. Exception: if it was another job's and the folder is
-  // empty, because its steps were deleted, it is a fresh start with a warning.
+  // full step is an error (checkpoints_are_gone()) instead of a fresh start. Exception: if it was another job's and the
+  // folder is empty, because its steps were deleted, it is a fresh start with a warning.
   int64_t committed_step = -1;
   bool committed_by_another_job = false;
   c10::intrusive_ptr<c10d::Store> store;  // May be null when world is 1. Keys used: "checkpoint/...".

@@ -79,13 +79,13 @@ absl::StatusOr<std::vector<StepFolder>> list_steps(storage::Files& files, const 
   return steps;
 }
 
-Janitor::~Janitor() { wait(); }
+StepStore::~StepStore() { wait(); }
 
-void Janitor::wait() {
+void StepStore::wait() {
   if (deleter_.joinable()) deleter_.join();
 }
 
-absl::Status Janitor::retire(const std::vector<std::string>& names) {
+absl::Status StepStore::retire(const std::vector<std::string>& names) {
   std::vector<std::string> doomed;
   absl::Status status;
   for (const std::string& name : names) {
@@ -101,20 +101,20 @@ absl::Status Janitor::retire(const std::vector<std::string>& names) {
     doomed.push_back(std::move(target));
   }
   if (!doomed.empty()) {
-    delete_behind([this, doomed = std::move(doomed)] {
+    delete_in_background([this, doomed = std::move(doomed)] {
       for (const std::string& path : doomed) files_.remove_folder(path).IgnoreError();  // The next start tries again.
     });
   }
   return status;
 }
 
-void Janitor::delete_behind(std::function<void()> deleting) {
+void StepStore::delete_in_background(std::function<void()> deleting) {
   wait();
   deleter_ = std::thread(std::move(deleting));
 }
 
-absl::Status Janitor::publish(const Manifest& manifest, const std::string& text, const std::string& folder,
-                              bool& discard) {
+absl::Status StepStore::publish(const Manifest& manifest, const std::string& text, const std::string& folder,
+                                bool& discard) {
   const std::string path = storage::join_path(step_path(folder_, manifest.step), kManifestName);
   discard = true;
   const auto rename_manifest = [&] {
@@ -129,8 +129,8 @@ absl::Status Janitor::publish(const Manifest& manifest, const std::string& text,
   return absl::OkStatus();
 }
 
-absl::Status Janitor::publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
-                                     bool& discard) {
+absl::Status StepStore::publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
+                                       bool& discard) {
   discard = false;  // The next try puts the same files in the same place.
   return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
     TITAN_RETURN_IF_ERROR(place());
@@ -139,7 +139,7 @@ absl::Status Janitor::publish_export(int64_t step, const std::string& index, abs
 }
 
 // Removes what an attempt left next to the manifest when it died while saving this step again. Call under the fence.
-absl::Status Janitor::sweep(const StepFolder& step) {
+absl::Status StepStore::sweep(const StepFolder& step) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(step.path));
   // Manifests of large jobs take long to read, and a start should not. So only a folder that looks odd is examined.
   std::set<std::string> attempts;
@@ -162,7 +162,7 @@ absl::Status Janitor::sweep(const StepFolder& step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> Janitor::clean_leftovers() {
+absl::StatusOr<std::vector<std::string>> StepStore::clean_leftovers() {
   std::vector<std::string> unknown;
   auto names = files_.list(folder_);
   if (absl::IsNotFound(names.status())) return unknown;
@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<std::string>> Janitor::clean_leftovers() {
   return unknown;
 }
 
-absl::Status Janitor::clean_step(const Manifest& manifest) {
+absl::Status StepStore::clean_step(const Manifest& manifest) {
   const std::string path = step_path(folder_, manifest.step);
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(path));
   std::set<std::string> named;
@@ -202,7 +202,7 @@ absl::Status Janitor::clean_step(const Manifest& manifest) {
   });
 }
 
-absl::Status Janitor::remove_if_empty(int64_t step) {
+absl::Status StepStore::remove_if_empty(int64_t step) {
   const std::string path = step_path(folder_, step);
   return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(path));
@@ -210,12 +210,12 @@ absl::Status Janitor::remove_if_empty(int64_t step) {
   });
 }
 
-void Janitor::note_committed(int64_t step, bool full) {
+void StepStore::note_committed(int64_t step, bool full) {
   trust_[step] = StoredStep::kCommitted;
   full_[step] = full;
 }
 
-bool Janitor::is_full(const StepFolder& step) {
+bool StepStore::is_full(const StepFolder& step) {
   if (!step.has_manifest) return false;
   if (const auto known = full_.find(step.step); known != full_.end()) return known->second;
   const auto text = storage::read_file(files_, storage::join_path(step.path, kManifestName));
@@ -223,7 +223,7 @@ bool Janitor::is_full(const StepFolder& step) {
   return full_[step.step] = manifest.ok() && manifest->full;
 }
 
-absl::StatusOr<std::vector<int64_t>> Janitor::doomed_steps(int keep_latest_k) {
+absl::StatusOr<std::vector<int64_t>> StepStore::stale_steps(int keep_latest_k) {
   if (keep_latest_k <= 0) return std::vector<int64_t>();
   TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> folders, list_steps(files_, folder_));
   std::vector<StoredStep> steps;
@@ -236,14 +236,14 @@ absl::StatusOr<std::vector<int64_t>> Janitor::doomed_steps(int keep_latest_k) {
   return steps_to_purge(std::move(steps), keep_latest_k);
 }
 
-void Janitor::forget(int64_t step) {
+void StepStore::forget(int64_t step) {
   full_.erase(step);
   trust_.erase(step);
 }
 
 // If other files lie next to a step, deletes only the step, its manifest first; false if there are none. Call under the
 // fence.
-absl::StatusOr<bool> Janitor::remove_from_shared(const std::string& path) {
+absl::StatusOr<bool> StepStore::remove_from_shared(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(path));
   if (std::binary_search(entries.begin(), entries.end(), kHfIndexName)) return false;
   const auto of_the_step = [](const std::string& name) { return name == kManifestName || is_of_an_attempt(name); };
@@ -255,8 +255,8 @@ absl::StatusOr<bool> Janitor::remove_from_shared(const std::string& path) {
   return true;
 }
 
-absl::Status Janitor::purge(int keep_latest_k) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<int64_t> doomed, doomed_steps(keep_latest_k));
+absl::Status StepStore::purge(int keep_latest_k) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<int64_t> doomed, stale_steps(keep_latest_k));
   if (doomed.empty()) return absl::OkStatus();
   return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
     std::vector<std::string> names;

@@ -49,15 +49,15 @@ struct Remembered {
 // Rank 0's work on the folder of all steps: publishes steps and cleans up. Whatever disappears is renamed under the
 // fence first, so that only the attempt that may publish deletes, and a crash leaves no half-deleted step. A background
 // thread then deletes the bytes. object_steps.h does this for an object store.
-class Janitor {
+class StepStore {
  public:
-  Janitor(storage::Files& files, std::string folder, storage::Fence fence, std::string job_uid, int attempt)
+  StepStore(storage::Files& files, std::string folder, storage::Fence fence, std::string job_uid, int attempt)
       : files_(files),
         folder_(std::move(folder)),
         fence_(std::move(fence)),
         job_uid_(std::move(job_uid)),
         attempt_(attempt) {}
-  virtual ~Janitor();
+  virtual ~StepStore();
 
   // Call it before anything else; after a success further calls do nothing. Takes for this attempt what the dump
   // folder's fence does not cover. Errors: is_fenced() and is_in_use() of fence.h.
@@ -97,10 +97,10 @@ class Janitor {
  protected:
   bool is_full(const StepFolder& step);
   // The steps that keep_latest_k does not cover.
-  absl::StatusOr<std::vector<int64_t>> doomed_steps(int keep_latest_k);
+  absl::StatusOr<std::vector<int64_t>> stale_steps(int keep_latest_k);
   void forget(int64_t step);
   // Runs `deleting` on a background thread, after the previous deletion has ended.
-  void delete_behind(std::function<void()> deleting);
+  void delete_in_background(std::function<void()> deleting);
 
   storage::Files& files_;
   const std::string folder_;

@@ -103,7 +103,7 @@ absl::StatusOr<size_t> length_up_to(const ChatTemplate& chat, const data_files::
       chat.path(), ": the text of the first ", messages, " messages", prompt ? " and a prompt" : "",
       " does not begin the text of all ", conversation.messages.size(), ", from byte ", at, " on: \"",
       excerpt(part.text, at), "\" and \"", excerpt(text, at),
-      "\"; what the assistant says cannot be told apart: put it into {% generation %} blocks of the template, or set "
+      "\"; the assistant's words cannot be separated: put them into {% generation %} blocks of the template, or set "
       "train_on = \"all\""));
 }
 

@@ -24,7 +24,7 @@ absl::StatusOr<size_t> end_of(Tokenizer& tokenizer, const std::string& text, siz
   if (whole.starts_with(part)) return part.size();
   return absl::InvalidArgumentError(
       absl::StrCat("the tokenizer changes the text across byte ", bytes,
-                   ", where what is to be foretold begins or ends, so that nobody can say which tokens these are"));
+                   ", where a label begins or ends, so it is not known which tokens are labels"));
 }
 
 // The spans as byte ranges of `whole`, the text that the tokens spell.

@@ -28,7 +28,7 @@ uint32_t sum_of(const char* record, size_t bytes, int64_t block) {
 }
 
 // Opens the file each time, because a network file system shows other hosts' writes only to a new open().
-host::Descriptor open_anew(const std::string& path, int flags) {
+host::Descriptor open_counts_file(const std::string& path, int flags) {
   return host::Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0666));
 }
 
@@ -38,7 +38,7 @@ template <typename Count>
 std::vector<std::optional<Count>> CountsFile<Count>::read(int64_t begin, int64_t end) const {
   std::vector<std::optional<Count>> counts(static_cast<size_t>(end - begin));
   std::vector<char> records(counts.size() * kRecordBytes);
-  const host::Descriptor file = open_anew(path_, O_RDONLY);
+  const host::Descriptor file = open_counts_file(path_, O_RDONLY);
   if (file.get() < 0 || ::pread(file.get(), records.data(), records.size(), begin * kRecordBytes) <= 0) return counts;
   for (size_t i = 0; i < counts.size(); ++i) {
     const char* record = records.data() + i * kRecordBytes;
@@ -56,7 +56,7 @@ void CountsFile<Count>::write(int64_t block, const Count& count) const {
   std::memcpy(record.data(), &count, Count::kBytes);
   const uint32_t sum = sum_of(record.data(), Count::kBytes, block);
   std::memcpy(record.data() + Count::kBytes, &sum, sizeof sum);
-  const host::Descriptor file = open_anew(path_, O_WRONLY | O_CREAT);
+  const host::Descriptor file = open_counts_file(path_, O_WRONLY | O_CREAT);
   if (file.get() < 0) return;
   (void)!::pwrite(file.get(), record.data(), record.size(), block * kRecordBytes);
 }

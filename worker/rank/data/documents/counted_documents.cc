@@ -17,12 +17,12 @@ namespace {
 constexpr int64_t kChunk = DocumentLengths::kDocuments;
 constexpr size_t kKeptDocuments = 8;  // Rows may begin and end inside a document.
 
-class CountedDocuments final : public TokenisedDocuments {
+class CountedDocuments final : public TokenizedDocuments {
  public:
   CountedDocuments(std::unique_ptr<DocumentFinder> counted, std::unique_ptr<DocumentFinder> read,
                    std::shared_ptr<Tokenizer> tokenizer, const CountedDocumentsOptions& sharing,
                    const TokenDocumentsOptions& options)
-      : TokenisedDocuments(std::move(tokenizer), options),
+      : TokenizedDocuments(std::move(tokenizer), options),
         counted_(std::move(counted)),
         read_(std::move(read)),
         sharing_(sharing),
@@ -58,7 +58,7 @@ class CountedDocuments final : public TokenisedDocuments {
   }
 
   // Skips whole records of the counts, except those with malformed documents, which next() reports one by one.
-  absl::StatusOr<int64_t> pass_over(int64_t most_tokens) override {
+  absl::StatusOr<int64_t> skip_up_to(int64_t most_tokens) override {
     int64_t passed = 0;
     while (number_ % kChunk == 0 && number_ + kChunk <= documents_) {
       TITAN_ASSIGN_OR_RETURN(const DocumentLengths lengths, lengths_.get(pass_ * chunks_ + number_ / kChunk));
@@ -73,7 +73,7 @@ class CountedDocuments final : public TokenisedDocuments {
     }
     return passed;
   }
-  bool passes_over() const override { return options_.loop; }
+  bool can_skip() const override { return options_.loop; }
 
   absl::Status read(const TokenDocument& document, int64_t begin, int64_t count, int32_t* out) override {
     TITAN_ASSIGN_OR_RETURN(const std::vector<int32_t>* tokens, tokens_of(document));

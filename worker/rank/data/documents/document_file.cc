@@ -52,7 +52,7 @@ const std::string* first_compressed(const std::vector<std::string>& files, const
   return found == files.end() ? nullptr : &*found;
 }
 
-std::string kept_name(const FileKind& kind) {
+std::string cache_name(const FileKind& kind) {
   if (kind.plugin == nullptr) return name(kind.format);
   return absl::StrFormat("%s-%08x", kind.plugin->name, kind.plugin->sum);
 }

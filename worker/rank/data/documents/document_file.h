@@ -81,7 +81,7 @@ const std::string* first_compressed(const std::vector<std::string>& files, const
 
 // Names a kind in the names of files that are kept next to the data: "jsonl"; for a plug-in's dataset also its
 // library's checksum.
-std::string kept_name(const FileKind& kind);
+std::string cache_name(const FileKind& kind);
 
 // The word for a document of the kind, "line", and the rule for it, "lines have to be JSON objects ...".
 std::string document_word(const FileKind& kind);

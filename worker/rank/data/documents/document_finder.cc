@@ -18,7 +18,7 @@ absl::Status no_document(const std::string& file, const data_files::FilePlace& p
                                           ": the dataset has changed since the job began to read it"));
 }
 
-DocumentPosition behind_all(const std::vector<std::string>& files, int64_t documents) {
+DocumentPosition end_of_files(const std::vector<std::string>& files, int64_t documents) {
   return {.file = static_cast<int64_t>(files.size()), .document = documents};
 }
 
@@ -45,7 +45,7 @@ class PlaceFinder final : public DocumentFinder {
 
   absl::StatusOr<DocumentPosition> position(int64_t number) override {
     if (!share_.in_order) return DocumentPosition{.document = number};
-    if (number == share_.documents) return behind_all(files_, number);
+    if (number == share_.documents) return end_of_files(files_, number);
     return places_.place(share_.first + number);
   }
 
@@ -107,7 +107,7 @@ class BlockFinder final : public DocumentFinder {
 
   absl::StatusOr<DocumentPosition> position(int64_t number) override {
     if (!share_.in_order) return DocumentPosition{.document = number};
-    if (number == documents_) return behind_all(files_, number);
+    if (number == documents_) return end_of_files(files_, number);
     if (pass_ < 0) order_blocks(0);
     const int64_t place = place_of(number);
     const Block& block = blocks_[place];

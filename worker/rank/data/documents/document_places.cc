@@ -142,7 +142,7 @@ absl::StatusOr<DocumentPlaces> DocumentPlaces::get(const std::vector<std::string
   TITAN_ASSIGN_OR_RETURN(const std::string facts, file_facts(files));
   storage::Files& disk = storage::posix_files();
   const std::string path = storage::join_path(
-      folder, absl::StrCat("places-", kept_name(kind), kind.blank_lines ? "-parts-" : "-", facts, ".bin"));
+      folder, absl::StrCat("places-", cache_name(kind), kind.blank_lines ? "-parts-" : "-", facts, ".bin"));
   const auto count = static_cast<int64_t>(files.size());
   if (disk.exists(path)) return open(path, count);
   TITAN_RETURN_IF_ERROR(disk.make_folders(folder));

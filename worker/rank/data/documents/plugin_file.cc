@@ -39,7 +39,7 @@ absl::StatusOr<Result> guarded(const Where& where, const char* what, Call&& call
   } catch (const std::exception& error) {
     return wrong(where, absl::StrCat(what, " threw: ", error.what()));
   } catch (...) {
-    return wrong(where, absl::StrCat(what, " threw something that is no exception"));
+    return wrong(where, absl::StrCat(what, " threw something that is not a std::exception"));
   }
 }
 
@@ -65,7 +65,7 @@ class PluginFile final : public DocumentFile {
       : path_(std::move(path)), kind_(kind), reader_(std::move(reader)), start_(place), place_(place) {}
 
   // The place that the library reports.
-  absl::StatusOr<data_files::FilePlace> told() const {
+  absl::StatusOr<data_files::FilePlace> reported_place() const {
     return guarded<data_files::FilePlace>({kind_, path_, place_}, "place()", [&] { return reader_->place(); });
   }
 
@@ -75,13 +75,13 @@ class PluginFile final : public DocumentFile {
     const Where where{kind_, path_, start_};
     TITAN_ASSIGN_OR_RETURN(const bool found, guarded<bool>(where, "next()", [&] { return reader_->next(document_); }));
     if (!found) return false;
-    TITAN_ASSIGN_OR_RETURN(const data_files::FilePlace behind, told());
+    TITAN_ASSIGN_OR_RETURN(const data_files::FilePlace behind, reported_place());
     if (behind <= start_ || behind.line < 0) {
-      return wrong(where, absl::StrCat("the place behind the document is ", words(behind), "; it has to be beyond ",
+      return wrong(where, absl::StrCat("the place after the document is ", words(behind), "; it has to be beyond ",
                                        words(start_), ", by its first number and then by its second, neither below 0"));
     }
     if (std::max(behind.offset, behind.line) > data_files::kMaxPlace) {
-      return wrong(where, absl::StrCat("the place behind the document is ", words(behind),
+      return wrong(where, absl::StrCat("the place after the document is ", words(behind),
                                        "; neither number can be beyond 2^60, the largest that a cursor holds"));
     }
     place_ = behind;
@@ -140,11 +140,11 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_plugin(const std::string& pat
   TITAN_ASSIGN_OR_RETURN(
       std::unique_ptr<PluginReader> reader,
       guarded<std::unique_ptr<PluginReader>>(where, "open", [&] { return kind.plugin->open(path, place); }));
-  if (reader == nullptr) return wrong(where, "open gave no reader");
+  if (reader == nullptr) return wrong(where, "open() returned no reader");
   auto file = std::make_unique<PluginFile>(path, kind, std::move(reader), place);
-  TITAN_ASSIGN_OR_RETURN(const data_files::FilePlace told, file->told());
-  if (told == place) return file;
-  return wrong(where, absl::StrCat("a reader that was opened there says that it is at ", words(told),
+  TITAN_ASSIGN_OR_RETURN(const data_files::FilePlace reported_place, file->reported_place());
+  if (reported_place == place) return file;
+  return wrong(where, absl::StrCat("a reader that was opened there reports the place ", words(reported_place),
                                    ": places have to be found again"));
 }
 
@@ -158,8 +158,8 @@ absl::Status check_places(const std::string& path, const FileKind& kind) {
     TITAN_ASSIGN_OR_RETURN(const std::optional<Seen> second, see(*again));
     if (second.has_value() && same(*first, *second)) continue;
     return wrong({kind, path, first->start},
-                 absl::StrCat("a reader that was opened there gives ", second.has_value() ? "another" : "no",
-                              " document, where one that came from the beginning gave one"));
+                 absl::StrCat("a reader that was opened there returns ", second.has_value() ? "another" : "no",
+                              " document; reading from the beginning returned one there"));
   }
   return absl::OkStatus();
 }

@@ -80,7 +80,7 @@ absl::StatusOr<DocumentIndex> DocumentIndex::get(const std::vector<std::string>&
   TITAN_ASSIGN_OR_RETURN(const std::string facts, file_facts(files));
   storage::Files& disk = storage::posix_files();
   const std::string path = storage::join_path(
-      folder, absl::StrCat("documents-", kept_name(kind), kind.blank_lines ? "-parts-" : "-", facts, ".json"));
+      folder, absl::StrCat("documents-", cache_name(kind), kind.blank_lines ? "-parts-" : "-", facts, ".json"));
   const auto kept = [&]() -> absl::StatusOr<DocumentIndex> {
     TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(disk, path));
     return from_text(text);

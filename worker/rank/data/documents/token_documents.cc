@@ -24,10 +24,10 @@ absl::Status encode_document_text(Tokenizer& tokenizer, DocumentText& document, 
 namespace {
 
 // Text in the order of its files.
-class OrderedDocuments final : public TokenisedDocuments {
+class OrderedDocuments final : public TokenizedDocuments {
  public:
   OrderedDocuments(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer, const TokenDocumentsOptions& options)
-      : TokenisedDocuments(std::move(tokenizer), options), reader_(std::move(reader)) {}
+      : TokenizedDocuments(std::move(tokenizer), options), reader_(std::move(reader)) {}
 
   absl::StatusOr<std::optional<TokenDocument>> next() override {
     while (true) {
@@ -67,11 +67,11 @@ class OrderedDocuments final : public TokenisedDocuments {
 };
 
 // Text in a different order each pass.
-class ShuffledDocuments final : public TokenisedDocuments {
+class ShuffledDocuments final : public TokenizedDocuments {
  public:
   ShuffledDocuments(std::unique_ptr<DocumentFinder> finder, const FileKind& kind, int64_t max_bad_lines,
                     std::shared_ptr<Tokenizer> tokenizer, const TokenDocumentsOptions& options)
-      : TokenisedDocuments(std::move(tokenizer), options),
+      : TokenizedDocuments(std::move(tokenizer), options),
         finder_(std::move(finder)),
         kind_(kind),
         max_bad_lines_(max_bad_lines) {

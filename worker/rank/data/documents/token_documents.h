@@ -42,12 +42,12 @@ class TokenDocuments {
 
   // Skips next documents that have at most `most_tokens` tokens together; returns their tokens. May skip few or none,
   // and skips none at the end if they do not loop.
-  virtual absl::StatusOr<int64_t> pass_over(int64_t most_tokens) {
+  virtual absl::StatusOr<int64_t> skip_up_to(int64_t most_tokens) {
     (void)most_tokens;
     return int64_t{0};
   }
-  // Whether pass_over() ever skips.
-  virtual bool passes_over() const { return false; }
+  // Whether skip_up_to() ever skips.
+  virtual bool can_skip() const { return false; }
 
   // Where the next document starts.
   virtual StreamPosition position() const = 0;
@@ -82,9 +82,9 @@ std::unique_ptr<TokenDocuments> documents_of_set(TokenSet set, int32_t max_token
 absl::Status encode_document_text(Tokenizer& tokenizer, DocumentText& document, std::vector<int32_t>& tokens);
 
 // Base of the kinds of text: holds the tokens of tokenized documents, and the totals of a pass.
-class TokenisedDocuments : public TokenDocuments {
+class TokenizedDocuments : public TokenDocuments {
  public:
-  TokenisedDocuments(std::shared_ptr<Tokenizer> tokenizer, const TokenDocumentsOptions& options)
+  TokenizedDocuments(std::shared_ptr<Tokenizer> tokenizer, const TokenDocumentsOptions& options)
       : tokenizer_(std::move(tokenizer)), options_(options) {}
 
   absl::Status read(const TokenDocument& document, int64_t begin, int64_t count, int32_t* out) override {

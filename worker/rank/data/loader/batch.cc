@@ -69,7 +69,7 @@ absl::Status BatchMaker::fill(Batch& batch) {
     write(tokens, row, batch);
   }
   if (more) TITAN_RETURN_IF_ERROR(stream_.skip(options_.rows - options_.first - options_.batch).status());
-  return seen == 0 ? at_its_end() : absl::OkStatus();
+  return seen == 0 ? end_of_data_error() : absl::OkStatus();
 }
 
 void BatchMaker::write(const int32_t* tokens, int64_t row, Batch& batch) const {
@@ -85,7 +85,7 @@ void BatchMaker::write(const int32_t* tokens, int64_t row, Batch& batch) const {
   separate(stream_.piece_ends(), seq_len, labels, documents);
 }
 
-absl::Status BatchMaker::at_its_end() const {
+absl::Status BatchMaker::end_of_data_error() const {
   if (stream_.sources().size() == 1) return absl::OutOfRangeError("the dataset is at its end");
   return absl::OutOfRangeError(
       "the data is at its end: every source that has a weight has ended; give one of them repeat = true, or the job "

@@ -54,7 +54,7 @@ class BatchMaker {
  private:
   absl::Status fill(Batch& batch);
   void write(const int32_t* tokens, int64_t row, Batch& batch) const;
-  absl::Status at_its_end() const;
+  absl::Status end_of_data_error() const;
 
   MixedRows stream_;
   Options options_;

@@ -73,7 +73,7 @@ absl::Status check_dataset_name(const std::string& dataset) {
   if (std::find(known.begin(), known.end(), dataset) != known.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("there is no dataset \"", dataset, "\"", did_you_mean(dataset, known),
                                                  " (known: ", absl::StrJoin(known, ", "),
-                                                 "; a library of one's own: experimental.custom_import)"));
+                                                 "; for a custom library set experimental.custom_import)"));
 }
 
 absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,

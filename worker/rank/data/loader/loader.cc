@@ -133,8 +133,9 @@ class PrefetchingLoader final : public Loader {
           "training.dataloader.sources: put \"dataloader\" into checkpoint.exclude_from_loading");
     }
     MixCursor cursor = maker_.stream().start();
-    TITAN_ASSIGN_OR_RETURN(cursor.sources[0], place_behind(rows_wanted(options_), state.at("sample_idx").get<int64_t>(),
-                                                           state.at("tokens_left").get<int64_t>()));
+    TITAN_ASSIGN_OR_RETURN(cursor.sources[0],
+                           position_from_torchtitan(rows_wanted(options_), state.at("sample_idx").get<int64_t>(),
+                                                    state.at("tokens_left").get<int64_t>()));
     return cursor;
   }
 

@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<PluginDataset>> read_datasets(const std::string& path
   } catch (const std::exception& error) {
     return refuse(path, absl::StrCat("its datasets' function threw: ", error.what()));
   } catch (...) {
-    return refuse(path, "its datasets' function threw something that is no exception");
+    return refuse(path, "its datasets' function threw something that is not a std::exception");
   }
   if (datasets.empty()) return refuse(path, "registers no dataset");
   std::set<std::string> names;

@@ -47,10 +47,10 @@ absl::StatusOr<const int32_t*> DocumentRows::next() {
 }
 
 // Skips tokens, many documents at once where possible.
-absl::Status DocumentRows::pass_over(int64_t tokens) {
+absl::Status DocumentRows::skip_up_to(int64_t tokens) {
   while (tokens > 0) {
     if (ahead_.empty()) {
-      TITAN_ASSIGN_OR_RETURN(const int64_t passed, documents_->pass_over(tokens));
+      TITAN_ASSIGN_OR_RETURN(const int64_t passed, documents_->skip_up_to(tokens));
       tokens -= passed;
       if (tokens == 0) break;
       TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, documents_->next());
@@ -70,8 +70,8 @@ absl::Status DocumentRows::pass_over(int64_t tokens) {
 }
 
 absl::StatusOr<int64_t> DocumentRows::skip(int64_t rows) {
-  if (documents_->passes_over()) {
-    TITAN_RETURN_IF_ERROR(pass_over(rows * static_cast<int64_t>(row_.size())));
+  if (documents_->can_skip()) {
+    TITAN_RETURN_IF_ERROR(skip_up_to(rows * static_cast<int64_t>(row_.size())));
     return rows;
   }
   for (int64_t row = 0; row < rows; ++row) {

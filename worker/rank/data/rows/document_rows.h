@@ -27,7 +27,7 @@ class DocumentRows final : public RowSource {
  private:
   absl::StatusOr<bool> fetch();
   absl::StatusOr<bool> advance(int32_t* out);
-  absl::Status pass_over(int64_t tokens);
+  absl::Status skip_up_to(int64_t tokens);
 
   std::unique_ptr<TokenDocuments> documents_;
   std::vector<int32_t> row_;

@@ -154,10 +154,9 @@ constexpr char kTokenise[] = "; make a token index of them with titan-data token
 // InvalidArgument, with the reason, if documents of these files cannot be read in any order.
 absl::Status check_addressable(const RowsWanted& wanted) {
   if (wanted.shuffle == Shuffle::kRows) {
-    return cannot_shuffle(
-        wanted.files[0], wanted,
-        "needs tokens, since where a row of text starts nobody knows: set shuffle = \"documents\", or "
-        "make a token index with titan-data tokenize");
+    return cannot_shuffle(wanted.files[0], wanted,
+                          "needs tokens, because rows of text have no known start: set shuffle = \"documents\", or "
+                          "make a token index with titan-data tokenize");
   }
   if (wanted.kind.remote != nullptr) {
     return cannot_shuffle(wanted.files[0], wanted,
@@ -203,7 +202,7 @@ absl::StatusOr<std::string> lengths_file(const RowsWanted& wanted, const Tokeniz
   TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark,
                          tokenizer_fingerprint(wanted.tokenizer_folder, tokenizer));
   const FileKind& kind = wanted.kind;
-  const std::string more = absl::StrCat(kind.text_key, "|", kept_name(kind), "|", kind.blank_lines, "|", mark.sum, "|",
+  const std::string more = absl::StrCat(kind.text_key, "|", cache_name(kind), "|", kind.blank_lines, "|", mark.sum, "|",
                                         mark.bos, "|", mark.eos, "|", name(wanted.shuffle), "|", wanted.shuffle_seed);
   TITAN_ASSIGN_OR_RETURN(const std::string facts, file_facts(wanted.files, more));
   return storage::join_path(wanted.counts_folder, absl::StrCat("document-lengths-", facts, ".bin"));
@@ -380,7 +379,8 @@ absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::v
   return MixedRows::open(std::move(opened), std::move(schedule));
 }
 
-absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t documents, int64_t tokens_left) {
+absl::StatusOr<StreamPosition> position_from_torchtitan(const RowsWanted& wanted, int64_t documents,
+                                                        int64_t tokens_left) {
   if (wanted.shuffle != Shuffle::kNone || wanted.packing_window > 0) {
     return absl::InvalidArgumentError(
         "the checkpoint's data position counts documents in their order, and the job shuffles or packs them: leave "
@@ -398,14 +398,14 @@ absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t do
   }
   if (data_files::holds_tokens(wanted.kind.format)) {
     return absl::InvalidArgumentError(
-        "the checkpoint's data position counts documents of text, and the job reads tokens: go on with the text, or "
+        "the checkpoint's data position counts documents of text, and the job reads tokens: continue with the text, or "
         "put "
         "\"dataloader\" into checkpoint.exclude_from_loading");
   }
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<Tokenizer> tokenizer, Tokenizer::load(wanted.tokenizer_folder));
   TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
   RowStream rows(std::move(share.reader), std::move(tokenizer), wanted.row_tokens, wanted.loop);
-  TITAN_RETURN_IF_ERROR(rows.seek_behind(documents, tokens_left));
+  TITAN_RETURN_IF_ERROR(rows.seek_torchtitan_position(documents, tokens_left));
   return rows.position();
 }
 

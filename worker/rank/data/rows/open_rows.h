@@ -54,8 +54,9 @@ absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::v
                                           std::vector<WeightsFrom> schedule,
                                           const std::shared_ptr<Tokenizer>& tokenizer);
 
-// Converts torchtitan's numbers to a position of these rows (RowStream::seek_behind), for text only. A position in the
-// stream of all documents is valid for any number of ranks.
-absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t documents, int64_t tokens_left);
+// Converts torchtitan's numbers to a position of these rows (RowStream::seek_torchtitan_position), for text only. A
+// position in the stream of all documents is valid for any number of ranks.
+absl::StatusOr<StreamPosition> position_from_torchtitan(const RowsWanted& wanted, int64_t documents,
+                                                        int64_t tokens_left);
 
 }  // namespace titan::data

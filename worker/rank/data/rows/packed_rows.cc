@@ -74,7 +74,7 @@ absl::StatusOr<bool> PackedRows::settle_window() {
     if (window_.empty()) return false;
     if (rows_.empty() && documents_->position().pass >= pass + 2) {  // A whole pass was seen.
       return absl::InvalidArgumentError(
-          "every document of the dataset has a single token: there is nothing to foretell");
+          "every document of the dataset has a single token: nothing can be predicted from it");
     }
   }
   return true;
@@ -136,7 +136,7 @@ absl::Status PackedRows::seek(const StreamPosition& position) {
   if (position.row == 0) return absl::OkStatus();
   TITAN_RETURN_IF_ERROR(fill_window());
   if (position.row >= static_cast<int64_t>(rows_.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("the checkpoint's data position is behind row ", position.row,
+    return absl::InvalidArgumentError(absl::StrCat("the checkpoint's data position is after row ", position.row,
                                                    " of a window that has ", rows_.size(),
                                                    " now: the dataset or the tokenizer has changed"));
   }

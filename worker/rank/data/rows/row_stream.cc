@@ -114,7 +114,7 @@ absl::StatusOr<int64_t> RowStream::count_tokens(const StreamPosition& position) 
   return static_cast<int64_t>(tokens.size());
 }
 
-absl::Status RowStream::seek_behind(int64_t documents, int64_t tokens_left) {
+absl::Status RowStream::seek_torchtitan_position(int64_t documents, int64_t tokens_left) {
   TITAN_RETURN_IF_ERROR(seek({}));
   // Starts of the newest documents. Each has at least one token, so tokens_left + 1 starts suffice.
   std::deque<StreamPosition> starts;
@@ -123,8 +123,8 @@ absl::Status RowStream::seek_behind(int64_t documents, int64_t tokens_left) {
     TITAN_ASSIGN_OR_RETURN(const std::optional<Document> document, reader_.next());
     if (!document.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "the checkpoint's data position is behind ", counted(documents, "document"),
-          ", this rank's share of the dataset has ", i, ": go on with the dataset that it was saved with"));
+          "the checkpoint's data position is after ", counted(documents, "document"),
+          ", this rank's share of the dataset has ", i, ": continue with the dataset that it was saved with"));
     }
     starts.push_back({.document = document->position, .bad_lines = bad_lines});
     if (static_cast<int64_t>(starts.size()) > tokens_left + 1) starts.pop_front();
@@ -134,7 +134,7 @@ absl::Status RowStream::seek_behind(int64_t documents, int64_t tokens_left) {
     if (starts.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("the checkpoint's data position has ", tokens_left,
-                       " tokens before it, which reach behind the dataset's first document",
+                       " tokens before it, which begin before the dataset's first document",
                        ": the dataset or the tokenizer has changed, or a new pass had just begun"));
     }
     position = starts.back();

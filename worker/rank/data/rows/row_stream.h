@@ -28,7 +28,7 @@ class RowStream final : public RowSource {
 
   // Seeks by torchtitan's numbers: `documents` documents of the reader's share were read in this pass, and the last
   // `tokens_left` tokens of them are still to come. Reads all these documents. InvalidArgument if there are fewer.
-  absl::Status seek_behind(int64_t documents, int64_t tokens_left);
+  absl::Status seek_torchtitan_position(int64_t documents, int64_t tokens_left);
 
  private:
   struct Segment {

@@ -58,7 +58,7 @@ absl::Status read_arrangement(const nlohmann::json& json, StreamPosition& positi
   const auto shuffle = json.find("shuffle");
   if (shuffle == json.end()) return absl::OkStatus();
   const auto known = shuffle->is_string() ? shuffle_from_name(shuffle->get<std::string>()) : std::nullopt;
-  if (!known) return absl::InvalidArgumentError("dataloader state: \"shuffle\" is none of none, rows, documents");
+  if (!known) return absl::InvalidArgumentError("dataloader state: \"shuffle\" is not one of none, rows, documents");
   position.arrangement.shuffle = *known;
   return absl::OkStatus();
 }
@@ -74,7 +74,7 @@ absl::Status check_commit(const std::string& saved, const std::string& now) {
   if (saved.empty() || now.empty() || saved == now) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "dataloader state: saved with commit ", saved, " of the dataset, the job reads commit ", now, ": put @", saved,
-      " behind its name in dataset_path (hf://datasets/ORG/NAME@COMMIT/PLACE), or exclude dataloader "
+      " after its name in dataset_path (hf://datasets/ORG/NAME@COMMIT/PLACE), or exclude dataloader "
       "from loading"));
 }
 
@@ -114,8 +114,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kOr[] = ", or put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew";
-constexpr char kRemedy[] = "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew";
+constexpr char kOr[] =
+    ", or put \"dataloader\" into checkpoint.exclude_from_loading to start at the beginning of the data";
+constexpr char kRemedy[] =
+    "; put \"dataloader\" into checkpoint.exclude_from_loading to start at the beginning of the data";
 
 bool is_plain(const MixedRows& rows) { return rows.sources().size() == 1 && rows.sources()[0].name.empty(); }
 

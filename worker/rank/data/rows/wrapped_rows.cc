@@ -50,13 +50,13 @@ class FallbackRows final : public RowSource {
 
   absl::StatusOr<const int32_t*> next() override {
     absl::StatusOr<const int32_t*> row = ask([this] { return rows_->next(); });
-    if (row.ok() && *row != nullptr) ++behind_;
+    if (row.ok() && *row != nullptr) ++rows_since_known_;
     return row;
   }
 
   absl::StatusOr<int64_t> skip(int64_t rows) override {
     const absl::StatusOr<int64_t> skipped = ask([&] { return rows_->skip(rows); });
-    behind_ += skipped.value_or(0);
+    rows_since_known_ += skipped.value_or(0);
     return skipped;
   }
 
@@ -89,7 +89,7 @@ class FallbackRows final : public RowSource {
 
   void known(const StreamPosition& position) {
     known_ = position;
-    behind_ = 0;
+    rows_since_known_ = 0;
   }
 
   // Drops warnings that repeat while rows are read again.
@@ -109,7 +109,7 @@ class FallbackRows final : public RowSource {
         absl::StrCat(std::string(why.message()), ": this rank reads and tokenises all text from here on"));
     TITAN_RETURN_IF_ERROR(rows_->seek(known_));
     reading_again_ = true;
-    const absl::StatusOr<int64_t> again = rows_->skip(behind_);
+    const absl::StatusOr<int64_t> again = rows_->skip(rows_since_known_);
     keep_warnings();
     reading_again_ = false;
     told_ = {};
@@ -119,7 +119,7 @@ class FallbackRows final : public RowSource {
   std::unique_ptr<RowSource> rows_;
   OpenRowSource everything_;  // Null once it has replaced rows_.
   StreamPosition known_;
-  int64_t behind_ = 0;  // Rows since known_.
+  int64_t rows_since_known_ = 0;  // Rows since known_.
   bool reading_again_ = false;
   std::vector<std::string> told_, warnings_;
 };

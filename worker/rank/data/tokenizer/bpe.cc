@@ -51,7 +51,7 @@ absl::StatusOr<Bpe> Bpe::create(const std::vector<std::pair<std::string, int32_t
                                 const BpeOptions& options) {
   absl::flat_hash_map<std::string, int32_t> ids(vocabulary.begin(), vocabulary.end());
   Bpe bpe(ids, options);
-  bpe.words_end_at_marks_ = options.characters && !options.ignore_merges && ids.contains(kSpaceMark);
+  bpe.split_at_space_marks_ = options.characters && !options.ignore_merges && ids.contains(kSpaceMark);
   bpe.merges_.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
@@ -67,17 +67,17 @@ absl::StatusOr<Bpe> Bpe::create(const std::vector<std::pair<std::string, int32_t
       tokens[i] = found->second;
     }
     bpe.merges_[pair_key(tokens[0], tokens[1])] = {static_cast<int32_t>(rank), tokens[2]};
-    if (next_word(parts[2], 0) != parts[2].size()) bpe.words_end_at_marks_ = false;
+    if (next_word(parts[2], 0) != parts[2].size()) bpe.split_at_space_marks_ = false;
   }
   if (options.ignore_merges) bpe.words_ = std::move(ids);
   return bpe;
 }
 
-Bpe Bpe::of_ranks(const std::vector<RankedToken>& vocabulary, const BpeOptions& options) {
+Bpe Bpe::from_ranks(const std::vector<RankedToken>& vocabulary, const BpeOptions& options) {
   absl::flat_hash_map<std::string, int32_t> ids;
   for (const RankedToken& token : vocabulary) ids.emplace(token.text, token.id);
   Bpe bpe(ids, options);
-  bpe.words_end_at_marks_ = options.characters && !options.ignore_merges && ids.contains(kSpaceMark);
+  bpe.split_at_space_marks_ = options.characters && !options.ignore_merges && ids.contains(kSpaceMark);
   for (const RankedToken& token : vocabulary) {
     if (token.rank < 0) continue;
     const absl::string_view bytes(token.text);
@@ -86,7 +86,7 @@ Bpe Bpe::of_ranks(const std::vector<RankedToken>& vocabulary, const BpeOptions& 
       if (left == ids.end() || right == ids.end()) continue;
       bpe.merges_[pair_key(left->second, right->second)] = {token.rank, token.id};
     }
-    if (next_word(token.text, 0) != token.text.size()) bpe.words_end_at_marks_ = false;
+    if (next_word(token.text, 0) != token.text.size()) bpe.split_at_space_marks_ = false;
   }
   if (options.ignore_merges) bpe.words_ = std::move(ids);
   return bpe;
@@ -98,7 +98,7 @@ const Bpe::Merge* Bpe::find_merge(int32_t left, int32_t right) const {
 }
 
 void Bpe::encode(std::string_view word, std::vector<int32_t>& tokens) {
-  if (!words_end_at_marks_) return encode_word(word, tokens);
+  if (!split_at_space_marks_) return encode_word(word, tokens);
   for (size_t begin = 0; begin < word.size();) {
     const size_t end = next_word(word, begin);
     encode_word(word.substr(begin, end - begin), tokens);

@@ -39,7 +39,7 @@ class Bpe final : public WordModel {
 
   // For a vocabulary without a list of merges: two tokens merge if their joined bytes are a token, the lowest rank
   // first.
-  static Bpe of_ranks(const std::vector<RankedToken>& vocabulary, const BpeOptions& options);
+  static Bpe from_ranks(const std::vector<RankedToken>& vocabulary, const BpeOptions& options);
 
   void encode(std::string_view word, std::vector<int32_t>& tokens) override;
 
@@ -70,7 +70,7 @@ class Bpe final : public WordModel {
   BpeOptions options_;
   std::array<int32_t, 256> byte_tokens_;
   std::vector<int32_t> character_tokens_;  // Ids by code point; -1: none.
-  bool words_end_at_marks_ = false;        // No token holds U+2581 after another character, so no merge crosses one.
+  bool split_at_space_marks_ = false;      // No token holds U+2581 after another character, so no merge crosses one.
   absl::flat_hash_map<std::string, int32_t> words_;  // Filled only with ignore_merges.
   absl::flat_hash_map<uint64_t, Merge> merges_;
   absl::flat_hash_map<std::string, Cached> cache_;

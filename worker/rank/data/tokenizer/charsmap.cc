@@ -71,7 +71,7 @@ constexpr size_t kMaxClusterLength = 5;  // Bytes of the longest cluster that is
 bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
 
 // A cluster ends between any two ASCII characters, except inside "\r\n".
-bool surely_ends(char left, char right) {
+bool is_cluster_boundary(char left, char right) {
   return is_ascii(left) && is_ascii(right) && !(left == '\r' && right == '\n');
 }
 
@@ -96,7 +96,7 @@ std::string CharsmapByCluster::apply(std::string_view text) const {
   out.reserve(text.size());
   for (size_t begin = 0; begin < text.size();) {
     size_t end = begin + 1;
-    while (end < text.size() && !surely_ends(text[end - 1], text[end])) ++end;
+    while (end < text.size() && !is_cluster_boundary(text[end - 1], text[end])) ++end;
     const std::string_view stretch = text.substr(begin, end - begin);
     begin = end;
     if (stretch.size() == 1) {

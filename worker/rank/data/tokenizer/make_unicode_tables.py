@@ -61,7 +61,7 @@ namespace titan::data {
 
 struct Compatible {
   uint32_t character;
-  uint16_t first;  // Of its parts in kCompatibleParts.
+  uint16_t first;  // Index of its first part in kCompatibleParts.
   uint16_t count;
 };
 """
@@ -128,7 +128,7 @@ def added_characters():
         known.setdefault(unicodedata.category(chr(c)), []).append(c)
     moved = {(category, c) for category in CATEGORIES for c in unmatched(category, known[category])}
     if moved - MOVED:
-        sys.exit(f"characters left their category, which the table cannot say: {sorted(moved - MOVED)[:5]}")
+        sys.exit(f"characters left their category, which the table cannot express: {sorted(moved - MOVED)[:5]}")
     candidates = unmatched("Cn", known["Cn"]) + [c for _, c in moved]
     return [(category, c) for category in CATEGORIES for c in set(candidates) - set(unmatched(category, candidates))]
 

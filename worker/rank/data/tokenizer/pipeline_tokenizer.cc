@@ -208,7 +208,7 @@ absl::StatusOr<std::unique_ptr<WordModel>> make_model(const TokenizerFile& file)
   if (file.merges_by_rank) {
     std::vector<RankedToken> ranked;
     for (const auto& [text, id] : file.vocabulary) ranked.push_back({text, id, id});
-    return std::make_unique<Bpe>(Bpe::of_ranks(ranked, options));
+    return std::make_unique<Bpe>(Bpe::from_ranks(ranked, options));
   }
   TITAN_ASSIGN_OR_RETURN(Bpe bpe, Bpe::create(file.vocabulary, file.merges, options));
   return std::make_unique<Bpe>(std::move(bpe));

@@ -98,14 +98,14 @@ absl::StatusOr<std::unique_ptr<WordModel>> make_pairs(const SentencePieceModel& 
     if (piece.type == Type::kUnknown || piece.type == Type::kControl || piece.type == Type::kUserDefined) continue;
     tokens.push_back({piece.text, static_cast<int32_t>(id), piece.type == Type::kByte ? -1 : ranks.at(piece.score)});
   }
-  Bpe pairs = Bpe::of_ranks(
+  Bpe pairs = Bpe::from_ranks(
       tokens,
       {.characters = true, .byte_fallback = model.byte_fallback, .fuse_unknown = true, .unknown_id = model.unknown_id});
   for (const RankedToken& token : tokens) {
     // SentencePiece also merges text that is not a piece itself, which Bpe cannot.
     if (token.rank >= 0 && !pairs.knows_characters(token.text)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("piece \"", token.text, "\" has a character that is no piece, which is not supported"));
+          absl::StrCat("piece \"", token.text, "\" has a character without a piece, which is not supported"));
     }
   }
   return std::make_unique<Bpe>(std::move(pairs));

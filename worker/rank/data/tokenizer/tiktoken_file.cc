@@ -77,7 +77,8 @@ absl::Status rename(const json& config, Names& tokens) {
   for (const auto& [id, token] : decoder->items()) {
     int32_t number = -1;
     if (!absl::SimpleAtoi(id, &number) || number < 0 || number > kMaxId || content_of(token).empty()) {
-      return bad(absl::StrCat("added_tokens_decoder: \"", id, "\" with ", token.dump(), " is no numbered token"));
+      return bad(
+          absl::StrCat("added_tokens_decoder: \"", id, "\" with ", token.dump(), " is not a token with a number"));
     }
     tokens[number] = content_of(token);
   }
@@ -94,7 +95,7 @@ absl::StatusOr<std::optional<int32_t>> named_token(const json& config, const cha
     if (name == content) return std::optional(id);
   }
   if (named == nullptr) return std::optional<int32_t>();
-  return bad(absl::StrCat("tokenizer_config.json: ", key, " ", named->dump(), " is none of the special tokens; ",
+  return bad(absl::StrCat("tokenizer_config.json: ", key, " ", named->dump(), " is not a special token; ",
                           "added_tokens_decoder gives names to their numbers"));
 }
 

@@ -192,7 +192,7 @@ class ModelReader {
     file_.byte_fallback = flag(model, "byte_fallback");
     const json* unknown = member(model, "unk_id");
     if (unknown == nullptr || !unknown->is_number_unsigned() || unknown->get<size_t>() >= vocab->size()) {
-      return bad("model.unk_id is no token's number; without one unknown characters could not be told");
+      return bad("model.unk_id is not the number of a token; unknown characters need one");
     }
     file_.unknown_id = unknown->get<int32_t>();
     return absl::OkStatus();

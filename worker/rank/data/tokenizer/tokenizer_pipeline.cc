@@ -58,7 +58,7 @@ class PipelineReader {
         return absl::OkStatus();
       }
       return bad(
-          "pre_tokenizer \"Metaspace\": prepend_scheme \"first\" behind a normalizer and another pre_tokenizer is not "
+          "pre_tokenizer \"Metaspace\": prepend_scheme \"first\" after a normalizer and another pre_tokenizer is not "
           "supported");
     }
     if (type == "WhitespaceSplit") {

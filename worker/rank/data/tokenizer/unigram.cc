@@ -94,7 +94,7 @@ std::vector<std::pair<std::string, int32_t>> by_place(const std::vector<UnigramP
 constexpr float kMaxSum = 100000;
 
 template <typename Ending>
-void count_anew(std::vector<Ending>& endings, size_t begin, size_t reached) {
+void rebase_scores(std::vector<Ending>& endings, size_t begin, size_t reached) {
   const auto till_here = endings[begin].score;
   for (size_t i = begin; i <= reached; ++i) {
     if (i == begin || endings[i].begin >= 0) endings[i].score -= till_here;
@@ -143,7 +143,7 @@ void Unigram::find_best_path(std::string_view text, std::vector<Ending<Sum>>& en
   };
   for (size_t begin = 0; begin < text.size();) {
     const size_t next = std::min<size_t>(begin + decode_utf8(text, begin).length, text.size());
-    if (options_.single_precision && std::abs(endings[begin].score) > kMaxSum) count_anew(endings, begin, reached);
+    if (options_.single_precision && std::abs(endings[begin].score) > kMaxSum) rebase_scores(endings, begin, reached);
     const Sum till_here = endings[begin].score;
     bool single = false;
     int32_t node = DoubleArray::kRoot;

@@ -33,10 +33,10 @@ absl::Status remove_old(storage::Files& files, const std::string& path) {
 absl::StatusOr<ShardWriter> ShardWriter::create(storage::Files& files, const std::string& name, uint32_t width,
                                                 bool marked) {
   ShardWriter writer(files, name, width, marked);
-  for (const char* ending : {kIndexEnding, kTokensEnding}) {
+  for (const char* ending : {kIndexSuffix, kTokensSuffix}) {
     TITAN_RETURN_IF_ERROR(remove_old(files, absl::StrCat(name, ending)));
   }
-  TITAN_ASSIGN_OR_RETURN(writer.tokens_, files.create(absl::StrCat(name, kTokensEnding)));
+  TITAN_ASSIGN_OR_RETURN(writer.tokens_, files.create(absl::StrCat(name, kTokensSuffix)));
   return writer;
 }
 
@@ -81,7 +81,7 @@ absl::StatusOr<ShardWriter::Written> ShardWriter::finish() {
     const uint32_t sum = storage::crc32c(begins + at, std::min<size_t>(kOffsetBlock, offset_bytes - at));
     append(index, &sum, 1);
   }
-  TITAN_RETURN_IF_ERROR(storage::atomic_write(*files_, absl::StrCat(name_, kIndexEnding), index));
+  TITAN_RETURN_IF_ERROR(storage::atomic_write(*files_, absl::StrCat(name_, kIndexSuffix), index));
   return Written{header_.tokens, header_.documents, storage::crc32c(index.data(), index.size())};
 }
 
@@ -126,7 +126,7 @@ class TitanShard final : public TokenShard {
     for (int64_t document = 0; document <= header_.documents; ++document) {
       TITAN_ASSIGN_OR_RETURN(const int64_t begin, document_begin(document));
       const bool right = document == 0 ? begin == 0 : begin >= before;
-      if (!right) return unfit(path_, absl::StrCat("document ", document, " begins before the one before"));
+      if (!right) return unfit(path_, absl::StrCat("document ", document, " begins before the previous one"));
       before = begin;
     }
     if (before != header_.tokens) return unfit(path_, "its last document ends elsewhere than its tokens");
@@ -148,7 +148,7 @@ absl::StatusOr<ShardHeader> read_header(const std::string& path, storage::Readab
   ShardHeader header;
   if (file.size() < static_cast<int64_t>(sizeof header)) return unfit(path, "is cut short");
   TITAN_RETURN_IF_ERROR(file.read(0, sizeof header, reinterpret_cast<char*>(&header)));
-  if (header.magic != ShardHeader().magic) return unfit(path, "is no index of a token shard");
+  if (header.magic != ShardHeader().magic) return unfit(path, "is not an index of a token shard");
   if (header.sum != header_sum(header)) return unfit(path, "damaged in its first 40 bytes (checksum)");
   if (header.version != 1 && header.version != 2) {
     return absl::InvalidArgumentError(
@@ -156,14 +156,14 @@ absl::StatusOr<ShardHeader> read_header(const std::string& path, storage::Readab
   }
   const bool right = (header.width == 4 || (header.width == 2 && !is_marked(header))) && header.tokens >= 0 &&
                      header.tokens <= kMaxTokens && header.documents >= 0 && header.documents <= kMaxDocuments;
-  if (!right) return unfit(path, "has a header that makes no sense");
+  if (!right) return unfit(path, "has an invalid header");
   return header;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TokenShard>> open_titan_shard(const std::string& path) {
-  const std::string index_path = absl::StrCat(absl::StripSuffix(path, kTokensEnding), kIndexEnding);
+  const std::string index_path = absl::StrCat(absl::StripSuffix(path, kTokensSuffix), kIndexSuffix);
   storage::Files& files = storage::posix_files();
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<storage::ReadableFile> index, files.open(index_path));
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<storage::ReadableFile> tokens, files.open(path));

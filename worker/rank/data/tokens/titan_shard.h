@@ -53,7 +53,7 @@ struct ShardLayout {
   int64_t token_bytes, offset_bytes, token_sums, offset_sums, size;
 };
 
-inline constexpr const char *kTokensEnding = ".tokens", *kIndexEnding = ".index";
+inline constexpr const char *kTokensSuffix = ".tokens", *kIndexSuffix = ".index";
 
 // Writes a shard: NAME.tokens as documents come, NAME.index at the end. Replaces what a killed writer left.
 class ShardWriter {

@@ -50,7 +50,7 @@ absl::Status TokenSet::add_manifest(const std::string& path) {
                          data_files::read_manifest(storage::posix_files(), path));
   const std::string folder = std::filesystem::path(path).parent_path().string();
   for (const data_files::TokenManifest::Shard& shard : manifest.shards) {
-    add(storage::join_path(folder, absl::StrCat(shard.name, kTokensEnding)), data_files::Format::kTitan,
+    add(storage::join_path(folder, absl::StrCat(shard.name, kTokensSuffix)), data_files::Format::kTitan,
         manifest.marked, shard.tokens, shard.documents);
   }
   marks_.push_back({path, manifest.tokenizer, manifest.train_on_all});
@@ -89,7 +89,7 @@ absl::StatusOr<TokenShard*> TokenSet::shard(int64_t number) {
   if (shard->tokens() != part.tokens || shard->documents() != part.documents) {
     return absl::DataLossError(absl::StrCat(part.path, ": has ", shard->tokens(), " tokens in ", shard->documents(),
                                             " documents and should have ", part.tokens, " in ", part.documents,
-                                            "; it is of another index, make the index again"));
+                                            "; it belongs to another index; make the index again"));
   }
   if (shard->marked() != part.marked) {
     return absl::DataLossError(absl::StrCat(part.path, ": ", part.marked ? "does not say" : "says",

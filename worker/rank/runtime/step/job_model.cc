@@ -62,7 +62,7 @@ models::ModelSpec start_spec(const RankContext& context, const models::ModelSpec
   std::string words;
   if (context.rank == 0) {
     std::string taken;
-    words = models::to_json(checkpoint::model_of_start(start_setup(context), spec, taken)).dump();
+    words = models::to_json(checkpoint::spec_for_load(start_setup(context), spec, taken)).dump();
     if (!taken.empty()) log_line("Numbers of the model are " + taken);
   }
   const std::atomic<bool> stop = false;

@@ -57,7 +57,7 @@ void check_read(const absl::Status& status) {
   if (storage::is_fenced(status)) check(status, rank_protocol::kExitFenced, "FENCED");
   if (storage::is_in_use(status)) check(status, rank_protocol::kExitFenced, "DUMP_FOLDER_IN_USE");
   if (absl::IsAborted(status)) check(status, kExitStorage, "CHECKPOINT_STORE");
-  check(status, kExitUserError, checkpoint::are_gone(status) ? "CHECKPOINTS_GONE" : "CHECKPOINT");
+  check(status, kExitUserError, checkpoint::checkpoints_are_gone(status) ? "CHECKPOINTS_GONE" : "CHECKPOINT");
 }
 
 // A step from before steps said it was saved in training.dtype.

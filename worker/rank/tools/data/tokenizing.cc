@@ -96,11 +96,11 @@ class Tokenizing {
     const absl::StatusOr<std::string> record = storage::read_file(files_, path(number, ".json"));
     if (!record.ok()) return std::nullopt;
     auto shard = data_files::shard_from_json(nlohmann::json::parse(*record, nullptr, false), path(number, ".json"));
-    const auto index = storage::read_file(files_, path(number, data::kIndexEnding));
+    const auto index = storage::read_file(files_, path(number, data::kIndexSuffix));
     if (!shard.ok() || !index.ok() || storage::crc32c(index->data(), index->size()) != shard->index_sum) {
       return std::nullopt;
     }
-    const auto opened = data::open_titan_shard(path(number, data::kTokensEnding));
+    const auto opened = data::open_titan_shard(path(number, data::kTokensSuffix));
     if (!opened.ok() || !(*opened)->verify().ok()) return std::nullopt;
     return *std::move(shard);
   }

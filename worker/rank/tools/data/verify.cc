@@ -26,7 +26,7 @@ absl::Status check_index_sums(const std::string& manifest_path, int64_t& damaged
   TITAN_ASSIGN_OR_RETURN(const data_files::TokenManifest manifest, data_files::read_manifest(files, manifest_path));
   for (const data_files::TokenManifest::Shard& shard : manifest.shards) {
     const std::string path =
-        (fs::path(manifest_path).parent_path() / absl::StrCat(shard.name, data::kIndexEnding)).string();
+        (fs::path(manifest_path).parent_path() / absl::StrCat(shard.name, data::kIndexSuffix)).string();
     const absl::StatusOr<std::string> index = storage::read_file(files, path);
     if (index.ok() && storage::crc32c(index->data(), index->size()) == shard.index_sum) continue;
     ++damaged;

@@ -34,10 +34,10 @@ class Reading {
     TITAN_RETURN_IF_ERROR(is(root, "Metadata", "the whole"));
     TITAN_RETURN_IF_ERROR(read_places(document_.find(root, "storage_data")));
     const Value* entries = document_.find(root, "state_dict_metadata");
-    if (entries == nullptr || entries->kind != ValueKind::kDict) return bad("state_dict_metadata", "is no dict");
+    if (entries == nullptr || entries->kind != ValueKind::kDict) return bad("state_dict_metadata", "is not a dict");
     for (size_t i = 0; i + 1 < entries->items.size(); i += 2) {
       const Value& key = document_.at(entries->items[i]);
-      if (key.kind != ValueKind::kText) return bad("state_dict_metadata", "has a key that is no text");
+      if (key.kind != ValueKind::kText) return bad("state_dict_metadata", "has a key that is not a text");
       TITAN_RETURN_IF_ERROR(read_entry(std::string(key.text), document_.at(entries->items[i + 1])));
     }
     return std::move(result_);
@@ -62,10 +62,11 @@ class Reading {
     std::vector<int64_t> numbers;
     if (arguments.items.empty()) return numbers;
     const Value& tuple = document_.at(arguments.items[0]);
-    if (tuple.kind != ValueKind::kTuple || tuple.items.size() > 64) return bad(what, "has sizes that are no tuple");
+    if (tuple.kind != ValueKind::kTuple || tuple.items.size() > 64) return bad(what, "has sizes that are not a tuple");
     for (const pickle::Id id : tuple.items) {
       const Value& number = document_.at(id);
-      if (number.kind != ValueKind::kInt || number.integer < 0) return bad(what, "has a size that is no number");
+      if (number.kind != ValueKind::kInt || number.integer < 0)
+        return bad(what, "has a size that is not a number of 0 or more");
       numbers.push_back(number.integer);
     }
     return numbers;
@@ -89,7 +90,8 @@ class Reading {
       return bad(what, absl::StrCat("lies in \"", found.file, "\", outside of the folder"));
     TITAN_ASSIGN_OR_RETURN(found.offset, integer(info, "offset", what));
     TITAN_ASSIGN_OR_RETURN(found.bytes, integer(info, "length", what));
-    if (found.bytes > INT64_MAX - found.offset) return bad(what, "lies at a place that makes no sense");
+    if (found.bytes > INT64_MAX - found.offset)
+      return bad(what, "has an invalid place in its file (offset and length overflow)");
     const Value* transforms = document_.find(info, "transform_descriptors");
     if (transforms != nullptr && !transforms->items.empty()) {
       const Value& first = document_.at(transforms->items[0]);
@@ -101,7 +103,7 @@ class Reading {
   }
 
   absl::Status read_places(const Value* all) {
-    if (all == nullptr || all->kind != ValueKind::kDict) return bad("storage_data", "is no dict");
+    if (all == nullptr || all->kind != ValueKind::kDict) return bad("storage_data", "is not a dict");
     for (size_t i = 0; i + 1 < all->items.size(); i += 2) {
       const Value& key = document_.at(all->items[i]);
       TITAN_RETURN_IF_ERROR(is(key, "MetadataIndex", "a key of storage_data"));
@@ -142,7 +144,7 @@ class Reading {
   absl::Status read_entry(const std::string& key, const Value& entry) {
     if (document_.class_of(entry) == absl::StrCat(kMetadata, "BytesStorageMetadata")) {
       const auto found = places_.find({key, {}});
-      if (found == places_.end()) return bad(key, "lies nowhere");
+      if (found == places_.end()) return bad(key, "has no entry in storage_data");
       result_.objects[key] = found->second;
       return absl::OkStatus();
     }
@@ -151,7 +153,7 @@ class Reading {
     TITAN_ASSIGN_OR_RETURN(tensor.dtype, type(entry, key));
     TITAN_ASSIGN_OR_RETURN(tensor.shape, size(document_.find(entry, "size"), key));
     if (TensorEntry{.dtype = tensor.dtype, .shape = tensor.shape}.bytes() < 0)
-      return bad(key, absl::StrCat("has shape ", shape_text(tensor.shape), ", which is none"));
+      return bad(key, absl::StrCat("has shape ", shape_text(tensor.shape), ", which is not a valid shape"));
     const Value* chunks = document_.find(entry, "chunks");
     if (chunks == nullptr || chunks->kind != ValueKind::kList) return bad(key, "has no chunks");
     for (const pickle::Id id : chunks->items) TITAN_RETURN_IF_ERROR(read_chunk(key, document_.at(id), tensor));
@@ -172,7 +174,8 @@ class Reading {
       return absl::OkStatus();
     const auto found = places_.find({key, piece.box.offset});
     if (found == places_.end())
-      return bad(key, absl::StrCat("has a piece at ", shape_text(piece.box.offset), " that lies nowhere"));
+      return bad(key,
+                 absl::StrCat("has a piece at ", shape_text(piece.box.offset), " without an entry in storage_data"));
     piece.place = found->second;
     tensor.pieces.push_back(std::move(piece));
     return absl::OkStatus();

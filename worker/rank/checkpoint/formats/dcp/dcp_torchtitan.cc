@@ -72,7 +72,7 @@ json unread(const std::string& why) { return {{"unread", why}}; }
 // The position of torchdata's StatefulDataLoader over torchtitan's text dataset, which is pickled a second time.
 absl::StatusOr<json> position(DcpFolder& folder, const std::string& key) {
   TITAN_ASSIGN_OR_RETURN(const json packed, folder.object(key));
-  if (!packed.is_binary()) return unread(absl::StrCat(key, " is no pickle"));
+  if (!packed.is_binary()) return unread(absl::StrCat(key, " is not a pickle"));
   const std::string where = absl::StrCat(folder.folder(), ": ", key);
   TITAN_ASSIGN_OR_RETURN(const pickle::Document document, pickle::read(pickle::bytes_of(packed), where));
   TITAN_ASSIGN_OR_RETURN(const json state, pickle::plain(document, where));
@@ -109,7 +109,7 @@ absl::StatusOr<json> dcp_train_state(DcpFolder& folder) {
   const auto has = [&](const char* key) { return folder.metadata().objects.contains(key); };
   if (!has("train_state.step")) {
     return absl::FailedPreconditionError(absl::StrCat(
-        folder.folder(), ": has no train_state.step, so that nothing can go on from it; to take its weights alone set ",
+        folder.folder(), ": has no train_state.step, so a job cannot resume from it; to load only its weights set ",
         "checkpoint.initial_load_model_only = true"));
   }
   json state = json::object();
@@ -125,7 +125,7 @@ absl::StatusOr<json> dcp_train_state(DcpFolder& folder) {
     // torchtitan counts the tokens of one data-parallel rank, Titan those of all.
     int64_t tokens = state.value("ntokens_seen", int64_t{0});
     if (__builtin_mul_overflow(tokens, state["dataloader"]["dp_size"].get<int64_t>(), &tokens))
-      return absl::DataLossError(absl::StrCat(folder.folder(), ": train_state.ntokens_seen makes no sense"));
+      return absl::DataLossError(absl::StrCat(folder.folder(), ": train_state.ntokens_seen is too large"));
     state["ntokens_seen"] = tokens;
   }
   return state;

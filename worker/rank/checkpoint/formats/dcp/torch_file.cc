@@ -42,7 +42,8 @@ absl::StatusOr<std::unique_ptr<TorchFile>> TorchFile::open(storage::Files& files
   }
   for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
     const Value& key = document.at(dict.items[i]);
-    if (key.kind != Value::Kind::kText) return absl::FailedPreconditionError(absl::StrCat(path, ": a key is no name"));
+    if (key.kind != Value::Kind::kText)
+      return absl::FailedPreconditionError(absl::StrCat(path, ": a key of the state dict is not a text"));
     const std::string name(key.text);
     auto tensor = archive.tensor(document, document.at(dict.items[i + 1]));
     if (!tensor.ok()) return annotate(tensor.status(), name);

@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<std::string>> copy_assets(storage::Files& files, cons
   if (assets.folder.empty()) return warnings;
   const auto missing = [&](const absl::Status& why) -> absl::Status {
     if (assets.required) return annotate(why, "the tokenizer");
-    warnings.push_back(absl::StrCat("the tokenizer is not beside the weights: ", std::string(why.message())));
+    warnings.push_back(absl::StrCat("the tokenizer was not copied next to the weights: ", std::string(why.message())));
     return absl::OkStatus();
   };
   const absl::StatusOr<std::vector<std::string>> names = assets_in(files, assets.folder);

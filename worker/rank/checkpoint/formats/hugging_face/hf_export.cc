@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const 
   return plan;
 }
 
-absl::StatusOr<std::vector<std::string>> left_out(StepReader& step, const HfMapper& mapper) {
+absl::StatusOr<std::vector<std::string>> unexported_buffers(StepReader& step, const HfMapper& mapper) {
   std::vector<std::string> lines;
   for (const TensorRecord& tensor : step.manifest().tensors) {
     if (!absl::StartsWith(tensor.key, kModelPrefix)) continue;
@@ -148,7 +148,7 @@ absl::StatusOr<std::vector<std::string>> export_folder(storage::Files& files, St
                                                        const std::function<void(const std::string& file)>& progress) {
   TITAN_RETURN_IF_ERROR(files.make_folders(folder));
   TITAN_ASSIGN_OR_RETURN(const std::vector<HfFile> plan, plan_export(step.manifest(), mapper, options));
-  TITAN_ASSIGN_OR_RETURN(std::vector<std::string> warnings, left_out(step, mapper));
+  TITAN_ASSIGN_OR_RETURN(std::vector<std::string> warnings, unexported_buffers(step, mapper));
   std::vector<HfWritten> written;
   for (const HfFile& file : plan) {
     if (progress) progress(file.name);
@@ -156,7 +156,8 @@ absl::StatusOr<std::vector<std::string>> export_folder(storage::Files& files, St
     warnings.insert(warnings.end(), one.warnings.begin(), one.warnings.end());
     written.push_back(std::move(one));
   }
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> missing, write_beside_weights(files, folder, mapper, options));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> missing,
+                         write_config_and_assets(files, folder, mapper, options));
   warnings.insert(warnings.end(), missing.begin(), missing.end());
   TITAN_RETURN_IF_ERROR(
       storage::atomic_write(files, storage::join_path(folder, kHfIndexName), hf_index(plan, written)));
@@ -206,8 +207,8 @@ nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nloh
   return config;
 }
 
-absl::StatusOr<std::vector<std::string>> write_beside_weights(storage::Files& files, const std::string& folder,
-                                                              const HfMapper& mapper, const HfExport& options) {
+absl::StatusOr<std::vector<std::string>> write_config_and_assets(storage::Files& files, const std::string& folder,
+                                                                 const HfMapper& mapper, const HfExport& options) {
   TITAN_ASSIGN_OR_RETURN(std::vector<std::string> warnings, copy_assets(files, options.assets, folder));
   const nlohmann::json model = mapper.config();
   if (model.is_null()) return warnings;

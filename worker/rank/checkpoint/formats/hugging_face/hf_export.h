@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const 
 
 // A line for each nonzero buffer that is in no file, because weights of this family have no place for it. The model
 // uses it, and other programs will compute without it.
-absl::StatusOr<std::vector<std::string>> left_out(StepReader& step, const HfMapper& mapper);
+absl::StatusOr<std::vector<std::string>> unexported_buffers(StepReader& step, const HfMapper& mapper);
 
 // The content of a file that was written.
 struct HfWritten {
@@ -59,7 +59,7 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
 std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritten>& written);
 
 // Exports everything in one process, into a new or empty folder: files, what belongs next to them, and last the index.
-// Returns warnings, including those of left_out().
+// Returns warnings, including those of unexported_buffers().
 absl::StatusOr<std::vector<std::string>> export_folder(
     storage::Files& files, StepReader& step, const HfMapper& mapper, const HfExport& options, const std::string& folder,
     const std::function<void(const std::string& file)>& progress = {});
@@ -75,7 +75,7 @@ nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nloh
 // Writes all that a Hugging Face folder has besides its weights: config.json, the tokenizer's files, and
 // generation_config.json, with the ids, unless the tokenizer's folder has one. A model without config gets only the
 // assets. Returns warnings.
-absl::StatusOr<std::vector<std::string>> write_beside_weights(storage::Files& files, const std::string& folder,
-                                                              const HfMapper& mapper, const HfExport& options);
+absl::StatusOr<std::vector<std::string>> write_config_and_assets(storage::Files& files, const std::string& folder,
+                                                                 const HfMapper& mapper, const HfExport& options);
 
 }  // namespace titan::checkpoint

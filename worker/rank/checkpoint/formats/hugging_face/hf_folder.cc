@@ -50,9 +50,9 @@ absl::Status check_complete(const std::string& folder, const std::vector<std::st
     const size_t of = common.rfind("-of-") + 4;
     int all = 0;
     if (!absl::SimpleAtoi(common.substr(of, common.find('.', of) - of), &all) || count >= all) continue;
-    return absl::DataLossError(absl::StrCat(folder, ": ", count, " of ", all, " files *", common.substr(of - 4),
-                                            " and no ", kHfIndexName,
-                                            ": who wrote them did not end, or a part is missing"));
+    return absl::DataLossError(
+        absl::StrCat(folder, ": ", count, " of ", all, " files *", common.substr(of - 4), " and no ", kHfIndexName,
+                     ": their writer did not finish, or a part is missing; fetch the folder again"));
   }
   return absl::OkStatus();
 }
@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, 
       if (absl::EndsWith(name, ".safetensors")) names.push_back(name);
       if (name == kWriterName) {
         return absl::DataLossError(absl::StrCat(folder, ": has ", kWriterName, " and no ", kHfIndexName,
-                                                ": somebody writes it, or was ended while doing so"));
+                                                ": a process is writing the folder, or was stopped while writing it"));
       }
     }
     if (names.empty()) {

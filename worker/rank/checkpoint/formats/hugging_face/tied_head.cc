@@ -22,9 +22,9 @@ absl::StatusOr<bool> same_numbers(const Box& box, ReadPart a, ReadPart b) {
   return true;
 }
 
-absl::Status another_head(const std::string& path, const std::string& head, const std::string& embedding) {
+absl::Status untied_head_error(const std::string& path, const std::string& head, const std::string& embedding) {
   return absl::FailedPreconditionError(
-      absl::StrCat(path, kDoesNotFit, ", whose head is its embedding: ", head, " is another than ", embedding));
+      absl::StrCat(path, kDoesNotFit, ", which ties its head to its embedding: ", head, " differs from ", embedding));
 }
 
 absl::Status check_hf_head(const HfFolder& weights, const HfMapper& mapper, const std::vector<int64_t>& shape,
@@ -35,11 +35,11 @@ absl::Status check_hf_head(const HfFolder& weights, const HfMapper& mapper, cons
   TITAN_ASSIGN_OR_RETURN(const Coded other, weights.coded(embedding));
   if (other.shape != shape) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const Coded own, weights.coded(kHfHeadName));
-  if (own.shape != shape) return another_head(weights.folder(), kHfHeadName, embedding);
+  if (own.shape != shape) return untied_head_error(weights.folder(), kHfHeadName, embedding);
   TITAN_ASSIGN_OR_RETURN(const bool same, same_numbers(
                                               box, [&](const Box& part) { return weights.read(kHfHeadName, part); },
                                               [&](const Box& part) { return weights.read(embedding, part); }));
-  return same ? absl::OkStatus() : another_head(weights.folder(), kHfHeadName, embedding);
+  return same ? absl::OkStatus() : untied_head_error(weights.folder(), kHfHeadName, embedding);
 }
 
 }  // namespace titan::checkpoint

@@ -24,7 +24,7 @@ using ReadPart = absl::FunctionRef<absl::StatusOr<at::Tensor>(const Box& part)>;
 absl::StatusOr<bool> same_numbers(const Box& box, ReadPart a, ReadPart b);
 
 // The error for weights at `path` with a different head. `head` and `embedding` are the names there.
-absl::Status another_head(const std::string& path, const std::string& head, const std::string& embedding);
+absl::Status untied_head_error(const std::string& path, const std::string& head, const std::string& embedding);
 
 // Checks that a head in Hugging Face weights of such a model equals the embedding, in a box of its full shape `shape`.
 // FailedPrecondition if it does not; or an error of reading them. An embedding that does not fit is left to its reader.

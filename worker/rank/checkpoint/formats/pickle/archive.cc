@@ -77,12 +77,12 @@ bool inside(const SavedTensor& tensor, int64_t count) {
 
 absl::Status Archive::damaged(const std::string& what) const {
   return absl::DataLossError(absl::StrCat(where_, ": bytes ", range_.begin, " to ", range_.begin + range_.bytes,
-                                          " are no archive of torch.save: ", what));
+                                          " are not an archive of torch.save: ", what));
 }
 
 absl::StatusOr<std::string> Archive::read(int64_t offset, int64_t bytes) const {
   if (offset < 0 || bytes < 0 || offset > range_.bytes || bytes > range_.bytes - offset)
-    return damaged("it refers to what lies outside of it");
+    return damaged("it refers to bytes outside of it");
   std::string out(static_cast<size_t>(bytes), '\0');
   TITAN_RETURN_IF_ERROR(file_->read(range_.begin + offset, bytes, out.data()));
   return out;
@@ -92,7 +92,7 @@ absl::StatusOr<Archive> Archive::open(storage::ReadableFile& file, const Range& 
   Archive archive(file, range, where);
   if (range.begin < 0 || range.bytes < 0 || range.begin > file.size() || range.bytes > file.size() - range.begin) {
     return absl::DataLossError(absl::StrCat(where, ": bytes ", range.begin, " to ", range.begin + range.bytes,
-                                            " are asked for, it has ", file.size(), ": it is cut short"));
+                                            " are needed, but the file has ", file.size(), ": it is cut short"));
   }
   TITAN_RETURN_IF_ERROR(archive.read_directory());
   if (archive.entries_.contains("byteorder")) {
@@ -119,7 +119,7 @@ absl::Status Archive::read_directory() {
     bytes = number(end64, 40, 8);
     begin = number(end64, 48, 8);
   }
-  if (begin >> 62 != 0 || bytes > kMaxDirectory) return damaged("its directory makes no sense");
+  if (begin >> 62 != 0 || bytes > kMaxDirectory) return damaged("its directory is invalid");
   TITAN_ASSIGN_OR_RETURN(const std::string directory, read(static_cast<int64_t>(begin), static_cast<int64_t>(bytes)));
   std::string_view left = directory;
   while (!left.empty()) TITAN_RETURN_IF_ERROR(add_entry(left));
@@ -176,7 +176,7 @@ absl::StatusOr<SavedTensor> Archive::tensor() const {
 
 absl::StatusOr<SavedTensor> Archive::tensor(const Document& document, const Value& value) const {
   const auto no_tensor = [&](const std::string& what) {
-    return absl::FailedPreconditionError(absl::StrCat(where_, ": its data.pkl is no plain tensor: ", what));
+    return absl::FailedPreconditionError(absl::StrCat(where_, ": its data.pkl is not a plain tensor: ", what));
   };
   if (document.class_of(value) == "torch._utils._rebuild_parameter" && value.kind == Kind::kObject &&
       !document.at(value.items[1]).items.empty()) {
@@ -190,11 +190,12 @@ absl::StatusOr<SavedTensor> Archive::tensor(const Document& document, const Valu
   const auto argument = [&](size_t i) -> const Value& { return document.at(arguments.items[i]); };
 
   SavedTensor tensor;
-  if (argument(1).kind != Kind::kInt || argument(1).integer < 0) return no_tensor("its offset is no number");
+  if (argument(1).kind != Kind::kInt || argument(1).integer < 0)
+    return no_tensor("its offset is not a number of 0 or more");
   tensor.offset = argument(1).integer;
   if (!integers(document, argument(2), tensor.shape) || !integers(document, argument(3), tensor.strides) ||
       tensor.shape.size() != tensor.strides.size()) {
-    return no_tensor("its shape and strides make no sense");
+    return no_tensor("its shape and strides are invalid");
   }
   // ("storage", class, key, device, elements)
   const Value& reference = argument(0);

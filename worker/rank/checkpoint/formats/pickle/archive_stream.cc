@@ -88,7 +88,8 @@ absl::Status ArchiveStream::add(const std::string& name, std::string_view bytes)
 absl::Status ArchiveStream::end_entry() {
   if (name_.empty()) return absl::OkStatus();
   if (left_ != 0)
-    return absl::InternalError(absl::StrCat(name_, ": ", bytes_ - left_, " bytes came, ", bytes_, " were said"));
+    return absl::InternalError(
+        absl::StrCat(name_, ": ", bytes_ - left_, " bytes were added, ", bytes_, " were announced"));
   Bytes behind, extra, header;
   const int width = large(bytes_) ? 8 : 4;
   const auto bytes = static_cast<uint64_t>(bytes_);

@@ -50,7 +50,7 @@ class Plain {
   absl::Status no_plain(const Value& value) const {
     return absl::FailedPreconditionError(absl::StrCat(where_, ": holds ", name(value.kind), " ",
                                                       std::string(document_.class_of(value)),
-                                                      ", not numbers, texts, lists and dicts alone"));
+                                                      "; only numbers, texts, lists and dicts are supported"));
   }
   static json binary(std::string_view bytes) { return json::binary(std::vector<uint8_t>(bytes.begin(), bytes.end())); }
 
@@ -90,7 +90,7 @@ class Plain {
         bytes.push_back(static_cast<char>(c << 6 | (next & 0x3f)));
         ++i;
       } else {
-        return absl::DataLossError(absl::StrCat(where_, ": bytes as a text with another character than a byte's"));
+        return absl::DataLossError(absl::StrCat(where_, ": a text that encodes bytes has a character above U+00FF"));
       }
     }
     return binary(bytes);

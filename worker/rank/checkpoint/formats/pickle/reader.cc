@@ -71,7 +71,7 @@ class Machine {
 
   std::string_view take(uint64_t size) {
     if (size > left_.size()) {
-      damaged("it ends too soon");
+      damaged("it is cut short");
       left_ = {};
       return {};
     }
@@ -96,7 +96,7 @@ class Machine {
   // The result may be getattr, which only `reduce` and the memo accept.
   Id pop_callee() {
     if (stack_.size() <= floor()) {
-      damaged("it takes from an empty stack");
+      damaged("it pops from an empty stack");
       return 0;
     }
     const Id id = stack_.back();
@@ -194,7 +194,7 @@ class Machine {
   void stack_global() {
     const Id name = pop(), module = pop();
     if (document_.at(name).kind != Kind::kText || document_.at(module).kind != Kind::kText)
-      return damaged("a name that is no text");
+      return damaged("a name that is not a text");
     push_name(document_.at(module).text, document_.at(name).text);
   }
 
@@ -219,7 +219,7 @@ class Machine {
     if (is_getattr(callee)) return enum_member(arguments);
     if (document_.at(callee).kind != Kind::kClass)
       return damaged(absl::StrCat("it calls ", name(document_.at(callee).kind)));
-    if (document_.at(arguments).kind != Kind::kTuple) return damaged("arguments that are no tuple");
+    if (document_.at(arguments).kind != Kind::kTuple) return damaged("arguments that are not a tuple");
     // An empty dict, to which entries are added later.
     if (document_.at(callee).text == "collections.OrderedDict") return push(Kind::kDict, {});
     push(Kind::kObject, {callee, arguments});

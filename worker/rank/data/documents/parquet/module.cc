@@ -124,12 +124,12 @@ class Column final : public GuardedColumn {
     const int64_t page = page_end_;
     skip(std::min(row, page) - behind);
     if (row < page) return;
-    if (!reader_->HasNext()) refuse("the column ends too soon");
+    if (!reader_->HasNext()) refuse("the column is cut short");
     skip(row - page_begin_);
   }
 
   void skip(int64_t rows) {
-    if (rows != 0 && reader_->Skip(rows) != rows) refuse("the column ends too soon");
+    if (rows != 0 && reader_->Skip(rows) != rows) refuse("the column is cut short");
   }
 
   void fill() {
@@ -139,7 +139,7 @@ class Column final : public GuardedColumn {
     levels_ = reader_->ReadBatch(wanted, definitions_.data(), nullptr, values_.data(), &values);
     level_ = value_ = 0;
     const auto present = std::count(definitions_.begin(), definitions_.begin() + levels_, whole_);
-    if (levels_ == 0 || present != values) refuse("the column ends too soon");
+    if (levels_ == 0 || present != values) refuse("the column is cut short");
   }
 
   std::unique_ptr<parquet::ParquetFileReader> file_;

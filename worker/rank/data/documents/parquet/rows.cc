@@ -104,7 +104,7 @@ class Rows final : public GuardedColumn {
 
   void fill() {
     PARQUET_THROW_NOT_OK(batches_->ReadNext(&batch_));
-    if (batch_ == nullptr) refuse_rows("the columns end too soon");
+    if (batch_ == nullptr) refuse_rows("the columns are cut short");
     at_ = 0;
   }
 

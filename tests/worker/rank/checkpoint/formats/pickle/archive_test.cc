@@ -118,7 +118,7 @@ TEST(ArchiveTest, EntryOfAnotherSizeThanSaidIsAnError) {
   ArchiveStream stream([](std::string_view) { return absl::OkStatus(); });
   ASSERT_TRUE(stream.begin("data/0", 5).ok());
   ASSERT_TRUE(stream.append("1234").ok());
-  EXPECT_THAT(std::string(stream.finish().message()), HasSubstr("4 bytes came, 5 were said"));
+  EXPECT_THAT(std::string(stream.finish().message()), HasSubstr("4 bytes were added, 5 were announced"));
 }
 
 TEST(ArchiveTest, PlainObjects) {
@@ -126,7 +126,7 @@ TEST(ArchiveTest, PlainObjects) {
   const std::string bytes = save_plain(value);
   Memory file(bytes);
   EXPECT_EQ(Archive::open(file, {0, file.size()}, "f")->plain().value(), value);
-  EXPECT_THAT(look(file, {0, file.size()}), HasSubstr("no plain tensor: it holds a dict"));
+  EXPECT_THAT(look(file, {0, file.size()}), HasSubstr("not a plain tensor: it holds a dict"));
 }
 
 TEST(ArchiveTest, RefusesByName) {

@@ -124,7 +124,7 @@ TEST(PickleReaderTest, RefusesEveryOtherUseOfGetattr) {
 }
 
 TEST(PickleReaderTest, NamesThePlaceOfDamage) {
-  EXPECT_THAT(what(""), HasSubstr("x.pkl: byte 0 of the pickle: it ends too soon"));
+  EXPECT_THAT(what(""), HasSubstr("x.pkl: byte 0 of the pickle: it is cut short"));
   EXPECT_THAT(what("\x80\x02N"), HasSubstr("byte 3"));
   EXPECT_THAT(what("\x80\x02."), HasSubstr("empty stack"));
   EXPECT_THAT(what("\x80\x02NN."), HasSubstr("more than one value"));
@@ -138,7 +138,7 @@ TEST(PickleReaderTest, NamesThePlaceOfDamage) {
   EXPECT_THAT(what(std::string("\x80\x02X\xff\xff\xff\xff"
                                "a.",
                                9)),
-              HasSubstr("it ends too soon"));
+              HasSubstr("it is cut short"));
 }
 
 TEST(PickleReaderTest, HoldsItsLimits) {

@@ -1,4 +1,4 @@
-#include "worker/rank/checkpoint/steps/pulse.h"
+#include "worker/rank/checkpoint/steps/heartbeat.h"
 
 #include <exception>
 
@@ -8,14 +8,14 @@
 namespace titan::checkpoint {
 namespace {
 
-std::string pulse_key(int rank) { return absl::StrCat("checkpoint/pulse/rank-", rank); }
+std::string heartbeat_key(int rank) { return absl::StrCat("checkpoint/pulse/rank-", rank); }
 
 }  // namespace
 
-Pulse::Pulse(c10d::Store& store, int rank, absl::Duration every)
-    : store_(store.clone()), thread_([this, key = pulse_key(rank), every] { beat(key, every); }) {}
+Heartbeat::Heartbeat(c10d::Store& store, int rank, absl::Duration every)
+    : store_(store.clone()), thread_([this, key = heartbeat_key(rank), every] { beat(key, every); }) {}
 
-Pulse::~Pulse() {
+Heartbeat::~Heartbeat() {
   {
     sync::Lock lock(mutex_);
     stop_ = true;
@@ -24,7 +24,7 @@ Pulse::~Pulse() {
   thread_.join();
 }
 
-void Pulse::beat(const std::string& key, absl::Duration every) {
+void Heartbeat::beat(const std::string& key, absl::Duration every) {
   while (true) {
     try {
       store_->add(key, 1);
@@ -37,10 +37,10 @@ void Pulse::beat(const std::string& key, absl::Duration every) {
   }
 }
 
-std::vector<PulseWatch::Lost> PulseWatch::lost(const std::vector<int>& ranks) {
+std::vector<HeartbeatMonitor::Lost> HeartbeatMonitor::lost(const std::vector<int>& ranks) {
   std::vector<Lost> silent;
   for (const int rank : ranks) {
-    const int64_t beats = store_.add(pulse_key(rank), 0);  // Unlike get(), it never waits.
+    const int64_t beats = store_.add(heartbeat_key(rank), 0);  // Unlike get(), it never waits.
     const absl::Duration now = system_clock().monotonic();
     const auto [heard, first] = heard_.try_emplace(rank, Heard{beats, now});
     if (first || beats != heard->second.beats) {

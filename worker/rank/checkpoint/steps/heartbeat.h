@@ -13,13 +13,13 @@ namespace titan::checkpoint {
 
 // Shows through the job's store that this rank's process is alive, on a separate thread and connection: a rank that
 // writes for minutes is not dead. Ends silently with the store.
-class Pulse {
+class Heartbeat {
  public:
   // Throws the store's exception if a second connection to it fails.
-  Pulse(c10d::Store& store, int rank, absl::Duration every);
-  ~Pulse();
-  Pulse(const Pulse&) = delete;
-  Pulse& operator=(const Pulse&) = delete;
+  Heartbeat(c10d::Store& store, int rank, absl::Duration every);
+  ~Heartbeat();
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
 
  private:
   void beat(const std::string& key, absl::Duration every);
@@ -33,9 +33,9 @@ class Pulse {
 
 // Watches the pulses of ranks while a caller waits for them. `silence` is the limit for a rank that was heard, `start`
 // for one that never was: it may still be building its model.
-class PulseWatch {
+class HeartbeatMonitor {
  public:
-  PulseWatch(c10d::Store& store, absl::Duration silence, absl::Duration start)
+  HeartbeatMonitor(c10d::Store& store, absl::Duration silence, absl::Duration start)
       : store_(store), silence_(silence), start_(start) {}
 
   struct Lost {
