@@ -51,7 +51,7 @@ def main():
     parser.add_argument("--from", type=int, default=100, dest="first")
     parser.add_argument("--to", type=int, default=500, dest="last")
     parser.add_argument("--nproc", type=int, default=2)
-    # bfloat16 takes ten times as long on a processor that has no products of it.
+    # bfloat16 takes ten times as long on a processor that has no matmuls in it.
     parser.add_argument("--dtype", default="float32", help="mixed_precision_param")
     options = parser.parse_args()
     report = Report()

@@ -224,8 +224,8 @@ TEST(BlockGraphsTest, DeclinesWhatRanksDoTogether) {
     EXPECT_EQ(recorded.said.size(), 2U);
     EXPECT_THAT(recorded.said, Each(HasSubstr(why)));
   };
-  declines({.tp = 2}, "blocks exchange with other ranks");
-  declines({.cp = 2}, "blocks exchange with other ranks");
+  declines({.tp = 2}, "blocks communicate with other ranks");
+  declines({.cp = 2}, "blocks communicate with other ranks");
   plan.schedule = "ZBVZeroBubble";
   plan.pipeline_microbatches = 4;
   declines({.pp = 2}, "the schedule splits backward passes");

@@ -159,7 +159,7 @@ class DryRun(unittest.TestCase):
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("Dry run of rank 511 of 512 (llama3 405B) at pp=15", done.stdout)
-        self.assertIn("kept of one microbatch until its backward pass:\n  stage 15 ", done.stdout)
+        self.assertIn("saved per microbatch until its backward pass:\n  stage 15 ", done.stdout)
         self.assertIn("ZBVZeroBubble: 16 ranks, 32 stages, 32 microbatches", done.stdout)
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 170)
 

@@ -172,7 +172,7 @@ class FlightRecorder(unittest.TestCase):
             self.assertNotIn("recording", ranks.events(rank, "error")[-1])
             warnings = [event["message"] for event in ranks.events(rank, "warning")]
             self.assertTrue(any(re.match("this rank's last collectives are not recorded: .*comm_traces", w) for w in warnings), warnings)
-            unknown = [w for w in warnings if re.match("if this rank hangs, what it did last will not be known: .*rank-2.flight", w)]
+            unknown = [w for w in warnings if re.match("if this rank hangs, its last collectives will not be known: .*rank-2.flight", w)]
             self.assertEqual(1 if rank == 2 else 0, len(unknown), warnings)
 
     def test_without_entries_there_are_no_files(self):

@@ -125,7 +125,7 @@ class KeptStates(SmallTrainings):
                 said = [line for line in warnings(folder) if "optimizer.state_dtype" in line]
                 self.assertEqual(0 if source == target else 1, len(said), said)
                 if said:
-                    self.assertIn(f"kept as {words[source]}; they go on as {words[target]}", said[0])
+                    self.assertIn(f"kept as {words[source]}; they continue as {words[target]}", said[0])
 
     def test_a_step_that_explodes_is_skipped(self):
         for kernels in ("auto", "reference"):

@@ -196,7 +196,7 @@ class TitanRankTest(unittest.TestCase):
                 ranks = Ranks(self.folder("shares-%d-%s" % (len(mesh), shares)), 2,
                               ["--training.steps", "4", "--checkpoint.no_enable", *mesh, *words])
                 self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
-                told = "collectives and messages go through memory that the ranks share" in ranks.outputs[0]
+                told = "collectives and messages use memory that the ranks share" in ranks.outputs[0]
                 self.assertEqual(told, shares, ranks.outputs[0])
                 curves.append(losses(ranks.folder))
             self.assertEqual(sorted(curves[0]), [1, 2, 3, 4])
@@ -252,7 +252,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(again.wait(), [0], again.outputs[0])
         self.assertIn("Nothing to do: step 2 of 2 is done", again.outputs[0])
         said = "\n".join(event["message"] for event in again.events(0, "warning"))
-        self.assertIn("trained with rows of 64 tokens; training goes on with training.seq_len = 48", said)
+        self.assertIn("trained with rows of 64 tokens; training continues with training.seq_len = 48", said)
         self.assertIn("global batch of 2 rows is kept; the configuration gives 1", said)
 
     def test_load_only_stops_without_a_save_and_says_so(self):

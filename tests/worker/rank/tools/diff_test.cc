@@ -108,7 +108,7 @@ TEST_F(DiffTest, TypesShapesAndMissingTensorsAreTold) {
   });
   EXPECT_FALSE(same(step("one", 1), other));
   EXPECT_THAT(said_.str(), ::testing::StartsWith("4 of 12 tensors differ; largest difference "));
-  EXPECT_THAT(said_.str(), HasSubstr("; 1 of another shape; 2 in one of the two alone\n"));
+  EXPECT_THAT(said_.str(), HasSubstr("; 1 with different shapes; 2 in only one of the two\n"));
   EXPECT_THAT(said_.str(), ::testing::AllOf(HasSubstr("attention_norm.weight  F32 [16] and BF16 [16]"),
                                             HasSubstr("wq.weight  F32 [3, 8] and F32 [8, 3]"),
                                             HasSubstr("model.tok_embeddings.weight  only in A: F32 [37, 16]"),

@@ -238,7 +238,7 @@ class TextTest(unittest.TestCase):
             line, = lines(generate(step.parent, "--prompt-tokens", "5 6 7", "--max-new-tokens", 8, "--dtype", "float64", "--ignore-eos", "-o", "json"))
             self.assertEqual(line["tokens"], likeliest(self.model, [5, 6, 7], 8))
             inspected = subprocess.check_output([BIN / "titan-checkpoint", "inspect", step.parent], text=True)
-            self.assertIn(f"{newest}: left out, holds Hugging Face weights", inspected)
+            self.assertIn(f"{newest}: skipped, holds Hugging Face weights", inspected)
             self.from_torchtitans_names(model, pathlib.Path(root) / "torchtitan")
 
     # A folder as torchtitan saves one, with what its training has beside the weights.
@@ -282,7 +282,7 @@ class TextTest(unittest.TestCase):
 
     def test_what_cannot_be_done_is_said(self):
         refusals = [
-            ([], 2, "nothing to go on from: give --prompt"),
+            ([], 2, "nothing to resume from: give --prompt"),
             (["--prompt", "x", "--temperature", -1], 2, "temperature -1"),
             (["--prompt", "x", "--temperature", "nan"], 2, "temperature nan"),
             (["--prompt", "x", "--temperature", "inf"], 2, "temperature inf"),

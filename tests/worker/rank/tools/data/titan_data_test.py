@@ -71,7 +71,7 @@ class TitanData(unittest.TestCase):
         for out in (texts, f"{texts}/", texts / "tokens", texts.parent, self.folder / "link", texts / "x" / ".." / ".."):
             code, _, said = make(out, texts)
             self.assertEqual(2, code, said)
-            self.assertIn(f"--out {out}: lies with the input {texts}", said)
+            self.assertIn(f"--out {out}: overlaps the input {texts}", said)
         self.assertEqual(2, make(texts, texts / "*.jsonl")[0])
         self.assertEqual(["a.jsonl"], [path.name for path in texts.iterdir()])
         for out, place in ((texts.parent / "texts-tokens", texts), (texts / "tokens", texts / "a.jsonl")):
