@@ -22,17 +22,17 @@ bool takes_adapter(const nn::Parameter& parameter) {
 
 bool is_cut(const nn::Parameter& parameter, size_t dim) { return parameter.shape[dim] != parameter.global_shape[dim]; }
 
-// How the tensor ranks stand to a matrix that keeps the dim `kept` of `base` and has another one instead of `other`.
-// Where they compute different parts of the layer and it is whole, each has a part of its gradient. Experts on ranks of
-// their own whose matrices are whole have nothing to do with the tensor axis.
-TensorAxisPlacement on_tensor_axis(const nn::Parameter& base, size_t kept, size_t other) {
-  if (is_cut(base, kept)) return TensorAxisPlacement::kShard;
-  if (base.on_tensor_axis == TensorAxisPlacement::kReplicate) return TensorAxisPlacement::kReplicate;
-  return base.expert && !is_cut(base, other) ? TensorAxisPlacement::kShard : TensorAxisPlacement::kPartial;
+// Relation between the tensor ranks and a matrix that keeps dim `kept` of `base` and replaces dim `other`. A rank that
+// has the whole matrix but computes a part of the layer has a part of its gradient. Experts that are whole, each on one
+// rank, do not involve the tensor axis.
+OnTensorAxis on_tensor_axis(const nn::Parameter& base, size_t kept, size_t other) {
+  if (is_cut(base, kept)) return OnTensorAxis::kSplit;
+  if (base.on_tensor_axis == OnTensorAxis::kWhole) return OnTensorAxis::kWhole;
+  return base.expert && !is_cut(base, other) ? OnTensorAxis::kSplit : OnTensorAxis::kPartial;
 }
 
-// A matrix, or one of each expert, that is `base`'s part but for its dim `narrow`, which has `rank` numbers instead;
-// `narrow` is one of the last two.
+// Returns a matrix, or one per expert, with `base`'s split and shape except that dim `narrow`, one of the last two, has
+// `rank` elements.
 nn::Parameter matrix_beside(const nn::Parameter& base, size_t narrow, std::string fqn, int64_t rank, nn::Init init) {
   nn::Parameter matrix;
   matrix.fqn = std::move(fqn);
@@ -50,7 +50,7 @@ nn::Parameter matrix_beside(const nn::Parameter& base, size_t narrow, std::strin
   return matrix;
 }
 
-// As PEFT draws them: A evenly between -1 / sqrt(inputs) and that, B zero, so that training begins at the base.
+// Draws the matrices like PEFT: A uniform in +-1 / sqrt(inputs), and B zero, so that training starts at the base model.
 void add_adapter(nn::Block& block, nn::Parameter& base, const models::AdapterSpec& adapters) {
   const std::string layer = models::layer_of(base.fqn);
   const size_t inputs = base.shape.size() - 1, outputs = inputs - 1;
@@ -80,7 +80,7 @@ absl::Status pack(nn::Parameter& parameter) {
 absl::Status add_adapters(Model& model, const models::AdapterSpec& adapters) {
   std::vector<std::string> layers;
   for (const auto& block : model.blocks) {
-    std::vector<nn::Parameter*> own;  // Adapters join them below.
+    std::vector<nn::Parameter*> own;  // add_adapter() appends to the block's parameters.
     for (nn::Parameter& parameter : block->parameters()) own.push_back(&parameter);
     for (nn::Parameter* parameter : own) {
       parameter->frozen = true;

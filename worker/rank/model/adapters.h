@@ -6,10 +6,10 @@
 
 namespace titan::model {
 
-// Gives the linear layers and experts that `adapters` names their matrices A and B and freezes everything else, packing
-// what BaseForm::kNf4 packs. After the model was parallelized: each matrix is cut as its layer's weight was, A along
-// its inputs and B along its outputs, so that the layer's own collectives serve both. InvalidArgument: a pattern names
-// no layer, or rows that cannot be packed.
+// Adds matrices A and B to the linear layers and experts that `adapters` selects, freezes everything else, and packs
+// the weights that BaseForm::kNf4 packs. Call it after the model is parallelized: A is split like its weight along the
+// inputs and B along the outputs, so the layer's own collectives serve both. InvalidArgument: no pattern matches a
+// layer, or the rows of a weight cannot be packed.
 absl::Status add_adapters(Model& model, const models::AdapterSpec& adapters);
 
 }  // namespace titan::model

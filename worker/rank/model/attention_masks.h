@@ -9,10 +9,10 @@
 
 namespace titan::model {
 
-// What the queries of a layer see.
+// The tokens that a layer's queries attend to.
 nn::AttentionMask attention_mask(const models::ModelSpec& spec, int64_t layer);
 
-// Of all layers, each mask once.
+// The distinct masks of all layers, each with the number of its layers.
 std::vector<parallel::LayersOfMask> attention_masks(const models::ModelSpec& spec);
 
 }  // namespace titan::model

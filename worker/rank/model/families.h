@@ -5,7 +5,7 @@
 #include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/model.h"
 
-// What the folder of each family has beside its flavors: how a model is put together, and how its Hugging Face weights
+// The code of each family's folder in addition to its flavors: how a model is built and how its Hugging Face weights
 // are named.
 #define TITAN_CODE_OF(family)                                                              \
   namespace titan::model::family {                                                         \

@@ -21,7 +21,7 @@ nlohmann::json scaling_of(const models::LlamaRopeScaling& scaling) {
           {"original_max_position_embeddings", scaling.original_seq_len}};
 }
 
-// GPT-OSS's form scales cosines and sines, which is what transformers does unless told otherwise; DeepSeek's does not.
+// GPT-OSS's form scales cosines and sines, which is also transformers' default. DeepSeek's form does not.
 nlohmann::json scaling_of(const models::YarnScaling& yarn, bool latent) {
   nlohmann::json table = {{"rope_type", "yarn"},
                           {"factor", yarn.factor},
@@ -93,7 +93,7 @@ namespace {
 
 using checkpoint::HfLayout;
 
-// "layers.12.rest" -> {"layers.{}.rest", "12"}; other names have no layer.
+// Splits "layers.12.rest" into {"layers.{}.rest", "12"}. Other names have no layer.
 struct Pattern {
   std::string name, layer;
 };
@@ -124,7 +124,8 @@ class SpecMapper : public checkpoint::HfMapper {
     for (int64_t layer = 0; layer < spec_.n_layers; ++layer) {
       if (spec_.layer_has_experts(layer)) add_known(absl::StrCat("layers.", layer, ".moe.expert_bias"));
     }
-    // A plug-in's parameters need not be those that its spec counts: what only its table knows, every layer may have.
+    // A plug-in may have parameters that its spec does not count. Names that only its table has may occur in every
+    // layer.
     for (const auto& [pattern, rows] : names_) {
       if (patterns.contains(pattern)) continue;
       const bool per_layer = pattern.find("{}") != std::string::npos;
@@ -157,7 +158,7 @@ class SpecMapper : public checkpoint::HfMapper {
   void add(const std::string& fqn) {
     fqns_.insert(fqn);
     const absl::StatusOr<std::vector<HfLayout>> forms = layouts(fqn);
-    if (!forms.ok()) return;  // A gap in the family's table is reported when its parameter is asked for.
+    if (!forms.ok()) return;  // A gap in the family's table is reported when its parameter is requested.
     for (const HfLayout& layout : *forms) keys_.insert(layout.keys.begin(), layout.keys.end());
   }
 
@@ -198,8 +199,8 @@ class SpecMapper : public checkpoint::HfMapper {
   bool (*ignores_)(const models::ModelSpec&, const std::string&);
   nlohmann::json config_;
   std::map<std::string, HfNames> names_;  // By FQN with {} for the layer.
-  std::set<std::string> fqns_;            // Of this model's parameters and saved buffers.
-  std::set<std::string> keys_;            // Of all tensors that hold them in any form.
+  std::set<std::string> fqns_;            // FQNs of this model's parameters and saved buffers.
+  std::set<std::string> keys_;            // Keys of all tensors that hold them in any form.
 };
 
 }  // namespace

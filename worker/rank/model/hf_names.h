@@ -1,7 +1,7 @@
 #pragma once
 
-// What a family says about its Hugging Face weights, a table of names and config.json, and the mapper that checkpoints
-// import and export with, which is made of it.
+// Describes a family's Hugging Face weights by a table of names and a config.json, and makes from them the mapper with
+// which checkpoints are imported and exported.
 
 #include <cstdint>
 #include <memory>
@@ -17,58 +17,57 @@ namespace titan::model {
 
 enum class HfForm {
   kSame,
-  kQueryHeads,            // Rows permuted within each query head: halves there, neighbouring pairs here.
+  kQueryHeads,            // Rows are permuted within each query head: Hugging Face pairs halves, Titan neighbours.
   kKeyHeads,              // The same for key heads.
-  kEachExpert,            // One tensor for each expert; the second {} of the name is its number.
-  kTransposed,            // Last two dims swapped.
-  kTransposedFirstHalf,   // The same, as the first half of the last dim.
-  kTransposedSecondHalf,  // And as the second.
-  kNowhere,               // No such tensor: neither read nor written.
+  kEachExpert,            // One tensor per expert. The second {} of the name is the expert's number.
+  kTransposed,            // The last two dims are swapped.
+  kTransposedFirstHalf,   // The last two dims are swapped, and it is the first half of the last dim.
+  kTransposedSecondHalf,  // The same, second half.
+  kNowhere,               // No such tensor exists: it is neither read nor written.
 };
 
-// One row. The first {} of both names is the layer. Several rows with one `fqn` are the forms that folders may have;
-// the first is the one that exports write.
+// One row of the table. The first {} of both names is the layer. Rows with the same `fqn` are alternative forms in
+// which a folder may store it. Exports write the first form.
 struct HfName {
-  std::string fqn;  // "layers.{}.attention.wq.weight"
-  std::string hf;   // "model.layers.{}.self_attn.q_proj.weight"
+  std::string fqn;  // For example "layers.{}.attention.wq.weight".
+  std::string hf;   // For example "model.layers.{}.self_attn.q_proj.weight".
   HfForm form = HfForm::kSame;
   bool optional = false;   // Folders may lack it.
-  bool read_only = false;  // Exports never have it (HfLayout::read_only).
+  bool read_only = false;  // Exports never write it (HfLayout::read_only).
   checkpoint::KeepFloat32 float32 = checkpoint::KeepFloat32::kNever;
 };
 using HfNames = std::vector<HfName>;
 
 struct HfFamily {
-  std::string name;  // As in ModelSpec.
+  std::string name;  // ModelSpec::name.
   HfNames (*names)(const models::ModelSpec& spec) = nullptr;
-  // config.json with which transformers opens a folder of these weights. `seq_len`: how long the sequences of training
-  // were, which decides whether DeepSeek's positions were stretched.
+  // Returns the config.json with which transformers opens a folder of these weights. `seq_len`: length of the training
+  // sequences, which decides whether DeepSeek's positions are stretched.
   nlohmann::json (*config)(const models::ModelSpec& spec, int64_t seq_len) = nullptr;
-  // Tensors that such folders may have and training does not use (a vision tower); null: none. Tables of rotary
-  // frequencies and heads that are tied need no mention.
+  // Whether a folder may have the tensor although training does not use it (a vision tower). Null: none. Tables of
+  // rotary frequencies and tied heads are handled for every family.
   bool (*ignores)(const models::ModelSpec& spec, const std::string& key) = nullptr;
 };
 
-// Of a family in the registry. Unimplemented: an unknown family, or one whose weights have no such names.
+// Looks up a family in the registry. Unimplemented: the family is unknown or its weights have no Hugging Face names.
 absl::StatusOr<HfFamily> hf_family(const std::string& name);
 
-// What most families share, appended to `names`; `prefix` is "model." or what stands in its place.
-void add_embedding_and_norms(HfNames& names, const std::string& prefix);  // Not the head.
+// Append to `names` the entries that most families share. `prefix` is "model." or its equivalent.
+void add_embedding_and_norms(HfNames& names, const std::string& prefix);  // Without the head.
 void add_attention_projections(HfNames& names, const std::string& prefix, bool bias);
-void add_swiglu(HfNames& names, const std::string& fqn, const std::string& hf);   // w1, w2, w3: gate, down, up.
-void add_experts(HfNames& names, const std::string& fqn, const std::string& hf);  // Stored apart.
+void add_swiglu(HfNames& names, const std::string& fqn, const std::string& hf);   // w1, w2, w3 are gate, down, up.
+void add_experts(HfNames& names, const std::string& fqn, const std::string& hf);  // One tensor per expert.
 
-// config.json entries that all families name alike.
+// config.json entries whose names all families share.
 nlohmann::json common_config(const models::ModelSpec& spec, const std::string& architecture,
                              const std::string& model_type);
 
-// A model's names and layouts in the form that checkpoints import and export with, config.json included. `seq_len`: of
-// the training sequences (HfFamily::config); 0: the longest that the model is made for. Unimplemented for a family
-// without Hugging Face names.
+// Makes a model's mapper, including config.json. `seq_len`: length of the training sequences (HfFamily::config); 0: the
+// model's maximum. Unimplemented: the family has no Hugging Face names.
 absl::StatusOr<std::unique_ptr<checkpoint::HfMapper>> make_hf_mapper(const models::ModelSpec& spec,
                                                                      int64_t seq_len = 0);
 
-// The same for a family that is not in the registry.
+// Same for a family that is not in the registry.
 std::unique_ptr<checkpoint::HfMapper> make_hf_mapper(const HfFamily& family, const models::ModelSpec& spec,
                                                      int64_t seq_len = 0);
 

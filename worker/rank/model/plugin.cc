@@ -17,7 +17,7 @@
 namespace titan::model {
 namespace {
 
-// Of libraries that have been loaded, so that ranks which are threads of one process may all ask for the same one.
+// The libraries that this process has loaded. Ranks that are threads of one process may all request the same one.
 struct Loaded {
   std::mutex mutex;
   std::set<std::string> paths;
@@ -46,7 +46,7 @@ absl::Status check_family(const std::string& path, const PluginFamily& family) {
   return absl::OkStatus();
 }
 
-// Of a library without models: none.
+// Returns no families for a library without models.
 absl::StatusOr<std::vector<PluginFamily>> read_families(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const plugin::PluginHeader* head,
                          plugin::open(path, plugin::kModelSymbol, {kPluginForm, TITAN_PLUGIN_ABI(TORCH_VERSION)}));

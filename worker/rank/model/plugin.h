@@ -10,25 +10,26 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/plan/models/model_spec.h"
-#include "plugin_headers.h"  // Written by the build.
+#include "plugin_headers.h"  // The build writes it.
 #include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/model.h"
 #include "worker/rank/plugin/abi.h"
 
-// Models from outside of this tree: a shared library that titan-rank loads when experimental.custom_import names it.
-// Such a library is compiled against these headers and against nothing else: every symbol that it needs is in
-// titan-rank. docs/howto/add-a-model.md shows one.
+// Models from outside this tree: shared libraries that titan-rank loads when experimental.custom_import names them.
+// Such a library is compiled against these headers only, because titan-rank has every symbol that it needs.
+// docs/howto/add-a-model.md shows one.
 namespace titan::model {
 
 struct PluginFamily {
   std::string name;                        // model.name of the jobs that train it.
-  std::vector<models::ModelSpec> flavors;  // model.flavor; their `name` is filled in.
+  std::vector<models::ModelSpec> flavors;  // Values of model.flavor. load_plugin() fills in their `name`.
   absl::StatusOr<Model> (*build)(const models::ModelSpec& spec, const BuildOptions& options) = nullptr;
-  std::optional<HfFamily> hf;  // Names of its Hugging Face weights; none: such folders can neither be read nor written.
+  std::optional<HfFamily>
+      hf;  // Names of its Hugging Face weights. Without them such folders cannot be read or written.
 };
 
-// What a library says about its models.
+// Describes a library's models.
 struct Plugin {
   plugin::PluginHeader head;
   std::vector<PluginFamily> (*families)();

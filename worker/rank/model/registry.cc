@@ -25,7 +25,7 @@ Table& table() {
   return instance;
 }
 
-// Under the lock.
+// The caller holds the lock.
 const Family* find(const std::string& name) {
   for (const Family& family : table().families) {
     if (name == family.name) return &family;

@@ -14,24 +14,24 @@ namespace titan::model {
 struct Family {
   std::string name;
   absl::StatusOr<Model> (*build)(const models::ModelSpec&, const BuildOptions&);
-  HfFamily hf;                             // Hugging Face names; `names` null: none.
-  std::vector<models::ModelSpec> flavors;  // Of a plug-in; Titan's own are in common/plan/models.
+  HfFamily hf;                             // Hugging Face names. `names` null: there are none.
+  std::vector<models::ModelSpec> flavors;  // Flavors of a plug-in. Titan's flavors are in common/plan/models.
 };
 
-// Loaded code belongs to the whole process, so this table does too: it grows by plug-ins, entries never change.
-// AlreadyExists: a family of that name is there.
+// Adds a family to the table of this process. The table is global because loaded code is. Plug-ins add entries, which
+// never change. AlreadyExists: a family has that name.
 absl::Status add_family(Family family);
 
-// Null: there is none. The entry lives as long as the process.
+// Null: the family does not exist. The entry lives as long as the process.
 const Family* find_family(const std::string& name);
 std::vector<std::string> family_names();
 
-// Makes a library's families known to this process: to build(), find_spec() and hf_family(). Once is enough; again does
-// nothing, and a library that has datasets alone has no families. Errors: NotFound (no such file), InvalidArgument (not
-// a plug-in, compiled against other headers, or a family that says nothing), AlreadyExists (two families of one name).
+// Makes a library's families available to build(), find_spec() and hf_family() in this process. Loading a library again
+// has no effect, and a library with only datasets adds no families. Errors: NotFound (no such file), InvalidArgument
+// (not a plug-in, compiled against other headers, or an incomplete family), AlreadyExists (two families have one name).
 absl::Status load_plugin(const std::string& path);
 
-// The numbers of a flavor: of a plug-in's family that is loaded, else of Titan's own tables. `plugin`: a library to
+// Returns the numbers of a flavor, from a loaded plug-in's family or else from Titan's tables. `plugin`: a library to
 // load first (experimental.custom_import); may be empty.
 absl::StatusOr<models::ModelSpec> find_spec(const std::string& name, const std::string& flavor,
                                             const std::string& plugin = "");

@@ -17,7 +17,7 @@
 namespace titan::model {
 namespace {
 
-// A declaration that creates nothing: the parameter exists already.
+// A declaration that creates nothing, because the parameter exists already.
 nn::Declare use(nn::Parameter* parameter) {
   return
       [parameter](const std::string&, const std::vector<int64_t>&, nn::Init) -> nn::Parameter& { return *parameter; };
@@ -62,7 +62,7 @@ at::Tensor DecoderLayer::forward(const at::Tensor& input, const nn::MicrobatchCo
   return second.sum + (moe ? moe->forward(second.norm, context.counting) : feed_forward->forward(second.norm));
 }
 
-// The bias starts at zero and then belongs to the training: it is saved, loaded and updated, never reset here.
+// The bias starts at zero. Training then owns it: it is saved, loaded and updated, and never reset here.
 void DecoderLayer::init_buffers(at::Device device, at::ScalarType dtype) {
   if (rope_) rope_->fill(device, dtype);
   for (nn::Buffer& buffer : buffers()) {
@@ -83,8 +83,8 @@ at::Tensor Head::forward(const at::Tensor& input, const nn::MicrobatchContext&) 
 
 at::Tensor Head::loss(const at::Tensor& input, const nn::MicrobatchContext& context, const nn::Loss& loss) {
   const int64_t columns = output.weight().shape[0];
-  const int64_t some = models::logit_columns(context.labels.numel(), columns, input.element_size(), max_logit_bytes);
-  // Parts of the vocabulary are products of numbers.
+  const int64_t some = models::logit_columns(context.labels.numel(), columns, input.element_size(), most_logit_bytes);
+  // The loss by parts multiplies plain numbers, so it cannot use a quantised recipe.
   const bool quantised = output.weight().products != nullptr;
   if (some >= columns || !loss.by_parts || quantised) return loss(forward(input, context), context.labels);
   return loss.by_parts(norm.forward(input), output.weight(), context.labels, some);

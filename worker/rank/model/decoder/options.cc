@@ -12,10 +12,10 @@ bool stretched(const models::ModelSpec& spec, int64_t seq_len) {
   return spec.yarn && (!spec.yarn->only_beyond_original || seq_len > spec.yarn->original_seq_len);
 }
 
-// By how much YaRN grows what it scales; a factor that stretches nothing grows nothing.
+// Factor by which YaRN increases what it scales. It is 1 if positions are not stretched.
 double growth(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
 
-// DeepSeek sharpens the scores as YaRN stretches the positions; GPT-OSS does it in the rotation instead.
+// DeepSeek increases the scale of the scores when YaRN stretches the positions. GPT-OSS scales the rotation instead.
 double latent_scale(const models::ModelSpec& spec, int64_t seq_len) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(spec.head_dim));
   if (!stretched(spec, seq_len) || spec.yarn->scales_cos_sin) return scale;

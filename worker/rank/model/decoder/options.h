@@ -4,13 +4,13 @@
 #include "common/plan/models/model_spec.h"
 #include "worker/rank/model/decoder/decoder.h"
 
-// From a model's spec to the options of the layers that compute it.
+// Converts a model's spec to the options of the layers that compute it.
 namespace titan::model {
 
-// Whether the numbers of the spec fit together. InvalidArgument names those that do not.
+// Checks that the numbers of the spec fit together. InvalidArgument names those that do not.
 absl::Status check(const models::ModelSpec& spec);
 
-// `seq_len` decides whether YaRN is used at all (DeepSeek).
+// `seq_len` decides whether DeepSeek uses YaRN.
 nn::RopeOptions rope_options(const models::ModelSpec& spec, int64_t seq_len);
 nn::AttentionOptions attention_options(const models::ModelSpec& spec, int64_t layer, const LayerInits& inits);
 nn::LatentAttentionOptions latent_options(const models::ModelSpec& spec, int64_t layer, const LayerInits& inits,

@@ -5,8 +5,8 @@
 // dense layers.
 namespace titan::model::deepseek_v3 {
 
-// The final norm has the epsilon of the others, as in the published model; torchtitan leaves it at LibTorch's default,
-// the smallest step of the activations' type.
+// The final norm has the epsilon of the other norms, as in the published model. torchtitan uses LibTorch's default, the
+// machine epsilon of the activations' type.
 absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
   return build_decoder(spec, options, common_inits(spec));
 }

@@ -6,7 +6,7 @@
 namespace titan::model::deepseek_v3 {
 namespace {
 
-// The second generation's models are flavors of this family: their routers have softmax scores.
+// DeepSeek V2 models are flavors of this family. Their routers have softmax scores.
 bool second_generation(const models::ModelSpec& spec) { return spec.moe->score_func == "softmax"; }
 
 HfNames names(const models::ModelSpec& spec) {
@@ -30,11 +30,11 @@ HfNames names(const models::ModelSpec& spec) {
   add_swiglu(names, "layers.{}.feed_forward", "model.layers.{}.mlp");
   add_swiglu(names, "layers.{}.moe.shared_experts", "model.layers.{}.mlp.shared_experts");
   add_experts(names, "layers.{}.moe.experts", "model.layers.{}.mlp.experts");
-  // transformers' classes compute the scores in float32: a bias in bfloat16 would choose other experts.
+  // transformers' classes compute the scores in float32, so a bias in bfloat16 would choose other experts.
   names.push_back({.fqn = "layers.{}.moe.router.gate.weight",
                    .hf = "model.layers.{}.mlp.gate.weight",
                    .float32 = checkpoint::KeepFloat32::kAlways});
-  // torchtitan writes the bias for both generations; DeepseekV2's class would ignore it.
+  // torchtitan writes the bias for both generations, but DeepseekV2's class ignores it.
   names.push_back({.fqn = "layers.{}.moe.expert_bias",
                    .hf = "model.layers.{}.mlp.gate.e_score_correction_bias",
                    .optional = second_generation(spec),
@@ -49,7 +49,7 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t seq_len) {
   const bool second = second_generation(spec);
   nlohmann::json config = second ? common_config(spec, "DeepseekV2ForCausalLM", "deepseek_v2")
                                  : common_config(spec, "DeepseekV3ForCausalLM", "deepseek_v3");
-  config.erase("head_dim");  // There it means the rotated part, and follows from qk_rope_head_dim.
+  config.erase("head_dim");  // transformers means the rotated part by it and derives it from qk_rope_head_dim.
   config["intermediate_size"] = spec.ffn_hidden;
   config["moe_intermediate_size"] = moe.hidden;
   config["q_lora_rank"] = spec.q_lora_rank > 0 ? nlohmann::json(spec.q_lora_rank) : nlohmann::json();
@@ -69,18 +69,18 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t seq_len) {
   config["topk_method"] = !second ? "noaux_tc" : moe.num_expert_groups > 0 ? "group_limited_greedy" : "greedy";
   if (spec.rope == models::Rope::kRotateHalf) config["rope_interleave"] = false;
   if (!spec.yarn) return config;
-  // torchtitan's flavors stretch positions only for longer sequences than the original ones, transformers whenever it
-  // is told how.
+  // torchtitan's flavors stretch positions only if the sequences exceed the original length. transformers does so
+  // whenever rope_scaling is set.
   if (spec.yarn->only_beyond_original && seq_len <= spec.yarn->original_seq_len) {
     config.erase("rope_scaling");
     return config;
   }
-  config["rope_scaling"]["type"] = "yarn";  // The key of DeepSeek's own code.
+  config["rope_scaling"]["type"] = "yarn";  // The key that DeepSeek's own code reads.
   config["max_position_embeddings"] = static_cast<int64_t>(spec.yarn->factor) * spec.yarn->original_seq_len;
   return config;
 }
 
-// Layers behind the last predict further tokens (multi-token prediction); training has none of them.
+// Layers after the last one predict further tokens (multi-token prediction). Training does not have them.
 bool ignores(const models::ModelSpec& spec, const std::string& key) {
   return key.rfind(absl::StrCat("model.layers.", spec.n_layers, "."), 0) == 0;
 }

@@ -4,7 +4,7 @@
 // GPT-OSS (arXiv 2508.10925): attention sinks, sliding windows on even layers, biases, clamped experts.
 namespace titan::model::gpt_oss {
 
-// Everything in a layer, biases and sinks too, is drawn with the deviation of its depth.
+// All parameters of a layer, including biases and sinks, are drawn with the deviation of its depth.
 absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
   return build_decoder(spec, options, inits_with_layers(spec, [spec](int64_t layer) {
                          const nn::Init deep = depth_init(spec, layer);

@@ -13,8 +13,8 @@ HfNames names(const models::ModelSpec&) {
   add_attention_projections(names, "model.", /*bias=*/true);
   names.push_back({"layers.{}.attention.sinks", "model.layers.{}.self_attn.sinks"});
   const std::string fqn = "layers.{}.moe.experts.", hf = "model.layers.{}.mlp.experts.";
-  // Gate and up rows alternate on both sides. The quantized release has our shapes, and so do torchtitan's exports,
-  // which have its names and are not quantized.
+  // Gate and up rows alternate on both sides. The quantized release has Titan's shapes. torchtitan's exports have the
+  // same shapes and names but are not quantized.
   names.push_back({fqn + "mlp1_weight", hf + "gate_up_proj", HfForm::kTransposed});
   names.push_back({fqn + "mlp1_weight", hf + "gate_up_proj_blocks"});
   names.push_back({fqn + "mlp1_bias", hf + "gate_up_proj_bias"});

@@ -17,7 +17,7 @@ constexpr Row kRows[] = {
     {"debugmodel", 256, 6, 16, 16, 1.0, 256, 2048},
     {"debugmodel_flex_attn", 256, 6, 16, 16, 1.0, 256, 2048, Mask::kBlockCausal},
     {"debugmodel_varlen_attn", 256, 6, 16, 16, 1.0, 256, 2048, Mask::kBlockCausal},
-    {"bench", 1024, 8, 16, 8, 1.0, 256, 2048},  // Titan's own: large enough for matmuls to dominate on a CPU.
+    {"bench", 1024, 8, 16, 8, 1.0, 256, 2048},  // Titan's addition, large enough for matmuls to dominate on a CPU.
     {"1B", 2048, 16, 32, 8, 1.5, 1024, 128256, Mask::kCausal, true, 32},  // Llama 3.2
     {"3B", 3072, 28, 24, 8, 1.0, 1024, 128256, Mask::kCausal, true, 32},
     {"8B", 4096, 32, 32, 8, 1.3, 1024, 128256},

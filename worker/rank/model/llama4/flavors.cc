@@ -13,7 +13,7 @@ ModelSpec base(const char* flavor) {
   return spec;
 }
 
-// The experts' width is the dense one, before rounding, shared among the experts that a token meets.
+// The experts' width is the dense width before rounding, divided among the experts that process a token.
 int64_t expert_hidden(int64_t dim, double multiplier, int64_t multiple_of, const MoeSpec& moe) {
   const int64_t whole = llama_ffn_hidden(dim, multiplier, 1) / (moe.top_k + moe.num_shared_experts);
   return (whole + multiple_of - 1) / multiple_of * multiple_of;
@@ -60,7 +60,7 @@ ModelSpec scout(const char* flavor) {
 
 ModelSpec maverick(const char* flavor) { return large(flavor, 128, 2); }
 
-// Every fourth layer without positions, the others inside fixed blocks of tokens.
+// Every fourth layer has no positions. The others attend within fixed blocks of tokens.
 ModelSpec with_irope(ModelSpec spec, int64_t chunk) {
   spec.nope_layer_step = 4;
   spec.attention_chunk = chunk;
@@ -68,7 +68,7 @@ ModelSpec with_irope(ModelSpec spec, int64_t chunk) {
   return spec;
 }
 
-// The form of the released weights, which torchtitan's flavors leave out.
+// Settings of the released weights, which torchtitan's flavors omit.
 ModelSpec released(ModelSpec spec, bool rotated_qk_norm) {
   spec.nope_ends_step = true;
   spec.query_temperature_floor = static_cast<double>(spec.attention_chunk);

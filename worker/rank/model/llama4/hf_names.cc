@@ -5,7 +5,7 @@
 namespace titan::model::llama4 {
 namespace {
 
-// Of a whole release, and of its language model alone.
+// Prefixes of a whole release and of its language model only.
 constexpr const char* kPrefixes[] = {"language_model.", ""};
 
 HfNames names(const models::ModelSpec&) {
@@ -37,12 +37,12 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   config["use_qk_norm"] = spec.rotated_qk_norm;
   config["attn_temperature_tuning"] = spec.query_temperature_floor > 0;
   if (spec.query_temperature_floor > 0) {
-    config["floor_scale"] = std::llround(spec.query_temperature_floor);  // transformers 5 takes an integer alone.
+    config["floor_scale"] = std::llround(spec.query_temperature_floor);  // transformers 5 accepts only an integer.
     config["attn_scale"] = spec.query_temperature_scale;
   }
   config["attention_chunk_size"] = spec.attention_chunk > 0 ? spec.attention_chunk : spec.max_seq_len;
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
-    config["no_rope_layers"].push_back(spec.layer_has_positions(layer) ? 1 : 0);  // So named there: 1 means rotation.
+    config["no_rope_layers"].push_back(spec.layer_has_positions(layer) ? 1 : 0);  // Despite the name, 1 means rotation.
     config["layer_types"].push_back(spec.layer_chunk(layer) > 0 ? "chunked_attention" : "full_attention");
     if (spec.layer_has_experts(layer)) config["moe_layers"].push_back(layer);
   }

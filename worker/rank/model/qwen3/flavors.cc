@@ -7,7 +7,8 @@ struct Row {
   const char* flavor;
   int64_t dim, n_layers, n_heads, n_kv_heads, hidden, vocab_size;
   bool tied = false;
-  int64_t num_experts = 0;  // 0: dense, and `hidden` is the feed-forward's; else each expert's.
+  int64_t num_experts =
+      0;  // 0: dense, and `hidden` is the width of the feed-forward. Otherwise the width of an expert.
   double rope_theta = 1e6;
   int64_t max_seq_len = 4096;
 };
@@ -34,7 +35,7 @@ MoeSpec experts(const Row& row) {
   moe.score_func = "softmax";
   moe.route_norm = true;
   moe.score_before_experts = false;
-  moe.load_balance_coeff = 0;  // No release has such biases, and torchtitan's training never moves them.
+  moe.load_balance_coeff = 0;  // Releases do not have such biases, and torchtitan's training does not change them.
   return moe;
 }
 

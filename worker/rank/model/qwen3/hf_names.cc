@@ -30,7 +30,7 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
     config["intermediate_size"] = spec.ffn_hidden;
     return config;
   }
-  config["intermediate_size"] = spec.moe->hidden;  // Of dense layers, of which there are none.
+  config["intermediate_size"] = spec.moe->hidden;  // For dense layers, which these models do not have.
   config["moe_intermediate_size"] = spec.moe->hidden;
   config["num_experts"] = spec.moe->num_experts;
   config["num_experts_per_tok"] = spec.moe->top_k;
