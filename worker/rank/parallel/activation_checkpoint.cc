@@ -10,7 +10,7 @@
 namespace titan::parallel {
 namespace {
 
-// Every how many blocks one is recomputed; 0: never.
+// Returns N if every Nth block is recomputed, or 0 if none is.
 absl::StatusOr<int> recompute_every(const CheckpointOptions& options) {
   if (options.mode == "none") return 0;
   if (options.mode == "full" || options.mode == "memory_budget") return 1;
@@ -73,7 +73,7 @@ namespace {
 
 using nn::OpCall;
 
-// "layers.1.attention.wq" of "layers.1.attention.wq.weight".
+// Returns "layers.1.attention.wq" for "layers.1.attention.wq.weight".
 std::string module_of(const std::string& fqn) { return fqn.substr(0, fqn.rfind('.')); }
 
 class ByOperation final : public nn::RecomputePolicy {
@@ -97,7 +97,7 @@ class ByOperation final : public nn::RecomputePolicy {
       if (call.kind == OpCall::Kind::kGroupedProduct) return false;
       if (call.kind != OpCall::Kind::kProduct) return true;
       if (call.weight->adapts)
-        return false;  // A few columns: which of the layers' own are kept does not depend on them.
+        return false;  // They have few columns and do not affect which matmuls of the layers are saved.
       if (biased_.contains(call.weight) || recomputed_shapes_.contains(call.weight->global_shape)) return call.scatters;
       return ++products % 2 == 1 || call.scatters;
     };
@@ -118,11 +118,11 @@ class ByBudget final : public nn::RecomputePolicy {
 
   void end(const std::vector<OpCall>& calls) override {
     if (!keep_.empty() || calls.empty()) return;
-    std::vector<KnapsackItem> items;
-    std::vector<size_t> place;  // Of each item among the calls.
+    std::vector<KeepItem> items;
+    std::vector<size_t> place;  // Index of each item among the calls.
     int64_t all = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
-      if (calls[i].feeds >= 0) continue;  // Counted with what it feeds.
+      if (calls[i].feeds >= 0) continue;  // Counted with the call that reads its result.
       if (calls[i].kind == OpCall::Kind::kGroupedProduct || calls[i].kind == OpCall::Kind::kExchange) continue;
       if (calls[i].kind == OpCall::Kind::kGreatest) continue;
       KnapsackItem item{calls[i].bytes, calls[i].flops};
@@ -144,7 +144,7 @@ class ByBudget final : public nn::RecomputePolicy {
  private:
   const double budget_;
   const Planned planned_;
-  std::vector<bool> keep_;  // By call; empty until the first pass has been seen.
+  std::vector<bool> keep_;  // By call. Empty until the first pass ends.
 };
 
 }  // namespace

@@ -52,7 +52,7 @@ nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const Conte
 
 namespace {
 
-// A rank's keys and values as one message [B, T, Hkv, D + Dv].
+// Packs a rank's keys and values into one message [B, T, Hkv, D + Dv].
 at::Tensor pack(const at::Tensor& k, const at::Tensor& v) { return at::cat({k.transpose(1, 2), v.transpose(1, 2)}, 3); }
 
 struct KeysAndValues {
@@ -62,12 +62,12 @@ struct KeysAndValues {
   at::Tensor k, v;  // Views [B, Hkv, T, D] and [B, Hkv, T, Dv].
 };
 
-// Which of this rank's queries meet which keys of each rank.
+// Pairs of this rank's queries with the keys of each rank.
 struct ContextPlan final : nn::AttentionPlan {
-  std::vector<std::vector<nn::BlockPair>> pairs;  // By the keys' owner.
+  std::vector<std::vector<nn::BlockPair>> pairs;  // Indexed by the rank that owns the keys.
   std::shared_ptr<const ContextExchange> exchange;
   double scale = 0;
-  at::Tensor largest;  // AttentionInput::largest
+  at::Tensor largest;  // AttentionInput::largest.
 
   int64_t keys(const at::Tensor& k) const override { return k.size(2) * static_cast<int64_t>(pairs.size()); }
 
@@ -131,7 +131,8 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
 
 namespace {
 
-// The blocks of a group in the order of a ring that turns towards higher ranks: own, then the neighbour's below.
+// Owner of the block at `step` of a ring that sends to higher ranks: first this rank's block, then the lower
+// neighbour's.
 int owner_at(const comm::Group& group, int step) { return (group.rank() - step + group.size()) % group.size(); }
 
 class GatheringExchange final : public ContextExchange {
@@ -151,7 +152,7 @@ class GatheringExchange final : public ContextExchange {
   at::Tensor visit_and_reduce(at::Tensor own, const Contribute& contribute) const override {
     auto [all, gathering] = gather(own);
     const std::vector<int64_t> shape = all.sizes().vec();
-    at::Tensor parts;  // What this rank adds to each rank's block.
+    at::Tensor parts;  // [ranks, ...]: this rank's contribution to each rank's block.
     const auto add = [&](int owner, const at::Tensor& packed) {
       const at::Tensor part = contribute(owner, packed);
       if (!parts.defined()) parts = at::empty(shape, part.options());
@@ -182,11 +183,11 @@ class GatheringExchange final : public ContextExchange {
   const comm::Group& group_;
 };
 
-// A message to the next rank and one from the previous, both under way.
+// A message to the next rank and one from the previous rank, both in flight.
 class Turn {
  public:
-  // NCCL's messages of a pair of ranks wait for each other in the order of their issue: neighbours must not both send
-  // first.
+  // NCCL completes the messages of a pair of ranks in the order in which they are issued, so neighbours must not both
+  // send first.
   Turn(const comm::Group& group, const at::Tensor& outgoing, const at::Tensor& incoming, int tag) {
     const int next = (group.rank() + 1) % group.size(), previous = owner_at(group, 1);
     const bool send_first = group.rank() % 2 == 0;
@@ -219,11 +220,11 @@ class RingExchange final : public ContextExchange {
     }
   }
 
-  // The sum for a block follows it around the ring, one step behind, and comes home with the last turn.
+  // The sum for a block follows it around the ring one step later and arrives home with the last step.
   at::Tensor visit_and_reduce(at::Tensor own, const Contribute& contribute) const override {
     at::Tensor present = std::move(own), sum;
     std::optional<Turn> sums_turn;
-    at::Tensor outgoing;  // Of the turn under way.
+    at::Tensor outgoing;  // Sums being sent.
     for (int step = 0; step < group_.size(); ++step) {
       const bool last = step + 1 == group_.size();
       at::Tensor following = last ? at::Tensor() : at::empty_like(present);
@@ -246,7 +247,7 @@ class RingExchange final : public ContextExchange {
   }
 
  private:
-  static constexpr int kBlocks = 1, kSums = 2;  // Tags.
+  static constexpr int kBlocks = 1, kSums = 2;  // Message tags.
 
   const comm::Group& group_;
 };

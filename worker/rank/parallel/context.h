@@ -1,7 +1,7 @@
 #pragma once
 
-// Context parallelism: every rank of a group holds a share of each row's tokens; attention exchanges keys and values,
-// which are gathered or go around a ring (ring attention, arXiv 2310.01889, with the balance of arXiv 2311.09431).
+// Context parallelism: every rank of a group holds a share of each row's tokens. Attention exchanges keys and values by
+// an all-gather or around a ring (ring attention, arXiv 2310.01889, with the balance of arXiv 2311.09431).
 
 #include <ATen/ATen.h>
 
@@ -21,12 +21,12 @@ namespace titan::parallel {
 struct ContextParallel {
   const comm::Group* group = nullptr;  // Must outlive the model.
   Balance balance = Balance::kHeadTail;
-  std::vector<LayersOfMask> layers;  // Of the whole model, for Balance::kWork.
+  std::vector<LayersOfMask> layers;  // Masks of the whole model, for Balance::kWork.
   std::string rotate = "allgather";  // Or "alltoall": keys and values go around a ring.
 };
 
-// The attention over all ranks' keys, exact in forward and backward, for AttentionInput of the local tokens: of the
-// share that take_share() gives. Masks count positions of the whole row.
+// Attention over the keys of all ranks, exact in forward and backward. AttentionInput has the tokens of this rank's
+// share (take_share()). Masks use positions of the whole row.
 //
 // Traffic of one call on n ranks, with `block` = B * Hkv * T / n * (D + Dv) elements, in compute dtype for keys and
 // values and in at least fp32 for their gradients:
@@ -34,25 +34,27 @@ struct ContextParallel {
 //              backward  1 all_gather of n * block, 1 reduce_scatter of n * block
 //   alltoall   forward   n - 1 sends and n - 1 receives of block
 //              backward  n - 1 sends and receives of block, n sends and receives of gradients of block
-// "allgather" holds all ranks' keys and values while it runs, "alltoall" two ranks' (and in backward two ranks'
-// gradients of them); both keep only their own for the backward pass.
+// "allgather" holds the keys and values of all ranks while it runs. "alltoall" holds those of two ranks, and in the
+// backward pass also two ranks' gradients of them. Both save only the rank's own for the backward pass.
 nn::AttentionCore context_parallel_attention(const ContextParallel& context);
 
-// This rank's share of a whole-row microbatch: tokens, labels, positions [T / size]; documents stay whole. All rows are
-// dealt alike. By work the shares differ from microbatch to microbatch: whoever has to know them reads the context's.
+// Returns this rank's share of a whole-row microbatch: tokens and labels [B, T / size], positions [T / size]. Documents
+// stay whole. All rows are split the same way. With Balance::kWork the shares differ between microbatches, so read them
+// from the context.
 nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const ContextParallel& context);
 
-// How the ranks' keys and values reach each other, packed as one tensor a rank.
+// Exchanges the ranks' keys and values, packed as one tensor per rank: [B, T / size, Hkv, D + Dv].
 class ContextExchange {
  public:
   virtual ~ContextExchange() = default;
 
-  // `own` is moved in, so that it is gone as soon as it is used. Calls use(owner, packed) for every rank's block, this
-  // rank's own first, while others are still on their way.
+  // Calls use(owner, packed) for every rank's block. This rank's block comes first, while the others are in flight.
+  // `own` is moved in, so that its memory is freed as soon as it has been used.
   using Use = std::function<void(int owner, const at::Tensor& packed)>;
   virtual void visit(at::Tensor own, const Use& use) const = 0;
 
-  // The same, and sums what use() returns for a block over all ranks: returns the sum for this rank's own block.
+  // Same, and sums over all ranks what use() returns for a block. Returns the sum for this rank's block, shaped like
+  // it.
   using Contribute = std::function<at::Tensor(int owner, const at::Tensor& packed)>;
   virtual at::Tensor visit_and_reduce(at::Tensor own, const Contribute& contribute) const = 0;
 };

@@ -8,7 +8,8 @@
 namespace titan::parallel {
 namespace {
 
-constexpr int64_t kMaxBlocks = 8;  // Of a share: what a rank's attention is cut in, at most.
+constexpr int64_t kMostBlocks =
+    8;  // Largest number of blocks in a share, which bounds how many parts a rank's attention has.
 
 int64_t chunk_length(int64_t seq_len, int64_t chunks, int ranks) {
   TORCH_CHECK(seq_len % chunks == 0, "context parallel: rows of ", seq_len, " tokens cannot be cut into ", chunks,
@@ -31,7 +32,7 @@ int64_t work_of(const std::vector<nn::Segment>& share, const std::vector<int64_t
   return sum;
 }
 
-// The blocks in ascending order, those side by side as one segment.
+// Returns the blocks in ascending order, adjacent ones joined into one segment.
 std::vector<nn::Segment> joined(std::vector<int64_t> blocks, int64_t length) {
   std::sort(blocks.begin(), blocks.end());
   std::vector<nn::Segment> share;

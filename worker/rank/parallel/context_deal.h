@@ -8,43 +8,43 @@
 #include "worker/rank/nn/attention_core.h"
 #include "worker/rank/nn/attention_pairs.h"
 
-// Which positions of a row each rank of the context axis holds, equally many everywhere. Every deal follows from what
-// all of these ranks know alike, so that each computes it alone.
+// Decides which positions of a row each rank of the context axis holds, the same number on every rank. Each rank
+// computes the split without communication, because it follows from what all of them know.
 namespace titan::parallel {
 
 enum class Balance {
-  kNone,      // Rank after rank, in the row's order.
-  kHeadTail,  // A chunk from the head and one from the tail: even under a causal mask.
-  kWork,      // Blocks by what attention does for them: even under any mask.
+  kNone,      // Contiguous shares in rank order.
+  kHeadTail,  // A chunk from the head and one from the tail. Balances a causal mask.
+  kWork,      // Blocks assigned by their attention work. Balances any mask.
 };
 
-// So many layers of a model see by this mask.
+// Number of layers of a model that use this mask.
 struct LayersOfMask {
   nn::AttentionMask mask;
   int64_t layers = 1;
 };
 
-// The keys that the query at each position [seq_len] sees, summed over the rows of a microbatch and the layers.
-// `documents`: int64 [rows, seq_len] in the CPU's memory; undefined: a row is one document.
+// Returns the number of keys that the query at each position attends to, summed over the rows of a microbatch and the
+// layers: [seq_len]. `documents`: int64 [rows, seq_len] in CPU memory; undefined: a row is one document.
 std::vector<int64_t> work_of_queries(const at::Tensor& documents, int64_t rows, int64_t seq_len,
                                      const std::vector<LayersOfMask>& layers);
 
-// The largest work of a rank.
+// Returns the largest work of a rank.
 int64_t most_work(const nn::RowShares& shares, const std::vector<int64_t>& work);
 
-// seq_len must divide by the ranks.
+// Gives each rank one contiguous chunk. seq_len must be a multiple of the number of ranks.
 nn::RowShares deal_in_order(int64_t seq_len, int ranks);
 
-// The row is cut in 2 * ranks chunks, rank r has chunks r and 2 * ranks - 1 - r (arXiv 2311.09431). seq_len must divide
-// by 2 * ranks.
+// Cuts the row into 2 * ranks chunks and gives rank r chunks r and 2 * ranks - 1 - r (arXiv 2311.09431). seq_len must
+// be a multiple of 2 * ranks.
 nn::RowShares deal_head_tail(int64_t seq_len, int ranks);
 
-// A share is up to eight blocks of equal length, as many as divide it. The block with the most work goes to the rank
-// that has the least so far and still room, then the next (longest processing time first, Graham 1969, with equal
-// counts; PyTorch's _PTRRLoadBalancer deals the same order in zigzag). Head and tail, or the row's order, where their
-// fullest rank has no more than a hundredth above that deal's: they are fewer pieces. So no rank ever has more work
-// than the fullest has by either, and a plain causal row is dealt by head and tail. seq_len (of `work`) must divide by
-// 2 * ranks.
+// Balances `work` [seq_len]. A share is up to eight blocks of equal length, as many as divide it. Blocks are assigned
+// in order of decreasing work, each to the least loaded rank that has capacity left (longest processing time first,
+// Graham 1969, with equal counts; PyTorch's _PTRRLoadBalancer assigns the same order in zigzag). The simpler
+// deal_head_tail() or deal_in_order(), which have fewer segments, is used where its maximum is within 1% of that. So no
+// rank has more work than the maximum of either, and a plain causal row is split by head and tail. seq_len must be a
+// multiple of 2 * ranks.
 nn::RowShares deal_by_work(const std::vector<int64_t>& work, int ranks);
 
 }  // namespace titan::parallel

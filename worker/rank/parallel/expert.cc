@@ -11,8 +11,8 @@ namespace {
 
 using nn::TensorAxisPlacement;
 
-constexpr int64_t kSequence = 1;  // Dimension of [B, T, D].
-constexpr int64_t kTokens = 0;    // Dimension of [n, D].
+constexpr int64_t kSequence = 1;  // Dim of [B, T, D].
+constexpr int64_t kTokens = 0;    // Dim of [n, D].
 
 void on_tensor_axis(nn::Parameter& parameter, TensorAxisPlacement how) { parameter.on_tensor_axis = how; }
 
@@ -22,8 +22,8 @@ void split_columns(nn::FeedForward& feed_forward, const comm::Group& group) {
   split(feed_forward.w2.weight(), 1, group);
 }
 
-// Cuts every expert's hidden channels: columns of the first matrices, rows of the last. The fused first matrix has a
-// channel's gate and linear rows side by side, so that an even cut keeps pairs together.
+// Splits every expert's hidden channels: columns of the first matrices and rows of the last. In the fused first matrix
+// a channel's gate and linear rows are adjacent, so an even split keeps the pairs together.
 void split_channels(nn::Experts& experts, const comm::Group& group) {
   const auto& parameters = experts.parameters;
   if (experts.biased()) {
@@ -33,7 +33,7 @@ void split_channels(nn::Experts& experts, const comm::Group& group) {
     split(*parameters[1], 1, group);
     split(*parameters[2], 2, group);
     on_tensor_axis(*parameters[3],
-                   TensorAxisPlacement::kReplicate);  // Also when the expert axis has cut it: alike on these ranks.
+                   OnTensorAxis::kWhole);  // Also if the expert axis has split it: it is the same on these ranks.
     experts.partial_bias_factor = 1.0 / group.size();
   } else {
     split(*parameters[0], 1, group);
@@ -42,7 +42,7 @@ void split_channels(nn::Experts& experts, const comm::Group& group) {
   }
 }
 
-// All tensor ranks see all tokens and compute terms of one sum.
+// All tensor ranks process all tokens and compute terms of one sum.
 void enter_and_leave(nn::Seams& seams, const TensorParallel& tensor) {
   const comm::Group* group = tensor.group;
   if (tensor.sequence) {
@@ -61,8 +61,8 @@ int64_t piece_size(const at::Tensor& tokens, const comm::Group& group) {
   return tokens.size(0) / group.size();
 }
 
-// Every tensor rank holds all tokens and routes a piece of them. With shared experts the routed piece joins their
-// partial sums, among zeros, so that one reduction serves both.
+// Every tensor rank holds all tokens and routes a piece of them. With shared experts the routed piece is padded with
+// zeros and added to their partial sums, so that one reduction serves both.
 void cut_tokens(nn::MixtureOfExperts& moe, const comm::Group& group) {
   const comm::Group* ranks = &group;
   if (!moe.shared_experts) {
@@ -100,7 +100,7 @@ void split_experts(nn::MixtureOfExperts& moe, const comm::DeviceMesh& mesh, cons
     moe.dispatch = dispatcher == ExpertDispatcher::kAllGather ? gather_tokens(expert) : exchange_tokens(expert);
   }
   if (tensor.group->size() == 1) return;
-  // The expert-tensor axis is the tensor axis, or nothing.
+  // The expert-tensor axis is the tensor axis or has size 1.
   if (!tensor_ranks_route_apart(mesh.mesh())) split_channels(moe.experts, *tensor.group);
 
   on_tensor_axis(moe.gate.weight(), TensorAxisPlacement::kPartial);

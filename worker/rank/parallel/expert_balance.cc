@@ -13,7 +13,7 @@
 namespace titan::parallel {
 namespace {
 
-// "layers.3.moe": 3.
+// Returns 3 for "layers.3.moe".
 int64_t layer_of(const nn::MixtureOfExperts& mixture) {
   absl::string_view text = mixture.fqn();
   int64_t layer = 0;
@@ -61,7 +61,7 @@ void ExpertBalance::finish_step(const at::Tensor& skip) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> counts;
   for (nn::MixtureOfExperts* mixture : mixtures_) {
-    if (!mixture->tokens_per_expert.defined()) {  // Nothing ran.
+    if (!mixture->tokens_per_expert.defined()) {  // No microbatch ran.
       mixture->tokens_per_expert = at::zeros({mixture->num_experts()}, at::TensorOptions(at::kLong).device(device_));
     }
     counts.push_back(mixture->tokens_per_expert);
@@ -82,7 +82,7 @@ void ExpertBalance::finish_step(const at::Tensor& skip) {
 }
 
 std::vector<ExpertLoad> ExpertBalance::loads(int64_t layers, int64_t experts) const {
-  // One more column marks the layers that have experts.
+  // An additional column marks the layers that have experts.
   at::Tensor all = at::zeros({layers, experts + 1}, at::TensorOptions(at::kLong).device(device_));
   for (size_t i = 0; i < mixtures_.size() && counts_.defined(); ++i) {
     at::Tensor row = all[layer_of(*mixtures_[i])];

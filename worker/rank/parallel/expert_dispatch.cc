@@ -11,7 +11,7 @@
 namespace titan::parallel {
 namespace {
 
-// sent[r] rows go to rank r, received[r] come from it.
+// Sends sent[r] rows to rank r and receives received[r] rows from it.
 Move move_rows(const comm::Group& group, const std::vector<int64_t>& sent, const std::vector<int64_t>& received) {
   return [ranks = &group, sent, received](const at::Tensor& rows, comm::Pending& pending) {
     std::vector<int64_t> shape = rows.sizes().vec();
@@ -32,13 +32,14 @@ std::vector<int64_t> sums_by_rank(const std::vector<int64_t>& counts, int ranks)
   return sums;
 }
 
-// Rows of each expert, [rank][expert].
+// Rows of each expert, flattened from [rank][expert].
 struct Counts {
   std::vector<int64_t> sent, received;
-  at::Tensor received_there;  // int64, where the rows are.
+  at::Tensor received_there;  // int64 [ranks * experts] on the rows' device.
 };
 
-// The one place where host and device meet: both sides' counts come in one copy. A block keeps it, and what was copied.
+// The only place where the host waits for the device: one copy brings the counts of both sides. A recomputed block
+// saves the copy and its source.
 Counts exchange_counts(const at::Tensor& counts, int64_t rows, const comm::Group& group) {
   const std::vector<at::Tensor> sides = nn::saved_or_compute({.kind = nn::OpCall::Kind::kExchange}, {}, [&] {
     at::Tensor received = at::empty_like(counts);
@@ -89,7 +90,7 @@ Regrouping regroup(const std::vector<int64_t>& received, const at::Tensor& there
     result.order = result.inverse = at::empty({total}, there.options());
     return result;
   }
-  // Segment (expert, rank) moves as a whole: each of its rows by the same distance.
+  // A segment (expert, rank) moves as a whole: all its rows move by the same distance.
   const auto by_expert = [&](const at::Tensor& of_segments) { return of_segments.view_as(by_rank).t().reshape({-1}); };
   const at::Tensor lengths = by_expert(there);
   const at::Tensor from = by_expert(there.cumsum(0).sub_(there)), to = lengths.cumsum(0).sub_(lengths);
@@ -110,7 +111,7 @@ nn::MixtureOfExperts::Dispatch exchange_tokens(const comm::Group& group) {
 
 namespace {
 
-// [n, ...] of each rank to [ranks * n, ...].
+// Gathers each rank's [n, ...] to [ranks * n, ...].
 at::Tensor start_gather(const at::Tensor& piece, comm::Pending& pending, const comm::Group& group) {
   std::vector<int64_t> shape = piece.sizes().vec();
   shape[0] *= group.size();
@@ -119,7 +120,7 @@ at::Tensor start_gather(const at::Tensor& piece, comm::Pending& pending, const c
   return whole;
 }
 
-// [ranks * n, ...] of each rank to this rank's [n, ...] of their sum.
+// Sums the ranks' [ranks * n, ...] and scatters the sum: [n, ...] on each rank.
 at::Tensor start_sum(const at::Tensor& partial, comm::Pending& pending, const comm::Group& group) {
   std::vector<int64_t> shape = partial.sizes().vec();
   shape[0] /= group.size();
@@ -144,7 +145,7 @@ at::Tensor gather_choices(const at::Tensor& experts, const comm::Group& group) {
   });
 }
 
-// Tokens of each of `local` experts; those elsewhere are left out.
+// Returns the number of tokens of each of `local` experts, int64 [local]. Experts elsewhere are not counted.
 at::Tensor count_local(const at::Tensor& experts, int64_t local) {
   const at::Tensor flat = experts.reshape({-1});
   return at::zeros({local + 1}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).narrow(0, 0, local);
@@ -176,7 +177,7 @@ at::Tensor gather_and_sum(const nn::MixtureOfExperts& moe, const at::Tensor& tok
 
 LocalChoices local_choices(const at::Tensor& experts, const at::Tensor& scores, int64_t first, int64_t local,
                            int64_t all) {
-  // Ahead of the first one comes the last one: what is here is below `local`.
+  // The remainder moves experts before `first` to the end, so exactly the local experts are below `local`.
   const at::Tensor here = (experts - first).remainder(all).clamp_max(local);
   if (here.size(1) <= local) return {here, scores};
   const auto [sorted, order] = at::sort(here, /*stable=*/true, /*dim=*/1, /*descending=*/false);
@@ -227,7 +228,8 @@ struct Finish : torch::autograd::Function<Finish> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto exchange = exchange_of(context);
     exchange->returning = exchange->back(gradients[0], exchange->pending);
-    return {std::move(gradients[0]), {}};  // Of the arrived rows' shape, as autograd checks; Begin has the real one.
+    return {std::move(gradients[0]),
+            {}};  // Has the arrived rows' shape, which autograd checks. Begin returns the actual gradient.
   }
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNothing = -kInfinity;
 
-// Not where a logit is infinite or no number: such a step's loss is none either.
+// False where a logit is infinite or NaN: the loss of such a step is not finite either.
 at::Tensor exceeds(const at::Tensor& largest, double tau) {
   return largest.gt(tau).bitwise_and_(largest.lt(kInfinity));
 }
@@ -64,7 +64,7 @@ absl::Status QkClip::add(nn::Block& block, const std::vector<ShardedParameter*>&
   return absl::OkStatus();
 }
 
-// Each layer's row of the table; a rank of the tensor axis notes its own heads.
+// Gives each layer its row of the table. A rank of the tensor axis records only its own heads.
 void QkClip::open_table(at::Device device) {
   int64_t heads = 0;
   for (const nn::SelfAttention* layer : layers_) heads = std::max(heads, layer->heads());
@@ -89,7 +89,7 @@ void QkClip::finish_step(const at::Tensor& skip) {
   for (const Target& target : targets_) scale(target, factors[target.layer]);
 }
 
-// factors [heads of the widest layer], float64.
+// factors: float64 [heads of the widest layer].
 void QkClip::scale(const Target& target, const at::Tensor& factors) {
   const ShardedParameter& placed = *target.placed;
   if (placed.value.numel() == 0) return;

@@ -12,37 +12,40 @@
 
 namespace titan::parallel {
 
-// QK-clip (MuonClip: Kimi K2, arXiv 2507.20534, 2.1), beside any optimizer: where the largest logit S of a query head
-// was above tau in a step's forward passes, its query and key weights shrink after the update so that its logits become
-// tau / S of what they were (nn::SelfAttention::logit_rows). Momentum stays. Other heads keep their bits.
+// QK-clip (MuonClip: Kimi K2, arXiv 2507.20534, 2.1), for any optimizer. If the largest logit S of a query head
+// exceeded tau in a step's forward passes, the head's query and key weights are scaled after the update so that its
+// logits become tau / S times as large (nn::SelfAttention::logit_rows). Momentum does not change. Other heads keep
+// their bits.
 //
-// S is over all tokens of the step on all ranks: microbatches raise it on the device, one maximum a step joins the
-// ranks of a stage. Validation and layers that run again for their backward pass do not count.
+// S is the maximum over all tokens of the step on all ranks. Microbatches raise it on the device, and one maximum per
+// step combines the ranks of a stage. Validation and recomputed layers do not count.
 class QkClip {
  public:
-  // `blocks` of all pipeline stages of this rank, `parameters` those that it holds parts of; they and the mesh, which
-  // has mesh::Axis::kHolders, must outlive this. Notes are kept on `device`. Errors: InvalidArgument for tau that is
-  // not above 0, Unimplemented names a layer whose logits do not follow from its weights, or whose weights are frozen.
+  // `blocks`: those of all pipeline stages of this rank. `parameters`: those that this rank holds parts of. Both must
+  // outlive this, and so must the mesh, which has mesh::Axis::kHolders. Logits are recorded on `device`. Errors:
+  // InvalidArgument if tau is not above 0; Unimplemented names a layer whose weights are frozen or do not determine the
+  // logits.
   static absl::StatusOr<std::unique_ptr<QkClip>> create(const std::vector<nn::Block*>& blocks,
                                                         const std::vector<ShardedParameter*>& parameters, double tau,
                                                         const comm::DeviceMesh& mesh, at::Device device);
   ~QkClip();
 
-  // Once a step, on all ranks, after the optimizer's: scales, and starts counting anew. Collectives: one all_reduce of
-  // 8 bytes a head of every layer here over kHolders, none where there are no layers. Equal factors on every rank; no
-  // host waits. `skip`: a scalar, 1 where the step is skipped and no weight changes, else 0; undefined: 0.
+  // Call it once per step on all ranks, after the optimizer's step: it scales the weights and resets the record.
+  // Collectives: one all_reduce of 8 bytes per head and local layer over kHolders, or none without layers. The factors
+  // are equal on every rank, and the host does not wait. `skip`: a scalar, 1 if the step is skipped and no weight
+  // changes, else 0; undefined: 0.
   void finish_step(const at::Tensor& skip = {});
 
   struct Figures {
-    double largest = 0;   // Logit of the step, -infinity where none was seen.
-    int64_t clipped = 0;  // Heads above tau.
+    double largest = 0;   // Largest logit of the step, or -infinity if none was recorded.
+    int64_t clipped = 0;  // Number of heads above tau.
   };
-  // Of the last finished step, over all layers of the model; two all_reduces of 8 bytes over the pipeline, for all
-  // ranks of the stages together. Waits for the device.
+  // Returns the figures of the last finished step over all layers of the model. Uses two all_reduces of 8 bytes over
+  // the pipeline, in which all ranks of the stages take part. Waits for the device.
   Figures figures() const;
 
  private:
-  // Where the factors of one layer's heads go in one parameter.
+  // Where one layer's factors apply in one parameter.
   struct Target {
     int64_t layer = 0;  // Row of the table.
     ShardedParameter* placed = nullptr;
@@ -52,14 +55,15 @@ class QkClip {
   QkClip(double tau, const comm::DeviceMesh& mesh) : tau_(tau), mesh_(mesh) {}
   absl::Status add(nn::Block& block, const std::vector<ShardedParameter*>& parameters);
   void open_table(at::Device device);
+  // factors: float64 [heads].
   static void scale(const Target& target, const at::Tensor& factors);
 
   const double tau_;
   const comm::DeviceMesh& mesh_;
   std::vector<nn::SelfAttention*> layers_;
   std::vector<Target> targets_;
-  at::Tensor table_;    // float64 [layers here, heads]: of the step under way.
-  at::Tensor largest_;  // The same of the last finished step, of all ranks.
+  at::Tensor table_;    // float64 [local layers, heads]: largest logits of the current step.
+  at::Tensor largest_;  // float64 [local layers, heads]: those of the last finished step, over all ranks.
 };
 
 }  // namespace titan::parallel

@@ -30,14 +30,14 @@ ShardedParameter place_parameter(nn::Parameter& parameter, int64_t dim, int rank
   return placed;
 }
 
-// The rows of `placed` as a view of a flat shard.
+// Returns the rows of `placed` as a view of a flat shard.
 at::Tensor rows_of(const at::Tensor& flat, const ShardedParameter& placed) {
   std::vector<int64_t> shape = stored_shape(*placed.parameter);
   if (!shape.empty()) shape[placed.dim] = placed.rows;
   return flat.narrow(0, placed.offset, placed.rows * placed.row_numel).view(shape);
 }
 
-// Copies between a full parameter and its padded pieces [world, shard]; `to_pieces` tells the way.
+// Copies between a full parameter and its padded pieces [world, shard], in the direction given by `to_pieces`.
 void copy_pieces(const at::Tensor& full, const at::Tensor& pieces, const ShardedParameter& placed, bool to_pieces) {
   const int64_t world = pieces.size(0);
   const int64_t outer = placed.dim == 0 ? 1 : product_before(placed.parameter->shape, placed.dim);
@@ -124,7 +124,7 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
   unsharded_ = aliased_;
 }
 
-// Lays the flat shard out: kPartial parameters first, so that one all-reduce sums them.
+// Lays out the flat shard. kPartial parameters come first, so that one all-reduce sums them.
 void ShardUnit::place(std::vector<nn::Parameter*> parameters) {
   const auto is_partial = [](const nn::Parameter& one) {
     return one.on_tensor_axis == nn::TensorAxisPlacement::kPartial;
@@ -150,7 +150,7 @@ void ShardUnit::place(std::vector<nn::Parameter*> parameters) {
     placed.primary = placed.leads && first_replica;
   }
   auto options = at::TensorOptions().device(on_device()).dtype(options_.precision.master);
-  // Page-locked memory is what an accelerator copies from and to without the host's help.
+  // An accelerator copies page-locked memory without the host's help.
   if (options_.offload) options = options.device(at::kCPU).pinned_memory(on_device().is_cuda());
   master_ = at::zeros({shard_numel}, options);  // The padding stays zero.
   if (!frozen()) gradients_ = at::zeros({shard_numel}, options);
@@ -162,7 +162,7 @@ size_t ShardUnit::index_of(const nn::Parameter& parameter) const {
   return static_cast<size_t>(found - parameters_.begin());
 }
 
-// variable_data() shares the storage but not the version counter: graphs that saved the weight stay valid.
+// variable_data() shares the storage but not the version counter, so graphs that saved the weight stay valid.
 at::Tensor ShardUnit::destination(const nn::Parameter& parameter) const {
   return gathers_numbers() ? parameter.weight.variable_data() : parameter.arrived.values;
 }
@@ -196,12 +196,12 @@ void ShardUnit::begin_unshard() {
   at::NoGradGuard no_grad;
   const int64_t shard = master_.numel();
   if (direct_) {
-    // Only the last ranks' pieces are short, so that the weight is the start of the gathered pieces.
+    // Only the last ranks' pieces are short, so the weight is the start of the gathered pieces.
     nn::Parameter& parameter = *parameters_[0].parameter;
     allocate_weight(parameter, world_ * shard);
     gathered_ = destination(parameter).as_strided({world_, shard}, {shard, 1});
   } else if (world_ == 1 && gathers_numbers()) {
-    gathered_ = master_on_device().view({1, -1});  // copy_out converts.
+    gathered_ = master_on_device().view({1, -1});  // copy_out() converts.
     return;
   } else {
     gathered_ = at::empty({world_, shard}, at::TensorOptions().device(on_device()).dtype(travels_as()));
@@ -209,8 +209,8 @@ void ShardUnit::begin_unshard() {
   gather_pieces();
 }
 
-// Each rank writes its piece where it will be in the end, so that no pass over memory and no buffer is spent on its
-// type. Eight bits travel as bytes, which every backend knows.
+// Each rank writes its piece directly into the gathered buffer, so converting the type takes no additional pass over
+// memory and no buffer. Eight-bit elements are sent as bytes, which every backend supports.
 void ShardUnit::gather_pieces() {
   const int rank = options_.shard_group->rank();
   at::Tensor piece = gathered_[rank];
@@ -220,9 +220,9 @@ void ShardUnit::gather_pieces() {
   gather_ = options_.shard_group->all_gather(all, all[rank]);
 }
 
-// An offloaded shard is on its way when this returns. The optimizer may write to it in the host's memory all the same:
-// it waits for gradients that come back later on the same stream, with a copy that blocks. Converted over there, so
-// that what is copied is the page-locked memory itself.
+// The copy of an offloaded shard may still be in flight when this returns. The optimizer may write to it in host memory
+// anyway: it first waits for gradients, which a blocking copy brings back later on the same stream. Conversion happens
+// on the device, so that the copy reads the page-locked memory itself.
 at::Tensor ShardUnit::master_on_device() const {
   return master_.to(on_device(), master_.scalar_type(), /*non_blocking=*/true);
 }
@@ -237,7 +237,7 @@ void ShardUnit::unshard() {
   unsharded_ = true;
 }
 
-// Beside weights that lie in a slot scales stay at their place too: a graph reads both where it found them.
+// With weights in a slot, scales stay in place too, because a graph reads both at fixed addresses.
 void ShardUnit::receive_scales() {
   at::NoGradGuard no_grad;
   for (ShardedParameter& placed : parameters_) {
@@ -281,7 +281,7 @@ void ShardUnit::add_gradients(std::vector<at::Tensor> gradients) {
     if (added_[i].defined()) {
       added_[i].add_(gradients[i]);
     } else {
-      // Sums are held as they will be reduced. The tensor is taken over when nobody else can see its memory.
+      // Sums have the type in which they are reduced. The tensor is reused if its memory has no other user.
       const bool ours = gradients[i].is_contiguous() && gradients[i].storage().use_count() == 1;
       added_[i] = gradients[i].to(options_.precision.reduce, /*non_blocking=*/false, /*copy=*/!ours);
     }
@@ -335,7 +335,7 @@ void ShardUnit::allocate_gradients() {
   if (static_cast<int64_t>(storage.nbytes()) < bytes) options_.device->resize_storage(storage, bytes);
 }
 
-// Opens the sum of gradients that are not rounded to the shard's type yet; whether it holds some already.
+// Opens the sum of gradients that are not yet rounded to the shard's type. Returns whether it already holds some.
 bool ShardUnit::open_sum() {
   if (sum_.defined()) return true;
   sum_ = has_gradients_ ? gradients_.to(options_.precision.reduce)
@@ -352,7 +352,7 @@ void ShardUnit::round_sum() {
 }
 
 void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
-  // The step's only gradients, which nobody adds to, are rounded on their way.
+  // The step's only gradients, to which nothing is added, are rounded as they are copied.
   const bool only = last_ && !sum_.defined() && !has_gradients_ && partial_numel_ == 0 && !has_replicas();
   const bool wide = rounds_once_ && !only;
   if (!wide) allocate_gradients();
@@ -360,7 +360,7 @@ void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor place = wide ? rows_of(sum_, parameters_[i]) : parameters_[i].grad;
     if (gradients[i].defined() && adds) {
-      place.add_(gradients[i].to(place.device()));  // Offloaded shards are on the host.
+      place.add_(gradients[i].to(place.device()));  // Offloaded shards are in host memory.
     } else if (gradients[i].defined()) {
       place.copy_(gradients[i]);
     } else if (!adds) {
@@ -373,7 +373,7 @@ void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
 void ShardUnit::accumulate(const at::Tensor& reduced) {
   if (rounds_once_) {
     if (!sum_.defined() && !has_gradients_) {
-      sum_ = reduced.to(gradients_.device());  // Taken over where it lies on the same device.
+      sum_ = reduced.to(gradients_.device());  // Shares the memory if it is on the same device.
     } else {
       open_sum();
       sum_.add_(reduced.to(sum_.device()));
@@ -393,7 +393,7 @@ void ShardUnit::finish_reduce() {
   at::NoGradGuard no_grad;
   if (reduced_.defined()) {
     reduce_.wait();
-    // The backend may hold its reference a little longer: the memory must not wait for it.
+    // The backend may hold its reference longer, so free the memory explicitly.
     options_.device->resize_storage(*pieces_.storage().unsafeGetStorageImpl(), 0);
     pieces_.reset();
     accumulate(reduced_);
@@ -402,7 +402,7 @@ void ShardUnit::finish_reduce() {
   if (!last_) return;
   if (partial_numel_ == 0) return begin_replicate_sum();
   if (partial_.defined()) return;
-  // A copy unless the types agree: then it is part of the sum itself, which stays as long as replicas add to it.
+  // Without a copy it is a view of the sum itself, which stays alive while replicas add to it.
   const bool rounds_now = sum_.defined() && !has_replicas();
   partial_ = sum()
                  .narrow(0, 0, partial_numel_)
@@ -426,7 +426,7 @@ void ShardUnit::begin_replicate_sum() {
   last_ = false;
   complete_ = true;
   if (!has_replicas()) return round_sum();
-  replicated_ = sum().to(on_device(), options_.precision.reduce);  // The sum itself when the types agree.
+  replicated_ = sum().to(on_device(), options_.precision.reduce);  // The sum itself if the types are equal.
   replicate_ = options_.replicate_group->all_reduce(replicated_);
 }
 

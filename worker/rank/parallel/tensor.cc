@@ -13,7 +13,7 @@
 namespace titan::parallel {
 namespace {
 
-constexpr int64_t kTokenDim = 1;  // Dimension of [B, T, D].
+constexpr int64_t kTokenDim = 1;  // Dim of [B, T, D].
 constexpr int64_t kFeatureDim = 2;
 
 bool alone(const TensorParallel& tensor) {
@@ -25,7 +25,7 @@ bool alone(const TensorParallel& tensor) {
   return false;
 }
 
-// From the form between sub-blocks to whole activations, of which each rank computes something of its own.
+// From the form between sub-blocks to whole activations, from which each rank computes a different part.
 nn::Transform enter(const TensorParallel& tensor) {
   const comm::Group* group = tensor.group;
   if (tensor.sequence) return [group](const at::Tensor& x) { return comm::gather(x, kTokenDim, *group); };
@@ -42,14 +42,14 @@ nn::Transform leave(const TensorParallel& tensor) {
 void partial(nn::Parameter& parameter) { parameter.on_tensor_axis = nn::TensorAxisPlacement::kPartial; }
 void partial(nn::RmsNorm& norm) { partial(norm.weight()); }
 
-// Each rank computes some of the outputs.
+// Each rank computes a part of the outputs.
 void split_columns(nn::Linear& layer, const comm::Group& group) {
   split(layer.weight(), 0, group);
   if (layer.bias() != nullptr) split(*layer.bias(), 0, group);
 }
 
-// Each rank reads some of the inputs; what they compute are terms of a sum, to which the bias is added once. With the
-// sequence split a rank adds the bias to its own tokens only, and so its gradient is a part.
+// Each rank reads a part of the inputs. The results are terms of a sum, to which the bias is added once. With sequence
+// parallelism a rank adds the bias only to its own tokens, so the bias gradient is partial.
 void split_rows(nn::Linear& layer, const TensorParallel& tensor) {
   split(layer.weight(), 1, *tensor.group);
   if (layer.bias() != nullptr && tensor.sequence) partial(*layer.bias());
@@ -62,7 +62,7 @@ void split_rows(nn::Linear& layer, const TensorParallel& tensor) {
   }
 }
 
-// How a sub-block reads its input: `seams` gathers it before the products, or `project` does both at a time.
+// Sets how a sub-block reads its input: `seams` gathers it before the matmuls, or `project` gathers and multiplies.
 void set_entry(nn::Seams& seams, nn::Projections& project, const TensorParallel& tensor) {
   if (tensor.overlap) {
     project = gather_and_project(*tensor.group);
@@ -111,7 +111,7 @@ void split_attention(nn::GroupedAttention& attention, const TensorParallel& tens
   for (nn::Linear* layer : {&attention.wq, &attention.wk, &attention.wv}) split_columns(*layer, group);
   split_rows(attention.wo, tensor);
   if (attention.sinks != nullptr) split(*attention.sinks, 0, group);
-  // Every rank norms heads of its own with the same weights.
+  // Every rank normalizes different heads with the same weights.
   if (attention.q_norm) partial(*attention.q_norm);
   if (attention.k_norm) partial(*attention.k_norm);
   set_entry(attention.seams, attention.project, tensor);
@@ -125,8 +125,8 @@ void split_attention(nn::LatentAttention& attention, const TensorParallel& tenso
     if (*layer) split_columns(**layer, group);
   }
   split_rows(*attention.wo, tensor);
-  // All ranks compute the same latents from the whole input, but each feeds them to heads of its own: the gradients
-  // that come back, and so those of everything before the heads, are terms of a sum.
+  // All ranks compute the same latents from the whole input, but each uses them for different heads. So the gradients
+  // that come back, and those of everything before the heads, are terms of a sum.
   for (std::optional<nn::Linear>* layer : {&attention.wq_a, &attention.wkv_a}) {
     if (*layer) partial((*layer)->weight());
   }
@@ -146,8 +146,8 @@ void split_feed_forward(nn::FeedForward& feed_forward, const TensorParallel& ten
 void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_parallel) {
   if (alone(tensor)) return;
   const comm::Group* group = tensor.group;
-  // A tied matrix has been cut with the embedding, by the same rows.
-  if (output.weight().on_tensor_axis != nn::TensorAxisPlacement::kShard) split_columns(output, *group);
+  // A tied matrix was split with the embedding, along the same rows.
+  if (output.weight().on_tensor_axis != nn::OnTensorAxis::kSplit) split_columns(output, *group);
   if (tensor.overlap) {
     output.product = gather_and_multiply(*group);
   } else if (tensor.operands && tensor.sequence) {
@@ -172,10 +172,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// embedding_dense_backward passes over this index, so that no gradient of another rank's token is masked or copied.
+// embedding_dense_backward skips this index, so the gradients of other ranks' tokens need no mask or copy.
 constexpr int64_t kNotHere = -1;
 
-// Each id as a row of [first, first + rows), or kNotHere.
+// Maps each id to a row of [first, first + rows), or to kNotHere. Same shape as `ids`.
 at::Tensor local_rows(const at::Tensor& ids, int64_t first, int64_t rows) {
   const at::Tensor local = ids - first;
   return local.masked_fill(local.lt(0).bitwise_or_(local.ge(rows)), kNotHere);
@@ -200,7 +200,7 @@ struct OwnRows : torch::autograd::Function<OwnRows> {
 };
 
 // Calls body(first, count) for groups of rows of a [rows, columns] matrix, so that the wide copies that softmax needs
-// stay small beside the logits.
+// are small compared with the logits.
 template <typename Body>
 void for_row_chunks(const at::Tensor& matrix, Body&& body) {
   constexpr int64_t kElements = int64_t{1} << 22;
@@ -208,8 +208,8 @@ void for_row_chunks(const at::Tensor& matrix, Body&& body) {
   for (int64_t first = 0; first < matrix.size(0); first += step) body(first, std::min(step, matrix.size(0) - first));
 }
 
-// The cross-entropy of rows whose columns are dealt over a group, without ever holding a row of the whole vocabulary:
-// the maximum, the sum of exponentials and the label's logit of a row are all that ranks exchange.
+// Cross-entropy of rows whose columns are split over a group, without holding a row of the whole vocabulary: ranks
+// exchange only the maximum, the sum of exponentials and the label's logit of each row.
 struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& labels,
                             const comm::Group* group) {
@@ -236,12 +236,13 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     all_reduce_stats(*group, figures);
 
     context->save_for_backward({local, ignored, figures.maximum, figures.sum});
-    // Not a saved variable, so that the backward pass sees when nobody else holds the logits any more.
+    // Not a saved variable, so that the backward pass can see that it holds the only reference to the logits.
     context->saved_data["logits"] = logits.detach();
     return (figures.sum.log() - (figures.label_logit - figures.maximum)).masked_fill_(ignored, 0).sum();
   }
 
-  // softmax - one_hot(label), times the gradient; in place of the logits when they are this graph's alone.
+  // Computes softmax - one_hot(label), times the gradient, in place if this graph holds the only reference to the
+  // logits.
   static variable_list backward(AutogradContext* context, variable_list& gradients) {
     TORCH_CHECK(context->saved_data.count("logits") == 1, "a loss's graph can be run back only once");
     at::Tensor logits = context->saved_data["logits"].toTensor();
@@ -285,7 +286,7 @@ nn::Loss vocabulary_parallel_loss(const comm::Group& group) {
 
 namespace {
 
-// With a result that was kept, the input's values are not read: it may stand in for a product that nobody computed.
+// With a saved result the input's values are not read: it may be a placeholder for a matmul that was not recomputed.
 struct KeptScatter : torch::autograd::Function<KeptScatter> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& partial, int64_t dim,
                             const comm::Group* group) {

@@ -18,9 +18,10 @@ using torch::autograd::variable_list;
 using Layers = std::vector<const nn::Linear*>;
 using Parameters = std::vector<const nn::Parameter*>;
 
-constexpr int64_t kPieceDim = 1;  // Of [B, T, D].
+constexpr int64_t kPieceDim = 1;  // Dim of [B, T, D].
 
-// The ranks' pieces of an operand with one scale. Eight bits travel as bytes, which every backend knows.
+// Gathers the ranks' pieces of an operand with one scale. Eight-bit elements are sent as bytes, which every backend
+// supports.
 nn::Operand gathered(const nn::Operand& piece, const comm::Group& group) {
   const at::Tensor& own = piece.values;
   TORCH_CHECK(!piece.quantised() || piece.scales.numel() == 1, group.name(),
@@ -45,7 +46,7 @@ at::Tensor product_or_kept(const nn::Parameter& weight, const nn::Operand& x, bo
   return nn::saved_or_compute(call, [&] { return finish(weight.products->matmul_nt(x, nn::operand_of(weight))); });
 }
 
-// Both passes read a weight where its parameter has it: its storage may be freed and refilled between them.
+// Both passes read a weight through its parameter, because its storage may be freed and refilled between them.
 struct GatherOperand : torch::autograd::Function<GatherOperand> {
   static variable_list forward(AutogradContext* context, const at::Tensor& piece, at::TensorList /*weights*/,
                                const Parameters& parameters, const comm::Group* group) {

@@ -3,22 +3,22 @@
 #include "worker/rank/comm/group.h"
 #include "worker/rank/nn/layers.h"
 
-// Tensor parallelism whose gathers move what products read (torchao's float8 tensor parallelism): under a recipe with
-// one scale for all ranks' pieces of an operand a rank quantises its own piece, and eight bits an element travel, of a
-// first layer's input in the forward pass and of a last layer's output gradient in the backward pass. Sums over ranks
-// travel as numbers. Weights without such a recipe are computed as by seams that gather and scatter.
+// Tensor parallelism that gathers the operands of matmuls (torchao's float8 tensor parallelism). If the recipe has one
+// scale for all ranks' pieces of an operand, each rank quantises its own piece and eight bits per element are sent: the
+// input of a first layer in the forward pass, and the output gradient of a last layer in the backward pass. Sums over
+// ranks are not quantised. Weights without such a recipe are computed as with seams that gather and scatter.
 //
 // Activations between sub-blocks are [B, T / n, D] (sequence parallelism). The group must outlive the graph.
 namespace titan::parallel {
 
-// Several layers' outputs [B, T, out] of one input of which each rank has [B, T / n, dim]. Layers of one recipe that
-// follow each other share what is gathered.
+// Computes several layers' outputs [B, T, out] from one input, of which each rank has [B, T / n, dim]. Consecutive
+// layers with the same recipe share the gathered operand.
 nn::Projections gather_operand_and_project(const comm::Group& group);
 
-// The same for one layer.
+// Same for one layer.
 nn::Linear::Product gather_operand_and_multiply(const comm::Group& group);
 
-// From [B, T, in / n] to this rank's piece [B, T / n, out] of the sum of the ranks' products.
+// Maps [B, T, in / n] to this rank's piece [B, T / n, out] of the sum of the ranks' matmuls.
 nn::Linear::Product multiply_and_scatter(const comm::Group& group);
 
 }  // namespace titan::parallel

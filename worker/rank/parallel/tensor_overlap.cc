@@ -19,13 +19,13 @@ using torch::autograd::variable_list;
 
 at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-// Piece `rank` of n along the sequence of [B, T, D].
+// Returns piece `rank` of n along the sequence of [B, T, D]: a view [B, T / n, D].
 at::Tensor sequence_piece(const at::Tensor& whole, int rank, int n) {
   const int64_t length = whole.size(1) / n;
   return whole.narrow(1, rank * length, length);
 }
 
-// The other ranks in an order in which, at each step, two ranks are each other's partner.
+// Returns the other ranks in an order in which, at each step, two ranks are each other's partner.
 std::vector<int> partners(const comm::Group& group) {
   std::vector<int> order;
   for (int step = 0; step < group.size(); ++step) {
@@ -35,13 +35,13 @@ std::vector<int> partners(const comm::Group& group) {
   return order;
 }
 
-// Eight bits travel as bytes, which every backend knows.
+// Eight-bit elements are sent as bytes, which every backend supports.
 at::Tensor as_sent(const at::Tensor& x) { return x.element_size() == 1 ? x.view(at::kByte) : x; }
 
-// One tensor to a partner and one of the same shape from it, both in flight.
+// Sends one tensor to a partner and receives one of the same shape from it. Both messages are in flight.
 class Swap {
  public:
-  // The lower rank sends first: where both directions share one queue (NCCL), each operation finds its counterpart.
+  // The lower rank sends first, so that operations match even if both directions share one queue (NCCL).
   Swap(const comm::Group& group, int partner, const at::Tensor& outgoing, at::Tensor incoming)
       : incoming_(std::move(incoming)) {
     if (group.rank() < partner) send_ = group.send(as_sent(outgoing), partner);
@@ -63,7 +63,7 @@ class Swap {
   comm::Pending send_, recv_;
 };
 
-// out = x matrix, row by row of the batch, so that a piece of the sequence is neither read nor written through a copy.
+// out = x matrix, one batch row at a time, so that a piece of the sequence is read and written without a copy.
 void multiply_into(const at::Tensor& out, const at::Tensor& x, const at::Tensor& matrix) {
   for (int64_t row = 0; row < x.size(0); ++row) {
     at::Tensor target = out[row];
@@ -71,10 +71,11 @@ void multiply_into(const at::Tensor& out, const at::Tensor& x, const at::Tensor&
   }
 }
 
-// A matrix [D, columns] that pieces of the sequence are multiplied by.
+// A matrix [D, columns] by which pieces of the sequence are multiplied.
 struct Factor {
   int64_t columns = 0;
-  at::ScalarType type = at::kBFloat16;  // Of products.
+  at::ScalarType type = at::kBFloat16;  // Type of the results.
+  // piece [B, t, D], out [B, t, columns].
   std::function<void(const at::Tensor& out, const at::Tensor& piece)> multiply_into;
 };
 
@@ -83,13 +84,13 @@ Factor factor_of(const at::Tensor& matrix) {
           [matrix](const at::Tensor& out, const at::Tensor& piece) { multiply_into(out, piece, matrix); }};
 }
 
-// One scale holds for every piece of an operand.
+// Requires one scale, valid for every piece of an operand.
 void check_pieces(const nn::Operand& operand, const nn::Parameter& weight) {
   TORCH_CHECK(!operand.quantised() || operand.scales.numel() == 1, weight.fqn,
               ": a recipe of products with several scales an operand cannot be cut into pieces");
 }
 
-// The transposed weight, of products by its recipe with pieces of `x`.
+// The transposed weight, for matmuls with pieces of `x` by the weight's recipe.
 Factor forward_factor(const nn::Parameter& weight, const nn::Operand& x) {
   check_pieces(x, weight);
   return {weight.shape[0], x.type,
@@ -99,7 +100,7 @@ Factor forward_factor(const nn::Parameter& weight, const nn::Operand& x) {
           }};
 }
 
-// The weight, of products by its recipe with pieces of the gradient `dy`.
+// The weight, for matmuls with pieces of the gradient `dy` by the weight's recipe.
 Factor backward_factor(const nn::Parameter& weight, const nn::Operand& dy) {
   check_pieces(dy, weight);
   return {weight.shape[1], dy.type,
@@ -113,10 +114,10 @@ Factor backward_factor(const nn::Parameter& weight, const nn::Operand& dy) {
 
 struct Gathered {
   at::Tensor whole;                  // [B, T, D]
-  std::vector<at::Tensor> products;  // [B, T, columns] of each factor
+  std::vector<at::Tensor> products;  // [B, T, columns] for each factor
 };
 
-// Gathers the ranks' pieces [B, t, D], numbers or what stands for them, and multiplies them.
+// Gathers the ranks' pieces [B, t, D], plain or quantised, and multiplies them.
 Gathered gather_and_multiply_all(const at::Tensor& piece, const std::vector<Factor>& factors,
                                  const comm::Group& group) {
   const int n = group.size();
@@ -151,7 +152,7 @@ Gathered gather_and_multiply_all(const at::Tensor& piece, const std::vector<Fact
   return result;
 }
 
-// This rank's piece of a sum over ranks while the others' terms are on their way.
+// This rank's piece of a sum over ranks while the other ranks' terms are in flight.
 class SumInFlight {
  public:
   // The terms are pieces of the sum over i of inputs[i] [B, T, rows_i] times factors[i] [rows_i, D].
@@ -173,7 +174,7 @@ class SumInFlight {
     terms_[group.rank()] = term(group.rank());
   }
 
-  // In rank order, as Group::reduce_scatter adds.
+  // Adds in rank order, like Group::reduce_scatter. Returns [B, T / n, D].
   at::Tensor finish() {
     for (Swap& swap : swaps_) swap.finish();
     at::Tensor sum = terms_[0].add_(terms_[1]);
@@ -189,7 +190,7 @@ class SumInFlight {
     return product;
   }
 
-  std::vector<at::Tensor> terms_;  // [B, T / n, D] of each rank
+  std::vector<at::Tensor> terms_;  // [B, T / n, D] from each rank
   std::vector<Swap> swaps_;
 };
 
@@ -217,8 +218,8 @@ Factor backward_factor_of(const nn::Parameter& weight, const nn::Operand& dy) {
   return weight.products == nullptr ? factor_of(weight.weight) : backward_factor(weight, dy);
 }
 
-// Gathers what products read of the input, which is returned, and computes the products; those kept from a block's
-// first pass are taken.
+// Gathers the operand of the input, returns it, and computes the matmuls. Those saved from a block's first pass are
+// reused.
 at::Tensor gather_for(const nn::Operand& piece, at::TensorList weights, const Parameters& parameters,
                       const comm::Group& group, variable_list& products) {
   const nn::SavedActivations* kept = nn::SavedActivations::current();
@@ -243,7 +244,7 @@ at::Tensor gather_for(const nn::Operand& piece, at::TensorList weights, const Pa
   return std::move(gathered.whole);
 }
 
-// Both passes read a weight where its parameter has it: its storage may be freed and refilled between them.
+// Both passes read a weight through its parameter, because its storage may be freed and refilled between them.
 struct GatherAndProject : torch::autograd::Function<GatherAndProject> {
   static variable_list forward(AutogradContext* context, const at::Tensor& piece, at::TensorList weights,
                                const Parameters& parameters, const comm::Group* group) {
@@ -320,7 +321,7 @@ std::vector<at::Tensor> project_alike(const at::Tensor& piece, const Parameters&
   return GatherAndProject::apply(piece, at::TensorList(weights), parameters, &group);
 }
 
-// Neighbours of one recipe share what is gathered.
+// Consecutive parameters with the same recipe share the gathered operand.
 std::vector<at::Tensor> project(const at::Tensor& piece, const Parameters& parameters, const comm::Group& group) {
   std::vector<at::Tensor> results;
   for (auto first = parameters.begin(); first != parameters.end();) {
@@ -333,7 +334,8 @@ std::vector<at::Tensor> project(const at::Tensor& piece, const Parameters& param
   return results;
 }
 
-// What an adapter adds to a product of the gathered input: a piece's few columns are gathered instead of the input.
+// Adds the adapter's output to a matmul of the gathered input. It gathers the few columns of a piece's product with A
+// instead of the input.
 at::Tensor gathered_and_adapted(const at::Tensor& product, const at::Tensor& piece, const nn::Parameter& weight,
                                 const comm::Group& group) {
   if (!weight.adapter) return product;

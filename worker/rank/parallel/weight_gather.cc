@@ -55,11 +55,11 @@ void Float8Gather::find_greatest(const std::vector<const ShardedParameter*>& par
   if (parameters.empty()) return;
   std::vector<at::Tensor> own;
   for (const at::Tensor& shard : shards)
-    own.push_back(nn::amax_of(shard));  // Where it lives: offloaded ones stay there.
+    own.push_back(nn::amax_of(shard));  // On the shard's device: offloaded shards stay there.
   const at::Tensor all = at::stack(own).to(device, /*non_blocking=*/true);  // [parameters], fp32
   shard_.all_reduce(all, c10d::ReduceOp::MAX).wait();
   if (tensor_ != nullptr && tensor_->size() > 1) tensor_->all_reduce(all, c10d::ReduceOp::MAX).wait();
-  // Rounding keeps the order of numbers: this is the greatest of the rounded weight.
+  // Rounding is monotonic, so this is the largest magnitude of the rounded weight.
   const at::Tensor rounded = all.to(type_).to(at::kFloat);
   for (size_t i = 0; i < parameters.size(); ++i) greatest_[parameters[i]->parameter] = rounded[static_cast<int64_t>(i)];
 }
