@@ -19,7 +19,7 @@
 namespace titan::runtime {
 namespace {
 
-// The controller knows the folder: a mount that is missing here must not become a new folder.
+// The controller knows the folder, so a mount that is missing here must not become a new folder.
 void check_folder(const RankJob& job) {
   if (job.folder_id.empty()) return;
   const std::string& dump = job.config.job.dump_folder;
@@ -30,8 +30,8 @@ void check_folder(const RankJob& job) {
                 storage::folder_mismatch_message(is, dump, job.committed_step));
 }
 
-// What is known to have been committed: by this job, as the controller and the fence remember it, or by another one.
-// Where checkpoint.load_step names the start, the fence's memory of earlier runs says nothing.
+// Records the step known to be committed: by this job, according to the controller and the fence, or by another job. If
+// checkpoint.load_step selects the start, the fence's record of earlier runs is ignored.
 void note_committed(const RankJob& job, const storage::Fence::Taken& taken, RankContext& context) {
   const config::Checkpoint& config = job.config.checkpoint;
   context.committed_step = job.committed_step;
@@ -62,7 +62,7 @@ void take_dump_folder(const RankJob& job, RankContext& context) {
   const std::string message(taken.status().message());
   if (storage::is_in_use(taken.status())) throw Failure(rank_protocol::kExitFenced, "DUMP_FOLDER_IN_USE", message);
   if (storage::is_fenced(taken.status())) throw Failure(rank_protocol::kExitFenced, "FENCED", message);
-  // No other rank takes part: a lock that somebody holds is not a lost rank.
+  // No other rank is involved, so a lock held by another process is not a lost rank.
   if (absl::IsUnavailable(taken.status()) || absl::IsDeadlineExceeded(taken.status())) {
     throw Failure(rank_protocol::kExitStorage, "FENCE", message);
   }
@@ -109,8 +109,8 @@ Failure with_holder(const RankJob& job, Failure failure) {
 
 namespace {
 
-// The newest calls in the run folder, also of a rank that hangs or is killed. A disk that has no room for them costs
-// these, not the rank.
+// Writes the newest calls to the run folder, where they survive a rank that hangs or is killed. If the disk is full,
+// only this record is lost.
 void attach_tail(RankContext& context) {
   absl::StatusOr<std::unique_ptr<rank_protocol::FlightTail>> tail = rank_protocol::FlightTail::create(
       rank_protocol::flight_tail_path(context.run_folder, context.rank), context.rank);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The dump folder: rank 0 fences it for its attempt, and each rank records there what a failed attempt leaves of its
-// last collectives.
+// The dump folder: rank 0 fences it for its attempt, and after a failure each rank writes the record of its last
+// collectives there.
 
 #include <memory>
 
@@ -13,25 +13,27 @@
 
 namespace titan::runtime {
 
-// Rank 0 takes the dump folder for this attempt, before anything in it is read, and shows from then on that it lives.
-// What is known to have been committed there goes into the context. Throws Failure.
+// Takes the dump folder for this attempt, on rank 0, before anything in it is read, and from then on shows that the
+// holder lives. Stores in `context` what is known to have been committed there. Throws Failure.
 void take_dump_folder(const RankJob& job, RankContext& context);
 
-// Whether the dump folder is there and this attempt's. Not under the fence's lock, for which all ranks would queue.
+// Checks that the dump folder exists and belongs to this attempt. Does not take the fence's lock, because all ranks
+// would queue for it.
 absl::Status has_dump_folder(const RankContext& context);
 
-// Writes {dump}/config.json: the newest attempt's configuration, for users who find the folder; titanctl accepts it as
-// it is. On a full disk the file is missing and the job runs. Throws Failure when the folder is another attempt's.
+// Writes the newest attempt's configuration to {dump}/config.json, for people who inspect the folder. titanctl accepts
+// it unchanged. If the disk is full, the file is missing and the job runs. Throws Failure if the folder belongs to
+// another attempt.
 void save_config(const RankContext& context);
 
-// A fenced rank says who has the folder, or else its checkpoints in an object store.
+// Adds to a fenced rank's failure who holds the folder, or otherwise its checkpoints in an object store.
 Failure with_holder(const RankJob& job, Failure failure);
 
-// Starts to record this rank's collectives (context.recorder): the newest also in its run folder, and what is left of
-// them in the dump folder when the attempt fails. Null: it keeps no records.
+// Starts recording this rank's collectives (context.recorder). The newest are also in its run folder. When the attempt
+// fails, the remaining ones are written to the dump folder. Null: it records nothing.
 std::shared_ptr<FlightDump> start_recordings(RankContext& context);
 
-// `failure` with the name of the file, where there is one. `dump` may be null.
+// Returns `failure` with the name of the recorded file, if there is one. `dump` may be null.
 Failure name_recordings(const std::shared_ptr<FlightDump>& dump, Failure failure, Reporter& reporter);
 
 }  // namespace titan::runtime

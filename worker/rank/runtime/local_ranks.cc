@@ -16,22 +16,22 @@ using rank_protocol::ExitCode;
 
 namespace {
 
-// A rank that computes does not look at the hub: the others leave without it.
-constexpr std::chrono::seconds kTimeout{10};
+// A computing rank does not check the hub, so the others exit without it.
+constexpr std::chrono::seconds kPatience{10};
 
-// What the threads tell whoever waits for them.
+// Exit codes of the rank threads, for the thread that waits for them.
 class Outcome {
  public:
   explicit Outcome(int ranks) : running_(ranks) {}
 
   void ended(ExitCode code) {
     sync::Lock lock(mutex_);
-    if (code_ == rank_protocol::kExitFinished) code_ = code;  // All that stop do so together.
+    if (code_ == rank_protocol::kExitFinished) code_ = code;  // Ranks that stop do so together.
     --running_;
     changed_.notify_all();
   }
 
-  // The first failure that is not just the loss of another rank is the cause.
+  // The first failure other than the loss of another rank is the cause.
   void failed(const Failure& failure) {
     sync::Lock lock(mutex_);
     const bool peer = failure.exit_code() == rank_protocol::kExitPeerLost;
@@ -59,7 +59,7 @@ class Outcome {
 void run_thread(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, double before_main,
                 const std::atomic<bool>* stop_signal, Outcome& outcome) {
   at::set_num_threads(job.threads);  // Before the first operation of this thread.
-  // Kept for the life of the process: a rank that ends must not look gone to others that are still on their way out.
+  // Kept for the life of the process: a rank that ends must not look lost to ranks that are still exiting.
   auto* context = make_context(job, stop_signal).release();
   auto* trainer = new std::unique_ptr<Trainer>;
   try {
@@ -77,7 +77,7 @@ void run_thread(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
 }  // namespace
 
 ExitCode run_local_ranks(const RankJob& job, const std::atomic<bool>* stop_signal, double before_main) {
-  // Not destroyed: see the header.
+  // Never destroyed; see the header.
   auto* hub = new std::shared_ptr<comm::LocalHub>(std::make_shared<comm::LocalHub>());
   auto* outcome = new Outcome(job.world);
   prepare_profiler();

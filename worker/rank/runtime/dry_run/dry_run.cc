@@ -33,8 +33,8 @@ namespace {
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
-// What stays between two blocks for the backward pass: the input of every block but an embedding's tokens, for as long
-// as a microbatch is in the stage. Follows the schedule's own order.
+// Activations between blocks that are kept for the backward pass: the input of every block except an embedding's
+// tokens, while a microbatch is in the stage. Follows the schedule's order.
 class BlockEdges {
  public:
   BlockEdges(const pipeline::Schedule& schedule, int rank, std::map<int, int64_t> bytes_of_stage)
@@ -59,7 +59,7 @@ class BlockEdges {
   int64_t peak_ = 0;
 };
 
-// Says on stderr how far a long dry run is: of many microbatches, every one is gone through.
+// Prints the progress of a long dry run to stderr, because it executes every one of many microbatches.
 class Progress {
  public:
   explicit Progress(int64_t actions) : actions_(actions) {}
@@ -95,7 +95,7 @@ class DryRun {
     const auto began = std::chrono::steady_clock::now();
     build();
     const int64_t standing = meta_memory().live_bytes;
-    // A memory budget is planned by a layer's first pass, which keeps nothing: all later steps are like the second.
+    // The first pass of a layer, which saves nothing, plans a memory budget. All later steps are like the second.
     if (config_.activation_checkpoint.mode == "memory_budget") step();
     const comm::LedgerCounts before = ledger_.counts();
     step();
@@ -107,7 +107,7 @@ class DryRun {
       result["collectives"][key] = {{"calls", entry.calls}, {"bytes", entry.bytes}};
     }
     result["schedule"] = schedule();
-    result["activations"] = activations();  // Last: it leaves microbatches without a backward pass.
+    result["activations"] = activations();  // Last, because it leaves microbatches without a backward pass.
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
     result["seconds"] = seconds.count();
     return result;
@@ -128,7 +128,8 @@ class DryRun {
                      kExitBadConfig, "BATCH_SIZE");
     model::Model model = value(build_model(config_, spec_, config_.training.seq_len, *mesh_), kExitBadConfig, "MODEL");
     sharding_ = value(sharding_options(config_, spec_, plan_, *mesh_), kExitBadConfig, "SHARDING");
-    sharding_.cpu_offload = false;  // Copies to the host need values. describe_rank() says where the shards would be.
+    sharding_.cpu_offload =
+        false;  // Copies to the host need values. describe_rank() reports where the shards would be.
     model_ = value(ShardedModel::create(std::move(model), sharding_, *mesh_, *device_), kExitBadConfig, "MODEL");
     if (sharding_.early_step) model_->update_early([](const parallel::ShardUnit&, size_t, size_t) {});
     if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_, device_->torch_device());
@@ -141,12 +142,12 @@ class DryRun {
     }
   }
 
-  // What Trainer::run_step does, without its numbers.
+  // Runs the operations of Trainer::run_step() without its values.
   void step() {
     reset_meta_peak();
     const auto on_device = at::TensorOptions().device(device_->torch_device());
     const MicrobatchOptions options = microbatch_options(config_, spec_, *mesh_, device_->torch_device());
-    // No token ends a document: attention is over whole rows.
+    // No token ends a document, so attention covers whole rows.
     const at::Tensor rows = at::full({batches_.local_batch, config_.training.seq_len},
                                      options.document_end == 0 ? 1 : 0, at::TensorOptions().dtype(at::kLong));
     const comm::Group& neighbours = mesh_->group(mesh::Axis::kPipeline);
@@ -170,7 +171,7 @@ class DryRun {
     world.all_reduce(at::empty({kReportSums}, report)).wait();
     world.all_reduce(at::empty({1}, report), c10d::ReduceOp::MAX).wait();
     if (balance_) balance_->finish_step();
-    if (rules_.use("Muon")) optimizer_->step(1);  // It exchanges matrices; others' steps need nothing.
+    if (rules_.use("Muon")) optimizer_->step(1);  // Muon exchanges matrices. Other optimizers' steps send nothing.
     if (qk_clip_) qk_clip_->finish_step();
   }
 
@@ -206,7 +207,8 @@ class DryRun {
     for (const auto* placed : model_->parameters()) {
       parameters += bytes_of(placed->value);
       if (placed->parameter->frozen) continue;
-      if (placed->grad.storage().nbytes() > 0) gradients += bytes_of(placed->grad);  // Else used up already.
+      if (placed->grad.storage().nbytes() > 0)
+        gradients += bytes_of(placed->grad);  // Otherwise already consumed and freed.
     }
     for (const optim::SlotState& state : optimizer_->states()) optimizer += state.bytes();
     for (nn::Block* block : model_->blocks()) {
@@ -232,8 +234,8 @@ class DryRun {
     return BlockEdges(plan_.schedule, mesh_->group(mesh::Axis::kPipeline).rank(), std::move(bytes)).peak();
   }
 
-  // Bytes that each stage of this rank keeps of one microbatch until its backward pass: what a second microbatch adds
-  // to a first one, when the weights are there already and a memory budget is planned.
+  // Bytes that each stage of this rank holds for one microbatch until its backward pass: the increase from a first to a
+  // second microbatch, when the weights are gathered and a memory budget is planned.
   ordered_json activations() {
     ordered_json result = ordered_json::object();
     model_->forget_gradients();

@@ -24,7 +24,7 @@ void forget_block(void* context) {
 
 class MetaMemory final : public c10::Allocator {
  public:
-  // No address, but a context whose end is the tensor's.
+  // Allocates no memory. The context counts the bytes until the tensor is freed.
   c10::DataPtr allocate(size_t count) override {
     const c10::Device device(c10::DeviceType::Meta);
     if (count == 0) return {nullptr, device};

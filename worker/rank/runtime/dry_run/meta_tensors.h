@@ -1,14 +1,14 @@
 #pragma once
 
-// Tensors without memory (at::kMeta) behave in a dry run as on CUDA here: their bytes are counted, and norms keep what
-// a fused norm keeps.
+// Makes tensors without memory (at::kMeta) behave in a dry run like tensors on CUDA: their bytes are counted, and norms
+// save what a fused norm saves.
 
 #include <cstdint>
 
 namespace titan::runtime {
 
-// Counts the bytes of tensors without memory (at::kMeta), as an allocator that had to hold them would. For a process
-// that does a dry run and nothing else.
+// Counts the bytes of tensors without memory (at::kMeta) like an allocator that had to provide them. Only for a process
+// that does nothing but a dry run.
 struct MetaMemoryCounts {
   int64_t live_bytes = 0;
   int64_t peak_bytes = 0;  // Since the last reset.
@@ -17,9 +17,9 @@ void use_meta_memory();
 MetaMemoryCounts meta_memory();
 void reset_meta_peak();
 
-// Makes norms of tensors without memory keep what they keep on CUDA, where a norm is one operation: its input and one
-// factor a row. LibTorch puts them together from smaller operations everywhere else, which keep their results as well.
-// For a process that does a dry run and nothing else.
+// Makes norms of tensors without memory save what they save on CUDA, where a norm is one operation: its input and one
+// factor per row. Elsewhere LibTorch composes norms from smaller operations, which save their results as well. Only for
+// a process that does nothing but a dry run.
 void use_fused_meta_norm();
 
 }  // namespace titan::runtime

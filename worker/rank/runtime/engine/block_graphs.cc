@@ -11,7 +11,7 @@
 namespace titan::runtime {
 namespace {
 
-// Passes of a block before one is captured: libraries have made their handles, and counters their tensors.
+// Passes of a block before one is captured, so that libraries have created their handles and counters their tensors.
 constexpr int kWarmUp = 2;
 
 bool alike(const at::Tensor& one, const at::Tensor& other) {
@@ -28,7 +28,7 @@ void put(at::Tensor& target, const at::Tensor& value) {
 
 at::Tensor dense_like(const at::Tensor& tensor) { return at::empty(tensor.sizes(), tensor.options()); }
 
-// The same numbers at the same place, without a part in what keeps them there.
+// Returns a tensor with the same address and values that does not own the memory.
 at::Tensor address_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
   return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(), tensor.options());
@@ -48,7 +48,8 @@ at::Tensor BlockGraphs::plain(Block& block, Slot& slot, const at::Tensor& input,
   return pass(input);
 }
 
-// A tensor that stays at its place with this input's numbers: itself, where it is the output of the block before.
+// Returns a tensor that keeps its address and has the input's values: the input itself if the previous block's graph
+// writes it.
 at::Tensor BlockGraphs::still(const Place& place, const at::Tensor& input) {
   if (place.block > 0) {
     const Slot& before = blocks_[place.block - 1].slots[place.slot];
@@ -88,7 +89,7 @@ at::Tensor BlockGraphs::forward(const Place& place, const std::string& name, con
     put(slot.input, input);
     slot.pass = Pass::kReplayed;
   } else {
-    // A plain pass in flight shares autograd's nodes of the weights, which belong to the stream that it ran on.
+    // A plain pass in flight shares the weights' autograd nodes, which belong to the stream that it ran on.
     const bool ready = !block.failed && block.passes >= kWarmUp && block.in_flight == 0;
     if (!ready || (gradient_.defined() && !alike(input, gradient_))) return plain(block, slot, input, pass);
     try {
@@ -127,7 +128,7 @@ BlockGradients BlockGraphs::replay_backward(Slot& slot, const std::string& name,
   put(gradient_, gradient);
   slot.backward->replay();
   BlockGradients result{.input = gradient_, .weights = {}};
-  // Tensors of their own, so that nobody takes this memory for theirs.
+  // Separate tensors, so that autograd does not reuse this memory.
   for (const at::Tensor& one : slot.gradients) result.weights.push_back(one.defined() ? one.detach() : one);
   return result;
 }
@@ -155,7 +156,7 @@ BlockGradients BlockGraphs::backward(const Place& place, const std::string& name
     case Pass::kNone:
       TORCH_CHECK(false, name, ": a backward pass without its forward pass");
   }
-  // The forward pass ran as a graph and this one does not: it belongs to the stream that the graph was captured on.
+  // The forward pass ran as a graph and this pass does not. It belongs to the stream on which the graph was captured.
   device_.synchronize();
   BlockGradients gradients = pass(gradient, /*again=*/false);
   device_.synchronize();

@@ -14,47 +14,48 @@
 
 namespace titan::runtime {
 
-// What a backward pass of a block brings.
+// Gradients from the backward pass of a block.
 struct BlockGradients {
-  at::Tensor input;                 // Undefined: nobody asked.
-  std::vector<at::Tensor> weights;  // In the order of the block's units.
+  at::Tensor input;                 // [B, T, dim]. Undefined if not requested.
+  std::vector<at::Tensor> weights;  // In the order of the block's units, each shaped like its weight.
 };
 
-// The passes of one stage's blocks as graphs of the device: one launch each instead of hundreds.
+// Runs the passes of one stage's blocks as device graphs: one launch each instead of hundreds.
 //
-// A graph is bound to addresses, so there is a pair of them (forward, backward) for each block and each place among the
-// microbatches in flight, with an input and an output of their own. A block's first passes run as they are; once none
-// of those is in flight, a pass is captured and then replayed, and from then on replayed. What is not captured runs as
-// it is: passes of other shapes, and a block of which a capture failed.
+// A graph is bound to addresses, so each block has a pair (forward, backward) for each slot of microbatches in flight,
+// with a separate input and output. A block's first passes run without graphs. Once none of those is in flight, a pass
+// is captured, and it and later passes are replayed. Passes with other shapes, and blocks whose capture failed, run
+// without graphs. Activations and their gradients are [B, T, dim].
 //
-// Memory: what a pass leaves for its backward pass is in memory of the forward graph. Everything else is shared by all
-// graphs of the device, and dead when one of them ends, except the weights' gradients: they live until the next replay.
+// Memory: what a pass saves for its backward pass is in the forward graph's memory. All graphs of the device share the
+// rest, which is dead when a graph ends, except for the weights' gradients, which live until the next replay.
 class BlockGraphs {
  public:
-  // `block`: index in the stage. `slot`: no other microbatch in flight has this number.
+  // `block`: index in the stage. `slot`: a number that no other microbatch in flight has.
   struct Place {
     size_t block = 0;
     int slot = 0;
   };
-  // From the input to the output, both without a graph; keeps for the backward pass what that needs.
+  // Maps the input to the output, both [B, T, dim] and without an autograd graph, and saves what the backward pass
+  // needs.
   using Forward = std::function<at::Tensor(const at::Tensor& input)>;
-  // From the gradient of the output. `again`: it may be called once more for the same microbatch.
+  // Maps the gradient of the output. `again`: it may be called once more for the same microbatch.
   using Backward = std::function<BlockGradients(const at::Tensor& gradient, bool again)>;
 
-  // Null where the device has no graphs. It must outlive this. `say` is told once of each block that
-  // cannot be captured; may be empty.
+  // Null if the device has no graphs. The device must outlive this. `say`, which may be empty, is called once for each
+  // block that cannot be captured.
   static std::unique_ptr<BlockGraphs> create(device::Device& device, std::function<void(const std::string&)> say);
 
-  // `leaves_nothing`: the pass leaves nothing on the device for the backward pass but its input. The result is
-  // overwritten by the next forward pass at this place.
+  // `leaves_nothing`: the pass saves nothing on the device for the backward pass except its input. Maps `input` [B, T,
+  // dim] to the output [B, T, dim], which the next forward pass at this place overwrites.
   at::Tensor forward(const Place& place, const std::string& name, const at::Tensor& input, bool leaves_nothing,
                      const Forward& pass);
-  // After forward() at the same place. The weights' gradients are overwritten by the next pass of any block, the
-  // input's by the next backward pass.
+  // Call it after forward() at the same place, with the output's gradient [B, T, dim]. The next pass of any block
+  // overwrites the weights' gradients, and the next backward pass the input's.
   BlockGradients backward(const Place& place, const std::string& name, const at::Tensor& gradient,
                           const Backward& pass);
 
-  // Whether a later pass overwrites this tensor: a copy of it must leave the stage.
+  // Whether a later pass overwrites this tensor, so that only a copy of it may leave the stage.
   bool overwrites(const at::Tensor& tensor) const;
 
  private:
@@ -63,14 +64,14 @@ class BlockGraphs {
 
   enum class Pass { kNone, kPlain, kCaptured, kReplayed };
   struct Slot {
-    Pass pass = Pass::kNone;   // How the forward pass ran whose backward pass is to come.
-    at::Tensor input, output;  // Of the graphs.
+    Pass pass = Pass::kNone;   // How the forward pass ran that awaits its backward pass.
+    at::Tensor input, output;  // [B, T, dim]: addresses that the graphs use.
     std::unique_ptr<device::DeviceGraph> forward, backward;
-    std::vector<at::Tensor> gradients;  // Of the weights: where the backward graph writes them.
+    std::vector<at::Tensor> gradients;  // Weights' gradients at the addresses that the backward graph writes.
   };
   struct Block {
-    int passes = 0;     // Whose backward pass is done, as they are.
-    int in_flight = 0;  // Of those: whose backward pass is to come.
+    int passes = 0;     // Passes without graphs whose backward pass is done.
+    int in_flight = 0;  // Passes without graphs that await their backward pass.
     bool failed = false;
     std::map<int, Slot> slots;
   };
@@ -86,7 +87,7 @@ class BlockGraphs {
   device::DeviceGraphs& graphs_;
   const std::function<void(const std::string&)> say_;
   std::map<size_t, Block> blocks_;
-  at::Tensor gradient_;  // Of a block's output, then of its input: all blocks' have one shape.
+  at::Tensor gradient_;  // [B, T, dim]: gradient of a block's output, then of its input. All blocks use it.
 };
 
 }  // namespace titan::runtime

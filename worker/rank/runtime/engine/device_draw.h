@@ -8,8 +8,8 @@
 
 namespace titan::runtime {
 
-// What a device draws for the part of a parameter that begins at `offset` of the whole and has the sizes `box`: the
-// same numbers as nn::fill_box. For initial values that are normal, cut or not.
+// Describes the values that a device draws for the part of a parameter with sizes `box` at `offset`: the same values as
+// nn::fill_box. For normal initial values, truncated or not.
 device::NormalBox normal_box(const nn::Parameter& parameter, uint64_t seed, std::vector<int64_t> offset,
                              std::vector<int64_t> box);
 

@@ -73,7 +73,7 @@ class Executor::Run {
   at::Tensor loss_gradient_;
   bool divided_ = false;
   std::set<int> reduced_;
-  std::map<int, int> open_;  // Passes that bring weight gradients and have not begun, by stage.
+  std::map<int, int> open_;  // Passes that produce weight gradients and have not begun, by stage.
 };
 
 Executor::Executor(std::map<int, StageRunner*> stages, const comm::Group* pipeline,
@@ -103,7 +103,8 @@ Executor::Run::Run(const Executor& executor, const Schedule& schedule,
       last_(last),
       transfers_(schedule, executor.pipeline_,
                  [this](const Message& message) {
-                   // The gradient of an output looks like the next stage's input, which looks like this one's.
+                   // The gradient of an output has the shape of the next stage's input, which has the shape of this
+                   // stage's.
                    return executor_.stages_.at(message.stage)->empty_input(microbatches_[message.microbatch]);
                  }),
       loss_sum_(at::zeros({}, microbatches.front().tokens.options().dtype(at::kDouble))) {}
@@ -125,7 +126,7 @@ at::Tensor Executor::Run::execute() {
   }
   transfers_.finish();
   if (last_ && !schedule_.forward_only) {
-    // Those that a hand-written schedule says nothing about.
+    // Stages without an action kReduce in a hand-written schedule.
     for (auto stage = executor_.stages_.rbegin(); stage != executor_.stages_.rend(); ++stage) {
       if (reduced_.insert(stage->first).second) stage->second->reduce();
     }
@@ -138,8 +139,8 @@ void Executor::Run::execute(const Action& action) {
   hand_on(action, compute(action, std::move(input)));
 }
 
-// Both inputs are here before either half begins, and both results go when both are done: then what this rank does in
-// between depends on nobody's timing.
+// Both inputs have arrived before either half begins, and both results are sent after both are done, so the order of
+// this rank's work does not depend on timing.
 void Executor::Run::execute_pair(const Action& first, const Action& second) {
   at::Tensor input[2] = {take_input(first), take_input(second)};
   at::Tensor output[2];
@@ -192,7 +193,7 @@ void Executor::Run::hand_on(const Action& action, at::Tensor output) {
   if (!schedule_.forward_only && !loss_gradient_.defined()) loss_gradient_ = at::ones_like(output);
 }
 
-// The same for every microbatch of the step: what is summed up is the loss per valid token of all ranks.
+// The same for every microbatch of the step: the step's loss is the sum divided by the valid tokens of all ranks.
 at::Tensor Executor::Run::loss_gradient() {
   if (divided_) return loss_gradient_;
   divided_ = true;

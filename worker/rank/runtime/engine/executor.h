@@ -1,7 +1,6 @@
 #pragma once
 
-// An Executor runs this rank's list of a schedule over its stages; StageRunner is the interface that a stage implements
-// for it.
+// An Executor runs this rank's list of a schedule over its stages, each of which implements StageRunner.
 
 #include <ATen/ATen.h>
 
@@ -17,59 +16,61 @@
 
 namespace titan::runtime {
 
-// What an Executor asks of one stage of the model. A stage keeps what it needs of each microbatch from its forward pass
-// until its gradients are taken.
+// A stage of the model as the Executor uses it. It saves what it needs of each microbatch from the forward pass until
+// the microbatch's gradients are computed.
 class StageRunner {
  public:
   virtual ~StageRunner() = default;
 
-  // A tensor for what the stage before sends for this microbatch, and what this one sends back. Values are undefined.
+  // Returns an uninitialized tensor [B, T, dim] with the shape of this stage's input for this microbatch, which is also
+  // that of the gradient that it sends back.
   virtual at::Tensor empty_input(const nn::MicrobatchContext& context) const = 0;
 
-  // Starts what the next call of forward(), or of a backward pass, would otherwise wait for.
+  // Start work, such as gathers, that the next forward() or backward pass would otherwise wait for.
   virtual void expect_forward() {}
   virtual void expect_backward() {}
 
-  // `input`: the output of the stage before; the first stage reads context.tokens instead. Returns this stage's output,
-  // without a graph; from the last stage the sum of its cross-entropies, a scalar.
+  // `input`: the previous stage's output [B, T, dim]; the first stage reads context.tokens instead. Returns this
+  // stage's output [B, T, dim] without a graph, or from the last stage the sum of its cross-entropies, a scalar.
   virtual at::Tensor forward(int microbatch, const nn::MicrobatchContext& context, at::Tensor input) = 0;
-  // The same without a backward pass to come.
+  // Same, without a following backward pass.
   virtual at::Tensor evaluate(const nn::MicrobatchContext& context, at::Tensor input) = 0;
 
-  // From the gradient of the output to that of the input (undefined for the first stage), and the weights' gradients.
-  // `last`: no other microbatch brings this stage weight gradients in this optimizer step.
+  // Computes the weights' gradients and returns the input's from the output's, both [B, T, dim]; undefined from the
+  // first stage. The last stage gets the gradient of its scalar. `last`: no other microbatch adds weight gradients to
+  // this stage in this optimizer step.
   virtual at::Tensor backward(int microbatch, at::Tensor output_gradient, bool last) = 0;
-  // The same in two parts: only what the stage before waits for, then the rest.
+  // Same in two parts: first only the gradient that the previous stage waits for, then the rest.
   virtual at::Tensor input_gradient(int microbatch, at::Tensor output_gradient) = 0;
   virtual void weight_gradient(int microbatch, bool last) = 0;
 
-  // The weight gradients of the step are complete: sums them over the data-parallel ranks, if that was not done after
-  // each microbatch.
+  // Call it when the step's weight gradients are complete: sums them over the data-parallel ranks, unless that was done
+  // after each microbatch.
   virtual void reduce() = 0;
 };
 
-// Runs this rank's list of a schedule over its stages. Outputs go to the rank of the next stage as soon as they exist,
-// input gradients to that of the stage before; between stages of one rank they are handed over.
+// Runs this rank's list of a schedule over its stages. Outputs are sent to the rank of the next stage as soon as they
+// exist, and input gradients to that of the previous stage. Stages on one rank pass tensors directly.
 //
-// No schedule that the simulator accepts can block here: sends never wait for the receiver, and receives from one rank
-// are posted in the order in which that rank sends (so that a library whose messages are ordered, not tagged, pairs
-// them rightly), as early as the next pieces of work need them.
+// A schedule that the simulator accepts cannot deadlock: sends never wait for the receiver, and receives are posted as
+// early as the next actions need them. Receives from one rank are posted in the order in which that rank sends, so a
+// library that orders messages instead of tagging them pairs them correctly.
 class Executor {
  public:
-  // `stages`: this rank's, by their index in the whole model. `pipeline`: mesh::Axis::kPipeline; null: the only rank.
-  // All must outlive the executor. `begins` is told of every action before it runs; may be empty.
+  // `stages`: this rank's stages by index in the whole model. `pipeline`: mesh::Axis::kPipeline; null: a single rank.
+  // All must outlive the executor. `begins`, which may be empty, is called with every action before it runs.
   Executor(std::map<int, StageRunner*> stages, const comm::Group* pipeline,
            std::function<void(const pipeline::Action&)> begins = {});
 
-  // From now on the halves of a schedule's pairs run side by side where their inputs allow it; else one after the
-  // other. Weights must stay gathered for the whole step: one half must not free what the other reads.
+  // Makes the two halves of a schedule's pairs run concurrently if their inputs allow it, otherwise one after the
+  // other. Weights must stay gathered for the whole step, because one half must not free what the other reads.
   void overlap_pairs();
 
-  // One pass over `schedule`, whose microbatch m is microbatches[m]. Gradients are those of the sum of cross-entropies
-  // divided by global_tokens(), an int64 scalar on the device, which is asked for once, before the first backward pass.
-  // `last`: no other run brings gradients in this optimizer step. Returns the undivided sum of this rank's
-  // cross-entropies (float64, detached; 0 where the last stage lives elsewhere). A schedule of forward passes alone
-  // evaluates. Throws PeerLost.
+  // Runs `schedule` once, where microbatch m is microbatches[m]. Computes gradients of the sum of cross-entropies
+  // divided by global_tokens(), an int64 scalar on the device, called once, before the first backward pass. `last`: no
+  // other run adds gradients in this optimizer step. Returns the undivided sum of this rank's cross-entropies (float64
+  // scalar, detached; 0 if the last stage is on another rank). A schedule with only forward passes evaluates. Throws
+  // PeerLost.
   at::Tensor run(const pipeline::Schedule& schedule, const std::vector<nn::MicrobatchContext>& microbatches,
                  const std::function<at::Tensor()>& global_tokens = {}, bool last = true);
 

@@ -14,7 +14,7 @@ using parallel::ShardUnit;
 
 namespace {
 
-// Products whose scales are found with other ranks are a block's collectives as any.
+// Matmuls whose scales are computed with other ranks contain collectives.
 bool exchanges_scales(nn::Block& block) {
   const auto exchanges = [](const nn::Parameter& weight) { return nn::recipe_of(weight).exchanges_with_ranks(); };
   const std::vector<nn::Parameter*> shared = block.shared_parameters();
@@ -24,8 +24,8 @@ bool exchanges_scales(nn::Block& block) {
 
 }  // namespace
 
-// What a graph cannot hold: other ranks' part in a pass (their work is not on this device), and weight gradients that
-// are left for later (the next pass would overwrite what they need).
+// A graph cannot contain communication with other ranks, whose work is not on this device, or deferred weight
+// gradients, because the next pass would overwrite what they need.
 bool takes_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device::Device& device) {
   if (!options.graphs.wanted || dynamic_cast<device::DeviceGraphs*>(&device) == nullptr) return false;
   const auto declined = [&options](const char* reason) {
@@ -39,9 +39,9 @@ bool takes_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device
   return true;
 }
 
-// Layers: an embedding and a head with its loss are a few operations each, and a head's logits would never be freed.
-// Weights that are freed between the passes have two places in turn, since two consecutive blocks are gathered at once;
-// those that stay have places of their own.
+// Only layers become graphs: an embedding and a head with its loss are a few operations each, and a head's logits would
+// never be freed. Weights that are freed between the passes alternate between two slots, because two consecutive blocks
+// are gathered at once. Weights that stay gathered have separate slots.
 void choose_graphs(std::vector<std::vector<EngineBlock>>& stages, const GraphOptions& graphs, at::Device device) {
   std::map<std::tuple<size_t, size_t, std::vector<int64_t>>, std::shared_ptr<parallel::WeightSlot>> in_turn;
   const auto new_slot = [device](const std::vector<int64_t>& bytes) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Chooses which blocks' passes become graphs of the device (block_graphs.h).
+// Chooses which blocks' passes become device graphs (block_graphs.h).
 
 #include <vector>
 
@@ -11,10 +11,10 @@
 
 namespace titan::runtime {
 
-// Whether any block's passes can become one; says why not where that was asked for.
+// Whether any block's passes can become a graph. If graphs are wanted, reports why not.
 bool takes_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device::Device& device);
 
-// Marks the blocks, and gives their weights places that stay.
+// Marks the blocks and gives their weights fixed addresses.
 void choose_graphs(std::vector<std::vector<EngineBlock>>& stages, const GraphOptions& graphs, at::Device device);
 
 }  // namespace titan::runtime

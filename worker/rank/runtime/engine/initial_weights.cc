@@ -13,7 +13,7 @@ using parallel::ShardedParameter;
 
 namespace {
 
-// Draws this rank's part where it lives: the same bits without a copy over the bus. False: the device cannot.
+// Draws this rank's part on the device: the same bits without a copy over the bus. False: the device cannot.
 bool draw_on_device(const ShardedParameter& placed, uint64_t seed, device::Device& device) {
   const nn::Parameter& parameter = *placed.parameter;
   const nn::Init::Kind kind = parameter.init.kind;
@@ -25,7 +25,7 @@ bool draw_on_device(const ShardedParameter& placed, uint64_t seed, device::Devic
   return true;
 }
 
-// A packed parameter is drawn as numbers first, some rows at a time.
+// A packed parameter is first drawn as floats, some rows at a time.
 void draw_and_pack(const ShardedParameter& placed, uint64_t seed) {
   const std::vector<int64_t> offset = placed.global_offset();
   const int64_t columns = placed.parameter->shape[1], step = std::max<int64_t>(1, (1 << 22) / columns);

@@ -7,7 +7,7 @@
 
 namespace titan::runtime {
 
-// Draws this rank's rows of a parameter, the same values on any mesh. Call it without gradients.
+// Draws this rank's rows of a parameter, with the same values on any mesh. Call it with autograd disabled.
 void draw_parameter(const parallel::ShardedParameter& placed, uint64_t seed, device::Device& device);
 
 }  // namespace titan::runtime

@@ -10,12 +10,12 @@ namespace {
 using mesh::Axis;
 using parallel::ShardedParameter;
 
-// Where experts have a mesh of their own.
+// Whether the parameter belongs to experts with a separate mesh.
 bool on_expert_mesh(const ShardedParameter& placed, const mesh::Mesh& mesh) {
   return placed.parameter->expert && mesh.size(Axis::kExpert) > 1;
 }
 
-// The axis that has cut dimension `dim` of the parameter.
+// The axis that splits dimension `dim` of the parameter.
 Axis axis_of(const ShardedParameter& placed, size_t dim, const mesh::Mesh& mesh) {
   if (!on_expert_mesh(placed, mesh)) return Axis::kTensor;
   return dim == 0 ? Axis::kExpert : Axis::kExpertTensor;

@@ -8,9 +8,9 @@
 
 namespace titan::runtime {
 
-// What each rank of mesh::Axis::kHolders has of these parameters' matrices, as every rank finds it from its own part
-// alone: the tensor and expert axes cut evenly, FSDP as torch.chunk does. Empty for what is no matrix and no stack of
-// experts' matrices. `rank` is this one, in the world.
+// Returns the parts of these parameters' matrices that each rank of mesh::Axis::kHolders holds. Every rank derives them
+// from its own part only: the tensor and expert axes split evenly, FSDP like torch.chunk. The entry is empty unless the
+// parameter is a matrix or a stack of experts' matrices. `rank`: this rank in the world.
 std::vector<optim::MatrixParameter> matrix_parameters(const std::vector<parallel::ShardedParameter*>& parameters,
                                                       const mesh::Mesh& mesh, int rank);
 

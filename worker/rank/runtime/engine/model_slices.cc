@@ -13,15 +13,15 @@ using parallel::ShardedParameter;
 
 namespace {
 
-// How checkpoints get at a state's numbers.
+// Describes how checkpoints read and write a state's values.
 std::shared_ptr<const checkpoint::Form> form_of(const optim::SlotState::Named& state) {
   if (state.form == nullptr) return nullptr;
   return std::make_shared<checkpoint::Form>(
       checkpoint::Form{.shape = state.form->shape, .numbers = state.form->numbers, .kept = state.form->kept});
 }
 
-// Replicas hold the same pieces. Each writes a share of them, so that a save has as many writers as there are ranks:
-// piece after piece goes to the replica with the fewest bytes so far, which all of them find alike.
+// Replicas hold the same pieces. Each writes a share of them, so that every rank is a writer: each piece is assigned to
+// the replica with the fewest bytes so far. All replicas compute the same assignment.
 void spread_over_replicas(std::vector<checkpoint::Slice>& slices, const comm::Group& replicas) {
   std::vector<int64_t> bytes(static_cast<size_t>(replicas.size()));
   for (checkpoint::Slice& slice : slices) {
@@ -32,7 +32,7 @@ void spread_over_replicas(std::vector<checkpoint::Slice>& slices, const comm::Gr
   }
 }
 
-// `primary`: of one replica; see spread_over_replicas().
+// Sets `primary` for one replica; see spread_over_replicas().
 checkpoint::Slice slice_of(const std::string& prefix, const ShardedParameter& placed, const at::Tensor& local) {
   return {prefix + placed.parameter->fqn, placed.parameter->global_shape, placed.global_offset(), local, placed.leads};
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Shows a rank's part of a model to checkpoints.
+// Presents a rank's part of a model as slices for checkpoints.
 
 #include <vector>
 
@@ -12,12 +12,12 @@
 
 namespace titan::runtime {
 
-// The weights that are trained, and the optimizer's states of them when it is given; they are spread over the replicas.
+// Trained weights and, if `optimizer` is not null, its states for them, distributed over the replicas.
 std::vector<checkpoint::Slice> trained_slices(const std::vector<parallel::ShardedParameter*>& trained,
                                               optim::Optimizer* optimizer, const comm::Group& replicas);
-// The parameters that are frozen; a packed one takes numbers and packs them.
+// Frozen parameters. A packed one accepts plain values and packs them.
 std::vector<checkpoint::Slice> frozen_slices(const std::vector<parallel::ShardedParameter*>& parameters);
-// The blocks' buffers.
+// Buffers of the blocks.
 std::vector<checkpoint::Slice> buffer_slices(const std::vector<nn::Block*>& blocks, const comm::DeviceMesh& mesh);
 
 }  // namespace titan::runtime

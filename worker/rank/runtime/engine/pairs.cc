@@ -44,7 +44,7 @@ bool pairs_can_overlap(const pipeline::Schedule& schedule) {
 
 namespace {
 
-// The accelerator's device on which the calling thread works; none: there is no accelerator.
+// The accelerator device of the calling thread. Empty: there is no accelerator.
 std::optional<at::Device> present_device() {
   const auto type = at::getAccelerator();
   if (!type) return {};
@@ -56,7 +56,8 @@ std::optional<at::Device> present_device() {
 PairRunner::PairRunner()
     : thread_([this, threads = at::get_num_threads(), device = present_device()] {
         at::set_num_threads(threads);
-        if (device) c10::impl::VirtualGuardImpl(device->type()).setDevice(*device);  // A new thread is on the first.
+        if (device)
+          c10::impl::VirtualGuardImpl(device->type()).setDevice(*device);  // A new thread starts on the first device.
         serve();
       }) {}
 
@@ -85,7 +86,7 @@ void PairRunner::serve() {
 
 void PairRunner::run(const std::function<void()>& first, const std::function<void()>& second) {
   comm::Turns turns;
-  // What the caller has set for its thread holds for both halves.
+  // Both halves use the caller's thread-local settings.
   const std::function<void()> other = at::wrapPropagateTLSState([&] { turns.run(1, second); });
   {
     std::lock_guard lock(mutex_);

@@ -9,13 +9,13 @@
 
 namespace titan::runtime {
 
-// Whether every pair of a schedule may wait for the inputs of both its halves before either begins: no second half
-// needs what comes of its own first half. Then the halves can run at the same time.
+// Whether every pair of a schedule may wait for the inputs of both halves before either begins, because no second half
+// needs the result of its own first half. Then the halves can run concurrently.
 bool pairs_can_overlap(const pipeline::Schedule& schedule);
 
-// Runs the two halves of a pair side by side, in turns (comm::Turns): the forward pass of one microbatch computes while
-// tokens of the other's backward pass travel between experts, and the other way round. Has a thread of its own, with as
-// many compute threads as that of whoever makes it, on the same device.
+// Runs the two halves of a pair concurrently, taking turns (comm::Turns): one microbatch's forward pass computes while
+// tokens of the other's backward pass travel between experts, and vice versa. It has its own thread, with the
+// constructing thread's device and number of compute threads.
 class PairRunner {
  public:
   PairRunner();
@@ -23,8 +23,8 @@ class PairRunner {
   PairRunner(const PairRunner&) = delete;
   PairRunner& operator=(const PairRunner&) = delete;
 
-  // Returns when both are done. When one throws, the other goes no further than its next exchange, and what the first
-  // to fail threw is rethrown.
+  // Returns when both are done. If one throws, the other stops at its next exchange, and the first exception is
+  // rethrown.
   void run(const std::function<void()>& first, const std::function<void()>& second);
 
  private:

@@ -16,10 +16,10 @@ namespace {
 
 int64_t numel(const nn::Parameter& parameter) { return c10::multiply_integers(parameter.shape); }
 
-// One parameter that outweighs all others together (the head's matrix beside its norm) is a unit of its own: it is
-// gathered straight into its storage, while copying several parameters out of a gather buffer takes their memory twice
-// for a moment. That is no more than the neighbours take together when blocks are alike, but a head can be far larger
-// than a layer.
+// One parameter that is larger than all others together (the head's matrix compared with its norm) gets a separate
+// unit. It is gathered directly into its storage, while copying several parameters out of a gather buffer briefly needs
+// their memory twice. Among similar blocks this is no more than two neighbours need together, but a head can be far
+// larger than a layer.
 std::vector<std::vector<nn::Parameter*>> set_heaviest_apart(std::vector<nn::Parameter*> parameters) {
   int64_t total = 0;
   nn::Parameter* heaviest = nullptr;
@@ -38,7 +38,7 @@ const comm::Group* group_if_any(const comm::DeviceMesh& mesh, mesh::Axis axis) {
   return mesh.mesh().size(axis) > 1 ? &mesh.group(axis) : nullptr;
 }
 
-// Whether another block reads it too.
+// Whether another block reads the parameter too.
 bool is_shared(const model::Model& model, const nn::Parameter& parameter) {
   return std::any_of(model.blocks.begin(), model.blocks.end(), [&](const auto& block) {
     const std::vector<nn::Parameter*> shared = block->shared_parameters();
@@ -46,8 +46,8 @@ bool is_shared(const model::Model& model, const nn::Parameter& parameter) {
   });
 }
 
-// Those that are frozen, packed, trained, and trained but gathered as float8 apart: they travel in types of their own,
-// and only what is trained has gradients.
+// Separates parameters that are frozen, packed, trained, and trained but gathered as float8: they are gathered in
+// different types, and only trained ones have gradients.
 void add_units(const UnitContext& context, const std::string& name, const std::vector<nn::Parameter*>& parameters,
                bool expert_mesh, Keep keep, Units& all, std::vector<ShardUnit*>& units) {
   std::map<std::tuple<bool, bool, bool>, std::vector<nn::Parameter*>> kinds;
@@ -72,7 +72,7 @@ ShardUnit* make_unit(const UnitContext& context, const std::string& name, const 
   parallel::Precision precision = context.options.precision;
   if (first.frozen) precision.master = context.options.frozen;
   if (first.packed_row > 0) precision.master = precision.param = at::kByte;
-  // More ranks than experts: every expert's matrices are cut along their own rows instead.
+  // With more ranks than experts, every expert's matrices are split along their own rows instead.
   const bool few_experts =
       plan.expert_mesh && mesh.size(mesh::Axis::kExpertFsdp) > plan.parameters.front()->shape.front();
   return all

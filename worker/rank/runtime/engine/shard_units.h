@@ -16,7 +16,7 @@ namespace titan::runtime {
 
 using Units = std::vector<std::unique_ptr<parallel::ShardUnit>>;
 
-// What units are made for. Their gathers, groups and device must outlive them.
+// Context for making units. Its gathers, groups and device must outlive the units.
 struct UnitContext {
   const model::Model& model;
   const ShardingOptions& options;
@@ -35,13 +35,12 @@ struct UnitPlan {
 parallel::ShardUnit* make_unit(const UnitContext& context, const std::string& name, const UnitPlan& plan,
                                mesh::Reshard keep, Units& all);
 
-// Appends the units of a block's own parameters to `all`. Experts are a unit of their own when they live on a mesh of
-// their own, and so is every parameter that another block reads too. What travels in another type has units of its own.
-std::vector<parallel::ShardUnit*> make_units(const UnitContext& context, nn::Block& block, mesh::Reshard keep,
-                                             Units& all);
+// Appends the units of a block's own parameters to `all`. Experts on a separate mesh get a separate unit, as does every
+// parameter that another block reads too, and every group that is gathered in another type.
+std::vector<parallel::ShardUnit*> make_units(const UnitContext& context, nn::Block& block, mesh::Keep keep, Units& all);
 
-// Whether the parameter is gathered as float8: where another rank has a part of it. What another block reads too is
-// read as numbers there.
+// Whether the parameter is gathered as float8. Requires that other ranks hold parts of it and no other block reads it:
+// that block reads plain values.
 bool travels_as_float8(const UnitContext& context, const nn::Parameter& parameter);
 
 }  // namespace titan::runtime

@@ -114,7 +114,7 @@ std::vector<at::Tensor> ShardedModel::gradients() {
 }
 
 void ShardedModel::finish_step() {
-  // From the last block down, the order in which the reductions were started.
+  // From the last block to the first, the order in which the reductions were started.
   for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {
     const std::vector<EngineBlock>& blocks = stage->second->blocks();
     for (auto entry = blocks.rbegin(); entry != blocks.rend(); ++entry) {
@@ -168,8 +168,7 @@ void ShardedModel::make_stages(std::vector<std::vector<EngineBlock>> stages) {
     options.dim = share.dim;
     options.sequence_ranks = share.sequence_ranks;
     options.activation = at::TensorOptions().device(device_.torch_device()).dtype(options_.precision.param);
-    // Where microbatches come and go, weights are gathered and gradients reduced once a step, unless memory matters
-    // more.
+    // If microbatches interleave, weights are gathered and gradients reduced once per step, unless memory matters more.
     options.reduce_once = options_.pipeline.has_value() && options_.reshard_after_forward != "always";
     options.splits_backward = share.splits_backward;
     if (std::any_of(stages[i].begin(), stages[i].end(), [](const EngineBlock& entry) { return entry.as_graph; })) {

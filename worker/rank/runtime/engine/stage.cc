@@ -20,7 +20,7 @@ using parallel::ShardUnit;
 
 namespace {
 
-// Weights of a block that are trained, in the order of its units.
+// Trained weights of a block, in the order of its units.
 std::vector<const nn::Parameter*> parameters_of(const EngineBlock& entry) {
   std::vector<const nn::Parameter*> all;
   for (ShardUnit* unit : entry.units) {
@@ -30,13 +30,14 @@ std::vector<const nn::Parameter*> parameters_of(const EngineBlock& entry) {
   return all;
 }
 
-// torch::autograd::grad() from a root whose tensor is gone; leaves that the graph does not reach get no gradient.
+// Like torch::autograd::grad() from a root whose tensor has been freed. Leaves outside the graph get an undefined
+// gradient.
 std::vector<at::Tensor> gradients_of(const torch::autograd::Edge& root, const at::Tensor& root_gradient,
                                      const std::vector<at::Tensor>& leaves, bool keep_graph) {
   torch::autograd::edge_list targets;
   for (const at::Tensor& leaf : leaves) {
     auto accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf);
-    if (!accumulator) accumulator = std::make_shared<torch::autograd::Identity>();  // Outside of the graph.
+    if (!accumulator) accumulator = std::make_shared<torch::autograd::Identity>();  // Outside the graph.
     targets.emplace_back(std::move(accumulator), 0);
   }
   return torch::autograd::Engine::get_default_engine().execute({root}, {root_gradient}, keep_graph,
@@ -44,7 +45,7 @@ std::vector<at::Tensor> gradients_of(const torch::autograd::Edge& root, const at
                                                                targets);
 }
 
-// Leaves weight gradients in `queue` while it lives.
+// Defers weight gradients to `queue` while it lives.
 class Deferring {
  public:
   Deferring(nn::DeferredGradients& deferred, nn::GradientQueue& queue) : deferred_(deferred) { deferred_.open(queue); }
@@ -83,7 +84,7 @@ void Stage::begin_unshard(size_t index) {
   for (ShardUnit* unit : blocks_[index].units) unit->begin_unshard();
 }
 
-// The next block whose backward pass needs weights.
+// Starts gathering the next block whose backward pass needs weights.
 void Stage::begin_unshard_below(size_t index) {
   if (index > first_trained_ && blocks_[index - 1].backward_reads_weights) begin_unshard(index - 1);
 }
@@ -103,8 +104,8 @@ void Stage::reshard_after_forward(size_t index) {
   }
 }
 
-// Layers give back what they get, and others three dimensions: what comes next was planned for that. A library's model
-// may do otherwise, which is not a broken machine.
+// Layers must preserve shapes, and other blocks must return three dimensions: later code relies on it. A library's
+// model may violate this, which is a user error and not an internal one.
 void Stage::check_output(size_t index, const at::Tensor& input, const at::Tensor& output) const {
   const bool is_head = options_.last && index + 1 == blocks_.size();
   const bool same = is_head || input.dim() != 3 || (output.defined() && output.sizes() == input.sizes());
@@ -128,7 +129,7 @@ at::Tensor Stage::run(size_t index, const at::Tensor& input, const nn::Microbatc
   return ends ? options_.loss(output, context.labels) : output;
 }
 
-// Without a graph.
+// Runs without an autograd graph.
 at::Tensor Stage::first_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context) {
   at::NoGradGuard no_grad;
   const auto& policy = blocks_[index].checkpoint.keep;
@@ -139,7 +140,7 @@ at::Tensor Stage::first_pass(size_t index, Saved& saved, const nn::MicrobatchCon
   return output;
 }
 
-// With one, from what the first pass kept. Statistics have been counted.
+// Runs with an autograd graph and reuses what the first pass saved. Statistics were already counted.
 torch::autograd::Edge Stage::second_pass(size_t index, Saved& saved, nn::MicrobatchContext context) {
   at::AutoGradMode with_grad(true);
   context.counting = false;
@@ -209,7 +210,7 @@ at::Tensor Stage::visit(at::Tensor activation, const Visit& pass) {
                         [&](size_t index, const at::Tensor& before) { return pass(*blocks_[index].block, before); });
 }
 
-// Runs the graph of one block; its activations are gone afterwards, unless it is to run `again`.
+// Runs the graph of one block and frees its activations, unless it will run `again`.
 BlockGradients Stage::gradient_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context,
                                     const at::Tensor& gradient, bool split, bool again) {
   if (blocks_[index].checkpoint.recompute) saved.output = second_pass(index, saved, context);
@@ -230,7 +231,7 @@ BlockGradients Stage::gradient_pass(size_t index, Saved& saved, const nn::Microb
   return result;
 }
 
-// The weights' gradients are left in the microbatch.
+// Leaves the weights' gradients in the microbatch.
 at::Tensor Stage::backward(size_t index, Microbatch& microbatch, const at::Tensor& gradient, bool split) {
   Saved& saved = microbatch.blocks[index];
   const auto pass = [&](const at::Tensor& of_output, bool again) {
@@ -246,7 +247,7 @@ at::Tensor Stage::backward(size_t index, Microbatch& microbatch, const at::Tenso
   return std::move(result.input);
 }
 
-// What the next pass would overwrite must not leave the stage: messages are sent while it runs.
+// A tensor that the next pass overwrites must not leave the stage, because messages are sent while that pass runs.
 at::Tensor Stage::to_keep(const at::Tensor& result) const {
   return options_.graphs != nullptr && options_.graphs->overwrites(result) ? result.clone() : result;
 }
@@ -273,7 +274,7 @@ at::Tensor Stage::backward_pass(Microbatch& microbatch, at::Tensor gradient, boo
     if (entry.backward_reads_weights || entry.checkpoint.recompute) unshard(i);
     begin_unshard_below(i);
     gradient = backward(i, microbatch, gradient, split);
-    // A reduction takes the whole microbatch's gradients; a sum takes them as they come.
+    // A reduction takes the whole microbatch's gradients; a sum takes them as they are computed.
     if (!split || (options_.reduce_once && saved.deferred.empty()))
       deliver(i, std::exchange(saved.gradients, {}), last);
     for (ShardUnit* unit : entry.units) {
@@ -281,7 +282,7 @@ at::Tensor Stage::backward_pass(Microbatch& microbatch, at::Tensor gradient, boo
     }
   }
   finish_reduction();
-  if (options_.first) return {};  // Nobody is before it.
+  if (options_.first) return {};  // The first stage has no predecessor.
   return to_keep(gradient);
 }
 
@@ -319,7 +320,7 @@ void Stage::weight_gradient(int microbatch, bool last) {
 
 void Stage::deliver(size_t index, std::vector<at::Tensor> gradients, bool last) {
   const EngineBlock& entry = blocks_[index];
-  // One reduction in flight: the block above finished its while this one computed.
+  // At most one reduction is in flight. The previous block's reduction completed while this block computed.
   if (!options_.reduce_once) finish_reduction();
   auto next = gradients.begin();
   for (ShardUnit* unit : entry.units) {

@@ -23,32 +23,33 @@ struct EngineBlock {
   nn::Block* block = nullptr;
   std::vector<parallel::ShardUnit*> units;  // Together they hold the block's parameters.
   parallel::BlockCheckpoint checkpoint;     // Whether to run forward again in the backward pass.
-  bool backward_reads_weights = true;       // False for an embedding: its gradient needs the tokens only.
-  bool as_graph = false;  // Its passes may become graphs of the device: its weights stay at their addresses.
+  bool backward_reads_weights = true;       // False for an embedding: its gradient needs only the tokens.
+  bool as_graph = false;                    // Its passes may become device graphs, so its weights keep their addresses.
 };
 
 struct StageOptions {
   bool first = true;  // Holds the model's first block.
-  bool last = true;   // Holds its last block, and computes the loss.
+  bool last = true;   // Holds the last block and computes the loss.
   nn::Loss loss = nn::cross_entropy_sum;
-  // Activations between stages: [B, T / sequence_ranks, dim] with these options. Only read beside other stages.
+  // Activations between stages are [B, T / sequence_ranks, dim] with these options. Only read if there are other
+  // stages.
   int64_t dim = 0;
   int64_t sequence_ranks = 1;
   at::TensorOptions activation;
-  // Weight gradients are summed over the step's microbatches before they are reduced over data-parallel ranks, by
-  // reduce(); else each microbatch's are reduced.
+  // Weight gradients are summed over the step's microbatches before reduce() reduces them over data-parallel ranks.
+  // False: each microbatch's gradients are reduced.
   bool reduce_once = false;
   bool splits_backward = false;  // input_gradient() and weight_gradient() will be called.
-  // Told of each unit as soon as its gradients of the step are complete; may be empty.
+  // Called for each unit as soon as its gradients of the step are complete. May be empty.
   std::function<void(parallel::ShardUnit&)> completed;
-  // For blocks with `as_graph`; not while the backward pass is split. Null: none is.
+  // For blocks with `as_graph`; not used while the backward pass is split. Null: no graphs.
   std::shared_ptr<BlockGraphs> graphs;
 };
 
-// Drives consecutive blocks one by one, in visible order. Each block's forward builds its own small graph from a
-// detached input, and its backward runs that graph alone, so that gathering weights, freeing them, reducing gradients
-// and recomputation are plain steps between blocks. At any time at most two consecutive blocks have gathered weights
-// when units keep nothing.
+// Runs consecutive blocks one by one, in visible order. Each block's forward builds a separate small graph from a
+// detached input, and its backward runs only that graph. So gathering weights, freeing them, reducing gradients and
+// recomputation are plain steps between blocks. At most two consecutive blocks have gathered weights at a time if units
+// keep nothing. Shapes are those of StageRunner.
 class Stage : public StageRunner {
  public:
   Stage(std::vector<EngineBlock> blocks, StageOptions options);
@@ -63,40 +64,41 @@ class Stage : public StageRunner {
   void weight_gradient(int microbatch, bool last) override;
   void reduce() override;
 
-  // All blocks in order and without graphs, each with its weights there: `pass` makes its result of the one before.
+  // Runs all blocks in order, without graphs and each with its weights gathered. `pass` maps an activation to the next
+  // one. Shapes are defined by `pass`.
   using Visit = std::function<at::Tensor(nn::Block& block, const at::Tensor& activation)>;
   at::Tensor visit(at::Tensor activation, const Visit& pass);
 
   const std::vector<EngineBlock>& blocks() const { return blocks_; }
 
  private:
-  // What is kept of one block for the backward pass of one microbatch.
+  // State saved for one block until the backward pass of one microbatch.
   struct Saved {
-    nn::SavedActivations kept;     // For the block's second pass, when it is recomputed.
-    at::Tensor input;              // Leaf of the block's graph (detached).
-    torch::autograd::Edge output;  // Root of the graph; none when the block is recomputed. Not the output itself, which
+    nn::KeptResults kept;          // For the second pass of a recomputed block.
+    at::Tensor input;              // Leaf of the block's graph: detached, [B, T, dim], or tokens [B, T].
+    torch::autograd::Edge output;  // Root of the graph, empty if the block is recomputed. Not the output itself, which
                                    // the graph keeps only if it needs it.
-    std::vector<at::Tensor> gradients;  // Of the weights, in the units' order, while some of them are deferred.
+    std::vector<at::Tensor> gradients;  // Weights' gradients in the units' order, while some are deferred.
     nn::GradientQueue deferred;
   };
   struct Microbatch {
     nn::MicrobatchContext context;
     std::vector<Saved> blocks;
-    int slot = 0;  // Of those in flight, only this one has it.
+    int slot = 0;  // Among the microbatches in flight only this one has it.
   };
 
   void unshard(size_t index);
   void begin_unshard(size_t index);
   void begin_unshard_below(size_t index);
   void reshard_after_forward(size_t index);
-  // All blocks in order, each with its weights there and the next one's on their way; pass(index, activation) is what
-  // a block makes of its input.
+  // Runs all blocks in order, each with its weights gathered and the next block's gather in flight. pass(index,
+  // activation) maps a block's input to its output.
   template <typename Pass>
   at::Tensor through_blocks(at::Tensor activation, const Pass& pass);
   at::Tensor run(size_t index, const at::Tensor& input, const nn::MicrobatchContext& context);
   void check_output(size_t index, const at::Tensor& input, const at::Tensor& output) const;
   int free_slot() const;
-  // Whether anything that is trained is in this block, or its input's gradient is asked for.
+  // Whether this block has trained parameters or its input's gradient is needed.
   bool goes_back(size_t index) const { return index >= first_trained_; }
   bool wants_input_gradient(size_t index) const { return !options_.first || index > first_trained_; }
   bool as_graph(size_t index) const {
@@ -117,12 +119,12 @@ class Stage : public StageRunner {
 
   std::vector<EngineBlock> blocks_;
   const StageOptions options_;
-  // Of the model's first stage, the block at which backward passes end; of others the first, since what comes before
-  // waits for the gradient of this stage's input.
+  // In the model's first stage, the first block with trained parameters, where backward passes end. In other stages the
+  // first block, because the previous stage waits for the gradient of this stage's input.
   size_t first_trained_ = 0;
   nn::DeferredGradients deferred_;
   std::map<int, Microbatch> microbatches_;
-  const EngineBlock* reducing_ = nullptr;  // Block whose gradients are being reduced.
+  const EngineBlock* reducing_ = nullptr;  // Block with a reduction in flight.
   bool unreduced_ = false;                 // Weight gradients wait for reduce().
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Says which blocks of a model the stages of a rank have.
+// Selects the blocks of a model for each stage of a rank.
 
 #include <cstdint>
 #include <optional>
@@ -16,25 +16,24 @@ namespace titan::runtime {
 
 // This rank's share of a pipeline.
 struct PipelineShare {
-  std::vector<std::vector<std::string>> stages;  // Names of the blocks of each stage that lives here, in stage order.
-  std::vector<int> indices;                      // Of these stages in the whole model.
-  int count = 1;                                 // Stages of the whole model.
-  bool splits_backward = false;                  // The schedule has input and weight gradients apart.
-  int64_t dim = 0;                               // Between stages go activations [B, T / sequence_ranks, dim].
+  std::vector<std::vector<std::string>> stages;  // Names of the blocks of each local stage, in stage order.
+  std::vector<int> indices;                      // Indices of these stages in the whole model.
+  int count = 1;                                 // Number of stages of the whole model.
+  bool splits_backward = false;                  // The schedule computes input and weight gradients separately.
+  int64_t dim = 0;                               // Activations between stages are [B, T / sequence_ranks, dim].
   int64_t sequence_ranks = 1;
-  int first_rank = 0;  // Who holds the first and the last stage, as indices on mesh::Axis::kPipeline.
+  int first_rank = 0;  // Ranks of the first and the last stage, as indices on mesh::Axis::kPipeline.
   int last_rank = 0;
 };
 
-// What `schedule` and `split` give to the rank with this index on mesh::Axis::kPipeline.
+// Returns the share of the rank with this index on mesh::Axis::kPipeline.
 PipelineShare share_of(const pipeline::Schedule& schedule, const pipeline::Split& split, int rank);
 
-// The blocks of each stage that lives here, as indices. Errors: InvalidArgument for a block that the model does not
-// have.
+// Returns the block indices of each local stage. InvalidArgument: the model does not have a named block.
 absl::StatusOr<std::vector<std::vector<size_t>>> blocks_by_stage(const model::Model& model,
                                                                  const std::optional<PipelineShare>& pipeline);
 
-// Whether the block is one of the model's layers, and not its embedding or its head.
+// Whether the block is a layer of the model, as opposed to its embedding or its head.
 bool is_layer(const nn::Block& block);
 
 }  // namespace titan::runtime

@@ -13,7 +13,8 @@ namespace {
 
 ShardUnit* unit_of(const nn::Parameter* parameter, const Units& all) {
   for (const auto& unit : all) {
-    if (unit->parameters().front().parameter == parameter) return unit.get();  // Shared: the only one.
+    if (unit->parameters().front().parameter == parameter)
+      return unit.get();  // A shared parameter is the only one of its unit.
   }
   return nullptr;
 }
@@ -63,7 +64,7 @@ TiedUnits add_tied_units(const UnitContext& context, Keep keep, Units& all,
     }
   }
   if (!tied.units.empty() || !context.options.pipeline) return tied;
-  // The other end: the embedding is here, the head elsewhere reads it.
+  // The other end: the embedding is here, and the head on another rank reads it.
   for (const nn::Parameter* shared : context.model.blocks.back()->shared_parameters()) {
     ShardUnit* owner = unit_of(shared, all);
     if (owner == nullptr || owner->users() > 1 || owner->frozen()) continue;
@@ -73,14 +74,13 @@ TiedUnits add_tied_units(const UnitContext& context, Keep keep, Units& all,
   return tied;
 }
 
-// Two ranks, one sum: its bits do not depend on the order. The lower rank sends first, so that the two pair their
-// calls.
+// Adding two ranks' values gives the same bits in either order. The lower rank sends first, so that the calls pair.
 void sum_tied(const TiedUnits& tied, const comm::DeviceMesh& mesh, at::Device device) {
   at::NoGradGuard no_grad;
   for (ShardUnit* unit : tied.units) {
     const comm::Group& pipeline = mesh.group(mesh::Axis::kPipeline);
     at::Tensor mine = unit->gradient_shard();
-    // A copy on the device that talks: the shard changes below, and may be offloaded.
+    // A copy on the communicating device: the shard changes below and may be offloaded.
     const at::Tensor sent = mine.to(device, mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
     at::Tensor theirs = at::empty_like(sent);
     const bool send_first = pipeline.rank() < tied.peer;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Shares parameters that several blocks read, as a head that is tied to the embedding.
+// Handles parameters that several blocks read, such as a head that is tied to the embedding.
 
 #include <vector>
 
@@ -11,17 +11,18 @@
 namespace titan::runtime {
 
 struct TiedUnits {
-  std::vector<parallel::ShardUnit*> units;  // Parameters that the pipeline's first and last rank both hold.
-  int peer = 0;
+  std::vector<parallel::ShardUnit*> units;  // Units that both the pipeline's first and last rank hold.
+  int peer = 0;                             // The other of these ranks, as an index on mesh::Axis::kPipeline.
 };
 
-// Over a pipeline only its two ends can share parameters: two ranks add the gradients of both. Errors: Unimplemented
-// for what else is shared.
+// Checks which parameters are shared. In a pipeline only its two ends can share parameters: the two ranks add their
+// gradients. Unimplemented: any other parameter is shared.
 absl::Status check_shared(const model::Model& model, bool pipelined);
 
-// A block may read parameters that another declared. Where both are here they share a unit, whose gradients of both are
-// reduced together; else this rank holds a copy of the unit, and the two ranks add their gradients.
-TiedUnits add_tied_units(const UnitContext& context, mesh::Reshard keep, Units& all,
+// Makes units available to blocks that read another block's parameters. If both blocks are on this rank, they share a
+// unit, which reduces both blocks' gradients together. Otherwise this rank holds a copy of the unit, and the two ranks
+// add their gradients.
+TiedUnits add_tied_units(const UnitContext& context, mesh::Keep keep, Units& all,
                          std::vector<std::vector<EngineBlock>>& stages);
 
 // Adds the gradients of the pipeline's two ends. Collective.

@@ -9,7 +9,7 @@ using pipeline::ComputationType;
 
 namespace {
 
-constexpr int kReceivesAhead = 2;  // Messages whose transfer may overlap the present work.
+constexpr int kReceivesAhead = 2;  // Messages whose transfer may overlap the current work.
 
 }  // namespace
 
@@ -103,8 +103,8 @@ void Transfers::give(const Message& message, at::Tensor tensor) {
   outgoing_[peer].push_back({taken_in_.at(message), std::move(pending)});
 }
 
-// A message that `peer` made in step `step` tells that it has finished all steps before: what went there for them has
-// arrived, and its memory can go. Nothing else may wait for a send, or two ranks could wait for each other.
+// A message that `peer` produced in step `step` shows that it has finished all earlier steps. So what they consumed has
+// arrived, and its memory can be freed. Nothing else may wait for a send, or two ranks could deadlock.
 void Transfers::let_go(int peer, int step) {
   std::deque<Outgoing>& queue = outgoing_[peer];
   for (auto one = queue.begin(); one != queue.end();) {

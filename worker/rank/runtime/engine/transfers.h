@@ -12,9 +12,9 @@
 
 namespace titan::runtime {
 
-// What goes from stage to stage: an output on its way up, or the gradient of an input on its way down.
+// A message between stages: an output to a later stage, or the gradient of an input to an earlier one.
 struct Message {
-  int stage = 0;  // That gets it.
+  int stage = 0;  // The receiving stage.
   int microbatch = 0;
   bool gradient = false;
 
@@ -22,22 +22,23 @@ struct Message {
       default;  // NOLINT(modernize-use-nullptr): clang-tidy takes its 0 for a pointer.
 };
 
-// The message that an action needs before it can run, and the one that it makes.
+// Return the message that an action consumes and the one that it produces, or kNoMessage.
 inline constexpr Message kNoMessage{-1, -1, false};
 Message needed_by(const pipeline::Action& action, int stages);
 Message made_by(const pipeline::Action& action, int stages);
 
-// The messages of one rank during one run of a schedule, which is all that it needs to know about the other ranks.
+// The messages of one rank during one run of a schedule. A rank needs no other knowledge about the other ranks.
 class Transfers {
  public:
-  // `empty` makes a tensor for what a message brings.
+  // `empty` allocates a tensor [B, T, dim] for a message.
   Transfers(const pipeline::Schedule& schedule, const comm::Group* group,
             std::function<at::Tensor(const Message&)> empty);
 
-  // Posts receives for what the steps from `step` on need soonest.
+  // Posts receives for the messages that the steps from `step` on need first.
   void look_ahead(int step);
-  // Waits for a message.
+  // Waits for a message and returns its tensor [B, T, dim].
   at::Tensor take(const Message& message);
+  // Sends a tensor [B, T, dim], or stores it if the receiving stage is on this rank.
   void give(const Message& message, at::Tensor tensor);
   // Waits for all sends.
   void finish();
@@ -45,14 +46,14 @@ class Transfers {
  private:
   struct Expected {
     Message message;
-    int made_in = 0;  // The sender's step.
+    int made_in = 0;  // Step of the sender that produces it.
   };
   struct Incoming {
-    at::Tensor tensor;
+    at::Tensor tensor;  // [B, T, dim]
     comm::Pending pending;
   };
   struct Outgoing {
-    int taken_in = 0;  // The receiver's step.
+    int taken_in = 0;  // Step of the receiver that consumes it.
     comm::Pending pending;
   };
 
@@ -64,9 +65,9 @@ class Transfers {
   const comm::Group* const group_;
   const int rank_;
   const std::function<at::Tensor(const Message&)> empty_;
-  std::map<int, std::deque<Expected>> expected_;    // By sender, in the order of sending, not posted yet.
-  std::map<Message, std::pair<int, int>> sent_by_;  // Sender and its step, of all that come from other ranks.
-  std::map<Message, int> taken_in_;                 // Receiver's step, of all that go to other ranks.
+  std::map<int, std::deque<Expected>> expected_;    // By sender, in sending order, not yet posted.
+  std::map<Message, std::pair<int, int>> sent_by_;  // Sender and its step, for all messages from other ranks.
+  std::map<Message, int> taken_in_;                 // Receiver's step, for all messages to other ranks.
   std::map<Message, Incoming> incoming_;
   std::map<int, std::deque<Outgoing>> outgoing_;  // By receiver.
 };

@@ -41,7 +41,7 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
       }
       break;
     case absl::StatusCode::kPermissionDenied:
-      // The next attempt would be refused like this one. A storage error is worth another attempt.
+      // The next attempt would be refused as well. A storage error is worth another attempt.
       if (exit_code != kExitStorage) break;
       throw Failure(kExitUserError, reason,
                     absl::StrCat(message,
@@ -51,7 +51,7 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
       throw Failure(kExitStorage, "DISK_FULL", message);
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-      // Who reads data waits for a disk or a hub, and for no rank.
+      // Reading data waits for a disk or a hub, not for a rank.
       if (absl::StrContains(reason, "DATA")) throw Failure(kExitStorage, reason, message);
       throw Failure(kExitPeerLost, kPeerLost, message);
     default:
@@ -62,7 +62,7 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
 
 namespace {
 
-// A rank that is gone is another matter than one that stands still or has taken another way.
+// Distinguishes a rank that is gone from one that stalls or has diverged.
 const char* lost_reason(const std::string& words) { return comm::is_timeout(words) ? kCollectiveTimeout : kPeerLost; }
 
 }  // namespace

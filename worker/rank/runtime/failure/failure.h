@@ -9,14 +9,13 @@
 
 namespace titan::runtime {
 
-// Reasons of failures after which the other ranks are worth a look, before anybody leaves: one of them stood still, or
-// did something else than the others.
+// Reasons of failures for which the other ranks' stacks are captured before they exit: a rank stalled or diverged.
 inline constexpr char kCollectiveTimeout[] = "COLLECTIVE_TIMEOUT";
 inline constexpr char kCollectiveMismatch[] = "COLLECTIVE_MISMATCH";
-// A rank is gone, or has closed its connections: by itself no reason.
+// A rank is gone or has closed its connections. This alone is not the cause.
 inline constexpr char kPeerLost[] = "PEER_LOST";
 
-// Why a rank ends early: what its exit code and its error event say.
+// Why a rank ends early: the contents of its exit code and its error event.
 class Failure : public std::runtime_error {
  public:
   Failure(rank_protocol::ExitCode exit_code, std::string reason, const std::string& message)
@@ -26,14 +25,14 @@ class Failure : public std::runtime_error {
   const std::string& reason() const { return reason_; }  // UPPER_SNAKE
   const char* error_class() const;                       // user, infra, peer, fenced
 
-  // What its error event says besides: who has the dump folder that this rank is fenced from.
+  // Additional members of the error event: the holder of the dump folder that this rank is fenced from.
   const nlohmann::json& members() const { return members_; }
   Failure with_members(nlohmann::json members) && {
     members_ = std::move(members);
     return std::move(*this);
   }
 
-  // For whoever debugs: the C++ stack of an unexpected throw; empty otherwise.
+  // C++ stack of an unexpected exception, for debugging. Otherwise empty.
   const std::string& details() const { return details_; }
   Failure with_details(std::string details) && {
     details_ = std::move(details);
@@ -47,8 +46,8 @@ class Failure : public std::runtime_error {
   nlohmann::json members_ = nlohmann::json::object();
 };
 
-// Throws unless OK. `exit_code` and `reason` hold where the status itself does not say more: fenced, disk full, a rank
-// gone.
+// Throws a Failure unless `status` is OK. Uses `exit_code` and `reason` unless the status is more specific: fenced,
+// disk full, a lost rank.
 void check(const absl::Status& status, rank_protocol::ExitCode exit_code, const char* reason);
 
 template <typename T>
@@ -57,7 +56,7 @@ T value(absl::StatusOr<T> result, rank_protocol::ExitCode exit_code, const char*
   return *std::move(result);
 }
 
-// The exception being handled, as a Failure. Call inside a catch block.
+// Converts the exception being handled to a Failure. Call it inside a catch block.
 Failure current_failure();
 
 }  // namespace titan::runtime

@@ -20,20 +20,20 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr char kReason[] = "failure/reason";
 constexpr char kReaders[] = "failure/readers";
-constexpr char kBegun[] = "failure/begun";                // So many ranks are at their recordings,
-constexpr char kRecorded[] = "failure/recorded";          // and so many have them.
-constexpr std::chrono::minutes kOneWait{10};              // A store's wait needs an end.
-constexpr std::chrono::seconds kStoreTimeout{2};          // For an answer of the store.
-constexpr std::chrono::seconds kBreakTimeout{2};          // For the own connections to break.
-constexpr std::chrono::milliseconds kReaderTimeout{800};  // For the others to read the reason before the store goes.
-constexpr std::chrono::seconds kRecordTimeout{2};         // For the own recordings to be written,
-constexpr std::chrono::milliseconds kOthersTimeout{500};  // and those of the others: a restart waits for it.
-// Where ranks stand still a look at their threads is worth more than a second.
-constexpr std::chrono::seconds kStacksTimeout{7};
-constexpr std::chrono::seconds kLeaveTimeout{10};  // For another thread of this rank to leave with what it has.
-constexpr std::chrono::seconds kBeginTimeout{1};   // For the others to begin: who is stopped never does.
+constexpr char kBegun[] = "failure/begun";                 // Number of ranks that have begun to record,
+constexpr char kRecorded[] = "failure/recorded";           // and that have finished.
+constexpr std::chrono::minutes kOneWait{10};               // A store's wait needs a limit.
+constexpr std::chrono::seconds kStorePatience{2};          // Timeout for an answer of the store.
+constexpr std::chrono::seconds kBreakPatience{2};          // Timeout for breaking this rank's connections.
+constexpr std::chrono::milliseconds kReaderPatience{800};  // For others to read the reason before the store ends.
+constexpr std::chrono::seconds kRecordPatience{2};         // For this rank's recordings to be written,
+constexpr std::chrono::milliseconds kOthersPatience{500};  // and those of the other ranks, which delay a restart.
+// Longer if ranks stall, because their stacks are worth more than a second.
+constexpr std::chrono::seconds kStacksPatience{7};
+constexpr std::chrono::seconds kLeavePatience{10};  // For another thread of this rank to exit with its failure.
+constexpr std::chrono::seconds kBeginPatience{1};   // For the other ranks to begin. A stopped process never does.
 
-// False when the process can have no more threads.
+// Returns false if the process cannot create a thread.
 bool run_detached(std::function<void()> call) {
   try {
     std::thread(std::move(call)).detach();
@@ -43,7 +43,7 @@ bool run_detached(std::function<void()> call) {
   }
 }
 
-// Waits for the reason of the first rank to fail. Rank 0 is no reader to wait for: the store is its own.
+// Waits for the reason of the first rank to fail. Rank 0 is not counted as a reader, because it owns the store.
 std::string read_reason(c10d::Store& store, int rank) {
   while (true) {
     try {
@@ -53,7 +53,7 @@ std::string read_reason(c10d::Store& store, int rank) {
       return reason;
     } catch (const c10::DistStoreError&) {
       try {
-        store.check({kReason});  // Nothing yet, then.
+        store.check({kReason});  // No reason has been written yet.
       } catch (const std::exception&) {
         return "rank 0: its store is gone";
       }
@@ -63,18 +63,19 @@ std::string read_reason(c10d::Store& store, int rank) {
   }
 }
 
-// How long to wait before asking again: all ranks ask one store.
+// Interval between polls. It grows with `world`, because all ranks poll one store.
 std::chrono::microseconds ask_again(int world) {
   return std::max<std::chrono::microseconds>(std::chrono::milliseconds(10), world * std::chrono::microseconds(50));
 }
 
-// Until `count` ranks are counted under `key`, or a moment, since some of them may be gone.
+// Waits until `count` ranks are counted under `key`, at most for `limit`, because some may be gone.
 void await_count(c10d::Store& store, const char* key, int count, std::chrono::milliseconds limit) {
   const auto deadline = SteadyClock::now() + limit;
   while (store.add(key, 0) < count && SteadyClock::now() < deadline) std::this_thread::sleep_for(ask_again(count));
 }
 
-// Until all ranks have recorded, or a while. After kBeginTimeout only for those that have begun.
+// Waits until all ranks have recorded, at most for `limit`. After kBeginPatience it waits only for those that have
+// begun.
 void await_recordings_of(c10d::Store& store, int world, std::chrono::milliseconds limit) {
   const auto start = SteadyClock::now();
   while (true) {
@@ -86,7 +87,7 @@ void await_recordings_of(c10d::Store& store, int world, std::chrono::millisecond
   }
 }
 
-// Whether the words of the first rank to fail, as it wrote them, say that ranks stand still or disagree.
+// Whether the reason written by the first rank to fail says that ranks stall or disagree.
 bool is_worth_a_look(const std::string& first) {
   for (const char* reason : {kCollectiveTimeout, kCollectiveMismatch}) {
     if (absl::StrContains(first, absl::StrCat(": ", reason, ": "))) return true;
@@ -94,8 +95,8 @@ bool is_worth_a_look(const std::string& first) {
   return false;
 }
 
-// Whether a failure after this rank's connections were broken may come of that: numbers and kernels were cut short.
-// What the first rank ran into as well (a mistake in the configuration, say) is this rank's own.
+// Whether a failure after this rank's connections were broken may be a consequence, because numbers and kernels were
+// cut short. A failure for the same reason as the first rank's (such as a configuration error) is this rank's own.
 bool may_follow(const Failure& own, const std::string& first) {
   const bool same = absl::StrContains(first, absl::StrCat(": ", own.reason(), ": "));
   return !same && (own.exit_code() == rank_protocol::kExitInternal || own.reason() == "NONFINITE_LOSS");
@@ -109,17 +110,17 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   const Setup setup;
   sync::Mutex mutex;
   sync::Condition changed;
-  bool over TITAN_GUARDED_BY(mutex) = false;                 // Nobody watches any more.
+  bool over TITAN_GUARDED_BY(mutex) = false;                 // The watch has ended.
   bool breaking TITAN_GUARDED_BY(mutex) = false;             // break_connections() has been called,
-  bool broken TITAN_GUARDED_BY(mutex) = false;               // and has returned:
-  bool cut TITAN_GUARDED_BY(mutex) = false;                  // something was there to break.
+  bool broken TITAN_GUARDED_BY(mutex) = false;               // has returned,
+  bool cut TITAN_GUARDED_BY(mutex) = false;                  // and broke a connection.
   std::optional<std::string> first TITAN_GUARDED_BY(mutex);  // The reason of the first rank to fail.
-  bool told TITAN_GUARDED_BY(mutex) = false;          // This rank's failure is in the store, or another's was there.
-  bool read TITAN_GUARDED_BY(mutex) = false;          // The store may go.
-  bool recording TITAN_GUARDED_BY(mutex) = false;     // record() has been called,
-  bool recorded TITAN_GUARDED_BY(mutex) = false;      // and has returned;
-  bool all_recorded TITAN_GUARDED_BY(mutex) = false;  // so it has on all other ranks that can.
-  bool shows TITAN_GUARDED_BY(mutex) = false;         // The stacks, too.
+  bool told TITAN_GUARDED_BY(mutex) = false;                 // This rank's or another's failure is in the store.
+  bool read TITAN_GUARDED_BY(mutex) = false;                 // The store may end.
+  bool recording TITAN_GUARDED_BY(mutex) = false;            // record() has been called,
+  bool recorded TITAN_GUARDED_BY(mutex) = false;             // has returned,
+  bool all_recorded TITAN_GUARDED_BY(mutex) = false;         // and has returned on all other ranks that can.
+  bool shows TITAN_GUARDED_BY(mutex) = false;                // Stacks are captured too.
 
   void watch();
   void start_recording(bool shows_stacks);
@@ -133,7 +134,7 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   void await_word(const std::string& reason) TITAN_REQUIRES(mutex);
   Failure fail(const Failure& own);
   void set(bool& flag);
-  // `flag` is one of the above, or `first`: true once it is set.
+  // `flag` is one of the above, or `first`. Returns early once it is set.
   template <typename Flag>
   void wait_for(const Flag& flag, std::chrono::milliseconds limit);
 };
@@ -157,13 +158,13 @@ void FailureWatch::State::wait_for(const Flag& flag, std::chrono::milliseconds l
   while (!flag && changed.wait_until(mutex, deadline) != std::cv_status::timeout) continue;
 }
 
-// Call with the lock held. A disk may take for ever: nobody waits for it here.
+// Call with the lock held. A disk may hang, so nothing here waits for it.
 void FailureWatch::State::start_recording(bool shows_stacks) {
   if (recording) return;
   recording = true;
   shows = shows_stacks && setup.show_stacks;
-  const auto others = others_timeout();
-  // Beside it: the store may stand still with rank 0.
+  const auto others = others_patience();
+  // On another thread, because the store may stall with rank 0.
   run_detached([self = shared_from_this()] { self->count(kBegun); });
   const bool started = (setup.record || shows) && run_detached([self = shared_from_this(), shows = shows, others] {
                          if (self->setup.record) self->setup.record();
@@ -189,7 +190,7 @@ void FailureWatch::State::await_others(std::chrono::milliseconds limit) {
   try {
     await_recordings_of(*setup.store, setup.world, limit);
   } catch (const std::exception&) {
-    // The store has gone.
+    // The store is gone.
   }
 }
 
@@ -207,11 +208,12 @@ std::chrono::milliseconds FailureWatch::State::others_timeout() const {
   return shows ? setup.stacks_timeout : kOthersTimeout;
 }
 
-// Call with the lock held, once. NCCL's abort may take as long as a collective, and throw: nobody waits for it here.
+// Call with the lock held, once. NCCL's abort may take as long as a collective, and may throw, so nothing here waits
+// for it.
 void FailureWatch::State::start_breaking() {
   breaking = true;
   const bool started = run_detached([self = shared_from_this()] {
-    bool cut = true;  // Half of it is enough to harm what is in flight.
+    bool cut = true;  // Even a partial abort can corrupt what is in flight.
     try {
       cut = self->setup.break_connections();
     } catch (...) {
@@ -227,17 +229,17 @@ void FailureWatch::State::start_breaking() {
 void FailureWatch::State::watch() {
   std::string reason;
   try {
-    // A connection of its own: calls to a store wait for each other.
+    // A separate connection, because calls to one store client block each other.
     reason = read_reason(*setup.store->clone(), setup.rank);
   } catch (const std::exception&) {
-    return;  // No connection: the rendezvous itself will say why.
+    return;  // No connection: the rendezvous itself reports why.
   }
   sync::Lock lock(mutex);
   if (over) return;
   first = reason;
   changed.notify_all();
   start_recording(is_worth_a_look(reason));
-  wait_for(recorded, record_timeout());  // As they are, not as they are once they are broken.
+  wait_for(recorded, record_patience());  // Recorded before the connections are broken.
   if (over) return;
   start_breaking();
   wait_for(over, setup.patience);
@@ -245,10 +247,10 @@ void FailureWatch::State::watch() {
   setup.leave(Failure(rank_protocol::kExitPeerLost, kPeerLost, absl::StrCat("the attempt has failed, first ", reason)));
 }
 
-// Writes this rank's reason unless another was first.
+// Writes this rank's reason unless another rank was first.
 void FailureWatch::State::tell(const std::string& reason) {
   try {
-    c10d::Store& store = *setup.store;  // Connected: to a store that is gone a new connection would be tried for long.
+    c10d::Store& store = *setup.store;  // Connected: a new connection to a lost store would retry for long.
     const std::vector<uint8_t> mine(reason.begin(), reason.end());
     const std::vector<uint8_t> written = store.compareSet(kReason, std::vector<uint8_t>(), mine);
     if (written != mine) {
@@ -259,7 +261,7 @@ void FailureWatch::State::tell(const std::string& reason) {
     // The store ends with rank 0.
     if (setup.rank == 0) await_count(store, kReaders, setup.world - 1, kReaderTimeout);
   } catch (const std::exception&) {
-    // The store is gone, and rank 0 with it: there is nobody to tell.
+    // The store is gone, and rank 0 with it: there is nobody to report to.
   }
   set(told);
   set(read);
@@ -278,7 +280,7 @@ std::function<void(const std::string& words)> FailureWatch::record_first() const
   };
 }
 
-// For a reason that says nothing but that another rank is gone.
+// Waits for the first rank's reason if this rank's reason is only that another rank is gone.
 void FailureWatch::State::await_word(const std::string& reason) {
   if (reason == kPeerLost) wait_for(first, setup.word_timeout);
 }
@@ -289,12 +291,12 @@ Failure FailureWatch::State::fail(const Failure& own) {
   sync::Lock lock(mutex);
   await_word(own.reason());
   const bool telling = run_detached([self = shared_from_this(), reason] { self->tell(reason); });
-  over = true;  // Whoever would end this process need not.
+  over = true;  // Other threads need not end the process.
   changed.notify_all();
   start_recording(is_worth_a_look(reason) || (first && is_worth_a_look(*first)));
   const bool by_other = breaking;
-  if (telling) wait_for(told, kStoreTimeout);  // Who sees the broken connections will look there.
-  wait_for(recorded, record_timeout());
+  if (telling) wait_for(told, kStorePatience);  // Ranks that see the broken connections read it there.
+  wait_for(recorded, record_patience());
   if (!by_other) start_breaking();
   wait_for(broken, kBreakTimeout);
   const bool was_cut = by_other && (cut || !broken);

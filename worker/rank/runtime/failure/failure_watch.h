@@ -9,60 +9,62 @@
 
 namespace titan::runtime {
 
-// How the failure of one rank reaches all others when ranks are processes. The first to fail writes its reason into the
-// attempt's store, breaks its connections where it can and leaves. Over sockets (Gloo, which has no abort) its leaving
-// closes them, and that alone ends whoever waits for it within milliseconds, and so on through the mesh. NCCL's
-// transports inside a node say nothing, and a rank may share no group with the one that failed, so every rank also
-// waits at the store for a reason, and breaks its own connections when one comes (or the store is gone, and rank 0 with
-// it).
+// Distributes the failure of one rank to all others when ranks are processes. The first to fail writes its reason into
+// the attempt's store, breaks its connections if it can, and exits. With sockets (Gloo, which has no abort) its exit
+// closes them, which ends the ranks that wait for it within milliseconds, and in turn those that wait for them. NCCL's
+// transports within a node give no notice, and a rank may share no group with the failed one. So every rank also waits
+// at the store for a reason and breaks its own connections when one arrives, or when the store is gone, and rank 0 with
+// it.
 class FailureWatch {
  public:
   struct Setup {
     int rank = 0;
     int world = 1;
-    c10::intrusive_ptr<c10d::Store> store;  // This attempt's keys.
-    // This rank has failed and will leave by itself: what other threads make of broken groups must not end the process
-    // before. May be null.
+    c10::intrusive_ptr<c10d::Store> store;  // Keys of this attempt.
+    // Called when this rank has failed and will exit: errors that other threads see on broken groups must not end the
+    // process earlier. May be null.
     std::function<void()> expect_broken;
-    // Writes down what this rank's collectives were doing: when it fails, or another one has, before its connections
-    // break. Called once at most, on a thread of its own that is waited for a moment. May be null.
+    // Writes what this rank's collectives were doing, when this or another rank has failed and before the connections
+    // break. Called at most once, on a separate thread that is waited for briefly. May be null.
     std::function<void()> record;
-    // Returns once somebody has looked at where this rank's threads are, or after a while. Called beside record(), and
-    // only where a collective took too long or ranks disagree. May be null.
+    // Returns once the stacks of this rank's threads have been captured, or after a timeout. Called after record(), and
+    // only if a collective timed out or ranks disagree. May be null.
     std::function<void()> show_stacks;
-    // So long a rank that ends waits for the looks at the others that have begun with theirs. One that stands still
-    // (SIGSTOP, a machine that is gone) begins with nothing, and is not waited for beyond a second.
-    std::chrono::milliseconds stacks_timeout{3'000};
-    // So long a rank whose connection broke waits for a reason before it gives that as one: a rank that has waited too
-    // long closes its connections first (Gloo), and says so a moment later. One that was killed says nothing.
-    std::chrono::milliseconds word_timeout{500};
-    // Breaks this rank's connections, and says whether there were any that it could break. Called once at most, on a
-    // thread of its own that nobody waits for long: what it needs must stay until the process ends. May throw.
+    // How long a rank that ends waits for the stacks of the other ranks that have begun to capture theirs. A stopped
+    // rank (SIGSTOP, a lost machine) does not begin and is not waited for beyond a second.
+    std::chrono::milliseconds stacks_patience{3'000};
+    // How long a rank whose connection broke waits for a reason before it gives that as its own. A rank with a timeout
+    // closes its connections (Gloo) slightly before it writes its reason. A killed rank writes none.
+    std::chrono::milliseconds word_patience{500};
+    // Breaks this rank's connections and returns whether it could break any. Called at most once, on a separate thread
+    // that is waited for only briefly, so what it uses must live until the process ends. May throw.
     std::function<bool()> break_connections;
-    // Ends the process: another rank has failed, and this one did not notice for `patience` (it computes, or waits for
-    // a device whose work will never end). Does not return.
+    // Ends the process: another rank has failed, and this one did not notice for `patience`, because it computes or
+    // waits for a device whose work will never end. Does not return.
     std::function<void(const Failure&)> leave;
     std::chrono::milliseconds patience{5'000};
   };
 
   explicit FailureWatch(Setup setup);
-  // From then on nothing is called any more; a break_connections() that has begun may go on.
+  // Afterwards none of the functions is called. A break_connections() that has begun may continue.
   ~FailureWatch();
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
 
-  // This rank has failed: tells the others, and returns what it should report. A lost peer is named with the reason of
-  // the first rank to fail; so are numbers and kernels that went wrong after this rank's connections were broken for
-  // it. With recordings it stays until all ranks have theirs, or a second: the first end of a rank may bring that of
-  // all others. Takes at most a few seconds, also when store and disk do not answer and connections do not break.
+  // Call it when this rank has failed. Notifies the other ranks and returns the failure to report. For a lost peer it
+  // names the reason of the first rank to fail; the same for numbers and kernels that went wrong after this rank's
+  // connections were broken for it. With recordings it stays until all ranks have theirs, at most about a second,
+  // because the first exit of a rank may end all others. Takes at most a few seconds, even if store and disk do not
+  // answer and connections do not break.
   Failure failed(const Failure& own);
 
-  // For a thread whose caller cannot be told of a failure: as failed(), and then ends the process with what should be
-  // reported. Where this rank is about to leave already, it gets the time to. May be called when this watch is gone.
+  // For a thread that cannot return a failure to its caller: does the same as failed() and then ends the process with
+  // the failure to report. If this rank is about to exit, it waits for that. May be called after this watch is
+  // destroyed.
   std::function<void(const Failure& own)> fail_and_leave() const;
 
-  // For whoever ends the process without failed(), with these words: tells the others, records what this rank did, and
-  // stays until the others have, as failed() does. May be called when this watch is gone.
+  // For code that ends the process without failed(), with the text of its error. Notifies the other ranks, records this
+  // rank, and waits until the others have recorded, like failed(). May be called after this watch is destroyed.
   std::function<void(const std::string& words)> record_first() const;
 
  private:

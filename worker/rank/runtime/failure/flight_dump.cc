@@ -31,7 +31,8 @@ void FlightDump::write() {
     const comm::Flight flight = setup_.recorder->flight();
     any = !flight.recordings.empty();
     if (any) status = put(flight);
-  } catch (const std::exception& error) {  // No memory, say: what is failing already must not fail of this.
+  } catch (
+      const std::exception& error) {  // For example out of memory: recording must not replace the original failure.
     status = absl::InternalError(error.what());
   }
   sync::Lock lock(mutex_);
@@ -39,8 +40,8 @@ void FlightDump::write() {
   status_ = status;
 }
 
-// Not atomic_write(): what an end in the middle leaves must not look like a rank's file to who reads all of the folder,
-// and the disk need not have it before the process ends.
+// Does not use atomic_write(): readers of the folder must not take an incomplete file for a rank's file, and the data
+// need not be on disk before the process ends.
 absl::Status FlightDump::put(const comm::Flight& flight) {
   if (setup_.admit) TITAN_RETURN_IF_ERROR(setup_.admit());
   const std::string text = comm::to_pickle(flight);
@@ -60,8 +61,8 @@ absl::Status FlightDump::put(const comm::Flight& flight) {
   return status;
 }
 
-// A rank that is gone writes nothing: its file of an earlier attempt would pass for one of this. Ages are compared by
-// the file system's own clock.
+// A lost rank writes nothing, so its file of an earlier attempt would look like one of this attempt. Ages are compared
+// by the file system's clock.
 void FlightDump::remove_older() {
   const auto now = files_.modified(path_);
   const auto names = files_.list(folder_);

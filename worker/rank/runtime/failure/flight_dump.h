@@ -13,27 +13,27 @@
 
 namespace titan::runtime {
 
-// The file that a rank of a failed attempt leaves of its last collectives, beside those of the other ranks. Made when
-// the attempt begins.
+// The file in which a rank of a failed attempt leaves its last collectives, next to those of the other ranks. Created
+// when the attempt begins.
 class FlightDump {
  public:
   struct Setup {
     std::shared_ptr<const comm::FlightRecorder> recorder;
-    std::string prefix;  // The path is this and the rank's number.
+    std::string prefix;  // The path is this prefix followed by the rank's number.
     int rank = 0;
-    // Why this attempt may not write into the folder any more, if so. May be null.
+    // Returns an error if this attempt may no longer write into the folder. May be null.
     std::function<absl::Status()> admit;
   };
 
   explicit FlightDump(Setup setup, storage::Files& files = storage::posix_files());
 
-  // Writes the file, whole or not at all, and removes those that ranks of earlier attempts left there. Once: later
-  // calls do nothing. Nothing either when there were no collectives. Thread-safe; may take as long as the disk does.
+  // Writes the file atomically and removes files of earlier attempts' ranks. Only the first call has an effect, and
+  // none if there were no collectives. Thread-safe; may take as long as the disk does.
   void write();
 
-  // `failure` with the file's name, for whoever reads it; as it is where write() wrote none or has not come to its end.
+  // Returns `failure` with the file's name, for people; unchanged if write() has written none or has not finished.
   Failure name_in(Failure failure) const;
-  absl::Status status() const;  // Why there is none; OK too when there was nothing to write.
+  absl::Status status() const;  // Why there is no file. OK if there was nothing to write.
 
  private:
   absl::Status put(const comm::Flight& flight);
@@ -42,7 +42,7 @@ class FlightDump {
   const Setup setup_;
   storage::Files& files_;
   const std::string folder_;
-  const std::string prefix_;  // Of the names in the folder.
+  const std::string prefix_;  // Prefix of the file names in the folder.
   const std::string path_;
   const std::string unfinished_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

@@ -113,7 +113,7 @@ void CpuHistory::put(const Event& event, std::vector<device::MemoryEvent>& event
       if (event.block_bytes > 0) say(MemoryAction::kSegmentAlloc, event.block_bytes);
       say(MemoryAction::kAlloc, event.bytes);
       break;
-    case Kind::kFree:  // No stream waits for anything.
+    case Kind::kFree:  // There is no stream to wait for.
       say(MemoryAction::kFreeRequested, event.bytes);
       say(MemoryAction::kFreeCompleted, event.bytes);
       if (event.block_bytes > 0) say(MemoryAction::kSegmentFree, event.block_bytes);
@@ -152,12 +152,12 @@ device::MemorySnapshot CpuHistory::snapshot() const {
 
 namespace {
 
-constexpr size_t kHeader = 64;          // Before the data: the block's class. Keeps LibTorch's alignment.
-constexpr size_t kSmallest = 32 << 10;  // Below, malloc's own bins do the same.
+constexpr size_t kHeader = 64;          // Before the data: the block's size class. Keeps LibTorch's alignment.
+constexpr size_t kSmallest = 32 << 10;  // Below this size malloc's own bins do the same.
 
-constexpr int64_t kIdleAllowed = 256 << 20;  // So much may lie idle even when little is used.
+constexpr int64_t kIdleAllowed = 256 << 20;  // Bytes that may be idle even if little is used.
 
-// Eight classes between powers of two: at most an eighth is wasted, and as untouched pages for large blocks.
+// Eight classes between powers of two: at most an eighth is wasted, and for large blocks as untouched pages.
 size_t size_class(size_t bytes) {
   const size_t grain = std::bit_floor(bytes) / 8;
   return (bytes + grain - 1) / grain * grain;
@@ -175,7 +175,7 @@ void give_back(void* block) {
   c10::free_cpu(block);
 }
 
-// From malloc, with room for the header.
+// Allocates with malloc, including space for the header.
 void* new_block(size_t bytes) {
   try {
     return c10::alloc_cpu(kHeader + bytes);
@@ -187,7 +187,7 @@ void* new_block(size_t bytes) {
 
 class Lists {
  public:
-  // A freed block of the class, or null.
+  // Returns a freed block of the class, or null.
   void* take(size_t bytes) {
     std::vector<void*> unused;
     {
@@ -201,7 +201,7 @@ class Lists {
         return block;
       }
       ++counts_.fresh_blocks;
-      // More lies idle than is used, and nothing fits: other sizes are wanted now (validation, a checkpoint).
+      // More is idle than used, and nothing fits: other sizes are needed now (validation, a checkpoint).
       if (counts_.cached_bytes > std::max(counts_.live_bytes, kIdleAllowed)) unused = empty();
     }
     for (void* block : unused) give_back(block);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The CPU allocator keeps freed blocks by size class for the next step, and records its last events for memory
+// A CPU allocator that keeps freed blocks by size class for the next step and records its last events for memory
 // snapshots.
 
 #include <c10/core/Allocator.h>
@@ -16,27 +16,26 @@
 
 namespace titan::runtime {
 
-// The last events of the CPU's allocator and what it holds, for memory snapshots. Each block of malloc's is a segment
-// of one block: used by a tensor, or kept for the next one. Blocks from before the beginning are not known, and their
-// ends are left out. Thread-safe; whoever allocates calls what is below in the order that the memory itself changes
-// hands: freed() and returned() before anybody else can get it.
+// The last events of the CPU allocator and what it holds, for memory snapshots. Each malloc block is a segment of one
+// block, either used by a tensor or kept for the next one. Blocks allocated before begin() are unknown, and their frees
+// are omitted. Thread-safe. The allocator must call freed() and returned() before another thread can get the memory.
 class CpuHistory {
  public:
-  // Forgets everything and keeps the last `most_events` (1 or more) from now on.
+  // Clears the history and from now on keeps the last `most_events` (1 or more).
   void begin(size_t most_events, device::ScopesNow scopes);
   void end();
   bool records() const { return records_.load(std::memory_order_relaxed); }
 
-  // A block of `block_bytes`, from malloc just now when `fresh`, serves a tensor of `bytes`.
+  // A block of `block_bytes` serves a tensor of `bytes`. `fresh`: it was just allocated by malloc.
   void allocated(const void* data, size_t bytes, size_t block_bytes, bool fresh);
-  void freed(const void* data, bool kept);  // Kept for another tensor, or given back at once.
-  void returned(const void* data);          // It was kept, and goes back to malloc.
+  void freed(const void* data, bool kept);  // Kept for another tensor, or returned to malloc at once.
+  void returned(const void* data);          // A kept block is returned to malloc.
   void out_of_memory(size_t bytes);
 
   device::MemorySnapshot snapshot() const;  // Without the names of scopes.
 
  private:
-  // Of two or three of the format's events.
+  // Each stands for up to three events of the snapshot's format.
   enum class Kind : uint8_t { kAllocate, kFree, kReturn, kOutOfMemory };
   struct Event {
     uint64_t address = 0;
@@ -48,7 +47,7 @@ class CpuHistory {
   };
   struct Block {
     int64_t block_bytes = 0;
-    int64_t bytes = -1;  // Of the tensor; -1: none.
+    int64_t bytes = -1;  // Bytes of the tensor; -1: none.
     int32_t scopes = 0;
   };
 
@@ -59,20 +58,20 @@ class CpuHistory {
   mutable sync::Mutex mutex_;
   device::ScopesNow scopes_ TITAN_GUARDED_BY(mutex_);
   size_t most_events_ TITAN_GUARDED_BY(mutex_) = 1;
-  size_t next_ TITAN_GUARDED_BY(mutex_) = 0;  // Where the oldest event is, once all places are taken.
+  size_t next_ TITAN_GUARDED_BY(mutex_) = 0;  // Index of the oldest event once the buffer is full.
   std::vector<Event> events_ TITAN_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, Block> blocks_ TITAN_GUARDED_BY(mutex_);
 };
 
 struct CpuMemoryCounts {
-  int64_t live_bytes = 0;    // In tensors, rounded up to size classes; blocks too small for the cache are left out.
+  int64_t live_bytes = 0;    // In tensors, rounded up to size classes. Excludes blocks too small for the cache.
   int64_t cached_bytes = 0;  // Freed and kept for the next tensor of the class.
-  int64_t fresh_blocks = 0;  // Asked of malloc so far, those too small for the cache left out.
+  int64_t fresh_blocks = 0;  // Number of malloc calls so far, without blocks too small for the cache.
 };
 
 // A CPU allocator that keeps freed blocks in lists by size. Every step allocates the same sizes, so after a few steps
-// nothing is asked from malloc any more. malloc alone never settles: collectives end at varying times, freed neighbours
-// merge and split differently each step, and the resident set of a rank creeps up by percents over hundreds of steps.
+// it no longer calls malloc. malloc alone never settles: collectives end at varying times, freed neighbours merge and
+// split differently each step, and a rank's resident set grows by percents over hundreds of steps.
 class CpuMemory : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override;
@@ -80,13 +79,13 @@ class CpuMemory : public c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override;
 
   CpuMemoryCounts counts() const;
-  CpuHistory& history();  // Of the process, begun by whoever wants it.
+  CpuHistory& history();  // History of the process. Records after begin().
 };
 
-// The one instance of the process: deleters are plain functions and may run at exit, so it is never destroyed.
+// The single instance of the process. Deleters are plain functions and may run at exit, so it is never destroyed.
 CpuMemory& cpu_memory();
 
-// All CPU tensors made from now on come from cpu_memory().
+// Makes all CPU tensors created from now on use cpu_memory().
 void use_cpu_memory();
 
 }  // namespace titan::runtime

@@ -1,6 +1,6 @@
 #pragma once
 
-// A device's allocator reports its peak for the metrics here, and its last events for memory snapshots.
+// Reports a device allocator's peak for metrics and its last events for memory snapshots.
 
 #include <cstddef>
 #include <memory>
@@ -11,15 +11,15 @@
 
 namespace titan::runtime {
 
-// The memory of an accelerator for the metrics, as its allocator counts it. Null for the CPU, whose figures are the
-// process's own. `device` must outlive the monitor.
+// Returns the memory monitor of an accelerator, which reads the allocator's counts, or null for the CPU, whose figures
+// are the process's. `device` must outlive the monitor.
 std::unique_ptr<MemoryMonitor> make_memory_monitor(device::Device& device);
 
-// The device's allocator keeps its last events while one lives; on the CPU that is the allocator of the process
-// (cpu_memory.h), whose tensors are those of all its ranks. One at a time.
+// Makes the device's allocator keep its last events while this lives. On the CPU this is the allocator of the process
+// (cpu_memory.h), with the tensors of all its ranks. Only one may exist at a time.
 class MemoryHistory {
  public:
-  // `device` must outlive it.
+  // `device` must outlive this.
   MemoryHistory(device::Device& device, size_t most_events);
   ~MemoryHistory();
   MemoryHistory(const MemoryHistory&) = delete;

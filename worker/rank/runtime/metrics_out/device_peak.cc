@@ -3,16 +3,16 @@
 namespace titan::runtime {
 namespace {
 
-// Dense TFLOP/s; 0: none, or not known.
+// Peaks for dense matmuls in TFLOP/s. 0: none or unknown.
 struct Peak {
-  const char* name;  // A part of the device's.
-  const char* form;  // Another, of one form of it; empty: any.
+  const char* name;  // Substring of the device's name.
+  const char* form;  // Substring for one variant of the device. Empty: any.
   double half;       // bfloat16 and float16.
   double single;     // float32, without TF32.
-  double quarter;    // float8. Sheets that count zeros left out (sparsity) say twice as much.
+  double quarter;    // float8. Data sheets that count sparsity list twice as much.
 };
 
-// The first that fits.
+// The first match applies.
 constexpr Peak kPeaks[] = {
     {"A100", "", 312, 19.5, 0},        {"H100", "NVL", 835, 60, 1670},    {"H100", "PCIe", 756, 51, 1513},
     {"H100", "", 989, 67, 1979},       {"H200", "NVL", 835, 60, 1670},    {"H200", "", 989, 67, 1979},

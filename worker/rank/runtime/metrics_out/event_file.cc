@@ -19,7 +19,7 @@ namespace {
 constexpr absl::string_view kPrefix = "events.out.tfevents.";
 
 template <typename T>
-void append_fixed(std::string& out, T value) {  // Little endian, as this machine.
+void append_fixed(std::string& out, T value) {  // Little endian, like this machine.
   char bytes[sizeof value];
   std::memcpy(bytes, &value, sizeof value);
   out.append(bytes, sizeof value);
@@ -40,13 +40,14 @@ void append_bytes(std::string& out, uint64_t field, std::string_view bytes) {
   out += bytes;
 }
 
-// TFRecord's masking, so that a CRC of data that holds CRCs stays strong.
+// TFRecord's masking, which keeps a CRC strong for data that contains CRCs.
 uint32_t masked_crc(std::string_view data) {
   const uint32_t crc = storage::crc32c(data.data(), data.size());
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// Of the names in the folder: TensorBoard reads files in the order of their names. 0 without any.
+// Returns the newest second in the folder's file names, or 0 if it has none. TensorBoard reads files in the order of
+// their names.
 absl::StatusOr<int64_t> newest_second(storage::Files& files, const std::string& folder) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.list(folder));
   int64_t newest = 0;

@@ -14,17 +14,18 @@
 
 namespace titan::runtime {
 
-// One TensorBoard event file: TFRecord frames around hand-encoded tensorflow.Event messages, whole frames per write, so
-// that what a killed job wrote stays readable.
+// One TensorBoard event file: TFRecord frames with hand-encoded tensorflow.Event messages. Each write has whole frames,
+// so the file stays readable if the job is killed.
 class EventFile {
  public:
-  // Creates {folder}/events.out.tfevents.{seconds}.{host}.{pid}.{n}, which TensorBoard reads after every file that is
-  // there already. Its first event tells TensorBoard to drop what those hold of `first_step` and later: steps that an
-  // earlier attempt trained after the checkpoint from which this one resumed.
+  // Creates {folder}/events.out.tfevents.{seconds}.{host}.{pid}.{n}, which TensorBoard reads after all existing files.
+  // Its first event makes TensorBoard drop their data from `first_step` on: steps that an earlier attempt trained after
+  // the checkpoint from which this one resumed.
   static absl::StatusOr<std::unique_ptr<EventFile>> create(storage::Files& files, const std::string& folder,
                                                            absl::Time now, int64_t first_step);
 
-  // One event with all of `scalars`. After an error the file ends in a torn frame: give it up and create another.
+  // Writes one event with all of `scalars`. After an error the file ends in a torn frame: discard it and create
+  // another.
   absl::Status add_scalars(int64_t step, absl::Time wall, const std::vector<std::pair<std::string, double>>& scalars);
 
   const std::string& path() const { return path_; }

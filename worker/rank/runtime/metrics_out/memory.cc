@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-// A "Name:   123 kB" line of /proc/self/status, in bytes; -1 when it is not there.
+// Returns a "Name:   123 kB" line of /proc/self/status in bytes, or -1 if it does not exist.
 double status_bytes(const char* name) {
   std::ifstream status("/proc/self/status");
   const std::string prefix = std::string(name) + ":";
@@ -42,7 +42,7 @@ class CpuMemoryMonitor : public MemoryMonitor {
     return stats;
   }
 
-  // Writing 5 resets the high-water mark; where that is not allowed the peak is that of the process so far.
+  // Writing 5 resets the high-water mark. If that is not allowed, the peak is that of the process so far.
   void reset_peak() override { std::ofstream("/proc/self/clear_refs") << "5"; }
 
   std::string device_name() const override { return name_; }

@@ -22,15 +22,15 @@ bool is_count(const std::string& name) {
          name == "moe/idle_experts";
 }
 
-// The phases of a step, with what each waits for. A save and the validation come after a step's line: they count to the
-// next one's.
+// The phases of a step and the metrics of their waiting times. A save and the validation come after a step's line and
+// count towards the next one.
 constexpr std::pair<Phase, const char*> kStepPhases[] = {{Phase::kData, "time_metrics/data(s)"},
                                                          {Phase::kForward, "time_metrics/forward(s)"},
                                                          {Phase::kBackward, "time_metrics/backward(s)"},
                                                          {Phase::kOptimizer, "time_metrics/optimizer(s)"},
                                                          {Phase::kCheckpoint, "time_metrics/checkpoint(s)"}};
 
-// What was spent in each phase of a window, per step, as end_to_end is.
+// Time in each phase of a window, per step like end_to_end.
 class PhaseTimes {
  public:
   explicit PhaseTimes(const MetricsSetup& setup) : setup_(setup) { start(); }
@@ -55,7 +55,7 @@ class PhaseTimes {
   absl::Duration before_[std::size(kStepPhases)];
 };
 
-// {dump}/metrics.jsonl, appended to under the fence. What a full disk or a killed writer left half-written is cut off
+// {dump}/metrics.jsonl, appended to under the fence. A partial line left by a full disk or a killed writer is removed
 // before the next line, so that every line is whole.
 class JsonLines {
  public:
@@ -75,7 +75,7 @@ class JsonLines {
       if (is_count(name)) {
         line[name] = static_cast<int64_t>(value);
       } else {
-        line[name] = value;  // Not finite: null, JSON has nothing else.
+        line[name] = value;  // Not finite: null, because JSON has no such number.
       }
     }
     for (const auto& [name, values] : lists) line[name] = values;
@@ -86,7 +86,7 @@ class JsonLines {
         TITAN_ASSIGN_OR_RETURN(file_, files_.append_to(path_));
       }
       absl::Status status = file_->append(text);
-      if (!status.ok()) file_.reset();  // The next append repairs.
+      if (!status.ok()) file_.reset();  // The next append repairs the file.
       return status;
     });
   }
@@ -124,7 +124,7 @@ class TensorBoard {
  public:
   TensorBoard(storage::Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
 
-  // Nothing of this run's folder from this step on is this attempt's, until it is added.
+  // Discards this run folder's data after `step`, until this attempt adds it.
   void start_after(int64_t step) { first_step_ = step + 1; }
 
   absl::Status add(int64_t step, absl::Time now, const NamedMetrics& metrics) {
@@ -140,7 +140,7 @@ class TensorBoard {
  private:
   storage::Files& files_;
   std::string folder_;
-  int64_t first_step_ = 1;  // Of the next file.
+  int64_t first_step_ = 1;  // First step of the next file.
   std::unique_ptr<EventFile> file_;
 };
 
@@ -183,7 +183,7 @@ class Logger : public MetricsLogger {
   absl::StatusOr<NamedMetrics> log(int64_t step, const StepMetrics& metrics) override {
     const double seconds = window_seconds();
     const double loading = absl::ToDoubleSeconds(data_loading_);
-    // The first line of an attempt and the one after a validation are about fewer steps than log_freq.
+    // The first line of an attempt and the one after a validation cover fewer steps than log_freq.
     const auto steps = static_cast<double>(std::max<int64_t>(step - window_step_, 1));
     const MemoryStats memory = memory_->peak();
     const double tps = tokens_per_second(seconds);
@@ -232,7 +232,7 @@ class Logger : public MetricsLogger {
         {"validation_metrics/memory/max_reserved(GiB)", memory.max_reserved_gib},
         {"validation_metrics/memory/max_reserved(%)", memory.max_reserved_percent},
     };
-    // A step's last line in metrics.jsonl wins, so the one with the validation figures repeats the training figures.
+    // A step's last line in metrics.jsonl wins, so the line with validation metrics repeats the training metrics.
     NamedMetrics whole = last_step_ == step ? last_ : NamedMetrics{};
     if (last_step_ != step) last_lists_.clear();
     whole.insert(whole.end(), named.begin(), named.end());
@@ -276,7 +276,7 @@ class Logger : public MetricsLogger {
     return static_cast<double>(tokens_) / (seconds * setup_.non_data_parallel_size);
   }
 
-  // The fence first: an attempt that may not publish writes nowhere.
+  // The fence comes first: an attempt that may not publish writes nowhere.
   absl::Status write(int64_t step, const NamedMetrics& line, const NamedMetrics& board) {
     if (lines_ != nullptr) {
       absl::Status status = lines_->append(step, clock_.now(), line, last_lists_);

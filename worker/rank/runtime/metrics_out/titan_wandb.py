@@ -1,9 +1,9 @@
-"""Sends what a job writes to metrics.jsonl to Weights & Biases (metrics.enable_wandb). titan-rank starts it as
+"""Sends a job's metrics.jsonl to Weights & Biases (metrics.enable_wandb). titan-rank starts it as
 
     python3 titan_wandb.py --dump-folder FOLDER --job UID --attempt N
 
-with a socket as standard input: "finish" on it means that no line follows, its end that the rank is gone. What there is to say goes
-back the same way, one line each: "run WHERE" and "warning TEXT". See docs/howto/weights-and-biases.md.
+with a socket as standard input: "finish" on it means that no line follows, and end of file that the rank is gone. Messages are sent
+back on it, one line each: "run WHERE" and "warning TEXT". See docs/howto/weights-and-biases.md.
 """
 
 import argparse
@@ -16,8 +16,8 @@ import sys
 import threading
 from datetime import datetime
 
-PAUSE = 0.5  # Seconds between two looks at the file.
-LAST_WORDS = 5.0  # Seconds for what is not sent yet when the rank is gone.
+PAUSE = 0.5  # Seconds between two reads of the file.
+LAST_WORDS = 5.0  # Seconds to send the remaining data after the rank is gone.
 
 
 class Rank:
@@ -52,11 +52,11 @@ class Rank:
         try:
             self.socket.sendall(f"{kind} {' '.join(text.split())}\n".encode())
         except OSError:
-            pass  # It is gone: listen() sees to the rest.
+            pass  # The rank is gone: listen() ends this process.
 
 
 class Lines:
-    """The whole lines of a file that grows, with their numbers from 0; one that is half written is left for the next look."""
+    """Iterates over the new complete lines of a growing file, numbered from 0. An incomplete line is left for the next iteration."""
 
     def __init__(self, path):
         self.path, self.offset, self.number = path, 0, 0
@@ -77,14 +77,14 @@ class Lines:
 
 
 def figures(line, job):
-    """A line's scalars with its step and attempt; None: it is another job's, or no line of metrics."""
+    """Returns a line's scalars with its step and attempt, or None if it belongs to another job or is not a line of metrics."""
     try:
         entry = json.loads(line)
     except ValueError:
         return None
     if not isinstance(entry, dict) or entry.get("job") != job or "step" not in entry:
         return None
-    # JSON has no number for what is not finite.
+    # JSON has no number for values that are not finite.
     scalars = {name: float("nan") if value is None else value for name, value in entry.items()
                if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))}
     try:
@@ -95,13 +95,13 @@ def figures(line, job):
 
 
 def run_id(job, folder):
-    """The same for every attempt of a job. Jobs that are started by hand have one name for all: their folder tells them apart."""
+    """Returns the same id for every attempt of a job. Jobs started by hand share one name, so their folder distinguishes them."""
     name = job if job != "by-hand" else os.path.realpath(folder)
     return "titan-" + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def begin(wandb, options):
-    """The job's run, begun or continued. torchtitan's variables; wandb reads others (WANDB_MODE, WANDB_API_KEY, ...) itself."""
+    """Begins or continues the job's run. Reads torchtitan's variables; wandb reads others (WANDB_MODE, WANDB_API_KEY, ...) itself."""
     setting = os.environ.get
     own_id = setting("WANDB_RUN_ID") or run_id(options.job, options.dump_folder)
     resume_from, fork_from = setting("WANDB_RESUME_FROM"), setting("WANDB_FORK_FROM")
@@ -119,15 +119,15 @@ def begin(wandb, options):
         notes=setting("WANDB_RUN_NOTES"), tags=tags.split(",") if tags else None, group=setting("WANDB_RUN_GROUP"),
         job_type=setting("WANDB_RUN_JOB_TYPE"), dir=options.dump_folder, config=config,
         **({"resume_from": resume_from, "fork_from": fork_from} if begins_elsewhere else {"resume": "allow"}))
-    # Steps that were rolled back are trained again: wandb's own counter cannot go back, a figure can.
+    # Rolled-back steps are trained again. wandb's own step cannot decrease, but a metric can.
     run.define_metric("step")
     run.define_metric("*", step_metric="step")
     return run
 
 
 def follow(run, options, rank):
-    """Logs all lines until the rank has ended. A line's number is wandb's own step: a run that is continued says how many it has."""
-    numbered = not (os.environ.get("WANDB_RESUME_FROM") or os.environ.get("WANDB_FORK_FROM"))  # There the steps are the other run's.
+    """Logs all lines until the rank has ended. A line's number is wandb's step, so a continued run knows how many lines it has."""
+    numbered = not (os.environ.get("WANDB_RESUME_FROM") or os.environ.get("WANDB_FORK_FROM"))  # If not, the steps are the other run's.
     first = run.step if numbered else 0
     lines = Lines(os.path.join(options.dump_folder, "metrics.jsonl"))
     while True:
@@ -148,12 +148,12 @@ def main():
     parser.add_argument("--attempt", type=int, required=True)
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # Meant for the rank, which says when it ends.
-    os.nice(5)  # The ranks first.
+        signal.signal(number, signal.SIG_IGN)  # Meant for the rank, which signals its end.
+    os.nice(5)  # The ranks have priority.
     rank = Rank()
     try:
         import wandb
-    except Exception as error:  # Whatever a package does when it is imported.
+    except Exception as error:  # Importing a package can raise anything.
         rank.say("warning", f"{sys.executable} cannot import wandb ({error}): pip install wandb there, or name another Python with TITAN_RANK_PYTHON")
         return 1
     try:
@@ -161,7 +161,7 @@ def main():
         rank.say("run", run.url or os.path.dirname(run.dir))
         follow(run, options, rank)
         run.finish(exit_code=0 if rank.finished else 1)
-    except Exception as error:  # wandb has many kinds.
+    except Exception as error:  # wandb raises many types.
         rank.say("warning", f"wandb: {type(error).__name__}: {error}; set WANDB_API_KEY, or WANDB_MODE=offline, which keeps the run in "
                             f"{options.dump_folder}/wandb for wandb sync")
         return 1
@@ -172,4 +172,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # Without what else wandb would wait for.
+    os._exit(code)  # Without waiting for wandb's other threads and exit handlers.

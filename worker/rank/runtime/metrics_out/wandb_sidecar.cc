@@ -28,7 +28,7 @@ namespace {
 
 constexpr char kProgram[] = "titan_wandb.py";
 constexpr char kPythonVariable[] = "TITAN_RANK_PYTHON";
-constexpr int kFirstOther = 3;  // Descriptors from here on stay here: a listening socket above all.
+constexpr int kFirstOther = 3;  // Higher descriptors, such as a listening socket, are not inherited.
 constexpr int kPauseMilliseconds = 5;
 
 struct SpawnSetup {
@@ -44,7 +44,8 @@ struct SpawnSetup {
   posix_spawnattr_t attributes;
 };
 
-// Signals as a program expects them, the socket as its input, a file for what it prints, and nothing else of ours.
+// Sets up default signals, the socket as standard input and a log file for output, and lets the child inherit nothing
+// else.
 void prepare(SpawnSetup& setup, int socket, const std::string& log) {
   sigset_t none, all;
   sigemptyset(&none);
@@ -124,7 +125,7 @@ void WandbSidecar::reap(News& news) {
   int status = 0;
   if (pid_ == 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return;
   pid_ = 0;
-  hear(news);  // Its last words first.
+  hear(news);  // Read its last message first.
   if (finishing_ && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
   warn(news, absl::StrCat(kProgram, " ended ",
                           WIFSIGNALED(status) ? absl::StrCat("by signal ", WTERMSIG(status))
@@ -156,7 +157,7 @@ WandbSidecar::News WandbSidecar::end(absl::Duration timeout) {
     pollfd ready{socket_, POLLIN, 0};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     ::poll(&ready, 1, static_cast<int>(std::max<int64_t>(left, 0)));
-    if (!hear(news)) ::poll(nullptr, 0, kPauseMilliseconds);  // It is on its way out.
+    if (!hear(news)) ::poll(nullptr, 0, kPauseMilliseconds);  // It is exiting.
   }
   if (pid_ == 0) return news;
   ::kill(pid_, SIGKILL);
