@@ -51,7 +51,7 @@ absl::StatusOr<int> number(const std::string& flag, const std::string& text, int
   return parsed;
 }
 
-// A flag's value, or that of the variable that torchrun sets for its processes.
+// Returns a flag's value, or that of the variable that torchrun sets for its processes.
 absl::StatusOr<std::optional<int>> flag_or_variable(std::optional<int> flag, const char* variable, int least) {
   const char* text = std::getenv(variable);
   if (flag || text == nullptr) return flag;
@@ -59,11 +59,11 @@ absl::StatusOr<std::optional<int>> flag_or_variable(std::optional<int> flag, con
   return std::optional(value);
 }
 
-// All ranks are on one node unless the user says where this one is.
+// All ranks are on one node unless the user states this rank's place.
 absl::Status place_by_hand(const Options& options, RankJob& job) {
   job.local_rank = job.rank;
   job.local_ranks = job.world;
-  if (job.mode != CommMode::kProcesses) return absl::OkStatus();  // One process is all ranks, or there is no other.
+  if (job.mode != CommMode::kProcesses) return absl::OkStatus();  // One process is all ranks, or the only rank.
   TITAN_ASSIGN_OR_RETURN(const std::optional<int> rank, flag_or_variable(options.local_rank, "LOCAL_RANK", 0));
   TITAN_ASSIGN_OR_RETURN(const std::optional<int> world, flag_or_variable(options.local_world, "LOCAL_WORLD_SIZE", 1));
   job.local_rank = rank.value_or(job.rank);
@@ -95,7 +95,7 @@ absl::Status parse_store(const std::string& store, RankJob& job) {
   return absl::OkStatus();
 }
 
-// A launch file is JSON with a rank table; a job configuration has none.
+// A launch file is JSON with a rank table. A job configuration has none.
 bool is_launch_file(const std::string& path) {
   if (!absl::EndsWith(path, ".json")) return false;
   std::ifstream file(path);
@@ -111,8 +111,8 @@ CommMode mode_of(const config::JobConfig& config) {
   return CommMode::kProcesses;
 }
 
-// A job that a controller took before seeds were drawn, and before a whole validation pass by chunks was refused, goes
-// on as it began.
+// A job may have been submitted before seeds were drawn and before a whole validation pass by chunks was rejected. It
+// continues with the settings with which it began.
 void keep_older_meaning(config::JobConfig& config) {
   if (!config.debug.seed) config.debug.seed = 0;
   if (config.validation.steps < 0) config.validation.dataloader.order = "global";
@@ -134,7 +134,7 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   job.committed_step = launch.committed_step;
   job.folder_id = launch.folder_id;
   job.mode = mode_of(job.config);
-  // One process of the rank table stands for all ranks of a job that needs no others.
+  // If one process is all ranks of a job, one entry of the rank table stands for it.
   const bool one_process = job.mode != CommMode::kProcesses;
   job.world = one_process ? job.config.resources.ranks : static_cast<int>(launch.ranks.size());
   if (options.world && *options.world != static_cast<int>(launch.ranks.size())) {
@@ -152,7 +152,7 @@ absl::Status read_launch(const Options& options, RankJob& job) {
                                                    [&](const auto& other) { return other.node == place.node; }));
   if (!place.host.empty()) job.host = place.host;
   job.threads = launch.threads_per_rank;
-  if (one_process) {  // Which has the threads of one rank of the table.
+  if (one_process) {  // It has the threads of one rank of the table.
     const int wanted = job.config.resources.threads_per_rank;
     job.threads = wanted > 0 ? wanted : std::max(1, launch.threads_per_rank / job.world);
   }
@@ -165,10 +165,10 @@ absl::Status read_config(const Options& options, RankJob& job) {
   std::vector<std::string> overrides = options.overrides;
   if (options.world) overrides.insert(overrides.begin(), {"--resources.ranks", absl::StrCat(*options.world)});
   TITAN_ASSIGN_OR_RETURN(config::Loaded loaded, config::load_file(options.config_file, overrides));
-  // Started by hand it is one process unless --world says otherwise, whatever the file asks the controller for.
+  // A rank started by hand is a single process unless --world is given, whatever resources the file requests.
   job.mode = mode_of(loaded.config);
   if (!options.world && job.mode == CommMode::kProcesses) loaded.config.resources.ranks = 1;
-  loaded.config.resources.ranks_per_node = 0;  // And no nodes are asked for.
+  loaded.config.resources.ranks_per_node = 0;  // No nodes are requested.
   config::visit_paths(loaded.config, [](const std::string&, std::string& path) { path = text::expand_home(path); });
   TITAN_RETURN_IF_ERROR(config::validate(loaded));
   config::resolve(loaded.config);

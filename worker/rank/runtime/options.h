@@ -14,13 +14,13 @@ struct Options {
   std::string config_file;
   std::optional<int> rank;
   std::optional<int> world;
-  std::optional<int> local_rank;   // Among the ranks of this node, when they are on several.
-  std::optional<int> local_world;  // How many these are.
-  std::string host;                // Where ranks of other nodes reach this one.
+  std::optional<int> local_rank;   // Among the ranks of this node, if the ranks are on several nodes.
+  std::optional<int> local_world;  // Number of ranks on this node.
+  std::string host;                // Address at which ranks of other nodes reach this one.
   std::string store;               // HOST:PORT
   std::string run_folder;
   std::optional<int> listen_fd;
-  std::vector<std::string> overrides;  // --section.key words, stand-alone only.
+  std::vector<std::string> overrides;  // --section.key words, only without a launch file.
   bool json = false;                   // A dry run prints its result as JSON.
   bool help = false;
   bool version = false;
@@ -28,39 +28,40 @@ struct Options {
 
 extern const char kUsage[];
 
-// Errors: InvalidArgument naming the word.
+// Parses the words of the command line. InvalidArgument names the wrong word.
 absl::StatusOr<Options> parse_options(const std::vector<std::string>& words);
 
-// How the ranks of a job reach each other: comm.mode.
+// How the ranks of a job communicate: comm.mode.
 enum class CommMode {
-  kProcesses,     // "default": each is a process.
-  kLocalThreads,  // "local_tensor": all are threads of this process.
-  kDryRun,        // "fake_backend": there is one rank and no other; nothing is computed.
+  kProcesses,     // "default": each rank is a process.
+  kLocalThreads,  // "local_tensor": all ranks are threads of this process.
+  kDryRun,        // "fake_backend": there is only one rank, and nothing is computed.
 };
 
-// What this rank is to do: from a launch file, or from a job configuration when started by hand.
+// The work of this rank, from a launch file, or from a job configuration if started by hand.
 struct RankJob {
   config::JobConfig config;  // Valid and resolved for `world` ranks.
   std::vector<std::string> warnings;
   std::string job_uid;
   std::string job;  // Full name, for messages; empty without a control plane.
   CommMode mode = CommMode::kProcesses;
-  int attempt = 0;  // 0: by hand; rank 0 takes the dump folder's fence over with the next number.
+  int attempt = 0;  // 0: started by hand. Rank 0 then takes over the dump folder's fence with the next number.
   int rank = 0;
   int world = 1;
-  int local_rank = 0;   // Among the job's ranks on this node:
-  int local_ranks = 1;  // so many.
+  int local_rank = 0;   // Index among the job's ranks on this node.
+  int local_ranks = 1;  // Number of these ranks.
   std::string host = "127.0.0.1";
   int threads = 1;
   std::string run_folder;
   std::string store_host = "127.0.0.1";
   int store_port = 0;
   std::optional<int> listen_fd;
-  int64_t committed_step = -1;  // See Launch.
-  std::string folder_id;        // See Launch.
+  int64_t committed_step = -1;  // Launch::committed_step.
+  std::string folder_id;        // Launch::folder_id.
 };
 
-// Errors: InvalidArgument, NotFound and others, each naming the file and key or flag.
+// Reads and checks the job. Errors: InvalidArgument, NotFound and others, each of which names the file and the key or
+// flag.
 absl::StatusOr<RankJob> read_job(const Options& options);
 
 }  // namespace titan::runtime

@@ -28,7 +28,7 @@ namespace {
 
 using rank_protocol::ExitCode;
 
-// Set by SIGTERM, by the signals with which schedulers warn, and by the first Ctrl-C; read at step edges.
+// Set by SIGTERM, by the signals with which schedulers warn, and by the first Ctrl-C. Read at step boundaries.
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -43,18 +43,18 @@ void install_signal_handlers() {
     const bool is_nohup = number == SIGHUP && before.sa_handler == SIG_IGN;
     if (!is_nohup) sigaction(number, &action, nullptr);
   }
-  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);  // A second Ctrl-C kills.
+  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);  // A second Ctrl-C kills the process.
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
 }
 
-// The first pass over the heap then takes a page fault for each 2 MiB instead of each 4 KiB (50,000 fewer before the
-// first step), and products whose operands are spread over hundreds of MiB miss fewer translations. Only addresses are
-// taken here, as many as half of the machine has memory; the allocation becomes the top of the heap again.
+// Makes the first pass over the heap take a page fault per 2 MiB instead of per 4 KiB (50,000 fewer before the first
+// step), and matmuls whose operands span hundreds of MiB miss the TLB less often. It reserves only addresses, for half
+// of the machine's memory. The allocation becomes the top of the heap again.
 void ask_for_huge_pages() {
   constexpr uintptr_t kHugePage = 2 << 20;
-  constexpr int kMappings = 65536;          // malloc's own limit, put back below.
-  if (mallopt(M_MMAP_MAX, 0) != 1) return;  // Else a size above M_MMAP_THRESHOLD lies outside of the heap.
+  constexpr int kMappings = 65536;          // malloc's limit, restored below.
+  if (mallopt(M_MMAP_MAX, 0) != 1) return;  // Otherwise sizes above M_MMAP_THRESHOLD are outside the heap.
   size_t size = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) / 2 * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* heap = nullptr;
   while (size > kHugePage && !(heap = std::malloc(size))) size /= 2;  // `ulimit -v` or strict overcommit.
@@ -62,12 +62,12 @@ void ask_for_huge_pages() {
   if (!heap) return;
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(heap) + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(heap) + size) / kHugePage * kHugePage;
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // A kernel without them goes on as before.
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // Without kernel support nothing changes.
   std::free(heap);
 }
 
-// Activations are allocated and freed in the same pattern every step. By default malloc gives large ones back to the
-// kernel and takes a page fault for each page of the next; these settings keep them (a debug step: 9.5 -> 8.2 s).
+// Activations are allocated and freed in the same pattern every step. By default malloc returns large ones to the
+// kernel and takes a page fault for each page of the next. These settings keep them (a debug step: 9.5 -> 8.2 s).
 void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
@@ -76,21 +76,21 @@ void keep_freed_memory() {
   ask_for_huge_pages();
 }
 
-// Seconds since this process was started, to the kernel's 10 ms.
+// Seconds since this process was started, with the kernel's resolution of 10 ms.
 double seconds_since_exec() {
   std::ifstream stat("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(stat)), {});
-  const size_t name_end = text.rfind(')');  // The name may hold spaces.
+  const size_t name_end = text.rfind(')');  // The name may contain spaces.
   std::ifstream uptime_file("/proc/uptime");
   double uptime = 0;
   if (name_end == std::string::npos || !(uptime_file >> uptime)) return 0;
   std::istringstream fields(text.substr(name_end + 2));
   std::string field;
-  for (int i = 0; i < 20; ++i) fields >> field;  // Field 22 counted from the process id.
+  for (int i = 0; i < 20; ++i) fields >> field;  // Field 22, counting the process id as the first.
   return std::max(0.0, uptime - std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK)));
 }
 
-// Ends the process without destructors: after a failure they would wait for ranks that are gone.
+// Ends the process without destructors, which after a failure would wait for ranks that are gone.
 [[noreturn]] void leave(int code) {
   std::fflush(nullptr);
   std::_Exit(code);
@@ -125,7 +125,7 @@ int run(const std::vector<std::string>& words) {
   }
   const absl::StatusOr<RankJob> job = read_job(*options);
   if (!job.ok()) {
-    // The node learns of it too when it gave a run folder.
+    // Also reports it to the node if a run folder is given.
     std::unique_ptr<Reporter> reporter;
     if (!options->run_folder.empty()) {
       auto opened = Reporter::open(options->run_folder, options->rank.value_or(0), system_clock());
@@ -135,14 +135,14 @@ int run(const std::vector<std::string>& words) {
                    "titan-rank", reporter.get());
     leave(rank_protocol::kExitBadConfig);
   }
-  // Before the first file of the job is made.
+  // Before the first file of the job is created.
   if (const auto mask = host::parse_umask(job->config.job.umask)) ::umask(*mask);
   const double before_main = seconds_since_exec();
-  at::set_num_threads(job->threads);  // Before the first operation: a thread that has computed keeps its number.
+  at::set_num_threads(job->threads);  // Before the first operation: threads that have computed keep their number.
   if (job->mode == CommMode::kDryRun) leave(run_dry(*job, options->json));
   if (job->mode == CommMode::kLocalThreads) leave(run_local_ranks(*job, &stop_requested, before_main));
 
-  // Not destroyed on failure, see leave().
+  // Not destroyed on failure; see leave().
   auto* context = make_context(*job, &stop_requested).release();
   auto* trainer = new std::unique_ptr<Trainer>;
   try {
@@ -160,12 +160,12 @@ int run(const std::vector<std::string>& words) {
 }  // namespace titan::runtime
 
 int main(int argc, char** argv) {
-  // A peer that is gone is this rank's own error with one line; LibTorch would add a C++ stack as a warning.
+  // This rank reports a lost peer in one line, and LibTorch would add a C++ stack as a warning.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
-  setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // The profiler complains of GPUs that are not there.
+  setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // The profiler warns about missing GPUs.
   c10::initLogging();
   titan::runtime::keep_freed_memory();
-  titan::host::raise_descriptor_limit();  // Rank 0 takes a connection or two of every other rank.
+  titan::host::raise_descriptor_limit();  // Rank 0 accepts one or two connections from every other rank.
   titan::runtime::use_cpu_memory();
   titan::runtime::install_signal_handlers();
   return titan::runtime::run({argv + 1, argv + argc});

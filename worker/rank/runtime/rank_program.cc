@@ -38,7 +38,7 @@ void set_determinism(const config::Debug& debug) {
   if (!debug.deterministic) return;
   at::globalContext().setDeterministicAlgorithms(true, debug.deterministic_warn_only);
   at::globalContext().setDeterministicFillUninitializedMemory(
-      false);  // Costs a pass over memory and fixes nothing here.
+      false);  // Costs a pass over memory and changes no result.
 }
 
 nlohmann::json to_json(const comm::LedgerCounts& counts) {
@@ -47,7 +47,7 @@ nlohmann::json to_json(const comm::LedgerCounts& counts) {
   return json;
 }
 
-// Calls and bytes of all collectives, and of the last step alone, for whoever compares them with the closed form.
+// Writes calls and bytes of all collectives, and of the last step alone, for comparison with the closed form.
 void write_ledger(const RankContext& context, const Trainer& trainer) {
   std::ofstream file(absl::StrCat(context.run_folder, "/rank-", context.rank, ".ledger.json"));
   const nlohmann::json json = {{"step", trainer.step()},
@@ -56,10 +56,10 @@ void write_ledger(const RankContext& context, const Trainer& trainer) {
   file << json.dump(1) << "\n";
 }
 
-// The mesh once it is there: another thread breaks it when another rank has failed.
+// The mesh, once it exists. Another thread breaks its connections when another rank has failed.
 using Connections = std::atomic<const comm::DeviceMesh*>;
 
-constexpr absl::Duration kLookTimeout = absl::Seconds(6);  // For this rank's threads to be looked at.
+constexpr absl::Duration kLookPatience = absl::Seconds(6);  // For capturing the stacks of this rank's threads.
 
 std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& connections,
                                            const std::shared_ptr<FlightDump>& recordings) {
@@ -68,7 +68,7 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
   setup.world = context.world;
   setup.store = context.store;
   setup.expect_broken = comm::hold_watchdogs;
-  // LibTorch can abort NCCL's groups only: Gloo's connections end with the process.
+  // LibTorch can abort only NCCL's groups. Gloo's connections end with the process.
   setup.break_connections = [&connections, can_abort = context.device->torch_device().is_cuda()] {
     const comm::DeviceMesh* mesh = connections;
     if (mesh == nullptr || !can_abort) return false;
@@ -76,7 +76,7 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
     return true;
   };
   if (recordings) setup.record = [recordings] { recordings->write(); };
-  // Nobody looks at ranks without a shim.
+  // Without a shim there is nothing that captures stacks.
   if (std::getenv(rank_protocol::kStacksVariable) != nullptr) {
     setup.show_stacks = [&context] { context.reporter->await_look(kLookTimeout); };
   }
@@ -94,8 +94,8 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
   return watch;
 }
 
-// What must be settled before the device is opened: its allocator reads its settings once, and its helper threads run
-// where this one runs.
+// Applies settings that must precede opening the device: its allocator reads its settings once, and its helper threads
+// inherit this thread's CPUs.
 void prepare_node(const RankJob& job, Reporter& reporter) {
   const bool on_gpu = job.config.resources.device == "cuda";
   if (on_gpu) device::set_segments(job.config.resources.expandable_segments);
@@ -103,14 +103,14 @@ void prepare_node(const RankJob& job, Reporter& reporter) {
   std::vector<std::string> gpus;
   if (on_gpu) {
     gpus = comm::cuda_addresses();
-    gpus.resize(static_cast<size_t>(job.local_ranks));  // One that is not there is opened, and told of, later.
+    gpus.resize(static_cast<size_t>(job.local_ranks));  // A missing GPU is opened, and reported, later.
   }
   const Pinned pinned = pin_rank(job.config.resources.pin_cpus, job.local_rank, job.local_ranks, gpus, linux_placing());
   log_line(absl::StrCat("rank ", job.rank, " ", pinned.words));
   if (!pinned.warning.empty()) reporter.warning(absl::StrCat("rank ", job.rank, ": ", pinned.warning));
 }
 
-// One rank from its first event to its last, and what has to be told when it fails in between.
+// One rank from its first event to its last, including what must be reported if it fails.
 class RankSession {
  public:
   RankSession(const RankJob& job, std::shared_ptr<comm::LocalHub> hub, RankContext& context)
@@ -118,21 +118,21 @@ class RankSession {
 
   void begin(double before_main);
   ExitCode train(std::unique_ptr<Trainer>& trainer);
-  // Tells the other ranks, and names what is left of this one's collectives.
+  // Notifies the other ranks and adds the name of this rank's recorded collectives.
   Failure failed(Failure failure);
 
  private:
   void open_device();
 
   const RankJob& job_;
-  const std::shared_ptr<comm::LocalHub> hub_;  // Null when the rank is a process of its own.
+  const std::shared_ptr<comm::LocalHub> hub_;  // Null if the rank is a process.
   RankContext& context_;
-  Connections& connections_ = *new Connections(nullptr);  // For as long as the context, which outlives every failure.
+  Connections& connections_ = *new Connections(nullptr);  // Lives as long as the context, which outlives every failure.
   std::shared_ptr<FlightDump> recordings_;
-  std::unique_ptr<FailureWatch> watch_;  // From when there is a store.
+  std::unique_ptr<FailureWatch> watch_;  // Exists once there is a store.
 };
 
-// Up to where the ranks have found each other.
+// Runs until the ranks have found each other.
 void RankSession::begin(double before_main) {
   context_.reporter =
       value(Reporter::open(job_.run_folder, job_.rank, *context_.clock), rank_protocol::kExitStorage, "RUN_FOLDER");
@@ -242,7 +242,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RankJob& job, const std::sha
                            .timeout = std::chrono::seconds(job.config.comm.init_timeout_seconds)});
 }
 
-// A seed that nobody set is drawn by rank 0, and is part of every rank's configuration from then on.
+// Rank 0 draws a seed if none is set. The seed becomes part of every rank's configuration.
 void settle_seed(RankContext& context) {
   std::optional<int64_t>& seed = context.config.debug.seed;
   if (seed) return;
@@ -267,7 +267,7 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
       context.attempt = std::stoi(store->get_to_str("attempt"));
     }
   }
-  // A rank that comes late, of another attempt or of another job that had this port before, finds nothing here.
+  // The prefix hides these keys from a late rank of another attempt, and from another job that used this port before.
   if (store) context.store = comm::prefixed(store, absl::StrCat(job.job_uid, "/attempt-", context.attempt));
   settle_seed(context);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// run_rank() is one rank's life, as a process or a thread: device, rendezvous with the other ranks, training, and the
+// run_rank() is the life of one rank, a process or a thread: device, rendezvous with the other ranks, training, and the
 // report of its failure.
 
 #include <memory>
@@ -13,20 +13,21 @@
 
 namespace titan::runtime {
 
-// One rank, whether it is a process or a thread of one.
+// Makes the context of one rank, a process or a thread.
 std::unique_ptr<RankContext> make_context(const RankJob& job, const std::atomic<bool>* stop_signal);
 
-// From the first event to the last: device, rendezvous, training. `hub` is null when the rank is a process of its own;
-// `before_main` are the seconds that starting the process took. Throws Failure, after the other processes of the job
-// have been told; then neither `context` nor `trainer` may be destroyed, since they would wait for ranks that are gone.
+// Runs a rank from its first event to its last: device, rendezvous, training. `hub`: null if the rank is a process.
+// `before_main`: seconds that starting the process took. Throws Failure after the job's other processes have been
+// notified. Then neither `context` nor `trainer` may be destroyed, because their destructors would wait for ranks that
+// are gone.
 rank_protocol::ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, double before_main,
                                  RankContext& context, std::unique_ptr<Trainer>& trainer);
 
-// Tells the node, when there is a reporter, and whoever reads stderr. `who` begins the line.
+// Reports a failure on stderr and, if `reporter` is not null, to the node. `who` begins the line.
 void report_failure(const Failure& failure, const std::string& who, Reporter* reporter);
 
-// Connects the store, settles the attempt and the seed and starts joining the groups on a thread of its own. `hub`:
-// null when the rank is a process of its own. Throws Failure.
+// Connects the store, settles the attempt and the seed, and starts joining the groups on a separate thread. `hub`: null
+// if the rank is a process. Throws Failure.
 void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, RankContext& context);
 
 }  // namespace titan::runtime

@@ -23,7 +23,7 @@
 namespace titan::runtime {
 namespace {
 
-// More CPUs than a cpu_set_t has room for.
+// A CPU set that is larger than a cpu_set_t.
 struct LargeSet {
   static constexpr int kCpus = 1 << 14;
   LargeSet() : set(CPU_ALLOC(kCpus)), bytes(CPU_ALLOC_SIZE(kCpus)) { CPU_ZERO_S(bytes, set); }
@@ -52,12 +52,12 @@ absl::Status set_affinity_of_thread(const topology::CpuSet& cpus) {
   return errno_status(errno, "sched_setaffinity");
 }
 
-// The C library has no function for it without libnuma.
+// Uses a system call because only libnuma has a function for it.
 absl::Status prefer_memory_of_node(int node) {
   constexpr int kBits = sizeof(unsigned long) * CHAR_BIT;
   std::vector<unsigned long> mask(static_cast<size_t>(node / kBits) + 1);
   mask[static_cast<size_t>(node / kBits)] |= 1UL << (node % kBits);
-  // The kernel takes one bit less than it is told.
+  // The kernel uses one bit less than the given size.
   if (::syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask.data(), mask.size() * kBits + 1) == 0) return absl::OkStatus();
   return errno_status(errno, "set_mempolicy");
 }

@@ -1,5 +1,5 @@
-// OpenMP threads that wait by spinning for long make ranks many times slower when other processes share the cores.
-// The daemon sets GNU OpenMP's limit in a rank's environment; a rank that is started by hand sets it here.
+// OpenMP threads that spin for long while waiting make ranks many times slower if other processes share the cores. The
+// daemon sets GNU OpenMP's limit in a rank's environment. A rank that is started by hand sets it here.
 
 #include <unistd.h>
 
@@ -12,8 +12,8 @@ constexpr int kMaxVariables = 4096;
 
 bool sets(const char* variable, const char* name) { return std::strncmp(variable, name, std::strlen(name)) == 0; }
 
-// The library reads its environment when it is loaded, so the program starts itself again, before the libraries are
-// initialised (10 ms). Where that fails it goes on, slower.
+// The library reads its environment when it is loaded, so the program executes itself again before the libraries are
+// initialised (10 ms). If that fails, it continues and is slower.
 void limit_spinning(int /*argc*/, char** words, char** environment) {
   static char* with_setting[kMaxVariables + 2];
   int count = 0;
@@ -28,7 +28,7 @@ void limit_spinning(int /*argc*/, char** words, char** environment) {
   if (length > 0) execve(program, words, with_setting);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // Their run time is not there yet.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // Their runtimes are not initialised yet.
 [[gnu::section(".preinit_array"), gnu::used]] void (*const run_first)(int, char**, char**) = limit_spinning;
 #endif
 

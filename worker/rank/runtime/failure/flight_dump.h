@@ -33,7 +33,7 @@ class FlightDump {
 
   // Returns `failure` with the file's name, for people; unchanged if write() has written none or has not finished.
   Failure name_in(Failure failure) const;
-  absl::Status status() const;  // Why there is no file. OK if there was nothing to write.
+  absl::Status status() const;  // The reason for a missing file. OK if nothing had to be written.
 
  private:
   absl::Status put(const comm::Flight& flight);

@@ -113,7 +113,7 @@ void CpuHistory::put(const Event& event, std::vector<device::MemoryEvent>& event
       if (event.block_bytes > 0) say(MemoryAction::kSegmentAlloc, event.block_bytes);
       say(MemoryAction::kAlloc, event.bytes);
       break;
-    case Kind::kFree:  // There is no stream to wait for.
+    case Kind::kFree:  // No stream has to be waited for.
       say(MemoryAction::kFreeRequested, event.bytes);
       say(MemoryAction::kFreeCompleted, event.bytes);
       if (event.block_bytes > 0) say(MemoryAction::kSegmentFree, event.block_bytes);

@@ -42,7 +42,7 @@ class MemoryMonitor {
 };
 std::unique_ptr<MemoryMonitor> make_cpu_memory_monitor();
 
-// What the trainer knows after a step. The logger measures the rest.
+// Figures that the trainer knows after a step. The logger measures the others.
 struct StepMetrics {
   double global_avg_loss = 0;
   double global_max_loss = 0;

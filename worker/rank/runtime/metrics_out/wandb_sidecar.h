@@ -26,7 +26,7 @@ class WandbSidecar {
   WandbSidecar(const WandbSidecar&) = delete;
   WandbSidecar& operator=(const WandbSidecar&) = delete;
 
-  // What happened since the last call, with at most one warning per sidecar. Never waits.
+  // Returns news since the last call, with at most one warning per sidecar. Never waits.
   struct News {
     std::string run;  // Where the run can be viewed; set once.
     std::string warning;

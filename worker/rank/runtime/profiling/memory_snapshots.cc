@@ -23,7 +23,7 @@ void MemorySnapshots::failed(int64_t finished_steps) {
   try {
     if (current_failure().exit_code() != rank_protocol::kExitOutOfMemory) return;
     save(absl::StrCat("iteration_", finished_steps, "_exit"));
-  } catch (const std::exception&) {  // The failure that is told is the one that came first.
+  } catch (const std::exception&) {  // Only the original failure is reported.
   }
 }
 
@@ -33,7 +33,7 @@ void MemorySnapshots::save(const std::string& iteration) {
   absl::Status status;
   try {
     status = write(folder, path);
-  } catch (const std::exception& error) {  // No memory, say: what is failing already must not fail of this.
+  } catch (const std::exception& error) {  // For example out of memory: saving must not replace the original failure.
     status = absl::InternalError(error.what());
   }
   if (status.ok()) {

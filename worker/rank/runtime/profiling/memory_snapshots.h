@@ -15,35 +15,35 @@
 
 namespace titan::runtime {
 
-// So many of the allocator's events a snapshot goes back, as torchtitan's. On the CPU they take 4 MB while they are
-// kept.
-inline constexpr size_t kMaxMemoryEvents = 100'000;
+// Number of allocator events in a snapshot, like torchtitan's. On the CPU they take 4 MB while they are recorded.
+inline constexpr size_t kMostMemoryEvents = 100'000;
 
-// Where the memory of this rank's device goes, written down after every profiling.profile_freq steps as torchtitan
-// does: FOLDER/iteration_STEP/rankR_memory_snapshot.pickle, for PyTorch's memory viewer, and when the rank runs out of
-// memory in a step FOLDER/iteration_STEP_exit, of the steps before it. Every allocation carries the scopes that it was
-// made in. Files appear whole. One that cannot be written is a warning and no more. Without
+// Writes memory snapshots of this rank's device after every profiling.profile_freq steps, like torchtitan:
+// FOLDER/iteration_STEP/rankR_memory_snapshot.pickle, for PyTorch's memory viewer. If the rank runs out of memory in a
+// step, it writes FOLDER/iteration_STEP_exit, where STEP is the last finished step. Every allocation has the scopes in
+// which it was made. Files are written atomically. One that cannot be written only causes a warning. Without
 // profiling.enable_memory_snapshot nothing is recorded.
 //
-// A process has one allocator: of ranks that are threads only rank 0 writes, and its file holds the tensors of all.
-// Made, called and destroyed by the rank's own thread.
+// A process has one allocator, so of ranks that are threads only rank 0 writes, and its file has the tensors of all.
+// Construct, call and destroy it on the rank's own thread.
 class MemorySnapshots {
  public:
   struct Setup {
     std::string folder;  // profiling.save_memory_snapshot_folder inside the dump folder.
     int rank = 0;
-    bool writes = true;                            // Whether this rank is one that does.
-    std::function<void(const std::string&)> say;   // Which file was written.
-    std::function<void(const std::string&)> warn;  // Which was not, and why.
+    bool writes = true;                            // Whether this rank writes snapshots.
+    std::function<void(const std::string&)> say;   // Reports a written file.
+    std::function<void(const std::string&)> warn;  // Reports a file that could not be written, and why.
     storage::Files* files = &storage::posix_files();
   };
 
-  // Records from now on. `device` must outlive it.
+  // Starts recording. `device` must outlive this.
   MemorySnapshots(const config::Profiling& config, Setup setup, device::Device& device);
 
   void end_step(int64_t step);  // Counted from 1 over the job's life.
 
-  // Inside a catch block, after so many finished steps: writes a last one if the memory was too small. Does not throw.
+  // Call it inside a catch block after the number of finished steps: writes a last snapshot if memory ran out. Does not
+  // throw.
   void failed(int64_t finished_steps);
 
  private:

@@ -17,14 +17,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kFirstRow = 1'000'000'000;            // No thread of the system has such a number,
-constexpr int64_t kFirstExternalId = int64_t{1} << 40;  // and none of LibTorch's events such an id.
+constexpr int64_t kFirstRow = 1'000'000'000;            // Above the number of any thread of the system.
+constexpr int64_t kFirstExternalId = int64_t{1} << 40;  // Above the ids of LibTorch's events.
 constexpr std::string_view kEndOfEvents = "\n  ],\n";
 constexpr std::string_view kBase = "\"baseTimeNanoseconds\":";
 
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
-// Makes events of one process. Times in a trace are microseconds since a base of its own.
+// Makes events of one process. Times in a trace are microseconds since the trace's base.
 class Events {
  public:
   explicit Events(int64_t base_ns) : base_ns_(base_ns), process_(getpid()) {}
@@ -57,7 +57,7 @@ class Events {
   std::vector<json> events_;
 };
 
-// Events of one row must not overlap but where one contains the other.
+// Events of one row must not overlap unless one contains the other.
 void add_transfers(std::vector<trace::Transfer> transfers, const TraceOwner& owner, Events& events) {
   std::stable_sort(transfers.begin(), transfers.end(),
                    [](const auto& one, const auto& other) { return one.begin_ns < other.begin_ns; });
@@ -90,15 +90,15 @@ void add_transfers(std::vector<trace::Transfer> transfers, const TraceOwner& own
   }
 }
 
-void add_works(const trace::RecordedSpans& recorded, Events& events) {
-  std::set<int64_t> named = {recorded.thread_id};  // LibTorch has named it.
-  for (const trace::ThreadSpan& work : recorded.works) {
+void add_works(const trace::Recorded& recorded, Events& events) {
+  std::set<int64_t> named = {recorded.thread_id};  // LibTorch has already named it.
+  for (const trace::Work& work : recorded.works) {
     if (named.insert(work.thread_id).second) events.add_row(work.thread_id, work.thread);
     events.add(work.thread_id, "background", work.name, work.begin_ns, work.end_ns, json::object());
   }
 }
 
-// The base stands before the first event.
+// Reads the base, which precedes the first event.
 absl::StatusOr<int64_t> base_time(std::istream& file) {
   std::string head(4096, '\0');
   file.read(head.data(), static_cast<std::streamsize>(head.size()));

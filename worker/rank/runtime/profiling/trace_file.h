@@ -7,20 +7,20 @@
 
 namespace titan::runtime {
 
-// Whose trace it is.
+// The rank to which a trace belongs.
 struct TraceOwner {
   int rank = 0;
   int world = 1;
-  std::string backend = "gloo";  // Of its collectives, or "nccl": the names that TensorBoard's plugin knows.
+  std::string backend = "gloo";  // Backend of its collectives, "gloo" or "nccl": names that TensorBoard's plugin knows.
 };
 
-// Adds to the Chrome trace that LibTorch has written at `path` what went on beside the rank's thread (trace::Spans):
-// - collectives and messages, each from issue to result, in rows of their own: one a mesh axis, and more where several
-//   were under way at once. They are named and described as PyTorch's are ("gloo:all_gather"), so that TensorBoard's
-//   plugin draws its distributed view; `args` say axis, ranks, bytes and where the time went.
-// - the work of other threads, a row a thread.
-// - whose it is, as PyTorch writes it.
-// In place, and at the end of the file only. Unavailable when that cannot be written or is not as expected.
-absl::Status add_to_trace(const std::string& path, const trace::RecordedSpans& recorded, const TraceOwner& owner);
+// Adds work outside the rank's thread (trace::Spans) to the Chrome trace that LibTorch has written at `path`:
+// - collectives and messages, each from issue to result, in separate rows: one per mesh axis, and more if several were
+//   in flight at once. They have the names and descriptions that PyTorch gives them ("gloo:all_gather"), so that
+//   TensorBoard's plugin draws its distributed view. `args` give axis, ranks, bytes and a breakdown of the time.
+// - the work of other threads, one row per thread.
+// - the rank, world size and backend, as PyTorch writes them.
+// Changes only the end of the file, in place. Unavailable: the file cannot be written or is not as expected.
+absl::Status add_to_trace(const std::string& path, const trace::Recorded& recorded, const TraceOwner& owner);
 
 }  // namespace titan::runtime

@@ -72,7 +72,7 @@ torch::profiler::impl::ProfilerConfig profiler_config() {
                                                /*with_stack=*/false, /*with_flops=*/false, /*with_modules=*/false);
 }
 
-// Kineto says nothing of a disk that is full; the end of its text does.
+// Kineto does not report a full disk, but then the text is cut off.
 bool is_whole(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file || file.tellg() < 2) return false;
@@ -99,13 +99,14 @@ Tracer::Tracer(const config::Profiling& config, std::string folder, TraceOwner o
       desk_(std::move(desk)) {}
 
 Tracer::~Tracer() {
-  // Kineto takes a second preparation for a request to stop what it believes to run: warming up ends with a recording.
+  // Kineto treats a second preparation as a request to stop, because it assumes a running trace. So a warm-up must end
+  // with a recording.
   if (!prepared_) return;
   spans_->stop();
   try {
     if (!recording_) profiler::enableProfiler(profiler_config(), activities());
     (void)profiler::disableProfiler();
-  } catch (const std::exception&) {  // What it recorded is not wanted.
+  } catch (const std::exception&) {  // The recording is not needed.
   }
 }
 
@@ -160,7 +161,7 @@ absl::StatusOr<std::optional<Tracer::Saved>> Tracer::save(int64_t step) {
   return saved;
 }
 
-// Bytes of the file, which has its name once it is whole.
+// Writes the file, which gets its name once it is complete, and returns its size in bytes.
 absl::StatusOr<int64_t> Tracer::write(const std::string& path) {
   recording_ = prepared_ = false;
   const trace::RecordedSpans beside = spans_->stop();
@@ -169,7 +170,7 @@ absl::StatusOr<int64_t> Tracer::write(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   if (error) return absl::UnavailableError(absl::StrCat("create ", file.parent_path().string(), ": ", error.message()));
-  std::filesystem::remove(file, error);  // Of an attempt before this one.
+  std::filesystem::remove(file, error);  // From an earlier attempt.
   const std::string fresh = path + ".new";
   result->save(fresh);
   error = {};

@@ -1,7 +1,7 @@
 #pragma once
 
-// Tracer records training steps as Chrome traces, on the schedule of [profiling] or when a running rank is asked for
-// one.
+// Tracer records training steps as Chrome traces, on the schedule of [profiling] or when a trace is requested from a
+// running rank.
 
 #include <cstdint>
 #include <memory>
@@ -16,10 +16,10 @@
 
 namespace titan::runtime {
 
-// What the profiler does in one training step, as torch.profiler's schedule and torchtitan have it: of every
-// profiling.profile_freq steps the last profiler_active are recorded, those before them warm the profiler up
-// (profiler_warmup), and the rest runs undisturbed. Steps count from 1 over the job's life, so an attempt that resumes
-// records the steps that an undisturbed one would.
+// The profiler's work in one training step, as in torch.profiler's schedule and torchtitan. Of every
+// profiling.profile_freq steps the last profiler_active are recorded, the profiler_warmup steps before them warm up the
+// profiler, and the others run without it. Steps count from 1 over the job's life, so an attempt that resumes records
+// the same steps as an uninterrupted one.
 struct TraceWork {
   bool warms_up = false;
   bool records = false;
@@ -27,21 +27,22 @@ struct TraceWork {
 };
 TraceWork trace_work(const config::Profiling& config, int64_t step);
 
-// Where somebody may ask a running rank for a trace: its end of the beacon's TraceRequest. While nobody does, a step
-// costs two loads from memory that this rank has already.
+// The rank's end of the beacon's TraceWords, through which traces are requested from a running rank. Without a request
+// a step costs two loads from memory in this rank's cache.
 class TraceDesk {
  public:
   struct Order {
     int64_t first_step = 0, last_step = 0;
-    std::string path;  // For the file.
+    std::string path;  // Path of the file.
   };
 
-  // The files go to the run folder, where the node's daemon fetches them.
-  TraceDesk(rank_protocol::TraceRequest& words, std::string run_folder, int rank);
+  // The files go to the run folder, from which the node's daemon fetches them.
+  TraceDesk(rank_protocol::TraceWords& words, std::string run_folder, int rank);
 
-  // The order whose warm-up is `step`, which has not begun. One that comes too late for its steps gets the next ones.
+  // Returns an order that warms up in `step`, which has not begun. An order that arrives too late for its steps gets
+  // the next ones.
   std::optional<Order> take(int64_t step);
-  // Of the order that was taken last.
+  // Publishes the state of the order that was taken last.
   void tell(rank_protocol::TraceState state);
   void written(int64_t last_step);
 
@@ -52,29 +53,27 @@ class TraceDesk {
   uint64_t taken_ = 0;
 };
 
-// LibTorch wants the profiler's first call in a process to come from the main thread: where ranks are threads, this is
-// it. Elsewhere the Tracer does it.
+// Call it on the main thread if ranks are threads: LibTorch requires that the profiler's first call in a process comes
+// from the main thread. Otherwise the Tracer makes it.
 void prepare_profiler();
 
 // Records training steps as Chrome traces, for Perfetto and TensorBoard's profiler plugin: LibTorch's operations with
-// their shapes, the kernels of a GPU, and Titan's own scopes (worker/rank/device/trace_scope.h): steps, phases, blocks,
-// microbatches and collectives with their bytes.
+// their shapes, the kernels of a GPU, and Titan's scopes (worker/rank/device/trace_scope.h), which are steps, phases,
+// blocks, microbatches, and collectives with their bytes.
 //
-// What LibTorch sees is the rank's own thread and those that work for it with its at::ThreadLocalState, as autograd's
-// do, since the rank waits for them. It could record all threads, but stopping that while others are at work is a race
-// that may end the process, and so would be to lend the state to a thread for whose work the rank does not wait: each
-// thread writes to a queue of its own, which the profiler empties and frees when it stops, whoever is in the middle of
-// an operation. What such threads do (data, checkpoints), and how long each collective was under way, Titan records
-// itself (trace::Spans) and adds when the file is there. There is one profiler a process: of ranks that are threads,
-// only rank 0 records.
+// LibTorch records the rank's thread and the threads that work for it with its at::ThreadLocalState, such as
+// autograd's, because the rank waits for them. Recording other threads would be a race that can crash the process: each
+// thread writes to its own queue, which the profiler empties and frees when it stops, even in the middle of an
+// operation. This also holds for lending the state to a thread for which the rank does not wait. So Titan itself
+// records what such threads do (data, checkpoints) and how long each collective was in flight (trace::Spans), and adds
+// it to the finished file. There is one profiler per process, so of ranks that are threads only rank 0 records.
 //
-// A trace that is asked for (TraceDesk) and the schedule share it. What records goes on to its end first; then an order
-// that is due goes before the schedule, whose round loses the steps that the order takes.
+// Requested traces (TraceDesk) and the schedule share the profiler. A recording in progress is completed first. Then an
+// order that is due precedes the schedule, whose cycle loses the steps that the order takes.
 class Tracer {
  public:
-  // `folder`: profiling.save_traces_folder inside the dump folder. `records`: whether this rank is one that does.
-  // `desk`: where traces may be asked for, if anywhere. `spans`: what this rank does beside its own thread; may be
-  // null.
+  // `folder`: profiling.save_traces_folder inside the dump folder. `records`: whether this rank records. `desk`: where
+  // traces are requested, if anywhere. `spans`: this rank's work outside its own thread; may be null.
   Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
          std::optional<TraceDesk> desk = std::nullopt, std::shared_ptr<trace::Spans> spans = nullptr);
   ~Tracer();
@@ -90,9 +89,9 @@ class Tracer {
 
   void begin_step(int64_t step);  // Counted from 1.
   bool recording() const { return recording_; }
-  // What was written; none: not due. An error leaves no file.
+  // Returns the written file, or none if none is due. An error leaves no file.
   absl::StatusOr<std::optional<Saved>> end_step(int64_t step);
-  // The same when the training ends while it records.
+  // Same, if the training ends while it records.
   absl::StatusOr<std::optional<Saved>> finish(int64_t step);
 
  private:
@@ -107,9 +106,9 @@ class Tracer {
   const bool records_;
   const std::shared_ptr<trace::Spans> spans_;
   std::optional<TraceDesk> desk_;
-  std::optional<TraceDesk::Order> order_;  // Taken, and not saved yet.
+  std::optional<TraceDesk::Order> order_;  // Taken and not yet saved.
   bool prepared_ = false, recording_ = false;
-  int64_t first_step_ = 0;  // Of what is being recorded.
+  int64_t first_step_ = 0;  // First step of the current recording.
 };
 
 }  // namespace titan::runtime

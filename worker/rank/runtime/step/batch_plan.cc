@@ -13,7 +13,7 @@
 namespace titan::runtime {
 namespace {
 
-// The divisors of `rows` in the order in which they are tried: down from `wanted`, then up from it.
+// Returns the divisors of `rows` in the order in which they are tried: downwards from `wanted`, then upwards.
 std::vector<int64_t> by_preference(int64_t rows, int64_t wanted) {
   std::vector<int64_t> below, above;
   for (int64_t size = 1; size <= rows; ++size) {
@@ -57,7 +57,7 @@ using rank_protocol::kExitUserError;
 namespace {
 
 absl::Status takes_batch(const RankContext& context, const models::ModelSpec& spec, int64_t rows) {
-  if (rows == context.config.training.local_batch_size) return absl::OkStatus();  // build() made its plan.
+  if (rows == context.config.training.local_batch_size) return absl::OkStatus();  // build() has checked it.
   config::JobConfig job = context.config;
   job.training.local_batch_size = rows;
   return config::check_split(job, spec, context.mesh->mesh());

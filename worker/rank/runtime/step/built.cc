@@ -30,7 +30,7 @@ models::ModelSpec spec_of(const config::JobConfig& config) {
       config.model);
 }
 
-// The longest row that goes through the model: what rotations must reach.
+// Tokens of the longest row that the model processes, which the RoPE tables must cover.
 int64_t longest_row(const config::JobConfig& config, const Samples* samples) {
   int64_t longest = config.training.seq_len;
   if (config.validation.enable) longest = std::max(longest, config.validation.seq_len);
@@ -75,7 +75,7 @@ void build_balance(const RankContext& context, Built& built) {
   built.balance.emplace(built.model->blocks(), /*coefficient=*/0, *context.mesh, context.device->torch_device());
 }
 
-// The optimizer and what goes with its steps.
+// Builds the optimizer and what its steps need.
 void build_updates(const RankContext& context, Built& built) {
   const config::JobConfig& config = context.config;
   built.rules = value(update_rules_of(config.optimizer, *built.model), kExitBadConfig, "PARAM_GROUPS");
@@ -92,7 +92,7 @@ void build_updates(const RankContext& context, Built& built) {
 void tell(const RankContext& context, const Built& built) {
   if (context.rank != 0) return;
   const config::JobConfig& config = context.config;
-  if (!config::resolve_model(config.model).ok()) {  // Of a library: only ranks know its models.
+  if (!config::chosen_model(config.model).ok()) {  // A library's model, which only ranks know.
     for (const std::string& warning : config::length_warnings(config, built.spec)) context.reporter->warning(warning);
   }
   if (config.optimizer.early_step_in_backward) {

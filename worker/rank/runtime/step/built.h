@@ -24,21 +24,21 @@ namespace titan::runtime {
 // A rank's share of the model and what trains it, before any weight has a value.
 struct Built {
   models::ModelSpec spec;
-  std::unique_ptr<checkpoint::HfMapper> hf_mapper;  // Null: the model has no names in Hugging Face's form.
-  std::optional<models::AdapterSpec> adapters;      // None: the model itself is trained.
+  std::unique_ptr<checkpoint::HfMapper> hf_mapper;  // Null: the model has no Hugging Face names.
+  std::optional<models::AdapterSpec> adapters;      // Empty: the model itself is trained.
   std::unique_ptr<ShardedModel> model;
-  std::optional<parallel::ExpertBalance> balance;  // None: the model has no experts. load() sets its coefficient.
-  pipeline::Schedule pipeline;                     // Of one batch of the loader.
+  std::optional<parallel::ExpertBalance> balance;  // Empty: the model has no experts. load() sets its coefficient.
+  pipeline::Schedule pipeline;                     // Schedule of one batch of the loader.
   MicrobatchOptions microbatch_options;
   config::UpdateRules rules;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<parallel::QkClip> qk_clip;  // Null: optimizer.qk_clip is off.
-  std::optional<optim::LrSchedule> schedule;  // Always there once built.
-  std::vector<checkpoint::Slice> slices;      // What checkpoints hold.
+  std::optional<optim::LrSchedule> schedule;  // Always set by build().
+  std::vector<checkpoint::Slice> slices;      // Contents of a checkpoint.
   std::unique_ptr<Samples> samples;           // Null without prompts.
 };
 
-// Builds all of it, joining the mesh on the way (context.mesh). Throws Failure.
+// Builds all of it and joins the mesh (context.mesh). Throws Failure.
 Built build(RankContext& context);
 
 }  // namespace titan::runtime

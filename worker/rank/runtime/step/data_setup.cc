@@ -25,18 +25,18 @@ absl::Status check_vocabulary(const config::Model& model, const data::Loader& lo
                                                  model.flavor, " has a vocabulary of ", spec.vocab_size));
 }
 
-// A loader's failure; of a folder without a tokenizer with what gets one.
+// Returns a loader's failure. If the folder has no tokenizer, it explains how to get one.
 absl::Status explain(const absl::Status& failure, const config::Model& model) {
   if (!absl::IsNotFound(tokenizer_files::find_tokenizer(model.hf_assets_path).status())) return failure;
   return absl::Status(failure.code(), absl::StrCat("model.hf_assets_path: ", std::string(failure.message()), "; ",
                                                    models::tokenizer_advice(model.name, model.flavor)));
 }
 
-// What ranks share about the data, and what a job that goes on finds again.
+// Data that the ranks share and that a resumed job finds again.
 std::string data_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
 
-// The row of the stream with which a step begins, counted from 1. Which of the weights before `share.before` were the
-// newest is all that still matters of them.
+// Returns the row of the stream with which a step, counted from 1, begins. Of the weights before `share.before` only
+// the newest matter.
 int64_t first_row_of(int64_t step, const DataShare& share) {
   const RowsBefore& before = share.before;
   return std::max<int64_t>(0, before.rows + (step - 1 - before.steps) * share.global_batch);
@@ -121,8 +121,8 @@ using rank_protocol::kExitUserError;
 
 namespace {
 
-// Of a torchtitan checkpoint: one position for each of its data-parallel ranks. They are ours in order per_rank of the
-// same degree; a single one is the place in the one stream of order global, whatever the degree is here.
+// Restores a torchtitan checkpoint, which has one position per data-parallel rank. They fit order per_rank with the
+// same degree. A single position fits the one stream of order global, with any degree.
 void restore_torchtitan_data(const RankContext& context, const nlohmann::json& cursor, data::Loader& loader) {
   const std::string& order = context.config.training.dataloader.order;
   const int dp_size = context.mesh->mesh().size(mesh::Axis::kBatch);
@@ -159,7 +159,7 @@ void restore_data(const RankContext& context, const checkpoint::LoadResult& load
                   data::Loader& loader) {
   const auto cursor = loaded.train_state.find("dataloader");
   if (cursor == loaded.train_state.end()) {
-    // Weights of sources change by the job's steps, also where its data begins anew.
+    // Weights of sources follow the job's steps, even if its data starts over.
     check(loader.begin_at(loaded.step * batch.global_batch), kExitUserError, "DATA_CURSOR");
     return;
   }

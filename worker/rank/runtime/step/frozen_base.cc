@@ -17,14 +17,14 @@ namespace {
 
 constexpr int64_t kElementsAtOnce = int64_t{1} << 22;
 
-// SplitMix64's finaliser.
+// Finaliser of SplitMix64.
 uint64_t mix(uint64_t hash) {
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
   hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
   return hash ^ (hash >> 31);
 }
 
-// A box of a tensor, as rows of its last dim: where each row begins in the whole.
+// A box of a tensor as rows of its last dim, with the index of each row's start in the whole tensor.
 class Rows {
  public:
   Rows(const std::vector<int64_t>& whole, std::vector<int64_t> offset, const at::Tensor& box)
@@ -49,7 +49,7 @@ class Rows {
   std::vector<int64_t> sizes_;
 };
 
-// A sum, so that it does not matter who has which part. Every type that is kept is exact in double precision.
+// Computes a sum, so that the split over ranks does not matter. Every storage type is exact in double precision.
 uint64_t digest_of_rows(uint64_t key, const Rows& rows, int64_t first_row, const at::Tensor& numbers) {
   const at::Tensor wide = numbers.to(at::kCPU).to(at::kDouble).contiguous();
   const double* values = wide.const_data_ptr<double>();
@@ -100,7 +100,7 @@ std::string digest_of_base(ShardedModel& model, const comm::DeviceMesh& mesh) {
     sum += digest_of_box("model." + parameter.fqn, parameter.global_shape, placed->global_offset(), placed->value,
                          /*packed=*/true);
   }
-  // The ranks' sums side by side: a backend may add integers in a type that has not all their digits.
+  // Gathers the ranks' sums, because a backend may add integers in a type that cannot hold all their digits.
   const comm::Group& world = mesh.group(mesh::Axis::kWorld);
   const at::Device device = model.device();
   const at::Tensor mine = at::scalar_tensor(static_cast<int64_t>(sum), at::kLong).view({1}).to(device);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The model beneath the adapters of a job: it is not saved with them, so a checkpoint knows it by a digest.
+// The model below a job's adapters. Checkpoints of adapters do not contain it and identify it by a digest.
 
 #include <string>
 
@@ -12,14 +12,15 @@
 
 namespace titan::runtime {
 
-// Of every number that is not trained, as layers compute with it, by its tensor and its place there: 16 hexadecimal
+// Returns a digest of every number that is not trained, as layers compute with it, by tensor and index: 16 hexadecimal
 // digits, the same on every rank and mesh. Collective.
 std::string digest_of_base(ShardedModel& model, const comm::DeviceMesh& mesh);
 
-// What a checkpoint says of the base and of how adapters are added to it.
+// Describes the base, and how adapters are added to it, for a checkpoint.
 nlohmann::json describe_base(const std::string& digest, const std::string& path, const models::AdapterSpec& adapters);
 
-// Whether a step's adapters belong to this base. FailedPrecondition names what changed; `saved` null: nothing is known.
+// Checks that a step's adapters belong to this base. FailedPrecondition names what changed. `saved` null: unknown,
+// accepted.
 absl::Status check_base(const nlohmann::json& saved, const nlohmann::json& here);
 
 }  // namespace titan::runtime

@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds the model that an attempt trains: loads the job's library, and takes from the weights that it starts with the
-// numbers that belong to them.
+// Finds the model that an attempt trains: loads the job's library, and takes the numbers that belong to the weights
+// from which it starts.
 
 #include "absl/status/status.h"
 #include "common/plan/config/job_config.h"
@@ -11,18 +11,18 @@
 
 namespace titan::runtime {
 
-// Makes known what the job's library brings (experimental.custom_import), models and datasets, and looks whether all
-// datasets that the job names are there. Before anything asks for a model or for data. Errors: those of
-// model::load_plugin, data::load_datasets and data::check_dataset_name, naming the key.
+// Registers the models and datasets of the job's library (experimental.custom_import) and checks that all datasets of
+// the job exist. Call it before models and data are used. Errors: those of model::load_plugin, data::load_datasets and
+// data::check_dataset_name, with the name of the key.
 absl::Status load_job_library(const config::JobConfig& config);
 
-// What decides where this attempt begins: folders, keys, the job and what it has committed. Everything else of it has
-// its default.
+// Returns the settings that decide where this attempt begins: folders, keys, the job and its committed step. All other
+// settings have their defaults.
 checkpoint::Setup start_setup(const RankContext& context);
 
-// The model that this attempt trains: the configuration's `spec`, with the numbers that belong to the weights which it
-// begins with (checkpoint/checkpointer.h). Rank 0 looks and all ranks hear it, so that they build one model: collective
-// where checkpoints are on, once the mesh is joined. Throws Failure.
+// Returns the model that this attempt trains: the configuration's `spec` with the numbers that belong to the weights
+// from which it starts (checkpoint/checkpointer.h). Rank 0 reads them and broadcasts, so that all ranks build the same
+// model. Collective if checkpoints are on, after the mesh is joined. Throws Failure.
 models::ModelSpec start_spec(const RankContext& context, const models::ModelSpec& spec);
 
 }  // namespace titan::runtime

@@ -33,7 +33,8 @@ nn::LowPrecision recipe_of(LowPrecision recipe) {
   return nn::LowPrecision::kMxfp8;
 }
 
-// The greatest of these groups' ranks. Where it was kept from a block's first pass, its second one asks nobody.
+// Takes the maximum over these groups' ranks. If a block saved it in the first pass, the recomputation does not
+// communicate.
 nn::AmaxOverRanks over(const std::vector<const comm::Group*>& groups, bool may_be_kept) {
   if (groups.empty()) return {};
   return [groups, may_be_kept](at::Tensor& amax) {
@@ -54,7 +55,7 @@ std::vector<const comm::Group*> larger_than_one(const comm::DeviceMesh& mesh, st
   return groups;
 }
 
-// Of all ranks that have parts of a microbatch, in as few exchanges as the mesh has groups for.
+// Groups that cover all ranks with parts of a microbatch, in as few exchanges as the mesh's groups allow.
 std::vector<const comm::Group*> ranks_of_scales(const config::JobConfig& config, const comm::DeviceMesh& mesh) {
   if (!config::scales_over_all_ranks(config)) return larger_than_one(mesh, {Axis::kTensor});
   if (mesh.mesh().size(Axis::kPipeline) == 1) return larger_than_one(mesh, {Axis::kWorld});
@@ -80,7 +81,7 @@ std::shared_ptr<const nn::MatmulRecipe> make_recipe(const config::JobConfig& con
   return nn::make_low_precision_recipe(options);
 }
 
-// A parameter that the last block reads as its matrix has that name there ("output.weight").
+// If the last block uses a parameter as its matrix, the parameter has the name that it has there ("output.weight").
 std::string converted_name(const model::Model& model, const nn::Parameter& parameter) {
   nn::Block& head = *model.blocks.back();
   const std::vector<nn::Parameter*> shared = head.shared_parameters();
@@ -93,7 +94,7 @@ std::optional<LowPrecision> conversion_of(const config::JobConfig& config, const
   return config::low_precision_of(config, converted_name(model, parameter), parameter.global_shape);
 }
 
-// MX's blocks are 32 numbers along either dimension: a block that two ranks shared would have two scales.
+// MX's blocks are 32 elements along either dimension. A block shared by two ranks would have two scales.
 absl::Status check_blocks(const nn::Parameter& parameter, LowPrecision recipe) {
   const bool whole =
       std::all_of(parameter.shape.end() - 2, parameter.shape.end(), [](int64_t size) { return size % 32 == 0; });

@@ -22,7 +22,7 @@ Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions
     nn::MicrobatchContext one;
     one.tokens = batch.tokens.narrow(0, first, rows);
     one.labels = batch.labels.narrow(0, first, rows);
-    if (options.document_end) {  // They stay on the CPU, where attention reads them to find its blocks.
+    if (options.document_end) {  // Documents stay on the CPU, where attention reads them to find its blocks.
       one.documents = batch.documents.defined() ? batch.documents.narrow(0, first, rows)
                                                 : nn::number_documents(one.tokens, *options.document_end);
       one.flash_calls = std::make_shared<nn::FlashCalls>();

@@ -9,18 +9,18 @@
 
 namespace titan::runtime {
 
-// What makes contexts for the model's blocks out of the batches that a data-parallel rank reads.
+// Settings for making the blocks' contexts from the batches that a data-parallel rank reads.
 struct MicrobatchOptions {
   at::Device device = at::kCPU;
-  int64_t rows = 0;                     // Of one microbatch; 0: a batch is one microbatch.
-  parallel::ContextParallel context;    // No group: rows stay whole.
-  std::optional<int64_t> document_end;  // Token that ends a document, where documents do not see each other.
+  int64_t rows = 0;                     // Rows of one microbatch. 0: a batch is one microbatch.
+  parallel::ContextParallel context;    // Without a group rows stay whole.
+  std::optional<int64_t> document_end;  // Token that ends a document, if attention is limited to documents.
 };
 
 // This rank's share of a batch's tokens, on the device.
 struct Microbatches {
   std::vector<nn::MicrobatchContext> contexts;
-  int64_t valid_tokens = 0;  // Labels that count, of all of them.
+  int64_t valid_tokens = 0;  // Labels that count in the loss, over all contexts.
 };
 
 // `rows` must divide the batch, which is on the CPU. Nothing waits for the device.

@@ -15,24 +15,24 @@
 
 namespace titan::runtime {
 
-// What the whole model's trained parameters go by, the same on every rank. Errors: InvalidArgument, about
+// Returns the update rules of the whole model's trained parameters, the same on every rank. InvalidArgument: about
 // optimizer.param_groups.
 absl::StatusOr<config::UpdateRules> update_rules_of(const config::Optimizer& optimizer, const ShardedModel& model);
 
-// Of the parameters that live here. Model, mesh and device outlive it.
+// Makes the optimizer of this rank's parameters. Model, mesh and device must outlive it.
 std::unique_ptr<optim::Optimizer> build_optimizer(const config::JobConfig& config, const config::UpdateRules& rules,
                                                   ShardedModel& model, const comm::DeviceMesh& mesh,
                                                   device::Device& device);
 
-// One line for each rule, for the log; none where there is one only.
+// Returns one log line per rule, or none if there is only one rule.
 std::vector<std::string> describe_rules(const config::UpdateRules& rules);
-// The learning rate of each rule where there are several, by its metric's name: "lr/group_0", ...
+// Returns the learning rate of each rule by its metric's name ("lr/group_0", ...), or none if there is only one rule.
 std::vector<std::pair<std::string, double>> learning_rates(const config::UpdateRules& rules, double factor);
 
-// What AdamW's and Adam's moments of matrices are kept as: float32, bfloat16, float64, 8bit.
+// Returns the type of AdamW's and Adam's moments of matrices: float32, bfloat16, float64 or 8bit.
 std::string state_dtype(const config::JobConfig& config);
 
-// What whoever reads the log must hear of states that were saved as `saved`, and go on as this job's; empty: nothing.
+// Returns a notice for the log if states saved as `saved` continue in another type in this job; otherwise empty.
 std::string conversion_notice(const std::string& saved, const config::JobConfig& config);
 
 }  // namespace titan::runtime

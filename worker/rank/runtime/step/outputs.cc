@@ -27,7 +27,7 @@ namespace event = rank_protocol::event;
 
 namespace {
 
-// A log file or a pipe would keep the escape codes, and a terminal that is dumb would show them.
+// A log file or a pipe would keep the escape codes, and a dumb terminal would show them.
 bool console_takes_colour() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* kind = std::getenv("TERM");
@@ -35,13 +35,14 @@ bool console_takes_colour() {
   return isatty(STDOUT_FILENO) != 0 && !is_dumb && (no_color == nullptr || *no_color == '\0');
 }
 
-// What the job says, else what is known of a GPU; a CPU shows what it can do, here and now.
+// Returns the job's value, otherwise the known value of a GPU. For a CPU it measures the speed now.
 std::optional<double> peak_of_device(const RankContext& context, const std::string& device_name) {
   if (context.config.metrics.device_peak_tflops) return *context.config.metrics.device_peak_tflops * 1e12;
   const config::Training& training = context.config.training;
   const std::string& dtype = training.dtype == "float64" ? training.dtype : training.mixed_precision_param;
   if (!context.device->torch_device().is_cpu()) return device_peak(device_name, dtype);
-  if (!context.leads_process) return std::nullopt;  // Prints nothing, and the ranks beside it are at work.
+  if (!context.leads_process)
+    return std::nullopt;  // Prints nothing, and a measurement would disturb the other ranks of the process.
   const parallel::Precision precision = value(
       parallel::make_precision(training.dtype, dtype, training.mixed_precision_reduce), kExitBadConfig, "PRECISION");
   const double flops = nn::product_speed(precision.param);
@@ -76,7 +77,7 @@ MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& 
   return setup;
 }
 
-// Events say it to the node; this says it to whoever reads the log.
+// Events report it to the node. This reports it in the log.
 void print_trouble(const std::string& kind, const nlohmann::json& members) {
   std::string message;
   if (kind == event::kRejected) message = absl::StrCat("checkpoint ", members.value("path", ""), " is not used");
@@ -86,7 +87,7 @@ void print_trouble(const std::string& kind, const nlohmann::json& members) {
   if (!message.empty()) std::fprintf(stderr, "warning: %s: %s\n", message.c_str(), why.c_str());
 }
 
-// Traces may be asked for of who has its process's profiler.
+// Traces can be requested from the rank that has the process's profiler.
 std::optional<TraceDesk> desk_of(const RankContext& context) {
   if (!context.leads_process) return std::nullopt;
   return TraceDesk(context.reporter->trace_words(), context.run_folder, context.rank);
@@ -106,7 +107,7 @@ std::unique_ptr<checkpoint::Checkpointer> open_checkpoints(RankContext& context,
   setup.job_config = config::to_json(config);
   setup.store = context.store;
   setup.peer_start = absl::Seconds(config.comm.init_timeout_seconds);
-  // A seed checkpoint is all that its run is for.
+  // A run that only makes a seed checkpoint fails with its save.
   setup.failed_saves_allowed = config.checkpoint.create_seed_checkpoint ? 1 : config.checkpoint.max_failed_saves;
   setup.still_trying = [&context] { context.reporter->enter(Phase::kCheckpoint); };
   setup.timeout_after_stop = [&context]() -> std::optional<absl::Duration> {

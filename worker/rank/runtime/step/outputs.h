@@ -11,15 +11,15 @@
 
 namespace titan::runtime {
 
-// Where a rank's figures, checkpoints, traces and memory snapshots go. All of them throw Failure; the context outlives
-// what they return.
+// Open a rank's outputs: metrics, checkpoints, traces and memory snapshots. All throw Failure. The context must outlive
+// the results.
 std::unique_ptr<MetricsLogger> open_metrics(const RankContext& context, const models::ModelSpec& spec);
-// Null when checkpoints are off. `built` outlives it.
+// Null if checkpoints are off. `built` must outlive it.
 std::unique_ptr<checkpoint::Checkpointer> open_checkpoints(RankContext& context, const Built& built);
 Tracer make_tracer(const RankContext& context);
 MemorySnapshots make_memory_snapshots(const RankContext& context);
 
-// What a stop's grace leaves for saving: two seconds are for leaving.
+// Returns the part of a stop's grace period that is left for saving. Two seconds are reserved for the exit.
 absl::Duration time_after_stop(const config::JobConfig& config);
 
 }  // namespace titan::runtime

@@ -102,13 +102,13 @@ absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const 
 
 namespace {
 
-// One rank of each pipeline stage; the pipeline is the outermost axis.
+// One rank of each pipeline stage draws. The pipeline is the outermost axis.
 bool draws(const comm::DeviceMesh& mesh) {
   const mesh::Mesh& shape = mesh.mesh();
   return mesh.rank() % (shape.size(Axis::kWorld) / shape.size(Axis::kPipeline)) == 0;
 }
 
-// memory_budget_pareto/layers.3.svg and so on. A picture that cannot be written stops no training.
+// Writes memory_budget_pareto/layers.3.svg and so on. A failed write does not stop the training.
 auto draw_choices_into(const std::string& dump_folder) {
   return [folder = std::filesystem::path(dump_folder) / "memory_budget_pareto"](
              const std::string& block, const std::vector<models::ParetoPoint>& choices,
@@ -194,7 +194,7 @@ absl::Status room_for_store(int world, int64_t descriptors) {
   constexpr int64_t kConnections = 2, kOwn = 128;
   const int64_t needed = kConnections * world + kOwn;
   if (descriptors == 0 || descriptors >= needed) return absl::OkStatus();
-  return absl::FailedPreconditionError(  // ResourceExhausted is a disk, where a rank fails.
+  return absl::FailedPreconditionError(  // ResourceExhausted would mean a full disk in a rank.
       absl::StrCat("rank 0 hosts the store of ", world, " ranks and needs ", needed, " open files, but may have ",
                    descriptors,
                    ": raise the hard limit on its node (LimitNOFILE of titan-worker's unit, or ulimit -Hn)"));

@@ -1,7 +1,7 @@
 #pragma once
 
-// From the configuration's keys to what the parts of a rank want to know about the mesh: its axes and connections, the
-// split model, and how weights are sharded; with the checks of what communicators and the store need.
+// Converts the configuration's keys to mesh-related settings of a rank: axes and connections, the split model, and how
+// weights are sharded. Also checks the needs of communicators and the store.
 
 #include <cstdint>
 #include <map>
@@ -20,49 +20,49 @@
 
 namespace titan::runtime {
 
-// What of compile GPU ranks have: compile.components while compile.enable is set and resources.kernels is not
-// "reference", else nothing. In bf16 Titan's own kernels compute rows of these parts; with `model` layers' passes
-// become graphs of the device.
+// Returns the parts of compile that GPU ranks use: compile.components if compile.enable is set and resources.kernels is
+// not "reference", otherwise none. In bf16 Titan's kernels compute rows of these parts, and with `model` layers' passes
+// become device graphs.
 kernels::DeviceParts parts_on_gpu(const config::JobConfig& config);
-// The latter unless compile.graphs is "off".
+// Whether layers' passes become device graphs: as above, unless compile.graphs is "off".
 bool graphs_on_gpu(const config::JobConfig& config);
 
-// The degrees of the [parallelism] section, resolved for a world.
+// Makes the mesh of the [parallelism] section for a world size.
 absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world);
 
-// The axes that ranks of such a mesh talk over, with this optimizer.
+// Returns the axes over which ranks of such a mesh communicate with this optimizer.
 std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimizer = {});
-// On which of them ranks send to each other, besides a pipeline's.
+// Returns the axes on which ranks send messages to each other, apart from a pipeline's.
 std::map<mesh::Axis, comm::Messages> messages_of(const config::Parallelism& parallelism);
 
-// Which of them have connections apart from those of weights: where each product waits for the scales of its operands.
+// Returns the axes with separate connections from those of weights, because each matmul waits for its operands' scales.
 std::set<mesh::Axis> axes_apart(const config::JobConfig& config);
-// On GPUs, whether this rank's communicators have streams of their own (comm::kMaxCommunicators).
-// Errors: InvalidArgument.
+// On GPUs, checks that this rank's communicators can have separate streams (comm::kMostCommunicators). InvalidArgument:
+// they cannot.
 absl::Status check_communicators(const config::JobConfig& config, const mesh::Mesh& mesh, int rank);
 
-// Builds the model and splits it over the mesh, all but FSDP and the pipeline. `seq_len`: longest row that it sees.
-// Errors: what the model cannot do.
+// Builds the model and splits it over the mesh, except for FSDP and the pipeline. `seq_len`: tokens of the longest row
+// that it processes. Errors: what the model does not support.
 absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,
                                          int64_t seq_len, const comm::DeviceMesh& mesh);
 
-// Errors: unknown data types.
+// InvalidArgument: an unknown data type.
 absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config, const models::ModelSpec& spec,
                                                  const pipeline::Plan& plan, const comm::DeviceMesh& mesh);
 
 MicrobatchOptions microbatch_options(const config::JobConfig& config, const models::ModelSpec& spec,
                                      const comm::DeviceMesh& mesh, at::Device device);
 
-// Whether a forward and a backward pass that the schedule pairs run side by side: with experts on several ranks, whose
-// exchanges one hides behind the other, and weights that stay gathered.
+// Whether a forward and a backward pass that the schedule pairs run concurrently. This needs experts on several ranks,
+// whose exchanges overlap with the other pass, and weights that stay gathered.
 bool overlaps_pairs(const config::JobConfig& config);
 
-// Whether this rank's loss and tokens count: the ranks of a tensor group have the same ones, and only the last stage
-// of a pipeline has a loss.
+// Whether this rank's loss and tokens count. The ranks of a tensor group have the same ones, and only the last stage of
+// a pipeline has a loss.
 bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& mesh);
 
-// Whether rank 0 of `world` ranks, which hosts their store, may open enough files: each rank holds two connections with
-// it, one for its work and one for its pulse. `descriptors`: the limit, 0 where it is not known.
+// Checks that rank 0 of `world` ranks, which hosts the store, may open enough files. Each rank has two connections to
+// it, for work and for heartbeats. `descriptors`: the limit, or 0 if unknown.
 absl::Status room_for_store(int world, int64_t descriptors);
 
 }  // namespace titan::runtime

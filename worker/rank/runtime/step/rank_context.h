@@ -13,7 +13,7 @@
 
 namespace titan::runtime {
 
-// Everything of one rank; nothing is global, so that several ranks can live in one process.
+// State of one rank. Nothing is global, so that several ranks can live in one process.
 struct RankContext {
   config::JobConfig config;  // Resolved.
   std::string job_uid;
@@ -21,30 +21,30 @@ struct RankContext {
   int rank = 0;
   int world = 1;
   int local_rank = 0;
-  std::string host = "127.0.0.1";  // Where other ranks reach this one.
+  std::string host = "127.0.0.1";  // Address at which other ranks reach this one.
   std::string run_folder;
-  // Rank 0: the newest full step that is known to have been committed in the checkpoint folder (-1: none), and whether
-  // that was another job's doing.
+  // Rank 0: the newest full step known to be committed in the checkpoint folder (-1: none), and whether another job
+  // committed it.
   int64_t committed_step = -1;
   bool committed_by_another_job = false;
-  // False for all but the first of ranks that share a process: their metrics do not go to stdout, and no profiler
-  // records them.
+  // True for the first of the ranks that share a process. Only its metrics go to stdout, and only it is profiled.
   bool leads_process = true;
 
   const Clock* clock = nullptr;
   std::unique_ptr<Reporter> reporter;
-  std::unique_ptr<storage::FenceLease> hold;  // Rank 0: of the dump folder.
+  std::unique_ptr<storage::FenceHold> hold;  // Rank 0: hold on the dump folder.
   std::unique_ptr<device::Device> device;
   comm::Ledger ledger;
   std::shared_ptr<comm::FlightRecorder> recorder;  // Null: nothing is recorded.
-  // What goes on beside the rank's thread, while its steps are traced.
+  // Records work outside the rank's thread while its steps are traced.
   std::shared_ptr<trace::Spans> spans = std::make_shared<trace::Spans>();
-  c10::intrusive_ptr<c10d::Store> store;  // This attempt's keys; null in a world of one.
-  // Being joined by a thread of its own while the model is built; taken once by the trainer.
+  c10::intrusive_ptr<c10d::Store> store;  // Keys of this attempt. Null in a world of one.
+  // A separate thread joins it while the model is built. The trainer takes it once.
   std::future<std::unique_ptr<comm::DeviceMesh>> joining_mesh;
-  absl::Duration joining_took;  // Written before the mesh is there.
+  absl::Duration joining_took;  // Written before the mesh is ready.
   std::unique_ptr<comm::DeviceMesh> mesh;
-  const std::atomic<bool>* stop_signal = nullptr;  // SIGTERM arrived: save and stop at the next step edge. May be null.
+  const std::atomic<bool>* stop_signal =
+      nullptr;  // SIGTERM arrived: save and stop at the next step boundary. May be null.
 };
 
 }  // namespace titan::runtime

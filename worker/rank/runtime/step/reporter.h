@@ -12,35 +12,36 @@
 
 namespace titan::runtime {
 
-// What a rank tells its node: events in its spool file, progress in its beacon; and what it is told.
+// The rank's connection to its node: writes events to its spool file and progress to its beacon, and reads commands.
 class Reporter {
  public:
-  // Makes the run folder. Errors: of the file system.
+  // Creates the run folder. Errors: those of the file system.
   static absl::StatusOr<std::unique_ptr<Reporter>> open(const std::string& run_folder, int rank, const Clock& clock);
 
-  // Thread-safe. A full disk loses the event and says so on stderr, never the rank.
+  // Thread-safe. On a full disk the event is lost and reported on stderr, but the rank continues.
   void event(const char* kind, nlohmann::json members = nlohmann::json::object());
-  void warning(const std::string& message);  // On stderr too.
+  void warning(const std::string& message);  // Also on stderr.
 
-  // Progress; one thread.
+  // Progress. Call from one thread.
   void enter(rank_protocol::Phase phase) { beacon_->enter(phase); }
-  // A phase of the start: an event tells how long the one before took. `earlier` seconds are added to the first one.
+  // Enters a phase of the start. An event reports how long the previous one took; `earlier` seconds are added to the
+  // first.
   void enter_start_phase(rank_protocol::Phase phase, double earlier = 0);
-  // How long this rank has been in a phase, by the clock that notes when each one begins; asks no device. One thread.
+  // Returns the time that this rank has spent in a phase, by the host's clock and without asking a device. One thread.
   absl::Duration time_in(rank_protocol::Phase phase) const { return beacon_->time_in(phase); }
   void microbatch(int64_t index);
   void finished_step(int64_t step, absl::Duration duration);
-  // The part of a finished step that was this rank's own: without what it waited for others.
+  // The part of a finished step without waiting for other ranks.
   void own_time(absl::Duration duration);
   rank_protocol::TraceRequest& trace_words() { return beacon_->page().trace; }
   std::atomic<int64_t>* collective_sequence() { return &beacon_->page().collective_seq; }
 
-  // The command that the node wrote and this rank has not acknowledged yet.
+  // The command that the node wrote and this rank has not yet acknowledged.
   rank_protocol::Command command() const;
   void acknowledge(rank_protocol::Command command);
-  // Wants this rank to be looked at, and returns once its shim has done so, or after `timeout`. On any thread.
-  void await_look(absl::Duration timeout);
-  // The node asked this rank to stop, acknowledged or not; a stop is never taken back. On any thread.
+  // Requests a capture of this rank's stacks and returns once its shim has made it, or after `patience`. Thread-safe.
+  void await_look(absl::Duration patience);
+  // Whether the node has requested a stop, acknowledged or not. A stop is never withdrawn. Thread-safe.
   bool stop_asked() const;
 
  private:
@@ -55,7 +56,7 @@ class Reporter {
   absl::Duration phase_began_;
 };
 
-// One line on stdout in torchtitan's log format.
+// Prints one line on stdout in torchtitan's log format.
 void log_line(const std::string& message);
 
 }  // namespace titan::runtime

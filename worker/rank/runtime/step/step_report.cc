@@ -13,14 +13,15 @@ namespace {
 
 enum Field : int64_t { kLossSum, kTokens, kSquares, kCheckpoint, kStop };
 
-// Of a rank without tokens, and of one whose loss is not a number: the sums tell of that one.
+// For a rank without tokens, and for one whose loss is NaN, which the sums reveal.
 constexpr double kNoLoss = -std::numeric_limits<double>::infinity();
 
 optim::Gate judge(const at::Tensor& sums, double max_norm) {
   const at::Tensor norm = sums[kSquares].sqrt();
-  // Neither is near the largest double, so that their sum is finite if both are.
+  // Neither is near the largest double, so their sum is finite if both are.
   const at::Tensor finite = at::isfinite(sums[kLossSum].div(sums[kTokens].clamp_min(1)).add_(norm));
-  const at::Tensor skip = finite.logical_not().logical_or(sums[kTokens].eq(0));  // Without a label nothing is learned.
+  const at::Tensor skip =
+      finite.logical_not().logical_or(sums[kTokens].eq(0));  // Without a label there is nothing to learn.
   return {.divisor = optim::clip_divisor(norm, max_norm), .skip = skip.to(at::kFloat)};
 }
 
@@ -51,8 +52,8 @@ StepSummary StepReports::summary() {
   const auto all = reports_.wait().accessor<double, 1>();
   StepSummary summary;
   const double tokens = all[kTokens];
-  summary.avg_loss = all[kLossSum] / std::max(tokens, 1.0);  // Of a step without labels nothing.
-  // A NaN wins over every number: it must not hide behind another rank's loss.
+  summary.avg_loss = all[kLossSum] / std::max(tokens, 1.0);  // 0 for a step without labels.
+  // A NaN takes precedence over another rank's finite loss.
   const bool has_largest = tokens > 0 && !std::isnan(all[kLossSum]);
   summary.max_loss = has_largest ? all[kReportSums] : summary.avg_loss;
   summary.grad_norm = std::sqrt(all[kSquares]);
@@ -63,7 +64,7 @@ StepSummary StepReports::summary() {
 
 namespace {
 
-// How evenly this step's tokens went to the experts; every token count goes to metrics.jsonl alone.
+// How evenly this step's tokens were routed to the experts. The individual token counts only go to metrics.jsonl.
 void add_expert_figures(const Built& built, StepMetrics& figures) {
   const std::vector<parallel::ExpertLoad> loads =
       built.balance->loads(built.spec.n_layers, built.spec.moe->num_experts);
@@ -73,7 +74,7 @@ void add_expert_figures(const Built& built, StepMetrics& figures) {
   }
 }
 
-// What each of several sources has given so far, and how much of packed rows is padding.
+// Progress of each of several sources, and the share of padding in packed rows.
 void add_source_figures(int64_t seq_len, data::Loader& loader, StepMetrics& figures) {
   for (const data::SourceProgress& source : loader.progress()) {
     const auto tokens = static_cast<double>(source.rows * seq_len);

@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_data(const RankContext& conte
                        plan.global_batch, before, context.spans});
 }
 
-// What was read into the model: of the job's own steps or the weights that it begins with, and of the model beneath
+// Results of reading into the model: from the job's own steps or its initial weights, and into the model below
 // adapters.
 struct WeightsRead {
   LoadResult job, base;
@@ -53,14 +53,14 @@ WeightsRead read_weights(const Built& built, std::vector<checkpoint::Slice>& sli
 }
 
 void check_read(const absl::Status& status) {
-  // Of a folder in an object store, which has a fence of its own.
+  // For a folder in an object store, which has a separate fence.
   if (storage::is_fenced(status)) check(status, rank_protocol::kExitFenced, "FENCED");
   if (storage::is_in_use(status)) check(status, rank_protocol::kExitFenced, "DUMP_FOLDER_IN_USE");
   if (absl::IsAborted(status)) check(status, kExitStorage, "CHECKPOINT_STORE");
   check(status, kExitUserError, checkpoint::checkpoints_are_gone(status) ? "CHECKPOINTS_GONE" : "CHECKPOINT");
 }
 
-// A step from before steps said it was saved in training.dtype.
+// Steps that do not record the type of their optimizer states were saved in training.dtype.
 void tell_conversion(const RankContext& context, const LoadResult& read) {
   const std::vector<std::string>& excluded = context.config.checkpoint.exclude_from_loading;
   const auto excludes = [&](const char* what) {
@@ -81,7 +81,7 @@ void restore_state(const RankContext& context, const LoadResult& read, optim::Op
     const auto seed = read.train_state.find("seed");
     loaded.seed = seed == read.train_state.end() ? std::nullopt : std::optional(seed->get<int64_t>());
   }
-  // A seed that nobody set is drawn by each start: without the first one's, updates after a resume would be others.
+  // If no seed is set, every start draws one. Without the first one's, updates after a resume would differ.
   loaded.rounding_seed = read.train_state.value("rounding_seed", loaded.seed.value_or(loaded.rounding_seed));
   optimizer.set_seed(static_cast<uint64_t>(loaded.rounding_seed));
   const auto schedule = read.train_state.find("lr_scheduler");
@@ -92,7 +92,7 @@ void draw(const RankContext& context, const Loaded& loaded, ShardedModel& model,
   draw_weights(context, model, loaded.seed.value_or(context.config.debug.seed.value_or(0)), which);
 }
 
-// Draws what was not loaded, and makes sure that adapters go on with the model that they were trained on.
+// Draws what was not loaded, and checks that adapters resume with the model on which they were trained.
 void settle_base(const RankContext& context, const WeightsRead& read, Built& built, Loaded& loaded) {
   if (!read.job.model_loaded) draw(context, loaded, *built.model, ShardedModel::Which::kTrained);
   if (!read.base.model_loaded) {
@@ -108,8 +108,8 @@ void settle_base(const RankContext& context, const WeightsRead& read, Built& bui
   if (saved != read.job.train_state.end()) check(check_base(*saved, loaded.base), kExitUserError, "LORA_BASE");
 }
 
-// The job's own checkpoints take precedence, which a user who names other weights may not expect. An attempt that
-// follows an earlier one of its job is expected to.
+// The job's own checkpoints take precedence, which may surprise a user who names other weights. A later attempt of a
+// job is expected to resume.
 void tell_unused_start(const RankContext& context, const LoadResult& read) {
   const config::Checkpoint& keys = context.config.checkpoint;
   if (context.rank != 0 || read.source != checkpoint::Source::kCheckpoint) return;
@@ -129,7 +129,8 @@ void tell_other_rows(const RankContext& context, const LoadResult& read) {
                                          "; training goes on with training.seq_len = ", wanted));
 }
 
-// The schedule of the batch that this mesh takes, which need not be the configuration's when the job came from another.
+// Plans the schedule for the batch on this mesh, which may differ from the configuration's if the job resumes from
+// another mesh.
 void plan_work(const config::JobConfig& config, const BatchPlan& batch, Built& built) {
   if (built.pipeline.ranks == 1 || batch.local_batch == config.training.local_batch_size) return;
   config::JobConfig job = config;
@@ -137,7 +138,7 @@ void plan_work(const config::JobConfig& config, const BatchPlan& batch, Built& b
   built.pipeline = value(config::pipeline_plan(job, built.spec.n_layers), kExitBadConfig, "PIPELINE").schedule;
 }
 
-// The batch that the job keeps, and the loader at its place.
+// Settles the batch that the job keeps, and moves the loader to its position.
 void settle_data(const RankContext& context, const LoadResult& read, Built& built, Loaded& loaded) {
   const BatchPlan configured = loaded.batch_plan;
   loaded.batch_plan = kept_batch(context, built.spec, read.train_state, configured);
@@ -146,7 +147,7 @@ void settle_data(const RankContext& context, const LoadResult& read, Built& buil
     loaded.loader = value(open_data(context, loaded.batch_plan, before), kExitUserError, "DATA");
   std::optional<int64_t>& document_end = built.microbatch_options.document_end;
   if (document_end && loaded.loader->end_of_document()) {
-    document_end = *loaded.loader->end_of_document();  // The model's own is for lack of one.
+    document_end = *loaded.loader->end_of_document();  // The model's id is only a fallback.
   }
   plan_work(context.config, loaded.batch_plan, built);
   restore_data(context, read, loaded.batch_plan, *loaded.loader);
@@ -159,7 +160,7 @@ Loaded load(RankContext& context, Built& built, checkpoint::Checkpointer* checkp
   const std::optional<int64_t>& seed = context.config.debug.seed;
   Loaded loaded{.seed = seed, .rounding_seed = seed.value_or(0)};
   loaded.batch_plan = value(configured_batch(context, built.spec), kExitBadConfig, "BATCH_SIZE");
-  // Opening data (the tokenizer above all) goes on beside the checkpoint.
+  // Data, above all the tokenizer, is opened concurrently with reading the checkpoint.
   std::future<absl::StatusOr<std::unique_ptr<data::Loader>>> opening = std::async(
       std::launch::async, [&context, plan = loaded.batch_plan] { return open_data(context, plan, RowsBefore()); });
   const WeightsRead read = read_weights(built, built.slices, checkpointer);
@@ -198,7 +199,7 @@ void draw_weights(const RankContext& context, ShardedModel& model, int64_t seed,
 
 namespace {
 
-// -1: it has none.
+// Returns -1 if there is none.
 int64_t first_layer_with_experts(const models::ModelSpec& spec) {
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     if (spec.layer_has_experts(layer)) return layer;
@@ -206,7 +207,7 @@ int64_t first_layer_with_experts(const models::ModelSpec& spec) {
   return -1;
 }
 
-// Whether Hugging Face's form of the model has a place for the biases.
+// Whether Hugging Face's form of the model can hold the biases.
 bool exports_biases(const Built& built) {
   const int64_t layer = first_layer_with_experts(built.spec);
   if (built.hf_mapper == nullptr || layer < 0) return true;
@@ -233,10 +234,10 @@ double settle_balance(const RankContext& context, const checkpoint::LoadResult& 
   if (!built.balance) return 0;
   const std::optional<double>& of_weights = read.load_balance_coeff;
   const bool resumed = read.source == checkpoint::Source::kCheckpoint;
-  double coefficient = built.spec.moe->load_balance_coeff;  // The key's, where it is set.
+  double coefficient = built.spec.moe->load_balance_coeff;  // The key's value, if it is set.
   if (!context.config.model.load_balance_coeff && of_weights && (resumed || *of_weights == 0))
     coefficient = *of_weights;
-  if (built.adapters) coefficient = 0;  // What stays as it is includes the biases.
+  if (built.adapters) coefficient = 0;  // The frozen model includes the biases.
   built.balance->set_coefficient(coefficient);
   if (context.rank == 0 && !built.adapters) tell_balance(context, built, coefficient);
   return coefficient;

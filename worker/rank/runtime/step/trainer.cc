@@ -103,7 +103,7 @@ void Trainer::run_step() {
   tracer_.begin_step(progress_.step + 1);
   try {
     const TraceScope trace(
-        [&] { return absl::StrCat("ProfilerStep#", progress_.step + 1); });  // TensorBoard's name for it.
+        [&] { return absl::StrCat("ProfilerStep#", progress_.step + 1); });  // TensorBoard's name for a step.
     train_step();
   } catch (...) {
     memory_snapshots_.failed(finished);
@@ -113,7 +113,7 @@ void Trainer::run_step() {
   memory_snapshots_.end_step(progress_.step);
 }
 
-// A trace that cannot be written is no reason to stop.
+// A trace that cannot be written does not stop the training.
 void Trainer::tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved) {
   if (!saved.ok()) {
     context_.reporter->warning(absl::StrCat("the profiler's trace is lost: ", saved.status().message()));
@@ -134,13 +134,13 @@ void Trainer::train_step() {
   const std::vector<data::Batch> batches = fetch_batches();
   StepReport report = forward_backward(batches);
   context_.reporter->enter(Phase::kOptimizer);
-  settle();  // The step before: its figures came while this one was given to the device.
+  settle();  // The previous step, whose figures arrived while this step was queued on the device.
   const TraceScope trace([] { return "norm, exchange, optimizer, save"; });
   report.sum_of_squares =
       config_.optimizer.early_step_in_backward ? early_squares_ : optim::sum_of_squares(built_.model->gradients());
   add_commands(report);
   Exchanged exchanged = exchange(report, *context_.mesh, context_.device->torch_device(), config_.training.max_norm);
-  acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
+  acknowledge_commands();  // Before the save: a request during the save gets a separate checkpoint.
   update(exchanged.gate);
   last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
   ++progress_.step;
@@ -151,7 +151,7 @@ void Trainer::train_step() {
   context_.reporter->finished_step(progress_.step, took);
   tell_own_time(took, waited_before);
   if (progress_.step == start_.step + 1) {
-    // The first step also opens connections and fills caches; from here on a silent rank is missed sooner.
+    // The first step also opens connections and fills caches. Later a silent rank is detected sooner.
     context_.mesh->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
   }
   if (summary) log_step(*summary);
@@ -161,9 +161,9 @@ void Trainer::train_step() {
   save_if_due();
 }
 
-// For the comparison of ranks. Only where the host's waits are the waits for other ranks: a GPU waits for them behind
-// its host, which sees nothing of it, and no figure is better than a wrong one. The first steps of an attempt and those
-// that a profiler records are no measure; saves and validations lie between the steps.
+// Reports times for the comparison of ranks. Only if the host's waits are the waits for other ranks: a GPU waits for
+// them asynchronously, unseen by its host, and no figure is better than a wrong one. The first steps of an attempt and
+// profiled steps are not representative. Saves and validations are between the steps.
 void Trainer::tell_own_time(absl::Duration took, int64_t waited_before) {
   if (!context_.device->torch_device().is_cpu() || tracer_.recording() ||
       progress_.step <= start_.step + kStepsToWarmUp)
@@ -217,7 +217,8 @@ void Trainer::log_samples() {
                                                   absl::StrJoin(texts.not_finite, ", "), " are not finite"));
 }
 
-// A figure of a validation, which changes no weights: nothing is shown of it. Every rank finds the same one.
+// Handles a non-finite figure of a validation, which changes no weights: the figure is not shown. Every rank finds the
+// same.
 void Trainer::meet_nonfinite(const char* reason, const std::string& message) const {
   if (config_.training.nonfinite_policy == "fail") {
     throw Failure(rank_protocol::kExitUserError, reason,
@@ -249,16 +250,16 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
     valid_tokens += runs.back().valid_tokens;
   }
 
-  // The count of all ranks is needed before the first backward pass only: it travels during the first forward pass.
+  // Only the first backward pass needs the count over all ranks, so it is reduced during the first forward pass.
   at::Tensor global_tokens = at::full({1}, valid_tokens, at::TensorOptions(at::kLong).device(device));
   comm::Pending counting = context_.mesh->group(mesh::Axis::kLoss).all_reduce(global_tokens);
   const auto count = [&] {
     counting.wait();
-    return global_tokens.squeeze(0).clamp_min(1);  // All rows may be prompts, of which nothing is a label.
+    return global_tokens.squeeze(0).clamp_min(1);  // All rows may be prompts, which have no labels.
   };
 
-  // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
-  // `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
+  // In a pipeline each batch is a separate run, so the schedule holds no more activations than the batch size allows,
+  // as `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
   built_.model->forget_gradients();
   built_.model->prepare_gathers();
   const at::TensorOptions wide = at::TensorOptions(at::kDouble).device(device);
@@ -281,15 +282,15 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   return report;
 }
 
-// The beacon shows how far the step is.
+// Shows the progress of the step in the beacon.
 void Trainer::begins(const pipeline::Action& action) {
   if (action.microbatch >= 0) context_.reporter->microbatch(run_ * built_.pipeline.microbatches + action.microbatch);
   if (validating_) return;
   context_.reporter->enter(action.work == pipeline::ComputationType::kForward ? Phase::kForward : Phase::kBackward);
 }
 
-// One unit's optimizer step, in the middle of the backward pass: its gradients need no memory afterwards. The norm of
-// all of them comes too late to clip any.
+// Runs one unit's optimizer step during the backward pass, so that its gradients can be freed. The norm of all
+// gradients is then not yet known, so none are clipped.
 void Trainer::update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
   std::vector<at::Tensor> gradients;
   for (const parallel::ShardedParameter& placed : unit.parameters()) {
@@ -309,14 +310,14 @@ void Trainer::add_commands(StepReport& report) {
 void Trainer::update(const optim::Gate& gate) {
   if (checkpointer_) checkpointer_->before_update();
   if (built_.balance) built_.balance->finish_step(gate.skip);
-  // Else it is done, unit by unit.
+  // Otherwise it is already done, unit by unit.
   if (!config_.optimizer.early_step_in_backward)
     built_.optimizer->step(built_.schedule->factor(progress_.schedule_step), gate);
   if (built_.qk_clip) built_.qk_clip->finish_step(gate.skip);
 }
 
-// Whether the host needs the step's figures before it goes on. Else they come to it while the device has the next step
-// to work on, which then never waits for its host.
+// Whether the host needs the step's figures before it continues. Otherwise they arrive while the device works on the
+// next step, so the device never waits for its host.
 bool Trainer::must_settle() const {
   if (!reads_late_ || metrics_->should_log(progress_.step) || agreed_.checkpoint || agreed_.stop) return true;
   if (validator_ && validator_->due(progress_.step, config_.validation.freq)) return true;
@@ -325,8 +326,8 @@ bool Trainer::must_settle() const {
          (checkpointer_ && checkpoint::decide_save(config_.checkpoint, edge) != checkpoint::SaveDecision::kNo);
 }
 
-// Learns what the newest step came to; none: it was skipped, or there is nothing to learn. Every rank decides alike,
-// from the same numbers, and at the same step.
+// Reads the newest step's figures. Returns none if the step was skipped or none is pending. All ranks decide the same,
+// from the same numbers and at the same step.
 std::optional<StepSummary> Trainer::settle() {
   if (!unsettled_) return std::nullopt;
   Unsettled newest = *std::exchange(unsettled_, std::nullopt);
@@ -385,9 +386,9 @@ void Trainer::save_if_due() {
   check(saved, rank_protocol::kExitStorage, "CHECKPOINT");
 }
 
-// How much of a stop's grace is left. When the request came nobody here knows: at the earliest with the beginning of
-// the step whose reports told of it.
-absl::Duration Trainer::stop_timeout() const {
+// Returns the rest of a stop's grace period. The time of the request is unknown. At the earliest it is the beginning of
+// the step whose reports contained it.
+absl::Duration Trainer::stop_patience() const {
   const absl::Duration spent = context_.clock->monotonic() - agreed_.since;
   return time_after_stop(config_) - spent;
 }
@@ -403,9 +404,9 @@ void Trainer::report_data_warnings() {
   }
 }
 
-// How long the end of a rank may wait until its figures are sent. It shows no progress meanwhile: what is taken for a
-// hang begins at several times the timeout.
-absl::Duration Trainer::outputs_timeout(bool stopped) const {
+// Returns how long a rank may wait at its end until its metrics are sent. It shows no progress meanwhile. A rank counts
+// as hung only after several times the timeout.
+absl::Duration Trainer::outputs_patience(bool stopped) const {
   constexpr absl::Duration kMost = absl::Seconds(30);
   const absl::Duration most = std::min(kMost, absl::Seconds(config_.comm.train_timeout_seconds));
   return stopped ? std::clamp(stop_timeout(), absl::ZeroDuration(), most) : most;
@@ -415,7 +416,7 @@ ExitCode Trainer::finish(bool stopped) {
   context_.reporter->enter(Phase::kExit);
   metrics_->no_more();
   if (checkpointer_) check(checkpointer_->wait(), rank_protocol::kExitStorage, "CHECKPOINT");
-  context_.mesh->group(mesh::Axis::kWorld).barrier();  // Notices a rank that is gone.
+  context_.mesh->group(mesh::Axis::kWorld).barrier();  // Detects a lost rank.
   if (context_.store) comm::leave_together(*context_.store, context_.rank, context_.world, std::chrono::seconds(10));
   metrics_->end(outputs_timeout(stopped));
   for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);

@@ -14,14 +14,14 @@
 
 namespace titan::runtime {
 
-// One rank's training: builds, loads, runs the steps, saves. Throws Failure (and what current_failure() understands).
+// Trains on one rank: builds, loads, runs the steps, saves. Throws Failure (and what current_failure() understands).
 class Trainer {
  public:
   // Builds everything that needs no other rank, then joins the mesh. `context` must outlive the trainer.
   explicit Trainer(RankContext& context);
   ~Trainer();
 
-  // From the newest usable checkpoint to training.steps, or to a step edge after a stop was asked for.
+  // Trains from the newest usable checkpoint to training.steps, or to a step boundary after a requested stop.
   rank_protocol::ExitCode run();
 
   // For tests and the ledger file.
@@ -59,34 +59,34 @@ class Trainer {
   absl::Duration outputs_timeout(bool stopped) const;
   rank_protocol::ExitCode finish(bool stopped);
 
-  // A step whose figures nobody on the host has seen yet.
+  // A step whose figures the host has not read yet.
   struct Unsettled {
     int64_t step = 0;
     absl::Duration began;  // Monotonic.
     StepReports reports;
   };
-  // What all ranks agreed on, until it is done. A command reaches the nodes at different times.
+  // Commands that all ranks have agreed on and not yet executed. A command reaches the nodes at different times.
   struct Agreed {
     bool checkpoint = false, stop = false;
-    absl::Duration since;  // Monotonic; when the step began whose reports told of it.
+    absl::Duration since;  // Monotonic start of the step whose reports contained the command.
   };
 
   RankContext& context_;
   const config::JobConfig& config_;
   Tracer tracer_;
-  MemorySnapshots memory_snapshots_;  // From the first allocation on.
+  MemorySnapshots memory_snapshots_;  // Records from the first allocation on.
   Built built_;
   Executor executor_;
   const std::unique_ptr<MetricsLogger> metrics_;
-  const std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // Null when checkpoints are off.
+  const std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // Null if checkpoints are off.
   Loaded start_;
-  std::optional<Validator> validator_;  // None when validation is off.
+  std::optional<Validator> validator_;  // Empty if validation is off.
 
   Progress progress_;
-  int64_t run_ = 0;  // Which batch of the step is under way.
+  int64_t run_ = 0;  // Index of the current batch in the step.
   bool validating_ = false;
-  at::Tensor early_squares_;                                        // Of the gradients that update_early() has used up.
-  rank_protocol::Command command_ = rank_protocol::Command::kNone;  // What this rank reported.
+  at::Tensor early_squares_;  // Scalar: sum of squares of the gradients that update_early() has consumed.
+  rank_protocol::Command command_ = rank_protocol::Command::kNone;  // The command that this rank reported.
   std::optional<Unsettled> unsettled_;
   Agreed agreed_;
   const bool reads_late_;  // training.read_step

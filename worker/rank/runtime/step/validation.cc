@@ -17,7 +17,7 @@
 namespace titan::runtime {
 namespace {
 
-// Sums over all ranks, and the only place where the host waits for the device.
+// Sums over all ranks. This is the only place where the host waits for the device.
 ValidationResult joined(at::Tensor sums, const comm::DeviceMesh& mesh) {
   mesh.group(mesh::Axis::kWorld).all_reduce(sums).wait();
   const device::AllowHostWaitGuard wait;
@@ -36,10 +36,10 @@ Validator::Validator(std::unique_ptr<data::Loader> loader, int64_t steps, const 
       training_(std::move(training)),
       start_(loader_->state()) {}
 
-// This rank's [cross-entropies, labels], summed.
+// Returns this rank's sums [cross-entropies, labels].
 at::Tensor Validator::evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch) {
   MicrobatchOptions options = microbatch_options_;
-  // As large as in training where that divides the batch.
+  // The size of training, if it divides the batch.
   if (options.rows > 0) options.rows = std::gcd(options.rows, batch.tokens.size(0));
   const Microbatches microbatches = make_microbatches(batch, options);
   const auto count = static_cast<int>(microbatches.contexts.size());
@@ -50,7 +50,7 @@ at::Tensor Validator::evaluate(Executor& executor, const comm::DeviceMesh& mesh,
 
 ValidationResult Validator::run(Executor& executor, const comm::DeviceMesh& mesh) {
   check(loader_->restore(start_), rank_protocol::kExitUserError, "VALIDATION_DATA");
-  // Nothing is divided before everything is summed: batches and ranks have unequal numbers of labels.
+  // Divides only after everything is summed, because batches and ranks have different numbers of labels.
   at::Tensor sums = at::zeros({2}, at::TensorOptions(at::kDouble).device(microbatch_options_.device));
   int64_t batches = 0, tokens = 0;
   while (steps_ < 0 || batches < steps_) {
@@ -70,8 +70,8 @@ ValidationResult Validator::run(Executor& executor, const comm::DeviceMesh& mesh
 
 namespace {
 
-// Notes in `broken` [prompts] whose logits are not finite, and goes on with zeros in their place, so that every rank
-// makes as many passes.
+// Records in `broken` [prompts] which logits are not finite, and replaces them by zeros, so that every rank makes the
+// same number of passes.
 generate::Forward watch_logits(generate::Forward forward, std::vector<bool>& broken) {
   return [forward = std::move(forward), &broken](const nn::MicrobatchContext& context, const at::Tensor& chosen) {
     const at::Tensor logits = forward(context, chosen);
@@ -81,7 +81,7 @@ generate::Forward watch_logits(generate::Forward forward, std::vector<bool>& bro
   };
 }
 
-// One line whatever is in it.
+// Returns a single line, whatever the text contains.
 std::string in_quotes(const std::string& text) { return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\""); }
 
 }  // namespace
@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Samples>> Samples::create(const config::JobConfig
     std::vector<int32_t> ids;
     const absl::Status status = samples->tokenizer_->encode(prompt, ids);
     if (!status.ok()) return annotate(status, absl::StrCat("validation.sample_prompts: ", in_quotes(prompt)));
-    // As each document of training begins.
+    // Like the beginning of each training document.
     if (const auto bos = samples->tokenizer_->bos_id()) ids.insert(ids.begin(), *bos);
     if (ids.empty())
       return absl::InvalidArgumentError("validation.sample_prompts: an empty prompt, and a tokenizer without BOS");
@@ -118,7 +118,7 @@ Samples::Texts Samples::run(ShardedModel& model, const comm::DeviceMesh& mesh, i
   if (sequence_parallel_) options.token_multiple = mesh.mesh().size(mesh::Axis::kTensor);
   const comm::Group& world = mesh.group(mesh::Axis::kWorld);
   if (world.size() > 1) {
-    // Whose sums differ in the last bit must not choose another token, and then another number of passes.
+    // Sums that differ in the last bit must not choose another token and thus another number of passes.
     options.agree = [&](std::vector<int64_t>& chosen) {
       at::Tensor tokens = at::tensor(chosen, at::kLong).to(options.device);
       world.broadcast(tokens, 0).wait();

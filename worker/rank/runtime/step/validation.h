@@ -1,6 +1,6 @@
 #pragma once
 
-// Between steps [validation] asks for the loss on held-out data, and for sample texts that the model continues.
+// The work of [validation] between steps: the loss on held-out data, and sample texts that the model continues.
 
 #include <cstdint>
 #include <memory>
@@ -19,28 +19,29 @@
 namespace titan::runtime {
 
 struct ValidationResult {
-  double loss = 0;      // The sum of all cross-entropies over the number of all labels, of all batches and ranks.
-  int64_t labels = 0;   // Of all ranks; without any there is no loss.
+  double loss = 0;      // Sum of all cross-entropies divided by the number of labels, over all batches and ranks.
+  int64_t labels = 0;   // Over all ranks. Without labels the loss is 0.
   int64_t batches = 0;  // Per rank.
-  int64_t tokens = 0;   // Of this rank.
+  int64_t tokens = 0;   // Tokens of this rank.
 };
 
-// The loss on held-out data, over the same batches each time.
+// Computes the loss on held-out data, over the same batches each time.
 class Validator {
  public:
-  // `steps` > 0: that many batches of an endless loader; -1: all of a finite one. Batches go through the stages of the
-  // training's schedule.
+  // `steps` > 0: that many batches of an endless loader; -1: all batches of a finite one. Batches go through the stages
+  // of the training's schedule.
   Validator(std::unique_ptr<data::Loader> loader, int64_t steps, const MicrobatchOptions& microbatches,
             pipeline::Schedule training);
 
   bool due(int64_t step, int64_t frequency) const { return step == 1 || step % frequency == 0; }
 
-  // All ranks must have as many batches: data that ends is dealt in the global order (config::check sees to it), which
-  // ends for all ranks at the same batch. The device works on without a stop until the sums are read at the end. Throws
-  // Failure for unusable data.
+  // All ranks must have the same number of batches: finite data is split in the global order (config::check ensures
+  // it), which ends at the same batch on all ranks. The device runs without a stop until the sums are read at the end.
+  // Throws Failure for unusable data.
   ValidationResult run(Executor& executor, const comm::DeviceMesh& mesh);
 
  private:
+  // Returns float64 [2]: cross-entropies and labels.
   at::Tensor evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch);
 
   std::unique_ptr<data::Loader> loader_;
@@ -50,20 +51,23 @@ class Validator {
   nlohmann::json start_;
 };
 
-// Texts that the model goes on with while it trains (validation.sample_prompts), for whoever reads the log.
+// Texts with which the model continues prompts during training (validation.sample_prompts), for the log.
 class Samples {
  public:
-  // Null without prompts. InvalidArgument names the prompt that is none; NotFound and others of the tokenizer.
+  // Null without prompts. InvalidArgument names an invalid prompt; NotFound and others come from the tokenizer.
   static absl::StatusOr<std::unique_ptr<Samples>> create(const config::JobConfig& config);
 
-  int64_t longest() const { return longest_; }  // Tokens of a prompt with what follows it: what rotations must reach.
+  int64_t longest() const {
+    return longest_;
+  }  // Tokens of the longest prompt and its continuation, which the RoPE tables must cover.
 
   struct Texts {
-    std::vector<std::string> lines;       // Of the log, one for each prompt; on rank 0 alone.
-    std::vector<std::string> not_finite;  // Prompts, in quotes, after which some logit was not a finite number.
+    std::vector<std::string> lines;       // Log lines, one for each prompt. Only on rank 0.
+    std::vector<std::string> not_finite;  // Quoted prompts after which some logit was not finite.
   };
-  // Collective: every rank of the mesh takes part, and rank 0 chooses. `vocabulary`: the model's. Adapters and weights
-  // in 8 bits take part as in training. A prompt of `not_finite` has no line: whatever followed it means nothing.
+  // Collective: every rank of the mesh takes part, and rank 0 chooses the tokens. `vocabulary`: the model's. Adapters
+  // and 8-bit weights are used as in training. Prompts in `not_finite` have no line, because their continuation is
+  // meaningless.
   Texts run(ShardedModel& model, const comm::DeviceMesh& mesh, int64_t vocabulary);
 
  private:
