@@ -16,7 +16,7 @@
 namespace titan::tools {
 namespace {
 
-using namespace titan::checkpoint;  // This file is the folder's offline face.
+using namespace titan::checkpoint;  // Most names here are from checkpoint.
 
 constexpr char kModel[] = "model.", kA[] = ".lora_A.weight";
 
@@ -28,7 +28,7 @@ absl::StatusOr<at::Tensor> read_whole(StepReader& step, const std::string& key) 
   return value;
 }
 
-// "layers.0.attention.wq" and so on, in the manifest's order.
+// Returns "layers.0.attention.wq" and so on, in the manifest's order.
 std::vector<std::string> adapted_layers(const Manifest& manifest) {
   std::vector<std::string> layers;
   for (const TensorRecord& tensor : manifest.tensors) {
@@ -43,7 +43,7 @@ struct Scaling {
   double alpha = 0;
 };
 
-// As the job that wrote the step was configured.
+// Returns the scaling with which the step's job was configured.
 absl::StatusOr<Scaling> scaling_of(const StepReader& step) {
   const nlohmann::json& config = step.manifest().config;
   const auto lora = config.is_object() ? config.find("lora") : config.end();
@@ -64,8 +64,8 @@ absl::StatusOr<HfLayout> layout_of(const HfMapper& mapper, const std::string& la
   return layouts[0];
 }
 
-// The last part of a module's name where every module that ends so has an adapter, as users write target_modules;
-// whole names otherwise.
+// Returns the last part of a module's name if all modules with that last part have an adapter, which is how users write
+// target_modules; otherwise the whole name.
 std::vector<std::string> target_modules(const std::vector<std::string>& adapted, const std::set<std::string>& all) {
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   const std::set<std::string> known(adapted.begin(), adapted.end());
@@ -78,7 +78,7 @@ std::vector<std::string> target_modules(const std::vector<std::string>& adapted,
   return {targets.begin(), targets.end()};
 }
 
-// Hugging Face's modules with a matrix of their own inside the layers, whether they have adapters or not.
+// Returns Hugging Face's modules inside the layers that have a separate matrix, with or without adapters.
 absl::StatusOr<std::set<std::string>> all_modules(const HfMapper& mapper, const models::ModelSpec& spec) {
   std::set<std::string> modules;
   for (const models::ParameterSpec& tensor : models::parameters(spec)) {
@@ -141,8 +141,8 @@ absl::StatusOr<std::vector<std::string>> write_peft(storage::Files& files, StepR
     TITAN_ASSIGN_OR_RETURN(const HfLayout layout, layout_of(mapper, layer));
     TITAN_ASSIGN_OR_RETURN(const at::Tensor a, read_narrow(layout, kModel + models::adapter_a(layer)));
     TITAN_ASSIGN_OR_RETURN(const at::Tensor b, read_narrow(layout, kModel + models::adapter_b(layer)));
-    const std::vector<at::Tensor> outputs = to_hf(layout, b);  // Its rows are those of the weight.
-    for (size_t i = 0; i < layout.keys.size(); ++i) {          // Of each expert, where these are modules of their own.
+    const std::vector<at::Tensor> outputs = to_hf(layout, b);  // Its rows are the weight's rows.
+    for (size_t i = 0; i < layout.keys.size(); ++i) {          // One per expert if the experts are separate modules.
       modules.push_back(models::layer_of(layout.keys[i]));
       add(models::adapter_a(modules.back()), layout.stacked ? a[static_cast<int64_t>(i)] : a);
       add(models::adapter_b(modules.back()), outputs.at(i));

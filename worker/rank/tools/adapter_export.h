@@ -1,6 +1,6 @@
 #pragma once
 
-// Steps of a job with model.converters = ["lora"]: adapters without the model that they belong to.
+// Steps of a job with model.converters = ["lora"], which hold adapters without their model.
 
 #include <ATen/ATen.h>
 
@@ -16,26 +16,29 @@
 
 namespace titan::tools {
 
+// Whether a step holds adapters without their model.
 bool holds_adapters(const checkpoint::Manifest& manifest);
 
-// The model beneath a step's adapters: `choice`, or where the step's job had it from when that is empty.
-// InvalidArgument when the step does not say.
+// Returns the model below a step's adapters: `choice` or, if that is empty, the model that the step's job used.
+// InvalidArgument: the step does not record it.
 absl::StatusOr<std::string> base_of(const std::string& step, const checkpoint::Manifest& manifest,
                                     const std::string& choice);
 
-// The adapters in the form of the PEFT library: adapter_model.safetensors, adapter_config.json and the tokenizer's
-// files in the new folder `folder`. `base`: the model's name or path for those who open them; may be empty. Returns
-// warnings. Unimplemented: a layer that Hugging Face keeps together with others.
+// Writes the adapters in the PEFT library's form: adapter_model.safetensors, adapter_config.json and the tokenizer's
+// files, into the new folder `folder`. `base`: name or path of the model for the folder's readers; may be empty.
+// Returns warnings. Unimplemented: Hugging Face stores a layer together with others.
 absl::StatusOr<std::vector<std::string>> write_peft(storage::Files& files, checkpoint::StepReader& step,
                                                     const checkpoint::HfMapper& mapper, const models::ModelSpec& spec,
                                                     const checkpoint::HfExport& options, const std::string& base,
                                                     const std::string& folder);
 
-// What the step's adapter of parameter `fqn` adds to it: alpha / rank * B A, in float32. Undefined: it has none.
+// Returns what the step's adapter adds to parameter `fqn`: alpha / rank * B A, float32 of `shape`. Undefined: it has no
+// adapter.
 absl::StatusOr<at::Tensor> adapter_delta(checkpoint::StepReader& step, const std::string& fqn,
                                          const std::vector<int64_t>& shape);
 
-// The parameter `fqn` of the model with what its adapter, if it has one, adds: W + alpha / rank * B A, in float32.
+// Returns `weight`, the whole parameter `fqn`, with its adapter added: W + alpha / rank * B A, float32 of the same
+// shape. Without an adapter it is `weight` itself.
 absl::StatusOr<at::Tensor> with_adapter(checkpoint::StepReader& step, const std::string& fqn, const at::Tensor& weight);
 
 }  // namespace titan::tools

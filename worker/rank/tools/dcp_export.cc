@@ -45,7 +45,7 @@ class Export {
   }
 
  private:
-  // Rows of dim 0 at a time.
+  // Copies some rows of dim 0 at a time.
   absl::Status copy(const TensorRecord& record, const std::string& key, at::ScalarType type) {
     const auto item = static_cast<int64_t>(c10::elementSize(record.dtype));
     Narrowing narrowing;
@@ -64,7 +64,7 @@ class Export {
       TITAN_RETURN_IF_ERROR(
           copy(record, key, alone ? narrowed_type(record.key, record.dtype, options_.dtype) : record.dtype));
     }
-    // A tied head is in torchtitan's state once more.
+    // torchtitan's state contains a tied head a second time.
     if (spec_.tied_embeddings) out_.alias(kHeadName, kEmbeddingName);
     return absl::OkStatus();
   }
@@ -108,7 +108,7 @@ class Export {
     return absl::OkStatus();
   }
 
-  // torch.optim.AdamW's group, once for each parameter.
+  // torch.optim.AdamW's group, once per parameter.
   absl::Status write_group(const std::string& fqn) {
     const config::Optimizer& optimizer = config_.optimizer;
     const json group = {{"lr", lr_},
@@ -128,7 +128,7 @@ class Export {
     return absl::OkStatus();
   }
 
-  // torch.optim.lr_scheduler.LambdaLR's.
+  // State of torch.optim.lr_scheduler.LambdaLR.
   absl::Status write_schedule() {
     const json state = {{"base_lrs", {config_.optimizer.lr}},  {"last_epoch", epoch_},
                         {"_step_count", epoch_ + 1},           {"_is_initial", false},
@@ -140,7 +140,7 @@ class Export {
   absl::Status write_train_state() {
     const json& state = step_.manifest().train_state;
     TITAN_RETURN_IF_ERROR(out_.add("train_state.step", json(step_.manifest().step)));
-    // Of one data-parallel rank; in order global there is one place in the data, as on one rank.
+    // Counts one data-parallel rank. With order global there is one position in the data, as on a single rank.
     const json dataloader = state.value("dataloader", json::object());
     const bool global = dataloader.value("order", "global") == "global";
     const int64_t ranks = global ? 1 : std::max<int64_t>(1, dataloader.value("dp_size", int64_t{1}));
@@ -158,7 +158,7 @@ class Export {
     }
     for (const auto& [name, value] : positions->items()) {
       json item = value;
-      if (value.is_object()) {  // torchtitan pickles each rank's once more.
+      if (value.is_object()) {  // torchtitan pickles each rank's state separately.
         const std::string pickled = pickle::Writer(2).plain(value).finish();
         item = json::binary(std::vector<uint8_t>(pickled.begin(), pickled.end()));
       }
@@ -176,7 +176,7 @@ class Export {
   DcpWriter& out_;
   config::JobConfig config_;
   int64_t epoch_ = 0;
-  double lr_ = 0;  // After the step.
+  double lr_ = 0;  // Learning rate after the step.
   absl::Status data_;
   std::vector<std::string> warnings_;
 };
@@ -194,7 +194,8 @@ absl::StatusOr<std::vector<std::string>> write_dcp(storage::Files& files, StepRe
 
 namespace {
 
-// torchtitan: how many documents of the share were read, and the tokens of the last one that no row has.
+// torchtitan's state: the number of documents of the share that were read, and the tokens of the last one that are in
+// no row yet.
 absl::StatusOr<json> dataset_state(const data::RankShare& share, const data::FileKind& kind, const json& cursor,
                                    data::Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const data::StreamPosition position, data::position_from_json(cursor, share.files));
@@ -218,7 +219,7 @@ absl::StatusOr<json> dataset_state(const data::RankShare& share, const data::Fil
   return json{{"token_buffer", tokens}, {"sample_idx", documents}};
 }
 
-// Of torchdata's StatefulDataLoader without worker processes.
+// State of torchdata's StatefulDataLoader without worker processes.
 json loader_state(json dataset) {
   return {{"_index_sampler_state", nullptr},
           {"_sampler_iter_state", nullptr},
@@ -231,7 +232,7 @@ json loader_state(json dataset) {
           {"_iterator_finished", false}};
 }
 
-// The position of a data-parallel rank: in order global there is one for all.
+// Returns the position of a data-parallel rank. With order global all ranks have the same.
 absl::StatusOr<json> cursor_of(const json& dataloader, const std::vector<json>& per_rank, int rank) {
   if (dataloader.contains("cursor")) return dataloader.at("cursor");
   for (const json& one : per_rank) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes a step as a torch.distributed.checkpoint folder that torchtitan loads, or resumes from, its place in the data
-// included.
+// Writes a step as a torch.distributed.checkpoint folder that torchtitan loads or resumes from, including its position
+// in the data.
 
 #include <functional>
 #include <string>
@@ -18,23 +18,24 @@
 namespace titan::tools {
 
 struct DcpExport {
-  bool model_only = false;  // Else, of a full step, optimizer, schedule, train state and place in the data too.
-  at::ScalarType dtype = at::kFloat;  // Of the model when it goes alone; with the rest it stays as it is.
+  bool model_only =
+      false;  // False: a full step is written with optimizer, schedule, train state and position in the data.
+  at::ScalarType dtype = at::kFloat;  // Type of a model written alone. With the other state, types do not change.
   checkpoint::Overflow overflow = checkpoint::Overflow::kRefuse;
   int64_t max_file_bytes = int64_t{2} << 30;
-  int64_t max_piece_bytes = int64_t{256} << 20;  // Of a tensor; so much is in memory, twice.
-  std::string tokenizer;                         // For the place in the data; empty: where the step's job had it from.
+  int64_t max_piece_bytes = int64_t{256} << 20;  // Bytes of a tensor held in memory, twice.
+  std::string tokenizer;  // For the position in the data. Empty: the one that the step's job used.
 };
 
-// Writes the new folder `folder`; what could not be taken along, and what to do about it, as warnings. Errors:
-// FailedPrecondition for an optimizer that torchtitan does not have, or a step that does not say its configuration.
+// Writes the new folder `folder`. Returns warnings about what could not be included and how to handle it.
+// FailedPrecondition: torchtitan does not have the optimizer, or the step does not record its configuration.
 absl::StatusOr<std::vector<std::string>> write_dcp(storage::Files& files, checkpoint::StepReader& step,
                                                    const models::ModelSpec& spec, const DcpExport& options,
                                                    const std::string& folder,
                                                    const std::function<void(const std::string& file)>& progress);
 
-// Where a job stands in its data, as torchtitan's data loader says it. `dataloader` and `per_rank` are a manifest's.
-// Reads the one document in which each rank stands. {"world_size", "dp_rank_0": state, ...}.
+// Returns a job's position in its data in the form of torchtitan's data loader: {"world_size", "dp_rank_0": state,
+// ...}. `dataloader` and `per_rank` are a manifest's. Reads the one document at each rank's position.
 absl::StatusOr<nlohmann::json> torchtitan_positions(const config::JobConfig& config, const nlohmann::json& dataloader,
                                                     const std::vector<nlohmann::json>& per_rank,
                                                     const std::string& tokenizer);

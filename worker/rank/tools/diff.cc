@@ -18,14 +18,15 @@
 namespace titan::tools {
 namespace {
 
-using namespace titan::checkpoint;  // This file is the folder's offline face.
+using namespace titan::checkpoint;  // Most names here are from checkpoint.
 
-constexpr int64_t kNumbers = int64_t{1} << 22;  // At once, of each step: some 200 MiB with what is computed of them.
+constexpr int64_t kNumbers =
+    int64_t{1} << 22;  // Elements of each step at once: about 200 MiB with intermediate results.
 
-// How far two tensors of one shape are from each other.
+// Distance between two tensors of the same shape.
 struct Distance {
   int64_t elements = 0, differing = 0;
-  double absolute = 0, relative = 0;  // The largest; infinite where one of two is no number.
+  double absolute = 0, relative = 0;  // Largest values. Infinite if one of two elements is NaN.
 
   void add(const at::Tensor& a, const at::Tensor& b);
 };
@@ -63,7 +64,7 @@ std::string form_of(const NamedTensor& tensor) {
   return absl::StrCat(safetensors_dtype(tensor.dtype).value_or("?"), " ", shape_text(tensor.shape));
 }
 
-// The largest of some figure, and the tensor that has it.
+// The largest value of a figure, and the tensor that has it.
 struct Largest {
   double value = -1;
   std::string key;
@@ -74,7 +75,7 @@ struct Largest {
   std::string text() const { return absl::StrFormat("%.3g (%s)", value, key); }
 };
 
-// Collects what differs, so that the sum of it comes first.
+// Collects differences, so that their summary can be printed first.
 class DiffReport {
  public:
   explicit DiffReport(const DiffOptions& options) : options_(options) {}
@@ -106,7 +107,7 @@ class DiffReport {
     add(row, absl::StrFormat("%s  %s  %d of %d numbers differ, by %.3g at most (relative %.3g)", a.key, forms,
                              distance.differing, distance.elements, distance.absolute, distance.relative));
   }
-  // Whether nothing differs.
+  // Prints the report. Returns whether nothing differs.
   bool print(std::ostream& out) const {
     if (!options_.json) out << summary() << "\n";
     for (const std::string& line : lines_) out << line << "\n";
@@ -117,7 +118,7 @@ class DiffReport {
  private:
   void add(const nlohmann::json& row, const std::string& text) { lines_.push_back(options_.json ? row.dump() : text); }
 
-  // "the same: 57 tensors", or "3 of 57 tensors differ; largest difference 0.5 (KEY), relative 0.1 (KEY)".
+  // Returns "the same: 57 tensors", or "3 of 57 tensors differ; largest difference 0.5 (KEY), relative 0.1 (KEY)".
   std::string summary() const {
     if (lines_.empty()) return absl::StrCat("the same: ", counted(compared_, "tensor"));
     std::string text = absl::StrCat(lines_.size(), " of ", counted(compared_ + alone_, "tensor"),

@@ -1,6 +1,6 @@
 #pragma once
 
-// What two folders of tensors have otherwise, tensor by tensor.
+// Compares two folders of tensors, tensor by tensor.
 
 #include <ostream>
 #include <string>
@@ -12,17 +12,16 @@
 namespace titan::tools {
 
 struct DiffOptions {
-  bool model_only = false;  // Leave the optimizer's state out.
-  bool json = false;        // One object a tensor that differs.
-  ModelChoice model = {};   // Where names have to be told from each other and no step says which model it is.
+  bool model_only = false;  // Ignores the optimizer's state.
+  bool json = false;        // Prints one object per differing tensor.
+  ModelChoice model = {};   // Needed if names must be translated and no step records the model.
 };
 
-// Whether `a` and `b`, steps, folders of torch.distributed.checkpoint or Hugging Face folders (tensor_folder.h), hold
-// the same tensors, of the same shapes, types and numbers, however they are cut. Text begins with a line that sums up
-// all of them (how many differ, the largest absolute and relative difference and where) and goes on with a line for
-// each tensor that differs. What
-// differs in type is compared in float64, two that are no numbers are the same. Reads some millions of numbers at once.
-// Errors: those of open_both() and of reading each.
+// Returns whether `a` and `b` hold the same tensors with the same shapes, types and values, however they are split.
+// They are steps, folders of torch.distributed.checkpoint or Hugging Face folders (tensor_folder.h). Text output begins
+// with a summary (how many tensors differ, the largest absolute and relative difference and where), followed by a line
+// per differing tensor. Tensors of different types are compared in float64, and two NaNs are equal. Reads a few million
+// elements at once. Errors: those of open_both() and of reading each.
 absl::StatusOr<bool> diff(storage::Files& files, const std::string& a, const std::string& b, const DiffOptions& options,
                           std::ostream& out);
 

@@ -8,15 +8,16 @@
 
 namespace titan::tools {
 
-// Which model a command line names. Empty: it does not say.
+// The model that a command line names. Empty: not given.
 struct ModelChoice {
   std::string name;
   std::string flavor;
-  std::string library;  // That brings it.
+  std::string library;  // Library that has the model.
 };
 
-// The model that the step in `path` holds, by its own word or, where it has none, by the command line's; a choice may
-// repeat it. Errors: InvalidArgument (a choice is needed), FailedPrecondition (the step holds another one).
+// Returns the model of the step in `path`, as recorded in the step or, if it is not, as chosen on the command line. The
+// choice may repeat the record. Errors: InvalidArgument (a choice is needed), FailedPrecondition (the step holds
+// another model).
 absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const checkpoint::Manifest& manifest,
                                            const ModelChoice& choice);
 

@@ -36,10 +36,10 @@
 namespace titan::tools {
 namespace {
 
-using namespace titan::checkpoint;  // This file is the folder's offline face.
+using namespace titan::checkpoint;  // Most names here are from checkpoint.
 
-// The step folders that `path` means. Those with weights of another form are named to `others`: they have nothing to
-// look into here and no checksums.
+// Returns the step folders at `path`. Folders with weights in another form are reported on `others`, because they have
+// no checksums and nothing to inspect.
 absl::StatusOr<std::vector<std::string>> steps_of(storage::Files& files, const std::string& path,
                                                   std::ostream& others) {
   if (files.exists(storage::join_path(path, kManifestName))) return std::vector<std::string>{path};
@@ -72,7 +72,7 @@ std::string mebibytes(int64_t bytes) {
   return text;
 }
 
-// Says once in ten seconds how far reading has come.
+// Prints the progress of reading at most every ten seconds.
 std::function<void(int64_t, int64_t)> progress_to(std::ostream& out, const std::string& path) {
   return [&out, path, last = absl::Now()](int64_t done, int64_t all) mutable {
     if (absl::Now() - last < absl::Seconds(10)) return;
@@ -105,7 +105,7 @@ absl::StatusOr<at::ScalarType> export_type(const std::string& dtype) {
   return absl::InvalidArgumentError(absl::StrCat("--dtype ", dtype, ": use float32, float16 or bfloat16"));
 }
 
-// Every tensor of the model, in its shape, and no other.
+// Checks that a step has every tensor of the model in its shape, and no others.
 absl::Status check_tensors(const std::string& path, const Manifest& manifest, const models::ModelSpec& spec) {
   TITAN_ASSIGN_OR_RETURN(const model::Model model, model::build(spec, {}));
   const auto misfit = [&](const std::string& what) {
@@ -134,11 +134,11 @@ absl::Status check_tensors(const std::string& path, const Manifest& manifest, co
 
 constexpr int64_t kFloatBytes = 4;
 
-// A box of a parameter or buffer of the model; undefined where its source has no place for it.
+// Reads a box of a parameter or buffer of the model. Undefined: the source does not store it.
 using ReadValue = absl::FunctionRef<absl::StatusOr<at::Tensor>(const std::string& fqn,
                                                                const std::vector<int64_t>& shape, const Box& box)>;
 
-// Files of a step, each with pieces of tensors up to a size, so that a large model never stands in memory whole.
+// Writes files of a step with pieces of tensors up to a size, so that a large model is never in memory as a whole.
 class StepFiles {
  public:
   StepFiles(storage::Files& files, const std::string& folder, int64_t file_bytes)
@@ -169,8 +169,8 @@ class StepFiles {
   std::vector<WrittenShard> shards_;
 };
 
-// All of the model's values as files of the step `folder`, its manifest last; their number. `file_bytes`: `read` is
-// asked for no more at once, and a file that has as much is closed.
+// Writes all of the model's values as files of the step `folder`, the manifest last, and returns the number of
+// parameters. `file_bytes`: largest amount read at once, and size at which a file is closed.
 absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const models::ModelSpec& spec,
                                    const std::string& job_uid, const std::string& folder, int64_t file_bytes,
                                    absl::FunctionRef<void(const std::string& block)> progress) {
@@ -194,7 +194,8 @@ absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const 
     for (const nn::Buffer& buffer : block->buffers()) {
       const std::vector<int64_t> shape = buffer.value.sizes().vec();
       TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(buffer.fqn, shape, whole(shape)));
-      // Without a place there: as training starts, and a job that begins with them does not move them by itself.
+      // The source does not store it: it starts like in training, and a job that begins with it does not move it by
+      // default.
       if (!value.defined() && held.moe) held.moe->load_balance_coeff = 0;
       TITAN_RETURN_IF_ERROR(step.add(buffer.fqn, shape, whole(shape), value.defined() ? value : buffer.value));
     }
@@ -209,7 +210,7 @@ absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const 
   return parameters;
 }
 
-// The adapters of `step` and the model `base` as one model-only step in `folder`.
+// Writes the adapters of `step` and the model `base` as one model-only step in `folder`.
 absl::Status write_merged(storage::Files& files, StepReader& step, const HfMapper& mapper,
                           const models::ModelSpec& spec, const std::string& base, const std::string& folder) {
   std::unique_ptr<StepReader> model;
@@ -236,7 +237,7 @@ absl::Status write_merged(storage::Files& files, StepReader& step, const HfMappe
     }
     return value.defined() ? with_adapter(step, fqn, value) : value;
   };
-  // Whole tensors: adapters are added to those.
+  // Whole tensors, because adapters are added to those.
   return write_step(files, read, spec, "merge", folder, INT64_MAX, [](const std::string&) {}).status();
 }
 
@@ -248,7 +249,7 @@ void print_warnings(const std::vector<std::string>& warnings, std::ostream& out)
     out << "warning: and " << counted(warnings.size() - kShownWarnings, "warning") << " like these\n";
 }
 
-// The files that stand beside the weights: those of the folder that the command line names, or of the step's job.
+// Returns the files next to the weights, from the folder that the command line names or the step's job used.
 HfAssets assets_of(const Manifest& manifest, const std::string& tokenizer) {
   if (!tokenizer.empty()) return {.folder = tokenizer, .required = true};
   const nlohmann::json model =
@@ -256,7 +257,7 @@ HfAssets assets_of(const Manifest& manifest, const std::string& tokenizer) {
   return {.folder = model.is_object() ? model.value("hf_assets_path", "") : ""};
 }
 
-// Weights begin a job: they are step 0, and a folder that is called as another is refused by whoever loads it.
+// Weights begin a job, so they are step 0. Loading rejects a folder named like another step.
 absl::Status check_seed(const std::string& step) {
   const std::string path = step.substr(0, step.find_last_not_of('/') + 1);
   const std::string name = path.substr(path.rfind('/') + 1);
@@ -266,7 +267,7 @@ absl::Status check_seed(const std::string& step) {
                    ": call the folder step-0"));
 }
 
-// What the options ask of a step, against what it holds.
+// Checks the options against the contents of the step.
 absl::Status check_form(const std::string& step, bool full, bool adapters, const ExportOptions& options) {
   const bool wants_adapters = options.format == "peft" || options.merge;
   if (options.format == "peft" && options.merge)
@@ -391,7 +392,7 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
       return absl::OkStatus();
     };
     if (!adapters) return write_weights(*reader);
-    // What the folder will hold is made from whole tensors, of which several may make one.
+    // Some files combine several tensors, so the folder is made from whole tensors.
     const std::string merged = storage::join_path(folder, ".merged");
     TITAN_ASSIGN_OR_RETURN(const std::string base, base_of(step, manifest, options.base));
     absl::Status status = write_merged(files, *reader, *mapper, spec, base, merged);

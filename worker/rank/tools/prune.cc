@@ -26,19 +26,19 @@
 namespace titan::tools {
 namespace {
 
-using namespace titan::checkpoint;  // This file is the folder's offline face.
+using namespace titan::checkpoint;  // Most names here are from checkpoint.
 using storage::Fence;
 
-// What is there, and what of it must stay.
+// Steps to remove and steps to keep.
 struct Plan {
   std::vector<int64_t> doomed;
-  std::map<int64_t, std::string> kept;  // With the reason, where it is not that it is new.
+  std::map<int64_t, std::string> kept;  // With the reason, unless it is that the step is new.
 };
 
 bool is_step(const StepFolder& step) { return step.has_manifest || step.has_hf_index || step.has_dcp; }
 
-// The newest full step that can be read whole, or the newest export where there are no full ones; -1 where nothing is
-// to be lost. Where none can be read, nothing is removed.
+// Returns the newest full step that is intact, or the newest intact export if there are no full ones. -1: there is
+// nothing to lose. If no step is intact, it returns an error, and nothing is removed.
 absl::StatusOr<int64_t> newest_good(storage::Files& files, const std::vector<StepFolder>& steps, std::ostream& out) {
   bool any_full = false, any = false;
   absl::Status worst;
@@ -86,8 +86,8 @@ std::string absolute(const std::string& path) {
   return (error || found.has_filename() ? found : found.parent_path()).string();
 }
 
-// Where a step's job kept its fence, if it was this folder that it wrote to: a checkpoint.folder may lie anywhere, and
-// a copy of one is nobody's.
+// Returns the dump folder of a step's job if that job wrote to this folder. A checkpoint.folder may be anywhere, and a
+// copy of one belongs to no job.
 std::string dump_folder_in(storage::Files& files, const StepFolder& step, const std::string& folder) {
   if (!step.has_manifest) return "";
   const auto reader = StepReader::open(files, step.path);
@@ -101,7 +101,7 @@ std::string dump_folder_in(storage::Files& files, const StepFolder& step, const 
   return absolute(storage::join_path(dump, text("checkpoint", "folder"))) == absolute(folder) ? dump : "";
 }
 
-// The dump folders whose jobs may use `folder`.
+// The dump folders of jobs that may use `folder`.
 std::set<std::string> dump_folders(storage::Files& files, const std::string& folder,
                                    const std::vector<StepFolder>& steps, const PruneOptions& options) {
   std::set<std::string> found;
@@ -124,7 +124,7 @@ void remember(const Fence::Holder& holder, const std::string& dump, const std::s
   }
 }
 
-// `effect` while none of the dump folders has a job.
+// Runs `effect` while none of the dump folders is in use by a job.
 absl::Status while_all_idle(storage::Files& files, const std::string& folder, std::vector<std::string> dumps,
                             std::set<int64_t>& committed, absl::FunctionRef<absl::Status()> effect) {
   if (dumps.empty()) return effect();
@@ -136,7 +136,7 @@ absl::Status while_all_idle(storage::Files& files, const std::string& folder, st
   });
 }
 
-// Steps as they are told of, and gone.
+// Reports which steps are kept and removed.
 class PruneReport {
  public:
   PruneReport(std::ostream& out, const PruneOptions& options) : out_(out), options_(options) {}
@@ -166,7 +166,7 @@ void tell_kept(const std::vector<StepFolder>& steps, const Plan& plan, int64_t g
   }
 }
 
-// Renames the step out of readers' sight; false when somebody reads it.
+// Renames the step so that readers no longer see it. False: it is being read.
 absl::StatusOr<bool> retire(storage::Files& files, const std::string& folder, const StepFolder& step,
                             std::vector<std::string>& purged) {
   std::unique_ptr<storage::FileLock> lock;
@@ -176,7 +176,7 @@ absl::StatusOr<bool> retire(storage::Files& files, const std::string& folder, co
     if (locked.ok()) lock = *std::move(locked);
   }
   purged.push_back(storage::join_path(folder, absl::StrCat(kPurgedPrefix, "by-hand-step-", step.step)));
-  TITAN_RETURN_IF_ERROR(files.remove_folder(purged.back()));  // An older crash's rest.
+  TITAN_RETURN_IF_ERROR(files.remove_folder(purged.back()));  // Remains of an earlier crash.
   TITAN_RETURN_IF_ERROR(files.rename(step.path, purged.back()));
   return true;
 }
@@ -187,7 +187,7 @@ absl::Status prune_files(storage::Files& files, const std::string& folder, const
   const std::set<std::string> found = dump_folders(files, folder, steps, options);
   const std::vector<std::string> dumps(found.begin(), found.end());
   std::set<int64_t> committed;
-  // Before anything takes long, and then again.
+  // Checked before the slow part, and again later.
   TITAN_RETURN_IF_ERROR(while_all_idle(files, folder, dumps, committed, [] { return absl::OkStatus(); }));
   TITAN_ASSIGN_OR_RETURN(const int64_t good, newest_good(files, steps, out));
   PruneReport report(out, options);
@@ -208,7 +208,7 @@ absl::Status prune_files(storage::Files& files, const std::string& folder, const
       report.removes(step);
     }
     if (options.dry_run) return absl::OkStatus();
-    // What an earlier run, or a job, could not finish.
+    // Remains of an earlier run or of a job.
     TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.list(folder));
     for (const std::string& name : names) {
       if (absl::StartsWith(name, kPurgedPrefix)) purged.push_back(storage::join_path(folder, name));
@@ -221,7 +221,8 @@ absl::Status prune_files(storage::Files& files, const std::string& folder, const
   return absl::OkStatus();
 }
 
-// Nobody's, or the last holder's for as long as it takes: jobs that come wait for it, or take it back.
+// A folder of objects without a job. While it is pruned it is held in the name of its last holder, so that new jobs
+// wait, or its own job takes it back.
 class IdleObjects {
  public:
   IdleObjects(std::shared_ptr<s3::Client> client, std::string key) : fence_(client, key), client_(client), key_(key) {}
@@ -243,7 +244,7 @@ class IdleObjects {
   absl::Status take(const Fence::Holder& last) {
     Fence::Taken taken;
     const bool nobody = last.job_uid.empty();
-    // A holder that fell silent and wakes is fenced by the next attempt's number, which its job then takes itself.
+    // A silent holder that wakes is fenced by the next attempt's number, which its job then uses itself.
     const int attempt = nobody ? 1 : last.attempt + (last.released ? 0 : 1);
     TITAN_RETURN_IF_ERROR(fence_.raise({.job_uid = nobody ? "titan-checkpoint" : last.job_uid,
                                         .attempt = attempt,
@@ -294,7 +295,7 @@ absl::Status prune_objects(storage::Files& files, const std::string& folder, con
   std::vector<std::string> doomed;
   for (const int64_t step : plan.doomed) doomed.push_back(absl::StrCat(prefix, "step-", step, "/"));
   if (!options.dry_run && !doomed.empty()) {
-    // A job may have come and gone meanwhile: what it committed is newer.
+    // A job may have run in the meantime. The steps that it committed are newer.
     TITAN_ASSIGN_OR_RETURN(const Fence::Holder last, objects.look());
     TITAN_RETURN_IF_ERROR(objects.take(last));
     TITAN_RETURN_IF_ERROR(objects.remove(doomed));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Old steps go, by the rule of checkpoint.keep_latest_k, where no job runs that would do it.
+// Removes old steps by the rule of checkpoint.keep_latest_k while no job runs that would do it.
 
 #include <ostream>
 #include <string>
@@ -11,16 +11,17 @@
 namespace titan::tools {
 
 struct PruneOptions {
-  int keep = 0;            // The newest so many stay.
-  int64_t keep_every = 0;  // And those whose number it divides; 0: none.
+  int keep = 0;            // Number of newest steps to keep.
+  int64_t keep_every = 0;  // Also keeps steps whose number is a multiple of this. 0: none.
   bool dry_run = false;
-  std::string dump_folder;  // Of the job that wrote them; empty: as the steps say, and where a fence is found above.
+  std::string dump_folder;  // Dump folder of the job that wrote the steps. Empty: the one recorded in steps, or one
+                            // with a fence above.
 };
 
-// `folder`: of steps, of files or of objects. The newest full step whose every byte is as it was written stays whatever
-// the options say, and so does the one that the folder's job knows to have committed; what somebody reads stays as
-// well. A step disappears at once, its bytes follow. Errors: is_in_use() while a job runs there; DataLoss when no step
-// is whole: then nothing is removed.
+// `folder` holds steps, as files or objects. Regardless of the options it keeps the newest intact full step, the step
+// that the folder's job recorded as committed, and steps that are being read. A step disappears atomically; its bytes
+// are freed later. Errors: is_in_use() while a job runs there; DataLoss if no step is intact, and then nothing is
+// removed.
 absl::Status prune(storage::Files& files, const std::string& folder, const PruneOptions& options, std::ostream& out);
 
 }  // namespace titan::tools

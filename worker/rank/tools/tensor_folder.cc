@@ -21,12 +21,12 @@
 namespace titan::tools {
 namespace {
 
-using namespace titan::checkpoint;  // This file is the folder's offline face.
+using namespace titan::checkpoint;  // Most names here are from checkpoint.
 
 constexpr char kOfModel[] = "model.";
 std::string fqn_of(const std::string& key) { return key.substr(sizeof kOfModel - 1); }
 
-// A tied head that is the embedding once more is no tensor of its own; one that is another is.
+// Removes a tied head if it equals the embedding. A different head is a separate tensor.
 absl::Status leave_out_tied(TensorFolder& folder, const std::string& head) {
   const auto find = [&](const std::string& key) {
     return std::find_if(folder.tensors().begin(), folder.tensors().end(),
@@ -61,7 +61,7 @@ class Step : public TensorFolder {
   std::unique_ptr<StepReader> reader_;
 };
 
-// Of torch.distributed.checkpoint, under its own names.
+// A torch.distributed.checkpoint folder under its own names.
 class Dcp : public TensorFolder {
  public:
   explicit Dcp(std::unique_ptr<DcpFolder> folder) : folder_(std::move(folder)), names_(folder_->metadata()) {
@@ -78,7 +78,7 @@ class Dcp : public TensorFolder {
   DcpNames names_;
 };
 
-// The same under ours.
+// Same under a step's names.
 class RenamedDcp : public Dcp {
  public:
   explicit RenamedDcp(std::unique_ptr<DcpFolder> folder) : Dcp(std::move(folder)) {
@@ -99,7 +99,7 @@ class RenamedDcp : public Dcp {
   absl::StatusOr<at::Tensor> read(const NamedTensor& tensor, const Box& box) override {
     const std::vector<std::string>& there = there_.at(tensor.key);
     TITAN_ASSIGN_OR_RETURN(const at::Tensor first, folder_->read(there[0], box));
-    for (size_t i = 1; i < there.size(); ++i) {  // Counts of steps, which we have once.
+    for (size_t i = 1; i < there.size(); ++i) {  // Step counts, of which a step has only one.
       TITAN_ASSIGN_OR_RETURN(const at::Tensor other, folder_->read(there[i], box));
       if (!at::equal(first, other))
         return absl::FailedPreconditionError(absl::StrCat(folder_->folder(), ": ", there[0], " and ", there[i],
@@ -109,7 +109,7 @@ class RenamedDcp : public Dcp {
   }
 
  private:
-  std::map<std::string, std::vector<std::string>> there_;  // Its names by ours.
+  std::map<std::string, std::vector<std::string>> there_;  // The folder's names by a step's names.
 };
 
 // Hugging Face weights under their own names.
@@ -127,7 +127,7 @@ class HuggingFace : public TensorFolder {
   }
 
  protected:
-  // Scales are part of the tensor that they belong to.
+  // Scales are part of the tensor to which they belong.
   absl::Status add(const std::string& key) {
     if (const std::string scaled = scaled_by(key); !scaled.empty() && weights_->has(scaled)) return absl::OkStatus();
     TITAN_ASSIGN_OR_RETURN(const Coded coded, weights_->coded(key));
@@ -139,7 +139,7 @@ class HuggingFace : public TensorFolder {
   std::unique_ptr<HfFolder> weights_;
 };
 
-// The same as the model that they are; what it has no use for keeps its name.
+// Same under the names of their model. Tensors that the model does not use keep their names.
 class RenamedHuggingFace : public HuggingFace {
  public:
   static absl::StatusOr<std::unique_ptr<TensorFolder>> open(std::unique_ptr<HfFolder> weights,
@@ -177,7 +177,7 @@ class RenamedHuggingFace : public HuggingFace {
     if (!layout) return absl::OkStatus();
     NamedTensor one{kOfModel + fqn, at::kFloat, shape};
     for (size_t i = 0; i < layout->keys.size(); ++i) {
-      if (!weights_->has(layout->keys[i])) continue;  // Told when it is read.
+      if (!weights_->has(layout->keys[i])) continue;  // Reported when it is read.
       TITAN_ASSIGN_OR_RETURN(const at::ScalarType dtype, weights_->dtype(layout->keys[i]));
       one.dtype = i == 0 ? dtype : at::promote_types(one.dtype, dtype);
     }
@@ -190,7 +190,7 @@ class RenamedHuggingFace : public HuggingFace {
   std::set<std::string> ours_;
 };
 
-// A folder of which nothing but its kind is settled.
+// A folder of which only the kind is known.
 struct Opened {
   std::string path;
   std::unique_ptr<Step> step;
@@ -240,7 +240,7 @@ absl::StatusOr<models::ModelSpec> model_of_either(const Opened& a, const Opened&
                    ": neither says which model it holds, by which their names go: give --model and --flavor"));
 }
 
-// What a step and a folder of torch.distributed.checkpoint call the same.
+// Returns the folder under the names that a step and a torch.distributed.checkpoint folder share.
 absl::StatusOr<std::unique_ptr<TensorFolder>> as_step(Opened folder, bool tied_head) {
   if (folder.step) return std::move(folder.step);
   auto named = std::make_unique<RenamedDcp>(std::move(folder.dcp));
@@ -248,13 +248,13 @@ absl::StatusOr<std::unique_ptr<TensorFolder>> as_step(Opened folder, bool tied_h
   return named;
 }
 
-// `weights`: the Hugging Face weights that it is compared with, whose form it takes; null: it is those.
+// `weights`: the Hugging Face weights with which it is compared and whose form it takes. Null: it is those weights.
 absl::StatusOr<std::unique_ptr<TensorFolder>> as_model(Opened folder, const models::ModelSpec& spec,
                                                        const std::shared_ptr<const HfMapper>& mapper,
                                                        const HfFolder* weights) {
   if (folder.weights) return RenamedHuggingFace::open(std::move(folder.weights), spec, mapper);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TensorFolder> named, as_step(std::move(folder), spec.tied_embeddings));
-  std::set<std::string> nowhere;  // In Hugging Face weights. What is zero is missed by nobody.
+  std::set<std::string> nowhere;  // Keys without a place in Hugging Face weights. Zeros are ignored.
   for (const NamedTensor& one : named->tensors()) {
     if (one.of_model) {
       const auto layouts = mapper->layouts(fqn_of(one.key));
@@ -289,7 +289,7 @@ absl::StatusOr<FolderPair> open_both(storage::Files& files, const std::string& a
     TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model_of_either(first, second, choice));
     TITAN_ASSIGN_OR_RETURN(std::shared_ptr<const HfMapper> mapper, model::make_hf_mapper(spec));
     const HfFolder* weights = (first.weights ? first : second).weights.get();
-    // The folder that is not Hugging Face's first: opening that one takes the weights.
+    // The other folder first, because opening the Hugging Face folder moves the weights.
     Opened& named = first.weights ? second : first;
     Opened& theirs = first.weights ? first : second;
     const bool swapped = first.weights != nullptr;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Folders of tensors, of whatever kind, as a comparison of two of them sees them.
+// Folders of tensors of any kind, for comparing two of them.
 
 #include <ATen/ATen.h>
 
@@ -21,7 +21,7 @@ struct NamedTensor {
   std::string key;
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape;
-  bool of_model = true;  // Else of an optimizer, or of whatever else there is.
+  bool of_model = true;  // False: of an optimizer or anything else.
 };
 
 class TensorFolder {
@@ -30,7 +30,8 @@ class TensorFolder {
 
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
   void leave_out(absl::FunctionRef<bool(const NamedTensor&)> which) { std::erase_if(tensors_, which); }
-  // The box of one of them, of its type, on the CPU; little else is read. Errors name file and tensor.
+  // Reads a box of a listed tensor, of shape `box.shape` and the tensor's type, on the CPU, and little else. Errors
+  // name file and tensor.
   virtual absl::StatusOr<at::Tensor> read(const NamedTensor& tensor, const checkpoint::Box& box) = 0;
 
  protected:
@@ -39,11 +40,11 @@ class TensorFolder {
 
 using FolderPair = std::pair<std::unique_ptr<TensorFolder>, std::unique_ptr<TensorFolder>>;
 
-// Opens steps, folders of torch.distributed.checkpoint and Hugging Face folders. Two of one kind have their own names.
-// Of two kinds both have a step's names: of a step and a torch.distributed.checkpoint folder all that torchtitan's
-// names say, where a Hugging Face folder is one of them the model alone, by the names of its family. Which model that
-// is the step says; without one, or with one that does not, `choice` does. Errors: InvalidArgument (a choice is
-// needed), NotFound (nothing of the kind there), FailedPrecondition (it is not that model), and those of opening each.
+// Opens steps, folders of torch.distributed.checkpoint and Hugging Face folders. Two folders of one kind keep their
+// names. Two of different kinds both get a step's names: a step and a torch.distributed.checkpoint folder for
+// everything that torchtitan's names cover; with a Hugging Face folder only the model, by its family's names. A step
+// records the model; otherwise `choice` names it. Errors: InvalidArgument (a choice is needed), NotFound (no such
+// folder), FailedPrecondition (another model), and those of opening each.
 absl::StatusOr<FolderPair> open_both(storage::Files& files, const std::string& a, const std::string& b,
                                      const ModelChoice& choice);
 

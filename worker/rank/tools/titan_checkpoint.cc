@@ -1,4 +1,4 @@
-// titan-checkpoint: looks into, checks and converts checkpoints without a job.
+// titan-checkpoint inspects, checks and converts checkpoints without a job.
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -23,14 +23,14 @@ void add_model_flags(CLI::App& command, titan::tools::ModelChoice& model, bool r
   command.add_option("--library", model.library, "Library that brings it, as experimental.custom_import of the job");
 }
 
-// 0 done, 1 failed or damaged, 2 usage, 3 not found.
+// Exit codes: 0 done, 1 failed or damaged, 2 usage, 3 not found.
 int finish(const absl::Status& status) {
   if (status.ok()) return 0;
   std::cerr << "titan-checkpoint: " << std::string(status.message()) << "\n";
   return absl::IsInvalidArgument(status) ? 2 : absl::IsNotFound(status) ? 3 : 1;
 }
 
-// As diff(1): 0 the same, 1 they differ, 2 they could not be compared, for whatever reason.
+// Exit codes like diff(1): 0 the same, 1 they differ, 2 they could not be compared.
 int finish_diff(const absl::StatusOr<bool>& same) {
   if (same.ok()) return *same ? 0 : 1;
   finish(same.status());

@@ -1,4 +1,4 @@
-// titan-data: makes, checks and shows what jobs train on, without a job.
+// titan-data makes, checks and shows training data without a job.
 
 #include <CLI/CLI.hpp>
 #include <iostream>

@@ -1,4 +1,4 @@
-// titan-generate: text from a checkpoint, without a job.
+// titan-generate generates text from a checkpoint without a job.
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -126,7 +126,7 @@ at::ScalarType type_of(const Arguments& a) {
   return a.dtype == "bfloat16" ? at::kBFloat16 : a.dtype == "float64" ? at::kDouble : at::kFloat;
 }
 
-// What stands before a prompt: as the tokenizer's own files have it, unless it is said.
+// Returns the tokens before a prompt: those of the tokenizer's files, unless a flag overrides them.
 std::vector<int32_t> prefix_of(const Arguments& a, const titan::data::Tokenizer& tokenizer) {
   if (a.without_bos) return {};
   if (!a.with_bos) return tokenizer.prefix();
@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<Prompt>> read_all(const Arguments& a, titan::data::To
   return prompts;
 }
 
-// Shows what comes: of one prompt token by token, of several each when its batch is done.
+// Prints results: token by token for a single prompt, otherwise each prompt's text when its batch is done.
 class Printer {
  public:
   Printer(const Arguments& a, const titan::data::Tokenizer* tokenizer, size_t prompts)
@@ -284,7 +284,7 @@ absl::Status run(Arguments& a) {
   a.ranks.dtype = type_of(a);
   Printer printer(a, tokenizer.get(), prompts.size());
   Speed speed;
-  absl::Status broken;  // Of the first such prompt.
+  absl::Status broken;  // Status of the first such prompt.
   TITAN_RETURN_IF_ERROR(titan::tools::run_ranks(
       a.ranks, [&](titan::device::Device& device, const titan::comm::DeviceMesh& mesh) -> absl::Status {
         TITAN_ASSIGN_OR_RETURN(const auto model, titan::tools::RankModel::load(files, source, a.ranks, device, mesh));

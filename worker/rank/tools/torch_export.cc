@@ -14,7 +14,7 @@ using namespace titan::checkpoint;
 
 constexpr char kPrefix[] = "model.", kFile[] = "model.pt", kEmbedding[] = "tok_embeddings.weight";
 
-// A tensor of the file, its storage being data/NUMBER.
+// A tensor of the file, with the storage data/NUMBER.
 struct Saved {
   std::string name;
   const TensorRecord* record;
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> pickle_of(const std::vector<Saved>& tensors, bool ti
   for (const Saved& one : tensors) {
     TITAN_ASSIGN_OR_RETURN(const std::string type, dcp_type_name(one.type));
     pickle::tensor(to.text(one.name), type, one.record->shape, one.storage);
-    if (tied_head && one.name == kEmbedding)  // In torchtitan's state once more, on the same storage.
+    if (tied_head && one.name == kEmbedding)  // torchtitan's state contains it a second time, with the same storage.
       pickle::tensor(to.text("output.weight"), type, one.record->shape, one.storage);
   }
   return to.set_items().finish();
@@ -93,7 +93,7 @@ struct Name {
   const char *ours, *theirs;
 };
 
-// Behind "layers.N.".
+// Names after "layers.N.".
 constexpr Name kOfLayer[] = {
     {"attention.wq.weight", "attn.q_proj.weight"}, {"attention.wk.weight", "attn.k_proj.weight"},
     {"attention.wv.weight", "attn.v_proj.weight"}, {"attention.wo.weight", "attn.output_proj.weight"},

@@ -1,8 +1,8 @@
 #pragma once
 
 // Writes a step's model as one file of torch.save: a state dict under torchtitan's names, or under torchtune's (0.6.1)
-// as its FullModelTorchTuneCheckpointer and DistributedCheckpointer keep them. The numbers are the same under both:
-// rotary pairs lie side by side.
+// as in its FullModelTorchTuneCheckpointer and DistributedCheckpointer. The values are the same under both, because
+// both rotate adjacent pairs.
 
 #include <ATen/ATen.h>
 
@@ -24,23 +24,23 @@ struct TorchExport {
   bool torchtune = false;
   at::ScalarType dtype = at::kFloat;
   checkpoint::Overflow overflow = checkpoint::Overflow::kRefuse;
-  int64_t max_piece_bytes = int64_t{256} << 20;  // Of a tensor; so much is in memory, twice.
+  int64_t max_piece_bytes = int64_t{256} << 20;  // Bytes of a tensor held in memory, twice.
 };
 
-// Writes the new folder `folder` with model.pt in it. Returns warnings. Errors: FailedPrecondition for a model that
-// torchtune lacks.
+// Writes the new folder `folder` with model.pt. Returns warnings. FailedPrecondition: torchtune does not have the
+// model.
 absl::StatusOr<std::vector<std::string>> write_torch(storage::Files& files, checkpoint::StepReader& step,
                                                      const models::ModelSpec& spec, const TorchExport& options,
                                                      const std::string& folder,
                                                      const std::function<void(const std::string& file)>& progress);
 
-// Whether these are names of torchtune's.
+// Whether these are torchtune's names.
 bool are_torchtune_names(const std::set<std::string>& names);
 
-// FailedPrecondition when torchtune has no such model: of the families here it has Llama 3.
+// FailedPrecondition: torchtune does not have the model. Of the families here it has Llama 3.
 absl::Status check_torchtune_has(const models::ModelSpec& spec);
 
-// torchtune's name of a parameter.
+// Returns torchtune's name of a parameter.
 std::string torchtune_name(const std::string& fqn);
 
 }  // namespace titan::tools

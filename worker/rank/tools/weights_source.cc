@@ -48,12 +48,12 @@ class HuggingFaceSource : public WeightsSource {
   std::unique_ptr<HfFolder> weights_;
 };
 
-// Names that torchtitan and we share, or torchtune's.
+// Sources with the names that torchtitan and Titan share, or with torchtune's.
 class NamedSource : public WeightsSource {
  public:
   NamedSource(std::string path, std::string prefix) : path_(std::move(path)), prefix_(std::move(prefix)) {}
 
-  // Of all names there: none of a parameter that the model lacks.
+  // Checks that all names belong to parameters of the model.
   absl::Status check(const std::set<std::string>& names, const models::ModelSpec& spec) {
     const std::set<std::string> own = without_prefix(names);
     if (are_torchtune_names(own)) {
@@ -104,7 +104,7 @@ class NamedSource : public WeightsSource {
     return found;
   }
 
-  // The model has no place for a head of its own.
+  // The model has no separate head.
   absl::Status check_tied(const at::Tensor& embedding, const std::vector<int64_t>& shape, const Box& box) {
     const std::string name = absl::StrCat(prefix_, kHeadName);
     if (shape_of(name) == shape) {
@@ -148,7 +148,7 @@ class TorchFileSource : public NamedSource {
     if (found == file_->tensors().end()) return std::nullopt;
     return found->second.shape;
   }
-  // Boxes of one tensor come one after the other: it is read once.
+  // Boxes of one tensor are requested consecutively, so it is read once.
   absl::StatusOr<at::Tensor> read_named(const std::string& name, const Box& box) override {
     if (name != name_) {
       TITAN_ASSIGN_OR_RETURN(tensor_, file_->read(name));
@@ -159,7 +159,7 @@ class TorchFileSource : public NamedSource {
 
  private:
   std::unique_ptr<TorchFile> file_;
-  std::string name_;  // Of the newest tensor.
+  std::string name_;  // Name of the newest tensor.
   at::Tensor tensor_;
 };
 

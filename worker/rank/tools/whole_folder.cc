@@ -19,7 +19,7 @@ namespace titan::tools {
 namespace {
 
 constexpr char kPartial[] = ".partial-";
-constexpr auto& kWriter = checkpoint::kWriterName;  // Says whose the folder is.
+constexpr auto& kWriter = checkpoint::kWriterName;  // Names the process that writes the folder.
 
 absl::Status exists_already(const std::string& path) {
   return absl::AlreadyExistsError(absl::StrCat(path, ": exists already; name a new folder"));
@@ -33,8 +33,8 @@ absl::Status sign(storage::Files& files, const std::string& folder) {
   return writer->close();
 }
 
-// A new folder beside `whole` that bears our sign. Process ids repeat, from one container to the next: what bears
-// another's sign already is left alone.
+// Makes a new folder next to `whole` with this process's sign. Process ids repeat between containers, so a folder with
+// another process's sign is left alone.
 absl::StatusOr<std::string> signed_folder(storage::Files& files, const std::string& whole) {
   for (int more = 0;; ++more) {
     std::string folder = absl::StrCat(whole, kPartial, getpid());
@@ -48,8 +48,8 @@ absl::StatusOr<std::string> signed_folder(storage::Files& files, const std::stri
   }
 }
 
-// What writers of `whole` left when they were killed. Of one that lives, or that cannot be seen from here, nothing is
-// touched.
+// Removes what killed writers of `whole` left. Folders of live writers, or of writers that cannot be checked from here,
+// are not touched.
 void remove_leftovers(storage::Files& files, const std::string& whole) {
   const std::filesystem::path parent = std::filesystem::absolute(whole).parent_path();
   const std::string prefix = std::filesystem::path(whole).filename().string() + kPartial;
@@ -63,7 +63,7 @@ void remove_leftovers(storage::Files& files, const std::string& whole) {
   }
 }
 
-// Where the folder is to be: what a link leads to, since no folder can be renamed to a link.
+// Returns the target of a link, because a folder cannot be renamed to a link.
 absl::StatusOr<std::string> behind_link(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_symlink(path, error)) return path;
@@ -86,7 +86,7 @@ absl::Status make_by_renaming(storage::Files& files, const std::string& path,
     files.remove_folder(partial).IgnoreError();
     return status;
   }
-  // Last: what is killed before then can still be told from what is being written.
+  // Last, so that a folder of a writer killed before can still be distinguished from one being written.
   TITAN_RETURN_IF_ERROR(files.remove(storage::join_path(whole, kWriter)));
   return files.sync_folder(std::filesystem::absolute(whole).parent_path().string());
 }
@@ -100,8 +100,8 @@ class StoreFolder {
     return StoreFolder(files, path, place.key.empty() ? "" : place.key + "/", std::move(client));
   }
 
-  // Of several who want it one gets it, and no one a folder that has something in it, but what a killed writer left.
-  // Nothing is written where something is; and only a sign that was put there after nothing was says whose the rest is.
+  // Takes the folder. Of several writers one gets it, and none gets a folder with contents other than those of a killed
+  // writer. Nothing is written into a folder with contents. Only a sign written into an empty folder claims the rest.
   absl::Status take() {
     TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, entries());
     const bool is_signed = std::find(names.begin(), names.end(), kWriter) != names.end();
@@ -113,7 +113,8 @@ class StoreFolder {
   }
   absl::Status leave() { return client_->remove(prefix_ + kWriter); }
 
-  // What makes a folder whole goes first. The sign stays: who is killed meanwhile leaves what the next one knows.
+  // Removes the files that make a folder complete first. The sign stays, so that if this process is killed, the next
+  // writer recognizes the rest.
   absl::Status empty() {
     TITAN_ASSIGN_OR_RETURN(s3::Listing all, client_->list(prefix_, /*deep=*/true));
     std::stable_partition(all.objects.begin(), all.objects.end(), [](const s3::Object& one) {
@@ -129,7 +130,7 @@ class StoreFolder {
   StoreFolder(storage::Files& files, std::string path, std::string prefix, std::shared_ptr<s3::Client> client)
       : files_(files), path_(std::move(path)), prefix_(std::move(prefix)), client_(std::move(client)) {}
 
-  // What whoever signed knows of the folder: whether all of it is what they and those before them wrote.
+  // Knowledge of the signer about the folder: kEmpty if all its contents come from this or earlier signers.
   enum class Found { kUnknown, kEmpty };
   static constexpr char kFoundEmpty[] = "\nfound empty";
 
@@ -139,13 +140,13 @@ class StoreFolder {
     return names;
   }
 
-  // The sign's tag.
+  // Writes the sign and returns its tag.
   absl::StatusOr<std::string> sign(const s3::Condition& condition, Found found) {
     const std::string text = absl::StrCat(storage::process_identity(), found == Found::kEmpty ? kFoundEmpty : "");
     return client_->put(prefix_ + kWriter, text, condition);
   }
 
-  // The sign `tag` is ours; the folder is, too, when nothing else is in it.
+  // The sign `tag` is this process's. The folder is too if it has no other contents.
   absl::Status claim(const std::string& tag) {
     TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, entries());
     if (names.size() > 1) {
@@ -159,7 +160,7 @@ class StoreFolder {
   absl::Status inherit() {
     s3::Facts facts;
     const absl::StatusOr<std::string> text = client_->text(prefix_ + kWriter, facts);
-    if (absl::IsNotFound(text.status())) return exists_already(path_);  // Finished just now.
+    if (absl::IsNotFound(text.status())) return exists_already(path_);  // Finished in the meantime.
     TITAN_RETURN_IF_ERROR(text.status());
     std::string writer = *text;
     const Found found = absl::EndsWith(writer, kFoundEmpty) ? Found::kEmpty : Found::kUnknown;
@@ -177,8 +178,8 @@ class StoreFolder {
     return abort_uploads();
   }
 
-  // Whoever was killed while uploading left parts that nobody sees.
-  absl::Status abort_uploads() {
+  // Aborts uploads of killed writers, whose parts are invisible.
+  absl::Status give_up_uploads() {
     TITAN_ASSIGN_OR_RETURN(const std::vector<s3::Upload> uploads, client_->uploads(prefix_));
     for (const s3::Upload& upload : uploads) TITAN_RETURN_IF_ERROR(client_->abort(upload));
     return absl::OkStatus();

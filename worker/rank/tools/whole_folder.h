@@ -1,6 +1,6 @@
 #pragma once
 
-// New folders that are there whole or not at all, on the machine and in object stores.
+// Creates new folders atomically, on the machine and in object stores.
 
 #include <string>
 
@@ -10,14 +10,14 @@
 
 namespace titan::tools {
 
-// Makes the new folder `path` with what `fill` writes into the folder that it is given, which holds a sign of who
-// writes meanwhile.
+// Makes the new folder `path` with the files that `fill` writes into the folder passed to it. While it is written, it
+// holds a sign that names the writing process.
 //
-// On the machine that is another folder beside it, or beside what a link leads to, which is renamed at the end. A store
-// renames nothing: there it is `path` itself, and `fill` has to write last what readers look for first (a manifest, an
-// index). What killed writers left goes where they can be seen to be gone, with their unfinished uploads. Errors:
-// AlreadyExists when something is there, or is being written there; those of `fill`, after which nothing is left but
-// what a store does not delete.
+// On the machine this is another folder next to it, or next to a link's target, which is renamed at the end. A store
+// cannot rename, so there it is `path` itself, and `fill` must write last what readers look for first (a manifest, an
+// index). Remains of writers that are known to be dead are removed, including unfinished uploads. Errors: AlreadyExists
+// if the folder exists or is being written; those of `fill`, after which nothing remains except what a store does not
+// delete.
 absl::Status make_whole(storage::Files& files, const std::string& path,
                         absl::FunctionRef<absl::Status(const std::string& folder)> fill);
 

@@ -29,11 +29,11 @@ struct ChatOptions {
   int64_t rows = 1;
 };
 
-// A row as a job takes it.
+// A row as a job reads it.
 struct ShownRow {
   std::string name, problem;
   data::DocumentText text;
-  std::vector<int32_t> tokens;  // Marked where they are no labels.
+  std::vector<int32_t> tokens;  // Marked where they are not labels.
 };
 
 ShownRow take(const data::DocumentFile& file, data::DocumentText text, data::Tokenizer& tokenizer) {
@@ -44,7 +44,7 @@ ShownRow take(const data::DocumentFile& file, data::DocumentText text, data::Tok
   return row;
 }
 
-// Labels stand between brackets that no text has by chance.
+// Puts labels between brackets that are unlikely to occur in text.
 void print_text(const ShownRow& row) {
   std::string shown;
   size_t at = 0;

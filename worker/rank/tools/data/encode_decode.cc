@@ -30,14 +30,14 @@ struct EncodeOptions {
 };
 
 struct Text {
-  std::string name;  // For complaints.
+  std::string name;  // For error messages.
   std::string bytes;
 };
 
 struct Encoded {
-  std::vector<int32_t> tokens;  // BOS and EOS included.
+  std::vector<int32_t> tokens;  // Including BOS and EOS.
   std::vector<std::string> spellings;
-  std::vector<json> offsets;  // [begin, end], or null.
+  std::vector<json> offsets;  // [begin, end] or null.
 };
 
 absl::StatusOr<std::vector<Text>> read_texts(const EncodeOptions& options) {
@@ -80,7 +80,7 @@ absl::StatusOr<Encoded> encode(const EncodeOptions& options, const Text& text, d
   return encoded;
 }
 
-// Without what a terminal would take for a command; bytes that are no text as numbers.
+// Escapes control characters for the terminal, and shows bytes that are not UTF-8 as numbers.
 std::string shown(const std::string& spelling) {
   return data::is_utf8(spelling) ? absl::Utf8SafeCHexEscape(spelling) : absl::CHexEscape(spelling);
 }
@@ -148,7 +148,7 @@ struct DecodeOptions {
   std::vector<std::string> ids;
 };
 
-// "1 2", "1,2" and "[1, 2]" are the same.
+// Accepts "1 2", "1,2" and "[1, 2]" alike.
 absl::StatusOr<std::vector<int32_t>> parse_ids(const std::string& words, const data::Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   for (const absl::string_view word : absl::StrSplit(words, absl::ByAnyChar(" \t\r\n,[]"), absl::SkipEmpty())) {

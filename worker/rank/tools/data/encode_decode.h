@@ -1,6 +1,6 @@
 #pragma once
 
-// titan-data encode shows the tokens of texts with their byte offsets, and titan-data decode the text of tokens.
+// titan-data encode prints the tokens of texts with their byte offsets, and titan-data decode the text of tokens.
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace titan::tools {
 
-// titan-data encode: the tokens of texts.
+// Adds "titan-data encode", which prints the tokens of texts.
 void add_encode(CLI::App& program);
 
-// titan-data decode: the text of tokens.
+// Adds "titan-data decode", which prints the text of tokens.
 void add_decode(CLI::App& program);
 
-// Where each token begins and ends in `text`, in bytes; a space that the tokenizer put before a word takes none.
-// Nothing when the tokens do not spell the text, because the tokenizer changed it first.
+// Returns the first and end byte of each token in `text`; a space that the tokenizer added before a word has no bytes.
+// Empty if the tokens do not spell the text, because the tokenizer changed it first.
 std::optional<std::vector<std::pair<size_t, size_t>>> token_offsets(std::string_view text,
                                                                     const std::vector<int32_t>& tokens,
                                                                     const data::Tokenizer& tokenizer);

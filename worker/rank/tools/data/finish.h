@@ -7,7 +7,7 @@
 
 namespace titan::tools {
 
-// Ends a subcommand, from its callback: 0 done, 1 failed or damaged, 2 usage, 3 not found.
+// Ends a subcommand, in its callback. Exit codes: 0 done, 1 failed or damaged, 2 usage, 3 not found.
 inline void finish(const absl::Status& status) {
   if (status.ok()) return;
   std::cerr << "titan-data: " << std::string(status.message()) << "\n";

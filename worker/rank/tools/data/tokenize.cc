@@ -33,7 +33,7 @@ struct Words {
   int64_t shard_mib = 256;
 };
 
-// Says every two seconds how far it is, until it ends.
+// Prints the progress every two seconds until it ends.
 class Reporter {
  public:
   explicit Reporter(const TokenizeProgress& progress) : progress_(progress), thread_([this] { run(); }) {}
@@ -100,14 +100,14 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
   return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
 }
 
-// Without links, and without the empty name that a slash at the end leaves.
+// Returns the path without links and without the empty name that a trailing slash leaves.
 fs::path plain(const fs::path& path) {
   std::error_code error;
   fs::path found = fs::weakly_canonical(fs::absolute(path, error), error);
   return found.has_filename() ? found : found.parent_path();
 }
 
-// Shards among the inputs would be inputs of the next call, or what is trained on beside them.
+// Shards among the inputs would be inputs of the next call, or would be trained on with them.
 absl::Status check_apart(const Words& words) {
   const fs::path out = plain(words.options.out);
   const auto refused = [&](const std::string& input) {
@@ -124,8 +124,8 @@ absl::Status check_apart(const Words& words) {
   return absl::OkStatus();
 }
 
-// Refuses rows of which none is a document before anything is made, as ranks do; but for malformed rows before the
-// first good one, which --max-bad counts later, and plain text, of which other files may be fine.
+// Rejects input without any document before anything is created, like ranks do. Two cases pass: malformed rows before
+// the first good one, which --max-bad counts later, and plain text, because other files may be fine.
 absl::Status check_rows(const TokenizeOptions& options) {
   if (options.input.format == data_files::Format::kText) return absl::OkStatus();
   absl::Status rows = data_files::check_files(options.input, {.text_key = options.kind.text_key,
@@ -134,7 +134,7 @@ absl::Status check_rows(const TokenizeOptions& options) {
                                                               .max_bad_lines = std::numeric_limits<int64_t>::max(),
                                                               .text_key_option = "--text-key"});
   if (!absl::IsInvalidArgument(rows)) return rows;
-  return absl::FailedPreconditionError(absl::StrCat("no index was made: ", rows.message()));  // No mistake of usage.
+  return absl::FailedPreconditionError(absl::StrCat("no index was made: ", rows.message()));  // Not a usage error.
 }
 
 absl::Status run(Words& words) {

@@ -4,7 +4,7 @@
 
 namespace titan::tools {
 
-// titan-data tokenize: a token index of text.
+// Adds "titan-data tokenize", which makes a token index of text.
 void add_tokenize(CLI::App& program);
 
 }  // namespace titan::tools

@@ -24,12 +24,12 @@
 namespace titan::tools {
 namespace {
 
-failpoint::Point shard_written("data.shard.written");    // Its tokens, not its index.
-failpoint::Point shard_finished("data.shard.finished");  // Its files, not its record.
+failpoint::Point shard_written("data.shard.written");    // Its tokens are written, its index is not.
+failpoint::Point shard_finished("data.shard.finished");  // Its files are written, its record is not.
 
 std::string shard_name(size_t number) { return absl::StrFormat("shard-%05d", number); }
 
-// All shards by several threads; each takes the next one.
+// Makes all shards with several threads, each of which takes the next shard.
 class Tokenizing {
  public:
   Tokenizing(const TokenizeOptions& options, std::vector<WorkUnit> units, uint32_t width, TokenizeProgress& progress,
@@ -59,7 +59,7 @@ class Tokenizing {
   absl::Status work() {
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> tokenizer,
                            data::Tokenizer::load(options_.tokenizer_folder));
-    data::FileKind kind = options_.kind;  // A thread's own template.
+    data::FileKind kind = options_.kind;  // Each thread has a separate template.
     if (marked()) {
       TITAN_ASSIGN_OR_RETURN(kind.chat,
                              data::Chat::load(options_.tokenizer_folder, kind.messages_key, kind.train_on_all));
@@ -77,7 +77,7 @@ class Tokenizing {
     return absl::OkStatus();
   }
 
-  // Conversations: the index says which tokens are labels.
+  // Whether the input is conversations, for which the index records which tokens are labels.
   bool marked() const { return !options_.kind.messages_key.empty(); }
 
   void note(const absl::Status& status) {
@@ -91,7 +91,7 @@ class Tokenizing {
     return storage::join_path(options_.out, absl::StrCat(shard_name(number), ending));
   }
 
-  // A shard whose record, written last, fits its files, and whose checksums are right.
+  // Returns a shard whose record, which is written last, fits its files and whose checksums are correct.
   std::optional<data_files::TokenManifest::Shard> find_finished(size_t number) const {
     const absl::StatusOr<std::string> record = storage::read_file(files_, path(number, ".json"));
     if (!record.ok()) return std::nullopt;
@@ -152,7 +152,7 @@ class Tokenizing {
     return absl::CancelledError("another thread failed");
   }
 
-  // Of a cut file the lines are not numbered: its bytes are.
+  // Lines of a split file are not numbered, so the place is a byte offset.
   absl::Status note_malformed(const data::DocumentFile& documents, const std::string& file, const WorkUnit& unit,
                               const std::string& problem) {
     const std::string place =
@@ -174,20 +174,20 @@ class Tokenizing {
   TokenizeProgress& progress_;
   const std::function<void(const std::string&)>& tell_;
   storage::Files& files_ = storage::posix_files();
-  std::vector<data_files::TokenManifest::Shard> shards_;  // Each is one thread's.
+  std::vector<data_files::TokenManifest::Shard> shards_;  // Each is written by one thread.
   std::atomic<size_t> next_{0};
   std::atomic<int64_t> malformed_{0}, kept_{0};
   std::atomic<bool> stopped_{false};
   sync::Mutex mutex_;
   absl::Status failed_ TITAN_GUARDED_BY(mutex_);
-  std::vector<std::string> reasons_ TITAN_GUARDED_BY(mutex_);  // Why documents are left out: max_bad at most.
+  std::vector<std::string> reasons_ TITAN_GUARDED_BY(mutex_);  // Why documents were skipped; at most max_bad.
 };
 
 bool is_part_of_index(const std::string& name) {
   return name.starts_with("shard-") || name.starts_with("titan-tokens.");
 }
 
-// What a killed call left half written, under names of its own. Whoever has the lock is alone.
+// Removes files that a killed call left incomplete under temporary names. The caller holds the lock.
 absl::Status remove_leftovers(storage::Files& files, const std::string& out) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.list(out));
   for (const std::string& name : names) {
@@ -211,7 +211,7 @@ absl::Status no_documents(const std::vector<std::string>& reasons) {
                    reasons.empty() ? "all of it is blank or has an empty text" : data_files::first_reasons(reasons)));
 }
 
-// Parts in `out` are of the same plan, or there are none yet.
+// Checks that parts in `out` belong to the same plan, or that there are none.
 absl::Status claim(storage::Files& files, const std::string& out, const std::string& plan) {
   const std::string path = storage::join_path(out, "titan-tokens.plan.json");
   const absl::StatusOr<std::string> there = storage::read_file(files, path);

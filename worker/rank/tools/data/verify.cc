@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The indexes of shards are what the manifest saw.
+// Checks that the indexes of shards have the manifest's checksums.
 absl::Status check_index_sums(const std::string& manifest_path, int64_t& damaged) {
   storage::Files& files = storage::posix_files();
   TITAN_ASSIGN_OR_RETURN(const data_files::TokenManifest manifest, data_files::read_manifest(files, manifest_path));

@@ -4,7 +4,8 @@
 
 namespace titan::tools {
 
-// titan-data verify: reads a token index, or Megatron-LM's files, and checks whatever can be checked.
+// Adds "titan-data verify", which reads a token index, or Megatron-LM's files, and checks everything that can be
+// checked.
 void add_verify(CLI::App& program);
 
 }  // namespace titan::tools

@@ -12,7 +12,7 @@
 
 namespace titan::tools {
 
-// What becomes one shard: some whole files, or the lines of one that start in [begin, end).
+// The input of one shard: whole files, or the lines of one file that start in [begin, end).
 struct WorkUnit {
   std::vector<std::string> files;
   int64_t begin = 0;
@@ -20,12 +20,12 @@ struct WorkUnit {
   int64_t bytes = 0;
 };
 
-// The units, in the order of the documents, of about `shard_bytes` of input each: JSON lines that are not compressed
-// are cut at lines, files of any kind are put together. The same input gives the same units.
+// Returns the units in document order, with about `shard_bytes` of input each. Uncompressed JSON lines are split at
+// lines; other files are grouped. The same input gives the same units.
 absl::StatusOr<std::vector<WorkUnit>> plan_work(const data_files::DatasetFiles& input, int64_t shard_bytes);
 
-// All that the index depends on, as text that is compared: files by name, size and time of change; of conversations
-// (kind.chat) the template by its checksum.
+// Returns everything that the index depends on, as text for comparison: files by name, size and modification time, and
+// for conversations (kind.chat) the template's checksum.
 absl::StatusOr<std::string> plan_text(const data_files::DatasetFiles& input, const data::FileKind& kind,
                                       int64_t shard_bytes, const data_files::TokenizerFingerprint& tokenizer);
 

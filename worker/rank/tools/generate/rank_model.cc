@@ -35,7 +35,7 @@ absl::Status run_rank(const RankOptions& options, int rank, const mesh::Mesh& sh
   return body(*device, mesh);
 }
 
-// Adds to this rank's pieces of the weights what the adapters of a step add to the whole.
+// Adds the step's adapters to this rank's pieces of the weights.
 absl::Status add_adapters(const AdapterStep& adapters, std::vector<checkpoint::Slice>& slices) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<checkpoint::StepReader> step,
                          checkpoint::StepReader::open(adapters.files, adapters.path));

@@ -1,6 +1,6 @@
 #pragma once
 
-// A checkpoint's model on a few ranks of one process that share its matrices.
+// Runs a checkpoint's model on a few ranks of one process, which split its matrices.
 
 #include <functional>
 #include <memory>
@@ -15,22 +15,23 @@
 namespace titan::tools {
 
 struct RankOptions {
-  std::string device = "cpu";         // Or "cuda": rank N has the Nth.
-  at::ScalarType dtype = at::kFloat;  // Of weights and activations.
+  std::string device = "cpu";         // Or "cuda": rank N uses GPU N.
+  at::ScalarType dtype = at::kFloat;  // Type of weights and activations.
   int tensor_ranks = 1;               // Threads of this process.
-  int threads = 0;                    // Of all ranks together; 0: a thread a core.
-  int64_t longest_row = 0;            // Tokens of a prompt and what follows it.
+  int threads = 0;                    // CPU threads of all ranks together. 0: one per core.
+  int64_t longest_row = 0;            // Tokens of the longest prompt and its continuation.
 };
 
-// One rank's.
+// The model of one rank.
 class RankModel {
  public:
-  // Builds the model and reads this rank's slices of its weights. Collective. Errors: of the checkpoint and the mesh.
+  // Builds the model and reads this rank's slices of its weights. Collective. Errors: those of the checkpoint and the
+  // mesh.
   static absl::StatusOr<std::unique_ptr<RankModel>> load(storage::Files& files, const ModelSource& source,
                                                          const RankOptions& options, device::Device& device,
                                                          const comm::DeviceMesh& mesh);
 
-  // `options` without what follows from the ranks. Collective; the same on every rank.
+  // `options`: without the settings that follow from the ranks. Collective; the result is the same on every rank.
   std::vector<generate::Generation> generate(const std::vector<std::vector<int64_t>>& prompts,
                                              generate::Options options);
 
@@ -42,8 +43,8 @@ class RankModel {
   std::unique_ptr<runtime::ShardedModel> model_;
 };
 
-// Runs `body` once for each rank, all at the same time, rank 0 in a thread like the others. The first error that is not
-// just the loss of another rank.
+// Runs `body` once per rank, all concurrently and each on a new thread. Returns the first error that is not just the
+// loss of another rank.
 absl::Status run_ranks(const RankOptions& options,
                        const std::function<absl::Status(device::Device&, const comm::DeviceMesh&)>& body);
 

@@ -24,10 +24,10 @@
 namespace titan::tools {
 namespace {
 
-using namespace titan::checkpoint;  // This file looks into its folders.
+using namespace titan::checkpoint;  // Most names here are from checkpoint.
 using nlohmann::json;
 
-// A small JSON file's object; null where there is no such file.
+// Reads a small JSON file's object. Null: the file does not exist.
 absl::StatusOr<json> read_object(storage::Files& files, const std::string& path) {
   if (!files.exists(path)) return json();
   TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path, 1 << 24));
@@ -36,19 +36,19 @@ absl::StatusOr<json> read_object(storage::Files& files, const std::string& path)
   return object;
 }
 
-// One that cannot be read is a tokenizer, too: who loads it says why.
+// An unreadable tokenizer also counts: loading it reports the reason.
 bool has_tokenizer(const std::string& folder) {
   return !absl::IsNotFound(tokenizer_files::find_tokenizer(folder).status());
 }
 
-// "training.seq_len" of the configuration that a step was trained with.
+// Returns a value such as "training.seq_len" from the configuration with which a step was trained.
 json of_config(const Manifest& manifest, const char* section, const char* key) {
   if (!manifest.config.is_object()) return {};
   const json part = manifest.config.value(section, json());
   return part.is_object() ? part.value(key, json()) : json();
 }
 
-// Where the weights beneath a step's adapters lie: in a step of the same model, or in Hugging Face weights of it.
+// Finds the weights below a step's adapters: in a step of the same model, or in its Hugging Face weights.
 absl::Status open_base(storage::Files& files, const std::string& step, const Manifest& manifest,
                        const std::string& choice, ModelSource& source) {
   TITAN_ASSIGN_OR_RETURN(const std::string base, base_of(step, manifest, choice));
@@ -108,7 +108,7 @@ absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::
     if (!read.ok()) return annotate(read.status(), path);
     source.spec = std::move(read->spec);
   }
-  source.seq_len = source.spec.max_seq_len;  // There positions are stretched whenever config.json says so.
+  source.seq_len = source.spec.max_seq_len;  // Here positions are stretched whenever config.json says so.
   TITAN_ASSIGN_OR_RETURN(source.mapper, model::make_hf_mapper(source.spec, source.seq_len));
   TITAN_ASSIGN_OR_RETURN(source.warnings, check_hf_config(files, path, *source.mapper));
   TITAN_RETURN_IF_ERROR(check_keys(*weights, *source.mapper));
@@ -123,7 +123,7 @@ absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::
   return source;
 }
 
-// Of the shapes alone, before the model has memory: a wrong flavor may be too large for the machine.
+// Checks only shapes, before the model has memory, because a wrong flavor may be too large for the machine.
 absl::Status check_shapes(storage::Files& files, const std::string& path, const models::ModelSpec& spec) {
   TITAN_ASSIGN_OR_RETURN(const model::Model model, model::build(spec, {}));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, path));
@@ -132,7 +132,8 @@ absl::Status check_shapes(storage::Files& files, const std::string& path, const 
     for (const nn::Parameter& parameter : block->parameters()) {
       auto found = tensors.find(parameter.fqn);
       if (found == tensors.end()) found = tensors.find("model." + parameter.fqn);
-      if (found == tensors.end() || found->second.shape == parameter.shape) continue;  // A missing one is named later.
+      if (found == tensors.end() || found->second.shape == parameter.shape)
+        continue;  // A missing tensor is reported later.
       return absl::FailedPreconditionError(
           absl::StrCat(path, " does not fit ", spec.name, " ", spec.flavor, ": ", found->first, " is ",
                        shape_text(found->second.shape), " there and ", shape_text(parameter.shape),
@@ -186,7 +187,7 @@ absl::Status take_generation_config(storage::Files& files, const std::string& fo
 absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice,
                                         const std::string& base) {
   if (s3::is_location(path))
-    TITAN_RETURN_IF_ERROR(files.list(path).status());  // A store may have more to say than that.
+    TITAN_RETURN_IF_ERROR(files.list(path).status());  // A store may report a more specific error.
   if (!files.is_folder(path)) return absl::NotFoundError(absl::StrCat(path, ": not a folder"));
   if (files.exists(storage::join_path(path, kManifestName))) return open_step(files, path, choice, base);
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, choice);

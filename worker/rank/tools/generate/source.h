@@ -1,6 +1,6 @@
 #pragma once
 
-// What a checkpoint is and which model it holds, for programs that only run it.
+// Determines what a checkpoint is and which model it holds, for programs that only run it.
 
 #include <memory>
 #include <optional>
@@ -23,27 +23,27 @@ struct AdapterStep {
 };
 
 struct ModelSource {
-  checkpoint::Candidate candidate;      // A step of Titan, Hugging Face weights, or torchtitan's own.
-  std::optional<AdapterStep> adapters;  // To be added to these weights.
+  checkpoint::Candidate candidate;      // A Titan step, Hugging Face weights, or a torchtitan checkpoint.
+  std::optional<AdapterStep> adapters;  // Adapters to add to these weights.
   models::ModelSpec spec;
-  int64_t seq_len = 0;  // Of the training sequences, as far as they decide about positions.
+  int64_t seq_len = 0;  // Length of the training sequences, as far as it decides positions.
   std::unique_ptr<checkpoint::HfMapper> mapper;
-  std::string tokenizer;             // Folder; empty: nothing says.
-  std::vector<int64_t> stop_tokens;  // That end a text, as the folder says; the tokenizer's own is not among them.
+  std::string tokenizer;             // Folder. Empty: unknown.
+  std::vector<int64_t> stop_tokens;  // Ids that end a text according to the folder, without the tokenizer's EOS.
   bool has_generation_config = false;
   std::vector<std::string> warnings;
 };
 
-// `path`: a step-N folder, a folder of such (the newest), a Hugging Face folder, or one of
-// torch.distributed.checkpoint. A choice may be left empty: a step says its model, and beside Hugging Face weights
-// config.json does. The model beneath a step of adapters is `base`, or where the step's job had it from. Errors:
-// NotFound (no checkpoint there; says what one is), InvalidArgument, FailedPrecondition (another model's).
+// `path`: a step-N folder, a folder of such (the newest is used), a Hugging Face folder, or one of
+// torch.distributed.checkpoint. `choice` may be empty: a step records its model, and Hugging Face weights have a
+// config.json. The model below a step of adapters is `base` or, if empty, the model that the step's job used. Errors:
+// NotFound (no checkpoint; explains what one is), InvalidArgument, FailedPrecondition (another model).
 absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice,
                                         const std::string& base = "");
 
-// Takes the tokens that end a text from generation_config.json in `folder`, if it is there and none was taken before,
-// and warns of its settings that are not applied here. Beside weights that do not have one it is the tokenizer's
-// folder. Errors: those of reading it; FailedPrecondition where it is not a JSON object.
+// Reads the tokens that end a text from generation_config.json in `folder`, if the file exists and none was read
+// before, and warns about its settings that are not applied. For weights without the file, `folder` is the tokenizer's
+// folder. Errors: those of reading it; FailedPrecondition if it is not a JSON object.
 absl::Status take_generation_config(storage::Files& files, const std::string& folder, ModelSource& source);
 
 }  // namespace titan::tools

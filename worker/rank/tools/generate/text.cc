@@ -11,18 +11,18 @@
 namespace titan::tools {
 namespace {
 
-// Bytes of `text` in front of a character that has begun at its end and is not whole.
+// Returns the number of bytes of `text` before an incomplete character at its end.
 size_t whole_characters(const std::string& text) {
   for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xC0) == 0x80) continue;  // Goes on with one.
+    if ((byte & 0xC0) == 0x80) continue;  // A continuation byte.
     const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
     return length > back ? text.size() - back : text.size();
   }
   return text.size();
 }
 
-// Whether a line was written as a JSON object, and not as a text that begins with a brace.
+// Whether a line is a JSON object, as opposed to text that begins with a brace.
 bool is_object(std::string_view line) {
   if (!line.starts_with('{')) return false;
   const size_t next = line.find_first_not_of(" \t", 1);
@@ -38,7 +38,7 @@ absl::StatusOr<std::string> prompt_of(std::string_view line, const std::string& 
       "; a line that begins with {\" is a JSON object with a text \"prompt\", every other one is a prompt"));
 }
 
-// Why a file that begins so holds no prompts; nothing for what may be text.
+// Returns why a file with this beginning holds no prompts, or an empty string if it may be text.
 std::string foreign_start(std::string_view line) {
   if (line.starts_with("\x1F\x8B"))
     return "compressed by gzip (`gunzip` decompresses it: prompts are read as they are)";

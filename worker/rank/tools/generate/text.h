@@ -1,6 +1,6 @@
 #pragma once
 
-// Prompts from files, and a text that grows by tokens.
+// Reads prompts from files, and decodes a text that grows token by token.
 
 #include <cstdint>
 #include <istream>
@@ -12,24 +12,23 @@
 
 namespace titan::tools {
 
-// One a line: a text, or where every line is a JSON object its "prompt". Blank lines are none.
-// InvalidArgument names the line.
+// Reads one prompt per line: text, or a JSON object with a "prompt". Skips blank lines. InvalidArgument names the line.
 absl::StatusOr<std::vector<std::string>> read_prompts(std::istream& in, const std::string& name);
 
-// What tokens say, as far as their last character is whole: a token may end inside one.
+// Decodes tokens up to the last complete character, because a token may end inside one.
 class GrowingText {
  public:
   explicit GrowingText(const data::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // What can be shown now of what has not been yet.
+  // Adds a token and returns the text that can now be shown and was not yet shown.
   std::string add(int64_t token);
-  // And what is left at the end: bytes that make no character are shown as U+FFFD.
+  // Returns the rest at the end. Bytes that are not a character are shown as U+FFFD.
   std::string rest();
 
  private:
   const data::Tokenizer& tokenizer_;
   std::vector<int32_t> tokens_;
-  size_t shown_ = 0;  // Bytes.
+  size_t shown_ = 0;  // Bytes already returned.
 };
 
 }  // namespace titan::tools
