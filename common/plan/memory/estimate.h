@@ -26,7 +26,7 @@ struct Parts {
 
 struct Estimate {
   Parts peak;        // Peak on the device.
-  int64_t host = 0;  // Shards and states in host memory under training.enable_cpu_offload.
+  int64_t host = 0;  // Peak bytes of shards, states and sums in host memory under training.enable_cpu_offload.
   int pipeline = 0;  // The fullest rank's index on the pipeline axis. Ranks along the other axes are alike.
 };
 

@@ -6,7 +6,7 @@
 namespace titan::memory {
 namespace {
 
-// The sum is made beside the gradient shard, where that lies.
+// The sum is in addition to the gradient shard, on the same device.
 void open_sum(RankMemory& rank, ShardedUnit& one) {
   if (std::exchange(one.wide, true)) return;
   const int64_t bytes = one.unit.shard * rank.bytes.reduce;
@@ -18,7 +18,7 @@ void open_sum(RankMemory& rank, ShardedUnit& one) {
   rank.most_host_sums = std::max(rank.most_host_sums, rank.host_sums);
 }
 
-// `last`: these are the step's last gradients. Where they are its only ones they are rounded on their way.
+// `last`: these are the step's last gradients. If they are its only ones, they are rounded as they are copied.
 void add_gradients(RankMemory& rank, ShardedUnit& one, bool last) {
   const bool only = last && one.users == 1 && !one.wide && !rank.replicas;
   if (one.unit.ranks == 1 && rank.rounds_once && !only) {
@@ -61,7 +61,7 @@ void deliver(RankMemory& rank, const Block& block, bool last) {
     const bool sums = rank.once || one->unit.ranks == 1 || one->users > 1;
     if (sums) add_gradients(rank, *one, last && !rank.once);
     if (rank.once) continue;
-    if (one->users > 1 && (!last || ++one->brought < one->users)) continue;  // Waits for another block, or pass.
+    if (one->users > 1 && (!last || ++one->brought < one->users)) continue;  // Waits for another block or pass.
     if (one->unit.ranks > 1) begin_reduce(rank, *one, sums);
     rank.reducing.push_back(one);
   }
@@ -82,7 +82,7 @@ void finish_reduction(RankMemory& rank) {
       if (rank.rounds_once) {
         if (one->wide) hold(rank);
         rank.now.buffers -= one->unit.shard * rank.bytes.reduce;
-        open_sum(rank, *one);  // What arrived, where it is the first.
+        open_sum(rank, *one);  // The reduced gradients, if they are the first.
       } else {
         if (std::exchange(one->freed, false)) rank.now.gradients += one->unit.shard * rank.bytes.master;
         hold(rank);

@@ -14,7 +14,7 @@ using mesh::Reshard;
 
 int64_t bytes_of(const std::string& type) { return type == "float64" ? 8 : type == "float32" ? 4 : 2; }
 
-// Of a weight that is not trained.
+// Bytes of an element of a weight that is not trained.
 int64_t frozen_bytes(const config::JobConfig& config, int64_t compute) {
   const std::string type = config::frozen_dtype(config);
   return type.empty() ? compute : bytes_of(type);
@@ -29,7 +29,7 @@ ElementBytes element_bytes(const config::JobConfig& config) {
           .reduce = master == 8 ? 8 : bytes_of(config.training.mixed_precision_reduce)};
 }
 
-// Bytes of one moment of Adam's or AdamW's in a unit's shard.
+// Bytes of one moment of Adam or AdamW in a unit's shard.
 int64_t state_bytes(const RankMemory& rank, const Unit& unit) {
   const std::string& type = rank.config.optimizer.state_dtype;
   if (type == "8bit") return unit.coded;
@@ -40,8 +40,8 @@ ShardedUnit* add_unit(RankMemory& rank, const Unit& unit, Reshard keep) {
   const bool offloaded = rank.config.training.enable_cpu_offload;
   const bool aliased = unit.ranks == 1 && gathered_bytes(rank, unit) == stored_bytes(rank, unit) && !offloaded;
   const int64_t shard = unit.shard * stored_bytes(rank, unit);
-  const bool trained = unit.kind == ParameterKind::kTrained;
-  // Adam's and AdamW's two moments, Muon's one.
+  const bool trained = unit.kind == Kind::kTrained;
+  // Two moments for Adam and AdamW, one for Muon.
   const int64_t states = trained ? 2 * state_bytes(rank, unit) + unit.muon * rank.bytes.master : 0;
   if (offloaded) {
     rank.host += (trained ? 2 : 1) * shard + states;
@@ -50,7 +50,7 @@ ShardedUnit* add_unit(RankMemory& rank, const Unit& unit, Reshard keep) {
     if (trained) rank.now.gradients += shard;
     rank.now.optimizer += states;
   }
-  // The first step, which begins with all gradients' shards, plans a budget and keeps nothing.
+  // The first step plans a budget and saves nothing. It begins with all gradient shards allocated.
   const bool freed = trained && steps_early(rank.config) && rank.config.activation_checkpoint.mode == "memory_budget";
   if (freed) rank.now.gradients -= shard;
   return rank.units
@@ -59,8 +59,8 @@ ShardedUnit* add_unit(RankMemory& rank, const Unit& unit, Reshard keep) {
       .get();
 }
 
-// The share of the elements that the backward pass of a block brings gradients for, as block_memory() counts them, that
-// are trained.
+// Returns the trained share of the elements for which a block's backward pass computes gradients, as block_memory()
+// counts them.
 double trained_share(const Block& block) {
   int64_t elements = 0, all = 1;
   for (const ShardedUnit* one : block.units) elements += is_trained(*one) ? one->unit.whole : 0;
@@ -125,7 +125,7 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
   rank.now.buffers += rank.config.training.seq_len * wide *
                       (spec.attention == models::Attention::kLatent ? spec.qk_rope_head_dim : spec.head_dim);
   rank.now.activations += rows / rank.config.parallelism.context_parallel_degree * 2 * 8;  // Tokens and labels.
-  // Two messages of other stages may arrive ahead.
+  // Two messages of other stages may be received ahead.
   if (plan.schedule.ranks > 1) rank.now.buffers += 2 * memory.back().input;
 }
 

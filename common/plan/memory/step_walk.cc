@@ -28,7 +28,7 @@ void forward(RankMemory& rank, int stage) {
   }
 }
 
-// The graph of one block, from the gradient of its output to that of its input.
+// Runs the graph of one block, from the gradient of its output to that of its input.
 void run_back(RankMemory& rank, const Block& block, bool split) {
   rank.now.activations -= block.kept;
   if (block.recomputed) hold(rank, block.memory.forward - block.memory.input + rank.unpacked);
@@ -37,7 +37,7 @@ void run_back(RankMemory& rank, const Block& block, bool split) {
     const auto gradients = static_cast<int64_t>(block.trained * static_cast<double>(moment.weight_gradients));
     hold(rank, moment.activations + rank.unpacked, deferred ? 0 : gradients * rank.bytes.compute);
   }
-  rank.now.activations -= block.memory.output;  // Its gradient; that of the input takes the input's place.
+  rank.now.activations -= block.memory.output;  // Frees its gradient. The input's gradient takes the input's place.
 }
 
 void backward(RankMemory& rank, int stage, bool split, bool last) {
@@ -52,7 +52,7 @@ void backward(RankMemory& rank, int stage, bool split, bool last) {
     run_back(rank, block, split);
     if (split) {
       rank.now.activations += block.memory.for_weights;
-      // Not a product: its gradient is there at once.
+      // Not a matmul, so its gradient is computed at once.
       if (!block.reads_weights && rank.once) deliver(rank, block, last);
     } else {
       deliver(rank, block, last);
@@ -75,10 +75,8 @@ void weight_gradient(RankMemory& rank, int stage, bool last) {
 }
 
 void run_schedule(RankMemory& rank, const std::vector<pipeline::Step>& steps, bool last) {
-  std::map<int, int> open;  // Passes that bring weight gradients and have not begun, by stage.
-  const auto brings = [](ComputationType work) {
-    return work == ComputationType::kBackward || work == ComputationType::kWeightGradient;
-  };
+  std::map<int, int> open;  // Passes that produce weight gradients and have not begun, by stage.
+  const auto brings = [](Work work) { return work == Work::kBackward || work == Work::kWeightGradient; };
   for (const pipeline::Step& step : steps) {
     for (const Action& action : step.actions) open[action.stage] += brings(action.work);
   }
@@ -110,10 +108,10 @@ void run_schedule(RankMemory& rank, const std::vector<pipeline::Step>& steps, bo
   }
 }
 
-// Sums over replicas in another type than the shard's are made beside it. A tied embedding's two ranks exchange their
-// gradients once the gathered weights are gone: a copy goes, and another comes.
+// Sums over replicas in another type than the shard's are additional tensors. A tied embedding's two ranks exchange
+// their gradients after the gathered weights are freed: one copy is sent and one received.
 void finish(RankMemory& rank) {
-  const bool in_place = rank.rounds_once && !rank.config.training.enable_cpu_offload;  // They are there.
+  const bool in_place = rank.rounds_once && !rank.config.training.enable_cpu_offload;  // The sums already exist.
   if (rank.bytes.reduce != rank.bytes.master && rank.replicas && !in_place) {
     int64_t copies = 0;
     for (const auto& one : rank.units)
@@ -126,7 +124,8 @@ void finish(RankMemory& rank) {
   hold(rank, 0, 2 * rank.shared->unit.shard * rank.bytes.master);
 }
 
-// A round of Muon's matrices as the next one arrives: what came, the matrix, its turned copy, product and result.
+// A round of Muon's matrices while the next one arrives: the received data, the matrix, its transposed copy, the
+// product and the result.
 void exchange_matrices(RankMemory& rank) {
   constexpr int64_t kTensors = 5;
   if (rank.muon_round == 0) return;
@@ -138,7 +137,7 @@ void exchange_matrices(RankMemory& rank) {
 }  // namespace
 
 void walk_step(RankMemory& rank, const std::vector<pipeline::Step>& steps) {
-  // What a second run adds to the first, all others add.
+  // The first run differs. Every later run adds what the second one adds.
   const int64_t runs = std::min<int64_t>(2, config::accumulation_steps(rank.config));
   for (int64_t i = 0; i < runs; ++i) run_schedule(rank, steps, /*last=*/i + 1 == runs);
   finish(rank);

@@ -7,7 +7,7 @@
 
 namespace titan::memory {
 
-// Takes one rank through a step, as Executor, Stage and ShardUnit drive it. `steps`: the rank's part of the schedule.
+// Simulates one rank's step in the order of Executor, Stage and ShardUnit. `steps`: the rank's part of the schedule.
 void walk_step(RankMemory& rank, const std::vector<pipeline::Step>& steps);
 
 }  // namespace titan::memory

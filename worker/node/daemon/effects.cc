@@ -1,4 +1,4 @@
-// How the daemon does what the core wants done: each effect is in the file of what it touches, *_effects.cc.
+// Performs the effects that the core requests. Each effect is in the file of what it affects, *_effects.cc.
 
 #include <utility>
 

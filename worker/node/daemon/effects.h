@@ -1,6 +1,6 @@
 #pragma once
 
-// What the files of the daemon's effects share: how slow work is done beside the loop, and where tests end the daemon.
+// Shared parts of the daemon's effects: running slow work outside the loop, and failpoints around it.
 
 #include <thread>
 #include <utility>
@@ -10,12 +10,12 @@
 
 namespace titan::daemon {
 
-// Where a daemon may be made to end, for tests: before and after what it leaves behind. See common/service/failpoint.
+// Failpoints before and after a lasting change, at which tests can end the daemon. See common/service/failpoint.
 struct Around {
   failpoint::Point before, after;
 };
 
-// Does the work between both points.
+// Runs the work between both points.
 template <typename Work>
 auto between(Around& points, Work work) {
   points.before.pass();
@@ -31,7 +31,7 @@ void Daemon::run_in(SerialExecutor& lane, Work work) {
   });
 }
 
-// Shared storage that hangs for one job must not hold up another.
+// Runs the work on a separate thread: shared storage that hangs for one job must not delay another.
 template <typename Work>
 void Daemon::run_aside(Work work) {
   std::thread([this, post = loop_.poster(), work = std::move(work)] {

@@ -1,5 +1,5 @@
-// How the daemon does what the core wants done with folders: what it keeps in its state folder, and what it prepares
-// for an attempt and removes after it.
+// Performs the core's effects on folders: the records in the state folder, and the folders and files prepared for an
+// attempt and removed after it.
 
 #include <unistd.h>
 

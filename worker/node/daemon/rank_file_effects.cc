@@ -1,4 +1,4 @@
-// How the daemon reads what ranks write, their events and the end of their logs, and remembers how far it has come.
+// Reads what ranks write, which are their events and the ends of their logs, and records the positions.
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text/utf8.h"
@@ -16,7 +16,7 @@ Around spool_points{failpoint::Point("worker.spool"), failpoint::Point("worker.s
     tail_points{failpoint::Point("worker.log_tail"), failpoint::Point("worker.log_tail.read")},
     places_points{failpoint::Point("worker.places"), failpoint::Point("worker.placed")};
 
-// Events as they may be sent, and in words what was none.
+// Takes valid events as they may be sent, and describes the invalid ones.
 void take_batch(const rank_protocol::SpoolBatch& batch, node::SpoolRead& done) {
   done.next_offset = batch.next_offset;
   done.was_cut = batch.was_cut;

@@ -1,5 +1,4 @@
-// How the daemon talks with its controller: it sends what the core says, and answers what it is asked to read from an
-// attempt's folders.
+// Communicates with the controller: sends the core's messages, and answers requests to read an attempt's folders.
 
 #include <unistd.h>
 
@@ -21,7 +20,7 @@ constexpr int64_t kMaxLogBytes = 1 << 20;
 
 failpoint::Point send_point("worker.send");
 
-// Of a rank that will print no more and has no log. What a rank leaves stays in its folder as long as that does.
+// For a rank that will print no more and has no log. What a rank wrote stays as long as its folder.
 std::string why_no_log(const std::string& run_folder) {
   std::error_code error;
   if (std::filesystem::is_directory(run_folder, error)) return "it never began on this node";
@@ -73,8 +72,8 @@ void Daemon::perform(node::ResetSession& effect) {
   if (session_ != nullptr) session_->reset(effect.session, effect.why);
 }
 
-// What a controller asks to be read from an attempt's folders; their names are found beside the loop, too, since that
-// looks at the disk.
+// Answers a controller's request to read an attempt's folders. Their names are also looked up outside the loop, because
+// that reads the disk.
 template <typename Read>
 void Daemon::answer(int64_t session, Read read) {
   logs_.run([this, post = loop_.poster(), session, read = std::move(read)] {

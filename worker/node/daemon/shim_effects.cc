@@ -1,4 +1,4 @@
-// How the daemon does what the core wants done with processes: it starts, finds and kills shims, and talks with them.
+// Performs the core's effects on processes: starts, finds and kills shims, and communicates with them.
 
 #include <signal.h>
 #include <unistd.h>

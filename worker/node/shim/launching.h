@@ -13,17 +13,17 @@
 
 namespace titan::shim {
 
-// What every rank of an attempt is started with.
+// Inputs for starting the ranks of an attempt.
 struct LaunchContext {
   const Spec& spec;
   const Folders& folders;
   const std::string& store;          // HOST:PORT of the store.
-  const host::Descriptor& listener;  // Rank 0 inherits the store's socket; empty: the store is on another node.
+  const host::Descriptor& listener;  // The store's socket, which rank 0 inherits. Empty: the store is on another node.
   MemoryKills& kills;
   LogPump& logs;
 };
 
-// Starts the rank; its output goes to its log. Errors: those of start_rank() and of opening the log.
+// Starts the rank and sends its output to its log. Errors: those of start_rank() and of opening the log.
 absl::Status launch(Rank& rank, const LaunchContext& context);
 
 }  // namespace titan::shim

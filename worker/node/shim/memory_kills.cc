@@ -11,7 +11,7 @@
 namespace titan::shim {
 namespace {
 
-constexpr int64_t kDiesWithin = 30 * kSecond;  // Even a process with much memory has died so long after it was killed.
+constexpr int64_t kDiesWithin = 30 * kSecond;  // A killed process dies within it, even one with much memory.
 
 }  // namespace
 

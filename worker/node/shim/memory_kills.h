@@ -12,20 +12,21 @@ namespace titan::shim {
 
 struct MemoryKills {
   OutOfMemoryCounter counter;
-  int64_t seen = counter.read();  // Kills that are accounted for,
-  int64_t looked = 0;             // all of them at the last look,
-  int64_t changed_at = 0;         // and when they were fewer.
+  int64_t seen = counter.read();  // Number of kills that are attributed.
+  int64_t looked = 0;             // Number of kills at the last check.
+  int64_t changed_at = 0;         // Monotonic nanoseconds at which that number last changed.
 };
 
-// Call it now and then: a kill for memory after which no rank ends was that of another process, and is not for a rank
+// Call it regularly. A kill after which no rank ended belongs to another process, and must not be attributed to a rank
 // that is killed later.
 void check_oom_kills(MemoryKills& kills);
 
-// Whether a kill is there that no other rank has taken. Call it once for each rank that SIGKILL ended: each kill is
-// counted for one rank.
+// Whether there is a kill that is not attributed to another rank. Call it once for each rank that SIGKILL ended: each
+// kill counts for one rank.
 bool take_kill(MemoryKills& kills);
 
-// Counts in the rank's process's own group from now on where the rank could not enter `group`, which does not count it.
-void check_group_entry(MemoryKills& kills, const ControlGroup& group, pid_t rank);
+// If the rank could not enter `group`, which then does not count its kills, counts those of this process's group
+// instead.
+void look_into_group(MemoryKills& kills, const ControlGroup& group, pid_t rank);
 
 }  // namespace titan::shim

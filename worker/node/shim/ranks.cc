@@ -17,7 +17,7 @@ absl::Status write_command(rank_protocol::BeaconReader& beacon, Command wanted) 
   const auto before = static_cast<Command>(page.command.load());
   if (before == Command::kStopAndSave) return absl::OkStatus();
   if (before != wanted) return beacon.write(page.command, static_cast<uint32_t>(wanted));
-  // Once more. A request that the rank has not taken yet is the same request.
+  // The same command again. If the rank has not yet taken it, it is the same request.
   if (page.command_seen.load() != page.command.load()) return absl::OkStatus();
   return beacon.write(page.command_seen, uint32_t{0});
 }

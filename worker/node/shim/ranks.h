@@ -1,6 +1,6 @@
 #pragma once
 
-// Holds what the shim knows of each of its ranks, and sends them commands through their beacons.
+// State of each rank of the shim, and commands to ranks through their beacons.
 
 #include <memory>
 #include <string>
@@ -12,31 +12,31 @@
 
 namespace titan::shim {
 
-// Where the files of an attempt are on this node.
+// Folders of an attempt on this node.
 struct Folders {
   std::string run;
-  std::string rank;  // Where ranks write: nothing in it is to be trusted.
+  std::string rank;  // Ranks write here, so its contents are not trusted.
 };
 
 struct Rank {
   int rank = 0;
   RankProcess process;
   bool running = false;
-  bool unrecorded = false;  // The record of its end is not in exits.jsonl yet.
+  bool unrecorded = false;  // The record of its end is not yet in exits.jsonl.
   std::unique_ptr<rank_protocol::RankExit> exit;
   std::unique_ptr<rank_protocol::BeaconReader> beacon;
-  rank_protocol::Command wanted = rank_protocol::Command::kNone;  // It is not written to the rank's beacon yet.
+  rank_protocol::Command wanted = rank_protocol::Command::kNone;  // Not yet written to the rank's beacon.
 };
 
 bool any_running(const std::vector<Rank>& ranks);
 
-// Whether the rank has a beacon by now. `folder`: where ranks write.
+// Opens the rank's beacon if needed, and returns whether it has one. `folder`: where ranks write.
 bool open_beacon(Rank& rank, const std::string& folder);
 
-// Sends a command to all ranks that run, except to those that are to stop already.
+// Sends a command to all running ranks, except those that are already stopping.
 void order(std::vector<Rank>& ranks, rank_protocol::Command command, const std::string& folder);
-// Writes the commands that wait. A rank that has no beacon yet, or none that can be written, gets its command as soon
-// as it has one: call this again while commands_waiting().
+// Writes pending commands. A rank without a writable beacon gets its command once it has one: call this again while
+// commands_waiting().
 void write_commands(std::vector<Rank>& ranks, const std::string& folder);
 bool commands_waiting(const std::vector<Rank>& ranks);
 

@@ -29,7 +29,7 @@ std::optional<EndedChild> reap_child(std::vector<Rank>& ranks) {
     const auto rank = std::find_if(ranks.begin(), ranks.end(), [&](const Rank& candidate) {
       return candidate.running && candidate.process.pid == ended.si_pid;
     });
-    // Its children in the same group end with it; while it is a zombie, the group's number cannot be another's.
+    // Ends its children in the same group. While it is a zombie, the group's number is not reused.
     if (rank != ranks.end()) ::kill(-ended.si_pid, SIGKILL);
     int wait_status = 0;
     if (::waitpid(ended.si_pid, &wait_status, 0) != ended.si_pid) continue;
@@ -51,7 +51,7 @@ rank_protocol::RankExit exit_of(const Rank& rank, int wait_status, const ExitCon
   }
   const bool took_kill = record.signal == SIGKILL && take_kill(context.kills);
   record.out_of_memory = record.exit_code == rank_protocol::kExitOutOfMemory ||
-                         (took_kill && !context.stopping.killed);  // Else the kill may be the shim's.
+                         (took_kill && !context.stopping.killed);  // Otherwise the kill may be the shim's.
   if (record.out_of_memory) record.memory_limit_bytes = context.group.limit_bytes;
   record.stop_reason = context.stopping.reason;
   const std::string last_line = context.logs.finish(rank.rank);

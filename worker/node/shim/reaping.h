@@ -1,6 +1,6 @@
 #pragma once
 
-// Reaps the children of the shim, and records how ranks ended.
+// Reaps the children of the shim and records how ranks ended.
 
 #include <sys/types.h>
 
@@ -25,35 +25,35 @@ struct EndedChild {
   Rank* rank = nullptr;  // Null: the child was not a rank.
 };
 
-// Reaps a child that has ended; none: all of them still run. The children of a rank that are in its process group are
-// killed with it.
+// Reaps a child that has ended and kills the children of a rank that are in its process group. Returns none if all
+// children run.
 std::optional<EndedChild> reap_child(std::vector<Rank>& ranks);
 
-// What the record of an exit needs beside the rank itself.
+// Data for the record of an exit in addition to the rank.
 struct ExitContext {
   const Stopping& stopping;
   const ControlGroup& group;
-  const std::string& folder;  // Ranks write there.
+  const std::string& folder;  // Ranks write here.
   MemoryKills& kills;
   LogPump& logs;
 };
 
-// How the rank ended, as it is recorded. Writes the rest of its log.
+// Returns the record of how the rank ended. Writes the rest of its log.
 rank_protocol::RankExit exit_of(const Rank& rank, int wait_status, const ExitContext& context);
 
 struct ExitRecords {
   ExitLog log;
-  int64_t retry_at = 0;  // Monotonic nanoseconds: unrecorded exits are tried again then; 0: there are none.
+  int64_t retry_at = 0;  // Monotonic nanoseconds at which unrecorded exits are retried. 0: there are none.
 };
 
-// Appends the exit of `rank` to the log without syncing it. Errors: those of the disk, and the exit is tried again.
+// Appends the exit of `rank` to the log without syncing it. Errors: those of the disk; the exit is then retried.
 absl::Status append_exit(ExitRecords& records, Rank& rank);
 void retry_records(ExitRecords& records, std::vector<Rank>& ranks);
 bool any_unrecorded(const std::vector<Rank>& ranks);
 
-// Kills what the ranks left: descendants that left their rank's process group became children of this process when
-// their parent died. One that SIGKILL does not end, for it waits in the kernel or somebody traces it, is left behind:
-// all ranks are gone, and the attempt must be seen to end.
+// Kills the remaining processes of the ranks. Descendants that left their rank's process group became children of this
+// process when their parent died. A process that survives SIGKILL, because it waits in the kernel or is traced, is left
+// behind: all ranks are gone, and the attempt must end.
 void kill_strays(const ControlGroup& group);
 
 }  // namespace titan::shim

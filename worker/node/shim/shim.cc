@@ -27,7 +27,7 @@ using nlohmann::json;
 constexpr int kBeaconRetryMilliseconds = 20;
 constexpr int kFlushMilliseconds = 200;
 
-// A member of a request, clamped so that adding it to now cannot overflow. Throws when it is not a number.
+// Reads a member of a request, clamped so that adding it to now cannot overflow. Throws if it is not a number.
 int64_t milliseconds_in(const json& request, const char* member) {
   constexpr int64_t kMost = int64_t{100} * 365 * 24 * 3600 * 1000;
   return std::clamp<int64_t>(request.value(member, int64_t{0}), 0, kMost);
@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder
   const sigset_t set = watched_signals();
   shim->signals_ = host::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!shim->signals_) return errno_status(errno, "signalfd");
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // What a rank leaves behind becomes ours to end.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // Makes orphaned descendants of ranks children of this process, which ends them.
   shim->save_state();
   if (control) shim->server_.adopt(std::move(control));
   json ready = shim->status();
@@ -140,8 +140,8 @@ json Shim::answer(const json& request) {
       return {{"ok", true}};
     }
     if (command == "lease") {
-      // The daemon passes on how long it has been without its controller: a node cut off from the controller is
-      // orphaned too.
+      // The daemon reports how long it has had no contact with its controller: a node without a controller is orphaned
+      // too.
       renew_lease(stopping_, spec_.orphan_timeout_seconds, milliseconds_in(request, "silence_milliseconds") * kMilli);
       const LogPump::Counts counts = logs_.counts();
       return {{"ok", true}, {"log_dropped_bytes", counts.dropped_bytes}, {"log_lost_bytes", counts.lost_bytes}};
@@ -194,7 +194,7 @@ json Shim::start(const std::string& store_host, int store_port) {
     say(started.ToString());
     return failure(started);
   }
-  store_.socket.reset();  // Rank 0 has it now: when it dies, the port closes.
+  store_.socket.reset();  // Rank 0 has inherited it. When rank 0 dies, the port closes.
   save_state();
   return status();
 }
@@ -205,7 +205,7 @@ void Shim::stop(const StopOptions& options, const std::string& reason) {
   stop_ranks(stopping_, ranks_, options, folders_.rank);
 }
 
-// How the ranks end when no daemon is there to say how.
+// How the ranks are stopped when no daemon can request it.
 StopOptions Shim::orphan_stop() const {
   return {.save = true, .grace_milliseconds = static_cast<int64_t>(spec_.orphan_grace_seconds * 1000)};
 }
@@ -221,8 +221,8 @@ void Shim::record_exit(Rank& rank, int wait_status) {
   rank.running = false;
   rank.exit = std::make_unique<rank_protocol::RankExit>(
       exit_of(rank, wait_status, {stopping_, spec_.group, folders_.rank, memory_kills_, logs_}));
-  // The exit is reported before it is synced: a subscriber acts within milliseconds, and the file outlives a kill of
-  // this process anyway.
+  // Reports the exit before syncing it: a subscriber acts within milliseconds, and the file survives a kill of this
+  // process anyway.
   const absl::Status appended = append_exit(exits_, rank);
   server_.broadcast({{"event", "exit"}, {"exit", rank_protocol::exit_to_json(*rank.exit)}});
   if (appended.ok()) (void)exits_.log.sync();
@@ -257,7 +257,7 @@ void Shim::end_if_over() {
   const bool over = state_ == State::kRunning ? !any_running(ranks_) : !stopping_.reason.empty();
   if (!over || any_unrecorded(ranks_)) return;
   kill_strays(spec_.group);
-  if (spec_.group) (void)remove_group(spec_.group.folder);  // Else the daemon does, once the attempt is forgotten.
+  if (spec_.group) (void)remove_group(spec_.group.folder);  // If it fails, the daemon removes it later.
   state_ = State::kEnded;
   save_state();
   json message = status();

@@ -23,8 +23,8 @@ namespace titan::shim {
 // Parent of one attempt's ranks on one node. Its files in the run folder:
 //   spec.json, launch.json   read at the start
 //   shim.lock                held while the shim lives: one shim per run folder
-//   shim.json                its identity (pid, start ticks, boot), its state, the store's port, the ranks' pids
-//   shim.sock                commands: status, subscribe, start, stop, checkpoint, lease
+//   shim.json                the shim's identity (pid, start ticks, boot) and state, the store's port, the ranks' pids
+//   shim.sock                commands: status, subscribe, start, stop, checkpoint, stacks, lease
 //   exits.jsonl              how each rank ended
 //   rank-R.log[.START]       the output of each rank
 // Answers and events are JSON lines: docs/worker-protocols.md, "Shim protocol".

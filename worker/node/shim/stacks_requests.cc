@@ -46,7 +46,7 @@ void check_stack_requests(StacksRequests& requests, std::vector<Rank>& ranks, Se
     if (page.stacks_wanted.load() == 0 || page.stacks_taken.load() != 0) continue;
     const absl::Status begun = take_stacks(requests, ranks, server, folders.run, kStacksTimeoutMilliseconds);
     if (!begun.ok()) say(absl::StrCat("stacks: ", begun.message()));
-    // No rank may wait for what cannot be found out, or was found out a moment ago.
+    // No rank may wait for stacks that cannot be captured or were captured a moment ago.
     if (requests.pid == 0) end_stacks(requests, ranks, server, folders.rank, 0);
     return;
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Takes the stacks of all ranks' threads when a client or a rank wants them, and reports the event "stacks" once they
-// are there.
+// Captures the stacks of all ranks' threads when a client or a rank requests it, and reports the event "stacks" when
+// done.
 
 #include <sys/types.h>
 
@@ -17,22 +17,22 @@ namespace titan::shim {
 
 // Times are monotonic nanoseconds.
 struct StacksRequests {
-  pid_t pid = 0;         // Of titan-stacks; 0: it does not run.
-  int64_t taken_at = 0;  // When it was last known where the ranks are; 0: never.
-  int64_t look_at = 0;   // When the beacons are looked at again.
+  pid_t pid = 0;         // Process id of titan-stacks. 0: it does not run.
+  int64_t taken_at = 0;  // When stacks were last captured. 0: never.
+  int64_t look_at = 0;   // When the beacons are checked next.
 };
 
 inline constexpr int64_t kStacksTimeoutMilliseconds = 4000;
 
-// Begins to take them; when that was done a moment ago, the event is sent at once. Errors: FailedPrecondition when no
-// rank runs, and those of start_stacks().
+// Starts a capture. If one ended a moment ago, it sends the event at once. Errors: FailedPrecondition if no rank runs,
+// and those of start_stacks().
 absl::Status take_stacks(StacksRequests& requests, const std::vector<Rank>& ranks, Server& server,
                          const std::string& run_folder, int64_t patience_milliseconds);
 
-// Takes stacks for ranks that a collective has failed: they wait to be looked at.
-void check_stack_requests(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const Folders& folders);
+// Captures stacks if a rank requests it. A rank whose collective has failed waits for the capture.
+void look_for_wishes(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const Folders& folders);
 
-// titan-stacks has ended: the ranks need not wait for it any longer.
+// Call it when titan-stacks has ended. Releases the ranks that wait for it.
 void end_stacks(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const std::string& rank_folder,
                 int wait_status);
 

@@ -25,8 +25,7 @@ struct PluginFamily {
   std::string name;                        // model.name of the jobs that train it.
   std::vector<models::ModelSpec> flavors;  // Values of model.flavor. load_plugin() fills in their `name`.
   absl::StatusOr<Model> (*build)(const models::ModelSpec& spec, const BuildOptions& options) = nullptr;
-  std::optional<HfFamily>
-      hf;  // Names of its Hugging Face weights. Without them such folders cannot be read or written.
+  std::optional<HfFamily> hf;  // Names of its Hugging Face weights. Required for reading and writing such folders.
 };
 
 // Describes a library's models.

@@ -228,8 +228,7 @@ struct Finish : torch::autograd::Function<Finish> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto exchange = exchange_of(context);
     exchange->returning = exchange->back(gradients[0], exchange->pending);
-    return {std::move(gradients[0]),
-            {}};  // Has the arrived rows' shape, which autograd checks. Begin returns the actual gradient.
+    return {std::move(gradients[0]), {}};  // Has the arrived rows' shape for autograd. Begin returns the gradient.
   }
 };
 

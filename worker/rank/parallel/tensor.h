@@ -30,8 +30,7 @@ void split(nn::Parameter& parameter, int64_t dim, const comm::Group& group);
 void split_embedding(nn::Embedding& embedding, const TensorParallel& tensor);  // Splits rows of the vocabulary.
 void split_norm(nn::RmsNorm& norm, const TensorParallel& tensor);              // Only marks its gradient as partial.
 void split_attention(nn::GroupedAttention& attention, const TensorParallel& tensor);  // Splits heads.
-void split_attention(nn::LatentAttention& attention,
-                     const TensorParallel& tensor);  // Splits heads. Low-rank parts stay whole.
+void split_attention(nn::LatentAttention& attention, const TensorParallel& tensor);   // Low-rank parts stay whole.
 void split_feed_forward(nn::FeedForward& feed_forward, const TensorParallel& tensor);
 // Splits columns of the vocabulary. The output stays split with `loss_parallel`; otherwise all ranks gather it.
 void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_parallel);

@@ -18,8 +18,8 @@
 namespace titan::tools {
 
 struct DcpExport {
-  bool model_only =
-      false;  // False: a full step is written with optimizer, schedule, train state and position in the data.
+  // False: a full step is written with optimizer, schedule, train state and position in the data.
+  bool model_only = false;
   at::ScalarType dtype = at::kFloat;  // Type of a model written alone. With the other state, types do not change.
   checkpoint::Overflow overflow = checkpoint::Overflow::kRefuse;
   int64_t max_file_bytes = int64_t{2} << 30;

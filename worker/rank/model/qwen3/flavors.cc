@@ -7,8 +7,7 @@ struct Row {
   const char* flavor;
   int64_t dim, n_layers, n_heads, n_kv_heads, hidden, vocab_size;
   bool tied = false;
-  int64_t num_experts =
-      0;  // 0: dense, and `hidden` is the width of the feed-forward. Otherwise the width of an expert.
+  int64_t num_experts = 0;  // 0: dense, and `hidden` is the feed-forward's width; otherwise an expert's width.
   double rope_theta = 1e6;
   int64_t max_seq_len = 4096;
 };

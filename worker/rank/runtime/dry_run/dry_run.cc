@@ -128,8 +128,7 @@ class DryRun {
                      kExitBadConfig, "BATCH_SIZE");
     model::Model model = value(build_model(config_, spec_, config_.training.seq_len, *mesh_), kExitBadConfig, "MODEL");
     sharding_ = value(sharding_options(config_, spec_, plan_, *mesh_), kExitBadConfig, "SHARDING");
-    sharding_.cpu_offload =
-        false;  // Copies to the host need values. describe_rank() reports where the shards would be.
+    sharding_.cpu_offload = false;  // Copies to the host need values. describe_rank() reports the offload.
     model_ = value(ShardedModel::create(std::move(model), sharding_, *mesh_, *device_), kExitBadConfig, "MODEL");
     if (sharding_.early_step) model_->update_early([](const parallel::ShardUnit&, size_t, size_t) {});
     if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_, device_->torch_device());
@@ -207,8 +206,7 @@ class DryRun {
     for (const auto* placed : model_->parameters()) {
       parameters += bytes_of(placed->value);
       if (placed->parameter->frozen) continue;
-      if (placed->grad.storage().nbytes() > 0)
-        gradients += bytes_of(placed->grad);  // Otherwise already consumed and freed.
+      if (placed->grad.storage().nbytes() > 0) gradients += bytes_of(placed->grad);  // Otherwise already freed.
     }
     for (const optim::SlotState& state : optimizer_->states()) optimizer += state.bytes();
     for (nn::Block* block : model_->blocks()) {

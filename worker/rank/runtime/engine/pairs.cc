@@ -56,8 +56,7 @@ std::optional<at::Device> present_device() {
 PairRunner::PairRunner()
     : thread_([this, threads = at::get_num_threads(), device = present_device()] {
         at::set_num_threads(threads);
-        if (device)
-          c10::impl::VirtualGuardImpl(device->type()).setDevice(*device);  // A new thread starts on the first device.
+        if (device) c10::impl::VirtualGuardImpl(device->type()).setDevice(*device);  // Threads start on the first.
         serve();
       }) {}
 

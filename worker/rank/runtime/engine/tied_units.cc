@@ -13,8 +13,7 @@ namespace {
 
 ShardUnit* unit_of(const nn::Parameter* parameter, const Units& all) {
   for (const auto& unit : all) {
-    if (unit->parameters().front().parameter == parameter)
-      return unit.get();  // A shared parameter is the only one of its unit.
+    if (unit->parameters().front().parameter == parameter) return unit.get();  // The only one of its unit.
   }
   return nullptr;
 }

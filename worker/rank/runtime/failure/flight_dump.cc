@@ -31,8 +31,7 @@ void FlightDump::write() {
     const comm::Flight flight = setup_.recorder->flight();
     any = !flight.recordings.empty();
     if (any) status = put(flight);
-  } catch (
-      const std::exception& error) {  // For example out of memory: recording must not replace the original failure.
+  } catch (const std::exception& error) {  // Such as out of memory. Must not replace the original failure.
     status = absl::InternalError(error.what());
   }
   sync::Lock lock(mutex_);

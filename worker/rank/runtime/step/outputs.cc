@@ -41,8 +41,7 @@ std::optional<double> peak_of_device(const RankContext& context, const std::stri
   const config::Training& training = context.config.training;
   const std::string& dtype = training.dtype == "float64" ? training.dtype : training.mixed_precision_param;
   if (!context.device->torch_device().is_cpu()) return device_peak(device_name, dtype);
-  if (!context.leads_process)
-    return std::nullopt;  // Prints nothing, and a measurement would disturb the other ranks of the process.
+  if (!context.leads_process) return std::nullopt;  // Prints nothing, and measuring would disturb other ranks.
   const parallel::Precision precision = value(
       parallel::make_precision(training.dtype, dtype, training.mixed_precision_reduce), kExitBadConfig, "PRECISION");
   const double flops = nn::product_speed(precision.param);

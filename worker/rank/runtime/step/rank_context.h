@@ -43,8 +43,7 @@ struct RankContext {
   std::future<std::unique_ptr<comm::DeviceMesh>> joining_mesh;
   absl::Duration joining_took;  // Written before the mesh is ready.
   std::unique_ptr<comm::DeviceMesh> mesh;
-  const std::atomic<bool>* stop_signal =
-      nullptr;  // SIGTERM arrived: save and stop at the next step boundary. May be null.
+  const std::atomic<bool>* stop_signal = nullptr;  // SIGTERM: save and stop at the next step boundary. May be null.
 };
 
 }  // namespace titan::runtime

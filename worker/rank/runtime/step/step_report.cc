@@ -20,8 +20,7 @@ optim::Gate judge(const at::Tensor& sums, double max_norm) {
   const at::Tensor norm = sums[kSquares].sqrt();
   // Neither is near the largest double, so their sum is finite if both are.
   const at::Tensor finite = at::isfinite(sums[kLossSum].div(sums[kTokens].clamp_min(1)).add_(norm));
-  const at::Tensor skip =
-      finite.logical_not().logical_or(sums[kTokens].eq(0));  // Without a label there is nothing to learn.
+  const at::Tensor skip = finite.logical_not().logical_or(sums[kTokens].eq(0));  // No label: nothing to learn.
   return {.divisor = optim::clip_divisor(norm, max_norm), .skip = skip.to(at::kFloat)};
 }
 

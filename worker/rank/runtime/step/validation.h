@@ -57,9 +57,8 @@ class Samples {
   // Null without prompts. InvalidArgument names an invalid prompt; NotFound and others come from the tokenizer.
   static absl::StatusOr<std::unique_ptr<Samples>> create(const config::JobConfig& config);
 
-  int64_t longest() const {
-    return longest_;
-  }  // Tokens of the longest prompt and its continuation, which the RoPE tables must cover.
+  // Tokens of the longest prompt and its continuation, which the RoPE tables must cover.
+  int64_t longest() const { return longest_; }
 
   struct Texts {
     std::vector<std::string> lines;       // Log lines, one for each prompt. Only on rank 0.

@@ -132,8 +132,7 @@ absl::Status check_shapes(storage::Files& files, const std::string& path, const 
     for (const nn::Parameter& parameter : block->parameters()) {
       auto found = tensors.find(parameter.fqn);
       if (found == tensors.end()) found = tensors.find("model." + parameter.fqn);
-      if (found == tensors.end() || found->second.shape == parameter.shape)
-        continue;  // A missing tensor is reported later.
+      if (found == tensors.end() || found->second.shape == parameter.shape) continue;  // Missing: reported later.
       return absl::FailedPreconditionError(
           absl::StrCat(path, " does not fit ", spec.name, " ", spec.flavor, ": ", found->first, " is ",
                        shape_text(found->second.shape), " there and ", shape_text(parameter.shape),
