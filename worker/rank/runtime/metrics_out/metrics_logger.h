@@ -62,7 +62,7 @@ struct MetricsSetup {
   std::string job_uid;
   int attempt = 1;
   int rank = 0;
-  int metrics_rank = 0;            // The rank that knows the loss: 0, or the first of the last pipeline stage.
+  int metrics_rank = 0;            // The rank that writes metrics.jsonl.
   int non_data_parallel_size = 1;  // cp * tp * pp
   double flops_per_token = 0;
   std::optional<double> device_peak;  // FLOP/s of a device for MFU. Empty: no MFU.
