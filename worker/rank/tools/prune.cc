@@ -37,8 +37,8 @@ struct Plan {
 
 bool is_step(const StepFolder& step) { return step.has_manifest || step.has_hf_index || step.has_dcp; }
 
-// Returns the newest full step that is intact, or the newest intact export if there are no full ones. -1: there is
-// nothing to lose. If no step is intact, it returns an error, and nothing is removed.
+// Returns the newest full step that is intact, or the newest intact export if there are no full ones. -1: nothing can
+// be lost. If no step is intact, it returns an error, and nothing is removed.
 absl::StatusOr<int64_t> newest_good(storage::Files& files, const std::vector<StepFolder>& steps, std::ostream& out) {
   bool any_full = false, any = false;
   absl::Status worst;
