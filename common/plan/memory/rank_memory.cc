@@ -40,7 +40,7 @@ ShardedUnit* add_unit(RankMemory& rank, const Unit& unit, Reshard keep) {
   const bool offloaded = rank.config.training.enable_cpu_offload;
   const bool aliased = unit.ranks == 1 && gathered_bytes(rank, unit) == stored_bytes(rank, unit) && !offloaded;
   const int64_t shard = unit.shard * stored_bytes(rank, unit);
-  const bool trained = unit.kind == Kind::kTrained;
+  const bool trained = unit.kind == ParameterKind::kTrained;
   // Two moments for Adam and AdamW, one for Muon.
   const int64_t states = trained ? 2 * state_bytes(rank, unit) + unit.muon * rank.bytes.master : 0;
   if (offloaded) {

@@ -20,7 +20,7 @@ namespace titan::memory {
 
 struct ShardedUnit {
   Unit unit;
-  mesh::Keep keep = mesh::Keep::kNothing;
+  mesh::Reshard keep = mesh::Reshard::kAfterForward;
   int users = 1;         // Blocks that contribute gradients.
   bool aliased = false;  // The weights are the shard itself.
   bool there = false;    // Gathered.

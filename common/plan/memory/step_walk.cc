@@ -76,7 +76,9 @@ void weight_gradient(RankMemory& rank, int stage, bool last) {
 
 void run_schedule(RankMemory& rank, const std::vector<pipeline::Step>& steps, bool last) {
   std::map<int, int> open;  // Passes that produce weight gradients and have not begun, by stage.
-  const auto brings = [](Work work) { return work == Work::kBackward || work == Work::kWeightGradient; };
+  const auto brings = [](ComputationType work) {
+    return work == ComputationType::kBackward || work == ComputationType::kWeightGradient;
+  };
   for (const pipeline::Step& step : steps) {
     for (const Action& action : step.actions) open[action.stage] += brings(action.work);
   }

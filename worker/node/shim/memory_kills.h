@@ -27,6 +27,6 @@ bool take_kill(MemoryKills& kills);
 
 // If the rank could not enter `group`, which then does not count its kills, counts those of this process's group
 // instead.
-void look_into_group(MemoryKills& kills, const ControlGroup& group, pid_t rank);
+void check_group_entry(MemoryKills& kills, const ControlGroup& group, pid_t rank);
 
 }  // namespace titan::shim

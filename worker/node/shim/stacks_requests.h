@@ -30,7 +30,7 @@ absl::Status take_stacks(StacksRequests& requests, const std::vector<Rank>& rank
                          const std::string& run_folder, int64_t patience_milliseconds);
 
 // Captures stacks if a rank requests it. A rank whose collective has failed waits for the capture.
-void look_for_wishes(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const Folders& folders);
+void check_stack_requests(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const Folders& folders);
 
 // Call it when titan-stacks has ended. Releases the ranks that wait for it.
 void end_stacks(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const std::string& rank_folder,

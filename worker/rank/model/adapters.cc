@@ -25,10 +25,10 @@ bool is_cut(const nn::Parameter& parameter, size_t dim) { return parameter.shape
 // Relation between the tensor ranks and a matrix that keeps dim `kept` of `base` and replaces dim `other`. A rank that
 // has the whole matrix but computes a part of the layer has a part of its gradient. Experts that are whole, each on one
 // rank, do not involve the tensor axis.
-OnTensorAxis on_tensor_axis(const nn::Parameter& base, size_t kept, size_t other) {
-  if (is_cut(base, kept)) return OnTensorAxis::kSplit;
-  if (base.on_tensor_axis == OnTensorAxis::kWhole) return OnTensorAxis::kWhole;
-  return base.expert && !is_cut(base, other) ? OnTensorAxis::kSplit : OnTensorAxis::kPartial;
+TensorAxisPlacement on_tensor_axis(const nn::Parameter& base, size_t kept, size_t other) {
+  if (is_cut(base, kept)) return TensorAxisPlacement::kShard;
+  if (base.on_tensor_axis == TensorAxisPlacement::kReplicate) return TensorAxisPlacement::kReplicate;
+  return base.expert && !is_cut(base, other) ? TensorAxisPlacement::kShard : TensorAxisPlacement::kPartial;
 }
 
 // Returns a matrix, or one per expert, with `base`'s split and shape except that dim `narrow`, one of the last two, has

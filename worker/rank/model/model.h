@@ -34,12 +34,12 @@ struct Model {
   // the model cannot be split. Errors: InvalidArgument (names what does not divide), Unimplemented.
   std::function<absl::Status(Model&, const ParallelOptions&)> parallelize;
   // Recipes of the matmuls that parameters refer to (nn::Parameter::products). Empty: matmuls are plain.
-  std::vector<std::shared_ptr<const nn::ProductRecipe>> recipes;
+  std::vector<std::shared_ptr<const nn::MatmulRecipe>> recipes;
 };
 
 struct BuildOptions {
-  int64_t seq_len = 2048;        // Tokens of a training row. Decides what depends on the context length (YaRN).
-  int64_t most_logit_bytes = 0;  // Larger logits are computed in parts of the vocabulary, twice. 0: all at once.
+  int64_t seq_len = 2048;       // Tokens of a training row. Decides what depends on the context length (YaRN).
+  int64_t max_logit_bytes = 0;  // Larger logits are computed in parts of the vocabulary, twice. 0: all at once.
   int64_t longest_row = 0;  // Tokens of the longest row that forward() sees, if held-out rows are longer. Sizes tables.
 };
 

@@ -118,7 +118,7 @@ class ByBudget final : public nn::RecomputePolicy {
 
   void end(const std::vector<OpCall>& calls) override {
     if (!keep_.empty() || calls.empty()) return;
-    std::vector<KeepItem> items;
+    std::vector<KnapsackItem> items;
     std::vector<size_t> place;  // Index of each item among the calls.
     int64_t all = 0;
     for (size_t i = 0; i < calls.size(); ++i) {

@@ -25,7 +25,8 @@ using models::ParetoPoint;
 // operation, which is not on the list) and those of routed experts. There are two differences. LibTorch's attention for
 // CPUs is on the list, so that all devices recompute the same operations. Qwen3's list, the only one without the
 // all-to-alls in torchtitan 0.2.2, equals the others.
-std::shared_ptr<nn::KeepPolicy> keep_by_operation(nn::Block& block, const std::vector<std::string>& recompute_fqns);
+std::shared_ptr<nn::RecomputePolicy> keep_by_operation(nn::Block& block,
+                                                       const std::vector<std::string>& recompute_fqns);
 
 // Saves the results that avoid the most FLOPs among all choices that take at most `budget` (0 to 1) of the bytes of all
 // costly results of the block. 0 is full recomputation; 1 recomputes only element-wise operations, norms and routed
@@ -35,8 +36,8 @@ std::shared_ptr<nn::KeepPolicy> keep_by_operation(nn::Block& block, const std::v
 // reduce-scatter counts together with the matmul that feeds it, because one result avoids both. Largest magnitudes,
 // four bytes each, are saved under any budget above 0. `planned`, which may be empty, is called once with the choices
 // and the chosen one.
-using Planned = std::function<void(const std::vector<KeepChoice>& choices, const KeepChoice& chosen)>;
-std::shared_ptr<nn::KeepPolicy> keep_by_budget(double budget, Planned planned);
+using Planned = std::function<void(const std::vector<ParetoPoint>& choices, const ParetoPoint& chosen)>;
+std::shared_ptr<nn::RecomputePolicy> keep_by_budget(double budget, Planned planned);
 
 // Keys of [activation_checkpoint].
 struct CheckpointOptions {
@@ -46,14 +47,14 @@ struct CheckpointOptions {
   double memory_budget = 0.5;
   std::vector<int64_t> layers;  // Indices of the layers that the mode applies to. Empty: every layer.
   // Called with each block's choices under a memory budget, once they are known. May be empty.
-  std::function<void(const std::string& block, const std::vector<KeepChoice>& choices, const KeepChoice& chosen)>
+  std::function<void(const std::string& block, const std::vector<ParetoPoint>& choices, const ParetoPoint& chosen)>
       planned;
 };
 
 // How one block runs its backward pass.
 struct BlockCheckpoint {
-  bool recompute = false;                // Runs forward again instead of saving its activations.
-  std::shared_ptr<nn::KeepPolicy> keep;  // Selects the results to save nevertheless. Null: only the input.
+  bool recompute = false;                     // Runs forward again instead of saving its activations.
+  std::shared_ptr<nn::RecomputePolicy> keep;  // Selects the results to save nevertheless. Null: only the input.
 };
 
 // Plans these transformer blocks, given in order. Mode "full": all recompute. "selective" with option "N": every Nth

@@ -8,7 +8,7 @@
 namespace titan::parallel {
 namespace {
 
-constexpr int64_t kMostBlocks = 8;  // Limit per share. It bounds the number of parts of a rank's attention.
+constexpr int64_t kMaxBlocks = 8;  // Limit per share. It bounds the number of parts of a rank's attention.
 
 int64_t chunk_length(int64_t seq_len, int64_t chunks, int ranks) {
   TORCH_CHECK(seq_len % chunks == 0, "context parallel: rows of ", seq_len, " tokens cannot be cut into ", chunks,

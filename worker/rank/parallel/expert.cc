@@ -32,8 +32,9 @@ void split_channels(nn::Experts& experts, const comm::Group& group) {
     split(*parameters[0], 1, group);
     split(*parameters[1], 1, group);
     split(*parameters[2], 2, group);
-    on_tensor_axis(*parameters[3],
-                   OnTensorAxis::kWhole);  // Also if the expert axis has split it: it is the same on these ranks.
+    on_tensor_axis(
+        *parameters[3],
+        TensorAxisPlacement::kReplicate);  // Also if the expert axis has split it: it is the same on these ranks.
     experts.partial_bias_factor = 1.0 / group.size();
   } else {
     split(*parameters[0], 1, group);

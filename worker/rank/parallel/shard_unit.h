@@ -52,7 +52,7 @@ struct ShardUnitOptions {
   device::Device* device = nullptr;
   Precision precision;
   const GatherRecipe* gather = nullptr;  // Null: gather_cast(). Must outlive the unit.
-  Keep keep = Keep::kNothing;
+  Reshard keep = Reshard::kAfterForward;
   int64_t dim = 0;  // Dim along which parameters are split.
   int users = 1;    // Blocks that contribute gradients. The last call of the last user reduces them, once per step.
   bool offload = false;  // Master and gradient shards stay in host memory.
@@ -78,7 +78,7 @@ class ShardUnit {
   Reshard keep() const { return options_.keep; }
   int users() const { return options_.users; }
   // Adds a block that reads these parameters and contributes gradients. Weights are kept at least as long as `keep`.
-  void share(Keep keep) {
+  void share(Reshard keep) {
     ++options_.users;
     options_.keep = std::max(options_.keep, keep);
   }

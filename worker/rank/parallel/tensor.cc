@@ -147,7 +147,7 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
   if (alone(tensor)) return;
   const comm::Group* group = tensor.group;
   // A tied matrix was split with the embedding, along the same rows.
-  if (output.weight().on_tensor_axis != nn::OnTensorAxis::kSplit) split_columns(output, *group);
+  if (output.weight().on_tensor_axis != nn::TensorAxisPlacement::kShard) split_columns(output, *group);
   if (tensor.overlap) {
     output.product = gather_and_multiply(*group);
   } else if (tensor.operands && tensor.sequence) {

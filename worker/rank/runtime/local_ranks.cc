@@ -17,7 +17,7 @@ using rank_protocol::ExitCode;
 namespace {
 
 // A computing rank does not check the hub, so the others exit without it.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kTimeout{10};
 
 // Exit codes of the rank threads, for the thread that waits for them.
 class Outcome {

@@ -59,7 +59,7 @@ void write_ledger(const RankContext& context, const Trainer& trainer) {
 // The mesh, once it exists. Another thread breaks its connections when another rank has failed.
 using Connections = std::atomic<const comm::DeviceMesh*>;
 
-constexpr absl::Duration kLookPatience = absl::Seconds(6);  // For capturing the stacks of this rank's threads.
+constexpr absl::Duration kLookTimeout = absl::Seconds(6);  // For capturing the stacks of this rank's threads.
 
 std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& connections,
                                            const std::shared_ptr<FlightDump>& recordings) {

@@ -179,7 +179,7 @@ class StoreFolder {
   }
 
   // Aborts uploads of killed writers, whose parts are invisible.
-  absl::Status give_up_uploads() {
+  absl::Status abort_uploads() {
     TITAN_ASSIGN_OR_RETURN(const std::vector<s3::Upload> uploads, client_->uploads(prefix_));
     for (const s3::Upload& upload : uploads) TITAN_RETURN_IF_ERROR(client_->abort(upload));
     return absl::OkStatus();

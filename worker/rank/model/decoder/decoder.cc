@@ -83,7 +83,7 @@ at::Tensor Head::forward(const at::Tensor& input, const nn::MicrobatchContext&) 
 
 at::Tensor Head::loss(const at::Tensor& input, const nn::MicrobatchContext& context, const nn::Loss& loss) {
   const int64_t columns = output.weight().shape[0];
-  const int64_t some = models::logit_columns(context.labels.numel(), columns, input.element_size(), most_logit_bytes);
+  const int64_t some = models::logit_columns(context.labels.numel(), columns, input.element_size(), max_logit_bytes);
   // The loss by parts multiplies plain numbers, so it cannot use a quantised recipe.
   const bool quantised = output.weight().products != nullptr;
   if (some >= columns || !loss.by_parts || quantised) return loss(forward(input, context), context.labels);

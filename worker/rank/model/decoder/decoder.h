@@ -81,7 +81,7 @@ class Head : public nn::Block, public nn::HasLoss {
 
   nn::RmsNorm norm;
   nn::Linear output;
-  int64_t most_logit_bytes = 0;  // BuildOptions::most_logit_bytes.
+  int64_t max_logit_bytes = 0;  // BuildOptions::max_logit_bytes.
 
  private:
   nn::Parameter* tied_;

@@ -37,7 +37,8 @@ parallel::ShardUnit* make_unit(const UnitContext& context, const std::string& na
 
 // Appends the units of a block's own parameters to `all`. Experts on a separate mesh get a separate unit, as does every
 // parameter that another block reads too, and every group that is gathered in another type.
-std::vector<parallel::ShardUnit*> make_units(const UnitContext& context, nn::Block& block, mesh::Keep keep, Units& all);
+std::vector<parallel::ShardUnit*> make_units(const UnitContext& context, nn::Block& block, mesh::Reshard keep,
+                                             Units& all);
 
 // Whether the parameter is gathered as float8. Requires that other ranks hold parts of it and no other block reads it:
 // that block reads plain values.

@@ -43,7 +43,7 @@ class ShardedModel {
   const std::vector<nn::Block*>& blocks() const { return local_blocks_; }
   std::vector<std::unique_ptr<parallel::ShardUnit>>& units() { return units_; }
   // Returns every trained parameter of the whole model, in model order, on whichever rank it is.
-  std::vector<models::Tensor> whole_parameters() const;
+  std::vector<models::ParameterSpec> whole_parameters() const;
   // Returns this rank's pieces of all parameters, in model order.
   std::vector<parallel::ShardedParameter*> parameters();
   // Returns the trained ones: the optimizer's slots.

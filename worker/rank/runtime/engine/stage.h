@@ -74,7 +74,7 @@ class Stage : public StageRunner {
  private:
   // State saved for one block until the backward pass of one microbatch.
   struct Saved {
-    nn::KeptResults kept;          // For the second pass of a recomputed block.
+    nn::SavedActivations kept;     // For the second pass of a recomputed block.
     at::Tensor input;              // Leaf of the block's graph: detached, [B, T, dim], or tokens [B, T].
     torch::autograd::Edge output;  // Root of the graph, empty if the block is recomputed. Not the output itself, which
                                    // the graph keeps only if it needs it.

@@ -22,7 +22,7 @@ absl::Status check_shared(const model::Model& model, bool pipelined);
 // Makes units available to blocks that read another block's parameters. If both blocks are on this rank, they share a
 // unit, which reduces both blocks' gradients together. Otherwise this rank holds a copy of the unit, and the two ranks
 // add their gradients.
-TiedUnits add_tied_units(const UnitContext& context, mesh::Keep keep, Units& all,
+TiedUnits add_tied_units(const UnitContext& context, mesh::Reshard keep, Units& all,
                          std::vector<std::vector<EngineBlock>>& stages);
 
 // Adds the gradients of the pipeline's two ends. Collective.

@@ -20,18 +20,18 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr char kReason[] = "failure/reason";
 constexpr char kReaders[] = "failure/readers";
-constexpr char kBegun[] = "failure/begun";                 // Number of ranks that have begun to record,
-constexpr char kRecorded[] = "failure/recorded";           // and that have finished.
-constexpr std::chrono::minutes kOneWait{10};               // A store's wait needs a limit.
-constexpr std::chrono::seconds kStorePatience{2};          // Timeout for an answer of the store.
-constexpr std::chrono::seconds kBreakPatience{2};          // Timeout for breaking this rank's connections.
-constexpr std::chrono::milliseconds kReaderPatience{800};  // For others to read the reason before the store ends.
-constexpr std::chrono::seconds kRecordPatience{2};         // For this rank's recordings to be written,
-constexpr std::chrono::milliseconds kOthersPatience{500};  // and those of the other ranks, which delay a restart.
+constexpr char kBegun[] = "failure/begun";                // Number of ranks that have begun to record,
+constexpr char kRecorded[] = "failure/recorded";          // and that have finished.
+constexpr std::chrono::minutes kOneWait{10};              // A store's wait needs a limit.
+constexpr std::chrono::seconds kStoreTimeout{2};          // Timeout for an answer of the store.
+constexpr std::chrono::seconds kBreakTimeout{2};          // Timeout for breaking this rank's connections.
+constexpr std::chrono::milliseconds kReaderTimeout{800};  // For others to read the reason before the store ends.
+constexpr std::chrono::seconds kRecordTimeout{2};         // For this rank's recordings to be written,
+constexpr std::chrono::milliseconds kOthersTimeout{500};  // and those of the other ranks, which delay a restart.
 // Longer if ranks stall, because their stacks are worth more than a second.
-constexpr std::chrono::seconds kStacksPatience{7};
-constexpr std::chrono::seconds kLeavePatience{10};  // For another thread of this rank to exit with its failure.
-constexpr std::chrono::seconds kBeginPatience{1};   // For the other ranks to begin. A stopped process never does.
+constexpr std::chrono::seconds kStacksTimeout{7};
+constexpr std::chrono::seconds kLeaveTimeout{10};  // For another thread of this rank to exit with its failure.
+constexpr std::chrono::seconds kBeginTimeout{1};   // For the other ranks to begin. A stopped process never does.
 
 // Returns false if the process cannot create a thread.
 bool run_detached(std::function<void()> call) {
@@ -74,7 +74,7 @@ void await_count(c10d::Store& store, const char* key, int count, std::chrono::mi
   while (store.add(key, 0) < count && SteadyClock::now() < deadline) std::this_thread::sleep_for(ask_again(count));
 }
 
-// Waits until all ranks have recorded, at most for `limit`. After kBeginPatience it waits only for those that have
+// Waits until all ranks have recorded, at most for `limit`. After kBeginTimeout it waits only for those that have
 // begun.
 void await_recordings_of(c10d::Store& store, int world, std::chrono::milliseconds limit) {
   const auto start = SteadyClock::now();
@@ -163,7 +163,7 @@ void FailureWatch::State::start_recording(bool shows_stacks) {
   if (recording) return;
   recording = true;
   shows = shows_stacks && setup.show_stacks;
-  const auto others = others_patience();
+  const auto others = others_timeout();
   // On another thread, because the store may stall with rank 0.
   run_detached([self = shared_from_this()] { self->count(kBegun); });
   const bool started = (setup.record || shows) && run_detached([self = shared_from_this(), shows = shows, others] {
@@ -239,7 +239,7 @@ void FailureWatch::State::watch() {
   first = reason;
   changed.notify_all();
   start_recording(is_worth_a_look(reason));
-  wait_for(recorded, record_patience());  // Recorded before the connections are broken.
+  wait_for(recorded, record_timeout());  // Recorded before the connections are broken.
   if (over) return;
   start_breaking();
   wait_for(over, setup.patience);
@@ -295,8 +295,8 @@ Failure FailureWatch::State::fail(const Failure& own) {
   changed.notify_all();
   start_recording(is_worth_a_look(reason) || (first && is_worth_a_look(*first)));
   const bool by_other = breaking;
-  if (telling) wait_for(told, kStorePatience);  // Ranks that see the broken connections read it there.
-  wait_for(recorded, record_patience());
+  if (telling) wait_for(told, kStoreTimeout);  // Ranks that see the broken connections read it there.
+  wait_for(recorded, record_timeout());
   if (!by_other) start_breaking();
   wait_for(broken, kBreakTimeout);
   const bool was_cut = by_other && (cut || !broken);

@@ -32,10 +32,10 @@ class FailureWatch {
     std::function<void()> show_stacks;
     // How long a rank that ends waits for the stacks of the other ranks that have begun to capture theirs. A stopped
     // rank (SIGSTOP, a lost machine) does not begin and is not waited for beyond a second.
-    std::chrono::milliseconds stacks_patience{3'000};
+    std::chrono::milliseconds stacks_timeout{3'000};
     // How long a rank whose connection broke waits for a reason before it gives that as its own. A rank with a timeout
     // closes its connections (Gloo) slightly before it writes its reason. A killed rank writes none.
-    std::chrono::milliseconds word_patience{500};
+    std::chrono::milliseconds word_timeout{500};
     // Breaks this rank's connections and returns whether it could break any. Called at most once, on a separate thread
     // that is waited for only briefly, so what it uses must live until the process ends. May throw.
     std::function<bool()> break_connections;

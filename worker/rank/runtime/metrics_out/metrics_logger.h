@@ -98,8 +98,8 @@ class MetricsLogger {
 
   // Nothing more will be logged: the upload to Weights & Biases may finish while the rank does other work.
   virtual void no_more() = 0;
-  // Waits for the upload, at most for `patience`.
-  virtual void end(absl::Duration patience) = 0;
+  // Waits for the upload, at most for `timeout`.
+  virtual void end(absl::Duration timeout) = 0;
 
   // Returns warnings about outputs that could not be written since the last call.
   virtual std::vector<std::string> take_warnings() = 0;

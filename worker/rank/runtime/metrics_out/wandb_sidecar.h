@@ -34,8 +34,8 @@ class WandbSidecar {
   News look();
 
   void no_more_lines();  // Makes it send the remaining lines and end.
-  // Same, and waits for its end; kills it after `patience`.
-  News end(absl::Duration patience);
+  // Same, and waits for its end; kills it after `timeout`.
+  News end(absl::Duration timeout);
 
  private:
   WandbSidecar(pid_t pid, int socket, std::string folder) : pid_(pid), socket_(socket), folder_(std::move(folder)) {}

@@ -16,7 +16,7 @@
 namespace titan::runtime {
 
 // Number of allocator events in a snapshot, like torchtitan's. On the CPU they take 4 MB while they are recorded.
-inline constexpr size_t kMostMemoryEvents = 100'000;
+inline constexpr size_t kMaxMemoryEvents = 100'000;
 
 // Writes memory snapshots of this rank's device after every profiling.profile_freq steps, like torchtitan:
 // FOLDER/iteration_STEP/rankR_memory_snapshot.pickle, for PyTorch's memory viewer. If the rank runs out of memory in a

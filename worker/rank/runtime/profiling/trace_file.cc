@@ -90,9 +90,9 @@ void add_transfers(std::vector<trace::Transfer> transfers, const TraceOwner& own
   }
 }
 
-void add_works(const trace::Recorded& recorded, Events& events) {
+void add_works(const trace::RecordedSpans& recorded, Events& events) {
   std::set<int64_t> named = {recorded.thread_id};  // LibTorch has already named it.
-  for (const trace::Work& work : recorded.works) {
+  for (const trace::ThreadSpan& work : recorded.works) {
     if (named.insert(work.thread_id).second) events.add_row(work.thread_id, work.thread);
     events.add(work.thread_id, "background", work.name, work.begin_ns, work.end_ns, json::object());
   }

@@ -21,6 +21,6 @@ struct TraceOwner {
 // - the work of other threads, one row per thread.
 // - the rank, world size and backend, as PyTorch writes them.
 // Changes only the end of the file, in place. Unavailable: the file cannot be written or is not as expected.
-absl::Status add_to_trace(const std::string& path, const trace::Recorded& recorded, const TraceOwner& owner);
+absl::Status add_to_trace(const std::string& path, const trace::RecordedSpans& recorded, const TraceOwner& owner);
 
 }  // namespace titan::runtime

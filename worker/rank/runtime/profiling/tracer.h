@@ -27,8 +27,8 @@ struct TraceWork {
 };
 TraceWork trace_work(const config::Profiling& config, int64_t step);
 
-// The rank's end of the beacon's TraceWords, through which traces are requested from a running rank. Without a request
-// a step costs two loads from memory in this rank's cache.
+// The rank's end of the beacon's TraceRequest, through which traces are requested from a running rank. Without a
+// request a step costs two loads from memory in this rank's cache.
 class TraceDesk {
  public:
   struct Order {
@@ -37,7 +37,7 @@ class TraceDesk {
   };
 
   // The files go to the run folder, from which the node's daemon fetches them.
-  TraceDesk(rank_protocol::TraceWords& words, std::string run_folder, int rank);
+  TraceDesk(rank_protocol::TraceRequest& words, std::string run_folder, int rank);
 
   // Returns an order that warms up in `step`, which has not begun. An order that arrives too late for its steps gets
   // the next ones.

@@ -92,7 +92,7 @@ void build_updates(const RankContext& context, Built& built) {
 void tell(const RankContext& context, const Built& built) {
   if (context.rank != 0) return;
   const config::JobConfig& config = context.config;
-  if (!config::chosen_model(config.model).ok()) {  // A library's model, which only ranks know.
+  if (!config::resolve_model(config.model).ok()) {  // A library's model, which only ranks know.
     for (const std::string& warning : config::length_warnings(config, built.spec)) context.reporter->warning(warning);
   }
   if (config.optimizer.early_step_in_backward) {

@@ -37,7 +37,7 @@ std::map<mesh::Axis, comm::Messages> messages_of(const config::Parallelism& para
 
 // Returns the axes with separate connections from those of weights, because each matmul waits for its operands' scales.
 std::set<mesh::Axis> axes_apart(const config::JobConfig& config);
-// On GPUs, checks that this rank's communicators can have separate streams (comm::kMostCommunicators). InvalidArgument:
+// On GPUs, checks that this rank's communicators can have separate streams (comm::kMaxCommunicators). InvalidArgument:
 // they cannot.
 absl::Status check_communicators(const config::JobConfig& config, const mesh::Mesh& mesh, int rank);
 

@@ -32,7 +32,7 @@ struct RankContext {
 
   const Clock* clock = nullptr;
   std::unique_ptr<Reporter> reporter;
-  std::unique_ptr<storage::FenceHold> hold;  // Rank 0: hold on the dump folder.
+  std::unique_ptr<storage::FenceLease> hold;  // Rank 0: hold on the dump folder.
   std::unique_ptr<device::Device> device;
   comm::Ledger ledger;
   std::shared_ptr<comm::FlightRecorder> recorder;  // Null: nothing is recorded.

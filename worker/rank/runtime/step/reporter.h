@@ -39,8 +39,8 @@ class Reporter {
   // The command that the node wrote and this rank has not yet acknowledged.
   rank_protocol::Command command() const;
   void acknowledge(rank_protocol::Command command);
-  // Requests a capture of this rank's stacks and returns once its shim has made it, or after `patience`. Thread-safe.
-  void await_look(absl::Duration patience);
+  // Requests a capture of this rank's stacks and returns once its shim has made it, or after `timeout`. Thread-safe.
+  void await_look(absl::Duration timeout);
   // Whether the node has requested a stop, acknowledged or not. A stop is never withdrawn. Thread-safe.
   bool stop_asked() const;
 

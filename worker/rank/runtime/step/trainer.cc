@@ -388,7 +388,7 @@ void Trainer::save_if_due() {
 
 // Returns the rest of a stop's grace period. The time of the request is unknown. At the earliest it is the beginning of
 // the step whose reports contained it.
-absl::Duration Trainer::stop_patience() const {
+absl::Duration Trainer::stop_timeout() const {
   const absl::Duration spent = context_.clock->monotonic() - agreed_.since;
   return time_after_stop(config_) - spent;
 }
@@ -406,7 +406,7 @@ void Trainer::report_data_warnings() {
 
 // Returns how long a rank may wait at its end until its metrics are sent. It shows no progress meanwhile. A rank counts
 // as hung only after several times the timeout.
-absl::Duration Trainer::outputs_patience(bool stopped) const {
+absl::Duration Trainer::outputs_timeout(bool stopped) const {
   constexpr absl::Duration kMost = absl::Seconds(30);
   const absl::Duration most = std::min(kMost, absl::Seconds(config_.comm.train_timeout_seconds));
   return stopped ? std::clamp(stop_timeout(), absl::ZeroDuration(), most) : most;

@@ -172,7 +172,7 @@ absl::Status take_generation_config(storage::Files& files, const std::string& fo
   const std::string path = storage::join_path(folder, "generation_config.json");
   if (source.has_generation_config || !files.exists(path)) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const json file, read_object(files, path));
-  hf_config::GenerationConfig said = hf_config::read_generation_config(file);
+  hf_config::GenerationConfigConfig said = hf_config::read_generation_config(file);
   source.has_generation_config = true;
   if (!said.stop_tokens.empty()) source.stop_tokens = std::move(said.stop_tokens);
   if (!said.not_applied.empty()) {
