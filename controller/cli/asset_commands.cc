@@ -45,7 +45,7 @@ absl::StatusOr<hub::GetRequest> to_get(const Globals& globals, const AssetsReque
                                                                    request.token_file, warnings));
   for (const std::string& warning : warnings) warn(warning);
   out.transfer.settings.token_in_clear = globals.access.security.insecure;
-  if (globals.timeout_given) out.transfer.settings.patience = globals.timeout;
+  if (globals.timeout_given) out.transfer.settings.timeout = globals.timeout;
   out.transfer.parallel = request.parallel;
   out.transfer.piece = static_cast<int64_t>(request.piece_mib * (1 << 20));
   out.transfer.retry.attempts = request.retries;

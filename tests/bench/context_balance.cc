@@ -11,7 +11,7 @@
 #include "common/io/data_files/datasets.h"
 #include "worker/rank/data/loader/loader.h"
 #include "worker/rank/nn/attention_pairs.h"
-#include "worker/rank/parallel/context_deal.h"
+#include "worker/rank/parallel/context_load_balance.h"
 
 namespace titan {
 namespace {
@@ -27,7 +27,7 @@ struct Evenness {
   void add(const Plan& plan, const nn::RowShares& shares, const std::vector<int64_t>& work, const nn::Spans& spans) {
     const auto sum = static_cast<double>(std::accumulate(work.begin(), work.end(), int64_t{0}));
     const double ratio =
-        static_cast<double>(parallel::most_work(shares, work)) * static_cast<double>(shares.size()) / sum;
+        static_cast<double>(parallel::max_work(shares, work)) * static_cast<double>(shares.size()) / sum;
     mean += ratio / static_cast<double>(plan.batches);
     worst = std::max(worst, ratio);
     size_t pairs = 0;
@@ -61,11 +61,11 @@ void measure(const Plan& plan, int64_t seq_len) {
     const at::Tensor documents =
         nn::number_documents(require(loader->next()).tokens, loader->end_of_document().value());
     const nn::AttentionMask mask{.window = plan.window, .chunk = plan.chunk, .documents = true};
-    const std::vector<int64_t> work = parallel::work_of_queries(documents, plan.rows, seq_len, {{mask}});
+    const std::vector<int64_t> work = parallel::attention_work(documents, plan.rows, seq_len, {{mask}});
     const nn::Spans spans = nn::spans_of(documents, plan.chunk, seq_len);
     for (int i = 0; i < 3; ++i) {
-      head_tail[i].add(plan, parallel::deal_head_tail(seq_len, rings[i]), work, spans);
-      by_work[i].add(plan, parallel::deal_by_work(work, rings[i]), work, spans);
+      head_tail[i].add(plan, parallel::split_head_tail(seq_len, rings[i]), work, spans);
+      by_work[i].add(plan, parallel::split_by_work(work, rings[i]), work, spans);
     }
   }
   for (int i = 0; i < 3; ++i) {

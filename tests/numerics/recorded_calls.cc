@@ -58,7 +58,7 @@ class Rank {
 
   // Calls of one step, but for what kernels outside graphs add.
   int64_t step() {
-    model_.sharded->forget_gradients();
+    model_.sharded->reset_gradients();
     const CallCounter counter;
     loss_ =
         model_.executor->run(model_.schedule, microbatches_, [this] { return at::scalar_tensor(tokens_, at::kLong); });

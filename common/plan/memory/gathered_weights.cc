@@ -14,7 +14,7 @@ void begin_unshard(RankMemory& rank, const Block& block) {
       rank.now.buffers += one->unit.padded() * gathered_bytes(rank, one->unit);
     }
   }
-  hold(rank);
+  update_peak(rank);
 }
 
 void unshard(RankMemory& rank, const Block& block) {
@@ -23,7 +23,7 @@ void unshard(RankMemory& rank, const Block& block) {
     begin_unshard(rank, block);
     if (!one->unit.direct) {
       rank.now.weights += one->unit.whole * gathered_bytes(rank, one->unit);
-      hold(rank);
+      update_peak(rank);
       if (one->unit.ranks > 1) rank.now.buffers -= one->unit.padded() * gathered_bytes(rank, one->unit);
     }
     one->there = true;

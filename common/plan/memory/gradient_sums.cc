@@ -23,24 +23,24 @@ void add_gradients(RankMemory& rank, ShardedUnit& one, bool last) {
   const bool only = last && one.users == 1 && !one.wide && !rank.replicas;
   if (one.unit.ranks == 1 && rank.rounds_once && !only) {
     open_sum(rank, one);
-    hold(rank);
+    update_peak(rank);
   } else if (one.unit.ranks == 1) {
     if (std::exchange(one.freed, false)) rank.now.gradients += one.unit.shard * rank.bytes.master;
-    hold(rank);
+    update_peak(rank);
   } else if (!std::exchange(one.summed, true)) {
     rank.now.gradients += one.unit.whole * rank.bytes.reduce;
-    if (rank.bytes.compute != rank.bytes.reduce) hold(rank);
+    if (rank.bytes.compute != rank.bytes.reduce) update_peak(rank);
   }
   rank.now.gradients -= one.unit.whole * rank.bytes.compute;
 }
 
 void begin_reduce(RankMemory& rank, ShardedUnit& one, bool whole_sum) {
   rank.now.buffers += one.unit.padded() * rank.bytes.reduce;
-  hold(rank);
+  update_peak(rank);
   rank.now.gradients -= one.unit.whole * (whole_sum ? rank.bytes.reduce : rank.bytes.compute);
   one.summed = false;
   rank.now.buffers += one.unit.shard * rank.bytes.reduce;
-  hold(rank);
+  update_peak(rank);
 }
 
 void complete(RankMemory& rank, ShardedUnit& one) {
@@ -54,7 +54,7 @@ void complete(RankMemory& rank, ShardedUnit& one) {
 void deliver(RankMemory& rank, const Block& block, bool last) {
   for (const ShardedUnit* one : block.units)
     rank.now.gradients += is_trained(*one) ? one->unit.whole * rank.bytes.compute : 0;
-  hold(rank);
+  update_peak(rank);
   if (!rank.once) finish_reduction(rank);
   for (ShardedUnit* one : block.units) {
     if (!is_trained(*one)) continue;
@@ -71,7 +71,7 @@ void deliver(RankMemory& rank, const Block& block, bool last) {
 void round_sum(RankMemory& rank, ShardedUnit& one) {
   if (!std::exchange(one.wide, false)) return;
   if (std::exchange(one.freed, false)) rank.now.gradients += one.unit.shard * rank.bytes.master;
-  hold(rank);
+  update_peak(rank);
   (rank.config.training.enable_cpu_offload ? rank.host_sums : rank.now.gradients) -= one.unit.shard * rank.bytes.reduce;
 }
 
@@ -80,12 +80,12 @@ void finish_reduction(RankMemory& rank) {
     if (one->unit.ranks > 1) {
       rank.now.buffers -= one->unit.padded() * rank.bytes.reduce;
       if (rank.rounds_once) {
-        if (one->wide) hold(rank);
+        if (one->wide) update_peak(rank);
         rank.now.buffers -= one->unit.shard * rank.bytes.reduce;
         open_sum(rank, *one);  // The reduced gradients, if they are the first.
       } else {
         if (std::exchange(one->freed, false)) rank.now.gradients += one->unit.shard * rank.bytes.master;
-        hold(rank);
+        update_peak(rank);
         rank.now.buffers -= one->unit.shard * rank.bytes.reduce;
       }
     }

@@ -161,7 +161,7 @@ int64_t stored_bytes(const RankMemory& rank, const Unit& unit) {
                                                : 1;
 }
 
-void hold(RankMemory& rank, int64_t activations, int64_t gradients) {
+void update_peak(RankMemory& rank, int64_t activations, int64_t gradients) {
   Parts now = rank.now;
   now.activations += activations;
   now.gradients += gradients;

@@ -79,6 +79,6 @@ int64_t gathered_bytes(const RankMemory& rank, const Unit& unit);
 int64_t stored_bytes(const RankMemory& rank, const Unit& unit);
 
 // Records the peak if the current bytes and these additional ones exceed it.
-void hold(RankMemory& rank, int64_t activations = 0, int64_t gradients = 0);
+void update_peak(RankMemory& rank, int64_t activations = 0, int64_t gradients = 0);
 
 }  // namespace titan::memory

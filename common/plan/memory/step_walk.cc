@@ -22,7 +22,7 @@ void forward(RankMemory& rank, int stage) {
     const Block& block = blocks[i];
     unshard(rank, block);
     if (i + 1 < blocks.size()) begin_unshard(rank, blocks[i + 1]);
-    hold(rank, (block.recomputed ? block.memory.first_pass + block.kept : block.memory.forward) + rank.unpacked);
+    update_peak(rank, (block.recomputed ? block.memory.first_pass + block.kept : block.memory.forward) + rank.unpacked);
     rank.now.activations += block.memory.input + block.kept;
     reshard(rank, block, /*after_forward=*/true);
   }
@@ -31,11 +31,11 @@ void forward(RankMemory& rank, int stage) {
 // Runs the graph of one block, from the gradient of its output to that of its input.
 void run_back(RankMemory& rank, const Block& block, bool split) {
   rank.now.activations -= block.kept;
-  if (block.recomputed) hold(rank, block.memory.forward - block.memory.input + rank.unpacked);
+  if (block.recomputed) update_peak(rank, block.memory.forward - block.memory.input + rank.unpacked);
   const bool deferred = split && block.memory.defers;
   for (const Moment& moment : block.memory.backward) {
     const auto gradients = static_cast<int64_t>(block.trained * static_cast<double>(moment.weight_gradients));
-    hold(rank, moment.activations + rank.unpacked, deferred ? 0 : gradients * rank.bytes.compute);
+    update_peak(rank, moment.activations + rank.unpacked, deferred ? 0 : gradients * rank.bytes.compute);
   }
   rank.now.activations -= block.memory.output;  // Frees its gradient. The input's gradient takes the input's place.
 }
@@ -118,12 +118,12 @@ void finish(RankMemory& rank) {
     int64_t copies = 0;
     for (const auto& one : rank.units)
       copies += one->freed || !is_trained(*one) ? 0 : one->unit.shard * rank.bytes.reduce;
-    hold(rank, 0, copies);
+    update_peak(rank, 0, copies);
   }
   for (const auto& one : rank.units) round_sum(rank, *one);
   if (rank.shared == nullptr || !is_trained(*rank.shared)) return;
   for (const auto& one : rank.units) free_gathered(rank, *one);
-  hold(rank, 0, 2 * rank.shared->unit.shard * rank.bytes.master);
+  update_peak(rank, 0, 2 * rank.shared->unit.shard * rank.bytes.master);
 }
 
 // A round of Muon's matrices while the next one arrives: the received data, the matrix, its transposed copy, the
@@ -133,7 +133,7 @@ void exchange_matrices(RankMemory& rank) {
   if (rank.muon_round == 0) return;
   for (const auto& one : rank.units) free_gathered(rank, *one);
   rank.now.buffers += kTensors * rank.muon_round * (rank.bytes.master == 8 ? 8 : 2);
-  hold(rank);
+  update_peak(rank);
 }
 
 }  // namespace

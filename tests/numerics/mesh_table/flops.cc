@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/numerics/mesh_table/closed_form.h"
-#include "worker/rank/parallel/context_deal.h"
+#include "worker/rank/parallel/context_load_balance.h"
 
 namespace titan::testing {
 namespace {
@@ -58,7 +58,7 @@ std::vector<std::vector<Range>> shares_of(const RankShare& share, const at::Tens
   std::vector<std::vector<Range>> shares(n);
   const std::optional<std::string>& balancer = share.parallelism.context_parallel_load_balancer;
   if (balancer == "ptrr") {
-    const nn::RowShares dealt = parallel::deal_by_work(work_of(share, rows), static_cast<int>(n));
+    const nn::RowShares dealt = parallel::split_by_work(work_of(share, rows), static_cast<int>(n));
     for (int64_t rank = 0; rank < n; ++rank) {
       for (const nn::Segment& one : dealt[rank]) shares[rank].push_back({one.position, one.position + one.length});
     }

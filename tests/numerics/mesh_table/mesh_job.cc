@@ -122,7 +122,7 @@ class RankJob {
     if (step + 1 == job_.steps) flops.emplace();
     const AllocationMeter::Scope metered(meter_);
     at_rest_ = meter_.begin();
-    model_->forget_gradients();
+    model_->reset_gradients();
     model_->prepare_gathers();
     loss_ = at::zeros({}, at::kDouble);
     first_microbatch_ = 0;

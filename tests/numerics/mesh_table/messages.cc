@@ -10,8 +10,8 @@ Messages::Messages(const pipeline::Schedule& schedule, int rank) : schedule_(sch
     for (size_t step = 0; step < schedule.steps[other].size(); ++step) {
       for (const Action& action : schedule.steps[other][step].actions) {
         Message message;
-        if (needed_by(action, message)) needed_in_[message] = static_cast<int>(step);
-        if (other == rank || !made_by(action, message) || schedule.rank_of(std::get<0>(message)) != rank) continue;
+        if (consumed_by(action, message)) needed_in_[message] = static_cast<int>(step);
+        if (other == rank || !produced_by(action, message) || schedule.rank_of(std::get<0>(message)) != rank) continue;
         expected_[other].push_back(message);
         senders_[message] = {other, static_cast<int>(step)};
       }
@@ -23,13 +23,13 @@ bool Messages::is_gradient_work(const Action& action) {
   return action.work == ComputationType::kBackward || action.work == ComputationType::kInputGradient;
 }
 
-bool Messages::needed_by(const Action& action, Message& message) const {
+bool Messages::consumed_by(const Action& action, Message& message) const {
   message = {action.stage, action.microbatch, is_gradient_work(action)};
   if (action.work == ComputationType::kForward) return action.stage > 0;
   return is_gradient_work(action) && action.stage + 1 < schedule_.stages;
 }
 
-bool Messages::made_by(const Action& action, Message& message) const {
+bool Messages::produced_by(const Action& action, Message& message) const {
   const bool forward = action.work == ComputationType::kForward;
   message = {action.stage + (forward ? 1 : -1), action.microbatch, !forward};
   return forward ? action.stage + 1 < schedule_.stages : is_gradient_work(action) && action.stage > 0;
@@ -49,7 +49,7 @@ void Messages::begin_step(size_t step) {
   for (size_t i = step; i < schedule_.steps[rank_].size() && ahead < 2; ++i) {
     for (const Action& action : schedule_.steps[rank_][i].actions) {
       Message message;
-      if (!needed_by(action, message) || senders_.count(message) == 0) continue;
+      if (!consumed_by(action, message) || senders_.count(message) == 0) continue;
       post_until(message);
       ++ahead;
     }
@@ -58,7 +58,7 @@ void Messages::begin_step(size_t step) {
 
 void Messages::take_input(const Action& action) {
   Message message;
-  if (!needed_by(action, message)) return;
+  if (!consumed_by(action, message)) return;
   const auto sender = senders_.find(message);
   if (sender != senders_.end()) post_until(message);
   here_.erase(message);
@@ -70,7 +70,7 @@ void Messages::take_input(const Action& action) {
 
 void Messages::give_output(const Action& action) {
   Message message;
-  if (!made_by(action, message)) return;
+  if (!produced_by(action, message)) return;
   const int receiver = schedule_.rank_of(std::get<0>(message));
   if (receiver == rank_) {
     here_.insert(message);

@@ -29,8 +29,8 @@ class Messages {
     int rank = 0, step = 0;
   };
   static bool is_gradient_work(const pipeline::Action& action);
-  bool needed_by(const pipeline::Action& action, Message& message) const;
-  bool made_by(const pipeline::Action& action, Message& message) const;
+  bool consumed_by(const pipeline::Action& action, Message& message) const;
+  bool produced_by(const pipeline::Action& action, Message& message) const;
   void post_until(const Message& message);
 
   const pipeline::Schedule& schedule_;

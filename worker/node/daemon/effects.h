@@ -11,13 +11,13 @@
 namespace titan::daemon {
 
 // Failpoints before and after a lasting change, at which tests can end the daemon. See common/service/failpoint.
-struct Around {
+struct FailpointPair {
   failpoint::Point before, after;
 };
 
 // Runs the work between both points.
 template <typename Work>
-auto between(Around& points, Work work) {
+auto with_failpoints(FailpointPair& points, Work work) {
   points.before.pass();
   auto done = work();
   points.after.pass();

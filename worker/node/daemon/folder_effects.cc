@@ -17,7 +17,7 @@ namespace {
 
 using node::Written;
 
-Around fence_points{failpoint::Point("worker.fence"), failpoint::Point("worker.fence.raised")},
+FailpointPair fence_points{failpoint::Point("worker.fence"), failpoint::Point("worker.fence.raised")},
     add_points{failpoint::Point("worker.add"), failpoint::Point("worker.added")},
     record_points{failpoint::Point("worker.record"), failpoint::Point("worker.recorded")},
     prepare_points{failpoint::Point("worker.prepare"), failpoint::Point("worker.prepared")},
@@ -31,7 +31,8 @@ failpoint::Point token_point("worker.token.checked"), removed_point("worker.fold
 void Daemon::perform(node::RaiseFence& effect) {
   run_in(records_, [state = state_, effect] {
     std::string damage;
-    const absl::StatusOr<int> highest = between(fence_points, [&] { return state->raise_fence(effect.key, &damage); });
+    const absl::StatusOr<int> highest =
+        with_failpoints(fence_points, [&] { return state->raise_fence(effect.key, &damage); });
     if (highest.ok()) return node::FenceRaised{effect.op, *highest, "", damage};
     return node::FenceRaised{effect.op, 0, text_of(highest.status()), "", absl::IsDataLoss(highest.status())};
   });
@@ -39,13 +40,13 @@ void Daemon::perform(node::RaiseFence& effect) {
 
 void Daemon::perform(node::AddRecord& effect) {
   run_in(records_, [state = state_, effect] {
-    return Written{effect.op, text_of(between(add_points, [&] { return state->add(effect.record); }))};
+    return Written{effect.op, text_of(with_failpoints(add_points, [&] { return state->add(effect.record); }))};
   });
 }
 
 void Daemon::perform(node::WriteRecord& effect) {
   run_in(records_, [state = state_, effect] {
-    return Written{effect.op, text_of(between(record_points, [&] { return state->save(effect.record); }))};
+    return Written{effect.op, text_of(with_failpoints(record_points, [&] { return state->save(effect.record); }))};
   });
 }
 
@@ -70,7 +71,7 @@ void Daemon::perform(node::PrepareFolder& effect) {
   const std::string visible = resources_.visible_to_ranks(effect.record.devices);
   run_aside([effect, visible, state = state_, spec = make_spec(effect.record), everybody = options_.rank_user,
              grants = options_.grants, host = options_.address] {
-    const Prepared prepared = between(prepare_points, [&] {
+    const Prepared prepared = with_failpoints(prepare_points, [&] {
       return prepare_as(*state, effect.record, effect.launch_json, spec, visible, everybody, grants, host);
     });
     return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
@@ -98,7 +99,7 @@ void Daemon::perform(node::CheckToken& effect) {
 void Daemon::perform(node::ForgetAttempt& effect) {
   links_.erase(effect.record.key);
   run_in(records_, [state = state_, effect] {
-    return Written{effect.op, text_of(between(forget_points, [&] {
+    return Written{effect.op, text_of(with_failpoints(forget_points, [&] {
                      (void)shim::remove_group(group_of(state->run_folder(effect.record.key)));
                      absl::Status saved = state->save(effect.record);
                      stripped_point.pass();
@@ -124,7 +125,7 @@ void Daemon::perform(node::CleanUp& effect) {
 
 void Daemon::perform(node::WriteCluster& effect) {
   run_in(records_, [state = state_, effect] {
-    return Written{effect.op, text_of(between(cluster_points, [&] { return state->join(effect.cluster); }))};
+    return Written{effect.op, text_of(with_failpoints(cluster_points, [&] { return state->join(effect.cluster); }))};
   });
 }
 

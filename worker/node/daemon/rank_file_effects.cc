@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using node::Written;
 
-Around spool_points{failpoint::Point("worker.spool"), failpoint::Point("worker.spool.read")},
+FailpointPair spool_points{failpoint::Point("worker.spool"), failpoint::Point("worker.spool.read")},
     tail_points{failpoint::Point("worker.log_tail"), failpoint::Point("worker.log_tail.read")},
     places_points{failpoint::Point("worker.places"), failpoint::Point("worker.placed")};
 
@@ -42,7 +42,7 @@ void Daemon::perform(node::ReadSpool& effect) {
     const std::string path = rank_protocol::spool_path(state->rank_folder(effect.key), effect.rank);
     node::SpoolRead done{effect.op, {}, effect.offset, ""};
     absl::StatusOr<rank_protocol::SpoolBatch> batch =
-        between(spool_points, [&] { return rank_protocol::read_spool(path, effect.offset, effect.max_bytes); });
+        with_failpoints(spool_points, [&] { return rank_protocol::read_spool(path, effect.offset, effect.max_bytes); });
     if (batch.ok()) {
       take_batch(*batch, done);
     } else if (!absl::IsNotFound(batch.status())) {
@@ -56,7 +56,7 @@ void Daemon::perform(node::ReadSpool& effect) {
 
 void Daemon::perform(node::ReadLogTail& effect) {
   run_in(logs_, [effect, folder = run_folder(effect.key)] {
-    return between(tail_points, [&] {
+    return with_failpoints(tail_points, [&] {
       node::LogTailRead done = log_tail(folder, effect.rank);
       done.op = effect.op;
       return done;
@@ -82,7 +82,8 @@ void Daemon::perform(node::UnwatchSpools& effect) {
 
 void Daemon::perform(node::WritePlaces& effect) {
   run_in(records_, [effect, folder = run_folder(effect.key)] {
-    return Written{effect.op, text_of(between(places_points, [&] { return save_places(folder, effect.places); }))};
+    return Written{effect.op,
+                   text_of(with_failpoints(places_points, [&] { return save_places(folder, effect.places); }))};
   });
 }
 

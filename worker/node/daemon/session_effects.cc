@@ -24,7 +24,7 @@ failpoint::Point send_point("worker.send");
 std::string why_no_log(const std::string& run_folder) {
   std::error_code error;
   if (std::filesystem::is_directory(run_folder, error)) return "it never began on this node";
-  return "this node has nothing of it: it never began here, or its log was deleted for its age or size";
+  return "this node has no log of it: it never began here, or its log was deleted for its age or size";
 }
 
 v1::LogData read_log(const node::AnswerLog& question, const std::string& run_folder, const StateFolder& state) {

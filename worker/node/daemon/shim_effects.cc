@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-Around spawn_points{failpoint::Point("worker.spawn"), failpoint::Point("worker.spawned")};
+FailpointPair spawn_points{failpoint::Point("worker.spawn"), failpoint::Point("worker.spawned")};
 failpoint::Point send_to_shim_point("worker.tell"), found_point("worker.shim.found");
 
 json to_json(const node::ShimCommand& command) {
@@ -48,7 +48,7 @@ void Daemon::perform(node::SpawnShim& effect) {
   shims_.run([this, post = loop_.poster(), effect, binary = options_.shim_binary, folder = run_folder(effect.key),
               environment = rank_environment(environ, options_.pass_env)] {
     absl::StatusOr<SpawnedShim> spawned =
-        between(spawn_points, [&] { return spawn_shim(binary, folder, environment); });
+        with_failpoints(spawn_points, [&] { return spawn_shim(binary, folder, environment); });
     node::ShimSpawned done{effect.op, 0, 0, ""};
     const auto socket = std::make_shared<host::Descriptor>();
     if (spawned.ok()) {
@@ -153,7 +153,7 @@ void Daemon::on_shim_message(const AttemptKey& key, node::Op link, const json& m
     }
   } catch (const json::exception& error) {
     return log_about(key, journal::Level::kError, "ShimNotUnderstood",
-                     absl::StrCat("its shim said what is not of its protocol: ", error.what()));
+                     absl::StrCat("its shim sent an invalid message: ", error.what()));
   }
   feed(said);
 }

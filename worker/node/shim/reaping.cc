@@ -97,7 +97,7 @@ void kill_strays(const ControlGroup& group) {
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }
     if (monotonic_nanos() >= give_up)
-      return say(absl::StrCat("processes that no signal ends are left behind: ", children.value_or("")));
+      return say(absl::StrCat("processes that survive SIGKILL are left behind: ", children.value_or("")));
     ::poll(nullptr, 0, kStrayPauseMilliseconds);
   }
 }

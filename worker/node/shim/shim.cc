@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder
   TITAN_ASSIGN_OR_RETURN(Spec spec, spec_from_json(parsed));
   if (spec.group) {
     const absl::Status made = make_group(spec.group);
-    if (!made.ok()) say(absl::StrCat("the ranks have no control group of their own: ", made.message()));
+    if (!made.ok()) say(absl::StrCat("the ranks have no separate control group: ", made.message()));
     if (!made.ok()) spec.group = {};
   }
   TITAN_ASSIGN_OR_RETURN(Server server, Server::open(run_folder));

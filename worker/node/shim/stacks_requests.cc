@@ -61,7 +61,7 @@ void end_stacks(StacksRequests& requests, std::vector<Rank>& ranks, Server& serv
     (void)rank.beacon->write(rank.beacon->page().stacks_taken, uint32_t{1});
   }
   json message = {{"event", "stacks"}};
-  if (!is_all) message["error"] = "titan-stacks could not look at all ranks";
+  if (!is_all) message["error"] = "titan-stacks could not read the stacks of all ranks";
   server.broadcast(message);
 }
 

@@ -97,7 +97,7 @@ absl::Status add_adapters(Model& model, const models::AdapterSpec& adapters) {
   });
   if (any) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("lora.targets: ", absl::StrJoin(adapters.targets, ", "),
-                                                 " name no linear layer of this model",
+                                                 " match no linear layer of this model",
                                                  layers.empty() ? "" : absl::StrCat("; it has ", layers.front())));
 }
 

@@ -5,7 +5,7 @@
 
 #include "common/plan/models/model_spec.h"
 #include "worker/rank/nn/attention_core.h"
-#include "worker/rank/parallel/context_deal.h"
+#include "worker/rank/parallel/context_load_balance.h"
 
 namespace titan::model {
 

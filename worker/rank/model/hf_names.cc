@@ -142,7 +142,7 @@ class SpecMapper : public checkpoint::HfMapper {
     }
     std::vector<HfLayout> forms;
     for (const HfName& row : rows->second) {
-      if (row.form != HfForm::kNowhere) forms.push_back(layout_of(row, pattern.layer));
+      if (row.form != HfForm::kNotStored) forms.push_back(layout_of(row, pattern.layer));
     }
     return forms;
   }
@@ -167,7 +167,7 @@ class SpecMapper : public checkpoint::HfMapper {
         .keys = {fill(row.hf, layer)}, .optional = row.optional, .read_only = row.read_only, .float32 = row.float32};
     switch (row.form) {
       case HfForm::kSame:
-      case HfForm::kNowhere:
+      case HfForm::kNotStored:
         break;
       case HfForm::kQueryHeads:
         layout.permute_heads = spec_.n_heads;

@@ -23,7 +23,7 @@ enum class HfForm {
   kTransposed,            // The last two dims are swapped.
   kTransposedFirstHalf,   // The last two dims are swapped, and it is the first half of the last dim.
   kTransposedSecondHalf,  // The same, second half.
-  kNowhere,               // No such tensor exists: it is neither read nor written.
+  kNotStored,             // No such tensor exists: it is neither read nor written.
 };
 
 // One row of the table. The first {} of both names is the layer. Rows with the same `fqn` are alternative forms in

@@ -39,7 +39,7 @@ absl::Status check_family(const std::string& path, const PluginFamily& family) {
   for (const models::ModelSpec& spec : family.flavors) {
     const std::string which = absl::StrCat(who, ", flavor \"", spec.flavor, "\": ");
     if (spec.flavor.empty()) return refuse(path, absl::StrCat(which, "needs a name"));
-    if (!names.insert(spec.flavor).second) return refuse(path, absl::StrCat(which, "is there twice"));
+    if (!names.insert(spec.flavor).second) return refuse(path, absl::StrCat(which, "is registered twice"));
     const std::string wrong = models::inconsistency(spec);
     if (!wrong.empty()) return refuse(path, absl::StrCat(which, wrong));
   }
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<PluginFamily>> read_families(const std::string& path)
   } catch (const std::exception& error) {
     return refuse(path, absl::StrCat("its families' function threw: ", error.what()));
   } catch (...) {
-    return refuse(path, "its families' function threw something that is no exception");
+    return refuse(path, "its families function threw a value that is not a std::exception");
   }
   if (families.empty()) return refuse(path, "registers no family");
   std::set<std::string> names;

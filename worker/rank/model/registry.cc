@@ -37,7 +37,7 @@ absl::StatusOr<const Family*> known_family(const std::string& name) {
   if (const Family* family = find_family(name)) return family;
   return absl::UnimplementedError(absl::StrCat("model.name: no model \"", name,
                                                "\"; known: ", absl::StrJoin(family_names(), ", "),
-                                               " (a library of one's own: experimental.custom_import)"));
+                                               " (for a custom library set experimental.custom_import)"));
 }
 
 // Pipeline stages, checkpoints and recomputation find blocks and parameters by these names.

@@ -36,10 +36,10 @@ std::shared_ptr<nn::RecomputePolicy> policy_for(const CheckpointOptions& options
         tell(name, choices, chosen);
       };
     }
-    return keep_by_budget(options.memory_budget, std::move(planned));
+    return memory_budget_policy(options.memory_budget, std::move(planned));
   }
   if (options.mode == "selective" && options.selective_ac_option == "op")
-    return keep_by_operation(block, options.per_op_sac_force_recompute_mm_shapes_by_fqns);
+    return selective_op_policy(block, options.per_op_sac_force_recompute_mm_shapes_by_fqns);
   return nullptr;
 }
 
@@ -149,12 +149,12 @@ class ByBudget final : public nn::RecomputePolicy {
 
 }  // namespace
 
-std::shared_ptr<nn::RecomputePolicy> keep_by_operation(nn::Block& block,
-                                                       const std::vector<std::string>& recompute_fqns) {
+std::shared_ptr<nn::RecomputePolicy> selective_op_policy(nn::Block& block,
+                                                         const std::vector<std::string>& recompute_fqns) {
   return std::make_shared<ByOperation>(block, recompute_fqns);
 }
 
-std::shared_ptr<nn::RecomputePolicy> keep_by_budget(double budget, Planned planned) {
+std::shared_ptr<nn::RecomputePolicy> memory_budget_policy(double budget, Planned planned) {
   return std::make_shared<ByBudget>(budget, std::move(planned));
 }
 

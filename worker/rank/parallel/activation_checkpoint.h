@@ -25,8 +25,8 @@ using models::ParetoPoint;
 // operation, which is not on the list) and those of routed experts. There are two differences. LibTorch's attention for
 // CPUs is on the list, so that all devices recompute the same operations. Qwen3's list, the only one without the
 // all-to-alls in torchtitan 0.2.2, equals the others.
-std::shared_ptr<nn::RecomputePolicy> keep_by_operation(nn::Block& block,
-                                                       const std::vector<std::string>& recompute_fqns);
+std::shared_ptr<nn::RecomputePolicy> selective_op_policy(nn::Block& block,
+                                                         const std::vector<std::string>& recompute_fqns);
 
 // Saves the results that avoid the most FLOPs among all choices that take at most `budget` (0 to 1) of the bytes of all
 // costly results of the block. 0 is full recomputation; 1 recomputes only element-wise operations, norms and routed
@@ -37,7 +37,7 @@ std::shared_ptr<nn::RecomputePolicy> keep_by_operation(nn::Block& block,
 // four bytes each, are saved under any budget above 0. `planned`, which may be empty, is called once with the choices
 // and the chosen one.
 using Planned = std::function<void(const std::vector<ParetoPoint>& choices, const ParetoPoint& chosen)>;
-std::shared_ptr<nn::RecomputePolicy> keep_by_budget(double budget, Planned planned);
+std::shared_ptr<nn::RecomputePolicy> memory_budget_policy(double budget, Planned planned);
 
 // Keys of [activation_checkpoint].
 struct CheckpointOptions {
@@ -58,9 +58,9 @@ struct BlockCheckpoint {
 };
 
 // Plans these transformer blocks, given in order. Mode "full": all recompute. "selective" with option "N": every Nth
-// recomputes, counted from 1 (0: all); with "op": all, keep_by_operation(). "memory_budget": all, keep_by_budget().
-// "none": none. A non-empty `layers` restricts the mode to those of the listed layers that are in `blocks`, and N is
-// ignored.
+// recomputes, counted from 1 (0: all); with "op": all, selective_op_policy(). "memory_budget": all,
+// memory_budget_policy(). "none": none. A non-empty `layers` restricts the mode to those of the listed layers that are
+// in `blocks`, and N is ignored.
 //
 // Errors: InvalidArgument, which names the key.
 absl::StatusOr<std::vector<BlockCheckpoint>> checkpoint_plan(const CheckpointOptions& options,

@@ -16,19 +16,19 @@ nn::RowShares deal(const nn::MicrobatchContext& whole, const ContextParallel& co
   const int64_t seq_len = whole.tokens.size(1);
   const int ranks = context.group->size();
   switch (context.balance) {
-    case Balance::kNone:
-      return deal_in_order(seq_len, ranks);
-    case Balance::kHeadTail:
-      return deal_head_tail(seq_len, ranks);
-    case Balance::kWork:
-      return deal_by_work(work_of_queries(whole.documents, whole.tokens.size(0), seq_len, context.layers), ranks);
+    case LoadBalance::kNone:
+      return split_contiguous(seq_len, ranks);
+    case LoadBalance::kHeadTail:
+      return split_head_tail(seq_len, ranks);
+    case LoadBalance::kWork:
+      return split_by_work(attention_work(whole.documents, whole.tokens.size(0), seq_len, context.layers), ranks);
   }
   TORCH_CHECK(false, "context parallel: no such balance");
 }
 
 }  // namespace
 
-nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const ContextParallel& context) {
+nn::MicrobatchContext shard_microbatch(const nn::MicrobatchContext& whole, const ContextParallel& context) {
   if (context.group->size() == 1) return whole;
   const int64_t seq_len = whole.tokens.size(1);
   auto shares = std::make_shared<const nn::RowShares>(deal(whole, context));
@@ -114,7 +114,7 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
     TORCH_CHECK(microbatch.whole_row == 0 || microbatch.whole_row == seq_len, "context parallel: ", ranks,
                 " shares of ", input.q.size(2), " tokens for rows of ", microbatch.whole_row);
     TORCH_CHECK(microbatch.shares != nullptr && static_cast<int>(microbatch.shares->size()) == ranks,
-                "context parallel: a microbatch that take_share() has not dealt to ", ranks, " ranks");
+                "context parallel: a microbatch that shard_microbatch() has not split over ", ranks, " ranks");
     const nn::Spans spans =
         nn::spans_of(input.mask.documents ? microbatch.documents : at::Tensor(), input.mask.chunk, seq_len);
     auto plan = c10::make_intrusive<ContextPlan>();

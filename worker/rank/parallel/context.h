@@ -14,19 +14,19 @@
 #include "worker/rank/nn/attention_core.h"
 #include "worker/rank/nn/attention_pairs.h"
 #include "worker/rank/nn/block.h"
-#include "worker/rank/parallel/context_deal.h"
+#include "worker/rank/parallel/context_load_balance.h"
 
 namespace titan::parallel {
 
 struct ContextParallel {
   const comm::Group* group = nullptr;  // Must outlive the model.
-  Balance balance = Balance::kHeadTail;
-  std::vector<LayersOfMask> layers;  // Masks of the whole model, for Balance::kWork.
+  LoadBalance balance = LoadBalance::kHeadTail;
+  std::vector<LayersOfMask> layers;  // Masks of the whole model, for LoadBalance::kWork.
   std::string rotate = "allgather";  // Or "alltoall": keys and values go around a ring.
 };
 
 // Attention over the keys of all ranks, exact in forward and backward. AttentionInput has the tokens of this rank's
-// share (take_share()). Masks use positions of the whole row.
+// share (shard_microbatch()). Masks use positions of the whole row.
 //
 // Traffic of one call on n ranks, with `block` = B * Hkv * T / n * (D + Dv) elements, in compute dtype for keys and
 // values and in at least fp32 for their gradients:
@@ -39,9 +39,9 @@ struct ContextParallel {
 nn::AttentionCore context_parallel_attention(const ContextParallel& context);
 
 // Returns this rank's share of a whole-row microbatch: tokens and labels [B, T / size], positions [T / size]. Documents
-// stay whole. All rows are split the same way. With Balance::kWork the shares differ between microbatches, so read them
-// from the context.
-nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const ContextParallel& context);
+// stay whole. All rows are split the same way. With LoadBalance::kWork the shares differ between microbatches, so read
+// them from the context.
+nn::MicrobatchContext shard_microbatch(const nn::MicrobatchContext& whole, const ContextParallel& context);
 
 // Exchanges the ranks' keys and values, packed as one tensor per rank: [B, T / size, Hkv, D + Dv].
 class ContextExchange {

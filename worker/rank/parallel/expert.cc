@@ -88,7 +88,7 @@ void cut_tokens(nn::MixtureOfExperts& moe, const comm::Group& group) {
 
 }  // namespace
 
-bool tensor_ranks_route_apart(const mesh::Mesh& mesh) {
+bool tensor_ranks_split_tokens(const mesh::Mesh& mesh) {
   return mesh.size(mesh::Axis::kExpert) > 1 && mesh.size(mesh::Axis::kTensor) > 1 &&
          mesh.size(mesh::Axis::kExpertTensor) == 1;
 }
@@ -102,11 +102,11 @@ void split_experts(nn::MixtureOfExperts& moe, const comm::DeviceMesh& mesh, cons
   }
   if (tensor.group->size() == 1) return;
   // The expert-tensor axis is the tensor axis or has size 1.
-  if (!tensor_ranks_route_apart(mesh.mesh())) split_channels(moe.experts, *tensor.group);
+  if (!tensor_ranks_split_tokens(mesh.mesh())) split_channels(moe.experts, *tensor.group);
 
   on_tensor_axis(moe.gate.weight(), TensorAxisPlacement::kPartial);
   if (moe.gate.bias() != nullptr) on_tensor_axis(*moe.gate.bias(), TensorAxisPlacement::kPartial);
-  if (!tensor_ranks_route_apart(mesh.mesh())) {
+  if (!tensor_ranks_split_tokens(mesh.mesh())) {
     if (moe.shared_experts) split_columns(*moe.shared_experts, *tensor.group);
     enter_and_leave(moe.seams, tensor);
   } else if (!tensor.sequence) {

@@ -38,7 +38,7 @@
 namespace titan::parallel {
 
 // Whether the tensor ranks route different tokens: both other axes are used and expert_tensor_parallel_degree is 1.
-bool tensor_ranks_route_apart(const mesh::Mesh& mesh);
+bool tensor_ranks_split_tokens(const mesh::Mesh& mesh);
 
 // How tokens reach their experts: parallelism.expert_parallel_dispatcher.
 enum class ExpertDispatcher {

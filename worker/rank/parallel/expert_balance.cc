@@ -68,7 +68,7 @@ void ExpertBalance::finish_step(const at::Tensor& skip) {
   }
   counts_ = at::stack(counts);
   mesh_.group(mesh::Axis::kLoss).all_reduce(counts_).wait();
-  if (tensor_ranks_route_apart(mesh_.mesh())) mesh_.group(mesh::Axis::kTensor).all_reduce(counts_).wait();
+  if (tensor_ranks_split_tokens(mesh_.mesh())) mesh_.group(mesh::Axis::kTensor).all_reduce(counts_).wait();
   for (const at::Tensor& one : counts) one.zero_();
   if (coefficient_ == 0) return;
   const at::Tensor wide = counts_.to(at::kDouble);

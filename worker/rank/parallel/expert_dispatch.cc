@@ -67,7 +67,7 @@ at::Tensor to_experts_and_back(const at::Tensor& sorted, const at::Tensor& count
   const at::Tensor arriving = begin_exchange(sorted, there);
   meanwhile();
   at::Tensor rows = finish_exchange(arriving, there);
-  const Regrouping regrouping = regroup(exchanged.received, exchanged.received_there, group.size());
+  const ExpertPermutation regrouping = permute_by_expert(exchanged.received, exchanged.received_there, group.size());
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.order, regrouping.inverse);
   rows = experts.forward(rows, nn::group_rows(regrouping.rows, rows, experts.biased(), regrouping.counts));
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.inverse, regrouping.order);
@@ -76,9 +76,9 @@ at::Tensor to_experts_and_back(const at::Tensor& sorted, const at::Tensor& count
 
 }  // namespace
 
-Regrouping regroup(const std::vector<int64_t>& received, const at::Tensor& there, int ranks) {
+ExpertPermutation permute_by_expert(const std::vector<int64_t>& received, const at::Tensor& there, int ranks) {
   const int64_t experts = static_cast<int64_t>(received.size()) / ranks;
-  Regrouping result;
+  ExpertPermutation result;
   result.rows.assign(experts, 0);
   for (size_t i = 0; i < received.size(); ++i) result.rows[static_cast<int64_t>(i) % experts] += received[i];
   const at::Tensor by_rank = there.view({ranks, experts});

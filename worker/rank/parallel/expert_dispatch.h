@@ -21,7 +21,7 @@ namespace titan::parallel {
 nn::MixtureOfExperts::Dispatch exchange_tokens(const comm::Group& group);
 
 // Reorders the rows that arrive from all ranks, in the order [rank][expert], to the order [expert][rank], and back.
-struct Regrouping {
+struct ExpertPermutation {
   std::vector<int64_t> rows;  // Rows of each local expert, from all ranks.
   at::Tensor counts;          // int64 [experts] on the device: the same numbers.
   at::Tensor order;           // int64 [sum of rows]: source index of each regrouped row. Undefined: nothing moves.
@@ -30,7 +30,7 @@ struct Regrouping {
 // `received`: number of rows at [rank * experts + expert]. `there`: the same numbers, int64 [ranks * experts] on the
 // rows' device. The permutations are computed from `there`, so nothing is copied to the device and nothing waits for
 // it.
-Regrouping regroup(const std::vector<int64_t>& received, const at::Tensor& there, int ranks);
+ExpertPermutation permute_by_expert(const std::vector<int64_t>& received, const at::Tensor& there, int ranks);
 
 // Gathers every rank's tokens [n, dim] and choices on all ranks of `group`, runs the local experts on each, and sums
 // the outputs over the ranks; each rank gets the sums for its own tokens. All sizes follow from n, which must be the

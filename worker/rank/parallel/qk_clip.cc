@@ -41,9 +41,10 @@ absl::Status QkClip::add(nn::Block& block, const std::vector<ShardedParameter*>&
   nn::SelfAttention& attention = owner->self_attention();
   const std::vector<nn::LogitRows> all = attention.logit_rows();
   if (all.empty()) {
-    return absl::UnimplementedError(absl::StrCat("optimizer.qk_clip: ", block.name(),
-                                                 " norms its queries and keys: the size of their weights does not "
-                                                 "reach the logits"));
+    return absl::UnimplementedError(
+        absl::StrCat("optimizer.qk_clip: ", block.name(),
+                     " normalizes its queries and keys: the scale of their weights does not "
+                     "affect the logits"));
   }
   const auto layer = static_cast<int64_t>(layers_.size());
   layers_.push_back(&attention);

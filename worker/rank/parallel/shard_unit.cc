@@ -98,7 +98,7 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
                             return one->frozen == parameters.front()->frozen &&
                                    (one->packed_row > 0) == (parameters.front()->packed_row > 0);
                           }),
-              name_, ": parameters that are trained, frozen and packed are in one unit");
+              name_, ": trained, frozen or packed parameters are mixed in one unit");
   place(std::move(parameters));
   const auto on_device = at::TensorOptions().device(options.device->torch_device());
   const Precision& precision = options_.precision;
@@ -119,7 +119,7 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
       return tensor;
     };
     parameter.weight = without_memory(precision.param).set_requires_grad(!frozen());
-    if (!gathers_numbers()) parameter.arrived.values = without_memory(travels_as());
+    if (!gathers_numbers()) parameter.arrived.values = without_memory(gather_dtype());
   }
   unsharded_ = aliased_;
 }
@@ -186,7 +186,7 @@ std::vector<int64_t> ShardUnit::weight_bytes() const {
   if (aliased_) return all;
   for (const ShardedParameter& placed : parameters_) {
     const int64_t numel = direct_ ? world_ * master_.numel() : placed.total_rows * placed.row_numel;
-    all.push_back(numel * static_cast<int64_t>(c10::elementSize(travels_as())));
+    all.push_back(numel * static_cast<int64_t>(c10::elementSize(gather_dtype())));
   }
   return all;
 }
@@ -204,7 +204,7 @@ void ShardUnit::begin_unshard() {
     gathered_ = master_on_device().view({1, -1});  // copy_out() converts.
     return;
   } else {
-    gathered_ = at::empty({world_, shard}, at::TensorOptions().device(on_device()).dtype(travels_as()));
+    gathered_ = at::empty({world_, shard}, at::TensorOptions().device(on_device()).dtype(gather_dtype()));
   }
   gather_pieces();
 }
@@ -319,13 +319,13 @@ void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
   reduce_ = options_.shard_group->reduce_scatter(reduced_, pieces_);
 }
 
-void ShardUnit::forget_gradients() {
+void ShardUnit::reset_gradients() {
   has_gradients_ = complete_ = false;
   sum_.reset();
 }
 
 void ShardUnit::free_gradients() {
-  forget_gradients();
+  reset_gradients();
   if (!options_.offload) options_.device->resize_storage(*gradients_.storage().unsafeGetStorageImpl(), 0);
 }
 
@@ -445,7 +445,7 @@ void ShardUnit::finish_gradients() {
 }
 
 int64_t ShardUnit::gather_bytes() const {
-  return world_ * master_.numel() * static_cast<int64_t>(c10::elementSize(travels_as()));
+  return world_ * master_.numel() * static_cast<int64_t>(c10::elementSize(gather_dtype()));
 }
 
 int64_t ShardUnit::reduce_bytes() const {

@@ -114,7 +114,7 @@ class ShardUnit {
   // Whether finish_gradients() has left the sum over the whole step in the gradient shard.
   bool complete() const { return complete_; }
   // Makes the next reduced gradients replace the contents of the gradient shard.
-  void forget_gradients();
+  void reset_gradients();
   // Same, and frees its memory until then (but not host memory under offload).
   void free_gradients();
 
@@ -126,7 +126,7 @@ class ShardUnit {
   at::Device on_device() const { return options_.device->torch_device(); }
   void place(std::vector<nn::Parameter*> parameters);
   const GatherRecipe& recipe() const { return options_.gather == nullptr ? gather_cast() : *options_.gather; }
-  at::ScalarType travels_as() const { return recipe().type(options_.precision); }
+  at::ScalarType gather_dtype() const { return recipe().type(options_.precision); }
   bool gathers_numbers() const { return options_.gather == nullptr; }
   // The tensor that a weight is gathered into: the layer's leaf, or its quantised replacement.
   at::Tensor destination(const nn::Parameter& parameter) const;

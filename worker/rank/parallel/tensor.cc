@@ -54,9 +54,9 @@ void split_rows(nn::Linear& layer, const TensorParallel& tensor) {
   split(layer.weight(), 1, *tensor.group);
   if (layer.bias() != nullptr && tensor.sequence) partial(*layer.bias());
   if (tensor.overlap) {
-    layer.product = product_and_scatter(*tensor.group);
+    layer.product = async_matmul_reduce_scatter(*tensor.group);
   } else if (tensor.operands && tensor.sequence) {
-    layer.product = multiply_and_scatter(*tensor.group);
+    layer.product = operand_matmul_reduce_scatter(*tensor.group);
   } else {
     layer.seams.output = leave(tensor);
   }
@@ -65,9 +65,9 @@ void split_rows(nn::Linear& layer, const TensorParallel& tensor) {
 // Sets how a sub-block reads its input: `seams` gathers it before the matmuls, or `project` gathers and multiplies.
 void set_entry(nn::Seams& seams, nn::Projections& project, const TensorParallel& tensor) {
   if (tensor.overlap) {
-    project = gather_and_project(*tensor.group);
+    project = async_all_gather_matmuls(*tensor.group);
   } else if (tensor.operands && tensor.sequence) {
-    project = gather_operand_and_project(*tensor.group);
+    project = operand_all_gather_matmuls(*tensor.group);
   } else {
     seams.input = enter(tensor);
   }
@@ -149,9 +149,9 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
   // A tied matrix was split with the embedding, along the same rows.
   if (output.weight().on_tensor_axis != nn::TensorAxisPlacement::kShard) split_columns(output, *group);
   if (tensor.overlap) {
-    output.product = gather_and_multiply(*group);
+    output.product = async_all_gather_matmul(*group);
   } else if (tensor.operands && tensor.sequence) {
-    output.product = gather_operand_and_multiply(*group);
+    output.product = operand_all_gather_matmul(*group);
   } else {
     output.seams.input = enter(tensor);
   }
@@ -244,7 +244,7 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
   // Computes softmax - one_hot(label), times the gradient, in place if this graph holds the only reference to the
   // logits.
   static variable_list backward(AutogradContext* context, variable_list& gradients) {
-    TORCH_CHECK(context->saved_data.count("logits") == 1, "a loss's graph can be run back only once");
+    TORCH_CHECK(context->saved_data.count("logits") == 1, "the backward pass of a loss can run only once");
     at::Tensor logits = context->saved_data["logits"].toTensor();
     context->saved_data.clear();
     const variable_list saved = context->get_saved_variables();

@@ -122,7 +122,7 @@ std::vector<at::Tensor> project_of_one_recipe(const at::Tensor& piece, const Lay
 
 }  // namespace
 
-nn::Projections gather_operand_and_project(const comm::Group& group) {
+nn::Projections operand_all_gather_matmuls(const comm::Group& group) {
   return [&group](const at::Tensor& piece, const Layers& layers) {
     std::vector<at::Tensor> results;
     for (auto first = layers.begin(); first != layers.end();) {
@@ -137,14 +137,14 @@ nn::Projections gather_operand_and_project(const comm::Group& group) {
   };
 }
 
-nn::Linear::Product gather_operand_and_multiply(const comm::Group& group) {
+nn::Linear::Product operand_all_gather_matmul(const comm::Group& group) {
   return [&group](const at::Tensor& piece, const nn::Parameter& weight) {
     if (weight.products == nullptr) return nn::matrix_product(comm::gather(piece, kPieceDim, group), weight);
     return GatherOperand::apply(piece, at::TensorList({weight.weight}), Parameters{&weight}, &group)[0];
   };
 }
 
-nn::Linear::Product multiply_and_scatter(const comm::Group& group) {
+nn::Linear::Product operand_matmul_reduce_scatter(const comm::Group& group) {
   return [&group](const at::Tensor& input, const nn::Parameter& weight) {
     if (weight.products == nullptr) return scatter_sum(nn::matrix_product(input, weight), kPieceDim, group);
     return MultiplyAndScatter::apply(input, weight.weight, &weight, &group);

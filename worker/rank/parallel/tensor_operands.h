@@ -13,12 +13,12 @@ namespace titan::parallel {
 
 // Computes several layers' outputs [B, T, out] from one input, of which each rank has [B, T / n, dim]. Consecutive
 // layers with the same recipe share the gathered operand.
-nn::Projections gather_operand_and_project(const comm::Group& group);
+nn::Projections operand_all_gather_matmuls(const comm::Group& group);
 
 // Same for one layer.
-nn::Linear::Product gather_operand_and_multiply(const comm::Group& group);
+nn::Linear::Product operand_all_gather_matmul(const comm::Group& group);
 
 // Maps [B, T, in / n] to this rank's piece [B, T / n, out] of the sum of the ranks' matmuls.
-nn::Linear::Product multiply_and_scatter(const comm::Group& group);
+nn::Linear::Product operand_matmul_reduce_scatter(const comm::Group& group);
 
 }  // namespace titan::parallel

@@ -87,7 +87,7 @@ Factor factor_of(const at::Tensor& matrix) {
 // Requires one scale, valid for every piece of an operand.
 void check_pieces(const nn::Operand& operand, const nn::Parameter& weight) {
   TORCH_CHECK(!operand.quantised() || operand.scales.numel() == 1, weight.fqn,
-              ": a recipe of products with several scales an operand cannot be cut into pieces");
+              ": operands with several scales cannot be split into pieces");
 }
 
 // The transposed weight, for matmuls with pieces of `x` by the weight's recipe.
@@ -346,12 +346,12 @@ at::Tensor gathered_and_adapted(const at::Tensor& product, const at::Tensor& pie
 
 }  // namespace
 
-nn::Projections gather_and_project(const comm::Group& group) {
+nn::Projections async_all_gather_matmuls(const comm::Group& group) {
   return [&group](const at::Tensor& piece, const std::vector<const nn::Linear*>& layers) {
     Parameters parameters;
     for (const nn::Linear* layer : layers) {
       TORCH_CHECK(!layer->product && !layer->seams.input && !layer->seams.output, layer->weight().fqn,
-                  ": its product cannot be overlapped with the gathering of its input");
+                  ": its matmul cannot be overlapped with the gather of its input");
       parameters.push_back(&layer->weight());
     }
     std::vector<at::Tensor> results = project(piece, parameters, group);
@@ -363,13 +363,13 @@ nn::Projections gather_and_project(const comm::Group& group) {
   };
 }
 
-nn::Linear::Product gather_and_multiply(const comm::Group& group) {
+nn::Linear::Product async_all_gather_matmul(const comm::Group& group) {
   return [&group](const at::Tensor& piece, const nn::Parameter& weight) {
     return gathered_and_adapted(project(piece, {&weight}, group)[0], piece, weight, group);
   };
 }
 
-nn::Linear::Product product_and_scatter(const comm::Group& group) {
+nn::Linear::Product async_matmul_reduce_scatter(const comm::Group& group) {
   return [&group](const at::Tensor& input, const nn::Parameter& weight) {
     const at::Tensor product = ProductAndScatter::apply(input, weight.weight, &weight, &group);
     if (!weight.adapter) return product;

@@ -21,12 +21,12 @@
 namespace titan::parallel {
 
 // Computes several layers' outputs [B, T, out] from one input, of which each rank has [B, T / n, dim].
-nn::Projections gather_and_project(const comm::Group& group);
+nn::Projections async_all_gather_matmuls(const comm::Group& group);
 
 // Same for one layer.
-nn::Linear::Product gather_and_multiply(const comm::Group& group);
+nn::Linear::Product async_all_gather_matmul(const comm::Group& group);
 
 // Maps [B, T, in / n] to this rank's piece [B, T / n, out] of the sum of the ranks' matmuls.
-nn::Linear::Product product_and_scatter(const comm::Group& group);
+nn::Linear::Product async_matmul_reduce_scatter(const comm::Group& group);
 
 }  // namespace titan::parallel

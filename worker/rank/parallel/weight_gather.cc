@@ -50,8 +50,8 @@ const GatherRecipe& gather_cast() {
   return recipe;
 }
 
-void Float8Gather::find_greatest(const std::vector<const ShardedParameter*>& parameters,
-                                 const std::vector<at::Tensor>& shards, at::Device device) const {
+void Float8Gather::compute_amax(const std::vector<const ShardedParameter*>& parameters,
+                                const std::vector<at::Tensor>& shards, at::Device device) const {
   if (parameters.empty()) return;
   std::vector<at::Tensor> own;
   for (const at::Tensor& shard : shards)
@@ -69,7 +69,7 @@ void Float8Gather::precompute(const std::vector<const ShardedParameter*>& parame
   std::vector<at::Tensor> shards;
   shards.reserve(parameters.size());
   for (const ShardedParameter* placed : parameters) shards.push_back(placed->value);
-  find_greatest(parameters, shards, device);
+  compute_amax(parameters, shards, device);
 }
 
 void Float8Gather::pack(const at::Tensor& master, const std::vector<ShardedParameter>& parameters,
@@ -80,7 +80,7 @@ void Float8Gather::pack(const at::Tensor& master, const std::vector<ShardedParam
     placed.push_back(&one);
     shards.push_back(master.narrow(0, one.offset, one.chunk_rows * one.row_numel));  // The padding is zero.
   }
-  if (!precomputes_) find_greatest(placed, shards, piece.device());
+  if (!precomputes_) compute_amax(placed, shards, piece.device());
   for (size_t i = 0; i < placed.size(); ++i) {
     const nn::Parameter* parameter = placed[i]->parameter;
     const auto found = greatest_.find(parameter);
@@ -112,7 +112,7 @@ WeightSlot::WeightSlot(const std::vector<int64_t>& bytes, at::Device device) {
 void WeightSlot::lend(size_t piece, c10::StorageImpl& storage) {
   Piece& lent = pieces_.at(piece);
   TORCH_CHECK(lent.borrower == nullptr || lent.borrower == &storage,
-              "two units' weights are to be gathered at the same time into one place");
+              "two units gather their weights into one slot at the same time");
   lent.borrower = &storage;
   point(storage, lent.memory.mutable_data_ptr(), lent.memory.nbytes());
 }

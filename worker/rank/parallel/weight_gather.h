@@ -79,8 +79,8 @@ class Float8Gather final : public GatherRecipe {
 
  private:
   // `shards` [elements of the piece], one per parameter.
-  void find_greatest(const std::vector<const ShardedParameter*>& parameters, const std::vector<at::Tensor>& shards,
-                     at::Device device) const;
+  void compute_amax(const std::vector<const ShardedParameter*>& parameters, const std::vector<at::Tensor>& shards,
+                    at::Device device) const;
 
   const comm::Group& shard_;
   const comm::Group* const tensor_;

@@ -72,14 +72,15 @@ void take_dump_folder(const RankJob& job, RankContext& context) {
   note_committed(job, *taken, context);
   if (taken->taken_from.empty()) return;
   context.reporter->warning(absl::StrCat("the dump folder ", job.config.job.dump_folder, " was taken over from ",
-                                         taken->taken_from, ", which ended without giving it back"));
+                                         taken->taken_from, ", which ended without releasing it"));
 }
 
 absl::Status has_dump_folder(const RankContext& context) {
   TITAN_ASSIGN_OR_RETURN(const storage::Fence::Holder holder, storage::Fence(context.config.job.dump_folder).holder());
   if (holder.job_uid == context.job_uid && holder.attempt == context.attempt) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("the dump folder ", context.config.job.dump_folder,
-                                                    holder.job_uid.empty() ? " is gone" : " is another attempt's"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the dump folder ", context.config.job.dump_folder,
+                   holder.job_uid.empty() ? " is gone" : " belongs to another attempt"));
 }
 
 void save_config(const RankContext& context) {
@@ -116,7 +117,7 @@ void attach_tail(RankContext& context) {
       rank_protocol::flight_tail_path(context.run_folder, context.rank), context.rank);
   if (tail.ok()) return context.recorder->attach(*std::move(tail));
   context.reporter->warning(
-      absl::StrCat("if this rank hangs, what it did last will not be known: ", tail.status().message()));
+      absl::StrCat("if this rank hangs, its last collectives will not be known: ", tail.status().message()));
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ const char kUsage[] =
     "  --rank R           this rank, from 0 (default 0)\n"
     "  --world N          number of ranks (default 1; a launch file knows it; resources.ranks where one process is\n"
     "                     all of them: comm.mode local_tensor, fake_backend)\n"
-    "  --store HOST:PORT  where the ranks meet; rank 0 listens there\n"
+    "  --store HOST:PORT  the rendezvous store's address; rank 0 listens on it\n"
     "  --local-rank L     this rank among those of its node, from 0: its GPU (default LOCAL_RANK, or --rank)\n"
     "  --local-world M    number of ranks on this node (default LOCAL_WORLD_SIZE, or --world)\n"
-    "  --host ADDRESS     where ranks of other nodes reach this one (default 127.0.0.1)\n"
+    "  --host ADDRESS     this rank's address for ranks of other nodes (default 127.0.0.1)\n"
     "  --listen-fd FD     rank 0 only: listen on this inherited socket instead\n"
     "  --run-dir DIR      for events, beacon and ledger (default: the launch file's folder, or {dump_folder}/run)\n"
     "  --json             a dry run (comm.mode fake_backend) prints its result as JSON\n"
@@ -90,7 +90,7 @@ absl::Status parse_store(const std::string& store, RankJob& job) {
   job.store_host = store.substr(0, colon);
   TITAN_ASSIGN_OR_RETURN(job.store_port, number("--store", store.substr(colon + 1), 1));
   if (job.store_port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("--store: \"", store, "\": there is no port above 65535"));
+    return absl::InvalidArgumentError(absl::StrCat("--store: \"", store, "\": the largest port is 65535"));
   }
   return absl::OkStatus();
 }
@@ -262,7 +262,8 @@ absl::StatusOr<RankJob> read_job(const Options& options) {
   if (job.mode != CommMode::kProcesses) return job;
   const bool reachable = job.store_port > 0 || (job.rank == 0 && job.listen_fd.has_value());
   if (job.world > 1 && !reachable) {
-    return absl::InvalidArgumentError(absl::StrCat("--store HOST:PORT is missing: ", job.world, " ranks have to meet"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--store HOST:PORT is missing: ", job.world, " ranks need a rendezvous store"));
   }
   return job;
 }

@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
   c10::initLogging();
   titan::runtime::keep_freed_memory();
   titan::host::raise_descriptor_limit();  // Rank 0 accepts one or two connections from every other rank.
-  titan::runtime::use_cpu_memory();
+  titan::runtime::install_cpu_allocator();
   titan::runtime::install_signal_handlers();
   return titan::runtime::run({argv + 1, argv + argc});
 }

@@ -78,7 +78,7 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
   if (recordings) setup.record = [recordings] { recordings->write(); };
   // Without a shim there is nothing that captures stacks.
   if (std::getenv(rank_protocol::kStacksVariable) != nullptr) {
-    setup.show_stacks = [&context] { context.reporter->await_look(kLookTimeout); };
+    setup.show_stacks = [&context] { context.reporter->await_stacks(kLookTimeout); };
   }
   setup.leave = [&context, recordings](const Failure& failure) {
     report_failure(name_recordings(recordings, failure, *context.reporter), "titan-rank", context.reporter.get());
@@ -234,7 +234,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RankJob& job, const std::sha
   if (job.world == 1) return {};
   if (hub) return hub->store();
   const int64_t descriptors = host::raise_descriptor_limit();
-  if (job.rank == 0) check(room_for_store(job.world, descriptors), rank_protocol::kExitBadConfig, "DESCRIPTORS");
+  if (job.rank == 0) check(check_fd_limit(job.world, descriptors), rank_protocol::kExitBadConfig, "DESCRIPTORS");
   return comm::make_store({.host = job.store_host,
                            .port = job.store_port,
                            .server = job.rank == 0,

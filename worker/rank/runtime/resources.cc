@@ -122,7 +122,8 @@ void choose_cpu_kernels(const RankJob& job, const std::string& host) {
     const std::optional<kernels::Level> best = kernels::best_level();
     throw Failure(rank_protocol::kExitBadConfig, "KERNEL_LEVEL",
                   absl::StrCat("resources.kernels is ", wanted, ", but the best level of this machine, ", host, ", is ",
-                               best ? std::string(kernels::name(*best)) : "below avx2", "; auto takes what there is"));
+                               best ? std::string(kernels::name(*best)) : "below avx2",
+                               "; auto selects the best available level"));
   }
   if (!says_so(job)) return;
   const std::optional<kernels::Level> level = kernels::chosen_level();
@@ -139,7 +140,8 @@ void choose_gpu_kernels(const RankJob& job) {
                      : parts.model             ? "rows"
                      : parts.loss              ? "cross-entropy"
                                                : "nothing";
-  log_line(absl::StrCat("of bfloat16, Titan's kernels compute ", what, ", LibTorch's operations the rest"));
+  log_line(
+      absl::StrCat("for bfloat16, Titan's kernels compute ", what, ", and LibTorch's operations compute the rest"));
 }
 
 }  // namespace titan::runtime

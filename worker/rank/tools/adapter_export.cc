@@ -48,7 +48,7 @@ absl::StatusOr<Scaling> scaling_of(const StepReader& step) {
   const nlohmann::json& config = step.manifest().config;
   const auto lora = config.is_object() ? config.find("lora") : config.end();
   if (!config.is_object() || lora == config.end()) {
-    return absl::FailedPreconditionError(absl::StrCat(step.folder(), ": does not say how its adapters are scaled"));
+    return absl::FailedPreconditionError(absl::StrCat(step.folder(), ": does not record the scaling of its adapters"));
   }
   return Scaling{lora->value("rank", int64_t{0}), lora->value("alpha", 0.0)};
 }
@@ -58,8 +58,8 @@ absl::StatusOr<HfLayout> layout_of(const HfMapper& mapper, const std::string& la
   TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(experts ? layer : layer + ".weight"));
   if (layout_to_write(layouts) == nullptr || layouts[0].stacked != experts || layouts[0].transposed ||
       layouts[0].parts > 1) {
-    return absl::UnimplementedError(
-        absl::StrCat(layer, ": Hugging Face weights have no matrix of this layer alone, which an adapter could name"));
+    return absl::UnimplementedError(absl::StrCat(
+        layer, ": Hugging Face weights have no separate matrix for this layer, so an adapter cannot name it"));
   }
   return layouts[0];
 }
@@ -111,13 +111,14 @@ nlohmann::json peft_config(const Scaling& scaling, const std::vector<std::string
 
 }  // namespace
 
-absl::StatusOr<std::string> base_of(const std::string& step, const Manifest& manifest, const std::string& choice) {
+absl::StatusOr<std::string> base_model_path(const std::string& step, const Manifest& manifest,
+                                            const std::string& choice) {
   if (!choice.empty()) return choice;
   const auto lora = manifest.train_state.find("lora");
   std::string path = lora == manifest.train_state.end() ? "" : lora->value("base_path", "");
   if (!path.empty()) return path;
   return absl::InvalidArgumentError(
-      absl::StrCat(step, ": holds adapters and does not say which model they belong to: name its weights with --base"));
+      absl::StrCat(step, ": holds adapters but does not record their model: give its weights with --base"));
 }
 
 bool holds_adapters(const Manifest& manifest) { return !adapted_layers(manifest).empty(); }

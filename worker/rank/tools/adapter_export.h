@@ -21,8 +21,8 @@ bool holds_adapters(const checkpoint::Manifest& manifest);
 
 // Returns the model below a step's adapters: `choice` or, if that is empty, the model that the step's job used.
 // InvalidArgument: the step does not record it.
-absl::StatusOr<std::string> base_of(const std::string& step, const checkpoint::Manifest& manifest,
-                                    const std::string& choice);
+absl::StatusOr<std::string> base_model_path(const std::string& step, const checkpoint::Manifest& manifest,
+                                            const std::string& choice);
 
 // Writes the adapters in the PEFT library's form: adapter_model.safetensors, adapter_config.json and the tokenizer's
 // files, into the new folder `folder`. `base`: name or path of the model for the folder's readers; may be empty.

@@ -72,9 +72,9 @@ class Export {
   absl::Status read_config() {
     const auto instead = [&](const std::string& why) {
       return absl::FailedPreconditionError(
-          absl::StrCat(step_.folder(), ": ", why, "; --model-only writes the weights alone"));
+          absl::StrCat(step_.folder(), ": ", why, "; --model-only writes only the weights"));
     };
-    if (!step_.manifest().config.is_object()) return instead("was written before steps said their configuration");
+    if (!step_.manifest().config.is_object()) return instead("was written before steps recorded their configuration");
     TITAN_ASSIGN_OR_RETURN(config_, config::from_json(step_.manifest().config));
     if (config_.optimizer.name != "AdamW" && config_.optimizer.name != "Adam")
       return instead(absl::StrCat("torchtitan has no optimizer ", config_.optimizer.name));
@@ -152,8 +152,8 @@ class Export {
     const auto positions = torchtitan_positions(config_, dataloader, step_.manifest().per_rank, options_.tokenizer);
     const std::string exclude = "checkpoint.exclude_from_loading = [\"dataloader\"] in torchtitan";
     if (!positions.ok()) {
-      warnings_.push_back(absl::StrCat("the place in the data is left out: ", std::string(positions.status().message()),
-                                       "; set ", exclude));
+      warnings_.push_back(absl::StrCat(
+          "the position in the data is omitted: ", std::string(positions.status().message()), "; set ", exclude));
       return;
     }
     for (const auto& [name, value] : positions->items()) {
@@ -165,9 +165,9 @@ class Export {
       data_.Update(out_.add("dataloader." + name, item));
     }
     const int64_t size = positions->at("world_size");
-    warnings_.push_back(absl::StrCat("the place in the data is that of ", size,
+    warnings_.push_back(absl::StrCat("the position in the data is for ", size,
                                      size == 1 ? " data-parallel rank" : " data-parallel ranks",
-                                     ": with another number set ", exclude));
+                                     ": for another number set ", exclude));
   }
 
   StepReader& step_;
@@ -202,8 +202,7 @@ absl::StatusOr<json> dataset_state(const data::RankShare& share, const data::Fil
   if (position.arrangement != data::Arrangement{})
     return absl::FailedPreconditionError("torchtitan neither shuffles nor packs documents");
   if (share.share.step != 1 || position.document.document < share.share.begin)
-    return absl::FailedPreconditionError(
-        "documents of compressed files are counted in no way that torchtitan goes on from");
+    return absl::FailedPreconditionError("torchtitan cannot resume from the document counts of compressed files");
   std::vector<int32_t> tokens;
   int64_t documents = position.document.document - share.share.begin;
   if (position.token > 0) {
@@ -238,7 +237,8 @@ absl::StatusOr<json> cursor_of(const json& dataloader, const std::vector<json>& 
   for (const json& one : per_rank) {
     if (one.is_object() && one.value("dp_rank", -1) == rank) return one;
   }
-  return absl::FailedPreconditionError(absl::StrCat("the step has no place in the data of data-parallel rank ", rank));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the step has no position in the data for data-parallel rank ", rank));
 }
 
 }  // namespace
@@ -249,14 +249,14 @@ absl::StatusOr<json> torchtitan_positions(const config::JobConfig& config, const
   const int size = global ? 1 : dataloader.value("dp_size", 0);
   const config::Training& training = config.training;
   if (!training.dataloader.sources.empty())
-    return absl::FailedPreconditionError("torchtitan trains on one dataset: it has no place in several sources");
+    return absl::FailedPreconditionError("torchtitan trains on one dataset and cannot resume in several sources");
   if (!training.dataloader.messages_key.empty())
-    return absl::FailedPreconditionError("torchtitan trains on texts: it has no place in conversations");
+    return absl::FailedPreconditionError("torchtitan trains on texts and cannot resume in conversations");
   TITAN_ASSIGN_OR_RETURN(const data::ConfiguredFiles found,
                          data::configured_files(training.dataset, training.dataset_path, training.dataloader,
                                                 config.job.dump_folder + "/data"));
   if (data_files::holds_tokens(found.kind.format))
-    return absl::FailedPreconditionError("torchtitan trains on text: it has no place in tokens to go on from");
+    return absl::FailedPreconditionError("torchtitan trains on text and cannot resume in files of tokens");
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> opened,
                          data::Tokenizer::load(tokenizer.empty() ? config.model.hf_assets_path : tokenizer));
   json all = {{"world_size", size}};

@@ -124,8 +124,8 @@ class DiffReport {
                                     lines_.size() == 1 ? " differs" : " differ");
     if (!absolute_.key.empty())
       absl::StrAppend(&text, "; largest difference ", absolute_.text(), ", relative ", relative_.text());
-    if (shapes_ > 0) absl::StrAppend(&text, "; ", shapes_, " of another shape");
-    if (alone_ > 0) absl::StrAppend(&text, "; ", alone_, " in one of the two alone");
+    if (shapes_ > 0) absl::StrAppend(&text, "; ", shapes_, " with different shapes");
+    if (alone_ > 0) absl::StrAppend(&text, "; ", alone_, " in only one of the two");
     return text;
   }
 
@@ -143,7 +143,7 @@ absl::StatusOr<bool> diff(storage::Files& files, const std::string& a, const std
   const auto& [of_a, of_b] = both;
   if (options.model_only) {
     for (TensorFolder* one : {of_a.get(), of_b.get()})
-      one->leave_out([](const NamedTensor& tensor) { return !tensor.of_model; });
+      one->remove_tensors([](const NamedTensor& tensor) { return !tensor.of_model; });
   }
   std::map<std::string, const NamedTensor*> others;
   for (const NamedTensor& tensor : of_b->tensors()) others[tensor.key] = &tensor;

@@ -24,8 +24,8 @@ absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const checkp
   std::string name = choice.name, flavor = choice.flavor;
   if (manifest.model.is_null()) {
     if (name.empty() || flavor.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": was written before steps said which model they hold: give --model and --flavor of its job"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": was written before steps recorded their model: give --model and --flavor of its job"));
     }
   } else {
     if (name.empty()) name = manifest.model.value("name", "");
@@ -36,13 +36,13 @@ absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const checkp
     const absl::Status held = annotate(spec.status(), absl::StrCat(path, " holds ", models::label(manifest.model)));
     if (!choice.library.empty() || !choice.name.empty()) return held;
     const std::string library = library_of(manifest);
-    return absl::Status(held.code(), absl::StrCat(std::string(held.message()), "; a model that a library brings needs ",
+    return absl::Status(held.code(), absl::StrCat(std::string(held.message()), "; a model from a library needs ",
                                                   library.empty() ? "--library FILE" : "--library " + library));
   }
   TITAN_RETURN_IF_ERROR(spec.status());
   spec = checkpoint::with_numbers_of_step(manifest, *spec);
   TITAN_RETURN_IF_ERROR(checkpoint::check_model(manifest, *spec, checkpoint::Use::kResume, path,
-                                                "leave --model and --flavor out, or name the step's")
+                                                "omit --model and --flavor, or give the step's")
                             .status());
   return spec;
 }

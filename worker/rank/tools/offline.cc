@@ -49,13 +49,13 @@ absl::StatusOr<std::vector<std::string>> steps_of(storage::Files& files, const s
     if (step.has_manifest) {
       found.push_back(step.path);
     } else if (step.has_hf_index || step.has_dcp) {
-      others << step.path << ": left out, holds " << (step.has_hf_index ? "Hugging Face weights" : "a DCP checkpoint")
+      others << step.path << ": skipped, holds " << (step.has_hf_index ? "Hugging Face weights" : "a DCP checkpoint")
              << "\n";
     }
   }
   if (found.empty()) {
     return absl::NotFoundError(
-        absl::StrCat(path, ": neither a step-N folder with a manifest.json nor a folder of such"));
+        absl::StrCat(path, ": neither a step-N folder with a manifest.json nor a folder of such folders"));
   }
   return found;
 }
@@ -263,24 +263,24 @@ absl::Status check_seed(const std::string& step) {
   const std::string name = path.substr(path.rfind('/') + 1);
   if (step_of(name) <= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(step, ": weights are imported as step 0, and no job begins with them under the name ", name,
-                   ": call the folder step-0"));
+      absl::StrCat(step, ": weights are imported as step 0, and jobs do not load them under the name ", name,
+                   ": name the folder step-0"));
 }
 
 // Checks the options against the contents of the step.
 absl::Status check_form(const std::string& step, bool full, bool adapters, const ExportOptions& options) {
   const bool wants_adapters = options.format == "peft" || options.merge;
   if (options.format == "peft" && options.merge)
-    return absl::InvalidArgumentError("--merge makes a whole model, which --format peft is not");
+    return absl::InvalidArgumentError("--merge makes a whole model, but --format peft writes adapters");
   if (options.format != "hf" && options.merge)
     return absl::InvalidArgumentError(
-        absl::StrCat("--format ", options.format, " takes steps of whole models: leave --merge out"));
+        absl::StrCat("--format ", options.format, " exports steps of whole models: omit --merge"));
   if (options.model_only && options.format != "dcp")
-    return absl::InvalidArgumentError("--model-only belongs to --format dcp: the others hold no more than the model");
+    return absl::InvalidArgumentError("--model-only is for --format dcp: the other formats hold only the model");
   if (full && options.format == "dcp" && !options.model_only && !options.dtype.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--dtype ", options.dtype, ": ", step,
-        " is exported with its optimizer, in the types that it has: leave --dtype out, or add --model-only"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--dtype ", options.dtype, ": ", step,
+                     " is exported with its optimizer and without type conversion: omit --dtype, or add --model-only"));
   }
   if (adapters && !wants_adapters) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -288,7 +288,7 @@ absl::Status check_form(const std::string& step, bool full, bool adapters, const
   }
   if (adapters || !wants_adapters) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(step, ": holds a whole model and no adapters: leave --format peft and --merge out"));
+      absl::StrCat(step, ": holds a whole model and no adapters: omit --format peft and --merge"));
 }
 
 }  // namespace
@@ -368,7 +368,7 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
                       .overflow = overflow};
   const auto progress = [&](const std::string& file) { out << "writing " << file << std::endl; };
   std::vector<std::string> warnings;
-  const absl::Status made = make_whole(files, target, [&](const std::string& folder) -> absl::Status {
+  const absl::Status made = write_atomically(files, target, [&](const std::string& folder) -> absl::Status {
     if (options.format == "dcp") {
       const DcpExport dcp{.model_only = options.model_only,
                           .dtype = dtype,
@@ -394,7 +394,7 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
     if (!adapters) return write_weights(*reader);
     // Some files combine several tensors, so the folder is made from whole tensors.
     const std::string merged = storage::join_path(folder, ".merged");
-    TITAN_ASSIGN_OR_RETURN(const std::string base, base_of(step, manifest, options.base));
+    TITAN_ASSIGN_OR_RETURN(const std::string base, base_model_path(step, manifest, options.base));
     absl::Status status = write_merged(files, *reader, *mapper, spec, base, merged);
     if (status.ok()) {
       absl::StatusOr<std::unique_ptr<StepReader>> whole_model = StepReader::open(files, merged);
@@ -413,7 +413,7 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
   const bool whole_state = options.format == "dcp" && manifest.full && !options.model_only;
   const std::string type = options.dtype.empty() ? "float32" : options.dtype;
   out << target << ": step " << manifest.step << " of " << spec.name << " " << spec.flavor
-      << (whole_state ? " to go on from" : " as " + type) << "\n";
+      << (whole_state ? " to resume from" : " as " + type) << "\n";
   return absl::OkStatus();
 }
 
@@ -432,7 +432,7 @@ absl::Status import_weights(storage::Files& files, const std::string& source, co
   for (const std::string& note : weights->notes()) out << note << "\n";
   int64_t parameters = 0;
   std::vector<std::string> warnings;
-  TITAN_RETURN_IF_ERROR(make_whole(files, step, [&](const std::string& folder) -> absl::Status {
+  TITAN_RETURN_IF_ERROR(write_atomically(files, step, [&](const std::string& folder) -> absl::Status {
     const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape,
                           const Box& box) -> absl::StatusOr<at::Tensor> {
       TITAN_ASSIGN_OR_RETURN(at::Tensor value, weights->read(fqn, shape, box));

@@ -58,7 +58,7 @@ absl::StatusOr<int64_t> newest_good(storage::Files& files, const std::vector<Ste
     }
   }
   if (!any) return -1;
-  return annotate(absl::DataLossError(worst.message()), "no step can be read whole, so nothing is removed");
+  return annotate(absl::DataLossError(worst.message()), "no step is intact, so nothing is removed");
 }
 
 Plan plan_of(const std::vector<StepFolder>& steps, const PruneOptions& options, int64_t good,
@@ -142,7 +142,7 @@ class PruneReport {
   PruneReport(std::ostream& out, const PruneOptions& options) : out_(out), options_(options) {}
 
   void keeps(const StepFolder& step, const std::string& why) {
-    out_ << step.path << ": stays" << (why.empty() ? "" : " (" + why + ")") << "\n";
+    out_ << step.path << ": kept" << (why.empty() ? "" : " (" + why + ")") << "\n";
   }
   void removes(const StepFolder& step) {
     out_ << step.path << ": " << (options_.dry_run ? "would be removed" : "removed") << std::endl;
@@ -162,7 +162,7 @@ void tell_kept(const std::vector<StepFolder>& steps, const Plan& plan, int64_t g
   for (const StepFolder& step : steps) {
     if (!is_step(step) || std::find(plan.doomed.begin(), plan.doomed.end(), step.step) != plan.doomed.end()) continue;
     const auto why = plan.kept.find(step.step);
-    report.keeps(step, step.step == good ? "the newest that is whole" : why == plan.kept.end() ? "" : why->second);
+    report.keeps(step, step.step == good ? "the newest intact step" : why == plan.kept.end() ? "" : why->second);
   }
 }
 
@@ -201,7 +201,7 @@ absl::Status prune_files(storage::Files& files, const std::string& folder, const
       if (!options.dry_run) {
         TITAN_ASSIGN_OR_RETURN(const bool gone, retire(files, folder, step, purged));
         if (!gone) {
-          report.keeps(step, "somebody reads it");
+          report.keeps(step, "it is being read");
           continue;
         }
       }

@@ -39,7 +39,7 @@ absl::Status leave_out_tied(TensorFolder& folder, const std::string& head) {
                          same_numbers(
                              whole(own->shape), [&](const Box& part) { return folder.read(*own, part); },
                              [&](const Box& part) { return folder.read(*embedding, part); }));
-  if (same) folder.leave_out([&](const NamedTensor& one) { return one.key == head; });
+  if (same) folder.remove_tensors([&](const NamedTensor& one) { return one.key == head; });
   return absl::OkStatus();
 }
 
@@ -235,9 +235,8 @@ absl::StatusOr<models::ModelSpec> model_of_either(const Opened& a, const Opened&
   }
   if (!choice.name.empty() && !choice.flavor.empty())
     return model::find_spec(choice.name, choice.flavor, choice.library);
-  return absl::InvalidArgumentError(
-      absl::StrCat(a.path, " and ", b.path,
-                   ": neither says which model it holds, by which their names go: give --model and --flavor"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      a.path, " and ", b.path, ": neither records its model, which determines the names: give --model and --flavor"));
 }
 
 // Returns the folder under the names that a step and a torch.distributed.checkpoint folder share.
@@ -266,7 +265,7 @@ absl::StatusOr<std::unique_ptr<TensorFolder>> as_model(Opened folder, const mode
     }
     nowhere.insert(one.key);
   }
-  named->leave_out([&](const NamedTensor& one) { return nowhere.contains(one.key); });
+  named->remove_tensors([&](const NamedTensor& one) { return nowhere.contains(one.key); });
   return named;
 }
 

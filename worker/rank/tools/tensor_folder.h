@@ -29,7 +29,7 @@ class TensorFolder {
   virtual ~TensorFolder() = default;
 
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
-  void leave_out(absl::FunctionRef<bool(const NamedTensor&)> which) { std::erase_if(tensors_, which); }
+  void remove_tensors(absl::FunctionRef<bool(const NamedTensor&)> which) { std::erase_if(tensors_, which); }
   // Reads a box of a listed tensor, of shape `box.shape` and the tensor's type, on the CPU, and little else. Errors
   // name file and tensor.
   virtual absl::StatusOr<at::Tensor> read(const NamedTensor& tensor, const checkpoint::Box& box) = 0;

@@ -17,10 +17,11 @@ using titan::checkpoint::caught;
 using titan::s3::all_files;
 
 void add_model_flags(CLI::App& command, titan::tools::ModelChoice& model, bool required) {
-  const std::string known = required ? "" : "; the step says it, unless an older Titan wrote it";
+  const std::string known = required ? "" : "; recorded in the step, unless an older Titan wrote it";
   command.add_option("--model", model.name, "Model family, as model.name of the job" + known)->required(required);
   command.add_option("--flavor", model.flavor, "Its size, as model.flavor of the job" + known)->required(required);
-  command.add_option("--library", model.library, "Library that brings it, as experimental.custom_import of the job");
+  command.add_option("--library", model.library,
+                     "Library that has the model, as experimental.custom_import of the job");
 }
 
 // Exit codes: 0 done, 1 failed or damaged, 2 usage, 3 not found.
@@ -41,7 +42,7 @@ int finish_diff(const absl::StatusOr<bool>& same) {
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Looks into, checks and converts Titan checkpoints. No job needs to run; one that runs is not disturbed.\n\n"
+      "Inspects, checks and converts Titan checkpoints. No job needs to run, and running jobs are not disturbed.\n\n"
       "  titan-checkpoint inspect outputs/checkpoint\n"
       "  titan-checkpoint verify outputs/checkpoint/step-500\n"
       "  titan-checkpoint verify s3://bucket/run/step-500\n"
@@ -64,7 +65,7 @@ int main(int argc, char** argv) {
 
   CLI::App* inspect = app.add_subcommand("inspect", "Lists steps, their kind, size and train state");
   inspect->add_option("path", path, "A step-N folder, or the folder of all steps")->required();
-  inspect->add_flag("--tensors", tensors, "Every tensor's type and shape too");
+  inspect->add_flag("--tensors", tensors, "Also list every tensor's type and shape");
   inspect->add_option("-o,--output", output, "text or json (one object a line)")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
@@ -84,7 +85,7 @@ int main(int argc, char** argv) {
                    "A step-N folder, one with .metadata of torch.distributed.checkpoint, or one with *.safetensors")
       ->required();
   diff->add_option("b", other, "Another one, of any kind, mesh and type")->required();
-  diff->add_flag("--model-only", comparing.model_only, "Leave the optimizer's state out");
+  diff->add_flag("--model-only", comparing.model_only, "Ignore the optimizer's state");
   diff->add_option("-o,--output", output, "text or json (one object a tensor that differs)")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
@@ -92,22 +93,24 @@ int main(int argc, char** argv) {
 
   titan::tools::PruneOptions pruning;
   CLI::App* prune = app.add_subcommand(
-      "prune",
-      "Removes old steps where no job runs; the newest that can be read whole always stays, and is read for it");
+      "prune", "Removes old steps of a folder that no job uses; reads and always keeps the newest intact step");
   prune->add_option("folder", path, "The folder of all steps")->required();
-  prune->add_option("--keep", pruning.keep, "The newest so many stay")->required()->check(CLI::PositiveNumber);
-  prune->add_option("--keep-every", pruning.keep_every, "And each whose number is a multiple of this")
+  prune->add_option("--keep", pruning.keep, "Number of newest steps to keep")->required()->check(CLI::PositiveNumber);
+  prune->add_option("--keep-every", pruning.keep_every, "Also keep steps whose number is a multiple of this")
       ->check(CLI::PositiveNumber);
-  prune->add_flag("--dry-run", pruning.dry_run, "Say what would go, and remove nothing");
-  prune->add_option("--dump-folder", pruning.dump_folder, "Of the job that wrote them, where no step says it")
+  prune->add_flag("--dry-run", pruning.dry_run, "Show what would be removed, and remove nothing");
+  prune
+      ->add_option("--dump-folder", pruning.dump_folder,
+                   "Dump folder of the job that wrote the steps, if no step records it")
       ->check(CLI::ExistingDirectory);
 
   CLI::App* out = app.add_subcommand(
-      "export", "Writes a step as a Hugging Face folder, or as one that torchtitan or torchtune goes on from");
+      "export", "Writes a step as a Hugging Face folder, or in a format that torchtitan or torchtune loads");
   out->add_option("step", path, "A step-N folder")->required();
   out->add_option("target", target, "The new folder, or s3://BUCKET/PLACE")->required();
-  out->add_option("--dtype", options.dtype,
-                  "float32, float16 or bfloat16; dcp: a step with an optimizer keeps its types, but with --model-only")
+  out->add_option(
+         "--dtype", options.dtype,
+         "float32, float16 or bfloat16; dcp: a step with an optimizer keeps its types unless --model-only is given")
       ->default_str("float32");
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
       ->check(CLI::PositiveNumber)
@@ -115,18 +118,18 @@ int main(int argc, char** argv) {
   out->add_option("--format", options.format,
                   "hf: a whole model; peft: the adapters of a job with model.converters = [\"lora\"], for the PEFT "
                   "library; dcp: "
-                  "a folder of torch.distributed.checkpoint, with all that torchtitan needs to go on; torch: model.pt "
+                  "a folder of torch.distributed.checkpoint, with all that torchtitan needs to resume; torch: model.pt "
                   "of torch.save, under torchtitan's names; torchtune: the same under torchtune's")
       ->check(CLI::IsMember({"hf", "peft", "dcp", "torch", "torchtune"}))
       ->capture_default_str();
   out->add_flag("--model-only", options.model_only, "dcp: the weights without optimizer, schedule and train state");
   out->add_flag("--merge", options.merge, "Add the step's adapters to the weights of their model, and write that");
+  out->add_option("--base", options.base,
+                  "The model of the adapters: a step-N or Hugging Face folder; default: the one that its job used");
   out->add_option(
-      "--base", options.base,
-      "The model of the adapters: a step-N or Hugging Face folder; where its job had it from when not given");
-  out->add_option("--tokenizer", options.tokenizer,
-                  "Folder of the model's tokenizer, whose files and chat templates go along and whose ids config.json "
-                  "names; where the step's job had it from when not given")
+         "--tokenizer", options.tokenizer,
+         "Folder of the model's tokenizer, whose files and chat templates are copied and whose ids config.json "
+         "has; default: the one that the step's job used")
       ->check(CLI::ExistingDirectory);
   out->add_flag("--allow-overflow", options.allow_overflow,
                 "Write numbers beyond --dtype's range as infinite, with a warning, instead of refusing");

@@ -48,9 +48,9 @@ void add_options(CLI::App& app, Arguments& a) {
          "A step-N folder, a folder of such (the newest), a folder of Hugging Face weights, or one of torchtitan's")
       ->required();
   app.add_option("--base", a.base,
-                 "The model of a step's adapters: a step-N or Hugging Face folder; where its job had it from when not "
-                 "given");
-  app.add_option("--prompt", a.prompts, "Text to go on from; may be given several times")->group("Prompts");
+                 "The model of a step's adapters: a step-N or Hugging Face folder; default: the one that its job "
+                 "used");
+  app.add_option("--prompt", a.prompts, "Text to continue; may be given several times")->group("Prompts");
   app.add_option("--prompts", a.prompt_file,
                  "File of prompts: one a line, or JSON objects with a \"prompt\"; - reads them from standard input")
       ->group("Prompts");
@@ -62,10 +62,10 @@ void add_options(CLI::App& app, Arguments& a) {
       ->group("Prompts");
   app.add_flag("--bos", a.with_bos, "Begin each prompt with the tokenizer's BOS, whatever its tokenizer.json says")
       ->group("Prompts");
-  app.add_flag("--no-bos", a.without_bos, "Never begin with it")->group("Prompts");
+  app.add_flag("--no-bos", a.without_bos, "Never begin prompts with BOS")->group("Prompts");
 
   titan::generate::SamplingOptions& sampling = a.options.sampling;
-  app.add_option("--max-new-tokens", a.options.max_new_tokens, "Of each prompt")
+  app.add_option("--max-new-tokens", a.options.max_new_tokens, "Number of new tokens per prompt")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str()
       ->group("Sampling");
@@ -83,20 +83,23 @@ void add_options(CLI::App& app, Arguments& a) {
       ->group("Sampling");
   app.add_option("--stop-token", a.stop_tokens, "A token id that ends a text, besides the model's own; may be repeated")
       ->group("Sampling");
-  app.add_flag("--ignore-eos", a.ignore_eos, "Go on behind the model's own end of text")->group("Sampling");
+  app.add_flag("--ignore-eos", a.ignore_eos, "Continue after the model's end of text")->group("Sampling");
 
-  app.add_option("-o,--output", a.output, "text, as it comes, or json: a line {prompt, text, tokens, stopped} each")
+  app.add_option("-o,--output", a.output,
+                 "text, as it is generated, or json: one line {prompt, text, tokens, stopped} per prompt")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_flag("-q,--quiet", a.quiet, "No line about speed on standard error");
 
-  app.add_option("--model", a.model.name, "Model family, where neither step nor config.json says it")->group("Model");
-  app.add_option("--flavor", a.model.flavor, "Its size")->group("Model");
-  app.add_option("--seq-len", a.seq_len,
-                 "Tokens of its training sequences, where the checkpoint does not say: whether positions are stretched")
+  app.add_option("--model", a.model.name, "Model family, if neither the step nor config.json records it")
+      ->group("Model");
+  app.add_option("--flavor", a.model.flavor, "Size of the model")->group("Model");
+  app.add_option(
+         "--seq-len", a.seq_len,
+         "Tokens per training sequence, if the checkpoint does not record it; decides whether positions are stretched")
       ->check(CLI::PositiveNumber)
       ->group("Model");
-  app.add_option("--library", a.model.library, "Library that brings it, as experimental.custom_import of a job")
+  app.add_option("--library", a.model.library, "Library that has the model, as experimental.custom_import of a job")
       ->group("Model");
 
   app.add_option("--device", a.ranks.device, "cpu or cuda")
@@ -111,11 +114,11 @@ void add_options(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str()
       ->group("Machine");
-  app.add_option("--threads", a.ranks.threads, "Of the processor, for all ranks; 0: as many as there are cores")
+  app.add_option("--threads", a.ranks.threads, "CPU threads of all ranks; 0: one per core")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group("Machine");
-  app.add_option("--batch", a.batch, "Prompts at a time")
+  app.add_option("--batch", a.batch, "Prompts per batch")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->group("Machine");
@@ -154,7 +157,8 @@ absl::StatusOr<std::vector<int64_t>> ids_of(const std::string& words) {
   for (std::string word; in >> word;) {
     int64_t id = 0;
     if (!absl::SimpleAtoi(word, &id) || id < 0)
-      return absl::InvalidArgumentError(absl::StrCat("--prompt-tokens \"", words, "\": \"", word, "\" is no token id"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--prompt-tokens \"", words, "\": \"", word, "\" is not a token id"));
     ids.push_back(id);
   }
   return ids;
@@ -164,7 +168,7 @@ absl::StatusOr<std::vector<Prompt>> read_all(const Arguments& a, titan::data::To
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> texts, texts_of(a));
   std::vector<Prompt> prompts;
   if (!texts.empty() && tokenizer == nullptr)
-    return absl::InvalidArgumentError("nothing says which tokenizer the model has: name its folder with --tokenizer");
+    return absl::InvalidArgumentError("the model's tokenizer is unknown: give its folder with --tokenizer");
   for (const std::string& text : texts) {
     std::vector<int32_t> ids;
     TITAN_RETURN_IF_ERROR(titan::annotate(tokenizer->encode(text, ids), "prompt"));
@@ -172,7 +176,7 @@ absl::StatusOr<std::vector<Prompt>> read_all(const Arguments& a, titan::data::To
     Prompt prompt{text, {before.begin(), before.end()}};
     prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
     if (prompt.tokens.empty())
-      return absl::InvalidArgumentError("an empty prompt, and a tokenizer that puts no token before it: --bos may");
+      return absl::InvalidArgumentError("an empty prompt, and a tokenizer that adds no token before it: try --bos");
     prompts.push_back(std::move(prompt));
   }
   for (const std::string& words : a.prompt_tokens) {
@@ -182,7 +186,7 @@ absl::StatusOr<std::vector<Prompt>> read_all(const Arguments& a, titan::data::To
     if (tokenizer != nullptr) text = tokenizer->decode({ids.begin(), ids.end()});
     prompts.push_back({std::move(text), std::move(ids)});
   }
-  if (prompts.empty()) return absl::InvalidArgumentError("nothing to go on from: give --prompt or --prompts");
+  if (prompts.empty()) return absl::InvalidArgumentError("no prompt: give --prompt or --prompts");
   return prompts;
 }
 
@@ -216,7 +220,7 @@ class Printer {
  private:
   std::string text_of(const Generation& made) const {
     if (tokenizer_ == nullptr) return json_ ? "" : absl::StrJoin(made.tokens, " ");
-    titan::tools::GrowingText text(*tokenizer_);
+    titan::tools::TextStreamer text(*tokenizer_);
     std::string all;
     for (const int64_t token : made.tokens) all += text.add(token);
     return all + text.rest();
@@ -225,7 +229,7 @@ class Printer {
   const bool json_;
   const titan::data::Tokenizer* tokenizer_;
   const size_t prompts_;
-  std::optional<titan::tools::GrowingText> growing_;
+  std::optional<titan::tools::TextStreamer> growing_;
 };
 
 struct Speed {
@@ -324,7 +328,7 @@ absl::Status run(Arguments& a) {
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Lets a model go on with texts, from any checkpoint of it. No job needs to run.\n\n"
+      "Continues texts with a model, from any of its checkpoints. No job needs to run.\n\n"
       "  titan-generate --checkpoint outputs/checkpoint --prompt \"Once upon a time\"\n"
       "  titan-generate --checkpoint assets/Llama-3.2-1B --prompts questions.txt --temperature 0.7 --top-p 0.9 -o "
       "json\n",

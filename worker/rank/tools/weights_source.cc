@@ -70,8 +70,8 @@ class NamedSource : public WeightsSource {
           prefix_.empty() && (absl::StartsWith(name, "optimizer.") || absl::StartsWith(name, "train_state."));
       if (!known.contains(name) && !derived && !other) {
         return absl::FailedPreconditionError(
-            absl::StrCat(path_, " does not fit this model, which has no use for ", prefix_, name,
-                         "; name the model that these weights belong to with --model and --flavor"));
+            absl::StrCat(path_, " does not fit this model, which does not use ", prefix_, name,
+                         "; give the model of these weights with --model and --flavor"));
       }
     }
     return absl::OkStatus();

@@ -70,7 +70,7 @@ absl::StatusOr<std::string> behind_link(const std::string& path) {
   const std::filesystem::path real = std::filesystem::canonical(path, error);
   if (!error) return real.string();
   return absl::FailedPreconditionError(
-      absl::StrCat(path, ": a symbolic link that leads nowhere; remove it, or name a new folder"));
+      absl::StrCat(path, ": a dangling symbolic link; remove it, or use a new folder"));
 }
 
 absl::Status make_by_renaming(storage::Files& files, const std::string& path,
@@ -169,8 +169,8 @@ class StoreFolder {
     if (storage::process_has_ended(writer)) taken = sign({.kind = s3::Condition::kSame, .etag = facts.etag}, found);
     if (absl::IsAlreadyExists(taken.status())) {
       return absl::AlreadyExistsError(
-          absl::StrCat(path_, ": somebody writes there, or was ended on another machine while doing so (", kWriter,
-                       " names the process): delete what is there once nobody does, or name a new folder"));
+          absl::StrCat(path_, ": another process writes there, or died on another machine while writing (", kWriter,
+                       " names the process): delete the contents once no process writes there, or use a new folder"));
     }
     TITAN_RETURN_IF_ERROR(taken.status());
     if (found == Found::kUnknown) return claim(*taken);
@@ -202,8 +202,8 @@ absl::Status make_in_store(storage::Files& files, const std::string& whole,
 
 }  // namespace
 
-absl::Status make_whole(storage::Files& files, const std::string& path,
-                        absl::FunctionRef<absl::Status(const std::string& folder)> fill) {
+absl::Status write_atomically(storage::Files& files, const std::string& path,
+                              absl::FunctionRef<absl::Status(const std::string& folder)> fill) {
   const std::string whole = path.substr(0, path.find_last_not_of('/') + 1);
   return s3::is_location(whole) ? make_in_store(files, whole, fill) : make_by_renaming(files, whole, fill);
 }

@@ -18,7 +18,7 @@ namespace titan::tools {
 // index). Remains of writers that are known to be dead are removed, including unfinished uploads. Errors: AlreadyExists
 // if the folder exists or is being written; those of `fill`, after which nothing remains except what a store does not
 // delete.
-absl::Status make_whole(storage::Files& files, const std::string& path,
-                        absl::FunctionRef<absl::Status(const std::string& folder)> fill);
+absl::Status write_atomically(storage::Files& files, const std::string& path,
+                              absl::FunctionRef<absl::Status(const std::string& folder)> fill);
 
 }  // namespace titan::tools

@@ -172,7 +172,7 @@ TEST_F(KeptFormsTest, AnyGoesOnAsAnyOtherOnAnyMesh) {
   }
 }
 
-// A state that is damaged, cut short or of another shape is refused as any tensor is.
+// A state that is damaged, cut short or with different shapes is refused as any tensor is.
 TEST_F(KeptFormsTest, DamageIsNoticed) {
   const auto save = [&](Half& half, Attempt& attempt, int64_t step) {
     return attempt.rank(0).save(step, half.slices(), {.shared = {{"step", step}}});

@@ -214,7 +214,7 @@ class S3TrainingTest(unittest.TestCase):
         self.assertFalse((killed - returning) & set(self.store.keys()))
         self.assertEqual(0, self.store.uploads())
         self.assertIn("the same:", self.tool(0, "diff", f"s3://titan/{place}/step-5", self.folder / "hf-folder/checkpoint/step-5"))
-        # It stays, and is never taken for a step to go on from.
+        # It stays, and is never taken for a step to resume from.
         ranks = self.train("hf-store", *there, "--training.steps", "6")
         self.assertEqual(4, ranks.events(0, "loaded")[-1]["step"])
         self.assertIn("the same:", self.tool(0, "diff", f"s3://titan/{place}/step-5", self.folder / "hf-folder/checkpoint/step-5"))

@@ -1,5 +1,5 @@
-// What a rank's reader of text does of its own among many: to start, for a batch, and to go on from a cursor. The other
-// ranks are what they would have left in the file of counts. docs/scale.md has the table of TITAN_LONG=1.
+// What a rank's reader of text does of its own among many: to start, for a batch, and to resume from a cursor. The
+// other ranks are what they would have left in the file of counts. docs/scale.md has the table of TITAN_LONG=1.
 
 #include <gtest/gtest.h>
 

@@ -67,7 +67,7 @@ struct Split {
   int world;
   bool sequence = true, loss_parallel = true, async = false;
   std::string rotate = "allgather";
-  parallel::Balance balance = parallel::Balance::kHeadTail;
+  parallel::LoadBalance balance = parallel::LoadBalance::kHeadTail;
 };
 
 Totals run_split(const Task& task, const Split& split) {
@@ -87,9 +87,9 @@ Totals run_split(const Task& task, const Split& split) {
     for (at::Tensor* tensor : {&rows.tokens, &rows.labels, &rows.documents}) {
       if (tensor->defined()) *tensor = tensor->narrow(0, first, count);
     }
-    const nn::MicrobatchContext share = parallel::take_share(rows, {.group = &self.mesh->group(Axis::kContext),
-                                                                    .balance = split.balance,
-                                                                    .layers = model::attention_masks(task.spec)});
+    const nn::MicrobatchContext share = parallel::shard_microbatch(rows, {.group = &self.mesh->group(Axis::kContext),
+                                                                          .balance = split.balance,
+                                                                          .layers = model::attention_masks(task.spec)});
     const bool first_tensor_rank = mesh.index(self.rank, Axis::kTensor) == 0;
     const bool experts_on_tensor_ranks = mesh.size(Axis::kExpert) > 1 && mesh.size(Axis::kExpertTensor) == 1;
     run_part(
@@ -130,7 +130,7 @@ std::vector<Split> splits(const models::ModelSpec& spec) {
                          {"tp2 overlapped", {.tp = 2}, 2, true, true, true},
                          {"cp2", {.cp = 2}, 2},
                          {"tp2 cp2 around a ring", {.cp = 2, .tp = 2}, 4, true, true, true, "alltoall"}};
-  const parallel::Balance by_work = parallel::Balance::kWork;
+  const parallel::LoadBalance by_work = parallel::LoadBalance::kWork;
   all.push_back({"cp4 by work", {.cp = 4}, 4, true, true, false, "allgather", by_work});
   all.push_back({"tp2 cp2 by work around a ring", {.cp = 2, .tp = 2}, 4, true, true, false, "alltoall", by_work});
   if (!spec.moe) return all;

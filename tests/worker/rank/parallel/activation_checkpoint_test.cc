@@ -46,7 +46,7 @@ TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
       CheckpointedBlock test(family, flavor, type, layer);
       const std::vector<at::Tensor> expected = test.plain();
       for (const auto& policy :
-           {keep_by_operation(*test.block, kGate), keep_by_budget(0.4, {}), keep_by_budget(1, {})}) {
+           {selective_op_policy(*test.block, kGate), memory_budget_policy(0.4, {}), memory_budget_policy(1, {})}) {
         for (int microbatch = 0; microbatch < 2; ++microbatch) {
           test.first_pass(*policy);
           expect_same_bits(test.second_pass(), expected);
@@ -61,7 +61,7 @@ TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
 // second pass computes wk, wo and w3.
 TEST(SelectiveTest, KeepsEverySecondProductAndAttention) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
-  const auto policy = keep_by_operation(*test.block, kGate);
+  const auto policy = selective_op_policy(*test.block, kGate);
   test.first_pass(*policy);
   const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
   const int64_t kv = test.spec.n_kv_heads * test.spec.head_dim;
@@ -73,7 +73,7 @@ TEST(SelectiveTest, KeepsEverySecondProductAndAttention) {
 // Matrices of a listed module's shape are computed again wherever they are, and do not count.
 TEST(SelectiveTest, ListedShapesAreComputedAgain) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
-  const auto policy = keep_by_operation(*test.block, {"feed_forward.w1"});
+  const auto policy = selective_op_policy(*test.block, {"feed_forward.w1"});
   test.first_pass(*policy);
   const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
   // wq, wv and, fifth of those that count, w2; w3 has w1's shape.
@@ -88,12 +88,12 @@ TEST(SelectiveTest, RoutersAreComputedAgain) {
   const models::ModelSpec& spec = test.spec;
   const int64_t n = kRows * kTokens, shared = spec.moe->num_shared_experts * spec.moe->hidden;
   const int64_t attention = spec.n_heads * (spec.v_head_dim + 1);
-  test.first_pass(*keep_by_operation(*test.block, kGate));
+  test.first_pass(*selective_op_policy(*test.block, kGate));
   // wq, wkv_b, shared w1 and w2 of wq, wkv_a, wkv_b, wo, w1, w3, w2.
   const int64_t heads = spec.n_heads * (spec.head_dim + spec.qk_nope_head_dim + spec.v_head_dim);
   EXPECT_EQ(test.kept.bytes(), 4 * n * (attention + heads + shared + spec.dim));
   // With the gate as the fifth: wq, wkv_b, the gate and w3.
-  test.first_pass(*keep_by_operation(*test.block, {}));
+  test.first_pass(*selective_op_policy(*test.block, {}));
   EXPECT_EQ(test.kept.bytes(), 4 * n * (attention + heads + spec.moe->num_experts + shared));
 }
 
@@ -110,14 +110,14 @@ TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
     test.first_output.reset();
     return meter.begin() - rest;
   };
-  const auto by_operation = keep_by_operation(*test.block, kGate);
+  const auto by_operation = selective_op_policy(*test.block, kGate);
   held(*by_operation);  // Fills caches.
   EXPECT_NEAR(held(*by_operation), test.kept.bytes(), 64);
   int64_t all = 0;
   for (const nn::OpCall& call : test.kept.calls()) all += call.bytes;
   for (const double budget : {0.0, 0.1, 0.3, 0.5, 0.8, 1.0}) {
     std::optional<ParetoPoint> chosen;
-    const auto policy = keep_by_budget(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
+    const auto policy = memory_budget_policy(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
     held(*policy);  // Keeps nothing yet.
     EXPECT_EQ(test.kept.bytes(), 0);
     ASSERT_TRUE(chosen.has_value());
@@ -143,7 +143,7 @@ TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
     for (const char* mode : {"op", "budget"}) {
       CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get());
       const std::vector<at::Tensor> expected = test.plain();
-      const auto policy = mode[0] == 'o' ? keep_by_operation(*test.block, kGate) : keep_by_budget(1, {});
+      const auto policy = mode[0] == 'o' ? selective_op_policy(*test.block, kGate) : memory_budget_policy(1, {});
       test.first_pass(*policy);
       if (mode[0] == 'b') test.first_pass(*policy);
       const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden / 2;
@@ -169,7 +169,7 @@ TEST(SelectiveTest, KeptAttentionExchangesNothing) {
       const comm::LedgerCounts start = self.ledger.counts();
       const std::vector<at::Tensor> expected = test.plain();
       const comm::LedgerCounts plain = comm::subtract(self.ledger.counts(), start);
-      test.first_pass(*keep_by_operation(*test.block, kGate));
+      test.first_pass(*selective_op_policy(*test.block, kGate));
       expect_same_bits(test.second_pass(), expected);
       EXPECT_EQ(comm::subtract(self.ledger.counts(), start), twice(plain)) << rotate;
     });
@@ -184,7 +184,7 @@ TEST(SelectiveTest, OverlappedProductsAreKept) {
     for (const double budget : {-1.0, 0.3, 1.0}) {
       CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
       const std::vector<at::Tensor> expected = test.plain();
-      const auto policy = budget < 0 ? keep_by_operation(*test.block, kGate) : keep_by_budget(budget, {});
+      const auto policy = budget < 0 ? selective_op_policy(*test.block, kGate) : memory_budget_policy(budget, {});
       for (int microbatch = 0; microbatch < 2; ++microbatch) {
         test.first_pass(*policy);
         expect_same_bits(test.second_pass(), expected);
@@ -214,11 +214,11 @@ TEST(SelectiveTest, ExchangedRowsAreKept) {
         expect_same_bits(test.second_pass(), expected);
         return self.ledger.counts()["ep/all_to_all"].calls - before;
       };
-      const auto by_operation = keep_by_operation(*test.block, kGate);
+      const auto by_operation = selective_op_policy(*test.block, kGate);
       for (int microbatch = 0; microbatch < 2; ++microbatch) {
         EXPECT_EQ(exchanges_of_second_pass(*by_operation), 2) << family << ": rows' gradients, there and back";
       }
-      const auto everything = keep_by_budget(1, {});
+      const auto everything = memory_budget_policy(1, {});
       for (int microbatch = 0; microbatch < 2; ++microbatch) {
         EXPECT_EQ(exchanges_of_second_pass(*everything), 3 + 2) << family;
       }
@@ -231,7 +231,7 @@ TEST(SelectiveTest, ExchangedRowsAreKept) {
 TEST(SelectiveTest, LatentsAreKeptAndHeadsComputedAgain) {
   CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat, 0, nullptr, {},
                          [](models::ModelSpec& spec) { spec.q_lora_rank = 24; });
-  test.first_pass(*keep_by_operation(*test.block, kGate));
+  test.first_pass(*selective_op_policy(*test.block, kGate));
   const models::ModelSpec& spec = test.spec;
   const int64_t n = kRows * kTokens, hidden = spec.ffn_hidden, attention = spec.n_heads * (spec.v_head_dim + 1);
   const int64_t latent = spec.kv_lora_rank + spec.qk_rope_head_dim;
@@ -241,14 +241,14 @@ TEST(SelectiveTest, LatentsAreKeptAndHeadsComputedAgain) {
 // Layers with biases are another operation in torchtitan, which is not on its list: GPT-OSS keeps attention alone.
 TEST(SelectiveTest, BiasedProductsAreComputedAgain) {
   CheckpointedBlock test("gpt_oss", "debugmodel", at::kFloat);
-  test.first_pass(*keep_by_operation(*test.block, {}));
+  test.first_pass(*selective_op_policy(*test.block, {}));
   EXPECT_EQ(test.kept.bytes(), 4 * kRows * kTokens * test.spec.n_heads * (test.spec.v_head_dim + 1));
 }
 
 // A pass that does something else than the first one is an error, not a wrong gradient.
 TEST(SelectiveTest, TheSecondPassMustRepeatTheFirst) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
-  test.first_pass(*keep_by_operation(*test.block, kGate));
+  test.first_pass(*selective_op_policy(*test.block, kGate));
   const nn::SavedActivations::Scope scope(test.kept);
   test.block->forward(test.input, test.context);
   EXPECT_THROW(test.block->forward(test.input, test.context), c10::Error);

@@ -39,7 +39,7 @@ struct CheckpointedBlock {
     }
     block->init_buffers(at::kCPU, type);
     context.tokens = at::zeros({kRows, row}, at::kLong);
-    if (mesh != nullptr) context = parallel::take_share(context, {.group = &mesh->group(mesh::Axis::kContext)});
+    if (mesh != nullptr) context = parallel::shard_microbatch(context, {.group = &mesh->group(mesh::Axis::kContext)});
     const int64_t tokens = mesh == nullptr ? kTokens : kTokens / mesh->group(mesh::Axis::kTensor).size();
     input = at::randn({kRows, tokens, spec.dim}, at::kDouble).to(type);
     gradient = at::randn({kRows, tokens, spec.dim}, at::kDouble).to(type);

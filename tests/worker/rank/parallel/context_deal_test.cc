@@ -1,11 +1,10 @@
-#include "worker/rank/parallel/context_deal.h"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "tests/testing/draw.h"
 #include "tests/worker/rank/nn/plain_attention.h"
+#include "worker/rank/parallel/context_load_balance.h"
 
 namespace titan::parallel {
 namespace {
@@ -26,7 +25,7 @@ RandomRow random_row(titan::testing::Draw& pick) {
         {{.window = pick({0, 0, 9, 40}), .chunk = pick({0, 0, 25}), .documents = pick({0, 1, 1}) == 1}, pick({1, 5})});
   }
   row.documents = testing::random_documents(rows, tokens, pick({1, 10}) / 100.0);
-  row.work = work_of_queries(row.documents, rows, tokens, row.layers);
+  row.work = attention_work(row.documents, rows, tokens, row.layers);
   return row;
 }
 
@@ -58,7 +57,7 @@ TEST(ContextDealTest, SharesAreEqualPartsOfTheRow) {
   for (int i = 0; i < 200; ++i) {
     const RandomRow row = random_row(pick);
     const int64_t tokens = row.documents.size(1);
-    const nn::RowShares shares = deal_by_work(row.work, row.ranks);
+    const nn::RowShares shares = split_by_work(row.work, row.ranks);
     ASSERT_EQ(shares.size(), row.ranks);
     std::vector<int> times(tokens);
     for (const std::vector<nn::Segment>& share : shares) {
@@ -85,10 +84,10 @@ TEST(ContextDealTest, NeverMoreWorkThanHeadAndTailOrTheRowsOrder) {
   for (int i = 0; i < 300; ++i) {
     const RandomRow row = random_row(pick);
     const int64_t tokens = row.documents.size(1);
-    const int64_t most = most_work(deal_by_work(row.work, row.ranks), row.work);
-    const int64_t head_tail = most_work(deal_head_tail(tokens, row.ranks), row.work);
+    const int64_t most = max_work(split_by_work(row.work, row.ranks), row.work);
+    const int64_t head_tail = max_work(split_head_tail(tokens, row.ranks), row.work);
     EXPECT_LE(most, head_tail);
-    EXPECT_LE(most, most_work(deal_in_order(tokens, row.ranks), row.work));
+    EXPECT_LE(most, max_work(split_contiguous(tokens, row.ranks), row.work));
     EXPECT_GE(most, mean_work(row));
     gains += most < head_tail;
   }
@@ -98,8 +97,8 @@ TEST(ContextDealTest, NeverMoreWorkThanHeadAndTailOrTheRowsOrder) {
 // Also where blocks would do as well: fewer pieces are fewer calls.
 TEST(ContextDealTest, PlainCausalRowsAreDealtByHeadAndTail) {
   for (const int ranks : {2, 3, 8}) {
-    const std::vector<int64_t> work = work_of_queries({}, 2, 960, {{{}, 4}});
-    const nn::RowShares shares = deal_by_work(work, ranks);
+    const std::vector<int64_t> work = attention_work({}, 2, 960, {{{}, 4}});
+    const nn::RowShares shares = split_by_work(work, ranks);
     for (int rank = 0; rank < ranks; ++rank) {
       ASSERT_EQ(shares[rank].size(), 2);
       EXPECT_EQ(shares[rank][0].position, rank * 480 / ranks);
@@ -111,8 +110,8 @@ TEST(ContextDealTest, PlainCausalRowsAreDealtByHeadAndTail) {
 // The example of PyTorch's balancer: documents of 4, 8 and 4 blocks on two ranks, 28 of 56 to each.
 TEST(ContextDealTest, DocumentsOfAnExampleAreEven) {
   const std::vector<int64_t> work{1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4};
-  EXPECT_EQ(most_work(deal_head_tail(16, 2), work), 36);
-  EXPECT_EQ(most_work(deal_by_work(work, 2), work), 28);
+  EXPECT_EQ(max_work(split_head_tail(16, 2), work), 36);
+  EXPECT_EQ(max_work(split_by_work(work, 2), work), 28);
 }
 
 // Keys that lie side by side on their owner are one call, so a share in many pieces costs calls by its pieces and not
@@ -120,7 +119,7 @@ TEST(ContextDealTest, DocumentsOfAnExampleAreEven) {
 TEST(ContextDealTest, CallsGrowWithThePiecesOfOneShare) {
   std::vector<int64_t> work(1024);
   for (size_t i = 0; i < work.size(); ++i) work[i] = i < 256 ? 100 : 1 + static_cast<int64_t>(i / 16 % 2);
-  const nn::RowShares shares = deal_by_work(work, 4);
+  const nn::RowShares shares = split_by_work(work, 4);
   const nn::Spans one_document = nn::spans_of({}, 0, 1024);
   for (const std::vector<nn::Segment>& mine : shares) {
     EXPECT_GT(mine.size(), 2);

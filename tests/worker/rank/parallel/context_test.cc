@@ -21,7 +21,7 @@ namespace {
 
 struct Case {
   int ranks = 2;
-  Balance balance = Balance::kHeadTail;
+  LoadBalance balance = LoadBalance::kHeadTail;
   int64_t rows = 2, kv_heads = 2, sharing = 1, tokens = 32, head = 8, v_head = 8;
   nn::AttentionMask mask;
   bool sinks = false;
@@ -81,7 +81,7 @@ Results run(nn::AttentionInput input, const at::Tensor& grad_out, const nn::Atte
 
 // What one rank computes from its share of the whole.
 Results run_share(const Whole& whole, const ContextParallel& context) {
-  const nn::MicrobatchContext share = take_share(whole.microbatch, context);
+  const nn::MicrobatchContext share = shard_microbatch(whole.microbatch, context);
   nn::AttentionInput input = whole.input;
   for (at::Tensor* tensor : {&input.q, &input.k, &input.v}) *tensor = tensor->index_select(2, share.positions);
   return run(input, whole.grad_out.index_select(2, share.positions), context_parallel_attention(context), share);
@@ -108,7 +108,7 @@ void expect_exact(const Case& c, double tolerance) {
     const Results gathered = run_share(whole, context);
     context.rotate = "alltoall";
     const Results ring = run_share(whole, context);
-    const at::Tensor positions = take_share(whole.microbatch, context).positions;
+    const at::Tensor positions = shard_microbatch(whole.microbatch, context).positions;
     const char* names[] = {"output", "grad q", "grad k", "grad v"};
     std::lock_guard lock(mutex);
     for (size_t i = 0; i < 4; ++i) {
@@ -128,7 +128,7 @@ TEST(ContextTest, EveryMaskOnEveryRingIsExact) {
   for (int i = 0; i < 60; ++i) {
     const Case c{
         .ranks = static_cast<int>(pick({2, 3, 4, 8})),
-        .balance = static_cast<Balance>(pick({0, 1, 2, 2})),
+        .balance = static_cast<LoadBalance>(pick({0, 1, 2, 2})),
         .rows = pick({1, 2}),
         .kv_heads = pick({1, 2}),
         .sharing = pick({1, 2}),
@@ -147,7 +147,7 @@ TEST(ContextTest, LowerPrecisionsComeClose) {
   kernels::testing::with_every_choice([] {
     const nn::AttentionMask masks[] = {{}, {.window = 70}, {.chunk = 35, .documents = true}};
     for (const nn::AttentionMask& mask : masks) {
-      for (const Balance balance : {Balance::kHeadTail, Balance::kWork}) {
+      for (const LoadBalance balance : {LoadBalance::kHeadTail, LoadBalance::kWork}) {
         expect_exact({.ranks = 4,
                       .balance = balance,
                       .sharing = 2,
@@ -166,8 +166,9 @@ TEST(ContextTest, SharesMakeUpTheRow) {
   for (const bool balance : {true, false}) {
     at::Tensor seen = at::zeros({24}, at::kLong);
     testing::run_ranks({.cp = 3}, 3, {mesh::Axis::kContext}, [&](testing::ThreadRank& self) {
-      const ContextParallel context = context_of(self, {.balance = balance ? Balance::kHeadTail : Balance::kNone}, "");
-      const nn::MicrobatchContext share = take_share(whole.microbatch, context);
+      const ContextParallel context =
+          context_of(self, {.balance = balance ? LoadBalance::kHeadTail : LoadBalance::kNone}, "");
+      const nn::MicrobatchContext share = shard_microbatch(whole.microbatch, context);
       EXPECT_EQ(share.whole_row, 24);
       EXPECT_TRUE(share.tokens.equal(whole.microbatch.tokens.index_select(1, share.positions)));
       EXPECT_TRUE(share.labels.equal(whole.microbatch.labels.index_select(1, share.positions)));
@@ -177,7 +178,7 @@ TEST(ContextTest, SharesMakeUpTheRow) {
       seen.index_add_(0, share.positions, at::ones({8}, at::kLong));  // Ranks write different places.
       nn::MicrobatchContext odd = whole.microbatch;
       odd.tokens = odd.tokens.narrow(1, 0, 22);
-      EXPECT_THROW(take_share(odd, context), c10::Error);
+      EXPECT_THROW(shard_microbatch(odd, context), c10::Error);
     });
     EXPECT_TRUE(seen.equal(at::ones({24}, at::kLong)));
   }
@@ -222,7 +223,7 @@ TEST(ContextTest, BalancedRanksComputeTheSame) {
   const Whole whole(c);
   const int64_t per_score = 2 * 7 * c.head;  // Two products of a head's size forward, five backward.
   for (const bool balance : {true, false}) {
-    c.balance = balance ? Balance::kHeadTail : Balance::kNone;
+    c.balance = balance ? LoadBalance::kHeadTail : LoadBalance::kNone;
     const std::vector<int64_t> flops = flops_of_ranks(whole, c);
     std::vector<int64_t> expected;
     for (int64_t rank = 0; rank < c.ranks; ++rank) {
@@ -240,14 +241,14 @@ TEST(ContextTest, PackedRowsAreEvenByWork) {
   at::Tensor& documents = whole.microbatch.documents;
   documents = at::arange(c.tokens).div(32, "floor").unsqueeze(0);
   documents.narrow(1, 0, 256).zero_();
-  const auto fullest = [&](Balance balance) {
+  const auto fullest = [&](LoadBalance balance) {
     c.balance = balance;
     const std::vector<int64_t> flops = flops_of_ranks(whole, c);
     const int64_t sum = std::accumulate(flops.begin(), flops.end(), int64_t{0});
     return static_cast<double>(c.ranks * *std::max_element(flops.begin(), flops.end())) / static_cast<double>(sum);
   };
-  EXPECT_GT(fullest(Balance::kHeadTail), 1.4);
-  EXPECT_LT(fullest(Balance::kWork), 1.1);
+  EXPECT_GT(fullest(LoadBalance::kHeadTail), 1.4);
+  EXPECT_LT(fullest(LoadBalance::kWork), 1.1);
 }
 
 // A long row against one rank's own attention; TITAN_LONG_ROW makes it longer (tests/numerics/long_context.py).
@@ -265,7 +266,7 @@ TEST(ContextTest, LongRow) {
     const auto began = std::chrono::steady_clock::now();
     const Results share = run_share(whole, context);
     seconds[self.rank] = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    const at::Tensor positions = take_share(whole.microbatch, context).positions;
+    const at::Tensor positions = shard_microbatch(whole.microbatch, context).positions;
     std::lock_guard lock(mutex);
     for (size_t i = 0; i < 4; ++i) {
       expect_near(share[i], one[i].index_select(2, positions), 1e-11, std::to_string(c.tokens) + " tokens");

@@ -172,7 +172,7 @@ void check_equal_one_rank(at::ScalarType type, double tolerance, testing::Via vi
     // Each token was counted once, on the ranks that route it.
     at::Tensor counts = rank.block.moe.tokens_per_expert.clone();
     rank.mesh.group(Axis::kLoss).all_reduce(counts).wait();
-    if (tensor_ranks_route_apart(rank.mesh.mesh())) rank.tensor.all_reduce(counts).wait();
+    if (tensor_ranks_split_tokens(rank.mesh.mesh())) rank.tensor.all_reduce(counts).wait();
     EXPECT_TRUE(counts.equal(oracle.plain.counts(oracle.leaves.back().flatten(0, 1))));
   };
   for_each_rank(type, check, via, dispatcher);
@@ -198,7 +198,7 @@ void check_closed_form(ExpertDispatcher dispatcher) {
     const mesh::Mesh& mesh = rank.mesh.mesh();
     const nn::MoeOptions& options = kind.options;
     const int64_t tp = rank.tensor.size(), ep = mesh.size(Axis::kExpert), cut = mesh.size(Axis::kExpertTensor);
-    const bool apart = tensor_ranks_route_apart(mesh);
+    const bool apart = tensor_ranks_split_tokens(mesh);
     const int64_t tokens = kBatch * kLength, routed = apart ? tokens / tp : tokens, row = options.dim * 8;
 
     const comm::LedgerCounts before = self.ledger.counts();
@@ -326,7 +326,7 @@ TEST(ExpertParallelTest, CutsAndMarksParameters) {
 TEST(RegroupTest, SegmentsMoveAsAWhole) {
   // From rank 0: one row for expert 0, two for 1; from rank 1: three and none.
   const std::vector<int64_t> received = {1, 2, 3, 0};
-  const Regrouping regrouping = regroup(received, at::tensor(received, at::kLong), 2);
+  const ExpertPermutation regrouping = permute_by_expert(received, at::tensor(received, at::kLong), 2);
   EXPECT_EQ(regrouping.rows, (std::vector<int64_t>{4, 2}));
   EXPECT_TRUE(regrouping.counts.equal(at::tensor({4, 2}, at::kLong)));
   EXPECT_TRUE(regrouping.order.equal(at::tensor({0, 3, 4, 5, 1, 2}, at::kLong)));
@@ -344,7 +344,8 @@ TEST(RegroupTest, IsAStableSortByExpert) {
       expert_of_row.insert(expert_of_row.end(), received.back(), segment % experts);
     }
     const at::Tensor order = std::get<1>(at::tensor(expert_of_row, at::kLong).sort(/*stable=*/true, 0, false));
-    const Regrouping regrouping = regroup(received, at::tensor(received, at::kLong), static_cast<int>(ranks));
+    const ExpertPermutation regrouping =
+        permute_by_expert(received, at::tensor(received, at::kLong), static_cast<int>(ranks));
     EXPECT_TRUE(regrouping.order.equal(order));
     EXPECT_TRUE(regrouping.inverse.equal(order.argsort()));
     EXPECT_TRUE(regrouping.counts.equal(at::tensor(regrouping.rows, at::kLong)));
@@ -352,7 +353,7 @@ TEST(RegroupTest, IsAStableSortByExpert) {
 }
 
 TEST(RegroupTest, OneExpertMovesNothing) {
-  const Regrouping regrouping = regroup({3, 4}, at::tensor({3, 4}, at::kLong), 2);
+  const ExpertPermutation regrouping = permute_by_expert({3, 4}, at::tensor({3, 4}, at::kLong), 2);
   EXPECT_FALSE(regrouping.order.defined());
   EXPECT_TRUE(regrouping.counts.equal(at::tensor({7}, at::kLong)));
 }

@@ -48,7 +48,7 @@ json calls_of(nn::Block& block, const std::vector<std::string>& listed, const at
   nn::MicrobatchContext context;
   context.tokens = at::zeros({input.size(0), tokens}, at::kLong);
   json calls = json::array();
-  const auto policy = parallel::keep_by_operation(block, listed);
+  const auto policy = parallel::selective_op_policy(block, listed);
   const nn::SaveRule rule = policy->begin();
   nn::SavedActivations kept;
   const at::NoGradGuard no_grad;

@@ -66,7 +66,7 @@ void rise(testing::ThreadRank& self, const BudgetCase& one, const std::string& f
   for (const double budget : {0.0, 0.15, 0.3, 0.5, 0.7, 0.9, 1.0}) {
     SCOPED_TRACE(budget);
     std::optional<ParetoPoint> chosen;
-    const auto policy = keep_by_budget(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
+    const auto policy = memory_budget_policy(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
     test.first_pass(*policy);
     const std::vector<OpCall> calls = test.kept.calls();
     const Choosable choice = choosable(calls);

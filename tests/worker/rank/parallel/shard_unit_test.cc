@@ -173,7 +173,7 @@ TEST(ShardUnitTest, ReducesAndAccumulates) {
                         .replicate_group = &self.mesh->group(Axis::kReplicate),
                         .device = self.device.get()});
         for (int step = 0; step < 2; ++step) {
-          unit.forget_gradients();
+          unit.reset_gradients();
           for (const bool last : {false, true}) {
             std::vector<at::Tensor> gradients;
             for (nn::Parameter& parameter : parameters) gradients.push_back(counted(parameter, self.rank));
@@ -297,7 +297,7 @@ TEST(ShardUnitTest, RoundsAWholeSumOnce) {
                               .offload = offload});
               constexpr int kMicrobatches = 3;
               for (int step = 0; step < 2; ++step) {
-                unit.forget_gradients();
+                unit.reset_gradients();
                 for (int i = 0; i < kMicrobatches; ++i) {
                   auto gradients = drawn_gradients(parameters, self.rank, i, at::kBFloat16);
                   const bool last = i + 1 == kMicrobatches;

@@ -38,7 +38,7 @@ int64_t held_bytes(testing::TrainingPlan plan, const parallel::CheckpointOptions
         held = meter.begin() - before - static_cast<int64_t>(loss.nbytes());
         stage.backward(0, at::ones_like(loss), /*last=*/true);
         model.sharded->finish_step();
-        model.sharded->forget_gradients();
+        model.sharded->reset_gradients();
       }
     }
   });

@@ -12,7 +12,7 @@ namespace {
 
 // The next step's tensors lie where the last step's lay, whatever order they were freed in.
 TEST(CpuMemoryTest, AFreedBlockServesTheNextOfItsClass) {
-  CpuMemory& memory = cpu_memory();
+  CachingCpuAllocator& memory = cpu_memory();
   c10::DataPtr first = memory.allocate(1'000'000);
   void* place = first.get();
   const int64_t fresh = memory.counts().fresh_blocks;
@@ -28,8 +28,8 @@ TEST(CpuMemoryTest, AFreedBlockServesTheNextOfItsClass) {
 }
 
 TEST(CpuMemoryTest, CountsWhatLivesAndWhatIsKept) {
-  CpuMemory& memory = cpu_memory();
-  const CpuMemoryCounts before = memory.counts();
+  CachingCpuAllocator& memory = cpu_memory();
+  const CpuAllocatorStats before = memory.counts();
   {
     const c10::DataPtr block = memory.allocate(3 << 20);
     EXPECT_EQ(memory.counts().live_bytes - before.live_bytes, 3 << 20);
@@ -40,7 +40,7 @@ TEST(CpuMemoryTest, CountsWhatLivesAndWhatIsKept) {
 
 // A phase of other sizes does not pile its blocks upon those of the phase before.
 TEST(CpuMemoryTest, IdleBlocksGoWhenOtherSizesAreWanted) {
-  CpuMemory& memory = cpu_memory();
+  CachingCpuAllocator& memory = cpu_memory();
   for (size_t i = 0; i < 3; ++i) {
     const c10::DataPtr block = memory.allocate((100 + 15 * i) << 20);  // Never touched: costs addresses only.
   }
@@ -50,7 +50,7 @@ TEST(CpuMemoryTest, IdleBlocksGoWhenOtherSizesAreWanted) {
 }
 
 TEST(CpuMemoryTest, EmptyAndSmallTensorsWork) {
-  CpuMemory& memory = cpu_memory();
+  CachingCpuAllocator& memory = cpu_memory();
   EXPECT_EQ(memory.allocate(0).get(), nullptr);
   c10::DataPtr small = memory.allocate(8);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(small.get()) % 64, 0u);
@@ -60,7 +60,7 @@ TEST(CpuMemoryTest, EmptyAndSmallTensorsWork) {
 
 // Gloo's threads free what the training thread allocated.
 TEST(CpuMemoryTest, ThreadsShareIt) {
-  CpuMemory& memory = cpu_memory();
+  CachingCpuAllocator& memory = cpu_memory();
   const int64_t live = memory.counts().live_bytes;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -260,7 +260,7 @@ DeviceOutcome train_shared(const TrainingPlan& plan, testing::ThreadRank& self) 
     }
     const int64_t tokens =
         nn::count_valid(testing::rows_of_step(plan, step, 0, plan.global_batch).labels).item<int64_t>();
-    model.sharded->forget_gradients();
+    model.sharded->reset_gradients();
     at::Tensor loss =
         model.executor->run(model.schedule, microbatches, [tokens] { return at::scalar_tensor(tokens, at::kLong); });
     model.sharded->finish_step();
@@ -341,7 +341,7 @@ TEST_F(GpuTest, ForwardPassesOnEveryAxis) {
         rows.labels = rows.labels.to(self.device->torch_device());
         const parallel::ContextParallel context{.group = &mesh.group(mesh::Axis::kContext)};
         at::Tensor loss =
-            model.executor->run(pipeline::forward_only(model.schedule, 1), {parallel::take_share(rows, context)});
+            model.executor->run(pipeline::forward_only(model.schedule, 1), {parallel::shard_microbatch(rows, context)});
         model.sharded->release();
         mesh.group(mesh::Axis::kLoss).all_reduce(loss).wait();
         losses[self.rank] = loss.item<double>();

@@ -89,7 +89,7 @@ class DeviceTraining {
     const int64_t tokens = nn::count_valid(rows.labels).item<int64_t>();
     rows.tokens = rows.tokens.to(self_.device->torch_device());
     rows.labels = rows.labels.to(self_.device->torch_device());
-    model_.sharded->forget_gradients();
+    model_.sharded->reset_gradients();
     const at::Tensor loss =
         model_.executor->run(model_.schedule, {rows}, [tokens] { return at::scalar_tensor(tokens, at::kLong); });
     model_.sharded->finish_step();

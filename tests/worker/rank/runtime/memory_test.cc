@@ -29,7 +29,7 @@ Peaks measure(testing::TrainingPlan plan, int world, const mesh::Degrees& degree
         model.sharded->release();
         peaks[self.rank].evaluate = meter.highest() - rest;
         rest = meter.begin();
-        model.sharded->forget_gradients();
+        model.sharded->reset_gradients();
         model.executor->run(model.schedule, contexts, [] { return at::scalar_tensor(8, at::kLong); });
         model.sharded->finish_step();
         peaks[self.rank].train = meter.highest() - rest;

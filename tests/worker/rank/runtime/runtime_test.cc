@@ -38,10 +38,10 @@ TEST(BatchPlanTest, DealsRowsToRanksAndMicrobatches) {
 }
 
 TEST(StoreRoomTest, RankZeroMustBeAbleToTakeAllOthersIn) {
-  EXPECT_TRUE(room_for_store(2, 1024).ok());
-  EXPECT_TRUE(room_for_store(10'000, 65'536).ok());
-  EXPECT_TRUE(room_for_store(10'000, 0).ok()) << "nobody knows the limit";
-  const absl::Status few = room_for_store(10'000, 4096);
+  EXPECT_TRUE(check_fd_limit(2, 1024).ok());
+  EXPECT_TRUE(check_fd_limit(10'000, 65'536).ok());
+  EXPECT_TRUE(check_fd_limit(10'000, 0).ok()) << "nobody knows the limit";
+  const absl::Status few = check_fd_limit(10'000, 4096);
   EXPECT_EQ(few.code(), absl::StatusCode::kFailedPrecondition);
   for (const char* told : {"10000 ranks", "20128", "4096", "LimitNOFILE"}) {
     EXPECT_TRUE(absl::StrContains(few.message(), told)) << few;
@@ -240,7 +240,7 @@ TEST(OptionsTest, AStoreAboveTheLastPortIsRefused) {
                            .message());
   };
   EXPECT_EQ(read("h:65535"), "");  // By hand no node is asked for: 2 ranks do not have to fill nodes of 8.
-  EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": there is no port above 65535"));
+  EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": the largest port is 65535"));
 }
 
 // By hand a second node's ranks say which of its GPUs is theirs, by flags or as torchrun tells its processes.

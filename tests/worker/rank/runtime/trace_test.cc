@@ -29,7 +29,7 @@ config::Profiling every(int freq, int warmup, int active) {
 std::string drawn(const config::Profiling& config, int64_t steps) {
   std::string text;
   for (int64_t step = 1; step <= steps; ++step) {
-    const TraceWork work = trace_work(config, step);
+    const ProfilerAction work = profiler_action(config, step);
     EXPECT_FALSE(work.warms_up && work.records);
     EXPECT_TRUE(work.records || !work.saves);
     text += work.saves ? 's' : work.records ? 'r' : work.warms_up ? 'w' : '.';
@@ -195,7 +195,11 @@ TEST(TracerTest, AFolderThatCannotBeMadeIsAnError) {
 class OrderedTraceTest : public ::testing::Test {
  protected:
   Tracer tracer(const config::Profiling& config = {}) {
-    return {config, folder_.path() + "/traces", {.rank = 3}, /*records=*/true, TraceDesk(words_, folder_.path(), 3)};
+    return {config,
+            folder_.path() + "/traces",
+            {.rank = 3},
+            /*records=*/true,
+            TraceRequestReader(words_, folder_.path(), 3)};
   }
   void order(uint64_t request, int64_t first_step, int64_t steps) {
     words_.first_step = first_step;
@@ -289,8 +293,11 @@ TEST_F(OrderedTraceTest, SharesTheProfilerWithTheSchedule) {
 }
 
 TEST_F(OrderedTraceTest, AFileThatCannotBeWrittenIsTold) {
-  Tracer tracer{
-      {}, folder_.path(), {.rank = 3}, /*records=*/true, TraceDesk(words_, folder_.path() + "/nowhere/file", 3)};
+  Tracer tracer{{},
+                folder_.path(),
+                {.rank = 3},
+                /*records=*/true,
+                TraceRequestReader(words_, folder_.path() + "/nowhere/file", 3)};
   std::ofstream(folder_.path() + "/nowhere") << "a file";
   order(1, 2, 1);
   EXPECT_FALSE(run(tracer, 1));

@@ -159,7 +159,7 @@ inline std::vector<nn::MicrobatchContext> microbatches_of_run(const TrainingPlan
   std::vector<nn::MicrobatchContext> microbatches;
   for (int i = 0; i < count; ++i) {
     nn::MicrobatchContext whole = rows_of_step(plan, step, first + rows / count * i, first + rows / count * (i + 1));
-    microbatches.push_back(parallel::take_share(whole, {.group = &mesh.group(mesh::Axis::kContext)}));
+    microbatches.push_back(parallel::shard_microbatch(whole, {.group = &mesh.group(mesh::Axis::kContext)}));
   }
   return microbatches;
 }
@@ -177,7 +177,7 @@ inline at::Tensor forward_backward(const TrainingPlan& plan, const comm::DeviceM
   const auto [first, rows] = rows_of_rank(plan, mesh);
   const int64_t run = rows / plan.microbatches;
   at::Tensor loss = at::zeros({}, at::kDouble);
-  model.sharded->forget_gradients();
+  model.sharded->reset_gradients();
   for (int i = 0; i < plan.microbatches; ++i) {
     const auto microbatches = microbatches_of_run(plan, mesh, step, first + run * i, run, model.schedule.microbatches);
     loss += model.executor->run(

@@ -125,7 +125,7 @@ TokenDocumentsOptions documents_wanted(const RowsWanted& wanted) {
 }
 
 // Sets `options` to the rank's share of `documents`.
-absl::Status take_share(const RowsWanted& wanted, int64_t documents, TokenDocumentsOptions& options) {
+absl::Status shard_microbatch(const RowsWanted& wanted, int64_t documents, TokenDocumentsOptions& options) {
   if (!wanted.per_rank) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const DocumentShare share, contiguous_share(documents, wanted.dp_rank, wanted.dp_size));
   options.first = share.begin;
@@ -175,7 +175,7 @@ ShuffledShare share_for_finder(const RowsWanted& wanted, const TokenDocumentsOpt
 absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_places(const RowsWanted& wanted) {
   TITAN_ASSIGN_OR_RETURN(DocumentPlaces places, DocumentPlaces::get(wanted.files, wanted.kind, wanted.counts_folder));
   TokenDocumentsOptions share;
-  TITAN_RETURN_IF_ERROR(take_share(wanted, places.documents(), share));
+  TITAN_RETURN_IF_ERROR(shard_microbatch(wanted, places.documents(), share));
   return find_by_places(wanted.files, wanted.kind, std::move(places), share_for_finder(wanted, share));
 }
 
@@ -191,7 +191,7 @@ absl::StatusOr<NewFinder> finders(const RowsWanted& wanted) {
     documents = std::accumulate(groups.back().begin(), groups.back().end(), documents);
   }
   TokenDocumentsOptions share;
-  TITAN_RETURN_IF_ERROR(take_share(wanted, documents, share));
+  TITAN_RETURN_IF_ERROR(shard_microbatch(wanted, documents, share));
   return [&wanted, groups = std::move(groups), share = share_for_finder(wanted, share)] {
     return find_in_blocks(wanted.files, wanted.kind, groups, share);
   };
@@ -304,7 +304,7 @@ absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted,
                                                        const Tokenizer& tokenizer) {
   const int32_t max_token_id = tokenizer.max_id();
   TokenDocumentsOptions share = documents_wanted(wanted);
-  TITAN_RETURN_IF_ERROR(take_share(wanted, set.documents(), share));
+  TITAN_RETURN_IF_ERROR(shard_microbatch(wanted, set.documents(), share));
   if (wanted.shuffle == Shuffle::kRows && wanted.packing_window > 0) {
     return absl::InvalidArgumentError(
         "shuffle = \"rows\" has no rows to shuffle before documents are packed: set shuffle = \"documents\", or "

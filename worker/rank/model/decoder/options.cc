@@ -39,7 +39,7 @@ absl::Status check_attention(const models::ModelSpec& spec) {
              spec.head_dim != spec.qk_nope_head_dim + spec.qk_rope_head_dim) {
     return refuse("latent attention needs kv_lora_rank ", spec.kv_lora_rank, " above 0, an even qk_rope_head_dim ",
                   spec.qk_rope_head_dim, " and head_dim ", spec.head_dim, " = qk_nope_head_dim ", spec.qk_nope_head_dim,
-                  " + it");
+                  " + qk_rope_head_dim");
   } else if (spec.nope_layer_step != 0) {
     return refuse("latent attention has positions in every layer, nope_layer_step is ", spec.nope_layer_step);
   }
@@ -56,14 +56,15 @@ absl::Status check_experts(const models::ModelSpec& spec) {
     return refuse("score_func \"", moe.score_func, "\" is neither sigmoid nor softmax");
   }
   if (moe.top_k < 1 || moe.top_k > moe.num_experts) {
-    return refuse("a token cannot go to ", moe.top_k, " of ", moe.num_experts, " experts");
+    return refuse("a token cannot be routed to ", moe.top_k, " of ", moe.num_experts, " experts");
   }
   if (moe.num_expert_groups > 0) {
     const int64_t size = moe.num_experts / moe.num_expert_groups;
     if (moe.num_experts % moe.num_expert_groups != 0 || size < 2 || moe.num_limited_groups < 1 ||
         moe.num_limited_groups > moe.num_expert_groups || moe.num_limited_groups * size < moe.top_k) {
       return refuse(moe.num_limited_groups, " of ", moe.num_expert_groups, " groups of ", moe.num_experts,
-                    " experts cannot hold the ", moe.top_k, " that a token goes to (two or more experts a group)");
+                    " experts cannot hold the ", moe.top_k,
+                    " that a token is routed to (two or more experts per group)");
     }
   }
   return absl::OkStatus();
@@ -76,7 +77,7 @@ absl::Status check(const models::ModelSpec& spec) {
   if (spec.moe) return check_experts(spec);
   if (spec.swiglu_limit > 0) {
     return absl::InvalidArgumentError(absl::StrCat(spec.name, " ", spec.flavor, ": swiglu_limit ", spec.swiglu_limit,
-                                                   " is of experts, and there are none"));
+                                                   " applies to experts, but the model has none"));
   }
   return absl::OkStatus();
 }

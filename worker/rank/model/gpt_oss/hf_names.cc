@@ -23,7 +23,7 @@ HfNames names(const models::ModelSpec&) {
   names.push_back({fqn + "mlp2_bias", hf + "down_proj_bias"});
   names.push_back({"layers.{}.moe.router.gate.weight", "model.layers.{}.mlp.router.weight"});
   names.push_back({"layers.{}.moe.router.gate.bias", "model.layers.{}.mlp.router.bias"});
-  names.push_back({"layers.{}.moe.expert_bias", "", HfForm::kNowhere});
+  names.push_back({"layers.{}.moe.expert_bias", "", HfForm::kNotStored});
   names.push_back({"output.weight", "lm_head.weight"});
   return names;
 }

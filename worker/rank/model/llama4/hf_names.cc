@@ -22,7 +22,7 @@ HfNames names(const models::ModelSpec&) {
     names.push_back({"layers.{}.moe.experts.w2", layer + ".experts.down_proj", HfForm::kTransposed});
     names.push_back({"output.weight", prefix + "lm_head.weight"});
   }
-  names.push_back({"layers.{}.moe.expert_bias", "", HfForm::kNowhere});
+  names.push_back({"layers.{}.moe.expert_bias", "", HfForm::kNotStored});
   return names;
 }
 

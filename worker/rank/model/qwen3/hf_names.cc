@@ -14,7 +14,7 @@ HfNames names(const models::ModelSpec& spec) {
   if (spec.moe) {
     add_experts(names, "layers.{}.moe.experts", "model.layers.{}.mlp.experts");
     names.push_back({"layers.{}.moe.router.gate.weight", "model.layers.{}.mlp.gate.weight"});
-    names.push_back({"layers.{}.moe.expert_bias", "", HfForm::kNowhere});
+    names.push_back({"layers.{}.moe.expert_bias", "", HfForm::kNotStored});
   } else {
     add_swiglu(names, "layers.{}.feed_forward", "model.layers.{}.mlp");
   }

@@ -60,9 +60,9 @@ class BlockEdges {
 };
 
 // Prints the progress of a long dry run to stderr, because it executes every one of many microbatches.
-class Progress {
+class DryRunProgress {
  public:
-  explicit Progress(int64_t actions) : actions_(actions) {}
+  explicit DryRunProgress(int64_t actions) : actions_(actions) {}
   void next() {
     const auto now = std::chrono::steady_clock::now();
     ++begun_;
@@ -153,11 +153,11 @@ class DryRun {
     int64_t actions = 0;
     for (const pipeline::Step& step : plan_.schedule.steps[neighbours.rank()])
       actions += static_cast<int64_t>(step.actions.size());
-    Progress progress(actions * batches_.microbatches);
+    DryRunProgress progress(actions * batches_.microbatches);
     Executor executor(model_->stages(), &neighbours, [&](const pipeline::Action&) { progress.next(); });
     mesh_->group(mesh::Axis::kLoss).all_reduce(at::empty({1}, on_device.dtype(at::kLong))).wait();
     const auto tokens = [&] { return at::empty({}, on_device.dtype(at::kLong)); };
-    model_->forget_gradients();
+    model_->reset_gradients();
     model_->prepare_gathers();
     for (int64_t i = 0; i < batches_.microbatches; ++i) {
       const auto microbatches = make_microbatches({rows, rows}, options).contexts;
@@ -236,7 +236,7 @@ class DryRun {
   // second microbatch, when the weights are gathered and a memory budget is planned.
   ordered_json activations() {
     ordered_json result = ordered_json::object();
-    model_->forget_gradients();
+    model_->reset_gradients();
     for (const auto& [index, stage] : model_->stages()) {
       int64_t before = 0;
       for (const int microbatch : {0, 1}) {

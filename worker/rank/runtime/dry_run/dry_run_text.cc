@@ -23,15 +23,15 @@ std::string place(const ordered_json& result) {
 
 std::string memory(const ordered_json& result) {
   const auto& parameters = result["parameters"];
-  std::string text = absl::StrFormat("parameters: %d in the model, %d computed with here, %d held here\n",
+  std::string text = absl::StrFormat("parameters: %d in the model, %d used by this rank, %d stored by it\n",
                                      parameters["model"].get<int64_t>(), parameters["here"].get<int64_t>(),
                                      parameters["shard"].get<int64_t>());
   absl::StrAppend(&text, "bytes of this rank:\n");
   for (const auto& [name, bytes] : result["bytes"].items())
     absl::StrAppendFormat(&text, "  %-12s %s\n", name, amount(bytes.get<int64_t>()));
   if (result["shards_on_host"].get<bool>())
-    absl::StrAppend(&text, "  of standing and peak, parameters, gradients and optimizer are in the host's memory\n");
-  absl::StrAppend(&text, "kept of one microbatch until its backward pass:\n");
+    absl::StrAppend(&text, "  in standing and peak, the parameters, gradients and optimizer are in host memory\n");
+  absl::StrAppend(&text, "saved per microbatch until its backward pass:\n");
   for (const auto& [stage, bytes] : result["activations"].items())
     absl::StrAppendFormat(&text, "  %-12s %s\n", absl::StrCat("stage ", stage), amount(bytes.get<int64_t>()));
   return text;

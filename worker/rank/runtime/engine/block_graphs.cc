@@ -42,9 +42,9 @@ std::unique_ptr<BlockGraphs> BlockGraphs::create(device::Device& device, std::fu
   return std::unique_ptr<BlockGraphs>(new BlockGraphs(device, *graphs, std::move(say)));
 }
 
-at::Tensor BlockGraphs::plain(Block& block, Slot& slot, const at::Tensor& input, const Forward& pass) {
+at::Tensor BlockGraphs::run_eagerly(Block& block, Slot& slot, const at::Tensor& input, const Forward& pass) {
   ++block.in_flight;
-  slot.pass = Pass::kPlain;
+  slot.pass = Pass::kEager;
   return pass(input);
 }
 
@@ -53,7 +53,7 @@ at::Tensor BlockGraphs::plain(Block& block, Slot& slot, const at::Tensor& input,
 at::Tensor BlockGraphs::still(const Place& place, const at::Tensor& input) {
   if (place.block > 0) {
     const Slot& before = blocks_[place.block - 1].slots[place.slot];
-    if (before.pass != Pass::kPlain && same_place(input, before.output)) return before.output;
+    if (before.pass != Pass::kEager && same_place(input, before.output)) return before.output;
   }
   at::Tensor copy = dense_like(input);
   copy.copy_(input);
@@ -68,7 +68,7 @@ BlockGraphs::Slot BlockGraphs::capture_forward(const Place& place, const at::Ten
   const auto work = [&] {
     const device::CaptureGuard capturing;
     const at::Tensor output = pass(slot.input);
-    TORCH_CHECK(alike(output, input), "its output is unlike its input");
+    TORCH_CHECK(alike(output, input), "its output differs from its input in shape, type or device");
     if (leaves_nothing) {
       slot.output.copy_(output);
     } else {
@@ -85,18 +85,18 @@ at::Tensor BlockGraphs::forward(const Place& place, const std::string& name, con
   Block& block = blocks_[place.block];
   Slot& slot = block.slots[place.slot];
   if (slot.backward != nullptr) {
-    if (!alike(input, slot.input)) return plain(block, slot, input, pass);
+    if (!alike(input, slot.input)) return run_eagerly(block, slot, input, pass);
     put(slot.input, input);
     slot.pass = Pass::kReplayed;
   } else {
     // A plain pass in flight shares the weights' autograd nodes, which belong to the stream that it ran on.
     const bool ready = !block.failed && block.passes >= kWarmUp && block.in_flight == 0;
-    if (!ready || (gradient_.defined() && !alike(input, gradient_))) return plain(block, slot, input, pass);
+    if (!ready || (gradient_.defined() && !alike(input, gradient_))) return run_eagerly(block, slot, input, pass);
     try {
       slot = capture_forward(place, input, leaves_nothing, pass);
     } catch (const std::exception& reason) {
       give_up(block, name, reason);
-      return plain(block, slot, input, pass);
+      return run_eagerly(block, slot, input, pass);
     }
   }
   const device::TraceScope trace([&] { return name + " as a graph"; });
@@ -112,7 +112,7 @@ void BlockGraphs::capture_backward(Slot& slot, const at::Tensor& gradient, const
     const device::CaptureGuard capturing;
     BlockGradients gradients = pass(gradient_, /*again=*/true);
     TORCH_CHECK(gradients.input.defined() && alike(gradients.input, gradient_),
-                "its input's gradient is unlike its output's");
+                "its input's gradient differs from its output's in shape, type or device");
     weights = std::move(gradients.weights);
     for (at::Tensor& one : weights) {
       if (one.defined() && one.is_alias_of(gradient_)) one = one.clone();
@@ -149,7 +149,7 @@ BlockGradients BlockGraphs::backward(const Place& place, const std::string& name
         break;
       }
       return replay_backward(slot, name, gradient);
-    case Pass::kPlain:
+    case Pass::kEager:
       --block.in_flight;
       ++block.passes;
       return pass(gradient, /*again=*/false);
@@ -167,8 +167,8 @@ BlockGradients BlockGraphs::backward(const Place& place, const std::string& name
 void BlockGraphs::give_up(Block& block, const std::string& name, const std::exception& reason) {
   block.failed = true;
   if (!say_) return;
-  say_(absl::StrCat("compile: ", name,
-                    " is computed operation by operation, not as a graph of the device: ", comm::describe(reason)));
+  say_(
+      absl::StrCat("compile: ", name, " runs operation by operation, not as a device graph: ", comm::describe(reason)));
 }
 
 bool BlockGraphs::overwrites(const at::Tensor& tensor) const {

@@ -62,7 +62,7 @@ class BlockGraphs {
   BlockGraphs(device::Device& device, device::DeviceGraphs& graphs, std::function<void(const std::string&)> say)
       : device_(device), graphs_(graphs), say_(std::move(say)) {}
 
-  enum class Pass { kNone, kPlain, kCaptured, kReplayed };
+  enum class Pass { kNone, kEager, kCaptured, kReplayed };
   struct Slot {
     Pass pass = Pass::kNone;   // How the forward pass ran that awaits its backward pass.
     at::Tensor input, output;  // [B, T, dim]: addresses that the graphs use.
@@ -76,7 +76,7 @@ class BlockGraphs {
     std::map<int, Slot> slots;
   };
 
-  at::Tensor plain(Block& block, Slot& slot, const at::Tensor& input, const Forward& pass);
+  at::Tensor run_eagerly(Block& block, Slot& slot, const at::Tensor& input, const Forward& pass);
   at::Tensor still(const Place& place, const at::Tensor& input);
   Slot capture_forward(const Place& place, const at::Tensor& input, bool leaves_nothing, const Forward& pass);
   void capture_backward(Slot& slot, const at::Tensor& gradient, const Backward& pass);

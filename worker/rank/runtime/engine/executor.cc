@@ -158,7 +158,7 @@ at::Tensor Executor::Run::take_input(const Action& action) {
     stage.expect_backward();
     if (is_last(action.stage)) return loss_gradient();
   }
-  const Message needed = needed_by(action, schedule_.stages);
+  const Message needed = consumed_by(action, schedule_.stages);
   return needed == kNoMessage ? at::Tensor() : transfers_.take(needed);
 }
 
@@ -186,7 +186,7 @@ at::Tensor Executor::Run::compute(const Action& action, at::Tensor input) {
 }
 
 void Executor::Run::hand_on(const Action& action, at::Tensor output) {
-  const Message made = made_by(action, schedule_.stages);
+  const Message made = produced_by(action, schedule_.stages);
   if (made != kNoMessage) return transfers_.give(made, std::move(output));
   if (action.work != ComputationType::kForward) return;
   loss_sum_ += output;

@@ -26,14 +26,14 @@ bool exchanges_scales(nn::Block& block) {
 
 // A graph cannot contain communication with other ranks, whose work is not on this device, or deferred weight
 // gradients, because the next pass would overwrite what they need.
-bool takes_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device::Device& device) {
+bool can_use_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device::Device& device) {
   if (!options.graphs.wanted || dynamic_cast<device::DeviceGraphs*>(&device) == nullptr) return false;
   const auto declined = [&options](const char* reason) {
-    if (options.graphs.say) options.graphs.say(absl::StrCat("compile: no block is a graph of the device: ", reason));
+    if (options.graphs.say) options.graphs.say(absl::StrCat("compile: no block runs as a device graph: ", reason));
     return false;
   };
   for (const mesh::Axis axis : {mesh::Axis::kTensor, mesh::Axis::kContext, mesh::Axis::kExpert}) {
-    if (mesh.size(axis) > 1) return declined("blocks exchange with other ranks");
+    if (mesh.size(axis) > 1) return declined("blocks communicate with other ranks");
   }
   if (options.pipeline && options.pipeline->splits_backward) return declined("the schedule splits backward passes");
   return true;
@@ -73,7 +73,7 @@ void choose_graphs(std::vector<std::vector<EngineBlock>>& stages, const GraphOpt
   }
   if (exchanging > 0 && graphs.say) {
     graphs.say(absl::StrCat("compile: ", exchanging, " of ", layers,
-                            " layers are no graphs of the device: their scales are found with other ranks"));
+                            " layers do not run as device graphs: their scales are computed with other ranks"));
   }
 }
 

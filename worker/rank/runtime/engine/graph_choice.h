@@ -12,7 +12,7 @@
 namespace titan::runtime {
 
 // Whether any block's passes can become a graph. If graphs are wanted, reports why not.
-bool takes_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device::Device& device);
+bool can_use_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device::Device& device);
 
 // Marks the blocks and gives their weights fixed addresses.
 void choose_graphs(std::vector<std::vector<EngineBlock>>& stages, const GraphOptions& graphs, at::Device device);

@@ -62,7 +62,7 @@ std::vector<optim::MatrixParameter> matrix_parameters(const std::vector<ShardedP
       const Part part = part_of_rank(*placed, mesh, other);
       matrix.held.push_back(box_of(part));
       TORCH_CHECK(other != rank || (part.offset == placed->global_offset() && placed->value.sizes() == part.size),
-                  placed->parameter->fqn, ": this rank's part is not where the mesh says");
+                  placed->parameter->fqn, ": this rank's part does not match the mesh");
     }
   }
   return all;

@@ -21,7 +21,7 @@ bool pairs_can_overlap(const pipeline::Schedule& schedule) {
   std::set<Message> made;
   const auto is_ready = [&](const pipeline::Step& step) {
     return std::all_of(step.actions.begin(), step.actions.end(), [&](const pipeline::Action& action) {
-      const Message needed = needed_by(action, schedule.stages);
+      const Message needed = consumed_by(action, schedule.stages);
       return needed == kNoMessage || made.count(needed) > 0;
     });
   };
@@ -31,7 +31,7 @@ bool pairs_can_overlap(const pipeline::Schedule& schedule) {
       const std::vector<pipeline::Step>& steps = schedule.steps[rank];
       for (; next[rank] < steps.size() && is_ready(steps[next[rank]]); ++next[rank], moved = true) {
         for (const pipeline::Action& action : steps[next[rank]].actions) {
-          made.insert(made_by(action, schedule.stages));
+          made.insert(produced_by(action, schedule.stages));
         }
       }
     }

@@ -52,7 +52,7 @@ void add_units(const UnitContext& context, const std::string& name, const std::v
                bool expert_mesh, Keep keep, Units& all, std::vector<ShardUnit*>& units) {
   std::map<std::tuple<bool, bool, bool>, std::vector<nn::Parameter*>> kinds;
   for (nn::Parameter* parameter : parameters) {
-    kinds[{!parameter->frozen, parameter->packed_row > 0, travels_as_float8(context, *parameter)}].push_back(parameter);
+    kinds[{!parameter->frozen, parameter->packed_row > 0, gathers_as_float8(context, *parameter)}].push_back(parameter);
   }
   for (auto& [kind, alike] : kinds) {
     if (expert_mesh) {
@@ -84,7 +84,7 @@ ShardUnit* make_unit(const UnitContext& context, const std::string& name, const 
               .tensor_group = group_if_any(context.mesh, mesh::Axis::kTensor),
               .device = &context.device,
               .precision = precision,
-              .gather = travels_as_float8(context, first) ? context.options.float8_gather.get() : nullptr,
+              .gather = gathers_as_float8(context, first) ? context.options.float8_gather.get() : nullptr,
               .keep = keep,
               .dim = few_experts ? 1 : 0,
               .users = plan.users,
@@ -108,7 +108,7 @@ std::vector<ShardUnit*> make_units(const UnitContext& context, nn::Block& block,
   return units;
 }
 
-bool travels_as_float8(const UnitContext& context, const nn::Parameter& parameter) {
+bool gathers_as_float8(const UnitContext& context, const nn::Parameter& parameter) {
   return context.options.float8_gather != nullptr && context.mesh.mesh().size(mesh::Axis::kFsdp) > 1 &&
          !is_shared(context.model, parameter) && context.options.as_float8(parameter);
 }

@@ -42,6 +42,6 @@ std::vector<parallel::ShardUnit*> make_units(const UnitContext& context, nn::Blo
 
 // Whether the parameter is gathered as float8. Requires that other ranks hold parts of it and no other block reads it:
 // that block reads plain values.
-bool travels_as_float8(const UnitContext& context, const nn::Parameter& parameter);
+bool gathers_as_float8(const UnitContext& context, const nn::Parameter& parameter);
 
 }  // namespace titan::runtime

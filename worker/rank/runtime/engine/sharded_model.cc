@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
   }
   sharded->tied_ =
       add_tied_units(context, keep.empty() ? Reshard::kAfterForward : keep.back(), sharded->units_, stages);
-  if (takes_graphs(sharded->options_, mesh.mesh(), device))
+  if (can_use_graphs(sharded->options_, mesh.mesh(), device))
     choose_graphs(stages, sharded->options_.graphs, device.torch_device());
   sharded->make_stages(std::move(stages));
   return sharded;
@@ -86,7 +86,7 @@ void ShardedModel::prepare_gathers() {
   const UnitContext context = {model_, options_, mesh_, device_};
   std::vector<const ShardedParameter*> all;
   for (const ShardedParameter* placed : parameters()) {
-    if (travels_as_float8(context, *placed->parameter)) all.push_back(placed);
+    if (gathers_as_float8(context, *placed->parameter)) all.push_back(placed);
   }
   options_.float8_gather->precompute(all, device_.torch_device());
 }
@@ -146,7 +146,7 @@ void ShardedModel::release() {
 }
 
 at::Tensor ShardedModel::visit(at::Tensor activation, const Stage::Visit& pass) {
-  TORCH_CHECK(stages_.size() == 1 && !options_.pipeline, "a stage of a pipeline is no whole model");
+  TORCH_CHECK(stages_.size() == 1 && !options_.pipeline, "a pipeline stage is not a whole model");
   return stages_.begin()->second->visit(std::move(activation), pass);
 }
 
@@ -179,8 +179,8 @@ void ShardedModel::make_stages(std::vector<std::vector<EngineBlock>> stages) {
   }
 }
 
-void ShardedModel::forget_gradients() {
-  for (auto& unit : units_) unit->forget_gradients();
+void ShardedModel::reset_gradients() {
+  for (auto& unit : units_) unit->reset_gradients();
 }
 
 std::vector<optim::Slot> ShardedModel::optimizer_slots() {

@@ -61,7 +61,7 @@ class ShardedModel {
   // Frees gathered weights, after an evaluation.
   void release();
   // The next microbatch's gradients replace the current ones.
-  void forget_gradients();
+  void reset_gradients();
 
   std::vector<optim::Slot> optimizer_slots();
   // Returns live state for checkpoints: the weights and, if `optimizer` is not null, its state. If some parameters are

@@ -111,8 +111,8 @@ void Stage::check_output(size_t index, const at::Tensor& input, const at::Tensor
   const bool same = is_head || input.dim() != 3 || (output.defined() && output.sizes() == input.sizes());
   if (same && output.defined() && output.dim() == 3 && output.size(0) == input.size(0)) return;
   throw Failure(rank_protocol::kExitUserError, "MODEL",
-                absl::StrCat("block ", blocks_[index].block->name(), " makes ",
-                             output.defined() ? c10::str(output.sizes()) : "nothing", " of ", c10::str(input.sizes()),
+                absl::StrCat("block ", blocks_[index].block->name(), " returns ",
+                             output.defined() ? c10::str(output.sizes()) : "nothing", " for ", c10::str(input.sizes()),
                              is_head ? "; expected [rows, tokens, vocabulary]" : "; expected [rows, tokens, dim]"));
 }
 

@@ -13,7 +13,7 @@ constexpr int kReceivesAhead = 2;  // Messages whose transfer may overlap the cu
 
 }  // namespace
 
-Message needed_by(const Action& action, int stages) {
+Message consumed_by(const Action& action, int stages) {
   const bool forward = action.work == ComputationType::kForward;
   const bool gradient = action.work == ComputationType::kBackward || action.work == ComputationType::kInputGradient;
   if (forward && action.stage > 0) return {action.stage, action.microbatch, false};
@@ -21,7 +21,7 @@ Message needed_by(const Action& action, int stages) {
   return kNoMessage;
 }
 
-Message made_by(const Action& action, int stages) {
+Message produced_by(const Action& action, int stages) {
   const bool forward = action.work == ComputationType::kForward;
   const bool gradient = action.work == ComputationType::kBackward || action.work == ComputationType::kInputGradient;
   if (forward && action.stage + 1 < stages) return {action.stage + 1, action.microbatch, false};
@@ -35,12 +35,12 @@ Transfers::Transfers(const pipeline::Schedule& schedule, const comm::Group* grou
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     for (size_t step = 0; step < schedule.steps[rank].size(); ++step) {
       for (const Action& action : schedule.steps[rank][step].actions) {
-        const Message made = made_by(action, schedule.stages);
+        const Message made = produced_by(action, schedule.stages);
         if (made != kNoMessage && rank != rank_ && schedule.rank_of(made.stage) == rank_) {
           expected_[rank].push_back({made, static_cast<int>(step)});
           sent_by_[made] = {rank, static_cast<int>(step)};
         }
-        const Message needed = needed_by(action, schedule.stages);
+        const Message needed = consumed_by(action, schedule.stages);
         if (needed != kNoMessage && rank != rank_) taken_in_[needed] = static_cast<int>(step);
       }
     }
@@ -71,7 +71,7 @@ void Transfers::look_ahead(int step) {
   int messages = 0;
   for (size_t i = static_cast<size_t>(step); i < steps.size() && messages < kReceivesAhead; ++i) {
     for (const Action& action : steps[i].actions) {
-      const Message needed = needed_by(action, schedule_.stages);
+      const Message needed = consumed_by(action, schedule_.stages);
       if (needed == kNoMessage || sent_by_.count(needed) == 0) continue;
       post_until(needed);
       ++messages;

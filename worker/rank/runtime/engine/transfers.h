@@ -24,8 +24,8 @@ struct Message {
 
 // Return the message that an action consumes and the one that it produces, or kNoMessage.
 inline constexpr Message kNoMessage{-1, -1, false};
-Message needed_by(const pipeline::Action& action, int stages);
-Message made_by(const pipeline::Action& action, int stages);
+Message consumed_by(const pipeline::Action& action, int stages);
+Message produced_by(const pipeline::Action& action, int stages);
 
 // The messages of one rank during one run of a schedule. A rank needs no other knowledge about the other ranks.
 class Transfers {

@@ -45,8 +45,8 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
       if (exit_code != kExitStorage) break;
       throw Failure(kExitUserError, reason,
                     absl::StrCat(message,
-                                 "; the job's user may not do that. Where a folder is shared by a group, all "
-                                 "its jobs need a umask that leaves the group its permissions (job.umask)"));
+                                 "; the job's user lacks the permission. If a group shares the folder, all "
+                                 "its jobs need a umask that keeps the group's permissions (job.umask)"));
     case absl::StatusCode::kResourceExhausted:
       throw Failure(kExitStorage, "DISK_FULL", message);
     case absl::StatusCode::kUnavailable:

@@ -88,7 +88,7 @@ void await_recordings_of(c10d::Store& store, int world, std::chrono::millisecond
 }
 
 // Whether the reason written by the first rank to fail says that ranks stall or disagree.
-bool is_worth_a_look(const std::string& first) {
+bool needs_stacks(const std::string& first) {
   for (const char* reason : {kCollectiveTimeout, kCollectiveMismatch}) {
     if (absl::StrContains(first, absl::StrCat(": ", reason, ": "))) return true;
   }
@@ -115,7 +115,7 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   bool broken TITAN_GUARDED_BY(mutex) = false;               // has returned,
   bool cut TITAN_GUARDED_BY(mutex) = false;                  // and broke a connection.
   std::optional<std::string> first TITAN_GUARDED_BY(mutex);  // The reason of the first rank to fail.
-  bool told TITAN_GUARDED_BY(mutex) = false;                 // This rank's or another's failure is in the store.
+  bool published TITAN_GUARDED_BY(mutex) = false;            // This rank's or another's failure is in the store.
   bool read TITAN_GUARDED_BY(mutex) = false;                 // The store may end.
   bool recording TITAN_GUARDED_BY(mutex) = false;            // record() has been called,
   bool recorded TITAN_GUARDED_BY(mutex) = false;             // has returned,
@@ -130,8 +130,8 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   void await_others(std::chrono::milliseconds limit);
   void await_recordings();
   void start_breaking();
-  void tell(const std::string& reason);
-  void await_word(const std::string& reason) TITAN_REQUIRES(mutex);
+  void publish_reason(const std::string& reason);
+  void await_first_reason(const std::string& reason) TITAN_REQUIRES(mutex);
   Failure fail(const Failure& own);
   void set(bool& flag);
   // `flag` is one of the above, or `first`. Returns early once it is set.
@@ -238,7 +238,7 @@ void FailureWatch::State::watch() {
   if (over) return;
   first = reason;
   changed.notify_all();
-  start_recording(is_worth_a_look(reason));
+  start_recording(needs_stacks(reason));
   wait_for(recorded, record_timeout());  // Recorded before the connections are broken.
   if (over) return;
   start_breaking();
@@ -248,7 +248,7 @@ void FailureWatch::State::watch() {
 }
 
 // Writes this rank's reason unless another rank was first.
-void FailureWatch::State::tell(const std::string& reason) {
+void FailureWatch::State::publish_reason(const std::string& reason) {
   try {
     c10d::Store& store = *setup.store;  // Connected: a new connection to a lost store would retry for long.
     const std::vector<uint8_t> mine(reason.begin(), reason.end());
@@ -257,13 +257,13 @@ void FailureWatch::State::tell(const std::string& reason) {
       sync::Lock lock(mutex);
       first = std::string(written.begin(), written.end());
     }
-    set(told);
+    set(published);
     // The store ends with rank 0.
     if (setup.rank == 0) await_count(store, kReaders, setup.world - 1, kReaderTimeout);
   } catch (const std::exception&) {
     // The store is gone, and rank 0 with it: there is nobody to report to.
   }
-  set(told);
+  set(published);
   set(read);
 }
 
@@ -272,16 +272,16 @@ std::function<void(const std::string& words)> FailureWatch::record_first() const
     const char* const why = comm::is_timeout(words) ? kCollectiveTimeout : kPeerLost;
     const std::string reason = absl::StrCat("rank ", state->setup.rank, ": ", why, ": ", words);
     sync::Lock lock(state->mutex);
-    state->await_word(why);
-    const bool telling = run_detached([state, reason] { state->tell(reason); });
+    state->await_first_reason(why);
+    const bool telling = run_detached([state, reason] { state->publish_reason(reason); });
     state->start_recording(/*shows_stacks=*/true);
-    if (telling) state->wait_for(state->told, kStoreTimeout);
+    if (telling) state->wait_for(state->published, kStoreTimeout);
     state->await_recordings();
   };
 }
 
 // Waits for the first rank's reason if this rank's reason is only that another rank is gone.
-void FailureWatch::State::await_word(const std::string& reason) {
+void FailureWatch::State::await_first_reason(const std::string& reason) {
   if (reason == kPeerLost) wait_for(first, setup.word_timeout);
 }
 
@@ -289,13 +289,13 @@ Failure FailureWatch::State::fail(const Failure& own) {
   if (setup.expect_broken) setup.expect_broken();
   const std::string reason = absl::StrCat("rank ", setup.rank, ": ", own.reason(), ": ", own.what());
   sync::Lock lock(mutex);
-  await_word(own.reason());
-  const bool telling = run_detached([self = shared_from_this(), reason] { self->tell(reason); });
+  await_first_reason(own.reason());
+  const bool telling = run_detached([self = shared_from_this(), reason] { self->publish_reason(reason); });
   over = true;  // Other threads need not end the process.
   changed.notify_all();
-  start_recording(is_worth_a_look(reason) || (first && is_worth_a_look(*first)));
+  start_recording(needs_stacks(reason) || (first && needs_stacks(*first)));
   const bool by_other = breaking;
-  if (telling) wait_for(told, kStoreTimeout);  // Ranks that see the broken connections read it there.
+  if (telling) wait_for(published, kStoreTimeout);  // Ranks that see the broken connections read it there.
   wait_for(recorded, record_timeout());
   if (!by_other) start_breaking();
   wait_for(broken, kBreakTimeout);

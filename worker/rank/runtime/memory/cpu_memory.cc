@@ -215,7 +215,7 @@ class Lists {
     free_[bytes].push_back(block);
   }
 
-  CpuMemoryCounts counts() const {
+  CpuAllocatorStats counts() const {
     sync::Lock lock(mutex_);
     return counts_;
   }
@@ -233,7 +233,7 @@ class Lists {
 
   mutable sync::Mutex mutex_;
   std::unordered_map<size_t, std::vector<void*>> free_ TITAN_GUARDED_BY(mutex_);
-  CpuMemoryCounts counts_ TITAN_GUARDED_BY(mutex_);
+  CpuAllocatorStats counts_ TITAN_GUARDED_BY(mutex_);
 };
 
 Lists& lists() {
@@ -257,7 +257,7 @@ void release(void* data) {
 
 }  // namespace
 
-c10::DataPtr CpuMemory::allocate(size_t bytes) {
+c10::DataPtr CachingCpuAllocator::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
   const size_t kept = bytes < kSmallest ? 0 : size_class(bytes);
   void* block = kept == 0 ? nullptr : lists().take(kept);
@@ -270,19 +270,21 @@ c10::DataPtr CpuMemory::allocate(size_t bytes) {
   return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
 }
 
-c10::DeleterFnPtr CpuMemory::raw_deleter() const { return &release; }
+c10::DeleterFnPtr CachingCpuAllocator::raw_deleter() const { return &release; }
 
-void CpuMemory::copy_data(void* to, const void* from, size_t bytes) const { default_copy_data(to, from, bytes); }
+void CachingCpuAllocator::copy_data(void* to, const void* from, size_t bytes) const {
+  default_copy_data(to, from, bytes);
+}
 
-CpuMemoryCounts CpuMemory::counts() const { return lists().counts(); }
+CpuAllocatorStats CachingCpuAllocator::counts() const { return lists().counts(); }
 
-CpuHistory& CpuMemory::history() { return runtime::history(); }
+CpuHistory& CachingCpuAllocator::history() { return runtime::history(); }
 
-CpuMemory& cpu_memory() {
-  static auto* instance = new CpuMemory;
+CachingCpuAllocator& cpu_memory() {
+  static auto* instance = new CachingCpuAllocator;
   return *instance;
 }
 
-void use_cpu_memory() { c10::SetAllocator(c10::DeviceType::CPU, &cpu_memory(), /*priority=*/1); }
+void install_cpu_allocator() { c10::SetAllocator(c10::DeviceType::CPU, &cpu_memory(), /*priority=*/1); }
 
 }  // namespace titan::runtime

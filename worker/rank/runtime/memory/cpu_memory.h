@@ -63,7 +63,7 @@ class CpuHistory {
   std::unordered_map<uint64_t, Block> blocks_ TITAN_GUARDED_BY(mutex_);
 };
 
-struct CpuMemoryCounts {
+struct CpuAllocatorStats {
   int64_t live_bytes = 0;    // In tensors, rounded up to size classes. Excludes blocks too small for the cache.
   int64_t cached_bytes = 0;  // Freed and kept for the next tensor of the class.
   int64_t fresh_blocks = 0;  // Number of malloc calls so far, without blocks too small for the cache.
@@ -72,20 +72,20 @@ struct CpuMemoryCounts {
 // A CPU allocator that keeps freed blocks in lists by size. Every step allocates the same sizes, so after a few steps
 // it no longer calls malloc. malloc alone never settles: collectives end at varying times, freed neighbours merge and
 // split differently each step, and a rank's resident set grows by percents over hundreds of steps.
-class CpuMemory : public c10::Allocator {
+class CachingCpuAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* to, const void* from, size_t bytes) const override;
 
-  CpuMemoryCounts counts() const;
+  CpuAllocatorStats counts() const;
   CpuHistory& history();  // History of the process. Records after begin().
 };
 
 // The single instance of the process. Deleters are plain functions and may run at exit, so it is never destroyed.
-CpuMemory& cpu_memory();
+CachingCpuAllocator& cpu_memory();
 
 // Makes all CPU tensors created from now on use cpu_memory().
-void use_cpu_memory();
+void install_cpu_allocator();
 
 }  // namespace titan::runtime

@@ -332,7 +332,8 @@ class Logger : public MetricsLogger {
 
 absl::StatusOr<std::unique_ptr<MetricsLogger>> MetricsLogger::create(MetricsSetup setup) {
   if (setup.config.log_freq < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("metrics.log_freq = ", setup.config.log_freq, ": at least 1"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("metrics.log_freq = ", setup.config.log_freq, ": must be at least 1"));
   }
   return std::make_unique<Logger>(std::move(setup));
 }

@@ -154,7 +154,7 @@ def main():
     try:
         import wandb
     except Exception as error:  # Importing a package can raise anything.
-        rank.say("warning", f"{sys.executable} cannot import wandb ({error}): pip install wandb there, or name another Python with TITAN_RANK_PYTHON")
+        rank.say("warning", f"{sys.executable} cannot import wandb ({error}): pip install wandb there, or set another Python with TITAN_RANK_PYTHON")
         return 1
     try:
         run = begin(wandb, options)

@@ -68,8 +68,9 @@ absl::StatusOr<pid_t> spawn(std::vector<std::string> words, int socket, const st
   pid_t pid = 0;
   const int failed = ::posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes, arguments.data(), environ);
   if (failed == 0) return pid;
-  return errno_status(failed, absl::StrCat("start ", words[0], ": install Python 3 here, or name it with ",
-                                           kPythonVariable, ", with wandb (pip install wandb)"));
+  return errno_status(failed,
+                      absl::StrCat("start ", words[0], ": install Python 3 on this machine, or set its path in ",
+                                   kPythonVariable, ", with wandb (pip install wandb)"));
 }
 
 std::string python() {
@@ -83,7 +84,7 @@ absl::StatusOr<std::unique_ptr<WandbSidecar>> WandbSidecar::start(const Setup& s
   const std::string program = storage::installed_file(kProgram);
   if (program.empty()) {
     return absl::NotFoundError(
-        absl::StrCat(kProgram, " is neither beside this program nor in ../lib/titan: install Titan again"));
+        absl::StrCat(kProgram, " is neither next to this program nor in ../lib/titan: reinstall Titan"));
   }
   const std::string folder = storage::join_path(setup.dump_folder, "wandb");
   TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(folder));
@@ -131,7 +132,7 @@ void WandbSidecar::reap(News& news) {
                           WIFSIGNALED(status) ? absl::StrCat("by signal ", WTERMSIG(status))
                                               : absl::StrCat("with code ", WEXITSTATUS(status)),
                           " (", folder_,
-                          "/sidecar.log); metrics.jsonl has what is missing, and the job's next attempt sends it"));
+                          "/sidecar.log); metrics.jsonl has the missing data, and the job's next attempt uploads it"));
 }
 
 WandbSidecar::News WandbSidecar::look() {
@@ -162,8 +163,8 @@ WandbSidecar::News WandbSidecar::end(absl::Duration timeout) {
   if (pid_ == 0) return news;
   ::kill(pid_, SIGKILL);
   ::waitpid(std::exchange(pid_, 0), nullptr, 0);
-  warn(news, absl::StrCat("Weights & Biases did not have everything ", absl::FormatDuration(timeout),
-                          " after the end; wandb sync sends what is in ", folder_));
+  warn(news, absl::StrCat("Weights & Biases had not received all data ", absl::FormatDuration(timeout),
+                          " after the end; run wandb sync to upload ", folder_));
   return news;
 }
 

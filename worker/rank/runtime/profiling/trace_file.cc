@@ -108,7 +108,7 @@ absl::StatusOr<int64_t> base_time(std::istream& file) {
   int64_t base = 0;
   if (at == std::string::npos ||
       !absl::SimpleAtoi(head.substr(at + kBase.size(), head.find(',', at) - at - kBase.size()), &base)) {
-    return absl::UnavailableError("the profiler's trace does not say when its times begin");
+    return absl::UnavailableError("the profiler's trace has no base time");
   }
   return base;
 }
@@ -128,7 +128,7 @@ absl::Status add_to_trace(const std::string& path, const trace::RecordedSpans& r
   file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
   const size_t end = tail.rfind(kEndOfEvents);
   if (!file || end == std::string::npos) {
-    return absl::UnavailableError(absl::StrCat(path, ": the profiler's trace has no end"));
+    return absl::UnavailableError(absl::StrCat(path, ": the profiler's trace is incomplete"));
   }
   Events events(*base);
   add_transfers(recorded.transfers, owner, events);
@@ -138,7 +138,7 @@ absl::Status add_to_trace(const std::string& path, const trace::RecordedSpans& r
   file << events.text() << kEndOfEvents << "  \"distributedInfo\": " << whose.dump() << ",\n"
        << std::string_view(tail).substr(end + kEndOfEvents.size());
   file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat(path, " could not be written to its end; is the disk full?"));
+  if (!file) return absl::UnavailableError(absl::StrCat(path, " could not be written completely; is the disk full?"));
   return absl::OkStatus();
 }
 

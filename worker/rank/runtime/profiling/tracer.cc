@@ -17,7 +17,7 @@ namespace titan::runtime {
 
 using rank_protocol::TraceState;
 
-TraceWork trace_work(const config::Profiling& config, int64_t step) {
+ProfilerAction profiler_action(const config::Profiling& config, int64_t step) {
   if (!config.enable_profiling) return {};
   const int64_t place = (step - 1) % config.profile_freq;
   const int64_t first_recorded = config.profile_freq - config.profiler_active;
@@ -26,12 +26,12 @@ TraceWork trace_work(const config::Profiling& config, int64_t step) {
           .saves = place + 1 == config.profile_freq};
 }
 
-TraceDesk::TraceDesk(rank_protocol::TraceRequest& words, std::string run_folder, int rank)
+TraceRequestReader::TraceRequestReader(rank_protocol::TraceRequest& words, std::string run_folder, int rank)
     : words_(words), run_folder_(std::move(run_folder)), rank_(rank) {
   words_.takes_requests.store(1, std::memory_order_release);
 }
 
-std::optional<TraceDesk::Order> TraceDesk::take(int64_t step) {
+std::optional<TraceRequestReader::Order> TraceRequestReader::take(int64_t step) {
   const uint64_t request = words_.request.load(std::memory_order_acquire);
   if (request == taken_) return std::nullopt;
   const int64_t wanted = words_.first_step.load(std::memory_order_relaxed);
@@ -48,9 +48,11 @@ std::optional<TraceDesk::Order> TraceDesk::take(int64_t step) {
   return order;
 }
 
-void TraceDesk::tell(TraceState state) { words_.state.store(static_cast<uint32_t>(state), std::memory_order_release); }
+void TraceRequestReader::tell(TraceState state) {
+  words_.state.store(static_cast<uint32_t>(state), std::memory_order_release);
+}
 
-void TraceDesk::written(int64_t last_step) {
+void TraceRequestReader::written(int64_t last_step) {
   words_.recorded_last.store(last_step, std::memory_order_relaxed);
   tell(TraceState::kWritten);
 }
@@ -90,7 +92,7 @@ void prepare_profiler() {
 }
 
 Tracer::Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
-               std::optional<TraceDesk> desk, std::shared_ptr<trace::Spans> spans)
+               std::optional<TraceRequestReader> desk, std::shared_ptr<trace::Spans> spans)
     : config_(config),
       folder_(std::move(folder)),
       owner_(std::move(owner)),
@@ -110,8 +112,8 @@ Tracer::~Tracer() {
   }
 }
 
-TraceWork Tracer::work(int64_t step) const {
-  if (!order_) return trace_work(config_, step);
+ProfilerAction Tracer::work(int64_t step) const {
+  if (!order_) return profiler_action(config_, step);
   const bool records = step >= order_->first_step;
   return {.warms_up = !records, .records = records, .saves = step >= order_->last_step};
 }
@@ -123,7 +125,7 @@ void Tracer::tell(TraceState state) {
 void Tracer::begin_step(int64_t step) {
   if (!records_ || recording_) return;
   if (!order_ && desk_) order_ = desk_->take(step);
-  const TraceWork due = work(step);
+  const ProfilerAction due = work(step);
   if (!(due.warms_up || due.records)) return;
   if (!prepared_) profiler::prepareProfiler(profiler_config(), activities());
   prepared_ = true;
@@ -164,7 +166,7 @@ absl::StatusOr<std::optional<Tracer::Saved>> Tracer::save(int64_t step) {
 // Writes the file, which gets its name once it is complete, and returns its size in bytes.
 absl::StatusOr<int64_t> Tracer::write(const std::string& path) {
   recording_ = prepared_ = false;
-  const trace::RecordedSpans beside = spans_->stop();
+  const trace::RecordedSpans background_work = spans_->stop();
   const auto result = profiler::disableProfiler();
   const std::filesystem::path file(path);
   std::error_code error;
@@ -174,13 +176,13 @@ absl::StatusOr<int64_t> Tracer::write(const std::string& path) {
   const std::string fresh = path + ".new";
   result->save(fresh);
   error = {};
-  if (is_whole(fresh) && add_to_trace(fresh, beside, owner_).ok()) {
+  if (is_whole(fresh) && add_to_trace(fresh, background_work, owner_).ok()) {
     std::filesystem::rename(fresh, file, error);
     const auto bytes = std::filesystem::file_size(file, error);
     if (!error) return static_cast<int64_t>(bytes);
   }
   std::filesystem::remove(fresh, error);
-  return absl::UnavailableError(absl::StrCat(path, " could not be written to its end; is the disk full?"));
+  return absl::UnavailableError(absl::StrCat(path, " could not be written completely; is the disk full?"));
 }
 
 }  // namespace titan::runtime

@@ -20,16 +20,16 @@ namespace titan::runtime {
 // profiling.profile_freq steps the last profiler_active are recorded, the profiler_warmup steps before them warm up the
 // profiler, and the others run without it. Steps count from 1 over the job's life, so an attempt that resumes records
 // the same steps as an uninterrupted one.
-struct TraceWork {
+struct ProfilerAction {
   bool warms_up = false;
   bool records = false;
   bool saves = false;  // After this step.
 };
-TraceWork trace_work(const config::Profiling& config, int64_t step);
+ProfilerAction profiler_action(const config::Profiling& config, int64_t step);
 
 // The rank's end of the beacon's TraceRequest, through which traces are requested from a running rank. Without a
 // request a step costs two loads from memory in this rank's cache.
-class TraceDesk {
+class TraceRequestReader {
  public:
   struct Order {
     int64_t first_step = 0, last_step = 0;
@@ -37,7 +37,7 @@ class TraceDesk {
   };
 
   // The files go to the run folder, from which the node's daemon fetches them.
-  TraceDesk(rank_protocol::TraceRequest& words, std::string run_folder, int rank);
+  TraceRequestReader(rank_protocol::TraceRequest& words, std::string run_folder, int rank);
 
   // Returns an order that warms up in `step`, which has not begun. An order that arrives too late for its steps gets
   // the next ones.
@@ -68,14 +68,14 @@ void prepare_profiler();
 // records what such threads do (data, checkpoints) and how long each collective was in flight (trace::Spans), and adds
 // it to the finished file. There is one profiler per process, so of ranks that are threads only rank 0 records.
 //
-// Requested traces (TraceDesk) and the schedule share the profiler. A recording in progress is completed first. Then an
-// order that is due precedes the schedule, whose cycle loses the steps that the order takes.
+// Requested traces (TraceRequestReader) and the schedule share the profiler. A recording in progress is completed
+// first. Then an order that is due precedes the schedule, whose cycle loses the steps that the order takes.
 class Tracer {
  public:
   // `folder`: profiling.save_traces_folder inside the dump folder. `records`: whether this rank records. `desk`: where
   // traces are requested, if anywhere. `spans`: this rank's work outside its own thread; may be null.
   Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
-         std::optional<TraceDesk> desk = std::nullopt, std::shared_ptr<trace::Spans> spans = nullptr);
+         std::optional<TraceRequestReader> desk = std::nullopt, std::shared_ptr<trace::Spans> spans = nullptr);
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -95,7 +95,7 @@ class Tracer {
   absl::StatusOr<std::optional<Saved>> finish(int64_t step);
 
  private:
-  TraceWork work(int64_t step) const;
+  ProfilerAction work(int64_t step) const;
   absl::StatusOr<std::optional<Saved>> save(int64_t step);
   absl::StatusOr<int64_t> write(const std::string& path);
   void tell(rank_protocol::TraceState state);
@@ -105,8 +105,8 @@ class Tracer {
   const TraceOwner owner_;
   const bool records_;
   const std::shared_ptr<trace::Spans> spans_;
-  std::optional<TraceDesk> desk_;
-  std::optional<TraceDesk::Order> order_;  // Taken and not yet saved.
+  std::optional<TraceRequestReader> desk_;
+  std::optional<TraceRequestReader::Order> order_;  // Taken and not yet saved.
   bool prepared_ = false, recording_ = false;
   int64_t first_step_ = 0;  // First step of the current recording.
 };

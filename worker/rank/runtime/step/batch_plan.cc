@@ -75,8 +75,8 @@ absl::StatusOr<BatchPlan> configured_batch(const RankContext& context, const mod
   return plan_rows(context, spec, context.config.training.global_batch_size);
 }
 
-BatchPlan kept_batch(const RankContext& context, const models::ModelSpec& spec, const nlohmann::json& train_state,
-                     const BatchPlan& configured) {
+BatchPlan resumed_batch(const RankContext& context, const models::ModelSpec& spec, const nlohmann::json& train_state,
+                        const BatchPlan& configured) {
   const auto stored = train_state.find("global_batch");
   if (stored == train_state.end()) return configured;
   const config::Training& training = context.config.training;

@@ -40,7 +40,7 @@ absl::StatusOr<BatchPlan> configured_batch(const RankContext& context, const mod
 // Returns the batch of a job that resumes with this train state. A batch size that is not configured belongs to the job
 // and not to the mesh, so it does not change with the number of ranks. A configured one applies from now on. Throws
 // Failure.
-BatchPlan kept_batch(const RankContext& context, const models::ModelSpec& spec, const nlohmann::json& train_state,
-                     const BatchPlan& configured);
+BatchPlan resumed_batch(const RankContext& context, const models::ModelSpec& spec, const nlohmann::json& train_state,
+                        const BatchPlan& configured);
 
 }  // namespace titan::runtime

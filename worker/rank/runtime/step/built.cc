@@ -47,7 +47,7 @@ void tell_connections(const RankContext& context) {
     log_line(absl::StrFormat("NCCL: %d groups of each rank were opened in %.2f s", context.mesh->connections(),
                              absl::ToDoubleSeconds(context.joining_took)));
   }
-  if (context.mesh->shares_memory()) log_line("collectives and messages go through memory that the ranks share");
+  if (context.mesh->shares_memory()) log_line("collectives and messages use memory that the ranks share");
 }
 
 std::unique_ptr<ShardedModel> build_sharded(RankContext& context, const Built& built, const pipeline::Plan& plan,

@@ -127,11 +127,12 @@ void restore_torchtitan_data(const RankContext& context, const nlohmann::json& c
   const std::string& order = context.config.training.dataloader.order;
   const int dp_size = context.mesh->mesh().size(mesh::Axis::kBatch);
   const int saved = cursor.at("dp_size");
-  const char* const remedy = "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew";
+  const char* const remedy =
+      "; put \"dataloader\" into checkpoint.exclude_from_loading to restart the data from its beginning";
   if (order == "global" ? saved != 1 : saved != dp_size) {
     throw Failure(kExitUserError, "DATA_CURSOR",
                   absl::StrCat("a torchtitan checkpoint of ", counted(saved, "data-parallel rank"),
-                               " goes on with training.dataloader.order = \"per_rank\" on as many",
+                               " resumes with training.dataloader.order = \"per_rank\" on as many",
                                saved == 1 ? ", or with \"global\" on any number" : "", ", not with \"", order, "\" on ",
                                dp_size, remedy));
   }
@@ -139,7 +140,7 @@ void restore_torchtitan_data(const RankContext& context, const nlohmann::json& c
   const nlohmann::json& position = cursor.at("ranks").at(static_cast<size_t>(rank));
   if (const auto why = position.find("unread"); why != position.end()) {
     throw Failure(kExitUserError, "DATA_CURSOR",
-                  absl::StrCat("the torchtitan checkpoint's place in the data cannot be taken over: ",
+                  absl::StrCat("the torchtitan checkpoint's position in the data cannot be used: ",
                                why->get<std::string>(), remedy));
   }
   check(loader.restore(position), kExitUserError, "DATA_CURSOR");
@@ -168,10 +169,10 @@ void restore_data(const RankContext& context, const checkpoint::LoadResult& load
   const std::string& order = context.config.training.dataloader.order;
   if (saved_order != order) {
     throw Failure(kExitUserError, "DATA_CURSOR",
-                  absl::StrCat("training.dataloader.order = \"", order, "\" cannot go on from a checkpoint of order \"",
-                               saved_order,
+                  absl::StrCat("training.dataloader.order = \"", order,
+                               "\" cannot resume from a checkpoint of order \"", saved_order,
                                "\"; put \"dataloader\" into checkpoint.exclude_from_loading to start the "
-                               "data anew"));
+                               "data from its beginning"));
   }
   if (order == "global") {
     check(loader.restore(cursor->at("cursor")), kExitUserError, "DATA_CURSOR");
@@ -179,10 +180,12 @@ void restore_data(const RankContext& context, const checkpoint::LoadResult& load
   }
   const int dp_size = context.mesh->mesh().size(mesh::Axis::kBatch);
   if (cursor->value("dp_size", 0) != dp_size || static_cast<int>(loaded.per_rank.size()) != context.world) {
-    throw Failure(kExitUserError, "DATA_CURSOR",
-                  absl::StrCat("a checkpoint with training.dataloader.order = \"per_rank\" of ",
-                               cursor->value("dp_size", 0), " data-parallel ranks cannot go on with ", dp_size,
-                               "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew"));
+    throw Failure(
+        kExitUserError, "DATA_CURSOR",
+        absl::StrCat(
+            "a checkpoint with training.dataloader.order = \"per_rank\" of ", cursor->value("dp_size", 0),
+            " data-parallel ranks cannot resume with ", dp_size,
+            "; put \"dataloader\" into checkpoint.exclude_from_loading to restart the data from its beginning"));
   }
   check(loader.restore(loaded.per_rank[context.rank]), kExitUserError, "DATA_CURSOR");
 }

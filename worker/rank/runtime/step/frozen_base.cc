@@ -130,7 +130,7 @@ absl::Status check_base(const nlohmann::json& saved, const nlohmann::json& here)
     return path.empty() ? std::string("drawn") : absl::StrCat("loaded from ", path);
   };
   return absl::FailedPreconditionError(
-      absl::StrCat("the model beneath the adapters is not the one that they were trained on: its digest was ", before,
+      absl::StrCat("the base model of the adapters is not the one on which they were trained: its digest was ", before,
                    " (", place(saved), ") and is ", now, " (", place(here),
                    "). Give the job the same initial weights, debug.seed and "
                    "lora.base as before, or another job.dump_folder to train new adapters"));

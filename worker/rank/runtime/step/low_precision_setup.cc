@@ -107,7 +107,7 @@ absl::Status check_blocks(const nn::Parameter& parameter, LowPrecision recipe) {
 
 }  // namespace
 
-absl::Status name_recipes(const config::JobConfig& config, const comm::DeviceMesh& mesh, model::Model& model) {
+absl::Status assign_recipes(const config::JobConfig& config, const comm::DeviceMesh& mesh, model::Model& model) {
   if (config.model.converters.empty()) return absl::OkStatus();
   std::map<LowPrecision, std::shared_ptr<const nn::MatmulRecipe>> recipes;
   for (const auto& block : model.blocks) {
@@ -155,9 +155,9 @@ std::vector<std::string> conversion_lines(const config::JobConfig& config, const
   }
   const bool asked = config.quantize.linear.float8.emulate || config.quantize.linear.mx.recipe_name == "mxfp8_emulated";
   if (emulated && !asked) {
-    lines.push_back(absl::StrCat("model.converters: ", device.str(), " has no products of ",
+    lines.push_back(absl::StrCat("model.converters: ", device.str(), " has no matmuls in ",
                                  std::string(config::name(*emulated)),
-                                 ": they are computed in high precision from its numbers, which takes longer than "
+                                 ": they are emulated in high precision, which is slower than "
                                  "without converters"));
   }
   return lines;

@@ -16,7 +16,7 @@ namespace titan::runtime {
 // owns the recipes. Tensorwise scales cover the operand's elements on all ranks with parts of the microbatch, or on
 // those of the tensor axis (config::scales_over_all_ranks). InvalidArgument: a part with which this rank multiplies
 // does not consist of whole blocks.
-absl::Status name_recipes(const config::JobConfig& config, const comm::DeviceMesh& mesh, model::Model& model);
+absl::Status assign_recipes(const config::JobConfig& config, const comm::DeviceMesh& mesh, model::Model& model);
 
 // Whether linear layers have one scale per operand, which tensor ranks can share: the tensorwise recipe.
 bool has_tensorwise_scales(const config::JobConfig& config);

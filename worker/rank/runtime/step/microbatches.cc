@@ -27,7 +27,7 @@ Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions
                                                 : nn::number_documents(one.tokens, *options.document_end);
       one.flash_calls = std::make_shared<nn::FlashCalls>();
     }
-    if (options.context.group != nullptr) one = parallel::take_share(one, options.context);
+    if (options.context.group != nullptr) one = parallel::shard_microbatch(one, options.context);
     made.valid_tokens += valid_on_host(one.labels);
     one.tokens = device::copy_async(one.tokens, options.device);
     one.labels = device::copy_async(one.labels, options.device);

@@ -65,7 +65,7 @@ std::vector<std::string> describe_rules(const config::UpdateRules& rules) {
     const auto count = std::count(rules.of.begin(), rules.of.end(), i);
     lines.push_back(absl::StrCat("Optimizer group ", i, ": ", rule.name, ", lr ", rule.lr, ", weight decay ",
                                  rule.weight_decay, ", ", counted(count, "parameter"),
-                                 rule.pattern.empty() ? "" : absl::StrCat(" found by \"", rule.pattern, "\"")));
+                                 rule.pattern.empty() ? "" : absl::StrCat(" matched by \"", rule.pattern, "\"")));
   }
   return lines;
 }
@@ -85,7 +85,7 @@ std::string conversion_notice(const std::string& saved, const config::JobConfig&
   const std::string here = state_dtype(config);
   if (saved == here) return "";
   const auto adjective = [](const std::string& type) { return type == "8bit" ? "8-bit codes" : type; };
-  return absl::StrCat("the checkpoint's optimizer states were kept as ", adjective(saved), "; they go on as ",
+  return absl::StrCat("the checkpoint's optimizer states were kept as ", adjective(saved), "; they continue as ",
                       adjective(here), " (optimizer.state_dtype = ", config.optimizer.state_dtype, ")");
 }
 

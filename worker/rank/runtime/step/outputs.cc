@@ -46,8 +46,9 @@ std::optional<double> peak_of_device(const RankContext& context, const std::stri
       parallel::make_precision(training.dtype, dtype, training.mixed_precision_reduce), kExitBadConfig, "PRECISION");
   const double flops = nn::product_speed(precision.param);
   if (context.rank == 0) {
-    log_line(absl::StrFormat("mfu is a share of the %.3g TFLOP/s that products in %s reach here, measured just now",
-                             flops / 1e12, dtype));
+    log_line(
+        absl::StrFormat("mfu is relative to %.3g TFLOP/s, the speed of matmuls in %s just measured on this machine",
+                        flops / 1e12, dtype));
   }
   return flops;
 }
@@ -87,9 +88,9 @@ void print_trouble(const std::string& kind, const nlohmann::json& members) {
 }
 
 // Traces can be requested from the rank that has the process's profiler.
-std::optional<TraceDesk> desk_of(const RankContext& context) {
+std::optional<TraceRequestReader> desk_of(const RankContext& context) {
   if (!context.leads_process) return std::nullopt;
-  return TraceDesk(context.reporter->trace_words(), context.run_folder, context.rank);
+  return TraceRequestReader(context.reporter->trace_words(), context.run_folder, context.rank);
 }
 
 }  // namespace

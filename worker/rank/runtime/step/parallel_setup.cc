@@ -67,7 +67,7 @@ absl::Status check_communicators(const config::JobConfig& config, const mesh::Me
   if (count <= comm::kMaxCommunicators) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "parallelism: rank ", rank, " needs ", count, " NCCL communicators, and ", comm::kMaxCommunicators,
-      " can have streams of their own; enable_async_tensor_parallel takes one for each other tensor rank: turn it off "
+      " can have separate streams; enable_async_tensor_parallel needs one for each other tensor rank: disable it "
       "or lower tensor_parallel_degree (",
       mesh.size(Axis::kTensor), ")"));
 }
@@ -95,7 +95,7 @@ absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const 
                                                  " has no tensor, context or expert parallelism; set their degrees "
                                                  "in [parallelism] to 1"));
   }
-  TITAN_RETURN_IF_ERROR(name_recipes(config, mesh, model));
+  TITAN_RETURN_IF_ERROR(assign_recipes(config, mesh, model));
   if (const auto adapters = config::adapters_of(config)) TITAN_RETURN_IF_ERROR(model::add_adapters(model, *adapters));
   return model;
 }
@@ -156,9 +156,9 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
 
 namespace {
 
-parallel::Balance balance_of(const std::optional<std::string>& balancer) {
-  if (!balancer.has_value()) return parallel::Balance::kNone;
-  return *balancer == "ptrr" ? parallel::Balance::kWork : parallel::Balance::kHeadTail;
+parallel::LoadBalance balance_of(const std::optional<std::string>& balancer) {
+  if (!balancer.has_value()) return parallel::LoadBalance::kNone;
+  return *balancer == "ptrr" ? parallel::LoadBalance::kWork : parallel::LoadBalance::kHeadTail;
 }
 
 }  // namespace
@@ -190,12 +190,12 @@ bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& me
   return place.tp == 0 && place.pp == schedule.rank_of(schedule.stages - 1);
 }
 
-absl::Status room_for_store(int world, int64_t descriptors) {
+absl::Status check_fd_limit(int world, int64_t descriptors) {
   constexpr int64_t kConnections = 2, kOwn = 128;
   const int64_t needed = kConnections * world + kOwn;
   if (descriptors == 0 || descriptors >= needed) return absl::OkStatus();
   return absl::FailedPreconditionError(  // ResourceExhausted would mean a full disk in a rank.
-      absl::StrCat("rank 0 hosts the store of ", world, " ranks and needs ", needed, " open files, but may have ",
+      absl::StrCat("rank 0 hosts the store of ", world, " ranks and needs ", needed, " open files, but its limit is ",
                    descriptors,
                    ": raise the hard limit on its node (LimitNOFILE of titan-worker's unit, or ulimit -Hn)"));
 }

@@ -63,6 +63,6 @@ bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& me
 
 // Checks that rank 0 of `world` ranks, which hosts the store, may open enough files. Each rank has two connections to
 // it, for work and for heartbeats. `descriptors`: the limit, or 0 if unknown.
-absl::Status room_for_store(int world, int64_t descriptors);
+absl::Status check_fd_limit(int world, int64_t descriptors);
 
 }  // namespace titan::runtime

@@ -78,7 +78,7 @@ bool Reporter::stop_asked() const {
   return beacon_->page().command.load(std::memory_order_relaxed) == static_cast<uint32_t>(Command::kStopAndSave);
 }
 
-void Reporter::await_look(absl::Duration timeout) {
+void Reporter::await_stacks(absl::Duration timeout) {
   auto& page = beacon_->page();
   page.stacks_wanted.store(1, std::memory_order_release);
   const absl::Duration deadline = clock_.monotonic() + timeout;

@@ -40,7 +40,7 @@ class Reporter {
   rank_protocol::Command command() const;
   void acknowledge(rank_protocol::Command command);
   // Requests a capture of this rank's stacks and returns once its shim has made it, or after `timeout`. Thread-safe.
-  void await_look(absl::Duration timeout);
+  void await_stacks(absl::Duration timeout);
   // Whether the node has requested a stop, acknowledged or not. A stop is never withdrawn. Thread-safe.
   bool stop_asked() const;
 

@@ -61,7 +61,7 @@ void check_read(const absl::Status& status) {
 }
 
 // Steps that do not record the type of their optimizer states were saved in training.dtype.
-void tell_conversion(const RankContext& context, const LoadResult& read) {
+void warn_state_conversion(const RankContext& context, const LoadResult& read) {
   const std::vector<std::string>& excluded = context.config.checkpoint.exclude_from_loading;
   const auto excludes = [&](const char* what) {
     return std::find(excluded.begin(), excluded.end(), what) != excluded.end();
@@ -76,7 +76,7 @@ void restore_state(const RankContext& context, const LoadResult& read, optim::Op
   loaded.step = loaded.schedule_step = read.step;
   loaded.tokens_seen = read.train_state.value("ntokens_seen", int64_t{0});
   if (read.model_only) return;
-  tell_conversion(context, read);
+  warn_state_conversion(context, read);
   if (read.model_loaded) {
     const auto seed = read.train_state.find("seed");
     loaded.seed = seed == read.train_state.end() ? std::nullopt : std::optional(seed->get<int64_t>());
@@ -99,7 +99,7 @@ void settle_base(const RankContext& context, const WeightsRead& read, Built& bui
     draw(context, loaded, *built.model, ShardedModel::Which::kFrozen);
     if (context.rank == 0) {
       context.reporter->warning(
-          "the model beneath the adapters has random weights: name some in checkpoint.initial_load_path, or set "
+          "the base model of the adapters has random weights: set checkpoint.initial_load_path or "
           "checkpoint.initial_load_in_hf (both need checkpoint.enable)");
     }
   }
@@ -110,13 +110,13 @@ void settle_base(const RankContext& context, const WeightsRead& read, Built& bui
 
 // The job's own checkpoints take precedence, which may surprise a user who names other weights. A later attempt of a
 // job is expected to resume.
-void tell_unused_start(const RankContext& context, const LoadResult& read) {
+void warn_unused_initial_load(const RankContext& context, const LoadResult& read) {
   const config::Checkpoint& keys = context.config.checkpoint;
   if (context.rank != 0 || read.source != checkpoint::Source::kCheckpoint) return;
   if (keys.load_step >= 0 || (!keys.initial_load_in_hf && !keys.initial_load_path)) return;
   const char* const key = keys.initial_load_in_hf ? "checkpoint.initial_load_in_hf" : "checkpoint.initial_load_path";
   const std::string text = absl::StrCat(key, " is not used: training resumes from ", read.path,
-                                        "; to begin with other weights give the job another job.dump_folder");
+                                        "; to start from other weights, use another job.dump_folder");
   if (context.attempt > 1) return log_line(text);
   context.reporter->warning(text);
 }
@@ -126,12 +126,12 @@ void tell_other_rows(const RankContext& context, const LoadResult& read) {
   const int64_t saved = read.train_state.value("seq_len", wanted);
   if (saved == wanted || context.rank != 0) return;
   context.reporter->warning(absl::StrCat("the checkpoint was trained with rows of ", counted(saved, "token"),
-                                         "; training goes on with training.seq_len = ", wanted));
+                                         "; training continues with training.seq_len = ", wanted));
 }
 
 // Plans the schedule for the batch on this mesh, which may differ from the configuration's if the job resumes from
 // another mesh.
-void plan_work(const config::JobConfig& config, const BatchPlan& batch, Built& built) {
+void replan_pipeline(const config::JobConfig& config, const BatchPlan& batch, Built& built) {
   if (built.pipeline.ranks == 1 || batch.local_batch == config.training.local_batch_size) return;
   config::JobConfig job = config;
   job.training.local_batch_size = batch.local_batch;
@@ -141,7 +141,7 @@ void plan_work(const config::JobConfig& config, const BatchPlan& batch, Built& b
 // Settles the batch that the job keeps, and moves the loader to its position.
 void settle_data(const RankContext& context, const LoadResult& read, Built& built, Loaded& loaded) {
   const BatchPlan configured = loaded.batch_plan;
-  loaded.batch_plan = kept_batch(context, built.spec, read.train_state, configured);
+  loaded.batch_plan = resumed_batch(context, built.spec, read.train_state, configured);
   const RowsBefore before = rows_before(context.config, read, loaded.batch_plan);
   if (loaded.batch_plan != configured || before.rows != before.steps * loaded.batch_plan.global_batch)
     loaded.loader = value(open_data(context, loaded.batch_plan, before), kExitUserError, "DATA");
@@ -149,7 +149,7 @@ void settle_data(const RankContext& context, const LoadResult& read, Built& buil
   if (document_end && loaded.loader->end_of_document()) {
     document_end = *loaded.loader->end_of_document();  // The model's id is only a fallback.
   }
-  plan_work(context.config, loaded.batch_plan, built);
+  replan_pipeline(context.config, loaded.batch_plan, built);
   restore_data(context, read, loaded.batch_plan, *loaded.loader);
 }
 
@@ -175,7 +175,7 @@ Loaded load(RankContext& context, Built& built, checkpoint::Checkpointer* checkp
   if (built.adapters) {
     settle_base(context, read, built, loaded);
   } else {
-    tell_unused_start(context, read.job);
+    warn_unused_initial_load(context, read.job);
   }
   loaded.load_balance_coeff = settle_balance(context, read.job, built);
   tell_other_rows(context, read.job);
@@ -186,7 +186,7 @@ Loaded load(RankContext& context, Built& built, checkpoint::Checkpointer* checkp
   return loaded;
 }
 
-void tell_loaded(RankContext& context, const Loaded& loaded) {
+void report_loaded(RankContext& context, const Loaded& loaded) {
   context.reporter->finished_step(loaded.step, absl::ZeroDuration());
   context.reporter->event(rank_protocol::event::kLoaded,
                           {{"step", loaded.step}, {"source", checkpoint::name(loaded.source)}, {"path", loaded.path}});
@@ -215,17 +215,15 @@ bool exports_biases(const Built& built) {
   return !layouts.ok() || !layouts->empty();
 }
 
-void tell_balance(const RankContext& context, const Built& built, double coefficient) {
+void log_balance(const RankContext& context, const Built& built, double coefficient) {
   const std::string key = absl::StrCat("model.load_balance_coeff = ", coefficient);
-  if (coefficient == 0)
-    return log_line(absl::StrCat("The biases that balance the experts stay as they are (", key, ")"));
+  if (coefficient == 0) return log_line(absl::StrCat("The biases that balance the experts do not change (", key, ")"));
   log_line(absl::StrCat("Each step moves the biases that balance the experts (", key, ")"));
   if (exports_biases(built)) return;
   context.reporter->warning(absl::StrCat(
-      "training moves the biases that balance the experts (", key, "), for which Hugging Face weights of ",
-      built.spec.name,
-      " have no place: an export is another model than the one that was trained; model.load_balance_coeff = 0 leaves "
-      "them as they are"));
+      "training moves the biases that balance the experts (", key, "), but Hugging Face weights of ", built.spec.name,
+      " cannot store them: an export differs from the trained model; model.load_balance_coeff = 0 keeps "
+      "them unchanged"));
 }
 
 }  // namespace
@@ -239,7 +237,7 @@ double settle_balance(const RankContext& context, const checkpoint::LoadResult& 
     coefficient = *of_weights;
   if (built.adapters) coefficient = 0;  // The frozen model includes the biases.
   built.balance->set_coefficient(coefficient);
-  if (context.rank == 0 && !built.adapters) tell_balance(context, built, coefficient);
+  if (context.rank == 0 && !built.adapters) log_balance(context, built, coefficient);
   return coefficient;
 }
 

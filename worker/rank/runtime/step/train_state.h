@@ -40,7 +40,7 @@ struct Loaded {
 Loaded load(RankContext& context, Built& built, checkpoint::Checkpointer* checkpointer);
 
 // Reports the load to the node, once everything that a start needs is ready.
-void tell_loaded(RankContext& context, const Loaded& loaded);
+void report_loaded(RankContext& context, const Loaded& loaded);
 
 // Draws initial weights by `seed` for trained, frozen or all parameters.
 void draw_weights(const RankContext& context, ShardedModel& model, int64_t seed, ShardedModel::Which which);

@@ -68,7 +68,7 @@ ExitCode Trainer::run() {
                           config_.job.dump_folder));
   }
   while (progress_.step < config_.training.steps && !agreed_.stop) run_step();
-  tell_trace(tracer_.finish(progress_.step));
+  report_trace(tracer_.finish(progress_.step));
   return finish(agreed_.stop && progress_.step < config_.training.steps);
 }
 
@@ -86,7 +86,7 @@ void Trainer::start() {
                        config_.validation.steps, built_.microbatch_options, built_.pipeline);
   }
   metrics_->start_after(progress_.step);
-  tell_loaded(context_, start_);
+  report_loaded(context_, start_);
 }
 
 void Trainer::save_seed() {
@@ -109,12 +109,12 @@ void Trainer::run_step() {
     memory_snapshots_.failed(finished);
     throw;
   }
-  tell_trace(tracer_.end_step(progress_.step));
+  report_trace(tracer_.end_step(progress_.step));
   memory_snapshots_.end_step(progress_.step);
 }
 
 // A trace that cannot be written does not stop the training.
-void Trainer::tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved) {
+void Trainer::report_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved) {
   if (!saved.ok()) {
     context_.reporter->warning(absl::StrCat("the profiler's trace is lost: ", saved.status().message()));
     return;
@@ -134,7 +134,7 @@ void Trainer::train_step() {
   const std::vector<data::Batch> batches = fetch_batches();
   StepReport report = forward_backward(batches);
   context_.reporter->enter(Phase::kOptimizer);
-  settle();  // The previous step, whose figures arrived while this step was queued on the device.
+  read_pending_step();  // The previous step, whose figures arrived while this step was queued on the device.
   const TraceScope trace([] { return "norm, exchange, optimizer, save"; });
   report.sum_of_squares =
       config_.optimizer.early_step_in_backward ? early_squares_ : optim::sum_of_squares(built_.model->gradients());
@@ -144,8 +144,8 @@ void Trainer::train_step() {
   update(exchanged.gate);
   last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
   ++progress_.step;
-  unsettled_ = Unsettled{progress_.step, began, std::move(exchanged.reports)};
-  const std::optional<StepSummary> summary = must_settle() ? settle() : std::nullopt;
+  pending_step_ = PendingStep{progress_.step, began, std::move(exchanged.reports)};
+  const std::optional<StepSummary> summary = must_read_step() ? read_pending_step() : std::nullopt;
   progress_.tokens_seen += start_.batch_plan.global_batch * config_.training.seq_len;
   const absl::Duration took = context_.clock->monotonic() - began;
   context_.reporter->finished_step(progress_.step, took);
@@ -180,8 +180,8 @@ void Trainer::validate() {
   const ValidationResult result = validator_->run(executor_, *context_.mesh);
   const bool finite = std::isfinite(result.loss);
   if (!finite) {
-    meet_nonfinite("NONFINITE_LOSS",
-                   absl::StrCat("step ", progress_.step, ": the validation loss ", result.loss, " is not finite"));
+    handle_nonfinite("NONFINITE_LOSS",
+                     absl::StrCat("step ", progress_.step, ": the validation loss ", result.loss, " is not finite"));
   }
   log_samples();
   validating_ = false;
@@ -213,13 +213,14 @@ void Trainer::log_samples() {
   const Samples::Texts texts = built_.samples->run(*built_.model, *context_.mesh, built_.spec.vocab_size);
   for (const std::string& line : texts.lines) log_line(absl::StrCat("step ", progress_.step, ": ", line));
   if (texts.not_finite.empty()) return;
-  meet_nonfinite("NONFINITE_LOGITS", absl::StrCat("step ", progress_.step, ": validation.sample_prompts: logits after ",
-                                                  absl::StrJoin(texts.not_finite, ", "), " are not finite"));
+  handle_nonfinite("NONFINITE_LOGITS",
+                   absl::StrCat("step ", progress_.step, ": validation.sample_prompts: logits after ",
+                                absl::StrJoin(texts.not_finite, ", "), " are not finite"));
 }
 
 // Handles a non-finite figure of a validation, which changes no weights: the figure is not shown. Every rank finds the
 // same.
-void Trainer::meet_nonfinite(const char* reason, const std::string& message) const {
+void Trainer::handle_nonfinite(const char* reason, const std::string& message) const {
   if (config_.training.nonfinite_policy == "fail") {
     throw Failure(rank_protocol::kExitUserError, reason,
                   absl::StrCat(message, "; training.nonfinite_policy = \"skip\" would only warn"));
@@ -260,7 +261,7 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
 
   // In a pipeline each batch is a separate run, so the schedule holds no more activations than the batch size allows,
   // as `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
-  built_.model->forget_gradients();
+  built_.model->reset_gradients();
   built_.model->prepare_gathers();
   const at::TensorOptions wide = at::TensorOptions(at::kDouble).device(device);
   if (config_.optimizer.early_step_in_backward) {
@@ -318,7 +319,7 @@ void Trainer::update(const optim::Gate& gate) {
 
 // Whether the host needs the step's figures before it continues. Otherwise they arrive while the device works on the
 // next step, so the device never waits for its host.
-bool Trainer::must_settle() const {
+bool Trainer::must_read_step() const {
   if (!reads_late_ || metrics_->should_log(progress_.step) || agreed_.checkpoint || agreed_.stop) return true;
   if (validator_ && validator_->due(progress_.step, config_.validation.freq)) return true;
   const checkpoint::StepEdge edge{progress_.step, config_.training.steps, /*requested=*/false};
@@ -328,9 +329,9 @@ bool Trainer::must_settle() const {
 
 // Reads the newest step's figures. Returns none if the step was skipped or none is pending. All ranks decide the same,
 // from the same numbers and at the same step.
-std::optional<StepSummary> Trainer::settle() {
-  if (!unsettled_) return std::nullopt;
-  Unsettled newest = *std::exchange(unsettled_, std::nullopt);
+std::optional<StepSummary> Trainer::read_pending_step() {
+  if (!pending_step_) return std::nullopt;
+  PendingStep newest = *std::exchange(pending_step_, std::nullopt);
   const StepSummary summary = newest.reports.summary();
   if (context_.recorder) context_.recorder->synchronized();
   if (!agreed_.stop) agreed_.since = newest.began;

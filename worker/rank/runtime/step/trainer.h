@@ -32,7 +32,7 @@ class Trainer {
   void start();
   void save_seed();
   void run_step();
-  void tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved);
+  void report_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved);
 
   // A step.
   void train_step();
@@ -43,8 +43,8 @@ class Trainer {
   void add_commands(StepReport& report);
   void acknowledge_commands();
   void update(const optim::Gate& gate);
-  bool must_settle() const;
-  std::optional<StepSummary> settle();
+  bool must_read_step() const;
+  std::optional<StepSummary> read_pending_step();
   void tell_own_time(absl::Duration took, int64_t waited_before);
   void log_step(const StepSummary& summary);
   void report_data_warnings();
@@ -53,14 +53,14 @@ class Trainer {
   void validate();
   void tell_nothing_validated(const ValidationResult& result) const;
   void log_samples();
-  void meet_nonfinite(const char* reason, const std::string& message) const;
+  void handle_nonfinite(const char* reason, const std::string& message) const;
   void save_if_due();
   absl::Duration stop_timeout() const;
   absl::Duration outputs_timeout(bool stopped) const;
   rank_protocol::ExitCode finish(bool stopped);
 
   // A step whose figures the host has not read yet.
-  struct Unsettled {
+  struct PendingStep {
     int64_t step = 0;
     absl::Duration began;  // Monotonic.
     StepReports reports;
@@ -87,7 +87,7 @@ class Trainer {
   bool validating_ = false;
   at::Tensor early_squares_;  // Scalar: sum of squares of the gradients that update_early() has consumed.
   rank_protocol::Command command_ = rank_protocol::Command::kNone;  // The command that this rank reported.
-  std::optional<Unsettled> unsettled_;
+  std::optional<PendingStep> pending_step_;
   Agreed agreed_;
   const bool reads_late_;  // training.read_step
   comm::LedgerCounts last_step_traffic_;

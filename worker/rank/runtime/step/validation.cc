@@ -137,7 +137,7 @@ Samples::Texts Samples::run(ShardedModel& model, const comm::DeviceMesh& mesh, i
     if (broken[i]) texts.not_finite.push_back(in_quotes(prompts_[i]));
     if (broken[i] || mesh.rank() != 0) continue;
     const std::string text = tokenizer_->decode({made[i].tokens.begin(), made[i].tokens.end()});
-    texts.lines.push_back(absl::StrCat(in_quotes(prompts_[i]), " goes on ", in_quotes(text::valid_utf8(text))));
+    texts.lines.push_back(absl::StrCat(in_quotes(prompts_[i]), " continues as ", in_quotes(text::valid_utf8(text))));
   }
   return texts;
 }

@@ -129,19 +129,20 @@ void add_chat(CLI::App& program) {
   command->add_option("--tokenizer", options->tokenizer, "Folder of the tokenizer, with its chat template")->required();
   command->add_option("--messages-key", options->messages_key, "Key of the messages (dataloader.messages_key)")
       ->capture_default_str();
-  command->add_option("--train-on", options->train_on, "What is a label (dataloader.train_on)")
+  command->add_option("--train-on", options->train_on, "Which tokens are labels (dataloader.train_on)")
       ->check(CLI::IsMember({"assistant", "all"}))
       ->capture_default_str();
-  command->add_option("--format", options->format, "What the files are (dataloader.format)")
+  command->add_option("--format", options->format, "Format of the files (dataloader.format)")
       ->check(CLI::IsMember({"auto", "jsonl", "parquet"}))
       ->capture_default_str();
-  command->add_option("--rows", options->rows, "So many from the first on; 0: all")
+  command->add_option("--rows", options->rows, "Number of rows to show, from the first; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
-      ->add_option("-o,--output", options->output,
-                   "text: labels between brackets; table: a token a line; json: an object a row with text, labels "
-                   "(bytes), ids and mask, or its problem")
+      ->add_option(
+          "-o,--output", options->output,
+          "text: labels between brackets; table: one token per line; json: one object per row with text, labels "
+          "(bytes), ids and mask, or its problem")
       ->check(CLI::IsMember({"text", "table", "json"}))
       ->capture_default_str();
   command->callback([options] { finish(run_chat(*options)); });

@@ -120,10 +120,10 @@ absl::Status run_encode(const EncodeOptions& options) {
 
 void add_encode(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
-      "encode", "Prints the tokens of each text, of arguments, files, or standard input when there is neither");
+      "encode", "Prints the tokens of each text, from arguments, files, or otherwise standard input");
   const auto options = std::make_shared<EncodeOptions>();
-  command->add_option("text", options->texts, "Texts; behind -- they may begin with a dash");
-  command->add_option("-f,--file", options->files, "Files, each one text as it is, its last line end included");
+  command->add_option("text", options->texts, "Texts; after -- they may begin with a dash");
+  command->add_option("-f,--file", options->files, "Files, each read as one text including its last line break");
   command
       ->add_option(
           "--tokenizer", options->tokenizer,
@@ -131,13 +131,13 @@ void add_encode(CLI::App& program) {
       ->required();
   command
       ->add_option("-o,--output", options->output,
-                   "text: the ids of a text on a line; table: a token a line, with the bytes of the text that it "
+                   "text: the ids of a text on one line; table: one token per line, with the bytes of the text that it "
                    "covers; json: an "
                    "object a line with ids, pieces and offsets (null where the tokenizer changed the text first)")
       ->check(CLI::IsMember({"text", "table", "json"}))
       ->capture_default_str();
-  command->add_flag("--bos", options->bos, "Put the token that begins a text before it");
-  command->add_flag("--eos", options->eos, "And the one that ends it behind it");
+  command->add_flag("--bos", options->bos, "Prepend the token that begins a text");
+  command->add_flag("--eos", options->eos, "Append the token that ends a text");
   command->callback([options] { finish(run_encode(*options)); });
 }
 
@@ -155,7 +155,7 @@ absl::StatusOr<std::vector<int32_t>> parse_ids(const std::string& words, const d
     int32_t id = -1;
     if (!absl::SimpleAtoi(word, &id) || id < 0 || id > tokenizer.max_id()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", word, "\" is no token: they are numbers from 0 to ", tokenizer.max_id()));
+          absl::StrCat("\"", word, "\" is not a token id: ids are numbers from 0 to ", tokenizer.max_id()));
     }
     ids.push_back(id);
   }
@@ -189,10 +189,10 @@ absl::Status run_decode(const DecodeOptions& options) {
 
 void add_decode(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
-      "decode", "Prints the text of tokens: of those in the arguments, or of each line of standard input");
+      "decode", "Prints the text of token ids, from the arguments or from each line of standard input");
   const auto options = std::make_shared<DecodeOptions>();
-  command->add_option("ids", options->ids, "Numbers of tokens, as encode prints them; commas and brackets do no harm");
-  command->add_option("--tokenizer", options->tokenizer, "The folder that encode took")->required();
+  command->add_option("ids", options->ids, "Token ids, as encode prints them; commas and brackets are ignored");
+  command->add_option("--tokenizer", options->tokenizer, "The same folder as for encode")->required();
   command->add_option("-o,--output", options->output, "text, or json: an object with ids and text")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();

@@ -111,8 +111,8 @@ fs::path plain(const fs::path& path) {
 absl::Status check_apart(const Words& words) {
   const fs::path out = plain(words.options.out);
   const auto refused = [&](const std::string& input) {
-    return absl::InvalidArgumentError(absl::StrCat("--out ", words.options.out, ": lies with the input ", input,
-                                                   ": give the index a folder of its own, apart from the text"));
+    return absl::InvalidArgumentError(absl::StrCat("--out ", words.options.out, ": overlaps the input ", input,
+                                                   ": use a separate folder for the index"));
   };
   std::error_code error;
   for (const std::string& input : words.inputs) {
@@ -155,10 +155,10 @@ absl::Status run(Words& words) {
   TITAN_ASSIGN_OR_RETURN(const TokenizeResult result, tokenize(words.options, progress, [](const std::string& text) {
                            std::cerr << "titan-data: " << text << "\n";
                          }));
-  std::cout << absl::StrFormat("%s: %d tokens in %s, %s (%d were there)", words.options.out, result.tokens,
+  std::cout << absl::StrFormat("%s: %d tokens in %s, %s (%d already existed)", words.options.out, result.tokens,
                                counted(result.documents, "document"), counted(result.shards, "shard"),
                                result.kept_shards);
-  if (result.malformed > 0) std::cout << ", " << counted(result.malformed, "malformed document") << " left out";
+  if (result.malformed > 0) std::cout << ", " << counted(result.malformed, "malformed document") << " skipped";
   std::cout << absl::StrFormat("; %.1f s, %.1f MB/s\n", reporter.seconds(),
                                static_cast<double>(progress.bytes) / 1e6 / reporter.seconds());
   return absl::OkStatus();
@@ -169,34 +169,38 @@ absl::Status run(Words& words) {
 void add_tokenize(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "tokenize",
-      "Makes a token index of text: a folder to train on (format \"titan\") without tokenising. Started "
-      "again after it was killed, it goes on");
+      "Makes a token index of text: a folder to train on (format \"titan\") without tokenizing again. Restarted "
+      "after it was killed, it resumes");
   const auto words = std::make_shared<Words>();
   words->options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   command->add_option("--tokenizer", words->options.tokenizer_folder, "Folder with tokenizer.json")->required();
-  command->add_option("--out", words->options.out, "The folder of the index; new, or of the same call")->required();
+  command
+      ->add_option("--out", words->options.out,
+                   "Folder of the index: new, or left by an interrupted run of the same call")
+      ->required();
   command->add_option("inputs", words->inputs, "Folders, globs or files, in this order")->required();
-  command->add_option("--format", words->format, "auto goes by names")
+  command->add_option("--format", words->format, "auto: by file name")
       ->check(CLI::IsMember({"auto", "jsonl", "text", "parquet"}))
       ->capture_default_str();
   command->add_option("--text-key", words->options.kind.text_key, "Key or column of a document's text")
       ->capture_default_str();
   CLI::Option* messages_key = command->add_option(
       "--messages-key", words->options.kind.messages_key,
-      "Key or column of a conversation's messages, of which the tokenizer's chat template makes a text; "
-      "the index says which tokens are labels then");
-  command->add_option("--train-on", words->train_on, "Of conversations what is a label (dataloader.train_on)")
+      "Key or column of a conversation's messages, which the tokenizer's chat template renders as text; "
+      "the index then records which tokens are labels");
+  command->add_option("--train-on", words->train_on, "Which tokens of conversations are labels (dataloader.train_on)")
       ->check(CLI::IsMember({"assistant", "all"}))
       ->needs(messages_key)
       ->capture_default_str();
-  command->add_option("--text-documents", words->documents, "What a document of plain text is")
+  command->add_option("--text-documents", words->documents, "What counts as a document in plain text")
       ->check(CLI::IsMember({"file", "blank_lines"}))
       ->capture_default_str();
-  command->add_option("--threads", words->options.threads, "Shards made at a time")->check(CLI::Range(1, 4096));
-  command->add_option("--shard-mib", words->shard_mib, "Input of a shard, about")
+  command->add_option("--threads", words->options.threads, "Number of shards made concurrently")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--shard-mib", words->shard_mib, "Approximate input size of a shard")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--max-bad", words->options.max_bad, "More malformed documents than this are an error")
+  command->add_option("--max-bad", words->options.max_bad, "Fail if there are more malformed documents than this")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->callback([words] { finish(run(*words)); });

@@ -164,7 +164,7 @@ class Tokenizing {
     }
     sync::Lock lock(mutex_);
     reasons_.push_back(absl::StrCat(place, ": ", problem));
-    tell_(absl::StrCat(reasons_.back(), ", left out"));
+    tell_(absl::StrCat(reasons_.back(), ", skipped"));
     return absl::OkStatus();
   }
 
@@ -233,7 +233,7 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
   for (const std::string& note : tokenizer_files::not_applied(options.tokenizer_folder)) tell("warning: " + note);
   TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark,
                          data::tokenizer_fingerprint(options.tokenizer_folder, *tokenizer));
-  TITAN_ASSIGN_OR_RETURN(std::vector<WorkUnit> units, plan_work(options.input, options.shard_bytes));
+  TITAN_ASSIGN_OR_RETURN(std::vector<WorkUnit> units, plan_shards(options.input, options.shard_bytes));
   const bool marked = !options.kind.messages_key.empty();
   data::FileKind kind = options.kind;
   if (marked) {

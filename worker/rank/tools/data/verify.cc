@@ -30,7 +30,7 @@ absl::Status check_index_sums(const std::string& manifest_path, int64_t& damaged
     const absl::StatusOr<std::string> index = storage::read_file(files, path);
     if (index.ok() && storage::crc32c(index->data(), index->size()) == shard.index_sum) continue;
     ++damaged;
-    std::cout << (index.ok() ? absl::StrCat(path, ": does not fit the manifest's checksum")
+    std::cout << (index.ok() ? absl::StrCat(path, ": does not match the manifest's checksum")
                              : std::string(index.status().message()))
               << "\n";
   }
@@ -40,8 +40,8 @@ absl::Status check_index_sums(const std::string& manifest_path, int64_t& damaged
 absl::Status run(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const data_files::DatasetFiles found, data_files::find_dataset_files(path));
   if (!data_files::holds_tokens(found.format)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": holds ", data_files::name(found.format),
-                                                   ", not tokens; nothing says what text should be"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": holds ", data_files::name(found.format), ", not tokens; text cannot be verified"));
   }
   TITAN_ASSIGN_OR_RETURN(data::TokenSet set, data::TokenSet::open(found.format, found.files));
   int64_t damaged = 0;
@@ -57,7 +57,7 @@ absl::Status run(const std::string& path) {
   }
   if (damaged > 0) return absl::DataLossError(absl::StrCat(path, ": ", counted(damaged, "damage"), " found"));
   std::cout << path << ": " << set.tokens() << " tokens in " << counted(set.documents(), "document") << ", "
-            << counted(set.shards(), "shard") << ", whole\n";
+            << counted(set.shards(), "shard") << ", intact\n";
   return absl::OkStatus();
 }
 
@@ -65,9 +65,10 @@ absl::Status run(const std::string& path) {
 
 void add_verify(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
-      "verify", "Reads a token index, or Megatron-LM's .bin and .idx, and checks it; exit 1 when something is damaged");
+      "verify",
+      "Reads a token index, or Megatron-LM's .bin and .idx, and checks it; exits with 1 if something is damaged");
   const auto path = std::make_shared<std::string>();
-  command->add_option("path", *path, "Folder of the index, or what .bin and .idx follow")->required();
+  command->add_option("path", *path, "Folder of the index, or the common prefix of .bin and .idx")->required();
   command->callback([path] { finish(run(*path)); });
 }
 

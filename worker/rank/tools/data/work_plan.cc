@@ -32,7 +32,7 @@ absl::Status cut_at_lines(const std::string& file, int64_t size, int64_t shard_b
 
 }  // namespace
 
-absl::StatusOr<std::vector<WorkUnit>> plan_work(const data_files::DatasetFiles& input, int64_t shard_bytes) {
+absl::StatusOr<std::vector<WorkUnit>> plan_shards(const data_files::DatasetFiles& input, int64_t shard_bytes) {
   std::vector<WorkUnit> units;
   WorkUnit together;
   const auto flush = [&] {

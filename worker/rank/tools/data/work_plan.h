@@ -22,7 +22,7 @@ struct WorkUnit {
 
 // Returns the units in document order, with about `shard_bytes` of input each. Uncompressed JSON lines are split at
 // lines; other files are grouped. The same input gives the same units.
-absl::StatusOr<std::vector<WorkUnit>> plan_work(const data_files::DatasetFiles& input, int64_t shard_bytes);
+absl::StatusOr<std::vector<WorkUnit>> plan_shards(const data_files::DatasetFiles& input, int64_t shard_bytes);
 
 // Returns everything that the index depends on, as text for comparison: files by name, size and modification time, and
 // for conversations (kind.chat) the template's checksum.

@@ -51,7 +51,7 @@ json of_config(const Manifest& manifest, const char* section, const char* key) {
 // Finds the weights below a step's adapters: in a step of the same model, or in its Hugging Face weights.
 absl::Status open_base(storage::Files& files, const std::string& step, const Manifest& manifest,
                        const std::string& choice, ModelSource& source) {
-  TITAN_ASSIGN_OR_RETURN(const std::string base, base_of(step, manifest, choice));
+  TITAN_ASSIGN_OR_RETURN(const std::string base, base_model_path(step, manifest, choice));
   source.adapters.emplace(AdapterStep{files, step});
   source.candidate = {.source = Source::kInitial, .path = base, .model_only = true, .required = true};
   if (files.exists(storage::join_path(base, kManifestName))) {
@@ -102,7 +102,7 @@ absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::
     TITAN_ASSIGN_OR_RETURN(source.spec, with_numbers_of_hf(files, path, source.spec, taken));
   } else if (config.is_null()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": has no config.json that says which model it is: name it with --model and --flavor"));
+        absl::StrCat(path, ": has no config.json that identifies the model: give --model and --flavor"));
   } else {
     auto read = hf_config::read_model(config);
     if (!read.ok()) return annotate(read.status(), path);
@@ -136,7 +136,7 @@ absl::Status check_shapes(storage::Files& files, const std::string& path, const 
       return absl::FailedPreconditionError(
           absl::StrCat(path, " does not fit ", spec.name, " ", spec.flavor, ": ", found->first, " is ",
                        shape_text(found->second.shape), " there and ", shape_text(parameter.shape),
-                       " in that model; name the one that was trained with --model and --flavor"));
+                       " in that model; give the trained model with --model and --flavor"));
     }
   }
   return absl::OkStatus();
@@ -144,8 +144,8 @@ absl::Status check_shapes(storage::Files& files, const std::string& path, const 
 
 absl::StatusOr<ModelSource> open_dcp(storage::Files& files, const std::string& path, const ModelChoice& choice) {
   if (choice.name.empty() || choice.flavor.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": torch.distributed.checkpoint does not say which model it holds: name it with --model and --flavor"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": torch.distributed.checkpoint does not record the model: give --model and --flavor"));
   }
   ModelSource source;
   TITAN_ASSIGN_OR_RETURN(source.spec, model::find_spec(choice.name, choice.flavor, choice.library));
@@ -172,7 +172,7 @@ absl::Status take_generation_config(storage::Files& files, const std::string& fo
   const std::string path = storage::join_path(folder, "generation_config.json");
   if (source.has_generation_config || !files.exists(path)) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const json file, read_object(files, path));
-  hf_config::GenerationConfigConfig said = hf_config::read_generation_config(file);
+  hf_config::GenerationConfig said = hf_config::read_generation_config(file);
   source.has_generation_config = true;
   if (!said.stop_tokens.empty()) source.stop_tokens = std::move(said.stop_tokens);
   if (!said.not_applied.empty()) {
@@ -197,9 +197,10 @@ absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string
     if (step->has_hf_index) return open_hugging_face(files, step->path, choice);
     if (step->has_dcp) return open_dcp(files, step->path, choice);
   }
-  return absl::NotFoundError(absl::StrCat(path,
-                                          ": no checkpoint: name a step-N folder, a folder of such, a folder of "
-                                          "Hugging Face weights, or one of torchtitan's"));
+  return absl::NotFoundError(
+      absl::StrCat(path,
+                   ": no checkpoint: give a step-N folder, a folder of step-N folders, a folder of "
+                   "Hugging Face weights, or one of torchtitan's"));
 }
 
 }  // namespace titan::tools

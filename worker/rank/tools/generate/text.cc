@@ -35,7 +35,7 @@ absl::StatusOr<std::string> prompt_of(std::string_view line, const std::string& 
   if (prompt.problem.empty()) return std::move(prompt.text);
   return absl::InvalidArgumentError(absl::StrCat(
       place, ": ", prompt.problem,
-      "; a line that begins with {\" is a JSON object with a text \"prompt\", every other one is a prompt"));
+      "; a line that begins with {\" is a JSON object with a string \"prompt\", every other line is a prompt"));
 }
 
 // Returns why a file with this beginning holds no prompts, or an empty string if it may be text.
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<std::string>> read_prompts(std::istream& in, const st
   return prompts;
 }
 
-std::string GrowingText::add(int64_t token) {
+std::string TextStreamer::add(int64_t token) {
   tokens_.push_back(static_cast<int32_t>(token));
   const std::string all = tokenizer_.decode(tokens_);
   const size_t whole = whole_characters(all);
@@ -77,7 +77,7 @@ std::string GrowingText::add(int64_t token) {
   return text::valid_utf8(all.substr(from, whole - from));
 }
 
-std::string GrowingText::rest() {
+std::string TextStreamer::rest() {
   const std::string all = tokenizer_.decode(tokens_);
   if (all.size() <= shown_) return "";
   return text::valid_utf8(all.substr(std::exchange(shown_, all.size())));

@@ -16,9 +16,9 @@ namespace titan::tools {
 absl::StatusOr<std::vector<std::string>> read_prompts(std::istream& in, const std::string& name);
 
 // Decodes tokens up to the last complete character, because a token may end inside one.
-class GrowingText {
+class TextStreamer {
  public:
-  explicit GrowingText(const data::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit TextStreamer(const data::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   // Adds a token and returns the text that can now be shown and was not yet shown.
   std::string add(int64_t token);

@@ -1,4 +1,4 @@
-#include "worker/rank/parallel/context_deal.h"
+#include "worker/rank/parallel/context_load_balance.h"
 
 #include <c10/util/Exception.h>
 
@@ -74,8 +74,8 @@ nn::RowShares deal_blocks(const std::vector<int64_t>& work, int ranks) {
 
 }  // namespace
 
-std::vector<int64_t> work_of_queries(const at::Tensor& documents, int64_t rows, int64_t seq_len,
-                                     const std::vector<LayersOfMask>& layers) {
+std::vector<int64_t> attention_work(const at::Tensor& documents, int64_t rows, int64_t seq_len,
+                                    const std::vector<LayersOfMask>& layers) {
   std::vector<int64_t> work(seq_len);
   for (const auto& [mask, count] : layers) {
     const nn::Spans spans = nn::spans_of(mask.documents ? documents : at::Tensor(), mask.chunk, seq_len);
@@ -93,20 +93,20 @@ std::vector<int64_t> work_of_queries(const at::Tensor& documents, int64_t rows, 
   return work;
 }
 
-int64_t most_work(const nn::RowShares& shares, const std::vector<int64_t>& work) {
+int64_t max_work(const nn::RowShares& shares, const std::vector<int64_t>& work) {
   int64_t most = 0;
   for (const std::vector<nn::Segment>& share : shares) most = std::max(most, work_of(share, work));
   return most;
 }
 
-nn::RowShares deal_in_order(int64_t seq_len, int ranks) {
+nn::RowShares split_contiguous(int64_t seq_len, int ranks) {
   const int64_t length = chunk_length(seq_len, ranks, ranks);
   nn::RowShares shares;
   for (int rank = 0; rank < ranks; ++rank) shares.push_back({{rank * length, length}});
   return shares;
 }
 
-nn::RowShares deal_head_tail(int64_t seq_len, int ranks) {
+nn::RowShares split_head_tail(int64_t seq_len, int ranks) {
   const int64_t chunks = int64_t{2} * ranks, length = chunk_length(seq_len, chunks, ranks);
   nn::RowShares shares;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -115,13 +115,13 @@ nn::RowShares deal_head_tail(int64_t seq_len, int ranks) {
   return shares;
 }
 
-nn::RowShares deal_by_work(const std::vector<int64_t>& work, int ranks) {
+nn::RowShares split_by_work(const std::vector<int64_t>& work, int ranks) {
   const int64_t seq_len = static_cast<int64_t>(work.size());
-  nn::RowShares simple = deal_head_tail(seq_len, ranks), in_order = deal_in_order(seq_len, ranks);
-  if (most_work(in_order, work) < most_work(simple, work)) simple = std::move(in_order);
+  nn::RowShares simple = split_head_tail(seq_len, ranks), in_order = split_contiguous(seq_len, ranks);
+  if (max_work(in_order, work) < max_work(simple, work)) simple = std::move(in_order);
   nn::RowShares dealt = deal_blocks(work, ranks);
-  const int64_t most = most_work(dealt, work);
-  return most_work(simple, work) <= most + most / 100 ? simple : dealt;
+  const int64_t most = max_work(dealt, work);
+  return max_work(simple, work) <= most + most / 100 ? simple : dealt;
 }
 
 }  // namespace titan::parallel
