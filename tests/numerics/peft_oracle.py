@@ -299,8 +299,8 @@ def main():
         with torch.no_grad():
             model.model.layers[2].mlp.up_proj.weight[5, 7] += 1e-3
         model.save_pretrained(other)
-        refused(run, root / "base-changed", {"checkpoint.initial_load_path": str(other)}, "is not the one that they were trained on")
-        refused(run, root / "form-changed", {"lora.base": "nf4"}, "is not the one that they were trained on")
+        refused(run, root / "base-changed", {"checkpoint.initial_load_path": str(other)}, "is not the one on which they were trained")
+        refused(run, root / "form-changed", {"lora.base": "nf4"}, "is not the one on which they were trained")
         refused(run, root / "alpha-changed", {"lora.alpha": 16.0}, "were trained with 12")
         refused(run, root / "rank-changed", {"lora.rank": 8}, "does not fit this model")
         refused(run, root / "fewer", {"lora.targets": ["attention"]}, "that this model lacks")

@@ -146,7 +146,7 @@ class DatasetPluginTest(unittest.TestCase):
         self.assertIn("there is no library (experimental.custom_import) with others", refused({"training.dataset": "fortunes"}))
         no_path = self.mine()
         del no_path["training.dataset_path"]
-        self.assertIn("nothing says which", refused(no_path))
+        self.assertIn("needs a path to its files", refused(no_path))
         self.assertIn("no such file or folder", refused(self.mine(**{"training.dataset_path": self.folder / "none"})))
         self.assertIn("reads files of the machine", refused(self.mine(**{"training.dataset_path": "hf://datasets/org/texts/*.jsonl"})))
         for key, value in (("format", "parquet"), ("text_key", "body"), ("text_documents", "blank_lines"), ("shuffle", "rows")):

@@ -92,12 +92,12 @@ def check_leftovers(step, target):
 
 
 def check_links(step, root):
-    """A link to an empty folder is that folder; one that leads nowhere is refused before anything is written."""
+    """A link to an empty folder is that folder; a dangling link is refused before anything is written."""
     os.makedirs(f"{root}/disk/empty")
     os.symlink(f"{root}/disk/empty", f"{root}/link")
     os.symlink(f"{root}/disk/nowhere", f"{root}/broken")
     said = run("export", step, f"{root}/broken", expect=1)
-    assert "leads nowhere" in said and "writing" not in said, said
+    assert "dangling symbolic link" in said and "writing" not in said, said
     run("export", step, f"{root}/link")
     assert os.path.islink(f"{root}/link") and "config.json" in os.listdir(f"{root}/disk/empty")
     assert os.listdir(f"{root}/disk") == ["empty"]
@@ -261,7 +261,7 @@ def main():
         check_torch_files(root, state)
         check_tied(root)
         for named in (f"{root}/e/step-5", f"{root}/e/step-5/"):
-            assert "call the folder step-0" in take(f"{root}/dcp", named, expect=2)
+            assert "name the folder step-0" in take(f"{root}/dcp", named, expect=2)
         assert not os.path.exists(f"{root}/e/step-5")
 
         # One file: as converted, as a module's state_dict(), nested.

@@ -206,7 +206,7 @@ TEST_F(IdentityTest, AStateToGoOnFromTakesNoType) {
   };
   const absl::Status refused = exported_as("whole", {.dtype = "bfloat16", .format = "dcp"});
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("leave --dtype out, or add --model-only"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("omit --dtype, or add --model-only"));
   EXPECT_FALSE(fs::exists(root_ / "whole"));
   EXPECT_EQ(exported_as("model", {.dtype = "bfloat16", .format = "dcp", .model_only = true}), absl::OkStatus());
 }

@@ -227,7 +227,7 @@ class StoreExportTest(unittest.TestCase):
         # One that cannot be seen from here, and one that lives.
         self.store.put("hf/.writer", b"another-boot pid:[1] 5 6")
         self.store.put("hf/model-00001-of-00002.safetensors", b"theirs")
-        self.assertIn("somebody writes there", self.export("hf", code=1))
+        self.assertIn("another process writes there", self.export("hf", code=1))
         self.assertEqual(b"theirs", self.store.get("hf/model-00001-of-00002.safetensors"))
 
         reached, go_on = threading.Event(), threading.Event()
@@ -241,7 +241,7 @@ class StoreExportTest(unittest.TestCase):
         first = subprocess.Popen([TOOL, "export", self.step, "s3://titan/two"], stdout=subprocess.DEVNULL)
         self.addCleanup(first.wait)
         self.assertTrue(reached.wait(PATIENCE))
-        self.assertIn("somebody writes there", self.export("two", code=1))
+        self.assertIn("another process writes there", self.export("two", code=1))
         go_on.set()
         self.assertEqual(0, first.wait(PATIENCE))
         self.is_whole("two")
