@@ -51,7 +51,7 @@ class Fit(unittest.TestCase):
         large = ["--model.flavor", "405B", "--training.local_batch_size", "512", "--training.seq_len", "8192", "--training.global_batch_size", "-1"]
         said = self.submit("--dry-run", *large).stderr
         self.assertIn("MEMORY_TOO_SMALL: the fullest rank takes about ", said)
-        for part in ("weights ", "gradients ", "optimizer ", "activations ", "buffers ", "a device of the roomiest node has "):
+        for part in ("weights ", "gradients ", "optimizer ", "activations ", "buffers ", "but the largest device has "):
             self.assertIn(part, said)
         self.assertEqual(1, self.submit("--dry-run", "--require-fit", *large, check=False).returncode)
 

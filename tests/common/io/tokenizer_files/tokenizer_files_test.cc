@@ -104,7 +104,7 @@ TEST(SentencePieceFileTest, SaysWhatIsWrong) {
   const struct {
     std::string bytes;
     const char* message;
-  } cases[] = {{controls + a.substr(0, a.size() - 1), "damaged or cut short"},
+  } cases[] = {{controls + a.substr(0, a.size() - 1), "damaged or truncated"},
                {std::string("\x0b", 1), "damaged or cut short"},
                {a, "has 0 pieces of type UNKNOWN"},
                {controls + a + a, "piece \"a\" occurs twice"},
