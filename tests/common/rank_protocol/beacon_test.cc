@@ -36,7 +36,7 @@ TEST(BeaconTest, ReaderSeesTheWriterAndTheWriterSeesCommands) {
   EXPECT_EQ((*writer)->page().command_seen, 0) << "one word and nothing beside it";
 }
 
-// Every moment counts to one phase, also those of the phase that goes on.
+// Every moment counts towards one phase, including the phase that still runs.
 TEST(BeaconTest, PhasesAddUpToTheTimeThatPassed) {
   const TempFolder folder;
   const auto beacon = Beacon::create(folder.file("b"), 0);
@@ -53,7 +53,7 @@ TEST(BeaconTest, PhasesAddUpToTheTimeThatPassed) {
   EXPECT_LE(ended, (*beacon)->time_in(Phase::kForward));
 }
 
-// A rank killed in the middle of anything leaves a page that can be read.
+// A rank that is killed at any moment leaves a readable page.
 TEST(BeaconTest, OutlivesItsWriter) {
   const TempFolder folder;
   const pid_t child = ::fork();
@@ -83,7 +83,7 @@ TEST(BeaconTest, RefusesOtherFiles) {
   EXPECT_FALSE(BeaconReader::open(folder.file("pipe")).ok());
 }
 
-// A rank is a user's program: whatever it makes of its file, whoever looks at it lives.
+// A rank is a user's program: whatever it does to its file, the reader survives.
 TEST(BeaconTest, AFileThatShrinksEndsNobody) {
   const TempFolder folder;
   ASSERT_TRUE(Beacon::create(folder.file("b"), 0).ok());

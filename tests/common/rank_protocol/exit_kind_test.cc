@@ -1,4 +1,4 @@
-// Which rank an attempt's end is blamed on follows from this order: the controller takes the lowest kind of all its
+// This order decides which rank is blamed for the end of an attempt: the controller takes the lowest kind of all its
 // exits.
 
 #include <csignal>

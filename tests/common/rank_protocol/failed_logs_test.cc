@@ -1,4 +1,4 @@
-// What is kept of the logs of failed ranks: few of them, short, and text.
+// The logs of failed ranks that are kept are few, short and valid text.
 
 #include <string>
 

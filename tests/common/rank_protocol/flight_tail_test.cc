@@ -1,4 +1,4 @@
-// A rank's last calls as its node reads them: whole, the newest ones, and never trusted.
+// A rank's last collective calls, as its node reads them: complete, the newest ones, and never trusted.
 
 #include "common/rank_protocol/flight_tail.h"
 
@@ -52,7 +52,7 @@ TEST(FlightTailTest, KeepsTheNewestCallsAndTheFirstGroups) {
   const int64_t made = 3 * FlightTail::kCalls + 17;
   for (int64_t i = 0; i < made; ++i) (*tail)->add_call(i, call(i + 1));
   (*tail)->add_call(made, call(1, FlightTail::kGroups + 1));
-  (*tail)->set_state(0, CallState::kCompleted);  // Long written over.
+  (*tail)->set_state(0, CallState::kCompleted);  // This slot was overwritten long ago.
   const auto flight = read_flight_tail(folder.file("f"));
   ASSERT_TRUE(flight.ok());
   EXPECT_EQ(flight->groups.size(), static_cast<size_t>(FlightTail::kGroups));
@@ -74,7 +74,7 @@ TEST(FlightTailTest, WhatIsNoneIsSaidToBe) {
   EXPECT_FALSE(read_flight_tail(folder.file("p")).ok()) << "and nobody waits at a pipe";
 }
 
-// Any bytes may lie there: reading ends, with text and places that can be used.
+// For any bytes, reading ends and gives valid text and indexes.
 TEST(FlightTailTest, AnyBytesAreSurvived) {
   const TempFolder folder;
   uint64_t state = 1;

@@ -37,7 +37,7 @@ TEST(LaunchTest, RoundTrips) {
   EXPECT_EQ(read->ranks[1].host, "10.0.0.2");
 }
 
-// One node has two ranks, which need not be told twice; two nodes may share an address.
+// Two ranks of one node are listed once; two nodes may have the same address.
 TEST(LaunchTest, NodesAreTold) {
   Launch launch = example();
   launch.ranks = {{0, 0, "n1", "10.0.0.1"}, {1, 1, "n1", "10.0.0.1"}, {2, 0, "n2", "10.0.0.1"}, {3, 0, "n3", ""}};
@@ -69,7 +69,7 @@ TEST(LaunchTest, NodesAreTold) {
   EXPECT_THAT(std::string(launch_from_json(listed).status().message()), HasSubstr("nodes is missing"));
 }
 
-// As many nodes as there are take no more room, and ranks are where they were; addresses are not told.
+// Many nodes take little space, and each rank keeps its place; addresses of other nodes are left out.
 TEST(LaunchTest, TheFoldedFormTellsNodesTogether) {
   Launch launch = example();
   launch.ranks.clear();

@@ -26,7 +26,7 @@ TEST(NameListTest, NamesThatCountOnAreOneRange) {
   EXPECT_EQ(fold_names({"a3", "a2", "a02", "a"}), "a[3,2,02],a") << "as they come: ranks follow this order";
 }
 
-// Whatever the names are, they come back as they were.
+// Any list of names is restored exactly.
 TEST(NameListTest, EveryListComesBack) {
   std::vector<std::string> many;
   for (int i = 0; i < 3000; ++i) many.push_back(absl::StrCat("node-", i * 7919 % 3001));
@@ -58,7 +58,7 @@ TEST(NameListTest, WhatIsNoListIsRefused) {
   EXPECT_THAT(refused(std::string(64, 'a')), HasSubstr("64 characters"));
 }
 
-// A text of a few bytes must not ask for all memory.
+// A text of a few bytes must not allocate all memory.
 TEST(NameListTest, NoMoreNamesAreMadeThanAllowed) {
   EXPECT_THAT(refused("a[0-999999999999999999]", 1000), HasSubstr("more than 1000 names"));
   EXPECT_EQ(unfold_names("a[0-999]", 1000)->size(), 1000u);

@@ -1,5 +1,5 @@
-// Lines of exits.jsonl outlive the version that wrote them: what a newer daemon finds there may be of an older shim,
-// torn, or no record at all.
+// Lines of exits.jsonl outlive the version that wrote them: a newer daemon may find lines of an older shim, torn lines,
+// or other text.
 
 #include "common/rank_protocol/rank_exit.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// As 0.1 wrote them.
+// Lines written by version 0.1.
 constexpr char kFinished[] =
     R"({"exit_code":0,"last_words":"rank 0 of 2 is up","memory_limit_bytes":0,"out_of_memory":false,"pid":4242,"rank":0,)"
     R"("signal":0,"start_ticks":123456789,"stop_reason":"","time":1764423930123456789})";
@@ -57,7 +57,7 @@ TEST(RankExitTest, ARecordedLineReadsBackToTheSame) {
   }
 }
 
-// The controller's members are not the shim's to write.
+// The shim never writes the members that the controller adds.
 TEST(RankExitTest, WhatTheControllerAddsIsNotWritten) {
   RankExit exit = *read(kKilled);
   exit.node = "n1";
@@ -100,7 +100,8 @@ TEST(RankExitTest, WhatIsNoRecordIsRefused) {
       R"({"rank":0,"exit_code":0,"signal":0,"stop_reason":{}})",
       R"({"rank":0,"exit_code":0,"signal":0,"out_of_memory":"yes"})",
       R"({"rank":0,"exit_code":0,"signal":0,"time":"now"})",
-      "{\"rank\":0,\"exit_code\":0,\"signal\":0,\"last_words\":\"\xFF\"}",  // Would end a stream of messages.
+      "{\"rank\":0,\"exit_code\":0,\"signal\":0,\"last_words\":\"\xFF\"}",  // A byte that would break a stream of
+                                                                            // messages.
       R"({"rank":0,"exit_code":0,"signal":0,"last_words":"\ud800"})",
       std::string(100'000, '['),
   };
@@ -109,7 +110,7 @@ TEST(RankExitTest, WhatIsNoRecordIsRefused) {
   }
 }
 
-// A rank may print anything, and as much as it likes: the shim has reserved so much for its record.
+// A rank may print any bytes of any length, but the shim has reserved a fixed size for its record.
 TEST(RankExitTest, AMessageIsCutAndReadableAgain) {
   const std::string line = text_of({.message = std::string(2047, 'x') + "é and more\xFF"});
   const absl::StatusOr<RankExit> exit = read(line);

@@ -28,7 +28,7 @@ void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// Events of different lengths, with characters that JSON escapes.
+// Appends events of different lengths, with characters that JSON escapes.
 void append_some(const std::string& path, int count) {
   absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(path);
   ASSERT_TRUE(writer.ok()) << writer.status();
@@ -57,7 +57,8 @@ TEST(SpoolTest, NumbersLinesAndAddsTimeAndKind) {
   EXPECT_EQ(batch->next_offset, static_cast<int64_t>(read_file(path).size()));
 }
 
-// A writer killed at any byte of a write loses at most that line, and the next writer goes on with the right number.
+// A writer that is killed at any byte of a write loses at most that line, and the next writer continues with the right
+// number.
 TEST(SpoolTest, SurvivesTruncationAtEveryByte) {
   const TempFolder folder;
   const std::string whole_path = folder.file("whole");
@@ -81,7 +82,7 @@ TEST(SpoolTest, SurvivesTruncationAtEveryByte) {
   }
 }
 
-// However small the reads are, they give every line once, in order.
+// Reads of any size give every line once, in order.
 TEST(SpoolTest, ReadsInPiecesOfAnySize) {
   const TempFolder folder;
   const std::string path = folder.file("s");
@@ -118,7 +119,7 @@ TEST(SpoolTest, LongLinesDoNotHideTheLastNumber) {
   EXPECT_EQ(read_spool(path, 0, 1 << 20)->lines.back().sequence, 3);
 }
 
-// One event must not fill a reader's memory, nor a message.
+// One event must not fill a reader's memory or a message.
 TEST(SpoolTest, ALineWithoutMeasureIsNumberedAndCut) {
   const TempFolder folder;
   const std::string path = folder.file("s");
@@ -144,7 +145,7 @@ TEST(SpoolTest, ALineWithoutMeasureIsNumberedAndCut) {
     EXPECT_EQ(cut["bytes"], lines[1].end_offset - lines[0].end_offset - 1);
     EXPECT_EQ(json::parse(lines[2].json)["kind"], "after");
   }
-  // While it is being written it is torn like any other.
+  // While it is being written, it looks torn like any other line.
   write_file(path, torn);
   const absl::StatusOr<SpoolBatch> first = read_spool(path, 0, 1 << 20);
   ASSERT_TRUE(first.ok());
@@ -154,7 +155,7 @@ TEST(SpoolTest, ALineWithoutMeasureIsNumberedAndCut) {
   EXPECT_TRUE(rest->lines.empty());
 }
 
-// Every event of the file in batches of a size, and what is said of the rest.
+// All events of a file, read in batches of one size, and the damage in between.
 struct Whole {
   std::vector<int64_t> numbers;
   std::vector<SpoolDamage> damage;
@@ -179,7 +180,7 @@ Whole read_whole(const std::string& path, int64_t piece) {
   }
 }
 
-// Whatever stands between events costs what it overwrote, and no event after it.
+// Junk between events costs the events that it overwrote, and none after it.
 TEST(SpoolTest, DamageIsSkippedUpToTheNextEvent) {
   const TempFolder folder;
   const std::string path = folder.file("s");
@@ -190,11 +191,11 @@ TEST(SpoolTest, DamageIsSkippedUpToTheNextEvent) {
   const std::string huge(5 << 20, 'x');
   struct Case {
     const char* what;
-    size_t at;         // Where it is put in.
-    std::string junk;  // Before what is there,
-    size_t instead;    // of which so many bytes are lost.
+    size_t at;         // Offset of the junk.
+    std::string junk;  // Inserted at `at`.
+    size_t instead;    // Bytes at `at` that the junk overwrites.
     std::vector<int64_t> numbers;
-    size_t damaged;  // Bytes that are told.
+    size_t damaged;  // Bytes that are reported as damaged.
   };
   const std::vector<Case> cases = {
       {"lines in the middle", begins[1], "junk\nmore junk\n\n", 0, {1, 2, 3, 4}, 16},
@@ -231,7 +232,7 @@ TEST(SpoolTest, DamageIsSkippedUpToTheNextEvent) {
   EXPECT_EQ(SpoolWriter::open(path).status().code(), absl::StatusCode::kDataLoss);
 }
 
-// What a rank appends after the damage is read, also when its own last line was damaged.
+// Events that a rank appends after the damage are read, even if its own last line was damaged.
 TEST(SpoolTest, AWriterGoesOnAfterDamage) {
   const TempFolder folder;
   const std::string path = folder.file("s");
@@ -247,7 +248,7 @@ TEST(SpoolTest, AWriterGoesOnAfterDamage) {
   EXPECT_EQ(whole.damage[0].bytes, 15);
 }
 
-// Somebody has emptied it: it is read from its start, and what follows is not lost.
+// If somebody has emptied the file, it is read from its start, and later events are not lost.
 TEST(SpoolTest, AFileThatWasCutIsReadFromItsStart) {
   const TempFolder folder;
   const std::string path = folder.file("s");
@@ -276,7 +277,7 @@ TEST(SpoolTest, ErrorsAreExact) {
   EXPECT_EQ(writer->append("step", json::array()).code(), absl::StatusCode::kInvalidArgument);
 }
 
-// The disk is full for a while: those events are lost, with an error, and the numbers of the others have no gap.
+// While the disk is full, events are lost with an error, and the numbers of the others have no gap.
 TEST(SpoolTest, FullDiskLosesTheEventOnly) {
   if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
   absl::StatusOr<SpoolWriter> writer = SpoolWriter::open("/dev/full");

@@ -8,7 +8,7 @@
 
 namespace titan::rank_protocol {
 
-// A folder that goes away with the test.
+// Creates a temporary folder and deletes it at the end of the test.
 class TempFolder {
  public:
   TempFolder() {

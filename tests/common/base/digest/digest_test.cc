@@ -1,4 +1,4 @@
-// Digests name files and tokens for good: their values are those of the standards, however the bytes come.
+// Digests name files and tokens permanently: they must match the standards, however the input is split.
 
 #include "common/base/digest/digest.h"
 
@@ -8,7 +8,7 @@
 namespace titan::digest {
 namespace {
 
-// The example of one block of FIPS 180, "abc".
+// Digest of "abc", the one-block example of FIPS 180.
 constexpr char kAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
 TEST(DigestTest, Sha256IsTheStandards) {

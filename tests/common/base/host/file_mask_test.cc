@@ -1,4 +1,4 @@
-// Who may read and write what a job makes is the submitting user's choice, and a daemon with many threads obeys it.
+// The submitting user's umask decides the mode of a job's files, even inside a daemon with many threads.
 
 #include "common/base/host/file_mask.h"
 
@@ -40,7 +40,7 @@ TEST(FileMaskTest, IsReadAsItIs) {
   EXPECT_EQ(current_umask().value(), before);
 }
 
-// The mask of one thread is no other thread's, and it ends with its scope.
+// A mask applies to its own thread only, and ends with its scope.
 TEST(FileMaskTest, CountsForItsThreadAndScope) {
   const mode_t before = ::umask(022);
   std::thread([] {

@@ -1,4 +1,4 @@
-// Programs find what lies beside them wherever they were started from, through links too.
+// A program finds the files next to it from any working directory, and through links too.
 #include <errno.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Small files that are written whole, where others may write, too.
+// Small files are replaced as a whole, in folders where others may write too.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -35,7 +35,7 @@ TEST_F(WholeFileTest, WhatIsThereIsReplacedWhole) {
   EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
 }
 
-// Whoever may write to the folder could keep a daemon's thread waiting for ever, or lead it elsewhere.
+// Anyone who may write to the folder could otherwise block a daemon's thread or redirect its write.
 TEST_F(WholeFileTest, NeitherAPipeNorALinkInItsPlaceIsFollowed) {
   ASSERT_EQ(::mkfifo((path_ + ".new").c_str(), 0600), 0);
   EXPECT_FALSE(replace_file(path_, "x").ok());

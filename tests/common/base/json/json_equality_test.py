@@ -1,5 +1,5 @@
-"""What Python's json reads of a row is what Titan reads of it, and what it refuses is refused: seeded random values as Python and
-others write them, the same with single bytes changed, and a list of corners."""
+"""Titan reads a JSON row as Python's json module does, and rejects what that module rejects: seeded random values as
+Python and others write them, the same with single bytes changed, and a list of corner cases."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def text_bytes(text):
 
 
 def events(row):
-    """As read_json_rows writes them; numbers are taken as they are written."""
+    """Returns the events as read_json_rows prints them, with each number as it is spelled in the row."""
 
     class Number(str):
         pass
@@ -76,7 +76,7 @@ def values(row):
 
 
 def parsed(text):
-    """Of what read_json_rows writes of a value, the same with floats as such."""
+    """Parses a value that read_json_rows printed, and converts its floats."""
     words = text.split(" ")
 
     def take(at):
@@ -114,7 +114,8 @@ class JsonEquality(unittest.TestCase):
             if want == "-":
                 continue
             taken += 1
-            self.assertEqual(repr(values(row)), repr(parsed(value)), row)  # In which NaN is NaN, and -0.0 is not 0.0.
+            # repr() makes NaN equal NaN, and -0.0 differ from 0.0.
+            self.assertEqual(repr(values(row)), repr(parsed(value)), row)
         return taken
 
     def test_corners(self):
@@ -154,7 +155,7 @@ class JsonEquality(unittest.TestCase):
                 changed[at : at + r.randrange(2)] = bytes([what]) if r.random() < 0.7 else b""
             rows.append(bytes(changed))
         taken = self.check(rows)
-        self.assertLess(COUNT, taken)  # Also of the changed ones some are JSON, and most are not.
+        self.assertLess(COUNT, taken)  # Some of the changed rows are still JSON, and most are not.
         self.assertLess(taken, 1.8 * COUNT)
 
 

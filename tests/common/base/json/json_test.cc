@@ -1,4 +1,5 @@
-// The dialect's corners, and what is known of a text that is not JSON. Beside Python's json: json_equality_test.py.
+// Corner cases of the dialect, and what the reader knows about a text that is not JSON. json_equality_test.py compares
+// the reader with Python's json.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +12,7 @@
 namespace titan::json {
 namespace {
 
-// The event that ends the text.
+// Returns the reader after its last event: kEnd or kError.
 Reader read_all(std::string_view text) {
   Reader reader(text);
   Event event = reader.next();
@@ -34,7 +35,7 @@ TEST(JsonReaderTest, ADepthThatNoStackHolds) {
   EXPECT_FALSE(is_json(open + close.substr(1)));
 }
 
-// What is left over of a file that was cut into lines tells what the file is.
+// The rest of a file that was cut into lines shows what kind of file it is.
 TEST(JsonReaderTest, AnErrorSaysWhatWasOpen) {
   const auto end = [](std::string_view text) {
     const Reader reader = read_all(text);
@@ -66,7 +67,7 @@ TEST(JsonStringTest, HalvesOfASurrogatePair) {
 
 TEST(JsonValueTest, WhatThereIsNoOtherFormFor) {
   EXPECT_TRUE(std::isnan(parse("NaN")->get<double>()));
-  EXPECT_EQ(parse("[-Infinity, 1e999]")->dump(), "[null,null]");  // As nlohmann writes them.
+  EXPECT_EQ(parse("[-Infinity, 1e999]")->dump(), "[null,null]");  // nlohmann writes infinite numbers as null.
   EXPECT_EQ(parse(R"({"a": 1, "b": 2, "a": 3})")->dump(), R"({"a":3,"b":2})");
   EXPECT_EQ(parse("18446744073709551616")->get<uint64_t>(), UINT64_MAX);
   EXPECT_EQ(parse("-9223372036854775808")->get<int64_t>(), INT64_MIN);

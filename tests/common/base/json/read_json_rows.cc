@@ -1,5 +1,6 @@
-// Reads rows from the standard input, each a line of hexadecimal digits, and answers with a line each: "-" for what is
-// not JSON, else the value as Python can compare it, with strings in hexadecimal and numbers as they are written.
+// Reads rows from standard input, one line of hexadecimal digits each. For each row it prints two lines: the reader's
+// events, then the parsed value, or "-" if the row is not JSON. Strings are in hexadecimal, and the events spell
+// numbers as the row does.
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -86,7 +87,7 @@ std::string number(const nlohmann::ordered_json& value) {
   return text;
 }
 
-// The same of the values that the reader's events make: the last of two equal keys counts.
+// Prints a parsed value as events_of() prints events. The last of two equal keys wins.
 std::string value_of(const nlohmann::ordered_json& value) {
   if (value.is_string()) return "s" + to_hex(value.get<std::string>());
   if (value.is_number()) return number(value);

@@ -16,7 +16,8 @@ TEST(RedactTest, SecretsAreKnownByTheirNames) {
     EXPECT_TRUE(is_secret(name)) << name;
   for (const char* name :
        {"tokenizer_path", "tokenizer", "hf_assets_path", "steps", "keyboard", "monkeys_seen", "", "_"})
-    EXPECT_EQ(is_secret(name), std::string(name) == "monkeys_seen") << name;  // That one is lost, which harms nobody.
+    EXPECT_EQ(is_secret(name), std::string(name) == "monkeys_seen")
+        << name;  // "monkeys_seen" is redacted too, which is harmless.
 }
 
 TEST(RedactTest, InTextTheValueGoesAndTheRestStays) {
@@ -42,7 +43,7 @@ TEST(RedactTest, InDocumentsMembersGoByTheirNames) {
     "list": [{"token": "(left out)"}, "DB_PASSWORD=(left out)"]})j"));
 }
 
-// A damaged record's key is its place in the store.
+// A damaged record's key is its key in the store, not a secret.
 TEST(RedactTest, WhereNamesAreKnownOnlyTextsAreRead) {
   ordered_json document = ordered_json::parse(R"j({"damaged": [{"key": "job/1", "reason": "token=t"}]})j");
   texts(document);

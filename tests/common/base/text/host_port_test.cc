@@ -5,7 +5,7 @@
 namespace titan {
 namespace {
 
-// One reading of an address for everybody who takes one.
+// Every flag and field that takes an address parses it with this function.
 TEST(HostPortTest, CutsAtTheLastColon) {
   const std::optional<HostPort> name = split_host_port("node-1.example:7700");
   ASSERT_TRUE(name);

@@ -1,4 +1,4 @@
-// Ids become folders, host names and parts of URLs: what is let in once stays.
+// Ids become folder names, host names and parts of URLs, so an id that was once accepted stays valid for good.
 
 #include "common/base/text/id.h"
 

@@ -5,7 +5,7 @@
 namespace titan {
 namespace {
 
-// A suggestion is the closest name, an abbreviation's full form or a synonym, and never a wild guess.
+// Suggests the closest name, the full form of an abbreviation or a synonym, and never a wild guess.
 TEST(NearestTest, PrefersTheClosestAndKnowsWhenNothingIs) {
   const std::vector<std::string> known = {"c4", "c4_test", "c4_validation"};
   EXPECT_EQ(nearest("c4test", known), "c4_test");
@@ -18,7 +18,7 @@ TEST(NearestTest, PrefersTheClosestAndKnowsWhenNothingIs) {
   EXPECT_EQ(nearest("gpu", {"cpu"}), "cpu");
 }
 
-// Other words and other sizes are not misspelt.
+// Other words and other sizes are not misspellings.
 TEST(NearestTest, IsNoGuess) {
   EXPECT_EQ(nearest("llama2", {"llama3", "qwen3"}), "");
   EXPECT_EQ(nearest("llama_3", {"llama3", "qwen3"}), "llama3");

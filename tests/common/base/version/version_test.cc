@@ -19,7 +19,7 @@ std::map<std::string, std::string> facts() {
   return {manifest.begin(), manifest.end()};
 }
 
-// Outside of a checkout the commit is unknown, and the line has no revision.
+// Outside a git checkout the commit is unknown, and the version line has no revision.
 TEST(VersionTest, CommitIsTheRevision) {
   const std::string commit = facts()["commit"];
   if (revision().empty()) {
@@ -31,7 +31,7 @@ TEST(VersionTest, CommitIsTheRevision) {
   }
 }
 
-// A library whose version CMake stopped finding would leave an empty value.
+// If CMake stopped finding a library's version, its value would be empty.
 TEST(VersionTest, EveryFactHasAValue) {
   std::vector<std::string> names;
   for (const auto& [name, value] : build_manifest()) {

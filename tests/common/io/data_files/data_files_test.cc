@@ -1,4 +1,4 @@
-// Which files a path leads to, and what lies there instead of data.
+// Which files a dataset path selects, and which errors report that the files are not data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pwd.h>
@@ -60,7 +60,7 @@ TEST_F(DataFilesTest, HomesAreExpanded) {
   setenv("HOME", before.c_str(), 1);
 }
 
-// As repositories of a hub and datasets.save_to_disk have them.
+// Hub repositories and datasets.save_to_disk write these files.
 TEST_F(DataFilesTest, WhatDescribesADatasetIsNotData) {
   for (const char* name : {"dataset_infos.json", "dataset_info.json", "state.json", "dataset_dict.json"})
     write(std::string("hub/") + name, "{}");
@@ -89,7 +89,7 @@ TEST_F(DataFilesTest, WhatLiesThereInsteadIsNamed) {
   EXPECT_THAT(said("empty"), Not(HasSubstr(";")));
 }
 
-// Hugging Face's datasets would put these files into splits.
+// Hugging Face's datasets library would put these files into other splits.
 TEST_F(DataFilesTest, FilesThatAreHeldOutByNameAreWarnedAbout) {
   const auto warning = [&](const std::string& path) {
     const auto found = dataset_files("c4_test", folder_ + "/" + path);
@@ -114,7 +114,8 @@ TEST_F(DataFilesTest, FilesThatAreHeldOutByNameAreWarnedAbout) {
                                      HasSubstr("can be a glob of the other files")));
 }
 
-// What ranks find in headers is found before anything is queued (Parquet's columns: tests/integration/cli_test.py).
+// Errors that ranks would find in file headers are found before the job is queued (Parquet's columns:
+// tests/integration/cli_test.py).
 TEST_F(DataFilesTest, HeadersSayWhetherThereAreDocuments) {
   const auto said = [&](const std::string& path) {
     const auto found = find_dataset_files(folder_ + "/" + path);

@@ -1,4 +1,4 @@
-// What a row of JSON says, and what the first rows of a file say about all of them.
+// Contents of a JSON row, and what the first rows of a file show about all of its rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -94,7 +94,7 @@ TEST_F(FirstRowsTest, ConversationsByTheReaderOfTheRanks) {
               AllOf(HasSubstr("no \"messages\""), HasSubstr("ShareGPT")));
 }
 
-// A file that is one line of many megabytes is not read to its end.
+// A file that is one line of many megabytes is not read to the end.
 TEST_F(FirstRowsTest, LongLinesAreJudgedByTheirBeginning) {
   const std::string filler(20 << 20, 'x');
   const auto check = [&](const std::string& begin) {

@@ -9,7 +9,7 @@
 
 namespace titan::data_files::testing {
 
-// A test with an empty folder of its own.
+// Gives each test an empty temporary folder.
 class Folder : public ::testing::Test {
  protected:
   Folder() {

@@ -1,6 +1,7 @@
-"""A Hugging Face hub of this machine: the API that downloads use, with a second server for the bytes of large files, and faults to order.
+"""Serves a local Hugging Face hub: the API that downloads use, a second server for the bytes of large files, and
+injected faults.
 
-    fake_hub.py FOLDER [ORG/NAME]      serves the folder's files as a repository's, and prints its address
+    fake_hub.py FOLDER [ORG/NAME]      serves the folder's files as a repository, and prints the hub's address
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-LARGE = 20_000  # Bytes from which on a file is kept outside git, unless its ending says so.
+LARGE = 20_000  # Files of at least this many bytes are kept outside git, like files that end in one of LARGE_ENDINGS.
 LARGE_ENDINGS = (".safetensors", ".gz", ".model", ".bin")
 
 
@@ -24,7 +25,8 @@ def git_blob(content):
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests whose path ends with `path` on a server ("hub", "cdn", or any)."""
+    """A fault for the next `times` requests with a path that ends with `path`, on one server ("hub" or "cdn") or on
+    any."""
 
     kind: str
     path: str = ""
@@ -53,9 +55,9 @@ class Request:
 class Repo:
     def __init__(self, kind="models"):
         self.kind = kind
-        self.commits = {}  # By their hash: {path: bytes}.
+        self.commits = {}  # Commit hash -> {path: bytes}.
         self.branches = {}
-        self.listed = {}  # Entries of the tree that are added as they are, or replace a file's.
+        self.listed = {}  # Entries of the tree that are listed as they are, or replace a file's entry.
 
     def commit(self, files, branch="main"):
         contents = sorted((path, git_blob(content)) for path, content in files.items())
@@ -90,20 +92,20 @@ class Quiet(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request, address):
-        """Clients that are killed hang up without a word."""
+        """Ignores the errors of connections that killed clients leave."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, address)
 
 
 class FakeHub:
     def __init__(self, page=1000, tls=None):
-        """`tls`: an ssl.SSLContext of the hub; what it sends elsewhere for comes plainly."""
+        """`tls`: the hub's ssl.SSLContext; the server that it redirects to uses plain HTTP."""
         self.repos, self.gated, self.private = {}, set(), set()
         self.renamed = {}
-        self.token = None  # The one that opens what is gated or private.
+        self.token = None  # The token that opens gated and private repositories.
         self.faults, self.log = [], []
         self.lock = threading.Lock()
-        self.gates = {}  # Events by name, which the fault "wait" waits for.
+        self.gates = {}  # Events by name, for the fault "wait".
         self.page = page
         self.blobs = {}
         self.tls = tls
@@ -158,7 +160,8 @@ class FakeHub:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # Headers and body are two writes: the second would wait for an answer to the first.
+    # Headers and body are two writes; with Nagle's algorithm the second would wait for the first to be acknowledged.
+    disable_nagle_algorithm = True
     hub: FakeHub
     name: str
 
@@ -172,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         with self.hub.lock:
             self.hub.log.append(Request(self.name, self.command, self.path, headers))
-        if "://" in self.path:  # As to a proxy.
+        if "://" in self.path:  # The client uses this server as its proxy.
             self.path = "/" + self.path.split("/", 3)[3]
         path = urllib.parse.unquote(self.path.split("?")[0])
         fault = self.hub.take_fault(self.name, path)
@@ -186,7 +189,7 @@ class Handler(BaseHTTPRequestHandler):
             self.resolve(path, fault)
 
     def fails(self, fault):
-        """Whether the fault answers by itself."""
+        """Returns whether the fault has sent the response itself."""
         if fault.kind == "status":
             self.answer(fault.value, b"<html>no</html>", fault.headers)
         elif fault.kind == "redirect":
@@ -219,7 +222,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(code, json.dumps({"error": text}).encode(), {"X-Error-Code": word, "X-Error-Message": text})
 
     def repo_of(self, kind, repo_id):
-        """The repository, or None after an answer that says why not."""
+        """Returns the repository, or sends an error and returns None."""
         known = self.headers.get("Authorization") == f"Bearer {self.hub.token}" and self.hub.token
         if (kind, repo_id) not in self.hub.repos or (repo_id in self.hub.private and not known):
             self.error(404 if known else 401, "RepoNotFound", "Repository not found")
@@ -234,7 +237,7 @@ class Handler(BaseHTTPRequestHandler):
         mark = next((word for word in ("revision", "tree") if word in rest), None)
         at = rest.index(mark) if mark else len(rest)
         repo_id, revision, folder = "/".join(rest[:at]), "/".join(rest[at + 1:]) or "main", ""
-        if mark == "tree":  # Of a commit, or of a folder in it.
+        if mark == "tree":  # The path names a commit, or a folder in it.
             revision, folder = rest[at + 1], "".join(f"{name}/" for name in rest[at + 2:])
         if repo_id in self.hub.renamed:
             return self.answer(307, b"", {"Location": self.path.replace(repo_id, self.hub.renamed[repo_id], 1)})
@@ -260,7 +263,7 @@ class Handler(BaseHTTPRequestHandler):
         begin = int(query.get("cursor", "0"))
         headers = {"Content-Type": "application/json"}
         if begin + self.hub.page < len(entries):
-            # As behind a mirror: the address names the hub that is mirrored.
+            # Like a mirror: the link names the hub that is mirrored.
             headers["Link"] = f'<{self.hub.url()}{self.path.split("?")[0]}?recursive=true&cursor={begin + self.hub.page}>; rel="next"'
         self.answer(200, json.dumps(entries[begin:begin + self.hub.page]).encode(), headers)
 
@@ -324,7 +327,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.reset() if fault.headers else self.hang_up()
         try:
             self.wfile.write(body)
-        except OSError:  # Its reader is gone.
+        except OSError:  # The client has closed the connection.
             self.close_connection = True
         return None
 

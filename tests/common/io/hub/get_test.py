@@ -1,4 +1,4 @@
-"""`titanctl assets get` against a hub of this machine that behaves like the real one, and misbehaves to order."""
+"""Tests `titanctl assets get` against a local hub that behaves like the real one and injects faults."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ from mounts import PRIVATE_MOUNTS, may_mount_privately
 
 TITANCTL = Path(os.environ["TITAN_BIN"]) / "titanctl"
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
-PIECE = 64 << 10  # Bytes of a file at a time.
+PIECE = 64 << 10  # Bytes per range request.
 WEIGHTS = "model.safetensors"
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith(("HF_", "HUGGING", "TITAN_")) and not name.lower().endswith("_proxy")}
@@ -34,7 +34,8 @@ def content(size, seed=0):
 
 
 def digests(files):
-    """To be compared: of unlike contents themselves the test would look for the differences for minutes."""
+    """Returns sizes and digests for comparison: with the contents themselves unittest would spend minutes on printing
+    the differences."""
     return {name: (len(bytes_), hashlib.sha256(bytes_).hexdigest()) for name, bytes_ in files.items()}
 
 
@@ -94,7 +95,7 @@ class Case(unittest.TestCase):
         return output + errors
 
     def told(self, *words, **more):
-        """The answer as JSON."""
+        """Returns the answer as JSON."""
         return json.loads(self.get(*words, "-o", "json", **more))
 
     def here(self):
@@ -105,7 +106,7 @@ class Case(unittest.TestCase):
         self.assertEqual(digests({name: self.files[name] for name in names}), digests(self.here()))
 
     def ranges(self):
-        """Of the weights that were asked for, [begin, end)."""
+        """Returns the ranges of the weights that were requested, as [begin, end)."""
         found = []
         for request in self.hub.requests("cdn", WEIGHTS):
             first, last = request.range.removeprefix("bytes=").split("-")
@@ -113,12 +114,12 @@ class Case(unittest.TestCase):
         return sorted(found)
 
     def parts(self):
-        """Bytes of the weights that the record says are there."""
+        """Returns the number of bytes of the weights that the record marks as present."""
         record = self.out / f"{WEIGHTS}.part.json"
         return sum(end - begin for begin, end in json.loads(record.read_text())["there"]) if record.exists() else 0
 
     def hold(self, after):
-        """The first piece of the weights stops after so many bytes; the event that lets it go on."""
+        """Stops the first piece of the weights after so many bytes, and returns the event that lets it continue."""
         self.hub.gates["held"] = threading.Event()
         self.hub.order("wait", WEIGHTS, value=(after, "held"), server="cdn")
         return self.hub.gates["held"]
@@ -135,7 +136,7 @@ class Downloads(Case):
         self.assertIn("nothing to do", self.get())
         self.assertEqual([], self.hub.requests(ending=WEIGHTS) + self.hub.requests(ending="config.json"))
 
-    # What was not downloaded by this command is compared once, and replaced where it is another file.
+    # A file that this command did not download is compared once, and replaced if it differs.
     def test_a_folder_that_has_some(self):
         self.out.mkdir(parents=True)
         for name in ("config.json", WEIGHTS):
@@ -145,7 +146,8 @@ class Downloads(Case):
         self.assertEqual(("there", "there", "missing"), (was["config.json"], was[WEIGHTS], was["tokenizer.json"]))
         self.check_here()
         self.assertEqual([], self.hub.requests(ending=WEIGHTS))
-        (self.out / "config.json").write_bytes(b"x" * len(self.files["config.json"]))  # Written to since.
+        # Changed since the last download.
+        (self.out / "config.json").write_bytes(b"x" * len(self.files["config.json"]))
         self.told()
         self.check_here()
 
@@ -181,7 +183,7 @@ class Downloads(Case):
         self.get(repo="org/old")
         self.assertEqual(self.files["config.json"], (self.folder / "out/old/config.json").read_bytes())
 
-    # A branch that moves meanwhile: all files are of the commit that it was first.
+    # A branch may move during a download: all files come from its first commit.
     def test_commits_are_not_mixed(self):
         first = self.repo.branches["main"]
         changed = {**self.files, "config.json": b"{}", WEIGHTS: content(1000, 9)}
@@ -193,21 +195,21 @@ class Downloads(Case):
         self.check_here()
         self.assertEqual(first, self.told("--revision", first, "--dry-run")["commit"])
 
-    # Bytes, rate and time on a terminal, and no half line left of it.
+    # A terminal shows bytes, rate and time, and no partial line remains.
     def test_progress(self):
         ours, theirs = pty.openpty()
         process = subprocess.Popen(self.words(), env=self.environment(TERM="xterm"), stdout=subprocess.DEVNULL, stderr=theirs)
         self.started.append(process)
         os.close(theirs)
         said = b""
-        with contextlib.suppress(OSError):  # The other end is closed.
+        with contextlib.suppress(OSError):  # read() fails once the other end is closed.
             while more := os.read(ours, 4096):
                 said += more
         os.close(ours)
         self.assertEqual(0, process.wait(timeout=60))
         self.assertRegex(said, rb"\r\x1b\[K\d+ B of 0.7 MiB")
         self.assertIn(f"{WEIGHTS}  0.6 MiB\r\n".encode(), said)
-        self.assertRegex(said, rb"\w  [\d.]+ (B|MiB)\r\n$")  # Whichever file came last.
+        self.assertRegex(said, rb"\w  [\d.]+ (B|MiB)\r\n$")  # The last file is not known.
 
     def test_two_at_once(self):
         gate = self.hold(100)
@@ -235,7 +237,7 @@ class Interruptions(Case):
     def interrupted(self, number, code):
         self.hold(1000)
         process = self.start()
-        others = 9 * PIECE + 1234  # Behind the first piece, whose beginning alone has come.
+        others = 9 * PIECE + 1234  # All bytes but those of the first piece, which is held.
         wait_until("all that is not held", lambda: self.parts() >= others + 1000)
         process.send_signal(number)
         output, errors = process.communicate(timeout=60)
@@ -250,7 +252,7 @@ class Interruptions(Case):
     def test_ctrl_c(self):
         self.assertIn("run the same command again to resume", self.interrupted(signal.SIGINT, 130))
 
-    # A record of another content, or one that makes no sense, counts for nothing.
+    # A record of other content, or one that cannot be parsed, is ignored.
     def test_records_are_not_trusted(self):
         digest = hashlib.sha256(self.files[WEIGHTS]).hexdigest()
         good = {"digest": digest, "size": len(self.files[WEIGHTS]), "etag": digest, "there": [[0, 500]]}
@@ -265,7 +267,7 @@ class Interruptions(Case):
                 self.assertEqual(self.files[WEIGHTS], (self.out / WEIGHTS).read_bytes())
                 self.assertEqual(asked_from, self.ranges()[0][0])
 
-    # A record may promise what a disk has lost.
+    # A record may list bytes that the disk has lost.
     def test_a_damaged_part(self):
         digest = hashlib.sha256(self.files[WEIGHTS]).hexdigest()
         self.out.mkdir(parents=True)
@@ -275,7 +277,7 @@ class Interruptions(Case):
         self.assertIn("downloaded again", self.get())
         self.check_here()
 
-    # Parts of one file are joined only while the server calls it the same.
+    # Parts of a file are joined only while the server reports the same etag.
     def test_another_etag(self):
         self.out.mkdir(parents=True)
         digest = hashlib.sha256(self.files[WEIGHTS]).hexdigest()
@@ -292,7 +294,7 @@ class Faults(Case):
         for order in orders:
             self.hub.order(path=path, server=server, **order)
 
-    # All of these in one download, one after the other.
+    # One download meets all of these faults, one after the other.
     def test_what_passes(self):
         busy = dict(kind="status", value=429, headers={"Retry-After": "0"})
         mixed_up = dict(kind="bytes", value=lambda all: all[::-1])
@@ -309,7 +311,7 @@ class Faults(Case):
                 start = time.monotonic()
                 self.get("--parallel", 1)
                 if wait in orders:
-                    self.assertGreaterEqual(time.monotonic() - start, 1)  # The server's wish to be left alone is followed.
+                    self.assertGreaterEqual(time.monotonic() - start, 1)  # The client waits as long as Retry-After says.
                 self.check_here()
                 self.assertEqual(0, sum(fault.times for fault in self.hub.faults), "a fault that nobody met")
 
@@ -430,7 +432,7 @@ class Tokens(Case):
     def test_it_is_not_shown(self):
         open_file = self.token_file("open", mode=0o644)
         self.assertIn("chmod 600", self.get("--token-file", open_file, code=1))
-        self.assertIn("chmod 600", self.get("--dry-run", HF_TOKEN_PATH=str(open_file)))  # That of a login.
+        self.assertIn("chmod 600", self.get("--dry-run", HF_TOKEN_PATH=str(open_file)))  # The token file of a login.
         self.assertIn("HF_TOKEN", self.get("--hf_token", TOKEN, code=2))
         for said in (self.get(HF_TOKEN=TOKEN + "x", code=3), self.get("--hf_token", TOKEN, code=2)):
             self.assertNotIn(TOKEN, said)
@@ -452,7 +454,7 @@ class Tokens(Case):
         self.assertIn("no such repository", self.get(repo="org/none", HF_TOKEN=TOKEN, code=3))
         self.assertIn("ORG/NAME", self.get(repo="../none", code=2))
 
-    # Through a proxy, and plainly to another machine only where somebody says so.
+    # A token goes through a proxy, and over plain HTTP to another machine only with --insecure.
     def test_ways(self):
         far = ["--endpoint", "http://hub.invalid", "--dry-run"]
         self.assertIn("--insecure", self.get(*far, HF_TOKEN=TOKEN, http_proxy=self.hub.url(), code=1))
@@ -487,13 +489,14 @@ class Encrypted(Case):
         ours = {"SSL_CERT_FILE": str(self.folder / "tls/ca.crt")}
         self.get("--assets", "config", **ours)
         self.check_here({"config.json", "generation_config.json"})
-        self.assertIn("from https to http", self.get(code=1, **ours))  # Nobody on the way decides where the bytes come from.
+        # Nobody between client and hub may choose where the bytes come from.
+        self.assertIn("from https to http", self.get(code=1, **ours))
         self.assertEqual([], self.hub.requests("cdn"))
 
 
 @unittest.skipUnless(os.environ.get("TITAN_LONG") == "1", "TITAN_LONG=1: seconds of waiting")
 class Soak(Case):
-    # A server that is silent, before its first byte or after some, is asked again once --timeout is over.
+    # If a server is silent, before its first byte or after some, the request is repeated once --timeout is over.
     def test_silence(self):
         for after in (0, 1000):
             with self.subTest(after):
@@ -502,7 +505,7 @@ class Soak(Case):
                 self.get("--timeout", "1")
                 self.check_here()
 
-    # Killed again and again, whatever it does: what arrives is right, and little is fetched twice.
+    # A download that is killed many times ends with the right content and fetches few bytes twice.
     def test_kills(self):
         draw = random.Random(11)
         for turn in range(20):
@@ -529,7 +532,7 @@ class Soak(Case):
 
 @unittest.skipUnless(os.environ.get("TITAN_LONG") == "1", "TITAN_LONG=1: Hugging Face's own client against this hub")
 class Oracle(Case):
-    """The hub of these tests is one to Hugging Face's own client, too."""
+    """The hub of these tests works with Hugging Face's own client, too."""
 
     def snapshot(self, *words, **environment):
         script = ("import sys, json, huggingface_hub as h\nrepo, folder, kind = sys.argv[1:4]\n"

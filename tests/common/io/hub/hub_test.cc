@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 constexpr char kCommit[] = "0123456789abcdef0123456789abcdef01234567";
 
-// What a server calls a file must stay below the folder.
+// A file name from a server must stay inside the folder.
 TEST(NamesTest, FilesStayInTheirFolder) {
   for (const char* good : {"config.json", "original/params.json", "a b", "...", "..a/b..", "\xc3\xa9"})
     EXPECT_TRUE(check_file_name(good).ok()) << good;
@@ -81,7 +81,7 @@ TEST(UrlsTest, OfTheApi) {
   EXPECT_EQ(file_url("https://h", dataset, "main", "x"), "https://h/datasets/org/name/resolve/main/x");
 }
 
-// The token goes where the origin is the hub's, so two servers must never look like one.
+// The token is sent only to the hub's origin, so two servers must never have equal origins.
 TEST(UrlsTest, OriginsTellServersApart) {
   EXPECT_EQ(http::origin("HTTPS://Hub.example/a"), http::origin("https://hub.example:443?b"));
   for (const char* other :
@@ -208,7 +208,7 @@ TEST(AnswersTest, WhatTheyMean) {
   EXPECT_EQ(http::parse_retry_after("-5"), absl::ZeroDuration());
 }
 
-// Attempts that brought something do not count; the server's wish is one that has an end.
+// Attempts that received bytes do not count, and the wait that a server requests is limited.
 TEST(RetryTest, CountsWhatBroughtNothing) {
   http::RetryPolicy policy{.attempts = 3, .first_wait = absl::ZeroDuration(), .max_retry_after = absl::ZeroDuration()};
   const std::stop_source stop;
@@ -222,7 +222,7 @@ TEST(RetryTest, CountsWhatBroughtNothing) {
   const absl::Status status = http::with_retries(policy, stop.get_token(), fail, [&] { return brought; });
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("tried 3 times"));
-  EXPECT_EQ(calls, 7);  // The fifth is the first of three after which nothing more came.
+  EXPECT_EQ(calls, 7);  // The fifth call is the first of three that brought no more bytes.
   calls = 0;
   const auto refuse = [&] {
     ++calls;
@@ -268,7 +268,7 @@ TEST_F(SettingsTest, TokensAndEndpoints) {
   EXPECT_EQ(token({{"HF_TOKEN_PATH", own + "not"}}, ""), "");
   EXPECT_EQ(token({}, own + "not"), "NOT_FOUND");
   EXPECT_EQ(token({}, open), "PERMISSION_DENIED");
-  EXPECT_EQ(token({}, two), "INVALID_ARGUMENT");  // It would end a header's line.
+  EXPECT_EQ(token({}, two), "INVALID_ARGUMENT");  // A line break would end the header.
   EXPECT_EQ(token({{"HF_TOKEN", "a\r\nX: y"}}, ""), "INVALID_ARGUMENT");
   EXPECT_TRUE(warnings_.empty());
   EXPECT_EQ(token({{"HF_TOKEN_PATH", open}}, ""), "hf_open");

@@ -1,6 +1,6 @@
-// Prints a file of a hub, read as a stream:
+// Prints a hub's file, read as a stream:
 //   hub_stream_cat ENDPOINT REPO FILE REVISION OFFSET CHUNK_BYTES READ_BYTES [CACHE_FOLDER CACHE_BYTES]
-// REPO is a repository of datasets. On an error its text is on stderr, and the exit code is 1.
+// REPO is a dataset repository. On an error it prints the message on stderr and exits with 1.
 
 #include <cstdio>
 #include <cstdlib>

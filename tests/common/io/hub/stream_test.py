@@ -1,4 +1,4 @@
-"""A file of a hub read as a stream, by ranges and through a cache that processes share (common/io/hub/stream.h)."""
+"""Reads a hub's file as a stream, by ranges and through a cache that processes share (common/io/hub/stream.h)."""
 
 import hashlib
 import os
@@ -52,7 +52,7 @@ class Streams(unittest.TestCase):
             self.assertEqual(self.content[offset:], self.cat(offset=offset), offset)
             self.assertLessEqual(len(self.hub.requests("cdn")), 7 - min(6, offset // CHUNK), "nothing before it is fetched")
         self.assertEqual(self.content, self.cat(revision="main", read=100_000))
-        self.assertEqual(self.content[:2 * CHUNK], self.cat("whole"))  # It ends where a chunk does.
+        self.assertEqual(self.content[:2 * CHUNK], self.cat("whole"))  # The file ends at the end of a chunk.
         self.assertEqual(b"", self.cat("empty.gz"))
 
     def test_faults(self):
@@ -76,14 +76,15 @@ class Streams(unittest.TestCase):
             self.assertIn(word, errors.decode())
         self.assertTrue(self.content.startswith(output), "what was read before is right")
 
-    # With a commit, what is kept is read without the hub.
+    # If the revision is a commit, cached chunks are read without the hub.
     def test_what_is_kept(self):
         self.assertEqual(self.content, self.cat(limit=10**9))
         self.assertEqual(0o700, self.cache.stat().st_mode & 0o777)
         self.hub.forget()
         self.assertEqual(self.content, self.cat(limit=10**9))
         self.assertEqual([], self.hub.requests())
-        for number, path in enumerate(sorted(self.chunks_kept())):  # Damaged by bits, by its end, and by all of it.
+        # Damage in the middle, at the end and of everything.
+        for number, path in enumerate(sorted(self.chunks_kept())):
             whole = path.read_bytes()
             path.write_bytes([whole[:50] + b"!" + whole[51:], whole[:-1], b""][number % 3])
         self.assertEqual(self.content, self.cat(limit=10**9))
@@ -95,20 +96,20 @@ class Streams(unittest.TestCase):
         self.assertEqual(self.content[::-1], self.cat(revision=changed, limit=10**9))
         self.assertEqual(self.content, self.cat(limit=10**9))
 
-    # The least recently used make room, and there is never more than the limit.
+    # The least recently used chunks are evicted, and the cache never exceeds its limit.
     def test_limit(self):
         limit = 4 * (CHUNK + 12)
         self.cat(limit=limit)
         self.assertEqual(4 * (CHUNK + 12) - CHUNK + 123, self.kept_bytes())
         self.cat(offset=5 * CHUNK, limit=limit)  # Used again, so chunks 3 and 4 are the oldest.
-        self.cat("whole", limit=limit)  # Two more chunks.
+        self.cat("whole", limit=limit)  # Adds two chunks.
         self.assertLessEqual(self.kept_bytes(), limit)
         self.hub.forget()
         self.cat(offset=5 * CHUNK, limit=limit)
         self.assertEqual([], self.hub.requests())
         self.assertEqual(self.content, self.cat(limit=50))  # No chunk fits.
 
-    # Ranks of a node read the same: each chunk is fetched once.
+    # Ranks of a node read the same file: each chunk is fetched once.
     def test_together(self):
         gate = self.hub.gates["held"] = threading.Event()
         self.hub.order("wait", SHARD, value=(100, "held"), server="cdn")
@@ -118,7 +119,7 @@ class Streams(unittest.TestCase):
             output, errors = rank.communicate(timeout=60)
             self.assertEqual((0, hashlib.sha256(self.content).digest()), (rank.returncode, hashlib.sha256(output).digest()), errors)
         self.assertEqual(7, len(self.hub.requests("cdn")))
-        tight = [self.start(limit=2 * (CHUNK + 12)) for _ in range(4)]  # They take each other's chunks away.
+        tight = [self.start(limit=2 * (CHUNK + 12)) for _ in range(4)]  # They evict each other's chunks.
         for rank in tight:
             output, errors = rank.communicate(timeout=60)
             self.assertEqual((0, self.content), (rank.returncode, output), errors)

@@ -1,6 +1,7 @@
-"""Templates give the text that jinja2 gives in the environment that transformers makes for chat templates: seeded random
-expressions over many types of values, and snippets of statements with every kind of white space around their tags. What jinja2
-cannot do is an error here too; what is refused before it is used is refused by name, and never differs in silence."""
+"""Templates give the same text as jinja2 in the environment that transformers makes for chat templates: seeded random
+expressions over many types of values, and statements with every kind of white space around their tags. What is an error
+in jinja2 is an error here too. What Titan does not support is rejected with a message that names it; the output never
+differs silently."""
 
 import json
 import os
@@ -28,7 +29,7 @@ VARIABLES = {
 
 
 class Expressions:
-    """Random expressions; most have a value."""
+    """Generates random expressions; most have a value."""
 
     def __init__(self, seed):
         self.r = random.Random(seed)
@@ -137,7 +138,7 @@ class Expressions:
         return macro + self.body(2, ["n"]) + call + self.space()
 
 
-# What is known to be refused, with the words that say so. Anything else has to be equal.
+# Messages of known rejections. Everything else has to be equal.
 REFUSED = ("not supported", "beyond 64 bits", "read a second time", "has no text", "is printed: use", "has no slices")
 
 
@@ -168,7 +169,7 @@ class Equality(unittest.TestCase):
             return None, error
 
     def compare(self, templates):
-        warnings.simplefilter("ignore", SyntaxWarning)  # Of numbers that are called or have items.
+        warnings.simplefilter("ignore", SyntaxWarning)  # Python warns about numbers that are called or indexed.
         rendered = refused = failed = 0
         wrong = []
         for template in templates:

@@ -1,5 +1,6 @@
-// Renders templates for comparison with Python. A line of input is {"template": "..", "variables": {..}}; a line of
-// output {"text": "..", "generations": [[begin, end], ..]} or {"error": "..", "parsed": whether it could be read}.
+// Renders templates for comparison with Python. Each line of input is {"template": "..", "variables": {..}}. Each line
+// of output is {"text": "..", "generations": [[begin, end], ..]} or {"error": "..", "parsed": true if parsing
+// succeeded}.
 #include <iostream>
 #include <string>
 

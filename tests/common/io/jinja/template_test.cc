@@ -28,7 +28,7 @@ TEST(TemplateTest, WhatIsNoTemplateSaysWhereItBreaks) {
   EXPECT_THAT(problem("{{ 'a }}"), HasSubstr("the text does not end"));
 }
 
-// A template is a file from outside: whatever it says, it takes no more than its limits.
+// A template comes from outside: whatever it contains, it stays within the limits of steps and bytes.
 TEST(TemplateTest, WhatATemplateTakesIsBounded) {
   const auto code = [](std::string_view text) {
     const auto parsed = Template::parse(text);
@@ -60,7 +60,7 @@ TEST(TemplateTest, GenerationBlocksSayWhereTheyAre) {
   EXPECT_EQ(rendered->generations, (std::vector<std::pair<size_t, size_t>>{{1, 3}, {3, 3}}));
 }
 
-// A job that goes on tomorrow reads what it would have read today.
+// A job that resumes tomorrow must render the same text as today.
 TEST(TemplateTest, TheDateIsAlwaysTheSame) {
   const auto parsed = Template::parse("{{ strftime_now('%d %B %Y, %H') }}");
   ASSERT_TRUE(parsed.ok()) << parsed.status();

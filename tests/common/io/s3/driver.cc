@@ -1,5 +1,5 @@
-// An object store's files and fences, told what to do by lines of JSON: {"id", "op", ...}. Each operation runs on a
-// thread of its own and answers {"id", "code", "message", ...} when it is done.
+// Runs operations on an object store's files and fences. Each line of input is a JSON operation {"id", "op", ...}. Each
+// operation runs on its own thread and prints {"id", "code", "message", ...} when it is done.
 
 #include <iostream>
 #include <map>
@@ -41,7 +41,7 @@ class Driver {
   }
 
  private:
-  // An attempt does one thing after another.
+  // The operations of one attempt are serialized.
   struct Held {
     sync::Mutex busy;
     std::unique_ptr<ObjectFence> fence;
@@ -49,10 +49,10 @@ class Driver {
   struct Actor {
     std::shared_ptr<Client> client;
     std::unique_ptr<ObjectFiles> files;
-    std::map<std::string, Held> fences;  // By name.
+    std::map<std::string, Held> fences;  // Fences by name.
   };
 
-  // Who asks the store: by the access key's id.
+  // Returns the client of an access key's id and bucket, and makes it on first use.
   absl::StatusOr<Actor*> actor(const json& ask) {
     const std::string who = ask.value("who", "tester"), bucket = ask.value("bucket", "titan");
     sync::Lock lock(mutex_);
@@ -96,7 +96,8 @@ class Driver {
     return fence(*who, op, ask, out);
   }
 
-  // The bytes of a seed, a MiB at a time. `give_up`: after so many, as a save does that fails.
+  // Writes the bytes of a seed, a MiB at a time. `give_up`: bytes after which the write is abandoned, like a save that
+  // fails.
   static absl::Status write(ObjectFiles& files, const json& ask) {
     const std::string bytes = bytes_of(ask.at("size"), ask.value("seed", 1U));
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<storage::WritableFile> file, files.create(ask.at("path")));
@@ -108,7 +109,7 @@ class Driver {
     return file->close();
   }
 
-  // In pieces of `piece` bytes; compares with the bytes of the seed.
+  // Reads in pieces of `piece` bytes and compares them with the bytes of the seed.
   static absl::Status read(ObjectFiles& files, const json& ask, json& out) {
     const std::string expected = bytes_of(ask.at("size"), ask.value("seed", 1U));
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<storage::ReadableFile> file, files.open(ask.at("path")));

@@ -1,4 +1,5 @@
-"""Objects of a store as files, and who may change a checkpoint folder there, against a server that misbehaves to order."""
+"""An object store's objects as files, and who may change a checkpoint folder there, against a server that injects
+faults."""
 
 import json
 import os
@@ -24,7 +25,7 @@ CLEAN = {name: value for name, value in os.environ.items()
 
 
 class Driver:
-    """The program whose operations run beside each other."""
+    """Runs the driver, which executes operations concurrently."""
 
     def __init__(self, environment):
         self.process = subprocess.Popen([DRIVER], env={**CLEAN, **environment}, text=True, stdin=subprocess.PIPE,
@@ -86,7 +87,8 @@ class Case(unittest.TestCase):
 
 
 class FilesTest(Case):
-    # Whole parts, a rest, names that have to be written otherwise in an address; in one piece and in small ones.
+    # Sizes that are whole parts or leave a rest, and names that an address has to escape; read in one piece and in
+    # small ones.
     def test_what_is_written_is_read(self):
         for number, (name, size) in enumerate([("one", 1), ("whole", PART), ("rest", 2 * PART + 77), ("a b+c&d=e(f)~é.bin", 3 * MIB + 5)]):
             path = f"s3://titan/run/step-1/{name}"
@@ -111,7 +113,7 @@ class FilesTest(Case):
         self.assertEqual([f"{number:04}" for number in range(10)], self.ok("list", path="s3://titan/many")["names"])
         self.assertEqual(4, self.store.counted("list"))
 
-    # Each request meets each fault once, and what was acknowledged is whole.
+    # Each request meets each fault once, and what was acknowledged is complete.
     def test_faults_of_writing(self):
         kinds = [Fault("status"), Fault("status", 503, "SlowDown", {"Retry-After": "0"}), Fault("reset"), Fault("lost"),
                  Fault("corrupt"), Fault("slow"), Fault("status", 409, "ConditionalRequestConflict")]
@@ -137,28 +139,28 @@ class FilesTest(Case):
         self.store.rule = lambda request: None
         for path, size, seed in written:
             self.assertTrue(self.ok("read", path=path, size=size, seed=seed)["same"])
-        # An upload whose beginning was done and not heard of; the next attempt's raise() gives such up.
+        # The store created an upload but its response was lost; the raise() of the next attempt aborts it.
         self.assertEqual(self.store.uploads(), 1)
 
     def test_faults_of_reading(self):
         size = MIB + 11
         for fault in (Fault("status"), Fault("status", 503, "SlowDown"), Fault("reset"), Fault("truncated"), Fault("slow"), Fault("lost")):
             for what in ("head", "get"):
-                path = f"s3://titan/{fault.kind}-{fault.code}-{what}"  # A new one, of which no block is known.
+                path = f"s3://titan/{fault.kind}-{fault.code}-{what}"  # A new path, so that no block of it is cached.
                 self.ok("write", path=path, size=size)
                 due = [fault]
                 self.store.rule = lambda request: due.pop() if due and request.what == what else None
                 self.assertTrue(self.ok("read", path=path, size=size, piece=MIB // 4)["same"], fault)
                 self.assertFalse(due)
 
-    # The store says that it keeps other bytes than were sent: nothing is acknowledged.
+    # The store reports a checksum of other bytes than were sent: nothing is acknowledged.
     def test_another_checksum_is_no_success(self):
         self.store.rule = lambda request: Fault("checksum") if request.what in ("put", "part") else None
         for size in (1000, 2 * PART):
             self.refused("DATA_LOSS", "write", "s3://titan/sum", "other bytes", path="s3://titan/sum", size=size)
         self.assertEqual(0, self.store.uploads())
 
-    # Each names the object and what to do; nothing is tried again that another try does not mend.
+    # Each message names the object and what to do, and permanent errors are not retried.
     def test_errors_say_what_to_do(self):
         path = "s3://titan/a/b"
         self.refused("FAILED_PRECONDITION", "write", "there is no bucket nowhere", "s3://nowhere/a", path="s3://nowhere/a", size=1, bucket="nowhere")
@@ -178,7 +180,7 @@ class FilesTest(Case):
         self.store.rule = lambda request: Fault("status", 500)
         self.refused("UNAVAILABLE", "write", path, "tried 4 times", path=path, size=1)
 
-    # A name that is taken is never touched, however large what would be written; a save that is given up leaves nothing.
+    # A writer never changes an existing object, of whatever size; an abandoned save leaves nothing.
     def test_no_writer_touches_anothers(self):
         self.store.put("taken", b"theirs")
         for size in (10, 2 * PART):
@@ -188,7 +190,7 @@ class FilesTest(Case):
         self.assertEqual(b"theirs", self.store.get("taken"))
         self.assertEqual(0, self.store.uploads())
 
-    # Neither the environment's keys nor a file's are in what is said, and both are taken.
+    # Keys are read from the environment and from a file, and no message shows them.
     def test_where_credentials_come_from(self):
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         environment = {name: value for name, value in self.store.environment().items() if "_KEY" not in name}
@@ -214,7 +216,7 @@ class FilesTest(Case):
         tried("INVALID_ARGUMENT", "one word", AWS_ACCESS_KEY_ID="who", AWS_SECRET_ACCESS_KEY="a b")
         tried("FAILED_PRECONDITION", "TITAN_RANK_S3_PLAIN_HTTP", AWS_ENDPOINT_URL="http://store.example:9000")
         tried("FAILED_PRECONDITION", "AWS_REGION", AWS_ENDPOINT_URL="", AWS_REGION="")
-        # A session that has ended is looked for again where it came from.
+        # A session token that expired is read again from its source.
         text = file.read_text()
 
         def renewed(request):
@@ -225,7 +227,7 @@ class FilesTest(Case):
         tried("OK", "", AWS_SHARED_CREDENTIALS_FILE=str(file), AWS_PROFILE="other")
         self.assertEqual("another", self.store.requests[-1].headers["x-amz-security-token"])
         self.store.rule = lambda request: None
-        # AWS's own store of the region, through a proxy, which is told no more than where to.
+        # AWS's own endpoint of the region, through a proxy, which learns only the address.
         tried("UNAVAILABLE", "titan.s3.eu-test-1.amazonaws.com", AWS_ENDPOINT_URL="", https_proxy=self.store.url, AWS_ACCESS_KEY_ID="who",
               AWS_SECRET_ACCESS_KEY=SECRET)
         place, headers = self.store.asked_for[-1]
@@ -275,7 +277,7 @@ class FenceTest(FenceCase):
         self.done("check", "b")
         self.assertEqual(manifest("A"), self.visible())
 
-    # What is left of a job that lost the folder can never take it back.
+    # A job that lost the folder can never take it back.
     def test_a_new_job_takes_over_for_good(self):
         self.done("raise", "a", uid="one", attempt=5)
         self.store.clock = 3600
@@ -288,13 +290,14 @@ class FenceTest(FenceCase):
         answer = self.fence("raise", "b", uid="two", attempt=1).result(PATIENCE)
         self.assertTrue(answer["in_use"], answer)
         self.assertIn("another checkpoint.folder", answer["message"])
-        # Whose beats go on while somebody watches lives, whatever the clocks say.
+        # A holder that keeps beating while it is watched is alive, whatever the clocks say.
         beats = iter(range(100))
         self.store.rule = lambda request: self.store.put("job/.fence-alive", b"x") and None if request.what == "head" and next(beats) > 2 else None
         self.assertTrue(self.fence("take", "b", uid="two", attempt=1).result(PATIENCE)["in_use"])
         self.done("check", "a")
 
-    # Watched for long enough, or silent by the store's clock, a holder is replaced; one that gave it back at once.
+    # A holder that was silent while watched, or by the store's clock, is replaced; one that released the folder is
+    # replaced at once.
     def test_silence_and_release(self):
         self.done("raise", "a", uid="one", attempt=1)
         self.assertIn("one", self.done("take", "b", uid="two", attempt=1)["taken_from"])
@@ -313,7 +316,7 @@ class FenceTest(FenceCase):
         self.store.put("job/fence.json", b"{")
         self.refused("DATA_LOSS", "raise", "s3://titan/job/fence.json", "delete", fence="a", who="a", uid="one")
 
-    # A store that takes a conditional write for a plain one is refused before anything depends on it.
+    # A store that treats a conditional write as a plain one is rejected before anything depends on it.
     def test_a_store_without_conditions_is_refused(self):
         def forget(request):
             request.headers.pop("if-none-match", None)
@@ -326,7 +329,7 @@ class FenceTest(FenceCase):
             self.store.check_signatures = signed
         self.assertEqual([], self.store.keys())
 
-    # Whatever request of whatever the fence does meets a fault: it is done, once.
+    # If any request of any fence operation meets a fault, the operation still takes effect exactly once.
     def test_faults_of_the_fence(self):
         kinds = [Fault("lost"), Fault("reset"), Fault("status"), Fault("status", 503, "SlowDown"), Fault("truncated")]
         number, attempt, due = 0, 0, []
@@ -345,7 +348,7 @@ class FenceTest(FenceCase):
             self.assertEqual((attempt, 1, False), (fence["attempt"], fence["committed"]["x"]["step"], "pending" in fence))
         self.assertGreater(number, 15)
 
-    # Whatever attempt ends in the middle of taking the folder, the next one takes it.
+    # If an attempt ends anywhere in the middle of taking the folder, the next attempt can take it.
     def test_cut_off_at_every_step_it_stays_usable(self):
         for number in range(1, 12):
             begin = len(self.store.requests)
@@ -360,7 +363,7 @@ class FenceTest(FenceCase):
         answer = self.fence("raise", "late", uid="one", attempt=1).result(PATIENCE)
         self.assertTrue(answer["fenced"] and "delete s3://titan/job/fence.json as well" in answer["message"], answer)
 
-    # A manifest of which nothing is heard any more is neither denied nor forgotten: what follows finds out.
+    # If the result of publishing a manifest is unknown, it is reported as unknown, and the next operation finds out.
     def test_an_unknown_end_is_found_out_about(self):
         self.done("raise", "a", uid="one", attempt=1)
         done = []
@@ -377,7 +380,7 @@ class FenceTest(FenceCase):
         self.store.rule = lambda request: None
         self.assertEqual(manifest("A"), self.visible())
         self.assertEqual({"x": 1}, self.done("raise", "b", uid="one", attempt=2)["committed"])
-        # One that never came to be cannot come any more.
+        # A manifest that was never stored can no longer appear.
         self.store.rule = lambda request: Fault("status") if request.what == "put" and request.key.endswith("manifest.json") else None
         self.assertTrue(self.publish("b", step=2).result(PATIENCE)["unknown"])
         self.store.rule = lambda request: None
@@ -385,7 +388,7 @@ class FenceTest(FenceCase):
         self.assertIsNone(self.visible("job/step-2/manifest.json"))
         self.assertTrue(self.store.get("job/step-2/manifest.json").startswith(b"titan: nothing is here"))
 
-    # A step can be taken away and written again, and what takes it away is not seen.
+    # A retired step is invisible, and the step can be published again.
     def test_retired_steps_are_not_there(self):
         self.done("raise", "a", uid="one", attempt=1)
         self.publish("a").result(PATIENCE)
@@ -396,7 +399,7 @@ class FenceTest(FenceCase):
         self.publish("a", "B").result(PATIENCE)
         self.assertEqual(manifest("B"), self.visible())
 
-    # Killed in the middle of an upload: the next attempt deletes the parts.
+    # After a kill in the middle of an upload the next attempt deletes the parts.
     def test_uploads_of_the_dead_are_given_up(self):
         driver = Driver({**self.store.environment(), "HOME": "/nowhere"})
         stopped, go_on = threading.Event(), threading.Event()
@@ -414,14 +417,14 @@ class FenceTest(FenceCase):
         go_on.set()
         self.store.rule = lambda request: None
         self.assertEqual(1, self.store.uploads())
-        self.store.call("POST", "/titan/job/another/step-1/a1?uploads")  # Of a job whose folder lies in this one.
+        self.store.call("POST", "/titan/job/another/step-1/a1?uploads")  # A job folder inside this one.
         self.done("raise", "a", uid="one", attempt=2)
         self.assertEqual(1, self.store.uploads())
         self.assertIn(b"job/another", self.store.call("GET", "/titan?uploads")[2])
 
 
 class Turns:
-    """Lets requests of several actors through one at a time, in the order that a seed gives."""
+    """Lets requests of several actors through one at a time, in an order that a seed gives."""
 
     def __init__(self, store, seed):
         self.random, self.waiting, self.running = random.Random(seed), queue.Queue(), {}
@@ -433,7 +436,7 @@ class Turns:
         go.wait(PATIENCE)
 
     def run(self, futures):
-        """By actor. Until all have answered."""
+        """Returns the results by actor, once all have answered."""
         for who, future in futures.items():
             future.add_done_callback(lambda _, who=who: self.waiting.put((who, None)))
         held, active = {}, set(futures)
@@ -450,7 +453,7 @@ class Turns:
 
 
 class RaceTest(FenceCase):
-    # Of two jobs that want a free folder at the same time one gets it, in whatever order their requests come.
+    # If two jobs want a free folder at the same time, exactly one gets it, in whatever order their requests arrive.
     def test_two_jobs_race(self):
         for seed in range(100):
             self.store.rule = lambda request: None
@@ -463,7 +466,8 @@ class RaceTest(FenceCase):
             self.assertEqual(1, sum(one["code"] == "OK" for one in ends), (seed, ends))
             self.assertEqual(1, sum(one["in_use"] for one in ends), (seed, ends))
 
-    # A new attempt takes the fence while the old one publishes: what the old one is told is what there is, and stays so.
+    # A new attempt takes the fence while the old one publishes: the result that the old attempt gets is true and stays
+    # true.
     def test_an_attempt_is_replaced_while_it_publishes(self):
         outcomes = set()
         for seed in range(20):
@@ -485,7 +489,8 @@ class RaceTest(FenceCase):
             outcomes.add(published["code"])
         self.assertEqual({"OK", "FAILED_PRECONDITION"}, outcomes)
 
-    # Paused before each of its requests, for as long as another attempt needs to take over: nothing changes after that.
+    # An attempt is paused before each of its requests until another attempt has taken over: it changes nothing after
+    # that.
     def test_a_paused_attempt_changes_nothing_when_it_wakes(self):
         for what in ("publish", "retire"):
             for pause in range(1, 40):

@@ -1,5 +1,4 @@
-// Files that are written past the page cache in several places at once hold what was appended, and say when they
-// cannot.
+// Files that are written past the page cache, several blocks at once, hold what was appended or report an error.
 
 #include "common/io/storage/direct_file.h"
 
@@ -28,7 +27,7 @@ class DirectFileTest : public ::testing::Test {
   std::string folder_;
 };
 
-// No byte is where another one should be.
+// Pseudo-random bytes, so that a misplaced block does not go unnoticed.
 std::string numbers(int64_t bytes) {
   std::string text(static_cast<size_t>(bytes), '\0');
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>((i * 2654435761u) >> 13);
@@ -52,7 +51,7 @@ TEST_F(DirectFileTest, HoldsWhatWasAppendedInAnyPartsAndOfAnyLength) {
                               5 * kDirectBufferBytes - 1, 6 * kDirectBufferBytes + 4097}) {
     for (const size_t part : {size_t{100'003}, size_t{9} << 20}) {
       const std::string path = join_path(folder_, std::to_string(number++)), text = all.substr(0, bytes);
-      // What was promised was a guess.
+      // The promised size is only an estimate.
       ASSERT_TRUE(write_in_parts(path, text, part, kLargeBytes).ok());
       EXPECT_TRUE(read_file(posix_files(), path).value() == text) << bytes << " bytes in parts of " << part;
     }
@@ -75,7 +74,7 @@ TEST_F(DirectFileTest, NeverTouchesAnothersFile) {
   EXPECT_EQ(read_file(posix_files(), path).value(), "mine");
 }
 
-// More than any disk has: told before anything is written, and nothing is left.
+// A size beyond any disk is rejected before anything is written, and no file remains.
 TEST_F(DirectFileTest, RoomThatIsNotThereIsToldAtOnce) {
   const std::string path = join_path(folder_, "huge");
   const auto file = create_large(posix_files(), path, int64_t{1} << 56);
@@ -85,7 +84,7 @@ TEST_F(DirectFileTest, RoomThatIsNotThereIsToldAtOnce) {
   EXPECT_FALSE(posix_files().exists(path));
 }
 
-// A write that fails behind append() is told by sync() at the latest, and again by whoever asks.
+// A write that fails after append() returned is reported by sync() at the latest, and by every later call.
 TEST_F(DirectFileTest, AWriteThatFailsOnAnotherThreadIsNotLost) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};

@@ -26,7 +26,7 @@ class FenceTest : public ::testing::Test {
   }
   void TearDown() override { posix_files().remove_folder(dump_).IgnoreError(); }
 
-  // Whether (uid, attempt) may publish now.
+  // Returns whether (uid, attempt) may publish now.
   bool may_publish(const std::string& uid, int attempt) {
     bool ran = false;
     const absl::Status status = Fence(dump_).publish(uid, attempt, [&] { return ran = true, absl::OkStatus(); });
@@ -51,8 +51,8 @@ TEST_F(FenceTest, OnlyTheHighestAttemptPublishes) {
   EXPECT_EQ(fence.holder()->attempt, 3);
 }
 
-// A new job takes an old folder over at any number; what is left of the old job can never take it back, or the two
-// would train one model by turns.
+// A new job takes an old folder over with any attempt number. The rest of the old job can never take it back: otherwise
+// the two would alternate in training one model.
 TEST_F(FenceTest, ANewJobTakesOverForGood) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.raise("old", 7).ok());
@@ -67,7 +67,7 @@ TEST_F(FenceTest, ANewJobTakesOverForGood) {
   EXPECT_TRUE(may_publish("new", 1)) << "the refused attempts changed nothing";
 }
 
-// By hand the names of jobs repeat: a person may come back to a folder, with the number after the last one.
+// Jobs started by hand repeat their names: such a job may take a folder again, with the number after the last one.
 TEST_F(FenceTest, APersonMayComeBack) {
   const Fence fence(dump_);
   EXPECT_EQ(fence.raise({.job_uid = "by-hand"})->attempt, 1);
@@ -77,7 +77,7 @@ TEST_F(FenceTest, APersonMayComeBack) {
   EXPECT_TRUE(is_fenced(fence.raise("job", 6)));
 }
 
-// Signs of life without a process to look at: as a holder on another machine shows them.
+// Claims without a local process to check, like those of a holder on another machine.
 class TakeTest : public FenceTest {
  protected:
   static constexpr char kElsewhere[] = "another-boot pid:[1] 7 7";
@@ -90,7 +90,7 @@ class TakeTest : public FenceTest {
             .pid = 7,
             .process = kElsewhere};
   }
-  // The holder's last sign of life becomes older.
+  // Makes the holder's last beat older.
   void age_beat(absl::Duration by) {
     const std::string path = join_path(dump_, ".fence-alive");
     const timespec time = absl::ToTimespec(*posix_files().modified(path) - by);
@@ -101,7 +101,7 @@ class TakeTest : public FenceTest {
     return {[this](absl::Duration pause) { slept_ += pause; }, [this](const std::string& text) { said_ += text; }};
   }
 
-  // The file system's clock goes on while take() sleeps.
+  // Lets the file system's clock advance while take() sleeps.
   class PassingTime : public FaultyFiles {
    public:
     explicit PassingTime(const absl::Duration& passed) : FaultyFiles([](auto&) { return Fault{}; }), passed_(passed) {}
@@ -119,7 +119,7 @@ class TakeTest : public FenceTest {
   std::string said_;
 };
 
-// A newcomer is refused by name as soon as it sees a beat, and the holder is not disturbed.
+// A newcomer is refused with the holder's name as soon as it sees a beat, and the holder is not disturbed.
 TEST_F(TakeTest, AFolderInUseIsRefusedByName) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
@@ -142,7 +142,7 @@ TEST_F(TakeTest, AFolderInUseIsRefusedByName) {
   EXPECT_TRUE(fence.take(claim("first", 2), {}).ok()) << "a job's own next attempt does not wait";
 }
 
-// Killed without a word: the next job has the folder after kFenceHeartbeatTimeout, and says what it waits for.
+// If the holder was killed, the next job gets the folder after kFenceSilence and reports what it waits for.
 TEST_F(TakeTest, ASilentHolderIsReplacedInTime) {
   const Fence fence(dump_, files_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
@@ -164,7 +164,7 @@ TEST_F(TakeTest, LongSilenceIsNotWaitedForAgain) {
   EXPECT_EQ(slept_, absl::ZeroDuration());
 }
 
-// A file server whose clock was set back must not make a dead holder immortal.
+// A file server with a clock that was set back must not make a dead holder immortal.
 TEST_F(TakeTest, ABeatOfTheFutureIsWatched) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
@@ -173,7 +173,7 @@ TEST_F(TakeTest, ABeatOfTheFutureIsWatched) {
   EXPECT_LE(slept_, kFenceHeartbeatTimeout + absl::Seconds(1));
 }
 
-// A holder that ended on this machine is seen to be gone; one that lives is not, nor is one of another machine.
+// A holder that ended on this machine is known to be gone; a live one is not, and neither is one on another machine.
 TEST_F(TakeTest, AProcessThatIsGoneNeedNoWait) {
   const Fence fence(dump_);
   const pid_t child = ::fork();
@@ -194,7 +194,7 @@ TEST_F(TakeTest, AProcessThatIsGoneNeedNoWait) {
   EXPECT_FALSE(process_has_ended(kElsewhere));
 }
 
-// A folder that was given back is free at once; a job that no longer holds it cannot give it back.
+// A folder that was released is free at once; a job that no longer holds it cannot release it.
 TEST_F(TakeTest, ReleasedIsFree) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
@@ -210,7 +210,7 @@ TEST_F(TakeTest, ReleasedIsFree) {
   EXPECT_FALSE(fence.holder()->released);
 }
 
-// The thread beats by itself, and not for somebody else.
+// The thread of a hold beats without calls, and stops once another job holds the fence.
 TEST_F(TakeTest, AHoldBeatsUntilItIsFenced) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
@@ -223,7 +223,7 @@ TEST_F(TakeTest, AHoldBeatsUntilItIsFenced) {
   EXPECT_TRUE(moved());
 }
 
-// The fence remembers full steps by checkpoint folder, through new attempts and new jobs.
+// The fence keeps the newest complete step of each checkpoint folder across attempts and jobs.
 TEST_F(FenceTest, RemembersWhatWasCommitted) {
   const Fence fence(dump_);
   const auto done = [] { return absl::OkStatus(); };
@@ -240,7 +240,7 @@ TEST_F(FenceTest, RemembersWhatWasCommitted) {
   EXPECT_EQ(taken->committed.at("other").step, 5);
 }
 
-// Fences of older versions have two members; nothing is lost by what they lack.
+// Fences of older versions have two members; the missing ones have safe defaults.
 TEST_F(FenceTest, ReadsAnOldFence) {
   ASSERT_TRUE(posix_files().make_folders(dump_).ok());
   const std::string old = R"({"attempt":3,"former":{"older":2},"job_uid":"job"})";
@@ -250,7 +250,7 @@ TEST_F(FenceTest, ReadsAnOldFence) {
   EXPECT_TRUE(Fence(dump_).raise("new", 1).ok()) << "it shows no sign of life";
 }
 
-// The id is made once and identifies the folder under every name; a link in its place is not followed.
+// The id is created once and identifies the folder under every path. A link in place of its file is not followed.
 TEST_F(FenceTest, TheFolderHasOneId) {
   const auto id = ensure_folder_id(posix_files(), dump_, absl::Seconds(1));
   ASSERT_TRUE(id.ok()) << id.status();
@@ -288,7 +288,7 @@ TEST_F(FenceTest, AnUnreadableFenceIsAnErrorThatSaysWhatToDo) {
   }
 }
 
-// The check and the effect are one: while an effect runs, nobody raises the fence.
+// The check and the effect are atomic: while an effect runs, nobody can raise the fence.
 TEST_F(FenceTest, RaisingWaitsForAnEffectInProgress) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.raise("job", 1).ok());
@@ -297,7 +297,8 @@ TEST_F(FenceTest, RaisingWaitsForAnEffectInProgress) {
                   .publish("job", 1,
                            [&] {
                              successor = std::thread([&] { EXPECT_TRUE(fence.raise("job", 2).ok()); });
-                             // The successor cannot get in before we leave; the fence stays ours to the end.
+                             // The successor waits for the lock until this effect returns, so the fence stays with
+                             // attempt 1.
                              for (int i = 0; i < 200; ++i) EXPECT_EQ(fence.holder()->attempt, 1);
                              return absl::OkStatus();
                            })
@@ -306,7 +307,7 @@ TEST_F(FenceTest, RaisingWaitsForAnEffectInProgress) {
   EXPECT_FALSE(may_publish("job", 1));
 }
 
-// Killed at every file operation of raise(): the fence is the old or the new one, never broken, and never locked for
+// raise() is killed at every file operation: the fence is the old one or the new one, and never broken or locked for
 // good.
 TEST_F(FenceTest, KilledAtEveryStepItStaysUsable) {
   ASSERT_TRUE(Fence(dump_).raise("job", 1).ok());

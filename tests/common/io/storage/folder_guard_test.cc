@@ -1,4 +1,4 @@
-// A folder that was deleted, replaced, filled or made read-only under who keeps state there.
+// Checks of a state folder that was deleted, replaced, filled or made read-only while its owner runs.
 
 #include "common/io/storage/folder_guard.h"
 
@@ -50,7 +50,7 @@ TEST_F(FolderGuardTest, WhatIsThereIsTheSame) {
   EXPECT_EQ(FolderGuard::open(above_ + "/nothing", {}).status().code(), absl::StatusCode::kNotFound);
 }
 
-// Somebody who can write there must not have it write elsewhere.
+// Somebody who can write to the folder must not redirect the guard's writes.
 TEST_F(FolderGuardTest, NoLinkIsFollowed) {
   const FolderGuard guard = FolderGuard::open(folder_, {}).value();
   fs::create_symlink(folder_ + "/db", folder_ + "/.probe");
@@ -77,7 +77,7 @@ TEST_F(FolderGuardTest, WhatWasDeletedReplacedOrMovedIsNot) {
   EXPECT_THAT(reason(guard), HasSubstr("/state was replaced"));
 }
 
-// An overmounted folder is another one: nothing that was written is there.
+// A mount over the folder makes it another folder: the state that was written is not in it.
 TEST_F(FolderGuardTest, AFullOrReadOnlyDiskTakesNoWrites) {
   const FolderGuard before = FolderGuard::open(folder_, {}).value();
   EXPECT_EQ(before.check_writable(int64_t{1} << 60).code(), absl::StatusCode::kResourceExhausted);

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where a path leads decides what it may do, and not how it is written.
+// Permissions depend on where a path leads, not on its spelling.
 TEST(RealPathTest, FollowsWhatIsThereAndKeepsTheRest) {
   const rank_protocol::TempFolder folder;
   const std::string top = fs::canonical(folder.path()).string();

@@ -26,7 +26,7 @@ class StorageTest : public ::testing::Test {
   std::string folder_;
 };
 
-// A folder that a group shares is of use only when its files are the group's as well.
+// A group that shares a folder needs access to its files as well.
 TEST_F(StorageTest, FilesFollowTheUmask) {
   const auto mode_of = [&](const std::string& name) {
     struct stat file {};
@@ -50,8 +50,8 @@ TEST_F(StorageTest, FilesFollowTheUmask) {
   EXPECT_EQ(mode_of("private"), 0600u);
 }
 
-// The standard check value, and RFC 3720's (B.4): a wrong polynomial or bit order would make every checkpoint
-// "corrupt".
+// The standard check value and those of RFC 3720 (B.4): with a wrong polynomial or bit order every checkpoint would
+// look corrupt.
 TEST(Crc32cTest, KnownValues) {
   EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0').data(), 32), 0x8a9136aau);
@@ -81,7 +81,7 @@ TEST_F(StorageTest, AtomicWriteReplacesWholeFiles) {
   EXPECT_THAT(*posix_files().list(folder_), ::testing::ElementsAre("a.json"));
 }
 
-// A writer never touches a file that is already there: an old attempt must not overwrite its successor's shard.
+// A writer never touches an existing file: an old attempt must not overwrite its successor's shard.
 TEST_F(StorageTest, CreateRefusesAnExistingFile) {
   const std::string path = join_path(folder_, "shard");
   ASSERT_TRUE(posix_files().create(path).ok());
@@ -114,14 +114,15 @@ TEST_F(StorageTest, ShortReadIsDataLoss) {
   EXPECT_EQ((*file)->read(1, 5, out).code(), absl::StatusCode::kDataLoss);
 }
 
-// A disk that fills up in the middle, or fails at any point, leaves the old content and no litter.
+// If the disk fills up midway or any operation fails, the old content stays and no other file remains.
 TEST_F(StorageTest, AtomicWriteKeepsTheOldContentAtEveryFailure) {
   const std::string path = join_path(folder_, "a.json");
   ASSERT_TRUE(atomic_write(posix_files(), path, "old").ok());
   int operations = 0;
   FaultyFiles counting([&](const FileOperation&) { return ++operations, Fault{}; });
   ASSERT_TRUE(atomic_write(counting, path, "old").ok());
-  for (int failing = 1; failing < operations; ++failing) {  // The last one is the folder's fsync, after the effect.
+  for (int failing = 1; failing < operations;
+       ++failing) {  // The last operation is the folder's fsync, after the rename.
     int seen = 0;
     FaultyFiles full([&](const FileOperation&) {
       return ++seen == failing ? Fault{absl::ResourceExhaustedError("disk full"), 1} : Fault{};
@@ -148,7 +149,7 @@ TEST_F(StorageTest, LocksExcludeAndAreDroppedWithTheirObject) {
   EXPECT_TRUE(first.ok() && second.ok());
 }
 
-// As root, in a folder where a user may put links.
+// Root takes locks in folders where a user may place links.
 TEST_F(StorageTest, ALockFollowsNoLink) {
   const std::string link = join_path(folder_, "lock"), elsewhere = join_path(folder_, "elsewhere");
   std::filesystem::create_symlink(elsewhere, link);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Small tokenizer.model files of both kinds, byte by byte.
+// Builds small tokenizer.model files of both kinds, byte by byte.
 
 #include <bit>
 #include <cstdint>
@@ -38,7 +38,7 @@ inline std::string piece(const std::string& text, float score,
                             number_field(3, static_cast<uint64_t>(type)));
 }
 
-// <unk> 0, <s> 1, </s> 2.
+// Control pieces: <unk> 0, <s> 1, </s> 2.
 inline std::string control_pieces() {
   return piece("<unk>", 0, SentencePiece::Type::kUnknown) + piece("<s>", 0, SentencePiece::Type::kControl) +
          piece("</s>", 0, SentencePiece::Type::kControl);
@@ -53,18 +53,19 @@ inline std::string byte_pieces() {
   return pieces;
 }
 
-// A compiled rule that makes "a" of "A".
+// A compiled normalization rule that maps "A" to "a".
 inline std::string charsmap() {
   std::vector<uint32_t> units(0x43);
-  units[0] = 1u << 10;                        // Children at 1 ^ byte.
-  units['A' ^ 1] = 'A' | 1u << 8 | 2u << 10;  // A value, at 2 ^ its own place.
-  units['A' ^ 1 ^ 2] = 1u << 31;              // It is 0: the start of what follows.
+  units[0] = 1u << 10;                        // The root; its child for a byte is at 1 ^ byte.
+  units['A' ^ 1] = 'A' | 1u << 8 | 2u << 10;  // Has a value, at 2 ^ its own index.
+  units['A' ^ 1 ^ 2] = 1u << 31;              // The value 0: offset of the replacement text.
   std::string trie;
   for (const uint32_t unit : units) trie += little_endian(unit);
   return little_endian(static_cast<uint32_t>(trie.size())) + trie + std::string("a\0", 2);
 }
 
-// Byte fallback, bytes from 3 on; then "▁" 259, "a" 260, "b" 261, "ab" 262, "▁ab" 263, the user's "<x>" 264.
+// A BPE model with byte fallback: bytes from 3; then U+2581 is 259, "a" 260, "b" 261, "ab" 262, U+2581 "ab" 263, the
+// user-defined "<x>" 264.
 inline std::string pair_model() {
   return control_pieces() + byte_pieces() + piece("\u2581", -4) + piece("a", -5) + piece("b", -6) + piece("ab", -1) +
          piece("\u2581ab", -2) + piece("<x>", 0, SentencePiece::Type::kUserDefined) +
@@ -72,7 +73,7 @@ inline std::string pair_model() {
          bytes_field(3, bytes_field(2, "") + number_field(4, 0));
 }
 
-// No bytes; "▁" 3, "a" 4, "b" 5, "ab" 6, "▁a" 7. "A" is "a".
+// A unigram model without bytes: U+2581 is 3, "a" 4, "b" 5, "ab" 6, U+2581 "a" 7. It maps "A" to "a".
 inline std::string unigram_model() {
   return control_pieces() + piece("\u2581", -4) + piece("a", -3) + piece("b", -3) + piece("ab", -5) +
          piece("\u2581a", -4) + bytes_field(2, number_field(3, 1)) + bytes_field(3, bytes_field(2, charsmap()));

@@ -1,4 +1,4 @@
-// What a folder's tokenizer is, and what is said of files that are damaged or of another kind.
+// Which tokenizer a folder has, and the errors for files that are damaged or of another kind.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(FindTokenizerTest, JsonComesFirstAndContentTellsTheRest) {
   EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 7);
 }
 
-// As the ranks number them: in the order of the keys, behind the largest id, where neither file has them.
+// Tokens without an id in either file follow the largest id in the order of their keys; ranks number them the same way.
 TEST(LargestIdTest, TokensThatTheConfigAloneKnowsCount) {
   const Folder folder;
   folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},

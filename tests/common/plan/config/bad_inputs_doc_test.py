@@ -1,6 +1,6 @@
-"""docs/generated/bad-inputs.md shows the rows of bad_inputs.json and of tests/integration/bad_files.py.
+"""Checks that docs/generated/bad-inputs.md shows the rows of bad_inputs.json and of tests/integration/bad_files.py.
 
-`bad_inputs_doc_test.py --write` writes these parts of the page.
+`bad_inputs_doc_test.py --write` updates these parts of the page.
 """
 import json
 import pathlib

@@ -1,4 +1,4 @@
-// Every bad configuration of bad_inputs.json is refused with its key, value and suggestion. The same table makes
+// Every bad configuration of bad_inputs.json is rejected with its key, value and suggestion. The same table makes
 // docs/generated/bad-inputs.md and drives the tests of `titanctl validate` and `titanctl submit`.
 
 #include <gmock/gmock.h>
@@ -45,14 +45,14 @@ TEST(BadInputsTest, EveryRowIsRefusedWithKeyValueAndSuggestion) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     const std::string message(status.message());
     const std::string key = row["key"], value = row["value"];
-    // Key, value and suggestion stand in one line of the message.
+    // Key, value and suggestion are in one line of the message.
     const std::string what = key.empty() || value.empty() ? key + value : absl::StrCat(key, " = ", value, ": ");
     bool found = false;
     for (const std::string& line : std::vector<std::string>(absl::StrSplit(message, '\n'))) {
       found = found || (absl::StrContains(line, what) && absl::StrContains(line, row["suggestion"].get<std::string>()));
     }
     EXPECT_TRUE(found) << message;
-    // One mistake, one problem: "problems" says how many where more than one check looks at the same key.
+    // One mistake gives one problem; "problems" has the count where several checks look at the same key.
     const auto problems = std::count(message.begin(), message.end(), '\n') + 1;
     EXPECT_EQ(problems, row.value("problems", problems)) << message;
     for (const auto& part : row["expect"]) EXPECT_THAT(message, HasSubstr(part.get<std::string>()));

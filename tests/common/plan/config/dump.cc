@@ -1,4 +1,4 @@
-// Prints the default configuration as JSON, a file's, or the schema, for the Python tests.
+// Prints the default configuration, a file's configuration or the schema as JSON for the Python tests.
 #include <iostream>
 
 #include "common/plan/config/json.h"

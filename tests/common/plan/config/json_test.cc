@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A value other than the default that the field takes.
+// Sets the field to a valid value other than its default.
 void change(const Field& field) {
   struct Changer {
     const Field& field;
@@ -76,7 +76,7 @@ TEST(JsonTest, EveryKeySurvivesJsonTomlAndYaml) {
     const auto back = from_json(json);
     ASSERT_TRUE(back.ok()) << back.status().message();
     EXPECT_EQ(to_json(*back), json);
-    // JSON text is YAML too, and JSON is a format of its own.
+    // JSON text is also YAML, and JSON is a format too.
     for (const auto& [format, text] :
          std::map<Format, std::string>{{Format::kJson, json.dump(2)}, {Format::kToml, to_toml(config)}}) {
       const auto loaded = load_text(text, format, "a");
@@ -109,7 +109,7 @@ TEST(JsonTest, IsStrictButForgivesMissingMembers) {
   EXPECT_TRUE(from_json(nlohmann::json::object()).ok());
 }
 
-// torchtitan 0.2.2's defaults, key by key; a test with the real package is beside this one.
+// torchtitan 0.2.2's defaults, key by key; torchtitan_oracle_test.py compares with the real package.
 TEST(DefaultsTest, AreThoseOfTorchtitan) {
   const nlohmann::json json = to_json(JobConfig());
   const nlohmann::json expected = nlohmann::json::parse(R"({
@@ -207,7 +207,7 @@ TEST(SchemaTest, DescribesEveryKeyAndHelpNamesIt) {
   EXPECT_THAT(help("training"), ::testing::Not(HasSubstr("[validation")));
 }
 
-// The table of what does not exist yet names real keys, and every row refuses something.
+// The table of unsupported features names real keys, and every row rejects a value.
 TEST(SupportTest, EveryRowRefusesItsKeyByName) {
   JobConfig config;
   std::map<std::string, Field> fields;

@@ -1,5 +1,5 @@
-// Prints which weights of every flavor a configuration converts, for comparison with torchtitan: the words are the
-// command line's, the lines family, flavor, name and recipe.
+// Prints which weights of every flavor a configuration converts, for comparison with torchtitan. The arguments are a
+// job's command line; each line has family, flavor, name and recipe.
 #include <iostream>
 
 #include "common/plan/config/load.h"
@@ -16,8 +16,8 @@ int main(int argc, char** argv) {
   for (const std::string& name : titan::models::names()) {
     for (const std::string& flavor : titan::models::flavors(name)) {
       const titan::models::ModelSpec spec = *titan::models::find(name, flavor);
-      std::vector<titan::models::ParameterSpec> tensors = titan::models::parameters(spec);
-      // A tied head's matrix is the embedding's.
+      std::vector<titan::models::Tensor> tensors = titan::models::parameters(spec);
+      // A tied head has no tensor in the list: its matrix is the embedding's.
       if (spec.tied_embeddings) tensors.push_back({"output.weight", {spec.vocab_size, spec.dim}});
       for (const titan::models::ParameterSpec& tensor : tensors) {
         const auto recipe = titan::config::low_precision_of(loaded->config, tensor.fqn, tensor.shape);

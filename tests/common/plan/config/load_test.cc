@@ -116,14 +116,14 @@ TEST(LoadTest, ReadsATorchtitanRecipe) {
   EXPECT_EQ(loaded.config.training.seq_len, 8192);
   EXPECT_EQ(loaded.config.quantize.linear.float8.filter_fqns, std::vector<std::string>{"output"});
   EXPECT_EQ(loaded.config.validation.steps, 1200);
-  // Details of a feature that is off change nothing; torchtitan's own recipes carry them.
+  // Options of a feature that is off change nothing; torchtitan's recipes contain them.
   ASSERT_THAT(loaded.warnings, SizeIs(1));
   EXPECT_EQ(loaded.warnings[0],
             "a.toml:63: quantize.linear.float8.filter_fqns has no effect while model.converters is []");
 }
 
 TEST(LoadTest, RefusesWhatARecipeAsksForAndDoesNotExistYet) {
-  EXPECT_TRUE(validate(toml(kLlama8b)).ok());  // Its data, c4, is a hub's.
+  EXPECT_TRUE(validate(toml(kLlama8b)).ok());  // Its dataset, c4, comes from a hub.
   const absl::Status status = validate(toml(kLlama8b, {"--fault_tolerance.enable"}));
   const std::string message(status.message());
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 0);
@@ -168,11 +168,12 @@ TEST(LoadTest, CommandLineForms) {
   EXPECT_THAT(*loaded.config.parallelism.module_fqns_per_model_part,
               ElementsAre(ElementsAre("tok_embeddings"), ElementsAre("norm", "output")));
   EXPECT_FALSE(loaded.config.parallelism.context_parallel_load_balancer.has_value());
-  EXPECT_EQ(toml("", {"--restart.no_progress_limit", "5"}).config.restart.no_progress_limit, 5);  // Not a negation.
+  EXPECT_EQ(toml("", {"--restart.no_progress_limit", "5"}).config.restart.no_progress_limit,
+            5);  // "--restart.no_progress_limit" is not the negation of a flag.
 }
 
-// A file's placement is meant for the file's number of ranks: another number is placed freely unless something says
-// how.
+// A file's ranks per node go with the file's number of ranks: if the command line sets another number, ranks are placed
+// freely unless it sets ranks per node too.
 TEST(LoadTest, AnotherNumberOfRanksIsNotBoundToTheFilesPlacement) {
   const std::string file = "[resources]\nranks = 8\nranks_per_node = 4\n";
   const auto per_node = [&](const std::vector<std::string>& words) {
@@ -234,11 +235,11 @@ filter_fqns = "output,wq"
   EXPECT_FALSE(c.checkpoint.last_save_model_only);
   EXPECT_THAT(c.checkpoint.exclude_from_loading, ElementsAre("optimizer", "lr_scheduler"));
   EXPECT_THAT(c.quantize.linear.float8.filter_fqns, ElementsAre("output", "wq"));
-  EXPECT_THAT(loaded.warnings, SizeIs(19));  // One per older spelling.
+  EXPECT_THAT(loaded.warnings, SizeIs(19));  // One warning per older spelling.
   EXPECT_EQ(loaded.warnings[0], "a.toml:3: training.batch_size is an older spelling of training.local_batch_size");
 }
 
-// One value of a later torchtitan says two things.
+// This value of a later torchtitan stands for two settings.
 TEST(LoadTest, AnImplementationMayNameItsStates) {
   const Loaded loaded = toml("[optimizer]\nimplementation = \"fused_opt_states_bf16\"\n");
   EXPECT_EQ(loaded.config.optimizer.implementation, "fused");
@@ -246,7 +247,7 @@ TEST(LoadTest, AnImplementationMayNameItsStates) {
   EXPECT_THAT(loaded.warnings, IsEmpty());
 }
 
-// The debug recipe of torchtitan's first year, before [parallelism] and the converters existed.
+// The debug recipe of torchtitan's first year, from before [parallelism] and the converters.
 TEST(LoadTest, ReadsARecipeOf2024) {
   constexpr char kRecipe[] = R"(# torchtitan Config.toml
 [job]
@@ -312,7 +313,7 @@ enable_float8_linear = false
               HasSubstr("checkpoint.interval_type = \"minutes\": unknown key; checkpoint.interval counts steps"));
 }
 
-// Names are found however they are written, and the warning says which was taken.
+// Names are found in any case, and the warning reports the one that was taken.
 TEST(LoadTest, NamesInAnyCase) {
   const Loaded loaded = toml(R"([optimizer]
 type = "adamw"
@@ -353,7 +354,7 @@ mode = "Full"
   EXPECT_THAT(loaded.warnings, Contains("a.toml:2: optimizer.type = \"adamw\" is read as \"AdamW\""));
   EXPECT_THAT(loaded.warnings, Contains("a.toml:14: model.name = LLaMA3: is read as \"llama3\""));
   EXPECT_THAT(error("[optimizer]\nname = \"adamx\"\n"), HasSubstr("not one of the allowed values AdamW"));
-  // torchtitan takes schedules so, too: nothing to warn of.
+  // torchtitan accepts schedules in any case too, so the loader does not warn.
   EXPECT_THAT(toml("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"gpipe\"\n").warnings,
               Not(Contains(HasSubstr("is read as"))));
 }
@@ -372,18 +373,18 @@ TEST(LoadTest, ShardingStrategiesWithDegreesThatSayTheSame) {
   EXPECT_EQ(reshard("sharding_strategy = \"NO_SHARD\"\ndata_parallel_shard_degree = 1\n"
                     "data_parallel_replicate_degree = 8\n"),
             "default");
-  // Ranks that other axes take do not count.
+  // Ranks on other axes do not count.
   EXPECT_THAT(error("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\ntensor_parallel_degree = 4\n" + hybrid +
                     "[resources]\nranks = 8\n"),
-              HasSubstr("unlike the degrees"));
-  // The command line's degrees count as well as the file's.
+              HasSubstr("which the degrees do not say"));
+  // Degrees on the command line count as well as those in the file.
   EXPECT_EQ(toml("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\n",
                  {"--nproc", "8", "--parallelism.data_parallel_replicate_degree", "2"})
                 .config.parallelism.fsdp_reshard_after_forward,
             "always");
 }
 
-// A file that is read for a number of ranks on the command line alone says nothing about it by itself.
+// A file without a number of ranks is checked with the number from the command line.
 TEST(LoadTest, ShardingStrategiesOfAFileMeetTheCommandLinesRanks) {
   std::vector<Problem> problems;
   const std::optional<Loaded> loaded =
@@ -479,7 +480,7 @@ backend = "aot_eager"
   EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
 }
 
-// A feature that does not exist yet and would change neither numbers nor files is named in one warning, not refused.
+// A missing feature that would change neither numbers nor files is named in one warning, and the job is not rejected.
 TEST(LoadTest, WhatOnlyMakesTrainingSlowerIsOneWarning) {
   const Loaded loaded = toml(R"(
 [parallelism]
@@ -496,8 +497,8 @@ ranks = 4
               ElementsAre(HasSubstr("a.toml:5: parallelism.expert_parallel_comm_backend = deepep has no effect")));
 }
 
-// Kernels of GPU ranks are compile's, unless resources.kernels asks for LibTorch's operations; a CPU's level is nothing
-// to a GPU. What has no effect is said.
+// compile selects the kernels of GPU ranks, unless resources.kernels selects LibTorch's operations. A CPU kernel level
+// has no effect on a GPU. Settings without effect give a warning.
 TEST(LoadTest, KernelsThatNobodyWillComputeWithAreAWarning) {
   const auto warnings = [](const std::string& compile, const std::string& resources) {
     return toml("[compile]\n" + compile + "[resources]\n" + resources).warnings;
@@ -513,7 +514,7 @@ TEST(LoadTest, KernelsThatNobodyWillComputeWithAreAWarning) {
               ElementsAre(HasSubstr("resources.kernels has no effect while resources.device is cuda")));
 }
 
-// torchtitan ignores the type too; its recipes of Qwen state one beside a full last checkpoint.
+// torchtitan ignores the type too; its Qwen recipes set one together with a full last checkpoint.
 TEST(LoadTest, ExportTypeOfAFullCheckpointIsAWarning) {
   const Loaded loaded = toml("[checkpoint]\nenable = true\nexport_dtype = \"float16\"\nlast_save_model_only = false\n");
   EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
@@ -593,7 +594,7 @@ TEST(LoadTest, FilesAreNamedInErrors) {
   }
 }
 
-// Defaults mean the installation's own tokenizer and text; what the user names stays.
+// Defaults select the installation's own tokenizer and text; paths that the user sets stay.
 TEST(AssetsTest, DefaultsPointIntoTheInstallation) {
   setenv("TITAN_ASSETS", "/opt/assets", 1);
   JobConfig config;
@@ -607,22 +608,23 @@ TEST(AssetsTest, DefaultsPointIntoTheInstallation) {
   config.training.dataset = "c4";
   resolve_assets(config);
   EXPECT_EQ(config.model.hf_assets_path, "/weights/llama");
-  // Trained on a hub's c4, validated on that, too.
+  // A job that trains on c4 from a hub validates on it, too.
   EXPECT_EQ(config.training.dataset_path, "hf://datasets/allenai/c4");
   EXPECT_EQ(config.validation.dataset_path, "hf://datasets/allenai/c4");
   config.validation.dataset_path.reset();
   resolve_assets(config);
-  EXPECT_EQ(config.validation.dataset_path, "/opt/assets/c4_validation");  // The training has a path.
+  EXPECT_EQ(config.validation.dataset_path, "/opt/assets/c4_validation");  // training.dataset_path is set.
   config = JobConfig();
   config.training.dataloader.sources = {{.name = "a", .dataset = "c4_test"}, {.name = "b", .dataset_path = "/data/b"}};
   resolve_assets(config);
   EXPECT_EQ(config.training.dataloader.sources[0].dataset_path, "/opt/assets/c4_test");
   EXPECT_EQ(config.training.dataloader.sources[1].dataset_path, "/data/b");
-  EXPECT_EQ(config.training.dataset_path, std::nullopt);  // Nothing reads it.
+  EXPECT_EQ(config.training.dataset_path, std::nullopt);  // No source reads training.dataset_path.
   unsetenv("TITAN_ASSETS");
 }
 
-// job.save_config_file writes what the job really runs with; a folder that cannot be written is an error with its name.
+// job.save_config_file has the configuration that the job really runs with. If the folder cannot be written, the error
+// names it.
 TEST(ReportTest, SavesTheConfigurationUnderTheDumpFolder) {
   const std::string dump = std::string(::testing::TempDir()) + "/titan_config_report";
   std::filesystem::remove_all(dump);
@@ -643,8 +645,7 @@ TEST(ReportTest, SavesTheConfigurationUnderTheDumpFolder) {
   std::filesystem::remove_all(dump);
 }
 
-// YAML anchors that multiply, deep nesting and cut or damaged files give an error or a configuration, never a crash.
-// What a check tells goes into terminals and logs, whatever was written as a name.
+// Messages of a check are shown in terminals and logs, so control characters in names are removed.
 TEST(LoadTest, NamesAreShownWithoutControlCharacters) {
   for (const char* name : {"debug\bmodel", "a\ttab", "\x1b[2J"}) {
     JobConfig config;
@@ -655,6 +656,8 @@ TEST(LoadTest, NamesAreShownWithoutControlCharacters) {
   }
 }
 
+// YAML anchors that multiply, deep nesting and truncated or damaged files give an error or a configuration, never a
+// crash.
 TEST(LoadTest, DamagedFilesNeverCrash) {
   std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n";
   for (char c = 'b'; c <= 'j'; ++c) {
@@ -695,13 +698,13 @@ TEST(LoadTest, DamagedFilesNeverCrash) {
     }
     for (const Format format : {Format::kToml, Format::kYaml, Format::kJson}) {
       const auto loaded = load_text(text, format, "a");
-      if (loaded.ok()) to_json(loaded->config).dump();  // Throws on broken UTF-8.
+      if (loaded.ok()) to_json(loaded->config).dump();  // Throws on invalid UTF-8.
       EXPECT_TRUE(loaded.ok() || loaded.status().code() == absl::StatusCode::kInvalidArgument);
     }
   }
 }
 
-// Whatever words and JSON members come, the answer is a configuration or an error that names them.
+// Any words and JSON members give a configuration or an error that names them.
 TEST(LoadTest, OddWordsAndJsonNeverCrash) {
   const std::vector<std::string> words = {"--training.steps",
                                           "5",

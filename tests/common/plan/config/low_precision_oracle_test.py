@@ -1,4 +1,4 @@
-"""torchtitan 0.2.2's own filters, on models of the meta device, choose the linear layers that Titan converts."""
+"""torchtitan 0.2.2's own filters, on models on the meta device, choose the linear layers that Titan converts."""
 
 import logging
 import os
@@ -28,11 +28,11 @@ MX = ["--model.converters", "quantize.linear.mx"]
 
 
 def whole_blocks(module, fqn):
-    """torchtitan takes multiples of 16 for MX too, and torchao then fails where a row has no whole blocks of 32."""
+    """torchtitan takes multiples of 16 for MX too, but torchao then fails on rows that are not whole blocks of 32."""
     return module_filter_fn(module, fqn, ["output"]) and all(size % 32 == 0 for size in module.weight.shape)
 
 
-# What Titan is asked, and the filter that torchtitan's converter makes of the same keys.
+# Titan's command line, and the filter that torchtitan's converter makes from the same keys.
 CASES = [
     (FLOAT8, partial(module_filter_fn, filter_fqns=[])),
     ([*FLOAT8, FILTERS, "output,router.gate"], partial(module_filter_fn, filter_fqns=["output", "router.gate"])),
@@ -47,7 +47,7 @@ def models():
     for family, (model_class, flavors) in FAMILIES.items():
         for flavor, arguments in flavors.items():
             arguments.max_seq_len = min(arguments.max_seq_len, 8192)
-            arguments.moe_impl = "standard"  # Set from the job's configuration otherwise.
+            arguments.moe_impl = "standard"  # Otherwise torchtitan sets it from the job's configuration.
             with torch.device("meta"):
                 yield family, flavor, model_class(arguments)
 

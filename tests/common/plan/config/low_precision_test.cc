@@ -18,7 +18,7 @@ JobConfig with(const std::string& converter) {
   return config;
 }
 
-// Layers are chosen by name and by sizes that the kernels take; numbers stay where no converter asks.
+// Layers are chosen by name and by the sizes that the kernels support; without a converter nothing is converted.
 TEST(LowPrecisionTest, LinearLayersAreChosenByNameAndSize) {
   JobConfig config = with("quantize.linear.float8");
   config.quantize.linear.float8.filter_fqns = {"output", "router.gate"};
@@ -31,7 +31,7 @@ TEST(LowPrecisionTest, LinearLayersAreChosenByNameAndSize) {
   EXPECT_EQ(low_precision_of(config, "layers.1.moe.router.gate.weight", {64, 64}), std::nullopt);
   EXPECT_EQ(low_precision_of(config, "layers.1.moe.shared_experts.w1.weight", {64, 64}),
             LowPrecision::kFloat8Tensorwise);
-  // No products are made with these.
+  // These tensors are not the weight of a matrix product.
   EXPECT_EQ(low_precision_of(config, "tok_embeddings.weight", {64, 64}), std::nullopt);
   EXPECT_EQ(low_precision_of(config, "layers.0.attention_norm.weight", {64}), std::nullopt);
   EXPECT_EQ(low_precision_of(config, "layers.1.moe.experts.mlp1_bias", {64, 64}), std::nullopt);
@@ -43,11 +43,11 @@ TEST(LowPrecisionTest, LinearLayersAreChosenByNameAndSize) {
 
   const JobConfig mx = with("quantize.linear.mx");
   EXPECT_EQ(low_precision_of(mx, wq, {64, 64}), LowPrecision::kMxfp8);
-  EXPECT_EQ(low_precision_of(mx, wq, {64, 48}), std::nullopt);               // No whole blocks of 32.
-  EXPECT_EQ(low_precision_of(mx, "output.weight", {64, 64}), std::nullopt);  // Filtered by default.
+  EXPECT_EQ(low_precision_of(mx, wq, {64, 48}), std::nullopt);               // A row is not whole blocks of 32.
+  EXPECT_EQ(low_precision_of(mx, "output.weight", {64, 64}), std::nullopt);  // Excluded by the default filter.
 }
 
-// The edges of torchao's tables of sizes that gain nothing.
+// The limits in torchao's tables of sizes that gain nothing.
 TEST(LowPrecisionTest, SmallLayersAreLeftOut) {
   JobConfig config = with("quantize.linear.float8");
   config.quantize.linear.float8.filter_fqns = {"auto_filter_small_kn", "wk"};
@@ -82,7 +82,7 @@ TEST(LowPrecisionTest, ExpertsAreChosenByName) {
       << unfit_experts(config, spec);
 }
 
-// Only one scale a weight can travel with it.
+// Only a weight with a single scale can be gathered together with its scale.
 TEST(LowPrecisionTest, OnlyTensorwiseWeightsAreGatheredAsFloat8) {
   JobConfig config = with("quantize.linear.float8");
   config.quantize.linear.float8.enable_fsdp_float8_all_gather = true;

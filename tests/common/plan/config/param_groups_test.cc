@@ -1,4 +1,4 @@
-// [[optimizer.param_groups]]: every form that it is written in, and which parameter goes by what.
+// [[optimizer.param_groups]]: every form in which it can be written, and which parameter gets which rule.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ constexpr char kYaml[] = R"(optimizer:
     - {pattern: norm, lr_factor: 0.5, weight_decay: 0, beta1: 0.8, beta2: 0.99}
 )";
 
-// torchtitan's own spelling.
+// The same groups in torchtitan's spelling.
 constexpr char kTheirs[] = R"([{"pattern": "\\.(wq|wk)\\.weight$", "optimizer_name": "Muon",
   "optimizer_kwargs": {"lr": 0.02, "momentum": 0.9, "nesterov": false, "ns_steps": 6}},
  {"pattern": "norm", "lr_factor": 0.5, "optimizer_kwargs": {"weight_decay": 0, "betas": [0.8, 0.99]}}])";
@@ -68,7 +68,7 @@ TEST(ParamGroupsTest, IsReadFromEveryForm) {
   const auto words = load_toml("", {"--optimizer.param_groups", kTheirs});
   ASSERT_TRUE(words.ok()) << words.status().message();
   EXPECT_EQ(words->config.optimizer.param_groups, kGroups);
-  // The command line replaces the file's list.
+  // The command line replaces the list of the file.
   const auto over = load_toml(kToml, {"--optimizer.param_groups=[]"});
   ASSERT_TRUE(over.ok());
   EXPECT_TRUE(over->config.optimizer.param_groups.empty());
@@ -117,7 +117,7 @@ TEST(ParamGroupsTest, SaysWhatIsWrong) {
               HasSubstr("write [[optimizer.param_groups]]"));
 }
 
-// A pattern that would take other engines years.
+// A backtracking engine would need years for this pattern.
 TEST(ParamGroupsTest, NoPatternTakesLong) {
   EXPECT_THAT(refusal(R"([{"pattern": "^(([a-z._]+)+)+#$"}])"), HasSubstr("finds no parameter"));
 }
@@ -132,7 +132,8 @@ std::map<std::string, std::string> rules_by_name(const Optimizer& optimizer, con
   return names;
 }
 
-// By default Muon takes the matrices of layers alone, of experts one by one; no router, bias, norm, embedding or head.
+// By default Muon takes only the matrices of layers, and those of experts one by one; no router, bias, norm, embedding
+// or head.
 TEST(UpdateRulesTest, MuonTakesHiddenMatrices) {
   const Optimizer muon{.name = "Muon"};
   auto names = rules_by_name(muon, "llama3", "debugmodel");
@@ -152,8 +153,8 @@ TEST(UpdateRulesTest, MuonTakesHiddenMatrices) {
   EXPECT_EQ(names["layers.0.attention.sinks"], "AdamW");
 }
 
-// The first pattern takes a parameter, options that a group leaves open are [optimizer]'s, and a rule without
-// parameters does not exist.
+// A parameter goes to the first pattern that matches. Options that a group leaves unset come from [optimizer]. Rules
+// without parameters are dropped.
 TEST(UpdateRulesTest, TheFirstGroupTakesAParameter) {
   Optimizer optimizer{.name = "AdamW", .lr = 1e-3, .weight_decay = 0.2};
   optimizer.param_groups = {{.pattern = "attention_norm", .weight_decay = 0},
@@ -180,7 +181,7 @@ TEST(UpdateRulesTest, TheFirstGroupTakesAParameter) {
   EXPECT_EQ(of("output.weight").pattern, "");
   EXPECT_TRUE(all.use("Muon"));
   EXPECT_FALSE(all.use("Adam"));
-  // A group that leaves the optimizer open splits as [optimizer] does.
+  // A group without an optimizer name is split as [optimizer] is.
   const Optimizer muon{.name = "Muon", .param_groups = {{.pattern = "layers.0", .lr = 1}}};
   EXPECT_EQ(update_rules(muon, parameters).rules.size(), 4u);
 }

@@ -1,4 +1,4 @@
-// [[training.dataloader.sources]]: every form that it is written in, and what weights mean.
+// [[training.dataloader.sources]]: every form in which it can be written, and the meaning of weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ TEST(SourcesTest, AreReadFromEveryForm) {
   EXPECT_EQ(words->config.training.dataloader.sources, kSources);
 }
 
-// A worker sees another current folder than whoever submits the job.
+// A worker's current folder differs from that of the submitting user.
 TEST(SourcesTest, PathsAreVisited) {
   auto loaded = load_sources(kSourcesToml);
   ASSERT_TRUE(loaded.ok());

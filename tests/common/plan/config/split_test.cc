@@ -1,4 +1,4 @@
-// Whether a mesh takes a batch size: what a job asks that goes on under another mesh.
+// Whether a mesh can split a batch; a job that resumes on another mesh depends on it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The error; empty when it fits.
+// Returns the error, or "" if the batch can be split.
 std::string split(const std::string& model, const Parallelism& parallelism, int ranks, std::int64_t local_batch) {
   JobConfig config;
   config.model.name = model;
@@ -35,7 +35,7 @@ TEST(SplitTest, PipelinesTakeWholeMicrobatchesAndEnoughOfThem) {
   EXPECT_THAT(split("llama3", staged, 2, 6), HasSubstr("DualPipeV needs as many microbatches as stages (4)"));
 }
 
-// Without sequence parallelism, tensor ranks that route tokens of their own share the rows' tokens out.
+// Without sequence parallelism, tensor ranks that route their own tokens split the tokens of a row.
 TEST(SplitTest, TensorRanksShareTheTokensOfABatch) {
   Parallelism lent;
   lent.tensor_parallel_degree = 2;
@@ -44,7 +44,7 @@ TEST(SplitTest, TensorRanksShareTheTokensOfABatch) {
   EXPECT_THAT(split("deepseek_v3", lent, 2, 3), HasSubstr("189 tokens, which do not divide"));
 }
 
-// FSDP cuts rows: with more ranks than rows, what is gathered is mostly padding.
+// FSDP splits rows: with more ranks than rows, most of what is gathered is padding.
 TEST(SplitTest, MoreShardsThanRowsWarn) {
   JobConfig config;
   config.model.name = "llama3";

@@ -1,6 +1,7 @@
-"""The same TOML and command line give torchtitan's own parser and ours the same configuration, key by key.
+"""torchtitan's own parser and ours read the same configuration, key by key, from the same TOML and command line.
 
-Keys that only we have (resources, training.nonfinite_policy, ...) keep their defaults; keys that only torchtitan has are listed.
+Keys that only we have (resources, training.nonfinite_policy, ...) keep their defaults; keys that only torchtitan has
+are listed.
 """
 import json
 import os

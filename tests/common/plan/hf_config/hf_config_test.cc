@@ -1,5 +1,5 @@
-// Every key of a config.json that changes results is taken or refused by name. generate_oracle_test holds the numbers
-// against transformers 4 and 5.
+// Every key of a config.json that changes results is read or rejected by name. generate_oracle_test compares the
+// results with transformers 4 and 5.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ const std::vector<std::string> kTypes = {"llama",       "qwen3",   "qwen3_moe", 
 
 json small(const std::string& type) {
   json config = {{"model_type", type}, {"vocab_size", 200}};
-  if (type == "deepseek_v2") config["num_experts_per_tok"] = 6;  // Its class has none.
+  if (type == "deepseek_v2") config["num_experts_per_tok"] = 6;  // The default of its class is None.
   return config;
 }
 
@@ -49,7 +49,7 @@ TEST(HfConfigTest, AClassesDefaultsAreAModel) {
     EXPECT_EQ(model_type_of(spec), type);
     EXPECT_TRUE(reads(type));
   }
-  // Some that flavors of the same family have otherwise.
+  // Values that other flavors of the same family set differently.
   EXPECT_EQ(spec_of(small("llama")).rope_theta, 1e4);
   EXPECT_EQ(spec_of(small("qwen3")).n_kv_heads, 32);
   EXPECT_EQ(spec_of(with(small("qwen3"), "/num_key_value_heads", nullptr)).n_kv_heads, 32);
@@ -63,7 +63,7 @@ TEST(HfConfigTest, AClassesDefaultsAreAModel) {
   EXPECT_FALSE(spec_of(small("deepseek_v3")).yarn);
   EXPECT_EQ(spec_of(small("gpt_oss")).yarn->factor, 32);
   EXPECT_FALSE(spec_of(small("llama4_text")).rope_scaling);
-  // transformers 4 takes 32000 here and 5 takes 102400.
+  // The default of transformers 4 is 32000, that of 5 is 102400.
   json unsaid = small("deepseek_v2");
   unsaid.erase("vocab_size");
   EXPECT_THAT(refusal(unsaid), HasSubstr("vocab_size is missing"));
@@ -81,7 +81,7 @@ TEST(HfConfigTest, SecondNamesOfTransformers5) {
   }
 }
 
-// What no family computes: the key and its value are named, whichever class reads the key.
+// Settings that no family computes: the message names key and value, whichever class reads the key.
 TEST(HfConfigTest, KeysThatNothingComputesAreRefused) {
   struct Row {
     const char* type;
@@ -137,7 +137,7 @@ json yarn(const json& more) {
 }
 
 TEST(HfConfigTest, YarnIsTakenInTheTwoFormsThatAreComputed) {
-  // DeepSeek's: the scores are scaled, the rotation is not.
+  // DeepSeek's form scales the scores, not the rotation.
   ModelSpec spec = spec_of(rope_of("deepseek_v3", yarn({{"mscale", 0.7}, {"mscale_all_dim", 0.7}})));
   EXPECT_FALSE(spec.yarn->scales_cos_sin);
   EXPECT_FALSE(spec.yarn->only_beyond_original) << "transformers stretches sequences of any length";
@@ -146,17 +146,17 @@ TEST(HfConfigTest, YarnIsTakenInTheTwoFormsThatAreComputed) {
   spec = spec_of(rope_of("deepseek_v3", yarn({{"mscale_all_dim", 0.5}, {"attention_factor", 1.0}})));
   EXPECT_EQ(spec.yarn->mscale, 0.5);
   EXPECT_EQ(spec_of(rope_of("deepseek_v3", yarn({{"attention_factor", 1.0}}))).yarn->mscale, 0);
-  // GPT-OSS's: the rotation is scaled, and the blend has exact bounds.
+  // GPT-OSS's form scales the rotation, and its blend has exact bounds.
   for (const char* type : {"gpt_oss", "llama", "qwen3", "deepseek_v3"}) {
     EXPECT_TRUE(spec_of(rope_of(type, yarn({{"truncate", false}}))).yarn->scales_cos_sin) << type;
     const double usual = 0.1 * std::log(4.0) + 1;
     EXPECT_TRUE(spec_of(rope_of(type, yarn({{"truncate", false}, {"attention_factor", usual}}))).yarn->scales_cos_sin);
   }
-  // What is left out.
+  // Defaults of missing keys.
   spec = spec_of(rope_of("llama", {{"factor", 4.0}, {"attention_factor", 1}, {"beta_fast", 0}}));
   EXPECT_EQ(spec.yarn->original_seq_len, 2048) << "max_position_embeddings";
   EXPECT_EQ(spec.yarn->beta_fast, 32);
-  // What is neither form.
+  // Settings of neither form.
   const auto refused = [](const char* type, const json& more) { return refusal(rope_of(type, yarn(more))); };
   EXPECT_THAT(refused("deepseek_v3", {{"attention_factor", 1.5}}), HasSubstr("rope_scaling.attention_factor is 1.5"));
   EXPECT_THAT(refused("deepseek_v3", {{"mscale", 1.0}, {"mscale_all_dim", 0.5}}), HasSubstr("mscale is 1.0"));
@@ -204,7 +204,7 @@ TEST(HfConfigTest, WhatIsUnknownInATableOfPositionsIsRefused) {
   EXPECT_THAT(refused({{"rope_type", "linear"}, {"type", "yarn"}, {"factor", 2}}), HasSubstr("rope_scaling is"));
   EXPECT_THAT(refusal(with(small("llama"), "/rope_scaling", {{"factor", 2}})), HasSubstr("rope_scaling is"));
   EXPECT_THAT(refusal(with(small("llama"), "/rope_scaling", "linear")), HasSubstr("rope_scaling is \"linear\""));
-  // A null says nothing.
+  // A null counts as missing.
   EXPECT_TRUE(read_model(rope_of("llama", {{"rope_type", "linear"}, {"factor", 2}, {"type", nullptr}})).ok());
 }
 
@@ -221,11 +221,11 @@ TEST(HfConfigTest, TheTablesOfTransformers4And5AreOne) {
   EXPECT_EQ(spec_of(config).rope_theta, 78) << "both, as one file for both";
   EXPECT_THAT(refusal(with(config, "/rope_theta", 1e4)), HasSubstr("rope_parameters.rope_theta is 78"));
   EXPECT_THAT(refusal(with(config, "/rope_scaling/factor", 3)), HasSubstr("rope_scaling is"));
-  // One for each kind of layer.
+  // One table for each kind of layer.
   config = small("gpt_oss");
   config["rope_parameters"] = {{"full_attention", table}, {"sliding_attention", table}};
   EXPECT_THAT(refusal(config), HasSubstr("rope_parameters is"));
-  // GPT-OSS's class has a table: for null transformers 4 has none and 5 the class's.
+  // The class of GPT-OSS has a default table: for null, transformers 4 uses none and 5 uses the default.
   config = with(small("gpt_oss"), "/rope_scaling", nullptr);
   EXPECT_FALSE(spec_of(with(config, "/transformers_version", "4.57.3")).yarn);
   EXPECT_THAT(refusal(with(config, "/transformers_version", "5.24.0")), HasSubstr("rope_scaling is null"));
@@ -239,7 +239,7 @@ TEST(HfConfigTest, NumbersThatTakeNoOtherShapeAreTaken) {
   config.update({{"n_group", 8}, {"topk_group", 3}});
   EXPECT_EQ(spec_of(config).moe->num_expert_groups, 8);
   EXPECT_EQ(spec_of(with(config, "/topk_method", "greedy")).moe->num_expert_groups, 0);
-  config = with(small("llama4_text"), "/attn_temperature_tuning", 4);  // As it was released.
+  config = with(small("llama4_text"), "/attn_temperature_tuning", 4);  // The value in the released file.
   EXPECT_EQ(spec_of(config).query_temperature_floor, 8192);
   EXPECT_EQ(spec_of(with(config, "/attn_temperature_tuning", false)).query_temperature_floor, 0);
   EXPECT_EQ(spec_of(with(config, "/no_rope_layer_interval", 6)).nope_layer_step, 6);
@@ -261,13 +261,13 @@ TEST(HfConfigTest, DifferencesAreNamedByTheirKeys) {
   ModelSpec taken = here.spec;
   take_numbers(there.spec, taken);
   EXPECT_EQ(compare(there, {.spec = taken, .model_type = "llama"}).size(), 1u);
-  // What a manifest keeps gives the same numbers back.
+  // The description in a manifest gives the same numbers again.
   EXPECT_EQ(models::to_json(models::with_positions(models::to_json(taken), here.spec)), models::to_json(taken));
   there.model_type = "qwen3";
   EXPECT_EQ(text_of(compare(there, here)), "model_type \"qwen3\", this model has \"llama\"");
 }
 
-// A head that the folder ties and the model does not begins as the embedding; the reverse would lose one.
+// If only the folder ties the head, the model's head is initialized from the embedding; the reverse would lose a head.
 TEST(HfConfigTest, ATiedHeadMayBecomeOneOfItsOwn) {
   Model here{.spec = *models::find("qwen3", "8B"), .model_type = "qwen3"}, there = here;
   there.spec.tied_embeddings = true;

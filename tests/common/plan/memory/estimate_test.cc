@@ -1,4 +1,5 @@
-// What can be said of a peak without a dry run; tests/worker/rank/runtime/memory_estimate_test.cc compares with those.
+// Peaks that are estimated without a dry run; tests/worker/rank/runtime/memory_estimate_test.cc compares them with dry
+// runs.
 
 #include "common/plan/memory/estimate.h"
 
@@ -40,7 +41,7 @@ TEST(EstimateTest, OffloadedShardsAreOnTheHost) {
   EXPECT_EQ(estimate->host, 2 * peak_memory(job(4))->peak.optimizer);
 }
 
-// The last stage has the head, whose logits outweigh a layer.
+// The last stage has the head, and its logits outweigh a layer.
 TEST(EstimateTest, TheFullestStageCounts) {
   config::JobConfig config = job(2);
   config.parallelism.pipeline_parallel_degree = 2;
@@ -55,7 +56,7 @@ TEST(EstimateTest, WhatIsNotKnownHereIsNotEstimated) {
   config::JobConfig config = job(1);
   const int64_t own = peak_memory(config)->peak.total();
   config.experimental.custom_import = "/models/own.so";
-  // It may bring datasets alone, and no model of a name that is taken.
+  // The library may have only datasets, and it cannot have a model under a name that is taken.
   EXPECT_EQ(peak_memory(config)->peak.total(), own);
   config.model.name = "mine";
   EXPECT_FALSE(peak_memory(config).has_value());

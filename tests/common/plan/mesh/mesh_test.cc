@@ -50,7 +50,7 @@ TEST(MeshTest, ContextRanksShareABatchAndAShardGroup) {
   EXPECT_EQ(mesh.index(3, Axis::kLoss), 1);
 }
 
-// dp_shard 2 x tp 2 with ep 4: the tensor ranks are borrowed for experts (etp 1), or each expert stays split (etp 2).
+// dp_shard 2 x tp 2 with ep 4: tensor ranks are borrowed for experts (etp 1), or each expert stays split (etp 2).
 TEST(MeshTest, ExpertsBorrowDenseRanks) {
   const Mesh borrowed = make({.dp_shard = 2, .tp = 2, .ep = 4, .etp = 1}, 4);
   EXPECT_EQ(borrowed.groups(Axis::kExpert), (Groups{{0, 1, 2, 3}}));
@@ -107,7 +107,7 @@ Degrees random_degrees(std::mt19937& random) {
   return degrees;
 }
 
-// On every axis the groups partition the world, agree with group() and index(), and have the axis' size.
+// On every axis the groups partition the world, agree with group() and index(), and have the size of the axis.
 void check_partition(const Mesh& mesh, Axis axis) {
   SCOPED_TRACE(name(axis));
   std::set<int> seen;
@@ -134,7 +134,7 @@ TEST(MeshPropertyTest, RandomMeshes) {
       const Coordinate at = mesh.coordinate(rank);
       ASSERT_EQ(mesh.rank(at), rank);
       ASSERT_TRUE(places.insert({at.pp, at.dp_replicate, at.dp_shard, at.cp, at.tp}).second);
-      // Flattened axes are their parts together, in rank order.
+      // A flattened axis has the ranks of its parts, in rank order.
       ASSERT_EQ(mesh.group(rank, {Axis::kReplicate, Axis::kShard}), mesh.group(rank, Axis::kBatch));
       ASSERT_EQ(mesh.group(rank, {Axis::kShard, Axis::kContext}), mesh.group(rank, Axis::kFsdp));
       ASSERT_EQ(mesh.group(rank, {Axis::kContext, Axis::kReplicate, Axis::kShard}), mesh.group(rank, Axis::kLoss));
@@ -142,7 +142,7 @@ TEST(MeshPropertyTest, RandomMeshes) {
       ASSERT_EQ(mesh.group(rank, {Axis::kReplicate, Axis::kShard, Axis::kContext, Axis::kTensor}),
                 mesh.group(rank, Axis::kHolders));
       ASSERT_THAT(mesh.group(rank, std::vector<Axis>{}), ElementsAre(rank));
-      // The expert axes cut the same box: dense and sparse shards of one stage and replica are the same ranks.
+      // Expert axes split the same ranks: dense and sparse shards of one stage and replica are the same ranks.
       ASSERT_EQ(mesh.size(Axis::kExpertFsdp) * mesh.size(Axis::kExpert) * mesh.size(Axis::kExpertTensor),
                 mesh.size(Axis::kFsdp) * mesh.size(Axis::kTensor));
     }
@@ -178,7 +178,7 @@ TEST(DivisibilityTest, SequenceLength) {
   sizes.seq_len = 1001;
   sizes.sequence_parallel = false;
   EXPECT_TRUE(check_divisible(make({.tp = 2}, 2), sizes).ok());
-  // Without balance a context rank holds one piece.
+  // Without load balancing a context rank holds one chunk.
   sizes.chunks_per_context_rank = 1;
   EXPECT_TRUE(check_divisible(make({.cp = 7}, 7), sizes).ok());
   EXPECT_THAT(divide_error({.cp = 4}, 4, sizes), HasSubstr("multiple of 4 (context_parallel_degree 4)"));
@@ -189,11 +189,11 @@ TEST(DivisibilityTest, Experts) {
   EXPECT_TRUE(check_divisible(make({.dp_shard = 8, .ep = 8}, 8), sizes).ok());
   EXPECT_THAT(divide_error({.dp_shard = 6, .ep = 6}, 6, sizes),
               AllOf(HasSubstr("64 experts"), HasSubstr("1, 2, 4, 8")));
-  // Of a library's model only rows are known here, as of held-out data.
+  // Only the rows of a library's model are known here; the same holds for held-out data.
   EXPECT_TRUE(check_divisible(make({.dp_shard = 2, .ep = 2}, 2), {.seq_len = 4096}).ok());
 }
 
-// The tensor axis cuts experts unless it is lent to the expert axis.
+// The tensor axis splits experts unless it is lent to the expert axis.
 TEST(DivisibilityTest, ChannelsOfExperts) {
   Sizes sizes{.seq_len = 4096, .n_heads = 16, .num_experts = 64, .expert_hidden = 6, .shared_hidden = 12, .rows = 1};
   EXPECT_THAT(divide_error({.tp = 4}, 4, sizes),

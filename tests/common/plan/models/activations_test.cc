@@ -13,8 +13,8 @@ int64_t bytes_of(const std::vector<KnapsackItem>& items) {
   return sum;
 }
 
-// Worked by hand for one layer of Llama in float32 as LibTorch's CPU kernels keep it: what
-// worker/rank/runtime/checkpoint_memory_test.cc finds with an allocator.
+// Computed by hand for one layer of Llama in float32 with LibTorch's CPU kernels;
+// worker/rank/runtime/checkpoint_memory_test.cc measures the same with an allocator.
 TEST(ActivationsTest, LlamaLayerByHand) {
   const ModelSpec spec = find("llama3", "debugmodel").value();
   const int64_t n = 100, row = 4 * n, kv = spec.n_kv_heads * spec.head_dim;
@@ -28,12 +28,12 @@ TEST(ActivationsTest, LlamaLayerByHand) {
   EXPECT_EQ(blocks[1].by_operation, row * (spec.dim + kv + spec.ffn_hidden + spec.dim) + attention);
   EXPECT_EQ(bytes_of(blocks[1].costly),
             row * (spec.dim + 2 * kv + spec.dim + 2 * spec.ffn_hidden + spec.dim) + attention);
-  // The head: its norm and the softmax, never computed again.
+  // The norm and the softmax of the head are never recomputed.
   EXPECT_EQ(blocks.back().graph, row * (1 + 2 * spec.dim + spec.vocab_size));
   EXPECT_EQ(blocks.back().by_operation, blocks.back().graph);
 }
 
-// Tensor ranks share what is inside a layer, and with sequence parallelism what lies between layers too.
+// Tensor ranks split the activations inside a layer, and with sequence parallelism those between layers too.
 TEST(ActivationsTest, TensorRanksShare) {
   const ModelSpec spec = find("llama3", "8B").value();
   const auto one = block_activations(spec, {.tokens = 1024});
@@ -42,12 +42,13 @@ TEST(ActivationsTest, TensorRanksShare) {
       spec, {.tokens = 1024, .tensor_ranks = 8, .sequence_parallel = false, .expert_tensor_ranks = 8});
   EXPECT_EQ(8 * cut[1].input, one[1].input);
   EXPECT_EQ(plain[1].input, one[1].input);
-  const int64_t gathered = 2 * 1024 * spec.dim * 2;  // What the projections of both halves read is whole on each rank.
+  const int64_t gathered =
+      2 * 1024 * spec.dim * 2;  // The projections of both halves read an input that is whole on each rank.
   EXPECT_EQ(8 * (cut[1].graph - gathered), one[1].graph - gathered);
   EXPECT_GT(plain[1].graph, cut[1].graph);
 }
 
-// Every kind of recomputation keeps less than the whole graph, in every family.
+// In every family, every kind of recomputation saves less than the whole graph.
 TEST(ActivationsTest, RecomputationKeepsLess) {
   for (const std::string& family : names()) {
     for (const std::string& flavor : flavors(family)) {

@@ -10,7 +10,7 @@ namespace {
 
 ModelSpec deepseek() { return find("deepseek_v3", "debugmodel").value(); }
 
-// One for each expert, beside those of linear layers; counted per token as experts are.
+// Each expert has its own adapter, which counts per token as the expert does.
 TEST(AdaptersTest, EachExpertHasItsOwn) {
   const ModelSpec spec = deepseek();
   const int64_t experts = spec.moe->num_experts, hidden = spec.moe->hidden,
@@ -42,7 +42,8 @@ TEST(AdaptersTest, WhatMayHaveOneAndWhatMayBePacked) {
   EXPECT_EQ(layer_of("layers.1.moe.shared_experts.w2.weight"), "layers.1.moe.shared_experts.w2");
 }
 
-// A budget chooses from an adapter's two products beside the layer's own, by operation none of them is kept.
+// With a memory budget an adapter's two products compete with the layer's own. The policy by operation saves none of
+// them.
 TEST(AdaptersTest, ABudgetWeighsTheirProducts) {
   const ModelSpec spec = find("llama3", "debugmodel").value();
   ActivationShape shape{.tokens = 64, .keys = 64};

@@ -1,4 +1,4 @@
-"""Every tensor of every flavor has torchtitan's name and shape (models built on the meta device)."""
+"""Every tensor of every flavor has torchtitan's name and shape (models on the meta device)."""
 
 import collections
 import logging
@@ -32,7 +32,7 @@ def main():
     for family, (model_class, flavors) in FAMILIES.items():
         for flavor, arguments in flavors.items():
             arguments.max_seq_len = min(arguments.max_seq_len, 8192)
-            arguments.moe_impl = "standard"  # Set from the job's configuration otherwise.
+            arguments.moe_impl = "standard"  # Otherwise torchtitan sets it from the job's configuration.
             with torch.device("meta"):
                 model = model_class(arguments)
             theirs = {name: tuple(p.shape) for name, p in model.named_parameters()}

@@ -28,7 +28,7 @@ struct Expected {
   int64_t params, reported, flops_2048, flops_8192;
 };
 
-// What torchtitan 0.2.2 counts on the meta device (models_oracle_test compares every tensor with it live).
+// torchtitan 0.2.2's counts on the meta device (models_oracle_test compares every tensor with the package).
 constexpr Expected kExpected[] = {
     {"llama3", "debugmodel", 6163712, 6163712, 71585280, 184831488},
     {"llama3", "debugmodel_flex_attn", 6163712, 6163712, 71585280, 184831488},
@@ -75,7 +75,7 @@ TEST(ModelsTest, CountsAreTorchtitans) {
   }
 }
 
-// The table above misses no flavor but Titan's own.
+// The table above has every flavor except the six that only Titan has.
 TEST(ModelsTest, EveryFlavorIsPinned) {
   size_t flavors_found = 0;
   for (const std::string& name : names()) flavors_found += flavors(name).size();
@@ -88,7 +88,7 @@ TEST(ModelsTest, TiedLlamas) {
   EXPECT_EQ(parameter_count(spec("llama3", "3B")), 3212749824);
 }
 
-// Every fourth layer has neither positions nor blocks; the released weights begin to count elsewhere.
+// Every fourth layer has no positions and no chunked attention; the released weights start at another layer.
 TEST(ModelsTest, ReleasedLlama4PutsItsGlobalLayersLast) {
   const ModelSpec trained = spec("llama4", "17bx16e_irope"), released = spec("llama4", "17bx16e_released");
   EXPECT_EQ(parameter_count(trained), parameter_count(released));
@@ -121,7 +121,7 @@ TEST(ModelsTest, FeedForwardWidths) {
   EXPECT_EQ(spec("llama3", "8B").ffn_hidden, 14336);
   EXPECT_EQ(spec("llama3", "70B").ffn_hidden, 28672);
   EXPECT_EQ(spec("llama3", "405B").ffn_hidden, 53248);
-  EXPECT_EQ(llama_ffn_hidden(2048, 1.5, 1024), 8192);  // Llama 3.2 1B.
+  EXPECT_EQ(llama_ffn_hidden(2048, 1.5, 1024), 8192);  // The value of Llama 3.2 1B.
 }
 
 TEST(ModelsTest, BlocksAddUpToTheModel) {
@@ -208,7 +208,7 @@ TEST(ConsistencyTest, ContradictionsAreNamed) {
             "moe.score_func: \"relu\" is neither sigmoid nor softmax");
 }
 
-// Every number that a manifest keeps tells its model from another one, but for those that training may choose anew.
+// Every number in a manifest identifies its model, except those that training may change.
 TEST(IdentityTest, EveryNumberCounts) {
   const std::set<std::string> of_training = {"flavor", "max_seq_len", "mask",
                                              "eos_id", "depth_init",  "moe.load_balance_coeff"};
@@ -247,13 +247,13 @@ TEST(RepositoryTest, EveryReleasedFlavorHasOne) {
 TEST(IdentityTest, FlavorsThatDifferInTheMaskAloneAreOneModel) {
   EXPECT_TRUE(differences(to_json(spec("llama3", "8B")), spec("llama3", "8B_flex")).empty());
   EXPECT_FALSE(differences(to_json(spec("llama3", "debugmodel")), spec("llama3", "8B")).empty());
-  // With experts and without; what one of them lacks altogether is one difference.
+  // One model has experts, the other has none: the missing group is one difference.
   const auto found = differences(to_json(spec("qwen3", "8B")), spec("qwen3", "30B-A3B"));
   EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](const SpecDifference& one) { return one.name == "moe"; }));
   EXPECT_EQ(label(to_json(spec("qwen3", "8B"))), "qwen3 8B");
 }
 
-// A member that is added to a spec later must not make every older checkpoint another model's.
+// A member that a later version adds to a spec must not make older checkpoints look like another model's.
 TEST(IdentityTest, AMemberThatTheWriterDidNotKnowHasItsDefault) {
   nlohmann::json stored = to_json(spec("llama3", "8B"));
   stored.erase("swiglu_limit");

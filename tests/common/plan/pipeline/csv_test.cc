@@ -29,7 +29,7 @@ TEST(CsvTest, WritesAndReadsEverySchedule) {
   }
 }
 
-// As torch's own files look: pauses, blanks, transfers, quotes, carriage returns, reductions.
+// torch's own files have pauses, blanks, transfers, quotes, carriage returns and reductions.
 TEST(CsvTest, ReadsTorchsFiles) {
   const auto schedule = parse_csv(
       "0UNSHARD,0F0,0SEND_F0, 0F1,0SEND_F1,,,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD\r\n"
@@ -60,7 +60,7 @@ TEST(CsvTest, NamesTheCellThatMeansNothing) {
   EXPECT_THAT(refusal(std::string("0F0,0B0\n1F0,\0\n", 14)), HasSubstr("row 2, column 2"));
 }
 
-// Work that cannot run is named by where it stands in the file, pauses and transfers counted.
+// Work that cannot run is named by its place in the file, counting pauses and transfers.
 TEST(CsvTest, NamesTheRowOfWorkThatCannotRun) {
   EXPECT_THAT(refusal("0F0\n1F0\n"), HasSubstr("forward passes only"));
   EXPECT_THAT(refusal("0F0,0B0,2F0,2B0\n1F0,1B0\n"), HasSubstr("3 stages on 2 ranks"));
@@ -80,7 +80,7 @@ TEST(CsvTest, NamesTheRowOfWorkThatCannotRun) {
                         "column 2: 1F1 waits for the output of stage 0"));
 }
 
-// A number that no file of this size can mean costs neither time nor memory.
+// A number that is impossible for a file of this size costs neither time nor memory.
 TEST(CsvTest, RefusesAbsurdNumbers) {
   EXPECT_THAT(
       refusal("0F0,0B0\n1F2147483647,1B0\n"),
@@ -88,14 +88,14 @@ TEST(CsvTest, RefusesAbsurdNumbers) {
   EXPECT_THAT(refusal("0F0,2147483647B0\n1F0,1B0\n"), HasSubstr("row 1, column 2: 2147483647B0 names stage"));
 }
 
-// Spreadsheets put a mark before their text, and end lines their own way.
+// Spreadsheets write a byte order mark and their own line ends.
 TEST(CsvTest, ReadsWhatSpreadsheetsWrite) {
   const auto schedule = parse_csv("\xEF\xBB\xBF\"0F0\",\"0B0\"\r\n\"1F0\",\"1B0\"\r\n");
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_EQ(to_csv(*schedule), "0F0,0B0\n1F0,1B0\n");
 }
 
-// Any one cell that is lost, or stands twice, makes a file unusable, whatever the schedule.
+// In every schedule, one lost or doubled cell makes the file unusable.
 TEST(CsvTest, NoCellCanBeLostOrDoubled) {
   for (const ScheduleKind& kind : schedule_kinds()) {
     const std::string text = to_csv(*generate(kind.name, 3, kind.default_stages_per_rank, 6));

@@ -25,7 +25,7 @@ TEST(DrawTest, TextShowsTimeBubbleAndMemory) {
             "1     1              25.0 %    1\n");
 }
 
-// Where names take too much room, a letter says what takes most of a column, and bytes stand beside the counts.
+// If names are too long, each column shows one letter for the work that takes most of it; bytes follow the counts.
 TEST(DrawTest, NarrowTextHasALetterAColumn) {
   const Schedule schedule = *generate("ZBVZeroBubble", 2, 2, 3);
   const std::string text =
@@ -38,13 +38,13 @@ TEST(DrawTest, NarrowTextHasALetterAColumn) {
     const bool drawn = line.rfind("rank ", 0) == 0 && line[5] != ' ';
     EXPECT_LE(line.size(), drawn ? 30u : 200u) << line;
   }
-  // A letter a pass, exactly, where a column is a pass long.
+  // One letter is exactly one pass if a column is as long as a pass.
   const Schedule plain = *generate("1F1B", 2, 1, 3);
   EXPECT_THAT(draw_text(plain, *simulate(plain), {.width = 40}),
               HasSubstr("rank 0   FF..BBFBB.BB\nrank 1   .FBBFBBFBB..\n"));
 }
 
-// Every pass is one box of the picture, each with its own words.
+// The picture has one box with its own title for every pass.
 TEST(DrawTest, SvgHasABoxForEveryPass) {
   for (const ScheduleKind& kind : schedule_kinds()) {
     const Schedule schedule = *generate(kind.name, 3, kind.default_stages_per_rank, 6);
@@ -53,7 +53,7 @@ TEST(DrawTest, SvgHasABoxForEveryPass) {
     std::size_t boxes = 0, passes = 0;
     for (std::size_t at = svg.find("<title>"); at != svg.npos; at = svg.find("<title>", at + 1)) ++boxes;
     for (const RankTimeline& rank : run->ranks) passes += rank.actions.size();
-    EXPECT_EQ(boxes, passes + schedule.ranks);  // And each rank's memory over time.
+    EXPECT_EQ(boxes, passes + schedule.ranks);  // Each rank also has a curve of its memory over time.
     EXPECT_THAT(svg, HasSubstr("<title>0F0: 0 to 1</title>"));
     EXPECT_THAT(svg, HasSubstr(kind.name));
     EXPECT_FALSE(draw_text(schedule, *run).empty());

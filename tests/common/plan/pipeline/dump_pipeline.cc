@@ -1,7 +1,7 @@
 // Answers requests on standard input for oracle_test.py, one block of lines each, ended by a line ".":
 //   schedule NAME RANKS STAGES_PER_RANK MICROBATCHES   the schedule as CSV
 //   split STAGES LAYERS FIRST_LESS LAST_LESS           a line of block names per stage
-// A refusal is the line "error MESSAGE".
+// An error is the line "error MESSAGE".
 #include <iostream>
 #include <sstream>
 #include <string>

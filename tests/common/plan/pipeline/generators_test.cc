@@ -48,8 +48,7 @@ std::vector<std::string> row(const Schedule& schedule, int rank) {
   return cells;
 }
 
-// Every schedule computes each microbatch once through each stage in legal order, and no ranks wait for each other,
-// however long the single pieces take.
+// Every schedule computes each microbatch once on each stage in a legal order and without deadlock, for any costs.
 TEST(GeneratorsTest, EveryScheduleRuns) {
   const int count = for_each_schedule([](const Schedule& schedule) {
     for (const Costs& costs :
@@ -68,16 +67,16 @@ TEST(GeneratorsTest, EveryScheduleRuns) {
   EXPECT_GT(count, 3000);
 }
 
-// Time of a step with F = I = W = 1 and free transfers, where theory knows it exactly.
+// Returns the time of a step with F = I = W = 1 and free transfers, where theory has an exact formula.
 double shortest(const Schedule& s) {
   const int v = s.stages / s.ranks;
   const double work = 3.0 * v * s.microbatches;
   const int idle =
-      s.ranks - 1;  // Passes that the last rank waits for the first microbatch (and the first for the last).
+      s.ranks - 1;  // Passes for which the last rank waits for the first microbatch (and the first rank for the last).
   if (s.name == "GPipe" || s.name == "1F1B" || s.name == "Interleaved1F1B") return work + 3 * idle;
-  // A round of fewer microbatches than ranks comes back before the first rank can take it.
+  // A round with fewer microbatches than ranks returns before the first rank can take it.
   if (s.name == "LoopedBFS") return work + 3.0 * (v - 1) * std::max(0, s.ranks - s.microbatches) + 3 * idle;
-  return work + idle;  // Only the way to the last rank: zero bubble, ZB-V and DualPipe.
+  return work + idle;  // Only the time until the last rank starts: zero bubble, ZB-V and DualPipe.
 }
 
 bool known_exactly(const Schedule& s) {
@@ -88,7 +87,8 @@ bool known_exactly(const Schedule& s) {
 }
 
 // Bubbles equal the closed forms of the papers: (p - 1) (F + B) for GPipe and 1F1B, the same over v with v times
-// smaller stages when interleaved, (p - 1) (F + B - 2W) for ZB-H1, and only the pipeline's filling for the V schedules.
+// smaller stages when interleaved, (p - 1) (F + B - 2W) for ZB-H1, and only the filling of the pipeline for the V
+// schedules.
 TEST(GeneratorsTest, BubblesEqualTheirClosedForms) {
   int known = 0;
   for_each_schedule([&](const Schedule& schedule) {
@@ -104,7 +104,7 @@ TEST(GeneratorsTest, BubblesEqualTheirClosedForms) {
   EXPECT_GT(known, 1500);
 }
 
-// Forward and backward of any length: the ramps cost (p - 1) (F + B) however they compare.
+// For forward and backward passes of any lengths, the ramps cost (p - 1) (F + B).
 TEST(GeneratorsTest, BubblesOfUnequalPasses) {
   for (const char* name : {"GPipe", "1F1B"}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
@@ -117,7 +117,8 @@ TEST(GeneratorsTest, BubblesOfUnequalPasses) {
   }
 }
 
-// Splitting the backward pass pays: below 1F1B of the same model (half as many stages, each twice as long).
+// Splitting the backward pass pays off: the bubble is below that of 1F1B with the same model (half as many stages, each
+// twice as long).
 TEST(GeneratorsTest, ZeroBubbleSchedulesAreBelow1F1B) {
   for (int ranks = 2; ranks <= 8; ++ranks) {
     for (int microbatches = 2 * ranks; microbatches <= 5 * ranks; microbatches += ranks) {
@@ -132,9 +133,9 @@ TEST(GeneratorsTest, ZeroBubbleSchedulesAreBelow1F1B) {
   }
 }
 
-// What each schedule is chosen for: 1F1B holds as many microbatches as ranks are left, GPipe all, ZB-V as much on every
-// rank as 1F1B on the first (its stages are half as large). Interleaved stages are v times smaller, and so many more of
-// them wait; ZB-H1 does with what 1F1B's first rank holds.
+// Memory is what each schedule is chosen for. 1F1B holds as many microbatches as there are ranks from this one to the
+// last, and GPipe holds all. ZB-V holds on every rank as much as 1F1B on the first (its stages are half as large).
+// Interleaved stages are v times smaller, but more microbatches wait. ZB-H1 needs as much as the first rank of 1F1B.
 TEST(GeneratorsTest, MemoryPeaks) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (int microbatches = 2 * ranks; microbatches <= 24; ++microbatches) {
@@ -184,7 +185,7 @@ TEST(GeneratorsTest, OrdersAreThoseOfThePapers) {
   EXPECT_THAT(row(looped, 1), ElementsAre("1F0", "1F1", "3F0", "3F1", "3B1", "3B0", "3R", "1B1", "1B0", "1R"));
 }
 
-// Validation runs through the same stages where they are.
+// Validation runs the same stages on the same ranks.
 TEST(GeneratorsTest, ForwardOnlyRuns) {
   for_each_schedule([](const Schedule& schedule) {
     const Schedule forward = forward_only(schedule, schedule.microbatches);

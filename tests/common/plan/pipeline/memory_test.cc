@@ -12,7 +12,7 @@ std::vector<std::tuple<double, int, std::int64_t>> rows(const std::vector<HeldAc
   return result;
 }
 
-// Worked by hand: rank 0 of two takes F0 F1, waits, B0 F2 B1, waits, B2.
+// Computed by hand: rank 0 of two runs F0 F1, waits, B0 F2 B1, waits, B2.
 TEST(HeldOverTimeTest, FollowsForwardAndBackward) {
   const Schedule schedule = *generate("1F1B", 2, 1, 3);
   const Simulation run = *simulate(schedule);
@@ -28,7 +28,7 @@ TEST(HeldOverTimeTest, FollowsForwardAndBackward) {
 TEST(HeldOverTimeTest, WeightGradientsRelease) {
   const Schedule schedule = *generate("ZBVZeroBubble", 1, 2, 1);
   const Simulation run = *simulate(schedule);
-  ASSERT_EQ(run.makespan, 6);  // F F I W I W
+  ASSERT_EQ(run.makespan, 6);  // Runs F F I W I W.
   const auto held = held_over_time(run.ranks[0], {3, 40});
   EXPECT_EQ(peak_held(held).bytes, 43);
   EXPECT_EQ(peak_held(held).time, 1);
@@ -36,7 +36,7 @@ TEST(HeldOverTimeTest, WeightGradientsRelease) {
   EXPECT_EQ(held.back().bytes, 0);
 }
 
-// Every microbatch leaves again, and the peak is the simulator's, on every schedule.
+// On every schedule all microbatches are released, and the peak equals the simulator's.
 TEST(HeldOverTimeTest, PeaksAreTheSimulators) {
   for (const ScheduleKind& kind : schedule_kinds()) {
     for (int ranks = 1; ranks <= 5; ++ranks) {

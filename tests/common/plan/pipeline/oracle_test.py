@@ -1,4 +1,5 @@
-"""Schedules against torch's own classes, splits against torchtitan's own function, over a grid and random cases."""
+"""Compares schedules with torch's own classes and splits with torchtitan's own function, over a grid and random cases.
+"""
 
 import os
 import random
@@ -24,7 +25,8 @@ class Ours:
 
 
 def torch_rows(name, ranks, stages_per_rank, microbatches):
-    """torch's order per rank, as its CSV writes it, without pauses and reductions; None where torch refuses."""
+    """Returns torch's order per rank, as its CSV writes it, without pauses and reductions, or None if torch rejects it.
+    """
     cls = torch_schedules.get_schedule_class(name)
     schedule = cls.__new__(cls)
     schedule._n_microbatches = microbatches

@@ -41,7 +41,7 @@ TEST(PlanTest, DefaultsOfTorchtitan) {
   EXPECT_EQ(plan(options)->split[7], std::vector<std::string>{"output"});
 }
 
-// Without a pipeline everything is one stage and one microbatch, and the pipeline's other keys have no effect.
+// Without a pipeline everything is one stage and one microbatch, and the other pipeline keys have no effect.
 TEST(PlanTest, OneRankIsOneStage) {
   PlanOptions options = four_ranks();
   options.pipeline_parallel_degree = 1;

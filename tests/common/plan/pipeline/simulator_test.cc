@@ -21,7 +21,7 @@ std::string why(const Schedule& schedule) {
   return std::string(run.status().message());
 }
 
-// Worked by hand: two ranks, F 1, B 2 + 1, transfers 1.
+// Computed by hand: two ranks, F 1, B 2 + 1, transfers 1.
 TEST(SimulatorTest, TimesAreThoseOfTheRules) {
   const auto run = simulate(two_ranks(), {.forward = 1, .input_gradient = 2, .weight_gradient = 1, .transfer = 1});
   ASSERT_TRUE(run.ok()) << run.status();
@@ -35,7 +35,7 @@ TEST(SimulatorTest, TimesAreThoseOfTheRules) {
   EXPECT_EQ(run->ranks[1].peak_by_stage.at(1), 1);
 }
 
-// The halves of a pair share the rank's time once when they overlap, and follow each other when not.
+// The two halves of a pair share the rank's time if they overlap, and run one after the other if not.
 TEST(SimulatorTest, PairsOverlapOnlyWhenAsked) {
   const Schedule dual = *generate("DualPipeV", 1, 2, 4);
   const auto apart = *simulate(dual), together = *simulate(dual, {.pairs_overlap = true});
@@ -85,7 +85,7 @@ TEST(SimulatorTest, NamesWhatIsWrong) {
   EXPECT_THAT(broken([](Steps& s) { s.pop_back(); }), HasSubstr("lists for 1 rank instead of 2"));
 }
 
-// Two ranks that each want the other's later work first.
+// Each of two ranks waits for later work of the other.
 TEST(SimulatorTest, FindsDeadlocks) {
   Schedule schedule = two_ranks();
   ASSERT_TRUE(simulate(schedule).ok());
@@ -101,7 +101,7 @@ TEST(SimulatorTest, FindsDeadlocks) {
                                        "stage 1; rank 1, step 1: 1F1 waits for the output of stage 0"));
 }
 
-// A random swap of two neighbours either keeps the schedule sound or is refused; nothing runs that breaks a rule.
+// A random swap of two neighbours either keeps the schedule valid or is rejected; an invalid schedule never runs.
 TEST(SimulatorTest, RandomSwapsNeverRunUnsound) {
   std::mt19937 random(7);
   int refused = 0;

@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// torchtitan's own figures are compared by oracle_test.py; these are the ones to read.
+// Examples to read; oracle_test.py compares with torchtitan's own function.
 TEST(SplitTest, EmbeddingAndHeadCountAsLayers) {
   EXPECT_THAT(*split_layers(1, 2, 1, 1), ElementsAre(ElementsAre("tok_embeddings", "layers.0", "layers.1", "output")));
   EXPECT_THAT(*split_layers(2, 6, 1, 1), ElementsAre(ElementsAre("tok_embeddings", "layers.0", "layers.1", "layers.2"),

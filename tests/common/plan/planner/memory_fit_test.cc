@@ -1,4 +1,4 @@
-// Whether a job fits into the nodes' memory, and what is said when it does not.
+// Whether a job fits into the nodes' memory, and the advice if it does not.
 
 #include "common/plan/planner/memory_fit.h"
 
@@ -42,7 +42,7 @@ TEST(MemoryFitTest, WhatIsNotKnownIsEnough) {
   EXPECT_EQ(said(job(1), {{8, 0}, {8, 16 * kGiB}}), "");
 }
 
-// Weights, gradients and Adam's states of 8 billion parameters: 120 GiB on one rank, half on two.
+// Weights, gradients and Adam's states of 8 billion parameters take 120 GiB on one rank, half of it on two.
 TEST(MemoryFitTest, StatesAreShardedOverMoreRanks) {
   const std::string text = said(job(1), {{8, 80 * kGiB}});
   EXPECT_THAT(text, HasSubstr("optimizer 59.8 GiB"));
@@ -80,7 +80,7 @@ TEST(MemoryFitTest, SeveralChangesTogether) {
               HasSubstr("set activation_checkpoint.mode = \"full\" and training.local_batch_size = "));
 }
 
-// A cluster of four devices is not advised to take 512.
+// The advice never exceeds the number of devices in the cluster.
 TEST(MemoryFitTest, NoMoreRanksThanThereAreDevices) {
   EXPECT_THAT(said(job(1), {{8, 24 * kGiB}}), HasSubstr("set resources.ranks = 8 and "));
   EXPECT_THAT(said(job(2), {{4, 24 * kGiB}}), HasSubstr("set training.enable_cpu_offload = true, which takes about "));
@@ -91,14 +91,14 @@ TEST(MemoryFitTest, NoMoreRanksThanThereAreDevices) {
 
 TEST(MemoryFitTest, NothingHelps) { EXPECT_THAT(said(job(8, "405B"), {{8, kGiB}}), HasSubstr("a smaller model")); }
 
-// Roomy devices are counted, not only the largest.
+// All devices with enough memory are counted, not only the largest.
 TEST(MemoryFitTest, TooFewNodesAreRoomyEnough) {
   const std::string text = said(job(4), {{2, 80 * kGiB}, {8, 24 * kGiB}});
   EXPECT_THAT(text, HasSubstr("of 2 nodes only 1 has devices with that much: 2 for 4 ranks"));
   EXPECT_EQ(said(job(4), {{4, 80 * kGiB}, {8, 24 * kGiB}}), "");
 }
 
-// On CPUs what is offloaded stays in the same memory.
+// On CPUs, offloaded states stay in the same memory.
 TEST(MemoryFitTest, OffloadedShardsAreInTheHostsMemory) {
   config::JobConfig config = job(1);
   config.training.enable_cpu_offload = true;

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 const absl::Time kThen = absl::FromUnixMillis(1'700'000'000'021);
 
-// Whoever greps or parses the lines must be able to rely on one line each and on where a value ends.
+// Scripts that grep or parse the lines rely on one line per event and on where each value ends.
 TEST(JournalTest, ALineStaysOneAndItsValuesCanBeToldApart) {
   Line line{Level::kWarning, "NodeLost", {}};
   line.add("node", "n1").add("job", "").add("message", "silent for 5 s\nsaid \"no\" \\ a=b");
@@ -38,7 +38,7 @@ TEST(JournalTest, AsTextTimeAndLevelComeFirst) {
             "2023-11-14T22:13:20.021Z error event=X node=n1");
 }
 
-// What a program reads has every value as it is.
+// For programs, JSON has every value unchanged.
 TEST(JournalTest, AsJsonALineIsOneObject) {
   const std::string text =
       as_json(Line{Level::kWarning, "NodeLost", {{"node", "n1"}, {"message", "a \"b\"\nc \xff"}}}, kThen);

@@ -40,7 +40,7 @@ TEST_F(FolderSpaceTest, ShowsTheRoomOfFoldersThatAreThere) {
   EXPECT_LE(free, size);
 }
 
-// Whoever looked may be waiting for storage that hangs: then nothing is known.
+// The thread that looks may hang on the storage: old values are dropped.
 TEST_F(FolderSpaceTest, ForgetsWhatIsOld) {
   space_.look("state", {here_});
   clock_.advance(absl::Seconds(59));
@@ -57,7 +57,7 @@ TEST_F(FolderSpaceTest, AFolderThatIsNoLongerLookedAtIsGone) {
   EXPECT_THAT(page(), Not(HasSubstr("kind=\"dump\"")));
 }
 
-// An alert on full disks must not go quiet because the folder is gone.
+// An alert on full disks must not end because the folder is gone.
 TEST_F(FolderSpaceTest, AStateFolderThatIsGoneHasNoSpaceLeft) {
   const std::string gone = here_ + absl::StrCat("/titan-space-", getpid());
   std::filesystem::create_directory(gone);

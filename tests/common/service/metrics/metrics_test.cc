@@ -54,7 +54,7 @@ TEST(MetricsTest, ServesWhatWasCounted) {
   EXPECT_EQ(second.serve(absl::StrCat("127.0.0.1:", *port)).status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Probes and load balancers ask with HEAD; whatever else comes gets an answer and no page.
+// Probes and load balancers send HEAD; any other request gets a response without a page.
 TEST(MetricsTest, AnswersWhatIsNoScrape) {
   Metrics metrics;
   const absl::StatusOr<int> port = metrics.serve("127.0.0.1:0");
@@ -78,7 +78,7 @@ TEST(MetricsTest, AnswersWhatIsNoScrape) {
   EXPECT_EQ(Metrics().serve("127.0.0.1:70000").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// A daemon ends by its destructors: no visitor holds them up for long, and a silent one keeps nobody from the page.
+// A daemon ends by its destructors: connections do not delay them for long, and a silent one does not block the page.
 TEST(MetricsTest, EndsSoonWithVisitorsThere) {
   auto metrics = std::make_unique<Metrics>();
   const absl::StatusOr<int> port = metrics->serve("127.0.0.1:0");
@@ -91,8 +91,7 @@ TEST(MetricsTest, EndsSoonWithVisitorsThere) {
   close(silent);
 }
 
-// Half requests must not delay a scrape of a page that others can reach: neither those that say no
-// more, nor those that send another byte now and then.
+// Incomplete requests must not delay a scrape by others, whether they stay silent or send one more byte now and then.
 TEST(MetricsTest, HalfRequestsHoldUpNobody) {
   Metrics metrics;
   const absl::StatusOr<int> port = metrics.serve("127.0.0.1:0");
@@ -113,7 +112,7 @@ TEST(MetricsTest, HalfRequestsHoldUpNobody) {
   for (const int half : halves) close(half);
 }
 
-// One who is slow gets all of a page that no socket's buffer holds, while others get theirs.
+// A slow client gets all of a page that exceeds any socket buffer, while others get theirs.
 TEST(MetricsTest, ASlowReaderGetsAllOfALongPage) {
   const std::string text(32 << 20, 'x');
   const auto page = Page::open("127.0.0.1:0", [&text] { return text; });
@@ -129,7 +128,7 @@ TEST(MetricsTest, ASlowReaderGetsAllOfALongPage) {
   close(slow);
 }
 
-// By the names that every dashboard of Prometheus knows.
+// The metrics have the names that every Prometheus dashboard knows.
 TEST(MetricsTest, DescribesItsProcess) {
   const std::string page = Metrics().text();
   const auto value = [&](const std::string& name) {

@@ -6,7 +6,7 @@
 namespace titan::rpc {
 namespace {
 
-// A mistyped address is refused with the forms that are taken, before anybody waits for a connection.
+// A mistyped address is rejected with the accepted forms, before anybody waits for a connection.
 TEST(AddressTest, TakesWhatGrpcCanUse) {
   for (const char* good :
        {"127.0.0.1:7700", "controller-1.example:1", "[::1]:7700", "localhost:65535", "unix:/tmp/s"}) {
@@ -22,7 +22,7 @@ TEST(AddressTest, TakesWhatGrpcCanUse) {
   EXPECT_EQ(check_address("--listen", "0.0.0.0:0", Port::kMayBeFree), absl::OkStatus());
 }
 
-// One wrong address among several is named; none, or an empty one, is no address.
+// One wrong address of several is named; an empty list or an empty address is an error.
 TEST(AddressTest, SeveralAreSplitAndCheckedOneByOne) {
   EXPECT_THAT(split_addresses("--controller", "a:1").value(), ::testing::ElementsAre("a:1"));
   EXPECT_THAT(split_addresses("--controller", "a:1,[::1]:2,unix:/s").value(),
@@ -33,7 +33,7 @@ TEST(AddressTest, SeveralAreSplitAndCheckedOneByOne) {
   EXPECT_THAT(split_addresses("--controller", "a:1,b:http").status().message(), ::testing::HasSubstr("'b:http'"));
 }
 
-// A name that only looks like a loopback address is somewhere else.
+// A name that only looks like a loopback address belongs to another machine.
 TEST(AddressTest, KnowsWhatStaysOnThisMachine) {
   for (const char* local : {"127.0.0.1:7700", "127.1.2.3:0", "[::1]:7700", "localhost:1", "unix:/tmp/s"}) {
     EXPECT_TRUE(is_local(local)) << local;

@@ -1,4 +1,4 @@
-// When a daemon's certificate ends, and that it is said in time.
+// When a daemon's certificate expires, and that the warning comes in time.
 
 #include "common/service/rpc/certificate.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const absl::Time kEnd = absl::FromUnixSeconds(1'900'000'000);  // 2030-03-17T17:46:40Z
+const absl::Time kEnd = absl::FromUnixSeconds(1'900'000'000);  // 2030-03-17T17:46:40Z.
 
 class CertificateTest : public ::testing::Test {
  protected:
@@ -52,7 +52,8 @@ TEST_F(CertificateTest, ItsEndIsRead) {
   EXPECT_EQ(certificate_expiry_seconds(path_), 1'900'000'000.0);
 }
 
-// A file of a company's has those that signed the certificate after it: it counts no longer than they do.
+// A file may also have the certificates of the issuers, after its own: it is valid only until the first of them
+// expires.
 TEST_F(CertificateTest, AChainEndsWithItsFirst) {
   std::string chain;
   for (const absl::Duration later : {absl::Hours(3), absl::Hours(1), absl::Hours(2)}) {
@@ -83,8 +84,8 @@ TEST_F(CertificateTest, ItsEndIsSaidOnceADayFromAMonthBefore) {
 }
 
 TEST_F(CertificateTest, WithoutOneNothingIsSaid) {
-  EXPECT_EQ(CertificateExpiryWarning("").due(kEnd), std::nullopt);
-  EXPECT_EQ(CertificateExpiryWarning(path_).due(kEnd), std::nullopt);  // Others say that it cannot be read.
+  EXPECT_EQ(CertificateEnd("").due(kEnd), std::nullopt);
+  EXPECT_EQ(CertificateEnd(path_).due(kEnd), std::nullopt);  // Other code reports that the file cannot be read.
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(CredentialsTest, PlaintextStaysOnThisMachine) {
   }
 }
 
-// Who has a token has a folder with the authority alone; a flag that names one file wins over the folder.
+// A folder of a user with a token has only the authority; a flag that names a file overrides the folder.
 TEST(CredentialsTest, AFolderNamesWhatNoFlagNames) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-tls-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);

@@ -25,7 +25,7 @@ TEST(ErrorTest, BadRequestNamesEachField) {
   EXPECT_EQ(reason(received), "SPEC_INVALID");
 }
 
-// Programs rely on a reason: a status that nobody gave one has its code's name.
+// Programs rely on a reason: a status without one gets the name of its code.
 TEST(ErrorTest, EveryErrorHasAReasonAndEachDetailOnce) {
   const grpc::Status wire = to_grpc(absl::NotFoundError("gone"));
   EXPECT_EQ(reason(from_grpc(wire)), "NOT_FOUND");

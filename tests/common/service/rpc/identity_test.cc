@@ -20,7 +20,7 @@ TEST(IdentityTest, GoesThroughTheUri) {
   }
 }
 
-// Whoever could be two is nobody.
+// A certificate with two identities has none.
 TEST(IdentityTest, IsOneOrNone) {
   EXPECT_FALSE(identity_in({}));
   EXPECT_FALSE(identity_in({"titan:node:n1", "titan:admin:bob"}));

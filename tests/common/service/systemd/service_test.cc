@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Stands in for systemd: a socket, and what has come in.
+// Stands in for systemd: a socket, and the messages that arrived.
 class Manager {
  public:
   Manager() : path_(absl::StrCat(::testing::TempDir(), "/notify-", ::getpid())) {
@@ -65,7 +65,7 @@ TEST(ServiceTest, AStatusIsOneLineAndSentOnce) {
   EXPECT_THAT(manager.heard(), ElementsAre("STATUS=leads: 2 nodes", "STATUS=leads: 3 nodes"));
 }
 
-// A loop that goes round a thousand times a second sends four times in the watchdog's time.
+// A loop of a thousand rounds per second sends four messages within the watchdog's time.
 TEST(ServiceTest, ALoopThatRunsIsHeardInTime) {
   Manager manager;
   FakeClock clock;
@@ -77,7 +77,7 @@ TEST(ServiceTest, ALoopThatRunsIsHeardInTime) {
   EXPECT_THAT(manager.heard(), ElementsAre("WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"));
 }
 
-// Nothing else speaks for a loop that stands still.
+// No other call feeds the watchdog for a loop that hangs.
 TEST(ServiceTest, ALoopThatStandsStillIsNotHeard) {
   Manager manager;
   FakeClock clock;
@@ -101,7 +101,7 @@ TEST(ServiceTest, WithoutAWatchdogThereIsNothingToFeed) {
   EXPECT_EQ(Notifier({manager.path(), absl::Milliseconds(400)}, clock).pace(), absl::Milliseconds(100));
 }
 
-// A watchdog that was meant for another process, as for a daemon's parent, is not ours.
+// A watchdog for another process, such as a daemon's parent, is ignored.
 TEST(ServiceTest, TheEnvironmentIsOfOneProcess) {
   ::setenv("NOTIFY_SOCKET", "/run/notify", 1);
   ::setenv("WATCHDOG_USEC", "3000000", 1);
