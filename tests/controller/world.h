@@ -1,6 +1,6 @@
 #pragma once
 
-// A reconciler with a clock that stands still, a store that commits when told, and nodes that do what commands say.
+// A reconciler with a fake clock, a store that commits on demand, and nodes that execute commands.
 
 #include <map>
 #include <memory>
@@ -34,7 +34,7 @@ class FakeSession : public Session {
   bool closed = false;
 };
 
-// A node of which the test says when it does what.
+// A node that the test controls.
 class FakeNode {
  public:
   struct OwnTime {
@@ -47,14 +47,14 @@ class FakeNode {
     bool leader = false;
     std::string folder_id;
     int64_t step = 0, counter = 0;
-    int64_t resumed = 0;              // As its ranks have said.
-    std::string rank_phase;           // Of all its ranks.
+    int64_t resumed = 0;              // Step that its ranks reported as their start.
+    std::string rank_phase;           // Phase of all its ranks.
     std::map<int, int64_t> sequence;  // Last event of each rank.
     std::set<int> gone;
-    std::vector<v1::RankExitReport> exits;  // Told again to each new session.
+    std::vector<v1::RankExitReport> exits;  // Repeated to each new session.
     nlohmann::json launch;
-    std::map<int, OwnTime> own;     // By rank: as its beacon has it.
-    std::map<int, int64_t> behind;  // By rank: so much less its counter shows.
+    std::map<int, OwnTime> own;     // By rank, as in its beacon.
+    std::map<int, int64_t> behind;  // By rank: how much less its counter shows.
   };
   using Key = std::pair<std::string, int>;
 
@@ -64,15 +64,15 @@ class FakeNode {
   int devices;
   std::string device = "cpu";
   std::map<std::string, std::string> labels;
-  bool tells_devices = true;  // One of an older version says only how many are in use.
+  bool tells_devices = true;  // False like an older version, which reports only how many are in use.
   std::string instance = "i";
-  bool diagnoses = false;              // Of this version: it answers what its ranks do,
-  bool tells_findings = true;          // at once, or when the test says so.
-  std::string cluster;                 // As its worker has it on disk.
-  std::map<std::string, int> highest;  // Attempt seen, by job.
+  bool diagnoses = false;              // Answers diagnosis requests, as the present version does.
+  bool tells_findings = true;          // Answers at once, or only when the test calls tell_findings().
+  std::string cluster;                 // Cluster id on the worker's disk.
+  std::map<std::string, int> highest;  // Highest attempt seen, by job.
   std::shared_ptr<FakeSession> session;
   std::map<Key, Attempt> attempts;
-  std::vector<v1::ControllerMessage> received;  // All commands so far, beats' answers aside.
+  std::vector<v1::ControllerMessage> received;  // All commands so far, except answers to beats.
 
   int count(v1::ControllerMessage::KindCase kind) const {
     int found = 0;
@@ -91,7 +91,7 @@ class World {
  public:
   World() { open(); }
 
-  // --- the controller ---
+  // --- Controller ---
 
   void open() {
     Options options;
@@ -109,14 +109,14 @@ class World {
     ASSERT_TRUE(opened.ok()) << opened.status();
     reconciler = *std::move(opened);
   }
-  // The controller dies: what was not durable is gone, sessions break.
+  // The controller dies: changes that were not durable are lost, and sessions break.
   void crash() {
     reconciler.reset();
     for (auto& [name, node] : nodes) node.session = nullptr;
     store.drop_pending();
     open();
   }
-  // The whole store, and the controller started with such a copy.
+  // Copy of the whole store; crash_to() starts the controller with such a copy.
   std::vector<store::Record> copy_store() { return *store::scan_all(store, ""); }
   void crash_to(const std::vector<store::Record>& records) {
     reconciler.reset();
@@ -144,7 +144,7 @@ class World {
     }
   }
 
-  // --- jobs ---
+  // --- Jobs ---
 
   job::Spec spec(const std::string& id, int ranks = 2, int per_node = 1) {
     job::Spec spec;
@@ -155,7 +155,7 @@ class World {
     spec.saves = saves;
     return spec;
   }
-  std::string run_as;  // The user who submits,
+  std::string run_as;  // The submitting user.
   bool run_as_local = false;
   core::CreateJob create_job(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
     v1::JobSpec stored;
@@ -194,7 +194,7 @@ class World {
     return static_cast<int>(std::count(all.begin(), all.end(), reason));
   }
 
-  // --- nodes ---
+  // --- Nodes ---
 
   FakeNode& add_node(const std::string& name, int devices = 1, const std::string& device = "cpu",
                      const std::map<std::string, std::string>& labels = {}) {
@@ -258,7 +258,7 @@ class World {
     node.attempts.clear();
   }
 
-  // Lets the store commit and the nodes obey, until nothing happens any more.
+  // Lets the store commit and the nodes execute commands until nothing happens any more.
   void settle() {
     bool busy = true;
     while (busy) {
@@ -296,7 +296,7 @@ class World {
     say(node, message);
   }
 
-  // One optimizer step everywhere; rank 0 tells it.
+  // One optimizer step on every rank; rank 0 reports it.
   void train(const std::string& id, int64_t step) {
     const std::string uid = job(id)->record->uid;
     for (auto& [name, node] : nodes) {
@@ -339,8 +339,8 @@ class World {
     settle();
   }
 
-  // What its ranks of the attempt have left of their collectives: all of one group, in which those that are behind have
-  // issued one call less than the others.
+  // Reports the collectives of the node's ranks: all in one group, in which ranks that are behind have issued one call
+  // less.
   void tell_findings(FakeNode& node, const v1::AttemptId& id) {
     const auto found = node.attempts.find({id.job_uid(), id.number()});
     v1::WorkerMessage message;
@@ -377,7 +377,7 @@ class World {
     }
   }
 
-  // A rank leaves; its node says so, and that it has ended when it was the last one there.
+  // A rank exits; its node reports it, and the attempt's end with the last rank there.
   void exit_rank(FakeNode& node, const FakeNode::Key& key, int rank, int code, int signal,
                  const std::string& stop_reason = "", const std::string& last_words = "") {
     FakeNode::Attempt& attempt = node.attempts.at(key);
@@ -416,7 +416,7 @@ class World {
     return message;
   }
 
-  // All that clients may see of nodes, as text.
+  // Returns everything that clients may see of nodes, as text.
   static std::string said_of(const std::vector<NodeView>& views) {
     std::string text;
     for (const NodeView& view : views) {
@@ -438,25 +438,25 @@ class World {
   FakeClock clock;
   store::MemoryStore store;
   std::map<std::string, FakeNode> nodes;
-  std::set<std::string> silent;                      // Sessions that hold but say nothing.
-  std::map<std::string, absl::Duration> deaf_since;  // Nodes whose beats say that they hear nothing.
+  std::set<std::string> silent;                      // Sessions that stay open but send nothing.
+  std::map<std::string, absl::Duration> deaf_since;  // Nodes whose beats report that they receive nothing.
   std::set<std::string> refuses;                     // Nodes that cannot prepare.
-  bool tells_illness = false;                        // They say with a beat before that they can prepare nothing.
-  std::map<std::string, std::string> unusable;       // Why nodes say that they can prepare nothing.
+  bool tells_illness = false;                        // Such nodes report it in a beat before.
+  std::map<std::string, std::string> unusable;       // Why nodes report that they can prepare nothing.
   std::map<std::string, absl::Duration> clocks_ahead;
-  std::set<std::string> hung;  // Nodes that neither prepare nor stop anything, and go on beating.
+  std::set<std::string> hung;  // Nodes that neither prepare nor stop anything, but keep beating.
   std::string refusal = "DUMP_FOLDER_NOT_SHARED";
-  std::map<std::string, std::string> folder_ids;  // What lies under a dump folder's name, as all nodes see it,
-  std::set<std::string> stale_mounts;             // but for these, which see each a folder of its own.
-  bool obedient = true;                           // Stop kills at once.
+  std::map<std::string, std::string> folder_ids;  // Folder id of each dump folder, as all nodes see it.
+  std::set<std::string> stale_mounts;             // Except these nodes, which each see another folder.
+  bool obedient = true;                           // A stop kills at once.
   std::string config_json = "{}";
   bool saves = true;
   std::string cluster = "test";
-  absl::Duration keep_finished = absl::InfiniteDuration();  // From the next start of the controller on.
-  int64_t kept_logs_bytes = 1 << 30;                        // Likewise.
-  int64_t leader_epoch = 0;                                 // Likewise.
-  int64_t default_time_limit_seconds = 0;                   // Likewise.
-  std::vector<absl::Status> superseded;                     // How often the controller was told that it leads no more.
+  absl::Duration keep_finished = absl::InfiniteDuration();  // Takes effect at the next start of the controller.
+  int64_t kept_logs_bytes = 1 << 30;                        // Takes effect at the next start.
+  int64_t leader_epoch = 0;                                 // Takes effect at the next start.
+  int64_t default_time_limit_seconds = 0;                   // Takes effect at the next start.
+  std::vector<absl::Status> superseded;  // One entry for each time that the controller learned that it lost the lead.
   std::shared_ptr<FakeJournal> journal = std::make_shared<FakeJournal>();
   std::unique_ptr<Reconciler> reconciler;
   metrics::Metrics metrics_;

@@ -1,4 +1,4 @@
-// Who may call at all, and who may do what.
+// Callers of the API, and the calls that each of them may make.
 
 #include <sys/stat.h>
 
@@ -27,13 +27,13 @@ class AccessTest : public ServiceCase {
   }
 
   const int64_t own_ = geteuid();
-  std::atomic<int64_t> owner_ = own_;  // Of every connection; -1: not known.
+  std::atomic<int64_t> owner_ = own_;  // Owner of every connection; -1 if unknown.
   std::atomic<int> port_ = 0;
   sync::Mutex mutex_;
-  std::set<std::string> server_ends_;  // Of the connections that were asked about.
+  std::set<std::string> server_ends_;  // Server ends of the connections whose owner was looked up.
 };
 
-// The controller's own user needs no configuration, and neither does root.
+// The controller's own user and root need no configuration.
 TEST_F(AccessTest, TheOwnUserAndRootAreAdmins) {
   v1::Job made;
   ASSERT_TRUE(create(job("a"), &made).ok());
@@ -47,7 +47,7 @@ TEST_F(AccessTest, TheOwnUserAndRootAreAdmins) {
   EXPECT_TRUE(record->run_as_local);
 }
 
-// Jobs run as the worker's user: another one who could submit would be that user.
+// Jobs run as the worker's user: another user who could submit would act as that user.
 TEST_F(AccessTest, AnotherUserOfTheMachineIsRefused) {
   owner_ = own_ + 1;
   v1::Job made;
@@ -60,7 +60,7 @@ TEST_F(AccessTest, AnotherUserOfTheMachineIsRefused) {
   EXPECT_EQ(get("a").status().code(), absl::StatusCode::kNotFound);
 }
 
-// The same connection, of which the kernel says something else later: what was said before counts no more.
+// The owner is looked up for each call: on the same connection, the kernel's new answer replaces the old one.
 TEST_F(AccessTest, IsAskedForEachCall) {
   v1::Job made;
   ASSERT_TRUE(create(job("a"), &made).ok());
@@ -70,8 +70,8 @@ TEST_F(AccessTest, IsAskedForEachCall) {
   EXPECT_EQ(rpc::reason(status), "WHO_ARE_YOU");
 }
 
-// From one port of this machine several users can have connections to several of its addresses: of a controller that
-// listens on all of them the kernel would be asked about another's.
+// From one port of this machine several users can have connections to several of its addresses. For a controller that
+// listens on all addresses, the kernel could return the owner of another connection.
 TEST_F(AccessTest, BehindAllAddressesNobodyIsLocal) {
   for (const char* every : {"0.0.0.0:0", "[::]:0"}) {
     stop();
@@ -106,7 +106,7 @@ TEST_F(AccessTest, InsecureAsksNobody) {
   EXPECT_NE(reconciler_->published().find_by_name(made.name())->record->run_as, "root");
 }
 
-// Who may open the socket is an admin, and that is its owner alone.
+// A caller who can open the socket is an admin, and only its owner can.
 TEST_F(AccessTest, AUnixSocketIsItsOwners) {
   stop();
   const std::string path = folder_ + "/socket";

@@ -1,4 +1,4 @@
-// Of somebody who cannot be told no request is read: the refusal comes before there is any.
+// No request of an unknown caller is read: the call is rejected first.
 
 #include "controller/api/services.h"
 #include "tests/controller/api/service_case.h"
@@ -12,7 +12,7 @@ class AdmitFirstTest : public ServiceCase {
     gate_.owner = [this](const auth::LocalConnection&) -> absl::StatusOr<uid_t> { return owner_; };
     ServiceCase::SetUp();
   }
-  // How a call ends of which the client never sends a request, nor says that none will come.
+  // Returns the status of a call for which the client sends no request and does not half-close.
   absl::Status call_without_request(const std::string& method) {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
@@ -23,7 +23,7 @@ class AdmitFirstTest : public ServiceCase {
     bool ok = false;
     call->StartCall(&tag);
     queue.Next(&tag, &ok);
-    grpc::ByteBuffer answer;  // An answer is read before the end of its call is known.
+    grpc::ByteBuffer answer;  // gRPC reports the end of a call only after a pending answer was read.
     call->Read(&answer, &tag);
     queue.Next(&tag, &ok);
     grpc::Status status;
@@ -44,7 +44,7 @@ TEST_F(AdmitFirstTest, EveryMethodRefusesAStrangerBeforeThereIsARequest) {
   }
 }
 
-// Health tells strangers how the server is, without reading of what they ask; reflection tells them nothing.
+// Health reports the server's state to strangers without reading their request; reflection rejects them.
 TEST_F(AdmitFirstTest, OfGrpcsOwnServicesNothingIsRead) {
   EXPECT_TRUE(call_without_request("/grpc.health.v1.Health/Check").ok());
   EXPECT_EQ(call_without_request("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo").code(),
@@ -59,7 +59,7 @@ TEST_F(AdmitFirstTest, HealthOfAServiceIsToldWhoIsKnown) {
             grpc::StatusCode::NOT_FOUND);
 }
 
-// A request may be large, of whom the gate knows: it is read in full, and answered.
+// A large request of a known caller is read in full and answered.
 TEST_F(AdmitFirstTest, ALargeRequestOfAKnownCallerIsAnswered) {
   owner_ = geteuid();
   v1::CreateJobRequest request = job("a");

@@ -1,4 +1,4 @@
-// What clients of JobService and NodeService rely on.
+// Guarantees for clients of JobService and NodeService.
 
 #include "tests/controller/api/service_case.h"
 
@@ -24,7 +24,7 @@ TEST_F(JobServiceTest, CreatesGetsAndCancels) {
   EXPECT_EQ(get("a")->state(), v1::Job::CANCELLED);
 }
 
-// By which another job is kept from it.
+// These names keep another job out of the folder.
 TEST_F(JobServiceTest, AJobShowsTheNamesOfItsFolder) {
   v1::CreateJobRequest request = job("a");
   request.mutable_spec()->set_real_folder("/disk/a");
@@ -40,7 +40,7 @@ TEST_F(JobServiceTest, AJobShowsTheNamesOfItsFolder) {
   }
 }
 
-// What the controller knows of a configuration's mesh: the axes that split anything, resolved.
+// The mesh of a job has the axes that split anything, with resolved degrees.
 TEST_F(JobServiceTest, TheMeshOfAConfigurationIsResolved) {
   config::JobConfig config;
   config.job.dump_folder = "/dump/a";
@@ -54,7 +54,7 @@ TEST_F(JobServiceTest, TheMeshOfAConfigurationIsResolved) {
   EXPECT_EQ(checked->spec.mesh, (std::map<std::string, int>{{"dp_shard", 4}, {"tp", 2}}));
 }
 
-// What the controller keeps of a job says nothing that its configuration does not say.
+// The controller's specification of a job contains nothing that its configuration does not imply.
 TEST_F(JobServiceTest, TheSpecificationIsDerivedFromTheConfiguration) {
   config::JobConfig config;
   config.job.dump_folder = "/dump/a";
@@ -72,7 +72,7 @@ TEST_F(JobServiceTest, TheSpecificationIsDerivedFromTheConfiguration) {
   EXPECT_EQ(derived.job_id, "asked-for");
   EXPECT_EQ(derived.ranks, 4);
   EXPECT_EQ(derived.priority, 3);
-  derived.folder_id = "f1";  // What the client saw is all that is added.
+  derived.folder_id = "f1";  // Only the client's observations are added.
   EXPECT_EQ(nlohmann::json(derived), nlohmann::json(checked->spec));
   v1::JobSpec texts;
   texts.set_config_json(checked->stored.config_json());
@@ -91,7 +91,7 @@ TEST_F(JobServiceTest, AJobWithoutAnIdGetsOne) {
   EXPECT_EQ(created.spec().dump_folder(), "/dump/y");
 }
 
-// What the first attempt starts from, every later one does: a seed that the job does not set is drawn once and kept.
+// All attempts start from the same seed: a seed that the job does not set is drawn once and stored.
 TEST_F(JobServiceTest, ASeedIsDrawnWhenTheJobIsTaken) {
   const auto seed_of = [this](const std::string& id) {
     const auto found = get(id);
@@ -160,7 +160,7 @@ TEST_F(JobServiceTest, BadInputIsNamedAndNothingIsQueued) {
   EXPECT_EQ(list.jobs_size(), 0);
 }
 
-// Lists carry these of each job, and a client takes messages of 64 MiB.
+// Lists contain these fields for each job, and a client accepts messages of up to 64 MiB.
 TEST_F(JobServiceTest, WhatIsKeptOfAJobIsBounded) {
   const auto refusal = [&](const auto& change) {
     v1::CreateJobRequest request = job("a");
@@ -186,7 +186,7 @@ TEST_F(JobServiceTest, WhatIsKeptOfAJobIsBounded) {
             }),
             "TEXT_TOO_LARGE spec.config_json");
   EXPECT_EQ(get("a").status().code(), absl::StatusCode::kNotFound);
-  // A recipe may say more of itself than a list shows.
+  // A recipe's description may be longer than a list shows.
   const std::string description(100'000, 'T');
   EXPECT_EQ(refusal([&](auto& config, auto&) { config["job"]["description"] = description; }), " ");
   EXPECT_EQ(get("a")->title(), description.substr(0, 1021) + "...");
@@ -219,7 +219,7 @@ TEST_F(JobServiceTest, ValidateOnlyAnswersAndQueuesNothing) {
   EXPECT_EQ(get("a").status().code(), absl::StatusCode::kNotFound);
 }
 
-// A lost reply, a restart, the same request again: one job.
+// A lost reply, a restart and a repeated request still create only one job.
 TEST_F(JobServiceTest, RequestIdsSurviveARestart) {
   v1::CreateJobRequest request = job("a");
   request.set_request_id("5b0c8f3e-0000-4000-8000-000000000001");
@@ -285,7 +285,7 @@ TEST_F(JobServiceTest, WatchSendsASnapshotAndThenChanges) {
   context.TryCancel();
   stream->Finish();
 
-  // A second watcher goes on from where the first one's snapshot ended, and sees the same change.
+  // A second watcher resumes where the first one's snapshot ended, and sees the same change.
   grpc::ClientContext again;
   rpc::set_deadline(again, absl::Seconds(20));
   v1::WatchJobsRequest from;
@@ -307,7 +307,7 @@ TEST_F(JobServiceTest, WatchSendsASnapshotAndThenChanges) {
   }
 }
 
-// A job that is over can be deleted; whoever watches it is told, and it stays away after a restart.
+// A finished job can be deleted. Watchers get the deletion, and the job does not return after a restart.
 TEST_F(JobServiceTest, ADeletedJobIsGoneForEverybody) {
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());
@@ -397,7 +397,7 @@ TEST_F(JobServiceTest, HealthAndGauges) {
   ASSERT_TRUE(create(job("a"), &created).ok());
   EXPECT_THAT(metrics_.text(), HasSubstr("titan_jobs{state=\"QUEUED\"} 1"));
   EXPECT_THAT(metrics_.text(), HasSubstr("titan_nodes{state=\"READY\"} 0"));
-  // grpc.health.v1 without its generated code: field 1 of the answer is 1, SERVING.
+  // Calls grpc.health.v1 without generated code: field 1 of the answer is 1 (SERVING).
   grpc::ByteBuffer answer;
   const grpc::Status status =
       call_by_name("/grpc.health.v1.Health/Check", grpc::Slice("\x0a\x13titan.v1.JobService", 21), answer);

@@ -1,4 +1,4 @@
-// What is written down of calls.
+// Contents of the audit log.
 
 #include "controller/auth/audit.h"
 
@@ -26,7 +26,7 @@ class CallsAuditTest : public ServiceCase {
     std::ifstream file(folder_ + "/audit.jsonl");
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // "actor method resource request result" of each line.
+  // Returns "actor method resource request result" for each line.
   std::vector<std::string> told() const {
     std::ifstream file(folder_ + "/audit.jsonl");
     std::vector<std::string> out;
@@ -45,7 +45,7 @@ class CallsAuditTest : public ServiceCase {
   const std::string other_ = absl::StrCat("local:", geteuid() + 1);
 };
 
-// The line is there when the caller has the answer, which is what makes it worth anything.
+// An audit line is written before the caller gets the answer; otherwise the log would prove nothing.
 TEST_F(CallsAuditTest, AllowedAndRefusedCallsAreWrittenBeforeTheyAreAnswered) {
   v1::Job made;
   v1::CreateJobRequest request = job("a");
@@ -54,7 +54,7 @@ TEST_F(CallsAuditTest, AllowedAndRefusedCallsAreWrittenBeforeTheyAreAnswered) {
   EXPECT_THAT(
       told(),
       ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a 5b0c8f3e-0000-4000-8000-000000000005 OK"));
-  ASSERT_TRUE(get("a").ok());  // Reading is not written down.
+  ASSERT_TRUE(get("a").ok());  // Reads are not audited.
   EXPECT_FALSE(cancel("nosuch").ok());
   owner_ = geteuid() + 1;
   EXPECT_FALSE(cancel("a").ok());
@@ -85,7 +85,7 @@ TEST_F(CallsAuditTest, ConfigurationsAndSecretsAreNot) {
   EXPECT_THAT(text(), Not(HasSubstr("5353")));
 }
 
-// Also those of streams and of the synchronous interface.
+// Streams and calls through the synchronous interface are audited, too.
 TEST_F(CallsAuditTest, StreamsAreWrittenWhenTheyEnd) {
   grpc::ClientContext context;
   v1::BackupChunk chunk;

@@ -1,5 +1,5 @@
-// Certificates behind which others stand than the authority itself: those of a company, which has more than one, and
-// those that somebody signs who is none.
+// Certificate chains longer than one: those of a company with several authorities, and those signed by somebody who is
+// not an authority.
 
 #include <openssl/bio.h>
 #include <openssl/pem.h>
@@ -36,10 +36,10 @@ rpc::KeyPtr key_of(const pki::KeyPair& pair) {
   return {PEM_read_bio_PrivateKey(text.get(), nullptr, nullptr, nullptr), &EVP_PKEY_free};
 }
 
-// An authority that may have others below it. It signs itself, or `above` signs it.
-pki::KeyPair wide_authority(const std::string& name, const pki::KeyPair* above = nullptr) {
-  pki::KeyPair made = pki::make_authority(name, {absl::Now(), absl::Hours(10)}).value();
-  const pki::KeyPair& signer = above != nullptr ? *above : made;
+// Makes an authority that may have others below it. It signs itself, unless `above` signs it.
+pki::Pair wide_authority(const std::string& name, const pki::Pair* above = nullptr) {
+  pki::Pair made = pki::make_authority(name, {absl::Now(), absl::Hours(10)}).value();
+  const pki::Pair& signer = above != nullptr ? *above : made;
   const rpc::CertificatePtr certificate = certificate_of(made), signers = certificate_of(signer);
   X509* const it = certificate.get();
   X509_EXTENSION_free(X509_delete_ext(it, X509_get_ext_by_NID(it, NID_basic_constraints, -1)));
@@ -54,9 +54,9 @@ pki::KeyPair wide_authority(const std::string& name, const pki::KeyPair* above =
 
 class ChainTest : public TlsCase {
  protected:
-  // In `where`: a certificate by `issuer`, those that are shown behind it, and those that its owner trusts.
-  void certify_by(const pki::KeyPair& issuer, const std::string& where, const Identity& identity,
-                  const std::string& shown, const std::string& trusted, const std::vector<std::string>& hosts = {}) {
+  // Writes to `where` a certificate by `issuer`, the certificates `shown` after it, and those that its owner trusts.
+  void certify_by(const pki::Pair& issuer, const std::string& where, const Identity& identity, const std::string& shown,
+                  const std::string& trusted, const std::vector<std::string>& hosts = {}) {
     certify(issuer, where, identity, hosts);
     std::ofstream(where + "/tls.crt", std::ios::app) << shown;
     std::ofstream(where + "/ca.crt") << trusted;
@@ -82,14 +82,14 @@ TEST_F(ChainTest, AnOfficeIsTrustedForItsCompany) {
   EXPECT_TRUE(registered.ok()) << registered;
 }
 
-// Where nobody shows the way to the company, there is none.
+// If neither end sends the office's certificate, the chain to the company is incomplete.
 TEST_F(ChainTest, AnOfficeThatIsNotShownIsNobodys) {
   serve_trusting(company_.certificate);
   certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, "", company_.certificate);
   EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Its sisters are not trusted then.
+// Other offices of the company are not trusted then.
 TEST_F(ChainTest, AnOfficeMayBeTrustedAlone) {
   serve_trusting(office_.certificate);
   certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, "", office_.certificate);
@@ -101,7 +101,7 @@ TEST_F(ChainTest, AnOfficeMayBeTrustedAlone) {
   EXPECT_EQ(submit(security(folder("eve")), "b").status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Whoever has a node's key has that node, and makes no admins with it.
+// The owner of a node's key controls that node, and cannot make admins with it.
 TEST_F(ChainTest, ANodeSignsNobody) {
   const std::string key = pki::make_key().value();
   const pki::Subject n1 = {rpc::to_uri({Kind::kNode, "n1"}), {}, false};

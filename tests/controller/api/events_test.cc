@@ -1,4 +1,4 @@
-// All events in the order in which they happened, whatever the order of their keys and however many there are.
+// All events arrive in the order in which they happened, whatever their keys and their number.
 
 #include "absl/strings/str_cat.h"
 #include "controller/api/event_stream.h"
@@ -16,8 +16,8 @@ std::string key_of(int transaction, int subject) {
 
 TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
   store::MemoryStore store;
-  std::vector<LogPosition> all;
-  for (int i = 1; i <= 40; ++i) {  // One to three events a transaction, and records of other kinds.
+  std::vector<Place> all;
+  for (int i = 1; i <= 40; ++i) {  // Each transaction has one to three events, and records of other kinds.
     store::Transaction transaction;
     transaction.mutations.push_back(store::put(absl::StrCat("job/", i), "{}"));
     for (int j = 0; j <= i % 3; ++j) {
@@ -42,8 +42,8 @@ TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
     }
     EXPECT_EQ(seen, all) << limit;
   }
-  // Between two revisions.
-  const auto some = oldest_positions(store, "event/", {10, "\x7f"}, 12, 100);
+  // Positions between two revisions.
+  const auto some = oldest_places(store, "event/", {10, "\x7f"}, 12, 100);
   ASSERT_TRUE(some.ok());
   EXPECT_EQ(some->size(), 3u + 1u) << "11 has three and 12 one";
   EXPECT_EQ(some->front().first, 11);
@@ -52,7 +52,7 @@ TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
 
 class EventsTest : public ServiceCase {
  protected:
-  // Job and reason of each.
+  // Returns job and reason of each event.
   std::vector<std::string> events_after(int64_t revision, int64_t* last = nullptr) {
     v1::ListEventsRequest request;
     request.set_revision(revision);
@@ -87,7 +87,7 @@ TEST_F(EventsTest, ThoseOfAllJobsComeInTheOrderOfTheLog) {
               ElementsAre("b CancelRequested", "b JobCancelled", "a CancelRequested", "a JobCancelled"));
 }
 
-// A store that was set back has no such revision yet: who goes on reading there would hear nothing, for ever.
+// A restored store does not have this revision yet: a reader that resumes there would never get an event.
 TEST_F(EventsTest, ARevisionThatTheStoreDoesNotHaveIsOutOfRange) {
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());
@@ -112,7 +112,7 @@ TEST_F(EventsTest, ARevisionThatTheStoreDoesNotHaveIsOutOfRange) {
   EXPECT_THAT(events_after(newest), ElementsAre());
 }
 
-// It is set aside like any other record that makes no sense, and keeps nobody from the others.
+// Such an event is set aside like any other damaged record, and the others are still delivered.
 TEST_F(EventsTest, OneThatMakesNoSenseIsSetAside) {
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());

@@ -1,4 +1,4 @@
-// What lists can be asked: filters against a table and against a slow evaluator, orders, pages.
+// Queries of lists: filters compared with a table and a slow evaluator, orders and pages.
 
 #include "controller/api/filter.h"
 
@@ -43,7 +43,7 @@ job::JobRecord vision() {
   return record;
 }
 
-// A caller need not know the name that the controller has for them.
+// Callers need not know the name that the controller has for them.
 TEST(FilterTest, MeIsWhoAsks) {
   const JobViewPtr job = view(vision(), 100);
   const auto holds = [&job](const std::string& text, const std::string& self) {
@@ -155,7 +155,7 @@ TEST(FilterTest, SaysWhatIsWrongAndWhere) {
   }
 }
 
-// Random filters with their meaning kept beside them.
+// A random filter and its meaning.
 struct Meant {
   std::string text;
   std::function<bool(const JobView&)> holds;
@@ -278,7 +278,7 @@ TEST(FilterTest, AgreesWithASlowEvaluator) {
   EXPECT_LT(held, 14'000);
 }
 
-// Any text gives a filter or says what is wrong.
+// Any text gives a filter or an error.
 TEST(FilterTest, AnyTextIsAnswered) {
   std::mt19937 random(5);
   const std::string pieces[] = {"state",   "=", "!=", "(", ")", "AND", "OR", "NOT",  "-",           " ", "\"",     "'",
@@ -360,7 +360,7 @@ TEST_F(JobListTest, FiltersAndSortsOverPages) {
   EXPECT_THAT(*ids(request), ElementsAre("j2", "j4", "j0", "j6"));
   request.clear_filter();
   EXPECT_THAT(*ids(request), ElementsAre("j2", "j5", "j1", "j4", "j0", "j3", "j6"));
-  // A token is for its own filter and order.
+  // A page token belongs to one filter and order.
   v1::ListJobsResponse page;
   ASSERT_TRUE(call(&v1::JobService::Stub::ListJobs, request, &page).ok());
   request.set_page_token(page.next_page_token());
@@ -377,7 +377,7 @@ TEST_F(JobListTest, FiltersAndSortsOverPages) {
   EXPECT_EQ(rpc::reason(ids(request).status()), "ORDER_BY_INVALID");
 }
 
-// Also jobs that are large, say of many attempts, come in messages that a client takes.
+// Large jobs, such as those with many attempts, arrive in messages that a client accepts.
 TEST(JobPagesTest, EndWhenTheyAreLarge) {
   reconcile::Published published(0);
   for (int i = 1; i <= 12; ++i) {

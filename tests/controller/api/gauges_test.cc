@@ -1,4 +1,4 @@
-// The gauges of the controller's page: what is counted, what is left out, and that a visitor waits for nobody.
+// Gauges of the controller's metrics page: what is counted, what is left out, and that a scrape waits for nobody.
 
 #include "controller/api/gauges.h"
 
@@ -89,7 +89,7 @@ TEST(JobGaugesTest, AJobThatIsOverHasNoSeriesOfItsOwn) {
   EXPECT_THAT(page, Not(HasSubstr("jobs/a")));
 }
 
-// A new attempt has its time to load, and a job without a checkpoint counts from its first step.
+// A new attempt has time to load, and a job without a checkpoint counts from its first step.
 TEST(JobGaugesTest, AgesBeginWithTheAttemptAndTheFirstStep) {
   Parts parts = running("a");
   parts.attempt.start_time_ns = before(absl::Seconds(3));
@@ -111,7 +111,7 @@ TEST(JobGaugesTest, TheLongestWait) {
   recovering.record.state = job::JobState::kRecovering;
   recovering.attempt.end_time_ns = before(absl::Seconds(90));
   recovering.pending_reason = "INSUFFICIENT_DEVICES";
-  Parts loading = running("c");  // It has its nodes.
+  Parts loading = running("c");  // This job has its nodes.
   loading.attempt.start_time_ns = before(absl::Seconds(300));
   loading.pending_reason = "NO_STEP_YET";
   JobGauges gauges(10, kMoment);
@@ -166,7 +166,7 @@ TEST(NodeGaugesTest, NodesAndTheirDevices) {
   EXPECT_THAT(page, Not(HasSubstr("node=\"n3\""))) << "it was not heard of since this controller started";
 }
 
-// A worker that was restarted with fewer devices under ranks that run: what is in use is in use.
+// A worker was restarted with fewer devices while ranks run: the devices in use are still counted.
 TEST(NodeGaugesTest, MoreDevicesInUseThanThereAre) {
   NodeGauges gauges(10, 10, kMoment);
   gauges.add(node("n1", /*devices=*/1, /*used=*/2), kMoment);
@@ -182,7 +182,7 @@ TEST(NodeGaugesTest, MoreDevicesInUseThanThereAre) {
   }
 }
 
-// Those that an alert would be about are never left out for those that are well.
+// Beyond the cap, healthy nodes are left out before nodes that an alert would name.
 TEST(NodeGaugesTest, BeyondTheCapThoseThatAreLateComeFirst) {
   NodeGauges gauges(2, 10, kMoment);
   gauges.add(node("n1"), kMoment - absl::Seconds(1));
@@ -222,13 +222,12 @@ TEST(NodeGaugesTest, SlowRanksAreCappedToo) {
       HasSubstr("titan_rank_straggler_score{node=\"n1\",rank=\"0\",titan_job=\"projects/default/jobs/a\"} 0.5"));
 }
 
-// Whoever decides holds the core's lock while it writes a line of the journal: a visitor that comes just then is
-// served.
+// The core's lock is held while a journal line is written: a scrape at that moment is still answered.
 class Visited : public journal::Journal {
  public:
   void write(const journal::Line&) override {
     if (!visit) return;
-    std::thread([this] { page = visit(); }).join();  // Would never come back if it waited for the lock.
+    std::thread([this] { page = visit(); }).join();  // Would never return if the scrape waited for the lock.
   }
   std::function<std::string()> visit;
   std::string page;

@@ -1,4 +1,4 @@
-// A job as text: resolved by the controller as titanctl would, and refused with everything that is wrong.
+// A job as text: the controller resolves it as titanctl would, and an error lists everything that is wrong.
 
 #include <algorithm>
 #include <random>
@@ -73,7 +73,7 @@ TEST_F(JobTextTest, EveryFormatGivesTheSameJob) {
   }
 }
 
-// What the controller makes of a text is what titanctl would have sent.
+// The controller makes the same request of a text that titanctl would have sent.
 TEST_F(JobTextTest, IsWhatTitanctlSends) {
   config::JobConfig config;
   config.job.description = "from text";
@@ -125,7 +125,7 @@ TEST_F(JobTextTest, EveryBadKeyIsNamedWithItsLine) {
   EXPECT_THAT(rpc::field_violations(refusal(overridden)).at(0).description, HasSubstr("command line"));
 }
 
-// More than fits into a status: the rest is counted, and the answer is still what it is.
+// More errors than fit into a status: the rest is counted, and the code and reason stay.
 TEST_F(JobTextTest, ManyBadKeysAreStillAnAnswer) {
   std::string written = "[training]\n";
   for (int i = 0; i < 20'000; ++i) absl::StrAppend(&written, "unknown_key_number_", i, " = ", i, "\n");
@@ -137,7 +137,7 @@ TEST_F(JobTextTest, ManyBadKeysAreStillAnAnswer) {
   EXPECT_EQ(violations.back().description, absl::StrCat("and ", 20'000 - violations.size() + 1, " more"));
 }
 
-// A wrong type reads the same in all three.
+// A wrong type gives the same message in all three formats.
 TEST_F(JobTextTest, TypeErrorsReadAlike) {
   const auto message = [this](const std::string& written) {
     const absl::Status bad = refusal(text(written, "f"));
@@ -178,7 +178,7 @@ TEST_F(JobTextTest, BadTextsAreRefused) {
   EXPECT_EQ(list.jobs_size(), 0);
 }
 
-// A few aliases describe a tree, or a text, that fits no memory.
+// A few aliases describe a tree or a text that does not fit into memory.
 TEST_F(JobTextTest, YamlBombsAreRefused) {
   std::string wide = "a: &a [x,x,x,x,x,x,x,x,x,x]\n";
   for (char c = 'b'; c < 'k'; ++c) {
@@ -226,7 +226,7 @@ TEST_F(JobTextTest, WhatFitsNowhereIsAPreconditionFailure) {
   EXPECT_EQ(rpc::precondition_violations(refused).at(0).type, rpc::reason(refused));
 }
 
-// Whatever bytes come, the answer is a specification or InvalidArgument.
+// Any bytes give a specification or InvalidArgument.
 TEST(JobSourceTest, AnyTextIsAnsweredWithoutHarm) {
   std::mt19937 random(7);
   const auto below = [&random](size_t end) { return static_cast<size_t>(random() % end); };

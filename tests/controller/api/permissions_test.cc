@@ -1,4 +1,4 @@
-// Every method of every service: that there is a row for it, and that its handler asks.
+// Every method of every service has a permission row, and its handler checks it.
 
 #include <set>
 
@@ -46,7 +46,7 @@ TEST(PermissionsTest, EveryMethodHasOneRowAndEveryRowAMethod) {
   EXPECT_EQ(there, rows);
 }
 
-// With bytes, so that a method that is added needs no line here.
+// Requests are bytes, so that a new method needs no line here.
 class EveryMethodTest : public TlsCase {
  protected:
   void SetUp() override {
@@ -73,12 +73,12 @@ class EveryMethodTest : public TlsCase {
     ASSERT_TRUE(made.ok()) << made.error_message();
   }
 
-  // Only what a handler needs to come as far as the project.
+  // Returns the least that a handler needs to get as far as the project.
   static std::string request_of(const std::string& method) {
     return method == "JobService.CreateJob" ? job("a").SerializeAsString() : "";
   }
 
-  // How the call ends, or OK when it answers something first.
+  // Returns the status at the end of the call, or OK if the call answers something first.
   absl::Status call(const std::shared_ptr<grpc::Channel>& channel, const MethodDescriptor& method,
                     const std::string& token) {
     grpc::GenericStub stub(channel);
@@ -137,7 +137,7 @@ TEST_F(EveryMethodTest, AViewerReads) {
   expect_refused(anybody_, "viewer00", [](const Permission& row) { return row.need == Need::kRead; });
 }
 
-// Of another project they may do nothing, and see of the cluster what is nobody's alone.
+// In another project they may do nothing, and of the cluster they see only what belongs to no project.
 TEST_F(EveryMethodTest, AnOperatorOfAnotherProjectMayNotTouchThisOne) {
   const std::set<absl::string_view> of_a_job = {"JobService.GetJob", "JobService.TailLogs", "JobService.GetDiagnosis"};
   expect_refused(anybody_, "operator", [&of_a_job](const Permission& row) {
@@ -147,7 +147,7 @@ TEST_F(EveryMethodTest, AnOperatorOfAnotherProjectMayNotTouchThisOne) {
 
 TEST_F(EveryMethodTest, ANodeOpensASession) {
   expect_refused(security(folder("n1")), "", [](const Permission& row) { return row.need == Need::kSession; });
-  // Nor does a token help one.
+  // A token does not help either.
   expect_refused(security(folder("n1")), "viewer00", [](const Permission& row) { return row.need == Need::kSession; });
 }
 

@@ -1,4 +1,4 @@
-// What holds for every request of every method: its enums have values, and it can be decoded.
+// Holds for every request of every method: its enums have known values, and it can be decoded.
 
 #include "controller/api/request_check.h"
 
@@ -22,7 +22,7 @@ constexpr int kMaxDepth = 6;
 
 class RequestCheckTest : public ServiceCase {
  protected:
-  // Of methods that have one request.
+  // Only for methods with a single request.
   template <typename Do>
   static void each_method(const Do& act) {
     for (const google::protobuf::ServiceDescriptor* service : services()) {
@@ -43,7 +43,7 @@ struct Planted {
   std::string bytes;
 };
 
-// The request once for each enum in it, at any depth, with a number there that is no value.
+// Returns a copy of the request for each enum in it, at any depth, with an unknown number in that enum.
 void plant(Message& root, Message& message, const std::string& prefix, int depth, std::vector<Planted>& out) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
@@ -84,7 +84,8 @@ TEST_F(RequestCheckTest, EveryEnumOfEveryRequestHasAValue) {
   EXPECT_GE(found, 4) << "the requests that are looked at have such fields";
 }
 
-// Of every request each integer with a value that none may have, and each request_id with one that is no UUID.
+// Returns copies of the request: for each integer one with an invalid value, and for each request_id one that is not a
+// UUID.
 void plant_values(Message& request, std::vector<Planted>& out) {
   const google::protobuf::Reflection& reflection = *request.GetReflection();
   for (int i = 0; i < request.GetDescriptor()->field_count(); ++i) {
@@ -124,7 +125,7 @@ TEST_F(RequestCheckTest, EveryIntegerAndRequestIdOfEveryRequestIsChecked) {
                                               "CreateJob.request_id", "ProfileJob.request_id"}));
 }
 
-// A request for nothing is not one for something that is gone.
+// A request without a name does not mean that something is gone.
 TEST_F(RequestCheckTest, NamesAreNeeded) {
   for (const char* method :
        {"GetJob", "CancelJob", "DeleteJob", "CheckpointJob", "ProfileJob", "TailLogs", "GetDiagnosis", "GetNode",
@@ -161,7 +162,7 @@ TEST_F(RequestCheckTest, KnownValuesPass) {
   EXPECT_TRUE(check_fields(cancel).ok());
 }
 
-// An answer of no jobs would pass for one.
+// An empty answer would look like a valid one.
 TEST_F(RequestCheckTest, NoJobIsInNoState) {
   v1::ListJobsRequest request;
   request.add_states(v1::Job::RUNNING);
@@ -173,7 +174,7 @@ TEST_F(RequestCheckTest, NoJobIsInNoState) {
   EXPECT_EQ(rpc::field_violations(status)[0].field, "states[1]");
 }
 
-// gRPC's own answer is UNIMPLEMENTED without a word, by which clients take the controller for one of an older version.
+// gRPC's own answer is UNIMPLEMENTED without a message, which clients take for a controller of an older version.
 TEST_F(RequestCheckTest, WhatCannotBeDecodedIsAnInvalidArgument) {
   const std::string cut_off = "\x0a\x20short", not_utf8 = "\x0a\x02\xff\xfe";
   each_method([&](const MethodDescriptor& method) {
@@ -187,7 +188,7 @@ TEST_F(RequestCheckTest, WhatCannotBeDecodedIsAnInvalidArgument) {
   EXPECT_EQ(rpc::reason(answer_to(*get, not_utf8)), "REQUEST_UNDECODABLE");
 }
 
-// The server is as it was before.
+// The server still answers later calls.
 TEST_F(RequestCheckTest, LaterCallsAreAnswered) {
   const MethodDescriptor* get =
       v1::GetJobRequest::descriptor()->file()->FindServiceByName("JobService")->FindMethodByName("GetJob");

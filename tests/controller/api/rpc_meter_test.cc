@@ -1,4 +1,4 @@
-// What is measured of calls: by method and code, with no name in it that a client made up.
+// Call metrics are labeled by method and code, and never contain names that a client made up.
 
 #include "tests/controller/api/service_case.h"
 
@@ -10,7 +10,7 @@ using ::testing::Not;
 
 class RpcMeterTest : public ServiceCase {
  protected:
-  // What ends a call is measured a moment after the client has its answer.
+  // The end of a call is counted a moment after the client has its answer.
   bool shows(const std::string& line) {
     const absl::Time end = absl::Now() + absl::Seconds(30);
     while (metrics_.text().find(line) == std::string::npos) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The real services over a real port, with a store in a temporary folder.
+// Test fixture: the real services on a real port, with a store in a temporary folder.
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -70,7 +70,7 @@ class ServiceCase : public ::testing::Test {
     reconciler_.reset();
   }
 
-  // Puts a record into the store, as a controller of any version may have.
+  // Puts a record into the store, as a controller of any version might have.
   void put_record(const std::string& key, const std::string& value) {
     store::Transaction transaction;
     transaction.mutations.push_back(store::put(key, value));
@@ -113,7 +113,7 @@ class ServiceCase : public ::testing::Test {
     return call(&v1::JobService::Stub::CancelJob, request, &response);
   }
 
-  // Of a method by its name, as bytes: also one that there is not.
+  // Calls a method by name with bytes, including methods that do not exist.
   grpc::Status call_by_name(const std::string& method, const grpc::Slice& request, grpc::ByteBuffer& answer) {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
@@ -130,14 +130,15 @@ class ServiceCase : public ::testing::Test {
   }
 
   std::string folder_;
-  absl::Duration lease_ = absl::Seconds(5);  // From the next start on.
-  int64_t kept_logs_bytes_ = 1 << 20;        // Likewise.
-  std::string scratch_;                      // Likewise, below folder_.
-  std::string state_folder_problem_;         // As it is found.
-  std::vector<std::string> backups_by_;      // Who asked for each.
-  auth::GateOptions gate_;                   // From the next start on.
-  std::shared_ptr<auth::Audit> audit_;       // Likewise.
-  std::shared_ptr<grpc::ServerCredentials> credentials_ = grpc::InsecureServerCredentials();  // Likewise.
+  absl::Duration lease_ = absl::Seconds(5);  // Takes effect at the next start.
+  int64_t kept_logs_bytes_ = 1 << 20;        // Takes effect at the next start.
+  std::string scratch_;                      // Below folder_; takes effect at the next start.
+  std::string state_folder_problem_;         // Result of the next check of the state folder.
+  std::vector<std::string> backups_by_;      // Actor of each backup.
+  auth::GateOptions gate_;                   // Takes effect at the next start.
+  std::shared_ptr<auth::Audit> audit_;       // Takes effect at the next start.
+  std::shared_ptr<grpc::ServerCredentials> credentials_ =
+      grpc::InsecureServerCredentials();  // Takes effect at the next start.
   std::atomic<int> ids_ = 0;
   metrics::Metrics metrics_;
   std::unique_ptr<store::SqliteStore> store_;

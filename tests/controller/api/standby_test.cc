@@ -52,7 +52,7 @@ TEST(StandbyTest, ATakenAddressIsAnError) {
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Whatever moment a call meets, also the one in which it ends: what clients try again after, and nothing else.
+// At any moment, including the end of the server, clients get only codes after which they retry.
 TEST(StandbyTest, EndingAnswersNothingElse) {
   std::map<int, int> codes;
   sync::Mutex mutex;

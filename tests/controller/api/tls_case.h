@@ -1,6 +1,6 @@
 #pragma once
 
-// The services behind TLS, with an authority; every connection is another user's of this machine.
+// The services with TLS and an authority; every connection belongs to another user of this machine.
 
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ class TlsCase : public ServiceCase {
     certify(authority_, where, identity, hosts);
     serve(where);
   }
-  // With what lies there already.
+  // Serves with the files that are already there.
   void serve(const std::string& where) {
     stop();
     gate_.authorities = where + "/ca.crt";
@@ -58,7 +58,8 @@ class TlsCase : public ServiceCase {
     const std::string address = absl::StrCat("127.0.0.1:", server_->port());
     return grpc::CreateCustomChannel(address, rpc::channel_credentials(address, security).value(), arguments);
   }
-  // As clients of other TLS libraries and languages do it: the certificate alone, and none of those that signed it.
+  // Connects as clients of other TLS libraries and languages do: with the certificate alone, without those that signed
+  // it.
   std::shared_ptr<grpc::Channel> connect_with_leaf_alone(const std::string& where) {
     namespace tls = grpc::experimental;
     const auto text = [](const std::string& path) {
@@ -99,8 +100,9 @@ class TlsCase : public ServiceCase {
     return rpc::from_grpc(session->Finish());
   }
 
-  // It outlives every certificate that it signs, as a real one does: a check of the wrong one of the two is seen.
-  const pki::KeyPair authority_ = pki::make_authority("test", {absl::Now(), absl::Hours(10)}).value();
+  // Like a real authority it outlives every certificate that it signs, so that a check of the wrong one of the two is
+  // noticed.
+  const pki::Pair authority_ = pki::make_authority("test", {absl::Now(), absl::Hours(10)}).value();
   std::string controller_ = ::testing::TempDir() + absl::StrCat("titan-tls-", getpid(), "-", ++count_);
   static inline int count_ = 0;
 

@@ -1,4 +1,4 @@
-// Who is known by a certificate, and what they may.
+// Which identity a certificate gives, and what it permits.
 
 #include "tests/controller/api/tls_case.h"
 
@@ -16,7 +16,7 @@ TEST_F(TlsTest, AnAdminIsKnownByName) {
   EXPECT_EQ(submit(security(folder("alice")), "a")->owner(), "user:alice");
 }
 
-// What they may comes with a token.
+// Users get permissions only with a token.
 TEST_F(TlsTest, AUserAloneMayNothing) {
   certify(authority_, folder("bob"), {Kind::kUser, "bob"});
   const absl::Status status = submit(security(folder("bob")), "a").status();
@@ -25,7 +25,7 @@ TEST_F(TlsTest, AUserAloneMayNothing) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("user:bob"));
 }
 
-// Without a certificate there is still the kernel, which says that it is another user of this machine.
+// Without a certificate the kernel's answer counts: it is another user of this machine.
 TEST_F(TlsTest, NoCertificateIsNoAdmin) {
   rpc::Security nobody;
   nobody.ca = controller_ + "/ca.crt";
@@ -44,7 +44,7 @@ TEST_F(TlsTest, ANodeMayOpenItsSessionAndNothingElse) {
   EXPECT_EQ(rpc::reason(register_as(security(folder("alice")), "n1")), "NOT_A_NODE");
 }
 
-// A certificate of another authority opens no connection, also when it says the same.
+// A certificate of another authority opens no connection, even if its contents are equal.
 TEST_F(TlsTest, AnotherAuthorityIsNobody) {
   const pki::KeyPair other = pki::make_authority("test", {absl::Now(), absl::Hours(1)}).value();
   certify(other, folder("alice"), {Kind::kAdmin, "alice"});
@@ -54,7 +54,7 @@ TEST_F(TlsTest, AnotherAuthorityIsNobody) {
   EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
 }
 
-// A node that listens where the controller should be is not taken for it, though its authority is the same.
+// A node that listens at the controller's address is not taken for it, although it has the same authority.
 TEST_F(TlsTest, OnlyAControllerIsTakenForOne) {
   serve_with(controller_ + "/n1", {Kind::kNode, "n1"}, {"127.0.0.1"});
   certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
@@ -69,7 +69,7 @@ TEST_F(TlsTest, TheControllersHostIsChecked) {
   EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
 }
 
-// New files are taken while the server runs: here those of another authority, which is seen from outside.
+// New files take effect while the server runs: here those of another authority, which clients notice.
 TEST_F(TlsTest, RotatedFilesAreTakenWithoutARestart) {
   const pki::KeyPair next = pki::make_authority("next", {absl::Now(), absl::Hours(1)}).value();
   certify(next, folder("alice"), {Kind::kAdmin, "alice"});
@@ -86,7 +86,7 @@ TEST_F(TlsTest, RotatedFilesAreTakenWithoutARestart) {
   EXPECT_EQ(made->owner(), "user:alice");
 }
 
-// TLS asks for certificates as a connection is made. What comes through it later counts as long as they do.
+// TLS checks certificates when a connection is made. Later calls on it are valid as long as the certificates are.
 TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsAuthority) {
   certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
   certify(authority_, folder("n1"), {Kind::kNode, "n1"});
@@ -120,7 +120,7 @@ TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsAuthority) {
   EXPECT_EQ(rpc::reason(rpc::from_grpc(session->Finish())), "CERTIFICATE_UNTRUSTED");
 }
 
-// Open streams and new calls of a node and of an admin end with their own certificates, although their authority's is
+// Open streams and new calls of a node and of an admin end with their own certificates, although their authority is
 // valid for hours more.
 TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsCertificate) {
   std::atomic<int> shifts = 0;
@@ -172,7 +172,7 @@ TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsCertificate) {
     }
     EXPECT_EQ(rpc::reason(rpc::from_grpc(session->Finish())), "CERTIFICATE_ENDED");
   }
-  stop();  // Before its clock goes.
+  stop();  // Before the clock that it uses goes out of scope.
 }
 
 }  // namespace

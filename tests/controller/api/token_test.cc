@@ -1,4 +1,4 @@
-// Users who come with a token.
+// Callers that authenticate with a token.
 
 #include "common/base/digest/digest.h"
 #include "tests/controller/api/service_case.h"
@@ -24,7 +24,7 @@ class TokenTest : public ServiceCase {
     if (!id.empty()) context->AddMetadata("authorization", "Bearer titan_" + id + "_" + kSecret);
     return context;
   }
-  // As the controller's own user.
+  // Creates a token as the controller's own user.
   void make(const std::string& id, v1::Token::Role role, const std::string& project, const std::string& user) {
     v1::CreateTokenRequest request;
     request.mutable_token()->set_id(id);
@@ -119,7 +119,7 @@ TEST_F(TokenTest, OnlyTheirProjectsAreSeen) {
     for (v1::Event event; stream->Read(&event);) of.insert(event.job());
     return of;
   };
-  // A node's event that names a job is that job's, too.
+  // A node's event that names a job belongs to that job, too.
   job::EventRecord event;
   event.node = "n1";
   event.job = "projects/text/jobs/b";
@@ -129,7 +129,7 @@ TEST_F(TokenTest, OnlyTheirProjectsAreSeen) {
   EXPECT_THAT(events_of("evetoken00"), UnorderedElementsAre("projects/vision/jobs/a", "projects/text/jobs/b"));
 }
 
-// A watch of all jobs goes on past what is not the caller's, in its snapshot and later.
+// A watch of all jobs skips those that the caller may not see, in its snapshot and later.
 TEST_F(TokenTest, AWatchShowsTheirProjectsAlone) {
   make("alicetoken", v1::Token::OPERATOR, "vision", "alice");
   make("bobtoken00", v1::Token::OPERATOR, "text", "bob");
@@ -156,7 +156,7 @@ TEST_F(TokenTest, RevokingEndsWhatIsOpen) {
   const auto watching = with("alicetoken"), following = with("alicetoken");
   const auto watch = jobs_->WatchJobs(watching.get(), {});
   v1::JobChange change;
-  ASSERT_TRUE(watch->Read(&change));  // It is open.
+  ASSERT_TRUE(watch->Read(&change));  // The watch is open.
   v1::ListEventsRequest follow;
   follow.set_follow(true);
   const auto events = jobs_->ListEvents(following.get(), follow);
@@ -180,7 +180,7 @@ TEST_F(TokenTest, SurvivesARestart) {
   EXPECT_TRUE(submit("alicetoken", "a", "vision").ok());
 }
 
-// A wrong token is refused also where none would be needed: who gives one wants to be its user.
+// A wrong token is rejected even if none would be needed: a caller who sends one wants to act as its user.
 TEST_F(TokenTest, AWrongOneIsNotOverlooked) {
   owner_ = geteuid();
   v1::ListJobsResponse response;

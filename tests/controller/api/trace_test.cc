@@ -1,4 +1,4 @@
-// Traces of running ranks through the API, with nodes whose ranks are played here.
+// Traces of running ranks through the API; the test plays the nodes with the ranks.
 
 #include <future>
 #include <map>
@@ -11,7 +11,7 @@ namespace {
 
 using Answer = std::function<v1::TraceData(const v1::ReadTrace&)>;
 
-// A node with one device that runs what it is given, and answers for its ranks' traces as it is told.
+// Plays a node with one device that runs the attempts it gets, and answers trace requests with `answer`.
 class PlayedNode {
  public:
   PlayedNode(v1::WorkerService::Stub& workers, const std::string& name, Answer answer) : answer_(std::move(answer)) {
@@ -33,7 +33,7 @@ class PlayedNode {
     (void)stream_->Finish();
   }
 
-  // From any thread.
+  // Can be called from any thread.
   void write(const v1::WorkerMessage& message) {
     sync::Lock lock(mutex_);
     stream_->Write(message);
@@ -145,7 +145,7 @@ v1::TraceData refusal(const std::string& reason) {
 
 class TraceStreamTest : public ServiceCase {
  protected:
-  // A job with a rank a node.
+  // Runs a job with one rank per node.
   void train(const std::string& id, int ranks) {
     config::JobConfig config;
     config.job.dump_folder = "/dump/" + id;
@@ -204,7 +204,7 @@ class TraceStreamTest : public ServiceCase {
   int nodes_of_job_ = 1;
 };
 
-// All ranks are looked at, then all get the same steps; each trace arrives whole, in pieces.
+// All ranks are checked first, then all get the same steps; each trace arrives complete, in pieces.
 TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
   const auto node = [](int64_t step, const std::string& text) {
     return [step, text, polls = 0](const v1::ReadTrace& read) mutable {
@@ -244,7 +244,7 @@ TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
   EXPECT_EQ(first.asked()[0].steps(), 0);
   EXPECT_THAT(messages_of("a", "TraceRequested"), ::testing::ElementsAre("2 steps of ranks 0, 1"));
 
-  // A call that goes on asks for the same trace, and is no new request.
+  // A call that resumes gets the same trace and is not a new request.
   v1::ProfileJobRequest again = request("a", {0});
   again.set_attempt(1);
   const uint64_t number = first.asked()[0].trace();
@@ -257,7 +257,7 @@ TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
   EXPECT_EQ(messages_of("a", "TraceRequested").size(), 1);
 }
 
-// One rank that cannot: none is asked to record.
+// If one rank cannot record, no rank starts.
 TEST_F(TraceStreamTest, ARankThatIsBusyIsToldBeforeAnyRecords) {
   PlayedNode first(*workers_, "n1", [](const v1::ReadTrace&) { return at_step(3); });
   PlayedNode second(*workers_, "n2", [](const v1::ReadTrace&) { return refusal("TRACE_IN_PROGRESS"); });
@@ -283,7 +283,7 @@ TEST_F(TraceStreamTest, ARankThatDoesNotMoveIsNamed) {
                                    "forward"));
 }
 
-// The rank dies first, and its attempt a moment later: that is what is told.
+// The rank ends first and its attempt a moment later: the attempt's end is reported.
 TEST_F(TraceStreamTest, AnAttemptThatEndsInTheMiddleIsNamed) {
   std::atomic<bool> dead = false;
   std::promise<void> waiting;
@@ -305,7 +305,7 @@ TEST_F(TraceStreamTest, AnAttemptThatEndsInTheMiddleIsNamed) {
                                                                   "rank 0"));
 }
 
-// As a worker of before this message does.
+// A worker from before this message never answers it.
 TEST_F(TraceStreamTest, ANodeThatDoesNotAnswerIsNamed) {
   PlayedNode node(*workers_, "n1", /*answer=*/nullptr);
   train("a", 1);

@@ -1,4 +1,4 @@
-// What may be changed of a job, who did it, and calls that are repeated.
+// Fields of a job that can be changed, the actor of the change, and repeated calls.
 
 #include "tests/controller/api/service_case.h"
 
@@ -67,7 +67,7 @@ TEST_F(UpdateTest, ChangesWhatTheMaskNamesAndKeepsIt) {
   EXPECT_EQ(last.reason(), "JobUpdated");
   EXPECT_EQ(last.actor(), "user:alice");
   EXPECT_EQ(last.message(), "priority 0 to 7, title 'new title', label team=audio, no label old");
-  // Again: nothing happens.
+  // The repeated call changes nothing.
   ASSERT_TRUE(send(request, "alice").ok());
   EXPECT_EQ(events().size(), 2u);
   stop();
@@ -168,7 +168,7 @@ TEST_F(UpdateTest, BadValuesAreRefused) {
   EXPECT_EQ(send(request).status().code(), absl::StatusCode::kNotFound);
 }
 
-// Who asks is written beside what they did; without a name it is where they are.
+// Events name the actor; a caller without a name is shown by the place from which they call.
 TEST_F(UpdateTest, TheActorIsInEvents) {
   EXPECT_EQ(job_.owner(), absl::StrCat("local:", geteuid()));
   grpc::ClientContext context;
@@ -202,7 +202,7 @@ TEST_F(UpdateTest, DeletingWhatIsNotThereCanBeAllowed) {
   EXPECT_EQ(rpc::reason(call(&v1::JobService::Stub::DeleteJob, request, &answer)), "JOB_NOT_OVER");
 }
 
-// Each kind of detail is there once, and what passes by itself says when to ask again.
+// Each kind of detail is present once, and temporary errors have a retry delay.
 TEST(ErrorTest, DetailsOnTheWire) {
   const absl::Status busy = rpc::from_grpc(rpc::to_grpc(rpc::error(absl::StatusCode::kUnavailable, "NOT_LEADER", "x")));
   EXPECT_EQ(rpc::retry_delay(busy), absl::Seconds(1));

@@ -1,4 +1,4 @@
-// What watchers rely on while many write.
+// Guarantees for watchers while many clients write.
 
 #include <map>
 #include <set>
@@ -24,7 +24,7 @@ class WatchTest : public ServiceCase {
   }
   static std::string name_of(int writer, int i) { return absl::StrCat("w", writer, "-", i); }
 
-  // Each of eight makes so many jobs and cancels every other one.
+  // Each of eight writers creates so many jobs and cancels every other one.
   void write(int each) {
     std::vector<std::thread> writers;
     for (int writer = 0; writer < kWriters; ++writer) {
@@ -40,13 +40,13 @@ class WatchTest : public ServiceCase {
     }
     for (std::thread& writer : writers) writer.join();
   }
-  // Made last, so that a watcher knows when it has seen everything.
+  // Creates the last job, so that a watcher knows when it has seen everything.
   void write_last() {
     v1::Job created;
     ASSERT_TRUE(create(job("last"), &created).ok());
   }
 
-  // What a reader has seen of every job, until "last" and `cancelled` ends were there.
+  // The state of every job that a reader has seen by the time of "last" and of `cancelled` ends.
   struct Seen {
     std::map<std::string, v1::Job> jobs;
     int64_t changes = 0;
@@ -92,7 +92,7 @@ TEST_F(WatchTest, EverythingIsSeenInOrderUnderEightWriters) {
   EXPECT_EQ(seen.jobs.size(), static_cast<size_t>(kWriters * kEach + 2));
   EXPECT_EQ(seen.cancelled, kWriters * kEach / 2);
 
-  // Who watches one job hears of nothing else.
+  // A watcher of one job gets no changes of other jobs.
   ASSERT_TRUE(cancel("own").ok());
   v1::JobChange change;
   std::set<std::string> heard_of;
@@ -105,7 +105,7 @@ TEST_F(WatchTest, EverythingIsSeenInOrderUnderEightWriters) {
   own_context.TryCancel();
 }
 
-// The snapshot comes in pages while its jobs change: what a reader has in the end is what there is.
+// The snapshot arrives in pages while its jobs change: in the end the reader has the current state.
 TEST_F(WatchTest, ASnapshotOfJobsThatChangeAddsUp) {
   constexpr int kEach = 40;
   write(kEach);
@@ -144,7 +144,7 @@ TEST_F(WatchTest, ASnapshotOfJobsThatChangeAddsUp) {
   context.TryCancel();
 }
 
-// Readers that take nothing hold up neither writers nor other readers, and find everything when they read on.
+// Readers that do not read delay neither writers nor other readers, and get everything when they resume.
 TEST_F(WatchTest, StuckReadersCostNobodyAnything) {
   constexpr int kEach = 40, kStuck = 20;
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
@@ -173,7 +173,7 @@ TEST_F(WatchTest, StuckReadersCostNobodyAnything) {
   context.TryCancel();
 }
 
-// From where a reader stood it sees each later change once; before this process nothing is kept.
+// A reader that resumes from a revision sees each later change once; revisions of earlier processes are not kept.
 TEST_F(WatchTest, AReaderGoesOnFromARevision) {
   v1::Job first, second;
   ASSERT_TRUE(create(job("a"), &first).ok());

@@ -1,4 +1,4 @@
-// A worker's stream as the worker sees it, and logs read through it.
+// A worker's stream as the worker sees it, and logs that are read through it.
 
 #include "tests/controller/api/service_case.h"
 
@@ -26,7 +26,7 @@ class WorkerServiceTest : public ServiceCase {
     stream->Write(hello);
     return stream;
   }
-  // The next message of this kind; others are skipped.
+  // Returns the next message of this kind and skips others.
   static v1::ControllerMessage expect(Stream& stream, v1::ControllerMessage::KindCase kind) {
     v1::ControllerMessage message;
     while (stream.Read(&message)) {
@@ -35,7 +35,8 @@ class WorkerServiceTest : public ServiceCase {
     ADD_FAILURE() << "the stream ended without message " << kind;
     return {};
   }
-  // Ends the session. What the controller has said by then is read first: a call ends for its client only after that.
+  // Ends the session. The controller's pending messages are read first, because gRPC reports the end of a call only
+  // after them.
   static void end(Stream& stream) {
     stream.WritesDone();
     for (v1::ControllerMessage unread; stream.Read(&unread);) continue;
@@ -62,7 +63,7 @@ class WorkerServiceTest : public ServiceCase {
     message.mutable_attempt()->set_store_port(1234);
     return message;
   }
-  // What the node of `stream` says when the new job "a" has ended on it.
+  // Returns the report of the stream's node after the new job "a" has ended on it.
   v1::WorkerMessage end_of_job_a(Stream& stream) {
     v1::Job created;
     EXPECT_TRUE(create(job("a"), &created).ok());
@@ -111,7 +112,7 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   auto logs = jobs_->TailLogs(&log_context, request);
   const v1::ReadLog read = expect(*stream, v1::ControllerMessage::kReadLog).read_log();
   EXPECT_EQ(read.offset(), 0);
-  // Another node guesses the question's number: its words reach no reader, and that it tried is told.
+  // Another node guesses the request's number: its data reaches no reader, and the attempt is reported.
   grpc::ClientContext other_context;
   auto other = connect(other_context, "n2", "j");
   expect(*other, v1::ControllerMessage::kWelcome);
@@ -144,7 +145,7 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-// Of a node that is gone, a reader of logs gets what the controller has kept, and is told so.
+// If the node is gone, a reader of logs gets what the controller has kept, and a notice of it.
 TEST_F(WorkerServiceTest, TheEndOfAFailedRanksLogIsThereWithoutItsNode) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1");
@@ -163,7 +164,7 @@ TEST_F(WorkerServiceTest, TheEndOfAFailedRanksLogIsThereWithoutItsNode) {
   request.set_name("a");
   request.set_attempt(1);
   request.set_tail_lines(-1);
-  // The node is asked as long as it is there; its own log may be gone, though.
+  // While the node is connected the log is read from it, although its own log may be gone.
   grpc::ClientContext early;
   rpc::set_deadline(early, absl::Seconds(20));
   auto logs = jobs_->TailLogs(&early, request);
@@ -195,13 +196,13 @@ TEST_F(WorkerServiceTest, TheEndOfAFailedRanksLogIsThereWithoutItsNode) {
     ASSERT_TRUE(kept->Read(&chunk));
     EXPECT_EQ(chunk.data(), "two\nthree\n");
     EXPECT_EQ(chunk.offset(), 5004);
-    if (follow) break;  // It would go on with the next attempt.
+    if (follow) break;  // The stream would continue with the next attempt.
     EXPECT_FALSE(kept->Read(&chunk));
     EXPECT_TRUE(kept->Finish().ok());
   }
 }
 
-// Who reads what is not kept any more is told why, and what to change.
+// A reader of a log that was evicted gets the reason and the setting to change.
 TEST_F(WorkerServiceTest, WhoReadsALogThatWentForWantOfRoomIsTold) {
   stop();
   kept_logs_bytes_ = 10;
@@ -230,7 +231,7 @@ TEST_F(WorkerServiceTest, WhoReadsALogThatWentForWantOfRoomIsTold) {
   logs->Finish();
 }
 
-// A rank that never began has no log: its reader is told what ended the attempt instead.
+// A rank that never started has no log: its reader gets the cause of the attempt's end instead.
 TEST_F(WorkerServiceTest, WhoReadsTheLogOfARankThatNeverBeganIsToldWhy) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1");
@@ -260,7 +261,8 @@ TEST_F(WorkerServiceTest, WhoReadsTheLogOfARankThatNeverBeganIsToldWhy) {
   EXPECT_TRUE(logs->Finish().ok());
 }
 
-// What no set of the registered nodes can hold is told at once, and refused when that is asked for.
+// A job that does not fit on any set of the registered nodes gets a warning at once, or an error if the client requests
+// one.
 TEST_F(WorkerServiceTest, AJobThatCannotFitSaysSoWhenItIsCreated) {
   v1::CreateJobRequest request = job("early");
   request.set_validate_only(true);
@@ -331,8 +333,8 @@ v1::CreateJobRequest request_of(const config::JobConfig& config) {
   return request;
 }
 
-// 70 billion parameters in float32 with Adam: 1 TiB, and more while a step runs. A node of an older version says
-// nothing of its devices.
+// 70 billion parameters in float32 with Adam take 1 TiB, and more during a step. A node of an older version does not
+// report its devices' memory.
 TEST_F(WorkerServiceTest, AModelThatIsLargerThanTheNodesMemoryIsNamed) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1", "i", int64_t{32} << 30);
@@ -380,7 +382,7 @@ TEST_F(WorkerServiceTest, AJobIsComparedWithTheMemoryOfGpus) {
   stream->Finish();
 }
 
-// What would be queued is shown with every key.
+// A dry run shows every key of the job that would be queued.
 TEST_F(WorkerServiceTest, ADryRunShowsTheResolvedConfiguration) {
   v1::CreateJobRequest request = job("shown");
   request.set_validate_only(true);
@@ -391,7 +393,7 @@ TEST_F(WorkerServiceTest, ADryRunShowsTheResolvedConfiguration) {
   EXPECT_TRUE(config["debug"]["seed"].is_number());
 }
 
-// A full disk, or a state folder that is gone, is when a backup is wanted most.
+// A backup is most needed when the disk is full or the state folder is gone.
 TEST_F(WorkerServiceTest, ABackupNeedsNoScratchFolder) {
   stop();
   scratch_ = "/nothing/here";

@@ -51,7 +51,7 @@ TEST_F(AuditTest, ALineSaysWhoDidWhat) {
       R"("resource":"projects/vision/jobs/a","request_id":"r1","result":"OK"})");
 }
 
-// What callers choose stays one line of JSON, and short.
+// Values that callers choose stay on one short line of JSON.
 TEST_F(AuditTest, NobodyWritesALineOfTheirOwn) {
   const std::string line = to_line(entry("a\"}\n{\"actor\":\"root\"\xff" + std::string(100'000, 'x')));
   EXPECT_EQ(line.find('\n'), std::string::npos);
@@ -67,7 +67,7 @@ TEST_F(AuditTest, IsItsOwnersAloneAndGoesOnAfterARestart) {
   EXPECT_EQ(lines(path_).size(), 2U);
 }
 
-// Lines are whole and none is lost but with the oldest file, whoever writes at the same time.
+// With any number of writers, lines stay whole and none is lost except with the oldest file.
 TEST_F(AuditTest, IsRotatedBySize) {
   const int64_t one = static_cast<int64_t>(to_line(entry("0000")).size()) + 1;
   {
@@ -94,10 +94,10 @@ class Heard : public journal::Journal {
   std::vector<std::string> lines;
 };
 
-// The call goes on, and the journal hears once of each time that nothing can be written.
+// The call continues, and each period without writes gives one line in the journal.
 TEST_F(AuditTest, WhatCannotBeWrittenIsSaidInTheJournalOnce) {
   const auto heard = std::make_shared<Heard>();
-  const auto audit = *Audit::open(path_, {1, 2}, heard);  // Each line wants a file of its own.
+  const auto audit = *Audit::open(path_, {1, 2}, heard);  // Each line needs a new file.
   for (const size_t times : {1U, 2U}) {
     std::filesystem::remove_all(folder_);
     for (int i = 0; i < 3; ++i) audit->write(entry("a"));

@@ -24,7 +24,7 @@ TEST(GateTest, ACertificateSaysWhoCalls) {
   EXPECT_EQ(user.role, Role::kNone);
 }
 
-// A controller calls nobody, and a name that stands for all nodes is none.
+// A controller never calls, and a name that stands for all nodes is invalid.
 TEST(GateTest, SomeCertificatesAreNobodys) {
   for (const std::optional<Identity>& identity :
        {std::optional<Identity>(), std::optional(Identity{Kind::kController, ""}),

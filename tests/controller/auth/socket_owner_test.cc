@@ -33,7 +33,7 @@ int port_of(int fd) {
   return ntohs(address.sin6_port);
 }
 
-// Sockets for both families, as gRPC makes them.
+// Opens sockets for both families, as gRPC does.
 class SocketOwnerTest : public ::testing::Test {
  protected:
   SocketOwnerTest() {
@@ -66,8 +66,8 @@ TEST_F(SocketOwnerTest, BothWaysNameTheUser) {
   }
 }
 
-// From 127.0.0.1 to another address of the machine: not the connection from there to 127.0.0.1, which another user may
-// have from the same port.
+// A connection from 127.0.0.1 to another address of the machine is not the connection from there to 127.0.0.1, which
+// another user may have from the same port.
 TEST_F(SocketOwnerTest, BothEndsMustBeThose) {
   const int fd = connect_to("::ffff:127.0.0.2");
   LocalConnection asked = connection("127.0.0.1", fd);
@@ -81,12 +81,13 @@ TEST_F(SocketOwnerTest, BothEndsMustBeThose) {
   close(fd);
 }
 
-// The kernel names root for a socket that its program has closed, whoever that was: a client that calls and closes at
-// once must not be taken for root.
+// For a socket that its program has closed the kernel names root instead of the owner: a client that calls and closes
+// at once must not be taken for root.
 TEST_F(SocketOwnerTest, AClosedSocketIsNobodys) {
   const int fd = connect_to("::ffff:127.0.0.1");
   const LocalConnection closed = connection("127.0.0.1", fd);
-  const int accepted = accept(listener_, nullptr, nullptr);  // Stays open: the client's end is not forgotten.
+  const int accepted =
+      accept(listener_, nullptr, nullptr);  // Stays open, so that the kernel does not forget the client's end.
   ASSERT_EQ(write(fd, "call", 4), 4);
   close(fd);
   EXPECT_EQ(owner_by_netlink(closed).status().code(), absl::StatusCode::kNotFound);
@@ -104,7 +105,7 @@ TEST_F(SocketOwnerTest, ThePortsMustBeThoseOfOneConnection) {
   close(fd);
 }
 
-// A port that another user takes over is that user's.
+// A port that another user takes over belongs to that user.
 TEST_F(SocketOwnerTest, AnotherUserIsNamed) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
   int ports[2], release[2];
@@ -130,7 +131,7 @@ TEST_F(SocketOwnerTest, AnotherUserIsNamed) {
   for (const int fd : {ports[0], ports[1], release[0], release[1]}) close(fd);
 }
 
-// Two users at the same ends cannot be told apart; of another connection from the same port nothing is said.
+// If two users have the same ends, the owner is unknown; other connections from the same port do not matter.
 TEST_F(SocketOwnerTest, TwoUsersAreNobody) {
   std::string folder = ::testing::TempDir() + "titan-owner-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

@@ -68,7 +68,7 @@ TEST_F(TokensTest, WhatIsNotItsTextIsNobodys) {
   }
 }
 
-// Whoever reads the store or a backup of it learns no secret.
+// A reader of the store or of its backup learns no secret.
 TEST_F(TokensTest, TheStoreHasTheDigestAlone) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   const auto records = store::scan_all(store_, kTokensPrefix).value();
@@ -87,7 +87,7 @@ TEST_F(TokensTest, CountsOnceItIsDurable) {
   EXPECT_EQ(reason(text("abcdefgh")), "");
 }
 
-// A restart, or another controller that takes over.
+// A restarted controller, or another one that takes over, knows the tokens.
 TEST_F(TokensTest, WhoeverOpensTheStoreKnowsThem) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   ASSERT_TRUE(create(token("abcdefgi")).ok());
@@ -99,7 +99,7 @@ TEST_F(TokensTest, WhoeverOpensTheStoreKnowsThem) {
   EXPECT_EQ(tokens_->list()[0].creator, "local:0");
 }
 
-// From the moment at which it is asked for, also while the disk is slow.
+// A token is invalid from the moment of the request, even while the disk is slow.
 TEST_F(TokensTest, ARevokedOneCountsNoMoreAtOnce) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   EXPECT_TRUE(tokens_->stands("abcdefgh", digest::sha256_hex(kSecret)).ok());
@@ -113,7 +113,8 @@ TEST_F(TokensTest, ARevokedOneCountsNoMoreAtOnce) {
   EXPECT_EQ(revoke("abcdefgh").status().code(), absl::StatusCode::kNotFound);
 }
 
-// The creator of a token chooses its id: a new token with a revoked one's id does not keep that one's connections open.
+// The creator of a token chooses its id: a new token with a revoked token's id does not keep that token's connections
+// open.
 TEST_F(TokensTest, AnotherOneOfTheSameIdIsAnother) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   const Caller before = tokens_->caller(text("abcdefgh")).value();
@@ -141,7 +142,7 @@ TEST_F(TokensTest, ExpiresAtItsTime) {
   EXPECT_EQ(reason(text("abcdefgh")), "TOKEN_EXPIRED");
 }
 
-// An answer may be lost, and the request be made again.
+// An answer may be lost, and the client repeats the request.
 TEST_F(TokensTest, TheSameRequestIsTheSameToken) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   EXPECT_TRUE(create(token("abcdefgh")).ok());
@@ -170,7 +171,7 @@ TEST_F(TokensTest, MistakesAreNamed) {
   EXPECT_EQ(field([](TokenRecord& t) { t.expire_time_s = 5; }), "token.expire_time");
 }
 
-// A record that somebody has changed lets nobody in, and keeps nobody from the others.
+// A damaged record admits nobody, and does not affect other tokens.
 TEST_F(TokensTest, ADamagedRecordLetsNobodyIn) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   const std::string good = store_.get("token/abcdefgh").value()->value;

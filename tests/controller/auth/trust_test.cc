@@ -1,4 +1,4 @@
-// A certificate counts as long as it and its authority do, also on a connection that stands.
+// A certificate is valid as long as it and its authority are, even on an open connection.
 
 #include "controller/auth/trust.h"
 
@@ -48,11 +48,11 @@ TEST_F(TrustTest, CountsUntilItsEnd) {
   EXPECT_EQ(refusal(chain), "");
   now_ = kBegin + absl::Minutes(61);
   EXPECT_EQ(refusal(chain), "CERTIFICATE_ENDED");
-  now_ = kBegin;  // A clock that was wrong.
+  now_ = kBegin;  // The clock was wrong.
   EXPECT_EQ(refusal(chain), "");
 }
 
-// The first one is in question, whatever comes after it: here its authority, as clients send it along.
+// Only the first certificate counts, whatever follows it: here its authority, which some clients send too.
 TEST_F(TrustTest, CountsUntilItsEndAlsoWithItsAuthorityBeside) {
   const pki::KeyPair one = authority();
   name(one.certificate);
@@ -74,7 +74,7 @@ TEST_F(TrustTest, NoLongerThanItsAuthority) {
   EXPECT_EQ(refusal(chain), "CERTIFICATE_ENDED");
 }
 
-// What a file says anew counts within a second, and at once for those of whom the old one knew nothing.
+// A change of the file takes effect within a second, and at once for callers that the old file did not trust.
 TEST_F(TrustTest, TheFileIsReadAgain) {
   const pki::KeyPair old = authority(), next = authority();
   const std::string of_old = certificate(old), of_next = certificate(next);
@@ -104,7 +104,7 @@ TEST_F(TrustTest, AFileThatIsGoneChangesNothing) {
   EXPECT_EQ(refusal(chain), "");
 }
 
-// Also where TLS would have let them in.
+// Holds even if TLS would admit them.
 TEST_F(TrustTest, ANodeSignsNobody) {
   const pki::KeyPair one = authority();
   name(one.certificate);
@@ -119,7 +119,8 @@ TEST_F(TrustTest, WhatIsNoCertificateIsNobodys) {
   name(one.certificate);
   EXPECT_EQ(refusal(""), "CERTIFICATE_UNTRUSTED");
   EXPECT_EQ(refusal("no certificate"), "CERTIFICATE_UNTRUSTED");
-  EXPECT_EQ(refusal(certificate(authority()) + one.certificate), "CERTIFICATE_UNTRUSTED");  // Its authority is not it.
+  EXPECT_EQ(refusal(certificate(authority()) + one.certificate),
+            "CERTIFICATE_UNTRUSTED");  // The last certificate is not the issuer of the first.
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ TEST_F(AccessTest, WhatIsNoTokenIsNotSent) {
   }
 }
 
-// Also with --insecure: a token that somebody reads is somebody's.
+// Holds even with --insecure: anyone who reads a token can use it.
 TEST_F(AccessTest, ATokenIsNotSentInPlaintextBeyondThisMachine) {
   Access access;
   access.token_file = file("titan_abcdefgh_00ff\n", 0600);

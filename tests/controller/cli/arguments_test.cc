@@ -1,4 +1,4 @@
-// What of a command line is titanctl's and what are overrides of the configuration.
+// Which words of a command line belong to titanctl and which override the configuration.
 
 #include "controller/cli/arguments.h"
 
@@ -15,7 +15,7 @@ Arguments split(std::vector<const char*> words) {
   return split_arguments(static_cast<int>(words.size()), words.data());
 }
 
-// A flag without a value before the file must not swallow it, whichever form the file has.
+// A flag without a value before the file must not take the file as its value, in any format.
 TEST(ArgumentsTest, TheFileIsNoFlagsValue) {
   for (const char* file : {"job.toml", "job.yaml", "job.yml", "job.json"}) {
     const Arguments found = split({"submit", "--training.compile", file, "--training.steps", "10"});

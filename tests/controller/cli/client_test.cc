@@ -18,7 +18,7 @@
 namespace titan::cli {
 namespace {
 
-// A controller that may lose its first answer to a deletion, before or after it has deleted the job.
+// A controller that can lose its first answer to a deletion, before or after it has deleted the job.
 class Jobs : public v1::JobService::Service {
  public:
   grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request, v1::Job* job) override {
@@ -80,7 +80,7 @@ TEST_F(ClientTest, AJobThatWasNeverThereIsNotDeleted) {
   EXPECT_EQ(jobs_.deletions, 0);
 }
 
-// As of a controller that is stopped: its kernel takes the connection, and nobody speaks.
+// Like a stopped controller: its kernel accepts the connection, and nothing answers.
 TEST_F(ClientTest, WhoSpeaksOnNoConnectionIsNotReached) {
   const int silent = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
@@ -91,7 +91,7 @@ TEST_F(ClientTest, WhoSpeaksOnNoConnectionIsNotReached) {
   ASSERT_EQ(::listen(silent, 8), 0);
   ASSERT_EQ(::getsockname(silent, reinterpret_cast<sockaddr*>(&at), &size), 0);
   const std::string address = absl::StrCat("127.0.0.1:", ntohs(at.sin_port));
-  // A connection is tried for 100 ms and then again: some of these end in the middle of a try.
+  // Each connection is tried for 100 ms: some of these timeouts expire in the middle of a try.
   for (const int milliseconds : {30, 120, 250, 400}) {
     const absl::Status status = Client(address, absl::Milliseconds(milliseconds)).get_job("a").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << milliseconds << " " << status;
@@ -109,14 +109,14 @@ TEST_F(ClientTest, WhoIsConnectedAndDoesNotAnswerTakesTooLong) {
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no answer from the controller at " + address_));
 }
 
-// Its connections were refused and it pauses between its tries: gRPC then sees nothing of a connection that is made.
+// Connections were refused and gRPC pauses between tries, so it does not notice at once that the controller is back.
 TEST_F(ClientTest, FindsAControllerThatComesBack) {
   using std::chrono::steady_clock;
   const std::string address = address_;
   server_->Shutdown();
   steady_clock::time_point back;
   std::thread later([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // Of an outage.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // Length of the outage.
     serve(address);
     back = steady_clock::now();
   });

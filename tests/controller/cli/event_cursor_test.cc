@@ -6,7 +6,7 @@
 namespace titan::cli {
 namespace {
 
-// A log of events by revision, read by streams that each break after `length` events.
+// Reads a log of events by revision in streams that each break after `length` events.
 std::vector<int> read_in_pieces(const std::vector<int64_t>& log, size_t length) {
   std::vector<int> seen;
   EventCursor cursor(0);
@@ -24,7 +24,8 @@ std::vector<int> read_in_pieces(const std::vector<int64_t>& log, size_t length) 
 
 TEST(EventCursorTest, ABrokenStreamNeitherLosesNorRepeatsAnEvent) {
   const std::vector<int64_t> log = {3, 3, 4, 7, 7, 7, 9, 12, 12};
-  for (size_t length = 4; length <= log.size(); ++length) {  // Longer than the revision it stands in.
+  for (size_t length = 4; length <= log.size();
+       ++length) {  // Longer than the largest number of events of one revision.
     EXPECT_EQ(read_in_pieces(log, length), (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8})) << length;
   }
 }
@@ -40,7 +41,8 @@ TEST(EventCursorTest, BeginsAfterTheGivenRevision) {
   EXPECT_EQ(cursor.resume(), 6);
 }
 
-// After a backup is restored the reader continues from what the store has now; what it was started with may be wrong.
+// After a restore the reader continues from the store's newest revision; the revision that it was started with may be
+// wrong.
 TEST(EventCursorTest, AStoreThatWasSetBackIsReadFromItsNewest) {
   EventCursor cursor(0);
   EXPECT_EQ(cursor.resume(), 0);

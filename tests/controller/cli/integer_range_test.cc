@@ -4,7 +4,7 @@
 namespace titan::cli {
 namespace {
 
-// What is typed wrong is told with what was typed, and with nothing that nobody typed.
+// The error quotes what the user typed, and nothing else.
 TEST(WholeNumberTest, TellsWhatIsWrongInFewWords) {
   const CLI::Validator check = integer_range(1);
   std::string good = "12";
@@ -14,7 +14,7 @@ TEST(WholeNumberTest, TellsWhatIsWrongInFewWords) {
   }
 }
 
-// An option of 32 bits names its range, where CLI11 says only that it could not convert.
+// An option of 32 bits names its range; CLI11 would only report a failed conversion.
 TEST(WholeNumberTest, ARangeIsNamed) {
   const CLI::Validator check = integer_range(-10, 10);
   std::string good = "-10";

@@ -18,8 +18,8 @@ void wait_for(const Interrupt& interrupt, int count) {
   if (interrupt.count() != count) std::_Exit(1);
 }
 
-// Whichever comes first is heard as one. Schedulers warn by several signals and more than once, and only Ctrl-C again
-// means that the user is in a hurry.
+// Any of these signals counts as one interrupt. Schedulers warn by several signals and more than once; only a second
+// Ctrl-C means that the user is in a hurry.
 [[noreturn]] void hear(int first) {
   Interrupt::block_signals();
   const Interrupt interrupt([](int) {});
@@ -35,7 +35,7 @@ void wait_for(const Interrupt& interrupt, int count) {
 }
 
 TEST(InterruptTest, HearsWhatSchedulersSend) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // Threads of other tests would be hit by the signals.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // Signals would hit threads of other tests.
   for (const int first : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
     EXPECT_EXIT(hear(first), ::testing::ExitedWithCode(0), "") << first;
 }

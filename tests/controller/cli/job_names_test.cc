@@ -35,7 +35,7 @@ TEST(JobNamesTest, WhatIsShownIsUnderstood) {
   }
 }
 
-// The controller says what is wrong with them.
+// The controller reports what is wrong with them.
 TEST(JobNamesTest, OtherFormsStay) {
   for (const char* odd : {"", "/", "a/", "/b", "a/b/c", "projects//jobs/x", "nodes/n1/x/y"})
     EXPECT_EQ(full_name(odd), odd);

@@ -35,7 +35,7 @@ v1::Job running(int64_t step, absl::Duration since_start, absl::Duration since_r
   return job;
 }
 
-// Who waits for a job sees how long it has run, how long it will, and when it has stopped to advance.
+// A waiting user sees how long the job has run, how long it will run, and when it stopped making progress.
 TEST(PaceTest, OfARunningJob) {
   const v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   const Pace pace = pace_of(job, kStart + absl::Seconds(100));
@@ -75,7 +75,7 @@ TEST(PaceTest, WhatIsNotKnownIsNotSaid) {
   EXPECT_FALSE(pace_of(job, now).since_step.has_value());
 }
 
-// The age of a job that is over does not grow, and its time is that of its attempts.
+// The age of a finished job does not grow, and its time is that of its attempts.
 TEST(PaceTest, OfAJobThatIsOver) {
   v1::Job job = running(100, absl::Seconds(200), absl::ZeroDuration());
   job.set_state(v1::Job::SUCCEEDED);
@@ -85,11 +85,11 @@ TEST(PaceTest, OfAJobThatIsOver) {
   EXPECT_FALSE(pace.left.has_value());
   EXPECT_FALSE(pace.since_step.has_value());
   const std::string table = list_text({job});
-  EXPECT_THAT(table, HasSubstr("3m20s  -     4m20s")) << table;  // TIME, LEFT, AGE; it ended years ago.
+  EXPECT_THAT(table, HasSubstr("3m20s  -     4m20s")) << table;  // TIME, LEFT and AGE; the job ended long ago.
   EXPECT_EQ(nothing_to_do(job), "");
 }
 
-// A finished job that is submitted again, or with fewer steps, says why it ends at once.
+// A finished job that is submitted again, or with fewer steps, shows why it ends at once.
 TEST(PaceTest, NothingToDoIsSaid) {
   v1::Job job = running(0, absl::Seconds(5), absl::ZeroDuration());
   job.set_state(v1::Job::SUCCEEDED);
@@ -110,7 +110,7 @@ TEST(PaceTest, DescribeShowsEachAttemptsWorldAndMesh) {
   EXPECT_THAT(describe_text(job, {}), HasSubstr("4 ranks: dp_shard 2, tp 2\n"));
 }
 
-// The file of last collectives is overwritten by the next attempt that leaves one.
+// The file of last collectives is overwritten by the next attempt that writes one.
 TEST(PaceTest, ARecordingThatWasReplacedIsNotNamed) {
   const std::string recording = "rank 1 lost its peer; this rank's last collectives are in /d/comm_traces/rank_1";
   v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
@@ -133,7 +133,7 @@ TEST(PaceTest, ARecordingThatWasReplacedIsNotNamed) {
   EXPECT_THAT(text, HasSubstr("/d/comm_traces/rank_0"));
 }
 
-// What it waits for is told before why it will have failed.
+// The cause of the wait is shown before the cause of the failure.
 TEST(PaceTest, AJobThatCannotReachItsRanksSaysSo) {
   v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   job.set_state(v1::Job::STOPPING);
@@ -144,7 +144,7 @@ TEST(PaceTest, AJobThatCannotReachItsRanksSaysSo) {
   EXPECT_THAT(describe_text(job, {}), HasSubstr("NODE_UNREACHABLE: 2 ranks on n2 may still run"));
 }
 
-// A full disk warns at each logged step: one line of it, and the rest stays to be seen.
+// A full disk warns at each logged step: only one of these lines is shown, so that other warnings stay visible.
 TEST(PaceTest, OfEachKindOfTroubleTheNewestIsShown) {
   std::deque<v1::Event> newest;
   const auto add = [&newest](const char* severity, const char* reason, const std::string& message) {

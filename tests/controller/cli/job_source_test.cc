@@ -1,4 +1,4 @@
-// What titanctl sends of a job.
+// The request that titanctl sends for a job.
 #include "controller/cli/job_source.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace titan::cli {
 namespace {
 
-// The configuration says it all: a copy beside it could only say something else.
+// Only the configuration is sent: a second copy could only contradict it.
 TEST(JobSourceTest, AJobIsSentAsItsConfiguration) {
   Prepared prepared;
   config::JobConfig& config = prepared.loaded.config;

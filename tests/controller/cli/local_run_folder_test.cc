@@ -24,7 +24,7 @@ class RunFolderTest : public ::testing::Test {
   }
   ~RunFolderTest() override { fs::remove_all(base_); }
 
-  // A folder whose last word was written so long ago.
+  // Makes a folder with a file that was last written so long ago.
   std::string old(const std::string& name, absl::Duration ago, const std::string& file = "worker.log") {
     std::string folder = base_ + "/" + name;
     fs::create_directories(folder);
@@ -42,7 +42,7 @@ class RunFolderTest : public ::testing::Test {
   std::string base_;
 };
 
-// Failed runs leave their logs, but not for ever; what is in use, wanted, or somebody else's stays.
+// Failed runs leave logs that are deleted later; folders that are in use, kept on request or foreign stay.
 TEST_F(RunFolderTest, OldOnesAreCleaned) {
   const auto live = RunFolder::make(base_);
   ASSERT_TRUE(live.ok()) << live.status();
@@ -62,10 +62,10 @@ TEST_F(RunFolderTest, YoungOnesStay) {
   for (int i = 1; i <= 9; ++i) old("run-" + std::to_string(i), absl::Hours(1));
   clean_run_folders(base_, absl::Now());
   EXPECT_EQ(std::distance(fs::directory_iterator(base_), fs::directory_iterator()), 9);
-  clean_run_folders(base_ + "/nowhere", absl::Now());  // A first run.
+  clean_run_folders(base_ + "/nowhere", absl::Now());  // On a first run the folder does not exist.
 }
 
-// Of a script that fails again and again.
+// A script that always fails must not fill the disk.
 TEST_F(RunFolderTest, ThereAreNeverMany) {
   for (int i = 1; i <= 24; ++i) old("run-" + std::to_string(i), absl::Minutes(i));
   clean_run_folders(base_, absl::Now());
@@ -87,7 +87,7 @@ TEST_F(RunFolderTest, FindsTheLogsOfTheLastAttempt) {
   EXPECT_EQ((*folder)->rank_logs(), (*folder)->path() + "/worker/runs/uid/2");
 }
 
-// Services and nobody have a home that does not exist, or none; one folder for all of them would be the first one's.
+// Service users have no home, or one that does not exist; a folder shared by all of them would belong to the first.
 TEST_F(RunFolderTest, AUserWithoutAHomeHasAFolderOfItsOwn) {
   std::ofstream(base_ + "/file") << "x";
   setenv("TMPDIR", base_.c_str(), 1);
@@ -105,8 +105,7 @@ TEST_F(RunFolderTest, AUserWithoutAHomeHasAFolderOfItsOwn) {
   unsetenv("TMPDIR");
 }
 
-// Where everybody's temporary files are, whoever came first could own the folder, and answer in the place of a run's
-// controller.
+// In a shared temporary folder, another user could create the folder first and answer instead of the run's controller.
 TEST_F(RunFolderTest, AFolderThatSomebodyElseMadeIsNotTaken) {
   setenv("TMPDIR", base_.c_str(), 1);
   unsetenv("XDG_CACHE_HOME");

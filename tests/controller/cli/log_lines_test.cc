@@ -8,7 +8,7 @@
 namespace titan::cli {
 namespace {
 
-// Pieces end anywhere, and those of several ranks come mixed.
+// Pieces end anywhere, and those of several ranks are mixed.
 TEST(LogLinesTest, LinesAreWholeWhereverPiecesEnd) {
   std::vector<std::string> seen;
   const LogLines::Take take = [&seen](int attempt, int rank, const std::string& line) {

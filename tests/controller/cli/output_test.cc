@@ -25,7 +25,7 @@ std::string printed(const nlohmann::ordered_json& document, Format format) {
   return ::testing::internal::GetCapturedStdout();
 }
 
-// A title and what ranks say are others' words: they draw nothing, and make no rows of their own.
+// Titles and messages of ranks are foreign text: they must not control the terminal or add rows.
 TEST(OutputTest, OthersWordsStayInTheirCell) {
   v1::Job job;
   job.set_name("projects/p/jobs/a");
@@ -50,7 +50,7 @@ TEST(OutputTest, OthersWordsStayInTheirCell) {
   EXPECT_EQ(nlohmann::json::parse(printed({{"title", job.title()}}, Format::kJson))["title"], job.title());
 }
 
-// A program reads one document, and knows its form by what it asked for.
+// A program reads one document; the form depends on its request.
 TEST(OutputTest, SeveralAreOneList) {
   const nlohmann::ordered_json a = {{"name", "a"}}, b = {{"name", "b"}};
   const auto each = [](const std::vector<nlohmann::ordered_json>& done, bool is_list, Format format) {
@@ -78,7 +78,7 @@ TEST(OutputTest, ErrorsAndWarningsDrawNothing) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "titanctl: first\nsecond?[2J\ntitanctl: warning: careful?[2J\n");
 }
 
-// Whatever a text is, a reader of YAML gets it back; ordinary ones are blocks that people can read.
+// A YAML reader gets any text back exactly; ordinary ones are blocks that people can read.
 TEST(OutputTest, YamlGivesTextsBack) {
   for (const std::string text : {"",
                                  "a",
@@ -110,7 +110,7 @@ TEST(OutputTest, YamlGivesTextsBack) {
   EXPECT_THAT(printed({{"text", "a\r\n"}}, Format::kYaml), HasSubstr(R"(text: "a\r\n")"));
 }
 
-// 3 is the controller's answer; a file that is missing here is a wrong argument.
+// Exit code 3 is the controller's answer; a file that is missing here is a wrong argument.
 TEST(OutputTest, OnlyTheControllerSaysNotFound) {
   const absl::Status there = rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "no job a");
   const absl::Status here = absl::NotFoundError("read --token-file /t: No such file or directory");

@@ -34,7 +34,7 @@ TEST(SaveOutcomeTest, ACommitIsWhatWasAskedFor) {
   }
 }
 
-// A full disk: the job trains on, and nothing else would ever end the wait.
+// On a full disk the job trains on, so nothing else would ever end the wait.
 TEST(SaveOutcomeTest, AFailedSaveEndsTheWaitWithItsReason) {
   const auto outcome = save_outcome(kAsked, job(v1::Job::RUNNING, 10, "step 11: No space left on device"));
   ASSERT_TRUE(outcome.has_value());
@@ -43,7 +43,7 @@ TEST(SaveOutcomeTest, AFailedSaveEndsTheWaitWithItsReason) {
   EXPECT_THAT(std::string(outcome->message()), HasSubstr("step 11: No space left on device"));
 }
 
-// What failed before it was asked for says nothing of this save, until the job no longer saves.
+// A failure from before the request does not belong to this save, unless the job no longer saves.
 TEST(SaveOutcomeTest, AnEarlierFailureIsNotThisOne) {
   const v1::Job asked = job(v1::Job::CHECKPOINTING, 10, "step 10: disk full");
   EXPECT_EQ(save_outcome(asked, asked), std::nullopt);
@@ -62,7 +62,7 @@ TEST(SaveOutcomeTest, TheRequestEndsWithItsAttempt) {
   EXPECT_THAT(std::string(outcome->message()), HasSubstr("attempt 1 ended before it had saved: RANK_KILLED"));
 }
 
-// Who is cancelled saves first.
+// A cancelled job saves first.
 TEST(SaveOutcomeTest, AJobThatStopsMayStillSave) {
   EXPECT_EQ(save_outcome(kAsked, job(v1::Job::STOPPING, 10)), std::nullopt);
   for (const auto state : {v1::Job::CANCELLED, v1::Job::FAILED, v1::Job::SUCCEEDED}) {

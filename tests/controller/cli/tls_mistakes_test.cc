@@ -1,4 +1,4 @@
-// Where the two ends do not agree on TLS or on a certificate, a user hears what is wrong, and at once.
+// If the two ends disagree on TLS or on a certificate, the user gets the cause at once.
 
 #include <unistd.h>
 
@@ -28,14 +28,15 @@ constexpr absl::Duration kTimeout = absl::Seconds(60), kAtOnce = absl::Seconds(2
 class TlsMistakesTest : public ::testing::Test {
  protected:
   TlsMistakesTest() {
-    std::signal(SIGPIPE, SIG_IGN);  // As in every program of Titan: OpenSSL writes to sockets that may be closed.
+    std::signal(SIGPIPE,
+                SIG_IGN);  // Every Titan program ignores SIGPIPE, because OpenSSL writes to sockets that may be closed.
     std::string pattern = (std::filesystem::temp_directory_path() / "tls_mistakes-XXXXXX").string();
     folder_ = mkdtemp(pattern.data());
   }
   ~TlsMistakesTest() override { std::filesystem::remove_all(folder_); }
 
-  // A certificate that began two hours ago and counts for `length`.
-  rpc::Security certify(const std::string& name, const pki::KeyPair& authority, const rpc::Identity& identity,
+  // Makes a certificate that is valid from two hours ago for `length`.
+  rpc::Security certify(const std::string& name, const pki::Pair& authority, const rpc::Identity& identity,
                         absl::Duration length = absl::Hours(12), const std::string& host = "") {
     const std::string where = folder_ + "/" + name;
     std::vector<std::string> hosts;
@@ -58,7 +59,7 @@ class TlsMistakesTest : public ::testing::Test {
     address_ = absl::StrCat("127.0.0.1:", port);
   }
 
-  // The reason by which a call, and a watch, end at once.
+  // Returns the reason with which a call and a watch end at once.
   std::string mistake(const rpc::Security& security) {
     const absl::Time start = absl::Now();
     Client client(address_, kTimeout, {.security = security});
@@ -74,7 +75,7 @@ class TlsMistakesTest : public ::testing::Test {
     EXPECT_TRUE(has_remedy) << status_;
     return rpc::reason(status_);
   }
-  // In the words of the last mistake().
+  // Returns the message of the last mistake().
   std::string said() const { return std::string(status_.message()); }
 
   std::string folder_;
@@ -92,7 +93,7 @@ TEST_F(TlsMistakesTest, WhatIsRightIsNoMistake) {
   EXPECT_TRUE(rpc::connection_fault(address_, admin, absl::Seconds(10)).ok());
   EXPECT_TRUE(rpc::connection_fault(address_, {.ca = admin.ca}, absl::Seconds(10)).ok());
   EXPECT_EQ(Client(address_, kTimeout, {.security = admin}).get_job("a").status().code(),
-            absl::StatusCode::kUnimplemented);  // Of a service without methods: it was reached.
+            absl::StatusCode::kUnimplemented);  // The service has no methods: the call reached it.
 }
 
 TEST_F(TlsMistakesTest, PlaintextToATlsPort) {
@@ -132,7 +133,7 @@ TEST_F(TlsMistakesTest, OurOwnCertificate) {
   EXPECT_THAT(said(), HasSubstr("stranger/tls.crt"));
 }
 
-// One that answers rightly is found among those that do not.
+// A correct address is found among wrong ones.
 TEST_F(TlsMistakesTest, AnotherAddressMayBeRight) {
   listen(grpc::InsecureServerCredentials());
   const std::string plain = address_;

@@ -30,7 +30,7 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What a controller that was away sends again is there once.
+// Data that a controller sends again after a break is written once.
 TEST(TraceFilesTest, AFileHasItsNameOnceItIsWhole) {
   const TempFolder folder;
   TraceFiles files("job", folder.file("out"), {0, 7});
@@ -68,7 +68,7 @@ TEST(TraceFilesTest, TheFolderIsNamedAfterTheJobAndItsStep) {
   EXPECT_EQ(text_of(folder.file("my-job_iteration_6/rank0_trace.json")), "abc");
 }
 
-// A controller that is not what it should be writes nowhere else.
+// A malicious controller cannot write to other files.
 TEST(TraceFilesTest, WhatNobodyAskedForIsRefused) {
   const TempFolder folder;
   TraceFiles files("job", folder.file("out"), {0});

@@ -25,7 +25,7 @@ TEST(WaitTargetTest, IsReached) {
   EXPECT_TRUE(WaitTarget::parse("")->is_end());
 }
 
-// Nobody waits for hours for a step that does not come.
+// Nobody should wait for hours for a step that never comes.
 TEST(WaitTargetTest, AStepBeyondTheLastIsRefused) {
   for (const char* beyond : {"step=999999", "committed=4001"}) {
     const absl::Status status = WaitTarget::parse(beyond)->check(job(5, 4000));

@@ -17,7 +17,7 @@ TEST(ExpectedTest, WhatWaitsIsTakenOnce) {
   EXPECT_EQ(std::get<Created>(*expected.take(second)).uid, "b");
 }
 
-// 0 is the token of a transaction that nobody waits for, and an outcome may come late.
+// Token 0 belongs to transactions that nobody waits for, and an outcome may arrive late.
 TEST(ExpectedTest, TokensAreNotZeroAndNotUsedAgain) {
   Expected expected;
   const Token first = expected.add(Created{"a"});

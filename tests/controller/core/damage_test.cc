@@ -1,4 +1,4 @@
-// A controller that starts with records that make no sense: it serves everything else, and no job runs twice.
+// A controller that starts with damaged records serves everything else, and no job runs twice.
 
 #include "tests/controller/world.h"
 
@@ -18,7 +18,7 @@ class DamageTest : public ::testing::Test, protected World {
     train("b", 3);
     uid_ = job("a")->record->uid;
   }
-  // Restarts the controller with the record changed; then its nodes tell what runs there, and much time passes.
+  // Restarts the controller with the record changed; then its nodes report their attempts, and much time passes.
   void damage(const std::string& key, const std::string& value = "{\"uid\":") {
     std::vector<store::Record> records = copy_store();
     const auto it =
@@ -29,7 +29,7 @@ class DamageTest : public ::testing::Test, protected World {
     connect_all();
     advance(absl::Seconds(60));
   }
-  // Attempts that run on the nodes, by job.
+  // Counts the attempts that run on the nodes, by job.
   std::map<std::string, int> running() {
     std::map<std::string, int> found;
     for (const auto& [name, node] : nodes) {
@@ -44,7 +44,7 @@ class DamageTest : public ::testing::Test, protected World {
     EXPECT_EQ(job("a"), nullptr);
     EXPECT_EQ(state("b"), "RUNNING");
     EXPECT_EQ(running(), (std::map<std::string, int>{{uid_, 1}, {job("b")->record->uid, 1}}));
-    EXPECT_EQ(commands(v1::ControllerMessage::kPrepare), 2);  // Those of before.
+    EXPECT_EQ(commands(v1::ControllerMessage::kPrepare), 2);  // Those before the restart.
     EXPECT_EQ(commands(v1::ControllerMessage::kStop), 0);
     size_t unknown = 0;
     for (const NodeView& view : reconciler->nodes()) unknown += view.unknown.size();
@@ -69,7 +69,7 @@ TEST_F(DamageTest, RanksOfAJobWhoseRecordIsDamagedAreLeftAlone) {
   expect_unknown_and_left_alone();
 }
 
-// Its record says that it runs, and not where: nothing tells that its ranks are gone.
+// The job's record says that it runs, but not where: nothing proves that its ranks are gone.
 TEST_F(DamageTest, AJobWhoseNewestAttemptIsDamagedIsNotStartedAgain) {
   damage(attempt_key(uid_, 1));
   expect_unknown_and_left_alone();
@@ -92,7 +92,7 @@ TEST_F(DamageTest, AnAttemptThatVanishedCountsAsDamaged) {
   expect_unknown_and_left_alone();
 }
 
-// Of an attempt that is over only history is lost.
+// If a finished attempt is damaged, only history is lost.
 TEST_F(DamageTest, AnOlderAttemptMayBeDamaged) {
   const FakeNode::Key first = key("a");
   exit_rank(nodes.at(nodes.at("n1").attempts.count(first) > 0 ? "n1" : "n2"), first, 0, -1, 9);
@@ -117,18 +117,18 @@ TEST_F(DamageTest, WhatOnlyCountsIsCountedAnew) {
   EXPECT_EQ(job("a")->progress.step, 9);
 }
 
-// It stays a node, whose ranks are waited for, and takes no new ones before somebody has looked.
+// The node stays registered and its ranks are waited for, but it gets no new ones until an operator has looked.
 TEST_F(DamageTest, ADamagedNodeIsCordoned) {
   damage(node_key("n1"));
   EXPECT_EQ(state("a"), "RUNNING");
   EXPECT_EQ(state("b"), "RUNNING");
   for (const NodeView& view : reconciler->nodes()) {
     EXPECT_EQ(view.node.record.cordoned, view.node.record.name == "n1");
-    EXPECT_EQ(view.node.record.devices, 1);  // As it told when it came back.
+    EXPECT_EQ(view.node.record.devices, 1);  // From its registration.
   }
   destroy(nodes.at("n1"));
   advance(absl::Seconds(120));
-  EXPECT_NE(state("a") == "RUNNING", state("b") == "RUNNING");  // Its loss is noticed.
+  EXPECT_NE(state("a") == "RUNNING", state("b") == "RUNNING");  // The loss of the node is noticed.
 }
 
 TEST_F(DamageTest, ADamagedNodeThatNeverComesBackIsLost) {
@@ -143,7 +143,7 @@ TEST_F(DamageTest, ADamagedNodeThatNeverComesBackIsLost) {
   EXPECT_NE(state("a") == "RUNNING", state("b") == "RUNNING");
 }
 
-// A number that a node or a dump folder has seen has no record here, and nothing is damaged.
+// A number that was raised by a node or a dump folder has no attempt record here, and that is not damage.
 TEST_F(DamageTest, ANumberThatWasRaisedIsNoDamage) {
   std::vector<store::Record> records = copy_store();
   for (store::Record& record : records) {

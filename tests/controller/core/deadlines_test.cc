@@ -1,5 +1,5 @@
-// Nothing that a node was told may take for ever, a node that fails jobs is not chosen again, and what was decided
-// about a job survives the controller.
+// No command to a node may take forever, a node that fails jobs is not chosen again, and decisions about a job survive
+// the controller.
 
 #include "tests/controller/world.h"
 
@@ -17,7 +17,7 @@ class DeadlinesTest : public World, public ::testing::Test {
     for (const job::Placement& placement : job(id)->attempts.back()->placements) names.push_back(placement.node);
     return names;
   }
-  // "a" trains on n1 and n2; n1 obeys nothing any more, and a failure on n2 ends the attempt.
+  // "a" trains on n1 and n2; n1 ignores all commands, and a failure on n2 ends the attempt.
   void fail_beside_a_hung_node(int num_nodes) {
     for (int i = 1; i <= num_nodes; ++i) add_node(absl::StrCat("n", i));
     ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
@@ -60,7 +60,7 @@ TEST_F(DeadlinesTest, ARankThatCannotBeKilledHoldsItsDevicesAndNobodyElse) {
   EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
 }
 
-// The node knows, and nobody waits for the controller's own deadline.
+// The node itself reports it, so nobody waits for the controller's own deadline.
 TEST_F(DeadlinesTest, ANodeSaysThatItsRanksCannotBeEnded) {
   ASSERT_NO_FATAL_FAILURE(fail_beside_a_hung_node(4));
   const FakeNode::Key old = key("a");
@@ -97,7 +97,7 @@ TEST_F(DeadlinesTest, ACancelEndsBesideAHungNode) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
-// Each new session is told again, and none of them is given the time anew.
+// Each new session gets the stop again, without a new deadline.
 TEST_F(DeadlinesTest, AStopEndsInTimeHoweverOftenItIsSaid) {
   FakeNode& node = add_node("n1");
   add_node("n2");
@@ -128,8 +128,8 @@ TEST_F(DeadlinesTest, AStopEndsInTimeHoweverOftenItIsSaid) {
   for (const v1::Stop& stop : stops) EXPECT_GT(stop.deadline_milliseconds(), 0);
 }
 
-// A node that was cut off comes back with an attempt that has been replaced, and cannot end it. It is told to once, not
-// in answer to each time that it says so.
+// A node that was cut off returns with an attempt that has been replaced, and cannot end it. It gets one stop, not one
+// per report.
 TEST_F(DeadlinesTest, ANodeThatCannotEndAnOldAttemptIsNotToldWithoutEnd) {
   for (const char* node : {"n1", "n2"}) add_node(node);
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -153,7 +153,8 @@ TEST_F(DeadlinesTest, ANodeThatCannotEndAnOldAttemptIsNotToldWithoutEnd) {
   EXPECT_EQ(reconciler->node(first)->devices_used, 1);
 }
 
-// What is heard first after a pause of the controller, before a tick has noticed the pause, has not waited through it.
+// An attempt whose stop begins with the first report after a pause, before a tick has noticed the pause, has not waited
+// through it.
 TEST_F(DeadlinesTest, AStopThatBeginsAfterAPauseIsNotPutOff) {
   for (const char* name : {"n1", "n2", "n3"}) add_node(name);
   ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
@@ -182,8 +183,8 @@ TEST_F(DeadlinesTest, AStopEndsInTimeAlsoUnderTheNextController) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
-// A wall clock that was set forward takes nothing of what a node needs to be told, to save a little and to be killed;
-// one that was set back gives no more than a stop has.
+// A wall clock that was set forward still leaves a node the time to get the command, save a little and be killed; one
+// that was set back gives no more than a stop has.
 TEST_F(DeadlinesTest, AWrongWallClockMovesAStopByLittle) {
   for (const absl::Duration error : {absl::Hours(1), -absl::Hours(1)}) {
     World world;
@@ -192,7 +193,7 @@ TEST_F(DeadlinesTest, AWrongWallClockMovesAStopByLittle) {
     world.train("a", 1);
     world.hung = {"n1"};
     ASSERT_TRUE(world.cancel("a").ok());
-    // As if the clock had moved by so much, against what was written down.
+    // Moves the stored deadline instead of the clock.
     std::vector<store::Record> records = world.copy_store();
     for (store::Record& record : records) {
       if (record.key != job_key(world.job("a")->record->uid)) continue;
@@ -209,7 +210,7 @@ TEST_F(DeadlinesTest, AWrongWallClockMovesAStopByLittle) {
   }
 }
 
-// The nodes give up before the controller does, and say why.
+// Nodes give up before the controller does, and report why.
 TEST_F(DeadlinesTest, NodesHearHowLongTheyHave) {
   FakeNode& node = add_node("n1");
   hung = {"n1"};
@@ -227,8 +228,7 @@ TEST_F(DeadlinesTest, NodesHearHowLongTheyHave) {
   EXPECT_EQ(last().stop().deadline_milliseconds(), 10'000);
 }
 
-// The request may be lost with the session; who waits for the drain must not wait for ever, nor the job be killed for
-// it.
+// The request may be lost with the session: the drain must not wait forever, and the job must not be killed.
 TEST_F(DeadlinesTest, ADrainIsAskedAgainOfTheNextSession) {
   FakeNode& node = add_node("n1");
   add_node("n2");
@@ -263,8 +263,8 @@ TEST_F(DeadlinesTest, ANodeThatRefusesIsNotChosenAgain) {
   EXPECT_EQ(job("b")->attempts.size(), 2u);
 }
 
-// Its devices are somebody else's, whatever the controller's books say: that is no failure of the job, and other nodes
-// are idle.
+// Another process has the devices, although the controller counts them as free: this is not a failure of the job, and
+// other nodes are idle.
 TEST_F(DeadlinesTest, ANodeWithoutTheDevicesIsLeftForAnother) {
   for (const char* reason : {"DEVICE_TAKEN", "NO_DEVICES"}) {
     World world;
@@ -293,7 +293,7 @@ TEST_F(DeadlinesTest, AJobWaitsForDevicesThatSomebodyHolds) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
-// Its shim cannot be killed: the worker gives its devices to nobody, and the controller does not, either.
+// The shim cannot be killed: neither the worker nor the controller gives its devices to another attempt.
 TEST_F(DeadlinesTest, WhatWasRefusedKeepsItsDevicesUntilItIsGone) {
   FakeNode& node = add_node("n1");
   add_node("n2");
@@ -307,7 +307,9 @@ TEST_F(DeadlinesTest, WhatWasRefusedKeepsItsDevicesUntilItIsGone) {
   said.mutable_attempt()->set_holds_devices(true);
   hung = {"n1"};
   const FakeNode::Attempt kept = refused;
-  const auto keep_it = [&] { node.attempts[old] = kept; };  // Although it is to forget it.
+  const auto keep_it = [&] {
+    node.attempts[old] = kept;
+  };  // The node keeps the attempt although it was ordered to forget it.
   say(node, said);
   settle();
   keep_it();
@@ -343,8 +345,8 @@ TEST_F(DeadlinesTest, ASmallClusterKeepsItsNodes) {
   EXPECT_FALSE(reconciler->node("n1")->node.record.cordoned);
 }
 
-// The other ranks of a job load a checkpoint, or save one, and show nothing meanwhile: it is not lost with the node
-// that cannot be heard.
+// The other ranks of a job load or save a checkpoint and report nothing meanwhile: the attempt is not lost together
+// with the node that is silent.
 TEST_F(DeadlinesTest, APhaseWithoutSignsOfLifeIsNotALoss) {
   add_node("n1");
   add_node("n2");
@@ -415,7 +417,7 @@ TEST_F(DeadlinesTest, ExitsAreRecordsOfTheirOwnUntilTheAttemptEnds) {
   EXPECT_EQ(store::scan_all(store, "exit/")->size(), 0u);
 }
 
-// Any node may lie, or be mistaken: it speaks for its own ranks.
+// Any node may lie or be wrong: it may report only its own ranks.
 TEST_F(DeadlinesTest, ANodeSpeaksForItsOwnRanksOnly) {
   add_node("n1");
   FakeNode& second = add_node("n2");
@@ -438,14 +440,15 @@ TEST_F(DeadlinesTest, AnAcceptedCancelLeavesNothingBehind) {
   train("a", 1);
   bool answered = false;
   reconciler->cancel(job("a")->record->uid, false, [&](const auto&) { answered = true; });
-  for (const int rank : std::vector<int>{0}) exit_rank(nodes.at("n1"), key("a"), rank, 0, 0);  // It ends meanwhile.
+  for (const int rank : std::vector<int>{0})
+    exit_rank(nodes.at("n1"), key("a"), rank, 0, 0);  // The attempt ends meanwhile.
   settle();
   EXPECT_TRUE(answered);
   EXPECT_EQ(state("a"), "SUCCEEDED");
   EXPECT_EQ(store::scan_all(store, "cancel/")->size(), 0u);
 }
 
-// A controller that starts on a full disk has to be heard all the same, or its nodes' ranks end as orphans.
+// A controller that starts on a full disk must still welcome its nodes, or their ranks end as orphans.
 TEST_F(DeadlinesTest, NodesAreWelcomeOnAFullDisk) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -462,7 +465,7 @@ TEST_F(DeadlinesTest, NodesAreWelcomeOnAFullDisk) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
-// A node that comes back without an attempt that was never started there has lost nothing, and is not to blame.
+// If a node returns without an attempt that was never started there, nothing is lost and the node is not to blame.
 TEST_F(DeadlinesTest, AnAttemptThatEndedBeforeItsStartIsNoLoss) {
   add_node("n1");
   hung = {"n1"};
@@ -479,7 +482,7 @@ TEST_F(DeadlinesTest, AnAttemptThatEndedBeforeItsStartIsNoLoss) {
   EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
 }
 
-// What somebody holds for ever must not keep a job from the one node that is left.
+// Another job that runs forever must not keep a job from the only free node.
 TEST_F(DeadlinesTest, ANodeIsNotAvoidedForEver) {
   add_node("n2");
   ASSERT_TRUE(submit(spec("b", 1, 1)).ok());
@@ -497,8 +500,8 @@ TEST_F(DeadlinesTest, ANodeIsNotAvoidedForEver) {
   EXPECT_EQ(count_events("a", "AvoidanceGivenUp"), 1);
 }
 
-// A store that was set back has no record of what a node prepares: its devices are taken, and its number is not used
-// again.
+// A restored store has no record of an attempt that a node prepares: its devices count as used, and its number is not
+// reused.
 TEST_F(DeadlinesTest, WhatANodePreparesHoldsItsDevices) {
   add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 2)).ok());

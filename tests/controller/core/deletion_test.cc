@@ -1,4 +1,4 @@
-// Jobs that leave the store: only those that are over, durably, with everything that was theirs.
+// Deletion of jobs: only of finished ones, durably, with all their records.
 
 #include "common/service/rpc/error.h"
 #include "tests/controller/world.h"
@@ -15,7 +15,7 @@ class DeletionTest : public ::testing::Test, protected World {
     settle();
     return status;
   }
-  // A job that has trained and ended; its uid.
+  // Runs a job to its end and returns its uid.
   std::string finished(const std::string& id) {
     if (nodes.empty()) add_node("n1");
     EXPECT_TRUE(submit(spec(id, 1, 0), "request-" + id).ok());
@@ -59,7 +59,7 @@ TEST_F(DeletionTest, WhatIsLeftSaysWhoDeletedItAndWhen) {
   EXPECT_THAT(journal->lines.back(), ::testing::HasSubstr("actor=user:alice"));
 }
 
-// Whoever repeats a request has not heard of its answer, and perhaps not of the deletion.
+// A client that repeats a request has not received the answer, and may not know about the deletion.
 TEST_F(DeletionTest, ItsRequestMakesNoSecondJobForADay) {
   const std::string uid = finished("a");
   ASSERT_TRUE(remove(uid, "user:alice").ok());
@@ -82,12 +82,12 @@ TEST_F(DeletionTest, ItsRequestMakesNoSecondJobForADay) {
   EXPECT_EQ((*submit(spec("a", 1, 0), "request-a"))->record->uid, (*again)->record->uid);
 }
 
-// It may come back with ranks of a job that nobody else knows any more.
+// The node may return with ranks of a job that is otherwise forgotten.
 TEST_F(DeletionTest, NothingIsForgottenWhileANodeIsAway) {
   const std::string uid = finished("a");
   ASSERT_TRUE(remove(uid).ok());
   disconnect(nodes.at("n1"));
-  advance(absl::Seconds(10));  // Its lease is over.
+  advance(absl::Seconds(10));  // The lease of the node expires.
   clock.advance(absl::Hours(48));
   advance(absl::Seconds(10));
   EXPECT_EQ(keys_of(uid).size(), 1u);
@@ -169,7 +169,7 @@ TEST_F(DeletionTest, WatchersSeeItOnceMore) {
   EXPECT_TRUE(reconciler->published().page(0, 1).views.empty());
 }
 
-// A node that was away while its job ended and was deleted: what it still runs is stopped as of any job that is over.
+// A node was away while its job ended and was deleted: its attempt is stopped like one of any finished job.
 TEST_F(DeletionTest, ANodeThatComesBackWithADeletedJobIsToldToEndIt) {
   const std::string uid = finished("a");
   FakeNode& node = nodes.at("n1");

@@ -25,7 +25,7 @@ TEST(DeletionsTest, TheOldestIsForgottenFirst) {
   EXPECT_EQ(deletions.oldest_until(20), "a");
 }
 
-// Two users who delete a job at the same time: the first has done it.
+// If two users delete a job at the same time, the first one counts.
 TEST(DeletionsTest, TheFirstWordCounts) {
   Deletions deletions;
   deletions.remember("a", of("job", 10));

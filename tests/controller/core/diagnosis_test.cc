@@ -1,5 +1,5 @@
-// An attempt that stands still is looked at before anything of it is killed or forgotten: who went another way is
-// named, and no node that does not answer holds it up.
+// A hung attempt is diagnosed before any part of it is killed or forgotten: a rank that diverged is named, and a node
+// without an answer does not delay it.
 
 #include <limits>
 
@@ -34,7 +34,7 @@ class DiagnosisTest : public ::testing::Test, protected World {
   }
   FakeNode& first() { return nodes.at("n1"); }
   FakeNode& second() { return nodes.at("n2"); }
-  // Rank 0 gives up on whom it waits for.
+  // Rank 0 gives up the rank for which it waits.
   void time_out() {
     event(first(), attempt, 0,
           R"({"kind":"error","class":"peer","reason":"COLLECTIVE_TIMEOUT","message":"all_gather timed out"})");
@@ -74,7 +74,7 @@ TEST_F(DiagnosisTest, ARankThatIsWaitedForIsNamedBeforeItIsKilled) {
   EXPECT_LT(record->report.find("where_rank_1_is"), record->report.find("where_rank_0_is")) << "the culprit first";
 }
 
-// Whom the verdict names was ended by the controller, and did not fail by itself: its log is the one to read.
+// The controller ended the rank that the verdict names; it did not fail by itself. Its log is the one to read.
 TEST_F(DiagnosisTest, TheEndOfANamedRanksLogIsAskedForAndKept) {
   time_out();
   ASSERT_EQ(stops(), 1);
@@ -85,7 +85,7 @@ TEST_F(DiagnosisTest, TheEndOfANamedRanksLogIsAskedForAndKept) {
   EXPECT_THAT(ended().named_ranks, ::testing::ElementsAre(1));
 }
 
-// The first to fail may be heard of last.
+// The first failure may be reported last.
 TEST_F(DiagnosisTest, ARankThatNamesTheFirstToFailIsEnough) {
   event(
       first(), attempt, 0,
@@ -135,7 +135,7 @@ TEST_F(DiagnosisTest, ARankThatIsKilledCostsNoTime) {
   EXPECT_FALSE(ended().diagnosed);
 }
 
-// NCCL's watchdog ends the process of whoever waited, with these words and no error event.
+// NCCL's watchdog ends the process of a waiting rank with these words and without an error event.
 TEST_F(DiagnosisTest, ARankThatAWatchdogEndedWaitedForAnother) {
   exit_rank(first(), attempt, 0, rank_protocol::kExitPeerLost, 0, "",
             "titan-rank: PEER_LOST: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)");
@@ -146,7 +146,7 @@ TEST_F(DiagnosisTest, ARankThatAWatchdogEndedWaitedForAnother) {
   EXPECT_EQ(ended().verdict, kVerdict);
 }
 
-// Gloo aborts a process that is sent another size than it asked for: nobody lives who could say so.
+// Gloo aborts a process that receives another size than it expects: no live process can report it.
 TEST_F(DiagnosisTest, OfAnAbortOnlyADisagreementIsTold) {
   exit_rank(first(), attempt, 0, -1, 6);
   settle();
@@ -213,7 +213,7 @@ TEST_F(DiagnosisTest, WithoutTheRanksItIsForgottenOnlyOnceItIsKnown) {
   ASSERT_EQ(job("a")->attempts.size(), 2u);
 }
 
-// Another node's word about these ranks counts for nothing, nor does one about an attempt that nobody asked about.
+// Another node's report about these ranks is ignored, and so is one about an attempt without a request.
 TEST_F(DiagnosisTest, ANodeSpeaksForItsOwnRanks) {
   FakeNode& other = add_node("n3");
   second().tells_findings = false;
@@ -229,7 +229,7 @@ TEST_F(DiagnosisTest, ANodeSpeaksForItsOwnRanks) {
   other.attempts.clear();
 }
 
-// Whatever a node sends of its ranks: groups that are none, numbers that cannot be, text without an end.
+// A node may send anything about its ranks: invalid groups, impossible numbers, endless text.
 TEST_F(DiagnosisTest, NonsenseIsNoVerdict) {
   second().tells_findings = false;
   time_out();

@@ -25,7 +25,7 @@ TEST(FoldersTest, EveryNameOfAFolderIsTaken) {
   EXPECT_EQ(folders.holder(job_with("b", "/elsewhere").spec), nullptr);
 }
 
-// Two jobs that were told one path, and whose nodes have seen the same folder: the id that was seen counts.
+// Two jobs claim one folder id, and the nodes of one have seen the folder: the job with the seen id holds it.
 TEST(FoldersTest, AnIdThatWasSeenIsTakenFromWhoOnlySaidIt) {
   Folders folders;
   folders.claim(job_with("a", "/a", "", "id"));

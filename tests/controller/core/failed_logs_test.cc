@@ -1,5 +1,5 @@
-// The ends of failed ranks' logs: kept with the attempt however its nodes and the controller go, few and bounded, and
-// gone with the attempt or the job.
+// The ends of failed ranks' logs are stored with the attempt whatever happens to nodes and controller. They are few and
+// bounded, and are deleted with the attempt or the job.
 
 #include "common/rank_protocol/failed_ranks.h"
 #include "controller/core/keys.h"
@@ -10,7 +10,7 @@ namespace {
 
 class FailedLogsTest : public ::testing::Test, protected World {
  protected:
-  // The rank ends, and its node says so together with the end of its log.
+  // Ends the rank; its node reports the exit together with the end of the log.
   void fail(FakeNode& node, const std::string& id, int rank, const std::string& log, const std::string& words = "") {
     const FakeNode::Key now = key(id);
     FakeNode::Attempt& attempt = node.attempts.at(now);
@@ -39,7 +39,7 @@ class FailedLogsTest : public ::testing::Test, protected World {
     }
     return -1;
   }
-  // The next attempt begins.
+  // Waits for the start of the next attempt.
   void restart(const std::string& id) {
     for (int i = 0; i < 200 && state(id) != "STARTING"; ++i) {
       clock.advance(absl::Seconds(1));
@@ -63,12 +63,12 @@ TEST_F(FailedLogsTest, OutlivesItsNodeAndTheController) {
   EXPECT_EQ(told_as_kept("a", 0, 1), 26);
 }
 
-// The exit and the end of the log are one write: a crash leaves both or neither, and then both are said again.
+// The exit and the end of the log are one write: after a crash both or neither exist, and then both are reported again.
 TEST_F(FailedLogsTest, IsWrittenWithTheExitOrNotAtAll) {
   FakeNode& node = add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
   fail(node, "a", 0, "the end\n");
-  crash();  // Before that is durable.
+  crash();  // Before the write is durable.
   EXPECT_TRUE(kept("a").empty());
   EXPECT_TRUE(store::scan_all(store, core::job_exits_prefix(job("a")->record->uid))->empty());
   connect(node);
@@ -80,7 +80,7 @@ TEST_F(FailedLogsTest, IsWrittenWithTheExitOrNotAtAll) {
 TEST_F(FailedLogsTest, ComesAlsoAfterItsExit) {
   FakeNode& node = add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
-  obedient = false;  // The other rank goes on for a while.
+  obedient = false;  // The other rank continues for a while.
   fail(node, "a", 0, "");
   settle();
   EXPECT_TRUE(kept("a").empty()) << "a worker of an older version says no more than this";
@@ -107,7 +107,7 @@ TEST_F(FailedLogsTest, IsNotKeptOfWhoLeftAsAsked) {
   EXPECT_TRUE(kept("a").empty());
 }
 
-// Ten thousand ranks fail at once, each with a log of its own that is far too long.
+// Ten thousand ranks fail at once, each with a separate log that is far too long.
 TEST_F(FailedLogsTest, TenThousandLeaveFewRecords) {
   constexpr int kNodes = 100, kRanks = 100;
   for (int i = 0; i < kNodes; ++i) add_node(absl::StrCat("n", i), kRanks);
@@ -158,7 +158,7 @@ TEST_F(FailedLogsTest, OfAJobThatFailsAgainAndAgainTheNewestAreKept) {
   EXPECT_EQ(told_as_kept("a", 3, 0), 10);
 }
 
-// However many jobs fail: the oldest go, those of jobs that are over, too, and their attempts say so.
+// However many jobs fail, the oldest logs are evicted, even those of finished jobs, and their attempts record it.
 TEST_F(FailedLogsTest, OfAllJobsTogetherTheNewestAreKept) {
   kept_logs_bytes = 25;
   crash();
@@ -186,7 +186,7 @@ TEST_F(FailedLogsTest, OfAllJobsTogetherTheNewestAreKept) {
   EXPECT_THAT(metrics_.text(), ::testing::HasSubstr("\ntitan_kept_logs_bytes 10\n"));
 }
 
-// Though it was ended by the controller: a verdict named it.
+// The log is kept although the controller ended the rank, because a verdict named the rank.
 TEST_F(FailedLogsTest, IsKeptOfWhomAVerdictNames) {
   job::AttemptRecord attempt;
   FakeNode& node = add_node("n1", 2);
@@ -216,7 +216,7 @@ TEST_F(FailedLogsTest, IsKeptOfWhomAVerdictNames) {
   EXPECT_EQ(kept_of("a", 1, 1), "waits for a lock\n");
 }
 
-// What an attempt that runs has is not taken from it: then what comes later has no room.
+// Logs of an unfinished attempt are not evicted: then later ones are dropped.
 TEST_F(FailedLogsTest, AnAttemptThatHasNotEndedKeepsWhatItHas) {
   kept_logs_bytes = 15;
   crash();
@@ -231,7 +231,7 @@ TEST_F(FailedLogsTest, AnAttemptThatHasNotEndedKeepsWhatItHas) {
   EXPECT_EQ(job("a")->attempts[0]->logs_dropped, job::kNoRoom);
 }
 
-// A job whose deletion is under way takes its logs along: nothing of it is written anew.
+// The logs of a job that is being deleted go with it: evicting them must not write its records again.
 TEST_F(FailedLogsTest, WhatIsBeingDeletedIsNotWrittenAnew) {
   kept_logs_bytes = 15;
   crash();

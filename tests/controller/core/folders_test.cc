@@ -1,4 +1,4 @@
-// Whose folder is whose: one live job a dump folder under every name, and no attempt without what the job committed.
+// A dump folder belongs to one live job under all of its names, and every attempt gets the job's committed step.
 
 #include "common/service/rpc/error.h"
 #include "tests/controller/world.h"
@@ -15,7 +15,7 @@ class FoldersTest : public ::testing::Test, protected World {
     spec.dump_folder = folder;
     return spec;
   }
-  // The newest Prepare that any node got.
+  // Returns the newest Prepare that any node got.
   v1::Prepare last_prepare() {
     v1::Prepare last;
     for (const auto& [name, node] : nodes) {
@@ -26,7 +26,7 @@ class FoldersTest : public ::testing::Test, protected World {
     return last;
   }
   std::string placed_on(const std::string& id) { return job(id)->attempts.back()->placements[0].node; }
-  // The next attempts follow, also those after a backoff.
+  // Kills the rank and waits for the next attempt, past any backoff.
   void kill(const std::string& id) {
     exit_rank(nodes.at(placed_on(id)), key(id), 0, -1, 9);
     settle();
@@ -39,7 +39,7 @@ class FoldersTest : public ::testing::Test, protected World {
   }
 };
 
-// Two names of one folder that nobody could see through at submit: the second job fails before a rank of it starts, and
+// Two names of one folder that were not recognized at submit: the second job fails before any of its ranks starts, and
 // the first one is not disturbed.
 TEST_F(FoldersTest, TheSameFolderUnderAnotherNameIsRefusedByName) {
   folder_ids = {{"/dump/real", "f1"}, {"/dump/link", "f1"}};
@@ -70,7 +70,7 @@ TEST_F(FoldersTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
   EXPECT_THAT(job("b")->record->failure_message, ::testing::Not(HasSubstr("/dump/real")));
 }
 
-// Where the client could see it, at submit: by the path without links, and by the id.
+// If the client can see it, the second name is rejected at submit: by the path without links, and by the id.
 TEST_F(FoldersTest, AnotherNameIsRefusedAtSubmit) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1", 4);
@@ -93,7 +93,7 @@ TEST_F(FoldersTest, AnotherNameIsRefusedAtSubmit) {
   EXPECT_TRUE(submit(by_id).ok());
 }
 
-// Whose job it is was proven when it was made, and holds for its attempts of later days.
+// The submitting user was proven when the job was created, and all later attempts run as that user.
 TEST_F(FoldersTest, AnAttemptIsToldWhoseItIs) {
   add_node("n1");
   run_as = "alice";
@@ -109,7 +109,7 @@ TEST_F(FoldersTest, AnAttemptIsToldWhoseItIs) {
   EXPECT_EQ(last_prepare().run_as(), "alice");
 }
 
-// What the controller knows travels with the next attempt.
+// The next attempt gets the committed step and the folder that the controller knows.
 TEST_F(FoldersTest, AnAttemptIsToldWhatWasCommittedAndWhere) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1");
@@ -125,14 +125,14 @@ TEST_F(FoldersTest, AnAttemptIsToldWhatWasCommittedAndWhere) {
   nlohmann::json launch = nlohmann::json::parse(last_prepare().launch_json());
   EXPECT_EQ(launch["committed_step"], 200);
   EXPECT_EQ(launch["folder_id"], "f1");
-  // After a fall-back to an older step the newest one in time counts.
+  // After a fall-back to an older step, the latest commit in time counts.
   loaded("a", 100);
   committed("a", 150);
   kill("a");
   EXPECT_EQ(nlohmann::json::parse(last_prepare().launch_json())["committed_step"], 150);
 }
 
-// A mount is missing on the node where the job restarts: it goes on elsewhere, and never there again.
+// A mount is missing on the node where the job restarts: the job continues elsewhere, and never returns to that node.
 TEST_F(FoldersTest, ANodeWithoutTheFolderIsAvoided) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1");
@@ -152,8 +152,8 @@ TEST_F(FoldersTest, ANodeWithoutTheFolderIsAvoided) {
   EXPECT_EQ(placed_on("a"), "n2");
 }
 
-// One of three nodes has a stale mount; whether it leads or follows, those that see the same folder train, under that
-// folder's id.
+// One of three nodes has a stale mount. Whether it leads or follows, the nodes that see the same folder train, with
+// that folder's id.
 TEST_F(FoldersTest, TwoNodesThatSeeOneFolderAreFound) {
   for (const char* stale : {"n1", "n2", "n3"}) {
     World world;
@@ -195,7 +195,7 @@ TEST_F(FoldersTest, AFolderThatIsNowhereEndsTheJobByName) {
   EXPECT_EQ(job("a")->attempts.size(), 3u);
 }
 
-// Resubmitted where the mount is missing, a job would begin anew without a word.
+// A job that is resubmitted where the mount is missing would silently start from step 0.
 TEST_F(FoldersTest, AnotherFolderThanTheClientSawIsSaid) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1");
@@ -206,7 +206,7 @@ TEST_F(FoldersTest, AnotherFolderThanTheClientSawIsSaid) {
   EXPECT_EQ(count_events("a", "DumpFolderDiffers"), 1);
 }
 
-// A worker of an older version prepares whatever lies there; the controller compares.
+// A worker of an older version prepares any folder that is there; the controller compares the ids.
 TEST_F(FoldersTest, AReplacedFolderNeverStarts) {
   folder_ids = {{"/dump/a", "f1"}};
   FakeNode& node = add_node("n1");
@@ -220,7 +220,7 @@ TEST_F(FoldersTest, AReplacedFolderNeverStarts) {
   EXPECT_EQ(node.count(v1::ControllerMessage::kStart), starts);
 }
 
-// The other job is named in the failure, and there is no second attempt.
+// The failure names the other job, and there is no second attempt.
 TEST_F(FoldersTest, AFolderTakenByAnotherJobEndsTheJob) {
   add_node("n1");
   ASSERT_TRUE(submit(spec_at("a", "/dump/a")).ok());

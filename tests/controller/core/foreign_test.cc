@@ -1,5 +1,5 @@
-// Whoever has one node's certificate has that node and no other: what it says of jobs that are not placed there changes
-// nothing but what is known of itself, and is told once.
+// A certificate of one node controls only that node: its reports about jobs that are not placed there change only what
+// is known about the node itself, and give one event.
 
 #include <functional>
 
@@ -11,7 +11,7 @@ namespace {
 
 class ForeignTest : public World, public ::testing::Test {
  protected:
-  // Job "a" trains on n1 and n2; n3 has nothing to do with it.
+  // Job "a" trains on n1 and n2; n3 is not part of it.
   void SetUp() override {
     add_node("n1");
     add_node("n2");
@@ -22,7 +22,7 @@ class ForeignTest : public World, public ::testing::Test {
     key_ = {job("a")->record->uid, 1};
   }
 
-  // Everything that is written of jobs.
+  // Returns all records of jobs.
   std::map<std::string, std::string> records() {
     std::map<std::string, std::string> all;
     for (const store::Record& record : copy_store()) {
@@ -57,7 +57,7 @@ class ForeignTest : public World, public ::testing::Test {
     ASSERT_TRUE(reconciler->open_session(hello, node.session, "peer").ok());
     settle();
   }
-  // Nothing of the job is otherwise than before, and its nodes were told nothing.
+  // Checks that the job is unchanged and that its nodes got no commands.
   void expect_untouched(const std::map<std::string, std::string>& before, const char* what) {
     settle();
     EXPECT_EQ(records(), before) << what;
@@ -138,7 +138,7 @@ TEST_F(ForeignTest, EveryMessageOfAJobElsewhereIsNotTaken) {
   }
 }
 
-// A node of the job is believed about its own ranks alone.
+// A node of the job is believed only about its own ranks.
 TEST_F(ForeignTest, ABeatOfOthersRanksIsNotTaken) {
   const std::map<std::string, std::string> before = records();
   v1::WorkerMessage message;
@@ -153,8 +153,8 @@ TEST_F(ForeignTest, ABeatOfOthersRanksIsNotTaken) {
   EXPECT_EQ(told("n2"), 1);
 }
 
-// After a restart a controller learns from its nodes what its store may lack; later there is nothing to learn, and no
-// claim of a newer attempt ends what runs.
+// After a restart a controller learns from its nodes what its store may lack. Later there is nothing to learn, and a
+// claimed newer attempt does not end the running one.
 TEST_F(ForeignTest, ANewerAttemptIsBelievedOfNobodyWhoSpokeBefore) {
   FakeNode& liar = nodes.at("n3");
   const std::map<std::string, std::string> before = records();
@@ -169,7 +169,7 @@ TEST_F(ForeignTest, ANewerAttemptIsBelievedOfNobodyWhoSpokeBefore) {
   }
 }
 
-// Not even at the start of a controller is a number believed that no store can be behind, or an attempt in which the
+// Even at its start a controller does not believe a number that is beyond any lost writes, or an attempt in which the
 // node has no part.
 TEST_F(ForeignTest, WhatCannotBeIsNeverBelieved) {
   for (const auto& [number, placed] :
@@ -187,7 +187,7 @@ TEST_F(ForeignTest, WhatCannotBeIsNeverBelieved) {
   }
 }
 
-// Attempts of jobs that nobody knows are listed, and a node has no more of them than a node can have.
+// Attempts of unknown jobs are listed, and their number per node is bounded.
 TEST_F(ForeignTest, UnknownAttemptsAreBounded) {
   v1::Register hello = hello_of(nodes.at("n3"));
   for (int i = 0; i < 10'100; ++i) {
@@ -201,7 +201,7 @@ TEST_F(ForeignTest, UnknownAttemptsAreBounded) {
   EXPECT_EQ(reconciler->node("n3")->unknown.size(), 10'000u);
 }
 
-// What a node says that they hold is bounded, too: all of it is added up.
+// The device counts that a node reports for them are bounded too, because they are added up.
 TEST_F(ForeignTest, DevicesOfUnknownAttemptsAreBounded) {
   v1::Register hello = hello_of(nodes.at("n3"));
   for (const int devices : {2'147'483'647, 2'147'483'647, -5}) {
@@ -216,7 +216,7 @@ TEST_F(ForeignTest, DevicesOfUnknownAttemptsAreBounded) {
   EXPECT_EQ(reconciler->node("n3")->devices_used, 2 * core::kMaxDevices);
 }
 
-// The highest attempt that a node of the job names is bounded, too: numbers go on for ever.
+// The highest attempt number that a node of the job can report is bounded too: numbers must not run out.
 TEST_F(ForeignTest, ANodeOfTheJobCannotUseItsNumbersUp) {
   FakeNode& node = nodes.at("n1");
   v1::WorkerMessage message;

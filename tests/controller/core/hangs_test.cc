@@ -1,4 +1,4 @@
-// Ranks that live and do nothing; a controller that was itself stopped for a while.
+// Ranks that live but do nothing, and a controller that was itself paused for a while.
 
 #include "tests/controller/world.h"
 
@@ -52,11 +52,12 @@ TEST_F(HangsTest, AHangIsNamedAfterACrash) {
   EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::HasSubstr("rank 0 on n1 in forward"));
 }
 
-// The peer's own timeout ends the attempt, and the controller kills the rank that it waited for. That kill is no cause.
+// The peer's own timeout ends the attempt, and the controller kills the rank for which it waited. That kill is not the
+// cause.
 TEST_F(HangsTest, TheRankThatItsPeersWaitedForIsNamed) {
   run();
   enter("forward");
-  nodes.at("n2").attempts.at(key("a")).behind[1] = 1;  // It has not joined what rank 0 waits in.
+  nodes.at("n2").attempts.at(key("a")).behind[1] = 1;  // It has not joined the collective in which rank 0 waits.
   advance(absl::Seconds(4));
   exit_rank(nodes.at("n1"), key("a"), 0, rank_protocol::kExitPeerLost, 0);
   settle();
@@ -67,7 +68,8 @@ TEST_F(HangsTest, TheRankThatItsPeersWaitedForIsNamed) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
-// A broken connection between ranks that both move: nobody hung, and the controller's own kill is no cause either.
+// The connection between two ranks broke while both made progress: nobody hung, and the controller's own kill is not
+// the cause.
 TEST_F(HangsTest, ALostPeerThatMovedIsNoHang) {
   run();
   for (auto& [name, node] : nodes) ++node.attempts.at(key("a")).counter;
@@ -104,7 +106,7 @@ TEST_F(HangsTest, ACheckpointOrValidationMayTakeLong) {
   }
 }
 
-// Steps of two minutes are slow, not hung; but one long step does not keep a hang from being seen for ever.
+// Steps of two minutes are slow, not hung; but one long step does not hide hangs forever.
 TEST_F(HangsTest, WhatWasSlowBeforeMayBeSlowAgain) {
   run();
   enter("forward");
@@ -117,7 +119,7 @@ TEST_F(HangsTest, WhatWasSlowBeforeMayBeSlowAgain) {
 }
 
 TEST_F(HangsTest, ALongLoadOrSaveDoesNotDelayIt) {
-  advance(absl::Seconds(25));  // It loads.
+  advance(absl::Seconds(25));  // The job loads a checkpoint.
   run();
   enter("checkpoint");
   advance(absl::Seconds(60));
@@ -127,7 +129,7 @@ TEST_F(HangsTest, ALongLoadOrSaveDoesNotDelayIt) {
   EXPECT_EQ(job("a")->attempts.size(), 2u);
 }
 
-// Nodes show an attempt that they have prepared; what they wait for is not the ranks' doing.
+// Nodes report prepared attempts too, but the time that these wait does not count as a hang of the ranks.
 TEST_F(HangsTest, ALongPreparationIsNoHang) {
   finish_all("a");
   hung = {"n2"};
@@ -136,7 +138,7 @@ TEST_F(HangsTest, ALongPreparationIsNoHang) {
   ASSERT_TRUE(submit(wanted).ok());
   const FakeNode::Key attempt = key("b");
   FakeNode& first = nodes.at("n1");
-  first.attempts.at(attempt).phase = v1::AttemptReport::STARTED;  // As its beats list it.
+  first.attempts.at(attempt).phase = v1::AttemptReport::STARTED;  // Makes the fake node list the attempt in its beats.
   advance(absl::Seconds(60));
   first.attempts.at(attempt).phase = v1::AttemptReport::PREPARED;
   hung.clear();
@@ -147,7 +149,7 @@ TEST_F(HangsTest, ALongPreparationIsNoHang) {
   settle();
   EXPECT_EQ(state("b"), "STARTING");
   loaded("b", 0);
-  event(first, attempt, 0, R"({"kind":"step","step":1,"metrics":{}})");  // Before the next beat.
+  event(first, attempt, 0, R"({"kind":"step","step":1,"metrics":{}})");  // Arrives before the next beat.
   settle();
   reconciler->tick();
   settle();
@@ -180,14 +182,14 @@ TEST_F(HangsTest, AStoppedControllerBlamesNobody) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
-// A prepared attempt that ends by itself, as when its shim is told to stop: the other node must not wait for ever.
+// A prepared attempt may end by itself, for example if its shim is killed: the other node must not wait forever.
 TEST(PreparedTest, AnAttemptThatEndsBeforeItsRanksRanIsStartedAgain) {
   struct : World {
     void run() {
       refuses = {};
       add_node("n1");
       add_node("n2");
-      silent = {"n1"};  // It has not prepared yet when the other one's shim ends.
+      silent = {"n1"};  // It has not prepared yet when the other node's shim ends.
       ASSERT_TRUE(submit(spec("a")).ok());
       const FakeNode::Key first = key("a");
       FakeNode::Attempt& there = nodes.at("n2").attempts.at(first);

@@ -1,5 +1,5 @@
-// Whose nodes and whose jobs: a strange worker, a controller with an empty store, and one with an older copy of its
-// store. None of them may harm what runs.
+// Identity of nodes and jobs: a foreign worker, a controller with an empty store, and one with an older copy of its
+// store. None of them may harm running jobs.
 
 #include <limits>
 #include <map>
@@ -37,7 +37,7 @@ class IdentityTest : public ::testing::Test, protected World {
   }
 };
 
-// --- whose node ---
+// --- Nodes of another cluster ---
 
 TEST_F(IdentityTest, AWorkerOfAnotherClusterIsNotLetInAndIsListed) {
   FakeNode stranger("n9");
@@ -57,7 +57,7 @@ TEST_F(IdentityTest, AWorkerOfAnotherClusterIsNotLetInAndIsListed) {
   EXPECT_TRUE(reconciler->open_session(hello_of(stranger), std::make_shared<FakeSession>()).ok());
 }
 
-// A worker that tries each second is one event a minute.
+// A worker that retries each second gives one event per minute.
 TEST_F(IdentityTest, ARefusalIsSaidOnceAMinute) {
   FakeNode& node = add_node("n1");
   disconnect(node);
@@ -71,7 +71,7 @@ TEST_F(IdentityTest, ARefusalIsSaidOnceAMinute) {
   EXPECT_EQ(view("n1").node.state, core::NodeState::kRefused);
 }
 
-// --- jobs that the store does not know ---
+// --- Jobs that the store does not know ---
 
 TEST_F(IdentityTest, AnEmptyControllerStopsNothing) {
   start();
@@ -94,7 +94,7 @@ TEST_F(IdentityTest, AnEmptyControllerStopsNothing) {
   EXPECT_EQ(stray.step, 8);
   const std::vector<std::string> events = node_events("n1");
   EXPECT_EQ(std::count(events.begin(), events.end(), "UnknownAttempt"), 1);
-  // What its ranks say stays on the node, for the controller that knows the job.
+  // Events of its ranks stay on the node, for the controller that knows the job.
   EXPECT_EQ(nodes.at("n1").count(v1::ControllerMessage::kEventsAck), acks);
 }
 
@@ -112,7 +112,7 @@ TEST_F(IdentityTest, AnUnknownAttemptHoldsItsDevices) {
   EXPECT_EQ(job("b")->attempts[0]->placements[0].node, "n3");
 }
 
-// Its end is kept by the node, too: a restored store must hear of it.
+// The node also keeps the end of the attempt, because a restored store needs it.
 TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsNotForgotten) {
   start();
   const FakeNode::Key old = key("a");
@@ -129,7 +129,7 @@ TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsNotForgotten) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
-// The word may be lost with the session.
+// The request may be lost with the session.
 TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsAskedAgainOfTheNextSession) {
   start();
   const FakeNode::Key old = key("a");
@@ -170,7 +170,7 @@ TEST_F(IdentityTest, AnOperatorEndsAnUnknownAttempt) {
   EXPECT_EQ(view("n1").devices_used, 0);
 }
 
-// What is known and over is stopped as ever, and nothing is placed on its devices before it is gone.
+// An attempt of a known, finished job is stopped as usual, and nothing is placed on its devices before it is gone.
 TEST_F(IdentityTest, AnAttemptOfAJobThatIsOverIsStoppedAndHoldsItsDevicesMeanwhile) {
   start();
   const FakeNode::Key old = key("a");
@@ -191,7 +191,7 @@ TEST_F(IdentityTest, AnAttemptOfAJobThatIsOverIsStoppedAndHoldsItsDevicesMeanwhi
   EXPECT_EQ(state("b"), "STARTING");
 }
 
-// --- an older copy of the store ---
+// --- An older copy of the store ---
 
 class OlderCopyTest : public IdentityTest {
  protected:
@@ -210,7 +210,7 @@ class OlderCopyTest : public IdentityTest {
   std::vector<store::Record> copy_;
 };
 
-// The nodes know what the copy lacks: from where the attempt goes on, and how the one before it ended.
+// The nodes know what the copy lacks: the step from which the attempt resumed, and how the one before it ended.
 TEST_F(IdentityTest, AnAdoptedAttemptKeepsItsResumedStepAndTheCauseBeforeIt) {
   start();
   const std::vector<store::Record> copy = copy_store();
@@ -251,7 +251,7 @@ TEST_F(OlderCopyTest, ItsJobGoesOnUntouched) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
-// The words of a node that make no attempt of this job's ranks: its number is used up, and no more is believed.
+// Reports that do not add up to an attempt with this job's ranks: the number is used up, and the rest is ignored.
 TEST_F(OlderCopyTest, NodesThatDoNotAddUpAreNotFollowed) {
   using Rows = std::vector<std::pair<std::string, int>>;
   const std::map<std::string, FakeNode> running = nodes;
@@ -307,7 +307,8 @@ TEST_F(OlderCopyTest, ANodeThatTheCopyHasNeverHeardOfMayBePartOfIt) {
 }
 
 TEST_F(OlderCopyTest, WhatCannotBeFollowedSavesAndTheNextNumberIsAboveIt) {
-  for (auto& [name, node] : nodes) node.attempts.at(key("a")).launch = nullptr;  // An old worker, which says no more.
+  for (auto& [name, node] : nodes)
+    node.attempts.at(key("a")).launch = nullptr;  // A worker of an older version does not report its launch.
   obedient = false;
   crash_to(copy_);
   connect_all();
@@ -333,7 +334,7 @@ TEST_F(OlderCopyTest, ACancelledJobOfTheCopySavesItsNewerAttempt) {
   EXPECT_EQ(job("a")->attempts.back()->exits[0].exit_code, 16);
 }
 
-// The nodes run nothing of it any more and remember its numbers: those refusals say nothing about the job.
+// The nodes no longer run the job but remember its attempt numbers: such refusals are not failures of the job.
 TEST_F(OlderCopyTest, RefusedNumbersAreSkippedAndDoNotCount) {
   nodes.at("n1").attempts.clear();
   nodes.at("n2").attempts.clear();
@@ -347,7 +348,7 @@ TEST_F(OlderCopyTest, RefusedNumbersAreSkippedAndDoNotCount) {
   EXPECT_LE(job("a")->record->history.without_progress, 1) << "for the attempt of the copy, which is gone";
 }
 
-// Nor does a fence of the job's own newer attempt; a rank meets it when other nodes than before are used.
+// A fence of the job's own newer attempt does not count either; a rank meets it if the new attempt runs on other nodes.
 TEST_F(OlderCopyTest, AFenceOfItsOwnNewerAttemptRaisesTheNumber) {
   crash_to(copy_);
   for (auto& [name, node] : nodes) node.attempts.clear();

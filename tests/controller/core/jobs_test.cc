@@ -44,7 +44,7 @@ TEST(JobsTest, ANameIsTakenUntilItsJobIsDeleted) {
   EXPECT_FALSE(jobs.has_name("a"));
 }
 
-// Jobs that were created before this controller started come before those that it creates.
+// Jobs created before this controller started have lower orders than those that it creates.
 TEST(JobsTest, OrdersGoOnAfterALoad) {
   Jobs jobs;
   LiveJob old = named("old", "a");

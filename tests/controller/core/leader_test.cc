@@ -1,4 +1,4 @@
-// A controller that does not know yet that another one leads: its nodes do.
+// Nodes inform a controller that does not know yet that another one leads.
 
 #include "tests/controller/world.h"
 
@@ -38,8 +38,8 @@ TEST_F(LeaderTest, ANodeThatHeardOfALaterLeaderEndsIt) {
   EXPECT_EQ(superseded.size(), 2u);
 }
 
-// Nobody knows whom a node that is silent here speaks to: the survivors train on until a write shows that this
-// controller leads. A rank's own end needs no such proof.
+// A node that is silent here may follow another controller: the survivors train on until a write proves that this
+// controller leads. A rank's own exit needs no such proof.
 TEST_F(LeaderTest, SurvivorsOfASilentNodeAreStoppedWhenThatIsDurable) {
   for (const bool is_silent : {true, false}) {
     add_node("n2");

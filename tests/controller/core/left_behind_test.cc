@@ -1,4 +1,4 @@
-// A job is not over while its ranks may still train on a node that is silent; a node is not empty, either.
+// A job is not finished, and a node not empty, while ranks may still train on a silent node.
 
 #include "common/service/rpc/error.h"
 #include "tests/controller/world.h"
@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 class LeftBehindTest : public World, public ::testing::Test {
  protected:
-  // One rank a node, on n1 alone or on both.
+  // Runs one rank per node, on n1 alone or on both nodes.
   void run_on(int count, const std::string& id = "a") {
     for (int i = 1; i <= count; ++i) add_node(absl::StrCat("n", i));
     job::Spec asked = spec(id, count, 1);
@@ -32,7 +32,7 @@ class LeftBehindTest : public World, public ::testing::Test {
   bool runs(const std::string& node) { return nodes.at(node).attempts.begin()->second.gone.empty(); }
 };
 
-// Everybody agrees: the job, its node, and who wants its folder.
+// The job, its node and jobs that want its folder all show the wait.
 TEST_F(LeftBehindTest, ACancelledJobIsStoppingWhileItsNodeIsSilent) {
   run_on(1);
   silent = {"n1"};
@@ -56,7 +56,7 @@ TEST_F(LeftBehindTest, ACancelledJobIsStoppingWhileItsNodeIsSilent) {
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("n1"), HasSubstr("may still run")));
 }
 
-// The wait has an end: by then ranks that hear of no controller have saved and left, and been killed if need be.
+// The wait is bounded: after the orphan timeout, ranks without a controller have saved and exited, or were killed.
 TEST_F(LeftBehindTest, TheWaitEndsWhenOrphansMustHaveEnded) {
   run_on(1);
   silent = {"n1"};
@@ -73,7 +73,7 @@ TEST_F(LeftBehindTest, TheWaitEndsWhenOrphansMustHaveEnded) {
   EXPECT_TRUE(delete_node("n1").ok());
 }
 
-// What was never started trains nothing: nobody waits for it. Its node is told to stop it all the same.
+// An attempt that was never started does not train, so nobody waits for it. Its node still gets the stop.
 TEST_F(LeftBehindTest, APreparedAttemptIsNotWaitedFor) {
   add_node("n1");
   add_node("n2");
@@ -91,7 +91,7 @@ TEST_F(LeftBehindTest, APreparedAttemptIsNotWaitedFor) {
   EXPECT_TRUE(delete_node("n1").ok());
 }
 
-// A restarted controller knows it, too, and gives no more time than there was.
+// A restarted controller waits as well, and not longer than before.
 TEST_F(LeftBehindTest, ARestartedControllerGoesOnWaiting) {
   run_on(1);
   silent = {"n1"};
@@ -111,7 +111,8 @@ TEST_F(LeftBehindTest, ARestartedControllerGoesOnWaiting) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
-// It speaks again, in the same session or in a new one: the ranks are told, and the job is over when they are gone.
+// Once the node is heard again, in the same or a new session, its ranks get the stop, and the job ends when they are
+// gone.
 TEST_F(LeftBehindTest, ANodeThatComesBackEndsTheRanksAndTheJob) {
   for (const bool same_session : {true, false}) {
     const std::string id = same_session ? "a" : "b";
@@ -135,7 +136,7 @@ TEST_F(LeftBehindTest, ANodeThatComesBackEndsTheRanksAndTheJob) {
   }
 }
 
-// A cancel that was to save first does so, however late its node hears of it.
+// A cancel that saves first does so even if the node gets it late.
 TEST_F(LeftBehindTest, ALateNodeSavesFirst) {
   run_on(1);
   FakeNode& node = nodes.at("n1");
@@ -169,7 +170,7 @@ TEST_F(LeftBehindTest, AnOperatorWhoKnowsThatTheMachineIsOffEndsTheWait) {
   EXPECT_TRUE(absl::IsNotFound(reconciler->node("n1").status()));
 }
 
-// Also while the controller itself still waits for the node, before it has given anything up.
+// Applies even while the controller still waits for the node and has given nothing up.
 TEST_F(LeftBehindTest, ForceEndsWhatIsPlacedThereAndTheJobGoesOnElsewhere) {
   run_on(1);
   disconnect(nodes.at("n1"));
@@ -183,7 +184,7 @@ TEST_F(LeftBehindTest, ForceEndsWhatIsPlacedThereAndTheJobGoesOnElsewhere) {
   EXPECT_EQ(job("a")->attempts.back()->placements[0].node, "n2");
 }
 
-// It had failed with its node and waited for another one: its ranks may be there all the same.
+// The attempt had failed with its node and the job waited for another one: its ranks may still be there.
 TEST_F(LeftBehindTest, ACancelBetweenAttemptsWaitsForTheLastOne) {
   run_on(1);
   silent = {"n1"};
@@ -199,7 +200,7 @@ TEST_F(LeftBehindTest, ACancelBetweenAttemptsWaitsForTheLastOne) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
-// What an older attempt left behind is fenced off and holds up no end, but its node is not empty.
+// Ranks of an older attempt are fenced off and do not delay the job's end, but their node is not empty.
 TEST_F(LeftBehindTest, AnOlderAttemptHoldsUpItsNodeAlone) {
   run_on(1);
   disconnect(nodes.at("n1"));
@@ -214,7 +215,7 @@ TEST_F(LeftBehindTest, AnOlderAttemptHoldsUpItsNodeAlone) {
   EXPECT_EQ(rpc::reason(delete_node("n1")), "NODE_IN_USE");
 }
 
-// Whatever ends a job: the same.
+// The same holds for every way in which a job ends.
 TEST_F(LeftBehindTest, AJobThatFailsWaitsForItsRanksAlike) {
   add_node("n1");
   job::Spec asked = spec("a", 1, 1);

@@ -23,7 +23,7 @@ TEST(LeftRanksTest, WhatWasNeverStartedDoesNotTrain) {
   EXPECT_FALSE(left.may_train(kNew));
 }
 
-// A node that has been told to stop them is not waited for longer than before.
+// Sending a stop to a node never extends the wait for its ranks.
 TEST(LeftRanksTest, ABoundShortensAndNeverExtends) {
   LeftRanks left;
   left.add("n1", kOld, until(absl::Seconds(30)));

@@ -1,4 +1,4 @@
-// The life of a job, from its submission to its end.
+// The life of a job, from submission to end.
 
 #include "common/service/rpc/error.h"
 #include "tests/controller/world.h"
@@ -31,7 +31,7 @@ TEST_F(LifeTest, RunsToItsEnd) {
   EXPECT_EQ(nodes.at("n1").attempts.size(), 0u) << "the node was told to forget the attempt";
 }
 
-// Phase two waits for every node and for the leader's port; all get the same address.
+// Ranks start once every node and the leader's port are ready; all nodes get the same address.
 TEST_F(LifeTest, StartsWhenEveryNodeIsPrepared) {
   add_node("n1");
   FakeNode& second = add_node("n2");
@@ -91,7 +91,7 @@ TEST_F(LifeTest, CancelSavesFirst) {
   EXPECT_EQ(state("a"), "STOPPING");
   EXPECT_TRUE(node.received.back().stop().save());
   EXPECT_EQ(node.received.back().stop().grace_milliseconds(), 30'000);
-  ASSERT_TRUE(cancel("a", /*now=*/true).ok());  // The user has had enough.
+  ASSERT_TRUE(cancel("a", /*now=*/true).ok());  // The user cancels immediately.
   EXPECT_EQ(node.received.back().stop().grace_milliseconds(), 0);
   finish_all("a", -1, 9);
   EXPECT_EQ(state("a"), "CANCELLED");
@@ -108,7 +108,7 @@ TEST_F(LifeTest, CancelInTheQueueIsImmediate) {
   EXPECT_TRUE(submit(spec("b", 1, 0)).ok());
 }
 
-// A finished job cannot be cancelled, and says what it is.
+// Cancelling a finished job fails, and the error names its state.
 TEST_F(LifeTest, CancelOfAFinishedJobFails) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -137,7 +137,7 @@ TEST_F(LifeTest, CheckpointNow) {
   EXPECT_EQ(job("a")->progress.committed_step, 1);
 }
 
-// Who asks for a trace, and that it was recorded, is written down; the job's state has nothing to do with it.
+// Events record who requested a trace and that it was recorded; the job's state stays the same.
 TEST_F(LifeTest, ATraceIsNoted) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -163,7 +163,7 @@ TEST_F(LifeTest, ATraceIsNoted) {
   EXPECT_EQ(rpc::reason(answer.status()), "JOB_OVER");
 }
 
-// Whoever looks at a job sees that its newest save failed, until one succeeds.
+// A job shows that its newest save failed, until one succeeds.
 TEST_F(LifeTest, AFailedSaveIsShown) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -189,14 +189,14 @@ TEST_F(LifeTest, AJobThatNeverSavesRefusesACheckpoint) {
   EXPECT_EQ(state("a"), "RUNNING");
 }
 
-// Workers on one machine share its cores: the ranks of all of them count.
+// Workers on one machine share its cores, so the ranks of all of them count.
 TEST_F(LifeTest, ThreadsAreResolvedOnce) {
   add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 2)).ok());
   EXPECT_EQ(job("a")->record->threads_per_rank, 2);
 }
 
-// Events are recorded exactly once, whatever a worker sends again.
+// Events are recorded exactly once, even if a worker repeats them.
 TEST_F(LifeTest, EventsAreTakenOnceAndAcknowledgedWhenDurable) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -218,7 +218,7 @@ TEST_F(LifeTest, EventsAreTakenOnceAndAcknowledgedWhenDurable) {
   EXPECT_EQ(count_events("a", "RankWarning"), 2);
 }
 
-// Whoever reads the controller's log learns what it decided and why, and is not told of each step.
+// The controller's log has its decisions and their reasons, but not each step.
 TEST(JournalTest, HasALineForEachDecisionAndNoneForEachStep) {
   struct : World {
     void run() {
@@ -253,7 +253,7 @@ TEST(JournalTest, HasALineForEachDecisionAndNoneForEachStep) {
   world.run();
 }
 
-// Steps are logged now and then; what is shown is the last one that was finished.
+// Steps are reported from time to time; the job shows the last finished one.
 class LastStepTest : public ::testing::Test, protected World {
  protected:
   void SetUp() override {
@@ -272,7 +272,7 @@ TEST_F(LastStepTest, ABeatCounts) {
   nodes.at("n1").attempts.at(key("a")).step = 11;
   advance(absl::Seconds(1));
   EXPECT_EQ(job("a")->progress.step, 11);
-  train("a", 10);  // A logged row that comes late does not turn it back.
+  train("a", 10);  // An older row that arrives late does not lower the step.
   EXPECT_EQ(job("a")->progress.step, 11);
 }
 

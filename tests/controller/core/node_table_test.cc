@@ -36,7 +36,7 @@ TEST_F(NodesTest, SuspectAtThreeBeatsLostAtTheLease) {
   EXPECT_FALSE(nodes_.lease_over(node, absl::Seconds(6)));
 }
 
-// A broken stream is a suspicion at once; a lease decides.
+// A broken stream makes a node suspect at once; the lease decides.
 TEST_F(NodesTest, ABrokenStreamMakesSuspect) {
   Node& node = *open(0)->node;
   node.state = NodeState::kReady;
@@ -58,8 +58,8 @@ TEST_F(NodesTest, EpochsGrowAndOnlyTheNewestSessionCounts) {
   EXPECT_EQ(nodes_.owner("n1", 0), nullptr) << "nobody is not a session";
 }
 
-// The first words of a session that its worker has given up come after those of the next one: what they say of the
-// node was true before. A machine that was booted anew counts from zero, and workers of older versions say nothing.
+// The registration of an abandoned session may arrive after that of the next one, with outdated contents. A rebooted
+// machine counts from zero, and workers of older versions send no time.
 TEST_F(NodesTest, TheSessionThatBeganLastCountsWhateverComesLast) {
   ASSERT_TRUE(open(0, "i", "boot1", 1000).ok());
   ASSERT_TRUE(open(1, "i", "boot1", 3000).ok());
@@ -83,7 +83,7 @@ TEST_F(NodesTest, AnotherStateFolderMayTakeTheIdOnceTheFirstIsSilent) {
   EXPECT_TRUE(open(9, "other").ok());
 }
 
-// A broken stream or a restarted controller is no chance for a second daemon that keeps trying.
+// A broken stream or a restarted controller does not let in a second daemon that keeps trying.
 TEST_F(NodesTest, AnIdBelongsToItsStateFolderForAWholeLease) {
   ASSERT_TRUE(open(0).ok());
   nodes_.close_session("n1", session_);

@@ -1,4 +1,4 @@
-// Nodes that fall silent, come back, or are gone for good.
+// Nodes that become silent, come back, or are gone for good.
 
 #include "common/service/rpc/error.h"
 #include "tests/controller/world.h"
@@ -14,7 +14,7 @@ class NodesTest : public ::testing::Test, protected World {
     loaded("a", 0);
     train("a", 1);
   }
-  // Steps go on while time passes.
+  // Trains steps while time passes.
   void train_for(absl::Duration time) {
     for (absl::Duration passed; passed < time; passed += absl::Milliseconds(500)) {
       train("a", ++step_);
@@ -46,7 +46,7 @@ class NodesTest : public ::testing::Test, protected World {
     }
     return stops;
   }
-  // One step is seen, then n2 is silent, and the next step comes after `pause`: nothing is restarted for it.
+  // One step is reported, then n2 becomes silent, and the next step comes after `pause`: nothing is restarted.
   void miss_n2_after_a_restart(absl::Duration pause) {
     crash();
     connect_all();
@@ -63,8 +63,8 @@ class NodesTest : public ::testing::Test, protected World {
   int64_t step_ = 1;
 };
 
-// The leader checks that all other nodes can reach it. They need only their own address, and what is sent to each does
-// not grow with their number.
+// The leader checks that all other nodes can reach it. Other nodes need only their own address, so the size of each
+// node's message does not grow with the number of nodes.
 TEST_F(NodesTest, OnlyWhoLeadsIsToldEveryAddress) {
   for (const char* name : {"n1", "n2", "n3", "n4"}) add_node(name);
   ASSERT_TRUE(submit(spec("a", 4)).ok());
@@ -103,7 +103,7 @@ TEST_F(NodesTest, ALostNodeIsReplacedByAnother) {
   EXPECT_EQ(node_state("n2"), core::NodeState::kLost);
 }
 
-// With no node to go to, the job says what it waits for.
+// If there is no other node, the job shows what it waits for.
 TEST_F(NodesTest, AJobThatFindsNoOtherNodeSaysWhy) {
   run_on_two_of(2);
   destroy(nodes.at("n2"));
@@ -115,7 +115,7 @@ TEST_F(NodesTest, AJobThatFindsNoOtherNodeSaysWhy) {
   EXPECT_THAT(job("a")->pending_message, ::testing::HasSubstr("needs 2 nodes with 1 cpu device each"));
 }
 
-// Its daemon is gone and the ranks train on: the other node's beacons show it, and nothing is restarted.
+// The daemon is gone and the ranks train on: the other node's beacons show it, and nothing is restarted.
 TEST_F(NodesTest, AnUnreachableNodeIsLeftAloneWhileTheJobAdvances) {
   run_on_two_of(3);
   disconnect(nodes.at("n2"));
@@ -139,7 +139,7 @@ TEST_F(NodesTest, AnUnreachableNodeIsLostWhenTheJobStandsStill) {
   EXPECT_EQ(job("a")->attempts.size(), 2u);
 }
 
-// While ranks load, nothing shows between begin and end: not on the nodes that speak either.
+// While ranks load, no node shows progress between begin and end, not even those that are connected.
 TEST_F(NodesTest, ANodeSilentWhileItsJobLoadsIsLeftAlone) {
   for (const char* name : {"n1", "n2", "n3"}) add_node(name);
   ASSERT_TRUE(submit(spec("a")).ok());
@@ -153,7 +153,7 @@ TEST_F(NodesTest, ANodeSilentWhileItsJobLoadsIsLeftAlone) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
-// The time between a node's return and its next step is no step: who takes it for one finds all others slow.
+// The time from a node's return to its next step is not a step time: it would make all later steps look slow.
 TEST_F(NodesTest, StepsAreNotMeasuredFromANodesReturn) {
   for (const char* name : {"n1", "n2", "n3"}) add_node(name);
   ASSERT_TRUE(submit(spec("a")).ok());
@@ -170,14 +170,14 @@ TEST_F(NodesTest, StepsAreNotMeasuredFromANodesReturn) {
   EXPECT_EQ(node_state("n2"), core::NodeState::kUnreachable);
 }
 
-// The first step that a restarted controller sees began before it did, and looks short.
+// The first step that a restarted controller sees began before it started, and looks short.
 TEST_F(NodesTest, ARestartedControllerKnowsHowLongStepsTake) {
   run_on_two_of(3);
   for (; step_ < 6; train("a", ++step_)) advance(absl::Seconds(4));
   miss_n2_after_a_restart(absl::Seconds(10));
 }
 
-// Likewise where no step was known before: one that is seen is too few to tell how long they take.
+// The same holds if no step time was known before: one step is too few to know how long steps take.
 TEST_F(NodesTest, ARestartedControllerTakesNoPartOfAStepForAWholeOne) {
   run_on_two_of(3);
   miss_n2_after_a_restart(absl::Seconds(7));
@@ -209,7 +209,7 @@ TEST_F(NodesTest, AJobWhollyOnSilentNodesGoesOnWhenTheyComeBack) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
-// A node that was given up comes back with the old attempt: it is told to end it and to forget it.
+// A node that was given up returns with the old attempt: it gets orders to stop it and to forget it.
 TEST_F(NodesTest, ALateNodeLosesItsOldAttempt) {
   run_on_two_of(3);
   const FakeNode::Key old = key("a");
@@ -223,7 +223,7 @@ TEST_F(NodesTest, ALateNodeLosesItsOldAttempt) {
   EXPECT_EQ(job("a")->attempts.size(), 2u);
 }
 
-// It fell silent while it prepared, and the session held: nothing that it says tells what it has.
+// The node was silent while it prepared, in an unbroken session: its beats do not list the prepared attempt.
 TEST_F(NodesTest, WhatANodePreparedInItsSilenceIsStopped) {
   FakeNode& node = add_node("n1");
   hung = silent = {"n1"};
@@ -243,7 +243,7 @@ TEST_F(NodesTest, WhatANodePreparedInItsSilenceIsStopped) {
   EXPECT_FALSE(stops[0].save());
 }
 
-// Whoever speaks now and then within its lease, and whose ranks stand still, is no sign that the job goes on.
+// A node that beats rarely within its lease, with idle ranks, does not prove that the job makes progress.
 TEST_F(NodesTest, RareBeatsAreNoProgress) {
   run_on_two_of(3);
   silent = {"n2"};
@@ -267,7 +267,7 @@ TEST_F(NodesTest, ANodeThatComesBackEmptyEndsTheAttempt) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
-// After a restart of the controller the lost node never comes: one lease later the job moves on.
+// The lost node does not return after a restart of the controller: the job moves on after one lease.
 TEST_F(NodesTest, ANodeLostWhileTheControllerWasAway) {
   run_on_two_of(3);
   train_for(absl::Seconds(3));
@@ -282,7 +282,7 @@ TEST_F(NodesTest, ANodeLostWhileTheControllerWasAway) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
-// All of them come back at once after a start, and registering takes its time: 2 ms each, before their lease begins.
+// After a start all nodes return at once, and each registration takes 2 ms: leases begin only after that.
 TEST_F(NodesTest, ALargeClusterHasTimeToRegister) {
   std::vector<store::Record> records = copy_store();
   for (int i = 0; i < 2000; ++i) {
@@ -314,7 +314,7 @@ TEST_F(NodesTest, AShortPauseIsNothing) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
-// The link to it is cut one way: its beats and events come, no command reaches it.
+// The link to the node is cut one way: its beats and events arrive, but no command reaches it.
 TEST_F(NodesTest, ANodeThatHearsNothingIsUnreachableAfterTheLease) {
   run_on_two_of(3);
   deaf_since["n2"] = clock.monotonic();
@@ -332,7 +332,7 @@ TEST_F(NodesTest, ANodeThatHearsNothingIsUnreachableAfterTheLease) {
   EXPECT_TRUE(reconciler->node("n2")->node.can_take_ranks());
 }
 
-// What it read after a pause of its own was written during that.
+// Messages that arrive after a pause of the controller were written during it.
 TEST_F(NodesTest, NobodyIsDeafBecauseTheControllerStoodStill) {
   run_on_two_of(2);
   advance(absl::Seconds(1));
@@ -348,7 +348,7 @@ TEST_F(NodesTest, NobodyIsDeafBecauseTheControllerStoodStill) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
-// Its link is up and down again and again: nothing new goes there, and what runs there is left alone.
+// The node's link is up and down repeatedly: it gets no new work, and its ranks are left alone.
 TEST_F(NodesTest, ANodeWhoseLinkFlapsIsCordoned) {
   run_on_two_of(3);
   const auto flap = [&](int times) {
@@ -398,7 +398,7 @@ TEST_F(NodesTest, ANewSessionReplacesTheOldOne) {
   EXPECT_TRUE(old->inbox.empty()) << "the old session is not heard any more";
 }
 
-// Who drains a node loses no step: the ranks there are asked to save, and the next attempt runs elsewhere.
+// Draining a node loses no step: its ranks are ordered to save, and the next attempt runs elsewhere.
 TEST_F(NodesTest, ADrainedNodeIsLeftWithASave) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -419,12 +419,13 @@ TEST_F(NodesTest, ADrainedNodeIsLeftWithASave) {
   EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned);
 }
 
-// Asked again while the ranks still save; a restarted controller asks by itself, whoever waits or not.
+// A second drain while the ranks still save sends nothing; a restarted controller sends the request again without a
+// client.
 TEST_F(NodesTest, ADrainIsAskedOnceOfEachController) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 5);
-  obedient = false;  // The save takes its time.
+  obedient = false;  // The save takes some time.
   ASSERT_TRUE(drain("n1").ok());
   ASSERT_TRUE(drain("n1").ok());
   EXPECT_EQ(stops_of(node).size(), 1u);
@@ -438,8 +439,8 @@ TEST_F(NodesTest, ADrainIsAskedOnceOfEachController) {
   EXPECT_EQ(drain("n9").code(), absl::StatusCode::kNotFound);
 }
 
-// Nobody asks a second time, and the job leaves: also one that was prepared when the drain was accepted, or that starts
-// under the next controller.
+// Without a second request the job leaves, even if it was only prepared when the drain was accepted, or starts under
+// the next controller.
 TEST_F(NodesTest, ADrainOutlivesTheControllerAndWhoAskedForIt) {
   for (const bool starts_later : {false, true}) {
     World world;
@@ -482,7 +483,7 @@ TEST_F(NodesTest, AnUncordonEndsADrain) {
   EXPECT_TRUE(stops_of(node).empty());
 }
 
-// It would lose all that it trained.
+// The job would lose all its training.
 TEST_F(NodesTest, AJobThatCannotSaveStaysOnADrainedNode) {
   saves = false;
   FakeNode& node = add_node("n1");
@@ -554,7 +555,7 @@ TEST_F(NodesTest, ANodeOnWhichSomethingMayRunIsNotDeleted) {
   EXPECT_EQ(reason_against_deleting("n2"), "NODE_NOT_LOST");
 }
 
-// Ranks that could not be ended are known to be there, whatever becomes of their node.
+// Ranks that could not be ended are still there, whatever happens to their node.
 TEST_F(NodesTest, ANodeWithStraysIsNotDeleted) {
   run_on_two_of(3);
   hung = {"n1"};
@@ -568,7 +569,7 @@ TEST_F(NodesTest, ANodeWithStraysIsNotDeleted) {
   EXPECT_EQ(reason_against_deleting("n1"), "NODE_IN_USE");
 }
 
-// Both were asked for before either was durable.
+// Both requests arrive before either is durable.
 TEST_F(NodesTest, ACordonThatIsOnItsWayDoesNotBringADeletedNodeBack) {
   add_node("n1");
   disconnect(nodes.at("n1"));

@@ -8,8 +8,8 @@ TEST(PeriodicTest, TheTimeCountsFromWhenItWasDoneLast) {
   Periodic periodic(absl::Seconds(5));
   EXPECT_TRUE(periodic.is_due(absl::Seconds(2)));
   EXPECT_FALSE(periodic.is_due(absl::Seconds(6)));
-  EXPECT_TRUE(periodic.is_due(absl::Seconds(9)));    // Late,
-  EXPECT_FALSE(periodic.is_due(absl::Seconds(13)));  // which the next one is not earlier for.
+  EXPECT_TRUE(periodic.is_due(absl::Seconds(9)));  // Late; the next interval starts here.
+  EXPECT_FALSE(periodic.is_due(absl::Seconds(13)));
   EXPECT_TRUE(periodic.is_due(absl::Seconds(14)));
 }
 

@@ -1,4 +1,4 @@
-// Which devices an attempt gets, who keeps which, and what a restarted controller knows of it.
+// Which devices an attempt gets and keeps, and what a restarted controller knows about them.
 
 #include "tests/controller/world.h"
 
@@ -23,7 +23,7 @@ class PlacementTest : public ::testing::Test, protected World {
     wanted.device = "cuda";
     return wanted;
   }
-  // Of its newest attempt on the node.
+  // Returns the devices of the newest attempt on the node.
   Devices devices(const std::string& id, const std::string& node) {
     for (const job::Placement& placement : job(id)->attempts.back()->placements) {
       if (placement.node == node) return placement.devices;
@@ -35,7 +35,7 @@ class PlacementTest : public ::testing::Test, protected World {
     exit_rank(nodes.at(node), key(id), rank, -1, 9);
     settle();
   }
-  // As of attempts that were adopted: which devices their ranks have was not heard.
+  // Returns the records without devices, like those of adopted attempts that did not report them.
   std::vector<store::Record> without_devices() {
     std::vector<store::Record> records = copy_store();
     for (store::Record& record : records) {
@@ -71,7 +71,7 @@ TEST_F(PlacementTest, ATensorGroupNeverCrossesANode) {
   EXPECT_EQ(placements("a"), (Placements{{"n2", 0, 4}, {"n3", 4, 4}}));
 }
 
-// Slots of two hosts are as good as those of one.
+// CPU slots of two hosts are as good as those of one.
 TEST_F(PlacementTest, OnCpuNodesATensorGroupMaySpan) {
   add_node("n1", 3);
   add_node("n2", 5);
@@ -114,7 +114,7 @@ TEST_F(PlacementTest, ARecoveringGangReturnsToItsDevices) {
   EXPECT_EQ(devices("b", "n1"), (Devices{2, 3})) << "also after its backoff, and a restart of the controller";
 }
 
-// Priority comes first, then who recovers.
+// Priority comes first, then recovering jobs.
 TEST_F(PlacementTest, AHigherPriorityComesBeforeAJobThatRecovers) {
   add_node("n1", 1);
   add_node("n2", 1);
@@ -134,7 +134,7 @@ TEST_F(PlacementTest, AHigherPriorityComesBeforeAJobThatRecovers) {
 
 class GraceTest : public PlacementTest {
  protected:
-  // The gang has lost a node, and keeps the other one.
+  // The gang has lost a node and keeps the other one.
   void SetUp() override {
     add_node("n1");
     add_node("n2");
@@ -185,7 +185,7 @@ TEST_F(GraceTest, ARestartedControllerKeepsWhatIsReservedForAnotherGrace) {
   EXPECT_EQ(state("filler"), "STARTING");
 }
 
-// Somebody's ranks that this controller does not know of.
+// A node runs ranks that this controller does not know.
 class StrayTest : public PlacementTest {
  protected:
   FakeNode& with_stray(int count, const Devices& used, bool tells) {
@@ -213,7 +213,7 @@ TEST_F(StrayTest, ItsDevicesAreNotHandedOut) {
   EXPECT_EQ(devices("b", "n1"), Devices{0});
 }
 
-// Some stay free for it, whichever they are.
+// That many devices stay free for it, in any position.
 TEST_F(StrayTest, OfAnOlderWorkerOnlyTheNumberIsKnown) {
   FakeNode& node = with_stray(2, {}, /*tells=*/false);
   node.attempts.at(stray_).ranks = {0};
@@ -241,7 +241,7 @@ TEST_F(PlacementTest, ARestartedControllerHandsOutNothingTwice) {
   EXPECT_EQ(devices("c", "n1"), Devices{1});
 }
 
-// The node says which devices its ranks have; until then some are theirs.
+// The node reports the devices of its ranks; until then the controller assumes some.
 TEST_F(PlacementTest, RecordsWithoutDevicesLoad) {
   add_node("n1", 4);
   ASSERT_TRUE(submit(gang("first", 1)).ok());

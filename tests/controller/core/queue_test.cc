@@ -17,7 +17,7 @@ class QueueTest : public ::testing::Test {
     return job;
   }
 
-  // Uids of the jobs that a cycle places.
+  // Returns the uids of the jobs that a cycle places.
   std::vector<std::string> placed() {
     std::vector<std::string> uids;
     for (const scheduler::Outcome& outcome : queue_.cycle(absl::UnixEpoch())) {
@@ -37,7 +37,7 @@ TEST_F(QueueTest, AClaimWithoutDevicesTakesSomeThatAreFree) {
   EXPECT_EQ(queue_.claim("c", "n1", {}, 2), (std::vector<int>{0, 2}));
 }
 
-// What is held back keeps its devices, and is placed on them once it has entered.
+// A job that is held back keeps its devices, and is placed on them once it has entered.
 TEST_F(QueueTest, WhatIsHeldBackIsNotPlaced) {
   queue_.hold_back("a", {{"n1", {0, 1, 2}}}, absl::InfiniteFuture());
   queue_.enter(job("b", 2), std::nullopt);

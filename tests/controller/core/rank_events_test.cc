@@ -1,4 +1,4 @@
-// What ranks say, and what is made of it when they repeat themselves or when some of it was lost.
+// Handling of rank events, including repeated and lost ones.
 
 #include "tests/controller/world.h"
 
@@ -36,7 +36,7 @@ class RankEventsTest : public World, public ::testing::Test {
   }
 };
 
-// Two warnings a step of a disk that is full must not push out what matters.
+// Two warnings per step about a full disk must not push out other events.
 TEST_F(RankEventsTest, WarningsOfOneKindAreFolded) {
   ASSERT_TRUE(submit(spec("a")).ok());
   for (int step = 1; step <= 1000; ++step) {
@@ -53,7 +53,7 @@ TEST_F(RankEventsTest, WarningsOfOneKindAreFolded) {
   EXPECT_EQ(told[6], "another kind");
 }
 
-// However many kinds there are, and for each attempt anew.
+// The number of kinds is bounded, for each attempt separately.
 TEST_F(RankEventsTest, KindsWithoutEndAreOneKindInTheEnd) {
   ASSERT_TRUE(submit(spec("a")).ok());
   std::string word;
@@ -65,7 +65,7 @@ TEST_F(RankEventsTest, KindsWithoutEndAreOneKindInTheEnd) {
   EXPECT_LT(messages("a", "RankWarning").size(), 210u);
 }
 
-// The figure is kept up to date, whether or not it is told.
+// Progress is updated even if the event itself is dropped.
 TEST_F(RankEventsTest, AFoldedFailureOfASaveIsStillTheJobsLastOne) {
   ASSERT_TRUE(submit(spec("a")).ok());
   for (int step = 1; step <= 5; ++step) {
@@ -77,7 +77,7 @@ TEST_F(RankEventsTest, AFoldedFailureOfASaveIsStillTheJobsLastOne) {
   EXPECT_THAT(messages("a", "CheckpointFailed"), SizeIs(3));
 }
 
-// Damage is an event of the job, once; what follows it is heard.
+// Damage gives one event of the job, and later events are still read.
 TEST_F(RankEventsTest, ADamagedSpoolIsAnEventOfTheJob) {
   ASSERT_TRUE(submit(spec("a")).ok());
   train("a", 1);
@@ -95,7 +95,7 @@ TEST_F(RankEventsTest, ADamagedSpoolIsAnEventOfTheJob) {
   EXPECT_LE(messages("a", "SpoolDamaged").size(), 20u);
 }
 
-// The word that a checkpoint is there may be among what was lost: nobody waits for it without end.
+// The event of a checkpoint may be among the lost ones: nobody waits for it forever.
 TEST_F(RankEventsTest, ACheckpointWhoseWordMayBeLostIsNotWaitedFor) {
   ASSERT_TRUE(submit(spec("a")).ok());
   train("a", 1);
@@ -112,7 +112,7 @@ TEST_F(RankEventsTest, ACheckpointWhoseWordMayBeLostIsNotWaitedFor) {
   EXPECT_EQ(job("a")->progress.failed_save, "") << "it came after all";
 }
 
-// A word that comes after the attempt's end is about that attempt.
+// An event that arrives after the attempt's end completes that attempt's record.
 TEST_F(RankEventsTest, LateEventsCompleteTheRecordOfTheirAttempt) {
   ASSERT_TRUE(submit(spec("a")).ok());
   loaded("a", 50);
@@ -133,7 +133,7 @@ TEST_F(RankEventsTest, LateEventsCompleteTheRecordOfTheirAttempt) {
   EXPECT_EQ(job("a")->attempts[0]->last_step, 101);
 }
 
-// A cancel that was to save first and could not says what is lost.
+// If a cancel could not save first, its event names the lost steps.
 TEST_F(RankEventsTest, ACancelWithoutItsSaveSaysWhatIsLost) {
   ASSERT_TRUE(submit(spec("a")).ok());
   loaded("a", 0);
@@ -153,7 +153,7 @@ TEST_F(RankEventsTest, ACancelWithoutItsSaveSaysWhatIsLost) {
   EXPECT_THAT(messages("a", "JobCancelled"), ElementsAre("at step 126; its newest checkpoint is of step 1"));
 }
 
-// It saved: nothing is lost, and nothing is said of it.
+// If the save succeeded, the event mentions no loss.
 TEST_F(RankEventsTest, ACancelThatSavedSaysSo) {
   ASSERT_TRUE(submit(spec("a")).ok());
   train("a", 20);

@@ -1,4 +1,4 @@
-// Submitting twice, into a used folder, on a full disk.
+// Repeated submissions, used folders and a full disk.
 
 #include "common/service/rpc/error.h"
 #include "tests/controller/world.h"
@@ -20,7 +20,7 @@ TEST_F(RequestsTest, TheSameRequestGivesTheSameJob) {
   EXPECT_EQ(rpc::reason(submit(spec("a"), "r1", /*print=*/2).status()), "REQUEST_ID_REUSED");
 }
 
-// The nodes may be gone when a client repeats what it has heard no answer to.
+// The nodes may be gone when a client repeats an unanswered request.
 TEST_F(RequestsTest, WhatFitsNoMoreIsTheSameJobStill) {
   const absl::Status unfit = absl::FailedPreconditionError("fits nowhere");
   absl::StatusOr<JobViewPtr> answer;
@@ -63,7 +63,7 @@ TEST_F(RequestsTest, OneLiveJobPerFolder) {
   EXPECT_TRUE(submit(other).ok()) << "a job that is over is resumed by a new one";
 }
 
-// Who submits in one project may not see the jobs of another, nor where they write.
+// A user who submits in one project may not see another project's jobs or their folders.
 TEST_F(RequestsTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
   job::Spec first = spec("secret");
   first.project = "vision";
@@ -96,7 +96,7 @@ TEST_F(RequestsTest, ValidateOnlyLeavesNoTrace) {
   EXPECT_EQ(job("a"), nullptr);
 }
 
-// A full disk refuses requests without a trace, keeps what happened, and heals by itself.
+// A full disk rejects requests without side effects and keeps what happened; the controller recovers by itself.
 TEST_F(RequestsTest, AFullDiskRefusesAndHeals) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -118,7 +118,7 @@ TEST_F(RequestsTest, AFullDiskRefusesAndHeals) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
-// A refusal overtakes what waits for room: each outcome belongs to its own change.
+// A rejection overtakes transactions that wait for space: each outcome belongs to its own change.
 TEST_F(RequestsTest, ARefusalSettlesItsOwnChange) {
   FakeNode& node = add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -134,7 +134,7 @@ TEST_F(RequestsTest, ARefusalSettlesItsOwnChange) {
   EXPECT_EQ(state("b"), "STARTING") << "its specification is there";
 }
 
-// Who has seen a job at a revision never sees it at an older one.
+// A client that has seen a job at a revision never sees it at an older one.
 TEST_F(RequestsTest, ARevisionDoesNotGoBackOverARestart) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -145,7 +145,7 @@ TEST_F(RequestsTest, ARevisionDoesNotGoBackOverARestart) {
   EXPECT_GE(job("a")->revision, shown);
 }
 
-// Whatever a rank or a request had to say: an event is one message of those who follow.
+// Events have bounded length, because each is one message to its readers.
 TEST_F(RequestsTest, LongMessagesOfEventsAreCut) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());

@@ -1,4 +1,4 @@
-// What follows an attempt that failed, and a controller that died.
+// Restarts after failed attempts and after the controller's death.
 
 #include "tests/controller/world.h"
 
@@ -35,7 +35,7 @@ TEST_F(RestartTest, AKilledRankStartsTheNextAttemptAtOnce) {
   EXPECT_EQ(job("a")->attempts[1]->phase_seconds.count("replay"), 1u);
 }
 
-// The survivors are told to die before anything is written: every millisecond is the user's.
+// Survivors are stopped before anything is written, because every millisecond counts for the user.
 TEST_F(RestartTest, SurvivorsAreStoppedWithoutWaitingForTheDisk) {
   kill_rank(1);
   ASSERT_FALSE(nodes.at("n1").session->inbox.empty());
@@ -81,7 +81,7 @@ TEST_F(RestartTest, TheSecondRestartWaits) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
-// Whatever makes rank 1 fail on n2, it may be n2: the third attempt is elsewhere, and nobody is blamed.
+// Rank 1 fails on n2 twice, and the node may be the cause: the third attempt runs elsewhere, and no node is blamed.
 TEST_F(RestartTest, ANodeOnWhichARankFailsTwiceIsLeft) {
   add_node("n3");
   for (int i = 0; i < 2; ++i) {
@@ -107,8 +107,8 @@ TEST_F(RestartTest, ABugThatFailsEverywhereEndsTheJob) {
   EXPECT_EQ(job("a")->record->failure_reason, "NO_PROGRESS");
 }
 
-// A job of thousands of ranks fails with as many exits: what is kept and told of them is bounded, and what explains the
-// end is in it.
+// A job of thousands of ranks fails with as many exits: the number that is stored and reported is bounded, and includes
+// those that explain the end.
 TEST_F(RestartTest, ThreeHundredExitsAreKeptAndToldInPart) {
   FakeNode& wide = add_node("wide", 300);
   ASSERT_TRUE(submit(spec("b", 300, 300)).ok());
@@ -157,14 +157,14 @@ TEST_F(RestartTest, AFolderThatANodeCannotSeeIsNamed) {
   EXPECT_EQ(job("a")->record->failure_reason, "DUMP_FOLDER_NOT_SHARED");
 }
 
-// A silent node was given up, and its ranks had finished, as the other one's do.
+// A silent node was given up although its rank had finished, like the other node's rank later.
 TEST_F(RestartTest, AnAttemptThatWasTakenForFailedMayHaveFinished) {
   train("a", 1);
   obedient = false;
   FakeNode& silent_one = nodes.at("n2");
   const FakeNode::Key attempt = key("a");
   disconnect(silent_one);
-  exit_rank(silent_one, attempt, 1, rank_protocol::kExitFinished, 0);  // Nobody hears it.
+  exit_rank(silent_one, attempt, 1, rank_protocol::kExitFinished, 0);  // The controller does not get this exit.
   advance(absl::Seconds(20));
   ASSERT_EQ(state("a"), "RECOVERING");
   ASSERT_EQ(job("a")->attempts.size(), 1u) << "the other node has not ended its rank yet";
@@ -190,7 +190,7 @@ TEST_F(RestartTest, CancelWhileRecovering) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
-// A rank that dies while the job saves for its cancel: the rest is not waited for.
+// If a rank dies while the job saves for its cancel, the controller does not wait for the others.
 TEST_F(RestartTest, ADeathWhileStoppingEndsTheJob) {
   train("a", 1);
   obedient = false;
@@ -201,7 +201,7 @@ TEST_F(RestartTest, ADeathWhileStoppingEndsTheJob) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
-// --- the controller dies ---
+// --- Restarts of the controller ---
 
 TEST_F(RestartTest, ARestartedControllerAdoptsWhatRuns) {
   train("a", 3);
@@ -224,7 +224,7 @@ TEST_F(RestartTest, ARestartedControllerAdoptsWhatRuns) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
-// Its event is acknowledged and its refusal was said once: what they name outlives the controller, until the attempt
+// The event is acknowledged and the refusal is not repeated: what they name outlives the controller until the attempt
 // has ended.
 TEST_F(RestartTest, WhatARankNamedSurvivesTheController) {
   for (int i = 0; i < 2; ++i) {
@@ -274,8 +274,8 @@ TEST_F(RestartTest, ARefusalSurvivesTheController) {
   EXPECT_EQ(store::scan_all(store, "refusal/")->size(), 0u);
 }
 
-// A controller stops the survivors, and dies before it has written down why. What comes first is that they ended; no
-// node is blamed for having obeyed.
+// A controller stops the survivors and dies before it has recorded why. The next one first gets their ends, and blames
+// no node.
 TEST_F(RestartTest, AStopOfAControllerThatIsGoneIsNobodysFault) {
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   for (int round = 0; round < 4; ++round) {
@@ -301,7 +301,7 @@ TEST_F(RestartTest, AStopOfAControllerThatIsGoneIsNobodysFault) {
   EXPECT_FALSE(reconciler->node("n1")->node.record.cordoned);
 }
 
-// It dies at every moment of a job's life, and each time the job ends as it should.
+// The controller dies at every moment of a job's life, and the job still ends correctly.
 TEST_F(RestartTest, ACrashAtAnyMomentLosesNothing) {
   for (int commits = 0; commits < 40; ++commits) {
     World world;
@@ -331,7 +331,7 @@ TEST_F(RestartTest, ACrashAtAnyMomentLosesNothing) {
   }
 }
 
-// The rank died while nobody listened: the node tells it when it is asked again.
+// The rank died without a controller: the node reports it in the next session.
 TEST_F(RestartTest, ARankThatDiedMeanwhileIsNoticed) {
   train("a", 3);
   crash();
@@ -349,7 +349,7 @@ TEST_F(RestartTest, ARankThatDiedMeanwhileIsNoticed) {
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_KILLED");
 }
 
-// Nodes may have been prepared by two controllers: all must look for one token.
+// Two controllers may have prepared the nodes: all must look for the same token.
 TEST_F(RestartTest, EveryControllerUsesTheSameTokenForAnAttempt) {
   const auto token = [this](const std::string& node) {
     std::string last;
@@ -384,7 +384,7 @@ TEST_F(RestartTest, ACheckpointRequestSurvivesALostSession) {
   EXPECT_EQ(nodes.at("n1").count(v1::ControllerMessage::kCheckpoint), 1);
 }
 
-// A validation's figures are not a step's.
+// Figures of a validation are not those of a step.
 TEST_F(RestartTest, AValidationLeavesTheLossAlone) {
   train("a", 1);
   event(nodes.at("n1"), key("a"), 0, R"({"kind":"step","step":1,"metrics":{"validation_metrics/loss":3}})");

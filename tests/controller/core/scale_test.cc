@@ -1,6 +1,6 @@
-// What a job of many ranks costs the control plane: what each node is sent and sends until its ranks run, and what a
-// second of beats costs. Nodes are a loop over sessions that count; messages and bytes are held against closed forms.
-// docs/scale.md has the table of TITAN_LONG=1.
+// Cost of a job of many ranks in the control plane: messages of each node until its ranks run, and a second of beats.
+// Nodes are a loop over counting sessions; messages and bytes are compared with closed forms. docs/scale.md has the
+// table of TITAN_LONG=1.
 
 #include <cmath>
 #include <cstdio>
@@ -34,15 +34,15 @@ class CountingSession final : public Session {
   void close(const std::string&) override {}
 
   int64_t messages = 0, bytes = 0, acks = 0, commands = 0;
-  v1::ControllerMessage last;                 // That is no answer to a beat.
-  std::shared_ptr<const std::string> shared;  // Of a Prepare.
+  v1::ControllerMessage last;                 // Newest message other than a beat's answer.
+  std::shared_ptr<const std::string> shared;  // Shared part of a Prepare.
 };
 
 struct Cost {
   int64_t ranks = 0;
   int64_t leader_bytes = 0, launch_bytes = 0, kept_bytes = 0, all_bytes = 0, prepare_bytes = 0;
-  int64_t unordered_bytes = 0;  // As launch_bytes, of nodes whose names have no order.
-  int64_t inventory_bytes = 0;  // Of a node's Register, where the attempt is.
+  int64_t unordered_bytes = 0;  // Like launch_bytes, for nodes with names that cannot be folded.
+  int64_t inventory_bytes = 0;  // Bytes of a node's Register with the attempt.
   int64_t node_messages = 0, controller_messages = 0;
   int64_t beat_bytes = 0, ack_bytes = 0, transactions = 0;
   double start_ms = 0, parse_ms = 0, tick_ms = 0, beat_us = 0;
@@ -52,7 +52,8 @@ class ControlScale {
  public:
   explicit ControlScale(int ranks) {
     cost_.ranks = ranks;
-    world_.config_json = std::string(R"({"note": ")") + std::string(8000, 'x') + "\"}";  // As long as a resolved one.
+    world_.config_json =
+        std::string(R"({"note": ")") + std::string(8000, 'x') + "\"}";  // The length of a resolved configuration.
     for (int i = 0; i < ranks / kRanksOfNode; ++i) {
       Node& node = nodes_.emplace_back();
       char name[32];
@@ -68,10 +69,10 @@ class ControlScale {
 
   Cost run() {
     start();
-    for (int i = 0; i < 3; ++i) second();  // What is only at the beginning.
+    for (int i = 0; i < 3; ++i) second();  // Skips one-time messages.
     EXPECT_EQ(world_.state("big"), "RUNNING");
     const int64_t acks = nodes_[0].session->acks, bytes = nodes_[0].session->bytes;
-    constexpr int kSeconds = 24;  // Two windows of the search for slow ranks, and more.
+    constexpr int kSeconds = 24;  // More than two windows of the search for slow ranks.
     double beats = 0, all = 0;
     for (int i = 0; i < kSeconds; ++i) {
       const auto [of_beats, of_all] = second();
@@ -118,7 +119,7 @@ class ControlScale {
   void start() {
     cost_.start_ms = 1e3 * seconds_of([&] {
                        EXPECT_TRUE(world_.submit(world_.spec("big", static_cast<int>(cost_.ranks), kRanksOfNode)).ok());
-                       world_.clock.advance(absl::Seconds(6));  // Every node is known by then.
+                       world_.clock.advance(absl::Seconds(6));  // By now every node is known.
                        world_.reconciler->tick();
                        world_.settle();
                      });
@@ -160,7 +161,7 @@ class ControlScale {
     return message.prepare().launch_json();
   }
 
-  // As daemons do, and each rank of what they write.
+  // Reads the launch file as daemons do, and as each rank does with the daemon's copy.
   void read_launch() {
     const std::string leaders = launch_of(nodes_[0]), folded = launch_of(nodes_[1]);
     cost_.leader_bytes = static_cast<int64_t>(leaders.size());
@@ -188,7 +189,7 @@ class ControlScale {
     cost_.unordered_bytes = static_cast<int64_t>(to_folded_json(*launch).dump().size());
   }
 
-  // A second of all nodes: seconds of the beats, and with what the controller does by itself.
+  // Runs one second of all nodes; returns the seconds for the beats alone, and for the beats and the tick.
   std::pair<double, double> second() {
     world_.clock.advance(absl::Seconds(1));
     ++step_;
@@ -242,7 +243,7 @@ void print(const std::vector<Cost>& costs) {
     const Cost &from = costs[costs.size() - 2], &to = costs.back();
     const double growth = static_cast<double>(of(to)) / static_cast<double>(of(from));
     const double ranks = static_cast<double>(to.ranks) / static_cast<double>(from.ranks);
-    std::printf(" %5.2f |\n", growth > 0 ? std::log(growth) / std::log(ranks) : 0.0);  // Of 0 none.
+    std::printf(" %5.2f |\n", growth > 0 ? std::log(growth) / std::log(ranks) : 0.0);  // 0 if there is no growth.
   };
   line("ranks", "%.0f", [](const Cost& c) { return c.ranks; });
   const auto kilobytes = [&](const char* what, int64_t Cost::*bytes) {

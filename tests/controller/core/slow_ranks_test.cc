@@ -1,4 +1,4 @@
-// A rank whose own part of the steps takes long is told, and nothing is done about it.
+// A rank with a slow part of each step is reported, and nothing else happens.
 
 #include "tests/controller/world.h"
 
@@ -17,7 +17,7 @@ class SlowRanksTest : public ::testing::Test, protected World {
     ASSERT_TRUE(submit(spec("a", 4, 2)).ok());
     loaded("a", 0);
   }
-  // A step takes half a second; of it are each rank's own milliseconds.
+  // A step takes half a second, with the given milliseconds of own work for each rank.
   void run(absl::Duration time, const std::map<int, int64_t>& own) {
     for (absl::Duration passed; passed < time; passed += absl::Milliseconds(500)) {
       for (auto& [name, node] : nodes) {

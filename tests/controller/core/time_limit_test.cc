@@ -1,4 +1,4 @@
-// A job with a time limit ends by it, whatever happens on the way, and may run where others without one may not.
+// A job ends at its time limit, whatever happens before, and may be backfilled where jobs without a limit may not.
 
 #include "tests/controller/world.h"
 
@@ -14,7 +14,7 @@ class TimeLimitTest : public World, public ::testing::Test {
     wanted.time_limit_seconds = seconds;
     return wanted;
   }
-  // "a" runs, and has a checkpoint of step 3.
+  // "a" runs and has a checkpoint of step 3.
   void run_with_limit(int64_t seconds) {
     add_node("n1");
     ASSERT_TRUE(submit(limited("a", seconds)).ok());
@@ -24,7 +24,7 @@ class TimeLimitTest : public World, public ::testing::Test {
     settle();
     ASSERT_EQ(state("a"), "RUNNING");
   }
-  // "wide" waits for both nodes, of which one is used for 1000 s at most.
+  // "wide" waits for both nodes, one of which is used for at most 1000 s.
   void wait_for_the_first() {
     add_node("n1");
     ASSERT_TRUE(submit(limited("first", 1000)).ok());
@@ -65,7 +65,7 @@ TEST_F(TimeLimitTest, ARestartedControllerCountsOn) {
   expect_out_of_time();
 }
 
-// It was to be stopped, and nobody had been told.
+// The stop was recorded, but no node had got it.
 TEST_F(TimeLimitTest, AStopThatWasWrittenDownSurvivesTheController) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
   hung = {"n1"};
@@ -103,7 +103,7 @@ TEST_F(TimeLimitTest, AJobThatWaitsToComeBackEndsToo) {
   EXPECT_TRUE(submit(limited("b", 60)).ok());
 }
 
-// A cluster's default is the limit of jobs that give none.
+// The cluster's default limits jobs without their own limit.
 TEST_F(TimeLimitTest, TheClustersLimitIsThatOfJobsWithoutOne) {
   default_time_limit_seconds = 90;
   crash();
@@ -121,7 +121,7 @@ TEST_F(TimeLimitTest, TheClustersLimitIsThatOfJobsWithoutOne) {
   EXPECT_EQ(job("own")->record->spec.time_limit_seconds, 500) << "what was accepted stays";
 }
 
-// Nobody gives limits to what runs: its own pace says when it will have ended.
+// Running jobs have no limit, but their pace shows when they will end.
 TEST_F(TimeLimitTest, AShortJobIsBackfilledByThePaceOfWhatRuns) {
   add_node("n1");
   job::Spec endless = spec("first", 1, 1);
@@ -135,7 +135,7 @@ TEST_F(TimeLimitTest, AShortJobIsBackfilledByThePaceOfWhatRuns) {
   loaded("first", 0);
   advance(absl::Seconds(2));
   EXPECT_EQ(state("short"), "QUEUED") << "nothing is known of its pace yet";
-  for (int step = 1; step <= 40; ++step) {  // A step a second: it ends after 960 s more.
+  for (int step = 1; step <= 40; ++step) {  // A step a second: the job ends 960 s later.
     train("first", step);
     advance(absl::Seconds(1));
   }
@@ -148,7 +148,7 @@ TEST_F(TimeLimitTest, AShortJobIsBackfilledByThePaceOfWhatRuns) {
   EXPECT_EQ(state("wide"), "STARTING");
 }
 
-// Nothing is counted while it waits for its first devices.
+// The limit does not run while the job waits for its first devices.
 TEST_F(TimeLimitTest, TheLimitBeginsWithTheFirstPlacement) {
   ASSERT_TRUE(submit(limited("a", 60)).ok());
   advance(absl::Seconds(100));
@@ -171,7 +171,7 @@ TEST_F(TimeLimitTest, ACancelMeanwhileIsACancel) {
   EXPECT_EQ(job("a")->record->failure_reason, "");
 }
 
-// Its last step was under way when it was asked to stop.
+// Its last step was under way when it got the stop.
 TEST_F(TimeLimitTest, AJobThatFinishesInTimeHasSucceeded) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
   obedient = false;
@@ -180,7 +180,7 @@ TEST_F(TimeLimitTest, AJobThatFinishesInTimeHasSucceeded) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
-// "wide" needs both nodes, of which one is used until a known time: what ends by then may use the other one.
+// "wide" needs both nodes, one of which is used until a known time: a job that ends by then may use the other one.
 TEST_F(TimeLimitTest, AShortJobIsBackfilledAndOneWithoutALimitIsNot) {
   ASSERT_NO_FATAL_FAILURE(wait_for_the_first());
   advance(absl::Seconds(1));
@@ -198,7 +198,7 @@ TEST_F(TimeLimitTest, AShortJobIsBackfilledAndOneWithoutALimitIsNot) {
   EXPECT_EQ(state("wide"), "STARTING");
 }
 
-// What has passed of a limit counts: the promise of a restarted controller is as good as its predecessor's.
+// Elapsed time counts: a restarted controller predicts the same end as its predecessor.
 TEST_F(TimeLimitTest, ARestartedControllerBackfillsByWhatIsLeft) {
   ASSERT_NO_FATAL_FAILURE(wait_for_the_first());
   advance(absl::Seconds(500));

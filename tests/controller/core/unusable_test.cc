@@ -1,4 +1,4 @@
-// Nodes that are ill and say so, or whose refusals show it: no job pays for them.
+// Nodes that report that they are unusable, or whose refusals show it: no job fails because of them.
 
 #include "tests/controller/world.h"
 
@@ -55,7 +55,7 @@ TEST_F(UnusableTest, AJobIsToldWhyNoNodeIsReady) {
   EXPECT_THAT(job("a")->pending_message, HasSubstr("titanctl node list"));
 }
 
-// Also in the first words of a session, before anything could be placed there.
+// The registration may report it too, before anything is placed there.
 TEST_F(UnusableTest, ARegistrationSaysItToo) {
   unusable["n1"] = "the disk of /state is full";
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -64,7 +64,7 @@ TEST_F(UnusableTest, ARegistrationSaysItToo) {
   EXPECT_TRUE(job("a")->attempts.empty());
 }
 
-// It speaks: what runs there is no hang and no loss, and is heard.
+// The node is connected: attempts there are neither hung nor lost, and their events are read.
 TEST_F(UnusableTest, WhatRunsThereGoesOn) {
   add_node("n1");
   add_node("n2");
@@ -79,16 +79,15 @@ TEST_F(UnusableTest, WhatRunsThereGoesOn) {
   EXPECT_EQ(state("a"), "RUNNING");
   EXPECT_EQ(job("a")->attempts.size(), 1u);
   EXPECT_EQ(job("a")->progress.step, 199);
-  // And a loss is one.
+  // A lost node is still detected.
   disconnect(nodes.at("n1"));
   for (int i = 0; i < 10; ++i) advance(absl::Seconds(1));
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "NODE_LOST");
 }
 
-// The queue of a cluster of which one node is left, whose disk is full, fails no job, whatever the worker says of
-// itself.
+// If the only node left has a full disk, no queued job fails, whatever the worker reports about itself.
 TEST_F(UnusableTest, RefusalsBeforeRanksRanAreNoJobsFailure) {
-  for (const char* reason : {"STATE_FOLDER_UNUSABLE", "LAUNCH_FAILED"}) {  // All of them: see RestartTest.
+  for (const char* reason : {"STATE_FOLDER_UNUSABLE", "LAUNCH_FAILED"}) {  // RestartTest has all reasons.
     SCOPED_TRACE(reason);
     World world;
     world.add_node("n5");
@@ -123,7 +122,7 @@ TEST_F(UnusableTest, ARefusedJobSaysWhatItWaitsFor) {
   EXPECT_THAT(job("a")->pending_message, HasSubstr("STATE_FOLDER_UNUSABLE: node n5: "));
 }
 
-// What the job itself brings is refused everywhere alike: it fails as it did.
+// A defect of the job itself is refused by every node: the job fails as before.
 TEST_F(UnusableTest, ALaunchFileThatNoNodeCanReadEndsTheJob) {
   add_node("n5");
   refuses = {"n5"};
@@ -133,7 +132,7 @@ TEST_F(UnusableTest, ALaunchFileThatNoNodeCanReadEndsTheJob) {
   EXPECT_EQ(state("a"), "FAILED");
 }
 
-// Nodes that an operator is maintaining say nothing of a node that is ill, and do not keep it in service.
+// Nodes that an operator cordoned do not count towards the limit: they must not keep an ill node in service.
 TEST_F(UnusableTest, NodesThatAnOperatorCordonedDoNotCountAgainstTheTenth) {
   for (const char* node : {"n1", "n2", "n3", "n4"}) add_node(node);
   cordon("n1");
@@ -148,7 +147,7 @@ TEST_F(UnusableTest, NodesThatAnOperatorCordonedDoNotCountAgainstTheTenth) {
   }
   EXPECT_TRUE(reconciler->node("n3")->node.record.cordoned);
   EXPECT_THAT(reconciler->node("n3")->node.record.cordon_reason, HasSubstr("failed 2 jobs within a day"));
-  // Those that the controller took out itself count: one in ten, and one at least.
+  // Nodes that the controller cordoned do count: one in ten, and at least one.
   refuses = {"n4"};
   for (const char* id : {"c", "d"}) {
     ASSERT_TRUE(submit(spec(id, 1, 1)).ok());
@@ -159,7 +158,7 @@ TEST_F(UnusableTest, NodesThatAnOperatorCordonedDoNotCountAgainstTheTenth) {
   EXPECT_FALSE(reconciler->node("n4")->node.record.cordoned);
 }
 
-// It takes ranks again by itself: an operator would have to uncordon it.
+// The node takes ranks again by itself; after a cordon an operator would have to uncordon it.
 TEST_F(UnusableTest, WhoSaysItselfThatItIsIllIsNotCordoned) {
   for (const char* node : {"n1", "n2", "n3", "n4", "n5"}) add_node(node);
   refuses = {"n1"};
@@ -200,14 +199,14 @@ TEST_F(UnusableTest, AClockThatIsOffIsToldOnceAndOver) {
   EXPECT_THAT(node_events("n2"), Not(Contains("NodeClockOff")));
 }
 
-// Another daemon that asks for the id of a node that is lost does not hide that it is.
+// Another daemon that requests the id of a lost node does not hide the loss.
 TEST_F(UnusableTest, AnImpostorDoesNotHideThatTheNodeIsLost) {
   FakeNode& node = add_node("n1");
   disconnect(node);
   FakeNode impostor("n1");
   impostor.instance = "another";
   EXPECT_FALSE(reconciler->open_session(hello_of(impostor), std::make_shared<FakeSession>()).ok());
-  impostor.cluster = "other";  // So that it is refused also when the lease is over.
+  impostor.cluster = "other";  // Makes the request fail even after the lease has expired.
   for (int second = 0; second < 10; ++second) {
     EXPECT_FALSE(reconciler->open_session(hello_of(impostor), std::make_shared<FakeSession>()).ok());
     advance(absl::Seconds(1));

@@ -1,4 +1,4 @@
-// Changing a job that lives or is over: durable before it is answered, whatever happens in between.
+// Changes of live and finished jobs are durable before they are answered, whatever happens in between.
 
 #include "common/service/rpc/error.h"
 #include "tests/controller/world.h"
@@ -34,7 +34,7 @@ class UpdateTest : public ::testing::Test, protected World {
   }
 };
 
-// One node, two jobs that wait: the one that was raised gets it.
+// Two jobs wait for one node: the job with the raised priority gets it.
 TEST_F(UpdateTest, ANewPriorityCountsAtOnce) {
   ASSERT_TRUE(submit(spec("first", 1, 0)).ok());
   ASSERT_TRUE(submit(spec("second", 1, 0)).ok());
@@ -50,7 +50,7 @@ TEST_F(UpdateTest, ANewPriorityCountsAtOnce) {
   EXPECT_EQ(count_events("second", "JobUpdated"), 1);
 }
 
-// A controller that dies between accepting and writing the effect does it after its start.
+// If a controller dies between accepting an update and applying it, the next one applies it at its start.
 TEST_F(UpdateTest, AnAcceptedUpdateOutlivesItsController) {
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   const std::string uid = job("a")->record->uid;
@@ -76,7 +76,7 @@ TEST_F(UpdateTest, AFullDiskRefusesWithoutATrace) {
   EXPECT_TRUE(label("a", "k", "v").ok());
 }
 
-// Two callers that have read the same job: the second is told, also when the first is not durable yet.
+// Two callers read the same job: the second one gets an error, even if the first update is not durable yet.
 TEST_F(UpdateTest, OfTwoWithTheSameEtagOneWins) {
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   core::UpdateJob one = update_of("a");
@@ -121,7 +121,7 @@ TEST_F(UpdateTest, AJobThatIsOverKeepsItsHistory) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
-// A deletion is on its way: nothing may bring the job's record back after it.
+// A deletion is in progress: nothing may restore the job's record after it.
 TEST_F(UpdateTest, ADeletedJobStaysDeleted) {
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   ASSERT_TRUE(cancel("a").ok());
@@ -141,7 +141,7 @@ TEST_F(UpdateTest, ADeletedJobStaysDeleted) {
   EXPECT_TRUE(store::scan_all(store, "update/")->empty());
 }
 
-// The same cancel again, after the job has ended in another way meanwhile.
+// The same cancel is repeated after the job has ended in another way.
 TEST_F(UpdateTest, ARepeatedCancelIsAnsweredAlike) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());

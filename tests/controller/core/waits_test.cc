@@ -1,4 +1,4 @@
-// An attempt that is neither queued nor training says what it waits for, and no longer than it does.
+// An attempt that is neither queued nor training shows what it waits for, only while it waits.
 
 #include "tests/controller/world.h"
 
@@ -42,7 +42,7 @@ TEST_F(WaitsTest, EachStateUntilTheFirstStep) {
 
 TEST_F(WaitsTest, RanksThatHaveNotStarted) {
   ASSERT_TRUE(submit(spec("a", 2)).ok());
-  crash();  // Prepared and told to start; what n2 says now is that it has not.
+  crash();  // Prepared and ordered to start; n2 reports now that it has not started.
   nodes.at("n2").attempts.at(key("a")).phase = v1::AttemptReport::PREPARED;
   hung = {"n2"};
   connect_all();
@@ -99,7 +99,7 @@ TEST_F(WaitsTest, ASaveThatWasAskedForUntilItIsThereOrGivenUp) {
   }
 }
 
-// A reason of its own stays: nobody of the job can be reached.
+// A separate reason stays: no node of the job can be reached.
 TEST_F(WaitsTest, UnreachableNodesAreSaidFirst) {
   ASSERT_TRUE(submit(spec("a", 2)).ok());
   loaded("a", 0);

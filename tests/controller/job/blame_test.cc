@@ -28,7 +28,7 @@ TEST(BlameTest, WhatANodeCouldNotDoIsItsOwn) {
   EXPECT_FALSE(blames_node(end_at("n1", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED")));
 }
 
-// Whoever holds them may do so for long, and other nodes have some.
+// The process with the devices may keep them for long, and other nodes have free devices.
 TEST(BlameTest, ANodeWithoutTheDevicesIsAvoidedWithoutBlame) {
   for (const char* reason : {"NO_DEVICES", "DEVICE_TAKEN"}) {
     EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kLaunchFailed, reason)), ElementsAre("n1"));
@@ -43,7 +43,7 @@ TEST(BlameTest, AStaleMountIsAvoidedWithoutBlame) {
   EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kUserError, "DATASET_MISSING")), IsEmpty());
 }
 
-// Whoever's fault it is: to fail there once more tells nothing new.
+// Whatever the cause, failing on the same node again gives no new information.
 TEST(BlameTest, TheSecondFailureWithoutProgressIsWorthAnotherNode) {
   for (const Cause cause : {Cause::kRankFailed, Cause::kRankKilled, Cause::kOutOfMemory, Cause::kStorageError}) {
     EXPECT_FALSE(is_black_hole(end_at("n1", cause), 0));
@@ -55,7 +55,7 @@ TEST(BlameTest, TheSecondFailureWithoutProgressIsWorthAnotherNode) {
   EXPECT_FALSE(is_black_hole(end_at("n1", Cause::kNodeLost), 1));
 }
 
-// The loader's exit code is a launch that failed there.
+// The loader's exit code means that the launch failed on that node.
 TEST(BlameTest, ARankThatCannotBeLoadedBlamesItsNode) {
   RankExit exit;
   exit.node = "n1";
@@ -65,7 +65,7 @@ TEST(BlameTest, ARankThatCannotBeLoadedBlamesItsNode) {
   EXPECT_THAT(nodes_to_avoid(end), ElementsAre("n1"));
 }
 
-// Two that see different folders: either may have the wrong one.
+// Two nodes see different folders: either may have the wrong one.
 TEST(BlameTest, NodesAtOddsAreAvoidedAlike) {
   AttemptEnd end = end_at("n2", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED");
   end.at_odds = {"n1", "n2"};

@@ -1,5 +1,4 @@
-// What is said of an attempt that stood still: who, where, and a report that stays readable however many ranks there
-// are.
+// Diagnosis of a hung attempt: which ranks, where, and a report that stays readable for any number of ranks.
 
 #include "controller/job/diagnosis.h"
 
@@ -17,7 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// `issued` all_reduce calls of one group of all ranks, of which the last is open unless `done`.
+// Makes the finding of a rank with `issued` all_reduce calls in a group of all ranks; the last one is open unless
+// `done`.
 RankFinding finding(int issued, bool done, int64_t elements = 8) {
   RankFinding found;
   found.node = "n1";
@@ -52,7 +52,7 @@ TEST(DiagnosisTest, NamesWhoDidNotCome) {
   EXPECT_EQ(record.collective, "all_reduce 5 of tp (ranks 0-3)");
 }
 
-// Of ranks that are inside of one call, who was stopped there holds up the others.
+// Among ranks inside the same call, a stopped one holds up the others.
 TEST(DiagnosisTest, WhoIsStoppedInsideOfACallIsNamed) {
   Findings findings = four(-1);
   for (auto& [rank, finding] : findings.ranks) finding.flight.calls.back().state = CallState::kInside;
@@ -74,7 +74,7 @@ TEST(DiagnosisTest, RanksThatAreAlikeShareABlockAfterTheCulprits) {
   EXPECT_THAT(report, HasSubstr("rank 0 on n1: step 3, backward; waits for all_reduce 5 of tp (ranks 0-3; 8 float)"));
 }
 
-// A rank's file says whose it is, and is that rank's word: its node knows better.
+// A rank's file also has a rank number, but the rank could have written anything: the node's number counts.
 TEST(DiagnosisTest, ARankIsTheOneThatItsNodeSays) {
   Findings findings = four(2);
   for (auto& [rank, found] : findings.ranks) found.flight.rank = 7;
@@ -109,7 +109,7 @@ TEST(DiagnosisTest, TenThousandRanksGiveAReportThatFits) {
   for (int rank = 0; rank < findings.world; ++rank) {
     RankFinding& found = findings.ranks[rank] = finding(rank == 777 ? 4 : 5, rank == 777);
     found.stacks =
-        std::string(2000, static_cast<char>('a' + rank % 26)) + std::string(rank / 26, 'x');  // No two alike.
+        std::string(2000, static_cast<char>('a' + rank % 26)) + std::string(rank / 26, 'x');  // All stacks differ.
   }
   const DiagnosisRecord record = diagnose(findings, "attempt 1");
   EXPECT_THAT(record.ranks, ElementsAre(777));

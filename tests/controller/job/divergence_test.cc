@@ -1,5 +1,5 @@
-// Who first went another way, found from what all ranks did last: on random meshes, with random programs, for every way
-// in which a rank can leave the others waiting.
+// The first rank that diverged is found from the last calls of all ranks: on random meshes, with random programs, for
+// every way in which a rank can leave the others waiting.
 
 #include "controller/job/divergence.h"
 
@@ -27,9 +27,8 @@ struct Instruction {
 
 enum class Fault { kStops, kSkips, kOtherSize, kOtherOperation, kFreezes };
 
-// Ranks of a mesh that run one program again and again, in lockstep as collectives allow; one of them goes wrong at one
-// place of one step. `tells`: ranks say of a call whether they are inside of it; those of an older version, and of a
-// device, do not.
+// Ranks of a mesh that run one program repeatedly, in lockstep as far as collectives require it. One rank fails at one
+// call of one step. `tells`: ranks report whether they are inside a call; older versions and devices do not.
 class Mesh {
  public:
   Mesh(std::vector<int> sizes, std::vector<Instruction> program, bool tells = false)
@@ -48,7 +47,7 @@ class Mesh {
     }
   }
 
-  // Each step ends with a collective of all. Returns when nobody can go on.
+  // Each step ends with a collective of all ranks. Returns when no rank can continue.
   void run(int steps, Fault fault, int rank, int step, int at) {
     faulty_ = rank;
     bool moved = true;
@@ -80,7 +79,7 @@ class Mesh {
     rank_protocol::RankFlight flight;
     int step = 0, at = 0;
     int64_t mark = 0, since_mark = 0;
-    bool issued = false;              // The call at hand.
+    bool issued = false;              // The current call.
     std::vector<size_t> outstanding;  // Calls that are not waited for yet.
     bool stopped = false;
   };
@@ -104,7 +103,8 @@ class Mesh {
     for (const int member : members) {
       const rank_protocol::RankFlight& other = ranks_[static_cast<size_t>(member)].flight;
       if (other.groups[static_cast<size_t>(call.group)].issued < call.sequence) return false;
-      for (const rank_protocol::FlightCall& theirs : other.calls) {  // Who disagrees never gets through.
+      for (const rank_protocol::FlightCall& theirs :
+           other.calls) {  // A call that differs from another rank's never completes.
         if (theirs.group != call.group || theirs.sequence != call.sequence) continue;
         if (theirs.operation != call.operation || theirs.elements != call.elements) return false;
       }
@@ -124,11 +124,11 @@ class Mesh {
     return true;
   }
 
-  // Does one thing; false: it cannot.
+  // Advances the rank by one action; returns false if it cannot.
   bool advance(int number, int steps, Fault fault, int step, int at) {
     Rank& self = ranks_[static_cast<size_t>(number)];
     if (self.stopped || self.step >= steps) return false;
-    const bool is_later = !self.issued && !self.outstanding.empty();  // The last call was one that is waited for later.
+    const bool is_later = !self.issued && !self.outstanding.empty();  // The last call is waited for later.
     if (!is_later && !wait_for_outstanding(number)) return false;
     const bool ends_step = self.at == static_cast<int>(program_.size());
     if (self.issued) {
@@ -200,7 +200,7 @@ TEST(DivergenceTest, NamesTheRankOnRandomMeshes) {
     const auto fault = static_cast<Fault>(between(0, tells ? 4 : 3));
     const int rank = between(0, mesh.world() - 1), step = between(1, 3), at = between(0, size - 1);
     mesh.run(5, fault, rank, step, at);
-    if (mesh.is_over(5) || mesh.world() == 1) continue;  // On a group of one: nobody noticed.
+    if (mesh.is_over(5) || mesh.world() == 1) continue;  // In a group of one, no other rank waits.
     ++seen[fault];
     const std::optional<Divergence> found = first_divergence(mesh.flights());
     ASSERT_TRUE(found) << "round " << round;
@@ -237,7 +237,7 @@ TEST(DivergenceTest, SaysWhatAndWhere) {
             "bfloat16");
 }
 
-// A rank that says nothing at all is missing wherever others wait for it; of several that stopped all are named.
+// A rank without data is missing wherever others wait for it; if several ranks stopped, all are named.
 TEST(DivergenceTest, RanksOfOneCollectiveAreNamedTogether) {
   std::vector<rank_protocol::RankFlight> ranks(4);
   for (int i = 0; i < 4; ++i) {
@@ -251,7 +251,7 @@ TEST(DivergenceTest, RanksOfOneCollectiveAreNamedTogether) {
   EXPECT_EQ(found->message(), "ranks 2, 3 never came to all_reduce 7 of dp (ranks 0-3; 8 float32)");
 }
 
-// Messages: who waits to receive waits for the sender, and a size that differs is one side's fault.
+// A receiver waits for its sender; a size that differs is the fault of one side.
 TEST(DivergenceTest, Messages) {
   std::vector<rank_protocol::RankFlight> ranks = {{0, {{"pp 0->1", "0-1", 1, 3}}, {}},
                                                   {1, {{"pp 0->1", "0-1", 1, 4}}, {}}};
@@ -262,19 +262,19 @@ TEST(DivergenceTest, Messages) {
   EXPECT_FALSE(first_divergence(ranks)) << "a message and its receipt are one";
 }
 
-// A pipeline's stage posts what it will receive before it needs it: that holds it up no more than it does the others.
+// A pipeline stage posts receives before it needs them: a posted receive does not make it wait.
 TEST(DivergenceTest, WhatIsPostedIsNotWaitedFor) {
   std::vector<rank_protocol::RankFlight> ranks = {{0, {{"pp 0->1", "0-1", 1, 5}, {"pp 1->0", "0-1", 2, 3}}, {}},
                                                   {1, {{"pp 0->1", "0-1", 1, 5}, {"pp 1->0", "0-1", 2, 2}}, {}}};
   ranks[0].calls = {{1, 3, "recv", "bfloat16", 64, 2, 9, 950, rank_protocol::CallState::kInside}};
   ranks[1].calls = {{0, 5, "recv", "bfloat16", 64, 2, 7, 900, rank_protocol::CallState::kPosted}};
   EXPECT_EQ(first_divergence(ranks)->message(), "rank 1 never came to recv 3 of pp 1->0 (ranks 0-1; 64 bfloat16)");
-  // Also where the sender is inside of a message that the other side has only posted.
+  // The same holds if the sender is inside a message for which the other side has only posted a receive.
   ranks[0].calls = {{0, 5, "send", "bfloat16", 64, 2, 9, 950, rank_protocol::CallState::kInside}};
   EXPECT_EQ(first_divergence(ranks)->ranks, std::vector<int>{1});
 }
 
-// Rank 0 was stopped inside of a tp call to which its partner had come: the partner is not named from what waits for
+// Rank 0 was stopped inside a tp call that its partner had joined: the partner is not named although others wait for
 // it.
 TEST(DivergenceTest, ACallThatDoesNotEndIsNamedWithAllThatAreInside) {
   std::vector<rank_protocol::RankFlight> ranks(4);
@@ -300,7 +300,7 @@ TEST(DivergenceTest, ACallThatDoesNotEndIsNamedWithAllThatAreInside) {
   EXPECT_EQ(awaited.at(3)->operation, "all_gather");
 }
 
-// Nothing is known of rank 3: rank 2 waits for it, and is not where the hang comes from.
+// Nothing is known of rank 3: rank 2 waits for it and is not the cause of the hang.
 TEST(DivergenceTest, WhoWaitsForOneThatIsNotKnownIsNotNamed) {
   std::vector<rank_protocol::RankFlight> ranks = {
       {0,
@@ -315,7 +315,7 @@ TEST(DivergenceTest, WhoWaitsForOneThatIsNotKnownIsNotNamed) {
   EXPECT_EQ(first_divergence(ranks)->ranks, std::vector<int>{3});
 }
 
-// Experts get other rows in each step, and a validation is a turn of all: neither is a rank's own way.
+// Experts get different rows in each step, and all ranks validate at the same time: neither is a divergence.
 TEST(DivergenceTest, WhatAllDoOtherwiseIsNobodysFault) {
   const auto made = [](bool validates, bool rows_differ) {
     std::vector<rank_protocol::RankFlight> ranks(2);
@@ -331,7 +331,7 @@ TEST(DivergenceTest, WhatAllDoOtherwiseIsNobodysFault) {
             {0, 2 * mark + 2, second, "float32", 4, mark, 1, 10 * mark + 5 + i, rank_protocol::CallState::kCompleted});
       }
     }
-    // Each is inside of a message that the other one never sends: a circle.
+    // Each is inside a message that the other one never sends: a cycle.
     for (int i = 0; i < 2; ++i) {
       rank_protocol::RankFlight& rank = ranks[static_cast<size_t>(i)];
       rank_protocol::RankFlight& other = ranks[static_cast<size_t>(1 - i)];
@@ -345,7 +345,7 @@ TEST(DivergenceTest, WhatAllDoOtherwiseIsNobodysFault) {
   EXPECT_FALSE(first_divergence(made(true, true))) << "a validation of all";
 }
 
-// Two against two, and nothing to tell who is right.
+// Two ranks against two, and nothing shows which are right.
 TEST(DivergenceTest, OfTwoSidesThatAreAlikeBothAreNamed) {
   std::vector<rank_protocol::RankFlight> ranks(2);
   for (int i = 0; i < 2; ++i) {

@@ -21,7 +21,7 @@ TEST(EttrTest, LostPhasesOverWallTime) {
   EXPECT_DOUBLE_EQ(ettr({}, attempts, 200 * kSecond), 0.9);
 }
 
-// A finished job no longer changes, and a job that never began has lost nothing.
+// The ratio of a finished job no longer changes, and a job that never started has lost nothing.
 TEST(EttrTest, EndsWithTheJobAndStartsAtOne) {
   JobRecord over;
   over.end_time_ns = 110 * kSecond;
@@ -29,7 +29,7 @@ TEST(EttrTest, EndsWithTheJobAndStartsAtOne) {
   EXPECT_DOUBLE_EQ(ettr({}, {}, 1000 * kSecond), 1);
 }
 
-// A clock that went backwards, or phases longer than the time that it shows, leave the ratio between 0 and 1.
+// If a clock went backwards or phases exceed the wall time, the ratio stays between 0 and 1.
 TEST(EttrTest, StaysARatio) {
   EXPECT_DOUBLE_EQ(ettr({}, {attempt(100, {{"start", 1}})}, 90 * kSecond), 1);
   EXPECT_DOUBLE_EQ(ettr({}, {attempt(100, {{"start", 50}})}, 110 * kSecond), 0);

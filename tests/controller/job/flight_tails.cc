@@ -1,4 +1,5 @@
-// flight_tails FILE...: who first went another way, by the flight tails of all ranks. For tests of real ones.
+// flight_tails FILE...: prints which rank diverged first, from the flight tails of all ranks. Used by tests with real
+// files.
 
 #include <cstdio>
 

@@ -53,7 +53,8 @@ JobRecord full_record() {
   return record;
 }
 
-// The quick reader is the general one, only faster: where it reads, it reads the same, and it reads what is written.
+// Where the quick reader succeeds, it gives the same record as the general one, and it reads everything that encode()
+// writes.
 TEST(RecordTest, WhatIsWrittenIsReadQuickly) {
   const std::string text = encode(full_record());
   JobRecord quick;
@@ -81,7 +82,7 @@ TEST(RecordTest, WhatIsWrittenIsReadQuickly) {
   EXPECT_EQ(encode(quick_event), encode(event));
 }
 
-// Stores of 0.1 hold it so. Which process it was is the shim's alone.
+// Stores of version 0.1 have this form. The process id stays with the shim.
 TEST(RecordTest, TheEndOfARankIsStoredAsItAlwaysWas) {
   const RankExit exit{.rank = 1,
                       .exit_code = -1,
@@ -104,8 +105,8 @@ TEST(RecordTest, TheEndOfARankIsStoredAsItAlwaysWas) {
   EXPECT_EQ(decode<RankExit>("{}")->exit_code, 0);
 }
 
-// Cut anywhere, or with any byte changed, the text means to decode() what it means to the general reader: the record,
-// or nothing.
+// For a text that is cut anywhere or has one changed byte, decode() gives the same as the general reader: the record or
+// an error.
 TEST(RecordTest, TheQuickReaderTakesNothingThatTheGeneralOneDoesNot) {
   const std::string text = encode(full_record());
   const auto same = [](const std::string& changed) {
@@ -132,7 +133,7 @@ TEST(RecordTest, TheQuickReaderTakesNothingThatTheGeneralOneDoesNot) {
   }
 }
 
-// Members may be added: a record that was written before lacks them, and must load with their defaults.
+// Members may be added: older records lack them and must load with their defaults.
 TEST(RecordTest, MissingMembersTakeDefaults) {
   const absl::StatusOr<AttemptRecord> attempt = decode<AttemptRecord>(R"({"number":3,"placements":[{"node":"a"}]})");
   ASSERT_TRUE(attempt.ok()) << attempt.status();
@@ -161,7 +162,7 @@ TEST(RecordTest, AnAttemptComesBackAsItWas) {
   EXPECT_EQ(back->placements[0].devices, (std::vector<int>{3, 1}));
 }
 
-// Nor does a member that nobody reads keep a record from being loaded.
+// Unknown members are skipped, too.
 TEST(RecordTest, UnknownMembersAreSkipped) {
   const absl::StatusOr<JobRecord> job = decode<JobRecord>(R"({"name":"a","spec":{"memory_at_least":7,"ranks":2}})");
   ASSERT_TRUE(job.ok()) << job.status();

@@ -17,7 +17,7 @@ RankExit killed(int rank, int signal, int64_t time) {
   return {.rank = rank, .exit_code = -1, .signal = signal, .time_ns = time, .node = "n" + std::to_string(rank)};
 }
 
-// The rank that was killed is the root; its peers' failed collectives and our own kills are consequences.
+// The killed rank is the root cause; its peers' failed collectives and the controller's own kills are consequences.
 TEST(ClassifyTest, FindsTheKilledRank) {
   EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost, 20), killed(1, 9, 10), killed(2, 9, 40)},
                  .num_ranks = 3};
@@ -27,14 +27,15 @@ TEST(ClassifyTest, FindsTheKilledRank) {
   EXPECT_EQ(end.message, "rank 1 on n1 was killed by signal 9");
 }
 
-// The report of the killed rank may come after its peers': then only its time tells, and clocks of nodes differ.
+// The report of the killed rank may arrive after its peers': then only its time shows the order, and clocks of nodes
+// differ.
 TEST(ClassifyTest, APeerLossNeedsAnotherRoot) {
   EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost, 20), killed(1, 9, 31)}, .num_ranks = 2};
   facts.stop_time_ns = 30;
   EXPECT_EQ(classify(facts).cause, Cause::kRankKilled);
 }
 
-// Of two that failed alike the one that was heard of first is the root, however wrong its node's clock is; of one
+// If two ranks fail alike, the first one reported is the root cause, even if its node's clock is wrong; within one
 // report the earlier one.
 TEST(ClassifyTest, WhoWasHeardOfFirstFailedFirst) {
   RankExit first = left(0, 1, /*time=*/3'600'000);
@@ -46,7 +47,7 @@ TEST(ClassifyTest, WhoWasHeardOfFirstFailedFirst) {
   EXPECT_EQ(classify({.exits = {second, first}, .num_ranks = 2}).node, "n1");
 }
 
-// Whom Titan itself has ended has lived until then: its signal says nothing about what went wrong.
+// A rank that Titan ended lived until then: its signal does not explain the failure.
 TEST(ClassifyTest, ARankThatTitanEndedIsNoCause) {
   RankExit ended = killed(1, 9, 31);
   ended.stop_reason = "ATTEMPT_FAILED";
@@ -61,7 +62,7 @@ TEST(ClassifyTest, ARankThatTitanEndedIsNoCause) {
   EXPECT_EQ(classify(facts).cause, Cause::kStorageError) << "who names a cause outranks who only stood still";
 }
 
-// While it saved because it was asked to, the kernel killed it: nobody of Titan's did.
+// The kernel killed the rank while it saved on request; Titan did not.
 TEST(ClassifyTest, OutOfMemoryWhileItSavesIsTheCause) {
   RankExit full = killed(1, 9, 20);
   full.stop_reason = "DRAINED";
@@ -106,8 +107,8 @@ TEST(ClassifyTest, MemoryIsNamed) {
   EXPECT_NE(message.find("ranks 1.50 GiB together"), std::string::npos) << message;
 }
 
-// A rank without its libraries (the loader's exit code) is no bug of the rank: the message names what is missing, and
-// peers that waited for it are no root.
+// A rank without its libraries (the loader's exit code) does not fail by a bug of the rank: the message names what is
+// missing, and peers that waited for it are not the root cause.
 TEST(ClassifyTest, ARankThatCannotBeLoadedIsALaunchFailure) {
   RankExit exit = left(1, 127, 30);
   exit.message = "titan-rank: error while loading shared libraries: libtorch_cpu.so: cannot open shared object file";
@@ -117,7 +118,7 @@ TEST(ClassifyTest, ARankThatCannotBeLoadedIsALaunchFailure) {
   EXPECT_TRUE(end.never_ran);
 }
 
-// Who was killed by Titan explains nothing, and a lost peer less than whoever it lost.
+// An exit by Titan explains nothing, and a rank that lost a peer explains less than that peer.
 TEST(MostTellingTest, WhatExplainsTheEndIsKept) {
   std::map<int, RankExit> exits;
   for (int rank = 0; rank < 300; ++rank) {
@@ -150,7 +151,7 @@ TEST(ClassifyTest, CleanEnds) {
   EXPECT_EQ(classify({.exits = {killed(0, 9, 1)}, .cancelled = true, .num_ranks = 2}).cause, Cause::kCancelled);
 }
 
-// The message names who asked the ranks to leave.
+// The message names who requested that the ranks exit.
 TEST(ClassifyTest, AStopSaysByWhom) {
   const auto stopped = [](const std::string& reason, const std::map<std::string, std::string>& drained = {}) {
     EndFacts facts{
@@ -239,26 +240,26 @@ TEST_F(DecideTest, AnotherModelsWeightsAreNeverTriedTwice) {
     EXPECT_EQ(verdict.failure_reason, reason);
     EXPECT_EQ(verdict.failure_message, "why");
   }
-  // A mount may be back, another mesh may suit the batch.
+  // A mount may be back, and another mesh may suit the batch.
   for (const char* reason : {"CHECKPOINT", "DATA", "BATCH_SIZE", "DATA_CURSOR", "NONFINITE_LOSS", "NO_SUCH_USER"}) {
     history_ = {};
     EXPECT_TRUE(decide(policy_, history_, {Cause::kUserError, reason, "why"}, 9, 0).restart) << reason;
   }
 }
 
-// One attempt tells that an installation is broken; a job that has trained may wait for one that is being mended.
+// A single attempt proves that an installation is broken; a job that has trained may wait for its repair.
 TEST_F(DecideTest, AProgramThatCannotBeLoadedEndsAJobThatNeverRan) {
   const AttemptEnd end{Cause::kLaunchFailed, "", "no libtorch_cpu.so", /*never_ran=*/true};
   const Verdict verdict = decide(policy_, history_, end, 0, 0);
   EXPECT_FALSE(verdict.restart);
   EXPECT_EQ(verdict.failure_reason, "LAUNCH_FAILED");
   EXPECT_EQ(verdict.failure_message, "no libtorch_cpu.so");
-  EXPECT_TRUE(next(Cause::kLaunchFailed).restart);  // A node that could not prepare is another matter.
+  EXPECT_TRUE(next(Cause::kLaunchFailed).restart);  // A node that could not prepare is another case.
   note_progress(history_, 5, 0);
   EXPECT_TRUE(decide(policy_, history_, end, 5, 0).restart);
 }
 
-// To wait for devices is no failure: it lasts as long as it must, ever less often, and progress starts it over.
+// Waiting for devices is not a failure: it may last forever, with growing delays that progress resets.
 TEST_F(DecideTest, TakenDevicesNeverFailAJob) {
   const AttemptEnd end{Cause::kLaunchFailed, "DEVICE_TAKEN", "device 0 is in use"};
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(decide(policy_, history_, end, 0, 0).restart) << i;
@@ -268,7 +269,8 @@ TEST_F(DecideTest, TakenDevicesNeverFailAJob) {
   EXPECT_EQ(decide(policy_, history_, end, 1, 0).delay_seconds, 0);
 }
 
-// A node that cannot even begin says nothing of the job: it is tried ever less often, and never failed for that.
+// A node that cannot even start ranks does not prove anything about the job: it is retried with growing delays, and the
+// job never fails for that.
 TEST_F(DecideTest, RefusalsBeforeRanksRanNeverFailAJob) {
   for (const char* reason : {"STATE_FOLDER_UNUSABLE", "PREPARE_TIMEOUT", "LAUNCH_FAILED", "NODE_STOPPING",
                              "NOT_PREPARED", "ADDRESS_IS_LOOPBACK"}) {
@@ -285,7 +287,7 @@ TEST_F(DecideTest, RefusalsBeforeRanksRanNeverFailAJob) {
   for (const char* reason : {"BAD_LAUNCH", "BAD_REQUEST", "RANK_UNKILLABLE", "DUMP_FOLDER_UNUSABLE", "HANG"}) {
     EXPECT_FALSE(is_refusal_of_node(classify({.refusals = {{"n5", reason, "why"}}, .num_ranks = 2}))) << reason;
   }
-  // A program that cannot be loaded any more, of a job that has trained: its node's installation is being changed.
+  // The program of a job that has trained can no longer be loaded: the node's installation is being changed.
   history_ = {};
   note_progress(history_, 5, 0);
   const AttemptEnd not_loaded{Cause::kLaunchFailed, "", "no libtorch_cpu.so", /*never_ran=*/true};
@@ -293,7 +295,7 @@ TEST_F(DecideTest, RefusalsBeforeRanksRanNeverFailAJob) {
   EXPECT_EQ(history_.without_progress, 0);
 }
 
-// Two controllers with one store would take the folder from each other for ever.
+// Two controllers with one store would take the folder from each other forever.
 TEST_F(DecideTest, StaleNumbersDoNotCountButHaveAnEnd) {
   for (int i = 0; i < 19; ++i) {
     const Verdict verdict = next(Cause::kStaleAttempt);
@@ -307,8 +309,8 @@ TEST_F(DecideTest, StaleNumbersDoNotCountButHaveAnEnd) {
 
 TEST_F(DecideTest, ABadConfigurationIsNotRetried) { EXPECT_FALSE(next(Cause::kBadConfig).restart); }
 
-// Each theft of the dump folder brings a checkpoint, so that NO_PROGRESS would never end two jobs that train one model
-// by turns: a folder that another job has is the end at once. A newer attempt of the same job is another matter.
+// Two jobs that take one dump folder from each other both commit checkpoints, so NO_PROGRESS would never end them: a
+// folder of another job ends the job at once. A newer attempt of the same job is another case.
 TEST_F(DecideTest, AFolderOfAnotherJobIsFinal) {
   EndFacts facts{.exits = {left(0, rank_protocol::kExitFenced), left(1, rank_protocol::kExitPeerLost)}, .num_ranks = 2};
   facts.errors = {{0, "fenced", "FENCED", "the dump folder /d was taken over by job b", "b", 1, /*same_job=*/false}};
@@ -331,8 +333,8 @@ TEST_F(DecideTest, AFolderOfAnotherJobIsFinal) {
   EXPECT_TRUE(decide(policy_, history_, end, 0, 0).restart);
 }
 
-// A leader with a stale mount makes others refuse, and who refuses may have one: another pair is tried while there is
-// one, and what two pairs without a common node meet is no node's doing.
+// A leader with a stale mount makes others refuse, and a node that refuses may have one itself. Other pairs are tried
+// while there are any; if two pairs without a common node fail, no node is the cause.
 TEST_F(DecideTest, ASharedFolderIsLookedForOnOtherNodes) {
   const auto ends_at = [](const std::string& leader, const std::string& follower, bool elsewhere) {
     AttemptEnd end = classify({.refusals = {{follower, "DUMP_FOLDER_NOT_SHARED", "no token"}},
@@ -355,17 +357,17 @@ TEST_F(DecideTest, ASharedFolderIsLookedForOnOtherNodes) {
   EXPECT_EQ(decide(policy_, apart, ends_at("n3", "n4", true), 0, 0).failure_reason, "DUMP_FOLDER_NOT_SHARED");
 }
 
-// What a job is asked to do lies in one record: without it there is nothing to come back to.
+// The job's specification is in one record: without it the job cannot be started again.
 TEST_F(DecideTest, AJobWhoseSpecificationIsLostEnds) {
   EndFacts facts{.refusals = {{"", "SPEC_UNREADABLE", "record 'spec/a' is set aside"}}, .num_ranks = 1};
   const Verdict verdict = decide(policy_, history_, classify(facts), 0, 0);
   EXPECT_FALSE(verdict.restart);
   EXPECT_EQ(verdict.failure_reason, "SPEC_UNREADABLE");
-  facts.refusals.front().reason = "SPEC_NOT_READ";  // The disk did not answer, this time.
+  facts.refusals.front().reason = "SPEC_NOT_READ";  // The disk failed to answer this time only.
   EXPECT_TRUE(decide(policy_, history_, classify(facts), 0, 0).restart);
 }
 
-// Perhaps one node lacks a mount: another try, and the node is named; the second time it is the user's to mend.
+// One node may lack a mount: the job is retried and the node is named; after the second time the user has to repair it.
 TEST_F(DecideTest, ALostFolderIsTriedOnceMore) {
   EndFacts facts{.refusals = {{"n1", "CHECKPOINTS_GONE", "no folder"}}, .num_ranks = 1};
   const AttemptEnd end = classify(facts);

@@ -32,7 +32,7 @@ TEST(StateTest, FinalStatesAreFinal) {
   }
 }
 
-// From wherever a job is, cancelling leads to an end within two events: no state is a trap.
+// From any state, cancelling leads to an end within two events: no state is a trap.
 TEST(StateTest, EveryLiveStateCanBeLeft) {
   for (int i = 0; i < kStates; ++i) {
     JobState state = static_cast<JobState>(i);
@@ -44,7 +44,7 @@ TEST(StateTest, EveryLiveStateCanBeLeft) {
   }
 }
 
-// Its time limit is over, whether or not ranks of it ran then.
+// The time limit has passed, whether or not ranks ran then.
 TEST(StateTest, AJobThatStopsOrWaitsMayBeGivenUp) {
   for (const JobState state : {JobState::kStopping, JobState::kRecovering}) {
     EXPECT_EQ(*next_state(state, JobEvent::kGaveUp), JobState::kFailed);
@@ -52,8 +52,8 @@ TEST(StateTest, AJobThatStopsOrWaitsMayBeGivenUp) {
   EXPECT_EQ(next_state(JobState::kRunning, JobEvent::kGaveUp).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// Whatever happens in whatever order, a job runs only after it was placed and prepared, and each placement follows the
-// end of the attempt before it.
+// For any events in any order, a job runs only after it was placed and prepared, and each placement follows the end of
+// the attempt before it.
 TEST(StateTest, RandomEventsKeepTheOrder) {
   std::mt19937 random(20261121);
   for (int seed = 0; seed < 20000; ++seed) {

@@ -1,4 +1,4 @@
-// Which ranks are told to be slow, on ranks whose own times are made up.
+// Which ranks are reported as slow, for ranks with simulated own times.
 
 #include "controller/job/stragglers.h"
 
@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Ranks that make their steps together, each step as long as the slowest rank's own part, and are seen once a second.
+// Ranks that step together, each step as long as the slowest rank's own part, and are reported once a second.
 class Steps {
  public:
   Steps(std::vector<double> own_milliseconds, int stages = 1, uint32_t seed = 1)
@@ -34,9 +34,9 @@ class Steps {
     }
   }
 
-  std::vector<double> own;  // Of each rank: milliseconds.
-  double noise = 0;         // Standard deviation, as a share of that.
-  double hiccups = 0;       // Chance of a step that takes ten times as long.
+  std::vector<double> own;  // Own milliseconds of each rank.
+  double noise = 0;         // Standard deviation, relative to the own time.
+  double hiccups = 0;       // Probability of a step that takes ten times as long.
   absl::Duration now, told_at;
   std::vector<int> flagged, recovered;
   Stragglers stragglers;
@@ -78,7 +78,7 @@ TEST(StragglersTest, RanksThatDifferByChanceAreNeverSlow) {
   }
 }
 
-// Three windows of which more than half is slow.
+// Three windows, of which more than half is slow.
 TEST(StragglersTest, ASlowRankIsNamedWithinThreeWindows) {
   for (const size_t ranks : {2, 3, 4, 16}) {
     for (const int begins : {0, 1, 5, 8}) {  // Seconds into a window.
@@ -108,7 +108,7 @@ TEST(StragglersTest, ARankThatKeepsPaceAgainIsToldOnce) {
   Steps steps({100, 300});
   steps.run(absl::Minutes(1));
   ASSERT_THAT(steps.flagged, ElementsAre(1));
-  steps.own[1] = 125;  // A score of 0.8: neither.
+  steps.own[1] = 125;  // A score of 0.8 is neither slow nor recovered.
   steps.run(absl::Minutes(5));
   EXPECT_THAT(steps.recovered, IsEmpty());
   EXPECT_EQ(steps.stragglers.slow().size(), 1u);
@@ -148,14 +148,14 @@ TEST(StragglersTest, NobodyIsComparedWithNobody) {
   EXPECT_THAT(one_a_stage.flagged, IsEmpty());
 }
 
-// Its node does not speak, or its program measures nothing.
+// The node is silent, or the program measures nothing.
 TEST(StragglersTest, ARankOfWhichNothingIsKnownIsNotJudged) {
   Steps steps({100, 100, 300});
   steps.run(absl::Seconds(20));
   steps.silent[2] = true;
   steps.run(absl::Minutes(5));
   EXPECT_THAT(steps.flagged, IsEmpty());
-  steps.silent[2] = false;  // Now all that it did meanwhile shows at once.
+  steps.silent[2] = false;  // Now all its work of the silent time is reported at once.
   steps.run(absl::Seconds(20));
   EXPECT_THAT(steps.flagged, IsEmpty());
   steps.run(absl::Seconds(20));
@@ -167,7 +167,7 @@ TEST(StragglersTest, ARankOfWhichNothingIsKnownIsNotJudged) {
   EXPECT_THAT(old.flagged, IsEmpty());
 }
 
-// A window has five steps, however long they take.
+// A window has at least five steps, however long they take.
 TEST(StragglersTest, SlowStepsMakeLongWindows) {
   Steps steps({9'000, 20'000});
   steps.run(absl::Seconds(290));

@@ -6,7 +6,7 @@
 namespace titan::job {
 namespace {
 
-// A store may hold one that a controller before this one has accepted.
+// A store may hold an update that an earlier controller accepted.
 TEST(UpdateTest, AnAcceptedUpdateKeepsItsForm) {
   Update update{.priority = 3, .title = "a \"title\"", .etag = "e", .actor = "ann"};
   update.labels = {{"gone", std::nullopt}, {"team", "vision"}};

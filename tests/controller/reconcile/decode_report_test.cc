@@ -8,7 +8,7 @@
 namespace titan::reconcile {
 namespace {
 
-// --- the way back, so that a field which is lost or taken for another one shows ---
+// --- Inverse functions, which reveal fields that are lost or mixed up ---
 
 void put(v1::AttemptId& id, const core::AttemptKey& attempt) {
   id.set_job_uid(attempt.first);
@@ -182,7 +182,7 @@ v1::Diagnosis back(const core::Diagnosis& from) {
   return diagnosis;
 }
 
-// Also where one of them leaves an inner message out that has nothing but defaults.
+// Compares messages; an inner message with only defaults equals a missing one.
 template <typename Message>
 void expect_same(const Message& decoded, const Message& sent, int round) {
   google::protobuf::util::MessageDifferencer differencer;
@@ -192,22 +192,22 @@ void expect_same(const Message& decoded, const Message& sent, int round) {
   EXPECT_TRUE(differencer.Compare(sent, decoded)) << "round " << round << ": " << differences;
 }
 
-// What the core does not read of a rank.
+// Clears the fields of a rank that the core does not read.
 void clear_unread(v1::RankStatus& rank) {
   rank.clear_pid();
   rank.clear_start_ticks();
   rank.clear_sequence();
-  rank.clear_phase_milliseconds();  // But of a diagnosis.
+  rank.clear_phase_milliseconds();  // The core reads them only from a diagnosis.
 }
 
-// --- tests ---
+// --- Tests ---
 
 TEST(DecodeReportTest, ARegistrationArrivesWhole) {
   for (int round = 0; round < kRandomRounds; ++round) {
     v1::Register hello;
     RandomMessage(round).fill(hello);
     const core::Registration decoded = decode(hello);
-    hello.clear_leader_epoch();  // The shell's to read.
+    hello.clear_leader_epoch();  // The reconciler reads this one.
     for (v1::AttemptInventory& item : *hello.mutable_inventory()) {
       for (v1::RankStatus& rank : *item.mutable_ranks()) clear_unread(rank);
     }
@@ -233,7 +233,7 @@ TEST(DecodeReportTest, AReportOfAnAttemptArrivesWhole) {
     v1::WorkerMessage message;
     RandomMessage(round).fill(*message.mutable_attempt());
     const core::NodeReport decoded = decode(message);
-    message.mutable_attempt()->clear_leader_epoch();  // The shell's to read.
+    message.mutable_attempt()->clear_leader_epoch();  // The reconciler reads this one.
     expect_same(back(std::get<core::AttemptReport>(decoded)), message.attempt(), round);
   }
 }

@@ -8,7 +8,7 @@
 namespace titan::reconcile {
 namespace {
 
-// --- the way back, so that a field which is lost or taken for another one shows ---
+// --- Inverse functions, which reveal fields that are lost or mixed up ---
 
 core::AttemptKey back(const v1::AttemptId& id) { return {id.job_uid(), id.number()}; }
 
@@ -64,7 +64,7 @@ core::NodeCommand back(const v1::ControllerMessage& from) {
   }
 }
 
-// A message of each kind that the core sends; the ids are there, as they always are.
+// Returns a message of each kind that the core sends; ids are always set.
 v1::ControllerMessage random_command(int round) {
   RandomMessage random(round);
   v1::ControllerMessage message;
@@ -82,7 +82,7 @@ v1::ControllerMessage random_command(int round) {
     case 3:
       random.fill(*message.mutable_prepare());
       message.mutable_prepare()->mutable_id();
-      message.mutable_prepare()->clear_launch_json();  // Sent beside it.
+      message.mutable_prepare()->clear_launch_json();  // Sent separately.
       return message;
     case 4:
       random.fill(*message.mutable_start());
@@ -119,7 +119,7 @@ TEST(EncodeCommandTest, EveryCommandArrivesWhole) {
   EXPECT_EQ(kinds.size(), std::variant_size_v<core::NodeCommand>);
 }
 
-// What was never set is not sent: workers take it for the default.
+// Fields with their default are not sent: workers assume the default.
 TEST(EncodeCommandTest, DefaultsTakeNoBytes) {
   EXPECT_EQ(encode(core::BeatAck{}).ByteSizeLong(), 2);
   EXPECT_EQ(encode(core::Forget{}).ByteSizeLong(), 4);
@@ -130,7 +130,7 @@ TEST(EncodeCommandTest, DefaultsTakeNoBytes) {
   EXPECT_EQ(stop.stop().ByteSizeLong(), 2);
 }
 
-// Rounded down: a worker is never given more time than was meant.
+// Rounded down, so that a worker never gets more time than intended.
 TEST(EncodeCommandTest, TimesAreWholeMilliseconds) {
   const core::Stop stop{.grace = absl::Microseconds(1999), .deadline = absl::Seconds(1) + absl::Nanoseconds(1)};
   EXPECT_EQ(encode(stop).stop().grace_milliseconds(), 1);

@@ -1,4 +1,4 @@
-// A controller can be made to end around each kind of record that it writes.
+// Failpoints can end a controller before and after each kind of record that it writes.
 
 #include "controller/reconcile/failpoints.h"
 

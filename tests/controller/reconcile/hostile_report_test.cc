@@ -1,4 +1,4 @@
-// What a node of another version, or one that lies, may send: it is decoded to something that the core can judge.
+// A node of another version or a malicious one may send anything: it is decoded to values that the core can check.
 
 #include <limits>
 
@@ -60,7 +60,7 @@ TEST(HostileReportTest, WhatNobodyAskedForIsNamedAsSuch) {
   EXPECT_TRUE(std::holds_alternative<core::MisdirectedAnswer>(decode(message)));
 }
 
-// A kind that only a newer worker has is an unknown field here.
+// A kind that only newer workers send is an unknown field here.
 TEST(HostileReportTest, AKindOfANewerVersionIsNothing) {
   v1::WorkerMessage message;
   ASSERT_TRUE(message.ParseFromString("\xa2\x06\x03xyz"));  // Field 100.
@@ -74,7 +74,7 @@ TEST(HostileReportTest, ADiagnosisIsBounded) {
   rank.set_stacks(std::string(rank_protocol::kStacksBytes + 1, 'x'));
   for (int i = 0; i < kGroups + 5; ++i) rank.add_groups();
   for (int i = 0; i < kCalls + 5; ++i) rank.add_calls()->set_sequence(i);
-  rank.mutable_calls(kCalls + 2)->set_group(kGroups);  // No group that was kept.
+  rank.mutable_calls(kCalls + 2)->set_group(kGroups);  // A group that was not kept.
   rank.mutable_calls(kCalls + 3)->set_group(-1);
   const auto diagnosis = std::get<core::Diagnosis>(decode(message));
   const job::RankFinding& found = *diagnosis.found;
@@ -84,7 +84,7 @@ TEST(HostileReportTest, ADiagnosisIsBounded) {
   EXPECT_EQ(found.flight.calls.front().sequence, 5) << "the newest are kept";
 }
 
-// Bytes that are parsed at all are decoded, whatever they hold.
+// Bytes that can be parsed are decoded, whatever they contain.
 TEST(HostileReportTest, DamagedMessagesAreDecoded) {
   int parsed = 0;
   for (int round = 0; round < 2000; ++round) {

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A counter that begins with its first event has no increase then, and no alert sees it.
+// A counter that appears with its first event shows no increase, so no alert fires.
 TEST(MeasuresTest, EveryKnownLabelIsThereFromTheBeginning) {
   metrics::Metrics metrics;
   const Measures measures(metrics);
@@ -45,7 +45,7 @@ TEST(MeasuresTest, CountsGroupsAndWhatIsInThem) {
   EXPECT_THAT(metrics.text(), HasSubstr("\ntitan_store_commit_duration_seconds_count 2\n"));
 }
 
-// A line of figures has the mean over the steps since the line before: what saves took altogether is observed.
+// A row of figures has the mean over the steps since the row before: the total time of saves is observed.
 TEST(MeasuresTest, TrainingThatWaitedForSaves) {
   World world;
   FakeNode& node = world.add_node("n1", 2);
@@ -62,7 +62,7 @@ TEST(MeasuresTest, TrainingThatWaitedForSaves) {
   line(20, 0.25);
   EXPECT_THAT(world.metrics_.text(), HasSubstr("titan_checkpoint_duration_seconds_count{kind=\"stall\"} 1"));
   EXPECT_THAT(world.metrics_.text(), HasSubstr("titan_checkpoint_duration_seconds_sum{kind=\"stall\"} 2.5"));
-  world.train("a", 21);  // A line that says nothing of it.
+  world.train("a", 21);  // A row without this figure.
   line(30, 0.125);
   EXPECT_THAT(world.metrics_.text(), HasSubstr("titan_checkpoint_duration_seconds_sum{kind=\"stall\"} 3.75"));
 }

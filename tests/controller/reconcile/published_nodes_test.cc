@@ -1,4 +1,4 @@
-// What is published of nodes is what the core has decided, and is read in pages.
+// Published nodes show the core's decisions, and are read in pages.
 
 #include "controller/reconcile/published_nodes.h"
 

@@ -19,7 +19,7 @@ TEST(PublishedTest, AWatchFromARevisionSeesWhatFollows) {
   Published published(10, {});
   published.publish({view("a", 1)}, 11);
   published.publish({view("b", 2)}, 12);
-  published.publish({view("a", 1)}, 0);  // A reason changed: no revision of its own.
+  published.publish({view("a", 1)}, 0);  // A reason changed: the view gets no new revision.
   published.publish({view("b", 2)}, 13);
   const auto all = published.changes(*published.cursor_after(10), 100);
   ASSERT_EQ(all->views.size(), 4u);
@@ -39,7 +39,7 @@ TEST(PublishedTest, ASlowReaderIsToldThatItLostChanges) {
   EXPECT_EQ(published.changes(*published.cursor_after(5), 10)->views.size(), 5u);
 }
 
-// Who follows one job reads its changes alone, and loses nothing by those of others.
+// A reader of one job gets only its changes, and loses none because of other jobs.
 TEST(PublishedTest, ChangesOfOneJobOutliveThoseOfOthers) {
   Published published(0, {.changes = 5});
   published.publish({view("a", 1)}, 1);
@@ -87,7 +87,7 @@ TEST(PublishedTest, ChangesOfLargeJobsAreKeptForLess) {
   EXPECT_EQ(published.cursor_after(50).status().code(), absl::StatusCode::kOutOfRange);
 }
 
-// What is sent for a view is made once.
+// The bytes that are sent for a view are made once.
 TEST(PublishedTest, BytesAreShared) {
   Published published(0, {});
   published.publish({view("a", 1)}, 1);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Messages with random values in all of their fields: whatever a node of any version may send.
+// Messages with random values in all of their fields, like those of nodes of any version.
 
 #include <cstdint>
 #include <limits>
@@ -12,7 +12,7 @@
 
 namespace titan::reconcile {
 
-inline constexpr int kRandomRounds = 500;  // Of each kind of message.
+inline constexpr int kRandomRounds = 500;  // Rounds per kind of message.
 
 class RandomMessage {
  public:
@@ -26,7 +26,7 @@ class RandomMessage {
     return text;
   }
 
-  // Sets about two of three fields, those of inner messages likewise. Enumerators are known ones.
+  // Sets about two of three fields, also in inner messages. Enumerators are known ones.
   void fill(google::protobuf::Message& message) {
     const google::protobuf::Descriptor& type = *message.GetDescriptor();
     for (int i = 0; i < type.field_count(); ++i) {
@@ -73,7 +73,7 @@ class RandomMessage {
                : adds         ? fill(*of.AddMessage(&message, &field))
                               : fill(*of.MutableMessage(&message, &field));
       default:
-        return;  // titan.v1 has no others here.
+        return;  // titan.v1 has no other types here.
     }
   }
 

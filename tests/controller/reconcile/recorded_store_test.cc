@@ -1,5 +1,5 @@
-// A store that a controller of 0.1 wrote, as recorded by tests/controller/store/data/record.py. It is read for ever:
-// whatever a later version changes, nothing in it is lost, and the cluster resumes from it.
+// A store that a controller of version 0.1 wrote, recorded by tests/controller/store/data/record.py. Every later
+// version must read it without loss, and the cluster must resume from it.
 
 #include <filesystem>
 #include <fstream>
@@ -19,7 +19,7 @@ class RecordedStoreTest : public ::testing::TestWithParam<std::string>, protecte
   void SetUp() override {
     const std::string recording = data() + "/" + GetParam();
     expected_ = json::parse(std::ifstream(recording + ".json"));
-    // Opened by the present build, which writes to it.
+    // A copy, because the present build writes to it.
     const std::string copy = folder_.file("store.db");
     std::filesystem::copy(recording + ".db", copy);
     const auto opened = store::SqliteStore::open(copy);
@@ -43,7 +43,7 @@ class RecordedStoreTest : public ::testing::TestWithParam<std::string>, protecte
     return reconciler->published().find(expected_["jobs"][name]["uid"].get<std::string>());
   }
   std::string state_of(const std::string& name) { return std::string(job::name(recorded(name)->record->state)); }
-  // What its nodes run of the attempt that had not ended when the controller did.
+  // Makes the nodes run the attempt that had not ended when the controller did.
   void let_it_run() {
     const json& attempt = expected_["jobs"]["running"]["attempts"].back();
     for (const json& place : attempt["placements"]) {
@@ -114,7 +114,7 @@ TEST_P(RecordedStoreTest, NothingIsLost) {
   }
 }
 
-// Its ranks have trained all the time: they are taken over as they are. (A Start may be said again: it is done.)
+// The ranks have trained all the time: they are adopted unchanged. (A repeated Start has no effect.)
 TEST_P(RecordedStoreTest, WhatRunsIsAdopted) {
   let_it_run();
   connect_all();
@@ -126,7 +126,7 @@ TEST_P(RecordedStoreTest, WhatRunsIsAdopted) {
   EXPECT_FALSE(recorded("queued")->pending_reason.empty());
 }
 
-// A failure after it: the next attempt goes where it was, as far as it may.
+// A later failure: the next attempt goes to the same nodes as far as possible.
 TEST_P(RecordedStoreTest, WhatRunsRecovers) {
   let_it_run();
   connect_all();
@@ -142,7 +142,7 @@ TEST_P(RecordedStoreTest, WhatRunsRecovers) {
   EXPECT_EQ(state_of("running"), "STARTING");
 }
 
-// While the controller was away the ranks went, too.
+// The ranks ended while the controller was down.
 TEST_P(RecordedStoreTest, WhatIsGoneBeginsAgain) {
   reconciler->cordon("n2", false, "", [](const auto& done) { EXPECT_TRUE(done.ok()); });
   connect_all();
@@ -151,7 +151,7 @@ TEST_P(RecordedStoreTest, WhatIsGoneBeginsAgain) {
   EXPECT_EQ(state_of("running"), "STARTING");
 }
 
-// Clients do with old jobs what they do with new ones, and a restart finds it so.
+// Clients use old jobs like new ones, and a restart keeps both.
 TEST_P(RecordedStoreTest, OldAndNewJobsAreOneHistory) {
   let_it_run();
   connect_all();

@@ -1,6 +1,6 @@
-// Random clusters and events, in virtual time, against a slow reference that knows nothing but the rules: what is
-// placed may be placed there, what is not placed does not fit, and a scheduler that is built anew from the same facts
-// decides the same. TITAN_SCHEDULER_SEEDS=N tries so many.
+// Random clusters and events in virtual time, compared with a slow reference that implements only the rules: every
+// placement is legal, jobs that are not placed do not fit, and a scheduler that is rebuilt from the same facts decides
+// the same. TITAN_SCHEDULER_SEEDS=N runs N seeds.
 
 #include <algorithm>
 #include <cstdlib>
@@ -31,7 +31,7 @@ struct Part {
 struct World {
   Order order;
   std::map<std::string, Node> nodes;
-  std::map<std::string, std::map<std::string, Part>> claims;  // By owner, by node.
+  std::map<std::string, std::map<std::string, Part>> claims;  // By owner, then by node.
   std::map<std::string, Job> waiting;
   std::map<std::string, Job> running;
 
@@ -63,7 +63,7 @@ struct World {
     });
   }
 
-  // Whether it could run, were every node that is not cordoned ready and idle.
+  // Returns whether the job could run if every node that is not cordoned were ready and idle.
   bool could_ever_run(const Job& job) const {
     if (job.ranks % (job.ranks_per_node > 0 ? job.ranks_per_node : job.unit) != 0) return false;
     int room = 0;
@@ -74,8 +74,8 @@ struct World {
     return room >= job.ranks;
   }
 
-  // Whether another waiting job has the device reserved, and keeps it from this one (or would have to give it up): it
-  // keeps it when it comes before and could ever use it.
+  // Returns whether another waiting job has reserved the device. `by_earlier`: the other job keeps it, because it comes
+  // first and could run; else it would have to give it up.
   bool held(const Job& job, const std::string& node, int device, bool by_earlier) const {
     return std::any_of(waiting.begin(), waiting.end(), [&](const auto& item) {
       const Job& other = item.second;
@@ -95,7 +95,7 @@ struct World {
     return room >= job.ranks;
   }
 
-  // What each node has for the job. `steal`: also what jobs behind it hold.
+  // Returns the ranks that each node can take. `steal`: includes devices that later jobs reserve.
   std::vector<std::pair<const Node*, int>> shares(const Job& job, const std::set<std::string>& without,
                                                   bool steal) const {
     std::vector<std::pair<const Node*, int>> shares;
@@ -171,7 +171,7 @@ class Simulation {
     node.cordoned = once_in(6);
     node.ready = !once_in(8);
     const auto known = world_.nodes.find(name);
-    if (known != world_.nodes.end()) {  // It comes back as it was, or grows.
+    if (known != world_.nodes.end()) {  // The node returns unchanged or larger.
       node.device = known->second.device;
       node.devices = std::max(node.devices, known->second.devices);
     }
@@ -190,7 +190,7 @@ class Simulation {
     scheduler_.remove_node(name);
   }
 
-  // Gangs on a lost node recover and keep what they have elsewhere.
+  // Gangs on a lost node recover and keep their parts on other nodes.
   void lose(const std::string& name) {
     std::vector<Job> hit;
     for (const auto& [uid, job] : world_.running) {
@@ -276,7 +276,7 @@ class Simulation {
     return outcomes;
   }
 
-  // From the facts alone, in another order, and what was promised.
+  // Decides from the facts alone, in another order, and from the reservations.
   std::vector<Outcome> decide_anew(std::vector<Reservation>& reservations) {
     Scheduler scheduler(world_.order);
     std::vector<Job> jobs = world_.queue();
@@ -313,7 +313,7 @@ class Simulation {
     std::map<std::string, std::vector<Run>> runs;
     std::map<std::string, std::vector<std::string>> order;  // By kind.
     for (const Outcome& outcome : outcomes) runs[outcome.uid] = outcome.runs;
-    std::set<std::string> waits;  // Kinds with a job that waits for a large enough cluster.
+    std::set<std::string> waits;  // Kinds with a job that waits for a larger cluster.
     for (const Job& job : queue) {
       SCOPED_TRACE(job.uid);
       const auto chosen = runs.find(job.uid);
@@ -334,7 +334,7 @@ class Simulation {
     }
   }
 
-  // What started on nodes that stay promised ends by the shadow time, which never moves back while they do.
+  // Jobs that started on nodes that stay reserved end by the shadow time, which never moves back meanwhile.
   void check_promise_is_kept(const Reservation& before, const Reservation& now,
                              const std::map<std::string, std::vector<Run>>& started) {
     for (const auto& [uid, runs] : started) {
@@ -346,7 +346,7 @@ class Simulation {
     }
   }
 
-  // Nodes that the job may not use, because the first waiting job was promised them.
+  // Returns the nodes that the job may not use because they are reserved for the first waiting job.
   std::set<std::string> promised_to_others(const Job& job) const {
     const auto it = reservations_.find(job.device);
     if (it == reservations_.end()) return {};
@@ -401,7 +401,7 @@ class Simulation {
       check_shape(job, runs);
   }
 
-  // A node's domains, the root not among them: "row1", "row1/rack2".
+  // Returns a node's domains without the root: "row1", "row1/rack2".
   static std::vector<std::string> domains_of(const Node& node) {
     std::vector<std::string> domains;
     for (size_t end = node.domain.find('/'); end != std::string::npos; end = node.domain.find('/', end + 1)) {
@@ -411,10 +411,10 @@ class Simulation {
     return domains;
   }
 
-  // The fewest nodes; and with ranks_per_node, one domain of the deepest level at which one has room.
+  // Checks for the fewest nodes; with ranks_per_node, for one domain of the deepest level with enough space.
   void check_shape(const Job& job, const std::vector<Run>& runs) {
     std::vector<int> shares;
-    std::map<std::string, int> available, used;  // Nodes, by domain.
+    std::map<std::string, int> available, used;  // Nodes by domain.
     for (const auto& [node, ranks] : world_.shares(job, {}, false)) {
       shares.push_back(ranks);
       for (const std::string& domain : domains_of(*node)) ++available[domain];
@@ -447,9 +447,8 @@ class Simulation {
     world_.running[job.uid] = started;
   }
 
-  // Nothing comes any more, everything ends: whoever could ever run has run. The cluster may have become too small for
-  // a gang that recovers: it is the caller's to give up what is reserved for it, since a node that is away may come
-  // back.
+  // No new events arrive and everything ends: every job that could ever run has run. The cluster may have become too
+  // small for a gang that recovers. Then the caller drops its reservation, because a node that is away may return.
   void calm_down() {
     for (auto& [name, node] : world_.nodes) {
       node.ready = true;

@@ -57,7 +57,7 @@ std::vector<std::string> nodes_of(const Runs& runs) {
 
 class SchedulerTest : public ::testing::Test {
  protected:
-  // The last devices of the node are taken by an owner of its own.
+  // Adds a node; a separate owner occupies its last devices.
   void node(const std::string& name, int devices, int free, const std::string& domain = "") {
     scheduler_.set_node({name, "cpu", devices, domain});
     if (free == devices) return;
@@ -66,7 +66,7 @@ class SchedulerTest : public ::testing::Test {
     scheduler_.occupy("on " + name, name, taken);
   }
 
-  // By uid; a job that nothing was said of is not there.
+  // Returns outcomes by uid; jobs without an outcome are missing.
   std::map<std::string, Outcome> cycle(absl::Duration since = absl::ZeroDuration()) {
     std::map<std::string, Outcome> outcomes;
     for (Outcome& outcome : scheduler_.cycle(kStart + since)) outcomes[outcome.uid] = std::move(outcome);
@@ -133,7 +133,7 @@ TEST_F(SchedulerTest, SaysWhyAJobWaits) {
   EXPECT_EQ(place(in_units(job("e", 3), 2)).message, "3 ranks cannot be divided into groups of 2");
 }
 
-// Free devices that are of no use are counted as such.
+// Free devices that the job cannot use are counted as such.
 TEST_F(SchedulerTest, SaysHowMuchOfWhatIsFreeIsOfUse) {
   node("n1", 4, 3);
   node("n2", 4, 3);
@@ -144,7 +144,7 @@ TEST_F(SchedulerTest, SaysHowMuchOfWhatIsFreeIsOfUse) {
             "needs 6 cpu devices; 6 of 8 are free on 2 nodes, with space for 2 of 3 groups of 2");
 }
 
-// A node that failed a job is left alone as long as the others could hold the job, also when they are busy now.
+// A node that failed a job is avoided as long as the others could hold the job, even if they are busy now.
 TEST_F(SchedulerTest, AvoidsANodeWhileOthersCouldDo) {
   Job shy = job("a", 1);
   shy.avoided = {"n1"};
@@ -192,7 +192,7 @@ TEST_F(SchedulerTest, PriorityThenAge) {
   EXPECT_THAT(outcomes[2].runs, IsEmpty());
 }
 
-// A large job collects nodes; smaller ones behind it may only use what it does not wait for.
+// A large job collects nodes; smaller ones after it may only use those for which it does not wait.
 TEST_F(SchedulerTest, ALargeJobIsNotStarved) {
   node("n1", 2, 1);
   node("n2", 2, 0);
@@ -207,7 +207,7 @@ TEST_F(SchedulerTest, ALargeJobIsNotStarved) {
   EXPECT_EQ(cycle()["small"].runs, (Runs{{"n3", 0, {0}}}));
 }
 
-// Who sees the one may not see the other.
+// Users who see one project may not see the other.
 TEST_F(SchedulerTest, AJobOfAnotherProjectIsNotNamed) {
   node("n1", 2, 1);
   node("n2", 2, 0);
@@ -222,7 +222,7 @@ TEST_F(SchedulerTest, AJobOfAnotherProjectIsNotNamed) {
             "needs 1 cpu device; 0 of 4 are free on 2 nodes after what a job of another project waits for");
 }
 
-// Unlike its predecessor, a job that waits behind the first one keeps nothing from those behind it.
+// Unlike the first waiting job, the second one reserves nothing.
 TEST_F(SchedulerTest, OnlyTheFirstJobThatWaitsKeepsNodes) {
   node("n1", 2, 1);
   node("n2", 2, 1);
@@ -235,7 +235,7 @@ TEST_F(SchedulerTest, OnlyTheFirstJobThatWaitsKeepsNodes) {
   EXPECT_EQ(outcomes.at("second").reason, "BEHIND_IN_QUEUE");
 }
 
-// A job that can never run here does not hold up the others.
+// A job that can never run here does not block the others.
 TEST_F(SchedulerTest, AnImpossibleJobBlocksNobody) {
   node("n1", 2, 2);
   scheduler_.add_job(job("huge", 64, 0, 9, 1));
@@ -245,7 +245,7 @@ TEST_F(SchedulerTest, AnImpossibleJobBlocksNobody) {
   EXPECT_THAT(outcomes.at("small").runs, SizeIs(1));
 }
 
-// volcano#5805: what a gang lost and what it still has must not go to a filler.
+// volcano#5805: nodes that a gang lost or still has must not go to a filler.
 TEST_F(SchedulerTest, ARecoveringGangComesFirstAndKeepsItsNodes) {
   node("n1", 1, 1);
   node("n3", 1, 1);
@@ -280,8 +280,8 @@ TEST(OrderTest, RecoveringJobsMayComeBeforeHigherPriorities) {
   EXPECT_THAT(outcomes[1].runs, IsEmpty());
 }
 
-// Two gangs that each keep a node and miss another would wait for each other for ever: the earlier one takes the later
-// one's.
+// Two gangs that each keep one node and miss another would wait for each other forever: the earlier gang takes the
+// later one's node.
 TEST_F(SchedulerTest, TwoRecoveringGangsDoNotBlockEachOther) {
   node("n1", 1, 1);
   node("n2", 1, 1);
@@ -294,7 +294,7 @@ TEST_F(SchedulerTest, TwoRecoveringGangsDoNotBlockEachOther) {
   EXPECT_EQ(cycle()["second"].runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
 }
 
-// Of the gangs behind it, the last ones give up theirs first.
+// Among later gangs, the last ones give up their nodes first.
 TEST_F(SchedulerTest, TakesFromTheLastInTheQueueFirst) {
   for (const char* name : {"n1", "n2", "n3"}) node(name, 1, 1);
   scheduler_.add_job(recovering(job("a", 2, 1, 0, 1), {{"n1", {0}}}));
@@ -303,7 +303,7 @@ TEST_F(SchedulerTest, TakesFromTheLastInTheQueueFirst) {
   EXPECT_EQ(cycle()["a"].runs, (Runs{{"n1", 0, {0}}, {"n3", 1, {0}}}));
 }
 
-// A job of higher priority and a gang that keeps what it needs must not wait for each other.
+// A job of higher priority and a gang that keeps the missing nodes must not wait for each other.
 TEST_F(SchedulerTest, HigherPriorityAndRecoveringDoNotBlockEachOther) {
   node("n1", 1, 1);
   node("n2", 1, 1);
@@ -312,8 +312,8 @@ TEST_F(SchedulerTest, HigherPriorityAndRecoveringDoNotBlockEachOther) {
   EXPECT_EQ(cycle()["urgent"].runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
 }
 
-// One of its nodes is out of service: what it holds of the others serves nobody, and whoever can run takes it, also one
-// that comes after it. A node that is merely lost may return.
+// One of its nodes is cordoned: its other devices are of no use to it, so any job that can run takes them, even a later
+// one. A node that is only lost may return.
 TEST_F(SchedulerTest, AGangThatCannotRunHoldsNothing) {
   node("n1", 2, 2);
   scheduler_.set_node({"n2", "cpu", 2, "", true, /*cordoned=*/true});
@@ -351,7 +351,7 @@ TEST_F(SchedulerTest, ACordonedNodeGetsNothingNew) {
   EXPECT_EQ(place(recovering(job("a", 1), {{"n1", {0}}})).runs, (Runs{{"n2", 0, {0}}}));
 }
 
-// Tensor groups are consecutive ranks, and none is cut: 3 + 5 would be as many nodes.
+// Tensor groups are consecutive ranks and are not split: 3 + 5 would use as many nodes.
 TEST_F(SchedulerTest, AUnitLiesInOneNode) {
   node("n1", 8, 5);
   node("n2", 8, 5);
@@ -390,7 +390,7 @@ TEST_F(SchedulerTest, TheFewestDomainsAndRanksAlongThem) {
   EXPECT_THAT(nodes_of(place(job("b", 40, 8)).runs), ElementsAre("n2", "n3", "n4", "n5", "n6"));
 }
 
-// The lowest switch that has room: a rack, else a row, else the rows with the most.
+// Chooses the lowest switch with enough nodes: a rack, else a row, else the rows with the most.
 TEST_F(SchedulerTest, TheDeepestDomainWithRoom) {
   const std::map<std::string, int> racks = {{"row1/rack1", 2}, {"row1/rack2", 2}, {"row2/rack3", 1},
                                             {"row2/rack4", 3}, {"row2/rack5", 1}, {"row3/rack6", 2}};
@@ -423,7 +423,7 @@ TEST_F(SchedulerTest, AClaimMayComeBeforeItsNodeAndOutlivesIt) {
   EXPECT_THAT(cycle()["a"].runs, SizeIs(1));
 }
 
-// A device is free when the last of those that say they have it gives it back.
+// A device is free once the last of its owners releases it.
 TEST_F(SchedulerTest, TwoOwnersOfOneDevice) {
   node("n1", 1, 1);
   scheduler_.occupy("stray", "n1", {0});
@@ -452,7 +452,7 @@ TEST_F(SchedulerTest, ACycleDoesNoMoreThanItIsAllowed) {
   EXPECT_FALSE(scheduler_.has_work());
 }
 
-// Everybody hears why in bounded time, and again when it changes.
+// Each job gets its reason in bounded time, and again when it changes.
 TEST_F(SchedulerTest, ReasonsComeInTurns) {
   node("n1", 4, 0);
   for (int i = 0; i < 100; ++i) scheduler_.add_job(job(absl::StrCat("j", i), 4, 0, 0, i));
@@ -473,7 +473,7 @@ TEST_F(SchedulerTest, ReasonsComeInTurns) {
 
 class BackfillTest : public SchedulerTest {
  protected:
-  // Two nodes of two; n1 is half free, and what runs elsewhere ends after 60 and 100 s.
+  // Two nodes of two devices; n1 is half free, and the running jobs end after 60 and 100 s.
   void SetUp() override {
     scheduler_.set_node({"n1", "cpu", 2});
     scheduler_.set_node({"n2", "cpu", 2});
@@ -502,7 +502,7 @@ TEST_F(BackfillTest, NothingStartsThereAfterTheShadowTime) {
   EXPECT_THAT(cycle(absl::Seconds(300))["large"].runs, SizeIs(2));
 }
 
-// An end that is learnt later, or comes earlier than was thought, counts from then on; a later one changes nothing.
+// An end that becomes known later or moves earlier takes effect from then on; a later one changes nothing.
 TEST_F(BackfillTest, AnEndThatIsLearntLaterGivesAShadowTime) {
   scheduler_.release("short");
   scheduler_.release("long");
@@ -543,8 +543,8 @@ TEST_F(BackfillTest, AJobOfHigherPriorityTakesThePromise) {
   EXPECT_THAT(place(job("tiny", 1, 0, 2, 10)).runs, SizeIs(1)) << "and one of yet higher priority runs on it";
 }
 
-// An endless stream of small jobs, more than the cluster can take: once the large one is the first that waits, it
-// starts when the jobs that run by then have ended.
+// An endless stream of small jobs, more than the cluster can take: once the large job is the first to wait, it starts
+// when the jobs that run by then have ended.
 TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
   for (const bool limits : {false, true}) {
     Scheduler scheduler;
@@ -583,7 +583,7 @@ TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
   }
 }
 
-// Whether it could ever run is asked of idle nodes: what is busy, cordoned or away now may serve it tomorrow.
+// Whether a job could ever run is judged by idle nodes: nodes that are busy, cordoned or away now may be free tomorrow.
 TEST_F(SchedulerTest, AMisfitIsJudgedByWhatTheNodesAreAndNotByWhatTheyDo) {
   EXPECT_EQ(scheduler_.misfit(job("a", 1))->reason, "NO_NODES");
   scheduler_.set_node({"n1", "cpu", 2, "", /*ready=*/false, /*cordoned=*/true});

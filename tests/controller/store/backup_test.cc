@@ -1,4 +1,4 @@
-// A copy of a store that is in use, and its way back.
+// Backups of a store in use, and their restore.
 
 #include "controller/store/backup.h"
 
@@ -48,7 +48,7 @@ class BackupTest : public ::testing::Test {
     struct stat found {};
     return ::stat(file.c_str(), &found) == 0 ? static_cast<int>(found.st_mode & 0777) : -1;
   }
-  // One byte in the middle of what a record holds.
+  // Changes one byte in the middle of a record's value.
   static void damage(const std::string& file, const std::string& where) {
     std::ifstream in(file, std::ios::binary);
     std::string bytes(std::istreambuf_iterator<char>(in), {});
@@ -63,7 +63,7 @@ class BackupTest : public ::testing::Test {
   std::unique_ptr<SqliteStore> store_;
 };
 
-// It holds every transaction that was acknowledged before, whole ones, while others go on being written.
+// A backup has every transaction that was acknowledged before, only whole ones, while others are being written.
 TEST_F(BackupTest, IsConsistentWhileTheStoreIsWritten) {
   const int64_t before = write("a", "1");
   std::atomic<bool> stop = false;
@@ -99,7 +99,7 @@ TEST_F(BackupTest, IsConsistentWhileTheStoreIsWritten) {
   EXPECT_EQ(mode(path("state/titan.db")), 0600);
 }
 
-// A controller that is a service has a user of its own, and whoever restores its store is root.
+// A controller that runs as a service has a separate user, but root restores its store.
 TEST_F(BackupTest, WhatIsRestoredBelongsToTheFoldersOwner) {
   constexpr uid_t kService = 61234;
   const bool is_root = ::geteuid() == 0;
@@ -128,8 +128,7 @@ TEST_F(BackupTest, ADamagedOneIsNotRestored) {
   EXPECT_EQ(restore_store(path("none"), path("state")).status().code(), absl::StatusCode::kNotFound);
 }
 
-// What a program of another schema wrote is neither opened nor restored, all say so in the same words, and it is left
-// as it is.
+// A store of another schema is neither opened nor restored, with the same message everywhere, and stays unchanged.
 TEST_F(BackupTest, AStoreOfAnotherSchemaIsRefused) {
   store_.reset();
   const std::pair<int, const char*> others[] = {
@@ -171,12 +170,12 @@ TEST_F(BackupTest, TheStoreIsItsOwnersAlone) {
   EXPECT_EQ(mode(path("titan.db")), 0600);
   EXPECT_EQ(mode(path("titan.db-wal")), 0600);
   store_.reset();
-  ASSERT_EQ(::chmod(path("titan.db").c_str(), 0644), 0);  // As an older Titan made it.
+  ASSERT_EQ(::chmod(path("titan.db").c_str(), 0644), 0);  // Mode of files from older versions.
   store_ = *SqliteStore::open(path("titan.db"));
   EXPECT_EQ(mode(path("titan.db")), 0600);
 }
 
-// The database file alone, as a copy of files would take it, is not minutes old.
+// The database file alone, as a file copy would take it, is never minutes old.
 TEST_F(BackupTest, TheLogIsFoldedBackWhenNothingHappens) {
   write("k", "what was just written");
   const auto in_database = [&] {

@@ -1,4 +1,4 @@
-// What every backend promises. A new backend adds itself to the list at the end.
+// Guarantees of every backend. A new backend adds itself to the list at the end.
 
 #include <atomic>
 #include <future>
@@ -56,7 +56,7 @@ class SqliteBackend : public Backend {
   std::unique_ptr<SqliteStore> store_;
 };
 
-// One etcd for all cases, a prefix for each.
+// All cases use one etcd, with a prefix for each.
 class EtcdBackend : public Backend {
  public:
   explicit EtcdBackend(int64_t keep) {
@@ -108,7 +108,7 @@ class StoreTest : public ::testing::TestWithParam<std::pair<std::string, Factory
     for (const Record& record : *records) found.push_back(record.key);
     return found;
   }
-  // "key" or "-key" of each change after a revision.
+  // Returns "key" or "-key" for each change after a revision.
   std::vector<std::string> changed(int64_t after) {
     std::vector<std::string> found;
     const absl::StatusOr<std::vector<Change>> changes = store().changes(after, 1000);
@@ -155,7 +155,7 @@ TEST_P(StoreTest, CompareAndSetAbortsTheWholeTransaction) {
   EXPECT_EQ(value("a"), "2");
 }
 
-// Two writers that saw the same revision: the first in the queue wins even when both wait for the same fsync.
+// Two writers saw the same revision: the first in the queue wins even if both wait for the same fsync.
 TEST_P(StoreTest, CompareAndSetSeesEarlierTransactionsOfTheSameGroup) {
   make();
   ASSERT_TRUE(commit({put("a", "1")}).ok());
@@ -298,7 +298,7 @@ TEST_P(StoreTest, ErasingWhatIsNotThereChangesNothing) {
   EXPECT_EQ(value("a"), "3");
 }
 
-// History may be shortened by what its records' keys begin with and how old they are.
+// History can be purged by the prefix of keys and by age.
 TEST_P(StoreTest, PurgesOldRecordsOfAPrefix) {
   make();
   for (int i = 0; i < 30; ++i) ASSERT_TRUE(commit({put("event/" + std::to_string(100 + i), "x")}).ok());
@@ -314,14 +314,14 @@ TEST_P(StoreTest, PurgesOldRecordsOfAPrefix) {
     std::this_thread::yield();
   }
   purger.join();
-  EXPECT_EQ(*purged, 19);  // Of the 20 oldest one was written again.
+  EXPECT_EQ(*purged, 19);  // One of the 20 oldest was written again.
   EXPECT_EQ(scan_all(store(), "event/")->size(), 11u);
   EXPECT_EQ(value("event/101"), "again");
   EXPECT_EQ(value("job/1"), "x");
   EXPECT_EQ(purge(store(), "", 20).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// A prefix is bytes: with the separator it is what lies below a name, without it also what begins with that name.
+// A prefix is bytes: with the separator it selects what is below a name, without it also longer names.
 TEST_P(StoreTest, ErasesAWholePrefix) {
   make();
   const std::vector<std::string> all = {"event/1", "event/1/a", "event/1/b", "event/10/a", "event/2/a", "evens"};
@@ -346,7 +346,7 @@ TEST_P(StoreTest, APrefixWithoutRecordsChangesNothing) {
   EXPECT_EQ(value("a"), "1");
 }
 
-// The empty string begins every key; whoever names it has lost the name of something.
+// The empty string is a prefix of every key; a caller that passes it has lost a name.
 TEST_P(StoreTest, AnEmptyPrefixIsRefused) {
   make();
   ASSERT_TRUE(commit({put("a", "1")}).ok());
@@ -356,7 +356,7 @@ TEST_P(StoreTest, AnEmptyPrefixIsRefused) {
   EXPECT_EQ(*commit({put("b", "2")}), 2);
 }
 
-// Prefixes first, then the mutations, and what is expected is what was there before.
+// Prefixes are erased before mutations apply; expected revisions refer to the state before the transaction.
 TEST_P(StoreTest, WhatATransactionPutsStaysUnderItsOwnErasedPrefix) {
   make();
   ASSERT_TRUE(commit({put("job/1", "old"), put("job/2", "old")}).ok());
@@ -385,7 +385,7 @@ TEST_P(StoreTest, ErasesWhatEarlierTransactionsOfTheSameGroupPut) {
   EXPECT_THAT(changed(1), ElementsAre("a/3", "-a/1", "-a/2", "-a/3", "a/4"));
 }
 
-// A value that its reader cannot make sense of.
+// A value that its reader cannot parse.
 TEST_P(StoreTest, SetsARecordAside) {
   make();
   ASSERT_TRUE(commit({put("job/1", "{"), put("job/2", "{}")}).ok());

@@ -1,5 +1,5 @@
-// Power that is lost at any write, a disk that reports errors, and bits that flip: what was acknowledged is there, and
-// nothing is told that was not written. Every case is a seed.
+// Power loss at any write, disk errors and flipped bits: acknowledged transactions survive, and nothing is returned
+// that was not written. Every case is a seed.
 
 #include <atomic>
 #include <filesystem>
@@ -52,8 +52,8 @@ class DiskFaultsTest : public ::testing::Test {
     return mutations;
   }
 
-  // Commits up to `count` transactions, after each of which history_ has the records; until the store fails. How many
-  // were acknowledged, which is the first so many.
+  // Commits up to `count` transactions until the store fails, and adds the records after each to history_. Returns how
+  // many were acknowledged: the first ones.
   int write(SqliteStore& store, std::mt19937& random, int count) {
     int acknowledged = 0;
     for (int sent = 0; sent < count;) {
@@ -79,7 +79,7 @@ class DiskFaultsTest : public ::testing::Test {
     return acknowledged;
   }
 
-  // What is there is a prefix of what was sent, and no shorter than what was acknowledged.
+  // Checks that the store has a prefix of what was sent, with at least the acknowledged transactions.
   void expect_prefix(const SqliteStore& store, int64_t acknowledged) {
     const int64_t revision = store.revision();
     ASSERT_GE(revision, acknowledged);
@@ -122,10 +122,11 @@ TEST_F(DiskFaultsTest, PowerMayBeLostAtAnyWrite) {
     expect_prefix(**store, acknowledged);
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
-  EXPECT_GT(unfinished, 100);  // The power was lost with transactions under way.
+  EXPECT_GT(unfinished, 100);  // The power was lost with transactions in flight.
 }
 
-// An error of the disk, once: the store either does not notice, since nobody asked, or ends. A sync is never repeated.
+// A single disk error: the store either does not notice, because no operation met it, or ends. A sync is never
+// repeated.
 TEST_F(DiskFaultsTest, AnErrorIsTheEndAndNothingAcknowledgedIsLost) {
   using Operation = FaultyDisk::Operation;
   int ended_by_sync = 0;
@@ -142,7 +143,7 @@ TEST_F(DiskFaultsTest, AnErrorIsTheEndAndNothingAcknowledgedIsLost) {
     const int64_t acknowledged = write(**store, random, 80);
     const bool ended = acknowledged < static_cast<int64_t>(history_.size()) - 1;
     store->reset();
-    // Everything may be acknowledged before the log is folded, which fails then.
+    // Everything may be acknowledged before the log is folded, which may then fail.
     EXPECT_LE(fatal_ - before, disk.failed() ? 1 : 0);
     EXPECT_GE(fatal_ - before, ended ? 1 : 0);
     if (operation == Operation::kSync && ended) ++ended_by_sync;
@@ -174,7 +175,7 @@ TEST_F(DiskFaultsTest, AFullDiskKeepsWhatItTook) {
       history_.push_back(std::move(model));
     }
     while (results.back().wait_for(std::chrono::milliseconds(3)) == std::future_status::timeout) {
-      disk.set_capacity(0);  // Somebody makes room.
+      disk.set_capacity(0);  // Somebody frees space.
     }
     for (auto& result : results) ASSERT_TRUE(result.get().ok());
     store->reset();
@@ -186,7 +187,7 @@ TEST_F(DiskFaultsTest, AFullDiskKeepsWhatItTook) {
   EXPECT_EQ(fatal_, 0);
 }
 
-// One bit of a closed file flips. Everything that is read afterwards is what was written, or said to be damaged.
+// One bit of a closed file flips. Everything that is read afterwards is correct or reported as damaged.
 TEST_F(DiskFaultsTest, AFlippedBitIsNeverServed) {
   std::mt19937 random(1);
   FaultyDisk disk;

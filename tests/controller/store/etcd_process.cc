@@ -21,7 +21,7 @@
 namespace titan::store {
 namespace {
 
-// A port that nobody has now. etcd cannot be told to take any and say which.
+// Returns a free port. etcd cannot choose a free port and report it.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

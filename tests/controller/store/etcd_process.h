@@ -1,6 +1,6 @@
 #pragma once
 
-// A real etcd of one member on free ports, in a folder of its own.
+// Runs a real etcd of one member on free ports, in a temporary folder.
 
 #include <sys/types.h>
 
@@ -11,15 +11,15 @@ namespace titan::store {
 
 class EtcdProcess {
  public:
-  // Starts it, with more flags, and waits until it answers.
+  // Starts etcd with additional flags and waits until it answers.
   explicit EtcdProcess(std::vector<std::string> flags = {});
   ~EtcdProcess();
 
-  // For clients: HOST:PORT.
+  // HOST:PORT for clients.
   const std::string& address() const { return address_; }
-  // SIGKILL: everything that it had not on disk is gone.
+  // Sends SIGKILL: everything that etcd had not on disk is lost.
   void kill();
-  // Again on the same ports and folder; waits until it answers.
+  // Starts etcd again on the same ports and folder, and waits until it answers.
   void start();
 
  private:
@@ -36,7 +36,7 @@ bool etcd_is_there();
   if (!etcd_is_there())           \
   GTEST_SKIP() << "no etcd in PATH: not tested here; deploy/bootstrap.sh installs Debian's etcd-server"
 
-// One for all tests of this program, which take a prefix each.
+// One etcd for all tests of this program; each test uses a separate prefix.
 EtcdProcess& shared_etcd();
 
 }  // namespace titan::store

@@ -90,7 +90,7 @@ EtcdProxy::EtcdProxy(const std::string& etcd)
 
 EtcdProxy::~EtcdProxy() {
   server_->Shutdown(std::chrono::system_clock::now());
-  // gRPC has joined its threads by now, which ThreadSanitizer does not see: it was built without it.
+  // gRPC has joined its threads by now; ThreadSanitizer does not see it because gRPC was built without it.
   sync::Lock lock(mutex_);
   sent_.clear();
   fate_ = nullptr;

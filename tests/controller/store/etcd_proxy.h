@@ -1,7 +1,7 @@
 #pragma once
 
-// A bad network between a controller and etcd: passes requests on, loses answers, keeps requests back and delivers them
-// late or twice.
+// Simulates a bad network between a controller and etcd: forwards requests, loses answers, and holds requests back to
+// deliver them late or twice.
 
 #include <functional>
 #include <memory>
@@ -24,15 +24,15 @@ class EtcdProxy {
   explicit EtcdProxy(const std::string& etcd);
   ~EtcdProxy();
 
-  // For the controller: HOST:PORT.
+  // HOST:PORT for the controller.
   std::string address() const;
-  // What becomes of each transaction from now on; called with the number of those before. Those whose answers are lost
-  // or that are kept back look to the controller as if nobody had answered.
+  // Sets the fate of each later transaction, called with the number of earlier ones. If the answer is lost or the
+  // request held back, the controller gets no answer.
   void set_fate(std::function<Fate(int number)> fate);
-  // Every transaction that was sent, in order; and how many were kept back, which etcd never saw.
+  // Returns every transaction that was sent, in order.
   std::vector<etcdserverpb::TxnRequest> sent() const;
   int kept_back() const;
-  // Sends one to etcd now, whoever waits for it.
+  // Sends a transaction to etcd now, independent of any caller.
   absl::StatusOr<etcdserverpb::TxnResponse> deliver(const etcdserverpb::TxnRequest& request);
 
  private:

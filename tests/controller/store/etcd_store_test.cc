@@ -1,4 +1,4 @@
-// What only several controllers on one etcd can do: take over, be paused, lose etcd in the middle of a write.
+// Several controllers on one etcd: they take over, are paused, and lose etcd in the middle of a write.
 
 #include "controller/store/etcd/etcd_store.h"
 
@@ -76,7 +76,7 @@ class EtcdStoreTest : public ::testing::Test {
     return record.ok() && *record ? (*record)->value : "(none)";
   }
 
-  // Does something to etcd behind the controllers' backs.
+  // Changes etcd directly, without the controllers.
   void change_etcd(const std::function<void(Operations&)>& change) const {
     etcdserverpb::TxnRequest request;
     change(*request.mutable_success());
@@ -95,7 +95,8 @@ class EtcdStoreTest : public ::testing::Test {
 };
 
 TEST_F(EtcdStoreTest, TheSecondWaitsUntilTheFirstResigns) {
-  Controller first = *start("first:7700", {}, absl::Seconds(60));  // Its lease alone would keep the second waiting.
+  Controller first =
+      *start("first:7700", {}, absl::Seconds(60));  // The lease alone would keep the second controller waiting.
   ASSERT_TRUE(commit(*first.store, {put("a", "1")}).ok());
   const absl::Status waiting = elector("second:7700")->campaign(absl::Now() + absl::Milliseconds(100));
   EXPECT_EQ(waiting.code(), absl::StatusCode::kDeadlineExceeded);
@@ -108,11 +109,11 @@ TEST_F(EtcdStoreTest, TheSecondWaitsUntilTheFirstResigns) {
   EXPECT_EQ(second.store->id(), id);
   EXPECT_EQ(value(*second.store, "a"), "1");
   EXPECT_EQ(*commit(*second.store, {put("a", "2")}), 2);
-  EXPECT_EQ(*first.lost, 0);  // Nobody took it from the first.
+  EXPECT_EQ(*first.lost, 0);  // The first controller did not lose the lease to another one.
 }
 
-// Its process stands still, its lease ends, another one leads and writes: what it then sends is refused, also what was
-// queued before, and it is told once.
+// A leader's process is paused, its lease expires, and another controller leads and writes: later writes of the first
+// fail, even queued ones, and it gets one notification.
 TEST_F(EtcdStoreTest, AnExLeaderThatWasPausedWritesNothing) {
   Controller first = *start("first");
   ASSERT_TRUE(commit(*first.store, {put("a", "1")}).ok());
@@ -125,7 +126,7 @@ TEST_F(EtcdStoreTest, AnExLeaderThatWasPausedWritesNothing) {
   EXPECT_EQ(*first.lost, 1);
   EXPECT_EQ(first.store->revision(), 1);
   EXPECT_EQ(value(*second.store, "a"), "2");
-  first.store.reset();  // Resigning what it does not have takes nothing from the second.
+  first.store.reset();  // Resigning without the lease takes nothing from the second controller.
   EXPECT_EQ(*commit(*second.store, {put("c", "3")}), 3);
   second.store.reset();
   const Controller third = *start("third");
@@ -133,7 +134,7 @@ TEST_F(EtcdStoreTest, AnExLeaderThatWasPausedWritesNothing) {
   EXPECT_EQ(value(*third.store, "b"), "(none)");
 }
 
-// Without a write too: the keepalives tell it.
+// Without a write, keepalives detect the loss.
 TEST_F(EtcdStoreTest, ALostLeaseIsNoticedWithoutAWrite) {
   Controller first = *start("first");
   first.store->elector().withhold(true);
@@ -156,7 +157,7 @@ TEST_F(EtcdStoreTest, AMemberThatIsGoneIsPassedOver) {
   EXPECT_EQ(*commit(*store, {put("a", "1")}), 1);
 }
 
-// Its write is still on its way when another one leads: whenever it gets there, it fails.
+// A former leader's write is still in flight: whenever it arrives, it fails.
 TEST_F(EtcdStoreTest, ALateWriteOfAnExLeaderFails) {
   EtcdProxy proxy(shared_etcd().address());
   Controller first = *start("first", {}, absl::Seconds(1), proxy.address());
@@ -183,7 +184,7 @@ TEST_F(EtcdStoreTest, ALateWriteOfAnExLeaderFails) {
   EXPECT_EQ(value(*start("third")->store, "a"), "2");
 }
 
-// Answers are lost and requests too, of every kind: each transaction is done once and gets its revision.
+// Answers and requests of every kind are lost: each transaction is applied once and gets its revision.
 TEST_F(EtcdStoreTest, LostAnswersAreFoundOut) {
   EtcdProxy proxy(shared_etcd().address());
   proxy.set_fate([](int number) {
@@ -209,7 +210,7 @@ TEST_F(EtcdStoreTest, LostAnswersAreFoundOut) {
   EXPECT_EQ(value(*two.store, "k12"), std::string(3000, 'x'));
 }
 
-// Every request gets to etcd once more, long after its time and in any order, while the same process leads.
+// Every request reaches etcd once more, much later and in any order, while the same process leads.
 TEST_F(EtcdStoreTest, LateDuplicatesChangeNothing) {
   EtcdProxy proxy(shared_etcd().address());
   EtcdStoreOptions options;
@@ -244,7 +245,7 @@ TEST_F(EtcdStoreTest, LateDuplicatesChangeNothing) {
   }
 }
 
-// etcd does not answer any more: closing does not take for ever, and says what it does not know.
+// etcd no longer answers: closing takes bounded time, and reports unknown results as such.
 TEST_F(EtcdStoreTest, ClosingWithoutEtcdEnds) {
   EtcdProxy proxy(shared_etcd().address());
   EtcdStoreOptions options;
@@ -258,8 +259,8 @@ TEST_F(EtcdStoreTest, ClosingWithoutEtcdEnds) {
   EXPECT_EQ(unknown.get_future().get().status().code(), absl::StatusCode::kUnavailable);
 }
 
-// etcd is killed in the middle of writes, again and again. Every transaction gets its answer in the end, and each is in
-// the log once.
+// etcd is killed repeatedly in the middle of writes. Every transaction gets its answer in the end, and each is in the
+// log once.
 TEST_F(EtcdStoreTest, EtcdMayBeKilledInTheMiddleOfWrites) {
   constexpr int kKills = 3;
   std::vector<int64_t> answered;
@@ -308,7 +309,7 @@ TEST_F(EtcdStoreTest, EtcdMayBeKilledInTheMiddleOfWrites) {
   EXPECT_EQ(times["last"], sent);
 }
 
-// More than etcd takes in a request, and more changes than it takes in a transaction.
+// Values larger than an etcd request, and more changes than an etcd transaction allows.
 TEST_F(EtcdStoreTest, TransactionsMayBeLargerThanEtcdTakes) {
   const std::string large(5 << 20, 'x');
   {
@@ -319,7 +320,7 @@ TEST_F(EtcdStoreTest, TransactionsMayBeLargerThanEtcdTakes) {
     for (int i = 0; i < 2000; ++i) many.push_back(put(absl::StrCat("k", i), std::to_string(i)));
     ASSERT_EQ(*commit(*one.store, many), 2);
   }
-  EXPECT_EQ(keys("part/").size(), 6u);  // Of a MiB, and what is around the value.
+  EXPECT_EQ(keys("part/").size(), 6u);  // Parts of a MiB each, and one for the rest.
   {
     Controller two = *start("two");
     EXPECT_EQ(value(*two.store, "large"), large);
@@ -334,7 +335,7 @@ TEST_F(EtcdStoreTest, TransactionsMayBeLargerThanEtcdTakes) {
   EXPECT_EQ(three.store->revision(), 2);
 }
 
-// Snapshots are written while others write: whichever of them the next controller starts from, it comes to the same.
+// Snapshots are written during other writes: the next controller gets the same records from any of them.
 TEST_F(EtcdStoreTest, SnapshotAndLogMakeTheSameRecords) {
   std::mt19937 random(11);
   MemoryStore model;
@@ -378,7 +379,7 @@ TEST_F(EtcdStoreTest, SnapshotAndLogMakeTheSameRecords) {
   }
 }
 
-// What is missing or damaged is named, and nothing is served instead of it.
+// A missing or damaged key is named, and nothing else is served instead.
 TEST_F(EtcdStoreTest, WhatIsMissingOrDamagedIsNamed) {
   EtcdStoreOptions options;
   options.value_bytes = 1000;
@@ -417,14 +418,14 @@ TEST_F(EtcdStoreTest, WhatIsMissingOrDamagedIsNamed) {
   damaged_without("snapshot", "log/00000000000000000001");
 }
 
-// A full etcd refuses what can be refused and keeps the rest waiting; nothing is told wrongly.
+// A full etcd rejects what can be rejected and lets the rest wait; no result is wrong.
 TEST_F(EtcdStoreTest, AFullEtcdRefuses) {
   EtcdProcess full({"--quota-backend-bytes", "3000000"});
   ElectorOptions options;
   options.prefix = prefix_;
   auto running = std::make_unique<Elector>(std::make_shared<EtcdClient>(EtcdEndpoints{{full.address()}}), options);
   ASSERT_TRUE(running->campaign(absl::Now() + absl::Seconds(20)).ok());
-  std::promise<absl::StatusOr<int64_t>> kept;  // Answered when the store ends.
+  std::promise<absl::StatusOr<int64_t>> kept;  // Answered when the store closes.
   const auto store = *EtcdStore::open(std::move(running));
   absl::Status refused;
   int64_t acknowledged = 0;

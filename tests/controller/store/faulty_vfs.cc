@@ -12,7 +12,7 @@ constexpr int64_t kSector = 512;
 
 }  // namespace
 
-// An open file: what SQLite allocates and hands back.
+// An open file, in memory that SQLite allocates.
 struct FaultyFile {
   sqlite3_file base;
   FaultyDisk* disk;
@@ -146,7 +146,7 @@ struct FaultyFile {
   }
 
   static void shm_barrier(sqlite3_file* raw) { const std::lock_guard lock(of(raw).disk->mutex_); }
-  // The last one leaves nothing behind, as with a file that is made anew.
+  // The last unmap discards the memory, as for a file that is created again.
   static int shm_unmap(sqlite3_file* raw, int) {
     FaultyFile& self = of(raw);
     const std::lock_guard lock(self.disk->mutex_);
@@ -244,7 +244,7 @@ void FaultyDisk::set_capacity(int64_t bytes) {
   capacity_ = bytes;
 }
 
-// Not 0: the operation fails.
+// Returns 1 if the operation fails, else 0.
 int FaultyDisk::count(Operation operation) {
   if (operation != Operation::kRead) {
     ++writes_;
@@ -278,14 +278,14 @@ std::unique_ptr<FaultyDisk> FaultyDisk::after_power_loss(std::mt19937& random) c
   for (const auto& [name, file] : files_) {
     auto kept = std::make_shared<File>();
     kept->content = file->durable;
-    const uint32_t kind = random() % 4;  // Nothing of the cache, all of it, or some of it, twice as often.
+    const uint32_t kind = random() % 4;  // Nothing of the cache, all of it, or some of it, the last one twice as often.
     for (const Write& write : file->pending) {
       if (kind == 0 || (kind >= 2 && random() % 2 == 0)) continue;
       if (write.truncated || kind == 1 || random() % 2 == 0) {
         apply(kept->content, write);
         continue;
       }
-      for (size_t at = 0; at < write.data.size(); at += kSector) {  // Torn.
+      for (size_t at = 0; at < write.data.size(); at += kSector) {  // A torn write.
         if (random() % 2 == 0) continue;
         apply(kept->content, {write.offset + static_cast<int64_t>(at), write.data.substr(at, kSector), false});
       }

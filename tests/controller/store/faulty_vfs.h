@@ -1,7 +1,7 @@
 #pragma once
 
-// A disk in memory for SQLite that fails as disks do: by an error at a given operation, by being full, by losing power
-// with writes in its cache. Each disk is a VFS of its own.
+// An in-memory disk for SQLite that fails as real disks do: an error at a given operation, a full disk, or a power loss
+// with writes in its cache. Each disk is a separate VFS.
 
 #include <sqlite3.h>
 
@@ -24,42 +24,41 @@ class FaultyDisk {
   FaultyDisk(const FaultyDisk&) = delete;
   FaultyDisk& operator=(const FaultyDisk&) = delete;
 
-  // The VFS' name, for SqliteOptions.
+  // Name of the VFS for SqliteOptions.
   const std::string& name() const { return name_; }
 
-  // From the `count`th write, truncation or sync on nothing works any more.
+  // From the `count`th write, truncation or sync on, every operation fails.
   void lose_power_after(int64_t count);
-  // The `count`th operation of this kind fails once. What a failed sync should have written is lost, as it is when a
-  // kernel drops the pages it could not write.
+  // The `count`th operation of this kind fails once. A failed sync loses its writes, like a kernel that drops pages
+  // that it could not write.
   void fail_once(Operation operation, int64_t count);
-  // No file grows beyond `bytes` together; 0: no limit.
+  // Limits all files together to `bytes`; 0 means no limit.
   void set_capacity(int64_t bytes);
 
-  // The disk as it is found after the power came back: what was synced, and of what was not some sectors of some
-  // writes.
+  // Returns the disk after the power came back: everything synced, and some sectors of some other writes.
   std::unique_ptr<FaultyDisk> after_power_loss(std::mt19937& random) const;
-  // The same, everything written.
+  // Returns a copy with everything written.
   std::unique_ptr<FaultyDisk> copy() const;
 
-  // A file's bytes, as readers see them; for flipping them.
+  // Returns a file's bytes as readers see them, for flipping bits.
   std::string* content(const std::string& end_of_name);
   int64_t writes() const;
-  bool failed() const;  // A fault happened.
+  bool failed() const;  // Whether a fault has happened.
 
  private:
   friend struct FaultyFile;
   struct Write {
     int64_t offset = 0;
-    std::string data;        // What was written,
-    bool truncated = false;  // or the file ends at `offset`.
+    std::string data;        // Bytes written.
+    bool truncated = false;  // The file ends at `offset`; no bytes are written.
   };
   struct File {
     std::string content, durable;
-    std::vector<Write> pending;  // Since the last sync.
+    std::vector<Write> pending;  // Writes since the last sync.
     int shared = 0;
     const void* reserved = nullptr;
     const void* exclusive = nullptr;
-    std::vector<std::unique_ptr<std::vector<char>>> memory;  // Shared, of the log's index.
+    std::vector<std::unique_ptr<std::vector<char>>> memory;  // Shared memory of the log's index.
     int mappings = 0;
     int slots[8] = {};  // Shared holders, or -1.
   };

@@ -1,5 +1,5 @@
-// Somebody deletes or replaces a store's files while it is open: nothing more is acknowledged, and nothing that was is
-// lost.
+// Somebody deletes or replaces a store's files while it is open: nothing more is acknowledged, and nothing acknowledged
+// is lost.
 
 #include <sys/stat.h>
 
@@ -31,7 +31,7 @@ class LostFilesTest : public ::testing::Test {
     folder_ = above_ + "/state";
     fs::create_directory(folder_);
     SqliteOptions options;
-    options.fold_after = absl::Hours(1);  // What is acknowledged is in the log alone.
+    options.fold_after = absl::Hours(1);  // Acknowledged transactions are in the log alone.
     options.on_fatal = [this](const absl::Status& why) {
       const std::lock_guard lock(mutex_);
       fatal_ = why;
@@ -50,7 +50,7 @@ class LostFilesTest : public ::testing::Test {
                    [&](const absl::StatusOr<int64_t>& r) { promise.set_value(r); });
     return promise.get_future().get();
   }
-  // Why the store ended.
+  // Returns why the store ended.
   std::string end() {
     std::unique_lock lock(mutex_);
     ended_.wait(lock, [this] { return fatal_.has_value(); });
@@ -90,7 +90,7 @@ TEST_F(LostFilesTest, NothingIsAcknowledgedInADeletedFile) {
   EXPECT_EQ(commit("later").status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Also when nobody writes.
+// Detected even if nobody writes.
 TEST_F(LostFilesTest, ALookFindsEachOfItsFilesGone) {
   store_->check_files();
   ASSERT_TRUE(commit("k").ok());
@@ -129,7 +129,7 @@ TEST_F(LostFilesTest, AnImageNeedsNoDiskAndNoName) {
   expect_all(path);
 }
 
-// What is in an image is checked as a copy on a disk is.
+// An image is checked like a copy on disk.
 TEST_F(LostFilesTest, ADamagedStoreGivesNoImage) {
   const std::string file = folder_ + "/titan.db";
   store_.reset();

@@ -1,4 +1,4 @@
-// What is damaged is set aside with a reason, and everything else is served. Older files, room and copies.
+// Damaged records are set aside with a reason, and everything else is served. Also older files, space and copies.
 
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -49,7 +49,7 @@ class QuarantineTest : public ::testing::Test {
     store_->commit({std::move(mutations)}, [&](const auto& result) { promise.set_value(result); });
     return promise.get_future().get();
   }
-  // Changes the closed file behind the store's back.
+  // Changes the closed file without the store's knowledge.
   void change(const std::string& sql) {
     store_.reset();
     sqlite3* raw = nullptr;
@@ -70,7 +70,7 @@ class QuarantineTest : public ::testing::Test {
     const auto record = store_->get(key);
     return !record.ok() ? absl::StatusCodeToString(record.status().code()) : *record ? (*record)->value : "(none)";
   }
-  // What readers found is set aside by the writing thread, before whatever is committed next.
+  // The writing thread sets aside what readers found, before the next commit.
   void settle() { ASSERT_TRUE(commit({}).ok()); }
 
   std::string folder_, path_;
@@ -86,7 +86,7 @@ TEST_F(QuarantineTest, ADamagedRecordIsSetAsideAndTheRestIsServed) {
   change("UPDATE log SET value = CAST('flipped' AS BLOB) WHERE id = 4");
   open();
   EXPECT_EQ(scan_all(*store_, "")->size(), 2u);
-  EXPECT_EQ(value("b"), "DATA_LOSS");  // Not what it was before.
+  EXPECT_EQ(value("b"), "DATA_LOSS");  // Not the previous value.
   settle();
   ASSERT_EQ(store_->quarantined().size(), 1u);
   const Quarantined aside = store_->quarantined()[0];
@@ -96,11 +96,12 @@ TEST_F(QuarantineTest, ADamagedRecordIsSetAsideAndTheRestIsServed) {
   EXPECT_THAT(aside.reason, HasSubstr("does not match its checksum"));
   EXPECT_EQ(heard_.size(), 1u);
   EXPECT_EQ(value("b"), "DATA_LOSS");
-  EXPECT_EQ(store_->changes(3, 10).status().code(), absl::StatusCode::kOutOfRange);  // Read the records again.
+  EXPECT_EQ(store_->changes(3, 10).status().code(),
+            absl::StatusCode::kOutOfRange);  // Readers have to read the records again.
   EXPECT_TRUE(store_->changes(store_->revision(), 10)->empty());
   open();
-  EXPECT_EQ(value("b"), "DATA_LOSS");  // Also in the next life,
-  EXPECT_EQ(heard_.size(), 1u);        // which tells it once.
+  EXPECT_EQ(value("b"), "DATA_LOSS");  // Still so after the next opening.
+  EXPECT_EQ(heard_.size(), 1u);        // Reported once by the next opening.
   ASSERT_TRUE(commit({put("b", "third")}).ok());
   EXPECT_EQ(value("b"), "third");
   ASSERT_TRUE(commit({erase("b")}).ok());
@@ -116,7 +117,7 @@ TEST_F(QuarantineTest, ARecordMayBeDamagedAgain) {
   ASSERT_TRUE(commit({put("a", "1")}).ok());
   for (int64_t times = 1; times <= 2; ++times) {
     store_->set_aside(**store_->get("a"), absl::StrCat("reason ", times));
-    EXPECT_EQ(store_->quarantined().size(), static_cast<size_t>(times));  // At once.
+    EXPECT_EQ(store_->quarantined().size(), static_cast<size_t>(times));  // Immediately.
     settle();
     EXPECT_EQ(value("a"), "DATA_LOSS");
     ASSERT_TRUE(commit({put("a", "2")}).ok());
@@ -126,7 +127,7 @@ TEST_F(QuarantineTest, ARecordMayBeDamagedAgain) {
   EXPECT_EQ(heard_[1].reason, "reason 2");
 }
 
-// What is damaged is known to be so whether or not the disk takes its move.
+// Damage is known even if the disk does not take the record of it.
 TEST_F(QuarantineTest, AFullDiskDoesNotHideDamage) {
   open();
   std::vector<Mutation> mutations = {put("a", "1"), put("b", "2")};
@@ -134,7 +135,7 @@ TEST_F(QuarantineTest, AFullDiskDoesNotHideDamage) {
   ASSERT_TRUE(commit(mutations).ok());
   change("UPDATE log SET value = zeroblob(100000) WHERE id = 2");
   SqliteOptions options;
-  options.max_pages = 1;  // No more than there are.
+  options.max_pages = 1;  // No more pages than the file has.
   open(options);
   EXPECT_EQ(value("b"), "DATA_LOSS");
   ASSERT_EQ(store_->quarantined().size(), 1u);
@@ -161,12 +162,12 @@ TEST_F(QuarantineTest, ErasingALostRecordIsEnough) {
   EXPECT_EQ(value("a"), "(none)");
 }
 
-// Whatever happens to the heads, the log knows better: nothing is lost, and it is said.
+// Damaged heads are rebuilt from the log: nothing is lost, and it is reported.
 TEST_F(QuarantineTest, DamagedHeadsAreMadeAnewFromTheLog) {
   const char* const kinds[] = {
-      "UPDATE heads SET id = 1 WHERE CAST(key AS TEXT) = 'b'",   // Another record's row.
-      "UPDATE heads SET id = 2 WHERE CAST(key AS TEXT) = 'b'",   // Its own, as it was before.
-      "UPDATE heads SET id = 99 WHERE CAST(key AS TEXT) = 'b'",  // None.
+      "UPDATE heads SET id = 1 WHERE CAST(key AS TEXT) = 'b'",   // The row of another record.
+      "UPDATE heads SET id = 2 WHERE CAST(key AS TEXT) = 'b'",   // An older row of the same record.
+      "UPDATE heads SET id = 99 WHERE CAST(key AS TEXT) = 'b'",  // A row that does not exist.
       "UPDATE heads SET key = CAST('x' AS BLOB) WHERE CAST(key AS TEXT) = 'b'",
       "UPDATE heads SET crc = 7 WHERE CAST(key AS TEXT) = 'b'",
       "DELETE FROM heads WHERE CAST(key AS TEXT) = 'b'",
@@ -197,7 +198,7 @@ TEST_F(QuarantineTest, DamagedHeadsAreMadeAnewFromTheLog) {
   }
 }
 
-// A head that goes bad while the store serves is never followed.
+// A head that is damaged while the store serves is not followed.
 TEST_F(QuarantineTest, AHeadThatGoesBadLaterIsNotFollowed) {
   open();
   ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
@@ -213,7 +214,7 @@ TEST_F(QuarantineTest, AHeadThatGoesBadLaterIsNotFollowed) {
   EXPECT_EQ(value("b"), "2");
 }
 
-// A lost row together with damaged heads: what was lost is named.
+// A row is lost and heads are damaged: the lost record is named.
 TEST_F(QuarantineTest, AMissingRowIsNamed) {
   open();
   ASSERT_TRUE(commit({put("a", "1"), put("b", "2"), put("c", "3")}).ok());
@@ -226,7 +227,7 @@ TEST_F(QuarantineTest, AMissingRowIsNamed) {
   EXPECT_EQ(store_->quarantined()[1].key, "b");
   open();
   EXPECT_EQ(value("b"), "DATA_LOSS");
-  // Both damaged: nobody can tell what is missing.
+  // Both are damaged: the missing record cannot be known.
   change("DELETE FROM log WHERE id = 3; DELETE FROM heads WHERE CAST(key AS TEXT) = 'c'");
   const absl::Status refused = SqliteStore::open(path_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss);
@@ -242,7 +243,7 @@ TEST_F(QuarantineTest, ADamagedStateIsNotBelieved) {
   EXPECT_EQ(SqliteStore::open(path_).status().code(), absl::StatusCode::kDataLoss);
 }
 
-// On demand everything is read; old changes that are damaged are no record's loss.
+// A check on demand reads everything; damaged old changes do not make a record lost.
 TEST_F(QuarantineTest, ACheckFindsWhatNobodyReads) {
   open();
   ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
@@ -265,7 +266,7 @@ TEST_F(QuarantineTest, ACheckFindsWhatNobodyReads) {
   EXPECT_EQ(store_->check()->damaged, 0);
 }
 
-// By itself, after it has served for a while.
+// The store checks itself after it has served for a while.
 TEST_F(QuarantineTest, TheFileIsCheckedInTheBackground) {
   open();
   ASSERT_TRUE(commit({put("a", "1")}).ok());
@@ -279,7 +280,7 @@ TEST_F(QuarantineTest, TheFileIsCheckedInTheBackground) {
   EXPECT_EQ(store_->quarantined()[0].key, "a");
 }
 
-// A damaged record is no reason to be without backups.
+// A store with a damaged record can still be backed up.
 TEST_F(QuarantineTest, AStoreWithADamagedRecordCanBeBackedUp) {
   open();
   ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
@@ -293,7 +294,8 @@ TEST_F(QuarantineTest, AStoreWithADamagedRecordCanBeBackedUp) {
   EXPECT_EQ((*restored->get("b"))->value, "2");
   EXPECT_EQ(restored->get("a").status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(restored->quarantined().size(), 1u);
-  EXPECT_GT(restored->epoch(), epoch + 1000);  // However often the first was opened after the backup.
+  EXPECT_GT(restored->epoch(),
+            epoch + 1000);  // Higher than any number of openings of the first store after the backup could give.
 }
 
 TEST_F(QuarantineTest, TheEpochGrowsWithEachOpening) {
@@ -305,7 +307,7 @@ TEST_F(QuarantineTest, TheEpochGrowsWithEachOpening) {
   }
 }
 
-// Purged history gives its room back, and what stays is whole.
+// Purged history frees its space, and the rest stays intact.
 TEST_F(QuarantineTest, ShrinkGivesRoomBack) {
   open();
   for (int job = 0; job < 40; ++job) {
@@ -328,7 +330,7 @@ TEST_F(QuarantineTest, ShrinkGivesRoomBack) {
   EXPECT_EQ(scan_all(*store_, "event/")->size(), 500u);
 }
 
-// 10,000 finished jobs as a controller writes them. What opening costs is printed, and bounded far above it.
+// 10,000 finished jobs as a controller writes them. The cost of opening is printed, with a generous bound.
 TEST_F(QuarantineTest, OpeningReadsHeadsOnly) {
   const int jobs = getenv("TITAN_STORE_JOBS") == nullptr ? 1000 : atoi(getenv("TITAN_STORE_JOBS"));
   open();

@@ -1,4 +1,4 @@
-// What only a file can do: survive, fill up, be damaged.
+// Properties of a store in a file: it survives, fills up and can be damaged.
 
 #include "controller/store/sqlite_store.h"
 
@@ -44,8 +44,8 @@ class SqliteTest : public ::testing::Test {
     return promise.get_future().get();
   }
 
-  // Fills the disk with refused requests, checks that reads live and a kept transaction waits, makes room, and checks
-  // that everything acknowledged is there.
+  // Fills the disk until requests are rejected, checks that reads work and a kept transaction waits, frees space, and
+  // checks that everything acknowledged is there.
   void fill_and_heal(const std::function<void()>& make_room) {
     ASSERT_TRUE(commit(put("first", "x")).ok());
     std::vector<std::string> acknowledged;
@@ -98,7 +98,7 @@ TEST_F(SqliteTest, OneProcessAtATime) {
   EXPECT_EQ(SqliteStore::open(path_).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// A process is killed with transactions in flight: what it had acknowledged is there, and nothing is there by half.
+// A process is killed with transactions in flight: acknowledged ones are there, and none is there in part.
 TEST_F(SqliteTest, SurvivesAKillAtAnyMoment) {
   for (int round = 0; round < 5; ++round) {
     int pipe_fds[2];
@@ -141,7 +141,7 @@ TEST_F(SqliteTest, AFullDiskRefusesLosesNothingAndHeals) {
   fill_and_heal([&] { ASSERT_EQ(mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0); });
 }
 
-// The same without privileges: the file may not grow beyond a number of pages.
+// The same without privileges: the file may not exceed a number of pages.
 TEST_F(SqliteTest, APageLimitRefusesLosesNothingAndHeals) {
   SqliteOptions options;
   options.max_pages = 300;
@@ -149,7 +149,7 @@ TEST_F(SqliteTest, APageLimitRefusesLosesNothingAndHeals) {
   fill_and_heal([&] { store_->set_max_pages(0); });
 }
 
-// A flipped byte is found, never served.
+// A flipped byte is detected and never served.
 TEST_F(SqliteTest, AFlippedByteIsFound) {
   open();
   const std::string marker = "find-this-value-in-the-file";
@@ -180,8 +180,8 @@ TEST_F(SqliteTest, AFileOfSomethingElseIsNamed) {
 TEST_F(SqliteTest, ATornLogTailIsCutOff) {
   open();
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(commit(put("k" + std::to_string(i), "v")).ok());
-  // A copy of the files as a crash would leave them, its log cut at many places: always an intact prefix of the
-  // transactions.
+  // Copies the files as a crash would leave them, with the log cut at many places: each copy has an intact prefix of
+  // the transactions.
   std::ifstream wal_file(path_ + "-wal", std::ios::binary);
   const std::string wal((std::istreambuf_iterator<char>(wal_file)), std::istreambuf_iterator<char>());
   std::ifstream db_file(path_, std::ios::binary);

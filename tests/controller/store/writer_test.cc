@@ -1,4 +1,4 @@
-// The queue before every durable store, with a disk that does as it is told.
+// The queue in front of every durable store, with a disk that the test controls.
 
 #include "controller/store/writer.h"
 
@@ -51,14 +51,15 @@ class WriterTest : public ::testing::Test {
   }
 
   std::atomic<bool> held_{false}, started_{false}, full_{false};
-  std::atomic<int> writes_{0}, written_{0}, largest_{0}, failures_{0};  // Begun and done.
-  absl::Status failure_;                                                // Of the next write; set while there is none.
+  std::atomic<int> writes_{0}, written_{0}, largest_{0},
+      failures_{0};       // Writes begun and done, the largest group, and failures.
+  absl::Status failure_;  // Failure of the next write; set only while no write runs.
   int64_t revision_ = 0;
   std::unique_ptr<Writer> writer_;
 };
 
-// More than a group of what must not be lost waits for a full disk, and clients come after it: each has its answer
-// while the disk is full, and the disk is not asked again and again for them.
+// More than a group of transactions that must not be lost waits for a full disk, and client requests follow: each gets
+// its answer while the disk is full, and no write is retried for them.
 TEST_F(WriterTest, ClientsAreAnsweredBehindALongQueueOfAFullDisk) {
   WriterOptions options;
   options.full_retry = absl::Hours(1);
@@ -81,7 +82,7 @@ TEST_F(WriterTest, ClientsAreAnsweredBehindALongQueueOfAFullDisk) {
   for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(*kept[i].get(), static_cast<int64_t>(i) + 1);
 }
 
-// Whoever hears of a group may take its time: the next one is written meanwhile, and is heard of after it.
+// A slow callback of one group does not delay the next write; callbacks still run in order.
 TEST_F(WriterTest, TheNextGroupDoesNotWaitForAnAnswer) {
   start({});
   std::promise<void> go_on;
@@ -109,7 +110,7 @@ TEST_F(WriterTest, TheNextGroupDoesNotWaitForAnAnswer) {
   EXPECT_EQ(heard, (std::vector<int64_t>{1, 2, 3, 4}));
 }
 
-// What is durable is said before what is not known.
+// Acknowledged results are delivered before unknown ones.
 TEST_F(WriterTest, AnswersComeBeforeTheEnd) {
   start({});
   std::promise<void> go_on;
@@ -151,10 +152,10 @@ TEST_F(WriterTest, WhatAFullDiskDoesNotTakeAtTheEndIsUnknown) {
   writer_->close();
   EXPECT_EQ(kept.get().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(commit(WhenFull::kRetry).get().status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(failures_, 0);  // What it would have told comes again after a restart.
+  EXPECT_EQ(failures_, 0);  // No failure is reported: the transaction comes again after a restart.
 }
 
-// While one write takes its time, clients beyond the queue's limits hear at once; what must not be lost waits.
+// During a slow write, clients beyond the queue's limits get an error at once; transactions that must not be lost wait.
 TEST_F(WriterTest, TheQueueIsBoundedInTransactionsAndBytes) {
   WriterOptions options;
   options.queue_limit = 10;
@@ -175,7 +176,7 @@ TEST_F(WriterTest, TheQueueIsBoundedInTransactionsAndBytes) {
   taken.clear();
   taken.push_back(commit(WhenFull::kRefuse));
   wait_until_writing();
-  taken.push_back(commit(WhenFull::kRefuse, 2000));  // Alone it may be as large as it is.
+  taken.push_back(commit(WhenFull::kRefuse, 2000));  // A single transaction may exceed the limit.
   EXPECT_EQ(commit(WhenFull::kRefuse).get().status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_GE(writer_->queued().bytes, 2000);
   let_go();
@@ -183,7 +184,7 @@ TEST_F(WriterTest, TheQueueIsBoundedInTransactionsAndBytes) {
   EXPECT_EQ(writer_->queued().bytes, 0);
 }
 
-// After an error nothing is tried again: everyone hears that it is not known, once, in order.
+// After an error nothing is retried: every caller gets "unknown", once and in order.
 TEST_F(WriterTest, AnErrorIsTheEnd) {
   hold();
   start({});
@@ -198,7 +199,7 @@ TEST_F(WriterTest, AnErrorIsTheEnd) {
   EXPECT_FALSE(writer_->post([] {}));
 }
 
-// The same as the first, with a real file that may not grow.
+// The same as the first test, with a real file of limited size.
 TEST(FullFileTest, ClientsAreAnsweredBehindALongQueue) {
   std::string folder = ::testing::TempDir() + "titan-full-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

@@ -13,7 +13,8 @@ using ::testing::HasSubstr;
 
 const absl::Time kLaunch = absl::FromUnixSeconds(1700000000);
 
-// One row of metrics.jsonl of a job of two ranks with 100 tokens a step each; half of a step is its backward pass.
+// Makes one row of metrics.jsonl for a job of two ranks with 100 tokens a step each; half of a step is its backward
+// pass.
 std::string step_line(int step, double seconds, double saving = 0, std::optional<double> mfu = std::nullopt) {
   nlohmann::json line = {
       {"step", step},
@@ -39,7 +40,7 @@ TEST(BenchFiguresTest, MediansAndSpreads) {
   EXPECT_EQ(found.greatest, 9);
 }
 
-// Steps of the warm-up do not count, a step that was logged twice counts once, one slow step does not move the median.
+// Warm-up steps do not count, a step that was logged twice counts once, and one slow step does not move the median.
 TEST(BenchFiguresTest, OfARun) {
   const std::string metrics = step_line(1, 50) + step_line(2, 0.5) + step_line(3, 99) + step_line(3, 0.4) +
                               step_line(4, 3.0) + step_line(5, 0.6) + "{\"step\": 6, \"half";
@@ -63,7 +64,8 @@ TEST(BenchFiguresTest, OfADevice) {
   EXPECT_DOUBLE_EQ(figures->at("device_memory_bytes"), 3.0 * (1LL << 30));
 }
 
-// Of the same step as the tokens per second: a mean of rates would give the slow step as much weight as a fast one.
+// Utilization is taken from the same step as the tokens per second: a mean of rates would weight slow and fast steps
+// equally.
 TEST(BenchFiguresTest, UtilisationIsThatOfTheMedianStep) {
   const std::string metrics =
       step_line(1, 1, 0, 9) + step_line(2, 1, 0, 60) + step_line(3, 3, 0, 20) + step_line(4, 1, 0, 60);
@@ -72,7 +74,7 @@ TEST(BenchFiguresTest, UtilisationIsThatOfTheMedianStep) {
   EXPECT_DOUBLE_EQ(figures->at("mfu_percent"), 60);
 }
 
-// The save after step 3 is in the row of step 4, which is no step like the others; the last step's save is another one.
+// The save after step 3 is in the row of step 4, which does not count as a step; the last step's save is another one.
 TEST(BenchFiguresTest, OfASave) {
   const std::string metrics =
       step_line(1, 5) + step_line(2, 0.5) + step_line(3, 0.5) + step_line(4, 2, 1.25) + step_line(5, 0.5);
@@ -90,7 +92,7 @@ TEST(BenchFiguresTest, OfASave) {
   EXPECT_DOUBLE_EQ(figures->at("step_seconds"), 0.5);
 }
 
-// Figures that are not there are an error, not zeroes.
+// Missing figures are an error, not zeroes.
 TEST(BenchFiguresTest, ARunWithoutFiguresIsAnError) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "no step was logged"},
@@ -103,7 +105,7 @@ TEST(BenchFiguresTest, ARunWithoutFiguresIsAnError) {
   }
 }  // namespace titan::cli
 
-// Each round is compared with itself: the second one, in which the machine was half as fast, changes no ratio.
+// Ratios compare runs of the same round: the second round, in which the machine was half as fast, changes no ratio.
 TEST(BenchFiguresTest, RatiosAreOfTheSameRound) {
   const Measured base{.name = "base", .overrides = {}, .runs = {{{"s", 10}}, {{"s", 5}}, {{"s", 10}}}};
   const Measured other{.name = "other", .overrides = {}, .runs = {{{"s", 20}}, {{"s", 10}}, {{"s", 30}, {"m", 1}}}};

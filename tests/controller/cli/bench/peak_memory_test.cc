@@ -11,7 +11,7 @@
 namespace titan::cli {
 namespace {
 
-// A program with `mark` in its environment that waits for its end; another one's threads may run meanwhile.
+// Starts a program with `mark` in its environment that runs until it is killed; other tests' threads may run meanwhile.
 pid_t marked_program(std::string mark) {
   char program[] = "/bin/cat";
   char* arguments[] = {program, nullptr};
@@ -25,11 +25,11 @@ pid_t marked_program(std::string mark) {
   _exit(1);
 }
 
-// Only what carries the mark counts: a process of a few hundred KiB, not this one.
+// Only processes with the mark count: one of a few hundred KiB, not this one.
 TEST(PeakMemoryTest, CountsTheMarkedProcessesAlone) {
   const std::string mark = absl::StrCat("TITAN_PEAK_MEMORY_TEST=", getpid());
   const pid_t earlier = marked_program(mark + "0");
-  const PeakMemory other(mark + "0");  // What was there before it is none of its processes.
+  const PeakMemory other(mark + "0");  // A process that was there before does not count.
   const PeakMemory memory(mark);
   const pid_t child = marked_program(mark);
   const absl::Time end = absl::Now() + absl::Seconds(20);

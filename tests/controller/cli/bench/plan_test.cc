@@ -24,7 +24,7 @@ TEST(BenchPlanTest, AVariantHasANameAndKeys) {
   EXPECT_THAT(variant->overrides, ElementsAre("--training.seq_len", "512", "--resources.kernels=reference"));
 }
 
-// What is typed wrong is said before anything runs.
+// Typing errors are reported before anything runs.
 TEST(BenchPlanTest, BadVariantsAreRefused) {
   const std::pair<std::string, std::string> cases[] = {{"reference", "there is no '='"},
                                                        {"=--a.b 1", "a name is"},
@@ -50,7 +50,7 @@ TEST(BenchPlanTest, NamesAreTakenOnce) {
   }
 }
 
-// A drift of the machine's speed over the rounds hits all alike.
+// A drift of the machine's speed over the rounds affects all variants alike.
 TEST(BenchPlanTest, RunsAlternateBackAndForth) {
   EXPECT_THAT(order_of_runs(1, 3), ElementsAre(0, 0, 0));
   EXPECT_THAT(order_of_runs(2, 3), ElementsAre(0, 1, 1, 0, 0, 1));

@@ -25,7 +25,7 @@ TEST(BenchReportTest, NumbersAreGrouped) {
   EXPECT_EQ(grouped(123, 0), "123");
 }
 
-// Only figures that somebody knows have a row; a phase comes with its share of the step.
+// Only known figures have a row; a phase also has its share of the step.
 TEST(BenchReportTest, ARowAFigureAndARatioBesideEach) {
   EXPECT_THAT(
       table_rows(two_configurations()),

@@ -31,7 +31,7 @@ X509* parse(const std::string& pem) {
   return certificate;
 }
 
-// What OpenSSL's own check says of a certificate for a purpose, with this authority.
+// Returns the result of OpenSSL's own check of a certificate for a purpose, with this authority.
 int verify(const std::string& authority, const std::string& pem, int purpose, absl::Time at) {
   X509* const root = parse(authority);
   X509* const leaf = parse(pem);
@@ -84,7 +84,7 @@ TEST_F(CertificateTest, CountsForItsPurposeAndTimeAlone) {
   EXPECT_NE(verify(other.certificate, client, X509_PURPOSE_SSL_CLIENT, absl::Now()), X509_V_OK);
 }
 
-// The daemons warn before their own certificate ends: it must not fail before that.
+// Daemons warn before their own certificate expires, so the authority must not expire earlier.
 TEST_F(CertificateTest, EndsWithItsAuthorityAtTheLatest) {
   const Validity week = {kDay.from, absl::Hours(7 * 24)}, after = {kDay.from + absl::Hours(25), absl::Hours(1)};
   const Subject node = {"titan:node:n1", {}, false};
@@ -108,7 +108,7 @@ TEST_F(CertificateTest, NamesItsHosts) {
   X509_free(certificate);
 }
 
-// A name must not become another extension.
+// A host name must not add another extension.
 TEST_F(CertificateTest, HostsAreHosts) {
   for (const char* bad : {"", "a b", "a,URI:titan:controller", "host:7700", "https://host", "*.example"}) {
     const auto made = issue(authority_, {"titan:controller", {bad}, true}, key_, kDay);
@@ -152,7 +152,7 @@ TEST_F(CertificateTest, KeysAreTheirOwnersAndAreNeverReplacedUnasked) {
   EXPECT_NE(text(out + "/tls.crt"), certificate);
 }
 
-// What did not fit on the disk is not there: the same command does it, when there is room.
+// After a full disk no partial file remains: the same command works once there is space.
 TEST_F(CertificateTest, AFullDiskLeavesNoHalfKey) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -167,8 +167,8 @@ TEST_F(CertificateTest, AFullDiskLeavesNoHalfKey) {
   EXPECT_TRUE(write_authority(folder_ + "/ca", authority_).ok());
 }
 
-// A certificate of a new authority is taken while others still have one of the old: no step of a rotation cuts anybody
-// off.
+// A certificate of a new authority can be installed while others still have one of the old authority: no step of a
+// rotation cuts anybody off.
 TEST_F(CertificateTest, ARenewalTakesNoTrustAway) {
   const Subject node = {"titan:node:n1", {}, false};
   const std::string out = folder_ + "/n1";

@@ -1,9 +1,11 @@
-"""Records the store of a controller of the build in TITAN_BIN: NAME.db and, as NAME.json, what a later one must find in it.
+"""Records the store of a controller of the build in TITAN_BIN as NAME.db, and in NAME.json what a later controller must
+find in it.
 
     TITAN_SOURCE=. TITAN_BIN=OLD/bin python tests/controller/store/data/record.py tests/controller/store/data/NAME
 
-One recording is made of every release that changes the form of a store, by that release; recorded_store_test.cc reads them all, and none
-is ever recorded again. Ranks are stand-ins (tests/worker/node/shim/fake_rank.cc), so that no LibTorch is needed: how a rank trains is in no record.
+Every release that changes the form of a store makes one recording; recorded_store_test.cc reads them all, and none is
+ever recorded again. Ranks are stand-ins (tests/worker/node/shim/fake_rank.cc), so LibTorch is not needed: no record
+depends on how a rank trains.
 """
 
 import json
@@ -20,12 +22,12 @@ from jobs import tiny  # noqa: E402
 
 TESTS = Path(os.environ.get("TITAN_TESTS", BIN.parent / "tests"))
 SHORT = {"steps": 5, "step_ms": 100}
-ENDLESS = {"steps": -1, "step_ms": 2000}  # A rank that is killed at once has made no step: that is no progress.
+ENDLESS = {"steps": -1, "step_ms": 2000}  # A rank that is killed at once has made no step, so there is no progress.
 
 
 class Recorded(Cluster):
     def become(self, fake):
-        """Both nodes' workers are started with other stand-ins for the jobs that come."""
+        """Restarts the workers of both nodes with another stand-in for later jobs."""
         for name in ("n1", "n2"):
             if name not in self.daemons:
                 self.add_worker(name)
@@ -42,7 +44,7 @@ class Recorded(Cluster):
 
 
 def kill_until_failed(cluster, job):
-    """Its ranks die as soon as they are there, so that no attempt gets anywhere."""
+    """Kills the job's ranks as soon as they exist, so that no attempt makes progress."""
     def failed():
         for rank in cluster.ranks():
             rank.kill(signal.SIGKILL)
