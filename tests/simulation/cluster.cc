@@ -13,8 +13,8 @@ namespace {
 
 constexpr absl::Duration kKeepalive = absl::Seconds(15);
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-constexpr int64_t kMaxSaid = 500;            // By a node within a second.
-constexpr absl::string_view kJobs = "job/";  // Their records' keys begin so.
+constexpr int64_t kMostSaid = 500;           // Messages of a node within a second.
+constexpr absl::string_view kJobs = "job/";  // Prefix of the keys of job records.
 
 std::string kind_of(const std::string& key) {
   const size_t first = key.find('/');
@@ -29,7 +29,7 @@ std::set<std::string> kinds_of(const store::Transaction& transaction) {
 
 }  // namespace
 
-// --- the store ---
+// --- Store ---
 
 void SimStore::commit(store::Transaction transaction, store::Committed done) {
   std::vector<std::string> jobs;
@@ -59,7 +59,7 @@ void SimStore::set_aside(const store::Record& record, const std::string& reason)
   sets_aside_ = false;
 }
 
-// What a full disk has kept comes when there is room.
+// Transactions that a full disk has kept become durable once there is space.
 void SimStore::run_due() {
   while (due_ > 0) {
     if (before_each) before_each();
@@ -106,7 +106,7 @@ void SimStore::damage(const store::Record& record) {
   MemoryStore::set_full(is_full_);
 }
 
-// --- streams ---
+// --- Streams ---
 
 void Stream::send(const v1::ControllerMessage& message) {
   if (!at_controller || !at_worker) return;
@@ -116,7 +116,7 @@ void Stream::send(const v1::ControllerMessage& message) {
                        [self = link->stream, message] { self->cluster->deliver_to_worker(self, message); });
 }
 
-// A transport that is told to end has its last words on the way.
+// A transport that is closed still delivers its last messages.
 void Stream::close(const std::string&) {
   const absl::Duration end = cluster->timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(500));
   if (is_late) {
@@ -146,7 +146,7 @@ void Cluster::from_worker(const std::string& node, Link& link, int64_t session, 
               [this, stream, message = std::move(message)] { deliver_to_controller(stream, message); });
 }
 
-// What was sent before a stream's end may still arrive.
+// Messages that were sent before a stream's end may still arrive.
 void Cluster::deliver_to_controller(const std::shared_ptr<Stream>& stream, const v1::WorkerMessage& message) {
   if (controller == nullptr || stream->life != life_ || !stream->at_controller) return;
   if (stream->is_late || !stream->link->to_controller || !stream->held_to_controller.empty()) {
@@ -187,12 +187,12 @@ void Cluster::end_at_controller(const std::shared_ptr<Stream>& stream) {
 void Cluster::break_stream(const std::shared_ptr<Stream>& stream) {
   timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
                  [this, stream] { end_at_worker(stream, ""); });
-  // At times the controller hears of it when there is a new one already.
+  // Sometimes the controller notices the end only after a new stream exists.
   const absl::Duration most = timeline.random.chance(0.2) ? absl::Seconds(5) : absl::Milliseconds(200);
   timeline.after(timeline.random.between(absl::ZeroDuration(), most), [this, stream] { end_at_controller(stream); });
 }
 
-// The kernel of a machine that lives ends its streams; those of a dead one end when nothing answers any more.
+// A live machine's kernel ends its streams; a dead machine's streams end when nothing answers any more.
 void Cluster::daemon_died(const std::string& node, bool with_machine) {
   const std::shared_ptr<Stream> stream = std::exchange(links[node].stream, nullptr);
   if (stream == nullptr) return;
@@ -208,14 +208,14 @@ void Cluster::delay_stream(const std::string& node, absl::Duration delay) {
   Link& link = links[node];
   const std::shared_ptr<Stream> stream = link.stream;
   if (stream == nullptr || !stream->is_known) return;
-  if (timeline.random.chance(0.3)) {  // Not this one, but the first words of the next.
+  if (timeline.random.chance(0.3)) {  // Delays the first message of the next stream instead.
     link.late_hello = delay;
     return break_stream(stream);
   }
   delay_words(stream, delay);
 }
 
-// The worker gives it up, and what it has said comes when there is a newer one.
+// The worker gives the stream up, and its messages arrive after those of a newer one.
 void Cluster::delay_words(const std::shared_ptr<Stream>& stream, absl::Duration delay) {
   stream->is_late = true;
   timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
@@ -277,7 +277,7 @@ void Cluster::try_to_connect(Machine& machine, Link& link) {
   if (delay > absl::ZeroDuration()) delay_words(stream, delay);
 }
 
-// --- the whole ---
+// --- Cluster ---
 
 Cluster::Cluster(uint64_t seed, int nodes, int devices)
     : timeline(seed),
@@ -327,7 +327,7 @@ void Cluster::trace(const std::string& what) const {
   if (traces) std::cerr << absl::FormatDuration(timeline.now()) << " " << what << "\n";
 }
 
-// The controller's decisions, as its log has them.
+// Records the controller's decisions as its journal gets them.
 struct SeenJournal : journal::Journal {
   explicit SeenJournal(Cluster& owner) : cluster(owner) {}
   void write(const journal::Line& line) override { cluster.note(line); }
@@ -425,7 +425,7 @@ void Cluster::watch() {
   }
 }
 
-// Somebody who has seen everything up to some revision is shown everything after it, and nothing is left out.
+// A watcher that has seen everything up to some revision gets every later change.
 void Cluster::resume_watch() {
   if (history_.empty() || !timeline.random.chance(0.05)) return;
   const int64_t seen = history_[timeline.random.next() % history_.size()].revision;
@@ -439,7 +439,7 @@ void Cluster::resume_watch() {
   }
   const reconcile::Published::Limits limits;
   if (absl::IsOutOfRange(cursor.status()) && (changes > limits.changes || bytes > limits.bytes))
-    return;  // It is told to begin anew.
+    return;  // The watcher has to start again.
   if (!cursor.ok()) return violate(absl::StrCat("a watch cannot go on after revision ", seen));
   const absl::StatusOr<reconcile::Published::Batch> after = controller->published().changes(*cursor, 1 << 20);
   const auto is_newer = [seen = seen](int64_t revision) { return revision > seen; };
@@ -454,7 +454,7 @@ void Cluster::resume_watch() {
     violate(absl::StrCat("a watch that goes on after revision ", seen, " is not shown everything"));
 }
 
-// --- the workers' events ---
+// --- Events of workers ---
 
 int64_t Cluster::cursor_of(const std::string& uid, int attempt, int rank) const {
   const auto record = store.get(core::cursor_key(uid, attempt, rank));
@@ -463,12 +463,12 @@ int64_t Cluster::cursor_of(const std::string& uid, int attempt, int rank) const 
   return cursor;
 }
 
-// One whose record was lost is not there until an event is acknowledged anew.
+// A cursor with a lost record does not exist until the next event is acknowledged.
 bool Cluster::is_excused(const std::string& uid, int attempt, int rank, int64_t cursor) const {
   return excused_events || (cursor == 0 && lost_cursors.count({uid, attempt, rank}) > 0);
 }
 
-// After a start: what workers need not say again is in the store.
+// After a start, the store has every event that workers no longer repeat.
 void Cluster::check_acknowledged() {
   for (const auto& [name, machine] : machines) {
     if (machine->core() == nullptr) continue;
@@ -486,7 +486,7 @@ void Cluster::check_acknowledged() {
   }
 }
 
-// What a session brings of a rank's events goes on where the store's end, or before.
+// The first events of a rank in a session continue at the store's cursor or before it.
 void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::RankEvents& events) {
   const node::AttemptKey key{events.id().job_uid(), events.id().number()};
   if (events.events().empty() || !stream->heard.insert({key, events.rank()}).second) return;
@@ -504,7 +504,7 @@ void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::Rank
                        ", and the store has ", cursor));
 }
 
-// --- who must not be obeyed ---
+// --- Senders that must be ignored ---
 
 void Cluster::say_as(const std::string& node, const v1::WorkerMessage& message) {
   Link& link = links[node];
@@ -521,7 +521,7 @@ void Cluster::command_as_earlier_leader(const std::string& node, v1::ControllerM
 void Cluster::pause_controller(absl::Duration pause) {
   if (!controller_answers()) return;
   paused_until_ = timeline.now() + pause;
-  // Its own clock may wake it before it hears what was said meanwhile.
+  // Its own clock may wake it before it gets the messages that arrived meanwhile.
   if (!timeline.random.chance(0.5)) return;
   timeline.at(paused_until_, [this] {
     if (controller_answers()) controller->tick();

@@ -1,4 +1,4 @@
-// What strikes, whom, and in which phase of an attempt.
+// Which faults strike, which nodes, and in which phase of an attempt.
 
 #include <algorithm>
 #include <utility>
@@ -15,11 +15,11 @@ bool is_of_ranks(Fault fault) {
          fault == Fault::kPoisonEvent || fault == Fault::kEarlierLeader || fault == Fault::kDumpFolderFull;
 }
 
-// What hurts most when something has just happened, if there is anything of the kind.
+// Returns the faults that hurt most right after this event, if any.
 std::vector<Fault> worst_after(const std::string& event) {
   if (event == "AttemptPlaced") return {Fault::kHungStorage, Fault::kIdleDaemon, Fault::kControllerCrash};
   if (event == "AttemptStarted") return {Fault::kPartition, Fault::kHungStorage};
-  if (event == "NodeLost") return {Fault::kUnkillableRanks};  // Should it come back.
+  if (event == "NodeLost") return {Fault::kUnkillableRanks};  // In case the node returns.
   if (event == "CancelRequested" || event == "RestartDecided" || event == "AttemptHung" || event == "RankExited") {
     return {Fault::kUnkillableRanks, Fault::kControllerCrash, Fault::kControllerPause,
             Fault::kIdleDaemon,      Fault::kPartition,       Fault::kDaemonCrash};
@@ -32,7 +32,7 @@ bool is_of_controller(Fault fault) {
          fault == Fault::kDiskFull || fault == Fault::kStoreRecordLost;
 }
 
-// What lasts for no job: those that the bad node fails have the others.
+// Returns whether the fault affects no job for long: the other nodes must take the jobs that the bad node fails.
 bool may_strike_beside_bad_node(Fault fault) {
   return fault == Fault::kForGood || fault == Fault::kControllerCrash || fault == Fault::kControllerPause ||
          fault == Fault::kDiskFull;
@@ -134,7 +134,7 @@ bool can_strike(Fault fault, Phase phase) {
   return phase == Phase::kStart || phase == Phase::kRunning || phase == Phase::kSaving || phase == Phase::kStopping;
 }
 
-// Something of a job that is not over: in what is it? Nothing while it waits for its first attempt.
+// Returns the phase of an unfinished job, or nothing while it waits for its first attempt.
 std::optional<Phase> Scenario::phase_of(const std::string& uid, const Shown& shown) {
   if (shown.over || shown.state == "QUEUED") return std::nullopt;
   if (shown.state == "STOPPING") return Phase::kStopping;
@@ -166,7 +166,7 @@ void Scenario::trouble(const std::string& node, absl::Duration last) {
   troubled_[node] = std::max(troubled_[node], cluster_.timeline.now() + last);
 }
 
-// The moment at which something was decided: what was is not done yet.
+// Strikes right after a decision, before it has taken effect.
 void Scenario::strike_at_worst(const std::string& event, const std::string& uid, std::string node) {
   const auto shown = shown_.find(uid);
   if (node.empty() && shown != shown_.end() && !shown->second.used.empty()) {
@@ -190,7 +190,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
   if (machine.for_good || (size_.one_bad_node && !may_strike_beside_bad_node(fault))) return;
   Link& link = cluster_.links[node];
   const absl::Duration soon = for_a_while(0.1, 8), later = for_a_while(1, 40), much_later = for_a_while(5, 120);
-  const absl::Duration cut = random_.chance(0.4) ? much_later : later;  // Beyond what a job waits for its nodes.
+  const absl::Duration cut = random_.chance(0.4) ? much_later : later;  // Longer than a job waits for its nodes.
   const auto after = [this, &node](absl::Duration last, std::function<void()> what) {
     trouble(node, last);
     cluster_.timeline.after(last, std::move(what));
@@ -242,7 +242,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       if (shim != nullptr && random_.chance(0.5)) machine.exit_rank(running, shim->ranks.front().rank, -1, 9);
       after(later, [&machine] { machine.unreadable = false; });
       break;
-    case Fault::kIdleDaemon:  // Until somebody starts it anew.
+    case Fault::kIdleDaemon:  // Until somebody restarts it.
       machine.idle = true;
       after(for_a_while(5, 180), [&machine] {
         if (machine.for_good || !std::exchange(machine.idle, false)) return;
@@ -264,7 +264,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       cluster_.pause_controller(random_.chance(0.3) ? for_a_while(40, 120) : for_a_while(2, 20));
       break;
     case Fault::kStoreRestored:
-      if (random_.chance(0.3)) restore_store();  // Rare, since much is excused afterwards.
+      if (random_.chance(0.3)) restore_store();  // Rare, because much is excused afterwards.
       break;
     case Fault::kDiskFull:
       cluster_.store.set_full(true);
@@ -314,7 +314,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       fill_dump_folder(running, later);
       break;
     case Fault::kStoreRecordLost:
-      if (!random_.chance(0.3)) break;  // Rare, since much is excused afterwards.
+      if (!random_.chance(0.3)) break;  // Rare, because much is excused afterwards.
       lose_store_record();
       cluster_.timeline.after(soon, [this] { cluster_.start_controller(); });
       break;
@@ -330,7 +330,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
   if (!resting_ && !is_of_controller(fault) && random_.chance(0.1)) drain(node, for_a_while(40, 70));
 }
 
-// With the machine, or with the daemon alone: then its ranks live.
+// Crashes the machine, or only the daemon, whose ranks survive.
 void Scenario::tear_record(Machine& machine) {
   random_.chance(0.5) ? machine.crash() : machine.kill_daemon();
   machine.tear_record();
@@ -347,7 +347,7 @@ bool Scenario::fill_dump_folder(const node::AttemptKey& running, absl::Duration 
   return true;
 }
 
-// Monotonic time goes on.
+// Monotonic time is not affected.
 void Scenario::jump_clock(Machine& machine) {
   absl::Duration& jumps = random_.chance(0.5) ? machine.skew : cluster_.clock.jump;
   jumps += random_.between(-absl::Hours(1), absl::Hours(1));
@@ -361,13 +361,13 @@ void Scenario::repeat_messages(const std::string& node) {
   calls_[static_cast<size_t>(random_.between(0, static_cast<int>(calls_.size()) - 1))]();
 }
 
-// Any kind of record alike: there are many more of some.
+// Chooses the kind first, because some kinds have many more records.
 void Scenario::lose_store_record() {
   cluster_.crash_controller();
   std::map<std::string, std::vector<store::Record>> kinds;
   const std::vector<store::Record> all = *store::scan_all(cluster_.store, "");
   for (const store::Record& record : all) kinds[record.key.substr(0, record.key.find('/'))].push_back(record);
-  kinds.erase("quarantine");  // What was lost already, kept for people.
+  kinds.erase("quarantine");  // Records that were already lost, kept for operators.
   if (kinds.empty()) return;
   const auto kind = std::next(kinds.begin(), random_.between(0, static_cast<int>(kinds.size()) - 1));
   const auto which = random_.between(0, static_cast<int>(kind->second.size()) - 1);
@@ -377,7 +377,7 @@ void Scenario::lose_store_record() {
   cluster_.store.damage(record);
 }
 
-// What docs/decisions/store.md allows to follow from it.
+// Excuses the consequences that docs/decisions/store.md allows.
 void Scenario::note_lost_record(const std::string& key) {
   const std::vector<std::string> parts = absl::StrSplit(key, '/');
   const std::string& kind = parts.front();
@@ -392,11 +392,11 @@ void Scenario::note_lost_record(const std::string& key) {
     lost_folders_.insert(shown->second.dump_folder);
   }
   if (kind == "progress") shown->second.committed = 0;
-  // The present one of a job is that of the newest of its records.
+  // A job's revision is that of its newest record.
   if (kind == "attempt" || kind == "exit" || kind == "progress") shown->second.revision = 0;
 }
 
-// Once: the others have to do all the work.
+// Strikes only one machine: the others have to do all the work.
 void Scenario::strike_for_good(Machine& machine) {
   if (std::exchange(for_good_, true)) return;
   trouble(machine.name(), absl::InfiniteDuration());
@@ -411,7 +411,7 @@ void Scenario::strike_for_good(Machine& machine) {
     case 2:
       machine.hung_storage = true;
       break;
-    case 3:  // Everything waits in the kernel, but for the thread that beats.
+    case 3:  // Everything hangs in the kernel except the thread that beats.
       machine.idle = machine.unkillable = true;
       for (auto& [key, shim] : machine.shims()) {
         for (Machine::Rank& rank : shim.ranks) rank.stuck = true;
@@ -422,7 +422,7 @@ void Scenario::strike_for_good(Machine& machine) {
   }
 }
 
-// While attempts come and go.
+// Restores the store while attempts start and end.
 void Scenario::plan_restore() {
   const absl::Duration begin = size_.chaos * (0.1 + 0.3 * random_.fraction());
   cluster_.timeline.at(begin, [this] { restore_store(); });
@@ -431,7 +431,7 @@ void Scenario::plan_restore() {
   }
 }
 
-// An older copy, or an empty one.
+// Restores an older copy or an empty store.
 void Scenario::restore_store() {
   if (resting_) return;
   if (backups_.empty()) {
@@ -442,7 +442,7 @@ void Scenario::restore_store() {
   restored_ = cluster_.excused_events = true;
   cluster_.crash_controller();
   shown_.clear();
-  acknowledged_.clear();  // What is lost is not waited for.
+  acknowledged_.clear();  // Nobody waits for what is lost.
   cancels_.clear();
   deletes_.clear();
   deleted_nodes_.clear();
@@ -450,7 +450,7 @@ void Scenario::restore_store() {
   cluster_.timeline.after(for_a_while(0.1, 5), [this] { cluster_.start_controller(); });
 }
 
-// Speaks for ranks of another node.
+// Reports on ranks of another node.
 void Scenario::lie(const std::string& node) {
   for (const auto& [uid, shown] : shown_) {
     if (shown.state != "RUNNING" && shown.state != "CHECKPOINTING") continue;

@@ -41,8 +41,8 @@ node::LaunchFacts read_facts(const std::string& launch_json) {
   return launch.ok() ? node::facts_of(*launch) : node::LaunchFacts();
 }
 
-// Nodes of one attempt get one launch file: read once, since it names all ranks. Several attempts may be prepared at a
-// time.
+// The nodes of one attempt get one launch file: it is parsed once, because it names all ranks. Several attempts may be
+// prepared at the same time.
 const node::LaunchFacts& facts_of(const std::string& launch_json) {
   thread_local std::deque<std::pair<std::string, node::LaunchFacts>> known;
   constexpr size_t kKnown = 8;
@@ -59,7 +59,7 @@ Machine::Machine(Timeline& timeline, Storage& storage, Training& training, std::
   skew = timeline.random.between(absl::Seconds(-5), absl::Seconds(5));
 }
 
-// A machine's clocks count whole nanoseconds, the timeline finer ones.
+// A machine's clocks count whole nanoseconds; the timeline is finer.
 Now Machine::now() const {
   const absl::Duration monotonic = timeline_.now() + absl::Hours(1);
   const absl::Time wall = timeline_.clock.now() + skew;
@@ -71,7 +71,7 @@ absl::Duration Machine::delay() {
   return timeline_.random.between(absl::Microseconds(100), most);
 }
 
-// --- the daemon ---
+// --- Daemon ---
 
 void Machine::start_daemon() {
   if (!up || core_ != nullptr || torn_) return;
@@ -141,7 +141,7 @@ void Machine::boot() {
   start_daemon();
 }
 
-// Only what a machine's crash found in the page cache can be gone.
+// A record can be gone only if a machine's crash found it in the page cache.
 void Machine::tear_record() {
   std::vector<node::AttemptKey> keys;
   for (const auto& [key, record] : disk_.records) {
@@ -181,7 +181,7 @@ void Machine::feed(const node::Input& input) {
   if (core_ != nullptr) wake();
 }
 
-// A tick when the core wants one.
+// Schedules a tick for the core's next deadline.
 void Machine::wake() {
   const absl::Duration at = std::max(timeline_.now(), core_->next_deadline() - absl::Hours(1));
   if (at >= wake_at_) return;
@@ -217,7 +217,7 @@ void Machine::plan(node::Effect effect) {
   });
 }
 
-// What the state folder answers while its disk is full. What was there before stays.
+// Fails effects as a state folder on a full disk does. Existing files stay.
 bool Machine::refuse_for_room(const node::Effect& effect) {
   return std::visit(
       [&](const auto& it) {
@@ -243,7 +243,7 @@ bool Machine::refuse_for_room(const node::Effect& effect) {
 
 void Machine::perform(node::Effect& effect) {
   if (disk_full && refuse_for_room(effect)) return;
-  if (hung_storage) {  // Looks again: mounts come back.
+  if (hung_storage) {  // Tries again, because mounts come back.
     const bool waits =
         std::visit([](const auto& what) { return kOnSharedStorage<std::decay_t<decltype(what)>>; }, effect);
     if (waits) {
@@ -433,7 +433,7 @@ void Machine::read_beacons() {
   });
 }
 
-// --- shims and ranks ---
+// --- Shims and ranks ---
 
 Machine::SimShim* Machine::shim(const node::AttemptKey& key) {
   const auto it = shims_.find(key);
@@ -449,7 +449,7 @@ Machine::Rank* Machine::rank(const node::AttemptKey& key, int number) {
   return nullptr;
 }
 
-// An attempt starts alone: those before it are gone, and none after it has been here.
+// An attempt starts alone: earlier ones are gone, and no later one has been here.
 void Machine::note_start(const node::AttemptKey& key) {
   int& newest = newest_[key.job_uid];
   if (key.number < newest) {
@@ -531,7 +531,7 @@ void Machine::shim_does(const node::AttemptKey& key, const node::ShimCommand& co
   end_if_over(key);
 }
 
-// What is due: kills after a grace, and ranks that nobody watches any more.
+// Runs what is due: kills after the grace period, and the end of ranks without a daemon.
 void Machine::run_shims() {
   std::vector<node::AttemptKey> keys;
   for (const auto& [key, shim] : shims_) keys.push_back(key);
@@ -593,7 +593,7 @@ void Machine::end_if_over(const node::AttemptKey& key) {
   there.alive = false;
 }
 
-// The kernel kills its ranks with it; nobody writes down how they ended.
+// The kernel kills the shim's ranks with it, and nobody records their exits.
 void Machine::kill_shim(const node::AttemptKey& key) {
   SimShim* there = shim(key);
   if (there == nullptr || !there->alive) return;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A machine: a titan-worker's real core over a modelled disk, shims and rank processes. What outlives a crash of the
-// daemon is the disk, the shims and their ranks; what outlives one of the machine is the disk.
+// A machine: titan-worker's real core on a modelled disk, shims and rank processes. The disk, the shims and their ranks
+// survive a crash of the daemon; only the disk survives a crash of the machine.
 
 #include <deque>
 #include <functional>
@@ -20,14 +20,14 @@ namespace titan::simulation {
 
 class Machine;
 
-// What the ranks of one attempt do together, wherever they are: load, step, publish, finish.
+// The common work of an attempt's ranks on all nodes: load, step, publish, finish.
 class Training {
  public:
   virtual ~Training() = default;
   virtual void started(Machine& machine, const node::AttemptKey& key) = 0;  // All ranks of this node run.
   virtual void asked_to_save(const node::AttemptKey& key, bool leave) = 0;  // One rank is enough.
   virtual void rank_gone(const node::AttemptKey& key, const std::string& node) = 0;
-  virtual void killed(const node::AttemptKey& key, const std::string& reason) = 0;  // Without a grace.
+  virtual void killed(const node::AttemptKey& key, const std::string& reason) = 0;  // Without a grace period.
 };
 
 class Machine {
@@ -36,7 +36,7 @@ class Machine {
     int rank = 0;
     int64_t pid = 0;
     bool running = false;
-    bool stuck = false;  // Lives and does nothing.
+    bool stuck = false;  // Lives but does nothing.
     std::optional<rank_protocol::RankExit> exit;
     std::vector<std::string> spool;
     int64_t step = 0, counter = 0;
@@ -62,36 +62,36 @@ class Machine {
   const std::string& name() const { return name_; }
   int devices() const { return devices_; }
 
-  // --- its daemon ---
+  // --- Daemon ---
   bool daemon_runs() const { return core_ != nullptr; }
   void start_daemon();
   void kill_daemon();
-  void crash();  // The whole machine; it does not come back by itself.
+  void crash();  // Crashes the whole machine, which stays down.
   void boot();
-  // One of its records was not whole on the disk when it crashed: it is gone, or there and not readable. Beside one
-  // that it cannot read the daemon does not start, since ranks may run.
+  // One of its records was not complete on disk when it crashed: it is gone, or it is unreadable. With an unreadable
+  // record the daemon does not start, because ranks may run.
   void tear_record();
-  void remove_torn_record();  // As an operator does, who sees that none run.
+  void remove_torn_record();  // Like an operator who sees that no ranks run.
   v1::Register hello() const { return core_->make_register(now()); }
   void hear(int64_t session, const v1::ControllerMessage& message);
   void disconnected(int64_t session, const std::string& reason);
   std::function<void(int64_t session, v1::WorkerMessage)> on_send;
   std::function<void(int64_t session)> on_reset;
-  std::function<void(bool with_machine)> on_death;  // Of the daemon.
+  std::function<void(bool with_machine)> on_death;  // Called when the daemon dies.
 
-  // --- faults ---
+  // --- Faults ---
   bool up = true;
   bool hung_storage = false;  // Shared storage does not answer.
-  bool refuses = false;       // Cannot prepare, for ever.
-  bool unkillable = false;    // Its ranks wait in the kernel.
-  bool unreadable = false;    // What lies in its state folder cannot be read.
-  bool idle = false;          // Its daemon beats, and does nothing that it is told.
-  bool for_good = false;      // None of this is ever mended.
+  bool refuses = false;       // Fails every Prepare, permanently.
+  bool unkillable = false;    // Its ranks hang in the kernel.
+  bool unreadable = false;    // Files in its state folder cannot be read.
+  bool idle = false;          // Its daemon beats but ignores commands.
+  bool for_good = false;      // None of its faults is ever repaired.
   bool slow_disk = false;
-  bool disk_full = false;  // Of the state folder; what ranks and shims write still finds room.
-  absl::Duration skew;     // Of its wall clock.
+  bool disk_full = false;  // Only the state folder's disk; ranks and shims can still write.
+  absl::Duration skew;     // Offset of its wall clock.
 
-  // --- its ranks, for the training ---
+  // --- Ranks, for the training ---
   SimShim* shim(const node::AttemptKey& key);
   const node::LaunchFacts& facts(const node::AttemptKey& key) const { return disk_.facts.at(key); }
   const node::AttemptRecord& record(const node::AttemptKey& key) const { return disk_.records.at(key); }
@@ -138,14 +138,14 @@ class Machine {
   const std::string name_;
   const int devices_;
   std::unique_ptr<node::NodeCore> core_;
-  int life_ = 0;  // Of the daemon: what belongs to an earlier one comes to nothing.
+  int life_ = 0;  // Number of the daemon's start: callbacks of an earlier one do nothing.
   Disk disk_;
-  std::optional<node::AttemptKey> torn_;  // Its record cannot be read.
+  std::optional<node::AttemptKey> torn_;  // The attempt with an unreadable record.
   std::map<node::AttemptKey, SimShim> shims_;
-  std::map<std::string, int> newest_;  // Attempts that have started here, by job.
+  std::map<std::string, int> newest_;  // Newest attempt that has started here, by job.
   std::set<std::pair<node::AttemptKey, int>> watched_;
-  absl::Duration folder_ready_ = absl::ZeroDuration();     // Effects on the state folder keep their order,
-  std::map<node::AttemptKey, absl::Duration> link_ready_;  // and what a shim says its.
+  absl::Duration folder_ready_ = absl::ZeroDuration();     // Keeps effects on the state folder in order.
+  std::map<node::AttemptKey, absl::Duration> link_ready_;  // Keeps a shim's messages in order.
   absl::Duration wake_at_ = absl::InfiniteDuration();
   int64_t last_pid_ = 100;
   std::string boot_ = "boot1";

@@ -82,7 +82,7 @@ absl::Status MemoryFiles::remove_folder(const std::string& path) {
   return absl::OkStatus();
 }
 
-// There are no folders: a path may be written at once.
+// Folders do not exist here: any path can be written at once.
 absl::Status MemoryFiles::make_folders(const std::string&) { return absl::OkStatus(); }
 absl::Status MemoryFiles::sync_folder(const std::string&) { return absl::OkStatus(); }
 

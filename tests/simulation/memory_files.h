@@ -1,7 +1,7 @@
 #pragma once
 
-// A shared file system in memory, with the time of the simulation: as much of it as the dump folders' fence uses.
-// Nothing waits, since one thread does everything that happens.
+// A shared in-memory file system with the time of the simulation. It has only what the fence of dump folders uses.
+// Nothing waits, because one thread does everything.
 
 #include <map>
 #include <memory>

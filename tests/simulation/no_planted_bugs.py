@@ -1,4 +1,5 @@
-"""Nothing that is shipped, nor the test of it, has mutations; the test program that has them shows that this would be seen."""
+"""Shipped programs and their tests have no mutations; the test program that has them shows that this check would find
+them."""
 
 import sys
 import unittest
@@ -8,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from paths import BIN
 
 MUTATED = Path(sys.argv.pop(1))
-MARK = b"_ZN5titan10simulation15active_mutationE"  # titan::simulation::active_mutation: which one is there now.
+MARK = b"_ZN5titan10simulation15active_mutationE"  # Mangled name of titan::simulation::active_mutation.
 PROGRAMS = ("titan-controller", "titan-worker", "titan-shim", "titanctl")
 
 

@@ -1,5 +1,6 @@
-// Whoever fits is placed soon: an independent look at the queue and at what is free, as the machines and the jobs that
-// are shown have it. It never takes more for free than the scheduler may: what another job comes back to is not.
+// A job that fits is placed soon: this check looks at the queue and at free devices independently, by the machines and
+// the published jobs. It never counts more devices as free than the scheduler may: those reserved for another job are
+// not.
 
 #include <algorithm>
 #include <tuple>
@@ -11,12 +12,13 @@ namespace titan::simulation {
 namespace {
 
 constexpr absl::Duration kPlacedWithin = absl::Seconds(8);
-constexpr absl::Duration kSchedulesAfter = absl::Seconds(8);  // A start of the controller: its nodes come first.
+constexpr absl::Duration kSchedulesAfter =
+    absl::Seconds(8);  // After a start of the controller: its nodes register first.
 
 }  // namespace
 
-// The first of the queue: by priority, then those that recover, then by age. One whose backoff lasts, or whose earlier
-// attempt still saves, is not in it.
+// Returns the first job of the queue: by priority, then recovering jobs, then by age. Jobs in backoff, and those whose
+// earlier attempt still saves, do not count.
 reconcile::JobViewPtr Scenario::first_in_queue() const {
   reconcile::JobViewPtr first;
   const auto place = [](const job::JobRecord& job) {
@@ -32,8 +34,8 @@ reconcile::JobViewPtr Scenario::first_in_queue() const {
   return first;
 }
 
-// Devices that nobody has: no attempt that is shown, no process and no plan of the node itself, and no job that comes
-// back to it.
+// Returns the number of free devices: no published attempt, no process or plan of the node, and no reservation uses
+// them.
 int Scenario::free_devices(const std::string& node, const std::string& uid) const {
   std::set<int> used;
   int unnamed = 0;
@@ -63,7 +65,8 @@ bool Scenario::fits_now(const job::JobRecord& job) const {
                            std::count(job.avoided_nodes.begin(), job.avoided_nodes.end(), name) == 0;
     const auto machine = cluster_.machines.find(name);
     if (!is_usable || machine == cluster_.machines.end() || machine->second->core() == nullptr) continue;
-    if (machine->second->idle) continue;  // What it was asked for is taken until it says otherwise.
+    if (machine->second->idle)
+      continue;  // Devices that were requested from it count as used until it reports otherwise.
     const int free = free_devices(name, job.uid), share = job.spec.ranks_per_node;
     room += share == 0 ? free : free >= share ? share : 0;
   }

@@ -1,7 +1,7 @@
-// Does the simulation find what it should? Each mutation of mutations/*.toml is activated in turn, and seeds are tried
-// until a rule is broken that holds without it: first the one that planted_seeds.txt knows, then up to 2,000 from 1.
-// TITAN_LONG=1 tries those from 1 at once, TITAN_PLANTED_BUG=NAME only one mutation, TITAN_PLANTED_SEEDS=FILE writes
-// planted_seeds.txt again and TITAN_PLANTED_TABLE=FILE the table of docs/generated/planted-bugs.md.
+// Checks that the simulation finds bugs. Each mutation of mutations/*.toml is activated in turn, and seeds are tried
+// until a rule is broken that holds without it: first the seed in planted_seeds.txt, then up to 2,000 from 1.
+// TITAN_LONG=1 starts with those from 1, TITAN_PLANTED_BUG=NAME tries only one mutation, TITAN_PLANTED_SEEDS=FILE
+// writes planted_seeds.txt again and TITAN_PLANTED_TABLE=FILE writes the table of docs/generated/planted-bugs.md.
 
 #include <cstdlib>
 #include <ctime>
@@ -24,7 +24,8 @@ constexpr uint64_t kMaxSeeds = 2000;
 
 double cpu_seconds() { return static_cast<double>(clock()) / CLOCKS_PER_SEC; }
 
-// The first rule that a seed breaks with this mutation; none, or broken without it as well: empty.
+// Returns the first rule that a seed breaks with this mutation, or "" if there is none or it is broken without the
+// mutation as well.
 std::string seen_with(std::string_view mutation, uint64_t seed) {
   const auto first_broken = [seed](std::string_view active) {
     active_mutation = active;
@@ -36,7 +37,7 @@ std::string seen_with(std::string_view mutation, uint64_t seed) {
   return with.empty() || !first_broken({}).empty() ? "" : with;
 }
 
-// By the mutation's name: a seed that has shown it. It may be out of date.
+// Returns a seed that has shown each mutation, by name. It may be out of date.
 std::map<std::string, uint64_t> known_seeds() {
   std::map<std::string, uint64_t> seeds;
   std::ifstream file(TITAN_PLANTED_SEEDS_FILE);

@@ -1,4 +1,5 @@
-// What must hold, whatever fails. Most rules compare what the controller says with what the models know to be true.
+// Rules that hold whatever fails. Most of them compare the controller's statements with what the models know to be
+// true.
 
 #include <algorithm>
 
@@ -10,19 +11,19 @@
 namespace titan::simulation {
 namespace {
 
-// How long an attempt may stay in a state while the controller runs, its disk has room and no node of it has come back:
-// the deadline of what its nodes were told, and that of a silent node besides.
+// How long an attempt may stay in a state while the controller runs, its disk has space and none of its nodes has
+// returned: the deadline of the nodes' commands plus that of a silent node.
 constexpr int kSilenceSeconds = 65 + 20;
 constexpr absl::Duration kMaxPrepare = absl::Seconds(75 + kSilenceSeconds);
 constexpr absl::Duration kMaxStart = absl::Seconds(120 + kSilenceSeconds);
 constexpr absl::Duration kMaxStop = absl::Seconds(15 + 30 + kSilenceSeconds);
 constexpr absl::Duration kReasonWithin = absl::Seconds(10);
-constexpr absl::Duration kLeavesWithin = absl::Seconds(35);  // A step, a save, and the way there and back.
-constexpr absl::Duration kEndsWithin = absl::Seconds(2);     // Beyond its time limit.
+constexpr absl::Duration kLeavesWithin = absl::Seconds(35);  // A step, a save, and messages both ways.
+constexpr absl::Duration kEndsWithin = absl::Seconds(2);     // After its time limit.
 constexpr absl::Duration kLease = absl::Seconds(5);
-constexpr absl::Duration kCountsEarlier = absl::Seconds(4);   // Two beats without an answer, on a slow network.
-constexpr absl::Duration kNoAnswer = absl::Seconds(7);        // The lease, and a beat there and back.
-constexpr absl::Duration kAfterEffects = absl::Seconds(120);  // Of a fault that is over.
+constexpr absl::Duration kCountsEarlier = absl::Seconds(4);   // Two beats without an answer on a slow network.
+constexpr absl::Duration kNoAnswer = absl::Seconds(7);        // The lease, and a beat with its answer.
+constexpr absl::Duration kAfterEffects = absl::Seconds(120);  // Time in which a repaired fault may still have effects.
 
 std::string field(const journal::Line& line, const std::string& key) {
   for (const auto& [name, value] : line.fields) {
@@ -38,7 +39,7 @@ int number(const journal::Line& line, const std::string& key) {
 
 }  // namespace
 
-// --- what is shown ---
+// --- Published state ---
 
 void Scenario::see(const reconcile::JobView& view) {
   const job::JobRecord& record = *view.record;
@@ -107,7 +108,7 @@ void Scenario::see(const reconcile::JobView& view) {
   if (is_placed && !cluster_.is_starting) check_capacity(record.uid, shown);
 }
 
-// Ranks that are said to have ended have done so.
+// Ranks that are reported to have ended have really ended.
 void Scenario::check_exits(const std::string& uid, const job::AttemptRecord& attempt) {
   size_t& seen = shown_.at(uid).exits[attempt.number];
   if (attempt.exits.size() == seen) return;
@@ -121,8 +122,9 @@ void Scenario::check_exits(const std::string& uid, const job::AttemptRecord& att
   }
 }
 
-// Devices of an attempt that has not ended are nobody else's, but for those of parts that the controller has given up,
-// and of attempts that a store which was set back has never heard of: until one of their nodes told of them, others may
+// The devices of an unfinished attempt belong to no other attempt. Exceptions are parts that the controller has given
+// up, and attempts that a restored store does not know: until one of their nodes reports them, others may get the
+// devices on the other nodes.
 // have got the devices on the rest.
 void Scenario::check_capacity(const std::string& uid, const Shown& job) {
   for (const auto& [node, ranks] : job.used) {
@@ -139,7 +141,7 @@ void Scenario::check_capacity(const std::string& uid, const Shown& job) {
   }
 }
 
-// --- what the controller decides ---
+// --- The controller's decisions ---
 
 void Scenario::check_line(const journal::Line& line) {
   const absl::Duration now = cluster_.timeline.now();
@@ -160,7 +162,7 @@ void Scenario::check_line(const journal::Line& line) {
   } else if (line.event == "NodeLost" || line.event == "RankUnkillable" || timed_out) {
     lost_parts_.insert({uid, attempt, node});
   }
-  // What was decided counts, not what has become of the ranks when they hear of it.
+  // The decision counts, not the state of the ranks when they learn of it.
   const bool is_lost = line.event == "NodeLost" && !cluster_.ranks.is_healthy({uid, attempt});
   if (line.event == "RankUnkillable" || line.event == "StopTimedOut" || is_lost) {
     cluster_.ranks.given_up.insert({uid, attempt});
@@ -189,16 +191,15 @@ void Scenario::check_line(const journal::Line& line) {
   }
 }
 
-// Whoever is connected is heard and answered, also on a full disk: a worker gives a session up after a lease without an
-// answer.
+// A connected node gets answers, even on a full disk: a worker gives a session up after a lease without an answer.
 void Scenario::check_answers(const std::string& node) {
   const absl::Duration now = cluster_.timeline.now();
   if (!cluster_.controller_answers() || now - std::max(troubled_[node], runs_since_) < kNoAnswer) return;
   cluster_.violate(absl::StrCat("node ", node, " is connected and hears nothing"));
 }
 
-// A controller that has given an attempt up, or whose store was set back and has no record of it, may not know yet that
-// it has devices.
+// A controller that has given an attempt up, or whose restored store has no record of it, may not know yet that the
+// attempt has devices.
 void Scenario::check_room(const std::string& node) {
   for (const auto& [key, attempt] : cluster_.machines.at(node)->core()->state().attempts) {
     if (!attempt.holds_devices() || (attempt.announced() && !restored_)) continue;
@@ -210,7 +211,7 @@ void Scenario::check_room(const std::string& node) {
   cluster_.violate(absl::StrCat("node ", node, " is asked for devices that it does not have"));
 }
 
-// --- what outlives the controller ---
+// --- State that survives the controller ---
 
 void Scenario::controller_started() {
   steady_since_ = runs_since_ = started_at_ = cluster_.timeline.now();
@@ -240,7 +241,7 @@ void Scenario::controller_started() {
       cluster_.violate(absl::StrCat("job ", uid, " was acknowledged and is gone after a restart"));
     }
   }
-  // What is durable is done, also where nobody was answered.
+  // A durable cancel takes effect even if nobody got an answer.
   const std::vector<store::Record> cancels = *store::scan_all(cluster_.store, "cancel/");
   for (const store::Record& record : cancels) {
     cancels_.insert(record.key.substr(std::string("cancel/").size()));
@@ -255,7 +256,7 @@ void Scenario::controller_started() {
   });
 }
 
-// Those that were accepted before the controller started have their effect.
+// Cancels that were accepted before the controller started take effect.
 void Scenario::check_cancels() {
   if (!cluster_.controller_answers()) return;
   for (const std::string& uid : cancels_) {
@@ -265,7 +266,7 @@ void Scenario::check_cancels() {
   }
 }
 
-// --- what may not last ---
+// --- States that must end ---
 
 void Scenario::every_second() {
   if (!cluster_.controller_answers()) {
@@ -280,13 +281,13 @@ void Scenario::every_second() {
     check_waits();
     check_drains();
     check_limits();
-    if (!size_.is_large()) check_nodes();  // Of ten thousand it would take longest of all.
+    if (!size_.is_large()) check_nodes();  // For ten thousand nodes this would take longer than everything else.
   }
   check_placing();
   cluster_.timeline.after(absl::Seconds(1), [this] { every_second(); });
 }
 
-// Its ranks would end as orphans: a full disk is no reason to let a worker wait.
+// Without a welcome, ranks would end as orphans: even on a full disk the controller welcomes a worker.
 void Scenario::check_welcomes() {
   const absl::Duration now = cluster_.timeline.now();
   for (const auto& [name, machine] : cluster_.machines) {
@@ -326,7 +327,7 @@ void Scenario::check_waits() {
   }
 }
 
-// What clients read of nodes is what the core has decided.
+// Clients see the core's decisions about nodes.
 void Scenario::check_nodes() {
   const auto said = [](const reconcile::NodeView& view) {
     return absl::StrCat(view.node.record.name, " ", core::name(view.node.state), " ", view.node.can_take_ranks(), " ",
@@ -336,7 +337,7 @@ void Scenario::check_nodes() {
   const std::vector<reconcile::NodeView> shown = cluster_.controller->nodes(),
                                          now = cluster_.controller->decided_nodes();
   for (const reconcile::NodeView& view : now) {
-    const bool speaks = view.node.session != 0;  // It has come back; what says so may be on its way to the disk.
+    const bool speaks = view.node.session != 0;  // The node has returned, but the record of it may not be durable yet.
     if (speaks || deleted_nodes_.count(view.node.record.name) == 0) continue;
     cluster_.violate(
         absl::StrCat("node ", view.node.record.name, " was deleted, and is shown as ", core::name(view.node.state)));
@@ -348,7 +349,7 @@ void Scenario::check_nodes() {
   }
 }
 
-// Whoever trains on a node that is to be empty has been asked to leave, also where the first word was lost.
+// An attempt that trains on a draining node has been ordered to stop, even if the first order was lost.
 void Scenario::check_drains() {
   const absl::Duration now = cluster_.timeline.now();
   for (const auto& [node, since] : drains_) {
@@ -365,8 +366,9 @@ void Scenario::check_drains() {
   }
 }
 
-// Whose nodes nobody has heard for as long as the job waits for them: nobody can tell whether it trains, and it may be
-// started elsewhere. A worker's own count of what it has not heard may begin a little earlier. While the controller
+// If no node of a job was heard for as long as the job waits for its nodes, nobody knows whether it trains, and it may
+// be started elsewhere. A worker may start to count slightly earlier. A paused controller hears no node and does not
+// count that time; one of its seconds may be shorter than a second.
 // stands still it hears nobody, and does not count that time; a second of it may be less than one.
 void Scenario::check_cut_off() {
   for (const auto& [uid, shown] : shown_) {
@@ -381,8 +383,8 @@ void Scenario::check_cut_off() {
   }
 }
 
-// Nothing ends before its limit. Records have the wall's time, which may jump; and when a job is placed is decided
-// before it is shown, long before on a full disk.
+// No job ends before its limit. Records have wall clock times, which may jump. The placement of a job is decided before
+// it is shown, and long before on a full disk.
 void Scenario::check_limit(const job::JobRecord& job) {
   if (restored_ || clock_jumped_ || lost_jobs_.count(job.uid) > 0) return;
   const absl::Duration passed = cluster_.timeline.now() - created_[job.uid];

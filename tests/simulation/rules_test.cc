@@ -1,5 +1,5 @@
-// Each rule beside a history that breaks it, and beside the same one that does not: a rule that was weakened until it
-// sees nothing would let test_simulation pass. planted_bugs_test asks the same of whole histories.
+// Each rule is checked with a history that breaks it and with the same history without the breach: otherwise
+// simulation_test would pass with a rule that detects nothing. planted_bugs_test does the same with whole histories.
 
 #include <algorithm>
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace titan::simulation {
 
-// Its clusters are whole, and nothing happens to them but what a test tells the rules.
+// These clusters have no faults; a test only reports events to the rules.
 class RulesTest : public ::testing::Test {
  protected:
   static Size small() {
@@ -53,7 +53,7 @@ class RulesTest : public ::testing::Test {
   }
   void see(const reconcile::JobView& shown) { scenario_.see(shown); }
   void line(const std::string& event, std::vector<std::pair<std::string, std::string>> fields) {
-    scenario_.resting_ = true;  // A line may cause a fault else.
+    scenario_.resting_ = true;  // Otherwise the line may cause a fault.
     scenario_.check_line({.event = event, .fields = std::move(fields)});
   }
   void expect_quiet() { EXPECT_EQ("", absl::StrJoin(cluster().violations, "\n")); }
@@ -63,7 +63,7 @@ class RulesTest : public ::testing::Test {
         << words << ": not seen; " << absl::StrJoin(all, "\n");
     cluster().violations.clear();
   }
-  // As it is while a history runs.
+  // Runs the checks of every second.
   void look_each_second() { scenario_.every_second(); }
   void train(int64_t steps) {
     scenario_.submit(1);
@@ -182,7 +182,7 @@ TEST_F(RulesTest, WhoTrainsOnADrainedNodeLeaves) {
 
 TEST_F(RulesTest, NothingHealthyIsGivenUp) {
   for (const char* event : {"StopTimedOut", "PrepareTimedOut"}) {
-    wait(absl::Seconds(130));  // Beyond what a trouble that never was has for after-effects.
+    wait(absl::Seconds(130));  // Longer than the time in which a fault may still have effects.
     line(event, {{"node", "n1"}, {"uid", "u9"}, {"attempt", "1"}});
     expect_broken("which has no trouble, is given up");
   }

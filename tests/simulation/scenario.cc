@@ -7,9 +7,10 @@
 namespace titan::simulation {
 namespace {
 
-constexpr absl::Duration kMaxRest = absl::Minutes(15);  // Beyond the work that is left, one job after the other.
-constexpr absl::Duration kMaxToStart = absl::Seconds(10);
-constexpr absl::Duration kUnknownUntil = absl::Seconds(60);  // Then the operator ends what nobody knows.
+constexpr absl::Duration kMostRest =
+    absl::Minutes(15);  // In addition to the remaining work of all jobs, one after the other.
+constexpr absl::Duration kMostToStart = absl::Seconds(10);
+constexpr absl::Duration kUnknownUntil = absl::Seconds(60);  // Then the operator ends unknown attempts.
 constexpr absl::Duration kUnknownEnds = absl::Seconds(15);
 
 }  // namespace
@@ -68,13 +69,13 @@ Outcome Scenario::run() {
 
 bool Scenario::all_over() const {
   if (cluster_.controller == nullptr || shown_.size() < acknowledged_.size()) return false;
-  // What a restored store has never heard of goes on until the operator ends it.
+  // Attempts that a restored store does not know continue until the operator ends them.
   if ((restored_ || has_unknown_ranks_) && cluster_.timeline.now() < size_.chaos + kUnknownUntil + kUnknownEnds)
     return false;
   return std::all_of(shown_.begin(), shown_.end(), [](const auto& item) { return item.second.over; });
 }
 
-// What the jobs that are not over have to train, if no two of them fit beside each other.
+// Returns the remaining training time of unfinished jobs if no two of them fit at the same time.
 absl::Duration Scenario::work_left() const {
   absl::Duration sum;
   for (const auto& [uid, shown] : shown_) {
@@ -143,7 +144,7 @@ void Scenario::submit(int number) {
   plan.init_timeout = absl::Seconds(spec.restart.init_timeout_seconds);
   create(spec, id, static_cast<uint32_t>(number));
   calls_.emplace_back([this, spec, id, number] { create(spec, id, static_cast<uint32_t>(number)); });
-  // Nobody may have answered: whoever asks asks again, by the same id.
+  // The client may have got no answer: it repeats the request with the same id.
   cluster_.timeline.after(absl::Seconds(3), [this, number, id] {
     if (uids_.count(id) == 0) submit(number);
   });
@@ -162,7 +163,7 @@ void Scenario::create(const job::Spec& spec, const std::string& id, uint32_t fin
   });
 }
 
-// One request makes one job, while that is known.
+// One request creates one job, as long as the job is known.
 void Scenario::created(const std::string& id, const std::string& uid) {
   const auto known = uids_.find(id);
   if (known != uids_.end() && known->second != uid && acknowledged_.count(known->second) > 0) {
@@ -212,7 +213,7 @@ void Scenario::cancel(const std::string& uid) {
                           [this] { strike(Fault::kControllerCrash, some_node()); });
 }
 
-// The first job that is over.
+// Deletes the first finished job.
 void Scenario::remove() {
   const auto over = std::find_if(shown_.begin(), shown_.end(), [](const auto& item) { return item.second.over; });
   if (over == shown_.end()) return;
@@ -230,16 +231,16 @@ void Scenario::delete_lost_node() {
     if (view.node.state != core::NodeState::kLost) continue;
     const std::string& node = view.node.record.name;
     cluster_.trace(absl::StrCat("USER deletes ", node));
-    // It is in service again should it come back.
+    // If the node returns, it is in service again.
     return cluster_.controller->delete_node(node, [this, node](const auto& done) {
       if (done.ok()) drains_.erase(node);
     });
   }
 }
 
-// As `titanctl node drain` asks: again and again, until the node is put back.
+// Repeats the request like `titanctl node drain`, until the node is put back into service.
 void Scenario::drain(const std::string& node, absl::Duration last) {
-  if (size_.one_bad_node) return;  // The others have to be free.
+  if (size_.one_bad_node) return;  // The other nodes must stay free.
   if (!drains_.emplace(node, cluster_.timeline.now()).second) return;
   cluster_.trace(absl::StrCat("USER drains ", node));
   ask_to_drain(node);
@@ -255,7 +256,7 @@ void Scenario::ask_to_drain(const std::string& node) {
   cluster_.timeline.after(absl::Seconds(2), [this, node] { ask_to_drain(node); });
 }
 
-// As soon as the controller answers from then on: whoever asks one that is away asks again.
+// Calls `ask` after `after`, as soon as the controller answers: clients retry while it is down.
 void Scenario::when_it_answers(absl::Duration after, std::function<void()> ask) {
   cluster_.timeline.after(after, [this, ask = std::move(ask)] {
     if (cluster_.controller_answers()) return ask();
@@ -263,7 +264,7 @@ void Scenario::when_it_answers(absl::Duration after, std::function<void()> ask) 
   });
 }
 
-// Everything is mended but for what is broken for good, and the operator puts nodes back into service.
+// Repairs everything except permanent faults; the operator puts nodes back into service.
 void Scenario::rest() {
   resting_ = true;
   cluster_.store.set_full(false);
@@ -280,8 +281,8 @@ void Scenario::rest() {
     if (!machine->up) machine->boot();
     machine->start_daemon();
   }
-  // Ranks of jobs that a restored store has never heard of hold their devices until somebody decides: again for those
-  // of which a controller that stood still has heard only now.
+  // Ranks of jobs that a restored store does not know hold their devices until an operator stops them. Later rounds
+  // stop those of which a paused controller learned only meanwhile.
   for (int round = 1; round <= 3; ++round) {
     when_it_answers(round * kUnknownUntil, [this] {
       for (const reconcile::NodeView& view : cluster_.controller->nodes()) {

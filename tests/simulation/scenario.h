@@ -1,7 +1,7 @@
 #pragma once
 
-// One simulated history: users who submit, cancel, drain and delete, faults of every kind, then rest; and what must
-// hold throughout.
+// One simulated history: users who submit, cancel, drain and delete, faults of every kind, then a quiet phase; and the
+// rules that must hold throughout.
 
 #include <functional>
 #include <map>
@@ -17,23 +17,23 @@
 namespace titan::simulation {
 
 enum class Fault {
-  // Of machines, ranks and their network.
+  // Faults of machines, ranks and their network.
   kRankKilled,
   kRankStuck,
   kShimKilled,
   kMachineCrash,
   kDataPartition,
   kHungStorage,
-  kForGood,  // A machine that refuses every attempt, never ends a rank or is gone, for ever.
+  kForGood,  // A machine that refuses every attempt, never ends a rank or is gone, permanently.
   kUnkillableRanks,
   kUnreadableState,
-  kIdleDaemon,  // It beats, and does nothing that it is told.
+  kIdleDaemon,  // It beats but ignores commands.
   kPoisonEvent,
   kLyingNode,
-  kTornRecord,      // Of an attempt, in the node's state folder.
-  kNodeDiskFull,    // Of the state folder.
+  kTornRecord,      // An attempt's record in the node's state folder.
+  kNodeDiskFull,    // Disk of the state folder.
   kDumpFolderFull,  // Saves fail.
-  // Of the control plane: no healthy job may notice.
+  // Faults of the control plane, which no healthy job may notice.
   kControllerCrash,
   kControllerPause,
   kStoreRestored,
@@ -45,14 +45,15 @@ enum class Fault {
   kDaemonCrash,
   kSlowDisk,
   kEarlierLeader,
-  kStoreRecordLost,   // The controller comes back, and one of its records cannot be read.
-  kClockJump,         // Of a node's time of day, or the controller's.
-  kRepeatedMessages,  // What a node has said comes after its next session's first words, and a client asks again.
+  kStoreRecordLost,   // The controller returns, and one of its records cannot be read.
+  kClockJump,         // Jump of the time of day of a node or of the controller.
+  kRepeatedMessages,  // A node's messages arrive after the registration of its next session, and a client repeats a
+                      // request.
   kCount,
 };
 std::string name(Fault fault);
 
-// Of an attempt, when a fault strikes.
+// Phase of an attempt when a fault strikes.
 enum class Phase { kPlaced, kPrepare, kStart, kRunning, kSaving, kStopping, kRecovering, kCount };
 std::string name(Phase phase);
 // A fault of ranks needs ranks; one of a node or of the control plane may strike at any time.
@@ -64,37 +65,36 @@ struct Size {
   int jobs = 4;
   absl::Duration chaos = absl::Seconds(60);
   double faults_per_second = 0.15;
-  bool one_bad_node =
-      false;  // Nothing lasts but one node that is broken for good, and the restart policy is the default.
-  bool is_large() const { return nodes >= 1000; }  // Then a second costs as much as a minute of a small one.
+  bool one_bad_node = false;  // Only one permanently bad node, no other lasting faults, and the default restart policy.
+  bool is_large() const { return nodes >= 1000; }  // A second then costs as much as a minute of a small one.
 };
 
-// Mostly small clusters: most of what can go wrong needs few nodes.
+// Mostly small clusters, because most failures need few nodes.
 Size size_of(uint64_t seed);
 
 using Hits = std::map<std::pair<Fault, Phase>, int64_t>;
 
 struct Outcome {
   std::vector<std::string> violations;
-  std::map<Fault, int> faults;           // How often each struck,
-  Hits hits;                             // and what it found: one for each attempt.
-  std::map<std::string, int> decisions;  // How often the controller's journal tells of each.
+  std::map<Fault, int> faults;           // How often each fault struck.
+  Hits hits;                             // Attempts that each fault met, by phase.
+  std::map<std::string, int> decisions;  // How often the controller's journal has each decision.
   int64_t events = 0;
-  std::vector<std::set<std::string>> transactions;  // The kinds of the keys of each, where crash_after() was asked for.
-  uint64_t digest = 0;                              // Of all that the controller decided, and when.
+  std::vector<std::set<std::string>> transactions;  // Kinds of keys of each transaction, if crash_after() was called.
+  uint64_t digest = 0;                              // Digest of all decisions of the controller and their times.
   absl::Duration simulated;
 };
 
 class Scenario {
  public:
   Scenario(uint64_t seed, const Size& size);
-  // The controller dies besides once so many transactions are durable, and hears nothing of the last one.
+  // Also kills the controller once so many transactions are durable, without the result of the last one.
   void crash_after(size_t transactions) { cluster_.crash_controller_after(transactions); }
   Outcome run();
 
  private:
   friend class RulesTest;
-  // A job as watchers have been shown it.
+  // A job as watchers see it.
   struct Shown {
     int64_t revision = 0;
     std::string dump_folder;
@@ -104,15 +104,15 @@ class Scenario {
     int64_t committed = 0;
     std::string waits_for;
     bool has_reason = false;
-    absl::Duration explained_at;  // When it last had one, or needed none.
+    absl::Duration explained_at;  // When it last had a reason, or needed none.
     int attempts = 0;
-    int attempt = 0;                  // The one that has not ended; 0: none.
-    std::map<std::string, int> used;  // Its ranks by node.
-    absl::Duration grace;             // For its nodes, when none can be reached.
-    absl::Duration limit;             // Of its time; infinite where it has none.
+    int attempt = 0;                  // The attempt that has not ended; 0 if there is none.
+    std::map<std::string, int> used;  // Ranks by node.
+    absl::Duration grace;             // How long it waits for its nodes if none can be reached.
+    absl::Duration limit;             // Time limit; infinite if it has none.
     std::map<std::string, int> reserved;
-    std::map<int, size_t> exits;  // How many of each attempt have been looked at.
-    absl::Duration since;         // State and attempt are these.
+    std::map<int, size_t> exits;  // Number of exits of each attempt that were checked.
+    absl::Duration since;         // Start of the present state and attempt.
   };
 
   void plan();
@@ -181,34 +181,34 @@ class Scenario {
   const Size size_;
   Outcome outcome_;
   std::map<std::string, Shown> shown_;       // By uid.
-  std::set<std::string> acknowledged_;       // Uids,
-  std::set<std::string> cancels_, deletes_;  // likewise.
+  std::set<std::string> acknowledged_;       // Uids.
+  std::set<std::string> cancels_, deletes_;  // Uids.
   std::set<std::string> asked_to_delete_;
-  std::vector<std::function<void()>>
-      calls_;  // What clients have asked, each with its request's id: said again, at times.
-  // Uids whose record is lost: the job may be unknown now; whose configuration is: no attempt follows the present one.
+  std::vector<std::function<void()>> calls_;  // Requests of clients with their ids, which are sometimes repeated.
+  // Uids whose job record is lost, so that the job may be unknown now, and uids whose specification is lost, so that no
+  // attempt follows the present one.
   std::set<std::string> lost_jobs_, lost_specs_;
   std::map<std::string, std::string> uids_;                         // By job id.
-  std::map<std::string, absl::Duration> drains_;                    // By node: since when.
-  std::set<std::tuple<std::string, int, std::string>> lost_parts_;  // Uid, attempt, node: it may hold nothing any more.
-  std::set<std::pair<std::string, int>> adopted_;                   // Uid, attempt.
-  std::map<std::string, absl::Duration> troubled_, registered_;     // By node: until when, and when.
-  std::map<std::string, absl::Duration> unwelcomed_;                // By node that is connected: since when.
-  std::map<std::string, absl::Duration> started_;                   // By attempt: when its nodes were told so.
-  absl::Duration runs_since_;                                       // The controller.
-  absl::Duration started_at_;                                       // The controller, last.
-  std::vector<absl::Duration> paused_at_;                           // Seconds at which it stood still since.
-  absl::Duration steady_since_;                                     // The controller runs, and its disk has room.
-  std::optional<std::pair<std::string, absl::Duration>> fits_;      // The first in the queue that fits, and since when.
-  int starts_ = 0;                                                  // Of the controller.
+  std::map<std::string, absl::Duration> drains_;                    // By node: start of the drain.
+  std::set<std::tuple<std::string, int, std::string>> lost_parts_;  // Uid, attempt, node: may hold no devices now.
+  std::set<std::pair<std::string, int>> adopted_;                   // Uid and attempt.
+  std::map<std::string, absl::Duration> troubled_, registered_;     // By node: end of trouble; last registration.
+  std::map<std::string, absl::Duration> unwelcomed_;  // By connected node: since when it waits for a welcome.
+  std::map<std::string, absl::Duration> started_;     // By attempt: when its nodes got the start.
+  absl::Duration runs_since_;                         // Since when the controller runs without a pause.
+  absl::Duration started_at_;                         // Newest start of the controller.
+  std::vector<absl::Duration> paused_at_;             // Seconds in which the controller was paused since its start.
+  absl::Duration steady_since_;                       // Since when the controller runs and its disk has space.
+  std::optional<std::pair<std::string, absl::Duration>> fits_;  // The first job in the queue that fits, and since when.
+  int starts_ = 0;                                              // Number of the controller's start.
   bool for_good_ = false;
   bool clock_jumped_ = false;
-  std::map<std::string, absl::Duration> created_, placed_;  // By uid: when first shown, and with an attempt.
-  std::set<std::string> lost_folders_;                      // Of jobs whose record is lost, and whose ranks may run.
-  std::set<std::string> deleted_nodes_;                     // And not back.
+  std::map<std::string, absl::Duration> created_, placed_;  // By uid: first shown; first with an attempt.
+  std::set<std::string> lost_folders_;   // Folders of jobs whose record is lost and whose ranks may run.
+  std::set<std::string> deleted_nodes_;  // Deleted nodes that have not returned.
   std::vector<std::vector<store::Record>> backups_;
   bool restored_ = false;
-  bool has_unknown_ranks_ = false;  // Of a job whose record is lost.
+  bool has_unknown_ranks_ = false;  // Ranks of a job whose record is lost.
   bool resting_ = false;
 };
 

@@ -1,7 +1,7 @@
-// Whole clusters of real cores under random faults. A failure names its seed: TITAN_SIMULATION_SEED=N replays it, with
-// TITAN_SIMULATION_TRACE=1 telling what happened. 5,000 seeds are taken, by simulation_test_all ten thousand, with
-// TITAN_LONG=1 a hundred thousand, with TITAN_SIMULATION_SEEDS any number; it ends at the tenth failure, or at that of
-// TITAN_SIMULATION_FAILURES.
+// Whole clusters of real cores under random faults. A failure names its seed: TITAN_SIMULATION_SEED=N replays it, and
+// TITAN_SIMULATION_TRACE=1 prints its history. The test runs 5,000 seeds, simulation_test_all ten thousand,
+// TITAN_LONG=1 a hundred thousand, and TITAN_SIMULATION_SEEDS any number. It stops at the tenth failure, or at the
+// number in TITAN_SIMULATION_FAILURES.
 
 #include <algorithm>
 #include <atomic>
@@ -32,7 +32,7 @@ namespace {
 constexpr int64_t kThreads = 2;
 constexpr int64_t kSeedsForAllHits = 5000;
 constexpr int64_t kSeedsTwice = 50;
-constexpr int64_t kCrashPoints = 100;  // About.
+constexpr int64_t kCrashPoints = 100;  // Approximately.
 constexpr int64_t kRare = 20;
 constexpr int64_t kSeedsForAllKinds = 500;
 constexpr int kManyNodes = 20;
@@ -65,7 +65,7 @@ void add(Sum& sum, int64_t seed, const Outcome& outcome) {
   if (!outcome.violations.empty()) sum.failures[seed] = absl::StrJoin(outcome.violations, "\n  ");
 }
 
-// How often each fault struck an attempt in each phase.
+// Prints how often each fault struck an attempt in each phase.
 void print(const Sum& sum) {
   std::cout << absl::StrFormat("%-24s %8s", "fault", "struck");
   for (int phase = 0; phase < static_cast<int>(Phase::kCount); ++phase) {
@@ -82,7 +82,7 @@ void print(const Sum& sum) {
   }
 }
 
-// What the controller has to decide in some history, or nothing is known about it.
+// Checks that each of these decisions occurs in some history; otherwise the histories prove nothing about it.
 void expect_all_decisions(const Sum& sum) {
   for (const char* what :
        {"AttemptAdopted", "AttemptHung", "NodeCordoned", "NodeDeleted", "NodeLost", "NodeUnreachable",
@@ -103,7 +103,7 @@ void expect_all_hits(const Sum& sum) {
   }
 }
 
-// Runs each of them, on two threads.
+// Runs all seeds on two threads.
 void for_each_seed(const std::vector<int64_t>& seeds, const std::function<void(int64_t)>& run) {
   std::atomic<size_t> next = 0;
   std::vector<std::thread> threads;
@@ -115,7 +115,7 @@ void for_each_seed(const std::vector<int64_t>& seeds, const std::function<void(i
   for (std::thread& thread : threads) thread.join();
 }
 
-// Those with many nodes first: what takes long does not come last, when one thread has nothing else to do.
+// Returns the seeds with many nodes first, so that no long one is left for a single thread at the end.
 std::vector<int64_t> long_ones_first(int64_t first, int64_t count) {
   std::vector<int64_t> seeds(static_cast<size_t>(count));
   std::iota(seeds.begin(), seeds.end(), first);
@@ -150,7 +150,7 @@ TEST(SimulationTest, WhateverFailsTheRulesHold) {
   expect_all_decisions(sum);
 }
 
-// What a seed shows once it shows again: nothing depends on addresses, threads or what ran before.
+// A seed gives the same history again: nothing depends on addresses, threads or earlier runs.
 TEST(SimulationTest, ASeedGivesTheSameHistoryAgain) {
   if (getenv("TITAN_SIMULATION_SEED") != nullptr) GTEST_SKIP() << "one seed, run once";
   const auto run = [](int64_t seed) {
@@ -169,14 +169,14 @@ TEST(SimulationTest, ASeedGivesTheSameHistoryAgain) {
   EXPECT_EQ(digests.size(), seeds.size()) << "seeds that differ have histories that differ";
 }
 
-// Every kind of record that the core writes.
+// Returns every kind of record that the core writes.
 std::set<std::string> all_kinds() {
   std::set<std::string> kinds = {"spec", "event/job", "event/node", "failed_log", "diagnosis"};
   for (const std::string& prefix : core::Core::loaded_prefixes()) kinds.insert(prefix.substr(0, prefix.size() - 1));
   return kinds;
 }
 
-// One in which users do much, so that all kinds are there.
+// Runs a history with many requests, so that all kinds of records occur.
 Outcome run_and_crash_after(int64_t seed, size_t transactions) {
   Size size;
   size.jobs = 16;
@@ -185,7 +185,7 @@ Outcome run_and_crash_after(int64_t seed, size_t transactions) {
   return scenario.run();
 }
 
-// Which of them to crash after: every so many, and each that writes what few others do.
+// Returns the transactions to crash after: every n-th, and each that writes a rare kind.
 std::vector<int64_t> crash_points(const std::vector<std::set<std::string>>& transactions) {
   std::map<std::string, int64_t> written;
   for (const std::set<std::string>& kinds : transactions) {
@@ -202,7 +202,8 @@ std::vector<int64_t> crash_points(const std::vector<std::set<std::string>>& tran
   return points;
 }
 
-// A busy history, once for each point at which the controller dies: the transaction is durable, and nobody has heard.
+// Runs a busy history once for each point at which the controller dies: the transaction is durable, but nobody knows
+// its result.
 TEST(SimulationTest, ACrashAfterEachTransaction) {
   if (getenv("TITAN_SIMULATION_SEED") != nullptr) GTEST_SKIP() << "one seed, run once";
   constexpr size_t kNever = std::numeric_limits<size_t>::max();
@@ -234,13 +235,13 @@ TEST(SimulationTest, ACrashAfterEachTransaction) {
   }
 }
 
-// Two jobs of a quarter of ten thousand nodes each beside small ones, and the controller starts anew among them.
+// Two jobs of a quarter of ten thousand nodes each, together with small ones; the controller restarts in between.
 TEST(SimulationTest, TenThousandNodes) {
   if (getenv("TITAN_SIMULATION_SEED") != nullptr) GTEST_SKIP() << "one small seed";
   const Size size{static_cast<int>(from_environment("TITAN_SIMULATION_NODES", 10'000)), 2, 30, absl::Seconds(15), 0.6};
   const clock_t begin = clock();
   std::mutex mutex;
-  const int64_t first = from_environment("TITAN_SIMULATION_LARGE_FIRST", 3);  // 2 costs as much as three others.
+  const int64_t first = from_environment("TITAN_SIMULATION_LARGE_FIRST", 3);  // Seed 2 costs as much as three others.
   for_each_seed(long_ones_first(first, from_environment("TITAN_SIMULATION_LARGE_SEEDS", 1)), [&](int64_t seed) {
     const Outcome outcome = Scenario(static_cast<uint64_t>(seed), size).run();
     const std::lock_guard<std::mutex> lock(mutex);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The shared file system: one dump folder a job, with its committed steps and who has had it.
+// The shared file system: one dump folder per job, with its committed steps and its holders.
 
 #include <cstdint>
 #include <map>
@@ -17,9 +17,10 @@ struct DumpFolder {
     int64_t step = 0;
   };
   std::string id;
-  int64_t committed = 0;                // Newest step.
-  std::vector<node::AttemptKey> taken;  // Each once, in the order in which they came. Knows nothing of the fence.
-  std::vector<Published> published;     // Likewise.
+  int64_t committed = 0;  // Newest step.
+  std::vector<node::AttemptKey>
+      taken;  // Each attempt once, in the order in which they took the folder; independent of the fence.
+  std::vector<Published> published;  // Each step once, in the order of publication.
 };
 
 using Storage = std::map<std::string, DumpFolder>;  // By path.

@@ -1,7 +1,7 @@
 #pragma once
 
-// Time and chance of a simulation: one queue of things to happen, one source of randomness. The same seed gives the
-// same history.
+// Time and randomness of a simulation: one queue of events, one source of random numbers. The same seed gives the same
+// history.
 
 #include <cstdint>
 #include <functional>
@@ -51,7 +51,7 @@ class Timeline {
   void after(absl::Duration delay, std::function<void()> what) { at(now() + delay, std::move(what)); }
   absl::Duration now() const { return clock.monotonic(); }
 
-  // Everything up to then.
+  // Runs all events up to `end`.
   void run_until(absl::Duration end) {
     while (!queue_.empty() && queue_.top().when <= end) {
       const Item next = queue_.top();
@@ -68,14 +68,14 @@ class Timeline {
     if (end > now()) clock.advance(end - now());
   }
 
-  FakeClock clock;  // The controller's; those of the nodes differ from it.
+  FakeClock clock;  // The controller's clock; those of the nodes differ from it.
   Random random;
   int64_t events = 0;
-  // Somebody wants to be woken again and again, and time stands still.
-  bool in_a_circle() const { return at_this_instant_ > kMaxAtOnce; }
+  // Returns whether events keep scheduling each other without any progress of time.
+  bool in_a_circle() const { return at_this_instant_ > kMostAtOnce; }
 
  private:
-  struct Item {  // Small, since a heap moves them about.
+  struct Item {  // Small, because the heap moves items.
     absl::Duration when;
     int64_t order = 0;
     size_t place = 0;
@@ -84,8 +84,8 @@ class Timeline {
   static constexpr int64_t kMaxAtOnce = 100'000;
   int64_t at_this_instant_ = 0;
   std::priority_queue<Item> queue_;
-  std::vector<std::function<void()>> waiting_;  // What happens, by its place,
-  std::vector<size_t> free_;                    // and the places that are nobody's.
+  std::vector<std::function<void()>> waiting_;  // Callbacks by place.
+  std::vector<size_t> free_;                    // Places without a callback.
   int64_t next_ = 0;
 };
 

@@ -92,8 +92,7 @@ void Ranks::speak(const Run& run, const node::AttemptKey& key, const std::string
   machine(run.placements.front().node()).speak(key, 0, json);
 }
 
-// The thread that shows that a holder lives goes on while its rank 0 does. Its beats are made up for when somebody
-// looks.
+// The holder's beat thread runs as long as its rank 0. Missing beats are made up for when somebody checks.
 bool Ranks::has_living_holder(const Run& run) {
   for (const auto& [key, other] : runs_) {
     if (other.folder != run.folder || !other.begun) continue;
@@ -127,7 +126,7 @@ absl::Status Ranks::publish_step(Run& run, const node::AttemptKey& key) {
   });
 }
 
-// Whoever had the folder before publishes no more, whatever the fence lets through.
+// An earlier holder of the folder publishes nothing more, whatever the fence permits.
 void Ranks::note_published(DumpFolder& folder, const node::AttemptKey& key, int64_t step) {
   const node::AttemptKey& newest = folder.taken.back();
   if (newest != key) {
@@ -164,7 +163,7 @@ void Ranks::begin(const node::AttemptKey& key) {
   if (run.over || run.begun || !all_run(run, key)) return;
   if (any_waits_for_storage(run)) return timeline_.after(absl::Seconds(1), [this, key] { begin(key); });
   const absl::Status taken = take_folder(run, key);
-  // Who watches a holder that shows no sign of life has the folder after a while.
+  // Takes the folder of a silent holder after some time.
   if (storage::is_in_use(taken) && !has_living_holder(run)) {
     return timeline_.after(absl::Seconds(1), [this, key] { begin(key); });
   }
@@ -246,7 +245,7 @@ void Ranks::resume(Run& run, const node::AttemptKey& key) {
   });
 }
 
-// A save that is given up ends nothing but the attempt whose last one it was.
+// A failed save ends only an attempt that has no other save.
 void Ranks::fail_to_save(Run& run, const node::AttemptKey& key) {
   speak(run, key, absl::StrCat(R"({"kind":"checkpoint_failed","step":)", run.step, R"(,"reason":"no space left"})"));
   resume(run, key);
@@ -309,9 +308,9 @@ bool Ranks::is_healthy(const node::AttemptKey& key) const {
   const auto it = runs_.find(key);
   if (it == runs_.end()) return false;
   const Run& run = it->second;
-  // One that has waited for somebody until just now shows it with its next step.
+  // An attempt that waited until just now shows progress with its next step.
   const absl::Duration most = run.blocked ? absl::Seconds(3) : absl::Seconds(12);
-  // And that step with the next beat.
+  // That step is reported with the next beat.
   const bool is_seen = run.went_on_at == absl::ZeroDuration() || timeline_.now() - run.went_on_at > absl::Seconds(2);
   return is_seen && run.begun && !run.over && !run.losing && all_run(run, key) && !any_stuck(run, key) &&
          timeline_.now() - run.advanced_at < most;

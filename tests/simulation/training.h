@@ -1,7 +1,7 @@
 #pragma once
 
-// What the ranks of the jobs do: they start together, load, step in lockstep, publish under the real fence of their
-// dump folder and leave. Ground truth about who was healthy when.
+// The work of a job's ranks: they start together, load, step in lockstep, publish under the real fence of their dump
+// folder and exit. Knows for certain which attempt was healthy at which time.
 
 #include <functional>
 #include <map>
@@ -19,16 +19,16 @@
 
 namespace titan::simulation {
 
-inline constexpr double kQuickestStep = 0.8, kSlowestStep = 1.2;  // Of a plan's step time.
+inline constexpr double kQuickestStep = 0.8, kSlowestStep = 1.2;  // Relative to a plan's step time.
 
-// Of one job, by its dump folder.
+// Plan of one job, by its dump folder.
 struct JobPlan {
   int64_t steps = 20;
   int64_t save_every = 5;
   absl::Duration step_time = absl::Seconds(1);
-  absl::Duration load_time = absl::Seconds(1);      // At most; nothing shows meanwhile.
-  absl::Duration save_time = absl::Seconds(1);      // Likewise.
-  absl::Duration init_timeout = absl::Seconds(30);  // Of the ranks themselves.
+  absl::Duration load_time = absl::Seconds(1);      // At most; no progress is visible meanwhile.
+  absl::Duration save_time = absl::Seconds(1);      // At most; no progress is visible meanwhile.
+  absl::Duration init_timeout = absl::Seconds(30);  // Timeout of the ranks themselves.
 };
 
 class Ranks : public Training {
@@ -37,38 +37,38 @@ class Ranks : public Training {
 
   std::map<std::string, JobPlan> plans;  // By dump folder.
   std::function<Machine&(const std::string& node)> machine;
-  std::function<bool(const std::string& node)> reachable;  // For the other ranks.
-  std::function<bool()> is_old_news;                       // What the controller says now it may have decided long ago.
+  std::function<bool(const std::string& node)> reachable;  // Whether other ranks reach the node.
+  std::function<bool()> is_old_news;                       // Whether the controller may act on outdated decisions now.
   std::function<void(const std::string& what)> violated;
-  std::set<std::string> cancelled;      // Uids of jobs that somebody wanted to end.
-  std::set<std::string> full;           // Dump folders in which there is no room now.
-  std::set<node::AttemptKey> given_up;  // Asked to leave and not gone in time: killed, whatever they do by then.
+  std::set<std::string> cancelled;      // Uids of jobs that somebody cancelled.
+  std::set<std::string> full;           // Dump folders that are full now.
+  std::set<node::AttemptKey> given_up;  // Attempts that did not exit in time: they are killed whatever they do by then.
 
   void started(Machine& machine, const node::AttemptKey& key) override;
   void asked_to_save(const node::AttemptKey& key, bool leave) override;
   void rank_gone(const node::AttemptKey& key, const std::string& node) override;
   void killed(const node::AttemptKey& key, const std::string& reason) override;
 
-  // When its ranks last did something together; nothing before they have begun.
+  // Returns when its ranks last made progress together; nothing before they have begun.
   std::optional<absl::Duration> last_advance(const node::AttemptKey& key) const;
-  // All ranks run, and nothing keeps them from going on.
+  // Returns whether all ranks run and nothing blocks them.
   bool is_healthy(const node::AttemptKey& key) const;
-  // Says something that no version of a rank ever said.
+  // Sends an event that no version of a rank ever sent.
   void poison();
 
  private:
   struct Run {
     std::string folder;
     std::vector<v1::Placement> placements;
-    std::set<std::string> nodes;  // Whose ranks have started.
+    std::set<std::string> nodes;  // Nodes on which the ranks have started.
     bool begun = false;
     bool over = false;
     bool save = false, leave = false;
     int64_t step = 0;
     absl::Duration advanced_at;
-    bool blocked = false;       // Somebody was waited for, and nothing was done since.
-    absl::Duration went_on_at;  // When that was over.
-    bool losing = false;        // A rank is gone: the others will notice.
+    bool blocked = false;       // It waited for a peer, and has made no progress since.
+    absl::Duration went_on_at;  // When the wait ended.
+    bool losing = false;        // A rank is gone, and the others will notice.
   };
 
   void begin(const node::AttemptKey& key);
@@ -86,7 +86,7 @@ class Ranks : public Training {
   template <typename Do>
   void for_each_rank(const Run& run, Do&& what) const;
   void speak(const Run& run, const node::AttemptKey& key, const std::string& json);
-  // The dump folder: rank 0 takes it, and publishes while nobody else has.
+  // The dump folder: rank 0 takes it, and publishes while no other attempt has taken it.
   storage::Fence fence_of(const Run& run) { return storage::Fence(run.folder, files_); }
   bool has_living_holder(const Run& run);
   absl::Status take_folder(Run& run, const node::AttemptKey& key);

@@ -8,10 +8,10 @@
 namespace titan::simulation {
 namespace {
 
-constexpr int64_t kCompareEvery = 4;  // To read its records costs about as much as all else that it causes.
+constexpr int64_t kCompareEvery = 4;  // Reading the records costs about as much as everything else.
 
-// What was decided. Figures that come with the next word of a rank (the restart history's, an attempt's last step) may
-// be ahead of the store: nothing follows from them, and they are found again.
+// Returns the decided part of a record. Figures that come with a rank's next event (the restart history's, an attempt's
+// last step) may be ahead of the store: nothing depends on them, and they are found again.
 std::string decided(const job::JobRecord& job) {
   std::string reserved;
   for (const auto& [node, devices] : job.reserved) absl::StrAppend(&reserved, " ", node, ":", devices);
@@ -51,7 +51,7 @@ void Witness::committed(const std::vector<std::string>& jobs, int64_t revision) 
   }
 }
 
-// Uids of the jobs that were shown since somebody looked.
+// Returns the uids of the jobs that were shown since the last call.
 std::set<std::string> Witness::shown_now() {
   std::set<std::string> shown;
   if (published_ == nullptr) return shown;
@@ -96,7 +96,7 @@ void Witness::compare_record(const std::string& key, const Record& shown) {
   if (what != is) violated_(absl::StrCat(key, " is shown as ", what, ", and the store has ", is));
 }
 
-// Each has a record of its own until the attempt has ended.
+// Each exit has a separate record until the attempt has ended.
 void Witness::compare_exits(const std::string& uid, const job::AttemptRecord& attempt) {
   for (const job::RankExit& exit : attempt.exits) {
     const auto durable = store_.get(core::exit_key(uid, attempt.number, exit.rank));

@@ -1,7 +1,7 @@
 #pragma once
 
-// What watchers are shown, against what the store has committed: a view holds what is durable at the moment at which it
-// is shown, and every durable change of a job is shown.
+// Compares what watchers get with what the store has committed: a view has only durable changes when it is shown, and
+// every durable change of a job is shown.
 
 #include <functional>
 #include <set>
@@ -18,11 +18,11 @@ class Witness {
   Witness(const store::Store& store, std::function<void(const std::string& what)> violated)
       : store_(store), violated_(std::move(violated)) {}
 
-  // A controller has started, or none is there.
+  // Follows a controller that has started; null while none runs.
   void follow(const reconcile::Published* published);
-  // Before each transaction: what was shown without one.
+  // Called before each transaction: checks views that were shown without one.
   void look();
-  // After it: `jobs` were written or erased by it.
+  // Called after it with the jobs that it wrote or erased.
   void committed(const std::vector<std::string>& jobs, int64_t revision);
 
  private:

@@ -1,20 +1,23 @@
-"""Copies sources with mutations in them, each guarded by a switch, so that one build has all of them and a test chooses one at a time.
+"""Copies sources with mutations in them, each guarded by a switch, so that one build has all of them and a test
+activates one at a time.
 
-    apply.py --source ROOT --out FOLDER --mutations FILE.toml... [--list] -- SOURCE...
+  apply.py --source ROOT --out FOLDER --mutations FILE.toml... [--list] -- SOURCE...
 
-Each SOURCE, a path below ROOT, is copied to the same path below FOLDER; lines keep their numbers. With --list, FOLDER/mutations.cc is
-written instead, which lists the mutations for mutations.h: all must be of these sources. A mutation in a TOML file:
+Each SOURCE, a path below ROOT, is copied to the same path below FOLDER; lines keep their numbers. With --list,
+FOLDER/mutations.cc is written instead: the list of mutations for mutations.h, all of which must belong to these
+sources. A mutation in a TOML file:
 
-    [[mutation]]
-    name = "NoStopDeadline"
-    what = "nothing bounds how long an attempt stops"   # A clause for messages and tables.
-    file = "controller/core/deadlines.cc"
-    function = "set_stop_deadline"                      # Optional: where to look, in all functions of this name.
-    insert = "return;"                                  # Statements: after = "TEXT" or before = "TEXT", or first in the function.
+  [[mutation]]
+  name = "NoStopDeadline"
+  what = "nothing bounds how long an attempt stops"   # A clause for messages and tables.
+  file = "controller/core/deadlines.cc"
+  function = "set_stop_deadline"                      # Optional: search only in functions of this name.
+  insert = "return;"                                  # Statements; after or before = "TEXT", or at the function's start.
 
-Instead of `insert`: `remove = "STATEMENT;"`, or `expression = "TEXT"` with `becomes = "TEXT"`. A second place of the same mutation follows
-as [[mutation.also]] without name and what. Texts of the source must be found exactly once; spaces, line breaks and comments in between do
-not count, and an expression is not found as the end of a longer one, as `b.c` in `a.b.c`.
+Instead of `insert`: `remove = "STATEMENT;"`, or `expression = "TEXT"` with `becomes = "TEXT"`. A second edit of the
+same mutation follows as [[mutation.also]] without name and what. Each text must be found exactly once in its source.
+Spaces, line breaks and comments in between do not count, and an expression does not match the end of a longer one, such
+as `b.c` in `a.b.c`.
 """
 
 import argparse
@@ -31,12 +34,12 @@ FORMS = ({"insert", "after"}, {"insert", "before"}, {"insert"}, {"remove"}, {"ex
 
 
 class MutationError(Exception):
-    """Names the mutation and the file that it is for."""
+    """Names the mutation and its file."""
 
 
 @dataclass
 class Change:
-    """Of a file: from `begin` to `end` it says `text` instead."""
+    """Replaces a file's text from `begin` to `end` with `text`."""
     name: str
     begin: int
     end: int
@@ -44,12 +47,12 @@ class Change:
 
 
 def without_comments(text):
-    """The same text with blanks for comments, so that places are the same."""
+    """Returns the text with comments replaced by blanks, so that offsets stay the same."""
     return TEXT_OR_COMMENT.sub(lambda found: found[0] if found[0].startswith('"') else " " * len(found[0]), text)
 
 
 def pattern(anchor):
-    """Finds the anchor's tokens, however they are wrapped."""
+    """Returns a regular expression for the anchor's tokens, with any white space in between."""
     tokens = TOKEN.findall(anchor)
     words = re.compile(r"\w")
     result = r"(?<![\w.])(?<!->)(?<!::)" if words.match(tokens[0]) else ""
@@ -60,7 +63,7 @@ def pattern(anchor):
 
 
 def bodies(text, function):
-    """Where functions of this name have their statements and the brace after them: [(begin, end)]."""
+    """Returns [(begin, end)]: from the first statement of each function of this name to after its closing brace."""
     definition = re.compile(rf"^\S[^;{{}}]*?\b{re.escape(function)}\s*\([^;{{}}]*\{{", re.MULTILINE)
     found = [(match.end(), text.index("\n}", match.end()) + 2) for match in definition.finditer(text)]
     if not found:
@@ -69,7 +72,7 @@ def bodies(text, function):
 
 
 def place(text, scopes, anchor):
-    """The one place of the anchor: (begin, end)."""
+    """Returns the (begin, end) of the anchor's only match."""
     found = [match.span() for scope in scopes for match in pattern(anchor).finditer(text, *scope)]
     if len(found) != 1:
         raise MutationError(f"found {len(found)} times, not once: {anchor}")
@@ -77,7 +80,7 @@ def place(text, scopes, anchor):
 
 
 def change_of(text, name, edit):
-    """What one edit does to a source."""
+    """Returns the change that one edit makes to a source."""
     code = without_comments(text)
     keys = edit.keys() - {"file", "function"}
     if keys not in FORMS:
@@ -103,7 +106,7 @@ def change_of(text, name, edit):
 
 
 def applied(text, changes):
-    """The source with all its changes."""
+    """Returns the source with all its changes."""
     ordered = sorted(changes, key=lambda change: change.begin)
     for first, second in zip(ordered, ordered[1:]):
         if second.begin < first.end:
@@ -114,7 +117,7 @@ def applied(text, changes):
 
 
 def read(paths):
-    """All mutations, in the order of the files."""
+    """Returns all mutations, in the order of the files."""
     mutations = [mutation for path in paths for mutation in tomllib.loads(Path(path).read_text())["mutation"]]
     names = [mutation["name"] for mutation in mutations]
     for name in names:
@@ -128,7 +131,7 @@ def edits_of(mutation):
 
 
 def check_files(mutations, sources):
-    """Each edit is of one of the sources."""
+    """Checks that each edit names one of the sources."""
     for mutation in mutations:
         for edit in edits_of(mutation):
             if edit.get("file") not in sources:
@@ -136,7 +139,7 @@ def check_files(mutations, sources):
 
 
 def mutate(path, text, mutations):
-    """The source at this path with all edits of it."""
+    """Returns the source with all edits for this path."""
     changes = []
     for mutation in mutations:
         for edit in edits_of(mutation):
@@ -151,7 +154,7 @@ def mutate(path, text, mutations):
 
 
 def listed(mutations):
-    """mutations.cc"""
+    """Returns the text of mutations.cc."""
     rows = "".join(f"      {{{json.dumps(mutation['name'])}, {json.dumps(mutation['what'])}}},\n" for mutation in mutations)
     return ("// Written by tests/simulation/mutations/apply.py.\n\n#include \"tests/simulation/mutations/mutations.h\"\n\n"
             f"namespace titan::simulation {{\n\nstd::vector<Mutation> mutations() {{\n  return {{\n{rows}  }};\n}}\n\n}}  // namespace titan::simulation\n")

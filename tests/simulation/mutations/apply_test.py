@@ -1,4 +1,5 @@
-"""Every mutation finds its place in the tree; and what apply.py says where one does not, and writes where it does."""
+"""Every mutation matches its source once; and apply.py's errors for those that do not, and its output for those that
+do."""
 
 import os
 import subprocess
@@ -75,7 +76,7 @@ class Forms(unittest.TestCase):
         text = mutated(function="first", insert="return;", also=[{"file": "a.cc", "remove": "go(left);"}])
         self.assertEqual(2, text.count(SWITCH))
 
-    # Wrapping, and a comment in between.
+    # Line breaks and a comment in between.
     def test_layout_does_not_count(self):
         self.assertIn(f"if (({SWITCH} ? (false) : (left > 0 &&  // Why.\n      ready(left))))\n",
                       mutated(expression="left > 0 && ready( left )", becomes="false"))
@@ -94,7 +95,8 @@ class Errors(unittest.TestCase):
     def test_text_that_is_missing(self):
         self.fails(r"found 0 times, not once: come\(left\);", remove="come(left);")
         self.fails(r"found 0 times, not once: go\(1\);", remove="go(1);")  # Only a comment has it.
-        self.fails(r"found 0 times, not once: go\(left\);", function="first", remove="go(left);")  # Another function has it.
+        # Only another function has it.
+        self.fails(r"found 0 times, not once: go\(left\);", function="first", remove="go(left);")
 
     def test_text_that_is_there_twice(self):
         self.fails("found 2 times, not once: total.left", expression="total.left", becomes="0")

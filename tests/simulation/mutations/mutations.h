@@ -1,8 +1,8 @@
 #pragma once
 
-// Mutations of the controller's and the worker's sources, which show whether the simulation finds the bugs that they
-// make. Only the libraries *_mutated have them: apply.py writes their sources, copies of the product's in which each
-// mutation is guarded by mutated(). Only test programs link those.
+// Mutations of the controller's and the worker's sources, which show whether the simulation finds the resulting bugs.
+// Only the libraries *_mutated have them: apply.py writes their sources as copies of the product's, with each mutation
+// guarded by mutated(). Only test programs link those.
 
 #include <string_view>
 #include <vector>
@@ -11,13 +11,13 @@ namespace titan::simulation {
 
 struct Mutation {
   std::string_view name;
-  std::string_view what;  // A clause: what the mutated program does.
+  std::string_view what;  // A clause that says what the mutated program does.
 };
 
-// All of the files *.toml, in their order.
+// Returns the mutations of all *.toml files, in the order of the files.
 std::vector<Mutation> mutations();
 
-// The name of the one that is active in the whole process; empty: none.
+// Name of the active mutation of the whole process; empty if none is active.
 inline std::string_view active_mutation;
 
 inline bool mutated(std::string_view name) { return name == active_mutation; }
