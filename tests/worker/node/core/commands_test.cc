@@ -47,7 +47,7 @@ TEST(CommandsTest, AnAttemptFromPrepareToForget) {
   EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, AttemptRecord::Phase::kForgotten);
 }
 
-// The core is a value: what one of two copies does the other does not see, and both do the same with the same inputs.
+// The core is a value: a copy does not see the other copy's changes, and equal inputs have equal effects.
 TEST(CommandsTest, CopiesAreIndependentAndAlike) {
   World world;
   world.connect();
@@ -61,7 +61,7 @@ TEST(CommandsTest, CopiesAreIndependentAndAlike) {
   EXPECT_EQ(other.next_deadline(), copy.next_deadline());
 }
 
-// At every point of a life a second copy of every command of before changes nothing but repeats the report.
+// At every point of an attempt's life, a repeated command only repeats the report.
 TEST(CommandsTest, CommandsComeTwice) {
   for (int steps = 0; steps < 14; ++steps) {
     World world;
@@ -95,14 +95,14 @@ TEST(CommandsTest, CommandsComeTwice) {
   }
 }
 
-// Stop in every state: it ends, whatever it was about to do, and nothing starts afterwards.
+// Stop works in every state: the attempt ends, and nothing starts afterwards.
 TEST(CommandsTest, StopInEveryState) {
   for (const bool starts : {false, true}) {
     for (int steps = 0; steps < 20; ++steps) {
       World world;
       world.connect();
       world.prepare(1);
-      if (starts) world.start(1);  // Before it was told to be prepared: done when it is.
+      if (starts) world.start(1);  // Start arrives before the attempt is prepared, and takes effect after that.
       for (int i = 0; i < steps; ++i) world.do_one();
       world.stop(1);
       world.settle();
@@ -157,7 +157,7 @@ v1::ControllerMessage prepare_on(int attempt, const std::vector<int>& devices) {
   return message;
 }
 
-// Of another job than the attempts that the world makes.
+// Changes the message to a job other than the world's.
 v1::ControllerMessage of_another_job(v1::ControllerMessage message) {
   message.mutable_prepare()->mutable_id()->set_job_uid("another");
   return message;
@@ -198,7 +198,7 @@ TEST(CommandsTest, RefusesDevicesThatAreNotThereOrTaken) {
   EXPECT_EQ(world.core().free_devices(), (std::set<int>{2, 3}));
 }
 
-// An older attempt of the job still has them, and is being stopped.
+// An older attempt of the job still has the devices and is being stopped.
 TEST(CommandsTest, WaitsForDevicesThatAreOnTheirWay) {
   World world;
   world.connect();
@@ -242,7 +242,7 @@ TEST(CommandsTest, RefusesWhatCannotRun) {
   EXPECT_EQ(world.core().free_devices().size(), 4u) << "its shim has ended";
 }
 
-// A newer attempt ends the older one first; an older one is refused, also by the next daemon.
+// A newer attempt ends the older one first. An older attempt is refused, even by a restarted daemon.
 TEST(CommandsTest, AttemptsAreFenced) {
   World world;
   world.connect();
@@ -263,7 +263,7 @@ TEST(CommandsTest, AttemptsAreFenced) {
   }
 }
 
-// What a newer attempt has shut out stays out when the newer one is forgotten and the daemon another.
+// Older attempts stay fenced off after the newer one is forgotten and the daemon restarted.
 TEST(CommandsTest, FencesOutliveTheirAttempts) {
   World world;
   world.connect();
@@ -302,7 +302,7 @@ TEST(CommandsTest, ANewerAttemptComesWhileTheOlderIsPrepared) {
   }
 }
 
-// Both come at once when a job ends and another takes its place: the second waits for the devices of the first.
+// Both commands arrive together when one job replaces another: the second one waits for the devices of the first.
 TEST(CommandsTest, StopAndPrepareArriveTogether) {
   World world;
   world.connect();
@@ -321,7 +321,7 @@ TEST(CommandsTest, CheckpointsGoToTheShim) {
   World world;
   world.connect();
   world.prepare(1);
-  world.checkpoint(1);  // Nothing to save yet.
+  world.checkpoint(1);  // The attempt has nothing to save yet.
   world.settle();
   EXPECT_TRUE(world.shim(1).got.empty());
   world.start(1);
@@ -351,7 +351,7 @@ TEST(CommandsTest, ALogIsClosedWhenItsRankIsGone) {
   EXPECT_TRUE(world.logs[3].closed) << "not of this node";
 }
 
-// Whatever names an attempt that is being forgotten waits for that and then finds it gone.
+// A command for an attempt that is being forgotten waits for that, and then finds it gone.
 TEST(CommandsTest, CommandsBehindAForgetFindItDone) {
   World world;
   world.connect();
@@ -382,9 +382,9 @@ TEST(CommandsTest, BeatsCarryWhatBeaconsShow) {
   item.status.set_counter(99);
   item.phase_since = world.now().monotonic;
   seen.items.push_back(item);
-  seen.items.back().key = {"u9", 1};  // Of nobody.
+  seen.items.back().key = {"u9", 1};  // An unknown attempt.
   world.feed(seen);
-  world.move_clock(absl::Milliseconds(1500) + absl::Nanoseconds(999'999));  // Begun milliseconds do not count.
+  world.move_clock(absl::Milliseconds(1500) + absl::Nanoseconds(999'999));  // Partial milliseconds are cut off.
   const v1::Register hello = world.core().make_register(world.now());
   ASSERT_EQ(hello.inventory_size(), 1);
   EXPECT_EQ(hello.inventory(0).phase(), Report::STARTED);

@@ -1,5 +1,4 @@
-// What the controller asks of a rank that stands still is answered in time, whatever the shim does, and before the
-// attempt is forgotten.
+// Diagnosis requests for a hung rank are answered in time, whatever the shim does, and before the attempt is forgotten.
 
 #include <gtest/gtest.h>
 

@@ -30,7 +30,7 @@ TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
   EXPECT_EQ(world.last(2).error_reason(), "STATE_FOLDER_UNUSABLE");
   EXPECT_EQ(world.count<DeleteFolder>(), 1) << "what there is of it";
   world.mend<AddRecord>();
-  // The record of a live attempt: without it a restart would not know what was promised.
+  // Without the record of a live attempt, a restarted daemon would not know what was promised.
   world.fail<WriteRecord>("no space");
   world.prepare(3);
   world.settle();
@@ -44,7 +44,7 @@ TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
   EXPECT_EQ(world.last(4).phase(), Report::PREPARED);
 }
 
-// The controller hears that this node is ill before it hears of the refusal, which is no job's fault then.
+// The controller learns that this node is unusable before it gets the refusal, which is then not a failure of the job.
 TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
   World world;
   world.connect();
@@ -74,7 +74,7 @@ TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
   check(2, "no space for a record");
 }
 
-// A fence of one job that cannot be read, or was damaged and is whole again, is no matter of the node.
+// A fence of one job that cannot be read, or that was damaged and repaired, does not make the node unusable.
 TEST(FaultsTest, AFenceOfOneJobIsNotTheNodesMatter) {
   World world;
   world.connect();
@@ -101,7 +101,7 @@ TEST(FaultsTest, AFenceOfOneJobIsNotTheNodesMatter) {
   EXPECT_EQ(world.last(2).phase(), v1::AttemptReport::PREPARED);
 }
 
-// Whoever runs here goes on, and the next beat tells what the folder is like, at once.
+// Running attempts continue, and the state of the folder is reported at once by a beat.
 TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
   World world;
   world.connect();
@@ -124,7 +124,7 @@ TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
   EXPECT_EQ(world.said().back().beat().unusable(), "");
 }
 
-// How it ended lies in the run folder: the end is said, and the record is written once there is room.
+// The run folder has the exits: the end is reported, and the record is written once there is space.
 TEST(FaultsTest, AFullDiskAtTheEndHidesNothing) {
   World world;
   world.connect();
@@ -155,7 +155,7 @@ TEST(FaultsTest, AStateFolderThatHangsAtTheEndHoldsNothingUp) {
   EXPECT_EQ(world.last(1).exits_size(), 2);
 }
 
-// A Forget that could not be written is asked for again after the next start.
+// A Forget that could not be written is requested again after the next start.
 TEST(FaultsTest, AForgetThatIsNotWrittenComesBackWithTheNextDaemon) {
   World world;
   world.connect();
@@ -232,7 +232,7 @@ TEST(FaultsTest, RanksThatCannotBeStartedAreALaunchThatFailed) {
   EXPECT_EQ(world.core().free_devices().size(), 4u);
 }
 
-// The storage of a dump folder does not answer: said in time; what comes of it later is taken back.
+// The storage of a dump folder does not answer: the refusal comes in time, and late results are undone.
 TEST(FaultsTest, APreparationThatHangsIsBounded) {
   for (const int64_t deadline : {int64_t{0}, int64_t{7'000}}) {
     World world;
@@ -247,7 +247,7 @@ TEST(FaultsTest, APreparationThatHangsIsBounded) {
     EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
     EXPECT_THAT(world.last(1).error_message(), HasSubstr("the storage of the dump folder /dump does not answer"));
     EXPECT_EQ(world.core().free_devices().size(), 4u);
-    // A try more of the same attempt does not pile up threads that wait.
+    // Another try of the same attempt does not accumulate waiting threads.
     world.forget(1);
     world.settle();
     world.prepare(1);
@@ -302,7 +302,7 @@ TEST(FaultsTest, EveryStageOfAPreparationIsBounded) {
     EXPECT_EQ(world.last(1).phase(), Report::REFUSED) << why;
     EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
     EXPECT_THAT(world.last(1).error_message(), HasSubstr(why));
-    // It answers in the end: nothing of the attempt stays behind.
+    // Once storage answers, nothing of the attempt stays behind.
     world.release<RaiseFence>();
     world.release<AddRecord>();
     world.release<SpawnShim>();
@@ -332,7 +332,7 @@ TEST(FaultsTest, ATokenThatIsNotAnsweredIsBounded) {
   EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
 }
 
-// Start goes to the shim by the link that there is when the token was seen, or the next one.
+// Start goes to the shim by the link that exists when the token was seen, or by the next one.
 TEST(FaultsTest, ALinkThatBreaksDuringTheStartLosesNothing) {
   for (int steps = 0; steps < 8; ++steps) {
     World world;
@@ -351,7 +351,7 @@ TEST(FaultsTest, ALinkThatBreaksDuringTheStartLosesNothing) {
   }
 }
 
-// What cannot be read is no proof of an end.
+// If the state of a shim cannot be read, its end is not proven.
 TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
   World world;
   world.connect();
@@ -389,7 +389,7 @@ TEST(FaultsTest, ALostShimIsSaidWithHowItsRanksEnded) {
   EXPECT_EQ(world.core().state().shims_lost, 1);
 }
 
-// For the node's page: an attempt's are told while it is known, the node's stay.
+// For the node's metrics page: counts of an attempt are reported while it is known, those of the node forever.
 TEST(FaultsTest, RanksThatRanOutOfMemoryAreCounted) {
   World world;
   world.connect();
@@ -421,7 +421,7 @@ TEST(FaultsTest, AShimThatIsSilentForAWhileIsNotLost) {
   EXPECT_EQ(world.last(1).error_reason(), "");
 }
 
-// A spool that cannot be read is said once, tried again at each beat, and does not hold up the end.
+// A spool that cannot be read is logged once and read again at each beat, and does not delay the attempt's end.
 TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
   World world;
   world.connect();
@@ -443,7 +443,7 @@ TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
 }
 
-// Damage of a spool is the job's to know, once; the events after it come.
+// Damage of a spool is reported to the job once, and later events are read.
 TEST(FaultsTest, ADamagedSpoolIsToldAndReadOn) {
   World world;
   world.connect();
@@ -463,7 +463,7 @@ TEST(FaultsTest, ADamagedSpoolIsToldAndReadOn) {
   EXPECT_EQ(world.damage.size(), 1u);
 }
 
-// It cannot be known yet whether the number is right: nothing is said twice meanwhile.
+// The number cannot be verified yet: nothing is reported twice meanwhile.
 TEST(FaultsTest, DamageBeforeADoubtfulEventIsToldWithIt) {
   World world;
   world.connect();
@@ -520,7 +520,7 @@ TEST(FaultsTest, PlacesThatCannotBeWrittenCostARepetition) {
   EXPECT_EQ(world.disk.places.at({"u1", 1}).at(0).sequence, 2);
 }
 
-// Completions that come twice, or of effects that nobody waits for, do nothing.
+// Completions that come twice, or belong to no pending effect, do nothing.
 TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
   World world;
   world.connect();
@@ -538,7 +538,7 @@ TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
   EXPECT_EQ(copy.running_ranks(), 2);
 }
 
-// Whoever registers anew says what it prepares, too: its devices are taken.
+// A new registration lists attempts in preparation too: their devices are in use.
 TEST(FaultsTest, WhatIsPreparedIsInTheInventory) {
   World world;
   world.connect();

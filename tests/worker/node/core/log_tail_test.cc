@@ -1,4 +1,4 @@
-// The end of a failed rank's log goes with the word of its end, whatever is lost on the way.
+// The end of a failed rank's log is reported together with the rank's end, whatever is lost on the way.
 
 #include "common/rank_protocol/failed_ranks.h"
 #include "gmock/gmock.h"
@@ -8,7 +8,7 @@
 namespace titan::node {
 namespace {
 
-// What was told of each rank's log since the world last forgot what was said.
+// Returns the log ends reported for each rank since the world last called forget_what_was_said().
 std::map<int, std::string> told(const World& world) {
   std::map<int, std::string> tails;
   for (const v1::AttemptReport& report : world.reports()) {
@@ -44,7 +44,7 @@ TEST(LogTailTest, IsNotSaidOfRanksThatLeaveAsAsked) {
   EXPECT_EQ(world.count<ReadLogTail>(), 0);
 }
 
-// The one that a verdict names waited for nobody, and had to be ended: its log is what people want to read.
+// The rank that a verdict names did not wait for others and had to be ended: users want to read its log.
 TEST(LogTailTest, IsSaidOfARankThatTheVerdictNamesThoughItWasEnded) {
   World world;
   world.connect();
@@ -56,7 +56,7 @@ TEST(LogTailTest, IsSaidOfARankThatTheVerdictNamesThoughItWasEnded) {
   EXPECT_THAT(told(world), ::testing::ElementsAre(::testing::Pair(1, "waits for a lock\n")));
 }
 
-// Whoever leads now may not have written down what was said to the one before.
+// A new leader may lack what the previous one got.
 TEST(LogTailTest, IsSaidOnceToEachSessionUntilItIsForgotten) {
   World world;
   world.connect();
@@ -79,7 +79,7 @@ TEST(LogTailTest, IsSaidOnceToEachSessionUntilItIsForgotten) {
   EXPECT_EQ(with_tail, 1);
 }
 
-// Storage that does not answer holds up no end; what comes late is said then.
+// Hanging storage does not delay the end; the log end is reported once it arrives.
 TEST(LogTailTest, ComesLateWhenItCannotBeReadInTime) {
   World world;
   world.connect();

@@ -11,7 +11,7 @@ namespace titan::node {
 namespace {
 
 constexpr int64_t kEventBytes = 100;
-constexpr int kMaxSteps = 20'000;  // Beyond that the core goes in a circle.
+constexpr int kMostSteps = 20'000;  // More steps mean that the core loops.
 constexpr int kSigkill = 9;
 
 template <class... Ts>
@@ -28,7 +28,7 @@ void identify(int attempt, v1::AttemptId* id) {
   id->set_number(attempt);
 }
 
-// Effects on the state folder keep their order, whatever else happens between them.
+// Returns whether the effect belongs to the state folder, whose effects keep their order.
 bool is_ordered(const Effect& effect) {
   return std::holds_alternative<RaiseFence>(effect) || std::holds_alternative<AddRecord>(effect) ||
          std::holds_alternative<WriteRecord>(effect) || std::holds_alternative<WritePlaces>(effect) ||
@@ -604,7 +604,7 @@ void World::rank_speaks(int attempt, int rank, int events) {
   waiting_.emplace_back(Input(SpoolChanged{key_of(attempt), rank}));
 }
 
-// The kernel kills its ranks with it; nobody writes down how they ended.
+// The kernel kills the shim's ranks with it, and nobody records their exits.
 void World::kill_shim(int attempt) {
   SimShim& shim = shims.at(key_of(attempt));
   if (!shim.alive) return;

@@ -13,32 +13,32 @@
 
 namespace titan::node {
 
-// Everything around a NodeCore as far as it can tell: disk, shims, ranks and a controller's stream, under a clock that
-// only the test moves. What an effect does happens when the effect is done, which the test may put off, forbid or let
-// fail; its completion is an input like any other. A restart loses what was not done and keeps what was.
+// Everything around a NodeCore: disk, shims, ranks and a controller's stream, with a clock that only the test moves. An
+// effect happens when it is done; the test may delay, block or fail it. Its completion is an input like any other. A
+// restart loses pending effects and keeps finished ones.
 class World {
  public:
   struct Rank {
     int rank = 0;
     int64_t pid = 0;
     bool running = false;
-    bool killed = false;  // Also where it does not die of it yet.
+    bool killed = false;  // Killed, even if it has not died yet.
     std::optional<rank_protocol::RankExit> exit;
-    int64_t events = 0;  // In its spool; 100 bytes each.
+    int64_t events = 0;  // Number of events in its spool; 100 bytes each.
   };
-  // A shim and its ranks. They live on when the daemon dies.
+  // A shim and its ranks. They survive the daemon.
   struct SimShim {
     int64_t pid = 0;
     bool alive = true;
-    bool hangs = false;  // Takes links and commands, and does nothing.
+    bool hangs = false;  // Takes links and commands but does nothing.
     bool ended = false;
     Op link = 0;
     bool started = false;
     std::string stop_reason;
     absl::Duration kill_at = kNever;
     std::vector<Rank> ranks;
-    std::vector<ShimCommand> got;      // All but leases.
-    std::vector<ShimCommand> unheard;  // While it hangs.
+    std::vector<ShimCommand> got;      // Commands other than leases.
+    std::vector<ShimCommand> unheard;  // Commands that arrived while it hangs.
     std::optional<ShimStatus> written;
   };
   struct Disk {
@@ -47,7 +47,7 @@ class World {
     std::map<std::string, int> fences;
     std::string cluster;
     int64_t epoch = 0;
-    std::set<AttemptKey> tokens;  // In dump folders.
+    std::set<AttemptKey> tokens;  // Keys of the tokens in dump folders.
   };
   using Waiting = std::variant<Effect, Input>;
 
@@ -58,22 +58,22 @@ class World {
   NodeCore& core() { return *core_; }
   Now now() const { return now_; }
   void feed(const Input& input);
-  // Does what waits, in order, until nothing does that may be done.
+  // Runs pending effects and inputs in order until none may run.
   void settle();
-  // Does the first that may be done and that `wanted` says yes to; false when there is none.
+  // Runs the first pending item that may run and that `wanted` accepts; returns false if there is none.
   bool do_one(const std::function<bool(const Waiting&)>& wanted = {});
-  // Does it, and the daemon dies before it hears of that; the next one begins.
+  // Runs it, and the daemon dies before it gets the completion; then the next daemon starts.
   void do_one_and_die(const std::function<bool(const Waiting&)>& wanted = {});
-  // Moves the clock through every deadline of the core and every deadline of a shim, and settles at each.
+  // Moves the clock through every deadline of the core and of a shim, and settles at each.
   void advance(absl::Duration by);
-  void move_clock(absl::Duration by) { now_.monotonic += by, now_.wall += by; }  // Nothing else.
+  void move_clock(absl::Duration by) { now_.monotonic += by, now_.wall += by; }  // Only moves the clock.
   void tick() { feed(Tick{}); }
-  // The daemon dies and another begins on what lies on the disk.
+  // The daemon dies, and another one starts with the same disk.
   void restart();
   const std::deque<Waiting>& waiting() const { return waiting_; }
   bool exited() const { return exited_; }
 
-  // Effects of a kind that hang until they are released.
+  // Effects of this kind hang until they are released.
   template <typename E>
   void hang() {
     hung_.insert(index<E>());
@@ -82,7 +82,7 @@ class World {
   void release() {
     hung_.erase(index<E>());
   }
-  // Effects of a kind that fail until they are mended; what they were to do does not happen.
+  // Effects of this kind fail until they are mended, and have no effect.
   template <typename E>
   void fail(const std::string& error) {
     failing_[index<E>()] = error;
@@ -91,8 +91,8 @@ class World {
   void mend() {
     failing_.erase(index<E>());
   }
-  void mend_everything();  // All of the above, shims and ranks too.
-  // How often an effect of a kind was given out.
+  void mend_everything();  // Ends all of these faults, also those of shims and ranks.
+  // Returns how often the core requested an effect of this kind.
   template <typename E>
   int count() const {
     const auto found = given_.find(index<E>());
@@ -100,22 +100,22 @@ class World {
   }
 
   // ---- The controller ----
-  void connect(const std::string& cluster = "c1", int64_t epoch = 0);  // A new session; registers and is welcomed.
+  void connect(const std::string& cluster = "c1", int64_t epoch = 0);  // A new session: registers and is welcomed.
   void disconnect(const std::string& reason = "");
-  void command(v1::ControllerMessage message);  // On the present session.
+  void command(v1::ControllerMessage message);  // Sends on the present session.
   const v1::Register& registered() const { return registered_; }
   const std::vector<v1::AttemptReport>& reports() const { return reports_; }
   const std::vector<v1::WorkerMessage>& said() const { return said_; }  // In this and earlier sessions.
-  // The last report of an attempt of job u1; phase PHASE_UNSPECIFIED and no id when there is none.
+  // Last report of an attempt of job u1; without an id and with PHASE_UNSPECIFIED if there is none.
   v1::AttemptReport last(int attempt) const;
-  int64_t events_of(int attempt, int rank) const;  // As far as they came without a gap.
+  int64_t events_of(int attempt, int rank) const;  // Number of events without a gap.
   int gaps() const { return gaps_; }
   int64_t beats() const { return beats_; }
   const v1::Beat& last_beat() const { return last_beat_; }
   void forget_what_was_said() { reports_.clear(), said_.clear(); }
-  bool acknowledge = true;  // Events.
+  bool acknowledge = true;  // Whether events are acknowledged.
   bool answer_beats = true;
-  int64_t epoch = 0;  // Of the commands.
+  int64_t epoch = 0;  // Epoch of commands.
   std::vector<AnswerLog> logs;
   std::vector<AnswerTrace> traces;
   std::vector<AnswerDiagnosis> diagnoses;
@@ -131,20 +131,20 @@ class World {
   void forget(int attempt);
   void read_log(int attempt, int rank);
   static v1::ControllerMessage make_prepare(int attempt, int ranks, bool leader = true);
-  // Prepares and starts, and settles.
+  // Prepares, starts and settles.
   void launch(int attempt, int ranks = 2);
 
   // ---- The machine ----
   Disk disk;
   std::map<AttemptKey, SimShim> shims;
-  std::string unreadable;      // Why nothing can be told of shims; empty: it can.
+  std::string unreadable;      // Why the state of shims cannot be read; empty if it can.
   std::set<int64_t> stubborn;  // Pids that no signal ends.
   void relent();               // They die of the signals that they got.
   std::string token_refusal;   // Reason.
   std::string prepare_refusal;
   std::map<int, std::string> printed;           // By rank: the end of its log.
-  std::map<int, std::deque<SpoolRead>> spools;  // By rank: what the next reads of its events find, in place of its own.
-  std::vector<std::string> damage;              // Of spools, as the controller heard it.
+  std::map<int, std::deque<SpoolRead>> spools;  // By rank: results of the next reads of its events.
+  std::vector<std::string> damage;              // Reported damage of spools.
   bool new_shims_hang = false;
   bool rebooted = false;
   SimShim& shim(int attempt) { return shims.at({"u1", attempt}); }
@@ -155,14 +155,14 @@ class World {
   void hang_shim(int attempt);
   void wake_shim(int attempt);
   int running_ranks(int attempt) const;
-  std::set<int> devices_in_use() const;  // By ranks that run; fails the test when two attempts share one.
+  std::set<int> devices_in_use() const;  // Devices of running ranks; fails the test if two attempts share one.
 
  private:
   template <typename E>
   static size_t index() {
     return Effect(E{}).index();
   }
-  void apply(Effect effect);  // Those without a completion.
+  void apply(Effect effect);  // Applies an effect that has no completion.
   bool now_done(const Effect& effect) const;
   void perform(const Effect& effect);
   std::string error_of(size_t index) const;

@@ -1,5 +1,5 @@
-// Lives of a node under random faults, from a printed seed: TITAN_NODE_SEED=N runs that one alone, TITAN_NODE_SEEDS=N
-// so many.
+// Random lives of a node under random faults. A failure prints its seed: TITAN_NODE_SEED=N runs only that seed,
+// TITAN_NODE_SEEDS=N runs N seeds.
 
 #include <cstdlib>
 #include <random>
@@ -43,7 +43,7 @@ class Life {
   void act() {
     const int64_t what = below(100);
     if (what < 45) {
-      // Anything that waits may come first, but for what has an order.
+      // Any pending item may run first, except ordered ones.
       (void)world_.do_one([this](const World::Waiting&) { return one_in(2); });
     } else if (what < 52) {
       world_.settle();
@@ -70,7 +70,7 @@ class Life {
     }
   }
 
-  // What a controller may say, also one that is late, or hears nothing and says it again.
+  // Sends a command that a controller may send, also one that is late or repeats itself.
   void command() {
     const int attempt =
         newest_ == 0 || one_in(6) ? newest_ + 1 : static_cast<int>(newest_ - below(std::min(newest_, 3)));
@@ -87,7 +87,7 @@ class Life {
         return world_.stop(attempt, one_in(2), one_in(2) ? 0 : below(10'000), one_in(2) ? 0 : below(20'000));
       default:
         if (one_in(3)) world_.checkpoint(attempt);
-        // It forgets what it has heard the end of.
+        // It forgets only attempts whose end it has got.
         if (world_.last(attempt).phase() < Report::ENDED) return;
         forgotten_.insert(attempt);
         world_.forget(attempt);
@@ -177,7 +177,7 @@ class Life {
     }
   }
 
-  // At every moment.
+  // Checked at every moment.
   void check() {
     world_.devices_in_use();
     int with_ranks = 0;
@@ -187,7 +187,7 @@ class Life {
     EXPECT_GE(world_.core().next_deadline(), absl::ZeroDuration());
   }
 
-  // All troubles end: then every wait ends, everything can be ended, nothing stays behind, and the node takes work.
+  // All faults end: then every wait ends, everything can be stopped, nothing stays behind, and the node takes work.
   void come_to_rest() {
     world_.mend_everything();
     world_.connect("c1", ++epoch_);
@@ -208,7 +208,7 @@ class Life {
     }
     for (const auto& [key, shim] : world_.shims) EXPECT_FALSE(shim.alive) << "attempt " << key.number;
     EXPECT_EQ(world_.core().free_devices().size(), 4u);
-    for (int daemon = 0; daemon < 2; ++daemon) {  // The next one knows those whose Forget could not be written.
+    for (int daemon = 0; daemon < 2; ++daemon) {  // A restarted daemon knows those whose Forget could not be written.
       for (int attempt = 0; attempt <= newest_; ++attempt) world_.forget(attempt);
       world_.advance(absl::Seconds(2));
       world_.restart();

@@ -1,4 +1,4 @@
-// The daemon dies at every point, and the next one goes on from what lies on the disk.
+// The daemon dies at every point, and the next one continues from the disk.
 
 #include "gtest/gtest.h"
 #include "tests/worker/node/core/node_world.h"
@@ -9,8 +9,8 @@ namespace {
 using Report = v1::AttemptReport;
 using Phase = AttemptRecord::Phase;
 
-// One life with one death of the daemon after `steps` things that happened; with `between` it dies between the deed and
-// the word of it.
+// One life of an attempt in which the daemon dies after `steps` items. With `between` it dies after an effect and
+// before its completion.
 void live_and_die(int steps, bool between) {
   World world;
   world.connect();
@@ -28,7 +28,7 @@ void live_and_die(int steps, bool between) {
     }
     world.settle();
   };
-  // A controller asks again for what it did not get, and takes a refusal for an answer.
+  // A controller repeats unanswered commands and accepts a refusal as an answer.
   world.prepare(1);
   settle();
   for (int tries = 0; tries < 3 && world.last(1).phase() == Report::PHASE_UNSPECIFIED; ++tries) {
@@ -80,7 +80,7 @@ TEST(RestartTest, TheInventoryNamesWhatRuns) {
   World world;
   world.connect();
   world.launch(1, 2);
-  world.hang_shim(1);  // It answers after the first session is up.
+  world.hang_shim(1);  // The shim answers after the first session is open.
   world.restart();
   world.connect();
   ASSERT_EQ(world.registered().inventory_size(), 1);
@@ -96,7 +96,7 @@ TEST(RestartTest, TheInventoryNamesWhatRuns) {
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
 }
 
-// Found in every phase of its record, with its shim alive, gone or not to be told of.
+// A record in every phase is found, with a shim that is alive, gone or unreadable.
 TEST(RestartTest, EveryPhaseOfARecord) {
   World world;
   world.connect();
@@ -190,7 +190,7 @@ TEST(RestartTest, WhatCannotBeToldAtTheStartIsKept) {
   EXPECT_EQ(world.running_ranks(1), 2);
 }
 
-// How it ended is said by every daemon until it is forgotten, also what no shim wrote down.
+// Every daemon reports the end until it is forgotten, even exits that no shim recorded.
 TEST(RestartTest, AnEndIsSaidAgainWithAllExits) {
   World world;
   world.connect();
@@ -211,7 +211,7 @@ TEST(RestartTest, AnEndIsSaidAgainWithAllExits) {
   }
 }
 
-// A stop that the last daemon passed on goes on without it.
+// A stop that the last daemon forwarded continues without it.
 TEST(RestartTest, AStopOutlivesTheDaemon) {
   World world;
   world.connect();

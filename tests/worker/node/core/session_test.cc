@@ -1,4 +1,4 @@
-// Sessions that are lost, replaced, of another cluster or of a leader of before.
+// Sessions that are lost or replaced, or belong to another cluster or an earlier leader.
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -10,9 +10,9 @@ namespace {
 using ::testing::HasSubstr;
 using Report = v1::AttemptReport;
 
-// The session is lost after every single thing that happens, and the next one hears everything that it must know.
+// The session is lost after every single item, and the next one gets everything that it needs.
 TEST(SessionTest, IsLostAtEveryStepAndReplaced) {
-  for (const bool gap : {false, true}) {  // Things go on between the two sessions.
+  for (const bool gap : {false, true}) {  // Whether items run between the two sessions.
     for (int steps = 0; steps < 60; ++steps) {
       World world;
       world.connect();
@@ -27,7 +27,7 @@ TEST(SessionTest, IsLostAtEveryStepAndReplaced) {
         }
         world.settle();
       };
-      // As a controller does: what it asked for and did not get, it asks for again.
+      // A controller repeats commands without an answer.
       const auto prepared = [&] { return world.last(1).phase() == Report::PREPARED; };
       world.prepare(1);
       settle();
@@ -81,7 +81,7 @@ TEST(SessionTest, EventsComeAgainUntilTheyAreAcknowledged) {
   EXPECT_EQ(world.core().state().events, before + 4) << "what is acknowledged is not sent again";
 }
 
-// What was being read when the session ended is read again for the next one, and is no damage.
+// A read that was in progress when the session ended is repeated for the next one, and is not damage.
 TEST(SessionTest, AReadThatOutlivesItsSessionIsNotSent) {
   World world;
   world.connect();
@@ -101,7 +101,7 @@ TEST(SessionTest, AReadThatOutlivesItsSessionIsNotSent) {
   for (const std::string& line : world.log) EXPECT_EQ(line.find("damaged"), std::string::npos) << line;
 }
 
-// An answer that belongs to a session of before is not said on the present one, nor is a command of one obeyed.
+// Answers for an earlier session are not sent on the present one, and its commands are ignored.
 TEST(SessionTest, NothingOutlivesItsSession) {
   World world;
   world.connect();
@@ -121,8 +121,8 @@ TEST(SessionTest, NothingOutlivesItsSession) {
   EXPECT_TRUE(world.core().step(Command{2, World::make_prepare(0, 1)}, world.now()).empty());
 }
 
-// A controller may ask a node as soon as it has registered: that waits for the welcome, which says whose controller it
-// is.
+// A controller may send requests as soon as a node has registered: they wait for the welcome, which names the
+// controller's cluster.
 TEST(SessionTest, WhatComesBeforeTheWelcomeWaitsForIt) {
   for (const std::string cluster : {"c1", "c2"}) {
     World world;
@@ -164,7 +164,7 @@ TEST(SessionTest, AControllerOfAnotherClusterIsNotFollowed) {
   EXPECT_TRUE(world.core().state().connected);
 }
 
-// Two clusters meet a new worker at the same time: it belongs to the one that it wrote down first.
+// Two clusters meet a new worker at the same time: it joins the one that it recorded first.
 TEST(SessionTest, TheFirstClusterIsTheOne) {
   World world;
   world.hang<WriteCluster>();
@@ -216,7 +216,7 @@ TEST(SessionTest, AClusterThatCannotBeWrittenDownIsNotFollowed) {
   EXPECT_TRUE(world.core().state().connected);
 }
 
-// A leader of before is told so, and moves nothing.
+// An earlier leader gets an error, and its commands have no effect.
 TEST(SessionTest, CommandsOfAnOldLeaderAreNotObeyed) {
   World world;
   world.connect("c1", 5);
@@ -234,7 +234,7 @@ TEST(SessionTest, CommandsOfAnOldLeaderAreNotObeyed) {
   EXPECT_EQ(world.last(2).phase(), Report::REFUSED);
   world.connect("c1", 4);
   EXPECT_FALSE(world.core().state().connected) << "nor is its session";
-  // Remembered by the next daemon.
+  // The next daemon remembers the epoch.
   world.restart();
   world.connect("c1", 4);
   EXPECT_EQ(world.registered().leader_epoch(), 5);
@@ -246,7 +246,7 @@ TEST(SessionTest, CommandsOfAnOldLeaderAreNotObeyed) {
   EXPECT_EQ(world.disk.epoch, 6);
 }
 
-// An epoch that cannot be written down begins nothing, but ends what it says.
+// A leader whose epoch cannot be recorded starts nothing, but can stop attempts.
 TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
   for (const bool hangs : {false, true}) {
     World world;
@@ -263,7 +263,7 @@ TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
     world.advance(kWriteTimeout + absl::Seconds(1));
     EXPECT_EQ(world.last(2).phase(), Report::REFUSED) << hangs;
     EXPECT_EQ(world.last(2).error_reason(), "STATE_FOLDER_UNUSABLE") << hangs;
-    world.prepare(1, 1);  // Of a controller whose store lacks the start.
+    world.prepare(1, 1);  // The controller's store lacks the start.
     world.settle();
     world.advance(kWriteTimeout + absl::Seconds(1));
     EXPECT_EQ(world.last(1).phase(), Report::STARTED) << hangs << ": what runs is not refused";
@@ -285,7 +285,7 @@ TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
   EXPECT_GE(world.last_beat().unanswered_milliseconds(), 1900);
   EXPECT_LE(world.last_beat().unanswered_milliseconds(), 3000);
   world.move_clock(absl::Milliseconds(2500));
-  world.tick();  // After a pause of its own; what was answered meanwhile may wait to be read.
+  world.tick();  // After a pause of the worker, answers may still wait to be read.
   world.settle();
   EXPECT_EQ(world.last_beat().unanswered_milliseconds(), 0);
 }
@@ -298,7 +298,7 @@ TEST(SessionTest, AShortLeaseMakesBeatsOftenerButNotWithoutEnd) {
     message.mutable_welcome()->set_cluster("c1");
     message.mutable_welcome()->set_lease_milliseconds(lease);
     world.command(message);
-    world.advance(absl::Seconds(2));  // The beat that was due may be a second away.
+    world.advance(absl::Seconds(2));  // The next beat may be due in a second.
     const int64_t before = world.beats();
     world.advance(absl::Seconds(10));
     EXPECT_NEAR(world.beats() - before, 10 * most, 1) << "a lease of " << lease << " ms";

@@ -11,7 +11,7 @@ std::vector<SpoolLine> lines(int64_t first, int64_t last) {
   return result;
 }
 
-// Whatever is acknowledged, rewound and read again in whatever order: every event comes, in order.
+// For any order of acknowledging, rewinding and reading, every event is sent in order.
 TEST(SpoolTailTest, SendsAgainFromTheAcknowledgedPlace) {
   SpoolTail tail;
   std::vector<SpoolLine> batch = lines(1, 10);
@@ -39,7 +39,7 @@ std::vector<int64_t> numbers(const std::vector<SpoolLine>& lines) {
   return result;
 }
 
-// What follows a gap is taken all the same, and what is missing is known.
+// Events after a gap are sent, and the missing ones are reported.
 TEST(SpoolTailTest, AGapIsToldAndTheEventsAfterItAreTaken) {
   SpoolTail tail;
   std::vector<SpoolLine> batch = lines(1, 2);
@@ -56,7 +56,7 @@ TEST(SpoolTailTest, AGapIsToldAndTheEventsAfterItAreTaken) {
   EXPECT_EQ(tail.acknowledged(), (SpoolTail::Place{60, 6}));
 }
 
-// A damaged number must not make all later events look like old ones.
+// A damaged number must not make all later events look old.
 TEST(SpoolTailTest, ANumberThatJumpsIsBelievedOnlyWithTheNextOne) {
   SpoolTail tail;
   std::vector<SpoolLine> batch = lines(1, 2);
@@ -70,7 +70,7 @@ TEST(SpoolTailTest, ANumberThatJumpsIsBelievedOnlyWithTheNextOne) {
   ASSERT_EQ(gaps.size(), 1u);
   EXPECT_EQ(gaps[0].first, 3);
   EXPECT_EQ(gaps[0].last, 3);
-  // No other can come: the rank is gone.
+  // The rank is gone, so no other event can come.
   batch = {{8, "{}", 80}};
   EXPECT_EQ(tail.take(batch, 50, 80, true).size(), 1u);
   EXPECT_EQ(numbers(batch), (std::vector<int64_t>{8}));
@@ -82,7 +82,7 @@ TEST(SpoolTailTest, WhatComesAgainIsLeftOut) {
   EXPECT_TRUE(tail.take(batch, 0, 40, false).empty());
   EXPECT_EQ(numbers(batch), (std::vector<int64_t>{1, 2, 3}));
   EXPECT_EQ(tail.offset(), 40);
-  // The file was cut and read from its start.
+  // The file was cut, and is read from its start.
   batch = {{4, "{}", 10}};
   EXPECT_TRUE(tail.take(batch, 0, 10, false).empty());
   EXPECT_EQ(tail.offset(), 10);

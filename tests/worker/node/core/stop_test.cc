@@ -1,4 +1,4 @@
-// From the wish to end an attempt to its end: grace, signals, and what no signal ends.
+// From the request to end an attempt to its end: grace, signals, and processes that no signal ends.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using Report = v1::AttemptReport;
 
-// A controller may say any number. The daemon's timers count nanoseconds in 64 bits, and now is added first.
+// A controller may send any number, but the daemon's timers add it to the present time in 64-bit nanoseconds.
 TEST(StopTest, ATimeOfAMessageIsAHundredYearsAtMost) {
   EXPECT_EQ(duration_of(1500), absl::Milliseconds(1500));
   EXPECT_EQ(duration_of(0), absl::ZeroDuration());
@@ -23,7 +23,7 @@ TEST(StopTest, ATimeOfAMessageIsAHundredYearsAtMost) {
   EXPECT_LT(absl::ToInt64Nanoseconds(2 * duration_of(INT64_MAX)), INT64_MAX);
 }
 
-// Later wishes shorten what is granted and never lengthen it, from no deadline at all to the longest that there is.
+// Later requests may shorten the deadline but never extend it, from no deadline up to the longest one.
 TEST(StopTest, TheSoonerDeadlineCounts) {
   World world;
   world.connect();
@@ -78,7 +78,7 @@ TEST(StopTest, RanksThatSaveInTimeAreNotKilled) {
   EXPECT_EQ(world.last(1).error_reason(), "");
 }
 
-// A shim that hangs cannot end its ranks, but its own death does: three seconds after the grace.
+// A shim that hangs cannot end its ranks, but its death does: it is killed three seconds after the grace.
 TEST(StopTest, AHangingShimIsKilledAfterTheGrace) {
   World world;
   world.connect();
@@ -96,8 +96,8 @@ TEST(StopTest, AHangingShimIsKilledAfterTheGrace) {
   EXPECT_EQ(world.last(1).exits(0).signal(), 9);
 }
 
-// A disk that takes its time: until the end is on it the node would say that the attempt lives, and the controller
-// stops what lives. Each would answer the other at the network's speed.
+// The disk is slow: until the end is recorded, a report would say that the attempt lives, and the controller would stop
+// it again. The two would answer each other at the network's speed.
 TEST(StopTest, NothingIsAnsweredWhileTheEndIsBeingWritten) {
   World world;
   world.connect();
@@ -120,7 +120,7 @@ TEST(StopTest, NothingIsAnsweredWhileTheEndIsBeingWritten) {
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
 }
 
-// Asking again never gives more time, and may give less.
+// A repeated request never gives more time, and may give less.
 TEST(StopTest, ASecondStopShortensTheFirst) {
   World world;
   world.connect();
@@ -133,8 +133,8 @@ TEST(StopTest, ASecondStopShortensTheFirst) {
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
 }
 
-// A rank in the kernel's hands: it is said where it hangs, its devices stay with it, a shim that answers is left alone,
-// and the end is said once it is gone.
+// A rank hangs in the kernel: the report says where, its devices stay in use, a shim that answers is not killed, and
+// the end is reported once the rank is gone.
 TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
   World world;
   world.connect();
@@ -154,7 +154,7 @@ TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
   EXPECT_TRUE(world.core().free_devices().empty());
   const v1::Register hello = world.core().make_register(world.now());
   EXPECT_EQ(hello.inventory(0).device_indices_size(), 4);
-  // A newer attempt waits for it, and says so when it waited long enough.
+  // A newer attempt waits for it and is refused with that reason after its deadline.
   world.prepare(2, 1, true, /*deadline_milliseconds=*/10'000);
   world.advance(absl::Seconds(11));
   EXPECT_EQ(world.last(2).phase(), Report::REFUSED);
@@ -169,8 +169,8 @@ TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
   EXPECT_EQ(world.core().free_devices().size(), 4u);
 }
 
-// A refused attempt whose shim hangs holds its devices, is not forgotten, and lets no newer one begin before it is
-// gone.
+// A refused attempt with a hanging shim holds its devices, is not forgotten, and lets no newer attempt start before it
+// is gone.
 TEST(StopTest, ARefusedAttemptKeepsWhatItsShimMayUse) {
   for (const bool forget : {false, true}) {
     World world;
@@ -196,7 +196,7 @@ TEST(StopTest, ARefusedAttemptKeepsWhatItsShimMayUse) {
   }
 }
 
-// The shim is dead, one of its ranks is not: nothing is ended, and no device is given away, until it is gone.
+// The shim is dead but one of its ranks is not: nothing ends and no device is freed until it is gone.
 TEST(StopTest, ARankThatOutlivesItsShimKeepsItsDevice) {
   World world;
   world.connect();
@@ -216,8 +216,8 @@ TEST(StopTest, ARankThatOutlivesItsShimKeepsItsDevice) {
   EXPECT_EQ(world.core().free_devices().size(), 4u);
 }
 
-// With --stop-ranks-on-exit the first signal saves, and a second SIGINT kills; a burst of signals is one wish, and a
-// batch system's SIGTERM may come again and again.
+// With --stop-ranks-on-exit the first signal saves and a second SIGINT kills. A burst of signals counts once, and a
+// batch system may repeat SIGTERM.
 TEST(StopTest, ShutdownSavesThenKillsThenLeaves) {
   NodeConfig config = World::default_config();
   config.stop_ranks_on_exit = true;

@@ -4,7 +4,7 @@
 namespace titan::daemon {
 namespace {
 
-// One address behaves as if there were no choice; who finds nobody becomes patient.
+// A single address is always tried again, with growing delays while no controller answers.
 TEST(ControllersTest, OneIsTriedAgain) {
   Controllers one({"a"});
   EXPECT_FALSE(one.several());
@@ -17,7 +17,7 @@ TEST(ControllersTest, OneIsTriedAgain) {
   EXPECT_EQ(one.rounds(), 0);
 }
 
-// All are tried before anybody becomes patient; the one that was followed comes first when its session breaks.
+// Delays start only after all addresses were tried; after a broken session the last leader comes first.
 TEST(ControllersTest, EachInItsTurn) {
   Controllers three({"a", "b", "c"});
   for (const char* next : {"b", "c", "a", "b"}) {
@@ -45,7 +45,7 @@ TEST(ControllersTest, TheNamedLeaderIsNext) {
   EXPECT_EQ(itself.present(), "b");
 }
 
-// Two that name each other, or a leader that is dead, do not keep the third from being asked.
+// Two controllers that name each other, or a dead leader, do not keep the worker from the third one.
 TEST(ControllersTest, WhatIsSaidMayBeOld) {
   Controllers three({"a", "b", "c"});
   std::string seen;

@@ -1,6 +1,6 @@
 #pragma once
 
-// titan-worker as a process with stand-in ranks, and a controller that says what a test tells it to.
+// Runs titan-worker as a process with stand-in ranks and a fake controller that the test drives.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -25,7 +25,7 @@
 
 namespace titan::daemon {
 
-// A daemon of its own, with its state in a folder that goes away.
+// Starts a worker with a temporary state folder.
 class Worker {
  public:
   Worker(FakeController& controller, std::string node, std::vector<std::string> flags = {})
@@ -74,13 +74,13 @@ class Worker {
     pid_ = 0;
     return status;
   }
-  // How it ended by itself.
+  // Returns the wait status of a daemon that ends by itself.
   int wait() {
     int status = 0;
     ::waitpid(std::exchange(pid_, 0), &status, 0);
     return status;
   }
-  // No daemon comes after the last one and removes it.
+  // Removes the control group, because no later daemon does.
   static void remove_group_of(const std::string& run_folder) {
     const nlohmann::json spec =
         nlohmann::json::parse(host::read_file(run_folder + "/spec.json").value_or("{}"), nullptr, false);
@@ -88,7 +88,7 @@ class Worker {
     const std::string group = shim::group_from_json(spec["group"]).folder;
     EXPECT_TRUE(shim::eventually([&group] { return shim::remove_group(group); })) << group;
   }
-  // Whatever still runs below the state folder.
+  // Ends everything that still runs below the state folder.
   void end_ranks() {
     std::error_code error;
     for (const auto& item : std::filesystem::recursive_directory_iterator(state(), error)) {
@@ -167,7 +167,7 @@ class DaemonTest : public ::testing::Test {
     });
     return report;
   }
-  // Prepares and starts; false when either does not happen.
+  // Prepares and starts; returns false if either fails.
   bool launch(int attempt, int ranks, const nlohmann::json& fake) {
     if (!connected()) return false;
     controller_.send("n1", prepare(attempt, ranks, fake));
@@ -175,7 +175,7 @@ class DaemonTest : public ::testing::Test {
     controller_.send("n1", start(attempt, last(attempt).store_port()));
     return reported(attempt, Report::STARTED);
   }
-  // What the node says of its ranks, one after the other.
+  // Returns the node's answers about its ranks, in order.
   std::vector<v1::Diagnosis> diagnose(int attempt, bool stacks) {
     v1::ControllerMessage message;
     v1::Diagnose& order = *message.mutable_diagnose();
@@ -191,7 +191,7 @@ class DaemonTest : public ::testing::Test {
     }));
     return said;
   }
-  // All ranks of the last beat, by rank, once they have pids.
+  // Returns all ranks of the last beat by rank, once they have pids.
   std::map<int, v1::RankStatus> beat_ranks() {
     std::map<int, v1::RankStatus> ranks;
     controller_.wait([&] {
@@ -208,7 +208,7 @@ class DaemonTest : public ::testing::Test {
   bool events_reach(int rank, size_t count) {
     return controller_.wait([&] { return controller_.of("n1").events[rank].size() >= count; });
   }
-  // No event lost, doubled or reordered: the numbers are 1..n and the steps grow by one.
+  // Checks that no event is lost, doubled or reordered: the numbers are 1..n and the steps grow by one.
   void expect_complete(int rank) {
     const FakeController::Heard heard = controller_.heard("n1");
     EXPECT_EQ(heard.gaps, 0);
@@ -224,7 +224,7 @@ class DaemonTest : public ::testing::Test {
     }
   }
 
-  std::string run_as_ = "root";  // Whose jobs they are; without effect unless root runs the test.
+  std::string run_as_ = "root";  // User of the jobs; only used when root runs the test.
   FakeController controller_;
   rank_protocol::TempFolder dump_;
 };

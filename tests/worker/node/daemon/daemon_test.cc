@@ -1,4 +1,4 @@
-// titan-worker as a process, with a stand-in controller and stand-in ranks: commands, kills, restarts.
+// titan-worker as a process, with a fake controller and stand-in ranks: commands, kills and restarts.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -61,7 +61,7 @@ TEST_F(DaemonTest, RunsAnAttemptToItsEnd) {
   EXPECT_EQ(started["threads"], "3") << "threads_per_rank of the launch file";
 }
 
-// The end of a rank is known within milliseconds, after all that it has said.
+// The end of a rank is reported within milliseconds, after all of its events.
 TEST_F(DaemonTest, ReportsADeadRankAtOnce) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {}));
@@ -103,8 +103,8 @@ TEST_F(DaemonTest, MeasuresStartAndEventLatency) {
   EXPECT_LT(now - said, 500'000'000) << "aim: 20 ms";
 }
 
-// A tmp cleaner, or a hand that slipped: the node says within seconds that it can promise nothing, its ranks train on,
-// and it takes ranks again once the folder is back.
+// Somebody deletes the state folder: the node reports within seconds that it is unusable, its ranks train on, and it
+// takes ranks again once the folder is back.
 TEST_F(DaemonTest, AStateFolderThatIsGoneIsSaid) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
@@ -129,7 +129,7 @@ TEST_F(DaemonTest, AStateFolderThatIsGoneIsSaid) {
   EXPECT_THAT(worker.log(), AllOf(HasSubstr("StateFolderUnusable"), HasSubstr("StateFolderUsable")));
 }
 
-// An installation that is being changed, or a mount without exec: ranks could not begin here.
+// The installation is being changed, or the mount has no exec permission: no rank could start here.
 TEST_F(DaemonTest, AProgramThatCannotBeStartedMakesTheNodeUnusable) {
   const TempFolder programs;
   const std::string program = programs.file("titan-shim");
@@ -149,7 +149,8 @@ TEST_F(DaemonTest, AProgramThatCannotBeStartedMakesTheNodeUnusable) {
   ASSERT_TRUE(beats_say(""));
 }
 
-// A host that was renamed, whose unit says --node %l: its ranks would be stopped as strangers, without saving.
+// A host with the unit's --node %l was renamed: with the old folder its ranks would be stopped as strays, without
+// saving.
 TEST_F(DaemonTest, ANodesFolderIsNotServedUnderAnotherName) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
@@ -166,7 +167,7 @@ TEST_F(DaemonTest, ANodesFolderIsNotServedUnderAnotherName) {
   EXPECT_EQ(beat_ranks()[0].pid(), rank);
 }
 
-// Damaged files of one attempt keep neither the worker from starting nor that attempt from going on.
+// Damaged files of one attempt stop neither the worker's start nor the attempt.
 TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreMended) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
@@ -198,7 +199,7 @@ TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreMended) {
   }
 }
 
-// Of an attempt whose record is lost nothing goes on: its ranks end, and no others take their devices before.
+// An attempt with a lost record cannot continue: its ranks are ended, and its devices stay in use until then.
 TEST_F(DaemonTest, AnAttemptOfWhichNothingTellsIsGivenUpAlone) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
@@ -209,7 +210,7 @@ TEST_F(DaemonTest, AnAttemptOfWhichNothingTellsIsGivenUpAlone) {
   for (const char* file : {"/attempt.json", "/spec.json", "/launch.json"}) {
     ASSERT_TRUE(host::replace_file(worker.run_folder(1) + file, "").ok());
   }
-  ::kill(shim, SIGSTOP);  // So that it obeys only once the node has registered.
+  ::kill(shim, SIGSTOP);  // It obeys only once the node has registered.
   worker.start();
   ASSERT_TRUE(connected());
   ::kill(shim, SIGCONT);
@@ -221,7 +222,7 @@ TEST_F(DaemonTest, AnAttemptOfWhichNothingTellsIsGivenUpAlone) {
   EXPECT_THAT(worker.log(), HasSubstr("pgrep -af titan-shim"));
 }
 
-// The daemon is dead for a while: the same processes train on, and the next daemon forwards what was missed.
+// While the daemon is dead the same processes train on, and the next daemon forwards the missed events.
 TEST_F(DaemonTest, ARestartedDaemonAdoptsItsRanks) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {}));
@@ -250,8 +251,8 @@ TEST_F(DaemonTest, ARestartedDaemonAdoptsItsRanks) {
   expect_complete(1);
 }
 
-// A controller with an older store goes on only with ranks that are said to have started; a shim that is slow to answer
-// must not make them look like prepared ones.
+// A controller with an older store adopts only ranks that are reported as started: a slow shim must not make them look
+// prepared.
 TEST_F(DaemonTest, StartedRanksAreReportedBeforeTheirShimAnswers) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
@@ -274,8 +275,8 @@ TEST_F(DaemonTest, StartedRanksAreReportedBeforeTheirShimAnswers) {
   EXPECT_EQ(last(1).exits(0).exit_code(), 16);
 }
 
-// Another controller answers on the same port: one that lets everybody in, then one that refuses. The ranks go on, no
-// command is taken, and the right controller finds everything as it was.
+// Other controllers answer on the same port: one that accepts every worker, then one that rejects it. Ranks continue,
+// no command is executed, and the right controller finds everything unchanged.
 TEST_F(DaemonTest, AControllerOfAnotherClusterChangesNothing) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
@@ -329,7 +330,7 @@ TEST_F(DaemonTest, AnotherClusterIsAdoptedOnRequest) {
   EXPECT_EQ(hello.inventory(0).threads_per_rank(), 3);
   EXPECT_GT(hello.inventory(0).start_unix_nanos(), 0);
   EXPECT_EQ(beat_ranks()[0].pid(), before.pid());
-  // The welcome is on its way for as long as the worker has not written the id down.
+  // The session is welcomed only after the worker has recorded the id.
   ASSERT_TRUE(eventually([&] { return host::read_file(worker.state() + "/cluster").value_or("") == "other"; }));
   worker.kill(SIGTERM);
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
@@ -375,7 +376,7 @@ TEST_F(DaemonTest, AKilledShimIsALostAttempt) {
   EXPECT_TRUE(eventually([&] { return shim::start_ticks(child) == 0; })) << "a rank's child in a session of its own";
 }
 
-// How it ended is said until it is forgotten, also by a daemon that was not there and of ranks that nobody saw end.
+// The end is reported until it is forgotten, even by a new daemon and for ranks whose exit nobody saw.
 TEST_F(DaemonTest, AnEndIsSaidWithItsExitsByTheNextDaemon) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {}));
@@ -397,7 +398,7 @@ TEST_F(DaemonTest, AnEndIsSaidWithItsExitsByTheNextDaemon) {
   EXPECT_EQ(last(1).exits(1).signal(), SIGKILL);
 }
 
-// Text that a message cannot carry would end the stream, and again with each try.
+// Text that a message cannot carry would end the stream, again and again.
 TEST_F(DaemonTest, NoEventEndsTheSession) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"steps", 1}}));
@@ -416,8 +417,8 @@ TEST_F(DaemonTest, NoEventEndsTheSession) {
   EXPECT_EQ(heard.registers.size(), 1u);
 }
 
-// A disk that cannot be read says nothing of the shim: the attempt stays, the log tells why, and it is taken up again
-// once it can be told.
+// If the disk cannot be read, the state of the shim is unknown: the attempt stays, the log has the reason, and the
+// attempt is adopted once its state is known.
 TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
@@ -426,7 +427,7 @@ TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
   const std::vector<std::string> hidden = {"shim.json", "shim.lock", "shim.sock"};
   const std::filesystem::path folder = worker.run_folder(1);
   for (const std::string& name : hidden) std::filesystem::rename(folder / name, folder / (name + ".hidden"));
-  std::filesystem::create_directory(folder / "shim.json");  // Open succeeds, reading does not.
+  std::filesystem::create_directory(folder / "shim.json");  // Open succeeds but read fails.
   const size_t known = controller_.heard("n1").registers.size();
   worker.start();
   ASSERT_TRUE(
@@ -435,7 +436,7 @@ TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() > known; }));
   EXPECT_NE(controller_.heard("n1").registers.back().inventory(0).phase(), Report::ENDED);
   EXPECT_NE(last(1).phase(), Report::ENDED);
-  // Never without a trace: that would be a shim that is gone.
+  // At least one file must remain, because a shim without files is gone.
   for (const char* name : {"shim.lock", "shim.sock"})
     std::filesystem::rename(folder / (std::string(name) + ".hidden"), folder / name);
   std::filesystem::remove(folder / "shim.json");
@@ -461,13 +462,13 @@ TEST_F(DaemonTest, ShimAndDaemonKilledTogether) {
   EXPECT_EQ(last(1).exits(0).signal(), SIGKILL);
 }
 
-// The controller is gone and comes back: no rank notices, and it gets every event once.
+// The controller goes away and comes back: no rank notices, and it gets every event once.
 TEST_F(DaemonTest, ARestartedControllerGetsTheInventory) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
   const auto before = beat_ranks();
   for (int i = 0; i < 3; ++i) {
-    controller_.acknowledge = i == 1;  // The first time it dies before it wrote the last events down.
+    controller_.acknowledge = i == 1;  // The first time it dies before it has recorded the last events.
     controller_.stop();
     controller_.acknowledge = true;
     controller_.start();
@@ -501,8 +502,8 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   EXPECT_EQ(controller_.heard("n1").repeated_events, 0) << "what is acknowledged is not sent again";
 }
 
-// What systemd gave the daemon, and by what it is known to its controller, is not its ranks' to use, nor is whatever
-// else was there; and what it keeps is nobody else's to read.
+// Ranks get neither what systemd gave the daemon nor its credentials, nor other variables of its environment. Nobody
+// else can read its state folder.
 TEST_F(DaemonTest, RanksAndStrangersAreKeptApartFromTheService) {
   const char* const kept[] = {"NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "TITAN_TLS_KEY", "A_SECRET"};
   const char* const passed[] = {"TITAN_RANK_PLANTED", "SITE_SCRATCH"};
@@ -520,7 +521,7 @@ TEST_F(DaemonTest, RanksAndStrangersAreKeptApartFromTheService) {
   EXPECT_EQ(std::filesystem::status(worker.state()).permissions(), std::filesystem::perms::owner_all);
 }
 
-// A rank may do to its files what it likes: its daemon and its shim live, and the rest of the node goes on.
+// A rank may do anything to its files: the daemon and the shim survive, and the rest of the node continues.
 TEST_F(DaemonTest, ABeaconThatShrinksEndsNobodyElse) {
   Worker worker(controller_, "n1");
   const pid_t daemon = worker.pid();
@@ -540,12 +541,12 @@ TEST_F(DaemonTest, ABeaconThatShrinksEndsNobodyElse) {
   EXPECT_TRUE(alive(daemon, ticks));
 }
 
-// Of several controllers one leads. The others are asked and name it; when it dies the next one is found, and ranks and
-// events know nothing of it.
+// One of several controllers leads, and the others name it. When it dies the next one is found, without any effect on
+// ranks and events.
 TEST_F(DaemonTest, FollowsWhoeverLeads) {
   FakeController other;
   other.stand_by(controller_.address());
-  controller_.acknowledge = false;  // It dies before it has written anything down.
+  controller_.acknowledge = false;  // It dies before it has recorded anything.
   Worker worker(absl::StrCat("127.0.0.1:1,", other.address(), ",", controller_.address()), "n1");
   ASSERT_TRUE(launch(1, 1, {}));
   EXPECT_TRUE(other.wait([&] { return other.refused() >= 1; }));
@@ -564,7 +565,7 @@ TEST_F(DaemonTest, FollowsWhoeverLeads) {
   EXPECT_THAT(worker.log(), HasSubstr("connected to " + other.address()));
 }
 
-// A connection that swallows everything is noticed, since beats are answered.
+// A connection without answers is noticed, because beats are answered.
 TEST_F(DaemonTest, ASilentControllerIsTriedAnew) {
   controller_.lease_milliseconds = 1000;
   controller_.answer_beats = false;
@@ -595,7 +596,7 @@ TEST_F(DaemonTest, CommandsAreIdempotent) {
   ASSERT_TRUE(reported(8, Report::REFUSED));
 }
 
-// A newer attempt ends the older one first; an older one is refused, also by the next daemon.
+// A newer attempt ends the older one first. An older attempt is refused, even by a restarted daemon.
 TEST_F(DaemonTest, AttemptsAreFenced) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(2, 4, {{"ignore_stop", true}}));
@@ -655,8 +656,8 @@ TEST_F(DaemonTest, RefusesWhatCannotRun) {
   EXPECT_THAT(last(4).error_message(), HasSubstr("/proc/none/out"));
 }
 
-// A mount that is missing on a node must not become a new folder there: without the folder that the job had, the leader
-// refuses and creates nothing.
+// A missing mount must not become a new folder: without the folder that the job had, the leader refuses and creates
+// nothing.
 TEST_F(DaemonTest, TheJobsFolderOrNone) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"steps", 1}}));
@@ -686,7 +687,7 @@ TEST_F(DaemonTest, TheJobsFolderOrNone) {
   EXPECT_TRUE(reported(5, Report::PREPARED));
 }
 
-// Two nodes, of which one sees another folder under the same name.
+// One of two nodes sees another folder under the same name.
 TEST_F(DaemonTest, ADumpFolderThatIsNotSharedIsNamed) {
   Worker worker(controller_, "n1", {});
   ASSERT_TRUE(connected());
@@ -701,7 +702,7 @@ TEST_F(DaemonTest, ADumpFolderThatIsNotSharedIsNamed) {
 TEST_F(DaemonTest, CheckpointsOnRequest) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
-  const v1::RankStatus seen = beat_ranks()[0];  // The beacon is there.
+  const v1::RankStatus seen = beat_ranks()[0];  // The beacon exists now.
   EXPECT_GT(seen.own_steps(), 0);
   EXPECT_GT(seen.own_nanoseconds(), 0);
   v1::ControllerMessage message;
@@ -758,7 +759,7 @@ class TracesTest : public DaemonTest {
   int64_t asked_ = 0;
 };
 
-// The request and its state lie in the rank's beacon, the trace in the run folder: any daemon goes on with it.
+// The request and its state are in the rank's beacon, the trace is in the run folder: any daemon can continue it.
 TEST_F(TracesTest, ARankIsAskedOnceAndItsTraceReadInPieces) {
   constexpr int64_t kBytes = 2'500'000;
   Worker worker(controller_, "n1");
@@ -800,11 +801,11 @@ TEST_F(TracesTest, ARankIsAskedOnceAndItsTraceReadInPieces) {
   }
   EXPECT_EQ(all, std::string(kBytes, 't'));
 
-  // The next one takes its place.
+  // The next trace replaces it.
   EXPECT_EQ(until_written(order(0, 6, 0, 1)).total_bytes(), kBytes);
   EXPECT_FALSE(std::filesystem::exists(rank_protocol::trace_path(worker.run_folder(1), 0, 5)));
 
-  // What was written is served as long as logs are.
+  // Written traces are served as long as logs are.
   controller_.send("n1", stop(1, /*save=*/false, 0));
   ASSERT_TRUE(reported(1, Report::ENDED));
   EXPECT_EQ(ask(look(0, 6)).total_bytes(), kBytes);
@@ -848,7 +849,7 @@ TEST_F(DaemonTest, ServesLogsAlsoAfterForget) {
   read.mutable_read_log()->set_rank(5);
   controller_.send("n1", read);
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").logs.size() == 2; }));
-  read.mutable_read_log()->mutable_id()->set_number(2);  // Of which this node has never heard.
+  read.mutable_read_log()->mutable_id()->set_number(2);  // The node does not know this attempt.
   controller_.send("n1", read);
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").logs.size() == 3; }));
   const v1::LogData log = controller_.heard("n1").logs[0];

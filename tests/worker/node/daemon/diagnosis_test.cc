@@ -1,5 +1,4 @@
-// What a node says of ranks that stand still, before anybody ends them: with a real shim, titan-stacks and stand-in
-// ranks.
+// A node's diagnosis of hung ranks before they are ended, with a real shim, titan-stacks and stand-in ranks.
 
 #include "gmock/gmock.h"
 #include "tests/worker/node/daemon/daemon_case.h"

@@ -100,7 +100,7 @@ void FakeController::take(const std::string& node, const v1::WorkerMessage& mess
 }
 
 void FakeController::take_events(const std::string& node, const v1::RankEvents& events, ServerStream* stream) {
-  if (!acknowledge) return;  // As if this controller had died before writing them down.
+  if (!acknowledge) return;  // Like a controller that dies before it records them.
   Heard& heard = nodes_[node];
   std::vector<v1::RankEvent>& kept = heard.events[events.rank()];
   for (const v1::RankEvent& event : events.events()) {

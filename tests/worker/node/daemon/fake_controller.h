@@ -15,8 +15,8 @@
 
 namespace titan::daemon {
 
-// A controller's side of WorkerService that writes down what it hears and says what a test tells it to. It can be
-// stopped and started again on the same port, and it keeps what a real one would keep durably: events by sequence.
+// A controller's side of WorkerService that records messages and sends what a test requests. It can be stopped and
+// started again on the same port, and keeps what a real controller keeps durably: events by sequence.
 class FakeController : public v1::WorkerService::Service {
  public:
   FakeController();
@@ -24,14 +24,14 @@ class FakeController : public v1::WorkerService::Service {
 
   const std::string& address() const { return address_; }
   void stop();   // Drops all sessions and closes the port.
-  void start();  // On the port of before.
+  void start();  // Starts on the same port again.
 
-  // To the node's present session; false when there is none.
+  // Sends on the node's present session; returns false if there is none.
   bool send(const std::string& node, const v1::ControllerMessage& message);
   // Waits up to 20 s for `done`, which is called under the lock after each message.
   bool wait(const std::function<bool()>& done);
 
-  // What was heard; read them inside wait() or after everything is quiet.
+  // Recorded messages; read them inside wait() or when no more arrive.
   struct Heard {
     std::vector<v1::Register> registers;
     std::vector<v1::AttemptReport> reports;
@@ -42,22 +42,21 @@ class FakeController : public v1::WorkerService::Service {
     int beats = 0;
     std::map<int, std::vector<v1::RankEvent>> events;  // By rank; each sequence once.
     int repeated_events = 0;
-    int gaps = 0;  // Events that came before the one that precedes them.
+    int gaps = 0;  // Events that arrived before their predecessor.
     bool connected = false;
   };
   Heard heard(const std::string& node);
-  int refused() const { return refused_; }  // Sessions while it stood by. Under the lock of wait().
+  int refused() const { return refused_; }  // Sessions during stand_by(). Under the lock of wait().
   const v1::AttemptReport* last_report(const std::string& node, int attempt);  // Under the lock of wait().
   Heard& of(const std::string& node) { return nodes_[node]; }                  // Under the lock of wait().
 
-  std::atomic<bool> acknowledge = true;  // Events.
+  std::atomic<bool> acknowledge = true;  // Whether events are acknowledged.
   std::atomic<bool> answer_beats = true;
   std::atomic<int64_t> lease_milliseconds = 5000;
   std::string cluster = "fake";
-  // Takes no session while it is not empty: says that this one leads.
+  // Rejects sessions and names this leader, unless it is empty.
   void stand_by(const std::string& leader);
-  std::atomic<bool> checks_cluster =
-      false;  // Refuses workers of another cluster, as a controller does; an old one does not.
+  std::atomic<bool> checks_cluster = false;  // Rejects workers of another cluster; old controllers do not.
 
  private:
   using ServerStream = grpc::ServerReaderWriter<v1::ControllerMessage, v1::WorkerMessage>;

@@ -1,6 +1,5 @@
 // Two devices of NVIDIA's management library. FAKE_NVML in the environment makes it fail: "init", "count" or "memory".
-// A test that has loaded it, too, may plant events, lose the second device, and hold up whoever begins or asks for a
-// temperature.
+// A test that loads it can also inject events, lose the second device, and block nvmlInit and temperature queries.
 
 #include "tests/worker/node/daemon/fake_nvml.h"
 
@@ -43,7 +42,7 @@ int unless(const char* failure) {
 
 bool is_first(const void* device) { return device == &devices[0]; }
 
-// What a device answers that may have been lost.
+// Returns the status of a device that may be lost.
 int of(const void* device) {
   const std::lock_guard lock(mutex);
   return !is_first(device) && is_lost ? kLost : 0;
@@ -123,7 +122,7 @@ int nvmlDeviceGetTemperature(void* device, int sensor, unsigned int* celsius) {
   return sensor == 0 ? of(device) : kNotSupported;
 }
 
-// The second one does not tell.
+// The second device does not support it.
 int nvmlDeviceGetPowerUsage(void* device, unsigned int* milliwatts) {
   *milliwatts = 612'500;
   return is_first(device) ? 0 : kNotSupported;
@@ -135,13 +134,13 @@ int nvmlDeviceGetTotalEccErrors(void* device, int kind, int counter, unsigned lo
   return 0;
 }
 
-// The first one is too hot, by what hardware and software say, and idles not.
+// The first device is throttled for heat by hardware and software; the second one idles.
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
   *reasons = is_first(device) ? 0x8 | 0x40 : 0x1;
   return of(device);
 }
 
-// The first has four links, of which three are active.
+// The first device has four links, three of them active.
 int nvmlDeviceGetNvLinkState(void* device, unsigned int link, int* is_active) {
   if (!is_first(device) || link > 3) return kNotSupported;
   *is_active = link == 2 ? 0 : 1;
@@ -164,7 +163,7 @@ int nvmlDeviceRegisterEvents(void* /*device*/, unsigned long long types, void* /
 
 int nvmlEventSetWait_v2(void* /*set*/, EventData* event, unsigned int milliseconds) {
   const std::lock_guard lock(mutex);
-  if (milliseconds != 0) std::abort();  // Nobody is to wait.
+  if (milliseconds != 0) std::abort();  // No caller may wait.
   if (events.empty()) return kTimeout;
   *event = events.front();
   events.pop_front();

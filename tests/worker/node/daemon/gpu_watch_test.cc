@@ -1,5 +1,4 @@
-// What is told of GPUs: every figure that the driver gives and none that it does not, and a driver that hangs makes
-// figures old and stops nothing.
+// GPU metrics: every figure that the driver has and no other. A driver that hangs makes figures old but blocks nothing.
 
 #include "worker/node/daemon/gpu_watch.h"
 
@@ -38,7 +37,7 @@ class GpuWatchTest : public ::testing::Test {
     ::unsetenv("FAKE_NVML");
     ::dlclose(fake_);
   }
-  // The library's function of that name.
+  // Returns the library's function of that name.
   template <typename Function>
   Function* the(const char* name) {
     return reinterpret_cast<Function*>(::dlsym(fake_, name));
@@ -118,7 +117,7 @@ TEST_F(GpuWatchTest, ADriverThatFailsIsToldOnceAndAskedAgain) {
   EXPECT_THAT(page(), HasSubstr("temperature_celsius{gpu=\"0\""));
 }
 
-// The figures grow old, which is told, and whoever asks for the page or for another look does not wait.
+// The age of the figures grows and is reported, and neither a scrape nor another look waits.
 TEST_F(GpuWatchTest, ADriverThatHangsMakesFiguresOldAndStopsNothing) {
   GpuWatch watch(series_, fake_library(), 2);
   the<decltype(fake_nvml_hang)>("fake_nvml_hang")(true);

@@ -61,14 +61,14 @@ TEST_F(GrantedFoldersTest, LibrariesLieBelowTheirOwn) {
   EXPECT_FALSE(check("/granted", "", shared));
 }
 
-// Nothing is made where nothing is granted, and ranks are told where libraries may lie.
+// Nothing is created outside granted folders, and ranks learn where libraries may be.
 TEST_F(GrantedFoldersTest, APreparationKeepsToThem) {
   const StateFolder state = StateFolder::open(folder_.file("state")).value();
   node::AttemptRecord record;
   record.leader = true;
   record.ranks = {0};
   record.token = "t";
-  record.run_as = "root";  // Who this is matters to a root that runs the test alone.
+  record.run_as = "root";  // Only used when root runs the test.
   record.run_as_local = true;
   const auto prepare = [&](const std::string& dump, int attempt) {
     record.key = {"u1", attempt};
@@ -84,13 +84,13 @@ TEST_F(GrantedFoldersTest, APreparationKeepsToThem) {
   EXPECT_EQ(spec["environment"]["TITAN_RANK_PLUGIN_FOLDERS"], top_ + "/granted");
 }
 
-// A launch file that makes no sense is refused where folders are granted, too, and ends nobody.
+// Even with granted folders, an invalid launch file is refused and crashes nothing.
 TEST_F(GrantedFoldersTest, ALaunchThatMakesNoSenseIsRefused) {
   const StateFolder state = StateFolder::open(folder_.file("state")).value();
   node::AttemptRecord record;
   record.ranks = {0};
   record.dump_folder = top_ + "/granted/own/new";
-  record.run_as = "root";  // As above.
+  record.run_as = "root";  // Only used when root runs the test.
   record.run_as_local = true;
   for (const char* launch : {"no text of JSON", "[1]", "null", R"({"config": 3})"}) {
     ++record.key.number;

@@ -1,4 +1,4 @@
-// Ranks of another user beside a worker that is root: what they are, what they reach, and what they cannot do to it.
+// Ranks of another user under a root worker: who they run as, what they can access, and what they cannot do to it.
 
 #include <pwd.h>
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ constexpr char kPrecious[] = "root's own\n";
 
 std::string text_of_file(const std::string& path) { return host::read_file(path).value_or(""); }
 
-// Its value in a status file of /proc.
+// Returns a field's value in a status file of /proc.
 std::string field(const std::string& status, const std::string& name) {
   const size_t at = status.find(absl::StrCat("\n", name, ":"));
   if (at == std::string::npos) return "";
@@ -59,7 +59,7 @@ class IsolationTest : public DaemonTest {
     fs::create_directories(folder);
     ASSERT_EQ(::chown(folder.c_str(), uid_, gid_), 0);
   }
-  // What a rank's command printed, once it has run.
+  // Returns the output of a rank's command, once it has run.
   static std::string ran(const Worker& worker, int attempt = 1) {
     const std::string log = worker.run_folder(attempt) + "/rank-0.log";
     EXPECT_TRUE(eventually([&] { return text_of_file(log).find("ran: ") != std::string::npos; }));
@@ -69,7 +69,7 @@ class IsolationTest : public DaemonTest {
     const int beats = controller_.heard("n1").beats;
     return controller_.wait([&] { return controller_.of("n1").beats > beats + 1; });
   }
-  // A worker whose state other users may pass through to.
+  // A worker with a state folder that other users may traverse.
   struct Node : Worker {
     explicit Node(FakeController& controller, std::vector<std::string> flags = {})
         : Worker(controller, "n1", std::move(flags)) {
@@ -111,7 +111,7 @@ TEST_F(IsolationTest, RanksAreTheUserWhoseJobItIs) {
   EXPECT_EQ(last(1).error_reason(), "SHIM_LOST");
 }
 
-// Saving and stopping, and a daemon that comes after, go on over the border between users.
+// Saving, stopping and a new daemon work although ranks have another user.
 TEST_F(IsolationTest, TheyAreToldWhatOthersAre) {
   Node worker(controller_);
   ASSERT_TRUE(launch(1, 2, {})) << last(1).error_message();
@@ -128,7 +128,7 @@ TEST_F(IsolationTest, TheyAreToldWhatOthersAre) {
   expect_complete(0);
 }
 
-// Row by row: what is tried in the state folder, of which nothing but their own folder is theirs.
+// Each row tries something in the state folder, where only the attempt's own folder is accessible.
 TEST_F(IsolationTest, TheyReachNothingButTheirOwn) {
   Node worker(controller_);
   const std::string script = absl::StrCat(
@@ -153,7 +153,7 @@ TEST_F(IsolationTest, TheyReachNothingButTheirOwn) {
   EXPECT_TRUE(beats_go_on());
 }
 
-// Whatever lies where a rank's files were, nobody follows it, waits at it or dies of it.
+// Whatever replaces a rank's files, the daemon neither follows it nor blocks or crashes on it.
 TEST_F(IsolationTest, WhatTheyPlantInTheirFolderIsNotFollowed) {
   Node worker(controller_);
   const std::string link = absl::StrCat("for f in rank-0.beacon rank-0.events.jsonl rank-0.flight; do rm -f $f; ln -s ",
@@ -177,7 +177,7 @@ TEST_F(IsolationTest, WhatTheyPlantInTheirFolderIsNotFollowed) {
   EXPECT_EQ(text_of_file(precious_), kPrecious);
 }
 
-// Nor in the dump folder, where the worker leaves a token and an id.
+// The same holds in the dump folder, where the worker writes a token and an id.
 TEST_F(IsolationTest, WhatTheyPlantInTheirDumpFolderIsNotFollowed) {
   Node worker(controller_);
   ASSERT_TRUE(connected());
@@ -192,7 +192,7 @@ TEST_F(IsolationTest, WhatTheyPlantInTheirDumpFolderIsNotFollowed) {
     ASSERT_TRUE(controller_.wait([&] { return controller_.last_report("n1", attempt) != nullptr; })) << name;
     EXPECT_EQ(text_of_file(precious_), kPrecious) << name;
   }
-  // A folder of root's under the name of theirs.
+  // Replaces their folder by a link to root's.
   fs::create_directories(dump_.file("roots"));
   fs::remove_all(out);
   fs::create_directory_symlink(dump_.file("roots"), out);
@@ -203,7 +203,7 @@ TEST_F(IsolationTest, WhatTheyPlantInTheirDumpFolderIsNotFollowed) {
   EXPECT_TRUE(fs::is_empty(dump_.file("roots")));
 }
 
-// Nobody becomes root by a name, and whoever is not known here is told what to do.
+// No name makes anybody root, and the refusal for an unknown user says what to do.
 TEST_F(IsolationTest, OnlyAProvenUserRuns) {
   Node worker(controller_);
   ASSERT_TRUE(connected());

@@ -18,7 +18,7 @@ TEST(LaneTest, KeepsTheOrderAndDoesAllBeforeItsEnd) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(done[i], i);
 }
 
-// Storage that hangs keeps a thread, and nobody else.
+// Hanging storage blocks one thread and nobody else.
 TEST(LaneTest, ATaskThatHangsDoesNotKeepItsOwner) {
   auto answer = std::make_shared<std::promise<void>>();
   auto over = std::make_shared<std::promise<void>>();

@@ -10,7 +10,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A worker with a wrong port, or one that is refused, goes on saying so, ever more rarely.
+// A worker with a wrong port, or one that is refused, repeats the reason at growing intervals.
 TEST(LostContactTest, SaysTheSameReasonAgainAfterAMinuteThenEverLater) {
   LostContact contact;
   EXPECT_THAT(contact.failed("refused", absl::Seconds(100)).value_or(""),

@@ -1,4 +1,4 @@
-// Ranks that run out of memory beside others that do not, in control groups of their own.
+// Some ranks run out of memory while others do not, in separate control groups.
 
 #include <cstdlib>
 #include <fstream>
@@ -50,7 +50,7 @@ class MemoryTest : public DaemonTest {
     })) << uid;
     return found;
   }
-  // The rank's process, as its shim says.
+  // Returns the rank's process id from shim.json.
   static pid_t rank_of(const Worker& worker, const std::string& uid, int attempt) {
     const std::string file = absl::StrCat(worker.state(), "/jobs/", uid, "/attempt-", attempt, "/shim.json");
     return nlohmann::json::parse(*host::read_file(file))["ranks"][0]["pid"].get<pid_t>();
@@ -64,8 +64,7 @@ class MemoryTest : public DaemonTest {
   }
 };
 
-// Each that took too much is named, with how much it had; a neighbour that is killed at the same time by somebody else
-// is not.
+// Each rank that took too much is named with its memory; a neighbour that somebody else kills at the same time is not.
 TEST_F(MemoryTest, WhoRanOutOfMemoryIsNamedAndNobodyElse) {
   const int rounds = std::getenv("TITAN_LONG") != nullptr ? 20 : 5;
   Worker worker(controller_, "n1", {"--memory-per-rank", absl::StrCat(1.0 / 16)});
@@ -89,7 +88,7 @@ TEST_F(MemoryTest, WhoRanOutOfMemoryIsNamedAndNobodyElse) {
   }
 }
 
-// A process that has put off everything by which it was known is found by its group, also by a later daemon.
+// A process that has removed all of its marks is found by its control group, even by a later daemon.
 TEST_F(MemoryTest, NothingIsLeftOfAGroup) {
   Worker worker(controller_, "n1");
   const std::string pids = dump_.file("pid");

@@ -25,7 +25,7 @@ AttemptRecord leading_record(const std::string& dump_folder, int attempt) {
   return record;
 }
 
-// "names*ranks" of each row that a controller with an older store would be told.
+// Returns "names*ranks" for each row that a controller with an older store would get.
 std::string rows_of(const Prepared& prepared) {
   if (prepared.facts.nodes == nullptr) return "none";
   return absl::StrJoin(*prepared.facts.nodes, " ", [](std::string* out, const v1::NodeRow& row) {
@@ -33,7 +33,7 @@ std::string rows_of(const Prepared& prepared) {
   });
 }
 
-// What the worker makes in a job's folder has the permissions that the job's user left it, whatever the daemon's own.
+// Files that the worker creates in a job's folder follow the submitting user's umask, not the daemon's.
 TEST(PrepareFilesTest, TheDumpFolderFollowsTheJobsUmask) {
   const rank_protocol::TempFolder folder;
   const auto mode_of = [](const std::string& path) {
@@ -58,7 +58,7 @@ TEST(PrepareFilesTest, TheDumpFolderFollowsTheJobsUmask) {
   EXPECT_EQ(mode_of(folder.file("of-a-user/.titan-folder")), 0600u);
 }
 
-// The storage of a preparation may answer when its attempt was given up long ago and a newer one is prepared.
+// Storage may answer a preparation long after its attempt was given up and a newer one was prepared.
 TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
   const rank_protocol::TempFolder folder;
   const std::string dump = folder.file("dump");
@@ -84,7 +84,7 @@ TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
   EXPECT_FALSE(fs::exists(token(10))) << "an older one's goes";
 }
 
-// Ranks find a file that does not grow with the nodes, with the address of their own alone.
+// The launch file of ranks does not grow with the number of nodes, and has only the address of their node.
 TEST(PrepareFilesTest, RanksAreTheirNodesAndTheirOwnAddress) {
   const rank_protocol::TempFolder folder;
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(2, {}, 1));
@@ -106,7 +106,7 @@ TEST(PrepareFilesTest, RanksAreTheirNodesAndTheirOwnAddress) {
   EXPECT_EQ(to_json(read), to_json(launch));
 }
 
-// To a node that does not lead the controller tells no addresses: its own it knows, and ranks need no other.
+// A folded launch has no addresses: the node adds its own, and its ranks need no other.
 TEST(PrepareFilesTest, AFoldedLaunchGetsTheNodesOwnAddress) {
   const rank_protocol::TempFolder folder;
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(2, {}, 1));
@@ -123,7 +123,7 @@ TEST(PrepareFilesTest, AFoldedLaunchGetsTheNodesOwnAddress) {
   EXPECT_EQ(nlohmann::json::parse(*host::read_file(folder.file("spec.json")))["alone"], false);
 }
 
-// A job that one node has alone listens where no other machine is, whatever address the node has.
+// A job on a single node listens on loopback, whatever address the node has.
 TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
   const rank_protocol::TempFolder folder;
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(1, {}, 1));
@@ -146,7 +146,7 @@ TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
   EXPECT_EQ(rank_protocol::read_launch(folder.file("launch.json"))->ranks[0].host, "192.0.2.7");
 }
 
-// A name that means the machine itself on the leader leads the others to themselves: said before they wait for it.
+// On other nodes, the leader's loopback address means those nodes themselves: refused before anybody waits for it.
 TEST(PrepareFilesTest, AStoreOnLoopbackIsForNeighboursAlone) {
   const rank_protocol::TempFolder folder;
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(1, {}, 1));
@@ -163,7 +163,7 @@ TEST(PrepareFilesTest, AStoreOnLoopbackIsForNeighboursAlone) {
   EXPECT_EQ(refused("192.0.2.7", "192.0.2.8"), "");
 }
 
-// Where users write, a link that one of them made is not followed.
+// In folders where users may write, links are not followed.
 TEST(PrepareFilesTest, NoLinkIsFollowed) {
   const rank_protocol::TempFolder folder;
   ASSERT_TRUE(host::replace_file(folder.file("precious"), "theirs").ok());

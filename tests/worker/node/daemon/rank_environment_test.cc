@@ -31,7 +31,7 @@ constexpr const char* kOwn[] = {"PATH=/bin",
                                 "TITAN_CONTROLLER=c1:7700",
                                 nullptr};
 
-// A secret of the daemon's, or of who started it, reaches a rank only when somebody asks for it by its name.
+// A secret in the daemon's environment reaches a rank only if it is requested by its full name.
 TEST(RankEnvironmentTest, IsWhatProgramsNeedAndWhatWasAskedFor) {
   EXPECT_THAT(rank_environment(kOwn, {}),
               ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive",
@@ -41,7 +41,7 @@ TEST(RankEnvironmentTest, IsWhatProgramsNeedAndWhatWasAskedFor) {
                           "TITAN_RANK_LEVEL=avx2", "AWS_ENDPOINT_URL=https://store", "SITE_A=1", "SITE_B=2", "EDITOR"));
 }
 
-// A secret of whoever runs the worker: for all jobs on it, or for none. No pattern takes it along.
+// A secret of the worker's operator is passed to all jobs or to none, and never by a pattern.
 TEST(RankEnvironmentTest, SecretsAreNamedInFull) {
   constexpr const char* kSecret[] = {"HF_TOKEN=t",
                                      "NVIDIA_API_KEY=k",
@@ -70,7 +70,7 @@ TEST(RankEnvironmentTest, SecretsAreNamedInFull) {
   EXPECT_THAT(rank_environment(kNone, {}), ::testing::SizeIs(5));
 }
 
-// What speaks in the daemon's name stays with it.
+// Variables that identify the daemon stay with it.
 TEST(RankEnvironmentTest, NobodyGetsWhatIsTheDaemonsOwn) {
   for (const std::string& entry : rank_environment(kOwn, {"*"})) {
     for (const char* own : {"NOTIFY_", "WATCHDOG_", "JOURNAL_", "CREDENTIALS_", "TOKEN_FILE", "TLS_"})

@@ -1,4 +1,4 @@
-// What a node says that it has.
+// Resources that a node reports.
 
 #include "worker/node/daemon/resources.h"
 
@@ -26,7 +26,7 @@ std::string beside_this_program(const char* name) {
   return (fs::read_symlink("/proc/self/exe").parent_path() / name).string();
 }
 
-// A machine with device files of its own and the fake library.
+// A machine with temporary device files and the fake library.
 class GpuTest : public ::testing::Test {
  protected:
   GpuTest() : folder_(fs::temp_directory_path() / absl::StrCat("titan-gpus-", ::getpid())) {
@@ -81,7 +81,7 @@ TEST_F(GpuTest, OnlyOfferedDevicesCount) {
   EXPECT_EQ(of(2, beside_this_program("libfake_nvml.so"), "cuda:1").device_memory_bytes, 80 * kGiB);
 }
 
-// The host's files in a container that may open two of them, or a device that the driver has lost: CUDA opens two.
+// A container with the host's device files may open only two of them, or the driver has lost one: CUDA opens two.
 TEST_F(GpuTest, MoreDeviceFilesThanTheDriverOpens) {
   const Resources found = of(8);
   EXPECT_EQ(found.devices, 2);
@@ -94,7 +94,7 @@ TEST_F(GpuTest, MoreDeviceFilesThanTheDriverOpens) {
       << refused;
 }
 
-// A container with a part of the host's devices keeps their numbers.
+// A container with some of the host's devices keeps their numbers.
 TEST_F(GpuTest, DevicesNeedNotBeginAtZero) {
   for (const int number : {4, 5, 6, 7}) std::ofstream(folder_ / absl::StrCat("nvidia", number));
   for (const char* other : {"nvidiactl", "nvidia-uvm", "nvidia-caps"}) std::ofstream(folder_ / other);
@@ -103,7 +103,7 @@ TEST_F(GpuTest, DevicesNeedNotBeginAtZero) {
   EXPECT_EQ(found.visible_to_ranks({0, 3}), "0,3") << "CUDA numbers what it can open from 0 on";
 }
 
-// What a scheduler has given the worker is all that it offers, and ranks get their devices by those names.
+// The node offers only the devices that a scheduler gave the worker, and ranks get them under those names.
 TEST_F(GpuTest, TheWorkersOwnVisibleDevicesAreRespected) {
   const auto given = [this](const std::string& visible, const std::string& devices = "auto") {
     for (int i = 0; i < 8; ++i) std::ofstream(folder_ / absl::StrCat("nvidia", i));
@@ -124,7 +124,7 @@ TEST_F(GpuTest, TheWorkersOwnVisibleDevicesAreRespected) {
       << refused;
 }
 
-// A node without the library, or with one that does not work, trains all the same.
+// A node without the library, or with a broken one, can still train.
 TEST_F(GpuTest, WithoutTheLibrary) {
   const Resources found = of(2, (folder_ / "missing.so.1").string());
   EXPECT_EQ(found.devices, 2);
@@ -151,7 +151,7 @@ TEST_F(GpuTest, ALibraryThatFails) {
   }
 }
 
-// A sick driver keeps the daemon from nothing: the node is there, and says what is so.
+// A hanging driver does not stop the daemon: the node registers and reports it.
 TEST_F(GpuTest, ADriverThatHangsIsNotWaitedFor) {
   const std::string library = beside_this_program("libfake_nvml.so");
   void* const fake = ::dlopen(library.c_str(), RTLD_NOW);
@@ -161,7 +161,7 @@ TEST_F(GpuTest, ADriverThatHangsIsNotWaitedFor) {
   std::ofstream made(folder_ / "nvidia0");
   const NvidiaPaths paths = {(folder_ / "nvidia").string(), library, absl::Milliseconds(20)};
   const absl::StatusOr<Resources> found = find_resources("auto", paths);
-  hang(false);  // The thread that asked ends, which needs the library: it stays loaded.
+  hang(false);  // The thread ends and needs the library, which stays loaded.
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->device, "cuda");
   EXPECT_EQ(found->devices, 1);

@@ -61,7 +61,7 @@ TEST(StateFolderTest, RemembersAttemptsAndFences) {
   EXPECT_EQ(all[0].exits[0], record(3).exits[0]);
 }
 
-// One job's damaged fence is rebuilt from its run folders and told once; one that cannot be read stops that job alone.
+// A job's damaged fence is rebuilt from its run folders and reported once; an unreadable fence stops only that job.
 TEST(StateFolderTest, ADamagedFenceIsRebuilt) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
@@ -87,7 +87,7 @@ TEST(StateFolderTest, ADamagedFenceIsRebuilt) {
   EXPECT_THAT(std::string(unreadable.message()), ::testing::AllOf(HasSubstr(fence), HasSubstr("remove it when")));
 }
 
-// An older leader is never obeyed: the epoch is known from the other file, or not at all.
+// An older leader is never obeyed: the epoch comes from the copy, or the folder is refused.
 TEST(StateFolderTest, ADamagedEpochIsKnownFromItsCopy) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
@@ -101,7 +101,7 @@ TEST(StateFolderTest, ADamagedEpochIsKnownFromItsCopy) {
     EXPECT_THAT(damage, HasSubstr(folder.file(damaged)));
   }
   ASSERT_TRUE(state->write_leader_epoch(7).ok());
-  std::filesystem::remove(folder.file("s/leader_epoch.copy"));  // As a worker of the version before left it.
+  std::filesystem::remove(folder.file("s/leader_epoch.copy"));  // A worker of the previous version leaves no copy.
   EXPECT_EQ(state->leader_epoch().value(), 7);
   ASSERT_TRUE(host::replace_file(folder.file("s/leader_epoch"), "junk").ok());
   const absl::Status unknown = state->leader_epoch().status();
@@ -109,7 +109,7 @@ TEST(StateFolderTest, ADamagedEpochIsKnownFromItsCopy) {
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("write the epoch of the present leader there"));
 }
 
-// An id with a line feed after it is that id; an empty or damaged one is not taken for none.
+// A line feed after an id is ignored; an empty or damaged id does not count as missing.
 TEST(StateFolderTest, ADamagedIdIsNotReplaced) {
   const TempFolder folder;
   const std::string instance = [&] {
@@ -136,7 +136,7 @@ TEST(StateFolderTest, ADamagedIdIsNotReplaced) {
   EXPECT_EQ(host::read_file(folder.file("s/instance")).value(), "");
 }
 
-// Under another name nobody would own the ranks of the attempts that are in it: they would be stopped as strangers.
+// Under another node name, the ranks of its attempts would be stopped as strays.
 TEST(StateFolderTest, BelongsToItsNode) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
@@ -158,12 +158,12 @@ TEST(StateFolderTest, BelongsToItsNode) {
   ASSERT_TRUE(state->add(one).ok());
   EXPECT_EQ(state->claim_for("n7").value(), "n1") << "its logs are all that is left";
   EXPECT_EQ(state->claim_for("n7").value(), "");
-  // One that cannot be read may be anybody's.
+  // An unreadable record may belong to any node.
   ASSERT_TRUE(host::replace_file(state->run_folder({"u1", 1}) + "/attempt.json", "none").ok());
   EXPECT_EQ(state->claim_for("n1").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// A version that wrote no name down: whoever comes first is its node.
+// Older versions recorded no name: the first worker to open the folder is its node.
 TEST(StateFolderTest, AnOldFolderIsWhoseWorkerOpensIt) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
@@ -173,7 +173,7 @@ TEST(StateFolderTest, AnOldFolderIsWhoseWorkerOpensIt) {
   EXPECT_FALSE(state->claim_for("n7").ok());
 }
 
-// In a new folder of the same name every fence is lost, and what is promised there nobody finds.
+// In a new folder of the same name every fence is lost, and nobody would find new records there.
 TEST(StateFolderTest, NothingIsPromisedInAFolderThatTookItsPlace) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
@@ -196,7 +196,7 @@ TEST(StateFolderTest, NothingIsPromisedInAFolderThatTookItsPlace) {
   EXPECT_EQ(state->raise_fence({"u1", 2}).value(), 3);
 }
 
-// Only forgotten attempts go, the oldest first, and the fence stays while the job is young.
+// Only forgotten attempts are deleted, the oldest first, and the fence stays while the job is young.
 TEST(StateFolderTest, RetentionKeepsWhatIsNotForgotten) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
@@ -215,13 +215,13 @@ TEST(StateFolderTest, RetentionKeepsWhatIsNotForgotten) {
   EXPECT_EQ(*state->highest_attempt("u1"), 2);
 }
 
-// A damaged record is made again from what lies beside it; an attempt of which nothing tells is given up alone.
+// A damaged record is rebuilt from the files next to it; if that fails, only this attempt is given up.
 TEST(StateFolderTest, ADamagedRecordIsRebuilt) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
   ASSERT_TRUE(state.ok());
   for (const int number : {1, 2, 3}) ASSERT_TRUE(state->add(record(number)).ok());
-  // Made, but its record was never written: nothing ran.
+  // The folder exists but its record was never written: nothing ran.
   std::filesystem::create_directories(folder.file("s/jobs/u1/3"));
   EXPECT_TRUE(state->repair_records().value().empty());
   const std::string run = state->run_folder({"u1", 2}), file = run + "/attempt.json";
@@ -251,14 +251,14 @@ TEST(StateFolderTest, ADamagedRecordIsRebuilt) {
   EXPECT_EQ(all[1].error_reason, "RECORD_LOST");
 }
 
-// Nor is a folder passed over that nobody can look at.
+// A folder that cannot be read is not skipped either.
 TEST(StateFolderTest, AFolderThatCannotBeLookedAtIsAnError) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
   ASSERT_TRUE(state.ok());
   ASSERT_TRUE(state->add(record(1)).ok());
-  std::filesystem::create_symlink("2", folder.file("s/jobs/u1/2"));  // Of itself: too many links.
-  EXPECT_FALSE(state->repair_records().ok());
+  std::filesystem::create_symlink("2", folder.file("s/jobs/u1/2"));  // A link to itself: too many links.
+  EXPECT_FALSE(state->mend_records().ok());
   std::filesystem::remove(folder.file("s/jobs/u1/2"));
   std::filesystem::create_symlink("nothing", folder.file("s/jobs/u1/2"));
   EXPECT_TRUE(state->repair_records().ok()) << state->repair_records().status();

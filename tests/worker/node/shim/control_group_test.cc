@@ -1,4 +1,4 @@
-// Control groups by their files: those of version 2 in a stand-in for its file system.
+// Control groups through their files; version 2 in a stand-in for its file system.
 
 #include "worker/node/shim/control_group.h"
 
@@ -31,7 +31,7 @@ class RankGroupTest : public ::testing::Test {
   std::string at(const std::string& path) const { return folder_.path() + path; }
   void write(const std::string& path, const std::string& text) const { std::ofstream(at("/" + path)) << text; }
   std::string read(const std::string& path) const { return host::read_file(at(path)).value_or("?"); }
-  // The kernel makes these files with a group.
+  // The kernel creates these files with a group.
   void add_group(const std::string& path) const {
     fs::create_directories(at(path));
     for (const char* file :
@@ -55,7 +55,7 @@ TEST_F(RankGroupTest, AServiceInALeafUsesTheGroupAboveIt) {
   EXPECT_EQ(read("/unit/cgroup.procs"), "") << "it stays where it is";
 }
 
-// systemd could not start it again in a group with groups inside.
+// systemd could not restart the service in a group that has child groups.
 TEST_F(RankGroupTest, AServiceWithoutALeafHasNone) {
   const auto found = home("0::/unit", /*is_service=*/true);
   EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition);

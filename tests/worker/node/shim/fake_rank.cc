@@ -1,14 +1,14 @@
-// Stands in for titan-rank: takes the same flags, writes beacon and spool, and ends as the "fake" member of the job
+// Stands in for titan-rank: takes the same flags, writes beacon and spool, and behaves as the "fake" member of the job
 // config says:
-//   steps (-1: for ever), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
+//   steps (-1: endless), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
 //   "session"), ignore_stop, error (text of a last error event), reason (of that event), no_beacon, burst (events per
-//   step), trace_bytes (takes requests for traces; a trace is the letter t so many times, and none is written when it
-//   is 0), loads (step from which it says that it goes on; it begins at 1 all the same), metrics (more figures of each
-//   step), measured (its own part of a step is what it took), save_bytes (written to a file "save" in the dump folder
-//   by each save that is asked for), save_ms (training stands so long for one), run (a shell command, before its
-//   steps), eat_mib (memory that it takes at step eat_at, by default before the first), wants_look (step at which it
-//   waits until its shim has looked)
-// "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_TEST_FAKE_RANK holds.
+//   step), trace_bytes (answers trace requests; a trace is the letter t so many times, and with 0 none is written),
+//   loads (step that it reports as its start; it begins at 1 all the same), metrics (additional figures of each step),
+//   measured (its own part of a step is the time that it took), save_bytes (written to the file "save" in the dump
+//   folder by each requested save), save_ms (training stops so long for a save), run (a shell command before its
+//   steps), eat_mib (memory that it allocates at step eat_at, by default before the first), wants_look (step at which
+//   it waits until its shim has looked)
+// "ranks": {"R": {...}} overrides members for one rank. Without "fake", TITAN_TEST_FAKE_RANK has it.
 
 #include <netinet/in.h>
 #include <signal.h>
@@ -73,7 +73,7 @@ int start_child(const std::string& kind) {
   for (;;) ::pause();
 }
 
-// Takes so much memory, and keeps it.
+// Allocates so much memory and keeps it.
 void eat(size_t mebibytes) {
   for (size_t i = 0; i < mebibytes; ++i) {
     auto* const piece = static_cast<char*>(std::malloc(1 << 20));
@@ -87,8 +87,8 @@ void print_lines(const json& fake) {
   std::fflush(stdout);
 }
 
-// A rank's answer to a request for a trace, after `step`.
-void serve_trace(const Flags& flags, const json& fake, protocol::TraceRequest& words, int64_t step) {
+// Answers a request for a trace after `step`.
+void serve_trace(const Flags& flags, const json& fake, protocol::TraceWords& words, int64_t step) {
   using protocol::TraceState;
   const auto tell = [&](TraceState state) { words.state = static_cast<uint32_t>(state); };
   const uint64_t request = words.request;
@@ -105,12 +105,12 @@ void serve_trace(const Flags& flags, const json& fake, protocol::TraceRequest& w
   if (bytes > 0) {
     const std::string path = protocol::trace_path(flags.run_dir, flags.rank, request);
     std::ofstream(path + ".new") << std::string(bytes, 't');
-    std::filesystem::rename(path + ".new", path);  // It has its name once it is whole.
+    std::filesystem::rename(path + ".new", path);  // The file gets its name once it is complete.
   }
   tell(bytes > 0 ? TraceState::kWritten : TraceState::kFailed);
 }
 
-// A save that somebody asked for; what it took of the training's time goes into the next step's figures.
+// A requested save; its time counts in the next step's figures.
 double save(protocol::SpoolWriter& spool, const json& fake, const std::string& dump_folder, int64_t step) {
   const std::chrono::milliseconds stands(fake.value("save_ms", 0));
   std::this_thread::sleep_for(stands);

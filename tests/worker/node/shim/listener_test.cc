@@ -31,7 +31,7 @@ TEST(ListenerTest, ANameIsListenedOnWhereItPoints) {
   EXPECT_FALSE(reachable(*one, "127.0.0.2"));
 }
 
-// What is no address of this host opens nothing at all, and says which flag is wrong.
+// An address of another host opens no socket, and the error names the flag.
 TEST(ListenerTest, WhatIsNotOursOpensNothing) {
   for (const char* not_ours : {"192.0.2.1", "2001:db8::1", "[2001:db8::1]"}) {
     const absl::StatusOr<Listener> none = listen_on(not_ours);

@@ -12,7 +12,7 @@ namespace {
 
 using rank_protocol::TempFolder;
 
-// Offsets stay true whatever was dropped: every kept byte is the byte that was written at its offset.
+// Offsets are stable: after any rotation each remaining byte is at the offset at which it was written.
 TEST(LogFileTest, OffsetsStayGlobal) {
   const TempFolder folder;
   const std::string path = folder.file("rank-0.log");
@@ -24,7 +24,7 @@ TEST(LogFileTest, OffsetsStayGlobal) {
     const std::string line = absl::StrCat("line ", i, std::string(random() % 100, 'x'), "\n");
     writer->append(line.data(), line.size());
     written += line;
-    if (i % 500 == 0) {  // A new writer goes on where the old one ended.
+    if (i % 500 == 0) {  // A new writer continues where the old one ended.
       writer = LogWriter::open(path, 64 << 10);
       ASSERT_TRUE(writer.ok());
     }
@@ -66,7 +66,7 @@ TEST(LogFileTest, TailCountsLines) {
   EXPECT_EQ(read_log(folder.file("none"), 0, 0, 10).status().code(), absl::StatusCode::kNotFound);
 }
 
-// A reader beside a rotating writer sees no byte twice and none in the wrong place.
+// A reader next to a rotating writer sees no byte twice or at a wrong offset.
 TEST(LogFileTest, ReadersRaceWithRotation) {
   const TempFolder folder;
   const std::string path = folder.file("rank-0.log");

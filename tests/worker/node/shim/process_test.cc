@@ -15,7 +15,7 @@
 namespace titan::shim {
 namespace {
 
-// A process with `entry` in its environment that sleeps until it is killed.
+// Starts a process with `entry` in its environment that sleeps until it is killed.
 pid_t marked_sleeper(const std::string& entry) {
   int ready[2];
   EXPECT_EQ(::pipe(ready), 0);
@@ -28,7 +28,7 @@ pid_t marked_sleeper(const std::string& entry) {
     _exit(127);
   }
   char byte = 0;
-  EXPECT_EQ(::read(ready[0], &byte, 1), 1);  // From now on its environment is the new one, and no exec follows.
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1);  // From now on it has the new environment, and no exec follows.
   ::close(ready[0]);
   ::close(ready[1]);
   return pid;
@@ -40,15 +40,15 @@ int signal_that_ended(pid_t pid) {
   return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-// While descriptors are used up, who is left cannot be told: that is not "nobody".
+// Without free descriptors the remaining processes are unknown, which is not "none".
 TEST(ProcessTest, WhoCannotLookDoesNotSayThatNobodyIsLeft) {
   const std::string entry = absl::StrCat("TITAN_TEST_MARK=", ::getpid());
   const pid_t pid = marked_sleeper(entry);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  const int next = ::dup(STDERR_FILENO);  // The lowest one that is free.
+  const int next = ::dup(STDERR_FILENO);  // The lowest free descriptor.
   ::close(next);
-  for (const int more : {0, 1}) {  // Not even the list; the list and nothing in it.
+  for (const int more : {0, 1}) {  // 0: /proc cannot be opened. 1: none of its entries can be opened.
     const rlimit few{static_cast<rlim_t>(next + more), before.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
     const absl::StatusOr<int> blind = kill_marked(entry);

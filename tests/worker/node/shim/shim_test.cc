@@ -1,4 +1,4 @@
-// The shim with real processes: what it reports, and what is left when something is killed.
+// The shim with real processes: its reports, and what remains after kills.
 
 #include "worker/node/shim/shim.h"
 
@@ -90,7 +90,7 @@ TEST(ShimTest, RunsRanksToTheirEndAndRecordsThem) {
   EXPECT_EQ(json::parse(*host::read_file(run.path() + "/shim.json"))["state"], "ended");
 }
 
-// Rank 0 inherits the listening socket whose port the shim has named; the others do not.
+// Rank 0 inherits the listening socket of the store's port; the others do not.
 TEST(ShimTest, HandsTheStoreToRankZeroOnly) {
   RunFolder run(2, {});
   run.start_shim();
@@ -104,7 +104,7 @@ TEST(ShimTest, HandsTheStoreToRankZeroOnly) {
   EXPECT_EQ(second["port"], 0);
   EXPECT_EQ(first["store"], absl::StrCat("127.0.0.1:", port));
   EXPECT_EQ(first["threads"], "3");
-  // The port closes with rank 0: nobody else holds the socket.
+  // The port closes with rank 0, because no other process holds the socket.
   ::kill(first["pid"].get<pid_t>(), SIGKILL);
   next_exit(client);
   const host::Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
@@ -128,7 +128,7 @@ json next_stacks(Client& client) {
   }
 }
 
-// What a hung rank does can only be told while it lives: also of one that is stopped, and that no signal reaches.
+// A hung rank can be examined only while it lives, even if it is stopped and no signal reaches it.
 TEST(ShimTest, TellsWhereAllRanksAreAndTheyGoOn) {
   RunFolder run(2, {});
   run.start_shim();
@@ -148,7 +148,7 @@ TEST(ShimTest, TellsWhereAllRanksAreAndTheyGoOn) {
   EXPECT_EQ(next_stacks(client)["event"], "stacks") << "a moment later it is told at once";
 }
 
-// A rank that a collective has failed asks in its beacon, waits for the answer there, and leaves.
+// After a failed collective a rank sends a request through its beacon, waits for the answer there, and exits.
 TEST(ShimTest, ARankIsLookedAtBeforeItLeaves) {
   RunFolder run(2, {{"ranks", {{"1", {{"wants_look", 3}, {"steps", 3}, {"exit_code", 12}}}}}});
   run.start_shim();
@@ -179,7 +179,7 @@ TEST(ShimTest, TellsOfAKilledRankAtOnceAndLeavesTheOthers) {
   EXPECT_TRUE(client.ask({{"command", "status"}})["ranks"][0]["running"].get<bool>());
 }
 
-// The message is cut inside a character, which the shim must survive: it says the end only after it has written it.
+// A message that is cut inside a character must not crash the shim: it reports an end only after recording it.
 TEST(ShimTest, AMessageThatIsCutInsideACharacterIsWritten) {
   const std::string kept = "FAKE: " + std::string(2041, 'x');
   RunFolder run(1, {{"steps", 1}, {"exit_code", 11}, {"error", std::string(2041, 'x') + "é"}});
@@ -222,7 +222,7 @@ TEST(ShimTest, RanksDieWithTheShim) {
   EXPECT_TRUE(gone(answer["ranks"][1]));
 }
 
-// What a rank starts ends with it: in its process group at once, in a session of its own when all ranks are over.
+// Child processes of a rank end with it: in its process group at once, in another session when all ranks are over.
 TEST(ShimTest, LeavesNoDescendants) {
   for (const char* kind : {"group", "session"}) {
     RunFolder run(1, {{"child", kind}});
@@ -239,8 +239,8 @@ TEST(ShimTest, LeavesNoDescendants) {
   }
 }
 
-// SIGKILL does not end at once what waits in the kernel, nor is a traced child gone for its parent before its tracer
-// has seen it. The attempt ends all the same.
+// After SIGKILL a process in the kernel does not end at once, and a traced child is not gone for its parent until its
+// tracer has seen it. The attempt still ends.
 TEST(ShimTest, AStrayThatCannotBeReapedDoesNotHoldUpTheEnd) {
   RunFolder run(1, {{"child", "session"}});
   run.start_shim();
@@ -310,7 +310,7 @@ TEST(ShimTest, StopBeforeStartEndsIt) {
   EXPECT_TRUE(run.exits().empty());
 }
 
-// Nobody renews the lease: the ranks save and stop. Whoever renews it keeps them.
+// Nobody renews the lease: the ranks save and stop. Renewing it keeps them running.
 TEST(ShimTest, OrphansSaveAndStop) {
   Spec spec;
   spec.orphan_timeout_seconds = 0.5;
@@ -329,7 +329,7 @@ TEST(ShimTest, OrphansSaveAndStop) {
   EXPECT_EQ(run.exits()[0].stop_reason, "ORPHANED");
 }
 
-// A daemon that has lost its controller passes the silence on.
+// A daemon without a controller counts that silence too when it renews the lease.
 TEST(ShimTest, ADaemonWithoutControllerDoesNotKeepOrphans) {
   Spec spec;
   spec.orphan_timeout_seconds = 60;
@@ -364,7 +364,7 @@ TEST(ShimTest, NamesTheProgramThatCannotStart) {
   EXPECT_EQ(run.wait_for_shim(), 0);
 }
 
-// What a record follows does not swallow it, and junk hides none.
+// Junk hides no exit record, whether before or after it.
 TEST(ShimTest, JunkAmongExitRecordsHidesNone) {
   const rank_protocol::TempFolder folder;
   ASSERT_TRUE(host::replace_file(folder.file("exits.jsonl"), "junk\n{\"rank\": 7}\ntorn").ok());
@@ -395,7 +395,8 @@ TEST(ShimTest, RefusesNonsenseOnTheSocket) {
   EXPECT_EQ(client.ask({{"command", "status"}})["state"], "prepared");
 }
 
-// 2 x 100,000 lines as fast as pipes go: commands are answered meanwhile, memory stays small, the newest lines stay.
+// 2 x 100,000 lines as fast as pipes allow: commands are answered meanwhile, memory stays small, and the newest lines
+// stay.
 TEST(ShimTest, AFloodOfOutputStallsNothing) {
   Spec spec;
   spec.log_max_bytes = 2 << 20;
@@ -428,7 +429,7 @@ TEST(ShimTest, AFloodOfOutputStallsNothing) {
   }
 }
 
-// A full disk loses log lines, not ranks, and exit records have their room reserved.
+// A full disk loses log lines, not ranks, and space for exit records is reserved.
 TEST(ShimTest, AFullDiskHoldsUpNoRank) {
   Spec spec;
   spec.log_max_bytes = 64 << 20;

@@ -26,7 +26,7 @@ std::string stacks_of(const RunFolder& run, int rank) {
   return host::read_file(rank_protocol::stacks_path(run.path(), rank)).value_or("");
 }
 
-// What a shim does for a rank that hangs: one child for all, a file for each, the ranks go on.
+// Stacks of a hung rank as the shim gets them: one child for all ranks, a file for each, and the ranks continue.
 TEST(ShimStacksTest, EachRankHasAFileWithItsThreads) {
   RunFolder run(2, {{"steps", -1}});
   run.start_shim();

@@ -10,12 +10,12 @@ TEST(FunctionNameTest, IsTheOneOfTheSource) {
   EXPECT_EQ(function_name("_Znonsense"), "_Znonsense");
 }
 
-// Programs have whatever names they like: none moves a terminal's cursor.
+// Function names can contain any bytes: none may move a terminal's cursor.
 TEST(FunctionNameTest, BytesThatDoNotPrintAreQuestionMarks) {
   EXPECT_EQ(function_name("a\x1b[31mb\n\xc3\xa9"), "a?[31mb???");
 }
 
-// What is innermost says least.
+// Inner template arguments are the least informative.
 TEST(FunctionNameTest, LongOnesAreFoldedFromWithin) {
   const std::string name = "ns::Map<std::pair<int, long>, ns::List<float> >::find(std::vector<int> const&)";
   EXPECT_EQ(shortened_name(name, name.size()), name);

@@ -36,7 +36,7 @@ TEST(MappingsTest, AProgramsOwnFileIsFound) {
   EXPECT_FALSE(open_mapped(::getpid(), mapping_of(&on_the_stack)));
 }
 
-// Its name may have another file by now: an upgraded program's, or whatever somebody has put there.
+// The path may lead to another file by now: an upgraded program's, or anything that somebody put there.
 TEST(MappingsTest, OnlyAPlainFileIsOpened) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-mappings-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
@@ -48,7 +48,7 @@ TEST(MappingsTest, OnlyAPlainFileIsOpened) {
   EXPECT_EQ(mapping.path, path);
   ASSERT_EQ(::unlink(path.c_str()), 0);
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  // To open it for reading would wait for a writer. Where the kernel gives the mapped file itself, that is what comes.
+  // Opening it for reading would wait for a writer. If the kernel provides the mapped file itself, that file is opened.
   const host::Descriptor opened = open_mapped(::getpid(), mapping);
   if (opened) {
     EXPECT_EQ(status_of(opened.get()).st_ino, status_of(file.get()).st_ino);

@@ -27,7 +27,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kPatient[] = "60000";  // Milliseconds; it takes some twenty.
+constexpr char kPatient[] = "60000";  // Milliseconds; it needs about twenty.
 
 std::string program() {
   const char* const folder = std::getenv("TITAN_BIN");
@@ -35,7 +35,7 @@ std::string program() {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "bin/titan-stacks").string();
 }
 
-// titan-stacks, running.
+// A running titan-stacks.
 class Tool {
  public:
   explicit Tool(std::vector<std::string> arguments) {
@@ -62,7 +62,7 @@ class Tool {
   Tool& operator=(const Tool&) = delete;
 
   pid_t pid() const { return pid_; }
-  // The process of its own that looks, as soon as there is one; 0: titan-stacks has ended before.
+  // Returns the process that titan-stacks starts to look, once it exists; 0 if titan-stacks has ended before.
   pid_t looker() const {
     const std::string children = absl::StrCat("/proc/", pid_, "/task/", pid_, "/children");
     for (const int64_t ticks = shim::start_ticks(pid_); shim::alive(pid_, ticks);) {
@@ -116,7 +116,7 @@ const Target::Thread kSpins{nullptr, "spinner"};
 const Target::Thread kSleeps{titan_test_sleeps, "sleeper"};
 const Target::Thread kInTheKernel{titan_test_waits_for_vfork, "forker"};
 
-// Whatever a thread does, its stack is told with the functions' names, and the process goes on as before.
+// Whatever a thread does, its stack is printed with function names, and the process continues as before.
 TEST(StacksTest, TellsWhereEveryThreadIs) {
   std::vector<Target::Thread> threads = {
       kSleeps, kSpins, {titan_test_waits_for_a_mutex, "locker"}, {titan_test_reads_a_pipe, "reader"}};
@@ -155,7 +155,7 @@ TEST(StacksTest, AStoppedProcessStaysStopped) {
   EXPECT_TRUE(target.goes_on());
 }
 
-// Signals that come while it looks are neither lost nor doubled.
+// Signals that arrive meanwhile are neither lost nor doubled.
 TEST(StacksTest, SignalsArriveAllTheSame) {
   const Target target({kSleeps, kSpins});
   Tool tool({absl::StrCat(target.pid())});
@@ -166,7 +166,7 @@ TEST(StacksTest, SignalsArriveAllTheSame) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
 }
 
-// Killed at any moment, it leaves no thread stopped or traced.
+// Killed at any moment, titan-stacks leaves no thread stopped or traced.
 TEST(StacksTest, WhoeverKillsItHarmsNobody) {
   std::vector<Target::Thread> threads(20, kSleeps);
   threads.push_back(kSpins);
@@ -175,13 +175,13 @@ TEST(StacksTest, WhoeverKillsItHarmsNobody) {
     {
       const Tool tool({absl::StrCat(target.pid())});
       if (i > 2) tool.looker();
-      ::usleep(static_cast<useconds_t>(i * 400));  // Not for luck: each time another moment.
+      ::usleep(static_cast<useconds_t>(i * 400));  // Another moment in each round.
     }
     ASSERT_TRUE(target.goes_on()) << i;
   }
 }
 
-// What nothing can stop is told by what the kernel says of it, and keeps nobody waiting.
+// A thread that nothing can stop is described by the kernel's data, without waiting.
 TEST(StacksTest, AThreadInTheKernelIsSaidToBeThere) {
   const Target target({kSpins, kInTheKernel});
   const Tool::Result result = stacks_of(target);
@@ -204,10 +204,10 @@ TEST(StacksTest, ThreadsMayOutliveTheMainOne) {
   EXPECT_TRUE(target.goes_on());
 }
 
-// The one that looks reads what nobody trusts: its crash costs one process's stacks, and its standing still no more
-// than that process's share of the time.
+// The looking process reads untrusted data: its crash costs one process's stacks, and its hang only that process's
+// share of the time.
 TEST(StacksTest, OneProcessDoesNotSpoilTheOthers) {
-  const Target bad({kSleeps, kInTheKernel});  // Which gives this test a tenth of a second.
+  const Target bad({kSleeps, kInTheKernel});  // It keeps the looking process busy for a tenth of a second.
   const Target good({kSpins, kSleeps});
   for (const auto& [signal, why] : {std::pair(SIGKILL, "no stack: the process that read it ended by signal 9"),
                                     std::pair(SIGSTOP, "no stack: it could not be read in time")}) {
@@ -234,7 +234,7 @@ TEST(StacksTest, AProcessThatIsNotThereIsSaidToBe) {
       Tool({"--deadline-milliseconds", kPatient, absl::StrCat(gone), absl::StrCat(target.pid())}).wait();
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.text, HasSubstr(absl::StrCat("process ", gone, " is not there\n")));
-  EXPECT_THAT(result.text, HasSubstr("titan_test_sleeps+0x"));  // The others are told all the same.
+  EXPECT_THAT(result.text, HasSubstr("titan_test_sleeps+0x"));  // The others are printed anyway.
 }
 
 TEST(StacksTest, AnotherUsersProcessIsToldByWhatAnybodyMaySee) {
@@ -242,7 +242,7 @@ TEST(StacksTest, AnotherUsersProcessIsToldByWhatAnybodyMaySee) {
   const Target target({kSleeps});
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const pid_t other = ::fork();  // In the library: what is built may be where that user cannot reach it.
+  const pid_t other = ::fork();  // Runs in the library, because that user may not reach the build folder.
   if (other == 0) {
     constexpr uid_t kNobody = 65534;
     if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
@@ -262,7 +262,7 @@ TEST(StacksTest, AnotherUsersProcessIsToldByWhatAnybodyMaySee) {
   EXPECT_THAT(bytes, AllOf(HasSubstr("(sleeper) sleeping\n"), HasSubstr("no stack: this user may not trace it: run ")));
 }
 
-// Files and memory that a user made to deceive who reads them are not read by root.
+// Root does not read files and memory that a user made to deceive the reader.
 TEST(StacksTest, RootReadsAnothersProcessAsThatUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   constexpr uid_t kNobody = 65534;
@@ -282,7 +282,7 @@ TEST(StacksTest, RootReadsAnothersProcessAsThatUser) {
   int ended = 0;
   ASSERT_EQ(::waitpid(other, &ended, 0), other);
   EXPECT_EQ(ended, 0);
-  EXPECT_TRUE(become_owner_of(::getpid()));  // Root's own: nothing is given up.
+  EXPECT_TRUE(become_owner_of(::getpid()));  // Root's own process: nothing is given up.
   EXPECT_EQ(::geteuid(), 0u);
 }
 

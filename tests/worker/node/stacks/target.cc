@@ -19,9 +19,9 @@
 namespace {
 
 constexpr int kPollMicroseconds = 500;
-constexpr int kTimeout = 60'000;  // Half a minute.
+constexpr int kPatience = 60'000;  // Polls: half a minute.
 
-// A call that is not the function's last deed is no jump: the function stays on the stack.
+// A call at the end of a function would become a jump; with this after it, the function stays on the stack.
 void stay() { asm volatile(""); }  // NOLINT(hicpp-no-assembler)
 
 }  // namespace
@@ -42,7 +42,7 @@ extern "C" {
 }
 [[gnu::noinline]] void titan_test_waits_for_a_mutex() {
   static std::timed_mutex taken;
-  taken.lock();  // The second time for ever.
+  taken.lock();  // Both locks are in this function; the second one blocks forever.
   stay();
   taken.lock();
   stay();
@@ -53,7 +53,7 @@ extern "C" {
   if (::pipe(ends) == 0) (void)!::read(ends[0], &byte, 1);
   stay();
 }
-// In state D, where no tracer stops it, until the child ends.
+// Stays in state D, where no tracer can stop it, until the child ends.
 [[gnu::noinline]] void titan_test_waits_for_vfork() {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -67,7 +67,7 @@ extern "C" {
   stay();
 }
 
-void titan_test_ends() { ::syscall(SYS_exit, 0); }  // This thread alone.
+void titan_test_ends() { ::syscall(SYS_exit, 0); }  // Ends only this thread.
 
 }  // extern "C"
 
@@ -114,7 +114,7 @@ Target::Target(std::vector<Thread> threads, uid_t user)
 
 void Target::run(const std::vector<Thread>& threads, uid_t user) {
   if (user != ::geteuid() && (::setgid(user) != 0 || ::setuid(user) != 0)) ::_exit(1);
-  ::prctl(PR_SET_DUMPABLE, 1);  // As a program is that begins as its user.
+  ::prctl(PR_SET_DUMPABLE, 1);  // A program that starts as this user is dumpable.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const auto enter = [this](const Thread& thread) {
     ::prctl(PR_SET_NAME, thread.name);

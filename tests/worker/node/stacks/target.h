@@ -6,7 +6,7 @@
 #include <atomic>
 #include <vector>
 
-// What the threads of a target are in, by names that its symbols have.
+// Functions in which a target's threads wait; their names are in the symbol table.
 extern "C" {
 void titan_test_spins(std::atomic<long>* counter);
 void titan_test_sleeps();
@@ -19,14 +19,14 @@ void titan_test_ends();
 
 namespace titan::stacks {
 
-// A process with one thread in each function that is named, the first of them its main thread. It is killed at the end.
+// A process with one thread in each named function, the first one its main thread. The destructor kills it.
 class Target {
  public:
   struct Thread {
-    void (*function)() = nullptr;  // Null: titan_test_spins.
+    void (*function)() = nullptr;  // Null means titan_test_spins.
     const char* name = "thread";
   };
-  // Returns once each thread is where it stays. Of this user, or, for root, of another one.
+  // Returns once each thread has reached its function. `user`: another user, for root only.
   explicit Target(std::vector<Thread> threads, uid_t user = ::geteuid());
   ~Target();
   Target(const Target&) = delete;
@@ -34,9 +34,9 @@ class Target {
 
   pid_t pid() const { return pid_; }
   long count() const { return page_->count; }
-  // A thread that spins goes on, and none is stopped or traced.
+  // Returns whether spinning threads continue and no thread is stopped or traced.
   bool goes_on() const;
-  // All are stopped again: from the tracer back there they pass through the kernel.
+  // Returns whether all threads are stopped again: after the tracer releases them they pass through the kernel.
   bool stays_stopped() const;
 
  private:
