@@ -1,12 +1,13 @@
-"""Every alert of deploy/prometheus/alerts.yml fires on a live Prometheus in the fault that it is for, and ends when the fault is over.
+"""Every alert of deploy/prometheus/alerts.yml fires on a live Prometheus in its fault, and ends when the fault is over.
 
-    alerts_live.py [ALERT...]        those alerts, or all: a few minutes on a quiet machine
+    alerts_live.py [ALERT...]        these alerts, or all: a few minutes on a quiet machine
     alerts_live.py --check           a few, for CI; with TITAN_LONG=1 all
-    alerts_live.py --write [FILE]    all, with the table into docs/generated/alerts-live.md or FILE
+    alerts_live.py --write [FILE]    all, and writes the table to docs/generated/alerts-live.md or FILE
 
-The rules are the committed ones with unchanged thresholds, but `for:` and range windows are SHORTER times shorter. Controller, workers and
-shims are real, ranks are stand-ins (tests/worker/node/shim/fake_rank.cc). For thresholds of half an hour or more the controller's clock is set
-ahead (libfaketime); a slow disk is a library in front of fsync (slow_sync.c). Each scene has its own cluster, and scenes run in parallel.
+The rules are the committed ones with unchanged thresholds, but `for:` and range windows are SHORTER times shorter.
+Controller, workers and shims are real, ranks are stand-ins (tests/worker/node/shim/fake_rank.cc). For thresholds of
+half an hour or more the controller's clock is set ahead (libfaketime); a slow disk is simulated by a library in front
+of fsync (slow_sync.c). Each scene has its own cluster, and scenes run in parallel.
 """
 
 import argparse
@@ -33,21 +34,21 @@ from cluster import BIN, SOURCE, wait_until  # noqa: E402
 from live import NODES, RULES, WatchedCluster, need  # noqa: E402
 
 SHORTER = 30
-SHORTER_YET = 60  # For CI: alerts of what happened within a quarter of an hour end with it.
-PATIENCE = 300.0  # For an alert, in a run beside others on a busy machine.
+SHORTER_YET = 60  # For CI, so that alerts about the last quarter of an hour end soon.
+PATIENCE = 300.0  # Seconds to wait for an alert while other tests run on a busy machine.
 MEMORY_GROUPS, CPU_GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cpu")
 TRAINS = {"steps": -1, "step_ms": 50, "loads": 0}
 PATIENT = ["--restart.no_progress_limit", 1000, "--restart.backoff_initial_seconds", 0.1, "--restart.backoff_max_seconds", 0.2]
-FAULTS = {}  # Function by its alerts.
-OF_GPUS = {"GpuLost", "GpuMemoryErrors", "GpuXid", "GpuSlowed", "GpusNotSeen"}  # No fault here makes one sick.
+FAULTS = {}  # Fault functions by their alerts.
+OF_GPUS = {"GpuLost", "GpuMemoryErrors", "GpuXid", "GpuSlowed", "GpusNotSeen"}  # No fault here makes a GPU sick.
 
 
 class NotHere(Exception):
-    """This machine cannot make the fault: why."""
+    """This machine cannot make the fault; the message says why."""
 
 
 def shortened(text, shorter):
-    """The rules with shorter waits, all else as it is."""
+    """Returns the rules with shorter waits, otherwise unchanged."""
     seconds = {"s": 1, "m": 60, "h": 3600}
 
     def short(number, unit):
@@ -58,7 +59,8 @@ def shortened(text, shorter):
 
 
 def fault(*alerts, how, **options):
-    """A generator: makes ready and yields, makes the fault and yields, ends it. `options`: of the cluster that it gets."""
+    """Registers a generator that prepares and yields, makes the fault and yields, then ends it. `options` configure its
+    cluster."""
     def register(make):
         FAULTS[alerts] = (make, how, options)
         return make
@@ -67,12 +69,12 @@ def fault(*alerts, how, **options):
 
 class Scene(WatchedCluster):
     def __init__(self, folder, fake=None, interval="500ms", lease_ms=None, shorter=SHORTER):
-        self.cleanups, self.groups = [], []  # What is ended before its processes are, and what after.
+        self.cleanups, self.groups = [], []  # Cleanups run before its processes end; groups are removed after.
         rules = Path(folder) / "alerts.yml"
         rules.write_text(shortened(RULES.read_text(), shorter))
         (Path(folder) / "cluster").mkdir()
         super().__init__(TRAINS if fake is None else fake, rules=rules, interval=interval, lease_ms=lease_ms, folder=Path(folder) / "cluster", devices=2)
-        for name in NODES:  # A restarted worker is found where it was.
+        for name in NODES:  # A restarted worker keeps its metrics port.
             command = self.daemons[name].command
             command[command.index("--metrics-port") + 1] = str(json.loads((self.folder / f"{name}-ports.json").read_text())["metrics"])
         wait_until("both nodes", lambda: self.ask("cluster", "info")["ready_nodes"] == 2, PATIENCE, 0.1)
@@ -86,7 +88,7 @@ class Scene(WatchedCluster):
         return job
 
     def start_again(self, name, prefix=(), **environment):
-        """A daemon once more, as it was but for this."""
+        """Restarts a daemon with these changes."""
         daemon = self.daemons[name]
         daemon.kill(restart=False)
         daemon.command = [*map(str, prefix), *daemon.command]
@@ -101,11 +103,11 @@ class Scene(WatchedCluster):
                                 env={**self.environment, "TITAN_CONTROLLER": self.address}, cwd=self.folder)
 
     def sessions(self, node):
-        """How often the controller's journal has heard that its worker registered."""
+        """Returns how often the controller's journal reports the node's registration."""
         return sum(f"node={node} " in line for line in self.controller.log.read_text().splitlines() if "event=NodeRegistered" in line)
 
     def move_store(self, folder):
-        """The controller's state is there from its next start on."""
+        """Moves the controller's state there; takes effect at its next start."""
         command = self.controller.command
         command[command.index("--state") + 1] = folder
 
@@ -126,7 +128,7 @@ class Scene(WatchedCluster):
         return sorted(self.processes("fake_rank"), key=lambda p: p.rank)
 
     def repeat(self, what):
-        """Calls `what` again and again until the scene ends or the returned function is called."""
+        """Calls `what` repeatedly until the scene ends or the returned function is called."""
         enough = threading.Event()
 
         def run():
@@ -148,11 +150,11 @@ class Scene(WatchedCluster):
         return bool(values) and min(values) == 1
 
     def alerts(self):
-        """State by name: the worst of each."""
+        """Returns the worst state of each alert, by name."""
         return {rule["name"]: rule["state"] for rule in self.prometheus.rules() if rule["type"] == "alerting"}
 
     def firing(self, name):
-        """Since when, or None. A file system of this machine that is almost full is not ours to judge."""
+        """Returns the alert's firing instances, or None. Nearly full file systems of this machine do not count."""
         for rule in self.prometheus.rules():
             if rule["name"] != name:
                 continue
@@ -169,7 +171,7 @@ class Scene(WatchedCluster):
             wait_until(f"the end of what is in {group}", lambda g=group: remove(g), PATIENCE, 0.1)
 
     def group(self, root):
-        """A cgroup of version 1 of its own."""
+        """Makes a temporary cgroup of version 1."""
         group = root / f"titan-alerts-{os.getpid()}-{random.randrange(1 << 30)}"
         try:
             group.mkdir()
@@ -199,14 +201,14 @@ def fill(folder):
 
 
 def in_bursts(processes, stopped, running):
-    """One turn of processes that get too little of the machine."""
+    """Gives processes too little CPU for one round."""
     for number, seconds in ((signal.SIGSTOP, stopped), (signal.SIGCONT, running)):
         for process in processes:
             process.kill(number)
         time.sleep(seconds)
 
 
-# ---- the control plane ----
+# ---- Control plane ----
 
 
 @fault("NoLeader", "ControllerDown", "WorkerDisconnected", how="the controller is killed and not restarted")
@@ -247,7 +249,7 @@ def second_controller(scene):
 @fault("LeaderFlap", how="the controller is killed and restarted five times")
 def controller_flaps(scene):
     def started():
-        """When, as the newest scrape has it."""
+        """Returns the start times in the newest scrape."""
         return [one["value"][1] for one in scene.prometheus.query('process_start_time_seconds{job="titan-controller"}')]
 
     yield
@@ -336,7 +338,7 @@ def starved_controller(scene):
 
 
 def remove(group):
-    """Once what was in it has ended."""
+    """Removes a cgroup once its processes have ended."""
     try:
         group.rmdir()
     except OSError:
@@ -384,7 +386,7 @@ def many_jobs(scene):
     scene.titanctl("cancel", "--all", "--yes", "--now", timeout=PATIENCE)
 
 
-# ---- nodes ----
+# ---- Nodes ----
 
 
 @fault("HeartbeatStale", "NodeLost", "WorkerDown", how="a worker is stopped (SIGSTOP), as on a hung machine")
@@ -485,7 +487,7 @@ def slow_rank(scene):
     end()
 
 
-# ---- jobs ----
+# ---- Jobs ----
 
 
 @fault("NoProgress", "CheckpointStale", "QueueStuck", how="a rank is stopped, nothing is saved, and a job waits for more devices than are free; the "
@@ -555,13 +557,13 @@ def long_stall(scene):
     yield
 
 
-# ---- running them ----
+# ---- Runner ----
 
 CHECKED = [("ShimsLost",), ("LogsDropped",), ("NoLeader", "ControllerDown", "WorkerDisconnected")]
 
 
 def run(alerts, wanted, shorter):
-    """Rows of the table: alert, fault, seconds to firing, seconds to its end."""
+    """Returns rows of the table: alert, fault, seconds to firing, seconds to its end."""
     make, how, options = FAULTS[alerts]
     wanted = [name for name in alerts if name in wanted]
     with tempfile.TemporaryDirectory(prefix="titan-alerts-") as folder:
@@ -578,7 +580,7 @@ def run(alerts, wanted, shorter):
             def make_it():
                 try:
                     next(steps)
-                except BaseException as error:  # pylint: disable=broad-except; told below.
+                except BaseException as error:  # pylint: disable=broad-except; reported below.
                     errors.append(error)
 
             made = threading.Thread(target=make_it, daemon=True)
@@ -678,7 +680,7 @@ def main():
             try:
                 rows += done.result()
                 print(*table(done.result()).splitlines()[2:], sep="\n", flush=True)
-            except BaseException:  # pylint: disable=broad-except; the other scenes are told all the same.
+            except BaseException:  # pylint: disable=broad-except; the other scenes are still reported.
                 failed += 1
                 print(f"--- {running[done]}", file=sys.stderr)
                 traceback.print_exc()

@@ -1,4 +1,4 @@
-"""Worker daemons, the controller and whole machines die. Ranks need neither daemon: they must not notice."""
+"""Worker daemons, the controller and whole machines die. Ranks need neither daemon and must not notice."""
 
 import json
 import os
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import BIN  # noqa: E402
 from jobs import committed_steps, last_step, metric_lines, wait_committed, wait_step  # noqa: E402
 
-# The long form keeps the daemon away for 30 s and takes minutes: TITAN_LONG=1.
+# The long form (TITAN_LONG=1) keeps the daemon away for 30 s and takes minutes.
 LONG = bool(os.environ.get("TITAN_LONG"))
 AWAY = 30 if LONG else 6
 STEPS = 400 if LONG else 80
@@ -26,19 +26,20 @@ class DaemonFaults(FaultCase):
         return [p.identity for p in self.cluster.ranks()]
 
     def keep_spool(self):
-        """Rank 0's event file stays open: the worker drops its name once the controller has everything. (It reads none with two names.)"""
+        """Keeps rank 0's event file open, because the worker deletes it once the controller has everything. (The worker
+        rejects a file with two names, so a link does not work.)"""
         (path,) = self.cluster.folder.glob("n*/**/rank-0.events.jsonl")
         self.kept = path.open()
         self.addCleanup(self.kept.close)
 
     def spool(self, kind):
-        """Events of a kind that rank 0 wrote itself, in order."""
+        """Returns the events of a kind that rank 0 wrote, in order."""
         self.kept.seek(0)
         lines = self.kept.read().splitlines()
         return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
     def assert_nothing_lost(self, job):
-        """What the rank said is what the controller knows: each once, in order."""
+        """Checks that the controller has each event of the rank once and in order."""
         self.assertTrue(self.spool("checkpoint_committed"))
         self.assertEqual([f"step {event['step']}" for event in self.spool("checkpoint_committed")],
                          [event["message"].split(" (")[0] for event in self.commits(job)])
@@ -56,9 +57,9 @@ class DaemonFaults(FaultCase):
         self.cluster.worker("n1").kill(restart=False)
         committed = max(committed_steps(self.dump), default=0)
         wait_committed(self.dump, committed + 5)
-        # The lease (5 s) runs out meanwhile: the node is unreachable, and still nothing is restarted.
+        # The lease (5 s) expires meanwhile: the node is unreachable, and still nothing is restarted.
         wait_until("the daemon to be away long enough", lambda: time.monotonic() - died > AWAY or None, AWAY + 5)
-        self.assertEqual(before, self.identities() or before)  # Empty when the job has finished by itself.
+        self.assertEqual(before, self.identities() or before)  # Empty if the job has finished by itself.
         self.cluster.worker("n1").revive()
         self.cluster.succeed(job, timeout=240)
         self.assertEqual(1, len(self.attempts(job)))
@@ -73,7 +74,7 @@ class DaemonFaults(FaultCase):
         before = self.identities()
         for step in (5, 11, 17):
             wait_step(self.dump, step)
-            self.cluster.worker("n1").kill()  # Supervised: it comes back at once.
+            self.cluster.worker("n1").kill()  # Supervised: it restarts at once.
             self.assertEqual(before, self.identities())
         self.cluster.succeed(job)
         self.assertEqual(1, len(self.attempts(job)))
@@ -91,7 +92,7 @@ class DaemonFaults(FaultCase):
         for step in (7, 16):
             wait_step(self.dump, step)
             self.cluster.controller.kill(restart=False)
-            wait_step(self.dump, step + 3)  # Training goes on without a controller.
+            wait_step(self.dump, step + 3)  # Training continues without a controller.
             self.cluster.controller.revive()
         self.assertEqual(before, self.identities() or before)
         self.cluster.succeed(job)
@@ -110,7 +111,7 @@ class DaemonFaults(FaultCase):
         wait_step(self.dump, 7)
         placed = [p["node"] for p in self.attempts(job)[0]["placements"]]
         spare = ({"n1", "n2", "n3"} - set(placed)).pop()
-        self.cluster.kill_node(placed[0])  # The leader's: rank 0, the store and the metrics go with it.
+        self.cluster.kill_node(placed[0])  # The leader's node: rank 0, the store and the metrics are lost with it.
         self.cluster.succeed(job)
         first, second = self.attempts(job)
         self.assertIn(first["end_cause"], ("NODE_LOST", "RANK_FAILED", "RANK_KILLED", "SHIM_LOST"))

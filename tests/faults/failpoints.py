@@ -1,11 +1,12 @@
 """Kills controllers and workers at each of their failpoints, one after another, under a load that passes them all.
 
-    failpoints.py [POINT...]     POINT: as `titan-controller --list-failpoints` and `titan-worker --list-failpoints` name it; all by default
-    failpoints.py --every 4      each fourth, for a short run
+    failpoints.py [POINT...]     names from `titan-controller --list-failpoints` and `titan-worker --list-failpoints`; all by default
+    failpoints.py --every 4      every fourth point, for a short run
 
-Ranks are stand-ins (tests/worker/node/shim/fake_rank.cc), so that hundreds of attempts take seconds; everything else is real. At each point: the
-program dies there (a point that is never passed is an error), is started again, and then every call that was acknowledged holds, no job is
-there twice, every job goes on with the attempt that it had, and the ranks of the job that runs all along are the same processes.
+Ranks are stand-ins (tests/worker/node/shim/fake_rank.cc), so that hundreds of attempts take seconds; everything else is
+real. At each point the program dies (a point that is never passed is an error) and is started again. Then every
+acknowledged call still holds, no job exists twice, every job continues with the attempt that it had, and the ranks of
+the background job are the same processes.
 """
 
 import argparse
@@ -25,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import BIN, SOURCE, Cluster, wait_until  # noqa: E402
 
 TESTS = Path(os.environ.get("TITAN_TESTS", BIN.parent / "tests"))
-LIMIT = 30.0  # For anything to happen; a loaded machine may take long without being wrong.
+LIMIT = 30.0  # Seconds for any wait; a loaded machine may be slow without an error.
 FOREVER = {"steps": -1, "step_ms": 100}
-SHORT = {"steps": 120, "step_ms": 10, "ranks": {"1": {"steps": 100, "error": "a word"}}}  # The second rank leaves first, with an error's event.
+SHORT = {"steps": 120, "step_ms": 10, "ranks": {"1": {"steps": 100, "error": "a word"}}}  # The second rank exits first, after an error event.
 
-# One waits for others until it gives up.
+# A rank waits for others until its timeout.
 GIVES_UP = {"steps": 60, "step_ms": 10, "print": 3, "ranks": {"1": {"steps": 30, "error": "waited", "reason": "COLLECTIVE_TIMEOUT", "exit_code": 1}}}
 
 
@@ -42,7 +43,7 @@ def names_are_of(point, *beginnings):
 
 
 class FakeCluster(Cluster):
-    """n1 keeps the job that runs all along and has a device more, n2 runs the short ones, both on ranks that only look like ranks."""
+    """n1 has one spare device and runs the background job, n2 runs the short jobs; both have stand-in ranks."""
 
     def __init__(self, **options):
         super().__init__(workers=0, supervise=False, **options)
@@ -95,7 +96,7 @@ def die(daemon, what, limit=LIMIT):
 
 
 class Script(threading.Thread):
-    """What users do, each call until it is acknowledged. Ends early once `enough` is set, since what was to happen has."""
+    """Makes users' calls and repeats each until it is acknowledged. Ends early once `enough` is set."""
 
     def __init__(self, cluster, number):
         super().__init__(daemon=True)
@@ -109,7 +110,7 @@ class Script(threading.Thread):
                 step()
                 if self.enough.is_set():
                     return
-        except BaseException as error:  # pylint: disable=broad-except; told by whoever joins.
+        except BaseException as error:  # pylint: disable=broad-except; reported after the join.
             self.error = error
 
     def call(self, *words):
@@ -128,12 +129,14 @@ class Script(threading.Thread):
     def cancel(self):
         self.call("wait", self.jobs[0], "--for", "running")
         done = self.cluster.titanctl("cancel", self.jobs[0], "--now", "--timeout", LIMIT, check=False, timeout=2 * LIMIT)
-        if done.returncode != 0 and "SUCCEEDED: cannot cancel" not in done.stderr:  # It ended while the controller was away.
+        # The job ended while the controller was down.
+        if done.returncode != 0 and "SUCCEEDED: cannot cancel" not in done.stderr:
             raise AssertionError(done.stderr)
         self.cancelled.add(self.jobs[0])
 
     def refuse(self):
-        """A job whose dump folder is below what has become a file when it is placed: neither of its nodes takes it."""
+        """Submits a job whose dump folder is inside a path that is a file by the time of its placement: both of its
+        nodes refuse it."""
         above = self.cluster.folder / f"above-{self.number}"
         above.mkdir()
         self.call("node", "cordon", "n2")
@@ -182,7 +185,7 @@ class Walk:
             self.serving.append(time.monotonic() - begun)
 
     def kill_at(self, name, point):
-        """The daemon `name` starts, dies at `point` under the script, and starts again."""
+        """Starts the daemon `name`, which dies at `point` during the script, and starts it again."""
         daemon = self.cluster.daemons[name]
         self.cluster.stop(name)
         script = self.script()
@@ -220,7 +223,7 @@ class Walk:
 
 
 class Alone:
-    """A controller without nodes, in a folder of its own: what happens to a store when it is opened, copied or left alone."""
+    """A controller without nodes, in a temporary folder: tests how a store is opened, copied and folded."""
 
     def __init__(self, store=None):
         self.folder = Path(tempfile.mkdtemp(prefix="titan-failpoints-"))
@@ -248,7 +251,7 @@ class Alone:
                                             env={**os.environ, "TITAN_FAILPOINT": point})
 
     def start(self, point=""):
-        """Until it serves; and leads, where it shares a store."""
+        """Waits until it serves, and until it leads if it shares a store."""
         self.launch(point)
         wait_until("a controller", lambda: self.ports.exists() or self._ended(), LIMIT)
         wait_until("a leader", lambda: self.titanctl("cluster", "info").returncode == 0 or self._ended(), LIMIT)
@@ -287,7 +290,7 @@ class Alone:
         return sorted(job["id"] for job in json.loads(done.stdout)["jobs"])
 
     def change(self, sql):
-        """Behind the controller's back, while it is not there."""
+        """Changes the store while the controller is down."""
         with sqlite3.connect(self.state / "titan.db") as database:
             database.execute(sql)
             database.commit()
@@ -295,7 +298,7 @@ class Alone:
 
 
 def opened(point):
-    """A store that is made for the first time."""
+    """A store is created."""
     with Alone() as alone:
         alone.launch(point)
         alone.dies(point)
@@ -305,7 +308,8 @@ def opened(point):
 
 
 def set_aside(point, damage, lost):
-    """One record of two is damaged: its job may be missing, the other one is served, before and after."""
+    """One of two job records is damaged: its job may be missing, but the other one is served, before and after the
+    kill."""
     with Alone() as alone:
         alone.start()
         jobs = sorted([alone.submit(), alone.submit()])
@@ -321,7 +325,7 @@ def set_aside(point, damage, lost):
 
 
 def folded(point):
-    """Nothing is written for two seconds, and the log goes into the file."""
+    """After two seconds without writes the log is folded into the file."""
     with Alone() as alone:
         alone.start(point)
         job = alone.submit()
@@ -344,7 +348,7 @@ def backed_up(point):
 
 
 def restored(point):
-    """Either everything is there, or the folder has no store and the restore is made again elsewhere."""
+    """Either everything is there, or the folder has no store and the restore is repeated elsewhere."""
     with Alone() as alone:
         alone.start()
         job = alone.submit()
@@ -363,7 +367,7 @@ def restored(point):
 
 
 def in_etcd(point):
-    from leader_test import Etcd  # pylint: disable=import-outside-toplevel; only where there is one.
+    from leader_test import Etcd  # pylint: disable=import-outside-toplevel; needed only with etcd.
     if shutil.which("etcd") is None:
         return "no etcd in PATH"
     with tempfile.TemporaryDirectory() as folder:
@@ -371,13 +375,13 @@ def in_etcd(point):
         try:
             with Alone(f"etcd://{etcd.address}/test") as alone:
                 jobs = []
-                if point in ("etcd.loaded",):  # Of a store that is there.
+                if point in ("etcd.loaded",):  # This point needs an existing store.
                     alone.start()
                     jobs.append(alone.submit())
                     alone.kill()
                 alone.launch(point)
                 wait_until("its ports or its end", lambda: alone.ports.exists() or alone.process.poll() is not None, LIMIT)
-                # Until its end, which a submission may bring about.
+                # A submission may be needed to reach the point.
                 wait_until("its end", lambda: alone.process.poll() is not None or alone.titanctl(
                     "submit", SOURCE / "configs/llama3_tiny.toml", "--job.dump_folder", f"{folder}/dump-{time.time_ns()}", "-q",
                     "--timeout", 1) and alone.process.poll() is not None, LIMIT)
@@ -401,7 +405,7 @@ def joined(walk, point):
     wait_until("n3", lambda: walk.cluster.ready("n3"), LIMIT)
     walk.cluster.stop("n3")
     del walk.cluster.daemons["n3"]
-    # Of three nodes n2, which dies again and again, would be cordoned.
+    # With three nodes, n2 would be cordoned because it dies repeatedly.
     wait_until("n3 gone", lambda: walk.cluster.titanctl("node", "delete", "n3", check=False).returncode == 0, LIMIT)
 
 
@@ -432,7 +436,7 @@ def left_behind(walk, point):
 
 
 def gives_up(walk, point):
-    """A rank waits in vain: its node is asked what the ranks do before anything is forgotten, and the end of its log is kept."""
+    """A rank waits in vain: its node sends a diagnosis before anything is forgotten, and the end of its log is kept."""
     cluster = walk.cluster
     cluster.add_fake("n3", 4, GIVES_UP)
     try:
@@ -463,12 +467,13 @@ def gives_up(walk, point):
 HEAD = "UPDATE heads SET crc = crc + 1 WHERE key = (SELECT min(key) FROM heads WHERE CAST(key AS TEXT) LIKE 'job/%')"
 RECORD = ("UPDATE log SET value = CAST('x' AS BLOB) WHERE id = (SELECT id FROM heads WHERE key = "
           "(SELECT min(key) FROM heads WHERE CAST(key AS TEXT) LIKE 'job/%'))")
-# Passed only by a snapshot of the log in etcd, which takes 16 MB of it: tests/controller/store/etcd_store_test.cc makes smaller ones.
+# Only a snapshot of the log in etcd passes these, and it needs a log of 16 MB:
+# tests/controller/store/etcd_store_test.cc makes smaller ones.
 ELSEWHERE = {"etcd.snapshot", "etcd.snapshot.parts", "etcd.snapshot.switched"}
 
 
 def visit(walk, point):
-    """Kills at one point and checks; gives a reason when it could not be done here."""
+    """Kills at one point and checks; returns a reason if this machine cannot do it."""
     if point in ELSEWHERE:
         return "needs a log of 16 MB in etcd"
     if names_are_of(point, "elect", "etcd"):
@@ -493,7 +498,7 @@ def visit(walk, point):
         return left_behind(walk, point)
     if any(word in point for word in ("diagnos", "failed_log", "log_tail")):
         return gives_up(walk, point)
-    # What opening a store passes already is met again under the load.
+    # Opening a store already passes these points; the sixth passage is under the load.
     passage = ":6" if point in ("store.begin", "store.changed", "store.state", "store.committed") else ""
     return walk.kill_at("n2" if point.startswith("worker.") else "controller", point + passage)
 
@@ -511,7 +516,7 @@ def main():
             at = time.monotonic()
             try:
                 why = visit(walk, point)
-            except Exception as error:  # pylint: disable=broad-except; told below.
+            except Exception as error:  # pylint: disable=broad-except; reported below.
                 if not flags.go_on:
                     raise AssertionError(f"at {point}") from error
                 failed.append(point)

@@ -1,4 +1,4 @@
-"""What the fault tests share: the undisturbed run to compare with, and questions about attempts and events."""
+"""Shared parts of the fault tests: the undisturbed run to compare with, and queries about attempts and events."""
 
 import sys
 import tempfile
@@ -10,16 +10,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import Cluster, Timeout, wait_until  # noqa: E402
 from jobs import last_step, losses, metric_lines, tiny, wait_step  # noqa: E402
 
-# The reference machine recovers within 3 s; a loaded one may take longer without anything being wrong.
+# The reference machine recovers within 3 s; a loaded one may be slower without an error.
 RECOVERY_LIMIT = 30.0
-# A job that logs no new step for so long stands still, on however busy a machine.
+# A job that logs no new step for this long hangs, however busy the machine is.
 STALL_LIMIT = 60.0
 
 
 def succeed_while_it_advances(cluster, job, dump):
-    """Waits for the job's success as long as new steps come: how long they take in all depends on the machine."""
+    """Waits for the job's success as long as new steps come: the total time depends on the machine."""
     reached, since = last_step(dump), time.monotonic()
-    while cluster.titanctl("wait", job, "--timeout", 2, check=False).returncode == 4:  # Not over yet.
+    while cluster.titanctl("wait", job, "--timeout", 2, check=False).returncode == 4:  # Not finished yet.
         if last_step(dump) > reached:
             reached, since = last_step(dump), time.monotonic()
         if time.monotonic() - since > STALL_LIMIT:
@@ -28,7 +28,7 @@ def succeed_while_it_advances(cluster, job, dump):
 
 
 class FaultCase(unittest.TestCase):
-    """One cluster a test; undisturbed runs are made once a program."""
+    """One cluster per test; undisturbed runs are made once per program."""
 
     _undisturbed = {}
 
@@ -44,13 +44,13 @@ class FaultCase(unittest.TestCase):
         return self.cluster
 
     def _show_logs_of_a_failure(self):
-        """A context entered by a test is left without its exception, so the cluster cannot see that the test failed."""
+        """A test's contexts are left without its exception, so the cluster cannot see that the test failed."""
         if any(case is self for case, _ in self._result.failures + self._result.errors):
             self.cluster.show_logs()
 
     @classmethod
     def undisturbed(cls, steps, ranks=2, extra=()):
-        """Loss by step of the same job when nothing happens to it."""
+        """Returns the loss by step of the same job without faults."""
         key = (steps, ranks, tuple(map(str, extra)))
         if key not in cls._undisturbed:
             with tempfile.TemporaryDirectory() as folder, Cluster(workers=1) as cluster:
@@ -64,11 +64,11 @@ class FaultCase(unittest.TestCase):
         succeed_while_it_advances(self.cluster, job, self.dump)
 
     def assert_same_curve(self, steps, ranks=2, extra=()):
-        """Bit for bit: metrics.jsonl holds every digit."""
+        """Compares bit for bit: metrics.jsonl has every digit."""
         self.assertEqual(self.undisturbed(steps, ranks, extra), losses(self.dump))
 
     def first_new_step_after(self, kill):
-        """Runs `kill` and gives the seconds until a step that no earlier attempt has reached is logged."""
+        """Runs `kill` and returns the seconds until a step is logged that no earlier attempt has reached."""
         before = {p.identity for p in self.cluster.ranks()}
         start = time.monotonic()
         kill()
@@ -81,9 +81,9 @@ class FaultCase(unittest.TestCase):
         return self.cluster.job(job)["attempts"]
 
     def commits(self, job):
-        """Steps of the CheckpointCommitted events, in the controller's order."""
+        """Returns the CheckpointCommitted events in the controller's order."""
         return [event for event in self.cluster.events(job) if event["reason"] == "CheckpointCommitted"]
 
     def attempts_that_wrote(self):
-        """Attempt numbers in the order of metrics.jsonl."""
+        """Returns attempt numbers in the order of metrics.jsonl."""
         return [line["attempt"] for line in metric_lines(self.dump)]

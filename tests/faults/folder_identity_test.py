@@ -1,7 +1,7 @@
-"""Whose dump folder is it? Every name that a folder can have, with everything that can be done on it.
+"""Checks which job owns a dump folder, for every name that the folder can have and every operation on it.
 
-Each cell is either right (training goes on from what was committed) or refused by name; and the job that has the folder is
-never disturbed. Prints its table.
+Each cell is either right (training continues from the committed step) or rejected by name, and the job that holds the
+folder is never disturbed. Prints its table.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ FOREVER = 100_000
 
 
 def private_mounts():
-    """Re-runs this program where its mounts are its own, as root may; False where that is refused."""
+    """Re-runs this program in a private mount namespace, which root may create; returns False if that is refused."""
     if os.environ.get("TITAN_PRIVATE_MOUNTS"):
         return True
     if not may_mount_privately():
@@ -34,7 +34,7 @@ def private_mounts():
 
 
 def copy_folder(source, target):
-    """As a backup of a live folder has it."""
+    """Copies a folder like a backup of a live folder."""
     shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("*.tmp"))
 
 
@@ -46,9 +46,9 @@ class FolderIdentity(unittest.TestCase):
 
     def start(self, **options):
         self.cluster = self.enterContext(Cluster(workers=1, **options))
-        self.cluster.environment["XDG_CACHE_HOME"] = str(self.folder)  # Where `titanctl run` keeps the state of a failed run.
+        self.cluster.environment["XDG_CACHE_HOME"] = str(self.folder)  # `titanctl run` keeps the state of a failed run there.
 
-    # --- what can be done ---
+    # --- Operations ---
 
     def submit(self, dump, steps=FOREVER, extra=()):
         return self.cluster.submit(*tiny(dump, steps=steps, ranks=1, extra=[*SMALL, *extra]))
@@ -72,7 +72,7 @@ class FolderIdentity(unittest.TestCase):
         self.assertEqual(("RUNNING", 1), (now["state"], len(now["attempts"])))
 
     def loaded(self, job, attempt):
-        """Message of the attempt's AttemptLoaded event."""
+        """Returns the message of the attempt's AttemptLoaded event."""
         def find():
             found = [e for e in self.cluster.events(job) if e["reason"] == "AttemptLoaded" and e["attempt"] == attempt]
             return found and found[0]["message"]
@@ -83,7 +83,8 @@ class FolderIdentity(unittest.TestCase):
             rank.kill(number)
 
     def stop_apart_from_fence(self, dump):
-        """Stops the ranks where none holds the folder's lock: who stands still with it keeps everybody out, as a flock does."""
+        """Stops the ranks while none of them holds the folder's lock, because a stopped holder would block everybody.
+        """
 
         def stopped():
             self.signal_ranks(signal.SIGSTOP)
@@ -100,7 +101,7 @@ class FolderIdentity(unittest.TestCase):
         wait_until("ranks stopped apart from the fence", stopped, 60, poll=0.02)
 
     def kill_rank(self, job):
-        """The attempt that follows; its predecessor's rank is killed."""
+        """Kills the rank and returns the number of the next attempt."""
         attempt = len(self.cluster.job(job)["attempts"])
         self.signal_ranks(signal.SIGKILL)
         return attempt + 1
@@ -129,7 +130,7 @@ class FolderIdentity(unittest.TestCase):
         self.assertEqual(f"checkpoint of step {known}", self.loaded(job, 1))
         self.rows.append((name, "resume", "goes on from the newest step"))
 
-    # --- under which names ---
+    # --- Names of a folder ---
 
     def bind(self, source):
         target = Path(tempfile.mkdtemp(prefix="bound-", dir=self.folder))
@@ -152,7 +153,7 @@ class FolderIdentity(unittest.TestCase):
         for name, path in names:
             self.refused_at_submit(name, path, job)
             self.refused_run(name, path)
-        if MOUNTS:  # titanctl's machine does not see what the nodes see.
+        if MOUNTS:  # titanctl's machine does not see the nodes' mounts.
             bound = names[-1][1]
             blind = ["unshare", "-m", "sh", "-c", f"umount {bound} && exec \"$@\"", "sh", BIN / "titanctl"]
             done = subprocess.run([*blind, "submit", *map(str, tiny(bound, steps=FOREVER, ranks=1, extra=SMALL)), "-q"], text=True,
@@ -163,10 +164,10 @@ class FolderIdentity(unittest.TestCase):
             self.assertEqual([[]], [attempt["exits"] for attempt in end["attempts"]], "no rank has run")
         copy_folder(dump, copy)
         self.refused_at_submit("restored copy", copy, job)
-        os.utime(copy / ".fence-alive", (1, 1))  # Nobody beats in a copy: the wait for silence is over.
+        os.utime(copy / ".fence-alive", (1, 1))  # Nobody beats in a copy; this ends the wait for silence.
         known = max(committed_steps(copy))
         self.cluster.titanctl("run", *tiny(copy, steps=known + 2, ranks=1, extra=SMALL))
-        self.assertEqual(known + 2, max(committed_steps(copy)))  # Its metrics may hold later steps, logged before the copy was made.
+        self.assertEqual(known + 2, max(committed_steps(copy)))  # Its metrics may have later steps, logged before the copy was made.
         self.rows.append(("restored copy", "run", "goes on in the copy alone"))
         self.undisturbed(job, dump)
 
@@ -211,7 +212,7 @@ class FolderIdentity(unittest.TestCase):
 
         job = self.submit(dump)
         wait_committed(dump, 5)
-        self.signal_ranks(signal.SIGSTOP)  # Else it would itself find the other job's fence.
+        self.signal_ranks(signal.SIGSTOP)  # Otherwise the rank itself would find the other job's fence.
         dump.rename(self.folder / "away")
         other.rename(dump)
         self.kill_rank(job)
@@ -228,7 +229,8 @@ class FolderIdentity(unittest.TestCase):
         self.assertIn(str(self.folder / "removed"), end["failure_message"])
         self.assertEqual([], committed_steps(self.folder / "removed"))
 
-        # Paused for so long that another job may take the folder: out for good when it wakes, and the other is undisturbed.
+        # Paused so long that another job may take the folder: it is out for good when it resumes, and the other job is
+        # undisturbed.
         dump = self.folder / "paused"
         job = self.submit(dump)
         wait_committed(dump, 5)
@@ -236,7 +238,7 @@ class FolderIdentity(unittest.TestCase):
         os.utime(dump / ".fence-alive", (1, 1))
         known = max(committed_steps(dump))
         done = self.cluster.titanctl("run", *tiny(dump, steps=known + 2, ranks=1, extra=SMALL))
-        self.assertIn("was taken over from job projects/default/jobs/", done.stdout)  # The rank's own words.
+        self.assertIn("was taken over from job projects/default/jobs/", done.stdout)  # Printed by the rank.
         self.signal_ranks(signal.SIGCONT)
         end = self.fails("taken while paused", "restart", job, "DUMP_FOLDER_TAKEN")
         self.assertIn("was taken over by job projects/default/jobs/", end["failure_message"])
@@ -245,7 +247,7 @@ class FolderIdentity(unittest.TestCase):
 
         if not MOUNTS:
             return
-        # Of three nodes one lacks the mount: the job goes on elsewhere, and begins anew nowhere.
+        # One of three nodes lacks the mount: the job continues elsewhere, and starts from step 0 nowhere.
         mount = self.folder / "mount"
         mount.mkdir()
         job = self.submit(mount / "dump", extra=["--restart.unreachable_grace_seconds", 1])

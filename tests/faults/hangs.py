@@ -1,5 +1,6 @@
-"""Random hangs of real jobs: a rank spins, waits, stops, leaves a collective out, brings another size, or is frozen from outside at any
-moment, inside of a collective too, on random meshes over two nodes. Each must be named, with its collective and the stacks of all ranks, soon after the ranks' own timeout.
+"""Random hangs of real jobs on random meshes over two nodes. A rank spins, waits, stops, skips a collective, sends
+another size, or is frozen from outside at any moment, even inside a collective. Each culprit must be named, with its
+collective and the stacks of all ranks, soon after the ranks' own timeout.
 
 As a script: `hangs.py [--cases 50] [--seed N]` prints a table. As a test (ctest): the few cases below.
 """
@@ -21,9 +22,9 @@ from cluster import BIN, Cluster, wait_until  # noqa: E402
 from jobs import tiny, wait_step  # noqa: E402
 
 LIBRARY = BIN.parent / "tests" / "libfailing_model.so"
-TIMEOUT = 4  # Of a collective, in seconds.
-LIMIT = 15.0  # From the timeout to the diagnosis.
-MESHES = {  # Degrees, and the axes on which a collective of the last stage can be left out.
+TIMEOUT = 4  # Timeout of a collective in seconds.
+LIMIT = 15.0  # Seconds from the timeout to the diagnosis.
+MESHES = {  # Degrees, and the axes on which a collective of the last stage can be skipped.
     "fsdp 4": (["--parallelism.data_parallel_shard_degree", 4], ["fsdp"]),
     "fsdp 2, tp 2": (["--parallelism.data_parallel_shard_degree", 2, "--parallelism.tensor_parallel_degree", 2], ["fsdp", "tp"]),
     "replicas 2, fsdp 2": (["--parallelism.data_parallel_replicate_degree", 2, "--parallelism.data_parallel_shard_degree", 2],
@@ -45,10 +46,11 @@ class Case:
         return f"{self.mesh}{'' if self.shared else ', sockets'}: rank {self.rank} {self.kind}{where}{when}"
 
     @classmethod
-    def draw(cls, random_numbers):  # A first step has 8 calls at most, and the longer timeout.
+    def draw(cls, random_numbers):  # The first step has at most 8 calls, and a longer timeout.
         mesh = random_numbers.choice(list(MESHES))
         kind = random_numbers.choice(KINDS)
-        ranks = [2, 3] if mesh.startswith("pp") and kind != "freeze" else [0, 1, 2, 3]  # The last stage has the loss.
+        # Only the last stage has the loss.
+        ranks = [2, 3] if mesh.startswith("pp") and kind != "freeze" else [0, 1, 2, 3]
         return cls(mesh, kind, random_numbers.choice(ranks), random_numbers.randint(20, 60),
                    random_numbers.choice(MESHES[mesh][1]), random_numbers.random() < 0.6)
 
@@ -67,11 +69,12 @@ class Hangs:
         os.environ.pop("TITAN_TEST_FAILURE", None)
 
     def run(self, number, case):
-        """What the controller says of the first attempt, its diagnosis, and seconds from the timeout to it."""
+        """Returns the controller's record of the first attempt, its diagnosis report, and the seconds from the timeout
+        to it."""
         struck = self.folder / "plan.struck"
         struck.unlink(missing_ok=True)
         self.plan.write_text("-1 spin 0\n" if case.kind == "freeze" else f"{case.rank} {case.kind} {case.call} {case.axis}\n")
-        batch = 8 if case.mesh.startswith("pp") else 2  # A pipeline takes each of them by itself.
+        batch = 8 if case.mesh.startswith("pp") else 2  # A pipeline runs each row as a microbatch.
         extra = ["--experimental.custom_import", LIBRARY, "--model.name", "failing", "--model.flavor", "small",
                  "--training.global_batch_size", 16, "--training.local_batch_size", batch, "--checkpoint.no_enable",
                  "--comm.train_timeout_seconds", TIMEOUT, "--restart.no_progress_limit", 1, *MESHES[case.mesh][0],
@@ -93,7 +96,7 @@ class Hangs:
 
     @staticmethod
     def failures(case, attempt, report, late):
-        """What is wrong; empty: nothing."""
+        """Returns a list of what is wrong."""
         wrong = []
         verdict = attempt["verdict"]
         if not re.match(rf"rank {case.rank} ", verdict):
@@ -101,7 +104,7 @@ class Hangs:
         if case.kind in ("skip", "size") and not re.search(rf"all_reduce \d+ of {case.axis}", verdict):
             wrong.append(f"the collective is an all_reduce of {case.axis}: {verdict!r}")
         if case.kind == "spin" and "titan_test_spins" not in report:
-            # Frames are told before their names, which a busy machine may not read in time.
+            # Frames are sent before their names, which a busy machine may not read in time.
             told = re.search(r"#0 0x[0-9a-f]+ \(libfailing_model\.so\)", report)
             wrong.append("the name of where it spins came too late" if told else "where it spins is not in the report")
         shown = set()

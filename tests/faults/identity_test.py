@@ -1,4 +1,5 @@
-"""The controller loses its memory while a job trains: an empty store, then an older copy of the right one. Nothing is stopped."""
+"""The controller loses its state while a job trains: an empty store, then an older copy of the right one. Nothing is
+stopped."""
 
 import shutil
 import subprocess
@@ -14,12 +15,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import BIN  # noqa: E402
 from jobs import committed_steps, last_step, wait_step  # noqa: E402
 
-STEPS = 100_000  # It is cancelled in the end.
+STEPS = 100_000  # The job is cancelled in the end.
 
 
 class Identity(FaultCase):
     def replace_state(self, folder):
-        """Another controller on the same port: `folder` (None: an empty one) becomes its state."""
+        """Starts another controller on the same port, with `folder` (None: an empty one) as its state."""
         state = self.cluster.folder / "controller"
         self.cluster.controller.kill(restart=False)
         shutil.rmtree(state)
@@ -32,12 +33,12 @@ class Identity(FaultCase):
         return Path(self.cluster.worker(name).log).read_text()
 
     def controller(self, *arguments):
-        """titan-controller in a folder that holds what an older one left: (exit code, what it said)."""
+        """Runs titan-controller in a folder with an older version's state; returns (exit code, stderr)."""
         done = subprocess.run([BIN / "titan-controller", *map(str, arguments)], cwd=self.left, capture_output=True, text=True, timeout=30)
         return done.returncode, done.stderr
 
     def test_no_state_is_overlooked_or_replaced(self):
-        """The default folder was once relative; an empty controller beside the old state would be an empty cluster."""
+        """The default folder was once relative; an empty controller next to the old state would be an empty cluster."""
         self.left = Path(self.enterContext(tempfile.TemporaryDirectory()))
         old = self.left / "titan-controller-state"
         old.mkdir()
@@ -55,11 +56,12 @@ class Identity(FaultCase):
         self.assertFalse((self.left / "new" / "titan.db").exists())
 
     def test_a_state_folder_deleted_under_its_controller(self):
-        """A tmp cleaner. Nothing more is promised, what was acknowledged is found again, and no empty cluster takes its place."""
+        """Somebody deletes the folder: nothing more is acknowledged, acknowledged jobs are found again, and no empty
+        cluster replaces them."""
         with failpoints.Alone() as alone:
             alone.start()
             jobs = sorted(alone.submit() for _ in range(3))
-            shutil.rmtree(alone.state / "tmp")  # Of copies that are being sent.
+            shutil.rmtree(alone.state / "tmp")  # Folder of copies that are being sent.
             copy = alone.folder / "copy.db"
             self.assertEqual(0, alone.titanctl("cluster", "backup", copy).returncode)
             shutil.rmtree(alone.state)
@@ -97,7 +99,8 @@ class Identity(FaultCase):
         self.assertEqual(before, [p.identity for p in self.cluster.ranks()])
         self.assertIn("belongs to cluster", self.worker_log())
 
-        # The worker is told to follow the empty controller: the job is listed and left alone, its devices are taken.
+        # The worker is ordered to follow the empty controller: the job is listed and left alone, and its devices stay
+        # in use.
         worker = self.cluster.worker("n1")
         worker.kill(restart=False)
         command = worker.command
@@ -111,7 +114,7 @@ class Identity(FaultCase):
         wait_step(self.dump, last_step(self.dump) + 2)
         self.assertEqual(before, [p.identity for p in self.cluster.ranks()])
 
-        # The older copy comes back, and its worker with it.
+        # The older copy comes back, and the worker follows it again.
         self.replace_state(backup)
         worker.kill(restart=False)
         worker.command = [*command, "--adopt-cluster"]

@@ -1,4 +1,5 @@
-"""Two controllers on one etcd: one leads, the other stands by and takes over within five seconds of the leader's end."""
+"""Two controllers on one etcd: one leads, the other stands by and takes over within five seconds of the leader's end.
+"""
 
 import json
 import os
@@ -19,8 +20,8 @@ from jobs import last_step, tiny  # noqa: E402
 from paths import BIN
 from processes import all_with, free_port  # noqa: E402
 
-PATIENCE = 30.0  # For what takes three to four seconds on a quiet machine; measure.sh 8 measures it.
-MARK = "TITAN_TEST_LEADER"  # In the environment of a worker and of what it starts.
+PATIENCE = 30.0  # Seconds for what takes three to four seconds on a quiet machine; measure.sh 8 measures it.
+MARK = "TITAN_TEST_LEADER"  # In the environment of a worker and its child processes.
 JOB = '[model]\nname = "llama3"\nflavor = "debugmodel"\n[training]\nsteps = 5\n'
 
 
@@ -105,7 +106,7 @@ class LeaderTest(unittest.TestCase):
         self.addCleanup(controller.close)
         return controller
 
-    # A node that knows all of them, with the mark of what it starts.
+    # Starts a worker that knows all controllers and marks its child processes.
     def worker(self, controllers, *options):
         mark = uuid.uuid4().hex
         with open(self.folder / "worker.log", "ab") as log:
@@ -116,7 +117,7 @@ class LeaderTest(unittest.TestCase):
         self.addCleanup(lambda: [left.kill(signal.SIGKILL) for left in all_with(MARK, mark)])
         return mark
 
-    # A titanctl that stays; what it says goes into a file.
+    # Starts a titanctl that keeps running, with its output in a file.
     def follower(self, name, controllers, *arguments):
         path = self.folder / f"{name}.txt"
         with open(path, "wb") as out:
@@ -131,7 +132,7 @@ class LeaderTest(unittest.TestCase):
         wait_until("leader", first.leads)
         return first, self.start("second")
 
-    # What one gave and took away holds with the next.
+    # Tokens that one controller created and revoked stay so with the next.
     def test_tokens_outlive_the_leader(self):
         first, second = self.pair()
         files = []
@@ -162,7 +163,7 @@ class LeaderTest(unittest.TestCase):
         acknowledged = {first.submit() for _ in range(3)}
         self.assertIn("\ntitan_leader 1\n", first.page())
         self.assertIn("\ntitan_leader 0\n", second.page())
-        both = f"{second.address},{first.address}"  # The one that stands by first.
+        both = f"{second.address},{first.address}"  # The standby first.
         self.assertEqual(second.titanctl("list", addresses=both).returncode, 0)
         killed = time.monotonic()
         first.send(signal.SIGKILL)
@@ -224,7 +225,8 @@ class LeaderTest(unittest.TestCase):
         self.assertEqual((1, "RUNNING"), (len(described["attempts"]), described["state"]))
         self.assertEqual((None, None), (waiting.poll(), reading.poll()), f"{result.read_text()}{log.read_text()[-500:]}")
         self.assertEqual(0, second.titanctl("cancel", job, timeout=20).returncode)
-        self.assertEqual(1, reading.wait(PATIENCE), log.read_text()[-500:])  # As `wait` of a cancelled job.
+        # The exit code of `wait` for a cancelled job.
+        self.assertEqual(1, reading.wait(PATIENCE), log.read_text()[-500:])
         waiting.wait(PATIENCE)
         self.assertIn("CANCELLED", result.read_text())
 

@@ -1,4 +1,4 @@
-"""The frame of the fault matrix: what breaks a row and what does not, and that the page matches the results."""
+"""Tests the frame of the fault matrix: what breaks a row and what does not, and that the page matches the results."""
 
 import json
 import re

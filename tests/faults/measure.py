@@ -1,12 +1,13 @@
 """Measures rows of the fault matrix (tests/faults/matrix) one after another and writes docs/generated/reliability.md.
 
-    measure.py [ROWS...]      such as 1 3-5 soak=20 (minutes of soak); by default every row
-    measure.py --check [ROWS...]  the short form: asserts what must hold, prints figures, writes nothing; by default every row with ci="faults_matrix"
-    measure.py --list         the rows
-    measure.py --render       generates the page again from docs/generated/reliability-results.json
+    measure.py [ROWS...]            such as 1 3-5 soak=20 (minutes of soak); by default every row
+    measure.py --check [ROWS...]    the short form: asserts what must hold, prints figures, writes nothing; by default every row with ci="faults_matrix"
+    measure.py --list               lists the rows
+    measure.py --render             generates the page again from docs/generated/reliability-results.json
 
-Each row runs in its own process with a time limit, so a row that hangs affects no other. Results accumulate: rows that are not
-measured now keep what was measured before. The exit code is 1 when an invariant is broken; a missed target is only reported.
+Each row runs in its own process with a time limit, so a row that hangs affects no other. Results accumulate: rows that
+are not measured now keep their previous results. The exit code is 1 if an invariant is broken; a missed target is only
+reported.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-import processes  # Of tests/testing, which matrix.row has made known.
+import processes  # From tests/testing, which matrix.row adds to the path.
 from matrix import report
 from matrix.row import CHECKED, run
 from matrix.rows import ALL
@@ -31,7 +32,7 @@ from paths import SOURCE
 
 RESULTS = SOURCE / "docs/generated/reliability-results.json"
 PAGE = SOURCE / "docs/generated/reliability.md"
-MARK = "TITAN_TEST_MATRIX"  # In the environment of everything that a row starts.
+MARK = "TITAN_TEST_MATRIX"  # In the environment of every process that a row starts.
 GRACE = 20  # Seconds in which a row that is ended takes its cluster down.
 
 
@@ -44,7 +45,8 @@ def machine():
 
 
 def commit():
-    """The tree that is measured, with a + when it differs from its commit; docs do not count, since rows write there."""
+    """Returns the measured commit, with a + if the tree differs from it; docs do not count, because rows write there.
+    """
     def git(*words):
         return subprocess.run(["git", "-C", SOURCE, *words], capture_output=True, text=True).stdout.strip()
     head = git("rev-parse", "--short=8", "HEAD")
@@ -57,7 +59,7 @@ def circumstances():
 
 
 def chosen(words):
-    """Row numbers of words such as "3" and "3-5"; a range passes over numbers that no row has."""
+    """Returns the row numbers of words such as "3" and "3-5"; a range skips numbers without a row."""
     numbers = []
     for word in words:
         first, dash, last = word.partition("-")
@@ -66,7 +68,8 @@ def chosen(words):
 
 
 def in_own_process(command, limit):
-    """Runs this program with `command`, which writes its result to a file; gives it. What hangs is ended, and so is what it started."""
+    """Runs this program with `command`, which writes its result to a file, and returns it. Kills it at its time limit,
+    with its child processes."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
         begun = circumstances()
@@ -76,7 +79,8 @@ def in_own_process(command, limit):
         try:
             child.wait(limit)
         except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGTERM)  # Raises in it (raises_at_its_limit): it takes its cluster down and says where it was.
+            # Raises an exception in it (raises_at_its_limit): it takes its cluster down and reports where it was.
+            child.send_signal(signal.SIGTERM)
             try:
                 child.wait(GRACE)
             except subprocess.TimeoutExpired:
@@ -118,7 +122,8 @@ def render(results):
 
 
 def keep(where, name, result):
-    """Replaces one result in the file and generates the page, after each row: a later one may be interrupted."""
+    """Replaces one result in the file and generates the page, after each row, because a later row may be interrupted.
+    """
     results = load()
     (results.setdefault("rows", {}) if where == "rows" else results)[name] = {k: v for k, v in result.items() if k != "trace"}
     results["rows"] = dict(sorted(results.get("rows", {}).items(), key=lambda item: int(item[0])))
@@ -132,7 +137,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--render", action="store_true")
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # A row in this process.
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # Runs a row in this process.
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.list:
@@ -162,7 +167,8 @@ def main():
         if not flags.check:
             keep("rows", str(number), result)
     for minutes in soaks:
-        result = in_own_process(["soak.py", "--minutes", minutes], 60 * float(minutes) * 4 + 600)  # The undisturbed run comes after it.
+        # The undisturbed run follows the soak.
+        result = in_own_process(["soak.py", "--minutes", minutes], 60 * float(minutes) * 4 + 600)
         show(f"soak of {minutes} minutes", result)
         broken |= result["verdict"] == "broken"
         if not flags.check:

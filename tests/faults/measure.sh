@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures rows of the fault matrix: tests/faults/measure.sh [ROWS...] (measure.py has the words). Programs are those of build/release, or of
-# TITAN_BIN and TITAN_TESTS; Python is .deps/venv's, or of TITAN_DEPS.
+# Measures rows of the fault matrix: tests/faults/measure.sh [ROWS...] (see measure.py for the arguments). Programs come
+# from build/release, or from TITAN_BIN and TITAN_TESTS; Python from .deps/venv, or from TITAN_DEPS.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 export TITAN_SOURCE="${TITAN_SOURCE:-$(cd "$here/../.." && pwd)}"

@@ -1,10 +1,10 @@
-"""Training across hosts that are network namespaces, and what a partition does to it.
+"""Trains across hosts that are network namespaces, and partitions them.
 
     namespaces.py [CASE...]        cases: quiet short long one-way-out one-way-in host-short host-long
 
-Four hosts train one job of four ranks (a fifth stands by where a host is lost), the controller is on a host of its own, the dump
-folder is shared. Prints one line of JSON a case: what happened, and whether what must hold did. Exit 1 when it did not.
-Needs root and iproute2.
+Four hosts train one job of four ranks (a fifth stands by if a host is lost), the controller is on another host, and the
+dump folder is shared. Prints one line of JSON per case: what happened, and whether the invariants held. Exits with 1 if
+they did not. Needs root and iproute2.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from cluster import wait_until  # noqa: E402
 from jobs import last_step, metric_lines, tiny, wait_committed, wait_step  # noqa: E402
 from netns import CONTROLLER, NetworkCluster, available  # noqa: E402
 
-STEPS = 100_000  # More than any case lasts; the job is cancelled at its end.
+STEPS = 100_000  # Longer than any case; the job is cancelled at its end.
 
 
 def publications(dump):
-    """What attempts published, in the order of their publishing: attempt numbers by metrics line and by manifest."""
+    """Returns the attempt numbers by metrics line and by manifest, in the order of publication."""
     manifests = sorted(Path(dump).glob("checkpoint/step-*/manifest.json"), key=lambda path: path.stat().st_mtime_ns)
     return [line["attempt"] for line in metric_lines(dump)], [json.loads(path.read_text())["attempt"] for path in manifests]
 
@@ -37,11 +37,11 @@ class Case:
         self.dump = Path(self.folder.name) / "dump"
 
     def __enter__(self):
-        # As hosts do: through the network alone.
+        # Only through the network, as between hosts.
         extra = ("--checkpoint.keep_latest_k", 3, "--comm.no_shared_memory")
         self.job = self.cluster.submit(*tiny(self.dump, steps=STEPS, interval=20, ranks=4, ranks_per_node=1, extra=extra))
         wait_committed(self.dump, 20, 120)
-        wait_step(self.dump, 22)  # Between two checkpoints: what the ranks do shows in their counters.
+        wait_step(self.dump, 22)  # Between two checkpoints, so that the ranks' counters show progress.
         self.before = self.identities()
         self.placed = [p["node"] for p in self.attempt()["placements"]]
         return self
@@ -63,7 +63,7 @@ class Case:
         return next(n["state"] for n in nodes if n["name"] == f"nodes/{node}")
 
     def first_seen(self, node, begun, limit):
-        """Seconds from `begun` until the controller no longer takes the node for READY; None: it does to the end."""
+        """Returns the seconds from `begun` until the controller no longer sees the node as READY, or None."""
         while time.monotonic() < begun + limit:
             if self.state(node) != "READY":
                 return round(time.monotonic() - begun, 2)
@@ -71,7 +71,7 @@ class Case:
         return None
 
     def end(self, figures):
-        """Everything is mended: the job must go on by at least three steps, then it is cancelled."""
+        """Everything is repaired: the job must train at least three more steps, then it is cancelled."""
         wait_step(self.dump, last_step(self.dump) + 3, 120)
         wait_until("four READY hosts", lambda: all(self.state(n) == "READY" for n in self.placed), 60)
         wrote, manifests = publications(self.dump)
@@ -87,20 +87,20 @@ class Case:
 
 
 def hold(case, seconds, begun, step):
-    """The rest of a fault that began at `step`; gives how far the job got meanwhile."""
+    """Waits for the rest of a fault that began at `step`; returns the steps that the job made meanwhile."""
     time.sleep(max(0.0, begun + seconds - time.monotonic()))
     return last_step(case.dump) - step
 
 
 def quiet(seconds=10):
-    """No fault: what the other cases are compared with."""
+    """No fault, for comparison with the other cases."""
     with Case(4) as case:
         steps = hold(case, seconds, time.monotonic(), last_step(case.dump))
         return case.end({"steps_meanwhile": steps, "seen_after_s": None})
 
 
 def control_cut(seconds, directions):
-    """Between one host and the controller, the ranks' network is whole: the job must not notice."""
+    """Cuts one host from the controller while the ranks' network works: the job must not notice."""
     with Case(4) as case:
         victim = case.placed[1]
         pairs = {"out": [(victim, CONTROLLER)], "in": [(CONTROLLER, victim)],
@@ -119,7 +119,7 @@ def control_cut(seconds, directions):
 
 
 def host_cut(seconds):
-    """A host loses its cable, with a fifth to go to."""
+    """Unplugs a host while a fifth one is free."""
     with Case(5) as case:
         victim = case.placed[1]
         step, begun = last_step(case.dump), time.monotonic()
@@ -136,7 +136,7 @@ def host_cut(seconds):
         return case.end({"steps_meanwhile": steps, "seen_after_s": seen, "trained_again_after_s": trained})
 
 
-# Case: how it runs, and what must hold of its figures besides a single publisher.
+# For each case, how it runs and what must hold of its figures in addition to a single publisher.
 CASES = {
     "quiet": (quiet, lambda f: f["attempts"] == 1 and f["restarted_ranks"] == 0),
     "short": (lambda: control_cut(2, "both"), lambda f: f["attempts"] == 1 and f["restarted_ranks"] == 0 and f["seen_after_s"] is None),

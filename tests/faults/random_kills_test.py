@@ -1,4 +1,5 @@
-"""Twenty random kills of ranks, shims, worker daemons and controllers in one run, each after progress; the curve is untouched."""
+"""Twenty random kills of ranks, shims, worker daemons and controllers in one run, each after progress; the loss curve
+does not change."""
 
 import os
 import random

@@ -1,4 +1,5 @@
-"""Ranks and shims die: the job goes on from its newest checkpoint, and its loss curve is the undisturbed one, bit for bit."""
+"""Ranks and shims die: the job resumes from its newest checkpoint, and its loss curve equals the undisturbed one, bit
+for bit."""
 
 import signal
 import sys
@@ -37,7 +38,7 @@ class RankFaults(FaultCase):
         self.assertEqual(signal.SIGKILL, killed["signal"])
 
     def test_a_rank_that_hangs_is_named(self):
-        """Its peer gives up on it, and the controller ends it: that kill is no cause."""
+        """Its peer times out and the controller kills it: that kill is not the cause."""
         self.start()
         job = self.submit(extra=["--comm.train_timeout_seconds", 3])
         wait_step(self.dump, 11)
@@ -77,7 +78,7 @@ class RankFaults(FaultCase):
         seen = set()
         while (state := self.cluster.job(job)["state"]) not in ("FAILED", "SUCCEEDED"):
             for process in self.cluster.ranks():
-                if process.identity not in seen:  # As soon as it lives, so no step ends.
+                if process.identity not in seen:  # Killed right after its start, so that no step ends.
                     seen.add(process.identity)
                     process.kill(signal.SIGKILL)
         end = self.cluster.job(job)
@@ -112,7 +113,7 @@ class RankFaults(FaultCase):
         self.assertEqual(committed_steps(self.dump)[0], self.attempts(job)[-1]["resumed_step"])
 
     def test_resume_on_another_number_of_ranks_keeps_the_curve(self):
-        """Global order: the batch stays the same, so the losses differ by rounding only."""
+        """In the global order the batch stays the same, so the losses differ only by rounding."""
         self.start()
         job = self.submit(interval=100)
         wait_step(self.dump, 7)

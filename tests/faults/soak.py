@@ -1,9 +1,11 @@
-"""The tiny job under one random fault a minute, and then the same job undisturbed: both must have trained the same, bit for bit.
+"""Runs the tiny job with one random fault per minute, and then the same job undisturbed: both must have trained the
+same, bit for bit.
 
     soak.py [--minutes 20] [--seed N] [--out FILE]
 
-Two ranks on two nodes of three. Faults: a rank is killed or stopped, a worker daemon is killed or stopped for 3 s, the controller is killed,
-a node is lost (it comes back as the spare one). Each comes after progress; the machine may be as busy as it likes.
+Two ranks on two nodes of three. Faults: a rank is killed or stopped, a worker daemon is killed or stopped for 3 s, the
+controller is killed, a node is lost (it returns as the spare one). Each fault comes after progress; the machine may be
+arbitrarily busy.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from jobs import LOSS, committed_steps, last_step, losses, metric_lines, tiny
 from measure import raises_at_its_limit
 
 EVERY = 60.0
-# Far above any recovery: a soak on a busy machine is slow, not wrong.
+# Far above any recovery, because a soak on a busy machine is slow without an error.
 RECOVERY_LIMIT = 300.0
 NODES = ("n1", "n2", "n3")
 JOB = [*WITHOUT_END, "--checkpoint.keep_latest_k", 2, "--comm.train_timeout_seconds", 5]
@@ -36,7 +38,7 @@ class Soak:
         self.case, self.minutes, self.dice = case, minutes, random.Random(seed)
         self.recoveries = defaultdict(list)  # Seconds from a fault to the next step that no attempt had reached, by kind.
         self.to_come = []
-        self.committed = []  # The newest step that was committed when an attempt was made to end, for each.
+        self.committed = []  # The newest committed step at each fault that ends an attempt.
         self.uncordoned = 0
 
     def start(self):
@@ -44,7 +46,7 @@ class Soak:
         self.dump = self.case.dump
         self.job = self.cluster.submit(*tiny(self.dump, steps=FOREVER, interval=20, ranks_per_node=1, extra=JOB))
 
-    # --- faults ---
+    # --- Faults ---
 
     def some_rank(self):
         return wait_until("a rank", lambda: self.dice.choice(self.cluster.ranks() or [None]))
@@ -74,7 +76,7 @@ class Soak:
         return lost
 
     def mend(self, lost):
-        """The lost node comes back; an operator would also let it take ranks again when its losses have cordoned it."""
+        """Restarts the lost node, and uncordons it, like an operator, if its losses have cordoned it."""
         if lost:
             self.cluster.worker(lost).revive()
         def ready():
@@ -91,11 +93,11 @@ class Soak:
     def disturb(self):
         faults = {"rank killed": self.rank_killed, "rank stopped": self.rank_stopped, "daemon killed": self.daemon_killed,
                   "daemon stopped for 3 s": self.daemon_stopped, "controller killed": self.controller_killed, "node lost": self.node_lost}
-        # Progress first: a commit, then a step that no attempt had reached.
+        # First waits for progress: a commit, then a step that no attempt had reached.
         committed = max(committed_steps(self.dump), default=0)
         wait_until("a commit", lambda: max(committed_steps(self.dump), default=0) > committed or None, RECOVERY_LIMIT, poll=0.05)
         self.new_step(last_step(self.dump))
-        if not self.to_come:  # Each kind once in a random order, again and again: none is left out.
+        if not self.to_come:  # Each kind once in a random order, repeatedly, so that none is left out.
             self.to_come = self.dice.sample(list(faults), len(faults))
         kind = self.to_come.pop()
         begun, reached = time.time(), last_step(self.dump)
@@ -122,14 +124,15 @@ class Soak:
         self.cluster.titanctl("cancel", self.job, "--wait", "--timeout", 60, timeout=90)
 
     def metric(self, name):
-        """Of the only job, on the controller's page."""
+        """Returns a metric of the only job from the controller's page."""
         page = urllib.request.urlopen(f"http://127.0.0.1:{self.cluster.metrics_port}/metrics", timeout=30).read().decode()
         return next(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name + "{"))
 
-    # --- what came of it ---
+    # --- Results ---
 
     def ettr(self):
-        """Share of the time from the first logged step to the last one in which steps were trained that no attempt had reached before."""
+        """Returns the share of the time from the first to the last logged step in which steps were trained that no
+        attempt had reached before."""
         lines = [line for line in metric_lines(self.dump) if LOSS in line]
         productive, reached = 0.0, lines[0]["step"]
         for before, line in zip(lines, lines[1:]):

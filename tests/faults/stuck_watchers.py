@@ -1,9 +1,9 @@
 """Watchers that stop reading while jobs are submitted: nobody waits for them, and they lose nothing silently.
 
-The process of fifty watchers is stopped (SIGSTOP) while clients submit, and goes on afterwards. Every submission must be
-acknowledged meanwhile, what the controller keeps for the watchers must stay within bounds, and each of them must then see every
-job in order, or be told that it fell behind; or find its connection closed, where it was stopped for as long as a peer has to
-answer (a slow machine).
+The process of fifty watchers is stopped (SIGSTOP) while clients submit, and continues afterwards. Every submission must
+be acknowledged meanwhile, and the controller's memory for the watchers must stay bounded. Each watcher must then see
+every job in order or learn that it fell behind. On a slow machine, where it may be stopped for longer than a peer has
+to answer, it may find its connection closed instead.
 """
 
 import json
@@ -21,7 +21,7 @@ from submit_kills import BIN, LOAD, Controller  # noqa: E402
 
 WATCHERS = 50
 SUBMITTED = 1000
-KEEPALIVE_S = 5  # So long at least a peer has to answer.
+KEEPALIVE_S = 5  # The shortest time in which a peer has to answer.
 MEBIBYTES = 64 * SANITIZED  # More than the jobs themselves need; fifty copies of all changes would need more.
 
 
@@ -31,7 +31,7 @@ def rss(pid):
 
 
 def submit(controller, acknowledged):
-    """Figures of SUBMITTED submissions, all of which must be acknowledged."""
+    """Returns the figures of SUBMITTED submissions, all of which must be acknowledged."""
     run = subprocess.run([LOAD, "--controller", controller.address, "--count", str(SUBMITTED), "--acknowledged", acknowledged],
                          capture_output=True, text=True, check=True, timeout=120)
     figures = json.loads(run.stdout)

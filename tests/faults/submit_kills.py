@@ -1,4 +1,5 @@
-"""Kills the controller again and again under a load of submissions: no acknowledged job may be lost, none may exist twice.
+"""Kills the controller repeatedly under a load of submissions: no acknowledged job may be lost, and none may exist
+twice.
 
     submit_kills.py [--kills 5] [--in-flight 64]
 
@@ -79,7 +80,7 @@ def main():
                 gaps.append(now - before)
                 before = now
                 starts.append(controller.start())
-            load.terminate()  # Calls in flight get their answers; the exit code says whether one failed.
+            load.terminate()  # Calls in flight get their answers; the exit code shows whether one failed.
             load.wait(120)
         finally:
             load.kill()

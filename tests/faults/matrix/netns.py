@@ -1,6 +1,7 @@
-"""A cluster of which every daemon stands in a network namespace of its own, as on hosts of their own: one bridge, one address each.
+"""A cluster in which every daemon has a separate network namespace, like daemons on separate hosts: one bridge, one
+address each.
 
-Needs root and iproute2. The file system is one, as a shared dump folder is.
+Needs root and iproute2. All share one file system, like a shared dump folder.
 """
 
 import os
@@ -17,7 +18,7 @@ PORT = 7700
 
 
 def available():
-    """Whether namespaces can be made here; otherwise the reason why not."""
+    """Returns "" if namespaces can be created here, otherwise the reason."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return "needs root and iproute2"
     name = f"titan-probe-{os.getpid()}"
@@ -29,7 +30,7 @@ def available():
 
 
 class Network:
-    """Hosts on one switch. Names of namespaces carry this process's id, so that two of these may run beside each other."""
+    """Hosts on one switch. Namespace names contain this process's id, so that several networks can exist at once."""
 
     def __init__(self, hosts):
         self.prefix = f"titan-{os.getpid()}"
@@ -64,20 +65,21 @@ class Network:
         return f"10.77.0.{self.hosts.index(host) + 1}"
 
     def prefix_of(self, host):
-        """What goes before a command so that it runs on the host; `ip` gives way to it, so its process id is the command's."""
+        """Returns the prefix that runs a command on the host; `ip` execs it, so that its process id is the command's.
+        """
         return ["ip", "netns", "exec", self.space(host)]
 
     def run(self, host, *command):
         subprocess.run([*self.prefix_of(host), *command], check=True, capture_output=True, text=True)
 
-    # --- faults ---
+    # --- Faults ---
 
     def link(self, host, up):
-        """The host's cable. Down: nothing arrives and nothing leaves, nobody is told."""
+        """Connects or disconnects the host's cable. Without it packets are lost in both directions, silently."""
         self.run("switch", "ip", "link", "set", f"to-{self.hosts.index(host) + 1}", "up" if up else "down")
 
     def blackhole(self, sender, receiver, on):
-        """Packets from `sender` to `receiver` vanish; the other direction works."""
+        """Drops packets from `sender` to `receiver`; the other direction works."""
         verb = "add" if on else "del"
         self.run(sender, "ip", "route", verb, "blackhole", f"{self.address(receiver)}/32")
 
@@ -91,7 +93,7 @@ class Network:
 
 
 class NetworkCluster(Cluster):
-    """Cluster with `workers` hosts n1 … of `devices` each and the controller on one of its own."""
+    """A cluster with hosts n1, n2, ... of `devices` each, and the controller on another host."""
 
     def __init__(self, workers=4, devices=1, **options):
         self.network = Network([CONTROLLER, *(f"n{i + 1}" for i in range(workers))])

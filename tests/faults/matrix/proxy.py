@@ -1,4 +1,4 @@
-"""A TCP proxy that does what networks do: it holds, delays, breaks. One thread, any number of connections."""
+"""A TCP proxy with network faults: it holds, delays and breaks connections. One thread, any number of connections."""
 
 import asyncio
 import random
@@ -7,14 +7,15 @@ import time
 
 
 class Proxy:
-    """Passes connections on to `target` ("HOST:PORT"); `address` is where it listens. "up": from who connects to the target."""
+    """Forwards connections to `target` ("HOST:PORT"); `address` is where it listens. "up" is the direction to the
+    target."""
 
     def __init__(self, target, seed=0):
         self.host, port = target.rsplit(":", 1)
         self.port = int(port)
         self.random = random.Random(seed)
-        self.delay = (0.0, 0.0)  # Seconds, from and to, of each piece of data; order is kept, as TCP keeps it.
-        self.loss, self.retransmission = 0.0, 0.2  # So large a part of pieces comes later by a retransmission.
+        self.delay = (0.0, 0.0)  # Least and most seconds of delay of each piece of data; order is kept, as in TCP.
+        self.loss, self.retransmission = 0.0, 0.2  # Share of pieces that arrive one retransmission later.
         self.lost = 0
         self.accepted = 0
         self._held = {"up": False, "down": False}
@@ -33,10 +34,11 @@ class Proxy:
     def __exit__(self, *_):
         self.close()
 
-    # --- faults ---
+    # --- Faults ---
 
     def hold(self, *directions):
-        """Nothing passes in these directions from now on, and connections stay: as with a cable that is out. None: all passes again."""
+        """Holds all data in these directions without closing connections, like an unplugged cable. None: forwards
+        again."""
         self._call(self._set(held={d: d in directions for d in ("up", "down")}))
 
     def cut(self, refuse=True):
@@ -53,7 +55,7 @@ class Proxy:
             self._thread.join()
             self._loop.close()
 
-    # --- on the proxy's thread ---
+    # --- On the proxy's thread ---
 
     def _call(self, what):
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(10)

@@ -49,7 +49,7 @@ def verdict(result):
 
 
 def measured(result):
-    """The figures with a target, or all of them if none has one."""
+    """Returns the figures with a target, or all of them if none has one."""
     if result is None:
         return ""
     if result["verdict"] != "holds":
@@ -59,7 +59,7 @@ def measured(result):
 
 
 def circumstances(result):
-    """When, where and under which load."""
+    """Returns date, machine, load and commit of a measurement."""
     return (f"Measured {result['date']}, {result['machine']}, load {result['load']:g} before the run, commit {result['commit']}, "
             f"{result['seconds']:g} s" + (", short form" if result.get("short") else ""))
 
@@ -77,7 +77,7 @@ def heading(row):
 
 
 def link(row):
-    """The row's title, linked to its section by the anchor that Markdown readers make of the heading."""
+    """Returns the row's title, linked to its section by the anchor that Markdown readers make from the heading."""
     anchor = re.sub(r"[^\w\- ]", "", heading(row).lower()).replace(" ", "-")
     return f"[{row.title}](#{anchor})"
 

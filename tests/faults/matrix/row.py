@@ -1,8 +1,8 @@
-"""A row of the fault matrix: one kind of fault, what must hold under it, and the figures by which it is measured.
+"""A row of the fault matrix: one kind of fault, what must hold under it, and the figures that measure it.
 
-A row is a function of a Measured, which is a FaultCase: it starts a cluster, makes the fault, asserts what must hold (any failed
-assertion breaks the row, however good its figures are) and notes figures. A figure may have a target; a missed target is reported and
-breaks nothing, because times depend on the machine.
+A row is a function of a Measured, which is a FaultCase: it starts a cluster, makes the fault, asserts what must hold
+(any failed assertion breaks the row, however good its figures are) and notes figures. A figure may have a target; a
+missed target is reported and breaks nothing, because times depend on the machine.
 
     @row(1, "a rank is killed", how="SIGKILL of rank 1", anchor="torchrun polls every 0.1 s", invariant="the same losses", ci="faults_ranks")
     def rank_killed(case):
@@ -35,11 +35,11 @@ class Row:
     number: int
     title: str
     how: str  # How the fault is made.
-    anchor: str  # What other systems do, according to their own sources and documentation.
-    invariant: str  # What must hold, in words; the function asserts it.
-    ci: str  # The ctest entry that holds the invariant; CHECKED runs the row itself, in its short form.
+    anchor: str  # Behaviour of other systems, according to their own sources and documentation.
+    invariant: str  # The invariant in words; the function asserts it.
+    ci: str  # The ctest entry that checks the invariant; CHECKED runs the row itself, in its short form.
     measure: Callable
-    limit: float  # Seconds after which a row is ended as hung: many times what it takes on a busy machine.
+    limit: float  # Seconds after which a row is ended as hung: many times its duration on a busy machine.
 
 
 def row(number, title, *, how, anchor, invariant, ci, limit=900):
@@ -51,7 +51,7 @@ def row(number, title, *, how, anchor, invariant, ci, limit=900):
 
 
 class NotRun(unittest.SkipTest):
-    """This machine (or this Titan) cannot do the row: why, and the command that does it where it can be done."""
+    """This machine (or this Titan) cannot run the row: the reason, and the command that runs it elsewhere."""
 
     def __init__(self, reason, command=""):
         super().__init__(f"{reason}; {command}" if command else reason)
@@ -94,7 +94,7 @@ class Measured(FaultCase):
         self.notes.append(text)
 
     def program(self, *command, timeout=None, environment=None):
-        """Runs a program to its end; gives its output and the seconds it took. Any other exit code than 0 breaks the row."""
+        """Runs a program to its end; returns its output and its seconds. Any exit code other than 0 breaks the row."""
         begun = time.monotonic()
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout,
                               env={**os.environ, **(environment or {})})
@@ -102,7 +102,8 @@ class Measured(FaultCase):
         return done.stdout, time.monotonic() - begun
 
     def test_program(self, name, only="*", **environment):
-        """Runs tests of a built test program (those that `only`, a filter of GoogleTest, names); gives (tests passed, output, seconds)."""
+        """Runs the tests of a built test program that the GoogleTest filter `only` selects; returns (tests passed,
+        output, seconds)."""
         path = TESTS / name
         if not path.exists():
             raise NotRun(f"{name} is not built", f"ninja {name}")
@@ -113,14 +114,14 @@ class Measured(FaultCase):
 
 
 def spread(case, name, values, unit, **target):
-    """Median and greatest of several; the target is of the greatest."""
+    """Notes the median and the greatest of several values; the target applies to the greatest."""
     ordered = sorted(values)
     case.figure(f"{name}, median of {len(ordered)}", ordered[(len(ordered) - 1) // 2], unit)
     case.figure(f"{name}, most", ordered[-1], unit, **target)
 
 
 def run(row, short=False):
-    """Runs a row; gives what the results file keeps of it."""
+    """Runs a row; returns its entry of the results file."""
     case = Measured(row, short)
     result = unittest.TestResult()
     begun = time.monotonic()

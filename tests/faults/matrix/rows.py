@@ -1,4 +1,4 @@
-"""Every row of the fault matrix. A module of rows registers them when it is imported."""
+"""Imports every row of the fault matrix. A module of rows registers them when it is imported."""
 
 import importlib
 from pathlib import Path

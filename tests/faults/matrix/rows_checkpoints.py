@@ -1,4 +1,5 @@
-"""Rows of the checkpoints: damaged ones, and saves that die halfway. Test programs hold both; here they run in their long form, with a clock."""
+"""Rows of checkpoints: damaged ones, and saves that die halfway. Test programs check both; here they run in their long
+form, with a clock."""
 
 import re
 

@@ -20,12 +20,12 @@ from cluster import BIN, wait_until
 from jobs import last_step, metric_lines, tiny, wait_step
 
 FAULTS = Path(__file__).resolve().parents[1]
-STEPS = 100_000  # More than any row lasts.
+STEPS = 100_000  # Longer than any row.
 KILLS = int(os.environ.get("TITAN_KILLS", "200"))
 
 
 def train(case, **options):
-    """A job that trains on every device there is, so that whatever else is submitted waits."""
+    """Starts a job on all devices, so that other submitted jobs wait."""
     case.start(**options)
     case.job = case.cluster.submit(*tiny(case.dump, steps=STEPS, extra=["--checkpoint.keep_latest_k", 3]))
     wait_step(case.dump, 3)
@@ -52,7 +52,7 @@ def lines(path):
 
 
 def ended(case, load):
-    """What submit_load says at its end, which must be a good one."""
+    """Returns the final figures of submit_load, which must exit with 0."""
     load.send_signal(signal.SIGTERM)
     out, errors = load.communicate(timeout=120)
     case.assertEqual(0, load.returncode, errors)
@@ -148,7 +148,7 @@ def leader_lost(case: Measured):
         wait_until("another leader", other.leads, 30)
         after_stop.append(time.monotonic() - begun)
         acknowledged.add(other.submit())
-        # It is asked to write before it can have noticed anything; nothing of that may be acknowledged and lost.
+        # It gets writes before it can have noticed anything; none of them may be acknowledged and lost.
         late = [subprocess.Popen([BIN / "titanctl", "--controller", leader.address, "--timeout", "3", "submit", folder / "job.toml",
                                   "--job.dump_folder", folder / f"late-{i}", "-q"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
                 for i in range(4)]
@@ -167,7 +167,7 @@ def leader_lost(case: Measured):
 
 
 def replace(case, name, folder):
-    """Another version of a daemon's program, on the same state."""
+    """Restarts a daemon with another version of its program, on the same state."""
     daemon = case.cluster.daemons[name]
     daemon.kill(signal.SIGTERM, restart=False)
     daemon.command[0] = str(Path(folder) / Path(daemon.command[0]).name)
@@ -242,7 +242,7 @@ def no_descriptors(case: Measured):
 
 
 def start_on(case, change):
-    """The controller is killed, `change` is done to its folder, and it starts again."""
+    """Kills the controller, calls `change` on its folder, and starts it again."""
     case.cluster.controller.kill(restart=False)
     change()
     seconds = revive(case)
@@ -282,7 +282,7 @@ def another_store(case: Measured):
     wait_until("the node", lambda: case.cluster.ask("cluster", "info")["ready_nodes"] == 1)
     trains_on()
     assert_untouched(case)
-    start_on(case, lambda: restore(copy))  # From before the job.
+    start_on(case, lambda: restore(copy))  # A copy from before the job.
     wait_until("the unknown attempt", lambda: case.cluster.ask("cluster", "info")["unknown_attempts"] == 1)
     trains_on()
     start_on(case, lambda: restore(None))

@@ -10,19 +10,19 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import failpoints  # Of the folder above: a controller without nodes.
+import failpoints  # From the parent folder: a controller without nodes.
 from matrix.observe import revive
 from matrix.row import Measured, NotRun, row
 
 from cluster import Cluster, wait_until
 from jobs import committed_steps, last_step, tiny, wait_committed, wait_step
 
-STEPS = 100_000  # More than any row lasts.
+STEPS = 100_000  # Longer than any row.
 MIB = 1 << 20
 
 
 class SmallDisk:
-    """A tmpfs of its own, which can be filled to the last byte and freed."""
+    """A separate tmpfs, which can be filled to the last byte and freed."""
 
     def __init__(self, case, folder, mebibytes):
         self.folder = Path(folder)
@@ -54,14 +54,14 @@ def full_store(case):
     disk, submit = case.store_disk, ("submit", *tiny(case.folder / "other"), "-q", "-o", "json", "--timeout", 5)
     disk.fill()
     refused = 0
-    for i in range(30):  # What has room left in the file itself is taken.
+    for i in range(30):  # Requests that fit into free pages of the file are still accepted.
         code = error_of(case.cluster.titanctl(*submit, "--job.description", "x" * 4000, "--job.dump_folder", case.folder / f"o{i}", check=False))
         case.assertIn(code, ("OK", "RESOURCE_EXHAUSTED"))
         refused += code != "OK"
         if refused >= 3:
             break
     case.assertGreaterEqual(refused, 3)
-    case.assertEqual("RUNNING", case.cluster.job(case.job)["state"])  # Reads live.
+    case.assertEqual("RUNNING", case.cluster.job(case.job)["state"])  # Reads work.
     at = last_step(case.dump)
     wait_step(case.dump, at + 2)
     case.cluster.controller.kill(restart=False)
@@ -72,7 +72,7 @@ def full_store(case):
     at = last_step(case.dump)
     wait_step(case.dump, at + 2)
     copy = case.folder / "copy.db"
-    case.cluster.titanctl("cluster", "backup", copy)  # The one rescue: it needs no space on that disk.
+    case.cluster.titanctl("cluster", "backup", copy)  # The backup needs no space on the full disk.
     case.assertGreater(copy.stat().st_size, 0)
     wait_until("word of the full disk", lambda: "is full" in case.cluster.ask("cluster", "info").get("state_folder_problem", ""))
     disk.free()
@@ -83,7 +83,7 @@ def full_store(case):
 
 
 def full_node(case):
-    """Logs and event files of the ranks, and the node's own records."""
+    """Fills the disk of the ranks' logs and event files and the node's records."""
     def node():
         return case.cluster.ask("node", "describe", "n1")
 
@@ -129,7 +129,8 @@ def full_checkpoints(case):
      ci="faults_matrix", limit=300)
 def full_disks(case: Measured):
     folder = Path("/tmp") / f"titan-full-{os.getpid()}"
-    case.addCleanup(shutil.rmtree, folder, ignore_errors=True)  # After the mounts are gone: cleanups run last first.
+    # Cleanups run in reverse order, so this one follows the unmounts.
+    case.addCleanup(shutil.rmtree, folder, ignore_errors=True)
     case.store_disk, case.node_disk = SmallDisk(case, folder / "controller", 8), SmallDisk(case, folder / "n1", 16)
     case.dump_disk = SmallDisk(case, folder / "dumps", 400)
     case.start(Cluster, folder=folder)
@@ -145,7 +146,7 @@ def full_disks(case: Measured):
 
 
 def page_class(pages, number, size):
-    """Of a page of an SQLite file, by what it begins with."""
+    """Returns the kind of a page of an SQLite file, by its first byte."""
     page = pages[number * size:(number + 1) * size]
     if number == 0:
         return "header and schema"
@@ -158,7 +159,7 @@ def described(alone):
 
 
 def served_after(alone, truth, what, case):
-    """Starts on the file as it is; gives whether it was served whole, served with word of damage, or refused by name."""
+    """Starts on the file; returns whether it was served whole, served with reported damage, or rejected by name."""
     alone.launch()
     wait_until("an answer or an end", lambda: alone.ports.exists() or alone.process.poll() is not None)
     if not alone.ports.exists():
@@ -167,7 +168,7 @@ def served_after(alone, truth, what, case):
     try:
         found = described(alone)
         info = json.loads(alone.titanctl("cluster", "info", "-o", "json").stdout)
-    except (AssertionError, ValueError):  # It met the damage and ended, or refuses the call.
+    except (AssertionError, ValueError):  # The controller met the damage and ended, or rejects the call.
         return "refused"
     for job, text in found.items():
         case.assertIn(job, truth, f"{what}: a job that never was")
@@ -203,7 +204,7 @@ def damaged_file(case: Measured):
             log.write_bytes(good_log + tail)
             case.assertEqual("whole", served_after(alone, truth, f"log with {name} at its end", case), name)
             alone.kill()
-        alone.start()  # Its end by request folds the log into the file.
+        alone.start()  # A regular stop folds the log into the file.
         alone.process.send_signal(signal.SIGTERM)
         alone.process.wait()
         log.unlink(missing_ok=True)

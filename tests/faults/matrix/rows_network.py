@@ -13,11 +13,11 @@ from cluster import Cluster, wait_until
 from jobs import last_step, metric_lines, tiny, wait_step
 
 NAMESPACES = Path(__file__).resolve().parents[1] / "namespaces.py"
-STEPS = 100_000  # More than any row lasts.
+STEPS = 100_000  # Longer than any row.
 
 
 class ProxiedCluster(Cluster):
-    """Each worker reaches the controller through a proxy of its own; titanctl directly."""
+    """Each worker reaches the controller through a separate proxy, titanctl directly."""
 
     def __init__(self, **options):
         self.proxies = {}
@@ -44,7 +44,7 @@ class ProxiedCluster(Cluster):
 
 
 def start(case, workers=2, **options):
-    """A job over all nodes that trains; gives the node of its last rank."""
+    """Starts a job over all nodes that trains; returns the node of its last rank."""
     case.start(ProxiedCluster, workers=workers, devices=1, **options)
     case.job = case.cluster.submit(*tiny(case.dump, steps=STEPS, ranks=workers, ranks_per_node=1,
                                          extra=["--checkpoint.keep_latest_k", 3]))
@@ -61,7 +61,7 @@ def assert_untouched(case):
 
 
 def seen_within(case, node, seconds):
-    """When the controller no longer takes the node for READY; None: it did all the time."""
+    """Returns after how many seconds the controller no longer sees the node as READY, or None."""
     begun = time.monotonic()
     while time.monotonic() < begun + seconds:
         if case.cluster.state(node) != "READY":
@@ -115,7 +115,7 @@ def partition(case: Measured):
 def flapping(case: Measured):
     seconds = 10 if case.short else 60
     node = start(case)
-    case.cluster.add_worker("spare")  # Of three nodes the controller may take one out.
+    case.cluster.add_worker("spare")  # With three nodes the controller may take one out of service.
     proxy = case.cluster.proxies[node]
     accepted, at, begun = proxy.accepted, last_step(case.dump), time.monotonic()
     while time.monotonic() < begun + seconds:
@@ -153,7 +153,7 @@ def slow_network(case: Measured):
         proxy.delay, proxy.loss = (0.05, 0.15), 0.05
     registered = journal.read_text().count("event=NodeRegistered")
     begun = time.monotonic()
-    case.cluster.worker(node).kill()  # A connection is made under it, too.
+    case.cluster.worker(node).kill()  # A worker connects under the load, too.
     wait_until("the node again", lambda: journal.read_text().count("event=NodeRegistered") > registered)
     case.figure("restarted worker registered after", time.monotonic() - begun, "s")
     out = case.program(TESTS / "submit_load", "--controller", client.address, "--in-flight", 8, "--seconds", seconds,
@@ -194,7 +194,7 @@ def lost_reply(case: Measured):
     wait_until("the first acknowledgements", lambda: told() > 64)
     while lost < least:
         proxy.hold("down")
-        time.sleep(0.1)  # What was on its way when the hold began has arrived.
+        time.sleep(0.1)  # Data that was in flight when the hold began has arrived.
         before = told()
         wait_until("submissions that nobody heard of", lambda: known() >= before + 60)
         lost += known() - told()

@@ -1,4 +1,4 @@
-"""Rows of the nodes: their daemons killed and stopped, and whole nodes lost."""
+"""Rows of nodes: their daemons killed and stopped, and whole nodes lost."""
 
 import signal
 import time
@@ -64,7 +64,7 @@ def daemon_stopped(case: Measured):
     daemons = [case.cluster.worker(name).process for name in (wide_node, narrow_node)]
 
     def stand_still(seconds):
-        """Both daemons stop; gives when, and waits until they go on."""
+        """Stops both daemons for so long; returns when it began."""
         stopped = time.time()
         for daemon in daemons:
             daemon.send_signal(signal.SIGSTOP)
@@ -119,7 +119,7 @@ def node_lost(case: Measured):
     spare = ({"n1", "n2", "n3"} - set(placed)).pop()
     committed = max(committed_steps(case.dump))
     killed = time.time()
-    case.cluster.kill_node(placed[0])  # The leader's: rank 0, the store and the metrics go with it.
+    case.cluster.kill_node(placed[0])  # The leader's node: rank 0, the store and the metrics are lost with it.
     moved = journal_after(case, "AttemptPlaced", killed, "attempt=2 ", limit=60)
     wait_until("a step of the next attempt", lambda: 2 in case.attempts_that_wrote() or None, 60)
     trained = next(seconds_of(line["time"]) for line in metric_lines(case.dump) if line["attempt"] == 2)

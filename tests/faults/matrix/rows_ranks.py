@@ -1,4 +1,4 @@
-"""Rows of the ranks: killed, stopped, out of memory."""
+"""Rows of ranks: killed, stopped, out of memory."""
 
 import contextlib
 import os
@@ -52,7 +52,7 @@ def rank_killed(case: Measured):
 
 
 def torchrun_beside(case, kills):
-    """The same kill under torchrun, whose ranks do nothing but a sum over both: no model, no checkpoint, no data."""
+    """Makes the same kill under torchrun, with ranks that only sum a value: no model, no checkpoint, no data."""
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -67,7 +67,7 @@ def torchrun_beside(case, kills):
 
     def new_rank(old):
         return wait_until("steps under torchrun", lambda: next((line for line in lines() if int(line[1]) not in old and line[2] == "3"), None), 120)
-    # Ranks that are started again would find the first ones' addresses in a store that is shared, and wait for them.
+    # In a shared store, restarted ranks would find the first ones' addresses and wait for them.
     environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
     times, old = [], set()
     with open(case.folder / "torchrun.log", "w") as log:
@@ -151,7 +151,7 @@ def rank_out_of_memory(case: Measured):
     case.start(devices=1)
     worker = case.cluster.worker("n1")
     worker.kill(restart=False)
-    # The shell joins the group and becomes the worker: its shims and ranks are in it from their start.
+    # The shell joins the group and becomes the worker, so its shims and ranks are in the group from their start.
     worker.command = ["/bin/sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh", *worker.command]
     worker.revive()
     (group / "memory.limit_in_bytes").write_text("120M")
@@ -161,7 +161,7 @@ def rank_out_of_memory(case: Measured):
     job = case.cluster.submit(*tiny(case.dump, steps=20, ranks=1, extra=patient))
     ended = journal_after(case, "AttemptEnded", begun, "attempt=1 ", limit=60)
     for number in range(2, kills + 1):
-        with contextlib.suppress(OSError):  # Less than the next rank has by now: the limit from before strikes it.
+        with contextlib.suppress(OSError):  # The next rank already uses more: it is killed by the previous limit.
             (group / "memory.limit_in_bytes").write_text(f"{limits.randint(90, 120)}M")
         journal_after(case, "AttemptEnded", begun, f"attempt={number} ", limit=60)
     (group / "memory.limit_in_bytes").write_text("-1")
@@ -191,12 +191,12 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 
 def processor_seconds(group):
-    """What the processes of a cgroup have taken so far."""
+    """Returns the CPU seconds of a cgroup's processes so far."""
     return sum(processes.cpu_seconds(pid) for pid in (group / "cgroup.procs").read_text().split())
 
 
-WINDOW = 10.0  # Seconds: job::Stragglers::kWindow.
-WINDOWS_TO_TELL = 3  # That lie whole in the fault.
+WINDOW = 10.0  # Seconds; job::Stragglers::kWindow.
+WINDOWS_TO_TELL = 3  # Windows that are entirely within the fault.
 
 
 @row(19, "a node is slow",
@@ -223,7 +223,7 @@ def slow_node(case: Measured):
     placed = {p["node"]: int(p["first_rank"]) for p in case.attempts(job)[0]["placements"]}
     before, begun = processor_seconds(group), time.monotonic()
     time.sleep(undisturbed)
-    took = (processor_seconds(group) - before) / (time.monotonic() - begun)  # On a busy machine much less than a processor.
+    took = (processor_seconds(group) - before) / (time.monotonic() - begun)  # On a busy machine much less than one CPU.
     flags = [event["message"] for event in case.cluster.events(job) if event["reason"] == "RankSlow"]
     case.assertEqual([], flags, "flagged although nothing slows it down")
     period = int((group / "cpu.cfs_period_us").read_text())

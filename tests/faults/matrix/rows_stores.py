@@ -1,4 +1,4 @@
-"""Rows of what the ranks of an attempt share and say: the store of their rendezvous, and their logs."""
+"""Rows of the store of an attempt's rendezvous and of the logs of its ranks."""
 
 import os
 import random
@@ -50,7 +50,8 @@ def stale_stores(case: Measured):
         wait_until("the moment of the kill", lambda: time.monotonic() - begun >= moment or None)
         dice.choice(ranks).kill(signal.SIGKILL)
         wait_until("end of the attempt", lambda: not any(process.alive() for process in ranks) or None)
-        noise.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # A reset, which leaves the port free.
+        # Closes with a reset, which leaves the port free.
+        noise.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         noise.close()
         squatter = socket.socket()
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -59,7 +60,7 @@ def stale_stores(case: Measured):
             squatter.listen()
             taken.add(ranks[0].store)
         except OSError:
-            pass  # The kernel keeps it for a minute after some ends of its connections, or the next store has it.
+            pass  # The kernel may keep the port for a minute after its connections ended, or the next store has it.
         sockets.append(squatter)
     progress(case)
     cancel_and_compare(case, job)
@@ -78,14 +79,15 @@ LINES_A_SECOND = 100_000
 
 
 class Flood(threading.Thread):
-    """Writes whole lines into a process's standard output, as if it printed them, at a rate."""
+    """Writes whole lines to a process's standard output at a given rate, as if the process printed them."""
 
     def __init__(self, process, seconds):
         super().__init__(daemon=True)
         self.process, self.seconds, self.lines = process, seconds, 0
 
     def run(self):
-        block = "".join(f"flood {i:02} {'x' * 60}\n" for i in range(56)).encode()  # Below PIPE_BUF: what the rank prints stays whole.
+        # Smaller than PIPE_BUF, so that the rank's own lines stay whole.
+        block = "".join(f"flood {i:02} {'x' * 60}\n" for i in range(56)).encode()
         begun = time.monotonic()
         with open(f"/proc/{self.process.pid}/fd/1", "wb", buffering=0) as output:
             while (passed := time.monotonic() - begun) < self.seconds:
@@ -101,7 +103,7 @@ def size_of(path):
     try:
         return path.stat().st_size
     except FileNotFoundError:
-        return 0  # Rotated away since it was listed.
+        return 0  # Rotated away after it was listed.
 
 
 @row(23, "a rank prints 100,000 lines per second",

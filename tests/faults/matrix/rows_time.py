@@ -15,7 +15,7 @@ from matrix.row import TESTS, Measured, NotRun, row
 from cluster import BIN, wait_until
 from jobs import last_step, metric_lines, tiny, wait_step
 
-STEPS = 100_000  # More than any row lasts.
+STEPS = 100_000  # Longer than any row.
 HOUR = 3600
 
 
@@ -60,7 +60,7 @@ def clock_jumps(case: Measured):
 
     for offset in (HOUR, -HOUR, 0):
         jump(offset)
-        end = time.monotonic() + 6  # More than a lease.
+        end = time.monotonic() + 6  # Longer than a lease.
         lives()
         while time.monotonic() < end:
             case.assertEqual("READY", case.cluster.ask("node", "list")["nodes"][0]["state"])
@@ -98,7 +98,7 @@ def contention(case: Measured):
 
 
 def resident(pid):
-    """Bytes."""
+    """Returns the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

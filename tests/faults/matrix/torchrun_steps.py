@@ -1,4 +1,5 @@
-"""A rank for torchrun that "trains" as little as can be: a sum over both ranks each 20 ms, and a line for each in a file.
+"""A rank for torchrun that "trains" as little as possible: a sum over both ranks every 20 ms, and a line for each in a
+file.
 
     torchrun --standalone --nproc-per-node 2 --max-restarts 3 torchrun_steps.py FILE
 """
