@@ -1,4 +1,4 @@
-// Chat templates, and the conversations that they make texts of.
+// Chat templates, and conversations that they render.
 
 #include <string>
 
@@ -9,7 +9,7 @@
 
 namespace titan::fuzz {
 
-// A template, and a row.
+// The input is a template and a row.
 TITAN_FUZZ(chat_template, 300) {
   constexpr jinja::Limits kLimits{.steps = 100'000, .bytes = 1 << 20};
   Parts parts(bytes);

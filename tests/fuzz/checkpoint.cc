@@ -1,4 +1,4 @@
-// Files of checkpoints and weights, which come from anywhere.
+// Files of checkpoints and weights, which may come from anywhere.
 
 #include <algorithm>
 #include <cstring>
@@ -43,7 +43,7 @@ class Text : public storage::ReadableFile {
   std::string_view bytes_;
 };
 
-// Pieces are found in each of both directions, and are the same.
+// Checks that lookups in both directions find the same pieces.
 void check_placement_of(const checkpoint::Manifest& manifest) {
   const checkpoint::Placement placement(manifest.rows, manifest.tensors.size());
   int64_t listed = 0, in_files = 0, found = 0;
@@ -74,7 +74,7 @@ void read_manifest(const std::string& text) {
   for (size_t cut = 0; cut < text.size(); cut += 1 + text.size() / 16) {
     require(!checkpoint::manifest_from_text(std::string_view(text).substr(0, cut)).ok(), "a part of one is none");
   }
-  // Whoever reads by it allocates what it says, and adds to its numbers.
+  // Readers allocate sizes and add offsets from the manifest.
   for (const auto& tensor : manifest->tensors) {
     for (const auto& piece : tensor.pieces) {
       require(piece.file >= 0 && static_cast<size_t>(piece.file) < manifest->files.size(), "a piece lies in a file");
@@ -86,14 +86,14 @@ void read_manifest(const std::string& text) {
 
 }  // namespace
 
-// The body, with the checksum that belongs to it; or, after a zero, the whole text.
+// The input is the body, which gets its correct checksum; after a zero byte it is the whole text.
 TITAN_FUZZ(manifest, 1500) {
   if (!bytes.empty() && bytes[0] == 0) return read_manifest(std::string(bytes.substr(1)));
   read_manifest(absl::StrFormat("{\"crc32c\":\"%08x\",", storage::crc32c(bytes.data(), bytes.size())) +
                 std::string(bytes));
 }
 
-// What a rank tells rank 0 of its shard, behind the list of its tensors; and of four such, the whole step.
+// The input is up to four reports of ranks about their shards after a list of tensors; together they make a step.
 TITAN_FUZZ(shard_report, 1000) {
   Parts parts(bytes);
   std::vector<checkpoint::WrittenStep> reports;
@@ -120,7 +120,7 @@ TITAN_FUZZ(shard_report, 1000) {
   }
 }
 
-// The index at a shard's end, with the checksum that belongs to it; or, after a zero, the whole of it.
+// The input is the index at a shard's end, which gets its correct checksum; after a zero byte it is the whole index.
 TITAN_FUZZ(shard_index, 20000) {
   const auto read = [](const std::string& text) {
     const auto index = checkpoint::index_from_bytes(text);
@@ -137,7 +137,7 @@ TITAN_FUZZ(shard_index, 20000) {
   read(std::string(bytes) + std::string(reinterpret_cast<const char*>(&crc), 4));
 }
 
-// A header with its length in front, then zeroes as far as the first byte says.
+// Makes a file: the header with its length in front, then as many zeroes as the first byte says.
 std::string safetensors_file(Parts& parts) {
   const uint8_t zeroes = parts.byte();
   const std::string header(parts.rest());
@@ -154,7 +154,7 @@ TITAN_FUZZ(safetensors, 2500) {
   Text text(file);
   const auto entries = checkpoint::read_header(text, "model.safetensors");
   Text raw(bytes);
-  (void)checkpoint::read_header(raw, "raw");  // Its length may lie.
+  (void)checkpoint::read_header(raw, "raw");  // The length may be wrong.
   if (!entries.ok()) return;
   std::vector<checkpoint::TensorEntry> all;
   int64_t end = 0;
@@ -175,8 +175,8 @@ TITAN_FUZZ(safetensors, 2500) {
   require(same.ok() && same->size() == all.size(), "and are read again");
 }
 
-// What a folder's config.json and headers say of quantized weights: whoever reads them allocates the shape, and reads a
-// scale for each block. The config as one part, a file as the rest.
+// Descriptions of quantized weights in a folder's config.json and headers: readers allocate the shape and read a scale
+// for each block. The input is the config, then a file.
 TITAN_FUZZ(quantized, 10000) {
   Parts parts(bytes);
   const auto said = checkpoint::quantization_of(std::string(parts.next()), "config.json");
@@ -199,7 +199,7 @@ TITAN_FUZZ(quantized, 10000) {
   }
 }
 
-// A pickle, and what is made of it: plain objects, and a folder of torch.distributed.checkpoint.
+// A pickle, read as plain objects and as a folder of torch.distributed.checkpoint.
 TITAN_FUZZ(pickle, 2500) {
   const pickle::Limits limits{.bytes = 1 << 20, .values = 1 << 16};
   const auto document = pickle::read(std::string(bytes), "fuzz.pkl", limits);
@@ -214,7 +214,7 @@ TITAN_FUZZ(pickle, 2500) {
   }
   const auto metadata = checkpoint::dcp_metadata(std::string(bytes), ".metadata");
   if (!metadata.ok()) return;
-  // Whoever reads by it allocates what it says, and opens what it names.
+  // Readers allocate these sizes and open these files.
   for (const auto& [key, tensor] : metadata->tensors) {
     for (const auto& piece : tensor.pieces) {
       require(piece.box.elements() > 0 && piece.place.offset >= 0 && piece.place.bytes >= 0, "a piece has a place");
@@ -224,7 +224,7 @@ TITAN_FUZZ(pickle, 2500) {
   }
 }
 
-// What torch.save writes, somewhere in a file.
+// An archive of torch.save at some offset of a file.
 TITAN_FUZZ(torch_archive, 2500) {
   Parts parts(bytes);
   const int64_t before = parts.byte();
@@ -239,11 +239,11 @@ TITAN_FUZZ(torch_archive, 2500) {
           "it lies in the file");
 }
 
-// Of which model a checkpoint is.
+// Which model a checkpoint belongs to.
 TITAN_FUZZ(model, 1500) {
   static const models::ModelSpec spec = *models::find("deepseek_v3", "debugmodel");
   const json stored = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-  if (!stored.is_object()) return;  // Its manifest has none.
+  if (!stored.is_object()) return;  // The manifest has no description.
   (void)models::differences(stored, spec);
   (void)models::label(stored);
 }

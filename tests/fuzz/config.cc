@@ -16,7 +16,7 @@
 namespace titan::fuzz {
 namespace {
 
-// They go into terminals, logs and JSON.
+// Problems are shown in terminals, logs and JSON.
 void require_printable(const std::vector<config::Problem>& problems) {
   for (const config::Problem& problem : problems) {
     const std::string line = config::format(problem);
@@ -26,7 +26,7 @@ void require_printable(const std::vector<config::Problem>& problems) {
   }
 }
 
-// What was understood is written and read as the same.
+// A configuration that was read is the same after writing and reading it.
 void require_same_again(const config::JobConfig& config) {
   const std::string text = config::to_json_text(config);
   require(text == config::to_json(config).dump(), "both writers of JSON agree");
@@ -64,7 +64,7 @@ TITAN_FUZZ(config_toml, 600) { load(bytes, config::Format::kToml); }
 TITAN_FUZZ(config_yaml, 600) { load(bytes, config::Format::kYaml); }
 TITAN_FUZZ(config_json, 600) { load(bytes, config::Format::kJson); }
 
-// Of text without a name, the first line being words of the command line.
+// The input is a text without a file name; its first line has words of the command line.
 TITAN_FUZZ(config_overrides, 300) {
   const size_t line = bytes.find('\n');
   const std::vector<std::string> words = absl::StrSplit(std::string(bytes.substr(0, line)), ' ', absl::SkipEmpty());

@@ -1,5 +1,5 @@
-// libFuzzer's entry: fuzz_readers --target=NAME [libFuzzer's flags] [corpus folders...]. Without a name it lists the
-// targets that it has.
+// libFuzzer's entry point: fuzz_readers --target=NAME [libFuzzer's flags] [corpus folders...]. Without a name it lists
+// its targets.
 
 #include <cstdio>
 #include <cstdlib>

@@ -12,10 +12,10 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr int kMaxFields = 64;  // Of one message, repeated ones each time.
-constexpr int kMaxDepth = 6;
+constexpr int kMostFields = 64;  // Limit for one message; repeated fields count each time.
+constexpr int kDeepest = 6;
 
-// Numbers at which something ends.
+// Numbers at the ends of ranges.
 constexpr int64_t kEdges[] = {0,
                               1,
                               2,

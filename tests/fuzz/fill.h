@@ -8,9 +8,9 @@
 
 namespace titan::fuzz {
 
-// Makes any message of a type from bytes: fields, their values and how many there are of them. Near bytes give near
-// messages. Texts are often one of `words`, so that they name what is there, and always UTF-8: others end their stream
-// in Protobuf already.
+// Fills any message from bytes, which choose its fields, their values and their number. Similar bytes give similar
+// messages. Strings are often one of `words`, so that they name existing things, and always UTF-8, because Protobuf
+// itself rejects others.
 void fill(google::protobuf::Message& message, Parts& bytes, const std::vector<std::string>& words);
 
 }  // namespace titan::fuzz

@@ -1,4 +1,4 @@
-// What a hub answers, and what a folder of downloads says of itself.
+// Answers of a hub, and records in a folder of downloads.
 
 #include <algorithm>
 #include <string>
@@ -29,7 +29,7 @@ void require_inside(const std::string& name) {
 
 }  // namespace
 
-// The answers about a revision and its files.
+// Answers about a revision and its files.
 TITAN_FUZZ(hub_answers, 3000) {
   const std::string text(bytes);
   const auto commit = hub::parse_info(text);
@@ -46,7 +46,7 @@ TITAN_FUZZ(hub_answers, 3000) {
   }
 }
 
-// Headers: a place to go to, a page, a range, a time.
+// Headers: a redirect, a page, a range, a time.
 TITAN_FUZZ(hub_headers, 3000) {
   const std::string text(bytes);
   const std::string next = http::redirected("https://hub/a", text);
@@ -55,7 +55,7 @@ TITAN_FUZZ(hub_headers, 3000) {
     const std::string rest = absl::AsciiStrToLower(text).substr(std::min(text.size(), text.find(':') + 1));
     const size_t begin = std::min(rest.size(), rest.find_first_not_of('/'));
     const std::string server = rest.substr(begin, rest.find_first_of("/?#", begin) - begin);
-    const std::string host = server.substr(server.rfind('@') + 1);  // All of it where there is none.
+    const std::string host = server.substr(server.rfind('@') + 1);  // The whole text if there is no '@'.
     require(host == "hub" || host.compare(0, 4, "hub:") == 0, "no other server has this origin");
   }
   (void)hub::next_cursor(text);
@@ -66,7 +66,7 @@ TITAN_FUZZ(hub_headers, 3000) {
   for (const char c : text::printable_name(text)) require(c >= 0x20 && c < 0x7f, "can be shown");
 }
 
-// Where a job's data lies, as its user says it.
+// Location of a job's data, as the user writes it.
 TITAN_FUZZ(hub_paths, 2000) {
   const auto path = hub::parse_dataset_path(std::string(bytes));
   if (!path.ok()) return;
@@ -80,7 +80,7 @@ TITAN_FUZZ(hub_paths, 2000) {
   }
 }
 
-// The record of a part of a file with 1000 bytes, of which 900 are there, and that of files which are whole.
+// Records of a partial download (900 of 1000 bytes) and of complete files.
 TITAN_FUZZ(hub_records, 400) {
   scratch_file("a.part", std::string(900, 'x'));
   scratch_file("a.part.json", bytes);

@@ -1,4 +1,4 @@
-// What a worker's daemon and a rank's shim read: the launch file, the folder of an attempt, the shim's socket.
+// Files that a worker's daemon and a rank's shim read: the launch file, an attempt's folder, the shim's socket.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ using nlohmann::json;
 
 json parse_any(std::string_view text) { return json::parse(text, nullptr, /*allow_exceptions=*/false); }
 
-// One for the process: to make it takes most of the time.
+// Returns one folder for the process, because creating it takes most of the time.
 const daemon::StateFolder& state_folder() {
   static const daemon::StateFolder folder = *daemon::StateFolder::open(scratch_folder() + "/state");
   return folder;
@@ -52,7 +52,7 @@ TITAN_FUZZ(shim_spec, 2000) {
   require(again.ok() && to_json(*again).dump() == text, "a spec reads back to the same");
 }
 
-// exits.jsonl, which a power failure may cut, and the spool that a rank's last words come from.
+// exits.jsonl, which a power failure may cut, and the spool with a rank's last events.
 TITAN_FUZZ(exits, 1500) {
   Parts parts(bytes);
   const std::string_view exits = parts.next();
@@ -69,7 +69,7 @@ TITAN_FUZZ(exits, 1500) {
   }
 }
 
-// Everything of an attempt's folder that a daemon looks at when it starts.
+// All files of an attempt's folder that a daemon reads when it starts.
 TITAN_FUZZ(node_state, 400) {
   const daemon::StateFolder& state = state_folder();
   const std::string folder = state.run_folder({"u1", 1});
@@ -95,7 +95,7 @@ TITAN_FUZZ(node_state, 400) {
   }
 }
 
-// Requests of whoever connects to a shim, and what the daemon makes of a shim's answers.
+// Requests of any client to a shim, and the daemon's reading of a shim's answers.
 TITAN_FUZZ(shim_socket, 1500) {
   int ends[2];
   require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0, "a socket");
@@ -111,7 +111,7 @@ TITAN_FUZZ(shim_socket, 1500) {
   std::string answers(1 << 20, '\0');
   const ssize_t got = ::recv(client.get(), answers.data(), answers.size(), 0);
   require(got > 0, "a shim answers");
-  // The client leaves; the server forgets it.
+  // The client disconnects, and the server forgets it.
   ::shutdown(client.get(), SHUT_RDWR);
   server->handle(waits, [](const json&) { return json::object(); });
 }

@@ -1,4 +1,4 @@
-// What an object store answers, and what a user calls a place in one.
+// Answers of an object store, and locations in one as users write them.
 
 #include <string>
 

@@ -5,8 +5,9 @@
 
 namespace titan::fuzz {
 
-// Cuts bytes into what a target needs: the text up to the next "\n===\n", the next byte, all the rest. An end that came
-// too soon reads as nothing and zero.
+// Cuts bytes into the parts that a target needs: the text up to the next "
+// ===
+// ", the next byte, or the rest. Past the end it returns an empty text and zero.
 class Parts {
  public:
   explicit Parts(std::string_view bytes) : left_(bytes) {}

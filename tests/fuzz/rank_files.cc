@@ -1,4 +1,4 @@
-// Files that ranks share with their node: a user's program writes them, and may write anything.
+// Files that ranks share with their node: user programs write them, and may write anything.
 
 #include <algorithm>
 #include <memory>
@@ -19,12 +19,11 @@ namespace {
 
 namespace protocol = rank_protocol;
 
-// A page as a rank makes it, with the bytes over its beginning and the last of them over its end: else no input would
-// come further than the size and the number in front.
+// Returns a rank's page with patches from `bytes`: otherwise no input would pass the checks of size and magic number.
 std::string over(const std::string& page, std::string_view bytes) {
   std::string text = page;
   size_t at = 0;
-  // Patches: two bytes of place (in words), one of length (in bytes), the bytes.
+  // A patch is two bytes of offset (in words), one of length (in bytes), and the bytes.
   Parts parts(bytes);
   while (!parts.empty()) {
     at = parts.number(2) * 4 % text.size();
@@ -53,7 +52,7 @@ const std::string& beacon_page() {
   return page;
 }
 
-// A rank with two groups and three calls.
+// Returns the page of a rank with two groups and three calls.
 const std::string& flight_page() {
   static const std::string page = [] {
     const std::string path = scratch_folder() + "/flight";
@@ -91,7 +90,7 @@ TITAN_FUZZ(beacon, 2000) {
   require(!(*reader)->look().ok() && page.command == 2, "of a page cut short the last good copy stays");
 }
 
-// Up to four ranks of one job, and where their ways part.
+// Up to four ranks of one job, and where they diverge.
 TITAN_FUZZ(flight, 1500) {
   std::vector<protocol::RankFlight> ranks;
   Parts parts(bytes);

@@ -1,4 +1,4 @@
-// What the controller's store gives back, also damaged.
+// Records from the controller's store, including damaged ones.
 
 #include <memory>
 #include <string>
@@ -58,7 +58,7 @@ TITAN_FUZZ(records, 3000) {
   }
 }
 
-// A damaged record of a token lets nobody in.
+// A damaged token record admits nobody.
 TITAN_FUZZ(token_record, 1000) {
   store::MemoryStore store;
   store.commit({{store::put(auth::token_key("abcdefgh"), std::string(bytes))}, store::WhenFull::kRetry, {}},
@@ -73,7 +73,7 @@ TITAN_FUZZ(token_record, 1000) {
   require(!(*tokens)->caller("titan_abcdefgh_00").ok() || !(*tokens)->list().empty(), "and lets nobody else in");
 }
 
-// Values as they lie in etcd.
+// Values as stored in etcd.
 TITAN_FUZZ(sealed, 3000) {
   const std::string key = "titan/head";
   const std::string body(bytes);

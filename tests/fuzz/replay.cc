@@ -1,5 +1,6 @@
-// Every target over its corpus and over mutations of it, drawn by a seed: fuzz_replay CORPUS [--rounds N] [TARGET...].
-// No coverage leads it, so it finds little that is new; what was found once, and all that the corpora reach, stays so.
+// Runs every target over its corpus and over mutations of it, chosen by a seed: fuzz_replay CORPUS [--rounds N]
+// [TARGET...]. Without coverage guidance it finds little that is new, but earlier findings and everything that the
+// corpora reach stay covered.
 
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -26,12 +27,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr unsigned kSeed = 7;
-constexpr size_t kMaxLength = 16 << 10;
-// Seconds for one input: what takes so long never ends. Of processor time, which neither a busy machine nor a sanitizer
-// that makes calls wait for each other uses up; an input that waits for ever is the test's limit's to end.
-constexpr time_t kTimeout = 60;
+constexpr size_t kLongest = 16 << 10;
+// Limit of CPU seconds for one input; a longer run counts as endless. CPU time is used up neither by a busy machine nor
+// by a sanitizer that serializes calls. The test's time limit ends an input that waits forever.
+constexpr time_t kPatience = 60;
 
-// What runs now, for whoever reads of a crash; written by a signal handler.
+// The running target, which a signal handler prints after a crash.
 const Target* running = nullptr;
 std::string input;
 
@@ -51,7 +52,7 @@ void tell_and_end(int signal) {
 }
 
 void watch_signals() {
-  // Of its own, since a stack that overflows has no room for a handler.
+  // A separate stack, because an overflowing stack has no space for a handler.
   static char stack[64 << 10];
   stack_t other{};
   other.ss_sp = stack;
@@ -95,26 +96,26 @@ class Mutator {
     switch (draw(8)) {
       case 0:  // Cut short.
         return text.resize(at);
-      case 1:  // A byte, any,
+      case 1:  // Any byte.
         if (at < text.size()) text[at] = static_cast<char>(random_());
         return;
-      case 2:  // or with one bit turned.
+      case 2:  // One bit flipped.
         if (at < text.size()) text[at] = static_cast<char>(text[at] ^ 1 << draw(8));
         return;
-      case 3:  // Some left out.
+      case 3:  // Some bytes left out.
         text.erase(at, 1 + draw(8));
         return;
-      case 4: {  // Some twice.
+      case 4: {  // Some bytes doubled.
         const std::string part = text.substr(at, 1 + draw(64));
         text.insert(at, part);
         return;
       }
-      case 5: {  // A part of another one.
+      case 5: {  // A part of another input.
         const std::string& other = corpus_[draw(corpus_.size())];
         text.insert(at, other.substr(draw(other.size() + 1), 1 + draw(64)));
         return;
       }
-      case 6: {  // Something on which readers stumble.
+      case 6: {  // Text on which readers often fail.
         static constexpr const char* kStones[] = {"-1",         "0",        "1e999", "9223372036854775808",
                                                   "4294967296", "null",     "{}",    "[]",
                                                   "\"",         "[[[[[[[[", "true",  "\xff",
@@ -122,7 +123,7 @@ class Mutator {
         text.insert(at, kStones[draw(std::size(kStones))]);
         return;
       }
-      default: {  // One number for another.
+      default: {  // Another number.
         const size_t digit = text.find_first_of("0123456789", at);
         if (digit == text.npos) return;
         const size_t end = text.find_first_not_of("0123456789", digit);
@@ -136,7 +137,7 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-void allow_seconds(time_t seconds) {  // 0: as many as it takes.
+void allow_seconds(time_t seconds) {  // 0 means no limit.
   const itimerval timer{{0, 0}, {seconds, 0}};
   ::setitimer(ITIMER_PROF, &timer, nullptr);
 }
@@ -149,7 +150,7 @@ void run(const Target& target, const std::string& text) {
   allow_seconds(0);
 }
 
-// No input may take a machine's memory. Sanitizers reserve more than there is.
+// No input may use up the machine's memory. Sanitizers reserve more than this limit.
 void limit_memory() {
 #ifndef TITAN_SANITIZED
   const rlimit limit{rlim_t{4} << 30, rlim_t{4} << 30};

@@ -54,7 +54,7 @@ TITAN_FUZZ(filter, 4000) {
   }
 }
 
-// An order, and a place that somebody made up.
+// An order, and a made-up page token.
 TITAN_FUZZ(order_by, 4000) {
   Parts parts(bytes);
   const auto order = api::OrderBy::parse(std::string(parts.next()));
@@ -84,7 +84,7 @@ TITAN_FUZZ(page_token, 4000) {
   require(!api::read_page(7, api::write_token(text, "bound"), "elsewhere").ok(), "for its own request alone");
 }
 
-// A token's text, and who a certificate names.
+// A token's text, and the identities that a certificate names.
 TITAN_FUZZ(credentials, 4000) {
   const rpc::TokenText token = rpc::parse_token({bytes.data(), bytes.size()});
   require(token.id.empty() == token.secret.empty(), "a token has both parts, or none");
@@ -98,7 +98,7 @@ TITAN_FUZZ(credentials, 4000) {
   require(actor.find(' ') == actor.npos && actor.find('\n') == actor.npos, "an actor is one word");
 }
 
-// An authority's files, of which one or both are not what they should be.
+// An authority's files, one or both of which are invalid.
 TITAN_FUZZ(certificate, 100) {
   static const auto* const own = new pki::KeyPair(*pki::make_authority("test", {absl::UnixEpoch(), absl::Hours(1)}));
   static const auto* const key = new std::string(*pki::make_key());

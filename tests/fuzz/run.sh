@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Looks for inputs on which a reader fails: builds the preset `fuzz` and runs each target under libFuzzer.
+# Searches for inputs on which a reader fails: builds the preset `fuzz` and runs each target under libFuzzer.
 #
 #   tests/fuzz/run.sh [--seconds N] [--jobs N] [--minimize] [TARGET...]
 #
-#   --seconds N   of processor time for each target, 600 by default, so that a busy machine looks as far as an idle one
-#   --jobs N      so many targets at once, 1 by default
-#   --minimize    puts what is new of the corpora into tests/fuzz/corpus, as few and short as reach the same
+#   --seconds N   CPU seconds for each target, 600 by default, so that a busy machine searches as far as an idle one
+#   --jobs N      targets at once, 1 by default
+#   --minimize    adds the inputs that reach new code to tests/fuzz/corpus, as few and as short as possible
 #
-# Prints a line for each target and fails when there is a finding; its input is then in build/fuzz/findings. docs/contributing/fuzzing.md says what to do.
+# Prints a line for each target and fails if there is a finding; its input is then in build/fuzz/findings.
+# docs/contributing/fuzzing.md describes the next steps.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -30,11 +31,11 @@ fi
 cmake --preset fuzz >/dev/null
 ninja -C build/fuzz fuzz | tail -n 1
 found=$PWD/build/fuzz/findings
-# The program that has the target.
+# Prints the path of the program that has the target.
 program_of() {
   local program
   for program in "$PWD"/build/fuzz/bin/fuzz_{readers,peers}; do
-    # Without a target it lists those that it has, and fails.
+    # Without a target it lists its targets and fails.
     if grep -qx "  $1" <<<"$("$program" 2>&1 || true)"; then
       echo "$program"
       return
@@ -46,10 +47,10 @@ program_of() {
 mkdir -p "$found" build/fuzz/corpus
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls tests/fuzz/corpus)
 
-# A reader that goes into itself for each bracket needs little more than these brackets to show it.
+# With this small stack a reader that recurses for each bracket fails on few brackets.
 ulimit -s 1024
 export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=0 UBSAN_OPTIONS=print_stacktrace=1
-# Runs a command until it has used so many seconds of processor time; libFuzzer ends well at SIGUSR1.
+# Runs a command until it has used so many CPU seconds; libFuzzer exits with success on SIGUSR1.
 spend() {
   local most=$1 process ticks
   shift
@@ -61,16 +62,18 @@ spend() {
   done
   wait "$process"
 }
-# In MiB: what one allocation of a target may take. A frame of zstd may ask for a window of 2 GiB, of which nothing is touched.
+# Prints the largest allocation that a target may make, in MiB. A zstd frame may request a window of 2 GiB, which is
+# never touched.
 allocation_of() {
   case "$1" in
     compressed_text | counted_* | data_cursor | documents) echo 2304 ;;
     *) echo 512 ;;
   esac
 }
-# Whether what is not freed is a finding. gRPC's threads begin and end beside the target `services`, whenever it is looked at.
+# Prints whether leaks are findings. gRPC's threads start and end independently of the target `services`, so its leaks
+# do not count.
 counts_leaks() { [ "$1" = services ] && echo 0 || echo 1; }
-# Prints a target's line. Of findings, as of all that goes wrong, the first is enough: the next comes when it is mended.
+# Runs a target and prints its line. It stops at the first finding; the next one shows once that is fixed.
 fuzz() {
   local target=$1 work=build/fuzz/corpus/$1 log=build/fuzz/$1.log finding=none program executions edges
   program=$(program_of "$target")
@@ -83,7 +86,7 @@ fuzz() {
   printf '%-16s %10s %8s %8s %8s  %s\n' "$target" "$executions" "$edges" "$(ls "$work" | wc -l)" "$seconds" "${finding#"$PWD"/}"
   [ "$finding" = none ] || return 1
   [ $minimize = 1 ] || return 0
-  # What is named stays; of the others, those that reach more than the named ones do.
+  # Named files stay; of the others, only those that reach more code than the named ones.
   "$program" --target="$target" -merge=1 -max_len=2048 "tests/fuzz/corpus/$target" "$work" >>"$log" 2>&1 || true
   ls -Sr "tests/fuzz/corpus/$target" | grep -E '^[0-9a-f]{40}$' | tail -n +25 | sed "s|^|tests/fuzz/corpus/$target/|" | xargs -r rm -f || true
 }

@@ -5,9 +5,9 @@
 
 namespace titan::fuzz {
 
-// A folder in memory, of this process alone, for readers that take a path. Removed at the end of the process.
+// Returns an in-memory folder of this process, for readers that take a path. It is removed when the process ends.
 const std::string& scratch_folder();
-// Replaces the file; its path.
+// Replaces the file and returns its path.
 std::string scratch_file(const std::string& name, std::string_view bytes);
 
 }  // namespace titan::fuzz

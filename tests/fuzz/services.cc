@@ -1,5 +1,5 @@
-// The controller's port with a client that sends whatever it likes: every method of every service, by reflection, so
-// that a method that is added needs no line here.
+// The controller's port with a client that sends anything: every method of every service, by reflection, so that a new
+// method needs no line here.
 
 #include "controller/api/services.h"
 
@@ -86,7 +86,7 @@ const std::vector<std::string>& words_of_clients() {
   return words;
 }
 
-// Commits at once, on a thread of its own, as a durable store does.
+// Commits at once on a separate thread, as a durable store does.
 class Committing : public store::MemoryStore {
  public:
   Committing() : thread_([this] { run(); }) {}
@@ -146,13 +146,13 @@ class Port {
     reconciler_.reset();
   }
 
-  // How the call ends; OK as soon as a stream has answered something.
+  // Returns the status at the end of the call; OK as soon as a stream has answered.
   absl::Status call(const MethodDescriptor& method, const std::string& request) {
     grpc::GenericStub stub(channel_);
     grpc::CompletionQueue queue;
     grpc::ClientContext context;
-    // What is waited for here comes at once, or when the clock moves, which it does not.
-    context.set_wait_for_ready(true);  // A slow machine may take its time to connect.
+    // An answer comes at once or when the clock moves, which it does not.
+    context.set_wait_for_ready(true);  // A slow machine may take long to connect.
     rpc::set_deadline(context, method.server_streaming() ? absl::Milliseconds(30) : absl::Minutes(5));
     const auto call =
         stub.PrepareCall(&context, absl::StrCat("/", method.service()->full_name(), "/", method.name()), &queue);
@@ -203,7 +203,7 @@ std::string make_request(const MethodDescriptor& method, Parts& parts) {
 
 }  // namespace
 
-// A few calls on a controller of their own, so that an input shows the same again; after job "a" was made.
+// A few calls on a fresh controller, so that an input is reproducible; job "a" exists before them.
 TITAN_FUZZ(services, 15) {
   Port port;
   v1::CreateJobRequest first;

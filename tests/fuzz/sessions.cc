@@ -1,5 +1,5 @@
-// Each end of a worker's session with a peer that says whatever it likes: the controller and a node, as the values that
-// decide everything, under clocks that the input moves.
+// Each end of a worker's session with a peer that sends anything: the cores of the controller and of a node, with
+// clocks that the input moves.
 
 #include <csignal>
 #include <cstdlib>
@@ -17,15 +17,15 @@
 namespace titan::fuzz {
 namespace {
 
-// The worlds check much themselves, as tests do. Of a node whose controller lies, each failure ends the process. A node
-// that lies may well be given a device twice, which is its own loss: there only what is required below counts.
-// A failure's breakpoint becomes an abort, at which libFuzzer keeps the input.
+// The test worlds have many checks. For a node with a malicious controller each failure ends the process.
+// A malicious node may get a device twice, which only harms that node: there only the requirements below count.
+// GoogleTest's breakpoint on failure becomes an abort, at which libFuzzer keeps the input.
 void make_failures_fatal(bool fatal) {
   GTEST_FLAG_SET(break_on_failure, fatal);
   std::signal(SIGTRAP, fatal ? +[](int) { std::abort(); } : SIG_DFL);
 }
 
-// What a node may say of: jobs, nodes, phases and the lines of spools.
+// Returns words for a node's messages: jobs, nodes, phases and lines of spools.
 const std::vector<std::string>& words_of_nodes() {
   static const std::vector<std::string> words = {
       "id1",
@@ -112,7 +112,7 @@ class HostileNodes {
         return;
     }
   }
-  // Another session, as anybody: the node's own may be replaced by it.
+  // Opens another session under any name; it may replace the node's own.
   void connect_as(reconcile::FakeNode& node, Parts& parts) {
     v1::Register hello;
     fill(hello, parts, words_of_nodes());
@@ -197,7 +197,7 @@ TITAN_FUZZ(node_core, 300) {
     act(world, parts);
     (void)world.devices_in_use();
   }
-  // Whatever was said, a node that is told to can be emptied.
+  // After any messages, a node can be emptied on request.
   world.mend_everything();
   world.settle();
   world.advance(absl::Seconds(60));

@@ -1,4 +1,4 @@
-// A tokenizer's files and the texts that are trained on.
+// A tokenizer's files, and training texts.
 
 #include "worker/rank/data/tokenizer/tokenizer.h"
 
@@ -15,7 +15,7 @@
 
 namespace titan::fuzz {
 
-// tokenizer.json, tokenizer_config.json, and a text.
+// The input is tokenizer.json, tokenizer_config.json and a text.
 TITAN_FUZZ(tokenizer, 400) {
   Parts parts(bytes);
   scratch_file("tokenizer.json", parts.next());
@@ -33,7 +33,7 @@ TITAN_FUZZ(tokenizer, 400) {
   (void)(*tokenizer)->decode({-1, (*tokenizer)->max_id(), INT32_MAX, INT32_MIN});
 }
 
-// The pattern that cuts a text into words, and the text.
+// The input is the pattern that splits a text into words, and the text.
 TITAN_FUZZ(split_pattern, 800) {
   Parts parts(bytes);
   const uint8_t options = parts.byte();

@@ -1,4 +1,4 @@
-// tokenizer.model files, which come from whoever published a model.
+// tokenizer.model files, which come from a model's publisher.
 
 #include <filesystem>
 #include <memory>
@@ -14,9 +14,9 @@
 namespace titan::fuzz {
 namespace {
 
-// Of a folder whose tokenizer.model is `model`, when it is one: tokens of `text` are tokens, and have a text.
+// Loads a folder with this tokenizer.model. If it is valid, `text` gives valid tokens, which have a text.
 void use_model(std::string_view model, std::string_view config, const std::string& text) {
-  std::filesystem::remove(scratch_folder() + "/tokenizer.json");  // Of another target: it would come first.
+  std::filesystem::remove(scratch_folder() + "/tokenizer.json");  // Left by another target; it would take precedence.
   scratch_file("tokenizer.model", model);
   scratch_file("tokenizer_config.json", config);
   const auto tokenizer = data::Tokenizer::load(scratch_folder());
@@ -38,14 +38,14 @@ void use_model(std::string_view model, std::string_view config, const std::strin
 
 }  // namespace
 
-// A text, and SentencePiece's encoded message.
+// The input is a text and SentencePiece's encoded message.
 TITAN_FUZZ(sentencepiece, 400) {
   Parts parts(bytes);
   const std::string text(parts.next());
   use_model(parts.rest(), "{}", text);
 }
 
-// A text, tokenizer_config.json, and the lines of ranks.
+// The input is a text, tokenizer_config.json, and the lines of ranks.
 TITAN_FUZZ(tiktoken, 300) {
   Parts parts(bytes);
   const std::string text(parts.next()), config(parts.next());

@@ -1,4 +1,4 @@
-// What is trained on when documents are tokens already, and text that ranks count together.
+// Datasets that already consist of tokens, and distributed row counting.
 
 #include <algorithm>
 #include <cstring>
@@ -32,7 +32,7 @@ namespace {
 
 constexpr int32_t kMaxId = 1000;
 
-// Some rows of whatever there is, on from a few places.
+// Reads some rows of any valid set, starting at several positions.
 void read_rows(data_files::Format format, const std::string& file) {
   auto set = data::TokenSet::open(format, {file});
   if (!set.ok()) return;
@@ -59,7 +59,7 @@ class Bytes final : public data::testing::ByteTokenizer {
 
 }  // namespace
 
-// The manifest, and a shard's two files; with an odd first byte the header's checksum is made right.
+// The input is the manifest and a shard's two files; an odd first byte corrects the header's checksum.
 TITAN_FUZZ(token_index, 300) {
   Parts parts(bytes);
   const bool repair = parts.byte() % 2 == 1;
@@ -95,7 +95,7 @@ TITAN_FUZZ(megatron, 400) {
   if (shard.ok()) (void)(*shard)->verify();
 }
 
-// Text in blocks, compressed or not, and what others are said to have counted of it by a reader of the same kind.
+// Text in blocks, compressed or not, with row counts of other ranks from a reader of the same kind.
 TITAN_FUZZ(counted_rows, 150) {
   Parts parts(bytes);
   const int64_t block_bytes = 1 + parts.byte();
@@ -122,7 +122,7 @@ TITAN_FUZZ(counted_rows, 150) {
   }
 }
 
-// Compressed text, or bytes that may be none: in another order its pieces are what they are one after the other.
+// Compressed text, or bytes that may not be: its pieces are the same in any order as one after the other.
 TITAN_FUZZ(compressed_text, 150) {
   Parts parts(bytes);
   const int shape = parts.byte();
@@ -151,7 +151,7 @@ TITAN_FUZZ(compressed_text, 150) {
   }
 }
 
-// Text shuffled or packed, and how many tokens its documents are said to have, by a reader that tokenises all of them.
+// Text that is shuffled or packed, with token counts of its documents from a reader that tokenizes all of them.
 TITAN_FUZZ(counted_documents, 150) {
   Parts parts(bytes);
   const int shape = parts.byte();
@@ -193,7 +193,7 @@ TITAN_FUZZ(counted_documents, 150) {
   }
 }
 
-// Where documents start, as a file of the dump folder has it; with an odd first byte the last checksum is made right.
+// Document offsets as a file of the dump folder stores them; an odd first byte corrects the last checksum.
 TITAN_FUZZ(document_places, 300) {
   Parts parts(bytes);
   const bool repair = parts.byte() % 2 == 1;
@@ -214,7 +214,7 @@ TITAN_FUZZ(document_places, 300) {
   }
 }
 
-// A checkpoint's place in data of several kinds of rows.
+// A checkpoint's position in data of several kinds of rows.
 TITAN_FUZZ(data_cursor, 150) {
   Parts parts(bytes);
   const int kind = parts.byte() % 4;

@@ -1,4 +1,4 @@
-// The one function that LibTorch's headers of types call: here without LibTorch.
+// The only function that LibTorch's headers of types call, defined here without LibTorch.
 
 #include <c10/util/Exception.h>
 

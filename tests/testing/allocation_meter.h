@@ -13,12 +13,12 @@
 
 namespace titan::testing {
 
-// Live bytes that a thread, or one that works on with its at::ThreadLocalState, allocated through LibTorch's CPU
-// allocator, wherever they are freed: measured from outside, so that nothing reports about itself. One thread may have
-// one meter at a time; it must outlive the thread's tensors.
+// Counts the live bytes that a thread, or a thread with its at::ThreadLocalState, allocated through LibTorch's CPU
+// allocator, wherever they are freed. It measures from outside, so that no code reports about itself. Each thread may
+// have one meter at a time; it must outlive the thread's tensors.
 class AllocationMeter {
  public:
-  // Counts what the calling thread allocates, as long as this object lives.
+  // Counts the calling thread's allocations during its lifetime.
   class Scope {
    public:
     explicit Scope(AllocationMeter& meter) : guard_(c10::DebugInfoKind::TEST_INFO_2, std::make_shared<Current>(meter)) {
@@ -31,7 +31,7 @@ class AllocationMeter {
     const c10::DebugInfoGuard guard_;
   };
 
-  // Returns the live bytes; the peak starts anew from them.
+  // Returns the live bytes and resets the peak to them.
   int64_t begin() {
     std::lock_guard lock(mutex_);
     peak_ = live_;
@@ -57,11 +57,12 @@ class AllocationMeter {
   class Allocator final : public c10::Allocator {
    public:
     explicit Allocator(c10::Allocator* inner) : inner_(inner) {}
-    // The pointer is its own context, as LibTorch's raw allocations ask: oneDNN makes them where a processor has bf16.
+    // The pointer is its own context, because LibTorch's raw allocations require it: oneDNN makes them on processors
+    // with bf16.
     c10::DataPtr allocate(size_t bytes) override {
       Block block{inner_->allocate(bytes), static_cast<int64_t>(bytes), current()};
       void* const data = block.data.get();
-      if (data == nullptr) return std::move(block.data);  // No bytes.
+      if (data == nullptr) return std::move(block.data);  // Nothing was allocated.
       if (block.meter != nullptr) block.meter->add(block.bytes);
       std::lock_guard lock(mutex_);
       blocks_.emplace(data, std::move(block));
@@ -86,7 +87,8 @@ class AllocationMeter {
     }
     c10::Allocator* inner_;
     static inline std::mutex mutex_;
-    static inline auto& blocks_ = *new std::unordered_map<void*, Block>;  // Tensors are freed until the very end.
+    static inline auto& blocks_ = *new std::unordered_map<void*, Block>;  // Never destroyed, because tensors are freed
+                                                                          // until the end of the process.
   };
 
   static AllocationMeter* current() {

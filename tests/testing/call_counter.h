@@ -8,15 +8,15 @@
 
 namespace titan::testing {
 
-// Calls of LibTorch's operations during the counter's life, on all threads: those that the program and autograd make,
-// not those that operations make themselves. Each costs its host a few microseconds, and a GPU at least one kernel. One
-// counter at a time; tests/peer/dispatcher_calls.py counts a profile of PyTorch's by the same rule.
+// Counts calls of LibTorch operations during its lifetime on all threads: those of the program and of autograd, but not
+// calls inside operations. Each call costs its host a few microseconds, and a GPU at least one kernel. Only one counter
+// may exist at a time. tests/peer/dispatcher_calls.py counts a PyTorch profile by the same rule.
 class CallCounter : OperationWatch<CallCounter> {
  public:
   CallCounter() { count_ = 0; }
   static int64_t count() { return count_; }
 
-  // What this thread does in this scope is one call: a graph of a device, that a test plays.
+  // All operations of this thread in this scope count as one call, like a replayed device graph.
   class OneCall {
    public:
     OneCall() {

@@ -1,7 +1,8 @@
-"""A real Titan cluster on loopback for tests: a controller, worker daemons, and a supervisor that restarts what dies.
+"""A real Titan cluster on loopback for tests: a controller, worker daemons, and a supervisor that restarts dead
+daemons.
 
-Everything lives under one temporary folder and carries one environment variable, so that close() finds and ends every process
-of this cluster and none of another one. Nothing here waits for a fixed time: callers wait for what they need to see.
+Everything is in one temporary folder and has one environment variable, so that close() finds and ends every process of
+this cluster and no other. Nothing here waits for a fixed time: callers wait for a condition.
 """
 
 import json
@@ -21,7 +22,7 @@ from paths import BIN, SOURCE
 
 DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
 MARK = "TITAN_TEST_CLUSTER"
-PASSED = ("--pass-env", "LD_PRELOAD", "--pass-env", "FAKETIME_*")  # A machine's clock is that of its ranks, too.
+PASSED = ("--pass-env", "LD_PRELOAD", "--pass-env", "FAKETIME_*")  # Ranks use their machine's clock, too.
 POLL = 0.005
 
 
@@ -30,7 +31,7 @@ class Timeout(AssertionError):
 
 
 def wait_until(what, condition, timeout=30.0, poll=POLL):
-    """The first true value of condition(); Timeout, naming `what`, when there is none in time."""
+    """Returns the first true value of condition(); raises Timeout, naming `what`, if there is none in time."""
     end = time.monotonic() + timeout
     while True:
         value = condition()
@@ -42,7 +43,7 @@ def wait_until(what, condition, timeout=30.0, poll=POLL):
 
 
 class Daemon:
-    """One supervised process. While `supervised`, it is started again whenever it ends (as systemd would)."""
+    """One supervised process. While `supervised`, it is restarted whenever it ends (as systemd would)."""
 
     def __init__(self, name, command, log, environment):
         self.name, self.command, self.log, self.environment = name, command, log, environment
@@ -68,7 +69,7 @@ class Daemon:
 
     def revive(self):
         self.start()
-        self.supervised = True  # Not before, or the supervisor would start a second one.
+        self.supervised = True  # Only now, or the supervisor would start a second one.
 
 
 class Cluster:
@@ -98,10 +99,10 @@ class Cluster:
 
     @staticmethod
     def pki(*words):
-        """`titanctl cluster init-ca` and `issue`, which need no cluster."""
+        """Runs `titanctl cluster init-ca` and `issue`, which need no cluster."""
         subprocess.run([BIN / "titanctl", "cluster", *map(str, words)], check=True, capture_output=True, text=True)
 
-    # --- daemons ---
+    # --- Daemons ---
 
     @property
     def controller(self):
@@ -119,7 +120,7 @@ class Cluster:
         ports = wait_until("controller port file", lambda: self._ports(port_file, daemon))
         self.address = f"127.0.0.1:{ports['port']}"
         self.metrics_port = ports["metrics"]
-        # A restarted controller must be found under the same addresses.
+        # A restarted controller must have the same addresses.
         daemon.command = [*command, "--listen", self.address, "--metrics-port", str(self.metrics_port), "--port-file", port_file]
 
     @staticmethod
@@ -152,7 +153,7 @@ class Cluster:
                     daemon.start()
 
     def kill_node(self, name):
-        """Every process of the node at once, as when its power goes; the daemon is not started again."""
+        """Kills every process of the node, like a power failure; the daemon is not restarted."""
         self.daemons[name].supervised = False
         victims = [p for p in self.processes() if p.environment.get("TITAN_TEST_NODE") == name]
         for process in victims:
@@ -160,13 +161,13 @@ class Cluster:
         self.daemons[name].process.wait()
         return victims
 
-    # --- processes of jobs ---
+    # --- Processes of jobs ---
 
     def processes(self, program=None):
         return [p for p in processes.all_with(MARK, self.mark) if program is None or p.program == program]
 
     def ranks(self):
-        """Live rank processes, in rank order."""
+        """Returns live rank processes in rank order."""
         return sorted(self.processes("titan-rank"), key=lambda p: p.rank)
 
     def shims(self):
@@ -191,7 +192,7 @@ class Cluster:
         return self.ask("describe", job)
 
     def wait(self, job, until=None, timeout=60):
-        """Waits for the end, or for a state, "step=N" or "committed=N"; gives the job."""
+        """Waits for the end, or for a state, "step=N" or "committed=N"; returns the job."""
         arguments = ["wait", job, "--timeout", timeout, *(["--for", until] if until else [])]
         done = self.titanctl(*arguments, "-o", "json", check=False, timeout=timeout + 10)
         if done.returncode not in (0, 1) or (until and done.returncode):
@@ -208,10 +209,10 @@ class Cluster:
     def events(self, job):
         return [json.loads(line) for line in self.titanctl("events", job, "-o", "json").stdout.splitlines()]
 
-    # --- end ---
+    # --- End ---
 
     def _remove_groups(self):
-        """Control groups of ranks whose shims were killed: no daemon comes after the last one."""
+        """Removes control groups of ranks whose shims were killed, because no later daemon does."""
         for spec in self.folder.glob("*/jobs/*/*/spec.json"):
             group = json.loads(spec.read_text()).get("group")
             if group:

@@ -6,7 +6,7 @@
 
 namespace titan::testing {
 
-// One of the values at a time; the same choices everywhere for a seed.
+// Returns one of the given values per call; a seed gives the same choices on every machine.
 class Draw {
  public:
   explicit Draw(unsigned seed) : random_(seed) {}

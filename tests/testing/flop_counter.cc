@@ -1,7 +1,6 @@
 #include "tests/testing/flop_counter.h"
 
-// Compiled with NDEBUG, as the wheel is: RecordFunction::inputs() asserts a flag that only debug builds of LibTorch
-// set.
+// Compiled with NDEBUG like the wheel: RecordFunction::inputs() asserts a flag that only debug builds of LibTorch set.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
@@ -18,7 +17,8 @@ int64_t product(const c10::IValue& left, const c10::IValue& right) {
   return 2 * left.toTensor().numel() * right.toTensor().size(-1);
 }
 
-// q, k, v [B, H, T, D], and how many products as large as the scores' and as the values' there are.
+// Returns the FLOPs of an attention with q, k, v of [B, H, T, D] and so many products of the size of the scores' and of
+// the values' product.
 int64_t attention(Inputs qkv, int64_t score_products, int64_t value_products) {
   const at::Tensor &q = qkv[0].toTensor(), &k = qkv[1].toTensor(), &v = qkv[2].toTensor();
   const int64_t scores = q.size(0) * q.size(1) * q.size(2) * k.size(2);
@@ -43,14 +43,15 @@ struct FlopCallback {
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu")) {
       counts.attentions += attention(inputs, 1, 1);
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu_backward")) {
-      // After the gradient: the scores once more and their gradients to q and k; gradients of weights and of v.
+      // The backward inputs begin with the gradient. It computes the scores again and their gradients for q and k, and
+      // the gradients of the weights and of v.
       counts.attentions += attention(inputs.slice(1), 3, 2);
     }
   }
 };
 
-// The callback is the thread's, as what it counts for is: every operator of a thread that has one puts its inputs into
-// boxes, which costs as much as a small operator itself.
+// The callback belongs to the counted thread only: a callback makes a thread box the inputs of every operator, which
+// costs as much as a small operator.
 FlopCounter::FlopCounter()
     : callback_(at::addThreadLocalCallback(
           at::RecordFunctionCallback(&FlopCallback::enter).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {}

@@ -8,10 +8,10 @@
 
 namespace titan::testing {
 
-// Floating-point operations (a multiplication and an addition are two) of the matrix products and fused attentions that
-// the calling thread dispatches during the counter's life, its backward passes on the CPU included, and threads that
-// work on with its at::ThreadLocalState. Counted where the operators enter LibTorch's dispatcher, so that nothing
-// reports about itself. One at a time in a thread.
+// Counts floating-point operations (a multiply-add is two) of the matrix products and fused attentions that the calling
+// thread dispatches during the counter's lifetime. It includes backward passes on the CPU and threads with its
+// at::ThreadLocalState. It counts at LibTorch's dispatcher, so that no code reports about itself. A thread may have one
+// counter at a time.
 class FlopCounter {
  public:
   FlopCounter();
@@ -19,8 +19,8 @@ class FlopCounter {
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
 
-  int64_t products() const { return counts_->products; }  // mm, addmm, bmm, baddbmm
-  // Fused kernels; the half that a causal mask hides counts too.
+  int64_t products() const { return counts_->products; }  // FLOPs of mm, addmm, bmm and baddbmm.
+  // FLOPs of fused kernels, including the half that a causal mask hides.
   int64_t attentions() const { return counts_->attentions; }
   int64_t total() const { return products() + attentions(); }
   void reset() { counts_->products = counts_->attentions = 0; }
@@ -33,7 +33,7 @@ class FlopCounter {
 
   const std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
   const c10::DebugInfoGuard guard_{c10::DebugInfoKind::TEST_INFO, counts_};
-  const uint64_t callback_;  // at::CallbackHandle, whose header only the source needs.
+  const uint64_t callback_;  // An at::CallbackHandle, whose header only the source needs.
 };
 
 }  // namespace titan::testing

@@ -1,4 +1,4 @@
-"""The tiny job of all process tests, and what it leaves behind."""
+"""The tiny job of all process tests, and readers of its output."""
 
 import json
 from pathlib import Path
@@ -10,10 +10,12 @@ LOSS = "loss_metrics/global_avg_loss"
 
 
 def tiny(dump, steps=30, interval=5, ranks=2, ranks_per_node=0, extra=()):
-    """Arguments of `titanctl submit` (or run) for the tiny job: a checkpoint every `interval` steps, each step logged.
+    """Returns arguments of `titanctl submit` (or run) for the tiny job: a checkpoint every `interval` steps, each step
+    logged.
 
-    One thread a rank, whatever the placement: results depend on the number of threads bit for bit. float32 and short rows: a step
-    in bfloat16 takes seconds on a processor without such products (AVX2), and what is tested here is not the model.
+    One thread per rank, whatever the placement, because results depend on the number of threads bit for bit. float32
+    and short rows, because a bfloat16 step takes seconds on a processor without such products (AVX2), and these tests
+    do not test the model.
     """
     return [TINY, "--job.dump_folder", dump, "--training.steps", steps, "--lr_scheduler.total_steps", steps, "--metrics.log_freq", 1,
             "--metrics.no_enable_tensorboard", "--validation.no_enable", "--checkpoint.enable", "--checkpoint.interval", interval,
@@ -22,7 +24,7 @@ def tiny(dump, steps=30, interval=5, ranks=2, ranks_per_node=0, extra=()):
 
 
 def metric_lines(dump):
-    """All whole lines of metrics.jsonl in file order."""
+    """Returns all complete lines of metrics.jsonl in file order."""
     try:
         text = (Path(dump) / "metrics.jsonl").read_text()
     except FileNotFoundError:
@@ -31,7 +33,7 @@ def metric_lines(dump):
 
 
 def losses(dump):
-    """Loss by step; of a replayed step the last line counts. (Validation writes lines of its own.)"""
+    """Returns the loss by step; the last line of a replayed step counts. (Validation writes separate lines.)"""
     return {line["step"]: line[LOSS] for line in metric_lines(dump) if LOSS in line}
 
 
@@ -40,12 +42,12 @@ def last_step(dump):
 
 
 def wait_step(dump, step, timeout=60):
-    """Waits until `step` was logged, straight from the file (no daemon is asked)."""
+    """Waits until `step` was logged, directly from the file, without any daemon."""
     wait_until(f"step {step} in {dump}", lambda: last_step(dump) >= step, timeout)
 
 
 def committed_steps(dump, folder="checkpoint"):
-    """Steps with a published manifest."""
+    """Returns the steps with a published manifest."""
     return sorted(int(p.parent.name[len("step-"):]) for p in (Path(dump) / folder).glob("step-*/manifest.json"))
 
 

@@ -1,7 +1,7 @@
-"""An S3 server of this machine (moto, which keeps conditions and multipart uploads) that misbehaves to order.
+"""A local S3 server (moto, which supports conditions and multipart uploads) with injected faults.
 
-It is stricter than moto: signatures are compared with what botocore makes of the same request, and bodies with the digest that
-was signed. Requests are answered one at a time, so that conditions hold as they do in a real store.
+It is stricter than moto: it compares signatures with botocore's for the same request, and bodies with the signed
+digest. Requests are answered one at a time, so that conditions hold as they do in a real store.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from io import BytesIO
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.etree import ElementTree
 
-os.environ.setdefault("S3_UPLOAD_PART_MIN_SIZE", str(64 << 10))  # moto's; a real store wants 5 MiB.
+os.environ.setdefault("S3_UPLOAD_PART_MIN_SIZE", str(64 << 10))  # moto's minimum; a real store requires 5 MiB.
 os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(64 << 20))  # In memory.
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -31,8 +31,9 @@ REGION = "eu-test-1"
 
 @dataclass
 class Fault:
-    """What happens to one request. `kind`: status, reset (in the middle of what is sent), lost (done, and no word of it),
-    truncated, slow, corrupt (on its way to the store), checksum (another one in the answer), damaged (on its way back), pages (lists are short)."""
+    """A fault for one request. `kind`: status, reset (in the middle of the answer), lost (done without an answer),
+    truncated, slow, corrupt (on the way to the store), checksum (a wrong one in the answer), damaged (on the way back),
+    pages (short lists)."""
     kind: str
     code: int = 500
     name: str = "InternalError"
@@ -42,15 +43,15 @@ class Fault:
 @dataclass
 class Request:
     method: str
-    key: str  # "BUCKET/KEY"
+    key: str  # BUCKET/KEY.
     query: dict
     headers: dict
     body: bytes
-    who: str  # The access key's id.
+    who: str  # Id of the access key.
 
     @property
     def what(self):
-        """One word: put, part, complete, upload, abort, uploads, get, head, list, delete."""
+        """Returns one word: put, part, complete, upload, abort, uploads, get, head, list, delete."""
         if "uploads" in self.query:
             return "upload" if self.method == "POST" else "uploads"
         if "partNumber" in self.query:
@@ -66,9 +67,9 @@ class ObjectStore:
         self.secret = secret
         self.one_at_a_time = threading.Lock()
         self.requests, self.asked_for = [], []
-        self.rule = lambda request: None  # Gives a Fault, or nothing; may wait.
+        self.rule = lambda request: None  # Returns a Fault or None; may wait.
         self.check_signatures = True
-        self.clock = 0  # Seconds that the store's Date is ahead.
+        self.clock = 0  # Seconds by which the store's Date is ahead.
         store = self
 
         class Handler(_Handler):
@@ -88,7 +89,7 @@ class ObjectStore:
         self.server.server_close()
 
     def reset(self, buckets=("titan",)):
-        """Nothing is in it, and it behaves."""
+        """Empties the store and removes all faults."""
         for account in list(s3_backends.values()):
             for backend in list(account.values()):
                 backend.reset()
@@ -101,7 +102,7 @@ class ObjectStore:
         return {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": REGION, "AWS_ACCESS_KEY_ID": who, "AWS_SECRET_ACCESS_KEY": self.secret}
 
     def call(self, method, path, headers=None, body=b""):
-        """Asks moto itself. (status, headers, body)."""
+        """Calls moto directly and returns (status, headers, body)."""
         parts = urlsplit(path)
         environ = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": unquote(parts.path), "RAW_URI": path, "REQUEST_URI": path,
                    "QUERY_STRING": parts.query, "SERVER_NAME": "127.0.0.1", "SERVER_PORT": str(self.port),
@@ -138,7 +139,7 @@ class ObjectStore:
 
 
 def signed_well(request, url, secret):
-    """As botocore would have signed it."""
+    """Returns whether botocore would make the same signature."""
     scheme = dict(part.strip().split("=", 1) for part in request.headers["authorization"].split(" ", 1)[1].split(","))
     signed = scheme["SignedHeaders"].split(";")
     key, date, region, service, _ = scheme["Credential"].split("/")
@@ -150,13 +151,13 @@ def signed_well(request, url, secret):
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request, client_address):
-        if not isinstance(sys.exc_info()[1], OSError):  # Of who was killed.
+        if not isinstance(sys.exc_info()[1], OSError):  # Ignores connections of killed clients.
             super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16  # Head and body of an answer in one piece.
+    wbufsize = 1 << 16  # Sends head and body of an answer in one piece.
     disable_nagle_algorithm = True
     store = None
 
@@ -239,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.reset()
 
-    def do_CONNECT(self):  # As the proxy on the way to another store: it lets nobody through.
+    def do_CONNECT(self):  # Acts as the proxy to another store, and forwards nothing.
         self.store.asked_for.append((self.path, dict(self.headers)))
         self.refuse(403, "NoWayThrough")
 

@@ -6,7 +6,8 @@
 
 namespace titan::testing {
 
-// During its life, Watcher::entered(name) and Watcher::left(name) around every operation of LibTorch's on any thread.
+// During its lifetime, calls Watcher::entered(name) and Watcher::left(name) around every LibTorch operation on any
+// thread.
 template <typename Watcher>
 class OperationWatch {
  public:

@@ -1,4 +1,4 @@
-"""Where a test finds the checkout and the built programs; ctest says so in the environment, and a checkout's own build is the default."""
+"""Paths of the checkout and of the built programs: from ctest's environment, or the checkout's own build by default."""
 
 import os
 from pathlib import Path

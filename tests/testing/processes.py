@@ -1,4 +1,4 @@
-"""Processes as /proc shows them, identified by pid and start time, so that a reused pid is never taken for the old process."""
+"""Processes from /proc, identified by pid and start time, so that a reused pid is never taken for the old process."""
 
 import os
 import re
@@ -33,13 +33,13 @@ class Process:
 
     @property
     def attempt(self):
-        """From the run folder in its command line: .../attempt-N."""
+        """Returns the attempt from the run folder in its command line: .../attempt-N."""
         found = re.search(r"attempt-(\d+)", " ".join(self.command))
         return int(found.group(1)) if found else None
 
     @property
     def store(self):
-        """HOST:PORT of a rank's store."""
+        """Returns HOST:PORT of a rank's store."""
         return self._flag("store")
 
     def alive(self):
@@ -58,7 +58,7 @@ class Process:
 
 
 def read(pid):
-    """The process, or None when it is gone (or a zombie)."""
+    """Returns the process, or None if it is gone (or a zombie)."""
     folder = Path("/proc") / str(pid)
     try:
         stat = (folder / "stat").read_text()
@@ -74,20 +74,20 @@ def read(pid):
 
 
 def all_with(variable, value):
-    """Every live process whose environment says variable=value."""
+    """Returns every live process with variable=value in its environment."""
     found = (read(int(entry)) for entry in os.listdir("/proc") if entry.isdigit())
     return [p for p in found if p is not None and p.environment.get(variable) == value]
 
 
 def cpu_seconds(pid):
-    """What the process has taken of the processors so far."""
+    """Returns the CPU seconds that the process has used so far."""
     stat = (Path("/proc") / str(pid) / "stat").read_text()
     fields = stat[stat.rindex(")") + 2:].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port():
-    """For programs of others that cannot take port 0 and say which they got."""
+    """Returns a free port, for foreign programs that cannot take port 0 and report the one they got."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]

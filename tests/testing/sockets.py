@@ -1,4 +1,4 @@
-"""Sockets as /proc shows them: which process listens where."""
+"""Sockets from /proc: which process listens where."""
 
 import ipaddress
 import os
@@ -6,11 +6,11 @@ import socket
 from pathlib import Path
 
 TABLES = ("tcp", "tcp6", "udp", "udp6")
-LISTEN, UNCONNECTED = "0A", "07"  # States of TCP and UDP sockets to which anybody may come.
+LISTEN, UNCONNECTED = "0A", "07"  # States of TCP and UDP sockets that accept data from anybody.
 
 
 def _address(text):
-    """The kernel's form: words of four bytes in this machine's order, each written as a number."""
+    """Parses the kernel's form: words of four bytes in this machine's order, each written as a number."""
     host, port = text.split(":")
     words = [int(host[i:i + 8], 16).to_bytes(4, "little") for i in range(0, len(host), 8)]
     return ipaddress.ip_address(b"".join(words)), int(port, 16)
@@ -29,7 +29,7 @@ def _inodes(pid):
 
 
 def listening(pid):
-    """(table, address, port) of each TCP socket of the process that listens and each UDP socket without a peer."""
+    """Returns (table, address, port) of each listening TCP socket of the process and each UDP socket without a peer."""
     inodes, found = _inodes(pid), set()
     for table in TABLES:
         try:

@@ -1,4 +1,5 @@
-"""Tests that start titanctl with daemons of its own: in a folder of their own, every process marked, none left at the end."""
+"""Tests that start titanctl with private daemons: in a temporary folder, with every process marked, and none left at
+the end."""
 
 import os
 import subprocess
@@ -25,7 +26,7 @@ class TitanctlCase(unittest.TestCase):
             process.kill()
 
     def start(self, *words, identity=None, **environment):
-        """`identity`: Popen's own words for another user: user, group, extra_groups, umask."""
+        """`identity`: arguments of Popen for another user: user, group, extra_groups, umask."""
         environment = {**os.environ, MARK: self.mark, "XDG_CACHE_HOME": str(self.folder / "cache"), **environment}
         return subprocess.Popen([BIN / "titanctl", *map(str, words)], env=environment, cwd=self.folder, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **(identity or {}))

@@ -1,4 +1,5 @@
-"""Runs a test once more with transformers 5, which deploy/bootstrap.sh --with-oracles puts beside the environment, in .deps/transformers5."""
+"""Runs a test again with transformers 5, which deploy/bootstrap.sh --with-oracles installs next to the environment, in
+.deps/transformers5."""
 
 import os
 import pathlib
@@ -9,12 +10,13 @@ MARK = "TITAN_TEST_TRANSFORMERS_5"
 
 
 def is_second_run():
-    """Whether this process is the one with transformers 5."""
+    """Returns whether this process is the run with transformers 5."""
     return MARK in os.environ
 
 
 def run_again_with_5():
-    """Repeats the running program with the same arguments and transformers 5, and exits as it exits. Does nothing in that second process."""
+    """Runs the program again with the same arguments and transformers 5, and exits with its exit code. Does nothing in
+    that second process."""
     if is_second_run():
         return
     overlay = pathlib.Path(os.environ["TITAN_DEPS"]) / "transformers5"
