@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Installs everything Titan builds with on a bare Debian 12 machine, as root. Safe to run again: finished parts are skipped.
+# Installs everything that Titan is built with on a bare Debian 12 machine, as root. It can be run again: finished parts are skipped.
 #
 #   deploy/bootstrap.sh [--with-oracles] [--with-cuda] [--quiet]
 #
-#   (default)        Debian packages, the LibTorch wheel with the two CUDA libraries its CPU half asks for, and the text assets
-#   --with-oracles   also what the numeric tests compare against: torchtitan, transformers, peft, bitsandbytes, tensorboard and its profiler plugin, tiktoken, sentencepiece (2.7 GB of CUDA wheels), and transformers 5 in a folder of its own
+#   (default)        Debian packages, the LibTorch wheel with the two CUDA libraries that its CPU half needs, and the text assets
+#   --with-oracles   also the references of the numeric tests: torchtitan, transformers, peft, bitsandbytes, tensorboard and its profiler plugin, tiktoken, sentencepiece (2.7 GB of CUDA wheels), and transformers 5 in a separate folder
 #   --with-cuda      also the CUDA toolkit's wheels, for building the CUDA device library
 #   --quiet          print only what is installed and errors
 #
-# Packages go into the system, wheels and assets into .deps/ (TITAN_DEPS moves it). Debian's packages are those of its release; wheels have
-# the versions and hashes in deploy/requirements, which deploy/lock_wheels.py writes.
+# Debian packages are installed into the system, wheels and assets into .deps/ (or TITAN_DEPS). Debian packages have the versions of the
+# release; wheels have the versions and hashes in deploy/requirements, which deploy/lock_wheels.py writes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,7 +29,7 @@ mkdir -p "$deps"
 say() { printf 'bootstrap: %s\n' "$*"; }
 detail() { [ "$quiet" = 1 ] || say "$@"; }
 
-# Runs a command with its output in a log, shows the log's end only when it fails.
+# Runs a command with its output in a log, and shows the log's end only if it fails.
 log=$deps/bootstrap.log
 logged() {
   if ! "$@" >"$log" 2>&1; then
@@ -39,14 +39,14 @@ logged() {
   fi
 }
 
-# Debian's packages are pinned by its release, whose versions change for fixes only; the wheels' hashes are those for its Python.
+# The release pins Debian's packages: its versions change only for fixes. The wheels' hashes are those for its Python.
 release=bookworm
 found_release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null || true)
 if [ "$found_release" != $release ] || [ "$(uname -m)" != x86_64 ]; then
   echo "bootstrap: warning: made for Debian 12 ($release) on x86_64; this is ${found_release:-unknown} on $(uname -m), where packages may be missing and wheels may not fit" >&2
 fi
 
-python_packages=(ca-certificates python3 python3-venv)  # What fetches wheels.
+python_packages=(ca-certificates python3 python3-venv)  # Needed to download wheels.
 debian_packages=(
   build-essential cmake ninja-build ccache pkg-config git binutils gdb
   python3-dev
@@ -65,7 +65,7 @@ missing_of() {
     dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || echo "$package"
   done
 }
-# Runs a command during which no package starts a service (Debian's policy-rc.d), as containers have it anyway.
+# Runs a command during which no package starts a service (Debian's policy-rc.d), as in containers.
 without_services() (
   policy=/usr/sbin/policy-rc.d
   if [ ! -e $policy ]; then
@@ -78,7 +78,7 @@ without_services() (
 install_packages() {
   [ $# = 0 ] || logged without_services env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
 }
-# Tests and operators start these as they need them; their packages would start one with the machine.
+# Tests and operators start these services as needed; the packages would start them at boot.
 keep_off() {
   logged update-rc.d "$1" disable
   if command -v systemctl >/dev/null; then logged systemctl disable "$1.service"; fi
@@ -99,13 +99,13 @@ step() {
   say "$name: done in $((SECONDS - start)) s"
 }
 
-# Wheels are those that deploy/requirements lists, each with its version and hash (deploy/lock_wheels.py): pip chooses nothing.
+# deploy/requirements lists all wheels with versions and hashes (deploy/lock_wheels.py), so that pip chooses nothing.
 requirements=$PWD/deploy/requirements
 install_group() {
   logged "$deps/venv/bin/python" -m pip install --no-input --progress-bar off --require-hashes --no-deps -r "$requirements/$1.txt" "${@:2}"
 }
 make_venv() {
-  # Debian's python3, which this script installs: another one that comes first in PATH pickles and imports differently.
+  # Uses Debian's python3, which this script installs: another Python in PATH would pickle and import differently.
   if [ "$(readlink -f "$deps/venv/bin/python" 2>/dev/null)" != "$(readlink -f /usr/bin/python3)" ]; then
     rm -rf "$deps/venv"
     logged /usr/bin/python3 -m venv "$deps/venv"
@@ -116,12 +116,12 @@ install_transformers5() {
   rm -rf "$deps/transformers5"
   install_group transformers5 --target "$deps/transformers5"
 }
-# step_wheels NAME GROUP COMMAND...: once for each content of the group's file, and for each Python.
+# step_wheels NAME GROUP COMMAND...: runs the command once per content of the group's file and per Python version.
 step_wheels() {
   step "$1" "$2 $(sha256sum <"$requirements/$2.txt" | cut -d' ' -f1), $(/usr/bin/python3 --version) of Debian" "${@:3}"
 }
 
-# Everything that needs no package but Python's.
+# Installs everything that needs only Python's packages.
 install_wheels() {
   log=$deps/wheels.log
   step_wheels "LibTorch" base make_venv
@@ -151,8 +151,8 @@ say "Debian packages: installing $count (about a minute)"
 start=$SECONDS
 logged apt-get update
 install_packages "${missing_python[@]}"
-# Unpacking packages and wheels takes a core each.
-set -m  # A process group of their own, to end all of it with this script.
+# In parallel, because unpacking packages and unpacking wheels use one core each.
+set -m  # A separate process group, so that all of it ends with this script.
 install_wheels &
 wheels=$!
 set +m

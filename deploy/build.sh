@@ -1,6 +1,6 @@
-# Sourced by test.sh and quickstart.sh: configuring and building with progress that is readable on a terminal and in a log.
+# Sourced by other scripts: configures and builds with progress that is readable on a terminal and in a log.
 
-# Jobs that fit: one a core, and 1.5 GiB each, since a file with LibTorch's headers takes that much.
+# Prints the number of jobs: one per core, but with 1.5 GiB each, because a file with LibTorch's headers needs that much.
 build_jobs() {
   local cores memory
   cores=$(nproc)
@@ -9,20 +9,20 @@ build_jobs() {
   echo $((cores < memory ? cores : memory))
 }
 
-# build_targets TARGET...: configures when needed and builds; no targets: everything.
+# build_targets [TARGET...]: configures if needed and builds the targets, by default everything.
 build_targets() {
   local log=build/release/build.log
   mkdir -p build/release
   if [ ! -f build/release/build.ninja ]; then
     cmake --preset release >"$log" 2>&1 || { tail -n 40 "$log" >&2; return 1; }
   fi
-  # One line that moves on a terminal, one line in twenty files elsewhere; everything is in the log.
+  # One moving line on a terminal, one line per twenty files elsewhere; everything is in the log.
   local every=20
   [ -t 1 ] && every=1
-  # Of a copy: a dry run of build.ninja itself ends where it would ask CMake for a new one. What is wrong with the targets is told below.
+  # Plans with a copy: a dry run of build.ninja itself ends where it would regenerate it with CMake. Wrong targets are reported below.
   cp build/release/build.ninja build/release/plan.ninja
   ninja -C build/release -f plan.ninja -n "$@" >build/release/build.plan 2>&1 || true
-  # In a condition, so that `set -e` of the caller does not end the script before the errors are shown.
+  # Runs in a condition, so that `set -e` of the caller does not end the script before the errors are shown.
   if ! NINJA_STATUS='[%f/%t %e] ' ninja -C build/release -j "$(build_jobs)" "$@" 2>&1 | tee "$log" |
     awk -v every="$every" -v plan=build/release/build.plan -f deploy/build_progress.awk; then
     grep -E -A 20 'FAILED|error:' "$log" | head -n 80 >&2
@@ -31,7 +31,7 @@ build_targets() {
   fi
 }
 
-# timed "What" COMMAND...: says what begins and how long it took.
+# timed "What" COMMAND...: prints what begins and how long it took.
 timed() {
   local what=$1 start=$SECONDS
   shift

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Titan beside plain PyTorch on one device: the same Llama in bf16, FSDP over one rank, in turns.
+"""Compares Titan with plain PyTorch on one device: the same Llama in bf16, FSDP over one rank, alternating.
 
   gpu_beside.py speed|launches [--sizes debug,bench,1B] [--rounds N] [--rehearse] -- TITAN-RANK AND ITS FLAGS
 
-speed: each round trains each program once, a process each: PyTorch (gpu_torch_llama.py), the same with torch.compile, Titan, and Titan
-with compile.enable. Prints tokens/s, milliseconds a step and peak memory (the medians of rounds), and ratios with their spread over rounds.
-launches: what a step asks of the device, from each program's profiler: kernels that ran (where CUPTI may look), launches of kernels and of
-graphs, copies, waits of the host, and operations of LibTorch. Of Titan also with compile.enable but without graphs.
+speed: each round trains once with each program, in a separate process: PyTorch (gpu_torch_llama.py), the same with torch.compile,
+Titan, and Titan with compile.enable. Prints tokens/s, milliseconds per step and peak memory (medians over rounds), and ratios with
+their spread over rounds.
+launches: counts per step from each program's profiler: kernels (where CUPTI is permitted), launches of kernels and of graphs, copies,
+host waits, and LibTorch operations. For Titan also with compile.enable but without graphs.
 """
 
 import argparse
@@ -20,14 +21,14 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Titan's flavor; dim, layers, heads, key heads, hidden, vocabulary, tied head; rows and tokens of a step.
+# Titan's flavor; dim, layers, heads, key heads, hidden, vocabulary, tied head; rows and tokens per step.
 SIZES = {
     "debug": ("debugmodel", (256, 6, 16, 16, 768, 2048, 0), 8, 2048),
     "bench": ("bench", (1024, 8, 16, 8, 2816, 2048, 0), 8, 2048),
     "1B": ("1B", (2048, 16, 32, 8, 8192, 128256, 1), 2, 4096),
     "rehearsal": ("debugmodel", (256, 6, 16, 16, 768, 2048, 0), 1, 64),
 }
-INTERVAL, WARM = 5, 2  # Steps of a measured interval; intervals that do not count.
+INTERVAL, WARM = 5, 2  # Steps per measured interval; warm-up intervals that do not count.
 PROGRAMS = {"PyTorch": [], "PyTorch compiled": ["--compile"], "Titan": [], "Titan compiled": ["--compile.enable"]}
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchKernelEx")
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
@@ -58,7 +59,7 @@ def titan_run(options, size, flags, intervals, folder):
          "--training.steps", steps, "--metrics.log_freq", options.interval, "--metrics.no_enable_tensorboard", *flags])
     with open(os.path.join(folder, "metrics.jsonl")) as file:
         lines = [line for line in map(json.loads, file) if "throughput(tps)" in line]
-    # The first line is the first step's alone.
+    # The first line has only the first step.
     lines = [line for line in lines if line["step"] % options.interval == 0]
     size_line = re.search(r"size: (\d+) total parameters", printed)
     return {"parameters": int(size_line[1]), "step_ms": [rows * tokens / line["throughput(tps)"] * 1e3 for line in lines],
@@ -102,7 +103,7 @@ def speed(options):
 
 
 def counts(trace):
-    """Of the steps that a trace holds together."""
+    """Returns the counts of all steps in a trace together."""
     result = dict.fromkeys(("kernels", "launches", "graphs", "copies", "waits", "operations"), 0)
     for event in trace["traceEvents"]:
         kind, name = event.get("cat"), event.get("name", "")

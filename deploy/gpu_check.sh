@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Checks Titan on a machine with a CUDA device: the numeric tests on the device, each operation's time as Titan computes it
-# and by LibTorch, a job that is saved and resumed, a job with its layers as graphs and without, two ranks against one where
-# there are two devices, a short bf16 training of Llama 3.2 1B, training beside PyTorch, and what a step asks of the device.
-# Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md says what to do with them.
+# Checks Titan on a machine with a CUDA device: the numeric tests on the device, each operation's time in Titan and in
+# LibTorch, a job that is saved and resumed, a job with and without graphs of its layers, two ranks compared with one (on
+# two devices), a short bf16 training of Llama 3.2 1B, a comparison with PyTorch, and the device calls of a step.
+# Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md explains their use.
 #
 #   deploy/gpu_check.sh [--only tests|kernels|resume|graphs|ranks|train|beside|launches] [--compile] [--steps N] [--seq-len N] [--batch N]
 #                       [--ac MODE] [--flavor NAME] [--sizes debug,bench,1B] [--rounds N] [--build DIR] [--python PROGRAM] [--rehearse]
 #
 # Needs a built tree (build/release/bin and build/release/tests, with libtitan_cuda.so) and the text assets (.deps/assets,
-# or TITAN_ASSETS), or a folder filled by deploy/gpu_pack.sh, which holds both; and torch 2.11 with CUDA for python3 (or
-# --python), whose libraries are used. Builds and installs nothing.
-# --compile: the jobs' rows by Titan's own kernels and their layers as graphs (compile.enable), for comparison with a run without.
-# --sizes, --rounds: of beside and launches; where a command may take minutes only, one size a call.
-# --rehearse: the same steps on the CPU with a small model, to try this script where there is no GPU; says nothing of one.
-# Exit code: 0 all passed; 77 there is no device (nothing was checked); 1 something failed.
+# or TITAN_ASSETS), or a folder that deploy/gpu_pack.sh has filled with both; and torch 2.11 with CUDA for python3 (or
+# --python), whose libraries it uses. It builds and installs nothing.
+# --compile: runs the jobs with compile.enable (Titan's row kernels, layers as graphs), for comparison with a run without it.
+# --sizes, --rounds: for beside and launches; if a command may take only minutes, use one size per call.
+# --rehearse: the same steps on the CPU with a small model, to try this script without a GPU; it proves nothing about one.
+# Exit code: 0 all passed; 77 no device (nothing was checked); 1 something failed.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 if [ -d "$here/bin" ]; then  # Filled by gpu_pack.sh.
@@ -59,7 +59,7 @@ done
 export TITAN_ASSETS="${TITAN_ASSETS:-$default_assets}"
 [ -e "$TITAN_ASSETS/tokenizer/tokenizer.json" ] || fail "no text assets in $TITAN_ASSETS: run deploy/make_assets.sh or set TITAN_ASSETS"
 
-# Folders of torch's libraries and of those that CUDA's wheels bring; how many devices; what they are.
+# Finds the folders of torch's libraries and of those in CUDA's wheels, and the number and names of the devices.
 found="$("$python" - <<'PY'
 import os, sys
 try:
@@ -69,7 +69,7 @@ except ImportError as error:
 if not torch.__version__.startswith("2.11."):
     sys.exit(f"torch {torch.__version__} is installed; the programs are linked against 2.11")
 folders = [os.path.join(os.path.dirname(torch.__file__), "lib")]
-# Where this process has CUDA's libraries from, then the wheels' folders for those that are loaded later.
+# The folders of this process's CUDA libraries, then the wheels' folders for those that are loaded later.
 for line in open("/proc/self/maps"):
     path = line.split(maxsplit=5)[-1].strip()
     name = os.path.basename(path)
@@ -105,7 +105,7 @@ if [ "$rehearse" = 1 ]; then
   device=cpu
   export TITAN_GPU_TEST_ON=cpu
   small=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 8
-    --optimizer.lr 2e-3 --metrics.device_peak_tflops 1  # A peak, so that the MFU is printed as on a GPU.
+    --optimizer.lr 2e-3 --metrics.device_peak_tflops 1  # With a peak the MFU is printed as on a GPU.
     --resources.pin_cpus on)
   train=("${small[@]}" "${train[@]}")
   echo "==> REHEARSAL on the CPU with a small model: no figure below says anything about a GPU"
@@ -114,7 +114,7 @@ echo "==> $(date -u +%Y-%m-%d) · $machine · Titan $revision"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-limit=()  # What a rank is started by.
+limit=()  # Command prefix of a rank.
 titan_rank() {  # FOLDER FLAGS...
   local folder="$1"
   shift
@@ -160,7 +160,7 @@ fi
 
 if wants graphs; then
   echo "==> a small model in fp32, with its layers as graphs of the device and without: loss and time of a step"
-  # In fp32 compile.enable changes nothing else. The device has little to do in such a step: its host is what is timed.
+  # In fp32 compile.enable changes nothing else. The device has little to do in such a step, so the host is timed.
   twelve=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 12 --metrics.log_freq 1
     --debug.seed 1 --training.mixed_precision_param float32 --activation_checkpoint.mode none)
   titan_rank "$work/plain" "${twelve[@]}" --compile.enable --compile.graphs off
@@ -191,7 +191,7 @@ if wants ranks; then
     port="$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
     four=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 4 --training.global_batch_size 8
       --training.steps 4 --debug.seed 1 --debug.deterministic --training.mixed_precision_param float32)
-    # Ranks that wait for each other on a device wait for ever: no collective's timeout ends a host that NCCL blocks.
+    # Ranks that wait for each other on a device wait forever: a collective's timeout cannot end a host that NCCL blocks.
     seconds="${TITAN_GPU_CHECK_RANKS_SECONDS:-180}"
     two_ranks() {  # FOLDER FLAGS...
       local first=0 second=0

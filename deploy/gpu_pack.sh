@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Packs what deploy/gpu_check.sh needs into one folder, for a machine that has a GPU and torch 2.11 but neither this tree
-# nor its packages: the stripped programs and tests, the libraries that they bring (not torch's, CUDA's or the C
-# library's), the text assets and the script itself. There: FOLDER/gpu_check.sh.
+# Packs the files for deploy/gpu_check.sh into one folder, for a machine that has a GPU and torch 2.11 but neither this tree
+# nor its packages: the stripped programs and tests, their libraries (except torch's, CUDA's and the C library), the text
+# assets and the script itself. Run FOLDER/gpu_check.sh there.
 #
 #   deploy/gpu_pack.sh FOLDER [--build DIR]
 #
@@ -27,11 +27,11 @@ for file in $programs; do
   [ -e "$build/$file" ] || fail "$build/$file is missing: build it (ninja all titan_long_tests; libtitan_cuda.so needs TITAN_CUDA=ON)"
 done
 
-# Torch's folder is on the programs' run path; whatever it holds is the other machine's own.
+# Torch's folder is on the programs' run path; its libraries come from the other machine.
 torch_lib="$(ldd "$build/bin/titan-rank" | sed -n 's/.*=> \(.*\)\/libtorch_cpu\.so .*/\1/p')"
 [ -n "$torch_lib" ] || fail "$build/bin/titan-rank does not find its LibTorch here"
 site="$(cd "$torch_lib/../.." && pwd)"
-# A machine with torch has these, and its own, when newer, must not be hidden by ours.
+# A machine with torch has these libraries; ours must not hide newer ones there.
 system='^(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libstdc\+\+|libgcc_s)\.so'
 
 listing="$(for file in $programs; do ldd "$build/$file"; done)"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains a Llama in plain PyTorch as a Titan rank does, to measure the one beside the other (gpu_beside.py).
+"""Trains a Llama in plain PyTorch like a Titan rank, to compare the two (gpu_beside.py).
 
-Weights and optimizer in fp32, sharded by FSDP2 over one rank, computed with in bf16, gradients reduced in fp32, fused AdamW, clipped
-gradients; with --compile each block and the loss go through torch.compile, as torchtitan compiles them. Tokens are random. Prints one line
-of JSON: parameters, milliseconds of a step by intervals, peak memory, loss.
+Weights and optimizer are in fp32, sharded by FSDP2 over one rank; it computes in bf16, reduces gradients in fp32, clips them and uses
+fused AdamW. With --compile each block and the loss are compiled with torch.compile, as in torchtitan. Tokens are random. Prints one
+line of JSON: parameters, milliseconds per step of each interval, peak memory, loss.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 
 def rotation(head_size, tokens, theta=500000.0):
-    """cos and sin [tokens, head_size / 2]."""
+    """Returns cos and sin, each [tokens, head_size / 2]."""
     angles = torch.outer(torch.arange(tokens), theta ** (-torch.arange(0, head_size, 2) / head_size))
     return angles.cos(), angles.sin()
 
 
-def rotate(x, cos, sin):  # [B, T, H, D]; neighbours are pairs.
+def rotate(x, cos, sin):  # x: [B, T, H, D]; rotates pairs of neighbours.
     even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
     cos, sin = cos[:, None], sin[:, None]
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).type_as(x)

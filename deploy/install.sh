@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Installs Titan for every user of this machine: programs, LibTorch, what model libraries are compiled with,
-# recipes, their text, pages, completions and systemd units (590 MB).
-# Installs what it is built with and builds what is missing first, as deploy/quickstart.sh does.
+# Installs Titan for every user of this machine: programs, LibTorch, headers for model libraries, recipes, their
+# text, pages, completions and systemd units (590 MB).
+# First installs the build requirements and builds what is missing, like deploy/quickstart.sh.
 #
 #   deploy/install.sh [--prefix FOLDER] [--with-cuda]
 #
-#   --prefix FOLDER   /usr/local unless given; it may be moved or copied afterwards
-#   --with-cuda       also what GPUs need (5 GB); deploy/bootstrap.sh --with-cuda comes first
+#   --prefix FOLDER   default /usr/local; it may be moved or copied afterwards
+#   --with-cuda       also the parts for GPUs (5 GB); run deploy/bootstrap.sh --with-cuda first
 #
-# deploy/package.sh makes Debian packages instead. Removing: the files are listed in build/release/install_manifest_*.txt.
+# deploy/package.sh makes Debian packages instead.
+# To remove Titan, delete the files that are listed in build/release/install_manifest_*.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=deploy/build.sh
@@ -29,7 +30,7 @@ done
 
 copy() {
   local component
-  umask 022  # For everybody to read, whatever is private by default here.
+  umask 022  # Everybody may read the files, whatever the default umask is.
   for component in "${components[@]}"; do
     cmake --install build/release --prefix "$prefix" --component "$component" --strip >build/release/install.log 2>&1 ||
       { tail -n 20 build/release/install.log >&2; return 1; }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes deploy/requirements/GROUP.txt: every wheel that deploy/bootstrap.sh installs, with its exact version and its hash.
+"""Writes deploy/requirements/GROUP.txt: every wheel that deploy/bootstrap.sh installs, with its exact version and hash.
 
-    deploy/lock_wheels.py                        after a change to a list GROUP.in: everything else stays as it is
+    deploy/lock_wheels.py                        applies a change of a list GROUP.in; other versions stay the same
     deploy/lock_wheels.py NAME[==VERSION]...     upgrades these, to the newest version that the lists allow or to VERSION
-    deploy/lock_wheels.py --all                  upgrades whatever the lists give no version for
+    deploy/lock_wheels.py --all                  upgrades all packages for which the lists give no version
 
-GROUP.in lists the wanted packages, which come with all their requirements; GROUP.alone.in those that come without. All groups but
-transformers5 go into one environment, so they are resolved together. Needs a network and Debian's python3-venv; installs nothing.
+GROUP.in lists packages that are installed with all their requirements, GROUP.alone.in those without. All groups except transformers5
+are installed into one environment, so they are resolved together. Needs a network and Debian's python3-venv; installs nothing.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "requirements"
-PYTHON = "/usr/bin/python3"  # The one that deploy/bootstrap.sh uses: which wheels fit depends on it.
+PYTHON = "/usr/bin/python3"  # The Python of deploy/bootstrap.sh: the matching wheels depend on it.
 OWN_FOLDER = {"transformers5"}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)")
 CONSTRAINED = re.compile(r"The user requested \(constraint\) ([A-Za-z0-9._-]+)==")
@@ -30,19 +30,19 @@ def key(name):
 
 
 def pins_of(*files):
-    """Versions by name."""
+    """Returns versions by name."""
     found = (PIN.match(line) for file in files for line in file.read_text().splitlines())
     return {key(match[1]): match[2] for match in found if match}
 
 
 def lists_of(group):
-    """The list of a group that comes with its requirements, and the one that comes without; None where there is none."""
+    """Returns a group's list with requirements and its list without; None for a list that does not exist."""
     files = [FOLDER / f"{group}.in", FOLDER / f"{group}.alone.in"]
     return [file if file.exists() else None for file in files]
 
 
 class Resolver:
-    """pip in a separate environment: newer than Debian's, which would download every wheel to read its requirements."""
+    """A newer pip in a separate environment: Debian's would download every wheel to read its requirements."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -54,12 +54,12 @@ class Resolver:
             sys.exit(f"lock_wheels: cannot install a newer pip:\n{said}")
 
     def pip(self, words):
-        """Its exit code, and what it said on stderr."""
+        """Returns its exit code and stderr."""
         done = subprocess.run([self.folder / "venv/bin/python", "-m", "pip", *words], env=self.environment, stderr=subprocess.PIPE, text=True)
         return done.returncode, done.stderr
 
     def resolve(self, lists, pins, *flags):
-        """{name: (version, sha256)} of what pip would install. `pins` loses those that the lists contradict."""
+        """Returns {name: (version, sha256)} of what pip would install. Removes `pins` that the lists contradict."""
         constraints, report = self.folder / "constraints.txt", self.folder / "report.json"
         wanted = [word for file in lists for word in ("-r", file)]
         while True:
@@ -92,7 +92,7 @@ def lock_group(resolver, group, pins):
 
 
 def set_version(name, version):
-    """Where a list gives a version for this package, it becomes `version`."""
+    """Sets the version of this package to `version` in each list that gives one."""
     for file in FOLDER.glob("*.in"):
         lines = file.read_text().splitlines()
         changed = [f"{match[1]}=={version}" if (match := PIN.match(line)) and key(match[1]) == key(name) else line for line in lines]
@@ -116,7 +116,7 @@ def main():
             set_version(name, version)
             pins[key(name)] = version
     lists = [file for group in shared for file in lists_of(group) if file]
-    for name in pins_of(*lists):  # The lists decide about these.
+    for name in pins_of(*lists):  # The lists decide their versions.
         pins.pop(name, None)
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Makes Debian packages, for Debian 12, of what is built, with the folders and files of `cmake --install`.
+# Makes packages for Debian 12 from a build, with the folders and files of `cmake --install`.
 #
 #   deploy/package.sh [--out FOLDER] [--version VERSION] [--with-libtorch] [--with-parquet] [BUILD]
 #
-#   --out FOLDER       build/packages unless given
-#   --version VERSION  the project's unless given
-#   --with-libtorch    also titan-libtorch: what titan-rank needs of the LibTorch wheel (460 MB)
-#   --with-parquet     also titan-parquet: what reads Parquet files, with Arrow of the pyarrow wheel (60 MB)
-#   BUILD              build/release unless given; without LibTorch there is no titan-rank
+#   --out FOLDER       default build/packages
+#   --version VERSION  default the project's version
+#   --with-libtorch    also titan-libtorch: the parts of the LibTorch wheel that titan-rank needs (460 MB)
+#   --with-parquet     also titan-parquet: the reader of Parquet files, with Arrow from the pyarrow wheel (60 MB)
+#   BUILD              default build/release; a build without LibTorch gives no titan-rank
 #
-# DEBFULLNAME and DEBEMAIL name who makes them, as for Debian's own tools. What each holds and what its scripts do is in docs/howto/install.md and deploy/debian.
+# DEBFULLNAME and DEBEMAIL name the maintainer, as for Debian's own tools. Contents and scripts of the packages: docs/howto/install.md and deploy/debian.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -54,7 +54,7 @@ install_component() {  # COMPONENT ROOT [STRIP]
   }
 }
 
-# Debian 12 has units in /lib, and settings that a person edits in /etc.
+# Debian 12 has units in /lib, and settings for operators in /etc.
 arrange() {
   local root=$1
   if [ -d "$root/usr/lib/systemd" ]; then
@@ -70,14 +70,14 @@ arrange() {
   fi
 }
 
-# The packages that its programs are linked with, by their versions; nothing when it has none.
+# Prints the versioned packages that the package's programs are linked with, or nothing without programs.
 libraries() {
   local root=$1 programs
   mapfile -t programs < <(find "$root/usr/bin" -type f 2>/dev/null | sort)
   [ ${#programs[@]} -gt 0 ] || return 0
   mkdir -p "$work/source/debian"
   echo "Source: titan" >"$work/source/debian/control"
-  # LibTorch is in no package of Debian's, and comes with the package of our own.
+  # Debian has no package of LibTorch; ours provides it.
   (cd "$work/source" && dpkg-shlibdeps -O --ignore-missing-info "-l$work/torch/usr/lib/titan/torch/lib" \
     "-l$work/torch/usr/lib/titan/nvidia/cu13/lib" "${programs[@]/#/-e}" 2>"$work/log") | sed 's/^shlibs:Depends=//' ||
     { cat "$work/log" >&2; return 1; }
@@ -130,7 +130,7 @@ make_package() {
   add_texts "$1" "$root"
   add_control "$1" "$root"
   file=$out/$1_${version}_$(is_for_all "$1" && echo all || echo "$architecture").deb
-  # Quick: LibTorch is large.
+  # Fast compression, because LibTorch is large.
   dpkg-deb --root-owner-group -Zxz -z1 --build "$root" "$file" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
   echo "$file"
   rm -rf "$root"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The headers that a library of models or datasets is compiled against, and one number made of all that they say.
-#   deploy/plugin_headers.sh list        their paths, from the top of the tree
-#   deploy/plugin_headers.sh hash        the number
-#   deploy/plugin_headers.sh write FILE  a header that defines it; untouched when it is the same
+# Lists the headers that a library of models or datasets is compiled against, and hashes their contents.
+#   deploy/plugin_headers.sh list        prints their paths, relative to the tree
+#   deploy/plugin_headers.sh hash        prints the hash
+#   deploy/plugin_headers.sh write FILE  writes a header that defines the hash, unless it is the same already
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Exports what a library of models or datasets outside of this tree is compiled with: headers, compiler flags and a script that uses them.
+# Exports headers, compiler flags and a build script for libraries of models or datasets outside this tree.
 #   deploy/plugin_sdk.sh [--installed] FOLDER [BUILD_FOLDER]
-#   --installed: FOLDER is lib/titan/sdk of an installation, and LibTorch's headers are those beside it
+#   --installed: FOLDER is lib/titan/sdk of an installation, and LibTorch's headers are in lib/titan/torch
 #   FOLDER/build my_model.so my_model.cc    # then: experimental.custom_import = "/path/my_model.so"
 set -euo pipefail
 installed=0
@@ -31,7 +31,7 @@ include=$(cd "$target/include" && pwd)
 cp "$built" "$include/"
 torch=
 if [ $installed = 1 ]; then
-  grep -v '^-isystem' "$build/plugin/flags" > "$target/flags"  # They name the wheel of the build.
+  grep -v '^-isystem' "$build/plugin/flags" > "$target/flags"  # These flags name the build's wheel.
   torch='-isystem "$here/../torch/include" -isystem "$here/../torch/include/torch/csrc/api/include" '
 else
   cp "$build/plugin/flags" "$target/flags"

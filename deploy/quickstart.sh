@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# From nothing to a trained tiny Llama on this machine: installs, builds, starts a controller and two workers on loopback, and trains
+# Trains a tiny Llama on this machine from scratch: installs, builds, starts a controller and two workers on loopback, and trains
 # over two ranks, one on each worker. A second run reuses everything and takes seconds.
 #
 #   deploy/quickstart.sh [--section.key value ...]      for example: deploy/quickstart.sh --training.steps 200
 #
-# The results stay in outputs/quickstart-DATE-TIME; the processes are gone when it ends, also after Ctrl-C.
+# The results stay in outputs/quickstart-DATE-TIME.
+# All processes end with the script, also after Ctrl-C.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -18,7 +19,7 @@ dump=$PWD/outputs/quickstart-$(date +%Y%m%d-%H%M%S)
 state=$(mktemp -d "${TMPDIR:-/tmp}/titan-quickstart-XXXXXX")
 children=()
 
-# Workers first, and they take their ranks with them.
+# Stops the workers first; their ranks end with them.
 stop_all() {
   local code=$?
   trap - EXIT INT TERM
@@ -30,7 +31,7 @@ stop_all() {
   exit "$code"
 }
 
-# wait_for_file PATH PID LOG: until the daemon wrote it.
+# wait_for_file PATH PID LOG: waits until the daemon has written the file.
 wait_for_file() {
   local tries=0
   until [ -s "$1" ]; do
@@ -41,7 +42,7 @@ wait_for_file() {
   done
 }
 
-# Until both workers have registered: a job that comes before them is told that it cannot run on the nodes there are.
+# Waits until both workers have registered: an earlier job would get the error that it cannot run on the present nodes.
 wait_for_nodes() {
   local tries=0
   until [ "$("$bin/titanctl" node list 2>/dev/null | grep -cw READY)" = 2 ]; do
@@ -51,7 +52,7 @@ wait_for_nodes() {
   done
 }
 
-# setsid: Ctrl-C reaches this script and `titanctl`, which decide what stops and in which order.
+# setsid: Ctrl-C reaches only this script and `titanctl`, which decide what stops and in which order.
 start_cluster() {
   setsid "$bin/titan-controller" --listen 127.0.0.1:0 --metrics-port 0 --state "$state/controller" \
     --port-file "$state/controller.json" >"$state/controller.log" 2>&1 &
@@ -70,7 +71,7 @@ start_cluster() {
 
 train() {
   local job threads
-  # Both workers are this one machine, so each rank gets half of it.
+  # Both workers share this machine, so each rank gets half of its cores.
   threads=$((($(nproc) + 1) / 2))
   job=$("$bin/titanctl" submit configs/llama3_tiny.toml -q --nproc 2 --nodes 2 --resources.threads_per_rank $threads --job.dump_folder "$dump" --metrics.enable_tensorboard \
     --checkpoint.enable --checkpoint.no_last_save_model_only --validation.enable --validation.dataset c4_validation --validation.local_batch_size 1 \

@@ -1,4 +1,4 @@
-"""Tells what a finished quickstart left behind: python3 quickstart_summary.py DUMP_FOLDER"""
+"""Prints the results of a finished quickstart: python3 quickstart_summary.py DUMP_FOLDER"""
 
 import json
 import os
@@ -12,7 +12,7 @@ WIDTH = 40
 
 
 def series(lines, name):
-    """The last value of each step that has one."""
+    """Returns the last value of each step that has one."""
     return {line["step"]: line[name] for line in lines if name in line}
 
 

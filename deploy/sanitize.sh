@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Builds what does not link LibTorch under a sanitizer and runs its tests.
+# Builds the parts without LibTorch under a sanitizer and runs their tests.
 #
 #   deploy/sanitize.sh asan|tsan [--quick | --readers] [CTEST ARGUMENTS...]      for example: deploy/sanitize.sh tsan -R reconcile
 #
 #   asan     AddressSanitizer and UBSan, in build/asan
 #   tsan     ThreadSanitizer, in build/tsan
-#   --quick  only what reads untrusted bytes and decides: configuration, storage, rank protocol, store, core, API, and the worker's core, daemon and shim
-#   --readers  of it what compiles without Protobuf: files and texts that others write. Part of deploy/test.sh --all
+#   --quick  only readers of untrusted bytes and decisions: configuration, storage, rank protocol, store, core, API, and the worker's core, daemon and shim
+#   --readers  only those that compile without Protobuf: readers of files and texts. Part of deploy/test.sh --all
 #
-# What it costs is in docs/decisions/build.md.
+# docs/decisions/build.md has its cost.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,7 +27,7 @@ chosen=()
 [ ${#tests[@]} = 0 ] || chosen=(-R "^($(IFS='|'; echo "${tests[*]}"))\$")
 # shellcheck source=deploy/build.sh
 . deploy/build.sh
-# Histories that take a machine minutes take it an hour here, and what these look for does not want ten thousand of them.
+# Simulations of minutes take an hour under a sanitizer, and what it detects does not need ten thousand of them.
 export TITAN_SIMULATION_SEEDS=${TITAN_SIMULATION_SEEDS:-500} TITAN_SIMULATION_NODES=${TITAN_SIMULATION_NODES:-1000}
 cmake --preset "$preset" >/dev/null
 timed "build" ninja -C "build/$preset" -j "$(build_jobs)" "${tests[@]}"

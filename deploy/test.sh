@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs the tests: the check of every commit, or the longer one.
+# Installs what is missing, builds, and runs the tests: the check of every commit, or a longer one.
 #
-#   deploy/test.sh                        what every commit must pass
-#   deploy/test.sh --all                  also what takes minutes and seldom breaks (label `long`), and readers of untrusted bytes under
+#   deploy/test.sh                        the tests that every commit must pass
+#   deploy/test.sh --all                  also tests that take minutes and seldom fail (label `long`), and readers of untrusted bytes under
 #                                         AddressSanitizer
-#   deploy/test.sh --room ROOM            the tests of one part of the tree, and only what they need is built: common, controller, node, rank
-#   deploy/test.sh CTEST ARGUMENTS...     what ctest chooses, for example: deploy/test.sh -L fast     or: deploy/test.sh -R config
+#   deploy/test.sh --room FOLDER          builds and runs only the tests of one part of the tree: common, controller, node, rank
+#   deploy/test.sh CTEST ARGUMENTS...     the tests that ctest selects, for example: deploy/test.sh -L fast     or: deploy/test.sh -R config
 #
 # Labels: fast, full (minutes), faults (kills real processes), gpu (skipped without one), long. `-L fast` builds only what it runs.
-# How long each test took is in build/release/test-times.txt afterwards, the slowest first.
+# Afterwards build/release/test-times.txt has the duration of each test, the slowest first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -33,8 +33,8 @@ timed "build" build_targets "${targets[@]}"
 [ "$*" != "--all" ] || deploy/sanitize.sh asan --readers
 
 printf '==> test\n'
-# The last lines are ctest's summary. One test more than there are cores runs at a time: those that start many processes of their own
-# (CROWD, one a core) wait much more than they compute.
+# The last lines are ctest's summary. One test more than the number of cores runs at a time, because tests that start many processes
+# (CROWD, one per core) wait much more than they compute.
 results=build/release/tests.xml code=0
 rm -f $results
 ctest --test-dir build/release --output-on-failure --output-junit "$PWD/$results" -j "$(($(nproc) + 1))" "${chosen[@]}" || code=$?

@@ -1,6 +1,6 @@
-"""Prints how long each test of a run took, the slowest first, with what they take together.
+"""Prints how long each test of a run took, the slowest first, and their total.
 
-    test_times.py RESULTS.xml       as `ctest --output-junit RESULTS.xml` writes them
+    test_times.py RESULTS.xml       a file of `ctest --output-junit RESULTS.xml`
 """
 
 import sys
@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 
 def times(path):
-    """(seconds, name, how it ended) of each test, the slowest first."""
+    """Returns (seconds, name, status) of each test, the slowest first."""
     cases = ElementTree.parse(path).getroot().iter("testcase")
     return sorted(((float(case.get("time", 0)), case.get("name"), case.get("status")) for case in cases), reverse=True)
 

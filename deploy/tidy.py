@@ -2,9 +2,10 @@
 
   deploy/tidy.sh [--changed REVISION] [--jobs N] [PATH...]
 
-PATH: files, each alone, or folders; --changed: files that differ from REVISION, each alone, headers by the files that include them.
-Folders, and without either everything, in the units that the build compiles together, which takes a quarter of the time.
-GCC's precompiled header is not for clang-tidy, so build folders of its own (build/tidy, build/tidy-units) hold the commands.
+PATH: files, checked one by one, or folders; --changed: checks the files that differ from REVISION one by one, and headers through the
+files that include them. Folders, and by default everything, are checked in the units that the build compiles together, which takes a
+quarter of the time. clang-tidy cannot use GCC's precompiled header, so separate build folders (build/tidy, build/tidy-units) have the
+commands.
 """
 
 import argparse
@@ -20,40 +21,40 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
 ALONE, UNITS = SOURCE / "build/tidy", SOURCE / "build/tidy-units"
-# Flags of GCC that clang-tidy has no use for; LibTorch's headers ask for omp.h where OpenMP is on.
+# GCC flags that clang-tidy does not need; with OpenMP, LibTorch's headers include omp.h.
 DROPPED = ("-fopenmp", "-g1", "-Werror")
 
 
 def configure(build):
     command = ["cmake", "--preset", "release", "-B", str(build), "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]
     subprocess.run(command + ["-DTITAN_UNITY=0"] * (build == ALONE), cwd=SOURCE, check=True, stdout=subprocess.DEVNULL)
-    # What files include that the build makes.
+    # Makes the headers that the build generates.
     made = subprocess.run(["ninja", "-C", str(build), "titan_generated_headers"], stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode != 0:
         sys.exit(made.stdout)
 
 
-# Bodies over GCC's own vectors and flags of processors that clang 14 does not know; the kernels' tests look after them.
+# Code with GCC's vector types and with processor flags that clang 14 does not know; only the kernels' tests check it.
 GCC_ONLY = ("worker/rank/kernels/cpu/attention_", "worker/rank/kernels/level.cc", "tests/worker/rank/kernels/attention_emulated")
 
 
 def is_unit(path):
-    """Files that are compiled together, as cmake/TitanUnity.cmake names them."""
+    """Returns whether the file is a unit of files that are compiled together, named by cmake/TitanUnity.cmake."""
     return re.fullmatch(r"unit_\d+\.cc", path.name) is not None
 
 
 def is_ours(path, build):
-    """Files of the tree and the build's units of them; not what the build generates."""
+    """Returns whether the file belongs to the tree or is a unit of such files; generated files do not count."""
     if str(path).startswith(tuple(str(SOURCE / name) for name in GCC_ONLY)):
         return False
     if build in path.parents:
-        # Mutated copies (tests/simulation) are the build's; the originals are in units of their own.
+        # Mutated copies (tests/simulation) are generated; the originals are in other units.
         return is_unit(path) and path.relative_to(build).parts[0] != "proto" and not path.parent.name.endswith("_mutated.dir")
     return SOURCE in path.parents and path.suffix == ".cc"
 
 
 def commands(build):
-    """{file: arguments without compiler, output and input}"""
+    """Returns {file: arguments without compiler, output and input}."""
     result = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = Path(entry["file"]).resolve()
@@ -78,7 +79,7 @@ def is_torch(arguments):
 
 
 def precompiled(build, arguments):
-    """Clang's precompiled torch_headers.h, made again when it or the flags change."""
+    """Returns clang's precompiled torch_headers.h, which is rebuilt when it or the flags change."""
     header, stamp = build / "torch.pch", build / "torch.pch.flags"
     source = SOURCE / "cmake/torch_headers.h"
     text = " ".join(arguments) + source.read_text()
@@ -91,7 +92,7 @@ def precompiled(build, arguments):
 
 
 def common_arguments(lists):
-    """The flags and folders that all LibTorch files share: a precompiled header fits only files of the same ones."""
+    """Returns the flags and folders that all LibTorch files share, because a precompiled header requires equal flags."""
     first, *others = lists
     sets = [set(one) for one in others]
     return [word for i, word in enumerate(first) if word == "-isystem" or all(word in one for one in sets)]
@@ -116,10 +117,10 @@ def selected(all_files, paths, changed):
 
 
 def tidy(path, arguments, pch):
-    # A header that was precompiled with other rules for arithmetic is not accepted (worker/rank/nn/random.cc).
+    # clang rejects a header that was precompiled with other floating-point rules (worker/rank/nn/random.cc).
     fits = is_torch(arguments) and "-fno-math-errno" not in arguments
     extra = ["-include-pch", str(pch)] if pch and fits else []
-    # A unit is a list of .cc files.
+    # A unit includes .cc files.
     checks = ["--checks=-bugprone-suspicious-include"] if is_unit(path) else []
     done = subprocess.run(["clang-tidy", "--quiet", *checks, str(path), "--", *arguments, *extra], cwd=SOURCE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, check=False)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints a package's copyright file, in Debian's machine-readable form: of Titan, and of what the package has from others, with their own
-# texts where Debian has none of them.
+# Prints a package's copyright file in Debian's machine-readable form: for Titan, and for the package's parts from others, with their
+# own texts unless Debian has them.
 #
 #   deploy/debian/make_copyright.sh PACKAGE WHEELS
 #
@@ -10,12 +10,12 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 package=$1 wheels=$2
 
-# NAME FILE...: the licence NAME, whose text is in the files.
+# licence_text NAME FILE...: prints the licence NAME with the text in the files.
 licence_text() {
   printf '\nLicense: %s\n' "$1"
   cat "${@:2}" | tr -d '\r' | sed -e 's/[[:space:]]*$//' -e 's/^$/./' -e 's/^/ /'
 }
-# NAME WHEEL: the licence NAME as the wheel states it.
+# licence NAME WHEEL: prints the licence NAME as the wheel states it.
 licence() {
   local name=$1 texts
   mapfile -t texts < <(find "$wheels/$2"-*.dist-info -type f \( -iname 'licen[cs]e*' -o -iname 'notice*' \) | sort)

@@ -1,6 +1,6 @@
-"""Writes the dashboard of panels.py as Grafana takes it.
+"""Writes the dashboard of panels.py in Grafana's format.
 
-    make_dashboard.py [--check]      writes dashboards/titan.json beside this file; --check only says whether it is what it would write
+    make_dashboard.py [--check]      writes dashboards/titan.json; --check only compares it with the output
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What the dashboard of a Titan cluster shows: rows of panels, each with its unit and its queries.
+"""Dashboard of a Titan cluster: rows of panels, each with its unit and its queries.
 
-`$job` stands for the jobs that were chosen, `$__rate_interval` for a window that Grafana fits to the picture. Whoever asks the queries
-elsewhere puts something in their place (resolved()).
+`$job` stands for the selected jobs, `$__rate_interval` for a window that Grafana fits to the picture. Outside Grafana, resolved()
+replaces them.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ ALL_JOBS = ".+"
 @dataclass(frozen=True)
 class Panel:
     title: str
-    unit: str  # Grafana's name of it: s, bytes, percentunit (0 to 1), short (a count), ops (each second), none (a number like the loss).
+    unit: str  # Grafana's name: s, bytes, percentunit (0 to 1), short (a count), ops (per second), none (a number like the loss).
     queries: tuple  # (legend, expression)
-    kind: str = "timeseries"  # Or stat: the newest value alone.
+    kind: str = "timeseries"  # Or stat: only the newest value.
     about: str = ""
 
 
@@ -132,7 +132,7 @@ ROWS = (
 
 
 def resolved(expression, window, jobs=ALL_JOBS):
-    """The expression as Prometheus takes it."""
+    """Returns the expression for Prometheus."""
     return expression.replace("$__rate_interval", window).replace("$job", jobs)
 
 
