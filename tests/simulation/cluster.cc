@@ -429,7 +429,7 @@ void Cluster::watch() {
 void Cluster::resume_watch() {
   if (history_.empty() || !timeline.random.chance(0.05)) return;
   const int64_t seen = history_[timeline.random.next() % history_.size()].revision;
-  if (seen < first_revision_) return;  // An older one that was shown again.
+  if (seen < first_revision_) return;  // An older change that was shown again.
   const absl::StatusOr<int64_t> cursor = controller->published().cursor_after(seen);
   size_t changes = 0, bytes = 0;
   for (const Change& one : history_) {

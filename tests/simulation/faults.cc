@@ -442,7 +442,7 @@ void Scenario::restore_store() {
   restored_ = cluster_.excused_events = true;
   cluster_.crash_controller();
   shown_.clear();
-  acknowledged_.clear();  // Nobody waits for what is lost.
+  acknowledged_.clear();  // Nobody waits for lost jobs.
   cancels_.clear();
   deletes_.clear();
   deleted_nodes_.clear();

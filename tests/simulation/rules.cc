@@ -125,7 +125,6 @@ void Scenario::check_exits(const std::string& uid, const job::AttemptRecord& att
 // The devices of an unfinished attempt belong to no other attempt. Exceptions are parts that the controller has given
 // up, and attempts that a restored store does not know: until one of their nodes reports them, others may get the
 // devices on the other nodes.
-// have got the devices on the rest.
 void Scenario::check_capacity(const std::string& uid, const Shown& job) {
   for (const auto& [node, ranks] : job.used) {
     int all = 0;
@@ -369,7 +368,6 @@ void Scenario::check_drains() {
 // If no node of a job was heard for as long as the job waits for its nodes, nobody knows whether it trains, and it may
 // be started elsewhere. A worker may start to count slightly earlier. A paused controller hears no node and does not
 // count that time; one of its seconds may be shorter than a second.
-// stands still it hears nobody, and does not count that time; a second of it may be less than one.
 void Scenario::check_cut_off() {
   for (const auto& [uid, shown] : shown_) {
     if (shown.attempt == 0 || shown.over) continue;

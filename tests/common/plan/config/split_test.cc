@@ -44,7 +44,7 @@ TEST(SplitTest, TensorRanksShareTheTokensOfABatch) {
   EXPECT_THAT(split("deepseek_v3", lent, 2, 3), HasSubstr("189 tokens, which do not divide"));
 }
 
-// FSDP splits rows: with more ranks than rows, most of what is gathered is padding.
+// FSDP splits rows: with more ranks than rows, gathered tensors are mostly padding.
 TEST(SplitTest, MoreShardsThanRowsWarn) {
   JobConfig config;
   config.model.name = "llama3";
