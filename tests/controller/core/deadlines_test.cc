@@ -153,8 +153,8 @@ TEST_F(DeadlinesTest, ANodeThatCannotEndAnOldAttemptIsNotToldWithoutEnd) {
   EXPECT_EQ(reconciler->node(first)->devices_used, 1);
 }
 
-// An attempt whose stop begins with the first report after a pause, before a tick has noticed the pause, has not waited
-// through it.
+// A stop that begins with the first report after a pause of the controller, before a tick has noticed the pause, is not
+// extended by the pause.
 TEST_F(DeadlinesTest, AStopThatBeginsAfterAPauseIsNotPutOff) {
   for (const char* name : {"n1", "n2", "n3"}) add_node(name);
   ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
