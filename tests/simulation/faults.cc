@@ -1,4 +1,4 @@
-// Which faults strike, which nodes, and in which phase of an attempt.
+// Which faults happen, on which nodes, and in which phase of an attempt.
 
 #include <algorithm>
 #include <utility>

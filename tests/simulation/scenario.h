@@ -56,7 +56,7 @@ std::string name(Fault fault);
 // Phase of an attempt when a fault strikes.
 enum class Phase { kPlaced, kPrepare, kStart, kRunning, kSaving, kStopping, kRecovering, kCount };
 std::string name(Phase phase);
-// A fault of ranks needs ranks; one of a node or of the control plane may strike at any time.
+// A fault of ranks needs ranks; one of a node or of the control plane may happen at any time.
 bool can_strike(Fault fault, Phase phase);
 
 struct Size {
