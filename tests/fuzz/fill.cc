@@ -12,8 +12,8 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr int kMostFields = 64;  // Limit for one message; repeated fields count each time.
-constexpr int kDeepest = 6;
+constexpr int kMaxFields = 64;  // Limit for one message; repeated fields count each time.
+constexpr int kMaxDepth = 6;
 
 // Numbers at the ends of ranges.
 constexpr int64_t kEdges[] = {0,

@@ -27,10 +27,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr unsigned kSeed = 7;
-constexpr size_t kLongest = 16 << 10;
+constexpr size_t kMaxLength = 16 << 10;
 // Limit of CPU seconds for one input; a longer run counts as endless. CPU time is used up neither by a busy machine nor
 // by a sanitizer that serializes calls. The test's time limit ends an input that waits forever.
-constexpr time_t kPatience = 60;
+constexpr time_t kTimeout = 60;
 
 // The running target, which a signal handler prints after a crash.
 const Target* running = nullptr;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::Duration kKeepalive = absl::Seconds(15);
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-constexpr int64_t kMostSaid = 500;           // Messages of a node within a second.
+constexpr int64_t kMaxSaid = 500;            // Messages of a node within a second.
 constexpr absl::string_view kJobs = "job/";  // Prefix of the keys of job records.
 
 std::string kind_of(const std::string& key) {

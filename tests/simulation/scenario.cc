@@ -7,9 +7,9 @@
 namespace titan::simulation {
 namespace {
 
-constexpr absl::Duration kMostRest =
+constexpr absl::Duration kMaxRest =
     absl::Minutes(15);  // In addition to the remaining work of all jobs, one after the other.
-constexpr absl::Duration kMostToStart = absl::Seconds(10);
+constexpr absl::Duration kMaxToStart = absl::Seconds(10);
 constexpr absl::Duration kUnknownUntil = absl::Seconds(60);  // Then the operator ends unknown attempts.
 constexpr absl::Duration kUnknownEnds = absl::Seconds(15);
 

@@ -37,9 +37,9 @@ rpc::KeyPtr key_of(const pki::KeyPair& pair) {
 }
 
 // Makes an authority that may have others below it. It signs itself, unless `above` signs it.
-pki::Pair wide_authority(const std::string& name, const pki::Pair* above = nullptr) {
-  pki::Pair made = pki::make_authority(name, {absl::Now(), absl::Hours(10)}).value();
-  const pki::Pair& signer = above != nullptr ? *above : made;
+pki::KeyPair wide_authority(const std::string& name, const pki::KeyPair* above = nullptr) {
+  pki::KeyPair made = pki::make_authority(name, {absl::Now(), absl::Hours(10)}).value();
+  const pki::KeyPair& signer = above != nullptr ? *above : made;
   const rpc::CertificatePtr certificate = certificate_of(made), signers = certificate_of(signer);
   X509* const it = certificate.get();
   X509_EXTENSION_free(X509_delete_ext(it, X509_get_ext_by_NID(it, NID_basic_constraints, -1)));
@@ -55,8 +55,8 @@ pki::Pair wide_authority(const std::string& name, const pki::Pair* above = nullp
 class ChainTest : public TlsCase {
  protected:
   // Writes to `where` a certificate by `issuer`, the certificates `shown` after it, and those that its owner trusts.
-  void certify_by(const pki::Pair& issuer, const std::string& where, const Identity& identity, const std::string& shown,
-                  const std::string& trusted, const std::vector<std::string>& hosts = {}) {
+  void certify_by(const pki::KeyPair& issuer, const std::string& where, const Identity& identity,
+                  const std::string& shown, const std::string& trusted, const std::vector<std::string>& hosts = {}) {
     certify(issuer, where, identity, hosts);
     std::ofstream(where + "/tls.crt", std::ios::app) << shown;
     std::ofstream(where + "/ca.crt") << trusted;

@@ -16,7 +16,7 @@ std::string key_of(int transaction, int subject) {
 
 TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
   store::MemoryStore store;
-  std::vector<Place> all;
+  std::vector<LogPosition> all;
   for (int i = 1; i <= 40; ++i) {  // Each transaction has one to three events, and records of other kinds.
     store::Transaction transaction;
     transaction.mutations.push_back(store::put(absl::StrCat("job/", i), "{}"));
@@ -43,7 +43,7 @@ TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
     EXPECT_EQ(seen, all) << limit;
   }
   // Positions between two revisions.
-  const auto some = oldest_places(store, "event/", {10, "\x7f"}, 12, 100);
+  const auto some = oldest_positions(store, "event/", {10, "\x7f"}, 12, 100);
   ASSERT_TRUE(some.ok());
   EXPECT_EQ(some->size(), 3u + 1u) << "11 has three and 12 one";
   EXPECT_EQ(some->front().first, 11);

@@ -102,7 +102,7 @@ class TlsCase : public ServiceCase {
 
   // Like a real authority it outlives every certificate that it signs, so that a check of the wrong one of the two is
   // noticed.
-  const pki::Pair authority_ = pki::make_authority("test", {absl::Now(), absl::Hours(10)}).value();
+  const pki::KeyPair authority_ = pki::make_authority("test", {absl::Now(), absl::Hours(10)}).value();
   std::string controller_ = ::testing::TempDir() + absl::StrCat("titan-tls-", getpid(), "-", ++count_);
   static inline int count_ = 0;
 

@@ -36,7 +36,7 @@ class TlsMistakesTest : public ::testing::Test {
   ~TlsMistakesTest() override { std::filesystem::remove_all(folder_); }
 
   // Makes a certificate that is valid from two hours ago for `length`.
-  rpc::Security certify(const std::string& name, const pki::Pair& authority, const rpc::Identity& identity,
+  rpc::Security certify(const std::string& name, const pki::KeyPair& authority, const rpc::Identity& identity,
                         absl::Duration length = absl::Hours(12), const std::string& host = "") {
     const std::string where = folder_ + "/" + name;
     std::vector<std::string> hosts;

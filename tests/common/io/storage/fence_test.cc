@@ -142,7 +142,7 @@ TEST_F(TakeTest, AFolderInUseIsRefusedByName) {
   EXPECT_TRUE(fence.take(claim("first", 2), {}).ok()) << "a job's own next attempt does not wait";
 }
 
-// If the holder was killed, the next job gets the folder after kFenceSilence and reports what it waits for.
+// If the holder was killed, the next job gets the folder after kFenceHeartbeatTimeout and reports what it waits for.
 TEST_F(TakeTest, ASilentHolderIsReplacedInTime) {
   const Fence fence(dump_, files_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());

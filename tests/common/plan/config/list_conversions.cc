@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   for (const std::string& name : titan::models::names()) {
     for (const std::string& flavor : titan::models::flavors(name)) {
       const titan::models::ModelSpec spec = *titan::models::find(name, flavor);
-      std::vector<titan::models::Tensor> tensors = titan::models::parameters(spec);
+      std::vector<titan::models::ParameterSpec> tensors = titan::models::parameters(spec);
       // A tied head has no tensor in the list: its matrix is the embedding's.
       if (spec.tied_embeddings) tensors.push_back({"output.weight", {spec.vocab_size, spec.dim}});
       for (const titan::models::ParameterSpec& tensor : tensors) {

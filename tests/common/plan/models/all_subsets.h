@@ -9,7 +9,7 @@
 namespace titan::testing {
 
 // Returns the most FLOPs that any subset of `items` within `bytes` saves.
-inline double best_of_all_subsets(const std::vector<models::KeepItem>& items, int64_t bytes) {
+inline double best_of_all_subsets(const std::vector<models::KnapsackItem>& items, int64_t bytes) {
   double best = 0;
   for (size_t subset = 0; subset < (size_t{1} << items.size()); ++subset) {
     models::KnapsackItem sum;

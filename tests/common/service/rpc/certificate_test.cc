@@ -84,8 +84,9 @@ TEST_F(CertificateTest, ItsEndIsSaidOnceADayFromAMonthBefore) {
 }
 
 TEST_F(CertificateTest, WithoutOneNothingIsSaid) {
-  EXPECT_EQ(CertificateEnd("").due(kEnd), std::nullopt);
-  EXPECT_EQ(CertificateEnd(path_).due(kEnd), std::nullopt);  // Other code reports that the file cannot be read.
+  EXPECT_EQ(CertificateExpiryWarning("").due(kEnd), std::nullopt);
+  EXPECT_EQ(CertificateExpiryWarning(path_).due(kEnd),
+            std::nullopt);  // Other code reports that the file cannot be read.
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace titan::node {
 namespace {
 
 constexpr int64_t kEventBytes = 100;
-constexpr int kMostSteps = 20'000;  // More steps mean that the core loops.
+constexpr int kMaxSteps = 20'000;  // More steps mean that the core loops.
 constexpr int kSigkill = 9;
 
 template <class... Ts>

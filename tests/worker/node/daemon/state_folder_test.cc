@@ -258,7 +258,7 @@ TEST(StateFolderTest, AFolderThatCannotBeLookedAtIsAnError) {
   ASSERT_TRUE(state.ok());
   ASSERT_TRUE(state->add(record(1)).ok());
   std::filesystem::create_symlink("2", folder.file("s/jobs/u1/2"));  // A link to itself: too many links.
-  EXPECT_FALSE(state->mend_records().ok());
+  EXPECT_FALSE(state->repair_records().ok());
   std::filesystem::remove(folder.file("s/jobs/u1/2"));
   std::filesystem::create_symlink("nothing", folder.file("s/jobs/u1/2"));
   EXPECT_TRUE(state->repair_records().ok()) << state->repair_records().status();

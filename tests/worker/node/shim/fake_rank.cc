@@ -88,7 +88,7 @@ void print_lines(const json& fake) {
 }
 
 // Answers a request for a trace after `step`.
-void serve_trace(const Flags& flags, const json& fake, protocol::TraceWords& words, int64_t step) {
+void serve_trace(const Flags& flags, const json& fake, protocol::TraceRequest& words, int64_t step) {
   using protocol::TraceState;
   const auto tell = [&](TraceState state) { words.state = static_cast<uint32_t>(state); };
   const uint64_t request = words.request;
