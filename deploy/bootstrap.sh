@@ -43,7 +43,7 @@ logged() {
 release=bookworm
 found_release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null || true)
 if [ "$found_release" != $release ] || [ "$(uname -m)" != x86_64 ]; then
-  echo "bootstrap: warning: made for Debian 12 ($release) on x86_64; this is ${found_release:-unknown} on $(uname -m), where packages may be missing and wheels may not fit" >&2
+  echo "bootstrap: warning: made for Debian 12 ($release) on x86_64; this machine is ${found_release:-unknown} on $(uname -m): packages may be missing and wheels may not work" >&2
 fi
 
 python_packages=(ca-certificates python3 python3-venv)  # Needed to download wheels.
@@ -89,7 +89,7 @@ step() {
   local name=$1 version=$2 stamp=$deps/.stamp-$1
   shift 2
   if [ "$(cat "$stamp" 2>/dev/null)" = "$version" ]; then
-    detail "$name: there"
+    detail "$name: already installed"
     return
   fi
   local start=$SECONDS
@@ -139,7 +139,7 @@ mapfile -t missing_python < <(missing_of "${python_packages[@]}")
 mapfile -t missing < <(missing_of "${debian_packages[@]}")
 count=$((${#missing_python[@]} + ${#missing[@]}))
 if [ $count = 0 ]; then
-  detail "Debian packages: all $((${#python_packages[@]} + ${#debian_packages[@]})) are there"
+  detail "Debian packages: all $((${#python_packages[@]} + ${#debian_packages[@]})) are installed"
   install_wheels
   exit
 fi

@@ -88,14 +88,14 @@ def speed(options):
                         ran = titan_run(options, size, flags, options.intervals, folder)
                 ran["ms"] = median(ran["step_ms"][WARM:])
                 runs[program].append(ran)
-                print(f"{size}, round {round_ + 1}: {program}: {ran['ms']:.2f} ms a step", flush=True)
+                print(f"{size}, round {round_ + 1}: {program}: {ran['ms']:.2f} ms per step", flush=True)
         counted = {one["parameters"] for of_program in runs.values() for one in of_program}
         if len(counted) != 1:
-            sys.exit(f"gpu_beside.py: {size} is not the same model: {sorted(counted)} parameters")
-        print(f"{size}: {counted.pop():,} parameters, {rows} x {tokens} tokens a step, {options.rounds} rounds; GiB at the peak: active, reserved")
+            sys.exit(f"gpu_beside.py: {size} is not the same model in all programs: {sorted(counted)} parameters")
+        print(f"{size}: {counted.pop():,} parameters, {rows} x {tokens} tokens per step, {options.rounds} rounds; GiB at the peak: active, reserved")
         for program, of_program in runs.items():
             times = [one["ms"] for one in of_program]
-            print(f"  {program:<17} {median([rows * tokens * 1e3 / one for one in times]):>10.0f} tokens/s   {spread(times, '.2f')} ms a step   "
+            print(f"  {program:<17} {median([rows * tokens * 1e3 / one for one in times]):>10.0f} tokens/s   {spread(times, '.2f')} ms per step   "
                   f"{median([one['active_gib'] for one in of_program]):.2f}, {median([one['reserved_gib'] for one in of_program]):.2f} GiB")
         for ours, theirs in (("Titan", "PyTorch"), ("Titan compiled", "PyTorch compiled"), ("Titan compiled", "PyTorch")):
             ratios = [their["ms"] / our["ms"] for our, their in zip(runs[ours], runs[theirs])]
@@ -130,7 +130,7 @@ def titan_trace(options, size, flags, folder):
 
 def launches(options):
     for size in options.sizes:
-        print(f"{size}: a step's kernels, launches by the host, launches of graphs, copies, waits of the host, operations")
+        print(f"{size}: per step: kernels, launches by the host, graph launches, copies, host waits, operations")
         programs = {**PROGRAMS, "Titan compiled, no graphs": ["--compile.enable", "--compile.graphs", "off"]}
         for program, flags in programs.items():
             with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +143,7 @@ def launches(options):
             found = counts(trace)
             numbers = [found[name] / options.interval for name in ("kernels", "launches", "graphs", "copies", "waits", "operations")]
             print(f"  {program:<26}" + "".join(f"{number:>10.1f}" for number in numbers)
-                  + ("" if found["kernels"] or options.device == "cpu" else "   (kernels: CUPTI was not allowed to look)"), flush=True)
+                  + ("" if found["kernels"] or options.device == "cpu" else "   (kernels: CUPTI was not permitted)"), flush=True)
 
 
 def main():
@@ -151,8 +151,8 @@ def main():
     parser.add_argument("what", choices=["speed", "launches"])
     parser.add_argument("--sizes", default="debug,bench,1B")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--intervals", type=int, default=6, help=f"of {INTERVAL} steps, of which the first {WARM} do not count")
-    parser.add_argument("--rehearse", action="store_true", help="on the CPU, at a tiny shape")
+    parser.add_argument("--intervals", type=int, default=6, help=f"intervals of {INTERVAL} steps; the first {WARM} do not count")
+    parser.add_argument("--rehearse", action="store_true", help="run on the CPU with a tiny shape")
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
     options = parser.parse_args(words[:at])
@@ -164,7 +164,7 @@ def main():
     options.sizes = options.sizes.split(",")
     unknown = [size for size in options.sizes if size not in SIZES]
     if not options.titan or unknown:
-        sys.exit("gpu_beside.py: " + (f"no size {unknown[0]}: one of {', '.join(SIZES)}" if unknown else "no program after --"))
+        sys.exit("gpu_beside.py: " + (f"no size {unknown[0]}: one of {', '.join(SIZES)}" if unknown else "no titan-rank command after --"))
     {"speed": speed, "launches": launches}[options.what](options)
 
 

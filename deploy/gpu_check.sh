@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
     --rehearse) rehearse=1; shift; continue ;;
     --compile) own_kernels=(--compile.enable); shift; continue ;;
     --only | --steps | --seq-len | --batch | --ac | --flavor | --sizes | --rounds | --build | --python) [ $# -ge 2 ] || fail "$1 needs a value" ;;
-    *) fail "unknown argument $1 (--help tells)" ;;
+    *) fail "unknown argument $1 (see --help)" ;;
   esac
   case "$1" in
     --only) only="$2" ;;
@@ -97,7 +97,7 @@ with_libraries() {
   LD_LIBRARY_PATH="$libraries:$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
 }
 missing="$(cd "$build" && for file in "${programs[@]}"; do with_libraries ldd "$file" 2>&1; done | grep 'not found' | sort -u)" || true
-[ -z "$missing" ] || fail "libraries are missing here; deploy/gpu_pack.sh brings all but torch's and CUDA's:
+[ -z "$missing" ] || fail "libraries are missing on this machine; a folder of deploy/gpu_pack.sh has all except torch's and CUDA's:
 $missing"
 
 device=cuda
@@ -108,7 +108,7 @@ if [ "$rehearse" = 1 ]; then
     --optimizer.lr 2e-3 --metrics.device_peak_tflops 1  # With a peak the MFU is printed as on a GPU.
     --resources.pin_cpus on)
   train=("${small[@]}" "${train[@]}")
-  echo "==> REHEARSAL on the CPU with a small model: no figure below says anything about a GPU"
+  echo "==> REHEARSAL on the CPU with a small model: the figures below are not those of a GPU"
 fi
 echo "==> $(date -u +%Y-%m-%d) · $machine · Titan $revision"
 work="$(mktemp -d)"
@@ -132,12 +132,12 @@ fi
 if wants kernels; then
   echo "==> row operations: LibTorch's time and that of Titan's own kernels"
   with_libraries "$build/tests/gpu_rows_bench" "$device"
-  echo "==> everything else in a layer: LibTorch's own operations, and as Titan's layers call it"
+  echo "==> everything else in a layer: LibTorch's operations, and the same through Titan's layers"
   with_libraries "$build/tests/gpu_ops_bench" "$device"
 fi
 
 if wants resume; then
-  echo "==> six steps of a small model, at once and in two halves with a checkpoint between"
+  echo "==> six steps of a small model, in one run and in two halves with a checkpoint in between"
   six=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 6
     --lr_scheduler.total_steps 6 --debug.deterministic --checkpoint.enable --checkpoint.interval 3 --checkpoint.no_last_save_model_only
     --checkpoint.async_mode async_with_pinned_mem)
@@ -154,12 +154,12 @@ assert sorted(whole) == sorted(halves) == [1, 2, 3, 4, 5, 6], (whole, halves)
 worst = max(abs(halves[step] / whole[step] - 1) for step in whole)
 print(f"largest difference of the loss: {worst:.1e}")
 if worst > 1e-6:
-    sys.exit(f"the resumed job went another way: {whole} and {halves}")
+    sys.exit(f"the resumed job diverged: {whole} and {halves}")
 PY
 fi
 
 if wants graphs; then
-  echo "==> a small model in fp32, with its layers as graphs of the device and without: loss and time of a step"
+  echo "==> a small model in fp32, with and without device graphs of its layers: loss and step time"
   # In fp32 compile.enable changes nothing else. The device has little to do in such a step, so the host is timed.
   twelve=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 12 --metrics.log_freq 1
     --debug.seed 1 --training.mixed_precision_param float32 --activation_checkpoint.mode none)
@@ -175,19 +175,19 @@ plain, graphs = steps("plain"), steps("graphs")
 assert sorted(plain) == sorted(graphs) == list(range(1, 13)), (sorted(plain), sorted(graphs))
 key = "loss_metrics/global_avg_loss"
 worst = max(abs(graphs[step][key] / plain[step][key] - 1) for step in plain)
-print(f"with graphs: largest difference of the loss from the one without: {worst:.1e}")
+print(f"with graphs: largest difference of the loss from the run without: {worst:.1e}")
 def speed(of): return statistics.median(of[step]["throughput(tps)"] for step in range(7, 13))  # All replayed.
 print(f"tokens/s with graphs {speed(graphs):.0f}, without {speed(plain):.0f}: {speed(graphs) / speed(plain):.2f} x")
 if worst > 1e-4:
-    sys.exit(f"graphs went another way: {plain} and {graphs}")
+    sys.exit(f"the run with graphs diverged: {plain} and {graphs}")
 PY
 fi
 
 if wants ranks; then
   if [ "$rehearse" = 0 ] && [ "$devices" -lt 2 ]; then
-    echo "==> two ranks: left out, there is one device"
+    echo "==> two ranks: skipped, there is only one device"
   else
-    echo "==> two ranks, by FSDP and as a pipeline: how long NCCL's groups take, and the loss of one rank"
+    echo "==> two ranks, with FSDP and as a pipeline: setup time of NCCL's groups, and the loss compared with one rank"
     port="$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
     four=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 4 --training.global_batch_size 8
       --training.steps 4 --debug.seed 1 --debug.deterministic --training.mixed_precision_param float32)
@@ -202,7 +202,7 @@ if wants ranks; then
       for code in "$first" "$second"; do
         # 124: ended by the limit, 137: killed by it.
         if [ "$code" = 124 ] || [ "$code" = 137 ]; then
-          fail "the two ranks of ${1##*/} were not done after $seconds s (TITAN_GPU_CHECK_RANKS_SECONDS)"
+          fail "the two ranks of ${1##*/} did not finish within $seconds s (TITAN_GPU_CHECK_RANKS_SECONDS)"
         fi
       done
       [ "$first" = 0 ] || fail "rank 0 failed"
@@ -225,7 +225,7 @@ for folder in ("fsdp", "pipeline"):
     worst = max(abs(two[step] / one[step] - 1) for step in one)
     print(f"{folder}: largest difference of the loss from one rank's: {worst:.1e}")
     if worst > 1e-4:
-        sys.exit(f"two ranks went another way: {one} and {two}")
+        sys.exit(f"the two ranks diverged: {one} and {two}")
 PY
   fi
 fi
@@ -233,8 +233,8 @@ fi
 if wants train; then
   echo "==> training"
   titan_rank "$work/train" "${train[@]}" | tee "$work/train.log" ||
-    fail "the training failed (see above); less memory: --batch 1, --ac full"
-  grep -qE 'rank 0 (runs on|is not bound to) CPUs' "$work/train.log" || fail "the rank does not say where it runs"
+    fail "the training failed (see above); to use less memory: --batch 1, --ac full"
+  grep -qE 'rank 0 (runs on|is not bound to) CPUs' "$work/train.log" || fail "the rank does not report its CPUs"
   "$python" - "$work/train/metrics.jsonl" <<'PY'
 import json, statistics, sys
 steps = [line for line in map(json.loads, open(sys.argv[1])) if "throughput(tps)" in line]
@@ -259,11 +259,11 @@ beside_pytorch() {  # speed|launches
     --config "$here/gpu_check.toml" --resources.device "$device"
 }
 if wants beside; then
-  echo "==> training beside PyTorch, eager and compiled, in turns"
+  echo "==> training compared with PyTorch, eager and compiled, alternating"
   beside_pytorch speed
 fi
 if wants launches; then
-  echo "==> what a step asks of the device, by each program's profiler"
+  echo "==> device calls per step, from each program's profiler"
   beside_pytorch launches
 fi
 if [ "$rehearse" = 1 ]; then echo "==> rehearsed: nothing was checked on a GPU"; else echo "==> passed"; fi

@@ -14,11 +14,11 @@ while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     --build) build="$2"; shift 2 ;;
-    -*) fail "unknown argument $1 (--help tells)" ;;
-    *) [ -z "$folder" ] || fail "one folder, not $folder and $1"; folder="$1"; shift ;;
+    -*) fail "unknown argument $1 (see --help)" ;;
+    *) [ -z "$folder" ] || fail "only one folder is allowed, not $folder and $1"; folder="$1"; shift ;;
   esac
 done
-[ -n "$folder" ] || fail "name the folder to fill (--help tells)"
+[ -n "$folder" ] || fail "name the folder to fill (see --help)"
 [ -z "$(ls -A "$folder" 2>/dev/null)" ] || fail "$folder is not empty"
 assets="${TITAN_ASSETS:-$root/.deps/assets}"
 [ -e "$assets/tokenizer/tokenizer.json" ] || fail "no text assets in $assets: run deploy/make_assets.sh or set TITAN_ASSETS"

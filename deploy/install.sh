@@ -42,4 +42,4 @@ timed "build" build_targets "${targets[@]}"
 timed "copy to $prefix" copy
 echo
 echo "try it      $prefix/bin/titanctl run $prefix/share/titan/configs/llama3_tiny.toml --nproc 2"
-echo "services    $prefix/lib/systemd/system; $prefix/share/doc/titan/howto/install.md says how to start them"
+echo "services    $prefix/lib/systemd/system; $prefix/see $prefix/share/doc/titan/howto/install.md to start them"

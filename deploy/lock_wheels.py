@@ -69,8 +69,8 @@ class Resolver:
                 return dict(self.locked(item) for item in json.loads(report.read_text())["install"])
             loose = {key(name) for name in CONSTRAINED.findall(said)} & set(pins)
             if not loose:
-                sys.exit(f"lock_wheels: pip finds no versions that fit:\n{said}")
-            print(f"lock_wheels: also free: {' '.join(sorted(loose))}")
+                sys.exit(f"lock_wheels: pip finds no compatible versions:\n{said}")
+            print(f"lock_wheels: also unpinned: {' '.join(sorted(loose))}")
             for name in loose:
                 del pins[name]
 

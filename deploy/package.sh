@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
     *) build=$1; shift ;;
   esac
 done
-[ -f "$build/CMakeCache.txt" ] || fail "$build is no build folder; deploy/install.sh or 'cmake --preset release' makes one"
+[ -f "$build/CMakeCache.txt" ] || fail "$build is not a build folder; deploy/install.sh or 'cmake --preset release' makes one"
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
 packages=(titanctl titan-controller titan-worker titan-common titan-doc)

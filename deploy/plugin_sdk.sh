@@ -18,7 +18,7 @@ target=$1
 build=${2:-$source/build/release}
 built=$build/plugin/include/plugin_headers.h
 if [ ! -f "$build/plugin/flags" ] || [ ! -f "$built" ]; then
-  echo "plugin_sdk.sh: $build holds no titan-rank that was built with LibTorch (no plugin/flags); run deploy/build.sh first" >&2
+  echo "plugin_sdk.sh: $build has no titan-rank built with LibTorch (plugin/flags is missing); run deploy/build.sh first" >&2
   exit 1
 fi
 if ! grep -q "\"$("$source/deploy/plugin_headers.sh" hash)\"" "$built"; then

@@ -35,9 +35,9 @@ stop_all() {
 wait_for_file() {
   local tries=0
   until [ -s "$1" ]; do
-    kill -0 "$2" 2>/dev/null || { echo "quickstart: a daemon ended at its start:" >&2; tail -n 20 "$3" >&2; return 1; }
+    kill -0 "$2" 2>/dev/null || { echo "quickstart: a daemon exited at startup:" >&2; tail -n 20 "$3" >&2; return 1; }
     tries=$((tries + 1))
-    [ $tries -lt 1000 ] || { echo "quickstart: $1 did not appear within 20 s" >&2; return 1; }
+    [ $tries -lt 1000 ] || { echo "quickstart: $1 was not created within 20 s" >&2; return 1; }
     sleep 0.02
   done
 }

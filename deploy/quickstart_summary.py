@@ -41,14 +41,14 @@ def main():
         f"every step: {shown}/metrics.jsonl")
     if validation:
         first, last = min(validation), max(validation)
-        say("text sample", f"loss {validation[last]:.3f} on text that was not trained on (step {first}: {validation[first]:.3f})")
+        say("text sample", f"loss {validation[last]:.3f} on text outside the training set (step {first}: {validation[first]:.3f})")
     checkpoint = newest_checkpoint(dump)
     if checkpoint:
         say("checkpoint", str(shown / checkpoint.relative_to(dump)),
-            f"go on from it: build/release/bin/titanctl run configs/llama3_tiny.toml --nproc 2 --checkpoint.enable "
+            f"continue from it: build/release/bin/titanctl run configs/llama3_tiny.toml --nproc 2 --checkpoint.enable "
             f"--training.steps {steps[-1] * 2} --job.dump_folder {shown}")
     if (dump / "tb").is_dir():
-        say("TensorBoard", f"{shown}/tb", f"look at it: .deps/venv/bin/tensorboard --logdir {shown}/tb   (after deploy/bootstrap.sh --with-oracles)")
+        say("TensorBoard", f"{shown}/tb", f"view it: .deps/venv/bin/tensorboard --logdir {shown}/tb   (after deploy/bootstrap.sh --with-oracles)")
     say("next", "build/release/bin/titanctl --help; docs/operate/start-a-cluster.md for a cluster of several machines")
 
 

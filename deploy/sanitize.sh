@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 case "${1:-}" in
   asan | tsan) preset=$1; shift ;;
   -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
-  *) echo "sanitize: say asan or tsan (see --help)" >&2; exit 2 ;;
+  *) echo "sanitize: the first argument must be asan or tsan (see --help)" >&2; exit 2 ;;
 esac
 tests=(plan_test io_test rank_protocol_test)
 case "${1:-}" in

@@ -15,7 +15,7 @@ def times(path):
 
 def main(path):
     rows = times(path)
-    print(f"{len(rows)} tests, {sum(seconds for seconds, _, _ in rows):.0f} s together")
+    print(f"{len(rows)} tests, {sum(seconds for seconds, _, _ in rows):.0f} s in total")
     for seconds, name, status in rows:
         print(f"{seconds:8.1f} s  {name}" + ("" if status == "run" else f"  ({status})"))
 

@@ -654,7 +654,7 @@ def main():
     parser.add_argument("alerts", nargs="*")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--write", nargs="?", const=SOURCE / "docs/generated/alerts-live.md", type=Path)
-    parser.add_argument("--beside", type=int, default=4, help="scenes at a time")
+    parser.add_argument("--beside", type=int, default=4, help="scenes that run at the same time")
     words = parser.parse_args()
     try:
         need("prometheus")
@@ -669,7 +669,7 @@ def main():
         return 1
     wanted = words.alerts or known
     if set(wanted) - set(known):
-        print(f"no alert is called {sorted(set(wanted) - set(known))}; there are {known}")
+        print(f"unknown alerts {sorted(set(wanted) - set(known))}; known alerts: {known}")
         return 2
     scenes = CHECKED if words.check and os.environ.get("TITAN_LONG") != "1" else [alerts for alerts in FAULTS if set(alerts) & set(wanted)]
     few = scenes is CHECKED

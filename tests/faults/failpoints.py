@@ -507,7 +507,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("points", nargs="*")
     parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--go-on", action="store_true", help="past a failure")
+    parser.add_argument("--go-on", action="store_true", help="continue after a failure")
     flags = parser.parse_args()
     points = flags.points or (names("titan-controller") + names("titan-worker"))[::flags.every]
     skipped, failed, begun = {}, [], time.monotonic()

@@ -106,7 +106,7 @@ class Hangs:
         if case.kind == "spin" and "titan_test_spins" not in report:
             # Frames are sent before their names, which a busy machine may not read in time.
             told = re.search(r"#0 0x[0-9a-f]+ \(libfailing_model\.so\)", report)
-            wrong.append("the name of where it spins came too late" if told else "where it spins is not in the report")
+            wrong.append("the name of the spinning function came too late" if told else "the spinning function is not in the report")
         shown = set()
         for ranks in re.findall(r"^stacks of ranks? (\S*\d)", report, re.M):
             for first, last, stride in re.findall(r"(\d+)(?:-(\d+))?(?:/(\d+))?", ranks):

@@ -97,7 +97,7 @@ def in_own_process(command, limit):
 
 def raises_at_its_limit():
     def late(number, frame):
-        raise TimeoutError("not over within its time limit")
+        raise TimeoutError("did not end within its time limit")
     signal.signal(signal.SIGTERM, late)
 
 

@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 if ! command -v clang++ >/dev/null; then
-  echo "run.sh: libFuzzer is clang's: apt-get install clang libclang-rt-14-dev" >&2
+  echo "run.sh: libFuzzer needs clang: apt-get install clang libclang-rt-14-dev" >&2
   exit 2
 fi
 cmake --preset fuzz >/dev/null
@@ -41,7 +41,7 @@ program_of() {
       return
     fi
   done
-  echo "run.sh: no target '$1': its names are the folders of tests/fuzz/corpus" >&2
+  echo "run.sh: unknown target '$1': the targets are the folders of tests/fuzz/corpus" >&2
   exit 2
 }
 mkdir -p "$found" build/fuzz/corpus
