@@ -64,10 +64,10 @@ class FakeNode {
   int devices;
   std::string device = "cpu";
   std::map<std::string, std::string> labels;
-  bool tells_devices = true;  // False like an older version, which reports only how many are in use.
+  bool reports_devices = true;  // False like an older version, which reports only how many are in use.
   std::string instance = "i";
   bool diagnoses = false;              // Answers diagnosis requests, as the present version does.
-  bool tells_findings = true;          // Answers at once, or only when the test calls tell_findings().
+  bool reports_findings = true;        // Answers at once, or only when the test calls report_findings().
   std::string cluster;                 // Cluster id on the worker's disk.
   std::map<std::string, int> highest;  // Highest attempt seen, by job.
   std::shared_ptr<FakeSession> session;
@@ -231,7 +231,7 @@ class World {
         item->mutable_ranks()->rbegin()->set_step(attempt.step);
       }
       item->set_devices(attempt.phase == v1::AttemptReport::ENDED ? 0 : static_cast<int>(attempt.ranks.size()));
-      if (node.tells_devices && item->devices() > 0) {
+      if (node.reports_devices && item->devices() > 0) {
         item->mutable_device_indices()->Assign(attempt.devices.begin(), attempt.devices.end());
       }
       if (attempt.launch.is_null()) continue;
@@ -265,7 +265,7 @@ class World {
       busy = store.run_pending() > 0;
       for (auto& [name, node] : nodes) busy = obey(node) || busy;
     }
-    EXPECT_EQ(said_of(reconciler->nodes()), said_of(reconciler->decided_nodes()))
+    EXPECT_EQ(node_views_text(reconciler->nodes()), node_views_text(reconciler->decided_nodes()))
         << "what is published of nodes is old";
   }
 
@@ -341,7 +341,7 @@ class World {
 
   // Reports the collectives of the node's ranks: all in one group, in which ranks that are behind have issued one call
   // less.
-  void tell_findings(FakeNode& node, const v1::AttemptId& id) {
+  void report_findings(FakeNode& node, const v1::AttemptId& id) {
     const auto found = node.attempts.find({id.job_uid(), id.number()});
     v1::WorkerMessage message;
     *message.mutable_diagnosis()->mutable_id() = id;
@@ -417,7 +417,7 @@ class World {
   }
 
   // Returns everything that clients may see of nodes, as text.
-  static std::string said_of(const std::vector<NodeView>& views) {
+  static std::string node_views_text(const std::vector<NodeView>& views) {
     std::string text;
     for (const NodeView& view : views) {
       absl::StrAppend(&text, job::encode(view.node.record), core::name(view.node.state), view.node.session,
@@ -441,14 +441,14 @@ class World {
   std::set<std::string> silent;                      // Sessions that stay open but send nothing.
   std::map<std::string, absl::Duration> deaf_since;  // Nodes whose beats report that they receive nothing.
   std::set<std::string> refuses;                     // Nodes that cannot prepare.
-  bool tells_illness = false;                        // Such nodes report it in a beat before.
+  bool reports_unusable = false;                     // Such nodes report it in a beat before.
   std::map<std::string, std::string> unusable;       // Why nodes report that they can prepare nothing.
   std::map<std::string, absl::Duration> clocks_ahead;
   std::set<std::string> hung;  // Nodes that neither prepare nor stop anything, but keep beating.
   std::string refusal = "DUMP_FOLDER_NOT_SHARED";
   std::map<std::string, std::string> folder_ids;  // Folder id of each dump folder, as all nodes see it.
   std::set<std::string> stale_mounts;             // Except these nodes, which each see another folder.
-  bool obedient = true;                           // A stop kills at once.
+  bool stops_at_once = true;                      // A stop kills at once.
   std::string config_json = "{}";
   bool saves = true;
   std::string cluster = "test";
@@ -472,7 +472,7 @@ class World {
       if (message.has_prepare()) prepare(node, message.prepare());
       if (message.has_start()) start(node, message.start());
       if (message.has_stop()) stop(node, message.stop());
-      if (message.has_diagnose() && node.tells_findings) tell_findings(node, message.diagnose().id());
+      if (message.has_diagnose() && node.reports_findings) report_findings(node, message.diagnose().id());
       if (message.has_forget()) node.attempts.erase({message.forget().id().job_uid(), message.forget().id().number()});
     }
     return true;
@@ -489,7 +489,7 @@ class World {
       say(node, message);
     };
     if (refuses.count(node.name)) {
-      if (tells_illness) unusable[node.name] = "no space left", beat(node);
+      if (reports_unusable) unusable[node.name] = "no space left", beat(node);
       return refuse(refusal, "cannot see the token");
     }
     int& highest = node.highest[key.first];
@@ -538,7 +538,7 @@ class World {
   void stop(FakeNode& node, const v1::Stop& command) {
     const FakeNode::Key key{command.id().job_uid(), command.id().number()};
     const auto it = node.attempts.find(key);
-    if (it == node.attempts.end() || !obedient) return;
+    if (it == node.attempts.end() || !stops_at_once) return;
     for (const int rank : std::vector<int>(it->second.ranks)) {
       command.save() ? exit_rank(node, key, rank, 16, 0) : exit_rank(node, key, rank, -1, 9, command.reason());
     }

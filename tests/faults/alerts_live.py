@@ -4,7 +4,7 @@
     alerts_live.py --check           a few, for CI; with TITAN_LONG=1 all
     alerts_live.py --write [FILE]    all, and writes the table to docs/generated/alerts-live.md or FILE
 
-The rules are the committed ones with unchanged thresholds, but `for:` and range windows are SHORTER times shorter.
+The rules are the committed ones with unchanged thresholds, but `for:` and range windows are SPEEDUP times shorter.
 Controller, workers and shims are real, ranks are stand-ins (tests/worker/node/shim/fake_rank.cc). For thresholds of
 half an hour or more the controller's clock is set ahead (libfaketime); a slow disk is simulated by a library in front
 of fsync (slow_sync.c). Each scene has its own cluster, and scenes run in parallel.
@@ -33,17 +33,17 @@ sys.path[:0] = [str(HERE.parent / "integration/watching"), str(HERE.parent / "te
 from cluster import BIN, SOURCE, wait_until  # noqa: E402
 from live import NODES, RULES, WatchedCluster, need  # noqa: E402
 
-SHORTER = 30
-SHORTER_YET = 60  # For CI, so that alerts about the last quarter of an hour end soon.
+SPEEDUP = 30
+CI_SPEEDUP = 60  # For CI, so that alerts about the last quarter of an hour end soon.
 PATIENCE = 300.0  # Seconds to wait for an alert while other tests run on a busy machine.
 MEMORY_GROUPS, CPU_GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cpu")
 TRAINS = {"steps": -1, "step_ms": 50, "loads": 0}
 PATIENT = ["--restart.no_progress_limit", 1000, "--restart.backoff_initial_seconds", 0.1, "--restart.backoff_max_seconds", 0.2]
 FAULTS = {}  # Fault functions by their alerts.
-OF_GPUS = {"GpuLost", "GpuMemoryErrors", "GpuXid", "GpuSlowed", "GpusNotSeen"}  # No fault here makes a GPU sick.
+GPU_ALERTS = {"GpuLost", "GpuMemoryErrors", "GpuXid", "GpuSlowed", "GpusNotSeen"}  # No fault here makes a GPU sick.
 
 
-class NotHere(Exception):
+class Unsupported(Exception):
     """This machine cannot make the fault; the message says why."""
 
 
@@ -68,7 +68,7 @@ def fault(*alerts, how, **options):
 
 
 class Scene(WatchedCluster):
-    def __init__(self, folder, fake=None, interval="500ms", lease_ms=None, shorter=SHORTER):
+    def __init__(self, folder, fake=None, interval="500ms", lease_ms=None, shorter=SPEEDUP):
         self.cleanups, self.groups = [], []  # Cleanups run before its processes end; groups are removed after.
         rules = Path(folder) / "alerts.yml"
         rules.write_text(shortened(RULES.read_text(), shorter))
@@ -176,7 +176,7 @@ class Scene(WatchedCluster):
         try:
             group.mkdir()
         except OSError as error:
-            raise NotHere(f"no cgroup of version 1 can be made below {root}: {error.strerror}") from error
+            raise Unsupported(f"no cgroup of version 1 can be made below {root}: {error.strerror}") from error
         self.groups.append(group)
         return group
 
@@ -185,7 +185,7 @@ class Scene(WatchedCluster):
         folder.mkdir(parents=True)
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", folder], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise NotHere(f"no tmpfs can be mounted: {done.stderr.strip()}")
+            raise Unsupported(f"no tmpfs can be mounted: {done.stderr.strip()}")
         self.cleanups.append(lambda: subprocess.run(["umount", "-l", folder], check=False))
         return folder
 
@@ -495,7 +495,7 @@ def slow_rank(scene):
 def clock_ahead(scene):
     library = next(iter(glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")), None)
     if library is None:
-        raise NotHere("no libfaketime: apt-get install faketime")
+        raise Unsupported("no libfaketime: apt-get install faketime")
     stamp = scene.folder / "clock"
     stamp.write_text("+0\n")
     scene.start_again("controller", LD_PRELOAD=library, FAKETIME_TIMESTAMP_FILE=str(stamp), FAKETIME_NO_CACHE="1", FAKETIME_DONT_FAKE_MONOTONIC="1")
@@ -612,7 +612,7 @@ def run(alerts, wanted, shorter):
 
             wait_until(f"end of {wanted}", all_ended, PATIENCE, 0.1)
             return [(name, how, fired[name], ended[name]) for name in wanted]
-        except NotHere as why:
+        except Unsupported as why:
             return [(name, f"not made here: {why}", None, None) for name in wanted]
         except BaseException as error:
             if scene is not None:
@@ -640,7 +640,7 @@ On {time.strftime("%Y-%m-%d", time.gmtime())}, with Prometheus {version}, each a
 `tests/faults/alerts_live.py` makes each fault on real daemons with stand-in ranks; `--write` generates this page.
 
 - The rules are those of [alerts.yml](../../deploy/prometheus/alerts.yml) with unchanged thresholds, but `for:` and range windows are
-  {SHORTER} times shorter. The times show that a rule works, not how soon it fires in production.
+  {SPEEDUP} times shorter. The times show that a rule works, not how soon it fires in production.
 - "Over after" counts from the end of the fault. An alert about a past window ends with that window. A dash means that the machine could not
   make the fault.
 - GPU alerts are tested only with promtool.
@@ -663,7 +663,7 @@ def main():
         return 0 if not os.environ.get("CI") else 1
     known = re.findall(r"- alert: (\w+)", RULES.read_text())
     brought = sorted(name for alerts in FAULTS for name in alerts)
-    known = [name for name in known if name not in OF_GPUS]
+    known = [name for name in known if name not in GPU_ALERTS]
     if sorted(known) != brought:
         print(f"alerts without a fault here: {sorted(set(known) - set(brought))}; faults without an alert: {sorted(set(brought) - set(known))}")
         return 1
@@ -675,7 +675,7 @@ def main():
     few = scenes is CHECKED
     rows, failed = [], 0
     with concurrent.futures.ThreadPoolExecutor(words.beside) as pool:
-        running = {pool.submit(run, alerts, wanted, SHORTER_YET if few else SHORTER): alerts for alerts in scenes}
+        running = {pool.submit(run, alerts, wanted, CI_SPEEDUP if few else SPEEDUP): alerts for alerts in scenes}
         for done in concurrent.futures.as_completed(running):
             try:
                 rows += done.result()

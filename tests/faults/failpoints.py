@@ -222,7 +222,7 @@ class Walk:
         wait_until("the nodes back", lambda: cluster.ready("n1") and cluster.ready("n2"), LIMIT)
 
 
-class Alone:
+class LoneController:
     """A controller without nodes, in a temporary folder: tests how a store is opened, copied and folded."""
 
     def __init__(self, store=None):
@@ -299,7 +299,7 @@ class Alone:
 
 def opened(point):
     """A store is created."""
-    with Alone() as alone:
+    with LoneController() as alone:
         alone.launch(point)
         alone.dies(point)
         alone.start()
@@ -310,7 +310,7 @@ def opened(point):
 def set_aside(point, damage, lost):
     """One of two job records is damaged: its job may be missing, but the other one is served, before and after the
     kill."""
-    with Alone() as alone:
+    with LoneController() as alone:
         alone.start()
         jobs = sorted([alone.submit(), alone.submit()])
         alone.kill()
@@ -326,7 +326,7 @@ def set_aside(point, damage, lost):
 
 def folded(point):
     """After two seconds without writes the log is folded into the file."""
-    with Alone() as alone:
+    with LoneController() as alone:
         alone.start(point)
         job = alone.submit()
         alone.dies(point)
@@ -335,7 +335,7 @@ def folded(point):
 
 
 def backed_up(point):
-    with Alone() as alone:
+    with LoneController() as alone:
         alone.start(point)
         job = alone.submit()
         copy = alone.folder / "copy.db"
@@ -349,7 +349,7 @@ def backed_up(point):
 
 def restored(point):
     """Either everything is there, or the folder has no store and the restore is repeated elsewhere."""
-    with Alone() as alone:
+    with LoneController() as alone:
         alone.start()
         job = alone.submit()
         copy = alone.folder / "copy.db"
@@ -373,7 +373,7 @@ def in_etcd(point):
     with tempfile.TemporaryDirectory() as folder:
         etcd = Etcd(Path(folder))
         try:
-            with Alone(f"etcd://{etcd.address}/test") as alone:
+            with LoneController(f"etcd://{etcd.address}/test") as alone:
                 jobs = []
                 if point in ("etcd.loaded",):  # This point needs an existing store.
                     alone.start()

@@ -58,7 +58,7 @@ class Identity(FaultCase):
     def test_a_state_folder_deleted_under_its_controller(self):
         """Somebody deletes the folder: nothing more is acknowledged, acknowledged jobs are found again, and no empty
         cluster replaces them."""
-        with failpoints.Alone() as alone:
+        with failpoints.LoneController() as alone:
             alone.start()
             jobs = sorted(alone.submit() for _ in range(3))
             shutil.rmtree(alone.state / "tmp")  # Folder of copies that are being sent.

@@ -22,12 +22,11 @@ import tempfile
 import uuid
 from pathlib import Path
 
-import processes  # From tests/testing, which matrix.row adds to the path.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+import processes
 from matrix import report
 from matrix.row import CHECKED, run
 from matrix.rows import ALL
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from paths import SOURCE
 
 RESULTS = SOURCE / "docs/generated/reliability-results.json"

@@ -36,7 +36,7 @@ constexpr time_t kTimeout = 60;
 const Target* running = nullptr;
 std::string input;
 
-void tell_and_end(int signal) {
+void report_and_exit(int signal) {
   char name[96];
   const int length =
       std::snprintf(name, sizeof name, "fuzz_replay: %s ended by signal %d; its input is in /tmp/fuzz-%s\n",
@@ -59,7 +59,7 @@ void watch_signals() {
   other.ss_size = sizeof stack;
   ::sigaltstack(&other, nullptr);
   struct sigaction action {};
-  action.sa_handler = tell_and_end;
+  action.sa_handler = report_and_exit;
   action.sa_flags = SA_ONSTACK;
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPROF}) ::sigaction(signal, &action, nullptr);
 }
@@ -116,11 +116,11 @@ class Mutator {
         return;
       }
       case 6: {  // Text on which readers often fail.
-        static constexpr const char* kStones[] = {"-1",         "0",        "1e999", "9223372036854775808",
-                                                  "4294967296", "null",     "{}",    "[]",
-                                                  "\"",         "[[[[[[[[", "true",  "\xff",
-                                                  "\\u0000",    "\n",       "-0.0",  "1e18"};
-        text.insert(at, kStones[draw(std::size(kStones))]);
+        static constexpr const char* kTrickyTexts[] = {"-1",         "0",        "1e999", "9223372036854775808",
+                                                       "4294967296", "null",     "{}",    "[]",
+                                                       "\"",         "[[[[[[[[", "true",  "\xff",
+                                                       "\\u0000",    "\n",       "-0.0",  "1e18"};
+        text.insert(at, kTrickyTexts[draw(std::size(kTrickyTexts))]);
         return;
       }
       default: {  // Another number.

@@ -87,10 +87,10 @@ const std::vector<std::string>& words_of_clients() {
 }
 
 // Commits at once on a separate thread, as a durable store does.
-class Committing : public store::MemoryStore {
+class CommittingStore : public store::MemoryStore {
  public:
-  Committing() : thread_([this] { run(); }) {}
-  ~Committing() override {
+  CommittingStore() : thread_([this] { run(); }) {}
+  ~CommittingStore() override {
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -186,7 +186,7 @@ class Port {
   std::atomic<int> ids_ = 0;
   FakeClock clock_;
   metrics::Metrics metrics_;
-  Committing store_;
+  CommittingStore store_;
   reconcile::Measures measures_;
   std::unique_ptr<reconcile::Reconciler> reconciler_;
   std::unique_ptr<api::Server> server_;

@@ -72,8 +72,8 @@ class HostileNodes {
   void run(Parts& parts) {
     for (int i = 0; i < 48 && !parts.empty(); ++i) act(parts);
     require(world_.store.quarantined().empty(), "no record was set aside");
-    require(reconcile::World::said_of(world_.reconciler->nodes()) ==
-                reconcile::World::said_of(world_.reconciler->decided_nodes()),
+    require(reconcile::World::node_views_text(world_.reconciler->nodes()) ==
+                reconcile::World::node_views_text(world_.reconciler->decided_nodes()),
             "what is published of nodes is what is decided");
     world_.crash();
     require(world_.reconciler != nullptr, "whoever starts next can");
@@ -134,7 +134,7 @@ const std::vector<std::string>& words_of_controllers() {
   return words;
 }
 
-void act(node::World& world, Parts& parts) {
+void act(node::NodeWorld& world, Parts& parts) {
   const auto attempt = static_cast<int>(1 + parts.byte() % 3);
   const auto rank = static_cast<int>(parts.byte() % 2);
   const auto there = [&] { return world.shims.count({"u1", attempt}) > 0; };
@@ -160,7 +160,7 @@ void act(node::World& world, Parts& parts) {
       if (there()) world.rank_exits(attempt, rank, parts.byte() % 20, 0);
       return;
     case 13:
-      if (there()) world.rank_speaks(attempt, rank, parts.byte());
+      if (there()) world.rank_emits(attempt, rank, parts.byte());
       return;
     case 14:
       if (there()) world.kill_shim(attempt);
@@ -171,7 +171,7 @@ void act(node::World& world, Parts& parts) {
     case 16:
       return world.restart();
     case 17:
-      (void)world.do_one();
+      (void)world.run_one();
       return;
     case 18:
       return world.forget(attempt);
@@ -191,14 +191,14 @@ TITAN_FUZZ(worker_session, 100) {
 TITAN_FUZZ(node_core, 300) {
   make_failures_fatal(true);
   Parts parts(bytes);
-  node::World world;
+  node::NodeWorld world;
   world.connect();
   for (int i = 0; i < 64 && !parts.empty(); ++i) {
     act(world, parts);
     (void)world.devices_in_use();
   }
   // After any messages, a node can be emptied on request.
-  world.mend_everything();
+  world.clear_all_faults();
   world.settle();
   world.advance(absl::Seconds(60));
   require(world.exited() || world.core().next_deadline() > world.now().monotonic, "no deadline is left behind");

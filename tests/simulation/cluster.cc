@@ -212,11 +212,11 @@ void Cluster::delay_stream(const std::string& node, absl::Duration delay) {
     link.late_hello = delay;
     return break_stream(stream);
   }
-  delay_words(stream, delay);
+  delay_messages(stream, delay);
 }
 
 // The worker gives the stream up, and its messages arrive after those of a newer one.
-void Cluster::delay_words(const std::shared_ptr<Stream>& stream, absl::Duration delay) {
+void Cluster::delay_messages(const std::shared_ptr<Stream>& stream, absl::Duration delay) {
   stream->is_late = true;
   timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
                  [this, stream] { end_at_worker(stream, ""); });
@@ -274,7 +274,7 @@ void Cluster::try_to_connect(Machine& machine, Link& link) {
   *hello.mutable_register_() = machine.hello();
   from_worker(machine.name(), link, stream->number, std::move(hello));
   const absl::Duration delay = std::exchange(link.late_hello, absl::ZeroDuration());
-  if (delay > absl::ZeroDuration()) delay_words(stream, delay);
+  if (delay > absl::ZeroDuration()) delay_messages(stream, delay);
 }
 
 // --- Cluster ---
@@ -283,14 +283,14 @@ Cluster::Cluster(uint64_t seed, int nodes, int devices)
     : timeline(seed),
       ranks(timeline, storage),
       store(timeline),
-      witness_(store, [this](const std::string& what) { violate(what); }) {
-  store.before_each = [this] { witness_.look(); };
+      watch_checker_(store, [this](const std::string& what) { violate(what); }) {
+  store.before_each = [this] { watch_checker_.look(); };
   store.after_each = [this](const std::vector<std::string>& jobs, int64_t revision) {
-    witness_.committed(jobs, revision);
+    watch_checker_.committed(jobs, revision);
   };
   ranks.machine = [this](const std::string& node) -> Machine& { return *machines.at(node); };
   ranks.reachable = [this](const std::string& node) { return links[node].data && machines.at(node)->up; };
-  ranks.is_old_news = [this] { return store.was_full_just_now(); };
+  ranks.may_be_outdated = [this] { return store.was_full_just_now(); };
   ranks.violated = [this](const std::string& what) { violate(what); };
   for (int i = 1; i <= nodes; ++i) {
     const std::string name = absl::StrCat("n", i);
@@ -359,7 +359,7 @@ void Cluster::start_controller() {
   auto opened = reconcile::Reconciler::open(store, clock, options, *measures_);
   if (!opened.ok()) return violate(absl::StrCat("the controller does not start: ", opened.status().message()));
   controller = *std::move(opened);
-  witness_.follow(&controller->published());
+  watch_checker_.follow(&controller->published());
   const reconcile::Published::Batch all = controller->published().page(/*after_order=*/0, /*limit=*/1 << 20);
   cursor_ = all.next_cursor;
   first_revision_ = all.revision;
@@ -378,8 +378,8 @@ void Cluster::start_controller() {
 void Cluster::crash_controller() {
   if (controller == nullptr) return;
   watch();
-  witness_.look();
-  witness_.follow(nullptr);
+  watch_checker_.look();
+  watch_checker_.follow(nullptr);
   controller.reset();
   store.crash();
   for (auto& [name, link] : links) {
@@ -506,7 +506,7 @@ void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::Rank
 
 // --- Senders that must be ignored ---
 
-void Cluster::say_as(const std::string& node, const v1::WorkerMessage& message) {
+void Cluster::send_as(const std::string& node, const v1::WorkerMessage& message) {
   Link& link = links[node];
   if (link.stream != nullptr) from_worker(node, link, link.stream->number, message);
 }

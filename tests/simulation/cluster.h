@@ -16,7 +16,7 @@
 #include "controller/store/memory_store.h"
 #include "tests/simulation/machine.h"
 #include "tests/simulation/training.h"
-#include "tests/simulation/witness.h"
+#include "tests/simulation/watch_checker.h"
 
 namespace titan::simulation {
 
@@ -107,7 +107,7 @@ class Cluster {
 
   Timeline timeline;
   Storage storage;
-  Ranks ranks;
+  SimTraining ranks;
   SimStore store;
   JumpingClock clock{timeline.clock};
   std::map<std::string, std::unique_ptr<Machine>> machines;
@@ -129,7 +129,7 @@ class Cluster {
   void pause_controller(absl::Duration pause);  // The controller neither receives nor sends nor acts meanwhile.
   bool controller_answers() const { return controller != nullptr && timeline.now() >= paused_until_; }
   // Sends as somebody who must be ignored: a node about another node's ranks, or a leader of an earlier epoch.
-  void say_as(const std::string& node, const v1::WorkerMessage& message);
+  void send_as(const std::string& node, const v1::WorkerMessage& message);
   void command_as_earlier_leader(const std::string& node, v1::ControllerMessage message);
   void violate(const std::string& what);
   void trace(const std::string& what) const;  // Prints while a seed is replayed.
@@ -154,7 +154,7 @@ class Cluster {
   void deliver_to_controller(const std::shared_ptr<Stream>& stream, const v1::WorkerMessage& message);
   void from_worker(const std::string& node, Link& link, int64_t session, v1::WorkerMessage message);
   void break_stream(const std::shared_ptr<Stream>& stream);
-  void delay_words(const std::shared_ptr<Stream>& stream, absl::Duration delay);
+  void delay_messages(const std::shared_ptr<Stream>& stream, absl::Duration delay);
   void deliver_late(const std::shared_ptr<Stream>& stream);
   void end_at_worker(const std::shared_ptr<Stream>& stream, const std::string& reason);
   void end_at_controller(const std::shared_ptr<Stream>& stream);
@@ -167,7 +167,7 @@ class Cluster {
 
   metrics::Metrics metrics_;
   std::unique_ptr<reconcile::Measures> measures_;
-  Witness witness_;
+  WatchChecker watch_checker_;
   int life_ = 0;  // Number of the controller's start.
   int64_t cursor_ = 0;
   absl::Duration paused_until_;

@@ -16,7 +16,7 @@ bool is_of_ranks(Fault fault) {
 }
 
 // Returns the faults that hurt most right after this event, if any.
-std::vector<Fault> worst_after(const std::string& event) {
+std::vector<Fault> worst_faults_after(const std::string& event) {
   if (event == "AttemptPlaced") return {Fault::kHungStorage, Fault::kIdleDaemon, Fault::kControllerCrash};
   if (event == "AttemptStarted") return {Fault::kPartition, Fault::kHungStorage};
   if (event == "NodeLost") return {Fault::kUnkillableRanks};  // In case the node returns.
@@ -33,7 +33,7 @@ bool is_of_controller(Fault fault) {
 }
 
 // Returns whether the fault affects no job for long: the other nodes must take the jobs that the bad node fails.
-bool may_strike_beside_bad_node(Fault fault) {
+bool may_inject_with_bad_node(Fault fault) {
   return fault == Fault::kForGood || fault == Fault::kControllerCrash || fault == Fault::kControllerPause ||
          fault == Fault::kDiskFull;
 }
@@ -128,7 +128,7 @@ std::string name(Phase phase) {
   return "none";
 }
 
-bool can_strike(Fault fault, Phase phase) {
+bool can_inject(Fault fault, Phase phase) {
   if (fault == Fault::kLyingNode) return phase == Phase::kRunning || phase == Phase::kSaving;
   if (!is_of_ranks(fault)) return true;
   return phase == Phase::kStart || phase == Phase::kRunning || phase == Phase::kSaving || phase == Phase::kStopping;
@@ -167,29 +167,30 @@ void Scenario::trouble(const std::string& node, absl::Duration last) {
 }
 
 // Strikes right after a decision, before it has taken effect.
-void Scenario::strike_at_worst(const std::string& event, const std::string& uid, std::string node) {
+void Scenario::inject_at_worst(const std::string& event, const std::string& uid, std::string node) {
   const auto shown = shown_.find(uid);
   if (node.empty() && shown != shown_.end() && !shown->second.used.empty()) {
     auto there = shown->second.used.begin();
     std::advance(there, random_.between(0, static_cast<int>(shown->second.used.size()) - 1));
     node = there->first;
   }
-  if (node.empty()) node = some_node();
-  Fault fault = some_fault();
-  const std::vector<Fault> worst = worst_after(event);
+  if (node.empty()) node = random_node();
+  Fault fault = random_fault();
+  const std::vector<Fault> worst = worst_faults_after(event);
   if (!worst.empty() && random_.chance(0.5)) {
     fault = worst[static_cast<size_t>(random_.between(0, static_cast<int>(worst.size()) - 1))];
   }
   cluster_.timeline.after(random_.between(absl::ZeroDuration(), absl::Milliseconds(10)), [this, node, fault] {
-    if (!resting_) strike(fault, node);
+    if (!resting_) inject(fault, node);
   });
 }
 
-void Scenario::strike(Fault fault, const std::string& node) {
+void Scenario::inject(Fault fault, const std::string& node) {
   Machine& machine = *cluster_.machines.at(node);
-  if (machine.for_good || (size_.one_bad_node && !may_strike_beside_bad_node(fault))) return;
+  if (machine.for_good || (size_.one_bad_node && !may_inject_with_bad_node(fault))) return;
   Link& link = cluster_.links[node];
-  const absl::Duration soon = for_a_while(0.1, 8), later = for_a_while(1, 40), much_later = for_a_while(5, 120);
+  const absl::Duration soon = random_seconds(0.1, 8), later = random_seconds(1, 40),
+                       much_later = random_seconds(5, 120);
   const absl::Duration cut = random_.chance(0.4) ? much_later : later;  // Longer than a job waits for its nodes.
   const auto after = [this, &node](absl::Duration last, std::function<void()> what) {
     trouble(node, last);
@@ -229,7 +230,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       after(much_later, [&machine] { machine.hung_storage = machine.for_good && machine.hung_storage; });
       break;
     case Fault::kForGood:
-      strike_for_good(machine);
+      break_permanently(machine);
       break;
     case Fault::kUnkillableRanks:
       machine.unkillable = true;
@@ -244,7 +245,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       break;
     case Fault::kIdleDaemon:  // Until somebody restarts it.
       machine.idle = true;
-      after(for_a_while(5, 180), [&machine] {
+      after(random_seconds(5, 180), [&machine] {
         if (machine.for_good || !std::exchange(machine.idle, false)) return;
         machine.kill_daemon();
         machine.start_daemon();
@@ -261,7 +262,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       cluster_.timeline.after(soon, [this] { cluster_.start_controller(); });
       break;
     case Fault::kControllerPause:
-      cluster_.pause_controller(random_.chance(0.3) ? for_a_while(40, 120) : for_a_while(2, 20));
+      cluster_.pause_controller(random_.chance(0.3) ? random_seconds(40, 120) : random_seconds(2, 20));
       break;
     case Fault::kStoreRestored:
       if (random_.chance(0.3)) restore_store();  // Rare, because much is excused afterwards.
@@ -285,7 +286,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       break;
     }
     case Fault::kSlowNetwork:
-      link.latency = for_a_while(0.1, 2);
+      link.latency = random_seconds(0.1, 2);
       after(later, [&link] { link.latency = absl::Milliseconds(1); });
       break;
     case Fault::kDaemonCrash:
@@ -327,7 +328,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
     case Fault::kCount:
       break;
   }
-  if (!resting_ && !is_of_controller(fault) && random_.chance(0.1)) drain(node, for_a_while(40, 70));
+  if (!resting_ && !is_of_controller(fault) && random_.chance(0.1)) drain(node, random_seconds(40, 70));
 }
 
 // Crashes the machine, or only the daemon, whose ranks survive.
@@ -355,7 +356,7 @@ void Scenario::jump_clock(Machine& machine) {
 }
 
 void Scenario::repeat_messages(const std::string& node) {
-  cluster_.delay_stream(node, for_a_while(0.5, 5));
+  cluster_.delay_stream(node, random_seconds(0.5, 5));
   trouble(node, absl::Seconds(8));
   if (calls_.empty() || !cluster_.controller_answers()) return;
   calls_[static_cast<size_t>(random_.between(0, static_cast<int>(calls_.size()) - 1))]();
@@ -397,7 +398,7 @@ void Scenario::note_lost_record(const std::string& key) {
 }
 
 // Strikes only one machine: the others have to do all the work.
-void Scenario::strike_for_good(Machine& machine) {
+void Scenario::break_permanently(Machine& machine) {
   if (std::exchange(for_good_, true)) return;
   trouble(machine.name(), absl::InfiniteDuration());
   machine.for_good = true;
@@ -427,7 +428,7 @@ void Scenario::plan_restore() {
   const absl::Duration begin = size_.chaos * (0.1 + 0.3 * random_.fraction());
   cluster_.timeline.at(begin, [this] { restore_store(); });
   for (int i = 0; i < 2 * size_.nodes; ++i) {
-    cluster_.timeline.at(begin + for_a_while(0, 20), [this] { strike(Fault::kRankKilled, some_node()); });
+    cluster_.timeline.at(begin + random_seconds(0, 20), [this] { inject(Fault::kRankKilled, random_node()); });
   }
 }
 
@@ -437,7 +438,7 @@ void Scenario::restore_store() {
   if (backups_.empty()) {
     backups_.emplace_back();
     if (!random_.chance(0.2)) backups_.back() = *store::scan_all(cluster_.store, "");
-    return cluster_.timeline.after(for_a_while(2, 30), [this] { restore_store(); });
+    return cluster_.timeline.after(random_seconds(2, 30), [this] { restore_store(); });
   }
   restored_ = cluster_.excused_events = true;
   cluster_.crash_controller();
@@ -447,7 +448,7 @@ void Scenario::restore_store() {
   deletes_.clear();
   deleted_nodes_.clear();
   cluster_.restore_store(backups_.back());
-  cluster_.timeline.after(for_a_while(0.1, 5), [this] { cluster_.start_controller(); });
+  cluster_.timeline.after(random_seconds(0.1, 5), [this] { cluster_.start_controller(); });
 }
 
 // Reports on ranks of another node.
@@ -466,7 +467,7 @@ void Scenario::lie(const std::string& node) {
       report.set_phase(shown.used.count(node) > 0 ? v1::AttemptReport::STARTED : v1::AttemptReport::ENDED);
       report.add_exits()->set_rank(placement.first_rank);
       report.mutable_exits(0)->set_exit_code(1);
-      return cluster_.say_as(node, message);
+      return cluster_.send_as(node, message);
     }
   }
 }

@@ -130,7 +130,7 @@ void Machine::crash() {
     shim.alive = false;
     for (Rank& rank : shim.ranks) {
       if (!std::exchange(rank.running, false)) continue;
-      training_.rank_gone(key, name_);
+      training_.on_rank_exit(key, name_);
     }
   }
 }
@@ -218,7 +218,7 @@ void Machine::plan(node::Effect effect) {
 }
 
 // Fails effects as a state folder on a full disk does. Existing files stay.
-bool Machine::refuse_for_room(const node::Effect& effect) {
+bool Machine::fail_if_disk_full(const node::Effect& effect) {
   return std::visit(
       [&](const auto& it) {
         using E = std::decay_t<decltype(it)>;
@@ -242,7 +242,7 @@ bool Machine::refuse_for_room(const node::Effect& effect) {
 }
 
 void Machine::perform(node::Effect& effect) {
-  if (disk_full && refuse_for_room(effect)) return;
+  if (disk_full && fail_if_disk_full(effect)) return;
   if (hung_storage) {  // Tries again, because mounts come back.
     const bool waits =
         std::visit([](const auto& what) { return kOnSharedStorage<std::decay_t<decltype(what)>>; }, effect);
@@ -512,14 +512,14 @@ void Machine::shim_does(const node::AttemptKey& key, const node::ShimCommand& co
       say(key, {.kind = node::ShimEvent::Kind::kStarted, .status = *there.written});
       return training_.started(*this, key);
     case Kind::kCheckpoint:
-      return training_.asked_to_save(key, /*leave=*/false);
+      return training_.on_save_requested(key, /*leave=*/false);
     case Kind::kStacks:
       return say(key, {.kind = node::ShimEvent::Kind::kStacks});
     case Kind::kStop:
       break;
   }
   if (there.stop_reason.empty()) there.stop_reason = command.reason.empty() ? "STOPPED" : command.reason;
-  if (command.save && command.grace_milliseconds > 0 && there.started) training_.asked_to_save(key, /*leave=*/true);
+  if (command.save && command.grace_milliseconds > 0 && there.started) training_.on_save_requested(key, /*leave=*/true);
   if (command.reason == "STALE_ATTEMPT" && command.grace_milliseconds > 0) training_.killed(key, command.reason);
   if (command.grace_milliseconds <= 0) {
     training_.killed(key, command.reason);
@@ -541,7 +541,7 @@ void Machine::run_shims() {
     if (there->orphan_at <= timeline_.now() && there->stop_reason.empty()) {
       there->stop_reason = "ORPHANED";
       there->kill_at = timeline_.now() + absl::Seconds(30);
-      if (there->started) training_.asked_to_save(key, /*leave=*/true);
+      if (there->started) training_.on_save_requested(key, /*leave=*/true);
       timeline_.at(there->kill_at, [this] { run_shims(); });
       end_if_over(key);
     } else if (there->kill_at <= timeline_.now()) {
@@ -576,7 +576,7 @@ void Machine::exit_rank(const node::AttemptKey& key, int number, int code, int s
   exit.time_ns = now().wall_ns();
   if (signal == kSigkill) exit.stop_reason = shims_.at(key).stop_reason;
   if (shims_.at(key).alive) say(key, {.kind = node::ShimEvent::Kind::kExit, .exit = exit});
-  training_.rank_gone(key, name_);
+  training_.on_rank_exit(key, name_);
   end_if_over(key);
 }
 
@@ -601,7 +601,7 @@ void Machine::kill_shim(const node::AttemptKey& key) {
   bool any = false;
   for (Rank& rank : there->ranks) any = std::exchange(rank.running, rank.running && unkillable) || any;
   if (there->link != 0) later(absl::Milliseconds(1), node::ShimClosed{key, there->link});
-  if (any) training_.rank_gone(key, name_);
+  if (any) training_.on_rank_exit(key, name_);
 }
 
 void Machine::speak(const node::AttemptKey& key, int number, const std::string& json) {

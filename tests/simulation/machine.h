@@ -24,9 +24,9 @@ class Machine;
 class Training {
  public:
   virtual ~Training() = default;
-  virtual void started(Machine& machine, const node::AttemptKey& key) = 0;  // All ranks of this node run.
-  virtual void asked_to_save(const node::AttemptKey& key, bool leave) = 0;  // One rank is enough.
-  virtual void rank_gone(const node::AttemptKey& key, const std::string& node) = 0;
+  virtual void started(Machine& machine, const node::AttemptKey& key) = 0;      // All ranks of this node run.
+  virtual void on_save_requested(const node::AttemptKey& key, bool leave) = 0;  // One rank is enough.
+  virtual void on_rank_exit(const node::AttemptKey& key, const std::string& node) = 0;
   virtual void killed(const node::AttemptKey& key, const std::string& reason) = 0;  // Without a grace period.
 };
 
@@ -117,7 +117,7 @@ class Machine {
 
   Now now() const;
   void feed(const node::Input& input);
-  bool refuse_for_room(const node::Effect& effect);
+  bool fail_if_disk_full(const node::Effect& effect);
   void plan(node::Effect effect);
   void perform(node::Effect& effect);
   void later(absl::Duration delay, node::Input input);

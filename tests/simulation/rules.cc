@@ -166,9 +166,9 @@ void Scenario::check_line(const journal::Line& line) {
   if (line.event == "RankUnkillable" || line.event == "StopTimedOut" || is_lost) {
     cluster_.ranks.given_up.insert({uid, attempt});
   }
-  if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(line.event, uid, node);
+  if (!resting_ && !uid.empty() && random_.chance(0.03)) inject_at_worst(line.event, uid, node);
   if (!resting_ && uid.empty() && line.event == "NodeLost" && random_.chance(0.2)) {
-    cluster_.timeline.after(for_a_while(0, 5), [this] {
+    cluster_.timeline.after(random_seconds(0, 5), [this] {
       if (cluster_.controller_answers()) delete_lost_node();
     });
   }
@@ -199,7 +199,7 @@ void Scenario::check_answers(const std::string& node) {
 
 // A controller that has given an attempt up, or whose restored store has no record of it, may not know yet that the
 // attempt has devices.
-void Scenario::check_room(const std::string& node) {
+void Scenario::check_device_count(const std::string& node) {
   for (const auto& [key, attempt] : cluster_.machines.at(node)->core()->state().attempts) {
     if (!attempt.holds_devices() || (attempt.announced() && !restored_)) continue;
     const auto shown = shown_.find(key.job_uid);

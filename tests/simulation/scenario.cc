@@ -37,26 +37,26 @@ Scenario::Scenario(uint64_t seed, const Size& size)
     }
   };
   cluster_.on_unanswered = [this](const std::string& node) { check_answers(node); };
-  cluster_.on_no_devices = [this](const std::string& node) { check_room(node); };
+  cluster_.on_no_devices = [this](const std::string& node) { check_device_count(node); };
   cluster_.on_line = [this](const journal::Line& line) { check_line(line); };
 }
 
-absl::Duration Scenario::for_a_while(double least, double most) {
+absl::Duration Scenario::random_seconds(double least, double most) {
   return random_.between(absl::Seconds(least), absl::Seconds(most));
 }
 
-std::string Scenario::some_node() { return absl::StrCat("n", random_.between(1, size_.nodes)); }
+std::string Scenario::random_node() { return absl::StrCat("n", random_.between(1, size_.nodes)); }
 
 Outcome Scenario::run() {
   plan();
   every_second();
   cluster_.timeline.run_until(size_.chaos);
-  if (cluster_.timeline.in_a_circle()) cluster_.violate("somebody goes in a circle");
+  if (cluster_.timeline.is_livelocked()) cluster_.violate("somebody goes in a circle");
   rest();
   const absl::Duration end = size_.chaos + kMaxRest + work_left();
   while (!all_over() && cluster_.timeline.now() < end && cluster_.violations.empty()) {
     cluster_.timeline.run_until(cluster_.timeline.now() + absl::Seconds(1));
-    if (cluster_.timeline.in_a_circle()) cluster_.violate("somebody goes in a circle");
+    if (cluster_.timeline.is_livelocked()) cluster_.violate("somebody goes in a circle");
   }
   if (!all_over() && cluster_.violations.empty()) check_all_over();
   outcome_.violations = cluster_.violations;
@@ -90,20 +90,20 @@ absl::Duration Scenario::work_left() const {
 
 void Scenario::plan() {
   for (int i = 1; i <= size_.jobs; ++i) {
-    cluster_.timeline.at(for_a_while(0, absl::ToDoubleSeconds(size_.chaos) / 2), [this, i] { submit(i); });
+    cluster_.timeline.at(random_seconds(0, absl::ToDoubleSeconds(size_.chaos) / 2), [this, i] { submit(i); });
   }
   const auto faults = static_cast<int>(absl::ToDoubleSeconds(size_.chaos) * size_.faults_per_second);
   for (int i = 0; i < faults; ++i) {
-    cluster_.timeline.at(for_a_while(1, absl::ToDoubleSeconds(size_.chaos)),
-                         [this] { strike(some_fault(), some_node()); });
+    cluster_.timeline.at(random_seconds(1, absl::ToDoubleSeconds(size_.chaos)),
+                         [this] { inject(random_fault(), random_node()); });
   }
   if (size_.is_large() || size_.one_bad_node || random_.chance(0.3)) {
     const Fault fault = size_.is_large() ? Fault::kControllerCrash : Fault::kForGood;
-    cluster_.timeline.at(size_.chaos * 0.6 * random_.fraction(), [this, fault] { strike(fault, some_node()); });
+    cluster_.timeline.at(size_.chaos * 0.6 * random_.fraction(), [this, fault] { inject(fault, random_node()); });
   }
   if (!size_.is_large() && !size_.one_bad_node && random_.chance(0.1)) plan_restore();
   for (int i = 0; i < size_.jobs; ++i) {
-    cluster_.timeline.at(for_a_while(5, absl::ToDoubleSeconds(size_.chaos)), [this] { user_acts(); });
+    cluster_.timeline.at(random_seconds(5, absl::ToDoubleSeconds(size_.chaos)), [this] { user_acts(); });
   }
 }
 
@@ -134,12 +134,12 @@ void Scenario::submit(int number) {
   JobPlan& plan = cluster_.ranks.plans[spec.dump_folder];
   plan.steps = random_.between(5, 25);
   plan.save_every = random_.between(2, 10);
-  plan.step_time = for_a_while(0.3, 4);
-  plan.load_time = for_a_while(0.5, 6);
-  plan.save_time = for_a_while(0.1, 5);
+  plan.step_time = random_seconds(0.3, 4);
+  plan.load_time = random_seconds(0.5, 6);
+  plan.save_time = random_seconds(0.1, 5);
   if (size_.is_large()) {
     plan.steps = random_.between(3, 6);
-    plan.step_time = for_a_while(0.5, 2);
+    plan.step_time = random_seconds(0.5, 2);
   }
   plan.init_timeout = absl::Seconds(spec.restart.init_timeout_seconds);
   create(spec, id, static_cast<uint32_t>(number));
@@ -187,7 +187,7 @@ void Scenario::user_acts() {
       return cluster_.controller->checkpoint(uid, ignore);
     case 2:
     case 3:
-      return drain(some_node(), for_a_while(20, 70));
+      return drain(random_node(), random_seconds(20, 70));
     case 4:
       return remove();
     case 6:
@@ -210,7 +210,7 @@ void Scenario::cancel(const std::string& uid) {
   calls_.back()();
   if (!random_.chance(0.2)) return;
   cluster_.timeline.after(random_.between(absl::ZeroDuration(), absl::Milliseconds(6)),
-                          [this] { strike(Fault::kControllerCrash, some_node()); });
+                          [this] { inject(Fault::kControllerCrash, random_node()); });
 }
 
 // Deletes the first finished job.

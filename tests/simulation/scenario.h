@@ -57,7 +57,7 @@ std::string name(Fault fault);
 enum class Phase { kPlaced, kPrepare, kStart, kRunning, kSaving, kStopping, kRecovering, kCount };
 std::string name(Phase phase);
 // A fault of ranks needs ranks; one of a node or of the control plane may happen at any time.
-bool can_strike(Fault fault, Phase phase);
+bool can_inject(Fault fault, Phase phase);
 
 struct Size {
   int nodes = 4;
@@ -129,14 +129,14 @@ class Scenario {
   void rest();
   absl::Duration work_left() const;
   bool all_over() const;
-  std::string some_node();
-  absl::Duration for_a_while(double least, double most);
+  std::string random_node();
+  absl::Duration random_seconds(double least, double most);
 
   // faults.cc
-  void strike(Fault fault, const std::string& node);
-  void strike_at_worst(const std::string& event, const std::string& uid, std::string node);
-  Fault some_fault() { return static_cast<Fault>(random_.between(0, static_cast<int>(Fault::kCount) - 1)); }
-  void strike_for_good(Machine& machine);
+  void inject(Fault fault, const std::string& node);
+  void inject_at_worst(const std::string& event, const std::string& uid, std::string node);
+  Fault random_fault() { return static_cast<Fault>(random_.between(0, static_cast<int>(Fault::kCount) - 1)); }
+  void break_permanently(Machine& machine);
   void plan_restore();
   void restore_store();
   void lie(const std::string& node);
@@ -157,7 +157,7 @@ class Scenario {
   void check_exits(const std::string& uid, const job::AttemptRecord& attempt);
   void check_line(const journal::Line& line);
   void check_answers(const std::string& node);
-  void check_room(const std::string& node);
+  void check_device_count(const std::string& node);
   void controller_started();
   void check_cancels();
   void every_second();

@@ -97,7 +97,7 @@ void expect_all_hits(const Sum& sum) {
   for (int fault = 0; fault < static_cast<int>(Fault::kCount); ++fault) {
     for (int phase = 0; phase < static_cast<int>(Phase::kCount); ++phase) {
       const std::pair what{static_cast<Fault>(fault), static_cast<Phase>(phase)};
-      if (!can_strike(what.first, what.second)) continue;
+      if (!can_inject(what.first, what.second)) continue;
       EXPECT_GT(sum.hits.count(what), 0) << name(what.first) << " never struck in phase " << name(what.second);
     }
   }

@@ -72,7 +72,7 @@ class Timeline {
   Random random;
   int64_t events = 0;
   // Returns whether events keep scheduling each other without any progress of time.
-  bool in_a_circle() const { return at_this_instant_ > kMaxAtOnce; }
+  bool is_livelocked() const { return at_this_instant_ > kMaxAtOnce; }
 
  private:
   struct Item {  // Small, because the heap moves items.

@@ -33,14 +33,14 @@ std::vector<v1::Placement> placements_of(const std::vector<v1::NodeRow>& rows) {
 }  // namespace
 
 template <typename Do>
-void Ranks::for_each_rank(const Run& run, Do&& what) const {
+void SimTraining::for_each_rank(const Run& run, Do&& what) const {
   for (const v1::Placement& placement : run.placements) {
     Machine& there = machine(placement.node());
     for (int i = 0; i < placement.num_ranks(); ++i) what(there, placement.first_rank() + i);
   }
 }
 
-void Ranks::started(Machine& there, const node::AttemptKey& key) {
+void SimTraining::started(Machine& there, const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.placements.empty()) run.placements = placements_of(*there.facts(key).nodes);
   run.folder = there.record(key).dump_folder;
@@ -58,7 +58,7 @@ void Ranks::started(Machine& there, const node::AttemptKey& key) {
                   [this, key] { begin(key); });
 }
 
-bool Ranks::all_run(const Run& run, const node::AttemptKey& key) const {
+bool SimTraining::all_run(const Run& run, const node::AttemptKey& key) const {
   bool all = true;
   for_each_rank(run, [&](Machine& there, int number) {
     const Machine::Rank* rank = there.rank(key, number);
@@ -67,7 +67,7 @@ bool Ranks::all_run(const Run& run, const node::AttemptKey& key) const {
   return all;
 }
 
-bool Ranks::any_stuck(const Run& run, const node::AttemptKey& key) const {
+bool SimTraining::any_stuck(const Run& run, const node::AttemptKey& key) const {
   bool any = false;
   for_each_rank(run, [&](Machine& there, int number) {
     const Machine::Rank* rank = there.rank(key, number);
@@ -77,23 +77,23 @@ bool Ranks::any_stuck(const Run& run, const node::AttemptKey& key) const {
   return any;
 }
 
-bool Ranks::any_waits_for_storage(const Run& run) const {
+bool SimTraining::any_waits_for_storage(const Run& run) const {
   return std::any_of(run.placements.begin(), run.placements.end(),
                      [this](const v1::Placement& placement) { return machine(placement.node()).hung_storage; });
 }
 
-bool Ranks::is_blocked(Run& run, const node::AttemptKey& key) {
+bool SimTraining::is_blocked(Run& run, const node::AttemptKey& key) {
   const bool was_blocked = std::exchange(run.blocked, any_stuck(run, key));
-  if (was_blocked && !run.blocked) run.went_on_at = timeline_.now();
+  if (was_blocked && !run.blocked) run.unblocked_at = timeline_.now();
   return run.blocked;
 }
 
-void Ranks::speak(const Run& run, const node::AttemptKey& key, const std::string& json) {
+void SimTraining::speak(const Run& run, const node::AttemptKey& key, const std::string& json) {
   machine(run.placements.front().node()).speak(key, 0, json);
 }
 
 // The holder's beat thread runs as long as its rank 0. Missing beats are made up for when somebody checks.
-bool Ranks::has_living_holder(const Run& run) {
+bool SimTraining::has_living_holder(const Run& run) {
   for (const auto& [key, other] : runs_) {
     if (other.folder != run.folder || !other.begun) continue;
     const Machine::Rank* leader = machine(other.placements.front().node()).rank(key, 0);
@@ -103,7 +103,7 @@ bool Ranks::has_living_holder(const Run& run) {
   return false;
 }
 
-absl::Status Ranks::take_folder(Run& run, const node::AttemptKey& key) {
+absl::Status SimTraining::take_folder(Run& run, const node::AttemptKey& key) {
   has_living_holder(run);
   const storage::Fence::Claim claim = {.job_uid = key.job_uid,
                                        .attempt = key.number,
@@ -119,7 +119,7 @@ absl::Status Ranks::take_folder(Run& run, const node::AttemptKey& key) {
   return taken;
 }
 
-absl::Status Ranks::publish_step(Run& run, const node::AttemptKey& key) {
+absl::Status SimTraining::publish_step(Run& run, const node::AttemptKey& key) {
   return fence_of(run).publish_step(key.job_uid, key.number, "checkpoint", run.step, [&] {
     note_published(storage_[run.folder], key, run.step);
     return absl::OkStatus();
@@ -127,7 +127,7 @@ absl::Status Ranks::publish_step(Run& run, const node::AttemptKey& key) {
 }
 
 // An earlier holder of the folder publishes nothing more, whatever the fence permits.
-void Ranks::note_published(DumpFolder& folder, const node::AttemptKey& key, int64_t step) {
+void SimTraining::note_published(DumpFolder& folder, const node::AttemptKey& key, int64_t step) {
   const node::AttemptKey& newest = folder.taken.back();
   if (newest != key) {
     violated(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " publishes step ", step, " after attempt ",
@@ -144,7 +144,7 @@ void Ranks::note_published(DumpFolder& folder, const node::AttemptKey& key, int6
   folder.published.push_back({key, step});
 }
 
-void Ranks::leave_fenced(Run& run, const node::AttemptKey& key, const absl::Status& why) {
+void SimTraining::leave_fenced(Run& run, const node::AttemptKey& key, const absl::Status& why) {
   const storage::Fence::Holder holder = fence_of(run).holder().value_or(storage::Fence::Holder());
   const nlohmann::json said = {{"kind", "error"},
                                {"class", "fenced"},
@@ -158,7 +158,7 @@ void Ranks::leave_fenced(Run& run, const node::AttemptKey& key, const absl::Stat
   machine(run.placements.front().node()).exit_rank(key, 0, rank_protocol::kExitFenced, 0);
 }
 
-void Ranks::begin(const node::AttemptKey& key) {
+void SimTraining::begin(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over || run.begun || !all_run(run, key)) return;
   if (any_waits_for_storage(run)) return timeline_.after(absl::Seconds(1), [this, key] { begin(key); });
@@ -181,13 +181,13 @@ void Ranks::begin(const node::AttemptKey& key) {
   next_step(key);
 }
 
-void Ranks::next_step(const node::AttemptKey& key) {
+void SimTraining::next_step(const node::AttemptKey& key) {
   const JobPlan& plan = plans[runs_[key].folder];
   timeline_.after(plan.step_time * (kQuickestStep + (kSlowestStep - kQuickestStep) * timeline_.random.fraction()),
                   [this, key] { step(key); });
 }
 
-void Ranks::step(const node::AttemptKey& key) {
+void SimTraining::step(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over) return;
   if (!all_run(run, key)) return peers_leave(key);
@@ -211,7 +211,7 @@ void Ranks::step(const node::AttemptKey& key) {
   timeline_.after(timeline_.random.between(absl::Milliseconds(50), plan.save_time), [this, key] { publish(key); });
 }
 
-void Ranks::publish(const node::AttemptKey& key) {
+void SimTraining::publish(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over) return;
   if (!all_run(run, key)) return peers_leave(key);
@@ -235,7 +235,7 @@ void Ranks::publish(const node::AttemptKey& key) {
   next_step(key);
 }
 
-void Ranks::resume(Run& run, const node::AttemptKey& key) {
+void SimTraining::resume(Run& run, const node::AttemptKey& key) {
   run.save = false;
   run.advanced_at = timeline_.now();
   for_each_rank(run, [&](Machine& there, int number) {
@@ -246,7 +246,7 @@ void Ranks::resume(Run& run, const node::AttemptKey& key) {
 }
 
 // A failed save ends only an attempt that has no other save.
-void Ranks::fail_to_save(Run& run, const node::AttemptKey& key) {
+void SimTraining::fail_to_save(Run& run, const node::AttemptKey& key) {
   speak(run, key, absl::StrCat(R"({"kind":"checkpoint_failed","step":)", run.step, R"(,"reason":"no space left"})"));
   resume(run, key);
   if (run.step < plans[run.folder].steps && !run.leave) return next_step(key);
@@ -254,7 +254,7 @@ void Ranks::fail_to_save(Run& run, const node::AttemptKey& key) {
   all_leave(key, rank_protocol::kExitStorage);
 }
 
-void Ranks::all_leave(const node::AttemptKey& key, int code) {
+void SimTraining::all_leave(const node::AttemptKey& key, int code) {
   Run& run = runs_[key];
   run.over = true;
   if (code != rank_protocol::kExitStorage) (void)fence_of(run).release(key.job_uid, key.number);
@@ -264,7 +264,7 @@ void Ranks::all_leave(const node::AttemptKey& key, int code) {
   });
 }
 
-void Ranks::peers_leave(const node::AttemptKey& key) {
+void SimTraining::peers_leave(const node::AttemptKey& key) {
   Run& run = runs_[key];
   run.over = true;
   for_each_rank(run, [&](Machine& there, int number) {
@@ -275,48 +275,49 @@ void Ranks::peers_leave(const node::AttemptKey& key) {
   });
 }
 
-void Ranks::asked_to_save(const node::AttemptKey& key, bool leave) {
+void SimTraining::on_save_requested(const node::AttemptKey& key, bool leave) {
   Run& run = runs_[key];
   run.save = true;
   run.leave = run.leave || leave;
 }
 
-void Ranks::rank_gone(const node::AttemptKey& key, const std::string&) {
+void SimTraining::on_rank_exit(const node::AttemptKey& key, const std::string&) {
   const auto it = runs_.find(key);
-  if (it == runs_.end() || it->second.over || std::exchange(it->second.losing, true)) return;
+  if (it == runs_.end() || it->second.over || std::exchange(it->second.lost_rank, true)) return;
   timeline_.after(absl::Milliseconds(300), [this, key] {
     if (!runs_[key].over) peers_leave(key);
   });
 }
 
-void Ranks::killed(const node::AttemptKey& key, const std::string& reason) {
+void SimTraining::killed(const node::AttemptKey& key, const std::string& reason) {
   const auto it = runs_.find(key);
   if (it == runs_.end() || cancelled.count(key.job_uid) > 0 || given_up.count(key) > 0 ||
       reason == "STOPPED_BY_OPERATOR")
     return;
-  if (is_healthy(key) && !is_old_news())
+  if (is_healthy(key) && !may_be_outdated())
     violated(absl::StrCat("healthy attempt ", key.number, " of ", key.job_uid, " was killed: ", reason));
 }
 
-std::optional<absl::Duration> Ranks::last_advance(const node::AttemptKey& key) const {
+std::optional<absl::Duration> SimTraining::last_advance(const node::AttemptKey& key) const {
   const auto it = runs_.find(key);
   if (it == runs_.end() || !it->second.begun) return std::nullopt;
   return it->second.advanced_at;
 }
 
-bool Ranks::is_healthy(const node::AttemptKey& key) const {
+bool SimTraining::is_healthy(const node::AttemptKey& key) const {
   const auto it = runs_.find(key);
   if (it == runs_.end()) return false;
   const Run& run = it->second;
   // An attempt that waited until just now shows progress with its next step.
   const absl::Duration most = run.blocked ? absl::Seconds(3) : absl::Seconds(12);
   // That step is reported with the next beat.
-  const bool is_seen = run.went_on_at == absl::ZeroDuration() || timeline_.now() - run.went_on_at > absl::Seconds(2);
-  return is_seen && run.begun && !run.over && !run.losing && all_run(run, key) && !any_stuck(run, key) &&
+  const bool is_seen =
+      run.unblocked_at == absl::ZeroDuration() || timeline_.now() - run.unblocked_at > absl::Seconds(2);
+  return is_seen && run.begun && !run.over && !run.lost_rank && all_run(run, key) && !any_stuck(run, key) &&
          timeline_.now() - run.advanced_at < most;
 }
 
-void Ranks::poison() {
+void SimTraining::poison() {
   static const char* const kLines[] = {
       "\xff\xfe not text",
       "[1, 2, 3]",

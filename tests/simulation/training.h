@@ -31,22 +31,22 @@ struct JobPlan {
   absl::Duration init_timeout = absl::Seconds(30);  // Timeout of the ranks themselves.
 };
 
-class Ranks : public Training {
+class SimTraining : public Training {
  public:
-  Ranks(Timeline& timeline, Storage& storage) : timeline_(timeline), storage_(storage), files_(timeline) {}
+  SimTraining(Timeline& timeline, Storage& storage) : timeline_(timeline), storage_(storage), files_(timeline) {}
 
   std::map<std::string, JobPlan> plans;  // By dump folder.
   std::function<Machine&(const std::string& node)> machine;
   std::function<bool(const std::string& node)> reachable;  // Whether other ranks reach the node.
-  std::function<bool()> is_old_news;                       // Whether the controller may act on outdated decisions now.
+  std::function<bool()> may_be_outdated;                   // Whether the controller may act on outdated decisions now.
   std::function<void(const std::string& what)> violated;
   std::set<std::string> cancelled;      // Uids of jobs that somebody cancelled.
   std::set<std::string> full;           // Dump folders that are full now.
   std::set<node::AttemptKey> given_up;  // Attempts that did not exit in time: they are killed whatever they do by then.
 
   void started(Machine& machine, const node::AttemptKey& key) override;
-  void asked_to_save(const node::AttemptKey& key, bool leave) override;
-  void rank_gone(const node::AttemptKey& key, const std::string& node) override;
+  void on_save_requested(const node::AttemptKey& key, bool leave) override;
+  void on_rank_exit(const node::AttemptKey& key, const std::string& node) override;
   void killed(const node::AttemptKey& key, const std::string& reason) override;
 
   // Returns when its ranks last made progress together; nothing before they have begun.
@@ -66,9 +66,9 @@ class Ranks : public Training {
     bool save = false, leave = false;
     int64_t step = 0;
     absl::Duration advanced_at;
-    bool blocked = false;       // It waited for a peer, and has made no progress since.
-    absl::Duration went_on_at;  // When the wait ended.
-    bool losing = false;        // A rank is gone, and the others will notice.
+    bool blocked = false;         // It waited for a peer, and has made no progress since.
+    absl::Duration unblocked_at;  // When the wait ended.
+    bool lost_rank = false;       // A rank is gone, and the others will notice.
   };
 
   void begin(const node::AttemptKey& key);

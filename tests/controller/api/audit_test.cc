@@ -27,7 +27,7 @@ class CallsAuditTest : public ServiceCase {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   // Returns "actor method resource request result" for each line.
-  std::vector<std::string> told() const {
+  std::vector<std::string> audit_lines() const {
     std::ifstream file(folder_ + "/audit.jsonl");
     std::vector<std::string> out;
     for (std::string line; std::getline(file, line);) {
@@ -52,14 +52,14 @@ TEST_F(CallsAuditTest, AllowedAndRefusedCallsAreWrittenBeforeTheyAreAnswered) {
   request.set_request_id("5b0c8f3e-0000-4000-8000-000000000005");
   ASSERT_TRUE(create(request, &made).ok());
   EXPECT_THAT(
-      told(),
+      audit_lines(),
       ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a 5b0c8f3e-0000-4000-8000-000000000005 OK"));
   ASSERT_TRUE(get("a").ok());  // Reads are not audited.
   EXPECT_FALSE(cancel("nosuch").ok());
   owner_ = geteuid() + 1;
   EXPECT_FALSE(cancel("a").ok());
   EXPECT_THAT(
-      told(),
+      audit_lines(),
       ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a 5b0c8f3e-0000-4000-8000-000000000005 OK",
                   own_ + " JobService.CancelJob nosuch  JOB_NOT_FOUND",
                   other_ + " JobService.CancelJob   ANOTHER_USER"))
@@ -78,8 +78,8 @@ TEST_F(CallsAuditTest, ConfigurationsAndSecretsAreNot) {
   grpc::ClientContext context;
   v1::Token token;
   ASSERT_TRUE(v1::AuthService::NewStub(channel_)->CreateToken(&context, request, &token).ok());
-  EXPECT_THAT(told(), ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a  OK",
-                                  own_ + " AuthService.CreateToken tokens/abcdefgh  OK"));
+  EXPECT_THAT(audit_lines(), ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a  OK",
+                                         own_ + " AuthService.CreateToken tokens/abcdefgh  OK"));
   EXPECT_THAT(text(), Not(HasSubstr("dump")));
   EXPECT_THAT(text(), Not(HasSubstr("SSSS")));
   EXPECT_THAT(text(), Not(HasSubstr("5353")));
@@ -101,7 +101,7 @@ TEST_F(CallsAuditTest, StreamsAreWrittenWhenTheyEnd) {
   while (traces->Read(&trace)) {
   }
   EXPECT_FALSE(traces->Finish().ok());
-  EXPECT_THAT(told(),
+  EXPECT_THAT(audit_lines(),
               ElementsAre(own_ + " ClusterService.Backup   OK", own_ + " JobService.ProfileJob nosuch  JOB_NOT_FOUND"));
 }
 

@@ -223,7 +223,7 @@ TEST(NodeGaugesTest, SlowRanksAreCappedToo) {
 }
 
 // The core's lock is held while a journal line is written: a scrape at that moment is still answered.
-class Visited : public journal::Journal {
+class ScrapingJournal : public journal::Journal {
  public:
   void write(const journal::Line&) override {
     if (!visit) return;
@@ -238,7 +238,7 @@ TEST(GaugesTest, AVisitorDoesNotWaitForWhatIsBeingDecided) {
   store::MemoryStore store;
   metrics::Metrics metrics;
   reconcile::Measures measures(metrics);
-  const auto journal = std::make_shared<Visited>();
+  const auto journal = std::make_shared<ScrapingJournal>();
   reconcile::Options options;
   options.journal = journal;
   options.new_id = [] { return "id1"; };

@@ -12,9 +12,9 @@ namespace {
 using Answer = std::function<v1::TraceData(const v1::ReadTrace&)>;
 
 // Plays a node with one device that runs the attempts it gets, and answers trace requests with `answer`.
-class PlayedNode {
+class ScriptedNode {
  public:
-  PlayedNode(v1::WorkerService::Stub& workers, const std::string& name, Answer answer) : answer_(std::move(answer)) {
+  ScriptedNode(v1::WorkerService::Stub& workers, const std::string& name, Answer answer) : answer_(std::move(answer)) {
     rpc::set_deadline(context_, absl::Seconds(30));
     stream_ = workers.Session(&context_);
     v1::WorkerMessage hello;
@@ -27,7 +27,7 @@ class PlayedNode {
     stream_->Write(hello);
     thread_ = std::thread([this] { serve(); });
   }
-  ~PlayedNode() {
+  ~ScriptedNode() {
     context_.TryCancel();
     thread_.join();
     (void)stream_->Finish();
@@ -214,8 +214,8 @@ TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
       return written(read, text, 4);
     };
   };
-  PlayedNode first(*workers_, "n1", node(10, "the first trace"));
-  PlayedNode second(*workers_, "n2", node(11, "the second"));
+  ScriptedNode first(*workers_, "n1", node(10, "the first trace"));
+  ScriptedNode second(*workers_, "n2", node(11, "the second"));
   train("a", 2);
   std::vector<v1::TraceChunk> chunks;
   const absl::Status status = profile(request("a", {1, 0, 1}), &chunks);
@@ -251,7 +251,7 @@ TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
   const size_t before = first.asked().size() + second.asked().size();
   EXPECT_TRUE(profile(again).ok());
   EXPECT_GT(first.asked().size() + second.asked().size(), before);
-  for (PlayedNode* node : {&first, &second}) {
+  for (ScriptedNode* node : {&first, &second}) {
     for (const v1::ReadTrace& read : node->asked()) EXPECT_EQ(read.trace(), number);
   }
   EXPECT_EQ(messages_of("a", "TraceRequested").size(), 1);
@@ -259,8 +259,8 @@ TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
 
 // If one rank cannot record, no rank starts.
 TEST_F(TraceStreamTest, ARankThatIsBusyIsToldBeforeAnyRecords) {
-  PlayedNode first(*workers_, "n1", [](const v1::ReadTrace&) { return at_step(3); });
-  PlayedNode second(*workers_, "n2", [](const v1::ReadTrace&) { return refusal("TRACE_IN_PROGRESS"); });
+  ScriptedNode first(*workers_, "n1", [](const v1::ReadTrace&) { return at_step(3); });
+  ScriptedNode second(*workers_, "n2", [](const v1::ReadTrace&) { return refusal("TRACE_IN_PROGRESS"); });
   train("a", 2);
   const absl::Status status = profile(request("a", {0, 1}));
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -269,7 +269,7 @@ TEST_F(TraceStreamTest, ARankThatIsBusyIsToldBeforeAnyRecords) {
 }
 
 TEST_F(TraceStreamTest, ARankThatDoesNotMoveIsNamed) {
-  PlayedNode node(*workers_, "n1", [](const v1::ReadTrace& read) {
+  ScriptedNode node(*workers_, "n1", [](const v1::ReadTrace& read) {
     return read.steps() == 0 ? at_step(3) : in_trace(read, 3, v1::TraceData::WAITING);
   });
   train("a", 1);
@@ -287,7 +287,7 @@ TEST_F(TraceStreamTest, ARankThatDoesNotMoveIsNamed) {
 TEST_F(TraceStreamTest, AnAttemptThatEndsInTheMiddleIsNamed) {
   std::atomic<bool> dead = false;
   std::promise<void> waiting;
-  PlayedNode node(*workers_, "n1", [&, told = false](const v1::ReadTrace& read) mutable {
+  ScriptedNode node(*workers_, "n1", [&, told = false](const v1::ReadTrace& read) mutable {
     if (dead) return refusal("RANK_GONE");
     if (read.steps() == 0) return at_step(3);
     if (!std::exchange(told, true)) waiting.set_value();
@@ -307,7 +307,7 @@ TEST_F(TraceStreamTest, AnAttemptThatEndsInTheMiddleIsNamed) {
 
 // A worker from before this message never answers it.
 TEST_F(TraceStreamTest, ANodeThatDoesNotAnswerIsNamed) {
-  PlayedNode node(*workers_, "n1", /*answer=*/nullptr);
+  ScriptedNode node(*workers_, "n1", /*answer=*/nullptr);
   train("a", 1);
   auto result = std::async(std::launch::async, [&] { return profile(request("a", {0})); });
   while (result.wait_for(std::chrono::milliseconds(500)) != std::future_status::ready) node.beat();

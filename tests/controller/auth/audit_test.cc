@@ -88,7 +88,7 @@ TEST_F(AuditTest, IsRotatedBySize) {
   EXPECT_FALSE(std::filesystem::exists(path_ + ".3"));
 }
 
-class Heard : public journal::Journal {
+class RecordingJournal : public journal::Journal {
  public:
   void write(const journal::Line& line) override { lines.push_back(journal::format(line)); }
   std::vector<std::string> lines;
@@ -96,7 +96,7 @@ class Heard : public journal::Journal {
 
 // The call continues, and each period without writes gives one line in the journal.
 TEST_F(AuditTest, WhatCannotBeWrittenIsSaidInTheJournalOnce) {
-  const auto heard = std::make_shared<Heard>();
+  const auto heard = std::make_shared<RecordingJournal>();
   const auto audit = *Audit::open(path_, {1, 2}, heard);  // Each line needs a new file.
   for (const size_t times : {1U, 2U}) {
     std::filesystem::remove_all(folder_);

@@ -384,7 +384,7 @@ TEST_F(DeadlinesTest, ACancelWithoutSavingSurvivesTheController) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
   train("a", 1);
-  obedient = false;
+  stops_at_once = false;
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   crash();
   EXPECT_FALSE(job("a")->record->intent.save);
@@ -404,12 +404,12 @@ TEST_F(DeadlinesTest, ExitsAreRecordsOfTheirOwnUntilTheAttemptEnds) {
   add_node("n2");
   ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
   train("a", 1);
-  obedient = false;
+  stops_at_once = false;
   exit_rank(nodes.at("n2"), key("a"), 1, 1, 0);
   settle();
   EXPECT_EQ(store::scan_all(store, "exit/")->size(), 1u);
   crash();
-  obedient = true;
+  stops_at_once = true;
   connect_all();
   advance(absl::Seconds(1));
   ASSERT_GE(job("a")->attempts.size(), 2u);

@@ -51,12 +51,12 @@ class DiagnosisTest : public ::testing::Test, protected World {
 };
 
 TEST_F(DiagnosisTest, ARankThatIsWaitedForIsNamedBeforeItIsKilled) {
-  second().tells_findings = false;
+  second().reports_findings = false;
   time_out();
   EXPECT_EQ(second().count(Kind::kDiagnose), 1);
   EXPECT_EQ(stops(), 0) << "not before its node has looked";
   EXPECT_EQ(state("a"), "RECOVERING");
-  tell_findings(second(), second().received.back().diagnose().id());
+  report_findings(second(), second().received.back().diagnose().id());
   settle();
   EXPECT_EQ(stops(), 1);
   ASSERT_EQ(job("a")->attempts.size(), 2u);
@@ -105,7 +105,7 @@ TEST_F(DiagnosisTest, AStandstillThatTheControllerSeesIsLookedAt) {
 }
 
 TEST_F(DiagnosisTest, ANodeThatDoesNotAnswerCostsAFewSeconds) {
-  second().tells_findings = false;
+  second().reports_findings = false;
   time_out();
   advance(absl::Seconds(5));
   EXPECT_EQ(stops(), 0);
@@ -157,10 +157,10 @@ TEST_F(DiagnosisTest, OfAnAbortOnlyADisagreementIsTold) {
 }
 
 TEST_F(DiagnosisTest, ItIsAskedAgainAfterACrash) {
-  second().tells_findings = false;
+  second().reports_findings = false;
   time_out();
   crash();
-  second().tells_findings = true;
+  second().reports_findings = true;
   connect_all();
   ASSERT_EQ(job("a")->attempts.size(), 2u);
   EXPECT_EQ(ended().end_cause, "HANG");
@@ -169,11 +169,11 @@ TEST_F(DiagnosisTest, ItIsAskedAgainAfterACrash) {
 }
 
 TEST_F(DiagnosisTest, WhatIsKnownIsNotAskedAgainAfterACrash) {
-  obedient = false;
+  stops_at_once = false;
   time_out();
   ASSERT_EQ(count_events("a", "AttemptDiagnosed"), 1);
   crash();
-  obedient = true;
+  stops_at_once = true;
   connect_all();
   settle();
   ASSERT_EQ(job("a")->attempts.size(), 2u);
@@ -182,17 +182,17 @@ TEST_F(DiagnosisTest, WhatIsKnownIsNotAskedAgainAfterACrash) {
 }
 
 TEST_F(DiagnosisTest, ANodeThatComesBackIsAskedAgain) {
-  second().tells_findings = false;
+  second().reports_findings = false;
   time_out();
   disconnect(second());
-  second().tells_findings = true;
+  second().reports_findings = true;
   connect(second());
   ASSERT_EQ(job("a")->attempts.size(), 2u);
   EXPECT_THAT(ended().end_message, StartsWith(kVerdict));
 }
 
 TEST_F(DiagnosisTest, ANodeThatIsLostMeanwhileIsNotWaitedFor) {
-  second().tells_findings = false;
+  second().reports_findings = false;
   time_out();
   silent.insert("n2");
   advance(absl::Seconds(7));
@@ -201,13 +201,13 @@ TEST_F(DiagnosisTest, ANodeThatIsLostMeanwhileIsNotWaitedFor) {
 }
 
 TEST_F(DiagnosisTest, WithoutTheRanksItIsForgottenOnlyOnceItIsKnown) {
-  first().tells_findings = second().tells_findings = false;
+  first().reports_findings = second().reports_findings = false;
   time_out();
   exit_rank(second(), attempt, 1, rank_protocol::kExitPeerLost, 0);
   settle();
   EXPECT_EQ(first().count(Kind::kForget), 0) << "its files are needed still";
-  tell_findings(first(), second().received.back().diagnose().id());
-  tell_findings(second(), second().received.back().diagnose().id());
+  report_findings(first(), second().received.back().diagnose().id());
+  report_findings(second(), second().received.back().diagnose().id());
   settle();
   EXPECT_EQ(first().count(Kind::kForget), 1);
   ASSERT_EQ(job("a")->attempts.size(), 2u);
@@ -216,14 +216,14 @@ TEST_F(DiagnosisTest, WithoutTheRanksItIsForgottenOnlyOnceItIsKnown) {
 // Another node's report about these ranks is ignored, and so is one about an attempt without a request.
 TEST_F(DiagnosisTest, ANodeSpeaksForItsOwnRanks) {
   FakeNode& other = add_node("n3");
-  second().tells_findings = false;
+  second().reports_findings = false;
   other.attempts[attempt].ranks = {0, 1};
   v1::AttemptId id;
   id.set_job_uid(attempt.first);
   id.set_number(1);
-  tell_findings(other, id);
+  report_findings(other, id);
   time_out();
-  tell_findings(other, id);
+  report_findings(other, id);
   settle();
   EXPECT_EQ(stops(), 0) << "the node that was asked has not answered";
   other.attempts.clear();
@@ -231,7 +231,7 @@ TEST_F(DiagnosisTest, ANodeSpeaksForItsOwnRanks) {
 
 // A node may send anything about its ranks: invalid groups, impossible numbers, endless text.
 TEST_F(DiagnosisTest, NonsenseIsNoVerdict) {
-  second().tells_findings = false;
+  second().reports_findings = false;
   time_out();
   v1::WorkerMessage message;
   v1::Diagnosis& answer = *message.mutable_diagnosis();
@@ -257,7 +257,7 @@ TEST_F(DiagnosisTest, NonsenseIsNoVerdict) {
 }
 
 TEST_F(DiagnosisTest, ACancelDoesNotWaitForIt) {
-  second().tells_findings = false;
+  second().reports_findings = false;
   time_out();
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   EXPECT_EQ(stops(), 1);

@@ -80,7 +80,7 @@ TEST_F(FailedLogsTest, IsWrittenWithTheExitOrNotAtAll) {
 TEST_F(FailedLogsTest, ComesAlsoAfterItsExit) {
   FakeNode& node = add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
-  obedient = false;  // The other rank continues for a while.
+  stops_at_once = false;  // The other rank continues for a while.
   fail(node, "a", 0, "");
   settle();
   EXPECT_TRUE(kept("a").empty()) << "a worker of an older version says no more than this";
@@ -115,7 +115,7 @@ TEST_F(FailedLogsTest, TenThousandLeaveFewRecords) {
   advance(absl::Seconds(2));  // The scheduler waits a moment for more nodes.
   ASSERT_FALSE(job("a")->attempts.empty()) << job("a")->pending_message;
   const FakeNode::Key now = key("a");
-  obedient = false;
+  stops_at_once = false;
   const std::string log(2 * static_cast<size_t>(rank_protocol::kFailedLogBytes), '\x01');
   for (auto& [name, node] : nodes) {
     FakeNode::Attempt& attempt = node.attempts.at(now);
@@ -191,7 +191,7 @@ TEST_F(FailedLogsTest, IsKeptOfWhomAVerdictNames) {
   job::AttemptRecord attempt;
   FakeNode& node = add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
-  obedient = false;
+  stops_at_once = false;
   attempt = *job("a")->attempts.at(0);
   attempt.named_ranks = {1};
   std::vector<store::Record> records = copy_store();
@@ -222,7 +222,7 @@ TEST_F(FailedLogsTest, AnAttemptThatHasNotEndedKeepsWhatItHas) {
   crash();
   FakeNode& node = add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
-  obedient = false;
+  stops_at_once = false;
   fail(node, "a", 0, "the first\n");
   fail(node, "a", 1, "the second\n");
   settle();

@@ -41,11 +41,11 @@ TEST_F(HangsTest, AnAttemptInWhichNothingMovesIsStoppedAndStartedAgain) {
 TEST_F(HangsTest, AHangIsNamedAfterACrash) {
   run();
   enter("forward");
-  obedient = false;
+  stops_at_once = false;
   advance(absl::Seconds(14));
   ASSERT_EQ(state("a"), "RECOVERING");
   crash();
-  obedient = true;
+  stops_at_once = true;
   connect_all();
   ASSERT_EQ(job("a")->attempts.size(), 2u);
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "HANG");

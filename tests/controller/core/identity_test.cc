@@ -135,10 +135,10 @@ TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsAskedAgainOfTheNextSession) {
   const FakeNode::Key old = key("a");
   crash_to({});
   connect_all();
-  obedient = false;
+  stops_at_once = false;
   reconciler->stop_unknown("n1", old.first, absl::Seconds(30), [](const auto&) {});
   settle();
-  obedient = true;
+  stops_at_once = true;
   connect(nodes.at("n1"));
   EXPECT_EQ(stops(), 2);
   EXPECT_EQ(nodes.at("n1").attempts.count(old), 0u);
@@ -178,14 +178,14 @@ TEST_F(IdentityTest, AnAttemptOfAJobThatIsOverIsStoppedAndHoldsItsDevicesMeanwhi
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   advance(absl::Seconds(120));
   ASSERT_EQ(state("a"), "STOPPING") << "its rank may still train";
-  obedient = false;
+  stops_at_once = false;
   connect(nodes.at("n2"));
   ASSERT_TRUE(submit(spec("b")).ok());
   advance(absl::Seconds(1));
   EXPECT_EQ(state("b"), "QUEUED");
   EXPECT_GT(nodes.at("n2").count(v1::ControllerMessage::kStop), 0);
   exit_rank(nodes.at("n2"), old, 1, -1, 9);
-  obedient = true;
+  stops_at_once = true;
   settle();
   advance(absl::Seconds(1));
   EXPECT_EQ(state("b"), "STARTING");
@@ -309,7 +309,7 @@ TEST_F(OlderCopyTest, ANodeThatTheCopyHasNeverHeardOfMayBePartOfIt) {
 TEST_F(OlderCopyTest, WhatCannotBeFollowedSavesAndTheNextNumberIsAboveIt) {
   for (auto& [name, node] : nodes)
     node.attempts.at(key("a")).launch = nullptr;  // A worker of an older version does not report its launch.
-  obedient = false;
+  stops_at_once = false;
   crash_to(copy_);
   connect_all();
   advance(absl::Seconds(1));
@@ -319,7 +319,7 @@ TEST_F(OlderCopyTest, WhatCannotBeFollowedSavesAndTheNextNumberIsAboveIt) {
   EXPECT_TRUE(stop->stop().save());
   EXPECT_EQ(stop->stop().id().number(), 3);
   EXPECT_EQ(job("a")->pending_reason, "OLD_ATTEMPT_SAVES");
-  obedient = true;
+  stops_at_once = true;
   advance(absl::Seconds(3));
   EXPECT_EQ(state("a"), "STARTING");
   EXPECT_EQ(key("a").second, 4);

@@ -86,7 +86,7 @@ TEST_F(LifeTest, CancelSavesFirst) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 1);
-  obedient = false;
+  stops_at_once = false;
   ASSERT_TRUE(cancel("a").ok());
   EXPECT_EQ(state("a"), "STOPPING");
   EXPECT_TRUE(node.received.back().stop().save());
@@ -288,7 +288,7 @@ TEST_F(LastStepTest, TheFinishedStepIsTheJobsLast) {
 }
 
 TEST_F(LastStepTest, ACancelledJobShowsTheStepThatItSaved) {
-  obedient = false;
+  stops_at_once = false;
   ASSERT_TRUE(cancel("a").ok());
   say_event(R"({"kind":"checkpoint_committed","step":12,"full":true,"seconds":0.1})");
   EXPECT_EQ(job("a")->progress.step, 12);

@@ -425,7 +425,7 @@ TEST_F(NodesTest, ADrainIsAskedOnceOfEachController) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 5);
-  obedient = false;  // The save takes some time.
+  stops_at_once = false;  // The save takes some time.
   ASSERT_TRUE(drain("n1").ok());
   ASSERT_TRUE(drain("n1").ok());
   EXPECT_EQ(stops_of(node).size(), 1u);

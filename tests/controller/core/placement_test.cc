@@ -190,7 +190,7 @@ class StrayTest : public PlacementTest {
  protected:
   FakeNode& with_stray(int count, const Devices& used, bool tells) {
     FakeNode& node = nodes.emplace("n1", FakeNode("n1", count)).first->second;
-    node.tells_devices = tells;
+    node.reports_devices = tells;
     FakeNode::Attempt& attempt = node.attempts[stray_];
     attempt.phase = v1::AttemptReport::STARTED;
     for (size_t i = 0; i < used.size(); ++i) attempt.ranks.push_back(static_cast<int>(i));
@@ -263,7 +263,7 @@ TEST_F(PlacementTest, RecordsWithoutDevicesAndAWorkerThatDoesNotTellThem) {
   ASSERT_TRUE(submit(gang("a", 2)).ok());
   loaded("a", 0);
   const auto records = without_devices();
-  node.tells_devices = false;
+  node.reports_devices = false;
   crash_to(records);
   connect_all();
   ASSERT_TRUE(submit(gang("b", 1)).ok());

@@ -140,7 +140,7 @@ TEST_F(RankEventsTest, ACancelWithoutItsSaveSaysWhatIsLost) {
   train("a", 1);
   event(nodes.at("n1"), key("a"), 0, R"({"kind":"checkpoint_committed","step":1,"full":true,"seconds":0.1})");
   train("a", 126);
-  obedient = false;
+  stops_at_once = false;
   ASSERT_TRUE(cancel("a").ok());
   event(nodes.at("n1"), key("a"), 0, R"({"kind":"checkpoint_failed","step":126,"reason":"No space left on device"})");
   exit_rank(nodes.at("n1"), key("a"), 0, 14, 0);

@@ -113,7 +113,7 @@ TEST_F(RestartTest, ThreeHundredExitsAreKeptAndToldInPart) {
   FakeNode& wide = add_node("wide", 300);
   ASSERT_TRUE(submit(spec("b", 300, 300)).ok());
   ASSERT_EQ(state("b"), "STARTING");
-  obedient = false;
+  stops_at_once = false;
   const FakeNode::Key k = key("b");
   for (int rank = 0; rank < 299; ++rank) exit_rank(wide, k, rank, rank_protocol::kExitPeerLost, 0);
   settle();
@@ -160,7 +160,7 @@ TEST_F(RestartTest, AFolderThatANodeCannotSeeIsNamed) {
 // A silent node was given up although its rank had finished, like the other node's rank later.
 TEST_F(RestartTest, AnAttemptThatWasTakenForFailedMayHaveFinished) {
   train("a", 1);
-  obedient = false;
+  stops_at_once = false;
   FakeNode& silent_one = nodes.at("n2");
   const FakeNode::Key attempt = key("a");
   disconnect(silent_one);
@@ -193,9 +193,9 @@ TEST_F(RestartTest, CancelWhileRecovering) {
 // If a rank dies while the job saves for its cancel, the controller does not wait for the others.
 TEST_F(RestartTest, ADeathWhileStoppingEndsTheJob) {
   train("a", 1);
-  obedient = false;
+  stops_at_once = false;
   ASSERT_TRUE(cancel("a").ok());
-  obedient = true;
+  stops_at_once = true;
   kill_rank(1);
   settle();
   EXPECT_EQ(state("a"), "CANCELLED");
@@ -256,7 +256,7 @@ TEST_F(RestartTest, AFolderOfAnotherJobIsKnownAfterACrash) {
 
 TEST_F(RestartTest, ARefusalSurvivesTheController) {
   add_node("n3");
-  obedient = false;
+  stops_at_once = false;
   v1::WorkerMessage said = report(key("a"), {.phase = v1::AttemptReport::REFUSED});
   said.mutable_attempt()->set_error_reason("STATE_FOLDER_UNUSABLE");
   say(nodes.at("n2"), said);
@@ -264,7 +264,7 @@ TEST_F(RestartTest, ARefusalSurvivesTheController) {
   nodes.at("n2").attempts.erase(key("a"));
   EXPECT_EQ(store::scan_all(store, "refusal/")->size(), 1u);
   crash();
-  obedient = true;
+  stops_at_once = true;
   connect_all();
   advance(absl::Seconds(1));
   ASSERT_EQ(job("a")->attempts.size(), 2u);
@@ -400,11 +400,11 @@ TEST_F(RestartTest, AnUnfinishedCancelDoesNotEndTheWaitForNodes) {
 }
 
 TEST_F(RestartTest, AnAcceptedCancelSurvivesACrash) {
-  obedient = false;
+  stops_at_once = false;
   reconciler->cancel(job("a")->record->uid, false, [](const auto&) {});
   store.run_one();  // The request is durable, its effect is not.
   crash();
-  obedient = true;
+  stops_at_once = true;
   connect(nodes.at("n1"));
   connect(nodes.at("n2"));
   EXPECT_EQ(state("a"), "CANCELLED");

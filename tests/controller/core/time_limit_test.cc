@@ -162,7 +162,7 @@ TEST_F(TimeLimitTest, TheLimitBeginsWithTheFirstPlacement) {
 
 TEST_F(TimeLimitTest, ACancelMeanwhileIsACancel) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
-  obedient = false;
+  stops_at_once = false;
   advance(absl::Seconds(60));
   ASSERT_EQ(state("a"), "STOPPING");
   EXPECT_TRUE(cancel("a").ok());
@@ -174,7 +174,7 @@ TEST_F(TimeLimitTest, ACancelMeanwhileIsACancel) {
 // Its last step was under way when it got the stop.
 TEST_F(TimeLimitTest, AJobThatFinishesInTimeHasSucceeded) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
-  obedient = false;
+  stops_at_once = false;
   advance(absl::Seconds(60));
   finish_all("a", 0);
   EXPECT_EQ(state("a"), "SUCCEEDED");

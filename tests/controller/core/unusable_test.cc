@@ -163,7 +163,7 @@ TEST_F(UnusableTest, WhoSaysItselfThatItIsIllIsNotCordoned) {
   for (const char* node : {"n1", "n2", "n3", "n4", "n5"}) add_node(node);
   refuses = {"n1"};
   refusal = "STATE_FOLDER_UNUSABLE";
-  tells_illness = true;
+  reports_unusable = true;
   for (const char* id : {"a", "b", "c"}) {
     ASSERT_TRUE(submit(spec(id, 1, 1)).ok());
     ASSERT_EQ(job(id)->attempts.size(), 2u) << "it went to n1 first, and elsewhere at once";

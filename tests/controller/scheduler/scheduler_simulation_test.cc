@@ -133,7 +133,7 @@ class Simulation {
       now_ += absl::Seconds(pick(5));
       cycle();
     }
-    calm_down();
+    run_to_quiescence();
   }
 
  private:
@@ -277,7 +277,7 @@ class Simulation {
   }
 
   // Decides from the facts alone, in another order, and from the reservations.
-  std::vector<Outcome> decide_anew(std::vector<Reservation>& reservations) {
+  std::vector<Outcome> decide_from_scratch(std::vector<Reservation>& reservations) {
     Scheduler scheduler(world_.order);
     std::vector<Job> jobs = world_.queue();
     std::shuffle(jobs.begin(), jobs.end(), random_);
@@ -300,7 +300,7 @@ class Simulation {
   void cycle() {
     const std::vector<Job> queue = world_.queue();
     std::vector<Reservation> reservations_anew;
-    const std::vector<Outcome> anew = decide_anew(reservations_anew);
+    const std::vector<Outcome> anew = decide_from_scratch(reservations_anew);
     const std::vector<Outcome> outcomes = placed(scheduler_.cycle(now_));
     ASSERT_EQ(outcomes, anew);
     const std::map<std::string, Reservation> before = std::exchange(reservations_, {});
@@ -322,7 +322,7 @@ class Simulation {
         start(job, chosen->second);
         continue;
       }
-      ASSERT_FALSE(world_.fits(job, promised_to_others(job), true)) << "fits and was not placed";
+      ASSERT_FALSE(world_.fits(job, reserved_for_others(job), true)) << "fits and was not placed";
       if (!world_.holds_idle(job, true) || !waits.insert(job.device).second) continue;
       ASSERT_TRUE(reservations_.contains(job.device));
       ASSERT_NO_FATAL_FAILURE(check_reservation(job, reservations_.at(job.device)));
@@ -347,7 +347,7 @@ class Simulation {
   }
 
   // Returns the nodes that the job may not use because they are reserved for the first waiting job.
-  std::set<std::string> promised_to_others(const Job& job) const {
+  std::set<std::string> reserved_for_others(const Job& job) const {
     const auto it = reservations_.find(job.device);
     if (it == reservations_.end()) return {};
     const Reservation& promise = it->second;
@@ -371,7 +371,7 @@ class Simulation {
   }
 
   void check(const Job& job, const std::vector<Run>& runs) {
-    const std::set<std::string> without = promised_to_others(job);
+    const std::set<std::string> without = reserved_for_others(job);
     const bool steals = !world_.fits(job, without, false);
     const bool avoid = world_.holds_idle(job, false);
     std::set<std::string> seen;
@@ -449,7 +449,7 @@ class Simulation {
 
   // No new events arrive and everything ends: every job that could ever run has run. The cluster may have become too
   // small for a gang that recovers. Then the caller drops its reservation, because a node that is away may return.
-  void calm_down() {
+  void run_to_quiescence() {
     for (auto& [name, node] : world_.nodes) {
       node.ready = true;
       node.cordoned = false;

@@ -189,7 +189,7 @@ def served_after(alone, truth, what, case):
 def damaged_file(case: Measured):
     dice = random.Random(14)
     jobs, flips = (12, 8) if case.short else (60, 150)
-    with failpoints.Alone() as alone:
+    with failpoints.LoneController() as alone:
         alone.start()
         for _ in range(jobs):
             alone.submit()

@@ -63,7 +63,7 @@ def daemon_stopped(case: Measured):
     before = identities(case)
     daemons = [case.cluster.worker(name).process for name in (wide_node, narrow_node)]
 
-    def stand_still(seconds):
+    def pause_daemons(seconds):
         """Stops both daemons for so long; returns when it began."""
         stopped = time.time()
         for daemon in daemons:
@@ -73,14 +73,14 @@ def daemon_stopped(case: Measured):
             daemon.send_signal(signal.SIGCONT)
         return stopped
 
-    stopped = stand_still(3)
+    stopped = pause_daemons(3)
     for dump in (spanning, alone):
         progress(case, dump)
     case.assertEqual((1, 1), (len(case.attempts(wide)), len(case.attempts(narrow))))
     case.assertEqual(before, identities(case))
     case.assertEqual([], journal(case, "NodeLost", stopped) + journal(case, "NodeUnreachable", stopped))
     reached = last_step(spanning)
-    stopped = stand_still(away)
+    stopped = pause_daemons(away)
     progress(case, spanning)
     restarts = len(case.attempts(wide)) - 1
     case.assertEqual(0, restarts, "the spanning job was restarted")

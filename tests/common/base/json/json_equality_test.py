@@ -37,15 +37,15 @@ def events(row):
     class Number(str):
         pass
 
-    def told(value):
+    def event_values(value):
         if isinstance(value, Number):
             return [str(value)]
         if isinstance(value, str):
             return ["s" + text_bytes(value)]
         if isinstance(value, Pairs):
-            return ["{", *(word for key, item in value for word in ("k" + text_bytes(key), *told(item))), "}"]
+            return ["{", *(word for key, item in value for word in ("k" + text_bytes(key), *event_values(item))), "}"]
         if isinstance(value, list):
-            return ["[", *(word for item in value for word in told(item)), "]"]
+            return ["[", *(word for item in value for word in event_values(item)), "]"]
         return [json.dumps(value)]
 
     class Pairs(list):
@@ -55,11 +55,11 @@ def events(row):
         value = json.loads(row.decode(), parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=Pairs)
     except ValueError:
         return "-"
-    return " ".join(told(value))
+    return " ".join(event_values(value))
 
 
 def values(row):
-    def told(value):
+    def event_values(value):
         if value is None or isinstance(value, bool):
             return json.dumps(value)
         if isinstance(value, float):
@@ -69,10 +69,10 @@ def values(row):
         if isinstance(value, str):
             return "s" + text_bytes(value)
         if isinstance(value, dict):
-            return ["{", *((("k" + text_bytes(key)), told(item)) for key, item in value.items()), "}"]
-        return ["[", *(told(item) for item in value), "]"]
+            return ["{", *((("k" + text_bytes(key)), event_values(item)) for key, item in value.items()), "}"]
+        return ["[", *(event_values(item) for item in value), "]"]
 
-    return told(json.loads(row.decode()))
+    return event_values(json.loads(row.decode()))
 
 
 def parsed(text):

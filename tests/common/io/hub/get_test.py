@@ -94,7 +94,7 @@ class Case(unittest.TestCase):
         self.assertEqual(code, process.returncode, output + errors)
         return output + errors
 
-    def told(self, *words, **more):
+    def get_json(self, *words, **more):
         """Returns the answer as JSON."""
         return json.loads(self.get(*words, "-o", "json", **more))
 
@@ -142,20 +142,20 @@ class Downloads(Case):
         for name in ("config.json", WEIGHTS):
             (self.out / name).write_bytes(self.files[name])
         (self.out / "tokenizer.json").write_bytes(self.files["tokenizer.json"][:-1] + b"!")
-        was = {file["name"]: file["was"] for file in self.told()["files"]}
+        was = {file["name"]: file["was"] for file in self.get_json()["files"]}
         self.assertEqual(("there", "there", "missing"), (was["config.json"], was[WEIGHTS], was["tokenizer.json"]))
         self.check_here()
         self.assertEqual([], self.hub.requests(ending=WEIGHTS))
         # Changed since the last download.
         (self.out / "config.json").write_bytes(b"x" * len(self.files["config.json"]))
-        self.told()
+        self.get_json()
         self.check_here()
 
     def test_which_files(self):
         everything = set(self.files)
         for words, expected in ((["--include", "*.md", "--include", "original/*"], {"README.md", "original/params.json"}),
                                 (["--assets", "config", "--include", "*.onnx", "--exclude", "gen*"], {"config.json", "onnx/model.onnx"})):
-            listed = self.told("--dry-run", *words)
+            listed = self.get_json("--dry-run", *words)
             self.assertEqual(expected, {file["name"] for file in listed["files"]}, words)
             self.assertEqual(sum(len(self.files[name]) for name in expected), listed["bytes_left"])
         self.assertFalse(self.out.exists(), "a dry run makes nothing")
@@ -188,12 +188,12 @@ class Downloads(Case):
         first = self.repo.branches["main"]
         changed = {**self.files, "config.json": b"{}", WEIGHTS: content(1000, 9)}
         self.hub.order("call", f"tree/{first}", value=lambda: self.repo.commit(changed))
-        self.assertEqual(first, self.told()["commit"])
+        self.assertEqual(first, self.get_json()["commit"])
         self.check_here()
         self.files = changed
-        self.told()
+        self.get_json()
         self.check_here()
-        self.assertEqual(first, self.told("--revision", first, "--dry-run")["commit"])
+        self.assertEqual(first, self.get_json("--revision", first, "--dry-run")["commit"])
 
     # A terminal shows bytes, rate and time, and no partial line remains.
     def test_progress(self):
@@ -230,7 +230,7 @@ class Interruptions(Case):
     def go_on(self, before):
         self.hub.forget()
         self.hub.gates["held"].set()
-        self.assertEqual("partly", {file["name"]: file["was"] for file in self.told()["files"]}[WEIGHTS])
+        self.assertEqual("partly", {file["name"]: file["was"] for file in self.get_json()["files"]}[WEIGHTS])
         self.check_here()
         self.assertEqual(len(self.files[WEIGHTS]) - before, sum(end - begin for begin, end in self.ranges()))
 

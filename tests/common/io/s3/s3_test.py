@@ -423,7 +423,7 @@ class FenceTest(FenceCase):
         self.assertIn(b"job/another", self.store.call("GET", "/titan?uploads")[2])
 
 
-class Turns:
+class Interleaver:
     """Lets requests of several actors through one at a time, in an order that a seed gives."""
 
     def __init__(self, store, seed):
@@ -459,7 +459,7 @@ class RaceTest(FenceCase):
             self.store.rule = lambda request: None
             self.store.call("DELETE", "/titan/job/fence.json")
             self.store.call("DELETE", "/titan/job/.fence-alive")
-            turns = Turns(self.store, seed)
+            turns = Interleaver(self.store, seed)
             race = {who: self.fence("raise", who, uid=f"job-{who}", attempt=1) for who in ("a", "b")}
             turns.run(race)
             ends = [future.result(PATIENCE) for future in race.values()]
@@ -475,7 +475,7 @@ class RaceTest(FenceCase):
             for key in self.store.keys(prefix="job/"):
                 self.store.call("DELETE", f"/titan/{key}")
             self.done("raise", "a", uid="one", attempt=1)
-            turns = Turns(self.store, seed)
+            turns = Interleaver(self.store, seed)
             race = {"a": self.publish("a"), "b": self.fence("raise", "b", uid="one", attempt=2)}
             turns.run(race)
             self.store.rule = lambda request: None

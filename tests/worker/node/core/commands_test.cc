@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using Report = v1::AttemptReport;
 
 TEST(CommandsTest, AnAttemptFromPrepareToForget) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.prepare(1);
   world.settle();
@@ -27,7 +27,7 @@ TEST(CommandsTest, AnAttemptFromPrepareToForget) {
   EXPECT_EQ(start.kind, ShimCommand::Kind::kStart);
   EXPECT_EQ(start.store_host, "host");
   EXPECT_EQ(start.store_port, 7);
-  world.rank_speaks(1, 0, 3);
+  world.rank_emits(1, 0, 3);
   world.rank_exits(1, 0, 0);
   world.settle();
   EXPECT_EQ(world.last(1).phase(), Report::STARTED);
@@ -49,10 +49,10 @@ TEST(CommandsTest, AnAttemptFromPrepareToForget) {
 
 // The core is a value: a copy does not see the other copy's changes, and equal inputs have equal effects.
 TEST(CommandsTest, CopiesAreIndependentAndAlike) {
-  World world;
+  NodeWorld world;
   world.connect();
   NodeCore copy = world.core();
-  const Input prepare = Command{1, World::make_prepare(1, 2)};
+  const Input prepare = Command{1, NodeWorld::make_prepare(1, 2)};
   EXPECT_EQ(copy.step(prepare, world.now()).size(), 1u);
   EXPECT_TRUE(world.core().state().attempts.empty());
   NodeCore other = world.core();
@@ -64,15 +64,15 @@ TEST(CommandsTest, CopiesAreIndependentAndAlike) {
 // At every point of an attempt's life, a repeated command only repeats the report.
 TEST(CommandsTest, CommandsComeTwice) {
   for (int steps = 0; steps < 14; ++steps) {
-    World world;
+    NodeWorld world;
     world.connect();
     world.prepare(1);
-    for (int i = 0; i < steps; ++i) world.do_one();
+    for (int i = 0; i < steps; ++i) world.run_one();
     world.prepare(1);
     world.settle();
     EXPECT_EQ(world.last(1).phase(), Report::PREPARED) << steps;
     world.start(1);
-    for (int i = 0; i < steps; ++i) world.do_one();
+    for (int i = 0; i < steps; ++i) world.run_one();
     world.start(1);
     world.prepare(1);
     world.settle();
@@ -80,14 +80,14 @@ TEST(CommandsTest, CommandsComeTwice) {
     EXPECT_EQ(world.count<SpawnShim>(), 1) << steps;
     EXPECT_EQ(world.running_ranks(1), 2) << steps;
     world.stop(1);
-    for (int i = 0; i < steps; ++i) world.do_one();
+    for (int i = 0; i < steps; ++i) world.run_one();
     world.stop(1);
     world.start(1);
     world.settle();
     EXPECT_EQ(world.last(1).phase(), Report::ENDED) << steps;
     EXPECT_EQ(world.last(1).exits_size(), 2) << steps;
     world.forget(1);
-    for (int i = 0; i < steps; ++i) world.do_one();
+    for (int i = 0; i < steps; ++i) world.run_one();
     world.forget(1);
     world.settle();
     EXPECT_TRUE(world.core().state().attempts.empty()) << steps;
@@ -99,11 +99,11 @@ TEST(CommandsTest, CommandsComeTwice) {
 TEST(CommandsTest, StopInEveryState) {
   for (const bool starts : {false, true}) {
     for (int steps = 0; steps < 20; ++steps) {
-      World world;
+      NodeWorld world;
       world.connect();
       world.prepare(1);
       if (starts) world.start(1);  // Start arrives before the attempt is prepared, and takes effect after that.
-      for (int i = 0; i < steps; ++i) world.do_one();
+      for (int i = 0; i < steps; ++i) world.run_one();
       world.stop(1);
       world.settle();
       EXPECT_EQ(world.last(1).phase(), Report::ENDED) << starts << " " << steps;
@@ -120,11 +120,11 @@ TEST(CommandsTest, StopInEveryState) {
 
 TEST(CommandsTest, ForgetInEveryStateEndsItFirst) {
   for (int steps = 0; steps < 20; ++steps) {
-    World world;
+    NodeWorld world;
     world.connect();
     world.prepare(1);
     world.start(1);
-    for (int i = 0; i < steps; ++i) world.do_one();
+    for (int i = 0; i < steps; ++i) world.run_one();
     world.forget(1);
     world.settle();
     EXPECT_TRUE(world.core().state().attempts.empty()) << steps;
@@ -133,7 +133,7 @@ TEST(CommandsTest, ForgetInEveryStateEndsItFirst) {
 }
 
 TEST(CommandsTest, AttemptsThatNobodyKnows) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.start(3);
   world.stop(4);
@@ -152,7 +152,7 @@ TEST(CommandsTest, AttemptsThatNobodyKnows) {
 }
 
 v1::ControllerMessage prepare_on(int attempt, const std::vector<int>& devices) {
-  v1::ControllerMessage message = World::make_prepare(attempt, static_cast<int>(devices.size()));
+  v1::ControllerMessage message = NodeWorld::make_prepare(attempt, static_cast<int>(devices.size()));
   message.mutable_prepare()->mutable_device_indices()->Assign(devices.begin(), devices.end());
   return message;
 }
@@ -164,7 +164,7 @@ v1::ControllerMessage of_another_job(v1::ControllerMessage message) {
 }
 
 TEST(CommandsTest, RanksGetTheDevicesThatTheControllerChose) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.command(prepare_on(1, {3, 1}));
   world.settle();
@@ -178,7 +178,7 @@ TEST(CommandsTest, RanksGetTheDevicesThatTheControllerChose) {
 }
 
 TEST(CommandsTest, RefusesDevicesThatAreNotThereOrTaken) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.command(prepare_on(1, {0, 1}));
   world.settle();
@@ -200,7 +200,7 @@ TEST(CommandsTest, RefusesDevicesThatAreNotThereOrTaken) {
 
 // An older attempt of the job still has the devices and is being stopped.
 TEST(CommandsTest, WaitsForDevicesThatAreOnTheirWay) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.command(prepare_on(1, {0, 1}));
   world.settle();
@@ -211,13 +211,13 @@ TEST(CommandsTest, WaitsForDevicesThatAreOnTheirWay) {
 }
 
 TEST(CommandsTest, RefusesWhatCannotRun) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.prepare(1, 5);
   world.settle();
   EXPECT_EQ(world.last(1).error_reason(), "NO_DEVICES");
   EXPECT_THAT(world.last(1).error_message(), HasSubstr("5 ranks need a device each, 4 of 4 are free"));
-  v1::ControllerMessage outside = World::make_prepare(2, 1);
+  v1::ControllerMessage outside = NodeWorld::make_prepare(2, 1);
   outside.mutable_prepare()->mutable_id()->set_job_uid("../../etc");
   world.command(outside);
   world.settle();
@@ -244,7 +244,7 @@ TEST(CommandsTest, RefusesWhatCannotRun) {
 
 // A newer attempt ends the older one first. An older attempt is refused, even by a restarted daemon.
 TEST(CommandsTest, AttemptsAreFenced) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(2, 4);
   world.prepare(3, 4);
@@ -257,7 +257,7 @@ TEST(CommandsTest, AttemptsAreFenced) {
     EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
     EXPECT_EQ(world.last(1).error_reason(), "STALE_ATTEMPT");
     EXPECT_EQ(world.last(1).highest_attempt(), 3);
-    world.forget_what_was_said();
+    world.clear_messages();
     world.restart();
     world.connect();
   }
@@ -265,7 +265,7 @@ TEST(CommandsTest, AttemptsAreFenced) {
 
 // Older attempts stay fenced off after the newer one is forgotten and the daemon restarted.
 TEST(CommandsTest, FencesOutliveTheirAttempts) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(3);
   world.forget(3);
@@ -277,7 +277,7 @@ TEST(CommandsTest, FencesOutliveTheirAttempts) {
     EXPECT_EQ(world.last(2).error_reason(), "STALE_ATTEMPT");
     EXPECT_EQ(world.last(2).highest_attempt(), 3);
     EXPECT_EQ(world.count<SpawnShim>(), 1);
-    world.forget_what_was_said();
+    world.clear_messages();
     world.restart();
     world.connect();
   }
@@ -286,10 +286,10 @@ TEST(CommandsTest, FencesOutliveTheirAttempts) {
 // At every point of its preparation an attempt gives way to a newer one.
 TEST(CommandsTest, ANewerAttemptComesWhileTheOlderIsPrepared) {
   for (int steps = 0; steps < 16; ++steps) {
-    World world;
+    NodeWorld world;
     world.connect();
     world.prepare(1, 4);
-    for (int i = 0; i < steps; ++i) world.do_one();
+    for (int i = 0; i < steps; ++i) world.run_one();
     world.prepare(2, 4);
     world.settle();
     EXPECT_EQ(world.last(2).phase(), Report::PREPARED) << steps;
@@ -304,10 +304,10 @@ TEST(CommandsTest, ANewerAttemptComesWhileTheOlderIsPrepared) {
 
 // Both commands arrive together when one job replaces another: the second one waits for the devices of the first.
 TEST(CommandsTest, StopAndPrepareArriveTogether) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 4);
-  v1::ControllerMessage other = World::make_prepare(1, 4);
+  v1::ControllerMessage other = NodeWorld::make_prepare(1, 4);
   other.mutable_prepare()->mutable_id()->set_job_uid("u2");
   world.stop(1);
   world.command(other);
@@ -318,7 +318,7 @@ TEST(CommandsTest, StopAndPrepareArriveTogether) {
 }
 
 TEST(CommandsTest, CheckpointsGoToTheShim) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.prepare(1);
   world.checkpoint(1);  // The attempt has nothing to save yet.
@@ -333,7 +333,7 @@ TEST(CommandsTest, CheckpointsGoToTheShim) {
 }
 
 TEST(CommandsTest, ALogIsClosedWhenItsRankIsGone) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.read_log(1, 0);
@@ -353,7 +353,7 @@ TEST(CommandsTest, ALogIsClosedWhenItsRankIsGone) {
 
 // A command for an attempt that is being forgotten waits for that, and then finds it gone.
 TEST(CommandsTest, CommandsBehindAForgetFindItDone) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.stop(1);
@@ -371,7 +371,7 @@ TEST(CommandsTest, CommandsBehindAForgetFindItDone) {
 }
 
 TEST(CommandsTest, BeatsCarryWhatBeaconsShow) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   BeaconsRead seen;

@@ -17,20 +17,20 @@ v1::ControllerMessage make_diagnose(int attempt, bool stacks, int64_t millisecon
   return message;
 }
 
-bool asked_for_stacks(World& world) {
+bool asked_for_stacks(NodeWorld& world) {
   return std::any_of(world.shim(1).got.begin(), world.shim(1).got.end(),
                      [](const ShimCommand& it) { return it.kind == ShimCommand::Kind::kStacks; });
 }
 
-World running(int ranks = 2) {
-  World world;
+NodeWorld running(int ranks = 2) {
+  NodeWorld world;
   world.connect();
   world.launch(1, ranks);
   return world;
 }
 
 TEST(DiagnosisTest, StacksAreTakenBeforeItIsAnswered) {
-  World world = running();
+  NodeWorld world = running();
   EXPECT_TRUE(world.registered().diagnoses());
   world.command(make_diagnose(1, /*stacks=*/true));
   world.settle();
@@ -44,7 +44,7 @@ TEST(DiagnosisTest, StacksAreTakenBeforeItIsAnswered) {
 }
 
 TEST(DiagnosisTest, WithoutStacksNobodyWaitsForTheShim) {
-  World world = running();
+  NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/false));
   world.settle();
@@ -53,7 +53,7 @@ TEST(DiagnosisTest, WithoutStacksNobodyWaitsForTheShim) {
 }
 
 TEST(DiagnosisTest, AShimThatHangsCostsTheDeadlineAndNoMore) {
-  World world = running();
+  NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/true, 3000));
   world.advance(absl::Seconds(2));
@@ -65,7 +65,7 @@ TEST(DiagnosisTest, AShimThatHangsCostsTheDeadlineAndNoMore) {
 }
 
 TEST(DiagnosisTest, WithoutALinkToTheShimItIsAnsweredAtOnce) {
-  World world = running();
+  NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/true));
   world.break_link(1);
@@ -75,7 +75,7 @@ TEST(DiagnosisTest, WithoutALinkToTheShimItIsAnsweredAtOnce) {
 }
 
 TEST(DiagnosisTest, RanksThatAreGoneHaveLeftWhatTheyLeft) {
-  World world = running();
+  NodeWorld world = running();
   world.rank_exits(1, 0, 5);
   world.rank_exits(1, 1, 5);
   world.settle();
@@ -88,7 +88,7 @@ TEST(DiagnosisTest, RanksThatAreGoneHaveLeftWhatTheyLeft) {
 }
 
 TEST(DiagnosisTest, RanksThatEndMeanwhileEndTheWait) {
-  World world = running();
+  NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/true));
   world.settle();
@@ -99,7 +99,7 @@ TEST(DiagnosisTest, RanksThatEndMeanwhileEndTheWait) {
 }
 
 TEST(DiagnosisTest, OfAnotherAttemptNothingIsKnown) {
-  World world = running();
+  NodeWorld world = running();
   world.command(make_diagnose(7, /*stacks=*/true));
   world.settle();
   ASSERT_EQ(world.diagnoses.size(), 1U);
@@ -107,7 +107,7 @@ TEST(DiagnosisTest, OfAnotherAttemptNothingIsKnown) {
 }
 
 TEST(DiagnosisTest, AskedTwiceItIsAnsweredForTheNewerSession) {
-  World world = running();
+  NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/true));
   world.settle();

@@ -16,20 +16,20 @@ using Report = v1::AttemptReport;
 using Phase = AttemptRecord::Phase;
 
 TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.fail<RaiseFence>("no space");
   world.prepare(1);
   world.settle();
   EXPECT_EQ(world.last(1).error_reason(), "STATE_FOLDER_UNUSABLE");
   EXPECT_EQ(world.last(1).error_message(), "no space");
-  world.mend<RaiseFence>();
+  world.clear_failure<RaiseFence>();
   world.fail<AddRecord>("no space");
   world.prepare(2);
   world.settle();
   EXPECT_EQ(world.last(2).error_reason(), "STATE_FOLDER_UNUSABLE");
   EXPECT_EQ(world.count<DeleteFolder>(), 1) << "what there is of it";
-  world.mend<AddRecord>();
+  world.clear_failure<AddRecord>();
   // Without the record of a live attempt, a restarted daemon would not know what was promised.
   world.fail<WriteRecord>("no space");
   world.prepare(3);
@@ -38,7 +38,7 @@ TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
   EXPECT_EQ(world.last(3).error_reason(), "STATE_FOLDER_UNUSABLE");
   EXPECT_FALSE(world.shim(3).alive);
   EXPECT_EQ(world.core().free_devices().size(), 4u);
-  world.mend<WriteRecord>();
+  world.clear_failure<WriteRecord>();
   world.prepare(4);
   world.settle();
   EXPECT_EQ(world.last(4).phase(), Report::PREPARED);
@@ -46,7 +46,7 @@ TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
 
 // The controller learns that this node is unusable before it gets the refusal, which is then not a failure of the job.
 TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
-  World world;
+  NodeWorld world;
   world.connect();
   const auto check = [&](int attempt, const std::string& why) {
     ASSERT_EQ(world.last(attempt).error_reason(), "STATE_FOLDER_UNUSABLE");
@@ -67,7 +67,7 @@ TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
   world.prepare(1);
   world.settle();
   check(1, "no space for a fence");
-  world.mend<RaiseFence>();
+  world.clear_failure<RaiseFence>();
   world.fail<AddRecord>("no space for a record");
   world.prepare(2);
   world.settle();
@@ -76,7 +76,7 @@ TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
 
 // A fence of one job that cannot be read, or that was damaged and repaired, does not make the node unusable.
 TEST(FaultsTest, AFenceOfOneJobIsNotTheNodesMatter) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.hang<RaiseFence>();
   world.prepare(1);
@@ -103,7 +103,7 @@ TEST(FaultsTest, AFenceOfOneJobIsNotTheNodesMatter) {
 
 // Running attempts continue, and the state of the folder is reported at once by a beat.
 TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   const size_t before = world.said().size();
@@ -126,7 +126,7 @@ TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
 
 // The run folder has the exits: the end is reported, and the record is written once there is space.
 TEST(FaultsTest, AFullDiskAtTheEndHidesNothing) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.fail<WriteRecord>("no space");
@@ -134,13 +134,13 @@ TEST(FaultsTest, AFullDiskAtTheEndHidesNothing) {
   world.settle();
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kLive);
-  world.mend<WriteRecord>();
+  world.clear_failure<WriteRecord>();
   world.advance(absl::Seconds(2));
   EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kEnded);
 }
 
 TEST(FaultsTest, AStateFolderThatHangsAtTheEndHoldsNothingUp) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.hang<WriteRecord>();
@@ -157,7 +157,7 @@ TEST(FaultsTest, AStateFolderThatHangsAtTheEndHoldsNothingUp) {
 
 // A Forget that could not be written is requested again after the next start.
 TEST(FaultsTest, AForgetThatIsNotWrittenComesBackWithTheNextDaemon) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.stop(1);
@@ -166,7 +166,7 @@ TEST(FaultsTest, AForgetThatIsNotWrittenComesBackWithTheNextDaemon) {
   world.forget(1);
   world.settle();
   EXPECT_TRUE(world.core().state().attempts.empty());
-  world.mend<ForgetAttempt>();
+  world.clear_failure<ForgetAttempt>();
   world.restart();
   world.connect();
   ASSERT_EQ(world.registered().inventory_size(), 1);
@@ -177,7 +177,7 @@ TEST(FaultsTest, AForgetThatIsNotWrittenComesBackWithTheNextDaemon) {
 }
 
 TEST(FaultsTest, AShimThatCannotBeStartedIsALaunchThatFailed) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.fail<SpawnShim>("no such program");
   world.prepare(1);
@@ -191,7 +191,7 @@ TEST(FaultsTest, AShimThatCannotBeStartedIsALaunchThatFailed) {
 }
 
 TEST(FaultsTest, AShimThatDiesBeforeItSpeaksIsALaunchThatFailed) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.new_shims_hang = true;
   world.prepare(1);
@@ -206,7 +206,7 @@ TEST(FaultsTest, AShimThatDiesBeforeItSpeaksIsALaunchThatFailed) {
 
 // The controller must not give its devices to others before it is gone.
 TEST(FaultsTest, WhatIsRefusedSaysWhetherItHoldsItsDevices) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.new_shims_hang = true;
   world.prepare(1);
@@ -223,7 +223,7 @@ TEST(FaultsTest, WhatIsRefusedSaysWhetherItHoldsItsDevices) {
 }
 
 TEST(FaultsTest, RanksThatCannotBeStartedAreALaunchThatFailed) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.fail<SendToShim>("no such rank program");
   world.launch(1);
@@ -235,7 +235,7 @@ TEST(FaultsTest, RanksThatCannotBeStartedAreALaunchThatFailed) {
 // The storage of a dump folder does not answer: the refusal comes in time, and late results are undone.
 TEST(FaultsTest, APreparationThatHangsIsBounded) {
   for (const int64_t deadline : {int64_t{0}, int64_t{7'000}}) {
-    World world;
+    NodeWorld world;
     world.connect();
     world.hang<PrepareFolder>();
     world.prepare(1, 2, true, deadline);
@@ -265,7 +265,7 @@ TEST(FaultsTest, APreparationThatHangsIsBounded) {
 }
 
 TEST(FaultsTest, PreparationsThatHangForEverAreNotStartedWithoutBound) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.hang<PrepareFolder>();
   int attempt = 0;
@@ -286,15 +286,15 @@ TEST(FaultsTest, PreparationsThatHangForEverAreNotStartedWithoutBound) {
 }
 
 TEST(FaultsTest, EveryStageOfAPreparationIsBounded) {
-  const std::vector<std::pair<std::function<void(World&)>, std::string>> stages = {
-      {[](World& world) { world.hang<RaiseFence>(); }, "the state folder does not answer"},
-      {[](World& world) { world.hang<AddRecord>(); }, "the state folder does not answer"},
-      {[](World& world) { world.hang<SpawnShim>(); }, "titan-shim does not answer"},
-      {[](World& world) { world.new_shims_hang = true; }, "titan-shim does not answer"},
-      {[](World& world) { world.hang<WriteRecord>(); }, "the state folder does not answer"},
+  const std::vector<std::pair<std::function<void(NodeWorld&)>, std::string>> stages = {
+      {[](NodeWorld& world) { world.hang<RaiseFence>(); }, "the state folder does not answer"},
+      {[](NodeWorld& world) { world.hang<AddRecord>(); }, "the state folder does not answer"},
+      {[](NodeWorld& world) { world.hang<SpawnShim>(); }, "titan-shim does not answer"},
+      {[](NodeWorld& world) { world.new_shims_hang = true; }, "titan-shim does not answer"},
+      {[](NodeWorld& world) { world.hang<WriteRecord>(); }, "the state folder does not answer"},
   };
   for (const auto& [hang, why] : stages) {
-    World world;
+    NodeWorld world;
     world.connect();
     hang(world);
     world.prepare(1);
@@ -318,11 +318,11 @@ TEST(FaultsTest, EveryStageOfAPreparationIsBounded) {
 }
 
 TEST(FaultsTest, ATokenThatIsNotAnsweredIsBounded) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.hang<CheckToken>();
   world.launch(1);
-  world.advance(World::default_config().token_timeout + kStartTimeout + absl::Seconds(1));
+  world.advance(NodeWorld::default_config().token_timeout + kStartTimeout + absl::Seconds(1));
   EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
   EXPECT_EQ(world.last(1).error_reason(), "DUMP_FOLDER_UNUSABLE");
   EXPECT_EQ(world.running_ranks(1), 0);
@@ -335,12 +335,12 @@ TEST(FaultsTest, ATokenThatIsNotAnsweredIsBounded) {
 // Start goes to the shim by the link that exists when the token was seen, or by the next one.
 TEST(FaultsTest, ALinkThatBreaksDuringTheStartLosesNothing) {
   for (int steps = 0; steps < 8; ++steps) {
-    World world;
+    NodeWorld world;
     world.connect();
     world.prepare(1);
     world.settle();
     world.start(1);
-    for (int i = 0; i < steps; ++i) world.do_one();
+    for (int i = 0; i < steps; ++i) world.run_one();
     if (world.shim(1).link != 0) world.feed(ShimClosed{{"u1", 1}, world.shim(1).link});
     world.settle();
     EXPECT_EQ(world.last(1).phase(), Report::STARTED) << steps;
@@ -353,7 +353,7 @@ TEST(FaultsTest, ALinkThatBreaksDuringTheStartLosesNothing) {
 
 // If the state of a shim cannot be read, its end is not proven.
 TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.unreadable = "shim.json: Input/output error";
@@ -374,7 +374,7 @@ TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
 }
 
 TEST(FaultsTest, ALostShimIsSaidWithHowItsRanksEnded) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.rank_exits(1, 0, 3);
@@ -391,7 +391,7 @@ TEST(FaultsTest, ALostShimIsSaidWithHowItsRanksEnded) {
 
 // For the node's metrics page: counts of an attempt are reported while it is known, those of the node forever.
 TEST(FaultsTest, RanksThatRanOutOfMemoryAreCounted) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.rank_exits(1, 0, rank_protocol::kExitOutOfMemory);
@@ -406,7 +406,7 @@ TEST(FaultsTest, RanksThatRanOutOfMemoryAreCounted) {
 }
 
 TEST(FaultsTest, AShimThatIsSilentForAWhileIsNotLost) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.hang_shim(1);
@@ -423,18 +423,18 @@ TEST(FaultsTest, AShimThatIsSilentForAWhileIsNotLost) {
 
 // A spool that cannot be read is logged once and read again at each beat, and does not delay the attempt's end.
 TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.fail<ReadSpool>("Too many open files");
-  world.rank_speaks(1, 0, 3);
+  world.rank_emits(1, 0, 3);
   world.advance(absl::Seconds(5));
   EXPECT_EQ(world.events_of(1, 0), 0);
   EXPECT_EQ(
       std::count_if(world.log.begin(), world.log.end(),
                     [](const std::string& line) { return line.find("Too many open files") != std::string::npos; }),
       1);
-  world.mend<ReadSpool>();
+  world.clear_failure<ReadSpool>();
   world.advance(kMaxBeatInterval);
   EXPECT_EQ(world.events_of(1, 0), 3);
   world.fail<ReadSpool>("Too many open files");
@@ -445,7 +445,7 @@ TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
 
 // Damage of a spool is reported to the job once, and later events are read.
 TEST(FaultsTest, ADamagedSpoolIsToldAndReadOn) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.settle();
@@ -465,7 +465,7 @@ TEST(FaultsTest, ADamagedSpoolIsToldAndReadOn) {
 
 // The number cannot be verified yet: nothing is reported twice meanwhile.
 TEST(FaultsTest, DamageBeforeADoubtfulEventIsToldWithIt) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.settle();
@@ -485,11 +485,11 @@ TEST(FaultsTest, DamageBeforeADoubtfulEventIsToldWithIt) {
 }
 
 TEST(FaultsTest, SpoolsThatHangDoNotHoldUpTheEnd) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 2);
   world.hang<ReadSpool>();
-  world.rank_speaks(1, 0);
+  world.rank_emits(1, 0);
   world.settle();
   world.rank_exits(1, 0, 4);
   world.settle();
@@ -505,13 +505,13 @@ TEST(FaultsTest, SpoolsThatHangDoNotHoldUpTheEnd) {
 }
 
 TEST(FaultsTest, PlacesThatCannotBeWrittenCostARepetition) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.fail<WritePlaces>("no space");
-  world.rank_speaks(1, 0, 2);
+  world.rank_emits(1, 0, 2);
   world.settle();
-  world.mend<WritePlaces>();
+  world.clear_failure<WritePlaces>();
   world.restart();
   world.connect();
   world.settle();
@@ -522,7 +522,7 @@ TEST(FaultsTest, PlacesThatCannotBeWrittenCostARepetition) {
 
 // Completions that come twice, or belong to no pending effect, do nothing.
 TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   NodeCore copy = world.core();
@@ -540,7 +540,7 @@ TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
 
 // A new registration lists attempts in preparation too: their devices are in use.
 TEST(FaultsTest, WhatIsPreparedIsInTheInventory) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.hang<PrepareFolder>();
   world.prepare(1, 2);

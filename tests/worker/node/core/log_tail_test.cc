@@ -8,8 +8,8 @@
 namespace titan::node {
 namespace {
 
-// Returns the log ends reported for each rank since the world last called forget_what_was_said().
-std::map<int, std::string> told(const World& world) {
+// Returns the log ends reported for each rank since the world last called clear_messages().
+std::map<int, std::string> told(const NodeWorld& world) {
   std::map<int, std::string> tails;
   for (const v1::AttemptReport& report : world.reports()) {
     for (const v1::RankExitReport& exit : report.exits()) {
@@ -20,7 +20,7 @@ std::map<int, std::string> told(const World& world) {
 }
 
 TEST(LogTailTest, GoesWithTheEndOfARankThatFailed) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 2);
   world.printed[1] = "step 3\nSegmentation fault\n";
@@ -33,7 +33,7 @@ TEST(LogTailTest, GoesWithTheEndOfARankThatFailed) {
 }
 
 TEST(LogTailTest, IsNotSaidOfRanksThatLeaveAsAsked) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 2);
   world.rank_exits(1, 0, 0);
@@ -46,7 +46,7 @@ TEST(LogTailTest, IsNotSaidOfRanksThatLeaveAsAsked) {
 
 // The rank that a verdict names did not wait for others and had to be ended: users want to read its log.
 TEST(LogTailTest, IsSaidOfARankThatTheVerdictNamesThoughItWasEnded) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 3);
   world.printed[1] = "waits for a lock\n";
@@ -58,17 +58,17 @@ TEST(LogTailTest, IsSaidOfARankThatTheVerdictNamesThoughItWasEnded) {
 
 // A new leader may lack what the previous one got.
 TEST(LogTailTest, IsSaidOnceToEachSessionUntilItIsForgotten) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.rank_exits(1, 0, 1);
   world.settle();
   EXPECT_EQ(told(world).size(), 1U);
-  world.forget_what_was_said();
+  world.clear_messages();
   world.connect();
   world.settle();
   EXPECT_EQ(told(world).size(), 1U);
-  world.forget_what_was_said();
+  world.clear_messages();
   world.restart();
   world.connect();
   world.settle();
@@ -81,7 +81,7 @@ TEST(LogTailTest, IsSaidOnceToEachSessionUntilItIsForgotten) {
 
 // Hanging storage does not delay the end; the log end is reported once it arrives.
 TEST(LogTailTest, ComesLateWhenItCannotBeReadInTime) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 2);
   world.hang<ReadLogTail>();
@@ -97,7 +97,7 @@ TEST(LogTailTest, ComesLateWhenItCannotBeReadInTime) {
 }
 
 TEST(LogTailTest, ADeadShimsRanksHaveTheirs) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 2);
   world.kill_shim(1);
@@ -107,7 +107,7 @@ TEST(LogTailTest, ADeadShimsRanksHaveTheirs) {
 }
 
 TEST(LogTailTest, OfManyAlikeFewAreRead) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 4);
   for (int rank = 0; rank < 4; ++rank) world.rank_exits(1, rank, 1);

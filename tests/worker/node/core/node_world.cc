@@ -38,7 +38,7 @@ bool is_ordered(const Effect& effect) {
 
 }  // namespace
 
-NodeConfig World::default_config() {
+NodeConfig NodeWorld::default_config() {
   NodeConfig config;
   config.node = "n1";
   config.resources.set_device("cpu");
@@ -46,9 +46,9 @@ NodeConfig World::default_config() {
   return config;
 }
 
-World::World(NodeConfig config) : config_(std::move(config)) { make_core(0); }
+NodeWorld::NodeWorld(NodeConfig config) : config_(std::move(config)) { make_core(0); }
 
-void World::make_core(int64_t start_session) {
+void NodeWorld::make_core(int64_t start_session) {
   session_ = start_session;
   open_ = false;
   exited_ = false;
@@ -73,13 +73,13 @@ void World::make_core(int64_t start_session) {
   }
 }
 
-void World::restart() {
+void NodeWorld::restart() {
   waiting_.clear();
   for (auto& [key, shim] : shims) shim.link = 0;
   make_core(session_);
 }
 
-void World::feed(const Input& input) {
+void NodeWorld::feed(const Input& input) {
   if (dying_) return;
   for (Effect& effect : core_->step(input, now_)) {
     ++given_[effect.index()];
@@ -91,7 +91,7 @@ void World::feed(const Input& input) {
   }
 }
 
-bool World::do_one(const std::function<bool(const Waiting&)>& wanted) {
+bool NodeWorld::run_one(const std::function<bool(const Waiting&)>& wanted) {
   bool order_blocked = false;
   std::set<Op> link_blocked;
   bool session_blocked = false;
@@ -123,18 +123,18 @@ bool World::do_one(const std::function<bool(const Waiting&)>& wanted) {
   return false;
 }
 
-void World::do_one_and_die(const std::function<bool(const Waiting&)>& wanted) {
+void NodeWorld::run_one_and_crash(const std::function<bool(const Waiting&)>& wanted) {
   dying_ = true;
-  (void)do_one(wanted);
+  (void)run_one(wanted);
   dying_ = false;
   restart();
 }
 
-void World::settle() {
-  for (int steps = 0; do_one(); ++steps) ASSERT_LT(steps, kMaxSteps) << "the core goes in a circle";
+void NodeWorld::settle() {
+  for (int steps = 0; run_one(); ++steps) ASSERT_LT(steps, kMaxSteps) << "the core goes in a circle";
 }
 
-void World::advance(absl::Duration by) {
+void NodeWorld::advance(absl::Duration by) {
   const absl::Duration end = now_.monotonic + by;
   settle();
   for (int steps = 0;; ++steps) {
@@ -152,7 +152,7 @@ void World::advance(absl::Duration by) {
   move_clock(end - now_.monotonic);
 }
 
-bool World::now_done(const Effect& effect) const {
+bool NodeWorld::now_done(const Effect& effect) const {
   return std::visit(
       [](const auto& given) {
         using Given = std::decay_t<decltype(given)>;
@@ -165,7 +165,7 @@ bool World::now_done(const Effect& effect) const {
       effect);
 }
 
-void World::apply(Effect effect) {
+void NodeWorld::apply(Effect effect) {
   std::visit(Overloaded{
                  [this](Send& it) {
                    if (open_ && it.session == session_) hear(it.message);
@@ -197,12 +197,12 @@ void World::apply(Effect effect) {
              effect);
 }
 
-std::string World::error_of(size_t index) const {
+std::string NodeWorld::error_of(size_t index) const {
   const auto found = failing_.find(index);
   return found == failing_.end() ? "" : found->second;
 }
 
-void World::perform(const Effect& effect) {
+void NodeWorld::perform(const Effect& effect) {
   const std::string error = error_of(effect.index());
   std::visit(
       Overloaded{
@@ -291,7 +291,7 @@ void World::perform(const Effect& effect) {
             const auto shim = shims.find(it.key);
             if (shim == shims.end()) return feed(seen);
             for (const Rank& rank : shim->second.ranks) {
-              if (rank.running) seen.alive.push_back({rank.rank, rank.pid, stubborn.count(rank.pid) > 0 ? 'D' : 'R'});
+              if (rank.running) seen.alive.push_back({rank.rank, rank.pid, unkillable.count(rank.pid) > 0 ? 'D' : 'R'});
               if (rank.exit) seen.exits.push_back(*rank.exit);
             }
             feed(seen);
@@ -349,7 +349,7 @@ void World::perform(const Effect& effect) {
       effect);
 }
 
-void World::connect(const std::string& cluster, int64_t epoch_of_leader) {
+void NodeWorld::connect(const std::string& cluster, int64_t epoch_of_leader) {
   if (open_) disconnect();
   ++session_;
   open_ = true;
@@ -364,7 +364,7 @@ void World::connect(const std::string& cluster, int64_t epoch_of_leader) {
   settle();
 }
 
-void World::disconnect(const std::string& reason) {
+void NodeWorld::disconnect(const std::string& reason) {
   open_ = false;
   std::erase_if(waiting_, [](const Waiting& item) {
     const Input* const input = std::get_if<Input>(&item);
@@ -373,13 +373,13 @@ void World::disconnect(const std::string& reason) {
   feed(Disconnected{session_, reason});
 }
 
-void World::command(v1::ControllerMessage message) {
+void NodeWorld::command(v1::ControllerMessage message) {
   if (!open_) return;
   message.set_leader_epoch(epoch);
   waiting_.emplace_back(Input(Command{session_, std::move(message)}));
 }
 
-void World::hear(const v1::WorkerMessage& message) {
+void NodeWorld::hear(const v1::WorkerMessage& message) {
   said_.push_back(message);
   if (message.has_attempt()) {
     const v1::AttemptReport& report = message.attempt();
@@ -416,19 +416,19 @@ void World::hear(const v1::WorkerMessage& message) {
   }
 }
 
-v1::AttemptReport World::last(int attempt) const {
+v1::AttemptReport NodeWorld::last(int attempt) const {
   for (auto report = reports_.rbegin(); report != reports_.rend(); ++report) {
     if (report->id().job_uid() == "u1" && report->id().number() == attempt) return *report;
   }
   return {};
 }
 
-int64_t World::events_of(int attempt, int rank) const {
+int64_t NodeWorld::events_of(int attempt, int rank) const {
   const auto found = events_.find({attempt, rank});
   return found == events_.end() ? 0 : found->second;
 }
 
-v1::ControllerMessage World::make_prepare(int attempt, int ranks, bool leader) {
+v1::ControllerMessage NodeWorld::make_prepare(int attempt, int ranks, bool leader) {
   v1::ControllerMessage message;
   v1::Prepare& prepare = *message.mutable_prepare();
   identify(attempt, prepare.mutable_id());
@@ -441,13 +441,13 @@ v1::ControllerMessage World::make_prepare(int attempt, int ranks, bool leader) {
   return message;
 }
 
-void World::prepare(int attempt, int ranks, bool leader, int64_t deadline_milliseconds) {
+void NodeWorld::prepare(int attempt, int ranks, bool leader, int64_t deadline_milliseconds) {
   v1::ControllerMessage message = make_prepare(attempt, ranks, leader);
   message.mutable_prepare()->set_deadline_milliseconds(deadline_milliseconds);
   command(message);
 }
 
-void World::start(int attempt) {
+void NodeWorld::start(int attempt) {
   v1::ControllerMessage message;
   identify(attempt, message.mutable_start()->mutable_id());
   message.mutable_start()->set_store_host("host");
@@ -455,8 +455,8 @@ void World::start(int attempt) {
   command(message);
 }
 
-void World::stop(int attempt, bool save, int64_t grace_milliseconds, int64_t deadline_milliseconds,
-                 const std::vector<int>& named) {
+void NodeWorld::stop(int attempt, bool save, int64_t grace_milliseconds, int64_t deadline_milliseconds,
+                     const std::vector<int>& named) {
   v1::ControllerMessage message;
   v1::Stop& stop = *message.mutable_stop();
   identify(attempt, stop.mutable_id());
@@ -468,26 +468,26 @@ void World::stop(int attempt, bool save, int64_t grace_milliseconds, int64_t dea
   command(message);
 }
 
-void World::checkpoint(int attempt) {
+void NodeWorld::checkpoint(int attempt) {
   v1::ControllerMessage message;
   identify(attempt, message.mutable_checkpoint()->mutable_id());
   command(message);
 }
 
-void World::forget(int attempt) {
+void NodeWorld::forget(int attempt) {
   v1::ControllerMessage message;
   identify(attempt, message.mutable_forget()->mutable_id());
   command(message);
 }
 
-void World::read_log(int attempt, int rank) {
+void NodeWorld::read_log(int attempt, int rank) {
   v1::ControllerMessage message;
   identify(attempt, message.mutable_read_log()->mutable_id());
   message.mutable_read_log()->set_rank(rank);
   command(message);
 }
 
-void World::launch(int attempt, int ranks) {
+void NodeWorld::launch(int attempt, int ranks) {
   prepare(attempt, ranks);
   settle();
   start(attempt);
@@ -496,7 +496,7 @@ void World::launch(int attempt, int ranks) {
 
 // ---- Shims and ranks ----
 
-ShimStatus World::status_of(const SimShim& shim) const {
+ShimStatus NodeWorld::status_of(const SimShim& shim) const {
   ShimStatus status;
   status.pid = status.start_ticks = shim.pid;
   status.boot = "boot";
@@ -508,9 +508,9 @@ ShimStatus World::status_of(const SimShim& shim) const {
   return status;
 }
 
-void World::write_status(SimShim& shim) { shim.written = status_of(shim); }
+void NodeWorld::write_status(SimShim& shim) { shim.written = status_of(shim); }
 
-void World::say(const AttemptKey& key, ShimEvent said) {
+void NodeWorld::say(const AttemptKey& key, ShimEvent said) {
   const SimShim& shim = shims.at(key);
   if (shim.link == 0) return;
   said.key = key;
@@ -518,7 +518,7 @@ void World::say(const AttemptKey& key, ShimEvent said) {
   waiting_.emplace_back(Input(std::move(said)));
 }
 
-void World::shim_does(const AttemptKey& key, const ShimCommand& command) {
+void NodeWorld::shim_does(const AttemptKey& key, const ShimCommand& command) {
   SimShim& shim = shims.at(key);
   if (command.kind == ShimCommand::Kind::kLease) return say(key, {.kind = ShimEvent::Kind::kLease});
   shim.got.push_back(command);
@@ -551,14 +551,14 @@ void World::shim_does(const AttemptKey& key, const ShimCommand& command) {
   end_shim_if_over(key);
 }
 
-void World::kill_ranks(const AttemptKey& key) {
+void NodeWorld::kill_ranks(const AttemptKey& key) {
   for (Rank& rank : shims.at(key).ranks) {
     rank.killed = rank.running;
-    if (rank.running && stubborn.count(rank.pid) == 0) exit_rank(key, rank, 0, kSigkill);
+    if (rank.running && unkillable.count(rank.pid) == 0) exit_rank(key, rank, 0, kSigkill);
   }
 }
 
-void World::exit_rank(const AttemptKey& key, Rank& rank, int code, int signal) {
+void NodeWorld::exit_rank(const AttemptKey& key, Rank& rank, int code, int signal) {
   rank.running = false;
   rank_protocol::RankExit& exit = rank.exit.emplace();
   exit.rank = rank.rank;
@@ -569,7 +569,7 @@ void World::exit_rank(const AttemptKey& key, Rank& rank, int code, int signal) {
   say(key, {.kind = ShimEvent::Kind::kExit, .exit = exit});
 }
 
-void World::end_shim_if_over(const AttemptKey& key) {
+void NodeWorld::end_shim_if_over(const AttemptKey& key) {
   SimShim& shim = shims.at(key);
   const bool any = std::any_of(shim.ranks.begin(), shim.ranks.end(), [](const Rank& rank) { return rank.running; });
   if (!shim.alive || shim.ended || any || (!shim.started && shim.stop_reason.empty())) return;
@@ -580,7 +580,7 @@ void World::end_shim_if_over(const AttemptKey& key) {
   shim.alive = false;
 }
 
-void World::run_shim_deadlines() {
+void NodeWorld::run_shim_deadlines() {
   for (auto& [key, shim] : shims) {
     if (!shim.alive || shim.hangs || shim.kill_at > now_.monotonic) continue;
     shim.kill_at = kNever;
@@ -589,7 +589,7 @@ void World::run_shim_deadlines() {
   }
 }
 
-void World::rank_exits(int attempt, int rank, int code, int signal) {
+void NodeWorld::rank_exits(int attempt, int rank, int code, int signal) {
   SimShim& shim = shims.at(key_of(attempt));
   for (Rank& it : shim.ranks) {
     if (it.rank == rank && it.running) exit_rank(key_of(attempt), it, code, signal);
@@ -597,7 +597,7 @@ void World::rank_exits(int attempt, int rank, int code, int signal) {
   end_shim_if_over(key_of(attempt));
 }
 
-void World::rank_speaks(int attempt, int rank, int events) {
+void NodeWorld::rank_emits(int attempt, int rank, int events) {
   for (Rank& it : shims.at(key_of(attempt)).ranks) {
     if (it.rank == rank) it.events += events;
   }
@@ -605,23 +605,23 @@ void World::rank_speaks(int attempt, int rank, int events) {
 }
 
 // The kernel kills the shim's ranks with it, and nobody records their exits.
-void World::kill_shim(int attempt) {
+void NodeWorld::kill_shim(int attempt) {
   SimShim& shim = shims.at(key_of(attempt));
   if (!shim.alive) return;
   shim.alive = false;
   for (Rank& rank : shim.ranks) {
     rank.killed = rank.running;
-    rank.running = rank.running && stubborn.count(rank.pid) > 0;
+    rank.running = rank.running && unkillable.count(rank.pid) > 0;
   }
   if (shim.link != 0) waiting_.emplace_back(Input(ShimClosed{key_of(attempt), shim.link}));
 }
 
-void World::break_link(int attempt) {
+void NodeWorld::break_link(int attempt) {
   SimShim& it = shim(attempt);
   waiting_.emplace_back(Input(ShimClosed{key_of(attempt), std::exchange(it.link, 0)}));
 }
 
-void World::mend_everything() {
+void NodeWorld::clear_all_faults() {
   hung_.clear();
   failing_.clear();
   unreadable.clear();
@@ -632,20 +632,20 @@ void World::mend_everything() {
   for (auto& [key, shim] : shims) {
     if (shim.alive && shim.hangs) wake_shim(key.number);
   }
-  relent();
+  end_unkillable();
 }
 
-void World::hang_shim(int attempt) { shim(attempt).hangs = true; }
+void NodeWorld::hang_shim(int attempt) { shim(attempt).hangs = true; }
 
-void World::wake_shim(int attempt) {
+void NodeWorld::wake_shim(int attempt) {
   SimShim& it = shim(attempt);
   it.hangs = false;
   say(key_of(attempt), {.kind = ShimEvent::Kind::kStatus, .status = status_of(it)});
   for (const ShimCommand& command : std::exchange(it.unheard, {})) shim_does(key_of(attempt), command);
 }
 
-void World::relent() {
-  stubborn.clear();
+void NodeWorld::end_unkillable() {
+  unkillable.clear();
   for (auto& [key, shim] : shims) {
     for (Rank& rank : shim.ranks) {
       if (!rank.running || !rank.killed) continue;
@@ -659,14 +659,14 @@ void World::relent() {
   }
 }
 
-int World::running_ranks(int attempt) const {
+int NodeWorld::running_ranks(int attempt) const {
   const auto found = shims.find(key_of(attempt));
   if (found == shims.end()) return 0;
   return static_cast<int>(std::count_if(found->second.ranks.begin(), found->second.ranks.end(),
                                         [](const Rank& rank) { return rank.running; }));
 }
 
-std::set<int> World::devices_in_use() const {
+std::set<int> NodeWorld::devices_in_use() const {
   std::set<int> used;
   for (const auto& [key, shim] : shims) {
     if (running_ranks(key.number) == 0) continue;

@@ -16,7 +16,7 @@ namespace titan::node {
 // Everything around a NodeCore: disk, shims, ranks and a controller's stream, with a clock that only the test moves. An
 // effect happens when it is done; the test may delay, block or fail it. Its completion is an input like any other. A
 // restart loses pending effects and keeps finished ones.
-class World {
+class NodeWorld {
  public:
   struct Rank {
     int rank = 0;
@@ -51,7 +51,7 @@ class World {
   };
   using Waiting = std::variant<Effect, Input>;
 
-  explicit World(NodeConfig config = default_config());
+  explicit NodeWorld(NodeConfig config = default_config());
   static NodeConfig default_config();  // Node n1 with four devices.
 
   // ---- The core ----
@@ -61,9 +61,9 @@ class World {
   // Runs pending effects and inputs in order until none may run.
   void settle();
   // Runs the first pending item that may run and that `wanted` accepts; returns false if there is none.
-  bool do_one(const std::function<bool(const Waiting&)>& wanted = {});
+  bool run_one(const std::function<bool(const Waiting&)>& wanted = {});
   // Runs it, and the daemon dies before it gets the completion; then the next daemon starts.
-  void do_one_and_die(const std::function<bool(const Waiting&)>& wanted = {});
+  void run_one_and_crash(const std::function<bool(const Waiting&)>& wanted = {});
   // Moves the clock through every deadline of the core and of a shim, and settles at each.
   void advance(absl::Duration by);
   void move_clock(absl::Duration by) { now_.monotonic += by, now_.wall += by; }  // Only moves the clock.
@@ -88,10 +88,10 @@ class World {
     failing_[index<E>()] = error;
   }
   template <typename E>
-  void mend() {
+  void clear_failure() {
     failing_.erase(index<E>());
   }
-  void mend_everything();  // Ends all of these faults, also those of shims and ranks.
+  void clear_all_faults();  // Ends all of these faults, also those of shims and ranks.
   // Returns how often the core requested an effect of this kind.
   template <typename E>
   int count() const {
@@ -112,7 +112,7 @@ class World {
   int gaps() const { return gaps_; }
   int64_t beats() const { return beats_; }
   const v1::Beat& last_beat() const { return last_beat_; }
-  void forget_what_was_said() { reports_.clear(), said_.clear(); }
+  void clear_messages() { reports_.clear(), said_.clear(); }
   bool acknowledge = true;  // Whether events are acknowledged.
   bool answer_beats = true;
   int64_t epoch = 0;  // Epoch of commands.
@@ -137,10 +137,10 @@ class World {
   // ---- The machine ----
   Disk disk;
   std::map<AttemptKey, SimShim> shims;
-  std::string unreadable;      // Why the state of shims cannot be read; empty if it can.
-  std::set<int64_t> stubborn;  // Pids that no signal ends.
-  void relent();               // They die of the signals that they got.
-  std::string token_refusal;   // Reason.
+  std::string unreadable;        // Why the state of shims cannot be read; empty if it can.
+  std::set<int64_t> unkillable;  // Pids that no signal ends.
+  void end_unkillable();         // They die of the signals that they got.
+  std::string token_refusal;     // Reason.
   std::string prepare_refusal;
   std::map<int, std::string> printed;           // By rank: the end of its log.
   std::map<int, std::deque<SpoolRead>> spools;  // By rank: results of the next reads of its events.
@@ -149,7 +149,7 @@ class World {
   bool rebooted = false;
   SimShim& shim(int attempt) { return shims.at({"u1", attempt}); }
   void rank_exits(int attempt, int rank, int code, int signal = 0);
-  void rank_speaks(int attempt, int rank, int events = 1);
+  void rank_emits(int attempt, int rank, int events = 1);
   void kill_shim(int attempt);
   void break_link(int attempt);
   void hang_shim(int attempt);

@@ -44,7 +44,7 @@ class Life {
     const int64_t what = below(100);
     if (what < 45) {
       // Any pending item may run first, except ordered ones.
-      (void)world_.do_one([this](const World::Waiting&) { return one_in(2); });
+      (void)world_.run_one([this](const NodeWorld::Waiting&) { return one_in(2); });
     } else if (what < 52) {
       world_.settle();
     } else if (what < 62) {
@@ -62,7 +62,7 @@ class Life {
       if (one_in(2)) {
         world_.restart();
       } else {
-        world_.do_one_and_die([this](const World::Waiting&) { return one_in(2); });
+        world_.run_one_and_crash([this](const NodeWorld::Waiting&) { return one_in(2); });
       }
       if (!one_in(4)) world_.connect();
     } else {
@@ -98,7 +98,7 @@ class Life {
     for (auto& [key, shim] : world_.shims) {
       if (!shim.alive || !one_in(2)) continue;
       const int rank = static_cast<int>(below(static_cast<int64_t>(shim.ranks.size())));
-      if (shim.ranks[rank].running && one_in(2)) world_.rank_speaks(key.number, rank, static_cast<int>(below(5)));
+      if (shim.ranks[rank].running && one_in(2)) world_.rank_emits(key.number, rank, static_cast<int>(below(5)));
       if (!shim.hangs && one_in(5)) world_.rank_exits(key.number, rank, static_cast<int>(below(20)));
     }
   }
@@ -116,7 +116,7 @@ class Life {
     if (what == 0) world_.hang<E>();
     if (what == 1) world_.fail<E>("no space");
     if (what == 2) world_.release<E>();
-    if (what == 3) world_.mend<E>();
+    if (what == 3) world_.clear_failure<E>();
   }
 
   void machine_changes() {
@@ -152,7 +152,7 @@ class Life {
         return;
       case 13:
         world_.new_shims_hang = one_in(3);
-        return world_.relent();
+        return world_.end_unkillable();
       default:
         shims_change();
     }
@@ -169,7 +169,7 @@ class Life {
           shim.hangs ? world_.wake_shim(key.number) : world_.hang_shim(key.number);
           break;
         case 2:
-          if (shim.ranks[0].running) world_.stubborn.insert(shim.ranks[0].pid);
+          if (shim.ranks[0].running) world_.unkillable.insert(shim.ranks[0].pid);
           break;
         default:
           if (shim.link != 0) world_.break_link(key.number);
@@ -189,7 +189,7 @@ class Life {
 
   // All faults end: then every wait ends, everything can be stopped, nothing stays behind, and the node takes work.
   void come_to_rest() {
-    world_.mend_everything();
+    world_.clear_all_faults();
     world_.connect("c1", ++epoch_);
     world_.advance(3 * kPrepareTimeout);
     for (int attempt = 0; attempt <= newest_; ++attempt) world_.stop(attempt);
@@ -201,7 +201,7 @@ class Life {
       if (shim == world_.shims.end()) continue;
       const Report last = world_.last(key.number);
       EXPECT_TRUE(last.phase() == Report::ENDED || last.phase() == Report::REFUSED) << "attempt " << key.number;
-      for (const World::Rank& rank : shim->second.ranks) {
+      for (const NodeWorld::Rank& rank : shim->second.ranks) {
         EXPECT_EQ(world_.events_of(key.number, rank.rank), rank.events) << "attempt " << key.number;
         EXPECT_EQ(has_exit(last, rank.rank), shim->second.started) << "attempt " << key.number;
       }
@@ -231,7 +231,7 @@ class Life {
     return false;
   }
 
-  World world_;
+  NodeWorld world_;
   std::mt19937_64 random_;
   int newest_ = 0;
   std::set<int> forgotten_;

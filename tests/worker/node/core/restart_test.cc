@@ -11,16 +11,16 @@ using Phase = AttemptRecord::Phase;
 
 // One life of an attempt in which the daemon dies after `steps` items. With `between` it dies after an effect and
 // before its completion.
-void live_and_die(int steps, bool between) {
-  World world;
+void run_life_with_crash(int steps, bool between) {
+  NodeWorld world;
   world.connect();
   int left = steps;
   const auto settle = [&] {
-    while (left > 0 && world.do_one()) --left;
+    while (left > 0 && world.run_one()) --left;
     if (left > 0) return;
     if (left-- == 0) {
       if (between) {
-        world.do_one_and_die();
+        world.run_one_and_crash();
       } else {
         world.restart();
       }
@@ -44,7 +44,7 @@ void live_and_die(int steps, bool between) {
   ASSERT_EQ(world.running_ranks(1), 2);
   const std::vector<int64_t> pids = {world.shim(1).ranks[0].pid, world.shim(1).ranks[1].pid};
   for (const int rank : {0, 1}) {
-    world.rank_speaks(1, rank, 5);
+    world.rank_emits(1, rank, 5);
     settle();
     EXPECT_EQ(world.shim(1).ranks[rank].pid, pids[rank]) << "no rank was started anew";
     world.rank_exits(1, rank, rank == 0 ? 0 : 11);
@@ -71,13 +71,13 @@ TEST(RestartTest, TheDaemonDiesAtEveryStep) {
   for (const bool between : {false, true}) {
     for (int steps = 0; steps < 70; ++steps) {
       SCOPED_TRACE(testing::Message() << "step " << steps << (between ? ", between deed and word" : ""));
-      live_and_die(steps, between);
+      run_life_with_crash(steps, between);
     }
   }
 }
 
 TEST(RestartTest, TheInventoryNamesWhatRuns) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 2);
   world.hang_shim(1);  // The shim answers after the first session is open.
@@ -98,21 +98,21 @@ TEST(RestartTest, TheInventoryNamesWhatRuns) {
 
 // A record in every phase is found, with a shim that is alive, gone or unreadable.
 TEST(RestartTest, EveryPhaseOfARecord) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 2);
   const AttemptRecord live = world.disk.records.at({"u1", 1});
   for (const Phase phase : {Phase::kPreparing, Phase::kLive, Phase::kEnded, Phase::kRefused}) {
     for (const bool alive : {true, false}) {
       SCOPED_TRACE(testing::Message() << "phase " << static_cast<int>(phase) << " alive " << alive);
-      World next;
+      NodeWorld next;
       next.disk.records[live.key] = live;
       next.disk.records[live.key].phase = phase;
       if (phase != Phase::kEnded || !alive) {
         next.shims = world.shims;
         if (phase == Phase::kPreparing) {
           next.shim(1).started = false;
-          for (World::Rank& rank : next.shim(1).ranks) rank = {.rank = rank.rank};
+          for (NodeWorld::Rank& rank : next.shim(1).ranks) rank = {.rank = rank.rank};
           next.shim(1).written->ranks.clear();
         }
         if (!alive) next.kill_shim(1);
@@ -145,7 +145,7 @@ TEST(RestartTest, EveryPhaseOfARecord) {
 }
 
 TEST(RestartTest, KilledBeforeTheShimBeganIsAsIfNeverAskedFor) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.hang<PrepareFolder>();
   world.prepare(1);
@@ -162,7 +162,7 @@ TEST(RestartTest, KilledBeforeTheShimBeganIsAsIfNeverAskedFor) {
 }
 
 TEST(RestartTest, ARestartedMachineIsSaidSo) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.kill_shim(1);
@@ -175,7 +175,7 @@ TEST(RestartTest, ARestartedMachineIsSaidSo) {
 }
 
 TEST(RestartTest, WhatCannotBeToldAtTheStartIsKept) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.unreadable = "Input/output error";
@@ -192,7 +192,7 @@ TEST(RestartTest, WhatCannotBeToldAtTheStartIsKept) {
 
 // Every daemon reports the end until it is forgotten, even exits that no shim recorded.
 TEST(RestartTest, AnEndIsSaidAgainWithAllExits) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.disconnect();
@@ -213,7 +213,7 @@ TEST(RestartTest, AnEndIsSaidAgainWithAllExits) {
 
 // A stop that the last daemon forwarded continues without it.
 TEST(RestartTest, AStopOutlivesTheDaemon) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.stop(1, true, 10'000);
@@ -226,7 +226,7 @@ TEST(RestartTest, AStopOutlivesTheDaemon) {
 }
 
 TEST(RestartTest, OrphansAreNamed) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.shim(1).stop_reason = "ORPHANED";

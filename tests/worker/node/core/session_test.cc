@@ -14,11 +14,11 @@ using Report = v1::AttemptReport;
 TEST(SessionTest, IsLostAtEveryStepAndReplaced) {
   for (const bool gap : {false, true}) {  // Whether items run between the two sessions.
     for (int steps = 0; steps < 60; ++steps) {
-      World world;
+      NodeWorld world;
       world.connect();
       int left = steps;
       const auto settle = [&] {
-        while (left > 0 && world.do_one()) --left;
+        while (left > 0 && world.run_one()) --left;
         if (left > 0) return;
         if (left-- == 0) {
           world.disconnect();
@@ -41,7 +41,7 @@ TEST(SessionTest, IsLostAtEveryStepAndReplaced) {
       ASSERT_EQ(world.last(1).phase(), Report::STARTED) << steps;
       ASSERT_EQ(world.running_ranks(1), 2) << steps;
       for (const int rank : {0, 1}) {
-        world.rank_speaks(1, rank, 5);
+        world.rank_emits(1, rank, 5);
         settle();
         world.rank_exits(1, rank, rank);
         settle();
@@ -64,11 +64,11 @@ TEST(SessionTest, IsLostAtEveryStepAndReplaced) {
 }
 
 TEST(SessionTest, EventsComeAgainUntilTheyAreAcknowledged) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.acknowledge = false;
-  world.rank_speaks(1, 0, 4);
+  world.rank_emits(1, 0, 4);
   world.settle();
   EXPECT_EQ(world.events_of(1, 0), 4);
   EXPECT_EQ(world.count<WritePlaces>(), 0);
@@ -83,14 +83,14 @@ TEST(SessionTest, EventsComeAgainUntilTheyAreAcknowledged) {
 
 // A read that was in progress when the session ended is repeated for the next one, and is not damage.
 TEST(SessionTest, AReadThatOutlivesItsSessionIsNotSent) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.acknowledge = false;
-  world.rank_speaks(1, 0, 3);
+  world.rank_emits(1, 0, 3);
   world.settle();
   world.hang<ReadSpool>();
-  world.rank_speaks(1, 0, 2);
+  world.rank_emits(1, 0, 2);
   world.settle();
   world.acknowledge = true;
   world.connect();
@@ -103,29 +103,29 @@ TEST(SessionTest, AReadThatOutlivesItsSessionIsNotSent) {
 
 // Answers for an earlier session are not sent on the present one, and its commands are ignored.
 TEST(SessionTest, NothingOutlivesItsSession) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.connect();
-  const Input late = Command{1, World::make_prepare(1, 1)};
+  const Input late = Command{1, NodeWorld::make_prepare(1, 1)};
   world.feed(late);
   world.settle();
   EXPECT_TRUE(world.core().state().attempts.empty());
   world.feed(Disconnected{1, "LATE"});
   EXPECT_TRUE(world.core().state().connected);
-  for (const Effect& effect : world.core().step(Command{2, World::make_prepare(0, 1)}, world.now())) {
+  for (const Effect& effect : world.core().step(Command{2, NodeWorld::make_prepare(0, 1)}, world.now())) {
     if (const Send* send = std::get_if<Send>(&effect)) {
       EXPECT_EQ(send->session, 2);
     }
   }
   world.feed(Disconnected{2, ""});
-  EXPECT_TRUE(world.core().step(Command{2, World::make_prepare(0, 1)}, world.now()).empty());
+  EXPECT_TRUE(world.core().step(Command{2, NodeWorld::make_prepare(0, 1)}, world.now()).empty());
 }
 
 // A controller may send requests as soon as a node has registered: they wait for the welcome, which names the
 // controller's cluster.
 TEST(SessionTest, WhatComesBeforeTheWelcomeWaitsForIt) {
   for (const std::string cluster : {"c1", "c2"}) {
-    World world;
+    NodeWorld world;
     world.connect("c1");
     world.launch(1, 1);
     v1::ControllerMessage read;
@@ -142,7 +142,7 @@ TEST(SessionTest, WhatComesBeforeTheWelcomeWaitsForIt) {
 }
 
 TEST(SessionTest, AControllerOfAnotherClusterIsNotFollowed) {
-  World world;
+  NodeWorld world;
   world.connect("c1");
   EXPECT_EQ(world.registered().cluster(), "") << "it takes the first that it meets";
   EXPECT_EQ(world.disk.cluster, "c1");
@@ -166,7 +166,7 @@ TEST(SessionTest, AControllerOfAnotherClusterIsNotFollowed) {
 
 // Two clusters meet a new worker at the same time: it joins the one that it recorded first.
 TEST(SessionTest, TheFirstClusterIsTheOne) {
-  World world;
+  NodeWorld world;
   world.hang<WriteCluster>();
   world.connect("c1");
   EXPECT_FALSE(world.core().state().connected);
@@ -188,11 +188,11 @@ TEST(SessionTest, TheFirstClusterIsTheOne) {
 }
 
 TEST(SessionTest, AnotherClusterIsAdoptedOnRequestAndOnce) {
-  World before;
+  NodeWorld before;
   before.connect("c1");
-  NodeConfig config = World::default_config();
+  NodeConfig config = NodeWorld::default_config();
   config.adopt_cluster = true;
-  World world(config);
+  NodeWorld world(config);
   world.disk.cluster = "c1";
   world.restart();
   world.connect("c2");
@@ -205,20 +205,20 @@ TEST(SessionTest, AnotherClusterIsAdoptedOnRequestAndOnce) {
 }
 
 TEST(SessionTest, AClusterThatCannotBeWrittenDownIsNotFollowed) {
-  World world;
+  NodeWorld world;
   world.fail<WriteCluster>("disk full");
   world.connect("c1");
   ASSERT_EQ(world.resets.size(), 1u);
   EXPECT_THAT(world.resets[0], HasSubstr("disk full"));
   EXPECT_FALSE(world.core().state().connected);
-  world.mend<WriteCluster>();
+  world.clear_failure<WriteCluster>();
   world.connect("c1");
   EXPECT_TRUE(world.core().state().connected);
 }
 
 // An earlier leader gets an error, and its commands have no effect.
 TEST(SessionTest, CommandsOfAnOldLeaderAreNotObeyed) {
-  World world;
+  NodeWorld world;
   world.connect("c1", 5);
   world.launch(1, 1);
   EXPECT_EQ(world.disk.epoch, 5);
@@ -249,7 +249,7 @@ TEST(SessionTest, CommandsOfAnOldLeaderAreNotObeyed) {
 // A leader whose epoch cannot be recorded starts nothing, but can stop attempts.
 TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
   for (const bool hangs : {false, true}) {
-    World world;
+    NodeWorld world;
     world.connect("c1", 1);
     world.launch(1, 1);
     if (hangs) {
@@ -276,7 +276,7 @@ TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
 }
 
 TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.advance(absl::Seconds(10));
   EXPECT_LE(world.last_beat().unanswered_milliseconds(), 1000);
@@ -292,7 +292,7 @@ TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
 
 TEST(SessionTest, AShortLeaseMakesBeatsOftenerButNotWithoutEnd) {
   for (const auto& [lease, most] : {std::pair(int64_t{1}, absl::Seconds(1) / kMinBeatInterval), {200, 25}, {5000, 1}}) {
-    World world;
+    NodeWorld world;
     world.connect();
     v1::ControllerMessage message;
     message.mutable_welcome()->set_cluster("c1");
@@ -306,7 +306,7 @@ TEST(SessionTest, AShortLeaseMakesBeatsOftenerButNotWithoutEnd) {
 }
 
 TEST(SessionTest, ASilentControllerIsTriedAnewAndTheShimsAreTold) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.advance(absl::Seconds(10));

@@ -25,7 +25,7 @@ TEST(StopTest, ATimeOfAMessageIsAHundredYearsAtMost) {
 
 // Later requests may shorten the deadline but never extend it, from no deadline up to the longest one.
 TEST(StopTest, TheSoonerDeadlineCounts) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   const auto kill_at = [&world] { return world.core().state().attempts.begin()->second.kill_shim_at; };
@@ -43,7 +43,7 @@ TEST(StopTest, TheSoonerDeadlineCounts) {
 }
 
 TEST(StopTest, ThePatienceOfAStopGoesToTheShim) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.stop(1, /*save=*/true, 20'000);
@@ -64,7 +64,7 @@ TEST(StopTest, ThePatienceOfAStopGoesToTheShim) {
 }
 
 TEST(StopTest, RanksThatSaveInTimeAreNotKilled) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.stop(1, /*save=*/true, 20'000);
@@ -80,7 +80,7 @@ TEST(StopTest, RanksThatSaveInTimeAreNotKilled) {
 
 // A shim that hangs cannot end its ranks, but its death does: it is killed three seconds after the grace.
 TEST(StopTest, AHangingShimIsKilledAfterTheGrace) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.hang_shim(1);
@@ -99,13 +99,13 @@ TEST(StopTest, AHangingShimIsKilledAfterTheGrace) {
 // The disk is slow: until the end is recorded, a report would say that the attempt lives, and the controller would stop
 // it again. The two would answer each other at the network's speed.
 TEST(StopTest, NothingIsAnsweredWhileTheEndIsBeingWritten) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.hang<WriteRecord>();
   world.stop(1);
   world.settle();
-  world.forget_what_was_said();
+  world.clear_messages();
   for (int i = 0; i < 3; ++i) {
     world.stop(1);
     world.settle();
@@ -114,7 +114,7 @@ TEST(StopTest, NothingIsAnsweredWhileTheEndIsBeingWritten) {
   world.release<WriteRecord>();
   world.settle();
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
-  world.forget_what_was_said();
+  world.clear_messages();
   world.stop(1);
   world.settle();
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
@@ -122,7 +122,7 @@ TEST(StopTest, NothingIsAnsweredWhileTheEndIsBeingWritten) {
 
 // A repeated request never gives more time, and may give less.
 TEST(StopTest, ASecondStopShortensTheFirst) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.hang_shim(1);
@@ -136,10 +136,10 @@ TEST(StopTest, ASecondStopShortensTheFirst) {
 // A rank hangs in the kernel: the report says where, its devices stay in use, a shim that answers is not killed, and
 // the end is reported once the rank is gone.
 TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 4);
-  world.stubborn.insert(world.shim(1).ranks[2].pid);
+  world.unkillable.insert(world.shim(1).ranks[2].pid);
   world.stop(1, false, 0, /*deadline_milliseconds=*/4'000);
   world.advance(absl::Milliseconds(3900));
   EXPECT_EQ(world.last(1).error_reason(), "");
@@ -161,7 +161,7 @@ TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
   EXPECT_EQ(world.last(2).error_reason(), "PREPARE_TIMEOUT");
   EXPECT_THAT(world.last(2).error_message(), HasSubstr("attempt 1 of the same job has not ended"));
   EXPECT_THAT(world.last(2).error_message(), HasSubstr("in state D"));
-  world.relent();
+  world.end_unkillable();
   world.settle();
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).error_reason(), "");
@@ -173,7 +173,7 @@ TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
 // is gone.
 TEST(StopTest, ARefusedAttemptKeepsWhatItsShimMayUse) {
   for (const bool forget : {false, true}) {
-    World world;
+    NodeWorld world;
     world.connect();
     world.prepare(1, 3);
     world.settle();
@@ -198,10 +198,10 @@ TEST(StopTest, ARefusedAttemptKeepsWhatItsShimMayUse) {
 
 // The shim is dead but one of its ranks is not: nothing ends and no device is freed until it is gone.
 TEST(StopTest, ARankThatOutlivesItsShimKeepsItsDevice) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1, 2);
-  world.stubborn.insert(world.shim(1).ranks[0].pid);
+  world.unkillable.insert(world.shim(1).ranks[0].pid);
   world.kill_shim(1);
   world.advance(absl::Seconds(20));
   EXPECT_EQ(world.last(1).phase(), Report::STARTED);
@@ -209,7 +209,7 @@ TEST(StopTest, ARankThatOutlivesItsShimKeepsItsDevice) {
   world.stop(1);
   world.advance(kStopTimeout + absl::Seconds(3));
   EXPECT_EQ(world.last(1).error_reason(), "STOP_TIMEOUT");
-  world.relent();
+  world.end_unkillable();
   world.advance(absl::Seconds(2));
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
@@ -219,9 +219,9 @@ TEST(StopTest, ARankThatOutlivesItsShimKeepsItsDevice) {
 // With --stop-ranks-on-exit the first signal saves and a second SIGINT kills. A burst of signals counts once, and a
 // batch system may repeat SIGTERM.
 TEST(StopTest, ShutdownSavesThenKillsThenLeaves) {
-  NodeConfig config = World::default_config();
+  NodeConfig config = NodeWorld::default_config();
   config.stop_ranks_on_exit = true;
-  World world(config);
+  NodeWorld world(config);
   world.connect();
   world.launch(1);
   world.feed(Shutdown{});
@@ -248,14 +248,14 @@ TEST(StopTest, ShutdownSavesThenKillsThenLeaves) {
 }
 
 TEST(StopTest, ShutdownInEveryState) {
-  NodeConfig config = World::default_config();
+  NodeConfig config = NodeWorld::default_config();
   config.stop_ranks_on_exit = true;
   for (int steps = 0; steps < 20; ++steps) {
-    World world(config);
+    NodeWorld world(config);
     world.connect();
     world.prepare(1);
     world.start(1);
-    for (int i = 0; i < steps; ++i) world.do_one();
+    for (int i = 0; i < steps; ++i) world.run_one();
     world.feed(Shutdown{});
     world.advance(absl::Seconds(40));
     EXPECT_TRUE(world.exited()) << steps;
@@ -264,7 +264,7 @@ TEST(StopTest, ShutdownInEveryState) {
 }
 
 TEST(StopTest, WithoutTheFlagTheRanksTrainOn) {
-  World world;
+  NodeWorld world;
   world.connect();
   world.launch(1);
   world.feed(Shutdown{});

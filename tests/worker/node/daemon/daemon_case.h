@@ -210,11 +210,11 @@ class DaemonTest : public ::testing::Test {
   }
   // Checks that no event is lost, doubled or reordered: the numbers are 1..n and the steps grow by one.
   void expect_complete(int rank) {
-    const FakeController::Heard heard = controller_.heard("n1");
-    EXPECT_EQ(heard.gaps, 0);
+    const FakeController::Received received = controller_.received("n1");
+    EXPECT_EQ(received.gaps, 0);
     int64_t step = 0;
     int64_t sequence = 0;
-    for (const v1::RankEvent& event : heard.events.at(rank)) {
+    for (const v1::RankEvent& event : received.events.at(rank)) {
       ASSERT_EQ(event.sequence(), ++sequence);
       const nlohmann::json parsed = nlohmann::json::parse(event.json());
       ASSERT_EQ(parsed["seq"], sequence);

@@ -34,13 +34,13 @@ using ::testing::HasSubstr;
 TEST_F(DaemonTest, RegistersAndBeats) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").beats >= 2; }));
-  const v1::Register message = controller_.heard("n1").registers[0];
+  const v1::Register message = controller_.received("n1").registers[0];
   EXPECT_EQ(message.node(), "n1");
   EXPECT_EQ(message.resources().device(), "cpu");
   EXPECT_EQ(message.resources().devices(), 4);
   EXPECT_GT(message.resources().memory_bytes(), 0);
   EXPECT_FALSE(message.instance().empty());
-  EXPECT_EQ(controller_.heard("n1").last_beat.lease_epoch(), 1);
+  EXPECT_EQ(controller_.received("n1").last_beat.lease_epoch(), 1);
   EXPECT_EQ(worker.kill(SIGTERM), 0);
 }
 
@@ -57,7 +57,7 @@ TEST_F(DaemonTest, RunsAnAttemptToItsEnd) {
     expect_complete(rank);
   }
   EXPECT_TRUE(std::filesystem::exists(dump_.file("out/.titan-token-u1-1")));
-  const json started = json::parse(controller_.heard("n1").events[0][0].json());
+  const json started = json::parse(controller_.received("n1").events[0][0].json());
   EXPECT_EQ(started["threads"], "3") << "threads_per_rank of the launch file";
 }
 
@@ -98,7 +98,7 @@ TEST_F(DaemonTest, MeasuresStartAndEventLatency) {
     now = shim::unix_nanos();
     return controller_.of("n1").events[0].size() > seen;
   }));
-  const int64_t said = json::parse(controller_.heard("n1").events[0].back().json())["time"];
+  const int64_t said = json::parse(controller_.received("n1").events[0].back().json())["time"];
   RecordProperty("event_latency_us", static_cast<int>((now - said) / 1000));
   EXPECT_LT(now - said, 500'000'000) << "aim: 20 ms";
 }
@@ -181,7 +181,7 @@ TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreMended) {
   std::ofstream(run + "/exits.jsonl", std::ios::app) << "junk\nhalf a li";
   worker.start();
   ASSERT_TRUE(connected());
-  const v1::Register message = controller_.heard("n1").registers.back();
+  const v1::Register message = controller_.received("n1").registers.back();
   ASSERT_EQ(message.inventory_size(), 1) << worker.log();
   EXPECT_EQ(message.inventory(0).phase(), Report::STARTED);
   EXPECT_EQ(message.inventory(0).ranks(0).pid(), before.pid());
@@ -191,7 +191,7 @@ TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreMended) {
   EXPECT_EQ(last(1).exits_size(), 1);
   EXPECT_EQ(last(1).error_reason(), "") << "how it ended is recorded after the junk";
   ASSERT_TRUE(reported(2, Report::PREPARED));
-  EXPECT_EQ(controller_.heard("n1").last_beat.unusable(), "");
+  EXPECT_EQ(controller_.received("n1").last_beat.unusable(), "");
   for (const char* said : {"RecordDamaged", "FenceDamaged", "offsets.json is damaged", "exits.jsonl is damaged"}) {
     const std::string log = worker.log();
     EXPECT_THAT(log, HasSubstr(said));
@@ -214,7 +214,7 @@ TEST_F(DaemonTest, AnAttemptOfWhichNothingTellsIsGivenUpAlone) {
   worker.start();
   ASSERT_TRUE(connected());
   ::kill(shim, SIGCONT);
-  EXPECT_EQ(controller_.heard("n1").registers.back().inventory(0).devices(), 4);
+  EXPECT_EQ(controller_.received("n1").registers.back().inventory(0).devices(), 4);
   ASSERT_TRUE(reported(1, Report::REFUSED));
   EXPECT_EQ(last(1).error_reason(), "RECORD_LOST");
   ASSERT_TRUE(controller_.wait([&] { return !controller_.last_report("n1", 1)->holds_devices(); }));
@@ -231,18 +231,18 @@ TEST_F(DaemonTest, ARestartedDaemonAdoptsItsRanks) {
   for (int kill = 0; kill < 5; ++kill) {
     worker.kill(SIGKILL);
     ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
-    const size_t seen = controller_.heard("n1").events[0].size();
+    const size_t seen = controller_.received("n1").events[0].size();
     worker.start();
     ASSERT_TRUE(connected());
     ASSERT_TRUE(events_reach(0, seen + 10));
-    const v1::Register message = controller_.heard("n1").registers.back();
+    const v1::Register message = controller_.received("n1").registers.back();
     ASSERT_EQ(message.inventory_size(), 1);
     EXPECT_EQ(message.inventory(0).phase(), Report::STARTED);
     for (const v1::RankStatus& rank : message.inventory(0).ranks()) {
       EXPECT_EQ(rank.pid(), before.at(rank.rank()).pid());
       EXPECT_EQ(rank.start_ticks(), before.at(rank.rank()).start_ticks());
     }
-    EXPECT_EQ(message.instance(), controller_.heard("n1").registers[0].instance());
+    EXPECT_EQ(message.instance(), controller_.received("n1").registers[0].instance());
   }
   controller_.send("n1", stop(1, true, 20'000));
   ASSERT_TRUE(reported(1, Report::ENDED));
@@ -261,10 +261,10 @@ TEST_F(DaemonTest, StartedRanksAreReportedBeforeTheirShimAnswers) {
   worker.kill(SIGKILL);
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
   ::kill(shim["pid"].get<pid_t>(), SIGSTOP);
-  const size_t known = controller_.heard("n1").registers.size();
+  const size_t known = controller_.received("n1").registers.size();
   worker.start();
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() > known; }));
-  const v1::Register message = controller_.heard("n1").registers.back();
+  const v1::Register message = controller_.received("n1").registers.back();
   ::kill(shim["pid"].get<pid_t>(), SIGCONT);
   ASSERT_EQ(message.inventory_size(), 1);
   EXPECT_EQ(message.inventory(0).phase(), Report::STARTED);
@@ -282,18 +282,18 @@ TEST_F(DaemonTest, AControllerOfAnotherClusterChangesNothing) {
   ASSERT_TRUE(launch(1, 1, {}));
   const v1::RankStatus before = beat_ranks()[0];
   ASSERT_TRUE(events_reach(0, 5));
-  EXPECT_EQ(controller_.heard("n1").registers[0].cluster(), "") << "it takes the first that it meets";
+  EXPECT_EQ(controller_.received("n1").registers[0].cluster(), "") << "it takes the first that it meets";
   for (const bool checks : {false, true}) {
     controller_.stop();
     controller_.cluster = "other";
     controller_.checks_cluster = checks;
-    const size_t registers = controller_.heard("n1").registers.size();
+    const size_t registers = controller_.received("n1").registers.size();
     controller_.start();
     for (size_t tries = 1; tries <= 3; ++tries) {
       ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() >= registers + tries; }));
       controller_.send("n1", stop(1, false, 0));
     }
-    EXPECT_EQ(controller_.heard("n1").registers.back().cluster(), "fake");
+    EXPECT_EQ(controller_.received("n1").registers.back().cluster(), "fake");
     EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
     const std::string said = checks ? "not of this cluster" : "is of cluster other and this worker to fake";
     ASSERT_TRUE(eventually([&] { return worker.log().find(said) != std::string::npos; }));
@@ -302,7 +302,7 @@ TEST_F(DaemonTest, AControllerOfAnotherClusterChangesNothing) {
   controller_.stop();
   controller_.cluster = "fake";
   controller_.start();
-  const size_t seen = controller_.heard("n1").events[0].size();
+  const size_t seen = controller_.received("n1").events[0].size();
   EXPECT_TRUE(events_reach(0, seen + 10));
   expect_complete(0);
   EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
@@ -317,10 +317,10 @@ TEST_F(DaemonTest, AnotherClusterIsAdoptedOnRequest) {
   controller_.cluster = "other";
   controller_.checks_cluster = true;
   controller_.start();
-  const size_t first = controller_.heard("n1").registers.size();
+  const size_t first = controller_.received("n1").registers.size();
   worker.start({"--adopt-cluster"});
   ASSERT_TRUE(connected());
-  const v1::Register hello = controller_.heard("n1").registers.at(first);
+  const v1::Register hello = controller_.received("n1").registers.at(first);
   EXPECT_EQ(hello.cluster(), "");
   ASSERT_EQ(hello.inventory_size(), 1);
   ASSERT_EQ(hello.inventory(0).nodes_size(), 1);
@@ -336,7 +336,7 @@ TEST_F(DaemonTest, AnotherClusterIsAdoptedOnRequest) {
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
   worker.start();
   ASSERT_TRUE(connected());
-  EXPECT_EQ(controller_.heard("n1").registers.back().cluster(), "other") << "kept, and the flag needed once";
+  EXPECT_EQ(controller_.received("n1").registers.back().cluster(), "other") << "kept, and the flag needed once";
 }
 
 TEST_F(DaemonTest, WhatEndedWhileTheDaemonWasDeadIsReported) {
@@ -362,7 +362,7 @@ TEST_F(DaemonTest, AKilledShimIsALostAttempt) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {{"child", "session"}}));
   ASSERT_TRUE(events_reach(0, 5));
-  const auto child = json::parse(controller_.heard("n1").events[0][0].json())["child"].get<pid_t>();
+  const auto child = json::parse(controller_.received("n1").events[0][0].json())["child"].get<pid_t>();
   const std::map<int, v1::RankStatus> ranks = beat_ranks();
   const json parent = json::parse(*host::read_file(worker.run_folder(1) + "/shim.json"));
   const int64_t before = shim::monotonic_nanos();
@@ -410,11 +410,11 @@ TEST_F(DaemonTest, NoEventEndsTheSession) {
   spool << "{\"seq\":6,\"kind\":\"good\"}\n";
   spool.close();
   ASSERT_TRUE(events_reach(0, 6));
-  const FakeController::Heard heard = controller_.heard("n1");
-  EXPECT_EQ(json::parse(heard.events.at(0)[3].json())["kind"], "\xEF\xBF\xBD\xEF\xBF\xBD");
-  EXPECT_EQ(json::parse(heard.events.at(0)[4].json())["kind"], "event_too_long");
-  EXPECT_EQ(json::parse(heard.events.at(0)[5].json())["kind"], "good");
-  EXPECT_EQ(heard.registers.size(), 1u);
+  const FakeController::Received received = controller_.received("n1");
+  EXPECT_EQ(json::parse(received.events.at(0)[3].json())["kind"], "\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(json::parse(received.events.at(0)[4].json())["kind"], "event_too_long");
+  EXPECT_EQ(json::parse(received.events.at(0)[5].json())["kind"], "good");
+  EXPECT_EQ(received.registers.size(), 1u);
 }
 
 // If the disk cannot be read, the state of the shim is unknown: the attempt stays, the log has the reason, and the
@@ -428,20 +428,20 @@ TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
   const std::filesystem::path folder = worker.run_folder(1);
   for (const std::string& name : hidden) std::filesystem::rename(folder / name, folder / (name + ".hidden"));
   std::filesystem::create_directory(folder / "shim.json");  // Open succeeds but read fails.
-  const size_t known = controller_.heard("n1").registers.size();
+  const size_t known = controller_.received("n1").registers.size();
   worker.start();
   ASSERT_TRUE(
       eventually([&] { return worker.log().find("cannot determine whether its shim lives") != std::string::npos; }));
   EXPECT_THAT(worker.log(), HasSubstr("/shim.json: Is a directory"));
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() > known; }));
-  EXPECT_NE(controller_.heard("n1").registers.back().inventory(0).phase(), Report::ENDED);
+  EXPECT_NE(controller_.received("n1").registers.back().inventory(0).phase(), Report::ENDED);
   EXPECT_NE(last(1).phase(), Report::ENDED);
   // At least one file must remain, because a shim without files is gone.
   for (const char* name : {"shim.lock", "shim.sock"})
     std::filesystem::rename(folder / (std::string(name) + ".hidden"), folder / name);
   std::filesystem::remove(folder / "shim.json");
   std::filesystem::rename(folder / "shim.json.hidden", folder / "shim.json");
-  const size_t seen = controller_.heard("n1").events[0].size();
+  const size_t seen = controller_.received("n1").events[0].size();
   EXPECT_TRUE(events_reach(0, seen + 10));
   EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
   controller_.send("n1", stop(1, true, 20'000));
@@ -472,10 +472,10 @@ TEST_F(DaemonTest, ARestartedControllerGetsTheInventory) {
     controller_.stop();
     controller_.acknowledge = true;
     controller_.start();
-    const size_t seen = controller_.heard("n1").events[0].size();
+    const size_t seen = controller_.received("n1").events[0].size();
     ASSERT_TRUE(events_reach(0, seen + 10));
   }
-  EXPECT_EQ(controller_.heard("n1").registers.size(), 4);
+  EXPECT_EQ(controller_.received("n1").registers.size(), 4);
   EXPECT_EQ(beat_ranks()[0].pid(), before.at(0).pid());
   expect_complete(0);
 }
@@ -486,7 +486,7 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"steps", 30}}));
   ASSERT_TRUE(reported(1, Report::ENDED));
-  EXPECT_TRUE(controller_.heard("n1").events[0].empty());
+  EXPECT_TRUE(controller_.received("n1").events[0].empty());
   controller_.acknowledge = true;
   worker.kill(SIGKILL);
   worker.start();
@@ -499,7 +499,7 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   worker.kill(SIGKILL);
   worker.start();
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").beats > 2; }));
-  EXPECT_EQ(controller_.heard("n1").repeated_events, 0) << "what is acknowledged is not sent again";
+  EXPECT_EQ(controller_.received("n1").repeated_events, 0) << "what is acknowledged is not sent again";
 }
 
 // Ranks get neither what systemd gave the daemon nor its credentials, nor other variables of its environment. Nobody
@@ -528,7 +528,7 @@ TEST_F(DaemonTest, ABeaconThatShrinksEndsNobodyElse) {
   const int64_t ticks = shim::start_ticks(daemon);
   ASSERT_TRUE(launch(1, 2, {{"ranks", {{"1", {{"shrinks_beacon", 3}}}}}}));
   ASSERT_TRUE(events_reach(1, 10));
-  const int beats = controller_.heard("n1").beats;
+  const int beats = controller_.received("n1").beats;
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").beats > beats + 2; }));
   controller_.send("n1", stop(1, true, 300));
   ASSERT_TRUE(reported(1, Report::ENDED));
@@ -550,18 +550,18 @@ TEST_F(DaemonTest, FollowsWhoeverLeads) {
   Worker worker(absl::StrCat("127.0.0.1:1,", other.address(), ",", controller_.address()), "n1");
   ASSERT_TRUE(launch(1, 1, {}));
   EXPECT_TRUE(other.wait([&] { return other.refused() >= 1; }));
-  EXPECT_TRUE(other.heard("n1").registers.empty());
+  EXPECT_TRUE(other.received("n1").registers.empty());
   EXPECT_THAT(worker.log(), HasSubstr("connected to " + controller_.address()));
   const auto before = beat_ranks();
   controller_.stop();
   EXPECT_TRUE(other.wait([&] { return other.refused() >= 2; })) << "it is asked again, and leads not yet";
   other.stand_by("");
   ASSERT_TRUE(other.wait([&] { return other.of("n1").beats >= 2; }));
-  const v1::Register hello = other.heard("n1").registers.at(0);
+  const v1::Register hello = other.received("n1").registers.at(0);
   ASSERT_EQ(hello.inventory_size(), 1);
   EXPECT_EQ(hello.inventory(0).ranks(0).pid(), before.at(0).pid());
   ASSERT_TRUE(other.wait([&] { return other.of("n1").events[0].size() > 10; }));
-  EXPECT_EQ(other.heard("n1").gaps, 0);
+  EXPECT_EQ(other.received("n1").gaps, 0);
   EXPECT_THAT(worker.log(), HasSubstr("connected to " + other.address()));
 }
 
@@ -578,7 +578,7 @@ TEST_F(DaemonTest, CommandsAreIdempotent) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
   const auto pid = beat_ranks()[0].pid();
-  const size_t reports = controller_.heard("n1").reports.size();
+  const size_t reports = controller_.received("n1").reports.size();
   controller_.send("n1", prepare(1, 1, {}));
   controller_.send("n1", start(1, 1));
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").reports.size() >= reports + 2; }));
@@ -852,18 +852,18 @@ TEST_F(DaemonTest, ServesLogsAlsoAfterForget) {
   read.mutable_read_log()->mutable_id()->set_number(2);  // The node does not know this attempt.
   controller_.send("n1", read);
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").logs.size() == 3; }));
-  const v1::LogData log = controller_.heard("n1").logs[0];
+  const v1::LogData log = controller_.received("n1").logs[0];
   EXPECT_EQ(log.request(), 7);
   EXPECT_EQ(log.data(), "line 98 x\nline 99 x\n");
   EXPECT_TRUE(log.end());
   EXPECT_TRUE(log.closed());
-  EXPECT_EQ(controller_.heard("n1").logs[1].error(), "it never began on this node");
-  EXPECT_THAT(controller_.heard("n1").logs[2].error(), HasSubstr("this node has nothing of it"));
+  EXPECT_EQ(controller_.received("n1").logs[1].error(), "it never began on this node");
+  EXPECT_THAT(controller_.received("n1").logs[2].error(), HasSubstr("this node has nothing of it"));
   EXPECT_FALSE(std::filesystem::exists(worker.run_folder(1) + "/rank-0.events.jsonl"));
   worker.kill(SIGKILL);
   worker.start();
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() == 2; }));
-  EXPECT_EQ(controller_.heard("n1").registers[1].inventory_size(), 0);
+  EXPECT_EQ(controller_.received("n1").registers[1].inventory_size(), 0);
 }
 
 TEST_F(DaemonTest, OldLogsGo) {

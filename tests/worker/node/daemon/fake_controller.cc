@@ -85,15 +85,15 @@ grpc::Status FakeController::Session(grpc::ServerContext*, ServerStream* stream)
 }
 
 void FakeController::take(const std::string& node, const v1::WorkerMessage& message, ServerStream* stream) {
-  Heard& heard = nodes_[node];
-  if (message.has_attempt()) heard.reports.push_back(message.attempt());
-  if (message.has_log()) heard.logs.push_back(message.log());
-  if (message.has_trace()) heard.traces.push_back(message.trace());
-  if (message.has_diagnosis()) heard.diagnoses.push_back(message.diagnosis());
+  Received& received = nodes_[node];
+  if (message.has_attempt()) received.reports.push_back(message.attempt());
+  if (message.has_log()) received.logs.push_back(message.log());
+  if (message.has_trace()) received.traces.push_back(message.trace());
+  if (message.has_diagnosis()) received.diagnoses.push_back(message.diagnosis());
   if (message.has_events()) take_events(node, message.events(), stream);
   if (!message.has_beat()) return;
-  heard.last_beat = message.beat();
-  ++heard.beats;
+  received.last_beat = message.beat();
+  ++received.beats;
   v1::ControllerMessage answer;
   answer.mutable_beat_ack()->set_sequence(message.beat().sequence());
   if (answer_beats) stream->Write(answer);
@@ -101,12 +101,12 @@ void FakeController::take(const std::string& node, const v1::WorkerMessage& mess
 
 void FakeController::take_events(const std::string& node, const v1::RankEvents& events, ServerStream* stream) {
   if (!acknowledge) return;  // Like a controller that dies before it records them.
-  Heard& heard = nodes_[node];
-  std::vector<v1::RankEvent>& kept = heard.events[events.rank()];
+  Received& received = nodes_[node];
+  std::vector<v1::RankEvent>& kept = received.events[events.rank()];
   for (const v1::RankEvent& event : events.events()) {
     const auto next = static_cast<int64_t>(kept.size()) + 1;
-    if (event.sequence() < next) ++heard.repeated_events;
-    if (event.sequence() > next) ++heard.gaps;
+    if (event.sequence() < next) ++received.repeated_events;
+    if (event.sequence() > next) ++received.gaps;
     if (event.sequence() == next) kept.push_back(event);
   }
   v1::ControllerMessage answer;
@@ -127,7 +127,7 @@ bool FakeController::wait(const std::function<bool()>& done) {
   return changed_.wait_for(lock, kTimeout, done);
 }
 
-FakeController::Heard FakeController::heard(const std::string& node) {
+FakeController::Received FakeController::received(const std::string& node) {
   sync::Lock lock(mutex_);
   return nodes_[node];
 }

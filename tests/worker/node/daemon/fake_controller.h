@@ -32,7 +32,7 @@ class FakeController : public v1::WorkerService::Service {
   bool wait(const std::function<bool()>& done);
 
   // Recorded messages; read them inside wait() or when no more arrive.
-  struct Heard {
+  struct Received {
     std::vector<v1::Register> registers;
     std::vector<v1::AttemptReport> reports;
     std::vector<v1::LogData> logs;
@@ -45,10 +45,10 @@ class FakeController : public v1::WorkerService::Service {
     int gaps = 0;  // Events that arrived before their predecessor.
     bool connected = false;
   };
-  Heard heard(const std::string& node);
+  Received received(const std::string& node);
   int refused() const { return refused_; }  // Sessions during stand_by(). Under the lock of wait().
   const v1::AttemptReport* last_report(const std::string& node, int attempt);  // Under the lock of wait().
-  Heard& of(const std::string& node) { return nodes_[node]; }                  // Under the lock of wait().
+  Received& of(const std::string& node) { return nodes_[node]; }               // Under the lock of wait().
 
   std::atomic<bool> acknowledge = true;  // Whether events are acknowledged.
   std::atomic<bool> answer_beats = true;
@@ -68,7 +68,7 @@ class FakeController : public v1::WorkerService::Service {
   std::unique_ptr<grpc::Server> server_;
   sync::Mutex mutex_;
   sync::Condition changed_;
-  std::map<std::string, Heard> nodes_;
+  std::map<std::string, Received> nodes_;
   std::map<std::string, ServerStream*> streams_;
   std::string leader_;
   int refused_ = 0;

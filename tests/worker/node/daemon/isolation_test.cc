@@ -66,7 +66,7 @@ class IsolationTest : public DaemonTest {
     return text_of_file(log);
   }
   bool beats_go_on() {
-    const int beats = controller_.heard("n1").beats;
+    const int beats = controller_.received("n1").beats;
     return controller_.wait([&] { return controller_.of("n1").beats > beats + 1; });
   }
   // A worker with a state folder that other users may traverse.

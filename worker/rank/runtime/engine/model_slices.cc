@@ -14,10 +14,10 @@ using parallel::ShardedParameter;
 namespace {
 
 // Describes how checkpoints read and write a state's values.
-std::shared_ptr<const checkpoint::Form> form_of(const optim::SlotState::Named& state) {
+std::shared_ptr<const checkpoint::StateEncoding> form_of(const optim::SlotState::Named& state) {
   if (state.form == nullptr) return nullptr;
-  return std::make_shared<checkpoint::Form>(
-      checkpoint::Form{.shape = state.form->shape, .numbers = state.form->numbers, .kept = state.form->kept});
+  return std::make_shared<checkpoint::StateEncoding>(
+      checkpoint::StateEncoding{.shape = state.form->shape, .numbers = state.form->numbers, .kept = state.form->kept});
 }
 
 // Replicas hold the same pieces. Each writes a share of them, so that every rank is a writer: each piece is assigned to

@@ -49,7 +49,7 @@ bool is_shared(const model::Model& model, const nn::Parameter& parameter) {
 // Separates parameters that are frozen, packed, trained, and trained but gathered as float8: they are gathered in
 // different types, and only trained ones have gradients.
 void add_units(const UnitContext& context, const std::string& name, const std::vector<nn::Parameter*>& parameters,
-               bool expert_mesh, Keep keep, Units& all, std::vector<ShardUnit*>& units) {
+               bool expert_mesh, mesh::Reshard keep, Units& all, std::vector<ShardUnit*>& units) {
   std::map<std::tuple<bool, bool, bool>, std::vector<nn::Parameter*>> kinds;
   for (nn::Parameter* parameter : parameters) {
     kinds[{!parameter->frozen, parameter->packed_row > 0, gathers_as_float8(context, *parameter)}].push_back(parameter);
@@ -66,7 +66,8 @@ void add_units(const UnitContext& context, const std::string& name, const std::v
 
 }  // namespace
 
-ShardUnit* make_unit(const UnitContext& context, const std::string& name, const UnitPlan& plan, Keep keep, Units& all) {
+ShardUnit* make_unit(const UnitContext& context, const std::string& name, const UnitPlan& plan, mesh::Reshard keep,
+                     Units& all) {
   const mesh::Mesh& mesh = context.mesh.mesh();
   const nn::Parameter& first = *plan.parameters.front();
   parallel::Precision precision = context.options.precision;
@@ -92,7 +93,7 @@ ShardUnit* make_unit(const UnitContext& context, const std::string& name, const 
       .get();
 }
 
-std::vector<ShardUnit*> make_units(const UnitContext& context, nn::Block& block, Keep keep, Units& all) {
+std::vector<ShardUnit*> make_units(const UnitContext& context, nn::Block& block, mesh::Reshard keep, Units& all) {
   const bool expert_mesh = context.mesh.mesh().size(mesh::Axis::kExpert) > 1;
   std::vector<nn::Parameter*> dense, experts;
   std::vector<ShardUnit*> units;

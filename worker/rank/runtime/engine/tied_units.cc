@@ -43,7 +43,7 @@ absl::Status check_shared(const model::Model& model, bool pipelined) {
   return absl::OkStatus();
 }
 
-TiedUnits add_tied_units(const UnitContext& context, Keep keep, Units& all,
+TiedUnits add_tied_units(const UnitContext& context, mesh::Reshard keep, Units& all,
                          std::vector<std::vector<EngineBlock>>& stages) {
   TiedUnits tied;
   for (auto& stage : stages) {

@@ -44,7 +44,7 @@ absl::StatusOr<hub::StreamOptions> hub_options() {
   std::vector<std::string> warnings;
   TITAN_ASSIGN_OR_RETURN(options.settings, hub::settings_from(environment, "", "", warnings));
   for (const std::string& warning : warnings) warn(warning);
-  options.retry.telling = [](const absl::Status& why, absl::Duration wait) {
+  options.retry.on_retry = [](const absl::Status& why, absl::Duration wait) {
     warn(absl::StrCat(why.message(), "; the request is repeated in ",
                       absl::FormatDuration(absl::Trunc(wait, absl::Seconds(1)))));
   };

@@ -13,9 +13,9 @@
 
 namespace titan::simulation {
 
-class Witness {
+class WatchChecker {
  public:
-  Witness(const store::Store& store, std::function<void(const std::string& what)> violated)
+  WatchChecker(const store::Store& store, std::function<void(const std::string& what)> violated)
       : store_(store), violated_(std::move(violated)) {}
 
   // Follows a controller that has started; null while none runs.

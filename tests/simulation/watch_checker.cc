@@ -1,4 +1,4 @@
-#include "tests/simulation/witness.h"
+#include "tests/simulation/watch_checker.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -33,16 +33,16 @@ std::string decided(const job::Progress& progress) { return absl::StrCat("checkp
 
 }  // namespace
 
-void Witness::follow(const reconcile::Published* published) {
+void WatchChecker::follow(const reconcile::Published* published) {
   published_ = published;
   if (published == nullptr) return;
   cursor_ = published->end();
   published->each([this](const reconcile::JobView& view) { compare(view); });
 }
 
-void Witness::look() { shown_now(); }
+void WatchChecker::look() { shown_now(); }
 
-void Witness::committed(const std::vector<std::string>& jobs, int64_t revision) {
+void WatchChecker::committed(const std::vector<std::string>& jobs, int64_t revision) {
   const std::set<std::string> shown = shown_now();
   if (published_ == nullptr) return;
   for (const std::string& uid : jobs) {
@@ -52,7 +52,7 @@ void Witness::committed(const std::vector<std::string>& jobs, int64_t revision) 
 }
 
 // Returns the uids of the jobs that were shown since the last call.
-std::set<std::string> Witness::shown_now() {
+std::set<std::string> WatchChecker::shown_now() {
   std::set<std::string> shown;
   if (published_ == nullptr) return shown;
   const absl::StatusOr<reconcile::Published::Batch> batch = published_->changes(cursor_, 1 << 20);
@@ -69,7 +69,7 @@ std::set<std::string> Witness::shown_now() {
   return shown;
 }
 
-void Witness::compare(const reconcile::JobView& view) {
+void WatchChecker::compare(const reconcile::JobView& view) {
   const std::string& uid = view.record->uid;
   if (view.deleted) {
     const auto kept = store_.get(core::job_key(uid));
@@ -87,7 +87,7 @@ void Witness::compare(const reconcile::JobView& view) {
 }
 
 template <typename Record>
-void Witness::compare_record(const std::string& key, const Record& shown) {
+void WatchChecker::compare_record(const std::string& key, const Record& shown) {
   const auto durable = store_.get(key);
   if (!durable.ok()) return;  // Set aside.
   const absl::StatusOr<Record> kept =
@@ -97,7 +97,7 @@ void Witness::compare_record(const std::string& key, const Record& shown) {
 }
 
 // Each exit has a separate record until the attempt has ended.
-void Witness::compare_exits(const std::string& uid, const job::AttemptRecord& attempt) {
+void WatchChecker::compare_exits(const std::string& uid, const job::AttemptRecord& attempt) {
   for (const job::RankExit& exit : attempt.exits) {
     const auto durable = store_.get(core::exit_key(uid, attempt.number, exit.rank));
     if (!durable.ok() || durable->has_value()) continue;
