@@ -1,6 +1,7 @@
 #pragma once
 
-// A controller's core among nodes of this process: no store, no sockets, a clock that is set.
+// A controller's core with the nodes of a cluster in one process: no store, no sockets, and a clock that is set by
+// hand.
 
 #include "absl/strings/str_cat.h"
 #include "controller/core/core.h"
@@ -11,7 +12,7 @@ class BenchCore {
  public:
   virtual ~BenchCore() = default;
 
-  // What the core takes, and all that follows from it: everything is durable at once.
+  // Applies the input and everything that follows from it; every write is durable at once.
   virtual void take(Input input) = 0;
 
   void tick() {
@@ -23,7 +24,7 @@ class BenchCore {
  protected:
   BenchCore() : core_(options()) { core_.load({}, {}, now_); }
 
-  // What node `i` says first, whose session is i + 1.
+  // The first message of node `i`. Its session is i + 1.
   static OpenSession hello(int i, int devices) {
     OpenSession open;
     open.session = i + 1;

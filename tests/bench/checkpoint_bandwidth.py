@@ -1,10 +1,11 @@
-"""How fast a job's state goes to a disk and comes back: Titan, torch.distributed.checkpoint and fio with the same bytes on the same file
-system, in turns.
+"""Measures how fast a job's state is saved and loaded by Titan, torch.distributed.checkpoint and fio, alternating, with the same
+bytes on the same file system.
 
     .deps/venv/bin/python tests/bench/checkpoint_bandwidth.py FOLDER --mebibytes 1024 --ranks 1 2 4 --rounds 3
 
-needs the program checkpoint_speed (a build's tests/) and fio (apt-get install fio). FOLDER's file system must have room for three times the
-state. What the kernel keeps of files is given back before anything is read. Medians with the least and the greatest round, in MB/s (10^6).
+It needs the program checkpoint_speed (a build's tests/) and fio (apt-get install fio). FOLDER's file system must have free space
+for three times the state. The page cache of the files is dropped before each read. Prints medians with the lowest and the highest
+round, in MB/s (10^6).
 """
 
 import argparse
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclasses.dataclass
 class Round:
-    """Seconds; of a save: until the training goes on, and until all is safe."""
+    """Seconds. `stall`: until training continues after a save; `save`: until everything is durable."""
 
     bytes: int
     stall: float = None
@@ -47,7 +48,7 @@ def emptied(folder):
 
 
 def titan(program, folder, ranks, mebibytes):
-    """The second of two saves counts: the first one also gets its memory, once in a job's life."""
+    """Counts the second of two saves: the first one also allocates its memory, once in a job's life."""
     dump = emptied(folder / "titan")
     command = [program, str(dump), "save", "--ranks", str(ranks), "--mebibytes", str(mebibytes), "--saves", "2"]
     saved = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -60,7 +61,7 @@ def titan(program, folder, ranks, mebibytes):
 
 
 def torch_rank(rank, ranks, folder, mebibytes, port, results):
-    """A process of torch's job: the tensors of checkpoint_speed, cut by rows."""
+    """One process of torch's job, with the tensors of checkpoint_speed cut by rows."""
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
@@ -125,7 +126,7 @@ def torch_job(folder, ranks, mebibytes):
 
 
 def fio(folder, jobs, mebibytes, direct):
-    """One file a job, written in order and synced at the end; then read, with what the kernel kept given back."""
+    """Writes one file per job in order, syncs at the end, drops the page cache, then reads."""
     where = emptied(folder / "fio")
     size = mebibytes // jobs
     common = ["fio", "--output-format=json", "--name=file", f"--directory={where}", f"--numjobs={jobs}", f"--size={size}m", "--group_reporting",
@@ -136,7 +137,7 @@ def fio(folder, jobs, mebibytes, direct):
     def seconds(what):
         begin = time.monotonic()
         told = json.loads(subprocess.run([*common, f"--rw={what}"], check=True, capture_output=True, text=True).stdout)
-        # fio's own clock begins when its files are laid out; a write counts until its sync has ended.
+        # fio's own clock starts after its files are laid out. A write counts until its sync has ended.
         runtime = told["jobs"][0][what]["runtime"] / 1000
         return runtime or time.monotonic() - begin
 

@@ -1,7 +1,7 @@
-// How fast a job's state is saved and loaded: checkpoint_speed FOLDER save|load --ranks N --mebibytes M. Ranks are
-// threads that hold rows of the same tensors, as FSDP cuts them. One JSON line: seconds that the ranks stand still, and
-// until all is safe, of each save; seconds of a load, with the memory that it took beside the state.
-// checkpoint_bandwidth.py runs it beside other programs.
+// Measures how fast a job's state is saved and loaded: checkpoint_speed FOLDER save|load --ranks N --mebibytes M. Ranks
+// are threads that hold rows of the same tensors, cut as FSDP cuts them. Prints one JSON line: for each save, seconds
+// until the ranks continue and until everything is durable; for a load, its seconds and the memory that it took in
+// addition to the state. checkpoint_bandwidth.py runs it alongside other programs.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -40,7 +40,7 @@ void check(const absl::Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
-// A third each of weights and of the two states of Adam, in matrices of 16 MiB with a vector beside each.
+// Makes a third each of weights and of the two states of Adam: matrices of 16 MiB, each with a vector.
 std::vector<Slice> make_slices(const Options& options, int rank) {
   std::vector<Slice> slices;
   const auto add = [&](const std::string& key, const std::vector<int64_t>& shape) {
@@ -66,7 +66,7 @@ int64_t bytes_of(const std::vector<Slice>& slices) {
   return bytes;
 }
 
-// Of /proc/self/status, in bytes.
+// Reads a member of /proc/self/status, in bytes.
 int64_t memory(const std::string& member) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -75,7 +75,7 @@ int64_t memory(const std::string& member) {
   return 0;
 }
 
-// What the kernel keeps of the files; what was not written yet stays.
+// Drops the page cache of the files; fdatasync first writes what is still dirty.
 void drop_cache(const std::string& folder) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file()) continue;
@@ -100,7 +100,7 @@ class Job {
       setup.world = options.ranks;
       setup.job_uid = "bench";
       setup.store = store_;
-      // As whoever starts a job again knows it: a step that nobody remembers is read twice.
+      // A restarted job knows its committed step. Without it, create() would read the step twice.
       if (options.what == "load") setup.committed_step = options.saves;
       setup.failed_saves_allowed = 1;
       auto made = Checkpointer::create(std::move(setup));
@@ -116,7 +116,7 @@ class Job {
     return bytes;
   }
 
-  // On all ranks at once; seconds of the slowest.
+  // Runs `body` on all ranks at once. Returns the seconds of the slowest.
   template <typename Body>
   double run(const Body& body) {
     std::vector<absl::Status> statuses(ranks_.size());

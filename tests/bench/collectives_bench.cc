@@ -1,7 +1,7 @@
-// Collectives and messages over sockets (Gloo) and through shared memory, on N processes of this machine, one thread
-// each, in turns so that whatever else runs here meets both. Prints by operation and size the wall time of a call and
-// the processor time that a rank's threads took for it, in microseconds: medians of rounds. "send" is a message to the
-// other rank of a pair and one of the same size back, one after the other; "swap" is both at once.
+// Times collectives and messages over sockets (Gloo) and through shared memory, on N single-threaded processes of this
+// machine. The two alternate, so that other load on the machine affects both. Prints by operation and size the wall
+// time of a call and the processor time of a rank's threads for it, in microseconds: medians of rounds. "send" sends a
+// message to the other rank of a pair and then receives one of the same size; "swap" does both at once.
 //   collectives_bench [--ranks 2] [--rounds 5] [--most 67108864] [--only "send fp32"]
 #include <ATen/Parallel.h>
 #include <time.h>
@@ -28,7 +28,7 @@ struct Plan {
 };
 
 struct Cost {
-  double wall, processor;  // Microseconds a call.
+  double wall, processor;  // Microseconds per call.
 };
 
 double processor_seconds() {
@@ -55,7 +55,7 @@ Cost median(std::vector<Cost> costs) {
   return {middle(&Cost::wall), middle(&Cost::processor)};
 }
 
-// Of messages of `bytes` bytes between ranks 0 and 1, 2 and 3, …; a rank without a partner does nothing.
+// Prepares messages of `bytes` bytes between ranks 0 and 1, 2 and 3, ...; a rank without a partner does nothing.
 std::function<void(const comm::Group&)> prepare_messages(bool at_once, int64_t bytes) {
   const at::Tensor sent = at::ones({bytes / 4}), received = at::empty({bytes / 4});
   return [=](const comm::Group& group) {
@@ -70,7 +70,7 @@ std::function<void(const comm::Group&)> prepare_messages(bool at_once, int64_t b
   };
 }
 
-// One call of an operation on a group whose largest tensor has `bytes` bytes.
+// Prepares one call of an operation on a group. Its largest tensor has `bytes` bytes.
 std::function<void(const comm::Group&)> prepare(const std::string& operation, int64_t bytes, int ranks) {
   if (operation == "send fp32" || operation == "swap fp32") return prepare_messages(operation == "swap fp32", bytes);
   if (operation == "all_gather bf16") {

@@ -1,6 +1,7 @@
-// How even the context ranks' attention is on packed rows of a dataset, by each balancer (docs/howto/long-context.md):
-// context_balance --path .deps/assets/c4_test --tokenizer .deps/assets/tokenizer
-// The work of the rank that has the most, over the mean of all, and the attention calls of one rank and layer.
+// Measures how evenly each balancer spreads attention over the context ranks, on packed rows of a dataset
+// (docs/howto/long-context.md):
+//   context_balance --path .deps/assets/c4_test --tokenizer .deps/assets/tokenizer
+// Prints the work of the busiest rank over the mean of all, and the attention calls of one rank and layer.
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
-// What a scheduling cycle costs the controller's core: 10,000 nodes of 8 devices, all taken by jobs of 8 ranks, and
-// 1,000 jobs that wait. Each round one job is submitted, or one more ends and another starts; no store, no sockets.
-// Times of rounds are CPU times.
+// Measures what a scheduling cycle costs the controller's core: 10,000 nodes of 8 devices, all taken by jobs of 8
+// ranks, and 1,000 queued jobs. Each round submits one job, or ends one job and starts another, without store and
+// sockets. Times of rounds are CPU times.
 //
 //   build/release/tests/core_cycle
 #include <algorithm>
@@ -38,7 +38,7 @@ class Cluster : public BenchCore {
     take(std::move(job));
   }
 
-  // The job's ranks leave, on whatever node they were prepared.
+  // Ends the oldest running job: all its ranks exit.
   void end_one() {
     const auto [session, attempt] = std::move(running_.front());
     running_.pop_front();
@@ -100,7 +100,7 @@ void run() {
   Cluster cluster;
   const std::chrono::duration<double> registered = std::chrono::steady_clock::now() - begin;
   std::printf("%d nodes registered in %.2f s\n", kNodes, registered.count());
-  while (cluster.running() < kNodes) {  // As if they had been submitted at leisure.
+  while (cluster.running() < kNodes) {  // Submits in batches, as if the jobs had arrived over time.
     for (int i = 0; i < 1000; ++i) cluster.submit(kDevices);
     cluster.tick();
   }

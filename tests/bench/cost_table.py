@@ -1,9 +1,11 @@
-"""What a step costs against the number of layers, of tokens in a row, of experts and of ranks: tables, in Markdown, of `titanctl bench`.
+"""Prints Markdown tables of `titanctl bench`: what a step costs against the number of layers, of tokens in a row, of experts and
+of ranks.
 
   .deps/venv/bin/python tests/bench/cost_table.py [--repeat 3] [--steps 6] [--only layers,rows,experts,ranks]
 
-Debug models (sized_models.cc) in bf16, two ranks of one thread each unless ranks are what grows, in turns; milliseconds a step, median (least
-to greatest), and what a doubling costs. A row's tokens double at the same number of tokens a step until a rank has one row.
+The runs alternate. They train debug models (sized_models.cc) in bf16 on two ranks of one thread each, except where the number of
+ranks grows. A table shows milliseconds per step, median (lowest to highest), and what a doubling costs. When a row's tokens
+double, the tokens per step stay the same until a rank has one row.
 """
 
 import argparse
@@ -25,7 +27,7 @@ def batch(rows, tokens):
     return f"--training.local_batch_size {rows} --training.seq_len {tokens}"
 
 
-# By what grows: (unit, what all runs share, {count: words of it}).
+# Keyed by what grows: (unit, words that all runs share, {count: words of this run}).
 TABLES = {
     "layers": ("layers, Llama 3, 4 rows of 512 tokens", batch(4, 512),
                {count: flavor("llama3", f"layers_{count}") for count in (2, 4, 8, 16)}),
@@ -39,7 +41,7 @@ TABLES = {
 
 
 def measured(shared, sizes, options):
-    """{count: {least, median, greatest} seconds a step}; the first is the configuration, the others its variants."""
+    """{count: {least, median, greatest} seconds per step}. The first size is the configuration, the others are its variants."""
     first, *others = sizes
     words = [BIN / "titanctl", "bench", SOURCE / "configs/llama3_tiny.toml", "--repeat", options.repeat, "--steps", options.steps,
              "--warmup", 2, "-o", "json", "--resources.ranks", 2, *COMMON, *shared.split(), *sizes[first].split()]

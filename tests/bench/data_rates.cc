@@ -1,8 +1,8 @@
-// data_rates FOLDER_WITH_TOKENIZER SCRATCH TEXT.jsonl [TEXT.txt] [TEXT.parquet] [TEXT.jsonl.gz]: own tokens a second of
-// one data-parallel rank's reader among 1, 16, 256 and 4096, of text that it reads alone, of text that all ranks count
-// together, and of a token index, in their order, shuffled and packed. The other ranks are only simulated: what they
-// would have counted is in the file of counts, what this one has to count is not. Seconds are the thread's processor
-// time: other work on the machine changes them little.
+// data_rates FOLDER_WITH_TOKENIZER SCRATCH TEXT.jsonl [TEXT.txt] [TEXT.parquet] [TEXT.jsonl.gz]: prints how many of its
+// own tokens per second the reader of one data-parallel rank among 1, 16, 256 and 4096 makes, for text that it reads
+// alone, text with distributed row counting, and a token index; each in the files' order, shuffled and packed. The
+// other ranks are only simulated: the counts file already holds their counts and lacks this rank's. Seconds are the
+// thread's processor time, which other work on the machine changes little.
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -39,7 +39,8 @@ T value(absl::StatusOr<T> result) {
 
 std::unique_ptr<Tokenizer> load(const std::string& folder) { return value(Tokenizer::load(folder)); }
 
-// Microbatches of a row a rank, until it took two seconds or as many batches; of all ranks so many rows at most.
+// Reads microbatches of one row per rank for two seconds, or until a limit: 2000 batches, or `most_rows` rows of all
+// ranks.
 void measure(const std::string& name, int ranks, const std::function<std::unique_ptr<RowSource>()>& open,
              int64_t most_rows = int64_t{1} << 40) {
   const double before = now();
@@ -63,7 +64,7 @@ void measure(const std::string& name, int ranks, const std::function<std::unique
   std::fflush(stdout);
 }
 
-// Leaves all counts but those that `rank` has to make.
+// Restores all counts except those that `rank` makes.
 void forget(const std::string& counts, int64_t record_bytes, int rank, int ranks) {
   std::filesystem::copy_file(counts + ".all", counts, std::filesystem::copy_options::overwrite_existing);
   const auto records = static_cast<int64_t>(std::filesystem::file_size(counts)) / record_bytes;
@@ -74,7 +75,7 @@ void forget(const std::string& counts, int64_t record_bytes, int rank, int ranks
   }
 }
 
-// Text in its order, alone and counted together.
+// Text in the files' order, with and without distributed row counting.
 void measure_order(const std::string& tokenizer, const std::string& scratch, const std::string& text, int64_t tokens) {
   const FileKind kind{.format = *titan::data_files::format_of_file(text), .blank_lines = true};
   const std::string counts = scratch + "/counts";
@@ -85,7 +86,7 @@ void measure_order(const std::string& tokenizer, const std::string& scratch, con
         CountedRows::Options{.row_tokens = kRow, .rank = rank, .ranks = ranks, .counts_file = counts});
   };
   std::filesystem::remove(counts);
-  value(counted(0, 1)->skip(tokens / kRow + 1));  // All of it, once.
+  value(counted(0, 1)->skip(tokens / kRow + 1));  // Counts the whole text once.
   std::filesystem::copy_file(counts, counts + ".all", std::filesystem::copy_options::overwrite_existing);
   const std::string what =
       titan::data_files::is_compressed(text) ? std::filesystem::path(text).extension().string() : name(kind.format);
@@ -93,7 +94,7 @@ void measure_order(const std::string& tokenizer, const std::string& scratch, con
     measure(what + ", alone", ranks, [&] {
       return std::make_unique<RowStream>(DocumentReader({.files = {text}, .kind = kind}), load(tokenizer), kRow, true);
     });
-    // One pass at most: in the next one all is counted.
+    // At most one pass: in the next one everything is counted.
     measure(
         what + ", counted together", ranks,
         [&] {
@@ -104,7 +105,7 @@ void measure_order(const std::string& tokenizer, const std::string& scratch, con
   }
 }
 
-// Text shuffled or packed, alone and counted together.
+// Text shuffled or packed, with and without distributed row counting.
 void measure_arranged_text(const std::string& tokenizer, const std::string& scratch, const std::string& text,
                            int64_t tokens, RowsWanted wanted, const std::string& name) {
   wanted.files = {text};
@@ -115,7 +116,7 @@ void measure_arranged_text(const std::string& tokenizer, const std::string& scra
   wanted.dp_size = 4;
   wanted.timeout = absl::ZeroDuration();
   std::filesystem::remove_all(wanted.counts_folder);
-  // Two windows of 4,096 ranks reach over several passes.
+  // Two windows of 4,096 ranks span several passes.
   const int64_t documents = 2 * 4096 * DocumentLengths::kDocuments, all = 2000 * documents / kRow;
   const int64_t counted = std::min(all, 16 * tokens / kRow);
   value(value(open_rows(wanted, load(tokenizer))).rows->skip(counted));
@@ -175,7 +176,7 @@ int main(int argc, char** argv) {
   for (int i = 3; i < argc; ++i) {
     const std::string kind = name(*titan::data_files::format_of_file(argv[i]));
     measure_order(tokenizer, scratch, argv[i], made.tokens);
-    if (titan::data_files::is_compressed(argv[i])) continue;  // Not read in another order.
+    if (titan::data_files::is_compressed(argv[i])) continue;  // Compressed text is read only in its own order.
     measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.shuffle = Shuffle::kDocuments},
                           kind + ", shuffled");
     measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.packing_window = 1024}, kind + ", packed");

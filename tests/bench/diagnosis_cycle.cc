@@ -1,6 +1,6 @@
-// What a job of 10,000 ranks costs the controller's core when one rank never comes to a collective: each node says what
-// its ranks did, and all of it is compared. The core's steps are what others wait for; the comparison is made beside
-// them. CPU times, no store, no sockets.
+// Measures what a job of 10,000 ranks costs the controller's core when one rank never reaches a collective: each node
+// reports its ranks' calls, and all of them are compared. Requests wait for the core's steps, but not for the
+// comparison, which runs outside the core's lock. Times are CPU times, without store and sockets.
 //
 //   build/release/tests/diagnosis_cycle
 #include <algorithm>
@@ -22,14 +22,14 @@ namespace {
 constexpr int kNodes = 1'250;
 constexpr int kDevices = 8;
 constexpr int kRanks = kNodes * kDevices;
-constexpr int kAbsent = 4'321;  // The rank.
-constexpr int kGroupSize = 8;   // Of tensor parallelism; all ranks are one group of fsdp.
+constexpr int kAbsent = 4'321;  // The rank that never comes.
+constexpr int kGroupSize = 8;   // Size of a tensor-parallel group; all ranks form one fsdp group.
 
 double milliseconds_since(std::clock_t begin) {
   return 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
-// All have made the same calls but the absent one, which lacks the last of fsdp.
+// All ranks made the same calls, except that the absent one lacks the last call of fsdp.
 job::RankFinding found_of(int rank) {
   using rank_protocol::CallState;
   const int calls = job::most_calls(kRanks);

@@ -1,4 +1,5 @@
-"""Seconds from launch to the first finished step: `titanctl run configs/llama3_tiny.toml --nproc 2` beside torchtitan under torchrun.
+"""Measures seconds from launch to the first finished step: `titanctl run configs/llama3_tiny.toml --nproc 2` compared with
+torchtitan under torchrun.
 
   .deps/venv/bin/python tests/bench/first_step.py [--repeat 5] [--no-peer]
 
@@ -23,9 +24,9 @@ COMMON = ["--training.steps", "10", "--training.local_batch_size", "1", "--train
 
 
 def until_first_step(command, environment, folder, at_step=lambda: None):
-    """Starts `command`, gives (seconds until its line for step 1, wall clock at the start), waits for its end.
+    """Starts `command`, calls at_step() at its line for step 1, and waits for its end.
 
-    at_step() runs when the line arrived.
+    Returns (seconds until that line, wall clock at the start).
     """
     began, start = time.time(), time.monotonic()
     process = subprocess.Popen([str(word) for word in command], env={**os.environ, **environment}, cwd=folder, text=True,
@@ -42,13 +43,13 @@ def until_first_step(command, environment, folder, at_step=lambda: None):
 
 
 def keep_spool(folder):
-    """A second name for rank 0's event file, which the worker drops at the job's end."""
+    """Links rank 0's event file to a second name: the worker removes the file when the job ends."""
     (spool,) = folder.glob("cache/titan/run-*/worker/**/rank-0.events.jsonl")
     os.link(spool, folder / "spool.jsonl")
 
 
 def phases(spool, began):
-    """What rank 0 tells: seconds from the launch to its start, then of each phase until the first step was finished."""
+    """From rank 0's events: seconds from the launch until the rank started, then of each phase up to the first finished step."""
     events = [json.loads(line) for line in spool.read_text().splitlines()]
     started = next(e for e in events if e["kind"] == "started")["time"] / 1e9
     times = {"until the rank starts": started - began}

@@ -14,8 +14,9 @@
 
 namespace titan::bench {
 
-// Runs `body(rank, store)` in a process of its own for each rank of this machine; the store is theirs. To be called
-// before LibTorch starts any thread. The program's exit code: 1 when a rank failed, which says why on stderr.
+// Runs `body(rank, store)` in a separate process for each rank of this machine, with a store that they share. Call it
+// before LibTorch starts any thread. Returns the program's exit code: 1 if a rank failed, after that rank printed why
+// on stderr.
 inline int fork_ranks(int ranks, const std::function<void(int, const c10::intrusive_ptr<c10d::Store>&)>& body) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

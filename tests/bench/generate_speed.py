@@ -1,9 +1,9 @@
-"""Tokens a second of titan-generate beside transformers' generate(), from the same folder, one after the other.
+"""Compares tokens per second of titan-generate with transformers' generate(), from the same folder, one after the other.
 
     generate_speed.py [--dim 1024] [--layers 8] [--prompt 128] [--new 64] [--rounds 3] [--threads 2]
 
-Random weights of Llama 3's form; both make `--new` tokens greedily behind the same prompts. titan-generate's own figure is used, which leaves the
-loading out as the other one's does."""
+The model has Llama 3's form and random weights. Both programs continue the same prompts greedily by `--new` tokens.
+titan-generate's own figure is used; it excludes loading, as the other figure does."""
 
 import argparse
 import re

@@ -1,5 +1,5 @@
-// A head and its loss, forward and backward, with all logits at once and in parts of the vocabulary: time and the most
-// memory that lived beside the operands.
+// Times a head and its loss, forward and backward, with all logits at once and in parts of the vocabulary, and reports
+// the peak memory in addition to the operands.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

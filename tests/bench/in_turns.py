@@ -1,4 +1,5 @@
-"""Runs of several programs in turns, so that what else the machine does hits all of them, and what is said of their figures."""
+"""Alternating runs of several programs, so that other load on the machine affects all of them, and statistics of their
+figures."""
 
 import statistics
 
@@ -6,8 +7,9 @@ from programs import Ended
 
 
 def in_turns(programs, rounds):
-    """{name: its runs} of {name: what starts one}, a round after the other; what ended without figures is not started again and has
-    those of its earlier runs: why is in the second result.
+    """Runs each program of {name: what starts one} once per round and returns ({name: its runs}, {name: why it failed}).
+
+    A program that ended without figures is not started again; its earlier runs keep their figures.
     """
     found, failed = {name: [] for name in programs}, {}
     for _ in range(rounds):
@@ -22,13 +24,13 @@ def in_turns(programs, rounds):
 
 
 def middle(runs, member):
-    """The median of a figure over runs; None where no run has it."""
+    """The median of a figure over runs; None if no run has it."""
     values = [value for run in runs if (value := getattr(run, member)) is not None]
     return statistics.median(values) if values else None
 
 
 def with_spread(runs, member, scale=1, digits=0):
-    """"1,234 (1,200 to 1,300)": the median with the least and the greatest; of one run its figure; "-" of none."""
+    """"1,234 (1,200 to 1,300)": the median with the lowest and the highest; a single figure for one run; "-" without runs."""
     values = sorted(scale * value for run in runs if (value := getattr(run, member)) is not None)
     if not values:
         return "-"
@@ -37,13 +39,13 @@ def with_spread(runs, member, scale=1, digits=0):
 
 
 def ratio(ours, theirs, member):
-    """Of the medians; None where one is not known, or theirs is not above zero."""
+    """Ratio of the medians; None if one is unknown or theirs is not above zero."""
     above, below = middle(ours, member), middle(theirs, member)
     return above / below if above is not None and below is not None and below > 0 else None
 
 
 def ratio_with_spread(ours, theirs, member):
-    """"4.8 (4.6 to 5.1)": of the medians, with the least and the greatest of the rounds' own; "-" where there is none."""
+    """"4.8 (4.6 to 5.1)": ratio of the medians, with the lowest and the highest ratio of a round; "-" without a ratio."""
     of_medians = ratio(ours, theirs, member)
     if of_medians is None:
         return "-"

@@ -1,10 +1,11 @@
-"""How much of a machine's rate of products a whole training step reaches: the linear layers' operations a second of Titan's step beside those of
-LibTorch's products alone, at the same shapes, in turns.
+"""Measures how much of a machine's rate of products a whole training step reaches: the linear layers' operations per second of
+Titan's step compared with those of LibTorch's products alone, at the same shapes, alternating.
 
   .deps/venv/bin/python tests/bench/linear_rate.py [--model llama3/bench] [--batch 4] [--seq-len 1024] [--rounds 5] [--steps 5]
 
-Two ranks of one thread each train (FSDP, bf16), and two processes of one thread each multiply at the same time, so that all cores are busy in
-both. Operations are those of the three products of each linear layer, two for a multiply-add: what else a step does counts against it.
+Two ranks of one thread each train (FSDP, bf16), and two processes of one thread each multiply at the same time, so that all cores
+are busy in both. It counts the operations of the three products of each linear layer, two for a multiply-add: all other work of a
+step lowers the rate.
 """
 
 import argparse
@@ -20,7 +21,7 @@ BF16 = ["--training.mixed_precision_param", "bfloat16"]
 
 
 def linears(dim, layers, heads, kv_heads, hidden, vocabulary):
-    """[(how many, out, in)] of a Llama 3's products."""
+    """[(how many, out, in)] of the products of a Llama 3."""
     kv = dim // heads * kv_heads
     return [(2 * layers, dim, dim), (2 * layers, kv, dim), (2 * layers, hidden, dim), (layers, dim, hidden), (1, vocabulary, dim)]
 
@@ -29,7 +30,7 @@ MODELS = {"llama3/debugmodel": linears(256, 6, 16, 16, 768, 2048), "llama3/bench
 
 
 def seconds(product):
-    """The median of five."""
+    """The median of five runs."""
     product()
     times = []
     for _ in range(5):
@@ -51,7 +52,7 @@ def multiply(layers, tokens, together, results):
 
 
 def products_alone(layers, tokens):
-    """Tokens a second and process of the products alone."""
+    """Tokens per second and process of the products alone."""
     context = multiprocessing.get_context("spawn")
     together, results = context.Barrier(2), context.Queue()
     both = [context.Process(target=multiply, args=(layers, tokens, together, results)) for _ in range(2)]

@@ -1,4 +1,4 @@
-// A layer whose products read eight bits, emulated, against the same in bf16: forward and backward, one thread.
+// Compares a layer with emulated eight-bit products with the same layer in bf16: forward and backward, one thread.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,5 +1,5 @@
-"""What is measured of one run of Titan or torchtitan, in both alike: by the lines that they print for each step with a time of their own, the
-files of their checkpoints, and the memory of all their processes.
+"""Measures one run of Titan or torchtitan, both in the same way: by the timestamped line that they print for each step, the files
+of their checkpoints, and the memory of all their processes.
 """
 
 import dataclasses
@@ -14,32 +14,32 @@ from pathlib import Path
 
 from programs import Ended, measured, pid_of_rank, titan_command, titan_environment, torchtitan_command, torchtitan_environment
 
-WARM = 2  # Steps that do not count.
+WARM = 2  # Warm-up steps, which do not count.
 LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) .*step:\s*(\d+)\s+loss:\s*([\d.]+).*tps:\s*([\d,]+)")
 START = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) .*Training starts at step")
 RESTARTS = 1
-COMMITTED = ("manifest.json", ".metadata")  # The file of a checkpoint that each program publishes last.
+COMMITTED = ("manifest.json", ".metadata")  # The file that each program publishes last in a checkpoint.
 
 
 @dataclasses.dataclass
 class Step:
     number: int
     loss: float
-    speed: float  # Tokens a second and rank.
+    speed: float  # Tokens per second and rank.
     at: float  # Wall clock when it was printed.
 
 
 @dataclasses.dataclass
 class Run:
-    """None: not measured in this run. Seconds and bytes."""
+    """Figures of one run, in seconds and bytes. None: not measured in this run."""
 
-    speed: float  # Tokens a second and rank, the median of steps.
-    loss: float  # Of the last step.
+    speed: float  # Tokens per second and rank, the median of steps.
+    loss: float  # Loss of the last step.
     peak: int  # Bytes of all processes.
-    first_step: float  # From the launch.
-    stall: float = None  # What the step after a save was late.
-    save: float = None  # From the line of the saved step until it is published.
-    bandwidth: float = None  # Bytes a second of that.
+    first_step: float  # Seconds from the launch.
+    stall: float = None  # Delay of the step after a save.
+    save: float = None  # From the line of the saved step until the checkpoint is published.
+    bandwidth: float = None  # Bytes per second of that save.
     recovery: float = None  # From a rank's SIGKILL to the next trained step.
 
 
@@ -52,7 +52,8 @@ def plain(output):
 
 
 def steps_of(output, after=0.0):
-    """The steps that were printed after this time, in order; of torchtitan's ranks each prints: the first line counts."""
+    """The steps that were printed after this time, in order. Each of torchtitan's ranks prints every step: the first line
+    counts."""
     found = {}
     for when, number, loss, speed in LINE.findall(plain(output)):
         if stamp(when) > after:
@@ -61,7 +62,7 @@ def steps_of(output, after=0.0):
 
 
 def stall_of(steps, saved):
-    """How much later than usual the step after `saved` came."""
+    """Seconds by which the step after `saved` came later than usual."""
     at = {step.number: step.at for step in steps}
     gaps = {number: at[number + 1] - at[number] for number in at if number + 1 in at and number > WARM}
     usual = [gap for number, gap in gaps.items() if number != saved]
@@ -69,25 +70,25 @@ def stall_of(steps, saved):
 
 
 def recovery_of(output, killed):
-    """Seconds from `killed` to the first step of the ranks that were started after it; None when there is none."""
+    """Seconds from `killed` to the first step of the ranks that were started after it; None without such a step."""
     starts = [stamp(when) for when in START.findall(plain(output)) if stamp(when) > killed]
     steps = [stamp(found[0]) for found in LINE.findall(plain(output)) if starts and stamp(found[0]) >= min(starts)]
     return min(steps) - killed if steps else None
 
 
 def published(dump, step):
-    """The last file of this step's checkpoint; None while it is not there."""
+    """The file of this step's checkpoint that is published last; None while it does not exist."""
     return next((file for name in COMMITTED if (file := dump / f"checkpoint/step-{step}" / name).exists()), None)
 
 
 class Save:
-    """The checkpoint of one step, looked at while it is there."""
+    """The checkpoint of one step, read before its folder is removed."""
 
     def __init__(self, dump, step):
         self.dump, self.step = dump, step
 
     def figures(self, steps):
-        """(seconds until it was published, bytes a second); None each when it never was."""
+        """(seconds until it was published, bytes per second); (None, None) if it never was."""
         last = published(self.dump, self.step)
         saved = next((one for one in steps if one.number == self.step), None)
         if last is None or saved is None:
@@ -101,7 +102,7 @@ class Killer:
 
     def __init__(self, dump, step):
         self.dump, self.step = dump, step
-        self.killed = None  # Wall clock.
+        self.killed = None  # Wall clock of the kill.
 
     def __call__(self, memory, over):
         while not over.wait(0.01):
@@ -112,13 +113,15 @@ class Killer:
 
 
 def from_weights(folder):
-    """Words for both programs: training starts from this Hugging Face folder."""
+    """Words for both programs that start training from this Hugging Face folder."""
     return ["--checkpoint.enable", "--checkpoint.initial_load_in_hf", "--checkpoint.initial_load_path", folder, "--checkpoint.interval", 10**6]
 
 
 def run(program, flags, save_at=None, kill=False, weights=None):
-    """One run of "Titan", "torchtitan" or "transformers" with words for it: {save_at}, a step, is saved asynchronously, and with `kill` rank 1 is killed
-    when that is committed. It begins with `weights`, a Hugging Face folder, where that is given. Errors: Ended.
+    """Runs "Titan", "torchtitan" or "transformers" once with words for it. Errors: Ended.
+
+    Step `save_at` is saved asynchronously. With `kill`, rank 1 is killed once that save is committed. Training begins from
+    `weights`, a Hugging Face folder, if it is given.
     """
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
@@ -151,7 +154,7 @@ def run(program, flags, save_at=None, kill=False, weights=None):
 
 
 def flags_of(model, steps, seq_len, batch, words=()):
-    """For both programs."""
+    """Words for both programs."""
     family, _, flavor = model.partition("/")
     return ["--model.name", family, "--model.flavor", flavor, "--training.steps", steps, "--training.seq_len", seq_len,
             "--training.local_batch_size", batch, "--metrics.log_freq", 1, "--optimizer.lr", 8e-4, "--lr_scheduler.warmup_steps", 1,

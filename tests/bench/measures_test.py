@@ -1,4 +1,5 @@
-"""What the benchmarks read from a program's output, without a program: steps, the stall of a save, a recovery, runs in turns."""
+"""Checks what the benchmarks read from a program's output, without a program: steps, the stall of a save, a recovery, alternating
+runs."""
 
 import tempfile
 import unittest
@@ -34,7 +35,7 @@ class Measures(unittest.TestCase):
         self.assertAlmostEqual(0.5, stall_of(steps, saved=4))
         self.assertIsNone(stall_of(steps, saved=7))
 
-    # A step that the survivors still finish is no recovery.
+    # A step that the survivors still finish is not a recovery.
     def test_a_recovery_ends_with_a_step_of_the_new_ranks(self):
         first = start(1) + line(2, 1) + line(3, 2)
         killed = AT_ZERO + 3.5

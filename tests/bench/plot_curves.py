@@ -1,7 +1,8 @@
-"""A picture of loss curves: plot_curves.py CURVES.json OUT.svg [--title TEXT] [--smooth N].
+"""Draws a picture of loss curves: plot_curves.py CURVES.json OUT.svg [--title TEXT] [--smooth N].
 
-CURVES.json holds {"name": [loss of step 1, ...], ...}, as tests/numerics/optimizer_curves.py and kept_states_test.py write it. A name
-that begins with another's is drawn dashed in its colour: what a reference makes of the same training. Lines are means of --smooth steps.
+CURVES.json holds {"name": [loss of step 1, ...], ...}, as tests/numerics/optimizer_curves.py and kept_states_test.py write it. If
+a name begins with another's, its curve is drawn dashed in the other's colour: it is the reference for the same training. Lines
+are means of --smooth steps.
 """
 
 import argparse
@@ -14,7 +15,7 @@ COLOURS = ["#1f5fa8", "#c2571a", "#2f7d4f", "#8a3fa0", "#8c6d1f", "#555555"]
 
 
 def smoothed(values, steps):
-    """The mean of each step and those before it, at most `steps`."""
+    """The mean of each step and those before it, at most `steps` of them."""
     return [sum(values[max(0, i + 1 - steps):i + 1]) / min(steps, i + 1) for i in range(len(values))]
 
 

@@ -1,4 +1,5 @@
-"""Pictures of loss curves: well-formed, one line a curve, references dashed in the colour of what they stand beside."""
+"""Checks pictures of loss curves: well-formed, one line per curve, references dashed in the colour of the curve that they belong
+to."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""How the benchmarks start Titan and the programs beside it: two ranks on this machine, one thread each."""
+"""Starts Titan and the programs it is compared with for the benchmarks: two ranks on this machine, one thread each."""
 
 import os
 import re
@@ -13,12 +13,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from paths import BIN, SOURCE
 
-SIZED_MODELS = BIN.parent / "tests/libsized_models.so"  # sized_models.cc
+SIZED_MODELS = BIN.parent / "tests/libsized_models.so"  # Built from sized_models.cc.
 DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
 
 
 class Ended(Exception):
-    """A program ended without figures; its last output is the text."""
+    """A program ended without figures. The text is its last output."""
 
 
 def titan_command(folder, flags, saving=False):
@@ -32,7 +32,7 @@ def titan_environment(folder):
 
 
 def torchtitan_command(folder, flags, restarts=0, program="torchtitan_main.py"):
-    """Also of a program that takes torchtitan's words."""
+    """Command of torchtitan, or of another `program` that takes torchtitan's words."""
     return [DEPS / "venv/bin/python", "-m", "torch.distributed.run", "--max-restarts", restarts, "--nproc_per_node", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint",
             "localhost:0", SOURCE / "tests/bench" / program, "--model.name", "llama3", "--model.flavor", "debugmodel", *flags,
             "--model.hf_assets_path", DEPS / "assets/tokenizer", "--training.dataset", "c4_test", "--training.dataset_path",
@@ -40,13 +40,13 @@ def torchtitan_command(folder, flags, restarts=0, program="torchtitan_main.py"):
 
 
 def torchtitan_environment():
-    # Ranks that are started again would find the first ones' addresses in a store that is shared.
+    # Restarted ranks would find the addresses of the first ones in a shared store.
     return {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PYTHONPATH": str(SOURCE / "tests/peer"), "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1"}
 
 
 class PeakMemory(threading.Thread):
-    """The most memory of all processes that carry a mark in their environment, shared pages divided among those that share them (PSS)."""
+    """Peak memory of all processes that carry a mark in their environment, with shared pages divided among their users (PSS)."""
 
     MARK = "TITAN_BENCH_RUN"
 
@@ -56,22 +56,22 @@ class PeakMemory(threading.Thread):
         self.bytes = 0
         self.over = threading.Event()
         self.known = {}  # pid: whether it carries the mark.
-        self.foreign = {pid for pid in os.listdir("/proc") if pid.isdigit()}  # There before the program.
+        self.foreign = {pid for pid in os.listdir("/proc") if pid.isdigit()}  # Processes from before the program.
 
     def run(self):
         pause = 0.2
         while not self.over.wait(pause):
             began = time.perf_counter()
             self.bytes = max(self.bytes, sum(self.pss(pid) for pid in self.pids()))
-            pause = max(0.2, 50 * (time.perf_counter() - began))  # Looking takes time from cores that are all busy.
+            pause = max(0.2, 50 * (time.perf_counter() - began))  # Reading takes time from cores that are all busy.
 
     def pids(self):
         there = {pid for pid in os.listdir("/proc") if pid.isdigit()}
-        self.foreign &= there  # The number of one that has ended may come again.
+        self.foreign &= there  # A new process may reuse the number of one that has ended.
         return [pid for pid in there - self.foreign if self.ours(pid)]
 
     def ours(self, pid):
-        if not self.known.get(pid):  # A process carries its parent's until it runs a program of its own.
+        if not self.known.get(pid):  # A process carries its parent's environment until it runs exec.
             try:
                 self.known[pid] = f"{self.MARK}={self.value}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
             except OSError:
@@ -87,8 +87,9 @@ class PeakMemory(threading.Thread):
 
 
 def measured(command, environment, folder, meanwhile=None):
-    """(exit code, what it printed, peak bytes of all its processes). meanwhile(memory, over) runs on a thread of its own; the event
-    `over` tells it that the program has ended.
+    """Runs a command and returns (exit code, output, peak bytes of all its processes).
+
+    meanwhile(memory, over) runs on a separate thread; the event `over` is set when the program has ended.
     """
     memory = PeakMemory()
     threads = [memory, *([threading.Thread(target=meanwhile, args=(memory, memory.over), daemon=True)] if meanwhile else [])]
@@ -106,7 +107,7 @@ def measured(command, environment, folder, meanwhile=None):
 
 
 def pid_of_rank(memory, rank):
-    """The process that is this rank of either program; None while there is none."""
+    """The process of this rank of either program; None while it does not exist."""
     for pid in memory.pids():
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -1,6 +1,6 @@
-// How fast quantized weights are read: quantized_load FOLDER KEY_SUFFIX. Every tensor whose name ends so, as the bytes
-// that are stored and as the numbers that they stand for; processor seconds and bytes as one JSON line.
-// quantized_load.py makes the folder.
+// Measures how fast quantized weights are read: quantized_load FOLDER KEY_SUFFIX. First reads all files of the folder
+// as bytes, then every tensor with a name that ends so as numbers. Prints processor seconds and counts as one JSON
+// line. quantized_load.py makes the folder.
 
 #include <algorithm>
 #include <ctime>
@@ -18,10 +18,10 @@ namespace {
 
 using namespace titan;
 
-// Of this process: others on the machine do not count.
+// Processor time of this process: other processes on the machine do not count.
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-// All bytes of the folder's files, in reads as large as those of tensors.
+// Reads all bytes of the folder's files, in reads as large as those of tensors.
 int64_t read_bytes(const std::string& folder) {
   std::string buffer(size_t{16} << 20, '\0');
   int64_t bytes = 0;

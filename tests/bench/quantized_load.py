@@ -1,10 +1,12 @@
-"""How fast quantized weights are read, beside torch's reader with which torchtitan reads them, and beside the disk.
+"""Measures how fast quantized weights are read, compared with the torch reader that torchtitan uses, and with reading the files
+alone.
 
   TITAN_BIN=build/release/bin .deps/venv/bin/python tests/bench/quantized_load.py [--rounds 5]
 
-Matrices as DeepSeek V3's experts and GPT-OSS's have them, an eighth of a gibibyte and more of each, in the page cache: one thread, in turns. Titan's
-processes and Python's first rounds are not counted; medians, with least and greatest, of gigabytes of stored weights in a second of the processor's
-time, so that others on the machine do not count.
+The matrices have the shapes of DeepSeek V3's and GPT-OSS's experts, at least an eighth of a gibibyte of each, and are in the page
+cache. One thread reads them, alternating between the programs. The first rounds of Titan and of Python are not counted. Prints
+medians with the lowest and the highest, in gigabytes of stored weights per second of processor time, so that other processes on
+the machine do not count.
 """
 
 import argparse
@@ -24,8 +26,8 @@ from torch.distributed.checkpoint.quantized_hf_storage import QuantizedHuggingFa
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 PROGRAM = Path(os.environ["TITAN_BIN"]).parent / "tests/quantized_load"
-ROWS, COLUMNS, MATRICES = 2048, 7168, 12  # DeepSeek V3's experts.
-EXPERTS, OUTPUTS, GROUPS, LAYERS = 16, 5760, 90, 1  # GPT-OSS 20b's gate and up projections.
+ROWS, COLUMNS, MATRICES = 2048, 7168, 12  # Shape of DeepSeek V3's experts.
+EXPERTS, OUTPUTS, GROUPS, LAYERS = 16, 5760, 90, 1  # Shape of GPT-OSS 20b's gate and up projections.
 
 
 def write(folder, tensors):
@@ -57,7 +59,7 @@ def mxfp4(folder):
     reader = QuantizedHuggingFaceStorageReader(str(folder))
     whole = types.SimpleNamespace(storage_offsets=[0, 0, 0], lengths=[EXPERTS, OUTPUTS, GROUPS * 32])
 
-    def by_arithmetic():  # The reader's own plan leaves most of a row out: what it does with what it has read.
+    def by_arithmetic():  # The reader's own plan leaves out most of a row: call its arithmetic directly.
         for i in range(LAYERS):
             reader._dequantize_tensor_mxfp4(tensors[f"w{i}_blocks"], tensors[f"w{i}_scales"], whole, 0, 0)
 

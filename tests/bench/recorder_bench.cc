@@ -1,4 +1,5 @@
-// What recording costs: a collective of a backend that does nothing, with and without it, and the file of a full ring.
+// Measures what recording costs: a collective of a backend that does nothing, with and without it, and the file of a
+// full ring.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ void plain(benchmark::State& state) {
 }
 BENCHMARK(plain);
 
-// With the newest calls in a file besides, where the second argument says so.
+// If the second argument is set, the newest calls are also written to a file.
 void recorded(benchmark::State& state) {
   FlightRecorder recorder(state.range(0), FlightRecorder::Waits::kCompletesOnWait);
   const std::filesystem::path file =

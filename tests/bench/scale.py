@@ -1,10 +1,10 @@
-"""The control plane at the size of a large cluster: a real titan-controller on loopback under the load of scale_load.
+"""Measures the control plane at the size of a large cluster: a real titan-controller on loopback under the load of scale_load.
 
     scale.py [--short] [--table] [PART ...]
 
-Parts: submit workers busy watch watch_fast own failure recovery start slurm. Without --short the figures are those of 10,000 nodes, and
-every part takes less than five minutes; with it a few hundred nodes show that nothing is lost. Prints a line of JSON a part
-with the machine's load beside it, or with --table the rows for docs/benchmarks/controller.md.
+Parts: submit workers busy watch watch_fast own failure recovery start slurm. Without --short the figures are those of 10,000
+nodes, and every part takes less than five minutes. With --short a few hundred nodes show that nothing is lost. Prints one line of
+JSON per part together with the machine's load, or with --table the rows for docs/benchmarks/controller.md.
 """
 
 import argparse
@@ -29,7 +29,7 @@ PARTS = ["submit", "workers", "busy", "watch", "watch_fast", "own", "failure", "
 
 
 class Controller:
-    """One controller on a port of its own, and what it has used of the machine."""
+    """One controller on its own port, and the resources that it has used."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -39,7 +39,7 @@ class Controller:
         self.start()
 
     def start(self):
-        """Seconds until calls are taken."""
+        """Starts the controller. Returns the seconds until it accepts calls."""
         self.ports.unlink(missing_ok=True)
         begun = time.monotonic()
         with open(self.log, "ab") as log:
@@ -62,12 +62,12 @@ class Controller:
         self.process.wait()
 
     def said(self, *events):
-        """How often the journal has one of the events."""
+        """Number of journal lines with one of the events."""
         return sum(1 for line in self.log.read_text(errors="replace").splitlines() if any(f'"{event}"' in line for event in events))
 
 
 class Slurmctld:
-    """Slurm's controller with a munged of its own, both in a folder; its one node is not there."""
+    """Slurm's controller with a private munged, both in a folder. Its one node does not exist."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -127,7 +127,7 @@ class Scale:
                 *map(str, arguments)]
 
     def load(self, controller, *arguments):
-        """The figures of all phases of a load, together."""
+        """The merged figures of all phases of a load."""
         run = subprocess.run(self.command(controller, *arguments), capture_output=True, text=True, timeout=900)
         figures = {}
         for line in run.stdout.splitlines():
@@ -155,12 +155,12 @@ class Scale:
         return figures
 
     def busy(self):
-        """Every device holds a rank, and every beat shows a step of eight."""
+        """Every device holds a rank, and every beat shows a new step of eight ranks."""
         return self.workers(jobs=4 if self.short else 40)
 
     def watch(self, own=False, rate=20):
-        """Every change goes to every watcher: watchers times rate deliveries a second. One watcher in twenty tells when it saw
-        what; the others only take what comes."""
+        """Every change goes to every watcher: watchers times rate deliveries per second. One watcher in twenty decodes the
+        changes and records when it saw them; the others only receive bytes."""
         controller = self.controller(f"own-{rate}" if own else f"watch-{rate}")
         arguments = ["watch", "--watchers", 40 if self.short else 1000, "--seconds", 1 if self.short else 10, "--rate",
                      100 if self.short else rate]
@@ -185,7 +185,7 @@ class Scale:
 
     def recovery(self):
         controller = self.controller("recovery")
-        # Some nodes stay free for what is submitted afterwards.
+        # Some nodes stay free for the jobs that are submitted afterwards.
         load = subprocess.Popen(self.command(controller, "recovery", "--workers", self.nodes, "--jobs", 4 if self.short else 9,
                                              "--ranks", 8 * (self.nodes // 10), "--seconds", 0.5 if self.short else 12),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -207,7 +207,7 @@ class Scale:
         figures = {}
         made = 0
         for finished in [200] if self.short else [10_000, 100_000]:
-            # Names go on where the last load ended.
+            # Names continue where the last load ended.
             self.load(controller, "fill", "--finished", finished - made, "--first", made)
             made = finished
             controller.end(signal.SIGKILL)
@@ -218,8 +218,8 @@ class Scale:
         return figures
 
     def slurm(self):
-        """A process a submission, 64 at a time, to slurmctld with sbatch and to this controller with titanctl, in turn: jobs
-        that wait, since what runs them is not what is compared. Slurm answers before its state is on the disk."""
+        """One process per submission, 64 at a time, to slurmctld with sbatch and to this controller with titanctl, alternating.
+        The jobs stay queued, because execution is not compared. Slurm answers before its state is on the disk."""
         if any(shutil.which(program) is None for program in ("sbatch", "slurmctld", "munged")):
             return {"missing": "apt-get install slurmctld slurm-client munge"}
         controller = self.controller("slurm-titan")
@@ -240,7 +240,7 @@ class Scale:
         return {**figures, **{f"slurm_{key}": value for key, value in beside.items()}}
 
     def submitted_by_processes(self, command, environment):
-        """For ten seconds; a line of output each."""
+        """Submits for ten seconds. Each submission prints one line."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             begun = time.monotonic()
             numbers = subprocess.Popen(["seq", "1000000"], stdout=subprocess.PIPE)
@@ -264,7 +264,7 @@ def seconds(value):
     return f"{value:.2f} s"
 
 
-# By part: rows of the table, each with what its figure includes.
+# Keyed by part: rows of the table, each with what its figure includes.
 def watch_row(f):
     return [(f"{f['watchers']} watchers of all jobs, {f['changes_per_second']:.0f} changes a second: "
              f"{f['messages_per_second']:.0f} deliveries a second",

@@ -1,5 +1,5 @@
-// What a placement costs at 10,000 nodes of 8 devices: alone, in crowds, large, behind a job that waits, and with a
-// long queue. Counted are add_job, cycle and release together; no store, messages or attempts.
+// Measures what a placement costs at 10,000 nodes of 8 devices: alone, in crowds, large, queued after a large job, and
+// with a long queue. Counts add_job, cycle and release together, without store, messages and attempts.
 //
 //   build/release/tests/scheduler_bench
 #include <benchmark/benchmark.h>
@@ -59,7 +59,7 @@ class Cluster {
     }
   }
 
-  // Of any running job: holes are everywhere.
+  // Releases a random running job, so that holes are everywhere.
   void release_one() {
     std::swap(running_[random_() % running_.size()], running_.back());
     scheduler_.release(running_.back().first);
@@ -73,7 +73,7 @@ class Cluster {
 
  private:
   Scheduler scheduler_;
-  std::deque<std::pair<std::string, int>> running_;  // With their ranks.
+  std::deque<std::pair<std::string, int>> running_;  // Names with their numbers of ranks.
   int64_t ranks_ = 0;
   std::mt19937 random_{1};
   int64_t submitted_ = 0;
@@ -83,7 +83,7 @@ void report(benchmark::State& state, int64_t placements) {
   state.counters["placements/s"] = benchmark::Counter(static_cast<double>(placements), benchmark::Counter::kIsRate);
 }
 
-// Nine tenths full; every cycle one job of so many ranks ends and one comes.
+// The cluster is nine tenths full; in every cycle one job of the given size ends and one arrives.
 void one_a_cycle(benchmark::State& state) {
   Cluster cluster;
   const int ranks = static_cast<int>(state.range(0));
@@ -98,7 +98,7 @@ void one_a_cycle(benchmark::State& state) {
 }
 BENCHMARK(one_a_cycle)->ArgName("ranks")->Arg(1)->Arg(8)->Arg(64)->Unit(benchmark::kMicrosecond);
 
-// A thousand of them in a cycle.
+// The same with a thousand such jobs in a cycle.
 void crowds(benchmark::State& state) {
   Cluster cluster;
   const int ranks = static_cast<int>(state.range(0));
@@ -113,7 +113,7 @@ void crowds(benchmark::State& state) {
 }
 BENCHMARK(crowds)->ArgName("ranks")->Arg(8)->Unit(benchmark::kMillisecond);
 
-// Jobs of 1 to 64 ranks, in units of 1, 2 and 4, in a cluster that they fill to four fifths: nodes are partly full.
+// Jobs of 1 to 64 ranks, in units of 1, 2 and 4, fill the cluster to four fifths: nodes are partly full.
 void mixed(benchmark::State& state) {
   Cluster cluster;
   int64_t placed = 0;
@@ -130,8 +130,9 @@ void mixed(benchmark::State& state) {
 }
 BENCHMARK(mixed)->Unit(benchmark::kMicrosecond);
 
-// The cluster is full; a job of 10,000 ranks waits or none does, and so do as many small ones as said, which end in
-// time to run on what it was promised. In a cycle as many end as said, and as many come. Reasons are told meanwhile.
+// The cluster is full. Arguments: whether a job of 10,000 ranks waits; how many small jobs wait, which end in time to
+// run on the large job's reservation; how many small jobs end and arrive in a cycle. The scheduler also makes pending
+// reasons.
 void behind_a_large_job(benchmark::State& state) {
   Cluster cluster;
   cluster.fill(8, 1);
@@ -154,7 +155,7 @@ BENCHMARK(behind_a_large_job)
     ->Args({1, 100'000, 100})
     ->Unit(benchmark::kMicrosecond);
 
-// A gang of 10,000 ranks in an empty cluster, and its end.
+// A gang of 10,000 ranks is placed in an empty cluster and released.
 void large_gang(benchmark::State& state) {
   Cluster cluster;
   for (auto _ : state) {
@@ -167,7 +168,7 @@ void large_gang(benchmark::State& state) {
 }
 BENCHMARK(large_gang)->Unit(benchmark::kMillisecond);
 
-// A node of a running gang of 10,000 ranks is lost; the gang returns to the others and one more.
+// A running gang of 10,000 ranks loses a node; the gang returns to the other nodes and a new one.
 void large_gang_recovers(benchmark::State& state) {
   Cluster cluster;
   std::map<std::string, std::vector<int>> reserved;

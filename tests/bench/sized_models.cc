@@ -1,6 +1,6 @@
 // A model library (docs/howto/add-a-model.md) with debug models in several sizes, for cost_table.py:
 //   sized_llama3: layers_2, layers_4, ... layers_16; sized_deepseek_v3: experts_8, experts_16, ... experts_64
-// and for speed_table.py Llama 3's with its released vocabulary, sized_llama3: vocabulary_128256.
+// For speed_table.py it also has Llama 3 with its released vocabulary, sized_llama3: vocabulary_128256.
 #include <string>
 #include <vector>
 

@@ -1,19 +1,20 @@
-"""A table, in Markdown, of Titan beside torchtitan (GPT-OSS: transformers) over families, meshes of two ranks, types and lengths, in turns on this machine.
+"""Prints a Markdown table that compares Titan with torchtitan (GPT-OSS: transformers) over families, meshes of two ranks, types
+and lengths, alternating on this machine.
 
   .deps/venv/bin/python tests/bench/speed_table.py [--rounds 3] [--steps 5] [--only TEXT] [--what speed,first-step] [--compiled] [--list]
 
 --what chooses the columns:
-  speed        tokens a second and rank while training, and the most memory of all processes (PSS)
+  speed        tokens per second and rank while training, and the peak memory of all processes (PSS)
   first-step   seconds from the launch to the first finished step; the same runs
-  checkpoint   an asynchronous save inside the run: how much later the next step came (the stall), and the bytes a second from the saved
-               step's line until its checkpoint was published
-  loss         three steps from the same weights and batches, in one run each: how far the losses are apart, which in bf16 may be 2e-3
+  checkpoint   an asynchronous save inside the run: how much later the next step came (the stall), and the bytes per second from the
+               saved step's line until its checkpoint was published
+  loss         three steps from the same weights and batches, in one run each: how far the losses are apart, at most 2e-3 in bf16
   recovery     seconds from the SIGKILL of rank 1, once a checkpoint is published, until the next trained step (torchrun --max-restarts 1)
 
---compiled runs both with compile.enable; what torchtitan compiles in its first step is not in its speed.
+--compiled runs both with compile.enable; torchtitan's compilation in its first step is not part of its speed.
 
-Times are those that both programs print before each step's line. A program that does not run a case has no figures; why is told below the
-table.
+Times are those that both programs print before each step's line. A program that does not run a case has no figures; the reason is
+printed below the table.
 """
 
 import argparse
@@ -35,11 +36,11 @@ STAGES = [*SHARD_1, DEGREE.format("pipeline"), "2", "--parallelism.pipeline_para
 
 @dataclasses.dataclass
 class Case:
-    model: str  # Of both programs.
-    words: list  # For both. Without FSDP torchtitan knows no mixed precision: fp32 for both.
-    batch: int = 1  # Rows of a rank.
+    model: str  # For both programs.
+    words: list  # For both programs. Without FSDP torchtitan has no mixed precision: fp32 for both.
+    batch: int = 1  # Rows per rank.
     seq_len: int = 256
-    peer: str = "torchtitan"  # Or "transformers", for what torchtitan lacks: plain runs only.
+    peer: str = "torchtitan"  # "transformers" where torchtitan lacks the model: plain runs only.
     ours: list = dataclasses.field(default_factory=list)  # Words for Titan alone.
 
 
@@ -57,7 +58,7 @@ CASES = {
     "Llama 3, rows of 8,192, FSDP 2, fp32": Case(DEBUG, FP32, batch=2, seq_len=8192),
     "Llama 3 bench, FSDP 2, fp32": Case("llama3/bench", FP32, batch=4, seq_len=1024),
     "Llama 3 bench, FSDP 2, bf16": Case("llama3/bench", BF16, batch=4, seq_len=1024),
-    # The same work on each mesh: 1,024 tokens a step over both ranks.
+    # The same work on each mesh: 1,024 tokens per step over both ranks.
     "1,024 tokens, Llama 3, FSDP 2, fp32": Case(DEBUG, FP32, batch=2),
     "1,024 tokens, Llama 3, TP 2, fp32": Case(DEBUG, [*FP32, *SHARD_1, DEGREE.format("tensor"), "2"], batch=4),
     "1,024 tokens, Llama 3, PP 2 (1F1B), fp32": Case(DEBUG, [*FP32, *STAGES, "1F1B"], batch=4),
@@ -76,8 +77,8 @@ CASES = {
     "Llama 4, rows of 1,024, FSDP 2, bf16": Case("llama4/debugmodel", BF16, seq_len=1024),
     "GPT-OSS beside transformers, FSDP 2, bf16": Case("gpt_oss/debugmodel", BF16, peer="transformers"),
 }
-LOSS_BAND = 2e-3  # As in tests/numerics/golden_parity.py.
-# By --what: (title, member of Run, scale, digits), each a column of both programs and their ratio.
+LOSS_BAND = 2e-3  # The band of tests/numerics/golden_parity.py.
+# Keyed by --what: (title, member of Run, scale, digits). Each is a column of both programs and their ratio.
 COLUMNS = {
     "speed": [("tokens/s a rank", "speed", 1, 0), ("MiB", "peak", 2**-20, 0)],
     "first-step": [("launch to step 1, s", "first_step", 1, 1)],
@@ -89,7 +90,7 @@ COLUMNS = {
 
 def starts(case, options, kind):
     """{program: what starts a run} for runs of a kind: "plain", "checkpoint" or "recovery"."""
-    # A save needs steps on both sides, a killed rank some that are left: the interval comes twice.
+    # A save needs steps before and after it, and a killed rank needs steps that remain: the interval comes twice.
     save_at = None if kind == "plain" else WARM + 2
     steps = options.steps if kind == "plain" else max(options.steps, 2 * save_at + 4)
     words = [*case.words, *(["--compile.enable"] if options.compiled else [])]
@@ -99,7 +100,7 @@ def starts(case, options, kind):
 
 
 def cells(found, columns):
-    """Of one case: both programs' figures and their ratio, a column after the other."""
+    """The cells of one case: both programs' figures and their ratio, column by column."""
     ours, theirs = found.values()
     for _, member, scale, digits in columns:
         yield from (with_spread(ours, member, scale, digits), with_spread(theirs, member, scale, digits), ratio_with_spread(ours, theirs, member))
@@ -121,7 +122,7 @@ def losses(case):
 
 
 def reason(output):
-    """The last error that a program named; torchrun says more after it."""
+    """The last error that a program named; torchrun prints more after it."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "Error:" in line), lines[-1])[:200]
 

@@ -1,6 +1,6 @@
 // Submits jobs as fast as the controller acknowledges them, with many calls in flight, and logs every acknowledgement;
-// later checks that each acknowledged job is there. Used for the durable-submit rate and for killing the controller
-// under load.
+// later checks that each acknowledged job exists. Used for the durable-submit rate and for killing the controller under
+// load.
 
 #include <signal.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@
 namespace titan {
 namespace {
 
-volatile sig_atomic_t asked_to_end = 0;  // By SIGTERM: calls in flight get their answers, no others are made.
+volatile sig_atomic_t asked_to_end = 0;  // Set by SIGTERM: calls in flight get their answers, new ones are not made.
 
 struct Flags {
   std::string controller = "127.0.0.1:7700";
@@ -41,8 +41,8 @@ struct Flags {
   std::string prefix;
 };
 
-// One caller: a chain of calls, each begun by its predecessor's answer. A call that found nobody is repeated with its
-// request_id.
+// One caller: a chain of calls, each started by the answer of the one before. A call that reached no controller is
+// repeated with its request_id.
 class Load {
  public:
   explicit Load(const Flags& flags) : flags_(flags), log_(flags.acknowledged, std::ios::app) {
@@ -50,10 +50,10 @@ class Load {
     config.training.steps = 1;
     config_ = config::to_json(config);
     for (int i = 0; i < flags.channels; ++i) {
-      grpc::ChannelArguments arguments;  // Own connections, or all calls would share one.
+      grpc::ChannelArguments arguments;  // Separate connections, or all calls would share one.
       arguments.SetInt("titan.channel", i);
       arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-      arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);  // Of an attempt, at least.
+      arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);  // Minimum duration of one attempt.
       arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
       arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
       arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -118,8 +118,8 @@ class Load {
     call->context->set_wait_for_ready(true);
     rpc::set_deadline(*call->context, absl::Seconds(20));
     {
-      // gRPC hands the call to the thread of its answer, which ThreadSanitizer cannot see; this lock, which that thread
-      // takes before it reads of the call, it can.
+      // gRPC passes the call to the thread of its answer in a way that ThreadSanitizer cannot see. It does see this
+      // lock, which that thread takes before it reads the call.
       const std::lock_guard lock(mutex_);
     }
     stubs_[call->channel]->async()->CreateJob(call->context.get(), &call->request, &call->response,
@@ -127,7 +127,7 @@ class Load {
   }
 
   void answered(Call* call, const grpc::Status& status) {
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {  // The controller died under the call: ask again.
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {  // The controller died during the call: repeat it.
       {
         const std::lock_guard lock(mutex_);
         ++repeated_;

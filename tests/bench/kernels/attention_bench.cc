@@ -1,5 +1,6 @@
-// Attention at this machine's levels: GFLOP/s counts the products that the mask leaves (two forward, five backward),
-// and `of_peak` is their part of what the level's best instruction does in a loop of nothing else.
+// Attention at each kernel level of this machine. GFLOP/s counts the products that the mask leaves (two forward, five
+// backward). `of_peak` is their fraction of the rate that the level's best instruction reaches in a loop of nothing
+// else.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -82,7 +83,7 @@ class Problem {
   }
 
   double forward_flops() const { return 2 * product_flops_; }
-  double backward_flops() const {  // Three products with heads of q and k, two with those of v.
+  double backward_flops() const {  // Three products have the head size of q and k, two that of v.
     const auto size = static_cast<double>(shape_.size), v_size = static_cast<double>(shape_.v_size);
     return 2 * product_flops_ * (3 * size + 2 * v_size) / (size + v_size);
   }

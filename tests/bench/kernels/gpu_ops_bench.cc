@@ -1,9 +1,9 @@
-// What a layer computes besides its row operations, by LibTorch's own operations and as Titan's layers call it:
-// attention with every mask, products dense and grouped, the head with its loss, the experts' rows, the router, the
-// optimizer and the gradient norm, in bf16 (optimizer and norm: fp32). "gpu_ops_bench cuda" on a GPU
+// Compares LibTorch's own operations with Titan's layers for everything that a layer computes besides its row
+// operations: attention with every mask, products dense and grouped, the head with its loss, the experts' rows, the
+// router, the optimizer and the gradient norm, in bf16 (optimizer and norm: fp32). Run "gpu_ops_bench cuda" on a GPU
 // (deploy/gpu_check.sh --only kernels). "cpu" does the same with small shapes, to try the program itself. TFLOP/s count
-// what a mask lets a query see, five products for the backward pass of attention; GB/s count each operand and result
-// once. Where Titan calls LibTorch's kernel itself, the ratio is what its way there costs.
+// what a mask lets a query see, and five products for the backward pass of attention; GB/s count each operand and
+// result once. Where Titan calls LibTorch's kernel itself, the ratio shows the overhead of Titan's path to it.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -53,8 +53,8 @@ at::Tensor visible(const AttentionMask& mask, int64_t tokens, int64_t document, 
   return sees;
 }
 
-// What LibTorch offers for any mask: its attention with the mask written down, as many key heads as query heads; a sink
-// is one more key whose score is the sink and whose value is zero.
+// LibTorch's attention for any mask: the mask is a tensor, and there are as many key heads as query heads. A sink is
+// one more key; its score is the sink and its value is zero.
 at::Tensor sdpa(const AttentionCase& one, const Tensors& t, const at::Tensor& sees, double scale) {
   if (one.mask.plain() && !one.sinks) {
     return at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0.0, /*is_causal=*/true, scale, /*enable_gqa=*/true);
@@ -91,7 +91,7 @@ void attention(Table& table) {
     MicrobatchContext context;
     context.tokens = at::zeros({1, tokens}, at::TensorOptions(at::kLong).device(device));
     if (one.mask.documents) {
-      // On the host, where attention reads them.
+      // On the host, where attention reads the documents.
       context.documents = at::arange(tokens, at::kLong).floor_divide(document).unsqueeze(0);
     }
     const double pairs = sees.sum().item<double>() * static_cast<double>(one.heads);
@@ -130,8 +130,7 @@ void dense_products(Table& table) {
   }
 }
 
-// What eight-bit floats cost, by LibTorch's operations and by Titan's kernels; and a layer with them beside one in
-// bf16.
+// Compares LibTorch's operations with Titan's kernels for float8, and a float8 layer with one in bf16.
 void float8(Table& table) {
   const int64_t tokens = table.on_gpu() ? 8192 : 128;
   const at::Tensor numbers = table.draw({tokens, table.on_gpu() ? 8192 : 256});
@@ -146,7 +145,7 @@ void float8(Table& table) {
                                    ? std::vector<std::pair<int64_t, int64_t>>{{2048, 8192}, {4096, 4096}, {4096, 14336}}
                                    : std::vector<std::pair<int64_t, int64_t>>{{256, 768}}) {
     const Tensors leaves = {table.leaf({1, tokens, in}), table.leaf({out, in})};
-    Parameter plain{"w", {out, in}, {}, {}}, quantised{"w", {out, in}, {}, {}};  // Read in the backward pass, too.
+    Parameter plain{"w", {out, in}, {}, {}}, quantised{"w", {out, in}, {}, {}};  // The backward pass reads them, too.
     plain.weight = quantised.weight = leaves[1];
     const auto layer = [](const Parameter& weight) {
       return [&weight](const Tensors& t) { return matrix_product(t[0], weight); };
@@ -163,7 +162,7 @@ void float8(Table& table) {
   }
 }
 
-// Rows of experts, of very different number; LibTorch's: a product an expert.
+// Rows of experts with very different counts. LibTorch runs one product per expert.
 void grouped_products(Table& table) {
   const int64_t experts = table.on_gpu() ? 64 : 8, dim = table.on_gpu() ? 2048 : 64,
                 hidden = table.on_gpu() ? 1408 : 96;
@@ -229,7 +228,7 @@ void head_loss(Table& table) {
       "TFLOP/s");
 }
 
-// The router's gate and choice; declares only what route() reads.
+// The router's gate and choice. Declares only what route() reads.
 class RouterBlock : public Block {
  public:
   RouterBlock(const RouterOptions& router, int64_t dim, const at::TensorOptions& options)

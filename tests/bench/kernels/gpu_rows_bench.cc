@@ -1,6 +1,6 @@
-// Time of the layers' row operations by LibTorch's operations and by Titan's own kernels, forward and backward, in
-// bf16: "gpu_rows_bench cuda" on a GPU (deploy/gpu_check.sh --only kernels). "cpu" does the same with small shapes and
-// the CPU's kernels, to try the program itself. GB/s counts each operand and result once.
+// Times the layers' row operations by LibTorch's operations and by Titan's own kernels, forward and backward, in bf16:
+// "gpu_rows_bench cuda" on a GPU (deploy/gpu_check.sh --only kernels). "cpu" does the same with small shapes and the
+// CPU's kernels, to try the program itself. GB/s counts each operand and result once.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -24,7 +24,7 @@ namespace {
 using bench::Operation;
 using bench::Tensors;
 
-// `forward` and `backward`: bytes that these must move.
+// `forward` and `backward` are the bytes that these passes must move.
 struct Bench {
   std::string name;
   Tensors leaves;

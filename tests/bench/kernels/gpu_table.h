@@ -8,7 +8,7 @@
 
 namespace titan::bench {
 
-// Times of LibTorch's own operations beside Titan's, a line each as they are measured.
+// Compares times of LibTorch's operations with Titan's; prints one line for each as soon as it is measured.
 class Table {
  public:
   Table(device::Device& device, bool on_gpu)
@@ -23,7 +23,7 @@ class Table {
   at::Tensor draw(at::IntArrayRef sizes) const { return at::randn(sizes, options_); }
   at::Tensor leaf(at::IntArrayRef sizes) const { return draw(sizes).requires_grad_(); }
 
-  // `work`: FLOP, or bytes where `unit` is "GB/s".
+  // `work` is in FLOP, or in bytes if `unit` is "GB/s".
   void compare(const std::string& name, const std::function<void()>& theirs, const std::function<void()>& ours,
                double work, const char* unit) {
     const at::NoGradGuard no_grad;
@@ -33,7 +33,7 @@ class Table {
     print(name, reference, time_of(device_, ours), work, unit);
   }
 
-  // Both passes of a function of leaves.
+  // Compares both passes of a function of leaves.
   void compare_passes(const std::string& name, const Tensors& leaves, const Operation& theirs, const Operation& ours,
                       double forward, double backward, const char* unit) {
     use_own_kernels(false, on_gpu_);

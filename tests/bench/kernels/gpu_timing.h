@@ -1,6 +1,6 @@
 #pragma once
 
-// How the programs that go to machines with GPUs measure one operation.
+// Timing of one operation, for the programs that run on machines with GPUs.
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -25,7 +25,8 @@ inline void use_own_kernels(bool own, bool on_gpu) {
   kernels::choose(own ? "auto" : "reference");
 }
 
-// Seconds of one run of `body`: the median of several measurements of as many runs as take a few milliseconds.
+// Returns the seconds of one run of `body`: the median of several measurements, each with as many runs as take a few
+// milliseconds.
 inline double time_of(device::Device& device, const std::function<void()>& body) {
   const auto seconds = [&](int runs) {
     device.synchronize();
@@ -34,7 +35,7 @@ inline double time_of(device::Device& device, const std::function<void()>& body)
     device.synchronize();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / runs;
   };
-  seconds(3);  // Fills caches, of memory too.
+  seconds(3);  // Warms the caches, including the allocator's.
   const int runs = std::clamp(static_cast<int>(5e-3 / seconds(3)), 1, 200);
   std::vector<double> times(7);
   for (double& one : times) one = seconds(runs);

@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kRounds = 200'000;
 
-// The instructions are written out, so that this file needs no flags of a level. Twelve independent sums hide the
-// latency.
+// The instructions are written as assembly, so that this file needs no compiler flags of a level. Twelve independent
+// sums hide the latency.
 #define TITAN_TWELVE(reg)                                                                                 \
   "vfmadd231ps %%" reg "12, %%" reg "13, %%" reg "0\n\tvfmadd231ps %%" reg "12, %%" reg "13, %%" reg      \
   "1\n\tvfmadd231ps %%" reg "12, %%" reg "13, %%" reg "2\n\tvfmadd231ps %%" reg "12, %%" reg "13, %%" reg \

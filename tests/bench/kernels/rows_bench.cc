@@ -1,6 +1,6 @@
-// Speed of the row operations and products, one thread: each shape at every level of this machine. "GB/s" counts each
-// operand once; "of_copy" is its fraction of what memcpy moves on this machine, likewise counted. torch_rows.py times
-// LibTorch's own operations at the same shapes, under the same names.
+// Speed of the row operations and products on one thread: each shape at every level of this machine. "GB/s" counts each
+// operand once; "of_copy" is its fraction of memcpy's rate on this machine, counted in the same way. torch_rows.py
+// times LibTorch's own operations at the same shapes, under the same names.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -30,7 +30,7 @@ namespace {
 
 std::mt19937 random_bits(1);
 
-// Memory as LibTorch allocates it: no vector of numbers crosses a line of the cache.
+// Allocates as LibTorch does: aligned so that no SIMD vector crosses a cache line.
 template <typename T>
 struct Aligned {
   using value_type = T;
@@ -41,7 +41,7 @@ struct Aligned {
 template <typename T>
 using Values = std::vector<T, Aligned<T>>;
 
-Values<uint16_t> bf16(int64_t count) {  // Magnitudes of 0.5 to 2, either sign.
+Values<uint16_t> bf16(int64_t count) {  // Magnitudes of 0.5 to 2 with either sign.
   Values<uint16_t> values(count);
   for (uint16_t& value : values) value = static_cast<uint16_t>(0x3f00 + (random_bits() & 0x80ff));
   return values;
@@ -59,14 +59,14 @@ std::vector<int64_t> whole(int64_t count, int64_t below) {
 
 double least(const std::vector<double>& all) { return *std::min_element(all.begin(), all.end()); }
 
-// What this thread computed so far, in seconds: on a busy machine the wall clock says nothing.
+// Processor seconds of this thread: on a busy machine the wall clock means nothing.
 double own_time() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Bytes a second that memcpy reads and writes far outside the caches: the best of several.
+// Bytes per second that memcpy reads and writes far outside the caches: the best of several runs.
 double copy_bandwidth() {
   static const double best = [] {
     constexpr size_t kBytes = size_t{256} << 20;
@@ -93,7 +93,7 @@ void add_timed(const std::string& name, const std::function<void(benchmark::Stat
       ->ComputeStatistics("least", least);
 }
 
-// `prepare` makes the operands, and gives what is timed.
+// `prepare` makes the operands and returns the function to time.
 using Run = std::function<bool()>;
 void add(const std::string& name_and_shape, int64_t bytes, const std::function<Run(Level)>& prepare) {
   for (const Level level : {Level::kAvx2, Level::kAvx512}) {
@@ -264,7 +264,7 @@ void add_swiglu(int64_t rows, int64_t width, float limit) {
 }
 
 void add_cross_entropy(int64_t tokens, int64_t vocabulary) {
-  // Out of place here, so that every round reads the same logits.
+  // Writes the gradient to a separate buffer, so that every round reads the same logits.
   add("cross_entropy/" + shape({tokens, vocabulary}), 6 * tokens * vocabulary, [=](Level level) -> Run {
     return [=, logits = bf16(tokens * vocabulary), gradient = bf16(tokens * vocabulary),
             labels = whole(tokens, vocabulary), maximum = fp32(tokens), sum = fp32(tokens),
@@ -324,7 +324,7 @@ void add_flat(int64_t count) {
   });
 }
 
-// Numbers of 4 or 2 bytes, or codes of one.
+// Numbers of 4 or 2 bytes, or codes of one byte.
 Values<uint8_t> numbers(int64_t count, int64_t bytes) {
   Values<uint8_t> all(count * bytes);
   const Values<float> wide = fp32(bytes == 4 ? count : 0);
@@ -335,7 +335,7 @@ Values<uint8_t> numbers(int64_t count, int64_t bytes) {
   return all;
 }
 
-// Bytes: value read and written, gradient read, both moments read and written.
+// Counts these bytes: value read and written, gradient read, both moments read and written.
 void add_small_adam(int64_t rows, int64_t columns, KeptMoment::Form form, Dtype type, bool stochastic) {
   const int64_t count = rows * columns, number = type == Dtype::kBf16 ? 2 : 4;
   const bool codes = form == KeptMoment::Form::kCodes;
@@ -438,7 +438,7 @@ int main(int argc, char** argv) {
   add_experts(16384, 64, 6, 256);
   add_gemm(4096, 768, 256);
   add_gemm(1024, 2816, 1024);
-  add_gemm(32, 768, 256);  // An expert's.
+  add_gemm(32, 768, 256);  // The shape of one expert.
   benchmark::AddCustomContext("copy GB/s", std::to_string(copy_bandwidth() * 1e-9));
   benchmark::RunSpecifiedBenchmarks();
 }

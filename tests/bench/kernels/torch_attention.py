@@ -1,4 +1,4 @@
-"""LibTorch's own attention at shapes of attention_bench.cc: the least of N passes forward and backward, in ms of CPU time.
+"""Times LibTorch's own attention at shapes of attention_bench.cc: the lowest of N passes forward and backward, in ms of CPU time.
 
     .deps/venv/bin/python tests/bench/kernels/torch_attention.py [--repeat 4] [CASE...]
 """

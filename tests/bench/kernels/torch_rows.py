@@ -1,7 +1,7 @@
-"""LibTorch's own operations at rows_bench.cc's shapes and under its names: milliseconds of one thread's own
-time, the least of several rounds (rows_bench.cc: its line "least").
+"""Times LibTorch's own operations at rows_bench.cc's shapes and under its names: milliseconds of one thread's processor time, the
+lowest of several rounds (compare with the line "least" of rows_bench.cc).
 
-By hand: .deps/venv/bin/python tests/bench/kernels/torch_rows.py
+Run by hand: .deps/venv/bin/python tests/bench/kernels/torch_rows.py
 """
 
 import time
@@ -33,7 +33,7 @@ def bf16(*shape, grad=False):
 
 
 def both_passes(name, of, forward, *inputs):
-    """Times the passes of forward(*inputs), one gradient for each input."""
+    """Times the passes of forward(*inputs), with one gradient for each input."""
     with torch.no_grad():
         show(f"{name}_forward/{of}", lambda: forward(*inputs))
     y = forward(*inputs)
@@ -153,4 +153,4 @@ flat(24_500_000)
 experts(16384, 64, 6, 256)
 gemm(4096, 768, 256)
 gemm(1024, 2816, 1024)
-gemm(32, 768, 256)  # An expert's.
+gemm(32, 768, 256)  # The shape of one expert.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a load measures, and how it is told.
+// Figures of a load: latencies, and the use of the controller process.
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 
 namespace titan::scale {
 
-// Thread-safe.
+// Latencies in milliseconds. Thread-safe.
 class Latencies {
  public:
   void add(absl::Duration took) {
@@ -43,7 +43,7 @@ class Latencies {
   std::vector<double> taken_;
 };
 
-// Another process, as /proc shows it; 0: none, and all figures are 0.
+// Figures of another process from /proc. With pid 0 all figures are 0.
 class Process {
  public:
   explicit Process(int pid) : pid_(pid) {}
@@ -57,7 +57,7 @@ class Process {
     fields >> user >> system;
     return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
   }
-  // "VmRSS" or "VmHWM".
+  // `field`: "VmRSS" or "VmHWM".
   double mebibytes(const std::string& field) const {
     std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
     for (std::string line; std::getline(status, line);) {
@@ -70,7 +70,7 @@ class Process {
   const int pid_;
 };
 
-// Waits until `condition` holds. False: not within `limit`.
+// Waits until `condition` holds. Returns false if it does not within `limit`.
 template <typename Condition>
 bool wait_until(absl::Duration limit, const Condition& condition) {
   const absl::Time end = absl::Now() + limit;

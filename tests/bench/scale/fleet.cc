@@ -40,7 +40,7 @@ v1::WorkerMessage spool_line(const v1::AttemptId& id, int64_t sequence, std::str
 
 }  // namespace
 
-// One session. Held until OnDone.
+// One session. It keeps itself alive until OnDone.
 class Fleet::Stream final : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::ControllerMessage> {
  public:
   Stream(Fleet& fleet, Node& node) : fleet_(fleet), node_(node) {}
@@ -49,7 +49,7 @@ class Fleet::Stream final : public grpc::ClientBidiReactor<v1::WorkerMessage, v1
     self_ = self;
     context_.set_wait_for_ready(true);
     stub.async()->Session(&context_, this);
-    AddHold();  // Others write, too; until the last read.
+    AddHold();  // Other threads write, too; the hold lasts until the last read.
     StartRead(&incoming_);
     send(std::move(first));
     StartCall();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Many workers in one process, over real streams: they register, beat once a second and do what they are told, without
-// ranks. A stream that breaks is opened again, with what the node holds as its inventory.
+// Many workers in one process, over real streams: they register, beat once per second and follow the controller's
+// messages, without ranks. A broken stream is opened again, with the node's attempts as its inventory.
 
 #include <atomic>
 #include <map>
@@ -31,11 +31,11 @@ class Fleet {
   explicit Fleet(const FleetOptions& options);
   ~Fleet();
 
-  // Opens all streams; from then on the workers beat.
+  // Opens all streams. The workers then start to beat.
   void connect();
 
   int size() const { return static_cast<int>(nodes_.size()); }
-  // Nodes that have been welcomed at least `times`.
+  // Number of nodes that have been welcomed at least `times`.
   int welcomed(int times) const;
   // Parts of attempts that were started and have not ended.
   int started() const { return started_; }
@@ -44,19 +44,19 @@ class Fleet {
   int64_t disconnects() const { return disconnects_; }
   int64_t stops() const { return stops_; }
   Latencies& ack_latencies() { return ack_latencies_; }
-  // Of Prepare messages of attempts with this number: how many, and when the first and the last came.
+  // Prepare messages of attempts with this number: how many, and when the first and the last came.
   struct Prepared {
     int count = 0;
     absl::Time first, last;
   };
   Prepared prepared(int attempt) const;
   absl::Time first_disconnect() const;
-  absl::Time last_exit() const;  // When the last rank's exit was told.
+  absl::Time last_exit() const;  // When the last rank's exit was reported.
 
-  // Every rank of every started part exits within `spread`, the first by SIGKILL, the others with an error; each is a
-  // report of its own. Those that are told to stop first do so.
+  // Every rank of every started part exits within `spread`, the first by SIGKILL, the others with an error. Each exit
+  // is a separate report. Ranks that receive a stop before that exit by it.
   void fail_all(absl::Duration spread);
-  // The leader of node `index`'s attempt tells of a finished step. False: it has none.
+  // The leader of node `index`'s attempt reports a finished step. Returns false if the node has no attempt.
   bool tell_step(int index, int64_t step);
 
  private:
@@ -73,11 +73,11 @@ class Fleet {
     std::string name;
     int index = 0;
     std::mutex mutex;
-    std::shared_ptr<Stream> stream;  // Nothing: to be opened at `connect_at`.
+    std::shared_ptr<Stream> stream;  // Null: to be opened at `connect_at`.
     absl::Time connect_at, sent_at;
     int welcomes = 0;
     int64_t lease_epoch = 0, sequence = 0;
-    std::map<std::string, Held> attempts;  // By uid and number.
+    std::map<std::string, Held> attempts;  // Keyed by uid and number.
   };
 
   void run();

@@ -1,5 +1,5 @@
-// The load of a large cluster on one controller: workers, watchers, a job that fails, a controller that comes back.
-// Each subcommand prints one line of JSON a phase and ends with 1 when something was lost. See scale.py.
+// The load of a large cluster on one controller: workers, watchers, a job that fails, a controller that restarts. Each
+// subcommand prints one line of JSON per phase and exits with 1 if anything was lost. See scale.py.
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -29,7 +29,7 @@ struct Flags {
   int channels = 8;
   double seconds = 10;
   int jobs = 0;
-  int ranks = 0;  // Of each job; 0: all devices of the workers, shared evenly.
+  int ranks = 0;  // Ranks of each job. 0: all devices of the workers, shared evenly.
   int watchers = 1000;
   int changing = 100;
   int rate = 100;
@@ -66,7 +66,7 @@ v1::CreateJobRequest job_request(const std::string& id, int ranks) {
   return request;
 }
 
-// Submits one job after the other. Its error; empty: all are there.
+// Submits the jobs one after the other. Returns the error; empty if all were accepted.
 std::string submit(v1::JobService::Stub& stub, const std::string& prefix, int count, int ranks) {
   for (int i = 0; i < count; ++i) {
     grpc::ClientContext context;
@@ -78,7 +78,7 @@ std::string submit(v1::JobService::Stub& stub, const std::string& prefix, int co
   return "";
 }
 
-// By state.
+// Counts the nodes by state.
 std::map<std::string, int> nodes_by_state(const std::string& controller) {
   const auto stub = v1::NodeService::NewStub(rpc::make_channel(controller));
   std::map<std::string, int> states;
@@ -97,7 +97,7 @@ std::map<std::string, int> nodes_by_state(const std::string& controller) {
   return states;
 }
 
-// A fleet whose workers are all in.
+// A fleet after all its workers registered.
 struct Cluster {
   explicit Cluster(const Flags& flags)
       : process(flags.controller_pid),
@@ -139,7 +139,7 @@ int run_workers(const Flags& flags) {
   Cluster cluster(flags);
   if (const std::string bad = cluster.start(flags); !bad.empty()) return fail(bad);
   Fleet& fleet = cluster.fleet;
-  // A second for what registration has left, then the measure.
+  // Waits a second for the work that registration left, then measures.
   const int64_t before = fleet.acks();
   if (!wait_until(kTimeout, [&] { return fleet.acks() > before + fleet.size(); })) return fail("no beats");
   fleet.ack_latencies().clear();
@@ -198,7 +198,7 @@ int run_failure(const Flags& flags) {
   return fleet.disconnects() == 0 ? 0 : fail("a worker was disconnected");
 }
 
-// Between "ready" and the end somebody kills the controller and starts it again at the same address.
+// Between "ready" and the end, scale.py kills the controller and restarts it at the same address.
 int run_recovery(const Flags& flags) {
   Cluster cluster(flags);
   if (const std::string bad = cluster.start(flags); !bad.empty()) return fail(bad);
@@ -212,7 +212,7 @@ int run_recovery(const Flags& flags) {
   if (std::string bad = submit(*cluster.jobs, "probe-", 1, 1); !bad.empty()) return fail(bad);
   if (!wait_until(kTimeout, [&] { return fleet.prepared(1).count > prepared; })) return fail("nothing is scheduled");
   const double scheduled = absl::ToDoubleSeconds(absl::Now() - asked);
-  // Nothing is lost later, either: a lease and more.
+  // Nothing is lost later, either: waits for more than a lease.
   absl::SleepFor(absl::Seconds(flags.seconds));
   const std::map<std::string, int> states = nodes_by_state(flags.controller);
   v1::ListJobsRequest request;
@@ -235,7 +235,7 @@ int run_recovery(const Flags& flags) {
   return untouched && none_lost ? 0 : fail("a node was lost or a healthy attempt was touched");
 }
 
-// `jobs` jobs of one rank tell of steps in turn, `rate` of them a second altogether.
+// `jobs` jobs of one rank report steps, alternating, at `rate` steps per second in total.
 int run_watch(const Flags& flags) {
   Flags few = flags;
   few.workers = flags.changing;
@@ -260,7 +260,7 @@ int run_watch(const Flags& flags) {
   const auto look = [&](const v1::JobChange& change) {
     const auto step = static_cast<size_t>(change.job().progress().step());
     const std::lock_guard lock(mutex);
-    // A number is told by one job, once.
+    // Each number is reported by one job, once.
     if (step == 0 || step > changes || change.job().pending_reason() != "") return;
     ++seen[step];
     latencies.add(absl::Now() - told[step]);
@@ -308,7 +308,7 @@ int run_watch(const Flags& flags) {
   return well ? 0 : fail("a change was missed or came out of order");
 }
 
-// Watchers of all jobs, until standard input ends and those whose stream was not ended have seen so many.
+// Watches all jobs until standard input ends and every watcher with an open stream has seen the given number of jobs.
 int run_follow(const Flags& flags) {
   const std::vector<std::string> names(static_cast<size_t>(flags.watchers));
   Watchers watchers(flags.controller, flags.channels, names, /*read_one_in=*/1, [](const v1::JobChange&) {});
@@ -329,7 +329,7 @@ int run_follow(const Flags& flags) {
   return complete && told && watchers.out_of_order() == 0 ? 0 : fail("a watcher lost something and was not told");
 }
 
-// Jobs that are over: created and cancelled, many at a time.
+// Creates finished jobs: creates and cancels many at a time.
 class Filler {
  public:
   Filler(const Flags& flags) : flags_(flags), stub_(v1::JobService::NewStub(rpc::make_channel(flags.controller))) {}

@@ -1,6 +1,6 @@
 #pragma once
 
-// Many readers of WatchJobs in one process. They take bytes; one in so many reads them.
+// Many readers of WatchJobs in one process. All receive bytes; one in `read_one_in` also decodes them.
 
 #include <atomic>
 #include <functional>
@@ -15,11 +15,11 @@ namespace titan::scale {
 
 class Watchers {
  public:
-  // Called for every change that a reading watcher sees after its snapshot.
+  // Called for every change that a decoding watcher sees after its snapshot.
   using Seen = std::function<void(const v1::JobChange&)>;
 
-  // `names`: what each watches; empty: all jobs. One in `read_one_in` reads what it gets. A reader that is `stuck`
-  // takes nothing after its first message.
+  // `names`: the job that each watches; empty: all jobs. One in `read_one_in` decodes its messages. The first `stuck`
+  // readers receive nothing after their first message.
   Watchers(const std::string& controller, int channels, const std::vector<std::string>& names, int read_one_in,
            Seen seen, int stuck = 0);
   ~Watchers();
@@ -27,15 +27,16 @@ class Watchers {
   int64_t messages() const { return messages_; }
   // Whether each has its first message.
   bool all_began() const;
-  // Those whose stream has ended.
+  // Readers with an ended stream.
   int ended() const { return ended_; }
-  // Those of them that were told that they fell behind.
+  // Ended readers that the controller dropped because they were too slow.
   int behind() const { return behind_; }
-  // Those of them whose connection was given up, as that of a process is that answers nothing for the keepalive's time.
+  // Ended readers with a closed connection: the controller closes one that does not answer within the keepalive
+  // timeout.
   int cut_off() const { return cut_off_; }
-  // Of the readers: a job went back to an older revision.
+  // Times that a decoding reader saw a job return to an older revision.
   int64_t out_of_order() const { return out_of_order_; }
-  // The fewest jobs that a reader whose stream goes on has seen.
+  // The fewest jobs that a decoding reader with an open stream has seen.
   int64_t fewest_jobs() const;
   int size() const { return static_cast<int>(readers_.size()); }
 
