@@ -1,6 +1,6 @@
-// Asynchronous against synchronous tensor parallelism on N processes of this machine, one thread each: forward and
-// backward pass of one feed-forward with the sequence split, timed in turns so that whatever else runs here meets both.
-// Prints the medians, their ratio, and how far the results are apart.
+// Compares asynchronous with synchronous tensor parallelism on N single-threaded processes of this machine: forward and
+// backward pass of one feed-forward with the sequence split. The two alternate, so that other load on the machine
+// affects both. Prints the medians, their ratio, and how far the results are apart.
 //   tensor_overlap [--ranks 2] [--length 2048] [--dim 2048] [--hidden 5632] [--rounds 15] [--type float32|bfloat16]
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -39,7 +39,7 @@ class Block : public nn::Block {
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext&) override {
     return feed_forward_.forward(input);
   }
-  // Output and all gradients.
+  // Returns all gradients and, last, the output.
   std::vector<at::Tensor> run(const at::Tensor& x) {
     std::vector<at::Tensor> inputs{x};
     for (nn::Parameter& parameter : parameters()) inputs.push_back(parameter.weight);
@@ -83,7 +83,7 @@ void run_rank(const Plan& plan, int rank, const c10::intrusive_ptr<c10d::Store>&
       blocks[overlap].run(x);
       seconds[overlap].push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
-    group.barrier();  // The collectives of one pass alone: what can be hidden at most.
+    group.barrier();  // The collectives of one pass alone: the most that can be hidden.
     const auto start = std::chrono::steady_clock::now();
     const at::Tensor whole = at::empty({plan.length, plan.dim}, x.options().requires_grad(false));
     for (int pass = 0; pass < 2; ++pass) {

@@ -1,4 +1,4 @@
-"""Titan's own flavors of Llama 3 (worker/rank/model/llama3/flavors.cc, sized_models.cc) in torchtitan's table."""
+"""Adds Titan's own flavors of Llama 3 (worker/rank/model/llama3/flavors.cc, sized_models.cc) to torchtitan's table."""
 
 import sys
 from pathlib import Path

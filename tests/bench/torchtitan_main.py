@@ -1,4 +1,4 @@
-"""torchtitan's own program on a machine without an accelerator: what the benchmarks start under torchrun."""
+"""Runs torchtitan's own program on a machine without an accelerator; the benchmarks start it under torchrun."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""Weights as torchtitan draws them, as a Hugging Face folder from which both programs of a benchmark begin.
+"""Writes weights with torchtitan's initial values as a Hugging Face folder, from which both programs of a benchmark begin.
 
   torchtitan_weights.py OUT NAME FLAVOR
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a rank's collectives cost and what they hid, from traces that Titan has written.
+"""Shows what a rank's collectives cost and how much work they overlapped, from Titan's traces.
 
   trace_overlap.py TRACE...
 
-A line for each operation of a mesh axis: how many, their MiB, milliseconds that issuing them took, that were spent waiting
-for them, and of other work that lay between their issue and the wait. Other work is what is neither issuing nor waiting
-for any collective; where two collectives are under way at once, it counts for both. Sums of all recorded steps.
+Prints one line for each operation of a mesh axis: how many, their MiB, milliseconds of issuing them, of waiting for them, and of
+other work between their issue and the wait. Other work excludes issuing and waiting for any collective; if two collectives are in
+flight at once, it counts for both. All figures are sums over the recorded steps.
 """
 
 import json
@@ -14,7 +14,8 @@ from collections import defaultdict
 
 
 def transfers(trace):
-    """The collectives and messages of a trace: dicts of operation, axis, bytes and five times in microseconds, by begin."""
+    """The collectives and messages of a trace, in order of their start: dicts of operation, axis, bytes and five times in
+    microseconds."""
     found = []
     for event in trace["traceEvents"]:
         args = event.get("args", {})
@@ -28,7 +29,7 @@ def transfers(trace):
 
 
 def united(intervals):
-    """The same stretches of time without overlaps, in order."""
+    """The union of the intervals, without overlaps, in order."""
     result = []
     for begin, end in sorted(intervals):
         if result and begin <= result[-1][1]:
@@ -44,7 +45,7 @@ def within(intervals, begin, end):
 
 
 def table(trace):
-    """Rows by operation and axis: number, bytes, and microseconds issuing, waiting and of other work."""
+    """Rows by operation and axis: number, bytes, and microseconds of issuing, waiting and other work."""
     found = transfers(trace)
     busy = united([(one["begin"], one["issued"]) for one in found] + [(one["wait"], one["waited"]) for one in found])
     rows = defaultdict(lambda: [0, 0, 0.0, 0.0, 0.0])

@@ -1,14 +1,15 @@
-"""Tokens a second and rank while training, and the most memory of all processes (PSS): Titan beside torchtitan, FSDP over two ranks of one
-thread each, in turns.
+"""Compares Titan with torchtitan: tokens per second and rank while training, and the peak memory of all processes (PSS), with
+FSDP over two ranks of one thread each, alternating.
 
   .deps/venv/bin/python tests/bench/training_speed.py [--model llama3/debugmodel] [--rounds 5] [--steps 6] [--seq-len 256]
       [--batch 1] [--kernels auto,reference] [--no-peer] [-- --training.mixed_precision_param bfloat16 ...]
 
---model takes a family and one of its flavors that torchtitan has too: qwen3/debugmodel_moe, deepseek_v3/debugmodel, llama4/debugmodel.
+--model takes a family and one of its flavors that torchtitan has too: qwen3/debugmodel_moe, deepseek_v3/debugmodel,
+llama4/debugmodel.
 
-Both print a line a step with their own tokens/s; of each run the median counts, without the first two steps. Words after -- go to
-both programs, --titan's to Titan alone. The last line of each program is the median of its runs, with the least and the greatest, and Titan's
-ratio to torchtitan.
+Both programs print their own tokens/s in each step's line; the median of each run counts, without the first two steps. Words
+after -- go to both programs, --titan's to Titan alone. The last line of each program is the median of its runs with the lowest
+and the highest, and Titan's ratio to torchtitan.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Trains GPT-OSS's class of transformers as torchtitan would train it, which has no such model of its own: FSDP2 over torchrun's ranks on a CPU,
-torchtitan's own rows, AdamW and clipping. Takes torchtitan's flags, of which it reads those that flags_of (measures.py) writes, and prints a line a
-step as torchtitan does.
+"""Trains the GPT-OSS class of transformers as torchtitan, which lacks this model, would train it: FSDP2 over torchrun's ranks on
+a CPU, torchtitan's own rows, AdamW and clipping. It takes torchtitan's flags, reads those that flags_of (measures.py) writes, and
+prints one line per step as torchtitan does.
 """
 
 import datetime
@@ -21,10 +21,10 @@ FLAVORS = {"debugmodel": {"hidden_size": 256, "num_hidden_layers": 4, "num_local
 
 
 def sharded(flavor, dtype):
-    """The model, a unit of FSDP for each layer, the embedding and the head, as torchtitan cuts its own."""
+    """The model with one FSDP unit for each layer, the embedding and the head, as torchtitan shards its models."""
     config = GptOssConfig(**FLAVORS[flavor], intermediate_size=2880, num_attention_heads=64, num_key_value_heads=8, head_dim=64,
                           num_experts_per_tok=4, sliding_window=128, vocab_size=201088, rope_theta=150000.0, tie_word_embeddings=False,
-                          attn_implementation="eager")  # The only one there with sinks.
+                          attn_implementation="eager")  # The only implementation in transformers with sinks.
     model = GptOssForCausalLM(config).float().train()
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for unit in [model.model.embed_tokens, *model.model.layers, [model.model.norm, model.lm_head], model]:

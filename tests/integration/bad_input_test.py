@@ -1,5 +1,5 @@
-"""Every bad input of the two tables through the real titanctl and controller: exit code 2, key, value and suggestion on stderr,
-nothing on stdout, and afterwards nothing was queued."""
+"""Passes every bad input of the two tables to the real titanctl and controller. Each gives exit code 2, key, value and suggestion
+on stderr, and nothing on stdout. Afterwards no job is queued."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ class BadInput(unittest.TestCase):
         return f"{verb} {' '.join(map(str, arguments))}: exit {done.returncode}, missing {missing}\n{done.stdout}{done.stderr}"
 
     def check_all(self, cases):
-        """cases: (name, arguments, texts). Both verbs, several at a time."""
+        """cases: (name, arguments, texts). Runs both verbs, several at a time."""
         jobs = [(name, verb, arguments, said) for name, arguments, said in cases for verb in ("validate", "submit")]
         with ThreadPoolExecutor(4) as pool:
             results = pool.map(lambda job: (job[0], self.complaint(job[1], job[2], *job[3])), jobs)
@@ -65,7 +65,7 @@ class BadInput(unittest.TestCase):
             folder.mkdir()
             made = make(folder)
             dump = [] if "--job.dump_folder" in made else ["--job.dump_folder", folder / "dump"]
-            # The value is the one that was given after the key; relative and absolute ones name the same path here.
+            # The value is the word after the key; relative and absolute ones name the same path here.
             cases.append((name, [TINY, *dump, *made], [key, str(made[made.index(f"--{key}") + 1]), *said]))
         self.check_all(cases)
 

@@ -1,4 +1,5 @@
-"""`titanctl bench`: figures that agree with each other, words that are refused before anything runs, and nothing that stays behind."""
+"""Tests `titanctl bench`: its figures agree with each other, bad words are refused before anything runs, and nothing is left
+over."""
 
 import json
 import signal
@@ -12,7 +13,7 @@ from cluster import wait_until
 from jobs import TINY, metric_lines
 from titanctl_case import TitanctlCase
 
-# As jobs.tiny(), without what bench decides itself.
+# The flags of jobs.tiny(), without those that bench sets itself.
 SMALL = [TINY, "--nproc", 2, "--resources.threads_per_rank", 1, "--training.mixed_precision_param", "float32", "--training.seq_len", 128]
 
 

@@ -1,4 +1,4 @@
-"""deploy/build_progress.awk: the time left follows the work that is left, not the number of files."""
+"""Tests deploy/build_progress.awk: the remaining time follows the remaining work, not the number of files."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ HEAVY = "Building CXX object worker/rank/nn/CMakeFiles/titan_nn.dir/linear.cc.o"
 
 
 def progress(steps, every, plan=None):
-    """What is printed for ninja's `steps`, each (what, seconds since the start)."""
+    """The output for ninja's `steps`, each (what, seconds since the start)."""
     with tempfile.NamedTemporaryFile("w") as planned:
         planned.writelines(f"[{i}/{len(steps)}] {what}\n" for i, what in enumerate(plan or [what for what, _ in steps], 1))
         planned.flush()

@@ -1,4 +1,4 @@
-"""titanctl by itself: flags, suggestions, exit codes, output formats, completion. No daemon runs."""
+"""Tests titanctl without any daemon: flags, suggestions, exit codes, output formats, completion."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ from paths import BIN, SOURCE
 TINY = SOURCE / "configs/llama3_tiny.toml"
 NOBODY = "127.0.0.1:1"
 ASSETS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps")) / "assets"
-# Parquet files with a column "text": of one row, and of none.
+# Parquet files with a column "text": one with one row, one without rows.
 ONE_ROW = base64.b64decode(
     "UEFSMRUAFRYVFiwVAhUAFQYVBhwAAAACAAAAAgEBAAAAeBUEGSw1ABgGc2NoZW1hFQIAFQwlAhgEdGV4dCUATBwAAAAWAhkcGRwmABwVDBklBgAZGAR0ZXh0FQAWAhY8FjwmCEkcFQAV"
     "ABUCADwWAhkGGSYAAgAAABY8FgImCBY8ACggcGFycXVldC1jcHAtYXJyb3cgdmVyc2lvbiAyNi4wLjEZHBwAAACIAAAAUEFSMQ==")
@@ -73,7 +73,7 @@ class Cli(unittest.TestCase):
             self.refused(2, "No such file", *missing)
             self.assertNotIn("titanctl list", titanctl(*missing).stderr)
 
-    # A word after the verb is its argument, also when it is spelt like a verb.
+    # A word after the verb is its argument, even if it is spelt like a verb.
     def test_verbs_do_not_win_over_arguments(self):
         for section in ("checkpoint", "job", "validation"):
             done = titanctl("config", "help", section)
@@ -85,7 +85,7 @@ class Cli(unittest.TestCase):
         self.refused(5, NOBODY, "wait", "a", "--timeout", "0.2")
         self.refused(2, "unexpected 'node' for `titanctl list`", "list", "node")
 
-    # A generator that fails in a pipe, or a variable that is not set, queues no job of defaults.
+    # A generator that fails in a pipe, or a variable that is not set, does not queue a job of defaults.
     def test_no_configuration_is_no_job(self):
         for verb in ("submit", "run", "validate"):
             self.refused(2, "a configuration file is required", verb)
@@ -98,7 +98,7 @@ class Cli(unittest.TestCase):
         done = titanctl("validate", "-", "--training.steps", "7", text="[training]\nsteps = 9\n")  # The key counts though it is overridden.
         self.assertEqual(0, done.returncode, done.stderr)
 
-    # Output that did not arrive is not a success: a full disk is said, a closed pipe ends quietly as for other tools.
+    # Lost output is not a success: a full disk is reported, a closed pipe ends quietly as for other tools.
     def test_output_that_is_lost(self):
         with open("/dev/full", "w") as full:
             done = subprocess.run([BIN / "titanctl", "version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
@@ -115,13 +115,13 @@ class Cli(unittest.TestCase):
             self.refused(2, f"--controller (or TITAN_CONTROLLER) is '{address}': it must be HOST:PORT", "list", "--controller", address)
         self.refused(2, "it must be HOST:PORT", "events", "--controller", "nonsense")
         done = titanctl("validate", TINY, "--controller", "nonsense")
-        self.assertEqual(0, done.returncode, done.stderr)  # Which asks no controller.
+        self.assertEqual(0, done.returncode, done.stderr)  # validate does not call a controller.
         for program, flag in (("titan-controller", "--listen"), ("titan-worker", "--controller")):
             done = subprocess.run([BIN / program, flag, "garbage"], capture_output=True, text=True, timeout=30)
             self.assertEqual(2, done.returncode, done.stderr)
             self.assertIn("is 'garbage': it must be HOST:PORT", done.stdout + done.stderr)
 
-    # What goes over a network can be read there: nobody does so without knowing it.
+    # Plaintext beyond this machine can be read on the network, so it needs --insecure.
     def test_plaintext_stays_on_this_machine(self):
         self.refused(2, "192.0.2.1:7700 is beyond this machine", "list", "--controller", "192.0.2.1:7700")
         self.refused(2, "--insecure", "events", "--controller", f"{NOBODY},controller.example:7700")
@@ -133,7 +133,7 @@ class Cli(unittest.TestCase):
                 self.assertEqual(2, done.returncode, command)
                 self.assertIn("--insecure", done.stderr)
 
-    # Nor is somebody told to start a controller whose own file is wrong.
+    # If the user's own file is wrong, the error does not suggest to start a controller.
     def test_files_without_their_content_are_named(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(0, titanctl("cluster", "init-ca", folder + "/ca").returncode)
@@ -147,7 +147,7 @@ class Cli(unittest.TestCase):
             self.refused(2, "is not the key of --tls-cert", "list", "--timeout", "0.3", *(word for pair in other.items() for word in pair))
             self.refused(5, NOBODY, "list", "--timeout", "0.3", *(word for pair in right.items() for word in pair))
 
-    # gRPC's own lines are for whoever asks for them.
+    # gRPC's own log lines appear only on request.
     def test_only_titan_speaks(self):
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([BIN / "titan-controller", "--listen", "192.0.2.1:1", "--insecure", "--metrics-port", "-1", "--state", folder],
@@ -155,7 +155,7 @@ class Cli(unittest.TestCase):
         self.assertEqual(1, done.returncode)
         self.assertEqual([], [line for line in done.stderr.splitlines() if " event=StartFailed " not in line and " event=Insecure " not in line], done.stderr)
 
-    # It ends by returning from main with its page open: no destructor is left out and none takes long.
+    # The controller returns from main with its page open: every destructor runs, and none takes long.
     def test_the_controller_ends_in_order(self):
         with tempfile.TemporaryDirectory() as folder:
             ports = Path(folder) / "ports"
@@ -173,7 +173,7 @@ class Cli(unittest.TestCase):
             _, said = process.communicate(timeout=30)
         self.assertEqual(0, process.returncode, said)
 
-    # Errors for programs: what -o asks for holds for them too.
+    # Errors are for programs, too: they follow -o.
     def test_errors_are_json_with_json_output(self):
         for code, name, arguments in ((5, "UNAVAILABLE", ["list", "--timeout", "0.2"]), (2, "INVALID_ARGUMENT", ["describe"]),
                                       (2, "INVALID_ARGUMENT", ["validate", "nosuch.toml"]), (2, "INVALID_ARGUMENT", ["lits"])):
@@ -199,7 +199,7 @@ class Cli(unittest.TestCase):
         self.assertEqual(flat.stdout, grouped.stdout)
         self.assertEqual("llama3", json.loads(flat.stdout)["model"]["name"])
 
-    # Only the ranks noticed it, after the job had waited for its nodes.
+    # Without this check only the ranks would notice, after the job had waited for its nodes.
     def test_text_that_is_not_installed_is_noticed_at_once(self):
         with tempfile.TemporaryDirectory() as empty, unittest.mock.patch.dict(os.environ, TITAN_ASSETS=empty):
             for key in ("model.hf_assets_path", "training.dataset", "validation.dataset"):
@@ -209,7 +209,7 @@ class Cli(unittest.TestCase):
             self.assertNotIn("comes with", titanctl("validate", TINY, *mine).stderr)
 
     def test_data_of_every_format_is_looked_into(self):
-        """By the readers of the ranks: the first rows of JSON lines, the headers of what is not text."""
+        """The check uses the ranks' readers: the first rows of JSON lines, the headers of formats that are not text."""
         with tempfile.TemporaryDirectory() as scratch:
             root = Path(scratch)
 
@@ -311,14 +311,14 @@ class Cli(unittest.TestCase):
         self.assertIn("InterleavedZeroBubble: 4 ranks, 8 stages, 8 microbatches; a step takes 51, bubble 5.9 %", job.stdout, job.stderr)
         self.assertIn("stage 0: tok_embeddings (1 block)", job.stderr)
         self.assertIn("stage 7: output (1 block)", job.stderr)
-        one = titanctl("schedule", "show", TINY)  # A job without a pipeline is one stage.
+        one = titanctl("schedule", "show", TINY)  # A job without a pipeline has one stage.
         self.assertIn("1 rank, 1 stage, 1 microbatch;", one.stdout, one.stderr)
 
     def test_schedule_show_tells_bytes_and_uneven_stages(self):
         job = ["schedule", "show", SOURCE / "configs/llama3_8b.toml", "--parallelism.pipeline_parallel_degree", "4",
                "--training.local_batch_size", "8", "--activation_checkpoint.mode", "full"]
         plain, weighed = (json.loads(titanctl(*job, *more, "-o", "json").stdout) for more in ([], ["--by-flops"]))
-        edge = 8192 * 4096 * 2  # A layer's input in bf16; the first stage's first block keeps tokens alone.
+        edge = 8192 * 4096 * 2  # A layer's input in bf16; the first stage's first block saves only tokens.
         self.assertEqual([8 * edge, 9 * edge, 8 * edge], plain["stage_bytes"][:3])
         self.assertEqual([4 * 8 * edge, 3 * 9 * edge, 2 * 8 * edge], [rank["peak_bytes"] for rank in plain["ranks"]][:3])
         self.assertEqual(max(now["bytes"] for now in plain["ranks"][1]["memory"]), plain["ranks"][1]["peak_bytes"])
@@ -349,7 +349,7 @@ class Cli(unittest.TestCase):
                            ("--by-flops needs a configuration", ["--by-flops"])]:
             with self.subTest(flags=flags):
                 self.refused(2, why, *show, *flags)
-        with tempfile.NamedTemporaryFile(suffix=".so") as library:  # Whose layers only a rank could look up.
+        with tempfile.NamedTemporaryFile(suffix=".so") as library:  # Only a rank can look up the library's layers.
             job = [*show, TINY, "--model.name", "mine", "--model.flavor", "small", "--experimental.custom_import", library.name]
             self.assertIn("no bytes are given", (plain := titanctl(*job)).stderr)
             self.assertEqual(0, plain.returncode)
@@ -407,7 +407,7 @@ class Cli(unittest.TestCase):
     def test_validate_tells_the_peak_of_a_device(self):
         self.assertRegex(titanctl("validate", TINY).stderr, r"the fullest rank takes about [0-9.]+ [KMG]iB of a device at its peak \(weights ")
 
-    # One form for every key that holds a list; between commas where that is enough.
+    # Every key that holds a list takes JSON; a list between commas also works where that is unambiguous.
     def test_lists_are_json_wherever_they_come_from(self):
         wanted = ["a, b", "c"]
         prompts = lambda *words, text=None: json.loads(titanctl("config", "dump", *words, "-o", "json", text=text).stdout)["validation"]["sample_prompts"]
@@ -417,7 +417,7 @@ class Cli(unittest.TestCase):
         self.assertEqual(["a", "b"], prompts(TINY, "--validation.sample_prompts", "a, b"))
         self.refused(2, "not a JSON array of strings", "validate", TINY, "--validation.sample_prompts", "['a', 'b']")
 
-    # A project by the environment, unless the configuration names one.
+    # The environment sets the project, unless the configuration names one.
     def test_titan_project_is_the_project_of_new_jobs(self):
         project = lambda *words: json.loads(titanctl("validate", TINY, *words, "-o", "json").stdout)["scheduling"]["project"]
         self.assertEqual("default", project())
@@ -425,7 +425,7 @@ class Cli(unittest.TestCase):
             self.assertEqual("vision", project())
             self.assertEqual("audio", project("--scheduling.project", "audio"))
 
-    # On a terminal that is one, that is dumb, and where the user wants none.
+    # Tries a terminal with colours, a dumb one, and one for a user who wants no colours.
     def test_colours_are_for_terminals_that_have_them(self):
         def said(**environment):
             ours, theirs = os.openpty()
@@ -456,7 +456,7 @@ class Cli(unittest.TestCase):
         self.assertEqual({"step=", "starting", "stopping", "succeeded", "suspended"}, set(titanctl("__complete", "wait", "J", "--for", "s").stdout.split()))
         self.assertEqual({"--state=running", "--state=reserving", "--state=recovering"}, set(titanctl("__complete", "list", "--state=r").stdout.split()))
         self.assertEqual(["running,queued"], titanctl("__complete", "list", "--state", "running,q").stdout.split())
-        self.assertEqual("", titanctl("__complete", "update", "J", "--label", "").stdout)  # A label, and not a job.
+        self.assertEqual("", titanctl("__complete", "update", "J", "--label", "").stdout)  # Completes a label, not a job.
         for shell in ("bash", "zsh", "fish"):
             self.assertIn("__complete", titanctl("completion", shell).stdout)
         self.refused(2, "bash, zsh and fish", "completion", "csh")
@@ -468,7 +468,7 @@ class Cli(unittest.TestCase):
     def test_starts_in_milliseconds(self):
         start = time.monotonic()
         titanctl("version")
-        self.assertLess(time.monotonic() - start, 0.5)  # 10 ms on the reference machine.
+        self.assertLess(time.monotonic() - start, 0.5)  # It takes 10 ms on the reference machine.
 
 
 if __name__ == "__main__":

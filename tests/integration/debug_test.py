@@ -1,5 +1,5 @@
-"""`titanctl cluster debug`: one file with what whoever looks for a fault needs, and none of the secrets that were planted wherever one
-may get to; without a controller what this machine knows, and what is missing."""
+"""Tests `titanctl cluster debug`: one file contains what is needed to find a fault, and none of the secrets that the test planted
+in every place a secret may reach. Without a controller it contains what this machine knows, and names what is missing."""
 
 import json
 import os
@@ -21,7 +21,7 @@ PLANTED = "planted-secret"
 
 
 class StandIns(Cluster):
-    """A cluster whose ranks are stand-ins."""
+    """A cluster with stand-ins as ranks."""
 
     def _add(self, name, command):
         return super()._add(name, command if name == "controller" else [*command, "--rank-binary", FAKE_RANK])
@@ -32,7 +32,7 @@ class StandIns(Cluster):
 
 
 def unpack(file):
-    """Texts by their paths below the bundle's folder."""
+    """Texts, keyed by their paths below the bundle's folder."""
     with tarfile.open(file) as archive:
         return {member.name.split("/", 1)[1]: archive.extractfile(member).read().decode() for member in archive.getmembers() if member.isfile()}
 
@@ -102,7 +102,7 @@ class Debug(unittest.TestCase):
                          {path for path in files if not path.endswith(".env")})
 
     def stopped(self, *words, folder):
-        """Its exit code after an interrupt, which comes as soon as something is in the folder."""
+        """Exit code after an interrupt, which is sent as soon as something is in the folder."""
         with subprocess.Popen([BIN / "titanctl", "cluster", *words], env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE) as process:
             wait_until("something", lambda: any(folder.iterdir()))
@@ -111,7 +111,7 @@ class Debug(unittest.TestCase):
             return process.returncode
 
     def test_nothing_is_left_by_an_interrupt(self):
-        with socket.create_server(("127.0.0.1", 0)) as silent:  # Takes connections and says nothing.
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # Accepts connections and never answers.
             nobody = ["--controller", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "50"]
             for words in (["debug", "--out", self.folder / "bundle.tar.gz"], ["backup", self.folder / "tmp/copy"]):
                 with self.subTest(words=words[0]):

@@ -1,5 +1,5 @@
-"""Every command of README.md and of the pages that tell a reader what to run works as written: each page's ```sh blocks in one shell, pasted in
-order, daemons included, with a tenth of the training steps. Commands that need other machines stand in ```text blocks.
+"""Runs every command of README.md and of the pages with commands for the reader: each page's ```sh blocks in one shell, pasted in
+order, daemons included, with a tenth of the training steps. Commands that need other machines are in ```text blocks.
 
     docs_run_test.py [--pages NAME...]      runs the commands of these pages only
 """
@@ -25,18 +25,20 @@ from paths import BIN, SOURCE
 
 PAGES = [SOURCE / "README.md", *sorted(page for folder in ("howto", "operate", "contributing") for page in (SOURCE / "docs" / folder).glob("*.md"))]
 ONLY = set(sys.argv[2:]) if sys.argv[1:2] == ["--pages"] else set()
-# The first needs four machines, which tls_cluster_test.py makes; the second a hub, which tests/common/io/hub imitates.
+# The first page needs four machines, which tls_cluster_test.py simulates; the second needs a hub, which
+# tests/common/io/hub imitates.
 ELSEWHERE = {"cluster-with-tls.md", "get-assets.md"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-BY_HAND = re.compile(r"^deploy/(quickstart|install|test)\.sh\b.*\n", re.MULTILINE)  # They install packages, build, and run this test.
-DEFAULT_STEPS = 60  # Of configs/llama3_tiny.toml.
+BY_HAND = re.compile(r"^deploy/(quickstart|install|test)\.sh\b.*\n", re.MULTILINE)  # These install packages, build, and run this test.
+DEFAULT_STEPS = 60  # The steps of configs/llama3_tiny.toml.
 STRICT = """set -E -e -u -o pipefail
 trap 'echo "failed with exit code $?: $BASH_COMMAND" >&2' ERR
 """
 
 
 def own_network():
-    """Pages name the default port, which something else may use here: a network with nothing but loopback, where that is allowed."""
+    """Enters a new network with only loopback, if that is allowed: pages name the default port, which may be in use on this
+    machine."""
     new_network = 0x40000000
     if ctypes.CDLL(None).unshare(new_network) != 0:
         return
@@ -56,7 +58,7 @@ def commands(page):
     text = BY_HAND.sub("", text)
     text = re.sub(r"--training\.steps (\d+)", lambda found: f"--training.steps {shorter(found[1])}", text)
     text = re.sub(r"(titanctl bench \S+\.toml)", r"\1 --steps 2 --warmup 1 --repeat 1", text)
-    # Right after the configuration: what the page says itself comes later and wins.
+    # The flag goes right after the configuration: the page's own flags come later and win.
     return re.sub(r"(titanctl (?:run|submit) \S+\.toml)", rf"\1 --training.steps {shorter(DEFAULT_STEPS)}", text)
 
 
@@ -69,7 +71,7 @@ class DocsRun(unittest.TestCase):
         """A folder like a fresh clone that was built, without its outputs."""
         folder = Path(self.enterContext(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         sources = [path for path in SOURCE.iterdir() if path.name not in ("build", "outputs") and not path.name.startswith(".")]
-        subprocess.run(["cp", "-rs", *sources, folder], check=True)  # Folders of its own, with links to the files.
+        subprocess.run(["cp", "-rs", *sources, folder], check=True)  # Makes real folders with links to the files.
         (folder / "build").mkdir()
         (folder / "build/release").symlink_to(BIN.parent)
         (folder / ".home").mkdir()
@@ -84,7 +86,7 @@ class DocsRun(unittest.TestCase):
     def run_page(self, page, script):
         mark = uuid.uuid4().hex
         folder = self.clone()
-        self.addCleanup(self.end_all, mark)  # Comes before the folder goes.
+        self.addCleanup(self.end_all, mark)  # Runs before the folder is removed.
         environment = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(folder / ".home"), "LANG": "C.UTF-8", MARK: mark}
         (folder / ".script").write_text(STRICT + script)
         with open(folder / ".output", "w+") as output:  # A file: daemons in the background would keep a pipe open.
@@ -111,7 +113,7 @@ class DocsRun(unittest.TestCase):
             self.doCleanups()
         self.assertGreater(ran, 7 if not ONLY else 0)
 
-    # Whoever writes a block says whether it is for pasting.
+    # The author of a block states whether it is for pasting.
     def test_every_block_has_a_language(self):
         for page in PAGES:
             fences = re.findall(r"^```(\w*)$", page.read_text(), re.MULTILINE)

@@ -1,4 +1,5 @@
-"""What submit says of a job and the nodes there are: nothing to worry about before the first worker, and what cannot fit afterwards."""
+"""Tests submit's check of a job against the nodes: before the first worker registers it passes, afterwards it reports what cannot
+fit."""
 
 import json
 import sys
@@ -19,7 +20,7 @@ class Fit(unittest.TestCase):
     def submit(self, *words, check=True):
         return self.cluster.titanctl("submit", TINY, "--job.dump_folder", self.folder / "dump", *words, check=check)
 
-    # A submit may follow a worker's start at once.
+    # A submit may immediately follow a worker's start.
     def test_before_the_first_worker(self):
         said = self.submit("--dry-run").stderr
         self.assertIn("the job waits for the first worker to register", said)
@@ -41,7 +42,7 @@ class Fit(unittest.TestCase):
         self.assertEqual(128, shown["spec"]["config"]["training"]["seq_len"])
         self.assertEqual(2, shown["spec"]["config"]["parallelism"]["data_parallel_shard_degree"], "resolved: the file leaves it to the ranks")
 
-    # A petabyte: no machine of a test has it.
+    # A petabyte: no test machine has it.
     def test_what_no_device_can_hold(self):
         self.cluster.add_worker("n1")
         node = wait_until("the node", lambda: self.cluster.ask("node", "list")["nodes"])[0]["resources"]

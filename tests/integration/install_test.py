@@ -1,5 +1,5 @@
-"""What `cmake --install` makes works by itself: for a user who is not root and has no home, from wherever it was moved to, without
-the build tree and its wheel; and what is missing from it is named at once."""
+"""Tests that the result of `cmake --install` works alone: for a user who is not root and has no home, after it was moved, without
+the build tree and its wheel. A missing part is named at once."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def install(prefix, component, mode="COPY"):
 
 
 def link_hard(path):
-    """In place of a link to the wheel, which may lie where only its owner may go: the file itself, or a copy of it."""
+    """Replaces a link to the wheel, which may be in a folder that only its owner can enter, by a hard link or a copy."""
     target = os.path.realpath(path)
     path.unlink()
     try:
@@ -54,7 +54,7 @@ class Install(unittest.TestCase):
                 link_hard(library)
 
     def titanctl(self, program, *arguments, cwd, environment=()):
-        """With no environment but a place for temporary files and what is given, and as nobody where that is possible."""
+        """Runs with an empty environment except for a temporary folder and `environment`, and as nobody if that is possible."""
         drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.getuid() == 0 else []
         return subprocess.run([*drop, "env", "-i", "PATH=/usr/bin:/bin", f"TMPDIR={cwd}", *environment, program, *map(str, arguments)], cwd=cwd,
                               capture_output=True, text=True, timeout=150)
@@ -66,7 +66,7 @@ class Install(unittest.TestCase):
         return folder
 
     def hide(self, path):
-        """Until the test ends."""
+        """Hides the path until the test ends."""
         path.rename(self.folder / "hidden")
         self.addCleanup((self.folder / "hidden").rename, path)
 
@@ -74,7 +74,7 @@ class Install(unittest.TestCase):
         recipe = self.prefix / "share/titan/configs/llama3_tiny.toml"
         return self.titanctl(self.prefix / "bin/titanctl", "run", recipe, "--nproc", 1, cwd=cwd, environment=["HOME=/nonexistent"])
 
-    # Not the build tree and not the wheel: what is found, is found from where the program lies.
+    # Programs find their libraries relative to themselves, not in the build tree or the wheel.
     def test_no_path_of_the_build_is_left(self):
         for name in PROGRAMS:
             with self.subTest(name):
@@ -117,7 +117,7 @@ class Install(unittest.TestCase):
                 if shutil.which(shell):
                     subprocess.run([shell, "-n", self.prefix / "share" / file], check=True)
 
-    # Compiled for this installation's titan-rank, with its headers and those of its LibTorch.
+    # A model library compiles for this installation's titan-rank, with its headers and those of its LibTorch.
     @needs_rank
     def test_model_libraries_need_nothing_of_the_build(self):
         sdk = self.prefix / "lib/titan/sdk"
@@ -129,7 +129,7 @@ class Install(unittest.TestCase):
         self.assertTrue((Path(paths[2]) / "worker/rank/model/plugin.h").is_file(), said)
         self.assertNotIn(DEPS, said + (sdk / "flags").read_text())
 
-    # The whole of a job: daemons, shim, rank, text and tokenizer; called by a link, in a tree that was moved.
+    # A whole job: daemons, shim, rank, text and tokenizer; called by a link, in a moved tree.
     @needs_rank
     def test_trains_for_a_user_without_a_home(self):
         moved = self.folder / "moved"
@@ -144,7 +144,7 @@ class Install(unittest.TestCase):
         self.assertEqual(2, len(re.findall(r"loss:", done.stdout)))
         self.assertTrue((folder / "outputs/llama3_tiny/checkpoint/step-2/manifest.json").is_file())
 
-    # Trying again brings no library: one attempt, and the file that is missing.
+    # A retry cannot bring the library: the error shows one attempt and the missing file.
     @needs_rank
     def test_a_missing_library_is_named_by_one_attempt(self):
         self.hide(self.prefix / "lib/titan/torch/lib/libtorch_cpu.so")
@@ -153,7 +153,7 @@ class Install(unittest.TestCase):
         self.assertIn("LAUNCH_FAILED", done.stderr)
         self.assertIn("libtorch_cpu.so", done.stderr)
         self.assertEqual(1, done.stderr.count("RankExited"), done.stderr)
-        self.assertNotIn("AttemptEnded", done.stderr)  # It would say what the job's end says.
+        self.assertNotIn("AttemptEnded", done.stderr)  # It would repeat the message of the job's end.
 
     @needs_rank
     def test_missing_text_is_noticed_before_anything_starts(self):
@@ -163,7 +163,7 @@ class Install(unittest.TestCase):
         for key in ("model.hf_assets_path", "training.dataset", "validation.dataset"):
             self.assertRegex(done.stderr, rf"{key} = .*share/titan/assets")
 
-    # systemd finds the programs where they were put, and they know the flags that they are given.
+    # systemd finds the programs where they were installed, and they accept the flags of the units.
     def test_units_start_what_is_installed(self):
         units = sorted((self.prefix / "lib/systemd/system").glob("*.service"))
         self.assertEqual(["titan-controller.service", "titan-worker.service"], [unit.name for unit in units])

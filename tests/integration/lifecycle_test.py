@@ -1,4 +1,4 @@
-"""A job's life through a real controller, workers, shims and ranks, as a user sees it through titanctl."""
+"""Follows a job's life through a real controller, workers, shims and ranks, as a user sees it in titanctl."""
 
 import json
 import re
@@ -64,7 +64,7 @@ class Lifecycle(unittest.TestCase):
         revisions = [event["revision"] for event in self.cluster.events("first")]
         self.assertEqual(sorted(revisions), revisions)
 
-        # The same again: a new job, whose folder holds its last step already.
+        # The same job again: a new job with a folder that already holds its last step.
         again = self.cluster.titanctl("resubmit", "first", "--job-id", "again", "--wait", "--job.description", "once more")
         self.assertEqual("again\n", again.stdout)
         first, again_job = self.cluster.job("first"), self.cluster.job("again")
@@ -84,13 +84,13 @@ class Lifecycle(unittest.TestCase):
         late = self.cluster.titanctl("wait", job, "--timeout", 1, check=False)
         self.assertEqual(4, late.returncode)
         self.assertRegex(late.stderr, rf"job {job} is still [A-Z]+ at step \d+/500 after 1s")
-        some = self.cluster.titanctl("cancel", "nosuch", job, "--now", "--wait", check=False)  # One mistake does not save the others.
+        some = self.cluster.titanctl("cancel", "nosuch", job, "--now", "--wait", check=False)  # One wrong name does not protect the other jobs.
         self.assertEqual(3, some.returncode)
         self.assertIn(f"job {job} CANCELLED", some.stderr)
         self.assertEqual(1, self.cluster.titanctl("wait", job, check=False).returncode)
 
     def test_cancel_all_has_to_be_confirmed(self):
-        jobs = [self.submit(name, ranks=64) for name in ("one", "two")]  # Which wait for devices.
+        jobs = [self.submit(name, ranks=64) for name in ("one", "two")]  # The jobs wait for devices.
         done = self.cluster.titanctl("cancel", "--all", check=False)
         self.assertEqual(2, done.returncode)
         self.assertIn("this would cancel 2 jobs", done.stderr)
@@ -104,7 +104,7 @@ class Lifecycle(unittest.TestCase):
         self.cluster.titanctl("checkpoint", job, "--wait", "--timeout", 30)
         self.assertTrue(committed_steps(self.folder / "dump"))
         self.assertEqual("RUNNING", self.cluster.job(job)["state"])
-        # A save that fails ends the wait with its reason, though the job trains on.
+        # A failed save ends the wait with its reason, though the job continues.
         steps = self.folder / "dump/checkpoint"
         steps.rename(self.folder / "dump/aside")
         steps.write_text("no folder")
@@ -117,7 +117,7 @@ class Lifecycle(unittest.TestCase):
         end = self.cluster.job(job)
         self.assertEqual("CANCELLED", end["state"])
         self.assertEqual(max(losses(self.folder / "dump")), max(committed_steps(self.folder / "dump")))
-        self.cluster.titanctl("cancel", job)  # Idempotent.
+        self.cluster.titanctl("cancel", job)  # Cancelling again succeeds.
         self.assertEqual([], self.cluster.ranks())
 
     def test_a_job_that_does_not_fit_waits_and_says_why(self):
@@ -129,7 +129,7 @@ class Lifecycle(unittest.TestCase):
             self.assertIn("64", waiting["pending_message"])
             self.cluster.titanctl("cancel", job)
             told = self.cluster.titanctl("submit", *tiny(self.folder / "told", ranks=64), "--job-id", "told")
-            self.assertIn("QUEUED: needs 64 cpu devices", told.stderr)  # And not only that it waits.
+            self.assertIn("QUEUED: needs 64 cpu devices", told.stderr)  # The message gives the reason, not only that the job waits.
             self.cluster.titanctl("cancel", "told")
         else:
             self.fail(done.stderr)
@@ -153,7 +153,7 @@ class Lifecycle(unittest.TestCase):
             self.cluster.titanctl("node", "uncordon", "n1")
         self.assertFalse(self.cluster.ask("node", "describe", "n1")["cordoned"])
 
-    # What was done to several is one document, also when some of them failed.
+    # The result for several names is one document, even if some of them failed.
     def test_several_names_give_one_list(self):
         for verb in ("cordon", "drain", "uncordon"):
             nodes = self.cluster.ask("node", verb, "n1", "n2")
@@ -206,9 +206,9 @@ class Lifecycle(unittest.TestCase):
             self.cluster.titanctl("node", "uncordon", node)
 
     def test_only_jobs_that_are_over_are_deleted(self):
-        over, live = self.submit("over", steps=2), self.submit("live", ranks=64)  # Which waits for devices.
+        over, live = self.submit("over", steps=2), self.submit("live", ranks=64)  # The second job waits for devices.
         self.cluster.succeed(over)
-        done = self.cluster.titanctl("delete", live, over, check=False)  # One refusal does not save the others.
+        done = self.cluster.titanctl("delete", live, over, check=False)  # One refusal does not protect the other jobs.
         self.assertEqual(1, done.returncode)
         self.assertIn("only a job that is over can be deleted", done.stderr)
         self.assertIn(f"job {over} is deleted; {self.folder / 'over'} stays", done.stderr)
@@ -221,7 +221,7 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(3, self.cluster.titanctl("describe", over, check=False).returncode, "gone durably")
         self.cluster.titanctl("cancel", live)
 
-    # A job that sets no seed is restarted before its first checkpoint: the same weights again, bit for bit.
+    # A job that sets no seed is restarted before its first checkpoint with the same weights, bit for bit.
     def test_a_seed_is_drawn_once_for_the_jobs_life(self):
         job = self.submit(steps=500, interval=500, ranks=1, extra=["--debug.seed", "None"])
         wait_step(self.folder / "dump", 3)
@@ -255,7 +255,7 @@ class Lifecycle(unittest.TestCase):
         return urllib.request.urlopen(f"http://127.0.0.1:{self.cluster.metrics_port}/metrics", timeout=10).read().decode()
 
     def test_balance_of_experts_on_the_prometheus_page(self):
-        """Experts on two ranks of two machines: the page shows what the job's own metrics say of the whole step."""
+        """Experts on two ranks of two machines: the page shows the same whole-step figures as the job's own metrics."""
         model = [word for key, value in small_model("qwen3_moe").items() for word in ("--" + key, value)]
         job = self.submit(steps=5000, interval=5000, ranks_per_node=1, extra=[
             *model, "--parallelism.expert_parallel_degree", 2])

@@ -1,4 +1,4 @@
-"""Where a default cluster and its ranks listen: on loopback alone, also on a node that others know by an address of the network.
+"""Tests where a default cluster and its ranks listen: only on loopback, even on a node that others know by a network address.
 
 Prints the listing that docs/security-threats.md keeps.
 """
@@ -19,7 +19,7 @@ from sockets import is_loopback, listening
 FAKE_RANK = BIN.parent / "tests/fake_rank"
 TRAINS = (BIN / "titan-rank").exists()
 NOBODYS = "192.0.2.7"  # An address that no machine has (RFC 5737).
-STEPS = 100_000  # More than the test lasts.
+STEPS = 100_000  # More steps than the test lasts.
 
 
 class Listening(Cluster):
@@ -33,13 +33,13 @@ class Listening(Cluster):
 
 class Listeners(unittest.TestCase):
     def listing(self, cluster, others):
-        """Sockets by program, of every process that the cluster's environment marks."""
+        """Sockets by program, of every process that carries the cluster's mark in its environment."""
         seen = cluster.processes()
         self.assertLessEqual({"titan-controller", "titan-worker", "titan-shim", "titanctl", *others}, {p.program for p in seen})
         return Counter((p.program, table, str(address), is_loopback(address)) for p in seen for table, address, _ in listening(p.pid))
 
     def started(self, cluster, dump, ranks):
-        """Every rank has met every other one, so that all its sockets are there."""
+        """Whether every rank has connected to every other one, so that all its sockets exist."""
         if TRAINS:
             return last_step(dump) >= 1
         return len(cluster.processes("fake_rank")) >= ranks
@@ -53,7 +53,7 @@ class Listeners(unittest.TestCase):
             cluster.add_worker("n1", devices=1)
             cluster.add_worker("n2", devices=2)
             wait_until("two ready nodes", lambda: cluster.ask("cluster", "info")["ready_nodes"] == 2)
-            # Only the second node has room for both ranks; without shared memory they speak through sockets.
+            # Only the second node has enough devices for both ranks. Without shared memory they use sockets.
             cluster.submit(*tiny(folder / "dump", steps=STEPS, ranks_per_node=2, extra=["--comm.no_shared_memory"]))
             if TRAINS:
                 local = subprocess.Popen([BIN / "titanctl", "run", *map(str, tiny(folder / "run", steps=STEPS, extra=["--comm.no_shared_memory"]))],

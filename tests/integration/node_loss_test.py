@@ -1,4 +1,4 @@
-"""What is left to read when a node is gone for good: the end of a failed rank's log, and every event that was acknowledged."""
+"""Tests what remains readable when a node is lost for good: the end of a failed rank's log, and every acknowledged event."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ TRAINS = {"steps": -1, "step_ms": 20, "print": 2, "print_bytes": 4}
 
 
 class StandIns(Cluster):
-    """A cluster whose ranks are stand-ins (tests/worker/node/shim/fake_rank.cc)."""
+    """A cluster with stand-ins as ranks (tests/worker/node/shim/fake_rank.cc)."""
 
     def add_fake(self, name, fake):
         before = self.environment
@@ -31,13 +31,13 @@ class StandIns(Cluster):
         return {node["name"]: node["state"] for node in self.ask("node", "list")["nodes"]}.get(f"nodes/{name}")
 
     def lose(self, name):
-        """Its processes and its disk."""
+        """Removes its processes and its disk."""
         self.kill_node(name)
         shutil.rmtree(self.folder / name)
         wait_until(f"the loss of {name}", lambda: self.node_state(name) == "LOST", PATIENCE, 0.05)
 
     def start_job(self, name, node):
-        """On that node, and no other one afterwards."""
+        """Starts the job on that node and leaves only that node uncordoned."""
         for other in set(self.daemons) - {"controller", node}:
             self.titanctl("node", "cordon", other)
         self.titanctl("node", "uncordon", node)
@@ -58,7 +58,7 @@ class NodeLossTest(unittest.TestCase):
         return done.stdout.splitlines(), done.stderr
 
     def kill_at(self, point):
-        """The controller dies there once, and is started again."""
+        """Restarts the controller so that it dies at this failpoint once."""
         controller = self.cluster.controller
         controller.kill(restart=False)
         before = controller.environment
@@ -71,7 +71,8 @@ class NodeLossTest(unittest.TestCase):
         return lambda: controller.starts > starts
 
     def test_what_a_lost_node_leaves(self):
-        """The controller dies between the report of the exit and its record; then the node is lost, then deleted, then the job."""
+        """The controller dies between the report of the exit and its record. Then the node is lost, then deleted, then the
+        job."""
         cluster = self.cluster
         has_died = self.kill_at("write.failed_log")
         job = cluster.start_job("crashes", "n1")

@@ -1,4 +1,4 @@
-"""`titanctl profile`: traces of a job that trains, from the ranks of two nodes to the user's folder."""
+"""Tests `titanctl profile`: traces of a training job arrive from the ranks of two nodes in the user's folder."""
 
 import json
 import re
@@ -37,7 +37,7 @@ class Profile(unittest.TestCase):
         return self.cluster.titanctl("profile", self.job, *arguments, check=check)
 
     def begin(self, *arguments):
-        """A call that goes on, from when its ranks record."""
+        """Starts a call in the background and returns it once its ranks record."""
         process = subprocess.Popen([BIN / "titanctl", "--controller", self.cluster.address, "profile", self.job, "--folder", self.folder,
                                     *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stdout.close)
@@ -55,10 +55,10 @@ class Profile(unittest.TestCase):
         def records():
             return self.profile("--ranks", rank, "--steps", 1, "--folder", self.folder, check=False).returncode == 0
 
-        wait_until(f"rank {rank} to be free", records, timeout=120, poll=0.1)  # Sixteen recorded steps take a busy machine that long.
+        wait_until(f"rank {rank} to be free", records, timeout=120, poll=0.1)  # Sixteen recorded steps take this long on a busy machine.
 
     def test_every_rank_records_the_same_steps(self):
-        for i in range(3):  # A rank of a machine that stood still for a second records the next steps that it can.
+        for i in range(3):  # A rank on a machine that stalled for a second records the next steps that it can.
             folder = self.folder / f"out-{i}"
             done = self.profile("--ranks", "0,1", "--steps", 3, "--folder", folder)
             files = [folder / f"rank{rank}_trace.json" for rank in (0, 1)]
@@ -111,7 +111,7 @@ class Profile(unittest.TestCase):
         other = self.profile("--ranks", "0,1", check=False)
         self.assertEqual(1, other.returncode)
         self.assertIn("rank 0 is to record 16 steps from step", other.stderr)
-        process.send_signal(signal.SIGINT)  # The job goes on, and so does the recording.
+        process.send_signal(signal.SIGINT)  # The job continues, and so does the recording.
         self.assertEqual(130, process.wait(10))
         self.assertEqual([], list(self.folder.iterdir()))
         self.assertEqual("RUNNING", self.cluster.job(self.job)["state"])
@@ -137,7 +137,7 @@ class Profile(unittest.TestCase):
                 rank.kill(signal.SIGCONT)
         self.assertEqual(4, still.returncode, still.stderr)
         self.assertRegex(still.stderr, r"rank 1 on node n\d has shown no progress for 1s after step \d+")
-        self.wait_until_free(1)  # It records what it was asked for, though nobody waits any more.
+        self.wait_until_free(1)  # The rank finishes the requested recording, though the caller has stopped waiting.
         (self.folder / "rank1_trace.json").unlink()
 
         process = self.begin("--ranks", "0,1", "--steps", 20)

@@ -1,5 +1,5 @@
-"""Every recipe in configs/ is valid once it finds its assets (those of the tests stand in for the real ones), says why each key has
-its value, and fits the devices that it is written for: dry runs of its first and last rank tell."""
+"""Tests that every recipe in configs/ is valid with the tests' assets, gives a reason for each key's value, and fits its devices,
+by dry runs of its first and last rank."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from paths import BIN, SOURCE
 
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 RECIPES = sorted((SOURCE / "configs").glob("*.toml"))
-DEVICE_BYTES = 80e9 - 4 * 2**30  # Less what kernels, NCCL and the CUDA context take (docs/howto/dry-run.md).
+DEVICE_BYTES = 80e9 - 4 * 2**30  # Device memory less the part of kernels, NCCL and the CUDA context (docs/howto/dry-run.md).
 
 
 def degree(config, *axes):
@@ -38,7 +38,7 @@ class Recipes(unittest.TestCase):
                                    "--training.dataset_path", ASSETS / "c4_test"], capture_output=True, text=True)
             said = (done.stdout + done.stderr).strip()
             self.assertEqual(0, done.returncode, said)
-            answer, peak = said.splitlines()  # More lines are warnings.
+            answer, peak = said.splitlines()  # Further lines would be warnings.
             self.assertIn("is valid", answer)
             self.assertTrue(peak.startswith("the fullest rank takes about "), peak)
 
@@ -52,7 +52,7 @@ class Recipes(unittest.TestCase):
 
         self.each(check)
 
-    # Figures in words follow the keys.
+    # Figures in the comments follow the keys.
     def test_batch_in_the_comment(self):
         def check(recipe, config):
             ranks = config["resources"]["ranks"] // degree(config, "pipeline_parallel", "tensor_parallel", "context_parallel")
@@ -64,7 +64,7 @@ class Recipes(unittest.TestCase):
 
         self.each(check)
 
-    # A copy of the state through ordinary memory holds a GPU up for seconds.
+    # A copy of the state through ordinary memory stalls a GPU for seconds.
     def test_gpus_copy_saves_by_themselves(self):
         def check(_, config):
             saves = config.get("checkpoint", {}).get("enable") and config["checkpoint"].get("async_mode", "disabled") != "disabled"
@@ -86,7 +86,7 @@ class Recipes(unittest.TestCase):
                 if config["resources"].get("device") == "cuda":
                     self.assertLess(peak, DEVICE_BYTES)
                 share = result["parameters"]["shard"] * world / result["parameters"]["model"]
-                self.assertTrue(0.09 < share < 2, share)  # Unequal where layers, experts or heads do not divide.
+                self.assertTrue(0.09 < share < 2, share)  # Unequal where layers, experts or heads do not divide evenly.
                 self.assertGreaterEqual(result["bytes"]["standing"], 16 * result["parameters"]["shard"])
 
         self.each(check)

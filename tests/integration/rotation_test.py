@@ -1,4 +1,5 @@
-"""Certificates, their authority and tokens change under a job that trains: no step is lost, and nobody is let in who should not be.
+"""Changes certificates, their authority and tokens under a training job: it loses no step, and nobody gains access who should not
+have it.
 
 Prints the figures that docs/benchmarks/control-plane.md keeps.
 """
@@ -22,12 +23,12 @@ from jobs import last_step, losses, metric_lines, tiny, wait_step
 from proxy import Proxy
 
 NODES = ("n1", "n2")
-LIFETIME = 8  # Seconds of a token: what is opened with it is open before.
-STEPS = 100_000  # More than the test lasts: the job is stopped at its end.
+LIFETIME = 8  # Lifetime of a token in seconds; calls made with it are open before it expires.
+STEPS = 100_000  # More steps than the test lasts: the job is stopped at the end.
 
 
 class TlsCluster(Cluster):
-    """A controller and two workers with certificates; workers reach it through a proxy that can cut their connections."""
+    """A controller and two workers with certificates. Workers connect through a proxy that can cut their connections."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="titan-rotation-"))
@@ -44,7 +45,7 @@ class TlsCluster(Cluster):
         self.pki("issue", "--ca", ca or self.ca, "--controller", "--address", "127.0.0.1", "--node", ",".join(NODES), "--out", self.tls, *more)
 
     def trust(self, *authorities):
-        """Every ca.crt holds these and no others from now on."""
+        """Makes every ca.crt hold exactly these authorities."""
         text = "".join((folder / "ca.crt").read_text() for folder in authorities)
         for folder in (*self.tls.iterdir(), self.ca / "admin"):
             fresh = folder / "ca.crt.new"
@@ -53,12 +54,12 @@ class TlsCluster(Cluster):
 
     def _start_controller(self, lease_ms):
         super()._start_controller(lease_ms)
-        self.controller.command += ["--tls", str(self.tls / "controller")]  # Of every later start.
+        self.controller.command += ["--tls", str(self.tls / "controller")]  # For every later start.
 
     def _add(self, name, command):
         if name != "controller":
             command = [self.proxy.address if word == self.address else word for word in command]
-            command += ["--rank-user", "root"] if os.geteuid() == 0 else []  # The admin has no account here.
+            command += ["--rank-user", "root"] if os.geteuid() == 0 else []  # The user admin has no account on this machine.
         return super()._add(name, [*command, "--tls", self.tls / name])
 
     def served(self):
@@ -66,7 +67,7 @@ class TlsCluster(Cluster):
         return ssl.get_server_certificate((host, int(port)))
 
     def ends_of_certificates(self):
-        """Of the controller and of both nodes, as their pages say."""
+        """Expiry times of the certificates of the controller and of both nodes, from their metrics pages."""
         ports = [self.metrics_port, *(json.loads((self.folder / f"{name}-ports.json").read_text())["metrics"] for name in NODES)]
         pages = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20).read().decode() for port in ports]
         return [float(re.search(r"^titan_certificate_expiry_timestamp_seconds\S* (\S+)$", page, re.M)[1]) for page in pages]
@@ -103,12 +104,12 @@ class Rotation(unittest.TestCase):
         return path
 
     def by_token(self, path):
-        """Environment and flags of somebody who has a token and no certificate."""
+        """Environment of a user who has a token and no certificate."""
         return {**self.cluster.environment, "TITAN_TLS": "", "TITAN_TLS_CA": str(self.cluster.ca / "ca.crt"), "TITAN_TOKEN_FILE": str(path),
                 "TITAN_CONTROLLER": self.cluster.address}
 
     def follow(self, path):
-        """What somebody leaves open: a watch of the job, its events and its log."""
+        """Opens streams with a token: a watch of the job, its events and its log."""
         verbs = {"wait": ["wait", self.job], "events": ["events", self.job, "-f"], "logs": ["logs", self.job, "-f"]}
         opened = {}
         for verb, words in verbs.items():
@@ -133,7 +134,7 @@ class Rotation(unittest.TestCase):
         return done.returncode == 1 and "token" in done.stderr
 
     def cut(self):
-        """Every worker's connection breaks, and each begins a new one."""
+        """Cuts every worker's connection and waits until each has a new one."""
         accepted = self.cluster.proxy.accepted
         self.cluster.proxy.cut(refuse=False)
         wait_until("new connections", lambda: self.cluster.proxy.accepted >= accepted + len(NODES))
@@ -169,7 +170,7 @@ class Rotation(unittest.TestCase):
         self.note("token revoked; the next call is refused", begun)
         self.expect_ended(alice, opened, revoked, "was revoked")
 
-        ends = time.monotonic() + LIFETIME  # To a second, as tokens count.
+        ends = time.monotonic() + LIFETIME  # Exact to a second, as token expiry is.
         bob = self.token("bob", "--expires", f"{LIFETIME}s")
         opened = self.follow(bob)
         self.expect_ended(bob, opened, ends, "expired")
@@ -225,7 +226,7 @@ class Rotation(unittest.TestCase):
         try:
             return self.cluster.ready()
         except (AssertionError, subprocess.TimeoutExpired, json.JSONDecodeError):
-            return False  # The controller is being started.
+            return False  # The controller is restarting.
 
 
 if __name__ == "__main__":

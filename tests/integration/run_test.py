@@ -1,4 +1,4 @@
-"""`titanctl run`: no cluster before, none after; its output, its exit code, and what Ctrl-C does."""
+"""Tests `titanctl run`: no cluster before it and none after it; its output, its exit code, and Ctrl-C."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from titanctl_case import TitanctlCase
 
 
 def can_run(program, identity):
-    """Whether a process of that user can start the program, and finds its libraries: a checkout below /root lets nobody in."""
+    """Whether a process of that user can start the program and find its libraries: others cannot enter a checkout below /root."""
     try:
         return subprocess.run([program, "--version"], capture_output=True, check=False, cwd="/", **identity).returncode == 0
     except PermissionError:
@@ -37,7 +37,7 @@ class Run(TitanctlCase):
         self.assertEqual(10, len(losses(self.dump)))
         self.assertEqual([], self.left())
         self.assertEqual([], list((self.folder / "cache/titan").iterdir()))
-        # What it trained with lies beside it, and is a configuration like any other.
+        # The saved configuration of the run is next to its output and is valid as any other.
         saved = self.dump / "config.json"
         dumped = subprocess.run([BIN / "titanctl", "config", "dump", saved, "-o", "json"], capture_output=True, text=True, check=True)
         self.assertEqual(json.loads(saved.read_text()), json.loads(dumped.stdout))
@@ -46,7 +46,7 @@ class Run(TitanctlCase):
 
     # Four ranks as threads take one device of the private node.
     def test_a_mesh_in_one_process(self):
-        # What somebody put among the steps stays: weights of a hub without an index, an export for torch.load.
+        # Foreign files among the steps stay: weights of a hub without an index, an export for torch.load.
         foreign = [self.dump / "checkpoint/step-0/model.safetensors", self.dump / "checkpoint/step-3/model.pt"]
         for path in foreign:
             path.parent.mkdir(parents=True)
@@ -69,7 +69,8 @@ class Run(TitanctlCase):
         self.assertEqual([last_step(self.dump)], committed_steps(self.dump))
         self.assertEqual([], self.left())
 
-    # Slurm and others signal each process of a job, by several signals and more than once, and then wait before they kill.
+    # Slurm and others signal each process of a job, with several signals and more than once, and then wait before they
+    # kill.
     def test_signals_of_schedulers_to_every_process_save(self):
         process = self.start("run", *tiny(self.dump, steps=500, interval=500))
         wait_step(self.dump, 3)
@@ -87,7 +88,7 @@ class Run(TitanctlCase):
         process = self.start("run", *tiny(self.dump, steps=500, interval=500))
         wait_step(self.dump, 3)
         for rank in [p for p in self.left() if p.program == "titan-rank"]:
-            rank.kill(signal.SIGSTOP)  # So that the first one cannot end it.
+            rank.kill(signal.SIGSTOP)  # So that the first interrupt cannot end it.
         process.send_signal(signal.SIGINT)
         while "Ctrl-C again kills" not in (line := process.stderr.readline()):
             self.assertTrue(line, "titanctl ended at the first interrupt")
@@ -119,13 +120,14 @@ class Run(TitanctlCase):
         _, err = process.communicate(timeout=60)
         self.assertEqual(1, process.returncode, err)
         self.assertIn("a.json", err)
-        # Whoever looks further finds the log, and is not sent to a controller that is gone.
+        # The error names the log and does not refer to a controller that no longer exists.
         self.assertNotIn("titanctl describe", err)
         logs = re.search(r"what the ranks printed: (\S+)/rank-\*\.log", err)
-        # Whichever rank met the line first: the other one is stopped.
+        # Either rank may meet the line first: the other one is stopped.
         self.assertTrue(any("a.json" in log.read_text() for log in Path(logs.group(1)).glob("rank-*.log")))
 
-    # Weights of another model that only the ranks can see: one attempt, the rank's own words and the end of the job.
+    # Only the ranks can see that weights are of another model: one attempt, the rank's own message and the end of the
+    # job.
     def test_weights_of_another_model_are_told_once_and_tried_once(self):
         weights = self.folder / "hf"
         weights.mkdir()
@@ -138,11 +140,11 @@ class Run(TitanctlCase):
         self.assertIn("FAILED: MODEL_MISMATCH: ", err)
         self.assertNotIn("attempt 2", out + err)
         told = [line for line in (out + err).splitlines() if 'model_type is "mistral"' in line]
-        self.assertLessEqual(len(told), 3, "\n".join(told))  # A rank's exit may be heard of before its words.
+        self.assertLessEqual(len(told), 3, "\n".join(told))  # A rank's exit may be reported before its message.
         warned = [line for line in (out + err).splitlines() if "lr_scheduler.warmup_steps" in line]
         self.assertEqual(1, len(warned), "\n".join(warned))
 
-    # Nothing says which model they are of: their shapes do.
+    # Only the shapes show that the weights are of another model.
     def test_weights_of_another_shape_are_tried_once(self):
         weights = self.folder / "hf"
         weights.mkdir()
@@ -156,7 +158,7 @@ class Run(TitanctlCase):
         self.assertIn("does not fit this model", err)
         self.assertNotIn("attempt 2", out + err)
 
-    # Files follow the umask of the shell that started the job, so that a colleague of the group can continue it.
+    # Files follow the umask of the shell that started the job, so that another user of the group can continue it.
     @unittest.skipUnless(os.geteuid() == 0, "only root may become another user")
     def test_a_colleague_of_the_group_continues(self):
         group = 12000
@@ -180,7 +182,7 @@ class Run(TitanctlCase):
         wrong = [path for path in (shared / "dump").rglob("*") if path.stat().st_mode & 0o777 != (0o775 if path.is_dir() else 0o664)]
         self.assertEqual([], wrong)
 
-    # Nobody can make a folder in /proc: no rank ever begins, and there is no log to read.
+    # Nobody can make a folder in /proc: no rank ever starts, and there is no log to read.
     def test_a_rank_that_never_began_is_told_with_what_ended_its_attempt(self):
         process = self.start("run", *tiny("/proc/titan/dump", ranks=1))
         _, err = process.communicate(timeout=60)

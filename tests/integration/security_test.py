@@ -1,4 +1,5 @@
-"""A cluster behind TLS, with real programs: who comes in, what rotates, what a revoked token ends, what another user may do."""
+"""Tests a cluster with TLS and real programs: who has access, rotation, what a revoked token ends, and what another user may
+do."""
 
 import json
 import os
@@ -132,7 +133,7 @@ class Tls(Case):
         wait_until("n1", lambda: self.nodes().get("nodes/n1") == "READY")
         before = self.served()
         issue = ["cluster", "issue", "--ca", self.folder / "ca", "--controller", "--address", "127.0.0.1", "--out", self.folder / "c1"]
-        self.assertIn("--renew", self.titanctl(*issue, code=1).stderr)  # No key is lost by accident.
+        self.assertIn("--renew", self.titanctl(*issue, code=1).stderr)  # A key is not overwritten by accident.
         self.titanctl(*issue, "--renew")
         wait_until("the new certificate", lambda: self.served() != before)
         self.assertEqual({"nodes/n1": "READY"}, self.nodes())
@@ -190,7 +191,7 @@ class AnotherUser(Case):
         self.assertEqual([(f"local:{NOBODY}", "JobService.CancelJob", "ANOTHER_USER")],
                          [(line["actor"], line["method"], line["result"]) for line in self.audit()])
         token = self.token("--user", "bob", "--role", "viewer", "--project", "*")
-        self.assertIn("Permission denied", self.other("list", "--token-file", token).stderr)  # It is not theirs to read yet.
+        self.assertIn("Permission denied", self.other("list", "--token-file", token).stderr)  # The other user may not read the file yet.
         os.chown(token, NOBODY, NOBODY)
         self.assertEqual(0, self.other("list", "--token-file", token).returncode)
         self.assertEqual(1, self.other("node", "cordon", "n1", "--token-file", token).returncode)

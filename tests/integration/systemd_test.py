@@ -1,5 +1,5 @@
-"""The daemons under systemd, which a socket stands in for: ready when they serve, heard of again and again while they do, with a word
-about how they are, and told when they end. The units are what systemd reads without a complaint."""
+"""Tests the daemons under systemd, with a socket in its place: they report that they are ready once they serve, then keepalives
+with a status, and their end. systemd accepts the unit files without a complaint."""
 
 import json
 import os
@@ -21,7 +21,7 @@ WATCHDOG_SECONDS = 2
 
 
 class Manager:
-    """Where a daemon's messages to systemd arrive."""
+    """Receives a daemon's messages to systemd."""
 
     def __init__(self, folder):
         self.path = folder / "notify"
@@ -49,7 +49,7 @@ class Systemd(unittest.TestCase):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def start(self, name, *flags):
-        """Its process and its manager."""
+        """Starts a daemon. Returns its process and its manager."""
         folder = self.folder / name
         folder.mkdir()
         manager = Manager(folder)
@@ -68,7 +68,7 @@ class Systemd(unittest.TestCase):
     def start_controller(self):
         ports = self.folder / "ports"
         process, manager = self.start("titan-controller", "--listen", "127.0.0.1:0", "--metrics-port", "-1", "--port-file", ports)
-        return process, manager, re.search(r'"port": (\d+)', ports.read_text())[1]  # There before it is ready.
+        return process, manager, re.search(r'"port": (\d+)', ports.read_text())[1]  # The file exists before the daemon is ready.
 
     def check_life(self, process, manager):
         told = ["SIGALRM", "SIGHUP", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGXCPU"]
@@ -96,14 +96,14 @@ class Systemd(unittest.TestCase):
         wait_until("connection in the status", lambda: manager.status() == f"connected to 127.0.0.1:{port}, 0 ranks of 0 attempts")
         self.check_life(process, manager)
 
-    # It serves its ranks, and is not restarted for what is missing elsewhere.
+    # A worker serves its ranks without a controller, and is not restarted because of one.
     def test_a_worker_without_a_controller_is_ready_and_says_so(self):
         process, manager = self.start("titan-worker", "--controller", "127.0.0.1:1", "--node", "n1", "--devices", "cpu:2", "--rank-binary", FAKE_RANK)
         wait_until("status", manager.status)
         self.assertEqual("without a controller, 0 ranks of 0 attempts", manager.status())
         self.check_life(process, manager)
 
-    # Every line is an event with its time, level and fields, and systemd's journal is told each one's priority.
+    # Every line is an event with its time, level and fields; systemd's journal also gets the priority of each.
     def test_logs_are_what_was_asked_for(self):
         for form, priorities in (("text", False), ("json", False), ("json", True)):
             with self.subTest(form=form, priorities=priorities):
@@ -126,7 +126,7 @@ class Systemd(unittest.TestCase):
                     else:
                         self.assertRegex(rest, r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning|error) event=\w+ message=")
 
-    # 2, with which a unit is not started again; what may still come is tried again.
+    # Wrong settings exit with 2, with which a unit is not restarted; temporary failures are tried again.
     def test_wrong_settings_are_not_tried_again(self):
         controller = ["titan-controller", "--state", self.folder / "c"]
         worker = ["titan-worker", "--state", self.folder / "w"]

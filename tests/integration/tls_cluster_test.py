@@ -1,7 +1,8 @@
-"""docs/operate/cluster-with-tls.md, command by command, on four machines that are namespaces: names, network, mounts of their own.
+"""Runs docs/operate/cluster-with-tls.md, command by command, on four machines that are namespaces, each with its own names,
+network and mounts.
 
-What runs is what the page says; flags that are added at the end only make the job small and keep the daemons' pages off. Needs root
-and iproute2.
+The test runs the page's commands; flags added at the end only make the job small and turn off the daemons' pages. Needs root and
+iproute2.
 """
 
 import json
@@ -22,12 +23,12 @@ PAGE = SOURCE / "docs/operate/cluster-with-tls.md"
 MACHINES = ("m1", "m2", "m3", "m4")
 FAKE_RANK = BIN.parent / "tests/fake_rank"
 TRAINS = (BIN / "titan-rank").exists()
-STAND_IN = "" if TRAINS else f" --rank-binary {FAKE_RANK}"  # A worker asks for its programs before it asks for a controller.
+STAND_IN = "" if TRAINS else f" --rank-binary {FAKE_RANK}"  # A worker looks for its programs before it connects to a controller.
 SMALL = ["--training.steps", "3", "--lr_scheduler.total_steps", "3", "--training.seq_len", "64", "--validation.no_enable",
          "--training.mixed_precision_param", "float32", "--metrics.no_enable_tensorboard", "--resources.threads_per_rank", "1"]
-# A machine: its name, what it calls the others, /srv as all share it, /var/lib as it has alone.
+# Makes a machine: its name, its names for the others, a shared /srv, and a private /var/lib.
 MACHINE = """hostname "$1" && mount --bind "$2/hosts" /etc/hosts && mount --bind "$2/srv" /srv && mount -t tmpfs none /var/lib && shift 2 && exec "$@" """
-# Every byte that a machine says or hears, as its port of the switch sees it.
+# Records every byte that a machine sends or receives, at its port of the switch.
 RECORDER = """
 import socket, sys
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -38,7 +39,7 @@ with open(sys.argv[2], "wb", buffering=0) as out:
         out.write(link.recv(65535))
 """
 
-# Prints what answers to HTTP/2 without TLS.
+# Prints what a server answers to HTTP/2 without TLS.
 SPEAKS_PLAINLY = """
 import socket
 with socket.create_connection(("m1", 7700), 10) as peer:
@@ -52,7 +53,7 @@ print(said[:2].hex() if said[:1] != b"\\x15" else "", end="")
 
 
 def commands():
-    """The page's, in order."""
+    """The page's commands, in order."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
     return [line for block in blocks for line in block.splitlines()]
 
@@ -91,13 +92,13 @@ class TlsCluster(unittest.TestCase):
         return "".join(f"\n--- {path.name}\n{path.read_text()[-2000:]}" for path in sorted(self.folder.glob("*.log")))
 
     def end_ranks(self):
-        """Ranks and shims outlive their daemons, not their machines."""
+        """Kills what is left on the machines: ranks and shims outlive their daemons."""
         for machine in MACHINES:
             held = subprocess.run(["ip", "netns", "pids", self.network.space(machine)], capture_output=True, text=True).stdout.split()
             subprocess.run(["kill", "-9", *held], check=False, capture_output=True) if held else None
 
     def record(self, machine):
-        """Begins to write down what the machine says and hears."""
+        """Starts to record what the machine sends and receives."""
         file = self.folder / "wire"
         process = subprocess.Popen([*self.network.prefix_of("switch"), sys.executable, "-c", RECORDER, f"to-{MACHINES.index(machine) + 1}", file],
                                    stdout=subprocess.PIPE, text=True)
@@ -137,7 +138,7 @@ class TlsCluster(unittest.TestCase):
         self.run_on("m2", "titanctl --timeout 2 --insecure --controller m1:7700 node list", code=5)
 
     def strangers(self):
-        """Each from m2, which has a certificate and the network, but no admin's."""
+        """Tries strangers from m2, which has a certificate and the network, but not an admin's certificate."""
         self.run_on("m2", "titanctl cluster init-ca other && titanctl cluster issue --ca other --controller --address m2 --node m2,m5 --out fake")
         ask = "titanctl --timeout 2 --controller m1:7700 {} node list"
         refusals = {
@@ -150,7 +151,7 @@ class TlsCluster(unittest.TestCase):
                 done = subprocess.run(self.on("m2", command), env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=60)
                 self.assertIn(done.returncode, (1, 5), done.stdout + done.stderr)
                 self.assertNotIn("m1", done.stdout)
-        # A controller of another authority is nobody's: a worker of this cluster does not follow it.
+        # A worker of this cluster does not follow a controller with a certificate of another authority.
         self.start_on("m2", "titan-controller --listen 0.0.0.0:7701 --tls fake/controller --state fake-state --metrics-port -1", "fake-controller")
         astray = self.start_on("m3", f"titan-worker --controller m2:7701 --node m3 --state astray --tls tls/m3 --metrics-port -1{STAND_IN}", "astray")
         # Nodes with a certificate of another authority, and with another node's.

@@ -1,10 +1,10 @@
-// One training step of Titan's models against what their oracles recorded (tests/peer/one_step.py), in one process:
-// logits, every parameter's gradient, where every token was routed, the same in bfloat16 by every kind of kernels that
-// the machine has (--bfloat16), and (--calls) how many operations it took.
+// Compares one training step of Titan's models with the record of their oracles (tests/peer/one_step.py), in one
+// process: logits, every parameter's gradient and every token's routing, the same in bfloat16 by every level of kernels
+// that the machine has (--bfloat16), and (--calls) the number of operations.
 //   compare_with_peer CASE_FOLDER... [--noise] [--bfloat16] [--calls]
-// --noise is the test of the test: the comparison must fail for each weight tensor with 1e-3 of noise, for each number
-// of the model that is mistaken, and without the permutation of queries and keys. Prints one JSON line per check; exits
-// with 1 when one is not as it must be.
+// --noise tests the test: the comparison must fail for each weight tensor with 1e-3 of noise, for each changed number
+// of the model, and without the permutation of queries and keys. Prints one JSON line per check; exits with 1 if a
+// check fails.
 
 #include <torch/torch.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 constexpr double kNoise = 1e-3;  // Relative to the tensor's rms.
 
-// What the exported config.json says and transformers was told, where both say something.
+// Compares the exported config.json with the one that transformers got, for keys that both have.
 void compare_config(const GoldenCase& golden, Reporter& reporter) {
   const nlohmann::json& theirs = golden.about().at("config");
   if (theirs.is_null()) return;
@@ -52,12 +52,12 @@ void disturb(GoldenCase& golden, Reporter& reporter) {
     golden.build(mistake.spec);
     reporter.report(mistake.what, golden.run_disturbed(), false);
   }
-  if (golden.spec().name != "llama3") return;  // The only family whose weights are permuted.
+  if (golden.spec().name != "llama3") return;  // The only family with permuted weights.
   golden.build(golden.spec(), /*permute=*/false);
   reporter.report("no permutation", golden.run_disturbed(), false);
 }
 
-// All levels are in a machine up to its best; LibTorch's own operations are as good as the kernels must be. Weights are
+// A machine has all levels up to its best. LibTorch's own operations set the standard for the kernels. Weights are
 // bfloat16 afterwards.
 void compare_rounded(GoldenCase& golden, Reporter& reporter) {
   golden.build(golden.rounded_spec());
@@ -68,7 +68,7 @@ void compare_rounded(GoldenCase& golden, Reporter& reporter) {
   kernels::choose("reference");
 }
 
-// The golden case's last use: its weights are bfloat16 afterwards.
+// Must be the golden case's last use: its weights are bfloat16 afterwards.
 void count_calls(GoldenCase& golden, Reporter& reporter) {
   nlohmann::json counted;
   golden.build(golden.spec());

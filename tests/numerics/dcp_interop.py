@@ -1,10 +1,10 @@
-"""torchtitan and Titan take turns at one training through torch.distributed.checkpoint: losses as if nobody had changed engines.
+"""torchtitan and Titan alternate in one training through torch.distributed.checkpoint: losses are as in an uninterrupted run.
 
-  dcp_interop.py [CASE ...]     all cases by default; without TITAN_LONG=1 the first alone, in short
+  dcp_interop.py [CASE ...]     all cases by default; without TITAN_LONG=1 only the first one, shortened
 
-Each case: torchtitan trains and saves; Titan goes on from that folder on another mesh and saves; `titan-checkpoint export
---format dcp` writes the step, and torchtitan goes on from it on a third. Every step's loss is held to torchtitan's run that
-nobody interrupted, within the limit of peer_runs.py.
+In each case torchtitan trains and saves; Titan resumes from that folder on another mesh and saves; `titan-checkpoint export
+--format dcp` writes the step, and torchtitan resumes from it on a third mesh. Every step's loss must equal that of torchtitan's
+uninterrupted run within the limit of peer_runs.py.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ ROWS = 4
 class Case:
     model: str
     flavor: str
-    peer: dict = dataclasses.field(default_factory=dict)   # torchtitan's mesh
-    titan: dict = dataclasses.field(default_factory=dict)  # and Titan's,
-    last: dict = dataclasses.field(default_factory=dict)   # and torchtitan's that goes on.
+    peer: dict = dataclasses.field(default_factory=dict)   # torchtitan's first mesh.
+    titan: dict = dataclasses.field(default_factory=dict)  # Titan's mesh.
+    last: dict = dataclasses.field(default_factory=dict)   # The mesh on which torchtitan resumes.
     extra: dict = dataclasses.field(default_factory=dict)
-    # Steps of a turn, in the long form. Few where routers are: losses drift apart later (docs/interop-torchtitan.md).
+    # Steps of each part, in the long form. Few with routers: losses drift apart later (docs/interop-torchtitan.md).
     turn: int = 10
 
 
@@ -109,7 +109,7 @@ def text_of(checkpoint, *words):
     return done.stdout
 
 
-# What torchtitan saved writes what the same weights as a Hugging Face folder write.
+# A text generated from torchtitan's checkpoint equals the one from the same weights as a Hugging Face folder.
 def same_text(case, saved, folder):
     model = ["--model", case.model, "--flavor", case.flavor]
     for words in (["import", saved, folder / "text/step-0", *model], ["export", folder / "text/step-0", folder / "text/hf"]):

@@ -8,9 +8,10 @@
 
 namespace titan::testing {
 
-// One forward and backward of the production engine over a whole mesh, as threads of this process: weights (by FQN) are
-// sharded, the batch's rows dealt to the data-parallel ranks, and what comes out joined: "logits" and "grad.<FQN>".
-// `buffers`: values of the saved buffers that are not as training starts with them.
+// Runs one forward and backward of the production engine over a whole mesh, as threads of this process: weights (by
+// FQN, whole) are sharded, and the rows of `tokens` and `labels` [B, T] are dealt to the data-parallel ranks. Returns
+// the joined results: "logits" [B, T, vocabulary] and "grad.<FQN>" with the shape of the parameter. `buffers`: values
+// of saved buffers that replace those of a new training.
 Tensors engine_step(const models::ModelSpec& spec, const Tensors& weights, const at::Tensor& tokens,
                     const at::Tensor& labels, const mesh::Degrees& degrees, int world, const Tensors& buffers = {});
 

@@ -1,7 +1,7 @@
-// One training step of the production engine, as threads over several meshes, against what the oracles recorded
+// Compares one training step of the production engine, as threads over several meshes, with the record of the oracles
 // (tests/peer/one_step.py): logits and every parameter's gradient.
 //   engine_with_peer CASE_FOLDER...
-// Prints one JSON line per check; exits with 1 when one is not as it must be.
+// Prints one JSON line per check; exits with 1 if a check fails.
 
 #include <iostream>
 #include <string>

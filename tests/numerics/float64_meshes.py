@@ -1,6 +1,7 @@
-"""In float64 every mesh trains alike: 1 rank, FSDP 2, DDP 2, HSDP 2x2 (and accumulation, and recomputation) agree to 1e-10.
+"""Checks that every mesh trains alike in float64: 1 rank, FSDP 2, DDP 2, HSDP 2x2 (and accumulation, and recomputation) agree to
+1e-10.
 
-No tolerance needs an argument there: what is left is the order of sums.
+In float64 no tolerance needs an argument: only the order of sums differs.
 """
 
 import tempfile

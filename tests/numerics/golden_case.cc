@@ -25,12 +25,12 @@ namespace {
 
 constexpr double kLogitTolerance = 1e-5;
 constexpr double kGradTolerance = 1e-4;
-constexpr double kLossFloor = 1e-3;  // Of the loss, which is one number and may meet the truth by chance.
-constexpr double kSpread = 2;        // Over the square root of how many numbers a gradient has.
-constexpr int64_t kFew = 64;  // Numbers whose errors are luck rather than a mean: they count in the median alone.
-constexpr double kClear = 5;  // So many times the tolerance need no second look at a disturbed model.
+constexpr double kLossFloor = 1e-3;  // Floor of the loss's error: one number may be close to the truth by luck.
+constexpr double kSpread = 2;        // Divided by the square root of the number of elements of a gradient.
+constexpr int64_t kFew = 64;         // Gradients with fewer elements have random errors and count only in the median.
+constexpr double kClear = 5;  // Times the tolerance: a disturbed model beyond this fails without a backward pass.
 
-// A whole parameter from tensors by Hugging Face names; nothing when they hold it in no form.
+// Builds a whole parameter from tensors by Hugging Face names; nullopt if they hold it in no layout.
 std::optional<at::Tensor> from_hf(const Tensors& tensors, const std::string& prefix,
                                   const std::vector<checkpoint::HfLayout>& layouts, const std::vector<int64_t>& shape) {
   const checkpoint::Box box = checkpoint::whole(shape);
@@ -69,7 +69,7 @@ double relative_rms(const at::Tensor& got, const at::Tensor& want) {
 
 void Errors::add_grad(const std::string& fqn, const at::Tensor& got, const at::Tensor& want) {
   const double error = relative_rms(got, want);
-  if (error <= grad) return;  // Not a number counts as the largest.
+  if (error <= grad) return;  // NaN counts as the largest.
   grad = error;
   worst = fqn;
 }
@@ -195,7 +195,7 @@ void GoldenCase::cast(at::ScalarType type) {
 }
 
 int64_t GoldenCase::count_calls() {
-  backward(nn::cross_entropy_sum(forward(tokens()), labels()));  // What is made once is no part of a step.
+  backward(nn::cross_entropy_sum(forward(tokens()), labels()));  // Warm-up: one-time work is not part of a step.
   const CallCounter counter;
   backward(nn::cross_entropy_sum(forward(tokens()), labels()));
   return counter.count();
@@ -287,7 +287,7 @@ Errors GoldenCase::run() {
   }
 
   const at::NoGradGuard no_grad;
-  const Tensors inputs = router_inputs_;  // Routing again would record them again.
+  const Tensors inputs = router_inputs_;  // A copy: routing again would record the inputs again.
   for (const auto& block : model_.blocks) {
     auto* layer = dynamic_cast<model::DecoderLayer*>(block.get());
     if (layer == nullptr || layer->moe == nullptr) continue;

@@ -15,9 +15,9 @@ namespace titan::testing {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-// How far Titan's step is from the oracle's.
+// Distances of Titan's step from the oracle's.
 struct Errors {
-  double logits = 0, grad = 0, loss = 0;  // Relative rms; the loss relative.
+  double logits = 0, grad = 0, loss = 0;  // Relative rms; for the loss the relative error.
   std::string worst;                      // Parameter with the largest gradient error.
   int64_t routed_elsewhere = 0;           // Tokens, over all layers, that went to other experts.
 
@@ -25,15 +25,15 @@ struct Errors {
   bool pass() const;
 };
 
-// A step in bfloat16: how much farther it is from the truth than the oracle's own step in bfloat16. The truth is the
+// Errors of a step in bfloat16, divided by those of the oracle's own step in bfloat16. The reference for both is the
 // oracle's step in fp32 from the same weights, rounded to bfloat16, with the same experts for each token.
 struct Rounded {
-  double logits = 0, loss = 0, grad = 0;  // Errors over the oracle's; of gradients the largest, as `allowed` has it.
-  double median = 0;                      // Of the gradients' errors over the oracle's.
+  double logits = 0, loss = 0, grad = 0;  // Ratios; `grad` is the largest, less a margin for small tensors.
+  double median = 0;                      // Median ratio over the gradients.
   std::string worst;
 };
 
-// One model with the oracle's weights, and what the oracle computed with them (tests/peer/one_step.py): a folder with
+// One model with the oracle's weights, and the oracle's results with them (tests/peer/one_step.py): a folder with
 // case.json, model.safetensors, step1.safetensors and bfloat16.safetensors.
 class GoldenCase {
  public:
@@ -41,33 +41,34 @@ class GoldenCase {
 
   const nlohmann::json& about() const { return about_; }
   const models::ModelSpec& spec() const { return spec_; }
-  models::ModelSpec rounded_spec() const;  // Of what the oracle computed in bfloat16.
+  models::ModelSpec rounded_spec() const;  // The spec of the oracle's step in bfloat16.
   const Tensors& peer() const { return peer_; }
   const at::Tensor& tokens() const { return peer_.at("tokens"); }
   const at::Tensor& labels() const { return peer_.at("labels"); }
 
-  // A fresh model of another spec with the same weights; `permute`: false leaves heads' rows in Hugging Face's order.
+  // Builds a new model of another spec with the same weights. `permute` = false keeps heads' rows in Hugging Face's
+  // order.
   void build(const models::ModelSpec& spec, bool permute = true);
 
   // All parameters' names, and their values by name.
   std::vector<std::string> names() const;
   Tensors weights() const;
-  Tensors buffers() const;  // Saved ones.
+  Tensors buffers() const;  // Saved buffers.
 
   // Forward and backward of the bare model.
   Errors run();
-  // The first row's logits; when they give a disturbance away, the rest is spared.
+  // The same for a disturbed model. If the first row's logits show the disturbance, it skips the rest.
   Errors run_disturbed();
-  // The same with weights in bfloat16, against the truth and the oracle's own step.
+  // The same with weights in bfloat16, compared with the reference and the oracle's own step.
   Rounded run_rounded();
-  // Weights of another type from here on, buffers as a job has them. run() compares them no more.
+  // Casts the weights to another type, with buffers as in a job. run() is not valid afterwards.
   void cast(at::ScalarType type);
   // Calls of LibTorch's operations by forward, loss and backward (tests/testing/call_counter.h).
   int64_t count_calls();
   // Calls `run` while one parameter carries noise of `relative` times its rms.
   void with_noise(const std::string& fqn, double relative, const std::function<void()>& run);
 
-  // Of a step that was computed elsewhere with the same weights: "logits" and "grad.<FQN>".
+  // Errors of a step that was computed elsewhere with the same weights: "logits" and "grad.<FQN>".
   Errors errors_of(const Tensors& step) const;
   // The oracle's gradient of one parameter, in Titan's layout.
   at::Tensor peer_grad(const nn::Parameter& parameter) const;
@@ -76,7 +77,7 @@ class GoldenCase {
   at::Tensor grad_of(const Tensors& step, const std::string& prefix, const nn::Parameter& parameter) const;
   std::vector<at::Tensor> choices(const Tensors& step) const;
   at::Tensor forward(const at::Tensor& tokens);
-  // Of all weights, in their order.
+  // Gradients of all weights, in their order.
   std::vector<at::Tensor> backward(const at::Tensor& loss);
   void watch_routers();
   nn::Parameter& find(const std::string& fqn);
@@ -85,7 +86,7 @@ class GoldenCase {
   models::ModelSpec spec_;
   Tensors hf_, peer_, rounded_;
   model::Model model_;
-  Tensors router_inputs_;  // By "routing.<layer>", of the last forward pass.
+  Tensors router_inputs_;  // Keyed by "routing.<layer>"; inputs of the last forward pass.
 };
 
 double rms(const at::Tensor& value);

@@ -1,11 +1,12 @@
-"""One step of every model family beside its oracles' own classes, live, with a fresh seed (--seed repeats one).
+"""Compares one step of every model family with its oracles' own classes, live, with a random seed (--seed repeats one).
 
-Small models (tests/peer/oracle_models.py) in torchtitan 0.2.2 and transformers, fp32, weights with a gain: logits within 1e-5 and
-every parameter's gradient within 1e-4 relative rms, every token routed to the same experts. Each comparison must fail with 1e-3 of
-noise in any one weight tensor, and for each number of the model that is mistaken. In bfloat16, by LibTorch's operations and by every
-level of Titan's kernels that the machine has, its errors are at most 1.25 times those of the oracle's own bfloat16 (a single gradient's 1.5); it takes no more calls of
-LibTorch's operations than the oracle makes of PyTorch's (but for rows of documents), and at most half as many by Titan's kernels,
-and with [compile]. --runs N: so many seeds.
+The small models of tests/peer/oracle_models.py run in torchtitan 0.2.2 and transformers, in fp32, from weights with a gain:
+logits agree within 1e-5 and every parameter's gradient within 1e-4 relative rms, and every token goes to the same experts. Each
+comparison must fail with 1e-3 of noise in any one weight tensor, and for each changed number of the model. In bfloat16, by
+LibTorch's operations and by every level of Titan's kernels that the machine has, the errors are at most 1.25 times those of the
+oracle's own bfloat16 (1.5 for a single gradient). A step makes no more calls of LibTorch's operations than the oracle makes of
+PyTorch's (except for rows of documents), and at most half as many with Titan's kernels, and with [compile]. --runs N tries N
+seeds.
 """
 
 import argparse
@@ -22,12 +23,12 @@ from paths import SOURCE
 
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
 LOGITS, GRADIENTS = 1e-5, 1e-4  # The limits of golden_case.cc.
-ROUNDED, WORST = 1.25, 1.5  # Of logits, loss and the median gradient; of any one gradient, whose ratio varies with the seed.
+ROUNDED, WORST = 1.25, 1.5  # Limits of logits, loss and the median gradient, and of any one gradient: that ratio varies with the seed.
 KERNEL_CALLS = 0.5
 
 
 def judge_rounded(check):
-    """Errors over the oracle's own in bfloat16, both against fp32 from the same rounded weights."""
+    """Checks the errors divided by the oracle's own in bfloat16, both against fp32 from the same rounded weights."""
     ratios = {name: check[name + "_ratio"] for name in ("logits", "loss", "grad", "median")}
     check["good"] = all(ratio <= (WORST if name == "grad" else ROUNDED) for name, ratio in ratios.items())
     print(f"{check['case']}, {check['check']}: errors over the oracle's: logits {ratios['logits']:.3f}, loss {ratios['loss']:.3f}, "
@@ -35,16 +36,17 @@ def judge_rounded(check):
 
 
 def machine_has_kernels():
-    """What the lowest level needs (worker/rank/kernels/level.h), asked of the system and not of Titan."""
+    """Whether the machine has what the lowest level needs (worker/rank/kernels/level.h), read from the system and not from
+    Titan."""
     flags = set(Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split())
     return {"avx2", "fma", "f16c"} <= flags
 
 
 def judge_calls(folder, check):
-    """Whether the calls are few enough, and whether Titan's kernels were counted wherever the machine can run them."""
+    """Whether the calls are few enough, and whether Titan's kernels were counted if the machine can run them."""
     ours, oracle = check["calls"], json.loads((folder / "calls.json").read_text())
     packed = json.loads((folder / "case.json").read_text())["document_end"] is not None
-    few = packed or ours["bfloat16"] <= oracle["bfloat16"]  # Of documents LibTorch's operations on a CPU take each by itself.
+    few = packed or ours["bfloat16"] <= oracle["bfloat16"]  # On a CPU LibTorch's operations take each document separately.
     check["good"] = few and ("kernels" in ours) == machine_has_kernels()
     if "kernels" in ours:
         check["good"] &= ours["kernels"] <= KERNEL_CALLS * oracle["bfloat16"]
@@ -54,7 +56,7 @@ def judge_calls(folder, check):
 
 
 def judge_compiled(folder, check):
-    """A step with [compile], of whose graphs each launch is one call (recorded_calls.cc says what is counted)."""
+    """Checks a step with [compile]; each launch of a graph is one call (recorded_calls.cc defines what is counted)."""
     oracle = json.loads((folder / "calls.json").read_text())["bfloat16"]
     check["oracle"] = oracle
     check["good"] = check["good"] and check["compiled"] <= KERNEL_CALLS * oracle
@@ -63,7 +65,7 @@ def judge_compiled(folder, check):
 
 
 def compare(folder, seed):
-    """Number of checks, and the wrong ones as text."""
+    """Number of checks, and the failed ones as text."""
     subprocess.run([sys.executable, SOURCE / "tests/peer/one_step.py", folder, "--seed", str(seed)], check=True)
     cases = sorted(folder.iterdir())
     checks = []

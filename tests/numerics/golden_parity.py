@@ -1,6 +1,6 @@
-"""Titan's training beside torchtitan 0.2.2's own, live, from the same Hugging Face weights and text, at fp32.
+"""Compares Titan's training with torchtitan 0.2.2's own, live, from the same Hugging Face weights and text, at fp32.
 
-Every run draws a fresh seed (--seed repeats one). The weights carry a gain (tests/peer/README.md says why). What is compared:
+Every run draws a random seed (--seed repeats one). The weights carry a gain (tests/peer/README.md says why). The comparisons:
   one step    logits and every parameter's gradient, in one process (compare_with_peer): the bare model, the engine on all four
               meshes as threads, and the test of the test;
   on meshes   titan-rank on 1 rank, FSDP 2, HSDP 2x2 and (--all) DDP 2: first step's gradients (from Adam's first moment), ten steps of
@@ -8,7 +8,7 @@ Every run draws a fresh seed (--seed repeats one). The weights carry a gain (tes
               against torchtitan's FSDP 2;
   daemons     such jobs submitted to a controller with two workers, ranks on both: HSDP 2x2, with --all all meshes and both orders;
   bf16        (--all) torchtitan's FSDP 2 with bf16 parameters against ours: with LibTorch's operations, and with Titan's own kernels, which
-              round elsewhere: their gradients may not be farther from the fp32 ones than torchtitan's are;
+              round differently: their gradients may not be farther from the fp32 ones than torchtitan's are;
   export      the Hugging Face folder that the last save writes.
 """
 
@@ -29,10 +29,11 @@ from rank_runs import MESHES, DaemonRun, RankRun, Report, read_safetensors  # no
 
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
 
-# In bf16 the first step is as exact as in fp32; then the norms' last digits are amplified by rounding (measured 1.3e-4, 2e-4).
+# In bf16 the first step is as exact as in fp32; later, rounding amplifies the norms' last digits (measured 1.3e-4,
+# 2e-4).
 BF16 = {"training.mixed_precision_param": "bfloat16", "training.steps": 3}
 BF16_LOSS_LIMIT, BF16_NORM_LIMIT = 2e-3, 2e-3
-BF16_ERROR_LIMIT = 1.25  # Of Titan's own kernels over torchtitan's, in a tensor's gradient.
+BF16_ERROR_LIMIT = 1.25  # Limit of the error of a tensor's gradient by Titan's own kernels, divided by torchtitan's.
 
 
 def hf_weights(folder):
@@ -43,7 +44,7 @@ def hf_weights(folder):
 
 
 def unpermute(weight, heads):
-    """Hugging Face's halves back to neighbouring pairs: the documented inverse, written out here."""
+    """Reorders Hugging Face's halves to neighbouring pairs: the documented inverse, written out here."""
     rows, columns = weight.shape
     return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
@@ -56,7 +57,7 @@ HF_MODEL = {"model.embed_tokens.weight": "tok_embeddings.weight", "model.norm.we
 
 
 def from_hf(tensors, heads=16):
-    """Hugging Face names and layout to torchtitan's, for the debug model."""
+    """Converts Hugging Face names and layout to torchtitan's, for the debug model."""
     result = {}
     for key, value in tensors.items():
         if key in HF_MODEL:
@@ -69,7 +70,7 @@ def from_hf(tensors, heads=16):
 
 
 def one_step(report, weights, peer):
-    """The first step of the peer's run as a case of compare_with_peer."""
+    """Compares the first step of the peer's run as a case of compare_with_peer."""
     (peer / "model.safetensors").symlink_to(weights / "model.safetensors")
     (peer / "case.json").write_text(json.dumps({"case": "llama3 debugmodel", "family": "llama3", "flavor": "debugmodel", "spec": {},
                                                 "document_end": None, "config": None}))
@@ -86,7 +87,8 @@ def one_step(report, weights, peer):
 
 
 def in_bf16(report, folder, weights, seed, per_rank, peer_per_rank):
-    """torchtitan's FSDP 2 in bf16 beside ours, each judged by how far its gradients are from the fp32 ones (peer_per_rank)."""
+    """Compares torchtitan's FSDP 2 in bf16 with ours, each by the distance of its gradients from the fp32 ones
+    (peer_per_rank)."""
     run_peer(folder / "peer-bf16", weights, seed, 2, BF16)
     peer = Peer(folder / "peer-bf16", same_ranks=True)
     run = run_titan(folder / "bf16", weights, "FSDP 2", {**per_rank, **BF16, "resources.kernels": "reference"})

@@ -1,6 +1,6 @@
 // A model library (docs/howto/add-a-model.md) with the oracles' small models (tests/peer/oracle_models.py), so that
-// titan-rank trains them: each case.json that TITAN_GOLDEN_CASES names (paths joined by ':') is a family of the case's
-// name with the one flavor "golden", built as the family whose numbers it changes.
+// titan-rank trains them. Each case.json in TITAN_GOLDEN_CASES (paths joined by ':') becomes a family with the case's
+// name and the single flavor "golden". It is built as the family that its numbers change.
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>

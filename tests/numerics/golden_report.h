@@ -9,12 +9,12 @@
 
 namespace titan::testing {
 
-// Prints the checks of one case, a JSON line each.
+// Prints the checks of one case, one JSON line each.
 class Reporter {
  public:
   explicit Reporter(std::string name) : name_(std::move(name)) {}
 
-  // Prints the figures; the comparison passed or failed as it must, or `good` is lost.
+  // Prints the figures. If the comparison did not pass or fail as `must_pass` says, good() becomes false.
   void report(const std::string& check, const Errors& errors, bool must_pass) {
     const bool as_it_must = errors.pass() == must_pass;
     std::cout << nlohmann::json{{"case", name_},          {"check", check},
@@ -30,7 +30,7 @@ class Reporter {
               << std::endl;
     good_ = false;
   }
-  // A step in bfloat16 by these kernels; golden_models.py has the limits.
+  // Prints a step in bfloat16 by these kernels; golden_models.py has the limits.
   void rounded(const std::string& kernels, const Rounded& ratios) {
     std::cout << nlohmann::json{{"case", name_},
                                 {"check", "bfloat16 by " + kernels},
@@ -44,7 +44,7 @@ class Reporter {
                                 {"worst", ratios.worst}}
               << std::endl;
   }
-  // Calls of operations in a step, by what computes it; golden_models.py has the limits.
+  // Prints the calls of operations in a step, by the code that computes it; golden_models.py has the limits.
   void calls(const nlohmann::json& counted) {
     std::cout
         << nlohmann::json{{"case", name_}, {"check", "calls"}, {"good", true}, {"calls", counted}, {"must_pass", true}}

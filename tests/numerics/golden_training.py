@@ -1,12 +1,14 @@
-"""Ten steps of training of every model beside its oracle, live, through titan-rank, with fresh weights (--seed repeats them).
+"""Compares ten training steps of every model with its oracle, live, through titan-rank, with random weights (--seed repeats
+them).
 
   TITAN_BIN=... TITAN_SOURCE=... TITAN_DEPS=... golden_training.py [--seed S] [--cases a,b] [--meshes "1 rank,EP 2"] [--keep FOLDER]
 
-tests/peer/ten_steps.py trains the small models of tests/peer/oracle_models.py in torchtitan's Trainer or in transformers' classes;
-titan-rank trains the same models from the same Hugging Face weights and text (golden_plugin.cc describes them to it), on 1 rank and
-on other meshes, one of them beside torchtitan's own expert parallelism. What is compared: loss and gradient norm of every step,
-and beside torchtitan the first step's gradients (from Adam's first moment) and the movement of the biases that balance experts.
-On the first step no router is near another choice; later rounding may route a token elsewhere: hence these models' wider limits.
+tests/peer/ten_steps.py trains the small models of tests/peer/oracle_models.py in torchtitan's Trainer or in transformers'
+classes. titan-rank trains the same models from the same Hugging Face weights and text (golden_plugin.cc describes them), on 1
+rank and on other meshes, one of them against torchtitan's own expert parallelism. Compared are loss and gradient norm of every
+step, and for torchtitan also the first step's gradients (from Adam's first moment) and the movement of the biases that balance
+experts. In the first step no router is close to another choice; later, rounding may route a token to another expert, so these
+models have wider limits.
 
 --cases also takes torchtitan's debug models, which need minutes: llama4_debug, deepseek_v3_debug, qwen3_debug.
 """
@@ -36,7 +38,7 @@ MESHES = {"1 rank": ({}, 1, 1),
                                         "training.dataloader.order": "per_rank"}, 2, 2)}
 
 TORCHTITAN_EP = "EP 2 beside torchtitan's"
-# What runs beside 1 rank.
+# Meshes to run in addition to 1 rank.
 CASES = {"llama3_torchtitan": ["TP 2", "PP 2"],
          "llama4_torchtitan": ["TP 2", TORCHTITAN_EP],
          "llama4_irope_transformers": ["TP 2"],
@@ -65,7 +67,7 @@ def run_oracles(folder, seed, cases, *extra):
 
 
 def balance(about):
-    """Whether steps move the biases that balance experts, as they do in the oracle. Qwen3's do not by themselves, in torchtitan neither."""
+    """Whether steps move the biases that balance experts, as in the oracle. Qwen3 has none by default, as in torchtitan."""
     experts = any(key.startswith("moe.") for key in about["spec"])
     if about["library"] == "transformers":
         return {"model.load_balance_coeff": 0} if experts else {}
@@ -74,7 +76,7 @@ def balance(about):
 
 def train(folder, case, mesh):
     flags, world, data_parallel = MESHES[mesh]
-    # Inside documents attends no oracle here; the flavors of some cases would.
+    # No oracle here limits attention to documents; the flavors of some cases would.
     return RankRun(folder, {"model.name": case.name, "model.flavor": "golden", "model.attn_mask_type": "causal",
                             "experimental.custom_import": PLUGIN, "training.seq_len": SEQ_LEN, "training.steps": STEPS,
                             "training.local_batch_size": ROWS // data_parallel, "training.mixed_precision_param": "float32",
@@ -95,7 +97,7 @@ def compare(report, folder, case, mesh):
     name = f"{case.name}, {mesh}"
     if experts:
         compare_steps(report, f"{name}, first step", run, peer, LOSS_LIMIT, NORM_LIMIT, steps=1)
-    if about["library"] == "transformers":  # Its names are others; golden_models compares gradients.
+    if about["library"] == "transformers":  # Its names differ; golden_models compares gradients.
         compare_steps(report, name, run, peer, *limits)
         return
     compare_run(report, name, run, peer, *limits)

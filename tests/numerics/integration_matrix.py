@@ -1,13 +1,13 @@
-"""The rows of torchtitan's integration matrix that are more than five steps on a mesh, as real processes in float64: what
-they save, load, validate and recompute equals what one rank does with the same switches, to 1e-10.
+"""Runs the rows of torchtitan's integration matrix that are more than five steps on a mesh, as real processes in float64: what
+they save, load, validate and recompute equals that of one rank with the same switches, to 1e-10.
 
-Where the matrix's other rows for language models are:
+The matrix's other rows for language models are tested in:
   meshes, schedules, activation checkpointing     mesh_table/rows.cc (column "torchtitan's test" of docs/generated/mesh-table.md)
   the same over processes                         process_meshes.py
   any mesh to any other, seed checkpoints         reshard_meshes.py
   memory estimation                               worker/rank/runtime/dry_run_test.py (no mesh is refused)
-  gradients of a step beside torchtitan's own     golden_models.py, golden_parity.py
-Compilation, float8 and fault-tolerant replicas are other features; text generation has left torchtitan.
+  gradients of a step against torchtitan's own    golden_models.py, golden_parity.py
+Compilation, float8 and fault-tolerant replicas are other features; torchtitan no longer has text generation.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Matrix:
         self.folder, self.report, self.count, self.known = folder, report, 0, {}
 
     def run(self, mesh, flags=None, dump=None, kind=RankRun):
-        """One job; `dump`: goes on in that folder of another."""
+        """Runs one job. With `dump` it resumes in that folder of another job."""
         self.count += 1
         flags = {**COMMON, **mesh.job_flags(ROWS), **(flags or {})}
         if dump:
@@ -50,7 +50,7 @@ class Matrix:
         return self.known[key]
 
     def same(self, name, run, want, steps=STEPS):
-        """Curves up to `steps`, and what was saved last."""
+        """Compares the curves up to `steps` and the last checkpoint."""
         self.report.same_curves(name, run.metrics(), want.metrics(), steps, LIMIT)
         self.report.same_state(name, run.checkpoint(steps), want.checkpoint(steps), LIMIT)
 
@@ -68,8 +68,8 @@ def resumed(matrix):
 
 
 def hugging_face(matrix):
-    """"HF model-only save", then "load": the folder that a mesh writes is the one that one rank writes, up to the rounding
-    to its data type, and either starts a new training as the other does."""
+    """"HF model-only save", then "load": a mesh and one rank write the same folder, up to rounding to its data type, and a new
+    training starts equally from either."""
     mesh, saving = Mesh(fsdp=2, tp=2), {"checkpoint.last_save_model_only": True, "checkpoint.last_save_in_hf": True}
     folder = matrix.run(mesh, saving).dump / "checkpoint" / f"step-{STEPS}"
     got, want = (weights_of(f) for f in (folder, matrix.one_rank(saving).dump / "checkpoint" / f"step-{STEPS}"))
@@ -89,7 +89,7 @@ def weights_of(folder):
 
 
 def last_model_only(matrix):
-    """"Last save model-only", fp32 and bf16: weights alone, rounded to the type that was asked for."""
+    """"Last save model-only", fp32 and bf16: only weights, rounded to the requested type."""
     mesh, want = Mesh(fsdp=2, tp=2), matrix.one_rank().checkpoint(STEPS)
     for kind in ("float32", "bfloat16"):
         run = matrix.run(mesh, {"checkpoint.last_save_model_only": True, "checkpoint.export_dtype": kind})
@@ -109,7 +109,7 @@ def rounded(values, kind):
 
 
 def excluded(matrix):
-    """"Checkpoint of DP 4 into TP 2, without lr_scheduler, dataloader and optimizer": only weights and step count go on."""
+    """"Checkpoint of DP 4 into TP 2, without lr_scheduler, dataloader and optimizer": only weights and step count are loaded."""
     steps = STEPS + 3
     flags = {"training.steps": steps, "checkpoint.interval": steps,
              "checkpoint.exclude_from_loading": ["lr_scheduler", "dataloader", "optimizer"]}
@@ -124,7 +124,7 @@ def excluded(matrix):
 
 
 def validated(matrix):
-    """"Validation on TP 2, CP 2, PP 2" (8), and beside experts."""
+    """"Validation on TP 2, CP 2, PP 2" (8), and with experts."""
     flags = {"validation.enable": True, "validation.dataset_path": ASSETS / "c4_validation", "validation.seq_len": 128,
              "validation.freq": 2, "validation.steps": 3}
     for model, mesh in (("llama3", pipeline("1F1B", pp=2, cp=2, tp=2)), ("deepseek_v3", Mesh(fsdp=2, tp=2, ep=4))):
@@ -140,8 +140,8 @@ def validated(matrix):
 
 
 def early_steps(matrix):
-    """"CPU offload, optimizer in backward, TP 2, CP 2, DP 2" (8), saved and then resumed with replicas. Early steps clip
-    nothing, so one rank does without them and without clipping."""
+    """"CPU offload, optimizer in backward, TP 2, CP 2, DP 2" (8), saved and then resumed with replicas. Early steps do not clip,
+    so the one rank runs without them and with a max_norm that never clips."""
     flags = {"training.enable_cpu_offload": True, "optimizer.early_step_in_backward": True}
     first = matrix.run(Mesh(fsdp=2, cp=2, tp=2), {**flags, "training.steps": 2, "checkpoint.interval": 2})
     again = matrix.run(Mesh(rep=2, cp=2, tp=2), flags, dump=first.dump)
@@ -191,7 +191,7 @@ def other_switches(matrix):
 
 
 def threads(matrix):
-    """Ranks that are threads of one process do what processes do."""
+    """Ranks as threads of one process compute the same as processes."""
     mesh = pipeline("Interleaved1F1B", pp=2, cp=2, tp=2)
     name = f"{mesh} as threads"
     alone, apart = matrix.run(mesh, kind=LocalRun), matrix.run(mesh)

@@ -1,4 +1,4 @@
-"""Calls of a client that keeps to nothing: methods as the .proto files have them, requests and answers as bytes."""
+"""Calls of a client that follows no rules: methods from the .proto files, requests and answers as bytes."""
 
 import re
 import socket
@@ -45,7 +45,7 @@ def methods():
 
 
 def request_of(message, job, node):
-    """Names the job, or the node, where the message has a place for that."""
+    """A request that names the job or the node, if the message has a field for it."""
     if message == "CreateJobRequest":
         config = '{"scheduling": {"project": "%s"}, "job": {"dump_folder": "/nonexistent"}}' % job.split("/")[1]
         return field(1, field(1, config) + field(8, job.split("/")[1])) + field(2, "5c3f8c1e-4c1c-4d52-8a3e-0f4f2f9f6d11")
@@ -66,7 +66,7 @@ def identity_in(folder):
 
 
 def channel(port, ca=None, identity=(None, None)):
-    """Over TLS when there is a `ca`, as bytes."""
+    """A channel; over TLS if `ca` is given, as bytes."""
     options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
     if ca is None:
         return grpc.insecure_channel(f"127.0.0.1:{port}", options)
@@ -74,7 +74,7 @@ def channel(port, ca=None, identity=(None, None)):
 
 
 def call(open_channel, path, request=b"", token="", metadata=(), timeout=30):
-    """The code with which the call ends, or "answered"."""
+    """The status code of the call, or "answered"."""
     bearer = (("authorization", f"Bearer {token}"),) if token else ()
     stream = open_channel.stream_stream(path)(iter([request]), metadata=[*bearer, *metadata], timeout=timeout)
     try:
@@ -91,7 +91,7 @@ def got(code):
     return SHORT.get(code, "allowed")
 
 
-# --- HTTP/2 by hand ---
+# --- Raw HTTP/2 ---
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -99,7 +99,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def headers(path, *more):
-    """Uncompressed, nothing of it to be remembered."""
+    """Uncompressed headers that do not enter the dynamic table."""
     pairs = ((":method", "POST"), (":scheme", "https"), (":path", path), (":authority", "localhost"), ("content-type", "application/grpc"),
              ("te", "trailers"), *more)
     return b"".join(b"\0" + _text(name) + _text(value) for name, value in pairs)
@@ -119,7 +119,7 @@ def connect_tls(port, ca):
 
 
 def send(peer, pieces):
-    """As much as the other end takes; what it answers is thrown away."""
+    """Sends until the peer stops reading, and discards the answers."""
     peer.settimeout(0.2)
     try:
         for piece in pieces:
@@ -131,7 +131,7 @@ def send(peer, pieces):
 
 
 def floods(path):
-    """By what they are called: the frames of each, after the preface."""
+    """{name: the frames of the flood, including the preface}."""
     begin = [PREFACE + frame(SETTINGS, 0, 0)]
     huge = headers(path, *((f"x-{i}", "v" * 16_000) for i in range(256)))
     pieces = [huge[i:i + 16_000] for i in range(0, len(huge), 16_000)]

@@ -1,9 +1,9 @@
-"""What hostile clients, nodes, ranks and users of the machine can reach in a real cluster, as one table.
+"""Tests what hostile clients, nodes, ranks and users of the machine can reach in a real cluster, as one table.
 
     hostile_test.py [--store]       --store: writes docs/generated/security-table.md
 
-The test fails if its table differs from the stored one. docs/security.md says what each caller should be able to reach. Needs root, to
-become another user.
+The test fails if its table differs from the stored one. docs/security.md says what each caller should be able to reach. Needs
+root, to become another user.
 """
 
 import datetime
@@ -32,8 +32,8 @@ PAGE = SOURCE / "docs/generated/security-table.md"
 FAKE_RANK = BIN.parent / "tests/fake_rank"
 PROBE = Path(__file__).with_name("probe.py")
 NOBODY = pwd.getpwnam("nobody").pw_uid
-PYTHON = "/usr/bin/python3"  # Another user may not enter the folder of ours.
-PLANTED = {"TITAN_TOKEN_FILE": "/planted", "PLANTED_PASSWORD": "planted"}  # In the environment of the daemons.
+PYTHON = "/usr/bin/python3"  # Another user may not enter our folder.
+PLANTED = {"TITAN_TOKEN_FILE": "/planted", "PLANTED_PASSWORD": "planted"}  # Set in the environment of the daemons.
 VICTIM = "projects/p/jobs/victim"
 RANK = """#!/bin/sh
 # A rank of the job "hostile" looks around; of any other job it is a stand-in.
@@ -47,7 +47,7 @@ esac
 
 
 class Victims(Cluster):
-    """A cluster with somebody's job on it. With `tls` callers are known by certificates and tokens, without by the kernel."""
+    """A cluster that runs a victim's job. With `tls`, callers are known by certificates and tokens; without, by the kernel."""
 
     def __init__(self, tls, rank_user=""):
         self.folder = Path(tempfile.mkdtemp(prefix="titan-hostile-"))
@@ -56,7 +56,7 @@ class Victims(Cluster):
         self.programs = self.folder / "programs"
         (self.programs / "results").mkdir(parents=True)
         (self.programs / "results").chmod(0o777)
-        # Another user may not enter the folder of ours, which may lie in root's home: what that user runs is copied.
+        # Another user may not enter our folder, which may be in root's home: programs for that user are copied.
         for program in (BIN / "titanctl", BIN / "titan-shim", BIN / "titan-stacks", FAKE_RANK, PROBE):
             shutil.copy(program, self.programs)
         (self.programs / "rank").write_text(RANK.format(python=PYTHON))
@@ -67,7 +67,7 @@ class Victims(Cluster):
             self.pki("init-ca", self.folder / "ca")
             self.pki("issue", "--ca", self.folder / "ca", "--controller", "--address", "127.0.0.1", "--node", "n1,n9", "--user", "eve", "--out", self.tls)
             self.pki("init-ca", self.folder / "foreign")
-        super().__init__(workers=0, folder=self.folder, supervise=False, lease_ms=60_000)  # A busy machine is no lost node.
+        super().__init__(workers=0, folder=self.folder, supervise=False, lease_ms=60_000)  # A slow machine must not look like a lost node.
         if tls:
             self.environment["TITAN_TLS"] = str(self.folder / "ca/admin")
         self.add_worker("n1", devices=2)
@@ -107,7 +107,7 @@ class Victims(Cluster):
 
 
 class Table:
-    """Sections of rows; what the test prints and the page keeps."""
+    """Sections of rows; the test prints them and the page keeps them."""
 
     def __init__(self):
         self.sections = {}
@@ -125,7 +125,7 @@ class Table:
 
 
 def as_nobody(work):
-    """What work() gives in a process of another user. Before gRPC has begun anything here: it does not outlive a fork."""
+    """The result of work() in a process of another user. Call it before gRPC starts here: gRPC does not survive a fork."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -169,7 +169,7 @@ class Hostile(unittest.TestCase):
         kept = PAGE.read_text().splitlines()
         self.assertEqual(kept[kept.index("## Calls") - 1:], lines, "hostile_test.py --store writes docs/generated/security-table.md")
 
-    # --- calls ---
+    # --- Calls ---
 
     def calls(self, table, cluster):
         ca, foreign = (cluster.folder / "ca/ca.crt").read_bytes(), cluster.folder / "foreign"
@@ -200,7 +200,7 @@ class Hostile(unittest.TestCase):
 
     @staticmethod
     def call_everything(requests, port, ca, identities, tokens):
-        """Every method by every caller: (path, caller, code). Opens no file: another user may not read this checkout."""
+        """Calls every method as every caller: (path, caller, code). Opens no file: another user may not read this checkout."""
         good, expired = tokens["viewer of the project"], tokens["expired token"]
         tokens["wrong token"] = good[:-4] + ("0000" if not good.endswith("0000") else "1111")
         anybody = client.channel(port, ca)
@@ -213,7 +213,7 @@ class Hostile(unittest.TestCase):
             found += [(path, who, client.call(channel, path, request, token)) for who, (channel, token) in callers.items()]
         return found
 
-    # --- bytes ---
+    # --- Bytes ---
 
     def bytes_at_the_port(self, table, cluster):
         section, what = "Hostile bytes at the controller's port", "result"
@@ -251,7 +251,7 @@ class Hostile(unittest.TestCase):
         channel.close()
         admin.close()
 
-    # --- a node ---
+    # --- A node ---
 
     def node(self, table, cluster):
         section, what = "A node with a valid certificate", "result"
@@ -264,7 +264,7 @@ class Hostile(unittest.TestCase):
             return client.field(1, client.field(1, node) + client.field(3, "127.0.0.1") + client.field(6, instance) + inventory)
 
         def session(*messages):
-            """How it ends when the node has said these."""
+            """How the session ends after the node has sent these messages."""
             channel = client.channel(cluster.port, ca.read_bytes(), client.identity_in(cluster.tls / "n9"))
             stream = channel.stream_stream(path)(iter(messages), timeout=30)
             try:
@@ -328,17 +328,17 @@ class Hostile(unittest.TestCase):
         untouched()
         table.put(section, "opens ten sessions", what, "one at a time; the node is marked as flapping")
 
-    # --- the machine ---
+    # --- The machine ---
 
     def machine(self, table, rank_column, rank_user=""):
-        """A cluster on loopback, which knows its callers by the kernel: what a hostile rank and another user get."""
+        """A cluster on loopback, which knows its callers by the kernel: what a hostile rank and another user can reach."""
         with Victims(tls=False, rank_user=rank_user) as cluster:
             token = cluster.folder / "token"
             token.touch(mode=0o600)
             token.write_text(cluster.token("--user", "root", "--role", "admin", "--project", "*"))
             victim = next(p for p in cluster.processes("fake_rank"))
             run_folder = next((cluster.folder / "n1/jobs").glob("*/attempt-1"))
-            wait_until("all files of a running attempt", (run_folder / "offsets.json").exists)  # The last that comes.
+            wait_until("all files of a running attempt", (run_folder / "offsets.json").exists)  # The file that is written last.
             uid = run_folder.parent.name
             folders = {"the controller's state": cluster.folder / "controller", "the worker's state": cluster.folder / "n1"}
             targets = {
@@ -368,7 +368,7 @@ class Hostile(unittest.TestCase):
             wait_until("what the rank got", result.exists, 60)
             self.reached(table, rank_column, json.loads(result.read_text()))
             if rank_user:
-                self.bystander_gets_nothing(json.loads(result.read_text()), beside="ranks")  # All of these are one user's.
+                self.bystander_gets_nothing(json.loads(result.read_text()), beside="ranks")  # All these ranks run as one user.
 
     def reached(self, table, who, result):
         for what, files in result["files"].items():

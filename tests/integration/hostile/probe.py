@@ -1,8 +1,8 @@
-"""What a process of this machine can reach: run as another user, or as a rank of a hostile job. Standard library alone.
+"""Tests what a process of this machine can reach, as another user or as a rank of a hostile job. Uses only the standard library.
 
     probe.py TARGETS.json RESULT.json
 
-Tries every file, socket, process, port and variable that TARGETS names, changes nothing, and writes down what it got.
+Tries every file, socket, process, port and variable that TARGETS names, changes nothing, and writes what it could reach.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 
-NEXT = ".new"  # Ends the name of a file that takes the place of the one without it.
+NEXT = ".new"  # Suffix of a temporary file that is renamed to the name without it.
 PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,14 +31,14 @@ def can_connect(path):
     with socket.socket(socket.AF_UNIX) as peer:
         try:
             folder = os.open(os.path.dirname(path), os.O_PATH)
-            peer.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")  # Names of sockets may be 107 bytes long.
+            peer.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")  # Socket addresses hold at most 107 bytes.
             return True
         except OSError:
             return False
 
 
 def generic(path, uids):
-    """The name of a file without what differs from run to run."""
+    """The name of a file without the parts that differ from run to run."""
     for uid in uids:
         path = path.replace(uid, "UID")
     path = re.sub(r"\.\d+$", ".N", path.removesuffix(NEXT))
@@ -58,9 +58,10 @@ def got_of(path):
 
 
 def files(folder, known, uids):
-    """By generic name. `known`: paths that a friend has seen there, which may be opened though they cannot be listed.
+    """Access by generic name. `known`: paths that a friend has seen there; they may be open to us though the folder cannot be
+    listed.
 
-    What was seen while it was written is tried by both of its names: by now it may have the other one.
+    A file that was seen during its write is tried under both names: by now it may have the other one.
     """
     got = {}
     for path in sorted({os.path.join(folder, name) for seen in known for name in (seen, seen.removesuffix(NEXT))}):
@@ -116,7 +117,7 @@ def port(number):
 
 
 def call(titanctl, address, words, token):
-    """How titanctl fares: what it may do without anything, or with a token that lies about."""
+    """The result of titanctl without credentials, or with a token that was found."""
     flags = ["--token-file", token] if token else []
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
     done = subprocess.run([titanctl, "--controller", address, "--timeout", "5", *flags, "-o", "json", *words], env=environment, cwd="/",

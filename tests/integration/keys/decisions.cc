@@ -1,6 +1,6 @@
-// Says what follows from configurations without any rank: each line of standard input is a JSON array of command-line
-// words, each line of standard output a JSON object: {"refused": text}, or the warnings, what a controller would keep
-// and decide, and how the ranks are laid out.
+// Prints the effects of configurations without any rank. Each line of standard input is a JSON array of command-line
+// words, each line of standard output a JSON object: {"refused": text}, or the warnings, the controller's record and
+// decisions, and the layout of the ranks.
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 using namespace titan;
 
-// The job beside one of priority 0 that has waited longer, on two nodes of four devices.
+// Places the job together with an older one of priority 0 that has waited longer, on two nodes of four devices.
 json placement(const job::Spec& spec) {
   scheduler::Scheduler scheduler;
   for (const char* name : {"a", "b"}) scheduler.set_node({.name = name, .device = "cpu", .devices = 4});
@@ -39,7 +39,7 @@ json placement(const job::Spec& spec) {
   return decided;
 }
 
-// What follows a lost node, again and again without a step.
+// Restart decisions for node losses that follow each other without a step in between.
 json restarts(const job::Spec& spec) {
   json delays = json::array();
   job::RestartHistory history;
@@ -66,7 +66,7 @@ json decide(const std::vector<std::string>& words) {
   if (const absl::Status bad = config::validate(*loaded); !bad.ok()) return {{"refused", std::string(bad.message())}};
   config::resolve(loaded->config);
   std::string& dump_folder = loaded->config.job.dump_folder;
-  dump_folder = std::filesystem::absolute(dump_folder).lexically_normal();  // As titanctl does.
+  dump_folder = std::filesystem::absolute(dump_folder).lexically_normal();  // titanctl does the same.
   v1::JobSpec sent;
   sent.set_config_json(config::to_json(loaded->config).dump());
   const auto checked = api::check_spec(sent, [] { return "0123456789"; });

@@ -75,7 +75,7 @@ def untried(keys):
     return missing
 
 
-# What the dataset c4 is, in small.
+# A small copy of the dataset c4.
 def hub_of_c4():
     hub = FakeHub()
     lines = "".join(json.dumps({"text": f"the {i}th line that a hub has, and {i} more of its words"}) + "\n" for i in range(400))
@@ -96,7 +96,7 @@ def words_of(flags):
 
 
 class Runs:
-    """What is asked of the programs, each question once, and their answers."""
+    """The runs of the programs, each only once, and their answers."""
 
     def __init__(self, scratch, hub):
         self.scratch = scratch
@@ -126,7 +126,7 @@ class Runs:
             if "safetensors" in path.name:
                 shutil.copy(path, self.places["assets"])
 
-    # Not by str.format(): braces may be JSON's.
+    # str.format() does not work here: braces may be part of JSON.
     def placed(self, text):
         for name, place in self.places.items():
             text = text.replace("{%s}" % name, str(place))
@@ -144,7 +144,7 @@ class Runs:
         return [str(folder), "--config", str(self.scratch / "empty.toml"), *words_of(self.fill(flags))]
 
     def ask(self, shown, flags, twin=False):
-        """Returns a function that gives the answer once the programs have run. A twin asks the same a second time."""
+        """Returns a function that gives the answer once the programs have run. A twin runs the same a second time."""
         name = json.dumps(flags, default=str) + (" again" if twin else "")
         if "plain" in flags or shown in SPOKEN:
             flags = {key: value for key, value in flags.items() if key != "plain"}
@@ -167,14 +167,14 @@ class Runs:
     def run(self):
         self.train()
         self.train(self.dry_runs)
-        lines = "".join(json.dumps(words) + "\n" for _, words in self.decisions)  # None where --only chose none.
+        lines = "".join(json.dumps(words) + "\n" for _, words in self.decisions)  # None if --only selected none.
         done = subprocess.run([TESTS / "titan_decisions"], input=lines, text=True, check=True, timeout=60, capture_output=True)
         for (name, _), line in zip(self.decisions, done.stdout.splitlines(), strict=True):
             self.answers[name] = json.loads(line)
 
 
 class Seen:
-    """What one run left in its folder, less what the clock decides."""
+    """The output of one run in its folder, without times."""
 
     def __init__(self, folder):
         self.folder, self.dump = folder, folder / "dump"
@@ -258,7 +258,7 @@ def look(answer, shown):
     return getattr(answer, shown)()
 
 
-# Nothing, or what is wrong with a row: the key is a lie, or the row is.
+# Returns nothing, or why a row fails: then the key has no effect, or the row is wrong.
 def judge(row, base, changed):
     key, value, shown, situation, text = row
     what = f"{key} = {value}" + (f" ({situation})" if situation else "")

@@ -1,7 +1,7 @@
-// Runs small trainings and dry runs one after another in this process, for tests that look at what each leaves behind.
-// Each line of standard input is a JSON array: an existing folder, then the words of titan-rank. The ranks are threads
-// (comm.mode local_tensor) or there is one (fake_backend). In the folder: log (what was printed), facts.json {exit
-// code, what the process was told of threads, kernels and determinism, and which operations over many tensors it
+// Runs small trainings and dry runs one after another in this process, for tests that read their output. Each line of
+// standard input is a JSON array: an existing folder, then the words of titan-rank. The ranks are threads (comm.mode
+// local_tensor), or there is one (fake_backend). Each run writes to the folder: log (its output), facts.json {exit
+// code, the process's settings of threads, kernels and determinism, and the operations over many tensors that it
 // called}, dry.json (a dry run's result).
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -31,7 +31,7 @@ namespace {
 using nlohmann::json;
 using namespace titan::runtime;
 
-// Ways to step an optimizer may give the same bits; what they call tells them apart.
+// Different implementations of an optimizer's step may give the same bits; their calls distinguish them.
 class ManyTensorCalls {
  public:
   ManyTensorCalls() {
@@ -96,8 +96,8 @@ json run(const std::string& folder, const std::vector<std::string>& words) {
 }  // namespace
 
 int main() {
-  setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // As rank_main.cc: it complains of GPUs that are not there.
-  install_cpu_allocator();
+  setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // As in rank_main.cc: Kineto complains about missing GPUs.
+  use_cpu_memory();
   const ManyTensorCalls calls;
   for (std::string line; std::getline(std::cin, line);) {
     auto words = json::parse(line).get<std::vector<std::string>>();
@@ -112,5 +112,5 @@ int main() {
     std::ofstream(folder + "/facts.json") << facts.dump(1);
   }
   std::fflush(nullptr);
-  std::_Exit(0);  // Ranks that failed are kept as they are: nothing waits for them.
+  std::_Exit(0);  // Failed ranks are left as they are: nothing waits for them.
 }

@@ -1,8 +1,8 @@
-"""Pages, their description, the alerts and the dashboard say the same.
+"""Checks that the metrics pages, their description, the alerts and the dashboard agree.
 
     agreement_test.py [--write]     --write puts into docs/metrics.md who uses each series
 
-Nothing runs here; live_test.py asks a Prometheus.
+It runs no daemon; live_test.py queries a Prometheus.
 """
 
 import json
@@ -17,11 +17,11 @@ from metrics_page import ALERTS, DOCS, NAME, ROW, SOURCE, alerts, documented, in
 
 import panels  # noqa: E402
 
-LABELS = {"titan_job"}  # Names of the form of a series that are none.
+LABELS = {"titan_job"}  # Names with the form of a series that are labels.
 RUNBOOK = SOURCE / "docs/operate/alerts.md"
 GRAFANA = SOURCE / "deploy/grafana"
 UNITS = {"s", "bytes", "Bps", "percentunit", "short", "ops", "none", "celsius", "watt"}
-NO_UNIT = {"Loss", "Balance of experts"}  # Mere numbers.
+NO_UNIT = {"Loss", "Balance of experts"}  # Numbers without a unit.
 
 
 def with_users():

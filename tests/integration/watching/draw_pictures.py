@@ -1,9 +1,10 @@
-"""Draws the rows of the dashboard from a run with faults: what docs/operate/monitor.md shows.
+"""Draws the rows of the dashboard from a run with faults, for docs/operate/monitor.md.
 
     draw_pictures.py [--seconds 150] [--out docs/pictures]
 
-Two nodes on loopback and a Prometheus. A job of two ranks trains, saves, loses a rank again and again, and then that rank is slow; another job
-is left alone, a third one waits. Needs real ranks (titan-rank in TITAN_BIN) and matplotlib (pip install matplotlib).
+It runs two nodes on loopback and a Prometheus. A job of two ranks trains, saves, loses a rank repeatedly, and then has a slow
+rank. A second job runs undisturbed, a third one waits. Needs real ranks (titan-rank in TITAN_BIN) and matplotlib (pip install
+matplotlib).
 """
 
 import argparse
@@ -24,15 +25,15 @@ from jobs import tiny  # noqa: E402
 ACROSS = 3
 WINDOW = "15s"
 FOREVER = 1_000_000
-COLOURS = 256  # Of a picture's palette: a third of the bytes.
+COLOURS = 256  # Colours of a picture's palette; this saves two thirds of the bytes.
 INTERVAL = 10
-LEGEND = 6  # Lines that are named.
+LEGEND = 6  # Number of lines with a name in the legend.
 SHORT = {"s": "s", "bytes": "MB", "Bps": "B/s", "percentunit": "%", "short": "", "ops": "1/s", "none": ""}
 SCALE = {"bytes": 1e-6, "percentunit": 100}
 
 
 class SlowRank(threading.Thread):
-    """One rank of the job stands still for three quarters of its time."""
+    """Stops one rank of the job for three quarters of the time."""
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
@@ -47,7 +48,7 @@ class SlowRank(threading.Thread):
 
 
 def live(cluster, seconds):
-    """What happens: kills every 15 s in the first half, a slow rank in the second."""
+    """Runs the faults: kills every 15 s in the first half, a slow rank in the second."""
     def submit(name, ranks):
         extra = ["--scheduling.job_id", name, "--checkpoint.keep_latest_k", 2]
         return cluster.submit(*tiny(cluster.folder / name, FOREVER, INTERVAL, ranks=ranks, extra=extra))
@@ -58,7 +59,7 @@ def live(cluster, seconds):
         cluster.wait(job, "step=10", timeout=PATIENCE)
     begun, saved = time.monotonic(), 0
     while time.monotonic() - begun < seconds / 2:
-        saved = int(cluster.wait(jobs[0], f"committed={saved + INTERVAL}")["progress"]["committed_step"])  # Else it would restart in vain.
+        saved = int(cluster.wait(jobs[0], f"committed={saved + INTERVAL}")["progress"]["committed_step"])  # Otherwise it would restart without progress.
         attempts = len(cluster.job(jobs[0])["attempts"])
         wait_until("a rank", lambda: [one for one in cluster.ranks() if one.rank == 1])[0].kill()
         wait_until("another attempt", lambda: len(cluster.job(jobs[0])["attempts"]) > attempts, PATIENCE)
@@ -77,7 +78,7 @@ def legend_of(pattern, labels, folder):
 
 
 def lines_of(panel, cluster, begin, end):
-    """What each line is called, and its points."""
+    """Yields the name of each line and its points."""
     for pattern, expression in panel.queries:
         for series in cluster.prometheus.query_range(panels.resolved(expression, WINDOW), begin, end, 1):
             points = [(float(at) - begin, float(value) * SCALE.get(panel.unit, 1)) for at, value in series["values"]]
@@ -107,8 +108,8 @@ def save(figure, path):
 
 
 def draw_row(row, cluster, begin, end, out):
-    """Its panels that have data."""
-    import matplotlib  # pylint: disable=import-outside-toplevel; --help needs none.
+    """Draws those of its panels that have data."""
+    import matplotlib  # pylint: disable=import-outside-toplevel; --help does not need it.
     matplotlib.use("Agg")
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
     drawn = [(panel, lines) for panel in row.panels if (lines := list(lines_of(panel, cluster, begin, end)))]

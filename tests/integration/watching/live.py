@@ -26,7 +26,7 @@ NODES = ("n1", "n2")
 
 
 def need(program):
-    """Skips the test that calls it where the program is missing; where everything is to be checked that is a failure."""
+    """Skips the calling test if the program is missing; fails it in CI, where everything must be checked."""
     if shutil.which(program) is not None:
         return
     if os.environ.get("CI"):
@@ -35,7 +35,7 @@ def need(program):
 
 
 class Prometheus:
-    """Scrapes `pages`, addresses by the name of their scrape job, and evaluates the alerts."""
+    """Scrapes `pages` ({scrape job: addresses}) and evaluates the alerts."""
 
     def __init__(self, pages, interval="250ms", rules=RULES):
         self.folder = Path(tempfile.mkdtemp(prefix="titan-prometheus-"))
@@ -45,17 +45,17 @@ class Prometheus:
         self._start()
 
     def _configure(self, pages):
-        self.config.write_text(json.dumps({  # YAML has JSON in it.
+        self.config.write_text(json.dumps({  # JSON is valid YAML.
             "global": {"scrape_interval": self.interval, "scrape_timeout": self.interval, "evaluation_interval": self.interval},
             "rule_files": [str(self.rules_file)],
             "scrape_configs": [{"job_name": name, "static_configs": [{"targets": targets}]} for name, targets in pages.items()]}))
 
     def scrape(self, pages):
-        """Other pages from now on."""
+        """Replaces the scraped pages."""
         self._configure(pages)
         self.process.send_signal(signal.SIGHUP)
 
-    # It takes no port 0, and another program may have taken the free one by then.
+    # Prometheus accepts no port 0, and another program may take the free port first: tries again.
     def _start(self):
         for _ in range(TRIES):
             self.address = f"127.0.0.1:{free_port()}"
@@ -101,7 +101,7 @@ class Prometheus:
 
 
 class WatchedCluster(Cluster):
-    """With `fake`, ranks are stand-ins that do this (tests/worker/node/shim/fake_rank.cc); without it they are real."""
+    """With `fake`, ranks are stand-ins with this behaviour (tests/worker/node/shim/fake_rank.cc); otherwise they are real."""
 
     def __init__(self, fake=None, watch=True, rules=RULES, interval="250ms", **options):
         super().__init__(workers=0, **options)

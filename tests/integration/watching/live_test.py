@@ -1,4 +1,5 @@
-"""A cluster under a live Prometheus while a rank is killed: every query of the dashboard and every alert is answered, and has data."""
+"""Runs a cluster under a live Prometheus while a rank is killed: every query of the dashboard and every alert is answered and has
+data."""
 
 import re
 import subprocess
@@ -13,14 +14,14 @@ import panels  # noqa: E402
 from cluster import wait_until  # noqa: E402
 from metrics_page import documented, families  # noqa: E402
 
-WINDOW = "5m"  # In it everything that happens here has happened just now.
+WINDOW = "5m"  # Covers everything that happens in this test.
 FIGURES = {"loss_metrics/global_avg_loss": 2.5, "grad_norm": 1.0, "throughput(tps)": 1000.0, "mfu(%)": 30.0, "moe/max_over_mean": 1.5,
            "time_metrics/checkpoint(s)": 0.01}
 FAKE = {"steps": -1, "step_ms": 40, "loads": 0, "metrics": FIGURES}
 
-# What takes longer than this test, or a broken machine: the queries are asked all the same.
-WITHOUT_DATA = {"titan_rank_straggler_score", "titan_worker_gpu_"}  # In an expression.
-# Attempts and nodes that misbehave; a certificate, which this cluster has none of.
+# Needs more time than this test, or a broken machine. The queries run all the same.
+WITHOUT_DATA = {"titan_rank_straggler_score", "titan_worker_gpu_"}  # Matched as part of an expression.
+# Series of attempts and nodes that misbehave, and of certificates, which this cluster does not use.
 SERIES_WITHOUT_DATA = WITHOUT_DATA | {"titan_node_unknown_attempts", "titan_node_refusals_total", "titan_worker_attempt_memory_kills",
                                       "titan_certificate_expiry_timestamp_seconds"}
 
@@ -48,7 +49,7 @@ class LiveTest(unittest.TestCase):
 
     @classmethod
     def live(cls):
-        """A job that saves, loses a rank and goes on; one that waits; a call that fails; somebody who watches."""
+        """Runs a job that saves, loses a rank and recovers; one that waits; a call that fails; a follower of events."""
         cluster = cls.cluster
         job = cls.submit("trains", 2)
         cluster.wait(job, "step=10")
@@ -58,7 +59,7 @@ class LiveTest(unittest.TestCase):
         wait_until("another attempt", lambda: len(cluster.job(job)["attempts"]) == 2, PATIENCE)
         cluster.wait(job, "step=30")
         cls.submit("waits", 5)
-        for _ in range(2):  # The second one is an increase.
+        for _ in range(2):  # Only the second one counts as an increase.
             cluster.titanctl("describe", "nobody", check=False)
             wait_until("the failed call", lambda: cluster.prometheus.query('titan_rpc_duration_seconds_count{code="NOT_FOUND"}'), PATIENCE)
         cls.follower = subprocess.Popen([BIN / "titanctl", "events", job, "-f"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -86,14 +87,14 @@ class LiveTest(unittest.TestCase):
             self.assertEqual(("ok", ""), (rule["health"], rule.get("lastError", "")), rule["name"])
             self.cluster.prometheus.query(rule["query"])
         firing = {rule["name"] for rule in rules if rule["state"] == "firing"}
-        self.assertLessEqual(firing, {"DiskAlmostFull"}, "alerts of a cluster that is well")  # That one is the machine's own.
+        self.assertLessEqual(firing, {"DiskAlmostFull"}, "alerts of a cluster that is well")  # That alert is about the machine itself.
 
     @staticmethod
     def evaluated(rules):
         return rules if rules and all(rule["health"] != "unknown" for rule in rules) else None
 
     def test_every_series_of_the_pages_is_known_and_there(self):
-        """The pages say of each name what docs/metrics.md says, and Prometheus has it under that name."""
+        """Every series of the pages is as docs/metrics.md describes it, and Prometheus has it under that name."""
         known = documented()
         for address in sum(self.cluster.pages().values(), []):
             for name, family in families(self.cluster.page(address)).items():
@@ -105,7 +106,7 @@ class LiveTest(unittest.TestCase):
                 self.has_data(name + "_bucket" if row.type == "histogram" else name)
 
     def test_a_lost_node_is_told(self):
-        """The worker ends for good: its page, its node and its silence are alerts' matter."""
+        """The worker ends for good: alerts report its page, its node and its silence."""
         prometheus = self.cluster.prometheus
         self.cluster.kill_node("n2")
         self.has_data('titan_nodes{state=~"LOST|UNREACHABLE"} > 0')
@@ -119,7 +120,7 @@ class LiveTest(unittest.TestCase):
 
 
 def load_tests(loader, tests, _):
-    """The last test takes a node away."""
+    """Runs the test that removes a node last."""
     names = sorted(loader.getTestCaseNames(LiveTest), key=lambda name: "lost_node" in name)
     return unittest.TestSuite(LiveTest(name) for name in names)
 

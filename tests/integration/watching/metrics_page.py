@@ -28,7 +28,7 @@ class Family:
 
 
 def families(page):
-    """By name; a histogram's parts are its own."""
+    """Families of a page by name; a histogram's parts belong to its family."""
     found = {}
     for line in page.splitlines():
         if line.startswith("# TYPE "):
@@ -59,17 +59,17 @@ def in_sources():
 
 
 def alerts():
-    """Expressions by the names of their alerts."""
+    """{alert: its expression}."""
     return dict(re.findall(r"- alert: (\w+)\n\s+expr: '?(.*?)'?\n", ALERTS.read_text()))
 
 
 def names_in(expression, known):
-    """The series that it asks for."""
+    """The series in the expression."""
     return {name if name in known else PARTS.sub("", name) for name in NAME.findall(expression)}
 
 
 def users(known):
-    """For each name, in words, which alerts and rows of the dashboard ask for it."""
+    """For each name, in words, which alerts and rows of the dashboard use it."""
     used = {name: ([], []) for name in known}
     for alert, expression in alerts().items():
         for name in names_in(expression, known) & set(known):

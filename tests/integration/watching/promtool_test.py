@@ -1,4 +1,4 @@
-"""promtool's own checks: of the rules, of their tests, of the example configuration, and of both daemons' pages."""
+"""Runs promtool's checks of the rules, their tests, the example configuration, and both daemons' pages."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-// Mixed precision in bfloat16 on every kind of mesh, by LibTorch's operations and by every level of Titan's kernels
-// that the machine has. A mesh rounds elsewhere than one rank, so their bits differ; how far they may is measured here
-// too, by how far one rank itself is from float64 with the same weights.
+// Tests mixed precision in bfloat16 on every kind of mesh, by LibTorch's operations and by every level of Titan's
+// kernels that the machine has. A mesh rounds at other places than one rank, so their bits differ. The allowed
+// difference is derived from the distance of one rank itself from float64 with the same weights.
 
 #include <gtest/gtest.h>
 
@@ -24,16 +24,18 @@
 namespace titan::testing {
 namespace {
 
-// A mesh's error over one rank's: as docs/golden.md has it for Titan's over an oracle's.
+// Limits of a mesh's error divided by one rank's, as docs/golden.md defines them for Titan and an oracle.
 constexpr double kOwn = 1.25, kWorst = 1.5;
-constexpr double kSpread = 2;  // Over the square root of a gradient's numbers: so few errors are not their mean.
-constexpr int64_t kFew = 64;   // Numbers whose errors are luck: they count in the median alone.
-constexpr double kGain = 5;    // Of matrices: at plain initialisation attention is almost uniform and hides errors.
-constexpr char kReference[] = "reference";  // The first to be computed.
+constexpr double kSpread = 2;  // Divided by the square root of a gradient's element count: the errors of few elements
+                               // vary more than their mean.
+constexpr int64_t kFew = 64;   // A gradient with fewer elements has a random error: it counts only in the median.
+constexpr double kGain =
+    5;  // Factor on matrices: with plain initial values attention is almost uniform, hiding errors.
+constexpr char kReference[] = "reference";  // The kernels that run first.
 constexpr double kUnit = 0x1p-9;            // Largest relative error of one rounding.
 
-// Two errors that know nothing of each other, one rank's of 1 and a mesh's of `own`, are that far apart. They share
-// what is rounded at the same place in both, which only brings them nearer.
+// Distance of two independent errors, one rank's of 1 and a mesh's of `own`. Roundings at the same place in both only
+// bring them nearer.
 double apart(double own) { return std::sqrt(1 + own * own); }
 
 double rms(const at::Tensor& value) { return std::sqrt(value.to(at::kDouble).square().mean().item<double>()); }
@@ -41,10 +43,10 @@ double rms(const at::Tensor& a, const at::Tensor& b) { return rms(a.to(at::kDoub
 
 struct Outcome {
   double loss = 0;
-  std::map<std::string, at::Tensor> gradients;  // Whole ones.
+  std::map<std::string, at::Tensor> gradients;  // Whole gradients, not shards.
 };
 
-// Puts the ranks' pieces together, which are the same where several ranks have them.
+// Joins the ranks' pieces. A piece that several ranks hold must be equal in all of them.
 Outcome run(const MeshJob& job) {
   const std::vector<RankRecord> world = run_mesh_job(job);
   Outcome joined{world[0].losses[0], {}};
@@ -75,16 +77,16 @@ Outcome run(const MeshJob& job) {
   return joined;
 }
 
-// What one rank computes of a job, in float64 and in bfloat16.
+// Results of one rank for a job, in float64 and in bfloat16.
 struct OneRank {
   Outcome exact, rounded;
 };
 
-// Over what is allowed: 1 is the limit.
+// Distances divided by their limits: 1 is the limit.
 struct Distance {
-  double loss = 0, median = 0, worst = 0;                    // Of the mesh from float64.
-  double loss_apart = 0, median_apart = 0, worst_apart = 0;  // Of the mesh from one rank in bfloat16.
-  std::string of;                                            // Whose gradient is the worst.
+  double loss = 0, median = 0, worst = 0;                    // Distance of the mesh from float64.
+  double loss_apart = 0, median_apart = 0, worst_apart = 0;  // Distance of the mesh from one rank in bfloat16.
+  std::string of;                                            // Parameter with the worst gradient.
 
   double largest() const { return std::max({loss, median, worst, loss_apart, median_apart, worst_apart}); }
 };
@@ -107,13 +109,13 @@ Distance compare(const OneRank& one, const Outcome& mesh, int64_t tokens) {
     const double allowed = 1 + kSpread / std::sqrt(static_cast<double>(exact.numel()));
     const double far = own.back() / allowed / kWorst, far_apart = between.back() / allowed / apart(kWorst);
     if (!(std::max(far, far_apart) <= std::max(distance.worst, distance.worst_apart))) distance.of = fqn;
-    if (!(far <= distance.worst)) distance.worst = far;  // Not a number counts as the largest.
+    if (!(far <= distance.worst)) distance.worst = far;  // NaN counts as the largest.
     if (!(far_apart <= distance.worst_apart)) distance.worst_apart = far_apart;
   }
   distance.median = median(own) / kOwn;
   distance.median_apart = median(between) / apart(kOwn);
-  // One number may meet the truth by chance. A token's loss is as wrong as its logits, which are rounded once more at
-  // the end whatever came before; the mean of so many is wrong by that over their square root.
+  // A single number may be close to the truth by luck, so the error has a floor. A token's loss is as inexact as its
+  // logits, which get a last rounding in any case; the error of the mean of n tokens is that over sqrt(n).
   const double floor = kUnit * std::abs(one.exact.loss) / std::sqrt(static_cast<double>(tokens));
   const double error = std::abs(one.rounded.loss - one.exact.loss) + floor;
   distance.loss = std::abs(mesh.loss - one.exact.loss) / error / kOwn;
@@ -130,7 +132,7 @@ struct Case {
   std::string name, family;
   int world = 2;
   std::function<void(config::Parallelism&)> split;
-  const char* damaged = "reduce_scatter";  // The operation that is spoiled to see whether it is noticed.
+  const char* damaged = "reduce_scatter";  // The operation that is damaged to see whether the test notices.
 };
 
 const std::vector<Case>& cases() {
@@ -169,7 +171,7 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// So wide that rows are several vectors of each level.
+// Wide enough that rows are several vectors of each level.
 models::ModelSpec spec_of(const std::string& family) {
   models::ModelSpec spec = small_spec(family);
   spec.dim = 64;
@@ -187,12 +189,12 @@ MeshJob job_of(const Case& one) {
   config.training.seq_len = 32;
   config.activation_checkpoint.mode = "none";
   config.resources.ranks = one.world;
-  // Experts in turn: in bfloat16 rounding alone would choose others now and then, and that says nothing about a mesh.
+  // Experts alternate: in bfloat16 rounding alone would sometimes choose others, which says nothing about a mesh.
   config.debug.moe_force_load_balance = job.spec.moe.has_value();
   one.split(config.parallelism);
   config.training.local_batch_size = job.global_batch / (std::max(1, config.parallelism.data_parallel_shard_degree) *
                                                          config.parallelism.data_parallel_replicate_degree);
-  // Of numbers that bfloat16 holds, so that casting the weights, which all share, hides nothing.
+  // Uses numbers that bfloat16 holds exactly: the cast of the weights, which all share, must not hide errors.
   job.start_from = [](at::Tensor& value) { value.mul_(value.dim() > 1 ? kGain : 1).copy_(value.to(at::kBFloat16)); };
   return job;
 }
@@ -246,7 +248,7 @@ TEST_P(Bfloat16MeshTest, IsAsNearToFloat64AsOneRankByEveryKernel) {
   }
 }
 
-// The second rank's part of one operation of a step is multiplied by `factor`.
+// Multiplies the second rank's part of one operation of a step by `factor`.
 class DamagedBackend : public InterposedBackend {
  public:
   DamagedBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string operation, double factor,
@@ -258,7 +260,7 @@ class DamagedBackend : public InterposedBackend {
 
  protected:
   WorkPtr interpose(const InterposedCall& call) override {
-    // Sums are made where their operands are.
+    // Operations without inputs reduce in place.
     const Tensors& operands = call.inputs.empty() ? call.outputs : call.inputs;
     const bool meant = operation_ == call.operation && damaged_->empty() && operands[0].is_floating_point() &&
                        operands[0].nbytes() >= kMinBytes;
@@ -269,11 +271,11 @@ class DamagedBackend : public InterposedBackend {
   }
 
  private:
-  static constexpr size_t kMinBytes = 1024;  // Of activations and gradients, not of figures.
+  static constexpr size_t kLeastBytes = 1024;  // Selects activations and gradients, not figures.
 
   const std::string operation_;
   const double factor_;
-  const std::shared_ptr<std::vector<at::Tensor>> damaged_;  // Of the rank's groups all together: at most one.
+  const std::shared_ptr<std::vector<at::Tensor>> damaged_;  // Shared by all groups of the rank: at most one tensor.
 };
 
 class DamagedDevice : public ForwardingDevice {
@@ -295,7 +297,7 @@ class DamagedDevice : public ForwardingDevice {
   const std::shared_ptr<std::vector<at::Tensor>> damaged_;
 };
 
-// The test of the test: one operation of one rank that is lost, or an eighth too large, is outside the bands.
+// The test of the test: if one operation of one rank is lost, or an eighth too large, the errors exceed the limits.
 TEST_P(Bfloat16MeshTest, WouldNoticeOneWrongExchange) {
   kernels::choose("auto");
   const OneRank& one = one_rank(GetParam(), "auto");

@@ -9,8 +9,8 @@ using models::Attention;
 
 constexpr int64_t kInteger = 8;  // Bytes of an index.
 
-// Counts elements of the compute type and, apart from them, bytes. N: tokens; D: dim; H, K: heads of queries and of
-// keys here; A: tokens between sub-blocks (a piece of N under sequence parallelism).
+// Counts elements of the compute type and, separately, bytes. N: tokens; D: dim; H, K: heads of queries and of keys on
+// this rank; A: tokens between sub-blocks (a piece of N under sequence parallelism).
 class BlockMemory {
  public:
   BlockMemory(const RankShare& share, int64_t microbatch)
@@ -25,7 +25,7 @@ class BlockMemory {
 
   int64_t for_backward(const std::string& block) {
     if (block == "tok_embeddings") {
-      if (share_.tensor > 1) bytes_ += N * kInteger;  // Rows of the own piece of the vocabulary.
+      if (share_.tensor > 1) bytes_ += N * kInteger;  // Row numbers in this rank's piece of the vocabulary.
       return total();
     }
     elements_ += A * D;  // The block's input.
@@ -65,7 +65,8 @@ class BlockMemory {
  private:
   int64_t total() const { return elements_ * share_.bytes + bytes_; }
 
-  // A norm of rows whose input and result others keep: one factor a row, and the normed rows before the weight.
+  // A norm of rows; its input and result are counted elsewhere. It saves one factor per row and the normed rows before
+  // the weight.
   void norm(int64_t rows, int64_t width) { elements_ += rows * (1 + width); }
 
   // input -> norm -> attention -> sum -> norm -> feed-forward.
@@ -105,7 +106,7 @@ class BlockMemory {
     }
   }
 
-  // Queries and keys are joined of two parts each; values are a part of what grows out of the latent.
+  // Queries and keys are joined from two parts each; values are a part of the latent's projection.
   void latent_attention() {
     const int64_t rank = spec_.kv_lora_rank;
     if (spec_.q_lora_rank > 0) {
@@ -118,7 +119,7 @@ class BlockMemory {
     elements_ += 2 * N * H * spec_.head_dim;
   }
 
-  // A share of a row has positions of its own: their rows of the table, for queries and for keys.
+  // A share of a row has its own positions: their rows of the table, for queries and for keys.
   void rotations() {
     const int64_t width = spec_.attention == Attention::kLatent ? spec_.qk_rope_head_dim : spec_.head_dim;
     elements_ += 2 * (share_.job.config.training.seq_len / share_.context) * width;
@@ -138,15 +139,15 @@ class BlockMemory {
     const int64_t rows = share_.received(name, microbatch_);
     elements_ += gathers_apart() ? A * D : N * D;
 
-    // The router: all scores, the chosen experts, their scores before they are divided by their sum, and after.
+    // The router: all scores, the chosen experts, their scores before and after the division by their sum.
     elements_ += n * moe.num_experts + choices;
     bytes_ += choices * kInteger;
     if (moe.route_norm) elements_ += choices + n;
-    // The order of the rows, both ways; and of those that came, unless they belong to one expert.
+    // The order of the rows in both directions, and the order of the received rows unless they belong to one expert.
     bytes_ += 2 * choices * kInteger;
     if (share_.expert > 1 && moe.num_experts > share_.expert) bytes_ += 2 * rows * kInteger;
-    // The scores' gradient reads the rows before the experts or behind them; without an exchange those before are what
-    // the experts read, unless they are weighted.
+    // The scores' gradient reads the rows before or after the experts. Without an exchange the rows before them are the
+    // experts' input, unless they are weighted.
     elements_ += choices * D;
     elements_ += rows * D + (spec_.swiglu_limit > 0 ? 3 : 4) * rows * expert_hidden();
 
@@ -163,7 +164,7 @@ class BlockMemory {
       return;
     }
     elements_ += N * spec_.vocab_size / share_.tensor + 3 * N;  // Logits, maxima, sums, labels' logits.
-    bytes_ += N * kInteger + N;                                 // Labels here; which are ignored.
+    bytes_ += N * kInteger + N;                                 // Local labels, and the mask of ignored ones.
   }
 
   void factors_of_attention() {

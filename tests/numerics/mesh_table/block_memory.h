@@ -4,12 +4,12 @@
 
 namespace titan::testing {
 
-// Bytes that one block holds for one microbatch until its backward pass: its input, and what differentiating its
-// equations needs, or what recomputation keeps.
+// Bytes that one block holds for one microbatch until its backward pass: its input, and the tensors that the gradient
+// of its equations needs, or those that selective checkpointing saves.
 int64_t bytes_for_backward(const RankShare& share, const std::string& block, int64_t microbatch);
 
-// The same between the two halves of a split backward pass: both factors of each weight gradient, the product's input
-// and the gradient of its output, and the gradients that were not left for later.
+// The same between the two halves of a split backward pass: both factors of each weight gradient (the product's input
+// and the gradient of its output), and the weight gradients that were not left for later.
 int64_t bytes_for_weights(const RankShare& share, const std::string& block, int64_t microbatch);
 
 }  // namespace titan::testing
