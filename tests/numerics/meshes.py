@@ -11,7 +11,7 @@ EXPERTS = [("deepseek_v3", "debugmodel"), ("llama4", "debugmodel")]
 
 
 class Mesh:
-    """Degrees by short name (KEYS), and whatever else the split needs as flags."""
+    """Degrees by short name (KEYS), and further flags that the split needs."""
 
     def __init__(self, note="", flags=None, **degrees):
         self.degrees = {name: degrees.get(name, 1) for name in KEYS}
@@ -24,7 +24,7 @@ class Mesh:
         return size
 
     def job_flags(self, rows):
-        """For a global batch of `rows`."""
+        """Flags for a global batch of `rows`."""
         flags = {"parallelism." + key: self.degrees[name] for name, key in KEYS.items()}
         flags["training.local_batch_size"] = rows // (self.degrees["rep"] * self.degrees["fsdp"])
         flags["training.global_batch_size"] = rows

@@ -1,8 +1,8 @@
-"""Loss curves of Llama 3's debug model under AdamW and Muon, beside torchtitan 0.2.2's Trainer with torch.optim's own.
+"""Compares loss curves of Llama 3's debug model under AdamW and Muon with those of torchtitan 0.2.2's Trainer and torch.optim.
 
-Both begin with the same Hugging Face weights and read the same text, in fp32 on one rank; both iterate Newton-Schulz in bf16, where
-they round in other places. Five steps of Muon (golden_parity has AdamW's); TITAN_LONG=1: two hundred of both. --keep FILE writes the
-curves for tests/bench/plot_curves.py.
+Both start from the same Hugging Face weights and read the same text, in fp32 on one rank; both iterate Newton-Schulz in bf16,
+where they round at different places. Five steps of Muon (golden_parity has AdamW's); TITAN_LONG=1: two hundred of both. --keep
+FILE writes the curves for tests/bench/plot_curves.py.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from rank_runs import LOSS, Report
 
 LONG = bool(os.environ.get("TITAN_LONG"))
 STEPS = 200 if LONG else 5
-# A rate of its own for each, as in docs/benchmarks/low-precision.md.
+# Each has its own learning rate, as in docs/benchmarks/low-precision.md.
 OPTIMIZERS = {"AdamW": 4e-3, "Muon": 2e-2} if LONG else {"Muon": 2e-2}
-MEAN_LIMIT = 0.01  # Of the last tenth's mean loss.
-# The first step's loss is that of the same weights; of the next ones an update's share that bf16 rounds.
+MEAN_LIMIT = 0.01  # Relative to the last tenth's mean loss.
+# The first step's loss is that of the same weights; later ones differ by the part of an update that bf16 rounds.
 FIRST_LIMIT, STEP_LIMIT = 1e-5, {"AdamW": 1e-5, "Muon": 2e-3}
 
 

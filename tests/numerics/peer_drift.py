@@ -1,9 +1,10 @@
-"""How far torchtitan's losses drift from torchtitan's own, when only the order of its sums is another.
+"""Measures how far torchtitan's losses drift from torchtitan's own when only the order of its sums changes.
 
-  peer_drift.py [MODEL ...]     minutes each; figures for docs/interop-torchtitan.md, nothing is held to them
+  peer_drift.py [MODEL ...]     minutes each; prints figures for docs/interop-torchtitan.md, without limits
 
-Each model: torchtitan trains 30 steps on one rank and saves the tenth; from there it goes on once more as it did, and once over two
-tensor ranks, which see the same rows. What the first goes astray is a fault of saving; what the second does is what fp32 leaves open.
+For each model torchtitan trains 30 steps on one rank and saves the tenth. From there it resumes once in the same way, and once
+over two tensor ranks, which see the same rows. A drift of the first is a fault of saving; the drift of the second is what fp32
+leaves open.
 """
 
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 from dcp_interop import SHORT, TENSOR, Case, run_peer
 
 STEPS, SAVED = 30, 10
-MODELS = {"llama3": "debugmodel", "deepseek_v3": "debugmodel"}  # Others have no tensor ranks on a CPU.
+MODELS = {"llama3": "debugmodel", "deepseek_v3": "debugmodel"}  # Other models have no tensor ranks on a CPU.
 
 
 def again(folder, case, mesh, truth):

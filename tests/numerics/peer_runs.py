@@ -1,4 +1,4 @@
-"""torchtitan's and Titan's training runs from the same weights and text, and how their numbers are compared."""
+"""Training runs of torchtitan and Titan from the same weights and text, and comparisons of their numbers."""
 
 import functools
 import json
@@ -17,7 +17,8 @@ MAX_NORM, BETA1 = 1.0, 0.9
 COMMON = {"training.seq_len": SEQ_LEN, "training.steps": STEPS, "training.mixed_precision_param": "float32",
           "lr_scheduler.warmup_steps": 2, "activation_checkpoint.mode": "none"}
 
-# All relative. torchtitan's norm is inexact on CPU (naive fp32 sums), so ours is held to its own gradients as well.
+# All relative. torchtitan's norm is inexact on CPU (naive fp32 sums), so ours is also compared with the norm of its own
+# gradients.
 LOSS_LIMIT, NORM_LIMIT, OWN_NORM_LIMIT, GRAD_LIMIT, UPDATE_LIMIT = 1e-5, 2e-4, 1e-6, 1e-4, 0.1
 
 
@@ -40,10 +41,10 @@ def run_peer(out, weights, seed, nproc, extra=(), name="llama3", flavor="debugmo
 
 
 class Peer:
-    """What one run of an oracle recorded; tensors of torchtitan's only."""
+    """The record of one run of an oracle; tensors only from torchtitan."""
 
     def __init__(self, folder, same_ranks=False):
-        self.same_ranks = same_ranks  # The Titan run splits the rows over ranks like this one.
+        self.same_ranks = same_ranks  # The Titan run splits the rows over ranks in the same way.
         lines = (folder / "steps.jsonl").read_text().splitlines()
         self.steps = {row["step"]: row for row in map(json.loads, lines)}
         self.folder = folder
@@ -79,13 +80,13 @@ def compare_steps(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NOR
         sys.exit(f"{name}: metrics.jsonl has steps {sorted(metrics)}")
     for ours, theirs, limit in ((LOSS, "loss", loss_limit), (MAX_LOSS, "max_loss", loss_limit), (NORM, "grad_norm", norm_limit)):
         if theirs == "max_loss" and not peer.same_ranks:
-            continue  # The largest loss of any rank depends on who has which rows.
+            continue  # The largest loss of any rank depends on how rows are split.
         off = max(abs(metrics[step][ours] / row[theirs] - 1) for step, row in peer.steps.items() if step <= steps)
         report.below(f"{name}: {theirs}", off, limit)
 
 
 def first_gradients(run, peer):
-    """By name: Adam's first moment after one step is (1 - beta1) times the clipped gradient."""
+    """Gradients by name: Adam's first moment after one step is (1 - beta1) times the clipped gradient."""
     first = run.checkpoint(1)
     factor = (1 - BETA1) * min(1.0, MAX_NORM / (run.metrics()[1][NORM] + 1e-6))
     names = [name[len("grad."):] for name in peer.first if name.startswith("grad.")]
@@ -105,7 +106,7 @@ def compare_run(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NORM_
 
 
 def compare_errors(report, name, run, peer, exact, limit):
-    """Another precision's first gradients: each tensor's distance from the exact ones over that of the peer's."""
+    """First gradients of another precision: each tensor's distance from the exact ones, divided by the peer's distance."""
     ratios = {}
     for fqn, gradient in first_gradients(run, peer).items():
         truth = exact.first["grad." + fqn]

@@ -1,9 +1,9 @@
-"""Adapters beside the PEFT library: a small Llama trained by titan-rank and by transformers with peft, from the same base.
+"""Compares adapters with the PEFT library: titan-rank and transformers with peft train a small Llama from the same base.
 
-Titan's step 1 goes to PEFT with its optimizer state; five more steps of both are compared: losses, norms, the gradients of every
-matrix (from Adam's first moment) and what comes out. Then the way back: the exported adapter and the merged model in PEFT and
-transformers, and going on from a checkpoint on another mesh, and with another base. With 4-bit weights PEFT's base is what
-bitsandbytes makes of them.
+PEFT starts from Titan's step 1 with its optimizer state, and both train five more steps. Compared are losses, norms, the
+gradients of every matrix (from Adam's first moment) and the results. Then the way back: the exported adapter and the merged model
+in PEFT and transformers, resuming from a checkpoint on another mesh, and from another base. With 4-bit weights PEFT's base is the
+one that bitsandbytes dequantizes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 STEPS, ROWS, SEQ_LEN, RANK, ALPHA = 6, 4, 64, 4, 12.0
 BETAS, EPS, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
-# Two programs in fp32 that add in different orders; of gradients and matrices relative rms.
+# Two programs in fp32 that add in different orders; for gradients and matrices relative rms.
 LOSS_LIMIT, GRADIENT_LIMIT, MATRIX_LIMIT, LOGIT_LIMIT = 2e-6, 2e-4, 2e-4, 2e-5
 NAMES = {"attention.wq": "self_attn.q_proj", "attention.wk": "self_attn.k_proj", "attention.wv": "self_attn.v_proj",
          "attention.wo": "self_attn.o_proj", "feed_forward.w1": "mlp.gate_proj", "feed_forward.w2": "mlp.down_proj",
@@ -30,7 +30,7 @@ HEADS = {"attention.wq": 16, "attention.wk": 16}
 
 
 def clear_of_ties(weight):
-    """Moves what lies in the middle of two 4-bit numbers, which two programs' last digits send to either."""
+    """Moves numbers away from the middle of two 4-bit values, where two programs' last digits decide."""
     from bitsandbytes.functional import get_4bit_type
     numbers = get_4bit_type("nf4", device="cpu")
     blocks = weight.view(-1, 64)
@@ -42,7 +42,7 @@ def clear_of_ties(weight):
 
 
 def tiny_llama(folder):
-    """The debugmodel of llama3, its weights large enough to matter."""
+    """The debugmodel of llama3, with weights large enough to matter."""
     torch.manual_seed(3)
     config = LlamaConfig(hidden_size=256, num_hidden_layers=6, num_attention_heads=16, num_key_value_heads=16,
                          intermediate_size=768, vocab_size=2048, rms_norm_eps=1e-5, rope_theta=500000.0,
@@ -78,7 +78,7 @@ def batches():
 
 
 def titan_name(peft_name):
-    """layers.0.attention.wq.lora_A.weight of base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight."""
+    """layers.0.attention.wq.lora_A.weight for base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight."""
     name = peft_name.removeprefix("base_model.model.model.").replace(".default", "")
     for ours, theirs in NAMES.items():
         name = name.replace(theirs, ours)
@@ -87,7 +87,7 @@ def titan_name(peft_name):
 
 def as_there(name, tensor):
     """A tensor of Titan's checkpoint with the rows in Hugging Face's order."""
-    tensor = torch.from_numpy(numpy.array(tensor))  # A copy: the optimizer works in it.
+    tensor = torch.from_numpy(numpy.array(tensor))  # A copy: the optimizer changes it.
     heads = next((count for layer, count in HEADS.items() if layer in name), 0)
     if not heads or "lora_B" not in name:
         return tensor
@@ -96,7 +96,7 @@ def as_there(name, tensor):
 
 
 class Peft:
-    """The same training, from Titan's step 1 on."""
+    """The same training, starting after Titan's step 1."""
 
     def __init__(self, model, targets, state):
         names = [theirs.split(".")[1] for ours, theirs in NAMES.items()
@@ -127,7 +127,7 @@ class Peft:
 
 
 def in_four_bits(model):
-    """What bitsandbytes keeps of every matrix inside the layers."""
+    """Replaces every matrix inside the layers by its 4-bit value of bitsandbytes."""
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -184,14 +184,14 @@ def compare_exports(report, folder, base, run, peft):
     loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), folder / "adapter").eval()
     with torch.no_grad():
         report.below("logits of the exported adapter", relative_rms(loaded(input_ids=tokens).logits.numpy(), want.numpy()), LOGIT_LIMIT)
-        tool("export", step, folder / "merged", "--merge")  # The base is where the job had it from.
+        tool("export", step, folder / "merged", "--merge")  # The base is found where the job loaded it from.
         merged = AutoModelForCausalLM.from_pretrained(folder / "merged", dtype=torch.float32).eval()
         by_peft = loaded.merge_and_unload().state_dict()
         ours = merged.state_dict()
         assert set(by_peft) == set(ours)
         report.below("merged weights beside PEFT's", max(relative_rms(ours[key].numpy(), by_peft[key].numpy()) for key in ours), 1e-7)
         report.below("logits of the merged model", relative_rms(merged(input_ids=tokens).logits.numpy(), want.numpy()), LOGIT_LIMIT)
-    # titan-generate adds the adapters by itself, on several ranks too.
+    # titan-generate adds the adapters itself, on several ranks too.
     prompt = ["--prompt-tokens", " ".join(map(str, tokens[0, :12].tolist())), "--max-new-tokens", 8, "--ignore-eos", "-o", "json", "-q"]
     texts = [subprocess.run([BIN / "titan-generate", "--checkpoint", *map(str, [*where, *prompt])], check=True, capture_output=True, text=True).stdout
              for where in ([folder / "merged"], [step], [step, "--tensor-parallel", 2], [step, "--base", base])]
@@ -211,7 +211,7 @@ def compare_exports(report, folder, base, run, peft):
 
 
 def go_on(run, folder, world, **flags):
-    """The run's folder from step 3 on, on another mesh."""
+    """Resumes the run's folder after step 3 on another mesh."""
     step = run.dump / "checkpoint"
     dump = folder / "dump"
     dump.mkdir(parents=True)
@@ -244,7 +244,7 @@ def refused(run, folder, more, text):
 
 
 def compare_experts(report, folder):
-    """Every expert has an adapter of its own: PEFT's modules of DeepSeek V3's experts, merged by PEFT and by Titan."""
+    """Every expert has a separate adapter: PEFT's modules of DeepSeek V3's experts, merged by PEFT and by Titan."""
     model = {"model.name": "deepseek_v3", "model.flavor": "debugmodel", "debug.seed": 4}
     seed = LocalRun(folder / "seed", {**model, "checkpoint.enable": True, "checkpoint.create_seed_checkpoint": True}, 1).wait()
     base = folder / "base"
@@ -256,7 +256,7 @@ def compare_experts(report, folder):
     tool("export", step, folder / "adapter", "--format", "peft", "--base", base)
     tool("export", step, folder / "merged", "--merge")
     named = json.loads((folder / "adapter/adapter_config.json").read_text())["target_modules"]
-    assert "gate_proj" not in named and "model.layers.1.mlp.experts.3.gate_proj" in named, named[:9]  # The first layer's is no expert's.
+    assert "gate_proj" not in named and "model.layers.1.mlp.experts.3.gate_proj" in named, named[:9]  # The first layer has no experts.
     whole = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     before = {key: value.clone() for key, value in whole.state_dict().items()}
     by_peft = PeftModel.from_pretrained(whole, folder / "adapter").merge_and_unload().state_dict()
@@ -293,7 +293,7 @@ def main():
         packed.flags = flags_of(base, ["wq", "wv"], "nf4")
         compare_resumption(report, root / "packed-on", packed, "nf4")
 
-        # Another base, another scale, other layers: nothing goes on as if nothing had happened.
+        # With another base, another scale or other layers, the job refuses to resume.
         other = root / "other"
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
         with torch.no_grad():

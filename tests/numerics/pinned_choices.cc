@@ -8,7 +8,7 @@
 namespace titan::testing {
 namespace {
 
-constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;  // Nobody else's.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;  // No other code uses this key.
 thread_local PinnedChoices* current = nullptr;
 
 }  // namespace

@@ -6,9 +6,10 @@
 
 namespace titan::testing {
 
-// While it lives, routers of this thread choose these experts, a tensor [tokens, top_k] a layer in their order, instead
-// of the best by their own scores: in another precision some tokens' scores change places, and what follows from other
-// experts says nothing about the rest. Below autograd, so all of a router's own arithmetic stays. One at a time.
+// While an object lives, routers of this thread choose these experts, one tensor [tokens, top_k] per layer in order,
+// instead of the best by their own scores. In another precision some tokens' scores change order, and results with
+// other experts say nothing about the rest. It acts below autograd, so all of a router's own arithmetic stays. Only one
+// object may exist at a time.
 class PinnedChoices {
  public:
   PinnedChoices(std::vector<at::Tensor> choices, int64_t num_experts);

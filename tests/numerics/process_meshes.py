@@ -1,6 +1,6 @@
-"""Rows of the mesh table (tests/numerics/mesh_table) as real processes over Gloo, in float64, every family among them: loss,
-gradient norm, tokens of each expert, weights and optimizer state after five steps equal one rank's to 1e-10, read from the
-metrics and checkpoints that titan-rank writes.
+"""Runs rows of the mesh table (tests/numerics/mesh_table) as real processes over Gloo, in float64, with every family: loss,
+gradient norm, tokens of each expert, weights and optimizer state after five steps equal one rank's to 1e-10, read from
+titan-rank's metrics and checkpoints.
 """
 
 import argparse
@@ -17,8 +17,8 @@ COMMON = {"training.seq_len": 64, "training.steps": STEPS, "training.dtype": "fl
 RING = {"parallelism.context_parallel_rotate_method": "alltoall"}
 PLAIN_TP = {"parallelism.enable_sequence_parallel": False}
 
-# What torchtitan's integration tests run over meshes, and then some: a comment names the test. FSDP, DDP and HSDP alone are
-# in float64_meshes.py.
+# The meshes of torchtitan's integration tests, and more: a comment names the test. FSDP, DDP and HSDP alone are in
+# float64_meshes.py.
 TABLE = [
     ("llama3", [
         Mesh(fsdp=2, tp=2), Mesh("no sequence parallelism", PLAIN_TP, tp=2), Mesh(cp=2),
@@ -44,7 +44,8 @@ TABLE = [
 ]
 
 
-# Of every commit: an interleaved pipeline over rings, a schedule in two directions with experts, and every expert elsewhere.
+# Run for every commit: an interleaved pipeline over rings, a bidirectional schedule with experts, and every expert on
+# another rank.
 SHORT = {"llama3 pp2 cp2 tp2 (Interleaved1F1B)", "deepseek_v3 pp2 fsdp2 ep2 (DualPipeV)", "gpt_oss fsdp4 tp2 ep4 etp1"}
 
 

@@ -1,10 +1,11 @@
-"""Weights as DeepSeek V3 (float8 in blocks) and GPT-OSS (MXFP4) are released: Titan loads what the Python libraries make of them, bit for bit.
+"""Tests weights in the released formats of DeepSeek V3 (float8 in blocks) and GPT-OSS (MXFP4): Titan loads the same numbers as
+the Python libraries, bit for bit.
 
-Small models of oracle_models.py are quantized here by the documented formats and written as such folders. Their numbers by
+The test quantizes small models of oracle_models.py by the documented formats and writes such folders. Their numbers by
   torchtitan     torch's QuantizedHuggingFaceStorageReader, with which torchtitan 0.2.2 reads both,
-  transformers   from_pretrained(), which makes bfloat16 of MXFP4 where there is no GPU, and convert_moe_packed_tensors,
-must be those that titan-checkpoint imports and that ranks have on each mesh, each of which reads its own part; and the first step's loss
-and gradient norm those of transformers' class with these weights. TITAN_LONG=1: more meshes.
+  transformers   from_pretrained(), which converts MXFP4 to bfloat16 without a GPU, and convert_moe_packed_tensors,
+must equal those that titan-checkpoint imports and those that ranks have on each mesh, where each reads its own part. The first
+step's loss and gradient norm must equal those of transformers' class with these weights. TITAN_LONG=1: more meshes.
 """
 
 import argparse
@@ -38,7 +39,7 @@ PLUGIN = BIN.parent / "tests/libgolden_plugin.so"
 BLOCK, GROUP, ROWS, SEQ_LEN = 16, 32, 8, oracle_models.SEQ_LEN
 FLOAT8_MAX = 448.0
 
-# name -> flags, ranks, and data-parallel ranks; all but the first with TITAN_LONG=1 only.
+# name -> flags, ranks, and data-parallel ranks; all but the first only with TITAN_LONG=1.
 MESHES = {"TP 2 x EP 2": ({"parallelism.tensor_parallel_degree": 2, "parallelism.data_parallel_shard_degree": 2,
                            "parallelism.expert_parallel_degree": 2}, 4, 2),
           "1 rank": ({}, 1, 1),
@@ -48,7 +49,7 @@ MESHES = {"TP 2 x EP 2": ({"parallelism.tensor_parallel_degree": 2, "parallelism
 SHORT = list(MESHES)[:1]
 
 
-# --- the formats
+# --- The formats
 
 def to_float8(weight):
     """Each block's largest magnitude becomes the format's; the last row and column of blocks may be partial."""
@@ -64,7 +65,8 @@ def to_float8(weight):
 
 
 def to_mxfp4(weight):
-    """[..., n] to [..., n / 32, 16] bytes and [..., n / 32] exponents: a power of two a group, its largest magnitude below 8 of it."""
+    """[..., n] to [..., n / 32, 16] bytes and [..., n / 32] exponents: one power of two per group; its largest magnitude is below
+    8 times that."""
     groups = weight.unflatten(-1, (-1, GROUP))
     exponents = groups.abs().amax(-1).log2().floor() - 2
     distance = (groups / exponents.exp2().unsqueeze(-1)).unsqueeze(-1) - torch.tensor(FP4_VALUES)
@@ -73,7 +75,7 @@ def to_mxfp4(weight):
 
 
 def quantize_deepseek(state):
-    """As released: the layers' matrices but the router's, each expert's by itself."""
+    """As released: all matrices of the layers except the router's, and each expert's separately."""
     out = {}
     for key, value in state.items():
         if value.dim() == 2 and ".layers." in key and not key.endswith("mlp.gate.weight"):
@@ -84,7 +86,7 @@ def quantize_deepseek(state):
 
 
 def quantize_gpt_oss(state):
-    """As released: the experts' matrices, outputs first; all else in bfloat16."""
+    """As released: the experts' matrices, outputs first; everything else in bfloat16."""
     out = {}
     for key, value in state.items():
         if key.endswith(("experts.gate_up_proj", "experts.down_proj")):
@@ -95,7 +97,7 @@ def quantize_gpt_oss(state):
 
 
 def gpt_oss():
-    """With experts as wide as a group divides."""
+    """With a width of experts that groups divide."""
     spec = {**oracle_models.GROUPED, **oracle_models.EXPERTS, "moe.hidden": 64, "sliding_window": 16, "yarn.original_seq_len": 256}
     return oracle_models._transformers(
         "gpt_oss", "debugmodel", spec, "GptOss", intermediate_size=64, head_dim=16, num_local_experts=8, num_experts_per_tok=2,
@@ -109,10 +111,10 @@ CASES = {"float8_deepseek": (oracle_models.deepseek_v3_transformers, quantize_de
          "mxfp4_gpt_oss": (gpt_oss, quantize_gpt_oss, {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})}
 
 
-# --- the oracles
+# --- The oracles
 
 def write_release(folder, tensors, oracle, quantization):
-    """Two files and their index; scales lie in the other file than half of the tensors."""
+    """Two files and their index; the scales of half of the tensors are in the other file."""
     folder.mkdir()
     keys = sorted(tensors)
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -125,8 +127,8 @@ def write_release(folder, tensors, oracle, quantization):
 
 
 def by_torchtitan(folder, tensors):
-    """All of the folder by the reader that torchtitan takes for quantized weights. Of MXFP4 torch 2.11's asks for as many numbers of a row
-    as it has groups, and leaves the others as they were: its arithmetic is asked directly."""
+    """Reads the folder with the reader that torchtitan uses for quantized weights. For MXFP4, torch 2.11's reader reads only as
+    many numbers of a row as it has groups and leaves the others unchanged, so its arithmetic is called directly."""
     reader = QuantizedHuggingFaceStorageReader(str(folder), block_size=BLOCK)
     state = {key: torch.empty(value.shape) for key, value in tensors.items() if not key.endswith(("_scale_inv", "_blocks", "_scales"))}
     dcp.load(state, storage_reader=reader, no_dist=True)
@@ -153,7 +155,8 @@ def first_step(oracle, tokens, labels):
 
 
 def make_case(folder, name, seed, batch):
-    """A released folder of random weights, of the first seed with which routing is decided; what its numbers are, and the first step's."""
+    """A released folder of random weights, from the first seed with clear routing decisions; also its numbers, and the first
+    step's."""
     build, quantize, quantization = CASES[name]
     oracle = build()
     recorder = RoutingRecorder(oracle)
@@ -198,11 +201,11 @@ def tool(*words):
 
 
 def check_tool(folder, name, release, numbers):
-    """In, in pieces of a few rows, and out again by transformers' names."""
+    """Imports in pieces of a few rows, and exports by transformers' names."""
     model = ["--model", name, "--flavor", "golden", "--library", PLUGIN]
     said = tool("import", release, folder / "step-0", *model, "--max-file-bytes", 20_000)
     assert "quantized tensors to float32" in said and "reading layers.2" in said, said
-    # Of these weights transformers takes the number in the file for all norms but those of latents.
+    # With these weights transformers uses the file's epsilon for all norms except those of latents.
     warnings = [line for line in said.splitlines() if "warning" in line]
     assert len(warnings) == ("deepseek" in name) and all("rms_norm_eps 1e-05" in line for line in warnings), said
     tool("export", folder / "step-0", folder / "out", *model)
@@ -214,7 +217,7 @@ def check_tool(folder, name, release, numbers):
 
 
 def check_random_blocks(folder, name, release, tensors):
-    """Any byte and any exponent that leaves float32 finite."""
+    """Tries any byte and any exponent that keeps float32 finite."""
     folder.mkdir()
     (folder / "config.json").write_text((release / "config.json").read_text())
     tensors = {key: torch.randint(253 if key.endswith("_scales") else 256, value.shape, dtype=torch.uint8)
@@ -230,7 +233,7 @@ def check_random_blocks(folder, name, release, tensors):
 
 
 def check_mesh(report, folder, name, mesh, release, whole, loss, norm):
-    """A first step that moves nothing, so that its checkpoint holds what was loaded."""
+    """The first step moves nothing, so its checkpoint holds the loaded weights."""
     flags, world, data_parallel = MESHES[mesh]
     run = LocalRun(folder, {"model.name": name, "model.flavor": "golden", "model.attn_mask_type": "causal",
                             "experimental.custom_import": PLUGIN, "training.seq_len": SEQ_LEN, "training.steps": 1,

@@ -1,11 +1,11 @@
-"""Random valid meshes of 1 to 8 ranks for the small models (small_models), with whatever else a split lets one choose."""
+"""Random valid meshes of 1 to 8 ranks for the small models (small_models), with all other options of a split."""
 
 from meshes import SCHEDULES, Mesh
 
-ROWS = 8  # Of a global batch.
+ROWS = 8  # Rows of a global batch.
 RANKS = 8  # At most.
 
-# Four axes at once, where a seed checkpoint starts.
+# Four axes at once, for seed checkpoints.
 DENSE_4D = [{"pp": 2, "fsdp": 2, "tp": 2}, {"fsdp": 2, "cp": 2, "tp": 2}, {"pp": 2, "rep": 2, "cp": 2},
             {"pp": 2, "cp": 2, "tp": 2}]
 EXPERTS_4D = [{"pp": 2, "fsdp": 2, "tp": 2, "ep": 2, "etp": 2}, {"fsdp": 2, "cp": 2, "tp": 2, "ep": 4, "etp": 2},
@@ -34,8 +34,8 @@ def _fits(rows, size, schedule, ranks):
 
 
 def _batch_flags(dice, degrees, schedule, resumed, note):
-    """A local batch and microbatch size that make ROWS rows a step. A job that goes on may ask for another batch: it
-    keeps the checkpoint's, in pieces that this mesh takes."""
+    """A local batch and microbatch size that make ROWS rows per step. A resumed job may request another batch: it keeps the
+    checkpoint's, in pieces that this mesh takes."""
     rows = ROWS // (degrees["rep"] * degrees["fsdp"])
     divisors = [d for d in range(1, rows + 1) if rows % d == 0]
     if degrees["pp"] == 1:
@@ -59,7 +59,7 @@ def _batch_flags(dice, degrees, schedule, resumed, note):
 
 
 def random_mesh(dice, experts, resumed, degrees=None):
-    """A mesh and its flags, batch included. `resumed`: the job comes from a checkpoint that holds its global batch."""
+    """A mesh and its flags, batch included. `resumed`: the job resumes from a checkpoint that holds its global batch."""
     degrees = {name: 1 for name in ("pp", "rep", "fsdp", "cp", "tp")} | (degrees or _random_degrees(dice, experts))
     flags, note, schedule = {}, [], None
     if degrees["pp"] > 1:

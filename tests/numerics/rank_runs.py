@@ -1,4 +1,4 @@
-"""Runs titan-rank without any daemon, and reads what it leaves behind. Needs numpy only."""
+"""Runs titan-rank without any daemon, and reads its output. Needs numpy only."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ DATA = {"model.hf_assets_path": ASSETS / "tokenizer", "training.dataset": "c4_te
 
 
 def small_model(family, flavor="small"):
-    """Flags of a family in small (tests/numerics/small_models): "llama3", "qwen3", "qwen3_moe", "deepseek_v3", "llama4",
+    """Flags of a small model of a family (tests/numerics/small_models): "llama3", "qwen3", "qwen3_moe", "deepseek_v3", "llama4",
     "llama4_irope" or "gpt_oss"; flavor "packed": attention inside documents."""
     return {"experimental.custom_import": BIN.parent / "tests" / "libsmall_models.so",
             "model.name": "small_" + family, "model.flavor": flavor}
@@ -70,7 +70,7 @@ class RankRun:
         self.start(world)
 
     def start(self, world):
-        listener = socket.create_server(("127.0.0.1", 0))  # Rank 0 inherits it: no port is guessed.
+        listener = socket.create_server(("127.0.0.1", 0))  # Rank 0 inherits it, so no port has to be chosen in advance.
         os.set_inheritable(listener.fileno(), True)
         store = f"127.0.0.1:{listener.getsockname()[1]}"
         self.ranks = []
@@ -125,7 +125,7 @@ class LocalRun(RankRun):
 
 
 class DaemonRun(RankRun):
-    """The same job submitted to a cluster (tests/testing), its ranks spread over two nodes when there are several."""
+    """The same job submitted to a cluster (tests/testing), with its ranks spread over two nodes if there are several."""
 
     def __init__(self, cluster, folder, flags, world):
         self.cluster = cluster
@@ -194,7 +194,7 @@ def relative_rms(got, want):
 
 
 class Report:
-    """Collects checks, prints each with its figure and limit, and says at the end whether all held."""
+    """Collects checks, prints each with its figure and limit, and reports at the end whether all held."""
 
     def __init__(self):
         self.checked, self.failed = 0, []

@@ -1,14 +1,14 @@
-// What a step with [compile] asks of its host, on a CPU that plays a GPU: rows by the bodies of the GPU's kernels,
-// layers' passes as graphs (tests/worker/rank/runtime/recorded_graphs.h), attention and products by LibTorch's
+// Counts a step's host operations with [compile], on a CPU that stands in for a GPU: rows by the bodies of the GPU's
+// kernels, layers' passes as graphs (tests/worker/rank/runtime/recorded_graphs.h), attention and products by LibTorch's
 // operations for the CPU.
 //   recorded_calls CASE_FOLDER...
-// Of each case.json the model alone counts, with weights of its own; rows of documents are passed over, since their
-// attention is not in a graph and a CPU does not have the one call that a GPU makes of it. Prints one JSON line per
-// case; exits with 1 when graphs gave other bits than the operations that they were made of.
+// Reads only the model of each case.json and draws its own weights. Skips cases with rows of documents: their attention
+// is not in a graph, and a CPU lacks the single call that a GPU uses for it. Prints one JSON line per case; exits with
+// 1 if graphs gave other bits than their operations.
 //
-// Counted is one forward and backward pass by the engine on one rank, from tokens to gradient shards: calls of
-// LibTorch's operations and of Titan's kernels outside the graphs, and each replay as one. So what mixed precision
-// converts is in it, and a graph's launch is as dear as an operation's; what the device then does for a graph is not:
+// It counts one forward and backward pass by the engine on one rank, from tokens to gradient shards: calls of
+// LibTorch's operations and of Titan's kernels outside the graphs, and one for each replay. So conversions of mixed
+// precision count, and a graph's launch costs the same as an operation's. The device's work for a graph does not count:
 // `recorded` is the number of operations in the graphs. A GPU has one call for windows and chunks where a CPU has
 // several; they are in graphs here.
 
@@ -30,12 +30,12 @@
 namespace titan::testing {
 namespace {
 
-constexpr int64_t kRows = 4, kSeqLen = 40;  // Of tests/peer/oracle_models.py.
-constexpr int kSteps = 5;                   // Two as they are, one captured, two replayed.
+constexpr int64_t kRows = 4, kSeqLen = 40;  // As in tests/peer/oracle_models.py.
+constexpr int kSteps = 5;                   // Two without graphs, one captured, two replayed.
 
 struct Counted {
-  int64_t calls = 0;    // Of the last step.
-  int64_t replays = 0;  // Of these.
+  int64_t calls = 0;    // Calls of the last step.
+  int64_t replays = 0;  // Replays among these calls.
   int recorded = 0;
   int layers = 0;
   bool same_bits = true;
@@ -47,7 +47,7 @@ nlohmann::json read_json(const std::string& path) {
   return nlohmann::json::parse(file);
 }
 
-// The same step again and again, without an optimizer.
+// Repeats the same step, without an optimizer.
 class Rank {
  public:
   Rank(const TrainingPlan& plan, ThreadRank& self) : mesh_(*self.mesh), model_(build_rank(plan, self)) {
@@ -56,7 +56,7 @@ class Rank {
     tokens_ = nn::count_valid(microbatches_[0].labels).item<int64_t>();
   }
 
-  // Calls of one step, but for what kernels outside graphs add.
+  // Calls of one step, except those of kernels outside graphs.
   int64_t step() {
     model_.sharded->reset_gradients();
     const CallCounter counter;

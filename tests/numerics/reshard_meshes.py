@@ -1,10 +1,10 @@
-"""Checkpoints go on under other meshes: chains of runs over random meshes (other axes, other world size, other schedules
-and batch pieces), each from where the one before stopped. The joined curve of loss and gradient norm equals the
-uninterrupted one of one rank: within the fp32 tolerance, or 1e-10 in the chains that train in float64.
+"""Tests that checkpoints load on other meshes, in chains of runs over random meshes (other axes, other world size, other
+schedules and batch pieces), each resumed from the one before. The joined curve of loss and gradient norm equals the uninterrupted
+one of one rank: within the fp32 tolerance, or 1e-10 in the chains that train in float64.
 
-Each chain trains another family of models. The first of them start from a seed checkpoint that one rank made from another
-seed than the chain's own, on meshes of four axes. Every second run is real processes, the others are one process whose
-ranks are threads (comm.mode = "local_tensor"). --seed repeats all of it.
+Each chain trains another family of models. The first chains start from a seed checkpoint that one rank made from another seed
+than the chain's own, on meshes of four axes. Every second run is real processes, the others are one process with ranks as threads
+(comm.mode = "local_tensor"). --seed repeats all of it.
 """
 
 import argparse
@@ -18,17 +18,17 @@ from rank_runs import LocalRun, RankRun, Report, small_model
 
 DENSE = ["llama3", "qwen3"]
 EXPERTS = ["qwen3_moe", "deepseek_v3", "llama4", "llama4_irope", "gpt_oss"]
-STEPS, PAIRS = 2, 3  # Of each run; of each chain.
+STEPS, PAIRS = 2, 3  # Steps per run; pairs of runs per chain.
 LIMIT, EXPERTS_LIMIT, FLOAT64_LIMIT = 1e-4, 1e-3, 1e-10
 SEEDED_CHAINS = 3
 COMMON = {"training.seq_len": 64, "training.mixed_precision_param": "float32",
           "lr_scheduler.warmup_steps": 2, "lr_scheduler.total_steps": 100, "activation_checkpoint.mode": "none",
           "metrics.enable_tensorboard": False, "checkpoint.enable": True, "checkpoint.last_save_model_only": False,
-          "optimizer.lr": 3e-3}  # Large enough that weights and optimizer state show in the curve.
+          "optimizer.lr": 3e-3}  # Large enough that weights and optimizer state are visible in the curve.
 
 
 class Chain:
-    """One model's way over several meshes, in one dump folder."""
+    """Runs of one model over several meshes, in one dump folder."""
 
     def __init__(self, folder, dice, index, model):
         self.folder, self.model, self.experts = folder, model, model in EXPERTS
@@ -56,7 +56,7 @@ class Chain:
         return RankRun(self.folder / "one", flags, 1).wait().metrics()
 
     def seed(self):
-        """Weights of another seed than the runs on meshes have: they must come from here."""
+        """Weights from another seed than that of the runs on meshes, which must load them from here."""
         flags = {**self.flags(1, seed=11), "job.dump_folder": self.folder / "job", "checkpoint.create_seed_checkpoint": True}
         RankRun(self.folder / "seed", flags, 1).wait()
 

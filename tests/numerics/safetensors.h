@@ -12,7 +12,8 @@
 
 #include "nlohmann/json.hpp"
 
-// A second, minimal reader of safetensors files, so that golden tests do not trust the product's own.
+// A second, minimal reader of safetensors files, so that golden tests do not depend on the product's own. Returns each
+// tensor by name with the shape in the file.
 namespace titan::testing {
 
 inline std::map<std::string, at::Tensor> read_safetensors(const std::string& path) {

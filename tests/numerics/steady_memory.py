@@ -1,9 +1,10 @@
-"""Resident memory does not grow with the steps: RSS of every rank from step --to on is at most 2 % above that from step --from on.
+"""Checks that resident memory does not grow with the steps: RSS of every rank after step --to is at most 2 % above that after
+step --from.
 
-Of each, the least that was seen in as many steps as hold one save: a save under way holds what it writes, and that is no growth.
-A rank keeps as many blocks as were ever in use at once, and on some step that is one more (4 MiB in this job, once or twice in
-a thousand steps), since its threads come in another order: a rise that stops. So one above 2 % fails where as many steps more
-bring another.
+Each figure is the least within as many steps as contain one save, because a save temporarily holds what it writes. A rank keeps
+as many blocks as were ever in use at once, and at some step that is one more (4 MiB in this job, once or twice in a thousand
+steps), since its threads run in another order: that growth stops. So growth above 2 % fails only if the same number of steps adds
+as much again.
 
   steady_memory.py [--from 100] [--to 500] [--nproc 2] [--dtype float32]
 """
@@ -25,7 +26,7 @@ def rss_kib(pid):
 
 
 def least_rss(run, step, deadline):
-    """The least KiB of each rank in the steps from `step` on that hold one save."""
+    """The least KiB of each rank after `step`, over the steps up to the next save."""
     least = [float("inf")] * len(run.ranks)
     while True:
         try:
@@ -42,7 +43,7 @@ def least_rss(run, step, deadline):
 
 
 def growth(before, after):
-    """In percent."""
+    """Growth in percent."""
     return 100 * (after / before - 1)
 
 
@@ -51,12 +52,12 @@ def main():
     parser.add_argument("--from", type=int, default=100, dest="first")
     parser.add_argument("--to", type=int, default=500, dest="last")
     parser.add_argument("--nproc", type=int, default=2)
-    # bfloat16 takes ten times as long on a processor that has no matmuls in it.
+    # bfloat16 takes ten times as long on a processor without bfloat16 instructions.
     parser.add_argument("--dtype", default="float32", help="mixed_precision_param")
     options = parser.parse_args()
     report = Report()
     with tempfile.TemporaryDirectory(prefix="titan-memory-") as folder:
-        # The tiny job; more steps than are measured, so that no rank has begun to end.
+        # The tiny job, with more steps than are measured, so that no rank ends during the test.
         run = RankRun(Path(folder) / "job", {
             "training.local_batch_size": 1, "training.seq_len": 256, "training.steps": options.last + 100000,
             "lr_scheduler.warmup_steps": 2, "activation_checkpoint.mode": "none", "checkpoint.enable": True,

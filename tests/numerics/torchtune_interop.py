@@ -1,11 +1,12 @@
-"""Weights between Titan and torchtune itself, both ways, by each of its checkpointers. By hand: torchtune is not among the tests' packages.
+"""Tests weights between Titan and torchtune itself, in both directions, with each of its checkpointers. Run by hand: torchtune is
+not among the tests' packages.
 
     pip install --no-deps --target FOLDER torchtune==0.6.1 torchao==0.9.0 omegaconf antlr4-python3-runtime==4.9.3 \\
         kagglehub kagglesdk blobfile pycryptodomex lxml
     TITAN_BIN=build/release/bin PYTHONPATH=FOLDER python tests/numerics/torchtune_interop.py [--flavor bench]
 
-Titan's weights go into torchtune's Llama 3.1, whose logits are compared with transformers'; torchtune trains it for some steps and saves it; what
-Titan takes in from there is, bit for bit, what torchtune had. Prints a line for each checkpointer.
+torchtune's Llama 3.1 loads Titan's weights, and its logits are compared with transformers'. torchtune trains it for some steps
+and saves it; Titan imports the same weights, bit for bit. Prints a line for each checkpointer.
 """
 
 import argparse
@@ -51,7 +52,8 @@ def torchtune_model(size):
 
 
 class Files:
-    """A checkpointer of torchtune's that reads and writes whole models; `form`: what Titan exports for it, `model` its files there."""
+    """A checkpointer of torchtune that reads and writes whole models. `form`: Titan's export format; `model`: the files of that
+    export."""
 
     def __init__(self, kind, form, model, saved):
         self.kind, self.form, self.model, self.saved = kind, form, model, saved
@@ -64,7 +66,7 @@ class Files:
 
     def save(self, given, out, tune):
         checkpointer = self.open(given, out)
-        checkpointer.load_checkpoint()  # It keeps the sizes from there.
+        checkpointer.load_checkpoint()  # The checkpointer keeps the sizes of the loaded checkpoint.
         checkpointer.save_checkpoint({"model": dict(tune.state_dict())}, epoch=0)
         return out / "epoch_0" / self.saved
 
@@ -72,7 +74,7 @@ class Files:
 class Distributed:
     form = "torchtune"
 
-    def load(self, given, out, tune):  # It begins from another checkpointer's.
+    def load(self, given, out, tune):  # It starts from another checkpointer's files.
         Files(FullModelTorchTuneCheckpointer, self.form, "model.pt", "").load(given, out, tune)
 
     def save(self, given, out, tune):

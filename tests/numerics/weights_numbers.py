@@ -1,8 +1,9 @@
-"""Numbers of positions come with the weights: a flavor of Titan's that begins with a Hugging Face folder of other ones trains with these.
+"""Tests that position parameters come with the weights: a flavor of Titan trains with those of the Hugging Face folder from which
+it starts.
 
-Of each folder, written by transformers: the loss of step 1 is that of transformers, the job goes on from its own step without the
-folder, and what `titan-checkpoint export` makes of it says the same numbers again. DeepSeek's YaRN acts on sequences of any length
-there; since transformers 4 forgets half of it in the second generation, that case runs with 5 alone.
+For each folder, written by transformers, the loss of step 1 equals that of transformers, the job resumes from its own step
+without the folder, and the config.json of `titan-checkpoint export` has the same numbers. DeepSeek's YaRN acts on sequences of
+any length in transformers; since transformers 4 loses half of it in the second generation, that case runs only with 5.
 """
 
 import json
@@ -68,7 +69,7 @@ def flags_of(family, weights, steps, world=1):
 
 
 def positions(config):
-    """What decides where tokens stand, in the one form of both generations of transformers."""
+    """The settings that determine positions, in one form for both generations of transformers."""
     table = dict(getattr(config, "rope_parameters", None) or config.rope_scaling or {})
     table["rope_theta"] = table.get("rope_theta", getattr(config, "rope_theta", None))
     table["rope_type"] = table.pop("rope_type", None) or table.get("type") or "default"
@@ -82,7 +83,7 @@ def check(report, folder, name, family, kind, config):
     want = loss_of(model, tokens, labels)
     first = LocalRun(folder / "first", flags_of(family, folder / "hf", 1), 1).wait()
     report.below(f"{name}: loss of step 1", abs(first.metrics()[1][LOSS] / want - 1), LIMIT)
-    shutil.rmtree(folder / "hf")  # A job that has steps of its own needs the folder no more.
+    shutil.rmtree(folder / "hf")  # A job with its own steps no longer needs the folder.
     LocalRun(folder / "first", flags_of(family, folder / "hf", 2, 2), 2).wait()
     step, out = folder / "first/dump/checkpoint/step-2", folder / "out"
     subprocess.run([BIN / "titan-checkpoint", "export", step, out], check=True, capture_output=True)

@@ -29,8 +29,7 @@ constexpr double kOwn = 1.25, kWorst = 1.5;
 constexpr double kSpread = 2;  // Divided by the square root of a gradient's element count: the errors of few elements
                                // vary more than their mean.
 constexpr int64_t kFew = 64;   // A gradient with fewer elements has a random error: it counts only in the median.
-constexpr double kGain =
-    5;  // Factor on matrices: with plain initial values attention is almost uniform, hiding errors.
+constexpr double kGain = 5;    // Factor on matrices: with plain initial values attention hides errors.
 constexpr char kReference[] = "reference";  // The kernels that run first.
 constexpr double kUnit = 0x1p-9;            // Largest relative error of one rounding.
 

@@ -1,4 +1,4 @@
-// What a rank computes in one step: products of matrices, and attention.
+// Counts what a rank computes in one step: products of matrices, and attention.
 
 #include <algorithm>
 #include <map>
@@ -20,7 +20,7 @@ struct Range {
   int64_t begin = 0, end = 0;
 };
 
-// Which span every position of a row belongs to: documents end with the end-of-sequence token, chunks have equal sizes.
+// The span of every position of a row: documents end with the end-of-sequence token, chunks have equal sizes.
 std::vector<int64_t> spans_of_row(const RankShare& share, const at::Tensor& row, int64_t chunk) {
   const int64_t length = share.job.config.training.seq_len;
   const bool documents = share.spec.mask == models::Mask::kBlockCausal;
@@ -33,7 +33,7 @@ std::vector<int64_t> spans_of_row(const RankShare& share, const at::Tensor& row,
   return spans;
 }
 
-// The keys that each position's query sees, over a microbatch and the layers.
+// The keys that each position's query sees, summed over the rows of a microbatch and the layers.
 std::vector<int64_t> work_of(const RankShare& share, const at::Tensor& rows) {
   std::vector<int64_t> work(share.job.config.training.seq_len);
   for (int64_t layer = 0; layer < share.spec.n_layers; ++layer) {
@@ -50,8 +50,8 @@ std::vector<int64_t> work_of(const RankShare& share, const at::Tensor& rows) {
   return work;
 }
 
-// The parts of a row that each rank of the context axis has: its chunk from the front and its chunk from the back, or
-// what a microbatch's work says.
+// The parts of a row that each rank of the context axis has: one chunk from the front and one from the back, or parts
+// chosen by the microbatch's work.
 std::vector<std::vector<Range>> shares_of(const RankShare& share, const at::Tensor& rows) {
   const int64_t length = share.job.config.training.seq_len, n = share.context;
   if (n == 1) return {{{0, length}}};
@@ -109,7 +109,7 @@ int64_t scores_of_row(const RankShare& share, const at::Tensor& row, const std::
   return sum;
 }
 
-// Over all rows of a step.
+// Summed over all rows of a step.
 int64_t scores_of_layer(const RankShare& share, const at::Tensor& tokens, int64_t layer) {
   const int64_t rows = share.rows * share.microbatches, first = rows * share.mesh.index(share.rank, Axis::kBatch);
   const bool packed = share.spec.mask == models::Mask::kBlockCausal;
@@ -128,7 +128,7 @@ int64_t scores_of_layer(const RankShare& share, const at::Tensor& tokens, int64_
 
 }  // namespace
 
-// A product x [tokens, in] W^T runs once in each forward pass, and twice as much in the backward pass.
+// A product x [tokens, in] W^T runs once in each forward pass, and costs twice as much in the backward pass.
 int64_t product_flops_of(const RankShare& share) {
   int64_t sum = 0;
   const auto add = [&](const Part& part, int64_t tokens, int64_t passes) {
@@ -157,12 +157,12 @@ int64_t product_flops_of(const RankShare& share) {
   return sum;
 }
 
-// Forward the scores and their product with the values; backward the scores once more, their gradients to queries and
-// keys, and gradients of weights and values. The CPU's kernel has one size of heads.
+// Forward: the scores and their product with the values. Backward: the scores again, and the gradients of queries,
+// keys, weights and values. The CPU's kernel has one head size.
 int64_t attention_flops_of(const RankShare& share) {
   const at::Tensor tokens = tokens_of_step(share.job, share.job.steps - 1);
   const int64_t size = std::max(share.spec.head_dim, share.spec.v_head_dim);
-  std::map<std::pair<int64_t, int64_t>, int64_t> known;  // By chunk and window.
+  std::map<std::pair<int64_t, int64_t>, int64_t> known;  // Keyed by chunk and window.
   int64_t sum = 0;
   for (const std::string& name : share.blocks()) {
     if (!absl::StartsWith(name, "layers.")) continue;

@@ -1,5 +1,5 @@
-// What a rank holds above its resting state before each piece of its work: blocks whose microbatches wait, weights that
-// stay gathered, gradients that are not reduced yet, and what is on its way between stages.
+// Computes what a rank holds above its resting state before each piece of its work: blocks with microbatches that wait
+// for the backward pass, gathered weights, gradients that are not reduced yet, and messages between stages.
 
 #include <algorithm>
 #include <map>
@@ -43,7 +43,7 @@ class Held {
       const std::vector<Action>& actions = plan_.schedule.steps[place_][i].actions;
       const size_t side_by_side = together_ && actions.size() == 2 ? 2 : 1;
       for (size_t first = 0; first < actions.size(); first += side_by_side) {
-        int64_t inputs = 0;  // Taken, not used yet.
+        int64_t inputs = 0;  // Received, not used yet.
         for (size_t one = first; one < first + side_by_side; ++one) {
           held_.push_back(total((messages.count() + inputs) * edge_bytes()));
           const int64_t before = messages.count();
@@ -124,7 +124,7 @@ class Held {
     return elements * share_.bytes;
   }
 
-  // Blocks whose weights are there. A tied matrix is there for either of its ends.
+  // Blocks with gathered weights. A tied matrix is gathered for either of its ends.
   std::set<std::string> gathered_blocks() const {
     std::set<std::string> names;
     if (always_) return names;
@@ -135,7 +135,7 @@ class Held {
       const std::string& policy = share_.parallelism.fsdp_reshard_after_forward;
       const bool from_ranks = share_.mesh.size(Axis::kFsdp) > 1 || share_.mesh.size(Axis::kExpertFsdp) > 1;
       if (policy == "default" && !from_ranks) {
-        if (!gathered_.empty()) names.insert(all.begin(), all.end());  // Copies, made once a step.
+        if (!gathered_.empty()) names.insert(all.begin(), all.end());  // Copies, made once per step.
       } else if (!waiting_.empty()) {
         names.insert(policy == "never" ? all.begin() : all.end() - 2, all.end());
       }
@@ -159,7 +159,7 @@ class Held {
     return elements * share_.bytes;
   }
 
-  // Sums of whole gradients, where they are reduced once a step.
+  // Sums of whole gradients that are reduced once per step.
   int64_t gradients() const {
     if (share_.pipeline == 1) {
       const bool waits = share_.spec.tied_embeddings && run_ > 0 && run_ < share_.runs;
@@ -187,8 +187,8 @@ class Held {
     return sum;
   }
 
-  // Early steps free their gradients, so that these are no part of the resting state: they are there from the first
-  // backward pass to the last.
+  // Early steps free their gradients, which are thus not part of the resting state: they exist from the first backward
+  // pass to the last.
   int64_t early_shards() const {
     const config::JobConfig& config = share_.job.config;
     if (!config.optimizer.early_step_in_backward || config.training.enable_cpu_offload) return 0;
@@ -200,7 +200,7 @@ class Held {
     return elements * share_.bytes;
   }
 
-  // A tied matrix's gradient is reduced once a step. Shards come and go within a step where weights are updated early.
+  // A tied matrix's gradient is reduced once per step. If weights are updated early, shards come and go within a step.
   int64_t gradients_between_runs() const {
     int64_t sum = share_.spec.tied_embeddings ? whole_bytes("tok_embeddings") : 0;
     if (!share_.job.config.optimizer.early_step_in_backward || is_offloaded()) return sum;
@@ -213,7 +213,7 @@ class Held {
     return sum;
   }
 
-  // Where each microbatch's gradients are reduced, an embedding's waits for the second half.
+  // If each microbatch's gradients are reduced, an embedding's gradient waits for the second half.
   int64_t halved_embeddings() const {
     int64_t sum = 0;
     for (const auto& [stage, microbatch] : halved_) {
@@ -224,9 +224,9 @@ class Held {
 
   const RankShare& share_;
   const pipeline::Plan& plan_;
-  const int place_;  // On the pipeline's axis.
+  const int place_;  // This rank's index on the pipeline axis.
   const bool always_;
-  const bool together_;  // The halves of a pair run side by side.
+  const bool together_;  // The halves of a pair run together.
   int64_t run_ = 0;
   int64_t backwards_ = 0;  // Whole passes so far.
   std::set<Place> waiting_, halved_;

@@ -1,4 +1,4 @@
-// What a recomputed layer keeps from its first pass.
+// Results of a recomputed layer's first pass that are saved.
 
 #include <algorithm>
 #include <stdexcept>
@@ -11,7 +11,7 @@ namespace titan::testing {
 
 using Kind = Call::Kind;
 
-// The layer's equations in order, down to what may be kept.
+// The layer's equations in order, up to the last one with a result that may be saved.
 std::vector<Call> RankShare::all_calls(const std::string& layer, int64_t microbatch) const {
   std::vector<Call> all;
   const std::vector<Part>& parts = parts_of(layer);
@@ -33,7 +33,7 @@ std::vector<Call> RankShare::all_calls(const std::string& layer, int64_t microba
     }
   };
 
-  // Where gathering the input is overlapped, everything that reads it comes first.
+  // If gathering the input is overlapped, all products that read it come first.
   product("attention.wq", tokens), product("attention.wq_a", tokens);
   if (asynchronous) product("attention.wkv_a", tokens);
   product("attention.wq_b", tokens);
@@ -49,7 +49,7 @@ std::vector<Call> RankShare::all_calls(const std::string& layer, int64_t microba
   }
   product("moe.router.gate", routed_tokens);
   if (expert > 1) {
-    all.push_back({.kind = Kind::kExchange, .integers = 2 * spec.moe->num_experts});  // How many rows go and come.
+    all.push_back({.kind = Kind::kExchange, .integers = 2 * spec.moe->num_experts});  // Rows to send and receive.
     all.push_back({.kind = Kind::kExchange, .elements = received(layer, microbatch) * spec.dim});
   }
   if (spec.moe->num_shared_experts > 0) {
@@ -67,8 +67,8 @@ std::vector<Call> RankShare::all_calls(const std::string& layer, int64_t microba
   return all;
 }
 
-// torchtitan's list: everything that is not a product, and every second product. Those with a bias and those of the
-// router's shape are neither kept nor counted.
+// torchtitan's policy: saves everything that is not a product, and every second product. Products with a bias or of the
+// router's shape are neither saved nor counted.
 void RankShare::choose_every_second(const std::string& layer, std::vector<Call>& calls) const {
   const std::vector<Part>& parts = parts_of(layer);
   const auto has = [&](const std::string& fqn) {
@@ -102,7 +102,7 @@ std::vector<Call> RankShare::choose_calls(const std::string& layer, int64_t micr
   if (by_operation) {
     choose_every_second(layer, all);
   } else {
-    // A budget weighs what can be computed again on this rank alone or beside a sum over ranks.
+    // A budget weighs results that this rank can recompute alone or with a sum over ranks.
     const std::vector<bool>& taken = records[rank].planned.at(layer);
     size_t next = 0;
     for (Call& call : all) {
@@ -112,7 +112,7 @@ std::vector<Call> RankShare::choose_calls(const std::string& layer, int64_t micr
     if (next != taken.size()) throw std::logic_error(layer + ": the plan has other items than the layer's equations");
   }
   for (size_t i = 0; i + 1 < all.size(); ++i) {
-    if (all[i].feeds_scatter && all[i + 1].kept) all[i].kept = false;  // Nobody reads it any more.
+    if (all[i].feeds_scatter && all[i + 1].kept) all[i].kept = false;  // No equation reads it any more.
   }
   return all;
 }

@@ -1,4 +1,4 @@
-// Every recipe of low precision trains alike on every mesh that has the same microbatches.
+// Every recipe of low precision trains alike on every mesh with the same microbatches.
 
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@ using config::JobConfig;
 using Change = std::function<void(JobConfig&)>;
 
 constexpr int64_t kGlobalBatch = 4, kSeqLen = 32;
-// Relative, of the losses of three steps. Scales are fp32 of fp64 numbers, so that fp64 sums of another order move no
-// number to another place on the grid. What a rank quantises by rows or blocks of its own part differs by roundings of
-// e4m3 in a few operands.
+// Relative limits for the losses of three steps. Scales are fp32 of fp64 numbers, so fp64 sums in another order move no
+// number to another grid point. If a rank quantizes rows or blocks of its own part, a few operands round differently in
+// e4m3.
 constexpr double kExact = 1e-10, kOwnRows = 2e-2;
 
 Change recipe(const std::string& name) {
@@ -158,8 +158,8 @@ TEST(LowPrecisionMeshesTest, AHeadIsConvertedLikeAnyLayer) {
   expect_alike({recipe("tensorwise"), head_too}, {{shard, precomputed}, {tensor}, {async_tensor}}, kExact);
 }
 
-// Rows' scales of the forward pass and of the input's gradient are a rank's own wherever it has whole rows; with
-// weight gradients in high precision nothing is left that ranks share.
+// Row scales of the forward pass and of the input's gradient depend only on the rank's own rows, if it has whole ones.
+// With weight gradients in high precision no scale depends on other ranks.
 TEST(LowPrecisionMeshesTest, RowsOfDataRanksHaveTheirOwnScales) {
   expect_alike({recipe("rowwise_with_gw_hp")}, {{shard}, {shard, replicate}, {context}, {shard, recompute_some}},
                kExact);
@@ -167,7 +167,7 @@ TEST(LowPrecisionMeshesTest, RowsOfDataRanksHaveTheirOwnScales) {
   expect_alike({recipe("rowwise_with_gw_hp")}, {{tensor}, {async_tensor}}, kOwnRows);
 }
 
-// Blocks of 32 numbers lie whole on a rank.
+// Blocks of 32 numbers are whole on a rank.
 TEST(LowPrecisionMeshesTest, MxBlocksAreTheSameOnEveryMesh) {
   expect_alike({mx}, {{shard}, {shard, replicate}, {tensor}, {async_tensor}, {shard, tensor}}, kExact);
   expect_alike({mx}, {{pipeline_of_rows}}, kExact, {rows_one_by_one});
@@ -177,25 +177,26 @@ TEST(LowPrecisionMeshesTest, ExpertsAreQuantisedWhereverTheyLive) {
   expect_alike({experts}, {{shard}, {expert_ranks}}, kOwnRows, {}, "deepseek_v3");
 }
 
-// A byte an element instead of four (here of eight: fp64), norms as numbers, and one small sum for all scales.
+// One byte per element instead of four (eight in this fp64 test), norms unquantized, and one small reduction for all
+// scales.
 TEST(LowPrecisionMeshesTest, Float8WeightsTravelAsBytes) {
   const auto gathered = [](const std::vector<Change>& changes) {
     return train("llama3", both({recipe("tensorwise"), shard}, changes))[0].traffic.at("fsdp/all_gather").bytes;
   };
   const int64_t wide = gathered({}), narrow = gathered({float8_gather});
   EXPECT_LT(narrow, wide / 2);
-  EXPECT_GT(narrow, wide / 8);  // The embedding, the head and norms are numbers.
+  EXPECT_GT(narrow, wide / 8);  // The embedding, the head and norms are not quantized.
   EXPECT_EQ(gathered({precomputed}), narrow);
 }
 
-// Inputs of first layers and gradients of last layers' outputs travel as bytes where there is one scale, here instead
-// of eight an element. The embedding and the head are numbers.
+// Inputs of first layers and gradients of last layers' outputs are sent as bytes if there is one scale, here instead of
+// eight bytes per element. The embedding and the head are not quantized.
 TEST(LowPrecisionMeshesTest, TensorRanksGatherBytes) {
   const auto gathered = [](const std::vector<Change>& changes) {
     return train("llama3", both({tensor}, changes))[0].traffic.at("tp/all_gather").bytes;
   };
   const int64_t wide = gathered({}), narrow = gathered({recipe("tensorwise")});
-  const int64_t one = wide / 18;  // Two in each pass of four layers; the head's, and of the embedding's gradient.
+  const int64_t one = wide / 18;  // Two per pass and layer, the head's, the embedding gradient's.
   EXPECT_EQ(narrow, 16 * one / 8 + 2 * one);
   EXPECT_EQ(gathered({recipe("rowwise")}), wide);
 }

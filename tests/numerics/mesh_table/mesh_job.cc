@@ -43,7 +43,7 @@ data::Batch rows_of_step(const MeshJob& job, int step, int64_t first, int64_t co
   return batch;
 }
 
-// One rank's model and what drives it.
+// One rank's model and the engine that runs it.
 class RankJob {
  public:
   RankJob(const MeshJob& job, ThreadRank& self) : job_(job), self_(self), mesh_(*self.mesh) {
@@ -67,7 +67,7 @@ class RankJob {
     if (runtime::overlaps_pairs(config)) executor_->overlap_pairs();
     optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
     options_ = runtime::microbatch_options(config, job.spec, mesh_, at::kCPU);
-    // Also for a family that does not balance by default: what is compared is how the biases move.
+    // Also for a family that does not balance by default: the test compares how the biases move.
     if (job.spec.moe) balance_.emplace(model_->blocks(), models::MoeSpec{}.load_balance_coeff, mesh_, at::kCPU);
     if (!early_) return;
     model_->update_early([this](const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
@@ -77,7 +77,7 @@ class RankJob {
 
   RankRecord run() {
     record_.initial = pieces(/*gradients=*/false);
-    if (early_) record_.gradients = pieces(/*gradients=*/true);  // Places for them: the meter forgets what it has seen.
+    if (early_) record_.gradients = pieces(/*gradients=*/true);  // Allocates them before the meter starts.
     for (int step = 0; step < job_.steps; ++step) {
       forward_backward(step);
       if (step == 0 && !early_) record_.gradients = pieces(/*gradients=*/true);
@@ -97,7 +97,7 @@ class RankJob {
  private:
   using Microbatches = std::vector<nn::MicrobatchContext>;
 
-  // Of each run of the schedule in one step.
+  // Microbatches of each run of the schedule in one step.
   std::vector<Microbatches> microbatches_of_step(int step) const {
     const mesh::Mesh& shape = mesh_.mesh();
     const int64_t rows = job_.global_batch / shape.size(Axis::kBatch);
@@ -118,7 +118,7 @@ class RankJob {
     early_squares_ = 0;
     if (early_) optimizer_->begin_step();
     const comm::LedgerCounts before = self_.ledger.counts();
-    std::optional<FlopCounter> flops;  // Of the last step only: counting slows every operator down.
+    std::optional<FlopCounter> flops;  // Counts only the last step: counting slows every operator down.
     if (step + 1 == job_.steps) flops.emplace();
     const AllocationMeter::Scope metered(meter_);
     at_rest_ = meter_.begin();
@@ -158,7 +158,7 @@ class RankJob {
     optimizer_->step(kLearningRate, {.divisor = divisor, .skip = at::zeros({}, at::kFloat)});
   }
 
-  // One unit in the middle of the backward pass; its gradients are gone afterwards.
+  // Updates one unit in the middle of the backward pass; its gradients are freed afterwards.
   void update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
     std::vector<at::Tensor> gradients;
     for (const parallel::ShardedParameter& one : unit.parameters()) {
@@ -169,7 +169,7 @@ class RankJob {
     optimizer_->step_slots(first_slot, count, kLearningRate);
   }
 
-  // Told of each piece of work before it runs.
+  // Called before each piece of work.
   void begins(const pipeline::Action& action) {
     record_.held.push_back(meter_.begin() - at_rest_);
     note_routing();
@@ -192,8 +192,8 @@ class RankJob {
     });
   }
 
-  // What was routed since the last call belongs to the last forward pass that began. Counted in plain integers, so that
-  // the meter sees nothing of it.
+  // Tokens routed since the last call belong to the last forward pass that began. Counts in plain integers, which the
+  // meter does not see.
   void note_routing() {
     for_each_mixture([this](nn::MixtureOfExperts& moe) {
       if (!moe.tokens_per_expert.defined()) return;
@@ -204,7 +204,7 @@ class RankJob {
     });
   }
 
-  // What note_routing() took, for those who balance by it.
+  // Restores the counts that note_routing() took, for the balancing of experts.
   void give_counts_back() {
     for_each_mixture([this](nn::MixtureOfExperts& moe) {
       for (const std::vector<int64_t>& of_microbatch : record_.routed[moe.fqn()]) {
@@ -237,8 +237,8 @@ class RankJob {
   double early_squares_ = 0;
   runtime::MicrobatchOptions options_;
   at::Tensor loss_;
-  size_t first_microbatch_ = 0;  // Of the present run, in the step.
-  size_t routing_ = 0;           // Whose tokens are being routed.
+  size_t first_microbatch_ = 0;  // First microbatch of the current run, within the step.
+  size_t routing_ = 0;           // The microbatch that is being routed.
 };
 
 }  // namespace

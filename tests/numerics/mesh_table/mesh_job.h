@@ -11,20 +11,20 @@
 #include "worker/rank/comm/ledger.h"
 #include "worker/rank/device/device.h"
 
-// A few training steps of a small model on any mesh, ranks as threads of this process, through the same code as
-// titan-rank: what every mesh has to agree on, and what each rank did for it.
+// A few training steps of a small model on any mesh, with ranks as threads of this process, through the same code as
+// titan-rank. Records the results that every mesh must agree on, and the work of each rank.
 namespace titan::testing {
 
 struct MeshJob {
   models::ModelSpec spec;
-  // Read of it: parallelism, activation_checkpoint, debug, training, optimizer.early_step_in_backward.
+  // Only parallelism, activation_checkpoint, debug, training and optimizer.early_step_in_backward are read.
   config::JobConfig config;
   int world = 1;
   int64_t global_batch = 8;
   int steps = 5;
-  // Changes initial values, each element by itself, so that a rank's piece becomes what the whole would; may be empty.
+  // Changes initial values element by element, so that a rank's piece equals that of the whole; may be empty.
   std::function<void(at::Tensor&)> start_from;
-  // Gives a rank another device, around the one that it has; may be empty.
+  // Wraps a rank's device in another one; may be empty.
   std::function<std::unique_ptr<device::Device>(int rank, std::unique_ptr<device::Device>)> device;
 };
 
@@ -36,12 +36,12 @@ struct Piece {
 
 struct RankRecord {
   std::map<std::string, Piece> initial;
-  std::vector<double> losses;  // Of each step, over all ranks.
+  std::vector<double> losses;  // Loss of each step, over all ranks.
   std::vector<double> norms;
-  std::map<std::string, Piece> gradients;  // Of the first step.
-  std::map<std::string, Piece> values;     // At the end.
+  std::map<std::string, Piece> gradients;  // Gradients of the first step.
+  std::map<std::string, Piece> values;     // Values at the end.
   std::map<std::string, at::Tensor> buffers;
-  // Of the last step's forward and backward passes.
+  // Figures of the last step's forward and backward passes.
   comm::LedgerCounts traffic;
   int64_t product_flops = 0;
   int64_t attention_flops = 0;
@@ -50,16 +50,16 @@ struct RankRecord {
   std::vector<int64_t> held;
   // Tokens of each microbatch of the last step that this rank routed to each expert of a layer.
   std::map<std::string, std::vector<std::vector<int64_t>>> routed;
-  // What a memory budget chose to keep of each layer, in the order of the layer's calls.
+  // For each layer, in the order of its calls, whether a memory budget saves the result.
   std::map<std::string, std::vector<bool>> planned;
   int64_t parameter_bytes = 0;
   int64_t optimizer_bytes = 0;
 };
 
-// All tokens of one step and, behind each row, the last label: int64 [global_batch, seq_len + 1].
+// All tokens of one step and, at the end of each row, the last label: int64 [global_batch, seq_len + 1].
 at::Tensor tokens_of_step(const MeshJob& job, int step);
 
-// One record per rank. Throws what the job's configuration is refused with.
+// One record per rank. Throws the message if the job's configuration is invalid.
 std::vector<RankRecord> run_mesh_job(const MeshJob& job);
 
 }  // namespace titan::testing

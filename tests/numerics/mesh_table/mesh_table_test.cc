@@ -1,4 +1,4 @@
-// Every row of the table against the same model on one rank, and against the closed form of its split.
+// Compares every row of the table with the same model on one rank, and with the closed form of its split.
 //   mesh_table_test                        all rows in fp64, every third in fp32 as well; TITAN_LONG=1: all in both
 //   mesh_table_test --markdown=FILE        all in both, and writes the measured differences as a table
 
@@ -20,7 +20,7 @@
 namespace titan::testing {
 namespace {
 
-constexpr double kExact = 1e-10;  // fp64, relative: no split of the work may show.
+constexpr double kExact = 1e-10;  // fp64, relative: a split of the work must not be visible.
 constexpr double kFirstStep = 1e-5, kAllSteps = 1e-4, kAllStepsExperts = 1e-3;  // fp32, relative.
 constexpr double kNorm = 2e-4, kNormExperts = 1e-2;
 
@@ -30,7 +30,7 @@ struct Differences {
 };
 
 void raise(double& worst, double difference) {
-  if (!(difference <= worst)) worst = difference;  // Not a number counts as the largest.
+  if (!(difference <= worst)) worst = difference;  // NaN counts as the largest.
 }
 
 at::Tensor piece_of(const at::Tensor& whole, const Piece& piece) {
@@ -90,17 +90,17 @@ void expect_same_start(const RankRecord& reference, const std::vector<RankRecord
   }
 }
 
-// Or equal biases would say nothing.
+// Without this, equal biases would prove nothing.
 void expect_biases_moved(const RankRecord& reference) {
   for (const auto& [fqn, bias] : reference.buffers) EXPECT_GT(bias.abs().max().item<double>(), 0) << fqn;
 }
 
-// Bytes alive before each piece of work. What the closed form leaves out are single numbers: the loss and its gradient,
-// weights of norms on their way to their sums, stand-ins for shapes.
+// Bytes alive before each piece of work. The closed form leaves out single numbers: the loss and its gradient, weights
+// of norms before their sum, placeholders for shapes.
 constexpr int64_t kSingleNumbers = 256;
 constexpr double kMaxHeld = 1.02, kMinHeld = 0.98;
 
-// Returns the highest of the measured over the highest of the predicted.
+// Returns the measured peak divided by the predicted one.
 double expect_held(const std::vector<int64_t>& got, const std::vector<int64_t>& expected, int rank) {
   EXPECT_EQ(got.size(), expected.size()) << "pieces of work of rank " << rank;
   if (got.size() != expected.size()) return INFINITY;
@@ -116,7 +116,7 @@ double expect_held(const std::vector<int64_t>& got, const std::vector<int64_t>& 
   return highest(got) / highest(expected);
 }
 
-// Returns the largest ratio of bytes held to those predicted.
+// Returns the largest ratio of held to predicted bytes.
 double expect_closed_form(const MeshJob& job, const std::vector<RankRecord>& world) {
   double held = 0;
   for (int rank = 0; rank < job.world; ++rank) {
@@ -156,7 +156,7 @@ const RankRecord& reference_of(const MeshRow& row, const std::string& dtype) {
 
 struct Measured {
   Differences in_double, in_float;
-  double held = 0;  // Over the prediction.
+  double held = 0;  // Divided by the prediction.
 };
 
 std::map<std::string, Measured>& measured() {
@@ -164,8 +164,8 @@ std::map<std::string, Measured>& measured() {
   return all;
 }
 
-// fp64 shows whether a split shows. What fp32 adds, digits that rounding takes and bytes of half the size, a third of
-// the rows shows, of all families and axes.
+// fp64 shows whether a split is visible. A third of the rows, of all families and axes, is enough for what fp32 adds:
+// rounded digits and half the bytes.
 bool also_in_float(size_t row) { return std::getenv("TITAN_LONG") != nullptr || row % 3 == 0; }
 
 class MeshTableTest : public ::testing::TestWithParam<size_t> {};
@@ -211,7 +211,7 @@ std::string test_name(const ::testing::TestParamInfo<size_t>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, MeshTableTest, ::testing::Range<size_t>(0, mesh_rows().size()), test_name);
 
-// Puts the table behind the marker of a page, in place of what stood there.
+// Writes the table after the marker of a page and replaces the old one.
 void write_markdown(const std::string& path) {
   constexpr char kMarker[] = "<!-- What follows is written by mesh_table_test --markdown. -->\n";
   std::ifstream old_page(path);
@@ -237,7 +237,7 @@ void write_markdown(const std::string& path) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  // Up to eight threads that nobody waits for: beside them runs what has to be heard of in time.
+  // Yields to other tests: this one runs up to eight threads and has no deadline.
   if (nice(10) == -1) std::perror("nice");
   if (argc > 1) setenv("TITAN_LONG", "1", 1);  // The table has all rows in both.
   const int result = RUN_ALL_TESTS();

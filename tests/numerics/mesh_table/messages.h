@@ -10,10 +10,10 @@
 
 namespace titan::testing {
 
-// How many activations and gradients are on their way to and from one rank of a pipeline, by what the transport
-// promises: receives are posted in the order in which a rank sends, for the two messages that are needed next; what was
-// sent is held until the receiver is known to have finished the step that needed it, because a message came that it
-// made later. Between stages of one rank a message waits until it is taken.
+// Counts the activations and gradients in flight to and from one rank of a pipeline, by the rules of the transport.
+// Receives are posted in the order in which a rank sends, for the two messages that are needed next. A sent message is
+// held until a message arrives that proves that the receiver has finished the step that needed it. Between stages of
+// one rank a message waits until it is taken.
 class Messages {
  public:
   Messages(const pipeline::Schedule& schedule, int rank);
@@ -21,10 +21,10 @@ class Messages {
   void begin_step(size_t step);
   void take_input(const pipeline::Action& action);
   void give_output(const pipeline::Action& action);
-  int64_t count() const;  // Of tensors that are held.
+  int64_t count() const;  // Number of tensors that are held.
 
  private:
-  using Message = std::tuple<int, int, bool>;  // Stage that gets it, microbatch, whether it is a gradient.
+  using Message = std::tuple<int, int, bool>;  // Receiving stage, microbatch, whether it is a gradient.
   struct Sender {
     int rank = 0, step = 0;
   };
@@ -35,11 +35,11 @@ class Messages {
 
   const pipeline::Schedule& schedule_;
   const int rank_;
-  std::map<int, std::deque<Message>> expected_;  // By sender, in its order.
-  std::map<Message, Sender> senders_;            // Of what comes from other ranks.
+  std::map<int, std::deque<Message>> expected_;  // Keyed by sender, in the sender's order.
+  std::map<Message, Sender> senders_;            // Senders of messages from other ranks.
   std::map<Message, int> needed_in_;             // Step of the receiver.
   std::set<Message> here_;                       // Posted, arrived, or handed over inside the rank.
-  std::map<Message, int> sent_;                  // By message, the receiver.
+  std::map<Message, int> sent_;                  // Receiver of each message.
 };
 
 }  // namespace titan::testing

@@ -108,7 +108,7 @@ Part RankShare::cut(const std::string& name, std::vector<int64_t> shape, bool is
     part.shape[1] /= tensor;
   } else if (ends_with_any(name, {"q_norm.weight", "k_norm.weight", "kv_norm.weight", "wq_a.weight", "wkv_a.weight",
                                   "router.gate.weight", "router.gate.bias"})) {
-    part.partial = true;  // Computed alike, but what follows belongs to this rank's heads or experts.
+    part.partial = true;  // Equal on all ranks, but the next layer uses only this rank's part.
   } else {
     part.partial = sequence;  // Norms between sub-blocks, wo's bias.
   }

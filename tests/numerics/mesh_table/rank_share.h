@@ -24,30 +24,29 @@ struct Part {
   bool is_matrix() const { return shape.size() == 2 && !expert; }
 };
 
-// Parameters that travel together.
+// Parameters that are gathered together.
 struct Unit {
   std::vector<Part> parts;
-  bool experts = false;  // On the experts' own mesh.
+  bool experts = false;  // Sharded over the experts' mesh.
 };
 
-// Something that a layer's forward pass computes and that recomputation may keep, in the order of the layer's
-// equations.
+// A result of a layer's forward pass that recomputation may save, in the order of the layer's equations.
 struct Call {
   enum class Kind { kProduct, kAttention, kScatter, kExchange };
   Kind kind = Kind::kProduct;
-  std::string fqn;             // Of a product's weight.
-  int64_t elements = 0;        // Of its results.
-  int64_t integers = 0;        // The same, of eight bytes each.
-  bool feeds_scatter = false;  // A product of which only the scattered sum, the next call, is read.
+  std::string fqn;             // Name of a product's weight.
+  int64_t elements = 0;        // Elements of its results.
+  int64_t integers = 0;        // The same for results of eight bytes each.
+  bool feeds_scatter = false;  // A product with a scattered sum, the next call, as its only reader.
   bool scatters = false;       // A product that includes the scattering.
   bool kept = false;
 };
 
-// What the mesh gives one rank of a job, written from the plan of torchtitan.md and the model's equations: not from
-// what the layers say about themselves. Sizes are those of one microbatch.
+// A mesh's share of a job for one rank, derived from the plan of torchtitan.md and the model's equations, independent
+// of what the layers report. Sizes are those of one microbatch.
 class RankShare {
  public:
-  // `records`: of all ranks, read for the routing and for what a memory budget chose to keep.
+  // `records` of all ranks give the routing and the choices of a memory budget.
   RankShare(const MeshJob& job, int rank, const std::vector<RankRecord>& records);
 
   const MeshJob& job;
@@ -61,18 +60,18 @@ class RankShare {
   bool sequence;                              // Sequence parallel.
   bool asynchronous;                          // Sub-blocks gather and scatter piece by piece.
   bool apart;                                 // Tensor ranks route different tokens.
-  int64_t bytes;                              // Of a number.
-  int64_t rows, microbatches, runs;           // Of one microbatch; in a step; runs of the schedule in a step.
-  int64_t tokens;                             // Of one microbatch here.
-  int64_t edge_tokens;                        // The same between sub-blocks.
-  int64_t routed_tokens;                      // That this rank routes.
+  int64_t bytes;                              // Bytes of a number.
+  int64_t rows, microbatches, runs;  // Rows of one microbatch; microbatches in a step; runs of the schedule in a step.
+  int64_t tokens;                    // Tokens of one microbatch on this rank.
+  int64_t edge_tokens;               // The same between sub-blocks.
+  int64_t routed_tokens;             // Tokens that this rank routes.
 
   // Blocks of this rank's stages, in order.
   std::vector<std::string> blocks() const;
   const std::vector<Part>& parts_of(const std::string& block) const;
   std::vector<Unit> units_of(const std::vector<Part>& parts) const;
   bool is_tied(const std::string& block) const { return spec.tied_embeddings && block == "tok_embeddings"; }
-  // The pipeline's two ends hold a tied matrix each, and this rank has one of them.
+  // Whether both ends of the pipeline hold a tied matrix and this rank has one of them.
   bool has_one_tied_end() const;
 
   int64_t shard_ranks(const Part& part) const;
@@ -82,13 +81,13 @@ class RankShare {
 
   // How often a block's forward pass runs.
   int64_t passes(const std::string& block) const { return recomputed_.count(block) > 0 ? 2 : 1; }
-  // Of a layer that is recomputed and may keep something; else none.
+  // Calls of a recomputed layer that may save results; empty for other layers.
   const std::vector<Call>& calls(const std::string& layer, int64_t microbatch) const;
-  // How often something of a layer runs forward.
+  // How often a part of a layer runs forward.
   int64_t product_passes(const std::string& layer, const std::string& fqn) const;
   int64_t attention_passes(const std::string& layer) const;
   int64_t exchange_passes(const std::string& layer) const;
-  // `index`: 0 behind the attention, 1 behind the feed-forward.
+  // `index`: 0 after the attention, 1 after the feed-forward.
   int64_t scatter_passes(const std::string& layer, size_t index) const;
 
   // Rows that the experts of this rank receive in a microbatch.
@@ -106,7 +105,7 @@ class RankShare {
   std::vector<Call> choose_calls(const std::string& layer, int64_t microbatch) const;
 
   std::set<std::string> recomputed_;
-  mutable std::map<std::string, std::vector<Part>> parts_;  // Known ones.
+  mutable std::map<std::string, std::vector<Part>> parts_;  // Cache.
   mutable std::map<std::pair<std::string, int64_t>, std::vector<Call>> calls_;
 };
 

@@ -1,5 +1,5 @@
-// activation_checkpoint.layers: recomputation of single layers changes no bit, costs those layers' work again and saves
-// their activations, on every rank of a pipeline by the indices of the whole model.
+// Tests activation_checkpoint.layers: recomputing single layers changes no bit, repeats only those layers' work and
+// frees their activations, on every rank of a pipeline by the indices of the whole model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -116,21 +116,22 @@ Change schedule_file(const std::string& name, int ranks, int stages_per_rank, in
     config.parallelism.pipeline_parallel_schedule_csv = path;
   };
 }
-// A split that the user wrote down, as uneven as it gets.
+// A split given by the user, as uneven as possible.
 Change module_names() {
   return [](config::JobConfig& config) {
     config.parallelism.module_fqns_per_model_part = {
         {"tok_embeddings"}, {"layers.0", "layers.1", "layers.2", "layers.3", "layers.4", "layers.5", "norm", "output"}};
   };
 }
-// They clip nothing, so neither does the one rank without them.
+// Early steps do not clip, so the one rank without them gets a max_norm that never clips.
 Change early_steps() {
   return [](config::JobConfig& config) {
     config.optimizer.early_step_in_backward = true;
     config.training.max_norm = 1e9;
   };
 }
-// Experts in turn: pieces of whole rows, a multiple of the experts, give each token the experts that one rank gives it.
+// Alternating experts: pieces of whole rows, a multiple of the experts, give each token the same experts as on one
+// rank.
 Change force_balance() {
   return [](config::JobConfig& config) { config.debug.moe_force_load_balance = true; };
 }
@@ -256,7 +257,7 @@ void further_rows(Table& table) {
   table.add("qwen3_moe", {.shard = 8, .ep = 8}, "", "");
 }
 
-// Ways to split and to run that no degree says.
+// Options that are not degrees.
 void option_rows(Table& table) {
   const std::string llama = "llama3";
   table.add(llama, {.shard = 2, .tp = 4}, "asynchronous TP", "", {asynchronous()});
@@ -295,8 +296,8 @@ void early_rows(Table& table) {
   table.add("gpt_oss", {.shard = 2, .tp = 2}, "early steps", "", {early_steps()});
 }
 
-// How experts are dealt, beside everything that they meet. DeepSeek's routing is limited to groups of experts in all
-// rows.
+// How experts are dealt, in combination with everything that affects them. DeepSeek's routing is limited to groups of
+// experts in all rows.
 void expert_rows(Table& table) {
   const std::string deepseek = "deepseek_v3";
   table.add(deepseek, {.shard = 4, .ep = 4}, "forced balance", "", {force_balance()});
@@ -330,7 +331,7 @@ void expert_rows(Table& table) {
             {schedule("1F1B"), reshard("always")});
 }
 
-// Every schedule beside every other axis.
+// Every schedule with every other axis.
 void schedule_rows(Table& table) {
   const std::string llama = "llama3", deepseek = "deepseek_v3";
   for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {

@@ -1,4 +1,4 @@
-// What a rank sends in one step: calls and bytes of every collective, by axis.
+// Counts what a rank sends in one step: calls and bytes of every collective, by axis.
 
 #include "absl/strings/str_cat.h"
 #include "tests/numerics/mesh_table/closed_form.h"
@@ -33,7 +33,7 @@ class Traffic {
   int64_t microbatches() const { return share_.microbatches; }
   int64_t tensor() const { return share_.tensor; }
 
-  // Between stages of different ranks.
+  // Messages between stages of different ranks.
   void transfers(int stage) {
     const pipeline::Schedule& schedule = share_.plan.schedule;
     const int64_t bytes = share_.edge_tokens * share_.spec.dim * share_.bytes;
@@ -103,12 +103,13 @@ class Traffic {
     }
   }
 
-  // Around a sub-block: gathered forward `passes` times and scattered back once, scattered forward `sums` times and
-  // gathered back once. Without sequence parallelism a sum forward and a sum back.
+  // Traffic around a sub-block: an all-gather in each of `passes` forward passes and a reduce-scatter backward, a
+  // reduce-scatter in each of `sums` forward passes and an all-gather backward. Without sequence parallelism it is one
+  // all-reduce in each direction.
   void enter_and_leave(int64_t passes, int64_t sums, bool can_overlap = true) {
     if (tensor() == 1) return;
     if (can_overlap && share_.asynchronous) {
-      // By pieces: to and from each other rank.
+      // Piece by piece: to and from each other rank.
       for (const char* operation : {"send", "recv"}) {
         add("tp", operation, (passes + 1 + sums + 1) * microbatches() * (tensor() - 1), whole_ / tensor());
       }

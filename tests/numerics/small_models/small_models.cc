@@ -1,4 +1,5 @@
-// A model library (docs/howto/add-a-model.md) with every family in small, for tests that train them as processes:
+// A model library (docs/howto/add-a-model.md) with a small model of every family, for tests that train them as
+// processes:
 //   --experimental.custom_import .../libsmall_models.so --model.name small_qwen3_moe --model.flavor small
 // Flavor "packed": attention inside documents; "shallow" and "shallow_packed": fewer layers. Vocabulary and end of
 // document are those of the test tokenizer.

@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "common/plan/models/registry.h"
 
-// The families in small: all that each of them computes, in six layers that every mesh up to eight ranks can cut.
+// Small models of the families with all features of each, in six layers that every mesh of up to eight ranks can split.
 namespace titan::testing {
 
 inline models::ModelSpec shrink(models::ModelSpec spec) {
@@ -29,8 +29,8 @@ inline models::ModelSpec shrink(models::ModelSpec spec) {
   return spec;
 }
 
-// Every kind of layer of a family, once or more, and no more of them than a pipeline's four stages take: for tests that
-// train many jobs and ask nothing of the layers' number.
+// Has every kind of layer of a family at least once, and no more layers than a pipeline's four stages need: for tests
+// that train many jobs and do not depend on the number of layers.
 inline models::ModelSpec shallow(models::ModelSpec spec) {
   spec.n_layers = 4;
   return spec;
