@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The life of the packages on a machine that has nothing of Titan's, as root and without systemd:
-#   bare_machine.sh FIRST SECOND PORT     folders of packages of two versions, beside the stand-in for ranks, fake_rank; a port that is free
+# The life of the packages on a machine without any part of Titan, as root and without systemd:
+#   bare_machine.sh FIRST SECOND PORT     folders of packages of two versions, with the stand-in for ranks, fake_rank; a free port
 set -euo pipefail
 first=$1 second=$2
 export TITAN_CONTROLLER=127.0.0.1:$3 DEBIAN_FRONTEND=noninteractive
@@ -19,7 +19,7 @@ until_true() {
     sleep 0.1
   done
 }
-# start_unit NAME: what systemd would, by the unit's own lines.
+# start_unit NAME: starts a unit from its own lines, as systemd would.
 start_unit() {
   local unit=/lib/systemd/system/$1.service command line
   (
@@ -34,13 +34,13 @@ start_unit() {
     )
     export STATE_DIRECTORY=/var/lib/$1
     mkdir -p "$STATE_DIRECTORY"
-    # There a variable in braces is one word, even when it is empty.
+    # In systemd a variable in braces is one word, even if it is empty.
     command=$(sed -n 's/^ExecStart=//p' "$unit" | sed 's/${\([A-Z_]*\)}/"${\1}"/g')
     eval "exec $command" >>"$1.log" 2>&1
   ) &
   eval "${1//-/_}=$!"
 }
-# pids_of NAME: of processes of this machine, which may be a folder of another one that has such, too.
+# pids_of NAME: processes of this machine only; it may be a folder of another machine with processes of the same name.
 pids_of() {
   local process
   for process in /proc/[0-9]*; do
@@ -66,7 +66,7 @@ for name in titan-controller titan-worker; do
 done
 echo installed
 
-# Without its settings the worker says what is missing, and is not started over and over.
+# Without its settings the worker reports what is missing, and is not restarted.
 start_unit titan-worker
 code=0
 # shellcheck disable=SC2154  # Set by start_unit.

@@ -1,6 +1,6 @@
-"""What deploy/gpu_pack.sh, deploy/package.sh and deploy/debian name is there, without packing anything: files of the tree, programs of
-the build, packages that others depend on. What the programs are linked with comes from packages that dpkg-shlibdeps finds, or from
-titan-libtorch; what else is linked has its packages in its control file."""
+"""Checks, without packing anything, that everything that deploy/gpu_pack.sh, deploy/package.sh and deploy/debian name exists:
+files of the tree, programs of the build, packages that others depend on. Libraries of the programs come from packages that
+dpkg-shlibdeps finds, or from titan-libtorch; packages of other linked libraries are in the control file."""
 
 import functools
 import glob
@@ -18,7 +18,7 @@ DEBIAN = SOURCE / "deploy/debian"
 INSTALLED = (SOURCE / "cmake/TitanInstall.cmake").read_text()
 MADE_LATER = ("build/", ".deps/")
 OF_LIBTORCH = ("libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libcudart.so.13", "libcupti.so.13")  # cmake/TitanInstall.cmake.
-LIBRARIES = {"titan-parquet": ("titan-parquet.so", ("libarrow.so", "libparquet.so"))}  # Linked by no program, and what comes with them.
+LIBRARIES = {"titan-parquet": ("titan-parquet.so", ("libarrow.so", "libparquet.so"))}  # Linked by no program, with the libraries that come with them.
 
 
 def control(package):
@@ -50,7 +50,7 @@ def _files_of_packages():
 
 
 def is_found_for(library):
-    """Whether dpkg-shlibdeps finds a package for it; one without such a list it leaves out, and says so to nobody."""
+    """Whether dpkg-shlibdeps finds a package for it; it silently skips a package without such a list."""
     return any(Path(f"/var/lib/dpkg/info/{owner}.{kind}").exists() for owner in owners_of(library) for kind in ("shlibs", "symbols"))
 
 
@@ -75,7 +75,7 @@ class PackageLists(unittest.TestCase):
         self.assertEqual(set(), set(re.findall(r"\$build/((?:bin|tests)/[\w.-]+)", check)) - set(programs))
         rules = (BIN.parent / "build.ninja").read_text()
         built = [one for one in programs if re.search(rf"^build {re.escape(one)}[ :|]", rules, re.MULTILINE)]
-        self.assertLessEqual(set(programs) - set(built), {"bin/libtitan_cuda.so"})  # This needs nvcc, and gpu_pack.sh says so.
+        self.assertLessEqual(set(programs) - set(built), {"bin/libtitan_cuda.so"})  # This needs nvcc; gpu_pack.sh reports it.
 
     def test_packages_are_those_of_the_installation(self):
         packages = {file.stem for file in DEBIAN.glob("*.control")}
@@ -90,7 +90,7 @@ class PackageLists(unittest.TestCase):
             self.assertEqual(package, fields["Package"])
             ours = [name for field in ("Depends", "Recommends", "Suggests") for name in names_in(fields.get(field, "")) if name.startswith("titan")]
             self.assertEqual([], [name for name in ours if name not in packages], package)
-        # Jobs name its configurations and texts, of the same version.
+        # Jobs name its configurations and texts, which must be of the same version.
         self.assertIn("titan-common (= @VERSION@)", control("titan-rank").get("Depends", ""))
 
     @unittest.skipUnless(shutil.which("dpkg"), "not on Debian")

@@ -1,5 +1,6 @@
-"""What deploy/package.sh makes: the files of an installation with their dependencies, settings that dpkg asks about before it replaces
-them, and scripts that delete nothing in use. With TITAN_BARE_DEBIAN (CMakeLists.txt) the packages' whole life on a bare machine."""
+"""Tests the packages of deploy/package.sh: the files of an installation with their dependencies, settings that dpkg asks about
+before it replaces them, and scripts that delete nothing in use. With TITAN_BARE_DEBIAN (CMakeLists.txt) it also runs the
+packages' whole life on a bare machine."""
 
 import fcntl
 import fnmatch
@@ -23,7 +24,7 @@ PROGRAMS = {"titanctl": ["titanctl"], "titan-controller": ["titan-controller"], 
 if (BIN / "titan-rank").exists():
     PROGRAMS["titan-rank"] = ["titan-checkpoint", "titan-data", "titan-generate", "titan-rank"]
 DAEMONS = ("titan-controller", "titan-worker")
-# What packages hold of others' work, and its licence.
+# Files in packages that are others' work, and their licences.
 OF_OTHERS = {
     "titanctl": {"usr/bin/titanctl": "BSD-3-clause and BSD-3-clause-Cincinnati and Expat"},
     "titan-common": {"usr/share/titan/assets/c4_test/data.json": "GPL-1+ or Artistic", "usr/share/titan/configs/a.toml": "BSD-3-clause"},
@@ -72,7 +73,7 @@ class Packages(unittest.TestCase):
                 self.assertEqual(programs, sorted(re.findall(r" \./usr/bin/(\S+)$", listed, re.MULTILINE)))
                 owners = {line.split()[1] for line in listed.splitlines()}
                 self.assertEqual({"root/root"}, owners)
-                for program in set(programs) - {"titan-rank", "titan-checkpoint", "titan-generate"}:  # These need LibTorch beside them.
+                for program in set(programs) - {"titan-rank", "titan-checkpoint", "titan-generate"}:  # These need LibTorch next to them.
                     self.assertRegex(output(self.root / "usr/bin" / program, "--version"), rf"^{program} ")
 
     def test_dependencies_are_those_that_are_linked(self):
@@ -134,7 +135,7 @@ class Packages(unittest.TestCase):
                 self.assertEqual("", self.run_script(daemon, "postinst", "configure", "1.2.2").stdout)
 
     def copyright_of(self, package):
-        """Its copyright file, and that as stanzas: fields by name. Of Files stanzas the last one that matches counts."""
+        """The copyright file as text and as stanzas: fields by name. The last Files stanza that matches counts."""
         wheels = next(Path(os.environ["TITAN_DEPS"]).glob("venv/lib/python3*/site-packages"), "none")
         text = output(SOURCE / "deploy/debian/make_copyright.sh", package, wheels)
         return text, [dict(re.findall(r"^(\S+): (.*(?:\n .*)*)", stanza, re.MULTILINE)) for stanza in text.strip().split("\n\n")]

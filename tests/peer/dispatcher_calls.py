@@ -1,4 +1,5 @@
-"""Calls of PyTorch's operations in one forward and backward pass of an oracle (tests/testing/call_counter.h has the rule)."""
+"""Counts calls of PyTorch's operations in one forward and backward pass of an oracle (tests/testing/call_counter.h has the
+rule)."""
 
 import torch
 from oracle_models import IGNORED
@@ -14,14 +15,15 @@ def _calls(oracle, tokens, labels):
         torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=IGNORED).backward()
         oracle.module.zero_grad(set_to_none=True)
 
-    step()  # What is made once is no part of a step.
+    step()  # Warm-up: one-time work is not part of a step.
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         step()
     return sum(_is_operation(event) and not _is_operation(event.cpu_parent) for event in profile.events())
 
 
 def count(oracle, tokens, labels):
-    """{type of the weights: calls}. The oracle's weights are bfloat16 afterwards, and its experts grouped products, as in training."""
+    """{type of the weights: calls}. Afterwards the oracle's weights are bfloat16 and its experts use grouped products, as in
+    training."""
     for parameter in oracle.module.parameters():
         parameter.data = parameter.data.float()
     found = {"float32": _calls(oracle, tokens, labels)}

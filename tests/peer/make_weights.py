@@ -28,7 +28,7 @@ def make_weights(out, flavor="debugmodel", seed=0, gain=5.0, name="llama3"):
     model = spec.model_cls(model_args)
     with torch.no_grad():
         model.init_weights()
-    disturb(model, gain, expert_bias=name == "deepseek_v3")  # The others' weights have no place for it.
+    disturb(model, gain, expert_bias=name == "deepseek_v3")  # The other models' weights have no entry for it.
     names = spec.state_dict_adapter(model_args, None)
     state = {key: value for key, value in model.state_dict().items() if key not in ("freqs_cis", "rope_cache")}
     tensors = {key: value.detach().clone().contiguous() for key, value in names.to_hf(state).items()}

@@ -1,13 +1,17 @@
-"""One forward and backward pass of each family's oracle (oracle_models.py), recorded for tests/numerics.
+"""Runs one forward and backward pass of each family's oracle (oracle_models.py) and records it for tests/numerics.
 
   .deps/venv/bin/python tests/peer/one_step.py OUT [--seed S] [--gain 5] [--cases a,b]
 
-Writes OUT/CASE/{model.safetensors (Hugging Face names), step1.safetensors (tokens, labels, logits, loss, gradients, routing),
-bfloat16.safetensors (logits, loss, gradients and routing of the same weights rounded to bfloat16, computed in fp32, and with
-"bfloat16." before their names computed in bfloat16 with the same experts for each token and with clamps that are out of reach), case.json
-(family, flavor, other numbers of the spec and of bfloat16's, the token that ends documents, seed, versions, transformers' configuration),
-calls.json (how often it calls an operation of PyTorch's)}. A seed with which a router or a clamp was nearly undecided is passed over: there rounding alone may change
-what follows.
+Writes to OUT/CASE:
+  model.safetensors     weights by Hugging Face names
+  step1.safetensors     tokens, labels, logits, loss, gradients, routing
+  bfloat16.safetensors  logits, loss, gradients and routing of the same weights rounded to bfloat16, computed in fp32; with the prefix
+                        "bfloat16." computed in bfloat16, with the same experts for each token and without effective clamps
+  case.json             family, flavor, changed numbers of the spec and of bfloat16's, the token that ends documents, seed, versions,
+                        transformers' configuration
+  calls.json            how often the oracle calls operations of PyTorch
+
+It skips a seed with a router or clamp that was nearly undecided: there rounding alone may change the results.
 """
 
 import argparse
@@ -25,7 +29,7 @@ from weights import disturb, draw
 
 
 def run(oracle, recorder, seed, gain):
-    """Tensors of one step, or None when rounding might have decided something in it."""
+    """Tensors of one step, or None if rounding might have changed a decision in it."""
     torch.manual_seed(seed)
     if oracle.library == "torchtitan":
         with torch.no_grad():
@@ -35,7 +39,7 @@ def run(oracle, recorder, seed, gain):
         draw(oracle.module, gain)
     tokens = torch.randint(VOCABULARY, (ROWS, SEQ_LEN))
     if oracle.document_end is not None:
-        for number, row in enumerate(tokens):  # The last one ends with the row, and the first row's is longer than any window.
+        for number, row in enumerate(tokens):  # The last document ends with the row, and the first row's last one is longer than any window.
             row[torch.randperm(SEQ_LEN // 3 if number == 0 else SEQ_LEN - 1)[:DOCUMENTS - 1]] = oracle.document_end
     labels = torch.randint(VOCABULARY, (ROWS, SEQ_LEN))
     labels[torch.rand(labels.shape) < 0.1] = IGNORED
@@ -58,8 +62,8 @@ def step(oracle, tokens, labels, decided=lambda: True):
 def rounded(oracle, recorder, tensors):
     """The same step from weights rounded to bfloat16: computed in fp32, and in bfloat16 by the oracle with the same experts.
 
-    What a clamp cuts is as much a decision as the choice of an expert, and in bfloat16 it is rounding's: whoever has the luck to decide
-    as fp32 did has half the error in the gradients. So clamps cut nothing in either.
+    Clamping is a decision like the choice of an expert, and in bfloat16 rounding decides: a program that happens to decide as
+    fp32 did has half the error in the gradients. So clamps have no effect in either.
     """
     for module in oracle.module.modules():
         if type(module).__name__ == "GptOssExperts":
@@ -70,7 +74,7 @@ def rounded(oracle, recorder, tensors):
     recorder.clear()
     exact = step(oracle, tokens, labels)
     choices = dict(recorder.choices)
-    recorder.remove()  # Its operations are none of the oracle's, and in bfloat16 rounding alone may change a choice.
+    recorder.remove()  # The recorder's operations must not count, and in bfloat16 rounding alone may change a choice.
     for parameter in oracle.module.parameters():
         parameter.data = parameter.data.bfloat16()
     with PinnedChoices(choices):
@@ -96,7 +100,7 @@ def record(out, name, seed, gain):
 
 
 def write_case(folder, name, oracle, seed, margins):
-    """The model's weights by Hugging Face names, and what it is; `margins` are for the log."""
+    """Writes the model's weights by Hugging Face names, and case.json; `margins` are for the log."""
     path = os.path.join(folder, "model.safetensors")
     save_file({key: value.detach().clone().contiguous() for key, value in oracle.hf_weights().items()}, path, metadata={"format": "pt"})
     with open(path, "rb") as file:
@@ -110,7 +114,7 @@ def write_case(folder, name, oracle, seed, margins):
 
 
 def count_calls(folder, oracle, tensors):
-    """The last use of `oracle`: its weights are others afterwards."""
+    """Must be the last use of `oracle`: its weights are different afterwards."""
     with open(os.path.join(folder, "calls.json"), "w") as file:
         json.dump(dispatcher_calls.count(oracle, tensors["tokens"], tensors["labels"]), file)
 

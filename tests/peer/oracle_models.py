@@ -1,8 +1,8 @@
 """Small models of every family in the oracles' own classes: torchtitan 0.2.2 and transformers.
 
-Each case is a flavor of Titan's with a few other numbers (`spec`, by the names of common/plan/models/model_spec.h), so that both
-sides build the same model. Sizes are small and options such that everything a family computes matters: positions are
-stretched inside the sequence, windows and blocks are shorter than it, groups limit the routing.
+Each case is a flavor of Titan with a few changed numbers (`spec`, by the names of common/plan/models/model_spec.h), so that both
+sides build the same model. Sizes are small, and options are such that every feature of a family matters: positions are stretched
+inside the sequence, windows and blocks are shorter than it, groups limit the routing.
 """
 
 import dataclasses
@@ -13,12 +13,12 @@ import torch
 
 VOCABULARY, ROWS, SEQ_LEN = 2048, 4, 40  # The vocabulary of the test tokenizer.
 IGNORED = -100  # The label of a token that does not count.
-DOCUMENT_END, DOCUMENTS = 2, 4  # The token that ends a document, the end included; how many documents a row of such a case holds.
+DOCUMENT_END, DOCUMENTS = 2, 4  # The last token of a document, and the number of documents in a row of such a case.
 GROUPED = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=16, v_head_dim=16, vocab_size=VOCABULARY)
 LATENT = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=4, vocab_size=VOCABULARY, ffn_hidden=96, kv_lora_rank=24,
               qk_nope_head_dim=16, qk_rope_head_dim=8, head_dim=24, v_head_dim=12)
 EXPERTS = {"moe.num_experts": 8, "moe.top_k": 2, "moe.hidden": 48}
-# Second to third generation of DeepSeek's routers and positions: the 671B model in small.
+# Second to third generation of DeepSeek's routers and positions: a small form of the 671B model.
 GENERATION_3 = {**LATENT, "q_lora_rank": 20, "moe.num_experts": 8, "moe.top_k": 2, "moe.hidden": 48, "moe.num_shared_experts": 1,
                 "moe.num_expert_groups": 4, "moe.num_limited_groups": 2, "moe.first_layer": 1, "yarn.original_seq_len": 16,
                 "yarn.mscale": 0.7}
@@ -26,18 +26,18 @@ GENERATION_3 = {**LATENT, "q_lora_rank": 20, "moe.num_experts": 8, "moe.top_k": 
 
 @dataclasses.dataclass
 class Oracle:
-    """One model, ready to run: weights come from fill_weights()."""
+    """One model, ready to run after its weights are filled in."""
 
     library: str
     family: str  # Titan's model.name and model.flavor that `spec` changes.
     flavor: str
     spec: dict
     module: torch.nn.Module
-    arguments: object = None  # torchtitan's.
-    adapter: object = None  # torchtitan's names; None: the module's own are Hugging Face's.
-    config: dict = None  # transformers' configuration, which Titan's exports must agree with.
-    document_end: int = None  # The token behind which a document of a row ends; None: a row is one document.
-    _masks: tuple = (None, None, None)  # The last tokens, their type and masks: a batch brings its masks, and no step makes them.
+    arguments: object = None  # Arguments of torchtitan's class.
+    adapter: object = None  # Converts to torchtitan's names; None: the module's own names are Hugging Face's.
+    config: dict = None  # transformers' configuration, which Titan's exports must match.
+    document_end: int = None  # The last token of each document in a row; None: a row is one document.
+    _masks: tuple = (None, None, None)  # The last tokens, their type and masks: masks come with a batch, so no step makes them.
 
     def logits(self, tokens):
         if self.library == "torchtitan":
@@ -45,8 +45,8 @@ class Oracle:
         return self.module(input_ids=tokens, use_cache=False, attention_mask=self.masks(tokens)).logits
 
     def masks(self, tokens):
-        """What transformers' eager attention adds to its scores, [rows, 1, queries, keys]: a mask of four dims is taken as it is. Positions
-        go on through the row, as torchtitan's do."""
+        """The additive mask of transformers' eager attention, [rows, 1, queries, keys]: it uses a mask of four dims unchanged.
+        Positions continue through the row, as in torchtitan."""
         if self.document_end is None:
             return None
         dtype = next(self.module.parameters()).dtype
@@ -59,11 +59,11 @@ class Oracle:
         if self.adapter is not None:
             return self.adapter.to_hf({key: value for key, value in state.items() if key not in ("freqs_cis", "rope_cache")})
         tied = set(self.module._tied_weights_keys or []) if self.module.config.tie_word_embeddings else set()
-        prefix = "language_model." if self.family == "llama4" else ""  # As whole releases have it.
+        prefix = "language_model." if self.family == "llama4" else ""  # As in complete releases.
         return {prefix + key: value for key, value in state.items() if key not in tied}
 
     def gradients(self):
-        """By Titan's names ("grad.") or Hugging Face's ("hf_grad."), in either's layout."""
+        """Gradients by Titan's names ("grad.") or Hugging Face's ("hf_grad."), in the layout of either."""
         prefix = "grad."
         if self.adapter is None:
             prefix = "hf_grad.language_model." if self.family == "llama4" else "hf_grad."
@@ -71,12 +71,12 @@ class Oracle:
                 for name, parameter in self.module.named_parameters()}  # None: an expert without tokens.
 
     def buffers(self):
-        """The biases that balance experts, by Titan's names: not all families' weights have a place for them."""
+        """The biases that balance experts, by Titan's names: not all families' weights have an entry for them."""
         return {"buffer." + name: value for name, value in self.module.named_buffers() if name.endswith("moe.expert_bias")}
 
 
 def document_masks(tokens, end, config, dtype):
-    """Causal inside each document; by kind of layer where the model has several."""
+    """Causal inside each document; keyed by kind of layer if the model has several."""
     ends = (tokens == end).long()
     document = ends.cumsum(-1) - ends
     place = torch.arange(tokens.shape[1])
@@ -89,7 +89,7 @@ def document_masks(tokens, end, config, dtype):
     if config.model_type == "gpt_oss":
         return {"full_attention": additive(seen), "sliding_attention": additive(seen & (query - key < config.sliding_window))}
     if config.model_type == "llama4_text":
-        chunk = place // config.attention_chunk_size  # Of the row, wherever documents begin.
+        chunk = place // config.attention_chunk_size  # Chunks of the row, independent of where documents begin.
         return {"full_attention": additive(seen), "chunked_attention": additive(seen & (chunk[:, None] == chunk[None, :]))}
     return additive(seen)
 
@@ -153,7 +153,7 @@ LATENT_ARGUMENTS = dict(dim=64, n_layers=3, n_heads=4, inter_dim=96, moe_inter_d
 
 
 def deepseek_v2_torchtitan():
-    """Without q-LoRA and groups: softmax scores, as the 16B model has them."""
+    """Without q-LoRA and groups: softmax scores, as in the 16B model."""
     return _torchtitan("deepseek_v3", "debugmodel", {**LATENT, **EXPERTS}, **LATENT_ARGUMENTS,
                        moe_args=_moe_arguments("deepseek_v3", "debugmodel", num_experts=8, top_k=2))
 
@@ -166,7 +166,7 @@ def deepseek_v3_torchtitan():
 
 
 def llama4_debug():
-    """torchtitan's debug models as they are, for slow runs."""
+    """torchtitan's debug models unchanged, for slow runs."""
     return _torchtitan("llama4", "debugmodel", {})
 
 
@@ -191,7 +191,7 @@ def _transformers(family, flavor, spec, config_class, **config):
 
 
 def qwen3_transformers():
-    """With a head of its own, where the case of torchtitan is tied."""
+    """With a separate head; torchtitan's case has a tied one."""
     return _transformers("qwen3", "8B", {**GROUPED, "ffn_hidden": 96}, "Qwen3", intermediate_size=96, head_dim=16,
                          rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=False)
 
@@ -211,7 +211,7 @@ def deepseek_v3_transformers():
                       "original_max_position_embeddings": 16})
     for name, module in oracle.module.named_modules():
         if name.endswith(("q_a_layernorm", "kv_a_layernorm")):
-            module.variance_epsilon = 1e-5  # There 1e-6 whatever the configuration says.
+            module.variance_epsilon = 1e-5  # transformers uses 1e-6 whatever the configuration says.
     return oracle
 
 
@@ -223,7 +223,7 @@ def gpt_oss_transformers():
                            rope_scaling={"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
                                          "truncate": False, "original_max_position_embeddings": 256})
     for layer in oracle.module.model.layers:
-        layer.mlp.experts.limit = 1.0  # Of 7 there: so large the activations of a small model are not.
+        layer.mlp.experts.limit = 1.0  # transformers has 7, which the activations of a small model do not reach.
     return oracle
 
 
@@ -243,13 +243,13 @@ def llama4_irope_transformers():
 
 
 def llama4_released_transformers():
-    """The form of the released weights: layer 3 without positions, normed rotated heads, grown queries."""
+    """The form of the released weights: layer 3 without positions, normed rotated heads, scaled queries."""
     return _transformers("llama4", "debugmodel_released", {**LLAMA4_SPEC, "query_temperature_floor": 16}, "Llama4", **LLAMA4,
                          no_rope_layers=[1, 1, 1, 0, 1], use_qk_norm=True, attn_temperature_tuning=True, floor_scale=16,
                          attn_scale=0.1)
 
 
-# --- rows of several documents
+# --- Rows of several documents
 
 def _of_documents(oracle):
     return dataclasses.replace(oracle, document_end=DOCUMENT_END)

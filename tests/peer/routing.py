@@ -1,14 +1,14 @@
-"""What a model decides by comparing, recomputed from the inputs in float64, and how close it was: routers' choices, clamped activations.
+"""Recomputes a model's decisions from the inputs in float64 and measures their margins: routers' choices, clamped activations.
 
-Two right programs that round otherwise agree on what is compared to a few 1e-7, and on all that follows only when no comparison is
-as close as that: another expert is another result, and the gradient jumps where a clamp begins.
+Two correct programs that round differently agree on compared numbers to a few 1e-7. They agree on the results only if no
+comparison is that close: another expert gives another result, and the gradient jumps where a clamp begins.
 """
 
 import torch
 
 MARGIN = 1e-4  # A router's scores.
-NO_LIMIT = 1e4  # Of a clamp that leaves every activation as it is.
-CLAMP_MARGIN = 2e-6  # Some 100,000 activations each draw, of which one is often within 1e-5 of its limit.
+NO_LIMIT = 1e4  # A limit of a clamp that changes no activation.
+CLAMP_MARGIN = 2e-6  # Each draw has some 100,000 activations, of which one is often within 1e-5 of its limit.
 
 
 def choose(logits, bias, *, softmax, top_k, groups=0, limited=0):
@@ -31,7 +31,8 @@ def choose(logits, bias, *, softmax, top_k, groups=0, limited=0):
 
 
 def distance_from_limit(experts, tokens, chosen):
-    """Of what GPT-OSS's experts clamp for these tokens [tokens, dim]: the gate from above, the other factor on both sides."""
+    """Smallest distance from a clamp of GPT-OSS's experts for these tokens [tokens, dim]: the gate has an upper limit, the other
+    factor both."""
     weight, bias, x = experts.gate_up_proj.double(), experts.gate_up_proj_bias.double(), tokens.double()
     both = torch.stack([x @ weight[expert] + bias[expert] for expert in range(experts.num_experts)], 1)
     both = both.gather(1, chosen.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
@@ -40,7 +41,7 @@ def distance_from_limit(experts, tokens, chosen):
 
 
 class RoutingRecorder:
-    """Hooks a model's routers and clamps; `choices` by layer and the margins are those of the forward pass since clear()."""
+    """Hooks a model's routers and clamps; `choices` by layer and the margins are those of the forward passes since clear()."""
 
     def __init__(self, oracle):
         self._hooks = []
@@ -62,11 +63,11 @@ class RoutingRecorder:
         self.choices, self.margin, self.clamp_margin = {}, float("inf"), float("inf")
 
     def decided(self):
-        """Whether rounding alone changes nothing."""
+        """Whether rounding alone changes no decision."""
         return self.margin >= MARGIN and self.clamp_margin >= CLAMP_MARGIN
 
     def said(self):
-        """How close it was, for the log; empty for a model that compares nothing."""
+        """The margins, for the log; empty for a model without decisions."""
         text = f", smallest routing margin {self.margin:.2g}" if self.choices else ""
         return text + (f", of clamps {self.clamp_margin:.2g}" if self.clamp_margin < float("inf") else "")
 
@@ -108,7 +109,7 @@ def _layer(name):
 
 
 class PinnedChoices(torch.overrides.TorchFunctionMode):
-    """Inside, routers choose these experts by layer, in the order of the layers, instead of the best by their own scores."""
+    """Inside this context, routers choose these experts by layer, in order, instead of the best by their own scores."""
 
     def __init__(self, choices):
         super().__init__()

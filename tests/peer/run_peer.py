@@ -1,11 +1,11 @@
-"""Runs torchtitan 0.2.2's own Trainer on CPU and records what it computes (see README.md).
+"""Runs torchtitan 0.2.2's own Trainer on CPU and records its results (see README.md).
 
   run_peer.py --out DIR [--nproc N] [--threads T] [--weights HF_DIR [--seed S --gain G]] [--muon] [--save] [--float8-in-float64] -- torchtitan flags...
 
-With --weights training starts from that Hugging Face folder, which is made first (from seed and gain) when it is missing.
-With --float8-in-float64 torchao's emulated products are summed in float64, which shows how far single roundings carry.
-With --muon, and one rank, torch.optim.Muon takes the layers' matrices and torchtitan's AdamW the rest, both at the flags' learning rate.
-With --save torchtitan writes the checkpoints that its flags ask for, and goes on from those in OUT/dump/checkpoint.
+With --weights training starts from that Hugging Face folder; if it is missing, it is made first (from seed and gain). With
+--float8-in-float64 torchao's emulated products are summed in float64, which shows the effect of single roundings. With --muon,
+and one rank, torch.optim.Muon takes the layers' matrices and torchtitan's AdamW the rest, both at the flags' learning rate. With
+--save torchtitan writes the checkpoints that its flags request, and resumes from those in OUT/dump/checkpoint.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def parse(arguments):
 
 
 def become_rank(rank, nproc, port, run):
-    """Of a fork: never returns."""
+    """Runs a rank in a forked process; never returns."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(nproc), MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
                       TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
     try:
@@ -49,15 +49,15 @@ def become_rank(rank, nproc, port, run):
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-    # torchtitan's threads sometimes abort a process that ends by itself.
+    # torchtitan's threads sometimes abort a process that exits normally.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def start_ranks(nproc, run):
-    """Calls `run` as each rank, in forks of this process, which imports for all of them; the rendezvous store lives here, on a port that
-    the system chooses. What is wrong as text, or None."""
+    """Calls `run` as each rank, in forks of this process, which imports for all of them. The rendezvous store is in this process,
+    on a port that the system chooses. Returns an error as text, or None."""
     from torchtitan import train  # noqa: F401
 
     ports, tell = os.pipe()
@@ -67,7 +67,7 @@ def start_ranks(nproc, run):
         if process == 0:
             become_rank(rank, nproc, os.read(ports, PORT_DIGITS).decode().strip(), run)
         ranks.append(process)
-    # Begun after the forks, which have none of its threads.
+    # Created after the forks, which must not inherit its threads.
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     os.write(tell, (str(store.port).rjust(PORT_DIGITS) * nproc).encode())
     codes = [os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]
@@ -75,7 +75,7 @@ def start_ranks(nproc, run):
 
 
 def full(tensor):
-    """The whole tensor on every rank (a collective when it is sharded), as plain fp32."""
+    """The whole tensor on every rank (a collective if it is sharded), as plain fp32."""
     tensor = tensor.detach()
     if hasattr(tensor, "full_tensor"):
         tensor = tensor.full_tensor()
@@ -83,7 +83,7 @@ def full(tensor):
 
 
 class Recorder:
-    """Patches the trainer's seams so that it writes what it computes."""
+    """Patches functions of the trainer so that it records its results."""
 
     def __init__(self, out):
         self.out = out
@@ -96,7 +96,7 @@ class Recorder:
 
         self.trainer = trainer
         processor, clip = trainer.metrics_processor, train.dist_utils.clip_grad_norm_
-        self.detach = lambda: setattr(train.dist_utils, "clip_grad_norm_", clip)  # The only seam that outlives the trainer.
+        self.detach = lambda: setattr(train.dist_utils, "clip_grad_norm_", clip)  # The only patch that outlives the trainer.
         log = processor.log
         steps = os.path.join(self.out, "steps.jsonl")
 
@@ -157,7 +157,7 @@ class Recorder:
 
 
 def take_muon(trainer):
-    """Another optimizer under torchtitan's own schedule, which knows AdamW and Adam only."""
+    """Runs another optimizer under torchtitan's own schedule, which supports only AdamW and Adam."""
     container, schedule = trainer.optimizers, trainer.lr_schedulers
     (adamw,) = container.optimizers
     group = adamw.param_groups[0]
@@ -190,7 +190,7 @@ def run_rank(options):
     from torchtitan.tools.logging import init_logger
 
     init_logger()
-    train.time.sleep = lambda _seconds: None  # The trainer waits two seconds before it says goodbye.
+    train.time.sleep = lambda _seconds: None  # The trainer waits two seconds before its last message.
     flags = list(options.flags)
     if options.weights:
         weights = os.path.join(options.weights, "model.safetensors")

@@ -1,12 +1,13 @@
-"""Trains the small models of oracle_models.py in their oracles' own classes, many in one process, recorded for tests/numerics.
+"""Trains the small models of oracle_models.py in their oracles' own classes, many in one process, and records them for
+tests/numerics.
 
   .deps/venv/bin/python tests/peer/ten_steps.py OUT --assets DIR [--seed S] [--steps 10] [--cases a,b]
   .deps/venv/bin/python tests/peer/ten_steps.py OUT --assets DIR --expert-parallel 2 --cases a,b
 
-The first form draws each model's weights (model.safetensors), with the first seed whose routers are decided on the first batch,
-and trains on one rank: torchtitan's models in torchtitan's Trainer, transformers' by train_transformers.py. The second trains
-torchtitan's once more from the same weights, under its own expert parallelism. OUT/CASE holds the weights and case.json
-(one_step.py), OUT/CASE.1 and OUT/CASE.2 what run_peer.py writes of a run on 1 or 2 ranks (of transformers' no tensors).
+The first form draws each model's weights (model.safetensors) from the first seed with clear routing decisions on the first batch,
+and trains on one rank: torchtitan's models in torchtitan's Trainer, transformers' by train_transformers.py. The second form
+trains torchtitan's models again from the same weights, under its own expert parallelism. OUT/CASE holds the weights and case.json
+(one_step.py); OUT/CASE.1 and OUT/CASE.2 hold the output of run_peer.py for 1 or 2 ranks (without tensors for transformers).
 """
 
 import argparse
@@ -56,7 +57,7 @@ def job_config(options, name="llama3", flavor="debugmodel", folder="unused"):
 
 
 def batches(options):
-    """What torchtitan reads, for the models that it does not train."""
+    """torchtitan's batches, for the models that it does not train."""
     from torchtitan.components.tokenizer import HuggingFaceTokenizer
     from torchtitan.hf_datasets.text_datasets import build_text_dataloader
 
@@ -67,14 +68,14 @@ def batches(options):
 
 
 def draw_weights(oracle, seed, tokens):
-    """Gives the model weights of the first seed that decides clearly: that seed and what the recorder says of it."""
+    """Gives the model weights of the first seed with clear decisions. Returns that seed and the recorder's margins."""
     recorder = RoutingRecorder(oracle)
     for drawn in range(seed, seed + 1000):
         torch.manual_seed(drawn)
         if oracle.library == "torchtitan":
             with torch.no_grad():
                 oracle.module.init_weights()
-            disturb(oracle.module, GAIN, expert_bias=oracle.family == "deepseek_v3")  # The others' weights have no place for it.
+            disturb(oracle.module, GAIN, expert_bias=oracle.family == "deepseek_v3")  # The other models' weights have no entry for it.
         else:
             draw(oracle.module, GAIN)
         recorder.clear()
@@ -89,7 +90,7 @@ def train_torchtitan(options, oracle, weights, out):
     from torchtitan import train
     from torchtitan.protocols.train_spec import get_train_spec
 
-    # Numbers that torchtitan changes by its configuration are this run's alone.
+    # torchtitan changes numbers of the arguments by its configuration: a copy keeps them in this run.
     get_train_spec(oracle.family).model_args["golden"] = copy.deepcopy(oracle.arguments)
     trainer = train.Trainer(job_config(options, oracle.family, "golden", weights))
     recorder = Recorder(out)
@@ -127,7 +128,7 @@ def run_rank(options):
     torchtitan_cpu.install_models()
     from torchtitan import train
 
-    train.time.sleep = lambda _seconds: None  # The trainer waits two seconds before it says goodbye.
+    train.time.sleep = lambda _seconds: None  # The trainer waits two seconds before its last message.
     cases = options.cases.split(",")
     if options.nproc > 1:
         for name in cases:

@@ -1,12 +1,12 @@
 """Lets an unmodified torchtitan 0.2.2 train on CPU with Gloo. Import before torchtitan.train.
 
-torchtitan looks for an accelerator when it is imported and calls a few functions of its device module that torch.cpu lacks;
-FSDP2 asks for a reduction (PREMUL_SUM) that Gloo does not have, although torchtitan sets the factor to 1; its mixture of experts
-counts tokens with a histogram of integers and sorts them with a Triton kernel, which CPUs lack as well (install_models).
+On import torchtitan looks for an accelerator and calls a few functions of its device module that torch.cpu lacks. FSDP2 requests
+a reduction (PREMUL_SUM) that Gloo does not have, although torchtitan sets the factor to 1. Its mixture of experts counts tokens
+with a histogram of integers and sorts them with a Triton kernel, which CPUs lack as well (install_models).
 
-Three of its defects are mended, because they would make it no oracle: the names of Llama 4's dense feed-forward are missing from
-its adapter, so that a load leaves them at random; DeepSeek's last norm forgets the model's epsilon; and a float8 recipe that is named
-forgets that it should be emulated (emulate_named_recipes).
+Three of its defects are fixed here, because with them it could not serve as an oracle: the names of Llama 4's dense feed-forward
+are missing from its adapter, so that a load leaves them random; DeepSeek's last norm ignores the model's epsilon; and a named
+float8 recipe ignores the emulation option (emulate_named_recipes).
 """
 
 import functools
@@ -60,7 +60,7 @@ def _install():
 
 @functools.cache
 def install_models():
-    """For models other than Llama 3. Apart, because it imports them all, which takes seconds that torchtitan itself does not take."""
+    """Adapts models other than Llama 3. Separate, because it imports them all, which takes seconds."""
     import torchtitan.models.moe.kernels as kernels
     import torchtitan.models.moe.utils as utils
     from torchtitan.models.deepseek_v3.model.model import DeepSeekV3Model
@@ -89,7 +89,7 @@ def install_models():
 
 
 class _WideProducts:
-    """torch for a module whose products of float32 matrices are to be summed in float64."""
+    """torch for a module with products of float32 matrices that must be summed in float64."""
 
     def __getattr__(self, name):
         return getattr(torch, name)
@@ -100,14 +100,14 @@ class _WideProducts:
 
 
 def sum_float8_in_float64():
-    """torchao's emulated products with another rounding of the same sums: how far it is from itself."""
+    """Rounds the sums of torchao's emulated products differently, to measure its distance from itself."""
     import torchao.float8.float8_ops as ops
 
     ops.torch = _WideProducts()
 
 
 def emulate_named_recipes():
-    """For float8's recipes by name; imports torchao."""
+    """Emulates float8's recipes by name; imports torchao."""
     import dataclasses
 
     from torchao.float8 import Float8LinearConfig

@@ -1,8 +1,8 @@
 """Trains a class of transformers as torchtitan's trainer would: its loss, clipping, AdamW and schedule, on CPU in fp32.
 
-Of torchtitan's training only the bias that balances experts is missing, because those classes have none (or never move it): Titan's
-side does not move it either (model.load_balance_coeff = 0). The learning rate has torchtitan's shape: 2 steps of warm-up, then
-falling linearly over the rest of the run.
+Only the bias that balances experts is missing, because those classes have none (or never move it); Titan's side does not move it
+either (model.load_balance_coeff = 0). The learning rate has torchtitan's shape: 2 steps of warm-up, then a linear decay over the
+rest of the run.
 """
 
 import json
@@ -37,7 +37,7 @@ def train_transformers(model, batches, steps, out):
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / labels.numel()
             loss.backward()
             for parameter in parameters:
-                if parameter.grad is None:  # An expert of its own without tokens: decayed like all others.
+                if parameter.grad is None:  # A separate expert without tokens: weight decay applies to it as to all others.
                     parameter.grad = torch.zeros_like(parameter)
             norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()

@@ -1,10 +1,10 @@
-"""Values for a comparison: order one everywhere, so that an error in any tensor shows (see README.md)."""
+"""Values for a comparison: of order one everywhere, so that an error in any tensor is visible (see README.md)."""
 
 import torch
 
-NORM_SPREAD = 0.3  # One-dimensional weights become 1 + 0.3 * normal: order one, but not all the same.
+NORM_SPREAD = 0.3  # One-dimensional weights become 1 + 0.3 * normal: of order one, but not all the same.
 BIAS_SPREAD = 0.3
-ROUTER_GAIN = 2  # On top: torchtitan's routers start so small that their noise hardly moves a score.
+ROUTER_GAIN = 2  # In addition to the gain: torchtitan's routers start so small that noise in them hardly moves a score.
 EXPERT_BIAS_SPREAD = 0.02  # Moves choices between experts; scores are in [0, 1].
 
 
@@ -24,13 +24,13 @@ def disturb(module, gain, expert_bias=True):
 
 
 def draw(module, gain):
-    """Draws a transformers model's values, of the sizes that torchtitan's have after disturb()."""
+    """Draws a transformers model's values, as large as torchtitan's after disturb()."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if name.endswith("sinks"):
-                parameter.normal_(1.5, BIAS_SPREAD)  # Else keys outweigh them so far that their noise is lost.
+                parameter.normal_(1.5, BIAS_SPREAD)  # Otherwise keys outweigh sinks so far that noise in them is lost.
             elif name.endswith("router.bias"):
-                parameter.normal_(0, 1)  # What all experts' biases share makes no difference: the rest must.
+                parameter.normal_(0, 1)  # A bias that all experts share has no effect: the differences must be large.
             elif name.endswith("bias"):
                 parameter.normal_(0, BIAS_SPREAD)
             elif parameter.dim() == 1:

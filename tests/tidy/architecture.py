@@ -1,4 +1,4 @@
-"""docs/ARCHITECTURE.md names what there is: every path on the page exists, and every folder with sources is on it."""
+"""Checks docs/ARCHITECTURE.md: every path on the page exists, and every folder with sources is on the page."""
 
 import itertools
 import re

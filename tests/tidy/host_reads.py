@@ -1,4 +1,5 @@
-"""Where the host waits for a device: it reads what was computed, or copies between the two in a way that blocks. Each place has its reason here."""
+"""Lists where the host waits for a device: it reads a result, or copies between the two in a way that blocks. Each place has its
+reason here."""
 
 import re
 import sys
@@ -8,8 +9,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from paths import SOURCE
 
-STEP = ["nn", "nn/low_precision", "parallel", "optim", "device", "comm", "runtime/engine", "runtime/step"]  # Rooms of worker/rank/ that a training step goes through.
-READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|device::AsyncRead\b")
+STEP = ["nn", "nn/low_precision", "parallel", "optim", "device", "comm", "runtime/engine", "runtime/step"]  # Folders of worker/rank/ that a training step runs through.
+READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|device::LateRead\b")
 
 # File under worker/rank/ -> how many, and why.
 ALLOWED = {
@@ -26,9 +27,9 @@ ALLOWED = {
 
 NESTED = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
 TO_DEVICE = re.compile(r"\.to\((" + NESTED + r"[dD]evice" + NESTED + r")\)|\.cuda\(\)")
-# What has as many rows as the device finds.
+# Operations with a result size that depends on values on the device.
 SIZED_BY_VALUES = re.compile(r"\b(nonzero\w*|argwhere|masked_select|unique_dim|unique_consecutive|_unique2?)\(|\.index\(\{")
-# As READ's: copies to a device that may block.
+# As in ALLOWED: copies to a device that may block.
 BLOCKING = {
     "parallel/shard_unit.cc": (6, "gradients of offloaded shards, to the host and back; elsewhere both are on one device"),
     "optim/adam.cc": (3, "the step's number, once after it was loaded, and its gate: on the device but for offloaded shards"),
@@ -60,7 +61,7 @@ def sized_by_values(path):
 
 
 def count(what):
-    """By file under worker/rank/, where there is any."""
+    """{file under worker/rank/: what(file)}, where it is not zero."""
     found = {}
     for room in STEP:
         for path in sorted((SOURCE / "worker/rank" / room).glob("*.cc")) + sorted((SOURCE / "worker/rank" / room).glob("*.h")):

@@ -1,4 +1,5 @@
-"""Who may include whom: houses meet in common/ and proto/ alone, and inside a house a room includes rooms of lower floors."""
+"""Checks include directions: parts share only common/ and proto/, and inside a part a folder includes only folders of lower
+layers."""
 
 import re
 import sys
@@ -13,7 +14,7 @@ OURS = ("common/", "controller/", "worker/", "tests/")
 TORCH = ("torch/", "ATen/", "c10/", "c10d/")
 WIRE = ("grpcpp/", "grpc/", "google/protobuf/", "google/rpc/", "titan/v1/")
 
-# A house with those that it may include besides itself. Of two that a path begins with the longer one is its house.
+# Each part, with the parts that it may include besides itself. If a path begins with two parts, the longer one counts.
 HOUSES = {
     "common": [],
     "controller": ["common"],
@@ -21,8 +22,8 @@ HOUSES = {
     "worker/node": ["common"],
     "worker/rank": ["common"],
 }
-# Rooms of a house, or of a room that has some itself, from the lowest floor up; those of one floor do not know each other. What lies in
-# the folder itself, or in a folder that is not listed, is above all of them.
+# Folders of a part, or of a folder with folders in this table, from the lowest layer up; folders of one layer do not
+# include each other. Files directly in the folder, or in a folder that is not listed, are above all of them.
 FLOORS = {
     "common": [["base"], ["io", "rank_protocol", "service"], ["plan"]],
     "common/base": [["clock", "redact", "status", "sync", "text", "version"], ["host", "json"]],
@@ -37,7 +38,7 @@ FLOORS = {
     "worker/rank/data": [["plugin", "tokenizer"], ["chat", "tokens"], ["documents"], ["rows"], ["loader"]],
     "worker/rank/runtime": [["failure", "metrics_out"], ["memory"], ["engine", "profiling"], ["step"]],
 }
-FLAVORS = re.compile(r"worker/rank/model/\w+/flavors\.cc")  # Belongs to common/plan/models, which everybody links.
+FLAVORS = re.compile(r"worker/rank/model/\w+/flavors\.cc")  # Belongs to common/plan/models, which every program links.
 NO_TORCH = ("common/", "controller/", "worker/node/", "worker/rank/kernels/cpu/", "worker/rank/data/chat/", "worker/rank/tools/data/")
 NO_WIRE = ("worker/rank/", "worker/node/shim/", "worker/node/stacks/")
 PURE = ("controller/job/", "controller/scheduler/", "controller/core/", "worker/node/core/", "common/plan/mesh/", "common/plan/pipeline/",
@@ -45,15 +46,16 @@ PURE = ("controller/job/", "controller/scheduler/", "controller/core/", "worker/
 PURE_ALL_THE_SAME = ("common/base/clock/now.h", "common/service/rpc/error.h")  # Holds two times; makes a status.
 IMPURE = ("common/base/sync/", "common/base/clock/", "common/io/storage/", "common/service/rpc/", "sqlite3.h", "fstream", "filesystem", "mutex",
           "thread", "chrono", "absl/time/clock.h", "sys/socket.h", "fcntl.h", "unistd.h")
-VALUES = ("controller/core/", "controller/scheduler/")  # Plain values go in and come out: no bytes, no messages, no JSON.
+VALUES = ("controller/core/", "controller/scheduler/")  # Takes and returns plain values: no bytes, no messages, no JSON.
 ENCODINGS = (*WIRE, "nlohmann/")
 CURL = ("common/io/http/", "common/io/hub/", "common/io/s3/")
 
-# The last word of a file's namespace is a folder of its path. Where a subject has a namespace of its own inside, the word before it is.
+# The last word of a file's namespace is a folder of its path. In a nested namespace of a subject it is the word before
+# the last.
 NAMESPACE = re.compile(r"^namespace (titan(?:::\w+)*) \{\n(.*?)^\}  // namespace \1$", re.MULTILINE | re.DOTALL)
 FORWARD = re.compile(r"(?:\s|//[^\n]*\n|(?:class|struct) \w+;|enum class \w+(?: : \w+)?;)*")
 SUBJECTS = ("titan::daemon::nvml", "titan::kernels::device", "titan::kernels::TITAN_LEVEL", "titan::nn::on_device", "titan::reconcile::failpoints")
-PLAIN_TITAN = ("common/base/", "controller/main/")  # What everything uses, and what puts everything together.
+PLAIN_TITAN = ("common/base/", "controller/main/")  # Used by every file, or by the programs that connect everything.
 
 
 def sources():
@@ -72,7 +74,7 @@ def house_of(path):
 
 
 def floor_of(path, folder):
-    """On which floor of `folder`, and in which of its rooms."""
+    """The layer of `path` in `folder`, and its folder there."""
     for number, rooms in enumerate(FLOORS[folder]):
         for room in rooms:
             if path.startswith(f"{folder}/{room}/"):

@@ -1,10 +1,10 @@
-"""What deploy/test.sh builds is what the entries that it runs start: a fresh checkout has nothing else of the build.
+"""Checks that deploy/test.sh builds everything that its tests start: a fresh checkout has nothing else of the build.
 
     label_targets.py BUILD_FOLDER
 
-Programs that a script names in a string, itself or in a module that it imports, must be among the inputs of the target that is built for
-it: titan_fast_tests for `-L fast`, `all` for every commit, titan_long_tests besides for `--all`. What `cmake --install` takes, which two of
-the fast entries run, must be there as well.
+Programs that a script names in a string, directly or in a module that it imports, must be inputs of the target that is built for
+it: titan_fast_tests for `-L fast`, `all` for every commit, and also titan_long_tests for `--all`. The files that `cmake
+--install` takes, which two of the fast tests run, must also be built.
 """
 
 import ast
@@ -19,7 +19,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2]
 BUILD = Path(sys.argv[1])
 FAST, COMMIT, LONG = "titan_fast_tests", "all", "titan_long_tests"
-# A module that is imported names it for commands that are not run; this test names two itself.
+# An imported module names the first for commands that do not run; this test itself names the other two.
 NOT_STARTED = {("bench_measures", "sized_models"), ("tidy_label_targets", "checkpoint_scale_test"), ("tidy_label_targets", "planted_bugs_test")}
 
 
@@ -29,9 +29,9 @@ def ninja(*words):
 
 
 def entries(*chosen):
-    """(name, command) of each entry that ctest chooses."""
+    """(name, command) of each test that ctest selects."""
     done = subprocess.run(["ctest", "--test-dir", BUILD, *chosen, "--show-only=json-v1"], check=True, capture_output=True, text=True)
-    # ctest leaves the command out where its program is not built; the entry has the program's name then.
+    # ctest leaves out the command if its program is not built; then the test has the program's name.
     return [(test["name"], test.get("command", [])) for test in json.loads(done.stdout)["tests"]]
 
 
@@ -44,7 +44,8 @@ def relative(path):
 
 @cache
 def strings(script):
-    """All string constants of a Python file and of the modules beside it or in tests/testing that it imports; the words of any other file."""
+    """All string constants of a Python file and of the modules that it imports from its folder or tests/testing; for other files,
+    their words."""
     text = script.read_text()
     if script.suffix != ".py":
         return frozenset(re.findall(r"[\w./-]+", text))
@@ -62,7 +63,7 @@ def strings(script):
 
 @cache
 def built_for(target):
-    """Programs and libraries that a target has linked."""
+    """Programs and libraries that a target links."""
     return {path for line in ninja("commands", target) for path in re.findall(r" -o ((?:bin|tests)/[\w.-]+) ", line)}
 
 
@@ -78,7 +79,7 @@ class LabelTargets(unittest.TestCase):
         cls.programs = programs()
 
     def started(self, name, command):
-        """The programs that an entry starts: the one of its name, and those that its command and its scripts name."""
+        """The programs that a test starts: the one of its name, and those that its command and its scripts name."""
         words = [self.programs.get(name), *(relative(word) for word in command if Path(word).is_relative_to(BUILD))]
         wanted = {word for word in words if word in self.programs.values()}
         for script in (Path(word) for word in command if Path(word).is_relative_to(SOURCE / "tests") and Path(word).is_file()):
@@ -109,7 +110,7 @@ class LabelTargets(unittest.TestCase):
     def test_all(self):
         self.check([], COMMIT, LONG)
 
-    # What every commit builds has nothing in it that only longer checks and benchmarks start.
+    # The build for every commit contains nothing that only longer checks and benchmarks start.
     def test_long_programs_are_built_later(self):
         self.assertIn("tests/checkpoint_scale_test" if "titan-rank" in self.programs else "tests/planted_bugs_test", built_for(LONG) - built_for(COMMIT))
 

@@ -1,5 +1,5 @@
-"""What the programs link: daemons and titanctl start in milliseconds because LibTorch is not in them; ranks never carry Protobuf,
-whose headers the torch wheel shadows; the shim carries neither. Read from the files with readelf and nm."""
+"""Checks what the programs link: daemons and titanctl start in milliseconds because they do not link LibTorch; ranks never link
+Protobuf, because the torch wheel shadows its headers; the shim links neither. Reads the files with readelf and nm."""
 
 import subprocess
 import sys
@@ -11,20 +11,20 @@ from paths import BIN
 
 TORCH = ("libtorch", "libc10", "libgomp", "libcuda", "libnccl")
 WIRE = ("libgrpc", "libprotobuf", "libgpr")
-WEB = ("libcurl",)  # Users ask a hub, and ranks read text there: no daemon fetches anything.
+WEB = ("libcurl",)  # Only users' programs query a hub, and ranks read text from it: no daemon fetches anything.
 PROGRAMS = {
     "titanctl": TORCH,
     "titan-controller": (*TORCH, *WEB),
     "titan-worker": (*TORCH, *WEB),
-    "titan-shim": (*TORCH, *WIRE, *WEB, "libsqlite", "libyaml", "libdw", "libelf"),  # Its ranks die with it: it reads no foreign files.
+    "titan-shim": (*TORCH, *WIRE, *WEB, "libsqlite", "libyaml", "libdw", "libelf"),  # Ranks die with their shim, so it reads no foreign files.
     "titan-stacks": (*TORCH, *WIRE, *WEB, "libsqlite", "libyaml"),
-    "titan-data": (*TORCH, *WIRE, *WEB, "libsqlite", "libyaml", "libsentencepiece", "libarrow", "libparquet"),  # That of pieces brings a Protobuf of its own.
-    "titan-rank": (*WIRE, "libsentencepiece", "libcudart", "libcublas", "libnccl", "libarrow", "libparquet"),  # CUDA, Arrow and pieces come with libraries that are loaded when they are wanted.
+    "titan-data": (*TORCH, *WIRE, *WEB, "libsqlite", "libyaml", "libsentencepiece", "libarrow", "libparquet"),  # sentencepiece contains its own Protobuf.
+    "titan-rank": (*WIRE, "libsentencepiece", "libcudart", "libcublas", "libnccl", "libarrow", "libparquet"),  # Libraries for CUDA, Arrow and sentencepiece are loaded on demand.
 }
 
 
 def needed(program):
-    """Names in the file's dynamic section: what the loader brings in for this program itself."""
+    """Names in the file's dynamic section: what the loader loads for this program itself."""
     text = subprocess.run(["readelf", "-d", BIN / program], check=True, capture_output=True, text=True).stdout
     return [line.split("[")[1].rstrip("]") for line in text.splitlines() if "(NEEDED)" in line]
 
@@ -43,7 +43,7 @@ class Link(unittest.TestCase):
         self.assertTrue([name for name in needed("titan-rank") if name.startswith("libtorch_cpu")])
 
     def test_no_static_copies(self):
-        """A static library would not show in NEEDED."""
+        """A static library would not be in NEEDED."""
         self.assertNotIn("google::protobuf::Message", symbols("titan-rank"))
         self.assertNotIn("google::protobuf::Message", symbols("titan-shim"))
         self.assertNotIn("at::native", symbols("titan-worker"))

@@ -1,5 +1,5 @@
-"""Commands of Titan's programs in README.md, CONTRIBUTING.md and docs are ones that the built programs take: their verbs, long flags
-and configuration keys exist. Code blocks are read, and code in a line of text that begins with a program's name."""
+"""Checks that the built programs accept the commands of Titan's programs in README.md, CONTRIBUTING.md and docs: their verbs,
+long flags and configuration keys exist. Reads code blocks, and code in a line of text that begins with a program's name."""
 
 import functools
 import json
@@ -19,9 +19,9 @@ PAGES = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "do
 PROGRAMS = ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-stacks", "titan-rank", "titan-checkpoint", "titan-data", "titan-generate")
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(rf"(?<!`)`((?:{'|'.join(PROGRAMS)}) [^`]+)`(?!`)")
-BEFORE = {"$", "!", "do", "then", "else", "exec", "srun", "sudo", "time"}  # What may stand before a program's name.
+BEFORE = {"$", "!", "do", "then", "else", "exec", "srun", "sudo", "time"}  # Words that may precede a program's name.
 ENDS = re.compile(r"[;|&()]+")
-PLACEHOLDER = re.compile(r"[^\x00-\x7f]|\.\.\.|[$<>*{}\[\]]|^[A-Z][A-Z_0-9]*$")  # Stands for a word, as VERB, <verb> and … do.
+PLACEHOLDER = re.compile(r"[^\x00-\x7f]|\.\.\.|[$<>*{}\[\]]|^[A-Z][A-Z_0-9]*$")  # Matches a placeholder for a word, such as VERB or <verb>.
 FLAG_LINE = re.compile(r"^ {2,6}((?:-\w,)?--[a-z][\w-]*(?:\{\w+\})?(?:,--[a-z][\w-]*(?:\{\w+\})?)*)( [A-Z]\S*)?", re.MULTILINE)
 
 
@@ -43,7 +43,7 @@ def flags_of(*words):
 
 @functools.cache
 def verbs_of(*words):
-    """What may come next; nothing for a command without verbs."""
+    """Words that may come next; empty for a command without verbs."""
     text = help_of(*words)
     return frozenset(re.findall(r"^  ([a-z][\w-]*) {2,}\S", text, re.MULTILINE)) if re.search(r"^Usage: .*SUBCOMMAND", text, re.MULTILINE) else frozenset()
 
@@ -68,7 +68,7 @@ def takes_keys(*words):
 
 
 def wrong_words(words):
-    """Of one command, its program first: what the program does not know."""
+    """Words of one command, its program first, that the program does not know."""
     command, rest, wrong = [words[0]], list(words[1:]), []
     while rest:
         word = rest.pop(0)
@@ -86,7 +86,7 @@ def wrong_words(words):
                 rest.pop(0)
         elif not word.startswith("-") and verbs_of(*command):
             if PLACEHOLDER.search(word):
-                break  # Which flags it has depends on the verb.
+                break  # Its flags depend on the verb.
             if word not in verbs_of(*command):
                 return [*wrong, word]
             if word == "help":
@@ -98,7 +98,7 @@ def wrong_words(words):
 
 
 def words_of(line):
-    """As a shell splits it, without a comment; whitespace alone where it has a quote that nothing ends."""
+    """The words as a shell splits them, without a comment; split only at whitespace if a quote is not closed."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
@@ -123,7 +123,7 @@ def commands(line):
 
 
 def lines_of(text):
-    """(number, line) of all code of a page, from 1; continued lines are one."""
+    """(number, line) of all code of a page, from 1; continued lines are joined."""
     for block in BLOCK.finditer(text):
         first, begun = text.count("\n", 0, block.start(3)) + 1, []
         for number, line in enumerate(block[3].splitlines(), first):
@@ -136,7 +136,8 @@ def lines_of(text):
 
 
 def wrong_in(command):
-    """Of one command: of Titan's programs what they do not know, of a script of this tree flags that its text does not have."""
+    """Faults of one command: words that a program of Titan does not know, or flags that are not in the text of a script of this
+    tree."""
     program = os.path.basename(command[0])
     if program in PROGRAMS:
         return [f"{program} knows no {word}" for word in wrong_words([program, *command[1:]])]
@@ -146,7 +147,7 @@ def wrong_in(command):
     if not (SOURCE / script).is_file():
         return [f"there is no {script}"]
     flags = [word.split("=")[0] for word in command if word.startswith("--") and not PLACEHOLDER.search(word)]
-    # Some hand them on to a program of the same name.
+    # Some pass them to a program of the same name.
     text = "".join(path.read_text() for path in (SOURCE / script).parent.glob(f"{Path(script).stem}.*"))
     return [f"{script} knows no {flag}" for flag in flags if not re.search(rf"{flag}(?![\w-])", text)]
 
@@ -158,7 +159,7 @@ def faults(name, text):
 class PageCommands(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        """Asks at once those that take a quarter of a second to start, which is how long LibTorch takes."""
+        """Starts the slow programs first, in parallel: loading LibTorch takes a quarter of a second."""
         with ThreadPoolExecutor() as pool:
             slow = [("titan-rank",), ("titan-generate",), *(("titan-checkpoint", verb) for verb in verbs_of("titan-checkpoint"))]
             list(pool.map(lambda words: help_of(*words), slow))

@@ -1,5 +1,5 @@
-"""What a build depends on is pinned and what it is called is said once: wheels by version and hash, the version number in CMakeLists.txt,
-the licence in every package."""
+"""Checks that a build's dependencies are pinned and that names and versions are stated once: wheels by version and hash, the
+version number in CMakeLists.txt, the licence in every package."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ REQUIREMENTS = SOURCE / "deploy/requirements"
 WHEEL = re.compile(r"^([a-z0-9-]+)==([A-Za-z0-9.+!]+) --hash=sha256:[0-9a-f]{64}$")
 WANTED = re.compile(r"^([A-Za-z0-9._-]+)(?:==(\S+))?$")
 OWN_FOLDER = "transformers5"  # The others share one environment.
-# Records of what was measured or decoded once, pinned wheels, and the changelog name versions of their own.
+# Stored measurements and decoded files, pinned wheels and the changelog contain versions of their time.
 RECORDS = ("CHANGELOG.md", "docs/generated/", "deploy/requirements/", "tests/fuzz/corpus/", "tests/controller/store/data/")
 
 
@@ -25,7 +25,7 @@ def key(name):
 
 
 def code_of(script):
-    """Its lines without those that are comments."""
+    """Its lines without comments."""
     return [line for line in (SOURCE / script).read_text().splitlines() if not line.lstrip().startswith("#")]
 
 
@@ -60,7 +60,7 @@ class Wheels(unittest.TestCase):
             for name, version in locked(file).items() if file.stem != OWN_FOLDER else ():
                 self.assertEqual(version, versions.setdefault(name, version), f"{file.name}: {name}")
 
-    # Somebody who edits a list must run deploy/lock_wheels.py.
+    # After a change to a list, deploy/lock_wheels.py must run.
     def test_lists_and_locks_agree(self):
         for file in REQUIREMENTS.glob("*.in"):
             wheels = locked(REQUIREMENTS / f"{file.name.split('.')[0]}.txt")
@@ -118,7 +118,7 @@ class Licence(unittest.TestCase):
         packages = [file.stem for file in (SOURCE / "deploy/debian").glob("*.control")]
         self.assertIn("titanctl", packages)
         stanza = "License: BSD-3-clause\n" + "".join(f" {line or '.'}\n" for line in self.text.splitlines())
-        for package in set(packages) - {"titan-libtorch", "titan-parquet"}:  # Whose files need wheels; tests/packages reads them.
+        for package in set(packages) - {"titan-libtorch", "titan-parquet"}:  # The files of these two need wheels; tests/packages reads them.
             made = subprocess.run(["bash", SOURCE / "deploy/debian/make_copyright.sh", package, "none"], check=True, capture_output=True, text=True)
             self.assertIn(stanza, made.stdout, package)
             self.assertIn("Files: *\nCopyright: 2026 The Titan authors\nLicense: BSD-3-clause\n", made.stdout, package)

@@ -1,4 +1,4 @@
-"""What does not belong into a source tree: half-done work, machine paths, and files that nobody formatted."""
+"""Checks for what does not belong in a source tree: unfinished work, machine paths, and unformatted files."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ CODE = (".h", ".cc", ".cu", ".cuh")
 
 
 def tracked():
-    """Files that git knows, or, in a copy without git, everything outside of build folders."""
+    """Files that git tracks, or, in a copy without git, everything outside of build folders."""
     listed = subprocess.run(["git", "-C", SOURCE, "ls-files", "-z"], capture_output=True, text=True)
     if listed.returncode == 0 and listed.stdout:
         return [SOURCE / name for name in listed.stdout.split("\0") if name and (SOURCE / name).is_file()]
@@ -45,7 +45,7 @@ class Text(unittest.TestCase):
     def test_no_machine_paths(self):
         self.assertEqual([], self.lines(MACHINE_PATH))
 
-    # A core dump, a checkpoint or a trace that slipped in stays in the history for good.
+    # A committed core dump, checkpoint or trace would stay in the history for good.
     def test_nothing_large(self):
         sizes = {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in tracked()}
         self.assertEqual({}, {name: size for name, size in sizes.items() if size > LARGEST})
