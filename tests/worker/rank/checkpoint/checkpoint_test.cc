@@ -1,4 +1,4 @@
-// Saving, loading, resharding, precedence: what the trainer relies on.
+// Tests what the trainer relies on: saving, loading, resharding, precedence.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ TEST_F(CheckpointTest, ComesBackWithTrainState) {
   EXPECT_EQ(loaded->per_rank[1]["rank"], 1);
 }
 
-// Any world and any split reads any other's, bit for bit.
+// Any number of ranks and any split reads checkpoints of any other, bit for bit.
 TEST_F(CheckpointTest, ReshardsBetweenWorldsAndSplits) {
   struct Mesh {
     int world;
@@ -98,7 +98,7 @@ TEST_F(CheckpointTest, ReshardsBetweenWorldsAndSplits) {
   }
 }
 
-// A rank reads the chunks that hold its rows and no more: a third of the ranks read about a third of the bytes.
+// A rank reads only the chunks that hold its rows: a third of the ranks read about a third of the bytes.
 TEST_F(CheckpointTest, ReadsOnlyWhatItNeeds) {
   output_rows = 3000;
   ASSERT_TRUE(Attempt(options(1)).save(1).ok());
@@ -113,11 +113,11 @@ TEST_F(CheckpointTest, ReadsOnlyWhatItNeeds) {
     }));
   }
   Attempt::Options reader = options(3, 2);
-  reader.committed_step = 1;  // Known to be there: read once.
+  reader.committed_step = 1;  // The step is known to be committed, so it is read once.
   reader.rank_files = [&](int rank) { return counting[static_cast<size_t>(rank)].get(); };
   ASSERT_TRUE(Attempt(std::move(reader)).load(1).ok());
-  // output.weight is 12 MB, twice (exp_avg). Beside a third of it a rank reads the rest of the chunks at both ends and
-  // those in which the small tensors lie.
+  // output.weight is 12 MB, twice (exp_avg). In addition to a third of it a rank reads the rest of the chunks at both
+  // ends and the chunks of the small tensors.
   const int64_t third = 2 * (output_rows * 1024 * 4 / 3), chunks = 8 * kChunkBytes;
   output_rows = 650;
   EXPECT_LT(bytes[1], third + chunks);
@@ -130,8 +130,8 @@ TEST_F(CheckpointTest, ReplicatedPiecesAreWrittenOnce) {
   EXPECT_THAT(entries(1), ElementsAre("a1-00000.safetensors", "manifest.json"));
 }
 
-// A hung disk under the writer thread: the save is staged, training goes on and changes its tensors, and what is
-// committed later is the state at the moment of the save.
+// The disk hangs under the writer thread: the save is staged, training continues and changes its tensors, and the
+// commit later holds the state at the moment of the save.
 TEST_F(CheckpointTest, TrainingAdvancesWhileTheWriterIsBlocked) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -188,7 +188,8 @@ TEST_F(CheckpointTest, AsyncSavesOfManyRanksFollowEachOther) {
   EXPECT_EQ(Attempt(options(1, 2)).load()->step, 6);
 }
 
-// A full disk on one rank fails the save everywhere, keeps what there was, gives the space back, and training goes on.
+// A full disk on one rank fails the save on every rank, keeps what was committed, and frees the space. Training
+// continues.
 TEST_F(CheckpointTest, AFullDiskCostsOneSave) {
   std::atomic<bool> full{false};
   storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
@@ -212,7 +213,7 @@ TEST_F(CheckpointTest, AFullDiskCostsOneSave) {
   EXPECT_EQ(Attempt(options(2, 2)).load()->step, 4);
 }
 
-// Rank 1's disk: as many of its syncs fail as the test says.
+// Rank 1's disk: the given number of its syncs fail.
 class BadDisk {
  public:
   explicit BadDisk(Attempt::Options& options) {
@@ -240,14 +241,14 @@ TEST_F(CheckpointTest, FailuresInARowMayEndTheJob) {
   EXPECT_EQ(second.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(second.message()), HasSubstr("failed saves in a row: 2 (checkpoint.max_failed_saves = 2)"));
   EXPECT_FALSE(job.save_last(3).ok()) << "the last save always tells";
-  // One that succeeds forgives the others.
+  // A successful save resets the count of failures.
   disk.fail(0);
   ASSERT_TRUE(job.save(4).ok());
   disk.fail(1);
   EXPECT_TRUE(job.save(5).ok());
 }
 
-// What is in memory alone would be lost: all ranks stay and try again, and say so, until the disk has room.
+// State that exists only in memory would be lost: all ranks stay, report it and try again until the disk has space.
 TEST_F(CheckpointTest, ASaveThatMustNotBeLostIsTriedAgain) {
   Attempt::Options patient = options(2);
   BadDisk disk(patient);
@@ -264,15 +265,15 @@ TEST_F(CheckpointTest, ASaveThatMustNotBeLostIsTriedAgain) {
                     HasSubstr("fsync: Input/output error; try 2 in 1ms"), HasSubstr("giving up in 10m")));
   EXPECT_EQ(job.tries(), 2 * 2) << "each rank shows that it lives";
 
-  // The last one that max_failed_saves allows: the first failure is an event, the second would end the attempt.
+  // The last failure that max_failed_saves allows: the first is an event, the second would end the attempt.
   disk.fail(3);
   ASSERT_TRUE(job.save(2).ok());
   EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u);
   ASSERT_TRUE(job.save(3).ok());
   EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u);
 
-  // Before a stop, for as long as its grace lasts: rank 0's word counts, whatever another rank believes.
-  const auto stop = [&](int64_t step, absl::Duration timeout) {
+  // Before a stop the ranks retry during its grace period: rank 0's value counts, not that of another rank.
+  const auto stop = [&](int64_t step, absl::Duration patience) {
     return job.run([&](int rank, Checkpointer& checkpointer) {
       return checkpointer.save_before_stop(step, make_slices(Split::kRows, rank, 2, step), {.shared = {{"step", step}}},
                                            rank == 0 ? timeout : absl::ZeroDuration());
@@ -295,8 +296,8 @@ TEST_F(CheckpointTest, PatienceEnds) {
   disk.fail(1'000'000);
   EXPECT_EQ(job.save_last(1).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u) << "the end of it";
-  EXPECT_GE(job.events(event::kWarning).size(), 1u);  // How many tries fit is the machine's business.
-  // Nothing is tried again that cannot succeed.
+  EXPECT_GE(job.events(event::kWarning).size(), 1u);  // The number of tries depends on the machine.
+  // An error that cannot go away is not retried.
   patient.config.last_save_retry_seconds = 600;
   patient.rank_files = nullptr;
   Attempt old(patient);
@@ -305,8 +306,8 @@ TEST_F(CheckpointTest, PatienceEnds) {
   EXPECT_EQ(old.tries(), 0);
 }
 
-// Who asks the ranks to stop while they try again is heard at once, also in a long pause: one more try, for as long as
-// the stop allows and no longer.
+// A stop that is requested between two tries takes effect at once, even in a long pause: one more try, within the
+// stop's grace period.
 TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
   Attempt::Options patient = options(2);
   BadDisk disk(patient);
@@ -335,7 +336,7 @@ TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
   EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u);
   EXPECT_THAT(steps(), ElementsAre(1));
 
-  // One that was there before is no news: a pause of what is left follows, not one try after the other.
+  // A stop from before the save is not new: the ranks wait for the rest of the pause instead of retrying at once.
   grace = absl::Seconds(1);
   const int before = job.tries();
   EXPECT_EQ(job.save_last(3).code(), absl::StatusCode::kInternal);
@@ -407,8 +408,8 @@ TEST_F(CheckpointTest, ALaterAttemptReplacesAStepAndCleansUp) {
   EXPECT_EQ(Attempt(options(1, 3)).load()->step, 5);
 }
 
-// Only what carries the marks of an attempt is deleted: neither a start nor keep_latest_k touches what somebody else
-// put among the steps.
+// Only files with the marks of an attempt are deleted: neither a start nor keep_latest_k touches foreign files among
+// the steps.
 TEST_F(CheckpointTest, FoldersOfOthersStay) {
   const std::string folder = dump_ + "/checkpoint";
   const auto put = [&](int64_t step, const std::string& name) {
@@ -418,9 +419,9 @@ TEST_F(CheckpointTest, FoldersOfOthersStay) {
   put(0, "model.safetensors");           // Weights in one file, without an index.
   put(3, "model.pt");                    // An export for torch.load.
   put(4, "model.safetensors.part.tmp");  // A download.
-  put(6, "a1-00000.safetensors");        // A step that is being copied in beside a note of its owner.
+  put(6, "a1-00000.safetensors");        // A step that is being copied, with a note of its owner.
   put(6, "README");
-  put(7, "a1-00000.safetensors");  // What a dead attempt leaves, alone.
+  put(7, "a1-00000.safetensors");  // Only files of a dead attempt.
   put(7, "manifest.json.12.0.tmp");
   put(8, "model.safetensors.index.json");  // A hub's folder.
   put(9, ".metadata");                     // torch.distributed.checkpoint's.
@@ -450,7 +451,7 @@ TEST_F(CheckpointTest, FoldersOfOthersStay) {
   EXPECT_THAT(entries(12), ElementsAre("a1-00000.safetensors", "manifest.json"));
 }
 
-// A new job that starts at attempt 1 on a folder where another job's attempt 1 left shards: neither touches the other's
+// A new job starts at attempt 1 on a folder where another job's attempt 1 left shards: neither touches the other's
 // files.
 TEST_F(CheckpointTest, ShardNamesNeverCollide) {
   ASSERT_TRUE(posix_files().make_folders(step_path(dump_ + "/checkpoint", 5)).ok());
@@ -461,7 +462,7 @@ TEST_F(CheckpointTest, ShardNamesNeverCollide) {
   EXPECT_EQ(Attempt(options(1, 2)).load()->step, 5);
 }
 
-// What was committed and cannot be found is an error that says so; never weights that the job would train all over.
+// If a committed step cannot be found, loading fails: the job must not restart from initial weights.
 TEST_F(CheckpointTest, WhatWasCommittedIsNeverForgotten) {
   Attempt::Options knowing = options(2, 2);
   knowing.committed_step = 20;
@@ -469,7 +470,7 @@ TEST_F(CheckpointTest, WhatWasCommittedIsNeverForgotten) {
   EXPECT_TRUE(checkpoints_are_gone(gone)) << gone;
   EXPECT_THAT(std::string(gone.message()), HasSubstr("step 20 was committed in " + dump_ + "/checkpoint"));
 
-  // A seed or other initial weights are no substitute.
+  // A seed or other initial weights are not a substitute.
   ASSERT_TRUE(Attempt(options(2, 3)).save(0, Kind::kModel).ok());
   knowing.attempt = 4;
   knowing.config.initial_load_path = dump_;
@@ -491,7 +492,7 @@ TEST_F(CheckpointTest, WhatWasCommittedIsNeverForgotten) {
   EXPECT_TRUE(whole.events(event::kWarning).empty());
 }
 
-// Who deletes another job's steps and submits anew means it, as long as nothing else is left there.
+// A user who deletes another job's steps and submits again wants a new start, if nothing else is left there.
 TEST_F(CheckpointTest, AnEmptiedFolderOfAnotherJobBeginsAnewWithAWarning) {
   Attempt::Options knowing = options(1);
   knowing.committed_step = 20;
@@ -518,7 +519,7 @@ TEST_F(CheckpointTest, NamedStepWinsAndMustExist) {
   Attempt job(named);
   EXPECT_EQ(job.load()->step, 10);
   ASSERT_TRUE(job.save(12).ok());
-  // After a failure the same configuration goes on from what this job saved, not from step 10 again, nor from the other
+  // After a failure the same configuration resumes from this job's own save, not from step 10 again, nor from the other
   // job's 15.
   named.attempt = 2;
   EXPECT_EQ(Attempt(named).load()->step, 12);
@@ -555,7 +556,7 @@ TEST_F(CheckpointTest, ExcludedStatesStayAsTheyAre) {
                   .ok());
 }
 
-// The caller must draw the weights then: the result says so.
+// The result reports it, because the caller must then draw the weights.
 TEST_F(CheckpointTest, AnExcludedModelIsNotLoaded) {
   ASSERT_TRUE(Attempt(options(1)).save(5).ok());
   Attempt::Options picky = options(1, 2);
@@ -574,7 +575,7 @@ TEST_F(CheckpointTest, AnExcludedModelIsNotLoaded) {
   }
 }
 
-// Also when nothing but a model could come along.
+// The same if only a model could be loaded.
 TEST_F(CheckpointTest, AnExcludedModelIsNotLoadedFromInitialWeights) {
   Attempt::Options elsewhere = options(1);
   elsewhere.dump = dump_ + "/pretrained";
@@ -604,7 +605,7 @@ TEST_F(CheckpointTest, BadOptionsNameTheirKey) {
               HasSubstr("checkpoint.initial_load_model_only"));
 }
 
-// Seed: step 0, model only; used until there is something better.
+// Seed: step 0, model only; used until a better checkpoint exists.
 TEST_F(CheckpointTest, SeedIsTheInitialWeights) {
   ASSERT_TRUE(Attempt(options(1)).save(0, Kind::kModel).ok());
   Attempt job(options(2, 2));
@@ -640,7 +641,8 @@ TEST_F(CheckpointTest, InitialLoadPathTakesAStepOrAFolder) {
   job.config.initial_load_model_only = false;
   EXPECT_EQ(Attempt(job).load(20)->step, 20) << "with optimizer and train state: the newest full one";
 
-  // A kill before the first commit: an empty folder of our own is no reason to train from random weights.
+  // A kill before the first commit leaves an empty folder of this job, which must not make it train from random
+  // weights.
   job.attempt = 4;
   ASSERT_TRUE(posix_files().make_folders(dump_ + "/checkpoint/step-1").ok());
   EXPECT_EQ(Attempt(job).load(20)->source, Source::kInitial);
@@ -684,7 +686,7 @@ models::ModelSpec named_model() {
   return spec;
 }
 
-// Shapes that happen to fit are not the same model: what the manifest says decides, and no older step is tried.
+// Shapes that happen to fit do not make it the same model: the manifest decides, and no older step is tried.
 TEST_F(CheckpointTest, AStepOfAnotherModelIsRefusedByName) {
   Attempt::Options some = options(2);
   some.model = named_model();
@@ -712,7 +714,7 @@ TEST_F(CheckpointTest, AStepOfAnotherModelIsRefusedByName) {
             HasSubstr("step-10 holds llama3 small (rope_theta 10000.0), this is llama3 small (rope_theta 500000.0)")));
   EXPECT_EQ(load_as([](auto& spec) { spec.dim = 512; }).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(load_as([](auto& spec) { spec.name = "qwen3"; }).code(), absl::StatusCode::kFailedPrecondition);
-  // What training chooses is no other model, and data that is taken over alone has none.
+  // Choices of the training do not make another model. A loaded train state alone has no model.
   EXPECT_TRUE(load_as([](auto& spec) {
                 spec.flavor = "small_flex";
                 spec.max_seq_len = 77;
@@ -720,7 +722,7 @@ TEST_F(CheckpointTest, AStepOfAnotherModelIsRefusedByName) {
               }).ok());
 }
 
-// Nothing of the model is taken over: it may be another one.
+// Nothing of the model is loaded, so it may be another one.
 TEST_F(CheckpointTest, TrainStateAloneIsOfNoModel) {
   Attempt::Options some = options(1);
   some.model = named_model();
@@ -736,7 +738,8 @@ TEST_F(CheckpointTest, TrainStateAloneIsOfNoModel) {
   EXPECT_EQ(Attempt::untouched(slices), "");
 }
 
-// To go on with longer texts one changes the positions of weights that come from elsewhere; a running job's never.
+// To continue with longer texts a user may change the positions of weights from elsewhere, but never those of a running
+// job.
 TEST_F(CheckpointTest, InitialWeightsMayMeetOtherPositions) {
   Attempt::Options elsewhere = options(1);
   elsewhere.dump = dump_ + "/pretrained";
@@ -759,7 +762,7 @@ TEST_F(CheckpointTest, InitialWeightsMayMeetOtherPositions) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("norm_eps"));
 }
 
-// Steps of a Titan that did not say which model they hold are judged by their shapes, as ever.
+// Steps of an older Titan do not name their model; their shapes decide.
 TEST_F(CheckpointTest, AnUnnamedStepIsLoaded) {
   ASSERT_TRUE(Attempt(options(1)).save(5).ok());
   Attempt::Options some = options(2, 2);
@@ -782,13 +785,13 @@ TEST_F(CheckpointTest, AFencedAttemptChangesNothing) {
   EXPECT_EQ(Attempt(options(2, 3)).load()->step, 10);
 }
 
-// Stopped between its shards and its manifest, and woken after the successor published the same step.
+// The attempt is paused between its shards and its manifest, and wakes up after the successor published the same step.
 TEST_F(CheckpointTest, AnAttemptPausedInTheMiddleOfASaveChangesNothing) {
   std::mutex mutex;
   std::condition_variable changed;
   bool paused = false, resume = false;
   storage::FaultyFiles pausing([&](const storage::FileOperation& operation) {
-    // The fence's lock is the last thing before the manifest.
+    // The fence's lock is the last operation before the manifest.
     if (operation.kind == storage::FileOperation::Kind::kLock &&
         operation.path.find(".fence.lock") != std::string::npos) {
       std::unique_lock lock(mutex);
@@ -838,7 +841,7 @@ TEST_F(CheckpointTest, ALostRankIsNamedNotWaitedForForever) {
   EXPECT_THAT(events[0].members["reason"].get<std::string>(), HasSubstr("rank-1"));
 }
 
-// Nor does a rank that died before it had a pulse.
+// The same for a rank that died before its first beat.
 TEST_F(CheckpointTest, ARankThatNeverComesIsMissed) {
   ASSERT_TRUE(storage::Fence(dump_).raise("job", 1).ok());
   checkpoint::Setup setup{.dump_folder = dump_};
@@ -856,7 +859,7 @@ TEST_F(CheckpointTest, ARankThatNeverComesIsMissed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 has shown no sign of life for"));
 }
 
-// A process that is killed in the middle of a save must not keep the others for as long as a slow disk may take.
+// A process that is killed in the middle of a save must not delay the others for as long as a slow disk may take.
 TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
   constexpr absl::Duration kSilence = absl::Seconds(4);  // 15 beats.
   std::promise<void> writing, dead;
@@ -875,7 +878,7 @@ TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
   Attempt job(std::move(some));
   ASSERT_TRUE(job.save(1).ok());
 
-  // Rank 1 writes for longer than the silence that is allowed: it lives, so that nobody misses it.
+  // Rank 1 writes for longer than the allowed silence, but it beats, so nobody reports it.
   slow = true;
   std::thread release([&] {
     writing.get_future().wait();
@@ -886,7 +889,7 @@ TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
   release.join();
   EXPECT_TRUE(slow_save.ok()) << slow_save;
 
-  // Rank 2 is gone before it reports: a Checkpointer that ends takes its pulse along, as its process does.
+  // Rank 2 ends before its report: a Checkpointer that ends stops its beats, as its process does.
   job.end(2);
   std::vector<absl::Status> statuses(2);
   std::thread other([&] { statuses[1] = job.rank(1).save(3, make_slices(Split::kRows, 1, 3, 3), {}); });

@@ -1,5 +1,5 @@
-// Saves whose tensors a device copies by itself (checkpoint.async_mode = "async_with_pinned_mem"), on a device of two
-// streams that does nothing before it is told to: what a thread waits for without telling it would never come.
+// Tests saves with tensors that a device copies by itself (checkpoint.async_mode = "async_with_pinned_mem"), on a
+// device of two streams that advances only when the test runs it: a wait without the right order would never end.
 
 #include "worker/rank/checkpoint/shards/copy_stream.h"
 
@@ -55,12 +55,12 @@ class FakeDevice final : public CopyStream {
     if (broken) throw std::runtime_error("CUDA error: an illegal memory access was encountered");
   }
 
-  // Gives the stream that trains something to do.
+  // Queues work on the training stream.
   void train(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     training_.tasks.push_back({std::move(work), training_.gate});
   }
-  // Does all that the order allows, of both streams one first.
+  // Runs everything that the order allows, preferring one stream.
   void run(Prefers first) {
     const std::lock_guard lock(mutex_);
     Stream& one = first == Prefers::kTraining ? training_ : copies_;
@@ -69,7 +69,7 @@ class FakeDevice final : public CopyStream {
     }
     moved_.notify_all();
   }
-  // As above, but the copies do not come to their turn.
+  // The same, but the copies do not run.
   void run_training_alone() {
     const std::lock_guard lock(mutex_);
     while (advance(training_, copies_)) {
@@ -83,7 +83,7 @@ class FakeDevice final : public CopyStream {
  private:
   struct Task {
     std::function<void()> work;
-    size_t after = 0;  // So many of the other stream's.
+    size_t after = 0;  // Number of the other stream's tasks that must run first.
   };
   struct Stream {
     std::vector<Task> tasks;
@@ -115,7 +115,7 @@ class CopyStreamTest : public ::testing::TestWithParam<FakeDevice::Prefers> {
     options.copies = [this](int rank) { return rank == 0 ? &device_ : &other_; };
     return options;
   }
-  // What the optimizer of a step writes.
+  // The optimizer's writes of a step.
   void write(std::vector<Slice>& slices, int64_t step) {
     device_.train([&slices, step] {
       const std::vector<Slice> values = make_slices(Split::kRows, 0, 1, step);
@@ -130,9 +130,9 @@ class CopyStreamTest : public ::testing::TestWithParam<FakeDevice::Prefers> {
   FakeDevice device_, other_;
 };
 
-// The training thread goes on at once though the device has done nothing. The next step's forward and backward pass
-// need not wait for the copies; its optimizer does, and they for the step before, whatever the device likes to do
-// first.
+// The training thread continues at once, though the device has done nothing. The next step's forward and backward pass
+// need not wait for the copies; its optimizer does, and they wait for the step before, whichever stream the device
+// prefers.
 TEST_P(CopyStreamTest, CopiesRunBesideTheNextStep) {
   Attempt job(options());
   std::vector<Slice> live = make_slices(Split::kRows, 0, 1, 0);
@@ -180,7 +180,7 @@ TEST_P(CopyFailureTest, SavesUseTheSameBuffers) {
   EXPECT_EQ(device_.targets, first);
 }
 
-// A copy that fails costs one save, on every rank alike, and training goes on; the next save is whole again.
+// A failed copy costs one save, on every rank, and training continues; the next save is complete.
 TEST_P(CopyFailureTest, AFailedCopyCostsOneSave) {
   Attempt job(options(1, /*world=*/2));
   const auto let_run = [&] {
@@ -205,7 +205,8 @@ TEST_P(CopyFailureTest, AFailedCopyCostsOneSave) {
   EXPECT_EQ(Attempt(options(1, 2)).load()->step, 3);
 }
 
-// Nor is a lack of page-locked memory the training's end; a failed save that may end the job is not tried again for it.
+// A lack of page-locked memory does not end the training. Even a save that may end the job when it fails is not retried
+// for it.
 TEST_P(CopyFailureTest, NoBuffersCostOneSave) {
   Attempt::Options strict = options();
   strict.failed_saves_allowed = 2;

@@ -1,4 +1,4 @@
-// Damage of every kind, seeded: nothing that differs from what was saved is ever loaded in silence.
+// Tests damage of every kind, from seeds: data that differs from what was saved is never loaded silently.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ void write(const fs::path& path, const std::string& bytes) {
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-// Steps 5 (attempt 1) and 10 (attempt 2, over leftovers of attempt 1) of a 2-rank job, copied afresh for each mutation.
+// Steps 5 (attempt 1) and 10 (attempt 2, over leftovers of attempt 1) of a 2-rank job, copied again for each mutation.
 class CorruptionTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -41,7 +41,7 @@ class CorruptionTest : public ::testing::Test {
       ASSERT_TRUE(first.save(5).ok());
       ASSERT_TRUE(first.save(10).ok());
     }
-    // What attempt 1 wrote for step 10, kept aside for the stale-shard mutation.
+    // Attempt 1's files of step 10, kept for the stale-shard mutation.
     fs::copy(original / "checkpoint/step-10", *root_ / "stale");
     Attempt second({.dump = original.string(), .world = 2, .attempt = 2});
     ASSERT_TRUE(second.load().ok());
@@ -65,10 +65,10 @@ class CorruptionTest : public ::testing::Test {
   static fs::path dump() { return *root_ / "copy"; }
   static fs::path newest() { return dump() / "checkpoint/step-10"; }
 
-  // After damage to step 10: either the load falls back to step 5 and says why, or (damage nobody can see, because
-  // every byte that matters is as it was) it loads exactly step 10's values. Attempt::load compares every element.
+  // After damage to step 10, either the load falls back to step 5 and says why, or it loads exactly step 10's values,
+  // because no byte that matters has changed. Attempt::load compares every element.
   bool noticed(int world) {
-    // By turns read into the live tensors at once, and verified before.
+    // Alternates between reading into the live tensors at once and verifying first.
     const int64_t committed = ++loads_ % 2 == 0 ? 10 : -1;
     Attempt job({.dump = dump().string(), .world = world, .attempt = 3, .committed_step = committed});
     const auto loaded = job.load();
@@ -112,7 +112,7 @@ enum Mutation {
   kMutations,
 };
 
-// Applies one mutation to step 10; false when it happened to change nothing.
+// Applies one mutation to step 10; returns false if it happened to change nothing.
 bool mutate(Mutation mutation, std::mt19937_64& random, const fs::path& step, const fs::path& stale) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(step)) files.push_back(entry.path());
@@ -151,7 +151,7 @@ bool mutate(Mutation mutation, std::mt19937_64& random, const fs::path& step, co
       return bytes != theirs;
     }
     case kEditNumber: {
-      // As an editor would: one digit of the manifest becomes another.
+      // As in an editor: changes one digit of the manifest.
       const fs::path manifest = step / kManifestName;
       bytes = read(manifest);
       std::vector<size_t> digits;
@@ -189,7 +189,7 @@ bool mutate(Mutation mutation, std::mt19937_64& random, const fs::path& step, co
   return false;
 }
 
-// 250 seeded mutations (or TITAN_MUTATIONS of them), read by the mesh that wrote it and by others.
+// 250 seeded mutations (or TITAN_MUTATIONS of them), read by the mesh that wrote the step and by others.
 TEST_F(CorruptionTest, NoMutationIsLoadedInSilence) {
   const char* wanted = std::getenv("TITAN_MUTATIONS");
   const int mutations = wanted == nullptr ? 250 : std::atoi(wanted);
@@ -205,7 +205,7 @@ TEST_F(CorruptionTest, NoMutationIsLoadedInSilence) {
     ++by_kind[mutation];
     const bool manifest_gone = !fs::exists(newest() / kManifestName);
     if (manifest_gone) {
-      // A step without a manifest was never committed; it is no candidate and is swept away.
+      // A step without a manifest was never committed: it is ignored and deleted.
       Attempt job({.dump = dump().string(), .world = 2, .attempt = 3});
       EXPECT_EQ(job.load()->step, 5);
       continue;
@@ -222,7 +222,7 @@ TEST_F(CorruptionTest, NoMutationIsLoadedInSilence) {
   EXPECT_EQ(missed, 0);
 }
 
-// Damage that only one rank reads is everybody's: all fall back together.
+// If only one rank reads the damage, all ranks fall back together.
 TEST_F(CorruptionTest, AllRanksFallBackTogether) {
   fresh_copy();
   std::string bytes = read(newest() / "a2-00001.safetensors");

@@ -1,5 +1,5 @@
-// A process that dies at any file operation of a save: what was committed before stays loadable, and nothing
-// half-written is ever taken for a checkpoint.
+// Tests a process that dies at any file operation of a save: earlier commits stay loadable, and a partly written step
+// is never taken for a checkpoint.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,7 +70,8 @@ class CrashTest : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(CrashTest, TheCheckpointBeforeStaysLoadable) {
-  // Large appends are alike: the small ranks' files make every kind of operation appear, and the count ends the loop.
+  // Large appends are alike: small files of the ranks still need every kind of operation. The loop ends when a save
+  // survives.
   std::set<int64_t> resumed;
   int n = 1;
   for (;; ++n) {
@@ -78,7 +79,7 @@ TEST_P(CrashTest, TheCheckpointBeforeStaysLoadable) {
     std::string operation;
     const bool died = die_at(n, operation);
     SCOPED_TRACE("died at operation " + std::to_string(n) + ": " + operation);
-    // The successor runs in this process: two ranks whatever the writer had.
+    // The successor runs in this process, with two ranks, however many the writer had.
     Attempt successor({.dump = dump_, .world = 2, .attempt = 2});
     ASSERT_TRUE(successor.raised().ok()) << successor.raised();
     const auto loaded = successor.load();
@@ -87,7 +88,7 @@ TEST_P(CrashTest, TheCheckpointBeforeStaysLoadable) {
     EXPECT_TRUE(successor.events("checkpoint_rejected").empty()) << "a torn save is no candidate";
     resumed.insert(loaded->step);
     ASSERT_TRUE(successor.save(20).ok());
-    // Nothing of the dead attempt is left but committed steps.
+    // Only committed steps of the dead attempt are left.
     const auto names = posix_files().list(dump_ + "/checkpoint");
     for (const std::string& name : *names) {
       if (name.rfind("step-", 0) != 0) continue;

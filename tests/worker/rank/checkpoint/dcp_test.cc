@@ -1,6 +1,6 @@
-// Folders of torch.distributed.checkpoint as a job's start: any mesh reads its boxes of any pieces, and what does not
-// fit is refused by name. That such folders are what the real library writes and reads is
-// tests/worker/rank/tools/dcp_test.py's.
+// Tests folders of torch.distributed.checkpoint as a job's start: any mesh reads its boxes from any pieces, and a
+// mismatch is refused by name. tests/worker/rank/tools/dcp_test.py checks that the real library writes and reads such
+// folders.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 enum class Pieces { kRows, kColumns };
 
-// A box as one of `parts` of a tensor; an uneven one.
+// Boxes that cut a tensor into `parts`; the last one may be smaller.
 std::vector<Box> cut(const std::vector<int64_t>& shape, Pieces pieces, int64_t parts) {
   const size_t dim = pieces == Pieces::kColumns && shape.size() > 1 ? 1 : 0;
   std::vector<Box> boxes;
@@ -42,7 +42,7 @@ std::vector<Box> cut(const std::vector<int64_t>& shape, Pieces pieces, int64_t p
 class DcpTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    output_rows = 70;  // Small files, of which many are made.
+    output_rows = 70;  // Small files, because many are made.
     root_ = storage::join_path(::testing::TempDir(), "dcp." + std::to_string(::getpid()));
     ASSERT_TRUE(posix_files().remove_folder(root_).ok());
     ASSERT_TRUE(posix_files().make_folders(folder()).ok());
@@ -68,7 +68,8 @@ class DcpTest : public ::testing::Test {
     }
   }
 
-  // What torchtitan saves of the small model after step 10; `data`: of its first rank's dataloader.
+  // Writes torchtitan's checkpoint of the small model after step 10. `data` is the state of its first rank's
+  // dataloader.
   void write(Pieces pieces = Pieces::kRows, int64_t parts = 3,
              const json& data = {{"dataset_state", {{"sample_idx", 5}, {"token_buffer", {1, 2, 3}}}}}) {
     DcpWriter out = writer();
@@ -123,13 +124,13 @@ TEST_F(DcpTest, TrainStateComesAlong) {
   EXPECT_EQ(loaded->step, 10);
   const json places = {{{"sample_idx", 5}, {"tokens_left", 3}}, {{"unread", "it has no dataloader.dp_rank_1"}}};
   const json state = {{"step", 10},
-                      {"ntokens_seen", 2000},  // Of both ranks.
+                      {"ntokens_seen", 2000},  // Tokens of both ranks.
                       {"lr_scheduler", {{"last_epoch", 9}}},
                       {"dataloader", {{"order", "per_rank"}, {"dp_size", 2}, {"ranks", places}}}};
   EXPECT_EQ(loaded->train_state, state);
 }
 
-// Of other data loaders: the job says that it begins its data anew, and goes on.
+// Positions of other data loaders: the job reports that its data starts from the beginning, and continues.
 TEST_F(DcpTest, AnotherDataloadersPlaceIsUnread) {
   for (const json& data : {json{{"dataset_state", nullptr}}, json{{"dataset_state", {1, 2}}}, json{{"fetched", 4}},
                            json::array({1}), json(7), json{{"dataset_state", {{"sample_idx", nullptr}}}}}) {
@@ -150,7 +151,7 @@ TEST_F(DcpTest, TheModelAlone) {
   EXPECT_TRUE(loaded->model_only);
 }
 
-// The newest of a folder of steps, as torchtitan keeps them.
+// Loads the newest of a folder of steps, as torchtitan keeps them.
 TEST_F(DcpTest, AFolderOfSteps) {
   write();
   ASSERT_TRUE(posix_files().make_folders(root_ + "/steps").ok());
@@ -192,7 +193,7 @@ TEST_F(DcpTest, RefusesWhatDoesNotFit) {
                                     HasSubstr("exclude_from_loading")));
 }
 
-// A model without a head of its own has no use for another one; the fake one has, which is what it misses then.
+// A model without a separate head cannot use one; the fake model has one, and the load reports it as missing.
 TEST_F(DcpTest, RefusesAHeadThatIsNotTheEmbedding) {
   const at::Tensor embedding = full_tensor("model.tok_embeddings.weight", {37, 16}, 10);
   at::Tensor other = embedding.clone();
@@ -236,7 +237,7 @@ TEST_F(DcpTest, RefusesStepsThatDiffer) {
                   .ok());
 }
 
-// Damaged bytes of any file: an error that names the file and the place, or nothing that anybody could have seen.
+// Damaged bytes of any file: an error that names the file and the place, or damage that no reader could see.
 TEST_F(DcpTest, SurvivesDamage) {
   write();
   const auto path = std::filesystem::path(folder()) / ".metadata";

@@ -1,5 +1,5 @@
-// How ranks agree: reports joined by the ranks of a tree, in rank order, and a rank that is gone is named to all
-// whoever waited for it.
+// Tests how ranks agree: reports are joined along a tree in rank order, and a missing rank is named to all, no matter
+// which rank waited for it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 using storage::posix_files;
 using ::testing::HasSubstr;
 
-// Every rank but the first is in exactly one other's hands, and what one joins lies side by side.
+// Every rank but the first has exactly one parent, and a parent joins neighbouring ranks.
 TEST(ReportTreeTest, EachRankHasOneParent) {
   for (const int fan_out : {2, 3, 32}) {
     for (const int world : {1, 2, 3, 4, 5, 31, 32, 33, 34, 65, 1000, 1057, 10000}) {
@@ -77,7 +77,7 @@ TEST(ExchangeTest, ReportsComeInRankOrderAndTheStoreStaysSmall) {
   EXPECT_LE(store->getNumKeys(), 4) << "the last verdict, what is alike, and that somebody gave it";
 }
 
-// The store of real jobs, and a rank that comes late.
+// Uses the store of real jobs and a rank that comes late.
 TEST(ExchangeTest, WaitsForALateRankOverConnections) {
   constexpr int kWorld = 36;  // Two levels.
   c10d::TCPStoreOptions options{.port = 0, .isServer = true, .waitWorkers = false};
@@ -120,7 +120,7 @@ class DeepTreeTest : public ::testing::Test {
     output_rows = 650;
     posix_files().remove_folder(dump_).IgnoreError();
   }
-  // Of two branches each: 0 joins 1 and 5, 1 joins 2 and 4, 2 joins 3, 5 joins 6 and 8, 6 joins 7.
+  // Two branches each: 0 joins 1 and 5, 1 joins 2 and 4, 2 joins 3, 5 joins 6 and 8, 6 joins 7.
   Attempt::Options options(int attempt, Split split = Split::kRows) {
     return {.dump = dump_, .world = 9, .split = split, .attempt = attempt, .fan_out = 2};
   }
@@ -160,7 +160,7 @@ TEST_F(DeepTreeTest, AFailureAtALeafIsEverybodys) {
   ASSERT_TRUE(job.save(2).ok());
 }
 
-// What the living ranks say of a save, or a load, when one is gone.
+// The living ranks' statuses of a save or a load after one rank is gone.
 std::vector<absl::Status> without(Attempt::Options some, int lost, bool load) {
   some.dump += load ? "/load" : "/save";
   some.peer_silence = absl::Seconds(2);
@@ -182,7 +182,7 @@ std::vector<absl::Status> without(Attempt::Options some, int lost, bool load) {
   return statuses;
 }
 
-// Rank 3's silence is heard by rank 2 alone, rank 6's by rank 5 alone.
+// Only rank 2 waits for rank 3, and only rank 5 waits for rank 6.
 TEST_F(DeepTreeTest, ALostRankIsNamedToAllByWhoeverWaitedForIt) {
   std::vector<absl::Status> of_load, of_save;
   std::thread loading([&] { of_load = without(options(1), 3, true); });

@@ -1,7 +1,7 @@
 #pragma once
 
-// Ranks as threads over one HashStore, with a small model whose every element is known from (key, index, step), so that
-// a test can tell at a glance what a load brought back.
+// Ranks as threads over one HashStore, with a small model: each element's value follows from (key, index, step), so
+// that a test can check what a load returned.
 
 #include <ATen/ATen.h>
 
@@ -78,7 +78,7 @@ inline Share share_of(const std::vector<int64_t>& shape, Split split, int rank, 
   return share;
 }
 
-// Live state of one rank; step -1 fills it with a value no step has.
+// Live state of one rank; step -1 fills it with a value that no step has.
 inline std::vector<Slice> make_slices(Split split, int rank, int world, int64_t step) {
   std::vector<Slice> slices;
   const auto add = [&](const std::string& key, const std::vector<int64_t>& shape) {
@@ -94,7 +94,7 @@ inline std::vector<Slice> make_slices(Split split, int rank, int world, int64_t 
   return slices;
 }
 
-// Whether the slices hold exactly step's values ("" or what differs).
+// Returns "" if the slices hold exactly step's values, else what differs.
 inline std::string difference(const std::vector<Slice>& slices, Split split, int rank, int world, int64_t step,
                               bool model_only = false) {
   const std::vector<Slice> expected = make_slices(split, rank, world, step);
@@ -111,14 +111,14 @@ struct Event {
   nlohmann::json members;
 };
 
-// A test that wants a failed save to be tried again says so.
+// A test that needs retries of failed saves sets them itself.
 inline config::Checkpoint without_retries() {
   config::Checkpoint config;
   config.last_save_retry_seconds = 0;
   return config;
 }
 
-// One attempt of a job: a store, and the ranks' checkpointers. `run` calls a function on every rank, each on its own
+// One attempt of a job: a store, and the ranks' checkpointers. `run` calls a function on every rank, each on a separate
 // thread.
 class Attempt {
  public:
@@ -181,7 +181,7 @@ class Attempt {
     }
   }
 
-  // The same status on every rank is what all calls promise; a test sees a mismatch as an Internal error.
+  // All calls must return the same status on every rank; a mismatch becomes an Internal error.
   absl::Status run(const std::function<absl::Status(int rank, Checkpointer&)>& body) {
     std::vector<absl::Status> statuses(ranks_.size());
     std::vector<std::thread> threads;
@@ -220,8 +220,8 @@ class Attempt {
     return run([](int, Checkpointer& checkpointer) { return checkpointer.wait(); });
   }
 
-  // Loads into fresh slices and compares them with what the result claims; `values_of` overrides the step for initial
-  // weights.
+  // Loads into new slices and compares them with the step that the result names; `values_of` replaces that step for
+  // initial weights.
   absl::StatusOr<LoadResult> load(int64_t values_of = -2) {
     LoadResult result;
     const absl::Status status = run([&](int rank, Checkpointer& checkpointer) -> absl::Status {
@@ -232,7 +232,7 @@ class Attempt {
                            : loaded->source == Source::kFresh ? -1
                                                               : loaded->step;
       const bool model_only = loaded.ok() && loaded->model_only;
-      // Of a step that could not be read some tensors may be there.
+      // After a failed load, some tensors of the step may already have been filled.
       const bool known = loaded.ok() || absl::IsFailedPrecondition(loaded.status());
       if (known && (step >= 0 || !loaded.ok() || loaded->source == Source::kFresh)) {
         const std::string differs =
@@ -266,7 +266,7 @@ class Attempt {
   Checkpointer& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
   void end(int rank) { ranks_[static_cast<size_t>(rank)].reset(); }
   const absl::Status& raised() const { return raised_; }
-  int tries() const { return tries_; }  // Of all ranks: signs of life between two tries.
+  int tries() const { return tries_; }  // Waits between two tries, counted over all ranks.
   int64_t store_keys() { return store_->getNumKeys(); }
 
  private:

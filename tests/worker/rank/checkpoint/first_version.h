@@ -1,7 +1,7 @@
 #pragma once
 
-// Rewrites a step as Titan wrote it before shards had an index: every piece is listed in the manifest, with its place
-// and the checksums of its own chunks.
+// Rewrites a step in the format before shards had an index: every piece is listed in the manifest, with its place and
+// the checksums of its chunks.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Any box of a parameter, read from any form in which Hugging Face weights may hold it.
+// Tests reading any box of a parameter from any form in which Hugging Face weights may hold it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class HfLayoutTest : public ::testing::Test {
     return *std::move(weights);
   }
 
-  // `full` in a folder by `layout`, as its part of tensors that are otherwise zero.
+  // Writes `full` to a folder by `layout`, as its part of tensors that are otherwise zero.
   std::unique_ptr<HfFolder> write(const HfLayout& layout, const at::Tensor& full) {
     std::vector<std::pair<std::string, at::Tensor>> tensors;
     const std::vector<at::Tensor> values = to_hf(layout, full);
@@ -80,7 +80,7 @@ TEST_F(HfLayoutTest, AnyBoxOfAnyForm) {
     HfLayout layout{.keys = {"t"}};
     std::vector<int64_t> shape;
     switch (round % 5) {
-      case 0:  // As it is, any number of dims.
+      case 0:  // Unchanged, any number of dims.
         for (int64_t dims = draw(1, 3); dims > 0; --dims) shape.push_back(draw(1, 7));
         break;
       case 1:
@@ -128,7 +128,7 @@ TEST_F(HfLayoutTest, ReadsOnlyWhatTheBoxNeeds) {
   ASSERT_TRUE(
       read_parameter(*write(stacked, experts), OneLayout({stacked}), "p", {8, 6, 4}, {{2, 0, 0}, {2, 6, 4}}).ok());
   EXPECT_EQ(bytes_read_, 2 * 6 * 4 * 4);
-  // Rows of an expert (experts are cut along dim 1 when there are more ranks than experts).
+  // Rows of an expert (experts are cut along dim 1 if there are more ranks than experts).
   ASSERT_TRUE(
       read_parameter(*write(stacked, experts), OneLayout({stacked}), "p", {8, 6, 4}, {{2, 3, 0}, {1, 3, 4}}).ok());
   EXPECT_EQ(bytes_read_, 3 * 4 * 4);

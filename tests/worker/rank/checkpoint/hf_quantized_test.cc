@@ -1,5 +1,5 @@
-// Weights in fewer bits: any box of them is exactly what ATen makes of the whole, no more is read than the box needs,
-// and no damage passes for numbers.
+// Tests quantized weights: any box of them equals ATen's result for the whole tensor, a load reads only what the box
+// needs, and no damage is taken for numbers.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Tensors = std::map<std::string, at::Tensor>;
 
-// Parameters by the tensors' own names.
+// Parameters with the tensors' own names.
 class PlainNames : public HfMapper {
  public:
   absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
@@ -34,13 +34,13 @@ class PlainNames : public HfMapper {
   bool knows(const std::string& key) const override { return key != "stranger" && scaled_by(key).empty(); }
 };
 
-// Codes of F8_E4M3 but NaN's.
+// Codes of F8_E4M3 except NaN's.
 at::Tensor float8_codes(const std::vector<int64_t>& shape) {
   const at::Tensor codes = at::randint(0, 254, shape, at::kByte);
   return at::where(codes >= 127, codes + 1, codes).to(at::kByte);  // Without 0x7f; 0xff is not drawn.
 }
 
-// The matrix, by operations on whole tensors.
+// Dequantizes the matrix by operations on whole tensors.
 at::Tensor by_blocks(const at::Tensor& codes, const at::Tensor& scales, int64_t rows, int64_t columns) {
   const at::Tensor spread = scales.repeat_interleave(rows, 0)
                                 .narrow(0, 0, codes.size(0))
@@ -69,7 +69,7 @@ class HfQuantizedTest : public ::testing::Test {
 
   int64_t draw(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
-  // Without waiting for the disk: some hundred folders are written.
+  // Does not sync to the disk: some hundred folders are written.
   void write(const Tensors& tensors, const std::string& config) {
     ASSERT_TRUE(posix_files().remove_folder(folder_).ok());
     ASSERT_TRUE(posix_files().make_folders(folder_).ok());
@@ -161,7 +161,7 @@ class OneLayout : public HfMapper {
   HfLayout layout_;
 };
 
-// How a tensor is laid out and how its numbers are stored have nothing to do with each other.
+// The layout of a tensor and the format of its numbers are independent.
 TEST_F(HfQuantizedTest, EveryFormComesInFloat8) {
   const HfLayout heads{.keys = {"t.0"}, .permute_heads = 4}, turned{.keys = {"t.0"}, .transposed = true};
   const HfLayout half{.keys = {"t.0"}, .transposed = true, .part = 1, .parts = 2};
@@ -190,7 +190,7 @@ TEST_F(HfQuantizedTest, EveryFormComesInFloat8) {
   }
 }
 
-// A rank with a quarter of the columns, or two experts of eight, reads a quarter of the bytes, and the scales of these.
+// A rank with a quarter of the columns, or two experts of eight, reads a quarter of the bytes, and only their scales.
 TEST_F(HfQuantizedTest, ReadsOnlyWhatTheBoxNeeds) {
   const std::vector<int64_t> shape = {256, 20480};
   write({{"w.weight", float8_codes(shape).view(at::kFloat8_e4m3fn)}, {"w.weight_scale_inv", at::ones({2, 160})}}, "");
@@ -207,7 +207,7 @@ TEST_F(HfQuantizedTest, ReadsOnlyWhatTheBoxNeeds) {
   EXPECT_EQ(bytes_read_, 2 * 128 * 4 * 16 + 2 * 512 * 4) << "rows of each expert";
 }
 
-// What is between a page of columns and the next is not read, and comes out in its place all the same.
+// Columns of a box are read run by run, without the columns in between, and land in the right place.
 TEST_F(HfQuantizedTest, PlainColumnsAreReadByRuns) {
   const at::Tensor value = at::rand({40, 3000});
   write({{"w", value}}, "");
@@ -271,7 +271,7 @@ TEST_F(HfQuantizedTest, OtherLibrariesAreNamedWithWhatToDo) {
   }
 }
 
-// 240 folders, each with one thing wrong that a seed chose: never numbers, always the file and the tensor.
+// 240 folders, each with one fault chosen by a seed: never numbers, always the file and the tensor.
 TEST_F(HfQuantizedTest, NoDamagePassesForNumbers) {
   const std::vector<int64_t> matrix = {70, 90}, experts = {3, 4, 64};
   for (int round = 0; round < 240; ++round) {
@@ -289,7 +289,7 @@ TEST_F(HfQuantizedTest, NoDamagePassesForNumbers) {
       case 1:
         tensors.erase(weight);
         break;
-      case 2: {  // A row or column of scales too many or too few.
+      case 2: {  // One row or column of scales too many or too few.
         const int64_t dim = draw(0, tensors[scale].dim() - 1);
         at::Tensor& scales = tensors[scale];
         scales = draw(0, 1) == 0 ? scales.narrow(dim, 1, scales.size(dim) - 1) : at::cat({scales, scales}, dim);
@@ -327,7 +327,7 @@ TEST_F(HfQuantizedTest, NoDamagePassesForNumbers) {
       }
     }
     write(tensors, config);
-    if (round % 16 == 15) {  // And a file that ends too early.
+    if (round % 16 == 15) {  // A file that ends too early.
       const std::string file = folder_ + "/model.safetensors";
       ASSERT_TRUE(posix_files().truncate(file, draw(1, 6000)).ok());
       named = "model.safetensors";
@@ -339,7 +339,8 @@ TEST_F(HfQuantizedTest, NoDamagePassesForNumbers) {
   }
 }
 
-// The small model's matrices in blocks of 8x8, on every mesh; one rank's damaged scale keeps all ranks from loading.
+// The small model's matrices in blocks of 8x8, on every mesh; one rank's damaged scale makes the load fail on all
+// ranks.
 TEST_F(HfQuantizedTest, RanksLoadTheirPartsOrNothing) {
   Tensors tensors;
   std::map<std::string, at::Tensor> want;

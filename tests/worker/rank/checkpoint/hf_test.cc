@@ -1,4 +1,4 @@
-// Hugging Face folders, in and out, over several ranks and with names and layouts that differ from ours.
+// Tests import and export of Hugging Face folders, over several ranks and with names and layouts that differ from ours.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using storage::posix_files;
 using ::testing::HasSubstr;
 
 // "hf.<fqn>"; wq is stored transposed, wk with its heads' rows in halves, and the norms' weights row by row, as experts
-// are. The head may be called by two names.
+// are. The head may have two names.
 class FakeMapper : public HfMapper {
  public:
   absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
@@ -83,7 +83,7 @@ TEST_F(HfTest, LastSaveComesBackOnAnyMesh) {
   }
 }
 
-// Without them transformers takes its classes' defaults: ordinary tokens of another vocabulary.
+// Without them transformers uses its classes' defaults: ordinary tokens of another vocabulary.
 TEST_F(HfTest, ConfigNamesTheTokenizersIds) {
   const auto config_of = [&](const std::string& name, const std::string& tokenizer) {
     Attempt::Options last = options(name, 2);
@@ -105,7 +105,8 @@ TEST_F(HfTest, ConfigNamesTheTokenizersIds) {
   EXPECT_EQ(config_of("untold", ""), want);
 }
 
-// What a server needs beside the weights comes along, and no other weights nor what says how those are stored.
+// Files that a server needs in addition to the weights are copied, but not other weights nor files that describe their
+// storage.
 TEST_F(HfTest, TheTokenizersFilesGoAlong) {
   const data::testing::Folder folder;
   folder.write_tokenizer(data::testing::byte_tokenizer());
@@ -133,7 +134,7 @@ TEST_F(HfTest, TheTokenizersFilesGoAlong) {
   }
   const std::vector<std::string> there = *posix_files().list(out);
   for (const std::string& name : left) {
-    if (name == "config.json" || name == kHfIndexName) continue;  // Of the export itself.
+    if (name == "config.json" || name == kHfIndexName) continue;  // Part of the export itself.
     EXPECT_THAT(there, ::testing::Not(::testing::Contains(name)));
   }
   EXPECT_THAT(*storage::read_file(posix_files(), out + "config.json"), HasSubstr("fake"));
@@ -141,7 +142,7 @@ TEST_F(HfTest, TheTokenizersFilesGoAlong) {
             nlohmann::json({{"bos_token_id", 256}, {"eos_token_id", 257}, {"transformers_version", "4.57.1"}}));
 }
 
-// Defaults of generation that the model came with stay as they are.
+// The model's own generation defaults are copied unchanged.
 TEST_F(HfTest, AGenerationConfigIsCopied) {
   const data::testing::Folder folder;
   folder.write_tokenizer(data::testing::byte_tokenizer());
@@ -155,7 +156,8 @@ TEST_F(HfTest, AGenerationConfigIsCopied) {
   EXPECT_EQ(*storage::read_file(posix_files(), dump_ + "/out/generation_config.json"), own);
 }
 
-// A training that ends has its weights first; a folder that somebody names must be there.
+// A finished training must not lose its weights, so a missing tokenizer is a warning; a folder that the user names must
+// exist.
 TEST_F(HfTest, AMissingTokenizerIsAWarningOrAnError) {
   Attempt::Options last = options("gone", 2);
   last.config.last_save_in_hf = true;
@@ -176,7 +178,7 @@ TEST_F(HfTest, AMissingTokenizerIsAWarningOrAnError) {
             absl::StatusCode::kNotFound);
   EXPECT_FALSE(posix_files().exists(dump_ + "/out/" + std::string(kHfIndexName)));
 
-  // One that is there and is none: its files go along, and what cannot be read of it is said.
+  // A folder with a broken tokenizer: its files are copied, and the result reports what cannot be read.
   const data::testing::Folder folder;
   folder.write_tokenizer(data::testing::byte_tokenizer());
   folder.write("tokenizer_config.json", "{");
@@ -190,8 +192,8 @@ TEST_F(HfTest, AMissingTokenizerIsAWarningOrAnError) {
   EXPECT_FALSE(export_folder(posix_files(), **step, mapper_, plan, dump_ + "/none").ok());
 }
 
-// The fake model, with one tensor that its class keeps in float32, one that it does in float16 exports alone, and one
-// that it lacks and other programs write.
+// The fake model with three special tensors: one that its class keeps in float32, one that it keeps in float32 only in
+// float16 exports, and one that it lacks and other programs write.
 class KeepingMapper : public FakeMapper {
  public:
   absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
@@ -226,7 +228,8 @@ TEST_F(HfTest, WhatTheClassKeepsInFloat32StaysSo) {
   }
 }
 
-// Numbers that a type cannot hold: an export on demand is refused, the last save of a training loses nothing.
+// Numbers beyond the type's range: an export on demand is refused, the last save of a training keeps them in a wider
+// type.
 TEST_F(HfTest, NumbersBeyondTheTypeAreNotWrittenAsInfinite) {
   Attempt::Options last = options("float16", 2);
   last.config.last_save_in_hf = true;
@@ -271,7 +274,7 @@ TEST_F(HfTest, NumbersBeyondTheTypeAreNotWrittenAsInfinite) {
   EXPECT_THAT(*export_folder(posix_files(), **step, mapper_, plan, dump_ + "/wide"),
               ::testing::ElementsAre(key + "1 number is NaN or infinite"));
 
-  // A step of Titan's own: pieces of a tensor lie on several ranks, whose types must agree.
+  // In a step of Titan's own format the pieces of a tensor are on several ranks, which must agree on the type.
   last = options("own", 2);
   last.config.export_dtype = "float16";
   Attempt own(last);
@@ -283,7 +286,7 @@ TEST(NarrowingTest, BiasesOfRoutersKeepTheirType) {
   EXPECT_EQ(narrowed_type("model.layers.3.moe.expert_bias", at::kFloat, at::kBFloat16), at::kFloat);
   EXPECT_EQ(narrowed_type("model.layers.3.moe.router.gate.weight", at::kFloat, at::kBFloat16), at::kBFloat16);
   EXPECT_EQ(narrowed_type("optim.step", at::kLong, at::kBFloat16), at::kLong);
-  Narrowing narrowing;  // Rounds to infinity, though float32 has it.
+  Narrowing narrowing;  // It rounds to infinity, though float32 can hold it.
   narrowing.cast(at::full({3}, 3.4e38F), at::kBFloat16);
   EXPECT_TRUE(narrowing.overflows());
   EXPECT_EQ(narrowing.overflow("t"),
@@ -301,7 +304,7 @@ TEST_F(HfTest, ExportsAndImportsOtherTypes) {
   EXPECT_TRUE(at::equal(*tensor, full_tensor("model.layers.0.attention.wq.weight", {16, 16}, 7).t().to(at::kBFloat16)));
   Attempt::Options load = options("import", 2);
   load.config.initial_load_in_hf = true;
-  load.hf_assets_path = folder;  // No path of its own: model.hf_assets_path.
+  load.hf_assets_path = folder;  // Without a path of its own it uses model.hf_assets_path.
   Attempt job(std::move(load));
   ASSERT_TRUE(job.run([&](int rank, Checkpointer& checkpointer) -> absl::Status {
                    std::vector<Slice> slices = make_slices(Split::kRows, rank, 2, -1),
@@ -369,7 +372,7 @@ TEST_F(HfTest, WhatDoesNotFitIsNamed) {
   const absl::Status reshaped = load_with(3, [](auto& slices) { slices[4].shape = {651, 1024}; });
   EXPECT_THAT(std::string(reshaped.message()), HasSubstr("needs [651, 1024], tensor hf.output.weight is [650, 1024]"));
 
-  // Cut short: found when the header is read, before anything is loaded.
+  // A cut file is found when its header is read, before anything is loaded.
   const std::string file = folder + "/model-00001-of-00001.safetensors";
   ASSERT_TRUE(posix_files().truncate(file, 100'000).ok());
   const absl::Status cut = load_with(4, [](auto&) {});
@@ -379,8 +382,8 @@ TEST_F(HfTest, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(load_with(5, [](auto&) {}).code(), absl::StatusCode::kNotFound);
 }
 
-// The weights' own config.json has the last word on whose they are; without one the shapes decide.
-// It may not lead elsewhere, nor name what is not there, and transformers would not look at it beside a whole file.
+// The weights' own config.json decides which model they are; without one the shapes decide. The index may not name
+// files outside its folder or missing ones, and transformers would ignore it if a whole file exists.
 TEST_F(HfTest, AnIndexIsTakenAtItsWord) {
   const std::string folder = export_step(1), index = storage::join_path(folder, kHfIndexName);
   const std::string weights = "model-00001-of-00001.safetensors";
@@ -438,7 +441,7 @@ TEST_F(HfTest, AnExportBesideAFullStepLeavesItAResumePoint) {
   EXPECT_EQ(Attempt(both).load()->step, 7);
 }
 
-// The fake model as one whose head is its embedding, and with a norm that its family's weights have no place for.
+// The fake model with its embedding as head, and with a norm that its family's weights do not contain.
 class TiedMapper : public FakeMapper {
  public:
   absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
@@ -463,7 +466,7 @@ TEST_F(HfTest, WhatHasNoPlaceIsNamedByTheSave) {
                                                     HasSubstr("model.output.weight is not zero")));
 }
 
-// A model without a head of its own has no use for another one.
+// A model without a separate head cannot use one.
 TEST_F(HfTest, AHeadThatIsNotTheEmbeddingIsRefused) {
   const TiedMapper mapper;
   const at::Tensor embedding = full_tensor("model.tok_embeddings.weight", {37, 16}, 7);

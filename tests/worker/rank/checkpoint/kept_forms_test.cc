@@ -1,5 +1,5 @@
-// Optimizer states that are kept in fewer bits than their numbers have, through a checkpoint: any of them into any
-// other, on any mesh.
+// Tests optimizer states that are stored in fewer bits than their numbers have, through a checkpoint: any format into
+// any other, on any mesh.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class Half {
     optimizer_ = optim::make_optimizer({.state_dtype = state_dtype}, slots_);
   }
 
-  // Gradients that depend on the step and the number's place alone.
+  // Gradients that depend only on the step and the element's index.
   void step(int64_t number) {
     for (const optim::Slot& slot : slots_) {
       const at::Tensor whole = full_tensor(slot.fqn, slot.shape, number).mul_(0.37F).sin_();
@@ -97,8 +97,8 @@ struct Mesh {
   Split split;
 };
 
-// What was read must be what was saved, as near as the new form can keep it; in the same form exactly, and training
-// goes on as if nothing had happened.
+// The loaded state must equal the saved one as closely as the new format allows; in the same format exactly, and
+// training continues as if it had not been interrupted.
 void expect_goes_on(Half& half, const Half& whole, const std::string& from, const std::string& to, const Mesh& mesh,
                     int rank) {
   for (size_t i = 0; i < half.slots().size(); ++i) {
@@ -131,7 +131,7 @@ TEST_F(KeptFormsTest, AnyGoesOnAsAnyOtherOnAnyMesh) {
       later.step(step);
     }
     later.step(3);
-    // Written by two ranks that train on while it is written.
+    // Two ranks save while they continue to train.
     {
       Attempt writer(options(2, ++attempt, "async"));
       const absl::Status saved = writer.run([&](int rank, Checkpointer& checkpointer) {
@@ -154,7 +154,7 @@ TEST_F(KeptFormsTest, AnyGoesOnAsAnyOtherOnAnyMesh) {
           if (!loaded.ok()) return loaded.status();
           expect_goes_on(half, whole, from, to, mesh, rank);
           half.step(3);
-          // Cut otherwise, LibTorch's fused step differs in last digits, and with them a code.
+          // With another split, LibTorch's fused step differs in last digits, and so may a code.
           const bool alone = mesh.world == 1;
           for (size_t i = 0; std::string(from) == to && i < half.slots().size(); ++i) {
             const Share share = share_of(half.slots()[i].shape, mesh.split, rank, mesh.world);
@@ -172,7 +172,7 @@ TEST_F(KeptFormsTest, AnyGoesOnAsAnyOtherOnAnyMesh) {
   }
 }
 
-// A state that is damaged, cut short or with different shapes is refused as any tensor is.
+// A state that is damaged, cut short or of another shape is refused like any tensor.
 TEST_F(KeptFormsTest, DamageIsNoticed) {
   const auto save = [&](Half& half, Attempt& attempt, int64_t step) {
     return attempt.rank(0).save(step, half.slices(), {.shared = {{"step", step}}});

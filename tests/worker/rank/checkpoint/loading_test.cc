@@ -1,5 +1,5 @@
-// A load goes straight to the live tensors with little memory beside them, reads a byte once where it may, and never
-// leaves a step's halves behind in what is trained on.
+// Tests that a load reads directly into the live tensors with little additional memory, reads each byte once if it can,
+// and never leaves them partly filled.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class LoadingTest : public ::testing::Test {
   fs::path dump_;
 };
 
-// Of at::empty() on the CPU, on all threads.
+// Counts memory of at::empty() on the CPU, on all threads.
 class CountingAllocator : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* base) : base_(base) {}
@@ -81,7 +81,7 @@ class CountingAllocator : public c10::Allocator {
   c10::Allocator* base_;
 };
 
-// Outlives every tensor; puts itself in the way of all that come after it.
+// Outlives every tensor; becomes the allocator of all later ones.
 CountingAllocator& counted_memory() {
   static auto* counting = [] {
     auto* made = new CountingAllocator(c10::GetAllocator(c10::DeviceType::CPU));
@@ -91,13 +91,13 @@ CountingAllocator& counted_memory() {
   return *counting;
 }
 
-// Each element says where it belongs.
+// Each element's value follows from its index.
 at::Tensor numbered(int64_t rows) {
   return at::arange(rows * 4096, at::kInt).remainder_(251).view({rows, 4096}).to(at::kFloat);
 }
 
-// A load of many times the bound takes no more than the bound: into tensors of the step's type, which are filled
-// directly, into others, which are converted on the way, and into other pieces than were saved.
+// A load of many times the limit takes no more than the limit: into tensors of the step's type, which are filled
+// directly, into others, which are converted, and into other pieces than were saved.
 TEST_F(LoadingTest, TakesLittleMemoryBesideTheState) {
   CountingAllocator& memory = counted_memory();
   const int64_t rows = 4096;  // 64 MiB.
@@ -121,7 +121,7 @@ TEST_F(LoadingTest, TakesLittleMemoryBesideTheState) {
   }
 }
 
-// A step that other steps or an error alone may follow: one pass over what its ranks need.
+// If only an older step or an error can follow a failure, the ranks read their part in a single pass.
 TEST_F(LoadingTest, ReadsTwiceOnlyWhereSomethingElseMayFollow) {
   ASSERT_TRUE(Attempt({.dump = dump_.string(), .world = 2}).save(10).ok());
   int64_t state = 0;
@@ -144,7 +144,7 @@ TEST_F(LoadingTest, ReadsTwiceOnlyWhereSomethingElseMayFollow) {
   EXPECT_GE(twice, 2 * state);
 }
 
-// Most of the damaged step is in the tensors when it is found; the older one replaces all of it.
+// The damage is found after most of the step is in the tensors; the older step replaces all of it.
 TEST_F(LoadingTest, AnOlderStepReplacesWhatADamagedOneLeft) {
   {
     Attempt writer({.dump = dump_.string(), .world = 2});
@@ -165,7 +165,7 @@ TEST_F(LoadingTest, AnOlderStepReplacesWhatADamagedOneLeft) {
   EXPECT_TRUE(checkpoints_are_gone(job.load().status())) << "nothing is trained on the halves of two steps";
 }
 
-// Without a word that steps were committed the initial weights may come after it: these are never touched.
+// If no step is known as committed, initial weights may follow, so the tensors must stay untouched.
 TEST_F(LoadingTest, InitialWeightsStayAsTheyWereBesideADamagedStep) {
   ASSERT_TRUE(Attempt({.dump = dump_.string(), .world = 2}).save(10).ok());
   damage(10, "a1-00001.safetensors");
@@ -175,7 +175,7 @@ TEST_F(LoadingTest, InitialWeightsStayAsTheyWereBesideADamagedStep) {
   EXPECT_EQ(loaded->source, Source::kFresh);
 }
 
-// What was whole and breaks while it goes into the tensors is an error, and not a reason to train on.
+// A step that was verified and then breaks while it is read into the tensors is an error, not a reason to continue.
 TEST_F(LoadingTest, AStepThatBreaksBetweenTwoPassesEndsTheLoad) {
   ASSERT_TRUE(Attempt({.dump = dump_.string(), .world = 2}).save(10).ok());
   std::atomic<int> opened{0};

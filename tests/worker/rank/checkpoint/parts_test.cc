@@ -1,4 +1,4 @@
-// The pieces below Checkpointer: boxes, the safetensors format, the manifest, and the decisions.
+// Tests the parts below Checkpointer: boxes, the safetensors format, the manifest, and the decisions.
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST(SafetensorsTest, TensorsStandAlignedAndHeadersReadBack) {
   }
 }
 
-// What foreign files can do to a reader: each is an error that names the file, never a crash or a wild read.
+// Each fault of a foreign file is an error that names the file, never a crash or a wild read.
 TEST(SafetensorsTest, BadFilesAreNamed) {
   const auto with_header = [](const std::string& json, size_t data) {
     std::string text(8, '\0');
@@ -152,7 +152,7 @@ Manifest sample() {
   return manifest;
 }
 
-// As steps were written before shards had an index.
+// The format of steps before shards had an index.
 Manifest first_version() {
   Manifest manifest = sample();
   manifest.version = 1;
@@ -190,7 +190,7 @@ std::string with_checksum(nlohmann::json body) {
   return absl::StrCat("{\"crc32c\":\"", crc, "\",", rest);
 }
 
-// Steps that were written before they named their model and version are as good as ever.
+// Steps from before manifests named their model and version stay valid.
 TEST(ManifestTest, AnOlderOneLacksItsModel) {
   nlohmann::json body = nlohmann::json::parse(to_text(first_version()));
   for (const char* member : {"titan_version", "model", "config"}) body.erase(member);
@@ -216,7 +216,7 @@ TEST(ManifestTest, EveryDamageIsNoticed) {
   EXPECT_FALSE(manifest_from_text(text + " ").ok());
 }
 
-// With a checksum that fits: a writer's mistake, or somebody's hand.
+// The checksum fits, but the content is wrong: a bug of the writer, or a manual edit.
 TEST(ManifestTest, RowsThatMeanNothingAreRefused) {
   const nlohmann::json good = nlohmann::json::parse(to_text(sample()));
   ASSERT_TRUE(manifest_from_text(with_checksum(good)).ok());
@@ -233,7 +233,7 @@ TEST(ManifestTest, RowsThatMeanNothingAreRefused) {
   EXPECT_THAT(refused("/rows/0/2/0/1/1", {1, 2, 0}), HasSubstr("overlap"));                    // A row twice.
   EXPECT_THAT(refused("/rows/0/2/0/1/1", {1, 4, 0}), HasSubstr("leaves its range"));           // Beyond the tensor.
   EXPECT_THAT(refused("/rows/0/1", {2, 2}), HasSubstr("model.x: pieces hold 8 of 12"));
-  EXPECT_THAT(refused("/rows/1/0/0/0", {2}), HasSubstr("begins outside of its range"));  // No such tensor.
+  EXPECT_THAT(refused("/rows/1/0/0/0", {2}), HasSubstr("begins outside of its range"));  // Tensor does not exist.
   EXPECT_THAT(refused("/rows/1/0/0/0", {0}), HasSubstr("model.x"));
   EXPECT_THAT(refused("/tensors/0/shape", {6, 3}), HasSubstr("model.x"));
   EXPECT_THAT(refused("/tensors/0/shape", {int64_t{1} << 40, int64_t{1} << 40}), HasSubstr("is not a valid shape"));
@@ -241,7 +241,7 @@ TEST(ManifestTest, RowsThatMeanNothingAreRefused) {
   EXPECT_THAT(refused("/version", 3), HasSubstr("use a newer Titan"));
 }
 
-// Every grid of ranks over every grid of cuts: the same points come back, and few numbers are kept.
+// Every grid of ranks over every grid of cuts: unfold() returns the same points, from few numbers.
 TEST(ProgressionTest, FoldsWithoutLoss) {
   std::vector<Point> points;
   for (int64_t stage = 0; stage < 3; ++stage) {
@@ -253,7 +253,8 @@ TEST(ProgressionTest, FoldsWithoutLoss) {
   }
   EXPECT_EQ(fold(points).size(), 1u);
   EXPECT_EQ(unfold(fold(points)), points);
-  // A part of it, as neighbouring ranks under one parent have it, and the rest: together they are as few again.
+  // A part of it, as neighbouring ranks under one parent have it, and the rest: together they need as few numbers
+  // again.
   const std::vector<Point> some(points.begin(), points.begin() + 333), rest(points.begin() + 333, points.end());
   EXPECT_LE(fold(some).size(), 4u);
   std::vector<Point> joined = unfold(fold(some));
@@ -313,7 +314,7 @@ TEST(ShardIndexTest, EveryDamageIsNoticed) {
     }
     EXPECT_FALSE(index_from_bytes(bytes.substr(0, at)).ok());
   }
-  // A checksum of its own that fits makes sizes no better.
+  // A correct checksum does not make wrong sizes valid.
   for (const int64_t data : {int64_t{-1}, int64_t{0}, std::numeric_limits<int64_t>::max()}) {
     ShardIndex wrong = index;
     wrong.data_bytes = data;
@@ -371,7 +372,7 @@ TEST(PolicyTest, PurgeKeepsTheNewestAndTheNewestFullOne) {
   EXPECT_THAT(steps_to_purge({{15}, {5}, {10}}, 2), ElementsAre(5));
   EXPECT_THAT(steps_to_purge({{5}, {10, false}, {15, false}, {20, false}}, 2), ElementsAre(10))
       << "5 is the only resume point";
-  // Resumed from 10 after 90 and 95 turned out damaged: what this run saves is newer than they are.
+  // Resumed from 10 after 90 and 95 turned out damaged: this run's saves are newer than they are.
   EXPECT_THAT(steps_to_purge({{90}, {95}, {10, true, StoredStep::kLoaded}, {15, true, StoredStep::kCommitted}}, 2),
               ElementsAre(90, 95));
 }

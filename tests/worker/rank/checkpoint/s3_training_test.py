@@ -1,4 +1,4 @@
-"""Two ranks that keep their checkpoints in an object store: the same training as with a folder, whatever happens on the way."""
+"""Tests two ranks with checkpoints in an object store: the training is the same as with a folder, whatever fails on the way."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PATIENCE = 60
 
 
 def checksums(manifest):
-    """Of all that a step holds: an index has those of its shard's data. Names of shards differ."""
+    """Checksums of everything in a step: an index has those of its shard's data. Names of shards differ."""
     return [(shard["bytes"], shard["index_crc32c"]) for shard in manifest["files"]], manifest["tensors"]
 
 
@@ -34,7 +34,7 @@ class S3TrainingTest(unittest.TestCase):
         cls.store = ObjectStore()
         cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.said = []
-        # As the user's own file has them: what ranks get of the environment holds no secrets.
+        # As in the user's own file: the ranks' environment holds no secrets.
         keys = cls.folder / "credentials"
         keys.write_text(f"[default]\naws_access_key_id = tester\naws_secret_access_key = {SECRET}\n")
         keys.chmod(0o600)
@@ -55,7 +55,7 @@ class S3TrainingTest(unittest.TestCase):
         self.store.rule = lambda request: None
 
     def train(self, name, *words, world=2):
-        """Ranks that have ended well."""
+        """Runs ranks that must end with 0."""
         ranks = Ranks(str(self.folder / name), world, [*WORDS, *words])
         codes = ranks.wait()
         self.said += ranks.outputs
@@ -76,7 +76,7 @@ class S3TrainingTest(unittest.TestCase):
 
     def test_a_training_that_is_killed_goes_on_bit_for_bit(self):
         self.train("folder")
-        # Killed when the shards of step 4 are there and its manifest is not.
+        # Killed after the shards of step 4 were written and before its manifest.
         reached, ended = threading.Event(), threading.Event()
         self.addCleanup(ended.set)
 
@@ -94,7 +94,7 @@ class S3TrainingTest(unittest.TestCase):
         killed = {key for key in self.store.keys(prefix="runs/one/step-4/")}
         self.assertEqual(2, len(killed))
 
-        # The next attempt is not told of the fault that it meets: its manifest is there, and the word of that is lost.
+        # The next attempt does not see the fault: its manifest is written, but the answer is lost.
         due = [Fault("lost")]
         self.store.rule = lambda request: due.pop() if due and request.what == "put" and request.key.endswith("step-5/manifest.json") else None
         self.train("store", "--checkpoint.folder", PLACE)
@@ -108,7 +108,7 @@ class S3TrainingTest(unittest.TestCase):
         fence = json.loads(self.store.get("runs/one/fence.json"))
         self.assertEqual((2, True, 5), (fence["attempt"], fence["released"], fence["committed"]["steps"]["step"]))
 
-        # What reads steps reads them there, and names the one byte that is damaged.
+        # Tools read steps there, and name the one damaged byte.
         self.tool(0, "export", f"{PLACE}/step-5", self.folder / "weights")
         self.assertTrue((self.folder / "weights/model.safetensors.index.json").exists() or (self.folder / "weights/model.safetensors").exists())
         shard = next(key for key in self.store.keys(prefix="runs/one/step-5/a"))
@@ -122,9 +122,10 @@ class S3TrainingTest(unittest.TestCase):
         self.assertIn("the same:", self.tool(0, "diff", f"{PLACE}/step-5", self.folder / "folder/checkpoint/step-5"))
         self.assertIn("differ", self.tool(1, "diff", f"{PLACE}/step-5", f"{PLACE}/step-4"))
 
-        # A store that refuses is no damaged step: nobody falls back to an older one, and nothing is deleted.
+        # A store that refuses access does not make a step damaged: nobody falls back to an older one, and nothing is
+        # deleted.
         here = [key for key in self.store.keys(prefix="runs/one/step") if not self.gone(key)]
-        self.store.clock = 2 * 3600  # By then a mark where a step was is needed no more.
+        self.store.clock = 2 * 3600  # By then the marker of a deleted step is no longer needed.
         self.store.rule = lambda request: Fault("status", 403, "AccessDenied") if request.what == "get" and request.key.endswith("safetensors") else None
         ranks = Ranks(str(self.folder / "store"), 1, [*WORDS, "--checkpoint.folder", PLACE])
         self.assertNotEqual([0], ranks.wait())
@@ -133,8 +134,8 @@ class S3TrainingTest(unittest.TestCase):
         self.assertEqual([], ranks.events(0, "checkpoint_rejected"))
         self.assertEqual(here, self.store.keys(prefix="runs/one/step"))
 
-        # Another job begins with what a step holds, on one rank, which reads both parts; the two meshes add in another order. Then a
-        # third one has its folder: it publishes nothing more, and says who that is.
+        # Another job starts from a step, on one rank, which reads both parts; the two meshes add in another order. Then
+        # a third job takes over its folder: it publishes nothing more, and names that job.
         def taken(request):
             if "runs/two/step-5" in request.key:
                 self.store.put("runs/two/fence.json", b'{"job_uid": "theirs/x", "job": "projects/p/jobs/theirs", "attempt": 3}')
@@ -149,7 +150,7 @@ class S3TrainingTest(unittest.TestCase):
                          tuple(error[name] for name in ("reason", "holder_job", "holder_attempt", "same_job")))
         self.assertFalse([key for key in self.store.keys(prefix="runs/two/step") if key.endswith("manifest.json")])
 
-        # Old steps go where no job runs, and not where one does.
+        # Old steps are deleted if no job runs, but not under a running one.
         self.store.rule = lambda request: None
         self.store.clock = 0
         alive = self.store.get("runs/one/fence.json")
@@ -175,7 +176,7 @@ class S3TrainingTest(unittest.TestCase):
         place = "runs/hf"
         there = [*last, "--checkpoint.folder", f"s3://titan/{place}"]
         self.train("hf-folder", *last)
-        # Killed when all files are there and their index is not.
+        # Killed after all files were written and before their index.
         reached, ended = threading.Event(), threading.Event()
         self.addCleanup(ended.set)
 
@@ -194,7 +195,8 @@ class S3TrainingTest(unittest.TestCase):
         self.assertEqual(2, sum("/.export-" in key and key.endswith(".safetensors") for key in killed), killed)
         self.assertEqual(1, sum("/.export-" not in key and key.endswith(".safetensors") for key in killed), killed)
 
-        # The next attempt goes on from step 4; its first try is refused, so that it tries again, and the word of its index is lost.
+        # The next attempt resumes from step 4. Its first try is refused, so it tries again, and the answer for its
+        # index is lost.
         faults = {"put": Fault("lost"), "step-5/model-": Fault("status", 403, "AccessDenied")}
 
         def stumble(request):
@@ -214,7 +216,7 @@ class S3TrainingTest(unittest.TestCase):
         self.assertFalse((killed - returning) & set(self.store.keys()))
         self.assertEqual(0, self.store.uploads())
         self.assertIn("the same:", self.tool(0, "diff", f"s3://titan/{place}/step-5", self.folder / "hf-folder/checkpoint/step-5"))
-        # It stays, and is never taken for a step to resume from.
+        # The export stays, and a job never resumes from it.
         ranks = self.train("hf-store", *there, "--training.steps", "6")
         self.assertEqual(4, ranks.events(0, "loaded")[-1]["step"])
         self.assertIn("the same:", self.tool(0, "diff", f"s3://titan/{place}/step-5", self.folder / "hf-folder/checkpoint/step-5"))

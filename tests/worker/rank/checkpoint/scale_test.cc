@@ -1,6 +1,6 @@
-// What a checkpoint costs beside its tensors when many ranks write it: the real reports, manifest and agreement, with
-// ranks as a loop over a store that counts. Calls and bytes are held against closed forms; docs/scale.md has the
-// tables of TITAN_LONG=1.
+// Measures what a checkpoint costs in addition to its tensors if many ranks write it: the real reports, manifest and
+// agreement, with ranks as a loop over a store that counts. Calls and bytes are compared with closed forms;
+// docs/scale.md has the tables of TITAN_LONG=1.
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -27,12 +27,12 @@ struct Traffic {
   int64_t calls = 0, written = 0, read = 0;
 };
 
-// A rank that would have to wait is a mistake: the loops run children before their parents.
+// A wait would be a bug: the loops run children before their parents.
 class CountingStore : public c10d::Store {
  public:
   explicit CountingStore(int world) : traffic(static_cast<size_t>(world)) {}
   std::vector<Traffic> traffic;
-  size_t rank = 0;  // Whoever calls.
+  size_t rank = 0;  // The calling rank.
 
   c10::intrusive_ptr<c10d::Store> clone() override {
     return c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(this);
@@ -71,7 +71,7 @@ class CountingStore : public c10d::Store {
   std::map<std::string, int64_t> counters_;
 };
 
-// Of Llama 3, as released.
+// Sizes of Llama 3, as released.
 struct Llama {
   const char* name;
   int64_t layers, dim, heads, kv_heads, hidden, vocabulary = 128256;
@@ -81,7 +81,7 @@ constexpr Llama k70B{"70B", 80, 8192, 64, 8, 28672}, k405B{"405B", 126, 16384, 1
 struct Parameter {
   std::string name;
   std::vector<int64_t> shape;
-  size_t tensor_dim;  // That tensor parallelism cuts; beyond the shape: none.
+  size_t tensor_dim;  // The dim that tensor parallelism cuts; beyond the shape: none.
 };
 
 std::vector<Parameter> parameters_of(const Llama& model) {
@@ -138,7 +138,7 @@ WrittenShard shard_of(const Job& job, const std::vector<Parameter>& parameters, 
     }
   }
   if (rank == 0) shard.pieces.push_back({"optim.step", c10::ScalarType::Float, {}, {}});
-  if (shard.pieces.empty()) return shard;  // More ranks than rows.
+  if (shard.pieces.empty()) return shard;  // There are more ranks than rows.
   shard.has_file = true;
   std::sort(shard.pieces.begin(), shard.pieces.end(), lies_before);
   int64_t data = 0;
@@ -153,15 +153,15 @@ struct Cost {
   int world = 0;
   int64_t manifest = 0, rows = 0, indexes = 0, messages = 0;  // Bytes.
   int64_t leaf_calls = 0, leaf_bytes = 0, most_calls = 0, leader_calls = 0, leader_read = 0;
-  int64_t load_calls = 0;  // Of a leaf.
+  int64_t load_calls = 0;  // Calls of a leaf.
   size_t files_same = 0, files_halved = 0;
-  double save_seconds = 0, open_seconds = 0;  // Rank 0's.
+  double save_seconds = 0, open_seconds = 0;  // Times of rank 0.
   int64_t total() const { return manifest + indexes + messages; }
 };
 
 double seconds_since(absl::Duration begin) { return absl::ToDoubleSeconds(system_clock().monotonic() - begin); }
 
-// The files in which a rank's pieces lie, of a step that another mesh may have written.
+// The files that hold a rank's pieces, in a step that another mesh may have written.
 size_t files_for(const Manifest& manifest, const Placement& placement, const WrittenShard& shard) {
   std::set<int64_t> files;
   for (const PieceRecord& piece : shard.pieces) {
@@ -191,13 +191,13 @@ class ScaleTest : public ::testing::Test {
     return static_cast<size_t>(rank);
   }
 
-  // Calls of one gather and the broadcast that follows.
+  // Calls of one gather and the following broadcast.
   int64_t calls_of(int rank) const {
     const auto below = static_cast<int64_t>(branches(branch_of(rank, job_.world, kFanOut), kFanOut).size());
     return (below > 0 ? 1 + 2 * below : 0) + (rank == 0 ? 1 : 3);
   }
 
-  // Children first.
+  // Runs children first.
   template <typename Call>
   void each_rank(Call&& call) {
     for (int rank = job_.world - 1; rank >= 0; --rank) {
@@ -267,13 +267,13 @@ class ScaleTest : public ::testing::Test {
     cost_.load_calls = store_->traffic[a_leaf()].calls - before[a_leaf()].calls;
   }
 
-  // One call more than an agreement takes: whether the list of tensors is there. The first to ask brings it, and rank 0
-  // looks for it and reads it, unless its own is the same.
+  // A save takes one call more than an agreement: whether the list of tensors exists. The first rank that finds none
+  // writes it, and rank 0 looks for it and reads it, unless it equals its own.
   void check_save_calls() {
     int64_t more = 0;
     for (int rank = 1; rank < job_.world; ++rank) {
       const int64_t extra = store_->traffic[static_cast<size_t>(rank)].calls - calls_of(rank) - 1;
-      ASSERT_GE(extra, -1) << rank;  // No call about the list where nothing is written.
+      ASSERT_GE(extra, -1) << rank;  // A rank that writes nothing makes no call about the list.
       ASSERT_LE(extra, 1) << rank;
       more += std::max<int64_t>(extra, 0);
       cost_.most_calls = std::max(cost_.most_calls, store_->traffic[static_cast<size_t>(rank)].calls);
@@ -307,7 +307,7 @@ class ScaleTest : public ::testing::Test {
   std::vector<std::unique_ptr<Exchange>> exchanges_;
 };
 
-// By what power of the number of ranks a figure grew, at the last.
+// The power of the number of ranks with which a figure grew between the last two sizes.
 double power(const Cost& from, const Cost& to, double before, double after) {
   return std::log(after / before) / std::log(static_cast<double>(to.world) / from.world);
 }

@@ -1,5 +1,5 @@
-// The form of a step: what was written by an older Titan stays as good as it was, and of a shard's index nothing is
-// taken on trust.
+// Tests the versions of a step's format: steps of an older Titan stay valid, and nothing in a shard's index is trusted
+// unchecked.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST_F(VersionsTest, StepsOfTheFirstVersionAreLoadedByAnyMesh) {
   }
 }
 
-// Beside newer ones, of which it is the one to fall back to; its damage is seen as ever.
+// An old step is among newer ones and serves as fallback; its damage is detected, too.
 TEST_F(VersionsTest, BothVersionsLieInOneFolder) {
   Attempt job(options(2));
   for (const int64_t number : {5, 10, 15}) ASSERT_TRUE(job.save(number).ok());
@@ -88,7 +88,7 @@ TEST_F(VersionsTest, BothVersionsLieInOneFolder) {
   EXPECT_EQ(Attempt(options(1, 3)).load()->step, 20);
 }
 
-// Damaged, short, swapped, another save's, missing: each is named, and the step before is taken.
+// Damaged, short, swapped, of another save, missing: each fault is named, and the step before is used.
 TEST_F(VersionsTest, EachFaultOfAnIndexIsNamed) {
   {
     Attempt job(options(2));
@@ -114,11 +114,11 @@ TEST_F(VersionsTest, EachFaultOfAnIndexIsNamed) {
   damaged.replace(whole.size() - index_bytes(0), 8, "XXXXXXXX");
   named(damaged, "its last bytes: ");
   named(whole.substr(0, whole.size() - 4), "bytes, the manifest says");
-  // Step 5's shard of the same rank: whole in itself, of the same size.
+  // Step 5's shard of the same rank: valid by itself, of the same size.
   const std::string older = read(step(5) / "a1-00001.safetensors");
   ASSERT_EQ(older.size(), whole.size());
   named(older, "its index is not the one that the manifest names");
-  // This save's index behind other data.
+  // This save's index after other data.
   const auto reader = StepReader::open(posix_files(), step(5).string());
   const auto index = static_cast<size_t>((*reader)->manifest().files[1].index_bytes);
   write(shard, older.substr(0, older.size() - index) + whole.substr(whole.size() - index));
@@ -129,7 +129,7 @@ TEST_F(VersionsTest, EachFaultOfAnIndexIsNamed) {
   EXPECT_EQ(Attempt(options(2, ++attempt)).load()->step, 5);
 }
 
-// What a rank does not need it does not open.
+// A rank opens only the shards that it needs.
 TEST_F(VersionsTest, RanksOpenTheShardsThatHoldTheirPart) {
   ASSERT_TRUE(Attempt(options(8)).save(1).ok());
   std::mutex mutex;
@@ -146,13 +146,13 @@ TEST_F(VersionsTest, RanksOpenTheShardsThatHoldTheirPart) {
   Attempt::Options reader = options(8, 2);
   reader.rank_files = [&](int rank) { return counting[static_cast<size_t>(rank)].get(); };
   ASSERT_TRUE(Attempt(std::move(reader)).load().ok());
-  for (int rank = 1; rank < 8; ++rank) {  // Of optim.step, which all load, rank 0 wrote its own alone.
+  for (int rank = 1; rank < 8; ++rank) {  // All ranks load optim.step, which is in rank 0's shard.
     EXPECT_LE(opened[rank].size(), 2u) << rank;
     EXPECT_TRUE(opened[rank].contains("a1-0000" + std::to_string(rank) + ".safetensors"));
   }
 }
 
-// By hand: pieces of one tensor in any order, several of them in a shard, and more shards than are kept open.
+// Written by hand: pieces of one tensor in any order, several of them in a shard, and more shards than are kept open.
 TEST_F(VersionsTest, AnyPiecesInAnyShardsAreRead) {
   const at::Tensor many = at::arange(300 * 4, at::kFloat).reshape({300, 4});
   const at::Tensor few = at::arange(6 * 3, at::kLong).reshape({6, 3});

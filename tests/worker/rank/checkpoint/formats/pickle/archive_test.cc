@@ -1,4 +1,4 @@
-// torch.save's archives: found inside a file, read without inflating, refused when they are something else.
+// Tests torch.save's archives: found inside a file, read without inflating, and refused if they are something else.
 
 #include "worker/rank/checkpoint/formats/pickle/archive.h"
 
@@ -37,7 +37,7 @@ class Memory : public storage::ReadableFile {
   std::string bytes_;
 };
 
-// A tensor's or an object's archive as text; what is wrong where there is none.
+// An archive of a tensor or an object as text, or why it is refused.
 std::string look(Memory& file, const Range& range) {
   const auto archive = Archive::open(file, range, "f.distcp");
   if (!archive.ok()) return std::string(archive.status().message());
@@ -59,7 +59,7 @@ TEST(ArchiveTest, TensorInTheMiddleOfAFile) {
   EXPECT_EQ(file.at(tensor->storage), numbers);
 }
 
-// A file that is nearly all zeros: what is large of it is counted, not kept.
+// A file of mostly zeros: large appends are only counted, not stored.
 class Sparse : public storage::ReadableFile {
  public:
   absl::Status append(std::string_view bytes) {
@@ -83,8 +83,8 @@ class Sparse : public storage::ReadableFile {
   std::map<int64_t, std::string> kept_;
 };
 
-// Front to back, in pieces, an entry beyond the first 4 GiB included: there sizes and places take 64 bits. Checksums of
-// so much take seconds.
+// Streams in pieces, including an entry beyond the first 4 GiB, where sizes and offsets take 64 bits. Checksums of that
+// much data take seconds.
 TEST(ArchiveTest, StreamsTensorsOfAnySize) {
   const int64_t piece = 1 << 26, pieces = std::getenv("TITAN_LONG") != nullptr ? 65 : 2;
   Writer writer(2);

@@ -1,4 +1,4 @@
-// A pickle is read as data: what it would have called is never run, and whatever is unknown is refused by name.
+// Tests that a pickle is read as data: its calls never run, and everything unknown is refused by name.
 
 #include "worker/rank/checkpoint/formats/pickle/reader.h"
 
@@ -30,7 +30,7 @@ std::string refusal(const std::string& pickle) {
                                                                            : "no refusal";
 }
 
-// What os.system("id") looks like in protocols 0 to 4, and the ways around a check of GLOBAL alone.
+// os.system("id") in protocols 0 to 4, and ways around a check of GLOBAL alone.
 TEST(PickleReaderTest, RefusesForeignNamesAndOpcodesByName) {
   EXPECT_THAT(refusal("\x80\x02"
                       "cposix\nsystem\n(X\x02\0\0\0idtR."),
@@ -58,8 +58,8 @@ TEST(PickleReaderTest, RefusesForeignNamesAndOpcodesByName) {
 
 std::string pickled_in(char protocol, const std::string& body) { return std::string("\x80") + protocol + body + "."; }
 
-// A member of an enum is written as CLASS(VALUE) by most versions of Python, and as getattr(CLASS, "NAME") by 3.11.2,
-// which is Debian 12's: both are the same object, under Python 2's name of the module (protocol 2) as well.
+// Most versions of Python write a member of an enum as CLASS(VALUE); 3.11.2, which is Debian 12's, writes
+// getattr(CLASS, "NAME"). Both are the same object, under Python 2's name of the module (protocol 2) as well.
 TEST(PickleReaderTest, ReadsEnumMembersInBothForms) {
   const std::string metadata = "ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n";
   const std::string sharded = "ctorch.distributed._shard.sharded_tensor.metadata\nMEM_FORMAT_ENCODING\n";
@@ -90,8 +90,8 @@ TEST(PickleReaderTest, ReadsEnumMembersInBothForms) {
   }
 }
 
-// getattr opens every door of Python, so nothing but a known member of a known enum may follow it, and it may stand
-// nowhere else.
+// getattr reaches everything in Python, so only a known member of a known enum may follow it, and it may appear nowhere
+// else.
 TEST(PickleReaderTest, RefusesEveryOtherUseOfGetattr) {
   const std::string getattr = "cbuiltins\ngetattr\n";
   const std::string known = "ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n";
@@ -103,9 +103,9 @@ TEST(PickleReaderTest, RefusesEveryOtherUseOfGetattr) {
            "}K\x01" + getattr + "s",
            "}" + getattr + "K\x01s",
            "](" + getattr + "e",
-           getattr + "q" + std::string(1, '\0') + "0",                     // Kept, then dropped.
-           getattr + known + std::string("\x8c\x07", 2) + "__doc__\x86R",  // No member.
-           getattr + "ctorch\nSize\n" + member + "\x86R",                  // No enum.
+           getattr + "q" + std::string(1, '\0') + "0",                     // Stored, then dropped.
+           getattr + known + std::string("\x8c\x07", 2) + "__doc__\x86R",  // Not a member.
+           getattr + "ctorch\nSize\n" + member + "\x86R",                  // Not an enum.
            getattr + known + "\x85R",  // Too few and too many arguments, or other ones.
            getattr + known + member + "N\x87R",
            getattr + known + "]\x86R",
@@ -113,7 +113,7 @@ TEST(PickleReaderTest, RefusesEveryOtherUseOfGetattr) {
            getattr + "]" + member + "\x86R",
            getattr + getattr + member + "\x86R",
            getattr + known + getattr + "\x86R",
-           getattr + known + member + "\x86Rb",  // Built without an object below it.
+           getattr + known + member + "\x86Rb",  // BUILD without an object below it.
            getattr + "N\x81",                    // As a class of NEWOBJ.
            getattr + "Q",                        // As a persistent name.
        }) {
@@ -147,7 +147,8 @@ TEST(PickleReaderTest, HoldsItsLimits) {
   EXPECT_THAT(what("\x80\x02N.", {.bytes = 3}), HasSubstr("larger than 3 bytes"));
 }
 
-// A list that holds itself, and one whose copies would be millions: both are read, and refused as plain objects.
+// A list that holds itself, and one with millions of copies if it were expanded: both are read, and refused as plain
+// objects.
 TEST(PickleReaderTest, SharedValuesDoNotGrow) {
   const auto ring = read(std::string("\x80\x02]q\x00h\x00"
                                      "a.",
@@ -179,8 +180,7 @@ TEST(PickleReaderTest, ReadsBackWhatIsWritten) {
   EXPECT_EQ(plain(*document, "x").value(), value);
 }
 
-// What was written before is referred to, whether it is a text, a name or a remembered list; 300 texts take numbers of
-// both widths.
+// Repeated values become references, be they a text, a name or a memoized list; 300 texts need numbers of both widths.
 TEST(PickleReaderTest, ReadsBackWhatIsRepeated) {
   Writer writer(2);
   writer.empty_list();
@@ -212,7 +212,7 @@ TEST(PickleReaderTest, BytesAsLatin1Text) {
   EXPECT_EQ(bytes_of(plain(*document, "x").value()), "a\xff");
 }
 
-// Flipped bits, cut ends and doubled parts of a pickle that has every opcode of ours: never a crash, always a place.
+// Flipped bits, cut ends and repeated parts of a pickle with every supported opcode: never a crash, always a position.
 TEST(PickleReaderTest, SurvivesMutations) {
   Writer writer;
   writer.object("torch.distributed.checkpoint.metadata", "Metadata").empty_dict().mark().text("a");
