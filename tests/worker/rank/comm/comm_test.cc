@@ -19,7 +19,7 @@ at::Tensor range(int64_t count, double start, at::ScalarType type = at::kFloat) 
   return (at::arange(count, at::kDouble) + start).to(type);
 }
 
-// Both ways in which CPU ranks reach each other hold the same contract.
+// Both transports between CPU ranks keep the same contract.
 class GroupTest : public ::testing::TestWithParam<testing::Via> {
  protected:
   static void run(const mesh::Degrees& degrees, int world, const std::set<Axis>& axes,
@@ -31,8 +31,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, GroupTest,
                          ::testing::Values(testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory),
                          [](const auto& info) { return testing::name_of(info.param); });
 
-// While somebody records, each operation is kept with its axis and size and the times of its life in order, whatever
-// carries it; and what was issued before, or while nobody records, is not.
+// While a recording runs, each operation is recorded with its axis and size and its times in order, over any transport.
+// An operation that was issued before the recording or outside of it is not.
 TEST_P(GroupTest, SpansTellWhenAnOperationWasUnderWay) {
   run({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
@@ -67,7 +67,7 @@ TEST_P(GroupTest, SpansTellWhenAnOperationWasUnderWay) {
   });
 }
 
-// Each collective does what its name says, on every data type that gradients and weights travel in.
+// Each collective computes the right result on every data type of gradients and weights.
 TEST_P(GroupTest, CollectivesComputeOnEveryType) {
   run({}, 3, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
@@ -78,7 +78,7 @@ TEST_P(GroupTest, CollectivesComputeOnEveryType) {
       const at::Tensor whole = at::cat({range(2, 0, type), range(2, 10, type), range(2, 20, type)});
       EXPECT_TRUE(gathered.equal(whole));
 
-      at::Tensor own = at::full({6}, -1, type);  // A rank's piece lies where it will be.
+      at::Tensor own = at::full({6}, -1, type);  // A rank's piece is already in its place in the output.
       own.narrow(0, 2L * self.rank, 2).copy_(range(2, 10.0 * self.rank, type));
       group.all_gather(own, own.narrow(0, 2L * self.rank, 2)).wait();
       EXPECT_TRUE(own.equal(whole));
@@ -103,7 +103,7 @@ TEST_P(GroupTest, CollectivesComputeOnEveryType) {
   });
 }
 
-// The sum of a reduce_scatter is taken in rank order, whatever arrives first: ((a + b) + c) and not another bracketing.
+// reduce_scatter adds in rank order, whatever arrives first: ((a + b) + c) and not another bracketing.
 TEST_P(GroupTest, ReduceScatterAddsInRankOrder) {
   run({}, 3, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const float parts[] = {1e8F, -1e8F, 1.0F};  // (1e8 - 1e8) + 1 = 1; 1e8 + (-1e8 + 1) = 0 in fp32.
@@ -128,13 +128,13 @@ TEST_P(GroupTest, SeveralInFlight) {
   });
 }
 
-// Rank `rank`'s rows for `to`: each row holds who sent it to whom, and its number.
+// Rows from one rank to another: each row holds sender, receiver and its number.
 at::Tensor labelled_rows(int64_t from, int64_t to, int64_t rows, int64_t width, at::ScalarType type) {
   return ((at::arange(rows, at::kDouble).remainder(16) * 9 + from * 3 + to).view({rows, 1}).expand({rows, width}))
       .to(type);
 }
 
-// Uneven pieces, also of no rows, of any width and type, many times in a row on one group.
+// Uneven pieces, some without rows, of any width and type, many times in a row on one group.
 TEST_P(GroupTest, UnevenAllToAll) {
   constexpr int kWorld = 3;
   run({.dp_shard = 1, .tp = kWorld, .etp = kWorld}, kWorld, {Axis::kTensor}, [](testing::ThreadRank& self) {
@@ -165,8 +165,9 @@ TEST_P(GroupTest, UnevenAllToAll) {
   });
 }
 
-// Messages of one tag arrive in the order they were sent; of different tags in whatever order they are asked for; other
-// collectives on the group, and messages of another group of the same ranks, do not mix with them.
+// Messages of one tag arrive in the order in which they were sent; messages of different tags in the order in which
+// they are received. Other collectives on the group, and messages of another group of the same ranks, do not mix with
+// them.
 TEST_P(GroupTest, MessagesByTagAndOrder) {
   run({.dp_shard = 1, .tp = 2, .etp = 2}, 2, {Axis::kTensor, Axis::kExpertTensor}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kTensor);
@@ -217,8 +218,8 @@ TEST_P(GroupTest, ReducesByMaximumAndMinimum) {
   });
 }
 
-// Ranks as threads: to issue never blocks, whoever of the two sides is late, and the graph and version of a tensor
-// that others write into do not change.
+// Ranks as threads: issuing never blocks, whichever side is late, and the graph and version of a tensor that others
+// write into do not change.
 TEST(LocalGroupTest, IssueLeavesTensorsAndGoesOn) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
@@ -237,7 +238,7 @@ TEST(LocalGroupTest, IssueLeavesTensorsAndGoesOn) {
   });
 }
 
-// Sums of whole tensors are taken in rank order too: the same bits on every run.
+// All-reduces add in rank order, too: the same bits on every run.
 TEST(LocalGroupTest, AllReduceAddsInRankOrder) {
   testing::run_ranks({}, 3, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const float parts[] = {1e8F, -1e8F, 1.0F};
@@ -247,20 +248,20 @@ TEST(LocalGroupTest, AllReduceAddsInRankOrder) {
   });
 }
 
-// What each rank heard when `differ` makes rank 1 do something else.
+// The error of each rank if rank 1 calls `differ` with something else.
 std::vector<std::string> errors_of(const std::function<Pending(const Group&, int rank)>& differ) {
   std::vector<std::string> errors(3);
   testing::run_ranks({}, 3, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
     try {
       differ(self.mesh->group(Axis::kFsdp), self.rank).wait();
-    } catch (const c10::ValueError& error) {  // Not that anybody is lost.
+    } catch (const c10::ValueError& error) {  // The error is not PeerLost.
       errors[self.rank] = describe(error);
     }
   });
   return errors;
 }
 
-// Ranks that do not agree on what they do are told so, all of them, with both sides' words.
+// If ranks disagree on a call, all of them get an error with both sides' descriptions.
 TEST(LocalGroupTest, DisagreementIsAnErrorOnEveryRank) {
   for (const std::string& error :
        errors_of([](const Group&group, int rank) { return group.all_reduce(at::ones({rank == 1 ? 5 : 4})); })) {
@@ -282,8 +283,8 @@ TEST(LocalGroupTest, DisagreementIsAnErrorOnEveryRank) {
   }
 }
 
-// A rank that fails anywhere wakes the others wherever they wait: in a collective, in a message, in the store; and what
-// they start afterwards fails too.
+// A rank that fails wakes the others wherever they wait: in a collective, in a message, in the store; their later calls
+// fail, too.
 TEST(LocalGroupTest, AFailedRankWakesTheOthers) {
   auto hub = std::make_shared<LocalHub>();
   const mesh::Mesh mesh = mesh::Mesh::create({}, 4).value();
@@ -317,7 +318,7 @@ TEST(LocalGroupTest, AFailedRankWakesTheOthers) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Every axis of a 4D mesh has its own sequence: operations on groups that share ranks may be issued in different
+// Every axis of a 4D mesh has a separate sequence: operations on groups that share ranks may be issued in different
 // orders.
 TEST(LocalGroupTest, GroupsOfTheSameRanksAreIndependent) {
   testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
@@ -346,8 +347,7 @@ TEST_P(GroupTest, EightRanksWithEveryAxisStart) {
   std::printf("8 ranks, every axis: %.3f s\n", seconds.count());
 }
 
-// Counts are taken inside the backend: calls and bytes of the whole tensor, by group and operation; a group of one has
-// none.
+// The backend counts calls and bytes of the whole tensor, by group and operation; a group of one has none.
 TEST(LedgerTest, CountsCallsAndBytesByGroup) {
   testing::run_ranks({.dp_replicate = 2, .dp_shard = 2}, 4,
                      {Axis::kFsdp, Axis::kReplicate, Axis::kTensor, Axis::kWorld}, [](testing::ThreadRank& self) {
@@ -372,7 +372,7 @@ TEST(LedgerTest, CountsCallsAndBytesByGroup) {
                      });
 }
 
-// A rank that goes away turns the others' collective into PeerLost, at once and with the collective's name.
+// If a rank ends, the others' collective throws PeerLost, at once and with the collective's name.
 TEST_P(GroupTest, MissingPeerIsPeerLost) {
   run({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     if (self.rank == 1) return;  // Its connections close.
@@ -386,7 +386,7 @@ TEST_P(GroupTest, MissingPeerIsPeerLost) {
   });
 }
 
-// A peer that lives but takes no part is given up after the group's timeout, also when that was shortened after the
+// A peer that lives but does not take part is given up after the group's timeout, even if that was shortened after the
 // start.
 TEST_P(GroupTest, SilentPeerIsPeerLostAfterTheTimeout) {
   std::promise<void> given_up;
@@ -402,7 +402,7 @@ TEST_P(GroupTest, SilentPeerIsPeerLostAfterTheTimeout) {
   });
 }
 
-// Rank 0 takes over the listening socket it inherits; others reach it by address and see its keys.
+// Rank 0 takes over the listening socket that it inherits; others reach it by address and see its keys.
 TEST(StoreTest, ServerOnInheritedSocket) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -430,7 +430,7 @@ class LateWork : public c10d::Work {
   }
 };
 
-// What a rank waits for others is what its wait takes: not what it does before, and not a second wait.
+// The waiting time of a rank is what its wait takes, without the time before it or a second wait.
 TEST(LedgerTest, KnowsHowLongItsRankHasWaited) {
   Ledger ledger;
   const Call call{std::make_shared<const std::string>("fsdp"), std::make_shared<const std::string>(""), "all_gather"};
@@ -446,7 +446,7 @@ TEST(LedgerTest, KnowsHowLongItsRankHasWaited) {
   EXPECT_EQ(ledger.waited_nanos(), waited);
 }
 
-// The same for what all ranks of a mesh issue, whatever carries it; a group of one waits for nobody.
+// The same for operations of all ranks of a mesh, over any transport; a group of one does not wait.
 TEST_P(GroupTest, WaitsAreNotedInTheLedger) {
   run({}, 2, {Axis::kFsdp, Axis::kTensor}, [](testing::ThreadRank& self) {
     at::Tensor whole = at::empty({8});
@@ -460,7 +460,7 @@ TEST_P(GroupTest, WaitsAreNotedInTheLedger) {
   });
 }
 
-// No server: PeerLost naming the address, after the timeout.
+// Without a server: PeerLost that names the address, after the timeout.
 TEST(StoreTest, NobodyListens) {
   try {
     make_store({.port = 1, .timeout = std::chrono::milliseconds(300)});

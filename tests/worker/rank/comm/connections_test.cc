@@ -1,4 +1,5 @@
-// The order in which ranks cut the world's communicator into their groups': what NCCL asks of it, for many meshes.
+// Tests the order in which ranks split the world's communicator into those of their groups, by NCCL's rules, for many
+// meshes.
 
 #include <gtest/gtest.h>
 
@@ -46,8 +47,8 @@ std::string text(const mesh::Mesh& mesh) {
                       " ep ", d.ep, " etp ", d.etp);
 }
 
-// What ncclCommSplit makes of the ranks' calls: those of one color, in the order of their keys.
-std::map<int, std::vector<int>> split(const CommSplit& cut, int world) {
+// The groups that ncclCommSplit makes from the ranks' calls: those of one color, in the order of their keys.
+std::map<int, std::vector<int>> split(const Cut& cut, int world) {
   std::map<int, std::map<int, int>> by_key;
   for (int rank = 0; rank < world; ++rank) {
     const CommSplitPart part = part_of(cut.groups, rank);
@@ -81,8 +82,8 @@ TEST(ConnectionsTest, EveryAxisHasItsGroups) {
   }
 }
 
-// All ranks make the same cuts, and each gives each rank the group that it is to have, in its order: the communicators
-// of a connection's collectives are its groups.
+// All ranks make the same splits, and each split gives each rank its group, in its order: the communicators of a
+// connection's collectives are its groups.
 TEST(ConnectionsTest, CutsMakeTheGroups) {
   for (const mesh::Mesh& mesh : many_meshes()) {
     SCOPED_TRACE(text(mesh));
@@ -109,7 +110,8 @@ TEST(ConnectionsTest, CutsMakeTheGroups) {
   }
 }
 
-// Each ordered pair of neighbours of a pipeline has one way; ranks without an edge in a cut take part without a color.
+// Each ordered pair of neighbours of a pipeline has one channel; ranks without an edge in a split take part without a
+// color.
 TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
   for (const mesh::Mesh& mesh : many_meshes()) {
     SCOPED_TRACE(text(mesh));
@@ -134,9 +136,9 @@ TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
   EXPECT_EQ(part_of(cut.groups, 2).color, -1) << "rank 2 has no edge in the first cut of three";
 }
 
-// What makes messages on other axes has its ways before the first of them: a ring of contexts those between neighbours,
-// asynchronous tensor parallelism all. They come in cuts of pairs that do not touch, the same ones on every rank, and
-// the collectives' groups stay as they were.
+// Messages on other axes have their channels before the first message: a ring of contexts those between neighbours,
+// asynchronous tensor parallelism all. They come from splits into disjoint pairs, the same on every rank, and the
+// collectives' groups stay the same.
 TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
   const auto made = [](const Degrees& degrees, int world) { return mesh::Mesh::create(degrees, world).value(); };
   std::vector<mesh::Mesh> meshes = many_meshes();
@@ -191,8 +193,8 @@ struct Counted {
   const char* name;
   Degrees degrees;
   int world;
-  int communicators;  // Of the rank that has the most.
-  bool shared;        // Whether pairs that pair their calls share one.
+  int communicators;  // Communicators of the rank that has the most.
+  bool shared;        // Whether pairs with paired calls share one.
 };
 
 // LibTorch has 32 streams for a rank's communicators. Two on one stream would wait for each other's messages.
@@ -201,7 +203,7 @@ TEST(ConnectionsTest, EveryCommunicatorHasAStream) {
   for (const Counted& one : {
            Counted{"fsdp", {.dp_shard = 8}, 8, 1, false},
            Counted{"hsdp", {.dp_replicate = 2, .dp_shard = 4}, 8, 3, false},
-           // The world; pp with four channels; fsdp, whose ranks are also those of loss and batch.
+           // The world; pp with four channels; fsdp, with the same ranks as loss and batch.
            Counted{"pipeline", {.pp = 4, .dp_shard = 2}, 8, 1 + 5 + 1, false},
            Counted{"ring", {.dp_shard = 2, .cp = 4}, 8, 1 + 3 + 1, false},
            // All axes at once, as in the largest jobs.
@@ -229,7 +231,7 @@ TEST(ConnectionsTest, EveryCommunicatorHasAStream) {
   }
 }
 
-// Where pairs share a communicator, they are the same pairs, once.
+// If pairs share a communicator, they are the same pairs, each once.
 TEST(ConnectionsTest, SharedPairsAreAllThere) {
   const mesh::Mesh mesh = mesh::Mesh::create({.tp = 20}, 20).value();
   std::set<std::pair<int, int>> pairs;
@@ -243,7 +245,7 @@ TEST(ConnectionsTest, SharedPairsAreAllThere) {
   for (const auto& [first, second] : pairs) EXPECT_LT(first, second);
 }
 
-// Axes that carry different traffic never share, also where they have the same ranks.
+// Axes that carry different traffic never share, even if they have the same ranks.
 TEST(ConnectionsTest, TrafficStaysApart) {
   const mesh::Mesh tensor = mesh::Mesh::create({.tp = 4}, 4).value();
   const ConnectionPlan plan = connection_plan(tensor, all_axes());

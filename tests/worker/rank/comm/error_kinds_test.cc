@@ -1,4 +1,4 @@
-// What a collective throws says whose fault it is: a rank that is gone is PeerLost, everything else stays what it is.
+// Tests which error a collective throws: PeerLost if a rank has ended; every other error stays as it is.
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class ThrowingBackend : public c10d::Backend {
   const std::function<void()> error_;
 };
 
-// Calls an all-reduce among ranks 4 and 7 whose backend throws.
+// Runs an all-reduce among ranks 4 and 7 with a backend that throws.
 void all_reduce_that(std::function<void()> throws) {
   const Group group("fsdp", {4, 7}, 0, c10::make_intrusive<ThrowingBackend>(std::move(throws)));
   group.all_reduce(at::ones({2}));
@@ -75,7 +75,7 @@ TEST(ErrorKindsTest, EverythingElseStaysWhatItIs) {
   }
 }
 
-// Whether `call` throws LibTorch's own error and not that a peer is gone (which is no c10::Error).
+// Expects that `call` throws LibTorch's own error and not PeerLost (which is not a c10::Error).
 void expect_own_error(const std::function<void()>& call, const std::string& words) {
   try {
     call();
@@ -90,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, TransportErrorTest,
                          ::testing::Values(testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory),
                          [](const auto& info) { return testing::name_of(info.param); });
 
-// A wrong call is this rank's own error, at once; the other rank, which made none, notices only that this one is gone.
+// A wrong call is this rank's own error, at once; the other rank, which made none, only notices that this one has
+// ended.
 TEST_P(TransportErrorTest, AWrongShapeIsTheCallersOwnError) {
   testing::run_ranks(
       {}, 2, {Axis::kFsdp},
@@ -122,7 +123,7 @@ TEST_P(TransportErrorTest, AMessageThatIsNotContiguousIsTheCallersOwnError) {
       GetParam());
 }
 
-// LibTorch's allocator for the CPU, which has no memory left for the threads that say so.
+// LibTorch's allocator for the CPU, which fails for threads that set `exhausted`.
 class ScarceMemory : public c10::Allocator {
  public:
   explicit ScarceMemory(c10::Allocator& inner) : inner_(inner) {}
@@ -138,7 +139,7 @@ class ScarceMemory : public c10::Allocator {
 };
 thread_local bool ScarceMemory::exhausted = false;
 
-// Over sockets a reduce-scatter takes memory for the other ranks' pieces.
+// Over sockets a reduce-scatter allocates memory for the other ranks' pieces.
 TEST(ErrorKindsTest, NoMemoryInsideACollectiveOverSockets) {
   c10::Allocator* const usual = c10::GetAllocator(at::kCPU);
   ScarceMemory scarce(*usual);
@@ -160,8 +161,8 @@ TEST(ErrorKindsTest, NoMemoryInsideACollectiveOverSockets) {
   c10::SetAllocator(at::kCPU, usual, /*priority=*/100);
 }
 
-// Between threads the last to come does the work for all: what goes wrong there is its error, and for the others it is
-// gone.
+// Between threads the last rank to arrive does the work for all: a failure there is its own error, and PeerLost for the
+// others.
 TEST(ErrorKindsTest, NoMemoryInsideACollectiveBetweenThreads) {
   LocalGroup group(2);
   const auto nothing = [](std::vector<LocalPart>&) {};
@@ -175,7 +176,7 @@ TEST(ErrorKindsTest, NoMemoryInsideACollectiveBetweenThreads) {
   }
 }
 
-// What is left in the store of a rank that died after it had come: its address, at which nobody answers.
+// A rank that died after it came leaves its address in the store, at which nobody answers.
 TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // As in run_ranks().
   const mesh::Mesh mesh = mesh::Mesh::create({}, 2).value();
@@ -200,7 +201,7 @@ TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
   }
 }
 
-// A device without peers whose groups' aborts end together or never, and then throw.
+// A device without peers. Its groups' aborts wait for each other and then throw.
 class MeetingDevice : public device::Device {
  public:
   explicit MeetingDevice(std::latch& aborts) : aborts_(aborts) {}

@@ -1,4 +1,5 @@
-// What a rank remembers of its collectives, and that PyTorch's analyser is given what all ranks have in common.
+// Tests the record of a rank's collectives, and that PyTorch's analyser receives the part that all ranks have in
+// common.
 #include "worker/rank/comm/flight_recorder.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +46,7 @@ TEST(FlightRecorderTest, KeepsTheLastInOrder) {
   EXPECT_EQ(flight.groups[group].last_issued, 6);
 }
 
-// Scheduled, started, completed, each with its time; what is written over meanwhile is left alone.
+// Scheduled, started, completed, each with its time; overwritten entries are left alone.
 TEST(FlightRecorderTest, FollowsEachToItsEnd) {
   FlightRecorder recorder(2, Waits::kCompletesOnWait);
   const int group = recorder.add_group("tp", {2, 3});
@@ -74,7 +75,7 @@ TEST(FlightRecorderTest, FollowsEachToItsEnd) {
   EXPECT_EQ(flight.groups[group].description, "ranks 2, 3");
 }
 
-// Waiting for a GPU's collective only puts what follows behind it.
+// Waiting for a GPU's collective only queues the later work after it.
 TEST(FlightRecorderTest, ADeviceIsDoneOnceAllHaveSynchronized) {
   FlightRecorder recorder(8, Waits::kCompletesOnSync);
   const int group = recorder.add_group("fsdp", {0, 1});
@@ -88,7 +89,7 @@ TEST(FlightRecorderTest, ADeviceIsDoneOnceAllHaveSynchronized) {
   EXPECT_EQ(recorder.flight().recordings[1].progress, Progress::kStarted);
 }
 
-// Two ranks that make different numbers of collectives in a step: what both have left begins at the same one.
+// Two ranks make different numbers of collectives per step: the common part of their rings begins at the same one.
 TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
   const auto after_steps = [](int extra) {
     FlightRecorder recorder(10, Waits::kCompletesOnWait);
@@ -101,8 +102,8 @@ TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
     }
     return recorder.flight();
   };
-  const Flight few = after_steps(1);   // Two a step: five steps.
-  const Flight many = after_steps(3);  // Four a step: two steps and a half.
+  const Flight few = after_steps(1);   // Two per step: five steps.
+  const Flight many = after_steps(3);  // Four per step: two and a half steps.
   EXPECT_EQ(few.recordings.front().mark, 0);
   EXPECT_EQ(many.recordings.front().mark, 3);
   EXPECT_EQ(many.recordings.front().since_mark, 0);
@@ -115,14 +116,14 @@ TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
   EXPECT_EQ(shared_at(few, 3), 4);
   EXPECT_EQ(shared_at(many, 3), 4);
 
-  // A step longer than the ring: all there is of it.
-  FlightRecorder recorder(3, Waits::kCompletesOnWait);
+  // A step longer than the ring: everything that is left of it.
+  FlightRecorder recorder(3, Waits::kEndIt);
   const int group = recorder.add_group("world", {0, 1});
   for (int i = 0; i < 7; ++i) begin(recorder, group);
   EXPECT_THAT(numbers(recorder.flight()), ElementsAre(4, 5, 6));
 }
 
-// Messages one way between two ranks are numbered alike on both sides, whatever goes other ways.
+// Messages in one direction between two ranks have the same numbers on both sides, whatever goes in other directions.
 TEST(FlightRecorderTest, EachWayHasItsOwnNumbers) {
   FlightRecorder recorder(8, Waits::kCompletesOnWait);
   const int group = recorder.add_group("pp", {1, 5, 9});
@@ -149,7 +150,7 @@ TEST(FlightRecorderTest, FoldsWhatHasManyDims) {
   EXPECT_EQ(RecordedTensor(at::Tensor()).dims, 0);
 }
 
-// Halves of a step, asynchronous tensor parallelism and the checkpointer issue from threads of their own.
+// Halves of a step, asynchronous tensor parallelism and the checkpointer issue operations from separate threads.
 TEST(FlightRecorderTest, ThreadsLoseNothing) {
   constexpr int kThreads = 4;
   constexpr int kEach = 5000;
@@ -194,7 +195,7 @@ rank_protocol::FlightCall as_told(const Recording& recording) {
           recording.progress == Progress::kCompleted ? CallState::kCompleted : open};
 }
 
-// Some of everything that a rank does, to what is written over and to what is not.
+// Records a random mix of a rank's operations; some entries are overwritten.
 void record_at_random(FlightRecorder& recorder, int calls, std::mt19937& random) {
   const std::vector<at::Tensor> tensors = {at::zeros({2, 3}), at::zeros({2, 3, 1, 2, 2}, at::kBFloat16),
                                            at::zeros({}, at::kLong)};
@@ -202,7 +203,7 @@ void record_at_random(FlightRecorder& recorder, int calls, std::mt19937& random)
   recorder.add_group("fsdp", {0, 2, 4});
   for (int i = 0; i < calls; ++i) {
     const at::Tensor& tensor = tensors[random() % tensors.size()];
-    if (i == calls / 2) recorder.add_group("tp", {4, 5});  // The groups of messages come when their first does.
+    if (i == calls / 2) recorder.add_group("tp", {4, 5});  // Groups of messages are added at their first message.
     const int64_t number = random() % 3 == 0 ? recorder.begin_message(0, "send", 2, static_cast<int>(random() % 2),
                                                                       tensor, milliseconds(1))
                                              : recorder.begin(0, "_all_gather_base", tensor, tensor, milliseconds(1));
@@ -217,7 +218,7 @@ void record_at_random(FlightRecorder& recorder, int calls, std::mt19937& random)
   }
 }
 
-// Whoever looks at a rank that hangs is told what the rank itself would tell.
+// The tail of a hanging rank shows the same as the rank itself would.
 TEST(FlightRecorderTest, ItsTailSaysTheSame) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
@@ -250,7 +251,7 @@ TEST(FlightRecorderTest, ItsTailSaysTheSame) {
   std::filesystem::remove_all(folder);
 }
 
-// Whether its program is in a call, or others could go on without it.
+// Whether its program is in a call, or other ranks could continue without it.
 TEST(FlightRecorderTest, ItsTailSaysWhetherTheRankIsInsideOfACall) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
@@ -276,7 +277,7 @@ TEST(FlightRecorderTest, ItsTailSaysWhetherTheRankIsInsideOfACall) {
   std::filesystem::remove_all(folder);
 }
 
-// A call that ends after the ring has gone round is over in the tail all the same.
+// If a call ends after its entry was overwritten, the tail still shows it as ended.
 TEST(FlightRecorderTest, AShortRingLeavesNothingOpenInTheTail) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
@@ -297,10 +298,10 @@ TEST(FlightRecorderTest, AShortRingLeavesNothingOpenInTheTail) {
   std::filesystem::remove_all(folder);
 }
 
-// A mesh's groups note what passes; where a rank does not come, the others have begun and not ended.
+// A mesh's groups record their operations; if a rank does not come, the others' operations have started but not ended.
 TEST(RecordingBackendTest, NotesWhatAMeshDoes) {
   std::vector<Flight> flights(2);
-  std::latch given_up(2);  // Who leaves earlier is missed at once.
+  std::latch given_up(2);  // The others would notice at once if a rank left earlier.
   const auto store = c10::make_intrusive<c10d::HashStore>();
   testing::run_ranks({.dp_shard = 2}, 2, {}, [&](testing::ThreadRank& self) {
     FlightRecorder recorder(100, Waits::kCompletesOnWait);

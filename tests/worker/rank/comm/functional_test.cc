@@ -12,7 +12,7 @@ namespace {
 
 using mesh::Axis;
 
-// Small integers: exact in every type, sums over ranks included.
+// Small integers: exact in every type, including sums over ranks.
 at::Tensor random_integers(at::IntArrayRef shape, int64_t seed, at::ScalarType type) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   return at::randint(-4, 5, shape, generator, at::TensorOptions().dtype(at::kDouble)).to(type);
@@ -38,7 +38,7 @@ void on_three_ranks(const std::function<void(testing::ThreadRank&)>& body) {
   }
 }
 
-// Runs `body` for each case: a shape whose dimension `dim` divides by three and whose others do not.
+// Runs `body` for each case: a shape with a dimension `dim` that three divides and others that it does not.
 void for_each_case(const std::function<void(const Group&, int64_t dim, at::ScalarType, std::vector<int64_t>)>& body) {
   on_three_ranks([&](testing::ThreadRank& self) {
     for (const Case& item : kCases) {
@@ -50,7 +50,7 @@ void for_each_case(const std::function<void(const Group&, int64_t dim, at::Scala
   });
 }
 
-// What each rank's use of a gathered tensor contributes to the gradient, as one number per element.
+// The weight of each rank's use of a gathered tensor in the gradient, one number per element.
 at::Tensor weights_of(int rank, at::IntArrayRef shape, at::ScalarType type) {
   return random_integers(shape, 100 + rank, type);
 }
@@ -105,7 +105,7 @@ TEST(FunctionalTest, AllReduceKeepsItsInputAndTheGradient) {
   });
 }
 
-// The gradient that comes in is overwritten only when nobody else holds it.
+// An incoming gradient is overwritten only if no other tensor shares it.
 TEST(FunctionalTest, FanOutSumsGradients) {
   for_each_case([](const Group& group, int64_t, at::ScalarType type, const std::vector<int64_t>& shape) {
     const at::Tensor whole = leaf(random_integers(shape, 5, type));
@@ -157,7 +157,7 @@ void expect_exchange(const Group& group, const std::function<int64_t(int from, i
   EXPECT_TRUE(back.equal(input));
 }
 
-// Uneven, none from one rank to another, nothing at all on one rank, nothing anywhere.
+// Uneven, none from one rank to another, none at all on one rank, none anywhere.
 TEST(GroupTest, AllToAllAndBack) {
   on_three_ranks([](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kTensor);
@@ -185,8 +185,8 @@ TEST(FunctionalTest, GroupOfOneIsTheIdentity) {
   });
 }
 
-// The product of split matrices, x W1 W2 with columns of W1 and rows of W2, equals the whole one in plain float64, and
-// so do its gradients: with the sequence split between them and with whole activations.
+// The product of split matrices, x W1 W2 with columns of W1 and rows of W2, and its gradients equal the whole one in
+// plain float64: with the sequence split between them and with whole activations.
 TEST(FunctionalTest, SplitProductEqualsTheWholeOne) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kTensor);

@@ -1,4 +1,4 @@
-// What Gloo's own thread finds wrong is heard of before it ends the process.
+// Tests that an error found by Gloo's own thread is reported before it ends the process.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -22,11 +22,11 @@ void say_and_leave(const std::string& words) {
 
 void say_beside_another_end(const std::string& words) {
   std::thread([] { throw std::runtime_error("another end"); }).detach();
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // In which it would end the process, were it let.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // Time enough to end the process, if it could.
   say_and_leave(words);
 }
 
-// Rank 1 brings another element to an all-reduce over sockets.
+// Rank 1 passes another size to an all-reduce over sockets.
 void bring_another_size(void (*say)(const std::string&) = say_and_leave) {
   before_gloo_aborts([](const std::string&) { std::abort(); });
   before_gloo_aborts(say);  // The last one counts.
@@ -44,13 +44,13 @@ TEST(GlooDisagreementDeathTest, AnotherSizeIsSaidBeforeTheEnd) {
   EXPECT_EXIT(bring_another_size(), ::testing::ExitedWithCode(7), "heard: disagreement another rank sends more than");
 }
 
-// Both sides may find a message too long, each on a thread of its own: one of them is heard to the end.
+// Both sides may find a message too long, each on a separate thread: the first report completes.
 TEST(GlooDisagreementDeathTest, AnotherThreadsEndWaits) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(bring_another_size(say_beside_another_end), ::testing::ExitedWithCode(7), "heard: disagreement");
 }
 
-// A mistake of anybody else stays what it is.
+// Exceptions of other code are not changed.
 TEST(GlooDisagreementDeathTest, OtherEndsAreNotTouched) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Debian's Gloo headers are older than the wheel's code: no object of ours may carry a vtable of a Gloo class, or of c10d's
-# adapter to one, because its slots would not fit the code that calls them.
+# Debian's Gloo headers are older than the wheel's code: our objects must not contain a vtable of a Gloo class, or of
+# c10d's adapter to one, because its slots would not fit the code that calls them.
 set -euo pipefail
 status=0
 for program in "${TITAN_BIN}/titan-rank" "${TITAN_BIN}/../tests/comm_test"; do

@@ -13,19 +13,19 @@
 
 namespace titan::testing {
 
-// One operation on its way into a rank's backend.
+// One operation that enters a rank's backend.
 struct HookedCall {
   std::string group;  // The same name on all its ranks.
   std::string operation;
-  int64_t bytes = 0;  // As InterposedCall's.
+  int64_t bytes = 0;  // As in InterposedCall.
 };
 
-// What a test does to the operations of one rank.
+// A test's function for the operations of one rank.
 struct Hook {
-  std::function<void(const HookedCall&)> issues;  // Before the operation begins; may throw.
+  std::function<void(const HookedCall&)> issues;  // Runs before the operation starts; may throw.
 };
 
-// Passes everything on, after the hook has seen it.
+// Calls the hook, then forwards the operation.
 class HookedBackend : public InterposedBackend {
  public:
   HookedBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, const Hook& hook)
@@ -42,7 +42,7 @@ class HookedBackend : public InterposedBackend {
   const Hook& hook_;
 };
 
-// A device whose groups are hooked; `hook` must outlive them.
+// A device with hooked groups; `hook` must outlive them.
 class HookedDevice : public ForwardingDevice {
  public:
   HookedDevice(std::unique_ptr<device::Device> inner, const Hook& hook)
@@ -58,10 +58,10 @@ class HookedDevice : public ForwardingDevice {
   const Hook& hook_;
 };
 
-// Thrown by a rank that ends without a word, as a process does that is killed.
+// Thrown by a rank that ends without a report, like a killed process.
 struct Vanishes {};
 
-// run_world() of ranks of which rank r has the hook hooks[r].
+// run_world() with the hook hooks[r] on rank r.
 inline std::vector<std::exception_ptr> run_hooked_ranks(const mesh::Degrees& degrees, const std::set<mesh::Axis>& axes,
                                                         const std::vector<Hook>& hooks,
                                                         const std::function<void(ThreadRank&)>& body) {

@@ -14,17 +14,17 @@ namespace titan::testing {
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using Tensors = std::vector<at::Tensor>;
 
-// One operation on its way into a backend.
+// One operation that enters a backend.
 struct InterposedCall {
   const char* operation;  // "all_to_all", "send", ...
-  Tensors inputs;         // Those that are also outputs are no inputs here.
+  Tensors inputs;         // Tensors that are also outputs are not listed here.
   Tensors outputs;
-  int64_t bytes = 0;  // Of an exchange of uneven pieces: of one row, since each rank has its own number of them.
-  // Issues it on the tensors given, the call's own or others of the same shapes.
+  int64_t bytes = 0;  // For an uneven exchange the bytes of one row: ranks have different numbers of them.
+  // Issues it on the given tensors: the call's own, or others of the same shapes.
   std::function<WorkPtr(Tensors inputs, Tensors outputs)> issue;
 };
 
-// The operations that Titan uses, all through one function.
+// Sends the operations that Titan uses through one function.
 class InterposedBackend : public c10d::Backend {
  public:
   explicit InterposedBackend(c10::intrusive_ptr<c10d::Backend> inner)
@@ -91,7 +91,7 @@ class InterposedBackend : public c10d::Backend {
   }
 };
 
-// A device that is like another but for its groups.
+// A device that forwards everything except the creation of groups.
 class ForwardingDevice : public device::Device {
  public:
   explicit ForwardingDevice(std::unique_ptr<device::Device> inner) : inner_(std::move(inner)) {}

@@ -34,7 +34,7 @@ struct PairedRank {
   }
   const comm::Group& group() const { return mesh->group(mesh::Axis::kFsdp); }
 
-  // What the ranks tell each other without moving anything in their groups.
+  // Signals between the ranks that move nothing in their groups.
   void say(const std::string& word) const { store->set(word, ""); }
   void hear(const std::string& word) const { store->wait({word}); }
 
@@ -44,11 +44,11 @@ struct PairedRank {
   std::unique_ptr<comm::DeviceMesh> mesh;
 };
 
-// Rank 1, in the disabled test that PeerProcessTest::meet() names; and what it was told to do.
+// Rank 1, in the disabled test that PeerProcessTest::meet() names, and the action that it was given.
 inline PairedRank join_as_peer() { return {1, std::getenv(kPeerStore)}; }
 inline int peer_acts() { return std::atoi(std::getenv(kPeerActs)); }
 
-// Tests of what a rank hears when another one, a process of its own, ends or stops.
+// Tests of a rank's errors when the other one, a separate process, ends or stops.
 class PeerProcessTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -60,7 +60,7 @@ class PeerProcessTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  // This process as rank 0; as rank 1 this program again, which runs `test`.
+  // Makes this process rank 0, and starts this program again as rank 1, which runs `test`.
   const comm::Group& meet(const std::string& test, int acts) {
     const std::string store = folder_ + "/store";
     setenv(kPeerStore, store.c_str(), 1);
@@ -87,7 +87,7 @@ class PeerProcessTest : public ::testing::Test {
   }
   void wait_for_peer() { waitpid(std::exchange(peer_, 0), nullptr, 0); }
 
-  // What the wait throws.
+  // The message that the wait throws.
   static std::string error_of(comm::Pending pending) {
     try {
       pending.wait();

@@ -1,6 +1,5 @@
-// Collectives through memory that the ranks share, against what they should compute; what a rank hears when another one
-// does something else, stops or dies; and that nothing is left behind. That the operations do what their names say over
-// every transport is in comm_test.cc.
+// Tests collectives through shared memory: their results; a rank's errors when another one does something else, stops
+// or dies; and that nothing is left over. comm_test.cc tests the operations over every transport.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -22,8 +21,7 @@ namespace {
 using mesh::Axis;
 using std::chrono::milliseconds;
 
-constexpr int64_t kOverflowing =
-    kSlots * kSlotBytes / 4 * 9 / 8 + 77;  // Numbers of float32: more than fit into an area.
+constexpr int64_t kOverflowing = kSlots * kSlotBytes / 4 * 9 / 8 + 77;  // Number of float32: more than an area holds.
 
 void run_sharing(int world, const std::function<void(const Group&, int rank)>& body) {
   testing::run_ranks(
@@ -35,12 +33,12 @@ void run_sharing(int world, const std::function<void(const Group&, int rank)>& b
       testing::Via::kSharedMemory);
 }
 
-// Small whole numbers: sums of a few are exact in every type.
+// Small integers: sums of a few are exact in every type.
 at::Tensor numbers(int64_t seed, int rank, int64_t count, at::ScalarType type) {
   return (at::arange(count, at::kInt) * 7 + 13 * seed + 5 * rank).bitwise_and(31).to(type);
 }
 
-// One collective on data that every rank can make up for all: what goes in, what must come out.
+// One collective on data that every rank can compute for all: its result and the expected one.
 struct Trial {
   Pending pending;
   at::Tensor output, expected;
@@ -87,8 +85,8 @@ Trial start(const Group& group, int kind, int64_t seed, int64_t count, at::Scala
   return trial;
 }
 
-// Sizes of no bytes, of odd ones and of many slots, on every type, many in flight, and each rank waits in an order of
-// its own.
+// Sizes of no bytes, of odd ones and of many slots, on every type, many in flight; each rank waits in a different
+// order.
 TEST(SharedMemoryTest, ManyInFlightInAnyOrder) {
   for (const int world : {2, 3, 4}) {
     run_sharing(world, [&](const Group& group, int rank) {
@@ -116,12 +114,13 @@ TEST(SharedMemoryTest, ManyInFlightInAnyOrder) {
   }
 }
 
-// Each larger than all slots, in flight together: what finds no slot goes out later, and the bits are right.
+// Each is larger than all slots, and they are in flight together: a part without a slot goes out later, and the bits
+// are right.
 TEST(SharedMemoryTest, LargerThanTheAreaInAnyOrder) {
   run_sharing(3, [&](const Group& group, int rank) {
     std::vector<Trial> trials;
     for (int kind = 0; kind < 5; ++kind) {
-      const int64_t readers = kind == 1 || kind == 3 ? 2 : 1;  // Of another piece each.
+      const int64_t readers = kind == 1 || kind == 3 ? 2 : 1;  // Each reads another piece.
       trials.push_back(start(group, kind, kind, kOverflowing / readers, at::kFloat));
     }
     if (rank == 1) std::reverse(trials.begin(), trials.end());
@@ -132,8 +131,8 @@ TEST(SharedMemoryTest, LargerThanTheAreaInAnyOrder) {
   });
 }
 
-// Two groups whose operations do not fit into their areas, waited for in opposite orders: a rank that waits for the one
-// sends for the other too.
+// Operations of two groups do not fit into their areas, and ranks wait for them in opposite orders: a rank that waits
+// for one also sends for the other.
 TEST(SharedMemoryTest, AWaitMovesOtherGroupsOn) {
   testing::run_ranks(
       {.dp_shard = 1, .tp = 2}, 2, {Axis::kTensor, Axis::kWorld},
@@ -169,7 +168,7 @@ TEST(SharedMemoryTest, SumsRoundInRankOrder) {
   });
 }
 
-// What each rank heard when `call` is made by all.
+// Each rank's error after all make `call`.
 std::vector<std::string> disagreements(const std::function<Pending(const Group&, int rank)>& call) {
   std::vector<std::string> heard(3);
   run_sharing(3, [&](const Group& group, int rank) {
@@ -183,7 +182,7 @@ std::vector<std::string> disagreements(const std::function<Pending(const Group&,
   return heard;
 }
 
-// Ranks that do not agree on what they do are told so, all of them, with both sides' words.
+// If ranks disagree on a call, all of them get an error with both sides' descriptions.
 TEST(SharedMemoryTest, DisagreementIsAnErrorOnEveryRank) {
   for (const std::string& error :
        disagreements([](const Group&group, int rank) { return group.all_reduce(at::ones({rank == 1 ? 5 : 4})); })) {
@@ -199,7 +198,7 @@ TEST(SharedMemoryTest, DisagreementIsAnErrorOnEveryRank) {
   }
 }
 
-// One rank that will not, or cannot, is enough: then all go over sockets.
+// If one rank will not or cannot share memory, all use sockets.
 TEST(SharedMemoryTest, AllUseItOrNone) {
   const mesh::Mesh mesh = mesh::Mesh::create({}, 3).value();
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -222,7 +221,7 @@ TEST(SharedMemoryTest, AllUseItOrNone) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-// An invitation from elsewhere opens nothing, nor one whose descriptors are something else by now.
+// An invitation from another machine opens nothing, nor does one with descriptors that now belong to something else.
 TEST(SharedMemoryTest, OnlyTheInvitedAreaOpens) {
   const auto area = OwnArea::create(/*members=*/2);
   ASSERT_TRUE(area);
@@ -241,7 +240,7 @@ TEST(SharedMemoryTest, OnlyTheInvitedAreaOpens) {
   EXPECT_TRUE(peer->is_gone());
 }
 
-// A rank that gives up ends its own waits, from whatever thread, and those of the others that still need it.
+// A rank that gives up ends its own waits, from any thread, and those of the others that still need it.
 TEST(SharedMemoryTest, AnAbortEndsEveryWait) {
   std::latch aborted(1);
   testing::run_ranks(
@@ -275,13 +274,13 @@ int open_descriptors() {
 
 TEST(SharedMemoryTest, AGroupGivesBackItsDescriptors) {
   const auto once = [] { run_sharing(3, [](const Group& group, int) { group.barrier(); }); };
-  once();  // Gloo keeps some of its own from the first group on.
+  once();  // Gloo keeps some descriptors open after the first group.
   const int before = open_descriptors();
   once();
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// What another rank, a process of its own, does once both have come.
+// The action of the other rank, a separate process, once both have come.
 enum class Peer { kDiesBefore, kDiesAfterIssue, kReads, kLeavesWell };
 
 // The other process of the tests below: this program again.
@@ -299,7 +298,7 @@ class SharedMemoryProcessTest : public testing::PeerProcessTest {
  protected:
   const Group& meet(Peer acts) { return PeerProcessTest::meet("SharedMemoryPeer.*", static_cast<int>(acts)); }
 
-  // That the peer is gone, as the wait tells it: much earlier than the timeout of 300 s.
+  // The wait reports that the peer has ended, much earlier than the timeout of 300 s.
   static void expect_gone(const Group& group, Trial trial) {
     EXPECT_EQ(error_of(std::move(trial.pending)), "fsdp all_gather among ranks 0, 1: rank 1 of the group is gone");
     EXPECT_THROW(group.barrier(), PeerLost);
@@ -316,7 +315,7 @@ TEST_F(SharedMemoryProcessTest, APeerThatDiesAfterItsFirstSlotsIsGone) {
   expect_gone(group, start(group, 0, 1, kOverflowing, at::kFloat));
 }
 
-// It has read the first slots, or is at it, and waits for the rest, which is not sent before it is dead.
+// The peer has read, or is reading, the first slots and waits for the rest, which is sent only after its death.
 TEST_F(SharedMemoryProcessTest, APeerThatDiesWhileItReadsIsGone) {
   const Group& group = meet(Peer::kReads);
   Trial trial = start(group, 0, 1, kOverflowing, at::kFloat);
@@ -324,7 +323,7 @@ TEST_F(SharedMemoryProcessTest, APeerThatDiesWhileItReadsIsGone) {
   expect_gone(group, std::move(trial));
 }
 
-// What a rank has sent before its end is there.
+// What a rank sent before its end arrives.
 TEST_F(SharedMemoryProcessTest, APeerThatHasDoneItsPartMayEnd) {
   const Group& group = meet(Peer::kLeavesWell);
   wait_for_peer();

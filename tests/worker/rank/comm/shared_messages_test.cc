@@ -1,5 +1,5 @@
-// Messages through memory that two ranks share, against what was sent; in which order they may be asked for and waited
-// for; what both sides hear when they disagree, stop or die; and which memory they take.
+// Tests messages through memory that two ranks share: their content; the orders in which they may be received and
+// waited for; both sides' errors when they disagree, stop or die; and the memory that they take.
 #include "worker/rank/comm/shared_messages.h"
 
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ namespace {
 
 using mesh::Axis;
 
-// Numbers of float32: more than a channel's slots hold.
+// Number of float32: more than a channel's slots hold.
 constexpr int64_t kMoreThanAChannel = kMessageSlots * kSlotBytes / 4 + 1077;
 
-// What `sender` sends as its `number`-th message: the same wherever it is made up.
+// The `number`-th message of `sender`: the same wherever it is computed.
 at::Tensor content(int sender, int64_t number, at::IntArrayRef sizes, at::ScalarType type) {
   const at::Tensor flat = at::arange(c10::multiply_integers(sizes), at::kInt) * 7 + 13 * number + 5 * sender;
   return flat.bitwise_and(63).to(type).view(sizes);
@@ -31,7 +31,7 @@ at::Tensor content(int sender, int64_t number, at::IntArrayRef sizes, at::Scalar
 
 struct Received {
   Pending pending;
-  at::Tensor tensor, expected;  // Undefined: it was a send.
+  at::Tensor tensor, expected;  // Undefined for a send.
 
   void check() {
     pending.wait();
@@ -46,7 +46,7 @@ Received receive(const Group& group, int peer, int tag, at::Tensor expected) {
   return received;
 }
 
-// What a wait throws where ranks disagree.
+// The error that a wait throws if ranks disagree.
 std::string disagreement_of(const std::function<void()>& call) {
   try {
     call();
@@ -70,8 +70,8 @@ class SharedMessagesTest : public ::testing::Test {
 };
 
 // Between all pairs of two to four ranks, in both directions at once and among collectives: any size from none to many
-// slots, any shape and type, on three tags. Each rank issues and waits in an order of its own, so that receives come
-// before and after what they get.
+// slots, any shape and type, on three tags. Each rank issues and waits in a different order, so receives come before
+// and after their messages.
 TEST_F(SharedMessagesTest, ArriveAsTheyWereSent) {
   struct Plan {
     int from, to, tag;
@@ -140,8 +140,8 @@ TEST_F(SharedMessagesTest, LargerThanAChannelBothWays) {
   });
 }
 
-// More than there are slots, in flight in both directions before anybody asks for one: in the order of sending with one
-// tag; and backwards, which needs what was sent last first, with a tag each.
+// More messages than slots, in flight in both directions before either side receives: in the order of sending with one
+// tag; and backwards with one tag each, where the last message is needed first.
 TEST_F(SharedMessagesTest, ManyInFlight) {
   run(2, [](const Group& group, int rank) {
     constexpr int kMany = kMessageSlots * 3 / 2;
@@ -159,7 +159,7 @@ TEST_F(SharedMessagesTest, ManyInFlight) {
   });
 }
 
-// A message that does not fit into its slots goes on while its sender waits for another group.
+// A message that does not fit into its slots continues while its sender waits for another group.
 TEST_F(SharedMessagesTest, AWaitForAnotherGroupMovesThemOn) {
   testing::run_ranks(
       {.dp_shard = 1, .tp = 2}, 2, {Axis::kTensor, Axis::kWorld},
@@ -176,7 +176,7 @@ TEST_F(SharedMessagesTest, AWaitForAnotherGroupMovesThemOn) {
       testing::Via::kSharedMemory);
 }
 
-// A thread that waits for an answer does not keep another one of its rank from asking.
+// A thread that waits for an answer does not block another thread of its rank from sending.
 TEST_F(SharedMessagesTest, AWaitLeavesOtherThreadsTheGroup) {
   run(2, [](const Group& group, int rank) {
     const at::Tensor question = content(0, 0, {100}, at::kFloat), answer = content(1, 0, {100}, at::kFloat);
@@ -198,8 +198,8 @@ TEST_F(SharedMessagesTest, AWaitLeavesOtherThreadsTheGroup) {
   });
 }
 
-// Whoever comes first, both sides are told what both said, and nothing was written; also when the message had to be set
-// aside, and its sender could have gone on.
+// Whichever side comes first, both get an error with both sides' descriptions, and nothing is written, even if the
+// message had to be set aside and its sender could have continued.
 TEST_F(SharedMessagesTest, DisagreementIsAnErrorOnBothSides) {
   struct Case {
     at::Tensor sent, asked;
@@ -234,7 +234,7 @@ TEST_F(SharedMessagesTest, DisagreementIsAnErrorOnBothSides) {
   }
 }
 
-// From another thread, whichever side waits; the other rank hears that this one is gone.
+// Aborts from another thread, whichever side waits; the other rank's error says that this one has ended.
 TEST_F(SharedMessagesTest, AnAbortEndsEveryWait) {
   for (const bool sends : {true, false}) {
     testing::run_ranks(
@@ -245,7 +245,7 @@ TEST_F(SharedMessagesTest, AnAbortEndsEveryWait) {
           std::jthread other;
           if (self.rank == 0) other = std::jthread([&] { self.mesh->abort(); });
           try {
-            // Of messages that have no counterpart.
+            // Waits for messages without a counterpart.
             (sends ? group.send(tensor, 1 - self.rank) : group.recv(tensor, 1 - self.rank)).wait();
             ADD_FAILURE() << "the group still works";
           } catch (const PeerLost& lost) {
@@ -257,7 +257,7 @@ TEST_F(SharedMessagesTest, AnAbortEndsEveryWait) {
   }
 }
 
-// The two ends of a pair on one thread, which see each other's steps one by one.
+// Runs both ends of a pair on one thread, step by step.
 class MessageSteps : public ::testing::Test {
  protected:
   struct End {
@@ -291,8 +291,7 @@ class MessageSteps : public ::testing::Test {
   std::unique_ptr<End> sender_, receiver_;
 };
 
-// A send is done when it was read and not before; what nobody has asked for stays in its slots until the receiver asks
-// for something behind it.
+// A send is done only after it was read. A message stays in its slots until the receiver needs it or a later one.
 TEST_F(MessageSteps, NothingIsReadBeforeItIsNeeded) {
   const auto first = post(true, 1, at::full({3}, 1.0F)), second = post(true, 2, at::full({3}, 2.0F));
   settle();
@@ -307,7 +306,7 @@ TEST_F(MessageSteps, NothingIsReadBeforeItIsNeeded) {
   EXPECT_TRUE(post(false, 1, got_first)->done && got_first.equal(at::full({3}, 1.0F)));
 }
 
-// Whoever keeps up with what comes uses the same slots again: a channel takes the memory of what was in flight.
+// If a receiver keeps up, the same slots are reused: a channel takes only the memory of what was in flight.
 TEST_F(MessageSteps, SlotsAreUsedAgain) {
   constexpr int64_t kTwoSlots = kSlotBytes / 4 + 5;
   at::Tensor got = at::zeros({kTwoSlots});
@@ -320,8 +319,7 @@ TEST_F(MessageSteps, SlotsAreUsedAgain) {
   for (const MessageRecord& record : channel().records) ASSERT_LT(record.slot, 2);
 }
 
-// However large a message is, a sender that is ahead has no more than the channel in memory, and goes on when it is
-// read.
+// However large a message is, a fast sender fills no more than the channel, and continues once it is read.
 TEST_F(MessageSteps, AChannelIsBounded) {
   const at::Tensor sent = content(0, 0, {2 * kMoreThanAChannel}, at::kFloat);
   const auto sending = post(true, 0, sent);
@@ -335,7 +333,7 @@ TEST_F(MessageSteps, AChannelIsBounded) {
   EXPECT_FALSE(sender_->messages.has_more_to_send());
 }
 
-// What the other process does once both have come.
+// The action of the other process once both have come.
 enum class MessagePeer { kDies, kDiesWhileItSends, kReadsWhatIsThere, kLeavesWell };
 
 TEST(SharedMessagesPeer, DISABLED_Acts) {
@@ -374,7 +372,7 @@ TEST_F(SharedMessagesProcessTest, ASenderThatDiesBeforeItSendsIsGone) {
 
 TEST_F(SharedMessagesProcessTest, ASenderThatDiesWhileItSendsIsGone) {
   const Group& group = meet(MessagePeer::kDiesWhileItSends);
-  wait_for_peer();  // Else this rank's reading could make room for all of it.
+  wait_for_peer();  // Otherwise this rank's reading could free slots for all of it.
   EXPECT_EQ(error_of(large_one(group).pending), kSenderIsGone);
 }
 
@@ -383,7 +381,7 @@ TEST_F(SharedMessagesProcessTest, AReceiverThatDiesBeforeItReadsIsGone) {
   EXPECT_EQ(error_of(group.send(at::ones({3}), 1)), kReceiverIsGone);
 }
 
-// It has read what fits into the channel, and the rest is not sent before it is dead.
+// The receiver has read what fits into the channel; the rest is sent only after its death.
 TEST_F(SharedMessagesProcessTest, AReceiverThatDiesWhileItReadsIsGone) {
   const Group& group = meet(MessagePeer::kReadsWhatIsThere);
   Pending sending = group.send(content(0, 0, {kMoreThanAChannel}, at::kFloat), 1);
@@ -393,7 +391,7 @@ TEST_F(SharedMessagesProcessTest, AReceiverThatDiesWhileItReadsIsGone) {
   EXPECT_EQ(error_of(std::move(sending)), kReceiverIsGone);
 }
 
-// What a rank has sent before its end is there.
+// What a rank sent before its end arrives.
 TEST_F(SharedMessagesProcessTest, ASenderThatHasDoneItsPartMayEnd) {
   const Group& group = meet(MessagePeer::kLeavesWell);
   wait_for_peer();

@@ -18,24 +18,25 @@
 #include "worker/rank/comm/split_groups.h"
 #include "worker/rank/comm/store.h"
 
-// Collectives between threads with NCCL's rules instead of the CPU's freedoms, so that what stops on GPUs stops here:
+// Collectives between threads with NCCL's rules, which are stricter than the CPU's, so that a deadlock on GPUs is a
+// deadlock here:
 // - A communicator has no tags and runs its operations one after the other on each rank, in the order of their issue. A
-//   send is over when its receive is the first that is not over on the other rank; a collective when it is the first on
-//   all ranks.
+//   send ends when its receive is the first open operation on the other rank; a collective when it is the first on all
+//   ranks.
 // - The first message from one rank to another on a communicator blocks the host that issues it until the other one has
 //   issued its half, and the first collective until all have issued it: that is when NCCL connects them.
-// - Cutting the world's communicator takes all ranks.
+// - Splitting the world's communicator needs all ranks.
 // - LibTorch marks the memory of messages as used by another stream, which delays its release.
-// When no rank can go on, all end at once with who waits for what. Nothing depends on time.
+// If no rank can continue, all fail at once with a list of who waits for what. Nothing depends on time.
 namespace titan::testing {
 
-// What the ranks of a world share.
+// State that the ranks of a world share.
 class SimulatedNccl {
  public:
   struct Operation {
     std::string what;  // The same for all ranks of a collective, and for both of a message.
     int rank = 0;      // Index in the communicator.
-    int peer = -1;     // Of a message; -1: a collective.
+    int peer = -1;     // Peer of a message; -1: a collective.
     bool sends = false;
     bool done = false;
   };
@@ -43,14 +44,15 @@ class SimulatedNccl {
 
   struct Communicator {
     std::string name;
-    std::vector<int> ranks;                     // Global.
+    std::vector<int> ranks;                     // Global ranks.
     std::vector<std::deque<OperationPtr>> due;  // By rank: issued and not done.
-    std::set<std::tuple<int, int, bool>> met;   // Sender, receiver, and which of both has made a call.
+    std::set<std::tuple<int, int, bool>> met;   // Sender, receiver, and which of them has made a call.
     std::vector<bool> collective;               // Ranks that have issued a collective.
     int aborted = 0;                            // Calls.
   };
 
-  // `greets`: false: messages meet unprepared, as if nobody had greeted while groups opened.
+  // `greets`: whether ranks exchange a first message on every channel while groups open. Without it the first message
+  // blocks.
   explicit SimulatedNccl(int ranks, bool greets = true) : greets_(greets) {
     for (int rank = 0; rank < ranks; ++rank) live_.insert(rank);
   }
@@ -79,7 +81,7 @@ class SimulatedNccl {
         lock, rank, [&here, size] { return here.size() == size; }, "is at " + place);
   }
 
-  // Every rank, when its groups are open: unless the world greets, what has met there meets again.
+  // Each rank calls this when its groups are open. Unless the world greets, channels are then unconnected again.
   void opened(int rank, size_t size) {
     if (greets_) return;
     meet(rank, size, "the end of opening");
@@ -141,7 +143,7 @@ class SimulatedNccl {
     ++group.aborted;
   }
 
-  // Memory of the allocator's own that messages have used: it would come free late.
+  // Counts allocator memory used by messages, because its release is delayed.
   void note_memory(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     if (tensor.storage().data_ptr().get_context() != nullptr) late_bytes_ += static_cast<int64_t>(tensor.nbytes());
@@ -155,7 +157,7 @@ class SimulatedNccl {
     const std::lock_guard lock(mutex_);
     limits_[cut] = max_ctas;
   }
-  // Of each cut, by its number.
+  // The limit of each split, by its number.
   std::map<std::string, int> limits() {
     const std::lock_guard lock(mutex_);
     return limits_;
@@ -174,7 +176,7 @@ class SimulatedNccl {
            first.what == second.what;
   }
 
-  // Ends what can end.
+  // Ends every operation that can end.
   void advance(Communicator& group) {
     const auto front = [&group](size_t rank) { return group.due[rank].empty() ? nullptr : group.due[rank].front(); };
     const auto end = [&group](const OperationPtr& operation) {
@@ -253,7 +255,7 @@ class SimulatedNccl {
   int64_t late_bytes_ = 0;
 };
 
-// An operation that is over when NCCL's rules let it be. `inner` has its numbers by then.
+// An operation that ends when NCCL's rules allow it. `inner` already has the numbers by then.
 class SimulatedWork : public c10d::Work {
  public:
   SimulatedWork(std::shared_ptr<SimulatedNccl> nccl, SimulatedNccl::Communicator& group,
@@ -273,7 +275,7 @@ class SimulatedWork : public c10d::Work {
   const WorkPtr inner_;
 };
 
-// One rank of one communicator. `inner` moves the numbers; it must have no rules of its own.
+// One rank of one communicator. `inner` moves the numbers and must not impose rules.
 class SimulatedNcclBackend : public InterposedBackend {
  public:
   SimulatedNcclBackend(c10::intrusive_ptr<c10d::Backend> inner, std::shared_ptr<SimulatedNccl> nccl,
@@ -291,7 +293,7 @@ class SimulatedNcclBackend : public InterposedBackend {
   WorkPtr interpose(const InterposedCall& call) override {
     std::string what = call.operation;
     for (const Tensors* tensors : {&call.inputs, &call.outputs}) {
-      // Exchanges of uneven pieces have each rank's own sizes.
+      // Exchanges of uneven pieces have different sizes on each rank.
       if (!tensors->empty() && what != "all_to_all") what += " of " + std::to_string(tensors->front().numel());
     }
     nccl_->check_usable();
@@ -316,7 +318,7 @@ class SimulatedNcclBackend : public InterposedBackend {
   SimulatedNccl::Communicator& group_;
 };
 
-// One rank's communicators, cut as NcclCommunicators cuts them.
+// One rank's communicators, split as NcclCommunicators splits them.
 class SimulatedCommunicators : public comm::Communicators {
  public:
   SimulatedCommunicators(device::Device& inner, const device::BackendOptions& world,
@@ -355,7 +357,7 @@ class SimulatedCommunicators : public comm::Communicators {
   c10::intrusive_ptr<c10d::Backend> group_;
 };
 
-// A CPU rank whose groups are opened by the code that opens a GPU's, over the simulation.
+// A CPU rank that opens its groups with the code for GPUs, over the simulation.
 class SimulatedNcclDevice : public ForwardingDevice {
  public:
   SimulatedNcclDevice(std::unique_ptr<device::Device> inner, int rank, std::shared_ptr<SimulatedNccl> nccl)

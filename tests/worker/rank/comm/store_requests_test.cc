@@ -1,6 +1,6 @@
-// What a CPU rank asks of the store until a group of its mesh stands. Groups over sockets are LibTorch's own: of each a
-// rank asks for the address of every other one, so their requests grow with the group, and the bytes of all of them
-// with its square. That is said in docs/scale.md, and held here so that a new version which asks for more is noticed.
+// Counts a CPU rank's requests to the store until a group of its mesh is ready. Groups over sockets are LibTorch's own:
+// each rank reads the address of every other one, so its requests grow with the group, and the bytes of all of them
+// with its square. docs/scale.md states this; the test notices if a new version makes more requests.
 
 #include <gtest/gtest.h>
 
@@ -17,9 +17,9 @@ namespace {
 struct Requests {
   int64_t calls = 0, read = 0, written = 0;
 };
-thread_local Requests own;  // Of the rank that this thread is.
+thread_local Requests own;  // Requests of the rank that this thread runs.
 
-// What TCPStore is for its callers; a list of keys is one request, as there.
+// Counts as TCPStore does for its callers; a list of keys is one request.
 class CountingStore final : public c10d::Store {
  public:
   using c10d::Store::set;
@@ -84,7 +84,7 @@ class CountingStore final : public c10d::Store {
   const c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
 };
 
-// Of the rank that asks most.
+// The largest counts of any rank.
 Requests most_of(int size, bool shared_memory) {
   testing::ThreadWorld world{.size = size, .axes = {mesh::Axis::kFsdp}};
   world.degrees.dp_shard = size;
@@ -102,8 +102,7 @@ Requests most_of(int size, bool shared_memory) {
   return most;
 }
 
-// Sockets: its own address, and a question and a look at each other rank's. Whether memory is shared: two rounds of
-// three requests.
+// Sockets: its own address, and two requests for each other rank. Shared memory: two rounds of three requests.
 TEST(StoreRequestsTest, OfAGroup) {
   for (const bool shared : {false, true}) {
     for (const int size : {2, 4, 8, 12}) {

@@ -24,34 +24,33 @@ struct ThreadRank {
   std::unique_ptr<device::Device> device;
   comm::Ledger ledger;
   std::unique_ptr<comm::DeviceMesh> mesh;
-  std::shared_ptr<trace::Spans> spans = std::make_shared<trace::Spans>();  // Of the mesh's groups.
+  std::shared_ptr<trace::Spans> spans = std::make_shared<trace::Spans>();  // Spans of the mesh's groups.
 };
 
-// All of them.
+// All axes.
 inline std::set<mesh::Axis> every_axis() { return {mesh::kAllAxes.begin(), mesh::kAllAxes.end()}; }
 
-// The device of one rank; those of a world can meet in the hub.
+// Makes the device of one rank; those of a world can meet in the hub.
 using MakeDevice = std::function<std::unique_ptr<device::Device>(int rank, const std::shared_ptr<comm::LocalHub>&)>;
 
 struct ThreadWorld {
   mesh::Degrees degrees;
   int size = 1;
   std::set<mesh::Axis> axes = every_axis();
-  // In memory by default: no sockets, no threads of its own.
+  // In memory by default: no sockets, no additional threads.
   MakeDevice make_device = [](int, const std::shared_ptr<comm::LocalHub>& hub) { return comm::make_local_device(hub); };
   c10::intrusive_ptr<c10d::Store> store;  // Null: the hub's.
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
-  bool shared_memory = true;                           // Of devices that know it.
+  bool shared_memory = true;                           // For devices that support it.
   std::map<mesh::Axis, comm::Messages> messages = {};  // DeviceMeshOptions::messages.
-  int max_ctas = 0, message_max_ctas = 0;              // The same of DeviceMeshOptions.
+  int max_ctas = 0, message_max_ctas = 0;              // The same members of DeviceMeshOptions.
 };
 
-// Runs `body` once for each rank of the world, all at the same time; returns what each of them threw. A rank that
-// throws a std::exception tells the hub while it is still there, as the rank program does; anything else ends it
-// without a word.
+// Runs `body` once for each rank of the world, all at the same time; returns the exception of each. A rank that throws
+// a std::exception reports it to the hub first, as the rank program does; any other exception ends it without a report.
 inline std::vector<std::exception_ptr> run_world(const ThreadWorld& world,
                                                  const std::function<void(ThreadRank&)>& body) {
-  // c10d's flight recorder is one map for the process, and part of it is not locked: threads that are ranks corrupt it.
+  // c10d's flight recorder is one map for the process and partly not locked: ranks that are threads corrupt it.
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
   const mesh::Mesh mesh = mesh::Mesh::create(world.degrees, world.size).value();
   const auto hub = std::make_shared<comm::LocalHub>();
@@ -90,7 +89,7 @@ inline std::vector<std::exception_ptr> run_world(const ThreadWorld& world,
   return failures;
 }
 
-// Rethrows one, if there is any: the cause rather than the PeerLost that it brings to the other ranks.
+// Rethrows one exception, if any: the cause rather than the PeerLost that it causes on the other ranks.
 inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   std::exception_ptr lost;
   for (const std::exception_ptr& failure : failures) {
@@ -104,11 +103,11 @@ inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   if (lost) std::rethrow_exception(lost);
 }
 
-// How the threads of a test reach each other.
+// Transport between the threads of a test.
 enum class Via {
   kMemory,        // The in-process backend.
-  kGloo,          // What CPU ranks of several machines use.
-  kSharedMemory,  // What CPU ranks of one machine use.
+  kGloo,          // The transport of CPU ranks on several machines.
+  kSharedMemory,  // The transport of CPU ranks on one machine.
 };
 
 inline std::string name_of(Via via) {

@@ -1,4 +1,5 @@
-"""Tests that ask a program of the build one request after the other, each a line of JSON that it answers with another."""
+"""Base of tests that send requests to a program of the build, one after the other: each is a line of JSON, and so is its
+answer."""
 
 import json
 import os
@@ -13,11 +14,11 @@ from paths import BIN
 
 
 class AskedProgram(unittest.TestCase):
-    PROGRAM = None  # Its name.
+    PROGRAM = None  # Name of the program.
 
     @classmethod
     def setUpClass(cls):
-        # In memory where there is such a folder: what is synced is not what is tested here.
+        # In memory if possible: syncing is not tested here.
         cls.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         cls.root = pathlib.Path(cls.folder.name)
         cls.program = subprocess.Popen([BIN.parent / "tests" / cls.PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -1,5 +1,5 @@
-"""The text and tokenizer that deploy/make_assets.sh makes: their size and shape, that a second run changes nothing, and what a
-machine without a network is told."""
+"""Tests the text and tokenizer of deploy/make_assets.sh: their size and shape, that a second run changes nothing, and the error
+on a machine without a network."""
 
 import json
 import os

@@ -10,7 +10,7 @@
 
 namespace titan::data::testing {
 
-// A tokenizer of bytes, in no need of a file: of 257 tokens the last is for who derives from it.
+// A tokenizer of bytes that needs no file: the last of its 257 tokens is for derived classes.
 class ByteTokenizer : public Tokenizer {
  public:
   static constexpr int32_t kSpecial = 256;

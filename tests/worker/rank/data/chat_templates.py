@@ -1,9 +1,11 @@
-"""Chat templates for tests: each uses what the released templates of a family use (named in the key), in words of its own."""
+"""Chat templates for tests: each uses the features of the released templates of a family (named in the key), with different
+words."""
 
 TEMPLATES = {
-    # A header a message, trimmed contents, the first one with BOS (as of Llama 3).
+    # A header per message, trimmed contents, the first one with BOS (as in Llama 3).
     "headers": """{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|head|>' + message['role'] + '<|/head|>\n\n' + message['content'] | trim + '<|eot|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{ '<|head|>assistant<|/head|>\n\n' }}{% endif %}""",
-    # A date that may be given, a system message taken off the front by a slice, tools in the first question (as of Llama 3.1, 3.2).
+    # An optional date, a system message taken off the front by a slice, tools in the first question (as in Llama 3.1,
+    # 3.2).
     "dated": """{{- bos_token }}
 {%- if custom_tools is defined %}
     {%- set tools = custom_tools %}
@@ -69,7 +71,7 @@ TEMPLATES = {
     {{- '<|head|>assistant<|/head|>\n\n' }}
 {%- endif %}
 """,
-    # A default system message, tools listed in it, answers of tools grouped (as of ChatML, Qwen2.5).
+    # A default system message that lists the tools, answers of tools grouped (as in ChatML, Qwen2.5).
     "im": """{%- if tools %}
     {{- '<|start|>system\n' }}
     {%- if messages[0]['role'] == 'system' %}
@@ -125,7 +127,7 @@ TEMPLATES = {
     {{- '<|start|>assistant\n' }}
 {%- endif %}
 """,
-    # Thoughts that only the newest answer keeps, found from the end by a namespace (as of Qwen3).
+    # Thoughts that only the newest answer keeps, found from the end by a namespace (as in Qwen3).
     "thinking": """{%- set ns = namespace(multi_step=true, last_query=messages|length - 1) %}
 {%- for message in messages[::-1] %}
     {%- set index = (messages|length - 1) - loop.index0 %}
@@ -166,7 +168,8 @@ TEMPLATES = {
         {{- '<think>\n\n</think>\n\n' }}
     {%- endif %}
 {%- endif %}""",
-    # Roles that must alternate, the system message before the last question, tools there too (as of Mistral v0.3, Nemo).
+    # Roles that must alternate, the system message before the last question, tools there too (as in Mistral v0.3,
+    # Nemo).
     "instructions": """{%- if messages[0]["role"] == "system" %}
     {%- set system_message = messages[0]["content"] %}
     {%- set loop_messages = messages[1:] %}
@@ -235,13 +238,13 @@ TEMPLATES = {
     {%- endif %}
 {%- endfor %}
 """,
-    # No system message, another name for the assistant (as of Gemma 2).
+    # No system message, another name for the assistant (as in Gemma 2).
     "model_turns": """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('No system message here') }}{% endif %}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles have to alternate') }}{% endif %}{% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}{{ '<turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{'<turn>model\n'}}{% endif %}""",
-    # A chain of elif, the end of the text when no answer is wanted (as of Phi 3, Phi 4).
+    # A chain of elif, the end of the text if no answer is wanted (as in Phi 3, Phi 4).
     "tags": """{% for message in messages %}{% if message['role'] == 'system' and message['content'] %}{{'<|system|>\n' + message['content'] + '<|end|>\n'}}{% elif message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}{% elif message['role'] == 'assistant' %}{{'<|assistant|>\n' + message['content'] + '<|end|>\n'}}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}""",
-    # Flags of a namespace, system messages gathered first, thoughts cut off (as of DeepSeek V3).
+    # Flags of a namespace, system messages gathered first, thoughts cut off (as in DeepSeek V3).
     "flags": """{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}{% set ns = namespace(is_first=false, is_tool=false, is_output_first=true, system_prompt='', is_first_sp=true) %}{%- for message in messages %}{%- if message['role'] == 'system' %}{%- if ns.is_first_sp %}{% set ns.system_prompt = ns.system_prompt + message['content'] %}{% set ns.is_first_sp = false %}{%- else %}{% set ns.system_prompt = ns.system_prompt + '\n\n' + message['content'] %}{%- endif %}{%- endif %}{%- endfor %}{{ bos_token }}{{ ns.system_prompt }}{%- for message in messages %}{%- if message['role'] == 'user' %}{%- set ns.is_tool = false -%}{{'<|User|>' + message['content']}}{%- endif %}{%- if message['role'] == 'assistant' and 'tool_calls' in message and message['tool_calls'] %}{%- set ns.is_tool = false -%}{%- for tool in message['tool_calls'] %}{%- if not ns.is_first %}{%- if message['content'] is none %}{{'<|Assistant|><|calls|>' + tool['type'] + '<|sep|>' + tool['function']['name'] + '\n' + '```json' + '\n' + tool['function']['arguments']|tojson + '\n' + '```'}}{%- else %}{{'<|Assistant|>' + message['content'] + '<|calls|>' + tool['function']['name']}}{%- endif %}{%- set ns.is_first = true -%}{%- else %}{{'\n<|call|>' + tool['function']['name']}}{%- endif %}{%- endfor %}{{'<|/calls|>' + eos_token}}{%- endif %}{%- if message['role'] == 'assistant' and not message['tool_calls'] %}{%- if ns.is_tool %}{{'<|/outputs|>' + message['content'] + eos_token}}{%- set ns.is_tool = false -%}{%- else %}{% set content = message['content'] %}{% if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}{{'<|Assistant|>' + content + eos_token}}{%- endif %}{%- endif %}{%- if message['role'] == 'tool' %}{%- set ns.is_tool = true -%}{%- if ns.is_output_first %}{{'<|outputs|>' + message['content']}}{%- set ns.is_output_first = false %}{%- else %}{{'\n<|output|>' + message['content']}}{%- endif %}{%- endif %}{%- endfor -%}{% if ns.is_tool %}{{'<|/outputs|>'}}{% endif %}{% if add_generation_prompt and not ns.is_tool %}{{'<|Assistant|>'}}{% endif %}""",
-    # Macros that call each other and write types of parameters, channels, a date (as of GPT-OSS).
+    # Macros that call each other and write types of parameters, channels, a date (as in GPT-OSS).
     "channels": """{#- Types of parameters -#}
 {%- macro type_of(spec, required=[], nullable=false) -%}
     {%- if spec.type == "array" -%}
@@ -345,7 +348,7 @@ TEMPLATES = {
 <|start|>assistant
 {%- endif -%}
 """,
-    # Lines of their own, so that trimmed blocks decide (as of Zephyr).
+    # Separate lines, so that trimmed blocks decide (as in Zephyr).
     "lines": """{% for message in messages %}
 {% if message['role'] == 'user' %}
 {{ '<|user|>\n' + message['content'] + eos_token }}
@@ -358,7 +361,7 @@ TEMPLATES = {
 {{ '<|assistant|>' }}
 {% endif %}
 {% endfor %}""",
-    # What the assistant says is named by blocks.
+    # Generation blocks mark the assistant's text.
     "blocks": """{{ bos_token }}{% for message in messages %}
     {%- if message.role == 'assistant' %}
 <|start|>assistant

@@ -1,5 +1,5 @@
-"""Conversations give the text and the tokens of transformers' apply_chat_template, byte for byte and id for id, over templates that
-use what those of released models use; labels are what generation blocks say (transformers' mask), else what each of the
+"""Tests that conversations give the text and the tokens of transformers' apply_chat_template, byte for byte and id for id, over
+templates with the features of released ones. Labels come from generation blocks (transformers' mask), else from what each of the
 assistant's messages adds to the text before it. Rows are the same on every number of ranks and from every cursor."""
 
 import array
@@ -61,7 +61,7 @@ def crc32c(data):
 
 
 def write_manifest(path, manifest):
-    """A token index's, with the checksum that fits what it says."""
+    """Writes the manifest of a token index with a fitting checksum."""
     compact = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
     path.write_text(json.dumps({**manifest, "crc32c": f"{crc32c(compact):08x}"}))
 
@@ -103,7 +103,7 @@ class Chats(RowReader):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def expected(self, package, row, messages=None, **more):
-        """Text, and whether each token is a label by generation blocks; or why there is none."""
+        """The text, or why there is none."""
         messages = row["messages"] if messages is None else messages
         kwargs = {"tools": row.get("tools"), **row.get("chat_template_kwargs", {}), **more}
         try:
@@ -112,7 +112,8 @@ class Chats(RowReader):
             return None, str(error)
 
     def spans(self, package, row, text):
-        """What each message of the assistant adds, or None when a beginning of the conversation is no beginning of its text."""
+        """What each message of the assistant adds, or None if the text of a shorter conversation is not a prefix of the whole
+        text."""
         spans = []
         for i, message in enumerate(row["messages"]):
             if message["role"] != "assistant":
@@ -181,7 +182,7 @@ class Chats(RowReader):
             self.assertEqual([{**row, "row": ""} for row in got], [{**row, "row": ""} for row in expected], other)
 
     def test_parquet_has_values_that_json_has_not(self):
-        """They have a form that is told in the documents, or the row and the field are named; the file is not damaged."""
+        """Such values have a documented form, or the row and the field are named; the file does not count as damaged."""
         pa, said = pyarrow, [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
         day = datetime.datetime(2024, 1, 31, 12)
         template = "{% for m in messages %}[{{ m.role }} {{ m.content }} {{ m.x }}]{% endfor %}"
@@ -209,7 +210,7 @@ class Chats(RowReader):
             self.assertIn(f"row 1 of row group 0: {why}; that is malformed row 1", self.answer(bad_lines=0, **ask)["error"])
 
     def stream(self, folder):
-        """Documents, with ~token where a token is no label."""
+        """Documents, with ~token where a token is not a label."""
         return [[i if m else ~i for i, m in zip(row["ids"], row["mask"])] for row in self.shown(folder) if "problem" not in row]
 
     def test_rows_are_the_same_on_every_mesh_and_from_every_cursor(self):
@@ -238,7 +239,7 @@ class Chats(RowReader):
         return done.stdout + done.stderr
 
     def test_an_index_keeps_which_tokens_are_labels(self):
-        """Rows of an index are those of the conversations, with where they end, in every arrangement and on every mesh."""
+        """An index has the same rows as the conversations, with their ends, in every arrangement and on every mesh."""
         folder = self.tokenizer("im", TEMPLATES["im"])
         right = [row for row, shown in zip(self.rows, self.shown(folder), strict=True) if "problem" not in shown]
         text, index = self.root / "right.jsonl", self.root / "marked"
@@ -286,7 +287,7 @@ class Chats(RowReader):
             self.assertEqual(all(token >= 0 for row in rows for token in row), made == "all")
             error = self.answer(path=str(path), train_on=other, **ask)["error"]
             self.assertIn(f'was made with --train-on {made}, and the job has dataloader.train_on = "{other}"', error)
-            manifest = json.loads((path / "titan-tokens.json").read_text())  # As older ones are.
+            manifest = json.loads((path / "titan-tokens.json").read_text())  # As in older indexes.
             self.assertEqual((manifest.pop("train_on"), manifest.pop("crc32c") != ""), (made, True))
             write_manifest(path / "titan-tokens.json", manifest)
             for train_on in (made, other):
@@ -303,15 +304,15 @@ class Chats(RowReader):
                 self.tokenised(index.name, text, folder)
                 if order is rows:
                     cursors = (self.answer(batches=count, **ask, **arranged)["cursor"] for count in range(9, 60))
-                    cursor = next(one for one in cursors if one["offset"] > 0)  # Of packed ones behind the first window.
+                    cursor = next(one for one in cursors if one["offset"] > 0)  # For packed rows, a cursor after the first window.
                     expected = self.answer(cursor=cursor, **ask, **arranged)
                     self.assertNotIn("error", expected)
-                    old = self.answer(cursor={**cursor, "offset": 0}, **ask, **arranged)  # Older ones do not know it.
+                    old = self.answer(cursor={**cursor, "offset": 0}, **ask, **arranged)  # Older cursors lack this member.
                     self.assertEqual(old["rows"], expected["rows"])
             self.assertIn("the dataset has changed", self.answer(cursor=cursor, **ask, **arranged)["error"], arranged)
 
     def test_a_marked_index_is_never_read_as_another(self):
-        """Versions, checksums and what the manifest says of the shards are compared; the text that has no conversation is named."""
+        """Versions, checksums and the manifest's facts about the shards are compared; text without a conversation is named."""
         folder = self.tokenizer("im", TEMPLATES["im"])
         said = self.tokenised("kept", self.place, folder, "--max-bad", "1000")
         self.assertEqual(sum("problem" in row for row in self.shown(folder)), said.count(", left out\n"))

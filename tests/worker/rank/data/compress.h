@@ -11,7 +11,7 @@
 
 namespace titan::data::testing {
 
-// A member.
+// One member.
 inline std::string gzip(std::string_view text) {
   std::string out(text.size() + text.size() / 1000 + 1000, '\0');
   z_stream stream{};
@@ -26,7 +26,7 @@ inline std::string gzip(std::string_view text) {
   return out;
 }
 
-// A frame.
+// One frame.
 inline std::string zstd(std::string_view text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
   ZSTD_CCtx* context = ZSTD_createCCtx();
@@ -36,7 +36,7 @@ inline std::string zstd(std::string_view text) {
   return out;
 }
 
-// As a file of that name holds it: as it is, or compressed in members or frames of `part` bytes of text each.
+// Content of a file of that name: unchanged, or compressed in members or frames of `part` bytes of text each.
 inline std::string as_named(std::string_view name, std::string_view text, size_t part = std::string_view::npos) {
   if (!name.ends_with(".gz") && !name.ends_with(".zst")) return std::string(text);
   std::string out;

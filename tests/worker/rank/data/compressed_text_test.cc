@@ -1,4 +1,4 @@
-// The text of a compressed file by pieces, asked for in any order.
+// Tests that the text of a compressed file can be read in pieces, in any order.
 #include "worker/rank/data/documents/compressed_text.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 class CompressedTextTest : public ::testing::TestWithParam<const char*> {
  protected:
-  // Lines of words, of nothing, of spaces, and one of many pieces.
+  // Lines of words, empty lines, lines of spaces, and one line of many pieces.
   CompressedTextTest() {
     for (int i = 0; i < 4000; ++i) {
       const size_t length = i == 900 ? 30'000 : random_() % 4 == 0 ? 0 : random_() % 60;
@@ -54,7 +54,7 @@ class CompressedTextTest : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Formats, CompressedTextTest, ::testing::Values("gz", "zst"),
                          [](const auto& of) { return std::string(of.param); });
 
-// One after the other they are the text, and each begins as the text before it says.
+// Joined in order the pieces are the text, and each one's facts about its beginning match the text before it.
 TEST_P(CompressedTextTest, PiecesFollowEachOther) {
   for (const int64_t piece_bytes : {7, 300, 5000, 10'000'000}) {
     const auto text = open({.piece_bytes = piece_bytes});
@@ -75,7 +75,7 @@ TEST_P(CompressedTextTest, PiecesFollowEachOther) {
   }
 }
 
-// Wherever readers were before; bytes are found, too.
+// Pieces are independent of earlier reads; offsets find their pieces, too.
 TEST_P(CompressedTextTest, AnyPieceIsTheSameInAnyOrder) {
   const auto text = open(kSmall), other = open(kSmall);
   std::vector<CompressedText::Piece> pieces;
@@ -101,7 +101,8 @@ TEST_P(CompressedTextTest, AnyPieceIsTheSameInAnyOrder) {
   EXPECT_THAT(text->piece_of(end + 1).status().message(), AllOf(HasSubstr(name_), HasSubstr("no line starts at byte")));
 }
 
-// Two places that move on together cost two passes, however far apart; gzip goes back by what lies between two states.
+// Two readers that advance in parallel cost two passes, however far apart they are; gzip decompresses only from the
+// nearest saved state.
 TEST_P(CompressedTextTest, GoingOnAndBackIsNotDecompressedFromTheStart) {
   const auto text = open(kSmall);
   const int64_t pieces = text->pieces(), size = static_cast<int64_t>(text_.size());
@@ -119,7 +120,7 @@ TEST_P(CompressedTextTest, GoingOnAndBackIsNotDecompressedFromTheStart) {
   EXPECT_LT(text->decompressed() - before, kTimes * size / 4) << "of eight states at most, four at least";
 }
 
-// Named where it is, again and again; what is before it is read all the same.
+// Damage is named where it is, every time; the text before it is still read.
 TEST_P(CompressedTextTest, DamageIsNamedAndLeavesTheRest) {
   std::string flipped = bytes_;
   for (size_t i = bytes_.size() * 2 / 3; i < bytes_.size() * 2 / 3 + 60; ++i)
@@ -140,7 +141,7 @@ TEST_P(CompressedTextTest, DamageIsNamedAndLeavesTheRest) {
   EXPECT_EQ(compressed_text_blocks(path_ + "x", 1, 300, nullptr).status().code(), absl::StatusCode::kNotFound);
 }
 
-// What would be held by the GB is refused where it is, and text before it is read.
+// A piece with gigabytes of text is refused where it is; the text before it is still read.
 TEST_P(CompressedTextTest, PiecesOfTooMuchTextAreRefused) {
   const auto length = static_cast<int64_t>(text_.size());
   bytes_ += testing::as_named(name_, std::string(30'000'000, ' '));
@@ -155,7 +156,7 @@ TEST_P(CompressedTextTest, PiecesOfTooMuchTextAreRefused) {
   }
 }
 
-// One file, that comes in short parts, and once not at all.
+// One file that arrives in short parts, and once not at all.
 class SlowRemote final : public data_files::RemoteFiles {
  public:
   explicit SlowRemote(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -189,7 +190,7 @@ class SlowRemote final : public data_files::RemoteFiles {
   const std::string bytes_;
 };
 
-// Of a hub they are the same, from few streams; what fails is asked for again.
+// A hub's file gives the same pieces from few streams; a failed read is repeated.
 TEST_P(CompressedTextTest, RemoteFilesAreReadAsTheyCome) {
   const auto size = static_cast<int64_t>(bytes_.size());
   const auto there = open(kSmall);

@@ -1,5 +1,5 @@
-"""Text that ranks count together: of every kind of file, compressed ones too, in its order, shuffled and packed, rows, cursors and warnings are those of
-one reader of everything, and either goes on from the other's cursor."""
+"""Tests distributed row counting for every kind of file, including compressed ones, in order, shuffled and packed: rows, cursors
+and warnings equal those of one reader of everything, and each can resume from the other's cursor."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ class CountedKinds(RowReader):
 
     @classmethod
     def compress(cls, kind, part):
-        """A file of several members of gzip, one of zstd, and one that stays as it is."""
+        """A file of several members of gzip, one of zstd, and one that stays uncompressed."""
         data = (cls.root / kind / f"{part}.{kind.replace('text', 'txt')}").read_bytes()
         path = cls.root / f"{kind}.compressed" / f"{part}.{kind.replace('text', 'txt')}"
         if part == 0:
@@ -55,7 +55,7 @@ class CountedKinds(RowReader):
         return self.answers(size, **self.asked(kind, **request))
 
     def check(self, kind, **arrangement):
-        batches = 72  # Of 12 rows: two passes and more.
+        batches = 72  # Batches of 12 rows: more than two passes.
         alone = self.ask(kind, 1, batch=12, batches=batches, **arrangement)
         rows, ends = in_order(alone, 12, batches), alone[0].get("ends")
         self.assertGreaterEqual(alone[0]["cursor"]["pass"], 1)
@@ -66,7 +66,7 @@ class CountedKinds(RowReader):
                 self.assertEqual(in_order(together, 12 // size, batches, "ends"), ends, (kind, size))
             for rank in together:
                 self.assertEqual(rank["warnings"], alone[0]["warnings"])
-        # From the one's cursors to the other's and back.
+        # Alternates between cursors of both.
         cursor, at = None, 0
         for i in range(16):
             size, count = (1, 4, 2, 6)[i % 4], i % 5 + 1
@@ -144,7 +144,7 @@ class CountedKinds(RowReader):
         self.assertNotIn("all of it", " ".join(plain))
 
     def test_malformed_lines_behind_the_last_row_are_told_of(self):
-        """Of a stream that does not loop: by whoever asks for more, and by all ranks alike."""
+        """In a stream that does not loop, each rank that reads on reports them, and all ranks report the same."""
         path = self.root / "tail.jsonl"
         path.write_text(json.dumps({"text": "the perl list " * 200}) + "\n" + "{bad\n" * 5)
         asked = dict(path=str(path), format="jsonl", counts=str(self.root / "tail"), row_tokens=WIDTH, loop=False, batches=1000)
@@ -157,7 +157,7 @@ class CountedKinds(RowReader):
             self.assertIn("tail.jsonl:6: not JSON; that is malformed line 5, more than dataloader.max_bad_lines = 4", said)
 
     def test_only_visible_files_of_a_folder_are_read(self):
-        """What tools leave beside the files is not trained on; what is gone is not left out in silence."""
+        """Hidden files of tools are not trained on; a missing file is not silently left out."""
         folder = self.root / "visible"
         (folder / "folder.jsonl").mkdir(parents=True)
         (folder / "a.jsonl").write_text(json.dumps({"text": "the perl list " * 50}) + "\n")
@@ -195,7 +195,7 @@ class CountedKinds(RowReader):
             said = self.answer(cursor=cursor, **asked(folder / "*"))["error"]
             self.assertIn(f'/dumps/B/0.jsonl" and is "{folder}/A/0.jsonl" now', said)
         old = {key: value for key, value in two.items() if key not in ("file_path", "files_folder")}
-        self.assertNotIn("error", self.answer(cursor=old, **asked(folder / "*")))  # Knows no more.
+        self.assertNotIn("error", self.answer(cursor=old, **asked(folder / "*")))  # An older cursor does not know these members.
 
     def test_padding_of_gzip_and_the_longest_windows_of_zstd(self):
         line = lambda word: json.dumps({"text": f"the perl list {word} " * 50}).encode() + b"\n"  # noqa: E731
@@ -203,7 +203,7 @@ class CountedKinds(RowReader):
         padded, window, zeros = self.root / "two.jsonl.gz", self.root / "two.jsonl.zst", bytes(200_000)
         data = gzip.compress(line("one")) + gzip.compress(line("two"))
         text = line("one") + line("two")
-        # A frame as zstd --long=31 writes it, its one block stored as it is.
+        # A frame as zstd --long=31 writes it, with one stored block.
         window.write_bytes(b"\x28\xb5\x2f\xfd\0\xa8" + (len(text) << 3 | 1).to_bytes(3, "little") + text)
         asked = lambda path, **more: dict(path=str(path), format="jsonl", row_tokens=WIDTH, loop=False, batches=1000, **more)  # noqa: E731
         expected = self.answer(batch=4, **asked(self.root / "two.jsonl"))["rows"]
@@ -213,7 +213,7 @@ class CountedKinds(RowReader):
             self.assertEqual(self.answer(batch=4, **asked(path))["rows"], expected)
             ranks = self.answers(4, counts=str(self.root / "padded"), **asked(path))
             self.assertEqual(in_order(ranks, 1, len(expected) // 4), expected[:len(expected) // 4 * 4])
-        for more in (zeros + b"x", zeros + gzip.compress(line("three")), b"x"):  # Never left out in silence.
+        for more in (zeros + b"x", zeros + gzip.compress(line("three")), b"x"):  # Extra data is never silently left out.
             padded.write_bytes(data + more)
             self.assertRegex(self.answer(**asked(padded))["error"], "two.jsonl.gz: the gzip data is (damaged|cut short)")
 

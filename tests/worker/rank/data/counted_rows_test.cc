@@ -1,4 +1,4 @@
-// Ranks that share the counting of a stream: the rows and positions are those of one reader of everything.
+// Tests ranks that share the counting of a stream: rows and positions equal those of one reader of everything.
 #include "worker/rank/data/rows/counted_rows.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Rows = std::vector<std::vector<int32_t>>;
 
-// How texts lie on disk: of file i as ending i says.
+// Storage of texts on disk: file i has ending i.
 struct Stored {
   FileKind kind = {};
   std::vector<std::string> endings = {""};
@@ -55,14 +55,14 @@ class CountedRowsTest : public ::testing::Test {
     if (kind_.format == data_files::Format::kText && !kind_.blank_lines) write_files(random);
   }
 
-  // Compressed in several members or frames.
+  // Compresses the text in several members or frames.
   void add_file(const char* ending, const std::string& text) {
     const size_t file = files_.size();
     const std::string name = absl::StrCat("part-", 100 + file, ending, endings_[file % endings_.size()]);
     files_.push_back(folder_.write(name, testing::as_named(name, text, 1 + text.size() / (1 + file))));
   }
 
-  // Lines from nothing to many blocks long, over files of which one is empty and one has no end of line.
+  // Lines from empty to many blocks long, over files of which one is empty and one has no final newline.
   void write_lines(std::mt19937& random) {
     for (int file = 0; file < 4; ++file) {
       std::string text;
@@ -111,7 +111,7 @@ class CountedRowsTest : public ::testing::Test {
     return rows;
   }
 
-  // Blocks of so many bytes of text, and an eighth of a compressed file.
+  // `block_bytes` bytes of text per block, and an eighth of that for a compressed file.
   std::unique_ptr<CountedRows> rank(int64_t block_bytes, const std::string& counts,
                                     CountedRows::Options options) const {
     options.counts_file = folder_.path() + "/" + counts;
@@ -126,7 +126,7 @@ class CountedRowsTest : public ::testing::Test {
   std::vector<std::string> files_;
 };
 
-// Of every kind that C++ can write; counted_kinds_test.py has Parquet.
+// Every kind that C++ can write; counted_kinds_test.py has Parquet.
 class CountedKindsTest : public CountedRowsTest, public ::testing::WithParamInterface<Stored> {
  protected:
   CountedKindsTest() : CountedRowsTest(GetParam()) {}
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CountedKindsTest,
                                            Stored{kWholeFiles, {".gz", ".zst", ""}}),
                          [](const auto& of) { return told(of.param); });
 
-// Rows of this rank of each batch of `ranks` rows; and what every rank says of where that ends.
+// This rank's row of each batch of `ranks` rows. Checks that every rank reports the same end position.
 Rows deal(RowSource& source, int64_t row_tokens, int rank, int ranks, int batches) {
   Rows rows;
   for (int i = 0; i < batches; ++i) {
@@ -191,7 +191,7 @@ TEST_P(CountedKindsTest, RanksTogetherGiveTheStream) {
   }
 }
 
-// A cursor of the one is a cursor of the other, wherever it is and whatever the rows' length.
+// Cursors are interchangeable, at any position and row length.
 TEST_P(CountedKindsTest, CursorsAreThoseOfTheReaderOfEverything) {
   std::mt19937 random(3);
   const bool compressed = endings_.back() != "" || endings_.size() > 1;
@@ -235,7 +235,7 @@ TEST_P(CountedKindsTest, WithoutLoopItEndsWhereTheStreamEnds) {
   EXPECT_EQ(*rows->skip(4), 0);
 }
 
-// Malformed lines are named as a reader names them, by all ranks, once.
+// All ranks name malformed lines as a reader names them, once.
 TEST_P(CountedKindsTest, MalformedDocumentsAreNamedAndLimited) {
   auto whole = stream(64);
   all_rows(*whole, 64, 500);
@@ -251,7 +251,7 @@ TEST_P(CountedKindsTest, MalformedDocumentsAreNamedAndLimited) {
                                                                 " 3, more than dataloader.max_bad_lines = 2")));
 }
 
-// Whatever lies in the file of counts, the rows are the same: what is damaged is counted again.
+// Damaged counts are counted again, so the rows stay the same.
 TEST_F(CountedRowsTest, DamagedCountsAreCountedAgain) {
   const Rows expected = all_rows(*stream(40), 40, 300);
   auto first = rank(400, "counts", {.row_tokens = 40});
@@ -274,8 +274,8 @@ TEST_F(CountedRowsTest, DamagedCountsAreCountedAgain) {
   EXPECT_GT(again, 150);
 }
 
-// A rank whose others never come counts for them after a while, and does not wait again; with a file that cannot be
-// written, too.
+// If the other ranks never come, a rank counts for them after a while and does not wait again; the same with a counts
+// file that cannot be written.
 TEST_P(CountedKindsTest, ARankAloneGoesOn) {
   const Rows expected = all_rows(*stream(40), 40, 100);
   auto alone = rank(400, "alone", {.row_tokens = 40, .rank = 1, .ranks = 8, .timeout = absl::Milliseconds(20)});
@@ -314,7 +314,7 @@ class CountedCompressedTest : public CountedRowsTest, public ::testing::WithPara
 INSTANTIATE_TEST_SUITE_P(Kinds, CountedCompressedTest, ::testing::Values(Stored{{}, {".gz"}}, Stored{{}, {".zst"}}),
                          [](const auto& of) { return of.param.endings[0].substr(1); });
 
-// Rows before the damage are those of the reader of everything; then both say so, and go on saying it.
+// Rows before the damage equal those of the reader of everything; then both report it, and repeat the report.
 TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
   const std::string path = files_[3], good = bytes_of(path), name = path.substr(path.rfind('/') + 1);
   std::string flipped = good;
@@ -342,8 +342,8 @@ TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
   }
 }
 
-// Text that would have to be held by the GB is read as a stream from there on: rows, positions and warnings are the
-// same, wherever a position was known before.
+// Text with gigabytes per block is read as a stream from that block: rows, positions and warnings are the same,
+// whatever positions were known before.
 TEST_P(CountedCompressedTest, TooDenseTextIsReadAsAStream) {
   constexpr int64_t kRow = 4097;
   constexpr int kRanks = 4, kBatches = 30;
@@ -392,7 +392,7 @@ TEST_P(CountedCompressedTest, TooDenseTextIsReadAsAStream) {
   }
 }
 
-// Another file under the name, under the counts of the old one or before a reader that has begun.
+// Another file has the name, while counts of the old one exist or after a reader has started.
 TEST_P(CountedCompressedTest, AChangedFileIsNoticed) {
   const std::string name = files_[0].substr(files_[0].rfind('/') + 1);
   auto rows = rank(400, "changed", {.row_tokens = 40});

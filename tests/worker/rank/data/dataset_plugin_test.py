@@ -1,6 +1,7 @@
-"""A dataset of a library that was compiled outside of the tree, from exported headers alone: what docs/howto/add-a-dataset.md shows.
-A job trains on it as on JSON lines of the same documents, loss for loss, alone and beside a source of Titan's own, and goes on over
-other ranks; titanctl accepts it without looking into the library; and what is wrong with a library or a key is told by name."""
+"""Tests a dataset in a library that was compiled outside of the tree with only the exported headers, as
+docs/howto/add-a-dataset.md shows. A job trains on it as on JSON lines of the same documents, loss for loss, alone and together
+with a source of Titan's own, and resumes on other ranks. titanctl accepts it without loading the library. Errors of a library or
+a key are reported by name."""
 
 import json
 import os
@@ -23,7 +24,7 @@ JOB = {
     "resources.threads_per_rank": 1, "comm.mode": "local_tensor",
 }  # fmt: skip
 
-# The example, with mistakes that TITAN_TEST_MISTAKE names.
+# The example, with mistakes that TITAN_TEST_MISTAKE selects.
 MISTAKEN = """std::vector<data::PluginDataset> datasets() {
   const char* asked = std::getenv("TITAN_TEST_MISTAKE");
   const std::string mistake = asked == nullptr ? "" : asked;
@@ -101,7 +102,7 @@ class DatasetPluginTest(unittest.TestCase):
         mixed = [json.dumps([{"name": "a", "dataset_path": str(self.folder / "json"), "weight": 2},
                              {"name": "b", "dataset_path": str(self.folder / kind), "dataset": name}])
                  for kind, name in (("json", "c4_test"), ("fortunes", "fortunes"))]  # fmt: skip
-        library = {"experimental.custom_import": self.library, "training.dataloader.format": "jsonl"}  # For what says none itself.
+        library = {"experimental.custom_import": self.library, "training.dataloader.format": "jsonl"}  # For sources that do not name a format.
         for name, expected, keys in (("plain", own, self.mine()),
                                      ("mixed", {**packed, "training.dataloader.sources": mixed[0]},
                                       {**library, **packed, "training.dataloader.sources": mixed[1]})):
@@ -110,7 +111,7 @@ class DatasetPluginTest(unittest.TestCase):
             self.assert_same(self.train(f"{name}-mine", keys, steps=4, ranks=2), whole, name)
 
     def test_goes_through_the_daemons(self):
-        """titanctl and the controller do not look into the library; a relative path becomes absolute."""
+        """titanctl and the controller do not load the library; a relative path becomes absolute."""
         words = flags(**{**self.mine(), "experimental.custom_import": "fortunes.so", "training.dataset_path": "fortunes",
                          "training.steps": 1, "training.seq_len": 64, "validation.enable": "false", "lr_scheduler.warmup_steps": 1,
                          "job.dump_folder": "daemons"})

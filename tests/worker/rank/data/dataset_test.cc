@@ -1,4 +1,4 @@
-// Dataset files, the document reader and the row stream: what a malformed, damaged or changed dataset does.
+// Tests dataset files, the document reader and the row stream with malformed, damaged and changed datasets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ class DatasetTest : public ::testing::Test {
 
 std::string line(const std::string& text) { return "{\"text\": \"" + text + "\", \"url\": \"x\"}\n"; }
 
-// All texts until the end or the first error, which is put behind them.
+// All texts until the end or the first error, which is appended.
 std::vector<std::string> read_all(DocumentReader& reader) {
   std::vector<std::string> texts;
   while (true) {
@@ -78,7 +78,7 @@ TEST_F(DatasetTest, FindsFilesInNameOrder) {
   EXPECT_THAT(names(folder_ + "/b.json"), ElementsAre("b.json"));
 }
 
-// What a folder holds is told by names; of several formats one is taken, and a key takes another.
+// File names decide the format; among several formats one is the default, and a key selects another.
 TEST_F(DatasetTest, FormatsGoByNames) {
   for (const char* name : {"a.txt", "b.txt.gz", "c.parquet", "d.idx", "e.jsonl", "f.log", "set/titan-tokens.json"})
     write(name, "");
@@ -196,7 +196,7 @@ TEST_F(DatasetTest, DamagedCompressedFiles) {
   EXPECT_THAT(read_all({folder_ + "/gone.json"}), ElementsAre(HasSubstr("gone.json")));
 }
 
-// From every position the same documents follow, also over the border of files.
+// Every position leads to the same following documents, even across files.
 TEST_F(DatasetTest, SeeksToEveryDocument) {
   const std::vector<std::string> files = {write("a.json", line("one") + "\nbad\n" + line("two")),
                                           write("b.json.gz", gzip(line("three"))), write("c.json", ""),
@@ -250,8 +250,8 @@ TEST_F(DatasetTest, ContiguousChunksWithTheRemainderFirst) {
   EXPECT_THAT(too_many.status().message(), HasSubstr("11 documents for 12"));
 }
 
-// Once an index of documents is kept, a rank's chunk is found without reading what is before it; whatever is wrong with
-// the index, or changes in the data, it is made again.
+// With a stored index of documents, a rank finds its chunk without reading the text before it. If the index is damaged
+// or the data changed, it is built again.
 TEST_F(DatasetTest, ChunksAreFoundByAnIndexThatIsKept) {
   std::string text;
   for (int i = 0; i < 10'000; ++i) text += line(std::to_string(i)) + (i % 3 == 0 ? "\n" : "");

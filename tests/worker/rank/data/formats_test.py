@@ -1,5 +1,5 @@
-"""Kinds of files against the packages that write them: what pyarrow, gzip and Python say a file holds is what is read of it, from
-the start and from every document's own position; and of damaged Parquet nothing is ever read in silence."""
+"""Compares kinds of files with the packages that write them: Titan reads the same content as pyarrow, gzip and Python, from the
+start and from every document's position, and never reads damaged Parquet silently."""
 
 import gzip
 import os

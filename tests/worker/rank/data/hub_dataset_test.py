@@ -1,5 +1,5 @@
-"""A dataset read from a hub as a job goes: the rows are those of the same files on disk, also after a cursor in the middle of a shard
-and on every rank; a job stays with the commit that it began with; only what is needed is fetched; and what goes wrong says what to do."""
+"""Tests a dataset read from a hub during a job: rows equal those of the same files on disk, also after a cursor in the middle of
+a shard and on every rank; a job stays with its first commit; only the needed files are fetched; and errors say what to do."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ def shard(name, lines=12):
 
 
 def start(endpoint, folder, *requests, **environment):
-    """Answers each request with rows: a process that was just started, as a job that goes on is."""
+    """Starts a new process, as a resumed job does, that answers each request with rows."""
     defaults = {"dataset": "c4", "path": C4, "records": str(folder / "data"), "tokenizer": str(TOKENIZER), "row_tokens": 65}
     process = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**ENVIRONMENT, "HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "home"), **environment})
@@ -55,11 +55,11 @@ class HubDataset(unittest.TestCase):
         closed = FakeHub()
         closed.close()
         cls.nowhere = closed.url()
-        cls.without_a_hub = start(cls.nowhere, pathlib.Path(cls.scratch.name), {"batches": 1})  # It takes its time to give up.
+        cls.without_a_hub = start(cls.nowhere, pathlib.Path(cls.scratch.name), {"batches": 1})  # It takes a while to give up.
 
     @classmethod
     def tearDownClass(cls):
-        cls.without_a_hub.kill()  # Nothing when it has ended.
+        cls.without_a_hub.kill()  # No effect if it has ended.
         cls.without_a_hub.wait()
         cls.scratch.cleanup()
 
@@ -114,7 +114,7 @@ class HubDataset(unittest.TestCase):
                 self.assertEqual(folders[1], folders[0].replace(str(self.mirror), f"{C4}@{self.commit}"))
                 self.assertEqual(there, streamed)
 
-    # Of all ranks of a node together, also: the shards that rows are in, once, and one list.
+    # All ranks of a node together fetch only the shards of their rows, once, and one list.
     def test_only_what_is_needed_is_fetched(self):
         first = self.rows(batches=2)
         self.assertEqual(1, self.shards_fetched())
@@ -140,10 +140,10 @@ class HubDataset(unittest.TestCase):
         for environment in ({}, {"TITAN_RANK_HUB_CACHE_GIB": "0"}):
             rest = self.read({"batches": 70, "cursor": begin["cursor"]}, **environment)
             self.assertEqual(whole[50:], rest["rows"])
-        moved = self.rows(batches=70, cursor=begin["cursor"], path=str(self.mirror))  # To a copy on disk.
+        moved = self.rows(batches=70, cursor=begin["cursor"], path=str(self.mirror))  # Moved to a copy on disk.
         self.assertEqual(whole[50:], moved["rows"])
 
-    # By many ranks, in shards of many blocks: each tokenises its own, and no shard is fetched twice.
+    # Many ranks and shards of many blocks: each rank tokenizes its own blocks, and no shard is fetched twice.
     def test_ranks_count_together(self):
         self.repo.commit({**self.files, "en/c4-train.00000-of-00016.json.gz": shard("long", 150)})
         whole = self.rows(batches=640)
@@ -162,13 +162,13 @@ class HubDataset(unittest.TestCase):
                 rest = self.read(*({**request, "batches": 90, "cursor": middle[0]["cursor"]} for request in requests), **environment)
                 self.assertEqual(whole["rows"][280:], [rank["rows"][i] for i in range(90) for rank in rest])
 
-    # Records of before had no sizes: every rank reads everything, as then.
+    # Older records have no sizes: every rank reads everything, as it did then.
     def test_a_record_without_sizes_goes_on(self):
         whole = self.rows(batches=80)["rows"]
         record, = (self.folder / "data").glob("hub-*.json")
         told = json.loads(record.read_text())
         self.assertEqual([len(self.files[name]) for name in told["files"]], told["sizes"])
-        for sizes, counted in ((None, 0), (told["sizes"], 1), ([1], 1)):  # Of too few it is asked for again.
+        for sizes, counted in ((None, 0), (told["sizes"], 1), ([1], 1)):  # If sizes are missing, they are requested again.
             changed = {key: value for key, value in told.items() if key != "sizes"} | ({"sizes": sizes} if sizes else {})
             record.write_text(json.dumps(changed))
             counts = self.folder / f"counts-{len(sizes or [])}"
@@ -176,7 +176,8 @@ class HubDataset(unittest.TestCase):
             self.assertEqual(whole[1::4], mine)
             self.assertEqual(counted, len(list(counts.glob("token-counts-*"))))
 
-    # The branch moves on; a job that has begun does not. Without its record it is told, not given other text.
+    # The branch changes; a job that has started does not follow it. Without its record it gets an error, not other
+    # text.
     def test_a_job_stays_with_its_commit(self):
         whole = self.rows(batches=80)["rows"]
         begin = self.rows(batches=30)
@@ -189,13 +190,13 @@ class HubDataset(unittest.TestCase):
         self.assertNotEqual(whole[:5], self.rows(batches=5, records=elsewhere)["rows"])
         records = list(pathlib.Path(elsewhere).glob("hub-*.json"))
         self.assertEqual({self.commit, changed}, {json.loads(path.read_text())["commit"] for path in records})
-        for path, damage in zip(sorted(records), ("{", '{"path": 5, "commit": [], "files": 7}')):  # It is asked for again.
+        for path, damage in zip(sorted(records), ("{", '{"path": 5, "commit": [], "files": 7}')):  # The commit is requested again.
             path.write_text(damage)
         self.assertEqual(pinned, self.rows(batches=50, cursor=begin["cursor"], records=elsewhere, path=f"{C4}@{self.commit}"))
 
     def test_a_hub_that_fails_in_the_middle(self):
         whole = self.rows(batches=100, path=str(self.mirror))["rows"]
-        self.hub.order("drop", "00000-of-00016.json.gz", value=1500, server="cdn")  # After so many bytes,
+        self.hub.order("drop", "00000-of-00016.json.gz", value=1500, server="cdn")  # Drops after this many bytes.
         self.hub.order("status", "00001-of-00016.json.gz", value=503, server="hub")
         self.assertEqual(whole, self.rows(batches=100)["rows"])
         self.assertEqual(0, sum(fault.times for fault in self.hub.faults))

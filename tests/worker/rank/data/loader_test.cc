@@ -30,7 +30,7 @@ class LoaderTest : public ::testing::Test {
   LoaderTest() {
     folder_.write_tokenizer(testing::byte_tokenizer());
     std::mt19937 random(5);
-    // Documents from nothing to several rows long, over three files, with blank and malformed lines between.
+    // Documents from empty to several rows long, over three files, with blank and malformed lines between them.
     std::string text;
     for (int i = 0; i < 60; ++i) {
       text += line(std::string(random() % 90, static_cast<char>('a' + i % 26)));
@@ -58,7 +58,7 @@ class LoaderTest : public ::testing::Test {
   std::vector<std::string> files_;
 };
 
-// A hub that has one file and then does not answer: who reads the next one waits until it is stopped.
+// A hub with one file that does not answer for the next: its reader waits until it is stopped.
 class SilentHub final : public data_files::RemoteFiles {
  public:
   explicit SilentHub(std::string file) : file_(std::move(file)) {}
@@ -117,7 +117,7 @@ Rows read(Loader& loader, int batches) {
   return rows;
 }
 
-// Every rank's rows of each microbatch, rank after rank: the global batch.
+// Every rank's rows of each microbatch, in order of the ranks: the global batch.
 Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches,
                  const nlohmann::json& from = nullptr) {
   std::vector<Rows> ranks;
@@ -139,7 +139,7 @@ Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches
   return rows;
 }
 
-// Weights change by the job's steps, also where its data begins anew in the middle of it.
+// Weights follow the job's step, even if its data starts from the beginning in the middle of the job.
 TEST_F(LoaderTest, DataThatBeginsAnewHasTheWeightsOfTheStep) {
   LoaderOptions mixed = options();
   for (const char* name : {"part-0", "part-1"}) {
@@ -156,7 +156,8 @@ TEST_F(LoaderTest, DataThatBeginsAnewHasTheWeightsOfTheStep) {
   EXPECT_EQ(loader->state()["row"], 42);
 }
 
-// Rows of packed documents: no label is another document's or padding's, and the batch says which token is whose.
+// In rows of packed documents no label belongs to another document or to padding, and the batch holds the document of
+// each token.
 TEST_F(LoaderTest, PackedDocumentsAreKeptApart) {
   LoaderOptions packed = options(Order::kGlobal, 0, 1, 4);
   packed.packing_window = 16;
@@ -183,13 +184,14 @@ TEST_F(LoaderTest, PackedDocumentsAreKeptApart) {
     }
   }
   EXPECT_GT(padding, 0);
-  int64_t tokens = 0;  // Bytes of text, and <eos>, of each document: all but <bos> are foretold.
+  int64_t tokens = 0;  // Bytes of text, and <eos>, of each document: every token except <bos> is a label.
   std::mt19937 random(5);
   for (int i = 0; i < 60; ++i) tokens += static_cast<int64_t>(random() % 90) + 1;
   EXPECT_EQ(foretold, tokens);
 }
 
-// Of several sources, too, a job goes on at any microbatch on another number of ranks, and knows what each has given.
+// With several sources, too, a job resumes at any microbatch on another number of ranks, and knows what each source has
+// given.
 TEST_F(LoaderTest, SourcesGoOnOnAnotherNumberOfRanks) {
   LoaderOptions mixed = options();
   mixed.files.clear();
@@ -207,7 +209,7 @@ TEST_F(LoaderTest, SourcesGoOnOnAnotherNumberOfRanks) {
     if (!state.is_null()) {
       ASSERT_TRUE(loader->restore(state).ok());
     }
-    read(*loader, 2);  // Of two rows.
+    read(*loader, 2);  // Two microbatches of two rows.
     state = loader->state();
     const std::vector<SourceProgress> progress = loader->progress();
     ASSERT_EQ(progress.size(), 3U);
@@ -237,11 +239,11 @@ TEST_F(LoaderTest, GlobalBatchDoesNotDependOnTheMesh) {
   EXPECT_EQ(read_global(options(), 2, 6, 20), one);
   EXPECT_EQ(read_global(options(), 3, 4, 20), one);
   EXPECT_EQ(read_global(options(), 12, 1, 20), one);
-  // Nor on how the global batch is cut into microbatches.
+  // It does not depend on the split of the global batch into microbatches, either.
   EXPECT_EQ(read_global(options(), 2, 2, 60), one);
 }
 
-// From any point, with or without a thread, the restored loader goes on as the first one does.
+// From any point, with or without a thread, the restored loader continues as the first one does.
 TEST_F(LoaderTest, RestoreContinuesFromAnyPoint) {
   std::mt19937 random(7);
   for (const Order order : {Order::kGlobal, Order::kPerRank}) {
@@ -266,7 +268,7 @@ TEST_F(LoaderTest, RestoreContinuesFromAnyPoint) {
   }
 }
 
-// Of many ranks each counts its share of the text and tokenises its own rows: no batch and no cursor is another.
+// Many ranks each count a share of the text and tokenize only their rows: every batch and cursor stays the same.
 TEST_F(LoaderTest, RanksThatCountTogetherGetTheSameBatches) {
   const Rows all = read_global(options(), 1, 12, 40);
   LoaderOptions shared = options();
@@ -293,7 +295,7 @@ TEST_F(LoaderTest, RestoreOnAnotherDegreeContinuesTheGlobalStream) {
   }
 }
 
-// torchtitan's count of its place, documents read and tokens of them in no row yet, leads to the same next row: behind
+// torchtitan's position (documents read, and their tokens that are not in a row yet) leads to the same next row: after
 // every row of a pass over documents that are shorter and longer than a row.
 TEST_F(LoaderTest, GoesOnFromTorchtitansPlace) {
   std::string text;
@@ -322,7 +324,7 @@ TEST_F(LoaderTest, GoesOnFromTorchtitansPlace) {
   }
   EXPECT_EQ(documents, 40);
   auto loader = open(options);
-  // One place for any number of ranks, also for those that count the stream together.
+  // One position for any number of ranks, also for those with distributed row counting.
   ASSERT_TRUE(loader->restore({{"sample_idx", 20}, {"tokens_left", 5}}).ok());
   LoaderOptions many = options;
   many.dp_rank = 3, many.dp_size = 6;
@@ -335,7 +337,7 @@ TEST_F(LoaderTest, GoesOnFromTorchtitansPlace) {
               HasSubstr("first document"));
 }
 
-// torchtitan's position counts documents in their order: rows that come otherwise have no such place.
+// torchtitan's position counts documents in their order: rows in another order have no such position.
 TEST_F(LoaderTest, TorchtitansPositionIsRefusedWhereRowsComeOtherwise) {
   const auto refused = [&](const LoaderOptions& options) {
     return std::string(open(options)->restore({{"sample_idx", 3}, {"tokens_left", 1}}).message());
@@ -350,7 +352,7 @@ TEST_F(LoaderTest, TorchtitansPositionIsRefusedWhereRowsComeOtherwise) {
   EXPECT_THAT(refused(mixed), AllOf(HasSubstr("of one dataset"), HasSubstr("training.dataloader.sources")));
 }
 
-// Padding is counted in the rows of all ranks, on each of them.
+// Each rank counts the padding in the rows of all ranks.
 TEST_F(LoaderTest, TheShareOfPaddingIsThatOfAllRanks) {
   LoaderOptions plain = options(), packed = options(Order::kGlobal, 0, 1, 4);
   auto unpacked = open(plain);
@@ -358,11 +360,11 @@ TEST_F(LoaderTest, TheShareOfPaddingIsThatOfAllRanks) {
   EXPECT_EQ(unpacked->take_padding(), std::nullopt);
   packed.packing_window = 16;
   auto one = open(packed);
-  EXPECT_EQ(one->take_padding(), std::nullopt);  // Of nothing.
+  EXPECT_EQ(one->take_padding(), std::nullopt);  // There were no batches.
   int64_t padding = 0;
   for (int i = 0; i < 3; ++i) {
     const Batch batch = one->next().value();
-    // Padding is a document a token; the last column has no label of its own.
+    // Each token of padding is a separate document; the last column has no label.
     for (int64_t row = 0; row < 4; ++row) {
       const at::Tensor text = batch.tokens[row];
       for (int64_t t = packed.seq_len - 1; t > 0 && text[t].item<int64_t>() == one->end_of_document() &&
@@ -381,7 +383,7 @@ TEST_F(LoaderTest, TheShareOfPaddingIsThatOfAllRanks) {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(many->next().ok());
     EXPECT_DOUBLE_EQ(many->take_padding().value(), share);
   }
-  // Of compressed text many ranks are warned; the share is the same.
+  // For compressed text many ranks get a warning; the share is the same.
   packed.dp_rank = 3, packed.dp_size = 64;
   auto plain_text = open(packed);
   for (std::string& file : packed.files) {
@@ -397,7 +399,7 @@ TEST_F(LoaderTest, TheShareOfPaddingIsThatOfAllRanks) {
   EXPECT_EQ(compressed->take_padding(), of_many);
 }
 
-// state() speaks of what was returned, however far the thread has read.
+// state() describes the returned batches, however far the thread has read.
 TEST_F(LoaderTest, StateIgnoresWhatIsPrefetched) {
   LoaderOptions eager = options(), lazy = options();
   eager.prefetch = 50;
@@ -409,8 +411,7 @@ TEST_F(LoaderTest, StateIgnoresWhatIsPrefetched) {
   }
 }
 
-// prefetch is the one key that changes no batch: batches are made ahead by a thread, or without one when they are asked
-// for.
+// Prefetching changes no batch: a thread makes batches ahead, or without it they are made on request.
 TEST_F(LoaderTest, PrefetchHasAThreadAndNoneHasNot) {
   const auto threads = [] {
     const std::filesystem::directory_iterator tasks("/proc/self/task");
@@ -497,7 +498,7 @@ TEST_F(LoaderTest, WithoutLoopAllRanksEndTogether) {
   EXPECT_EQ(seen, static_cast<int64_t>(rows.size()));
 }
 
-// A wrong path or a harsh filter leaves a few words: the loss falls to nothing, and only this says why.
+// A wrong path or a strict filter leaves a few words: the loss falls to zero, and only this warning explains it.
 TEST_F(LoaderTest, ADatasetOfAFewWordsIsToldOnce) {
   LoaderOptions options = this->options();
   options.files = {folder_.write("few.json", line("two words"))};
@@ -588,7 +589,7 @@ TEST_F(LoaderTest, StopsCleanly) {
   }
 }
 
-// Its thread may wait for a hub for minutes: a job that ends does not.
+// Its thread may wait for a hub for minutes; the end of a job does not.
 TEST_F(LoaderTest, EndsWhileAHubDoesNotAnswer) {
   const auto hub = std::make_shared<SilentHub>(files_[0]);
   LoaderOptions options = this->options(Order::kGlobal, 0, 1, 1);

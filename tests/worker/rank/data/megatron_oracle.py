@@ -1,5 +1,5 @@
-"""The files that tokens_test.py takes for Megatron-LM's are those that Megatron-LM itself writes, byte for byte, and it reads them. By hand:
-megatron-core is not among the tests' packages.
+"""Checks that Megatron-LM itself writes the files of tokens_test.py, byte for byte, and reads them. Run by hand: megatron-core is
+not among the tests' packages.
 
     pip install --no-deps --target FOLDER megatron-core==0.16.1
     TITAN_BIN=build/release/bin TITAN_DEPS=.deps PYTHONPATH=FOLDER python tests/worker/rank/data/megatron_oracle.py

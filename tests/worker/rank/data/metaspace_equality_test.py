@@ -1,8 +1,9 @@
-"""Titan's tokenizer gives the tokens, and the decoded text, of the Python `tokenizers` package for vocabularies of characters: the kinds of
-Llama 2, Mistral, T5, XLM-R and ALBERT, each trained on the spot, on varied Unicode text (two of them on more than 10 MB).
+"""Tests that Titan's tokenizer gives the tokens and the decoded text of the Python `tokenizers` package for vocabularies of
+characters: the kinds of Llama 2, Mistral, T5, XLM-R and ALBERT. The test trains each on varied Unicode text (two of them on more
+than 10 MB).
 
-Without TITAN_LONG=1 some kinds on the smaller text. Arguments name kinds; --speed is for the speed on the English of the assets, with
-one thread each.
+Without TITAN_LONG=1 it runs some kinds on the smaller text. Arguments name kinds; --speed measures the speed on the English text
+of the assets, with one thread each.
 """
 
 import json
@@ -42,7 +43,7 @@ def assemble(tokenizer, normalizer=None, pre_tokenizer=None, decoder=None, speci
 
 
 def train_bpe(texts, fallback, fuse=True, split=True):
-    """SentencePiece's BPE as it is converted: special tokens, bytes, then what was learnt."""
+    """SentencePiece's BPE in its converted form: special tokens, bytes, then the learnt tokens."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=fuse))
     tokenizer.pre_tokenizer = metaspace(split=split)
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
@@ -60,7 +61,7 @@ def train_unigram(texts, fallback=False, normalizer=None):
     tokenizer.pre_tokenizer = metaspace()
     if normalizer is not None:
         tokenizer.normalizer = normalizer
-    # Its trainer takes every character in, whatever the size.
+    # Its trainer adds every character, whatever the size.
     known = ["".join(c for c in text if ord(c) < 0x250 or 0x3040 <= ord(c) < 0x3100 or 0x300 <= ord(c) < 0x310) for text in texts]
     tokenizer.train_from_iterator(known, trainers.UnigramTrainer(
         vocab_size=1500, show_progress=False, special_tokens=SPECIAL, unk_token="<unk>"))
@@ -74,7 +75,8 @@ def train_unigram(texts, fallback=False, normalizer=None):
 
 
 def fields(message, wanted):
-    """The values of a field of bytes in an encoded Protobuf message (the package's own reader needs another Protobuf than LibTorch's)."""
+    """The values of a field of bytes in an encoded Protobuf message (the package's own reader needs another Protobuf than
+    LibTorch's)."""
     at = 0
 
     def number():
@@ -94,7 +96,7 @@ def fields(message, wanted):
 
 
 def precompiled(rules):
-    """SentencePiece's rules as they are compiled into its models."""
+    """SentencePiece's rules in the form that is compiled into its models."""
     with tempfile.TemporaryDirectory() as work:
         prefix = pathlib.Path(work) / "m"
         sentencepiece.SentencePieceTrainer.train(
@@ -156,7 +158,7 @@ def main():
         sys.argv.remove("--speed")
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         large = small = english
-        clock = time.process_time  # Others share the machine.
+        clock = time.process_time  # Other processes share the machine.
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
         write_texts(work / "large", large)

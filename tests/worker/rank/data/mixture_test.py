@@ -1,6 +1,6 @@
-"""Several sources in one stream: which source each row comes from is an exact rule of whole numbers, written here a second
-time with fractions; the rows are the same on every number of ranks, and a job goes on at any batch, on another number of
-ranks, with other sources and weights."""
+"""Tests several sources in one stream. An exact rule in integers decides the source of each row; the test computes it again with
+fractions. Rows are the same on every number of ranks, and a job resumes at any batch, on another number of ranks, with other
+sources and weights."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ WIDTH = 33
 
 
 def schedule(changes, rows, lengths):
-    """The source of each row. `changes` as {row: weights}; `lengths` has how many rows a source has, None: without end."""
+    """The source of each row. `changes` is {row: weights}; `lengths` has the number of rows of each source, None: without end."""
     order, ended, current, given = [], set(), None, [0] * len(lengths)
     while len(order) < rows:
         weights = list(changes[max(row for row in changes if row <= len(order))])
@@ -113,7 +113,7 @@ class Mixture(RowReader):
                 more, cursor = self.globally(size, 8 // size, 1, cursor, sources=sources, weights=weights)
                 got += more
             self.assertEqual(got, want[:len(got)])
-        # All that has a weight at its end: so is the stream, with every whole row once.
+        # When every source with a weight has ended, so has the stream, with every whole row once.
         ends = [self.source(name, repeat=False) for name in self.NAMES]
         every = [len(self.streams[name]) // WIDTH for name in self.NAMES]
         answer = self.ask(sources=ends, weights=[[0, [3, 2, 1]]], batches=10_000)
@@ -125,11 +125,11 @@ class Mixture(RowReader):
         _, cursor = self.globally(1, 1, 50, sources=two, weights=[[0, [9, 1]]])
         given = {one["name"]: one["rows"] for one in cursor["sources"]}
         self.assertEqual(given, {"web": 45, "code": 5})
-        # Other weights count from here: code need not catch up on what it had not been promised.
+        # New weights count from here: code does not catch up on earlier rows.
         more, _ = self.globally(1, 1, 20, cursor, sources=two, weights=[[0, [1, 1]]])
         web = self.expected(self.NAMES, [0] * 100)
         self.assertEqual(sum(row in web for row in more), 10)
-        # A source that is new begins at its start, one that is gone is forgotten.
+        # A new source starts at its beginning, a removed one is forgotten.
         other = [self.source("books"), self.source("web")]
         more, after = self.globally(1, 1, 2, cursor, sources=other, weights=[[0, [1, 1]]])
         self.assertEqual(more[0], self.expected(self.NAMES, [2])[0])

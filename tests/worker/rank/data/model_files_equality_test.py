@@ -1,8 +1,9 @@
-"""Titan gives the tokens, and the decoded text, of the Python packages `sentencepiece` and `tiktoken` for tokenizer.model and *.tiktoken
-files, on varied Unicode text (one model of each kind on more than 10 MB). All of them are trained on the spot.
+"""Tests that Titan gives the tokens and the decoded text of the Python packages `sentencepiece` and `tiktoken` for
+tokenizer.model and *.tiktoken files, on varied Unicode text (one model of each kind on more than 10 MB). The test trains all of
+them.
 
-Without TITAN_LONG=1 some kinds on the smaller text. Arguments name kinds; --speed is for the speed on the English of the assets, with
-one thread each.
+Without TITAN_LONG=1 it runs some kinds on the smaller text. Arguments name kinds; --speed measures the speed on the English text
+of the assets, with one thread each.
 """
 
 import base64
@@ -36,7 +37,7 @@ def llama3_special(first):
 
 
 def learnt_ranks(texts):
-    """Single bytes, then what BPE learns: each token's rank is below those that are made of it."""
+    """Single bytes, then the tokens that BPE learns: each token's rank is below those of tokens made from it."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
@@ -76,7 +77,8 @@ def sentencepiece_variants(texts, work):
             ("bpe-rules", {"model_type": "bpe", "normalization_rule_name": "nmt_nfkc_cf", "user_defined_symbols": ["<|tool|>", "né"]}),
             ("bpe-across-words", {"model_type": "bpe", **plain, "split_by_whitespace": False, "add_dummy_prefix": False}),
             ("unigram-bytes", {"model_type": "unigram", **plain}),
-            # Of one piece's ending the other begins, one is within another, two are words of the texts, one has no other character.
+            # The end of one piece is the beginning of another, one is within another, two are words of the texts, one
+            # has a character that is nowhere else.
             ("unigram-user", {"model_type": "unigram", "user_defined_symbols": ["<|tool|>", "<|tool|>x", "tion", "ion ", "on t", "the", "né", "🙂"]}),
             ("unigram-user-bytes", {"model_type": "unigram", **plain, "user_defined_symbols": ["<|end_of_text|>", "end", "nd_of", "\n\n"]}),
             ("unigram-kept", {"model_type": "unigram", "normalization_rule_name": "nfkc", "remove_extra_whitespaces": False,
@@ -104,10 +106,10 @@ def main():
         sys.argv.remove("--speed")
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         large = small = english
-        clock = time.process_time  # Others share the machine.
-    # tiktoken's regular expressions give up on longer runs.
+        clock = time.process_time  # Other processes share the machine.
+    # tiktoken's regular expressions fail on longer runs.
     large, small = [[text[:20000] for text in texts if "\0" not in text] for texts in (large, small)]
-    # So long that sums of scores are begun anew in the middle.
+    # Long enough that sums of scores restart in the middle.
     if not speed_alone:
         small = [*small, "\n".join(english)[:600_000]]
     with tempfile.TemporaryDirectory() as work:

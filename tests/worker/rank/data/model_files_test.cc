@@ -1,5 +1,6 @@
-// Tokenizers of SentencePiece and tiktoken, and of tokenizer.json with words of characters: a few tokens that can be
-// counted by hand (model_files_equality_test.py and metaspace_equality_test.py have the rest), and damaged files.
+// Tests tokenizers of SentencePiece and tiktoken, and of tokenizer.json with words of characters, with a few tokens
+// that can be counted by hand (model_files_equality_test.py and metaspace_equality_test.py have the rest), and damaged
+// files.
 
 #include "tests/common/io/tokenizer_files/model_files.h"
 
@@ -38,7 +39,7 @@ std::vector<int32_t> document(Tokenizer& tokenizer, const std::string& text) {
 TEST(SentencePieceTokenizerTest, PairsMergeByScoreAndBytesStandForTheRest) {
   auto tokenizer = load_model(testing::pair_model());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  // "▁abb ab\n": "ab" before "▁ab", which is there for both words.
+  // "▁abb ab\n": "ab" merges before "▁ab", which exists for both words.
   EXPECT_THAT(document(**tokenizer, "abb ab\n"), ElementsAre(1, 263, 261, 263, 3 + '\n', 2));
   EXPECT_EQ((*tokenizer)->decode({1, 263, 261, 263, 3 + '\n', 3 + 0xC3, 3 + 0xA9, 3 + 0xC3, 2, 9999}),
             "abb ab\né\uFFFD");
@@ -54,7 +55,8 @@ TEST(SentencePieceTokenizerTest, PairsMergeByScoreAndBytesStandForTheRest) {
 TEST(SentencePieceTokenizerTest, UnigramsTakeTheBestPath) {
   auto tokenizer = load_model(testing::unigram_model());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  // "▁a b" costs 7 and "▁ ab" 9; "A" is "a"; white space around goes; neighbouring unknown characters are one.
+  // "▁a b" costs 7 and "▁ ab" 9; "A" is "a"; surrounding white space is removed; neighbouring unknown characters are
+  // one token.
   EXPECT_THAT(document(**tokenizer, "  Ab ab  "), ElementsAre(1, 7, 5, 7, 5, 2));
   EXPECT_THAT(document(**tokenizer, "azzba"), ElementsAre(1, 7, 0, 5, 4, 2));
   EXPECT_EQ((*tokenizer)->decode({7, 0, 5}), "a \u2047 b");
@@ -65,7 +67,7 @@ TEST(SentencePieceTokenizerTest, PiecesOfTheUsersOwnComeBeforeTheBestPath) {
   auto tokenizer =
       load_model(testing::unigram_model() + testing::piece("<X>", 0, kUser) + testing::piece("aA", -99, kUser));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  // "<X>" 8 and "aA" 9 stay as they are written, whatever rules and scores say; "a<" and "bA" are no such pieces.
+  // "<X>" 8 and "aA" 9 match their exact text, whatever rules and scores say; "a<" and "bA" are not such pieces.
   EXPECT_THAT(document(**tokenizer, "<X>ab<X>"), ElementsAre(1, 3, 8, 6, 8, 2));
   EXPECT_THAT(document(**tokenizer, "aAa<bA"), ElementsAre(1, 3, 9, 4, 0, 5, 4, 2));
   EXPECT_EQ((*tokenizer)->decode({3, 8, 6, 9}), "<X>abaA");
@@ -150,7 +152,7 @@ TEST(CharacterTokenizerTest, NormalisedCutAndFallenBack) {
   EXPECT_THAT(encode_json(pairs_json(), "<unk>ab"), ElementsAre(0, 4));
 }
 
-// Whatever is damaged in a file, it either loads and makes tokens that there are, or is refused with its name.
+// A damaged file either loads and gives valid tokens, or is refused with its name.
 void expect_survives(const std::string& name, const std::string& bytes, size_t tail) {
   std::mt19937 random(7);
   const Folder folder;
@@ -171,7 +173,7 @@ void expect_survives(const std::string& name, const std::string& bytes, size_t t
           mutated.insert(at, mutated.substr(random() % mutated.size(), random() % 12));
       }
     }
-    std::filesystem::remove(folder.path() + "/" + name);  // A file that is cut waits for the disk.
+    std::filesystem::remove(folder.path() + "/" + name);  // Truncating a file waits for the disk.
     folder.write(name, mutated);
     const auto tokenizer = Tokenizer::load(folder.path());
     if (!tokenizer.ok()) {

@@ -1,5 +1,5 @@
-"""Documents packed by best fit: the rows are those of the algorithm as it is written here, on every number of ranks; every token
-but a document's first is foretold exactly once, none of them from another document; and a job goes on at any row of a window."""
+"""Tests documents packed by best fit: the rows are those of the algorithm written here, on every number of ranks. Every token
+except a document's first is a label exactly once, always inside its own document, and a job resumes at any row of a window."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ class Packing(RowReader):
         cls.padding = cls.end[0]
         random_ = random.Random(6)
         cls.documents, lines = [], []
-        for i in range(150):  # From nothing to several rows long.
+        for i in range(150):  # From empty to several rows long.
             text = " ".join(random_.choices(["the", "perl", "é", "list"], k=random_.choice((0, 3, 9, 20, 90))))
             cls.documents.append(cls.encode(text))
             lines.append(json.dumps({"text": text}))
@@ -74,7 +74,7 @@ class Packing(RowReader):
         order = lambda p: permutation(count, SEED, p) if shuffle == "documents" else range(count)  # noqa: E731
         documents = list(self.documents)
         if where == "text" and shuffle == "documents":
-            documents.insert(70, None)  # A malformed one has a place in the order.
+            documents.insert(70, None)  # A malformed document has a place in the order.
         count = len(documents)
         return [documents[i] for p in range(passes) for i in order(p) if documents[i] is not None]
 
@@ -107,7 +107,7 @@ class Packing(RowReader):
             for begin, end in zip([0, *ends], ends):
                 foretold += zip(row[begin:end - 1], row[begin + 1:end])
         self.assertEqual(sorted(foretold), sorted(pair for d in self.documents for pair in zip(d, d[1:])))
-        # No document that fits a row is cut.
+        # A document that fits into a row is not cut.
         whole = [row[begin:end] for row, ends in zip(answer["rows"], answer["ends"]) for begin, end in zip([0, *ends], ends)]
         for document in self.documents:
             if len(document) <= WIDTH:

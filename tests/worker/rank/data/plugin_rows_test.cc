@@ -1,6 +1,5 @@
-// What a library's dataset gives is read as files of Titan's own formats are: the same rows in the same order, on any
-// number of ranks, gone on with at any row; and what a library may do wrong is told with its name, the file and the
-// place.
+// Tests that a library's dataset is read like files of Titan's own formats: the same rows in the same order, on any
+// number of ranks, resumed at any row. Errors of a library are reported with its name, the file and the place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +26,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kWidth = 33;
 
-// Lines of a file, each a document: a text, or the numbers of tokens with "-" before those that are no labels.
+// Lines of a file, each a document: a text, or the numbers of tokens with "-" before those that are not labels.
 class Lines : public PluginReader {
  public:
   Lines(const std::string& file, const data_files::FilePlace& place, bool tokens)
@@ -80,7 +79,7 @@ FileKind kind_of(Opened (*open)(const std::string&, const data_files::FilePlace&
           .plugin = std::make_shared<LoadedDataset>(LoadedDataset{{"mine", gives, ".lines", open}, "mine.so", 7})};
 }
 
-// The same documents thrice: JSON lines, lines of texts, lines of tokens. Of the tokens every third is no label.
+// The same documents in three forms: JSON lines, lines of texts, lines of tokens. Every third token is not a label.
 class PluginRowsTest : public ::testing::Test {
  protected:
   PluginRowsTest() {
@@ -124,19 +123,19 @@ class PluginRowsTest : public ::testing::Test {
             .dp_rank = rank,
             .dp_size = ranks,
             .counts_folder = folder_.path() + "/counts",
-            .timeout = absl::ZeroDuration()};  // Ranks are asked one after the other.
+            .patience = absl::ZeroDuration()};  // Ranks run one after the other.
   }
 
   using Arrange = std::function<void(RowsWanted&)>;
   struct Read {
     std::vector<std::vector<int32_t>> rows;
     std::vector<std::vector<int64_t>> ends;
-    std::vector<std::string> warnings;  // Of the last rank.
+    std::vector<std::string> warnings;  // Warnings of the last rank.
     nlohmann::json cursor;
     absl::Status status;
   };
 
-  // So many rows, of all ranks in the order of the stream.
+  // Reads `count` rows of all ranks, in the order of the stream.
   Read read(const std::vector<SourceWanted>& sources, int ranks, int count, const Arrange& arrange,
             const nlohmann::json& from = nullptr) const {
     Read all{.rows = std::vector<std::vector<int32_t>>(count), .ends = std::vector<std::vector<int64_t>>(count)};
@@ -175,7 +174,7 @@ class PluginRowsTest : public ::testing::Test {
     return absl::OkStatus();
   }
 
-  // What the dataset says when it is read as it comes.
+  // The dataset's error when it is read in order.
   std::string error_of(
       const SourceWanted& source, int ranks = 1, const Arrange& arrange = [](RowsWanted&) {}) const {
     return std::string(read({source}, ranks, 120, arrange).status.message());
@@ -221,7 +220,7 @@ TEST_F(PluginRowsTest, GoesOnAtAnyRowOnOtherRanks) {
   }
 }
 
-// Chunks of documents, as torchtitan deals them.
+// Deals chunks of documents, as torchtitan does.
 TEST_F(PluginRowsTest, OrderPerRankDealsTheSameDocuments) {
   const auto rows_of = [&](const SourceWanted& source, int rank, int ranks) {
     RowsWanted wants = wanted(rank, ranks);
@@ -255,7 +254,8 @@ TEST_F(PluginRowsTest, MixesWithTitansOwn) {
   }
 }
 
-// The same tokens as of the texts, those marked that are no labels, and each row says where its documents end.
+// The tokens are the same as those of the texts, tokens that are not labels stay marked, and each row holds the ends of
+// its documents.
 TEST_F(PluginRowsTest, TokensKeepWhichAreLabels) {
   for (const auto& [name, arrange] : kArrangements) {
     const Read expected = read({texts()}, 1, 240, arrange);
@@ -328,7 +328,7 @@ TEST_F(PluginRowsTest, WhatALibraryThrowsOrSaysNamesFileAndPlace) {
 TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
   SourceWanted source = texts();
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace&) -> Opened {
-    return std::make_unique<Lines>(file, data_files::FilePlace{}, false);  // From the beginning, wherever it is opened.
+    return std::make_unique<Lines>(file, data_files::FilePlace{}, false);  // Ignores the place where it is opened.
   });
   EXPECT_THAT(error_of(source), AllOf(HasSubstr("a reader that was opened there reports the place (0, 0)"),
                                       HasSubstr("places have to be found again")));
@@ -352,7 +352,7 @@ TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
   EXPECT_THAT(error_of(source),
               AllOf(HasSubstr("0.txt at (0, 0): the place after the document is (1152921504606846977"),
                     HasSubstr("beyond 2^60, the largest that a cursor holds")));
-  struct Lies : Lines {  // Says where it was sent, and gives what comes first.
+  struct Lies : Lines {  // Reports the place where it was opened, but returns the first document.
     Lies(const std::string& file, const data_files::FilePlace& place) : Lines(file, {}, false) { place_ = place; }
   };
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace& place) -> Opened {
@@ -361,8 +361,8 @@ TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
   EXPECT_THAT(error_of(source), HasSubstr("a reader that was opened there returns another document"));
 }
 
-// Documents that are others with each opening are noticed before the first row; those that change later, where ranks
-// count them together, when they are read.
+// Documents that change with each opening are noticed before the first row; those that change later, under distributed
+// row counting, when they are read.
 TEST_F(PluginRowsTest, DocumentsHaveToStayTheSame) {
   static int openings;
   struct Changes : Lines {
@@ -422,7 +422,7 @@ TEST_F(PluginRowsTest, WhatIsNoDocumentIsNamedAndLimited) {
   EXPECT_THAT(error_of(source), HasSubstr("the document has text, and the dataset gives tokens"));
 }
 
-// A library that was built again may cut the same files otherwise: what the other one counted is not its own.
+// A rebuilt library may cut the same files differently, so counts of the other build are not used.
 TEST_F(PluginRowsTest, AnotherLibraryCountsAnew) {
   SourceWanted source = texts();
   const auto as_they_come = [](RowsWanted&) {};

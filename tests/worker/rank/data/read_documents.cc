@@ -1,6 +1,6 @@
 // Reads documents as a job does, for comparison with Python packages. A line of input is a request, {"files": [..],
-// "format": "..", "text_key": "..", "blank_lines": false, "max_bad": 100}; a line of output is what was read of it:
-// texts, warnings and the error that ended it. With "seek" every document is read again from its own position.
+// "format": "..", "text_key": "..", "blank_lines": false, "max_bad": 100}; a line of output has the texts, the warnings
+// and the error that ended the reading. With "seek" every document is read again from its own position.
 #include <iostream>
 
 #include "nlohmann/json.hpp"
@@ -19,7 +19,7 @@ DocumentReader::Options options_of(const nlohmann::json& request) {
           .max_bad_lines = request.value("max_bad", 100)};
 }
 
-// What is wrong with a document that is read again from where it starts; nothing if it is the same.
+// Reads a document again from its start. Returns what differs; empty if it is the same.
 std::string read_again(const DocumentReader::Options& options, const Document& document) {
   DocumentReader again(options);
   if (const absl::Status status = again.seek(document.position, 0); !status.ok()) return std::string(status.message());

@@ -2,7 +2,7 @@
 // "tokenizer": "..", "row_tokens": 9, "dp_rank": 0, "dp_size": 1, "batch": 1, "batches": 10, "per_rank": false, "loop":
 // true, "cursor": null}, or {"dataset": "..", "path": "..", "records": "FOLDER", ..} as a job names its data, or
 // {"sources": [{"name": "..", "path": "..", "format": "..", "repeat": true}], "weights": [[0, [7, 3]]], ..}; a line of
-// output has the rank's rows of these batches, the cursor behind them, and the error.
+// output has the rank's rows of these batches, the cursor after them, and the error.
 #include <iostream>
 #include <map>
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace titan::data;
 
-// A batch's rows of this rank: what is before and behind them is others'.
+// Reads this rank's rows of a batch and skips those of other ranks.
 absl::StatusOr<bool> read_batch(MixedRows& rows, const nlohmann::json& request, nlohmann::json& out) {
   const int64_t batch = request.value("batch", 1);
   const bool per_rank = request.value("per_rank", false);
@@ -83,7 +83,7 @@ std::vector<WeightsFrom> weights_of(const nlohmann::json& request) {
   return weights;
 }
 
-// Requests name few tokenizers many times.
+// Cached: requests name few tokenizers many times.
 absl::StatusOr<std::shared_ptr<Tokenizer>> tokenizer_of(const std::string& folder) {
   static std::map<std::string, std::shared_ptr<Tokenizer>> loaded;
   std::shared_ptr<Tokenizer>& kept = loaded[folder];
@@ -111,7 +111,7 @@ absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
                           .shuffle_seed = request.value("seed", 0),
                           .packing_window = request.value("window", 0),
                           .counts_folder = request.value("counts", ""),
-                          .timeout = absl::ZeroDuration()};  // Ranks are asked one after the other.
+                          .patience = absl::ZeroDuration()};  // Ranks run one after the other.
   auto opened = open_mixed_rows(common, *sources, weights_of(request), *std::move(tokenizer));
   if (!opened.ok()) return opened.status();
   MixedRows& rows = *opened;

@@ -1,5 +1,5 @@
-"""What tests of the loader's rows share: the program that reads them (read_rows), asked once a rank, and the tokens of a text as
-the tokenizers package makes them."""
+"""Base of the tests of the loader's rows: runs the program that reads them (read_rows) once per rank, and tokenizes texts with
+the tokenizers package."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class RowReader(AskedProgram):
         return self.reply_to({"tokenizer": str(TOKENIZER), **request})
 
     def answers(self, size, **request):
-        """Of each of `size` ranks; the cursor is the same on all."""
+        """The answers of `size` ranks; the cursor is the same on all."""
         ranks = [self.answer(dp_rank=rank, dp_size=size, **request) for rank in range(size)]
         for rank in ranks:
             self.assertNotIn("error", rank)
@@ -40,5 +40,5 @@ class RowReader(AskedProgram):
 
 
 def in_order(ranks, batch, batches, what="rows"):
-    """What all ranks were given, in the order of the stream."""
+    """The rows of all ranks, in the order of the stream."""
     return [one for i in range(batches) for rank in ranks for one in rank[what][i * batch:(i + 1) * batch]]

@@ -1,5 +1,5 @@
-// What a rank's reader of text does of its own among many: to start, for a batch, and to resume from a cursor. The
-// other ranks are what they would have left in the file of counts. docs/scale.md has the table of TITAN_LONG=1.
+// Measures the work of one rank's text reader among many: to start, for a batch, and to resume from a cursor. The other
+// ranks are simulated by their counts in the counts file. docs/scale.md has the table of TITAN_LONG=1.
 
 #include <gtest/gtest.h>
 
@@ -24,10 +24,10 @@
 namespace titan::data {
 namespace {
 
-constexpr int64_t kRow = 65, kBlockBytes = 256, kMaxLength = 130;
-constexpr int64_t kRows = 6;  // Of each rank that the data has.
+constexpr int64_t kRow = 65, kBlockBytes = 256, kLongest = 130;
+constexpr int64_t kRows = 6;  // Rows that the data has for each rank.
 
-// Counts what it is asked for.
+// Counts its documents and bytes.
 class CountingTokenizer final : public testing::ByteTokenizer {
  public:
   int64_t documents = 0, bytes_seen = 0;
@@ -47,17 +47,18 @@ struct Asked {
   std::shared_ptr<Tokenizer> tokenizer;
 };
 
-// A kind of rows that are counted together, and the size of a record of its counts.
+// A kind of rows with distributed counting, and the size of a record of its counts.
 struct Kind {
   const char* name;
   const char* file;
   int64_t record_bytes;
-  int64_t most_documents;  // That a rank tokenises for a batch, whatever the number of ranks: stated below.
-  int64_t rows_counted;    // Of each rank: two windows of counts.
+  int64_t most_documents;  // The most documents that a rank tokenizes for a batch, whatever the number of ranks: stated
+                           // below.
+  int64_t rows_counted;    // Rows per rank: two windows of counts.
   std::function<std::unique_ptr<RowSource>(const std::string& file, const std::string& folder, const Asked&)> open;
 };
 
-// Random letters are compressed to about six tenths, and what is around them to little.
+// Random letters compress to about six tenths, and the text around them to little.
 std::unique_ptr<RowSource> in_order(const std::string& file, const std::string&, const Asked& asked) {
   constexpr BlockFiles::Sizes kSizes{.text_bytes = kBlockBytes, .compressed_bytes = kBlockBytes / 2};
   return std::make_unique<CountedRows>(
@@ -86,8 +87,8 @@ std::unique_ptr<RowSource> packed(const std::string& file, const std::string& fo
                                       PackedRows::Options{.row_tokens = kRow, .window = 128});
 }
 
-// Documents of a row begin in two of its tokens at least, or are the one that goes on into it; a share is counted for
-// this window of counts and the next one. In order these are blocks: the row's, the cursor's and the two shares.
+// A row's documents begin in at least two of its tokens each, or continue into it. A share is counted for this window
+// of counts and the next one. In order the unit is blocks: the row's, the cursor's and the two shares.
 constexpr int64_t kOfBlock = kBlockBytes / 20 + 1, kOfChunk = DocumentLengths::kDocuments;
 const Kind kKinds[] = {
     {"in order", "a.jsonl", CountsFile<BlockCount>::kRecordBytes, 6 * kOfBlock, kRows + 1, in_order},
@@ -96,7 +97,7 @@ const Kind kKinds[] = {
     {"packed", "a.jsonl", CountsFile<DocumentLengths>::kRecordBytes, 2 * kOfChunk + kRow / 2 + 1, 140, packed}};
 
 struct Cost {
-  int64_t ranks = 0, start = 0, step = 0, restore = 0;  // Documents that were tokenised, the most of a batch.
+  int64_t ranks = 0, start = 0, step = 0, restore = 0;  // Tokenized documents, the most of a batch.
   double step_us = 0;
 };
 
@@ -146,7 +147,7 @@ class LoaderScale {
                       {.rank = ranks_ / 2, .ranks = ranks_, .counts_file = counts_, .tokenizer = tokenizer_});
   }
 
-  // A row of each rank; documents that this one tokenised.
+  // Reads one row of each rank. Returns the documents that this rank tokenized.
   int64_t batch(RowSource& rows) {
     const int64_t before = tokenizer_->documents, rank = ranks_ / 2;
     EXPECT_EQ(*rows.skip(rank), rank);
@@ -156,7 +157,7 @@ class LoaderScale {
     return tokenizer_->documents - before;
   }
 
-  // What this rank has to count is not there.
+  // Erases the counts that this rank must make.
   void forget_own() {
     const auto records = static_cast<int64_t>(std::filesystem::file_size(counts_)) / kind_.record_bytes;
     std::fstream file(counts_, std::ios::binary | std::ios::in | std::ios::out);

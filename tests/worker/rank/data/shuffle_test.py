@@ -1,5 +1,6 @@
-"""Shuffled data: the order of each pass is a permutation that a seed and the pass choose, computed here a second time; rows are
-the same on every number of ranks, a job goes on at any batch on another number of them, and what cannot be shuffled is refused."""
+"""Tests shuffled data: the order of each pass is a permutation that a seed and the pass define, computed here a second time. Rows
+are the same on every number of ranks, a job resumes at any batch on another number of them, and data that cannot be shuffled is
+refused."""
 
 import gzip
 import json
@@ -25,7 +26,7 @@ def scramble(value):
 
 
 def permutation(count, seed, passes):
-    """Eight Feistel rounds over halves of equal width; who lands beyond `count` goes on."""
+    """Eight Feistel rounds over halves of equal width, repeated while the result is beyond `count`."""
     half = max(1, -(-(count - 1).bit_length() // 2))
     key, keys = scramble(scramble(seed + 0x9E3779B97F4A7C15 & MASK) + passes & MASK), []
     for _ in range(8):
@@ -50,7 +51,7 @@ class Shuffle(RowReader):
     def setUpClass(cls):
         super().setUpClass()
         random_ = random.Random(4)
-        cls.documents, cls.lines = [], []  # Of tokens, in the files' order; and of lines, with None for a malformed one.
+        cls.documents, cls.lines = [], []  # Documents' tokens in the files' order; lines' tokens, with None for a malformed one.
         (cls.root / "text").mkdir()
         (cls.root / "parts").mkdir()
         for part in range(3):
@@ -122,7 +123,7 @@ class Shuffle(RowReader):
 
     @unittest.skipUnless((BIN / "titan-parquet.so").exists(), "built without Parquet")
     def test_parquet_is_shuffled_in_blocks(self):
-        """Row groups in any order, one beyond 8,192 rows as several, and the rows of each."""
+        """Row groups come in any order, one beyond 8,192 rows as several, with their rows in any order."""
         groups, texts = [[], []], []
         for file, sizes in enumerate(((30, 45, 17), (9000, 5))):
             names = [f"{file} {i} perl" if i % 50 != 9 else None for i in range(sum(sizes))]
@@ -133,7 +134,7 @@ class Shuffle(RowReader):
                 groups[file].append(size)
             writer.close()
             texts += names
-        blocks, at = [], 0  # Of their first document, and their number of them.
+        blocks, at = [], 0  # (first document, number of documents).
         for size in groups[0] + groups[1]:
             blocks += [(at + row, min(8192, size - row)) for row in range(0, size, 8192)]
             at += size
@@ -175,7 +176,7 @@ class Shuffle(RowReader):
             self.assertIn('saved with shuffle = "documents" of 210 by seed 7', said)
             self.assertIn("exclude_from_loading", said)
         plain = self.ask("index", "none", batches=3)["cursor"]
-        self.assertNotIn("shuffle", plain)  # As before there was any.
+        self.assertNotIn("shuffle", plain)  # As in cursors from before shuffling existed.
         self.assertIn("saved without shuffling", self.ask("index", "documents", cursor=plain)["error"])
         rows = self.ask("index", "rows", batches=3)["cursor"]
         self.assertIn("seq_len = 32", self.ask("index", "rows", cursor=rows, row_tokens=17)["error"])
@@ -202,7 +203,7 @@ class Shuffle(RowReader):
         place.unlink()
         self.assertEqual(self.ask("text", "documents", batches=5, counts=str(counts))["rows"], want)
 
-    # Of the algorithm, which the other tests hold the program to.
+    # The algorithm is fair; the other tests compare the program with it.
     def test_the_permutations_are_fair(self):
         for count in (1, 2, 3, 4, 5, 17, 64, 65, 1000):
             self.assertEqual(sorted(permutation(count, 1, 0)), list(range(count)))
@@ -210,7 +211,7 @@ class Shuffle(RowReader):
         self.assertNotEqual(permutation(1000, 1, 0), permutation(1000, 2, 0))
         count, passes = 20, 1000
         where = np.array([permutation(count, 3, p) for p in range(passes)])
-        for place in range(count):  # Chi-squared of 19 degrees: above 60 once in 200,000.
+        for place in range(count):  # Chi-squared with 19 degrees of freedom: above 60 once in 200,000.
             seen = np.bincount(where[:, place], minlength=count)
             self.assertLess(((seen - passes / count) ** 2 / (passes / count)).sum(), 60)
         long = np.array(permutation(5000, 3, 0))

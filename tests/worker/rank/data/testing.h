@@ -12,7 +12,7 @@
 
 namespace titan::data::testing {
 
-// GPT-2's stand-in for each byte: token i is byte i.
+// GPT-2's character for each byte: token i is byte i.
 inline nlohmann::json byte_vocabulary() {
   nlohmann::json vocabulary;
   uint32_t next = 0x100;

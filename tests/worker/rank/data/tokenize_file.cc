@@ -1,6 +1,6 @@
-// Tokenises the texts of a file for comparison with the Python package: tokenize_file FOLDER TEXTS IDS [repeats
-// [DECODED]]. TEXTS: little-endian uint32 length, then UTF-8, again and again. IDS: uint32 count, then int32 tokens for
-// each text. DECODED: what the tokens of each text decode to, as TEXTS.
+// Tokenizes the texts of a file for comparison with the Python package: tokenize_file FOLDER TEXTS IDS [repeats
+// [DECODED]]. TEXTS: for each text a little-endian uint32 length, then UTF-8. IDS: for each text a uint32 count, then
+// int32 tokens. DECODED: the decoded text of each text's tokens, in the form of TEXTS.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -42,7 +42,7 @@ int run(const char* folder, const char* texts_path, const char* ids_path, int re
   std::ofstream out(ids_path, std::ios::binary);
   std::vector<int32_t> tokens;
   size_t bytes = 0;
-  const std::clock_t start = std::clock();  // Of this program: others share the machine.
+  const std::clock_t start = std::clock();  // CPU time of this program: other processes share the machine.
   for (int repeat = 0; repeat < repeats; ++repeat) {
     for (size_t at = 0; at + 4 <= all.size();) {
       uint32_t length;

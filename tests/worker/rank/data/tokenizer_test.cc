@@ -48,7 +48,7 @@ TEST(TokenizerTest, BytesMergesAndSpecialTokens) {
   EXPECT_EQ((*tokenizer)->bos_id(), 256);
 }
 
-// The lowest rank goes first, whatever stands left of it.
+// The lowest rank merges first, wherever it is.
 TEST(TokenizerTest, MergesByRankNotByPlace) {
   json file = byte_tokenizer();
   file["model"]["vocab"].update({{"bc", 300}, {"ab", 301}, {"abc", 302}});
@@ -62,7 +62,7 @@ TEST(TokenizerTest, MergesByRankNotByPlace) {
   EXPECT_THAT(encode(**tokenizer, "abc"), ElementsAre(302));
 }
 
-// Long words take another path than short ones; the tokens are the same.
+// Long words take another code path than short ones; the tokens are the same.
 TEST(TokenizerTest, LongWords) {
   json file = byte_tokenizer();
   file["model"]["vocab"].update({{"aa", 300}, {"aaaa", 301}});
@@ -178,7 +178,7 @@ TEST(TokenizerTest, MalformedFilesAreNamed) {
   }
 }
 
-// Whatever is damaged in a file, it either loads and tokenises or is refused with a message.
+// A damaged file either loads and tokenizes, or is refused with a message.
 TEST(TokenizerTest, MutatedFilesNeverCrash) {
   json file = byte_tokenizer();
   file["model"]["vocab"]["ab"] = 300;
@@ -195,7 +195,7 @@ TEST(TokenizerTest, MutatedFilesNeverCrash) {
   for (int round = 0; round < 400; ++round) {
     std::string mutated = text;
     for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits) {
-      // Mostly behind the vocabulary, where the structure is.
+      // Mostly after the vocabulary, where the structure is.
       const size_t at = random() % 4 == 0 ? random() % mutated.size() : mutated.size() - 1 - random() % 900;
       switch (random() % 3) {
         case 0:

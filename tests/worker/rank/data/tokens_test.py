@@ -1,6 +1,6 @@
-"""Documents that are tokens already. titan-data's index and Megatron-LM's files give the rows that one gets by concatenating
-the documents' tokens, on every number of ranks and across changes of it; a killed titan-data goes on to the same bytes; and of
-damaged files nothing is ever read in silence."""
+"""Tests documents that are already tokens. titan-data's index and Megatron-LM's files give the rows of the concatenated
+documents' tokens, on every number of ranks and when it changes. A killed titan-data resumes and gives the same bytes. Damaged
+files are never read silently."""
 
 import gzip
 import hashlib
@@ -19,7 +19,7 @@ from row_reader import BIN, TOKENIZER, RowReader, in_order
 
 DATA = BIN / "titan-data"
 DAMAGED = 200 if os.environ.get("TITAN_LONG") != "1" else 5000
-KINDS = {1: np.uint8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}  # Of Megatron-LM's index.
+KINDS = {1: np.uint8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}  # Types of Megatron-LM's index.
 
 
 def megatron(prefix, documents, kind, ends):
@@ -88,7 +88,7 @@ class Tokens(RowReader):
         return in_order(answers, batch, batches), answers[0]["cursor"]
 
     def check_rows(self, path):
-        """Against the concatenation, over two passes; dp 1, 2, 4 and changes of it in the middle."""
+        """Compares with the concatenation, over two passes; dp 1, 2, 4 and changes of it in the middle."""
         width = 33
         expected = in_rows(self.documents, width, 480)
         for size in (1, 2, 4):
@@ -96,7 +96,7 @@ class Tokens(RowReader):
             self.assertEqual(expected[:232], rows, size)
             for after in (1, 2, 4):
                 self.assertEqual(expected[232:480], self.deal(path, after, 8 // after, 31, cursor, row_tokens=width)[0], f"{size} to {after}")
-        other = self.deal(path, 2, 4, 10, cursor, row_tokens=50)[0]  # Another length of rows goes on at the same token.
+        other = self.deal(path, 2, 4, 10, cursor, row_tokens=50)[0]  # Another row length continues at the same token.
         stream = [t for row in expected for t in row][232 * width:]
         self.assertEqual(stream[:50 * 80], [t for row in other for t in row])
         alone = self.whole(path, row_tokens=width, batch=8, batches=10**6, loop=False)
@@ -110,7 +110,8 @@ class Tokens(RowReader):
         self.check_rows(self.root / "part-*")  # A glob of indexes.
 
     def test_chunks_of_documents(self):
-        """In order per_rank, where nothing is malformed: a malformed line counts as a document of text, and is not in the index."""
+        """In order per_rank, without malformed lines: in text a malformed line counts as a document, but it is not in the
+        index."""
         lines = [line for path in sorted(self.text.iterdir()) for line in path.read_text().splitlines() if line not in ("", "{broken")]
         text = self.root / "clean.jsonl"
         text.write_text("\n".join(lines) + "\n")
@@ -206,7 +207,7 @@ class Tokens(RowReader):
             shards = sorted(killed.glob("shard-*.json"))
             if point == "finished:3":
                 self.assertTrue(shards)
-                damaged = shards[0].with_suffix(".tokens")  # A finished shard that is not whole is made again.
+                damaged = shards[0].with_suffix(".tokens")  # A finished shard that is damaged is made again.
                 damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
         done = subprocess.run([*words, killed], check=True, capture_output=True, text=True)
         self.assertRegex(done.stdout, r"[1-9]\d* were there")

@@ -1,5 +1,5 @@
-"""The loader's batches are torchtitan's own, token for token: order per_rank for several data-parallel degrees, order global
-for one rank, past the end of the dataset, and streamed from compressed files as torchtitan streams c4."""
+"""Tests that the loader's batches are torchtitan's own, token for token: order per_rank for several data-parallel degrees, order
+global for one rank, past the end of the dataset, and streamed from compressed files as torchtitan streams c4."""
 
 import gzip
 import json
@@ -70,11 +70,12 @@ def main():
 
     mirror = root / "c4"
     write_shards(mirror / "en", documents[:60], 4, compress=True)
-    # Offline the hub's configuration of the name "en" is not there: the same stream, loaded by its files.
+    # Offline the hub's configuration named "en" is missing: loads the same stream by its files.
     text_datasets.DATASETS["c4"] = DatasetConfig(
         path="", sample_processor=text_datasets._process_c4_text, loader=lambda path: load_dataset(
             "json", data_files=sorted(str(p) for p in (mirror / "en").iterdir()), split="train", streaming=True))
-    # Whole files for 2 ranks, every third document for 3. Two passes: from the third on `datasets` shuffles its files.
+    # Whole files for 2 ranks, every third document for 3. Two passes: after the second pass `datasets` shuffles its
+    # files.
     for size in (2, 3):
         for rank in range(size):
             compare(f"c4 streamed, rank {rank} of {size}", theirs("c4", mirror, rank, size, 256, 120),

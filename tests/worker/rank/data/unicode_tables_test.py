@@ -1,7 +1,7 @@
-"""The tables that the build made (worker/rank/data/tokenizer/make_unicode_tables.py) are what the installed `tokenizers` package implies.
+"""Tests that the build's tables (worker/rank/data/tokenizer/make_unicode_tables.py) match the installed `tokenizers` package.
 
-The package is asked about every character alone and in every category, and what it answers is held against Unicode 14 (what Debian 12's
-PCRE2 and Python 3.11 know).
+The test runs the package on every character alone and in every category, and compares the results with Unicode 14 (as in Debian
+12's PCRE2 and Python 3.11).
 """
 
 import os

@@ -1,4 +1,4 @@
-// The CUDA library in a process that began without it, as titan-rank does: with or without a device.
+// Tests the CUDA library in a process that starts without it, like titan-rank: with or without a device.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -20,8 +20,8 @@
 namespace titan::comm {
 namespace {
 
-// LibTorch looks for its CUDA half once and remembers what it found. What a rank does before it opens its device must
-// not be the first to ask.
+// LibTorch looks for its CUDA half once and remembers the result. A rank must not trigger that before it opens its
+// device.
 TEST(CudaDeviceTest, IsFoundThoughItComesLate) {
   at::set_num_threads(2);
   const auto device = make_device("cuda", 0);
@@ -35,7 +35,7 @@ TEST(CudaDeviceTest, IsFoundThoughItComesLate) {
   EXPECT_EQ(device.status().message().find('\n'), absl::string_view::npos) << "one line: " << device.status();
 }
 
-// What CUDA's libraries read when they begin is there by then, and what the user has set stays.
+// The environment that CUDA's libraries read at their start is set by then, and the user's own values stay.
 TEST(CudaDeviceTest, SetsLibraryDefaults) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", /*overwrite=*/1);
   make_device("cuda", 0).IgnoreError();
@@ -43,7 +43,7 @@ TEST(CudaDeviceTest, SetsLibraryDefaults) {
   EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
 }
 
-// Titan's own kernels come with it, and take a GPU's memory alone.
+// The library contains Titan's own kernels, which only take a GPU's memory.
 TEST(CudaDeviceTest, BringsKernels) {
   make_device("cuda", 0).IgnoreError();
   const kernels::DeviceKernels* kernels = kernels::cuda_kernels();
@@ -53,7 +53,7 @@ TEST(CudaDeviceTest, BringsKernels) {
   EXPECT_FALSE(kernels->run(kernels::SwigluForward{.rows = 1, .width = 1, .type = kernels::Dtype::kF32}));
 }
 
-// What a rank calls that has failed reaches the library.
+// The calls of a failed rank reach the library.
 TEST(CudaDeviceDeathTest, AFailedRankLeavesBeforeTheWatchdog) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {

@@ -1,4 +1,5 @@
-"""The CUDA device library without a GPU: it links, holds the device code it should, and says clearly that there is no device."""
+"""Tests the CUDA device library without a GPU: it links, contains the right device code, and clearly reports that there is no
+device."""
 
 import ctypes
 import os

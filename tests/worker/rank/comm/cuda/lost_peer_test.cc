@@ -20,28 +20,28 @@
 namespace titan::comm {
 namespace {
 
-// As NCCL's watchdog: an exception that leaves a thread.
+// Like NCCL's watchdog: an exception that leaves a thread.
 template <typename Throw>
 void die_on_a_thread(Throw&& die) {
   report_lost_peers();
-  report_lost_peers();  // Once more changes nothing.
+  report_lost_peers();  // A second call changes nothing.
   std::thread(std::forward<Throw>(die)).join();
 }
 
-// Waits until a thread of this process is in a sleep for a time; false when it is not within 20 s.
+// Waits until a thread of this process sleeps; false if it does not within 20 s.
 bool falls_asleep(pid_t thread) {
   const std::string path = "/proc/self/task/" + std::to_string(thread) + "/syscall";
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (std::chrono::steady_clock::now() < deadline) {
     long call = -1;
-    std::ifstream(path) >> call;  // "running" while it is in none.
+    std::ifstream(path) >> call;  // "running" outside of system calls.
     if (call == SYS_clock_nanosleep || call == SYS_nanosleep) return true;
     std::this_thread::yield();
   }
   return false;
 }
 
-// Nobody is to blame but the peer, and the log has one line for it.
+// Only the peer is at fault, and the log has one line for it.
 TEST(LostPeerDeathTest, EndsWithItsExitCode) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(die_on_a_thread([] { C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted\nadvice"); }),
@@ -49,7 +49,7 @@ TEST(LostPeerDeathTest, EndsWithItsExitCode) {
               "^titan-rank: PEER_LOST: NCCL communicator was aborted\n$");
 }
 
-// The recordings are written before there is nobody to write them.
+// The recordings are written before the process ends.
 TEST(LostPeerDeathTest, WhatIsToComeBeforeDoes) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
@@ -61,7 +61,7 @@ TEST(LostPeerDeathTest, WhatIsToComeBeforeDoes) {
       "^recorded NCCL communicator was aborted\ntitan-rank: PEER_LOST: NCCL communicator was aborted\n$");
 }
 
-// The device's own trouble reaches the watchdog too.
+// A fault of this rank's device also reaches the watchdog.
 TEST(LostPeerDeathTest, OwnDeviceIsNoPeer) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
@@ -69,7 +69,7 @@ TEST(LostPeerDeathTest, OwnDeviceIsNoPeer) {
       ::testing::ExitedWithCode(rank_protocol::kExitInternal), "titan-rank: DEVICE: watchdog: CUDA error");
 }
 
-// A rank that breaks its groups has a better reason than the watchdog.
+// A rank that breaks its groups itself has a better reason than the watchdog.
 TEST(LostPeerDeathTest, OwnReasonComesFirst) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {

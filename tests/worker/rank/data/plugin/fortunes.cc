@@ -1,5 +1,5 @@
-// A dataset from outside of Titan's tree: files of texts with a line "%" behind each, as the program fortune reads
-// them. The example of docs/howto/add-a-dataset.md; dataset_plugin_test.py compiles it and trains on it.
+// A dataset from outside of Titan's tree: files of texts with a line "%" after each, as the program fortune reads them.
+// The example of docs/howto/add-a-dataset.md; dataset_plugin_test.py compiles it and trains on it.
 #include <fstream>
 #include <memory>
 #include <string>
@@ -32,7 +32,7 @@ class Fortunes final : public data::PluginReader {
     return any;
   }
 
-  data_files::FilePlace place() const override { return place_; }  // Bytes; no second number is needed.
+  data_files::FilePlace place() const override { return place_; }  // A byte offset; no second number is needed.
 
  private:
   std::ifstream in_;
