@@ -1,4 +1,4 @@
-"""Varied Unicode text, and what the built program tokenize_file makes of it, for comparisons with Python's tokenizers."""
+"""Varied Unicode text, and runs of the program tokenize_file on it, for comparisons with Python's tokenizers."""
 
 import json
 import os
@@ -22,7 +22,7 @@ ADDED = ["<|begin_of_text|>", "<|end_of_text|>", "<|end_of_text", "<|tool|>", "<
 
 
 def character_pools():
-    """Assigned characters by block of 256, surrogates left out, and some unassigned ones."""
+    """Assigned characters in blocks of 256, without surrogates, and some unassigned ones."""
     pools = []
     for start in range(0, 0x110000, 0x100):
         if 0xD800 <= start < 0xE000 or 0xF0000 <= start < 0x10FF00:
@@ -84,7 +84,7 @@ def make_texts(seed, size, english, last=0x110000):
 
 
 def training_texts(texts):
-    """What vocabularies are learnt from. Clipped: each merge goes through the whole of a word again, and a run is one word."""
+    """Texts for learning vocabularies. They are clipped, because each merge scans a whole word again, and a run is one word."""
     return [text[:2000] for text in RUNS + random.Random(3).sample(texts, 150)]
 
 
@@ -116,7 +116,7 @@ def write_texts(path, texts):
 
 
 def compare(name, spelling, texts, expected, got):
-    """`spelling`: of a token's number, in what is said of a difference."""
+    """`spelling(token)` is the text of a token in the error message."""
     assert len(expected) == len(got), f"{name}: {len(got)} texts of {len(expected)}"
     for text, theirs, mine in zip(texts, expected, got):
         if theirs == mine:

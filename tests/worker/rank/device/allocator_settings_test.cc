@@ -36,7 +36,7 @@ TEST(AllocatorSettingsTest, TheUsersWordStays) {
   }
 }
 
-// Of several names LibTorch reads the first, so the wish must stand there; what else is set stays beside it.
+// LibTorch reads the first of several variables, so Titan's setting must go there; other settings stay.
 TEST(AllocatorSettingsTest, OtherSettingsStay) {
   EXPECT_EQ(setting({{"PYTORCH_ALLOC_CONF", "max_split_size_mb:64"}}),
             "PYTORCH_ALLOC_CONF=max_split_size_mb:64,expandable_segments:True");

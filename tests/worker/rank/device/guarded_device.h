@@ -12,13 +12,14 @@
 
 #include "tests/worker/rank/comm/interposed_backend.h"
 
-// Collectives as an accelerator's streams allow them at worst. Between its issue and its wait() an operation may run at
-// any time: it may read its inputs at the very end and write its outputs at the very beginning. Here the outputs hold
-// nonsense until wait(), which also looks whether the inputs are unchanged, nobody wrote to the outputs and no memory
-// was given back; an operation that nobody waits for is an error too. On the CPU, so that it needs no GPU.
+// Collectives with the worst timing that an accelerator's streams allow. Between its issue and its wait() an operation
+// may run at any time: it may read its inputs at the very end and write its outputs at the very beginning. Here the
+// outputs hold invalid values until wait(). wait() checks that the inputs are unchanged, that nobody wrote to the
+// outputs and that no memory was freed. An operation without a wait is an error, too. It runs on the CPU, so it needs
+// no GPU.
 namespace titan::testing {
 
-// What a tensor holds while it belongs to an operation under way.
+// Fills a tensor with the values that it holds while an operation uses it.
 inline void spoil(at::Tensor& tensor) {
   at::NoGradGuard no_grad;
   if (at::isFloatingType(tensor.scalar_type())) {
@@ -35,7 +36,8 @@ inline bool has_memory(const at::Tensor& tensor) {
 
 class GuardedWork : public c10d::Work {
  public:
-  // `inner` writes to `results`, which replace what `outputs` hold. Inputs that lie in outputs are no inputs here.
+  // `inner` writes to `results`, which are then copied to `outputs`. Inputs that are part of outputs are not listed in
+  // `inputs`.
   GuardedWork(std::string what, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> inputs,
               std::vector<at::Tensor> outputs, std::vector<at::Tensor> results)
       : what_(std::move(what)),
@@ -60,7 +62,7 @@ class GuardedWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     inner_->wait(timeout);
     if (std::exchange(waited_, true)) return true;
-    at::AutoDispatchBelowADInplaceOrView below_autograd;  // As a library writes: no version counter changes.
+    at::AutoDispatchBelowADInplaceOrView below_autograd;  // Writes like a library: no version counter changes.
     for (size_t i = 0; i < inputs_.size(); ++i) {
       TORCH_CHECK(has_memory(inputs_[i]), what_, ": the memory of input ", i, " was given back before wait()");
       TORCH_CHECK(same(inputs_[i], given_[i]), what_, ": input ", i, " was written to before wait()");
@@ -91,7 +93,7 @@ class GuardedBackend : public InterposedBackend {
   const std::string getBackendName() const override { return "guarded"; }
 
  protected:
-  // On copies: what the caller holds stays as it is until wait().
+  // Runs on copies: the caller's tensors stay unchanged until wait().
   WorkPtr interpose(const InterposedCall& call) override {
     if (call.inputs.empty() && call.outputs.empty()) return call.issue({}, {});
     const Tensors results = copies(call.outputs);
@@ -107,7 +109,7 @@ class GuardedBackend : public InterposedBackend {
   }
 };
 
-// A device whose groups are guarded. `inner`'s collectives are used as they are, as on an accelerator.
+// A device with guarded groups. `inner`'s collectives are used unchanged, as on an accelerator.
 class GuardedDevice : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;

@@ -8,8 +8,8 @@
 namespace titan::device {
 namespace {
 
-// The CPU as a device that is told whether its host may wait.
-class WatchedDevice final : public testing::ForwardingDevice, public HostWaitDetector {
+// The CPU as a device that is notified whether its host may wait.
+class WatchedDevice final : public testing::ForwardingDevice, public SeesHostWaits {
  public:
   WatchedDevice() : ForwardingDevice(comm::make_cpu_device()) {}
   c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {
@@ -22,7 +22,7 @@ class WatchedDevice final : public testing::ForwardingDevice, public HostWaitDet
   bool forbidden_ = false;
 };
 
-// Forbidden while the guard lives, but for the time of reads that are named, one inside another among them.
+// Waits are forbidden while the guard lives, except during named reads, which may be nested.
 TEST(HostWaitsTest, NamedReadsAreExcused) {
   WatchedDevice device;
   check_host_wait("nobody forbids it");
@@ -45,7 +45,7 @@ TEST(HostWaitsTest, NamedReadsAreExcused) {
   check_host_wait("nobody forbids it any more");
 }
 
-// A read that is under way when the guard comes goes on; the guard holds from its end on.
+// If a read is in progress when the guard starts, the guard holds once the read ends.
 TEST(HostWaitsTest, AGuardWithinANamedRead) {
   WatchedDevice device;
   auto named = std::make_unique<AllowHostWaitGuard>();
@@ -55,7 +55,7 @@ TEST(HostWaitsTest, AGuardWithinANamedRead) {
   EXPECT_TRUE(device.forbidden());
 }
 
-// The CPU is no such device: nothing is forbidden.
+// The CPU is not such a device: nothing is forbidden.
 TEST(HostWaitsTest, NothingIsForbiddenOnTheCpu) {
   const auto cpu = comm::make_cpu_device();
   const ForbidHostWaits forbidden(*cpu);

@@ -1,4 +1,4 @@
-// One new token's attention over a ring of slots, against the same over the whole text.
+// Compares one new token's attention over a ring of slots with attention over the whole text.
 
 #include <cmath>
 
@@ -8,7 +8,7 @@
 namespace titan::generate {
 namespace {
 
-// Plain softmax attention of the token at the end of k, v [Hkv, T, D] over those that the mask shows.
+// Plain softmax attention of the last token of k, v [Hkv, T, D] over the tokens that the mask shows.
 at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const nn::AttentionMask& mask,
                      double scale, const at::Tensor& sinks) {
   const int64_t tokens = k.size(1), shared = q.size(0) / k.size(0);
@@ -37,7 +37,7 @@ TEST(CachedAttentionTest, ARingShowsWhatTheMaskShows) {
       const at::Tensor k = at::randn({rows, shared, longest, dim}, at::kDouble);
       const at::Tensor v = at::randn({rows, shared, longest, value_dim}, at::kDouble);
       const at::Tensor sinks = with_sinks ? at::randn({heads}, at::kDouble) : at::Tensor();
-      at::Tensor ring_k = at::full({rows, shared, ring, dim}, 1e3, at::kDouble);  // What nobody wrote is not seen.
+      at::Tensor ring_k = at::full({rows, shared, ring, dim}, 1e3, at::kDouble);  // Unwritten slots are not seen.
       at::Tensor ring_v = at::full({rows, shared, ring, value_dim}, 1e3, at::kDouble);
       const std::vector<int64_t> ahead = {0, 3, 11};  // Rows are of unequal length.
       for (int64_t step = 0; step + 11 < longest; ++step) {
@@ -73,7 +73,7 @@ TEST(CachedAttentionTest, ARingIsNoLargerThanAWindowOrChunk) {
   EXPECT_EQ(ring_size({.window = 80}, 50), 50);
 }
 
-// Keys and values grown out of the latents, and none grown at all.
+// Attention on latents without expanding them equals attention on the expanded keys and values.
 TEST(CachedAttentionTest, LatentsNeedNoKeysAndValues) {
   at::manual_seed(6);
   const int64_t rows = 2, heads = 3, plain = 4, turned = 2, value_dim = 5, rank = 7, slots = 11;

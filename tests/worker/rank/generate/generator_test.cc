@@ -1,4 +1,4 @@
-// Text token by token with what attention kept, against passes over the whole text: every family, on several meshes.
+// Compares generation token by token with the cache to passes over the whole text: every family, on several meshes.
 
 #include "worker/rank/generate/generator.h"
 
@@ -24,14 +24,14 @@ using ::titan::testing::ThreadRank;
 using Prompts = std::vector<std::vector<int64_t>>;
 
 constexpr int64_t kNew = 12;
-constexpr double kExact = 1e-10;  // fp64: the order of sums is all that may differ.
+constexpr double kExact = 1e-10;  // fp64: only the order of sums may differ.
 
 struct MeshCase {
   std::string what;
   mesh::Degrees degrees;
   int world = 1;
   bool sequence_parallel = true;
-  bool experts = false;  // Only of models that have some.
+  bool experts = false;  // Only for models with experts.
 };
 
 std::unique_ptr<runtime::ShardedModel> build(const SmallModel& small, bool sequence_parallel, ThreadRank& self) {
@@ -86,7 +86,7 @@ Outcome run(const SmallModel& small, const MeshCase& on, const Options& options,
   return outcome;
 }
 
-// The likeliest token behind the whole text, again and again.
+// Appends the likeliest token after the whole text, repeatedly.
 Outcome without_cache(const SmallModel& small, const Prompts& prompts) {
   Outcome outcome;
   outcome.generations.resize(prompts.size());
@@ -139,7 +139,7 @@ TEST_P(GeneratorTest, IsWhatWholePassesSayOnEveryMesh) {
 
 INSTANTIATE_TEST_SUITE_P(Families, GeneratorTest, ::testing::ValuesIn([] {
                            std::vector<SmallModel> all = small_models();
-                           // Documents are training's matter: here each text is one.
+                           // Documents only matter for training: here each text is one.
                            std::erase_if(all, [](const SmallModel& model) {
                              return model.what.find("documents") != std::string::npos;
                            });
@@ -183,7 +183,7 @@ TEST(GenerateTest, AStopTokenEndsItsRowAlone) {
   }
 }
 
-// On any number of ranks: no token is made up, other rows go on, and a row that was done before is as it was.
+// On any number of ranks: no token is made up, other rows continue, and rows that ended before stay unchanged.
 TEST(GenerateTest, LogitsThatAreNotFiniteEndTheirRow) {
   const SmallModel small = small_llama();
   const Prompts prompts = some_prompts(small.spec.vocab_size);
@@ -241,7 +241,7 @@ TEST(GenerateTest, NothingIsAskedOfTheModelForNothing) {
   EXPECT_THROW(run(small, {"", {}, 1}, {}, {{}}), std::exception);
 }
 
-// Windows and latents keep less than all keys and values; afterwards training computes as before.
+// Windows and latents store less than all keys and values; afterwards training computes as before.
 TEST(KvCacheTest, KeepsNoMoreThanIsNeededAndLeavesTheModelAsItWas) {
   for (const SmallModel& small : small_models()) {
     if (small.what != "gpt_oss" && small.what != "deepseek") continue;

@@ -1,4 +1,4 @@
-// Which token comes next: what temperature, top-k and top-p leave, and how often each of it comes.
+// Tests the choice of the next token: the tokens that temperature, top-k and top-p leave, and how often each is drawn.
 
 #include "worker/rank/generate/sampler.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 at::Tensor row_of(const std::vector<double>& logits) { return at::tensor(logits, at::kDouble).unsqueeze(0); }
 
-// What comes for evenly spread numbers: as many of each as its share says.
+// Counts the tokens for evenly spaced random numbers: each appears in proportion to its probability.
 std::vector<int> counts(const at::Tensor& logits, const SamplingOptions& options, int draws) {
   std::vector<int> counted(static_cast<size_t>(logits.size(1)));
   for (int i = 0; i < draws; ++i) {
@@ -46,7 +46,7 @@ TEST(SamplerTest, TopKLeavesTheLikeliestWithTheirShares) {
   EXPECT_EQ(counted, (std::vector<int>{0, 600, 0, 400}));
 }
 
-// Shares of 0.5, 0.3, 0.15, 0.05: the token with which the sum reaches p is the last.
+// Probabilities 0.5, 0.3, 0.15, 0.05: the token with which the sum reaches p is the last.
 TEST(SamplerTest, TopPLeavesTheFewestThatReachIt) {
   const at::Tensor logits = row_of({std::log(0.05), std::log(0.5), std::log(0.15), std::log(0.3)});
   EXPECT_EQ(counts(logits, {.temperature = 1, .top_p = 0.79}, 800), (std::vector<int>{0, 500, 0, 300}));
@@ -60,7 +60,7 @@ TEST(SamplerTest, HugeLogitsAreNoNumbersTooLarge) {
   EXPECT_EQ(sample(row_of({1e300, -1e300, 1e299}), {.temperature = 1e-3}, {0.99}), std::vector<int64_t>{0});
 }
 
-// Whatever chooses: no token follows from a logit that is NaN or infinite, and other rows are as without it.
+// With any options no token follows from a logit that is NaN or infinite, and other rows do not change.
 TEST(SamplerTest, LogitsThatAreNotFiniteGiveNoToken) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {

@@ -8,10 +8,10 @@
 #include "tests/worker/rank/kernels/harness.h"
 #include "worker/rank/kernels/cpu/attention.h"
 
-// Attention as its definition reads, in fp64, and a problem for it and for the kernels.
+// Attention by its definition, in fp64, and a problem for it and for the kernels.
 namespace titan::kernels::testing {
 
-// bf16 heads [batch, tokens, heads, size] in one of three layouts, between guards, with gaps that nothing may touch.
+// bf16 heads [batch, tokens, heads, size] in one of three layouts, between guards, with gaps that must stay untouched.
 enum class Layout { kTokensFirst, kHeadsFirst, kGaps };
 
 class HeadsBuffer {
@@ -44,7 +44,7 @@ class HeadsBuffer {
     for_each([&](uint16_t& value) { values.push_back(from_bf16(value)); });
     return values;
   }
-  // Elements that belong to no head and are no longer what they were.
+  // Number of changed elements that belong to no head.
   int64_t touched_gaps() const {
     std::vector<bool> own(buffer_.size());
     for_each([&](uint16_t& value) { own[&value - buffer_.data()] = true; });
@@ -65,10 +65,10 @@ class HeadsBuffer {
   const Buffer<uint16_t> buffer_;
 };
 
-// The gradients are those for the o that was saved, rounded to bf16.
+// The gradients are those for the saved o, rounded to bf16.
 struct AttentionTruth {
   std::vector<double> o, lse, grad_q, grad_k, grad_v,
-      grad_sinks;  // In the order of HeadsBuffer::all(), [B, H, T], [H].
+      grad_sinks;  // Ordered as HeadsBuffer::all(), [B, H, T], [H].
 };
 
 struct AttentionProblem {
@@ -111,7 +111,7 @@ struct AttentionProblem {
             .grad_sinks = shape.sinks == nullptr ? nullptr : grad_sinks.data()};
   }
 
-  // What the forward pass should have left for the backward pass.
+  // Sets the results that the forward pass saves for the backward pass.
   void set_saved(const AttentionTruth& truth) const {
     size_t i = 0;
     o.for_each([&](uint16_t& value) { value = to_bf16(static_cast<float>(truth.o[i++])); });

@@ -19,14 +19,14 @@ using testing::Layout;
 struct Body {
   std::string name;
   const AttentionLevel* level;
-  // Root mean square error of o and of gradients, relative. One rounding to bf16 alone is up to 2.3e-3.
+  // Relative root mean square errors of o and of gradients. One rounding to bf16 alone is up to 2.3e-3.
   double out_error, grad_error;
 };
 
 constexpr double kFmaOut = 2.3e-3, kFmaGrad = 2.3e-3;
 constexpr double kTilesOut = 2.5e-3, kTilesGrad = 6e-3;
 
-// What runs here: this machine's levels, and the wide bodies on vectors and tiles that AVX2 stands in for.
+// All bodies that run here: this machine's levels, and the wide bodies on vectors and tiles that AVX2 emulates.
 std::vector<Body> bodies() {
   std::vector<Body> all;
   for (const Level level : testing::levels_here()) {
@@ -49,7 +49,7 @@ double root_mean_square(const std::vector<double>& values) {
   return values.empty() ? 0 : std::sqrt(squares / static_cast<double>(values.size()));
 }
 
-// The error as a whole, and of each element: no single row may be off and hide among the others.
+// Checks the error as a whole and of each element, so that no single wrong row is hidden among the others.
 void expect_near(const char* what, const std::vector<double>& found, const std::vector<double>& truth, double error) {
   EXPECT_LE(testing::relative_rms(found, truth), error) << what;
   EXPECT_TRUE(testing::all_close(found, truth, 0x1p-7, 12 * error * root_mean_square(truth))) << what;
@@ -122,7 +122,7 @@ TEST(AttentionTest, CausalAtEveryHeadSize) {
   }
 }
 
-// Rows that end inside of tiles, strips and blocks, and those that have no token or one.
+// Rows that end inside of tiles, strips and blocks, and rows with no token or one.
 TEST(AttentionTest, EveryLength) {
   for (const int64_t tokens : {0, 1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 65, 95, 97, 127, 129, 200, 257, 300}) {
     SCOPED_TRACE(tokens);
@@ -140,7 +140,7 @@ TEST(AttentionTest, GroupedHeadsInEveryLayout) {
   }
 }
 
-// Documents, windows, chunks, pieces of a row that see each other in part, in whole or not at all, in all combinations.
+// Documents, windows, chunks, and pieces of a row that see each other partly, fully or not at all, in all combinations.
 TEST(AttentionTest, RandomMasks) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     testing::Random random(seed);
@@ -169,7 +169,8 @@ TEST(AttentionTest, RandomMasks) {
   }
 }
 
-// Keys of an earlier part of the row, wholly visible; merged with the own part they are the attention of all.
+// Keys of an earlier part of the row are wholly visible; merged with the own part they give the attention of the whole
+// row.
 TEST(AttentionTest, PiecesOfARowMerge) {
   for (const Body& body : bodies()) {
     SCOPED_TRACE(body.name);
@@ -177,7 +178,7 @@ TEST(AttentionTest, PiecesOfARowMerge) {
     AttentionProblem all(whole, seen_in_row({}, whole), Layout::kTokensFirst, false, 5);
     const AttentionTruth truth = attention_truth(all);
     ASSERT_TRUE(run_attention(*body.level, all.forward()));
-    // The last 96 queries against the first and the last 96 keys.
+    // The last 96 queries with the first and the last 96 keys.
     std::vector<double> merged_lse, lse[2];
     std::vector<double> out[2];
     for (const int piece : {0, 1}) {
@@ -209,7 +210,7 @@ TEST(AttentionTest, PiecesOfARowMerge) {
   }
 }
 
-// The piece's gradients with the whole row's results sum up to the row's; delta may be given.
+// The pieces' gradients, computed with the whole row's results, sum up to the row's; delta may be passed in.
 TEST(AttentionTest, GradientsOfPiecesSumUp) {
   for (const Body& body : bodies()) {
     SCOPED_TRACE(body.name);
@@ -275,7 +276,7 @@ TEST(AttentionTest, LargeScores) {
   for (const Body& body : bodies()) {
     SCOPED_TRACE(body.name);
     ASSERT_TRUE(run_attention(*body.level, problem.forward()));
-    // A score of 5,000 is known to 3e-4 in fp32; so are the probabilities.
+    // fp32 holds a score of 5,000 to 3e-4, so the probabilities have that error, too.
     expect_near("o", problem.o.all(), truth.o, body.out_error);
     EXPECT_TRUE(testing::all_close(doubles(problem.lse), truth.lse, 1e-6, 2e-4)) << "lse";
   }
@@ -298,7 +299,7 @@ TEST(AttentionTest, DenormalsAndZeros) {
   }
 }
 
-// What one query sees is none of another's business.
+// A bad query does not affect the others.
 TEST(AttentionTest, NonFiniteQueriesStayAlone) {
   AttentionShape shape = square(1, 1, 1, 70, 16, 16);
   const AttentionProblem problem(shape, seen_in_row({}, shape), Layout::kTokensFirst, false, 10);
@@ -319,7 +320,7 @@ TEST(AttentionTest, NonFiniteQueriesStayAlone) {
   }
 }
 
-// The same bits by any number of threads, and again.
+// The same bits with any number of threads, and on repetition.
 TEST(AttentionTest, ThreadsDoNotChangeBits) {
   for (const Body& body : bodies()) {
     SCOPED_TRACE(body.name);

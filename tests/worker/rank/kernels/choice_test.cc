@@ -36,7 +36,7 @@ TEST(ChoiceTest, ADevicesKernelsComputeThePartsThatAreNamed) {
     EXPECT_EQ(chosen_on_device(Part::kLoss), parts.loss ? &kernels : nullptr);
     EXPECT_EQ(chosen_on_device(Part::kOptimizer), parts.optimizer ? &kernels : nullptr);
   }
-  choose_on_device(nullptr, {true, true});  // A device that has none.
+  choose_on_device(nullptr, {true, true});  // A device without kernels.
   EXPECT_EQ(chosen_on_device(Part::kModel), nullptr);
   EXPECT_EQ(cuda_kernels(), nullptr) << "nobody has loaded libtitan_cuda.so";
 }

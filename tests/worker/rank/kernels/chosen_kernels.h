@@ -10,7 +10,7 @@
 
 namespace titan::kernels::testing {
 
-// Runs the body with LibTorch's operations and with Titan's kernels of every level here; failures say which.
+// Runs the body with LibTorch's operations and with Titan's kernels of every level here; failures name the kernels.
 inline void with_every_choice(const std::function<void()>& body) {
   std::vector<std::string> choices{"reference"};
   for (const Level level : levels_here()) choices.emplace_back(name(level));
@@ -22,7 +22,7 @@ inline void with_every_choice(const std::function<void()>& body) {
   choose("reference");
 }
 
-// For row operations: as a GPU computes them too, its bodies on the host.
+// For row operations: also with a GPU's bodies on the host.
 inline void with_every_row_kernel(const std::function<void()>& body) {
   with_every_choice(body);
   SCOPED_TRACE("kernels: a GPU's");

@@ -30,7 +30,7 @@ std::vector<LossCase> loss_cases() {
   return cases;
 }
 
-// Chunks [tokens, ids + padding] of one case, walked as a head does it.
+// Chunks [tokens, ids + padding] of one case, processed one after the other as a head does.
 struct Head {
   explicit Head(const LossCase& c, uint64_t seed = 1)
       : c(c), random(seed), maximum(c.tokens), sum(c.tokens), label_logit(c.tokens), labels(c.tokens) {
@@ -92,7 +92,7 @@ struct Head {
       if (by.device == nullptr) {
         done &= cross_entropy_gradient(*by.level, args);
       } else {
-        args.scale = static_cast<float>(kNan);  // Not read.
+        args.scale = static_cast<float>(kNan);  // Must not be read.
         done &= by.device->run(args, &scale);
       }
     }
@@ -168,7 +168,7 @@ TEST(CrossEntropyTest, FollowsTheTruthChunkByChunk) {
   }
 }
 
-// Two ranks hold a part of the vocabulary each, and merge as the header says.
+// Two ranks each hold a part of the vocabulary and merge as the header says.
 TEST(CrossEntropyTest, MergesPartsOfTheVocabulary) {
   for (const Level level : levels_here()) {
     const Head whole({6, {50, 30}, Dtype::kF32});
@@ -212,7 +212,7 @@ TEST(CrossEntropyTest, TakesMinusInfinityAndShowsWhatIsNoNumber) {
     const auto set = [&](int64_t token, int64_t chunk, int64_t id, double value) {
       head.logits[chunk]->set(token * head.strides[chunk] + id, value);
     };
-    for (int64_t id = 0; id < 20; ++id) set(0, 0, id, -kInfinity);  // A first chunk that is masked as a whole.
+    for (int64_t id = 0; id < 20; ++id) set(0, 0, id, -kInfinity);  // A first chunk that is fully masked.
     set(1, 1, 3, kNan);
     for (int64_t id = 0; id < 20; ++id) set(2, 0, id, kNan);
     set(3, 0, 17, kInfinity);

@@ -1,4 +1,4 @@
-// Loops over eight-bit values, beside what the formats' definitions say in fp64.
+// Compares loops over eight-bit values with the formats' definitions in fp64.
 #include "worker/rank/kernels/cpu/eight_bits.h"
 
 #include "tests/worker/rank/kernels/harness.h"
@@ -6,7 +6,7 @@
 namespace titan::kernels::testing {
 namespace {
 
-// A format's numbers that are not negative, by code; those after the last one are infinite or no numbers.
+// A format's non-negative numbers, by code; the codes after the last one are infinite or NaN.
 struct Values {
   explicit Values(EightBits format) {
     const int mantissa = format == EightBits::kE4m3 ? 3 : 2, bias = format == EightBits::kE4m3 ? 7 : 15;
@@ -18,7 +18,7 @@ struct Values {
     }
   }
 
-  // The nearest, of two alike the one with an even code; beyond the largest the largest.
+  // The nearest code; of two equally near ones the even code; the largest for numbers beyond it.
   int nearest(double magnitude) const {
     if (magnitude >= magnitudes.back()) return static_cast<int>(magnitudes.size()) - 1;
     const auto above = std::upper_bound(magnitudes.begin(), magnitudes.end(), magnitude);
@@ -32,7 +32,7 @@ struct Values {
   std::vector<double> magnitudes;
 };
 
-// Numbers of all magnitudes, with infinities, zeros, denormals, and, where they are asked for, such as are none.
+// Numbers of all magnitudes, with infinities, zeros, denormals and, on request, NaNs.
 std::vector<uint16_t> any_numbers(Random& random, int64_t count, bool with_nan = false) {
   constexpr uint16_t kSpecial[] = {0, 0x8000, 0x7f80, 0xff80, 1, 0x807f, 0x7f7f};
   std::vector<uint16_t> numbers(count);
@@ -68,7 +68,7 @@ TEST(EightBitsTest, EveryNumberGetsTheNearestCode) {
   }
 }
 
-// Around lengths that vectors and threads divide; beside the buffers is nothing that may be touched.
+// Around lengths that vectors and threads divide; memory next to the buffers must stay untouched.
 TEST(EightBitsTest, EncodesAndDecodesEveryLength) {
   Random random(1);
   std::array<uint16_t, 256> table{};
@@ -92,7 +92,7 @@ TEST(EightBitsTest, EncodesAndDecodesEveryLength) {
   }
 }
 
-// Few numbers in any shape, and shapes that more than one thread takes, by blocks and by columns.
+// Few numbers in any shape, and shapes for more than one thread, by blocks and by columns.
 std::vector<Blocks> shapes(Random& random) {
   std::vector<Blocks> all = {
       {.outer = 3, .size = 20000, .inner = 1, .block = 32}, {.outer = 2, .size = 33333, .inner = 1, .block = 33333},
@@ -159,7 +159,7 @@ TEST(EightBitsTest, RoundsByTheScaleOfEachBlock) {
           values_of(EightBits::kE4m3).rounded(static_cast<float>(from_bf16(x[i])) * scale[block]);
       const double truth = in_eight_bits * inverse[block], found = from_bf16(rounded[i]);
       ASSERT_TRUE(is_close(found, truth, 0, 0)) << i << ": " << found << ", truth " << truth;
-      ASSERT_EQ(std::signbit(found), std::signbit(from_bf16(x[i]))) << i;  // Of zeros too.
+      ASSERT_EQ(std::signbit(found), std::signbit(from_bf16(x[i]))) << i;  // Of zeros, too.
     }
   }
 }

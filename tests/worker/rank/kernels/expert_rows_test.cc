@@ -182,7 +182,7 @@ TEST(ExpertRowsTest, LeadsGradientsToRowsAndWeights) {
       EXPECT_EQ(rows.dweights.copy(), dweights);
       args.weights = nullptr;
       EXPECT_FALSE(by.run(sum_rows_backward, args));
-      const Rows again(c);  // The same numbers, since the rows above are gone.
+      const Rows again(c);  // The same numbers, since the rows above were overwritten.
       const auto untouched = again.x.bits();
       args.x = again.x.data();
       args.dx = nullptr;

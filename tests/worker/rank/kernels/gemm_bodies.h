@@ -8,9 +8,8 @@
 
 namespace titan::kernels {
 
-// Bodies of wider levels than the machine has, with its instructions in place of theirs: packing, blocks and tails are
-// tested on any machine (tiles where there is AVX-512). What they cannot show is that each instruction was called
-// rightly.
+// Bodies of wider levels than the machine has, with its own instructions in their place: packing, blocks and tails are
+// tested on any machine (tiles on machines with AVX-512). They cannot show whether each instruction is used correctly.
 namespace played_dots {
 void gemm(const Gemm& args);
 void weight_gradient(const WeightGradient& args);
@@ -48,7 +47,7 @@ inline std::vector<GemmBody> gemm_bodies() {
   return all;
 }
 
-// Runs the test with every body, with one and two threads; failures say which.
+// Runs the test with every body, with one and two threads; failures name them.
 inline void with_every_gemm(const std::function<void(const GemmBody& body, int threads)>& test) {
   for (const GemmBody& body : gemm_bodies()) {
     for (const int threads : {1, 2}) {

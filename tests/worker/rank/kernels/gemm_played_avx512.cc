@@ -1,4 +1,4 @@
-// The products on tiles that are arrays.
+// The products on tiles, emulated with arrays.
 #define TITAN_LEVEL played_tiles
 #define TITAN_EMULATED_TILES
 #include <string.h>
@@ -9,8 +9,8 @@ namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
 struct Tile {
-  float sums[16][16];      // Of those that are sums.
-  uint16_t words[16][32];  // Of those that are factors.
+  float sums[16][16];      // For tiles of sums.
+  uint16_t words[16][32];  // For tiles of factors.
 };
 thread_local Tile tiles[8];
 

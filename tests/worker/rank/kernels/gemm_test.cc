@@ -38,7 +38,7 @@ void* aligned(const Buffer<unsigned char>& buffer) {
   return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(buffer.data()) + 63) / 64 * 64);
 }
 
-// Two operands with rows further apart than they are long, as bf16, and room.
+// Two bf16 operands with gaps between rows, and scratch memory.
 struct Factors {
   Factors(int64_t a_rows, int64_t a_width, int64_t b_rows, int64_t b_width, int64_t scratch_bytes, uint64_t seed = 1)
       : random(seed),
@@ -181,7 +181,7 @@ TEST(GemmTest, SumsTheGradientOfEachGroupsMatrix) {
             const int64_t output = i / gradient.stride, input = i % gradient.stride;
             const int64_t place = group * gradient.args.c_group + i;
             const double found = gradient.result.get(place);
-            if (input >= c.columns) {  // Beside the matrix nothing is written.
+            if (input >= c.columns) {  // Nothing is written outside the matrix.
               ASSERT_EQ(found, before[place]) << output << ", " << input;
               continue;
             }

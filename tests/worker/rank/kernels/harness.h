@@ -25,8 +25,8 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-// What the tests of all kernels share: levels, numbers from a seed, buffers that notice a touch outside, and comparison
-// with fp64 truth.
+// Shared by the tests of all kernels: levels, numbers from a seed, buffers that detect an access outside, and
+// comparison with fp64 truth.
 namespace titan::kernels::testing {
 
 inline Level highest_asked_for() {
@@ -34,8 +34,8 @@ inline Level highest_asked_for() {
   return named == nullptr ? Level::kAmx : level_named(named).value();
 }
 
-// The levels of this machine, up to the one that TITAN_KERNEL_LEVEL names. The others are named in the output, once a
-// program: they were not tested.
+// The levels of this machine, up to the one that TITAN_KERNEL_LEVEL names. Prints the other levels, once per program,
+// because they are not tested.
 inline const std::vector<Level>& levels_here() {
   static const std::vector<Level> levels = [] {
     std::vector<Level> here;
@@ -51,7 +51,7 @@ inline const std::vector<Level>& levels_here() {
   return levels;
 }
 
-// Runs the body at every level and with one and two threads; failures say which.
+// Runs the body at every level and with one and two threads; failures name them.
 inline void at_every_level(const std::function<void(Level level, int threads)>& body) {
   for (const Level level : levels_here()) {
     for (const int threads : {1, 2}) {
@@ -72,14 +72,14 @@ inline float float_of(uint32_t bits) {
   return value;
 }
 inline double from_bf16(uint16_t narrow) { return float_of(static_cast<uint32_t>(narrow) << 16); }
-inline uint16_t to_bf16(float value) {  // The nearest, ties to even.
+inline uint16_t to_bf16(float value) {  // Rounds to nearest, ties to even.
   const uint32_t bits = bits_of(value);
   if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// AddressSanitizer tells of every touch of them until they are unwatched again. Bytes that share eight with those
-// behind them are not told of.
+// AddressSanitizer reports every access until they are unwatched. It misses bytes that share an aligned group of eight
+// with later ones.
 inline void watch([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t size) {
 #ifdef __SANITIZE_ADDRESS__
   __asan_poison_memory_region(bytes, size);
@@ -91,10 +91,10 @@ inline void unwatch([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t 
 #endif
 }
 
-// Where a buffer meets the page that no one may touch; on its other side are canaries.
+// The side on which a buffer touches the protected page; canaries are on the other side.
 enum class Edge { kEnd, kBegin };
 
-// `size` bytes that end, or begin, at a protected page. What reads the canaries goes unseen but by AddressSanitizer.
+// `size` bytes that end, or begin, at a protected page. Only AddressSanitizer notices a read of the canaries.
 class GuardedBytes {
  public:
   explicit GuardedBytes(size_t size, Edge edge = Edge::kEnd) : size_(size) {
@@ -153,7 +153,7 @@ class Buffer {
 
 inline size_t size_of(Dtype type) { return type == Dtype::kF32 ? sizeof(float) : sizeof(uint16_t); }
 
-// The same for numbers whose type is chosen at run time; read and written as fp64.
+// The same for numbers of a type chosen at run time; read and written as fp64.
 class Numbers {
  public:
   Numbers(Dtype type, int64_t count, Edge edge = Edge::kEnd)
@@ -195,7 +195,7 @@ class Numbers {
 constexpr Dtype kBothTypes[] = {Dtype::kBf16, Dtype::kF32};
 inline const char* name(Dtype type) { return type == Dtype::kF32 ? "fp32" : "bf16"; }
 
-// Half a unit in the last place: what one rounding to the type may cost, relative.
+// Half a unit in the last place: the largest relative error of one rounding to the type.
 inline double rounding(Dtype type) { return type == Dtype::kF32 ? 0x1p-24 : 0x1p-8; }
 
 class Random {
@@ -218,14 +218,14 @@ class Random {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Within `absolute` + `relative` * |truth|; what is no number or infinite must be so in both.
+// Within `absolute` + `relative` * |truth|; NaN or infinity must be the same in both.
 inline bool is_close(double found, double truth, double relative, double absolute) {
   if (std::isnan(truth) || std::isnan(found)) return std::isnan(truth) && std::isnan(found);
   if (std::isinf(truth) || std::isinf(found)) return truth == found;
   return std::abs(found - truth) <= absolute + relative * std::abs(truth);
 }
 
-// Every element; says the first that is off, and how many are.
+// Checks every element; a failure shows the first wrong one and how many are wrong.
 inline ::testing::AssertionResult all_close(const std::vector<double>& found, const std::vector<double>& truth,
                                             double relative, double absolute) {
   if (found.size() != truth.size()) {

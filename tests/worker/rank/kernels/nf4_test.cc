@@ -1,4 +1,4 @@
-// Rows of 4-bit weights on the CPU, beside their layout read plainly.
+// Compares rows of 4-bit weights on the CPU with a plain reading of their layout.
 #include "worker/rank/kernels/cpu/nf4.h"
 
 #include "tests/worker/rank/kernels/harness.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# no_weak_symbols.sh OBJECT...: what is compiled for one level of processor holds no symbol of which the linker keeps one copy
-# out of several: a program would run AVX-512's copy on a machine without it.
+# no_weak_symbols.sh OBJECT...: objects compiled for one processor level must not contain symbols of which the linker
+# keeps one of several copies: a program could run AVX-512's copy on a machine without it.
 set -euo pipefail
 
 checked=0

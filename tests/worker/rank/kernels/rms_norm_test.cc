@@ -9,7 +9,7 @@ struct NormCase {
   int64_t rows, dim;
   Dtype type;
   bool weighted, residual;
-  double scale = 1;      // Of the numbers that are normed.
+  double scale = 1;      // Scale of the input.
   int64_t padding = -1;  // Between rows; -1: some.
 };
 
@@ -33,7 +33,7 @@ std::vector<NormCase> norm_cases() {
 
 constexpr double kEps = 1e-5;
 
-// The numbers of a case, with rows further apart than they are long, and the truth of forward and backward.
+// The numbers of a case, with gaps between rows, and the truth of forward and backward.
 struct Norm {
   Norm(const NormCase& c, uint64_t seed)
       : c(c),
@@ -183,7 +183,7 @@ TEST(RmsNormTest, KeepsWhatIsInfiniteInItsRow) {
   });
 }
 
-// Rows that lie at multiples of 16 bytes are read in pieces of that size, others number by number.
+// Rows at multiples of 16 bytes are read in pieces of that size, others number by number.
 TEST(RmsNormTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
   const SimulatedKernels kernels;
   const auto widths = [&](int64_t dim, int64_t padding) {

@@ -6,7 +6,7 @@ namespace titan::kernels::testing {
 namespace {
 
 struct RopeCase {
-  int64_t batches, tokens, heads, dim, padding;  // Padding: channels of a head that do not turn, before those that do.
+  int64_t batches, tokens, heads, dim, padding;  // Padding: unrotated channels of a head, before the rotated ones.
   Dtype type;
   bool halves, positions;
 };
@@ -61,7 +61,7 @@ struct Rotation {
             .halves = c.halves};
   }
 
-  // Every number of `from` turned; those that do not turn are 42, as y was.
+  // Checks every rotated number of `from`; y stays 42 in the other channels.
   void check(const std::vector<double>& from, const Numbers& turned, bool inverse) const {
     const double sign = inverse ? -1 : 1;
     for (int64_t row = 0; row < c.batches * c.tokens * c.heads; ++row) {
@@ -141,7 +141,7 @@ TEST(RopeTest, LeavesPlainRotationsTheirLength) {
   }
 }
 
-// As in the norm: where heads lie at multiples of 16 bytes, and in halves each of them.
+// As in the norm, if heads are at multiples of 16 bytes, and each of their halves.
 TEST(RopeTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
   const SimulatedKernels kernels;
   const auto width = [&](int64_t dim, int64_t padding, bool halves) {

@@ -102,7 +102,7 @@ struct Router {
   Buffer<int64_t> chosen, counts;
 };
 
-// The experts of the groups that may be chosen from, by the truth.
+// The true experts of the groups that a token may use.
 std::set<int64_t> allowed(const RouterCase& c, const std::vector<double>& preference) {
   std::set<int64_t> experts;
   std::vector<std::pair<double, int64_t>> groups;
@@ -119,7 +119,7 @@ std::set<int64_t> allowed(const RouterCase& c, const std::vector<double>& prefer
   return experts;
 }
 
-// In the truth, nobody left out is better than the worst that was chosen, but for the last bits.
+// By the truth no expert that was left out is better than the worst chosen one, except in the last bits.
 void check_choice(const Router& router, int64_t token) {
   const RouterCase& c = router.c;
   std::vector<double> preference = router.true_scores(token);
@@ -163,7 +163,7 @@ void check_gradients(const Router& router, int64_t token) {
     largest = std::max(largest, static_cast<double>(std::abs(dscores[rank])));
   }
   std::vector<double> plain(c.experts),
-      gradient(c.experts);  // Of the scores before they are normalized; of the logits.
+      gradient(c.experts);  // Of the scores before normalization; of the logits.
   for (int64_t rank = 0; rank < c.top_k; ++rank) {
     plain[chosen[rank]] = Router::kScale * (c.normalized ? (dscores[rank] - along / sum) / sum : dscores[rank]);
   }
@@ -196,7 +196,7 @@ TEST(RouterTest, ChoosesScoresAndLeadsGradientsBack) {
   }
 }
 
-// Whatever the logits are, a token's experts are some, and differ.
+// For any logits a token's experts are valid and distinct.
 TEST(RouterTest, ChoosesDistinctExpertsFromAnyLogits) {
   at_every_level([](Level level, int threads) {
     for (const double value : {kNan, kInfinity, -kInfinity, 0.0, 1e30}) {

@@ -16,17 +16,17 @@
 #include "worker/rank/kernels/cuda/swiglu_body.h"
 #include "worker/rank/kernels/device_kernels.h"
 
-// The bodies of the GPU's row operations (worker/rank/kernels/cuda), run on the host by teams whose threads take turns:
-// the same threads with the same work, and sums in the same order.
+// The bodies of the GPU's row operations (worker/rank/kernels/cuda), run on the host by teams that run their threads
+// one after another: the same threads with the same work, and sums in the same order.
 namespace titan::kernels::testing {
 
 class SimulatedTeam {
  public:
-  // `lanes`: threads of a warp, which merge by halves; warps merge in their order.
+  // `lanes`: threads of a warp, which merge by halves; warps merge in order.
   SimulatedTeam(int size, int lanes, float* memory) : size_(size), lanes_(lanes), memory_(memory) {}
 
   float* memory() const { return memory_; }
-  void barrier() const {}  // All of them have done their work when the next begins.
+  void barrier() const {}  // All threads finish their work before the next call begins.
   template <typename F>
   void each(int64_t n, const F& f) const {
     for (int thread = 0; thread < size_; ++thread) {
@@ -69,14 +69,15 @@ int width_of(const Body&) {
 
 struct SimulatedGrid {
   bool has_memory;
-  int width = 0;  // Numbers at a time of the last body for rows.
+  int width = 0;  // Vector width of the last body over rows.
 
   template <typename Body>
   void operator()(const Body& body, int64_t rows, int threads, int64_t floats = 0) {
     width = width_of(body);
     const Buffer<float> memory(floats);
     for (int64_t row = 0; row < rows; ++row) {
-      std::fill_n(memory.data(), floats, std::numeric_limits<float>::quiet_NaN());  // Nothing is left there for a team.
+      std::fill_n(memory.data(), floats,
+                  std::numeric_limits<float>::quiet_NaN());  // Its content is undefined for a team.
       SimulatedTeam team(threads, 32, floats > 0 && has_memory ? memory.data() : nullptr);
       body(team, row);
     }
@@ -92,7 +93,7 @@ struct SimulatedGrid {
 
 class SimulatedKernels final : public DeviceKernels {
  public:
-  // Whether teams get the memory of their own that they ask for.
+  // `has_memory`: whether teams get the shared memory that they request.
   explicit SimulatedKernels(bool has_memory = true) : has_memory_(has_memory) {}
 
   bool run(const RmsNormForward& args) const override {
@@ -146,13 +147,13 @@ class SimulatedKernels final : public DeviceKernels {
   bool run(const FindPaddedRows& args) const override { return by_eights(args); }
   bool on_host() const override { return true; }
 
-  int width() const { return width_; }  // Of the last operation over rows.
+  int width() const { return width_; }  // Vector width of the last operation over rows.
 
  private:
   template <typename Args>
   bool by_eights(const Args& args) const {
     if (!device::takes(args)) return false;
-    SimulatedGrid grid{true};  // They ask for little memory, and cannot do without it.
+    SimulatedGrid grid{true};  // They request little memory and cannot run without it.
     device::float8(args, grid);
     return true;
   }
@@ -170,7 +171,7 @@ class SimulatedKernels final : public DeviceKernels {
   mutable std::atomic<int> width_{0};  // Ranks may be threads.
 };
 
-// Who computes a row operation: the CPU's kernels of a level, or the GPU's bodies on the host.
+// What computes a row operation: the CPU's kernels of a level, or the GPU's bodies on the host.
 struct Computer {
   std::optional<Level> level;
   int threads = 1;
@@ -184,7 +185,7 @@ struct Computer {
   }
 };
 
-// Failures say by whom.
+// Failures name the computer.
 inline void by_everyone(const std::function<void(const Computer& by)>& body) {
   at_every_level([&](Level level, int threads) { body({level, threads, nullptr}); });
   for (const bool has_memory : {true, false}) {

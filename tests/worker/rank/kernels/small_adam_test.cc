@@ -1,4 +1,4 @@
-// Adam whose moments are kept in fewer bits: the map of 8-bit codes, and the step.
+// Tests Adam with moments in fewer bits: the map of 8-bit codes, and the step.
 #include "worker/rank/kernels/cpu/small_adam.h"
 
 #include "tests/worker/rank/kernels/simulated_kernels.h"
@@ -9,7 +9,8 @@ namespace {
 
 using Form = KeptMoment::Form;
 
-// The code nearest to r by looking at all of them; of two alike the one nearer to 0. Without sign only 0 becomes 0.
+// Searches all codes for the one nearest to r; of two equally near ones it takes the one nearer to 0. In an unsigned
+// map only 0 becomes 0.
 int nearest_code(const DynamicMap& map, double r) {
   if (map.zero == 0 && r > 0 && r < map.values[1]) return 1;
   int best = map.zero;
@@ -20,7 +21,7 @@ int nearest_code(const DynamicMap& map, double r) {
   return best;
 }
 
-// Half a step of the decade that r lies in; below the last one r, or, without sign, the least number.
+// Half a step of r's decade; below the last decade r, or the least number of an unsigned map.
 double map_error(bool is_signed, double r) {
   r = std::abs(r);
   int steps = is_signed ? 64 : 128;
@@ -46,7 +47,7 @@ TEST(DynamicMapTest, AscendsAndHasAtMostOneBoundInEachCell) {
   }
 }
 
-// Moments of [rows, columns] in some form, with the numbers that they stand for.
+// Moments of [rows, columns] in some form, with the numbers that they represent.
 struct Kept {
   Kept(Form form, bool is_signed, int64_t rows, int64_t columns, int64_t first_column, Edge edge)
       : form(form),
@@ -80,7 +81,7 @@ struct Kept {
     if (form == Form::kF32) reinterpret_cast<float*>(bytes.data())[i] = x;
     if (form == Form::kBf16) reinterpret_cast<uint16_t*>(bytes.data())[i] = to_bf16(x);
   }
-  // Any codes, and scales over many magnitudes; of no sign where the map has none.
+  // Draws any codes, and scales over many magnitudes; without sign in an unsigned map.
   void draw(Random& random, double size) const {
     if (form != Form::kCodes) {
       const int64_t count = bytes.size() / (form == Form::kBf16 ? 2 : 4);
@@ -160,14 +161,13 @@ std::vector<SmallCase> small_cases() {
         cases.push_back({form, type, rows, columns, random.whole(0, 3) * 100, random.whole(0, 1) == 0});
       }
       cases.push_back({form, type, random.whole(1, 9), random.whole(1, 1500), random.whole(0, 600), true});
-      cases.push_back({form, type, 3, 712, 200, true});  // By eights, where a device does.
+      cases.push_back({form, type, 3, 712, 200, true});  // In vectors of eight on a device that has them.
     }
   }
   return cases;
 }
 
-// What a step should leave of a moment, and how near what is kept must be: the fp32 arithmetic's own error beside the
-// form's.
+// Expects a moment after a step to equal `exact` within the fp32 arithmetic's own error and the form's.
 void expect_kept(const Kept& kept, int64_t i, double exact, double arithmetic) {
   double error = arithmetic;
   if (kept.form == Form::kBf16) error += std::abs(exact) / 256;
@@ -209,7 +209,7 @@ TEST(SmallAdamTest, StepsAsThePaperDoesAndKeepsItsMomentsAsNearAsTheirFormAllows
   }
 }
 
-// With the numbers that a device has in its own memory.
+// The same with the numbers in a device's memory.
 TEST(SmallAdamTest, ADevicesBodyMakesTheSameBits) {
   const SimulatedKernels device;
   uint64_t seed = 20;
@@ -238,7 +238,7 @@ TEST(SmallAdamTest, ADevicesBodyMakesTheSameBits) {
   }
 }
 
-// Each code is the nearest there is, and the number of largest magnitude is kept as it is.
+// Each code is the nearest one, and the number of largest magnitude is stored exactly.
 TEST(SmallAdamTest, TakesTheNearestCode) {
   at_every_level([&](Level level, int threads) {
     const SmallCase c{.rows = 40, .columns = 300};
@@ -274,8 +274,8 @@ TEST(SmallAdamTest, TakesTheNearestCode) {
   });
 }
 
-// What is read from codes becomes the same codes: a step that moves no moment changes no bit of them, so that saved
-// numbers are the whole state.
+// Decoded numbers encode to the same codes: a step that moves no moment changes no bit of them, so the saved numbers
+// are the whole state.
 TEST(SmallAdamTest, CodesOfWhatCodesSayAreTheSame) {
   for (const SmallCase& c : small_cases()) {
     at_every_level([&](Level level, int threads) {
@@ -284,7 +284,7 @@ TEST(SmallAdamTest, CodesOfWhatCodesSayAreTheSame) {
       ASSERT_TRUE(small_adam(level, state.args));
       const auto before = state.moment_bits();
       SmallAdam still = state.args;
-      still.beta1 = still.beta2 = 1;  // The moments stay what they are, whatever comes.
+      still.beta1 = still.beta2 = 1;  // The moments stay, whatever the gradient.
       ASSERT_TRUE(small_adam(level, still));
       EXPECT_EQ(state.moment_bits(), before);
     });
@@ -343,8 +343,8 @@ TEST(SmallAdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
   }
 }
 
-// Zeros stay zeros; numbers too small for fp32 count as zeros; a gradient that is not finite is seen in all of its
-// block and in no other.
+// Zeros stay zeros; numbers too small for fp32 count as zeros; a non-finite gradient affects its whole block and no
+// other.
 TEST(SmallAdamTest, SpecialNumbersStayInTheirBlock) {
   at_every_level([&](Level level, int threads) {
     SmallState state({.rows = 4, .columns = 256}, 2);
@@ -358,7 +358,7 @@ TEST(SmallAdamTest, SpecialNumbersStayInTheirBlock) {
       }
     }
     state.gradient.set(2 * 256 + 17, kInfinity);
-    state.gradient.set(3 * 256, 1e-30);  // Beside gradients of 1e-3: gone, and nothing else is.
+    state.gradient.set(3 * 256, 1e-30);  // Next to gradients of 1e-3 it is lost, and nothing else is.
     const std::vector<double> before = state.value.values();
     ASSERT_TRUE(small_adam(level, state.args));
     for (int64_t i = 0; i < 512; ++i) {
@@ -368,7 +368,7 @@ TEST(SmallAdamTest, SpecialNumbersStayInTheirBlock) {
     }
     for (int64_t i = 512; i < 768; ++i) {
       EXPECT_TRUE(std::isnan(state.average.get(i)) && std::isnan(state.square.get(i)));
-      EXPECT_EQ(std::isfinite(state.value.get(i)), i != 512 + 17);  // The value itself saw its own numbers.
+      EXPECT_EQ(std::isfinite(state.value.get(i)), i != 512 + 17);  // The value itself used its own numbers.
     }
     for (int64_t i = 768; i < 1024; ++i) {
       EXPECT_TRUE(std::isfinite(state.average.get(i)) && std::isfinite(state.square.get(i)));
@@ -376,7 +376,7 @@ TEST(SmallAdamTest, SpecialNumbersStayInTheirBlock) {
   });
 }
 
-// Word `index` of a stream, written out.
+// Word `index` of a stream, computed directly.
 uint32_t word_of(uint64_t key, uint32_t step, int64_t index) {
   const uint64_t counter = static_cast<uint64_t>(index / 64) * 16 + static_cast<uint64_t>(index % 16);
   uint32_t word[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), step, 0};
@@ -389,7 +389,8 @@ uint32_t word_of(uint64_t key, uint32_t step, int64_t index) {
   return word[index % 64 / 16];
 }
 
-// Chance takes the upper neighbour as often as the exact number is near to it, by the words that the header names.
+// Stochastic rounding takes the upper neighbour in proportion to the distance, with the random words that the header
+// names.
 TEST(SmallAdamTest, RoundsByChanceWithoutBias) {
   at_every_level([&](Level level, int threads) {
     for (const double share : {0.0, 0.01, 0.25, 0.5, 0.9}) {
@@ -401,7 +402,7 @@ TEST(SmallAdamTest, RoundsByChanceWithoutBias) {
         state.gradient.set(i, 0);
         state.average.set(i, 0);
       }
-      // 1 shrinks to what lies `share` of a step below it; below 1 a step of bf16 is 2^-8.
+      // 1 shrinks to `share` of a step below it; below 1 a step of bf16 is 2^-8.
       state.args.learning_rate = share / 256;
       state.args.weight_decay = 1;
       const float shrunk = static_cast<float>(1 - share / 256);

@@ -36,7 +36,7 @@ std::vector<GluCase> glu_cases() {
   return cases;
 }
 
-// One buffer for gate and linear part: both halves of it, or matrices one below the other, or pairs.
+// One buffer for gate and linear part: as both of its halves, as matrices one below the other, or as pairs.
 struct Glu {
   explicit Glu(const GluCase& c, uint64_t seed = 1)
       : c(c),
@@ -106,7 +106,7 @@ Truth truth_of(double gate, double linear, double dy, double limit) {
   return {g * part * l, free_gate ? dy * l * part * (1 + slope * g * (1 - part)) : 0, free_linear ? dy * g * part : 0};
 }
 
-// An exponent is rounded before it is one.
+// The exponent is rounded before the exponential.
 double relative(double gate) { return 1e-6 + 2e-7 * std::abs(gate); }
 constexpr double kTiny = 1e-33;  // Where a sigmoid is too small for fp32.
 

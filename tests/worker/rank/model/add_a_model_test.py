@@ -1,5 +1,6 @@
-"""docs/howto/add-a-model.md to the letter: the files that it shows, and its one line, make a family. What they touch is compiled with
-the build's own commands and linked into titan-rank and titanctl again; the model then trains, alike on one rank and on two."""
+"""Follows docs/howto/add-a-model.md to the letter: the files of its listings, and its one line, make a family. The changed
+sources are compiled with the build's own commands and linked into titan-rank and titanctl again; the model then trains, alike on
+one rank and on two."""
 
 import json
 import os
@@ -20,7 +21,7 @@ import titan_rank_test  # noqa: E402
 
 PAGE = SOURCE / "docs/howto/add-a-model.md"
 LIST = "common/plan/models/families.h"
-READERS = ["common/plan/models/registry.cc", "worker/rank/model/registry.cc"]  # Of the list: what a build would compile again.
+READERS = ["common/plan/models/registry.cc", "worker/rank/model/registry.cc"]  # Sources that include the list: a build would compile them again.
 
 
 def files_of_page():
@@ -32,7 +33,7 @@ def files_of_page():
 class AddAModelTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = BUILD / "tests/add_a_model.scratch"  # Not a new name each time: the compiler's cache knows the files.
+        cls.folder = BUILD / "tests/add_a_model.scratch"  # A fixed name: the compiler's cache knows the files.
         shutil.rmtree(cls.folder, ignore_errors=True)
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         commands = json.loads((BUILD / "compile_commands.json").read_text())
@@ -56,24 +57,24 @@ class AddAModelTest(unittest.TestCase):
 
     @classmethod
     def compile(cls, like, source):
-        """As the build compiles `like`, with the changed list before the tree's."""
+        """Compiles as the build does for `like`, with the changed list before the tree's."""
         one = cls.commands[like]
         words = shlex.split(one["command"])
         output = cls.folder / f"{len(list(cls.folder.glob('*.o')))}.o"
         words[words.index("-o") + 1] = str(output)
         words[words.index("-c") + 1] = str(source)
-        first = next(i for i, word in enumerate(words) if word.startswith("-I"))  # After the compiler and what launches it.
+        first = next(i for i, word in enumerate(words) if word.startswith("-I"))  # After the compiler and its launcher.
         words.insert(first, f"-I{cls.folder}")
         cache = shutil.which("ccache")
         if cache and not any(os.path.basename(word) == "ccache" for word in words):
             words.insert(0, cache)
-        sloppiness = {"CCACHE_SLOPPINESS": "pch_defines,time_macros"}  # As the build's, for the precompiled header.
+        sloppiness = {"CCACHE_SLOPPINESS": "pch_defines,time_macros"}  # As in the build, for the precompiled header.
         subprocess.run(words, check=True, cwd=one["directory"], env=os.environ | sloppiness)
         return str(output)
 
     @classmethod
     def link(cls, program, objects):
-        """As the build links it; these objects' definitions come first."""
+        """Links as the build does; these objects' definitions come first."""
         commands = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", program], check=True, capture_output=True, text=True)
         command = commands.stdout.splitlines()[-1]
         output = cls.folder / program
@@ -96,7 +97,7 @@ class AddAModelTest(unittest.TestCase):
 
     def test_it_trains(self):
         losses = {}
-        assets = unittest.mock.patch.dict(os.environ, TITAN_ASSETS=str(SOURCE / ".deps/assets"))  # Not beside this program.
+        assets = unittest.mock.patch.dict(os.environ, TITAN_ASSETS=str(SOURCE / ".deps/assets"))  # The assets are not next to this program.
         with assets, unittest.mock.patch.object(titan_rank_test, "RANK", self.rank):
             for world, extra in ((1, []), (2, []), (2, ["--parallelism.tensor_parallel_degree", "2"])):
                 name = "-".join(["ranks", str(world), *extra[1:]])

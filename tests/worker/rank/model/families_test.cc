@@ -1,4 +1,4 @@
-// Every family's forward pass and gradients against the model written out plainly in float64.
+// Compares every family's forward pass and gradients with the model written out plainly in float64.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -14,8 +14,8 @@ namespace titan::testing {
 namespace {
 
 constexpr int64_t kBatch = 2, kLength = 24;
-constexpr double kDoubleLimit = 1e-12, kFloatLimit = 1e-5;  // Of logits and of any gradient, relative.
-constexpr double kMargin = 1e-4;  // Of the routers' choices: more than rounding in fp32 can turn.
+constexpr double kDoubleLimit = 1e-12, kFloatLimit = 1e-5;  // Limits for logits and for any gradient, relative.
+constexpr double kMargin = 1e-4;  // Margin of the routers' choices: more than rounding in fp32 can change.
 constexpr double kNoise = 1e-3;   // Relative to a tensor's rms.
 
 struct Result {
@@ -62,7 +62,7 @@ Result run_model(const model::Model& model, const Weights& weights, const Refere
   return gradients_of(x, pull.to(type), names, leaves);
 }
 
-// A new one each time, or the one that is asked for.
+// A random seed, or the one of TITAN_TEST_SEED.
 uint64_t fresh_seed() {
   const char* const given = std::getenv("TITAN_TEST_SEED");
   return given != nullptr ? std::stoull(given) : std::random_device()();
@@ -73,17 +73,17 @@ at::Tensor with_noise(const at::Tensor& value) {
   return (clean + kNoise * clean.square().mean().sqrt() * at::randn_like(clean)).requires_grad_();
 }
 
-// One model with weights and tokens, and what the plain model makes of them.
+// One model with weights and tokens, and the plain model's results.
 class FamilyTest : public ::testing::TestWithParam<SmallModel> {
  protected:
   void SetUp() override {
-    at::set_num_threads(1);  // Tensors this small only wait for each other's threads.
+    at::set_num_threads(1);  // With tensors this small, threads only wait for each other.
     absl::StatusOr<model::Model> built = model::build(GetParam().spec, {.seq_len = GetParam().seq_len});
     ASSERT_TRUE(built.ok()) << built.status();
     model_ = *std::move(built);
   }
 
-  // Routing is discrete, so the first seed is taken that leaves every choice a margin.
+  // Routing is discrete: takes the first seed that leaves every choice a margin.
   void decide(uint64_t seed) {
     double margin = 0;
     for (int tries = 0; (margin = draw(seed)) < kMargin; ++tries, ++seed) ASSERT_LT(tries, 100);
@@ -109,12 +109,12 @@ class FamilyTest : public ::testing::TestWithParam<SmallModel> {
     std::pair<double, std::string> worst{relative_error(got.logits, want_.logits), "logits"};
     for (const auto& [name, gradient] : want_.gradients) {
       const double error = relative_error(got.gradients.at(name), gradient);
-      if (!(error <= worst.first)) worst = {error, name};  // Not a number counts as the largest.
+      if (!(error <= worst.first)) worst = {error, name};  // NaN counts as the largest.
     }
     return worst;
   }
 
-  // The model itself, with packed documents where the flavor has them.
+  // Compares the model itself, with packed documents if the flavor has them.
   void compare(at::ScalarType type, double limit) {
     const auto [error, where] = error_of(type);
     EXPECT_LT(error, limit) << where;
@@ -142,8 +142,8 @@ TEST_P(FamilyTest, MatchesThePlainModelWithFreshWeights) {
   compare(at::kDouble, kDoubleLimit);
 }
 
-// Rounding depends on the weights and on the order in which a processor adds (on unlucky ones it reaches 1e-4), so they
-// are always the same, and one draw of three has to hold: what is wrong is wrong in each, as the next test shows.
+// Rounding depends on the weights and on the order in which a processor adds; for unlucky weights it reaches 1e-4. So
+// the weights are fixed, and one of three draws must pass: a real error is wrong in each, as the next test shows.
 TEST_P(FamilyTest, MatchesThePlainModelInFloat) {
   double least = std::numeric_limits<double>::infinity();
   for (uint64_t seed = 1; seed <= 3 && least >= kFloatLimit; ++seed) {
@@ -153,7 +153,7 @@ TEST_P(FamilyTest, MatchesThePlainModelInFloat) {
   EXPECT_LT(least, kFloatLimit);
 }
 
-// The test of the test: no weight tensor may be a little wrong unnoticed, even where rounding is largest.
+// The test of the test: a small error in any weight tensor is noticed, even where rounding is largest.
 TEST_P(FamilyTest, NoiseInAnyTensorIsNoticed) {
   decide(1);
   std::pair<double, std::string> least{std::numeric_limits<double>::infinity(), ""};
@@ -169,7 +169,7 @@ TEST_P(FamilyTest, NoiseInAnyTensorIsNoticed) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyTest, ::testing::ValuesIn(small_models()),
                          [](const auto& info) { return info.param.what; });
 
-// A context-parallel rank sees some of a row's positions only: their rows of the tables, and their temperatures.
+// A context-parallel rank sees only some of a row's positions: their rows of the tables, and their temperatures.
 TEST(PositionsTest, NameTheRowsOfTheTables) {
   for (const nn::RopePairs pairs : {nn::RopePairs::kInterleaved, nn::RopePairs::kRotateHalf}) {
     nn::Rope rope({.head_dim = 8, .max_seq_len = 16, .pairs = pairs});
@@ -180,7 +180,7 @@ TEST(PositionsTest, NameTheRowsOfTheTables) {
   }
 }
 
-// The reference itself notices what it should: without its mask, or with other positions, it is another model.
+// The reference itself distinguishes flavors: without its mask, or with other positions, it is another model.
 TEST(ReferenceTest, DistinguishesTheFlavors) {
   SmallModel small{"irope", small_spec("llama4", "debugmodel_irope"), 32};
   const model::Model model = *model::build(small.spec, {.seq_len = 32});

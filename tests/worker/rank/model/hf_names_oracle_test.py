@@ -1,7 +1,7 @@
-"""Every flavor's Hugging Face names, shapes and config.json, against transformers' own classes and torchtitan's adapters.
+"""Compares every flavor's Hugging Face names, shapes and config.json with transformers' own classes and torchtitan's adapters.
 
-Both build their models on the meta device: transformers from the config.json that an export of ours holds, torchtitan from
-its own flavor, whose state_dict_adapter names the tensors."""
+Both build their models on the meta device: transformers from the config.json of Titan's export, torchtitan from its own flavor,
+with tensor names from its state_dict_adapter."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from torchtitan.protocols.train_spec import get_train_spec  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ["TITAN_BIN"]).parent / "tests" / "list_hf_tensors"
-LAYERS = 5  # Both kinds of layers of every model.
+LAYERS = 5  # Enough for both kinds of layers of every model.
 BIAS = "e_score_correction_bias"
 
 
@@ -32,7 +32,7 @@ def transformers_tensors(config):
 
 
 def torchtitan_tensors(name, flavor, layers):
-    """None when torchtitan has no such flavor."""
+    """None if torchtitan has no such flavor."""
     spec = get_train_spec(name)
     if flavor not in spec.model_args:
         return None
@@ -41,7 +41,7 @@ def torchtitan_tensors(name, flavor, layers):
     arguments.moe_impl = "standard"
     with torch.device("meta"):
         model = spec.model_cls(arguments)
-    # Not the rotary table, which training does not save.
+    # Without the rotary table, which training does not save.
     state = {key: value for key, value in model.state_dict().items() if "freqs_cis" not in key and "rope_cache" not in key}
     return {key: list(value.shape) for key, value in spec.state_dict_adapter(arguments, None).to_hf(state).items()}
 
@@ -54,7 +54,7 @@ def differences(ours, theirs):
 
 def against_transformers(row):
     ours = dict(row["tensors"])
-    if row["name"] == "llama4":  # The class of the language model alone is read with or without this.
+    if row["name"] == "llama4":  # The class of the language model alone loads with or without this prefix.
         ours = {key.removeprefix("language_model."): shape for key, shape in ours.items()}
     return differences(ours, transformers_tensors(row["config"]))
 
@@ -63,10 +63,10 @@ def against_torchtitan(row):
     theirs = torchtitan_tensors(row["name"], row["flavor"], row["layers"])
     if theirs is None:
         return []
-    if row["config"]["model_type"] == "deepseek_v2":  # Whose class has no such tensor; the adapter writes it all the same.
+    if row["config"]["model_type"] == "deepseek_v2":  # Its class has no such tensor, but the adapter writes it.
         theirs = {key: shape for key, shape in theirs.items() if BIAS not in key}
     ours = dict(row["tensors"])
-    if row["name"] == "llama4":  # Its adapter forgets the dense layers' feed-forward.
+    if row["name"] == "llama4":  # Its adapter omits the dense layers' feed-forward.
         forgotten = [key for key in ours if ".feed_forward." in key and key.split(".feed_forward.")[1].split(".")[0] in
                      ("gate_proj", "up_proj", "down_proj")]
         for key in forgotten:

@@ -1,4 +1,4 @@
-// Hugging Face names of every flavor. hf_names_oracle_test.py holds them against transformers and torchtitan.
+// Tests the Hugging Face names of every flavor. hf_names_oracle_test.py compares them with transformers and torchtitan.
 
 #include "worker/rank/model/hf_names.h"
 
@@ -81,7 +81,7 @@ TEST(HfNamesTest, LayoutsOfTheFamilies) {
   EXPECT_EQ(mlp1[1].keys.at(0), "model.layers.0.mlp.experts.gate_up_proj_blocks");
 }
 
-// As transformers' classes keep them (interop_families_test.py reads it from the classes).
+// As in transformers' classes (interop_families_test.py reads it from them).
 TEST(HfNamesTest, WhatClassesKeepInFloat32) {
   const auto type = [](const std::string& family, const std::string& flavor, const std::string& fqn,
                        at::ScalarType wanted) {
@@ -129,7 +129,7 @@ TEST(HfNamesTest, StrangeTensorsAreTold) {
   EXPECT_FALSE(mapper_of("deepseek_v3", "671B")->knows("model.layers.62.eh_proj.weight"));
 }
 
-// A plug-in's layers may hold what no spec of ours counts.
+// A plug-in's layers may hold parameters that no spec of Titan counts.
 TEST(HfNamesTest, AFamilyOfOnesOwn) {
   const HfFamily family{
       .name = "own",
@@ -147,7 +147,7 @@ TEST(HfNamesTest, AFamilyOfOnesOwn) {
   EXPECT_FALSE(mapper->knows("blocks.6.mix"));
 }
 
-// Sequences no longer than the original ones are not stretched, and transformers must not stretch them either.
+// Sequences up to the original length are not stretched, and transformers must not stretch them, either.
 TEST(HfNamesTest, TheLengthOfTrainingDecidesAboutYarn) {
   const models::ModelSpec spec = *models::find("deepseek_v3", "671B");
   EXPECT_FALSE((*make_hf_mapper(spec, 4096))->config().contains("rope_scaling"));
@@ -155,8 +155,8 @@ TEST(HfNamesTest, TheLengthOfTrainingDecidesAboutYarn) {
   EXPECT_EQ((*make_hf_mapper(spec))->config()["max_position_embeddings"], 163840);
 }
 
-// What the releases' config.json say, in the parts that count, and in the spellings of several versions of
-// transformers: each must pass for the flavor that it belongs to, and one wrong number must not.
+// The relevant parts of the releases' config.json, in the spellings of several versions of transformers: each must pass
+// for its flavor, and must fail with one wrong number.
 struct Release {
   const char* family;
   const char* flavor;
@@ -164,7 +164,7 @@ struct Release {
   const char* change;  // A JSON pointer in it, and a value that no such model has.
   const char* to;
   const char* complaint;
-  const char* taken = "";  // What the flavor has otherwise, and training takes from the file.
+  const char* taken = "";  // A value that differs in the flavor, and that training takes from the file.
 };
 
 constexpr Release kReleases[] = {
@@ -274,7 +274,7 @@ TEST(HfNamesTest, ReleasedConfigsPassAndOthersAreNamed) {
   ASSERT_TRUE(files.remove_folder(folder).ok());
 }
 
-// What an export writes is what an import of it expects.
+// An import accepts the config.json of an export.
 TEST(HfNamesTest, ExportedConfigsPass) {
   const std::string folder = ::testing::TempDir() + "exported." + std::to_string(::getpid());
   storage::Files& files = storage::posix_files();
@@ -296,7 +296,7 @@ TEST(HfNamesTest, ExportedConfigsPass) {
   ASSERT_TRUE(files.remove_folder(folder).ok());
 }
 
-// A model needs no flavor: its config.json says all that its config.json says.
+// A model needs no flavor: its config.json describes it fully.
 TEST(HfNamesTest, AConfigIsAModel) {
   for (const std::string& name : models::names()) {
     for (const std::string& flavor : models::flavors(name)) {
@@ -334,7 +334,7 @@ TEST(HfNamesTest, AReleasedConfigIsItsModel) {
   ASSERT_TRUE(files.remove_folder(folder).ok());
 }
 
-// As transformers reads it, which is not how the flavors have it that are like it.
+// Missing members get the class's defaults, as in transformers, and not the values of similar flavors.
 TEST(HfNamesTest, WhatAConfigLeavesOutIsAsItsClassHasIt) {
   const auto without = [](const char* family, const char* flavor, std::vector<const char*> keys) {
     nlohmann::json config = mapper_of(family, flavor)->config();
@@ -346,7 +346,7 @@ TEST(HfNamesTest, WhatAConfigLeavesOutIsAsItsClassHasIt) {
   EXPECT_EQ(llama.norm_eps, 1e-6);
   EXPECT_EQ(without("llama3", "8B", {"rope_theta"}).norm_eps, models::find("llama3", "8B")->norm_eps);
   const models::ModelSpec qwen = without("qwen3", "0.6B", {"head_dim", "rope_theta"});
-  EXPECT_EQ(qwen.head_dim, 128);  // Of 16 heads of a model 1,024 wide.
+  EXPECT_EQ(qwen.head_dim, 128);  // For a model with 16 heads, 1,024 wide.
   EXPECT_EQ(qwen.rope_theta, 1e4);
   const models::ModelSpec experts = without("qwen3", "30B-A3B", {"head_dim", "norm_topk_prob"});
   EXPECT_EQ(experts.head_dim, experts.dim / experts.n_heads);

@@ -1,5 +1,5 @@
-// Prints, as one JSON line a flavor, the Hugging Face tensors of all models, for hf_names_oracle_test.py. Models are
-// cut to their first LAYERS layers: behind them nothing new comes.
+// Prints, as one JSON line per flavor, the Hugging Face tensors of all models, for hf_names_oracle_test.py. Models are
+// cut to their first LAYERS layers: later ones have nothing new.
 //   list_hf_tensors LAYERS
 
 #include <algorithm>
@@ -47,7 +47,8 @@ int main(int argc, char** argv) {
                                   {"config", mapper->config()},
                                   {"parameters", parameters},
                                   {"tensors", tensors},
-                                  {"float32", float32}}  // By type of an export: what stays in float32.
+                                  {"float32", float32}}
+                // Keyed by the type of an export: tensors that stay in float32.
                 << "\n";
     }
   }

@@ -1,4 +1,4 @@
-// Every family, split over tensor, expert and context axes: the same loss and the same gradients as on one rank.
+// Tests every family split over tensor, expert and context axes: the same loss and gradients as on one rank.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -20,7 +20,7 @@ constexpr int64_t kRows = 4, kTokens = 24;
 
 struct Totals {
   double loss = 0;
-  std::map<std::string, at::Tensor> gradients;  // Of whole parameters.
+  std::map<std::string, at::Tensor> gradients;  // Gradients of whole parameters.
 };
 
 struct Task {
@@ -29,7 +29,7 @@ struct Task {
   nn::MicrobatchContext batch;
 };
 
-// Forward, loss and gradients of the part that this rank has, added to the totals.
+// Adds this rank's part of forward, loss and gradients to the totals.
 void run_part(const model::Model& model, const Task& task, const nn::MicrobatchContext& share, bool count_loss,
               const std::function<bool(const nn::Parameter&)>& count, std::mutex& mutex, Totals& totals) {
   set_weights(model, task.weights, at::kDouble);
@@ -159,7 +159,7 @@ TEST_P(SplitFamilyTest, ComputesWhatOneRankDoes) {
 INSTANTIATE_TEST_SUITE_P(Families, SplitFamilyTest, ::testing::ValuesIn(small_models()),
                          [](const auto& info) { return info.param.what; });
 
-// A mesh that does not fit is refused before anything is cut, with the numbers.
+// A mesh that does not fit is refused before anything is split, with the numbers.
 TEST(SplitRefusalTest, NamesTheNumbers) {
   const auto refusal = [](const models::ModelSpec& spec, const mesh::Degrees& degrees, int world) {
     std::string message;

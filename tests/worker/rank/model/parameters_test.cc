@@ -1,4 +1,4 @@
-// What every flavor declares, and how it is drawn.
+// Tests the parameters that every flavor declares, and their initial values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-// Blocks, names, shapes and order are those that the controller plans with and checkpoints are written with.
+// Blocks, names, shapes and order are those of the controller's plans and of checkpoints.
 TEST(ParametersTest, AreThoseOfTheTableForEveryFlavor) {
   int flavors = 0;
   for (const std::string& name : models::names()) {
@@ -73,7 +73,7 @@ TEST(ParametersTest, ATiedHeadReadsTheEmbedding) {
 }
 
 struct Drawn {
-  double std, bound;  // Of the normal before it is cut; 0: all ones.
+  double std, bound;  // Standard deviation before truncation; 0: all ones.
 };
 
 // torchtitan 0.2.2's init_weights, family by family.
@@ -91,7 +91,7 @@ Drawn expected(const models::ModelSpec& spec, const std::string& fqn) {
   return {0.02, 2};
 }
 
-// Standard deviation of a normal of deviation 1 that is cut at +-c.
+// Standard deviation of a standard normal truncated at +-c.
 double cut_deviation(double c) {
   if (!(c < 30)) return 1;
   const double density = std::exp(-c * c / 2) / std::sqrt(2 * M_PI), inside = std::erf(c / std::sqrt(2));
@@ -111,7 +111,8 @@ models::ModelSpec thin(const std::string& name, const std::string& flavor) {
 
 class InitTest : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
-// Mean, deviation and bounds within 4.5 standard errors, and bits that do not depend on how a mesh cuts the parameter.
+// Mean, deviation and bounds within 4.5 standard errors, and bits that do not depend on how a mesh splits the
+// parameter.
 TEST_P(InitTest, DrawsTheStatedDistributions) {
   const models::ModelSpec spec = thin(GetParam().first, GetParam().second);
   const model::Model model = *model::build(spec, {.seq_len = 16});

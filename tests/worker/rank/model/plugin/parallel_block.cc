@@ -1,4 +1,4 @@
-// A model from outside of Titan's tree: layers that run attention and feed-forward side by side on one norm, as GPT-J
+// A model from outside of Titan's tree: its layers run attention and feed-forward in parallel on one norm, as GPT-J
 // does. The example of docs/howto/add-a-model.md; plugin_test.py compiles and trains it.
 #include "absl/strings/str_cat.h"
 #include "worker/rank/model/decoder/decoder.h"
@@ -40,7 +40,7 @@ class Layer : public nn::Block {
   std::shared_ptr<nn::Rope> rope_;
 };
 
-// The one place that says how the layers are split.
+// The only function that splits the layers.
 absl::Status parallelize(model::Model& model, const model::ParallelOptions& options) {
   const comm::Group& tensor_group = options.mesh->group(mesh::Axis::kTensor);
   const comm::Group& context_group = options.mesh->group(mesh::Axis::kContext);
@@ -93,7 +93,7 @@ models::ModelSpec tiny() {
   return spec;
 }
 
-// How its weights are called in Hugging Face folders; without this such folders are neither read nor written.
+// Names of its weights in Hugging Face folders; without this function such folders are neither read nor written.
 model::HfNames names(const models::ModelSpec&) {
   model::HfNames names{{"tok_embeddings.weight", "transformer.wte.weight"},
                        {"layers.{}.norm.weight", "transformer.h.{}.ln_1.weight"},
