@@ -76,8 +76,7 @@ struct SimulatedGrid {
     width = width_of(body);
     const Buffer<float> memory(floats);
     for (int64_t row = 0; row < rows; ++row) {
-      std::fill_n(memory.data(), floats,
-                  std::numeric_limits<float>::quiet_NaN());  // Its content is undefined for a team.
+      std::fill_n(memory.data(), floats, std::numeric_limits<float>::quiet_NaN());  // Undefined for each team.
       SimulatedTeam team(threads, 32, floats > 0 && has_memory ? memory.data() : nullptr);
       body(team, row);
     }

@@ -1,5 +1,5 @@
-"""A model library compiled outside of the tree, from exported headers alone: trained on one rank, under FSDP, TP and CP
-with the same losses; and what titan-rank says about libraries that it cannot use."""
+"""Tests a model library compiled outside of the tree, with only the exported headers: training on one rank, under FSDP, TP and CP
+with the same losses; and titan-rank's errors for libraries that it cannot use."""
 
 import contextlib
 import functools
@@ -80,7 +80,7 @@ class PluginTest(unittest.TestCase):
         self.assertEqual(json.loads((target / "config.json").read_text())["model_type"], "parallel_block")
 
     def test_goes_through_the_daemons(self):
-        """titanctl and the controller cannot look into the library: they accept its model, and its path becomes absolute."""
+        """titanctl and the controller cannot load the library: they accept its model, and its path becomes absolute."""
         words = [SOURCE / "configs/llama3_tiny.toml", "--model.name", "parallel_block", "--model.flavor", "tiny",
                  "--experimental.custom_import", "my_model.so", "--job.dump_folder", self.folder / "daemons",
                  "--training.steps", "2", "--training.seq_len", "64", "--lr_scheduler.warmup_steps", "1",
@@ -90,7 +90,7 @@ class PluginTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def refusal(self, library, extra=(), code=10, name="parallel_block"):
-        """What a rank says that ends with `code`."""
+        """The output of a rank that ends with `code`."""
         ranks = Ranks(str(self.folder / "refused"), 1,
                       ["--experimental.custom_import", library, "--model.name", name, "--model.flavor", "tiny",
                        "--checkpoint.no_enable", "--training.steps", "1", *extra])
@@ -122,7 +122,7 @@ class PluginTest(unittest.TestCase):
         self.assertIn("shared library", self.refusal("my_models.module"))
 
     def test_libraries_lie_where_the_node_grants_it(self):
-        """What is loaded is the file that was looked at: a link in a granted folder does not make another one granted."""
+        """The loaded file is the checked one: a link in an allowed folder does not allow its target elsewhere."""
         granted = self.folder / "granted"
         granted.mkdir()
         (granted / "link.so").symlink_to(self.library)
@@ -136,7 +136,7 @@ class PluginTest(unittest.TestCase):
             self.assertIn("there is none", self.refusal(str(granted / "copy.so")))
 
     def test_libraries_of_other_builds(self):
-        """What differs is named: the form of the library, or any of the four things that it was compiled with."""
+        """The error names what differs: the form of the library, or any of the four facts about its compilation."""
         old = """struct { const char* compiler; unsigned long layout; void* families; } plugin = {"titan 0.0.1", 7, 0};
                  void* titan_model_plugin() { return &plugin; }"""
         self.assertIn("another plugin format", self.refusal(compile_c(self.folder, "old", old)))
@@ -161,7 +161,8 @@ class PluginTest(unittest.TestCase):
                              [(name, mine[place])])
 
     def test_headers_that_changed_are_noticed(self):
-        """The number is made of what headers say: a comment is enough. Nothing is exported that titan-rank was not built from."""
+        """The number is a hash of the headers' text: a changed comment is enough. Headers that titan-rank was not built from are
+        not exported."""
         tree = self.folder / "tree"
         for folder in ("common", "worker", "deploy"):
             shutil.copytree(SOURCE / folder, tree / folder)
@@ -176,7 +177,7 @@ class PluginTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("headers have changed since titan-rank was built", done.stderr)
 
-    # The example, with mistakes that TITAN_TEST_MISTAKE names.
+    # The example, with mistakes that TITAN_TEST_MISTAKE selects.
     MISTAKES = (
         ("namespace {\n", """#include <cstdlib>
             namespace {
@@ -226,7 +227,7 @@ class PluginTest(unittest.TestCase):
             return self.refusal(self.mistaken, extra, code)
 
     def test_what_a_library_registers_is_checked(self):
-        with contextlib.chdir(self.folder):  # A relative path is of the working directory, not of the loader's search path.
+        with contextlib.chdir(self.folder):  # A relative path is relative to the working directory, not to the loader's search path.
             self.assertIn('unknown value "huge" (known: tiny)', self.refusal("my_model.so", ["--model.flavor", "huge"]))
         self.assertIn('has a model "parallel_blok"', self.refusal(self.library, ["--model.name", "parallel_blok"]))
         for mistake, expected in {

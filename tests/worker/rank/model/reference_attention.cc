@@ -21,7 +21,7 @@ double frequency(const models::ModelSpec& spec, int64_t dim, int64_t i, int64_t 
   if (!spec.yarn) return plain;
   const models::YarnScaling& yarn = *spec.yarn;
   if (yarn.only_beyond_original && seq_len <= yarn.original_seq_len) return plain;
-  // The pair that makes `turns` turns over the original context.
+  // The pair that makes `turns` rotations over the original context.
   const auto pair = [&](double turns) {
     return static_cast<double>(dim) * std::log(static_cast<double>(yarn.original_seq_len) / (turns * 2 * kPi)) /
            (2 * std::log(spec.rope_theta));

@@ -1,4 +1,4 @@
-"""The RoPE tables are torchtitan's bit for bit: a last-bit difference would move every logit."""
+"""Tests that the RoPE tables equal torchtitan's bit for bit: a difference in the last bit would move every logit."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ def deepseek_table(args, seq_len):
 
 
 def halves(cache):
-    """Their rows are cos, cos, sin, sin; ours cos, sin."""
+    """torchtitan's rows are cos, cos, sin, sin; Titan's are cos, sin."""
     cos, sin = cache.chunk(2, dim=1)
     return torch.cat([cos[:, :cos.shape[1] // 2], sin[:, :sin.shape[1] // 2]], dim=1)
 

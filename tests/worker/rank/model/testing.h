@@ -14,7 +14,7 @@
 
 namespace titan::testing {
 
-// A flavor's shape in small: everything that its family computes, in two to five layers.
+// A small form of a flavor: all features of its family, in two to five layers.
 inline models::ModelSpec small_spec(const std::string& name, const std::string& flavor) {
   models::ModelSpec spec = *models::find(name, flavor);
   spec.dim = 24;
@@ -54,11 +54,11 @@ inline models::ModelSpec small_spec(const std::string& name, const std::string& 
   return spec;
 }
 
-// The small specs of this page's tests: one for each thing that some family computes differently.
+// The small specs of these tests: one for each feature that some family computes differently.
 struct SmallModel {
   std::string what;
   models::ModelSpec spec;
-  int64_t seq_len;  // That the model is built for.
+  int64_t seq_len;  // Sequence length that the model is built for.
 };
 inline void PrintTo(const SmallModel& model, std::ostream* out) { *out << model.what; }
 
@@ -85,7 +85,7 @@ inline std::vector<SmallModel> small_models() {
   add("qwen3_experts", "qwen3", "debugmodel_moe");
   add("gpt_oss", "gpt_oss", "debugmodel");
   all.back().spec.head_dim = all.back().spec.v_head_dim = 16;  // YaRN's blend must lie inside the pairs.
-  // Packed documents of the families that have no such flavor: a job asks for them (model.attn_mask_type).
+  // Packed documents for families without such a flavor: a job selects them (model.attn_mask_type).
   const auto add_documents = [&](const char* what, const std::string& like) {
     const auto same = [&](const SmallModel& model) { return model.what == like; };
     all.push_back(*std::find_if(all.begin(), all.end(), same));
@@ -99,10 +99,10 @@ inline std::vector<SmallModel> small_models() {
   return all;
 }
 
-// Values of order 1 behind every layer and for every one-dimensional parameter, so that no part hides; the same for the
-// same seed, in order of declaration. Leaves that require gradients.
+// Values of order 1 after every layer and for every one-dimensional parameter, so that every part has a visible effect;
+// the same for the same seed, in order of declaration. Leaves that require gradients.
 Weights draw_weights(const model::Model& model, const models::ModelSpec& spec, uint64_t seed);
-// Gives the model's parameters and buffers these values in `type`; RoPE tables too.
+// Gives the model's parameters and buffers these values in `type`, including RoPE tables.
 void set_weights(const model::Model& model, const Weights& weights, at::ScalarType type);
 
 // Documents of random lengths, numbered from 0: int64 [batch, length].

@@ -43,7 +43,7 @@ TEST(AttentionCoreTest, LowerPrecisionsComeClose) {
   }
 }
 
-// bf16 with Titan's own kernels and without: every mask at once, heads of any size.
+// bf16 with and without Titan's own kernels: every mask at once, heads of any size.
 TEST(AttentionCoreTest, EveryMaskComesCloseWithEveryKernel) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(7);
@@ -56,7 +56,7 @@ TEST(AttentionCoreTest, EveryMaskComesCloseWithEveryKernel) {
   });
 }
 
-// Nothing changes for the models that have only the plain mask: their bits are LibTorch's.
+// Models with only the plain mask get LibTorch's own bits.
 TEST(AttentionCoreTest, PlainCausalIsLibTorchsOwn) {
   at::manual_seed(3);
   Case c{.sharing = 2, .tokens = 90, .type = at::kFloat};
@@ -70,7 +70,7 @@ TEST(AttentionCoreTest, PlainCausalIsLibTorchsOwn) {
   EXPECT_TRUE(attend(wide, one_document).equal(torchs)) << "masks that hide nothing";
 }
 
-// A gradient without memory of its own (of a sum), and heads whose neighbours lie apart.
+// A gradient without its own memory (from a sum), and heads with strided elements.
 TEST(AttentionCoreTest, TakesAnyLayout) {
   at::manual_seed(6);
   const AttentionInput dense = input_of({.tokens = 50, .mask = {.window = 9}});

@@ -4,8 +4,8 @@
 #include "tests/worker/rank/nn/cudnn_stand_in.h"
 #include "worker/rank/nn/attention_fused.h"
 
-// What cuDNN is told on a GPU, and that it comes to the same attention: the same calls, by operators that write the
-// scores down on the CPU.
+// Tests the calls to cuDNN on a GPU and their attention: operators with materialized scores on the CPU take the same
+// calls.
 namespace titan::nn {
 namespace {
 
@@ -43,7 +43,7 @@ TEST(AttentionCudnnTest, LowPrecisionComesClose) {
   }
 }
 
-// LibTorch keeps cuDNN's plans by the layout of q, k and v: the gradient that comes may lie as it will.
+// LibTorch caches cuDNN's plans by the layout of q, k and v: the incoming gradient may have any layout.
 TEST(AttentionCudnnTest, GradientsOfAnyLayout) {
   at::manual_seed(3);
   const AttentionInput input = testing::input_of({.tokens = 60, .sinks = true});

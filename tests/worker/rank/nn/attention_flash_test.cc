@@ -6,8 +6,8 @@
 #include "worker/rank/nn/attention_fused.h"
 #include "worker/rank/nn/attention_kernel.h"
 
-// What a GPU is told for each mask, and that it comes to the same attention: the same calls, by operators that write
-// the scores down on the CPU.
+// Tests the calls on a GPU for each mask and their attention: operators with materialized scores on the CPU take the
+// same calls.
 namespace titan::nn {
 namespace {
 
@@ -62,7 +62,7 @@ TEST(AttentionFlashTest, LowPrecisionComesClose) {
   }
 }
 
-// Heads that are views of something else: of fused projections, of rows with more tokens.
+// Heads that are views: of fused projections, of rows with more tokens.
 TEST(AttentionFlashTest, TakesHeadsOfAnyLayout) {
   at::manual_seed(3);
   for (const int64_t chunk : {0, 20, 25}) {
@@ -76,7 +76,7 @@ TEST(AttentionFlashTest, TakesHeadsOfAnyLayout) {
   }
 }
 
-// Chunks whose last one is shorter: the device makes the ends that the host would.
+// With a shorter last chunk, the device computes the same ends as the host would.
 TEST(AttentionFlashTest, EndsOfChunksAreMadeOnTheDevice) {
   titan::testing::Draw pick(4);
   for (int i = 0; i < 20; ++i) {
@@ -104,14 +104,14 @@ TEST_F(DocumentsOfLayersTest, AreReadOnceForEachMask) {
   const at::Tensor windowed = attend_by_flash(other, context_);
   MicrobatchContext anew;
   anew.documents = context_.documents.clone();
-  context_.documents.zero_();  // Nobody looks again.
+  context_.documents.zero_();  // They are not read again.
   EXPECT_TRUE(attend_by_flash(input_, context_).equal(first));
   EXPECT_TRUE(attend_by_flash(other, context_).equal(windowed));
   EXPECT_FALSE(first.equal(windowed));
   EXPECT_TRUE(attend_by_flash(input_, anew).equal(first)) << "a layer alone reads them itself";
 }
 
-// The next step's documents are others, wherever this layer's came from.
+// The next step has other documents, whatever the source of this layer's.
 TEST_F(DocumentsOfLayersTest, AreNeverCaptured) {
   for (int i = 0; i < 2; ++i) {
     {

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-// An operation in bf16 against plain fp64 of the same numbers, forward and backward.
+// Compares an operation in bf16 with plain fp64 of the same numbers, forward and backward.
 namespace titan::testing {
 
 using Tensors = std::vector<at::Tensor>;
 using Operation = std::function<at::Tensor(const Tensors&)>;
 
-// Numbers that bf16 holds, in fp64.
+// Numbers that bf16 holds exactly, in fp64.
 inline at::Tensor rounded(at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16).to(at::kDouble); }
 
 // The result and the gradients of all inputs, for a given gradient of the result.
@@ -26,8 +26,8 @@ inline Tensors results_of(const Tensors& leaves, const at::Tensor& grad, const O
   return results;
 }
 
-// Differences relative to the largest exact value: `operation` may round `roundings` times to bf16. An input that is
-// given in fp32 stays so, as its gradient does, and results in fp32 are rounded to that alone.
+// Differences relative to the largest exact value: `operation` may round `roundings` times to bf16. An fp32 input and
+// its gradient stay fp32, and results in fp32 are rounded only to that.
 inline void expect_close(const Tensors& inputs, const at::Tensor& grad, const Operation& operation,
                          const Operation& plain, double roundings, const std::string& what) {
   const auto own_type = [](const at::Tensor& t) { return t.scalar_type() == at::kFloat ? at::kFloat : at::kBFloat16; };
@@ -50,7 +50,8 @@ inline void expect_close(const Tensors& inputs, const at::Tensor& grad, const Op
   }
 }
 
-// Element by element: `roundings` to bf16 of numbers no larger than `size`, beside sums whose error is far below one.
+// Checks each element: `roundings` to bf16 of numbers no larger than `size`, in addition to sums with an error far
+// below one. The tensors have one shape.
 inline void expect_rounded(const at::Tensor& result, const at::Tensor& exact, const at::Tensor& size, int roundings,
                            const std::string& what) {
   EXPECT_EQ(result.scalar_type(), at::kBFloat16) << what;
@@ -60,7 +61,7 @@ inline void expect_rounded(const at::Tensor& result, const at::Tensor& exact, co
   EXPECT_TRUE((result.to(at::kDouble) - exact).abs().le(bound).all().item<bool>()) << what;
 }
 
-// Once.
+// One rounding.
 inline void expect_rounded(const at::Tensor& result, const at::Tensor& exact, const std::string& what) {
   expect_rounded(result, exact, exact, 1, what);
 }

@@ -8,8 +8,7 @@
 #include <tuple>
 
 // LibTorch's operators of cuDNN's attention, which only CUDA has, for CPU tensors of any type: the same arguments,
-// shapes and layouts, and what the kernels demand of them, with the scores written down. Included by one file of a
-// test.
+// shapes, layouts and preconditions, with materialized scores. Heads are [B, H, T, D]. Included by one file of a test.
 namespace titan::testing {
 
 struct CudnnCalled {
@@ -34,7 +33,7 @@ cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, con
   TORCH_CHECK(q.stride(3) == 1 && k.stride(3) == 1 && v.stride(3) == 1, "heads without neighbours");
   ++cudnn_called.forward;
   const at::Tensor scores = cudnn_scores(q, k, *scale);
-  // As q lies in memory.
+  // Memory layout of q.
   const auto shape = q.stride(1) > q.stride(2) ? std::vector<int64_t>{0, 1, 2, 3} : std::vector<int64_t>{0, 2, 1, 3};
   const at::Tensor out =
       at::matmul(scores.softmax(-1), cudnn_heads(v, q.size(1))).to(q.scalar_type()).permute(shape).contiguous();

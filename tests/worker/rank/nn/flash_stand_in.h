@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-// LibTorch's flash attention operators, which only CUDA has, for CPU tensors of any type: the same arguments and
-// shapes, and what the kernels demand of them, with the scores written down. Included by one file of a test.
+// LibTorch's flash attention operators, which only CUDA has, for CPU tensors of any type: the same arguments, shapes
+// and preconditions, with materialized scores. Included by one file of a test.
 namespace titan::testing {
 
 struct FlashCalled {
@@ -21,8 +21,8 @@ struct FlashMask {
   bool causal;
   int64_t left, right;
 
-  // bool [queries, keys] of a span; its last query and key are aligned. As the kernels do, windows of as many keys as
-  // there are count for none.
+  // bool [queries, keys] of a span; its last query and key are aligned. Like the kernels, it ignores a window as long
+  // as the keys.
   at::Tensor hidden(int64_t queries, int64_t keys) const {
     const at::Tensor ahead = at::arange(keys) - at::arange(keys - queries, keys).unsqueeze(1);
     at::Tensor hidden = at::zeros_like(ahead, at::kBool);
@@ -31,7 +31,8 @@ struct FlashMask {
   }
 };
 
-// Calls visit(what selects a span's tokens [tokens, H, D] of q, k, v or o, what selects [H, tokens] of lse).
+// Calls visit(function that selects a span's tokens [tokens, H, D] of q, k, v or o, one that selects [H, tokens] of
+// lse).
 template <typename Visit>
 void for_each_flash_span(const at::Tensor& q, const std::optional<at::Tensor>& cum_seq, int64_t longest,
                          const Visit& visit) {

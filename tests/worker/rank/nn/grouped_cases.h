@@ -28,7 +28,7 @@ struct GroupedCase {
   }
 };
 
-// Few and many groups, empty ones, widths that are whole lines of 16 bytes or not, by all kernels that there are here.
+// Few and many groups, empty ones, widths that are multiples of 16 bytes or not, with all kernels of this machine.
 inline void for_each_grouped_case(unsigned seed, const std::function<void(const GroupedCase&)>& body) {
   kernels::testing::with_every_choice([&] {
     at::manual_seed(seed);

@@ -10,7 +10,7 @@
 #include "worker/rank/kernels/choice.h"
 #include "worker/rank/nn/matmul_autograd.h"
 
-// Experts' products with biases, in one call for all experts and in one for each, against fp64.
+// Compares experts' products with biases, in one call for all experts and in one for each, with fp64.
 namespace titan::nn {
 namespace {
 
@@ -54,8 +54,8 @@ TEST(GroupedProductTest, WithBiasesEqualsEachGroupsOwn) {
   });
 }
 
-// Room for more rows than came: whatever lies there, also what is no number, changes nothing and becomes zeros. Whether
-// the host knows the rows of each group or the device alone.
+// Space for more rows than came: their content, even NaN, changes nothing and becomes zeros. Both if the host knows the
+// rows of each group and if only the device does.
 TEST(GroupedProductTest, RowsOfNoGroupCountForNothing) {
   titan::testing::for_each_grouped_case(12, [&](const titan::testing::GroupedCase& c) {
     if (!c.one_call) return;
@@ -79,7 +79,7 @@ TEST(GroupedProductTest, RowsOfNoGroupCountForNothing) {
   });
 }
 
-// As many rows as there is room for, and a dry run.
+// As many rows as there is space for, and a dry run.
 TEST(GroupedProductTest, CountedRowsMayFillTheirRoom) {
   ASSERT_TRUE(kernels::choose("reference"));
   const at::Tensor x = draw({6, 8}), counts = at::tensor({4, 0, 2}, at::kLong);

@@ -10,7 +10,7 @@
 #include "worker/rank/nn/layers.h"
 #include "worker/rank/nn/loss.h"
 
-// A head's loss in parts of the vocabulary against that of all logits in plain fp64.
+// Compares a head's loss in parts of the vocabulary with that of all logits in plain fp64.
 namespace titan::nn {
 namespace {
 
@@ -34,7 +34,7 @@ at::Tensor plain_loss(const Tensors& t, const at::Tensor& labels) {
 
 struct Precision {
   at::ScalarType type;
-  double rounding;  // And a few sums.
+  double rounding;  // In addition to a few sums.
 };
 constexpr Precision kPrecisions[] = {{at::kDouble, 1e-14}, {at::kFloat, 2e-6}, {at::kBFloat16, 1.0 / 256}};
 
@@ -51,7 +51,7 @@ TEST(HeadLossTest, EqualsTheLossOfAllLogits) {
       };
       const std::string what = std::to_string(columns) + " of " + std::to_string(vocabulary) + " columns, " +
                                std::to_string(rows) + " rows of " + std::to_string(dim);
-      // Of order 1 to 10, so that softmax is neither even nor a single entry.
+      // Logits of order 1 to 10, so that softmax is neither even nor a single entry.
       const at::Tensor x = rounded({2, rows, dim}), weight = rounded({vocabulary, dim}) * 0.5;
       Tensors exact{x.clone().requires_grad_(), weight.clone().requires_grad_()};
       const Tensors truth = testing::results_of(exact, at::full({}, 0.25, at::kDouble),
@@ -63,7 +63,7 @@ TEST(HeadLossTest, EqualsTheLossOfAllLogits) {
         const Tensors ours = testing::results_of(leaves, at::full({}, 0.25, at::kDouble), by_parts);
         EXPECT_EQ(ours[0].scalar_type(), accumulate_type(one.type));
         for (size_t k = 0; k < ours.size(); ++k) {
-          // A logit's rounding moves its token's loss by no more.
+          // A logit's rounding moves its token's loss by at most the same amount.
           const double scale = k == 0 ? static_cast<double>(labels.numel()) * (1 + largest)
                                       : truth[k].abs().max().item<double>() * (1 + largest) + 1e-30;
           EXPECT_LE((ours[k].to(at::kDouble) - truth[k]).abs().max().item<double>(), one.rounding * scale)
@@ -106,7 +106,7 @@ TEST(HeadLossTest, ALabelOutsideTheVocabularyIsNoLoss) {
   });
 }
 
-// Beside the gradients there are a part's logits, their copies and some numbers a token.
+// In addition to the gradients there are a part's logits, their copies and some numbers per token.
 TEST(HeadLossTest, LogitsAreNeverAllThere) {
   testing::AllocationMeter meter;
   const testing::AllocationMeter::Scope scope(meter);

@@ -10,7 +10,7 @@ namespace {
 
 using Case = testing::AttentionCase;
 
-// The scores written down.
+// Materializes the scores.
 at::Tensor plain_largest(const AttentionInput& input, const at::Tensor& documents) {
   const at::Tensor q = input.q.to(at::kDouble), k = input.k.to(at::kDouble);
   const at::Tensor hidden = testing::visible_keys(input.mask, documents, q.size(2)).unsqueeze(1).logical_not();
@@ -26,7 +26,7 @@ void expect_largest(const Case& c, double tolerance) {
   input.largest = at::full_like(expected, -std::numeric_limits<double>::infinity());
   EXPECT_TRUE(attend(input, context).equal(plain)) << "who asks changes nothing: " << c;
   EXPECT_LE((input.largest - expected).abs().max().item<double>(), tolerance) << c;
-  // It only grows: another batch may raise it.
+  // The maximum only grows: another batch may raise it.
   const at::Tensor before = input.largest.clone();
   input.q = input.q * 0.5;
   attend(input, context);
@@ -39,7 +39,7 @@ TEST(LargestLogits, OfEveryMaskAreExact) {
   for (int i = 0; i < 40; ++i) expect_largest(testing::draw_attention(pick, {4, 12}, {4, 8}), 1e-13);
 }
 
-// Rows longer than the keys of one tile, and so many lines that queries are cut.
+// Rows longer than the keys of one tile, and enough lines that queries are split.
 TEST(LargestLogits, OfLongRowsAreExact) {
   at::manual_seed(4);
   for (const AttentionMask& mask : {AttentionMask{}, {.window = 1100}, {.window = 30}, {.documents = true}}) {
@@ -49,7 +49,7 @@ TEST(LargestLogits, OfLongRowsAreExact) {
   expect_largest({.rows = 16, .kv_heads = 16, .tokens = 300, .head = 4, .v_head = 4}, 1e-13);
 }
 
-// Whatever computes the attention beside them: products are in fp32.
+// Whatever kernel computes the attention, these products are in fp32.
 TEST(LargestLogits, OfBfloat16AreInFp32) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(5);
@@ -62,7 +62,7 @@ TEST(LargestLogits, OfBfloat16AreInFp32) {
   });
 }
 
-// Below autograd: a pass that notes them has the graph of one that does not.
+// Below autograd: a pass that records them has the same graph as one that does not.
 TEST(LargestLogits, HaveNoGradient) {
   AttentionInput input = testing::input_of({});
   input.q.requires_grad_();

@@ -96,7 +96,7 @@ struct Shape {
 
 class AttentionTest : public ::testing::TestWithParam<Shape> {};
 
-// Output and every gradient against attention written out in fp64; grouped and not.
+// Output and every gradient compared with attention written out in fp64; grouped and not.
 TEST_P(AttentionTest, MatchesPlainAttentionInBothTypes) {
   torch::manual_seed(3);
   const Shape s = GetParam();
@@ -154,7 +154,7 @@ TEST(LayersTest, NormAndFeedForwardMatchTheirFormulas) {
   EXPECT_LT(relative_error(ffn.forward(x), want), 1e-13);
 }
 
-// What `parallel` relies on: input seam, product or lookup, output seam, in that order.
+// The order on which `parallel` relies: input seam, product or lookup, output seam.
 TEST(LayersTest, SeamsWrapTheLayer) {
   TestBlock block;
   Linear linear(block.declare(), "w", 3, 2, {});
@@ -170,7 +170,7 @@ TEST(LayersTest, SeamsWrapTheLayer) {
   EXPECT_EQ(embedding.forward(at::ones({2, 2}, at::kLong)).abs().sum().item<double>(), 0);
 }
 
-// A sum over valid labels only, in fp32 for half types: splitting the batch adds up exactly.
+// A sum over valid labels only, in fp32 for half types: the parts of a split batch add up exactly.
 TEST(LossTest, SumsOverValidLabels) {
   const at::Tensor logits = at::randn({2, 6, 11}, at::kDouble);
   at::Tensor labels = at::randint(11, {2, 6}, at::kLong);

@@ -10,7 +10,7 @@
 #include "worker/rank/nn/low_precision/float8.h"
 #include "worker/rank/nn/low_precision/mxfp8.h"
 
-// Eight-bit floats with scales that follow the numbers, against their definitions in fp64.
+// Compares eight-bit floats with dynamic scales with their definitions in fp64.
 namespace titan::nn {
 namespace {
 
@@ -98,7 +98,7 @@ TEST(Float8Test, NansAndInfinitiesComeThrough) {
   }
 }
 
-// Groups whose rows the host knows, and groups of which only the device does.
+// Groups with row counts on the host, and groups with counts only on the device.
 TEST(Float8Test, ColumnsOfEachGroupHaveTheirScales) {
   at::manual_seed(4);
   const std::vector<int64_t> rows = {3, 0, 5, 1};
@@ -117,7 +117,7 @@ TEST(Float8Test, ColumnsOfEachGroupHaveTheirScales) {
   EXPECT_EQ(quantised_group_columns(x, by_device).scales.sizes(), at::IntArrayRef({4, 6}));
 }
 
-// The bodies of a GPU's kernels on the host, or LibTorch's operations.
+// The bodies of a GPU's kernels on the host, compared with LibTorch's operations.
 TEST(Float8Test, DeviceKernelsHaveTheSameBits) {
   const kernels::testing::SimulatedKernels on_host;
   kernels::choose("reference");
@@ -159,7 +159,7 @@ TEST(Float8Test, DeviceKernelsTurnBytes) {
   kernels::choose_on_device(nullptr, {});
 }
 
-// One pass over a CPU's numbers, or LibTorch's seven.
+// One pass over a CPU's numbers, compared with LibTorch's seven.
 TEST(Float8Test, OwnLoopsHaveTheSameBits) {
   at::manual_seed(5);
   const auto computed = [](const at::Tensor& x) {
@@ -171,7 +171,7 @@ TEST(Float8Test, OwnLoopsHaveTheSameBits) {
       }
     }
     for (const at::ScalarType type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
-      // From what saturates to what underflows.
+      // From saturation to underflow.
       for (const float scale : {1.0F, 3.7e3F, 1e-3F, 7.0F}) {
         const Operand operand{to_float8(x, at::full({}, scale), type), at::ones({})};
         all.push_back(operand.values.view(at::kByte));

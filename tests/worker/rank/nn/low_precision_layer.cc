@@ -1,4 +1,4 @@
-// Trains one layer whose products read eight bits, for others to compare with:
+// Trains one layer with eight-bit products, for comparisons:
 //   low_precision_layer RECIPE ROUNDING TYPE ROWS IN OUT STEPS RATE < INPUT > OUTPUT
 // RECIPE: tensorwise, rowwise, rowwise_with_gw_hp, mxfp8. ROUNDING: floor, rceil, ceil, even. TYPE: bf16 or fp32. ROWS:
 // a number, or the rows of each expert as "32,0,64". INPUT and OUTPUT are numbers of that type, one tensor after the

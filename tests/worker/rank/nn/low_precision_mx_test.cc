@@ -7,7 +7,7 @@
 #include "worker/rank/nn/low_precision/mxfp8.h"
 #include "worker/rank/nn/low_precision/scaled_mm.h"
 
-// Blocks of 32 numbers with an exponent each, against their definition in fp64.
+// Compares blocks of 32 numbers with one exponent each with their definition in fp64.
 namespace titan::nn {
 namespace {
 
@@ -26,7 +26,7 @@ TEST(MxTest, ExponentsFollowTheRounding) {
   }
 }
 
-// Around the powers of two, where the modes part.
+// Around the powers of two, where the modes differ.
 TEST(MxTest, RoundingsPartWhereTheyShould) {
   struct Case {
     float amax;
@@ -50,7 +50,7 @@ TEST(MxTest, RoundingsPartWhereTheyShould) {
 TEST(MxTest, NumbersAreTheirBlocks) {
   at::manual_seed(2);
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
-    // Whole blocks, a shorter last one, and none that is whole.
+    // Only whole blocks, a shorter last one, and no whole one.
     for (const int64_t size : {96, 70, 13}) {
       const at::Tensor x = (at::randn({3, size, 4}) * at::exp2(at::arange(size) % 40 - 20).view({1, size, 1})).to(type);
       for (const MxRounding rounding : kRoundings) {

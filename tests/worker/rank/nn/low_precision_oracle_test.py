@@ -1,9 +1,9 @@
-"""Layers in eight bits against torchao's own: results, gradients and five steps of training on random shapes.
+"""Compares eight-bit layers with torchao's own: results, gradients and five steps of training on random shapes.
 
-Dense layers against Float8Linear (emulated) and mx_mm (emulated), experts' rows against torchao's grouped MXFP8
-(emulated) and, for float8, against plain products of what torchao's functions make of the operands (its own products of
-experts are Triton's). In fp32 the two differ by the order of sums alone, which shows that both read the same eight bits:
-one number read otherwise would move a result by a hundredth. In bf16 results differ by one rounding.
+Dense layers are compared with Float8Linear (emulated) and mx_mm (emulated), experts' rows with torchao's grouped MXFP8 (emulated)
+and, for float8, with plain products of operands that torchao's functions quantize (its own products of experts are Triton's). In
+fp32 the two differ only by the order of sums, which shows that both read the same eight bits: a single different one would move a
+result by a hundredth. In bf16 results differ by one rounding.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ PROGRAM = pathlib.Path(os.environ["TITAN_BIN"]).parent / "tests" / "low_precisio
 STEPS, RATE = 5, 2e-4
 E4M3 = torch.float8_e4m3fn
 EMULATED = LinearMMConfig(*[ScaledMMConfig(emulate=True)] * 3)
-# Of the largest number: results and gradients; of the weights' way: weights after the steps, where a number that lies between two of
-# eight bits may go the other way.
+# Relative to the largest number: bounds of results and gradients; and of the weights' movement over the steps, where a
+# number between two eight-bit values may round to the other one.
 BOUNDS = {torch.float32: (2e-6, 2e-3), torch.bfloat16: (1 / 256, 3e-2)}
 
 
@@ -52,7 +52,7 @@ def mx_layer(rounding):
 
 
 def along(x, dim):
-    """x as torchao reads it with a power of two for each row or column, in fp32."""
+    """x as torchao quantizes it with a power of two for each row or column, in fp32."""
     scale = tensor_to_scale(x, E4M3, scaling_granularity=ScalingGranularity.AXISWISE, axiswise_dim=dim,
                             round_scales_to_power_of_2=True)
     return to_fp8_saturated(x.float() * scale, E4M3).float() / scale
@@ -65,7 +65,7 @@ def group_columns(x, rows):
 
 
 class Float8Experts(torch.autograd.Function):
-    """Plain products, an expert after the other, of operands that torchao's functions quantise."""
+    """Plain products, one expert after the other, of operands that torchao's functions quantize."""
 
     @staticmethod
     def forward(ctx, x, w, rows):
@@ -83,7 +83,7 @@ class Float8Experts(torch.autograd.Function):
 
 
 def mx_experts(rounding):
-    layer = mx_layer(rounding)  # Groups of whole blocks: each expert is a layer of its own.
+    layer = mx_layer(rounding)  # Groups of whole blocks: each expert is a separate layer.
 
     def run(x, w, rows):
         return torch.cat([layer(part, matrix, None) for part, matrix in zip(x.split(rows), w)])

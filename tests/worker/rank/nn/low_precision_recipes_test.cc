@@ -11,8 +11,8 @@
 #include "worker/rank/nn/meta_kernels.h"
 #include "worker/rank/nn/saved_activations.h"
 
-// Layers whose products read eight bits: what comes out, in every type and by every kernel, against fp64 products of
-// the numbers that eight bits hold, which are written out from their definitions (plain_float8.h).
+// Tests layers with eight-bit products: results in every type and by every kernel, compared with fp64 products of the
+// eight-bit numbers, written out from their definitions (plain_float8.h).
 namespace titan::nn {
 namespace {
 
@@ -29,7 +29,7 @@ std::unique_ptr<MatmulRecipe> make(LowPrecision recipe) {
   return make_low_precision_recipe({.recipe = recipe, .rounding = MxRounding::kRceil});
 }
 
-// The operands of the three products of a matrix as a recipe reads them.
+// The operands of the three products of a matrix as a recipe quantizes them.
 struct Read {
   LowPrecision recipe;
 
@@ -51,7 +51,7 @@ struct Read {
   }
 };
 
-// Relative to the largest number: bf16 rounds `roundings` times, and sums of fp32 are right to 1e-6 a 1,024 of depth.
+// Relative to the largest number: bf16 rounds `roundings` times, and sums of fp32 are right to 1e-6 per 1,024 of depth.
 void expect_near(const at::Tensor& found, const at::Tensor& exact, double roundings, const std::string& what) {
   ASSERT_EQ(found.sizes(), exact.sizes()) << what;
   if (exact.numel() == 0) return;
@@ -125,7 +125,7 @@ TEST(LowPrecisionTest, ExpertsComputeWithEightBits) {
         const std::string what = "recipe " + std::to_string(static_cast<int>(recipe));
         const Parameter weights = parameter_of(at::randn({4, 24, 40}).mul(0.05).to(type), *products);
         const at::Tensor x = at::randn({39, 40}).to(type).set_requires_grad(true), dy = at::randn({39, 24}).to(type);
-        // With Titan's kernels, and by LibTorch one expert or all of them a call.
+        // With Titan's kernels, and by LibTorch with one expert or all of them per call.
         const at::Tensor y = grouped_product(x, weights, nullptr, 1, group_rows(rows, x));
         const auto gradients = torch::autograd::grad({y}, {x, weights.weight}, {dy});
         at::Tensor result = at::zeros({39, 24}, at::kDouble), dx = at::zeros({39, 40}, at::kDouble);
@@ -174,7 +174,7 @@ TEST(LowPrecisionTest, EightBitsAreNotSixteen) {
   }
 }
 
-// Of a layer's input a byte a number is kept with one scale; the other recipes keep the input itself, once.
+// With one scale, a layer's input is saved in one byte per number; the other recipes save the input itself, once.
 TEST(LowPrecisionTest, WhatIsKeptBetweenThePassesShrinks) {
   const at::Tensor x = at::randn({8, 64}).to(at::kBFloat16);
   const Operand kept = make(LowPrecision::kFloat8Tensorwise)->of_input(x);
@@ -182,8 +182,8 @@ TEST(LowPrecisionTest, WhatIsKeptBetweenThePassesShrinks) {
   for (const LowPrecision recipe : {LowPrecision::kFloat8Rowwise, LowPrecision::kMxfp8}) {
     EXPECT_TRUE(make(recipe)->of_input(x).values.is_same(x));
   }
-  // And the graph holds no more than that.
-  const std::unique_ptr<MatmulRecipe> products = make(LowPrecision::kFloat8Tensorwise);
+  // The graph holds no more than that.
+  const std::unique_ptr<ProductRecipe> products = make(LowPrecision::kFloat8Tensorwise);
   const Layer layer(*products, at::kBFloat16, 4, 32, 16);
   const at::Tensor input = layer.x * 2;
   const auto uses = input.storage().use_count();
@@ -227,7 +227,7 @@ TEST(LowPrecisionTest, SecondPassesAndDeferredGradientsHaveTheSameBits) {
   }
 }
 
-// Ranks that have a part of the rows each read them as one rank reads all.
+// Ranks that each have a part of the rows quantize them as one rank quantizes all.
 TEST(LowPrecisionTest, RanksShareTensorwiseScales) {
   at::manual_seed(5);
   const at::Tensor x = at::randn({10, 32}).to(at::kBFloat16);
@@ -253,7 +253,7 @@ TEST(LowPrecisionTest, RanksShareTensorwiseScales) {
                c10::Error);
 }
 
-// A weight that was gathered in eight bits, whose leaf has no memory.
+// A weight that was gathered in eight bits; its leaf has no memory.
 TEST(LowPrecisionTest, TensorwiseReadsAWeightAsItArrived) {
   at::manual_seed(6);
   const std::unique_ptr<MatmulRecipe> products = make(LowPrecision::kFloat8Tensorwise);
@@ -273,7 +273,7 @@ TEST(LowPrecisionTest, TensorwiseReadsAWeightAsItArrived) {
   EXPECT_THROW(rowwise->matmul_nt(rowwise->of_input(layer.x), operand), c10::Error);
 }
 
-// A dry run's tensors, emulated and as a device that has the products takes them.
+// A dry run's tensors, emulated and in the form of a device with such products.
 TEST(LowPrecisionTest, ShapesComeWithoutMemory) {
   use_meta_kernels();
   for (const int capability : {0, 100}) {
@@ -318,7 +318,8 @@ TEST(LowPrecisionTest, DevicesHaveProductsFromTheirCapabilityOn) {
   set_cuda_capability(0);
 }
 
-// LibTorch has _scaled_mm with one scale an operand on the CPU too: how operands are laid out and filled up for it.
+// LibTorch has _scaled_mm with one scale per operand on the CPU, too: this tests the layout and padding of operands for
+// it.
 TEST(LowPrecisionTest, DevicesGetOperandsAsTheyReadThem) {
   at::manual_seed(7);
   const auto operand = [](int64_t rows, int64_t depth, at::ScalarType type, const at::Tensor& scales) {
@@ -334,7 +335,7 @@ TEST(LowPrecisionTest, DevicesGetOperandsAsTheyReadThem) {
     for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
       const at::Tensor product = scaled_mm(a, b, /*fast=*/false, type);
       EXPECT_EQ(product.scalar_type(), type);
-      // Rows' scales go on a bf16 product: powers of two, so it is rounded once.
+      // Row scales are applied to a bf16 product: they are powers of two, so it is rounded once.
       EXPECT_TRUE(product.to(at::kDouble).allclose(truth, 1.0 / 128, 1e-3)) << (product - truth).abs().max();
     }
   }

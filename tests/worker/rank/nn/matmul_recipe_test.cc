@@ -6,7 +6,8 @@
 #include "tests/worker/rank/nn/rounded_products.h"
 #include "worker/rank/nn/matmul_autograd.h"
 
-// Products whose operands are quantised: all that layers do with a recipe, against the same written out in fp64.
+// Tests products with quantized operands: everything that layers do with a recipe, compared with the same written out
+// in fp64.
 namespace titan::nn {
 namespace {
 
@@ -55,7 +56,7 @@ TEST(ProductRecipeTest, QuantisesWhatProductsRead) {
   for (size_t i = 0; i < truth.size(); ++i) expect_same(found[i], truth[i], "gradient");
 }
 
-// Of a layer's input the graph holds what the recipe made of it, and nothing else.
+// For a layer's input the graph holds only the recipe's quantized form.
 TEST(ProductRecipeTest, KeepsWhatItQuantised) {
   at::manual_seed(2);
   const TwoProducts of;

@@ -5,8 +5,8 @@
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "worker/rank/nn/moe.h"
 
-// The router in bf16, with Titan's own kernels and without. Its gate is the identity: a token is its own logits, and
-// nothing is rounded before the scores.
+// Tests the router in bf16, with and without Titan's own kernels. Its gate is the identity: a token is its own logits,
+// and nothing is rounded before the scores.
 namespace titan::nn {
 namespace {
 
@@ -81,13 +81,14 @@ TEST(RouterTest, ScoresAndGradientsAreTheTruth) {
       const at::Tensor found = torch::autograd::grad({routing.scores}, {logits}, {seed})[0];
       const at::Tensor expected = torch::autograd::grad({truth}, {exact}, {seed.to(at::kDouble)})[0];
       EXPECT_EQ(found.scalar_type(), at::kBFloat16);
-      // One rounding, beside fp32's of differences that may cancel.
+      // One rounding, in addition to fp32's of differences that may cancel.
       EXPECT_TRUE(at::allclose(found.to(at::kDouble), expected, 1.0 / 256, 1e-5 * router.route_scale));
     }
   });
 }
 
-// DeepSeek V2, whose scores are softmax, takes the group of the best expert; V3 the group whose two best sum highest.
+// DeepSeek V2, with softmax scores, takes the group of the best expert; V3 the group with the highest sum of its two
+// best.
 TEST(RouterTest, TheGenerationDecidesHowGroupsAreRanked) {
   const at::Tensor logits = at::tensor({3.0, -9.0, 2.0, 1.9}).view({1, 4}).to(at::kBFloat16);
   for (const bool softmax : {true, false}) {
@@ -96,7 +97,7 @@ TEST(RouterTest, TheGenerationDecidesHowGroupsAreRanked) {
   }
 }
 
-// Whoever computes: the same experts, the same scores and counts to the bit, though coarse logits make many ties.
+// All kernels give the same experts, scores and counts to the bit, though coarse logits make many ties.
 TEST(RouterTest, ChoosesAsLibTorchDoes) {
   at::manual_seed(2);
   for (const RouterOptions& router : routers()) {

@@ -8,8 +8,8 @@
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/nn/bf16_oracle.h"
 
-// How rows travel to their experts and back, with Titan's own kernels and without, against plain fp64 of the same
-// numbers.
+// Compares the movement of rows to their experts and back, with and without Titan's own kernels, with plain fp64 of the
+// same numbers.
 namespace titan::nn {
 namespace {
 
@@ -17,7 +17,7 @@ using testing::expect_close;
 using testing::rounded;
 using testing::Tensors;
 
-// Tokens with distinct experts each, in random order.
+// Distinct experts for each token, in random order: [tokens, choices].
 at::Tensor random_choice(int64_t tokens, int64_t choices, int64_t experts) {
   return at::rand({tokens, experts}).argsort(/*dim=*/-1, /*descending=*/false).narrow(1, 0, choices).contiguous();
 }
@@ -73,7 +73,7 @@ TEST(ExpertRowsTest, AreSpread) {
     expect_close(
         {x}, grad, [&](const Tensors& t) { return spread(t[0], {}, order); },
         [&](const Tensors& t) { return sorted(t[0]); }, 1, what);
-    // LibTorch's operations round each choice's part of the gradient before they are added.
+    // LibTorch's operations round each choice's part of the gradient before they add them.
     expect_close(
         {x, scores}, grad, [&](const Tensors& t) { return spread(t[0], t[1], order); },
         [&](const Tensors& t) { return sorted(t[0]) * t[1].flatten().index_select(0, order.rows).unsqueeze(1); }, 2,

@@ -37,7 +37,7 @@ std::vector<at::Tensor> fill(Block& block, at::ScalarType type) {
   return leaves;
 }
 
-// The oracle with values of its own: leaves in the order of the block's parameters.
+// The oracle with its own values: leaves in the order of the block's parameters.
 std::pair<PlainMoe, std::vector<at::Tensor>> oracle(const MoeOptions& options, Block& names) {
   PlainMoe plain{options, {}, {}};
   std::vector<at::Tensor> leaves;
@@ -62,7 +62,7 @@ void check_against_plain(at::ScalarType type, double tolerance) {
       auto [plain, plain_leaves] = oracle(options, block);
       plain.bias = moe_bias(8, skewed, at::kDouble);
       block.buffers()[0].value = plain.bias.to(accumulate_type(type));
-      // fp32 numbers, so that both see the same; the smallest margin of a choice is far above fp32's rounding.
+      // fp32 numbers, so that both have the same; the smallest margin of a choice is far above fp32's rounding.
       const at::Tensor x = moe_value("input", {2, 9, options.dim}, at::kFloat).to(type);
       const at::Tensor seed = moe_value("seed", {2, 9, options.dim}, type);
       leaves.push_back(x.clone().set_requires_grad(true));
@@ -87,7 +87,8 @@ void check_against_plain(at::ScalarType type, double tolerance) {
 TEST(MixtureOfExpertsTest, EqualsDenseLoopInFloat64) { check_against_plain(at::kDouble, 1e-13); }
 TEST(MixtureOfExpertsTest, EqualsDenseLoopInFloat32) { check_against_plain(at::kFloat, 2e-5); }
 
-// bf16: the router and the weighting of outputs stay in fp32, so only the rounding of logits, products and rows shows.
+// bf16: the router and the weighting of outputs stay in fp32, so only the rounding of logits, products and rows is
+// visible.
 TEST(MixtureOfExpertsTest, IsCloseInBFloat16) {
   kernels::testing::with_every_choice([] {
     for (const auto& [name, kind] : moe_kinds()) {
@@ -140,7 +141,7 @@ TEST(MixtureOfExpertsTest, ForcedBalanceGivesAllExpertsTheSame) {
   EXPECT_TRUE(block.moe.tokens_per_expert.eq(3).all().item<bool>());
 }
 
-// The weights' storage is empty between the passes; the backward pass reads what was filled in again.
+// The weights' storage is empty between the passes; the backward pass reads the refilled values.
 TEST(MixtureOfExpertsTest, WeightsMayBeFreedBetweenThePasses) {
   for (const auto& [name, options] : moe_kinds()) {
     MoeBlock block(options);

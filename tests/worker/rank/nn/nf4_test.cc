@@ -1,4 +1,4 @@
-// Weights in 4 bits against the definition, written plainly: block by block, the nearest of sixteen numbers.
+// Compares weights in 4 bits with the definition, written plainly: block by block, the nearest of sixteen numbers.
 #include "worker/rank/nn/nf4.h"
 
 #include <ATen/ATen.h>
@@ -72,17 +72,17 @@ TEST(Nf4, IsTheNearestOfSixteenNumbers) {
     const at::Tensor packed = pack(matrix);
     EXPECT_EQ(packed.nbytes(), static_cast<size_t>(rows * columns / 64 * 36));
     const at::Tensor numbers = nf4_unpack(packed, at::kFloat);
-    // Shares are compared in float32: a number in the middle of two may fall to either.
+    // Ratios are compared in float32: a number in the middle of two may go to either.
     const double share_that_differs = numbers.ne(plain(matrix)).to(at::kDouble).mean().item<double>();
     EXPECT_LE(share_that_differs, 1e-3) << rows << " x " << columns;
     EXPECT_TRUE(pack(numbers).equal(packed)) << "packing is not stable";
     EXPECT_TRUE(nf4_unpack(packed, at::kBFloat16).equal(numbers.to(at::kBFloat16)));
-    // Rows are packed by themselves.
+    // Rows are packed independently.
     EXPECT_TRUE(pack(matrix.narrow(0, 0, 1)).equal(packed.narrow(0, 0, 1)));
   }
 }
 
-// The products are those with the unpacked weight, and there is no gradient for it.
+// The products are those with the unpacked weight, and it has no gradient.
 TEST(Nf4, ProductsReadTheUnpackedWeight) {
   at::manual_seed(4);
   const at::Tensor matrix = at::randn({96, 128}, at::kDouble);

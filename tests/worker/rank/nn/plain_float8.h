@@ -7,7 +7,8 @@
 
 #include "worker/rank/nn/low_precision/mxfp8.h"
 
-// Eight-bit floats written out in fp64, from their definitions and without LibTorch's types.
+// Eight-bit floats written out in fp64, from their definitions and without LibTorch's types. All functions keep the
+// shape.
 namespace titan::testing {
 
 // A format: bits of mantissa, the exponent of its least normal number, its largest number.
@@ -18,7 +19,7 @@ struct Format {
 };
 inline constexpr Format kE4m3{3, -6, 448}, kE5m2{2, -14, 57344};
 
-// floor(log2 |x|) of each number but zero.
+// floor(log2 |x|) of each number except zero.
 inline at::Tensor exponent_of(const at::Tensor& x) { return std::get<1>(at::frexp(x)).to(at::kDouble) - 1; }
 
 // The nearest number of the format, ties to even, saturated.
@@ -27,7 +28,7 @@ inline at::Tensor nearest(const at::Tensor& x, const Format& format) {
   return at::round(x / step).mul(step).clamp(-format.most, format.most);
 }
 
-// x, a bf16, fp32 or fp64 tensor, as it is read with one scale for all that an element of `amax` covers.
+// The quantized values of x, a bf16, fp32 or fp64 tensor; each element of `amax` (broadcast over x) gives one scale.
 inline at::Tensor plain_float8(const at::Tensor& x, const at::Tensor& amax, const Format& format, bool power_of_two) {
   at::Tensor scale = (format.most / amax.to(at::kDouble).clamp_min(1e-12)).to(at::kFloat);
   if (power_of_two) scale = at::exp2(exponent_of(scale.to(at::kDouble))).to(at::kFloat);
@@ -62,7 +63,7 @@ inline at::Tensor plain_mx_exponent(const at::Tensor& amax, nn::MxRounding round
   return {};
 }
 
-// x in blocks of 32 along `dim`, one after the other.
+// Quantizes x in blocks of 32 along `dim`, one after the other.
 inline at::Tensor plain_mx(const at::Tensor& x, int64_t dim, nn::MxRounding rounding) {
   at::Tensor result = at::zeros(x.sizes(), at::kDouble);
   for (int64_t first = 0; first < x.size(dim); first += 32) {

@@ -8,9 +8,9 @@
 
 #include "worker/rank/nn/moe.h"
 
-// Mixtures of experts in plain dense ATen, an oracle: every expert computes every token, and a matrix of weights that
-// is zero where a token did not choose picks what counts. No sorting, no grouping, no code of worker/rank/nn but its
-// options.
+// Mixtures of experts in plain dense ATen, an oracle: every expert computes every token, and a matrix of weights with
+// zeros for experts that a token did not choose selects the results. No sorting, no grouping, no code of worker/rank/nn
+// except its options.
 namespace titan::testing {
 
 using Weights = std::map<std::string, at::Tensor>;  // By name under "moe.".
@@ -19,7 +19,7 @@ struct PlainMoe {
   nn::MoeOptions options;
   Weights weights;
   at::Tensor bias;   // [experts]; undefined: none.
-  at::Tensor given;  // int64 [n, top_k]: a choice to take; undefined: the best by the scores here.
+  at::Tensor given;  // int64 [n, top_k]: a choice to use; undefined: the best by these scores.
 
   static at::Tensor times(const at::Tensor& x, const at::Tensor& weight) { return at::matmul(x, weight.t()); }
 
@@ -89,7 +89,7 @@ struct PlainMoe {
   }
 };
 
-// The forms that the models use, small.
+// Small forms of the models' mixtures.
 struct MoeKind {
   const char* name;
   nn::MoeOptions options;
@@ -125,7 +125,7 @@ inline at::Tensor moe_value(const std::string& fqn, const std::vector<int64_t>& 
 }
 inline at::Tensor moe_bias(int64_t experts, bool skewed, at::ScalarType type) {
   at::Tensor bias = moe_value("expert_bias", {experts}, type) * 0.2;
-  if (skewed) bias.narrow(0, experts / 2, experts / 2).sub_(3);  // Above any score's range: never among the best.
+  if (skewed) bias.narrow(0, experts / 2, experts / 2).sub_(3);  // Larger than the scores' range: never among the best.
   return bias;
 }
 

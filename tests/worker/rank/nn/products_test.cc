@@ -10,7 +10,7 @@
 #include "worker/rank/nn/matmul.h"
 #include "worker/rank/nn/matmul_autograd.h"
 
-// The products of layers against fp64, whichever kernels compute them.
+// Compares the products of layers with fp64, for all kernels.
 namespace titan::nn {
 namespace {
 
@@ -77,7 +77,7 @@ TEST(ProductsTest, AreAddedToASum) {
     const at::Tensor before = sum.to(at::kDouble);
     add_matmul_nn(sum, more.given, w.given);
     const at::Tensor exact = before + at::matmul(more.exact(), w.exact());
-    // LibTorch's rounds the product before it is added.
+    // LibTorch rounds the product before it is added.
     EXPECT_LE((sum.to(at::kDouble) - exact).abs().max().item<double>(), exact.abs().max().item<double>() / 128);
     if (can_use_own_gemm(dy.given, w.given)) expect_rounded(sum, exact, "once");
   });
@@ -163,7 +163,7 @@ TEST(ProductsTest, OfGroupsAreThoseOfEach) {
   });
 }
 
-// As a GPU, whose host would spend microseconds on each expert: three products, whatever their number.
+// As on a GPU, where the host would need microseconds for each expert: three products, whatever their number.
 TEST(ProductsTest, OfGroupsAreOneCallEach) {
   ASSERT_TRUE(kernels::choose("reference"));
   const std::vector<int64_t> rows(32, 3);
@@ -196,8 +196,8 @@ TEST(ProductsTest, OtherTypesAreLibTorchs) {
   });
 }
 
-// No bound on a time: that it is a speed at all, for every type and kernel, and that it leaves the threads as they
-// were.
+// There is no limit for the time: the speed must be positive for every type and kernel, and the number of threads
+// unchanged.
 TEST(ProductsTest, TheirSpeedIsMeasured) {
   const int threads = at::get_num_threads();
   at::set_num_threads(2);

@@ -7,9 +7,9 @@
 
 namespace titan::testing {
 
-// A second recipe, in fp64, for tests of the places where recipes plug in: operands are eight bits each, e4m3 forward
-// and e5m2 for gradients, with one scale a matrix (of experts: for all of them).
-class RoundedProducts final : public nn::MatmulRecipe {
+// A second recipe, in fp64, for tests of the places where recipes plug in: operands have eight bits, e4m3 forward and
+// e5m2 for gradients, with one scale per matrix (for experts: one for all of them).
+class RoundedProducts final : public nn::ProductRecipe {
  public:
   static nn::Operand quantised(const at::Tensor& x, at::ScalarType type) {
     const double most = type == at::kFloat8_e4m3fn ? 448 : 57344;

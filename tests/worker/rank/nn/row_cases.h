@@ -8,7 +8,7 @@
 #include "worker/rank/nn/moe_rows.h"
 #include "worker/rank/nn/rope.h"
 
-// What layers do to rows in bf16, on any device and by whatever kernels are chosen, against plain fp64 of the same
+// Compares the layers' row operations in bf16, on any device and by the chosen kernels, with plain fp64 of the same
 // numbers on the CPU.
 namespace titan::testing {
 
@@ -29,7 +29,7 @@ inline void check_rms_norm(at::Device device) {
     const int64_t dim = pick({1, 7, 16, 64, 257, 1024});
     const at::Tensor x = rounded({pick({1, 2}), pick({0, 1, 5, 40}), dim}), weight = rounded({dim});
     const std::string what = "rows of " + std::to_string(dim);
-    if (x.numel() == 0 && i % 2 == 0) continue;  // LibTorch's own has no gradient of nothing.
+    if (x.numel() == 0 && i % 2 == 0) continue;  // LibTorch's own operation has no gradient for an empty tensor.
     expect_close(
         {x, weight}, rounded(x.sizes()), on(device, [](const Tensors& t) { return nn::rms_norm(t[0], t[1], 1e-5); }),
         [&](const Tensors& t) { return plain(t[0]) * t[1]; }, 4, what);
@@ -105,7 +105,7 @@ inline void check_rope(at::Device device) {
     const at::Tensor positions = i % 3 == 0 ? at::randperm(90, at::kLong).narrow(0, 0, tokens) : at::Tensor();
     const auto turn = [&](at::ScalarType type) {
       return [&options, &positions, type](const Tensors& t) {
-        const at::Tensor part = t[0].narrow(3, 2, options.head_dim);  // As latent attention turns a part of a head.
+        const at::Tensor part = t[0].narrow(3, 2, options.head_dim);  // As latent attention rotates a part of a head.
         const at::Tensor table = nn::rope_table(options, at::kCPU, type).to(part.device());
         return nn::apply_rope(part, table, positions.defined() ? positions.to(part.device()) : positions);
       };

@@ -3,7 +3,7 @@
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/nn/row_cases.h"
 
-// What layers do to rows in bf16, with Titan's own kernels and without.
+// Tests the layers' row operations in bf16, with and without Titan's own kernels.
 namespace titan::nn {
 namespace {
 

@@ -1,4 +1,4 @@
-// Adam whose moments are kept in bf16 or 8-bit codes, by Titan's kernel and by LibTorch's operations.
+// Tests Adam with moments stored in bf16 or 8-bit codes, by Titan's kernel and by LibTorch's operations.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 namespace titan::optim {
 namespace {
 
-// What computes: Titan's kernel, a device's (its body on the host), or LibTorch's operations.
+// Parameter: Titan's kernel, a device's (its body on the host), or LibTorch's operations.
 class KeptStateTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -53,7 +53,7 @@ Gate gate_of(double divisor, bool skip) {
   return {at::scalar_tensor(divisor, at::kDouble), at::scalar_tensor(skip ? 1.0 : 0.0, at::kFloat)};
 }
 
-// Adam in float64, with moments of any kind in between.
+// Adam in float64, starting from any moments.
 struct Wide {
   at::Tensor value, average, square;
   int steps = 0;
@@ -79,7 +79,7 @@ nlohmann::json bitsandbytes() {
   return {};
 }
 
-// The same formula as make_adam8bit.py's.
+// The same formula as in make_adam8bit.py.
 at::Tensor wave(int64_t rows, int64_t columns, int step) {
   at::Tensor all = at::empty({rows, columns}, at::kDouble);
   for (int64_t i = 0; i < all.numel(); ++i) {
@@ -104,8 +104,8 @@ TEST(DynamicMapTest, IsBitsandbytes) {
   }
 }
 
-// Five steps beside bitsandbytes' 8-bit Adam and AdamW, whose only difference is a block whose extreme average is
-// negative: there it keeps 0.993 of it, and Titan all.
+// Compares five steps with bitsandbytes' 8-bit Adam and AdamW. They differ only for a block with a negative extreme
+// average: bitsandbytes stores 0.993 of it, Titan all of it.
 TEST_P(KeptStateTest, FollowsBitsandbytesForFiveSteps) {
   const nlohmann::json golden = bitsandbytes();
   ASSERT_FALSE(golden.is_null()) << "run with --adam8bit=.../adam8bit.json";
@@ -136,7 +136,8 @@ TEST_P(KeptStateTest, FollowsBitsandbytesForFiveSteps) {
     const double squares = largest((every(numbers_of(state, 1)).to(at::kDouble) - theirs("exp_avg_sq")));
     std::printf("%s by %s: rms from fp64 %.4f rates (bitsandbytes %.4f), apart %.4f, averages %.2e, squares %.2e\n",
                 name, GetParam(), rms, their_rms, apart, averages, squares);
-    // In all five steps a hundredth of what the weights moved; what the moments are apart is half a step of a code.
+    // Over all five steps the error is a hundredth of the weights' movement; the moments differ by half a step of a
+    // code.
     EXPECT_LT(rms, 0.06);
     EXPECT_LE(rms, their_rms);
     EXPECT_LT(apart, 2);
@@ -151,7 +152,7 @@ struct Case {
   std::vector<int64_t> shape;
 };
 
-// Matrices, experts, vectors; whole blocks, tails, and what is too small for codes.
+// Matrices, experts, vectors; whole blocks, tails, and tensors too small for codes.
 std::vector<Case> drawn_cases() {
   std::mt19937_64 random(5);
   const auto whole = [&](int64_t from, int64_t to) { return std::uniform_int_distribution<int64_t>(from, to)(random); };
@@ -173,7 +174,7 @@ std::string text_of(const Case& c) {
   return std::string(c.state_dtype) + " of " + c10::toString(c.type) + " " + std::to_string(c.shape.size()) + " dims";
 }
 
-// How far what is kept may be from what it was, of an element's own size and of its block's largest number.
+// Largest error of a stored number, relative to the number itself and to the largest number of its block.
 struct KeptError {
   double own = 0, of_largest = 0;
 };
@@ -183,7 +184,8 @@ KeptError error_of(const MomentFormat& form, bool is_signed) {
   return {};
 }
 
-// One step from moments of any size, against fp64 of the same numbers; vectors and small matrices keep whole numbers.
+// Compares one step from moments of any size with fp64 of the same numbers; vectors and small matrices store full
+// numbers.
 TEST_P(KeptStateTest, StepsAsFp64DoesWithinItsFormsError) {
   for (const Case& c : drawn_cases()) {
     SCOPED_TRACE(text_of(c));
@@ -201,7 +203,7 @@ TEST_P(KeptStateTest, StepsAsFp64DoesWithinItsFormsError) {
     exact.square = numbers_of(optimizer->states()[0], 1).to(at::kDouble);
     exact.steps = 1;
     grad.copy_(at::randn(c.shape));
-    // What fp32 may lose of a sum, in units of what is added.
+    // fp32's error of a sum, in units of its addends.
     const at::Tensor added[2] = {exact.average.abs() + grad.abs(), exact.square + grad.square()};
     exact.step(options, 1e-3, grad.to(at::kDouble) / 1.5);
     optimizer->step(1e-3, gate_of(1.5, false));
@@ -217,7 +219,7 @@ TEST_P(KeptStateTest, StepsAsFp64DoesWithinItsFormsError) {
   }
 }
 
-// Titan's kernel and LibTorch's operations do the same: all but a few codes, which lie on the edge between two.
+// Titan's kernel and LibTorch's operations agree except for a few codes on the edge between two.
 TEST(KeptStatesTest, KernelAndOperationsAgree) {
   for (const Case& c : drawn_cases()) {
     SCOPED_TRACE(text_of(c));
@@ -242,12 +244,12 @@ TEST(KeptStatesTest, KernelAndOperationsAgree) {
     }
     kernels::choose("reference");
     const double unlike = values[0].ne(values[1]).to(at::kDouble).mean().item<double>();
-    // A code more or less is a hundredth of a step of 1e-3.
+    // A difference of one code is a hundredth of a step of 1e-3.
     const double nearly = std::string(c.state_dtype) == "8bit" ? 5e-5 : 1e-6;
     EXPECT_LE(largest(values[0].to(at::kDouble) - values[1].to(at::kDouble)),
               c.type == at::kBFloat16 ? largest(start) * 0x1p-7 : nearly);
     if (c.type == at::kBFloat16 && start.numel() > 1000) {
-      EXPECT_LT(unlike, 0.01);  // The same chance.
+      EXPECT_LT(unlike, 0.01);  // The same random bits.
     }
     for (const size_t i : {0, 1}) {
       const at::Tensor a = both[0]->states()[0].tensors[i].value, b = both[1]->states()[0].tensors[i].value;
@@ -259,7 +261,7 @@ TEST(KeptStatesTest, KernelAndOperationsAgree) {
   }
 }
 
-// What codes say becomes the same bytes, whatever codes they are: a checkpoint may hold plain numbers.
+// Decoding and encoding gives the same bytes for any codes: a checkpoint may hold plain numbers.
 TEST(KeptStatesTest, NumbersBecomeTheSameBytes) {
   at::manual_seed(4);
   std::mt19937_64 random(6);
@@ -277,7 +279,7 @@ TEST(KeptStatesTest, NumbersBecomeTheSameBytes) {
       const at::Tensor said = codes.numbers(bytes), again = codes.bytes(said);
       EXPECT_TRUE(codes.numbers(again).equal(said));
       EXPECT_TRUE(codes.scales(again).equal(codes.scales(bytes)));
-      // Below the smallest normal number several codes say the same.
+      // Below the smallest normal number several codes mean the same.
       const at::Tensor plain = said.abs().gt(1e-37).logical_or(said.eq(0)).view({rows, columns});
       EXPECT_TRUE(codes.codes(again).masked_select(plain).equal(codes.codes(bytes).masked_select(plain)));
     }
@@ -293,7 +295,8 @@ struct Piece {
   }
 };
 
-// Rows over three ranks, columns over two at a multiple of 256, experts over two; chance and codes as on one rank.
+// Rows over three ranks, columns over two at a multiple of 256, experts over two; stochastic rounding and codes as on
+// one rank.
 TEST_P(KeptStateTest, DoesNotDependOnTheMesh) {
   struct Cut {
     std::vector<int64_t> shape;
@@ -332,7 +335,7 @@ TEST_P(KeptStateTest, DoesNotDependOnTheMesh) {
   }
 }
 
-// A step that a gate skips leaves no bit changed, whatever the gradient is, and takes no chance away from the next.
+// A step that a gate skips changes no bit, whatever the gradient is, and uses no random number of the next step.
 TEST_P(KeptStateTest, GoesThroughAGate) {
   for (const char* state_dtype : {"float32", "bfloat16", "8bit"}) {
     const Options options = options_with(state_dtype, /*stochastic=*/true);
@@ -360,7 +363,8 @@ TEST_P(KeptStateTest, GoesThroughAGate) {
   }
 }
 
-// A gradient that fades beside a large one in its block: were its square lost, a step would be its average by eps.
+// A gradient that becomes tiny next to a large one in its block: without its square, a step would be its average over
+// eps.
 TEST_P(KeptStateTest, LosesNoSquareThatIsNotZero) {
   const at::Tensor value = at::zeros({16, 256}), grad = at::zeros({16, 256});
   Options options = options_with("8bit");
@@ -376,7 +380,7 @@ TEST_P(KeptStateTest, LosesNoSquareThatIsNotZero) {
   }
 }
 
-// Without a gate a gradient that is not finite is seen: in its own number, and in codes in its whole block.
+// Without a gate a non-finite gradient is visible: in its own number, and with codes in its whole block.
 TEST_P(KeptStateTest, ShowsWhatIsNotFinite) {
   for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     const at::Tensor value = at::ones({16, 512}), grad = at::randn({16, 512});
@@ -392,8 +396,8 @@ TEST_P(KeptStateTest, ShowsWhatIsNotFinite) {
   }
 }
 
-// A resumed optimizer goes on bit for bit from the numbers of its states, whatever they are kept as; and any of them
-// goes on from any other's.
+// A resumed optimizer continues bit for bit from the numbers of its states, in any storage format; and any format
+// resumes from any other.
 TEST_P(KeptStateTest, GoesOnFromTheNumbersOfItsStates) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const char* from : {"float32", "bfloat16", "8bit"}) {
@@ -424,8 +428,8 @@ TEST_P(KeptStateTest, GoesOnFromTheNumbersOfItsStates) {
   }
 }
 
-// A number of bf16 far from its neighbours moves by less than half a step each time: the nearest is always where it is,
-// and chance gets where fp32 does.
+// A bf16 number moves by less than half a step each time: rounding to nearest never moves it, stochastic rounding
+// follows fp32.
 TEST_P(KeptStateTest, ChanceLetsSmallUpdatesThrough) {
   const at::Tensor ones = at::ones({64, 256}, at::kBFloat16), stuck = ones.clone(), grad = at::ones_like(ones);
   Options options = options_with("float32", /*stochastic=*/true);
@@ -439,11 +443,12 @@ TEST_P(KeptStateTest, ChanceLetsSmallUpdatesThrough) {
   }
   EXPECT_TRUE(stuck.eq(1).all().item<bool>());
   const at::Tensor moved = ones.to(at::kDouble);
-  // 50 steps of 2e-4; each number's own chance has a deviation below sqrt(50 p (1 - p)) steps of 2^-8, p = 0.0512.
+  // 50 steps of 2e-4; each number's stochastic rounding has a deviation below sqrt(50 p (1 - p)) steps of 2^-8, p =
+  // 0.0512.
   EXPECT_NEAR(moved.mean().item<double>(), 1 - 50 * 2e-4, 4 * 0.0039 * std::sqrt(50 * 0.0512) / 128);
 }
 
-// Bytes: a quarter and a half of fp32's, beside the scales and what is too small for codes.
+// Bytes: a quarter and a half of fp32's, in addition to the scales and to tensors too small for codes.
 TEST(KeptStatesTest, TakesTheBytesThatItShould) {
   const auto bytes = [](const char* state_dtype, std::vector<int64_t> shape) {
     const at::Tensor value = at::zeros(shape);
@@ -466,7 +471,7 @@ TEST(KeptStatesTest, RefusesWhatDoesNotGoTogether) {
   EXPECT_THROW(make(options, wide), c10::Error);
   options.implementation = "foreach";
   EXPECT_THROW(make(options, plain), c10::Error);
-  make(options, narrow);  // They are bf16 anyway.
+  make(options, narrow);  // Its moments are bf16 anyway.
   EXPECT_THROW(make(options_with("auto", /*stochastic=*/true), plain), c10::Error);
   make(options_with("auto", /*stochastic=*/true), narrow);
 }

@@ -1,9 +1,10 @@
-"""Writes adam8bit.json: five steps of bitsandbytes' 8-bit Adam and AdamW, and its dynamic maps, which kept_state_test compares with.
+"""Writes adam8bit.json: five steps of bitsandbytes' 8-bit Adam and AdamW, and its dynamic maps, for comparison in
+kept_state_test.
 
-  python -m venv --system-site-packages V && V/bin/pip install --no-deps bitsandbytes==0.50.2    (beside torch)
+  python -m venv --system-site-packages V && V/bin/pip install --no-deps bitsandbytes==0.50.2    (with torch installed)
   V/bin/python tests/worker/rank/optim/make_adam8bit.py > tests/worker/rank/optim/adam8bit.json
 
-Weights and gradients come from a formula that both sides know, so that only results are kept, of every 13th number.
+Weights and gradients come from a formula that both sides compute, so the file holds only results, of every 13th number.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ ROWS, COLUMNS, STEPS, EVERY, RATE = 16, 512, 5, 13, 1e-3
 
 
 def wave(number, step):
-    """Of all signs, over two decades within a block: squares that bitsandbytes does not lose."""
+    """Numbers of both signs, over two decades within a block: bitsandbytes does not lose their squares."""
     return math.sin(0.37 * number + 1.3 * step + 0.001 * number * step) * 10.0 ** (-0.5 * (number * 7 % 5))
 
 
@@ -50,7 +51,7 @@ json.dump(
         "bitsandbytes": bitsandbytes.__version__, "rows": ROWS, "columns": COLUMNS, "steps": STEPS, "every": EVERY, "rate": RATE,
         "signed": create_dynamic_map(True).tolist(), "unsigned": create_dynamic_map(False).tolist(),
         "AdamW": run(bitsandbytes.optim.AdamW8bit, 0.1),
-        "Adam": run(bitsandbytes.optim.Adam8bit, 0),  # Its decay is AdamW's there.
+        "Adam": run(bitsandbytes.optim.Adam8bit, 0),  # Adam's decay in bitsandbytes is AdamW's.
     },
     sys.stdout,
 )

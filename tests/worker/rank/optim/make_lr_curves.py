@@ -1,4 +1,4 @@
-"""Writes lr_curves.json: learning-rate factors of torchtitan's own scheduler, which lr_schedule_test compares with.
+"""Writes lr_curves.json: learning-rate factors of torchtitan's own scheduler, for comparison in lr_schedule_test.
 
   .deps/venv/bin/python tests/worker/rank/optim/make_lr_curves.py > tests/worker/rank/optim/lr_curves.json
 """
@@ -32,7 +32,7 @@ CASES = [
 
 
 class OneOptimizer(list):
-    """What build_lr_schedulers needs of an OptimizersContainer."""
+    """The part of an OptimizersContainer that build_lr_schedulers needs."""
 
 
 def curve(steps, keys):

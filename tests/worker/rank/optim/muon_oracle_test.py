@@ -1,5 +1,6 @@
-"""Muon beside torch.optim.Muon: five steps over random shapes. Both iterate in bf16 and round in other places, so that an update may
-differ by as much as either differs from the same iteration in fp64; momentum, which is float32 on both sides, may not."""
+"""Compares Muon with torch.optim.Muon: five steps over random shapes. Both iterate in bf16 and round at different places, so an
+update may differ by as much as either differs from the same iteration in fp64. Momentum, which is float32 on both sides, may
+not."""
 
 import json
 import os
@@ -16,7 +17,7 @@ LR, STEP_COUNT = 0.05, 5
 
 
 def fp64_update(update, steps=5):
-    """The iteration without roundings."""
+    """The iteration without rounding."""
     x = update.double()
     tall = x.size(0) > x.size(1)
     x = x.T if tall else x

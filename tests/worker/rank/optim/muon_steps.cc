@@ -1,6 +1,6 @@
-// Five steps of Muon over tensors in files, for an oracle that speaks Python: muon_steps FOLDER KERNELS. FOLDER holds
+// Runs five steps of Muon over tensors in files, for an oracle in Python: muon_steps FOLDER KERNELS. FOLDER holds
 // job.json {"shapes": [[rows, columns], ...], "steps", "lr", "weight_decay", "momentum", "nesterov", "adjust_lr"} and
-// numbers of float32 in start-I.bin and grad-STEP-I.bin; end-I.bin and momentum-I.bin are written.
+// numbers of float32 in start-I.bin and grad-STEP-I.bin. The program writes end-I.bin and momentum-I.bin.
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-// Muon against its definition in plain fp64, and whole matrices against shards of them on ranks that are threads.
+// Compares Muon with its definition in plain fp64, and shards on ranks that are threads with whole matrices.
 #include "worker/rank/optim/muon.h"
 
 #include <ATen/ATen.h>
@@ -31,7 +31,7 @@ class OneThread {
   const int before_ = at::get_num_threads();
 };
 
-// As Keller Jordan writes it, of one matrix.
+// Keller Jordan's iteration, for one matrix.
 at::Tensor plain_newton_schulz(const at::Tensor& g, int steps) {
   at::Tensor x = g.to(at::kDouble);
   const bool tall = x.size(0) > x.size(1);
@@ -86,7 +86,8 @@ TEST(NewtonSchulzTest, IsTheIteration) {
     const at::Tensor stack = g.dim() == 2 ? g.unsqueeze(0) : g;
     const at::Tensor want = plain_newton_schulz_of_all(g, 5).view_as(stack);
     EXPECT_LE((newton_schulz(stack, 5) - want).abs().max().item<double>(), 1e-12) << g.sizes();
-    // In bf16 singular values of nothing but rounding grow too: what is left is near the iteration of the same numbers.
+    // In bf16 singular values that come only from rounding grow, too: the result is close to the iteration of the same
+    // numbers.
     const at::Tensor half = stack.to(at::kBFloat16);
     const at::Tensor near = plain_newton_schulz_of_all(half.view_as(g), 5).view_as(stack);
     const at::Tensor got = newton_schulz(half.clone(), 5).to(at::kDouble);
@@ -95,7 +96,7 @@ TEST(NewtonSchulzTest, IsTheIteration) {
   EXPECT_EQ(newton_schulz(at::zeros({2, 3, 4}), 5).abs().max().item<float>(), 0);
 }
 
-// Five steps with changing rates, every option; float32 weights take the iteration in bf16.
+// Five steps with changing rates, every option; float32 weights use the iteration in bf16.
 TEST(MuonTest, FollowsTheFormula) {
   const OneThread one_thread;
   std::mt19937_64 random(5);
@@ -126,7 +127,8 @@ TEST(MuonTest, FollowsTheFormula) {
         for (size_t i = 0; i < slots.size(); ++i) {
           const at::Tensor error = slots[i].value.to(at::kDouble) - references[i].value;
           const double moved = (references[i].value - slots[i].value.to(at::kDouble)).abs().max().item<double>();
-          const double bound = type == at::kDouble ? 1e-12 : 0.06 * 0.12;  // Of the rates' sum and a singular value.
+          const double bound =
+              type == at::kDouble ? 1e-12 : 0.06 * 0.12;  // Relative to the rates' sum and a singular value.
           EXPECT_LE(error.abs().max().item<double>(), bound) << slots[i].value.sizes() << " " << moved;
           const at::Tensor momentum = muon->states()[i]["momentum_buffer"].to(at::kDouble);
           EXPECT_LE((momentum - references[i].momentum).abs().max().item<double>(), type == at::kDouble ? 1e-14 : 1e-6);
@@ -137,7 +139,7 @@ TEST(MuonTest, FollowsTheFormula) {
   }
 }
 
-// Groups of both kinds side by side: each does what it would alone.
+// Groups of both kinds together: each trains as it would alone.
 TEST(MuonTest, LeavesOthersToAdam) {
   const std::vector<Options> groups = {{.name = "AdamW", .lr = 0.1}, {.name = "Muon"}, {.name = "Adam", .lr = 0.2}};
   std::vector<Slot> slots;
@@ -162,7 +164,7 @@ TEST(MuonTest, LeavesOthersToAdam) {
                c10::Error);
 }
 
-// Moments of another type and chance are for what Adam takes; momentum is of its value's type.
+// State types and stochastic rounding apply only to Adam's parameters; momentum has its value's type.
 TEST(MuonTest, LeavesStateTypesAndChanceToAdam) {
   const OneThread one_thread;
   std::vector<Options> groups = {{.name = "AdamW"}, {.name = "Muon"}};
@@ -186,7 +188,7 @@ TEST(MuonTest, LeavesStateTypesAndChanceToAdam) {
   EXPECT_TRUE(slots[1].value.equal(muon_value));
 }
 
-// What a gate divides is divided before momentum takes it; what it skips leaves no trace, whatever the gradient holds.
+// A gate's divisor applies before momentum; a skipped step leaves no trace, whatever the gradient holds.
 TEST(MuonTest, GoesThroughAGate) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     const Options options{.name = "Muon"};
@@ -215,7 +217,7 @@ TEST(MuonTest, GoesThroughAGate) {
   }
 }
 
-// Momentum is all that Muon remembers.
+// Momentum is Muon's only state.
 TEST(MuonTest, StateIsComplete) {
   at::Tensor a = at::randn({7, 5}), grad = at::randn({7, 5});
   const auto first = make_optimizer({.name = "Muon"}, {{"w", a, grad.clone()}});
@@ -231,8 +233,8 @@ TEST(MuonTest, StateIsComplete) {
   EXPECT_TRUE(a.equal(b));
 }
 
-// A parameter as it lies on `ranks` ranks: cut along one dimension, unevenly where it does not divide, along two, or
-// whole on each.
+// A parameter's layout on `ranks` ranks: cut along one dimension, unevenly if it does not divide, along two, or whole
+// on each.
 MatrixParameter random_layout(std::mt19937_64& random, int ranks, bool many) {
   const auto draw = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
@@ -293,7 +295,7 @@ TEST(MuonPlanTest, EveryMatrixHasOneOwner) {
   }
 }
 
-// No rank has more than the average and one matrix more: what dealing the costliest first promises.
+// No rank has more than the average plus one matrix: the guarantee of dealing the costliest first.
 TEST(MuonPlanTest, WorkIsEven) {
   for (const int ranks : {2, 3, 8, 64}) {
     std::vector<MatrixParameter> parameters;  // An 8B model's layers on FSDP.
@@ -310,12 +312,12 @@ TEST(MuonPlanTest, WorkIsEven) {
     const int64_t total = std::accumulate(work.begin(), work.end(), int64_t{0});
     const int64_t most = *std::max_element(work.begin(), work.end());
     EXPECT_LE(most, total / ranks + int64_t{14336} * 4096 * 4096);
-    if (ranks > 8) continue;  // Fewer matrices a rank.
+    if (ranks > 8) continue;  // Fewer matrices per rank.
     EXPECT_LE(static_cast<double>(most), 1.05 * static_cast<double>(total) / ranks) << ranks;
   }
 }
 
-// Experts that a rank holds whole stay with it, and so nothing travels.
+// Experts that a rank holds whole stay with it, so nothing is sent.
 TEST(MuonPlanTest, WholeExpertsStay) {
   MatrixParameter experts{{8, 16, 8}, {}};
   for (int64_t rank = 0; rank < 4; ++rank) experts.held.push_back({{2 * rank, 0, 0}, {2, 16, 8}});
@@ -328,7 +330,7 @@ TEST(MuonPlanTest, WholeExpertsStay) {
   }
 }
 
-// What one rank says it gives to another is what that one says it gets, and an owner gets every number once.
+// What one rank plans to send to another equals what that one plans to receive, and an owner gets every number once.
 TEST(MuonPlanTest, RanksAgree) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const int ranks = 1 + static_cast<int>(seed % 5);
@@ -363,7 +365,7 @@ TEST(MuonPlanTest, RanksAgree) {
   }
 }
 
-// A tensor's part, as a rank has it: a parameter of one matrix has two dimensions.
+// A rank's part of a tensor: a parameter of one matrix has two dimensions.
 at::Tensor take(const at::Tensor& whole, const MatrixBox& box) {
   at::Tensor part = whole;
   for (size_t dim = 0; dim < 3; ++dim) part = part.narrow(static_cast<int64_t>(dim), box.offset[dim], box.size[dim]);
@@ -371,9 +373,9 @@ at::Tensor take(const at::Tensor& whole, const MatrixBox& box) {
   return whole.size(0) == 1 && box.size[0] == 1 ? part.squeeze(0) : part;
 }
 
-// Three steps of shards on ranks that are threads, against whole matrices on one: in fp64 the same but for the order of
-// sums in products of one or several matrices, in bf16 within its rounding. The bytes on the wire are those that leave
-// for the owners and come back.
+// Compares three steps of shards on ranks that are threads with whole matrices on one: in fp64 the same except for the
+// order of sums in products of one or several matrices, in bf16 within its rounding. The bytes on the wire are those
+// that go to the owners and come back.
 TEST(MuonOnRanksTest, TrainsAsOneRank) {
   const OneThread one_thread;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
@@ -423,7 +425,7 @@ TEST(MuonOnRanksTest, TrainsAsOneRank) {
           if (want.numel() == 0) continue;
           const double bound = type == at::kDouble ? 1e-12 : 3 * 0.05 * 0.06;
           EXPECT_LE((got[rank][i] - want).abs().max().item<double>(), bound) << seed << " " << rank << " " << i;
-          // Of one matrix even the bits are the same.
+          // For a single matrix even the bits are the same.
           const bool same = parameters[i].shape[0] > 1 || got[rank][i].equal(want);
           EXPECT_TRUE(same) << seed << " " << rank << " " << i;
         }

@@ -12,7 +12,7 @@
 namespace titan::optim {
 namespace {
 
-// Adam of one number, written out.
+// Adam for one number, written out.
 struct Reference {
   double value, average = 0, square = 0;
   int steps = 0;
@@ -30,7 +30,7 @@ struct Reference {
 
 class AdamTest : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
-// Every name and implementation against the formula, over steps with changing rates; an empty shard takes part.
+// Every name and implementation compared with the formula, over steps with changing rates; an empty shard takes part.
 TEST_P(AdamTest, FollowsTheFormula) {
   Options options;
   options.name = std::get<0>(GetParam());
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(All, AdamTest,
                          ::testing::Combine(::testing::Values("AdamW", "Adam"),
                                             ::testing::Values("fused", "foreach", "for-loop")));
 
-// What a gate divides is divided before the formula; what it skips leaves no trace, not even in the count of steps.
+// A gate's divisor applies before the formula; a skipped step leaves no trace, not even in the count of steps.
 TEST_P(AdamTest, GoesThroughAGate) {
   Options options;
   options.name = std::get<0>(GetParam());
@@ -111,7 +111,7 @@ TEST(OptimizerTest, StateIsComplete) {
   EXPECT_TRUE(a.equal(b));
 }
 
-// Each slot goes by its group's options, whatever the others' are, and one counter serves all.
+// Each slot follows its group's options, whatever the others' are, and one counter serves all.
 TEST(OptimizerTest, GroupsHaveOptionsOfTheirOwn) {
   const std::vector<Options> groups = {{.name = "AdamW", .weight_decay = 0.3, .lr = 0.5},
                                        {.name = "Adam", .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0}};

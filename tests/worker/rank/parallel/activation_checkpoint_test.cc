@@ -24,12 +24,12 @@ comm::LedgerCounts twice(comm::LedgerCounts counts) {
   return counts;
 }
 
-// On CPUs, products of bf16 with few rows.
+// Products of bf16 with few rows are slow on CPUs.
 bool test_is_slow(const std::string& family) { return family != "llama3" && family != "qwen3"; }
 
 const std::vector<std::string> kGate = {"moe.router.gate"};
 
-// Every block of every family, at every precision: with what is kept, a block's output and all gradients have the bits
+// Every block of every family, at every precision: with saved results, a block's output and all gradients have the bits
 // of a block that keeps its graph, twice in a row.
 TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
   for (const auto& [family, flavor, layer] :
@@ -57,8 +57,8 @@ TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
   }
 }
 
-// Of Llama's seven products the first, third, fifth and seventh are kept, and attention with its denominators: the
-// second pass computes wk, wo and w3.
+// Saves the first, third, fifth and seventh of Llama's seven products, and attention with its denominators: the second
+// pass computes wk, wo and w3.
 TEST(SelectiveTest, KeepsEverySecondProductAndAttention) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto policy = selective_op_policy(*test.block, kGate);
@@ -70,19 +70,19 @@ TEST(SelectiveTest, KeepsEverySecondProductAndAttention) {
   EXPECT_EQ(test.again, 2 * n * dim * (kv + dim + hidden));
 }
 
-// Matrices of a listed module's shape are computed again wherever they are, and do not count.
+// Matrices of a listed module's shape are recomputed wherever they are, and do not count.
 TEST(SelectiveTest, ListedShapesAreComputedAgain) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto policy = selective_op_policy(*test.block, {"feed_forward.w1"});
   test.first_pass(*policy);
   const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
-  // wq, wv and, fifth of those that count, w2; w3 has w1's shape.
+  // Saved are wq, wv and w2, the fifth that counts; w3 has w1's shape.
   EXPECT_EQ(test.kept.bytes(), 4 * n * (3 * dim + /*attention*/ dim + test.spec.n_heads));
   test.second_pass();
   EXPECT_EQ(test.again, 2 * n * dim * (2 * dim + 2 * hidden));
 }
 
-// The router's gate is computed again and does not count; so are routed experts.
+// The router's gate is recomputed and does not count; neither do routed experts.
 TEST(SelectiveTest, RoutersAreComputedAgain) {
   CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat);
   const models::ModelSpec& spec = test.spec;
@@ -97,7 +97,7 @@ TEST(SelectiveTest, RoutersAreComputedAgain) {
   EXPECT_EQ(test.kept.bytes(), 4 * n * (attention + heads + spec.moe->num_experts + shared));
 }
 
-// What is kept is what the allocator holds between the passes, for every mode.
+// In every mode the saved bytes equal those that the allocator holds between the passes.
 TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
   testing::AllocationMeter meter;
   const testing::AllocationMeter::Scope scope(meter);
@@ -110,15 +110,15 @@ TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
     test.first_output.reset();
     return meter.begin() - rest;
   };
-  const auto by_operation = selective_op_policy(*test.block, kGate);
-  held(*by_operation);  // Fills caches.
+  const auto by_operation = keep_by_operation(*test.block, kGate);
+  held(*by_operation);  // Warms the caches.
   EXPECT_NEAR(held(*by_operation), test.kept.bytes(), 64);
   int64_t all = 0;
   for (const nn::OpCall& call : test.kept.calls()) all += call.bytes;
   for (const double budget : {0.0, 0.1, 0.3, 0.5, 0.8, 1.0}) {
-    std::optional<ParetoPoint> chosen;
-    const auto policy = memory_budget_policy(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
-    held(*policy);  // Keeps nothing yet.
+    std::optional<KeepChoice> chosen;
+    const auto policy = keep_by_budget(budget, [&](const auto&, const KeepChoice& choice) { chosen = choice; });
+    held(*policy);  // Saves nothing yet.
     EXPECT_EQ(test.kept.bytes(), 0);
     ASSERT_TRUE(chosen.has_value());
     EXPECT_NEAR(held(*policy), chosen->bytes, 64) << budget;
@@ -136,7 +136,7 @@ TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
   }
 }
 
-// With sequence parallelism the reduce-scatters' results are kept; neither they nor the products that feed them run in
+// With sequence parallelism the reduce-scatters' results are saved; neither they nor the products that feed them run in
 // the second pass.
 TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
   testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
@@ -159,7 +159,7 @@ TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
   });
 }
 
-// Kept attention spares the exchange of keys and values, too.
+// Saved attention also avoids the exchange of keys and values.
 TEST(SelectiveTest, KeptAttentionExchangesNothing) {
   for (const char* rotate : {"allgather", "alltoall"}) {
     testing::run_ranks({.dp_shard = 1, .cp = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
@@ -176,7 +176,7 @@ TEST(SelectiveTest, KeptAttentionExchangesNothing) {
   }
 }
 
-// Asynchronous tensor parallelism: products inside the overlapped functions are kept as others are.
+// Asynchronous tensor parallelism: products inside the overlapped functions are saved as others are.
 TEST(SelectiveTest, OverlappedProductsAreKept) {
   testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
     model::ParallelOptions options;
@@ -200,8 +200,8 @@ TEST(SelectiveTest, OverlappedProductsAreKept) {
   });
 }
 
-// What arrived at the experts and what came back is kept, and how many rows: the second pass sends nothing, while the
-// gradients travel as ever. Under a budget the rows travel again, on all ranks alike.
+// The exchanged rows in both directions are saved, and their numbers: the second pass sends nothing, while the
+// gradients are exchanged as before. Under a budget the rows are exchanged again, on all ranks alike.
 TEST(SelectiveTest, ExchangedRowsAreKept) {
   for (const char* family : {"llama4", "deepseek_v3", "gpt_oss"}) {
     testing::run_ranks({.dp_shard = 2, .ep = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
@@ -227,7 +227,7 @@ TEST(SelectiveTest, ExchangedRowsAreKept) {
 }
 
 // Queries come before keys and values: with a low rank for queries, their narrow first product, the latent and the last
-// one are kept, and the wide ones are computed again.
+// one are saved, and the wide ones are recomputed.
 TEST(SelectiveTest, LatentsAreKeptAndHeadsComputedAgain) {
   CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat, 0, nullptr, {},
                          [](models::ModelSpec& spec) { spec.q_lora_rank = 24; });
@@ -238,14 +238,14 @@ TEST(SelectiveTest, LatentsAreKeptAndHeadsComputedAgain) {
   EXPECT_EQ(test.kept.bytes(), 4 * n * (24 + latent + attention + spec.dim + hidden));  // wq_a, wkv_a, wo, w3.
 }
 
-// Layers with biases are another operation in torchtitan, which is not on its list: GPT-OSS keeps attention alone.
+// Layers with biases are another operation in torchtitan, which is not on its list: GPT-OSS saves only attention.
 TEST(SelectiveTest, BiasedProductsAreComputedAgain) {
   CheckpointedBlock test("gpt_oss", "debugmodel", at::kFloat);
   test.first_pass(*selective_op_policy(*test.block, {}));
   EXPECT_EQ(test.kept.bytes(), 4 * kRows * kTokens * test.spec.n_heads * (test.spec.v_head_dim + 1));
 }
 
-// A pass that does something else than the first one is an error, not a wrong gradient.
+// A second pass that differs from the first is an error, not a wrong gradient.
 TEST(SelectiveTest, TheSecondPassMustRepeatTheFirst) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   test.first_pass(*selective_op_policy(*test.block, kGate));
@@ -277,7 +277,8 @@ TEST(CheckpointPlanTest, EveryNthBlockCountedFromOne) {
     for (const BlockCheckpoint& one : checkpoints) recompute.push_back(one.recompute);
     return recompute;
   };
-  // By their indices in the model, whatever number N says; those of other ranks are not here.
+  // Layers are selected by their indices in the model, whatever number N says; those of other ranks are not listed
+  // here.
   EXPECT_THAT(listed("full", "2", {0, 3, 17}), ElementsAre(true, false, false, true, false));
   EXPECT_THAT(listed("selective", "2", {0, 1}), ElementsAre(true, true, false, false, false));
   EXPECT_THAT(listed("selective", "op", {4}), ElementsAre(false, false, false, false, true));

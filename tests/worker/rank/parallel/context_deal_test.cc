@@ -16,7 +16,7 @@ struct RandomRow {
   std::vector<int64_t> work;
 };
 
-// Of documents of random lengths, windows and chunks, in up to three kinds of layers.
+// A row of documents of random lengths, with windows and chunks, in up to three kinds of layers.
 RandomRow random_row(titan::testing::Draw& pick) {
   RandomRow row{.ranks = static_cast<int>(pick({2, 3, 4, 8}))};
   const int64_t rows = pick({1, 1, 3}), tokens = 48 * pick({1, 2, 5, 11});
@@ -33,7 +33,7 @@ int64_t mean_work(const RandomRow& row) {
   return std::accumulate(row.work.begin(), row.work.end(), int64_t{0}) / row.ranks;
 }
 
-// Against every mask written down.
+// Compares with every mask written out.
 TEST(ContextDealTest, WorkIsTheKeysThatAreSeen) {
   at::manual_seed(1);
   titan::testing::Draw pick(1);
@@ -49,7 +49,7 @@ TEST(ContextDealTest, WorkIsTheKeysThatAreSeen) {
   }
 }
 
-// Every position is dealt once, every rank has as many, ascending and in at most eight pieces.
+// Every position is dealt once; every rank has the same number of them, ascending and in at most eight pieces.
 TEST(ContextDealTest, SharesAreEqualPartsOfTheRow) {
   at::manual_seed(2);
   titan::testing::Draw pick(2);
@@ -94,7 +94,7 @@ TEST(ContextDealTest, NeverMoreWorkThanHeadAndTailOrTheRowsOrder) {
   EXPECT_GT(gains, 150);
 }
 
-// Also where blocks would do as well: fewer pieces are fewer calls.
+// Even where blocks would do as well: fewer pieces are fewer calls.
 TEST(ContextDealTest, PlainCausalRowsAreDealtByHeadAndTail) {
   for (const int ranks : {2, 3, 8}) {
     const std::vector<int64_t> work = attention_work({}, 2, 960, {{{}, 4}});
@@ -114,8 +114,8 @@ TEST(ContextDealTest, DocumentsOfAnExampleAreEven) {
   EXPECT_EQ(max_work(split_by_work(work, 2), work), 28);
 }
 
-// Keys that lie side by side on their owner are one call, so a share in many pieces costs calls by its pieces and not
-// by their square: under a causal mask one for each of its queries' pieces and owner, and one more for its own block.
+// Adjacent keys on their owner are one call, so the number of calls grows with the pieces of a share and not with their
+// square: under a causal mask one for each of its queries' pieces and owner, and one more for its own block.
 TEST(ContextDealTest, CallsGrowWithThePiecesOfOneShare) {
   std::vector<int64_t> work(1024);
   for (size_t i = 0; i < work.size(); ++i) work[i] = i < 256 ? 100 : 1 + static_cast<int64_t>(i / 16 % 2);

@@ -57,7 +57,7 @@ struct Whole {
   nn::MicrobatchContext microbatch;
 };
 
-// The mask is that of every layer.
+// Every layer has this mask.
 ContextParallel context_of(const testing::ThreadRank& self, const Case& c, const std::string& rotate) {
   return {&self.mesh->group(mesh::Axis::kContext), c.balance, {{c.mask}}, rotate};
 }
@@ -79,7 +79,7 @@ Results run(nn::AttentionInput input, const at::Tensor& grad_out, const nn::Atte
   return results;
 }
 
-// What one rank computes from its share of the whole.
+// One rank's results from its share of the whole.
 Results run_share(const Whole& whole, const ContextParallel& context) {
   const nn::MicrobatchContext share = shard_microbatch(whole.microbatch, context);
   nn::AttentionInput input = whole.input;
@@ -92,7 +92,7 @@ void expect_near(const at::Tensor& one, const at::Tensor& other, double toleranc
   EXPECT_LE((one - other).abs().max().item<double>(), tolerance * (1 + other.abs().max().item<double>())) << what;
 }
 
-// Every rank's share of outputs and gradients against the oracle's, and the methods against each other.
+// Compares every rank's share of outputs and gradients with the oracle's, and the methods with each other.
 void expect_exact(const Case& c, double tolerance) {
   const Whole whole(c);
   const at::Tensor documents = whole.microbatch.documents;
@@ -216,8 +216,8 @@ std::vector<int64_t> flops_of_ranks(const Whole& whole, const Case& c) {
   return flops;
 }
 
-// Head-tail balance gives every rank the same work; without it the last rank has the most. All of it is what the
-// causal half of the row needs: no block that is wholly hidden is computed. FLOPs count a causal block as whole.
+// Head-tail balance gives every rank the same work; without it the last rank has the most. The work is only that of the
+// row's causal half: no fully hidden block is computed. FLOPs count a causal block as whole.
 TEST(ContextTest, BalancedRanksComputeTheSame) {
   Case c{.ranks = 4, .rows = 1, .kv_heads = 1, .tokens = 256};
   const Whole whole(c);
@@ -234,7 +234,8 @@ TEST(ContextTest, BalancedRanksComputeTheSame) {
   }
 }
 
-// One long document and short ones: head and tail leave the long one's end to one rank, whose queries see the most.
+// One long document and short ones: head and tail would leave the long one's end to one rank, with the queries that see
+// the most.
 TEST(ContextTest, PackedRowsAreEvenByWork) {
   Case c{.ranks = 4, .rows = 1, .kv_heads = 1, .tokens = 512, .mask = {.documents = true}};
   Whole whole(c);
@@ -251,7 +252,7 @@ TEST(ContextTest, PackedRowsAreEvenByWork) {
   EXPECT_LT(fullest(LoadBalance::kWork), 1.1);
 }
 
-// A long row against one rank's own attention; TITAN_LONG_ROW makes it longer (tests/numerics/long_context.py).
+// A long row compared with one rank's own attention; TITAN_LONG_ROW makes it longer (tests/numerics/long_context.py).
 TEST(ContextTest, LongRow) {
   at::manual_seed(4);
   const char* const tokens = std::getenv("TITAN_LONG_ROW");

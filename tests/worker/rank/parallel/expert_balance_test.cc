@@ -128,8 +128,8 @@ TEST(ExpertBalanceTest, WithoutCoefficientOnlyCounts) {
   });
 }
 
-// A pipeline stage without experts takes part in the sum with a tensor that the mesh's ranks can send: here ranks whose
-// device has no memory stand for those of a GPU, whose groups refuse a tensor of the CPU.
+// A pipeline stage without experts takes part in the sum with a tensor that the mesh's ranks can send. Here ranks on a
+// device without memory stand for those of a GPU, where groups refuse a CPU tensor.
 TEST(ExpertBalanceTest, AStageWithoutExpertsCountsOnTheDevice) {
   const std::unique_ptr<device::Device> device = comm::make_fake_device();
   ASSERT_EQ(device->torch_device().type(), at::kMeta);
@@ -139,7 +139,7 @@ TEST(ExpertBalanceTest, AStageWithoutExpertsCountsOnTheDevice) {
   DenseLayer dense;
   ExpertBalance balance({&dense}, kCoefficient, mesh, device->torch_device());
   balance.finish_step();
-  // The sum has no numbers to read; that it was made is what counts.
+  // The sum has no numbers to read; only the call counts.
   EXPECT_THROW((void)balance.loads(4, 8), std::exception);
   const comm::LedgerCounts counts = ledger.counts();
   ASSERT_TRUE(counts.contains("pp/all_reduce"));

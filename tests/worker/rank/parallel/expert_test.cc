@@ -18,7 +18,7 @@ using testing::moe_kinds;
 using testing::MoeKind;
 using testing::PlainMoe;
 
-constexpr int64_t kBatch = 2, kLength = 8;  // Of one data rank.
+constexpr int64_t kBatch = 2, kLength = 8;  // Rows and tokens of one data rank.
 
 struct World {
   const char* name;
@@ -100,7 +100,7 @@ struct Rank {
     const int64_t piece = kLength / tensor.size();
     return rows.narrow(1, tensor.rank() * piece, piece).contiguous();
   }
-  // What the runtime makes of a parameter's gradient: its sum over all ranks that compute parts of it.
+  // Reduces a parameter's gradient as the runtime does: sums it over all ranks that compute parts of it.
   at::Tensor reduced(size_t index, at::Tensor gradient) {
     const nn::Parameter& parameter = block.parameters()[index];
     gradient = gradient.contiguous();
@@ -126,7 +126,7 @@ void for_each_rank(at::ScalarType type, const Body& body, testing::Via via = tes
                    ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll) {
   for (const World& world : kWorlds) {
     if (dispatcher == ExpertDispatcher::kAllGather && world.degrees.ep == 1) continue;
-    // Over sockets the largest world shows all there is: exchanges of unequal and of no rows.
+    // Over sockets the largest world covers everything: exchanges of unequal and of no rows.
     if (via == testing::Via::kGloo && world.degrees.ep < 4) continue;
     testing::run_ranks(
         world.degrees, world.ranks, kAxes,
@@ -156,7 +156,7 @@ void check_equal_one_rank(at::ScalarType type, double tolerance, testing::Via vi
                           ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll) {
   const Body check = [&](testing::ThreadRank&, Rank& rank, const World&, const MoeKind& kind, bool skewed) {
     const Oracle oracle = run_oracle(kind.options, rank.data_ranks(), skewed);
-    // Run twice, as a recomputed block is; the first graph is dropped.
+    // Runs twice, as a recomputed block does; the first graph is dropped.
     rank.block.forward(rank.leaves.back(), {});
     nn::MicrobatchContext again;
     again.counting = false;
@@ -191,8 +191,8 @@ TEST(GatheredTokensTest, EqualsOneRankOverGloo) {
   check_equal_one_rank(at::kDouble, 1e-12, testing::Via::kGloo, ExpertDispatcher::kAllGather);
 }
 
-// What expert.h promises: collectives and bytes of a layer's forward and backward pass, and its products, follow from
-// the degrees and from how many tokens chose which expert.
+// The contract of expert.h: collectives and bytes of a layer's forward and backward pass, and its products, follow from
+// the degrees and from the number of tokens per expert.
 void check_closed_form(ExpertDispatcher dispatcher) {
   const auto check = [&](testing::ThreadRank& self, Rank& rank, const World&, const MoeKind& kind, bool) {
     const mesh::Mesh& mesh = rank.mesh.mesh();
@@ -208,7 +208,7 @@ void check_closed_form(ExpertDispatcher dispatcher) {
     const int64_t products = flops.products();
     const comm::LedgerCounts traffic = comm::subtract(self.ledger.counts(), before);
 
-    // Rows of the experts here: what all ranks of the expert group sent.
+    // Rows of the experts on this rank, from all ranks of the expert group.
     at::Tensor counts = rank.block.moe.tokens_per_expert.clone();
     rank.mesh.group(Axis::kExpert).all_reduce(counts).wait();
     const int64_t local = options.router.num_experts / ep;
@@ -242,7 +242,7 @@ void check_closed_form(ExpertDispatcher dispatcher) {
 TEST(ExpertParallelTest, TrafficAndProductsEqualTheClosedForm) { check_closed_form(ExpertDispatcher::kAllToAll); }
 TEST(GatheredTokensTest, TrafficAndProductsEqualTheClosedForm) { check_closed_form(ExpertDispatcher::kAllGather); }
 
-// Any shape and any load, down to all tokens at one expert or at one rank's: both dispatchers compute the same.
+// Any shape and any load, even all tokens at one expert or at one rank's: both dispatchers compute the same.
 TEST(GatheredTokensTest, EqualExchangedRowsForAnyLoad) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     testing::Draw pick(seed);
@@ -281,7 +281,7 @@ TEST(GatheredTokensTest, EqualExchangedRowsForAnyLoad) {
   }
 }
 
-// Of a rank that has the experts 4 and 5 of 6.
+// A rank that has the experts 4 and 5 of 6.
 TEST(LocalChoicesTest, AreNumberedFromTheFirstExpertHere) {
   const at::Tensor experts = at::tensor({4, 0, 5, 3, 2, 1, 5, 1, 4}, at::kLong).view({3, 3});
   const at::Tensor scores = at::arange(9, at::kDouble).view({3, 3});
@@ -333,7 +333,7 @@ TEST(RegroupTest, SegmentsMoveAsAWhole) {
   EXPECT_TRUE(regrouping.order.index_select(0, regrouping.inverse).equal(at::arange(6)));
 }
 
-// Against a stable sort of the rows' experts; segments, experts and ranks without a row among them.
+// Compares with a stable sort of the rows' experts, including segments, experts and ranks without a row.
 TEST(RegroupTest, IsAStableSortByExpert) {
   titan::testing::Draw pick(7);
   for (int i = 0; i < 50; ++i) {

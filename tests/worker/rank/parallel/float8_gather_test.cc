@@ -30,7 +30,7 @@ struct Gathered {
   int64_t gather_bytes = 0, scale_calls = 0;
 };
 
-// Two weights as they arrive on a rank, each drawn with its index and `seed`.
+// Gathers two weights on a rank, each drawn with its index and `seed`.
 Gathered gather(testing::ThreadRank& self, std::deque<nn::Parameter>& parameters, const Float8Gather& recipe,
                 ShardUnit& unit, int seed) {
   std::vector<const ShardedParameter*> placed;
@@ -50,7 +50,7 @@ Gathered gather(testing::ThreadRank& self, std::deque<nn::Parameter>& parameters
   return result;
 }
 
-// What arrives is, bit for bit, what products make of a weight that was gathered as numbers, at a byte an element.
+// The gathered weight equals, bit for bit, the quantization of a weight gathered as numbers, at one byte per element.
 TEST(Float8GatherTest, BringsWhatProductsMakeOfTheGatheredWeight) {
   const auto products = nn::make_low_precision_recipe({.recipe = nn::LowPrecision::kFloat8Tensorwise});
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -62,7 +62,7 @@ TEST(Float8GatherTest, BringsWhatProductsMakeOfTheGatheredWeight) {
         ShardUnit unit(
             "unit", {&parameters[0], &parameters[1]},
             {.shard_group = &group, .device = self.device.get(), .precision = {.param = type}, .gather = &recipe});
-        for (const int seed : {1, 2}) {  // The second step's weights have scales of their own.
+        for (const int seed : {1, 2}) {  // The second step's weights have other scales.
           const Gathered got = gather(self, parameters, recipe, unit, seed);
           EXPECT_EQ(got.gather_bytes, 3 * (13 * 16 + 6 * 32));
           EXPECT_EQ(got.scale_calls, 1);
@@ -77,7 +77,7 @@ TEST(Float8GatherTest, BringsWhatProductsMakeOfTheGatheredWeight) {
   }
 }
 
-// Beside weights that are gathered into a slot, scales are written where they lay: what a device's graph reads.
+// If weights are gathered into a slot, scales are written to the same memory: a device's graph reads it.
 TEST(Float8GatherTest, ScalesStayBesideWeightsInASlot) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kFsdp);
@@ -95,7 +95,7 @@ TEST(Float8GatherTest, ScalesStayBesideWeightsInASlot) {
   });
 }
 
-// A weight whose scale nobody has computed is not sent with a wrong one.
+// A weight without a computed scale is not sent with a wrong one.
 TEST(Float8GatherTest, WaitsForPrecomputedScales) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kFsdp);

@@ -1,6 +1,6 @@
-// list_kept_results CASES.json: what selective checkpointing per operation keeps of every layer, for
+// list_kept_results CASES.json: lists what selective checkpointing per operation saves in every layer, for
 // selective_oracle_test.py. A case: {"family", "flavor", "spec": changes, "mesh": {"dp_shard", "tp", "ep"}, "listed",
-// "rows", "tokens"}; for each, a list of its layers' calls [kind, [in, out] of products, kept] on rank 0.
+// "rows", "tokens"}. Prints for each a list of its layers' calls [kind, [in, out] of products, saved] on rank 0.
 #include <fstream>
 #include <iostream>
 
@@ -41,7 +41,7 @@ json record(const OpCall& call, bool kept) {
   return {name(call.kind), matrix, kept};
 }
 
-// One layer's first pass, on values of no meaning.
+// One layer's first pass, on meaningless values.
 json calls_of(nn::Block& block, const std::vector<std::string>& listed, const at::Tensor& input, int64_t tokens) {
   for (nn::Parameter& parameter : block.parameters()) parameter.weight = at::randn(parameter.shape) / 16;
   block.init_buffers(at::kCPU, at::kFloat);

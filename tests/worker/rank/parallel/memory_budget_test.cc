@@ -14,11 +14,11 @@ namespace {
 using nn::OpCall;
 using testing::CheckpointedBlock;
 
-// What a budget may choose among: a reduce-scatter together with the product that feeds it, nothing of the experts.
+// The items that a budget may choose: a reduce-scatter together with the product that feeds it, nothing of the experts.
 struct Choosable {
-  std::vector<KnapsackItem> items;
-  std::vector<int> item_of_call;  // -1: is always computed again.
-  int64_t bytes = 0;              // Of all.
+  std::vector<KeepItem> items;
+  std::vector<int> item_of_call;  // -1: always recomputed.
+  int64_t bytes = 0;              // Bytes of all items.
 };
 
 Choosable choosable(const std::vector<OpCall>& calls) {
@@ -28,7 +28,7 @@ Choosable choosable(const std::vector<OpCall>& calls) {
     if (calls[i].kind == OpCall::Kind::kGroupedProduct || calls[i].kind == OpCall::Kind::kExchange) {
       result.item_of_call.push_back(-1);
     } else if (calls[i].feeds >= 0) {
-      result.item_of_call.push_back(static_cast<int>(result.items.size()));  // The next one's.
+      result.item_of_call.push_back(static_cast<int>(result.items.size()));  // The next call's item.
     } else {
       result.item_of_call.push_back(static_cast<int>(result.items.size()));
       result.items.push_back({calls[i].bytes, calls[i].flops + (fed ? calls[i - 1].flops : 0)});
@@ -52,8 +52,8 @@ const BudgetCase kBudgetCases[] = {{"one rank", {.dp_shard = 1}, 1},
                                    {"ep 2, tp 2, etp 1", {.dp_shard = 1, .tp = 2, .ep = 2, .etp = 1}, 2}};
 
 // One layer at rising budgets: each choice is the best of all subsets within its bytes, the second pass computes the
-// products that the plan says, a larger budget never keeps less nor computes more again, gradients have the same bits,
-// and ranks that share collectives choose alike.
+// planned products, a larger budget never saves less nor recomputes more, gradients have the same bits, and ranks that
+// share collectives choose alike.
 void rise(testing::ThreadRank& self, const BudgetCase& one, const std::string& family, const std::string& flavor,
           std::vector<std::vector<bool>>& chosen_by_rank) {
   model::ParallelOptions options;

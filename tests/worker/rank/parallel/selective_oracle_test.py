@@ -1,5 +1,6 @@
-"""What selective checkpointing per operation keeps, beside torchtitan 0.2.2: its own models on two ranks, split by its own code,
-under its own policy and lists; list_kept_results says the same of ours. Products are compared one by one with their shapes.
+"""Compares what selective checkpointing per operation saves with torchtitan 0.2.2: its own models on two ranks, split by its own
+code, under its own policy and lists. list_kept_results lists the same for Titan. Products are compared one by one with their
+shapes.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ FSDP, EP, TP = dict(dp_shard=2), dict(dp_shard=2, ep=2), dict(dp_shard=1, tp=2)
 class Case:
     family: str
     flavor: str
-    arguments: dict  # Of torchtitan's model.
+    arguments: dict  # For torchtitan's model.
     spec: dict  # The same numbers by Titan's names.
     meshes: list
     experts: dict = None
@@ -59,7 +60,7 @@ CASES = [
          [FSDP, EP, TP], EXPERTS),
 ]
 
-# How torchtitan's operators are called in ours. CPUs have an attention kernel of their own, which stands for the listed ones.
+# Titan's names of torchtitan's operators. CPUs have a separate attention kernel, which stands for the listed ones.
 KINDS = {"aten.mm.default": "product", "aten.addmm.default": "product", "aten._grouped_mm.default": "grouped",
          "aten._scaled_dot_product_flash_attention_for_cpu.default": "attention",
          "_c10d_functional.reduce_scatter_tensor.default": "scatter", "_c10d_functional.all_to_all_single.default": "exchange"}
@@ -92,7 +93,7 @@ class Recorder:
 
 
 def use_cpu_kernels():
-    """FlexAttention has no backward pass on CPUs, and DTensor knows only CUDA's attention kernels: the CPU's stands for both."""
+    """FlexAttention has no backward pass on CPUs, and DTensor supports only CUDA's attention kernels: the CPU's replaces both."""
     import torchtitan.models.attention as attention
     from torch.distributed.tensor import DTensor
 
@@ -174,7 +175,7 @@ def rank_main(out):
 
 
 def record(out):
-    """Both ranks; the rendezvous store lives here, on a port that the system chooses."""
+    """Runs both ranks; the rendezvous store is in this process, on a port that the system chooses."""
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks = [subprocess.Popen([sys.executable, os.path.abspath(__file__), out],
                               env=dict(os.environ, RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",

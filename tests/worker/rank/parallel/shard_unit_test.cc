@@ -13,7 +13,7 @@ namespace {
 
 using mesh::Axis;
 
-// Two parameters whose rows do not divide by the ranks, and one with fewer rows than ranks.
+// Two parameters with rows that do not divide by the ranks, and one with fewer rows than ranks.
 std::deque<nn::Parameter> uneven_parameters() {
   std::deque<nn::Parameter> parameters;
   parameters.push_back({"matrix", {5, 3}, {}, {}});
@@ -34,7 +34,7 @@ at::Tensor counted(const nn::Parameter& parameter, double start) {
   return (at::arange(numel) + start).to(at::kFloat).view(parameter.shape);
 }
 
-// A rank holds what torch.chunk gives it, and gathering puts the pieces together again, whatever the sizes.
+// A rank holds its chunk of torch.chunk, and gathering joins the pieces again, whatever the sizes.
 TEST(ShardUnitTest, UnevenRowsAreChunkedAndGathered) {
   for (const int world : {1, 2, 3, 4}) {
     testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
@@ -56,7 +56,7 @@ TEST(ShardUnitTest, UnevenRowsAreChunkedAndGathered) {
   }
 }
 
-// A byte an element, as low precision gathers: e4m3 with a scale for each parameter that all ranks know.
+// One byte per element, as low precision gathers: e4m3 with a scale for each parameter that all ranks know.
 class EightBits final : public GatherRecipe {
  public:
   static float scale(const nn::Parameter& parameter) { return parameter.fqn == "matrix" ? 0.25F : 0.5F; }
@@ -72,8 +72,8 @@ class EightBits final : public GatherRecipe {
   at::Tensor scales(const nn::Parameter& parameter) const override { return at::full({1}, scale(parameter)); }
 };
 
-// Weights arrive quantised, from every layout of shards: one parameter and several, cut along either dim, with and
-// without padding. Their leaves have no memory meanwhile, and the traffic is a byte an element.
+// Weights may be gathered quantized, from every layout of shards: one parameter and several, cut along either dim, with
+// and without padding. Their leaves have no memory meanwhile, and the traffic is one byte per element.
 TEST(ShardUnitTest, WeightsMayArriveQuantised) {
   const EightBits recipe;
   for (const int world : {1, 2, 3, 4}) {
@@ -119,7 +119,8 @@ TEST(ShardUnitTest, WeightsMayArriveQuantised) {
   }
 }
 
-// Beside the gathered buffer and the weights a gather allocates nothing of a shard's size: the cast is its first pass.
+// In addition to the gathered buffer and the weights, a gather allocates nothing of a shard's size: the cast writes
+// into the buffer.
 TEST(ShardUnitTest, CastsIntoTheGatheredBuffer) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     testing::AllocationMeter meter;
@@ -192,7 +193,7 @@ TEST(ShardUnitTest, ReducesAndAccumulates) {
       });
 }
 
-// Cut along another dim than the first: the same pieces, gradients and weights as by hand.
+// Cut along another dim than the first: the same pieces, gradients and weights as computed by hand.
 TEST(ShardUnitTest, CutsTheSecondDim) {
   for (const int world : {2, 3, 4}) {
     testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
@@ -220,8 +221,8 @@ TEST(ShardUnitTest, CutsTheSecondDim) {
   }
 }
 
-// Parts of a gradient are summed over the tensor axis, once a step; whole and split ones are left alone. One rank of
-// those that hold the same piece counts it.
+// Parts of a gradient are summed over the tensor axis, once per step; whole and split ones are left alone. One of the
+// ranks that hold the same piece counts it.
 TEST(ShardUnitTest, SumsPartialGradientsOverTheTensorAxis) {
   testing::run_ranks({.dp_replicate = 2, .dp_shard = 2, .tp = 2}, 8, {Axis::kFsdp, Axis::kReplicate, Axis::kTensor},
                      [](testing::ThreadRank& self) {
@@ -276,14 +277,14 @@ struct Axes {
 };
 
 // bfloat16 shards: gradients are summed over microbatches, shards, tensor ranks and replicas in the wire's fp32 and
-// rounded once, so the bits are those of a sum in fp64. Rounding before replicas are added would show.
+// rounded once, so the bits are those of a sum in fp64. Rounding before the sum over replicas would be visible.
 TEST(ShardUnitTest, RoundsAWholeSumOnce) {
   for (const Axes& axes : {Axes{{.dp_shard = 1}, 1}, Axes{{.dp_shard = 2}, 2},
                            Axes{{.dp_replicate = 2, .dp_shard = 1}, 2}, Axes{{.dp_replicate = 2, .dp_shard = 2}, 4},
                            Axes{{.dp_shard = 2, .tp = 2}, 4}, Axes{{.dp_replicate = 2, .dp_shard = 2, .tp = 2}, 8}}) {
     for (const bool unsharded : {false, true}) {
       for (const bool offload : {false, true}) {
-        std::atomic<int64_t> early = 0;  // Elements that other places of rounding would change.
+        std::atomic<int64_t> early = 0;  // Elements that rounding at other places would change.
         testing::run_ranks(
             axes.degrees, axes.world, {Axis::kFsdp, Axis::kReplicate, Axis::kTensor}, [&](testing::ThreadRank& self) {
               auto parameters = uneven_parameters();
@@ -335,7 +336,7 @@ TEST(ShardUnitTest, RoundsAWholeSumOnce) {
   }
 }
 
-// Shards whose type is the wire's, or wider, are summed in their own type as ever: each microbatch over the shard axis,
+// Shards with the wire's type or a wider one are summed in their own type: each microbatch over the shard axis,
 // microbatches one after the other, replicas at the end.
 TEST(ShardUnitTest, SumsOfOneTypeKeepTheirOrder) {
   for (const at::ScalarType wire : {at::kFloat, at::kBFloat16}) {
@@ -410,8 +411,8 @@ TEST(ShardUnitTest, ReducesOnceWhatWasAdded) {
   }
 }
 
-// Resharding gives the memory back; what a graph saved is valid again after the refill; used while empty, backward
-// throws.
+// Resharding frees the memory; a graph's saved tensors are valid again after the refill; backward throws if it uses
+// them while they are empty.
 TEST(ShardUnitTest, StorageIsFreedAndRefilledBelowAutograd) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     std::deque<nn::Parameter> parameters;

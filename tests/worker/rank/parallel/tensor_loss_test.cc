@@ -14,7 +14,7 @@ namespace {
 
 using mesh::Axis;
 
-// Sees every allocation that LibTorch makes on the CPU; remembers the largest one of each thread.
+// Sees every allocation of LibTorch on the CPU; remembers the largest one of each thread.
 class WatchingAllocator final : public c10::Allocator {
  public:
   explicit WatchingAllocator(c10::Allocator* inner) : inner_(inner) {}
@@ -22,7 +22,9 @@ class WatchingAllocator final : public c10::Allocator {
     largest() = std::max(largest(), bytes);
     return inner_->allocate(bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }  // Where LibTorch uses oneDNN.
+  c10::DeleterFnPtr raw_deleter() const override {
+    return inner_->raw_deleter();
+  }  // Needed where LibTorch uses oneDNN.
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
   static size_t& largest() {
     thread_local size_t bytes = 0;
@@ -55,7 +57,7 @@ Batch draw(int64_t length, int64_t vocabulary, double spread) {
   return batch;
 }
 
-// Loss and gradient of a part of the columns against the whole row in float64, each from the logits as `type` has them.
+// Compares loss and gradient of a part of the columns with the whole row in float64, each from the logits in `type`.
 void expect_whole_loss(const comm::Group& group, const Batch& batch, at::ScalarType type, double tolerance) {
   SCOPED_TRACE(::testing::Message() << batch.logits.size(2) << " columns, " << c10::toString(type));
   const auto part = [&](const at::Tensor& whole) { return whole.chunk(group.size(), 2)[group.rank()]; };
@@ -98,7 +100,7 @@ TEST(VocabularyParallelLossTest, EqualsTheWholeLossInSeveralChunks) {
   });
 }
 
-// With every label ignored the loss and its gradient are zero.
+// If every label is ignored, the loss and its gradient are zero.
 TEST(VocabularyParallelLossTest, AllIgnored) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const at::Tensor logits = at::randn({1, 3, 4}).set_requires_grad(true);
@@ -117,7 +119,7 @@ TEST(VocabularyParallelLossTest, LabelOutsideIsAnError) {
 }
 
 // Head, loss and backward pass on a part of the vocabulary: nothing as large as the whole vocabulary's logits is ever
-// allocated, and the logits' gradient takes the logits' own memory.
+// allocated, and the logits' gradient reuses the logits' memory.
 TEST(VocabularyParallelLossTest, NothingHoldsTheWholeVocabulary) {
   watch_allocations();
   testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
@@ -144,21 +146,22 @@ TEST(VocabularyParallelLossTest, NothingHoldsTheWholeVocabulary) {
   });
 }
 
-// The same of what a head reads, with a few of a rank's columns at a time: loss and both gradients against the whole
-// head's in float64, with the rows whole on every rank and dealt to them.
+// The same for a head's input, with a few of a rank's columns at a time: loss and both gradients compared with the
+// whole head's in float64, with the rows whole on every rank and dealt to them.
 TEST(VocabularyParallelLossTest, ByPartsEqualsTheWholeHead) {
   kernels::testing::with_every_row_kernel([] {
     testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
       constexpr int64_t kLength = 20, kVocabulary = 1200, kDim = 24;
       const comm::Group& group = self.mesh->group(Axis::kTensor);
       auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
-      const auto draw = [&](at::IntArrayRef shape) {  // Numbers that bf16 holds.
+      const auto draw = [&](at::IntArrayRef shape) {  // Numbers that bf16 holds exactly.
         return at::randn(shape, generator, at::kDouble).to(at::kBFloat16).to(at::kDouble);
       };
       const at::Tensor x = draw({2, kLength, kDim}), weight = draw({kVocabulary, kDim}) * 0.5;
       at::Tensor labels = at::randint(kVocabulary, {2, kLength}, generator, at::kLong);
-      labels.select(1, 1).fill_(nn::kIgnoreIndex);
-      labels.select(1, 2).fill_(200);  // 100 columns below the second rank's first one: not an ignored label there.
+      labels.select(1, 1).fill_(nn::kIgnoredLabel);
+      labels.select(1, 2).fill_(
+          200);  // 100 columns below the second rank's first one: not an ignored label on that rank.
       const at::Tensor whole_x = x.clone().requires_grad_(), whole_weight = weight.clone().requires_grad_();
       const at::Tensor expected = nn::cross_entropy_sum(at::matmul(whole_x, whole_weight.t()), labels);
       const auto truth = torch::autograd::grad({expected}, {whole_x, whole_weight});
