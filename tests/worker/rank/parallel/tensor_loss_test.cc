@@ -22,9 +22,7 @@ class WatchingAllocator final : public c10::Allocator {
     largest() = std::max(largest(), bytes);
     return inner_->allocate(bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return inner_->raw_deleter();
-  }  // Needed where LibTorch uses oneDNN.
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }  // For oneDNN in LibTorch.
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
   static size_t& largest() {
     thread_local size_t bytes = 0;
@@ -160,8 +158,7 @@ TEST(VocabularyParallelLossTest, ByPartsEqualsTheWholeHead) {
       const at::Tensor x = draw({2, kLength, kDim}), weight = draw({kVocabulary, kDim}) * 0.5;
       at::Tensor labels = at::randint(kVocabulary, {2, kLength}, generator, at::kLong);
       labels.select(1, 1).fill_(nn::kIgnoredLabel);
-      labels.select(1, 2).fill_(
-          200);  // 100 columns below the second rank's first one: not an ignored label on that rank.
+      labels.select(1, 2).fill_(200);  // Below the second rank's first column: not an ignored label there.
       const at::Tensor whole_x = x.clone().requires_grad_(), whole_weight = weight.clone().requires_grad_();
       const at::Tensor expected = nn::cross_entropy_sum(at::matmul(whole_x, whole_weight.t()), labels);
       const auto truth = torch::autograd::grad({expected}, {whole_x, whole_weight});

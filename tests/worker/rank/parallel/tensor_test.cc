@@ -42,7 +42,7 @@ nn::MicrobatchContext microbatch(int64_t batch, int64_t length) {
 
 struct Result {
   at::Tensor loss;
-  std::vector<at::Tensor> gradients;  // Of the parameters in order.
+  std::vector<at::Tensor> gradients;  // Gradients of the parameters in order.
 };
 
 Result run(TinyDecoder& decoder, const nn::MicrobatchContext& context, const nn::Loss& loss_of) {
@@ -126,8 +126,9 @@ TEST(TensorParallelTest, OverlapChangesNoBit) { expect_same_bits(testing::Via::k
 TEST(TensorParallelTest, OverlapChangesNoBitOverGloo) { expect_same_bits(testing::Via::kGloo); }
 TEST(TensorParallelTest, OverlapChangesNoBitInSharedMemory) { expect_same_bits(testing::Via::kSharedMemory); }
 
-// What one forward and one backward pass of a sub-block send over the axis, from its closed form: with the sequence
-// split one gathering and one scattering each way, without it one sum each way, with overlap pieces instead.
+// Closed form of the traffic of one forward and one backward pass of a sub-block over the axis: with the sequence split
+// one all-gather and one reduce-scatter in each direction, without it one all-reduce in each direction, with overlap
+// pieces instead.
 struct Traffic {
   LedgerCounts forward, backward;
 };
@@ -174,7 +175,7 @@ TEST(TensorParallelTest, SubBlocksSendTheirClosedForm) {
   });
 }
 
-// The two ends: the embedding's sum forward; the head's input; the loss's three numbers for each token.
+// The two ends: the embedding's sum forward; the head's input; the loss's three numbers per token.
 TEST(TensorParallelTest, EndsSendTheirClosedForm) {
   constexpr int kRanks = 2;
   constexpr int64_t kBatch = 2, kLength = 8, kTokens = kBatch * kLength;
@@ -217,8 +218,8 @@ TEST(TensorParallelTest, EndsSendTheirClosedForm) {
   });
 }
 
-// Every rank multiplies its share and no more; only what latent attention computes alike on all ranks is not divided:
-// the projections to the latents, forward and for both gradients.
+// Every rank multiplies only its share. Only the projections to the latents of latent attention are the same on all
+// ranks and not divided, forward and for both gradients.
 TEST(TensorParallelTest, ProductsAreDividedByTheRanks) {
   constexpr int kRanks = 4;
   testing::run_ranks({.tp = kRanks}, kRanks, {Axis::kTensor}, [&](testing::ThreadRank& self) {
@@ -314,8 +315,8 @@ TEST(TensorParallelTest, OverlappedProductsReadWeightsThatCameBack) {
   });
 }
 
-// Shapes flow through every mode without values, as a dry run of one rank needs it. (Not through attention: its
-// rotation has no meta kernel outside of Python.)
+// Shapes pass through every mode without values, as a dry run of one rank needs. (Not through attention: its rotation
+// has no meta kernel outside of Python.)
 TEST(TensorParallelTest, RunsOnMetaTensors) {
   nn::use_meta_kernels();
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
@@ -340,7 +341,7 @@ TEST(TensorParallelTest, RunsOnMetaTensors) {
   });
 }
 
-// A head that reads the embedding's matrix: cut once, and both uses add to one gradient.
+// A head that reads the embedding's matrix: split once, and both uses add to one gradient.
 TEST(TensorParallelTest, TiedHeadIsCutOnce) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
@@ -369,7 +370,7 @@ TEST(TensorParallelTest, TiedHeadIsCutOnce) {
   });
 }
 
-// What a parameter says about itself afterwards is what sharding, saving and drawing rely on.
+// Sharding, saving and initialization rely on the parameter's description after the split.
 TEST(SplitTest, ShapesAndOffsets) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     nn::Parameter parameter{"w", {6, 4}, {}, {}};
@@ -381,7 +382,7 @@ TEST(SplitTest, ShapesAndOffsets) {
   });
 }
 
-// What does not divide is named with its numbers.
+// If numbers do not divide, the error names them.
 TEST(SplitTest, RefusesWhatDoesNotDivide) {
   testing::run_ranks({.tp = 3}, 3, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);

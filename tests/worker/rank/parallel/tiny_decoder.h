@@ -11,14 +11,14 @@
 
 namespace titan::testing {
 
-// What the attention of a TinyDecoder has.
+// Options of a TinyDecoder's attention.
 struct TinyOptions {
   std::string name;
   bool biases = false, head_norms = false, sinks = false;
   bool latent = false, low_rank_queries = false;
 };
 
-// Attention in plain ATen: an oracle of its own, also for sinks.
+// Attention in plain ATen, with sinks: a separate oracle. Returns [B, H, T, Dv].
 inline at::Tensor causal_attention(const nn::AttentionInput& input, const nn::MicrobatchContext&) {
   const int64_t length = input.q.size(2), groups = input.q.size(1) / input.k.size(1);
   const at::Tensor k = input.k.repeat_interleave(groups, 1), v = input.v.repeat_interleave(groups, 1);
@@ -105,20 +105,21 @@ class TinyDecoder : public nn::Block {
   }
 };
 
-// Random values of a parameter's whole, the same on every rank: of order 1, so that each of them matters.
+// Random values of a whole parameter, in its global shape and the same on every rank: of order 1, so that each of them
+// matters.
 inline at::Tensor whole_value(const nn::Parameter& parameter, at::ScalarType type) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(std::hash<std::string>()(parameter.fqn));
   const at::Tensor value = at::randn(parameter.global_shape, generator, at::TensorOptions().dtype(at::kDouble));
   return (parameter.global_shape.size() == 2 ? value * 0.4 : value + 1).to(type);
 }
 
-// This rank's part of something that has the parameter's whole shape.
+// This rank's part of a tensor with the parameter's global shape.
 inline at::Tensor part_of(const at::Tensor& whole, const nn::Parameter& parameter) {
   at::Tensor part = whole;
   for (size_t dim = 0; dim < parameter.shape.size(); ++dim) {
     part = part.narrow(static_cast<int64_t>(dim), parameter.offset[dim], parameter.shape[dim]);
   }
-  return part.clone(at::MemoryFormat::Contiguous);  // Its own storage, which a test may free.
+  return part.clone(at::MemoryFormat::Contiguous);  // Separate storage, which a test may free.
 }
 
 inline void fill(nn::Block& block, at::ScalarType type) {

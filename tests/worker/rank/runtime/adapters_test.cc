@@ -1,4 +1,4 @@
-// Adapters on a model that stays as it is: the same training on every mesh, and nothing is spent on what is frozen.
+// Tests adapters on a frozen model: the same training on every mesh, and no cost for frozen parameters.
 #include "worker/rank/model/adapters.h"
 
 #include "tests/numerics/small_models/small_specs.h"
@@ -19,7 +19,7 @@ using testing::TrainingPlan;
 
 const AdapterSpec kAdapters{.rank = 4, .alpha = 8, .targets = {"attention", "feed_forward", "shared_experts"}};
 
-// B begins at zero, which would leave A without a gradient in the first step.
+// B starts at zero, which would leave A without a gradient in the first step; so this adds values.
 std::function<void(model::Model&)> adapt(const AdapterSpec& adapters) {
   return [adapters](model::Model& model) {
     const absl::Status added = model::add_adapters(model, adapters);
@@ -66,7 +66,8 @@ struct AdapterCase {
 
 class AdapterMeshTest : public ::testing::TestWithParam<AdapterCase> {};
 
-// Loss, norm, the adapters' gradients and what five steps make of them equal one rank's, and adapters alone are there.
+// Loss, norm, the adapters' gradients and the result of five steps equal one rank's, and the optimizer has only
+// adapters.
 TEST_P(AdapterMeshTest, TrainsAsOneRank) {
   const AdapterCase& one = GetParam();
   AdapterSpec adapters = kAdapters;
@@ -86,7 +87,7 @@ TEST_P(AdapterMeshTest, TrainsAsOneRank) {
   testing::expect_same_training(reference, train_world(plan, one.degrees, one.world), testing::kExact);
 }
 
-// Muon over the adapters' matrices, whose momentum is one number each: the same on every mesh, and not what AdamW does.
+// Muon over the adapters' matrices, with momentum as the only state: the same on every mesh, and different from AdamW.
 TEST(AdapterOptimizer, MuonTrainsThemAsOnOneRank) {
   TrainingPlan plan = plan_of(testing::small_spec("llama3"));
   plan.spec.n_layers = 4;
@@ -175,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
         AdapterCase{"pp2_late_1f1b", "llama3", {.pp = 2, .dp_shard = 2}, 4, {}, scheduled("1F1B"), {"layers.3"}},
         AdapterCase{
             "pp2_late_zbv", "llama3", {.pp = 2}, 2, {}, scheduled("InterleavedZeroBubble", 2), {"layers.3.*.wo"}},
-        // And the other way round: its last stage hands gradients on.
+        // The opposite: the last stage only passes gradients on.
         AdapterCase{
             "pp2_early", "qwen3", {.pp = 2, .tp = 2}, 4, {}, scheduled("ZBVZeroBubble"), {"layers.0.attention"}},
         AdapterCase{"fsdp2_late", "llama3", {.dp_shard = 2}, 2, {}, recomputed({.mode = "full"}), {"layers.2", "w2"}},
@@ -184,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
         AdapterCase{"ep4_tp2_apart", "deepseek_v3", {.dp_shard = 2, .tp = 2, .ep = 4, .etp = 1}, 4},
         AdapterCase{
             "ep2_etp2", "llama4", {.dp_shard = 2, .tp = 2, .ep = 2, .etp = 2}, 4, {}, recomputed({.mode = "full"})},
-        // Each expert has an adapter of its own.
+        // Each expert has a separate adapter.
         AdapterCase{"experts_fsdp2", "qwen3_moe", {.dp_shard = 2}, 2, {}, recomputed(kByOperation), kWithExperts},
         AdapterCase{"experts_tp2", "deepseek_v3", {.tp = 2}, 2, {}, {}, kWithExperts},
         AdapterCase{"experts_ep2_fsdp4", "deepseek_v3", {.dp_shard = 4, .ep = 2}, 4, {}, {}, kWithExperts},
@@ -272,8 +273,8 @@ Spent spend(const TrainingPlan& plan) {
   return all[0];
 }
 
-// Of a step on two FSDP ranks: what is frozen is gathered and never reduced, has no gradient shards and no optimizer
-// slots, and each of its matrices costs one product less.
+// In a step on two FSDP ranks frozen parameters are gathered but never reduced, have no gradient shards and no
+// optimizer slots, and each of their matrices costs one product less.
 TEST(AdapterCost, NothingIsSpentOnWhatIsFrozen) {
   TrainingPlan plan = plan_of(llama_for_blocks());
   const Spent adapters = spend(plan);
@@ -290,9 +291,9 @@ TEST(AdapterCost, NothingIsSpentOnWhatIsFrozen) {
   EXPECT_EQ(whole.traffic.at("fsdp/reduce_scatter").bytes, models::parameter_count(plan.spec) * 8);
 
   // A matrix has three products in training, a frozen one two, and the first layer's projections of the embedding,
-  // whose gradient nobody asks for, one. A matrix of an adapter has three, A of those projections two.
-  int64_t matrices = plan.spec.dim * plan.spec.vocab_size, without_input = 0;  // Of weights.
-  for (const models::ParameterSpec& tensor : models::parameters(plan.spec)) {
+  // where no input gradient is needed, one. A matrix of an adapter has three, A of those projections two.
+  int64_t matrices = plan.spec.dim * plan.spec.vocab_size, without_input = 0;  // Numbers of weights.
+  for (const models::Tensor& tensor : models::parameters(plan.spec)) {
     if (models::takes_adapter(tensor)) matrices += tensor.numel();
   }
   for (const char* name : {"wq", "wk", "wv"}) {
@@ -310,7 +311,7 @@ TEST(AdapterCost, NothingIsSpentOnWhatIsFrozen) {
   EXPECT_EQ(whole.product_flops - adapters.product_flops, 2 * tokens * (matrices + without_input - 3 * elements));
 }
 
-// 4-bit weights travel and lie in 36 bytes for 64 of them.
+// 4-bit weights take 36 bytes for 64 of them, in memory and in collectives.
 TEST(AdapterCost, PackedWeightsTravelPacked) {
   AdapterSpec adapters = kAdapters;
   const TrainingPlan wide = plan_of(llama_for_blocks(), adapters);
@@ -328,7 +329,7 @@ TEST(AdapterCost, PackedWeightsTravelPacked) {
   EXPECT_LT(other.traffic.at("fsdp/all_gather").bytes, one.traffic.at("fsdp/all_gather").bytes);
 }
 
-// Adapters begin at nothing: the model's loss is what it was.
+// Adapters start at zero: the model's loss does not change.
 TEST(AdapterCost, TrainingBeginsAtTheBase) {
   TrainingPlan plan = plan_of(testing::small_spec("llama3"));
   plan.convert = [](model::Model& model) { ASSERT_TRUE(model::add_adapters(model, kAdapters).ok()); };
@@ -338,7 +339,7 @@ TEST(AdapterCost, TrainingBeginsAtTheBase) {
   EXPECT_EQ(adapted, train_world(plan, {}, 1)[0].losses[0]);
 }
 
-// What an expert's adapter adds is its own, whoever else it sits beside: rows of each expert against plain products.
+// An expert's adapter adds only to its own rows: the rows of each expert compared with plain products.
 TEST(AdapterExperts, EachExpertHasItsOwn) {
   models::ModelSpec spec = testing::small_spec("deepseek_v3");
   const AdapterSpec adapters{.rank = 3, .alpha = 6, .targets = {"experts.w2"}};

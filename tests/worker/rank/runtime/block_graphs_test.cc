@@ -1,5 +1,5 @@
-// Layers' passes as graphs of a device, on a CPU that records and repeats them (recorded_graphs.h): the same bits as
-// operation by operation, on every way to drive blocks, and none of the layers' host code on a replay.
+// Tests layers' passes as graphs of a device, on a CPU that records and repeats them (recorded_graphs.h): the same bits
+// as operation by operation, for every way to run blocks, and no host code of the layers on a replay.
 #include "worker/rank/runtime/engine/block_graphs.h"
 
 #include <gmock/gmock.h>
@@ -39,10 +39,10 @@ const parallel::CheckpointOptions kNone{.mode = "none"}, kFull{.mode = "full"},
 struct Recorded {
   std::vector<RankOutcome> ranks;
   std::shared_ptr<GraphCounts> counts = std::make_shared<GraphCounts>();
-  std::vector<std::string> said;  // By all ranks.
+  std::vector<std::string> said;  // Messages of all ranks.
 };
 
-// `fail_from`: of each rank's captures, those from this one on fail.
+// `fail_from`: from this capture on, each rank's captures fail.
 Recorded train_recorded(TrainingPlan plan, const mesh::Degrees& degrees, int size, int fail_from = -1) {
   Recorded result;
   result.ranks.resize(static_cast<size_t>(size));
@@ -85,7 +85,7 @@ TrainingPlan five_steps(const parallel::CheckpointOptions& ac, at::ScalarType ty
   return plan;
 }
 
-// The first two steps run as they are, the third is captured, each pass is replayed from then on.
+// The first two steps run without graphs, the third is captured, and each later pass is replayed.
 TEST(BlockGraphsTest, OneRankInAllTypesAndModes) {
   for (const auto& ac : {kNone, kFull, kEverySecond, kByOperation, kBudget}) {
     for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
@@ -100,7 +100,7 @@ TEST(BlockGraphsTest, OneRankInAllTypesAndModes) {
   }
 }
 
-// Weights are gathered into the same places, whenever they are freed in between; in bf16 they are converted there.
+// Weights are gathered into the same memory, whenever they are freed in between; in bf16 they are converted there.
 TEST(BlockGraphsTest, ShardsWhoseWeightsComeAndGo) {
   for (const char* policy : {"default", "always", "never"}) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
@@ -126,8 +126,8 @@ TEST(BlockGraphsTest, AccumulationReplicasAndOffload) {
   EXPECT_EQ(expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2).counts->captures, 2 * 6);
 }
 
-// Several microbatches in flight have graphs each; those of the first run stay as they are, since none may be in flight
-// when the first is captured.
+// Several microbatches in flight have one graph each. Those of the first run stay without graphs, since none may be in
+// flight when the first is captured.
 TEST(BlockGraphsTest, PipelinesWithMicrobatchesInFlight) {
   for (const char* schedule : {"1F1B", "GPipe", "Interleaved1F1B"}) {
     for (const char* policy : {"default", "always", "never"}) {
@@ -154,7 +154,7 @@ TEST(BlockGraphsTest, PipelinesWithMicrobatchesInFlight) {
   EXPECT_GT(expect_graphs_change_nothing(plan, {.pp = 2, .dp_shard = 2}, 4).counts->captures, 16);
 }
 
-// Where one product takes all experts, the host never asks how many rows each has.
+// If one product takes all experts, the host never reads the rows of each.
 TEST(BlockGraphsTest, ExpertsInOneCall) {
   for (const char* family : {"qwen3_moe", "deepseek_v3", "llama4", "gpt_oss"}) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
@@ -170,7 +170,7 @@ TEST(BlockGraphsTest, ExpertsInOneCall) {
   }
 }
 
-// The kernels of rows that compile.enable brings are in the graphs as LibTorch's operations are.
+// The row kernels of compile.enable are in the graphs like LibTorch's operations.
 TEST(BlockGraphsTest, RowsByTitansKernels) {
   const testing::RecordedKernels kernels;
   kernels::choose_on_device(&kernels, {.model = true, .loss = true});
@@ -189,7 +189,8 @@ TEST(BlockGraphsTest, RowsByTitansKernels) {
   kernels::choose_on_device(nullptr, {});
 }
 
-// Experts one by one: what the host decides by numbers is not captured, and said once a layer.
+// With one product per expert, passes that depend on numbers read by the host are not captured; this is reported once
+// per layer.
 TEST(BlockGraphsTest, HostDecisionsStayWithTheHost) {
   TrainingPlan plan = five_steps(kFull);
   plan.spec = testing::small_spec("qwen3_moe");
@@ -200,7 +201,7 @@ TEST(BlockGraphsTest, HostDecisionsStayWithTheHost) {
   EXPECT_THAT(recorded.said, Each(HasSubstr("the host reads the rows of each expert")));
 }
 
-// Packed documents end elsewhere in each batch: attention plans its calls anew.
+// Packed documents end at other places in each batch: attention plans its calls each time.
 TEST(BlockGraphsTest, DocumentsStayWithTheHost) {
   TrainingPlan plan = five_steps(kFull);
   plan.spec = testing::small_spec("llama3_packed");
@@ -242,7 +243,7 @@ TrainingPlan converted(nn::LowPrecision recipe, const parallel::CheckpointOption
   return plan;
 }
 
-// Quantising is in the graphs, scales and all.
+// Quantization is in the graphs, scales included.
 TEST(BlockGraphsTest, ProductsInEightBits) {
   for (const nn::LowPrecision recipe : kRecipes) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
@@ -271,8 +272,8 @@ TEST(BlockGraphsTest, ProductsInEightBitsInAPipeline) {
   EXPECT_THAT(recorded.said, IsEmpty());
 }
 
-// With rows' scales one product takes all experts. MX's blocks end with an expert's rows, and products with one scale
-// an operand have sums in fp32, which no call for all experts has: there the host must know the rows.
+// With row scales one product takes all experts. MX's blocks end with an expert's rows, and products with one scale per
+// operand have sums in fp32, for which there is no call for all experts: there the host must know the rows.
 TEST(BlockGraphsTest, ExpertsInEightBits) {
   for (const nn::LowPrecision recipe : kRecipes) {
     for (const auto& ac : {kNone, kFull}) {
@@ -295,7 +296,7 @@ TEST(BlockGraphsTest, ExpertsInEightBits) {
   }
 }
 
-// Of layers whose scales are found with other ranks none is a graph, and the others are.
+// Layers with scales that are found together with other ranks are not captured; the others are.
 TEST(BlockGraphsTest, ScalesThatRanksFindTogether) {
   for (const size_t shared : {size_t{1}, size_t{3}}) {
     TrainingPlan plan = five_steps(kNone);
@@ -312,7 +313,7 @@ TEST(BlockGraphsTest, ScalesThatRanksFindTogether) {
   }
 }
 
-// Each rank's own recipe of gathers, for all weights whose products are quantised.
+// Each rank's own gather recipe, for all weights with quantized products.
 void gather_eight_bits(TrainingPlan& plan, bool precomputes) {
   plan.of_rank = [=](ShardingOptions& sharding, ThreadRank& self) {
     sharding.float8_gather = std::make_shared<parallel::Float8Gather>(
@@ -321,7 +322,7 @@ void gather_eight_bits(TrainingPlan& plan, bool precomputes) {
   };
 }
 
-// Bytes and scales come anew in every step, to where the graphs read them.
+// Bytes and scales are written in every step to where the graphs read them.
 TEST(BlockGraphsTest, WeightsGatheredInEightBits) {
   for (const char* policy : {"default", "always", "never"}) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
@@ -340,14 +341,14 @@ TEST(BlockGraphsTest, WeightsGatheredInEightBits) {
   }
 }
 
-// Captures fail one after the other, forward and backward ones: blocks that lost one go on as they are.
+// Captures fail one after the other, forward and backward ones: blocks with a failed capture continue without graphs.
 TEST(BlockGraphsTest, FailedCapturesChangeNothing) {
   for (const auto& ac : {kNone, kFull, kByOperation}) {
     for (const int fail_from : {0, 1, 2, 3, 4, 5}) {
       SCOPED_TRACE(absl::StrCat(ac.mode, " from capture ", fail_from));
       const Recorded recorded = expect_graphs_change_nothing(five_steps(ac), {.dp_shard = 2}, 2, fail_from);
       EXPECT_EQ(recorded.counts->captures, 2 * fail_from);
-      // Of forward captures, all three fail; of backward ones, those of blocks whose forward capture did not.
+      // All three forward captures fail; of the backward ones, those of blocks with a successful forward capture.
       EXPECT_EQ(recorded.counts->failures, 2 * (fail_from < 3 ? 3 : 6 - fail_from));
       EXPECT_EQ(recorded.said.size(), static_cast<size_t>(recorded.counts->failures));
       EXPECT_THAT(recorded.said, Each(HasSubstr("operation by operation")));
@@ -355,7 +356,7 @@ TEST(BlockGraphsTest, FailedCapturesChangeNothing) {
   }
 }
 
-// Of seven steps, two as they are and the captured one; a layer recomputes, and evaluates after every step.
+// Of seven steps, two run without graphs and one is captured; a layer recomputes, and evaluates after every step.
 TEST(BlockGraphsTest, ReplaysRunNoneOfTheLayersCode) {
   TrainingPlan plan = five_steps(kFull);
   plan.steps = 7;
@@ -365,7 +366,7 @@ TEST(BlockGraphsTest, ReplaysRunNoneOfTheLayersCode) {
   EXPECT_EQ(passes.forward(), 3 * 2 + plan.steps);
 }
 
-// Drives ranks by hand: `step(model, mesh, number)` for each of `steps`, then an optimizer's step.
+// Runs ranks by hand: `step(model, mesh, number)` for each of `steps`, then an optimizer's step.
 using Step = std::function<void(testing::RankModel&, const comm::DeviceMesh&, int)>;
 void drive(const TrainingPlan& plan, const std::shared_ptr<GraphCounts>& counts, int steps, const Step& step,
            int shards = 1) {
@@ -384,7 +385,7 @@ void drive(const TrainingPlan& plan, const std::shared_ptr<GraphCounts>& counts,
   }));
 }
 
-// Microbatches of another length in between run as they are, before and after the graphs are there.
+// Microbatches of another length run without graphs, before and after the graphs exist.
 TEST(BlockGraphsTest, OtherShapesRunAsTheyAre) {
   const auto counts = std::make_shared<GraphCounts>();
   const std::vector<int64_t> lengths = {8, 4, 8, 8, 4, 8, 4, 4, 8, 8};
@@ -403,11 +404,11 @@ TEST(BlockGraphsTest, OtherShapesRunAsTheyAre) {
   ASSERT_EQ(plain.size(), recorded.size());
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(plain[i].equal(recorded[i])) << i;
   EXPECT_EQ(counts->captures, 6);
-  EXPECT_EQ(counts->replays, 6 * 5);  // Of the length 8 from the third step on.
+  EXPECT_EQ(counts->replays, 6 * 5);  // For length 8 from the third step on.
 }
 
-// What the test of gathered weights would see of a scale that graphs do not read where it is written. After the step
-// that is captured the scales get another place: the graphs go on with the third step's, which the old one keeps.
+// Shows that the test of gathered weights would notice graphs that read a scale at the wrong place. After the captured
+// step the scales move: the graphs continue with the third step's scales at the old place.
 TEST(BlockGraphsTest, StaleScalesAreSeen) {
   for (const bool precomputes : {false, true}) {
     TrainingPlan plan = converted(nn::LowPrecision::kFloat8Tensorwise, kNone);
@@ -441,7 +442,7 @@ TEST(BlockGraphsTest, StaleScalesAreSeen) {
   }
 }
 
-// Each token counts once for its experts, in replays and when a block is computed again.
+// Each token counts once for its experts, in replays and when a block is recomputed.
 TEST(BlockGraphsTest, ReplaysCountTokens) {
   for (const auto& ac : {kNone, kFull}) {
     TrainingPlan plan = five_steps(ac);
@@ -464,7 +465,7 @@ TEST(BlockGraphsTest, ReplaysCountTokens) {
   }
 }
 
-// Replays raise each head's largest logit where it is kept, and what runs again for its backward pass does not.
+// Replays raise each head's largest logit in its buffer; recomputation for the backward pass does not.
 TEST(BlockGraphsTest, ReplaysNoteLogits) {
   for (const auto& ac : {kNone, kFull, kByOperation}) {
     SCOPED_TRACE(absl::StrCat(ac.mode, " ", ac.selective_ac_option));
@@ -482,7 +483,7 @@ TEST(BlockGraphsTest, ReplaysNoteLogits) {
   }
 }
 
-// What the recording device itself promises, without which the tests above would show little.
+// The contract of the recording device itself, on which the tests above depend.
 class RecordingDeviceTest : public ::testing::Test {
  protected:
   std::unique_ptr<device::DeviceGraph> capture(const std::function<void()>& work,
@@ -537,7 +538,7 @@ TEST_F(RecordingDeviceTest, RefusesWhatTheHostWaitsFor) {
   EXPECT_EQ(input.item<float>(), 1);
 }
 
-// Two units whose weights are gathered at once cannot have one place.
+// Two units with weights gathered at the same time cannot share a place.
 TEST(WeightSlotTest, IsLentToOneAtATime) {
   parallel::WeightSlot slot({16, 0}, at::kCPU);
   const at::Tensor one = at::empty({4}), other = at::empty({4});

@@ -32,7 +32,7 @@ int64_t held_bytes(testing::TrainingPlan plan, const parallel::CheckpointOptions
       model.sharded->init_weights(1);
       const nn::MicrobatchContext context = testing::rows_of_step(plan, 0, 0, plan.global_batch);
       StageRunner& stage = *model.sharded->stages().at(0);
-      for (int repeat = 0; repeat < 2; ++repeat) {  // A memory budget is planned by the first microbatch.
+      for (int repeat = 0; repeat < 2; ++repeat) {  // The first microbatch plans a memory budget.
         const int64_t before = meter.begin();
         const at::Tensor loss = stage.forward(0, context, {});
         held = meter.begin() - before - static_cast<int64_t>(loss.nbytes());
@@ -45,16 +45,16 @@ int64_t held_bytes(testing::TrainingPlan plan, const parallel::CheckpointOptions
   return held;
 }
 
-// What one layer's graph keeps beside the layer's input, and how much of it is kept when it is recomputed.
+// Bytes that one layer's graph saves in addition to the layer's input, and those that are saved if it is recomputed.
 struct LayerBytes {
   explicit LayerBytes(const testing::TrainingPlan& plan) {
     const models::ModelSpec& spec = plan.spec;
     const int64_t n = plan.global_batch * plan.seq_len, kv = spec.n_kv_heads * spec.head_dim;
     const int64_t row = 4 * n;
     const int64_t attention = row * (spec.dim + spec.n_heads);  // Output and denominators.
-    // Each norm keeps one factor a token, the values before its weight, and its result, which the next products read;
-    // the second one's input. Attention keeps its rotated queries and keys, and values; the feed-forward its two wide
-    // results, the gate's activation, and their product.
+    // Each norm saves one factor per token, the values before its weight, and its result, which the next products read;
+    // the second one also its input. Attention saves its rotated queries and keys, and values; the feed-forward its two
+    // wide results, the gate's activation, and their product.
     graph = row * (2 * (1 + 2 * spec.dim) + spec.dim + (spec.dim + 2 * kv) + 4 * spec.ffn_hidden) + attention;
     by_operation = row * (spec.dim + kv + spec.ffn_hidden + spec.dim) + attention;  // wq, wv, w1, w2.
     all = row * (spec.dim + 2 * kv + spec.dim + 2 * spec.ffn_hidden + spec.dim) + attention;
@@ -62,7 +62,7 @@ struct LayerBytes {
   int64_t graph, by_operation, all;
 };
 
-// Every mode saves exactly what its layers' bytes say.
+// Every mode saves exactly the predicted bytes of its layers.
 TEST(CheckpointMemoryTest, EveryModeSavesThePredictedBytes) {
   const testing::TrainingPlan plan = tall_plan();
   const LayerBytes layer(plan);
@@ -70,7 +70,7 @@ TEST(CheckpointMemoryTest, EveryModeSavesThePredictedBytes) {
   const int64_t none = held_bytes(plan, {.mode = "none"});
   const int64_t full = held_bytes(plan, {.mode = "full"});
   const auto saved = [&](const parallel::CheckpointOptions& ac) { return none - held_bytes(plan, ac); };
-  constexpr int64_t kScalars = 256;  // Numbers without elements, such as those that stand in for shapes.
+  constexpr int64_t kScalars = 256;  // Small tensors, such as placeholders for shapes.
   EXPECT_NEAR(none - full, layers * layer.graph, kScalars);
   EXPECT_NEAR(saved({.mode = "selective", .selective_ac_option = "2"}), every_second * layer.graph, kScalars);
   EXPECT_NEAR(saved({.mode = "selective", .selective_ac_option = "op"}), layers * (layer.graph - layer.by_operation),
@@ -92,7 +92,7 @@ TEST(CheckpointMemoryTest, EveryModeSavesThePredictedBytes) {
   }
 }
 
-// In pipelines whose backward pass is split, recomputation that keeps results changes no bit.
+// In pipelines with a split backward pass, selective recomputation changes no bit.
 TEST(CheckpointScheduleTest, KeptResultsAndDeferredGradientsGoTogether) {
   for (const char* schedule : {"1F1B", "InterleavedZeroBubble", "DualPipeV"}) {
     testing::TrainingPlan plan;

@@ -1,5 +1,5 @@
-// Replicas hold the same weights and optimizer state: a save has as many writers as there are ranks, and still each
-// number is in it once.
+// Replicas hold the same weights and optimizer state: a save has as many writers as ranks, and still contains each
+// number once.
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -12,7 +12,7 @@ namespace {
 using Place = std::pair<std::string, std::vector<int64_t>>;  // Key and offset of a piece.
 
 struct Written {
-  std::map<Place, int> pieces;         // By how many ranks.
+  std::map<Place, int> pieces;         // Number of ranks that write it.
   std::map<int, int64_t> model, both;  // Bytes by rank: of the weights, and of all.
   int64_t total = 0;
 };

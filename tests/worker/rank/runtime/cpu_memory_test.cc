@@ -10,7 +10,7 @@
 namespace titan::runtime {
 namespace {
 
-// The next step's tensors lie where the last step's lay, whatever order they were freed in.
+// The next step's tensors reuse the last step's memory, in whatever order it was freed.
 TEST(CpuMemoryTest, AFreedBlockServesTheNextOfItsClass) {
   CachingCpuAllocator& memory = cpu_memory();
   c10::DataPtr first = memory.allocate(1'000'000);
@@ -38,11 +38,11 @@ TEST(CpuMemoryTest, CountsWhatLivesAndWhatIsKept) {
   EXPECT_GE(memory.counts().cached_bytes, 3 << 20);
 }
 
-// A phase of other sizes does not pile its blocks upon those of the phase before.
+// A phase of other sizes does not add its blocks to those of the phase before.
 TEST(CpuMemoryTest, IdleBlocksGoWhenOtherSizesAreWanted) {
   CachingCpuAllocator& memory = cpu_memory();
   for (size_t i = 0; i < 3; ++i) {
-    const c10::DataPtr block = memory.allocate((100 + 15 * i) << 20);  // Never touched: costs addresses only.
+    const c10::DataPtr block = memory.allocate((100 + 15 * i) << 20);  // Never touched: takes only addresses.
   }
   EXPECT_GT(memory.counts().cached_bytes, 300 << 20);
   const c10::DataPtr large = memory.allocate(300 << 20);
@@ -58,7 +58,7 @@ TEST(CpuMemoryTest, EmptyAndSmallTensorsWork) {
   memory.raw_deallocate(raw);
 }
 
-// Gloo's threads free what the training thread allocated.
+// Gloo's threads free memory that the training thread allocated.
 TEST(CpuMemoryTest, ThreadsShareIt) {
   CachingCpuAllocator& memory = cpu_memory();
   const int64_t live = memory.counts().live_bytes;

@@ -1,4 +1,5 @@
-"""comm.mode = "fake_backend": a dry run of one rank sends what that rank sends in a real step, call by call and byte by byte."""
+"""Tests comm.mode = "fake_backend": a dry run of one rank has the same traffic as that rank in a real step, call by call and byte
+by byte."""
 
 import json
 import os
@@ -26,7 +27,7 @@ def small(family):
 
 
 def balanced(family):
-    """A dry run knows no router's choice."""
+    """The same with forced balance, because a dry run does not know a router's choices."""
     return [*small(family), "--debug.moe_force_load_balance"]
 
 
@@ -102,7 +103,7 @@ class DryRun(unittest.TestCase):
                           ({"fsdp": 2, "tp": 2}, balanced("gpt_oss")),
                           ({"fsdp": 2, "pp": 2}, balanced("qwen3") + ["--training.local_batch_size", "4"])])
 
-    # What `titanctl schedule show` estimates from a model's dimensions is what the dry run's layers leave behind.
+    # The estimate of `titanctl schedule show` from a model's dimensions equals what the dry run's layers hold.
     def test_activations_are_those_that_titanctl_estimates(self):
         modes = [["none"], ["full"], ["selective", "--activation_checkpoint.selective_ac_option", "2"],
                  ["selective", "--activation_checkpoint.selective_ac_option", "op"], ["memory_budget"],
@@ -128,7 +129,7 @@ class DryRun(unittest.TestCase):
                     with self.subTest(mesh=mesh, extra=extra, mode=mode, stage=stage):
                         ratio = estimates[int(stage)] / counted
                         print("%-28s %-60s stage %s: estimate / counted %.4f" % (mesh, " ".join(extra[1:] + mode)[:60], stage, ratio))
-                        if mode == ["memory_budget"]:  # What the optimal choice leaves of the budget.
+                        if mode == ["memory_budget"]:  # The optimal choice does not use the whole budget.
                             self.assertTrue(0.99 < ratio < 1.25, ratio)
                         else:
                             self.assertAlmostEqual(1, ratio, delta=0.01)

@@ -1,4 +1,4 @@
-// The executor alone: stages whose work is a wait of a known length.
+// Tests the executor alone, with stages that only wait for a known time.
 #include "worker/rank/runtime/engine/executor.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ using testing::RankTime;
 using testing::ThreadRank;
 using Clock = std::chrono::steady_clock;
 
-// Takes the simulator's costs times `unit`; checks what the executor passes on: an activation says which stage and
-// microbatch it is for.
+// Takes the simulator's costs times `unit`. Checks the tensors that the executor passes on: an activation holds its
+// stage and microbatch.
 class TimedStage : public StageRunner {
  public:
   TimedStage(int index, int stages, std::chrono::microseconds unit, RankTime& time)
@@ -131,9 +131,9 @@ double measure(const Schedule& schedule, std::chrono::microseconds unit) {
 
 int stages_per_rank(const std::string& name) { return pipeline::find_schedule(name)->default_stages_per_rank; }
 
-// Four ranks, eight microbatches: the share of time in which the ranks wait is the simulator's, and zero-bubble
-// schedules wait less than 1F1B. A busy machine only adds time, so the best of a few runs counts, and longer waits
-// leave less room for it.
+// Four ranks, eight microbatches: the ranks wait for the same share of time as in the simulator, and less with
+// zero-bubble schedules than with 1F1B. A busy machine only adds time, so the best of a few runs counts, and longer
+// waits make that less likely to matter.
 TEST(BubbleTest, IsTheSimulators) {
   std::map<std::string, double> bubbles;
   for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {
@@ -156,7 +156,8 @@ TEST(BubbleTest, IsTheSimulators) {
   }
 }
 
-// Many shapes without any wait, over memory and over sockets: every message arrives where it belongs, and none blocks.
+// Many shapes without any wait, over memory and over sockets: every message arrives at its destination, and none
+// blocks.
 TEST(ExecutorTest, NoScheduleBlocks) {
   for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {
     for (const int ranks : {2, 3, 4}) {
@@ -186,7 +187,7 @@ TEST(ExecutorTest, EvaluatesAndSumsTheLoss) {
   }
 }
 
-// A rank that is gone in the middle of a run is noticed by all the others, near and far.
+// If a rank ends in the middle of a run, all others notice, near and far.
 TEST(ExecutorTest, LostPeerIsNoticed) {
   struct Dies : std::runtime_error {
     using std::runtime_error::runtime_error;

@@ -1,6 +1,6 @@
-"""model.load_balance_coeff: which trainings move the biases that balance experts. A set key always counts; by itself a family's own
-does, unless the weights that a job begins with have no such biases; a job that resumes goes on as it began. Who would lose moved biases in an
-export hears of it before the first step."""
+"""Tests model.load_balance_coeff: which trainings move the biases that balance experts. A set key always counts; otherwise the
+family's default does, unless a job starts from weights without such biases. A resumed job continues as it started. If an export
+would lose moved biases, a warning appears before the first step."""
 
 import json
 import os
@@ -58,7 +58,7 @@ class ExpertBalance(unittest.TestCase):
         with open(os.path.join(folder, "run", "rank-0.events.jsonl")) as file:
             events = [json.loads(line) for line in file]
         kinds = [event["kind"] for event in events]
-        begin = max(i for i, kind in enumerate(kinds) if kind == "started")  # Earlier attempts stand before.
+        begin = max(i for i, kind in enumerate(kinds) if kind == "started")  # Earlier attempts come first.
         return [event["message"] for event in events[begin:kinds.index("step", begin)] if event["kind"] == "warning"]
 
     def assert_moved(self, moved, name, step):
@@ -73,7 +73,7 @@ class ExpertBalance(unittest.TestCase):
             said = self.train(family + " key", family, **{KEY: 0 if moves else 0.002})
             self.assert_moved(not moves, family + " key", 2)
             self.assertEqual(not moves, LOST in " ".join(said), said)
-        # Two steps of 0.002 either way, less the mean of all experts.
+        # Two steps of 0.002 in either direction, less the mean of all experts.
         most = max(map(abs, biases(self.folder("qwen3_moe key"), 2)))
         self.assertTrue(0.0005 < most < 0.008, most)
 
@@ -82,7 +82,7 @@ class ExpertBalance(unittest.TestCase):
         weights = {"checkpoint.initial_load_path": os.path.join(self.folder("first"), "checkpoint", "step-2"), "checkpoint.initial_load_in_hf": "true"}
         self.assertNotIn(LOST, " ".join(self.train("tuned", "gpt_oss", **weights)))
         self.assert_moved(False, "tuned", 2)
-        # It resumes as it began, though its own steps do have biases; a set key counts from then on.
+        # It resumes as it started, though its own steps have biases; a set key counts from then on.
         said = " ".join(self.train("tuned", "gpt_oss", training__steps=4, **weights))
         self.assertNotIn(LOST, said)
         self.assert_moved(False, "tuned", 4)

@@ -1,5 +1,5 @@
-// Ten steps with experts that gather all tokens are those with experts to which rows are sent, and those of one rank:
-// on every kind of mesh, with every kind of recomputation.
+// Tests that ten steps with experts that gather all tokens equal those with experts that receive rows, and those of one
+// rank: on every kind of mesh, with every kind of recomputation.
 #include "tests/numerics/small_models/small_specs.h"
 #include "tests/worker/rank/runtime/training_world.h"
 
@@ -53,7 +53,7 @@ std::function<void(TrainingPlan&)> scheduled(const char* name, int stages, bool 
     plan.stages_per_rank = stages;
     plan.overlap_pairs = overlap;
     plan.pipeline_microbatches = 2 * stages;
-    plan.global_batch = 4 * stages;  // Over two batch ranks.
+    plan.global_batch = 4 * stages;  // For two batch ranks.
   };
 }
 

@@ -1,4 +1,4 @@
-"""Tokens of every expert in metrics.jsonl: the whole step's, on every mesh the same as on one rank."""
+"""Tests the tokens of every expert in metrics.jsonl: those of the whole step, the same on every mesh as on one rank."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from dry_run_test import flags, small, world
 from titan_rank_test import CONFIG, RANK
 
 ROWS, TOKENS, STEPS = 4, 64, 3
-TOP_K = 2  # tests/numerics/small_models/small_specs.h
+TOP_K = 2  # From tests/numerics/small_models/small_specs.h.
 JOB = ["--training.steps", str(STEPS), "--lr_scheduler.warmup_steps", "1", "--training.seq_len", str(TOKENS),
        "--training.dtype", "float64", "--training.global_batch_size", str(ROWS), "--validation.no_enable",
        "--checkpoint.no_enable", "--metrics.no_enable_tensorboard", "--metrics.log_freq", "1",
@@ -50,7 +50,7 @@ class ExpertMetrics(unittest.TestCase):
                     self.assertEqual({key: expected[key] for key in counts}, {key: line[key] for key in counts})
                     self.assertEqual(expected.keys(), line.keys())
 
-    # Sums over data, context, tensor (where its ranks route apart) and pipeline ranks, once each.
+    # Sums over data, context, tensor (if its ranks route separately) and pipeline ranks, once each.
     def test_deepseek(self):
         self.same_counts("deepseek_v3", [
             ({"fsdp": 2, "ep": 2}, []),

@@ -1,5 +1,6 @@
 // The failure matrix of the 4D engine: whichever operation or piece of work of a step fails in whichever rank, every
-// other rank ends with an error within seconds, no thread is left behind, and the cause can be told from its effects.
+// other rank ends with an error within seconds, no thread is left over, and the cause can be distinguished from its
+// effects.
 #include <dirent.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +31,8 @@ struct Shape {
   mesh::Degrees degrees;
   int world = 4;
   TrainingPlan plan;
-  std::vector<std::string> kinds;  // Beginnings of what some rank must do in its step for this test to mean something.
+  std::vector<std::string>
+      kinds;  // Prefixes of operations that some rank must run in its step, or the test would prove nothing.
 };
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 
@@ -57,7 +59,7 @@ std::vector<Shape> shapes() {
   all.push_back({"ShardsAndTensorWithEarlySteps", {.dp_shard = 2, .tp = 2}, 4, small_plan("llama3", "8B")});
   all.back().plan.sharding.early_step = true;
   all.back().kinds = {"early step", "all_gather", "reduce_scatter", "all_reduce"};
-  // The embedding and the head share a matrix: the pipeline's ends add up its gradients, 3840 bytes of each shard.
+  // The embedding and the head share a matrix: the pipeline's ends add its gradients, 3840 bytes of each shard.
   all.push_back({"StagesAndContext", {.pp = 2, .dp_shard = 1, .cp = 2}, 4, small_plan("llama3", "1B")});
   all.back().kinds = {"send of 3840 bytes", "send of 1536 bytes", "recv of ", "all_gather", "optimizer"};
   return all;
@@ -65,11 +67,11 @@ std::vector<Shape> shapes() {
 
 enum class Manner {
   kThrows,
-  kVanishes,  // Is gone without a word.
-  kHangs,     // Does nothing more until the others have ended.
+  kVanishes,  // Ends without a report.
+  kHangs,     // Does nothing until the others have ended.
 };
 
-// What rank `rank` does the `number`th time that it does `kind`.
+// The fault of rank `rank` the `number`th time that it does `kind`.
 struct Fault {
   int rank = -1;
   std::string kind;
@@ -77,7 +79,7 @@ struct Fault {
   Manner manner = Manner::kThrows;
 };
 
-// Counts what a rank does, by kind and altogether, and strikes when it is time.
+// Counts a rank's operations, by kind and in total, and triggers the fault at the right one.
 class Doings {
  public:
   Doings(int rank, const Fault& fault, std::function<void()> hang)
@@ -97,10 +99,10 @@ class Doings {
  private:
   const Fault fault_;
   const std::function<void()> hang_;
-  std::map<std::string, int> counts_;  // The halves of a pair come in turns.
+  std::map<std::string, int> counts_;  // The halves of a pair alternate.
 };
 
-// A step and a validation, as the trainer does them.
+// A step and a validation, as the trainer runs them.
 void train(const TrainingPlan& plan, ThreadRank& self, Doings& doings) {
   testing::RankModel model = testing::build_rank(plan, self);
   model.executor = std::make_unique<Executor>(model.sharded->stages(), &self.mesh->group(mesh::Axis::kPipeline),
@@ -125,8 +127,8 @@ void train(const TrainingPlan& plan, ThreadRank& self, Doings& doings) {
   (void)testing::evaluate(plan, *self.mesh, model);
 }
 
-// Of ranks of which one hangs: far more than a healthy rank takes to its next operation on a busy machine.
-constexpr std::chrono::seconds kTimeout{5};
+// Timeout if one rank hangs: far more than a healthy rank needs until its next operation on a busy machine.
+constexpr std::chrono::seconds kPatience{5};
 
 struct Outcome {
   std::vector<std::exception_ptr> failures;
@@ -171,7 +173,7 @@ int threads_of_this_process() {
   return count;
 }
 
-// A thread that was joined is still listed for a moment: waits until `holds` of the number, for 5 s at most.
+// A joined thread is still listed for a moment: waits until `holds` is true of the number, for at most 5 s.
 template <typename Predicate>
 int threads_once(const Predicate& holds) {
   const auto deadline = Clock::now() + std::chrono::seconds(5);
@@ -183,7 +185,7 @@ int threads_once(const Predicate& holds) {
   return count;
 }
 
-// When the number has not changed for 0.2 s.
+// Returns once the number has not changed for 0.2 s.
 int settled_threads() {
   int before = 0, looks = 0;
   return threads_once([&](int count) {
@@ -224,7 +226,7 @@ class FailureMatrixTest : public ::testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, FailureMatrixTest, ::testing::ValuesIn(shapes()),
                          [](const auto& info) { return info.param.name; });
 
-// Every kind of work and every kind of operation once at least, then anything at all.
+// Every kind of work and every kind of operation at least once, then random ones.
 TEST_P(FailureMatrixTest, EveryRankEndsWhereverOneFails) {
   const Shape& shape = GetParam();
   const unsigned seed = std::random_device()();

@@ -1,4 +1,4 @@
-// Whose fault a failure is, and how the ranks of an attempt learn of each other's.
+// Tests how a failure is classified, and how the ranks of an attempt learn of each other's failures.
 #include "worker/rank/runtime/failure/failure.h"
 
 #include <c10/core/impl/alloc_cpu.h>
@@ -32,7 +32,7 @@ Failure failure_of(const std::function<void()>& call) {
   return {kExitFinished, "NOTHING", "nothing was thrown"};
 }
 
-// What a collective throws (comm/group.h) keeps its kind up to the exit code.
+// The kind of a collective's error (comm/group.h) decides the exit code.
 TEST(FailureTest, ExitCodesSayWhoseFaultItIs) {
   EXPECT_EQ(failure_of([] { throw comm::PeerLost("gone"); }).exit_code(), kExitPeerLost);
   EXPECT_EQ(failure_of([] { C10_THROW_ERROR(DistStoreError, "gone"); }).exit_code(), kExitPeerLost);
@@ -43,7 +43,7 @@ TEST(FailureTest, ExitCodesSayWhoseFaultItIs) {
   EXPECT_EQ(failure_of([] { throw std::runtime_error("a bug"); }).exit_code(), kExitInternal);
 }
 
-// A hub that is down is no mistake of the user's and no rank's end: the job is worth another attempt.
+// A hub that is down is neither the user's mistake nor a lost rank: another attempt may succeed.
 TEST(FailureTest, DataThatCannotBeReachedIsStorage) {
   const absl::Status down = absl::UnavailableError("the hub is down");
   const Failure of_data = failure_of([&] { check(down, kExitUserError, "DATA"); });
@@ -51,13 +51,13 @@ TEST(FailureTest, DataThatCannotBeReachedIsStorage) {
   EXPECT_EQ(of_data.reason(), "DATA");
   EXPECT_EQ(failure_of([&] { check(down, kExitUserError, "CHECKPOINT"); }).exit_code(), kExitPeerLost);
   EXPECT_EQ(failure_of([] { check(absl::NotFoundError("x"), kExitUserError, "DATA"); }).exit_code(), kExitUserError);
-  // No attempt is worth repeating where the user may not write.
+  // Another attempt cannot succeed where the user may not write.
   const Failure denied = failure_of([] { check(absl::PermissionDeniedError("open f"), kExitStorage, "FENCE"); });
   EXPECT_EQ(denied.exit_code(), kExitUserError);
   EXPECT_THAT(denied.what(), ::testing::HasSubstr("job.umask"));
 }
 
-// A rank that is gone is another matter than one that stands still or does something else, and these are worth a look.
+// A lost rank has another reason than one that hangs or does something else, and the latter need a look.
 TEST(FailureTest, AStandstillAndADisagreementHaveReasonsOfTheirOwn) {
   EXPECT_EQ(failure_of([] { throw comm::PeerLost("tp all_reduce: connection closed by peer"); }).reason(), "PEER_LOST");
   for (const char* words : {"rank 1 of the group took no part within 3000 ms", "Timed out waiting 3000ms for recv",
@@ -72,10 +72,10 @@ TEST(FailureTest, AStandstillAndADisagreementHaveReasonsOfTheirOwn) {
   EXPECT_EQ(other.exit_code(), kExitInternal);
 }
 
-// Of the test's ranks: what breaks has cut something, as an abort of NCCL's groups does.
+// In these tests breaking cuts operations short, as an abort of NCCL's groups does.
 bool cut_something() { return true; }
 
-// The watches of the ranks of one attempt over a real store, and what they did.
+// The watches of the ranks of one attempt over a real store, and a record of their actions.
 class Attempt {
  public:
   struct Setting {
@@ -133,7 +133,7 @@ class Attempt {
   bool is_broken(int rank, milliseconds within) {
     return ranks_[rank]->broken_seen.wait_for(within) == std::future_status::ready;
   }
-  // Whether the rank recorded what it did, and before its connections were broken.
+  // Whether the rank recorded its collectives before its connections were broken.
   bool recorded_first(int rank) {
     return ranks_[rank]->recorded_seen.wait_for(milliseconds(5'000)) == std::future_status::ready &&
            ranks_[rank]->recorded_seen.get();
@@ -160,7 +160,7 @@ constexpr milliseconds kSoon(5'000);
 const Failure kNoMemory(kExitOutOfMemory, "OUT_OF_MEMORY", "no memory for 3 GiB");
 const Failure kLost(kExitPeerLost, "PEER_LOST", "tp all_reduce among ranks 1, 2: connection closed");
 
-// A rank that fails breaks everybody's connections, and the others name it and its reason when they end.
+// A rank that fails breaks all connections, and the others name it and its reason when they end.
 TEST(FailureWatchTest, TheFirstReasonReachesEveryRank) {
   for (const int culprit : {0, 1}) {
     Attempt attempt(3);
@@ -178,7 +178,7 @@ TEST(FailureWatchTest, TheFirstReasonReachesEveryRank) {
   }
 }
 
-// A rank whose connections were broken for another's failure computes with what an aborted kernel left.
+// A rank with connections broken by another's failure computes with the results of an aborted kernel.
 TEST(FailureWatchTest, WhatAnAbortCutsShortIsNoCause) {
   Attempt attempt(2);
   attempt.watch(0).failed(kNoMemory);
@@ -189,7 +189,7 @@ TEST(FailureWatchTest, WhatAnAbortCutsShortIsNoCause) {
             "NONFINITE_LOSS: loss nan; the first to fail was rank 0: OUT_OF_MEMORY: no memory for 3 GiB");
 }
 
-// A mistake that every rank runs into is every rank's, and so is what no abort can bring about.
+// An error that every rank has counts as every rank's own, and so does one that no abort can cause.
 TEST(FailureWatchTest, OwnFailuresStayOwn) {
   const Failure nonfinite(kExitUserError, "NONFINITE_LOSS", "loss nan");
   const Failure data(kExitUserError, "DATA", "no such file");
@@ -204,7 +204,7 @@ TEST(FailureWatchTest, OwnFailuresStayOwn) {
   }
 }
 
-// Over Gloo nothing is cut before the other rank leaves: what goes wrong meanwhile has a cause of its own.
+// Over Gloo nothing is cut short before the other rank leaves: an error meanwhile has its own cause.
 TEST(FailureWatchTest, WithoutAnAbortNothingIsCutShort) {
   Attempt attempt(2, {.breaks = [] { return false; }});
   attempt.watch(0).failed(kNoMemory);
@@ -214,7 +214,7 @@ TEST(FailureWatchTest, WithoutAnAbortNothingIsCutShort) {
   EXPECT_STREQ(own.what(), "loss nan");
 }
 
-// NCCL's abort may hang: the rank that failed reports all the same, and the one that did not notice is ended in time.
+// NCCL's abort may hang: the failed rank still reports, and one that did not notice is ended in time.
 TEST(FailureWatchTest, NobodyWaitsForAnAbortThatHangs) {
   std::promise<void> end;
   const auto breaks = [ended = end.get_future().share()] {
@@ -232,7 +232,7 @@ TEST(FailureWatchTest, NobodyWaitsForAnAbortThatHangs) {
   end.set_value();
 }
 
-// Nor does an abort that fails end anybody, or hide why the rank failed.
+// A failing abort ends no rank and does not hide why the rank failed.
 TEST(FailureWatchTest, AnAbortThatFailsHidesNothing) {
   Attempt attempt(2, {.breaks = []() -> bool { throw std::runtime_error("no abort"); }});
   EXPECT_STREQ(attempt.watch(0).failed(kNoMemory).what(), kNoMemory.what());
@@ -240,14 +240,14 @@ TEST(FailureWatchTest, AnAbortThatFailsHidesNothing) {
   EXPECT_EQ(attempt.watch(1).failed(kLost).exit_code(), kExitPeerLost);
 }
 
-// Every rank that can writes down what its collectives were doing, the one that failed and those that hear of it.
+// Every rank that can records its collectives: the one that failed and those that learn of it.
 TEST(FailureWatchTest, AllRecordBeforeTheyBreak) {
   Attempt attempt(3);
   attempt.watch(1).failed(kNoMemory);
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
 }
 
-// All ranks are looked at before one leaves, when one stood still; a rank that is gone is not worth the time.
+// If one rank hangs, the stacks of all ranks are shown before one leaves; a lost rank is not worth the time.
 TEST(FailureWatchTest, StacksAreShownWhereRanksStandStill) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   for (const bool is_stuck : {true, false}) {
@@ -259,7 +259,7 @@ TEST(FailureWatchTest, StacksAreShownWhereRanksStandStill) {
   }
 }
 
-// A rank that is stopped takes no part in that either: the others do not stay for it as long as for one that looks.
+// A stopped rank shows no stacks: the others wait for it less than for one that has started to.
 TEST(FailureWatchTest, WhoNeverBeginsIsNotWaitedFor) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   Attempt attempt(3, {.absent = 1, .shows = [] {}, .stacks_timeout = std::chrono::hours(1)});
@@ -267,8 +267,8 @@ TEST(FailureWatchTest, WhoNeverBeginsIsNotWaitedFor) {
   for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
 }
 
-// Gloo closes the connections of a rank that has waited too long before that rank can say so: who sees them close first
-// does not take that for the reason.
+// Gloo closes the connections of a rank that timed out before that rank can report it: a rank that sees them close
+// waits for the reason.
 TEST(FailureWatchTest, ABrokenConnectionWaitsForItsReason) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   const auto shown = std::make_shared<std::atomic<int>>(0);
@@ -284,7 +284,7 @@ TEST(FailureWatchTest, ABrokenConnectionWaitsForItsReason) {
   EXPECT_EQ(*shown, 3);
 }
 
-// A failure on a thread that nobody asks (Gloo's) reaches the others as any does, and then ends this rank: once.
+// A failure on another library's thread (Gloo's) reaches the others like any other, and then ends this rank, once.
 TEST(FailureWatchTest, AThreadOfSomebodyElseFailsForItsRank) {
   const Failure differs(kExitInternal, kCollectiveMismatch, "another rank sends more");
   const auto shown = std::make_shared<std::atomic<int>>(0);
@@ -298,7 +298,7 @@ TEST(FailureWatchTest, AThreadOfSomebodyElseFailsForItsRank) {
                "another rank sends more");
 }
 
-// A disk that never answers holds nobody.
+// A disk that never answers blocks no rank.
 TEST(FailureWatchTest, NobodyWaitsForARecordThatHangs) {
   std::promise<void> end;
   Attempt attempt(2, {.timeout = milliseconds(50), .records = [ended = end.get_future().share()] { ended.wait(); }});
@@ -309,8 +309,7 @@ TEST(FailureWatchTest, NobodyWaitsForARecordThatHangs) {
   end.set_value();
 }
 
-// The store goes with rank 0, which therefore waits a moment for the others to read, and does not take itself for one
-// of them.
+// The store ends with rank 0, so it waits a moment until the others have read, and does not count itself.
 TEST(FailureWatchTest, RankZeroWaitsForEveryOtherReader) {
   Attempt attempt(3, {.absent = 1});
   const auto began = std::chrono::steady_clock::now();
@@ -325,7 +324,7 @@ TEST(FailureWatchTest, WhoDoesNotNoticeIsEnded) {
   EXPECT_EQ(attempt.left_with(0), "the attempt has failed, first rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
 }
 
-// Training that has ended well is not disturbed any more.
+// A training that has ended well is not disturbed.
 TEST(FailureWatchTest, AnEndedWatchDoesNothing) {
   Attempt attempt(2, {.timeout = milliseconds(1)});
   attempt.end_watch(0);

@@ -1,4 +1,4 @@
-// What a rank leaves of its last collectives, and that it makes no failure worse.
+// Tests the file of a rank's last collectives, and that writing it makes no failure worse.
 #include "worker/rank/runtime/failure/flight_dump.h"
 
 #include <gmock/gmock.h>
@@ -66,7 +66,7 @@ TEST_F(FlightFileTest, NamesWhatItWrote) {
   EXPECT_EQ(own.details(), "a stack");
 }
 
-// Files of ranks that left none this time go; of this attempt, and what only looks alike, stay.
+// Removes files of ranks that wrote none this time; those of this attempt, and files with similar names, stay.
 TEST_F(FlightFileTest, RemovesWhatEarlierAttemptsLeft) {
   std::filesystem::create_directories(folder_);
   for (const char* name : {"rank_1", "rank_12", "rank_", "rank_1.txt", "notes", "rank_2"}) {
@@ -93,7 +93,7 @@ TEST_F(FlightFileTest, WithoutCollectivesThereIsNone) {
   EXPECT_TRUE(file.name_in(kGone).members().empty());
 }
 
-// A folder that another attempt has by now, or that is not there any more, is left as it is.
+// A folder that another attempt has taken over, or that no longer exists, is left alone.
 TEST_F(FlightFileTest, WhoMayNotWriteDoesNot) {
   FlightDump file({.recorder = recorder_of_one(), .prefix = prefix_, .admit = [] {
                      return absl::FailedPreconditionError("attempt 2 has the folder");
@@ -103,7 +103,7 @@ TEST_F(FlightFileTest, WhoMayNotWriteDoesNot) {
   EXPECT_FALSE(std::filesystem::exists(folder_));
 }
 
-// A full disk leaves nothing behind, no half file and no claim that there is one.
+// A full disk leaves nothing over, neither a partial file nor a report that one exists.
 TEST_F(FlightFileTest, AFullDiskIsToldAndNoMore) {
   for (const Kind kind : {Kind::kMakeFolders, Kind::kCreate, Kind::kAppend, Kind::kClose, Kind::kRename}) {
     storage::FaultyFiles files([kind](const storage::FileOperation& operation) -> storage::Fault {

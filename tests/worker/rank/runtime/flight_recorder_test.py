@@ -1,6 +1,6 @@
-"""Ranks of a job that stands still or loses one leave recordings of their last collectives, and PyTorch's own analyser
-(torch.distributed.flight_recorder) reads them: it names the rank that did not come and what the others waited in. So do the flight
-tails, which every rank leaves, in the run folder."""
+"""Tests that ranks of a job that hangs or loses one leave recordings of their last collectives, and that PyTorch's own analyser
+(torch.distributed.flight_recorder) reads them: it names the rank that did not come and the collectives in which the others
+waited. The flight tails, which every rank leaves in the run folder, show the same."""
 
 import os
 import pickle
@@ -25,7 +25,7 @@ JOB = [
 ]  # fmt: skip
 SHARDED = ["--parallelism.data_parallel_shard_degree", "4"]
 STAGES = ["--parallelism.pipeline_parallel_degree", "2", "--parallelism.tensor_parallel_degree", "2"]
-# What the analyser reads of an entry.
+# The members of an entry that the analyser reads.
 FIELDS = {"record_id": int, "pg_id": int, "process_group": tuple, "collective_seq_id": int, "p2p_seq_id": int, "op_id": int,
           "profiling_name": str, "time_created_ns": int, "input_sizes": list, "input_dtypes": list, "output_sizes": list,
           "output_dtypes": list, "state": str, "retired": bool, "timeout_ms": int, "is_p2p": bool}  # fmt: skip
@@ -54,7 +54,7 @@ class FlightRecorder(unittest.TestCase):
         return found
 
     def analysis(self, *words, folder="comm_traces"):
-        """What the analyser says; to whom it says that ranks did not come: (group, collective) -> who; and how many matched."""
+        """The analyser's output; its missing ranks: (group, collective) -> ranks; and how many collectives matched."""
         database = os.path.join(self.scratch.name, "database")
         done = subprocess.run([sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", os.path.join(self.folder, folder),
                                "-o", database, *words], capture_output=True, text=True, timeout=120)  # fmt: skip
@@ -67,12 +67,12 @@ class FlightRecorder(unittest.TestCase):
         return said, missing, [collective.collective_name for collective in tables.collectives if collective.pass_check]
 
     def divergence(self):
-        """What the ranks' tails say together."""
+        """The combined report of the ranks' tails."""
         tails = [os.path.join(self.folder, "run", "rank-%d.flight" % rank) for rank in range(WORLD)]
         return subprocess.run([os.path.join(TESTS, "flight_tails"), *tails], check=True, capture_output=True, text=True).stdout
 
     def hang(self, name, words, victim, call):
-        """One rank computes for ever: the others give up, and it is told to leave."""
+        """One rank computes forever: the others give up, and it is stopped."""
         ranks = self.start(name, words, "%d hang %d" % (victim, call))
         self.assertEqual([PEER_LOST] * WORLD, ranks.wait(), "\n".join(ranks.outputs))
         for rank in range(WORLD):
@@ -160,7 +160,7 @@ class FlightRecorder(unittest.TestCase):
         self.assertRegex("\n".join(ranks.outputs), kinds)
 
     def test_a_folder_that_cannot_be_made_is_a_warning(self):
-        # Names that are taken by folders.
+        # Folders already have these names.
         os.makedirs(os.path.join(self.scratch.name, "unwritable", "run", "rank-2.flight.new"))
         ranks = self.start("unwritable", SHARDED)
         ranks.wait_for_step(2)

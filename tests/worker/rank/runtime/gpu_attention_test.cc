@@ -1,5 +1,5 @@
-// The CUDA kernels of attention (float32: memory-efficient, bfloat16: flash, float64: plain) against softmax with its
-// scores written down, in float64 on the CPU.
+// Compares the CUDA kernels of attention (float32: memory-efficient, bfloat16: flash, float64: plain) with softmax with
+// materialized scores, in float64 on the CPU.
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -52,7 +52,7 @@ struct Shape {
   int64_t rows, tokens, heads, kv_heads, head, v_head;
 };
 
-// Tokens before heads in memory, as the models have them.
+// Tokens before heads in memory, as in the models.
 at::Tensor random_heads(const Shape& shape, int64_t count, int64_t size, at::ScalarType type) {
   return at::randn({shape.rows, shape.tokens, count, size}, at::kDouble).to(type).transpose(1, 2);
 }
@@ -75,7 +75,7 @@ std::string describe(const Shape& shape, const nn::AttentionMask& mask, at::Scal
 
 class GpuAttentionTest : public GpuTest {};
 
-// Every mask, shared and unshared heads, sizes that kernels take as they are and sizes that are padded.
+// Every mask, shared and unshared heads, sizes that kernels take unchanged and sizes that are padded.
 TEST_F(GpuAttentionTest, EveryMaskMatchesPlainAttention) {
   at::manual_seed(1);
   const nn::AttentionMask masks[] = {
@@ -128,7 +128,7 @@ class FlashCounter {
   const at::CallbackHandle handle_;
 };
 
-// A layer and pass is one call, whatever the mask; longer rows, in which kernels skip blocks.
+// Each pass of a layer is one call, whatever the mask; with longer rows, in which kernels skip blocks.
 TEST_F(GpuAttentionTest, EveryMaskIsOneCall) {
   TITAN_SKIP_IN_REHEARSAL();
   at::manual_seed(3);
@@ -165,7 +165,7 @@ TEST_F(GpuAttentionTest, EveryMaskIsOneCall) {
   }
 }
 
-// Keys that come in blocks, as from other ranks: the merge needs each kernel's logarithms of the denominators, and each
+// Keys arrive in blocks, as from other ranks: the merge needs each kernel's logarithms of the denominators, and each
 // block's backward pass the merged ones.
 TEST_F(GpuAttentionTest, BlocksAreMergedExactly) {
   at::manual_seed(2);

@@ -1,5 +1,5 @@
-"""deploy/gpu_check.sh where there is no GPU: what gpu_pack.sh packs runs from its folder alone, with nothing but torch's
-libraries from elsewhere, and every step of the script works (on the CPU); without a device it says so and checks nothing."""
+"""Tests deploy/gpu_check.sh without a GPU: the result of gpu_pack.sh runs from its folder alone, with only torch's libraries from
+elsewhere, and every step of the script works (on the CPU). Without a device it reports that and checks nothing."""
 
 import os
 import re
@@ -15,9 +15,9 @@ BIN = os.environ["TITAN_BIN"]
 SOURCE = os.environ["TITAN_SOURCE"]
 SITE = os.path.realpath(os.path.dirname(os.path.dirname(torch.__file__)))
 PROGRAMS = ["bin/titan-rank", "bin/libtitan_cuda.so", "tests/gpu_test", "tests/gpu_rows_bench", "tests/gpu_ops_bench", "tests/random_math_test"]
-# What any machine with torch has.
+# Libraries that any machine with torch has.
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libutil|libresolv|libstdc\+\+|libgcc_s)\.so")
-MOST_MIB = 48  # It may have to travel in a hurry. A third is what libcurl brings, by which titan-rank reads datasets of a hub.
+MOST_MIB = 48  # The pack must be quick to copy. A third of it is libcurl's, with which titan-rank reads datasets of a hub.
 
 
 class GpuCheckTest(unittest.TestCase):
@@ -34,7 +34,7 @@ class GpuCheckTest(unittest.TestCase):
         shutil.rmtree(cls.folder)
 
     def run_check(self, *flags, **variables):
-        """As on a machine that has never heard of this tree."""
+        """Runs as on a machine without this tree."""
         environment = {"PATH": "/usr/bin:/bin", "HOME": self.folder, "TMPDIR": self.folder, "OMP_NUM_THREADS": "2",
                        **variables}
         return subprocess.run([os.path.join(self.pack, "gpu_check.sh"), "--python", sys.executable, *flags], cwd="/",

@@ -1,4 +1,4 @@
-// What the CUDA device itself provides, and single kernels on it against float64 on the CPU.
+// Tests the CUDA device itself, and single kernels on it against float64 on the CPU.
 
 #include <torch/csrc/autograd/autograd.h>
 
@@ -22,7 +22,7 @@ using testing::relative_error;
 class GpuDeviceTest : public GpuTest {};
 
 // Initial weights drawn on the device have the CPU's bits: whole tensors and boxes of them, of every number of
-// dimensions, cut normals and plain ones, and beyond the elements that one pass of the kernel's grid covers.
+// dimensions, truncated and plain normals, and more elements than one pass of the kernel's grid.
 TEST_F(GpuDeviceTest, DrawsTheSameWeights) {
   TITAN_SKIP_IN_REHEARSAL();
   struct Box {
@@ -51,7 +51,7 @@ TEST_F(GpuDeviceTest, DrawsTheSameWeights) {
   }
 }
 
-// Storage that is given back can serve others, and comes again.
+// Freed storage can serve other tensors, and can be allocated again.
 TEST_F(GpuDeviceTest, StorageIsFreedAndFilledAgain) {
   TITAN_SKIP_IN_REHEARSAL();
   constexpr int64_t kBytes = int64_t{64} << 20;
@@ -68,7 +68,7 @@ TEST_F(GpuDeviceTest, StorageIsFreedAndFilledAgain) {
   EXPECT_EQ(tensor.mean().item<float>(), 3.0F);
 }
 
-// What is computed with memory that is then given back is right though nobody waited: the next owner comes after.
+// Results that use memory which is then freed are right without a wait: the next owner runs later on the stream.
 TEST_F(GpuDeviceTest, FreedMemoryIsReusedInOrder) {
   constexpr int64_t kSide = 1024;
   const at::Tensor ones = at::ones({kSide, kSide}, on_device());
@@ -98,7 +98,8 @@ TEST_F(GpuDeviceTest, ReportsItsMemory) {
   EXPECT_GE(device_->memory().peak_active, int64_t{256} << 20);
 }
 
-// What does not fit is LibTorch's own error, which the rank reports as OUT_OF_MEMORY, and the device goes on.
+// A request that does not fit throws LibTorch's own error, which the rank reports as OUT_OF_MEMORY, and the device
+// stays usable.
 TEST_F(GpuDeviceTest, TooLargeARequestFails) {
   TITAN_SKIP_IN_REHEARSAL();
   EXPECT_THROW(at::empty({int64_t{1} << 45}, on_device(at::kByte)), c10::OutOfMemoryError);
@@ -122,8 +123,8 @@ TEST_F(GpuDeviceTest, ADeviceThatIsNotThere) {
   EXPECT_NE(device.status().message().find("CUDA device 100"), std::string::npos) << device.status();
 }
 
-// A group of one rank goes through NCCL all the same. (Two ranks on one device NCCL refuses, and a message to oneself
-// would wait for itself: messages need two devices.)
+// A group of one rank uses NCCL, too. (NCCL refuses two ranks on one device, and a message to oneself would wait for
+// itself: messages need two devices.)
 TEST_F(GpuDeviceTest, NcclOfOneRank) {
   TITAN_SKIP_IN_REHEARSAL();
   auto backend = device_->make_backend({.store = c10::make_intrusive<c10d::HashStore>(), .rank = 0, .size = 1});
@@ -150,8 +151,8 @@ TEST_F(GpuDeviceTest, NcclOfOneRank) {
   backend->barrier({})->wait();
 }
 
-// NCCL's stream against the compute stream: inputs that are still being computed, results that are used at once, memory
-// given back right after wait(), with no help from the host.
+// NCCL's stream and the compute stream: inputs that are still being computed, results that are used at once, memory
+// freed right after wait(), without help from the host.
 TEST_F(GpuDeviceTest, NcclKeepsItsOrder) {
   TITAN_SKIP_IN_REHEARSAL();
   auto backend = device_->make_backend({.store = c10::make_intrusive<c10d::HashStore>(), .rank = 0, .size = 1});
@@ -165,7 +166,7 @@ TEST_F(GpuDeviceTest, NcclKeepsItsOrder) {
     device_->resize_storage(storage, kSide * kSide * 4);
     c10::intrusive_ptr<c10d::Work> work;
     {
-      at::Tensor shard = at::mm(ones, at::full({kSide, kSide}, round, on_device()));  // Gone before it is sent.
+      at::Tensor shard = at::mm(ones, at::full({kSide, kSide}, round, on_device()));  // Freed before it is sent.
       work = backend->_allgather_base(weight, shard, {});
     }
     at::full({kSide, kSide}, -1.0, on_device());
@@ -193,8 +194,8 @@ TEST_F(GpuDeviceTest, SegmentsGrow) {
   EXPECT_EQ(std::count(addresses[0].begin(), addresses[0].end(), ':'), 2) << addresses[0];
 }
 
-// Groups that are cut from the world's communicator are groups like others. With one rank: cuts of two ranks, and ranks
-// that a cut gives no group, need two devices.
+// Groups split from the world's communicator work like others. Tested with one rank: splits of two ranks, and ranks
+// without a group in a split, need two devices.
 TEST_F(GpuDeviceTest, GroupsAreCutFromTheWorlds) {
   TITAN_SKIP_IN_REHEARSAL();
   const std::vector<comm::Connection> connections = {{"fsdp", {{0}}}, {"tp", {{0}}}, {"cp", {{0}}}};
@@ -215,7 +216,7 @@ TEST_F(GpuDeviceTest, GroupsAreCutFromTheWorlds) {
   }
 }
 
-// A save's copies on a stream of their own: behind the work that wrote the values and before the work that overwrites
+// A save's copies on a separate stream run after the work that wrote the values and before the work that overwrites
 // them, though the host waits for neither.
 TEST_F(GpuDeviceTest, CopiesBesideTraining) {
   TITAN_SKIP_IN_REHEARSAL();
@@ -278,7 +279,7 @@ TEST_F(GpuDeviceTest, GroupedProductMatches) {
   }
 }
 
-// The three implementations of the optimizer, with views into one flat shard as the engine has them, and odd sizes.
+// The three implementations of the optimizer, with views into one flat shard as in the engine, and odd sizes.
 TEST_F(GpuDeviceTest, OptimizersMatch) {
   at::manual_seed(4);
   const at::Tensor start = at::randn({1000}), pulls = at::randn({3, 1000});
@@ -311,8 +312,8 @@ TEST_F(GpuDeviceTest, OptimizersMatch) {
   }
 }
 
-// Moments in bf16 and in codes, and chance: a device does what the host's operations do, but for last digits, which may
-// move a number to the next code, or to its other neighbour in bf16.
+// Moments in bf16 and in codes, and stochastic rounding: a device does the same as the host's operations, except for
+// last digits, which may move a number to the next code, or to its other neighbour in bf16.
 TEST_F(GpuDeviceTest, KeptStatesMatch) {
   at::manual_seed(14);
   const at::Tensor start = at::randn({40, 700}), pulls = at::randn({3, 40, 700});
@@ -341,7 +342,7 @@ TEST_F(GpuDeviceTest, KeptStatesMatch) {
   }
 }
 
-// What is read late is what the device had when the read began, whatever it is given afterwards.
+// A late read returns the values at its start, whatever is written afterwards.
 TEST_F(GpuDeviceTest, ReadsLate) {
   TITAN_SKIP_IN_REHEARSAL();
   at::Tensor figures = device::copy_async(at::arange(5, at::kDouble), on_device().device());
@@ -363,7 +364,7 @@ TEST_F(GpuDeviceTest, NormsMatch) {
   }
 }
 
-// Tables are computed where they are used.
+// Tables are computed on the device that uses them.
 TEST_F(GpuDeviceTest, RopeTablesMatch) {
   for (const nn::RopePairs pairs : {nn::RopePairs::kInterleaved, nn::RopePairs::kRotateHalf}) {
     nn::RopeOptions options;

@@ -1,5 +1,5 @@
-// Eight-bit floats by Titan's own kernels of the device (worker/rank/kernels/cuda/float8.cu), and layers that multiply
-// with them.
+// Tests eight-bit floats by Titan's own kernels of the device (worker/rank/kernels/cuda/float8.cu), and layers that
+// multiply with them.
 
 #include <torch/csrc/autograd/autograd.h>
 
@@ -52,8 +52,8 @@ TEST_F(GpuFloat8Test, BytesAreTurned) {
   testing::check_turned_bytes(where());
 }
 
-// A layer's result and gradients by the device's eight-bit products, beside products in fp64 of the same eight-bit
-// numbers on the CPU: what the sums and bf16 round away is left.
+// Compares a layer's result and gradients by the device's eight-bit products with products in fp64 of the same
+// eight-bit numbers on the CPU: only the rounding of sums and bf16 remains.
 TEST_F(GpuFloat8Test, LayersMultiplyTheirEightBits) {
   if (!testing::rehearses()) nn::set_cuda_capability(device_->cuda_capability());
   at::manual_seed(20);
@@ -88,7 +88,7 @@ TEST_F(GpuFloat8Test, LayersMultiplyTheirEightBits) {
   }
 }
 
-// The same of experts' rows, groups without rows and rows without a group among them.
+// The same for experts' rows, including groups without rows and rows without a group.
 TEST_F(GpuFloat8Test, ExpertsMultiplyTheirEightBits) {
   if (!testing::rehearses()) nn::set_cuda_capability(device_->cuda_capability());
   at::manual_seed(22);

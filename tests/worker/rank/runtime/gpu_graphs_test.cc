@@ -1,4 +1,5 @@
-// Graphs of a CUDA device, and training with layers' passes as graphs against the same operation by operation.
+// Tests graphs of a CUDA device, and compares training with layers' passes as graphs with the same operation by
+// operation.
 
 #include <ATen/ops/from_blob.h>
 
@@ -23,13 +24,13 @@ class GpuGraphsTest : public GpuTest {
   device::DeviceGraphs& graphs() { return dynamic_cast<device::DeviceGraphs&>(*device_); }
 };
 
-// Nothing is done while work is captured; each replay does all of it, on what its inputs hold by then.
+// Nothing runs during a capture; each replay runs everything, on the current content of its inputs.
 TEST_F(GpuGraphsTest, ReplaysWhatWasCaptured) {
   TITAN_SKIP_IN_REHEARSAL();
   constexpr int64_t kSide = 512;
   const at::Tensor input = at::ones({kSide, kSide}, on_device());
   at::Tensor sum = at::zeros({kSide, kSide}, on_device()), product;
-  at::mm(input, input);  // The library's handle.
+  at::mm(input, input);  // Creates the library's handle.
   const auto graph = graphs().capture(
       [&] {
         product = at::mm(input, input);
@@ -45,7 +46,7 @@ TEST_F(GpuGraphsTest, ReplaysWhatWasCaptured) {
   EXPECT_EQ(sum.max().item<float>(), static_cast<float>(kSide * (1 + 4 + 9)));
 }
 
-// What a graph left in shared memory can be read until the next replay, also when its tensor is gone.
+// A graph's result in shared memory can be read until the next replay, even after its tensor is freed.
 TEST_F(GpuGraphsTest, SharedMemoryIsReused) {
   TITAN_SKIP_IN_REHEARSAL();
   constexpr int64_t kNumel = int64_t{64} << 20;
@@ -65,7 +66,7 @@ TEST_F(GpuGraphsTest, SharedMemoryIsReused) {
   }
 }
 
-// Work that waits for the device cannot be captured; the device goes on, eagerly and with other graphs.
+// Work that waits for the device cannot be captured; the device stays usable, eagerly and with other graphs.
 TEST_F(GpuGraphsTest, AFailedCaptureLeavesTheDeviceUsable) {
   TITAN_SKIP_IN_REHEARSAL();
   const at::Tensor input = at::ones({1000}, on_device());
@@ -91,16 +92,16 @@ struct GraphCase {
   const char* flavor;
   parallel::Precision precision;
   parallel::CheckpointOptions ac;
-  double tolerance;                                       // Relative, of losses.
-  std::optional<nn::LowPrecision> recipe = std::nullopt;  // Of the layers' matrices.
+  double tolerance;                                       // Relative, for losses.
+  std::optional<nn::LowPrecision> recipe = std::nullopt;  // For the layers' matrices.
 
   friend void PrintTo(const GraphCase& value, std::ostream* out) { *out << value.name; }
 };
 
 class GpuBlockGraphsTest : public GpuTest, public ::testing::WithParamInterface<GraphCase> {};
 
-// Losses of six steps, of which three are replayed, and of a forward pass after them; none of the layers' code runs on
-// a replay.
+// Losses of six steps, three of them replayed, and of a forward pass after them; no code of the layers runs on a
+// replay.
 TEST_P(GpuBlockGraphsTest, TrainAsOperationsDo) {
   TrainingPlan plan = plan_of(GetParam().family, GetParam().flavor);
   if (plan.spec.moe && !device_->has_grouped_kernel()) GTEST_SKIP() << "the host calls experts one by one here";

@@ -1,10 +1,10 @@
-// A model library whose loss fails on one rank (rank_failures_test.py): --model.name failing --model.flavor small, with
-// TITAN_TEST_FAILURE="RANK PLACE CALL [AXIS]", or @FILE with these words: the CALL-th time that this rank is at PLACE.
-// Places: forward, backward, validation (throw), hang (waits for ever), spin (computes for ever), stop (is stopped by a
-// signal), memory (none left), shape (a collective of a wrong shape, which fails at once), other (a sound collective
-// where the others of its group issue another), skip and size (of a collective that its group on AXIS makes each time
-// besides the usual ones, it leaves one out or brings one element more). When it strikes it writes the time into
-// FILE.struck.
+// A model library with a loss that fails on one rank (rank_failures_test.py): --model.name failing --model.flavor
+// small, with TITAN_TEST_FAILURE="RANK PLACE CALL [AXIS]", or @FILE with these words. It strikes the CALL-th time that
+// this rank is at PLACE. Places: forward, backward, validation (throw), hang (waits forever), spin (computes forever),
+// stop (is stopped by a signal), memory (runs out), shape (a collective of a wrong shape, which fails at once), other
+// (a valid collective where the others of its group issue another), skip and size (its group on AXIS makes one
+// additional collective each time; the rank leaves one out or passes one element more). When it strikes it writes the
+// time into FILE.struck.
 #include <c10/core/impl/alloc_cpu.h>
 #include <signal.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -28,7 +28,7 @@ using torch::autograd::variable_list;
 struct Plan {
   int rank = -1;
   std::string place;
-  int calls = 0;  // Left until it strikes.
+  int calls = 0;  // Calls left until it strikes.
   std::string axis;
   std::string file;
 
@@ -66,7 +66,7 @@ mesh::Axis axis_named(const std::string& wanted) {
   for (int64_t i = 0;; ++i) asm volatile("" : : "r"(i));
 }
 
-// One collective more than usual each time, of all ranks of the victim's group, but for the one of the plan.
+// All ranks of the victim's group make one more collective than usual each time, except for the planned fault.
 nn::Loss with_another_collective(nn::Loss usual, const std::shared_ptr<Plan>& plan,
                                  const model::ParallelOptions& options) {
   const comm::Group& group = options.mesh->group(axis_named(plan->axis));
