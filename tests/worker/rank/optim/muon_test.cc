@@ -127,8 +127,7 @@ TEST(MuonTest, FollowsTheFormula) {
         for (size_t i = 0; i < slots.size(); ++i) {
           const at::Tensor error = slots[i].value.to(at::kDouble) - references[i].value;
           const double moved = (references[i].value - slots[i].value.to(at::kDouble)).abs().max().item<double>();
-          const double bound =
-              type == at::kDouble ? 1e-12 : 0.06 * 0.12;  // Scaled by the rates' sum and a singular value.
+          const double bound = type == at::kDouble ? 1e-12 : 0.06 * 0.12;  // Scaled by rates and singular values.
           EXPECT_LE(error.abs().max().item<double>(), bound) << slots[i].value.sizes() << " " << moved;
           const at::Tensor momentum = muon->states()[i]["momentum_buffer"].to(at::kDouble);
           EXPECT_LE((momentum - references[i].momentum).abs().max().item<double>(), type == at::kDouble ? 1e-14 : 1e-6);

@@ -31,8 +31,7 @@ struct Shape {
   mesh::Degrees degrees;
   int world = 4;
   TrainingPlan plan;
-  std::vector<std::string>
-      kinds;  // Prefixes of operations that some rank must run in its step, or the test would prove nothing.
+  std::vector<std::string> kinds;  // Prefixes of operations that some rank must run in its step.
 };
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 

@@ -1,5 +1,5 @@
-// What a step asks of a CUDA device once its first steps are done: the host waits for nothing but the reads that
-// docs/decisions/engine.md names, and the allocator asks the driver for no memory.
+// Tests steps on a CUDA device once the first ones are done: the host waits for nothing but the reads that
+// docs/decisions/engine.md names, and the allocator requests no memory from the driver.
 
 #include <ATen/record_function.h>
 
@@ -25,11 +25,11 @@ using testing::GpuTest;
 using testing::rehearses;
 using testing::tested_device;
 
-constexpr int kSettled = 3;  // The last step that may differ from those after it.
+constexpr int kSettled = 3;  // The last step that may differ from later ones.
 constexpr int kSteps = 7;
 
-// Forbids the host to wait inside the steps after kSettled, and reads at the beginning of each step how often the
-// driver was asked for memory; -1 where the device does not tell.
+// Forbids host waits inside the steps after kSettled, and reads at the beginning of each step how often memory was
+// requested from the driver; -1 if the device does not report it.
 class SettledSteps {
  public:
   SettledSteps()
@@ -47,7 +47,7 @@ class SettledSteps {
   static const std::map<int, int64_t>& allocations() { return allocations_; }  // By step, from 1.
 
  private:
-  // As long as the step's scope.
+  // Lives as long as the step's scope.
   struct Forbidden final : at::ObserverContext {
     device::ForbidHostWaits forbidden{*device_};
   };
@@ -66,7 +66,7 @@ class SettledSteps {
   static inline std::map<int, int64_t> allocations_;
 };
 
-// A rank chooses for its process; other tests of this one choose for themselves.
+// A rank chooses for its process; resets that for the other tests of this process.
 struct ChoicesOfAProcess {
   ~ChoicesOfAProcess() {
     kernels::choose("reference");
@@ -75,7 +75,8 @@ struct ChoicesOfAProcess {
   }
 };
 
-// Trains by titan-rank's own program, in this process. A failure is thrown; what then may not be destroyed is left.
+// Trains with titan-rank's own program, in this process. A failure is thrown; objects that must not be destroyed then
+// are leaked.
 void train(const std::string& words) {
   const rank_protocol::TempFolder folder;
   const std::string config = folder.file("job.toml");
@@ -95,8 +96,8 @@ void train(const std::string& words) {
 
 class GpuStepsTest : public GpuTest, public ::testing::WithParamInterface<std::string> {};
 
-// A wait inside a step throws where it is made, and fails the job. Steps that are logged are among those watched: what
-// they read is excused by the code that reads it.
+// A wait inside a step throws where it happens, and fails the job. Logged steps are watched too: the code that reads
+// their values allows its own reads.
 TEST_P(GpuStepsTest, SettleAfterTheThird) {
   const SettledSteps settled;
   ASSERT_NO_THROW(train(absl::StrCat("--metrics.log_freq 2 ", GetParam())));
@@ -119,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Jobs, GpuStepsTest,
                                            kDense + kMode + "selective --compile.enable",
                                            kDense + kMode + "none" + kFloat8, kExperts + kMode + "full"));
 
-// Without this the test above would show nothing.
+// Shows that the test above can fail.
 TEST_F(GpuTest, ForbiddenWaitsThrow) {
   TITAN_SKIP_IN_REHEARSAL();
   const at::Tensor one = at::ones({1}, on_device());
@@ -138,7 +139,7 @@ TEST_F(GpuTest, ForbiddenWaitsThrow) {
   device_->synchronize();
 }
 
-// A block that the allocator cannot have kept.
+// A block larger than anything that the allocator has cached.
 TEST_F(GpuTest, DriverAllocationsAreCounted) {
   TITAN_SKIP_IN_REHEARSAL();
   const device::DeviceMemory before = device_->memory();

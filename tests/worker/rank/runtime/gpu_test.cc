@@ -1,5 +1,5 @@
-// The engine on a CUDA device against the same engine on the CPU: in float64, where both must give the same numbers; in
-// float32; and in bfloat16, where they come close.
+// Compares the engine on a CUDA device with the same engine on the CPU: in float64, where both must give the same
+// numbers; in float32; and in bfloat16, where they come close.
 
 #include <functional>
 
@@ -54,8 +54,9 @@ TEST_P(GpuModelTest, TrainsAsTheCpuDoes) {
   RecordProperty("float64", std::to_string(loss) + " " + std::to_string(gradient));
 }
 
-// As jobs train: bfloat16 weights and activations, float32 shards. Against float64 on the CPU, from the same initial
-// weights. Sigmoid and softmax routers flip near-ties, so experts' gradients are left to the norm of all.
+// Jobs' usual types: bfloat16 weights and activations, float32 shards. Compared with float64 on the CPU from the same
+// initial weights. Sigmoid and softmax routers flip near-ties, so experts' gradients are covered only by the norm of
+// all.
 TEST_P(GpuModelTest, MixedPrecisionComesClose) {
   TrainingPlan plan = plan_of(GetParam().family, GetParam().flavor);
   plan.steps = 1;
@@ -73,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GpuModelTest,
                                            Model{"qwen3", "debugmodel_moe"}, Model{"gpt_oss", "debugmodel"}),
                          [](const auto& info) { return std::string(info.param.family) + "_" + info.param.flavor; });
 
-// Without TF32, which LibTorch leaves off unless asked.
+// Without TF32, which LibTorch leaves off by default.
 TEST_F(GpuTest, SinglePrecisionMatches) {
   TrainingPlan plan = plan_of("llama3", "debugmodel");
   plan.sharding.precision = kSingle;
@@ -93,7 +94,7 @@ TEST_F(GpuTest, MixedPrecisionGradientsOfADenseModel) {
   EXPECT_LE(differences(train_on(tested_device().value(), plan), exact).second, 0.05);
 }
 
-// Rows by Titan's own kernels: as close to float64 as LibTorch's operations must be.
+// Row operations by Titan's own kernels are as close to float64 as LibTorch's operations must be.
 TEST_F(GpuTest, MixedPrecisionByTitansKernels) {
   for (const auto& [family, flavor] : std::vector<std::pair<std::string, std::string>>{{"llama3", "debugmodel"},
                                                                                        {"deepseek_v3", "debugmodel"},
@@ -111,7 +112,7 @@ TEST_F(GpuTest, MixedPrecisionByTitansKernels) {
   }
 }
 
-// Every way to recompute gives the gradients of keeping everything.
+// Every way to recompute gives the gradients of saving everything.
 TEST_F(GpuTest, ActivationCheckpointing) {
   for (const char* flavor : {"debugmodel", "debugmodel_flex_attn"}) {
     TrainingPlan plan = plan_of("llama3", flavor);
@@ -158,7 +159,7 @@ TEST_F(GpuTest, RecomputationSavesMemory) {
   EXPECT_LT(peak("full"), peak("none"));
 }
 
-// Master shards and gradients in the host's memory, optimizer on the host: the same numbers.
+// Master shards, gradients and the optimizer in the host's memory give the same numbers.
 TEST_F(GpuTest, Offload) {
   TrainingPlan plan = plan_of("llama3", "debugmodel");
   const DeviceOutcome here = train_on(tested_device().value(), plan);
@@ -168,7 +169,7 @@ TEST_F(GpuTest, Offload) {
   EXPECT_LE(gradient, 1e-11);
 }
 
-// Offloaded mixed precision: what the optimizer writes on the host is what the next step computes with.
+// Offloaded mixed precision: the next step computes with what the optimizer wrote on the host.
 TEST_F(GpuTest, OffloadInMixedPrecision) {
   TrainingPlan plan = plan_of("llama3", "debugmodel");
   plan.steps = 4;
@@ -181,7 +182,7 @@ TEST_F(GpuTest, OffloadInMixedPrecision) {
   }
 }
 
-// Under debug.deterministic nothing on the way is without a deterministic form, and two runs have the same bits.
+// Under debug.deterministic every operation has a deterministic form, and two runs have the same bits.
 TEST_F(GpuTest, DeterministicRunsHaveTheSameBits) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   for (const auto& [family, flavor] : std::vector<std::pair<std::string, std::string>>{
@@ -195,7 +196,7 @@ TEST_F(GpuTest, DeterministicRunsHaveTheSameBits) {
   at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
 }
 
-// Nothing is left behind by a step: the peak of the third is that of the sixth.
+// Steps leak no memory: the peak of the third is that of the sixth.
 TEST_F(GpuTest, MemoryIsSteady) {
   TITAN_SKIP_IN_REHEARSAL();
   for (const auto& [family, mode] :
@@ -217,10 +218,10 @@ TEST_F(GpuTest, MemoryIsSteady) {
   }
 }
 
-// Ranks that are threads and share the device: their groups are copies on its one stream, so that sharded weights,
-// gathers into freed storage, prefetch, reduction and the messages of a pipeline run on it with more than one rank.
-// (NCCL takes no two ranks on one device. What exchanges data inside a backward pass is left out: LibTorch runs all
-// backward passes of a device on one thread, which would wait for itself.)
+// Ranks that are threads and share the device: their collectives are copies on its one stream, so that sharded weights,
+// gathers into freed storage, prefetch, reduction and a pipeline's messages run on it with more than one rank. (NCCL
+// refuses two ranks on one device. Exchanges inside a backward pass are left out: LibTorch runs all backward passes of
+// a device on one thread, which would wait for itself.)
 class SharedDevice final : public testing::ForwardingDevice {
  public:
   explicit SharedDevice(const std::shared_ptr<comm::LocalHub>& hub)
@@ -244,7 +245,7 @@ void run_shared(const mesh::Degrees& degrees, int size, const std::function<void
       body));
 }
 
-// What `rank` of a world of threads trains, its rows of every step taken to the device.
+// Trains as `rank` of a world of threads, with its rows of every step on the device.
 DeviceOutcome train_shared(const TrainingPlan& plan, testing::ThreadRank& self) {
   const comm::DeviceMesh& mesh = *self.mesh;
   testing::RankModel model = testing::build_rank(plan, self);
@@ -303,7 +304,7 @@ TEST_F(GpuTest, ManyRanksOnOneDevice) {
 }
 
 // Forward passes on the axes that exchange data inside blocks: ring attention, sharded products and vocabularies,
-// tokens on their way to experts. The loss is one rank's.
+// tokens sent to experts. The loss equals one rank's.
 TEST_F(GpuTest, ForwardPassesOnEveryAxis) {
   struct Split {
     const char* name;

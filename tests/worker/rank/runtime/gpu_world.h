@@ -16,7 +16,7 @@
 #include "worker/rank/device/allocator_settings.h"
 #include "worker/rank/kernels/choice.h"
 
-// What the tests of the CUDA device share. They skip, saying why, where there is no device or no CUDA library. With
+// Shared by the tests of the CUDA device. They skip, with the reason, if there is no device or no CUDA library. With
 // TITAN_GPU_TEST_ON=cpu they run on the CPU instead: a rehearsal, which shows that the tests themselves work and
 // nothing about a GPU (deploy/gpu_check.sh --rehearse).
 namespace titan::testing {
@@ -44,7 +44,7 @@ class GpuTest : public ::testing::Test {
   std::unique_ptr<device::Device> device_;
 };
 
-// Titan's own kernels of the device compute rows while this lives; in a rehearsal their bodies do, on the host.
+// While this lives, Titan's own kernels of the device compute row operations; in a rehearsal, their host versions do.
 class WithDeviceKernels {
  public:
   WithDeviceKernels() { kernels::choose_on_device(of_device(), {.model = true, .loss = true, .optimizer = true}); }
@@ -56,16 +56,16 @@ class WithDeviceKernels {
   static const kernels::DeviceKernels* of_device() {
     static const kernels::testing::SimulatedKernels on_host;
     if (rehearses()) return &on_host;
-    tested_device().IgnoreError();  // Brings them.
+    tested_device().IgnoreError();  // Loads the kernels.
     return kernels::cuda_kernels();
   }
 };
 
-// For what only a GPU has.
+// Skips what only a GPU supports.
 #define TITAN_SKIP_IN_REHEARSAL() \
   if (titan::testing::rehearses()) GTEST_SKIP() << "the CPU has no such thing"
 
-// Root mean square of the difference, relative to the expected tensor's.
+// Root mean square of the difference, relative to the expected tensor's. Both have the same shape, of any dims.
 inline double relative_error(const at::Tensor& got, const at::Tensor& expected) {
   const at::Tensor right = expected.cpu().to(at::kDouble), wrong = got.cpu().to(at::kDouble) - right;
   return (wrong.square().mean() / (right.square().mean() + 1e-60)).sqrt().item<double>();
@@ -83,7 +83,7 @@ class DeviceTraining {
     optimizer_ = optim::make_optimizer({}, model_.sharded->optimizer_slots());
   }
 
-  // Forward and backward; the mean loss.
+  // Runs forward and backward; returns the mean loss.
   double run() {
     nn::MicrobatchContext rows = rows_of_step(plan_, step_, 0, plan_.global_batch);
     const int64_t tokens = nn::count_valid(rows.labels).item<int64_t>();
@@ -109,7 +109,7 @@ class DeviceTraining {
     return loss.item<double>();
   }
 
-  // By parameter, on the CPU.
+  // By parameter, on the CPU, each in its parameter's shape.
   std::map<std::string, at::Tensor> gradients() {
     std::map<std::string, at::Tensor> all;
     for (const auto* placed : model_.sharded->parameters()) {
@@ -135,8 +135,8 @@ class DeviceTraining {
 
 struct DeviceOutcome {
   std::vector<double> losses;
-  std::map<std::string, at::Tensor> gradients;  // Of the first step.
-  double norm = 0;                              // Of them.
+  std::map<std::string, at::Tensor> gradients;  // First step, in the parameters' shapes.
+  double norm = 0;                              // Norm of `gradients`.
   double evaluated = 0;                         // After the last step.
 };
 
@@ -158,7 +158,7 @@ inline DeviceOutcome train_on(std::unique_ptr<device::Device> device, const Trai
 inline TrainingPlan plan_of(const std::string& family, const std::string& flavor) {
   TrainingPlan plan;
   plan.spec = models::find(family, flavor).value();
-  plan.spec.n_layers = std::min<int64_t>(plan.spec.n_layers, 4);  // All kinds of layers; more take time only.
+  plan.spec.n_layers = std::min<int64_t>(plan.spec.n_layers, 4);  // All kinds of layers; more would only take time.
   plan.global_batch = 2;
   plan.seq_len = 64;
   return plan;

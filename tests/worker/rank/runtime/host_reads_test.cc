@@ -1,6 +1,5 @@
-// A step never asks the device for a number, but where all ranks' reports come together at its end: on a GPU every
-// such question empties the queue. Seen by what the dispatcher is asked, for all families, kinds of mesh and modes of
-// recomputation.
+// A step never reads a value from the device, except where all ranks' reports are combined at its end: on a GPU every
+// read drains the queue. Observed through the dispatcher, for all families, kinds of mesh and modes of recomputation.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -24,15 +23,14 @@
 namespace titan::runtime {
 namespace {
 
-// Of LibTorch's operations these ask on a CPU only: a fused step for its count, an assertion for its condition, a
-// product of groups for their ends.
+// LibTorch's operations that read values on a CPU only: a fused step its count, an assertion its condition, a grouped
+// product its groups' ends.
 bool asks_on_cpu_only(const char* name) {
   return absl::StartsWith(name, "aten::_fused_adam") || std::strcmp(name, "aten::_assert_async") == 0 ||
          std::strcmp(name, "aten::_grouped_mm") == 0;
 }
 
-// A result has as many rows as the values say, so a GPU's host waits for their number. Indexing by a mask comes down to
-// the first.
+// A result's number of rows depends on values, so a GPU's host waits for it. Indexing by a mask reduces to the first.
 bool sizes_by_values(const char* name) {
   for (const char* one : {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim",
                           "aten::unique_consecutive", "aten::count_nonzero"}) {
@@ -41,7 +39,7 @@ bool sizes_by_values(const char* name) {
   return false;
 }
 
-// Counts what Tensor::item() comes down to, and operations whose sizes depend on values, on any thread.
+// Counts the operation that Tensor::item() calls, and operations whose sizes depend on values, on any thread.
 class ScalarReads : titan::testing::OperationWatch<ScalarReads> {
  public:
   ScalarReads() { count_ = 0; }
@@ -61,7 +59,7 @@ class ScalarReads : titan::testing::OperationWatch<ScalarReads> {
   static inline thread_local int inside_ = 0;
 };
 
-// Counts where the host reads the rows of each expert, which on a CPU is no operation.
+// Counts where the host reads the rows of each expert, which on a CPU dispatches no operation.
 class RowReads {
  public:
   RowReads() : handle_(at::addGlobalCallback(at::RecordFunctionCallback(enter).scopes({at::RecordScope::USER_SCOPE}))) {
@@ -82,7 +80,7 @@ class RowReads {
   static inline std::atomic<int> count_;
 };
 
-// Of a job of two steps, from its first tensor to its last.
+// Reads of a job of two steps, from its first tensor to its last.
 int reads_of(const std::string& words) {
   const ScalarReads reads;
   testing::run_small_job("--model.flavor shallow_packed --training.steps 2 " + words);
@@ -169,7 +167,7 @@ TEST(HostReads, NoneForTheOptimizer) {
   }
 }
 
-// Nor does a validation, whose sums are read once at its end.
+// A validation reads nothing either, except its sums, once at its end.
 TEST(HostReads, NoneForValidation) {
   for (const char* mesh :
        {"", " --parallelism.tensor_parallel_degree 2", " --parallelism.pipeline_parallel_degree 2"}) {
@@ -181,8 +179,8 @@ TEST(HostReads, NoneForValidation) {
   }
 }
 
-// Where one call takes all experts of a layer, as on GPUs, even how many rows they have stays on the device, unless
-// rows are exchanged in pieces of their own sizes.
+// If one call computes all experts of a layer, as on GPUs, even the number of their rows stays on the device, unless
+// rows are exchanged in pieces of different sizes.
 TEST(HostReads, NoneForExpertsInOneCall) {
   const std::string bf16 =
       " --training.mixed_precision_param bfloat16 --resources.kernels reference --activation_checkpoint.mode ";
@@ -199,8 +197,8 @@ TEST(HostReads, NoneForExpertsInOneCall) {
         EXPECT_EQ(rows.count(), 0) << words;
       }
     }
-    // Rows in pieces of their own sizes: one read a layer, pass, microbatch and rank, and one more where the pass runs
-    // again. All of two steps of two ranks with one microbatch each.
+    // Pieces of different sizes: one read per layer, pass, microbatch and rank, and one more if the pass runs again.
+    // Counts two steps of two ranks with one microbatch each.
     for (const auto& [mode, passes] : {std::pair{"none", 1}, std::pair{"full", 2}}) {
       const RowReads rows;
       const std::string words =
@@ -211,7 +209,7 @@ TEST(HostReads, NoneForExpertsInOneCall) {
   }
 }
 
-// What the lists above leave out, together: families, meshes of two and four ranks, ways to recompute, types and
+// Combinations that the lists above leave out: families, meshes of two and four ranks, ways to recompute, types and
 // kernels, drawn from a seed.
 TEST(HostReads, NoneInAnyDrawnJob) {
   constexpr int kJobs = 24;

@@ -1,9 +1,9 @@
-"""Random configurations of the whole mesh, most of them wrong somewhere: what `titanctl validate` refuses it explains by key,
-and what it accepts takes a dry step of one rank (comm.mode = "fake_backend"). Some of those with few ranks also train two
-steps for real, all ranks as threads (comm.mode = "local_tensor"), with the family's model in small from a library: of that
-only ranks know the sizes, so that there a rank may refuse what does not fit, by key too.
+"""Tries random configurations of the whole mesh, most of them wrong somewhere. What `titanctl validate` refuses, it explains by
+key; what it accepts runs a dry step of one rank (comm.mode = "fake_backend"). Some of those with few ranks also train two real
+steps, all ranks as threads (comm.mode = "local_tensor"), with a small model of the family from a library. Only ranks know that
+model's sizes, so a rank may refuse what does not fit, by key too.
 
---seed repeats, --case N runs one case alone.
+--seed repeats a run, --case N runs one case alone.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-// The engine asks no more of collectives than an accelerator's streams promise: what is under way is neither read nor
-// written to nor given back before wait(), and everything is waited for. Training through tests/worker/rank/comm/
-// guarded_device.h, which fails otherwise, gives the numbers of one rank.
+// The engine relies only on what an accelerator's streams promise: buffers in flight are neither read, written nor
+// freed before wait(), and every collective is waited for. Training through tests/worker/rank/comm/guarded_device.h,
+// which fails otherwise, gives the numbers of one rank.
 #include "common/plan/models/registry.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/device/guarded_device.h"
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
              }}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// The guard itself: each way to misuse a collective is noticed.
+// The guard itself notices each way to misuse a collective.
 TEST(GuardedDeviceTest, NoticesMisuse) {
   const auto hub = std::make_shared<comm::LocalHub>();
   testing::GuardedDevice device(comm::make_local_device(hub));

@@ -1,6 +1,6 @@
-"""Trainings whose optimizer states are kept in bf16 or 8-bit codes: resumed bit for bit, on other meshes, as other types, and as good as
-float32's. TITAN_LONG=1 compares 200 steps of Llama 3's debug model (minutes), else 25 of a small one.
-TITAN_CURVES names a file for these curves, as tests/bench/plot_curves.py reads them."""
+"""Tests trainings with optimizer states in bf16 or 8-bit codes: they resume bit for bit, on other meshes and as other types, and
+learn as well as with float32. TITAN_LONG=1 compares 200 steps of Llama 3's debug model (minutes), otherwise 25 of a small one.
+TITAN_CURVES names a file for these curves, in the format of tests/bench/plot_curves.py."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ SMALL = {
 SAVES = {"checkpoint.enable": True, "checkpoint.interval": 3, "checkpoint.last_save_model_only": False, "checkpoint.keep_latest_k": 0}
 CHANCE = {"training.dtype": "bfloat16", "optimizer.stochastic_rounding": True}
 
-# Of loss curves, as docs/benchmarks/low-precision.md has them; one rank, bf16 layers.
+# For the loss curves of docs/benchmarks/low-precision.md: one rank, bf16 layers.
 STEPS = 200 if LONG else 25
 DEBUG = {"model.name": "llama3", "model.flavor": "debugmodel", "experimental.custom_import": "", "resources.ranks": 1, "training.seq_len": 256,
          "training.local_batch_size": 2, "training.global_batch_size": 2, "optimizer.lr": 8e-4, "lr_scheduler.warmup_steps": 10}  # fmt: skip
@@ -54,7 +54,7 @@ def warnings(folder):
 
 
 def shards(folder, step):
-    """Of each rank's file of a step; the attempt is in its name."""
+    """Hashes of each rank's file of a step, by rank; the file name contains the attempt."""
     place = os.path.join(folder, "checkpoint", f"step-{step}")
     found = {}
     for name in sorted(os.listdir(place)):
@@ -79,11 +79,11 @@ class SmallTrainings(unittest.TestCase):
         return folder
 
     def check_resumed(self, name, settings):
-        """Six steps on two ranks, and three and three, have the same bits; the folder of the latter."""
+        """Six steps on two ranks, and three plus three, have the same bits. Returns the folder of the latter."""
         more = {**settings, **SAVES, "resources.ranks": 2}
         self.train(name, more, {"training.steps": 3})
         parts = self.train(name, more)
-        if "debug.seed" in more:  # Which was drawn.
+        if "debug.seed" in more:  # The first start drew it.
             with open(os.path.join(parts, "checkpoint", "step-3", "manifest.json")) as file:
                 more["debug.seed"] = json.load(file)["train_state"]["seed"]
         whole = self.train(name + " whole", more)
@@ -101,7 +101,7 @@ class KeptStates(SmallTrainings):
             "bf16": {"optimizer.state_dtype": "bfloat16"},
             "codes and chance": {"optimizer.state_dtype": "8bit", **CHANCE},
             "float32 moments and chance": {"optimizer.state_dtype": "float32", **CHANCE},
-            # Each start draws one, and the first one's counts: for the rounding too.
+            # Each start draws a seed; the first one's is kept, for rounding too.
             "chance without a seed": {"debug.seed": "None", **CHANCE},
         }.items():
             with self.subTest(name):
@@ -151,7 +151,7 @@ class KeptStates(SmallTrainings):
         if os.environ.get("TITAN_CURVES"):
             with open(os.environ["TITAN_CURVES"], "w") as file:
                 json.dump(curves, file)
-        curves.pop("bfloat16 parameters, to the nearest, bfloat16", None)  # What chance is for.
+        curves.pop("bfloat16 parameters, to the nearest, bfloat16", None)  # The case that stochastic rounding fixes.
         last = STEPS // 10
         for name, curve in curves.items():
             ratio = sum(curve[-last:]) / sum(curves["float32"][-last:])

@@ -18,7 +18,7 @@ std::pair<bool, bool> model_and_loss(bool enable, std::vector<std::string> compo
   return {parts.model, parts.loss};
 }
 
-// compile says what GPU ranks leave to Titan's kernels; "reference" leaves them nothing.
+// `compile` selects what GPU ranks compute with Titan's kernels; "reference" selects nothing.
 TEST(KernelChoiceTest, OnGpusByCompileUnlessThereIsAReferenceToGive) {
   EXPECT_EQ(model_and_loss(true, {"model", "loss"}, "auto"), std::pair(true, true));
   EXPECT_EQ(model_and_loss(true, {"model"}, "auto"), std::pair(true, false));
@@ -27,7 +27,7 @@ TEST(KernelChoiceTest, OnGpusByCompileUnlessThereIsAReferenceToGive) {
   EXPECT_EQ(model_and_loss(false, {"model", "loss"}, "auto"), std::pair(false, false));
 }
 
-// Steps whose states are kept in fewer bits are theirs in any case, as on CPUs.
+// Titan's kernels always compute steps whose states have fewer bits, as on CPUs.
 TEST(KernelChoiceTest, OptimizersDoNotAskCompile) {
   config::JobConfig config;
   EXPECT_TRUE(parts_on_gpu(config).optimizer);
@@ -37,7 +37,7 @@ TEST(KernelChoiceTest, OptimizersDoNotAskCompile) {
   EXPECT_FALSE(parts_on_gpu(config).optimizer);
 }
 
-// Layers' passes are graphs with their kernels, unless they are turned off.
+// With Titan's kernels, layers' passes are graphs unless these are turned off.
 TEST(KernelChoiceTest, GraphsAreOfTheModel) {
   config::JobConfig config;
   EXPECT_FALSE(graphs_on_gpu(config));

@@ -1,4 +1,4 @@
-"""comm.mode = "local_tensor": all ranks of a mesh as threads of one process, with the outputs of as many processes."""
+"""Tests comm.mode = "local_tensor": all ranks of a mesh are threads of one process, with the outputs of as many processes."""
 
 import json
 import os
@@ -79,7 +79,7 @@ class LocalMode(unittest.TestCase):
         self.assertEqual(0, code, output)
         self.assertEqual(losses(whole), losses(folder))
 
-    # Pipeline, tensor and context ranks as threads: their curve, held-out loss and checkpoint are one rank's.
+    # Pipeline, tensor and context ranks as threads: their curve, held-out loss and checkpoint equal one rank's.
     def test_eight_ranks_train_validate_and_save(self):
         job = ["--training.seq_len", "64", "--training.local_batch_size", "4", "--training.global_batch_size", "4", "--training.steps",
                "3", "--lr_scheduler.warmup_steps", "2", "--training.dtype", "float64", "--metrics.log_freq", "1",

@@ -1,12 +1,12 @@
-"""Trainings with products in eight bits learn as bf16's, and go on bit for bit. TITAN_LONG=1 compares 200 steps of the debug models of
-Llama 3 and DeepSeek V3 (half an hour), else 25 of small ones. TITAN_CURVES names a file for these curves, as
-tests/bench/plot_curves.py reads them."""
+"""Trainings with eight-bit products learn as well as bf16's, and resume bit for bit. TITAN_LONG=1 compares 200 steps of the debug
+models of Llama 3 and DeepSeek V3 (half an hour), otherwise 25 of small ones. TITAN_CURVES names a file for these curves, in the
+format of tests/bench/plot_curves.py."""
 
 import json
 import os
 import unittest
 
-import kept_states_test  # The module: its tests are not this script's.
+import kept_states_test  # The module: its tests do not belong to this script.
 from kept_states_test import CURVES, LONG, STEPS, losses
 
 FLOAT8 = {"model.converters": "quantize.linear.float8", "quantize.linear.float8.filter_fqns": "output,router.gate"}
@@ -31,7 +31,7 @@ ROUTED = {
                                                  "model.converters": "quantize.linear.float8,quantize.grouped_mm.float8"},
 }
 ROUTED_MX = {"DeepSeek V3, MXFP8, experts too": {**MX, **EXPERTS, "model.converters": "quantize.linear.mx,quantize.grouped_mm.mx"}}
-LIMIT = 0.01  # Of the mean loss of the last tenth; with experts beside what rounding alone moves it by.
+LIMIT = 0.01  # Relative limit for the mean loss of the last tenth; models with experts add what rounding alone changes.
 
 
 class LowPrecision(kept_states_test.SmallTrainings):
@@ -47,7 +47,7 @@ class LowPrecision(kept_states_test.SmallTrainings):
             plain = losses(self.train(family, model))
             kept["bfloat16" if family == "llama3" else "DeepSeek V3"] = plain
             limit = LIMIT
-            if family == "deepseek_v3":  # Where rounding sends a few tokens to other experts, it moves what is learnt: bf16's too.
+            if family == "deepseek_v3":  # Rounding sends a few tokens to other experts, which changes what is learnt, in bf16 too.
                 exact = losses(self.train("float32", model, {"training.mixed_precision_param": "float32"}))
                 own = self.compare("DeepSeek V3 in float32", exact, plain)
                 limit += abs(own - 1)

@@ -1,6 +1,6 @@
-// What the controller estimates of a rank's peak is what a dry run of that rank counts: for every recipe, and for every
-// way to split a model and to save memory, with shapes that are drawn (by ctest with one seed; --gtest_random_seed=N
-// draws others).
+// The controller's estimate of a rank's peak equals what a dry run of that rank counts, within a tenth: for every
+// recipe, and for every way to split a model and to save memory, with drawn shapes (ctest uses one seed;
+// --gtest_random_seed=N draws others).
 
 #include <gtest/gtest.h>
 
@@ -26,10 +26,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of the estimate over what is counted.
+// Limits of the estimate over the counted peak.
 constexpr double kLeast = 0.9, kMost = 1.1;
 
-// A recipe of configs/ and words of the command line.
+// A recipe of configs/ and command line flags.
 struct Case {
   std::string recipe;
   std::string words;
@@ -53,7 +53,7 @@ int64_t counted_peak(const config::JobConfig& config, int rank) {
   return dry_run(job)["bytes"]["peak"].get<int64_t>();
 }
 
-// A rank of each stage of the pipeline, but of those in the middle, which are alike, one.
+// Compares a rank of each stage of the pipeline, but only one of those in the middle, which are alike.
 void compare(const Case& one) {
   const config::JobConfig config = load(one);
   const models::ModelSpec spec = config::resolve_model(config.model).value();
@@ -94,7 +94,7 @@ std::string words_of(const Ways& ways) {
                       degree("expert_tensor_parallel", ways.etp), " ", ways.more);
 }
 
-// Every way once, with a batch, a length of rows, recomputation, resharding and a device that are drawn.
+// Adds every way once, with a drawn batch, row length, recomputation, resharding and device.
 class Draw {
  public:
   explicit Draw(unsigned seed) : random_(seed) {}
@@ -165,7 +165,7 @@ std::vector<Case> meshes(unsigned seed) {
   draw.add("llama3_8b", {.pp = 2, .more = schedule + "1F1B"});
   draw.add("llama3_8b", {.pp = 4, .more = schedule + "ZBVZeroBubble"});
   for (const Ways& ways : std::vector<Ways>{{}, {.tp = 2}, {.ranks = 1}, {.pp = 2}, {.ranks = 2, .pp = 2}})
-    draw.add("qwen3_0.6b", ways);  // Tied ends.
+    draw.add("qwen3_0.6b", ways);  // Tied embedding and head.
   for (const char* recipe : {"deepseek_v3_16b", "qwen3_30b_a3b", "gpt_oss_20b", "llama4_17bx16e"}) {
     draw.add(recipe, {.ranks = 16, .ep = 8});
     draw.add(recipe, {.ranks = 16, .tp = 4, .ep = 8});
@@ -178,7 +178,7 @@ std::vector<Case> meshes(unsigned seed) {
   draw.add("deepseek_v3_debug", {.ranks = 2, .ep = 2, .more = "--parallelism.expert_parallel_dispatcher allgather"});
   draw.add("deepseek_v3_16b", {.pp = 2, .ep = 4, .more = schedule + "DualPipeV"});
   draw.add("deepseek_v3_debug", {.pp = 2, .ep = 2, .more = schedule + "1F1B"});
-  // Shards that hold less than the wire.
+  // Shards with fewer bits than the wire.
   for (const Ways& ways : std::vector<Ways>{
            {.ranks = 1, .more = "--training.dtype bfloat16"},
            {.ranks = 4, .replicate = 4, .more = "--training.dtype bfloat16"},
@@ -199,7 +199,7 @@ std::vector<Case> meshes(unsigned seed) {
   return draw.take();
 }
 
-// Dry runs for CPUs come first: a process takes one kind of norm for good.
+// Dry runs for CPUs come first: a process chooses one kind of norm for its lifetime.
 TEST(MemoryEstimate, IsWhatDryRunsCount) {
   std::vector<Case> cases = recipes();
   EXPECT_GE(cases.size(), 20u);
@@ -210,7 +210,7 @@ TEST(MemoryEstimate, IsWhatDryRunsCount) {
   for (const Case& one : cases) compare(one);
 }
 
-// With adapters only they have gradients and optimizer states, and 4-bit weights are bytes that are unpacked one matrix
+// With adapters, only these have gradients and optimizer states; 4-bit weights are bytes that are unpacked one matrix
 // at a time.
 TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
   const std::string lora = "--model.converters lora --resources.device cuda ", nf4 = lora + "--lora.base nf4 ";
@@ -250,8 +250,8 @@ TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
   }
 }
 
-// The tiles of logits that QK-clip looks through (nn/attention_core.h) are there beside one layer's forward pass, which
-// is no peak: the estimate leaves them out.
+// The tiles of logits that QK-clip scans (nn/attention_core.h) live during one layer's forward pass, which is not a
+// peak: the estimate leaves them out.
 TEST(MemoryEstimate, LogitsThatAreClippedHaveRoom) {
   const std::string clip = "--optimizer.name Muon --optimizer.qk_clip 100 --resources.device cuda ";
   const std::string none = "--activation_checkpoint.mode none ", full = "--activation_checkpoint.mode full ";

@@ -1,4 +1,4 @@
-// Snapshots of the CPU's allocator: what they hold, when they are written, and that they never end a rank.
+// Tests snapshots of the CPU's allocator: their content, when they are written, and that they never end a rank.
 #include "worker/rank/runtime/profiling/memory_snapshots.h"
 
 #include <ATen/ThreadLocalState.h>
@@ -33,7 +33,7 @@ std::vector<MemoryAction> actions(const MemorySnapshot& snapshot) {
 
 int32_t nobody() { return 0; }
 
-// What a viewer does with it: goes back from the blocks at the end, event by event, and must arrive at nothing.
+// Does what a viewer does: goes back from the blocks at the end, event by event, and must arrive at nothing.
 void expect_consistent(const MemorySnapshot& snapshot) {
   std::map<uint64_t, int64_t> segments, blocks;
   for (const device::MemorySegment& segment : snapshot.segments) {
@@ -200,8 +200,8 @@ TEST_F(MemorySnapshotsTest, OneThatCannotBeWrittenIsAWarning) {
   EXPECT_TRUE(said_.empty());
 }
 
-// The scopes that a tensor was made in, the innermost first, from the operation to Titan's own; a step's name would be
-// another each time.
+// An allocation has the scopes that it was made in, the innermost first, from the operation to Titan's own. Steps are
+// left out: their names differ each time.
 TEST(MemoryHistoryTest, KnowsWhoAllocates) {
   const std::unique_ptr<device::Device> device = comm::make_cpu_device();
   const device::ScopeNames names;

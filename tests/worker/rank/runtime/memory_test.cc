@@ -11,7 +11,7 @@ struct Peaks {
   int64_t train = 0;
 };
 
-// Bytes above the resting state (shards, gradients' shards) at the worst moment of one pass, highest over the ranks.
+// Bytes above the resting state (shards and their gradients) at the peak of one pass, highest over the ranks.
 Peaks measure(testing::TrainingPlan plan, int world, const mesh::Degrees& degrees = {}) {
   std::vector<testing::AllocationMeter> meters(world);
   std::vector<Peaks> peaks(world);
@@ -45,10 +45,10 @@ Peaks measure(testing::TrainingPlan plan, int world, const mesh::Degrees& degree
   return highest;
 }
 
-// With resharding, gathered weights never take more than two consecutive blocks' units. In the backward pass the
-// block's own gradients come on top, and the reduction of the block above: pieces sent, pieces received, and their sum
-// (half a block on two ranks). A rank that gathers nothing tells what activations and one block's gradients take.
-// Gathering everything would take 12 blocks.
+// With resharding, gathered weights never take more than two consecutive blocks' units. The backward pass adds the
+// block's own gradients, and the reduction of the block above: pieces sent, pieces received, and their sum (half a
+// block on two ranks). A rank that gathers nothing shows what activations and one block's gradients take. Gathering
+// everything would take 12 blocks.
 TEST(MemoryTest, AtMostTwoConsecutiveBlocksAreGathered) {
   testing::TrainingPlan plan;
   plan.spec.n_layers = 12;
@@ -79,11 +79,11 @@ TEST(MemoryTest, AtMostTwoConsecutiveBlocksAreGathered) {
   EXPECT_GE(measure(plan, 2).train, 12 * layer) << "the test would not notice a model that is gathered whole";
 }
 
-// The same where the head outweighs a layer by far: its matrix is not held twice on its way out of a gather buffer.
+// The same with a head far larger than a layer: its matrix is not held twice when it leaves a gather buffer.
 TEST(MemoryTest, AHeavyHeadIsGatheredOnce) {
   testing::TrainingPlan plan;
   plan.spec.n_layers = 4;
-  plan.spec.vocab_size = 4099;  // An uneven one; the last rank's piece is padded.
+  plan.spec.vocab_size = 4099;  // Uneven; the last rank's piece is padded.
   plan.seq_len = 2;
   plan.global_batch = 2;
   plan.sharding = {.precision = {at::kFloat, at::kFloat, at::kFloat}};
@@ -101,7 +101,7 @@ TEST(MemoryTest, AHeavyHeadIsGatheredOnce) {
   }
 }
 
-// Recomputation keeps a block's input instead of its activations.
+// Recomputation saves a block's input instead of its activations.
 TEST(MemoryTest, RecomputationSavesActivations) {
   testing::TrainingPlan plan;
   plan.spec.n_layers = 8;
@@ -118,7 +118,7 @@ TEST(MemoryTest, RecomputationSavesActivations) {
   EXPECT_LT(full, none / 2);
 }
 
-// Context parallelism splits all activations; beside its own keys and values a rank holds those of one other.
+// Context parallelism splits all activations; in addition to its own keys and values a rank holds those of one other.
 TEST(MemoryTest, ContextParallelismDividesActivations) {
   testing::TrainingPlan plan;
   plan.spec.n_layers = 4;

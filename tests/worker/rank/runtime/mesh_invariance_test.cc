@@ -28,9 +28,9 @@ TEST_P(MeshInvarianceTest, TrainsAsOneRank) {
   expect_same_training(one_rank(plan), train_world(plan, GetParam().degrees, GetParam().world), testing::kExact);
 }
 
-// Bytes and calls of one step follow from the split alone: each unit is gathered for the forward pass, and again for
-// the backward pass unless the head, the last layer (kept) or the embedding (its gradient needs no weights); each unit
-// is reduced once, and summed over replicas once.
+// Bytes and calls of one step follow from the split alone. Each unit is gathered for the forward pass, and again for
+// the backward pass except for the head, the last layer (kept) and the embedding (its gradient needs no weights). Each
+// unit is reduced once, and summed over replicas once.
 TEST_P(MeshInvarianceTest, TrafficEqualsClosedForm) {
   const TrainingPlan plan;
   const mesh::Mesh mesh = mesh::Mesh::create(GetParam().degrees, GetParam().world).value();
@@ -40,7 +40,7 @@ TEST_P(MeshInvarianceTest, TrafficEqualsClosedForm) {
   comm::LedgerEntry gather, reduce, sum;
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     int64_t shard = 0;                                       // Elements of one rank's padded piece.
-    const int units = i + 1 == model.blocks.size() ? 2 : 1;  // The head's matrix is a unit beside its norm.
+    const int units = i + 1 == model.blocks.size() ? 2 : 1;  // The head's matrix is a unit separate from its norm.
     for (const auto& parameter : model.blocks[i]->parameters()) {
       const int64_t row = parameter.shape.size() > 1 ? parameter.shape[1] : 1;
       shard += (parameter.shape[0] + shards - 1) / shards * row;
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshInvarianceTest,
                                            MeshCase{"fsdp4", {.dp_shard = 4}, 4}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Splitting a step into microbatches changes neither loss nor gradients, and replicas are still summed once a step.
+// Splitting a step into microbatches changes neither loss nor gradients, and replicas are still summed once per step.
 TEST(GradientAccumulationTest, EqualsOneLargeBatch) {
   TrainingPlan plan;
   const RankOutcome whole = one_rank(plan);
@@ -85,8 +85,8 @@ TEST(GradientAccumulationTest, EqualsOneLargeBatch) {
   EXPECT_EQ(split[0].step_traffic.at("dp_replicate/all_reduce"), single[0].step_traffic.at("dp_replicate/all_reduce"));
 }
 
-// The logits in parts of the vocabulary are the same training, however the vocabulary, the rows and the layers are
-// split, and when the backward pass is.
+// Logits in parts of the vocabulary give the same training, however the vocabulary, rows, layers and backward pass are
+// split.
 TEST(LogitsInPartsTest, TrainAsWholeLogits) {
   TrainingPlan plan;
   plan.spec.vocab_size = 300;  // Several parts, the last of them short, on one rank and on two.
@@ -120,7 +120,7 @@ TEST(LogitsInPartsTest, TrainAsWholeLogits) {
   }
 }
 
-// A loss of somebody's own gets all logits, however many.
+// A custom loss gets all logits, however many.
 TEST(LogitsInPartsTest, AnotherLossSeesAll) {
   models::ModelSpec spec = testing::small_llama();
   spec.vocab_size = 300;
@@ -171,7 +171,7 @@ TEST(PrecisionTest, MixedPrecisionOnEveryMesh) {
     EXPECT_NEAR(two[0].losses[step], one.losses[step], 2e-2);
     EXPECT_NEAR(two[0].norms[step], one.norms[step], 2e-2 * one.norms[step]);
   }
-  // Half the bytes on the way out, full ones on the way back.
+  // Gathers have half the bytes, reductions full ones.
   const auto& traffic = two[0].step_traffic;
   plan.sharding.precision = {at::kFloat, at::kFloat, at::kFloat};
   const auto full = train_world(plan, {}, 2);

@@ -1,4 +1,4 @@
-// Muon through the engine: whole matrices are made orthogonal however they lie on the ranks.
+// Tests Muon through the engine: it orthogonalizes whole matrices however they are split over the ranks.
 
 #include "tests/worker/rank/runtime/latent_experts.h"
 #include "tests/worker/rank/runtime/training_world.h"
@@ -42,7 +42,7 @@ void expect_as_one_rank(const TrainingPlan& plan, const std::vector<std::pair<me
   }
 }
 
-// Rows that divide by no mesh (ffn_hidden 49), and more ranks than some matrices have rows for.
+// Rows that no mesh divides evenly (ffn_hidden 49), and more ranks than some matrices have rows.
 TEST(MuonMeshTest, UnevenShardsTrainAsOneRank) {
   TrainingPlan plan = with_muon({});
   plan.spec.n_kv_heads = 1;
@@ -68,8 +68,8 @@ TEST(MuonMeshTest, TensorAndPipelineRanksTrainAsOne) {
   expect_as_one_rank(plan, {{{.pp = 2}, 2}});
 }
 
-// Stacks of experts: on FSDP, on ranks of their own, cut along their rows where these are more than experts, and by
-// tensor ranks.
+// Stacks of experts: on FSDP, on expert ranks, cut along their rows if there are more ranks than experts, and by tensor
+// ranks.
 TEST(MuonMeshTest, ExpertsTrainAsOnOneRank) {
   expect_as_one_rank(with_muon(with_experts()), {{{.dp_shard = 2}, 2},
                                                  {{.dp_shard = 2, .ep = 2}, 2},
@@ -84,7 +84,7 @@ TEST(MuonMeshTest, ExpertsTrainAsOnOneRank) {
   expect_as_one_rank(few, {{{.dp_shard = 4}, 4}, {{.dp_shard = 8, .ep = 2}, 8}});
 }
 
-// Master shards on the host: the matrices are still worked on by the device.
+// With master shards on the host, the device still orthogonalizes the matrices.
 TEST(MuonMeshTest, OffloadedShardsTrainAsOthers) {
   TrainingPlan plan = with_muon({});
   const RankOutcome one = train_world(plan, {}, 1)[0];
@@ -92,8 +92,8 @@ TEST(MuonMeshTest, OffloadedShardsTrainAsOthers) {
   testing::expect_same_training(one, train_world(plan, {.dp_shard = 2}, 2), testing::kExact);
 }
 
-// fp32 masters and bf16 iterations: what the mesh changes is the order of the gradients' sums, whose last bit may turn
-// a bf16 rounding of an update, 0.4 % of it.
+// fp32 masters and bf16 iterations: the mesh changes the order of the gradients' sums, whose last bit may change a bf16
+// rounding of an update, 0.4 % of it.
 TEST(MuonMeshTest, Bf16IterationsStayNear) {
   TrainingPlan plan = with_muon({});
   plan.sharding.precision = {at::kFloat, at::kFloat, at::kFloat};
@@ -107,7 +107,7 @@ TEST(MuonMeshTest, Bf16IterationsStayNear) {
   }
 }
 
-// Half of AdamW's state for what Muon takes.
+// Muon's parameters need half of AdamW's state.
 TEST(MuonMeshTest, RemembersOneNumberAWeight) {
   const TrainingPlan plan = with_muon({});
   testing::run_ranks({.dp_shard = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {

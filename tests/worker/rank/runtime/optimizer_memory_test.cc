@@ -1,4 +1,4 @@
-// What the optimizer's two ways to save memory save, by the allocator.
+// Measures, with the allocator, what the optimizer's two ways to save memory save.
 
 #include <algorithm>
 #include <numeric>
@@ -40,12 +40,12 @@ std::vector<int64_t> unit_bytes(ShardedModel& model) {
 }
 
 struct StepBytes {
-  int64_t rest = 0;  // All that lives between two steps: weights, gradients if they stay, both moments.
-  int64_t peak = 0;  // At the worst moment of a step, the rest included.
+  int64_t rest = 0;  // Live between two steps: weights, gradients if they stay, both moments.
+  int64_t peak = 0;  // At the peak of a step, the rest included.
   std::vector<int64_t> units;
 };
 
-// Of rank 0 of an FSDP group, in its second step.
+// Measures rank 0 of an FSDP group in its second step.
 StepBytes measure_step(testing::TrainingPlan plan, int world, bool early) {
   plan.sharding.early_step = early;
   StepBytes result;
@@ -76,9 +76,9 @@ StepBytes measure_step(testing::TrainingPlan plan, int world, bool early) {
   return result;
 }
 
-// The optimizer's step inside the backward pass saves the memory of all gradients but those on their way: between steps
-// none is held, and at the worst moment of a step not more than those of the two largest units (a block's gradients
-// are reduced while the next block's are computed). Weights and moments are the same.
+// The optimizer's step inside the backward pass saves the memory of all gradients but those in flight: between steps
+// none is held, and at the peak of a step at most those of the two largest units (a block's gradients are reduced while
+// the next block's are computed). Weights and moments are the same.
 TEST(OptimizerMemoryTest, EarlyStepsSaveTheGradients) {
   for (const int world : {1, 2, 4}) {
     const testing::TrainingPlan plan = wide_plan();
@@ -112,7 +112,8 @@ int64_t moment_bytes(const testing::TrainingPlan& plan, const std::string& state
   return bytes[0];
 }
 
-// bf16 moments take half of float32's bytes, codes a quarter, and a 64th of that for the scales; norms' stay whole.
+// bf16 moments take half of float32's bytes, codes a quarter, and a 64th of that for the scales; those of norms stay
+// float32.
 TEST(OptimizerMemoryTest, SmallStatesAreSmall) {
   testing::TrainingPlan plan = wide_plan();
   plan.spec.dim = plan.spec.ffn_hidden = 256;  // Rows of whole blocks.
@@ -130,9 +131,9 @@ TEST(OptimizerMemoryTest, SmallStatesAreSmall) {
 
 struct Places {
   int64_t standing = 0;  // Bytes on the device between steps.
-  int64_t peak = 0;      // The same at the worst moment of a forward pass.
+  int64_t peak = 0;      // The same at the peak of a forward pass.
   int64_t host = 0;      // Bytes in the host's memory.
-  int64_t shard = 0;     // Of this rank's weights.
+  int64_t shard = 0;     // Bytes of this rank's weights.
   int64_t largest_unit = 0;
 };
 
@@ -181,14 +182,13 @@ Places measure_places(const testing::TrainingPlan& plan) {
   return places;
 }
 
-// With offload the device holds no master weights, gradients and moments: between steps nothing but the model's tables,
-// in a pass the weights that are gathered and, for a moment, the piece that is sent to be gathered. The host holds them
-// instead, each once.
+// With offload the device holds no master weights, gradients and moments: between steps only the model's tables, in a
+// pass the gathered weights and, briefly, the piece that is sent to be gathered. The host holds each of them once.
 //
-// What a machine without an accelerator can show: where the shards and the optimizer's state are, and what the forward
-// pass takes on a device that is not the host. Nothing can be copied back from the meta device, so that the gradients'
-// way to the host is not shown here; that they are summed there, and that the numbers do not change, is shown with the
-// host as device (mesh_table_test, "CPU offload") and, where there is a GPU, by gpu_test.
+// This shows what a machine without an accelerator can: where the shards and the optimizer's state are, and what the
+// forward pass takes on a device that is not the host. Nothing can be copied back from the meta device, so the
+// gradients' way to the host is not covered. Tests with the host as device show that gradients are summed there and the
+// numbers do not change (mesh_table_test, "CPU offload"); so does gpu_test where there is a GPU.
 TEST(OptimizerMemoryTest, OffloadKeepsMasterStateOffTheDevice) {
   testing::TrainingPlan plan = wide_plan();
   plan.sharding.reshard_after_forward = "always";

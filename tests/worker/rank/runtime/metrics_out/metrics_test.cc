@@ -70,7 +70,7 @@ class MetricsTest : public ::testing::Test {
   std::vector<std::string> console_;
 };
 
-// Taken from torchtitan 0.2.2's own format strings.
+// The expected lines come from torchtitan 0.2.2's own format strings.
 TEST(ConsoleLineTest, IsTorchtitans) {
   const ConsoleFigures figures{.step = 1,
                                .loss = 8.12345678,
@@ -99,7 +99,7 @@ TEST(ConsoleLineTest, CommasStandEveryThreeDigits) {
   EXPECT_EQ(with_commas(-123, 0), "-123");
 }
 
-// Device names as drivers tell them; TFLOP/s of the makers' data sheets, dense (bfloat16 as torchtitan rounds it).
+// Device names as drivers report them; TFLOP/s of the makers' data sheets, dense (bfloat16 as torchtitan rounds it).
 TEST(DevicePeakTest, IsTheDataSheetsForEveryType) {
   struct Row {
     const char* device;
@@ -124,7 +124,7 @@ TEST(DevicePeakTest, IsTheDataSheetsForEveryType) {
   }
 }
 
-// torchtitan would take an A100's peak, and call an invented share of it utilisation.
+// torchtitan would take an A100's peak, and report a wrong utilisation.
 TEST(DevicePeakTest, IsNobodyElses) {
   EXPECT_EQ(device_peak("AMD EPYC", "bfloat16"), std::nullopt);
   EXPECT_EQ(device_peak("NVIDIA GeForce RTX 4090", "bfloat16"), std::nullopt);
@@ -153,7 +153,7 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   const nlohmann::json line = lines()[0];
   EXPECT_EQ(line["step"], 5);
   EXPECT_EQ(line["attempt"], 1);
-  // Rows of several jobs and days may stand in one file.
+  // One file may hold rows of several jobs and days.
   EXPECT_EQ(line["job"], "job");
   EXPECT_THAT(line["time"].get<std::string>(), MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z"));
   absl::Time time;
@@ -185,8 +185,8 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_EQ(lines()[1]["lr"], 8e-4);
 }
 
-// Each phase's time since the line before, per step; what comes after a line (a save) counts to the next one, and a
-// validation begins a window of its own.
+// Each phase's time since the line before, per step. Time spent after a line (a save) counts for the next one, and a
+// validation begins a separate window.
 TEST_F(MetricsTest, PhasesAddUpToTheStep) {
   using rank_protocol::Phase;
   std::map<Phase, absl::Duration> spent = {{Phase::kBuild, absl::Seconds(9)}, {Phase::kData, absl::Seconds(7)}};
@@ -206,7 +206,7 @@ TEST_F(MetricsTest, PhasesAddUpToTheStep) {
   spend(Phase::kCheckpoint, 3);
   spend(Phase::kForward, 1);
   ASSERT_TRUE((*logger)->log(10, {}).ok());
-  spend(Phase::kForward, 5);  // Of the validation.
+  spend(Phase::kForward, 5);  // Spent by the validation.
   ASSERT_TRUE((*logger)->log_validation(10, 1).ok());
   spend(Phase::kForward, 2.5);
   ASSERT_TRUE((*logger)->log(15, {}).ok());
@@ -225,7 +225,7 @@ TEST_F(MetricsTest, PhasesAddUpToTheStep) {
   EXPECT_DOUBLE_EQ(last["time_metrics/checkpoint(s)"], 0);
 }
 
-// A share of a peak that nobody knows is not written anywhere.
+// A share of an unknown peak is not written anywhere.
 TEST_F(MetricsTest, NoShareOfAnUnknownPeak) {
   for (const std::optional<double> stated : {std::optional<double>(), std::optional<double>(50e12)}) {
     auto setup = this->setup();
@@ -262,8 +262,8 @@ TEST_F(MetricsTest, AFencedAttemptWritesNothing) {
   EXPECT_EQ(console_.size(), 1u);
 }
 
-// A killed writer leaves half a line; its successor's lines are whole. So is every line after a disk was full for a
-// while.
+// A killed writer leaves half a line; its successor's lines are whole, and so is every line after the disk was full for
+// a while.
 TEST_F(MetricsTest, LinesStayWhole) {
   ASSERT_TRUE(storage::atomic_write(posix_files(), dump_ + "/metrics.jsonl", "{\"step\":1}\n{\"step\":2,\"att").ok());
   bool full = false;
@@ -301,7 +301,7 @@ TEST_F(MetricsTest, CpuMemoryIsThisProcess) {
   EXPECT_EQ(stats.num_ooms, -1);
 }
 
-// Writes a folder for tensorboard_test.py when asked to.
+// Writes the folder that tensorboard_test.py requests.
 TEST_F(MetricsTest, TensorBoardFolder) {
   const char* target = ::getenv("TITAN_TENSORBOARD_OUT");
   auto setup = this->setup();
@@ -324,8 +324,8 @@ TEST_F(MetricsTest, TensorBoardFolder) {
   EXPECT_TRUE(posix_files().is_folder(dump + "/tb/" + stamp + (target != nullptr ? "/rank_0" : "")));
 }
 
-// A rank dies after step 15, the job resumes from step 8 in the same second on a host whose name and clock come first:
-// the curve is that of one training. Checked by tensorboard_test.py when it asks for the folder.
+// A rank dies after step 15; the job resumes from step 8 in the same second, on a host whose name and clock sort first.
+// The curve is that of one training, which tensorboard_test.py checks if it requests the folder.
 TEST_F(MetricsTest, TensorBoardAfterARestart) {
   const char* target = ::getenv("TITAN_TENSORBOARD_OUT");
   const std::string dump = target != nullptr ? absl::StrCat(target, "/restarted") : dump_;
@@ -352,7 +352,7 @@ TEST_F(MetricsTest, TensorBoardAfterARestart) {
   }
 }
 
-// Times are per step also where a line is about fewer steps than log_freq: after a resume, and after a validation.
+// Times are per step even if a line covers fewer steps than log_freq: after a resume, and after a validation.
 TEST_F(MetricsTest, TimesArePerStepOfTheLine) {
   auto setup = this->setup();
   setup.time_in_phase = [this](rank_protocol::Phase) { return clock_.monotonic(); };
@@ -378,7 +378,7 @@ TEST_F(MetricsTest, TimesArePerStepOfTheLine) {
   }
 }
 
-// Training goes on, and the job hears of it once.
+// Training continues, and the job gets one warning.
 TEST_F(MetricsTest, WithoutPythonThereIsOneWarning) {
   setenv("TITAN_RANK_PYTHON", "/nowhere/python3", /*overwrite=*/1);
   auto setup = this->setup();

@@ -1,4 +1,4 @@
-"""What we write as TensorBoard event files, the tensorboard package reads back: tags, steps, times, values."""
+"""Reads the TensorBoard event files that titan-rank writes with the tensorboard package: tags, steps, times, values."""
 
 import glob
 import os
@@ -26,13 +26,13 @@ def main():
         assert [e.wall_time for e in loss] == [1700000001.0, 1700000002.0, 1700000003.0], loss
         assert [(e.step, e.value) for e in events.Scalars("validation_metrics/loss")] == [(10, 0.5)]
         assert [e.value for e in events.Scalars("throughput(tps)")] == [1000.0] * 3
-        # What an earlier attempt trained after the checkpoint is not shown beside what took its place.
+        # What an earlier attempt trained after the checkpoint is not shown together with what replaced it.
         (restarted,) = glob.glob(f"{dump}/restarted/tb/*")
         events = EventAccumulator(restarted).Reload()
         loss = events.Scalars("loss_metrics/global_avg_loss")
         assert [(e.step, e.value) for e in loss] == [(1, 10.0), (5, 2.0), (10, 1.0), (15, 0.5), (20, 0.25)], loss
         assert not events.Scalars("validation_metrics/loss"), events.Scalars("validation_metrics/loss")
-        # torch's own writer uses the same tags and lays its files out the same way.
+        # torch's own writer uses the same tags and lays out its files the same way.
         from torch.utils.tensorboard import SummaryWriter
         with SummaryWriter(f"{dump}/peer") as writer:
             writer.add_scalar("grad_norm", 0.5, 3)

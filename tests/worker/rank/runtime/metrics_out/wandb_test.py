@@ -1,4 +1,5 @@
-"""metrics.enable_wandb: what metrics.jsonl has goes to Weights & Biases, and no trouble there is the training's."""
+"""Tests metrics.enable_wandb: the lines of metrics.jsonl are sent to Weights & Biases, and failures there never affect the
+training."""
 
 import json
 import math
@@ -37,12 +38,12 @@ def until(what, holds, seconds=60):
 
 
 def lines_of(path):
-    """The last line of who was killed, or still writes, may be half written."""
+    """Leaves out the last line: a writer that was killed, or still writes, may have left half of it."""
     return [json.loads(line) for line in Path(path).read_text().split("\n")[:-1]] if Path(path).exists() else []
 
 
 def scalars_of(line):
-    """What a line of metrics.jsonl should look like at Weights & Biases; NaN, which equals nothing, as a word."""
+    """The values of a line of metrics.jsonl as Weights & Biases should get them; NaN, which equals nothing, as a word."""
     wanted = {name: "NaN" if value is None else value for name, value in line.items() if value is None or isinstance(value, (int, float))}
     return {**wanted, "_timestamp": datetime.fromisoformat(line["time"].replace("Z", "+00:00")).timestamp()}
 
@@ -102,7 +103,7 @@ class OfARank(Case):
     def turn_to(self, name):
         self.dump, self.calls_at = self.scratch / name / "dump", self.scratch / name / "calls.jsonl"
 
-    # Side by side, since most of it is waiting.
+    # Runs the jobs at the same time, since most of it is waiting.
     def run_all(self, jobs):
         ranks = {}
         for name, flags in jobs.items():
@@ -115,8 +116,8 @@ class OfARank(Case):
             self.assertEqual(0, rank.returncode, f"{name}: {outs[name]}")
         return outs
 
-    # What is sent is what was written, under torchtitan's names. A program that is killed, or cannot do what it is for, costs one warning.
-    # Whatever becomes of it, the losses are those of a job without it.
+    # The lines are sent as written, under torchtitan's names. If the program is killed, misses the package or hangs,
+    # the job gets one warning and the losses of a job without it.
     def test_sends_the_lines_of_the_job(self):
         names = {"WANDB_TEAM": "us", "WANDB_RUN_NAME": "first", "WANDB_RUN_TAGS": "a,b", "WANDB_RUN_GROUP": "g"}
         outs = self.run_all({"without": {"wandb": False}, "dies": {"mood": "dies"}, "missing": {"mood": "missing"},
@@ -149,7 +150,7 @@ class OfARank(Case):
             if path.is_file():
                 self.assertNotIn(KEY.encode(), path.read_bytes(), path)
 
-    # It ends with its rank, and the next attempt goes on with the run, steps that are trained again and all.
+    # The program ends with its rank. The next attempt continues the run, including the steps that are trained again.
     def test_a_killed_rank_and_its_next_attempt(self):
         rank = self.start(**{"training.steps": 100000, "lr_scheduler.total_steps": 100000})
         until("a line of the run", lambda: self.calls("log"))
@@ -171,7 +172,7 @@ class OfARank(Case):
 
 
 class ByItself(Case):
-    """The program alone, on lines that the test writes."""
+    """Tests the program alone, on lines that the test writes."""
 
     def setUp(self):
         super().setUp()
@@ -202,7 +203,7 @@ class ByItself(Case):
     def steps(self):
         return [(call["step"], call["data"]["step"]) for call in self.calls("log")]
 
-    # What a killed writer left of a line is cut off by the next one, whose line takes its place.
+    # The next writer cuts off half a line that a killed writer left; its own line takes that place.
     def test_half_a_line_is_left_until_it_is_whole(self):
         half = self.line(2)[:30]
         self.write(self.line(1, nothing=None, counts=[1, 2]), "no JSON\n", self.line(9, job="another"), half)
@@ -227,7 +228,7 @@ class ByItself(Case):
         said = self.ours.makefile().read()
         self.assertRegex(said, r"^warning .*the key \(left out\) is not known.*WANDB_MODE=offline.*\n$")
 
-    # There the steps are those of the other run: wandb counts, and an attempt sends its own lines.
+    # The steps are those of the other run: wandb counts, and an attempt sends its own lines.
     def test_a_run_that_begins_in_another_one(self):
         self.write(self.line(1), self.line(2, attempt=2))
         self.end(self.start(attempt=2, WANDB_RESUME_FROM="old?_step=7"))
@@ -236,7 +237,7 @@ class ByItself(Case):
         self.assertNotIn("resume_from", begun)
         self.assertEqual([(None, 2)], self.steps())
 
-    # The package itself, without a network: its own file holds every line.
+    # The real package without a network: its own file holds every line.
     @unittest.skipUnless(os.environ.get("TITAN_LONG"), "TITAN_LONG is not set; needs pip install wandb==0.31.0")
     def test_the_real_package_offline(self):
         from wandb.proto import wandb_internal_pb2 as wire
@@ -258,7 +259,8 @@ class ByItself(Case):
 
 
 def records(data):
-    """Of a .wandb file: LevelDB's log format behind 7 bytes, blocks of 32 KiB with records of (checksum, size, kind)."""
+    """The records of a .wandb file: LevelDB's log format after 7 bytes, blocks of 32 KiB with records of (checksum, size,
+    kind)."""
     at, part = 7, b""
     while at + 7 <= len(data):
         left = 32768 - at % 32768

@@ -1,5 +1,5 @@
-"""Stands in for the package wandb: writes each call to the file $STANDIN, and behaves as $STANDIN_MOOD says. As a server would, it
-knows from that file how far a run is that is resumed."""
+"""Stands in for the package wandb: writes each call to the file $STANDIN, and behaves as $STANDIN_MOOD says. As a server would,
+it finds in that file how far a resumed run has come."""
 
 import json
 import os
