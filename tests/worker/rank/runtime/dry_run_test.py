@@ -134,7 +134,7 @@ class DryRun(unittest.TestCase):
                         else:
                             self.assertAlmostEqual(1, ratio, delta=0.01)
 
-    # Tensorwise float8 scales are reduced over all ranks only on CPUs.
+    # By default, only CPU ranks reduce tensorwise float8 scales over all ranks.
     def test_tensorwise_scales_ask_all_ranks_on_cpus_alone(self):
         words = SHORT + flags({"fsdp": 2}) + ["--model.converters", "quantize.linear.float8", "--resources.device"]
         over = "--quantize.linear.float8.scales_over"

@@ -1,4 +1,4 @@
-// The two halves of a pair: what overlap gains, that all ranks keep one order, and how a half that fails ends.
+// Tests the two halves of a pair: what overlap gains, that all ranks keep one order, and how a half that fails ends.
 #include "worker/rank/runtime/engine/pairs.h"
 
 #include <c10/core/impl/FakeGuardImpl.h>
@@ -32,8 +32,8 @@ struct Cause : std::runtime_error {
 
 double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
-// Whichever half fails, and wherever: the other one goes no further than its next exchange, and the cause is what the
-// caller gets.
+// Whichever half fails, and at any point, the other one stops at its next exchange at the latest, and the caller gets
+// the cause.
 TEST(PairRunnerTest, TheFirstErrorStopsTheOtherHalf) {
   constexpr int kExchanges = 6;
   PairRunner runner;
@@ -64,11 +64,11 @@ TEST(PairRunnerTest, TheFirstErrorStopsTheOtherHalf) {
     }
   }
   int ran = 0;
-  runner.run([&] { ++ran; }, [&] { ++ran; });  // The runner itself goes on.
+  runner.run([&] { ++ran; }, [&] { ++ran; });  // The runner itself stays usable.
   EXPECT_EQ(ran, 2);
 }
 
-// One exchange among the ranks of a pair's group, whose `elements` tell the others what this rank believes it does.
+// One exchange among the ranks of a pair's group; `elements` encodes what this rank believes it does.
 void exchange(const comm::Group& group, int64_t elements) {
   at::Tensor rows = at::ones({elements * group.size()});
   group.all_to_all(at::empty_like(rows), rows).wait();
@@ -91,7 +91,7 @@ class DeviceNode : public torch::autograd::Node {
   const std::function<void()> work_;
 };
 
-// Where a backward pass begins, on the caller's thread.
+// The root of a backward pass, on the caller's thread.
 struct RootNode : torch::autograd::Node {
   RootNode() { add_input_metadata(at::zeros({})); }
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override {
@@ -113,8 +113,8 @@ void run_backward(int device, const std::vector<std::function<void()>>& works) {
                                                         /*accumulate_grad=*/true);
 }
 
-// On a GPU the backward pass runs on autograd's own thread: it is the half all the same. The halves take turns at every
-// exchange, in one order on both ranks, whatever the threads' timing.
+// On a GPU the backward pass runs on autograd's own thread, but still counts as its half. The halves alternate at every
+// exchange, in one order on both ranks, regardless of the threads' timing.
 TEST(PairRunnerTest, BackwardNodesOfADeviceThreadTakeTheirTurns) {
   constexpr int kExchanges = 5;
   std::vector<std::string> order[2];
@@ -151,7 +151,8 @@ TEST(PairRunnerTest, BackwardNodesOfADeviceThreadTakeTheirTurns) {
   EXPECT_EQ(order[1], turns);
 }
 
-// A failure on autograd's thread stops the forward half, and the other way round, there too; the other rank is told.
+// There too, a failure on autograd's thread stops the forward half, and the other way round, and the other rank learns
+// of it.
 TEST(PairRunnerTest, FailuresCrossAutogradsThreads) {
   for (const std::string failing : {"F", "B"}) {
     std::atomic<int> stopped{0};
@@ -192,11 +193,12 @@ TEST(PairRunnerTest, FailuresCrossAutogradsThreads) {
   }
 }
 
-// A stage whose passes compute and exchange tokens in rounds, in microseconds. What travels says when it was sent.
+// A stage whose passes compute and exchange tokens in rounds, in microseconds. Messages contain the time when they were
+// sent.
 class ExchangingStage : public StageRunner {
  public:
   static constexpr int kRounds = 4;
-  static constexpr double kForward = 4'000, kBackward = 8'000;  // Of one round.
+  static constexpr double kForward = 4'000, kBackward = 8'000;  // Times of one round.
   static constexpr double kTravel = 4'000;
 
   ExchangingStage(int index, int stages, const comm::Group& experts, RankTime& time, double scale)
@@ -275,9 +277,9 @@ double time_of_run(const pipeline::Schedule& schedule, bool overlap, double scal
   return static_cast<double>(longest) / scale;
 }
 
-// Each exchange but a pair's last is hidden behind the other half's computing, and that much shorter is the step: all
-// ranks run their pairs at the same time. A busy machine only adds time, so the best of a few runs counts, and longer
-// waits leave less room for it.
+// Each exchange except a pair's last overlaps with the other half's computation, which shortens the step by that much:
+// all ranks run their pairs at the same time. A busy machine only adds time, so the best of a few runs counts, and
+// longer waits are less sensitive to it.
 TEST(PairOverlapTest, HidesTheExchangesBehindTheOtherHalf) {
   const pipeline::Schedule schedule = pipeline::generate("DualPipeV", 2, 2, 8).value();
   ASSERT_TRUE(pairs_can_overlap(schedule));
@@ -296,12 +298,12 @@ TEST(PairOverlapTest, HidesTheExchangesBehindTheOtherHalf) {
   EXPECT_NEAR(plain - overlapped, hidden, 0.1 * hidden);
 }
 
-// What a rank issued, by group.
+// Collectives that a rank issued, by group.
 using Orders = std::map<std::string, std::vector<std::string>>;
 
-// Experts on two ranks beside two stages' ranks: with halves that run in turns and random delays at every operation,
-// the members of each group issue the same collectives in the same order, and the numbers have the bits of a run that
-// takes the halves one after the other.
+// Experts on two ranks in each of two stages. With alternating halves and random delays at every operation, the members
+// of each group issue the same collectives in the same order, and the numbers have the bits of a run that executes the
+// halves one after the other.
 TEST(PairOverlapTest, AllRanksKeepOneOrderOfCollectives) {
   testing::TrainingPlan plan;
   plan.spec = testing::small_spec("qwen3", "debugmodel_moe");

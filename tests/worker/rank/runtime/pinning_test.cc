@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using topology::CpuSet;
 
-// A machine of two NUMA nodes with two CPUs and a GPU each, and a kernel that keeps what it is asked for.
+// A machine of two NUMA nodes with two CPUs and a GPU each, and a kernel that stores what it is requested to do.
 class PinningTest : public ::testing::Test {
  protected:
   PinningTest() {
@@ -85,7 +85,7 @@ TEST_F(PinningTest, CpuRanksAreDealtOverTheNodes) {
   EXPECT_EQ(memory_, 1);
 }
 
-// One that is unknown leaves all ranks where they are: half of them pinned would be worse than none.
+// One unknown GPU leaves all ranks unpinned: half of them pinned would be worse than none.
 TEST_F(PinningTest, AnUnknownGpuLeavesTheRank) {
   const Pinned said = pin_rank("auto", 0, 2, {"0000:3B:00.0", "0000:77:00.0"}, placing());
   EXPECT_TRUE(cpus_.empty());
@@ -113,7 +113,8 @@ TEST_F(PinningTest, WhatTheKernelRefusesIsAWarning) {
   EXPECT_EQ(memory_, -1);
 }
 
-// On the real kernel, in a thread of its own: what the thread starts runs where it runs, and no memory is refused.
+// On the real kernel, in a separate thread: threads that it starts run on the same CPUs, and an impossible request is
+// refused.
 TEST(LinuxPlacingTest, HelperThreadsInherit) {
   std::thread([] {
     const Placing linux = linux_placing();

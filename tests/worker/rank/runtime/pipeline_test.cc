@@ -1,4 +1,4 @@
-// A pipeline trains as one rank does: every schedule, exactly.
+// Tests that a pipeline trains exactly as one rank does, with every schedule.
 #include "tests/worker/rank/runtime/training_world.h"
 
 namespace titan::runtime {
@@ -10,7 +10,7 @@ using testing::RankOutcome;
 using testing::train_world;
 using testing::TrainingPlan;
 
-// Eight layers make eight stages at most; norms, embedding and head are at their places among them.
+// Eight layers make at most eight stages; norms, embedding and head are at their places among them.
 TrainingPlan deep_plan() {
   TrainingPlan plan;
   plan.spec.dim = 16;
@@ -59,7 +59,7 @@ TEST_P(ScheduleTest, WithAccumulation) {
   expect_same_training(plain_rank(plan), train_world(plan, {.pp = 2}, 2), testing::kExact);
 }
 
-// Beside FSDP, with weights gathered once a step and for every microbatch; and beside replicas.
+// Combined with FSDP, with weights gathered once per step and for every microbatch; and with replicas.
 TEST_P(ScheduleTest, WithShardsAndReplicas) {
   TrainingPlan plan = deep_plan();
   plan.schedule = GetParam();
@@ -80,8 +80,8 @@ INSTANTIATE_TEST_SUITE_P(All, ScheduleTest,
                                            "ZBVZeroBubble", "DualPipeV"),
                          [](const auto& info) { return std::isdigit(info.param[0]) ? "OneFOneB" : info.param; });
 
-// The halves of a pair run in turns, each with collectives of its own inside: the numbers and the messages stay the
-// same, over every transport.
+// The halves of a pair alternate, each with its own collectives inside: the numbers and the messages stay the same,
+// over every transport.
 TEST(PairTest, OverlapChangesNothing) {
   TrainingPlan plan = deep_plan();
   plan.schedule = "DualPipeV";
@@ -101,8 +101,8 @@ TEST(PairTest, OverlapChangesNothing) {
   }
 }
 
-// Weights are gathered once a step and gradients reduced once, however many microbatches come through; "always" pays
-// for each microbatch. Between two ranks go one activation and one gradient a microbatch.
+// Weights are gathered and gradients reduced once per step, regardless of the number of microbatches; "always" does it
+// for each microbatch. One activation and one gradient per microbatch are sent between two ranks.
 TEST(PipelineTrafficTest, EqualsClosedForm) {
   TrainingPlan plan = deep_plan();
   plan.pipeline_microbatches = 4;

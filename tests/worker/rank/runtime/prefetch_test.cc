@@ -41,8 +41,8 @@ TrainingPlan plan_with_experts(const std::string& recompute) {
   return plan;
 }
 
-// While a layer computes, the next one's weights are on their way already: dense ones and experts, each over the ranks
-// that share them, in the forward pass and, downwards, in the backward pass.
+// While a layer computes, the next one's weights are already being gathered: dense ones and experts, each over the
+// ranks that share them, in the forward pass and, in reverse, in the backward pass.
 TEST(PrefetchTest, ExpertsTravelWithTheirLayerOneBlockAhead) {
   testing::run_ranks({.dp_shard = 4, .ep = 2}, 4, testing::every_axis(), [](ThreadRank& self) {
     const TrainingPlan plan = plan_with_experts("full");
@@ -50,7 +50,7 @@ TEST(PrefetchTest, ExpertsTravelWithTheirLayerOneBlockAhead) {
     model.sharded->init_weights(7);
     const auto& blocks = dynamic_cast<Stage&>(*model.sharded->stages().at(0)).blocks();
     const comm::LedgerCounts before = self.ledger.counts();
-    std::vector<Gathers> seen;  // Where each layer begins: forward, then once more on the way down.
+    std::vector<Gathers> seen;  // At the start of each layer: forward, then again in reverse.
     for (const EngineBlock& block : blocks) {
       auto* layer = dynamic_cast<model::DecoderLayer*>(block.block);
       if (layer == nullptr) continue;
@@ -70,7 +70,7 @@ TEST(PrefetchTest, ExpertsTravelWithTheirLayerOneBlockAhead) {
     }
     add(sum, blocks.back());
     for (size_t i = blocks.size() - 1; i-- > 1;) {
-      if (expected.size() == blocks.size() - 2) add(sum, blocks[i]);  // Begun beside the head.
+      if (expected.size() == blocks.size() - 2) add(sum, blocks[i]);  // Begun with the head.
       if (i > 1) add(sum, blocks[i - 1]);                             // The embedding's gradient needs no weights.
       expected.push_back(sum);
     }

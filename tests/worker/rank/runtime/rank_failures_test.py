@@ -1,5 +1,5 @@
-"""One rank of a 4D mesh fails, is killed or stops: all others end within seconds, each with the exit code of its own
-part, and say who was first. As processes, and as threads of one process (comm.mode = "local_tensor")."""
+"""Tests that if one rank of a 4D mesh fails, is killed or stops, all others end within seconds, each with its own exit code, and
+report which rank was first. Ranks run as processes, and as threads of one process (comm.mode = "local_tensor")."""
 
 import os
 import re
@@ -43,12 +43,12 @@ class RankFailures(unittest.TestCase):
         return ranks
 
     def since_last_step(self, ranks):
-        """Seconds since the last step that was done; ranks fail in a later one."""
+        """Seconds since the last completed step; ranks fail in a later one."""
         last = ranks.events(0, "step")[-1]["time"]
         return time.time() - last / 1e9
 
     def reasons(self, ranks):
-        """What each rank said last: reason and message."""
+        """Each rank's last error: reason and message."""
         errors = [ranks.events(rank, "error") for rank in range(WORLD)]
         return [(events[-1]["reason"], events[-1]["message"]) if events else None for events in errors]
 
@@ -74,14 +74,14 @@ class RankFailures(unittest.TestCase):
             seconds, reasons, codes = self.kill_one(victim, signal.SIGKILL, "PEER_LOST")
             self.assertEqual(-signal.SIGKILL, codes[victim])
             self.assertLess(seconds, SOON)
-            # Some rank was connected to it, and says so.
+            # Some rank was connected to it, and names it.
             named = [message for reason in reasons if reason for message in [reason[1]]
                      if re.search(r"(rank|ranks [0-9, ]*)\b%d\b" % victim, message)]
             self.assertTrue(named, reasons)
 
     def test_a_rank_that_stops_is_given_up_after_the_timeout(self):
         for victim in (0, 2):
-            # Whoever waits for it, and whoever is told of that first.
+            # From the ranks that wait for it, and from those that hear of it first.
             seconds, reasons, _ = self.kill_one(victim, signal.SIGSTOP, "COLLECTIVE_TIMEOUT", "PEER_LOST")
             self.assertIn("COLLECTIVE_TIMEOUT", [reason[0] for reason in reasons if reason])
             self.assertGreater(seconds, 2.5)

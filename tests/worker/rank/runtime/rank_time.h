@@ -7,19 +7,19 @@
 
 namespace titan::testing {
 
-// Work of one rank as waits, in microseconds since `epoch`. A busy machine ends a wait late; what it was late by (and
-// nothing else: not what the program under test waited for) is taken off the waits that follow, here and, when messages
-// carry `planned` and `overslept` along, on other ranks. So lateness does not add up along a chain of ranks.
+// Simulates a rank's work by waits, in microseconds since `epoch`. A busy machine ends a wait late. That lateness (but
+// not time that the program under test waited for) is subtracted from later waits, here and, if messages carry
+// `planned` and `overslept`, on other ranks. So lateness does not add up along a chain of ranks.
 struct RankTime {
   using Clock = std::chrono::steady_clock;
 
   Clock::time_point epoch = Clock::now();  // The same on all ranks.
-  double planned = 0;                      // Where the present work would be had every wait ended in time.
-  double overslept = 0;                    // How much later it is for this reason.
+  double planned = 0;                      // Time of the current work if every wait had ended in time.
+  double overslept = 0;                    // How much later it is because they did not.
 
   double now() const { return std::chrono::duration<double, std::micro>(Clock::now() - epoch).count(); }
 
-  // Of what comes from another rank.
+  // Takes over the times of a message from another rank.
   void take(double others_planned, double others_overslept) {
     planned = std::max(planned, others_planned);
     overslept = std::max(overslept, others_overslept);
@@ -30,7 +30,7 @@ struct RankTime {
     sleep_until(std::max(planned, now() + length - overslept));
   }
 
-  // Waits for what arrives at `time`.
+  // Waits for a message that arrives at `time`.
   void arrive(double time) {
     planned = std::max(planned, time);
     sleep_until(planned);
@@ -44,7 +44,7 @@ struct RankTime {
   }
 };
 
-// The greatest of what several threads say.
+// Raises `most` to `value` if that is larger; several threads may call it.
 inline void raise(std::atomic<int64_t>& most, int64_t value) {
   for (int64_t seen = most; value > seen && !most.compare_exchange_weak(seen, value);) continue;
 }

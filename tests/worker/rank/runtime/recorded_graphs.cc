@@ -23,11 +23,11 @@
 namespace titan::testing {
 namespace {
 
-// Directly below autograd, and nothing else uses it.
+// Directly below autograd, and otherwise unused.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 constexpr int kGarbage = 0xFF;
 
-// Their results, or the sizes of these, depend on numbers: a GPU's host would wait for them.
+// Their results, or the sizes of these, depend on values: a GPU's host would wait for them.
 const std::set<std::string>& waiting_operations() {
   static const std::set<std::string> all = {"aten::_local_scalar_dense", "aten::equal", "aten::nonzero",
                                             "aten::masked_select", "aten::repeat_interleave.Tensor"};
@@ -78,7 +78,7 @@ class Seen {
   bool is_conj_ = false, is_neg_ = false;
 };
 
-// The same value with `change` made to each defined tensor in it.
+// The same value with `change` applied to each defined tensor in it.
 c10::IValue with_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change) {
   const auto changed = [&](const at::Tensor& one) { return one.defined() ? change(one) : one; };
   if (value.isTensor()) return changed(value.toTensor());
@@ -105,10 +105,10 @@ void for_each_tensor(const c10::IValue& value, const std::function<void(const at
 }
 
 struct RecordedCall {
-  std::function<void()> own;  // One of repeat_on_replay(); else:
+  std::function<void()> own;  // From repeat_on_replay(); otherwise:
   std::optional<c10::OperatorHandle> operation;
-  std::vector<c10::IValue> arguments;  // With stand-ins for their tensors.
-  std::vector<Seen> inputs;            // These, in order.
+  std::vector<c10::IValue> arguments;  // With stand-ins for tensors.
+  std::vector<Seen> inputs;            // The tensors, in order.
   std::vector<Seen> results;
 };
 
@@ -173,7 +173,7 @@ class Recording {
     for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
       for_each_tensor((*stack)[i], [&](const at::Tensor& result) {
         auto* storage = result.storage().unsafeGetStorageImpl();
-        if (given.count(storage) == 0) own_storages_.insert(storage);  // Of those without memory too.
+        if (given.count(storage) == 0) own_storages_.insert(storage);  // Also without memory.
         call.results.emplace_back(result, is_own(result));
       });
     }
@@ -190,8 +190,8 @@ class Recording {
   std::vector<std::pair<c10::Storage, std::vector<char>>> before_;
 };
 
-// The CPU's memory. What is allocated while work is captured belongs to the graph, as a pool of a GPU's graph: nothing
-// else comes to lie there, also where it is freed.
+// The CPU's memory. Memory allocated while work is captured belongs to the graph, as in the pool of a GPU's graph: it
+// is not reused for anything else, even after it is freed.
 class GraphAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -211,7 +211,7 @@ class GraphAllocator final : public c10::Allocator {
  private:
   static c10::Allocator& cpu() { return *c10::GetDefaultCPUAllocator(); }
 
-  // A pointer that LibTorch frees by itself is all that a deleter gets.
+  // If LibTorch frees a pointer by itself, the deleter gets only that pointer.
   static void let_go(void* address) {
     {
       const sync::Lock lock(mutex_);
@@ -224,7 +224,7 @@ class GraphAllocator final : public c10::Allocator {
   static inline auto& lent_ TITAN_GUARDED_BY(mutex_) = *new std::map<void*, std::shared_ptr<c10::DataPtr>>;
 };
 
-// Before any rank's thread asks for it.
+// Before any rank's thread allocates.
 const bool allocator_is_set = [] {
   c10::SetCPUAllocator(new GraphAllocator);
   return true;

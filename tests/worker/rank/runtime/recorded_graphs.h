@@ -12,40 +12,40 @@
 
 namespace titan::testing {
 
-// What the devices of a world did.
+// Counts of all devices of a world.
 struct GraphCounts {
   std::atomic<int> captures{0}, replays{0}, failures{0};
-  std::atomic<int> recorded{0};  // Operations in all graphs, those of repeat_on_replay() too.
+  std::atomic<int> recorded{0};  // Operations in all graphs, those of repeat_on_replay() included.
 };
 
-// What this thread has just done outside LibTorch's dispatcher, as Titan's own kernels do: each replay of the graph
-// that it captures does it again. It reads and writes memory that is the graph's, or that stays where it is, of which
-// what it writes is not put back.
+// Registers what this thread has just done outside LibTorch's dispatcher, as Titan's own kernels do: each replay of the
+// graph that it captures repeats it. `operation` may use only memory that belongs to the graph or does not move; what
+// it writes during the capture is not restored.
 void repeat_on_replay(std::function<void()> operation);
 // Whether this thread captures.
 bool is_captured();
 
-// Memory that was allocated while work was captured; it stays as long as the graph and whoever was given it.
+// Memory that was allocated while work was captured. It stays as long as the graph and all tensors that use it.
 struct DeviceBlock {
   std::shared_ptr<c10::DataPtr> memory;
   size_t bytes = 0;
 };
 
-// The CPU as a device with graphs: the same contract as a GPU's, held with rigour. CaptureGuard records each operation
-// that LibTorch's autograd comes down to, with the very memory that it reads and writes; a replay calls the same
-// operations on the same memory, and no host code of the layers. As on a GPU
-//  - nothing is done while work is captured: what it wrote outside is put back, its own memory holds garbage;
-//  - memory that the work did not allocate belongs to others: a replay throws where it is gone or has moved;
+// The CPU as a device with graphs: the same contract as a GPU's, strictly enforced. Capturing records each operation
+// below LibTorch's autograd, with the memory that it reads and writes; a replay calls the same operations on the same
+// memory, and no host code of the layers. As on a GPU
+//  - a capture has no effects: what the work wrote outside is restored, its own memory holds garbage;
+//  - memory that the work did not allocate belongs to others: a replay throws if it is gone or has moved;
 //  - shared memory holds garbage when the next replay begins;
-//  - what the host would have to wait for cannot be captured.
-// A replay counts as one call (tests/testing/call_counter.h), whatever is in it.
+//  - operations that the host would have to wait for cannot be captured.
+// A replay counts as one call (tests/testing/call_counter.h), regardless of its content.
 class RecordingDevice final : public device::Device, public device::DeviceGraphs {
  public:
   RecordingDevice(std::unique_ptr<device::Device> cpu, std::shared_ptr<GraphCounts> counts);
   ~RecordingDevice() override;
 
   std::unique_ptr<device::DeviceGraph> capture(const std::function<void()>& work, device::GraphMemory memory) override;
-  // The captures from the one with this number on (from 0) fail in their middle.
+  // The captures from this number on (from 0) fail in the middle.
   void fail_from(int capture) { fail_from_ = capture; }
 
   at::Device torch_device() const override { return cpu_->torch_device(); }
@@ -63,7 +63,7 @@ class RecordingDevice final : public device::Device, public device::DeviceGraphs
  private:
   const std::unique_ptr<device::Device> cpu_;
   const std::shared_ptr<GraphCounts> counts_;
-  // Of the graphs with shared memory: what each allocates.
+  // The allocations of each graph with shared memory.
   const std::shared_ptr<std::vector<DeviceBlock>> shared_ = std::make_shared<std::vector<DeviceBlock>>();
   int captures_ = 0;
   int fail_from_ = -1;

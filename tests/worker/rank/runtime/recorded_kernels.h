@@ -8,7 +8,7 @@
 
 namespace titan::testing {
 
-// The bodies of a GPU's row operations on the host (simulated_kernels.h), as a recording device's: graphs repeat them.
+// A GPU's row operations on the host (simulated_kernels.h), for a recording device: graphs repeat them.
 class RecordedKernels final : public kernels::DeviceKernels {
  public:
   bool run(const kernels::RmsNormForward& args) const override { return launch(args); }

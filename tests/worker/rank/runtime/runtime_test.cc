@@ -24,12 +24,12 @@
 namespace titan::runtime {
 namespace {
 
-using namespace rank_protocol;  // Exit codes.
+using namespace rank_protocol;  // For the exit codes.
 
 TEST(BatchPlanTest, DealsRowsToRanksAndMicrobatches) {
   EXPECT_EQ(plan_batch(-1, 8, 4).value(), (BatchPlan{32, 8, 1}));
   EXPECT_EQ(plan_batch(64, 8, 2).value(), (BatchPlan{64, 8, 4}));
-  // A job that goes on with more ranks keeps its global batch in smaller pieces.
+  // A job that resumes with more ranks keeps its global batch, in smaller pieces.
   EXPECT_EQ(plan_batch(8, 8, 2).value(), (BatchPlan{8, 4, 1}));
   EXPECT_EQ(plan_batch(12, 5, 2).value(), (BatchPlan{12, 3, 2}));
   const absl::Status uneven = plan_batch(9, 8, 2).status();
@@ -48,7 +48,7 @@ TEST(StoreRoomTest, RankZeroMustBeAbleToTakeAllOthersIn) {
   }
 }
 
-// parallelism.pipeline_parallel_expert_parallel_overlap changes when work is done, and nothing that is left behind.
+// parallelism.pipeline_parallel_expert_parallel_overlap changes when work is done, but no result.
 TEST(ParallelSetupTest, PairsOverlapOnlyWithTheirKey) {
   config::JobConfig config;
   config.parallelism.pipeline_parallel_degree = 2;
@@ -58,7 +58,7 @@ TEST(ParallelSetupTest, PairsOverlapOnlyWithTheirKey) {
   EXPECT_FALSE(overlaps_pairs(config));
 }
 
-// Rows of whole microbatches, and at least `least` of them.
+// Accepts rows of whole microbatches, and at least `least` of them.
 TakesBatch pipeline_of(int64_t size, int64_t least) {
   return [=](int64_t rows) {
     if (rows % size != 0) return absl::InvalidArgumentError(absl::StrCat(size, " does not divide ", rows));
@@ -66,10 +66,10 @@ TakesBatch pipeline_of(int64_t size, int64_t least) {
   };
 }
 
-// A job that goes on under another mesh: the local batch that it began with need not fit its pipeline, another may.
+// A job that resumes on another mesh: if its original local batch does not fit the pipeline, another may.
 TEST(BatchPlanTest, LooksForALocalBatchThatThePipelineTakes) {
   EXPECT_EQ(plan_batch(24, 4, 2, pipeline_of(2, 1)).value(), (BatchPlan{24, 4, 3}));
-  EXPECT_EQ(plan_batch(24, 3, 2, pipeline_of(2, 1)).value(), (BatchPlan{24, 2, 6}));  // 3 is not whole microbatches.
+  EXPECT_EQ(plan_batch(24, 3, 2, pipeline_of(2, 1)).value(), (BatchPlan{24, 2, 6}));  // 3: not whole microbatches.
   EXPECT_EQ(plan_batch(24, 4, 2, pipeline_of(2, 3)).value(), (BatchPlan{24, 6, 2}));  // No smaller one is enough.
   const absl::Status none = plan_batch(12, 4, 4, pipeline_of(2, 1)).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
@@ -79,7 +79,7 @@ TEST(BatchPlanTest, LooksForALocalBatchThatThePipelineTakes) {
   }
 }
 
-// Whatever the mesh: all rows are dealt, the mesh takes each piece, and nothing is refused that has a solution.
+// On any mesh, all rows are dealt, the mesh takes each piece, and nothing is refused that has a solution.
 TEST(BatchPlanTest, RandomMeshes) {
   const int asked = ::testing::UnitTest::GetInstance()->random_seed();  // --gtest_random_seed repeats.
   const unsigned seed = asked != 0 ? static_cast<unsigned>(asked) : std::random_device()();
@@ -144,15 +144,13 @@ TEST(StepReportTest, OneRanksNanReachesAll) {
   });
 }
 
-// A loss that is fine does not hide gradients that are not, nor the other way round. Without a label nothing is
-// updated, and nothing is wrong.
-// What a step's end sends does not grow with the ranks.
+// The data sent at a step's end does not grow with the ranks.
 TEST(StepReportTest, TwoReductionsWhateverTheWorld) {
   for (const int ranks : {2, 5}) {
     testing::run_ranks({}, ranks, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
       StepReport mine;
       mine.loss_sum = at::scalar_tensor(-1.0 - self.rank, at::kDouble);
-      mine.valid_tokens = self.rank == 0 ? 0 : 2;  // What a rank without tokens reports is no rank's loss.
+      mine.valid_tokens = self.rank == 0 ? 0 : 2;  // A rank without tokens reports a value that is ignored.
       const StepSummary summary = exchange(mine, *self.mesh, at::kCPU, /*max_norm=*/1).reports.summary();
       EXPECT_DOUBLE_EQ(summary.max_loss, -1);
       const comm::LedgerCounts sent = self.ledger.counts();
@@ -162,6 +160,8 @@ TEST(StepReportTest, TwoReductionsWhateverTheWorld) {
   }
 }
 
+// Finite losses do not hide non-finite gradients, nor the other way round. A step without labels is skipped as well,
+// but is not an error.
 TEST(StepReportTest, WhatIsNotFiniteIsSkipped) {
   const double huge = std::numeric_limits<double>::infinity();
   const std::vector<std::tuple<double, double, double>> cases = {
@@ -239,11 +239,11 @@ TEST(OptionsTest, AStoreAboveTheLastPortIsRefused) {
                            .status()
                            .message());
   };
-  EXPECT_EQ(read("h:65535"), "");  // By hand no node is asked for: 2 ranks do not have to fill nodes of 8.
-  EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": the largest port is 65535"));
+  EXPECT_EQ(read("h:65535"), "");  // Started by hand, 2 ranks do not have to fill nodes of 8.
+  EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": there is no port above 65535"));
 }
 
-// By hand a second node's ranks say which of its GPUs is theirs, by flags or as torchrun tells its processes.
+// Ranks started by hand on a second node get their GPU from flags or from torchrun's environment.
 TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
   const auto read = [](Options options) {
     options.config_file = absl::StrCat(std::getenv("TITAN_SOURCE"), "/configs/llama3_tiny.toml");
@@ -272,8 +272,7 @@ TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
   EXPECT_TRUE(absl::StrContains(message({.rank = 0, .local_world = 5}), "the job has 4 ranks in all"));
 }
 
-// A controller of this version stores neither: both come from jobs that an older one took, and must go on as they
-// began.
+// A current controller stores neither key: such jobs come from an older one, and must continue as they began.
 TEST(OptionsTest, AJobOfAnOlderControllerKeepsItsMeaning) {
   char folder[] = "/tmp/titan-launch-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
@@ -294,7 +293,7 @@ TEST(OptionsTest, AJobOfAnOlderControllerKeepsItsMeaning) {
   EXPECT_EQ(job->config.validation.dataloader.order, "global");
 }
 
-// Which files validation reads, and how, is said by its own keys.
+// Validation has its own keys for which files it reads, and how.
 TEST(DataSetupTest, ValidationReadsTheKindsOfFilesThatTrainingReads) {
   const data::testing::Folder folder;
   folder.write_tokenizer(data::testing::byte_tokenizer());
@@ -327,7 +326,7 @@ TEST(DataSetupTest, ValidationReadsTheKindsOfFilesThatTrainingReads) {
   EXPECT_TRUE(absl::StrContains(first(), "validation.dataset: dataset_path")) << first();
 }
 
-// A command of the node counts until it was acknowledged; events are numbered lines.
+// A command of the node counts until it is acknowledged; events are numbered lines.
 TEST(ReporterTest, CommandsAndEvents) {
   char folder[] = "/tmp/titan-reporter-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);

@@ -1,4 +1,5 @@
-"""validation.sample_prompts: what the model writes while it trains is the same on every mesh, is what titan-generate writes, and changes nothing."""
+"""Tests validation.sample_prompts: what the model writes while it trains is the same on every mesh, is what titan-generate
+writes, and does not affect training."""
 
 import os
 import re

@@ -87,7 +87,8 @@ TrainingPlan plan_of(const std::string& flavor) {
   return plan;
 }
 
-// Parameters that several blocks read, beside others in the block that declares them: one gradient of all readers.
+// Parameters that several blocks read, together with unshared ones in the block that declares them, get one gradient of
+// all readers.
 TEST(SharedParametersTest, TrainAlikeOnEveryMesh) {
   for (const char* flavor : {"ends", "inner"}) {
     for (const char* policy : {"default", "always", "never"}) {

@@ -1,5 +1,5 @@
-// No mesh stops on NCCL that runs on the CPU's backends: training, evaluation and shutdown by tests/worker/rank/comm/
-// simulated_nccl.h, whose communicators have NCCL's rules and are opened by the code that opens a GPU's.
+// Tests that no mesh hangs on NCCL: training, evaluation and shutdown over tests/worker/rank/comm/simulated_nccl.h,
+// which runs on the CPU's backends, has NCCL's rules, and is opened by the code that opens a GPU's communicators.
 #include "tests/worker/rank/comm/simulated_nccl.h"
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +25,7 @@ struct Case {
   friend void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 };
 
-// As runtime::messages_of() reads them from the configuration.
+// The same as runtime::messages_of() for the configuration.
 std::map<Axis, comm::Messages> messages_of(const TrainingPlan& plan) {
   config::Parallelism parallelism;
   parallelism.enable_async_tensor_parallel = plan.parallel.async_tensor_parallel;
@@ -51,7 +51,7 @@ testing::ThreadWorld world_of(const Case& one, const TrainingPlan& plan, const s
   return world;
 }
 
-// What ends the world, in words; empty: nothing.
+// The error that ends the world; empty if there is none.
 std::string trouble(const std::vector<std::exception_ptr>& failures) {
   try {
     testing::rethrow_cause(failures);
@@ -175,7 +175,7 @@ std::vector<Case> other_meshes() {
   };
 }
 
-// A schedule as a file gives it: a list of each rank's own.
+// A schedule from a file: a list for each rank.
 Case written_schedule() {
   return {"CSV", {.pp = 2}, 2, [](TrainingPlan& plan) {
             plan.own_schedule = pipeline::generate("1F1B", 2, 1, 4).value();
@@ -186,7 +186,8 @@ Case written_schedule() {
 
 class SimulatedNcclTest : public ::testing::TestWithParam<Case> {};
 
-// Numbers too: without tags every message meets its own receive. What messages leave is free when they were waited for.
+// Compares numbers too: without tags every message must meet its own receive. Memory of messages is free once they were
+// waited for.
 TEST_P(SimulatedNcclTest, TrainsAsOneRank) {
   const TrainingPlan plan = plan_of(GetParam());
   TrainingPlan alone = plan;
@@ -206,7 +207,8 @@ INSTANTIATE_TEST_SUITE_P(Schedules, SimulatedNcclTest, ::testing::ValuesIn(pipel
 INSTANTIATE_TEST_SUITE_P(Meshes, SimulatedNcclTest, ::testing::ValuesIn(other_meshes()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Files, SimulatedNcclTest, ::testing::Values(written_schedule()), name_of_case);
 
-// Without the greeting every schedule stops in its first step, and the simulation says so: receives are posted ahead.
+// Without the greeting every schedule hangs in its first step, because receives are posted ahead; the simulation
+// reports it.
 TEST(SimulatedNcclRules, PipelinesStopThatHaveNotGreeted) {
   std::vector<Case> cases = pipelines();
   for (const Case& one : other_meshes()) {
@@ -223,7 +225,7 @@ TEST(SimulatedNcclRules, PipelinesStopThatHaveNotGreeted) {
   }
 }
 
-// The ranks of one tensor group as `body` drives them, which send to each other.
+// Runs `body` on the ranks of one tensor group, which send to each other.
 std::string run_group(int ranks, const std::function<void(const comm::Group&)>& body) {
   const auto nccl = std::make_shared<SimulatedNccl>(ranks);
   testing::ThreadWorld world = world_of({"group", {.tp = ranks}, ranks}, TrainingPlan(), nccl);
@@ -240,7 +242,7 @@ TEST(SimulatedNcclRules, BothWaitingForTheOtherIsSeenAtOnce) {
   EXPECT_NE(why.find("rank 1 waits for receive from rank 0"), std::string::npos) << why;
 }
 
-// Ranks 0 and 1 swap two tensors; others watch.
+// Ranks 0 and 1 swap two tensors; others do nothing.
 void swap(const comm::Group& group, bool send_first) {
   if (group.rank() > 1) return;
   const int peer = 1 - group.rank();
@@ -253,7 +255,8 @@ void swap(const comm::Group& group, bool send_first) {
   EXPECT_EQ(theirs[0].item<double>(), peer);
 }
 
-// So many ranks that pairs share a communicator: then only calls that pair can end, and the code that swaps pairs them.
+// With so many ranks, pairs share a communicator: then only matching calls can end, and the code that swaps matches
+// them.
 TEST(SimulatedNcclRules, SharedPairsPairTheirCalls) {
   EXPECT_EQ(run_group(2, [](const comm::Group& group) { swap(group, true); }), "") << "a communicator each way";
   EXPECT_EQ(run_group(20, [](const comm::Group& group) { swap(group, group.rank() == 0); }), "");
@@ -261,7 +264,7 @@ TEST(SimulatedNcclRules, SharedPairsPairTheirCalls) {
   EXPECT_NE(why.find("rank 0 waits for receive from rank 1 of 8 bytes"), std::string::npos) << why;
 }
 
-// A channel carries messages in the order of their issue, whatever their tags say.
+// A channel delivers messages in the order of their issue, regardless of their tags.
 TEST(SimulatedNcclRules, MessagesOfOneWayKeepTheirOrder) {
   const std::string why = run_group(2, [](const comm::Group& pair) {
     at::Tensor few = at::zeros({2}), many = at::zeros({3});
@@ -276,7 +279,7 @@ TEST(SimulatedNcclRules, MessagesOfOneWayKeepTheirOrder) {
   EXPECT_NE(why, "");
 }
 
-// What a message may take of a GPU while it is in flight, and what a collective may.
+// Limits of what a message may use of a GPU while it is in flight, and of what a collective may.
 TEST(SimulatedNcclRules, CommunicatorsKnowTheirLimits) {
   const auto nccl = std::make_shared<SimulatedNccl>(4);
   const Case one{"limits", {.pp = 2, .dp_shard = 2}, 4};

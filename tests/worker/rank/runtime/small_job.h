@@ -14,8 +14,8 @@
 namespace titan::testing {
 
 // Trains a model of tests/numerics/small_models to its end, with threads of this process as ranks: four rows of 32
-// tokens a microbatch, two microbatches a step. `words` of titan-rank choose the rest, --model.name,
-// --model.flavor and --training.steps among it.
+// tokens per microbatch, two microbatches per step. `words` are more titan-rank flags, --model.name, --model.flavor and
+// --training.steps included.
 inline void run_small_job(const std::string& words) {
   const rank_protocol::TempFolder folder;
   const std::string config = folder.file("job.toml");

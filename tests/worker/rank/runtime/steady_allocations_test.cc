@@ -1,9 +1,9 @@
-// From the fourth step on a rank asks its allocator for the same blocks in every step, so that an allocator that keeps
-// what was freed has them all and asks the system for none. Seen by an allocator around LibTorch's, on the threads that
-// run steps, for all families, kinds of mesh and modes of recomputation; and of the CPU's own such allocator
-// (worker/rank/runtime/memory/cpu_memory.h) by its count of what it asked for, on one rank, since blocks of several
-// threads come free at varying times. What depends on the data is left out: packed documents, and rows that are
-// exchanged in pieces of their own sizes. The C++ heap, which that allocator does not see, must not grow either.
+// From the fourth step on a rank requests the same blocks from its allocator in every step, so an allocator that keeps
+// freed memory requests none from the system. An allocator around LibTorch's observes the threads that run steps, for
+// all families, kinds of mesh and modes of recomputation. The CPU's own such allocator
+// (worker/rank/runtime/memory/cpu_memory.h) is tested by its count of requests, on one rank, since blocks of several
+// threads are freed at varying times. Sizes that depend on the data are left out: packed documents, and rows that are
+// exchanged in pieces of different sizes. The C++ heap, which that allocator does not see, must not grow either.
 
 #include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
@@ -29,17 +29,17 @@
 namespace titan::runtime {
 namespace {
 
-constexpr int kSteady = 3;  // The last step that may differ from those after it.
+constexpr int kSteady = 3;  // The last step that may differ from later ones.
 
-using Blocks = std::map<size_t, int>;  // How many of each number of bytes.
+using Blocks = std::map<size_t, int>;  // Number of blocks by bytes.
 
 struct Step {
   Blocks blocks;
-  int64_t asked_before = 0;  // Blocks that the process had asked of malloc when it began.
+  int64_t asked_before = 0;  // Blocks requested from malloc before it began.
 };
 using Steps = std::map<int, Step>;  // From 1.
 
-// What each rank's thread allocates in each step, from when it enters the step's scope until it enters the next one's.
+// Records what each rank's thread allocates in each step, from the start of the step's scope to that of the next.
 class StepAllocations {
  public:
   StepAllocations()
@@ -57,7 +57,7 @@ class StepAllocations {
   StepAllocations(const StepAllocations&) = delete;
   StepAllocations& operator=(const StepAllocations&) = delete;
 
-  // Of each rank.
+  // One element per rank.
   static std::vector<Steps> take() {
     const std::scoped_lock lock(mutex_);
     std::vector<Steps> all;
@@ -163,8 +163,8 @@ TEST(SteadyAllocations, OnAnyMesh) {
   }
 }
 
-// In bf16 a job on a CPU takes Titan's kernels unless it is told otherwise; they keep and allocate other tensors.
-// LibTorch's products of all experts allocate by their rows on a CPU, which the load decides.
+// In bf16 a job on a CPU uses Titan's kernels by default; they save and allocate other tensors. LibTorch's products of
+// all experts allocate by their rows on a CPU, which depend on the load.
 TEST(SteadyAllocations, WithAndWithoutTitansKernels) {
   for (const char* by : {"auto", "reference"}) {
     for (const std::string& family : testing::small_families()) {
@@ -178,7 +178,7 @@ TEST(SteadyAllocations, WithAndWithoutTitansKernels) {
   }
 }
 
-// Rows that are exchanged in pieces of their own sizes are as many as the load makes them.
+// The load decides how many rows are exchanged in pieces of different sizes.
 TEST(SteadyAllocations, AreNotThereWhereSizesFollowTheLoad) {
   const std::vector<Steps> ranks = steps_of(
       "--model.name small_deepseek_v3 --debug.seed 0 --resources.ranks 2 --parallelism.expert_parallel_degree 2");
@@ -197,7 +197,7 @@ TEST(SteadyAllocations, InAnyModeOfRecomputation) {
   }
 }
 
-// Rows of enough tokens that the allocator keeps their blocks: small ones are malloc's.
+// Enough tokens that the allocator keeps the blocks: small ones are malloc's.
 TEST(SteadyAllocations, AskNothingOfMalloc) {
   const std::string large =
       " --resources.ranks 1 --training.seq_len 64 --training.local_batch_size 16"
@@ -212,8 +212,8 @@ TEST(SteadyAllocations, AskNothingOfMalloc) {
   }
 }
 
-// How many bytes of malloc are in use, in all its arenas, when each step begins. `planted`: bytes that it keeps itself
-// of each step. Its own memory is reserved beforehand, so that it does not count.
+// Bytes of malloc in use, in all its arenas, when each step begins. `planted`: bytes that it keeps of each step as a
+// check. Its own memory is reserved beforehand and does not count.
 class StepHeap {
  public:
   static constexpr int kSteps = 60, kFirst = 30;  // Buffers of the first steps are still filling.
@@ -232,7 +232,7 @@ class StepHeap {
   StepHeap(const StepHeap&) = delete;
   StepHeap& operator=(const StepHeap&) = delete;
 
-  // The median of what a step from kFirst on adds: buffers that double or end their filling do so in few of the steps.
+  // The median growth per step from kFirst on: buffers that double or stop growing do so in few of the steps.
   static int64_t growth() {
     EXPECT_EQ(used_.size(), kSteps);
     if (used_.size() != kSteps) return 0;
@@ -248,7 +248,7 @@ class StepHeap {
     if (!absl::StartsWith(call.name(), "ProfilerStep#")) return nullptr;
     if (planted_ > 0) kept_.push_back(std::make_unique<char[]>(planted_));
     const struct mallinfo2 now = mallinfo2();
-    used_.push_back(static_cast<int64_t>(now.uordblks + now.hblkhd));  // The second have pages of their own.
+    used_.push_back(static_cast<int64_t>(now.uordblks + now.hblkhd));  // hblkhd: blocks with their own pages.
     return nullptr;
   }
 
@@ -265,7 +265,7 @@ int64_t heap_growth(const std::string& family, size_t planted) {
   return StepHeap::growth();
 }
 
-// Of one rank: those of several send each other blocks that come free at varying times. Measured: 0 to 224 bytes.
+// Limit for one rank: several send each other blocks that are freed at varying times. Measured: 0 to 224 bytes.
 constexpr int64_t kGrowth = 512;
 
 TEST(SteadyAllocations, KeepNothingOnTheHeap) {

@@ -1,4 +1,4 @@
-"""titan-rank as real processes, without daemons: finish, save on SIGTERM, resume, a killed peer, exit codes."""
+"""Tests titan-rank as real processes, without daemons: finish, save on SIGTERM, resume, a killed peer, exit codes."""
 
 import base64
 import glob
@@ -25,7 +25,7 @@ SMALL = [
     "--lr_scheduler.warmup_steps", "2", "--metrics.log_freq", "1", "--metrics.no_enable_tensorboard",
     "--validation.no_enable", "--checkpoint.interval", "5", "--comm.init_timeout_seconds", "30",
     "--training.global_batch_size", "2", "--resources.threads_per_rank", "1",
-    "--training.mixed_precision_param", "float32",  # Without such products in the processor, bfloat16 takes ten times as long.
+    "--training.mixed_precision_param", "float32",  # Processors without bfloat16 products take ten times as long.
 ]
 
 
@@ -116,7 +116,7 @@ def losses(folder):
 
 
 def make_sentencepiece(folder, learnt, texts):
-    """A model in `folder`, and the documents' tokens as its package has them."""
+    """Trains a model in `folder`; returns the documents' tokens by its package."""
     import sentencepiece  # Here and below: many tests import this file.
 
     lines = [line for text in learnt for line in text[:3000].split("\n") if line.strip()]
@@ -140,7 +140,7 @@ def make_tiktoken(folder, _, texts):
 
 
 def write_megatron(prefix, documents):
-    """As Megatron-LM's preprocessing, each document one sequence of int32."""
+    """Writes as Megatron-LM's preprocessing does, each document one sequence of int32."""
     count, lengths = len(documents), [len(document) for document in documents]
     firsts = [4 * sum(lengths[:i]) for i in range(count)]
     with open(prefix + ".bin", "wb") as out:
@@ -171,7 +171,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(sorted(whole), list(range(1, 13)))
         self.assertLess(whole[12], whole[1])
 
-        # One rank is told; both stop at the same step edge, saved.
+        # One rank gets the signal; both stop at the same step edge, saved.
         ranks = Ranks(self.folder("stopped"), 2, mixed)
         ranks.wait_for_step(3)
         soft, hard = resource.prlimit(ranks.processes[0].pid, resource.RLIMIT_NOFILE)
@@ -214,26 +214,26 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
 
     def test_peer_killed_during_a_save_is_named(self):
-        # Rank 0 waits for rank 1's part of a checkpoint, not in a collective, and nobody's connection breaks.
+        # Rank 0 waits for rank 1's part of a checkpoint, not in a collective, and no connection breaks.
         ranks = Ranks(self.folder("killed-saving"), 2, ["--training.steps", "100000", "--lr_scheduler.total_steps", "100000",
                                                         "--checkpoint.interval", "1", "--checkpoint.async_mode", "disabled",
                                                         "--checkpoint.keep_latest_k", "2"])
         self.addCleanup(ranks.kill)
         ranks.wait_for_step(2)
-        # The kernel kills rank 1 where its next file outgrows this: amid its part of a checkpoint, which alone is large.
+        # The kernel kills rank 1 when its next file exceeds this: during its part of a checkpoint, the only large file.
         victim = ranks.processes[1].pid
         resource.prlimit(victim, resource.RLIMIT_CORE, (0, 0))
         resource.prlimit(victim, resource.RLIMIT_FSIZE, (1 << 17, 1 << 17))
         ranks.processes[1].wait(60)
         began = time.monotonic()
         self.assertEqual(ranks.wait(), [12, -signal.SIGXFSZ], ranks.outputs[0])
-        self.assertLess(time.monotonic() - began, 60)  # The silence that is allowed is 15 s; a rank's part may take 30 min.
+        self.assertLess(time.monotonic() - began, 60)  # The silence limit is 15 s; a rank's part may take 30 min.
         error = ranks.events(0, "error")[-1]
         self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
         self.assertIn("rank 1 has shown no sign of life", error["message"])
 
     def test_a_batch_that_no_pipeline_takes_is_explained(self):
-        self.finish("pieces", 1, ["--training.steps", "5"])  # Two rows a step; saved at step 5.
+        self.finish("pieces", 1, ["--training.steps", "5"])  # Two rows per step; saved at step 5.
         staged = Ranks(self.folder("pieces"), 2, [
             "--training.steps", "6", "--parallelism.pipeline_parallel_degree", "2", "--training.local_batch_size", "3",
             "--training.global_batch_size", "-1", "--parallelism.pipeline_parallel_microbatch_size", "3"])
@@ -289,7 +289,7 @@ class TitanRankTest(unittest.TestCase):
                 self.assertAlmostEqual(curve[step], loss, delta=1e-10, msg="%s step %d" % (name, step))
 
     def test_pipeline_over_processes_equals_one_rank_and_resumes_there(self):
-        # Accumulation (two runs of a schedule a step), split backward passes and validation.
+        # Accumulation (two runs of a schedule per step), split backward passes and validation.
         extra = ["--training.dtype", "float64", "--training.global_batch_size", "4", "--training.steps", "6",
                  "--validation.enable", "--validation.freq", "6", "--validation.seq_len", "64"]
         one = self.finish("one4", 1, extra)
@@ -299,7 +299,7 @@ class TitanRankTest(unittest.TestCase):
         two.wait_for_step(2)
         two.processes[1].send_signal(signal.SIGHUP)
         self.assertEqual(two.wait(), [16, 16], "\n".join(two.outputs))
-        for rank in (0, 1):  # The first stage's rank has no loss of its own.
+        for rank in (0, 1):  # The first stage's rank computes no loss.
             self.assertIn("loss: %8.5f" % one[1], re.sub(r"\x1b\[[0-9;]*m", "", two.outputs[rank]))
         last = Ranks(two.folder, 1, extra)
         self.assertEqual(last.wait(), [0], "\n".join(last.outputs))
@@ -328,7 +328,7 @@ class TitanRankTest(unittest.TestCase):
                 self.assertAlmostEqual(curve[step], loss, delta=1e-10, msg="%s step %d" % (name, step))
 
     def test_validation_on_uneven_data_and_async_checkpoints(self):
-        # Rows of three documents, dealt to two ranks: one rank runs out of data first, and nobody waits for it.
+        # Rows of three documents, dealt to two ranks: one rank runs out of data first, and no rank waits for it.
         text = self.folder("text")
         os.makedirs(text)
         with open(os.path.join(text, "data.json"), "w") as file:
@@ -351,7 +351,7 @@ class TitanRankTest(unittest.TestCase):
             folder = self.folder("unsaved-" + mode)
             os.makedirs(folder)
             with open(os.path.join(folder, "checkpoint"), "w"):
-                pass  # A file where the folder of checkpoints has to be.
+                pass  # A file in place of the checkpoint folder.
             seed = Ranks(folder, 1, ["--checkpoint.create_seed_checkpoint", "--checkpoint.async_mode", mode,
                                      "--training.global_batch_size", "-1"])
             self.assertEqual(seed.wait(), [14], seed.outputs[0])
@@ -359,11 +359,11 @@ class TitanRankTest(unittest.TestCase):
             self.assertNotIn("Training completed", seed.outputs[0])
 
     def test_the_last_save_waits_for_its_disk(self):
-        """What the ranks hold would be lost: they stay until the folder can be written, and say what they wait for."""
+        """The ranks' state would be lost: they stay until the folder can be written, and report what they wait for."""
         ranks = Ranks(self.folder("waits"), 2, ["--training.steps", "60", "--checkpoint.interval", "1000"])
         ranks.wait_for_step(1)
         obstacle = os.path.join(ranks.folder, "checkpoint")
-        open(obstacle, "x").close()  # A file where the folder of checkpoints has to be.
+        open(obstacle, "x").close()  # A file in place of the checkpoint folder.
         deadline = time.monotonic() + 120
         while not any("; try 3 in " in event["message"] for event in ranks.events(0, "warning")):
             self.assertLess(time.monotonic(), deadline, "no second try")
@@ -373,7 +373,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
         self.assertIn("step 60 could not be saved: ", ranks.outputs[0])
         self.assertEqual([60], [event["step"] for event in ranks.events(0, "checkpoint_committed")])
-        # The step says whose it is, and another model's job leaves it alone.
+        # The checkpoint names its model, and another model's job refuses it.
         self.assertEqual("llama3", manifest_of(ranks.folder, 60)["model"]["name"])
         other = Ranks(ranks.folder, 1, ["--model.name", "llama4", "--model.flavor", "debugmodel", "--training.steps", "61",
                                         "--checkpoint.load_step", "60"])
@@ -382,10 +382,10 @@ class TitanRankTest(unittest.TestCase):
         self.assertIn("step-60 holds llama3 debugmodel (", other.outputs[0])
 
     def test_a_stop_is_heard_while_the_last_save_waits(self):
-        """Half an hour would be waited for the disk; whoever asks for a stop waits for its grace at most."""
+        """The ranks would wait half an hour for the disk, but after a stop request only for its grace."""
         ranks = Ranks(self.folder("stops"), 2, ["--checkpoint.interval", "1000", "--restart.stop_grace_seconds", "5"])
         ranks.wait_for_step(1)
-        open(os.path.join(ranks.folder, "checkpoint"), "x").close()  # A file where the folder of checkpoints has to be.
+        open(os.path.join(ranks.folder, "checkpoint"), "x").close()  # A file in place of the checkpoint folder.
         deadline = time.monotonic() + 120
         while not any("; try 4 in " in event["message"] for event in ranks.events(0, "warning")):
             self.assertLess(time.monotonic(), deadline, "no third try")
@@ -420,7 +420,6 @@ class TitanRankTest(unittest.TestCase):
         plain = self.finish("plain", 2)
         self.assertEqual(curve[1], plain[1])
 
-    # Ranks that agree on a seed train as with that seed; the next run draws another, but one that goes on keeps the first.
     def test_kernels_are_named_or_refused(self):
         words = ["--training.steps", "1", "--training.mixed_precision_param", "bfloat16", "--resources.kernels"]
         for kernels, said in (("avx2", "Titan's kernels for avx2"), ("reference", "LibTorch's operations")):
@@ -434,7 +433,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual([10], ranks.wait(), ranks.outputs)
         self.assertIn("KERNEL_LEVEL: resources.kernels is amx, but the best level of this machine", ranks.outputs[0])
 
-    # The disk's trouble is not the training's.
+    # A failing disk does not stop the training.
     def test_a_trace_that_cannot_be_written_stops_nothing(self):
         os.makedirs(self.folder("blocked"))
         with open(os.path.join(self.folder("blocked"), "profile_traces"), "w"):
@@ -445,7 +444,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertIn("the profiler's trace is lost: create", ranks.outputs[0])
 
     def test_colours_are_for_terminals(self):
-        """metrics.disable_color_printing, and where nobody has to say it."""
+        """Colours follow metrics.disable_color_printing, and are off without a terminal."""
         def printed(*extra):
             reader, writer = pty.openpty()
             words = [RANK, "--config", CONFIG, *SMALL, "--job.dump_folder", self.folder("colours%d" % len(extra)), "--training.steps", "1", *extra]
@@ -500,7 +499,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(sorted(at_once), [1, 4, 8, 12])
         self.assertEqual(self.finish("late", 2, late), at_once)
 
-        # A stop is heard a step later, but by all at the same edge, and nothing is lost.
+        # A stop takes effect a step later, but for all at the same edge, and nothing is lost.
         ranks = Ranks(self.folder("stopped late"), 2, late)
         ranks.wait_for_step(4)
         ranks.processes[1].send_signal(signal.SIGUSR2)  # Schedulers warn by other signals than SIGTERM, too.
@@ -550,12 +549,13 @@ class TitanRankTest(unittest.TestCase):
         self.assertIn("metrics.jsonl", modes)
         self.assertIn("fence.json", modes)
         self.assertEqual({}, {name: oct(mode) for name, mode in modes.items() if mode not in (0o664, 0o775)})
-        code, events, output = start(2)  # Late: its successor has taken the folder over.
+        code, events, output = start(2)  # Late: its successor owns the folder.
         self.assertEqual(code, 15, output)
         self.assertEqual(events[-1]["class"], "fenced")
 
     def test_a_late_rank_of_another_job_or_attempt_joins_nothing(self):
-        # A port is free again as soon as its store is gone, and the next store may get it while ranks of before still look for theirs.
+        # A port is free again as soon as its store is gone, and the next store may get it while earlier ranks still
+        # look for theirs.
         server = listening_socket()
         self.addCleanup(server.close)
 
@@ -591,7 +591,7 @@ class TitanRankTest(unittest.TestCase):
             self.assertEqual(0, process.returncode, output)
 
     def test_a_job_reads_text_by_each_kind_of_tokenizer(self):
-        # Trains on exactly the tokens of the kind's package: a job that is given those has the same losses.
+        # Trains on exactly the tokens of the kind's package: a job that gets these tokens has the same losses.
         with open(os.path.join(ASSETS, "c4_test", "data.json")) as file:
             whole = [json.loads(line)["text"] for line in file][:12]
         texts = [one[at:at + 60] for one in whole for at in (100, 400)]  # Several of them, with their ends, in a row.

@@ -25,7 +25,7 @@ config::Profiling every(int freq, int warmup, int active) {
   return config;
 }
 
-// One letter a step: nothing, warm-up, record, save.
+// One letter per step: nothing, warm-up, record, save.
 std::string drawn(const config::Profiling& config, int64_t steps) {
   std::string text;
   for (int64_t step = 1; step <= steps; ++step) {
@@ -86,7 +86,7 @@ TEST(TracerTest, HoldsTheStepsOfOneRoundAndWhoWorksForThem) {
   EXPECT_FALSE(has(names, "somebody else"));
 }
 
-// What other threads do, and what is under way, comes from the rank's own record and has rows of its own.
+// Work of other threads, and collectives in flight, come from the rank's own record and have separate rows.
 TEST(TracerTest, HoldsWhatGoesOnBesideTheRanksThread) {
   const rank_protocol::TempFolder folder;
   const auto spans = std::make_shared<trace::Spans>();
@@ -99,7 +99,7 @@ TEST(TracerTest, HoldsWhatGoesOnBesideTheRanksThread) {
         {"all_gather", "fsdp", 2, 4096, now + begin, now + begin + 1000, now + end - 2000, now + end, now + end});
   };
   transfer(0, 50000);
-  transfer(10000, 40000);  // While the first is under way.
+  transfer(10000, 40000);  // While the first is in flight.
   transfer(60000, 80000);
   const auto saved = tracer.end_step(1);
   ASSERT_TRUE(saved.ok() && saved->has_value());
@@ -132,7 +132,7 @@ TEST(TracerTest, HoldsWhatGoesOnBesideTheRanksThread) {
   EXPECT_EQ(args["waiting us"], 2.0);
 }
 
-// A file that is no trace of LibTorch's stays as it is.
+// A file that is not a LibTorch trace stays unchanged.
 TEST(TraceFileTest, WhatIsNoTraceIsRefused) {
   const rank_protocol::TempFolder folder;
   const std::string path = folder.path() + "/trace.json";
@@ -191,7 +191,7 @@ TEST(TracerTest, AFolderThatCannotBeMadeIsAnError) {
   EXPECT_FALSE(tracer.end_step(2).ok());
 }
 
-// What somebody asks a rank for while it trains; the daemon's side of the page is played here.
+// Traces requested from a rank while it trains; the test plays the daemon's side of the page.
 class OrderedTraceTest : public ::testing::Test {
  protected:
   Tracer tracer(const config::Profiling& config = {}) {
@@ -207,7 +207,7 @@ class OrderedTraceTest : public ::testing::Test {
     words_.request = request;
   }
   TraceState state() const { return static_cast<TraceState>(words_.state.load()); }
-  // Runs a step; what was saved after it.
+  // Runs a step; returns what was saved after it.
   static std::optional<Tracer::Saved> run(Tracer& tracer, int64_t step) {
     tracer.begin_step(step);
     {
@@ -268,7 +268,7 @@ TEST_F(OrderedTraceTest, AnEndInTheMiddleSavesWhatThereIs) {
   EXPECT_EQ(state(), TraceState::kWritten);
 }
 
-// A round that records goes on to its end, whoever asks; else who asks goes first.
+// A round that records continues to its end; otherwise a request takes precedence.
 TEST_F(OrderedTraceTest, SharesTheProfilerWithTheSchedule) {
   Tracer tracer = this->tracer(every(5, 1, 2));  // Records 4, 5; 9, 10; 14, 15.
   for (const int64_t step : {1, 2, 3, 4}) EXPECT_FALSE(run(tracer, step));
@@ -306,7 +306,7 @@ TEST_F(OrderedTraceTest, AFileThatCannotBeWrittenIsTold) {
   EXPECT_EQ(state(), TraceState::kFailed);
 }
 
-// Costs nothing worth a name while nobody records.
+// The text is not built unless something records.
 TEST(TraceScopeTest, MakesNoTextUnasked) {
   bool asked = false;
   {

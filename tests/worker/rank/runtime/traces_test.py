@@ -1,5 +1,5 @@
-"""Traces of two ranks that train and save: what is in them, whether collectives are under way while layers compute, and that the programs
-for which they are made can read them."""
+"""Tests traces of two ranks that train and save: their content, whether collectives are in flight while layers compute, and that
+the programs for which they are made can read them."""
 
 import json
 import os
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
 import trace_overlap
 from titan_rank_test import Ranks
 
-CLOCKS_US = 200  # Titan's spans and LibTorch's come from two clocks, which LibTorch compares at the start and end of a recording.
+CLOCKS_US = 200  # Titan's spans and LibTorch's use two clocks, which LibTorch compares at the start and end of a recording.
 PLUGIN = """
 import json, sys
 from torch_tb_profiler import io
@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 
 class Traces(unittest.TestCase):
-    """One run: every second of five steps is recorded, and after each of them a checkpoint is written beside the next one."""
+    """One run: every second of five steps is recorded, and a checkpoint of each step is written during the next one."""
 
     @classmethod
     def setUpClass(cls):
@@ -79,7 +79,8 @@ class Traces(unittest.TestCase):
             self.assertLessEqual(work["checkpoint writer"],
                                  {"write shard", "wait for all ranks' shards", "publish manifest", "remove old checkpoints"})
 
-    # The weights of a layer are on their way while the one before it computes, and gradients while the next one does.
+    # A layer's weights are gathered while the layer before it computes, and gradients are reduced while the next one
+    # does.
     def test_collectives_are_under_way_while_layers_compute(self):
         for trace in self.traces.values():
             layers = {}
@@ -116,8 +117,8 @@ class Traces(unittest.TestCase):
             self.assertGreater(other, 0)
             self.assertLess(issuing + waiting, sum(trace_overlap.steps(trace)) * 1e3)
 
-    # What viewers of the trace event format rely on, Perfetto among them: kinds and fields, names of rows, and in each row events that are
-    # apart or inside each other.
+    # What viewers of the trace event format rely on, Perfetto among them: kinds and fields, names of rows, and in each
+    # row events that are disjoint or nested.
     def test_the_format_is_what_viewers_expect(self):
         for trace in self.traces.values():
             rows = defaultdict(list)
@@ -143,7 +144,7 @@ class Traces(unittest.TestCase):
     def test_tensorboards_plugin_shows_both_ranks(self):
         with tempfile.TemporaryDirectory() as folder:
             for rank in (0, 1):
-                os.symlink(self.path(4, rank), os.path.join(folder, f"rank{rank}.pt.trace.json"))  # The plugin's names: docs/howto/profile.md.
+                os.symlink(self.path(4, rank), os.path.join(folder, f"rank{rank}.pt.trace.json"))  # Names for the plugin: docs/howto/profile.md.
             script = os.path.join(folder, "plugin.py")
             with open(script, "w") as file:
                 file.write(PLUGIN)

@@ -45,7 +45,7 @@ inline models::ModelSpec small_llama() {
 struct TrainingPlan {
   models::ModelSpec spec = small_llama();
   runtime::ShardingOptions sharding{.precision = {at::kDouble, at::kDouble, at::kDouble}};
-  model::ParallelOptions parallel;  // Its mesh is filled in.
+  model::ParallelOptions parallel;  // build_rank() fills in its mesh.
   int64_t global_batch = 4;
   int64_t seq_len = 16;
   std::optional<int64_t> document_end = std::nullopt;  // This token ends a document: tokens attend inside theirs.
@@ -60,29 +60,30 @@ struct TrainingPlan {
   bool overlap_pairs = false;
   // Empty: AdamW on all parameters.
   std::function<std::unique_ptr<optim::Optimizer>(runtime::ShardedModel&, ThreadRank&)> make_optimizer;
-  std::function<void(model::Model&)> convert;  // Of the model that has been split; may be empty.
-  std::function<void(runtime::ShardingOptions&, ThreadRank&)> of_rank;  // What is a rank's own in it; may be empty.
+  std::function<void(model::Model&)> convert;  // Changes the model after it was split; may be empty.
+  std::function<void(runtime::ShardingOptions&, ThreadRank&)> of_rank;  // Rank-specific options; may be empty.
   double qk_clip = 0;                                                   // optimizer.qk_clip
 };
 
-// A rank's part of one tensor, and where it starts in the whole.
+// A rank's part of one tensor, and where it starts in the whole. `value` has the whole's dims, with this rank's sizes.
 struct Piece {
   std::vector<int64_t> offset;
   at::Tensor value;
 };
 
-// What one rank saw: its parts of everything, keyed by "gradient.<FQN>" (of the first step) and "value.<FQN>" (at the
-// end), of what is trained.
+// Results of one rank. `pieces` has its parts of everything trained, keyed by "gradient.<FQN>" (first step) and
+// "value.<FQN>" (at the end).
 struct RankOutcome {
   std::vector<double> losses;
   std::vector<double> norms;
   std::vector<double> evaluated;  // Loss of the first batch after each step, from forward passes alone.
   std::map<std::string, Piece> pieces;
-  comm::LedgerCounts step_traffic;                // Of the last step.
+  comm::LedgerCounts step_traffic;                // Traffic of the last step.
   std::vector<parallel::QkClip::Figures> logits;  // After each step, with plan.qk_clip.
 };
 
-// Rows [begin, end) of the global batch of one step; the same on every mesh. Some labels are ignored.
+// Rows [begin, end) of the global batch of one step; the same on every mesh. Tokens and labels are [end - begin,
+// seq_len]; some labels are ignored.
 inline nn::MicrobatchContext rows_of_step(const TrainingPlan& plan, int step, int64_t begin, int64_t end) {
   at::Tensor tokens = at::arange(plan.global_batch * (plan.seq_len + 1), at::kLong).view({plan.global_batch, -1});
   tokens = (tokens * 7919 + 31 * step + tokens.div(13, "floor")).remainder(plan.spec.vocab_size).slice(0, begin, end);
@@ -102,7 +103,7 @@ inline pipeline::Schedule schedule_of(const TrainingPlan& plan, int ranks) {
   return pipeline::generate(plan.schedule, ranks, stages, plan.pipeline_microbatches).value();
 }
 
-// The matrices of the layers from `first` on follow such a recipe, those of their experts too; routers read numbers.
+// The matrices of the layers from `first` on use such a recipe, those of their experts too; routers are not converted.
 inline void convert_layers(model::Model& model, const nn::LowPrecisionOptions& options, size_t first = 0) {
   model.recipes.push_back(nn::make_low_precision_recipe(options));
   for (const auto& block : model.blocks) {
@@ -164,14 +165,15 @@ inline std::vector<nn::MicrobatchContext> microbatches_of_run(const TrainingPlan
   return microbatches;
 }
 
-// The first rows of this rank in a step, and how many it has.
+// The first row of this rank in a step, and its number of rows.
 inline std::pair<int64_t, int64_t> rows_of_rank(const TrainingPlan& plan, const comm::DeviceMesh& mesh) {
   const mesh::Mesh& shape = mesh.mesh();
   const int64_t rows = plan.global_batch / shape.size(mesh::Axis::kBatch);
   return {rows * shape.index(mesh.rank(), mesh::Axis::kBatch), rows};
 }
 
-// Forward and backward of one step; its loss is reported by one rank of those that have the same tokens.
+// Forward and backward of one step. Returns the sum of losses, [], on one rank of those that have the same tokens, and
+// zero on the others.
 inline at::Tensor forward_backward(const TrainingPlan& plan, const comm::DeviceMesh& mesh, RankModel& model, int step) {
   const int64_t tokens = nn::count_valid(rows_of_step(plan, step, 0, plan.global_batch).labels).item<int64_t>();
   const auto [first, rows] = rows_of_rank(plan, mesh);
@@ -188,7 +190,7 @@ inline at::Tensor forward_backward(const TrainingPlan& plan, const comm::DeviceM
   return mesh.mesh().coordinate(mesh.rank()).tp == 0 ? loss : at::zeros_like(loss);
 }
 
-// Of the step's first rows, on every rank.
+// Loss of the step's first rows, on every rank.
 inline double evaluate(const TrainingPlan& plan, const comm::DeviceMesh& mesh, RankModel& model) {
   const auto [first, rows] = rows_of_rank(plan, mesh);
   const int count = model.schedule.ranks == 1 ? 1 : model.schedule.microbatches;
@@ -249,9 +251,9 @@ inline std::vector<RankOutcome> train_world(const TrainingPlan& plan, const mesh
   return outcomes;
 }
 
-inline constexpr double kExact = 1e-10;  // fp64: no split of the work may show.
+inline constexpr double kExact = 1e-10;  // fp64: no split of the work may change the result.
 
-// Every rank's parts against the same parts of a one-rank run; together the ranks have all parameters.
+// Compares every rank's parts with the same parts of a one-rank run; together the ranks have all parameters.
 inline void expect_same_training(const RankOutcome& reference, const std::vector<RankOutcome>& world,
                                  double tolerance) {
   std::set<std::string> seen;
@@ -276,7 +278,7 @@ inline void expect_same_training(const RankOutcome& reference, const std::vector
   EXPECT_EQ(seen.size(), reference.pieces.size());
 }
 
-// The same rank of two runs of one mesh, bit for bit.
+// Compares the same rank of two runs of one mesh, bit for bit.
 inline void expect_same_bits(const RankOutcome& one, const RankOutcome& other) {
   EXPECT_EQ(one.losses, other.losses);
   EXPECT_EQ(one.norms, other.norms);

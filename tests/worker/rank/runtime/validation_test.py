@@ -1,6 +1,6 @@
-"""The validation loss is one figure for the same weights and rows, whatever the batch, the ranks and the mesh: the sum of all
-cross-entropies over the number of all labels. Batches have unequal numbers of labels where rows run out, are packed, or hold prompts.
-What is not finite there ends the job, or is reported, as training.nonfinite_policy says."""
+"""Tests that the validation loss is the same for the same weights and rows, regardless of the batch, the ranks and the mesh: the
+sum of all cross-entropies over the number of all labels. Batches have unequal numbers of labels if rows run out, are packed, or
+hold prompts. Non-finite values end the job, or are reported, by training.nonfinite_policy."""
 
 import json
 import os
@@ -63,9 +63,9 @@ class Validation(unittest.TestCase):
     def check_one_figure(self, whole, ways, *common):
         for way in ways:
             with self.subTest(way=way):
-                self.assertAlmostEqual(whole, self.loss(*common, way), delta=2e-5)  # Of float32 sums in another order.
+                self.assertAlmostEqual(whole, self.loss(*common, way), delta=2e-5)  # float32 sums in another order.
 
-    # Thirteen rows or so, which none of these batches divides; what batches of one row show is right on any account.
+    # About thirteen rows, which none of these batches divides; batches of one row are right in any case.
     def test_text_that_does_not_fill_the_last_batch(self):
         whole = self.loss(batch(1))
         self.assertAlmostEqual(7.4797, whole, delta=6e-5)
@@ -92,7 +92,7 @@ class Validation(unittest.TestCase):
         self.assertEqual((0, []), (code, losses))
         self.assertTrue([e for e in events if e["kind"] == "warning" and "no token of the validation dataset is a label" in e["message"]], events)
 
-    # The step before is finite, and its update is not: after it nothing that the model says means anything.
+    # The step before is finite, but its update is not: the model's output after it is meaningless.
     def test_what_is_not_finite_is_never_shown(self):
         explodes = {"optimizer.lr": 1e38, "validation.sample_prompts": "The file",
                     "validation.sample_max_new_tokens": 3}  # fmt: skip

@@ -1,4 +1,5 @@
-"""titan-checkpoint against PyTorch itself: folders of torch.distributed.checkpoint and files of torch.save, in and out."""
+"""Compares titan-checkpoint with PyTorch itself: imports and exports folders of torch.distributed.checkpoint and files of
+torch.save."""
 
 import collections
 import json
@@ -21,7 +22,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 TOOL = os.path.join(os.environ["TITAN_BIN"], "titan-checkpoint")
-warnings.filterwarnings("ignore")  # One process is meant.
+warnings.filterwarnings("ignore")  # One process is intended.
 
 
 def run(*arguments, expect=0):
@@ -35,7 +36,8 @@ def take(source, step, expect=0):
 
 
 def weights():
-    """The llama3 debugmodel's, every one another; matrices of the first layer are kept transposed, some are bfloat16."""
+    """The llama3 debugmodel's weights, all different; some matrices of the first layer are stored transposed, some are
+    bfloat16."""
     torch.manual_seed(3)
     state = {"tok_embeddings.weight": torch.randn(2048, 256), "norm.weight": torch.randn(256), "output.weight": torch.randn(2048, 256)}
     for layer in range(6):
@@ -61,16 +63,16 @@ def check_step(step, state):
 
 
 def identity(process):
-    """As common/io/storage/process_identity.h names a process."""
+    """The identity of a process in the format of common/io/storage/process_identity.h."""
     boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     start = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     return f"{boot} {os.readlink('/proc/self/ns/pid')} {process} {start}"
 
 
 def check_leftovers(step, target):
-    """What a killed export left goes with the next one; what a living one writes stays."""
+    """The next export removes what a killed one left; what a living one writes stays."""
     def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # Beyond it the kernel ends who writes.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # The kernel kills a writer beyond it.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     killed = subprocess.Popen([TOOL, "export", step, target], preexec_fn=small_files, stdout=subprocess.DEVNULL)
@@ -82,7 +84,7 @@ def check_leftovers(step, target):
     (alive / ".writer").write_text(identity(os.getpid()))
     run("export", step, target)
     assert not left.exists() and alive.exists() and unknown.exists()
-    # Process ids repeat from one container to the next: a folder of this one's that bears another's sign stays as it is.
+    # Process ids repeat between containers: a folder with this process's id but another's sign stays as it is.
     same = subprocess.Popen(["sh", "-c", f'mkdir {target}2.partial-$$ && echo foreign > {target}2.partial-$$/.writer && exec "$@"', "sh",
                              TOOL, "export", step, f"{target}2"], stdout=subprocess.DEVNULL)
     assert same.wait() == 0
@@ -92,7 +94,7 @@ def check_leftovers(step, target):
 
 
 def check_links(step, root):
-    """A link to an empty folder is that folder; a dangling link is refused before anything is written."""
+    """A link to an empty folder counts as that folder; a dangling one is refused before anything is written."""
     os.makedirs(f"{root}/disk/empty")
     os.symlink(f"{root}/disk/empty", f"{root}/link")
     os.symlink(f"{root}/disk/nowhere", f"{root}/broken")
@@ -105,7 +107,7 @@ def check_links(step, root):
 
 
 def renamed(state):
-    """Under torchtune's names, which torchtune_interop.py holds against torchtune itself."""
+    """The state under torchtune's names, which torchtune_interop.py compares with torchtune itself."""
     names = {"attention.wq": "attn.q_proj", "attention.wk": "attn.k_proj", "attention.wv": "attn.v_proj", "attention.wo": "attn.output_proj",
              "feed_forward": "mlp", "attention_norm.weight": "sa_norm.scale", "ffn_norm.weight": "mlp_norm.scale"}
     out = {}
@@ -117,7 +119,7 @@ def renamed(state):
 
 
 def check_torch_files(root, state):
-    """torch.save's files out and in again, under both kinds of names."""
+    """Exports and imports torch.save's files, under both kinds of names."""
     for form, expected in (("torch", state), ("torchtune", renamed(state))):
         run("export", f"{root}/a/step-0", f"{root}/{form}", "--format", form)
         assert os.listdir(f"{root}/{form}") == ["model.pt"]
@@ -131,7 +133,7 @@ def check_torch_files(root, state):
     run("export", f"{root}/a/step-0", f"{root}/tune16", "--format", "torchtune", "--dtype", "bfloat16")
     loaded = torch.load(f"{root}/tune16/model.pt", weights_only=True)
     assert all(torch.equal(loaded[key], value.bfloat16()) for key, value in renamed(state).items())
-    # As torchtune's DistributedCheckpointer keeps a model and more.
+    # The layout in which torchtune's DistributedCheckpointer saves a model and more.
     dcp.save({"model": renamed(state), "steps_run": 3}, checkpoint_id=f"{root}/tuned", no_dist=True)
     take(f"{root}/tuned", f"{root}/from-tuned/step-0")
     check_step(f"{root}/from-tuned/step-0", state)
@@ -141,7 +143,8 @@ def check_torch_files(root, state):
 
 
 def check_tied(root):
-    """A model whose head is its embedding: the head that another program writes too is the embedding once more, or a difference."""
+    """A model whose head is its embedding: a head that another program saves as well must equal the embedding, otherwise it is a
+    difference."""
     model = ("--model", "qwen3", "--flavor", "debugmodel")
     embedding = torch.randn(2048, 256)
     other = embedding.clone()
@@ -169,7 +172,7 @@ class Evil:
 
 
 def check_diff(root, state):
-    """Steps and what other programs hold, by their numbers: `root`/a/step-0 holds `state`, and so does `root`/out."""
+    """Compares steps and other programs' folders by their numbers: `root`/a/step-0 holds `state`, and so does `root`/out."""
     step, out, hf = f"{root}/a/step-0", f"{root}/out", f"{root}/hf"
     run("export", step, hf, "--max-file-bytes", "5000000")
     run("export", step, f"{root}/hf16", "--dtype", "bfloat16")
@@ -179,7 +182,7 @@ def check_diff(root, state):
     assert run("diff", out, hf, *model) == f"the same: {counted(len(state))}\n"
     assert "give --model and --flavor" in run("diff", hf, out, expect=2)
 
-    # What differs is told by name, in the names that both have.
+    # Differences are reported by the names that both have.
     other = {key: value.float().clone() for key, value in state.items()}
     other["layers.2.attention.wk.weight"][255, 255] += 1
     other["layers.3.ffn_norm.weight"] = torch.ones(255)
@@ -201,7 +204,7 @@ def check_diff(root, state):
     said = run("diff", hf, f"{root}/hf16", expect=1)  # Under Hugging Face's names.
     assert "model.layers.0.self_attn.q_proj.weight  F32 [256, 256] and BF16 [256, 256]" in said, said
 
-    # Damage is trouble that names the file, and no difference.
+    # Damage is an error that names the file, not a difference.
     def damaged(kind, pattern, damage):
         shutil.copytree(f"{root}/{kind}", f"{root}/damaged")
         path = sorted(pathlib.Path(f"{root}/damaged").glob(pattern))[0]
@@ -241,7 +244,7 @@ def main():
         take(f"{root}/nested", f"{root}/b/step-0")
         check_step(f"{root}/b/step-0", state)
 
-        # Out, into PyTorch's loader and its own converter.
+        # Exports for PyTorch's loader and its own converter.
         run("export", f"{root}/a/step-0", f"{root}/out", "--format", "dcp", "--max-file-bytes", "5000000")
         assert sorted(os.listdir(f"{root}/out"))[0] == ".metadata" and len(os.listdir(f"{root}/out")) > 3
         loaded = {key: torch.zeros(value.shape) for key, value in state.items()}
@@ -273,7 +276,7 @@ def main():
         take(f"{root}/module.pt", f"{root}/d/step-0")
         check_step(f"{root}/d/step-0", state)
 
-        # Nothing is run, and what does not fit is named.
+        # No pickled code runs, and what does not fit is named.
         torch.save({"tok_embeddings.weight": Evil(f"{root}/made")}, f"{root}/evil.pt")
         said = take(f"{root}/evil.pt", f"{root}/e/step-0", expect=1)
         assert "posix.mkdir" in said and not os.path.exists(f"{root}/made"), said

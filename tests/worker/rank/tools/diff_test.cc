@@ -1,4 +1,4 @@
-// Two steps are the same by their numbers, and what differs is told by name.
+// Tests that steps with the same numbers are equal, and that differences are reported by name.
 
 #include "worker/rank/tools/diff.h"
 
@@ -33,7 +33,7 @@ class DiffTest : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  // Step 1 of a job of its own, whose slices `change` may change; its folder.
+  // Saves step 1 of a separate job, whose slices `change` may change; returns its folder.
   std::string step(const std::string& name, int world, const std::function<void(std::vector<Slice>&)>& change = {}) {
     Attempt job({.dump = (root_ / name).string(), .world = world});
     const absl::Status saved = job.run([&](int rank, Checkpointer& one) {

@@ -1,4 +1,5 @@
-"""titan-generate beside transformers: the same greedy text, token for token, for every family, from a folder that transformers wrote."""
+"""Compares titan-generate with transformers: the same greedy text, token for token, for every family, from a folder that
+transformers wrote."""
 
 import gzip
 import json
@@ -19,13 +20,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
 from paths import BIN
 from transformers_5 import is_second_run, run_again_with_5  # noqa: E402
 
-NEW = 24  # Beyond windows and chunks, together with the prompts.
+NEW = 24  # Together with the prompts, beyond windows and chunks.
 SMALL = dict(vocab_size=320, hidden_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
              intermediate_size=80, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 YARN = dict(rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=32)
 DEEPSEEK = {**{key: value for key, value in SMALL.items() if key != "head_dim"}, "num_key_value_heads": 4, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10,
             "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1}
-# By what is in it.
+# Named by their features.
 MODELS = {
     "llama3": ("llama", {**SMALL, "rope_theta": 500000.0, "rope_scaling": dict(
         rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)}),
@@ -42,7 +43,7 @@ MODELS = {
         "attention_chunk_size": 16, "floor_scale": 16, "attn_scale": 0.1, "attn_temperature_tuning": True, "use_qk_norm": True,
         "no_rope_layers": [1, 1, 1, 0]}),
 }
-# Keys that change the numbers: the tokens are those of transformers, or the key is refused by its name.
+# Keys that change the numbers: the tokens equal those of transformers, or the key is refused by its name.
 LINEAR, THIRD = {"rope_type": "linear", "factor": 3.0}, {"mscale": 0.7, "mscale_all_dim": 0.7}
 SECOND = {**DEEPSEEK, "q_lora_rank": None}  # DeepSeek's second generation, without and with groups.
 GPT_OSS = {**SMALL, "sliding_window": 7, "num_local_experts": 8, "num_experts_per_tok": 3}
@@ -72,7 +73,7 @@ KEYS = {
 }
 if is_second_run():
     KEYS |= {name: (*MODELS[name], None) for name in MODELS if name.startswith(("llama4", "qwen3 with"))}
-    # transformers 4 leaves the scores of the second generation as they are; the releases do not.
+    # transformers 4 does not scale the scores of the second generation; the releases do.
     KEYS["deepseek v2, YaRN"] = ("deepseek_v2", {**SECOND, "rope_scaling": {**YARN, **THIRD}}, None)
 PROMPTS = [[7, 300, 21, 5, 90], [11], [(i * i * 7 + i) % 320 for i in range(23)]]
 
@@ -84,7 +85,7 @@ def make(folder, kind, config):
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.5 if parameter.dim() == 1 else 0.15))
     model.save_pretrained(folder)
-    # DeepSeek's experts are computed in float32 alone by transformers, in 5 also those of Qwen3 and GPT-OSS.
+    # transformers computes DeepSeek's experts only in float32; version 5 also those of Qwen3 and GPT-OSS.
     only_float = kind.startswith("deepseek") or (is_second_run() and kind in ("qwen3_moe", "gpt_oss"))
     return model if only_float else model.double()
 
@@ -220,7 +221,7 @@ class TextTest(unittest.TestCase):
             for checkpoint in (step, step.parent):
                 line, = lines(generate(checkpoint, "--prompt-tokens", "5 6 7", "--max-new-tokens", 8, "--dtype", "float64", "-o", "json"))
                 self.assertEqual(line["tokens"], likeliest(model, [5, 6, 7], 8))
-            # What ends a text stands beside the tokenizer, as an export takes it along.
+            # The ids that end a text are in a file next to the tokenizer, which an export copies.
             assets = pathlib.Path(root) / "assets"
             assets.mkdir()
             shutil.copy(self.folder / "tokenizer.json", assets)
@@ -229,7 +230,7 @@ class TextTest(unittest.TestCase):
             line, = lines(generate(step, "--tokenizer", assets, "--prompt-tokens", "5 6 7", "--max-new-tokens", 8, "--dtype", "float64", "-o", "json"))
             self.assertEqual(line["tokens"], tokens[:tokens.index(tokens[3])])
             self.assertTrue(line["stopped"])
-            # The last save of a job may be Hugging Face weights (checkpoint.last_save_in_hf): newer is newer.
+            # The last save of a job may be Hugging Face weights (checkpoint.last_save_in_hf): the newest is used.
             newest = step.parent / "step-4"
             shutil.copytree(self.folder, newest)
             with safetensors.safe_open(newest / "model.safetensors", "pt") as file:
@@ -241,9 +242,9 @@ class TextTest(unittest.TestCase):
             self.assertIn(f"{newest}: skipped, holds Hugging Face weights", inspected)
             self.from_torchtitans_names(model, pathlib.Path(root) / "torchtitan")
 
-    # A folder as torchtitan saves one, with what its training has beside the weights.
+    # A folder as torchtitan saves one, with its training state in addition to the weights.
     def from_torchtitans_names(self, model, folder):
-        def interleaved(weight):  # Of each head, the two halves of a rotation side by side.
+        def interleaved(weight):  # For each head, interleaves the two halves of a rotation.
             return weight.view(16, 2, 8, 256).transpose(1, 2).reshape(256, 256)
 
         own = {"model.embed_tokens": "tok_embeddings", "model.norm": "norm", "lm_head": "output"}
@@ -260,12 +261,12 @@ class TextTest(unittest.TestCase):
             line, = lines(generate(checkpoint, *words, "--flavor", "debugmodel", "--tensor-parallel", ranks))
             self.assertEqual(line["tokens"], likeliest(model.double(), [5, 6, 7], 8))
         self.assertIn("--model and --flavor", generate(folder, "--prompt-tokens", "5", expect=2).stderr)
-        # Refused before it has memory.
+        # Refused before it allocates.
         self.assertIn("tok_embeddings.weight is [2048, 256] there and [128256, 16384]",
                       generate(folder, *words, "--flavor", "405B", expect=1).stderr)
 
     def test_logits_that_are_not_finite_are_an_error(self):
-        """No token is made up of them, by whatever choice, in any batch and on any number of ranks."""
+        """Such logits yield no token, with any sampling, in any batch and on any number of ranks."""
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             shutil.copytree(self.folder, folder, dirs_exist_ok=True)

@@ -1,5 +1,5 @@
-// Whose weights are these? Loading and exporting from folders that were linked, copied, swapped or taken away: each is
-// either right or refused by name, and a refusal writes nothing.
+// Tests which model's weights are loaded and exported from folders that were linked, copied, swapped or removed: each
+// is either right or refused by name, and a refusal writes nothing.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using checkpoint::Slice;
 using storage::posix_files;
 using ::testing::HasSubstr;
 
-// One shape, two models: "near" and "far" differ in where their tokens stand alone.
+// One shape, two models: "near" and "far" differ in rope_theta only.
 models::ModelSpec small(const std::string& flavor) {
   models::ModelSpec spec = *models::find("llama3", "debugmodel");
   spec.name = "small";
@@ -88,14 +88,14 @@ class IdentityTest : public ::testing::Test {
     setup.hf = mapper_.get();
     return checkpoint::Checkpointer::create(std::move(setup));
   }
-  // A job of the flavor that left these steps; every weight of step N is N.
+  // Runs a job of the flavor that leaves these steps; every weight of step N is N.
   void job(const std::string& flavor, const std::string& dump, const std::vector<int64_t>& steps) {
     auto writer = *open(flavor, root_ / dump, "job-" + dump, 1);
     for (const int64_t step : steps) {
       ASSERT_TRUE(writer->save(step, slices(flavor, static_cast<double>(step)), {.shared = {{"step", step}}}).ok());
     }
   }
-  // What the job of model "near" finds in the folder when it starts again.
+  // The source that the job of model "near" loads from the folder when it restarts, or its error.
   std::string load(const fs::path& dump, const std::string& hf_folder = "") {
     std::vector<Slice> live = slices("near", -1);
     auto reader = *open("near", dump, "job-a", ++attempt_, hf_folder);
@@ -104,7 +104,7 @@ class IdentityTest : public ::testing::Test {
     if (!loaded.ok()) return value == -1 ? std::string(loaded.status().message()) : "weights were written";
     return std::string(name(loaded->source)) + " of step " + std::to_string(static_cast<int64_t>(value));
   }
-  // What becomes of an export of the step, for somebody who takes it for a step of `flavor` ("": says nothing).
+  // The output of an export of the step as a step of `flavor` ("": not stated), or its error.
   std::string exported(const fs::path& step, const std::string& flavor) {
     const fs::path target = root_ / ("export-" + std::to_string(++exports_));
     std::ostringstream out;
@@ -127,9 +127,9 @@ class IdentityTest : public ::testing::Test {
 TEST_F(IdentityTest, EveryFolderIsRightOrRefusedByName) {
   struct Row {
     const char* what;
-    std::function<fs::path()> make;  // The dump folder that is looked into.
+    std::function<fs::path()> make;  // The dump folder to load from.
     const char* load;
-    const char* exported;  // Of its step 5, taken for "near".
+    const char* exported;  // Step 5, exported as "near".
   };
   const auto copy = [&](const char* from, const char* to) {
     fs::copy(root_ / from, root_ / to, fs::copy_options::recursive);
@@ -197,7 +197,7 @@ TEST_F(IdentityTest, AnExportNeedsNoFlags) {
   EXPECT_THAT(exported(root_ / "b/checkpoint/step-5", "farther"), HasSubstr("farther"));
 }
 
-// What training goes on from keeps the types that it has: another one is refused, not forgotten.
+// A state to resume training from keeps its types: another one is refused, not ignored.
 TEST_F(IdentityTest, AStateToGoOnFromTakesNoType) {
   const auto exported_as = [&](const char* target, const ExportOptions& options) {
     std::ostringstream out;
@@ -211,7 +211,7 @@ TEST_F(IdentityTest, AStateToGoOnFromTakesNoType) {
   EXPECT_EQ(exported_as("model", {.dtype = "bfloat16", .format = "dcp", .model_only = true}), absl::OkStatus());
 }
 
-// Written before steps said whose they are: the command line must, and every tensor must fit what it says.
+// Written before steps named their model: the command line must, and every tensor must fit that model.
 TEST_F(IdentityTest, AnUnnamedStepIsCheckedTensorByTensor) {
   const std::string path = (root_ / "b/checkpoint/step-5").string();
   {
@@ -231,7 +231,7 @@ TEST_F(IdentityTest, AnUnnamedStepIsCheckedTensorByTensor) {
   EXPECT_FALSE(fs::exists(target));
 }
 
-// A step as it was written before shards had an index: all that is asked of a step is answered of it, and the same.
+// A step from before shards had an index: the tools give the same answers for it.
 TEST_F(IdentityTest, ToolsReadTheFirstVersionToo) {
   const std::string now = (root_ / "a/checkpoint/step-5").string();
   fs::copy(now, root_ / "first", fs::copy_options::recursive);
@@ -255,7 +255,7 @@ TEST_F(IdentityTest, ToolsReadTheFirstVersionToo) {
             *storage::read_file(posix_files(), (root_ / "export-2" / weights).string()));
 }
 
-// Hugging Face folders say it in config.json.
+// Hugging Face folders name their model in config.json.
 TEST_F(IdentityTest, AConfigOfAnotherModel) {
   ASSERT_THAT(exported(root_ / "a/checkpoint/step-5", ""), HasSubstr("near"));
   ASSERT_THAT(exported(root_ / "b/checkpoint/step-5", ""), HasSubstr("far"));
@@ -274,7 +274,7 @@ TEST_F(IdentityTest, AConfigOfAnotherModel) {
   };
   EXPECT_EQ(import(far, "seed-1/step-0", "near").code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(import(far, "seed-2/step-0", "far").ok());
-  // Without one the shapes decide, and the step that is made says what it was taken for.
+  // Without one the shapes decide, and the step that is written names the model that was given.
   fs::remove(far / "config.json");
   EXPECT_EQ(load(root_ / "new-3", far.string()), "initial of step 5");
   ASSERT_TRUE(import(far, "seed-3/step-0", "near").ok());

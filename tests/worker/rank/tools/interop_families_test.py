@@ -1,7 +1,7 @@
-"""Every family's debug model from transformers' class into a step and out again: the folder opens by itself, bit for bit,
-in the two generations of transformers, and neither has a word to say about it.
+"""Converts every family's debug model from transformers' class into a step and back: the folder opens by itself, bit for bit, in
+the two generations of transformers, and neither warns about it.
 
-The dense ones, another form of one, and GPT-OSS, whose debug model has the family's large vocabulary, only with --long."""
+The dense ones, another form of one, and GPT-OSS, whose debug model has the family's large vocabulary, run only with --long."""
 
 import json
 import math
@@ -25,7 +25,7 @@ DEPS = pathlib.Path(os.environ["TITAN_DEPS"])
 TRANSFORMERS5 = DEPS / "transformers5"  # An overlay of the virtual environment, which has the fourth generation.
 FLAVORS = [("llama4", "debugmodel"), ("deepseek_v3", "debugmodel"), ("qwen3", "debugmodel_moe")]
 LONG = [("llama3", "debugmodel"), ("llama4", "debugmodel_released"), ("qwen3", "debugmodel"), ("gpt_oss", "debugmodel")]
-NO_TENSOR = {"llama4", "deepseek_v3"}  # Debug models whose class has no bias, and which can be given one by torch.save.
+NO_TENSOR = {"llama4", "deepseek_v3"}  # Debug models whose class has no bias, and which can get one by torch.save.
 # Llama 4's release itself has two equal factors, of which transformers 5 warns.
 RELEASED = "high_freq_factor field must be greater than low_freq_factor, got high_freq_factor=1.0 and low_freq_factor=1.0"
 TOKENS = [i * 31 % 2048 for i in range(64)]
@@ -38,7 +38,7 @@ def run(*arguments, expect=0):
 
 
 def rows():
-    """What list_hf_tensors prints of each flavor, cut to its first layers."""
+    """The output of list_hf_tensors for each flavor, cut to its first layers."""
     return [json.loads(line) for line in run(BIN.parent / "tests" / "list_hf_tensors", 5).splitlines()]
 
 
@@ -49,7 +49,7 @@ def configs():
 
 
 class Newer:
-    """The other generation of transformers, in a process of its own."""
+    """The other generation of transformers, in a separate process."""
 
     def __init__(self):
         environment = {**os.environ, "PYTHONPATH": str(TRANSFORMERS5)}
@@ -83,14 +83,14 @@ def drawn(config):
 
 
 def tokenizer_folder(folder):
-    """Titan's own tokenizer, with a chat template beside it as chat models have one."""
+    """Titan's own tokenizer with a chat template, as chat models have one."""
     shutil.copytree(DEPS / "assets/tokenizer", folder)
     (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
     return folder
 
 
 def with_mscale(model):
-    """4.57.3's DeepseekV2 leaves YaRN's factor of the softmax scale out, which DeepSeek's own code and 5.24's have."""
+    """4.57.3's DeepseekV2 omits YaRN's factor of the softmax scale, which DeepSeek's own code and 5.24 have."""
     scaling = model.config.rope_scaling
     if model.config.model_type == "deepseek_v2" and scaling:
         for layer in model.model.layers:
@@ -118,7 +118,7 @@ def check(folder, name, flavor, config, newer):
     said = run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "out", "--model", name, "--flavor", flavor, "--max-file-bytes",
                8_000_000, "--tokenizer", tokenizer)
     assert "warning" not in said, said
-    # The class's own numbers, in the type that the weights have.
+    # The class's own numbers, in the type of the weights.
     again = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", dtype="auto")
     want, got = model.state_dict(), again.state_dict()
     assert want.keys() == got.keys()
@@ -142,7 +142,7 @@ def check(folder, name, flavor, config, newer):
     run(BIN / "titan-checkpoint", "export", folder / "again", folder / "out2", "--model", name, "--flavor", flavor)
     once, twice = tensors(folder / "out"), tensors(folder / "out2")
     assert once.keys() == twice.keys() and all(torch.equal(once[key], twice[key]) for key in once)
-    if name != "qwen3":  # Which is cast as a whole.
+    if name != "qwen3":  # Cast as a whole.
         check_narrow(folder, name, flavor, once, newer)
     if name in NO_TENSOR:
         check_bias(folder, name, flavor)
@@ -150,7 +150,7 @@ def check(folder, name, flavor, config, newer):
 
 
 def check_narrow(folder, name, flavor, full, newer):
-    """An export in 16 bits has float32 where the class keeps it, and nowhere else."""
+    """A 16-bit export has float32 exactly where the class keeps it."""
     dtype, kept = {"deepseek_v3": ("bfloat16", "mlp.gate.weight"), "gpt_oss": ("float16", "norm.weight")}.get(name, ("bfloat16", "nothing"))
     run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "narrow", "--dtype", dtype, "--tokenizer", folder / "tokenizer")
     narrow = tensors(folder / "narrow")
@@ -166,7 +166,8 @@ def check_narrow(folder, name, flavor, full, newer):
 
 
 def check_bias(folder, name, flavor):
-    """What balances experts has no place in this class's weights: it is not lost in silence, and stays in float32 elsewhere."""
+    """This class's weights have no place for the bias that balances experts: the export warns about its loss, and other formats
+    keep it in float32."""
     run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "torch", "--format", "torch")
     state = torch.load(folder / "torch" / "model.pt", weights_only=True)
     biases = sorted(key for key in state if key.endswith("moe.expert_bias"))
@@ -200,7 +201,7 @@ def check_bias(folder, name, flavor):
 
 
 def check_configs(newer, folder):
-    """Every flavor's config.json is one to transformers 5's strict classes, which keep in float32 what an export does."""
+    """Every flavor's config.json is valid for transformers 5's strict classes, which keep in float32 what an export does."""
     for row in rows():
         what = f"{row['name']} {row['flavor']}"
         (folder / "config.json").write_text(json.dumps(row["config"]))

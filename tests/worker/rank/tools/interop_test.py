@@ -1,4 +1,4 @@
-"""titan-checkpoint against the real Python libraries: their files in, ours out, and back."""
+"""Tests titan-checkpoint with the real Python libraries: imports their files, exports Titan's, and back."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def run(*arguments, expect=0):
 
 
 def tiny_llama():
-    """The llama3 debugmodel in transformers, with weights that a mistake would show in."""
+    """The llama3 debugmodel in transformers, with weights that reveal a mistake."""
     torch.manual_seed(1)
     config = LlamaConfig(hidden_size=256, num_hidden_layers=6, num_attention_heads=16, num_key_value_heads=16,
                          intermediate_size=768, vocab_size=2048, rms_norm_eps=1e-5, rope_theta=500000.0,
@@ -66,7 +66,7 @@ def check_import(model, folder, step):
 
 
 def check_numbers_beyond_the_type(model, root):
-    """No infinity that nobody asked for; what is not finite already is named."""
+    """No number becomes infinite unless allowed; numbers that are already not finite are named."""
     state = {key: value.clone() for key, value in model.state_dict().items()}
     state["model.norm.weight"][:2] = torch.tensor([1e5, -7e4])
     state["model.layers.2.mlp.up_proj.weight"][0, 0] = float("nan")
@@ -109,7 +109,7 @@ def main():
         assert about["kind"] == "model" and about["tensors"] == 57, about
         assert ": ok" in run("verify", f"{root}/a/step-0")
 
-        # Out again: bit for bit, and transformers opens the folder by itself.
+        # Exports again: bit for bit, and transformers opens the folder by itself.
         out = f"{root}/out"
         run("export", f"{root}/b/step-0", out, "--max-file-bytes", "4000000")
         again = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)

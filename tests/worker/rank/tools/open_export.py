@@ -1,7 +1,7 @@
-"""Opens exported folders with whichever transformers is installed, and says what it had to say about them.
+"""Opens exported folders with the installed transformers, and reports its warnings about them.
 
-As a program it reads commands from standard input, a JSON object a line, and answers each with one. One process serves a
-whole test, since importing transformers takes seconds."""
+As a program it reads commands from standard input, a JSON object per line, and answers each with one. One process serves a whole
+test, since importing transformers takes seconds."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ import transformers  # noqa: E402
 
 
 class Said(logging.Handler):
-    """Whatever transformers logs from warnings on, or warns of."""
+    """Collects what transformers logs, from warnings on, and its Python warnings."""
 
     def __enter__(self):
         self.lines = []
@@ -33,13 +33,13 @@ class Said(logging.Handler):
     def __exit__(self, *error):
         self.caught.__exit__(*error)
         self.logger.removeHandler(self)
-        # Deprecations inside of Python's own libraries are no word about the folder.
+        # Deprecations inside of Python's own libraries do not concern the folder.
         self.lines += [str(one.message) for one in self.recorded if "transformers" in one.filename and
                        not issubclass(one.category, (DeprecationWarning, PendingDeprecationWarning))]
 
 
 def open_folder(folder, tokens=None, dtype="auto", out=None):
-    """The whole folder: configuration, weights, tokenizer. `out`: where the logits of `tokens` go."""
+    """Opens the whole folder: configuration, weights, tokenizer. `out`: file for the logits of `tokens`."""
     with Said() as said:
         config = transformers.AutoConfig.from_pretrained(folder)
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
@@ -60,7 +60,7 @@ def open_folder(folder, tokens=None, dtype="auto", out=None):
 
 
 def open_config(folder):
-    """config.json, and what its class keeps in float32."""
+    """Opens config.json, and lists what its class keeps in float32."""
     with Said() as said:
         config = transformers.AutoConfig.from_pretrained(folder)
         kind = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
@@ -76,7 +76,7 @@ def main():
         call = {"folder": open_folder, "config": open_config}[command.pop("open")]
         try:
             answer = call(**command)
-        except Exception as error:  # The test says which folder it was.
+        except Exception as error:  # The test reports which folder it was.
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

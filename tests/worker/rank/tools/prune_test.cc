@@ -1,4 +1,4 @@
-// Old steps go, and never one that a job may need.
+// Tests that old steps are removed, but never one that a job may need.
 
 #include "worker/rank/tools/prune.h"
 
@@ -81,7 +81,7 @@ TEST_F(PruneTest, TheNewestThatIsWholeStays) {
   EXPECT_THAT(names(), ElementsAre("step-10", "step-15")) << "where none is whole nothing goes";
 }
 
-// Its job went back to step 5 and on from there: that is where it would go on again.
+// Its job went back to step 5 and trained to 7, where it would resume.
 TEST_F(PruneTest, WhatTheJobCommittedLastStays) {
   save({5, 10, 15});
   save({7});
@@ -114,7 +114,7 @@ TEST_F(PruneTest, WhatSomebodyReadsStays) {
   EXPECT_THAT(said_.str(), HasSubstr("step-5: stays (it is being read)"));
 }
 
-// A step is there or it is not, wherever it is interrupted; the next run finishes it.
+// A step is either complete or gone, wherever the run is interrupted; the next run finishes it.
 TEST_F(PruneTest, AnInterruptedRunLeavesNoHalfStep) {
   save({5, 10, 15});
   storage::FaultyFiles breaking([](const FileOperation& operation) {

@@ -1,4 +1,4 @@
-"""Exports and imports that go to an object store: whole or not at all, whatever the store does and whenever they are ended."""
+"""Tests exports and imports with an object store: complete or nothing, whatever the store does and whenever they are killed."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from paths import SOURCE
 
 PATIENCE = 60
 MODEL = ["--model", "llama3", "--flavor", "debugmodel"]
-SMALL = ["--max-file-bytes", "5000000"]  # A file is one put; without it the one file goes in two parts.
+SMALL = ["--max-file-bytes", "5000000"]  # A file is one put; without it the one file is uploaded in two parts.
 SAME = "the same: 57 tensors"
 RANK, ALPHA = 4, 12.0
 
@@ -58,7 +58,7 @@ class StoreExportTest(unittest.TestCase):
         self.assertEqual(0, self.store.uploads())
 
     def killed(self, where, *words):
-        """A call that is killed when `where` holds of a request, which never arrives."""
+        """Runs a call that is killed when `where` holds of a request, which never arrives."""
         reached, ended = threading.Event(), threading.Event()
         self.addCleanup(ended.set)
 
@@ -91,7 +91,7 @@ class StoreExportTest(unittest.TestCase):
         back, state = torch.load(self.folder / "back.pt", weights_only=True), weights()
         self.assertEqual(back.keys(), state.keys())
         self.assertTrue(all(torch.equal(back[key], value.float()) for key, value in state.items()))
-        # And in again, from one folder of the store to another.
+        # Imports again, from one folder of the store to another.
         self.tool(0, "import", "s3://titan/hf", "s3://titan/from-hf/step-0", *MODEL)
         self.is_whole("from-hf/step-0")
 
@@ -118,8 +118,8 @@ class StoreExportTest(unittest.TestCase):
         self.is_whole("hf")
 
     def test_what_others_keep_there_stays(self):
-        """Whatever goes wrong, and whatever sign was left: only what a writer put into a folder that it had found empty is its own."""
-        gone = identity(os.getpid()) + "0"  # Of a process that began at another time.
+        """Whatever fails, and whatever sign exists: a writer owns only what it wrote into a folder that it had found empty."""
+        gone = identity(os.getpid()) + "0"  # A process that began at another time.
         theirs = ["data/deep/more.txt", "data/precious.txt"]
         for key in theirs:
             self.store.put(key, b"theirs")
@@ -129,7 +129,7 @@ class StoreExportTest(unittest.TestCase):
             self.store.rule = lambda request: None
             self.assertIn("exists already", self.export("data", "--format", "torch", code=1))
             self.assertEqual(theirs, self.store.keys(prefix="data/"), refused)
-        # A sign that was written before anybody looked, and one beside what came while its writer looked.
+        # A sign written before its writer had looked, and one next to a file that came while its writer looked.
         self.store.put("data/.writer", gone.encode())
         self.assertIn("exists already", self.export("data", code=1))
         self.assertEqual(theirs, self.store.keys(prefix="data/"))
@@ -138,7 +138,7 @@ class StoreExportTest(unittest.TestCase):
         self.store.put("late/precious.txt", b"theirs")
         self.assertIn("exists already", self.export("late", code=1))
         self.assertEqual(["late/precious.txt"], self.store.keys(prefix="late/"))
-        # Alone it is nobody's.
+        # A sign alone belongs to nobody.
         self.store.put("free/.writer", gone.encode())
         self.export("free")
         self.is_whole("free")
@@ -151,18 +151,19 @@ class StoreExportTest(unittest.TestCase):
                            (lambda request: request.key.endswith("index.json") and request.method == "PUT", [])):
             self.killed(end, *there, *words)
             self.assertNotIn("hf/model.safetensors.index.json", self.store.keys(prefix="hf/"))
-        # All but the index is there, of the last one alone.
+        # Only the last one's files are there, without the index.
         self.assertEqual(["hf/.writer", "hf/config.json", "hf/model-00001-of-00001.safetensors"], self.store.keys(prefix="hf/"))
         self.assertEqual(0, self.store.uploads())
-        self.assertIn("was stopped while writing it", self.tool(2, "diff", self.step, "s3://titan/hf"))
-        # With its index it is whole, whatever becomes of the last word.
+        self.assertIn("was ended while doing so", self.tool(2, "diff", self.step, "s3://titan/hf"))
+        # With its index it is complete, even if the last request fails.
         self.killed(lambda request: request.key.endswith(".writer") and request.method == "DELETE", *there)
         self.assertIn(SAME, self.tool(0, "diff", self.step, "s3://titan/hf"))
         self.export("hf")
         self.is_whole("hf")
 
     def test_adapters_and_what_they_make_of_their_model(self):
-        """Byte for byte what goes into a folder, also after an end in the middle of merging, whose halves lie there too."""
+        """Has the bytes of an export into a local folder, also after it was killed while merging, whose intermediate files are
+        there too."""
         flags = {"model.name": "llama3", "model.flavor": "debugmodel", "model.converters": "lora", "lora.rank": RANK,
                  "lora.alpha": ALPHA, "training.seq_len": 32,
                  "training.local_batch_size": 1, "training.steps": 1, "training.mixed_precision_param": "float32",
@@ -187,7 +188,7 @@ class StoreExportTest(unittest.TestCase):
         self.is_base_with_adapters(self.folder / "merge", self.folder / "peft")
 
     def is_base_with_adapters(self, merged, adapters):
-        """Merged is W + alpha / rank B A for every matrix with an adapter, and the base's own numbers elsewhere."""
+        """Merged weights are W + alpha / rank B A for every matrix with an adapter, and the base's own numbers elsewhere."""
         config = json.loads((adapters / "adapter_config.json").read_text())
         self.assertEqual((RANK, ALPHA), (config["r"], config["lora_alpha"]))
         self.tool(0, "export", self.step, self.folder / "base")
@@ -224,7 +225,7 @@ class StoreExportTest(unittest.TestCase):
         self.is_whole("hf")
 
     def test_what_somebody_else_writes_is_left_alone(self):
-        # One that cannot be seen from here, and one that lives.
+        # One writer that is unknown here, and one that lives.
         self.store.put("hf/.writer", b"another-boot pid:[1] 5 6")
         self.store.put("hf/model-00001-of-00002.safetensors", b"theirs")
         self.assertIn("another process writes there", self.export("hf", code=1))
@@ -246,7 +247,7 @@ class StoreExportTest(unittest.TestCase):
         self.assertEqual(0, first.wait(PATIENCE))
         self.is_whole("two")
 
-        # And what is whole, or was never an export's.
+        # Complete exports, and files that no export wrote, are kept too.
         self.store.put("data/notes.txt", b"mine")
         self.assertIn("exists already", self.export("data", code=1))
         self.assertEqual(["data/notes.txt"], self.store.keys(prefix="data/"))

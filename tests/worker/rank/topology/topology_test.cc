@@ -1,4 +1,4 @@
-// Reading a machine from trees like the kernel's, and which rank goes where on it.
+// Tests reading a machine from trees like the kernel's, and the placement of ranks on it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST(CpuListTest, IsReadAndWrittenAsTheKernelDoes) {
 
 TEST(MachineTest, ReadsNodesCoresAndGpus) {
   Tree tree;
-  tree.online("0-7").node(0, "0-3").node(2, "4-7").node(1, "").core("0-1").core("2-3");  // Node 1 has memory alone.
+  tree.online("0-7").node(0, "0-3").node(2, "4-7").node(1, "").core("0-1").core("2-3");  // Node 1 has only memory.
   tree.gpu("0000:3b:00.0", "2").gpu("0000:5e:00.0", "-1");
   const Machine machine = tree.read();
   ASSERT_EQ(machine.nodes.size(), 2U);
@@ -105,7 +105,7 @@ TEST(MachineTest, OfflineCpusAreNobodys) {
               ElementsAre("0-2,16-18", "3-5,19-21", "8-15,24-31"));
 }
 
-// Both versions of control groups; a group that does not say has what the one above it has.
+// Both versions of control groups; a group without CPUs inherits them from its parent.
 TEST(MachineTest, ControlGroupsLimitTheCpus) {
   Tree second;
   second.online("0-7").node(0, "0-7").file("/proc/self/cgroup", "0::/pod/main");
@@ -142,7 +142,7 @@ TEST(PlacementTest, OneNodeIsShared) {
   EXPECT_EQ(places(machine, on(9)), std::vector<std::string>(9, "0-7")) << "fewer CPUs than ranks";
 }
 
-// Every CPU is somebody's and no CPU is two ranks', on a machine that its ranks do not fit evenly.
+// Every CPU belongs to exactly one rank, even if the ranks do not divide the machine evenly.
 TEST(PlacementTest, PartsMakeTheWhole) {
   const Machine machine = two_nodes();
   for (int ranks = 1; ranks <= 16; ++ranks) {

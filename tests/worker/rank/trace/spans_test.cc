@@ -17,7 +17,7 @@ std::multiset<std::string> names(const std::vector<ThreadSpan>& works) {
 
 Transfer transfer(int64_t begin_ns) { return {.operation = "all_gather", .axis = "fsdp", .begin_ns = begin_ns}; }
 
-// What ended before a recording, or begins after it, is not in it.
+// Spans that end before a recording, or begin after it, are left out.
 TEST(SpansTest, KeepsWhatFallsIntoTheRecording) {
   Spans spans;
   { const ThreadSpanScope early(&spans, "loader", "early"); }
@@ -25,7 +25,7 @@ TEST(SpansTest, KeepsWhatFallsIntoTheRecording) {
   const int64_t before = now_ns();
   spans.start();
   EXPECT_TRUE(spans.recording());
-  spans.add(transfer(before - 1));  // Issued before, waited for now.
+  spans.add(transfer(before - 1));  // Issued before: left out.
   spans.add(transfer(now_ns()));
   { const ThreadSpanScope work(&spans, "loader", "work"); }
   const RecordedSpans recorded = spans.stop();
@@ -37,7 +37,7 @@ TEST(SpansTest, KeepsWhatFallsIntoTheRecording) {
   EXPECT_TRUE(nothing.works.empty() && nothing.transfers.empty());
 }
 
-// A save that lasts longer than the recording is in it from end to end, and in the next one too.
+// A save that lasts longer than the recording fills it from end to end, and the next one too.
 TEST(SpansTest, WorkUnderWayIsCutToTheRecording) {
   Spans spans;
   const ThreadSpanScope outer(&spans, "writer", "save");
@@ -73,7 +73,7 @@ TEST(SpansTest, StopsWhileOthersAreAtWork) {
   }
   for (int round = 0; round < 50; ++round) {
     spans.start();
-    // Each thread may still have to count what it did before; one more was done while the recording ran.
+    // Each thread may still have to count earlier work; one more was done while the recording ran.
     for (const int64_t before = done; done <= before + kThreads;) std::this_thread::yield();
     const RecordedSpans recorded = spans.stop();
     EXPECT_FALSE(recorded.works.empty());

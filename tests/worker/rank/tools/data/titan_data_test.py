@@ -1,4 +1,5 @@
-"""titan-data encode and decode: ids, pieces and places of texts from arguments, files and standard input, and what is refused."""
+"""Tests titan-data encode and decode: ids, pieces and positions of texts from arguments, files and standard input, and what is
+refused."""
 
 import json
 import os
@@ -91,7 +92,7 @@ class TitanData(unittest.TestCase):
             self.assertEqual((1, "", False), (code, said_out, out.exists()), said)
             for reason in reasons:
                 self.assertIn(reason, said)
-        for made in (False, True):  # Text that only tokenizing finds to be malformed; a folder that was there stays.
+        for made in (False, True):  # Only tokenizing finds that the text is malformed; a folder that existed stays.
             (text.parent / "b.txt").write_bytes(b"\xff\xfe")
             if made:
                 out.mkdir()
