@@ -26,7 +26,7 @@ class BadInput(unittest.TestCase):
         self.assertEqual([], self.cluster.ask("list")["jobs"], "a bad input was queued")
 
     def complaint(self, verb, arguments, *said):
-        """What is wrong with titanctl's answer, or None."""
+        """The problem with titanctl's answer, or None."""
         done = self.cluster.titanctl(verb, *arguments, check=False)
         missing = [text for text in said if text not in done.stderr]
         if done.returncode == 2 and not missing and not done.stdout:

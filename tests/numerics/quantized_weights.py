@@ -75,7 +75,7 @@ def to_mxfp4(weight):
 
 
 def quantize_deepseek(state):
-    """As released: all matrices of the layers except the router's, and each expert's separately."""
+    """Like the release: all matrices of the layers except the router's, and each expert's separately."""
     out = {}
     for key, value in state.items():
         if value.dim() == 2 and ".layers." in key and not key.endswith("mlp.gate.weight"):
@@ -86,7 +86,7 @@ def quantize_deepseek(state):
 
 
 def quantize_gpt_oss(state):
-    """As released: the experts' matrices, outputs first; everything else in bfloat16."""
+    """Like the release: the experts' matrices, outputs first; everything else in bfloat16."""
     out = {}
     for key, value in state.items():
         if key.endswith(("experts.gate_up_proj", "experts.down_proj")):

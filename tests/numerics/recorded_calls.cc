@@ -30,7 +30,7 @@
 namespace titan::testing {
 namespace {
 
-constexpr int64_t kRows = 4, kSeqLen = 40;  // As in tests/peer/oracle_models.py.
+constexpr int64_t kRows = 4, kSeqLen = 40;  // The same as in tests/peer/oracle_models.py.
 constexpr int kSteps = 5;                   // Two without graphs, one captured, two replayed.
 
 struct Counted {

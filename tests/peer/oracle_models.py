@@ -59,7 +59,7 @@ class Oracle:
         if self.adapter is not None:
             return self.adapter.to_hf({key: value for key, value in state.items() if key not in ("freqs_cis", "rope_cache")})
         tied = set(self.module._tied_weights_keys or []) if self.module.config.tie_word_embeddings else set()
-        prefix = "language_model." if self.family == "llama4" else ""  # As in complete releases.
+        prefix = "language_model." if self.family == "llama4" else ""  # Like complete releases.
         return {prefix + key: value for key, value in state.items() if key not in tied}
 
     def gradients(self):

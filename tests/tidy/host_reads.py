@@ -29,7 +29,7 @@ NESTED = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
 TO_DEVICE = re.compile(r"\.to\((" + NESTED + r"[dD]evice" + NESTED + r")\)|\.cuda\(\)")
 # Operations with a result size that depends on values on the device.
 SIZED_BY_VALUES = re.compile(r"\b(nonzero\w*|argwhere|masked_select|unique_dim|unique_consecutive|_unique2?)\(|\.index\(\{")
-# As in ALLOWED: copies to a device that may block.
+# Like ALLOWED: copies to a device that may block.
 BLOCKING = {
     "parallel/shard_unit.cc": (6, "gradients of offloaded shards, to the host and back; elsewhere both are on one device"),
     "optim/adam.cc": (3, "the step's number, once after it was loaded, and its gate: on the device but for offloaded shards"),

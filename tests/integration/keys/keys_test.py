@@ -54,7 +54,7 @@ def catalog():
 
 
 def untried(keys):
-    """What no row tries: whole keys, choices, and the other position of switches."""
+    """Values that no row tries: whole keys, choices, and the other position of switches."""
     tried = {}
     for key, value, *_ in map(row_of, ROWS):
         tried.setdefault(key, []).append(value)

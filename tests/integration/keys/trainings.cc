@@ -86,7 +86,7 @@ json run(const std::string& folder, const std::vector<std::string>& words) {
   return {{"code", code},
           {"threads", job->threads},
           {"kernels", level ? titan::kernels::name(*level) : "reference"},
-          {"gpu_kernels", {gpu.model, gpu.loss}},  // What ranks would choose on GPUs.
+          {"gpu_kernels", {gpu.model, gpu.loss}},  // The kernels that ranks would choose on GPUs.
           {"gpu_graphs", graphs_on_gpu(job->config)},
           {"deterministic", context.deterministicAlgorithms()},
           {"warn_only", context.deterministicAlgorithmsWarnOnly()},
@@ -96,7 +96,7 @@ json run(const std::string& folder, const std::vector<std::string>& words) {
 }  // namespace
 
 int main() {
-  setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // As in rank_main.cc: Kineto complains about missing GPUs.
+  setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // Set in rank_main.cc too: Kineto complains about missing GPUs.
   use_cpu_memory();
   const ManyTensorCalls calls;
   for (std::string line; std::getline(std::cin, line);) {

@@ -878,7 +878,7 @@ TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
   Attempt job(std::move(some));
   ASSERT_TRUE(job.save(1).ok());
 
-  // Rank 1 writes for longer than the allowed silence, but it beats, so nobody reports it.
+  // Rank 1 writes for longer than the allowed silence, but it beats, so no rank reports it.
   slow = true;
   std::thread release([&] {
     writing.get_future().wait();

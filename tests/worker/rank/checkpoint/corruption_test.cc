@@ -151,7 +151,7 @@ bool mutate(Mutation mutation, std::mt19937_64& random, const fs::path& step, co
       return bytes != theirs;
     }
     case kEditNumber: {
-      // As in an editor: changes one digit of the manifest.
+      // Changes one digit of the manifest.
       const fs::path manifest = step / kManifestName;
       bytes = read(manifest);
       std::vector<size_t> digits;

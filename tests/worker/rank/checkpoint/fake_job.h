@@ -42,7 +42,7 @@ enum class Split {
   kReplicated,  // DDP: every rank holds all; rank 0 writes.
   kRows,        // FSDP: chunks of ceil(rows / world), as torch splits them; the last ranks may have none.
   kHybrid,      // HSDP: two replicas, each split over half of the ranks.
-  kColumns,     // As tensor parallelism cuts a row-wise weight; one-dimensional ones are split by rows.
+  kColumns,     // The split of a row-wise weight by tensor parallelism; one-dimensional ones are split by rows.
 };
 
 inline at::Tensor full_tensor(const std::string& key, const std::vector<int64_t>& shape, int64_t step,

@@ -304,7 +304,7 @@ TEST_F(HfTest, ExportsAndImportsOtherTypes) {
   EXPECT_TRUE(at::equal(*tensor, full_tensor("model.layers.0.attention.wq.weight", {16, 16}, 7).t().to(at::kBFloat16)));
   Attempt::Options load = options("import", 2);
   load.config.initial_load_in_hf = true;
-  load.hf_assets_path = folder;  // Without a path of its own it uses model.hf_assets_path.
+  load.hf_assets_path = folder;  // Without its own path it uses model.hf_assets_path.
   Attempt job(std::move(load));
   ASSERT_TRUE(job.run([&](int rank, Checkpointer& checkpointer) -> absl::Status {
                    std::vector<Slice> slices = make_slices(Split::kRows, rank, 2, -1),

@@ -34,7 +34,7 @@ class S3TrainingTest(unittest.TestCase):
         cls.store = ObjectStore()
         cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.said = []
-        # As in the user's own file: the ranks' environment holds no secrets.
+        # Like the user's own file: the ranks' environment holds no secrets.
         keys = cls.folder / "credentials"
         keys.write_text(f"[default]\naws_access_key_id = tester\naws_secret_access_key = {SECRET}\n")
         keys.chmod(0o600)
@@ -122,7 +122,7 @@ class S3TrainingTest(unittest.TestCase):
         self.assertIn("the same:", self.tool(0, "diff", f"{PLACE}/step-5", self.folder / "folder/checkpoint/step-5"))
         self.assertIn("differ", self.tool(1, "diff", f"{PLACE}/step-5", f"{PLACE}/step-4"))
 
-        # A store that refuses access does not make a step damaged: nobody falls back to an older one, and nothing is
+        # A store that refuses access does not make a step damaged: no rank falls back to an older one, and nothing is
         # deleted.
         here = [key for key in self.store.keys(prefix="runs/one/step") if not self.gone(key)]
         self.store.clock = 2 * 3600  # By then the marker of a deleted step is no longer needed.

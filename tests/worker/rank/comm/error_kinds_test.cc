@@ -176,9 +176,9 @@ TEST(ErrorKindsTest, NoMemoryInsideACollectiveBetweenThreads) {
   }
 }
 
-// A rank that died after it came leaves its address in the store, at which nobody answers.
+// A rank that died after it came leaves its address in the store, at which no one answers.
 TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
-  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // As in run_ranks().
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // Like run_ranks().
   const mesh::Mesh mesh = mesh::Mesh::create({}, 2).value();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto device = make_cpu_device();

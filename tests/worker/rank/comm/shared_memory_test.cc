@@ -323,7 +323,7 @@ TEST_F(SharedMemoryProcessTest, APeerThatDiesWhileItReadsIsGone) {
   expect_gone(group, std::move(trial));
 }
 
-// What a rank sent before its end arrives.
+// Messages that a rank sent before its end arrive.
 TEST_F(SharedMemoryProcessTest, APeerThatHasDoneItsPartMayEnd) {
   const Group& group = meet(Peer::kLeavesWell);
   wait_for_peer();

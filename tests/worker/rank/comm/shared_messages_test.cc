@@ -391,7 +391,7 @@ TEST_F(SharedMessagesProcessTest, AReceiverThatDiesWhileItReadsIsGone) {
   EXPECT_EQ(error_of(std::move(sending)), kReceiverIsGone);
 }
 
-// What a rank sent before its end arrives.
+// Messages that a rank sent before its end arrive.
 TEST_F(SharedMessagesProcessTest, ASenderThatHasDoneItsPartMayEnd) {
   const Group& group = meet(MessagePeer::kLeavesWell);
   wait_for_peer();

@@ -112,7 +112,7 @@ class Chats(RowReader):
             return None, str(error)
 
     def spans(self, package, row, text):
-        """What each message of the assistant adds, or None if the text of a shorter conversation is not a prefix of the whole
+        """The text that each message of the assistant adds, or None if the text of a shorter conversation is not a prefix of the whole
         text."""
         spans = []
         for i, message in enumerate(row["messages"]):
@@ -287,7 +287,7 @@ class Chats(RowReader):
             self.assertEqual(all(token >= 0 for row in rows for token in row), made == "all")
             error = self.answer(path=str(path), train_on=other, **ask)["error"]
             self.assertIn(f'was made with --train-on {made}, and the job has dataloader.train_on = "{other}"', error)
-            manifest = json.loads((path / "titan-tokens.json").read_text())  # As in older indexes.
+            manifest = json.loads((path / "titan-tokens.json").read_text())  # Like older indexes.
             self.assertEqual((manifest.pop("train_on"), manifest.pop("crc32c") != ""), (made, True))
             write_manifest(path / "titan-tokens.json", manifest)
             for train_on in (made, other):

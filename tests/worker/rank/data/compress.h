@@ -30,7 +30,7 @@ inline std::string gzip(std::string_view text) {
 inline std::string zstd(std::string_view text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
   ZSTD_CCtx* context = ZSTD_createCCtx();
-  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // As the zstd program does.
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // Like the zstd program.
   out.resize(ZSTD_compress2(context, out.data(), out.size(), text.data(), text.size()));
   ZSTD_freeCCtx(context);
   return out;

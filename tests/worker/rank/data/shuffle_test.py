@@ -176,7 +176,7 @@ class Shuffle(RowReader):
             self.assertIn('saved with shuffle = "documents" of 210 by seed 7', said)
             self.assertIn("exclude_from_loading", said)
         plain = self.ask("index", "none", batches=3)["cursor"]
-        self.assertNotIn("shuffle", plain)  # As in cursors from before shuffling existed.
+        self.assertNotIn("shuffle", plain)  # Like cursors from before shuffling existed.
         self.assertIn("saved without shuffling", self.ask("index", "documents", cursor=plain)["error"])
         rows = self.ask("index", "rows", batches=3)["cursor"]
         self.assertIn("seq_len = 32", self.ask("index", "rows", cursor=rows, row_tokens=17)["error"])

@@ -159,7 +159,7 @@ TEST(EightBitsTest, RoundsByTheScaleOfEachBlock) {
           values_of(EightBits::kE4m3).rounded(static_cast<float>(from_bf16(x[i])) * scale[block]);
       const double truth = in_eight_bits * inverse[block], found = from_bf16(rounded[i]);
       ASSERT_TRUE(is_close(found, truth, 0, 0)) << i << ": " << found << ", truth " << truth;
-      ASSERT_EQ(std::signbit(found), std::signbit(from_bf16(x[i]))) << i;  // Of zeros, too.
+      ASSERT_EQ(std::signbit(found), std::signbit(from_bf16(x[i]))) << i;  // Zeros, too.
     }
   }
 }

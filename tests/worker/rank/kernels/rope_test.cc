@@ -141,7 +141,7 @@ TEST(RopeTest, LeavesPlainRotationsTheirLength) {
   }
 }
 
-// As in the norm, if heads are at multiples of 16 bytes, and each of their halves.
+// Like the norm, if heads are at multiples of 16 bytes, and each of their halves.
 TEST(RopeTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
   const SimulatedKernels kernels;
   const auto width = [&](int64_t dim, int64_t padding, bool halves) {

@@ -163,7 +163,7 @@ void check_gradients(const Router& router, int64_t token) {
     largest = std::max(largest, static_cast<double>(std::abs(dscores[rank])));
   }
   std::vector<double> plain(c.experts),
-      gradient(c.experts);  // Of the scores before normalization; of the logits.
+      gradient(c.experts);  // For scores before normalization, and logits.
   for (int64_t rank = 0; rank < c.top_k; ++rank) {
     plain[chosen[rank]] = Router::kScale * (c.normalized ? (dscores[rank] - along / sum) / sum : dscores[rank]);
   }

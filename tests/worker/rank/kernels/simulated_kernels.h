@@ -170,7 +170,7 @@ class SimulatedKernels final : public DeviceKernels {
   mutable std::atomic<int> width_{0};  // Ranks may be threads.
 };
 
-// What computes a row operation: the CPU's kernels of a level, or the GPU's bodies on the host.
+// The kernels that compute a row operation: the CPU's kernels of a level, or the GPU's bodies on the host.
 struct Computer {
   std::optional<Level> level;
   int threads = 1;

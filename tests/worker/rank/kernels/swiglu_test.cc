@@ -163,7 +163,7 @@ TEST(SwigluTest, TakesInfiniteGatesAndLosesNoNan) {
   });
 }
 
-// As in the norm.
+// Like the norm.
 TEST(SwigluTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
   const SimulatedKernels kernels;
   for (const Layout layout : {Layout::kTwo, Layout::kHalves, Layout::kAlternating}) {

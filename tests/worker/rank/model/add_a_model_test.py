@@ -68,7 +68,7 @@ class AddAModelTest(unittest.TestCase):
         cache = shutil.which("ccache")
         if cache and not any(os.path.basename(word) == "ccache" for word in words):
             words.insert(0, cache)
-        sloppiness = {"CCACHE_SLOPPINESS": "pch_defines,time_macros"}  # As in the build, for the precompiled header.
+        sloppiness = {"CCACHE_SLOPPINESS": "pch_defines,time_macros"}  # Like the build, for the precompiled header.
         subprocess.run(words, check=True, cwd=one["directory"], env=os.environ | sloppiness)
         return str(output)
 

@@ -81,7 +81,7 @@ TEST(HfNamesTest, LayoutsOfTheFamilies) {
   EXPECT_EQ(mlp1[1].keys.at(0), "model.layers.0.mlp.experts.gate_up_proj_blocks");
 }
 
-// As in transformers' classes (interop_families_test.py reads it from them).
+// Matches transformers' classes (interop_families_test.py reads it from them).
 TEST(HfNamesTest, WhatClassesKeepInFloat32) {
   const auto type = [](const std::string& family, const std::string& flavor, const std::string& fqn,
                        at::ScalarType wanted) {
@@ -182,7 +182,7 @@ constexpr Release kReleases[] = {
          "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 500000.0,
          "vocab_size": 128256})",
      "/num_hidden_layers", "40", "num_hidden_layers 40, this model has 32", "rope_scaling null, this model has {"},
-    // As transformers 5 writes it.
+    // The form of transformers 5.
     {"llama3", "1B",
      R"({"model_type": "llama", "hidden_size": 2048, "head_dim": 64, "intermediate_size": 8192, "num_hidden_layers": 16,
          "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_parameters": {"factor": 32.0, "high_freq_factor": 4.0,

@@ -79,7 +79,7 @@ TEST(GroupedProductTest, RowsOfNoGroupCountForNothing) {
   });
 }
 
-// As many rows as there is space for, and a dry run.
+// The maximum of rows, and a dry run.
 TEST(GroupedProductTest, CountedRowsMayFillTheirRoom) {
   ASSERT_TRUE(kernels::choose("reference"));
   const at::Tensor x = draw({6, 8}), counts = at::tensor({4, 0, 2}, at::kLong);

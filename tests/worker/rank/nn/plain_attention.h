@@ -8,8 +8,8 @@
 
 namespace titan::testing {
 
-// Which keys each query of the whole row sees: bool [B or 1, T, T], from the masks' definitions. documents: int64 [B,
-// T].
+// The keys that each query of the whole row sees: bool [B or 1, T, T], from the masks' definitions. documents: int64
+// [B, T].
 inline at::Tensor visible_keys(const nn::AttentionMask& mask, const at::Tensor& documents, int64_t tokens) {
   const at::Tensor query = at::arange(tokens).unsqueeze(1), key = at::arange(tokens).unsqueeze(0);
   at::Tensor visible = key.le(query);

@@ -163,7 +163,7 @@ TEST(ProductsTest, OfGroupsAreThoseOfEach) {
   });
 }
 
-// As on a GPU, where the host would need microseconds for each expert: three products, whatever their number.
+// Models a GPU, where the host would need microseconds for each expert: three products, whatever their number.
 TEST(ProductsTest, OfGroupsAreOneCallEach) {
   ASSERT_TRUE(kernels::choose("reference"));
   const std::vector<int64_t> rows(32, 3);

@@ -105,7 +105,7 @@ inline void check_rope(at::Device device) {
     const at::Tensor positions = i % 3 == 0 ? at::randperm(90, at::kLong).narrow(0, 0, tokens) : at::Tensor();
     const auto turn = [&](at::ScalarType type) {
       return [&options, &positions, type](const Tensors& t) {
-        const at::Tensor part = t[0].narrow(3, 2, options.head_dim);  // As latent attention rotates a part of a head.
+        const at::Tensor part = t[0].narrow(3, 2, options.head_dim);  // Latent attention rotates a part of a head.
         const at::Tensor table = nn::rope_table(options, at::kCPU, type).to(part.device());
         return nn::apply_rope(part, table, positions.defined() ? positions.to(part.device()) : positions);
       };

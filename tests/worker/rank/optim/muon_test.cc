@@ -329,7 +329,7 @@ TEST(MuonPlanTest, WholeExpertsStay) {
   }
 }
 
-// What one rank plans to send to another equals what that one plans to receive, and an owner gets every number once.
+// One rank plans to send exactly what the other plans to receive, and an owner gets every number once.
 TEST(MuonPlanTest, RanksAgree) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const int ranks = 1 + static_cast<int>(seed % 5);

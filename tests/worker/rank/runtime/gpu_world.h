@@ -27,7 +27,7 @@ inline bool rehearses() {
 }
 
 inline absl::StatusOr<std::unique_ptr<device::Device>> tested_device() {
-  device::set_segments(true);  // As a rank does.
+  device::set_segments(true);  // Like a rank.
   return comm::make_device(rehearses() ? "cpu" : "cuda", 0);
 }
 

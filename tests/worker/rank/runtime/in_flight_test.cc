@@ -1,5 +1,5 @@
 // The engine relies only on what an accelerator's streams promise: buffers in flight are neither read, written nor
-// freed before wait(), and every collective is waited for. Training through tests/worker/rank/comm/guarded_device.h,
+// freed before wait(), and every collective is waited for. Training through tests/worker/rank/device/guarded_device.h,
 // which fails otherwise, gives the numbers of one rank.
 #include "common/plan/models/registry.h"
 #include "tests/worker/rank/comm/thread_ranks.h"

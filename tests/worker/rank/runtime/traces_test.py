@@ -117,7 +117,7 @@ class Traces(unittest.TestCase):
             self.assertGreater(other, 0)
             self.assertLess(issuing + waiting, sum(trace_overlap.steps(trace)) * 1e3)
 
-    # What viewers of the trace event format rely on, Perfetto among them: kinds and fields, names of rows, and in each
+    # Viewers of the trace event format, Perfetto among them, rely on these: kinds and fields, names of rows, and in each
     # row events that are disjoint or nested.
     def test_the_format_is_what_viewers_expect(self):
         for trace in self.traces.values():

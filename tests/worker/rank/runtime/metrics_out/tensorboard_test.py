@@ -26,7 +26,7 @@ def main():
         assert [e.wall_time for e in loss] == [1700000001.0, 1700000002.0, 1700000003.0], loss
         assert [(e.step, e.value) for e in events.Scalars("validation_metrics/loss")] == [(10, 0.5)]
         assert [e.value for e in events.Scalars("throughput(tps)")] == [1000.0] * 3
-        # What an earlier attempt trained after the checkpoint is not shown together with what replaced it.
+        # Steps of an earlier attempt after the checkpoint are not shown together with those that replaced them.
         (restarted,) = glob.glob(f"{dump}/restarted/tb/*")
         events = EventAccumulator(restarted).Reload()
         loss = events.Scalars("loss_metrics/global_avg_loss")

@@ -114,8 +114,8 @@ TEST(PickleReaderTest, RefusesEveryOtherUseOfGetattr) {
            getattr + getattr + member + "\x86R",
            getattr + known + getattr + "\x86R",
            getattr + known + member + "\x86Rb",  // BUILD without an object below it.
-           getattr + "N\x81",                    // As a class of NEWOBJ.
-           getattr + "Q",                        // As a persistent name.
+           getattr + "N\x81",                    // A class of NEWOBJ.
+           getattr + "Q",                        // A persistent name.
        }) {
     EXPECT_THAT(what(pickled_in(4, body)), Not(Eq("read"))) << testing::PrintToString(body);
   }
