@@ -42,8 +42,8 @@ struct Call {
   bool kept = false;
 };
 
-// A mesh's share of a job for one rank, derived from the plan of torchtitan.md and the model's equations, independent
-// of what the layers report. Sizes are those of one microbatch.
+// A mesh's share of a job for one rank, derived from torchtitan's parallelization plan and the model's equations,
+// independent of what the layers report. Sizes are those of one microbatch.
 class RankShare {
  public:
   // `records` of all ranks give the routing and the choices of a memory budget.

@@ -108,6 +108,7 @@ void set_weights(const model::Model& model, const Weights& weights, at::ScalarTy
 // Documents of random lengths, numbered from 0: int64 [batch, length].
 at::Tensor draw_documents(int64_t batch, int64_t length);
 
+// Norm of the difference, relative to the norm of `want`. Both have one shape.
 double relative_error(const at::Tensor& got, const at::Tensor& want);
 
 }  // namespace titan::testing

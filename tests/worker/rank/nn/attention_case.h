@@ -43,6 +43,7 @@ inline nn::AttentionInput input_of(const AttentionCase& c) {
 
 using AttentionResults = std::vector<at::Tensor>;  // Output, then the gradients of q, k, v and sinks.
 
+// Runs both passes in `type`. `grad_out`: [B, H, T, Dv], like the output.
 template <typename Attention>
 AttentionResults run_attention(nn::AttentionInput input, at::ScalarType type, const at::Tensor& grad_out,
                                Attention&& attention) {

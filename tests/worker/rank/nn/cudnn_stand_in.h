@@ -8,7 +8,8 @@
 #include <tuple>
 
 // LibTorch's operators of cuDNN's attention, which only CUDA has, for CPU tensors of any type: the same arguments,
-// shapes, layouts and preconditions, with materialized scores. Heads are [B, H, T, D]. Included by one file of a test.
+// shapes, layouts and preconditions, with materialized scores. Heads are [B, H, T, D], lse is
+// [B, H, T, 1]. Included by one file of a test.
 namespace titan::testing {
 
 struct CudnnCalled {

@@ -9,7 +9,8 @@
 #include <vector>
 
 // LibTorch's flash attention operators, which only CUDA has, for CPU tensors of any type: the same arguments, shapes
-// and preconditions, with materialized scores. Included by one file of a test.
+// and preconditions, with materialized scores. Heads are [B, T, H, D] with lse [B, H, T], or packed [tokens, H, D] with
+// lse [H, tokens] and the spans' bounds as int32 [spans + 1]. Included by one file of a test.
 namespace titan::testing {
 
 struct FlashCalled {

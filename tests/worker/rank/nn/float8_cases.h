@@ -95,6 +95,7 @@ inline std::vector<std::pair<int64_t, std::vector<int32_t>>> float8_groups() {
   all.emplace_back(24, std::vector<int32_t>(70, 2));
   return all;
 }
+// Random bf16 rows [sum of sizes + of_no_group, columns].
 inline at::Tensor float8_rows_of(int64_t columns, const std::vector<int32_t>& sizes, int64_t of_no_group) {
   int64_t rows = of_no_group;
   for (const int32_t size : sizes) rows += size;

@@ -21,8 +21,10 @@ struct PlainMoe {
   at::Tensor bias;   // [experts]; undefined: none.
   at::Tensor given;  // int64 [n, top_k]: a choice to use; undefined: the best by these scores.
 
+  // x [n, in] times the transposed weight [out, in]: [n, out].
   static at::Tensor times(const at::Tensor& x, const at::Tensor& weight) { return at::matmul(x, weight.t()); }
 
+  // The result of expert `e` for x [n, dim]: [n, dim].
   at::Tensor expert(const at::Tensor& x, int64_t e) const {
     const auto of = [&](const char* name) { return weights.at(std::string("experts.") + name)[e]; };
     if (options.swiglu_limit == 0) return times(at::silu(times(x, of("w1"))) * times(x, of("w3")), of("w2"));
@@ -33,7 +35,7 @@ struct PlainMoe {
     return times((up + 1) * gate / (1 + at::exp(-1.702 * gate)), of("mlp2_weight")) + of("mlp2_bias");
   }
 
-  // [n, experts]: 1 where a token chose. Ties do not occur in random numbers.
+  // Takes scores [n, experts]; returns [n, experts], 1 where a token chose. Ties do not occur in random numbers.
   at::Tensor chosen(const at::Tensor& scores) const {
     if (given.defined()) return at::zeros_like(scores.detach()).scatter_(1, given, 1);
     const nn::RouterOptions& router = options.router;
@@ -58,7 +60,7 @@ struct PlainMoe {
     return result;
   }
 
-  at::Tensor scores(const at::Tensor& x) const {  // [n, experts], unnormalised
+  at::Tensor scores(const at::Tensor& x) const {  // From x [n, dim]: [n, experts], unnormalised.
     at::Tensor logits = times(x, weights.at("router.gate.weight"));
     if (options.gate_bias) logits = logits + weights.at("router.gate.bias");
     if (!options.router.softmax) return 1 / (1 + at::exp(-logits));

@@ -8,7 +8,8 @@
 namespace titan::testing {
 
 // A second recipe, in fp64, for tests of the places where recipes plug in: operands have eight bits, e4m3 forward and
-// e5m2 for gradients, with one scale per matrix (for experts: one for all of them).
+// e5m2 for gradients, with one scale per matrix (for experts: one for all of them). Rows are [..., in]
+// or [..., out], weights [out, in] or, for experts, [E, out, in].
 class RoundedProducts final : public nn::ProductRecipe {
  public:
   static nn::Operand quantised(const at::Tensor& x, at::ScalarType type) {

@@ -80,8 +80,8 @@ struct CheckpointedBlock {
   model::Model model;
   nn::Block* block = nullptr;
   nn::MicrobatchContext context;
-  at::Tensor input, gradient, first_output;
-  nn::SavedActivations kept;
+  at::Tensor input, gradient, first_output;  // [kRows, tokens of this rank, dim]
+  nn::KeptResults kept;
   int64_t again = 0, products_again = 0;  // FLOPs of the second pass: all, and without attention.
 };
 

@@ -50,6 +50,7 @@ class TinyDecoder : public nn::Block {
     attention->core = causal_attention;
   }
 
+  // tokens: int64 [B, T]; returns logits [B, T, kVocabulary], or this rank's part of them.
   at::Tensor forward(const at::Tensor& tokens, const nn::MicrobatchContext& context) override {
     const at::Tensor x = embedding.forward(tokens);
     const at::Tensor h = x + attention->forward(attention_norm.forward(x), context);
