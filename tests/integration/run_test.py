@@ -182,7 +182,7 @@ class Run(TitanctlCase):
         wrong = [path for path in (shared / "dump").rglob("*") if path.stat().st_mode & 0o777 != (0o775 if path.is_dir() else 0o664)]
         self.assertEqual([], wrong)
 
-    # Nobody can make a folder in /proc: no rank ever starts, and there is no log to read.
+    # /proc cannot hold folders: no rank ever starts, and no log exists.
     def test_a_rank_that_never_began_is_told_with_what_ended_its_attempt(self):
         process = self.start("run", *tiny("/proc/titan/dump", ranks=1))
         _, err = process.communicate(timeout=60)

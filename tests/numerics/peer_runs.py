@@ -17,8 +17,8 @@ MAX_NORM, BETA1 = 1.0, 0.9
 COMMON = {"training.seq_len": SEQ_LEN, "training.steps": STEPS, "training.mixed_precision_param": "float32",
           "lr_scheduler.warmup_steps": 2, "activation_checkpoint.mode": "none"}
 
-# All relative. torchtitan's norm is inexact on CPU (naive fp32 sums), so ours is also compared with the norm of its own
-# gradients.
+# All relative. torchtitan's norm is inexact on CPU (naive fp32 sums), so Titan's is also compared with the norm of
+# Titan's gradients.
 LOSS_LIMIT, NORM_LIMIT, OWN_NORM_LIMIT, GRAD_LIMIT, UPDATE_LIMIT = 1e-5, 2e-4, 1e-6, 1e-4, 0.1
 
 

@@ -49,7 +49,7 @@ class LiveTest(unittest.TestCase):
 
     @classmethod
     def live(cls):
-        """Runs a job that saves, loses a rank and recovers; one that waits; a call that fails; a follower of events."""
+        """Runs a job that saves, loses a rank and recovers, a job that waits, a call that fails and a follower of events."""
         cluster = cls.cluster
         job = cls.submit("trains", 2)
         cluster.wait(job, "step=10")

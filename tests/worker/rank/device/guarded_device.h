@@ -14,9 +14,9 @@
 
 // Collectives with the worst timing that an accelerator's streams allow. Between its issue and its wait() an operation
 // may run at any time: it may read its inputs at the very end and write its outputs at the very beginning. Here the
-// outputs hold invalid values until wait(). wait() checks that the inputs are unchanged, that nobody wrote to the
-// outputs and that no memory was freed. An operation without a wait is an error, too. It runs on the CPU, so it needs
-// no GPU.
+// outputs hold invalid values until wait(). wait() checks that the inputs are unchanged, that the outputs were not
+// written to and that no memory was freed. An operation without a wait is an error, too. It runs on the CPU, so it
+// needs no GPU.
 namespace titan::testing {
 
 // Fills a tensor with the values that it holds while an operation uses it.

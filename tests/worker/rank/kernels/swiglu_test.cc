@@ -108,7 +108,7 @@ Truth truth_of(double gate, double linear, double dy, double limit) {
 
 // The exponent is rounded before the exponential.
 double relative(double gate) { return 1e-6 + 2e-7 * std::abs(gate); }
-constexpr double kTiny = 1e-33;  // Where a sigmoid is too small for fp32.
+constexpr double kTiny = 1e-33;  // Limit for sigmoids too small for fp32.
 
 void check_gradients(const Glu& glu, const std::vector<double>& x, const Numbers& dx) {
   for (int64_t row = 0; row < glu.c.rows; ++row) {

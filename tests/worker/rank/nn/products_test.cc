@@ -196,7 +196,7 @@ TEST(ProductsTest, OtherTypesAreLibTorchs) {
   });
 }
 
-// There is no limit for the time: the speed must be positive for every type and kernel, and the number of threads
+// The time has no limit: the speed must be positive for every type and kernel, and the number of threads
 // unchanged.
 TEST(ProductsTest, TheirSpeedIsMeasured) {
   const int threads = at::get_num_threads();

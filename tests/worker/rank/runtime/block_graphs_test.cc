@@ -356,7 +356,7 @@ TEST(BlockGraphsTest, FailedCapturesChangeNothing) {
   }
 }
 
-// Of seven steps, two run without graphs and one is captured; a layer recomputes, and evaluates after every step.
+// Two of seven steps run without graphs and one is captured; a layer recomputes, and evaluates after every step.
 TEST(BlockGraphsTest, ReplaysRunNoneOfTheLayersCode) {
   TrainingPlan plan = five_steps(kFull);
   plan.steps = 7;

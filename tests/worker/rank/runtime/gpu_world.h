@@ -16,7 +16,7 @@
 #include "worker/rank/device/allocator_settings.h"
 #include "worker/rank/kernels/choice.h"
 
-// Shared by the tests of the CUDA device. They skip, with the reason, if there is no device or no CUDA library. With
+// Shared by the tests of the CUDA device. They skip, with the reason, without a device or a CUDA library. With
 // TITAN_GPU_TEST_ON=cpu they run on the CPU instead: a rehearsal, which shows that the tests themselves work and
 // nothing about a GPU (deploy/gpu_check.sh --rehearse).
 namespace titan::testing {

@@ -138,7 +138,7 @@ class StoreExportTest(unittest.TestCase):
         self.store.put("late/precious.txt", b"theirs")
         self.assertIn("exists already", self.export("late", code=1))
         self.assertEqual(["late/precious.txt"], self.store.keys(prefix="late/"))
-        # A sign alone belongs to nobody.
+        # A sign without other files has no owner.
         self.store.put("free/.writer", gone.encode())
         self.export("free")
         self.is_whole("free")
