@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from paths import SOURCE
 
 STEP = ["nn", "nn/low_precision", "parallel", "optim", "device", "comm", "runtime/engine", "runtime/step"]  # Folders of worker/rank/ that a training step runs through.
-READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|device::LateRead\b")
+READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|device::AsyncRead\b")
 
 # File under worker/rank/ -> how many, and why.
 ALLOWED = {

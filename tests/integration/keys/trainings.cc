@@ -97,7 +97,7 @@ json run(const std::string& folder, const std::vector<std::string>& words) {
 
 int main() {
   setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // Set in rank_main.cc too: Kineto complains about missing GPUs.
-  use_cpu_memory();
+  install_cpu_allocator();
   const ManyTensorCalls calls;
   for (std::string line; std::getline(std::cin, line);) {
     auto words = json::parse(line).get<std::vector<std::string>>();

@@ -270,7 +270,7 @@ class DamagedBackend : public InterposedBackend {
   }
 
  private:
-  static constexpr size_t kLeastBytes = 1024;  // Selects activations and gradients, not figures.
+  static constexpr size_t kMinBytes = 1024;  // Selects activations and gradients, not figures.
 
   const std::string operation_;
   const double factor_;

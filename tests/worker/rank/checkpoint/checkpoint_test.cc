@@ -273,7 +273,7 @@ TEST_F(CheckpointTest, ASaveThatMustNotBeLostIsTriedAgain) {
   EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u);
 
   // Before a stop the ranks retry during its grace period: rank 0's value counts, not that of another rank.
-  const auto stop = [&](int64_t step, absl::Duration patience) {
+  const auto stop = [&](int64_t step, absl::Duration timeout) {
     return job.run([&](int rank, Checkpointer& checkpointer) {
       return checkpointer.save_before_stop(step, make_slices(Split::kRows, rank, 2, step), {.shared = {{"step", step}}},
                                            rank == 0 ? timeout : absl::ZeroDuration());

@@ -48,7 +48,7 @@ std::string text(const mesh::Mesh& mesh) {
 }
 
 // The groups that ncclCommSplit makes from the ranks' calls: those of one color, in the order of their keys.
-std::map<int, std::vector<int>> split(const Cut& cut, int world) {
+std::map<int, std::vector<int>> split(const CommSplit& cut, int world) {
   std::map<int, std::map<int, int>> by_key;
   for (int rank = 0; rank < world; ++rank) {
     const CommSplitPart part = part_of(cut.groups, rank);

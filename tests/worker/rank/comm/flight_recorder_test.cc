@@ -117,7 +117,7 @@ TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
   EXPECT_EQ(shared_at(many, 3), 4);
 
   // A step longer than the ring: everything that is left of it.
-  FlightRecorder recorder(3, Waits::kEndIt);
+  FlightRecorder recorder(3, Waits::kCompletesOnWait);
   const int group = recorder.add_group("world", {0, 1});
   for (int i = 0; i < 7; ++i) begin(recorder, group);
   EXPECT_THAT(numbers(recorder.flight()), ElementsAre(4, 5, 6));

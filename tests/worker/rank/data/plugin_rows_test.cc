@@ -123,7 +123,7 @@ class PluginRowsTest : public ::testing::Test {
             .dp_rank = rank,
             .dp_size = ranks,
             .counts_folder = folder_.path() + "/counts",
-            .patience = absl::ZeroDuration()};  // Ranks run one after the other.
+            .timeout = absl::ZeroDuration()};  // Ranks run one after the other.
   }
 
   using Arrange = std::function<void(RowsWanted&)>;

@@ -111,7 +111,7 @@ absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
                           .shuffle_seed = request.value("seed", 0),
                           .packing_window = request.value("window", 0),
                           .counts_folder = request.value("counts", ""),
-                          .patience = absl::ZeroDuration()};  // Ranks run one after the other.
+                          .timeout = absl::ZeroDuration()};  // Ranks run one after the other.
   auto opened = open_mixed_rows(common, *sources, weights_of(request), *std::move(tokenizer));
   if (!opened.ok()) return opened.status();
   MixedRows& rows = *opened;

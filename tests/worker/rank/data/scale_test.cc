@@ -24,7 +24,7 @@
 namespace titan::data {
 namespace {
 
-constexpr int64_t kRow = 65, kBlockBytes = 256, kLongest = 130;
+constexpr int64_t kRow = 65, kBlockBytes = 256, kMaxLength = 130;
 constexpr int64_t kRows = 6;  // Rows that the data has for each rank.
 
 // Counts its documents and bytes.

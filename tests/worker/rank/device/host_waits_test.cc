@@ -9,7 +9,7 @@ namespace titan::device {
 namespace {
 
 // The CPU as a device that is notified whether its host may wait.
-class WatchedDevice final : public testing::ForwardingDevice, public SeesHostWaits {
+class WatchedDevice final : public testing::ForwardingDevice, public HostWaitDetector {
  public:
   WatchedDevice() : ForwardingDevice(comm::make_cpu_device()) {}
   c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {

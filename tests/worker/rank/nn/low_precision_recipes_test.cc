@@ -183,7 +183,7 @@ TEST(LowPrecisionTest, WhatIsKeptBetweenThePassesShrinks) {
     EXPECT_TRUE(make(recipe)->of_input(x).values.is_same(x));
   }
   // The graph holds no more than that.
-  const std::unique_ptr<ProductRecipe> products = make(LowPrecision::kFloat8Tensorwise);
+  const std::unique_ptr<MatmulRecipe> products = make(LowPrecision::kFloat8Tensorwise);
   const Layer layer(*products, at::kBFloat16, 4, 32, 16);
   const at::Tensor input = layer.x * 2;
   const auto uses = input.storage().use_count();

@@ -110,14 +110,14 @@ TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
     test.first_output.reset();
     return meter.begin() - rest;
   };
-  const auto by_operation = keep_by_operation(*test.block, kGate);
+  const auto by_operation = selective_op_policy(*test.block, kGate);
   held(*by_operation);  // Warms the caches.
   EXPECT_NEAR(held(*by_operation), test.kept.bytes(), 64);
   int64_t all = 0;
   for (const nn::OpCall& call : test.kept.calls()) all += call.bytes;
   for (const double budget : {0.0, 0.1, 0.3, 0.5, 0.8, 1.0}) {
-    std::optional<KeepChoice> chosen;
-    const auto policy = keep_by_budget(budget, [&](const auto&, const KeepChoice& choice) { chosen = choice; });
+    std::optional<ParetoPoint> chosen;
+    const auto policy = memory_budget_policy(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
     held(*policy);  // Saves nothing yet.
     EXPECT_EQ(test.kept.bytes(), 0);
     ASSERT_TRUE(chosen.has_value());

@@ -81,7 +81,7 @@ struct CheckpointedBlock {
   nn::Block* block = nullptr;
   nn::MicrobatchContext context;
   at::Tensor input, gradient, first_output;  // [kRows, tokens of this rank, dim]
-  nn::KeptResults kept;
+  nn::SavedActivations kept;
   int64_t again = 0, products_again = 0;  // FLOPs of the second pass: all, and without attention.
 };
 

@@ -16,7 +16,7 @@ using testing::CheckpointedBlock;
 
 // The items that a budget may choose: a reduce-scatter together with the product that feeds it, nothing of the experts.
 struct Choosable {
-  std::vector<KeepItem> items;
+  std::vector<KnapsackItem> items;
   std::vector<int> item_of_call;  // -1: always recomputed.
   int64_t bytes = 0;              // Bytes of all items.
 };

@@ -157,7 +157,7 @@ TEST(VocabularyParallelLossTest, ByPartsEqualsTheWholeHead) {
       };
       const at::Tensor x = draw({2, kLength, kDim}), weight = draw({kVocabulary, kDim}) * 0.5;
       at::Tensor labels = at::randint(kVocabulary, {2, kLength}, generator, at::kLong);
-      labels.select(1, 1).fill_(nn::kIgnoredLabel);
+      labels.select(1, 1).fill_(nn::kIgnoreIndex);
       labels.select(1, 2).fill_(200);  // Below the second rank's first column: not an ignored label there.
       const at::Tensor whole_x = x.clone().requires_grad_(), whole_weight = weight.clone().requires_grad_();
       const at::Tensor expected = nn::cross_entropy_sum(at::matmul(whole_x, whole_weight.t()), labels);

@@ -293,7 +293,7 @@ TEST(AdapterCost, NothingIsSpentOnWhatIsFrozen) {
   // A matrix has three products in training, a frozen one two, and the first layer's projections of the embedding,
   // where no input gradient is needed, one. A matrix of an adapter has three, A of those projections two.
   int64_t matrices = plan.spec.dim * plan.spec.vocab_size, without_input = 0;  // Numbers of weights.
-  for (const models::Tensor& tensor : models::parameters(plan.spec)) {
+  for (const models::ParameterSpec& tensor : models::parameters(plan.spec)) {
     if (models::takes_adapter(tensor)) matrices += tensor.numel();
   }
   for (const char* name : {"wq", "wk", "wv"}) {

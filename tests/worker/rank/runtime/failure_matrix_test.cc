@@ -127,7 +127,7 @@ void train(const TrainingPlan& plan, ThreadRank& self, Doings& doings) {
 }
 
 // Timeout if one rank hangs: far more than a healthy rank needs until its next operation on a busy machine.
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kTimeout{5};
 
 struct Outcome {
   std::vector<std::exception_ptr> failures;

@@ -31,7 +31,7 @@ struct DeviceBlock {
   size_t bytes = 0;
 };
 
-// The CPU as a device with graphs: the same contract as a GPU's, strictly enforced. Capturing records each operation
+// The CPU as a device with graphs: the same contract as a GPU's, strictly enforced. CaptureGuard records each operation
 // below LibTorch's autograd, with the memory that it reads and writes; a replay calls the same operations on the same
 // memory, and no host code of the layers. As on a GPU
 //  - a capture has no effects: what the work wrote outside is restored, its own memory holds garbage;

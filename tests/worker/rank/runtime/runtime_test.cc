@@ -240,7 +240,7 @@ TEST(OptionsTest, AStoreAboveTheLastPortIsRefused) {
                            .message());
   };
   EXPECT_EQ(read("h:65535"), "");  // Started by hand, 2 ranks do not have to fill nodes of 8.
-  EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": there is no port above 65535"));
+  EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": the largest port is 65535"));
 }
 
 // Ranks started by hand on a second node get their GPU from flags or from torchrun's environment.

@@ -154,7 +154,7 @@ class StoreExportTest(unittest.TestCase):
         # Only the last one's files are there, without the index.
         self.assertEqual(["hf/.writer", "hf/config.json", "hf/model-00001-of-00001.safetensors"], self.store.keys(prefix="hf/"))
         self.assertEqual(0, self.store.uploads())
-        self.assertIn("was ended while doing so", self.tool(2, "diff", self.step, "s3://titan/hf"))
+        self.assertIn("was stopped while writing it", self.tool(2, "diff", self.step, "s3://titan/hf"))
         # With its index it is complete, even if the last request fails.
         self.killed(lambda request: request.key.endswith(".writer") and request.method == "DELETE", *there)
         self.assertIn(SAME, self.tool(0, "diff", self.step, "s3://titan/hf"))
