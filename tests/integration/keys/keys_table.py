@@ -147,7 +147,7 @@ SITUATIONS = {
     "a dry run of bfloat16 adapters": {**ADAPTERS, **DRY, "model.name": "llama3", "model.flavor": "debugmodel",
                                        "training.mixed_precision_param": "bfloat16"},
     "a job of adapters": {"plain": True, **ADAPTERS},
-    # What the controller decides, with a built-in model.
+    # Decisions of the controller, with a built-in model.
     "a job": {"plain": True},
     "a job without recordings": {"plain": True, "comm.trace_buf_size": 0},
     "a job with LibTorch's operations": {"plain": True, "resources.kernels": "reference"},
