@@ -174,12 +174,13 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Saves or loads a job's state and says how long it took.", "checkpoint_speed"};
+  CLI::App app{"Saves or loads a job's state and prints how long it took.", "checkpoint_speed"};
   app.add_option("folder", options.folder, "The dump folder")->required();
   app.add_option("what", options.what, "save or load")->required()->check(CLI::IsMember({"save", "load"}));
-  app.add_option("--ranks", options.ranks, "Threads that hold a part each")->check(CLI::PositiveNumber);
-  app.add_option("--mebibytes", options.mebibytes, "Of the whole state")->check(CLI::PositiveNumber);
-  app.add_option("--saves", options.saves, "One after the other")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", options.ranks, "Ranks as threads, each with a part of the state")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--mebibytes", options.mebibytes, "Size of the whole state")->check(CLI::PositiveNumber);
+  app.add_option("--saves", options.saves, "Number of saves, one after the other")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
     return run(options);

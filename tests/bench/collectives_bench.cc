@@ -128,7 +128,7 @@ void run_rank(const Plan& plan, int rank, const c10::intrusive_ptr<c10d::Store>&
 
 int main(int argc, char** argv) {
   titan::Plan plan;
-  CLI::App app("Collectives over sockets and through shared memory");
+  CLI::App app("Compares collectives over sockets with those through shared memory");
   app.add_option("--ranks", plan.ranks);
   app.add_option("--rounds", plan.rounds);
   app.add_option("--most", plan.most);

@@ -80,11 +80,11 @@ void measure(const Plan& plan, int64_t seq_len) {
 
 int main(int argc, char** argv) {
   titan::Plan plan;
-  CLI::App app("How even attention's work is over context ranks");
+  CLI::App app("Measures how evenly attention's work is split over context ranks");
   app.add_option("--dataset", plan.dataset);
   app.add_option("--path", plan.path)->required();
   app.add_option("--tokenizer", plan.tokenizer)->required();
-  app.add_option("--rows", plan.rows, "Of a microbatch");
+  app.add_option("--rows", plan.rows, "Rows of a microbatch");
   app.add_option("--batches", plan.batches);
   app.add_option("--window", plan.window);
   app.add_option("--chunk", plan.chunk);

@@ -25,12 +25,12 @@ inline int fork_ranks(int ranks, const std::function<void(int, const c10::intrus
   socklen_t size = sizeof(address);
   if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 16) != 0 ||
       getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    std::perror("listening for the ranks");
+    std::perror("listen for the ranks");
     return 1;
   }
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
-    if (child < 0) std::perror("starting a rank");
+    if (child < 0) std::perror("fork a rank");
     if (child != 0) continue;
     try {
       const auto store = comm::make_store(rank == 0 ? comm::StoreOptions{.server = true, .listen_fd = listener}

@@ -299,7 +299,7 @@ ROWS = {
     "start": lambda f: [
         (f"from exec to serving, {key.rsplit('_', 1)[1]} finished jobs" + (", after SIGKILL" if "kill" in key else ""), seconds(value))
         for key, value in f.items() if key.startswith("serving")],
-    "slurm": lambda f: [("Slurm beside", f"not installed: {f['missing']}")] if "missing" in f else [
+    "slurm": lambda f: [("Slurm on the same machine", f"not installed: {f['missing']}")] if "missing" in f else [
         ("a process a submission, 64 at a time: titanctl, durable", f"{f['titan_per_second']:.0f}/s, {f['titan_cpu_ms_each']:.2f} ms of the "
          "controller's CPU each"),
         ("sbatch and slurmctld", f"{f['slurm_per_second']:.0f}/s, {f['slurm_cpu_ms_each']:.2f} ms of CPU each")],

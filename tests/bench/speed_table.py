@@ -163,16 +163,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--only", default="", help="cases whose name holds this text")
+    parser.add_argument("--only", default="", help="cases whose name contains this text")
     parser.add_argument("--what", type=chosen, default=chosen("speed,first-step"), help="columns, of " + ", ".join(COLUMNS))
     parser.add_argument("--compiled", action="store_true", help="run both programs with compile.enable")
-    parser.add_argument("--list", action="store_true", help="the cases' names, and no runs")
+    parser.add_argument("--list", action="store_true", help="print the cases' names and exit")
     options = parser.parse_args()
     if options.steps <= WARM:
         parser.error(f"--steps {options.steps}: the first {WARM} do not count")
     cases = {name: case for name, case in CASES.items() if options.only in name}
     if not cases:
-        parser.error(f"--only {options.only}: no case's name holds it; --list shows them")
+        parser.error(f"--only {options.only}: no case's name contains it; --list prints the names")
     if options.list:
         print("\n".join(cases))
         return

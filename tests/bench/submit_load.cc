@@ -29,7 +29,7 @@
 namespace titan {
 namespace {
 
-volatile sig_atomic_t asked_to_end = 0;  // Set by SIGTERM: calls in flight get their answers, new ones are not made.
+volatile sig_atomic_t stop_requested = 0;  // Set by SIGTERM: calls in flight get their answers, new ones are not made.
 
 struct Flags {
   std::string controller = "127.0.0.1:7700";
@@ -96,7 +96,7 @@ class Load {
     int64_t number;
     {
       const std::lock_guard lock(mutex_);
-      if (asked_to_end != 0 || absl::Now() > deadline_ || (flags_.count > 0 && started_ >= flags_.count)) return;
+      if (stop_requested != 0 || absl::Now() > deadline_ || (flags_.count > 0 && started_ >= flags_.count)) return;
       number = started_++;
       ++running_;
     }
@@ -200,15 +200,15 @@ int verify(const Flags& flags) {
 }  // namespace titan
 
 int main(int argc, char** argv) {
-  signal(SIGTERM, [](int) { titan::asked_to_end = 1; });
+  signal(SIGTERM, [](int) { titan::stop_requested = 1; });
   titan::Flags flags;
   flags.prefix = absl::StrFormat("load-%x-", static_cast<uint32_t>(std::random_device()()));
-  CLI::App app{"Durable submits: rate, and whether any acknowledged one is lost."};
+  CLI::App app{"Measures the rate of durable submits and checks that no acknowledged job is lost."};
   app.add_option("--controller", flags.controller, "HOST:PORT")->capture_default_str();
   app.add_option("--in-flight", flags.in_flight, "Calls at a time")->capture_default_str();
   app.add_option("--channels", flags.channels, "Connections")->capture_default_str();
-  app.add_option("--count", flags.count, "Submit so many; 0: as many as --seconds allow")->capture_default_str();
-  app.add_option("--seconds", flags.seconds, "For so long")->capture_default_str();
+  app.add_option("--count", flags.count, "Number of submits; 0: as many as --seconds allow")->capture_default_str();
+  app.add_option("--seconds", flags.seconds, "Duration of the measurement")->capture_default_str();
   app.add_option("--acknowledged", flags.acknowledged, "File of acknowledged jobs, one a line")->required();
   bool check = false;
   app.add_flag("--verify", check, "Check the acknowledged jobs instead of submitting");

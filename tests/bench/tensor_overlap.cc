@@ -107,7 +107,7 @@ void run_rank(const Plan& plan, int rank, const c10::intrusive_ptr<c10d::Store>&
 
 int main(int argc, char** argv) {
   titan::Plan plan;
-  CLI::App app("Asynchronous against synchronous tensor parallelism");
+  CLI::App app("Compares asynchronous with synchronous tensor parallelism");
   app.add_option("--ranks", plan.ranks);
   app.add_option("--length", plan.length);
   app.add_option("--dim", plan.dim);

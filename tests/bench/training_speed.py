@@ -30,7 +30,7 @@ def main():
     parser.add_argument("--seq-len", type=int, default=256)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--kernels", default="auto,reference")
-    parser.add_argument("--titan", default="", help="words for Titan alone, in one argument")
+    parser.add_argument("--titan", default="", help="flags for Titan only, in one argument")
     parser.add_argument("--no-peer", action="store_true")
     options = parser.parse_args(words[: words.index("--")] if "--" in words else words)
     if options.steps <= WARM:

@@ -18,7 +18,7 @@ from sockets import is_loopback, listening
 
 FAKE_RANK = BIN.parent / "tests/fake_rank"
 TRAINS = (BIN / "titan-rank").exists()
-NOBODYS = "192.0.2.7"  # An address that no machine has (RFC 5737).
+UNASSIGNED_ADDRESS = "192.0.2.7"  # An address that no machine has (RFC 5737).
 STEPS = 100_000  # More steps than the test lasts.
 
 
@@ -27,7 +27,7 @@ class Listening(Cluster):
 
     def _add(self, name, command):
         if name == "n2":
-            command = [NOBODYS if word == "127.0.0.1" else word for word in command]
+            command = [UNASSIGNED_ADDRESS if word == "127.0.0.1" else word for word in command]
         return super()._add(name, command if name == "controller" or TRAINS else [*command, "--rank-binary", FAKE_RANK])
 
 

@@ -90,7 +90,7 @@ class Rotation(unittest.TestCase):
         if self._outcome.result.failures or self._outcome.result.errors:
             self.cluster.show_logs()
 
-    def steps_go_on(self):
+    def training_continues(self):
         wait_step(self.dump, last_step(self.dump) + 2)
 
     def note(self, what, begun=None):
@@ -159,7 +159,7 @@ class Rotation(unittest.TestCase):
         wait_until("the new certificate", lambda: cluster.served() != before)
         self.assertTrue(all(new > old for new, old in zip(cluster.ends_of_certificates(), ends)), "what the pages say of their ends")
         self.cut()
-        self.steps_go_on()
+        self.training_continues()
         self.note("certificates of controller and nodes renewed, sockets cut", begun)
         self.assertEqual({None}, {process.poll() for process in opened.values()}, "streams stay open")
 
@@ -199,11 +199,11 @@ class Rotation(unittest.TestCase):
         forgotten = time.monotonic()
         cluster.trust(following)
         self.expect_ended(Path("old"), opened, forgotten, "not signed by an authority that this controller trusts")
-        self.steps_go_on()
+        self.training_continues()
         wait_until("both nodes, the old authority forgotten", self.up)
         self.kill_daemons()
         wait_until("both nodes again", self.up)
-        self.steps_go_on()
+        self.training_continues()
         self.note("authority replaced: both, then the new one alone; daemons killed after each", begun)
         old = subprocess.run([*by_old, "--timeout", "2", "list"], env=reaching, capture_output=True, text=True, timeout=60)
         self.assertNotEqual(0, old.returncode, "an admin of the old authority comes in")

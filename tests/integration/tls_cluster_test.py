@@ -40,7 +40,7 @@ with open(sys.argv[2], "wb", buffering=0) as out:
 """
 
 # Prints what a server answers to HTTP/2 without TLS.
-SPEAKS_PLAINLY = """
+ANSWERS_PLAINTEXT = """
 import socket
 with socket.create_connection(("m1", 7700), 10) as peer:
     peer.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + bytes(9))
@@ -134,7 +134,7 @@ class TlsCluster(unittest.TestCase):
         self.assertIn(b"\x16\x03\x01", bytes_seen)  # The beginning of a TLS connection.
         for plain in (b"PRI * HTTP/2.0", b"titan.v1", b"WorkerService", b"ANOTHER_NODE"):
             self.assertNotIn(plain, bytes_seen)
-        self.assertEqual("", self.run_on("m2", f"exec {sys.executable} -c '{SPEAKS_PLAINLY}'"))
+        self.assertEqual("", self.run_on("m2", f"exec {sys.executable} -c '{ANSWERS_PLAINTEXT}'"))
         self.run_on("m2", "titanctl --timeout 2 --insecure --controller m1:7700 node list", code=5)
 
     def strangers(self):

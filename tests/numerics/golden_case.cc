@@ -41,7 +41,7 @@ std::optional<at::Tensor> from_hf(const Tensors& tensors, const std::string& pre
     for (const std::string& key : layout.keys) {
       at::Tensor part = tensors.at(prefix + key);
       if (part.sizes() != at::IntArrayRef(checkpoint::hf_shape(layout, shape))) {
-        throw std::runtime_error(key + " has another shape than the model expects");
+        throw std::runtime_error(key + ": the shape in the weights file differs from the model's");
       }
       for (size_t d = 0; d < there.shape.size(); ++d) {
         part = part.narrow(static_cast<int64_t>(d), there.offset[d], there.shape[d]);
@@ -227,7 +227,7 @@ Rounded GoldenCase::run_rounded() {
   {
     const PinnedChoices pins(choices(rounded_), spec_.moe ? spec_.moe->num_experts : 0);
     logits = forward(tokens());
-    if (!pins.all_taken()) throw std::runtime_error("not every router chose");
+    if (!pins.all_taken()) throw std::runtime_error("the oracle has pinned choices that no router of the model used");
   }
   const auto over = [&](const at::Tensor& got, const std::string& key) {
     return relative_rms(got, rounded_.at(key)) / relative_rms(rounded_.at(theirs + key), rounded_.at(key));

@@ -104,7 +104,7 @@ def main():
         with tempfile.TemporaryDirectory(prefix="titan-models-") as folder:
             count, wrong = compare(Path(folder), seed)
         if wrong:
-            sys.exit("\n".join(["not as they must be:", *wrong]))
+            sys.exit("\n".join(["checks that failed:", *wrong]))
         print(f"{count} checks hold")
 
 

@@ -102,8 +102,8 @@ def in_bf16(report, folder, weights, seed, per_rank, peer_per_rank):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
-    parser.add_argument("--all", action="store_true", help="all meshes by daemons too, and bf16")
-    parser.add_argument("--keep", type=Path, help="work here and leave everything")
+    parser.add_argument("--all", action="store_true", help="also run all meshes under daemons, and bf16")
+    parser.add_argument("--keep", type=Path, help="work in this folder and keep its files")
     options = parser.parse_args()
     print("seed", options.seed, flush=True)
     report = Report()

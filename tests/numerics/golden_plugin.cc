@@ -32,7 +32,7 @@ model::PluginFamily read_case(const std::string& path) {
 
 std::vector<model::PluginFamily> families() {
   const char* const paths = std::getenv("TITAN_GOLDEN_CASES");
-  if (paths == nullptr) throw std::runtime_error("TITAN_GOLDEN_CASES names no cases");
+  if (paths == nullptr) throw std::runtime_error("TITAN_GOLDEN_CASES is not set: list the cases' folders");
   std::vector<model::PluginFamily> all;
   for (const absl::string_view path : absl::StrSplit(paths, ':')) all.push_back(read_case(std::string(path)));
   return all;

@@ -119,7 +119,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--meshes", default=",".join(MESHES))
-    parser.add_argument("--keep", type=Path, help="work here and leave everything")
+    parser.add_argument("--keep", type=Path, help="work in this folder and keep its files")
     options = parser.parse_args()
     print("seed", options.seed, flush=True)
     cases, wanted, meshes = options.cases.split(","), options.meshes.split(","), {**CASES, **DEBUG_CASES}

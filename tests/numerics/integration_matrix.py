@@ -118,7 +118,7 @@ def excluded(matrix):
     alone = matrix.run(Mesh(), flags, dump=matrix.run(Mesh()).dump)
     matrix.same("FSDP 4 to TP 2, without lr_scheduler, dataloader and optimizer", again, alone, steps)
     metrics = again.metrics()
-    matrix.report.below("the learning rate starts anew", abs(metrics[STEPS + 1]["lr"] / metrics[1]["lr"] - 1), 0)
+    matrix.report.below("the learning rate restarts", abs(metrics[STEPS + 1]["lr"] / metrics[1]["lr"] - 1), 0)
     straight = matrix.one_rank({"training.steps": steps, "checkpoint.interval": steps}).metrics()
     matrix.report.above("as the data do, loss", abs(metrics[STEPS + 1][LOSS] / straight[STEPS + 1][LOSS] - 1), 1e-6)
 
@@ -195,8 +195,8 @@ def threads(matrix):
     mesh = pipeline("Interleaved1F1B", pp=2, cp=2, tp=2)
     name = f"{mesh} as threads"
     alone, apart = matrix.run(mesh, kind=LocalRun), matrix.run(mesh)
-    matrix.same(f"{name}, beside one rank", alone, matrix.one_rank())
-    matrix.same(f"{name}, beside processes", alone, apart)
+    matrix.same(f"{name}, compared with one rank", alone, matrix.one_rank())
+    matrix.same(f"{name}, compared with processes", alone, apart)
 
 
 PARTS = [resumed, hugging_face, last_model_only, excluded, validated, early_steps, accumulated, recomputed,

@@ -42,7 +42,7 @@ def main():
                             {**flags, "optimizer.name": name, "checkpoint.enable_first_step_checkpoint": False}, timeout=60 + 6 * STEPS)
             ours = [row[LOSS] for _, row in sorted(run.metrics().items())]
             if len(ours) != STEPS or len(theirs) != STEPS:
-                sys.exit(f"{name}: {len(ours)} steps beside {len(theirs)}")
+                sys.exit(f"{name}: {len(ours)} steps, the other curve has {len(theirs)}")
             last = max(1, STEPS // 10)
             means = [sum(curve[-last:]) / last for curve in (ours, theirs)]
             print(f"{name}: loss {ours[0]:.4f} to {ours[-1]:.4f}, torch.optim's {theirs[-1]:.4f}; mean of the last {last}: "

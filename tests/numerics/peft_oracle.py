@@ -189,7 +189,7 @@ def compare_exports(report, folder, base, run, peft):
         by_peft = loaded.merge_and_unload().state_dict()
         ours = merged.state_dict()
         assert set(by_peft) == set(ours)
-        report.below("merged weights beside PEFT's", max(relative_rms(ours[key].numpy(), by_peft[key].numpy()) for key in ours), 1e-7)
+        report.below("merged weights compared with PEFT's", max(relative_rms(ours[key].numpy(), by_peft[key].numpy()) for key in ours), 1e-7)
         report.below("logits of the merged model", relative_rms(merged(input_ids=tokens).logits.numpy(), want.numpy()), LOGIT_LIMIT)
     # titan-generate adds the adapters itself, on several ranks too.
     prompt = ["--prompt-tokens", " ".join(map(str, tokens[0, :12].tolist())), "--max-new-tokens", 8, "--ignore-eos", "-o", "json", "-q"]
@@ -262,7 +262,7 @@ def compare_experts(report, folder):
     by_peft = PeftModel.from_pretrained(whole, folder / "adapter").merge_and_unload().state_dict()
     ours = AutoModelForCausalLM.from_pretrained(folder / "merged", dtype=torch.float32).state_dict()
     assert set(by_peft) == set(ours) == set(before)
-    report.below("experts: merged weights beside PEFT's", max(relative_rms(ours[key].numpy(), by_peft[key].numpy()) for key in ours), 1e-7)
+    report.below("experts: merged weights compared with PEFT's", max(relative_rms(ours[key].numpy(), by_peft[key].numpy()) for key in ours), 1e-7)
     moved = {key for key in ours if not torch.equal(ours[key], before[key])}
     adapted = {key for key in ours if "experts" in key and "proj" in key}
     assert moved <= adapted and len(moved) > len(adapted) / 2, sorted(moved ^ adapted)[:9]
@@ -270,7 +270,7 @@ def compare_experts(report, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", type=Path, help="folder for everything that the runs leave behind")
+    parser.add_argument("--keep", type=Path, help="work in this folder and keep its files")
     options = parser.parse_args()
     torch.set_num_threads(2)
     report = Report()
@@ -283,7 +283,7 @@ def main():
         steps = sorted((run.dump / "checkpoint/step-3").iterdir())
         adapters = sum(parameter.numel() for parameter in peft.parameters.values())
         size = sum(path.stat().st_size for path in steps if path.suffix == ".safetensors")
-        report.below("bytes of a step beside the adapters' own three numbers", size / (12 * adapters), 1.15)
+        report.below("bytes of a step over three numbers per adapter weight", size / (12 * adapters), 1.15)
         compare_exports(report, root, base, run, peft)
         compare_resumption(report, root / "on", run, "compute")
 

@@ -52,7 +52,7 @@ def _batch_flags(dice, degrees, schedule, resumed, note):
     if resumed and dice.random() < 0.4:
         asked = dice.choice([n for n in range(1, 13) if degrees["pp"] == 1 or _fits(n, size, schedule, degrees["pp"])])
         flags.update({"training.local_batch_size": asked, "training.global_batch_size": -1})
-        note.append(f"asks for {asked} rows")
+        note.append(f"requests {asked} rows")
     elif flags["training.local_batch_size"] < rows:
         note.append(f"{rows // flags['training.local_batch_size']} runs a step")
     return flags

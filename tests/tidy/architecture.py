@@ -38,7 +38,7 @@ class Architecture(unittest.TestCase):
     def test_every_link_leads_somewhere(self):
         self.assertEqual([], sorted(link for link in LINK.findall(PAGE.read_text()) if not (PAGE.parent / link).exists()))
 
-    def test_every_room_is_named(self):
+    def test_every_folder_is_named(self):
         self.assertEqual(set(), rooms() - named(PAGE.read_text()))
 
     def test_braces(self):

@@ -43,7 +43,7 @@ NO_TORCH = ("common/", "controller/", "worker/node/", "worker/rank/kernels/cpu/"
 NO_WIRE = ("worker/rank/", "worker/node/shim/", "worker/node/stacks/")
 PURE = ("controller/job/", "controller/scheduler/", "controller/core/", "worker/node/core/", "common/plan/mesh/", "common/plan/pipeline/",
         "common/plan/planner/")  # No clock, disk, socket or lock.
-PURE_ALL_THE_SAME = ("common/base/clock/now.h", "common/service/rpc/error.h")  # Holds two times; makes a status.
+PURE_EXCEPTIONS = ("common/base/clock/now.h", "common/service/rpc/error.h")  # Holds two times; makes a status.
 IMPURE = ("common/base/sync/", "common/base/clock/", "common/io/storage/", "common/service/rpc/", "sqlite3.h", "fstream", "filesystem", "mutex",
           "thread", "chrono", "absl/time/clock.h", "sys/socket.h", "fcntl.h", "unistd.h")
 VALUES = ("controller/core/", "controller/scheduler/")  # Takes and returns plain values: no bytes, no messages, no JSON.
@@ -125,7 +125,7 @@ class IncludeDirection(unittest.TestCase):
     def test_floors(self):
         self.assertEqual([], self.complaints(broken_direction))
 
-    def test_every_room_has_a_floor(self):
+    def test_every_folder_has_a_layer(self):
         rooms = {path.split("/")[len(house.split("/"))] for house in HOUSES if house in FLOORS for path, _ in sources() if house_of(path) == house}
         self.assertEqual(set(), rooms - {room for house in HOUSES for floor in FLOORS.get(house, []) for room in floor})
         listed = [f"{folder}/{room}" for folder, floors in FLOORS.items() for floor in floors for room in floor]
@@ -146,7 +146,7 @@ class IncludeDirection(unittest.TestCase):
 
     def test_pure_folders(self):
         self.assertEqual([], self.complaints(
-            lambda path, name: "this folder is pure" if path.startswith(PURE) and name.startswith(IMPURE) and name not in PURE_ALL_THE_SAME else None))
+            lambda path, name: "this folder is pure" if path.startswith(PURE) and name.startswith(IMPURE) and name not in PURE_EXCEPTIONS else None))
 
     def test_values_have_no_encoding(self):
         self.assertEqual([], self.complaints(encoded))

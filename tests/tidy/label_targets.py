@@ -96,7 +96,7 @@ class LabelTargets(unittest.TestCase):
         self.assertIn("titanctl", self.programs)
         self.check(["-L", "^fast$", "-LE", "^long$"], FAST)
 
-    def test_rooms(self):
+    def test_part_labels(self):
         for room in ("common", "controller", "node"):
             self.check(["-L", f"^{room}$", "-LE", "^long$"], f"titan_{room}_tests")
 

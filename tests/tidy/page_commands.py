@@ -140,7 +140,7 @@ def wrong_in(command):
     tree."""
     program = os.path.basename(command[0])
     if program in PROGRAMS:
-        return [f"{program} knows no {word}" for word in wrong_words([program, *command[1:]])]
+        return [f"{program} does not know {word}" for word in wrong_words([program, *command[1:]])]
     script = next((word for word in command[:2] if re.fullmatch(r"(deploy|tests)/[\w/.-]+\.(sh|py)", word)), None)
     if script is None:
         return []
@@ -149,7 +149,7 @@ def wrong_in(command):
     flags = [word.split("=")[0] for word in command if word.startswith("--") and not PLACEHOLDER.search(word)]
     # Some pass them to a program of the same name.
     text = "".join(path.read_text() for path in (SOURCE / script).parent.glob(f"{Path(script).stem}.*"))
-    return [f"{script} knows no {flag}" for flag in flags if not re.search(rf"{flag}(?![\w-])", text)]
+    return [f"{script} does not know {flag}" for flag in flags if not re.search(rf"{flag}(?![\w-])", text)]
 
 
 def faults(name, text):
@@ -170,8 +170,8 @@ class PageCommands(unittest.TestCase):
     def test_a_wrong_word_is_named_with_its_page_and_line(self):
         page = ("Text.\n```sh\nTITAN_X=1 titanctl --controller m1:7700 run a.toml --nproc 2 \\\n  --ranks 4 --training.stepz 3 | cat  # --no-flag\n"
                 "job=$(titanctl node drian n1) && titanctl VERB --any; titan-data encode --text 'a' < FILE\n```\n`titan-rank --config F --jsn`\n")
-        self.assertEqual(["p.md:3: titanctl knows no --ranks", "p.md:3: titanctl knows no --training.stepz", "p.md:5: titanctl knows no drian",
-                          "p.md:5: titan-data knows no --text", "p.md:7: titan-rank knows no --jsn"], faults("p.md", page))
+        self.assertEqual(["p.md:3: titanctl does not know --ranks", "p.md:3: titanctl does not know --training.stepz", "p.md:5: titanctl does not know drian",
+                          "p.md:5: titan-data does not know --text", "p.md:7: titan-rank does not know --jsn"], faults("p.md", page))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; default: all")
     parser.add_argument("--repeat", type=int, default=4)
-    parser.add_argument("--batch", type=int, help="another batch size: times grow with it, and no more than that")
+    parser.add_argument("--batch", type=int, help="batch size; times grow in proportion")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.cases or CASES:

@@ -141,7 +141,8 @@ int run_workers(const Flags& flags) {
   Fleet& fleet = cluster.fleet;
   // Waits a second for the work that registration left, then measures.
   const int64_t before = fleet.acks();
-  if (!wait_until(kTimeout, [&] { return fleet.acks() > before + fleet.size(); })) return fail("no beats");
+  if (!wait_until(kTimeout, [&] { return fleet.acks() > before + fleet.size(); }))
+    return fail("the workers' heartbeats were not acknowledged in time");
   fleet.ack_latencies().clear();
   const double cpu = cluster.process.cpu_seconds();
   const int64_t beats = fleet.beats();
@@ -163,7 +164,8 @@ int run_workers(const Flags& flags) {
        {"disconnects", fleet.disconnects()},
        {"stops", fleet.stops()},
        {"rss_mib", cluster.process.mebibytes("VmRSS")}});
-  if (!all_acked || !none_lost || fleet.stops() > 0) return fail("a beat without an answer, or a node that was lost");
+  if (!all_acked || !none_lost || fleet.stops() > 0)
+    return fail("a heartbeat was not acknowledged, or a node was lost");
   return 0;
 }
 
@@ -174,7 +176,8 @@ int run_failure(const Flags& flags) {
   if (const std::string bad = cluster.start(one); !bad.empty()) return fail(bad);
   Fleet& fleet = cluster.fleet;
   const int64_t before = fleet.acks();
-  if (!wait_until(kTimeout, [&] { return fleet.acks() > before + 2 * fleet.size(); })) return fail("no beats");
+  if (!wait_until(kTimeout, [&] { return fleet.acks() > before + 2 * fleet.size(); }))
+    return fail("the workers' heartbeats were not acknowledged in time");
   const double rss = cluster.process.mebibytes("VmRSS"), cpu = cluster.process.cpu_seconds();
   const absl::Time begun = absl::Now();
   fleet.fail_all(absl::Seconds(flags.seconds));
@@ -204,13 +207,14 @@ int run_recovery(const Flags& flags) {
   if (const std::string bad = cluster.start(flags); !bad.empty()) return fail(bad);
   Fleet& fleet = cluster.fleet;
   if (!wait_until(kTimeout, [&] { return fleet.welcomed(2) == fleet.size(); })) {
-    return fail(absl::StrCat(fleet.welcomed(2), " of ", fleet.size(), " workers came back"));
+    return fail(absl::StrCat(fleet.welcomed(2), " of ", fleet.size(), " workers reconnected"));
   }
   const double back = absl::ToDoubleSeconds(absl::Now() - fleet.first_disconnect());
   const int prepared = fleet.prepared(1).count;
   const absl::Time asked = absl::Now();
   if (std::string bad = submit(*cluster.jobs, "probe-", 1, 1); !bad.empty()) return fail(bad);
-  if (!wait_until(kTimeout, [&] { return fleet.prepared(1).count > prepared; })) return fail("nothing is scheduled");
+  if (!wait_until(kTimeout, [&] { return fleet.prepared(1).count > prepared; }))
+    return fail("the controller did not schedule the probe job in time");
   const double scheduled = absl::ToDoubleSeconds(absl::Now() - asked);
   // Nothing is lost later, either: waits for more than a lease.
   absl::SleepFor(absl::Seconds(flags.seconds));
@@ -244,9 +248,11 @@ int run_watch(const Flags& flags) {
   Fleet fleet({flags.controller, few.workers, 1, 2, /*beats_show_steps=*/false});
   fleet.connect();
   const auto stub = v1::JobService::NewStub(rpc::make_channel(flags.controller));
-  if (!wait_until(kTimeout, [&] { return fleet.welcomed(1) == fleet.size(); })) return fail("no workers");
+  if (!wait_until(kTimeout, [&] { return fleet.welcomed(1) == fleet.size(); }))
+    return fail("not all workers registered in time");
   if (std::string bad = submit(*stub, "scale-", flags.changing, 1); !bad.empty()) return fail(bad);
-  if (!wait_until(kTimeout, [&] { return fleet.started() == flags.changing; })) return fail("the jobs do not run");
+  if (!wait_until(kTimeout, [&] { return fleet.started() == flags.changing; }))
+    return fail("not all jobs started in time");
 
   const auto changes = static_cast<size_t>(flags.rate * flags.seconds);
   std::mutex mutex;
@@ -321,12 +327,14 @@ int run_follow(const Flags& flags) {
        {"watchers", watchers.size()},
        {"messages", watchers.messages()},
        {"fewest_jobs", watchers.ended() == watchers.size() ? 0 : watchers.fewest_jobs()},
-       {"behind", watchers.behind()},
+       {"behind", watchers.dropped()},
        {"cut_off", watchers.cut_off()},
        {"ended", watchers.ended()},
        {"out_of_order", watchers.out_of_order()}});
-  const bool told = watchers.behind() + watchers.cut_off() == watchers.ended();
-  return complete && told && watchers.out_of_order() == 0 ? 0 : fail("a watcher lost something and was not told");
+  const bool told = watchers.dropped() + watchers.cut_off() == watchers.ended();
+  return complete && told && watchers.out_of_order() == 0
+             ? 0
+             : fail("a watcher missed an event without a notice from the controller");
 }
 
 // Creates finished jobs: creates and cancels many at a time.
@@ -342,7 +350,7 @@ class Filler {
          {"finished", done_.load()},
          {"failed", failed_.load()},
          {"seconds", absl::ToDoubleSeconds(absl::Now() - begun)}});
-    return failed_ == 0 ? 0 : fail("some could not be made");
+    return failed_ == 0 ? 0 : fail("some jobs could not be created");
   }
 
  private:
@@ -388,16 +396,18 @@ class Filler {
 int main(int argc, char** argv) {
   using namespace titan::scale;
   Flags flags;
-  CLI::App app{"The load of a large cluster on one controller."};
+  CLI::App app{"Puts the load of a large cluster on one controller and measures it."};
   app.require_subcommand(1);
   app.add_option("--controller", flags.controller, "HOST:PORT")->capture_default_str();
-  app.add_option("--controller-pid", flags.controller_pid, "For its CPU time and memory");
+  app.add_option("--controller-pid", flags.controller_pid,
+                 "Process id of the controller, to read its CPU time and memory");
   app.add_option("--channels", flags.channels, "Connections")->capture_default_str();
   const auto add_fleet = [&](CLI::App* command) {
     command->add_option("--workers", flags.workers, "Workers, each a stream")->capture_default_str();
-    command->add_option("--devices", flags.devices, "Of each worker")->capture_default_str();
+    command->add_option("--devices", flags.devices, "Devices of each worker")->capture_default_str();
     command->add_option("--jobs", flags.jobs, "Jobs that run on them")->capture_default_str();
-    command->add_option("--ranks", flags.ranks, "Of each job; 0: they share all devices")->capture_default_str();
+    command->add_option("--ranks", flags.ranks, "Ranks of each job; 0: the jobs share all devices")
+        ->capture_default_str();
     command->add_option("--seconds", flags.seconds, "See the subcommand")->capture_default_str();
     return command;
   };
@@ -409,14 +419,18 @@ int main(int argc, char** argv) {
   watch->add_option("--watchers", flags.watchers, "Streams")->capture_default_str();
   watch->add_option("--jobs", flags.changing, "Jobs that change")->capture_default_str();
   watch->add_option("--rate", flags.rate, "Changes a second")->capture_default_str();
-  watch->add_option("--seconds", flags.seconds, "For so long")->capture_default_str();
-  watch->add_option("--read-one-in", flags.read_one_in, "Watchers that read what they get")->capture_default_str();
+  watch->add_option("--seconds", flags.seconds, "Duration of the measurement")->capture_default_str();
+  watch
+      ->add_option("--read-one-in", flags.read_one_in,
+                   "One in this many watchers parses its messages; the others only receive them")
+      ->capture_default_str();
   watch->add_option("--stuck", flags.stuck, "Watchers that stop reading")->capture_default_str();
-  watch->add_flag("--own", flags.own, "Each watches one job, not all");
-  CLI::App* follow = app.add_subcommand("follow", "Watchers of all jobs, until they have seen as many as stdin says");
+  watch->add_flag("--own", flags.own, "Each watcher watches one job instead of all");
+  CLI::App* follow =
+      app.add_subcommand("follow", "Watchers of all jobs, until they have seen the number of jobs on stdin");
   follow->add_option("--watchers", flags.watchers, "Streams")->capture_default_str();
-  CLI::App* fill = app.add_subcommand("fill", "Makes jobs that are over");
-  fill->add_option("--finished", flags.finished, "So many")->capture_default_str();
+  CLI::App* fill = app.add_subcommand("fill", "Creates finished jobs");
+  fill->add_option("--finished", flags.finished, "Number of finished jobs")->capture_default_str();
   fill->add_option("--first", flags.first, "Number of the first")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   if (workers->parsed()) return run_workers(flags);

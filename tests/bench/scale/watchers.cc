@@ -41,7 +41,7 @@ class Watchers::Reader final : public grpc::ClientBidiReactor<v1::WatchJobsReque
     if (!stuck_) StartRead(&incoming_);
   }
   void OnDone(const grpc::Status& status) override {
-    owner_.behind_ += status.error_code() == grpc::StatusCode::OUT_OF_RANGE ? 1 : 0;
+    owner_.dropped_ += status.error_code() == grpc::StatusCode::OUT_OF_RANGE ? 1 : 0;
     owner_.cut_off_ += status.error_code() == grpc::StatusCode::UNAVAILABLE ? 1 : 0;
     ++owner_.ended_;
     done_ = true;

@@ -30,7 +30,7 @@ class Watchers {
   // Readers with an ended stream.
   int ended() const { return ended_; }
   // Ended readers that the controller dropped because they were too slow.
-  int behind() const { return behind_; }
+  int dropped() const { return dropped_; }
   // Ended readers with a closed connection: the controller closes one that does not answer within the keepalive
   // timeout.
   int cut_off() const { return cut_off_; }
@@ -45,7 +45,7 @@ class Watchers {
 
   const Seen seen_;
   std::atomic<int64_t> messages_ = 0, out_of_order_ = 0;
-  std::atomic<int> ended_ = 0, behind_ = 0, cut_off_ = 0;
+  std::atomic<int> ended_ = 0, dropped_ = 0, cut_off_ = 0;
   std::vector<std::unique_ptr<Reader>> readers_;
 };
 

@@ -26,7 +26,7 @@ from paths import BIN, SOURCE
 TESTS = BIN.parent / "tests"
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 PAGE = SOURCE / "docs" / "generated" / "keys.md"
-SPOKEN = ("refused", "warned")
+REPORTED = ("refused", "warned")
 DECIDED = ("record", "placement", "restarts")
 DRY_RUN = ("bytes", "activations", "split", "schedule", "sent")
 
@@ -146,7 +146,7 @@ class Runs:
     def ask(self, shown, flags, twin=False):
         """Returns a function that gives the answer once the programs have run. A twin runs the same a second time."""
         name = json.dumps(flags, default=str) + (" again" if twin else "")
-        if "plain" in flags or shown in SPOKEN:
+        if "plain" in flags or shown in REPORTED:
             flags = {key: value for key, value in flags.items() if key != "plain"}
             name = "decide " + name
             if name not in self.answers:
@@ -262,7 +262,7 @@ def look(answer, shown):
 def judge(row, base, changed):
     key, value, shown, situation, text = row
     what = f"{key} = {value}" + (f" ({situation})" if situation else "")
-    if shown in SPOKEN:
+    if shown in REPORTED:
         if "refused" in base:
             return f"{what}: refused without it too: {base['refused']}"
         said = changed.get("refused", "") if shown == "refused" else "\n".join(changed.get("warnings", []))
@@ -339,10 +339,10 @@ def main():
         for row in rows:
             key, value, shown, situation, _ = row
             flags = SITUATIONS[situation]
-            if shown in SPOKEN and "plain" not in flags:
+            if shown in REPORTED and "plain" not in flags:
                 flags = {**SMALL, "experimental.custom_import": "models.so", **flags}
             asked.append((row, runs.ask(shown, flags), runs.ask(shown, {**flags, key: value})))
-            if shown not in SPOKEN:
+            if shown not in REPORTED:
                 twins[shown, situation] = runs.ask(shown, flags), runs.ask(shown, flags, twin=True)
         runs.run()
         for (shown, situation), (one, other) in twins.items():
@@ -352,8 +352,8 @@ def main():
             said = judge(row, base(), changed())
             wrong += [said] if said else []
             if only:
-                print(row, look(base(), row[2]) if row[2] not in SPOKEN else base(), "->",
-                      look(changed(), row[2]) if row[2] not in SPOKEN else changed(), sep="\n  ")
+                print(row, look(base(), row[2]) if row[2] not in REPORTED else base(), "->",
+                      look(changed(), row[2]) if row[2] not in REPORTED else changed(), sep="\n  ")
     print(*wrong, sep="\n", end="\n" if wrong else "")
     print(f"{len(keys)} keys, {len(rows)} values tried, {len(runs.trainings)} trainings, {len(runs.dry_runs)} dry runs; {len(wrong)} wrong")
     return 1 if wrong else 0

@@ -83,11 +83,11 @@ struct OneRank {
 
 // Distances divided by their limits: 1 is the limit.
 struct Distance {
-  double loss = 0, median = 0, worst = 0;                    // Distance of the mesh from float64.
-  double loss_apart = 0, median_apart = 0, worst_apart = 0;  // Distance of the mesh from one rank in bfloat16.
-  std::string of;                                            // Parameter with the worst gradient.
+  double loss = 0, median = 0, worst = 0;                             // Distance of the mesh from float64.
+  double loss_distance = 0, median_distance = 0, worst_distance = 0;  // Distance of the mesh from one rank in bfloat16.
+  std::string of;                                                     // Parameter with the worst gradient.
 
-  double largest() const { return std::max({loss, median, worst, loss_apart, median_apart, worst_apart}); }
+  double largest() const { return std::max({loss, median, worst, loss_distance, median_distance, worst_distance}); }
 };
 
 double median(std::vector<double> all) {
@@ -107,18 +107,18 @@ Distance compare(const OneRank& one, const Outcome& mesh, int64_t tokens) {
     if (exact.numel() < kFew) continue;
     const double allowed = 1 + kSpread / std::sqrt(static_cast<double>(exact.numel()));
     const double far = own.back() / allowed / kWorst, far_apart = between.back() / allowed / apart(kWorst);
-    if (!(std::max(far, far_apart) <= std::max(distance.worst, distance.worst_apart))) distance.of = fqn;
+    if (!(std::max(far, far_apart) <= std::max(distance.worst, distance.worst_distance))) distance.of = fqn;
     if (!(far <= distance.worst)) distance.worst = far;  // NaN counts as the largest.
-    if (!(far_apart <= distance.worst_apart)) distance.worst_apart = far_apart;
+    if (!(far_apart <= distance.worst_distance)) distance.worst_distance = far_apart;
   }
   distance.median = median(own) / kOwn;
-  distance.median_apart = median(between) / apart(kOwn);
+  distance.median_distance = median(between) / apart(kOwn);
   // A single number may be close to the truth by luck, so the error has a floor. A token's loss is as inexact as its
   // logits, which get a last rounding in any case; the error of the mean of n tokens is that over sqrt(n).
   const double floor = kUnit * std::abs(one.exact.loss) / std::sqrt(static_cast<double>(tokens));
   const double error = std::abs(one.rounded.loss - one.exact.loss) + floor;
   distance.loss = std::abs(mesh.loss - one.exact.loss) / error / kOwn;
-  distance.loss_apart = std::abs(mesh.loss - one.rounded.loss) / error / apart(kOwn);
+  distance.loss_distance = std::abs(mesh.loss - one.rounded.loss) / error / apart(kOwn);
   return distance;
 }
 
@@ -225,8 +225,8 @@ const OneRank& one_rank(const Case& one, const std::string& kernels) {
 constexpr int64_t kTokens = 8 * 32;
 
 std::string said(const Distance& d) {
-  return absl::StrCat("of what is allowed: loss ", d.loss, " (", d.loss_apart, " from one rank), gradients' median ",
-                      d.median, " (", d.median_apart, "), worst ", d.worst, " (", d.worst_apart, "), ", d.of);
+  return absl::StrCat("of what is allowed: loss ", d.loss, " (", d.loss_distance, " from one rank), gradients' median ",
+                      d.median, " (", d.median_distance, "), worst ", d.worst, " (", d.worst_distance, "), ", d.of);
 }
 
 class Bfloat16MeshTest : public ::testing::TestWithParam<Case> {

@@ -131,13 +131,13 @@ class BlockMemory {
   int64_t expert_hidden() const { return spec_.moe->hidden / (share_.apart ? 1 : share_.tensor); }
   int64_t shared_hidden() const { return spec_.moe->num_shared_experts * spec_.moe->hidden / share_.tensor; }
   // Whether the shared experts gather the tokens that the router reads in pieces.
-  bool gathers_apart() const { return share_.apart && share_.sequence; }
+  bool gathers_split_tokens() const { return share_.apart && share_.sequence; }
 
   void mixture(const std::string& name) {
     const models::MoeSpec& moe = *spec_.moe;
     const int64_t n = share_.routed_tokens, choices = n * moe.top_k;
     const int64_t rows = share_.received(name, microbatch_);
-    elements_ += gathers_apart() ? A * D : N * D;
+    elements_ += gathers_split_tokens() ? A * D : N * D;
 
     // The router: all scores, the chosen experts, their scores before and after the division by their sum.
     elements_ += n * moe.num_experts + choices;
@@ -152,7 +152,7 @@ class BlockMemory {
     elements_ += rows * D + (spec_.swiglu_limit > 0 ? 3 : 4) * rows * expert_hidden();
 
     if (moe.num_shared_experts == 0) return;
-    if (gathers_apart()) elements_ += N * D;
+    if (gathers_split_tokens()) elements_ += N * D;
     feed_forward(N, shared_hidden());
   }
 
@@ -187,7 +187,7 @@ class BlockMemory {
     const int64_t rows = share_.received(name, microbatch_);
     elements_ += share_.routed_tokens * moe.num_experts;
     elements_ += 2 * rows * D + 3 * rows * expert_hidden();
-    if (gathers_apart() || moe.num_shared_experts == 0) elements_ += gathers_apart() ? A * D : N * D;
+    if (gathers_split_tokens() || moe.num_shared_experts == 0) elements_ += gathers_split_tokens() ? A * D : N * D;
     if (moe.num_shared_experts > 0) factors_of_feed_forward(shared_hidden());
   }
 

@@ -31,7 +31,7 @@ ClosedForm closed_form(const MeshJob& job, int rank, const std::vector<RankRecor
   form.traffic = traffic_of(share);
   form.product_flops = product_flops_of(share);
   form.attention_flops = attention_flops_of(share);
-  form.held = held_bytes_of(share);
+  form.held = resident_bytes_of(share);
   return form;
 }
 

@@ -239,6 +239,6 @@ class Held {
 
 }  // namespace
 
-std::vector<int64_t> held_bytes_of(const RankShare& share) { return Held(share).result(); }
+std::vector<int64_t> resident_bytes_of(const RankShare& share) { return Held(share).result(); }
 
 }  // namespace titan::testing

@@ -205,7 +205,7 @@ class ScaleTest : public ::testing::Test {
       call(rank);
     }
   }
-  void tell(const std::string& topic) {
+  void announce(const std::string& topic) {
     for (int rank = 0; rank < job_.world; ++rank) {
       store_->rank = static_cast<size_t>(rank);
       ASSERT_TRUE(exchanges_[static_cast<size_t>(rank)]->broadcast(topic, R"({"code":0,"message":""})").ok());
@@ -227,7 +227,7 @@ class ScaleTest : public ::testing::Test {
       text_ = to_text(manifest);
       cost_.save_seconds = seconds_since(start);
     });
-    tell("verdict");
+    announce("verdict");
     cost_.manifest = static_cast<int64_t>(text_.size());
     for (const PlacementRow& row : manifest.rows) cost_.rows += static_cast<int64_t>(row.places.size());
   }
@@ -259,7 +259,7 @@ class ScaleTest : public ::testing::Test {
       ASSERT_TRUE(words.ok()) << words.status();
       EXPECT_TRUE(rank != 0 || load_report_from_text(*words).status.ok());
     });
-    tell("load verdict");
+    announce("load verdict");
     for (int rank = 1; rank < job_.world; ++rank) {
       const auto at = static_cast<size_t>(rank);
       ASSERT_EQ(store_->traffic[at].calls - before[at].calls, calls_of(rank)) << rank;

@@ -177,7 +177,7 @@ TEST(FlightRecorderTest, ThreadsLoseNothing) {
   }
 }
 
-rank_protocol::FlightCall as_told(const Recording& recording) {
+rank_protocol::FlightCall to_flight_call(const Recording& recording) {
   int64_t elements = 1;
   for (int i = 0; i < recording.input.dims; ++i) elements *= recording.input.sizes[i];
   using rank_protocol::CallState;
@@ -243,7 +243,8 @@ TEST(FlightRecorderTest, ItsTailSaysTheSame) {
                                                 rank_protocol::group_key(group.name, group.ranks), group.last_issued}));
         }
         for (size_t back = 1; back <= std::min(told.calls.size(), flight.recordings.size()); ++back) {
-          EXPECT_EQ(told.calls[told.calls.size() - back], as_told(flight.recordings[flight.recordings.size() - back]));
+          EXPECT_EQ(told.calls[told.calls.size() - back],
+                    to_flight_call(flight.recordings[flight.recordings.size() - back]));
         }
       }
     }

@@ -15,19 +15,19 @@ namespace {
 
 using mesh::Axis;
 
-void say_and_leave(const std::string& words) {
+void report_and_exit(const std::string& words) {
   std::fprintf(stderr, "heard: %s %s\n", is_disagreement(words) ? "disagreement" : "something else", words.c_str());
   std::_Exit(7);
 }
 
-void say_beside_another_end(const std::string& words) {
+void report_during_terminate(const std::string& words) {
   std::thread([] { throw std::runtime_error("another end"); }).detach();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // Time enough to end the process, if it could.
-  say_and_leave(words);
+  report_and_exit(words);
 }
 
 // Rank 1 passes another size to an all-reduce over sockets.
-void bring_another_size(void (*say)(const std::string&) = say_and_leave) {
+void pass_different_size(void (*say)(const std::string&) = report_and_exit) {
   before_gloo_aborts([](const std::string&) { std::abort(); });
   before_gloo_aborts(say);  // The last one counts.
   testing::run_ranks(
@@ -41,13 +41,13 @@ void bring_another_size(void (*say)(const std::string&) = say_and_leave) {
 
 TEST(GlooDisagreementDeathTest, AnotherSizeIsSaidBeforeTheEnd) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(bring_another_size(), ::testing::ExitedWithCode(7), "heard: disagreement another rank sends more than");
+  EXPECT_EXIT(pass_different_size(), ::testing::ExitedWithCode(7), "heard: disagreement another rank sends more than");
 }
 
 // Both sides may find a message too long, each on a separate thread: the first report completes.
 TEST(GlooDisagreementDeathTest, AnotherThreadsEndWaits) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(bring_another_size(say_beside_another_end), ::testing::ExitedWithCode(7), "heard: disagreement");
+  EXPECT_EXIT(pass_different_size(report_during_terminate), ::testing::ExitedWithCode(7), "heard: disagreement");
 }
 
 // Exceptions of other code are not changed.
@@ -55,7 +55,7 @@ TEST(GlooDisagreementDeathTest, OtherEndsAreNotTouched) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        before_gloo_aborts(say_and_leave);
+        before_gloo_aborts(report_and_exit);
         std::thread([] { throw std::runtime_error("op.preamble of somebody else"); }).join();
       },
       ::testing::KilledBySignal(SIGABRT), "");

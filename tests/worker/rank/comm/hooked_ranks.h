@@ -59,7 +59,7 @@ class HookedDevice : public ForwardingDevice {
 };
 
 // Thrown by a rank that ends without a report, like a killed process.
-struct Vanishes {};
+struct SilentExit {};
 
 // run_world() with the hook hooks[r] on rank r.
 inline std::vector<std::exception_ptr> run_hooked_ranks(const mesh::Degrees& degrees, const std::set<mesh::Axis>& axes,

@@ -59,9 +59,9 @@ class LoaderTest : public ::testing::Test {
 };
 
 // A hub with one file that does not answer for the next: its reader waits until it is stopped.
-class SilentHub final : public data_files::RemoteFiles {
+class HangingHub final : public data_files::RemoteFiles {
  public:
-  explicit SilentHub(std::string file) : file_(std::move(file)) {}
+  explicit HangingHub(std::string file) : file_(std::move(file)) {}
 
   absl::StatusOr<std::unique_ptr<data_files::ByteSource>> open(const std::string& path, int64_t offset) override {
     if (path == "first.json") return data_files::ByteSource::open(file_, offset);
@@ -76,7 +76,7 @@ class SilentHub final : public data_files::RemoteFiles {
     stopped_ = true;
     changed_.notify_all();
   }
-  void wait_until_asked() {
+  void wait_until_requested() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return asked_; });
   }
@@ -591,7 +591,7 @@ TEST_F(LoaderTest, StopsCleanly) {
 
 // Its thread may wait for a hub for minutes; the end of a job does not.
 TEST_F(LoaderTest, EndsWhileAHubDoesNotAnswer) {
-  const auto hub = std::make_shared<SilentHub>(files_[0]);
+  const auto hub = std::make_shared<HangingHub>(files_[0]);
   LoaderOptions options = this->options(Order::kGlobal, 0, 1, 1);
   options.files = {"first.json", "second.json"};
   options.kind.remote = hub;
@@ -599,7 +599,7 @@ TEST_F(LoaderTest, EndsWhileAHubDoesNotAnswer) {
   std::unique_ptr<Loader> loader = open(options);
   LoaderOptions on_disk = this->options(Order::kGlobal, 0, 1, 1);
   EXPECT_EQ(read(*loader, 3), read(*open(on_disk), 3));
-  hub->wait_until_asked();
+  hub->wait_until_requested();
   loader.reset();
 }
 

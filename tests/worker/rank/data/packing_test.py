@@ -100,7 +100,7 @@ class Packing(RowReader):
                 inside += cursor["window_row"] > 0
             self.assertGreater(inside, 10)
 
-    def test_every_token_is_foretold_once(self):
+    def test_every_token_is_predicted_once(self):
         answer = self.ask("index", loop=False, batches=10_000)
         foretold = []
         for row, ends in zip(answer["rows"], answer["ends"]):

@@ -423,7 +423,7 @@ TEST_F(PluginRowsTest, WhatIsNoDocumentIsNamedAndLimited) {
 }
 
 // A rebuilt library may cut the same files differently, so counts of the other build are not used.
-TEST_F(PluginRowsTest, AnotherLibraryCountsAnew) {
+TEST_F(PluginRowsTest, AnotherLibraryCountsAgain) {
   SourceWanted source = texts();
   const auto as_they_come = [](RowsWanted&) {};
   ASSERT_TRUE(read({source}, 4, 24, as_they_come).status.ok());

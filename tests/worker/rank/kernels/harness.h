@@ -29,7 +29,7 @@
 // comparison with fp64 truth.
 namespace titan::kernels::testing {
 
-inline Level highest_asked_for() {
+inline Level highest_requested() {
   const char* const named = std::getenv("TITAN_KERNEL_LEVEL");
   return named == nullptr ? Level::kAmx : level_named(named).value();
 }
@@ -40,7 +40,7 @@ inline const std::vector<Level>& levels_here() {
   static const std::vector<Level> levels = [] {
     std::vector<Level> here;
     for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16, Level::kAmx}) {
-      if (best_level() && level <= std::min(*best_level(), highest_asked_for())) {
+      if (best_level() && level <= std::min(*best_level(), highest_requested())) {
         here.push_back(level);
       } else {
         std::cout << "[ SKIPPED  ] level " << name(level) << ": not tested here\n";

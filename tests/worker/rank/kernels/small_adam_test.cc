@@ -48,8 +48,8 @@ TEST(DynamicMapTest, AscendsAndHasAtMostOneBoundInEachCell) {
 }
 
 // Moments of [rows, columns] in some form, with the numbers that they represent.
-struct Kept {
-  Kept(Form form, bool is_signed, int64_t rows, int64_t columns, int64_t first_column, Edge edge)
+struct StoredMoments {
+  StoredMoments(Form form, bool is_signed, int64_t rows, int64_t columns, int64_t first_column, Edge edge)
       : form(form),
         is_signed(is_signed),
         columns(columns),
@@ -147,7 +147,7 @@ struct SmallState {
 
   Random random;
   Numbers value, gradient;
-  Kept average, square;
+  StoredMoments average, square;
   SmallAdam args;
 };
 
@@ -168,7 +168,7 @@ std::vector<SmallCase> small_cases() {
 }
 
 // Expects a moment after a step to equal `exact` within the fp32 arithmetic's own error and the form's.
-void expect_kept(const Kept& kept, int64_t i, double exact, double arithmetic) {
+void expect_kept(const StoredMoments& kept, int64_t i, double exact, double arithmetic) {
   double error = arithmetic;
   if (kept.form == Form::kBf16) error += std::abs(exact) / 256;
   if (kept.form == Form::kCodes) {
@@ -391,7 +391,7 @@ uint32_t word_of(uint64_t key, uint32_t step, int64_t index) {
 
 // Stochastic rounding takes the upper neighbour in proportion to the distance, with the random words that the header
 // names.
-TEST(SmallAdamTest, RoundsByChanceWithoutBias) {
+TEST(SmallAdamTest, StochasticRoundingIsUnbiased) {
   at_every_level([&](Level level, int threads) {
     for (const double share : {0.0, 0.01, 0.25, 0.5, 0.9}) {
       SmallCase c{.form = Form::kBf16, .type = Dtype::kBf16, .rows = 60, .columns = 1003};

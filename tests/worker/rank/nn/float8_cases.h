@@ -66,7 +66,7 @@ inline void expect_equal_float8(const std::vector<at::Tensor>& ours, const std::
 
 // Rows and columns of the groups of x [rows, columns], moved apart: places and ends, then codes and scales of the
 // groups' rows, and all padding between them.
-inline std::vector<at::Tensor> float8_apart(const at::Tensor& x, const std::vector<int32_t>& sizes) {
+inline std::vector<at::Tensor> float8_padded_groups(const at::Tensor& x, const std::vector<int32_t>& sizes) {
   const at::Tensor ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt);
   const int64_t own = ends[-1].item<int64_t>();
   const nn::RowGroups groups{.ends = ends.to(x.device())};

@@ -60,18 +60,18 @@ TEST(GroupedProductTest, RowsOfNoGroupCountForNothing) {
   titan::testing::for_each_grouped_case(12, [&](const titan::testing::GroupedCase& c) {
     if (!c.one_call) return;
     constexpr int64_t kRoom = 5;
-    const auto with_room = [&](const at::Tensor& t, double value) {
+    const auto with_padding = [&](const at::Tensor& t, double value) {
       return at::cat({t, at::full({kRoom, t.size(1)}, value, t.options())});
     };
     const at::Tensor x = draw({c.total(), c.in}), w = draw({c.groups(), c.out, c.in}), b = draw({c.groups(), c.out}),
                      dy = draw({c.total(), c.out});
     const Computed exact = computed(x, w, b, dy, 0.5, group_rows(c.rows, x, /*with_members=*/true));
-    const at::Tensor counts = at::tensor(c.rows, at::kLong), room = with_room(x, std::nan(""));
+    const at::Tensor counts = at::tensor(c.rows, at::kLong), room = with_padding(x, std::nan(""));
     const RowGroups groups = group_counted_rows(counts, room, c.total(), /*with_members=*/true);
     EXPECT_EQ(groups.count(), c.groups());
     EXPECT_EQ(rows_on_host(groups), c.rows);
-    const Computed got = computed(room, w, b, with_room(dy, 7), 0.5, groups);
-    const auto padded = [&](const at::Tensor& t) { return with_room(t, 0); };
+    const Computed got = computed(room, w, b, with_padding(dy, 7), 0.5, groups);
+    const auto padded = [&](const at::Tensor& t) { return with_padding(t, 0); };
     EXPECT_TRUE(got.y.equal(padded(exact.y))) << c.name(0);
     EXPECT_TRUE(got.dx.equal(padded(exact.dx))) << c.name(0);
     EXPECT_TRUE(got.dw.equal(exact.dw)) << c.name(0);

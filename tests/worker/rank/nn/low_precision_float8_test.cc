@@ -139,13 +139,13 @@ TEST(Float8Test, DeviceKernelsMoveGroupsApart) {
     for (const int64_t of_no_group : {0, 9}) {
       const at::Tensor x = titan::testing::float8_rows_of(columns, sizes, of_no_group);
       if (x.numel() == 0) continue;
-      const std::vector<at::Tensor> theirs = titan::testing::float8_apart(x, sizes);
+      const std::vector<at::Tensor> theirs = titan::testing::float8_padded_groups(x, sizes);
       kernels::choose_on_device(&on_host, {.model = true});
       const PaddedGroups to = pad_groups({.ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt)}, x);
       EXPECT_TRUE(to.source.defined());
       EXPECT_EQ(on_device::quantise_padded_columns(x, to, static_cast<int64_t>(sizes.size())).quantised(),
                 columns % 8 == 0);
-      titan::testing::expect_equal_float8(titan::testing::float8_apart(x, sizes), theirs, x.sizes());
+      titan::testing::expect_equal_float8(titan::testing::float8_padded_groups(x, sizes), theirs, x.sizes());
       kernels::choose_on_device(nullptr, {});
     }
   }

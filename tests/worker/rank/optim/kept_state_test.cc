@@ -20,7 +20,7 @@ namespace titan::optim {
 namespace {
 
 // Parameter: Titan's kernel, a device's (its body on the host), or LibTorch's operations.
-class KeptStateTest : public ::testing::TestWithParam<const char*> {
+class MomentFormatTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     at::manual_seed(3);
@@ -34,7 +34,7 @@ class KeptStateTest : public ::testing::TestWithParam<const char*> {
   }
   const kernels::testing::SimulatedKernels on_host_;
 };
-INSTANTIATE_TEST_SUITE_P(By, KeptStateTest, ::testing::Values("auto", "device", "reference"));
+INSTANTIATE_TEST_SUITE_P(By, MomentFormatTest, ::testing::Values("auto", "device", "reference"));
 
 Options options_with(const std::string& state_dtype, bool stochastic = false) {
   return {.name = "AdamW", .state_dtype = state_dtype, .stochastic_rounding = stochastic, .seed = 7};
@@ -106,7 +106,7 @@ TEST(DynamicMapTest, IsBitsandbytes) {
 
 // Compares five steps with bitsandbytes' 8-bit Adam and AdamW. They differ only for a block with a negative extreme
 // average: bitsandbytes stores 0.993 of it, Titan all of it.
-TEST_P(KeptStateTest, FollowsBitsandbytesForFiveSteps) {
+TEST_P(MomentFormatTest, FollowsBitsandbytesForFiveSteps) {
   const nlohmann::json golden = bitsandbytes();
   ASSERT_FALSE(golden.is_null()) << "run with --adam8bit=.../adam8bit.json";
   const int64_t rows = golden["rows"], columns = golden["columns"];
@@ -186,7 +186,7 @@ KeptError error_of(const MomentFormat& form, bool is_signed) {
 
 // Compares one step from moments of any size with fp64 of the same numbers; vectors and small matrices store full
 // numbers.
-TEST_P(KeptStateTest, StepsAsFp64DoesWithinItsFormsError) {
+TEST_P(MomentFormatTest, StepsAsFp64DoesWithinItsFormsError) {
   for (const Case& c : drawn_cases()) {
     SCOPED_TRACE(text_of(c));
     const at::Tensor value = at::randn(c.shape).to(c.type), grad = at::empty_like(value);
@@ -297,7 +297,7 @@ struct Piece {
 
 // Rows over three ranks, columns over two at a multiple of 256, experts over two; stochastic rounding and codes as on
 // one rank.
-TEST_P(KeptStateTest, DoesNotDependOnTheMesh) {
+TEST_P(MomentFormatTest, DoesNotDependOnTheMesh) {
   struct Cut {
     std::vector<int64_t> shape;
     std::vector<Piece> pieces;
@@ -336,7 +336,7 @@ TEST_P(KeptStateTest, DoesNotDependOnTheMesh) {
 }
 
 // A step that a gate skips changes no bit, whatever the gradient is, and uses no random number of the next step.
-TEST_P(KeptStateTest, GoesThroughAGate) {
+TEST_P(MomentFormatTest, GoesThroughAGate) {
   for (const char* state_dtype : {"float32", "bfloat16", "8bit"}) {
     const Options options = options_with(state_dtype, /*stochastic=*/true);
     const at::Tensor start = at::randn({20, 300}).to(at::kBFloat16), gradient = at::randn({20, 300});
@@ -365,7 +365,7 @@ TEST_P(KeptStateTest, GoesThroughAGate) {
 
 // A gradient that becomes tiny next to a large one in its block: without its square, a step would be its average over
 // eps.
-TEST_P(KeptStateTest, LosesNoSquareThatIsNotZero) {
+TEST_P(MomentFormatTest, LosesNoSquareThatIsNotZero) {
   const at::Tensor value = at::zeros({16, 256}), grad = at::zeros({16, 256});
   Options options = options_with("8bit");
   options.weight_decay = 0;
@@ -381,7 +381,7 @@ TEST_P(KeptStateTest, LosesNoSquareThatIsNotZero) {
 }
 
 // Without a gate a non-finite gradient is visible: in its own number, and with codes in its whole block.
-TEST_P(KeptStateTest, ShowsWhatIsNotFinite) {
+TEST_P(MomentFormatTest, ShowsWhatIsNotFinite) {
   for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     const at::Tensor value = at::ones({16, 512}), grad = at::randn({16, 512});
     grad[3][300] = bad;
@@ -398,7 +398,7 @@ TEST_P(KeptStateTest, ShowsWhatIsNotFinite) {
 
 // A resumed optimizer continues bit for bit from the numbers of its states, in any storage format; and any format
 // resumes from any other.
-TEST_P(KeptStateTest, GoesOnFromTheNumbersOfItsStates) {
+TEST_P(MomentFormatTest, GoesOnFromTheNumbersOfItsStates) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const char* from : {"float32", "bfloat16", "8bit"}) {
       for (const char* to : {"float32", "bfloat16", "8bit"}) {
@@ -430,7 +430,7 @@ TEST_P(KeptStateTest, GoesOnFromTheNumbersOfItsStates) {
 
 // A bf16 number moves by less than half a step each time: rounding to nearest never moves it, stochastic rounding
 // follows fp32.
-TEST_P(KeptStateTest, ChanceLetsSmallUpdatesThrough) {
+TEST_P(MomentFormatTest, StochasticRoundingKeepsSmallUpdates) {
   const at::Tensor ones = at::ones({64, 256}, at::kBFloat16), stuck = ones.clone(), grad = at::ones_like(ones);
   Options options = options_with("float32", /*stochastic=*/true);
   options.weight_decay = 0;

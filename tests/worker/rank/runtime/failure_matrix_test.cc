@@ -64,7 +64,7 @@ std::vector<Shape> shapes() {
   return all;
 }
 
-enum class Manner {
+enum class FaultKind {
   kThrows,
   kVanishes,  // Ends without a report.
   kHangs,     // Does nothing until the others have ended.
@@ -75,7 +75,7 @@ struct Fault {
   int rank = -1;
   std::string kind;
   int number = 0;
-  Manner manner = Manner::kThrows;
+  FaultKind manner = FaultKind::kThrows;
 };
 
 // Counts a rank's operations, by kind and in total, and triggers the fault at the right one.
@@ -88,8 +88,8 @@ class Doings {
     for (const std::string& name : {kind, std::string("anything")}) {
       const int number = counts_[name]++;
       if (name != fault_.kind || number != fault_.number) continue;
-      if (fault_.manner == Manner::kHangs) hang_();
-      if (fault_.manner != Manner::kThrows) throw testing::Vanishes();
+      if (fault_.manner == FaultKind::kHangs) hang_();
+      if (fault_.manner != FaultKind::kThrows) throw testing::SilentExit();
       throw Injected("injected into " + kind);
     }
   }
@@ -148,7 +148,7 @@ Outcome run(const Shape& shape, const Fault& fault) {
     };
   }
   const auto body = [&](ThreadRank& self) {
-    if (fault.manner == Manner::kHangs) self.mesh->set_timeout(kTimeout);
+    if (fault.manner == FaultKind::kHangs) self.mesh->set_timeout(kTimeout);
     try {
       train(shape.plan, self, doings[self.rank]);
     } catch (...) {
@@ -207,12 +207,12 @@ void expect_all_end(const Shape& shape, const Fault& fault) {
       std::rethrow_exception(outcome.failures[rank]);
     } catch (const Injected& own) {
       EXPECT_EQ(rank, fault.rank) << own.what();
-    } catch (const testing::Vanishes&) {
+    } catch (const testing::SilentExit&) {
       EXPECT_EQ(rank, fault.rank);
     } catch (const comm::PeerLost& lost) {
       EXPECT_NE(rank, fault.rank) << lost.what();
       const std::string words = lost.what();
-      if (fault.manner == Manner::kThrows) {
+      if (fault.manner == FaultKind::kThrows) {
         EXPECT_NE(words.find("rank " + std::to_string(fault.rank) + " failed: injected"), std::string::npos) << words;
       }
     } catch (const std::exception& other) {
@@ -237,7 +237,7 @@ TEST_P(FailureMatrixTest, EveryRankEndsWhereverOneFails) {
   const int threads = settled_threads();
 
   int cases = 0;
-  const auto strike = [&](int rank, const std::string& kind, Manner manner) {
+  const auto strike = [&](int rank, const std::string& kind, FaultKind manner) {
     const int number = static_cast<int>(random() % healthy.counts[rank].at(kind));
     expect_all_end(shape, {rank, kind, number, manner});
     ++cases;
@@ -246,16 +246,16 @@ TEST_P(FailureMatrixTest, EveryRankEndsWhereverOneFails) {
   for (int rank = 0; rank < shape.world; ++rank) {
     for (const auto& [kind, count] : healthy.counts[rank]) {
       if (kind == "anything" || !seen.insert(kind).second) continue;
-      strike(rank, kind, Manner::kThrows);
-      strike(rank, kind, Manner::kVanishes);
+      strike(rank, kind, FaultKind::kThrows);
+      strike(rank, kind, FaultKind::kVanishes);
     }
   }
   for (const std::string& kind : shape.kinds) {
     EXPECT_TRUE(std::ranges::any_of(seen, [&](const std::string& one) { return one.starts_with(kind); })) << kind;
   }
   const auto anywhere = [&] { return static_cast<int>(random() % shape.world); };
-  for (int i = 0; i < 40; ++i) strike(anywhere(), "anything", i % 3 == 0 ? Manner::kVanishes : Manner::kThrows);
-  for (int i = 0; i < 2; ++i) strike(anywhere(), "anything", Manner::kHangs);
+  for (int i = 0; i < 40; ++i) strike(anywhere(), "anything", i % 3 == 0 ? FaultKind::kVanishes : FaultKind::kThrows);
+  for (int i = 0; i < 2; ++i) strike(anywhere(), "anything", FaultKind::kHangs);
   EXPECT_LE(threads_once([&](int count) { return count <= threads; }), threads);
   std::printf("%d failures of %zu kinds\n", cases, seen.size());
 }

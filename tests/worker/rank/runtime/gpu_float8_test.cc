@@ -41,9 +41,9 @@ TEST_F(GpuFloat8Test, GroupsAreMovedApart) {
   at::manual_seed(21);
   for (const auto& [columns, sizes] : testing::float8_groups()) {
     const at::Tensor x = testing::float8_rows_of(columns, sizes, /*of_no_group=*/9);
-    const std::vector<at::Tensor> theirs = testing::float8_apart(x, sizes);
+    const std::vector<at::Tensor> theirs = testing::float8_padded_groups(x, sizes);
     const testing::WithDeviceKernels own;
-    testing::expect_equal_float8(testing::float8_apart(x.to(where()), sizes), theirs, x.sizes());
+    testing::expect_equal_float8(testing::float8_padded_groups(x.to(where()), sizes), theirs, x.sizes());
   }
 }
 

@@ -25,13 +25,13 @@ namespace {
 
 // LibTorch's operations that read values on a CPU only: a fused step its count, an assertion its condition, a grouped
 // product its groups' ends.
-bool asks_on_cpu_only(const char* name) {
+bool reads_on_cpu_only(const char* name) {
   return absl::StartsWith(name, "aten::_fused_adam") || std::strcmp(name, "aten::_assert_async") == 0 ||
          std::strcmp(name, "aten::_grouped_mm") == 0;
 }
 
 // A result's number of rows depends on values, so a GPU's host waits for it. Indexing by a mask reduces to the first.
-bool sizes_by_values(const char* name) {
+bool has_data_dependent_size(const char* name) {
   for (const char* one : {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim",
                           "aten::unique_consecutive", "aten::count_nonzero"}) {
     if (std::strcmp(name, one) == 0) return true;
@@ -48,11 +48,12 @@ class ScalarReads : titan::testing::OperationWatch<ScalarReads> {
  private:
   friend OperationWatch<ScalarReads>;
   static void entered(const char* name) {
-    if (asks_on_cpu_only(name)) ++inside_;
-    if (inside_ == 0 && (std::strcmp(name, "aten::_local_scalar_dense") == 0 || sizes_by_values(name))) ++count_;
+    if (reads_on_cpu_only(name)) ++inside_;
+    if (inside_ == 0 && (std::strcmp(name, "aten::_local_scalar_dense") == 0 || has_data_dependent_size(name)))
+      ++count_;
   }
   static void left(const char* name) {
-    if (asks_on_cpu_only(name)) --inside_;
+    if (reads_on_cpu_only(name)) --inside_;
   }
 
   static inline std::atomic<int> count_;

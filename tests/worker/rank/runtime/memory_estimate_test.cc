@@ -252,7 +252,7 @@ TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
 
 // The tiles of logits that QK-clip scans (nn/attention_core.h) live during one layer's forward pass, which is not a
 // peak: the estimate leaves them out.
-TEST(MemoryEstimate, LogitsThatAreClippedHaveRoom) {
+TEST(MemoryEstimate, QkClipDoesNotRaiseThePeak) {
   const std::string clip = "--optimizer.name Muon --optimizer.qk_clip 100 --resources.device cuda ";
   const std::string none = "--activation_checkpoint.mode none ", full = "--activation_checkpoint.mode full ";
   for (const auto& [recipe, ways] : std::vector<std::pair<std::string, Ways>>{

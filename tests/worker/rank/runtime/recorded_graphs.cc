@@ -37,10 +37,10 @@ const std::set<std::string>& waiting_operations() {
 void fill_with_garbage(const DeviceBlock& block) { std::memset(block.memory->get(), kGarbage, block.bytes); }
 
 // A tensor as an operation saw it, without autograd's part in it.
-class Seen {
+class RecordedTensor {
  public:
   // `ours`: the work allocated it, and it stays as long as the graph.
-  Seen(const at::Tensor& tensor, bool ours)
+  RecordedTensor(const at::Tensor& tensor, bool ours)
       : storage_(tensor.storage().getWeakStorageImpl()), address_(tensor.storage().data()) {
     if (ours || tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
       kept_ = tensor.variable_data();
@@ -108,8 +108,8 @@ struct RecordedCall {
   std::function<void()> own;  // From repeat_on_replay(); otherwise:
   std::optional<c10::OperatorHandle> operation;
   std::vector<c10::IValue> arguments;  // With stand-ins for tensors.
-  std::vector<Seen> inputs;            // The tensors, in order.
-  std::vector<Seen> results;
+  std::vector<RecordedTensor> inputs;  // The tensors, in order.
+  std::vector<RecordedTensor> results;
 };
 
 // One capture, on its thread.

@@ -52,7 +52,7 @@ testing::ThreadWorld world_of(const Case& one, const TrainingPlan& plan, const s
 }
 
 // The error that ends the world; empty if there is none.
-std::string trouble(const std::vector<std::exception_ptr>& failures) {
+std::string error_text(const std::vector<std::exception_ptr>& failures) {
   try {
     testing::rethrow_cause(failures);
     return "";
@@ -64,7 +64,7 @@ std::string trouble(const std::vector<std::exception_ptr>& failures) {
 std::string train(const Case& one, const TrainingPlan& plan, const std::shared_ptr<SimulatedNccl>& nccl,
                   std::vector<RankOutcome>& outcomes) {
   outcomes.resize(one.world);
-  return trouble(testing::run_world(world_of(one, plan, nccl), [&](testing::ThreadRank& self) {
+  return error_text(testing::run_world(world_of(one, plan, nccl), [&](testing::ThreadRank& self) {
     outcomes[self.rank] = testing::train_rank(plan, self);
     self.mesh->abort();
   }));
@@ -230,7 +230,8 @@ std::string run_group(int ranks, const std::function<void(const comm::Group&)>& 
   const auto nccl = std::make_shared<SimulatedNccl>(ranks);
   testing::ThreadWorld world = world_of({"group", {.tp = ranks}, ranks}, TrainingPlan(), nccl);
   world.messages = {{Axis::kTensor, comm::Messages::kAll}};
-  return trouble(testing::run_world(world, [&](testing::ThreadRank& self) { body(self.mesh->group(Axis::kTensor)); }));
+  return error_text(
+      testing::run_world(world, [&](testing::ThreadRank& self) { body(self.mesh->group(Axis::kTensor)); }));
 }
 
 TEST(SimulatedNcclRules, BothWaitingForTheOtherIsSeenAtOnce) {
@@ -286,7 +287,7 @@ TEST(SimulatedNcclRules, CommunicatorsKnowTheirLimits) {
   testing::ThreadWorld world = world_of(one, TrainingPlan(), nccl);
   world.max_ctas = 16;
   world.message_max_ctas = 3;
-  ASSERT_EQ(trouble(testing::run_world(world, [](testing::ThreadRank&) {})), "");
+  ASSERT_EQ(error_text(testing::run_world(world, [](testing::ThreadRank&) {})), "");
   const auto plan = comm::comm_split_plan(
       comm::connection_plan(mesh::Mesh::create(one.degrees, 4).value(), testing::every_axis(), {}).connections);
   std::map<std::string, int> expected = {{"world", 16}};

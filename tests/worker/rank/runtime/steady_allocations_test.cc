@@ -35,7 +35,7 @@ using Blocks = std::map<size_t, int>;  // Number of blocks by bytes.
 
 struct Step {
   Blocks blocks;
-  int64_t asked_before = 0;  // Blocks requested from malloc before it began.
+  int64_t requested_before = 0;  // Blocks requested from malloc before it began.
 };
 using Steps = std::map<int, Step>;  // From 1.
 
@@ -89,7 +89,7 @@ class StepAllocations {
       ranks_.push_back(own_);
     }
     step_ = std::atoi(call.name() + std::strlen(kStep));
-    (*own_)[step_].asked_before = cpu_memory().counts().fresh_blocks;
+    (*own_)[step_].requested_before = cpu_memory().counts().fresh_blocks;
     return nullptr;
   }
 
@@ -207,7 +207,7 @@ TEST(SteadyAllocations, AskNothingOfMalloc) {
                             "none --training.mixed_precision_param bfloat16"}) {
       const std::string words = absl::StrCat("--model.name small_", family, large, way);
       const Steps steps = steps_of(words).at(0);
-      EXPECT_EQ(steps.at(kSteps).asked_before, steps.at(kSteady + 1).asked_before) << words;
+      EXPECT_EQ(steps.at(kSteps).requested_before, steps.at(kSteady + 1).requested_before) << words;
     }
   }
 }

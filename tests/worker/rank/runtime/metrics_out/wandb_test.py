@@ -75,7 +75,7 @@ class Case(unittest.TestCase):
         return [call for call in lines_of(self.calls_at) if call["call"] == kind]
 
 
-class OfARank(Case):
+class JobRuns(Case):
     def start(self, mood="", wandb=True, environment=(), **flags):
         words = [BIN / "titan-rank", "--config", Path(os.environ["TITAN_SOURCE"]) / "configs/llama3_tiny.toml", "--job.dump_folder", self.dump,
                  "--metrics.no_enable_tensorboard", "--validation.no_enable", "--checkpoint.no_enable", f"--metrics.{'' if wandb else 'no_'}enable_wandb"]
@@ -171,7 +171,7 @@ class OfARank(Case):
         self.assertEqual(list(range(trained + 4)), [call["step"] for call in self.calls("log")])
 
 
-class ByItself(Case):
+class ProgramAlone(Case):
     """Tests the program alone, on lines that the test writes."""
 
     def setUp(self):
