@@ -14,7 +14,7 @@ struct Tile {
 };
 thread_local Tile tiles[8];
 
-class Session {};
+class TileSession {};
 
 template <int tile>
 void tile_zero() {
