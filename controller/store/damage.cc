@@ -87,14 +87,14 @@ void SqliteStore::forget_aside(const Quarantined& damaged) {
 
 // The record's bytes go into the quarantine with the reason.
 absl::Status SqliteStore::move_aside(Quarantined damaged) {
-  bool anew = false;
+  bool is_first = false;
   found_point.pass();
   absl::Status moved = in_transaction([&]() -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const bool found, write_->find.bind(damaged.key).step());
     const Head head = found ? read_head(write_->find) : Head{};
     write_->find.reset();
-    anew = !found || (head.whole && head.row != damaged.row);
-    if (anew) return absl::OkStatus();
+    is_first = !found || (head.whole && head.row != damaged.row);
+    if (is_first) return absl::OkStatus();
     if (!head.whole) {
       damaged.lost = false;
       damaged.reason += "; the next start rebuilds the heads";
@@ -109,7 +109,7 @@ absl::Status SqliteStore::move_aside(Quarantined damaged) {
     return write_->drop_head.bind(damaged.key).run();
   });
   moved_point.pass();
-  if (moved.ok() && anew) forget_aside(damaged);
+  if (moved.ok() && is_first) forget_aside(damaged);
   return moved;
 }
 

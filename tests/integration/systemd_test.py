@@ -76,7 +76,7 @@ class Systemd(unittest.TestCase):
             process.send_signal(ignored)
         before = manager.count("WATCHDOG=1")
         wait_until("signs of life", lambda: manager.count("WATCHDOG=1") >= before + 3)
-        said = re.findall(r'event=SignalIgnored message="(SIG\w+): [^"]*; going on"', self.log.read_text())
+        said = re.findall(r'event=SignalIgnored message="(SIG\w+): [^"]*; continuing"', self.log.read_text())
         self.assertEqual(told, sorted(said))
         process.send_signal(signal.SIGTERM)
         self.assertEqual(0, process.wait(timeout=30))

@@ -95,13 +95,13 @@ absl::StatusOr<std::unique_ptr<PartFile>> PartFile::open(const Folder& folder, c
   Record record = record_of(folder, remote);
   TITAN_ASSIGN_OR_RETURN(host::Descriptor file, folder.open(part_name(remote), O_RDWR | O_CREAT));
   auto part = std::unique_ptr<PartFile>(new PartFile(folder, remote, std::move(file)));
-  const bool anew = record.there.total() == 0;
+  const bool is_new = record.there.total() == 0;
   {
     sync::Lock lock(part->mutex_);
     part->there_ = std::move(record.there);
     part->etag_ = std::move(record.etag);
   }
-  if (anew) TITAN_RETURN_IF_ERROR(part->reset().status());
+  if (is_new) TITAN_RETURN_IF_ERROR(part->reset().status());
   return part;
 }
 

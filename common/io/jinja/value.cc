@@ -182,16 +182,16 @@ absl::StatusOr<int> compare(const Value& one, const Value& other) {
   if (x && y) return *x < *y ? -1 : *x > *y;
   const std::string *text = as_text(one), *with = as_text(other);
   if (text != nullptr && with != nullptr) return text->compare(*with);  // UTF-8 sorts in the order of characters.
-  const Sequence *sequence = as_sequence(one), *beside = as_sequence(other);
-  if (sequence == nullptr || beside == nullptr || sequence->kind != beside->kind) return not_ordered(one, other);
+  const Sequence *sequence = as_sequence(one), *right = as_sequence(other);
+  if (sequence == nullptr || right == nullptr || sequence->kind != right->kind) return not_ordered(one, other);
   if (sequence->kind != Sequence::Kind::kList && sequence->kind != Sequence::Kind::kTuple) {
     return not_ordered(one, other);
   }
-  const size_t shared = std::min(sequence->items.size(), beside->items.size());
+  const size_t shared = std::min(sequence->items.size(), right->items.size());
   for (size_t i = 0; i < shared; ++i) {
-    if (!equal(sequence->items[i], beside->items[i])) return compare(sequence->items[i], beside->items[i]);
+    if (!equal(sequence->items[i], right->items[i])) return compare(sequence->items[i], right->items[i]);
   }
-  return static_cast<int>(sequence->items.size() > shared) - static_cast<int>(beside->items.size() > shared);
+  return static_cast<int>(sequence->items.size() > shared) - static_cast<int>(right->items.size() > shared);
 }
 
 absl::StatusOr<Value> from_json(const nlohmann::ordered_json& json, int depth) {

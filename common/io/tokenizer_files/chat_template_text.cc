@@ -54,7 +54,8 @@ absl::StatusOr<ChatTemplateText> find_chat_template(const std::string& folder, c
     texts.plain = *std::move(text);
     return texts;
   }
-  const std::string beside = std::exchange(texts.path, absl::StrCat(folder, "/tokenizer_config.json: chat_template"));
+  const std::string outer_path =
+      std::exchange(texts.path, absl::StrCat(folder, "/tokenizer_config.json: chat_template"));
   const auto found = config.find("chat_template");
   bool there = found != config.end() && found->is_string();
   if (there) texts.plain = found->get<std::string>();
@@ -62,7 +63,7 @@ absl::StatusOr<ChatTemplateText> find_chat_template(const std::string& folder, c
   if (there) return texts;
   return absl::NotFoundError(
       absl::StrCat(folder, ": the tokenizer has no chat template, which converts messages to text: put one into ",
-                   beside, ", or set model.hf_assets_path to the folder of a chat model's tokenizer"));
+                   outer_path, ", or set model.hf_assets_path to the folder of a chat model's tokenizer"));
 }
 
 }  // namespace titan::tokenizer_files

@@ -48,11 +48,11 @@ bool streams_c4(const JobConfig& config) {
 
 std::string assets_folder() {
   if (const char* named = std::getenv("TITAN_ASSETS"); named != nullptr && *named != '\0') return named;
-  const fs::path beside = host::folder_of_program();
+  const fs::path program_folder = host::folder_of_program();
   std::error_code error;
-  const fs::path installed = (beside / "../share/titan/assets").lexically_normal();
+  const fs::path installed = (program_folder / "../share/titan/assets").lexically_normal();
   if (fs::is_directory(installed, error)) return installed.string();
-  for (fs::path folder = beside; folder.has_relative_path(); folder = folder.parent_path()) {
+  for (fs::path folder = program_folder; folder.has_relative_path(); folder = folder.parent_path()) {
     const fs::path assets = folder / ".deps/assets";
     if (fs::is_directory(assets, error)) return assets.string();
   }

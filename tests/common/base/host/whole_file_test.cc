@@ -41,7 +41,7 @@ TEST_F(WholeFileTest, NeitherAPipeNorALinkInItsPlaceIsFollowed) {
   EXPECT_FALSE(replace_file(path_, "x").ok());
   const int reader = ::open((path_ + ".new").c_str(), O_RDONLY | O_NONBLOCK);
   const absl::Status read_by_them = replace_file(path_, "x");
-  EXPECT_THAT(std::string(read_by_them.message()), HasSubstr("is no file"));
+  EXPECT_THAT(std::string(read_by_them.message()), HasSubstr("is not a regular file"));
   ::close(reader);
   std::filesystem::remove(path_ + ".new");
   std::filesystem::create_symlink(folder_ + "/elsewhere", path_ + ".new");

@@ -84,7 +84,7 @@ TEST(TiktokenFileTest, SaysWhichLineIsWrong) {
     const char* from;
     const char* to;
     const char* message;
-  } cases[] = {{"AA== 0\n", "AA==\n", "line 1: \"AA==\" is no token"},
+  } cases[] = {{"AA== 0\n", "AA==\n", "line 1: \"AA==\" is not a token"},
                {"AQ== 1\n", "AQ== one\n", "line 2"},
                {"AQ== 1\n", "A?== 1\n", "line 2"},
                {"AQ== 1\n", "AQ== -1\n", "line 2"},

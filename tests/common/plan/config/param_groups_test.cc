@@ -106,13 +106,13 @@ TEST(ParamGroupsTest, SaysWhatIsWrong) {
   EXPECT_THAT(refusal(R"([{"pattern": "norm", "betas": [1]}])"), HasSubstr("betas: expects a list of two"));
   EXPECT_THAT(refusal(R"([{"pattern": "norm", "lr": 1, "lr_factor": 2}])"), HasSubstr("lr and lr_factor"));
   EXPECT_THAT(refusal(R"([{"pattern": "norm", "beta2": 1}])"), HasSubstr("beta2 must be below 1"));
-  EXPECT_THAT(refusal(R"([{"pattern": "("}])"), HasSubstr("is no regular expression"));
-  EXPECT_THAT(refusal(R"([{"pattern": "a{99999}{99999}"}])"), HasSubstr("is no regular expression"));
+  EXPECT_THAT(refusal(R"([{"pattern": "("}])"), HasSubstr("is not a regular expression"));
+  EXPECT_THAT(refusal(R"([{"pattern": "a{99999}{99999}"}])"), HasSubstr("is not a regular expression"));
   EXPECT_THAT(refusal(R"([{"pattern": "atention.wq"}])"), HasSubstr("did you mean \"attention.wq\"?"));
   EXPECT_THAT(refusal(R"([{"pattern": "^tok_embedings.weight$"}])"),
               HasSubstr("did you mean \"tok_embeddings.weight\"?"));
   EXPECT_THAT(refusal(R"([{"pattern": "norm"}, {"pattern": "ffn_norm"}])"), HasSubstr("that earlier groups take"));
-  EXPECT_THAT(refusal(R"([{"pattern": ".*", "name": "Muon"}])"), HasSubstr("which is no matrix, to Muon"));
+  EXPECT_THAT(refusal(R"([{"pattern": ".*", "name": "Muon"}])"), HasSubstr("which is not a matrix, to Muon"));
   EXPECT_THAT(std::string(load_toml("[optimizer.param_groups]\npattern = \"a\"\n").status().message()),
               HasSubstr("write [[optimizer.param_groups]]"));
 }

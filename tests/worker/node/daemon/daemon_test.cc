@@ -941,7 +941,7 @@ TEST(WorkerFlagsTest, AreCheckedAndNamed) {
   EXPECT_EQ(usage, 2);
   const auto [node, node_text] = run("--node Bad_Name");
   EXPECT_EQ(node, 2);
-  EXPECT_THAT(node_text, HasSubstr("'Bad_Name' is no node id"));
+  EXPECT_THAT(node_text, HasSubstr("'Bad_Name' is not a node id"));
   const auto [address, address_text] = run("--controller 127.0.0.1:7700,nonsense");
   EXPECT_EQ(address, 2);
   EXPECT_THAT(address_text, HasSubstr("'nonsense'"));

@@ -309,7 +309,7 @@ TEST(BlockGraphsTest, ScalesThatRanksFindTogether) {
     const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
     EXPECT_EQ(recorded.counts->captures, 2 * 2 * (3 - static_cast<int>(shared)));
     EXPECT_EQ(recorded.said.size(), 2U);
-    EXPECT_THAT(recorded.said, Each(HasSubstr(absl::StrCat(shared, " of 3 layers are no graphs of the device"))));
+    EXPECT_THAT(recorded.said, Each(HasSubstr(absl::StrCat(shared, " of 3 layers do not run as device graphs"))));
   }
 }
 

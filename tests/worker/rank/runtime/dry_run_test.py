@@ -151,7 +151,7 @@ class DryRun(unittest.TestCase):
                  "--parallelism.enable_async_tensor_parallel"]
         done = subprocess.run([RANK, *words], capture_output=True, text=True, timeout=60)
         self.assertEqual(10, done.returncode, done.stderr)
-        self.assertIn("needs 34 NCCL communicators, and 32 can have streams of their own", done.stderr)
+        self.assertIn("needs 34 NCCL communicators, and 32 can have separate streams", done.stderr)
 
     def test_text_fits_a_wide_terminal(self):
         words = [RANK, "--config", os.path.join(os.environ["TITAN_SOURCE"], "configs", "llama3_405b.toml"), "--rank", "511",

@@ -289,7 +289,7 @@ class TextTest(unittest.TestCase):
             (["--prompt", "x", "--temperature", "inf"], 2, "temperature inf"),
             (["--prompt", "x", "--top-p", 0], 2, "top-p 0"),
             (["--prompt", "x", "--top-p", "nan"], 2, "top-p nan"),
-            (["--prompt-tokens", "1 x"], 2, '"x" is no token id'),
+            (["--prompt-tokens", "1 x"], 2, '"x" is not a token id'),
             (["--prompt-tokens", "5000"], 2, "beyond the model's vocabulary of 320"),
             (["--prompt", "x", "--tensor-parallel", 3], 2, "3"),
             (["--prompts", "/nowhere"], 3, "/nowhere"),

@@ -28,13 +28,13 @@ void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::Scalar
       if (warnings != nullptr) judge(slice.key, narrowing, Overflow::kWarn, *warnings).IgnoreError();
     }
     if (copy != Copy::kWhereNeeded || !data.is_cpu() || data.scalar_type() != dtype || !data.is_contiguous()) {
-      const bool beside = copies != nullptr && copies->takes(data);
+      const bool async = copies != nullptr && copies->takes(data);
       at::Tensor buffer;
       if (parts.size() < old.size()) buffer = old[parts.size()].data;
       if (!buffer.defined() || buffer.sizes() != data.sizes() || buffer.scalar_type() != dtype) {
-        buffer = beside ? copies->make_buffer(data.sizes(), dtype) : at::empty(data.sizes(), dtype);
+        buffer = async ? copies->make_buffer(data.sizes(), dtype) : at::empty(data.sizes(), dtype);
       }
-      if (beside) {
+      if (async) {
         copies->copy(buffer, data);
       } else {
         buffer.copy_(data);

@@ -126,11 +126,11 @@ absl::StatusOr<std::vector<std::string>> ObjectStepStore::leftovers(int64_t step
   std::set<std::string> writers;  // "a3-00012" for each shard.
   size_t shards = 0;
   bool live = false, of_others = false, retired = false, stranger = false;
-  std::vector<std::string> doomed, exports, beside;  // The last list is deleted in any case.
+  std::vector<std::string> doomed, exports, also_doomed;  // The last list is deleted in any case.
   for (const s3::Object& object : objects) {
     const std::string name = name_of(object);
     const bool staged = absl::StrContains(object.key, absl::StrCat("/", kExportPrefix));
-    if (staged || is_export(name)) (staged ? beside : exports).push_back(object.key);
+    if (staged || is_export(name)) (staged ? also_doomed : exports).push_back(object.key);
     if (staged) continue;
     bool gone = false;
     if (name == kManifestName || name == kHfIndexName) {
@@ -150,24 +150,24 @@ absl::StatusOr<std::vector<std::string>> ObjectStepStore::leftovers(int64_t step
     some.insert(some.end(), more.begin(), more.end());
     return some;
   };
-  if (of_others) return beside;
+  if (of_others) return also_doomed;
   // Without traces of an export or a step of ours, files that no attempt writes belong to somebody else, and so does
   // everything next to them.
   if (!live && !retired && exports.empty() && stranger) {
     unknown.push_back(step_path(folder_, step));
-    return beside;
+    return also_doomed;
   }
-  if (!live) return with(std::move(beside), doomed);
-  beside = with(std::move(beside), exports);
+  if (!live) return with(std::move(also_doomed), doomed);
+  also_doomed = with(std::move(also_doomed), exports);
   // Manifests of large jobs take long to read, and a start should not. So only a folder that looks odd is examined.
   const bool odd = shards > writers.size() || std::any_of(writers.begin(), writers.end(), [&](const std::string& one) {
                      return one.substr(0, one.find('-')) != writers.begin()->substr(0, writers.begin()->find('-'));
                    });
-  if (!odd) return beside;
+  if (!odd) return also_doomed;
   const absl::StatusOr<Manifest> manifest = read_manifest(files_, folder_, step);
-  if (!manifest.ok()) return beside;  // A damaged manifest does not justify deletions.
+  if (!manifest.ok()) return also_doomed;  // A damaged manifest does not justify deletions.
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> shards_of_nobody, unnamed(*manifest, objects));
-  return with(std::move(beside), shards_of_nobody);
+  return with(std::move(also_doomed), shards_of_nobody);
 }
 
 absl::StatusOr<std::vector<std::string>> ObjectStepStore::clean_leftovers() {

@@ -117,7 +117,7 @@ class TitanData(unittest.TestCase):
                 (3, "cannot be read", ["encode", "--tokenizer", self.folder, "--file", self.folder / "none"]),
                 (2, "has no BOS token; leave --bos out", ["encode", "--tokenizer", self.folder, "--bos", "a"]),
                 (2, "--tokenizer is required", ["encode", "a"]),
-                (2, '"262" is no token: they are numbers from 0 to 261', ["decode", "--tokenizer", self.folder, "262"])]:
+                (2, '"262" is not a token id: ids are numbers from 0 to 261', ["decode", "--tokenizer", self.folder, "262"])]:
             got, _, said = titan_data(*arguments)
             self.assertEqual(code, got, said)
             self.assertIn(words, said)
