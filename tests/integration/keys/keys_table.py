@@ -373,7 +373,7 @@ ROWS = [
     *each("validation.dataset", ["c4_test", "c4"], "validation", "validation"),
     ("validation.dataset_path", "{data}", "validation", "validation"),
     *keys("validation", {"local_batch_size": 2, "seq_len": 16, "freq": 3, "steps": 1}, "validation", "validation"),
-    ("validation.sample_prompts", "The file", "log", "validation", "goes on"),
+    ("validation.sample_prompts", "The file", "log", "validation", "continues as"),
     ("validation.sample_max_new_tokens", 5, "log", "validation samples"),
     ("validation.sample_temperature", 3.0, "log", "validation samples"),
     *keys("validation.dataloader", {"num_workers": 2, "persistent_workers": True, "pin_memory": True, "prefetch_factor": 3}, "warned",

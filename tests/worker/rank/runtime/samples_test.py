@@ -30,7 +30,7 @@ def train(folder, ranks, *words):
 
 
 def samples(output):
-    return re.findall(r"step (\d+): (\".*\" goes on \".*\")$", output, re.MULTILINE)
+    return re.findall(r"step (\d+): (\".*\" continues as \".*\")$", output, re.MULTILINE)
 
 
 class SamplesTest(unittest.TestCase):
@@ -50,7 +50,7 @@ class SamplesTest(unittest.TestCase):
             seen[name] = samples(output)
         self.assertEqual(["1", "2", "4"], [step for step, _ in seen["one rank"][::3]], seen)
         self.assertEqual(len(PROMPTS) * 3, len(seen["one rank"]))
-        self.assertIn(r'"a \"quoted\"\tline" goes on ', seen["one rank"][2][1])
+        self.assertIn(r'"a \"quoted\"\tline" continues as ', seen["one rank"][2][1])
         for name in MESHES:
             self.assertEqual(seen["one rank"], seen[name], name)
         self.assertEqual(losses(self.folder("without")), losses(self.folder("one rank")), "bit for bit")
