@@ -349,7 +349,7 @@ TEST_F(WorkerServiceTest, AModelThatIsLargerThanTheNodesMemoryIsNamed) {
   ASSERT_TRUE(create(request, &answer).ok());
   ASSERT_EQ(answer.warnings_size(), 1);
   EXPECT_EQ(answer.warnings(0).reason(), "MEMORY_TOO_SMALL");
-  EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("a device of the roomiest node has 32.0 GiB"));
+  EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("but the largest device has 32.0 GiB"));
   request.set_require_fit(true);
   EXPECT_EQ(rpc::reason(create(request, &answer)), "MEMORY_TOO_SMALL");
   stream->WritesDone();
@@ -377,7 +377,7 @@ TEST_F(WorkerServiceTest, AJobIsComparedWithTheMemoryOfGpus) {
   ASSERT_TRUE(create(request_of(config), &answer).ok());
   ASSERT_EQ(answer.warnings_size(), 1);
   EXPECT_EQ(answer.warnings(0).reason(), "MEMORY_TOO_SMALL");
-  EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("a device of the roomiest node has 80.0 GiB"));
+  EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("but the largest device has 80.0 GiB"));
   stream->WritesDone();
   stream->Finish();
 }

@@ -48,8 +48,8 @@ TEST_F(RankEventsTest, WarningsOfOneKindAreFolded) {
   const std::vector<std::string> told = messages("a", "RankWarning");
   ASSERT_THAT(told, SizeIs(3 + 3 + 1)) << "1, 2, 3, 10, 100, 1000, and the other one";
   EXPECT_EQ(told[0], "metrics.jsonl: step 1: No space left on device");
-  EXPECT_THAT(told[2], HasSubstr("step 3: No space left on device (said 3 times by now"));
-  EXPECT_THAT(told[5], HasSubstr("step 1000: No space left on device (said 1000 times by now)"));
+  EXPECT_THAT(told[2], HasSubstr("step 3: No space left on device (reported 3 times; from now on"));
+  EXPECT_THAT(told[5], HasSubstr("step 1000: No space left on device (reported 1000 times)"));
   EXPECT_EQ(told[6], "another kind");
 }
 

@@ -104,7 +104,7 @@ TEST(ClassifyTest, MemoryIsNamed) {
   EXPECT_EQ(classify({.exits = {left(0, 12), exit}, .num_ranks = 2}).cause, Cause::kOutOfMemory);
   exit.memory_limit_bytes = int64_t{3} << 29;
   const std::string message = classify({.exits = {exit}, .num_ranks = 2}).message;
-  EXPECT_NE(message.find("ranks 1.50 GiB together"), std::string::npos) << message;
+  EXPECT_NE(message.find("ranks to 1.50 GiB in total"), std::string::npos) << message;
 }
 
 // A rank without its libraries (the loader's exit code) does not fail by a bug of the rank: the message names what is

@@ -451,7 +451,7 @@ class Tokens(Case):
         self.assertIn("HF_TOKEN", said)
         self.assertIn("account", self.get(HF_TOKEN="hf_other", code=1))
         self.assertIn("no such revision", self.get("--revision", "v9", HF_TOKEN=TOKEN, code=3))
-        self.assertIn("no such repository", self.get(repo="org/none", HF_TOKEN=TOKEN, code=3))
+        self.assertIn("the repository does not exist", self.get(repo="org/none", HF_TOKEN=TOKEN, code=3))
         self.assertIn("ORG/NAME", self.get(repo="../none", code=2))
 
     # A token goes through a proxy, and over plain HTTP to another machine only with --insecure.

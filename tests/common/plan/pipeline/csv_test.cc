@@ -49,7 +49,7 @@ TEST(CsvTest, NamesTheCellThatMeansNothing) {
   EXPECT_THAT(refusal(""), HasSubstr("is empty"));
   EXPECT_THAT(refusal("\r\n \n"), HasSubstr("is empty"));
   EXPECT_THAT(refusal("0F0,0B0\n1F0,1G0\n"), HasSubstr("row 2, column 2: \"1G0\" is not a stage, F, B, I or W"));
-  EXPECT_THAT(refusal("0F0,0B\n"), HasSubstr("row 1, column 2: \"0B\" names no microbatch"));
+  EXPECT_THAT(refusal("0F0,0B\n"), HasSubstr("row 1, column 2: \"0B\" has no microbatch"));
   EXPECT_THAT(refusal("(0F0;1B0\n"), HasSubstr("is not a pair"));
   EXPECT_THAT(refusal("0F0,0B0\n,,\n1F0,1B0\n"), HasSubstr("row 2 is empty: rank 1 has no work"));
   for (const std::string cell : {"F0", "0F0x", "0F99999999999", "-1F0", "0F-1", "0 F0", "0f0", "0F0;0B0", "\"0F0"}) {

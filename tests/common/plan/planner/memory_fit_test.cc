@@ -46,7 +46,7 @@ TEST(MemoryFitTest, WhatIsNotKnownIsEnough) {
 TEST(MemoryFitTest, StatesAreShardedOverMoreRanks) {
   const std::string text = said(job(1), {{8, 80 * kGiB}});
   EXPECT_THAT(text, HasSubstr("optimizer 59.8 GiB"));
-  EXPECT_THAT(text, HasSubstr("a device of the roomiest node has 80.0 GiB"));
+  EXPECT_THAT(text, HasSubstr("but the largest device has 80.0 GiB"));
   EXPECT_THAT(text, HasSubstr("set resources.ranks = 2, which takes about "));
 }
 

@@ -78,7 +78,7 @@ TEST_F(CertificateTest, ItsEndIsSaidOnceADayFromAMonthBefore) {
   EXPECT_TRUE(certificate.due(kEnd - 28 * day));
   const auto over = certificate.due(kEnd + day);
   ASSERT_TRUE(over);
-  EXPECT_THAT(*over, HasSubstr("has ended at 2030"));
+  EXPECT_THAT(*over, HasSubstr("expired at 2030"));
   write(kEnd + 365 * day);  // Renewed.
   EXPECT_EQ(certificate.due(kEnd + 3 * day), std::nullopt);
 }

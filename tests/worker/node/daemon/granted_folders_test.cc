@@ -57,7 +57,7 @@ TEST_F(GrantedFoldersTest, LibrariesLieBelowTheirOwn) {
   EXPECT_FALSE(check("/granted", "/plugins/x.so", both));
   EXPECT_EQ(check("/granted", "/granted/x.so", both).reason, kNotAllowed);
   const Grants shared = {.one_user = true};
-  EXPECT_THAT(check("/granted", "/granted/x.so", shared).message, HasSubstr("there is none"));
+  EXPECT_THAT(check("/granted", "/granted/x.so", shared).message, HasSubstr("grants to jobs: none"));
   EXPECT_FALSE(check("/granted", "", shared));
 }
 

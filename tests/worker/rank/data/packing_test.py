@@ -120,7 +120,7 @@ class Packing(RowReader):
             self.assertIn("packing_window = 16, seq_len = 32", said)
         self.assertIn('set shuffle = "documents"', self.ask("index", shuffle="rows")["error"])
         cursor["window_row"] = 1000
-        self.assertIn("behind row 1000 of a window", self.ask("index", cursor=cursor)["error"])
+        self.assertIn("after row 1000 of a window", self.ask("index", cursor=cursor)["error"])
 
 
 if __name__ == "__main__":

@@ -210,7 +210,7 @@ class Tokens(RowReader):
                 damaged = shards[0].with_suffix(".tokens")  # A finished shard that is damaged is made again.
                 damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
         done = subprocess.run([*words, killed], check=True, capture_output=True, text=True)
-        self.assertRegex(done.stdout, r"[1-9]\d* were there")
+        self.assertRegex(done.stdout, r"[1-9]\d* already existed")
         self.assertEqual(sums(undisturbed), sums(killed))
         self.assertGreater(len(list(undisturbed.glob("shard-*.tokens"))), 5)
         request = {"row_tokens": 2000, "batches": 700}  # Cut at lines or not, the documents are the file's.

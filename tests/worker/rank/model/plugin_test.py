@@ -133,7 +133,7 @@ class PluginTest(unittest.TestCase):
                 self.assertIn("is not in a folder that this node grants", self.refusal(str(library)))
             self.train("granted_run", 1, ["--experimental.custom_import", str(granted / "copy.so"), "--checkpoint.no_enable"])
         with unittest.mock.patch.dict(os.environ, TITAN_RANK_PLUGIN_FOLDERS=""):
-            self.assertIn("there is none", self.refusal(str(granted / "copy.so")))
+            self.assertIn("grants to jobs: none", self.refusal(str(granted / "copy.so")))
 
     def test_libraries_of_other_builds(self):
         """The error names what differs: the form of the library, or any of the four facts about its compilation."""

@@ -232,7 +232,7 @@ TEST(QkClipTest, WhatCannotBeClippedIsNamed) {
       Layer normed(options, {.head_dim = 6, .max_seq_len = 64});
       const absl::Status refused = status(normed, 1);
       EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
-      EXPECT_TRUE(absl::StrContains(refused.message(), "layers.0 norms its queries and keys")) << refused;
+      EXPECT_TRUE(absl::StrContains(refused.message(), "layers.0 normalizes its queries and keys")) << refused;
     }
   });
 }

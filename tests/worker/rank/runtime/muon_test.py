@@ -87,7 +87,7 @@ class Muon(unittest.TestCase):
         refused = self.start_job("refused", {**rank_runs.small_model("qwen3"), **CLIP})
         with self.assertRaises(RuntimeError):
             refused.wait()
-        self.assertIn("layers.0 norms its queries and keys", self.output(refused))
+        self.assertIn("layers.0 normalizes its queries and keys", self.output(refused))
 
     def test_learning_rates(self):
         """Each group has its own learning rate under one schedule, and a line in the log."""

@@ -90,7 +90,7 @@ TEST_F(PinningTest, AnUnknownGpuLeavesTheRank) {
   const Pinned said = pin_rank("auto", 0, 2, {"0000:3B:00.0", "0000:77:00.0"}, placing());
   EXPECT_TRUE(cpus_.empty());
   EXPECT_EQ(memory_, -1);
-  EXPECT_THAT(said.words, HasSubstr("is not bound to CPUs: the kernel does not tell"));
+  EXPECT_THAT(said.words, HasSubstr("is not bound to CPUs: the kernel does not report"));
   EXPECT_EQ(said.warning, "") << "nobody asked for it";
   EXPECT_THAT(pin_rank("on", 0, 2, {"0000:3B:00.0", ""}, placing()).warning, HasSubstr("resources.pin_cpus"));
   EXPECT_THAT(pin_rank("on", 1, 2, {"0000:3B:00.0"}, placing()).words, HasSubstr("is not bound"));

@@ -125,7 +125,7 @@ class JobRuns(Case):
         self.turn_to("without")
         without = self.losses()
         self.assertFalse((self.dump / "wandb").exists())
-        for name, says in [("dies", "ended by signal 9"), ("missing", "pip install wandb"), ("hangs", "did not have everything 1s after the end")]:
+        for name, says in [("dies", "ended by signal 9"), ("missing", "pip install wandb"), ("hangs", "had not received all data 1s after the end")]:
             with self.subTest(name):
                 self.turn_to(name)
                 self.assertEqual(without, self.losses())

@@ -104,7 +104,7 @@ class TitanData(unittest.TestCase):
         text.write_text("\ufeff\n" + "\n".join(rows) + "\nx\n")
         code, told, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", self.folder / "index", text)
         self.assertEqual(0, code, said)
-        self.assertIn("3 tokens in 3 documents, 1 shard (0 were there), 1 malformed document left out", told)
+        self.assertIn("3 tokens in 3 documents, 1 shard (0 already existed), 1 malformed document skipped", told)
 
     def test_labels_are_of_conversations(self):
         code, _, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", self.folder / "out", "--train-on", "all", self.folder)
