@@ -28,13 +28,18 @@ HABITS = {
     r"\bbehind (?:it|them|each|what|that)\b": "after",
     r"(?<!\bthere )\b(?:is|are|was) no (?!longer\b|more\b|less\b|such\b|one\b|need\b|way\b|other\b|limit\b|difference\b)[a-z]+": "is not a",
 }
+ANY_HABIT = re.compile("|".join(HABITS), re.IGNORECASE)
 FRAGMENT = re.compile(r"(?:Of|What|Who|Whose|As) ")
 COMMENT = re.compile(r"(?:^|\s)///?\s*(.*)")
-TENSOR = re.compile(r"(?:const )?at::Tensor&? \w+")
+SCRIPT_COMMENT = re.compile(r"(?:^|\s)#\s(.*)")
+TENSOR = re.compile(r"\bat::Tensor\b")
+SHAPE = re.compile(r"//.*(?:\[[^\]]*\]|\bshape|\bscalar)", re.IGNORECASE)
+NEAR = 12  # Lines above a declaration that may state the shape of its tensors.
 CODE = (".h", ".cc", ".cu", ".cuh")
 TEXT = (*CODE, ".py", ".sh", ".md", ".proto", ".toml", ".cmake", ".txt", ".yml")
-# Folders whose text is held to this; the rest of the tree is being brought here.
-HELD = ("docs/", "README.md", "CONTRIBUTING.md", "common/", "controller/", "worker/", "proto/", "cmake/", "deploy/", "configs/", "tests/")
+# Only the comments of these are held: their strings hold the words of data and of other programs.
+COMMENTS_ONLY = ("tests/", "deploy/")
+SKIPPED = ("tests/peer/", "tests/tidy/prose", "tests/controller/store/data/", "docs/generated/", "deploy/debian/", "deploy/requirements/")
 GENERATED = "docs/generated/"
 LONGEST_PAGE = 1500
 REFERENCES = {"docs/metrics.md", "docs/third-party.md", "docs/contributing/glossary.md"}
@@ -43,8 +48,19 @@ REFERENCES = {"docs/metrics.md", "docs/third-party.md", "docs/contributing/gloss
 def held():
     for path in tracked():
         name = path.relative_to(SOURCE).as_posix()
-        if name.startswith(HELD) and path.suffix in TEXT and name != GLOSSARY:
+        if path.suffix in TEXT and name != GLOSSARY and not name.startswith(SKIPPED):
             yield name, path
+
+
+def prose(name, path):
+    """(line number, text) of each line with prose."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not name.startswith(COMMENTS_ONLY) or path.suffix == ".md":
+            yield number, line
+            continue
+        found = (COMMENT if path.suffix in CODE else SCRIPT_COMMENT).search(line)
+        if found:
+            yield number, found[1]
 
 
 def kept():
@@ -58,6 +74,8 @@ def kept():
 
 
 def habits(line):
+    if not ANY_HABIT.search(line):
+        return []
     return [f'"{found[0]}" (write: {instead})' for pattern, instead in HABITS.items() for found in [re.search(pattern, line, re.IGNORECASE)] if found]
 
 
@@ -72,6 +90,16 @@ def openings(text):
         within = bool(found) and whole
 
 
+def shapeless(text):
+    """Line numbers of tensors in public declarations without a shape in a comment on the line, above it or on the next two lines."""
+    lines, private = text.splitlines(), False
+    for number, line in enumerate(lines, 1):
+        private = line.strip() == "private:" or private and not line.startswith("}")
+        near = lines[max(0, number - 1 - NEAR):number + 2]
+        if not private and TENSOR.search(line.split("//")[0]) and not any(SHAPE.search(one) for one in near):
+            yield number
+
+
 def words(page):
     """Words of prose: neither tables nor listings."""
     text = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
@@ -82,7 +110,7 @@ class Prose(unittest.TestCase):
     def test_habits(self):
         exceptions, found = kept(), []
         for name, path in held():
-            for number, line in enumerate(path.read_text().splitlines(), 1):
+            for number, line in prose(name, path):
                 if not any(part in line for part in exceptions.get(name, [])):
                     found += [f"{name}:{number}: {habit}" for habit in habits(line)]
         self.assertEqual([], found, f"see {GLOSSARY}; a sentence that needs such a word goes to tests/tidy/prose_kept.txt")
@@ -97,6 +125,11 @@ class Prose(unittest.TestCase):
                  for number, text in openings(path.read_text()) if FRAGMENT.match(text)]
         self.assertEqual([], found, f"a comment is a sentence with a verb: see {GLOSSARY}")
 
+    def test_tensors_have_shapes(self):
+        found = [f"{name}:{number}" for name, path in held() if name.startswith("worker/rank/") and path.suffix == ".h"
+                 for number in shapeless(path.read_text())]
+        self.assertEqual([], found, "say the shape of each tensor in the comment, such as [tokens, dim]")
+
     def test_pages_are_short(self):
         pages = {name: words(path.read_text()) for name, path in held()
                  if path.suffix == ".md" and not name.startswith(GENERATED) and name not in REFERENCES}
@@ -106,6 +139,7 @@ class Prose(unittest.TestCase):
         self.assertEqual(2, len(habits("Whoever goes on")))
         self.assertEqual([], habits("There is no longer one, nor is no more such a thing."))
         self.assertEqual([(1, "Of x."), (3, "Who")], list(openings("// Of x.\n// As y.\nint a;  // Who\n")))
+        self.assertEqual([3], list(shapeless("\n" * 2 + "void f(at::Tensor x);\n\n\n" + "\n" * NEAR + "at::Tensor y;  // [tokens, dim]\n")))
         self.assertEqual(2, words("two words\n| a | b |\n```sh\nnot these\n```\n"))
 
 

@@ -407,7 +407,7 @@ ROWS = [
     *keys("scheduling", {"project": "other", "job_id": "mine", "time_limit_seconds": 7}, "record", "a job"),
 ]  # fmt: skip
 
-# Keys that another test covers, because they change only the order or time of work, or need a setup of their own: (key, test, file).
+# Keys that another test covers, because they change only the order or time of work, or need a separate setup: (key, test, file).
 ELSEWHERE = [
     ("job.umask", "test_launch_file_and_fence", "tests/worker/rank/runtime/titan_rank_test.py"),
     ("checkpoint.max_failed_saves", "FailuresInARowMayEndTheJob", "tests/worker/rank/checkpoint/checkpoint_test.cc"),

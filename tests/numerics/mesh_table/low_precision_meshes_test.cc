@@ -17,7 +17,7 @@ using Change = std::function<void(JobConfig&)>;
 
 constexpr int64_t kGlobalBatch = 4, kSeqLen = 32;
 // Relative limits for the losses of three steps. Scales are fp32 of fp64 numbers, so fp64 sums in another order move no
-// number to another grid point. If a rank quantizes rows or blocks of its own part, a few operands round differently in
+// number to another grid point. If a rank quantizes rows or blocks of its part, a few operands round differently in
 // e4m3.
 constexpr double kExact = 1e-10, kOwnRows = 2e-2;
 

@@ -36,7 +36,7 @@ class ShardedModel {
   void prepare_gathers();
   // Returns this rank's stages by index in the whole model, for an Executor.
   std::map<int, StageRunner*> stages();
-  // Stage::visit() for a model without a pipeline. Collective if weights are sharded.
+  // Stage::visit(), with its shapes, for a model without a pipeline. Collective if weights are sharded.
   at::Tensor visit(at::Tensor activation, const Stage::Visit& pass);
   at::Device device() const { return device_.torch_device(); }
   // The blocks of this rank, in model order.
