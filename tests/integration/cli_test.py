@@ -239,7 +239,7 @@ class Cli(unittest.TestCase):
             self.refused(2, 'a.jsonl:1: no "turns"', *job(root / "chat", *talks, "turns"))
             cut = "it does not end with PAR1, so it is truncated"
             self.refused(2, f"b.parquet: cannot be read as Parquet: {cut}", *job(written("parquet/b.parquet", ONE_ROW[:-20]).parent))
-            self.refused(2, "is cut short", *job(written("megatron/text.idx", index[:20])))
+            self.refused(2, "is truncated", *job(written("megatron/text.idx", index[:20])))
             written("megatron/text.bin", b"\1\0")
             self.refused(2, "ends at byte 6 of", *job(written("megatron/text.idx", index)))
             self.refused(2, "is not a manifest of a token index", *job(written("index/titan-tokens.json", "{}").parent))

@@ -115,7 +115,7 @@ TEST(DiagnosisTest, TenThousandRanksGiveAReportThatFits) {
   EXPECT_THAT(record.ranks, ElementsAre(777));
   EXPECT_LE(record.report.size(), kMaxReport);
   EXPECT_THAT(record.report, HasSubstr("stacks of rank 777"));
-  EXPECT_THAT(record.report, HasSubstr(" more ranks are left out here"));
+  EXPECT_THAT(record.report, HasSubstr(" more ranks are omitted here"));
   EXPECT_THAT(record.report, Not(HasSubstr("rank 9999 on n1")));
 }
 

@@ -233,7 +233,7 @@ TEST(DivergenceTest, SaysWhatAndWhere) {
   EXPECT_EQ(message(Fault::kOtherOperation, 1),
             "rank 4 came to reduce_scatter 3 of axis0 (ranks 1,4; 32 bfloat16) with broadcast of 32 bfloat16");
   EXPECT_EQ(message(Fault::kSkips, 0),
-            "rank 4 left out all_gather 3 of axis1 (ranks 3-5; 16 bfloat16) and continued with reduce_scatter of 32 "
+            "rank 4 skipped all_gather 3 of axis1 (ranks 3-5; 16 bfloat16) and continued with reduce_scatter of 32 "
             "bfloat16");
 }
 

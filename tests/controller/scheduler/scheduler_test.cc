@@ -201,7 +201,7 @@ TEST_F(SchedulerTest, ALargeJobIsNotStarved) {
   std::map<std::string, Outcome> outcomes = cycle();
   EXPECT_EQ(outcomes["large"].message, "needs 4 cpu devices; 1 of 4 is free on 2 nodes");
   EXPECT_EQ(outcomes["small"].reason, "BEHIND_IN_QUEUE");
-  EXPECT_EQ(outcomes["small"].message, "needs 1 cpu device; 0 of 4 are free on 2 nodes after what large waits for");
+  EXPECT_EQ(outcomes["small"].message, "needs 1 cpu device; 0 of 4 are free on 2 nodes; behind large in the queue");
   EXPECT_THAT(scheduler_.reservations(), ElementsAre(Reservation{"large", {"n1", "n2"}}));
   node("n3", 1, 1);
   EXPECT_EQ(cycle()["small"].runs, (Runs{{"n3", 0, {0}}}));
@@ -216,10 +216,10 @@ TEST_F(SchedulerTest, AJobOfAnotherProjectIsNotNamed) {
   scheduler_.add_job(job("projects/nlp/jobs/foreign", 1, 0, 0, 3));
   std::map<std::string, Outcome> outcomes = cycle();
   EXPECT_EQ(outcomes["projects/vision/jobs/own"].message,
-            "needs 1 cpu device; 0 of 4 are free on 2 nodes after what projects/vision/jobs/large waits for");
+            "needs 1 cpu device; 0 of 4 are free on 2 nodes; behind projects/vision/jobs/large in the queue");
   EXPECT_EQ(outcomes["projects/nlp/jobs/foreign"].reason, "BEHIND_IN_QUEUE");
   EXPECT_EQ(outcomes["projects/nlp/jobs/foreign"].message,
-            "needs 1 cpu device; 0 of 4 are free on 2 nodes after what a job of another project waits for");
+            "needs 1 cpu device; 0 of 4 are free on 2 nodes; behind a job of another project in the queue");
 }
 
 // Unlike the first waiting job, the second one reserves nothing.

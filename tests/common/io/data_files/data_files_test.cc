@@ -81,7 +81,7 @@ TEST_F(DataFilesTest, WhatLiesThereInsteadIsNamed) {
   write("table/texts.csv", "");
   const auto said = [&](const std::string& path) { return names(find_dataset_files(folder_ + "/" + path))[0]; };
   EXPECT_THAT(said("saved"), AllOf(HasSubstr("data-00000-of-00001.arrow is Arrow's"), HasSubstr("to_parquet")));
-  EXPECT_THAT(said("dict"), HasSubstr("has to be named: " + folder_ + "/dict/train"));
+  EXPECT_THAT(said("dict"), HasSubstr("name one of them: " + folder_ + "/dict/train"));
   EXPECT_THAT(said("packed"), HasSubstr("texts.jsonl.xz is compressed by xz (`unxz`"));
   EXPECT_THAT(said("packed/texts.jsonl.xz"), AllOf(HasSubstr("holds no *.json"), HasSubstr("unxz")));
   EXPECT_THAT(said("table"), HasSubstr("load_dataset(\"csv\""));
@@ -100,7 +100,7 @@ TEST_F(DataFilesTest, FilesThatAreHeldOutByNameAreWarnedAbout) {
     write(name, "{}");
   EXPECT_EQ(warning("two"), absl::StrCat("dataset_path ", folder_,
                                          "/two: 3 files are read as one dataset, test.jsonl included, which "
-                                         "by name is another split: dataset_path can be the glob ",
+                                         "by name is another split: set dataset_path to the glob ",
                                          folder_, "/two/train* to leave it out"));
   write("two/package.json", "{}");
   EXPECT_THAT(warning("two"), AllOf(HasSubstr("4 files"), HasSubstr("the glob " + folder_ + "/two/train* to leave")));
@@ -111,7 +111,7 @@ TEST_F(DataFilesTest, FilesThatAreHeldOutByNameAreWarnedAbout) {
   EXPECT_THAT(warning("more"), AllOf(HasSubstr("6 files"),
                                      HasSubstr("a_dev.jsonl, eval-1.jsonl, my-test-set.jsonl, "
                                                "validation.jsonl and 1 more included"),
-                                     HasSubstr("can be a glob of the other files")));
+                                     HasSubstr("to a glob of the other files")));
 }
 
 // Errors that ranks would find in file headers are found before the job is queued (Parquet's columns:
@@ -130,7 +130,7 @@ TEST_F(DataFilesTest, HeadersSayWhetherThereAreDocuments) {
   write("cut.idx", "MMIDIDX");
   EXPECT_THAT(said("cut.idx"), AllOf(HasSubstr("cut.bin"), HasSubstr("No such file")));
   write("cut.bin", "");
-  EXPECT_EQ(said("cut.idx"), absl::StrCat(folder_, "/cut.idx: is cut short; preprocess the data again"));
+  EXPECT_EQ(said("cut.idx"), absl::StrCat(folder_, "/cut.idx: is truncated; preprocess the data again"));
   write("a.parquet", "PAR1" + std::string(20, '\0'));
   EXPECT_THAT(said("a.parquet"), AllOf(HasSubstr("a.parquet: cannot be read as Parquet"), HasSubstr("is truncated")));
   write("b.parquet", "{\"text\": \"a\"}\nPAR1");

@@ -323,8 +323,8 @@ class Faults(Case):
                 (WEIGHTS, dict(kind="bytes", value=lambda all: bytes(len(all)), **always), 1, [WEIGHTS, "checksum", "downloaded again", "sha256"]),
                 ("/config.json", dict(kind="bytes", value=lambda all: all[::-1], **always), 1, ["config.json", "git blob"]),
                 ("/config.json", dict(kind="headers", headers={"X-Repo-Commit": "0" * 40}, **always), 5, ["0" * 40, "instead of"]),
-                ("/" + WEIGHTS, dict(kind="headers", headers={"X-Linked-Etag": f'"{"1" * 64}"'}, **always), 1, ["another one", "ETag"]),
-                ("/config.json", dict(kind="redirect", value="/org/tiny/resolve/main/config.json", **always), 1, ["without end"]),
+                ("/" + WEIGHTS, dict(kind="headers", headers={"X-Linked-Etag": f'"{"1" * 64}"'}, **always), 1, ["not the one in the hub's list", "ETag"]),
+                ("/config.json", dict(kind="redirect", value="/org/tiny/resolve/main/config.json", **always), 1, ["redirects too many times"]),
                 ("revision/main", dict(kind="text", value=b"<html>", **always), 1, ["not a hub's", "--endpoint"])):
             with self.subTest(path, **order):
                 self.hub.forget()
@@ -451,7 +451,7 @@ class Tokens(Case):
         self.assertIn("HF_TOKEN", said)
         self.assertIn("account", self.get(HF_TOKEN="hf_other", code=1))
         self.assertIn("no such revision", self.get("--revision", "v9", HF_TOKEN=TOKEN, code=3))
-        self.assertIn("the repository does not exist", self.get(repo="org/none", HF_TOKEN=TOKEN, code=3))
+        self.assertIn("there is no such repository", self.get(repo="org/none", HF_TOKEN=TOKEN, code=3))
         self.assertIn("ORG/NAME", self.get(repo="../none", code=2))
 
     # A token goes through a proxy, and over plain HTTP to another machine only with --insecure.

@@ -157,7 +157,7 @@ class FilesTest(Case):
     def test_another_checksum_is_no_success(self):
         self.store.rule = lambda request: Fault("checksum") if request.what in ("put", "part") else None
         for size in (1000, 2 * PART):
-            self.refused("DATA_LOSS", "write", "s3://titan/sum", "other bytes", path="s3://titan/sum", size=size)
+            self.refused("DATA_LOSS", "write", "s3://titan/sum", "different bytes", path="s3://titan/sum", size=size)
         self.assertEqual(0, self.store.uploads())
 
     # Each message names the object and what to do, and permanent errors are not retried.

@@ -150,7 +150,7 @@ TEST_F(TakeTest, ASilentHolderIsReplacedInTime) {
   ASSERT_TRUE(taken.ok()) << taken.status();
   EXPECT_GE(slept_, kFenceHeartbeatTimeout - absl::Seconds(1));
   EXPECT_LE(slept_, kFenceHeartbeatTimeout + absl::Seconds(1));
-  EXPECT_THAT(said_, ::testing::HasSubstr("was not given back by job projects/p/jobs/first (host h-first, process 7)"));
+  EXPECT_THAT(said_, ::testing::HasSubstr("was not released by job projects/p/jobs/first (host h-first, process 7)"));
   EXPECT_THAT(taken->taken_from, ::testing::HasSubstr("projects/p/jobs/first"));
   EXPECT_TRUE(is_fenced(fence.beat("first", 1))) << "the old holder's beats must not keep the new one alive";
   EXPECT_TRUE(is_fenced(fence.raise(claim("first", 2)).status()));

@@ -89,7 +89,7 @@ TEST(TiktokenFileTest, SaysWhichLineIsWrong) {
                {"AQ== 1\n", "A?== 1\n", "line 2"},
                {"AQ== 1\n", "AQ== -1\n", "line 2"},
                {"AQ== 1\n", "AQ== 99999999\n", "line 2"},
-               {"AQ== 1\n", "AA== 1\n", "a token that already exists"},
+               {"AQ== 1\n", "AA== 1\n", "is a duplicate"},
                {"AQ== 1\n", "AQ== 0\n", "has a duplicate rank"},
                {"AQ== 1\n", "", "no token for the byte 0x01"}};
   for (const auto& broken : cases) {
@@ -105,7 +105,7 @@ TEST(SentencePieceFileTest, SaysWhatIsWrong) {
     std::string bytes;
     const char* message;
   } cases[] = {{controls + a.substr(0, a.size() - 1), "damaged or truncated"},
-               {std::string("\x0b", 1), "damaged or cut short"},
+               {std::string("\x0b", 1), "damaged or truncated"},
                {a, "has 0 pieces of type UNKNOWN"},
                {controls + a + a, "piece \"a\" occurs twice"},
                {controls + made::piece("", -1), "piece 3 is empty"},

@@ -73,7 +73,7 @@ TEST_F(CertificateTest, ItsEndIsSaidOnceADayFromAMonthBefore) {
   EXPECT_EQ(certificate.due(kEnd - 31 * day), std::nullopt);
   const auto said = certificate.due(kEnd - 29 * day);
   ASSERT_TRUE(said);
-  EXPECT_THAT(*said, HasSubstr("/tls.crt ends at 2030-03-17T17:46:40Z"));
+  EXPECT_THAT(*said, HasSubstr("/tls.crt expires at 2030-03-17T17:46:40Z"));
   EXPECT_EQ(certificate.due(kEnd - 29 * day + absl::Hours(23)), std::nullopt);
   EXPECT_TRUE(certificate.due(kEnd - 28 * day));
   const auto over = certificate.due(kEnd + day);
