@@ -150,7 +150,7 @@ TEST(SessionTest, AControllerOfAnotherClusterIsNotFollowed) {
   world.connect("c2");
   EXPECT_EQ(world.registered().cluster(), "c1");
   ASSERT_EQ(world.resets.size(), 1u);
-  EXPECT_THAT(world.resets[0], HasSubstr("is of cluster c2 and this worker to c1"));
+  EXPECT_THAT(world.resets[0], HasSubstr("belongs to cluster c2 and this worker to c1"));
   world.feed(Command{2, [] {
                        v1::ControllerMessage stop;
                        stop.mutable_stop()->mutable_id()->set_job_uid("u1");

@@ -295,7 +295,7 @@ TEST_F(DaemonTest, AControllerOfAnotherClusterChangesNothing) {
     }
     EXPECT_EQ(controller_.received("n1").registers.back().cluster(), "fake");
     EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
-    const std::string said = checks ? "not of this cluster" : "is of cluster other and this worker to fake";
+    const std::string said = checks ? "not of this cluster" : "belongs to cluster other and this worker to fake";
     ASSERT_TRUE(eventually([&] { return worker.log().find(said) != std::string::npos; }));
     EXPECT_EQ(worker.log().find(said), worker.log().rfind(said)) << "said once";
   }
