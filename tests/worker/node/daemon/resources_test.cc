@@ -89,7 +89,7 @@ TEST_F(GpuTest, MoreDeviceFilesThanTheDriverOpens) {
   const NvidiaPaths paths = {(folder_ / "nvidia").string(), beside_this_program("libfake_nvml.so")};
   const absl::Status refused = find_resources("cuda:3", paths).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(refused.message().find("asks for 3 CUDA devices, this node has 2 (NVIDIA's driver opens no more)"),
+  EXPECT_NE(refused.message().find("requests 3 CUDA devices, this node has 2 (NVIDIA's driver opens no more)"),
             std::string::npos)
       << refused;
 }
