@@ -858,7 +858,7 @@ TEST_F(DaemonTest, ServesLogsAlsoAfterForget) {
   EXPECT_TRUE(log.end());
   EXPECT_TRUE(log.closed());
   EXPECT_EQ(controller_.received("n1").logs[1].error(), "it never began on this node");
-  EXPECT_THAT(controller_.received("n1").logs[2].error(), HasSubstr("this node has nothing of it"));
+  EXPECT_THAT(controller_.received("n1").logs[2].error(), HasSubstr("this node has no log of it"));
   EXPECT_FALSE(std::filesystem::exists(worker.run_folder(1) + "/rank-0.events.jsonl"));
   worker.kill(SIGKILL);
   worker.start();
