@@ -30,8 +30,7 @@ std::vector<prometheus::MetricFamily> of_store(const store::Store& store) {
 }
 
 prometheus::MetricFamily left_out(size_t jobs, size_t nodes, size_t slow_ranks) {
-  auto family =
-      gauge_family("titan_series_left_out", "Jobs, nodes and slow ranks beyond what this page shows at most.");
+  auto family = gauge_family("titan_series_left_out", "Jobs, nodes and slow ranks beyond the limits of this page.");
   add_gauge(family, static_cast<double>(jobs), {{"of", "jobs"}});
   add_gauge(family, static_cast<double>(nodes), {{"of", "nodes"}});
   add_gauge(family, static_cast<double>(slow_ranks), {{"of", "slow_ranks"}});
@@ -72,7 +71,7 @@ JobGauges::JobGauges(size_t most, absl::Time now)
       now_(now),
       step_(gauge_family("titan_job_step", "Last finished step of a job that is not over.")),
       loss_(gauge_family("titan_job_loss", "Loss at its last logged step.")),
-      tokens_(gauge_family("titan_job_tokens_per_second", "Tokens per second and device.")),
+      tokens_(gauge_family("titan_job_tokens_per_second", "Tokens per second per device.")),
       mfu_(gauge_family("titan_job_mfu_ratio", "Model FLOPs utilisation.")),
       experts_(gauge_family("titan_job_expert_max_over_mean_ratio",
                             "Tokens of the most popular expert over the mean, in the least balanced layer.")),
@@ -165,7 +164,7 @@ NodeGauges::NodeGauges(size_t most_nodes, size_t most_slow_ranks, absl::Time now
       most_slow_ranks_(most_slow_ranks),
       now_(now),
       by_mark_({{"cordoned", 0}, {"draining", 0}, {"flapping", 0}, {"slow", 0}}),
-      unknown_(gauge_family("titan_node_unknown_attempts", "Attempts on a node of jobs that this controller lacks.")),
+      unknown_(gauge_family("titan_node_unknown_attempts", "Attempts on a node that belong to unknown jobs.")),
       score_(gauge_family("titan_rank_straggler_score",
                           "Score of a slow rank: its peers' own time per step over its own.")) {
   for (int i = 0; i <= static_cast<int>(NodeState::kUnusable); ++i) {

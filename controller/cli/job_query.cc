@@ -47,7 +47,7 @@ absl::Status add_label_changes(const std::vector<std::string>& words, v1::Update
     if (word.size() > 1 && absl::EndsWith(word, "-") && !absl::StrContains(word, "=")) {
       key = word.substr(0, word.size() - 1);
     } else {
-      TITAN_ASSIGN_OR_RETURN(const auto label, parse_label(word, "KEY=VALUE, or KEY- to take it away"));
+      TITAN_ASSIGN_OR_RETURN(const auto label, parse_label(word, "KEY=VALUE, or KEY- to remove it"));
       key = label.first;
       (*request.mutable_job()->mutable_labels())[key] = label.second;
     }

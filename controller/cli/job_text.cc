@@ -43,7 +43,7 @@ std::string world_text(const v1::Attempt& attempt) {
 }
 
 // Text before the file with a rank's last collectives, at the end of the rank's message.
-constexpr std::string_view kRecording = "; this rank's last collectives are in ";
+constexpr std::string_view kRecording = "; until the next attempt this rank's last collectives are in ";
 
 bool names_recording(const v1::Attempt& attempt) {
   const auto in = [](const std::string& text) { return text.find(kRecording) != std::string::npos; };
@@ -52,7 +52,9 @@ bool names_recording(const v1::Attempt& attempt) {
 }
 
 // Ignores the count of repetitions, which the controller adds.
-std::string kind_of(const std::string& message) { return text::shape_of(message.substr(0, message.find(" (said "))); }
+std::string kind_of(const std::string& message) {
+  return text::shape_of(message.substr(0, message.find(" (reported ")));
+}
 
 std::string without_recording(const std::string& text) { return text.substr(0, text.find(kRecording)); }
 

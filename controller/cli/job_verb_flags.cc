@@ -181,7 +181,7 @@ void add_reading_verbs(CLI::App& parent, ParsedCommand& choice) {
   list_verb.add_option("--project", query.project,
                        "Only jobs of this project (TITAN_PROJECT, else all that you may see); '*': all");
   list_verb.add_option("--filter", query.filter,
-                       "Only jobs for which it holds: comparisons of state, name, id, project, owner, title, priority, "
+                       "Only jobs that match: comparisons of state, name, id, project, owner, title, priority, "
                        "ranks, device, labels.KEY, create_time, start_time, end_time and progress.step, with AND, OR, "
                        "NOT and parentheses");
   list_verb.add_option("--sort-by", query.sort_by, "Fields as in --filter: 'priority desc, create_time'");
@@ -250,8 +250,7 @@ void add_acting_verbs(CLI::App& parent, ParsedCommand& choice) {
   update_verb.add_option("--priority", updated->priority, "Jobs with a higher priority are placed first")
       ->check(integer_range(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
   update_verb.add_option("--title", updated->title, "Title that `titanctl list` shows");
-  update_verb
-      .add_option("--label", updated->set_labels, "KEY=VALUE, or KEY- to take it away; may be given several times")
+  update_verb.add_option("--label", updated->set_labels, "KEY=VALUE, or KEY- to remove it; may be given several times")
       ->allow_extra_args(false);
 
   auto deleted = std::make_shared<Selection>();

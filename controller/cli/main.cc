@@ -65,7 +65,7 @@ class Program {
     app_.add_option("--timeout", timeout_,
                     "Seconds for one call (10); for `wait` and `submit --wait` for the whole wait; for `profile` how "
                     "long a rank may stall (120)");
-    CLI::App* job = app_.add_subcommand("job", "Verbs of jobs, also there without `job`")->group("Groups");
+    CLI::App* job = app_.add_subcommand("job", "Verbs of jobs; they also work without `job`")->group("Groups");
     job->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
     add_job_verbs(*job, choice_, "Verbs");
     CLI::App* node = app_.add_subcommand("node", "Verbs of nodes")->group("Groups");

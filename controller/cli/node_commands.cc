@@ -162,7 +162,7 @@ int list_nodes(const Globals& globals) {
     return kExitOk;
   }
   if (nodes->empty()) {
-    note(absl::StrCat("no nodes; start `titan-worker --controller ", client.address(), "` on each"));
+    note(absl::StrCat("no nodes; start `titan-worker --controller ", client.address(), "` on each machine"));
     return kExitOk;
   }
   print(nodes_text(*nodes, globals.wide));

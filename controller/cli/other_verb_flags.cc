@@ -66,7 +66,7 @@ void add_schedule_verbs(CLI::App& root, ParsedCommand& choice) {
   request->source.check_files = false;
   request->source.may_be_empty = true;
   CLI::App& show = add_verb(*schedule, choice, "show",
-                            "Draw a pipeline schedule with its bubble and memory; of a configuration, a name or a file",
+                            "Draw the pipeline schedule of a configuration, a name or a file, with bubble and memory",
                             "titanctl schedule show job.toml --nproc 8 --by-flops --svg job.svg\n"
                             "titanctl schedule show --schedule ZBVZeroBubble --ranks 4 --microbatches 8\n"
                             "titanctl schedule show --csv mine.csv --costs 1,1.2,0.8,0.1",

@@ -23,7 +23,7 @@ namespace {
 absl::StatusOr<int64_t> number_of(const char* key, absl::string_view text) {
   int64_t number = -1;
   if (absl::SimpleAtoi(text, &number) && number >= 0) return number;
-  return absl::InvalidArgumentError(absl::StrCat("--for ", key, "=N: N must be a whole number of at least 0"));
+  return absl::InvalidArgumentError(absl::StrCat("--for ", key, "=N: N must be an integer of at least 0"));
 }
 
 }  // namespace

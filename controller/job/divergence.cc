@@ -100,7 +100,7 @@ std::optional<Deviation> deviation_between(const rank_protocol::RankFlight& rank
   return std::nullopt;
 }
 
-// Returns the last turn. A rank that went astray may have come to the next meeting before anybody noticed.
+// Returns the last deviation. A rank that went astray may have come to the next meeting before anybody noticed.
 std::optional<Deviation> deviation_of(const rank_protocol::RankFlight& rank) {
   const auto stretches = stretches_of(rank);
   if (stretches.size() < 2) return std::nullopt;
@@ -111,7 +111,7 @@ std::optional<Deviation> deviation_of(const rank_protocol::RankFlight& rank) {
   return deviation_between(rank, before->second, last->second);
 }
 
-// Ranks that made a turn where most did not: a validation is a turn of all ranks.
+// Ranks that deviated where most did not: a validation is a deviation of all ranks.
 std::map<int, Deviation> deviations_of(const std::vector<rank_protocol::RankFlight>& ranks) {
   std::map<int, Deviation> turns;
   std::map<int64_t, size_t> at_mark;
@@ -125,7 +125,7 @@ std::map<int, Deviation> deviations_of(const std::vector<rank_protocol::RankFlig
   return turns;
 }
 
-// How much supports the ranks that came with one shape: their number, and how many of them made no turn.
+// How much supports the ranks that came with one shape: their number, and how many of them did not deviate.
 std::pair<size_t, int64_t> worth(const std::vector<Made>& made, const std::map<int, Deviation>& turns) {
   const auto as_before = [&](const Made& one) { return turns.count(one.by->rank) == 0; };
   return {made.size(), std::count_if(made.begin(), made.end(), as_before)};
@@ -276,7 +276,7 @@ std::optional<Divergence> first_of(const std::map<int, Awaited>& of, Divergence:
   return Divergence{kind, ranks, *first->call, *groups.at(first->key).group, ""};
 }
 
-// For ranks that wait in a circle: returns the one that made a turn first.
+// For ranks that wait in a circle: returns the one that deviated first.
 std::optional<Divergence> first_skipped(const std::vector<rank_protocol::RankFlight>& ranks, const Waits& waits,
                                         const std::map<int, Deviation>& turns) {
   std::optional<Divergence> first;

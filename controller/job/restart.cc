@@ -353,7 +353,7 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   }
   // The job waits for devices, like a job in the queue: no number of refusals makes it fail.
   if (lacks_devices(end)) return {true, delay_of(policy, history.taken_devices++, jitter), "", ""};
-  // The same holds for a node that refuses. The first time another node may do at once. Later the same node is tried
+  // The same holds for a node that refuses. The first time, another node is tried at once. Later the same one is tried
   // again, and a disk or an installation takes longer to repair than devices take to become free.
   if (is_refusal_of_node(end)) {
     const int refusals = history.taken_devices++;

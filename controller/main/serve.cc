@@ -115,7 +115,7 @@ int wait_for_signal(const std::string& address, const std::shared_ptr<grpc::Chan
     in_vain = takes_connections(address, credentials) ? 0 : in_vain + 1;
     if (in_vain < kTimeout) continue;
     journal.write(journal::Level::kError, "NoNewConnections",
-                  "takes no new connections any more; ending, so that a new process does");
+                  "accepts no new connections; exiting so that a new process can");
     _exit(3);
   }
 }
@@ -266,7 +266,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::RecentLine
   if (flags.store.empty()) {
     TITAN_ASSIGN_OR_RETURN(state, StateWatch::begin(flags.state, open.check_files, journal));
     metrics.add(std::make_shared<metrics::CallbackGauge>(
-        "titan_state_folder_usable", "1 while the daemon's state folder is there and takes writes.", metrics::Labels(),
+        "titan_state_folder_usable", "1 while the daemon's state folder exists and is writable.", metrics::Labels(),
         [&state] { return std::optional(state->problem().empty() ? 1.0 : 0.0); }));
   }
   candidate.standby.reset();

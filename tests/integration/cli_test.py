@@ -59,7 +59,7 @@ class Cli(unittest.TestCase):
             self.refused(2, "--all-owners goes with --all", *verb, "--all-owners", "--owner", "alice")
         self.refused(2, "nothing to update", "update", "a")
         self.refused(2, "node is required", "node", "delete")
-        self.refused(2, "KEY- to take it away", "update", "a", "--label", "x")
+        self.refused(2, "KEY- to remove it", "update", "a", "--label", "x")
         self.refused(2, "write KEY=VALUE", "submit", TINY, "--label", "x")
         self.refused(2, "write KEY=VALUE, KEY!=VALUE or KEY", "list", "-l", "=x")
         self.refused(2, "--steps", "profile", "a", "--steps", "101")
@@ -67,7 +67,7 @@ class Cli(unittest.TestCase):
         self.refused(2, "at least 0", "wait", "a", "--for", "step=-1")
         self.refused(2, "at least 0", "wait", "a", "--for", "committed=-1")
         self.refused(2, "--timeout is '1e400'", "list", "--timeout", "1e400")
-        self.refused(2, "is not a whole number from", "update", "a", "--priority", "99999999999")
+        self.refused(2, "is not an integer from", "update", "a", "--priority", "99999999999")
         self.refused(5, NOBODY, "cluster", "backup", Path(tempfile.gettempdir()) / f"backup-{os.getpid()}.db", "--timeout", "0.2")
         for missing in (["list", "--token-file", "/nowhere/t"], ["list", "--tls-ca", "/nowhere/ca.pem"], ["cluster", "backup", "/nowhere/b.db"]):
             self.refused(2, "No such file", *missing)

@@ -25,11 +25,11 @@ constexpr size_t kMaxKeys = 6, kMaxKeyLength = 40;
 std::string not_a_whole_value(const json::Reader& reader) {
   switch (reader.open_bracket()) {
     case '{':
-      return "not JSON: the line ends inside an object, and a row is an object on one line (`jq -c . FILE` writes them "
-             "so)";
+      return "not JSON: the line ends inside an object, and a row is an object on one line (`jq -c . FILE` writes such "
+             "lines)";
     case '[':
       return "not JSON: the line ends inside an array, and a row is an object on one line (`jq -c '.[]' FILE` writes "
-             "the objects of an array so)";
+             "such lines from an array)";
     default:
       return "not JSON: the line ends early";
   }
@@ -37,8 +37,8 @@ std::string not_a_whole_value(const json::Reader& reader) {
 
 std::string not_an_object(Event first) {
   if (first != Event::kBeginArray) return "not a JSON object";
-  return "not a JSON object but an array, and a row is an object on one line (`jq -c '.[]' FILE` writes the objects of "
-         "an array so)";
+  return "not a JSON object but an array, and a row is an object on one line (`jq -c '.[]' FILE` writes such lines "
+         "from an array)";
 }
 
 std::string error_text(const json::Reader& reader) {

@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<ParquetColumn>> open_parquet_column(const std::st
       texts ? library.open(path, text_key, problem)
             : library.open_rows(path, {messages_key, "tools", "chat_template_kwargs"}, problem));
   if (column != nullptr) return column;
-  return refused(absl::StrCat(problem, "; see ", texts ? "text_key" : "messages_key", " and format of the dataloader"));
+  return refused(absl::StrCat(problem, "; see dataloader.", texts ? "text_key" : "messages_key", " and format"));
 }
 
 }  // namespace titan::data_files

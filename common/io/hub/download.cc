@@ -88,7 +88,7 @@ namespace {
 
 constexpr int kMaxRestarts = 1;  // How often a file with wrong content is downloaded again.
 
-// A file that is not done, with the pieces that no thread has taken yet. The crew's lock guards all but `remote`.
+// A file that is not done, with the pieces that no thread has taken yet. The Downloader's lock guards all but `remote`.
 struct FileDownload {
   RemoteFile remote;
   std::deque<http::Range> pieces;
@@ -140,7 +140,7 @@ class Downloader {
     }
   }
 
-  // Returns a job that has a piece to fetch, marked active. Waits while other threads may still give one back.
+  // Returns a file that has a piece to download, marked active. Waits while other threads may still give one back.
   FileDownload* next() {
     sync::Lock lock(mutex_);
     for (;;) {
@@ -205,7 +205,7 @@ class Downloader {
     return failed_.ok();
   }
 
-  // Finishes or restarts a job. All its pieces have ended, and only this thread uses it.
+  // Finishes or restarts a file. All its pieces have ended, and only this thread uses it.
   void close(FileDownload& job) {
     absl::Status status = job.spoiled;
     if (status.ok()) status = finish(job);

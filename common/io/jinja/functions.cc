@@ -18,11 +18,11 @@ absl::StatusOr<Value> range(Run& run, const Arguments& arguments) {
   std::vector<int64_t> numbers;
   for (const Value& value : arguments.positional) {
     const auto number = as_integer(value);
-    if (!number) return absl::InvalidArgumentError("takes whole numbers");
+    if (!number) return absl::InvalidArgumentError("takes integers");
     numbers.push_back(*number);
   }
   if (numbers.empty() || numbers.size() > 3 || !arguments.keywords.empty()) {
-    return absl::InvalidArgumentError("takes one to three whole numbers");
+    return absl::InvalidArgumentError("takes one to three integers");
   }
   if (numbers.size() == 1) numbers.insert(numbers.begin(), 0);
   const int64_t step = numbers.size() == 3 ? numbers[2] : 1;

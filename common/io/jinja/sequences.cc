@@ -112,7 +112,7 @@ absl::StatusOr<Slice> slice_indices(const Value& begin, const Value& end, const 
   };
   std::optional<int64_t> from, to, by;
   if (!part(begin, from) || !part(end, to) || !part(step, by)) {
-    return absl::InvalidArgumentError("begin, end and step of a slice have to be whole numbers");
+    return absl::InvalidArgumentError("begin, end and step of a slice must be integers");
   }
   Slice slice{.step = by.value_or(1)};
   if (slice.step == 0) return absl::InvalidArgumentError("the step of a slice cannot be 0");

@@ -32,7 +32,7 @@ std::string below(const std::string& key) { return key.empty() ? "" : key + "/";
 absl::StatusOr<std::string> ObjectFiles::key_of(const std::string& path) const {
   TITAN_ASSIGN_OR_RETURN(Location location, parse_location(path));
   if (location.bucket == client_->bucket()) return std::move(location.key);
-  return absl::InternalError(absl::StrCat(path, " is asked of the bucket ", client_->bucket()));
+  return absl::InternalError(absl::StrCat(path, " was requested from the bucket ", client_->bucket()));
 }
 
 // Returns the facts of an object; NotFound for a mark (tombstone.h).

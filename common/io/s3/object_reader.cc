@@ -43,7 +43,7 @@ void BlockCache::forget(const std::string& key, const std::string& etag, int64_t
 absl::Status ObjectReader::read(int64_t offset, int64_t bytes, char* out) {
   if (offset < 0 || bytes < 0 || offset + bytes > size_) {
     return absl::DataLossError(absl::StrCat("read ", blocks_->client().place(key_), ": ends at byte ", size_,
-                                            ", wanted up to ", offset + bytes));
+                                            ", but is needed up to ", offset + bytes));
   }
   const int64_t block = blocks_->sizes().block_bytes;
   if (bytes >= 2 * block) return read_large(offset, bytes, out);

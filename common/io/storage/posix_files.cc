@@ -67,7 +67,7 @@ class PosixReadableFile : public ReadableFile {
       if (got < 0) return failed("read", path_);
       if (got == 0) {
         return absl::DataLossError(
-            absl::StrCat("read ", path_, ": ends at byte ", offset + done, ", wanted up to ", offset + bytes));
+            absl::StrCat("read ", path_, ": ends at byte ", offset + done, ", but is needed up to ", offset + bytes));
       }
       done += got;
     }

@@ -117,7 +117,7 @@ void check_names(Checker& check, const std::string& key, const std::vector<DataS
       check.fail(key, source.name, "a source's name has letters, digits, \"-\", \"_\" and \".\", at most 63", "");
     }
     if (!seen.insert(source.name).second) {
-      check.fail(key, source.name, "two sources have this name", "name each source otherwise");
+      check.fail(key, source.name, "two sources have this name", "give each source a different name");
     }
   }
 }
@@ -211,8 +211,8 @@ void check_library_dataset(Checker& check, const Place& place, const std::string
                absl::StrCat("set ", place.source ? "the source's dataset_path" : place.path,
                             " to their folder, to a glob or to a file"));
   } else if (hub::is_hub_path(*path)) {
-    check.fail(place.path, *path, absl::StrCat("is of a hub, and the dataset ", dataset, " reads files of the machine"),
-               "fetch them with titanctl assets get, and name their folder");
+    check.fail(place.path, *path, absl::StrCat("is on a hub, but the dataset ", dataset, " reads local files"),
+               "download them with titanctl assets get, and name their folder");
   }
   refuse_settings(check, place, set);
 }

@@ -185,13 +185,13 @@ void check_states(Checker& check) {
   const auto needs_fused = [&](const char* key, const auto& value) {
     if (optimizer.implementation == "fused") return;
     check.fail(key, value,
-               absl::StrCat("goes with optimizer.implementation = \"fused\", not ", optimizer.implementation),
+               absl::StrCat("requires optimizer.implementation = \"fused\", not ", optimizer.implementation),
                "use fused");
   };
   if (optimizer.state_dtype != "auto") {
     if (dtype == "float64") {
       check.fail("optimizer.state_dtype", optimizer.state_dtype,
-                 "goes with float32 and bfloat16, but training.dtype is float64", "leave it out");
+                 "requires float32 or bfloat16, but training.dtype is float64", "leave it out");
     }
     needs_fused("optimizer.state_dtype", optimizer.state_dtype);
   }

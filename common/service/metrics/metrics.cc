@@ -169,9 +169,9 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   const std::vector<double> stat = read_stat();
   const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK)), page = static_cast<double>(sysconf(_SC_PAGESIZE));
   if (stat.size() > kPages) {
-    add(families, counter_family("process_cpu_seconds_total", "Processor time taken, of user and system."),
+    add(families, counter_family("process_cpu_seconds_total", "CPU time used, user and system."),
         (stat[kUserTicks] + stat[kSystemTicks]) / ticks);
-    add(families, gauge_family("process_resident_memory_bytes", "Memory that is in RAM."), stat[kPages] * page);
+    add(families, gauge_family("process_resident_memory_bytes", "Resident memory."), stat[kPages] * page);
     add(families, gauge_family("process_virtual_memory_bytes", "Address space that is mapped."), stat[kVirtual]);
     add(families, gauge_family("process_threads", "Threads."), stat[kThreadCount]);
     if (const std::optional<double> boot = boot_time()) {
@@ -184,7 +184,7 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   }
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    add(families, gauge_family("process_max_fds", "Most file descriptors that may be open."),
+    add(families, gauge_family("process_max_fds", "Limit of open file descriptors."),
         static_cast<double>(limit.rlim_cur));
   }
   return families;

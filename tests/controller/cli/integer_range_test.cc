@@ -10,7 +10,7 @@ TEST(WholeNumberTest, TellsWhatIsWrongInFewWords) {
   std::string good = "12";
   EXPECT_EQ(check(good), "");
   for (std::string bad : {"a", "-1", "0", "1.5", "", "99999999999999999999"}) {
-    EXPECT_EQ(check(bad), "'" + bad + "' is not a whole number of at least 1");
+    EXPECT_EQ(check(bad), "'" + bad + "' is not an integer of at least 1");
   }
 }
 
@@ -20,7 +20,7 @@ TEST(WholeNumberTest, ARangeIsNamed) {
   std::string good = "-10";
   EXPECT_EQ(check(good), "");
   std::string bad = "99999999999";
-  EXPECT_EQ(check(bad), "'99999999999' is not a whole number from -10 to 10");
+  EXPECT_EQ(check(bad), "'99999999999' is not an integer from -10 to 10");
 }
 
 }  // namespace

@@ -112,7 +112,8 @@ TEST(PaceTest, DescribeShowsEachAttemptsWorldAndMesh) {
 
 // The file of last collectives is overwritten by the next attempt that writes one.
 TEST(PaceTest, ARecordingThatWasReplacedIsNotNamed) {
-  const std::string recording = "rank 1 lost its peer; this rank's last collectives are in /d/comm_traces/rank_1";
+  const std::string recording =
+      "rank 1 lost its peer; until the next attempt this rank's last collectives are in /d/comm_traces/rank_1";
   v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   v1::Attempt& first = *job.mutable_attempts(0);
   first.set_number(1);
@@ -126,7 +127,8 @@ TEST(PaceTest, ARecordingThatWasReplacedIsNotNamed) {
   second.set_number(2);
   EXPECT_THAT(describe_text(job, {}), HasSubstr("/d/comm_traces/rank_1")) << "the second one has left none";
   second.set_end_cause("HANG");
-  second.set_end_message("rank 0 lost its peer; this rank's last collectives are in /d/comm_traces/rank_0");
+  second.set_end_message(
+      "rank 0 lost its peer; until the next attempt this rank's last collectives are in /d/comm_traces/rank_0");
   const std::string text = describe_text(job, {});
   EXPECT_THAT(text, Not(HasSubstr("rank_1")));
   EXPECT_THAT(text, HasSubstr("rank 1 lost its peer\n"));
@@ -157,15 +159,15 @@ TEST(PaceTest, OfEachKindOfTroubleTheNewestIsShown) {
   add("error", "AttemptEnded", "attempt 1: RANK_KILLED");
   for (int step = 1; step <= 50; ++step) {
     add("warning", "RankWarning",
-        absl::StrCat("rank ", step % 2, ": step ", step, ": No space left (said ", step, " times)"));
+        absl::StrCat("rank ", step % 2, ": step ", step, ": No space left (reported ", step, " times)"));
     add("info", "Checkpoint", "step 5 is saved");
   }
   ASSERT_EQ(newest.size(), 2u);
   EXPECT_EQ(newest[0].message(), "attempt 1: RANK_KILLED");
-  EXPECT_EQ(newest[1].message(), "rank 0: step 50: No space left (said 50 times)");
+  EXPECT_EQ(newest[1].message(), "rank 0: step 50: No space left (reported 50 times)");
   for (const char* other : {"a", "b", "c", "d"}) add("warning", "RankWarning", other);
   ASSERT_EQ(newest.size(), 5u);
-  EXPECT_EQ(newest[0].message(), "rank 0: step 50: No space left (said 50 times)") << "the oldest goes";
+  EXPECT_EQ(newest[0].message(), "rank 0: step 50: No space left (reported 50 times)") << "the oldest goes";
 }
 
 TEST(PaceTest, DescribeEndsWithWhatWentWrong) {

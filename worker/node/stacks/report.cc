@@ -60,7 +60,7 @@ std::string block(const std::vector<const ThreadStack*>& threads) {
 }  // namespace
 
 std::string report(const ProcessStacks& process) {
-  if (process.threads.empty()) return absl::StrCat("process ", process.pid, " is not there\n");
+  if (process.threads.empty()) return absl::StrCat("process ", process.pid, " does not exist\n");
   std::vector<std::vector<const ThreadStack*>> blocks;  // In the order of their first threads.
   std::map<std::string, size_t> places;
   for (const ThreadStack& thread : process.threads) {

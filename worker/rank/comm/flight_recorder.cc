@@ -31,7 +31,7 @@ RecordedTensor::RecordedTensor(const at::Tensor& tensor) {
 }
 
 FlightRecorder::FlightRecorder(int64_t entries, Waits waits) : entries_(entries), waits_(waits), capacity_(entries) {
-  TORCH_CHECK(entries > 0, "a recorder of ", entries, " entries");
+  TORCH_CHECK(entries > 0, "a recorder needs at least one entry, got ", entries);
   ring_.reserve(static_cast<size_t>(entries));  // Pages are allocated when they are used.
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 // A custom model may create an unlimited number of names; stacks beyond this limit share the last number.
 constexpr size_t kMaxStacks = 50'000;
-constexpr char kMore[] = "more scopes than are told apart";
+constexpr char kMore[] = "more scopes than can be distinguished";
 
 // Scopes of one thread, the outermost first. The names belong to LibTorch's records, which live as long as the scopes.
 struct Scopes {

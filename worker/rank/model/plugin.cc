@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<PluginFamily>> read_families(const std::string& path)
   } catch (const std::exception& error) {
     return refuse(path, absl::StrCat("its families' function threw: ", error.what()));
   } catch (...) {
-    return refuse(path, "its families function threw a value that is not a std::exception");
+    return refuse(path, "its families' function threw a value that is not a std::exception");
   }
   if (families.empty()) return refuse(path, "registers no family");
   std::set<std::string> names;

@@ -14,7 +14,7 @@ int64_t bytes_of(const std::vector<KnapsackItem>& items) {
 }
 
 // Computed by hand for one layer of Llama in float32 with LibTorch's CPU kernels;
-// worker/rank/runtime/checkpoint_memory_test.cc measures the same with an allocator.
+// tests/worker/rank/runtime/checkpoint_memory_test.cc measures the same with an allocator.
 TEST(ActivationsTest, LlamaLayerByHand) {
   const ModelSpec spec = find("llama3", "debugmodel").value();
   const int64_t n = 100, row = 4 * n, kv = spec.n_kv_heads * spec.head_dim;

@@ -48,7 +48,7 @@ TEST(ShimStacksTest, EachRankHasAFileWithItsThreads) {
     EXPECT_THAT(stacks_of(run, rank), StartsWith(absl::StrCat("process ", ranks[rank].pid, " fake_rank, ")));
     EXPECT_THAT(stacks_of(run, rank), HasSubstr(" main+0x"));
   }
-  EXPECT_THAT(stacks_of(run, 7), HasSubstr(" is not there\n"));
+  EXPECT_THAT(stacks_of(run, 7), HasSubstr(" does not exist\n"));
   for (const auto& file : std::filesystem::directory_iterator(run.path())) EXPECT_NE(file.path().extension(), ".new");
   EXPECT_TRUE(client.ask({{"command", "status"}})["ranks"][0]["running"].get<bool>());
 }

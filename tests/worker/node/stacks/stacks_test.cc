@@ -233,7 +233,7 @@ TEST(StacksTest, AProcessThatIsNotThereIsSaidToBe) {
   const Tool::Result result =
       Tool({"--deadline-milliseconds", kPatient, absl::StrCat(gone), absl::StrCat(target.pid())}).wait();
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.text, HasSubstr(absl::StrCat("process ", gone, " is not there\n")));
+  EXPECT_THAT(result.text, HasSubstr(absl::StrCat("process ", gone, " does not exist\n")));
   EXPECT_THAT(result.text, HasSubstr("titan_test_sleeps+0x"));  // The others are printed anyway.
 }
 

@@ -19,7 +19,7 @@
 namespace {
 
 constexpr int kPollMicroseconds = 500;
-constexpr int kTimeout = 60'000;  // Polls: half a minute.
+constexpr int kTimeout = 60'000;  // Number of polls: half a minute.
 
 // A call at the end of a function would become a jump; with this after it, the function stays on the stack.
 void stay() { asm volatile(""); }  // NOLINT(hicpp-no-assembler)

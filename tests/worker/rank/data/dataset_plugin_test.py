@@ -149,7 +149,7 @@ class DatasetPluginTest(unittest.TestCase):
         del no_path["training.dataset_path"]
         self.assertIn("needs a path to its files", refused(no_path))
         self.assertIn("no such file or folder", refused(self.mine(**{"training.dataset_path": self.folder / "none"})))
-        self.assertIn("reads files of the machine", refused(self.mine(**{"training.dataset_path": "hf://datasets/org/texts/*.jsonl"})))
+        self.assertIn("reads local files", refused(self.mine(**{"training.dataset_path": "hf://datasets/org/texts/*.jsonl"})))
         for key, value in (("format", "parquet"), ("text_key", "body"), ("text_documents", "blank_lines"), ("shuffle", "rows")):
             said = refused(self.mine(**{f"training.dataloader.{key}": value}))
             self.assertIn("library", said)

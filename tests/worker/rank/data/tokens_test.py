@@ -158,9 +158,9 @@ class Tokens(RowReader):
 
     def test_malformed_lines_are_named_and_counted(self):
         made = self.make(self.root / "again")
-        self.assertEqual(8, made.stderr.count("not JSON, left out"))
+        self.assertEqual(8, made.stderr.count("not JSON, skipped"))
         self.assertIn(f"{self.text}/part-0.jsonl:14: not JSON", made.stderr)
-        self.assertIn("8 malformed documents left out", made.stdout)
+        self.assertIn("8 malformed documents skipped", made.stdout)
         few = subprocess.run(self.words(self.root / "few", "--max-bad", "3"), capture_output=True, text=True)
         self.assertEqual(2, few.returncode)
         self.assertIn("malformed line 4, more than --max-bad = 3", few.stderr)

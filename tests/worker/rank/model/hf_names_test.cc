@@ -287,7 +287,7 @@ TEST(HfNamesTest, ExportedConfigsPass) {
       ASSERT_TRUE(passed.ok()) << passed.status();
       if (name == "deepseek_v3") {  // torchtitan's epsilon.
         EXPECT_THAT(*passed,
-                    ::testing::ElementsAre(::testing::HasSubstr("rms_norm_eps 1e-05: transformers takes 1e-06")));
+                    ::testing::ElementsAre(::testing::HasSubstr("rms_norm_eps 1e-05: transformers uses 1e-06")));
       } else {
         EXPECT_TRUE(passed->empty()) << passed->front();
       }

@@ -226,7 +226,7 @@ TEST(FailureWatchTest, NobodyWaitsForAnAbortThatHangs) {
   EXPECT_EQ(attempt.watch(1).failed(kNoMemory).reason(), "OUT_OF_MEMORY");
   EXPECT_TRUE(attempt.is_broken(1, milliseconds(0)));
   EXPECT_TRUE(attempt.expects_broken(1)) << "by then, or what breaks could end the process first";
-  EXPECT_EQ(attempt.left_with(0), "the attempt has failed, first rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
+  EXPECT_EQ(attempt.left_with(0), "the attempt failed first on rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
   EXPECT_FALSE(attempt.expects_broken(0)) << "it has no reason of its own";
   EXPECT_LT(std::chrono::steady_clock::now() - began, kSoon);
   end.set_value();
@@ -304,7 +304,7 @@ TEST(FailureWatchTest, NobodyWaitsForARecordThatHangs) {
   Attempt attempt(2, {.timeout = milliseconds(50), .records = [ended = end.get_future().share()] { ended.wait(); }});
   const auto began = std::chrono::steady_clock::now();
   EXPECT_STREQ(attempt.watch(1).failed(kNoMemory).what(), kNoMemory.what());
-  EXPECT_EQ(attempt.left_with(0), "the attempt has failed, first rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
+  EXPECT_EQ(attempt.left_with(0), "the attempt failed first on rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
   EXPECT_LT(std::chrono::steady_clock::now() - began, milliseconds(10'000));
   end.set_value();
 }
@@ -321,7 +321,7 @@ TEST(FailureWatchTest, RankZeroWaitsForEveryOtherReader) {
 TEST(FailureWatchTest, WhoDoesNotNoticeIsEnded) {
   Attempt attempt(2, {.timeout = milliseconds(50)});
   attempt.watch(1).failed(kNoMemory);
-  EXPECT_EQ(attempt.left_with(0), "the attempt has failed, first rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
+  EXPECT_EQ(attempt.left_with(0), "the attempt failed first on rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
 }
 
 // A training that has ended well is not disturbed.

@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, c
     std::erase_if(all, [&](const models::SpecDifference& one) {
       if (one.positions) {
         warnings.push_back(absl::StrCat(path, ": ", one.name, " was ", one.there, " there and is ", one.here,
-                                        " here: the weights meet other positions than they were trained with"));
+                                        " here: the weights were trained with other positions"));
       }
       return one.positions;
     });

@@ -72,7 +72,7 @@ absl::StatusOr<Remembered> ObjectStepStore::take() {
   objects_ = std::move(fence);
   if (!taken.taken_from.empty()) {
     say_(absl::StrCat("the checkpoint folder ", folder_, " was taken over from ", taken.taken_from,
-                      ", which ended without giving it back"));
+                      ", which ended without releasing it"));
   }
   const auto last = taken.committed.find(kSteps);
   if (last == taken.committed.end()) return Remembered{};

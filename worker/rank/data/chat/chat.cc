@@ -139,7 +139,7 @@ absl::StatusOr<std::shared_ptr<const Chat>> Chat::load(const std::string& tokeni
   Chat chat(std::move(found), std::move(messages_key), train_on_all);
   TITAN_ASSIGN_OR_RETURN(const data_files::Conversation probe, data_files::parse_conversation(kProbe, "messages"));
   const absl::StatusOr<ChatText> text = chat.text_of(probe);
-  if (!text.ok()) return annotate(text.status(), absl::StrCat("a question and an answer by ", chat.template_.path()));
+  if (!text.ok()) return annotate(text.status(), absl::StrCat("rendering a conversation by ", chat.template_.path()));
   return std::make_shared<const Chat>(std::move(chat));
 }
 

@@ -39,7 +39,7 @@ class ParquetFile final : public DocumentRowsFile {
         return false;
       case data_files::ParquetColumn::Read::kFailed:
         return absl::InvalidArgumentError(
-            absl::StrCat(name_of(place()), ": damaged (", text_.text, "); fetch the file again"));
+            absl::StrCat(name_of(place()), ": damaged (", text_.text, "); download the file again"));
     }
     // The first row of a group gets its own place, not the one after the last row of the previous group.
     start_ = {column_->group(), column_->row() - 1};

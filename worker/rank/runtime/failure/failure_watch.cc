@@ -244,7 +244,7 @@ void FailureWatch::State::watch() {
   start_breaking();
   wait_for(over, setup.patience);
   if (over) return;
-  setup.leave(Failure(rank_protocol::kExitPeerLost, kPeerLost, absl::StrCat("the attempt has failed, first ", reason)));
+  setup.leave(Failure(rank_protocol::kExitPeerLost, kPeerLost, absl::StrCat("the attempt failed first on ", reason)));
 }
 
 // Writes this rank's reason unless another rank was first.

@@ -47,7 +47,7 @@ absl::StatusOr<BatchPlan> plan_batch(int64_t global_batch, int64_t local_batch, 
       data_parallel_ranks == 1 ? "the data-parallel rank"
                                : absl::StrCat("each of the ", data_parallel_ranks, " data-parallel ranks"),
       " ", counted(rows, "row"),
-      ", and this mesh takes no local batch that divides them; choose fewer data-parallel ranks or another "
+      ", and this mesh supports no local batch that divides them; choose fewer data-parallel ranks or another "
       "pipeline (",
       absl::StrJoin(reasons, "; "), ")"));
 }

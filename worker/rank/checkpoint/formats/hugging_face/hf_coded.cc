@@ -17,7 +17,7 @@ constexpr int64_t kSlab = int64_t{2} << 20;  // Quantized bytes held at once, in
 
 absl::Status damaged(const Stored& tensor, const std::string& what) {
   return absl::DataLossError(
-      absl::StrCat(tensor.path, ": ", tensor.entry.key, ": ", what, ": the file is damaged, fetch it again"));
+      absl::StrCat(tensor.path, ": ", tensor.entry.key, ": ", what, ": the file is damaged, download it again"));
 }
 
 // Widens `box` where leaving bytes out would not save a page.

@@ -42,9 +42,9 @@ absl::Status read_block_size(const json& config, const std::string& path, Quanti
   if (size == config.end() || size->is_null()) return absl::OkStatus();
   const auto good = [](const json& n) { return n.is_number_unsigned() && n > 0 && n <= (1 << 20); };
   if (!size->is_array() || size->size() != 2 || !good((*size)[0]) || !good((*size)[1])) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, ": quantization_config.weight_block_size must be two whole ", "numbers such as [128, 128], and is ",
-        size->dump(-1, ' ', false, json::error_handler_t::replace)));
+    return absl::FailedPreconditionError(absl::StrCat(path, ": quantization_config.weight_block_size must be two ",
+                                                      "integers such as [128, 128], and is ",
+                                                      size->dump(-1, ' ', false, json::error_handler_t::replace)));
   }
   out.block_rows = (*size)[0];
   out.block_columns = (*size)[1];

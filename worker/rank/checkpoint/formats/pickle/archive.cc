@@ -99,7 +99,7 @@ absl::StatusOr<Archive> Archive::open(storage::ReadableFile& file, const Range& 
     TITAN_ASSIGN_OR_RETURN(const std::string order, archive.text("byteorder"));
     if (order != "little")
       return absl::FailedPreconditionError(
-          absl::StrCat(where, ": byte order \"", order, "\"; little is read: save it on a machine of that order"));
+          absl::StrCat(where, ": byte order \"", order, "\"; save it on a little-endian machine"));
   }
   return archive;
 }

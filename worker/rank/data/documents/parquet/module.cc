@@ -60,11 +60,11 @@ class Column final : public GuardedColumn {
     for (int group = 0; group < metadata.num_row_groups(); ++group) {
       const int64_t rows = metadata.RowGroup(group)->num_rows();
       if (rows < 0 || metadata.RowGroup(group)->ColumnChunk(column_)->num_values() != rows) {
-        refuse("row group " + std::to_string(group) + " counts its rows in two ways");
+        refuse("row group " + std::to_string(group) + " has inconsistent row counts");
       }
       sum += rows;
     }
-    if (sum != metadata.num_rows()) refuse("the row groups and the file count their rows in two ways");
+    if (sum != metadata.num_rows()) refuse("the row counts of the row groups and of the file disagree");
   }
 
   int64_t groups() const override { return file_->metadata()->num_row_groups(); }
@@ -83,7 +83,7 @@ class Column final : public GuardedColumn {
 
   Read read(std::string& text) override {
     while (group_ < groups() && row_ >= rows(group_)) {
-      if (reader_ != nullptr && reader_->HasNext()) refuse("more rows than are counted");
+      if (reader_ != nullptr && reader_->HasNext()) refuse("more rows than its metadata states");
       ++group_;
       row_ = 0;
       reader_ = nullptr;
