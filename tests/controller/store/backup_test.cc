@@ -133,8 +133,7 @@ TEST_F(BackupTest, AStoreOfAnotherSchemaIsRefused) {
   store_.reset();
   const std::pair<int, const char*> others[] = {
       {99, "titan.db: has schema version 99 and this titan-controller knows 2; use the newer titan-controller"},
-      {1,
-       "titan.db: has schema version 1, which an unreleased titan-controller wrote, but this one knows only 2"}};
+      {1, "titan.db: has schema version 1, which an unreleased titan-controller wrote, but this one knows only 2"}};
   for (const auto& [version, words] : others) {
     {
       sqlite3* raw = nullptr;

@@ -78,7 +78,8 @@ TEST(RankEnvironmentTest, NobodyGetsWhatIsTheDaemonsOwn) {
   }
   EXPECT_EQ(check_pass_env("SITE_*"), "");
   EXPECT_THAT(check_pass_env("TITAN_TOKEN_FILE"), HasSubstr("never passed to ranks"));
-  for (const char* wrong : {"", "A=1", "A*B", "a b"}) EXPECT_THAT(check_pass_env(wrong), HasSubstr("not a variable name"));
+  for (const char* wrong : {"", "A=1", "A*B", "a b"})
+    EXPECT_THAT(check_pass_env(wrong), HasSubstr("not a variable name"));
 }
 
 }  // namespace

@@ -322,7 +322,7 @@ TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
   for (const std::string& bad : {good.substr(0, good.size() * 2 / 5), good.substr(0, good.size() - 1), flipped,
                                  good + "behind", std::string("no such data")}) {
     SCOPED_TRACE(bad.size());
-    const std::string why = bad == "no such data" ? "is no " : bad.size() < good.size() ? "cut short" : "damaged";
+    const std::string why = bad == "no such data" ? "is not " : bad.size() < good.size() ? "cut short" : "damaged";
     folder_.write(name, bad);
     const auto counts = absl::StrCat("damaged-", bad.size(), bad == flipped);
     auto whole = stream(40, false);

@@ -132,7 +132,7 @@ class Tokens(RowReader):
             half = len(self.documents) // 2
             megatron(folder / "a_text_document", self.documents[:half], kind, ends[:half])
             megatron(folder / "b_text_document", self.documents[half:], kind, ends[half:])
-            self.assertIn("whole", subprocess.run([DATA, "verify", folder], check=True, capture_output=True, text=True).stdout)
+            self.assertIn("intact", subprocess.run([DATA, "verify", folder], check=True, capture_output=True, text=True).stdout)
             if kind == 8:
                 self.check_rows(folder)
             else:

@@ -133,7 +133,7 @@ class PluginTest(unittest.TestCase):
                 self.assertIn("is not in a folder that this node grants", self.refusal(str(library)))
             self.train("granted_run", 1, ["--experimental.custom_import", str(granted / "copy.so"), "--checkpoint.no_enable"])
         with unittest.mock.patch.dict(os.environ, TITAN_RANK_PLUGIN_FOLDERS=""):
-            self.assertIn("grants to jobs: none", self.refusal(str(granted / "copy.so")))
+            self.assertIn("grants to libraries (titan-worker --plugin-folder): none", self.refusal(str(granted / "copy.so")))
 
     def test_libraries_of_other_builds(self):
         """The error names what differs: the form of the library, or any of the four facts about its compilation."""
@@ -235,7 +235,7 @@ class PluginTest(unittest.TestCase):
                 "taken": 'there is a model "llama3" already',
                 "no build": 'family "parallel_block" needs a name, a build function and flavors',
                 "nothing": "registers no family",
-                "two flavors": 'flavor "tiny": occurs twice',
+                "two flavors": 'flavor "tiny": is registered twice',
                 "heads": 'flavor "tiny": n_heads: 4 is not a multiple of n_kv_heads, 3',
                 "throws": "its families' function threw: no table",
                 "layers": "its blocks are tok_embeddings, layers.0, layers.1, layers.2, output; they must be"}.items():
@@ -244,7 +244,7 @@ class PluginTest(unittest.TestCase):
 
     def test_what_a_model_computes_is_checked(self):
         message = self.refusal_of("shape", code=11)
-        self.assertRegex(message, r"MODEL: block layers.0 makes \[\d+, 1, 64\] of \[\d+, \d+, 64\]; expected \[rows, tok")
+        self.assertRegex(message, r"MODEL: block layers.0 returns \[\d+, 1, 64\] for \[\d+, \d+, 64\]; expected \[rows, tok")
 
     def export(self, source, target, library):
         return subprocess.run([BUILD / "bin/titan-checkpoint", "export", source, target, "--model", "parallel_block", "--flavor",
