@@ -23,7 +23,7 @@ inline CLI::Validator integer_range(int least) {
   const auto check = [least](const std::string& text) -> std::string {
     int64_t number = 0;
     if (absl::SimpleAtoi(text, &number) && number >= least) return "";
-    return absl::StrCat("'", text, "' is not a whole number of at least ", least);
+    return absl::StrCat("'", text, "' is not an integer of at least ", least);
   };
   return CLI::Validator(check, absl::StrCat(">=", least));
 }
@@ -33,7 +33,7 @@ inline CLI::Validator integer_range(int least, int most) {
   const auto check = [least, most](const std::string& text) -> std::string {
     int64_t number = 0;
     if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return "";
-    return absl::StrCat("'", text, "' is not a whole number from ", least, " to ", most);
+    return absl::StrCat("'", text, "' is not an integer from ", least, " to ", most);
   };
   return CLI::Validator(check, absl::StrCat(least, "..", most));
 }
