@@ -26,7 +26,7 @@ TEST(LabelsTest, ChangesNameThePathsOfTheMask) {
   EXPECT_THAT(request.update_mask().paths(), ElementsAre("labels.team", "labels.old", "labels.a.b/c"));
   EXPECT_THAT(request.job().labels(), UnorderedElementsAre(Pair("team", "vision"), Pair("a.b/c", "1-")));
   const absl::Status bad = add_label_changes({"team"}, request);
-  EXPECT_THAT(std::string(bad.message()), HasSubstr("KEY- to take it away"));
+  EXPECT_THAT(std::string(bad.message()), HasSubstr("KEY- to remove it"));
   EXPECT_FALSE(add_label_changes({"-"}, request).ok());
 }
 

@@ -21,7 +21,7 @@ JOB = {
     "checkpoint.interval": 100, "checkpoint.last_save_model_only": "false", "checkpoint.keep_latest_k": 0,
 }  # fmt: skip
 KEY = "model.load_balance_coeff"
-LOST = "have no place"
+LOST = "cannot store them"
 
 
 def biases(folder, step):
