@@ -66,7 +66,7 @@ TEST_F(PruneTest, TheNewestAndEveryKthStay) {
   EXPECT_EQ(names().size(), 6u) << "a dry run removes nothing";
   ASSERT_TRUE(prune({.keep = 2, .keep_every = 3}).ok());
   EXPECT_THAT(names(), ElementsAre("step-3", "step-5", "step-6"));
-  EXPECT_THAT(said_.str(), HasSubstr("step-6: stays (the newest intact step)"));
+  EXPECT_THAT(said_.str(), HasSubstr("step-6: kept (the newest intact step)"));
   const auto loaded = Attempt({.dump = dump_.string(), .world = 1, .attempt = ++attempt_}).load();
   EXPECT_EQ(loaded->step, 6);
 }
@@ -87,7 +87,7 @@ TEST_F(PruneTest, WhatTheJobCommittedLastStays) {
   save({7});
   ASSERT_TRUE(prune({.keep = 1}).ok());
   EXPECT_THAT(names(), ElementsAre("step-15", "step-7"));
-  EXPECT_THAT(said_.str(), HasSubstr("step-7: stays (the newest that its job committed)"));
+  EXPECT_THAT(said_.str(), HasSubstr("step-7: kept (the newest that its job committed)"));
 }
 
 TEST_F(PruneTest, NothingGoesWhileAJobRuns) {
@@ -111,7 +111,7 @@ TEST_F(PruneTest, WhatSomebodyReadsStays) {
   ASSERT_TRUE(reader.ok());
   ASSERT_TRUE(prune({.keep = 1}).ok());
   EXPECT_THAT(names(), ElementsAre("step-10", "step-5"));
-  EXPECT_THAT(said_.str(), HasSubstr("step-5: stays (it is being read)"));
+  EXPECT_THAT(said_.str(), HasSubstr("step-5: kept (it is being read)"));
 }
 
 // A step is either complete or gone, wherever the run is interrupted; the next run finishes it.
