@@ -31,7 +31,7 @@ class AnswerRouter {
     sync::Lock lock(mutex_);
     questions_.erase(request);
   }
-  // Returns false when the question went to another node. Numbers are consecutive, so that any node could guess one.
+  // Returns false when the question went to another node. Any node could guess a number: they are consecutive.
   bool deliver(const std::string& node, const Answer& answer) {
     Handler handler;
     {

@@ -35,8 +35,8 @@ ModelSpec with_positions(const nlohmann::json& stored, ModelSpec spec);
 // Returns "llama3 debugmodel" for to_json's form.
 std::string label(const nlohmann::json& stored);
 
-// Names the first contradiction between a spec's numbers: "dim: 0 is not above 0". Empty without
-// one.
+// Names the first contradiction between a spec's numbers: "dim: 0 is not above 0".
+// Empty without one.
 std::string inconsistency(const ModelSpec& spec);
 
 }  // namespace titan::models

@@ -27,7 +27,7 @@ struct NodeConfig {
   absl::Duration token_timeout = absl::Seconds(5);  // Shared storage may show the token late.
 };
 
-// How long the node waits before it reports that something takes too long.
+// Intervals of beats, and how long the node waits before it reports that something takes too long.
 inline constexpr absl::Duration kMaxBeatInterval = absl::Seconds(1);  // Upper bound of the interval.
 inline constexpr int64_t kBeatsPerLease = 5;  // The controller expects this many beats within a short lease.
 inline constexpr absl::Duration kMinBeatInterval = absl::Milliseconds(20);  // Lower bound, however short the lease.

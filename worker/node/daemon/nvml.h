@@ -44,7 +44,7 @@ inline constexpr unsigned long long kXidEvents = 0x8;
 // Reasons for lowered clocks.
 inline constexpr unsigned long long kPowerCap = 0x4, kThermal = 0x20 | 0x40, kPowerBrake = 0x80;
 
-// The part of NVML's C interface that is used here. A function never changes under one name.
+// The part of NVML's C interface that is used here. A function that keeps its name never changes.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;

@@ -18,7 +18,7 @@ struct Stopping {
   bool killed = false;    // This shim has killed its ranks.
 };
 
-// How the ranks are stopped: with `save` they first write a checkpoint, otherwise they get SIGTERM. Without a grace
+// How the ranks are stopped: with `save` by the beacon's command, otherwise by SIGTERM. Without a grace
 // period they are killed at once.
 struct StopOptions {
   bool save = false;

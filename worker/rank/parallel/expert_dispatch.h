@@ -57,7 +57,7 @@ using Move = std::function<at::Tensor(const at::Tensor& rows, comm::Pending& pen
 
 // One exchange: how rows are sent and how their gradients return. Autograd runs the most recently created nodes first,
 // so the backward pass of what is computed between begin and finish also runs between the two. A recomputation that has
-// the first pass's rows (worker/rank/nn/kept_results.h) sends nothing forward.
+// the first pass's rows (worker/rank/nn/saved_activations.h) sends nothing forward.
 struct AsyncExchange : torch::CustomClassHolder {
   AsyncExchange(Move forth, Move back) : forth(std::move(forth)), back(std::move(back)) {}
 

@@ -43,7 +43,7 @@ nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor
 at::Tensor look_up_own_rows(const at::Tensor& tokens, const nn::Parameter& weight);
 
 // comm::reduce_scatter of `partial` [B, T, D]: returns this rank's piece along `dim` of the sum. A recomputed block can
-// save the result (worker/rank/nn/kept_results.h).
+// save the result (worker/rank/nn/saved_activations.h).
 at::Tensor scatter_sum(const at::Tensor& partial, int64_t dim, const comm::Group& group);
 
 }  // namespace titan::parallel
