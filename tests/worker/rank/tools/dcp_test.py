@@ -281,7 +281,7 @@ def main():
         said = take(f"{root}/evil.pt", f"{root}/e/step-0", expect=1)
         assert "posix.mkdir" in said and not os.path.exists(f"{root}/made"), said
         torch.save({**state, "layers.6.attention.wq.weight": torch.zeros(2)}, f"{root}/more.pt")
-        assert "has no use for layers.6.attention.wq.weight" in take(f"{root}/more.pt", f"{root}/e/step-0", expect=1)
+        assert "does not use layers.6.attention.wq.weight" in take(f"{root}/more.pt", f"{root}/e/step-0", expect=1)
         del state["norm.weight"]
         dcp.save(state, checkpoint_id=f"{root}/less", no_dist=True)
         assert "it has no norm.weight" in take(f"{root}/less", f"{root}/e/step-0", expect=1)

@@ -283,7 +283,7 @@ class TextTest(unittest.TestCase):
 
     def test_what_cannot_be_done_is_said(self):
         refusals = [
-            ([], 2, "nothing to resume from: give --prompt"),
+            ([], 2, "no prompt: give --prompt"),
             (["--prompt", "x", "--temperature", -1], 2, "temperature -1"),
             (["--prompt", "x", "--temperature", "nan"], 2, "temperature nan"),
             (["--prompt", "x", "--temperature", "inf"], 2, "temperature inf"),
