@@ -14,10 +14,10 @@ import urllib.request
 import uuid
 from pathlib import Path
 
-sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests" / "testing"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import wait_until  # noqa: E402
 from jobs import last_step, tiny  # noqa: E402
-from paths import BIN
+from paths import BIN  # noqa: E402
 from processes import all_with, free_port  # noqa: E402
 
 PATIENCE = 30.0  # Seconds for what takes three to four seconds on a quiet machine; measure.sh 8 measures it.

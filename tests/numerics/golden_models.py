@@ -11,7 +11,6 @@ seeds.
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -19,9 +18,9 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
-from paths import SOURCE
+from paths import BUILD, SOURCE
 
-TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
+TESTS = BUILD / "tests"
 LOGITS, GRADIENTS = 1e-5, 1e-4  # The limits of golden_case.cc.
 ROUNDED, WORST = 1.25, 1.5  # Limits of logits, loss and the median gradient, and of any one gradient: that ratio varies with the seed.
 KERNEL_CALLS = 0.5

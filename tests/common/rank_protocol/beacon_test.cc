@@ -83,7 +83,7 @@ TEST(BeaconTest, RefusesOtherFiles) {
   EXPECT_FALSE(BeaconReader::open(folder.file("pipe")).ok());
 }
 
-// A rank is a user's program: whatever it does to its file, the reader survives.
+// A rank is a user's program. Nothing that it does to its file can end the reader.
 TEST(BeaconTest, AFileThatShrinksEndsNobody) {
   const TempFolder folder;
   ASSERT_TRUE(Beacon::create(folder.file("b"), 0).ok());

@@ -28,7 +28,7 @@ TEST(TemplateTest, WhatIsNoTemplateSaysWhereItBreaks) {
   EXPECT_THAT(problem("{{ 'a }}"), HasSubstr("the text does not end"));
 }
 
-// A template comes from outside: whatever it contains, it stays within the limits of steps and bytes.
+// A template comes from outside. Nothing in it can exceed the limits of steps and bytes.
 TEST(TemplateTest, WhatATemplateTakesIsBounded) {
   const auto code = [](std::string_view text) {
     const auto parsed = Template::parse(text);

@@ -89,7 +89,7 @@ TEST(TiktokenFileTest, SaysWhichLineIsWrong) {
                {"AQ== 1\n", "A?== 1\n", "line 2"},
                {"AQ== 1\n", "AQ== -1\n", "line 2"},
                {"AQ== 1\n", "AQ== 99999999\n", "line 2"},
-               {"AQ== 1\n", "AA== 1\n", "is a duplicate"},
+               {"AQ== 1\n", "AA== 1\n", "is a duplicate token"},
                {"AQ== 1\n", "AQ== 0\n", "has a duplicate rank"},
                {"AQ== 1\n", "", "no token for the byte 0x01"}};
   for (const auto& broken : cases) {

@@ -16,9 +16,10 @@ import unittest.mock
 
 import safetensors
 
-sys.path.insert(0, os.path.join(os.environ["TITAN_SOURCE"], "tests", "worker", "rank", "runtime"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
 from paths import BUILD, SOURCE
+
+sys.path.insert(0, str(SOURCE / "tests/worker/rank/runtime"))
 from titan_rank_test import Ranks, losses  # noqa: E402
 
 EXAMPLE = SOURCE / "tests/worker/rank/model/plugin/parallel_block.cc"

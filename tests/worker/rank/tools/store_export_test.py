@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests/testing"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "testing"))
 from dcp_test import TOOL, identity, weights
 from object_store import Fault, ObjectStore
 from paths import SOURCE

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "testing"))
-from paths import BIN
+from paths import BIN, SOURCE
 
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
@@ -77,7 +77,7 @@ class Case(unittest.TestCase):
 
 class JobRuns(Case):
     def start(self, mood="", wandb=True, environment=(), **flags):
-        words = [BIN / "titan-rank", "--config", Path(os.environ["TITAN_SOURCE"]) / "configs/llama3_tiny.toml", "--job.dump_folder", self.dump,
+        words = [BIN / "titan-rank", "--config", SOURCE / "configs/llama3_tiny.toml", "--job.dump_folder", self.dump,
                  "--metrics.no_enable_tensorboard", "--validation.no_enable", "--checkpoint.no_enable", f"--metrics.{'' if wandb else 'no_'}enable_wandb"]
         for key, value in {**SMALL, **flags}.items():
             words += [f"--{key}", value]
