@@ -9,6 +9,10 @@
 
 namespace titan::rank_protocol {
 
+// Precedes the path of the file with a rank's last collectives, at the end of the rank's message. The next attempt's
+// ranks write to the same names, so titanctl leaves it out of the messages of older attempts.
+inline constexpr char kRecording[] = "; until the next attempt this rank's last collectives are in ";
+
 // A process group as one of its members knows it. The messages from one rank to another form their own group.
 struct FlightGroup {
   std::string name;     // Mesh axis, for messages with both ranks: "tp", "pp 0->1".

@@ -21,7 +21,7 @@ namespace titan::rank_protocol {
 namespace {
 
 constexpr std::string_view kPrefix = "{\"seq\":";
-constexpr size_t kMaxOfPrefix = 32;  // Length of the prefix with any number after it.
+constexpr size_t kMaxPrefixLength = 32;  // Length of the prefix with any number after it.
 constexpr int64_t kTailStep = 64 << 10;
 constexpr int64_t kMaxSkippedLength = 256 << 20;
 
@@ -91,7 +91,7 @@ SpoolBatch skip_junk(SpoolBatch batch, int64_t offset, std::string_view bytes) {
   while (at != std::string_view::npos && sequence_of(bytes.substr(at), /*whole=*/false) == 0) {
     at = at == 0 ? std::string_view::npos : bytes.rfind(kPrefix, at - 1);
   }
-  if (at == std::string_view::npos) at = bytes.size() - kMaxOfPrefix;
+  if (at == std::string_view::npos) at = bytes.size() - kMaxPrefixLength;
   skip(batch, offset, static_cast<int64_t>(at));
   batch.next_offset = offset + static_cast<int64_t>(at);
   return batch;

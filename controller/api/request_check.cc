@@ -20,7 +20,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-constexpr size_t kMaxTold = 20;
+constexpr size_t kMaxReported = 20;
 
 std::string values_of(const EnumDescriptor& type) {
   std::vector<std::string> values;
@@ -128,7 +128,7 @@ class RequestCheck {
   // Keeps violations that have the reason of the first.
   void add(absl::string_view reason, const std::string& path, std::string description) {
     if (violations_.empty()) reason_ = std::string(reason);
-    if (reason_ == reason && violations_.size() < kMaxTold) violations_.push_back({path, std::move(description)});
+    if (reason_ == reason && violations_.size() < kMaxReported) violations_.push_back({path, std::move(description)});
   }
 
   std::string reason_;

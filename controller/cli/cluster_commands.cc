@@ -76,15 +76,15 @@ class Partial {
 // Cancels a call that has received nothing for a while.
 class StallWatch {
  public:
-  explicit StallWatch(grpc::ClientContext& context, absl::Duration patience)
-      : context_(context), until_(absl::ToUnixNanos(absl::Now() + patience)), thread_([this] { watch(); }) {}
+  explicit StallWatch(grpc::ClientContext& context, absl::Duration timeout)
+      : context_(context), until_(absl::ToUnixNanos(absl::Now() + timeout)), thread_([this] { watch(); }) {}
   ~StallWatch() {
     over_.Notify();
     thread_.join();
   }
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
-  void wait_again(absl::Duration patience) { until_ = absl::ToUnixNanos(absl::Now() + patience); }
+  void wait_again(absl::Duration timeout) { until_ = absl::ToUnixNanos(absl::Now() + timeout); }
   bool stalled() const { return stalled_; }
 
  private:

@@ -15,6 +15,7 @@
 #include "common/base/text/quantities.h"
 #include "common/base/text/utf8.h"
 #include "common/rank_protocol/failed_ranks.h"
+#include "common/rank_protocol/flight.h"
 #include "controller/cli/client.h"
 #include "controller/cli/job_progress.h"
 #include "controller/cli/output.h"
@@ -42,21 +43,18 @@ std::string world_text(const v1::Attempt& attempt) {
                       absl::StrJoin(mesh, ", ", absl::PairFormatter(" ")));
 }
 
-// Text before the file with a rank's last collectives, at the end of the rank's message.
-constexpr std::string_view kRecording = "; until the next attempt this rank's last collectives are in ";
-
 bool names_recording(const v1::Attempt& attempt) {
-  const auto in = [](const std::string& text) { return text.find(kRecording) != std::string::npos; };
+  const auto in = [](const std::string& text) { return text.find(rank_protocol::kRecording) != std::string::npos; };
   return in(attempt.end_message()) || std::any_of(attempt.exits().begin(), attempt.exits().end(),
                                                   [&](const auto& exit) { return in(exit.message()); });
 }
 
 // Ignores the count of repetitions, which the controller adds.
 std::string kind_of(const std::string& message) {
-  return text::shape_of(message.substr(0, message.find(" (reported ")));
+  return text::shape_of(message.substr(0, message.find(text::kRepetitions)));
 }
 
-std::string without_recording(const std::string& text) { return text.substr(0, text.find(kRecording)); }
+std::string without_recording(const std::string& text) { return text.substr(0, text.find(rank_protocol::kRecording)); }
 
 // Attempts as they are shown. Recordings belong to the newest attempt that left some, which has replaced those of
 // earlier attempts.

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMinOfLast = 20;  // Minimum width of a table's last cell, on any terminal.
+constexpr size_t kMinLastCellWidth = 20;  // Minimum width of a table's last cell, on any terminal.
 
 int output_error_ = 0;
 bool utc_ = false;
@@ -147,7 +147,7 @@ std::string Table::text_within(size_t width) const {
   size_t before = 0;
   const std::vector<size_t> all = widths();
   for (size_t i = 0; i + 1 < all.size(); ++i) before += all[i] + 2;
-  return text(before + kMinOfLast < width ? width - before : kMinOfLast);
+  return text(before + kMinLastCellWidth < width ? width - before : kMinLastCellWidth);
 }
 
 std::string Table::text(size_t last) const {

@@ -61,7 +61,7 @@ void hold_back(Queue& queue, LiveJob& job) {
 
 void enter_queue(Step& step, LiveJob& job) {
   const job::JobRecord& record = job.record;
-  scheduler::Job waiting = asked_for(record.spec);
+  scheduler::Job waiting = scheduler_job(record.spec);
   waiting.uid = record.uid;
   waiting.name = record.name;
   waiting.order = record.order;

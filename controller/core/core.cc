@@ -32,7 +32,7 @@ absl::StatusOr<JobViewPtr> Core::would_update(const UpdateJob& input) const {
 }
 
 std::optional<scheduler::Misfit> Core::misfit(const job::Spec& spec) const {
-  return state_.queue.misfit(asked_for(spec));
+  return state_.queue.misfit(scheduler_job(spec));
 }
 
 std::vector<NodeView> Core::nodes() const { return node_views(state_); }

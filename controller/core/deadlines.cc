@@ -9,10 +9,10 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kKillTime = absl::Seconds(30);    // Ample time from SIGKILL to the last rank's end.
-constexpr absl::Duration kSaysBefore = absl::Seconds(20);  // The node reports what does not end this much earlier.
-constexpr absl::Duration kMinSave = absl::Seconds(10);     // Grace for a node that is notified late.
-constexpr absl::Duration kMinTold = absl::Seconds(1);      // Zero would be the node's default.
+constexpr absl::Duration kKillTime = absl::Seconds(30);       // Ample time from SIGKILL to the last rank's end.
+constexpr absl::Duration kReportsBefore = absl::Seconds(20);  // The node reports what does not end this much earlier.
+constexpr absl::Duration kMinSave = absl::Seconds(10);        // Grace for a node that is notified late.
+constexpr absl::Duration kMinTime = absl::Seconds(1);         // Zero would be the node's default.
 
 struct GivenUp {
   std::string reason;  // UPPER_SNAKE.
@@ -119,14 +119,14 @@ absl::Duration stop_deadline(const Now& now, const LiveJob& job, NodePart& part)
 void add_stop_times(const Now& now, Stop& stop, const LiveJob& job, absl::Duration by) {
   const absl::Duration left = by - now.monotonic;
   stop.grace = std::clamp(left - kKillTime, absl::ZeroDuration(), stop_grace(job));
-  stop.deadline = std::max(left - kSaysBefore, kMinTold);
+  stop.deadline = std::max(left - kReportsBefore, kMinTime);
 }
 
 // The node gives up before the controller does, and reports what it waits for.
 absl::Duration prepare_time(const Options& options, const Now& now, const LiveAttempt& attempt) {
   if (!attempt.prepare_by) return absl::ZeroDuration();
   const absl::Duration left = *attempt.prepare_by - now.monotonic - options.prepare_timeout / 5;
-  return std::max(left, kMinTold);
+  return std::max(left, kMinTime);
 }
 
 void check_deadlines(Step& step) {

@@ -10,8 +10,8 @@ namespace titan::core {
 namespace {
 
 // Factors on the ranks' own timeouts, which come first because they name the culprit.
-constexpr int kTimeout = 3;
-constexpr int kQuietTimeout = 10;
+constexpr int kTimeoutFactor = 3;
+constexpr int kQuietTimeoutFactor = 10;
 // An attempt that was slow before may be slow again. The limit is ten times its longest pause, up to ten times its
 // timeout, and never less than twice that pause.
 constexpr int kSlowerThanEver = 10;
@@ -20,7 +20,7 @@ constexpr size_t kRanksNamed = 8;
 // A lower bound of hang_limit() that needs no look at the ranks.
 double least_limit_seconds(const LiveJob& job) {
   const job::RestartPolicy& policy = job.record.spec.restart;
-  return kTimeout *
+  return kTimeoutFactor *
          (job.attempt->record.first_step_time_ns != 0 ? policy.train_timeout_seconds : policy.init_timeout_seconds);
 }
 
@@ -28,7 +28,7 @@ absl::Duration hang_limit(const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const job::RestartPolicy& policy = job.record.spec.restart;
   double seconds = least_limit_seconds(job);
-  if (attempt.in_quiet_phase()) seconds = std::max(seconds, kQuietTimeout * policy.init_timeout_seconds);
+  if (attempt.in_quiet_phase()) seconds = std::max(seconds, kQuietTimeoutFactor * policy.init_timeout_seconds);
   const absl::Duration pause = attempt.longest_working_pause;
   const absl::Duration most = kSlowerThanEver * absl::Seconds(policy.train_timeout_seconds);
   return std::max({absl::Seconds(seconds), 2 * pause, std::min(kSlowerThanEver * pause, most)});

@@ -15,7 +15,7 @@ constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Until a node has s
 
 // How long a part's counters may stand still while its ranks work: three steps of the attempt's slowest kind plus the
 // beats that show them, and longer in phases that show no progress.
-absl::Duration timeout(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
+absl::Duration stall_timeout(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
   if (part.in_quiet_phase()) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
   const absl::Duration usual = 2 * beat + std::max(beat, 3 * attempt.longest_step);
   if (part.steps_measured < kStepsToKnow) return std::max({kUnknownStep, usual, 2 * attempt.longest_pause});
@@ -45,7 +45,7 @@ bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node
     last_word = std::max(last_word, node->last_beat);
     if (name == silent_node || !node->speaks()) continue;  // A suspect node cannot show it yet.
     anybody_speaks = true;
-    advancing = advancing || now - part.last_advance <= timeout(attempt, part, step.options.beat);
+    advancing = advancing || now - part.last_advance <= stall_timeout(attempt, part, step.options.beat);
   }
   if (anybody_speaks) {
     set_reason("", "");

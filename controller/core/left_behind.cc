@@ -20,7 +20,7 @@ using job::JobEvent;
 constexpr double kUsualOrphanTimeout = 600;                 // Default of the worker, if the job gives none.
 constexpr absl::Duration kOrphanGrace = absl::Seconds(60);  // Orphans save in this time.
 constexpr absl::Duration kKillTime = absl::Seconds(30);
-constexpr absl::Duration kToldTime = absl::Seconds(45);  // Time to save and be killed once the node is connected again.
+constexpr absl::Duration kStopTime = absl::Seconds(45);  // Time to save and be killed once the node is connected again.
 
 absl::Duration longest_life(const LiveJob& job) {
   const double timeout = job.record.spec.restart.orphan_timeout_seconds;
@@ -119,7 +119,7 @@ void note_end_there(Step& step, const std::string& node, const AttemptKey& key) 
 
 // The node is connected and was ordered to stop them. The wait ends even if it does not answer.
 void bound_left_behind(Step& step, const std::string& node) {
-  if (step.state.left.bound(node, step.now.monotonic + kToldTime, step.now.wall + kToldTime)) step.touch(node);
+  if (step.state.left.bound(node, step.now.monotonic + kStopTime, step.now.wall + kStopTime)) step.touch(node);
 }
 
 std::string where_left(const State& state, const LiveJob& job) {

@@ -13,9 +13,9 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kShownFor = absl::Minutes(1);   // After the last refusal.
-constexpr absl::Duration kSaidAgain = absl::Minutes(1);  // A worker tries about once a second.
-constexpr size_t kNamesKept = 1000;                      // Limit for all refused names.
+constexpr absl::Duration kShownFor = absl::Minutes(1);        // After the last refusal.
+constexpr absl::Duration kReportInterval = absl::Minutes(1);  // A worker tries about once a second.
+constexpr size_t kNamesKept = 1000;                           // Limit for all refused names.
 
 }  // namespace
 
@@ -25,7 +25,7 @@ Refusals::NoteResult Refusals::note(const std::string& node, Refused refused) {
   if (is_new && by_node_.size() >= kNamesKept) return NoteResult::kTableFull;
   const absl::Duration now = refused.at;
   const bool say =
-      is_new || known->second.refused.reason != refused.reason || now - known->second.said_at >= kSaidAgain;
+      is_new || known->second.refused.reason != refused.reason || now - known->second.said_at >= kReportInterval;
   const absl::Duration said_at = say ? now : known->second.said_at;
   by_node_[node] = {std::move(refused), said_at};
   return say ? NoteResult::kReport : NoteResult::kAlreadyReported;

@@ -75,7 +75,7 @@ void schedule(Step& step) {
 
 }  // namespace
 
-scheduler::Job asked_for(const job::Spec& spec) {
+scheduler::Job scheduler_job(const job::Spec& spec) {
   scheduler::Job job;
   job.device = spec.device;
   job.ranks = spec.ranks;

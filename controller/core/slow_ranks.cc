@@ -7,7 +7,7 @@
 namespace titan::core {
 namespace {
 
-constexpr size_t kMaxTold = 32;  // Events per job and window. The views have all slow ranks.
+constexpr size_t kMaxReported = 32;  // Events per job and window. The views have all slow ranks.
 
 std::string milliseconds(absl::Duration time) { return absl::StrFormat("%.1f ms", absl::ToDoubleMilliseconds(time)); }
 
@@ -55,12 +55,12 @@ void compare_ranks(Step& step, LiveJob& job) {
   if (changes.empty()) return;
   for (const auto& one : changes) step.touch(node_of(attempt, one.rank));
   Change change;
-  for (size_t i = 0; i < changes.size() && i < kMaxTold; ++i) {
+  for (size_t i = 0; i < changes.size() && i < kMaxReported; ++i) {
     const bool slow = changes[i].slow;
     const std::string node = node_of(attempt, changes[i].rank);
     std::string message = in_words(changes[i], node);
-    if (i + 1 == kMaxTold && changes.size() > kMaxTold) {
-      absl::StrAppend(&message, "; the state of ", changes.size() - kMaxTold, " other ranks has changed, too");
+    if (i + 1 == kMaxReported && changes.size() > kMaxReported) {
+      absl::StrAppend(&message, "; the state of ", changes.size() - kMaxReported, " other ranks has changed, too");
     }
     add_event(step, change, job,
               {.node = node,

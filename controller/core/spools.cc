@@ -9,9 +9,9 @@
 namespace titan::core {
 namespace {
 
-constexpr int64_t kToldEach = 3;    // Per kind. After these, the 10th, the 100th, ...
-constexpr size_t kDamageTold = 16;  // Per rank.
-constexpr size_t kMaxKinds = 200;   // Per attempt. Beyond them, all messages with one reason are one kind.
+constexpr int64_t kMaxReportedEach = 3;    // Per kind. After these, the 10th, the 100th, ...
+constexpr size_t kMaxReportedDamage = 16;  // Per rank.
+constexpr size_t kMaxKinds = 200;          // Per attempt. Beyond them, all messages with one reason are one kind.
 
 bool is_power_of_ten(int64_t number) {
   while (number >= 10 && number % 10 == 0) number /= 10;
@@ -25,16 +25,16 @@ bool Spools::should_report(const AttemptKey& attempt, const std::string& reason,
   std::string kind = absl::StrCat(reason, " ", text::shape_of(message));
   if (counts.size() >= kMaxKinds && counts.count(kind) == 0) kind = reason;
   const int64_t count = ++counts[kind];
-  if (count == kToldEach)
-    absl::StrAppend(&message, " (reported 3 times; from now on only the 10th, the 100th, ... are reported)");
-  if (count > kToldEach) absl::StrAppend(&message, " (reported ", count, " times)");
-  return count <= kToldEach || is_power_of_ten(count);
+  if (count == kMaxReportedEach)
+    absl::StrAppend(&message, text::kRepetitions, "3 times; from now on only the 10th, the 100th, ... are reported)");
+  if (count > kMaxReportedEach) absl::StrAppend(&message, text::kRepetitions, count, " times)");
+  return count <= kMaxReportedEach || is_power_of_ten(count);
 }
 
 Spools::Damage Spools::note_damage(const RankKey& rank, int64_t offset) {
   std::set<int64_t>& told = damage_[rank];
-  if (told.size() >= kDamageTold || !told.insert(offset).second) return Damage::kIgnore;
-  return told.size() == kDamageTold ? Damage::kReportLast : Damage::kReport;
+  if (told.size() >= kMaxReportedDamage || !told.insert(offset).second) return Damage::kIgnore;
+  return told.size() == kMaxReportedDamage ? Damage::kReportLast : Damage::kReport;
 }
 
 std::vector<RankKey> Spools::drop(const std::string& uid) {

@@ -36,20 +36,20 @@ void take(Step& step, const Durable& input) {
   std::visit([&](const auto& next) { on_outcome(step, next, input.status); }, *continuation);
 }
 
-void on_outcome(Step& step, const SendCommand& tell, const absl::Status& status) {
-  LiveJob* live = step.state.jobs.find(tell.attempt.first);
+void on_outcome(Step& step, const SendCommand& sent, const absl::Status& status) {
+  LiveJob* live = step.state.jobs.find(sent.attempt.first);
   if (!status.ok() || live == nullptr || !live->attempt) return;
   LiveJob& job = *live;
-  if (job.attempt->record.number != tell.attempt.second) return;
-  if (tell.command == Command::kPrepare) return send_prepare(step, job, tell.nodes);
-  if (tell.command == Command::kStop) {
+  if (job.attempt->record.number != sent.attempt.second) return;
+  if (sent.command == Command::kPrepare) return send_prepare(step, job, sent.nodes);
+  if (sent.command == Command::kStop) {
     job.attempt->stop_waits = false;
     set_stop_deadline(step.now, job);
   }
-  if (tell.command == Command::kStart) begin_watch(step.now, *job.attempt);
-  for (const std::string& node : tell.nodes) {
+  if (sent.command == Command::kStart) begin_watch(step.now, *job.attempt);
+  for (const std::string& node : sent.nodes) {
     if (job.attempt->parts.at(node).ended) continue;
-    switch (tell.command) {
+    switch (sent.command) {
       case Command::kStart:
         send_start(step, job, node);
         break;
@@ -63,8 +63,8 @@ void on_outcome(Step& step, const SendCommand& tell, const absl::Status& status)
         break;
     }
   }
-  if (tell.command != Command::kStart) return;
-  for (const std::string& node : tell.nodes) drain_ranks(step, node);  // It was drained while the attempt prepared.
+  if (sent.command != Command::kStart) return;
+  for (const std::string& node : sent.nodes) drain_ranks(step, node);  // It was drained while the attempt prepared.
 }
 
 void answer_when_shown(Step& step, RequestId request, const std::string& job) {

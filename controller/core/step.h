@@ -66,7 +66,7 @@ void on_outcome(Step& step, const UpdateAccepted& what, const absl::Status& stat
 void on_outcome(Step& step, const Cordoned& what, const absl::Status& status);
 void on_outcome(Step& step, const Deleted& what, const absl::Status& status);
 void on_outcome(Step& step, const Dismissed& what, const absl::Status& status);
-void on_outcome(Step& step, const SendCommand& tell, const absl::Status& status);
+void on_outcome(Step& step, const SendCommand& sent, const absl::Status& status);
 
 // attempt_end.cc
 // Call it last for everything that may end the attempt. It stops the rest once a part has failed, decides what follows

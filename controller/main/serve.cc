@@ -107,13 +107,13 @@ bool takes_connections(const std::string& address, const std::shared_ptr<grpc::C
 int wait_for_signal(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
                     journal::Journal& journal, const std::function<void()>& between) {
   constexpr absl::Duration kBetween = absl::Seconds(5);
-  constexpr int kTimeout = 3;
+  constexpr int kMaxFailedChecks = 3;
   int in_vain = 0;
   while (true) {
     between();
     if (const int received = take_signal(kBetween, journal); received != 0) return received;
     in_vain = takes_connections(address, credentials) ? 0 : in_vain + 1;
-    if (in_vain < kTimeout) continue;
+    if (in_vain < kMaxFailedChecks) continue;
     journal.write(journal::Level::kError, "NoNewConnections",
                   "accepts no new connections; exiting so that a new process can");
     _exit(3);

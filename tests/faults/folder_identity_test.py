@@ -197,10 +197,10 @@ class FolderIdentity(unittest.TestCase):
         if MOUNTS:
             self.resume("bind mount", self.bind(dump))
         shutil.rmtree(dump / "checkpoint")
-        anew = self.submit(dump, steps=2)
-        self.cluster.succeed(anew)
-        self.assertEqual("initial weights (fresh)", self.loaded(anew, 1))
-        self.assertTrue(any("training starts from scratch" in e["message"] for e in self.cluster.events(anew)))
+        job = self.submit(dump, steps=2)
+        self.cluster.succeed(job)
+        self.assertEqual("initial weights (fresh)", self.loaded(job, 1))
+        self.assertTrue(any("training starts from scratch" in e["message"] for e in self.cluster.events(job)))
         self.rows.append(("emptied on purpose", "resume", "from scratch, with a warning"))
 
     def test_a_folder_that_is_gone_or_another(self):

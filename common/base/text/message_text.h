@@ -14,4 +14,8 @@ std::string printable_name(const std::string& name);
 // which differ in a step, a rank or a count, have the same shape.
 std::string shape_of(std::string_view text);
 
+// Precedes the count that the controller adds to a repeated message, and that titanctl leaves out when it compares
+// messages.
+inline constexpr char kRepetitions[] = " (reported ";
+
 }  // namespace titan::text

@@ -56,13 +56,13 @@ absl::StatusOr<FolderComparison> compare_folder(Files& files, const std::string&
   return *id == known_id ? FolderComparison::kSame : FolderComparison::kAnother;
 }
 
-const char* folder_mismatch_reason(FolderComparison is) {
-  return is == FolderComparison::kMissing ? "CHECKPOINTS_GONE" : "DUMP_FOLDER_REPLACED";
+const char* folder_mismatch_reason(FolderComparison found) {
+  return found == FolderComparison::kMissing ? "CHECKPOINTS_GONE" : "DUMP_FOLDER_REPLACED";
 }
 
-std::string folder_mismatch_message(FolderComparison is, const std::string& dump_folder, int64_t committed_step) {
+std::string folder_mismatch_message(FolderComparison found, const std::string& dump_folder, int64_t committed_step) {
   return absl::StrCat("the job's dump folder ", dump_folder, " is not here: there is ",
-                      is == FolderComparison::kMissing ? "no folder with an id (.titan-folder)" : "another folder",
+                      found == FolderComparison::kMissing ? "no folder with an id (.titan-folder)" : "another folder",
                       " under that name",
                       committed_step < 0 ? "" : absl::StrCat(", and step ", committed_step, " was committed"),
                       "; mount or restore it, or submit the job again to start from scratch");

@@ -32,7 +32,7 @@ absl::StatusOr<FolderComparison> compare_folder(Files& files, const std::string&
 
 // Return why an attempt must not use a folder that is not the job's: as an UPPER_SNAKE reason, and as a message for
 // people. `committed_step`: newest full step that the job has committed; -1: none.
-const char* folder_mismatch_reason(FolderComparison is);
-std::string folder_mismatch_message(FolderComparison is, const std::string& dump_folder, int64_t committed_step);
+const char* folder_mismatch_reason(FolderComparison found);
+std::string folder_mismatch_message(FolderComparison found, const std::string& dump_folder, int64_t committed_step);
 
 }  // namespace titan::storage

@@ -359,13 +359,13 @@ const Alias* find_alias(std::string_view spelling) {
   return nullptr;
 }
 
-std::optional<FieldError> convert_value(ValueConversion turn, RawValue& value) {
+std::optional<FieldError> convert_value(ValueConversion conversion, RawValue& value) {
   const int line = value.line;
   const std::optional<bool> boolean = truth(value);
-  const bool needs_boolean =
-      turn == ValueConversion::kNot || turn == ValueConversion::kFused || turn == ValueConversion::kFloat8Converter;
+  const bool needs_boolean = conversion == ValueConversion::kNot || conversion == ValueConversion::kFused ||
+                             conversion == ValueConversion::kFloat8Converter;
   if (needs_boolean && !boolean) return FieldError{"expects true or false", ""};
-  switch (turn) {
+  switch (conversion) {
     case ValueConversion::kSame:
       break;
     case ValueConversion::kNot:

@@ -24,14 +24,14 @@ enum class ValueConversion {
 struct Alias {
   std::string_view spelling;
   std::string_view key;
-  ValueConversion turn = ValueConversion::kSame;
+  ValueConversion conversion = ValueConversion::kSame;
 };
 
 // Returns the successor of an older key, or null.
 const Alias* find_alias(std::string_view spelling);
 
 // Rewrites the value. Returns a complaint when it has no counterpart.
-std::optional<FieldError> convert_value(ValueConversion turn, RawValue& value);
+std::optional<FieldError> convert_value(ValueConversion conversion, RawValue& value);
 
 // Rewrites older names inside a current key's value: the converter "float8" becomes "quantize.linear.float8".
 void replace_value_aliases(std::string_view key, RawValue& value);

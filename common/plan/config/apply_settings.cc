@@ -54,9 +54,9 @@ bool is_flag(const std::string& word) { return absl::StartsWith(word, "--"); }
 // Whether the key, or the successor of an older spelling, takes true or false.
 bool is_boolean(const std::string& key, const Catalog& catalog) {
   const Alias* alias = find_alias(key);
-  if (alias != nullptr && alias->turn != ValueConversion::kSame) {
-    return alias->turn == ValueConversion::kNot || alias->turn == ValueConversion::kFused ||
-           alias->turn == ValueConversion::kFloat8Converter;
+  if (alias != nullptr && alias->conversion != ValueConversion::kSame) {
+    return alias->conversion == ValueConversion::kNot || alias->conversion == ValueConversion::kFused ||
+           alias->conversion == ValueConversion::kFloat8Converter;
   }
   const Field* field = catalog.find(alias != nullptr ? alias->key : std::string_view(key));
   return field != nullptr && std::holds_alternative<bool*>(field->ref);
@@ -177,7 +177,7 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
   const Alias* alias = catalog_.find(setting.key) == nullptr ? find_alias(setting.key) : nullptr;
   if (alias != nullptr) {
     setting.key = std::string(alias->key);
-    if (std::optional<FieldError> bad = convert_value(alias->turn, setting.value)) {
+    if (std::optional<FieldError> bad = convert_value(alias->conversion, setting.value)) {
       return complain(written, bad->message, bad->suggestion);
     }
   }
@@ -197,14 +197,14 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
   }
   if (alias != nullptr) {
     const std::string becomes =
-        alias->turn == ValueConversion::kSame ? "" : absl::StrCat(" = ", display(setting.value));
+        alias->conversion == ValueConversion::kSame ? "" : absl::StrCat(" = ", display(setting.value));
     warn(written, absl::StrCat("is an older spelling of ", setting.key, becomes));
   }
   // torchtitan itself uses the short names of converters, too.
   const bool is_older = as_taken != as_turned && !implied && setting.key != "model.converters";
   if (is_older) warn(written, absl::StrCat("= ", as_turned, " is read as ", as_taken));
   for (const std::string& remark : remarks) warn(written, absl::StrCat("= ", display(written.value), " ", remark));
-  if (alias != nullptr && alias->turn == ValueConversion::kSharding) sharding_ = written;
+  if (alias != nullptr && alias->conversion == ValueConversion::kSharding) sharding_ = written;
   if (!field->no_effect.empty()) warn(written, absl::StrCat("has no effect: ", std::string(field->no_effect)));
   loaded_->origins[setting.key] = setting.origin;
   if (!implied) return;

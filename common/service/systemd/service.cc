@@ -16,7 +16,7 @@
 namespace titan::systemd {
 namespace {
 
-constexpr absl::Duration kMaxPace = absl::Seconds(1);
+constexpr absl::Duration kMaxNotifyInterval = absl::Seconds(1);
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -68,7 +68,7 @@ void Notifier::alive() {
 
 absl::Duration Notifier::pace() const {
   if (options_.socket.empty()) return absl::InfiniteDuration();
-  return std::min(kMaxPace, options_.watchdog / 4);
+  return std::min(kMaxNotifyInterval, options_.watchdog / 4);
 }
 
 void Notifier::send(const std::string& text) const {

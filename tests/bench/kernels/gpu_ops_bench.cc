@@ -124,7 +124,7 @@ void dense_products(Table& table) {
     table.compare(
         shape, [&] { at::mm(x, w.t()); }, [&] { matmul_nt(x, w); }, flop, "TFLOP/s");
     table.compare(
-        shape + ", of the input's gradient", [&] { at::mm(dy, w); }, [&] { times(dy, w); }, flop, "TFLOP/s");
+        shape + ", of the input's gradient", [&] { at::mm(dy, w); }, [&] { matmul_nn(dy, w); }, flop, "TFLOP/s");
     table.compare(
         shape + ", of the weight's", [&] { at::mm(dy.t(), x); }, [&] { weight_gradient(dy, x); }, flop, "TFLOP/s");
   }

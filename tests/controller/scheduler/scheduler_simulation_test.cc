@@ -299,17 +299,17 @@ class Simulation {
 
   void cycle() {
     const std::vector<Job> queue = world_.queue();
-    std::vector<Reservation> reservations_anew;
-    const std::vector<Outcome> anew = decide_from_scratch(reservations_anew);
+    std::vector<Reservation> reservations_from_scratch;
+    const std::vector<Outcome> from_scratch = decide_from_scratch(reservations_from_scratch);
     const std::vector<Outcome> outcomes = placed(scheduler_.cycle(now_));
-    ASSERT_EQ(outcomes, anew);
+    ASSERT_EQ(outcomes, from_scratch);
     const std::map<std::string, Reservation> before = std::exchange(reservations_, {});
     promises_before_ = !before.empty();
     for (const Reservation& reservation : scheduler_.reservations()) {
       ASSERT_TRUE(world_.waiting.contains(reservation.uid));
       reservations_[world_.waiting.at(reservation.uid).device] = reservation;
     }
-    ASSERT_EQ(scheduler_.reservations(), reservations_anew);
+    ASSERT_EQ(scheduler_.reservations(), reservations_from_scratch);
     std::map<std::string, std::vector<Run>> runs;
     std::map<std::string, std::vector<std::string>> order;  // By kind.
     for (const Outcome& outcome : outcomes) runs[outcome.uid] = outcome.runs;

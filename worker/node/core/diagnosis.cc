@@ -38,7 +38,7 @@ void diagnose(Step& step, const v1::Diagnose& request) {
   if (attempt->shim != Shim::kLinked || attempt->ending() || !any_runs(*attempt)) return;
   send_to_shim(
       step, *attempt,
-      {.kind = ShimCommand::Kind::kStacks, .patience_milliseconds = absl::ToInt64Milliseconds(timeout * 3 / 4)});
+      {.kind = ShimCommand::Kind::kStacks, .timeout_milliseconds = absl::ToInt64Milliseconds(timeout * 3 / 4)});
 }
 
 void on_stacks(Step& step, Attempt& attempt, const std::string& missing) {

@@ -137,8 +137,8 @@ struct ShimCommand {
   bool save = false;  // kStop
   int64_t grace_milliseconds = 0;
   std::string reason;
-  int64_t silence_milliseconds = 0;   // kLease: time since the last message of the controller.
-  int64_t patience_milliseconds = 0;  // kStacks: stacks that are not read by then are left out.
+  int64_t silence_milliseconds = 0;  // kLease: time since the last message of the controller.
+  int64_t timeout_milliseconds = 0;  // kStacks: stacks that are not read by then are left out.
 };
 struct SendToShim {
   AttemptKey key;

@@ -111,11 +111,11 @@ std::optional<std::string> own_visible_devices() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const DaemonTelemetry& says) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const DaemonTelemetry& telemetry) {
   // Ranks of other users start in another folder.
   options.rank_binary = std::filesystem::absolute(options.rank_binary).string();
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices, {.visible = own_visible_devices()}));
-  tell_unknown(resources, says.journal);
+  tell_unknown(resources, telemetry.journal);
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
     if (::access(binary.c_str(), X_OK) != 0)
       return errno_status(errno,
@@ -130,37 +130,37 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Da
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
   TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> damaged, folder.repair_records());
-  for (const std::string& text : damaged) says.journal.write(journal::Level::kWarning, "RecordDamaged", text);
+  for (const std::string& text : damaged) telemetry.journal.write(journal::Level::kWarning, "RecordDamaged", text);
   TITAN_ASSIGN_OR_RETURN(const std::string former, folder.claim_for(options.node));
   if (!former.empty()) {
-    says.journal.write(journal::Level::kWarning, "NodeRenamed",
-                       absl::StrCat("the state folder ", options.state, " belonged to node ", former,
-                                    " and contains no attempts: it now belongs to node ", options.node, "; ",
-                                    "`titanctl node delete ", former, "` removes the old name"));
+    telemetry.journal.write(journal::Level::kWarning, "NodeRenamed",
+                            absl::StrCat("the state folder ", options.state, " belonged to node ", former,
+                                         " and contains no attempts: it now belongs to node ", options.node, "; ",
+                                         "`titanctl node delete ", former, "` removes the old name"));
   }
   TITAN_ASSIGN_OR_RETURN(const std::string cluster, folder.cluster());
   std::string damage;
   TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch(&damage));
-  if (!damage.empty()) says.journal.write(journal::Level::kWarning, "LeaderEpochDamaged", damage);
+  if (!damage.empty()) telemetry.journal.write(journal::Level::kWarning, "LeaderEpochDamaged", damage);
   const auto state = std::make_shared<const StateFolder>(std::move(folder));
-  TITAN_ASSIGN_OR_RETURN(std::optional<shim::GroupHome> groups, find_groups(options, *state, says.journal));
+  TITAN_ASSIGN_OR_RETURN(std::optional<shim::GroupHome> groups, find_groups(options, *state, telemetry.journal));
   node::NodeCore core(make_config(options, resources, *state), cluster, epoch, now());
   return std::unique_ptr<Daemon>(
-      new Daemon(std::move(options), says, state, std::move(resources), std::move(groups), std::move(core)));
+      new Daemon(std::move(options), telemetry, state, std::move(resources), std::move(groups), std::move(core)));
 }
 
-Daemon::Daemon(Options options, const DaemonTelemetry& says, std::shared_ptr<const StateFolder> state,
+Daemon::Daemon(Options options, const DaemonTelemetry& telemetry, std::shared_ptr<const StateFolder> state,
                Resources resources, std::optional<shim::GroupHome> groups, node::NodeCore core)
     : options_(std::move(options)),
-      telemetry_(says),
+      telemetry_(telemetry),
       state_(std::move(state)),
       resources_(std::move(resources)),
       groups_(std::move(groups)),
       watcher_(loop_),
       core_(std::move(core)),
       certificate_(options_.certificate),
-      folders_(says.metrics.folders()) {
-  if (resources_.device == "cuda") gpus_.emplace(says.metrics.gpus(), nvml::kLibrary, resources_.devices);
+      folders_(telemetry.metrics.folders()) {
+  if (resources_.device == "cuda") gpus_.emplace(telemetry.metrics.gpus(), nvml::kLibrary, resources_.devices);
 }
 
 Daemon::~Daemon() = default;

@@ -74,7 +74,7 @@ class Daemon {
  public:
   // Errors: InvalidArgument (options), AlreadyExists (another daemon uses the state folder), FailedPrecondition
   // (devices, control groups), and I/O errors.
-  static absl::StatusOr<std::unique_ptr<Daemon>> create(Options options, const DaemonTelemetry& says);
+  static absl::StatusOr<std::unique_ptr<Daemon>> create(Options options, const DaemonTelemetry& telemetry);
   ~Daemon();
 
   // Adopts what runs, connects, and serves until SIGTERM or SIGINT, which the caller must block before any thread
@@ -89,8 +89,8 @@ class Daemon {
   };
   using Beacons = std::map<int, std::unique_ptr<rank_protocol::BeaconReader>>;
 
-  Daemon(Options options, const DaemonTelemetry& says, std::shared_ptr<const StateFolder> state, Resources resources,
-         std::optional<shim::GroupHome> groups, node::NodeCore core);
+  Daemon(Options options, const DaemonTelemetry& telemetry, std::shared_ptr<const StateFolder> state,
+         Resources resources, std::optional<shim::GroupHome> groups, node::NodeCore core);
   shim::Spec make_spec(const AttemptRecord& record) const;
   void adopt_all();
   void feed(const node::Input& input);

@@ -264,10 +264,10 @@ void discard_token(const AttemptRecord& record, const std::optional<shim::RankUs
   fs::remove(token_path(record), ignored);
 }
 
-Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds,
+Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double timeout_seconds,
                     const std::optional<shim::RankUser>& user) {
   if (record.dump_folder.empty() || record.token.empty()) return {};
-  const int64_t deadline = shim::monotonic_nanos() + static_cast<int64_t>(patience_seconds * 1e9);
+  const int64_t deadline = shim::monotonic_nanos() + static_cast<int64_t>(timeout_seconds * 1e9);
   absl::StatusOr<std::string> seen;
   for (;;) {
     seen = read_token(record, user);

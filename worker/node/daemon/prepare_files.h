@@ -41,8 +41,8 @@ Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const
 void discard_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user = {});
 
 // Checks whether the leader's token is in the dump folder. Shared storage may show it late, so the check repeats for up
-// to `patience_seconds`.
-Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds,
+// to `timeout_seconds`.
+Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double timeout_seconds,
                     const std::optional<shim::RankUser>& user = {});
 
 }  // namespace titan::daemon

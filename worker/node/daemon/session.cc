@@ -112,8 +112,8 @@ void Session::run() {
 bool Session::pause() {
   thread_local std::mt19937 random(std::random_device{}());
   double seconds = kFirstPauseSeconds;
-  const int timeout = controllers_.round_is_over() ? controllers_.rounds() : 0;
-  for (int i = 0; i < timeout && seconds < kMaxPauseSeconds; ++i) seconds *= 2;
+  const int rounds = controllers_.round_is_over() ? controllers_.rounds() : 0;
+  for (int i = 0; i < rounds && seconds < kMaxPauseSeconds; ++i) seconds *= 2;
   seconds = std::min(seconds, kMaxPauseSeconds) * std::uniform_real_distribution(0.5, 1.0)(random);
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopping_; });

@@ -37,7 +37,7 @@ json to_json(const node::ShimCommand& command) {
     case node::ShimCommand::Kind::kLease:
       return {{"command", "lease"}, {"id", "lease"}, {"silence_milliseconds", command.silence_milliseconds}};
     case node::ShimCommand::Kind::kStacks:
-      return {{"command", "stacks"}, {"id", "stacks"}, {"patience_milliseconds", command.patience_milliseconds}};
+      return {{"command", "stacks"}, {"id", "stacks"}, {"patience_milliseconds", command.timeout_milliseconds}};
   }
   return json::object();
 }

@@ -86,14 +86,14 @@ absl::StatusOr<Spec> spec_from_json(const json& from) {
     return absl::InvalidArgumentError(absl::StrCat("shim spec: ", error.what()));
   }
   if (spec.ranks.empty()) return absl::InvalidArgumentError("shim spec: ranks is empty");
-  constexpr double kMaxLength = 1e9;  // Seconds; adding it to a time in nanoseconds must not overflow.
-  if (!(spec.orphan_timeout_seconds > 0 && spec.orphan_timeout_seconds <= kMaxLength)) {
+  constexpr double kMaxSeconds = 1e9;  // Seconds; adding it to a time in nanoseconds must not overflow.
+  if (!(spec.orphan_timeout_seconds > 0 && spec.orphan_timeout_seconds <= kMaxSeconds)) {
     return absl::InvalidArgumentError(absl::StrCat("shim spec: orphan_timeout_seconds is ", spec.orphan_timeout_seconds,
-                                                   ", expected more than 0 and at most ", kMaxLength));
+                                                   ", expected more than 0 and at most ", kMaxSeconds));
   }
-  if (!(spec.orphan_grace_seconds >= 0 && spec.orphan_grace_seconds <= kMaxLength)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shim spec: orphan_grace_seconds is ", spec.orphan_grace_seconds, ", expected 0 to ", kMaxLength));
+  if (!(spec.orphan_grace_seconds >= 0 && spec.orphan_grace_seconds <= kMaxSeconds)) {
+    return absl::InvalidArgumentError(absl::StrCat("shim spec: orphan_grace_seconds is ", spec.orphan_grace_seconds,
+                                                   ", expected 0 to ", kMaxSeconds));
   }
   return spec;
 }

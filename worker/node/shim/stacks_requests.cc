@@ -20,7 +20,7 @@ constexpr int64_t kStacksFresh = 10 * kSecond;
 }  // namespace
 
 absl::Status take_stacks(StacksRequests& requests, const std::vector<Rank>& ranks, Server& server,
-                         const std::string& run_folder, int64_t patience_milliseconds) {
+                         const std::string& run_folder, int64_t timeout_milliseconds) {
   if (requests.pid != 0) return absl::OkStatus();
   if (requests.taken_at != 0 && monotonic_nanos() - requests.taken_at < kStacksFresh) {
     server.broadcast({{"event", "stacks"}});
@@ -31,7 +31,7 @@ absl::Status take_stacks(StacksRequests& requests, const std::vector<Rank>& rank
     if (rank.running) running.push_back({rank.process.pid, rank.rank});
   }
   if (running.empty()) return absl::FailedPreconditionError("no rank runs");
-  const absl::StatusOr<pid_t> started = start_stacks(stacks_program(), run_folder, running, patience_milliseconds);
+  const absl::StatusOr<pid_t> started = start_stacks(stacks_program(), run_folder, running, timeout_milliseconds);
   if (!started.ok()) return started.status();
   requests.pid = *started;
   return absl::OkStatus();

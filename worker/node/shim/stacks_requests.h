@@ -27,7 +27,7 @@ inline constexpr int64_t kStacksTimeoutMilliseconds = 4000;
 // Starts a capture. If one ended a moment ago, it sends the event at once. Errors: FailedPrecondition if no rank runs,
 // and those of start_stacks().
 absl::Status take_stacks(StacksRequests& requests, const std::vector<Rank>& ranks, Server& server,
-                         const std::string& run_folder, int64_t patience_milliseconds);
+                         const std::string& run_folder, int64_t timeout_milliseconds);
 
 // Captures stacks if a rank requests it. A rank whose collective has failed waits for the capture.
 void check_stack_requests(StacksRequests& requests, std::vector<Rank>& ranks, Server& server, const Folders& folders);

@@ -51,7 +51,7 @@ class Checkpointer {
 
   // Collective, synchronous: the save at training.steps by last_save_model_only, export_dtype, last_save_in_hf. If
   // storage fails (disk full, I/O error, ...), all ranks retry together, each time with a warning, for
-  // last_save_retry_seconds. Once a stop was requested (rank 0 decides), they retry for at most timeout_after_stop.
+  // last_save_retry_seconds. Once a stop was requested (rank 0 decides), they retry for at most time_left_after_stop.
   // Returns any error.
   absl::Status save_last(int64_t step, const std::vector<Slice>& slices, TrainState state);
 

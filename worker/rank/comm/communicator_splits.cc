@@ -33,8 +33,8 @@ std::vector<Pairs> matchings_of_all(size_t size) {
 }
 
 // Makes a split of these pairs in every group of a connection, from the second rank to the first if `reversed`.
-CommSplit cut_of(size_t index, const Connection& connection, const Pairs& pairs, Carries carries,
-                 bool reversed = false) {
+CommSplit split_of(size_t index, const Connection& connection, const Pairs& pairs, Carries carries,
+                   bool reversed = false) {
   CommSplit cut{.connection = index, .carries = carries, .groups = {}};
   for (const std::vector<int>& ranks : connection.groups) {
     for (const auto& [first, second] : pairs) {
@@ -45,18 +45,18 @@ CommSplit cut_of(size_t index, const Connection& connection, const Pairs& pairs,
   return cut;
 }
 
-void add_channels(size_t index, const Connection& connection, bool share, std::vector<CommSplit>& cuts) {
+void add_channels(size_t index, const Connection& connection, bool share, std::vector<CommSplit>& splits) {
   const size_t size = connection.groups.front().size();
   const Messages messages = connection.messages;
   const bool paired = messages == Messages::kAll || (messages == Messages::kRing && size == 2);
   for (const Pairs& pairs : messages == Messages::kAll ? matchings_of_all(size) : matchings_of_ring(size)) {
     if (paired && share) {
-      cuts.push_back(cut_of(index, connection, pairs, Carries::kBothWays));
+      splits.push_back(split_of(index, connection, pairs, Carries::kBothWays));
       continue;
     }
-    cuts.push_back(cut_of(index, connection, pairs, Carries::kOneWay));
+    splits.push_back(split_of(index, connection, pairs, Carries::kOneWay));
     if (messages == Messages::kRing && size > 2) continue;  // Nothing is sent back along such an edge.
-    cuts.push_back(cut_of(index, connection, pairs, Carries::kOneWay, /*reversed=*/true));
+    splits.push_back(split_of(index, connection, pairs, Carries::kOneWay, /*reversed=*/true));
   }
 }
 
@@ -72,9 +72,9 @@ CommSplitPlan comm_split_plan(const std::vector<Connection>& connections, bool s
     if (!plan.whole && is_world(connection.groups)) {
       plan.whole = i;
     } else {
-      plan.cuts.push_back({.connection = i, .carries = Carries::kCollectives, .groups = connection.groups});
+      plan.splits.push_back({.connection = i, .carries = Carries::kCollectives, .groups = connection.groups});
     }
-    if (connection.messages != Messages::kNone) add_channels(i, connection, share, plan.cuts);
+    if (connection.messages != Messages::kNone) add_channels(i, connection, share, plan.splits);
   }
   return plan;
 }
@@ -82,7 +82,7 @@ CommSplitPlan comm_split_plan(const std::vector<Connection>& connections, bool s
 // Number for the rank that has the most.
 int most_communicators(const CommSplitPlan& plan) {
   std::map<int, int> of_rank;
-  for (const CommSplit& cut : plan.cuts) {
+  for (const CommSplit& cut : plan.splits) {
     for (const std::vector<int>& ranks : cut.groups) {
       for (const int rank : ranks) ++of_rank[rank];
     }
@@ -101,7 +101,7 @@ CommSplitPlan comm_split_plan(const std::vector<Connection>& connections) {
 
 int communicators_of(const CommSplitPlan& plan, int rank) {
   int count = 1;
-  for (const CommSplit& cut : plan.cuts) count += part_of(cut.groups, rank).color >= 0;
+  for (const CommSplit& cut : plan.splits) count += part_of(cut.groups, rank).color >= 0;
   return count;
 }
 

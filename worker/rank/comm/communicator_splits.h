@@ -42,8 +42,8 @@ struct CommSplit {
 };
 
 struct CommSplitPlan {
-  std::optional<size_t> whole;  // The connection that uses the world's communicator itself.
-  std::vector<CommSplit> cuts;  // In the order in which every rank makes them.
+  std::optional<size_t> whole;    // The connection that uses the world's communicator itself.
+  std::vector<CommSplit> splits;  // In the order in which every rank makes them.
 };
 
 // LibTorch assigns streams to communicators round-robin from a pool of this size. Two communicators on one stream would

@@ -149,8 +149,8 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> open_split_groups(const std::vect
   std::vector<c10::intrusive_ptr<c10d::Backend>> collectives(connections.size());
   std::vector<Channels> channels(connections.size());
   if (plan.whole) collectives[*plan.whole] = communicators.world();
-  for (size_t number = 0; number < plan.cuts.size(); ++number) {
-    const CommSplit& cut = plan.cuts[number];
+  for (size_t number = 0; number < plan.splits.size(); ++number) {
+    const CommSplit& cut = plan.splits[number];
     const bool messages = cut.carries != Carries::kCollectives;
     auto made = communicators.cut(cut, number, messages ? world.message_max_ctas : world.max_ctas);
     if (!made) continue;

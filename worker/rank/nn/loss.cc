@@ -141,7 +141,7 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
       } else {
         gradient = logit_gradient(std::move(gradient), local, first, figures, ignored, gradients[0]);
       }
-      if (input_too) input_gradient.add_(times(gradient, part));
+      if (input_too) input_gradient.add_(matmul_nn(gradient, part));
       if (weight_too) weight_gradient.narrow(0, first, part.size(0)).copy_(nn::weight_gradient(gradient, rows));
     });
     if (input_too) input_gradient = input_gradient.to(input.scalar_type()).view(input.sizes());

@@ -164,18 +164,18 @@ at::Tensor matmul_nt(const at::Tensor& x, const at::Tensor& weight, ResultType r
                 [](const at::Tensor& a, const at::Tensor& b) { return at::linear(a, b); });
 }
 
-at::Tensor times(const at::Tensor& dy, const at::Tensor& weight, ResultType result) {
+at::Tensor matmul_nn(const at::Tensor& dy, const at::Tensor& weight, ResultType result) {
   return own_or(dy, weight, /*deep=*/true, result,
                 [](const at::Tensor& a, const at::Tensor& b) { return at::matmul(a, b); });
 }
 
 void add_matmul_nn(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight) {
   if (!sum.defined()) {
-    sum = times(dy, weight);
+    sum = matmul_nn(dy, weight);
   } else if (can_use_own_gemm(dy, weight) && sum.is_contiguous()) {
     own_product(dy, weight, {dy.numel() / dy.size(-1)}, /*deep=*/true, sum, /*add=*/true);
   } else {
-    sum.add_(times(dy, weight));
+    sum.add_(matmul_nn(dy, weight));
   }
 }
 

@@ -17,8 +17,8 @@ using ResultType = std::optional<at::ScalarType>;
 // Returns x [..., in] times weight [out, in] transposed: [..., out].
 at::Tensor matmul_nt(const at::Tensor& x, const at::Tensor& weight, ResultType result = {});
 // Returns the input's gradient, dy [..., out] times weight [out, in]: [..., in].
-at::Tensor times(const at::Tensor& dy, const at::Tensor& weight, ResultType result = {});
-// Adds times(dy, weight) to sum [..., in], or sets sum to it if undefined.
+at::Tensor matmul_nn(const at::Tensor& dy, const at::Tensor& weight, ResultType result = {});
+// Adds matmul_nn(dy, weight) to sum [..., in], or sets sum to it if undefined.
 void add_matmul_nn(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight);
 // Returns the weight's gradient, dy [..., out] transposed times x [..., in], over all rows: [out, in].
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, ResultType result = {});

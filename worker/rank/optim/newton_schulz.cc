@@ -32,7 +32,7 @@ class Products {
     return nn::grouped_matmul_nt(as_rows(x), y, groups_).view({n_, rows_, y.size(1)});
   }
   at::Tensor times(const at::Tensor& x, const at::Tensor& y) const {
-    if (n_ == 1) return nn::times(x, y[0]);
+    if (n_ == 1) return nn::matmul_nn(x, y[0]);
     return nn::grouped_matmul_nn(as_rows(x), y, groups_).view({n_, rows_, y.size(2)});
   }
 

@@ -51,7 +51,7 @@ void install_signal_handlers() {
 // Makes the first pass over the heap take a page fault per 2 MiB instead of per 4 KiB (50,000 fewer before the first
 // step), and matmuls whose operands span hundreds of MiB miss the TLB less often. It reserves only addresses, for half
 // of the machine's memory. The allocation becomes the top of the heap again.
-void ask_for_huge_pages() {
+void request_huge_pages() {
   constexpr uintptr_t kHugePage = 2 << 20;
   constexpr int kMappings = 65536;          // malloc's limit, restored below.
   if (mallopt(M_MMAP_MAX, 0) != 1) return;  // Otherwise sizes above M_MMAP_THRESHOLD are outside the heap.
@@ -73,7 +73,7 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   mallopt(M_TOP_PAD, 64 << 20);
 
-  ask_for_huge_pages();
+  request_huge_pages();
 }
 
 // Seconds since this process was started, with the kernel's resolution of 10 ms.

@@ -59,7 +59,7 @@ void write_ledger(const RankContext& context, const Trainer& trainer) {
 // The mesh, once it exists. Another thread breaks its connections when another rank has failed.
 using Connections = std::atomic<const comm::DeviceMesh*>;
 
-constexpr absl::Duration kLookTimeout = absl::Seconds(6);  // For capturing the stacks of this rank's threads.
+constexpr absl::Duration kStacksTimeout = absl::Seconds(6);  // For capturing the stacks of this rank's threads.
 
 std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& connections,
                                            const std::shared_ptr<FlightDump>& recordings) {
@@ -78,7 +78,7 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
   if (recordings) setup.record = [recordings] { recordings->write(); };
   // Without a shim there is nothing that captures stacks.
   if (std::getenv(rank_protocol::kStacksVariable) != nullptr) {
-    setup.show_stacks = [&context] { context.reporter->await_stacks(kLookTimeout); };
+    setup.show_stacks = [&context] { context.reporter->await_stacks(kStacksTimeout); };
   }
   setup.leave = [&context, recordings](const Failure& failure) {
     report_failure(name_recordings(recordings, failure, *context.reporter), "titan-rank", context.reporter.get());

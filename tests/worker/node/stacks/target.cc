@@ -19,7 +19,7 @@
 namespace {
 
 constexpr int kPollMicroseconds = 500;
-constexpr int kTimeout = 60'000;  // Number of polls: half a minute.
+constexpr int kMaxPolls = 60'000;  // Number of polls: half a minute.
 
 // A call at the end of a function would become a jump; with this after it, the function stays on the stack.
 void stay() { asm volatile(""); }  // NOLINT(hicpp-no-assembler)
@@ -88,7 +88,7 @@ std::string states_of(pid_t pid) {
 }
 
 bool eventually(const auto& done) {
-  for (int i = 0; i < kTimeout; ++i) {
+  for (int i = 0; i < kMaxPolls; ++i) {
     if (done()) return true;
     ::usleep(kPollMicroseconds);
   }

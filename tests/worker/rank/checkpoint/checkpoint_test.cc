@@ -315,7 +315,7 @@ TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
   patient.retry_pause = absl::Hours(1);
   std::atomic<bool> stop = false;
   absl::Duration grace = absl::Minutes(1);
-  patient.timeout_after_stop = [&] { return stop ? std::optional(grace) : std::nullopt; };
+  patient.time_left_after_stop = [&] { return stop ? std::optional(grace) : std::nullopt; };
   Attempt job(patient);
   const auto save_and_stop = [&](int64_t step) {
     stop = false;
@@ -497,14 +497,14 @@ TEST_F(CheckpointTest, AnEmptiedFolderOfAnotherJobBeginsAnewWithAWarning) {
   Attempt::Options knowing = options(1);
   knowing.committed_step = 20;
   knowing.committed_by_another_job = true;
-  Attempt anew(knowing);
-  const auto loaded = anew.load();
+  Attempt next(knowing);
+  const auto loaded = next.load();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->source, Source::kFresh);
-  ASSERT_EQ(anew.events(event::kWarning).size(), 1u);
-  EXPECT_THAT(anew.events(event::kWarning)[0].members["message"].get<std::string>(),
+  ASSERT_EQ(next.events(event::kWarning).size(), 1u);
+  EXPECT_THAT(next.events(event::kWarning)[0].members["message"].get<std::string>(),
               HasSubstr("training starts from scratch"));
-  ASSERT_TRUE(anew.save(20, Kind::kModel).ok());
+  ASSERT_TRUE(next.save(20, Kind::kModel).ok());
   EXPECT_TRUE(checkpoints_are_gone(Attempt(knowing).load().status())) << "an export is left: the folder is not empty";
 }
 

@@ -137,7 +137,7 @@ class Attempt {
     std::string hf_assets_path;
     int64_t failed_saves_allowed = 0;
     absl::Duration retry_pause = absl::Milliseconds(1);
-    std::function<std::optional<absl::Duration>()> timeout_after_stop;
+    std::function<std::optional<absl::Duration>()> time_left_after_stop;
     absl::Duration peer_silence = absl::Seconds(15);
     int fan_out = kFanOut;
     bool raise_fence = true;
@@ -166,7 +166,7 @@ class Attempt {
       if (options_.copies) setup.copies = options_.copies(rank);
       setup.failed_saves_allowed = options_.failed_saves_allowed;
       setup.retry_pause = options_.retry_pause;
-      setup.timeout_after_stop = options_.timeout_after_stop;
+      setup.time_left_after_stop = options_.time_left_after_stop;
       setup.still_trying = [this] { ++tries_; };
       setup.peer_timeout = absl::Seconds(20);
       setup.peer_silence = options_.peer_silence;

@@ -96,7 +96,7 @@ TEST(ConnectionsTest, CutsMakeTheGroups) {
       ASSERT_EQ(connections[*plan.whole].groups.size(), 1U);
       for (int rank = 0; rank < world; ++rank) EXPECT_EQ(connections[*plan.whole].groups[0].at(rank), rank);
     }
-    for (const CommSplit& cut : plan.cuts) {
+    for (const CommSplit& cut : plan.splits) {
       RankGroups made;
       for (const auto& [color, ranks] : split(cut, world)) made.push_back(ranks);
       EXPECT_EQ(made, cut.groups) << "colors are unique, and no rank is in two groups";
@@ -116,7 +116,7 @@ TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
   for (const mesh::Mesh& mesh : many_meshes()) {
     SCOPED_TRACE(text(mesh));
     std::map<std::pair<int, int>, int> ways, wanted;
-    for (const CommSplit& cut : comm_split_plan(connection_plan(mesh, all_axes()).connections).cuts) {
+    for (const CommSplit& cut : comm_split_plan(connection_plan(mesh, all_axes()).connections).splits) {
       if (cut.carries == Carries::kCollectives) continue;
       for (const std::vector<int>& pair : cut.groups) {
         ASSERT_EQ(pair.size(), 2U);
@@ -131,7 +131,7 @@ TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
     EXPECT_EQ(ways, wanted);
   }
   const CommSplit cut =
-      comm_split_plan(connection_plan(mesh::Mesh::create({.pp = 3}, 3).value(), all_axes()).connections).cuts.at(0);
+      comm_split_plan(connection_plan(mesh::Mesh::create({.pp = 3}, 3).value(), all_axes()).connections).splits.at(0);
   EXPECT_EQ(cut.carries, Carries::kOneWay);
   EXPECT_EQ(part_of(cut.groups, 2).color, -1) << "rank 2 has no edge in the first cut of three";
 }
@@ -154,10 +154,10 @@ TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
     const ConnectionPlan silent = connection_plan(mesh, all_axes());
     ASSERT_EQ(plan.of_axis, silent.of_axis);
     std::map<std::pair<size_t, std::pair<int, int>>, int> ways;
-    std::map<size_t, size_t> cuts;
-    for (const CommSplit& cut : comm_split_plan(plan.connections).cuts) {
+    std::map<size_t, size_t> splits;
+    for (const CommSplit& cut : comm_split_plan(plan.connections).splits) {
       if (cut.carries == Carries::kCollectives) continue;
-      ++cuts[cut.connection];
+      ++splits[cut.connection];
       std::set<int> touched;
       for (const std::vector<int>& pair : cut.groups) {
         ASSERT_EQ(pair.size(), 2U);
@@ -180,7 +180,7 @@ TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
           }
         }
       }
-      EXPECT_LE(cuts[connection], 2 * (all ? static_cast<size_t>(mesh.size(axis)) : 3));
+      EXPECT_LE(splits[connection], 2 * (all ? static_cast<size_t>(mesh.size(axis)) : 3));
     };
     want(Axis::kPipeline, Messages::kNeighbours);
     want(Axis::kContext, Messages::kRing);
@@ -227,7 +227,7 @@ TEST(ConnectionsTest, EveryCommunicatorHasAStream) {
     for (int rank = 0; rank < one.world; rank += 7) most = std::max(most, communicators_of(plan, rank));
     EXPECT_EQ(most, one.communicators);
     const auto shares = [](const CommSplit& cut) { return cut.carries == Carries::kBothWays; };
-    EXPECT_EQ(std::any_of(plan.cuts.begin(), plan.cuts.end(), shares), one.shared);
+    EXPECT_EQ(std::any_of(plan.splits.begin(), plan.splits.end(), shares), one.shared);
   }
 }
 
@@ -236,7 +236,7 @@ TEST(ConnectionsTest, SharedPairsAreAllThere) {
   const mesh::Mesh mesh = mesh::Mesh::create({.tp = 20}, 20).value();
   std::set<std::pair<int, int>> pairs;
   for (const CommSplit& cut :
-       comm_split_plan(connection_plan(mesh, all_axes(), {{Axis::kTensor, Messages::kAll}}).connections).cuts) {
+       comm_split_plan(connection_plan(mesh, all_axes(), {{Axis::kTensor, Messages::kAll}}).connections).splits) {
     if (cut.carries == Carries::kCollectives) continue;
     EXPECT_EQ(cut.carries, Carries::kBothWays);
     for (const std::vector<int>& pair : cut.groups) EXPECT_TRUE(pairs.emplace(pair[0], pair[1]).second);
@@ -251,9 +251,9 @@ TEST(ConnectionsTest, TrafficStaysApart) {
   const ConnectionPlan plan = connection_plan(tensor, all_axes());
   ASSERT_EQ(plan.connections.size(), 2U);
   EXPECT_NE(plan.of_axis.at(Axis::kTensor), plan.of_axis.at(Axis::kWorld));
-  const CommSplitPlan cuts = comm_split_plan(plan.connections);
-  ASSERT_EQ(cuts.cuts.size(), 1U) << "one of both is the world's own";
-  EXPECT_EQ(part_of(cuts.cuts[0].groups, 3).color, 0);
+  const CommSplitPlan splits = comm_split_plan(plan.connections);
+  ASSERT_EQ(splits.splits.size(), 1U) << "one of both is the world's own";
+  EXPECT_EQ(part_of(splits.splits[0].groups, 3).color, 0);
   const ConnectionPlan shards = connection_plan(mesh::Mesh::create({.dp_shard = 4}, 4).value(), all_axes());
   EXPECT_EQ(shards.of_axis.at(Axis::kFsdp), shards.of_axis.at(Axis::kWorld));
   const ConnectionPlan apart =

@@ -163,14 +163,14 @@ TEST_F(LoaderTest, PackedDocumentsAreKeptApart) {
   packed.packing_window = 16;
   packed.loop = false;
   auto loader = open(packed);
-  int64_t padding = 0, foretold = 0;
+  int64_t padding = 0, predicted = 0;
   for (auto batch = loader->next(); batch.ok(); batch = loader->next()) {
     for (int64_t row = 0; row < 4; ++row) {
       const auto tokens = batch->tokens[row].data_ptr<int64_t>(), labels = batch->labels[row].data_ptr<int64_t>(),
                  documents = batch->documents[row].data_ptr<int64_t>();
       for (int64_t i = 0; i < 32; ++i) {
         const bool last = tokens[i] == 257;  // <eos>, of a document or for padding.
-        foretold += labels[i] >= 0;
+        predicted += labels[i] >= 0;
         padding += labels[i] < 0 && last && i > 0 && tokens[i - 1] == 257;
         ASSERT_EQ(labels[i] < 0, last || tokens[i] == 0) << i;
         if (i == 31) continue;
@@ -187,7 +187,7 @@ TEST_F(LoaderTest, PackedDocumentsAreKeptApart) {
   int64_t tokens = 0;  // Bytes of text, and <eos>, of each document: every token except <bos> is a label.
   std::mt19937 random(5);
   for (int i = 0; i < 60; ++i) tokens += static_cast<int64_t>(random() % 90) + 1;
-  EXPECT_EQ(foretold, tokens);
+  EXPECT_EQ(predicted, tokens);
 }
 
 // With several sources, too, a job resumes at any microbatch on another number of ranks, and knows what each source has

@@ -102,11 +102,11 @@ class Packing(RowReader):
 
     def test_every_token_is_predicted_once(self):
         answer = self.ask("index", loop=False, batches=10_000)
-        foretold = []
+        predicted = []
         for row, ends in zip(answer["rows"], answer["ends"]):
             for begin, end in zip([0, *ends], ends):
-                foretold += zip(row[begin:end - 1], row[begin + 1:end])
-        self.assertEqual(sorted(foretold), sorted(pair for d in self.documents for pair in zip(d, d[1:])))
+                predicted += zip(row[begin:end - 1], row[begin + 1:end])
+        self.assertEqual(sorted(predicted), sorted(pair for d in self.documents for pair in zip(d, d[1:])))
         # A document that fits into a row is not cut.
         whole = [row[begin:end] for row, ends in zip(answer["rows"], answer["ends"]) for begin, end in zip([0, *ends], ends)]
         for document in self.documents:

@@ -102,13 +102,13 @@ TEST_F(DocumentsOfLayersTest, AreReadOnceForEachMask) {
   AttentionInput other = input_;
   other.mask.window = 5;
   const at::Tensor windowed = attend_by_flash(other, context_);
-  MicrobatchContext anew;
-  anew.documents = context_.documents.clone();
+  MicrobatchContext fresh;
+  fresh.documents = context_.documents.clone();
   context_.documents.zero_();  // They are not read again.
   EXPECT_TRUE(attend_by_flash(input_, context_).equal(first));
   EXPECT_TRUE(attend_by_flash(other, context_).equal(windowed));
   EXPECT_FALSE(first.equal(windowed));
-  EXPECT_TRUE(attend_by_flash(input_, anew).equal(first)) << "a layer alone reads them itself";
+  EXPECT_TRUE(attend_by_flash(input_, fresh).equal(first)) << "a layer alone reads them itself";
 }
 
 // The next step has other documents, whatever the source of this layer's.

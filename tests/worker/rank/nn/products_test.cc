@@ -33,7 +33,7 @@ TEST(ProductsTest, OfRandomShapesAreRoundedOnce) {
       const std::string what =
           "rows " + std::to_string(rows) + ", out " + std::to_string(out) + ", in " + std::to_string(in);
       expect_rounded(matmul_nt(x.given, w.given), at::matmul(x.exact(), w.exact().t()), what);
-      expect_rounded(times(dy.given, w.given), at::matmul(dy.exact(), w.exact()), what);
+      expect_rounded(matmul_nn(dy.given, w.given), at::matmul(dy.exact(), w.exact()), what);
       expect_rounded(weight_gradient(dy.given, x.given),
                      at::matmul(dy.exact().flatten(0, 1).t(), x.exact().flatten(0, 1)), what);
     }
@@ -50,7 +50,8 @@ TEST(ProductsTest, TakeAnyLayout) {
     expect_rounded(matmul_nt(turned.narrow(1, 3, 9), wide.narrow(0, 4, 21)), exact.narrow(1, 3, 9).narrow(2, 4, 21),
                    "pieces");
     const at::Tensor one = at::ones({1}, at::kBFloat16).expand({50, 30});
-    expect_rounded(times(one, wide), at::matmul(one.to(at::kDouble), wide.to(at::kDouble)), "one number everywhere");
+    expect_rounded(matmul_nn(one, wide), at::matmul(one.to(at::kDouble), wide.to(at::kDouble)),
+                   "one number everywhere");
   });
 }
 
@@ -61,7 +62,7 @@ TEST(ProductsTest, OfAVocabulary) {
     const Operand x({3, 96}), w({180001, 96}), dy({3, 180001});
     expect_rounded(matmul_nt(x.given, w.given), at::matmul(x.exact(), w.exact().t()), "logits");
     const at::Tensor exact = at::matmul(dy.exact(), w.exact());
-    const at::Tensor error = (times(dy.given, w.given).to(at::kDouble) - exact).abs();
+    const at::Tensor error = (matmul_nn(dy.given, w.given).to(at::kDouble) - exact).abs();
     EXPECT_LE(error.max().item<double>(), exact.abs().max().item<double>() / 256);
     expect_rounded(weight_gradient(dy.given, x.given), at::matmul(dy.exact().t(), x.exact()), "weights' gradient");
   });
@@ -73,7 +74,7 @@ TEST(ProductsTest, AreAddedToASum) {
     const Operand dy({7, 3, 40}), w({40, 70}), more({7, 3, 40});
     at::Tensor sum;
     add_matmul_nn(sum, dy.given, w.given);
-    EXPECT_TRUE(sum.equal(times(dy.given, w.given)));
+    EXPECT_TRUE(sum.equal(matmul_nn(dy.given, w.given)));
     const at::Tensor before = sum.to(at::kDouble);
     add_matmul_nn(sum, more.given, w.given);
     const at::Tensor exact = before + at::matmul(more.exact(), w.exact());

@@ -124,7 +124,7 @@ class Attempt {
                                     return breaks();
                                   },
                               .leave = [&own](const Failure& failure) { own.left.set_value(failure.what()); },
-                              .patience = setting.timeout});
+                              .notice_timeout = setting.timeout});
     }
   }
 

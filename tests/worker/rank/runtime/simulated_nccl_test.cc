@@ -292,8 +292,8 @@ TEST(SimulatedNcclRules, CommunicatorsKnowTheirLimits) {
       comm::connection_plan(mesh::Mesh::create(one.degrees, 4).value(), testing::every_axis(), {}).connections);
   std::map<std::string, int> expected = {{"world", 16}};
   int messages = 0;
-  for (size_t number = 0; number < plan.cuts.size(); ++number) {
-    const bool carries = plan.cuts[number].carries != comm::Carries::kCollectives;
+  for (size_t number = 0; number < plan.splits.size(); ++number) {
+    const bool carries = plan.splits[number].carries != comm::Carries::kCollectives;
     messages += carries;
     expected[absl::StrCat("cut ", number)] = carries ? 3 : 16;
   }

@@ -128,7 +128,7 @@ absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, Tr
   stage(slices, kind, cast ? std::optional(export_type(config)) : std::nullopt, Copy::kWhereNeeded, save.parts,
         /*copies=*/nullptr, &warnings);
   for (const std::string& warning : warnings) session_.emit(rank_protocol::event::kWarning, {{"message", warning}});
-  absl::Status status = persist(save, timeout(), [&](const Save& one) {
+  absl::Status status = persist(save, retry_time(), [&](const Save& one) {
     return config.last_save_in_hf ? save_as_hugging_face(session_, one) : run(one);
   });
   settle(save, status).IgnoreError();  // Emits the event.
@@ -141,13 +141,13 @@ absl::Status Saver::save_before_stop(int64_t step, const std::vector<Slice>& sli
   if (last_committed_ == step) return absl::OkStatus();
   Save save = make_save("stop", step, Kind::kFull, std::move(state));
   stage(slices, save.kind, std::nullopt, Copy::kWhereNeeded, save.parts);
-  absl::Status status = persist(save, std::min(timeout, this->timeout()), [this](const Save& one) { return run(one); });
+  absl::Status status = persist(save, std::min(timeout, retry_time()), [this](const Save& one) { return run(one); });
   settle(save, status).IgnoreError();  // Emits the event.
   return status;
 }
 
 // A seed is made again in seconds: it is not worth waiting for a disk.
-absl::Duration Saver::timeout() const {
+absl::Duration Saver::retry_time() const {
   const config::Checkpoint& config = session_.setup.config;
   return config.create_seed_checkpoint ? absl::ZeroDuration() : absl::Seconds(config.last_save_retry_seconds);
 }
@@ -156,8 +156,8 @@ absl::Duration Saver::timeout() const {
 absl::Status Saver::write(const Save& save) {
   const int64_t allowed = session_.setup.failed_saves_allowed;
   const bool fatal = allowed > 0 && failures_ + 1 >= allowed;
-  return settle(save,
-                persist(save, fatal ? timeout() : absl::ZeroDuration(), [this](const Save& one) { return run(one); }));
+  return settle(
+      save, persist(save, fatal ? retry_time() : absl::ZeroDuration(), [this](const Save& one) { return run(one); }));
 }
 
 // Runs the save, and retries it as long as storage fails and `timeout` lasts. Rank 0's clock decides for all. A stop
@@ -168,11 +168,11 @@ absl::Status Saver::persist(Save save, absl::Duration timeout, const Run& run) {
   absl::Duration deadline = system_clock().monotonic() + timeout;
   absl::Duration pause = setup.retry_pause;
   bool stopping = false;
-  const auto stop_is_news = [&] { return !stopping && setup.timeout_after_stop && setup.timeout_after_stop(); };
+  const auto stop_is_news = [&] { return !stopping && setup.time_left_after_stop && setup.time_left_after_stop(); };
   for (int tries = 1;; ++tries) {
     if (stop_is_news()) {
       stopping = true;
-      deadline = std::min(deadline, system_clock().monotonic() + setup.timeout_after_stop().value());
+      deadline = std::min(deadline, system_clock().monotonic() + setup.time_left_after_stop().value());
       pause = setup.retry_pause;
     }
     save.topic = absl::StrCat(topic, "/try-", tries);

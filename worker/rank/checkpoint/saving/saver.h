@@ -37,7 +37,7 @@ class Saver {
   Save make_save(const char* topic, int64_t step, Kind kind, TrainState state);
   void open_copies(const std::vector<Slice>& slices);
   absl::Status stage_async(const std::vector<Slice>& slices, Kind kind);
-  absl::Duration timeout() const;
+  absl::Duration retry_time() const;
   absl::Status write(const Save& save);
   absl::Status persist(Save save, absl::Duration timeout, const Run& run);
   absl::Status settle(const Save& save, absl::Status status);

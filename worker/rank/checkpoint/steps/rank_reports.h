@@ -77,9 +77,9 @@ class Exchange {
     absl::Duration start = absl::Minutes(5);
   };
 
-  Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Timeout& patience,
+  Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Timeout& timeouts,
            const std::atomic<bool>* stop, int fan_out = kFanOut)
-      : store_(std::move(store)), rank_(rank), world_(world), timeout_(patience), stop_(stop), fan_out_(fan_out) {}
+      : store_(std::move(store)), rank_(rank), world_(world), timeout_(timeouts), stop_(stop), fan_out_(fan_out) {}
 
   bool leader() const { return rank_ == 0; }
   // Adds this rank's name to an error, for other ranks.

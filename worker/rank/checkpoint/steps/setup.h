@@ -100,7 +100,7 @@ struct Setup {
   absl::Duration retry_pause = absl::Seconds(1);
   std::function<void()> still_trying;  // Called as a sign of life during retries; may be empty.
   // How long a save may still be retried once a stop was requested. Called on any thread; may be empty.
-  std::function<std::optional<absl::Duration>()> timeout_after_stop;
+  std::function<std::optional<absl::Duration>()> time_left_after_stop;
   absl::Duration peer_timeout = absl::Minutes(30);  // For all ranks' reports on one save or load.
   absl::Duration peer_silence = absl::Seconds(15);  // Without a pulse for this long, a rank's process is gone.
   absl::Duration peer_start = absl::Minutes(5);     // The same for a rank that never had a pulse.

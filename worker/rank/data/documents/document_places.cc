@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kBlock = 4 * 1024;
 constexpr size_t kFlushBytes = 1024 * 1024;  // A multiple of kBlock.
-constexpr absl::Duration kMaxMaking = absl::Hours(1);
+constexpr absl::Duration kMakeTimeout = absl::Hours(1);
 
 struct Place {
   int64_t offset = 0, line = 0;
@@ -146,7 +146,7 @@ absl::StatusOr<DocumentPlaces> DocumentPlaces::get(const std::vector<std::string
   const auto count = static_cast<int64_t>(files.size());
   if (disk.exists(path)) return open(path, count);
   TITAN_RETURN_IF_ERROR(disk.make_folders(folder));
-  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(path + ".lock", storage::LockMode::kExclusive, kMaxMaking));
+  TITAN_ASSIGN_OR_RETURN(const auto lock, disk.lock(path + ".lock", storage::LockMode::kExclusive, kMakeTimeout));
   // Another process may have made it meanwhile.
   if (!disk.exists(path)) TITAN_RETURN_IF_ERROR(make_places(files, kind, path));
   return open(path, count);

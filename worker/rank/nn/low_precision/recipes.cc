@@ -104,7 +104,7 @@ class Float8Tensorwise final : public MatmulRecipe {
       product = scaled_mm(as_rows(dy), transposed(weight), /*fast=*/false, dy.type).view(with_last(dy, weight, 1));
     } else {
       const auto [a, b] = exact(dy, weight, dy.type);
-      product = times_scales(nn::times(a, b, accumulate_type(dy.type)), dy, weight);
+      product = times_scales(nn::matmul_nn(a, b, accumulate_type(dy.type)), dy, weight);
     }
     sum = sum.defined() ? sum.add_(product) : product.to(dy.type);
   }

@@ -242,7 +242,7 @@ void FailureWatch::State::watch() {
   wait_for(recorded, record_timeout());  // Recorded before the connections are broken.
   if (over) return;
   start_breaking();
-  wait_for(over, setup.patience);
+  wait_for(over, setup.notice_timeout);
   if (over) return;
   setup.leave(Failure(rank_protocol::kExitPeerLost, kPeerLost, absl::StrCat("the attempt failed first on ", reason)));
 }

@@ -39,10 +39,10 @@ class FailureWatch {
     // Breaks this rank's connections and returns whether it could break any. Called at most once, on a separate thread
     // that is waited for only briefly, so what it uses must live until the process ends. May throw.
     std::function<bool()> break_connections;
-    // Ends the process: another rank has failed, and this one did not notice for `patience`, because it computes or
-    // waits for a device whose work will never end. Does not return.
+    // Ends the process: another rank has failed, and this one did not notice for `notice_timeout`, because it computes
+    // or waits for a device whose work will never end. Does not return.
     std::function<void(const Failure&)> leave;
-    std::chrono::milliseconds patience{5'000};
+    std::chrono::milliseconds notice_timeout{5'000};
   };
 
   explicit FailureWatch(Setup setup);

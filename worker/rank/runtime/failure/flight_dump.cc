@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "common/rank_protocol/flight.h"
 #include "worker/rank/comm/flight_pickle.h"
 
 namespace titan::runtime {
@@ -89,9 +90,7 @@ Failure FlightDump::name_in(Failure failure) const {
   nlohmann::json members = failure.members();
   members["recording"] = path_;
   const bool by_peer = failure.exit_code() == rank_protocol::kExitPeerLost;
-  // The next attempt's ranks write to the same names.
-  const std::string where =
-      by_peer ? absl::StrCat("; until the next attempt this rank's last collectives are in ", path_) : "";
+  const std::string where = by_peer ? absl::StrCat(rank_protocol::kRecording, path_) : "";
   return Failure(failure.exit_code(), failure.reason(), failure.what() + where)
       .with_members(std::move(members))
       .with_details(failure.details());

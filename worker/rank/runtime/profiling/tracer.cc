@@ -42,19 +42,19 @@ std::optional<TraceRequestReader::Order> TraceRequestReader::take(int64_t step) 
   order.path = rank_protocol::trace_path(run_folder_, rank_, request);
   words_.recorded_first.store(order.first_step, std::memory_order_relaxed);
   words_.recorded_last.store(order.last_step, std::memory_order_relaxed);
-  tell(TraceState::kWaiting);
+  report(TraceState::kWaiting);
   words_.taken.store(request, std::memory_order_release);
   taken_ = request;
   return order;
 }
 
-void TraceRequestReader::tell(TraceState state) {
+void TraceRequestReader::report(TraceState state) {
   words_.state.store(static_cast<uint32_t>(state), std::memory_order_release);
 }
 
 void TraceRequestReader::written(int64_t last_step) {
   words_.recorded_last.store(last_step, std::memory_order_relaxed);
-  tell(TraceState::kWritten);
+  report(TraceState::kWritten);
 }
 
 namespace {
@@ -92,13 +92,13 @@ void prepare_profiler() {
 }
 
 Tracer::Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
-               std::optional<TraceRequestReader> desk, std::shared_ptr<trace::Spans> spans)
+               std::optional<TraceRequestReader> requests, std::shared_ptr<trace::Spans> spans)
     : config_(config),
       folder_(std::move(folder)),
       owner_(std::move(owner)),
       records_(records),
       spans_(spans ? std::move(spans) : std::make_shared<trace::Spans>()),
-      desk_(std::move(desk)) {}
+      requests_(std::move(requests)) {}
 
 Tracer::~Tracer() {
   // Kineto treats a second preparation as a request to stop, because it assumes a running trace. So a warm-up must end
@@ -118,13 +118,13 @@ ProfilerAction Tracer::work(int64_t step) const {
   return {.warms_up = !records, .records = records, .saves = step >= order_->last_step};
 }
 
-void Tracer::tell(TraceState state) {
-  if (order_) desk_->tell(state);
+void Tracer::report(TraceState state) {
+  if (order_) requests_->report(state);
 }
 
 void Tracer::begin_step(int64_t step) {
   if (!records_ || recording_) return;
-  if (!order_ && desk_) order_ = desk_->take(step);
+  if (!order_ && requests_) order_ = requests_->take(step);
   const ProfilerAction due = work(step);
   if (!(due.warms_up || due.records)) return;
   if (!prepared_) profiler::prepareProfiler(profiler_config(), activities());
@@ -134,7 +134,7 @@ void Tracer::begin_step(int64_t step) {
   spans_->start();
   recording_ = true;
   first_step_ = step;
-  tell(TraceState::kRecording);
+  report(TraceState::kRecording);
 }
 
 absl::StatusOr<std::optional<Tracer::Saved>> Tracer::end_step(int64_t step) {
@@ -148,15 +148,15 @@ absl::StatusOr<std::optional<Tracer::Saved>> Tracer::finish(int64_t step) {
 }
 
 absl::StatusOr<std::optional<Tracer::Saved>> Tracer::save(int64_t step) {
-  tell(TraceState::kWriting);
+  report(TraceState::kWriting);
   Saved saved{
       .path = order_ ? order_->path : absl::StrCat(folder_, "/iteration_", step, "/rank", owner_.rank, "_trace.json"),
       .first_step = first_step_,
       .last_step = step,
       .asked_for = order_.has_value()};
   const absl::StatusOr<int64_t> bytes = write(saved.path);
-  if (order_ && bytes.ok()) desk_->written(step);
-  if (!bytes.ok()) tell(TraceState::kFailed);
+  if (order_ && bytes.ok()) requests_->written(step);
+  if (!bytes.ok()) report(TraceState::kFailed);
   order_.reset();
   if (!bytes.ok()) return bytes.status();
   saved.bytes = *bytes;

@@ -43,7 +43,7 @@ class TraceRequestReader {
   // the next ones.
   std::optional<Order> take(int64_t step);
   // Publishes the state of the order that was taken last.
-  void tell(rank_protocol::TraceState state);
+  void report(rank_protocol::TraceState state);
   void written(int64_t last_step);
 
  private:
@@ -72,10 +72,10 @@ void prepare_profiler();
 // first. Then an order that is due precedes the schedule, whose cycle loses the steps that the order takes.
 class Tracer {
  public:
-  // `folder`: profiling.save_traces_folder inside the dump folder. `records`: whether this rank records. `desk`: where
-  // traces are requested, if anywhere. `spans`: this rank's work outside its own thread; may be null.
+  // `folder`: profiling.save_traces_folder inside the dump folder. `records`: whether this rank records. `requests`:
+  // where traces are requested, if anywhere. `spans`: this rank's work outside its own thread; may be null.
   Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
-         std::optional<TraceRequestReader> desk = std::nullopt, std::shared_ptr<trace::Spans> spans = nullptr);
+         std::optional<TraceRequestReader> requests = std::nullopt, std::shared_ptr<trace::Spans> spans = nullptr);
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -98,14 +98,14 @@ class Tracer {
   ProfilerAction work(int64_t step) const;
   absl::StatusOr<std::optional<Saved>> save(int64_t step);
   absl::StatusOr<int64_t> write(const std::string& path);
-  void tell(rank_protocol::TraceState state);
+  void report(rank_protocol::TraceState state);
 
   const config::Profiling config_;
   const std::string folder_;
   const TraceOwner owner_;
   const bool records_;
   const std::shared_ptr<trace::Spans> spans_;
-  std::optional<TraceRequestReader> desk_;
+  std::optional<TraceRequestReader> requests_;
   std::optional<TraceRequestReader::Order> order_;  // Taken and not yet saved.
   bool prepared_ = false, recording_ = false;
   int64_t first_step_ = 0;  // First step of the current recording.

@@ -88,7 +88,7 @@ void print_trouble(const std::string& kind, const nlohmann::json& members) {
 }
 
 // Traces can be requested from the rank that has the process's profiler.
-std::optional<TraceRequestReader> desk_of(const RankContext& context) {
+std::optional<TraceRequestReader> trace_requests_of(const RankContext& context) {
   if (!context.leads_process) return std::nullopt;
   return TraceRequestReader(context.reporter->trace_words(), context.run_folder, context.rank);
 }
@@ -110,7 +110,7 @@ std::unique_ptr<checkpoint::Checkpointer> open_checkpoints(RankContext& context,
   // A run that only makes a seed checkpoint fails with its save.
   setup.failed_saves_allowed = config.checkpoint.create_seed_checkpoint ? 1 : config.checkpoint.max_failed_saves;
   setup.still_trying = [&context] { context.reporter->enter(Phase::kCheckpoint); };
-  setup.timeout_after_stop = [&context]() -> std::optional<absl::Duration> {
+  setup.time_left_after_stop = [&context]() -> std::optional<absl::Duration> {
     const bool signalled = context.stop_signal != nullptr && context.stop_signal->load();
     if (!signalled && !context.reporter->stop_asked()) return std::nullopt;
     return time_after_stop(context.config);
@@ -133,7 +133,7 @@ Tracer make_tracer(const RankContext& context) {
           absl::StrCat(context.config.job.dump_folder, "/", config.save_traces_folder),
           owner,
           context.leads_process,
-          desk_of(context),
+          trace_requests_of(context),
           context.spans};
 }
 

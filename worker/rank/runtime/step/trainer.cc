@@ -149,7 +149,7 @@ void Trainer::train_step() {
   progress_.tokens_seen += start_.batch_plan.global_batch * config_.training.seq_len;
   const absl::Duration took = context_.clock->monotonic() - began;
   context_.reporter->finished_step(progress_.step, took);
-  tell_own_time(took, waited_before);
+  report_own_time(took, waited_before);
   if (progress_.step == start_.step + 1) {
     // The first step also opens connections and fills caches. Later a silent rank is detected sooner.
     context_.mesh->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
@@ -164,7 +164,7 @@ void Trainer::train_step() {
 // Reports times for the comparison of ranks. Only if the host's waits are the waits for other ranks: a GPU waits for
 // them asynchronously, unseen by its host, and no figure is better than a wrong one. The first steps of an attempt and
 // profiled steps are not representative. Saves and validations are between the steps.
-void Trainer::tell_own_time(absl::Duration took, int64_t waited_before) {
+void Trainer::report_own_time(absl::Duration took, int64_t waited_before) {
   if (!context_.device->torch_device().is_cpu() || tracer_.recording() ||
       progress_.step <= start_.step + kStepsToWarmUp)
     return;
@@ -379,7 +379,7 @@ void Trainer::save_if_due() {
   } else if (agreed_.stop) {
     saved = annotate(
         checkpointer_->save_before_stop(progress_.step, built_.slices, train_state(context_, built_, start_, progress_),
-                                        stop_timeout()),
+                                        remaining_grace()),
         absl::StrCat("stopped on request after step ", progress_.step, ", but its checkpoint could not be saved"));
   } else {
     saved = checkpointer_->save(progress_.step, built_.slices, train_state(context_, built_, start_, progress_));
@@ -389,7 +389,7 @@ void Trainer::save_if_due() {
 
 // Returns the rest of a stop's grace period. The time of the request is unknown. At the earliest it is the beginning of
 // the step whose reports contained it.
-absl::Duration Trainer::stop_timeout() const {
+absl::Duration Trainer::remaining_grace() const {
   const absl::Duration spent = context_.clock->monotonic() - agreed_.since;
   return time_after_stop(config_) - spent;
 }
@@ -410,7 +410,7 @@ void Trainer::report_data_warnings() {
 absl::Duration Trainer::outputs_timeout(bool stopped) const {
   constexpr absl::Duration kMost = absl::Seconds(30);
   const absl::Duration most = std::min(kMost, absl::Seconds(config_.comm.train_timeout_seconds));
-  return stopped ? std::clamp(stop_timeout(), absl::ZeroDuration(), most) : most;
+  return stopped ? std::clamp(remaining_grace(), absl::ZeroDuration(), most) : most;
 }
 
 ExitCode Trainer::finish(bool stopped) {

@@ -45,7 +45,7 @@ class Trainer {
   void update(const optim::Gate& gate);
   bool must_read_step() const;
   std::optional<StepSummary> read_pending_step();
-  void tell_own_time(absl::Duration took, int64_t waited_before);
+  void report_own_time(absl::Duration took, int64_t waited_before);
   void log_step(const StepSummary& summary);
   void report_data_warnings();
 
@@ -55,7 +55,7 @@ class Trainer {
   void log_samples();
   void handle_nonfinite(const char* reason, const std::string& message) const;
   void save_if_due();
-  absl::Duration stop_timeout() const;
+  absl::Duration remaining_grace() const;
   absl::Duration outputs_timeout(bool stopped) const;
   rank_protocol::ExitCode finish(bool stopped);
 
