@@ -39,8 +39,8 @@ inline constexpr int64_t kFailedLogBytes = 64 << 10;
 inline constexpr size_t kFailedLogs = 8;    // Per attempt.
 inline constexpr int kFailedLogsAlike = 2;  // Per attempt, of ranks that failed alike.
 
-// Whether a rank ended neither finished nor stopped on request. `stop_reason`: why its node ended it; empty: it did
-// not.
+// Whether a rank failed: it neither finished nor stopped on request, and its node did not end it. `stop_reason`: why
+// its node ended it; empty if it did not.
 bool has_failed(int exit_code, int signal, std::string_view stop_reason);
 
 class FailedLogs {

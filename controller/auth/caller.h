@@ -41,8 +41,8 @@ Caller admin(std::string actor);
 
 // "user:NAME"; empty for an invalid name. A name is 1 to 64 of [A-Za-z0-9._@+-].
 std::string user_actor(const std::string& name);
-// Address in gRPC's "ipv4:10.0.0.7:40312" or "ipv6:%5B::1%5D:40312" without the port, which says nothing;
-// "unix:/run/titan.sock" stays as it is.
+// Returns a gRPC peer's address without scheme and port, since the port identifies nobody: "10.0.0.7" for
+// "ipv4:10.0.0.7:40312", "[::1]" for "ipv6:%5B::1%5D:40312". "unix:/run/titan.sock" stays as it is.
 std::string peer_address(const std::string& peer);
 // "peer:ADDRESS" with that address.
 std::string peer_actor(const std::string& peer);

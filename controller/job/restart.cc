@@ -274,7 +274,7 @@ AttemptEnd classify(const EndFacts& facts) {
   if (root != nullptr) return with_verdict(from_exit(*root, facts), facts);
   return {Cause::kRankFailed, "",
           absl::StrCat(facts.exits.size(), " of ", counted(facts.num_ranks, "rank"),
-                       facts.exits.size() == 1 ? " was" : " were", " seen to exit")};
+                       facts.exits.size() == 1 ? " is" : " are", " known to have exited")};
 }
 
 std::vector<RankExit> most_relevant(const std::map<int, RankExit>& exits) {

@@ -28,9 +28,9 @@ absl::Status check_for_old_state(const Flags& flags) {
       !std::filesystem::exists(absl::StrCat(old, "/", store::kDatabaseName), failed)) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat("the state of an older titan-controller is here in ", old,
-                                                    ": keep using it with --state ", old,
-                                                    ", or start an empty cluster with --state ", flags.state));
+  return absl::FailedPreconditionError(
+      absl::StrCat(old, " in this folder holds the state of an older titan-controller: keep using it with --state ",
+                   old, ", or rename it to start an empty cluster in ", flags.state));
 }
 
 absl::Status restore(const Flags& flags) {

@@ -46,7 +46,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::made(Expression expression) {
   for (const ExpressionPtr& child : expression.children) deepen(child);
   for (const auto& [name, child] : expression.keywords) deepen(child);
   if (expression.depth > kMaxDepth) {
-    return wrong(expression.place, absl::StrCat("the expression has more than ", kMaxDepth, " nested parts"));
+    return wrong(expression.place, absl::StrCat("the expression is nested more than ", kMaxDepth, " levels deep"));
   }
   return std::make_unique<const Expression>(std::move(expression));
 }

@@ -24,7 +24,7 @@ absl::Status atomic_write(Files& files, const std::string& path, std::string_vie
   if (auto* whole = dynamic_cast<WholeWriter*>(&files); whole != nullptr && whole->writes_whole(path)) {
     return whole->write_whole(path, bytes);
   }
-  // Unique within the process. The name may be left over from a dead process, which create() refuses to touch.
+  // Unique within the process. A dead process may have left a file of that name, which create() refuses to touch.
   static std::atomic<uint64_t> counter{0};
   std::string temporary;
   std::unique_ptr<WritableFile> file;

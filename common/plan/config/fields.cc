@@ -216,9 +216,9 @@ std::vector<Field> fields_of(DataLoader& c) {
       Field("prefetch_factor", c.prefetch_factor, "Batches per Python loader process")
           .at_least(0)
           .without_effect(kThread),
-      Field(
-          "order", c.order,
-          "global: one stream distributed over all ranks, the same for every mesh; per_rank: a chunk of documents each")
+      Field("order", c.order,
+            "global: one stream distributed over all ranks, the same for every mesh; per_rank: each rank reads its own "
+            "documents, as in torchtitan")
           .one_of({"global", "per_rank"}),
       Field("prefetch", c.prefetch, "Microbatches prepared ahead; 0 prepares them when they are needed")
           .in("microbatches")

@@ -196,7 +196,7 @@ std::vector<Field> fields_of(FaultTolerance& c) {
       Field("replica_id", c.replica_id, "Index of this replica").at_least(0),
       Field("group_size", c.group_size, "Number of replicas").at_least(0),
       Field("min_replica_size", c.min_replica_size, "A step needs this many replicas").at_least(1),
-      Field("semi_sync_method", c.semi_sync_method, "Replicas that synchronize periodically")
+      Field("semi_sync_method", c.semi_sync_method, "Method by which replicas synchronize periodically")
           .one_of({"local_sgd", "diloco"}),
       Field("sync_steps", c.sync_steps, "Steps between two synchronizations").in("steps").at_least(1),
       Field("should_quantize", c.should_quantize, "Quantize what replicas exchange"),

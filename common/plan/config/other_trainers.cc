@@ -226,12 +226,12 @@ std::optional<FieldError> check_degrees(const ShardingStrategy& strategy, const 
   if (strategy.layout == ShardingStrategy::Layout::kHybrid) {
     const bool shared = shards > 1 || (shards == -1 && copies > 0 && ranks / copies > 1);
     if (copies > 1 && shared) return std::nullopt;
-    return FieldError{"shards inside groups of ranks and replicates across them, unlike the degrees",
+    return FieldError{"shards within groups of ranks and replicates across them, but the degrees do not",
                       hybrid_degrees(config)};
   }
   if (strategy.layout == ShardingStrategy::Layout::kReplicated) {
     if (shards == 1 || (shards == -1 && copies == ranks)) return std::nullopt;
-    return FieldError{"gives every rank all weights, unlike the degrees", degrees(absl::StrCat(ranks), "1")};
+    return FieldError{"gives every rank all weights, but the degrees shard them", degrees(absl::StrCat(ranks), "1")};
   }
   return std::nullopt;
 }

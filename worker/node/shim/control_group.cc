@@ -71,7 +71,7 @@ absl::StatusOr<GroupHome> unified_home(const std::string& own, bool is_service) 
     return absl::FailedPreconditionError(absl::StrCat(own, " is not delegated to this user (systemd: Delegate=yes)"));
   if (is_service)
     return absl::FailedPreconditionError(
-        "a service needs a separate leaf below its group (DelegateSubgroup=, systemd 254 or newer)");
+        "a service needs a leaf cgroup below its own (DelegateSubgroup=, systemd 254 or newer)");
   const std::string leaf = absl::StrCat(own, "/", kLeaf);
   if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return errno_status(errno, absl::StrCat("create ", leaf));
   TITAN_RETURN_IF_ERROR(say_to(leaf + "/cgroup.procs", absl::StrCat(::getpid())));

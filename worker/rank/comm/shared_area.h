@@ -111,7 +111,7 @@ class OwnArea {
   static std::unique_ptr<OwnArea> create(int members);
 
   AreaMapping& memory() { return memory_; }
-  // A text that a peer needs to open the area.
+  // Returns the string with which a peer opens the area.
   std::string invitation() const;
   // From now on nobody can open the area.
   void forbid_opening();

@@ -35,8 +35,9 @@ class BlockCodes {
   at::Tensor numbers(const at::Tensor& bytes) const;
   at::Tensor bytes(const at::Tensor& numbers) const;
 
-  // Do the same for some rows. numbers_of() returns float32 [count, columns]. codes_of() takes that and returns codes
-  // uint8 [count, columns] and scales float32 [count, blocks per row].
+  // Do the same for some rows. numbers_of() decodes `count` rows from row `first` to float32 [count, columns].
+  // codes_of() encodes float32 [count, columns] and returns the codes, uint8 [count, columns], and the scales, float32
+  // [count, blocks per row].
   at::Tensor numbers_of(const at::Tensor& bytes, int64_t first, int64_t count) const;
   std::pair<at::Tensor, at::Tensor> codes_of(const at::Tensor& rows) const;
 

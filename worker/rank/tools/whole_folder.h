@@ -1,6 +1,6 @@
 #pragma once
 
-// Creates new folders atomically, on the machine and in object stores.
+// Creates new folders atomically, on local disks and in object stores.
 
 #include <string>
 

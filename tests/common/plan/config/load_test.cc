@@ -376,7 +376,7 @@ TEST(LoadTest, ShardingStrategiesWithDegreesThatSayTheSame) {
   // Ranks on other axes do not count.
   EXPECT_THAT(error("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\ntensor_parallel_degree = 4\n" + hybrid +
                     "[resources]\nranks = 8\n"),
-              HasSubstr("unlike the degrees"));
+              HasSubstr("but the degrees do not"));
   // Degrees on the command line count as well as those in the file.
   EXPECT_EQ(toml("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\n",
                  {"--nproc", "8", "--parallelism.data_parallel_replicate_degree", "2"})

@@ -155,8 +155,8 @@ constexpr char kTokenise[] = "; make a token index of them with titan-data token
 absl::Status check_addressable(const RowsWanted& wanted) {
   if (wanted.shuffle == Shuffle::kRows) {
     return cannot_shuffle(wanted.files[0], wanted,
-                          "needs tokens, because rows of text have no known start: set shuffle = \"documents\", or "
-                          "make a token index with titan-data tokenize");
+                          "needs a token index, because in text it is not known where a row starts: set shuffle = "
+                          "\"documents\", or make one with titan-data tokenize");
   }
   if (wanted.kind.remote != nullptr) {
     return cannot_shuffle(wanted.files[0], wanted,

@@ -134,7 +134,7 @@ absl::Status RowStream::seek_torchtitan_position(int64_t documents, int64_t toke
     if (starts.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("the checkpoint's data position has ", tokens_left,
-                       " tokens before it, which begin before the dataset's first document",
+                       " tokens before it, more than the dataset's documents before that position have"
                        ": the dataset or the tokenizer has changed, or a new pass had just begun"));
     }
     position = starts.back();

@@ -66,7 +66,7 @@ TITAN_INLINE void store_square(const Square& square, uint16_t* to) {
   }
 }
 
-// Packs 32 positions from rows that each hold one depth. Positions from `count` and depths from `depth` on are 0.
+// Packs 32 positions from rows that each hold one depth. Positions >= `count` and depths >= `depth` are 0.
 TITAN_INLINE void pack_deep(const uint16_t* from, int64_t stride, int64_t count, int64_t depth, bool by_pairs,
                             uint16_t* to) {
   alignas(64) static constexpr uint16_t kLow[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,

@@ -22,7 +22,8 @@ cudaError_t launch(const CrossEntropyLoss& args, float* loss, cudaStream_t strea
 // Defined in small_adam.cu.
 cudaError_t launch(const SmallAdam& args, const DeviceStep& where, cudaStream_t stream);
 
-// Defined in float8.cu. These return kDeclined if numbers cannot be read eight at a time.
+// Defined in float8.cu. These return kDeclined if the kernel does not support the sizes or the alignment (takes() in
+// float8_body.h).
 inline constexpr cudaError_t kDeclined = cudaErrorNotSupported;
 cudaError_t launch(const Float8Amax& args, cudaStream_t stream);
 cudaError_t launch(const Float8ColumnAmax& args, cudaStream_t stream);

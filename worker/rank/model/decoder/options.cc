@@ -37,9 +37,9 @@ absl::Status check_attention(const models::ModelSpec& spec) {
     }
   } else if (spec.kv_lora_rank <= 0 || spec.qk_rope_head_dim <= 0 || spec.qk_rope_head_dim % 2 != 0 ||
              spec.head_dim != spec.qk_nope_head_dim + spec.qk_rope_head_dim) {
-    return refuse("latent attention needs kv_lora_rank ", spec.kv_lora_rank, " above 0, an even qk_rope_head_dim ",
-                  spec.qk_rope_head_dim, " and head_dim ", spec.head_dim, " = qk_nope_head_dim ", spec.qk_nope_head_dim,
-                  " + qk_rope_head_dim");
+    return refuse("latent attention needs kv_lora_rank (", spec.kv_lora_rank, ") > 0, qk_rope_head_dim (",
+                  spec.qk_rope_head_dim, ") even and > 0, and head_dim (", spec.head_dim, ") = qk_nope_head_dim (",
+                  spec.qk_nope_head_dim, ") + qk_rope_head_dim");
   } else if (spec.nope_layer_step != 0) {
     return refuse("latent attention has positions in every layer, nope_layer_step is ", spec.nope_layer_step);
   }

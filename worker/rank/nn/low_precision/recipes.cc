@@ -238,7 +238,7 @@ class Float8Rowwise final : public MatmulRecipe {
     return !emulate_ && has_scaled_grouped_products(x.device()) && fits_scaled_grouped_mm(x.size(-1), out);
   }
 
-  // Returns a weight as the input's gradient reads it.
+  // Returns a weight quantised for the matmul of the input's gradient.
   Operand for_input(const at::Tensor& weight) const {
     if (!exact_weight_gradient_) return quantised_columns(weight);
     const Operand whole = one_scale(weight);

@@ -15,7 +15,7 @@ const Array& as(const arrow::Array& array) {
   return static_cast<const Array&>(array);
 }
 
-// Follows pandas, which writes a missing number as NaN.
+// Writes NaN as null, because pandas stores a missing number as NaN.
 void append_number(double number, std::string& out) {
   if (std::isnan(number)) {
     out += "null";
