@@ -1,8 +1,8 @@
 #pragma once
 
 // Decides everything about jobs, attempts and nodes, as a pure value: an input and the time go in, effects come out. It
-// reads no clock, disk or network, has no threads, takes random numbers from Options::jitter only, and never waits. Its
-// state runs ahead of the store by the changes that are not durable yet. The caller writes the changes in order and
+// reads no clock, disk or network, has no threads, takes random numbers from CoreOptions::jitter only, and never waits.
+// Its state runs ahead of the store by the changes that are not durable yet. The caller writes the changes in order and
 // reports when they are durable.
 
 #include <optional>
@@ -22,7 +22,7 @@ namespace titan::core {
 
 class Core {
  public:
-  explicit Core(Options options) : options_(std::move(options)), state_(options_) {}
+  explicit Core(CoreOptions options) : options_(std::move(options)), state_(options_) {}
 
   // Call once, before any step, with every record below loaded_prefixes(), sorted by key. `lost` has the keys of
   // records that the store itself could not read. The first scheduling cycle runs when every known node has registered,
@@ -50,7 +50,7 @@ class Core {
   bool scheduling() const { return state_.cycles.has_begun(); }
 
  private:
-  const Options options_;
+  const CoreOptions options_;
   State state_;
 };
 

@@ -123,7 +123,7 @@ void add_stop_times(const Now& now, Stop& stop, const LiveJob& job, absl::Durati
 }
 
 // The node gives up before the controller does, and reports what it waits for.
-absl::Duration prepare_time(const Options& options, const Now& now, const LiveAttempt& attempt) {
+absl::Duration prepare_time(const CoreOptions& options, const Now& now, const LiveAttempt& attempt) {
   if (!attempt.prepare_by) return absl::ZeroDuration();
   const absl::Duration left = *attempt.prepare_by - now.monotonic - options.prepare_timeout / 5;
   return std::max(left, kMinTime);

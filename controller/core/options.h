@@ -10,7 +10,7 @@
 
 namespace titan::core {
 
-struct Options {
+struct CoreOptions {
   absl::Duration lease = absl::Seconds(5);
   absl::Duration beat = absl::Seconds(1);
   // Limit to prepare a part of an attempt. Nodes give up earlier and say why.

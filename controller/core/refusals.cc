@@ -54,7 +54,7 @@ std::vector<std::string> Refusals::nodes() const {
   return names;
 }
 
-absl::Status check_cluster(const Options& options, const Registration& hello) {
+absl::Status check_cluster(const CoreOptions& options, const Registration& hello) {
   if (hello.cluster.empty() || options.cluster.empty() || hello.cluster == options.cluster) {
     return absl::OkStatus();
   }

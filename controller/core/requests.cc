@@ -52,7 +52,7 @@ absl::Status check_new(const State& state, const job::Spec& spec, const std::str
 }
 
 // Adds the cluster's time limit to a job that gives none.
-job::Spec limited(const Options& options, job::Spec spec) {
+job::Spec limited(const CoreOptions& options, job::Spec spec) {
   if (spec.time_limit_seconds <= 0) spec.time_limit_seconds = options.default_time_limit_seconds;
   return spec;
 }
@@ -91,7 +91,7 @@ absl::Status no_such_job(const std::string& what) {
   return rpc::error(StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", what), {{"job", what}});
 }
 
-absl::StatusOr<JobViewPtr> would_create(const State& state, const Options& options, const job::Spec& spec) {
+absl::StatusOr<JobViewPtr> would_create(const State& state, const CoreOptions& options, const job::Spec& spec) {
   const std::string name = full_name(spec);
   TITAN_RETURN_IF_ERROR(check_new(state, spec, name));
   LiveJob job;

@@ -26,7 +26,7 @@
 namespace titan::core {
 
 struct State {
-  explicit State(const Options& options) : nodes(options.lease, options.beat), pauses(options.lease) {}
+  explicit State(const CoreOptions& options) : nodes(options.lease, options.beat), pauses(options.lease) {}
 
   Expected expected;
 

@@ -23,7 +23,7 @@ namespace titan::core {
 // The state that a step works on, and the effects that it has collected so far.
 struct Step {
   State& state;
-  const Options& options;
+  const CoreOptions& options;
   const Now now;
   Effects& effects;
   std::set<std::string> touched = {};  // Nodes whose views this step publishes again.
@@ -166,7 +166,7 @@ absl::Duration stop_deadline(const Now& now, const LiveJob& job, NodePart& part)
 // Sets the grace and the deadline of `stop`, so that the part ends by `by`.
 void add_stop_times(const Now& now, Stop& stop, const LiveJob& job, absl::Duration by);
 // Time limit to send with a Prepare. It passes before the controller's own deadline.
-absl::Duration prepare_time(const Options& options, const Now& now, const LiveAttempt& attempt);
+absl::Duration prepare_time(const CoreOptions& options, const Now& now, const LiveAttempt& attempt);
 // Gives up parts that missed a deadline although their node is connected.
 void check_deadlines(Step& step);
 // Gives up the part. It becomes a stray that keeps its devices until the node reports them free.
@@ -183,7 +183,7 @@ void remember_deleted(State& state, const Now& now, const std::string& uid, job:
 void forget_deleted_jobs(Step& step);
 // Checks a repeated request against job `uid`, which it created before. Ok: that job is the answer.
 absl::Status check_repeated(const State& state, const CreateJob& input, const std::string& uid);
-// Deletes jobs that ended longer ago than Options::keep_finished.
+// Deletes jobs that ended longer ago than CoreOptions::keep_finished.
 void delete_old_jobs(Step& step);
 
 // diagnosis.cc
@@ -305,14 +305,14 @@ void take_finished_step(Step& step, LiveJob& job, int attempt, int64_t train_ste
 
 // refusals.cc
 // Errors: FailedPrecondition (WRONG_CLUSTER).
-absl::Status check_cluster(const Options& options, const Registration& hello);
+absl::Status check_cluster(const CoreOptions& options, const Registration& hello);
 // Lists a refused worker, and reports it at most once a minute.
 void note_refusal(Step& step, const Registration& hello, const absl::Status& why);
 void forget_refusals(Step& step);
 
 // requests.cc
 // Checks a new job and returns it as it would be. Errors: those of Core::would_create.
-absl::StatusOr<JobViewPtr> would_create(const State& state, const Options& options, const job::Spec& spec);
+absl::StatusOr<JobViewPtr> would_create(const State& state, const CoreOptions& options, const job::Spec& spec);
 // Carries out an accepted cancel.
 void start_cancel(Step& step, const CancelAccepted& accepted);
 // `leave`: a drain, not only a cordon.

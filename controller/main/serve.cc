@@ -245,7 +245,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::RecentLine
     TITAN_RETURN_IF_ERROR(led);
     TITAN_ASSIGN_OR_RETURN(open, open_in_etcd(std::move(candidate.elector), flags, journal, measures));
   }
-  reconcile::Options options;
+  reconcile::ReconcilerOptions options;
   options.lease = absl::Milliseconds(flags.lease_ms);
   options.beat = std::min(absl::Seconds(1), options.lease / 5);
   options.cluster = open.store->id();

@@ -10,7 +10,7 @@
 
 namespace titan::reconcile {
 
-Reconciler::Reconciler(store::Store& store, const Clock& clock, Options options, Measures& measures)
+Reconciler::Reconciler(store::Store& store, const Clock& clock, ReconcilerOptions options, Measures& measures)
     : store_(store),
       clock_(clock),
       options_(std::move(options)),
@@ -18,8 +18,8 @@ Reconciler::Reconciler(store::Store& store, const Clock& clock, Options options,
       published_(store.revision()),
       core_(options_) {}
 
-absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::open(store::Store& store, const Clock& clock, Options options,
-                                                             Measures& measures) {
+absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::open(store::Store& store, const Clock& clock,
+                                                             ReconcilerOptions options, Measures& measures) {
   std::unique_ptr<Reconciler> reconciler(new Reconciler(store, clock, std::move(options), measures));
   TITAN_RETURN_IF_ERROR(reconciler->load());
   reconciler->subscription_ = store.subscribe([raw = reconciler.get()](int64_t) { raw->on_durable(); });

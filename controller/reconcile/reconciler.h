@@ -36,7 +36,7 @@ using core::NodeView;
 template <typename Result>
 using Done = std::function<void(const absl::StatusOr<Result>&)>;
 
-struct Options : core::Options {
+struct ReconcilerOptions : core::CoreOptions {
   std::function<std::string()> new_id;        // Random hexadecimal text, for uids.
   std::shared_ptr<journal::Journal> journal;  // Log of decisions. Null: they are not logged.
   // Called when a node obeys a later leader and no longer this one, from any thread. Not set: this is only logged.
@@ -46,8 +46,8 @@ struct Options : core::Options {
 class Reconciler {
  public:
   // Loads the store. Errors: those of scanning it.
-  static absl::StatusOr<std::unique_ptr<Reconciler>> open(store::Store& store, const Clock& clock, Options options,
-                                                          Measures& measures);
+  static absl::StatusOr<std::unique_ptr<Reconciler>> open(store::Store& store, const Clock& clock,
+                                                          ReconcilerOptions options, Measures& measures);
 
   // Requests of clients: see the inputs of the same name. Each `done` runs once: when the change is durable, or with an
   // error. `actor` is the authenticated caller. Empty: not known.
@@ -123,7 +123,7 @@ class Reconciler {
     }
   };
 
-  Reconciler(store::Store& store, const Clock& clock, Options options, Measures& measures);
+  Reconciler(store::Store& store, const Clock& clock, ReconcilerOptions options, Measures& measures);
   absl::Status load();
   Now now() const { return {clock_.monotonic(), clock_.now()}; }
 
@@ -147,7 +147,7 @@ class Reconciler {
 
   store::Store& store_;
   const Clock& clock_;
-  const Options options_;
+  const ReconcilerOptions options_;
   Measures& measures_;
   Published published_;
   PublishedNodes nodes_;

@@ -40,8 +40,8 @@ class BenchCore {
   Core core_;
 
  private:
-  static Options options() {
-    Options options;
+  static CoreOptions options() {
+    CoreOptions options;
     options.lease = absl::Hours(1);
     options.beat = absl::Minutes(10);
     options.jitter = [] { return 0.0; };

@@ -94,7 +94,7 @@ class World {
   // --- Controller ---
 
   void open() {
-    Options options;
+    ReconcilerOptions options;
     options.cluster = cluster;
     options.journal = journal;
     options.keep_finished = keep_finished;

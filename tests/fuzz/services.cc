@@ -129,7 +129,7 @@ class CommittingStore : public store::MemoryStore {
 class Port {
  public:
   Port() : measures_(metrics_) {
-    reconcile::Options options;
+    reconcile::ReconcilerOptions options;
     options.jitter = [] { return 0.0; };
     options.new_id = [this] { return absl::StrCat("id", ++ids_); };
     options.cluster = store_.id();

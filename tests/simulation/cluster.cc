@@ -349,7 +349,7 @@ void Cluster::start_controller() {
   trace("controller starts");
   if (controller != nullptr) return;
   ++life_;
-  reconcile::Options options;
+  reconcile::ReconcilerOptions options;
   options.cluster = "simulated";
   options.jitter = [this] { return timeline.random.fraction(); };
   options.new_id = [this] { return absl::StrCat("id", ++ids_); };

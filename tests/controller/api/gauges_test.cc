@@ -239,7 +239,7 @@ TEST(GaugesTest, AVisitorDoesNotWaitForWhatIsBeingDecided) {
   metrics::Metrics metrics;
   reconcile::Measures measures(metrics);
   const auto journal = std::make_shared<ScrapingJournal>();
-  reconcile::Options options;
+  reconcile::ReconcilerOptions options;
   options.journal = journal;
   options.new_id = [] { return "id1"; };
   auto reconciler = *reconcile::Reconciler::open(store, clock, options, measures);

@@ -37,7 +37,7 @@ class ServiceCase : public ::testing::Test {
 
   void start(const std::string& address) {
     store_ = *store::SqliteStore::open(folder_ + "/titan.db");
-    reconcile::Options options;
+    reconcile::ReconcilerOptions options;
     options.lease = lease_;
     options.kept_logs_bytes = kept_logs_bytes_;
     options.jitter = [] { return 0.0; };
