@@ -98,7 +98,7 @@ bool is_as_asked(const job::AttemptEnd& end) {
 }
 
 // Collects what is known about the end of the attempt.
-job::EndFacts facts_of(const Nodes& nodes, const LiveJob& job) {
+job::EndFacts facts_of(const NodeTable& nodes, const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   job::EndFacts facts;
   for (const auto& [rank, exit] : attempt.exits) facts.exits.push_back(exit);
@@ -155,7 +155,7 @@ void measure_end(Step& step, LiveJob& job, const job::AttemptEnd& end) {
   step.measure(MetricSample::kAttemptEnded, 1, std::string(job::name(end.cause)));
 }
 
-void forget_everywhere(const Nodes& nodes, const LiveAttempt& attempt, const AttemptKey& key, Change& change) {
+void forget_everywhere(const NodeTable& nodes, const LiveAttempt& attempt, const AttemptKey& key, Change& change) {
   for (const auto& [node, part] : attempt.parts) {
     if (part.lost) continue;
     if (std::optional<Send> told = forget(nodes, key, node)) change.then.sends.push_back(*std::move(told));

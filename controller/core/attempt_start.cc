@@ -21,7 +21,7 @@ std::string where(const std::vector<job::Placement>& placements) {
 }
 
 // The number is fixed at the first placement for the job's whole life, since results depend on it bit for bit.
-void resolve_threads(Nodes& nodes, LiveJob& job, const std::vector<job::Placement>& placements) {
+void resolve_threads(NodeTable& nodes, LiveJob& job, const std::vector<job::Placement>& placements) {
   if (job.record.threads_per_rank > 0) return;
   job.record.threads_per_rank = job.record.spec.threads_per_rank;
   if (job.record.threads_per_rank > 0) return;

@@ -20,7 +20,7 @@ bool is_open_to(const Node& node, const LiveJob& job) {
 }
 
 // True if idle nodes could hold the job without `without` and those that the job avoids already.
-bool others_could_hold(const Nodes& nodes, const LiveJob& job, const std::string& without) {
+bool others_could_hold(const NodeTable& nodes, const LiveJob& job, const std::string& without) {
   const scheduler::Request request = scheduler::Request::of(scheduler_job(job.record.spec));
   const std::vector<std::string>& avoided = job.record.avoided_nodes;
   int room = 0;
@@ -64,7 +64,7 @@ void blame_nodes(Step& step, LiveJob& job, const job::AttemptEnd& end, const std
   }
 }
 
-bool can_go_elsewhere(const Nodes& nodes, const LiveJob& job) {
+bool can_go_elsewhere(const NodeTable& nodes, const LiveJob& job) {
   return std::any_of(nodes.all().begin(), nodes.all().end(), [&](const auto& item) {
     return job.attempt->parts.count(item.first) == 0 && is_open_to(item.second, job);
   });
@@ -80,7 +80,7 @@ void cordon_by_controller(Step& step, Node& node, const std::string& why, Change
 
 // A failure on every node is not the fault of one, and a small cluster has no spare nodes. Nodes that an operator
 // cordoned for maintenance do not count: they must not keep a bad node in service.
-bool may_cordon(const Nodes& nodes, const Node& node) {
+bool may_cordon(const NodeTable& nodes, const Node& node) {
   size_t alike = 0, cordoned = 0;
   for (const auto& [name, other] : nodes.all()) {
     if (other.record.device != node.record.device) continue;

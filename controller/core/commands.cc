@@ -20,7 +20,7 @@ std::string reason_to_stop(const LiveJob& job) {
   return job.attempt->failing ? "ATTEMPT_FAILED" : "NODE_DRAINED";
 }
 
-std::shared_ptr<const rank_protocol::Launch> launch_of(const Nodes& nodes, const LiveJob& job) {
+std::shared_ptr<const rank_protocol::Launch> launch_of(const NodeTable& nodes, const LiveJob& job) {
   auto launch = std::make_shared<rank_protocol::Launch>();
   launch->job = job.record.name;
   launch->job_uid = job.record.uid;
@@ -106,7 +106,7 @@ void stop_everywhere(Step& step, LiveJob& job) {
 }
 
 // A node without a session gets it when its next session reports the attempt.
-std::optional<Send> forget(const Nodes& nodes, const AttemptKey& key, const std::string& name) {
+std::optional<Send> forget(const NodeTable& nodes, const AttemptKey& key, const std::string& name) {
   const SessionId session = session_of(nodes, name);
   if (session == 0) return std::nullopt;
   return Send{session, Forget{key}};

@@ -14,7 +14,7 @@ void take(Step& step, const DrainNode& input) {
   ask_to_leave(step, input.node, input.request);  // The client that waits polls with this request.
 }
 
-bool is_draining(const Nodes& nodes, const std::string& name) {
+bool is_draining(const NodeTable& nodes, const std::string& name) {
   const Node* node = nodes.find(name);
   return node != nullptr && node->record.drain.time_ns != 0;
 }

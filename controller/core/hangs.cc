@@ -46,7 +46,7 @@ std::string who_hangs(const LiveAttempt& attempt) {
   return absl::StrCat(absl::StrJoin(ranks, ", "), all > kRanksNamed ? ", ..." : "");
 }
 
-bool all_speak(const Nodes& nodes, const LiveAttempt& attempt) {
+bool all_speak(const NodeTable& nodes, const LiveAttempt& attempt) {
   return std::all_of(attempt.parts.begin(), attempt.parts.end(), [&](const auto& item) {
     const Node* node = nodes.find(item.first);
     return item.second.ended || (node != nullptr && node->speaks());

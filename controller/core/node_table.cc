@@ -33,14 +33,14 @@ absl::string_view name(NodeState state) {
   return "UNKNOWN";
 }
 
-void Nodes::restore(job::NodeRecord record, absl::Duration now) {
+void NodeTable::restore(job::NodeRecord record, absl::Duration now) {
   Node& node = nodes_[record.name];
   node.record = std::move(record);
   node.last_beat = now;
 }
 
-absl::StatusOr<Nodes::Opened> Nodes::open_session(const Registration& hello, SessionId session, absl::Duration now,
-                                                  absl::Time wall) {
+absl::StatusOr<NodeTable::Opened> NodeTable::open_session(const Registration& hello, SessionId session,
+                                                          absl::Duration now, absl::Time wall) {
   if (!text::is_id(hello.node)) {
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_NODE_ID",
                       absl::StrCat("node id '", hello.node, "' must match ", text::kIdRule));
@@ -88,46 +88,46 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const Registration& hello, Ses
   return Opened{&node, replaced};
 }
 
-Node* Nodes::owner(const std::string& name, SessionId session) {
+Node* NodeTable::owner(const std::string& name, SessionId session) {
   Node* node = find(name);
   return node != nullptr && session != 0 && node->session == session ? node : nullptr;
 }
 
-void Nodes::close_session(const std::string& name, SessionId session) {
+void NodeTable::close_session(const std::string& name, SessionId session) {
   Node* node = owner(name, session);
   if (node == nullptr) return;
   node->session = 0;
   node->suspect = true;
 }
 
-void Nodes::beat(Node& node, absl::Duration now, absl::Time wall, absl::Duration unanswered) {
+void NodeTable::beat(Node& node, absl::Duration now, absl::Time wall, absl::Duration unanswered) {
   node.last_beat = now - unanswered;
   node.last_beat_time = wall;
   node.deaf = unanswered > absl::ZeroDuration();
   if (!node.deaf) node.suspect = false;
 }
 
-Node* Nodes::find(const std::string& name) {
+Node* NodeTable::find(const std::string& name) {
   const auto it = nodes_.find(name);
   return it == nodes_.end() ? nullptr : &it->second;
 }
 
-const Node* Nodes::find(const std::string& name) const {
+const Node* NodeTable::find(const std::string& name) const {
   const auto it = nodes_.find(name);
   return it == nodes_.end() ? nullptr : &it->second;
 }
 
-void Nodes::excuse(absl::Duration pause, absl::Duration now) {
+void NodeTable::excuse(absl::Duration pause, absl::Duration now) {
   for (auto& [name, node] : nodes_) node.last_beat = std::min(node.last_beat + pause, now);
 }
 
-bool Nodes::mark_flapping(Node& node, absl::Duration now) {
+bool NodeTable::mark_flapping(Node& node, absl::Duration now) {
   node.sessions.push_back(now);
   while (now - node.sessions.front() > kFlapWindow) node.sessions.pop_front();
   return node.sessions.size() >= kFlaps && !std::exchange(node.flapping, true);
 }
 
-std::vector<Node*> Nodes::end_flapping(absl::Duration now) {
+std::vector<Node*> NodeTable::end_flapping(absl::Duration now) {
   std::vector<Node*> steady;
   for (auto& [name, node] : nodes_) {
     if (!node.flapping || now - node.sessions.back() <= kFlapWindow) continue;
@@ -137,7 +137,7 @@ std::vector<Node*> Nodes::end_flapping(absl::Duration now) {
   return steady;
 }
 
-std::vector<const Node*> Nodes::mark_suspects(absl::Duration now) {
+std::vector<const Node*> NodeTable::mark_suspects(absl::Duration now) {
   std::vector<const Node*> marked;
   for (auto& [name, node] : nodes_) {
     if (now - node.last_beat > 3 * beat_ && !std::exchange(node.suspect, true)) marked.push_back(&node);

@@ -54,9 +54,9 @@ struct Node {
   bool can_take_ranks() const { return speaks() && unusable.empty(); }
 };
 
-class Nodes {
+class NodeTable {
  public:
-  Nodes(absl::Duration lease, absl::Duration beat) : lease_(lease), beat_(beat) {}
+  NodeTable(absl::Duration lease, absl::Duration beat) : lease_(lease), beat_(beat) {}
 
   // Adds a node of the store after a restart of the controller. Its lease starts now.
   void restore(job::NodeRecord record, absl::Duration now);

@@ -148,7 +148,7 @@ void take(Step& step, const DeleteNode& input) {
   step.commit(std::move(change));
 }
 
-SessionId session_of(const Nodes& nodes, const std::string& name) {
+SessionId session_of(const NodeTable& nodes, const std::string& name) {
   const Node* node = nodes.find(name);
   return node == nullptr ? 0 : node->session;
 }

@@ -19,7 +19,7 @@ namespace titan::core {
 // stray owns its devices under stray_owner().
 class Queue {
  public:
-  void set_node(scheduler::Node node) { scheduler_.set_node(std::move(node)); }
+  void set_node(scheduler::NodeProperties node) { scheduler_.set_node(std::move(node)); }
   void remove_node(const std::string& node) { scheduler_.remove_node(node); }
 
   // Claims devices for the owner and returns them: `devices` or, if that is empty, up to `count` free ones.

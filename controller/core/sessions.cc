@@ -78,7 +78,7 @@ void hear(Step& step, Node& node, NodeReport& report) {
 void take(Step& step, const OpenSession& input) {
   const Registration& hello = input.hello;
   const absl::Status ours = check_cluster(step.options, hello);
-  const absl::StatusOr<Nodes::Opened> opened =
+  const absl::StatusOr<NodeTable::Opened> opened =
       ours.ok() ? step.state.nodes.open_session(hello, input.session, step.now.monotonic, step.now.wall) : ours;
   if (!opened.ok()) {
     // Nobody is kept out: the node is already connected by its later session.

@@ -31,7 +31,7 @@ struct State {
   Expected expected;
 
   Jobs jobs;
-  Nodes nodes;
+  NodeTable nodes;
   PlacedJobs placed;
   Folders folders;
   Deletions deletions;

@@ -108,11 +108,11 @@ void start_when_prepared(Step& step, LiveJob& job, Change& change);
 // Makes the job avoid the nodes that failed it, and records which nodes failed by themselves or were lost.
 void blame_nodes(Step& step, LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost);
 // True if a node outside the attempt could take ranks of the job.
-bool can_go_elsewhere(const Nodes& nodes, const LiveJob& job);
+bool can_go_elsewhere(const NodeTable& nodes, const LiveJob& job);
 // Cordons the node and adds the event to `change`. The caller writes the node's record.
 void cordon_by_controller(Step& step, Node& node, const std::string& why, Change& change);
 // True if the controller may take the node out of service without an operator.
-bool may_cordon(const Nodes& nodes, const Node& node);
+bool may_cordon(const NodeTable& nodes, const Node& node);
 
 // changes.cc
 // Add the record to the change. put_job() also publishes the job's view, put_node() the node's.
@@ -153,7 +153,7 @@ void send_checkpoint(Step& step, LiveJob& job, const std::string& name);
 void send_stop(Step& step, LiveJob& job, const std::string& name);
 void stop_everywhere(Step& step, LiveJob& job);
 // Returns the command to forget the attempt. Nothing if the node has no session.
-std::optional<Send> forget(const Nodes& nodes, const AttemptKey& key, const std::string& name);
+std::optional<Send> forget(const NodeTable& nodes, const AttemptKey& key, const std::string& name);
 
 // deadlines.cc
 // Time that a stop of the attempt takes at most: to save, if it may, and to be killed.
@@ -200,7 +200,7 @@ void restore_diagnosis(const Cycles& cycles, LiveJob& job);
 void end_diagnosis(Step& step, LiveJob& job);
 
 // drain.cc
-bool is_draining(const Nodes& nodes, const std::string& name);
+bool is_draining(const NodeTable& nodes, const std::string& name);
 // Lets the ranks on a draining node save and leave.
 void drain_ranks(Step& step, const std::string& name);
 // Does the same and answers the request with the node.
@@ -292,7 +292,7 @@ std::vector<NodeView> node_views(const State& state);
 void touch_nodes_of(Step& step, const LiveJob& job);
 // Publishes the views of the touched nodes.
 void end_step(Step& step);
-SessionId session_of(const Nodes& nodes, const std::string& name);  // 0: the node has no open session.
+SessionId session_of(const NodeTable& nodes, const std::string& name);  // 0: the node has no open session.
 
 // pace.cc
 // Passes the expected ends of jobs without a time limit to the scheduler.

@@ -42,7 +42,7 @@ std::string phases_of(const LiveAttempt& attempt) {
 }
 
 // "2 of 8 nodes: n3, n5 (silent)".
-std::string named_parts(const Nodes& nodes, const LiveAttempt& attempt, const std::vector<std::string>& names) {
+std::string named_parts(const NodeTable& nodes, const LiveAttempt& attempt, const std::vector<std::string>& names) {
   std::vector<std::string> named;
   for (const std::string& name : names) {
     if (named.size() == kNodesNamed) break;
@@ -55,7 +55,7 @@ std::string named_parts(const Nodes& nodes, const LiveAttempt& attempt, const st
 }
 
 // Empty: there is nothing to explain.
-Wait wait_of(const Nodes& nodes, const LiveJob& job) {
+Wait wait_of(const NodeTable& nodes, const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const auto those = [&](const auto& is) {
     std::vector<std::string> names;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "controller/scheduler/node_state.h"
+#include "controller/scheduler/node_info.h"
 
 namespace titan::scheduler {
 namespace {
@@ -47,7 +47,7 @@ std::string parent_path(const std::string& path) {
 
 }  // namespace
 
-bool NodeOrder::operator()(const NodeState* a, const NodeState* b) const { return a->key < b->key; }
+bool NodeOrder::operator()(const NodeInfo* a, const NodeInfo* b) const { return a->key < b->key; }
 
 bool NodeIndex::ByCount::operator()(const Ranked& a, const Ranked& b) const {
   if (a.first != b.first) return a.first < b.first;
@@ -56,7 +56,7 @@ bool NodeIndex::ByCount::operator()(const Ranked& a, const Ranked& b) const {
   return a.second->key < b.second->key;
 }
 
-NodeIndex::Domain& NodeIndex::domain_of(const std::string& path, const NodeState& node) {
+NodeIndex::Domain& NodeIndex::domain_of(const std::string& path, const NodeInfo& node) {
   const auto it = domains_.find(path);
   if (it != domains_.end()) return *it->second;
   auto domain = std::make_unique<Domain>();
@@ -82,7 +82,7 @@ void NodeIndex::rank(Rankings& rankings, int devices, const Domain& domain, int 
   ranking.insert(std::move(entry));
 }
 
-void NodeIndex::move(NodeState& node, int before, int after) {
+void NodeIndex::move(NodeInfo& node, int before, int after) {
   if (before == after) return;
   Domain& own = domain_of(node.node.domain, node);
   if (static_cast<int>(own.by_free.size()) <= std::max(before, after)) own.by_free.resize(std::max(before, after) + 1);
@@ -125,7 +125,7 @@ const NodeIndex::Ranking* NodeIndex::children_of(const Domain& domain, int devic
   return &rankings[devices];
 }
 
-NodeState* NodeIndex::tightest_in(const Domain& domain, int devices) const {
+NodeInfo* NodeIndex::tightest_in(const Domain& domain, int devices) const {
   for (size_t free = devices; free < domain.by_free.size(); ++free) {
     if (!domain.by_free[free].empty()) return *domain.by_free[free].begin();
   }
@@ -133,11 +133,11 @@ NodeState* NodeIndex::tightest_in(const Domain& domain, int devices) const {
   return children == nullptr ? nullptr : tightest_in(*children->begin()->second, devices);
 }
 
-NodeState* NodeIndex::tightest(int devices, const NodeState* near) const {
+NodeInfo* NodeIndex::tightest(int devices, const NodeInfo* near) const {
   if (counts_.at_least(devices) == 0) return nullptr;
   for (std::string path = near == nullptr ? "" : near->node.domain; !path.empty(); path = parent_path(path)) {
     const auto domain = domains_.find(path);
-    NodeState* node = domain == domains_.end() ? nullptr : tightest_in(*domain->second, devices);
+    NodeInfo* node = domain == domains_.end() ? nullptr : tightest_in(*domain->second, devices);
     if (node != nullptr) return node;
   }
   for (size_t free = devices; free < exactly_.size(); ++free) {
@@ -160,7 +160,7 @@ const NodeIndex::Domain* NodeIndex::roomy(const Ranking& ranking, int count, int
 }
 
 // Takes whole children from the largest on. The last one is the smallest child that holds what is left.
-void NodeIndex::collect(const Domain& domain, int devices, size_t count, std::vector<NodeState*>& nodes) const {
+void NodeIndex::collect(const Domain& domain, int devices, size_t count, std::vector<NodeInfo*>& nodes) const {
   const size_t wanted = nodes.size() + count;
   const auto left = [&] { return static_cast<int>(wanted - nodes.size()); };
   if (const Ranking* children = children_of(domain, devices)) {
@@ -173,15 +173,15 @@ void NodeIndex::collect(const Domain& domain, int devices, size_t count, std::ve
     }
   }
   for (size_t free = devices; free < domain.by_free.size(); ++free) {
-    for (NodeState* node : domain.by_free[free]) {
+    for (NodeInfo* node : domain.by_free[free]) {
       if (left() == 0) return;
       nodes.push_back(node);
     }
   }
 }
 
-std::vector<NodeState*> NodeIndex::neighbours(int devices, int count, int rest) const {
-  std::vector<NodeState*> nodes;
+std::vector<NodeInfo*> NodeIndex::neighbours(int devices, int count, int rest) const {
+  std::vector<NodeInfo*> nodes;
   if (counts_.at_least(devices) == 0) return nodes;
   const Domain* domain = nullptr;
   for (size_t level = levels_.size(); domain == nullptr && level-- > 1;) {

@@ -20,12 +20,12 @@ std::string natural_key(std::string_view text);
 // Orders nodes by domain and then by name. Different nodes have different keys.
 std::string node_key(std::string_view domain, std::string_view name);
 
-struct NodeState;
+struct NodeInfo;
 
-struct NodeOrder {  // Compares NodeState::key.
-  bool operator()(const NodeState* a, const NodeState* b) const;
+struct NodeOrder {  // Compares NodeInfo::key.
+  bool operator()(const NodeInfo* a, const NodeInfo* b) const;
 };
-using NodeSet = std::set<NodeState*, NodeOrder>;
+using NodeSet = std::set<NodeInfo*, NodeOrder>;
 
 // Nodes by their free devices and by domain. Domains form a tree: "row2/rack7" is in "row2", which is in the root. An
 // update costs the devices that it takes or frees times the levels times the logarithm of the domains. A query costs
@@ -37,19 +37,19 @@ class NodeIndex {
   NodeIndex& operator=(const NodeIndex&) = delete;
 
   // Changes the node's free devices in this index from `before` to `after`. 0: the node is not in it.
-  void move(NodeState& node, int before, int after);
+  void move(NodeInfo& node, int before, int after);
 
   const Counts& counts() const { return counts_; }
 
   // Returns a node with at least this many free devices, or null if there is none. With `near`: the smallest domain
   // around `near` that has such a node, and there the tightest fit. Without `near`: the tightest fit of all, from the
   // domain with the fewest such nodes.
-  NodeState* tightest(int devices, const NodeState* near) const;
+  NodeInfo* tightest(int devices, const NodeInfo* near) const;
 
   // Returns `count` nodes with at least this many devices, or all there are. They are from the deepest domain that has
   // enough, and of several such domains from the one with the fewest. Inside it they are from few domains and fit
   // tightly. `rest` > 0: prefers a domain that has one more node with `rest` devices.
-  std::vector<NodeState*> neighbours(int devices, int count, int rest) const;
+  std::vector<NodeInfo*> neighbours(int devices, int count, int rest) const;
 
  private:
   struct Domain;
@@ -71,10 +71,10 @@ class NodeIndex {
 
   static void rank(Rankings& rankings, int devices, const Domain& domain, int before, int after);
   const Ranking* children_of(const Domain& domain, int devices) const;
-  NodeState* tightest_in(const Domain& domain, int devices) const;
+  NodeInfo* tightest_in(const Domain& domain, int devices) const;
   const Domain* roomy(const Ranking& ranking, int count, int rest) const;
-  void collect(const Domain& domain, int devices, size_t count, std::vector<NodeState*>& nodes) const;
-  Domain& domain_of(const std::string& path, const NodeState& node);
+  void collect(const Domain& domain, int devices, size_t count, std::vector<NodeInfo*>& nodes) const;
+  Domain& domain_of(const std::string& path, const NodeInfo& node);
 
   std::unordered_map<std::string, std::unique_ptr<Domain>> domains_;  // By path. Only domains with nodes.
   Counts counts_;

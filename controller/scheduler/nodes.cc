@@ -18,24 +18,24 @@ void mark(std::vector<char>& taken, const std::vector<int>& devices, char as) {
 }
 
 // False if the node has come back with another kind of device.
-bool counts(const Hold& hold, const NodeState& node) { return hold.job->job.device == node.node.device; }
+bool counts(const Hold& hold, const NodeInfo& node) { return hold.job->job.device == node.node.device; }
 
 }  // namespace
 
-void Nodes::attach(NodeState& node) {
+void Nodes::attach(NodeInfo& node) {
   known_.add(node.node.devices, 1);
   if (!node.node.cordoned) in_service_.add(node.node.devices, 1);
 }
 
-void Nodes::detach(NodeState& node) {
+void Nodes::detach(NodeInfo& node) {
   known_.add(node.node.devices, -1);
   if (!node.node.cordoned) in_service_.add(node.node.devices, -1);
   node.known = false;
   refresh(node);
 }
 
-NodeState::Standing Nodes::judge(NodeState& node) {
-  NodeState::Standing now;
+NodeInfo::Standing Nodes::judge(NodeInfo& node) {
+  NodeInfo::Standing now;
   now.usable = node.known && node.node.ready && !node.node.cordoned;
   if (!now.usable) return now;
   now.targeted = node.targeted;
@@ -54,10 +54,10 @@ NodeState::Standing Nodes::judge(NodeState& node) {
   return now;
 }
 
-bool Nodes::refresh(NodeState& node) {
+bool Nodes::refresh(NodeInfo& node) {
   if (node.node.device != device_) return false;
-  const NodeState::Standing before = node.standing;
-  const NodeState::Standing now = judge(node);
+  const NodeInfo::Standing before = node.standing;
+  const NodeInfo::Standing now = judge(node);
   if (before == now) return false;
   if (before.index == now.index) {
     if (now.index != nullptr) now.index->move(node, before.free, now.free);
@@ -65,12 +65,12 @@ bool Nodes::refresh(NodeState& node) {
     if (before.index != nullptr) before.index->move(node, before.free, 0);
     if (now.index != nullptr) now.index->move(node, 0, now.free);
   }
-  const auto counted_as = [](const NodeState::Standing& s) { return std::tuple(s.usable, s.targeted, s.unclaimed); };
+  const auto counted_as = [](const NodeInfo::Standing& s) { return std::tuple(s.usable, s.targeted, s.unclaimed); };
   if (counted_as(before) != counted_as(now)) {
     if (before.usable) (before.targeted ? target_unclaimed_ : open_unclaimed_).add(before.unclaimed, -1);
     if (now.usable) (now.targeted ? target_unclaimed_ : open_unclaimed_).add(now.unclaimed, 1);
   }
-  const auto drains_as = [](const NodeState::Standing& s) {
+  const auto drains_as = [](const NodeInfo::Standing& s) {
     return std::tuple(s.usable, s.targeted, s.devices, s.unclaimed, s.drained);
   };
   if (drains_as(before) != drains_as(now)) {
@@ -89,12 +89,12 @@ bool Nodes::refresh(NodeState& node) {
   return now.free > before.free || now.unclaimed > before.unclaimed || now.devices > before.devices;
 }
 
-void Nodes::hide(NodeState& node, bool hidden) {
+void Nodes::hide(NodeInfo& node, bool hidden) {
   node.hidden = hidden;
   refresh(node);
 }
 
-void Nodes::target(NodeState& node, bool targeted) {
+void Nodes::target(NodeInfo& node, bool targeted) {
   node.targeted = targeted;
   refresh(node);
 }
@@ -102,10 +102,10 @@ void Nodes::target(NodeState& node, bool targeted) {
 void Nodes::merge(const NodeSet& targeted, bool merged) {
   if (merged_ == merged) return;
   merged_ = merged;
-  for (NodeState* node : targeted) refresh(*node);
+  for (NodeInfo* node : targeted) refresh(*node);
 }
 
-NodeSet Nodes::soonest(const Request& request, const std::set<const NodeState*>& without) const {
+NodeSet Nodes::soonest(const Request& request, const std::set<const NodeInfo*>& without) const {
   using Place = std::pair<std::set<Draining>::const_iterator, std::set<Draining>::const_iterator>;
   std::vector<Place> widths;  // One for each useful number of devices.
   for (const auto& [devices, nodes] : draining_) {
@@ -118,7 +118,7 @@ NodeSet Nodes::soonest(const Request& request, const std::set<const NodeState*>&
       if (width.first != width.second && (next == nullptr || *width.first < *next->first)) next = &width;
     }
     if (next == nullptr) return {};
-    NodeState* node = (next->first++)->node;
+    NodeInfo* node = (next->first++)->node;
     if (without.contains(node)) continue;
     chosen.insert(node);
     left -= request.share(node->standing.devices);
@@ -126,9 +126,9 @@ NodeSet Nodes::soonest(const Request& request, const std::set<const NodeState*>&
   return chosen;
 }
 
-NodeState* Nodes::slowest(const Request& request) const {
+NodeInfo* Nodes::slowest(const Request& request) const {
   for (auto it = target_draining_.rbegin(); it != target_draining_.rend(); ++it) {
-    const NodeState::Standing& now = it->node->standing;
+    const NodeInfo::Standing& now = it->node->standing;
     if (request.share(now.unclaimed) < request.share(now.devices)) return it->node;
   }
   return nullptr;
@@ -138,7 +138,7 @@ absl::Time Nodes::targets_drained() const {
   return target_draining_.empty() ? absl::InfinitePast() : target_draining_.rbegin()->drained;
 }
 
-std::vector<int> choose_devices(const NodeState& node, const Waiting& job, int count) {
+std::vector<int> choose_devices(const NodeInfo& node, const Waiting& job, int count) {
   std::vector<char> taken(node.node.devices, 0);
   for (const Hold& hold : node.holds) {
     if (counts(hold, node) && hold.job != &job) mark(taken, *hold.devices, hold.job->lifted ? kHeld : kClaimed);
@@ -161,7 +161,7 @@ std::vector<int> choose_devices(const NodeState& node, const Waiting& job, int c
   return chosen;
 }
 
-std::vector<int> free_devices(const NodeState& node) {
+std::vector<int> free_devices(const NodeInfo& node) {
   std::vector<char> taken(node.node.devices, 0);
   for (const Hold& hold : node.holds) {
     if (counts(hold, node)) mark(taken, *hold.devices, kHeld);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "controller/scheduler/node_index.h"
-#include "controller/scheduler/node_state.h"
+#include "controller/scheduler/node_info.h"
 #include "controller/scheduler/request.h"
 
 namespace titan::scheduler {
@@ -21,16 +21,16 @@ class Nodes {
   Nodes& operator=(const Nodes&) = delete;
 
   // Begin and end to count a known node. Call refresh() after attach().
-  void attach(NodeState& node);
-  void detach(NodeState& node);
+  void attach(NodeInfo& node);
+  void detach(NodeInfo& node);
 
   // Call it after any change of the node. True: it offers more than before to some job. Ignores nodes of other kinds.
-  bool refresh(NodeState& node);
+  bool refresh(NodeInfo& node);
 
   // A hidden node is in no index.
-  void hide(NodeState& node, bool hidden);
+  void hide(NodeInfo& node, bool hidden);
   // Moves the node between the open and the promised ones.
-  void target(NodeState& node, bool targeted);
+  void target(NodeInfo& node, bool targeted);
   // While merged, targeted nodes are among the open ones in the index, but not in unclaimed(). Takes time in proportion
   // to the given nodes.
   void merge(const NodeSet& targeted, bool merged);
@@ -45,23 +45,23 @@ class Nodes {
 
   // Returns the nodes that a request would get first if it waited for them: those whose claims end first, then the
   // emptiest. Empty if all usable nodes except `without` are too few.
-  NodeSet soonest(const Request& request, const std::set<const NodeState*>& without) const;
+  NodeSet soonest(const Request& request, const std::set<const NodeInfo*>& without) const;
   // Returns the targeted node whose claims end last, among those that cannot give their whole share yet. Null: none.
-  NodeState* slowest(const Request& request) const;
+  NodeInfo* slowest(const Request& request) const;
   absl::Time targets_drained() const;  // When the last claim on a targeted node ends.
 
  private:
   struct Draining {
     absl::Time drained;
     int unclaimed;
-    NodeState* node;
+    NodeInfo* node;
     bool operator<(const Draining& other) const {
       if (drained != other.drained) return drained < other.drained;
       return unclaimed != other.unclaimed ? unclaimed > other.unclaimed : node->key < other.node->key;
     }
   };
 
-  NodeState::Standing judge(NodeState& node);
+  NodeInfo::Standing judge(NodeInfo& node);
 
   const std::string device_;
   NodeIndex open_, target_;
@@ -74,9 +74,9 @@ class Nodes {
 
 // Returns up to `count` devices of the node that the job would take, ascending. It takes its own first, then free ones,
 // then those that lifted jobs hold.
-std::vector<int> choose_devices(const NodeState& node, const Waiting& job, int count);
+std::vector<int> choose_devices(const NodeInfo& node, const Waiting& job, int count);
 
 // Returns the devices that are neither claimed nor held, ascending.
-std::vector<int> free_devices(const NodeState& node);
+std::vector<int> free_devices(const NodeInfo& node);
 
 }  // namespace titan::scheduler

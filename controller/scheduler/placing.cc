@@ -9,18 +9,18 @@ namespace titan::scheduler {
 
 Pool::ExcludedNodes Pool::excluded_nodes(const Waiting& job) const {
   const Request& request = job.request;
-  const auto counts = [&](const NodeState* node) {
+  const auto counts = [&](const NodeInfo* node) {
     return node->standing.usable && node->node.device == job.job.device;
   };
   ExcludedNodes excluded;
   int64_t room = nodes_.usable().room(request);
-  for (NodeState* node : job.refused) {
+  for (NodeInfo* node : job.refused) {
     if (!counts(node)) continue;
     room -= request.share(node->standing.devices);
     excluded.hidden.push_back(node);
   }
   int64_t others = room;
-  for (NodeState* node : job.avoided) {
+  for (NodeInfo* node : job.avoided) {
     if (!counts(node)) continue;
     others -= request.share(node->standing.devices);
     excluded.last.push_back(node);
@@ -44,7 +44,7 @@ bool Pool::may_use_promised(const Waiting& job, absl::Time now) const {
 int64_t Pool::most_room(const Waiting& job, const ExcludedNodes& excluded, bool promised) const {
   int64_t room = nodes_.unclaimed(false).room(job.request);
   if (promised) room += nodes_.unclaimed(true).room(job.request);
-  for (const NodeState* node : excluded.hidden) {
+  for (const NodeInfo* node : excluded.hidden) {
     if (promised || !node->targeted) room -= job.request.share(node->standing.unclaimed);
   }
   return room;
@@ -54,7 +54,7 @@ std::optional<std::vector<Run>> Pool::place(Waiting& job, absl::Time now) {
   const ExcludedNodes excluded = excluded_nodes(job);
   const bool promised = may_use_promised(job, now);
   if (!excluded.fits_idle || most_room(job, excluded, promised) < job.request.ranks) return std::nullopt;
-  for (NodeState* node : excluded.hidden) nodes_.hide(*node, true);
+  for (NodeInfo* node : excluded.hidden) nodes_.hide(*node, true);
   lift(job, true);
   std::vector<Waiting*> lifted = {&job};
   Shares shares;
@@ -62,7 +62,7 @@ std::optional<std::vector<Run>> Pool::place(Waiting& job, absl::Time now) {
   if (index != nullptr) shares = choose(*index, job, excluded);
   std::optional<std::vector<Run>> runs;
   if (index != nullptr) runs = settle(job, std::move(shares), now);
-  for (NodeState* node : excluded.hidden) nodes_.hide(*node, false);
+  for (NodeInfo* node : excluded.hidden) nodes_.hide(*node, false);
   for (Waiting* other : lifted) lift(*other, false);
   nodes_.merge(promise_.nodes, false);
   if (!runs) return std::nullopt;
@@ -78,7 +78,7 @@ std::optional<std::vector<Run>> Pool::place(Waiting& job, absl::Time now) {
 // A lost node may return by itself. A cordoned one returns only when its operator says so.
 bool Pool::could_ever_run(const Waiting& job) const {
   int64_t room = nodes_.in_service().room(job.request);
-  for (const NodeState* node : job.refused) {
+  for (const NodeInfo* node : job.refused) {
     const bool counts = node->known && !node->node.cordoned && node->node.device == job.job.device;
     if (counts) room -= job.request.share(node->node.devices);
   }
@@ -122,37 +122,37 @@ NodeIndex* Pool::make_room(const Waiting& job, bool promised, std::vector<Waitin
 Pool::Shares Pool::choose(NodeIndex& index, const Waiting& job, const ExcludedNodes& excluded) {
   Shares shares;
   int left = job.request.ranks;
-  for (NodeState* node : excluded.last) nodes_.hide(*node, true);
+  for (NodeInfo* node : excluded.last) nodes_.hide(*node, true);
   choose_own(index, job, left, shares);
   choose_more(index, job.request, left, shares);
-  for (NodeState* node : excluded.last) nodes_.hide(*node, false);
+  for (NodeInfo* node : excluded.last) nodes_.hide(*node, false);
   choose_more(index, job.request, left, shares);
   return shares;
 }
 
-void Pool::take(NodeState& node, int ranks, int& left, Shares& shares) {
+void Pool::take(NodeInfo& node, int ranks, int& left, Shares& shares) {
   nodes_.hide(node, true);
   shares.emplace_back(&node, ranks);
   left -= ranks;
 }
 
 void Pool::choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& shares) {
-  std::vector<NodeState*> own;
-  for (NodeState* node : job.held) {
+  std::vector<NodeInfo*> own;
+  for (NodeInfo* node : job.held) {
     if (node->standing.index == &index && job.request.share(node->standing.free) > 0) own.push_back(node);
   }
   if (own.empty()) return;
-  std::sort(own.begin(), own.end(), [](const NodeState* a, const NodeState* b) {
+  std::sort(own.begin(), own.end(), [](const NodeInfo* a, const NodeInfo* b) {
     return a->standing.free != b->standing.free ? a->standing.free > b->standing.free : a->key < b->key;
   });
   if (job.request.per_node == 0) {
     // If one of these nodes can take everything, takes the tightest such node. The largest are at the front.
     const auto too_small = std::find_if(
-        own.begin(), own.end(), [&](const NodeState* node) { return job.request.share(node->standing.free) < left; });
+        own.begin(), own.end(), [&](const NodeInfo* node) { return job.request.share(node->standing.free) < left; });
     if (too_small != own.begin()) return take(**(too_small - 1), left, left, shares);
     if (index.counts().at_least(left) > 0) return;
   }
-  for (NodeState* node : own) {
+  for (NodeInfo* node : own) {
     if (left == 0) return;
     take(*node, std::min(left, job.request.share(node->standing.free)), left, shares);
   }
@@ -161,7 +161,7 @@ void Pool::choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& s
 void Pool::choose_more(NodeIndex& index, const Request& request, int& left, Shares& shares) {
   while (left > 0) {
     if ((request.per_node == 0 || left == request.per_node) && index.counts().at_least(left) > 0) {
-      const NodeState* near = shares.empty() ? nullptr : shares.back().first;
+      const NodeInfo* near = shares.empty() ? nullptr : shares.back().first;
       take(*index.tightest(left, near), left, left, shares);
       continue;
     }
@@ -169,8 +169,8 @@ void Pool::choose_more(NodeIndex& index, const Request& request, int& left, Shar
     if (share == 0) return;
     const int whole = std::min(left / share, index.counts().at_least(share));
     if (whole == 0) return;
-    const std::vector<NodeState*> nodes = index.neighbours(share, whole, left - whole * share);
-    for (NodeState* node : nodes) take(*node, share, left, shares);
+    const std::vector<NodeInfo*> nodes = index.neighbours(share, whole, left - whole * share);
+    for (NodeInfo* node : nodes) take(*node, share, left, shares);
   }
 }
 
@@ -193,7 +193,7 @@ std::vector<Run> Pool::settle(Waiting& job, Shares shares, absl::Time now) {
 
 void Pool::lift(Waiting& job, bool lifted) {
   job.lifted = lifted;
-  for (NodeState* node : job.held) nodes_.refresh(*node);
+  for (NodeInfo* node : job.held) nodes_.refresh(*node);
 }
 
 }  // namespace titan::scheduler

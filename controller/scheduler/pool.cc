@@ -5,7 +5,7 @@
 
 namespace titan::scheduler {
 
-void Pool::attach(NodeState& node) {
+void Pool::attach(NodeInfo& node) {
   node.known = true;
   nodes_.attach(node);
   nodes_.refresh(node);
@@ -13,14 +13,14 @@ void Pool::attach(NodeState& node) {
   changed();
 }
 
-void Pool::detach(NodeState& node) {
+void Pool::detach(NodeInfo& node) {
   useless_stale_ = true;
   if (node.targeted) drop_promise();
   nodes_.detach(node);
   changed();
 }
 
-void Pool::refresh(NodeState& node) {
+void Pool::refresh(NodeInfo& node) {
   ++facts_;
   if (node.targeted) dirty_ = true;  // improve_promise() may help now.
   if (nodes_.refresh(node)) changed();
@@ -30,7 +30,7 @@ void Pool::add(Waiting& job) {
   if (!job.held.empty()) {
     holders_.insert(&job);
     useless_stale_ = true;
-    for (NodeState* node : job.held) {
+    for (NodeInfo* node : job.held) {
       node->holds.push_back({&job, &job.job.reserved.at(node->node.name)});
       nodes_.refresh(*node);
     }
@@ -47,7 +47,7 @@ void Pool::remove(Waiting& job) {
   if (job.held.empty()) return;
   holders_.erase(&job);
   useless_.erase(&job);
-  for (NodeState* node : job.held) {
+  for (NodeInfo* node : job.held) {
     std::erase_if(node->holds, [&](const Hold& hold) { return hold.job == &job; });
     nodes_.refresh(*node);
   }
@@ -103,8 +103,8 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
 // delay it until they end. An exchange of nodes (improve_promise) brings a ready node for one that is not.
 void Pool::promise_to(Waiting& job, const ExcludedNodes& excluded) {
   // Nodes that it accepted earlier may be avoided now that there are others.
-  const bool still_wanted = std::none_of(excluded.hidden.begin(), excluded.hidden.end(),
-                                         [](const NodeState* node) { return node->targeted; });
+  const bool still_wanted =
+      std::none_of(excluded.hidden.begin(), excluded.hidden.end(), [](const NodeInfo* node) { return node->targeted; });
   if (promise_.job == &job && still_wanted) return improve_promise(excluded);
   drop_promise();  // The promise may belong to a job that is now later in the queue.
   set_promise(job, nodes_.soonest(job.request, {excluded.hidden.begin(), excluded.hidden.end()}));
@@ -117,11 +117,11 @@ void Pool::improve_promise(const ExcludedNodes& excluded) {
   const NodeIndex& open = nodes_.index(false);
   bool exchanged = false;
   // Otherwise one of them could be the tightest and hide others.
-  for (NodeState* node : excluded.hidden) nodes_.hide(*node, true);
+  for (NodeInfo* node : excluded.hidden) nodes_.hide(*node, true);
   while (open.counts().at_least(request.least()) > 0) {
-    NodeState* slow = nodes_.slowest(request);
+    NodeInfo* slow = nodes_.slowest(request);
     if (slow == nullptr) break;
-    NodeState* ready = open.tightest(request.share(slow->standing.devices), slow);
+    NodeInfo* ready = open.tightest(request.share(slow->standing.devices), slow);
     if (ready == nullptr) break;
     promise_.nodes.erase(slow);
     promise_.nodes.insert(ready);
@@ -129,7 +129,7 @@ void Pool::improve_promise(const ExcludedNodes& excluded) {
     nodes_.target(*ready, true);
     exchanged = true;
   }
-  for (NodeState* node : excluded.hidden) nodes_.hide(*node, false);
+  for (NodeInfo* node : excluded.hidden) nodes_.hide(*node, false);
   // It also changes when the end of a job that runs there becomes known, or is earlier than expected.
   const absl::Time shadow = std::min(promise_.shadow, nodes_.targets_drained());
   if (!exchanged && shadow == promise_.shadow) return;
@@ -141,28 +141,28 @@ void Pool::set_promise(Waiting& job, NodeSet nodes) {
   drop_promise();
   promise_.job = &job;
   promise_.nodes = std::move(nodes);
-  for (NodeState* node : promise_.nodes) nodes_.target(*node, true);
+  for (NodeInfo* node : promise_.nodes) nodes_.target(*node, true);
   promise_.shadow = nodes_.targets_drained();
   changed();
 }
 
 void Pool::drop_promise() {
   if (promise_.job == nullptr) return;
-  for (NodeState* node : promise_.nodes) nodes_.target(*node, false);
+  for (NodeInfo* node : promise_.nodes) nodes_.target(*node, false);
   promise_ = {};
   changed();
 }
 
 Reservation Pool::reservation() const {
   Reservation reservation{promise_.job->job.uid, {}, promise_.shadow};
-  for (const NodeState* node : promise_.nodes) reservation.nodes.push_back(node->node.name);
+  for (const NodeInfo* node : promise_.nodes) reservation.nodes.push_back(node->node.name);
   return reservation;
 }
 
 void Pool::restore(Waiting& job, const Reservation& reservation) {
   NodeSet nodes;
   for (const std::string& name : reservation.nodes) {
-    NodeState* node = ledger_.find(name);
+    NodeInfo* node = ledger_.find(name);
     if (node == nullptr || !node->standing.usable || node->node.device != job.job.device) return;
     nodes.insert(node);
   }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "controller/scheduler/node_state.h"
+#include "controller/scheduler/node_info.h"
 #include "controller/scheduler/nodes.h"
 #include "controller/scheduler/queue.h"
 #include "controller/scheduler/types.h"
@@ -33,10 +33,10 @@ class Pool {
  public:
   Pool(const std::string& device, Ledger& ledger) : ledger_(ledger), nodes_(device) {}
 
-  void attach(NodeState& node);
-  void detach(NodeState& node);
+  void attach(NodeInfo& node);
+  void detach(NodeInfo& node);
   // Call it after any change of the node's claims.
-  void refresh(NodeState& node);
+  void refresh(NodeInfo& node);
 
   void add(Waiting& job);
   void remove(Waiting& job);
@@ -63,11 +63,11 @@ class Pool {
   };
   // Nodes that a job does not use: refused nodes, and avoided ones if the other nodes could hold the job when idle.
   struct ExcludedNodes {
-    std::vector<NodeState*> hidden;
-    std::vector<NodeState*> last;  // Avoided, but needed: used last.
-    bool fits_idle = false;        // The job would fit if all nodes that it may use were idle.
+    std::vector<NodeInfo*> hidden;
+    std::vector<NodeInfo*> last;  // Avoided, but needed: used last.
+    bool fits_idle = false;       // The job would fit if all nodes that it may use were idle.
   };
-  using Shares = std::vector<std::pair<NodeState*, int>>;  // Ranks by node.
+  using Shares = std::vector<std::pair<NodeInfo*, int>>;  // Ranks by node.
 
   void changed() {
     ++version_;
@@ -91,7 +91,7 @@ class Pool {
   Shares choose(NodeIndex& index, const Waiting& job, const ExcludedNodes& excluded);
   void choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& shares);
   void choose_more(NodeIndex& index, const Request& request, int& left, Shares& shares);
-  void take(NodeState& node, int ranks, int& left, Shares& shares);
+  void take(NodeInfo& node, int ranks, int& left, Shares& shares);
   std::vector<Run> settle(Waiting& job, Shares shares, absl::Time now);
   void lift(Waiting& job, bool lifted);
 

@@ -14,7 +14,7 @@
 
 namespace titan::scheduler {
 
-struct NodeState;
+struct NodeInfo;
 struct Shape;
 
 // Ascending: the first job has the smallest place. No two jobs have the same one.
@@ -24,9 +24,9 @@ struct Waiting {
   Job job;
   Place place;
   Request request;
-  std::vector<NodeState*> held;     // Nodes of job.reserved.
-  std::vector<NodeState*> avoided;  // Nodes of job.avoided that are not refused.
-  std::vector<NodeState*> refused;  // Nodes of job.refused.
+  std::vector<NodeInfo*> held;     // Nodes of job.reserved.
+  std::vector<NodeInfo*> avoided;  // Nodes of job.avoided that are not refused.
+  std::vector<NodeInfo*> refused;  // Nodes of job.refused.
   Shape* shape = nullptr;
   bool lifted = false;  // Its holds are ignored while one job is being placed.
   std::string reason;   // Last reported reason.

@@ -88,7 +88,7 @@ Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
   if (!excluded.fits_idle) {
     int wide = nodes_.usable().at_least(job.request.least());
     int64_t devices = nodes_.usable().devices(), room = nodes_.usable().room(job.request);
-    for (const NodeState* node : excluded.hidden) {
+    for (const NodeInfo* node : excluded.hidden) {
       wide -= node->standing.devices >= job.request.least() ? 1 : 0;
       devices -= node->standing.devices;
       room -= job.request.share(node->standing.devices);
@@ -111,7 +111,7 @@ Misfit Pool::lack(const Waiting& job, const ExcludedNodes& excluded, int nodes) 
     kept += nodes_.unclaimed(promised).devices() - nodes_.index(promised).counts().devices();
     room += nodes_.index(promised).counts().room(job.request);
   }
-  for (const NodeState* node : excluded.hidden) {
+  for (const NodeInfo* node : excluded.hidden) {
     devices -= node->standing.devices;
     if (behind && node->targeted) continue;
     free -= node->standing.free;

@@ -12,7 +12,7 @@ Pool& Scheduler::pool(const std::string& device) {
   return *pool;
 }
 
-void Scheduler::count(const NodeState& node, int sign) {
+void Scheduler::count(const NodeInfo& node, int sign) {
   totals_.known += sign;
   if (node.node.ready) totals_.ready += sign;
   if (node.node.ready && node.node.cordoned) totals_.ready_cordoned += sign;
@@ -20,8 +20,8 @@ void Scheduler::count(const NodeState& node, int sign) {
   for (const auto& [device, pool] : pools_) pool->facts_changed();
 }
 
-void Scheduler::set_node(Node node) {
-  NodeState& state = ledger_.at(node.name);
+void Scheduler::set_node(NodeProperties node) {
+  NodeInfo& state = ledger_.at(node.name);
   if (state.known) {
     if (state.node == node) return;
     count(state, -1);
@@ -35,7 +35,7 @@ void Scheduler::set_node(Node node) {
 }
 
 void Scheduler::remove_node(const std::string& name) {
-  NodeState* state = ledger_.find(name);
+  NodeInfo* state = ledger_.find(name);
   if (state == nullptr || !state->known) return;
   count(*state, -1);
   pool(state->node.device).detach(*state);
@@ -55,7 +55,7 @@ void Scheduler::add_job(Job job) {
   waiting->place = place_of(job);
   waiting->request = Request::of(job);
   const auto mention = [&](const std::string& name) {
-    NodeState& node = ledger_.at(name);
+    NodeInfo& node = ledger_.at(name);
     ++node.mentions;
     return &node;
   };
@@ -76,15 +76,15 @@ void Scheduler::remove_job(const std::string& uid) {
   jobs_.erase(it);
   if (job->shape != nullptr) pool(job->job.device).remove(*job);
   for (const auto* nodes : {&job->held, &job->avoided, &job->refused}) {
-    for (NodeState* node : *nodes) {
+    for (NodeInfo* node : *nodes) {
       --node->mentions;
       ledger_.forget_if_unused(*node);
     }
   }
 }
 
-void Scheduler::touched(const std::vector<NodeState*>& nodes) {
-  for (NodeState* node : nodes) {
+void Scheduler::touched(const std::vector<NodeInfo*>& nodes) {
+  for (NodeInfo* node : nodes) {
     if (node->known) {
       pool(node->node.device).refresh(*node);
     } else {
@@ -139,7 +139,7 @@ void Scheduler::restore(const Reservation& reservation) {
 }
 
 std::vector<int> Scheduler::free_devices(const std::string& node) const {
-  const NodeState* state = ledger_.find(node);
+  const NodeInfo* state = ledger_.find(node);
   if (state == nullptr || !state->known) return {};
   return scheduler::free_devices(*state);
 }

@@ -36,7 +36,7 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   // Adds the node or replaces its properties. Claims on it stay.
-  void set_node(Node node);
+  void set_node(NodeProperties node);
   void remove_node(const std::string& name);
 
   // Adds the job to the queue, or replaces it there.
@@ -72,8 +72,8 @@ class Scheduler {
 
  private:
   Pool& pool(const std::string& device);
-  void count(const NodeState& node, int sign);
-  void touched(const std::vector<NodeState*>& nodes);
+  void count(const NodeInfo& node, int sign);
+  void touched(const std::vector<NodeInfo*>& nodes);
   Place place_of(const Job& job) const;
 
   Order order_;

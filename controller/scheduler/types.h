@@ -15,7 +15,8 @@ namespace titan::scheduler {
 // Names a job in messages to users who may not see it.
 inline constexpr char kForeignJob[] = "a job of another project";
 
-struct Node {
+// What a node offers, as the core sets it.
+struct NodeProperties {
   std::string name;
   std::string device;  // Kind: "cuda", "cpu".
   int devices = 0;     // Numbered from 0. Each takes one rank.
@@ -25,7 +26,7 @@ struct Node {
   bool ready = true;
   bool cordoned = false;
   bool unusable = false;  // Its worker is connected and cannot prepare ranks.
-  bool operator==(const Node&) const = default;
+  bool operator==(const NodeProperties&) const = default;
 };
 
 // A job that waits for devices.

@@ -8,8 +8,8 @@ namespace {
 
 class NodesTest : public ::testing::Test {
  protected:
-  absl::StatusOr<Nodes::Opened> open(double at, const std::string& instance = "i", const std::string& boot = "",
-                                     int64_t after_boot = 0) {
+  absl::StatusOr<NodeTable::Opened> open(double at, const std::string& instance = "i", const std::string& boot = "",
+                                         int64_t after_boot = 0) {
     Registration hello;
     hello.node = "n1";
     hello.instance = instance;
@@ -18,7 +18,7 @@ class NodesTest : public ::testing::Test {
     hello.devices = 2;
     return nodes_.open_session(hello, ++session_, absl::Seconds(at), absl::UnixEpoch());
   }
-  Nodes nodes_{absl::Seconds(5), absl::Seconds(1)};
+  NodeTable nodes_{absl::Seconds(5), absl::Seconds(1)};
   SessionId session_ = 0;
 };
 
@@ -48,7 +48,7 @@ TEST_F(NodesTest, ABrokenStreamMakesSuspect) {
 TEST_F(NodesTest, EpochsGrowAndOnlyTheNewestSessionCounts) {
   EXPECT_EQ(open(0)->node->record.lease_epoch, 1);
   const SessionId first = session_;
-  const absl::StatusOr<Nodes::Opened> second = open(1);
+  const absl::StatusOr<NodeTable::Opened> second = open(1);
   EXPECT_EQ(second->node->record.lease_epoch, 2);
   EXPECT_EQ(second->replaced, first);
   EXPECT_EQ(nodes_.owner("n1", first), nullptr);

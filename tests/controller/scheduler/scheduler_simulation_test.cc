@@ -30,7 +30,7 @@ struct Part {
 // The facts, and what follows from them by looking at everything.
 struct World {
   Order order;
-  std::map<std::string, Node> nodes;
+  std::map<std::string, NodeProperties> nodes;
   std::map<std::string, std::map<std::string, Part>> claims;  // By owner, then by node.
   std::map<std::string, Job> waiting;
   std::map<std::string, Job> running;
@@ -52,7 +52,7 @@ struct World {
     return devices / job.unit * job.unit;
   }
 
-  bool usable(const Job& job, const Node& node) const {
+  bool usable(const Job& job, const NodeProperties& node) const {
     return node.device == job.device && node.ready && !node.cordoned && !job.refused.contains(node.name);
   }
 
@@ -96,9 +96,9 @@ struct World {
   }
 
   // Returns the ranks that each node can take. `steal`: includes devices that later jobs reserve.
-  std::vector<std::pair<const Node*, int>> shares(const Job& job, const std::set<std::string>& without,
-                                                  bool steal) const {
-    std::vector<std::pair<const Node*, int>> shares;
+  std::vector<std::pair<const NodeProperties*, int>> shares(const Job& job, const std::set<std::string>& without,
+                                                            bool steal) const {
+    std::vector<std::pair<const NodeProperties*, int>> shares;
     const bool avoid = holds_idle(job, false);
     for (const auto& [name, node] : nodes) {
       if (!usable(job, node) || without.contains(name) || (avoid && job.avoided.contains(name))) continue;
@@ -166,8 +166,9 @@ class Simulation {
   }
 
   void set_node(const std::string& name) {
-    Node node{name, once_in(5) ? "cuda" : "cpu", 1 + pick(6),
-              once_in(8) ? "" : absl::StrCat(once_in(4) ? "" : absl::StrCat("row", pick(2), "/"), "rack", pick(2))};
+    NodeProperties node{
+        name, once_in(5) ? "cuda" : "cpu", 1 + pick(6),
+        once_in(8) ? "" : absl::StrCat(once_in(4) ? "" : absl::StrCat("row", pick(2), "/"), "rack", pick(2))};
     node.cordoned = once_in(6);
     node.ready = !once_in(8);
     const auto known = world_.nodes.find(name);
@@ -210,7 +211,7 @@ class Simulation {
 
   void flap() {
     if (world_.nodes.empty()) return;
-    Node& node = any(world_.nodes)->second;
+    NodeProperties& node = any(world_.nodes)->second;
     node.ready = !node.ready;
     scheduler_.set_node(node);
     if (!node.ready) lose(node.name);
@@ -222,7 +223,7 @@ class Simulation {
       world_.claims.erase("stray");
       return;
     }
-    const Node& node = any(world_.nodes)->second;
+    const NodeProperties& node = any(world_.nodes)->second;
     const Devices devices = {pick(node.devices)};
     Part& part = world_.claims["stray"][node.name];
     if (std::count(part.devices.begin(), part.devices.end(), devices[0]) == 0) part.devices.push_back(devices[0]);
@@ -378,7 +379,7 @@ class Simulation {
     int next = 0;
     for (const Run& run : runs) {
       ASSERT_TRUE(world_.nodes.contains(run.node));
-      const Node& node = world_.nodes.at(run.node);
+      const NodeProperties& node = world_.nodes.at(run.node);
       const int ranks = static_cast<int>(run.devices.size());
       ASSERT_TRUE(world_.usable(job, node)) << run.node;
       ASSERT_TRUE(seen.insert(run.node).second) << run.node << " twice";
@@ -402,7 +403,7 @@ class Simulation {
   }
 
   // Returns a node's domains without the root: "row1", "row1/rack2".
-  static std::vector<std::string> domains_of(const Node& node) {
+  static std::vector<std::string> domains_of(const NodeProperties& node) {
     std::vector<std::string> domains;
     for (size_t end = node.domain.find('/'); end != std::string::npos; end = node.domain.find('/', end + 1)) {
       domains.push_back(node.domain.substr(0, end));

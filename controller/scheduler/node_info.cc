@@ -1,4 +1,4 @@
-#include "controller/scheduler/node_state.h"
+#include "controller/scheduler/node_info.h"
 
 #include <algorithm>
 
@@ -6,29 +6,29 @@
 
 namespace titan::scheduler {
 
-NodeState& Ledger::at(const std::string& name) {
-  std::unique_ptr<NodeState>& state = nodes_[name];
+NodeInfo& Ledger::at(const std::string& name) {
+  std::unique_ptr<NodeInfo>& state = nodes_[name];
   if (state == nullptr) {
-    state = std::make_unique<NodeState>();
+    state = std::make_unique<NodeInfo>();
     state->node.name = name;
     state->key = node_key("", name);
   }
   return *state;
 }
 
-NodeState* Ledger::find(const std::string& name) {
+NodeInfo* Ledger::find(const std::string& name) {
   const auto it = nodes_.find(name);
   return it == nodes_.end() ? nullptr : it->second.get();
 }
 
-const NodeState* Ledger::find(const std::string& name) const {
+const NodeInfo* Ledger::find(const std::string& name) const {
   const auto it = nodes_.find(name);
   return it == nodes_.end() ? nullptr : it->second.get();
 }
 
-NodeState& Ledger::claim(const std::string& owner, const std::string& node, const std::vector<int>& devices,
-                         absl::Time ends) {
-  NodeState& state = at(node);
+NodeInfo& Ledger::claim(const std::string& owner, const std::string& node, const std::vector<int>& devices,
+                        absl::Time ends) {
+  NodeInfo& state = at(node);
   Claim& claim = state.claims[owner];
   for (const int device : devices) {
     if (std::find(claim.devices.begin(), claim.devices.end(), device) == claim.devices.end()) {
@@ -40,8 +40,8 @@ NodeState& Ledger::claim(const std::string& owner, const std::string& node, cons
   return state;
 }
 
-std::vector<NodeState*> Ledger::release(const std::string& owner) {
-  std::vector<NodeState*> nodes;
+std::vector<NodeInfo*> Ledger::release(const std::string& owner) {
+  std::vector<NodeInfo*> nodes;
   const auto it = owners_.find(owner);
   if (it == owners_.end()) return nodes;
   for (const auto& [name, node] : it->second) {
@@ -52,19 +52,19 @@ std::vector<NodeState*> Ledger::release(const std::string& owner) {
   return nodes;
 }
 
-std::vector<NodeState*> Ledger::release(const std::string& owner, const std::string& node) {
+std::vector<NodeInfo*> Ledger::release(const std::string& owner, const std::string& node) {
   const auto it = owners_.find(owner);
   if (it == owners_.end()) return {};
   const auto claimed = it->second.find(node);
   if (claimed == it->second.end()) return {};
-  NodeState* state = claimed->second;
+  NodeInfo* state = claimed->second;
   state->claims.erase(owner);
   it->second.erase(claimed);
   if (it->second.empty()) owners_.erase(it);
   return {state};
 }
 
-void Ledger::forget_if_unused(const NodeState& node) {
+void Ledger::forget_if_unused(const NodeInfo& node) {
   if (!node.known && node.claims.empty() && node.mentions == 0) nodes_.erase(std::string(node.node.name));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// State of one node in the scheduler, and the ledger of device owners.
+// What the scheduler knows of one node, and the ledger of device owners.
 
 #include <cstdint>
 #include <map>
@@ -27,8 +27,9 @@ struct Hold {  // Devices on a node that are reserved for a waiting job.
   const std::vector<int>* devices = nullptr;
 };
 
-struct NodeState {
-  Node node;
+// A node with the claims and holds on its devices.
+struct NodeInfo {
+  NodeProperties node;
   std::string key;                      // Sort key (node_key).
   std::string domain_key;               // Sort key of its domain.
   bool known = false;                   // False: only mentioned by a claim or a waiting job.
@@ -56,20 +57,20 @@ struct NodeState {
 // it goes, so the order of events does not matter.
 class Ledger {
  public:
-  NodeState& at(const std::string& name);
-  NodeState* find(const std::string& name);
-  const NodeState* find(const std::string& name) const;
+  NodeInfo& at(const std::string& name);
+  NodeInfo* find(const std::string& name);
+  const NodeInfo* find(const std::string& name) const;
   // Adds the devices to the owner's claim there. `ends` becomes the end of the whole claim.
-  NodeState& claim(const std::string& owner, const std::string& node, const std::vector<int>& devices, absl::Time ends);
+  NodeInfo& claim(const std::string& owner, const std::string& node, const std::vector<int>& devices, absl::Time ends);
   // Remove the owner's claims, everywhere or on one node. Return the nodes on which it had any.
-  std::vector<NodeState*> release(const std::string& owner);
-  std::vector<NodeState*> release(const std::string& owner, const std::string& node);
+  std::vector<NodeInfo*> release(const std::string& owner);
+  std::vector<NodeInfo*> release(const std::string& owner, const std::string& node);
   // Does nothing while the node is known, claimed or mentioned.
-  void forget_if_unused(const NodeState& node);
+  void forget_if_unused(const NodeInfo& node);
 
  private:
-  std::unordered_map<std::string, std::unique_ptr<NodeState>> nodes_;
-  std::unordered_map<std::string, std::map<std::string, NodeState*>> owners_;  // Claimed nodes by name, for each owner.
+  std::unordered_map<std::string, std::unique_ptr<NodeInfo>> nodes_;
+  std::unordered_map<std::string, std::map<std::string, NodeInfo*>> owners_;  // Claimed nodes by name, for each owner.
 };
 
 }  // namespace titan::scheduler
