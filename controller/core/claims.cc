@@ -39,7 +39,7 @@ void release_part(Step& step, LiveJob& job, const std::string& node) {
 }
 
 // The node knows best which devices its ranks have. A worker of an older version may have chosen other devices.
-void note_devices(Queue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item) {
+void note_devices(SchedulingQueue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item) {
   NodePart& part = job.attempt->parts.at(node);
   const std::vector<int>& told = item.device_indices;
   const bool lacks = static_cast<int>(part.devices.size()) < part.placement.num_ranks;
@@ -54,14 +54,14 @@ void note_devices(Queue& queue, LiveJob& job, const std::string& node, const Att
 }
 
 // Until its backoff is over. Nobody else gets the devices that it comes back to.
-void hold_back(Queue& queue, LiveJob& job) {
+void hold_back(SchedulingQueue& queue, LiveJob& job) {
   std::erase_if(job.held, [&](const auto& held) { return job.record.reserved.count(held.first) == 0; });
   queue.hold_back(job.record.uid, job.held, expected_end(job));
 }
 
 void enter_queue(Step& step, LiveJob& job) {
   const job::JobRecord& record = job.record;
-  scheduler::Job waiting = scheduler_job(record.spec);
+  scheduler::PendingJob waiting = scheduler_job(record.spec);
   waiting.uid = record.uid;
   waiting.name = record.name;
   waiting.order = record.order;

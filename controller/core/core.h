@@ -55,7 +55,7 @@ class Core {
 };
 
 // Returns the devices, ranks and priority that the job requests. Its uid, name and order stay empty.
-scheduler::Job scheduler_job(const job::Spec& spec);
+scheduler::PendingJob scheduler_job(const job::Spec& spec);
 
 // Returns NotFound (JOB_NOT_FOUND). `what` is the job's name or uid.
 absl::Status no_such_job(const std::string& what);

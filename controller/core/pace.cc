@@ -26,7 +26,7 @@ std::optional<absl::Duration> steps_left_take(LiveAttempt& attempt, int64_t tota
   return each * std::max<int64_t>(0, total - step);
 }
 
-void tell_end(Queue& queue, const Now& now, LiveJob& job, absl::Duration end) {
+void tell_end(SchedulingQueue& queue, const Now& now, LiveJob& job, absl::Duration end) {
   LiveAttempt& attempt = *job.attempt;
   const absl::Duration same = std::max(kSameEnd, (end - now.monotonic) / 10);
   if (attempt.ends_about && absl::AbsDuration(end - *attempt.ends_about) < same) return;

@@ -5,8 +5,8 @@
 
 namespace titan::core {
 
-std::vector<int> Queue::claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
-                              absl::Time ends) {
+std::vector<int> SchedulingQueue::claim(const std::string& owner, const std::string& node, std::vector<int> devices,
+                                        int count, absl::Time ends) {
   if (devices.empty()) {
     devices = scheduler_.free_devices(node);
     devices.resize(std::min(devices.size(), static_cast<size_t>(count)));
@@ -15,18 +15,19 @@ std::vector<int> Queue::claim(const std::string& owner, const std::string& node,
   return devices;
 }
 
-void Queue::expect_end(const std::string& owner, const std::string& node, absl::Time ends) {
+void SchedulingQueue::expect_end(const std::string& owner, const std::string& node, absl::Time ends) {
   scheduler_.occupy(owner, node, {}, ends);
 }
 
-void Queue::hold_back(const std::string& uid, const std::map<std::string, std::vector<int>>& held, absl::Time ends) {
+void SchedulingQueue::hold_back(const std::string& uid, const std::map<std::string, std::vector<int>>& held,
+                                absl::Time ends) {
   scheduler_.remove_job(uid);
   scheduler_.release(uid);
   for (const auto& [node, devices] : held) scheduler_.occupy(uid, node, devices, ends);
   held_back_.insert(uid);
 }
 
-void Queue::enter(scheduler::Job job, std::optional<absl::Duration> prefers_until) {
+void SchedulingQueue::enter(scheduler::PendingJob job, std::optional<absl::Duration> prefers_until) {
   const std::string uid = job.uid;
   scheduler_.add_job(std::move(job));
   scheduler_.release(uid);
@@ -34,14 +35,14 @@ void Queue::enter(scheduler::Job job, std::optional<absl::Duration> prefers_unti
   if (prefers_until) prefers_until_.emplace(uid, *prefers_until);
 }
 
-void Queue::leave(const std::string& uid) {
+void SchedulingQueue::leave(const std::string& uid) {
   scheduler_.remove_job(uid);
   scheduler_.release(uid);
   held_back_.erase(uid);
   prefers_until_.erase(uid);
 }
 
-std::vector<std::string> Queue::take_expired_preferences(absl::Duration now) {
+std::vector<std::string> SchedulingQueue::take_expired_preferences(absl::Duration now) {
   std::vector<std::string> over;
   for (const auto& [uid, until] : prefers_until_) {
     if (now > until) over.push_back(uid);

@@ -17,7 +17,7 @@ namespace titan::core {
 //
 // A job owns devices under its uid: those of its attempt and, while it is held back, those that it will come back to. A
 // stray owns its devices under stray_owner().
-class Queue {
+class SchedulingQueue {
  public:
   void set_node(scheduler::NodeProperties node) { scheduler_.set_node(std::move(node)); }
   void remove_node(const std::string& node) { scheduler_.remove_node(node); }
@@ -33,7 +33,7 @@ class Queue {
   void hold_back(const std::string& uid, const std::map<std::string, std::vector<int>>& held, absl::Time ends);
   // The job waits for devices from now on. Until `prefers_until` it insists on its held devices and avoids nodes.
   // Without that time it does neither.
-  void enter(scheduler::Job job, std::optional<absl::Duration> prefers_until);
+  void enter(scheduler::PendingJob job, std::optional<absl::Duration> prefers_until);
   // The job's attempt got its devices.
   void place(const std::string& uid) { prefers_until_.erase(uid); }
   void leave(const std::string& uid);  // The job neither waits nor owns devices any more.
@@ -44,7 +44,7 @@ class Queue {
   std::vector<std::string> take_expired_preferences(absl::Duration now);
   bool has_work() const { return scheduler_.has_work(); }
   std::vector<scheduler::Outcome> cycle(absl::Time now) { return scheduler_.cycle(now); }
-  std::optional<scheduler::Misfit> misfit(const scheduler::Job& job) const { return scheduler_.misfit(job); }
+  std::optional<scheduler::Misfit> misfit(const scheduler::PendingJob& job) const { return scheduler_.misfit(job); }
 
  private:
   scheduler::Scheduler scheduler_;

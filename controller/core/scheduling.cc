@@ -75,8 +75,8 @@ void schedule(Step& step) {
 
 }  // namespace
 
-scheduler::Job scheduler_job(const job::Spec& spec) {
-  scheduler::Job job;
+scheduler::PendingJob scheduler_job(const job::Spec& spec) {
+  scheduler::PendingJob job;
   job.device = spec.device;
   job.ranks = spec.ranks;
   job.ranks_per_node = spec.ranks_per_node;

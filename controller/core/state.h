@@ -40,7 +40,7 @@ struct State {
   Strays strays;
   LeftRanks left;
   Refusals refusals;
-  Queue queue;
+  SchedulingQueue queue;
   KeptLogs kept_logs;
   Cycles cycles;
   Pauses pauses;

@@ -137,9 +137,9 @@ void update_scheduler_node(Step& step, const Node& node);
 // Gives up the part and releases its devices.
 void release_part(Step& step, LiveJob& job, const std::string& node);
 // Takes over the devices that the node reports for its part.
-void note_devices(Queue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item);
+void note_devices(SchedulingQueue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item);
 // The job waits for the end of its backoff. Its held devices stay reserved.
-void hold_back(Queue& queue, LiveJob& job);
+void hold_back(SchedulingQueue& queue, LiveJob& job);
 // The job waits for devices from now on.
 void enter_queue(Step& step, LiveJob& job);
 // Ends the reservations and avoidances that jobs have waited for long enough.

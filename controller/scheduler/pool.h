@@ -47,7 +47,7 @@ class Pool {
   bool has_work() const { return dirty_ || facts_ != reported_facts_ || to_visit_ > 0; }
   void facts_changed() { ++facts_; }  // Reasons also depend on nodes of other kinds.
 
-  std::optional<Misfit> misfit(const Job& job, const NodeTotals& totals) const;
+  std::optional<Misfit> misfit(const PendingJob& job, const NodeTotals& totals) const;
 
   const Waiting* promised() const { return promise_.job; }
   Reservation reservation() const;
@@ -103,7 +103,7 @@ class Pool {
 
   Ledger& ledger_;
   Nodes nodes_;
-  Queue queue_;
+  PendingQueue queue_;
   std::set<Waiting*, InPlace> holders_;  // Waiting jobs with reserved devices.
   // Holders that could not run even if every node in service were ready and idle.
   std::set<Waiting*, InPlace> useless_;

@@ -3,7 +3,7 @@
 namespace titan::scheduler {
 
 // A job with reserved devices has a shape that no other job has.
-Queue::Key Queue::key_of(const Waiting& job) {
+PendingQueue::Key PendingQueue::key_of(const Waiting& job) {
   return {job.request.ranks,
           job.request.per_node,
           job.request.unit,
@@ -13,7 +13,7 @@ Queue::Key Queue::key_of(const Waiting& job) {
           job.job.reserved.empty() ? "" : job.job.uid};
 }
 
-bool Queue::add(Waiting& job) {
+bool PendingQueue::add(Waiting& job) {
   jobs_.insert(&job);
   Shape& shape = shapes_[key_of(job)];
   job.shape = &shape;
@@ -28,7 +28,7 @@ bool Queue::add(Waiting& job) {
   return true;
 }
 
-void Queue::remove(Waiting& job) {
+void PendingQueue::remove(Waiting& job) {
   jobs_.erase(&job);
   Shape& shape = *job.shape;
   const bool first = &shape.front() == &job;
@@ -42,7 +42,7 @@ void Queue::remove(Waiting& job) {
   }
 }
 
-Shape* Queue::after(const Place& place) const {
+Shape* PendingQueue::after(const Place& place) const {
   const auto it = fronts_.upper_bound(place);
   return it == fronts_.end() ? nullptr : *it;
 }

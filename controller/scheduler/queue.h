@@ -21,7 +21,7 @@ struct Shape;
 using Place = std::tuple<int64_t, int64_t, int64_t, std::string>;
 
 struct Waiting {
-  Job job;
+  PendingJob job;
   Place place;
   Request request;
   std::vector<NodeInfo*> held;     // Nodes of job.reserved.
@@ -49,11 +49,11 @@ struct Shape {
   Waiting& front() const { return **jobs.begin(); }
 };
 
-class Queue {
+class PendingQueue {
  public:
-  Queue() = default;
-  Queue(const Queue&) = delete;
-  Queue& operator=(const Queue&) = delete;
+  PendingQueue() = default;
+  PendingQueue(const PendingQueue&) = delete;
+  PendingQueue& operator=(const PendingQueue&) = delete;
 
   // True: the job is now the first of its shape, so that it may fit where the others do not.
   bool add(Waiting& job);

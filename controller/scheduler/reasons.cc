@@ -15,20 +15,20 @@ constexpr char kNoNodeYet[] = "waits for the first worker to register; start tit
 // Returns "projects/p/jobs/" for "projects/p/jobs/a".
 std::string project_of(const std::string& job) { return job.substr(0, job.rfind('/') + 1); }
 
-Misfit too_few_wide_nodes(const Job& job, int wide, int nodes, const std::string& more) {
+Misfit too_few_wide_nodes(const PendingJob& job, int wide, int nodes, const std::string& more) {
   return {"RANKS_PER_NODE_UNSATISFIABLE",
           absl::StrCat("needs ", counted(job.ranks / job.ranks_per_node, "node"), " with ",
                        counted(job.ranks_per_node, job.device + " device"), " each; ", wide, " of ",
                        counted(nodes, "node"), wide == 1 ? " has" : " have", " so many", more)};
 }
 
-Misfit too_few_units(const Job& job, int64_t units) {
+Misfit too_few_units(const PendingJob& job, int64_t units) {
   return {"UNIT_UNSATISFIABLE", absl::StrCat("needs ", counted(job.ranks / job.unit, "group"), " of ",
                                              counted(job.unit, job.device + " device"),
                                              ", each on one node; the nodes can hold, when idle, ", units)};
 }
 
-Misfit indivisible(const Job& job) {
+Misfit indivisible(const PendingJob& job) {
   const bool fixed = job.ranks_per_node > 0;
   return {fixed ? "RANKS_PER_NODE_UNSATISFIABLE" : "UNIT_UNSATISFIABLE",
           absl::StrCat(counted(job.ranks, "rank"), " cannot be divided into ",
@@ -37,7 +37,7 @@ Misfit indivisible(const Job& job) {
 
 }  // namespace
 
-std::optional<Misfit> Pool::misfit(const Job& job, const NodeTotals& totals) const {
+std::optional<Misfit> Pool::misfit(const PendingJob& job, const NodeTotals& totals) const {
   const Request request = Request::of(job);
   const Counts& known = nodes_.known();
   const int nodes = known.at_least(1);
@@ -61,7 +61,7 @@ std::optional<Misfit> Pool::misfit(const Job& job, const NodeTotals& totals) con
 }
 
 Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
-  const Job& asks = job.job;
+  const PendingJob& asks = job.job;
   if (totals.known == 0) return {"NO_NODES", kNoNodeYet};
   if (totals.ready == 0 && totals.unusable > 0) {
     return {"NODES_UNUSABLE", absl::StrCat("no worker node is ready, and ", totals.unusable,
@@ -101,7 +101,7 @@ Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
 
 // The nodes would suffice, or nearly. The free devices do not.
 Misfit Pool::lack(const Waiting& job, const ExcludedNodes& excluded, int nodes) const {
-  const Job& asks = job.job;
+  const PendingJob& asks = job.job;
   const bool behind = promise_.job != nullptr && promise_.job->place < job.place;
   int64_t devices = nodes_.usable().devices();
   int64_t free = 0, kept = 0, room = 0;

@@ -13,7 +13,7 @@ struct Request {
   int per_node = 0;  // Exactly this many ranks per node. 0: any multiple of `unit`.
   int unit = 1;
 
-  static Request of(const Job& job) { return {job.ranks, job.ranks_per_node, job.unit > 1 ? job.unit : 1}; }
+  static Request of(const PendingJob& job) { return {job.ranks, job.ranks_per_node, job.unit > 1 ? job.unit : 1}; }
 
   // Devices that a node must offer to be useful.
   int least() const { return per_node > 0 ? per_node : unit; }

@@ -42,14 +42,14 @@ void Scheduler::remove_node(const std::string& name) {
   ledger_.forget_if_unused(*state);
 }
 
-Place Scheduler::place_of(const Job& job) const {
+Place Scheduler::place_of(const PendingJob& job) const {
   const int64_t urgency = -int64_t{job.priority};
   const int64_t healthy = job.recovering ? 0 : 1;
   return order_ == Order::kPriorityFirst ? Place{urgency, healthy, job.order, job.uid}
                                          : Place{healthy, urgency, job.order, job.uid};
 }
 
-void Scheduler::add_job(Job job) {
+void Scheduler::add_job(PendingJob job) {
   remove_job(job.uid);
   auto waiting = std::make_unique<Waiting>();
   waiting->place = place_of(job);
@@ -118,7 +118,7 @@ bool Scheduler::has_work() const {
   return false;
 }
 
-std::optional<Misfit> Scheduler::misfit(const Job& job) const {
+std::optional<Misfit> Scheduler::misfit(const PendingJob& job) const {
   const auto it = pools_.find(job.device);
   if (it != pools_.end()) return it->second->misfit(job, totals_);
   Ledger nothing;

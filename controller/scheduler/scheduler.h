@@ -40,7 +40,7 @@ class Scheduler {
   void remove_node(const std::string& name);
 
   // Adds the job to the queue, or replaces it there.
-  void add_job(Job job);
+  void add_job(PendingJob job);
   // Does nothing if the job does not wait.
   void remove_job(const std::string& uid);
 
@@ -58,7 +58,7 @@ class Scheduler {
   bool has_work() const;
 
   // Explains why the job could never run on the known nodes, even if all were ready and idle. Nothing if it could.
-  std::optional<Misfit> misfit(const Job& job) const;
+  std::optional<Misfit> misfit(const PendingJob& job) const;
 
   // Promises to waiting jobs, at most one for each kind of device. With them a new scheduler decides as this one would.
   // Without them the first waiting job gets a new promise.
@@ -74,7 +74,7 @@ class Scheduler {
   Pool& pool(const std::string& device);
   void count(const NodeInfo& node, int sign);
   void touched(const std::vector<NodeInfo*>& nodes);
-  Place place_of(const Job& job) const;
+  Place place_of(const PendingJob& job) const;
 
   Order order_;
   Ledger ledger_;

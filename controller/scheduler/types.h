@@ -30,7 +30,7 @@ struct NodeProperties {
 };
 
 // A job that waits for devices.
-struct Job {
+struct PendingJob {
   std::string uid;
   std::string name;  // For messages.
   std::string device;

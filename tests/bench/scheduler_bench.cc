@@ -30,7 +30,7 @@ class Cluster {
   }
 
   void submit(int ranks, int unit = 1) {
-    Job job;
+    PendingJob job;
     job.order = ++submitted_;
     job.uid = job.name = absl::StrCat("job", submitted_);
     job.device = "cuda";
@@ -174,7 +174,7 @@ void large_gang_recovers(benchmark::State& state) {
   std::map<std::string, std::vector<int>> reserved;
   for (int i = 0; i < 1249; ++i) reserved[absl::StrCat("node", i)] = {0, 1, 2, 3, 4, 5, 6, 7};
   for (auto _ : state) {
-    Job job;
+    PendingJob job;
     job.uid = job.name = "gang";
     job.device = "cuda";
     job.ranks = 10'000;

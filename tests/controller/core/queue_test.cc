@@ -9,8 +9,8 @@ class QueueTest : public ::testing::Test {
  protected:
   QueueTest() { queue_.set_node({"n1", "cpu", 4}); }
 
-  static scheduler::Job job(const std::string& uid, int ranks) {
-    scheduler::Job job;
+  static scheduler::PendingJob job(const std::string& uid, int ranks) {
+    scheduler::PendingJob job;
     job.uid = uid;
     job.device = "cpu";
     job.ranks = ranks;
@@ -26,7 +26,7 @@ class QueueTest : public ::testing::Test {
     return uids;
   }
 
-  Queue queue_;
+  SchedulingQueue queue_;
 };
 
 TEST_F(QueueTest, AClaimWithoutDevicesTakesSomeThatAreFree) {
@@ -44,7 +44,7 @@ TEST_F(QueueTest, WhatIsHeldBackIsNotPlaced) {
   EXPECT_TRUE(placed().empty());
   EXPECT_TRUE(queue_.held_back().contains("a"));
   EXPECT_FALSE(queue_.waits("a"));
-  scheduler::Job back = job("a", 3);
+  scheduler::PendingJob back = job("a", 3);
   back.recovering = true;
   back.reserved = {{"n1", {0, 1, 2}}};
   queue_.enter(std::move(back), absl::Seconds(60));

@@ -32,27 +32,27 @@ struct World {
   Order order;
   std::map<std::string, NodeProperties> nodes;
   std::map<std::string, std::map<std::string, Part>> claims;  // By owner, then by node.
-  std::map<std::string, Job> waiting;
-  std::map<std::string, Job> running;
+  std::map<std::string, PendingJob> waiting;
+  std::map<std::string, PendingJob> running;
 
-  std::vector<Job> queue() const {
-    std::vector<Job> jobs;
+  std::vector<PendingJob> queue() const {
+    std::vector<PendingJob> jobs;
     for (const auto& [uid, job] : waiting) jobs.push_back(job);
-    std::sort(jobs.begin(), jobs.end(), [&](const Job& a, const Job& b) { return before(a, b); });
+    std::sort(jobs.begin(), jobs.end(), [&](const PendingJob& a, const PendingJob& b) { return before(a, b); });
     return jobs;
   }
 
-  bool before(const Job& a, const Job& b) const {
+  bool before(const PendingJob& a, const PendingJob& b) const {
     if (order == Order::kRecoveringFirst && a.recovering != b.recovering) return a.recovering;
     return std::tuple(-a.priority, !a.recovering, a.order) < std::tuple(-b.priority, !b.recovering, b.order);
   }
 
-  static int share(const Job& job, int devices) {
+  static int share(const PendingJob& job, int devices) {
     if (job.ranks_per_node > 0) return devices >= job.ranks_per_node ? job.ranks_per_node : 0;
     return devices / job.unit * job.unit;
   }
 
-  bool usable(const Job& job, const NodeProperties& node) const {
+  bool usable(const PendingJob& job, const NodeProperties& node) const {
     return node.device == job.device && node.ready && !node.cordoned && !job.refused.contains(node.name);
   }
 
@@ -64,7 +64,7 @@ struct World {
   }
 
   // Returns whether the job could run if every node that is not cordoned were ready and idle.
-  bool could_ever_run(const Job& job) const {
+  bool could_ever_run(const PendingJob& job) const {
     if (job.ranks % (job.ranks_per_node > 0 ? job.ranks_per_node : job.unit) != 0) return false;
     int room = 0;
     for (const auto& [name, node] : nodes) {
@@ -76,9 +76,9 @@ struct World {
 
   // Returns whether another waiting job has reserved the device. `by_earlier`: the other job keeps it, because it comes
   // first and could run; else it would have to give it up.
-  bool held(const Job& job, const std::string& node, int device, bool by_earlier) const {
+  bool held(const PendingJob& job, const std::string& node, int device, bool by_earlier) const {
     return std::any_of(waiting.begin(), waiting.end(), [&](const auto& item) {
-      const Job& other = item.second;
+      const PendingJob& other = item.second;
       if (other.uid == job.uid || other.device != job.device) return false;
       if ((before(other, job) && could_ever_run(other)) != by_earlier) return false;
       const auto devices = other.reserved.find(node);
@@ -86,7 +86,7 @@ struct World {
     });
   }
 
-  bool holds_idle(const Job& job, bool with_avoided) const {
+  bool holds_idle(const PendingJob& job, bool with_avoided) const {
     if (job.ranks % (job.ranks_per_node > 0 ? job.ranks_per_node : job.unit) != 0) return false;
     int room = 0;
     for (const auto& [name, node] : nodes) {
@@ -96,7 +96,7 @@ struct World {
   }
 
   // Returns the ranks that each node can take. `steal`: includes devices that later jobs reserve.
-  std::vector<std::pair<const NodeProperties*, int>> shares(const Job& job, const std::set<std::string>& without,
+  std::vector<std::pair<const NodeProperties*, int>> shares(const PendingJob& job, const std::set<std::string>& without,
                                                             bool steal) const {
     std::vector<std::pair<const NodeProperties*, int>> shares;
     const bool avoid = holds_idle(job, false);
@@ -112,7 +112,7 @@ struct World {
     return shares;
   }
 
-  bool fits(const Job& job, const std::set<std::string>& without, bool steal) const {
+  bool fits(const PendingJob& job, const std::set<std::string>& without, bool steal) const {
     if (!holds_idle(job, true)) return false;
     int room = 0;
     for (const auto& [node, ranks] : shares(job, without, steal)) room += ranks;
@@ -193,11 +193,11 @@ class Simulation {
 
   // Gangs on a lost node recover and keep their parts on other nodes.
   void lose(const std::string& name) {
-    std::vector<Job> hit;
+    std::vector<PendingJob> hit;
     for (const auto& [uid, job] : world_.running) {
       if (world_.claims[uid].contains(name)) hit.push_back(job);
     }
-    for (Job& job : hit) {
+    for (PendingJob& job : hit) {
       job.recovering = true;
       job.reserved.clear();
       for (const auto& [node, part] : world_.claims[job.uid]) {
@@ -232,7 +232,7 @@ class Simulation {
   }
 
   void submit() {
-    Job job;
+    PendingJob job;
     job.order = ++submitted_;
     job.uid = job.name = absl::StrCat("j", submitted_);
     job.device = once_in(5) ? "cuda" : "cpu";
@@ -247,7 +247,7 @@ class Simulation {
     add(job);
   }
 
-  void add(const Job& job) {
+  void add(const PendingJob& job) {
     world_.running.erase(job.uid);
     world_.waiting[job.uid] = job;
     scheduler_.add_job(job);
@@ -280,16 +280,16 @@ class Simulation {
   // Decides from the facts alone, in another order, and from the reservations.
   std::vector<Outcome> decide_from_scratch(std::vector<Reservation>& reservations) {
     Scheduler scheduler(world_.order);
-    std::vector<Job> jobs = world_.queue();
+    std::vector<PendingJob> jobs = world_.queue();
     std::shuffle(jobs.begin(), jobs.end(), random_);
     if (once_in(2)) {
-      for (const Job& job : jobs) scheduler.add_job(job);
+      for (const PendingJob& job : jobs) scheduler.add_job(job);
     }
     for (const auto& [owner, parts] : world_.claims) {
       for (const auto& [node, part] : parts) scheduler.occupy(owner, node, part.devices, part.ends);
     }
     for (const auto& [name, node] : world_.nodes) scheduler.set_node(node);
-    for (const Job& job : jobs) {
+    for (const PendingJob& job : jobs) {
       if (!scheduler.waits(job.uid)) scheduler.add_job(job);
     }
     for (const Reservation& reservation : scheduler_.reservations()) scheduler.restore(reservation);
@@ -299,7 +299,7 @@ class Simulation {
   }
 
   void cycle() {
-    const std::vector<Job> queue = world_.queue();
+    const std::vector<PendingJob> queue = world_.queue();
     std::vector<Reservation> reservations_from_scratch;
     const std::vector<Outcome> from_scratch = decide_from_scratch(reservations_from_scratch);
     const std::vector<Outcome> outcomes = placed(scheduler_.cycle(now_));
@@ -315,7 +315,7 @@ class Simulation {
     std::map<std::string, std::vector<std::string>> order;  // By kind.
     for (const Outcome& outcome : outcomes) runs[outcome.uid] = outcome.runs;
     std::set<std::string> waits;  // Kinds with a job that waits for a larger cluster.
-    for (const Job& job : queue) {
+    for (const PendingJob& job : queue) {
       SCOPED_TRACE(job.uid);
       const auto chosen = runs.find(job.uid);
       if (chosen != runs.end()) {
@@ -348,17 +348,17 @@ class Simulation {
   }
 
   // Returns the nodes that the job may not use because they are reserved for the first waiting job.
-  std::set<std::string> reserved_for_others(const Job& job) const {
+  std::set<std::string> reserved_for_others(const PendingJob& job) const {
     const auto it = reservations_.find(job.device);
     if (it == reservations_.end()) return {};
     const Reservation& promise = it->second;
-    const Job& owner = world_.waiting.at(promise.uid);
+    const PendingJob& owner = world_.waiting.at(promise.uid);
     if (job.uid == owner.uid || world_.before(job, owner)) return {};
     if (promise.shadow != absl::InfiniteFuture() && now_ + job.time_limit <= promise.shadow) return {};
     return {promise.nodes.begin(), promise.nodes.end()};
   }
 
-  void check_reservation(const Job& first, const Reservation& promise) {
+  void check_reservation(const PendingJob& first, const Reservation& promise) {
     ASSERT_EQ(promise.uid, first.uid);
     const bool avoid = world_.holds_idle(first, false);
     int room = 0;
@@ -371,7 +371,7 @@ class Simulation {
     ASSERT_GE(room, first.ranks);
   }
 
-  void check(const Job& job, const std::vector<Run>& runs) {
+  void check(const PendingJob& job, const std::vector<Run>& runs) {
     const std::set<std::string> without = reserved_for_others(job);
     const bool steals = !world_.fits(job, without, false);
     const bool avoid = world_.holds_idle(job, false);
@@ -413,7 +413,7 @@ class Simulation {
   }
 
   // Checks for the fewest nodes; with ranks_per_node, for one domain of the deepest level with enough space.
-  void check_shape(const Job& job, const std::vector<Run>& runs) {
+  void check_shape(const PendingJob& job, const std::vector<Run>& runs) {
     std::vector<int> shares;
     std::map<std::string, int> available, used;  // Nodes by domain.
     for (const auto& [node, ranks] : world_.shares(job, {}, false)) {
@@ -439,10 +439,10 @@ class Simulation {
     ASSERT_EQ(deepest(used), deepest(available));
   }
 
-  void start(const Job& job, const std::vector<Run>& runs) {
+  void start(const PendingJob& job, const std::vector<Run>& runs) {
     for (const Run& run : runs) world_.claims[job.uid][run.node] = {run.devices, now_ + job.time_limit};
     world_.waiting.erase(job.uid);
-    Job started = job;
+    PendingJob started = job;
     started.recovering = false;
     started.reserved.clear();
     world_.running[job.uid] = started;
@@ -458,7 +458,7 @@ class Simulation {
     }
     scheduler_.release("stray");
     world_.claims.erase("stray");
-    for (Job job : world_.queue()) {
+    for (PendingJob job : world_.queue()) {
       if (job.reserved.empty() || world_.holds_idle(job, true)) continue;
       job.reserved.clear();
       add(job);

@@ -22,8 +22,8 @@ std::vector<int> first(int count) {
   return devices;
 }
 
-Job job(const std::string& name, int ranks, int per_node = 0, int priority = 0, int64_t order = 0) {
-  Job job;
+PendingJob job(const std::string& name, int ranks, int per_node = 0, int priority = 0, int64_t order = 0) {
+  PendingJob job;
   job.uid = job.name = name;
   job.device = "cpu";
   job.ranks = ranks;
@@ -33,17 +33,17 @@ Job job(const std::string& name, int ranks, int per_node = 0, int priority = 0, 
   return job;
 }
 
-Job in_units(Job job, int unit) {
+PendingJob in_units(PendingJob job, int unit) {
   job.unit = unit;
   return job;
 }
 
-Job limited(Job job, absl::Duration limit) {
+PendingJob limited(PendingJob job, absl::Duration limit) {
   job.time_limit = limit;
   return job;
 }
 
-Job recovering(Job job, std::map<std::string, std::vector<int>> reserved) {
+PendingJob recovering(PendingJob job, std::map<std::string, std::vector<int>> reserved) {
   job.recovering = true;
   job.reserved = std::move(reserved);
   return job;
@@ -73,7 +73,7 @@ class SchedulerTest : public ::testing::Test {
     return outcomes;
   }
 
-  Outcome place(const Job& job) {
+  Outcome place(const PendingJob& job) {
     scheduler_.add_job(job);
     return cycle()[job.uid];
   }
@@ -124,7 +124,7 @@ TEST_F(SchedulerTest, SaysWhyAJobWaits) {
   scheduler_.add_job(job("a", 4, 2));
   EXPECT_EQ(cycle()["a"].message, "needs 2 nodes with 2 cpu devices each; 1 of 2 nodes has so many");
   EXPECT_THAT(cycle(), IsEmpty()) << "said once";
-  Job refusing = job("b", 1);
+  PendingJob refusing = job("b", 1);
   refusing.refused = {"n2", "n3"};
   EXPECT_EQ(place(refusing).reason, "ALL_REFUSED");
   EXPECT_EQ(place(in_units(job("c", 4), 4)).reason, "INSUFFICIENT_DEVICES");
@@ -146,7 +146,7 @@ TEST_F(SchedulerTest, SaysHowMuchOfWhatIsFreeIsOfUse) {
 
 // A node that failed a job is avoided as long as the others could hold the job, even if they are busy now.
 TEST_F(SchedulerTest, AvoidsANodeWhileOthersCouldDo) {
-  Job shy = job("a", 1);
+  PendingJob shy = job("a", 1);
   shy.avoided = {"n1"};
   node("n1", 4, 1);
   node("n2", 4, 4);
@@ -160,7 +160,7 @@ TEST_F(SchedulerTest, AvoidsANodeWhileOthersCouldDo) {
 }
 
 TEST_F(SchedulerTest, TakesAvoidedNodesLast) {
-  Job shy = job("a", 5);
+  PendingJob shy = job("a", 5);
   shy.avoided = {"n1"};
   node("n1", 4, 4);
   node("n2", 2, 2);
@@ -169,7 +169,7 @@ TEST_F(SchedulerTest, TakesAvoidedNodesLast) {
 }
 
 TEST_F(SchedulerTest, NeverUsesARefusedNode) {
-  Job proud = job("a", 1);
+  PendingJob proud = job("a", 1);
   proud.refused = {"n1"};
   node("n1", 4, 4);
   node("n2", 1, 0);
@@ -438,7 +438,7 @@ TEST_F(SchedulerTest, KindsOfDevicesDoNotWaitForEachOther) {
   node("n1", 2, 1);
   scheduler_.set_node({"g1", "cuda", 1});
   scheduler_.add_job(job("large", 2, 0, 9, 1));
-  Job cuda = job("gpu", 1, 0, 0, 2);
+  PendingJob cuda = job("gpu", 1, 0, 0, 2);
   cuda.device = "cuda";
   EXPECT_EQ(place(cuda).runs, (Runs{{"g1", 0, {0}}}));
 }
@@ -561,7 +561,7 @@ TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
       if (time == 50) scheduler.add_job(job("large", 64, 4, 0, ++submitted));
       while (scheduler.num_waiting() < 60) {
         ++submitted;
-        Job small = job(absl::StrCat("s", submitted), 1 + submitted % 3, 0, 0, submitted);
+        PendingJob small = job(absl::StrCat("s", submitted), 1 + submitted % 3, 0, 0, submitted);
         if (limits) small.time_limit = absl::Seconds(1 + submitted % kMaxLength);
         scheduler.add_job(small);
       }
@@ -599,7 +599,7 @@ TEST_F(SchedulerTest, AMisfitIsJudgedByWhatTheNodesAreAndNotByWhatTheyDo) {
   EXPECT_EQ(scheduler_.misfit(job("a", 5))->message,
             "needs 5 cpu devices, and all 2 nodes together have 4; use fewer ranks or add nodes");
   EXPECT_EQ(scheduler_.misfit(in_units(job("a", 4), 4))->reason, "UNIT_UNSATISFIABLE");
-  Job cuda = job("a", 1);
+  PendingJob cuda = job("a", 1);
   cuda.device = "cuda";
   EXPECT_EQ(scheduler_.misfit(cuda)->reason, "WRONG_DEVICE");
 }

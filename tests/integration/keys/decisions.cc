@@ -28,7 +28,7 @@ json placement(const job::Spec& spec) {
   scheduler::Scheduler scheduler;
   for (const char* name : {"a", "b"}) scheduler.set_node({.name = name, .device = "cpu", .devices = 4});
   scheduler.add_job({.uid = "older", .name = "older", .device = "cpu", .ranks = 8, .order = 1});
-  scheduler::Job mine = core::scheduler_job(spec);
+  scheduler::PendingJob mine = core::scheduler_job(spec);
   mine.uid = mine.name = "mine";
   mine.order = 2;
   scheduler.add_job(std::move(mine));
