@@ -49,7 +49,7 @@ std::vector<config::Problem> relative_paths(config::Loaded& loaded) {
   std::vector<config::Problem> problems;
   config::visit_paths(loaded.config, [&](const std::string& key, const std::string& path) {
     // Each node has its own default assets.
-    const bool assets = key == "model.hf_assets_path" && path == config::Model{}.hf_assets_path;
+    const bool assets = key == "model.hf_assets_path" && path == config::ModelSection{}.hf_assets_path;
     if (assets || absl::StartsWith(path, "/")) return;
     const auto origin = loaded.origins.find(key);
     problems.push_back({origin == loaded.origins.end() ? config::Origin{} : origin->second, key, path,

@@ -94,8 +94,8 @@ FieldViolation too_long(const std::string& field, size_t bytes, size_t most) {
 }
 
 job::Spec spec_of(const config::JobConfig& config) {
-  const config::Resources& resources = config.resources;
-  const config::Restart& restart = config.restart;
+  const config::ResourcesSection& resources = config.resources;
+  const config::RestartSection& restart = config.restart;
   job::Spec spec;
   spec.title = text::shortened(config.job.description, kMaxTitleBytes);
   spec.dump_folder = config.job.dump_folder;
@@ -149,7 +149,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfi
         {"job.dump_folder", absl::StrCat("is ", config.job.dump_folder,
                                          ", but must be an absolute path: the controller has another working folder")});
   }
-  const config::Resources& resources = config.resources;
+  const config::ResourcesSection& resources = config.resources;
   if (resources.ranks_per_node > 0 && resources.ranks % resources.ranks_per_node != 0) {
     violations.push_back(
         {"resources.ranks_per_node",

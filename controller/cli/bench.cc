@@ -163,7 +163,7 @@ class Bench {
       one.overrides.insert(one.overrides.end(), measuring.begin(), measuring.end());
       auto prepared = prepare(one);
       if (!prepared.ok()) return in_variant(variant, prepared.status());
-      config::Resources& resources = prepared->loaded.config.resources;
+      config::ResourcesSection& resources = prepared->loaded.config.resources;
       resources.ranks_per_node = resources.ranks;  // There is one node.
       prepared_.push_back(*std::move(prepared));
       all_.push_back({.name = variant.name, .overrides = std::move(variant.overrides), .runs = {}});

@@ -46,7 +46,7 @@ std::optional<DataProblem> check_listed(const std::string& path) {
 }  // namespace
 
 std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
-                                      const config::DataLoader& settings, std::vector<std::string>& warnings) {
+                                      const config::DataLoaderSection& settings, std::vector<std::string>& warnings) {
   if (path.empty() || hub::is_hub_path(path)) return std::nullopt;
   if (auto missing = check_listed(path); missing || !config::is_builtin_dataset(dataset)) return missing;
   const data_files::Format format = data_files::format_from_name(settings.format).value_or(data_files::Format::kAuto);
@@ -60,9 +60,9 @@ std::optional<DataProblem> check_data(const std::string& dataset, const std::str
                     path);
 }
 
-std::string check_place_in_data(const nlohmann::json& train_state, const config::Training& training) {
+std::string check_place_in_data(const nlohmann::json& train_state, const config::TrainingSection& training) {
   const std::string path = training.dataset_path.value_or("");
-  const config::DataLoader& settings = training.dataloader;
+  const config::DataLoaderSection& settings = training.dataloader;
   if (path.empty() || hub::is_hub_path(path) || !settings.sources.empty() || settings.order != "global" ||
       !config::is_builtin_dataset(training.dataset)) {
     return "";
@@ -129,7 +129,7 @@ WeightsMismatch misfit_of_weights(const std::string& folder, const models::Model
 
 }  // namespace
 
-WeightsMismatch hf_folder_mismatch(const config::Model& model, const std::string& folder) {
+WeightsMismatch hf_folder_mismatch(const config::ModelSection& model, const std::string& folder) {
   const auto spec = config::resolve_model(model);
   const json config = read_json(folder + "/config.json");
   if (!spec.ok()) return {};
@@ -141,7 +141,7 @@ WeightsMismatch hf_folder_mismatch(const config::Model& model, const std::string
   return {absl::StrCat("config.json says ", hf_config::text_of(found)), fitting_flavor(*there)};
 }
 
-WeightsMismatch step_mismatch(const config::Model& model, const std::string& step_folder) {
+WeightsMismatch step_mismatch(const config::ModelSection& model, const std::string& step_folder) {
   const auto spec = config::resolve_model(model);
   const json manifest = read_json(step_folder + "/manifest.json");
   if (!spec.ok() || !manifest.is_object() || !manifest.value("model", json()).is_object()) return {};

@@ -21,12 +21,12 @@ struct DataProblem {
 // dataset is only checked for existence, and a hub's path not at all. Returns nothing when all is well. Adds warnings
 // that ranks will print to `warnings`.
 std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
-                                      const config::DataLoader& settings, std::vector<std::string>& warnings);
+                                      const config::DataLoaderSection& settings, std::vector<std::string>& warnings);
 
 // Explains why a job that resumes from a step would not find its place in the data: the step was saved with another
 // dataset. `train_state`: from the step's manifest. Empty when it would, or when only ranks know: sources, tokens,
 // a hub.
-std::string check_place_in_data(const nlohmann::json& train_state, const config::Training& training);
+std::string check_place_in_data(const nlohmann::json& train_state, const config::TrainingSection& training);
 
 // Explains why the weights in a folder belong to another model than the configuration's.
 struct WeightsMismatch {
@@ -35,9 +35,9 @@ struct WeightsMismatch {
 };
 
 // Checks config.json next to Hugging Face weights, as ranks do, and the shape of their embedding.
-WeightsMismatch hf_folder_mismatch(const config::Model& model, const std::string& folder);
+WeightsMismatch hf_folder_mismatch(const config::ModelSection& model, const std::string& folder);
 
 // Checks the manifest of a step that Titan saved.
-WeightsMismatch step_mismatch(const config::Model& model, const std::string& step_folder);
+WeightsMismatch step_mismatch(const config::ModelSection& model, const std::string& step_folder);
 
 }  // namespace titan::cli

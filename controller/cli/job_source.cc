@@ -74,7 +74,7 @@ absl::StatusOr<config::Loaded> load(const Source& source, const std::string& tex
 // folder exists.
 bool stands_for_assets(const std::string& path) {
   std::error_code error;
-  return path == config::Model{}.hf_assets_path && !fs::exists(path, error);
+  return path == config::ModelSection{}.hf_assets_path && !fs::exists(path, error);
 }
 
 void make_paths_absolute(config::JobConfig& config) {

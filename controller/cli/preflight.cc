@@ -65,7 +65,7 @@ class Checker {
     check_schedule();
     check_library();
     check_assets();
-    if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
+    if (config_.model.hf_assets_path != config::ModelSection{}.hf_assets_path) check_tokenizer();
     check_chat_template();
     check_dataset("training.dataset_path", config_.training.dataset, config_.training.dataset_path,
                   config_.training.dataloader);
@@ -157,7 +157,7 @@ class Checker {
   // A default comes with the installation of each node; this machine's stands for theirs.
   void check_assets() {
     const std::string& tokenizer = config_.model.hf_assets_path;
-    if (tokenizer == config::Model{}.hf_assets_path)
+    if (tokenizer == config::ModelSection{}.hf_assets_path)
       check_asset("model.hf_assets_path", tokenizer, "tokenizer/tokenizer.json");
     if (config_.training.dataloader.sources.empty()) {
       check_own_text("training.dataset", config_.training.dataset, config_.training.dataset_path);
@@ -205,7 +205,7 @@ class Checker {
       return;
     }
     const std::string& given = config_.model.hf_assets_path;
-    const bool own = given == config::Model{}.hf_assets_path;
+    const bool own = given == config::ModelSection{}.hf_assets_path;
     const std::string folder = own ? (fs::path(config::assets_folder()) / "tokenizer").string() : given;
     if (!tokenizer_files::find_tokenizer(folder).ok()) return;  // It was reported already.
     const auto config = tokenizer_files::read_tokenizer_config(folder);
@@ -217,14 +217,14 @@ class Checker {
     bad("model.hf_assets_path", given, message);
   }
 
-  static bool reads_conversations(const config::DataLoader& settings) {
+  static bool reads_conversations(const config::DataLoaderSection& settings) {
     if (settings.sources.empty()) return !settings.messages_key.empty();
     return std::any_of(settings.sources.begin(), settings.sources.end(), [&](const config::DataSource& source) {
       return !config::settings_of(source, settings).messages_key.empty();
     });
   }
 
-  void check_sources(const std::string& key, const config::DataLoader& settings) {
+  void check_sources(const std::string& key, const config::DataLoaderSection& settings) {
     for (const config::DataSource& source : settings.sources) {
       check_own_text(key, source.dataset.value_or(""), source.dataset_path);
       if (!source.dataset_path) continue;
@@ -234,12 +234,12 @@ class Checker {
   }
 
   void check_dataset(const std::string& key, const std::string& dataset, const std::optional<std::string>& path,
-                     const config::DataLoader& settings) {
+                     const config::DataLoaderSection& settings) {
     if (path.has_value() && settings.sources.empty()) check_files_of(key, dataset, *path, settings);
   }
 
   void check_files_of(const std::string& key, const std::string& dataset, const std::string& path,
-                      const config::DataLoader& settings) {
+                      const config::DataLoaderSection& settings) {
     const std::optional<DataProblem> problem = check_data(dataset, path, settings, warnings_);
     if (!problem) return;
     if (problem->is_missing) return missing(key, path, problem->message);

@@ -46,7 +46,7 @@ std::map<std::string, double> flops_of_blocks(const models::ModelSpec& spec, std
 }
 
 std::string explain(const config::JobConfig& config) {
-  const config::ActivationCheckpoint& ac = config.activation_checkpoint;
+  const config::ActivationCheckpointSection& ac = config.activation_checkpoint;
   return absl::StrCat("memory: activations that wait for their backward pass (", ac.mode,
                       !ac.layers.empty()       ? absl::StrCat(" of layers ", absl::StrJoin(ac.layers, ", "))
                       : ac.mode == "selective" ? absl::StrCat(" ", ac.selective_ac_option)
@@ -56,7 +56,7 @@ std::string explain(const config::JobConfig& config) {
 }
 
 // Bytes that layer `name`, "layers.7", keeps; it is the `number`th layer of its rank.
-std::int64_t kept_of(const models::BlockActivations& block, const config::ActivationCheckpoint& ac,
+std::int64_t kept_of(const models::BlockActivations& block, const config::ActivationCheckpointSection& ac,
                      const std::string& name, int number) {
   std::int64_t index = 0;
   (void)absl::SimpleAtoi(name.substr(name.find('.') + 1), &index);
@@ -70,7 +70,7 @@ StageFigures stage_figures(const config::JobConfig& config, const models::ModelS
       models::block_activations(spec, memory::activation_shape(config));
   std::map<std::string, double> flops = flops_of_blocks(spec, config.training.seq_len);
   StageFigures figures{.bytes = {}, .scale = {}, .explanation = explain(config)};
-  const config::ActivationCheckpoint& ac = config.activation_checkpoint;
+  const config::ActivationCheckpointSection& ac = config.activation_checkpoint;
   figures.recomputed = memory::recomputed_share(ac, spec.n_layers);
   std::map<int, int> layers;  // Layers seen so far, by rank.
   std::size_t block = 0;

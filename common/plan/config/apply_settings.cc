@@ -301,7 +301,7 @@ void Applier::check_sharding() {
 
 void Applier::clear_placement() {
   if (seen_.contains("resources.ranks_per_node")) return;
-  loaded_->config.resources.ranks_per_node = Resources{}.ranks_per_node;
+  loaded_->config.resources.ranks_per_node = ResourcesSection{}.ranks_per_node;
   loaded_->origins.erase("resources.ranks_per_node");
 }
 

@@ -66,11 +66,12 @@ void resolve_assets(JobConfig& config) {
   resolve_sources(assets, config.validation.dataloader.sources);
   if (assets.empty()) return;
   std::error_code error;
-  const bool is_default = config.model.hf_assets_path == Model{}.hf_assets_path;
+  const bool is_default = config.model.hf_assets_path == ModelSection{}.hf_assets_path;
   if (is_default && !fs::exists(config.model.hf_assets_path, error)) {
     config.model.hf_assets_path = (assets / "tokenizer").string();
   }
-  const auto alone = [&](const std::string& dataset, std::optional<std::string>& path, const DataLoader& settings) {
+  const auto alone = [&](const std::string& dataset, std::optional<std::string>& path,
+                         const DataLoaderSection& settings) {
     if (settings.sources.empty()) resolve_dataset(assets, dataset, path);
   };
   alone(config.training.dataset, config.training.dataset_path, config.training.dataloader);

@@ -33,7 +33,7 @@ Origin Checker::origin(const std::string& key) const {
 namespace {
 
 void check_object_store(Checker& check) {
-  const Checkpoint& c = check.config().checkpoint;
+  const CheckpointSection& c = check.config().checkpoint;
   const auto place = [&](const std::string& key, const std::string& path) {
     if (!s3::is_location(path)) return;
     if (const auto parsed = s3::parse_location(path); !parsed.ok())
@@ -57,7 +57,7 @@ void check_object_store(Checker& check) {
 }  // namespace
 
 void check_checkpoint(Checker& check) {
-  const Checkpoint& c = check.config().checkpoint;
+  const CheckpointSection& c = check.config().checkpoint;
   check_object_store(check);
   if (c.keep_latest_k == 1) {
     check.fail("checkpoint.keep_latest_k", c.keep_latest_k,

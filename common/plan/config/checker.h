@@ -47,12 +47,13 @@ class Checker {
 void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  // parallelism.cc
 void check_pipeline(Checker& check, std::int64_t n_layers);                     // parallelism.cc
 void check_checkpoint(Checker& check);
-void check_sources(Checker& check, const std::string& section, const DataLoader& settings,
+void check_sources(Checker& check, const std::string& section, const DataLoaderSection& settings,
                    const std::optional<std::string>& dataset_path);  // data_sources.cc; section: "training".
 void check_dataset_names(Checker& check);                            // data_sources.cc
 void check_datasets(Checker& check, const std::string& section, const std::string& dataset,
-                    const std::optional<std::string>& dataset_path, const DataLoader& settings);  // data_sources.cc
-void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);                    // trained_model.cc
-void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);           // low_precision.cc
+                    const std::optional<std::string>& dataset_path,
+                    const DataLoaderSection& settings);                                  // data_sources.cc
+void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);           // trained_model.cc
+void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);  // low_precision.cc
 
 }  // namespace titan::config

@@ -21,7 +21,7 @@
 
 namespace titan::config {
 
-DataLoader settings_of(const DataSource& source, DataLoader settings) {
+DataLoaderSection settings_of(const DataSource& source, DataLoaderSection settings) {
   settings.format = source.format.value_or(settings.format);
   settings.text_key = source.text_key.value_or(settings.text_key);
   settings.messages_key = source.messages_key.value_or(settings.messages_key);
@@ -135,7 +135,7 @@ void check_places(Checker& check, const std::string& key, const std::vector<Data
 }
 
 // Rows are shuffled before packing decides their contents.
-void check_packing(Checker& check, const std::string& section, const DataLoader& settings) {
+void check_packing(Checker& check, const std::string& section, const DataLoaderSection& settings) {
   const auto rows = [](const DataSource& source) { return source.shuffle == "rows"; };
   const bool shuffled =
       settings.shuffle == "rows" || std::any_of(settings.sources.begin(), settings.sources.end(), rows);
@@ -147,7 +147,7 @@ void check_packing(Checker& check, const std::string& section, const DataLoader&
 }  // namespace
 
 // Checks [[training.dataloader.sources]] and packing.
-void check_sources(Checker& check, const std::string& section, const DataLoader& settings,
+void check_sources(Checker& check, const std::string& section, const DataLoaderSection& settings,
                    const std::optional<std::string>& dataset_path) {
   check_packing(check, section, settings);
   if (settings.sources.empty()) return;
@@ -188,7 +188,7 @@ struct Settings {
 };
 
 void refuse_settings(Checker& check, const Place& place, const Settings& set) {
-  const DataLoader own;
+  const DataLoaderSection own;
   const auto refuse = [&](const char* key, const std::string& value, const std::string& default_value) {
     if (value == default_value) return;
     check.fail(place.key(place.settings, key), value,
@@ -236,7 +236,7 @@ void check_dataset_names(Checker& check) {
   const auto named = [&](const std::string& key, const std::string& dataset) {
     if (!is_builtin_dataset(dataset)) refuse_name(check, key, dataset);
   };
-  const auto section = [&](const std::string& name, const std::string& dataset, const DataLoader& settings) {
+  const auto section = [&](const std::string& name, const std::string& dataset, const DataLoaderSection& settings) {
     named(name + ".dataset", dataset);
     for (const DataSource& source : settings.sources) {
       if (source.dataset) named(name + ".dataloader.sources", *source.dataset);
@@ -248,7 +248,7 @@ void check_dataset_names(Checker& check) {
 
 // Only a rank loads a library's dataset; this checks the keys set for it.
 void check_datasets(Checker& check, const std::string& section, const std::string& dataset,
-                    const std::optional<std::string>& dataset_path, const DataLoader& settings) {
+                    const std::optional<std::string>& dataset_path, const DataLoaderSection& settings) {
   if (check.config().experimental.custom_import.empty()) return;  // check_dataset_names() has reported it.
   const std::string loader = absl::StrCat(section, ".dataloader"), sources = absl::StrCat(loader, ".sources");
   if (settings.sources.empty() && !is_builtin_dataset(dataset)) {
@@ -257,7 +257,7 @@ void check_datasets(Checker& check, const std::string& section, const std::strin
                           {settings.format, settings.text_key, settings.text_documents, settings.shuffle});
   }
   // Values inherited from the dataloader are meant for the other sources.
-  const DataLoader own;
+  const DataLoaderSection own;
   for (const DataSource& source : settings.sources) {
     if (!source.dataset || is_builtin_dataset(*source.dataset)) continue;
     check_library_dataset(

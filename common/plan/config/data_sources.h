@@ -12,7 +12,7 @@
 namespace titan::config {
 
 // Returns the dataloader's keys with those that the source sets.
-DataLoader settings_of(const DataSource& source, DataLoader settings);
+DataLoaderSection settings_of(const DataSource& source, DataLoaderSection settings);
 
 // Weights of all sources from one step on, in the sources' order. They are integers in units of 1e-9, which are exact,
 // so that every machine distributes rows alike.

@@ -8,7 +8,7 @@ constexpr double kMost = 1 << 30;
 
 }  // namespace
 
-std::vector<Field> fields_of(Job& c) {
+std::vector<Field> fields_of(JobSection& c) {
   return {
       Field("config_file", c.config_file, "The file that this configuration was read from")
           .is_path()
@@ -27,7 +27,7 @@ std::vector<Field> fields_of(Job& c) {
   };
 }
 
-std::vector<Field> fields_of(Profiling& c) {
+std::vector<Field> fields_of(ProfilingSection& c) {
   return {
       Field("enable_profiling", c.enable_profiling, "Record profiler traces"),
       Field("save_traces_folder", c.save_traces_folder, "Folder of the traces under dump_folder"),
@@ -44,7 +44,7 @@ std::vector<Field> fields_of(Profiling& c) {
   };
 }
 
-std::vector<Field> fields_of(Metrics& c) {
+std::vector<Field> fields_of(MetricsSection& c) {
   return {
       Field("log_freq", c.log_freq, "Steps between two log lines; the first step is always logged")
           .in("steps")
@@ -63,7 +63,7 @@ std::vector<Field> fields_of(Metrics& c) {
   };
 }
 
-std::vector<Field> fields_of(Model& c) {
+std::vector<Field> fields_of(ModelSection& c) {
   return {
       Field("name", c.name, "Model family"),
       Field("flavor", c.flavor, "Size within the family"),
@@ -87,7 +87,7 @@ std::vector<Field> fields_of(Model& c) {
   };
 }
 
-std::vector<Field> fields_of(Optimizer& c) {
+std::vector<Field> fields_of(OptimizerSection& c) {
   return {
       Field("name", c.name, "Optimizer; Muon updates the layers' matrices except the router's, AdamW the rest")
           .one_of({"AdamW", "Adam", "Muon"}),
@@ -142,7 +142,7 @@ std::vector<Field> fields_of(ParamGroup& c) {
   };
 }
 
-std::vector<Field> fields_of(LrScheduler& c) {
+std::vector<Field> fields_of(LrSchedulerSection& c) {
   return {
       Field("warmup_steps", c.warmup_steps, "Steps over which the rate rises linearly to its peak")
           .in("steps")
@@ -157,7 +157,7 @@ std::vector<Field> fields_of(LrScheduler& c) {
   };
 }
 
-std::vector<Field> fields_of(Training& c) {
+std::vector<Field> fields_of(TrainingSection& c) {
   return {
       Field("dataset", c.dataset, "Data to train on").one_of({"c4_test", "c4", "c4_validation"}).or_library_name(),
       Field("dataset_path", c.dataset_path, "Folder or glob of the files; see the key format of dataloader").is_path(),
@@ -207,7 +207,7 @@ std::vector<Field> fields_of(Training& c) {
   };
 }
 
-std::vector<Field> fields_of(DataLoader& c) {
+std::vector<Field> fields_of(DataLoaderSection& c) {
   constexpr std::string_view kThread = "batches are prepared by a thread of the rank; see the key prefetch";
   return {
       Field("num_workers", c.num_workers, "Python loader processes").at_least(0).without_effect(kThread),
@@ -278,7 +278,7 @@ std::vector<Field> fields_of(DataSource& c) {
   };
 }
 
-std::vector<Field> fields_of(Checkpoint& c) {
+std::vector<Field> fields_of(CheckpointSection& c) {
   return {
       Field("enable", c.enable, "Save checkpoints and resume from them"),
       Field("enable_ft_dataloader_checkpoints", c.enable_ft_dataloader_checkpoints,
@@ -324,7 +324,7 @@ std::vector<Field> fields_of(Checkpoint& c) {
   };
 }
 
-std::vector<Field> fields_of(Comm& c) {
+std::vector<Field> fields_of(CommSection& c) {
   return {
       Field("init_timeout_seconds", c.init_timeout_seconds, "Longest collective until the first step is done")
           .in("seconds")
@@ -354,7 +354,7 @@ std::vector<Field> fields_of(Comm& c) {
   };
 }
 
-std::vector<Field> fields_of(Validation& c) {
+std::vector<Field> fields_of(ValidationSection& c) {
   return {
       Field("enable", c.enable, "Measure the loss on other data while training"),
       Field("dataset", c.dataset, "Data to validate on").one_of({"c4_validation", "c4_test", "c4"}).or_library_name(),
@@ -376,7 +376,7 @@ std::vector<Field> fields_of(Validation& c) {
   };
 }
 
-std::vector<Field> fields_of(Debug& c) {
+std::vector<Field> fields_of(DebugSection& c) {
   return {
       Field("seed", c.seed,
             "Seed of the initial weights; when not set, one is drawn once for the job's life and recorded")
@@ -387,7 +387,7 @@ std::vector<Field> fields_of(Debug& c) {
   };
 }
 
-std::vector<Field> fields_of(Resources& c) {
+std::vector<Field> fields_of(ResourcesSection& c) {
   return {
       Field("ranks", c.ranks, "Rank processes of the job; --nproc N sets it").in("ranks").between(1, 1 << 20),
       Field("ranks_per_node", c.ranks_per_node,
@@ -413,7 +413,7 @@ std::vector<Field> fields_of(Resources& c) {
   };
 }
 
-std::vector<Field> fields_of(Restart& c) {
+std::vector<Field> fields_of(RestartSection& c) {
   return {
       Field("no_progress_limit", c.no_progress_limit,
             "Restarts without a new step or checkpoint after which the job fails")
@@ -437,7 +437,7 @@ std::vector<Field> fields_of(Restart& c) {
   };
 }
 
-std::vector<Field> fields_of(Scheduling& c) {
+std::vector<Field> fields_of(SchedulingSection& c) {
   return {
       Field("priority", c.priority, "Jobs with a higher priority are placed first").between(-1000000, 1000000),
       Field("project", c.project, "Project that the job belongs to"),

@@ -3,7 +3,7 @@
 
 namespace titan::config {
 
-std::vector<Field> fields_of(Parallelism& c) {
+std::vector<Field> fields_of(ParallelismSection& c) {
   return {
       Field("data_parallel_replicate_degree", c.data_parallel_replicate_degree, "Full copies of the model (DDP, HSDP)")
           .in("ranks")
@@ -75,7 +75,7 @@ std::vector<Field> fields_of(Parallelism& c) {
   };
 }
 
-std::vector<Field> fields_of(ActivationCheckpoint& c) {
+std::vector<Field> fields_of(ActivationCheckpointSection& c) {
   constexpr std::string_view kBlocks = "blocks are re-run as a whole by the engine itself, which has no such setting";
   return {
       Field("mode", c.mode, "Which activations are recomputed in the backward pass instead of being kept")
@@ -101,7 +101,7 @@ std::vector<Field> fields_of(ActivationCheckpoint& c) {
   };
 }
 
-std::vector<Field> fields_of(Compile& c) {
+std::vector<Field> fields_of(CompileSection& c) {
   return {
       Field(
           "enable", c.enable,
@@ -117,7 +117,7 @@ std::vector<Field> fields_of(Compile& c) {
   };
 }
 
-std::vector<Field> fields_of(Float8Linear& c) {
+std::vector<Field> fields_of(Float8LinearSection& c) {
   return {
       Field("enable_fsdp_float8_all_gather", c.enable_fsdp_float8_all_gather,
             "Gather parameters as float8, a byte an element; with the tensorwise recipe"),
@@ -139,7 +139,7 @@ std::vector<Field> fields_of(Float8Linear& c) {
   };
 }
 
-std::vector<Field> fields_of(MxLinear& c) {
+std::vector<Field> fields_of(MxLinearSection& c) {
   return {
       Field("mxfp8_dim1_cast_kernel_choice", c.mxfp8_dim1_cast_kernel_choice, "Kernel of the second quantization")
           .one_of({"triton", "cuda", "torch"})
@@ -152,18 +152,18 @@ std::vector<Field> fields_of(MxLinear& c) {
   };
 }
 
-std::vector<Field> fields_of(Float8GroupedMm& c) {
+std::vector<Field> fields_of(Float8GroupedMmSection& c) {
   return {Field("fqns", c.fqns, "Parts of the names of experts whose products are float8, rowwise")};
 }
 
-std::vector<Field> fields_of(MxGroupedMm& c) {
+std::vector<Field> fields_of(MxGroupedMmSection& c) {
   return {
       Field("recipe_name", c.recipe_name, "Scaling recipe").one_of({"mxfp8"}),
       Field("fqns", c.fqns, "Parts of the names of experts whose products are MXFP8"),
   };
 }
 
-std::vector<Field> fields_of(Lora& c) {
+std::vector<Field> fields_of(LoraSection& c) {
   return {
       Field("rank", c.rank, "Rank of an adapter: a layer of weights [out, in] gains A [rank, in] and B [out, rank]")
           .between(1, 4096),
@@ -179,14 +179,14 @@ std::vector<Field> fields_of(Lora& c) {
   };
 }
 
-std::vector<Field> fields_of(MemoryEstimation& c) {
+std::vector<Field> fields_of(MemoryEstimationSection& c) {
   return {
       Field("enable", c.enable, "Estimate memory instead of training"),
       Field("disable_fake_mode", c.disable_fake_mode, "Estimate with real tensors"),
   };
 }
 
-std::vector<Field> fields_of(FaultTolerance& c) {
+std::vector<Field> fields_of(FaultToleranceSection& c) {
   return {
       Field("enable", c.enable, "Replicas that join and leave while training"),
       Field("process_group", c.process_group, "Communication between replicas").one_of({"gloo", "nccl"}),
@@ -210,7 +210,7 @@ std::vector<Field> fields_of(FaultTolerance& c) {
   };
 }
 
-std::vector<Field> fields_of(Experimental& c) {
+std::vector<Field> fields_of(ExperimentalSection& c) {
   return {
       Field("custom_import", c.custom_import,
             "Shared library (.so) with models (docs/howto/add-a-model.md) or datasets (docs/howto/add-a-dataset.md) of "

@@ -12,7 +12,7 @@
 
 namespace titan::config {
 
-struct Job {
+struct JobSection {
   std::optional<std::string> config_file;
   std::string dump_folder = "./outputs";
   std::string description = "default job";
@@ -22,7 +22,7 @@ struct Job {
   std::string umask;  // Octal; empty: the umask of the submitting process.
 };
 
-struct Profiling {
+struct ProfilingSection {
   bool enable_profiling = false;
   std::string save_traces_folder = "profile_traces";
   int profile_freq = 10;
@@ -32,7 +32,7 @@ struct Profiling {
   std::string save_memory_snapshot_folder = "memory_snapshot";
 };
 
-struct Metrics {
+struct MetricsSection {
   int log_freq = 10;
   bool enable_tensorboard = false;
   bool disable_color_printing = false;
@@ -42,7 +42,7 @@ struct Metrics {
   std::optional<double> device_peak_tflops;  // Not set: known for the GPU, or measured on a CPU.
 };
 
-struct Model {
+struct ModelSection {
   std::string name = "llama3";
   std::string flavor = "debugmodel";
   std::optional<std::string> attn_mask_type;  // Not set: the flavor's mask.
@@ -71,7 +71,7 @@ struct ParamGroup {
   bool operator==(const ParamGroup&) const = default;
 };
 
-struct Optimizer {
+struct OptimizerSection {
   std::string name = "AdamW";
   double lr = 8e-4;
   double beta1 = 0.9;
@@ -90,7 +90,7 @@ struct Optimizer {
   std::vector<ParamGroup> param_groups;
 };
 
-struct LrScheduler {
+struct LrSchedulerSection {
   std::int64_t warmup_steps = 200;
   std::optional<std::int64_t> total_steps;  // Not set: training.steps.
   std::optional<double> decay_ratio;        // Not set: decay starts right after the warmup.
@@ -116,7 +116,7 @@ struct DataSource {
   bool operator==(const DataSource&) const = default;
 };
 
-struct DataLoader {
+struct DataLoaderSection {
   int num_workers = 0;
   bool persistent_workers = false;
   bool pin_memory = false;
@@ -136,7 +136,7 @@ struct DataLoader {
   std::int64_t packing_window = 1024;
 };
 
-struct Training {
+struct TrainingSection {
   std::string dataset = "c4_test";
   std::optional<std::string> dataset_path;
   std::int64_t local_batch_size = 8;
@@ -153,10 +153,10 @@ struct Training {
   bool gc_debug = false;
   std::string nonfinite_policy = "fail";
   std::string read_step = "auto";
-  DataLoader dataloader;
+  DataLoaderSection dataloader;
 };
 
-struct Parallelism {
+struct ParallelismSection {
   int data_parallel_replicate_degree = 1;
   int data_parallel_shard_degree = -1;  // resolve() replaces -1.
   std::string fsdp_reshard_after_forward = "default";
@@ -182,7 +182,7 @@ struct Parallelism {
   std::string expert_parallel_dispatcher = "alltoall";
 };
 
-struct Checkpoint {
+struct CheckpointSection {
   bool enable = false;
   bool enable_ft_dataloader_checkpoints = true;
   std::string folder = "checkpoint";
@@ -205,7 +205,7 @@ struct Checkpoint {
   double last_save_retry_seconds = 1800;
 };
 
-struct ActivationCheckpoint {
+struct ActivationCheckpointSection {
   std::string mode = "selective";
   std::string selective_ac_option = "2";
   std::vector<std::string> per_op_sac_force_recompute_mm_shapes_by_fqns = {"moe.router.gate"};
@@ -218,14 +218,14 @@ struct ActivationCheckpoint {
   std::vector<std::int64_t> layers;  // Empty: the mode applies to every layer.
 };
 
-struct Compile {
+struct CompileSection {
   bool enable = false;
   std::vector<std::string> components = {"model", "loss"};
   std::string graphs = "auto";
   std::string backend = "inductor";
 };
 
-struct Float8Linear {
+struct Float8LinearSection {
   bool enable_fsdp_float8_all_gather = false;
   bool precompute_float8_dynamic_scale_for_fsdp = false;
   std::optional<std::string> recipe_name;
@@ -234,37 +234,37 @@ struct Float8Linear {
   std::string scales_over = "auto";
 };
 
-struct MxLinear {
+struct MxLinearSection {
   std::string mxfp8_dim1_cast_kernel_choice = "triton";
   std::string recipe_name = "mxfp8_cublas";
   std::vector<std::string> filter_fqns = {"output"};
 };
 
-struct Float8GroupedMm {
+struct Float8GroupedMmSection {
   std::vector<std::string> fqns;
 };
 
-struct MxGroupedMm {
+struct MxGroupedMmSection {
   std::string recipe_name = "mxfp8";
   std::vector<std::string> fqns;
 };
 
-struct QuantizeLinear {
-  Float8Linear float8;
-  MxLinear mx;
+struct QuantizeLinearSection {
+  Float8LinearSection float8;
+  MxLinearSection mx;
 };
 
-struct QuantizeGroupedMm {
-  Float8GroupedMm float8;
-  MxGroupedMm mx;
+struct QuantizeGroupedMmSection {
+  Float8GroupedMmSection float8;
+  MxGroupedMmSection mx;
 };
 
-struct Quantize {
-  QuantizeLinear linear;
-  QuantizeGroupedMm grouped_mm;
+struct QuantizeSection {
+  QuantizeLinearSection linear;
+  QuantizeGroupedMmSection grouped_mm;
 };
 
-struct Lora {
+struct LoraSection {
   std::int64_t rank = 8;
   double alpha = 16;
   double dropout = 0;
@@ -272,7 +272,7 @@ struct Lora {
   std::string base = "compute";
 };
 
-struct Comm {
+struct CommSection {
   int init_timeout_seconds = 300;
   int train_timeout_seconds = 100;
   int trace_buf_size = 20000;
@@ -284,12 +284,12 @@ struct Comm {
   int message_max_ctas = 4;  // For a communicator that carries messages.
 };
 
-struct MemoryEstimation {
+struct MemoryEstimationSection {
   bool enable = false;
   bool disable_fake_mode = false;
 };
 
-struct FaultTolerance {
+struct FaultToleranceSection {
   bool enable = false;
   std::string process_group = "gloo";
   int process_group_timeout_ms = 10000;
@@ -305,12 +305,12 @@ struct FaultTolerance {
   int num_fragments = 1;
 };
 
-struct Experimental {
+struct ExperimentalSection {
   std::string custom_import;
   std::string custom_args_module;
 };
 
-struct Validation {
+struct ValidationSection {
   bool enable = false;
   std::string dataset = "c4_validation";
   std::optional<std::string> dataset_path;
@@ -321,17 +321,17 @@ struct Validation {
   std::vector<std::string> sample_prompts;
   std::int64_t sample_max_new_tokens = 64;
   double sample_temperature = 0;
-  DataLoader dataloader;
+  DataLoaderSection dataloader;
 };
 
-struct Debug {
+struct DebugSection {
   std::optional<std::int64_t> seed;
   bool deterministic = false;
   bool deterministic_warn_only = false;
   bool moe_force_load_balance = false;
 };
 
-struct Resources {
+struct ResourcesSection {
   int ranks = 1;
   int ranks_per_node = 0;  // 0: the scheduler packs as many as fit.
   std::string device = "cpu";
@@ -341,7 +341,7 @@ struct Resources {
   std::string pin_cpus = "auto";
 };
 
-struct Restart {
+struct RestartSection {
   int no_progress_limit = 3;
   double backoff_initial_seconds = 1;
   double backoff_max_seconds = 60;
@@ -350,7 +350,7 @@ struct Restart {
   double stop_grace_seconds = 30;
 };
 
-struct Scheduling {
+struct SchedulingSection {
   int priority = 0;
   std::string project = "default";
   std::string job_id;          // Empty: the controller chooses one.
@@ -358,28 +358,28 @@ struct Scheduling {
 };
 
 struct JobConfig {
-  Job job;
-  Profiling profiling;
-  Metrics metrics;
-  Model model;
-  Optimizer optimizer;
-  LrScheduler lr_scheduler;
-  Training training;
-  Parallelism parallelism;
-  Checkpoint checkpoint;
-  ActivationCheckpoint activation_checkpoint;
-  Compile compile;
-  Quantize quantize;
-  Lora lora;
-  Comm comm;
-  MemoryEstimation memory_estimation;
-  FaultTolerance fault_tolerance;
-  Experimental experimental;
-  Validation validation;
-  Debug debug;
-  Resources resources;
-  Restart restart;
-  Scheduling scheduling;
+  JobSection job;
+  ProfilingSection profiling;
+  MetricsSection metrics;
+  ModelSection model;
+  OptimizerSection optimizer;
+  LrSchedulerSection lr_scheduler;
+  TrainingSection training;
+  ParallelismSection parallelism;
+  CheckpointSection checkpoint;
+  ActivationCheckpointSection activation_checkpoint;
+  CompileSection compile;
+  QuantizeSection quantize;
+  LoraSection lora;
+  CommSection comm;
+  MemoryEstimationSection memory_estimation;
+  FaultToleranceSection fault_tolerance;
+  ExperimentalSection experimental;
+  ValidationSection validation;
+  DebugSection debug;
+  ResourcesSection resources;
+  RestartSection restart;
+  SchedulingSection scheduling;
 };
 
 }  // namespace titan::config

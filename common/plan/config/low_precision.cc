@@ -39,7 +39,7 @@ std::optional<LowPrecision> of_linear(const JobConfig& config, std::string_view 
     return LowPrecision::kMxfp8;
   }
   if (!converts(config, "quantize.linear.float8")) return std::nullopt;
-  const Float8Linear& float8 = config.quantize.linear.float8;
+  const Float8LinearSection& float8 = config.quantize.linear.float8;
   const LowPrecision recipe = float8_recipe(float8);
   std::vector<std::string> filters = float8.filter_fqns;
   const bool by_size = std::erase(filters, kAutoFilter) > 0;
@@ -49,7 +49,7 @@ std::optional<LowPrecision> of_linear(const JobConfig& config, std::string_view 
 }
 
 std::optional<LowPrecision> of_experts(const JobConfig& config, std::string_view module) {
-  const QuantizeGroupedMm& grouped = config.quantize.grouped_mm;
+  const QuantizeGroupedMmSection& grouped = config.quantize.grouped_mm;
   if (converts(config, "quantize.grouped_mm.mx") && holds_any(module, grouped.mx.fqns)) return LowPrecision::kMxfp8;
   if (converts(config, "quantize.grouped_mm.float8") && holds_any(module, grouped.float8.fqns)) {
     return LowPrecision::kFloat8Rowwise;
@@ -73,7 +73,7 @@ std::string_view name(LowPrecision recipe) {
   return "";
 }
 
-LowPrecision float8_recipe(const Float8Linear& float8) {
+LowPrecision float8_recipe(const Float8LinearSection& float8) {
   if (float8.recipe_name == "rowwise") return LowPrecision::kFloat8Rowwise;
   if (float8.recipe_name == "rowwise_with_gw_hp") return LowPrecision::kFloat8RowwiseGwHp;
   return LowPrecision::kFloat8Tensorwise;
@@ -138,7 +138,7 @@ void check_converters(Checker& check) {
 }
 
 void check_float8(Checker& check) {
-  const Float8Linear& float8 = check.config().quantize.linear.float8;
+  const Float8LinearSection& float8 = check.config().quantize.linear.float8;
   const std::string section = absl::StrCat(kLinear, "float8.");
   const std::string recipe = float8.recipe_name.value_or("tensorwise");
   if (float8.enable_fsdp_float8_all_gather && recipe != "tensorwise") {
@@ -195,7 +195,7 @@ void check_low_precision(Checker& check, const std::optional<models::ModelSpec>&
   check_converters(check);
   if (converts(config, "quantize.linear.float8")) check_float8(check);
   const models::ModelSpec* known = spec ? &*spec : nullptr;
-  const QuantizeGroupedMm& grouped = config.quantize.grouped_mm;
+  const QuantizeGroupedMmSection& grouped = config.quantize.grouped_mm;
   if (converts(config, "quantize.grouped_mm.float8")) check_experts(check, "float8", grouped.float8.fqns, known);
   if (converts(config, "quantize.grouped_mm.mx")) check_experts(check, "mx", grouped.mx.fqns, known);
   if (known == nullptr) return;

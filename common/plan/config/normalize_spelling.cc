@@ -152,7 +152,7 @@ void normalize_model_names(Loaded& loaded) {
     loaded.warnings.push_back(format(remark));
     value = *name;
   };
-  Model& model = loaded.config.model;
+  ModelSection& model = loaded.config.model;
   if (!loaded.config.experimental.custom_import.empty()) return;  // A library may contain models with such names.
   settle("model.name", models::names(), model.name);
   settle("model.flavor", models::flavors(model.name), model.flavor);

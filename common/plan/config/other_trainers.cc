@@ -190,7 +190,7 @@ constexpr ShardingStrategy kStrategies[] = {
 
 // Ranks that the other axes leave to data parallelism.
 int data_ranks(const JobConfig& config) {
-  const Parallelism& p = config.parallelism;
+  const ParallelismSection& p = config.parallelism;
   const int others = p.tensor_parallel_degree * p.pipeline_parallel_degree * p.context_parallel_degree;
   return others > 0 ? config.resources.ranks / others : 0;
 }
@@ -220,7 +220,7 @@ const ShardingStrategy* find_sharding_strategy(std::string_view name) {
 }
 
 std::optional<FieldError> check_degrees(const ShardingStrategy& strategy, const JobConfig& config) {
-  const Parallelism& p = config.parallelism;
+  const ParallelismSection& p = config.parallelism;
   const int copies = p.data_parallel_replicate_degree, shards = p.data_parallel_shard_degree;
   const int ranks = data_ranks(config);
   if (strategy.layout == ShardingStrategy::Layout::kHybrid) {

@@ -19,7 +19,7 @@
 
 namespace titan::config {
 
-mesh::Degrees degrees_of(const Parallelism& p) {
+mesh::Degrees degrees_of(const ParallelismSection& p) {
   return {.pp = p.pipeline_parallel_degree,
           .dp_replicate = p.data_parallel_replicate_degree,
           .dp_shard = p.data_parallel_shard_degree,
@@ -46,7 +46,7 @@ bool check_degrees(Checker& check, const mesh::Degrees& degrees) {
 }
 
 // Returns `sizes` with the settings that split rows, but not their length.
-mesh::Sizes with_row_cuts(mesh::Sizes sizes, const Parallelism& parallelism) {
+mesh::Sizes with_row_cuts(mesh::Sizes sizes, const ParallelismSection& parallelism) {
   sizes.chunks_per_context_rank = parallelism.context_parallel_load_balancer.has_value() ? 2 : 1;
   sizes.sequence_parallel = parallelism.enable_sequence_parallel;
   return sizes;
@@ -101,7 +101,7 @@ void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
         "leave one of the two out");
   }
 
-  const Training& training = config.training;
+  const TrainingSection& training = config.training;
   const std::int64_t round = training.local_batch_size * mesh->size(mesh::Axis::kBatch);
   if (training.global_batch_size > 0 && training.global_batch_size % round != 0) {
     const std::int64_t below = training.global_batch_size / round * round;
@@ -137,7 +137,7 @@ std::vector<std::string> shard_warnings(const JobConfig& config) {
 }
 
 pipeline::PlanOptions pipeline_options(const JobConfig& config, std::int64_t n_layers) {
-  const Parallelism& p = config.parallelism;
+  const ParallelismSection& p = config.parallelism;
   return {.pipeline_parallel_degree = p.pipeline_parallel_degree,
           .pipeline_parallel_schedule = p.pipeline_parallel_schedule,
           .csv = std::nullopt,

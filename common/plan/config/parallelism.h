@@ -17,7 +17,7 @@
 namespace titan::config {
 
 // Returns the configured degrees; mesh::Mesh::create() resolves -1.
-mesh::Degrees degrees_of(const Parallelism& parallelism);
+mesh::Degrees degrees_of(const ParallelismSection& parallelism);
 
 // Checks that a mesh can split the model and batches of training.local_batch_size rows, and that its pipeline's
 // schedule supports them; reads pipeline_parallel_schedule_csv. A job that resumes under another mesh checks this

@@ -53,7 +53,7 @@ std::string idle_converter(const std::string& key, const JobConfig& config) {
 
 // A list of layers overrides the number.
 std::string idle_number(const std::string& key, const JobConfig& config) {
-  const ActivationCheckpoint& ac = config.activation_checkpoint;
+  const ActivationCheckpointSection& ac = config.activation_checkpoint;
   if (key != "activation_checkpoint.selective_ac_option" || ac.layers.empty() || ac.selective_ac_option == "op")
     return "";
   return absl::StrCat(key, " = ", ac.selective_ac_option,

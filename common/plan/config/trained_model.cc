@@ -12,7 +12,7 @@
 
 namespace titan::config {
 
-absl::StatusOr<models::ModelSpec> resolve_model(const Model& model) {
+absl::StatusOr<models::ModelSpec> resolve_model(const ModelSection& model) {
   absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
   if (!spec.ok()) return spec;
   return apply_model_overrides(*std::move(spec), model);
@@ -31,7 +31,7 @@ std::vector<std::string> length_warnings(const JobConfig& config, const models::
   return warnings;
 }
 
-models::ModelSpec apply_model_overrides(models::ModelSpec spec, const Model& model) {
+models::ModelSpec apply_model_overrides(models::ModelSpec spec, const ModelSection& model) {
   if (model.load_balance_coeff && spec.moe) spec.moe->load_balance_coeff = *model.load_balance_coeff;
   if (!model.attn_mask_type) return spec;
   spec.mask = *model.attn_mask_type == "block_causal" ? models::Mask::kBlockCausal : models::Mask::kCausal;
@@ -69,7 +69,7 @@ std::string near_target(const std::string& pattern, const std::vector<std::strin
 // Default patterns without a match are not an error: a dense model has no shared experts.
 void check_targets(Checker& check, const models::ModelSpec& spec) {
   const std::vector<std::string>& targets = check.config().lora.targets;
-  const std::vector<std::string> standard = Lora().targets;
+  const std::vector<std::string> standard = LoraSection().targets;
   std::vector<std::string> layers, others;  // Layers that may and may not have adapters.
   for (const models::ParameterSpec& tensor : models::parameters(spec)) {
     if (models::takes_adapter(tensor)) {
@@ -126,7 +126,7 @@ void check_nf4(Checker& check, const models::ModelSpec& spec) {
 }
 
 void check_saving(Checker& check) {
-  const Checkpoint& checkpoint = check.config().checkpoint;
+  const CheckpointSection& checkpoint = check.config().checkpoint;
   if (checkpoint.create_seed_checkpoint) {
     check.fail("checkpoint.create_seed_checkpoint", true, "does not work with lora: its checkpoints have only adapters",
                "make it without model.converters, and name it in checkpoint.initial_load_path");

@@ -14,13 +14,13 @@
 namespace titan::config {
 
 // Returns the model that the section names, with its changes to the flavor. Errors: those of models::find.
-absl::StatusOr<models::ModelSpec> resolve_model(const Model& model);
+absl::StatusOr<models::ModelSpec> resolve_model(const ModelSection& model);
 
 // Returns a warning for each key that sets rows longer than the model's max_seq_len.
 std::vector<std::string> length_warnings(const JobConfig& config, const models::ModelSpec& spec);
 
 // Applies only the changes, for a flavor from elsewhere (a library of models).
-models::ModelSpec apply_model_overrides(models::ModelSpec spec, const Model& model);
+models::ModelSpec apply_model_overrides(models::ModelSpec spec, const ModelSection& model);
 
 // Returns the adapters that a job trains; nothing: it trains the model itself.
 std::optional<models::AdapterSpec> adapters_of(const JobConfig& config);

@@ -26,7 +26,7 @@ std::optional<std::regex> compile(const std::string& pattern) {
 }
 
 // Returns the group of each parameter: the first one that matches its name, or none.
-std::vector<std::optional<size_t>> group_of(const Optimizer& optimizer,
+std::vector<std::optional<size_t>> group_of(const OptimizerSection& optimizer,
                                             const std::vector<models::ParameterSpec>& parameters) {
   std::vector<std::optional<size_t>> taken(parameters.size());
   for (size_t group = 0; group < optimizer.param_groups.size(); ++group) {
@@ -69,7 +69,7 @@ std::string names_near(const std::string& pattern, const std::vector<models::Par
   return names.empty() ? "" : absl::StrCat("names are such as ", names[std::min<size_t>(1, names.size() - 1)]);
 }
 
-UpdateRule rule_of(const Optimizer& base, const ParamGroup* group) {
+UpdateRule rule_of(const OptimizerSection& base, const ParamGroup* group) {
   const ParamGroup own = group != nullptr ? *group : ParamGroup();
   UpdateRule rule;
   rule.name = own.name.value_or(base.name);
@@ -104,7 +104,7 @@ bool UpdateRules::use(const std::string& name) const {
   return std::any_of(rules.begin(), rules.end(), [&](const UpdateRule& rule) { return rule.name == name; });
 }
 
-bool uses_optimizer(const Optimizer& optimizer, const std::string& name) {
+bool uses_optimizer(const OptimizerSection& optimizer, const std::string& name) {
   return optimizer.name == name || std::any_of(optimizer.param_groups.begin(), optimizer.param_groups.end(),
                                                [&](const ParamGroup& group) { return group.name == name; });
 }
@@ -118,7 +118,7 @@ bool is_hidden_matrix(const models::ParameterSpec& parameter) {
          parameter.role != models::Role::kRouter && !absl::StrContains(parameter.fqn, ".router.");
 }
 
-std::vector<GroupProblem> check_groups(const Optimizer& optimizer) {
+std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer) {
   std::vector<GroupProblem> problems;
   for (const ParamGroup& group : optimizer.param_groups) {
     if (!compile(group.pattern)) {
@@ -132,7 +132,7 @@ std::vector<GroupProblem> check_groups(const Optimizer& optimizer) {
   return problems;
 }
 
-std::vector<GroupProblem> check_groups(const Optimizer& optimizer,
+std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer,
                                        const std::vector<models::ParameterSpec>& parameters) {
   std::vector<GroupProblem> problems = check_groups(optimizer);
   if (!problems.empty()) return problems;
@@ -156,7 +156,7 @@ std::vector<GroupProblem> check_groups(const Optimizer& optimizer,
   return problems;
 }
 
-UpdateRules update_rules(const Optimizer& optimizer, const std::vector<models::ParameterSpec>& parameters) {
+UpdateRules update_rules(const OptimizerSection& optimizer, const std::vector<models::ParameterSpec>& parameters) {
   const std::vector<std::optional<size_t>> taken = group_of(optimizer, parameters);
   // Two places per group: its own rule, and AdamW's for parameters that an inherited Muon does not take.
   const size_t none = optimizer.param_groups.size();

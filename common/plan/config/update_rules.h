@@ -34,7 +34,7 @@ struct UpdateRules {
 };
 
 // Whether [optimizer] or a group names this optimizer.
-bool uses_optimizer(const Optimizer& optimizer, const std::string& name);
+bool uses_optimizer(const OptimizerSection& optimizer, const std::string& name);
 
 // A problem with a group, for messages about optimizer.param_groups.
 struct GroupProblem {
@@ -44,15 +44,15 @@ struct GroupProblem {
 };
 
 // Returns problems of the groups themselves.
-std::vector<GroupProblem> check_groups(const Optimizer& optimizer);
+std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer);
 // Also checks them against the model: a pattern that matches no parameter, or none that earlier groups leave, or one
 // that Muon cannot take.
-std::vector<GroupProblem> check_groups(const Optimizer& optimizer,
+std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer,
                                        const std::vector<models::ParameterSpec>& parameters);
 
 // Requires groups without problems. Where Muon comes from [optimizer] rather than from a group, it takes hidden
 // matrices (is_hidden_matrix()), and AdamW with the same options takes the rest.
-UpdateRules update_rules(const Optimizer& optimizer, const std::vector<models::ParameterSpec>& parameters);
+UpdateRules update_rules(const OptimizerSection& optimizer, const std::vector<models::ParameterSpec>& parameters);
 
 // A matrix, or a stack of one matrix per expert.
 bool is_matrix(const models::ParameterSpec& parameter);

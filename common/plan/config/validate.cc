@@ -28,7 +28,7 @@ namespace titan::config {
 namespace {
 
 std::optional<models::ModelSpec> check_model(Checker& check) {
-  const Model& model = check.config().model;
+  const ModelSection& model = check.config().model;
   const std::string& library = check.config().experimental.custom_import;
   if (!library.empty() && !absl::EndsWith(library, ".so")) {
     check.fail("experimental.custom_import", library, "expects a shared library (.so) with models or datasets",
@@ -50,7 +50,7 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
 }
 
 void check_balance(Checker& check, const std::optional<models::ModelSpec>& spec) {
-  const Model& model = check.config().model;
+  const ModelSection& model = check.config().model;
   if (!model.load_balance_coeff) return;
   const double coefficient = *model.load_balance_coeff;
   if (spec && !spec->moe) {
@@ -63,7 +63,7 @@ void check_balance(Checker& check, const std::optional<models::ModelSpec>& spec)
 }
 
 void check_resources(Checker& check) {
-  const Resources& resources = check.config().resources;
+  const ResourcesSection& resources = check.config().resources;
   if (resources.ranks_per_node > 0 && resources.ranks % resources.ranks_per_node != 0) {
     check.fail("resources.ranks_per_node", resources.ranks_per_node,
                absl::StrCat("does not divide resources.ranks ", resources.ranks),
@@ -77,7 +77,7 @@ void check_resources(Checker& check) {
 }
 
 void check_profiling(Checker& check) {
-  const Profiling& profiling = check.config().profiling;
+  const ProfilingSection& profiling = check.config().profiling;
   const int traced = profiling.profiler_warmup + profiling.profiler_active;
   if (!profiling.enable_profiling || profiling.profile_freq >= traced) return;
   check.fail("profiling.profile_freq", profiling.profile_freq,
@@ -87,7 +87,7 @@ void check_profiling(Checker& check) {
 }
 
 void check_schedules(Checker& check) {
-  const Optimizer& optimizer = check.config().optimizer;
+  const OptimizerSection& optimizer = check.config().optimizer;
   if (optimizer.beta1 == 1) check.fail("optimizer.beta1", optimizer.beta1, "must be below 1", "");
   if (optimizer.beta2 == 1) check.fail("optimizer.beta2", optimizer.beta2, "must be below 1", "");
   const auto& total = check.config().lr_scheduler.total_steps;
@@ -96,7 +96,7 @@ void check_schedules(Checker& check) {
                absl::StrCat("is below training.steps ", steps, ": the learning rate would become negative"),
                absl::StrCat("use at least ", steps, " or leave it out"));
   }
-  const Restart& restart = check.config().restart;
+  const RestartSection& restart = check.config().restart;
   if (restart.backoff_max_seconds < restart.backoff_initial_seconds) {
     check.fail("restart.backoff_max_seconds", restart.backoff_max_seconds,
                absl::StrCat("is below restart.backoff_initial_seconds ", restart.backoff_initial_seconds), "");
@@ -106,7 +106,7 @@ void check_schedules(Checker& check) {
 // Only a rank knows the parameters of a library's model, and checks again.
 void check_param_groups(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const JobConfig& config = check.config();
-  const Optimizer& optimizer = config.optimizer;
+  const OptimizerSection& optimizer = config.optimizer;
   if (optimizer.momentum == 1) check.fail("optimizer.momentum", optimizer.momentum, "must be below 1", "");
   const auto trained =
       spec ? models::trained_tensors(*spec, adapters_of(config)) : std::vector<models::ParameterSpec>();
@@ -128,7 +128,7 @@ std::vector<std::string> linear_layers(const models::ModelSpec& spec) {
 // A misspelt layer would silently be kept in memory. Default names that a dense model lacks are not an error.
 void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
   const auto& parts = check.config().activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns;
-  const auto standard = ActivationCheckpoint().per_op_sac_force_recompute_mm_shapes_by_fqns;
+  const auto standard = ActivationCheckpointSection().per_op_sac_force_recompute_mm_shapes_by_fqns;
   const std::vector<std::string> layers = linear_layers(spec);
   for (const std::string& part : parts) {
     const auto names = [&](const std::string& layer) { return absl::StrContains(layer, part); };
@@ -149,7 +149,7 @@ void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
 }
 
 void check_listed_layers(Checker& check, const std::optional<models::ModelSpec>& spec) {
-  const ActivationCheckpoint& ac = check.config().activation_checkpoint;
+  const ActivationCheckpointSection& ac = check.config().activation_checkpoint;
   const std::string key = "activation_checkpoint.layers";
   if (!ac.layers.empty() && ac.mode == "none") {
     check.fail(key, absl::StrCat("[", absl::StrJoin(ac.layers, ", "), "]"),
@@ -167,7 +167,7 @@ void check_listed_layers(Checker& check, const std::optional<models::ModelSpec>&
 
 void check_activation_checkpoint(Checker& check, const std::optional<models::ModelSpec>& spec) {
   check_listed_layers(check, spec);
-  const ActivationCheckpoint& ac = check.config().activation_checkpoint;
+  const ActivationCheckpointSection& ac = check.config().activation_checkpoint;
   if (ac.mode != "selective") return;
   int every = 0;
   if (ac.selective_ac_option == "op") {
@@ -180,7 +180,7 @@ void check_activation_checkpoint(Checker& check, const std::optional<models::Mod
 
 // A separate state type and stochastic rounding exist only in the fused update of float32 and bfloat16.
 void check_states(Checker& check) {
-  const Optimizer& optimizer = check.config().optimizer;
+  const OptimizerSection& optimizer = check.config().optimizer;
   const std::string& dtype = check.config().training.dtype;
   const auto needs_fused = [&](const char* key, const auto& value) {
     if (optimizer.implementation == "fused") return;
@@ -282,11 +282,11 @@ void check_data(Checker& check) {
   const JobConfig& config = check.config();
   check_path("training.dataset_path", config.training.dataset_path);
   check_dataset_names(check);
-  const Training& training = config.training;
+  const TrainingSection& training = config.training;
   check_datasets(check, "training", training.dataset, training.dataset_path, training.dataloader);
   check_sources(check, "training", training.dataloader, training.dataset_path);
   check_samples(check);
-  const Validation& validation = config.validation;
+  const ValidationSection& validation = config.validation;
   check_datasets(check, "validation", validation.dataset, validation.dataset_path, validation.dataloader);
   if (!validation.enable) return;
   check_path("validation.dataset_path", config.validation.dataset_path);
@@ -306,7 +306,7 @@ bool is_id(const std::string& text) {
 }
 
 void check_names(Checker& check) {
-  const Scheduling& scheduling = check.config().scheduling;
+  const SchedulingSection& scheduling = check.config().scheduling;
   constexpr char kRule[] = "expects lower-case letters, digits and inner hyphens, a letter first, at most 63";
   if (!is_id(scheduling.project)) check.fail("scheduling.project", scheduling.project, kRule, "");
   if (!scheduling.job_id.empty() && !is_id(scheduling.job_id)) {
@@ -390,7 +390,7 @@ int batch_degree(const JobConfig& config) {
 }
 
 std::int64_t global_batch(const JobConfig& config) {
-  const Training& training = config.training;
+  const TrainingSection& training = config.training;
   return training.global_batch_size > 0 ? training.global_batch_size : training.local_batch_size * batch_degree(config);
 }
 

@@ -246,7 +246,7 @@ int64_t within_budget(const std::vector<models::KnapsackItem>& items, double bud
 }  // namespace
 
 models::ActivationShape activation_shape(const config::JobConfig& config) {
-  const config::Parallelism& p = config.parallelism;
+  const config::ParallelismSection& p = config.parallelism;
   const int64_t rows =
       p.pipeline_parallel_degree > 1 ? p.pipeline_parallel_microbatch_size : config.training.local_batch_size;
   const std::string& type =
@@ -270,12 +270,12 @@ models::ActivationShape activation_shape(const config::JobConfig& config) {
 namespace {
 
 // Whether layers are recomputed as a whole, rather than by operation or by a memory budget.
-bool by_whole_layers(const config::ActivationCheckpoint& ac) {
+bool by_whole_layers(const config::ActivationCheckpointSection& ac) {
   return ac.mode == "full" || (ac.mode == "selective" && ac.selective_ac_option != "op");
 }
 
 // Returns n where every n-th layer is recomputed, if no list names the layers.
-int every_nth(const config::ActivationCheckpoint& ac) {
+int every_nth(const config::ActivationCheckpointSection& ac) {
   int every = 1;
   if (ac.mode == "selective" && ac.selective_ac_option != "op") (void)absl::SimpleAtoi(ac.selective_ac_option, &every);
   return std::max(every, 1);  // 0 means all, too.
@@ -283,19 +283,19 @@ int every_nth(const config::ActivationCheckpoint& ac) {
 
 }  // namespace
 
-bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPosition& layer) {
+bool is_recomputed(const config::ActivationCheckpointSection& ac, const LayerPosition& layer) {
   if (ac.mode == "none") return false;
   if (!ac.layers.empty()) return std::find(ac.layers.begin(), ac.layers.end(), layer.index) != ac.layers.end();
   return layer.number % every_nth(ac) == 0;
 }
 
-double recomputed_share(const config::ActivationCheckpoint& ac, int64_t n_layers) {
+double recomputed_share(const config::ActivationCheckpointSection& ac, int64_t n_layers) {
   if (!by_whole_layers(ac)) return 0;
   if (ac.layers.empty()) return 1.0 / every_nth(ac);
   return static_cast<double>(ac.layers.size()) / static_cast<double>(std::max<int64_t>(n_layers, 1));
 }
 
-int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac,
+int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpointSection& ac,
                    const LayerPosition& place) {
   if (!is_recomputed(ac, place)) return layer.graph;
   if (ac.mode == "memory_budget") return within_budget(layer.costly, ac.memory_budget);

@@ -23,13 +23,13 @@ struct LayerPosition {
 };
 
 // Whether a layer's forward pass runs again in the backward pass, at least in part.
-bool is_recomputed(const config::ActivationCheckpoint& ac, const LayerPosition& layer);
+bool is_recomputed(const config::ActivationCheckpointSection& ac, const LayerPosition& layer);
 
 // Share of a model's layers that are recomputed as a whole, keeping only their input.
-double recomputed_share(const config::ActivationCheckpoint& ac, int64_t n_layers);
+double recomputed_share(const config::ActivationCheckpointSection& ac, int64_t n_layers);
 
 // Bytes that a layer keeps for its backward pass, excluding its input.
-int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac,
+int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpointSection& ac,
                    const LayerPosition& place);
 
 // Memory at one point of a backward pass, excluding the block's input and the gradient of its output.

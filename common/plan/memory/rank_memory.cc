@@ -76,7 +76,7 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
   if (adapters) rank.unpacked = largest_packed(spec, mesh, *adapters) * rank.bytes.compute;
   const std::vector<BlockMemory> memory = block_memory(rank.config, spec, mesh);
   const std::vector<models::BlockActivations> kept = models::block_activations(spec, activation_shape(rank.config));
-  const config::ActivationCheckpoint& ac = rank.config.activation_checkpoint;
+  const config::ActivationCheckpointSection& ac = rank.config.activation_checkpoint;
   size_t count = 0;
   for (const int stage : plan.schedule.stages_of(place)) count += plan.split[stage].size();
   const bool gathers = mesh.size(Axis::kFsdp) > 1 || mesh.size(Axis::kExpertFsdp) > 1;

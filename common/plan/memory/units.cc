@@ -62,7 +62,7 @@ Part cut(const models::ParameterSpec& tensor, const mesh::Mesh& mesh) {
 }
 
 // Names of the parameters that Muon updates.
-std::set<std::string> of_muon(const models::ModelSpec& spec, const config::Optimizer& optimizer,
+std::set<std::string> of_muon(const models::ModelSpec& spec, const config::OptimizerSection& optimizer,
                               const std::optional<models::AdapterSpec>& adapters) {
   const std::vector<models::ParameterSpec> trained = models::trained_tensors(spec, adapters);
   const config::UpdateRules rules = config::update_rules(optimizer, trained);
@@ -184,7 +184,7 @@ std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig
   return units;
 }
 
-int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::Optimizer& optimizer,
+int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::OptimizerSection& optimizer,
                    const std::optional<models::AdapterSpec>& adapters) {
   constexpr int64_t kRound = 1 << 24;  // Equals optim::MatrixMesh::round_elements.
   const std::set<std::string> muon = of_muon(spec, optimizer, adapters);

@@ -39,7 +39,7 @@ std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig
                                                          const mesh::Mesh& mesh);
 
 // Elements of the matrices that Muon gathers to one rank at a time (worker/rank/optim/muon_plan.h); 0 without Muon.
-int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::Optimizer& optimizer,
+int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::OptimizerSection& optimizer,
                    const std::optional<models::AdapterSpec>& adapters);
 
 // Elements of the largest matrix that is kept packed and unpacked for each of its products; 0: none is.

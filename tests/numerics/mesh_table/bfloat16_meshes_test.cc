@@ -130,12 +130,12 @@ bool same_bits(const Outcome& a, const Outcome& b) {
 struct Case {
   std::string name, family;
   int world = 2;
-  std::function<void(config::Parallelism&)> split;
+  std::function<void(config::ParallelismSection&)> split;
   const char* damaged = "reduce_scatter";  // The operation that is damaged to see whether the test notices.
 };
 
 const std::vector<Case>& cases() {
-  using P = config::Parallelism;
+  using P = config::ParallelismSection;
   const auto pipeline = [](const char* schedule) {
     return [schedule](P& p) {
       p.pipeline_parallel_degree = 2;

@@ -87,7 +87,7 @@ std::vector<RankRecord> train(const std::string& family, const std::vector<Chang
   config.parallelism.data_parallel_shard_degree = 1;
   config.training.local_batch_size = 0;
   for (const Change& change : changes) change(config);
-  const config::Parallelism& degrees = config.parallelism;
+  const config::ParallelismSection& degrees = config.parallelism;
   const int batch_ranks = degrees.data_parallel_replicate_degree * degrees.data_parallel_shard_degree;
   job.world =
       batch_ranks * degrees.tensor_parallel_degree * degrees.context_parallel_degree * degrees.pipeline_parallel_degree;

@@ -51,7 +51,7 @@ class RankShare {
 
   const MeshJob& job;
   const models::ModelSpec& spec;
-  const config::Parallelism& parallelism;
+  const config::ParallelismSection& parallelism;
   const std::vector<RankRecord>& records;
   const mesh::Mesh mesh;
   const int rank;

@@ -52,7 +52,7 @@ class Table {
     config.training.local_batch_size = kGlobalBatch / (degrees.replicate * degrees.shard);
     config.activation_checkpoint.mode = "none";
     config.resources.ranks = degrees.world();
-    config::Parallelism& parallelism = config.parallelism;
+    config::ParallelismSection& parallelism = config.parallelism;
     parallelism.pipeline_parallel_degree = degrees.pp;
     parallelism.data_parallel_replicate_degree = degrees.replicate;
     parallelism.data_parallel_shard_degree = degrees.shard;

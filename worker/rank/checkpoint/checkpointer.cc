@@ -18,7 +18,7 @@ namespace titan::checkpoint {
 namespace {
 
 absl::Status check_setup(const Setup& setup) {
-  const config::Checkpoint& config = setup.config;
+  const config::CheckpointSection& config = setup.config;
   if (setup.rank < 0 || setup.rank >= setup.world) {
     return absl::InvalidArgumentError(absl::StrCat("checkpoint: rank ", setup.rank, " of ", setup.world));
   }

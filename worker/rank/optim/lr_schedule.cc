@@ -78,7 +78,7 @@ double LrSchedule::factor(int64_t step) const {
 }
 
 LrScheduleOptions schedule_options(const config::JobConfig& config) {
-  const config::LrScheduler& lr = config.lr_scheduler;
+  const config::LrSchedulerSection& lr = config.lr_scheduler;
   return {.warmup_steps = lr.warmup_steps,
           .total_steps = lr.total_steps.value_or(config.training.steps),
           .decay_ratio = lr.decay_ratio,

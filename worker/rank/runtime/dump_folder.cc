@@ -33,7 +33,7 @@ void check_folder(const RankJob& job) {
 // Records the step known to be committed: by this job, according to the controller and the fence, or by another job. If
 // checkpoint.load_step selects the start, the fence's record of earlier runs is ignored.
 void note_committed(const RankJob& job, const storage::Fence::Taken& taken, RankContext& context) {
-  const config::Checkpoint& config = job.config.checkpoint;
+  const config::CheckpointSection& config = job.config.checkpoint;
   context.committed_step = job.committed_step;
   const auto known = taken.committed.find(config.folder);
   if (known == taken.committed.end() || config.load_step >= 0) return;
@@ -123,7 +123,7 @@ void attach_tail(RankContext& context) {
 }  // namespace
 
 std::shared_ptr<FlightDump> start_recordings(RankContext& context) {
-  const config::Comm& config = context.config.comm;
+  const config::CommSection& config = context.config.comm;
   if (context.world == 1 || config.trace_buf_size == 0) return {};
   using Waits = comm::FlightRecorder::Waits;
   context.recorder = std::make_shared<comm::FlightRecorder>(

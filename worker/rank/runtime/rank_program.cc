@@ -34,7 +34,7 @@ using rank_protocol::Phase;
 
 namespace {
 
-void set_determinism(const config::Debug& debug) {
+void set_determinism(const config::DebugSection& debug) {
   if (!debug.deterministic) return;
   at::globalContext().setDeterministicAlgorithms(true, debug.deterministic_warn_only);
   at::globalContext().setDeterministicFillUninitializedMemory(

@@ -86,7 +86,7 @@ Placing linux_placing() {
           .prefer_memory = prefer_memory_of_node};
 }
 
-bool wants_pinning(const config::Resources& resources) {
+bool wants_pinning(const config::ResourcesSection& resources) {
   return resources.pin_cpus == "on" || (resources.pin_cpus == "auto" && resources.device == "cuda");
 }
 

@@ -29,7 +29,7 @@ struct Pinned {
 };
 
 // Whether this rank is to be pinned. With "auto" only GPU ranks are.
-bool wants_pinning(const config::Resources& resources);
+bool wants_pinning(const config::ResourcesSection& resources);
 
 // Binds the calling thread, one of `local_ranks` ranks, to CPUs that no other rank has (resources.pin_cpus), near its
 // GPU and with memory from there. A rank that moves between CPUs finds its caches cold, and one on the other side of

@@ -110,7 +110,7 @@ class Export {
 
   // torch.optim.AdamW's group, once per parameter.
   absl::Status write_group(const std::string& fqn) {
-    const config::Optimizer& optimizer = config_.optimizer;
+    const config::OptimizerSection& optimizer = config_.optimizer;
     const json group = {{"lr", lr_},
                         {"betas", {optimizer.beta1, optimizer.beta2}},
                         {"eps", optimizer.eps},
@@ -247,7 +247,7 @@ absl::StatusOr<json> torchtitan_positions(const config::JobConfig& config, const
                                           const std::vector<json>& per_rank, const std::string& tokenizer) {
   const bool global = dataloader.value("order", "global") == "global";
   const int size = global ? 1 : dataloader.value("dp_size", 0);
-  const config::Training& training = config.training;
+  const config::TrainingSection& training = config.training;
   if (!training.dataloader.sources.empty())
     return absl::FailedPreconditionError("torchtitan trains on one dataset and cannot resume in several sources");
   if (!training.dataloader.messages_key.empty())

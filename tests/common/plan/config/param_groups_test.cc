@@ -122,7 +122,7 @@ TEST(ParamGroupsTest, NoPatternTakesLong) {
   EXPECT_THAT(refusal(R"([{"pattern": "^(([a-z._]+)+)+#$"}])"), HasSubstr("finds no parameter"));
 }
 
-std::map<std::string, std::string> rules_by_name(const Optimizer& optimizer, const std::string& family,
+std::map<std::string, std::string> rules_by_name(const OptimizerSection& optimizer, const std::string& family,
                                                  const std::string& flavor) {
   const std::vector<models::ParameterSpec> parameters = models::parameters(*models::find(family, flavor));
   EXPECT_TRUE(check_groups(optimizer, parameters).empty());
@@ -135,7 +135,7 @@ std::map<std::string, std::string> rules_by_name(const Optimizer& optimizer, con
 // By default Muon takes only the matrices of layers, and those of experts one by one; no router, bias, norm, embedding
 // or head.
 TEST(UpdateRulesTest, MuonTakesHiddenMatrices) {
-  const Optimizer muon{.name = "Muon"};
+  const OptimizerSection muon{.name = "Muon"};
   auto names = rules_by_name(muon, "llama3", "debugmodel");
   for (const char* fqn :
        {"layers.0.attention.wq.weight", "layers.1.attention.wo.weight", "layers.0.feed_forward.w2.weight"})
@@ -156,7 +156,7 @@ TEST(UpdateRulesTest, MuonTakesHiddenMatrices) {
 // A parameter goes to the first pattern that matches. Options that a group leaves unset come from [optimizer]. Rules
 // without parameters are dropped.
 TEST(UpdateRulesTest, TheFirstGroupTakesAParameter) {
-  Optimizer optimizer{.name = "AdamW", .lr = 1e-3, .weight_decay = 0.2};
+  OptimizerSection optimizer{.name = "AdamW", .lr = 1e-3, .weight_decay = 0.2};
   optimizer.param_groups = {{.pattern = "attention_norm", .weight_decay = 0},
                             {.pattern = "norm", .lr_factor = 3},
                             {.pattern = R"(w[123]\.weight)", .name = "Muon", .lr = 0.05, .adjust_lr = "original"}};
@@ -182,7 +182,7 @@ TEST(UpdateRulesTest, TheFirstGroupTakesAParameter) {
   EXPECT_TRUE(all.use("Muon"));
   EXPECT_FALSE(all.use("Adam"));
   // A group without an optimizer name is split as [optimizer] is.
-  const Optimizer muon{.name = "Muon", .param_groups = {{.pattern = "layers.0", .lr = 1}}};
+  const OptimizerSection muon{.name = "Muon", .param_groups = {{.pattern = "layers.0", .lr = 1}}};
   EXPECT_EQ(update_rules(muon, parameters).rules.size(), 4u);
 }
 

@@ -12,7 +12,8 @@ namespace {
 using ::testing::HasSubstr;
 
 // Returns the error, or "" if the batch can be split.
-std::string split(const std::string& model, const Parallelism& parallelism, int ranks, std::int64_t local_batch) {
+std::string split(const std::string& model, const ParallelismSection& parallelism, int ranks,
+                  std::int64_t local_batch) {
   JobConfig config;
   config.model.name = model;
   config.model.flavor = "debugmodel";
@@ -25,7 +26,7 @@ std::string split(const std::string& model, const Parallelism& parallelism, int 
 }
 
 TEST(SplitTest, PipelinesTakeWholeMicrobatchesAndEnoughOfThem) {
-  Parallelism staged;
+  ParallelismSection staged;
   staged.pipeline_parallel_degree = 2;
   staged.pipeline_parallel_microbatch_size = 2;
   EXPECT_EQ(split("llama3", staged, 2, 6), "");
@@ -37,7 +38,7 @@ TEST(SplitTest, PipelinesTakeWholeMicrobatchesAndEnoughOfThem) {
 
 // Without sequence parallelism, tensor ranks that route their own tokens split the tokens of a row.
 TEST(SplitTest, TensorRanksShareTheTokensOfABatch) {
-  Parallelism lent;
+  ParallelismSection lent;
   lent.tensor_parallel_degree = 2;
   lent.expert_parallel_degree = 2;
   EXPECT_EQ(split("deepseek_v3", lent, 2, 4), "");

@@ -112,8 +112,8 @@ struct Event {
 };
 
 // A test that needs retries of failed saves sets them itself.
-inline config::Checkpoint without_retries() {
-  config::Checkpoint config;
+inline config::CheckpointSection without_retries() {
+  config::CheckpointSection config;
   config.last_save_retry_seconds = 0;
   return config;
 }
@@ -128,7 +128,7 @@ class Attempt {
     Split split = Split::kRows;
     std::string job_uid = "job";
     int attempt = 1;
-    config::Checkpoint config = without_retries();
+    config::CheckpointSection config = without_retries();
     storage::Files* files = nullptr;
     std::function<CopyStream*(int rank)> copies;
     std::function<storage::Files*(int rank)> rank_files;

@@ -348,7 +348,7 @@ TEST(StepReportTest, HolesAndDisagreementAreRefused) {
 }
 
 TEST(PolicyTest, SavesWhenTorchtitanDoes) {
-  config::Checkpoint config;
+  config::CheckpointSection config;
   config.enable = true;
   config.interval = 5;
   const auto decide = [&](int64_t step, bool requested = false) { return decide_save(config, {step, 12, requested}); };

@@ -41,7 +41,7 @@ absl::StatusOr<bool> read_batch(MixedRows& rows, const nlohmann::json& request, 
 
 absl::StatusOr<ConfiguredFiles> files_of(const nlohmann::json& request) {
   if (request.contains("dataset")) {
-    titan::config::DataLoader settings;
+    titan::config::DataLoaderSection settings;
     settings.format = request.value("format", "auto");
     settings.messages_key = request.value("messages_key", "");
     settings.train_on = request.value("train_on", "assistant");

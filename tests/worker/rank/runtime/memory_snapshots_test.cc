@@ -147,7 +147,7 @@ class MemorySnapshotsTest : public ::testing::Test {
 
   const rank_protocol::TempFolder folder_;
   const std::unique_ptr<device::Device> device_ = comm::make_cpu_device();
-  config::Profiling config_;
+  config::ProfilingSection config_;
   std::vector<std::string> said_, warned_;
 };
 

@@ -58,7 +58,7 @@ class PinningTest : public ::testing::Test {
 
 TEST(PinningKeyTest, TheKeyDecides) {
   const auto wants = [](const char* key, const char* device) {
-    config::Resources resources;
+    config::ResourcesSection resources;
     resources.pin_cpus = key;
     resources.device = device;
     return wants_pinning(resources);

@@ -303,7 +303,7 @@ TEST(DataSetupTest, ValidationReadsTheKindsOfFilesThatTrainingReads) {
   config.model.hf_assets_path = folder.path();
   config.validation.dataset_path = folder.path();
   config.validation.seq_len = 6;
-  config::DataLoader& keys = config.validation.dataloader;
+  config::DataLoaderSection& keys = config.validation.dataloader;
   const auto first = [&] {
     const auto loader = open_validation_loader(config, {});
     if (!loader.ok()) return std::string(loader.status().message());

@@ -27,7 +27,7 @@ struct Case {
 
 // The same as runtime::messages_of() for the configuration.
 std::map<Axis, comm::Messages> messages_of(const TrainingPlan& plan) {
-  config::Parallelism parallelism;
+  config::ParallelismSection parallelism;
   parallelism.enable_async_tensor_parallel = plan.parallel.async_tensor_parallel;
   parallelism.context_parallel_rotate_method = plan.parallel.rotate_method;
   return runtime::messages_of(parallelism);

@@ -16,8 +16,8 @@ namespace {
 
 using rank_protocol::TraceState;
 
-config::Profiling every(int freq, int warmup, int active) {
-  config::Profiling config;
+config::ProfilingSection every(int freq, int warmup, int active) {
+  config::ProfilingSection config;
   config.enable_profiling = true;
   config.profile_freq = freq;
   config.profiler_warmup = warmup;
@@ -26,7 +26,7 @@ config::Profiling every(int freq, int warmup, int active) {
 }
 
 // One letter per step: nothing, warm-up, record, save.
-std::string drawn(const config::Profiling& config, int64_t steps) {
+std::string drawn(const config::ProfilingSection& config, int64_t steps) {
   std::string text;
   for (int64_t step = 1; step <= steps; ++step) {
     const ProfilerAction work = profiler_action(config, step);
@@ -43,7 +43,7 @@ TEST(TraceScheduleTest, TheLastStepsOfARoundAreRecorded) {
   EXPECT_EQ(drawn(every(4, 2, 2), 9), "wwrswwrsw");
   EXPECT_EQ(drawn(every(3, 0, 1), 7), "..s..s.");
   EXPECT_EQ(drawn(every(1, 0, 1), 3), "sss");
-  EXPECT_EQ(drawn(config::Profiling(), 20), std::string(20, '.'));
+  EXPECT_EQ(drawn(config::ProfilingSection(), 20), std::string(20, '.'));
 }
 
 std::vector<std::string> names_in(const std::string& path) {
@@ -194,7 +194,7 @@ TEST(TracerTest, AFolderThatCannotBeMadeIsAnError) {
 // Traces requested from a rank while it trains; the test plays the daemon's side of the page.
 class OrderedTraceTest : public ::testing::Test {
  protected:
-  Tracer tracer(const config::Profiling& config = {}) {
+  Tracer tracer(const config::ProfilingSection& config = {}) {
     return {config,
             folder_.path() + "/traces",
             {.rank = 3},

@@ -83,7 +83,7 @@ void plan_own_steps(storage::Files& files, const Setup& setup, const std::string
 }
 
 void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candidate>& plan) {
-  const config::Checkpoint& config = setup.config;
+  const config::CheckpointSection& config = setup.config;
   if (!config.initial_load_path && !config.initial_load_in_hf) return;
   const std::string path = config.initial_load_path.value_or(setup.hf_assets_path);
   const std::string key = config.initial_load_path ? "checkpoint.initial_load_path" : "model.hf_assets_path";

@@ -119,7 +119,7 @@ void Saver::before_update() {
 
 absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, TrainState state) {
   TITAN_RETURN_IF_ERROR(wait());
-  const config::Checkpoint& config = session_.setup.config;
+  const config::CheckpointSection& config = session_.setup.config;
   const Kind kind = config.last_save_model_only ? Kind::kModel : Kind::kFull;
   Save save = make_save("last", step, kind, std::move(state));
   // A Hugging Face export casts when it makes its files; a full checkpoint keeps every type.
@@ -148,7 +148,7 @@ absl::Status Saver::save_before_stop(int64_t step, const std::vector<Slice>& sli
 
 // A seed is made again in seconds: it is not worth waiting for a disk.
 absl::Duration Saver::retry_time() const {
-  const config::Checkpoint& config = session_.setup.config;
+  const config::CheckpointSection& config = session_.setup.config;
   return config.create_seed_checkpoint ? absl::ZeroDuration() : absl::Seconds(config.last_save_retry_seconds);
 }
 

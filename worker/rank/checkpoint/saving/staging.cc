@@ -46,7 +46,7 @@ void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::Scalar
   if (copies != nullptr) copies->mark();
 }
 
-at::ScalarType export_type(const config::Checkpoint& config) {
+at::ScalarType export_type(const config::CheckpointSection& config) {
   if (config.export_dtype == "float16") return at::kHalf;
   if (config.export_dtype == "bfloat16") return at::kBFloat16;
   return at::kFloat;

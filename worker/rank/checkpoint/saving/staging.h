@@ -39,6 +39,6 @@ void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::Scalar
            std::vector<Staged>& parts, CopyStream* copies = nullptr, std::vector<std::string>* warnings = nullptr);
 
 // The type that checkpoint.export_dtype names.
-at::ScalarType export_type(const config::Checkpoint& config);
+at::ScalarType export_type(const config::CheckpointSection& config);
 
 }  // namespace titan::checkpoint

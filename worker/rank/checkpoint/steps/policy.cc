@@ -5,7 +5,7 @@
 
 namespace titan::checkpoint {
 
-SaveDecision decide_save(const config::Checkpoint& config, const StepEdge& edge) {
+SaveDecision decide_save(const config::CheckpointSection& config, const StepEdge& edge) {
   if (!config.enable || config.load_only) return SaveDecision::kNo;
   if (edge.step >= edge.last_step) return SaveDecision::kLast;
   if (edge.requested) return SaveDecision::kRegular;

@@ -24,7 +24,7 @@ struct StepEdge {
 
 // torchtitan's rule (the first step if enabled, every interval, always the last) plus requests. kNo if checkpoints are
 // off or load_only is set.
-SaveDecision decide_save(const config::Checkpoint& config, const StepEdge& edge);
+SaveDecision decide_save(const config::CheckpointSection& config, const StepEdge& edge);
 
 // A step in the folder, for steps_to_purge().
 struct StoredStep {

@@ -71,7 +71,7 @@ using EventSink = std::function<void(const char* kind, nlohmann::json members)>;
 // All that a Checkpointer needs from its owner. Raw pointers have to outlive it.
 struct Setup {
   std::string dump_folder;
-  config::Checkpoint config;
+  config::CheckpointSection config;
   // model.hf_assets_path: the source of initial_load_in_hf if initial_load_path is not set, and of the tokenizer ids in
   // exports.
   std::string hf_assets_path;

@@ -45,7 +45,7 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
 // Files of a library's dataset; the library defines their format. A format set here is for other sources; one for this
 // dataset is refused with the configuration (common/plan/config/data_sources.cc).
 absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDataset> loaded, const std::string& path,
-                                                 const config::DataLoader& settings) {
+                                                 const config::DataLoaderSection& settings) {
   const std::string who = absl::StrCat("dataset \"", loaded->name, "\" of ", loaded->library);
   if (path.empty() || hub::is_hub_path(path)) {
     return absl::InvalidArgumentError(absl::StrCat(who,
@@ -78,7 +78,8 @@ absl::Status check_dataset_name(const std::string& dataset) {
 
 absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,
                                                  const std::optional<std::string>& dataset_path,
-                                                 const config::DataLoader& settings, const std::string& record_folder) {
+                                                 const config::DataLoaderSection& settings,
+                                                 const std::string& record_folder) {
   TITAN_RETURN_IF_ERROR(check_dataset_name(dataset));
   if (auto loaded = find_loaded_dataset(dataset)) {
     return files_of_library(std::move(loaded), dataset_path.value_or(""), settings);

@@ -21,7 +21,8 @@ struct ConfiguredFiles {
 // for keys that a library's dataset does not support.
 absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,
                                                  const std::optional<std::string>& dataset_path,
-                                                 const config::DataLoader& settings, const std::string& record_folder);
+                                                 const config::DataLoaderSection& settings,
+                                                 const std::string& record_folder);
 
 // Checks that Titan or a loaded library has the dataset. InvalidArgument: lists the datasets that exist.
 absl::Status check_dataset_name(const std::string& dataset);

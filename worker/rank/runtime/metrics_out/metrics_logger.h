@@ -57,7 +57,7 @@ using NamedMetrics = std::vector<std::pair<std::string, double>>;
 using NamedLists = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
 struct MetricsSetup {
-  config::Metrics config;
+  config::MetricsSection config;
   std::string dump_folder;
   std::string job_uid;
   int attempt = 1;

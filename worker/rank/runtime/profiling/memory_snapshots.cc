@@ -7,7 +7,7 @@
 
 namespace titan::runtime {
 
-MemorySnapshots::MemorySnapshots(const config::Profiling& config, Setup setup, device::Device& device)
+MemorySnapshots::MemorySnapshots(const config::ProfilingSection& config, Setup setup, device::Device& device)
     : steps_between_(config.profile_freq), setup_(std::move(setup)) {
   if (!config.enable_memory_snapshot) return;
   names_.emplace();

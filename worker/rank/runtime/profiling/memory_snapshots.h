@@ -38,7 +38,7 @@ class MemorySnapshots {
   };
 
   // Starts recording. `device` must outlive this.
-  MemorySnapshots(const config::Profiling& config, Setup setup, device::Device& device);
+  MemorySnapshots(const config::ProfilingSection& config, Setup setup, device::Device& device);
 
   void end_step(int64_t step);  // Counted from 1 over the job's life.
 

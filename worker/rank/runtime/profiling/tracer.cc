@@ -17,7 +17,7 @@ namespace titan::runtime {
 
 using rank_protocol::TraceState;
 
-ProfilerAction profiler_action(const config::Profiling& config, int64_t step) {
+ProfilerAction profiler_action(const config::ProfilingSection& config, int64_t step) {
   if (!config.enable_profiling) return {};
   const int64_t place = (step - 1) % config.profile_freq;
   const int64_t first_recorded = config.profile_freq - config.profiler_active;
@@ -91,7 +91,7 @@ void prepare_profiler() {
   (void)profiler::disableProfiler();
 }
 
-Tracer::Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
+Tracer::Tracer(const config::ProfilingSection& config, std::string folder, TraceOwner owner, bool records,
                std::optional<TraceRequestReader> requests, std::shared_ptr<trace::Spans> spans)
     : config_(config),
       folder_(std::move(folder)),

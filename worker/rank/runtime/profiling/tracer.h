@@ -25,7 +25,7 @@ struct ProfilerAction {
   bool records = false;
   bool saves = false;  // After this step.
 };
-ProfilerAction profiler_action(const config::Profiling& config, int64_t step);
+ProfilerAction profiler_action(const config::ProfilingSection& config, int64_t step);
 
 // The rank's end of the beacon's TraceRequest, through which traces are requested from a running rank. Without a
 // request a step costs two loads from memory in this rank's cache.
@@ -74,7 +74,7 @@ class Tracer {
  public:
   // `folder`: profiling.save_traces_folder inside the dump folder. `records`: whether this rank records. `requests`:
   // where traces are requested, if anywhere. `spans`: this rank's work outside its own thread; may be null.
-  Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
+  Tracer(const config::ProfilingSection& config, std::string folder, TraceOwner owner, bool records,
          std::optional<TraceRequestReader> requests = std::nullopt, std::shared_ptr<trace::Spans> spans = nullptr);
   ~Tracer();
   Tracer(const Tracer&) = delete;
@@ -100,7 +100,7 @@ class Tracer {
   absl::StatusOr<int64_t> write(const std::string& path);
   void report(rank_protocol::TraceState state);
 
-  const config::Profiling config_;
+  const config::ProfilingSection config_;
   const std::string folder_;
   const TraceOwner owner_;
   const bool records_;

@@ -79,7 +79,7 @@ BatchPlan resumed_batch(const RankContext& context, const models::ModelSpec& spe
                         const BatchPlan& configured) {
   const auto stored = train_state.find("global_batch");
   if (stored == train_state.end()) return configured;
-  const config::Training& training = context.config.training;
+  const config::TrainingSection& training = context.config.training;
   const auto before = stored->get<int64_t>();
   const auto warn = [&context](const std::string& text) {
     if (context.rank == 0) context.reporter->warning(text);

@@ -17,7 +17,7 @@ namespace titan::runtime {
 namespace {
 
 // A token beyond the embedding would fail in the middle of a step.
-absl::Status check_vocabulary(const config::Model& model, const data::Loader& loader) {
+absl::Status check_vocabulary(const config::ModelSection& model, const data::Loader& loader) {
   TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(model.name, model.flavor));
   if (loader.max_token_id() < spec.vocab_size) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("model.hf_assets_path: the tokenizer in ", model.hf_assets_path,
@@ -26,7 +26,7 @@ absl::Status check_vocabulary(const config::Model& model, const data::Loader& lo
 }
 
 // Returns a loader's failure. If the folder has no tokenizer, it explains how to get one.
-absl::Status explain(const absl::Status& failure, const config::Model& model) {
+absl::Status explain(const absl::Status& failure, const config::ModelSection& model) {
   if (!absl::IsNotFound(tokenizer_files::find_tokenizer(model.hf_assets_path).status())) return failure;
   return absl::Status(failure.code(), absl::StrCat("model.hf_assets_path: ", std::string(failure.message()), "; ",
                                                    models::tokenizer_advice(model.name, model.flavor)));
@@ -42,7 +42,7 @@ int64_t first_row_of(int64_t step, const DataShare& share) {
   return std::max<int64_t>(0, before.rows + (step - 1 - before.steps) * share.global_batch);
 }
 
-absl::Status find_sources(const std::string& section, const config::DataLoader& settings, const DataShare& share,
+absl::Status find_sources(const std::string& section, const config::DataLoaderSection& settings, const DataShare& share,
                           data::LoaderOptions& options) {
   for (const config::DataSource& source : settings.sources) {
     absl::StatusOr<data::ConfiguredFiles> found =
@@ -61,10 +61,10 @@ absl::Status find_sources(const std::string& section, const config::DataLoader& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, const std::string& section,
+absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::ModelSection& model, const std::string& section,
                                                    const std::string& dataset,
                                                    const std::optional<std::string>& dataset_path,
-                                                   const config::DataLoader& settings, const DataShare& share,
+                                                   const config::DataLoaderSection& settings, const DataShare& share,
                                                    data::LoaderOptions options) {
   if (settings.sources.empty()) {
     absl::StatusOr<data::ConfiguredFiles> found =
@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, c
 
 absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config::JobConfig& config,
                                                                    const DataShare& share) {
-  const config::Training& training = config.training;
+  const config::TrainingSection& training = config.training;
   return open(config.model, "training", training.dataset, training.dataset_path, training.dataloader, share,
               {.tokenizer_folder = config.model.hf_assets_path,
                .batch = share.local_batch,
@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config:
 
 absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const config::JobConfig& config,
                                                                      const DataShare& share) {
-  const config::Validation& validation = config.validation;
+  const config::ValidationSection& validation = config.validation;
   return open(config.model, "validation", validation.dataset, validation.dataset_path, validation.dataloader, share,
               {.tokenizer_folder = config.model.hf_assets_path,
                .batch = share.local_batch,

@@ -17,7 +17,7 @@ namespace titan::runtime {
 namespace {
 
 absl::Status check_datasets(const std::string& section, const std::string& dataset,
-                            const config::DataLoader& settings) {
+                            const config::DataLoaderSection& settings) {
   if (settings.sources.empty()) {
     const absl::Status known = data::check_dataset_name(dataset);
     return known.ok() ? known : annotate(known, absl::StrCat(section, ".dataset"));

@@ -64,7 +64,7 @@ std::vector<const comm::Group*> ranks_of_scales(const config::JobConfig& config,
 
 std::shared_ptr<const nn::MatmulRecipe> make_recipe(const config::JobConfig& config, const comm::DeviceMesh& mesh,
                                                     LowPrecision recipe) {
-  const config::QuantizeLinear& linear = config.quantize.linear;
+  const config::QuantizeLinearSection& linear = config.quantize.linear;
   nn::LowPrecisionOptions options;
   options.recipe = recipe_of(recipe);
   if (recipe == LowPrecision::kMxfp8) {
@@ -129,7 +129,7 @@ bool has_tensorwise_scales(const config::JobConfig& config) {
 }
 
 void gather_in_float8(const config::JobConfig& config, const comm::DeviceMesh& mesh, ShardingOptions& options) {
-  const config::Float8Linear& float8 = config.quantize.linear.float8;
+  const config::Float8LinearSection& float8 = config.quantize.linear.float8;
   if (!config::converts(config, "quantize.linear.float8") || !float8.enable_fsdp_float8_all_gather) return;
   const comm::Group* tensor = mesh.mesh().size(Axis::kTensor) > 1 ? &mesh.group(Axis::kTensor) : nullptr;
   options.float8_gather = std::make_shared<parallel::Float8Gather>(

@@ -11,7 +11,7 @@ namespace titan::runtime {
 namespace {
 
 optim::Options options_of(const config::UpdateRule& rule, const config::JobConfig& config) {
-  const config::Optimizer& optimizer = config.optimizer;
+  const config::OptimizerSection& optimizer = config.optimizer;
   return {.name = rule.name,
           .implementation = optimizer.implementation,
           .beta1 = rule.beta1,
@@ -30,7 +30,8 @@ optim::Options options_of(const config::UpdateRule& rule, const config::JobConfi
 
 }  // namespace
 
-absl::StatusOr<config::UpdateRules> update_rules_of(const config::Optimizer& optimizer, const ShardedModel& model) {
+absl::StatusOr<config::UpdateRules> update_rules_of(const config::OptimizerSection& optimizer,
+                                                    const ShardedModel& model) {
   const std::vector<models::ParameterSpec> parameters = model.whole_parameters();
   for (const config::GroupProblem& problem : config::check_groups(optimizer, parameters)) {
     return absl::InvalidArgumentError(absl::StrCat("optimizer.param_groups: \"", problem.value, "\" ", problem.message,

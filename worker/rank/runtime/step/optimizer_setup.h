@@ -17,7 +17,8 @@ namespace titan::runtime {
 
 // Returns the update rules of the whole model's trained parameters, the same on every rank. InvalidArgument: about
 // optimizer.param_groups.
-absl::StatusOr<config::UpdateRules> update_rules_of(const config::Optimizer& optimizer, const ShardedModel& model);
+absl::StatusOr<config::UpdateRules> update_rules_of(const config::OptimizerSection& optimizer,
+                                                    const ShardedModel& model);
 
 // Makes the optimizer of this rank's parameters. Model, mesh and device must outlive it.
 std::unique_ptr<optim::Optimizer> build_optimizer(const config::JobConfig& config, const config::UpdateRules& rules,

@@ -38,7 +38,7 @@ bool console_takes_colour() {
 // Returns the job's value, otherwise the known value of a GPU. For a CPU it measures the speed now.
 std::optional<double> peak_of_device(const RankContext& context, const std::string& device_name) {
   if (context.config.metrics.device_peak_tflops) return *context.config.metrics.device_peak_tflops * 1e12;
-  const config::Training& training = context.config.training;
+  const config::TrainingSection& training = context.config.training;
   const std::string& dtype = training.dtype == "float64" ? training.dtype : training.mixed_precision_param;
   if (!context.device->torch_device().is_cpu()) return device_peak(device_name, dtype);
   if (!context.leads_process) return std::nullopt;  // Prints nothing, and measuring would disturb other ranks.
@@ -62,7 +62,7 @@ MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& 
   setup.attempt = context.attempt;
   setup.rank = context.rank;
   setup.metrics_rank = 0;
-  const config::Parallelism& degrees = context.config.parallelism;
+  const config::ParallelismSection& degrees = context.config.parallelism;
   setup.non_data_parallel_size =
       degrees.context_parallel_degree * degrees.tensor_parallel_degree * degrees.pipeline_parallel_degree;
   const int64_t seq_len = context.config.training.seq_len;
@@ -125,7 +125,7 @@ std::unique_ptr<checkpoint::Checkpointer> open_checkpoints(RankContext& context,
 }
 
 Tracer make_tracer(const RankContext& context) {
-  const config::Profiling& config = context.config.profiling;
+  const config::ProfilingSection& config = context.config.profiling;
   const TraceOwner owner{.rank = context.rank,
                          .world = context.world,
                          .backend = context.device->torch_device().is_cuda() ? "nccl" : "gloo"};
@@ -138,7 +138,7 @@ Tracer make_tracer(const RankContext& context) {
 }
 
 MemorySnapshots make_memory_snapshots(const RankContext& context) {
-  const config::Profiling& config = context.config.profiling;
+  const config::ProfilingSection& config = context.config.profiling;
   MemorySnapshots::Setup setup{
       .folder = storage::join_path(context.config.job.dump_folder, config.save_memory_snapshot_folder),
       .rank = context.rank,

@@ -21,7 +21,7 @@ namespace titan::runtime {
 using mesh::Axis;
 
 kernels::DeviceParts parts_on_gpu(const config::JobConfig& config) {
-  const config::Compile& compile = config.compile;
+  const config::CompileSection& compile = config.compile;
   if (config.resources.kernels == "reference") return {};
   if (!compile.enable) return {.optimizer = true};
   const auto has = [&](const char* part) {
@@ -34,11 +34,11 @@ bool graphs_on_gpu(const config::JobConfig& config) {
   return parts_on_gpu(config).model && config.compile.graphs == "auto";
 }
 
-absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world) {
+absl::StatusOr<mesh::Mesh> make_mesh(const config::ParallelismSection& parallelism, int world) {
   return mesh::Mesh::create(config::degrees_of(parallelism), world);
 }
 
-std::set<Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimizer) {
+std::set<Axis> axes_of(const mesh::Mesh& mesh, const config::OptimizerSection& optimizer) {
   std::set<Axis> axes = {Axis::kPipeline, Axis::kReplicate, Axis::kContext, Axis::kTensor,
                          Axis::kBatch,    Axis::kLoss,      Axis::kFsdp,    Axis::kWorld};
   if (mesh.size(Axis::kExpert) > 1) axes.insert({Axis::kExpertFsdp, Axis::kExpert, Axis::kExpertTensor});
@@ -46,7 +46,7 @@ std::set<Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimize
   return axes;
 }
 
-std::map<Axis, comm::Messages> messages_of(const config::Parallelism& parallelism) {
+std::map<Axis, comm::Messages> messages_of(const config::ParallelismSection& parallelism) {
   std::map<Axis, comm::Messages> messages;
   if (parallelism.enable_async_tensor_parallel) messages[Axis::kTensor] = comm::Messages::kAll;
   if (parallelism.context_parallel_rotate_method == "alltoall") messages[Axis::kContext] = comm::Messages::kRing;
@@ -78,7 +78,7 @@ absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const 
                                                                  .max_logit_bytes = config::max_logit_bytes(config),
                                                                  .longest_row = seq_len}));
   const mesh::Mesh& shape = mesh.mesh();
-  const config::Parallelism& parallelism = config.parallelism;
+  const config::ParallelismSection& parallelism = config.parallelism;
   model::ParallelOptions options;
   options.mesh = &mesh;
   options.sequence_parallel = parallelism.enable_sequence_parallel;
@@ -129,12 +129,12 @@ at::ScalarType frozen_type(const config::JobConfig& config, const parallel::Prec
 absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config, const models::ModelSpec& spec,
                                                  const pipeline::Plan& plan, const comm::DeviceMesh& mesh) {
   ShardingOptions options;
-  const config::Training& training = config.training;
+  const config::TrainingSection& training = config.training;
   TITAN_ASSIGN_OR_RETURN(options.precision, parallel::make_precision(training.dtype, training.mixed_precision_param,
                                                                      training.mixed_precision_reduce));
   options.frozen = frozen_type(config, options.precision);
   options.reshard_after_forward = config.parallelism.fsdp_reshard_after_forward;
-  const config::ActivationCheckpoint& ac = config.activation_checkpoint;
+  const config::ActivationCheckpointSection& ac = config.activation_checkpoint;
   options.ac.mode = ac.mode;
   options.ac.selective_ac_option = ac.selective_ac_option;
   options.ac.per_op_sac_force_recompute_mm_shapes_by_fqns = ac.per_op_sac_force_recompute_mm_shapes_by_fqns;
@@ -165,7 +165,7 @@ parallel::LoadBalance balance_of(const std::optional<std::string>& balancer) {
 
 MicrobatchOptions microbatch_options(const config::JobConfig& config, const models::ModelSpec& spec,
                                      const comm::DeviceMesh& mesh, at::Device device) {
-  const config::Parallelism& parallelism = config.parallelism;
+  const config::ParallelismSection& parallelism = config.parallelism;
   MicrobatchOptions options;
   options.device = device;
   if (parallelism.pipeline_parallel_degree > 1) options.rows = parallelism.pipeline_parallel_microbatch_size;
@@ -180,7 +180,7 @@ MicrobatchOptions microbatch_options(const config::JobConfig& config, const mode
 }
 
 bool overlaps_pairs(const config::JobConfig& config) {
-  const config::Parallelism& parallelism = config.parallelism;
+  const config::ParallelismSection& parallelism = config.parallelism;
   return parallelism.pipeline_parallel_expert_parallel_overlap && parallelism.pipeline_parallel_degree > 1 &&
          parallelism.expert_parallel_degree > 1 && parallelism.fsdp_reshard_after_forward != "always";
 }

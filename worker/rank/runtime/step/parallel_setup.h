@@ -28,12 +28,12 @@ kernels::DeviceParts parts_on_gpu(const config::JobConfig& config);
 bool graphs_on_gpu(const config::JobConfig& config);
 
 // Makes the mesh of the [parallelism] section for a world size.
-absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world);
+absl::StatusOr<mesh::Mesh> make_mesh(const config::ParallelismSection& parallelism, int world);
 
 // Returns the axes over which ranks of such a mesh communicate with this optimizer.
-std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimizer = {});
+std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh, const config::OptimizerSection& optimizer = {});
 // Returns the axes on which ranks send messages to each other, apart from a pipeline's.
-std::map<mesh::Axis, comm::Messages> messages_of(const config::Parallelism& parallelism);
+std::map<mesh::Axis, comm::Messages> messages_of(const config::ParallelismSection& parallelism);
 
 // Returns the axes with separate connections from those of weights, because each matmul waits for its operands' scales.
 std::set<mesh::Axis> axes_apart(const config::JobConfig& config);

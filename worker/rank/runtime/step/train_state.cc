@@ -111,7 +111,7 @@ void settle_base(const RankContext& context, const WeightsRead& read, Built& bui
 // The job's own checkpoints take precedence, which may surprise a user who names other weights. A later attempt of a
 // job is expected to resume.
 void warn_unused_initial_load(const RankContext& context, const LoadResult& read) {
-  const config::Checkpoint& keys = context.config.checkpoint;
+  const config::CheckpointSection& keys = context.config.checkpoint;
   if (context.rank != 0 || read.source != checkpoint::Source::kCheckpoint) return;
   if (keys.load_step >= 0 || (!keys.initial_load_in_hf && !keys.initial_load_path)) return;
   const char* const key = keys.initial_load_in_hf ? "checkpoint.initial_load_in_hf" : "checkpoint.initial_load_path";

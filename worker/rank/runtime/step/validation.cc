@@ -87,7 +87,7 @@ std::string in_quotes(const std::string& text) { return absl::StrCat("\"", absl:
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Samples>> Samples::create(const config::JobConfig& config) {
-  const config::Validation& validation = config.validation;
+  const config::ValidationSection& validation = config.validation;
   if (!validation.enable || validation.sample_prompts.empty()) return nullptr;
   std::unique_ptr<Samples> samples(new Samples);
   TITAN_ASSIGN_OR_RETURN(samples->tokenizer_, data::Tokenizer::load(config.model.hf_assets_path));
