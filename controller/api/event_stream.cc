@@ -151,10 +151,10 @@ void EventStream::read_everything() {
   }
   bool added = false;
   while (!added) {
-    const absl::StatusOr<std::vector<store::Change>> changes = store_.changes(revision_, kEventBatch);
+    const absl::StatusOr<std::vector<store::RecordChange>> changes = store_.changes(revision_, kEventBatch);
     if (!changes.ok()) return end(changes.status());
     if (changes->empty()) return;
-    for (const store::Change& change : *changes) {
+    for (const store::RecordChange& change : *changes) {
       revision_ = change.revision;
       if (!change.value || !absl::StartsWith(change.key, kAllEvents)) continue;
       added = show({change.key, *change.value, change.revision}) || added;

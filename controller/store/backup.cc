@@ -72,7 +72,7 @@ absl::Status read_log(sqlite3* database, StoreInfo& info) {
   while (true) {
     TITAN_ASSIGN_OR_RETURN(const bool more, rows.step());
     if (!more) return absl::OkStatus();
-    TITAN_ASSIGN_OR_RETURN(const Change change, read_row(rows));
+    TITAN_ASSIGN_OR_RETURN(const RecordChange change, read_row(rows));
     info.revision = std::max(info.revision, change.revision);
   }
 }

@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<Record>> MemoryStore::scan(const std::string& prefix,
   return table_.scan(prefix, after, limit);
 }
 
-absl::StatusOr<std::vector<Change>> MemoryStore::changes(int64_t after_revision, int limit) const {
+absl::StatusOr<std::vector<RecordChange>> MemoryStore::changes(int64_t after_revision, int limit) const {
   sync::Lock lock(mutex_);
   return table_.changes(after_revision, limit);
 }

@@ -19,7 +19,7 @@ SqliteStore::Loaded SqliteStore::load(Connection& connection, const Head& head) 
     loaded.failed = found.status();
   } else if (!*found) {
     loaded.damage = "its row of the log is missing";
-  } else if (absl::StatusOr<Change> row = read_row(connection.row); !row.ok()) {
+  } else if (absl::StatusOr<RecordChange> row = read_row(connection.row); !row.ok()) {
     loaded.damage = "it does not match its checksum";
   } else if (row->key != head.key || !row->value) {
     loaded.damage = absl::StrCat("its head names a row of '", row->key, "'");
@@ -96,10 +96,10 @@ absl::StatusOr<std::vector<Record>> SqliteStore::scan(const std::string& prefix,
   return records;
 }
 
-absl::StatusOr<std::vector<Change>> SqliteStore::changes(int64_t after_revision, int limit) const {
+absl::StatusOr<std::vector<RecordChange>> SqliteStore::changes(int64_t after_revision, int limit) const {
   sync::Lock lock(read_mutex_);
   TITAN_RETURN_IF_ERROR(execute(read_->database.get(), "BEGIN"));
-  absl::StatusOr<std::vector<Change>> found = read_changes(after_revision, limit);
+  absl::StatusOr<std::vector<RecordChange>> found = read_changes(after_revision, limit);
   read_->row_revision.reset();
   read_->changes.reset();
   (void)execute(read_->database.get(), "COMMIT");
@@ -108,7 +108,7 @@ absl::StatusOr<std::vector<Change>> SqliteStore::changes(int64_t after_revision,
 
 // Rows that were not compacted have no gaps, and revisions grow with them: no index is needed, and a missing row is
 // noticed.
-absl::StatusOr<std::vector<Change>> SqliteStore::read_changes(int64_t after_revision, int limit) const {
+absl::StatusOr<std::vector<RecordChange>> SqliteStore::read_changes(int64_t after_revision, int limit) const {
   TITAN_ASSIGN_OR_RETURN(const Meta meta, read_meta(read_->database.get()));
   const auto compacted = [&](const std::string& why) {
     return absl::OutOfRangeError(absl::StrCat("revision ", after_revision, " ", why));
@@ -132,13 +132,13 @@ absl::StatusOr<std::vector<Change>> SqliteStore::read_changes(int64_t after_revi
   }
   // The row before shows whether a damaged row misled the search.
   int64_t expected = std::max(first - 1, meta.compacted_row + 1);
-  std::vector<Change> found;
+  std::vector<RecordChange> found;
   read_->changes.bind(expected);
   while (true) {
     const absl::StatusOr<bool> more = read_->changes.step();
     if (!more.ok() && !absl::IsDataLoss(more.status())) return more.status();
     if (more.ok() && !*more && expected == end) return found;
-    absl::StatusOr<Change> change = absl::DataLossError("missing");
+    absl::StatusOr<RecordChange> change = absl::DataLossError("missing");
     if (more.ok() && *more && read_->changes.integer(4) == expected) change = read_row(read_->changes);
     if (!change.ok() || (expected < first) != (change->revision <= after_revision)) {
       found_damaged("", expected, "a change of the log is damaged");

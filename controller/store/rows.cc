@@ -83,8 +83,8 @@ int64_t head_checksum(const std::string& key, int64_t row) { return static_cast<
 
 int64_t mark_checksum(int64_t time_s, int64_t revision) { return static_cast<int64_t>(add(add(0, time_s), revision)); }
 
-absl::StatusOr<Change> read_row(const Statement& row) {
-  Change change{row.integer(0), row.text(1), std::nullopt};
+absl::StatusOr<RecordChange> read_row(const Statement& row) {
+  RecordChange change{row.integer(0), row.text(1), std::nullopt};
   if (!row.is_null(2)) change.value = row.text(2);
   if (checksum(change.key, change.value, change.revision) != row.integer(3)) {
     return absl::DataLossError(absl::StrCat("store: record '", change.key, "' of revision ", change.revision,
@@ -116,7 +116,7 @@ absl::Status replay_log(sqlite3* database) {
   while (true) {
     TITAN_ASSIGN_OR_RETURN(const bool more, rows.step());
     if (!more) return absl::OkStatus();
-    const absl::StatusOr<Change> change = read_row(rows);
+    const absl::StatusOr<RecordChange> change = read_row(rows);
     const int64_t row = rows.integer(4);
     if (row <= last) return absl::DataLossError("the log is out of order; restore the state folder from a backup");
     last = row;

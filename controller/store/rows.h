@@ -41,7 +41,7 @@ int64_t head_checksum(const std::string& key, int64_t row);
 int64_t mark_checksum(int64_t time_s, int64_t revision);
 
 // Reads and checks a row with columns revision, key, value, crc. Errors: DataLoss, which names the record.
-absl::StatusOr<Change> read_row(const Statement& row);
+absl::StatusOr<RecordChange> read_row(const Statement& row);
 
 // A row of "heads", which names the row of the log with a record's present value. Columns: key, row, crc.
 struct Head {

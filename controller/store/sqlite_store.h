@@ -69,7 +69,7 @@ class SqliteStore : public Store {
   absl::StatusOr<std::optional<Record>> get(const std::string& key) const override;
   absl::StatusOr<std::vector<Record>> scan(const std::string& prefix, const std::string& after,
                                            int limit) const override;
-  absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const override;
+  absl::StatusOr<std::vector<RecordChange>> changes(int64_t after_revision, int limit) const override;
   void set_aside(const Record& record, const std::string& reason) override;
   std::vector<Quarantined> quarantined() const override;
   int64_t revision_before(absl::Time time) const override;
@@ -126,7 +126,7 @@ class SqliteStore : public Store {
   void idle();
 
   Loaded load(Connection& connection, const Head& head) const;
-  absl::StatusOr<std::vector<Change>> read_changes(int64_t after_revision, int limit) const;
+  absl::StatusOr<std::vector<RecordChange>> read_changes(int64_t after_revision, int limit) const;
   void found_damaged(const std::string& key, int64_t row, const std::string& reason) const;
   bool note_aside(const Quarantined& damaged, bool told) const;
   void forget_aside(const Quarantined& damaged);

@@ -74,7 +74,7 @@ struct QueueSize {
 };
 
 // One change of the log. `value` is nothing for a deletion.
-struct Change {
+struct RecordChange {
   int64_t revision = 0;
   std::string key;
   std::optional<std::string> value;
@@ -110,7 +110,7 @@ class Store {
                                                    int limit) const = 0;
   // Returns changes with a greater revision, in order: whole transactions, about `limit` changes. OutOfRange: older
   // changes were compacted. Read the records again and continue from revision().
-  virtual absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const = 0;
+  virtual absl::StatusOr<std::vector<RecordChange>> changes(int64_t after_revision, int limit) const = 0;
 
   // Sets a record aside whose value makes no sense to its reader. Soon no scan returns it, its bytes are kept with the
   // reason, and get() returns DataLoss until it is written or erased. Does nothing if it was written since it was read.

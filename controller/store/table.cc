@@ -112,14 +112,15 @@ std::vector<Record> Table::scan(const std::string& prefix, const std::string& af
   return found;
 }
 
-absl::StatusOr<std::vector<Change>> Table::changes(int64_t after_revision, int limit) const {
+absl::StatusOr<std::vector<RecordChange>> Table::changes(int64_t after_revision, int limit) const {
   if (after_revision < compacted_) {
     return absl::OutOfRangeError(
         absl::StrCat("revision ", after_revision, " was compacted; the oldest is ", compacted_));
   }
-  auto it = std::partition_point(changes_.begin(), changes_.end(),
-                                 [after_revision](const Change& change) { return change.revision <= after_revision; });
-  std::vector<Change> found;
+  auto it = std::partition_point(changes_.begin(), changes_.end(), [after_revision](const RecordChange& change) {
+    return change.revision <= after_revision;
+  });
+  std::vector<RecordChange> found;
   for (; it != changes_.end(); ++it) {
     if (static_cast<int>(found.size()) >= limit && it->revision != found.back().revision) break;
     found.push_back(*it);
@@ -127,9 +128,9 @@ absl::StatusOr<std::vector<Change>> Table::changes(int64_t after_revision, int l
   return found;
 }
 
-void Table::apply(int64_t revision, std::vector<Change> changes) {
+void Table::apply(int64_t revision, std::vector<RecordChange> changes) {
   revision_ = revision;
-  for (Change& change : changes) {
+  for (RecordChange& change : changes) {
     if (change.value) {
       records_[change.key] = {change.key, *change.value, revision};
     } else {
@@ -161,7 +162,7 @@ const std::string* Draft::aside_of(const std::string& key) const {
   return it == asides_.end() ? table_.find(aside_key(key)) : &it->second;
 }
 
-void Draft::change(std::vector<Change>& changes, int64_t revision, const std::string& key,
+void Draft::change(std::vector<RecordChange>& changes, int64_t revision, const std::string& key,
                    const std::optional<std::string>& value) {
   if (const std::string* aside = aside_of(key)) {
     if (std::optional<std::string> over = no_longer_lost(*aside)) change(changes, revision, aside_key(key), over);
@@ -185,7 +186,7 @@ absl::StatusOr<int64_t> Draft::add(const Transaction& transaction) {
     }
   }
   const int64_t revision = next_++;
-  std::vector<Change>& changes = taken_.emplace_back();
+  std::vector<RecordChange>& changes = taken_.emplace_back();
   for (const std::string& prefix : transaction.erased_prefixes) {
     for (const std::string& key : keys(prefix)) change(changes, revision, key, std::nullopt);
     for (const std::string& key : keys(aside_key(prefix))) {

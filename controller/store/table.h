@@ -56,7 +56,7 @@ class Table {
   // The readers of Store.
   absl::StatusOr<std::optional<Record>> get(const std::string& key) const;
   std::vector<Record> scan(const std::string& prefix, const std::string& after, int limit) const;
-  absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const;
+  absl::StatusOr<std::vector<RecordChange>> changes(int64_t after_revision, int limit) const;
   std::vector<Quarantined> quarantined() const;
 
   // The record's value. nullptr: there is no such record.
@@ -65,7 +65,7 @@ class Table {
   std::vector<std::string> keys(const std::string& prefix) const;
 
   // Applies the transaction with this revision, which must be the next one.
-  void apply(int64_t revision, std::vector<Change> changes);
+  void apply(int64_t revision, std::vector<RecordChange> changes);
   // Load what a snapshot holds, then set its revision. changes() knows nothing up to that revision.
   void load(Record record) { records_[record.key] = std::move(record); }
   void start_at(int64_t revision) { revision_ = compacted_ = revision; }
@@ -73,7 +73,7 @@ class Table {
  private:
   const int64_t keep_changes_;
   std::map<std::string, Record> records_;
-  std::deque<Change> changes_;
+  std::deque<RecordChange> changes_;
   int64_t compacted_ = 0;
   int64_t revision_ = 0;
 };
@@ -86,21 +86,21 @@ class Draft {
   // Returns the transaction's revision. Errors: Aborted and InvalidArgument, as for Committed.
   absl::StatusOr<int64_t> add(const Transaction& transaction);
   // Changes of the accepted transactions, in order. Erasing a missing record changes nothing.
-  std::vector<std::vector<Change>>& taken() { return taken_; }
+  std::vector<std::vector<RecordChange>>& taken() { return taken_; }
 
  private:
   int64_t revision_of(const std::string& key) const;
   std::vector<std::string> keys(const std::string& prefix) const;
   // Value of a record that was set aside. nullptr: there is none.
   const std::string* aside_of(const std::string& key) const;
-  void change(std::vector<Change>& changes, int64_t revision, const std::string& key,
+  void change(std::vector<RecordChange>& changes, int64_t revision, const std::string& key,
               const std::optional<std::string>& value);
 
   const Table& table_;
   int64_t next_;
   std::map<std::string, int64_t> changed_;     // New revisions by key. 0: erased.
   std::map<std::string, std::string> asides_;  // Values of the keys in `changed_` that hold records set aside.
-  std::vector<std::vector<Change>> taken_;
+  std::vector<std::vector<RecordChange>> taken_;
 };
 
 }  // namespace titan::store

@@ -18,13 +18,13 @@ using etcdserverpb::RangeResponse;
 using etcdserverpb::TxnRequest;
 using etcdserverpb::TxnResponse;
 
-v1::LogEntry entry_of(int64_t first_revision, const std::vector<std::vector<Change>>& transactions) {
+v1::LogEntry entry_of(int64_t first_revision, const std::vector<std::vector<RecordChange>>& transactions) {
   v1::LogEntry entry;
   entry.set_first_revision(first_revision);
   entry.set_time_s(absl::ToUnixSeconds(absl::Now()));
-  for (const std::vector<Change>& changes : transactions) {
+  for (const std::vector<RecordChange>& changes : transactions) {
     v1::LoggedTransaction& transaction = *entry.add_transactions();
-    for (const Change& change : changes) {
+    for (const RecordChange& change : changes) {
       v1::LoggedChange& logged = *transaction.add_changes();
       logged.set_key(change.key);
       if (change.value) logged.set_value(*change.value);
@@ -192,9 +192,9 @@ void EtcdStore::apply(v1::LogEntry& entry) {
   sync::Lock lock(mutex_);
   int64_t revision = entry.first_revision();
   for (v1::LoggedTransaction& transaction : *entry.mutable_transactions()) {
-    std::vector<Change> changes;
+    std::vector<RecordChange> changes;
     for (v1::LoggedChange& logged : *transaction.mutable_changes()) {
-      Change& change = changes.emplace_back(Change{revision, logged.key(), std::nullopt});
+      RecordChange& change = changes.emplace_back(RecordChange{revision, logged.key(), std::nullopt});
       if (logged.has_value()) change.value = std::move(*logged.mutable_value());
     }
     table_.apply(revision++, std::move(changes));
@@ -220,7 +220,7 @@ absl::StatusOr<std::vector<Record>> EtcdStore::scan(const std::string& prefix, c
   return table_.scan(prefix, after, limit);
 }
 
-absl::StatusOr<std::vector<Change>> EtcdStore::changes(int64_t after_revision, int limit) const {
+absl::StatusOr<std::vector<RecordChange>> EtcdStore::changes(int64_t after_revision, int limit) const {
   sync::Lock lock(mutex_);
   return table_.changes(after_revision, limit);
 }

@@ -59,7 +59,7 @@ class EtcdStore : public Store {
   absl::StatusOr<std::optional<Record>> get(const std::string& key) const override;
   absl::StatusOr<std::vector<Record>> scan(const std::string& prefix, const std::string& after,
                                            int limit) const override;
-  absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const override;
+  absl::StatusOr<std::vector<RecordChange>> changes(int64_t after_revision, int limit) const override;
   void set_aside(const Record& record, const std::string& reason) override;
   std::vector<Quarantined> quarantined() const override;
   int64_t revision_before(absl::Time time) const override;

@@ -111,8 +111,8 @@ class StoreTest : public ::testing::TestWithParam<std::pair<std::string, Factory
   // Returns "key" or "-key" for each change after a revision.
   std::vector<std::string> changed(int64_t after) {
     std::vector<std::string> found;
-    const absl::StatusOr<std::vector<Change>> changes = store().changes(after, 1000);
-    for (const Change& change : *changes) {
+    const absl::StatusOr<std::vector<RecordChange>> changes = store().changes(after, 1000);
+    for (const RecordChange& change : *changes) {
       found.push_back((change.value ? "" : "-") + change.key);
     }
     return found;
@@ -228,7 +228,7 @@ TEST_P(StoreTest, TheLogIsAPrefixOfHistory) {
       const auto changes = store().changes(cursor, 7);
       ASSERT_TRUE(changes.ok());
       if (changes->empty()) break;
-      for (const Change& change : *changes) {
+      for (const RecordChange& change : *changes) {
         ASSERT_GE(change.revision, cursor);
         cursor = change.revision;
         if (change.value) {

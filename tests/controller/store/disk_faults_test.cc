@@ -191,7 +191,7 @@ TEST_F(DiskFaultsTest, AFullDiskKeepsWhatItTook) {
 TEST_F(DiskFaultsTest, AFlippedBitIsNeverServed) {
   std::mt19937 random(1);
   FaultyDisk disk;
-  std::vector<Change> history;
+  std::vector<RecordChange> history;
   {
     auto store = open(disk);
     ASSERT_TRUE(store.ok()) << store.status();

@@ -304,7 +304,7 @@ TEST_F(EtcdStoreTest, EtcdMayBeKilledInTheMiddleOfWrites) {
   std::map<std::string, int> times;
   const auto changes = two.store->changes(0, 1 << 30);
   ASSERT_TRUE(changes.ok());
-  for (const Change& change : *changes) ++times[change.key];
+  for (const RecordChange& change : *changes) ++times[change.key];
   for (int64_t i = 0; i < sent; ++i) ASSERT_EQ(times[absl::StrCat("n/", i)], 1) << i;
   EXPECT_EQ(times["last"], sent);
 }
