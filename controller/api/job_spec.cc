@@ -93,10 +93,10 @@ FieldViolation too_long(const std::string& field, size_t bytes, size_t most) {
   return {field, absl::StrCat("is ", bytes, " bytes long, but at most ", most, " are kept")};
 }
 
-job::Spec spec_of(const config::JobConfig& config) {
+job::SchedulingSpec spec_of(const config::JobConfig& config) {
   const config::ResourcesSection& resources = config.resources;
   const config::RestartSection& restart = config.restart;
-  job::Spec spec;
+  job::SchedulingSpec spec;
   spec.title = text::shortened(config.job.description, kMaxTitleBytes);
   spec.dump_folder = config.job.dump_folder;
   spec.device = resources.device;

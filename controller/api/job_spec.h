@@ -21,11 +21,11 @@ inline constexpr size_t kMaxTitleBytes = 1024;
 inline constexpr size_t kMaxPathBytes = 4096;  // Linux's own limit.
 
 // Derives what scheduling needs from a resolved configuration. Does not set what the client saw of the dump folder.
-job::Spec spec_of(const config::JobConfig& config);
+job::SchedulingSpec spec_of(const config::JobConfig& config);
 
 struct CheckedSpec {
-  job::Spec spec;      // spec_of(config), with an id if it had none, and the sent real_folder and folder_id.
-  v1::JobSpec stored;  // Stored form: the configuration with every key present, and the text that it came as.
+  job::SchedulingSpec spec;  // spec_of(config), with an id if it had none, and the sent real_folder and folder_id.
+  v1::JobSpec stored;        // Stored form: the configuration with every key present, and the text that it came as.
   config::JobConfig config;
   std::vector<std::string> warnings;  // Warnings about its text.
 };

@@ -23,7 +23,7 @@ Effects Core::step(Input input, const Now& now) {
   return effects;
 }
 
-absl::StatusOr<JobViewPtr> Core::would_create(const job::Spec& spec) const {
+absl::StatusOr<JobViewPtr> Core::would_create(const job::SchedulingSpec& spec) const {
   return core::would_create(state_, options_, spec);
 }
 
@@ -31,7 +31,7 @@ absl::StatusOr<JobViewPtr> Core::would_update(const UpdateJob& input) const {
   return core::would_update(state_, input);
 }
 
-std::optional<scheduler::Misfit> Core::misfit(const job::Spec& spec) const {
+std::optional<scheduler::Misfit> Core::misfit(const job::SchedulingSpec& spec) const {
   return state_.queue.misfit(scheduler_job(spec));
 }
 

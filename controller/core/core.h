@@ -37,11 +37,11 @@ class Core {
 
   // Checks a new job and returns it as it would be, without creating it. Errors: AlreadyExists (JOB_ID_IN_USE),
   // FailedPrecondition (DUMP_FOLDER_IN_USE).
-  absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
+  absl::StatusOr<JobViewPtr> would_create(const job::SchedulingSpec& spec) const;
   // Does the same for an update. Errors: those of UpdateJob except ResourceExhausted.
   absl::StatusOr<JobViewPtr> would_update(const UpdateJob& input) const;
   // Explains why the job could not run on the known nodes even if all their devices were free. Nothing if it could.
-  std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
+  std::optional<scheduler::Misfit> misfit(const job::SchedulingSpec& spec) const;
   // Returns all nodes by name, built from the state: the same views that the effects of all steps so far have
   // published.
   std::vector<NodeView> nodes() const;
@@ -55,7 +55,7 @@ class Core {
 };
 
 // Returns the devices, ranks and priority that the job requests. Its uid, name and order stay empty.
-scheduler::PendingJob scheduler_job(const job::Spec& spec);
+scheduler::PendingJob scheduler_job(const job::SchedulingSpec& spec);
 
 // Returns NotFound (JOB_NOT_FOUND). `what` is the job's name or uid.
 absl::Status no_such_job(const std::string& what);

@@ -11,7 +11,7 @@
 namespace titan::core {
 namespace {
 
-std::vector<std::string> names_of(const job::Spec& spec) {
+std::vector<std::string> names_of(const job::SchedulingSpec& spec) {
   std::vector<std::string> names{spec.dump_folder};
   if (!spec.real_folder.empty()) names.push_back(spec.real_folder);
   if (!spec.folder_id.empty()) names.push_back(spec.folder_id);
@@ -20,7 +20,7 @@ std::vector<std::string> names_of(const job::Spec& spec) {
 
 // Names a folder's owner in messages: "projects/p/jobs/a under the name /dump/a". A job of another project is not
 // named, since the submitter may not see it.
-std::string holder_text(const job::JobRecord& holder, const job::Spec& asks) {
+std::string holder_text(const job::JobRecord& holder, const job::SchedulingSpec& asks) {
   if (holder.spec.project != asks.project) return scheduler::kForeignJob;
   if (holder.spec.dump_folder == asks.dump_folder) return holder.name;
   return absl::StrCat(holder.name, " under the name ", holder.spec.dump_folder);
@@ -37,7 +37,7 @@ void Folders::drop(const std::string& uid) {
   absl::erase_if(uids_, [&](const auto& item) { return item.second == uid; });
 }
 
-const std::string* Folders::holder(const job::Spec& spec) const {
+const std::string* Folders::holder(const job::SchedulingSpec& spec) const {
   for (const std::string& name : names_of(spec)) {
     if (const std::string* uid = find(name)) return uid;
   }
@@ -51,7 +51,7 @@ const std::string* Folders::find(const std::string& name) const {
   return found == uids_.end() ? nullptr : &found->second;
 }
 
-absl::Status check_folder(const State& state, const job::Spec& spec) {
+absl::Status check_folder(const State& state, const job::SchedulingSpec& spec) {
   const std::string* uid = state.folders.holder(spec);
   if (uid == nullptr) return absl::OkStatus();
   const LiveJob* live = state.jobs.find(*uid);

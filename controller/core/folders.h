@@ -18,7 +18,7 @@ class Folders {
   void drop(const std::string& uid);  // Frees all names of the job's folder.
 
   // Returns the uid of the job that owns the folder of `spec` under any of its names, or nullptr if the folder is free.
-  const std::string* holder(const job::Spec& spec) const;
+  const std::string* holder(const job::SchedulingSpec& spec) const;
   const std::string* holder_of_id(const std::string& id) const;
 
  private:

@@ -28,7 +28,7 @@ namespace titan::core {
 struct CreateJob {
   RequestId request = 0;
   std::string uid;  // Random, chosen by the sender of the input.
-  job::Spec spec;
+  job::SchedulingSpec spec;
   std::string stored;  // Encoded record of the full specification.
   std::string request_id;
   uint32_t fingerprint = 0;  // CRC of the request's content.

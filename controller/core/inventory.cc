@@ -66,8 +66,8 @@ std::vector<job::Placement> placements_of(const AttemptInventory& item, int most
 }
 
 // True if all its parts are known, and its ranks run or have ended.
-bool can_be_adopted(const AttemptInventory& item, const std::vector<job::Placement>& placements, const job::Spec& spec,
-                    const std::string& node) {
+bool can_be_adopted(const AttemptInventory& item, const std::vector<job::Placement>& placements,
+                    const job::SchedulingSpec& spec, const std::string& node) {
   if (item.phase != PartPhase::kStarted && item.phase != PartPhase::kEnded) return false;
   std::set<std::string> nodes;
   int64_t ranks = 0;

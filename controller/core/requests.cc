@@ -40,9 +40,11 @@ void set_cordon(job::NodeRecord& record, const CordonNode& asked, bool leave, in
   if (leave && record.drain.time_ns == 0) record.drain = {asked.actor, now, asked.reason};
 }
 
-std::string full_name(const job::Spec& spec) { return absl::StrCat("projects/", spec.project, "/jobs/", spec.job_id); }
+std::string full_name(const job::SchedulingSpec& spec) {
+  return absl::StrCat("projects/", spec.project, "/jobs/", spec.job_id);
+}
 
-absl::Status check_new(const State& state, const job::Spec& spec, const std::string& name) {
+absl::Status check_new(const State& state, const job::SchedulingSpec& spec, const std::string& name) {
   if (state.jobs.has_name(name)) {
     return rpc::error(StatusCode::kAlreadyExists, "JOB_ID_IN_USE",
                       absl::StrCat("job ", name, " exists already; choose another scheduling.job_id or leave it empty"),
@@ -52,7 +54,7 @@ absl::Status check_new(const State& state, const job::Spec& spec, const std::str
 }
 
 // Adds the cluster's time limit to a job that gives none.
-job::Spec limited(const CoreOptions& options, job::Spec spec) {
+job::SchedulingSpec limited(const CoreOptions& options, job::SchedulingSpec spec) {
   if (spec.time_limit_seconds <= 0) spec.time_limit_seconds = options.default_time_limit_seconds;
   return spec;
 }
@@ -91,7 +93,8 @@ absl::Status no_such_job(const std::string& what) {
   return rpc::error(StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", what), {{"job", what}});
 }
 
-absl::StatusOr<JobViewPtr> would_create(const State& state, const CoreOptions& options, const job::Spec& spec) {
+absl::StatusOr<JobViewPtr> would_create(const State& state, const CoreOptions& options,
+                                        const job::SchedulingSpec& spec) {
   const std::string name = full_name(spec);
   TITAN_RETURN_IF_ERROR(check_new(state, spec, name));
   LiveJob job;

@@ -22,7 +22,7 @@ std::vector<job::Placement> placements_of(const std::vector<scheduler::Run>& run
 
 // Ranks of one tensor group communicate in every layer, over the links between the GPUs of a node. A CPU "device" is a
 // slot of a host, and slots of two hosts are as good.
-int unit_of(const job::Spec& spec) {
+int unit_of(const job::SchedulingSpec& spec) {
   const auto tensor = spec.mesh.find("tp");
   if (spec.device == "cpu" || tensor == spec.mesh.end() || spec.ranks % tensor->second != 0) return 1;
   return tensor->second;
@@ -75,7 +75,7 @@ void schedule(Step& step) {
 
 }  // namespace
 
-scheduler::PendingJob scheduler_job(const job::Spec& spec) {
+scheduler::PendingJob scheduler_job(const job::SchedulingSpec& spec) {
   scheduler::PendingJob job;
   job.device = spec.device;
   job.ranks = spec.ranks;

@@ -218,7 +218,7 @@ void count_kept_logs(KeptLogs& kept_logs, const JobView& view);
 
 // folders.cc
 // Errors: FailedPrecondition (DUMP_FOLDER_IN_USE).
-absl::Status check_folder(const State& state, const job::Spec& spec);
+absl::Status check_folder(const State& state, const job::SchedulingSpec& spec);
 // Forgets the id of the job's dump folder, unless something was trained under it.
 void doubt_folder_id(Folders& folders, LiveJob& job);
 // Takes the id of the folder that the leader's node prepared. False: the attempt must not start there.
@@ -312,7 +312,8 @@ void forget_refusals(Step& step);
 
 // requests.cc
 // Checks a new job and returns it as it would be. Errors: those of Core::would_create.
-absl::StatusOr<JobViewPtr> would_create(const State& state, const CoreOptions& options, const job::Spec& spec);
+absl::StatusOr<JobViewPtr> would_create(const State& state, const CoreOptions& options,
+                                        const job::SchedulingSpec& spec);
 // Carries out an accepted cancel.
 void start_cancel(Step& step, const CancelAccepted& accepted);
 // `leave`: a drain, not only a cordon.

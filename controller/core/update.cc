@@ -57,7 +57,7 @@ absl::Status check_update(const UpdateJob& input, const job::JobRecord& record) 
 // Applies the update and says what it changed: "priority 0 to 5, label team=vision". Empty: nothing.
 std::string change(job::JobRecord& record, const UpdateJob& asked) {
   std::vector<std::string> changes;
-  job::Spec& spec = record.spec;
+  job::SchedulingSpec& spec = record.spec;
   if (asked.priority && *asked.priority != spec.priority) {
     changes.push_back(absl::StrCat("priority ", spec.priority, " to ", *asked.priority));
     spec.priority = *asked.priority;

@@ -34,7 +34,7 @@ TITAN_RECORD_FIELDS(RestartPolicy, no_progress_limit, backoff_initial_seconds, b
                     train_timeout_seconds)
 TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step, at_odds,
                     stale_attempts, taken_devices)
-TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority,
+TITAN_RECORD_FIELDS(SchedulingSpec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority,
                     time_limit_seconds, total_steps, project, job_id, restart, real_folder, folder_id, saves, mesh)
 TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks, devices)
 TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report,

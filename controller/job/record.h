@@ -41,7 +41,7 @@ struct RestartHistory {
 };
 
 // The part of a job's specification that scheduling needs. The full configuration is a separate record.
-struct Spec {
+struct SchedulingSpec {
   std::string title;
   std::string dump_folder;  // Absolute, normalised.
   std::string device = "cpu";
@@ -82,7 +82,7 @@ struct JobRecord {
   std::string failure_reason;
   std::string failure_message;
   Intent intent;
-  Spec spec;
+  SchedulingSpec spec;
   RestartHistory history;
   int attempts = 0;          // Number of attempts, and of the newest one.
   int64_t events = 0;        // Number of events, and of the newest one.
@@ -252,8 +252,8 @@ void to_json(nlohmann::json& json, const RestartPolicy& policy);
 void from_json(const nlohmann::json& json, RestartPolicy& policy);
 void to_json(nlohmann::json& json, const RestartHistory& history);
 void from_json(const nlohmann::json& json, RestartHistory& history);
-void to_json(nlohmann::json& json, const Spec& spec);
-void from_json(const nlohmann::json& json, Spec& spec);
+void to_json(nlohmann::json& json, const SchedulingSpec& spec);
+void from_json(const nlohmann::json& json, SchedulingSpec& spec);
 void to_json(nlohmann::json& json, const Placement& placement);
 void from_json(const nlohmann::json& json, Placement& placement);
 void to_json(nlohmann::json& json, const RankExit& exit);  // Omits the process, which only the shim uses.

@@ -201,7 +201,7 @@ void Reconciler::on_durable() { published_.wakers().wake_all(); }
 
 // --- reads ---
 
-absl::StatusOr<JobViewPtr> Reconciler::would_create(const job::Spec& spec) const {
+absl::StatusOr<JobViewPtr> Reconciler::would_create(const job::SchedulingSpec& spec) const {
   sync::Lock lock(mutex_);
   return core_.would_create(spec);
 }
@@ -211,7 +211,7 @@ absl::StatusOr<JobViewPtr> Reconciler::would_update(const core::UpdateJob& reque
   return core_.would_update(request);
 }
 
-std::optional<scheduler::Misfit> Reconciler::misfit(const job::Spec& spec) const {
+std::optional<scheduler::Misfit> Reconciler::misfit(const job::SchedulingSpec& spec) const {
   sync::Lock lock(mutex_);
   return core_.misfit(spec);
 }

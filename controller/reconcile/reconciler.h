@@ -81,9 +81,9 @@ class Reconciler {
 
   // Reads.
   Published& published() { return published_; }
-  absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
+  absl::StatusOr<JobViewPtr> would_create(const job::SchedulingSpec& spec) const;
   absl::StatusOr<JobViewPtr> would_update(const core::UpdateJob& request) const;
-  std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
+  std::optional<scheduler::Misfit> misfit(const job::SchedulingSpec& spec) const;
   // Reads what is published, without waiting for decisions under way.
   std::vector<planner::NodeMemory> rooms(const std::string& device) const { return nodes_.rooms(device); }
   std::vector<NodeView> nodes() const { return nodes_.all(); }  // By name.

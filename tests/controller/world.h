@@ -146,8 +146,8 @@ class World {
 
   // --- Jobs ---
 
-  job::Spec spec(const std::string& id, int ranks = 2, int per_node = 1) {
-    job::Spec spec;
+  job::SchedulingSpec spec(const std::string& id, int ranks = 2, int per_node = 1) {
+    job::SchedulingSpec spec;
     spec.job_id = id;
     spec.dump_folder = "/dump/" + id;
     spec.ranks = ranks;
@@ -157,7 +157,7 @@ class World {
   }
   std::string run_as;  // The submitting user.
   bool run_as_local = false;
-  core::CreateJob create_job(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
+  core::CreateJob create_job(const job::SchedulingSpec& spec, const std::string& request = "", uint32_t print = 1) {
     v1::JobSpec stored;
     stored.set_config_json(config_json);
     core::CreateJob create;
@@ -169,7 +169,8 @@ class World {
     create.run_as_local = run_as_local;
     return create;
   }
-  absl::StatusOr<JobViewPtr> submit(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
+  absl::StatusOr<JobViewPtr> submit(const job::SchedulingSpec& spec, const std::string& request = "",
+                                    uint32_t print = 1) {
     absl::StatusOr<JobViewPtr> result = absl::InternalError("never answered");
     reconciler->create(create_job(spec, request, print), [&](const auto& answer) { result = answer; });
     settle();

@@ -115,7 +115,7 @@ void Scenario::submit(int number) {
   }
   const bool is_small = size_.is_large() && number > 2;
   const int most = is_small ? 16 : std::max(1, (size_.nodes - 2) * size_.devices);
-  job::Spec spec;
+  job::SchedulingSpec spec;
   spec.job_id = id;
   spec.dump_folder = "/dump/" + id;
   spec.ranks_per_node = random_.chance(0.5) ? 1 : 0;
@@ -150,7 +150,7 @@ void Scenario::submit(int number) {
   });
 }
 
-void Scenario::create(const job::Spec& spec, const std::string& id, uint32_t fingerprint) {
+void Scenario::create(const job::SchedulingSpec& spec, const std::string& id, uint32_t fingerprint) {
   v1::JobSpec stored;
   stored.set_config_json("{}");
   core::CreateJob request;

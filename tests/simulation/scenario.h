@@ -117,7 +117,7 @@ class Scenario {
 
   void plan();
   void submit(int number);
-  void create(const job::Spec& spec, const std::string& id, uint32_t fingerprint);
+  void create(const job::SchedulingSpec& spec, const std::string& id, uint32_t fingerprint);
   void created(const std::string& id, const std::string& uid);
   void user_acts();
   void cancel(const std::string& uid);

@@ -68,7 +68,7 @@ TEST_F(JobServiceTest, TheSpecificationIsDerivedFromTheConfiguration) {
   sent.set_folder_id("f1");
   const auto checked = check_spec(sent, [] { return "0123456789"; });
   ASSERT_TRUE(checked.ok()) << checked.status();
-  job::Spec derived = spec_of(*config::from_json(nlohmann::json::parse(checked->stored.config_json())));
+  job::SchedulingSpec derived = spec_of(*config::from_json(nlohmann::json::parse(checked->stored.config_json())));
   EXPECT_EQ(derived.job_id, "asked-for");
   EXPECT_EQ(derived.ranks, 4);
   EXPECT_EQ(derived.priority, 3);

@@ -22,7 +22,7 @@ class DiagnosisTest : public ::testing::Test, protected World {
       node.diagnoses = true;
       connect(node);
     }
-    job::Spec wanted = spec("a");
+    job::SchedulingSpec wanted = spec("a");
     wanted.restart.train_timeout_seconds = 4;
     ASSERT_TRUE(submit(wanted).ok());
     loaded("a", 0);

@@ -142,7 +142,7 @@ TEST_F(FailedLogsTest, TenThousandLeaveFewRecords) {
 
 TEST_F(FailedLogsTest, OfAJobThatFailsAgainAndAgainTheNewestAreKept) {
   FakeNode& node = add_node("n1");
-  job::Spec stubborn = spec("a", 1, 0);
+  job::SchedulingSpec stubborn = spec("a", 1, 0);
   stubborn.restart.no_progress_limit = 100;
   ASSERT_TRUE(submit(stubborn).ok());
   for (int attempt = 1; attempt <= 6; ++attempt) {
@@ -164,7 +164,7 @@ TEST_F(FailedLogsTest, OfAllJobsTogetherTheNewestAreKept) {
   crash();
   FakeNode& node = add_node("n1", 3);
   for (const char* id : {"a", "b", "c"}) {
-    job::Spec once = spec(id, 1, 0);
+    job::SchedulingSpec once = spec(id, 1, 0);
     once.restart.no_progress_limit = id[0] == 'a' ? 0 : 100;
     ASSERT_TRUE(submit(once).ok());
     fail(node, id, 0, absl::StrCat("ten of ", id, "\n\n"));
@@ -236,7 +236,7 @@ TEST_F(FailedLogsTest, WhatIsBeingDeletedIsNotWrittenAnew) {
   kept_logs_bytes = 15;
   crash();
   FakeNode& node = add_node("n1", 2);
-  job::Spec once = spec("a", 1, 0);
+  job::SchedulingSpec once = spec("a", 1, 0);
   once.restart.no_progress_limit = 0;
   ASSERT_TRUE(submit(once).ok());
   fail(node, "a", 0, "the first\n");

@@ -10,8 +10,8 @@ using ::testing::HasSubstr;
 
 class FoldersTest : public ::testing::Test, protected World {
  protected:
-  job::Spec spec_at(const std::string& id, const std::string& folder) {
-    job::Spec spec = this->spec(id, 1, 0);
+  job::SchedulingSpec spec_at(const std::string& id, const std::string& folder) {
+    job::SchedulingSpec spec = this->spec(id, 1, 0);
     spec.dump_folder = folder;
     return spec;
   }
@@ -61,7 +61,7 @@ TEST_F(FoldersTest, TheSameFolderUnderAnotherNameIsRefusedByName) {
 TEST_F(FoldersTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
   folder_ids = {{"/dump/real", "f1"}, {"/dump/link", "f1"}};
   add_node("n1", 2);
-  job::Spec first = spec_at("secret", "/dump/real");
+  job::SchedulingSpec first = spec_at("secret", "/dump/real");
   first.project = "vision";
   ASSERT_TRUE(submit(first).ok());
   ASSERT_TRUE(submit(spec_at("b", "/dump/link")).ok());
@@ -74,13 +74,14 @@ TEST_F(FoldersTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
 TEST_F(FoldersTest, AnotherNameIsRefusedAtSubmit) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1", 4);
-  job::Spec first = spec_at("a", "/dump/a");
+  job::SchedulingSpec first = spec_at("a", "/dump/a");
   first.real_folder = "/disk/a";
   ASSERT_TRUE(submit(first).ok());
-  job::Spec by_path = spec_at("b", "/link/a"), by_id = spec_at("c", "/bind/a"), direct = spec_at("d", "/disk/a");
+  job::SchedulingSpec by_path = spec_at("b", "/link/a"), by_id = spec_at("c", "/bind/a"),
+                      direct = spec_at("d", "/disk/a");
   by_path.real_folder = "/disk/a";
   by_id.folder_id = "f1";
-  for (const job::Spec& spec : {by_path, by_id, direct}) {
+  for (const job::SchedulingSpec& spec : {by_path, by_id, direct}) {
     const absl::Status refused = submit(spec).status();
     EXPECT_EQ(rpc::reason(refused), "DUMP_FOLDER_IN_USE") << spec.dump_folder;
     EXPECT_THAT(std::string(refused.message()), HasSubstr("projects/default/jobs/a under the name /dump/a"));
@@ -199,7 +200,7 @@ TEST_F(FoldersTest, AFolderThatIsNowhereEndsTheJobByName) {
 TEST_F(FoldersTest, AnotherFolderThanTheClientSawIsSaid) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1");
-  job::Spec seen = spec_at("a", "/dump/a");
+  job::SchedulingSpec seen = spec_at("a", "/dump/a");
   seen.folder_id = "f0";
   ASSERT_TRUE(submit(seen).ok());
   EXPECT_EQ(state("a"), "STARTING");

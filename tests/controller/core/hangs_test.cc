@@ -10,7 +10,7 @@ class HangsTest : public ::testing::Test, protected World {
   void SetUp() override {
     add_node("n1");
     add_node("n2");
-    job::Spec wanted = spec("a");
+    job::SchedulingSpec wanted = spec("a");
     wanted.restart.init_timeout_seconds = 10;
     wanted.restart.train_timeout_seconds = 4;
     ASSERT_TRUE(submit(wanted).ok());
@@ -133,7 +133,7 @@ TEST_F(HangsTest, ALongLoadOrSaveDoesNotDelayIt) {
 TEST_F(HangsTest, ALongPreparationIsNoHang) {
   finish_all("a");
   hung = {"n2"};
-  job::Spec wanted = spec("b");
+  job::SchedulingSpec wanted = spec("b");
   wanted.restart.train_timeout_seconds = 4;
   ASSERT_TRUE(submit(wanted).ok());
   const FakeNode::Key attempt = key("b");

@@ -14,7 +14,7 @@ class LeftBehindTest : public World, public ::testing::Test {
   // Runs one rank per node, on n1 alone or on both nodes.
   void run_on(int count, const std::string& id = "a") {
     for (int i = 1; i <= count; ++i) add_node(absl::StrCat("n", i));
-    job::Spec asked = spec(id, count, 1);
+    job::SchedulingSpec asked = spec(id, count, 1);
     asked.restart.orphan_timeout_seconds = 120;
     ASSERT_TRUE(submit(asked).ok());
     loaded(id, 0);
@@ -49,7 +49,7 @@ TEST_F(LeftBehindTest, ACancelledJobIsStoppingWhileItsNodeIsSilent) {
   const absl::Status kept = delete_node("n1");
   EXPECT_EQ(rpc::reason(kept), "NODE_IN_USE");
   EXPECT_THAT(kept.message(), AllOf(HasSubstr("1 rank of projects/default/jobs/a (attempt 1)"), HasSubstr("--force")));
-  job::Spec next = spec("b", 1, 1);
+  job::SchedulingSpec next = spec("b", 1, 1);
   next.dump_folder = "/dump/a";
   const absl::Status refused = submit(next).status();
   EXPECT_EQ(rpc::reason(refused), "DUMP_FOLDER_IN_USE");
@@ -66,7 +66,7 @@ TEST_F(LeftBehindTest, TheWaitEndsWhenOrphansMustHaveEnded) {
   advance(absl::Seconds(40));
   EXPECT_EQ(state("a"), "CANCELLED");
   EXPECT_EQ(left_on("n1"), 0u);
-  job::Spec next = spec("b", 1, 1);
+  job::SchedulingSpec next = spec("b", 1, 1);
   next.dump_folder = "/dump/a";
   EXPECT_TRUE(submit(next).ok());
   disconnect(nodes.at("n1"));
@@ -218,7 +218,7 @@ TEST_F(LeftBehindTest, AnOlderAttemptHoldsUpItsNodeAlone) {
 // The same holds for every way in which a job ends.
 TEST_F(LeftBehindTest, AJobThatFailsWaitsForItsRanksAlike) {
   add_node("n1");
-  job::Spec asked = spec("a", 1, 1);
+  job::SchedulingSpec asked = spec("a", 1, 1);
   asked.time_limit_seconds = 20;
   ASSERT_TRUE(submit(asked).ok());
   train("a", 1);

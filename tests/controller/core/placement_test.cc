@@ -13,13 +13,13 @@ using Placements = std::vector<job::Placement>;
 
 class PlacementTest : public ::testing::Test, protected World {
  protected:
-  job::Spec gang(const std::string& id, int ranks, int tensor = 1, int priority = 0) {
-    job::Spec wanted = spec(id, ranks, 0);
+  job::SchedulingSpec gang(const std::string& id, int ranks, int tensor = 1, int priority = 0) {
+    job::SchedulingSpec wanted = spec(id, ranks, 0);
     wanted.priority = priority;
     if (tensor > 1) wanted.mesh["tp"] = tensor;
     return wanted;
   }
-  job::Spec on_gpus(job::Spec wanted) {
+  job::SchedulingSpec on_gpus(job::SchedulingSpec wanted) {
     wanted.device = "cuda";
     return wanted;
   }
@@ -120,7 +120,7 @@ TEST_F(PlacementTest, AHigherPriorityComesBeforeAJobThatRecovers) {
   add_node("n2", 1);
   ASSERT_TRUE(submit(spec("a")).ok());
   loaded("a", 0);
-  job::Spec urgent = spec("urgent");
+  job::SchedulingSpec urgent = spec("urgent");
   urgent.priority = 1;
   ASSERT_TRUE(submit(urgent).ok());
   ASSERT_TRUE(submit(spec("same")).ok());

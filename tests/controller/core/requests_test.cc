@@ -53,7 +53,7 @@ TEST_F(RequestsTest, TwoCopiesInFlightGiveOneJob) {
 
 TEST_F(RequestsTest, OneLiveJobPerFolder) {
   ASSERT_TRUE(submit(spec("a")).ok());
-  job::Spec other = spec("b");
+  job::SchedulingSpec other = spec("b");
   other.dump_folder = "/dump/a";
   const absl::Status refused = submit(other).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
@@ -65,11 +65,11 @@ TEST_F(RequestsTest, OneLiveJobPerFolder) {
 
 // A user who submits in one project may not see another project's jobs or their folders.
 TEST_F(RequestsTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
-  job::Spec first = spec("secret");
+  job::SchedulingSpec first = spec("secret");
   first.project = "vision";
   first.real_folder = "/disk/hidden";
   ASSERT_TRUE(submit(first).ok());
-  job::Spec other = spec("b");
+  job::SchedulingSpec other = spec("b");
   other.dump_folder = "/disk/hidden";
   for (const absl::Status& refused : {submit(other).status(), reconciler->would_create(other).status()}) {
     EXPECT_EQ(rpc::reason(refused), "DUMP_FOLDER_IN_USE");
@@ -83,7 +83,7 @@ TEST_F(RequestsTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
 
 TEST_F(RequestsTest, OneJobPerName) {
   ASSERT_TRUE(submit(spec("a")).ok());
-  job::Spec other = spec("a");
+  job::SchedulingSpec other = spec("a");
   other.dump_folder = "/dump/other";
   EXPECT_EQ(submit(other).status().code(), absl::StatusCode::kAlreadyExists);
 }

@@ -280,7 +280,7 @@ TEST_F(RestartTest, AStopOfAControllerThatIsGoneIsNobodysFault) {
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   for (int round = 0; round < 4; ++round) {
     const std::string id = absl::StrCat("s", round);
-    job::Spec one = spec(id, 2);
+    job::SchedulingSpec one = spec(id, 2);
     one.restart.no_progress_limit = 1;
     hung = {"n1"};
     ASSERT_TRUE(submit(one).ok());

@@ -100,7 +100,7 @@ TEST_F(SlowRanksTest, ANewAttemptBeginsAnew) {
 
 TEST_F(SlowRanksTest, StagesAreComparedWithinThemselves) {
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
-  job::Spec staged = spec("b", 4, 2);
+  job::SchedulingSpec staged = spec("b", 4, 2);
   staged.mesh = {{"pp", 2}};
   ASSERT_TRUE(submit(staged).ok());
   name_ = "b";

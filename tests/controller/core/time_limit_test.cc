@@ -9,8 +9,8 @@ using ::testing::HasSubstr;
 
 class TimeLimitTest : public World, public ::testing::Test {
  protected:
-  job::Spec limited(const std::string& id, int64_t seconds, int ranks = 1) {
-    job::Spec wanted = spec(id, ranks, 1);
+  job::SchedulingSpec limited(const std::string& id, int64_t seconds, int ranks = 1) {
+    job::SchedulingSpec wanted = spec(id, ranks, 1);
     wanted.time_limit_seconds = seconds;
     return wanted;
   }
@@ -124,7 +124,7 @@ TEST_F(TimeLimitTest, TheClustersLimitIsThatOfJobsWithoutOne) {
 // Running jobs have no limit, but their pace shows when they will end.
 TEST_F(TimeLimitTest, AShortJobIsBackfilledByThePaceOfWhatRuns) {
   add_node("n1");
-  job::Spec endless = spec("first", 1, 1);
+  job::SchedulingSpec endless = spec("first", 1, 1);
   endless.total_steps = 1000;
   ASSERT_TRUE(submit(endless).ok());
   add_node("n2");

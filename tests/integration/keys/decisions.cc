@@ -24,7 +24,7 @@ using nlohmann::json;
 using namespace titan;
 
 // Places the job together with an older one of priority 0 that has waited longer, on two nodes of four devices.
-json placement(const job::Spec& spec) {
+json placement(const job::SchedulingSpec& spec) {
   scheduler::Scheduler scheduler;
   for (const char* name : {"a", "b"}) scheduler.set_node({.name = name, .device = "cpu", .devices = 4});
   scheduler.add_job({.uid = "older", .name = "older", .device = "cpu", .ranks = 8, .order = 1});
@@ -40,7 +40,7 @@ json placement(const job::Spec& spec) {
 }
 
 // Restart decisions for node losses that follow each other without a step in between.
-json restarts(const job::Spec& spec) {
+json restarts(const job::SchedulingSpec& spec) {
   json delays = json::array();
   job::RestartHistory history;
   for (int i = 0; i < 12; ++i) {
