@@ -125,7 +125,7 @@ absl::StatusOr<core::UpdateJob> read_update(const v1::UpdateJobRequest& request)
   const v1::Job& job = request.job();
   core::UpdateJob update;
   std::vector<rpc::FieldViolation> unknown;
-  core::Labels labels;  // Labels that the request sets.
+  core::JobLabels labels;  // Labels that the request sets.
   for (const std::string& path : paths_of(request)) {
     if (path == "spec.priority") {
       update.priority = job.spec().priority();
@@ -133,7 +133,7 @@ absl::StatusOr<core::UpdateJob> read_update(const v1::UpdateJobRequest& request)
       update.title = job.title();
     } else if (path == "labels") {
       labels.insert(job.labels().begin(), job.labels().end());
-      update.all_labels = core::Labels(job.labels().begin(), job.labels().end());
+      update.all_labels = core::JobLabels(job.labels().begin(), job.labels().end());
     } else if (absl::StartsWith(path, "labels.")) {
       const std::string key = label_key(path);
       const auto value = job.labels().find(key);

@@ -52,7 +52,7 @@ void begin_failure(Step& step, LiveJob& job, Change& change, absl::Duration sinc
   attempt.stop_waits = step.options.leader_epoch != 0 && !is_known_to_fail(attempt);
   const bool is_asked = !attempt.stop_waits && begin_diagnosis(step, job);
   if (attempt.stop_waits) {
-    step.expect(change, SendCommand{job.key(), Command::kStop, attempt.nodes()});
+    step.expect(change, SendCommand{job.key(), CommandKind::kStop, attempt.nodes()});
   } else if (!is_asked) {
     set_stop_deadline(step.now, job);
     stop_everywhere(step, job);
@@ -236,7 +236,7 @@ void carry_out_stop(Step& step, LiveJob& job, JobEvent over, Change change) {
     intent.deadline_ns = intent.deadline_ns == 0 ? by : std::min(intent.deadline_ns, by);
     apply(job, JobEvent::kStopRequested);
     put_job(change, job);
-    step.expect(change, SendCommand{job.key(), Command::kStop, job.attempt->nodes()});
+    step.expect(change, SendCommand{job.key(), CommandKind::kStop, job.attempt->nodes()});
     return step.commit(std::move(change));
   }
   end_or_leave(step, job, over, change);

@@ -73,7 +73,7 @@ void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placeme
       {.attempt = job.record.attempts, .reason = "AttemptPlaced", .message = where(job.attempt->record.placements)});
   put_attempt(change, job, job.attempt->record);
   put_job(change, job);
-  step.expect(change, SendCommand{job.key(), Command::kPrepare, job.attempt->nodes()});
+  step.expect(change, SendCommand{job.key(), CommandKind::kPrepare, job.attempt->nodes()});
   step.commit(std::move(change));
 }
 
@@ -104,7 +104,7 @@ void start_when_prepared(Step& step, LiveJob& job, Change& change) {
   const Node* leader = step.state.nodes.find(attempt.leader());
   attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
   attempt.start_sent = attempt.start_waits = true;  // begin_watch() starts to watch when Start is sent.
-  step.expect(change, SendCommand{job.key(), Command::kStart, attempt.nodes()});
+  step.expect(change, SendCommand{job.key(), CommandKind::kStart, attempt.nodes()});
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "AttemptStarted", {}});
   line.add("job", job.record.name).add("uid", job.record.uid).add("attempt", absl::StrCat(attempt.record.number));
   put_attempt(change, job, attempt.record);

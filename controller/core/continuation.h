@@ -41,10 +41,10 @@ struct Dismissed {
   std::vector<AttemptKey> keys;
 };
 // Sent to the listed nodes if the attempt is still the current one of its job.
-enum class Command { kPrepare, kStart, kCheckpoint, kStop };
+enum class CommandKind { kPrepare, kStart, kCheckpoint, kStop };
 struct SendCommand {
   AttemptKey attempt;
-  Command command = Command::kPrepare;
+  CommandKind command = CommandKind::kPrepare;
   std::vector<std::string> nodes;
 };
 using Continuation = std::variant<Created, CancelAccepted, UpdateAccepted, Cordoned, Deleted, Dismissed, SendCommand>;
@@ -52,12 +52,12 @@ using Continuation = std::variant<Created, CancelAccepted, UpdateAccepted, Cordo
 // Continuations that wait for the outcome of a transaction, by token. Each runs at most once: no token is reused.
 class Expected {
  public:
-  Token add(Continuation continuation);
-  std::optional<Continuation> take(Token token);  // Nothing if no continuation waits for the token.
+  ChangeToken add(Continuation continuation);
+  std::optional<Continuation> take(ChangeToken token);  // Nothing if no continuation waits for the token.
 
  private:
-  Token last_ = 0;
-  std::map<Token, Continuation> waiting_;
+  ChangeToken last_ = 0;
+  std::map<ChangeToken, Continuation> waiting_;
 };
 
 }  // namespace titan::core

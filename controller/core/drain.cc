@@ -42,7 +42,7 @@ void drain_ranks(Step& step, const std::string& name) {
                                  : "the job cannot save checkpoints, so it stays until it ends",
                .actor = actor});
     put_job(change, job);
-    if (leaves) step.expect(change, SendCommand{job.key(), Command::kStop, {name}});
+    if (leaves) step.expect(change, SendCommand{job.key(), CommandKind::kStop, {name}});
     step.commit(std::move(change));
   }
 }

@@ -21,8 +21,8 @@
 
 namespace titan::core {
 
-using RequestId = int64_t;  // Identifies a client call that waits for an answer. 0: nobody waits.
-using Token = int64_t;      // Identifies a transaction whose outcome comes back as an input (Durable). 0: none does.
+using RequestId = int64_t;    // Identifies a client call that waits for an answer. 0: nobody waits.
+using ChangeToken = int64_t;  // Identifies a transaction whose outcome comes back as an input (Durable). 0: none does.
 
 // Dropped if the session is closed by then: every command is repeated to the node's next session.
 struct Send {
@@ -78,7 +78,7 @@ struct Change {
   std::vector<std::string> erased_prefixes;  // Every record below these prefixes is erased, too.
   store::WhenFull when_full = store::WhenFull::kRetry;
   Release then;
-  Token token = 0;
+  ChangeToken token = 0;
 };
 
 // A request to compare what the ranks of an attempt did. The comparison takes long and needs nothing else of the core.

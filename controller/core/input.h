@@ -146,7 +146,7 @@ struct CloseSession {
 struct Tick {};  // About ten times a second: checks leases, deadlines and backoffs.
 // The transaction with this token is durable or was refused. Sent once per token.
 struct Durable {
-  Token token = 0;
+  ChangeToken token = 0;
   absl::Status status;
 };
 // A Prepare could not be sent because the job's specification could not be read.

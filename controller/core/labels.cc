@@ -29,13 +29,13 @@ bool valid_label_value(absl::string_view value) {
   return value.size() <= kMaxLength && std::all_of(value.begin(), value.end(), is_in_value);
 }
 
-absl::Status check_label_count(const Labels& labels, const std::string& field) {
+absl::Status check_label_count(const JobLabels& labels, const std::string& field) {
   if (labels.size() <= kMaxLabels) return absl::OkStatus();
   return rpc::bad_request("LABELS_INVALID",
                           {{field, absl::StrCat("are ", labels.size(), ", but a job has at most ", kMaxLabels)}});
 }
 
-absl::Status check_labels(const Labels& labels, const std::string& field) {
+absl::Status check_labels(const JobLabels& labels, const std::string& field) {
   std::vector<rpc::FieldViolation> violations;
   for (const auto& [key, value] : labels) {
     const std::string name = absl::StrCat(field, ".", key);

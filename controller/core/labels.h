@@ -10,7 +10,7 @@
 
 namespace titan::core {
 
-using Labels = std::map<std::string, std::string>;
+using JobLabels = std::map<std::string, std::string>;
 
 inline constexpr size_t kMaxLabels = 32;  // Per job.
 
@@ -20,8 +20,8 @@ bool valid_label_key(absl::string_view key);
 bool valid_label_value(absl::string_view value);
 
 // Errors: InvalidArgument (LABELS_INVALID) with one violation of `field` for each invalid label, or one for too many.
-absl::Status check_labels(const Labels& labels, const std::string& field = "labels");
+absl::Status check_labels(const JobLabels& labels, const std::string& field = "labels");
 // Checks only how many labels there are.
-absl::Status check_label_count(const Labels& labels, const std::string& field = "labels");
+absl::Status check_label_count(const JobLabels& labels, const std::string& field = "labels");
 
 }  // namespace titan::core

@@ -113,7 +113,7 @@ struct RankLine {
   std::optional<RankEvent> event;  // None: the controller has no use for the line.
 };
 // A part of a rank's spool that has no events or cannot be read.
-struct SpoolDamage {
+struct ReportedSpoolDamage {
   int64_t offset = 0;
   std::string message;
 };
@@ -121,7 +121,7 @@ struct RankEvents {
   AttemptKey attempt;
   int rank = 0;
   std::vector<RankLine> lines;
-  std::vector<SpoolDamage> damage;
+  std::vector<ReportedSpoolDamage> damage;
 };
 
 // Describes one rank. A node answers with one message per rank.

@@ -74,7 +74,7 @@ NodeView node_view(const State& state, const Node& node) {
 // A refused worker that is not a node of this cluster has a name and the refusal.
 std::optional<NodeView> shown_node(const State& state, const std::string& name) {
   const Node* node = state.nodes.find(name);
-  const Refused* refused = state.refusals.find(name);
+  const RefusedWorker* refused = state.refused_workers.find(name);
   if (node == nullptr && refused == nullptr) return std::nullopt;
   NodeView view;
   if (node != nullptr) view = node_view(state, *node);
@@ -93,7 +93,7 @@ std::optional<NodeView> shown_node(const State& state, const std::string& name) 
 std::vector<NodeView> node_views(const State& state) {
   std::set<std::string> names;
   for (const auto& [name, node] : state.nodes.all()) names.insert(name);
-  for (const std::string& name : state.refusals.nodes()) names.insert(name);
+  for (const std::string& name : state.refused_workers.nodes()) names.insert(name);
   std::vector<NodeView> views;
   for (const std::string& name : names) views.push_back(*shown_node(state, name));
   return views;

@@ -16,7 +16,7 @@ struct StepLogged {
   // Training time that saves took, per step since the last line.
   std::optional<double> checkpoint_seconds;
 };
-struct Loaded {
+struct StateLoaded {
   int64_t step = 0;
   std::string source;  // "checkpoint", or the kind of initial weights.
 };
@@ -53,7 +53,7 @@ struct TrainingEnded {
   bool is_stopped = false;  // The ranks stopped on request. Else all steps are done.
 };
 
-using RankEvent = std::variant<StepLogged, Loaded, CheckpointStaged, CheckpointCommitted, CheckpointFailed,
+using RankEvent = std::variant<StepLogged, StateLoaded, CheckpointStaged, CheckpointCommitted, CheckpointFailed,
                                CheckpointRejected, TraceWritten, RankWarning, RankError, TrainingEnded>;
 
 }  // namespace titan::core

@@ -47,7 +47,7 @@ void report_repeating_event(Step& step, EventSource& word, const char* reason, s
 
 // A node that reconnects repeats it. The lost events may include the commit that somebody waits for. Nothing shows
 // whether that checkpoint exists, so the wait ends.
-void take_damage(Step& step, EventSource& word, const SpoolDamage& damage) {
+void take_damage(Step& step, EventSource& word, const ReportedSpoolDamage& damage) {
   LiveJob& job = word.job;
   const Spools::Damage noted = step.state.spools.note_damage({job.record.uid, word.attempt, word.rank}, damage.offset);
   if (noted == Spools::Damage::kIgnore) return;
@@ -100,7 +100,7 @@ void take_event(Step& step, EventSource& word, const StepLogged& logged) {
   show(word.change, word.job);
 }
 
-void take_event(Step& step, EventSource& word, const Loaded& loaded) {
+void take_event(Step& step, EventSource& word, const StateLoaded& loaded) {
   if (word.rank != 0) return;
   report_event(step, word, "AttemptLoaded",
                loaded.source == "checkpoint" ? absl::StrCat("checkpoint of step ", loaded.step)
@@ -189,7 +189,7 @@ void take_event(Step& step, EventSource& word, const TrainingEnded& ended) {
 // Takes each line once: after a reconnect, earlier ones are sent again.
 void take_lines(Step& step, EventSource& word, const RankEvents& events) {
   int64_t& cursor = step.state.spools.cursor({word.job.record.uid, word.attempt, word.rank});
-  for (const SpoolDamage& damage : events.damage) take_damage(step, word, damage);
+  for (const ReportedSpoolDamage& damage : events.damage) take_damage(step, word, damage);
   for (const RankLine& line : events.lines) {
     if (line.sequence <= cursor) continue;
     cursor = line.sequence;

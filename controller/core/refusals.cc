@@ -19,7 +19,7 @@ constexpr size_t kNamesKept = 1000;                           // Limit for all r
 
 }  // namespace
 
-Refusals::NoteResult Refusals::note(const std::string& node, Refused refused) {
+RefusedWorkers::NoteResult RefusedWorkers::note(const std::string& node, RefusedWorker refused) {
   const auto known = by_node_.find(node);
   const bool is_new = known == by_node_.end();
   if (is_new && by_node_.size() >= kNamesKept) return NoteResult::kTableFull;
@@ -31,9 +31,9 @@ Refusals::NoteResult Refusals::note(const std::string& node, Refused refused) {
   return say ? NoteResult::kReport : NoteResult::kAlreadyReported;
 }
 
-void Refusals::forget(const std::string& node) { by_node_.erase(node); }
+void RefusedWorkers::forget(const std::string& node) { by_node_.erase(node); }
 
-std::vector<std::string> Refusals::take_old(absl::Duration now) {
+std::vector<std::string> RefusedWorkers::take_old(absl::Duration now) {
   std::vector<std::string> old;
   for (auto it = by_node_.begin(); it != by_node_.end();) {
     const bool is_old = now - it->second.refused.at > kShownFor;
@@ -43,12 +43,12 @@ std::vector<std::string> Refusals::take_old(absl::Duration now) {
   return old;
 }
 
-const Refused* Refusals::find(const std::string& node) const {
+const RefusedWorker* RefusedWorkers::find(const std::string& node) const {
   const auto found = by_node_.find(node);
   return found == by_node_.end() ? nullptr : &found->second.refused;
 }
 
-std::vector<std::string> Refusals::nodes() const {
+std::vector<std::string> RefusedWorkers::nodes() const {
   std::vector<std::string> names;
   for (const auto& [node, entry] : by_node_) names.push_back(node);
   return names;
@@ -72,13 +72,13 @@ void note_refusal(Step& step, const Registration& hello, const absl::Status& why
   step.measure(MetricSample::kNodeRefused, 1, reason);
   if (!text::is_id(hello.node)) return;  // Without a valid name there is nothing to list.
   forget_refusals(step);
-  const Refused refused{hello.address,     hello.version, hello.instance, reason, std::string(why.message()),
-                        step.now.monotonic};
-  const Refusals::NoteResult noted = step.state.refusals.note(hello.node, refused);
-  if (noted == Refusals::NoteResult::kTableFull) return;
+  const RefusedWorker refused{hello.address,     hello.version, hello.instance, reason, std::string(why.message()),
+                              step.now.monotonic};
+  const RefusedWorkers::NoteResult noted = step.state.refused_workers.note(hello.node, refused);
+  if (noted == RefusedWorkers::NoteResult::kTableFull) return;
   step.touch(hello.node);
   Node* node = step.state.nodes.find(hello.node);
-  if (noted == Refusals::NoteResult::kAlreadyReported) return;
+  if (noted == RefusedWorkers::NoteResult::kAlreadyReported) return;
   Change change;
   if (node == nullptr) {
     journal::Line line{journal::Level::kWarning, "NodeRefused", {}};
@@ -92,7 +92,7 @@ void note_refusal(Step& step, const Registration& hello, const absl::Status& why
 }
 
 void forget_refusals(Step& step) {
-  for (const std::string& node : step.state.refusals.take_old(step.now.monotonic)) step.touch(node);
+  for (const std::string& node : step.state.refused_workers.take_old(step.now.monotonic)) step.touch(node);
 }
 
 }  // namespace titan::core

@@ -11,7 +11,7 @@
 
 namespace titan::core {
 
-struct Refused {
+struct RefusedWorker {
   std::string address;
   std::string version;
   std::string instance;
@@ -20,22 +20,22 @@ struct Refused {
   absl::Duration at;  // Monotonic time of the last refusal.
 };
 
-class Refusals {
+class RefusedWorkers {
  public:
   enum class NoteResult { kTableFull, kAlreadyReported, kReport };
   // Records a refusal. kReport: report it. kAlreadyReported: it was reported with this reason within a minute.
   // kTableFull: too many names are listed, and it was not recorded.
-  NoteResult note(const std::string& node, Refused refused);
+  NoteResult note(const std::string& node, RefusedWorker refused);
   void forget(const std::string& node);
   // Forgets the workers that were last refused more than a minute ago, and returns their names.
   std::vector<std::string> take_old(absl::Duration now);
 
-  const Refused* find(const std::string& node) const;
+  const RefusedWorker* find(const std::string& node) const;
   std::vector<std::string> nodes() const;
 
  private:
   struct Entry {
-    Refused refused;
+    RefusedWorker refused;
     absl::Duration said_at;
   };
   std::map<std::string, Entry> by_node_;

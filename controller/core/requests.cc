@@ -241,7 +241,7 @@ void take(Step& step, const CheckpointJob& input) {
              .message = "at the next step edge",
              .actor = input.actor});
   put_job(change, job);
-  step.expect(change, SendCommand{job.key(), Command::kCheckpoint, job.attempt->nodes()});
+  step.expect(change, SendCommand{job.key(), CommandKind::kCheckpoint, job.attempt->nodes()});
   step.commit(std::move(change));
   answer_when_shown(step, input.request, input.uid);
 }

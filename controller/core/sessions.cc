@@ -89,7 +89,7 @@ void take(Step& step, const OpenSession& input) {
   if (opened->replaced != 0) {
     step.effects.closes.emplace_back(opened->replaced, "a newer session of this node took over");
   }
-  step.state.refusals.forget(hello.node);
+  step.state.refused_workers.forget(hello.node);
   Change change;
   add_node_event(step, change, *opened->node, "NodeRegistered",
                  absl::StrCat(counted(hello.devices, hello.device + " device"), ", ", counted(hello.cpu_cores, "core"),

@@ -39,7 +39,7 @@ struct State {
   Spools spools;
   Strays strays;
   LeftRanks left;
-  Refusals refusals;
+  RefusedWorkers refused_workers;
   SchedulingQueue queue;
   KeptLogs kept_logs;
   Cycles cycles;

@@ -41,29 +41,29 @@ void on_outcome(Step& step, const SendCommand& sent, const absl::Status& status)
   if (!status.ok() || live == nullptr || !live->attempt) return;
   LiveJob& job = *live;
   if (job.attempt->record.number != sent.attempt.second) return;
-  if (sent.command == Command::kPrepare) return send_prepare(step, job, sent.nodes);
-  if (sent.command == Command::kStop) {
+  if (sent.command == CommandKind::kPrepare) return send_prepare(step, job, sent.nodes);
+  if (sent.command == CommandKind::kStop) {
     job.attempt->stop_waits = false;
     set_stop_deadline(step.now, job);
   }
-  if (sent.command == Command::kStart) begin_watch(step.now, *job.attempt);
+  if (sent.command == CommandKind::kStart) begin_watch(step.now, *job.attempt);
   for (const std::string& node : sent.nodes) {
     if (job.attempt->parts.at(node).ended) continue;
     switch (sent.command) {
-      case Command::kStart:
+      case CommandKind::kStart:
         send_start(step, job, node);
         break;
-      case Command::kCheckpoint:
+      case CommandKind::kCheckpoint:
         send_checkpoint(step, job, node);
         break;
-      case Command::kStop:
+      case CommandKind::kStop:
         send_stop(step, job, node);
         break;
-      case Command::kPrepare:
+      case CommandKind::kPrepare:
         break;
     }
   }
-  if (sent.command != Command::kStart) return;
+  if (sent.command != CommandKind::kStart) return;
   for (const std::string& node : sent.nodes) drain_ranks(step, node);  // It was drained while the attempt prepared.
 }
 

@@ -74,7 +74,7 @@ std::optional<core::RankEvent> decode_rank_event(absl::string_view line) {
   const std::string kind = text(json, "kind");
   const int64_t step = integer(json, "step");
   if (kind == event::kStep) return step_logged(json);
-  if (kind == event::kLoaded) return core::Loaded{step, text(json, "source")};
+  if (kind == event::kLoaded) return core::StateLoaded{step, text(json, "source")};
   if (kind == event::kStaged) return core::CheckpointStaged{step};
   if (kind == event::kCommitted)
     return core::CheckpointCommitted{step, flag(json, "full"), number_if_any(json, "seconds")};

@@ -109,7 +109,7 @@ class Reconciler {
   // Output of a change, to be released once that is durable.
   struct Pending {
     core::Release then;
-    core::Token token = 0;
+    core::ChangeToken token = 0;
     int64_t ticket = 0;  // Identifies the transaction. 0: there is nothing to write, and it waits for those before it.
   };
 

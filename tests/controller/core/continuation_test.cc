@@ -9,7 +9,7 @@ namespace {
 
 TEST(ExpectedTest, WhatWaitsIsTakenOnce) {
   Expected expected;
-  const Token first = expected.add(Created{"a"}), second = expected.add(Created{"b"});
+  const ChangeToken first = expected.add(Created{"a"}), second = expected.add(Created{"b"});
   const std::optional<Continuation> taken = expected.take(first);
   ASSERT_TRUE(taken.has_value());
   EXPECT_EQ(std::get<Created>(*taken).uid, "a");
@@ -20,7 +20,7 @@ TEST(ExpectedTest, WhatWaitsIsTakenOnce) {
 // Token 0 belongs to transactions that nobody waits for, and an outcome may arrive late.
 TEST(ExpectedTest, TokensAreNotZeroAndNotUsedAgain) {
   Expected expected;
-  const Token first = expected.add(Created{"a"});
+  const ChangeToken first = expected.add(Created{"a"});
   EXPECT_NE(first, 0);
   expected.take(first);
   EXPECT_NE(expected.add(Created{"b"}), first);

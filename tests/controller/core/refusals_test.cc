@@ -6,14 +6,14 @@
 namespace titan::core {
 namespace {
 
-using NoteResult = Refusals::NoteResult;
+using NoteResult = RefusedWorkers::NoteResult;
 
-Refused refused_at(absl::Duration at, const std::string& reason = "WRONG_CLUSTER") {
+RefusedWorker refused_at(absl::Duration at, const std::string& reason = "WRONG_CLUSTER") {
   return {"10.0.0.1:1", "2.0", "instance", reason, "a message", at};
 }
 
 TEST(RefusalsTest, TheSameReasonIsSaidOnceAMinute) {
-  Refusals refusals;
+  RefusedWorkers refusals;
   EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(1))), NoteResult::kReport);
   EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(2))), NoteResult::kAlreadyReported);
   EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(60))), NoteResult::kAlreadyReported);
@@ -23,7 +23,7 @@ TEST(RefusalsTest, TheSameReasonIsSaidOnceAMinute) {
 }
 
 TEST(RefusalsTest, OneIsKeptForAMinuteAfterItsLastTry) {
-  Refusals refusals;
+  RefusedWorkers refusals;
   refusals.note("n1", refused_at(absl::Seconds(1)));
   refusals.note("n2", refused_at(absl::Seconds(1)));
   refusals.note("n2", refused_at(absl::Seconds(30)));
@@ -37,7 +37,7 @@ TEST(RefusalsTest, OneIsKeptForAMinuteAfterItsLastTry) {
 
 // Anyone who can reach the port can make up names.
 TEST(RefusalsTest, ThousandNamesAreKept) {
-  Refusals refusals;
+  RefusedWorkers refusals;
   for (int i = 0; i < 1000; ++i) refusals.note(absl::StrCat("n", i), refused_at(absl::Seconds(1)));
   EXPECT_EQ(refusals.note("another", refused_at(absl::Seconds(2))), NoteResult::kTableFull);
   EXPECT_EQ(refusals.find("another"), nullptr);

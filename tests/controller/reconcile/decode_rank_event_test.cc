@@ -25,7 +25,7 @@ TEST(DecodeRankEventTest, MembersThatAreMissingOrOfAnotherTypeCostNothingElse) {
   EXPECT_EQ(committed.step, 0);
   EXPECT_TRUE(committed.is_full);
   EXPECT_FALSE(committed.seconds.has_value());
-  EXPECT_EQ(std::get<core::Loaded>(decode_rank_event(R"({"kind":"loaded","step":1e300})").value()).step, 0);
+  EXPECT_EQ(std::get<core::StateLoaded>(decode_rank_event(R"({"kind":"loaded","step":1e300})").value()).step, 0);
 }
 
 TEST(DecodeRankEventTest, AnErrorIsOfTheSameJobUnlessItSaysOtherwise) {

@@ -136,7 +136,7 @@ v1::RankEvents back(const core::RankEvents& from) {
     const auto* warning = line.event ? std::get_if<core::RankWarning>(&*line.event) : nullptr;
     event.set_json(warning == nullptr ? "" : absl::StrCat(R"({"kind":"warning","message":")", warning->message, "\"}"));
   }
-  for (const core::SpoolDamage& one : from.damage) {
+  for (const core::ReportedSpoolDamage& one : from.damage) {
     events.add_damage()->set_offset(one.offset);
     events.mutable_damage()->rbegin()->set_message(one.message);
   }
