@@ -226,7 +226,7 @@ class Parser {
     if (!compare) return wrong(operator_at, absl::StrCat("after '", name, "' one of = != < <= > >= : is expected"));
     TITAN_ASSIGN_OR_RETURN(const Word word, value());
     if (name == "labels") return label_set(*compare, operator_at, word);
-    const std::optional<Field> field = find_field(name);
+    const std::optional<JobField> field = find_field(name);
     if (!field) {
       return wrong(begin, absl::StrCat("unknown field '", name, "'", did_you_mean(name, field_names()), "; fields are ",
                                        absl::StrJoin(field_names(), ", ")));
@@ -257,7 +257,7 @@ class Parser {
   // Owners look like "user:NAME", so none of them is called "me".
   bool is_me(const Word& word) const { return word.text == "me" && !word.quoted && !self_.empty(); }
 
-  static Filter text_comparison(const Field& field, Compare compare, const std::string& wanted) {
+  static Filter text_comparison(const JobField& field, Compare compare, const std::string& wanted) {
     return [get = field.value, compare, wanted](const JobView& job) {
       const FieldValue value = get(job);
       const auto* text = std::get_if<absl::string_view>(&value);
@@ -267,7 +267,8 @@ class Parser {
     };
   }
 
-  absl::StatusOr<Filter> state_comparison(const Field& field, Compare compare, size_t operator_at, const Word& word) {
+  absl::StatusOr<Filter> state_comparison(const JobField& field, Compare compare, size_t operator_at,
+                                          const Word& word) {
     const std::string state = absl::AsciiStrToUpper(word.text);
     if (!job::state_from_name(state).ok()) return wrong(word.at, absl::StrCat("'", word.text, "' is not a job state"));
     if (compare != Compare::kEqual && compare != Compare::kUnequal) {
@@ -276,7 +277,7 @@ class Parser {
     return text_comparison(field, compare, state);
   }
 
-  absl::StatusOr<Filter> number_comparison(const std::string& name, const Field& field, Compare compare,
+  absl::StatusOr<Filter> number_comparison(const std::string& name, const JobField& field, Compare compare,
                                            size_t operator_at, const Word& word) {
     if (compare == Compare::kHas) {
       return wrong(operator_at, absl::StrCat("':' asks whether ", name, " is set: ", name, ":*"));

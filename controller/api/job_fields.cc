@@ -47,17 +47,17 @@ constexpr Named kFields[] = {
 
 }  // namespace
 
-std::optional<Field> find_field(const std::string& path) {
+std::optional<JobField> find_field(const std::string& path) {
   for (const Named& field : kFields) {
-    if (path == field.name) return Field{field.kind, field.value};
+    if (path == field.name) return JobField{field.kind, field.value};
   }
   if (!absl::StartsWith(path, kLabels)) return std::nullopt;
   std::string key = path.substr(kLabels.size());
   if (!core::valid_label_key(key)) return std::nullopt;
-  return Field{FieldKind::kText, [key = std::move(key)](const JobView& job) {
-                 const auto label = job.record->labels.find(key);
-                 return label == job.record->labels.end() ? FieldValue() : text_value(label->second);
-               }};
+  return JobField{FieldKind::kText, [key = std::move(key)](const JobView& job) {
+                    const auto label = job.record->labels.find(key);
+                    return label == job.record->labels.end() ? FieldValue() : text_value(label->second);
+                  }};
 }
 
 const std::vector<std::string>& field_names() {
@@ -89,7 +89,7 @@ absl::StatusOr<OrderBy> OrderBy::parse(const std::string& text) {
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     const std::vector<std::string> words = absl::StrSplit(part, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     if (words.empty()) return wrong("has an empty part; write: priority desc, create_time");
-    const std::optional<Field> field = find_field(words[0]);
+    const std::optional<JobField> field = find_field(words[0]);
     if (!field) return wrong(absl::StrCat("unknown field '", words[0], "'", did_you_mean(words[0], field_names())));
     const bool descending = words.size() == 2 && words[1] == "desc";
     if (words.size() > 2 || (words.size() == 2 && !descending && words[1] != "asc")) {

@@ -21,13 +21,13 @@ enum class FieldKind { kText, kState, kNumber, kTime };
 using FieldValue = std::variant<std::monostate, absl::string_view, int64_t>;
 
 // A field of a job and how to read it.
-struct Field {
+struct JobField {
   FieldKind kind = FieldKind::kText;
   std::function<FieldValue(const core::JobView&)> value;
 };
 
 // Finds the field with a path such as "state", "labels.team" or "progress.step". Nothing when there is none.
-std::optional<Field> find_field(const std::string& path);
+std::optional<JobField> find_field(const std::string& path);
 // Names of all fields, for messages.
 const std::vector<std::string>& field_names();
 
@@ -49,7 +49,7 @@ class OrderBy {
 
  private:
   struct Key {
-    Field field;
+    JobField field;
     bool descending = false;
   };
   using Values = std::vector<FieldValue>;

@@ -85,7 +85,7 @@ absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobs
                                                       "', expected 1 to 63 letters, digits, '-', '_' or '.'")}});
   }
   const std::string bound_to = other_arguments(request);
-  TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request.page_size(), request.page_token(), bound_to));
+  TITAN_ASSIGN_OR_RETURN(const PageRequest page, read_page(request.page_size(), request.page_token(), bound_to));
   TITAN_ASSIGN_OR_RETURN(Filter filter, parse_filter(request.filter(), now, caller.actor));
   Filter wanted = wanted_by(request, caller, std::move(filter));
   const auto limit = static_cast<size_t>(page.size) + 1;

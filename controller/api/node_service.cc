@@ -62,7 +62,7 @@ grpc::ServerUnaryReactor* NodeService::ListNodes(grpc::CallbackServerContext* co
                                                  const v1::ListNodesRequest* request, v1::ListNodesResponse* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.ListNodes"));
-    TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request->page_size(), request->page_token(), "nodes"));
+    TITAN_ASSIGN_OR_RETURN(const PageRequest page, read_page(request->page_size(), request->page_token(), "nodes"));
     std::string last;
     // Reads one node more, to know whether another page follows.
     for (const reconcile::NodeView& view : reconciler_.nodes_after(page.after, static_cast<size_t>(page.size) + 1)) {

@@ -24,10 +24,10 @@ std::string write_token(const std::string& after, const std::string& bound_to) {
   return absl::WebSafeBase64Escape(absl::StrCat(digest(bound_to), " ", digest(after), " ", after));
 }
 
-absl::StatusOr<Page> read_page(int size, const std::string& token, const std::string& bound_to) {
+absl::StatusOr<PageRequest> read_page(int size, const std::string& token, const std::string& bound_to) {
   if (size < 0)
     return rpc::bad_request("BAD_PAGE_SIZE", {{"page_size", absl::StrCat("is ", size, ", but must not be negative")}});
-  Page page;
+  PageRequest page;
   page.size = size == 0 ? 50 : std::min(size, 1000);
   if (token.empty()) return page;
   std::string text;
