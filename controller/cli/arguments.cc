@@ -32,8 +32,8 @@ bool is_flag(const std::string& word) {
 
 }  // namespace
 
-Arguments split_arguments(int argc, const char* const* argv) {
-  Arguments out;
+CommandLine split_arguments(int argc, const char* const* argv) {
+  CommandLine out;
   bool has_file = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

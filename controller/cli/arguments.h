@@ -8,11 +8,11 @@ namespace titan::cli {
 // The command line in two parts: configuration keys ("--training.steps 10", "--training.steps=10",
 // "--checkpoint.enable") and the rest. A key's value is the next word unless that is a flag ("--wait", "-q"). Keys
 // follow the file that they change. torchtitan's "--job.config_file FILE" counts as FILE.
-struct Arguments {
+struct CommandLine {
   std::vector<std::string> words;      // Without the program's name.
   std::vector<std::string> overrides;  // In order, in the form that common/plan/config takes.
 };
 
-Arguments split_arguments(int argc, const char* const* argv);
+CommandLine split_arguments(int argc, const char* const* argv);
 
 }  // namespace titan::cli

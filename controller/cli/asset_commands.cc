@@ -100,7 +100,7 @@ int report_failed_get(const absl::Status& status, const hub::GetRequest& request
   if (absl::IsUnavailable(status))
     return report(status,
                   "run the same command again to resume; https_proxy or --endpoint can route around a blocked network");
-  const ExitCode code = report(status, "");
+  const TitanctlExitCode code = report(status, "");
   return absl::IsNotFound(status) ? kExitNotFound : code;
 }
 
@@ -112,7 +112,7 @@ int get_assets(const Globals& globals, const AssetsRequest& request) {
   std::stop_source stop;
   Interrupt::block_signals();
   const Interrupt interrupt([&stop](int) { stop.request_stop(); });
-  AssetProgress progress(globals.format != Format::kTable);
+  AssetProgress progress(globals.format != OutputFormat::kTable);
   wanted->transfer.retry.on_retry = [&progress](const absl::Status& why, absl::Duration wait) {
     progress.retrying(why, wait);
   };
@@ -121,7 +121,7 @@ int get_assets(const Globals& globals, const AssetsRequest& request) {
   if (!result.ok()) return report_failed_get(result.status(), *wanted);
   for (const std::string& nothing : result->unmatched)
     warn(absl::StrCat(wanted->transfer.repo.id, " has no file for ", nothing));
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     print_json(globals, *wanted, *result, progress.bytes());
   } else if (request.dry_run) {
     print_dry_run(*wanted, result->plan);

@@ -236,7 +236,7 @@ class Bench {
   }
 
   void show() const {
-    if (globals_.format == Format::kTable) {
+    if (globals_.format == OutputFormat::kTable) {
       const auto rows = table_rows(all_);
       Table table(rows[0]);
       for (size_t i = 1; i < rows.size(); ++i) table.add(rows[i]);

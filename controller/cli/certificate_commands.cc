@@ -85,7 +85,7 @@ void print_issued(const Globals& globals, const std::vector<Issued>& all) {
     absl::StrAppend(&text, one.uri, ": ", one.folder, "/tls.crt, tls.key and ca.crt, until ", end("%Y-%m-%d %H:%M UTC"),
                     "\n");
   }
-  if (globals.format == Format::kTable) print(text);
+  if (globals.format == OutputFormat::kTable) print(text);
   print_each(json, all.size() > 1, globals.format);
 }
 

@@ -65,7 +65,7 @@ int report_failed_save(const v1::Job& job, const absl::Status& outcome) {
                                       " --wait` tries again"));
 }
 
-int wait_for_save(const Globals& globals, Client& client, const v1::Job& asked) {
+int wait_for_save(const Globals& globals, ControllerClient& client, const v1::Job& asked) {
   Stopper stopper;
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
   std::optional<absl::Status> outcome;
@@ -78,7 +78,7 @@ int wait_for_save(const Globals& globals, Client& client, const v1::Job& asked) 
   if (!job.ok()) return report(job.status());
   if (!outcome->ok()) return report_failed_save(*job, *outcome);
   note(absl::StrCat("step ", job->progress().committed_step(), " is saved under ", job->spec().dump_folder()));
-  if (globals.format != Format::kTable) print(job_json(*job), globals.format);
+  if (globals.format != OutputFormat::kTable) print(job_json(*job), globals.format);
   return kExitOk;
 }
 
@@ -86,13 +86,13 @@ int wait_for_save(const Globals& globals, Client& client, const v1::Job& asked) 
 
 int checkpoint(const Globals& globals, const std::string& name, bool wait) {
   if (wait) Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto job = client.checkpoint_job(name);
   if (!job.ok()) return report(job.status());
   if (wait) return wait_for_save(globals, client, *job);
   note(absl::StrCat("job ", short_name(job->name()), " saves at its next step edge; `titanctl events -f ",
                     short_name(job->name()), "` shows the commit"));
-  if (globals.format != Format::kTable) print(job_json(*job), globals.format);
+  if (globals.format != OutputFormat::kTable) print(job_json(*job), globals.format);
   return kExitOk;
 }
 

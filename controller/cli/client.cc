@@ -66,7 +66,7 @@ absl::Status to_status(const grpc::Status& status) {
   return out;
 }
 
-void Client::add_credentials(grpc::ClientContext& context) const {
+void ControllerClient::add_credentials(grpc::ClientContext& context) const {
   static const std::string user = [] {
     const char* name = std::getenv("USER");
     if (name == nullptr || *name == '\0') {
@@ -85,7 +85,7 @@ bool is_unanswered(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::CANCELLED;
 }
 
-Client::Client(std::string addresses, absl::Duration timeout, const Access& access)
+ControllerClient::ControllerClient(std::string addresses, absl::Duration timeout, const Access& access)
     : addresses_(std::move(addresses)), timeout_(timeout), security_(access.security) {
   if (!access.token_file.empty()) {
     absl::StatusOr<std::string> token = read_token(access.token_file);
@@ -106,17 +106,19 @@ Client::Client(std::string addresses, absl::Duration timeout, const Access& acce
 
 // Waits on the channel instead of sleeping: gRPC handles a connection attempt only while a caller waits for it, and
 // gives up one that was silent for a while.
-void Client::wait(absl::Duration pause) const {
+void ControllerClient::wait(absl::Duration pause) const {
   grpc::Channel& channel = *member().channel;
   if (channel.GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) return absl::SleepFor(pause);
   (void)channel.WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
 }
 
 // A stopped controller does not count as connected: its kernel accepts the connection, but nothing speaks on it.
-bool Client::is_connected() const { return member().channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY; }
+bool ControllerClient::is_connected() const {
+  return member().channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+}
 
 // The first fault that was found, or OK.
-absl::Status Client::known_fault() const {
+absl::Status ControllerClient::known_fault() const {
   const std::lock_guard lock(looks_mutex_);
   for (const Look& look : looks_) {
     if (!look.fault.ok()) return look.fault;
@@ -124,7 +126,7 @@ absl::Status Client::known_fault() const {
   return absl::OkStatus();
 }
 
-absl::Status Client::fault(const grpc::Status& said) const {
+absl::Status ControllerClient::fault(const grpc::Status& said) const {
   // A controller's answer says nothing about connections, and gRPC itself reports a name that does not resolve.
   if (!rpc::reason(rpc::from_grpc(said)).empty() || absl::StrContains(said.error_message(), "DNS resolution"))
     return absl::OkStatus();
@@ -138,7 +140,7 @@ absl::Status Client::fault(const grpc::Status& said) const {
   return all ? looks_[at].fault : absl::OkStatus();
 }
 
-absl::Status Client::no_controller_error(const grpc::Status& said) const {
+absl::Status ControllerClient::no_controller_error(const grpc::Status& said) const {
   if (absl::Status plain = to_status(said); rpc::reason(plain) == kNotLeader) return plain;
   if (absl::Status fault = known_fault(); !fault.ok()) return fault;
   return rpc::error(absl::StatusCode::kUnavailable, kNoController,
@@ -146,7 +148,7 @@ absl::Status Client::no_controller_error(const grpc::Status& said) const {
                     {{"address", addresses_}});
 }
 
-absl::Status Client::no_answer(absl::Duration waited) const {
+absl::Status ControllerClient::no_answer(absl::Duration waited) const {
   const std::string within = absl::StrCat(" within ", rounded(waited));
   if (!is_connected())
     return no_controller_error({grpc::StatusCode::UNAVAILABLE, absl::StrCat("no connection was answered", within)});
@@ -154,7 +156,8 @@ absl::Status Client::no_answer(absl::Duration waited) const {
 }
 
 template <typename Response>
-absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt) {
+absl::StatusOr<Response> ControllerClient::call(
+    const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt) {
   TITAN_RETURN_IF_ERROR(check());
   const absl::Time start = absl::Now();
   const absl::Time deadline = start + timeout_;
@@ -188,7 +191,7 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
 // When an answer is lost, the resource is deleted nevertheless: if it existed before and the next try does not find it,
 // the call succeeded.
 template <typename Resource, typename Call>
-absl::StatusOr<Resource> Client::call_to_delete(const Resource& before, Call attempt) {
+absl::StatusOr<Resource> ControllerClient::call_to_delete(const Resource& before, Call attempt) {
   bool unanswered = false;
   return call<Resource>([&](grpc::ClientContext& context, Resource& resource) {
     grpc::Status status = attempt(context, resource);
@@ -201,19 +204,19 @@ absl::StatusOr<Resource> Client::call_to_delete(const Resource& before, Call att
   });
 }
 
-absl::StatusOr<v1::Job> Client::create_job(const v1::CreateJobRequest& request) {
+absl::StatusOr<v1::Job> ControllerClient::create_job(const v1::CreateJobRequest& request) {
   return call<v1::Job>(
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().CreateJob(&context, request, &job); });
 }
 
-absl::StatusOr<v1::Job> Client::get_job(const std::string& name) {
+absl::StatusOr<v1::Job> ControllerClient::get_job(const std::string& name) {
   v1::GetJobRequest request;
   request.set_name(name);
   return call<v1::Job>(
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().GetJob(&context, request, &job); });
 }
 
-absl::StatusOr<v1::JobDiagnosis> Client::get_diagnosis(const std::string& name, int attempt) {
+absl::StatusOr<v1::JobDiagnosis> ControllerClient::get_diagnosis(const std::string& name, int attempt) {
   v1::GetDiagnosisRequest request;
   request.set_name(name);
   request.set_attempt(attempt);
@@ -222,12 +225,12 @@ absl::StatusOr<v1::JobDiagnosis> Client::get_diagnosis(const std::string& name, 
   });
 }
 
-absl::StatusOr<v1::Job> Client::update_job(const v1::UpdateJobRequest& request) {
+absl::StatusOr<v1::Job> ControllerClient::update_job(const v1::UpdateJobRequest& request) {
   return call<v1::Job>(
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().UpdateJob(&context, request, &job); });
 }
 
-absl::StatusOr<v1::Job> Client::cancel_job(const std::string& name, bool now) {
+absl::StatusOr<v1::Job> ControllerClient::cancel_job(const std::string& name, bool now) {
   v1::CancelJobRequest request;
   request.set_name(name);
   request.set_request_id(make_request_id());
@@ -236,7 +239,7 @@ absl::StatusOr<v1::Job> Client::cancel_job(const std::string& name, bool now) {
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().CancelJob(&context, request, &job); });
 }
 
-absl::StatusOr<v1::Job> Client::delete_job(const std::string& name) {
+absl::StatusOr<v1::Job> ControllerClient::delete_job(const std::string& name) {
   TITAN_ASSIGN_OR_RETURN(const v1::Job before, get_job(name));
   v1::DeleteJobRequest request;
   request.set_name(name);
@@ -244,33 +247,33 @@ absl::StatusOr<v1::Job> Client::delete_job(const std::string& name) {
       before, [&](grpc::ClientContext& context, v1::Job& job) { return jobs().DeleteJob(&context, request, &job); });
 }
 
-absl::StatusOr<v1::Job> Client::checkpoint_job(const std::string& name) {
+absl::StatusOr<v1::Job> ControllerClient::checkpoint_job(const std::string& name) {
   v1::CheckpointJobRequest request;
   request.set_name(name);
   return call<v1::Job>(
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().CheckpointJob(&context, request, &job); });
 }
 
-absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(const v1::ListJobsRequest& request) {
+absl::StatusOr<v1::ListJobsResponse> ControllerClient::list_jobs(const v1::ListJobsRequest& request) {
   return call<v1::ListJobsResponse>([&](grpc::ClientContext& context, v1::ListJobsResponse& response) {
     return jobs().ListJobs(&context, request, &response);
   });
 }
 
-absl::StatusOr<v1::Node> Client::get_node(const std::string& name) {
+absl::StatusOr<v1::Node> ControllerClient::get_node(const std::string& name) {
   v1::GetNodeRequest request;
   request.set_name(name);
   return call<v1::Node>(
       [&](grpc::ClientContext& context, v1::Node& node) { return nodes().GetNode(&context, request, &node); });
 }
 
-absl::StatusOr<v1::ListNodesResponse> Client::list_nodes(const v1::ListNodesRequest& request) {
+absl::StatusOr<v1::ListNodesResponse> ControllerClient::list_nodes(const v1::ListNodesRequest& request) {
   return call<v1::ListNodesResponse>([&](grpc::ClientContext& context, v1::ListNodesResponse& response) {
     return nodes().ListNodes(&context, request, &response);
   });
 }
 
-absl::StatusOr<v1::Node> Client::drain_node(const std::string& name, const std::string& reason) {
+absl::StatusOr<v1::Node> ControllerClient::drain_node(const std::string& name, const std::string& reason) {
   v1::DrainNodeRequest request;
   request.set_name(name);
   request.set_reason(reason);
@@ -278,7 +281,7 @@ absl::StatusOr<v1::Node> Client::drain_node(const std::string& name, const std::
       [&](grpc::ClientContext& context, v1::Node& node) { return nodes().DrainNode(&context, request, &node); });
 }
 
-absl::StatusOr<v1::Node> Client::cordon_node(const std::string& name, const std::string& reason) {
+absl::StatusOr<v1::Node> ControllerClient::cordon_node(const std::string& name, const std::string& reason) {
   v1::CordonNodeRequest request;
   request.set_name(name);
   request.set_reason(reason);
@@ -286,14 +289,14 @@ absl::StatusOr<v1::Node> Client::cordon_node(const std::string& name, const std:
       [&](grpc::ClientContext& context, v1::Node& node) { return nodes().CordonNode(&context, request, &node); });
 }
 
-absl::StatusOr<v1::Node> Client::uncordon_node(const std::string& name) {
+absl::StatusOr<v1::Node> ControllerClient::uncordon_node(const std::string& name) {
   v1::UncordonNodeRequest request;
   request.set_name(name);
   return call<v1::Node>(
       [&](grpc::ClientContext& context, v1::Node& node) { return nodes().UncordonNode(&context, request, &node); });
 }
 
-absl::StatusOr<v1::Node> Client::delete_node(const std::string& name, bool force) {
+absl::StatusOr<v1::Node> ControllerClient::delete_node(const std::string& name, bool force) {
   TITAN_ASSIGN_OR_RETURN(const v1::Node before, get_node(name));
   v1::DeleteNodeRequest request;
   request.set_name(name);
@@ -303,8 +306,8 @@ absl::StatusOr<v1::Node> Client::delete_node(const std::string& name, bool force
   });
 }
 
-absl::StatusOr<v1::Node> Client::stop_unknown(const std::string& node, const std::string& job_uid,
-                                              absl::Duration grace) {
+absl::StatusOr<v1::Node> ControllerClient::stop_unknown(const std::string& node, const std::string& job_uid,
+                                                        absl::Duration grace) {
   v1::StopUnknownRequest request;
   request.set_name(node);
   request.set_job_uid(job_uid);
@@ -313,25 +316,25 @@ absl::StatusOr<v1::Node> Client::stop_unknown(const std::string& node, const std
       [&](grpc::ClientContext& context, v1::Node& answer) { return nodes().StopUnknown(&context, request, &answer); });
 }
 
-absl::StatusOr<v1::Cluster> Client::get_cluster() {
+absl::StatusOr<v1::Cluster> ControllerClient::get_cluster() {
   return call<v1::Cluster>([&](grpc::ClientContext& context, v1::Cluster& answer) {
     return cluster().GetCluster(&context, v1::GetClusterRequest(), &answer);
   });
 }
 
-absl::StatusOr<v1::Token> Client::create_token(const v1::CreateTokenRequest& request) {
+absl::StatusOr<v1::Token> ControllerClient::create_token(const v1::CreateTokenRequest& request) {
   return call<v1::Token>(
       [&](grpc::ClientContext& context, v1::Token& token) { return auth().CreateToken(&context, request, &token); });
 }
 
-absl::StatusOr<v1::ListTokensResponse> Client::list_tokens() {
+absl::StatusOr<v1::ListTokensResponse> ControllerClient::list_tokens() {
   return call<v1::ListTokensResponse>([&](grpc::ClientContext& context, v1::ListTokensResponse& all) {
     return auth().ListTokens(&context, v1::ListTokensRequest(), &all);
   });
 }
 
 // A token that existed and is gone at the next try was revoked by a call whose answer was lost.
-absl::StatusOr<v1::Token> Client::revoke_token(const std::string& id) {
+absl::StatusOr<v1::Token> ControllerClient::revoke_token(const std::string& id) {
   v1::Token before;
   before.set_id(id);
   TITAN_ASSIGN_OR_RETURN(const v1::ListTokensResponse all, list_tokens());
@@ -345,13 +348,13 @@ absl::StatusOr<v1::Token> Client::revoke_token(const std::string& id) {
   });
 }
 
-absl::StatusOr<v1::Diagnostics> Client::get_diagnostics() {
+absl::StatusOr<v1::Diagnostics> ControllerClient::get_diagnostics() {
   return call<v1::Diagnostics>([&](grpc::ClientContext& context, v1::Diagnostics& answer) {
     return cluster().GetDiagnostics(&context, v1::GetDiagnosticsRequest(), &answer);
   });
 }
 
-absl::Status Client::check() const {
+absl::Status ControllerClient::check() const {
   TITAN_RETURN_IF_ERROR(rpc::split_addresses("--controller (or TITAN_CONTROLLER)", addresses_).status());
   return refused_;
 }

@@ -31,10 +31,10 @@ inline constexpr char kNotLeader[] = "NOT_LEADER";
 // The services of the controller that leads at one of several addresses. Every call has a deadline; a call that reaches
 // no controller is repeated until then (each request is idempotent: CreateJob and CancelJob by their request_id, the
 // others by nature). Its error is then Unavailable without a connection, DeadlineExceeded without an answer.
-class Client {
+class ControllerClient {
  public:
   // `addresses`: HOST:PORT or unix:PATH, or several with commas between. `timeout`: for one call with its retries.
-  Client(std::string addresses, absl::Duration timeout, const Access& access = {});
+  ControllerClient(std::string addresses, absl::Duration timeout, const Access& access = {});
 
   absl::StatusOr<v1::Job> create_job(const v1::CreateJobRequest& request);
   absl::StatusOr<v1::Job> get_job(const std::string& name);

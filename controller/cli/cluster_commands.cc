@@ -106,7 +106,7 @@ class StallWatch {
 constexpr absl::Duration kCopyTimeout = absl::Minutes(5);
 constexpr absl::Duration kChunkTimeout = absl::Seconds(30);
 
-absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
+absl::StatusOr<v1::BackupChunk> fetch(ControllerClient& client, Partial& partial) {
   TITAN_RETURN_IF_ERROR(client.get_cluster().status());  // Obeys --timeout, like other verbs.
   grpc::ClientContext context;
   client.add_credentials(context);
@@ -138,10 +138,10 @@ absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
 }  // namespace
 
 int show_cluster(const Globals& globals) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto cluster = client.get_cluster();
   if (!cluster.ok()) return report(cluster.status());
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     print(to_json(*cluster), globals.format);
     return kExitOk;
   }
@@ -184,12 +184,12 @@ int back_up(const Globals& globals, const std::string& file, bool force) {
     ::unlink(path.c_str());
     ::_exit(kExitInterrupted);
   });
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto made = fetch(client, *partial);
   if (!made.ok()) return report(made.status());
   const absl::Status kept = partial->keep(file, force);
   if (!kept.ok()) return report(kept);
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     print(
         nlohmann::ordered_json{
             {"file", file}, {"bytes", made->size()}, {"revision", made->revision()}, {"cluster", made->cluster()}},

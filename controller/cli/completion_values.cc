@@ -16,7 +16,7 @@ constexpr absl::Duration kTimeout = absl::Milliseconds(500);
 constexpr int kMaxJobs = 1000;
 
 std::vector<v1::Job> jobs_in(const Globals& globals, std::vector<std::string> states) {
-  Client client(globals.controller, kTimeout, globals.access);
+  ControllerClient client(globals.controller, kTimeout, globals.access);
   return find_jobs(client, {.states = std::move(states), .limit = kMaxJobs}).value_or(std::vector<v1::Job>());
 }
 
@@ -67,7 +67,7 @@ std::vector<std::string> states_for(const std::string& verb) {
 
 std::vector<std::string> node_names(const std::string& verb, const Globals& globals) {
   std::vector<std::string> names;
-  Client client(globals.controller, kTimeout, globals.access);
+  ControllerClient client(globals.controller, kTimeout, globals.access);
   const auto page = client.list_nodes({});
   if (!page.ok()) return names;
   for (const v1::Node& node : page->nodes()) {

@@ -116,7 +116,7 @@ std::string path_of(const v1::Job& job) {
   return absl::StrCat("jobs/", absl::StrReplaceAll(short_name(job.name()), {{"/", "_"}}));
 }
 
-void add_events(Client& client, const v1::Job& job, DebugBundle& bundle) {
+void add_events(ControllerClient& client, const v1::Job& job, DebugBundle& bundle) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + client.timeout()));
   client.add_credentials(context);
@@ -138,14 +138,14 @@ void add_events(Client& client, const v1::Job& job, DebugBundle& bundle) {
   if (!ended.ok()) bundle.miss(path_of(job) + "/events.jsonl", to_status(ended));
 }
 
-void add_job_in_full(Client& client, const v1::Job& listed, DebugBundle& bundle) {
+void add_job_in_full(ControllerClient& client, const v1::Job& listed, DebugBundle& bundle) {
   const auto job = client.get_job(listed.name());
   if (!job.ok()) return bundle.miss(path_of(listed), job.status());
   bundle.add(path_of(*job) + "/job.json", without_secrets(*job));
   add_events(client, *job, bundle);
 }
 
-void add_jobs(Client& client, DebugBundle& bundle) {
+void add_jobs(ControllerClient& client, DebugBundle& bundle) {
   v1::ListJobsRequest request;
   request.set_page_size(kPage);
   ordered_json all = ordered_json::array();
@@ -185,7 +185,7 @@ void add_worker_pages(const std::vector<v1::Node>& nodes, int port, DebugBundle&
   }
 }
 
-std::vector<v1::Node> add_nodes(Client& client, DebugBundle& bundle) {
+std::vector<v1::Node> add_nodes(ControllerClient& client, DebugBundle& bundle) {
   v1::ListNodesRequest request;
   request.set_page_size(kPage);
   ordered_json all = ordered_json::array();
@@ -205,7 +205,7 @@ std::vector<v1::Node> add_nodes(Client& client, DebugBundle& bundle) {
   return nodes;
 }
 
-void add_diagnostics(Client& client, DebugBundle& bundle) {
+void add_diagnostics(ControllerClient& client, DebugBundle& bundle) {
   const auto found = client.get_diagnostics();
   if (!found.ok()) return bundle.miss("controller/", found.status());
   std::string journal;
@@ -225,7 +225,7 @@ void add_diagnostics(Client& client, DebugBundle& bundle) {
 
 // Adds everything that needs a controller.
 void add_remote(const Globals& globals, const DebugOptions& options, DebugBundle& bundle) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   note(absl::StrCat("asking the controller at ", globals.controller));
   const auto cluster = client.get_cluster();
   if (!cluster.ok()) return bundle.miss("cluster, nodes, jobs and controller", cluster.status());
@@ -256,7 +256,7 @@ int debug(const Globals& globals, const DebugOptions& options) {
   add_remote(globals, options, bundle);
   for (const std::string& missing : bundle.missing()) warn(absl::StrCat("not in the bundle: ", missing));
   if (const absl::Status packed = bundle.pack(target); !packed.ok()) return report(packed);
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     print(ordered_json{{"file", target}, {"missing", bundle.missing()}}, globals.format);
   } else {
     print(target + "\n");

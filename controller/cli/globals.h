@@ -28,7 +28,7 @@ inline constexpr absl::Duration kDefaultTimeout = absl::Seconds(10);
 struct Globals {
   std::string controller = kDefaultController;
   Access access;
-  Format format = Format::kTable;
+  OutputFormat format = OutputFormat::kTable;
   bool wide = false;  // Tables with all columns.
   // Limit for one call; when given, `wait` and `submit --wait` apply it to the whole wait.
   absl::Duration timeout = kDefaultTimeout;

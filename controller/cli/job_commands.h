@@ -33,7 +33,7 @@ struct ListOptions {
 int list(const Globals& globals, const ListOptions& options);
 
 struct UpdateOptions {
-  Selection selection;
+  JobSelection selection;
   std::optional<int> priority;
   std::optional<std::string> title;
   std::vector<std::string> set_labels;  // KEY=VALUE, or KEY- to remove it.
@@ -46,14 +46,14 @@ int describe(const Globals& globals, const std::string& job);
 int diagnose(const Globals& globals, const std::string& job, int attempt);
 
 struct CancelOptions {
-  Selection selection;
+  JobSelection selection;
   bool now = false;
   bool wait = false;
 };
 int cancel(const Globals& globals, const CancelOptions& options);
 
 // Deletes jobs that are over from the controller's store.
-int delete_jobs(const Globals& globals, const Selection& selection);
+int delete_jobs(const Globals& globals, const JobSelection& selection);
 
 int checkpoint(const Globals& globals, const std::string& job, bool wait);
 

@@ -123,7 +123,7 @@ absl::Status confirm(const std::vector<std::string>& jobs, const std::string& ve
   return absl::CancelledError("nothing was changed");
 }
 
-absl::Status check(const Selection& selection) {
+absl::Status check(const JobSelection& selection) {
   const bool by_kind = selection.all || !selection.labels.empty() || !selection.owner.empty();
   if (!selection.names.empty() && by_kind) {
     return absl::InvalidArgumentError(selection.all ? "--all takes no job names"
@@ -138,7 +138,7 @@ absl::Status check(const Selection& selection) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<v1::Job>> find_jobs(Client& client, const JobQuery& query) {
+absl::StatusOr<std::vector<v1::Job>> find_jobs(ControllerClient& client, const JobQuery& query) {
   v1::ListJobsRequest request;
   if (!query.project.empty()) {
     if (query.project != kAllProjects) request.set_project(query.project);
@@ -167,7 +167,7 @@ absl::StatusOr<std::vector<v1::Job>> find_jobs(Client& client, const JobQuery& q
 std::vector<std::string> live_states() { return states_where(/*final=*/false); }
 std::vector<std::string> final_states() { return states_where(/*final=*/true); }
 
-absl::StatusOr<std::vector<std::string>> select_jobs(Client& client, const Selection& selection,
+absl::StatusOr<std::vector<std::string>> select_jobs(ControllerClient& client, const JobSelection& selection,
                                                      const std::string& verb, std::vector<std::string> states) {
   TITAN_RETURN_IF_ERROR(check(selection));
   if (!selection.names.empty()) return selection.names;

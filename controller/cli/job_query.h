@@ -43,14 +43,14 @@ struct JobQuery {
 };
 
 // Finds the jobs, newest first unless sorted. Errors: InvalidArgument; those of the call.
-absl::StatusOr<std::vector<v1::Job>> find_jobs(Client& client, const JobQuery& query);
+absl::StatusOr<std::vector<v1::Job>> find_jobs(ControllerClient& client, const JobQuery& query);
 
 // States that a job leaves again, and those in which it stays.
 std::vector<std::string> live_states();
 std::vector<std::string> final_states();
 
 // Jobs chosen by name, or by what they have in common.
-struct Selection {
+struct JobSelection {
   std::vector<std::string> names;
   bool all = false;         // All jobs of the user.
   bool all_owners = false;  // With `all`: jobs of all users.
@@ -62,7 +62,7 @@ struct Selection {
 // Names of the selected jobs. Named jobs are taken as they are; others must be in one of these states. A person at a
 // terminal must confirm before `verb` applies to jobs that were not named; a script must pass --yes. Errors:
 // InvalidArgument, Cancelled; those of the call.
-absl::StatusOr<std::vector<std::string>> select_jobs(Client& client, const Selection& selection,
+absl::StatusOr<std::vector<std::string>> select_jobs(ControllerClient& client, const JobSelection& selection,
                                                      const std::string& verb, std::vector<std::string> states);
 
 }  // namespace titan::cli

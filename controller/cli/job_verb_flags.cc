@@ -17,7 +17,7 @@ CLI::Option& add_job(CLI::App& verb, Value& value, const std::string& what = "Jo
 }
 
 // Selects jobs by name or by what they have in common. `label_flags`: the flags that select by a label.
-void add_selection(CLI::App& verb, Selection& selection, const std::string& which, const std::string& label_flags) {
+void add_selection(CLI::App& verb, JobSelection& selection, const std::string& which, const std::string& label_flags) {
   add_job(verb, selection.names, "Jobs: ID or PROJECT/ID");
   verb.add_flag("--all", selection.all, "Each of your jobs " + which);
   verb.add_flag("--all-owners", selection.all_owners, "With --all: also those of others");
@@ -253,7 +253,7 @@ void add_acting_verbs(CLI::App& parent, ParsedCommand& choice) {
   update_verb.add_option("--label", updated->set_labels, "KEY=VALUE, or KEY- to remove it; may be given several times")
       ->allow_extra_args(false);
 
-  auto deleted = std::make_shared<Selection>();
+  auto deleted = std::make_shared<JobSelection>();
   CLI::App& delete_verb = add_verb(parent, choice, "delete", "Delete jobs that are over; dump folders stay",
                                    "titanctl delete my-job old-job\ntitanctl delete -l sweep=7 --yes",
                                    [&choice, deleted] { return delete_jobs(choice.globals, *deleted); });

@@ -20,7 +20,7 @@ constexpr int kLastLinesShown = 5;
 constexpr absl::Duration kLastLinesTimeout = absl::Seconds(3);
 
 // The newest warnings and errors of a job, one of each kind; none when they cannot be read.
-std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
+std::vector<v1::Event> latest_troubles(ControllerClient& client, const std::string& job) {
   std::deque<v1::Event> newest;
   Stopper stopper;
   (void)stream_events(client, {.job = job}, stopper, [&newest](const v1::Event& event) {
@@ -32,7 +32,7 @@ std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
 
 // Last lines of the rank that failed first in the newest attempt. Empty when none failed, or when they are not
 // available soon.
-LastLines last_lines_of(Client& client, const v1::Job& job) {
+LastLines last_lines_of(ControllerClient& client, const v1::Job& job) {
   if (job.attempts().empty()) return {};
   const v1::Attempt& attempt = *job.attempts().rbegin();
   const v1::RankExit* const failed = first_failed(attempt);
@@ -68,7 +68,7 @@ std::string end_text(const v1::Job& job) {
 }
 
 // Watches until the job is over, and reports when it waits for an unreachable node. Errors: those of watch_job.
-absl::StatusOr<v1::Job> watch_to_end(const Globals& globals, Client& client, const std::string& name) {
+absl::StatusOr<v1::Job> watch_to_end(const Globals& globals, ControllerClient& client, const std::string& name) {
   Stopper stopper;
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
   std::string said;
@@ -96,7 +96,7 @@ int update(const Globals& globals, const UpdateOptions& options) {
   if (request.update_mask().paths().empty()) {
     return report(absl::InvalidArgumentError("nothing to update: give --priority, --title or --label"));
   }
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto names = select_jobs(client, options.selection, "update", live_states());
   if (!names.ok()) return report(names.status());
   std::vector<nlohmann::ordered_json> done;
@@ -112,10 +112,10 @@ int update(const Globals& globals, const UpdateOptions& options) {
 }
 
 int describe(const Globals& globals, const std::string& name) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto job = client.get_job(name);
   if (!job.ok()) return report(job.status());
-  if (globals.format == Format::kTable) {
+  if (globals.format == OutputFormat::kTable) {
     print_foreign(describe_text(*job, latest_troubles(client, job->name()), last_lines_of(client, *job)));
     note(absl::StrCat("`titanctl events ", short_name(job->name()), "` shows what happened, `titanctl logs ",
                       short_name(job->name()), "` what it printed"));
@@ -126,10 +126,10 @@ int describe(const Globals& globals, const std::string& name) {
 }
 
 int diagnose(const Globals& globals, const std::string& name, int attempt) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto diagnosis = client.get_diagnosis(name, attempt);
   if (!diagnosis.ok()) return report(diagnosis.status());
-  if (globals.format == Format::kTable) {
+  if (globals.format == OutputFormat::kTable) {
     print(diagnosis->report());
   } else {
     print(to_json(*diagnosis), globals.format);
@@ -139,7 +139,7 @@ int diagnose(const Globals& globals, const std::string& name, int attempt) {
 
 int cancel(const Globals& globals, const CancelOptions& options) {
   if (options.wait) Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto names = select_jobs(client, options.selection, "cancel", live_states());
   if (!names.ok()) return report(names.status());
   // All are cancelled before any is waited for, and one that cannot be cancelled does not stop the others.
@@ -178,8 +178,8 @@ int cancel(const Globals& globals, const CancelOptions& options) {
   return code;
 }
 
-int delete_jobs(const Globals& globals, const Selection& selection) {
-  Client client(globals.controller, globals.timeout, globals.access);
+int delete_jobs(const Globals& globals, const JobSelection& selection) {
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto names = select_jobs(client, selection, "delete", final_states());
   if (!names.ok()) return report(names.status());
   std::vector<nlohmann::ordered_json> done;

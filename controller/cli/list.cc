@@ -93,10 +93,10 @@ size_t hide_old(std::vector<v1::Job>& jobs) {
 }  // namespace
 
 int list(const Globals& globals, const ListOptions& options) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   auto jobs = find_jobs(client, options.query);
   if (!jobs.ok()) return report(jobs.status());
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const v1::Job& job : *jobs) all.push_back(job_json(job));
     print(nlohmann::ordered_json{{"jobs", std::move(all)}}, globals.format);

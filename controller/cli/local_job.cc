@@ -148,7 +148,7 @@ absl::Status LocalJob::start(const std::string& folder, const Prepared& job) {
                                                         .device = config.resources.device,
                                                         .devices = config::processes(config),
                                                         .on_failure = on_failure}));
-  client_ = std::make_unique<Client>(cluster_->controller(), globals_.timeout);
+  client_ = std::make_unique<ControllerClient>(cluster_->controller(), globals_.timeout);
   v1::CreateJobRequest request;
   *request.mutable_spec() = to_spec(job);
   request.set_request_id(make_request_id());
@@ -169,7 +169,7 @@ absl::StatusOr<v1::Job> LocalJob::wait(const std::function<bool(const v1::Job&)>
 absl::Status LocalJob::cancel(bool now, std::optional<absl::Duration> timeout) {
   const std::lock_guard lock(mutex_);
   if (!runs_) return absl::FailedPreconditionError("no job runs");
-  Client client(client_->address(), timeout.value_or(globals_.timeout));
+  ControllerClient client(client_->address(), timeout.value_or(globals_.timeout));
   return client.cancel_job(name_, now).status();
 }
 

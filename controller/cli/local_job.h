@@ -71,7 +71,7 @@ class LocalJob {
   // Errors: those of the processes and of the call.
   absl::Status start(const std::string& folder, const Prepared& job);
   // Valid after start().
-  Client& client() { return *client_; }
+  ControllerClient& client() { return *client_; }
   const std::string& name() const { return name_; }
 
   // Waits like watch_job(). Errors: Cancelled by the stopper; Internal, naming its log, when a daemon ended.
@@ -92,7 +92,7 @@ class LocalJob {
   const Globals& globals_;
   Stopper& stopper_;
   std::unique_ptr<LocalCluster> cluster_;
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<ControllerClient> client_;
   std::string name_;
   std::mutex mutex_;
   bool runs_ = false;  // While true, cancel() finds a job.

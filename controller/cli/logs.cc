@@ -72,14 +72,14 @@ bool LogPrinter::print_chunk(const v1::LogChunk& chunk) {
   if (known >= size) return true;
   end = chunk.offset() + size;
   const std::string_view data = std::string_view(chunk.data()).substr(known);
-  if (format_ == Format::kTable) return print_lines(chunk.rank(), data);
+  if (format_ == OutputFormat::kTable) return print_lines(chunk.rank(), data);
   return lines_.add(chunk.attempt(), chunk.rank(), data,
                     [this](int attempt, int rank, const std::string& line) { return print_line(attempt, rank, line); });
 }
 
 bool LogPrinter::print_line(int attempt, int rank, const std::string& line) const {
   nlohmann::ordered_json object = {{"attempt", attempt}, {"rank", rank}, {"line", text::valid_utf8(line)}};
-  if (format_ == Format::kJson) return print(object.dump() + "\n");
+  if (format_ == OutputFormat::kJson) return print(object.dump() + "\n");
   print(nlohmann::ordered_json::array({std::move(object)}), format_);
   return output_error() == 0;
 }
@@ -95,7 +95,7 @@ bool LogPrinter::print_lines(int rank, std::string_view data) {
   return print_foreign(out);
 }
 
-absl::Status LogPrinter::stream(Client& client, const LogsOptions& options, Stopper& stopper) {
+absl::Status LogPrinter::stream(ControllerClient& client, const LogsOptions& options, Stopper& stopper) {
   bool again = false;
   absl::Status status = follow_stream<v1::LogChunk>(
       client, absl::InfiniteFuture(), stopper,
@@ -117,7 +117,7 @@ absl::Status LogPrinter::stream(Client& client, const LogsOptions& options, Stop
 
 int logs(const Globals& globals, const LogsOptions& options) {
   if (options.follow) Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto job = client.get_job(options.job);
   if (!job.ok()) return report(job.status());
   Stopper stopper;
@@ -140,7 +140,7 @@ int logs(const Globals& globals, const LogsOptions& options) {
   return ended.ok() && is_final(ended->state()) ? report_end(*ended) : static_cast<int>(kExitOk);
 }
 
-absl::Status stream_events(Client& client, const EventsOptions& options, Stopper& stopper,
+absl::Status stream_events(ControllerClient& client, const EventsOptions& options, Stopper& stopper,
                            const std::function<bool(const v1::Event&)>& seen) {
   EventCursor cursor(options.after);
   while (true) {
@@ -165,12 +165,12 @@ absl::Status stream_events(Client& client, const EventsOptions& options, Stopper
 
 int events(const Globals& globals, const EventsOptions& options) {
   Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   Stopper stopper;
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
   const absl::Status status = stream_events(client, options, stopper, [&](const v1::Event& event) {
-    if (globals.format == Format::kTable) return print(event_line(event));
-    if (globals.format == Format::kJson)
+    if (globals.format == OutputFormat::kTable) return print(event_line(event));
+    if (globals.format == OutputFormat::kJson)
       return print(to_json(event).dump() + "\n");  // One object per line, also while following.
     print(nlohmann::ordered_json::array({to_json(event)}), globals.format);
     return true;

@@ -81,12 +81,12 @@ class EventCursor {
 // line of a log is an object {"attempt", "rank", "line"}: one per line as JSON, a list that grows as YAML.
 class LogPrinter {
  public:
-  LogPrinter(bool prefix_ranks, bool announce_attempts, Format format = Format::kTable)
+  LogPrinter(bool prefix_ranks, bool announce_attempts, OutputFormat format = OutputFormat::kTable)
       : prefix_ranks_(prefix_ranks), announce_attempts_(announce_attempts), format_(format) {}
 
   // Prints until the end of the logs, or with options.follow the end of the job. Errors: those of the call, Cancelled
   // by the stopper.
-  absl::Status stream(Client& client, const LogsOptions& options, Stopper& stopper);
+  absl::Status stream(ControllerClient& client, const LogsOptions& options, Stopper& stopper);
 
  private:
   bool print_chunk(const v1::LogChunk& chunk);  // False once stdout has no reader.
@@ -95,7 +95,7 @@ class LogPrinter {
 
   bool prefix_ranks_;
   bool announce_attempts_;
-  Format format_;
+  OutputFormat format_;
   LogLines lines_;  // Lines for JSON and YAML documents.
   int attempt_ = 0;
   std::map<std::pair<int, int>, int64_t> ends_;  // Log bytes seen of each (attempt, rank).
@@ -103,7 +103,7 @@ class LogPrinter {
 
 // Calls `seen` with each event until it returns false or the stream ends. With options.follow it waits for a lost
 // controller.
-absl::Status stream_events(Client& client, const EventsOptions& options, Stopper& stopper,
+absl::Status stream_events(ControllerClient& client, const EventsOptions& options, Stopper& stopper,
                            const std::function<bool(const v1::Event&)>& seen);
 
 }  // namespace titan::cli

@@ -33,7 +33,7 @@ constexpr char kRootExamples[] =
 
 class Program {
  public:
-  explicit Program(Arguments arguments)
+  explicit Program(CommandLine arguments)
       : arguments_(std::move(arguments)), app_("Titan's command line: jobs and nodes.", "titanctl") {
     choice_.overrides = arguments_.overrides;
     if (const char* address = std::getenv("TITAN_CONTROLLER"); address != nullptr && *address != '\0') {
@@ -156,7 +156,7 @@ class Program {
     choice_.globals.format = *format;
     choice_.globals.wide = output_ == kWide;
     rpc::use_folder(choice_.globals.access.security);
-    set_machine_readable(*format != Format::kTable);
+    set_machine_readable(*format != OutputFormat::kTable);
     set_utc(utc_);
     if (!timeout_.empty() && !read_timeout())
       return usage("--timeout is '" + timeout_ + "': it must be a number of seconds above 0");
@@ -256,7 +256,7 @@ class Program {
     return kExitOk;
   }
 
-  Arguments arguments_;
+  CommandLine arguments_;
   ParsedCommand choice_;
   CLI::App app_;
   std::string output_ = "table";

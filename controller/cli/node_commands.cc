@@ -62,7 +62,7 @@ std::string left_text(const v1::LeftAttempt& attempt) {
                       time_text(attempt.until_time()), " at the latest");
 }
 
-absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
+absl::StatusOr<std::vector<v1::Node>> all_nodes(ControllerClient& client) {
   std::vector<v1::Node> nodes;
   v1::ListNodesRequest request;
   request.set_page_size(kNodePage);
@@ -118,7 +118,7 @@ std::string nodes_text(const std::vector<v1::Node>& nodes, bool wide) {
 
 // Requests the drain again and again: an attempt that was about to start, or a restarted controller, may have missed
 // it.
-absl::StatusOr<v1::Node> empty_node(Client& client, const std::string& name, const std::string& reason,
+absl::StatusOr<v1::Node> empty_node(ControllerClient& client, const std::string& name, const std::string& reason,
                                     absl::Time deadline) {
   while (true) {
     auto node = client.drain_node(name, reason);
@@ -152,10 +152,10 @@ int to_each(const Globals& globals, const std::vector<std::string>& names,
 }  // namespace
 
 int list_nodes(const Globals& globals) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto nodes = all_nodes(client);
   if (!nodes.ok()) return report(nodes.status());
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const v1::Node& node : *nodes) all.push_back(to_json(node));
     print(nlohmann::ordered_json{{"nodes", std::move(all)}}, globals.format);
@@ -186,10 +186,10 @@ int list_nodes(const Globals& globals) {
 }
 
 int describe_node(const Globals& globals, const std::string& name) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto node = client.get_node(name);
   if (!node.ok()) return report(node.status());
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     print(to_json(*node), globals.format);
     return kExitOk;
   }
@@ -225,7 +225,7 @@ int describe_node(const Globals& globals, const std::string& name) {
 }
 
 int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   return to_each(
       globals, nodes, [&](const std::string& name) { return client.cordon_node(name, reason); },
       [](const v1::Node& node) {
@@ -235,7 +235,7 @@ int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, 
 }
 
 int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason, bool wait) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const absl::Time deadline = absl::Now() + globals.whole_wait();
   const auto ask = [&](const std::string& name) { return client.drain_node(name, reason); };
   if (!wait) return to_each(globals, nodes, ask, drain_text);
@@ -247,24 +247,24 @@ int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, c
 }
 
 int stop_unknown(const Globals& globals, const std::string& name, const std::string& job_uid, double grace_seconds) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto node = client.stop_unknown(name, job_uid, absl::Seconds(grace_seconds));
   if (!node.ok()) return report(node.status());
-  if (globals.format != Format::kTable) print(to_json(*node), globals.format);
+  if (globals.format != OutputFormat::kTable) print(to_json(*node), globals.format);
   note(absl::StrCat("node ", node_id(*node), " lets the ranks of job ", job_uid, " save and ends them within ",
                     grace_seconds, " s; `titanctl node describe ", node_id(*node), "` shows when they are gone"));
   return kExitOk;
 }
 
 int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   return to_each(
       globals, nodes, [&](const std::string& name) { return client.uncordon_node(name); },
       [](const v1::Node& node) { return absl::StrCat("node ", node_id(node), " takes new ranks again"); });
 }
 
 int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes, bool force) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   return to_each(
       globals, nodes, [&](const std::string& name) { return client.delete_node(name, force); },
       [](const v1::Node& node) {

@@ -18,7 +18,7 @@ namespace titan::cli {
 namespace {
 
 int show_version(const Globals& globals) {
-  if (globals.format == Format::kTable) {
+  if (globals.format == OutputFormat::kTable) {
     print(version_text("titanctl", {globals.wide ? "--verbose" : ""}) + "\n");
   } else {
     nlohmann::ordered_json shown = {
@@ -39,7 +39,7 @@ int show_completion(const std::string& shell) {
 int dump_config(const Globals& globals, const Source& source, bool changed) {
   const auto prepared = prepare(source);
   if (!prepared.ok()) return report(prepared.status());
-  if (globals.format == Format::kTable) {
+  if (globals.format == OutputFormat::kTable) {
     print(config::to_toml(prepared->loaded.config, changed));
   } else {
     print(nlohmann::ordered_json::parse(config::to_json(prepared->loaded.config).dump()), globals.format);

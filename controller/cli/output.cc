@@ -64,15 +64,15 @@ void emit(YAML::Emitter& out, const ordered_json& value) {
 
 }  // namespace
 
-absl::StatusOr<Format> parse_format(const std::string& text) {
-  if (text == "table" || text == kWide) return Format::kTable;
-  if (text == "json") return Format::kJson;
-  if (text == "yaml") return Format::kYaml;
+absl::StatusOr<OutputFormat> parse_format(const std::string& text) {
+  if (text == "table" || text == kWide) return OutputFormat::kTable;
+  if (text == "json") return OutputFormat::kJson;
+  if (text == "yaml") return OutputFormat::kYaml;
   return absl::InvalidArgumentError("--output is '" + text + "': it must be table, wide, json or yaml");
 }
 
-void print(const ordered_json& document, Format format) {
-  if (format == Format::kJson) {
+void print(const ordered_json& document, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
     print(document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     return;
   }
@@ -81,8 +81,8 @@ void print(const ordered_json& document, Format format) {
   print(std::string(out.c_str()) + "\n");
 }
 
-void print_each(const std::vector<ordered_json>& done, bool is_list, Format format) {
-  if (format == Format::kTable) return;
+void print_each(const std::vector<ordered_json>& done, bool is_list, OutputFormat format) {
+  if (format == OutputFormat::kTable) return;
   if (is_list) return print(ordered_json(done), format);
   if (!done.empty()) print(done.front(), format);
 }

@@ -10,19 +10,19 @@
 
 namespace titan::cli {
 
-enum class Format { kTable, kJson, kYaml };
+enum class OutputFormat { kTable, kJson, kYaml };
 
 // Value of -o: a table with more columns, where the verb has them.
 inline constexpr char kWide[] = "wide";
 
 // Errors: InvalidArgument naming the allowed values.
-absl::StatusOr<Format> parse_format(const std::string& text);
+absl::StatusOr<OutputFormat> parse_format(const std::string& text);
 
 // Prints a document to stdout: indented JSON, or YAML. Must not be called with kTable.
-void print(const nlohmann::ordered_json& document, Format format);
+void print(const nlohmann::ordered_json& document, OutputFormat format);
 // Prints the results of a verb as one document: an object, or a list (`is_list`) of those that succeeded. Prints
 // nothing with kTable, where notes report them.
-void print_each(const std::vector<nlohmann::ordered_json>& done, bool is_list, Format format);
+void print_each(const std::vector<nlohmann::ordered_json>& done, bool is_list, OutputFormat format);
 
 // Prints text to stdout and flushes, so that a pipe sees each line at once. Returns false once the reader is gone.
 bool print(const std::string& text);

@@ -141,7 +141,7 @@ absl::StatusOr<std::string> id_of(const v1::Job& job) {
 
 int profile(const Globals& globals, const ProfileOptions& options) {
   Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto job = client.get_job(options.job);
   if (!job.ok()) return report(job.status());
   const auto id = id_of(*job);
@@ -170,7 +170,7 @@ int profile(const Globals& globals, const ProfileOptions& options) {
         if (!whole.ok() || !*whole) return !whole.ok();
         const TraceFiles::Trace& trace = files.of(chunk.rank());
         Progress::arrived(trace);
-        return globals.format == Format::kTable && !print(trace.path + "\n");
+        return globals.format == OutputFormat::kTable && !print(trace.path + "\n");
       });
   if (absl::IsCancelled(status)) {
     note(absl::StrCat("\njob ", *id, " keeps running; what its ranks record stays on their nodes"));
@@ -183,7 +183,7 @@ int profile(const Globals& globals, const ProfileOptions& options) {
   }
   if (!status.ok()) return report(status);
   note("https://ui.perfetto.dev shows them");
-  if (globals.format != Format::kTable) print(result_json(*id, request.attempt(), files), globals.format);
+  if (globals.format != OutputFormat::kTable) print(result_json(*id, request.attempt(), files), globals.format);
   return kExitOk;
 }
 

@@ -62,7 +62,7 @@ class EventReporter {
   std::string ending_;
 };
 
-void report_events(Client& client, const std::string& job, bool shows_all_logs, Stopper& stopper) {
+void report_events(ControllerClient& client, const std::string& job, bool shows_all_logs, Stopper& stopper) {
   EventReporter troubles(shows_all_logs);
   const auto status = stream_events(client, {.job = job, .follow = true}, stopper, [&](const v1::Event& event) {
     troubles.take(event);

@@ -274,7 +274,7 @@ absl::Status show(const Globals& globals, const ScheduleRequest& request) {
   }
   if (request.write_csv) {
     print(pipeline::to_csv(subject.schedule));
-  } else if (globals.format == Format::kTable) {
+  } else if (globals.format == OutputFormat::kTable) {
     print(pipeline::draw_text(subject.schedule, simulation, options));
   } else {
     print(to_json(subject, simulation), globals.format);

@@ -48,7 +48,7 @@ std::string peak_text(const config::JobConfig& config) {
 int validate(const Globals& globals, const Source& source) {
   const auto prepared = prepare(source);
   if (!prepared.ok()) return report(prepared.status());
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     print(nlohmann::ordered_json::parse(config::to_json(prepared->loaded.config).dump()), globals.format);
   }
   const config::JobConfig& config = prepared->loaded.config;
@@ -65,7 +65,7 @@ namespace {
 
 constexpr absl::Duration kSchedulerTimeout = absl::Seconds(2);
 
-int wait_for_end(const Globals& globals, Client& client, const std::string& name, Stopper& stopper) {
+int wait_for_end(const Globals& globals, ControllerClient& client, const std::string& name, Stopper& stopper) {
   v1::Job::State last = v1::Job::STATE_UNSPECIFIED;
   ProgressLine line;
   const auto ended = watch_job(client, name, absl::Now() + globals.whole_wait(), stopper, [&](const v1::Job& job) {
@@ -80,7 +80,7 @@ int wait_for_end(const Globals& globals, Client& client, const std::string& name
   });
   line.clear();
   if (ended.ok()) {
-    if (globals.format != Format::kTable) print(job_json(*ended), globals.format);
+    if (globals.format != OutputFormat::kTable) print(job_json(*ended), globals.format);
     return report_end(*ended);
   }
   if (absl::IsCancelled(ended.status())) {
@@ -92,7 +92,7 @@ int wait_for_end(const Globals& globals, Client& client, const std::string& name
 }
 
 // Reports what happens right after a job was queued: it starts, or the scheduler says what it waits for.
-void report_start(Client& client, const v1::Job& queued) {
+void report_start(ControllerClient& client, const v1::Job& queued) {
   Stopper stopper;
   const auto seen = watch_job(client, queued.name(), absl::Now() + kSchedulerTimeout, stopper, [](const v1::Job& now) {
     return now.state() != v1::Job::QUEUED || !now.pending_message().empty();
@@ -115,7 +115,7 @@ absl::StatusOr<v1::JobSpec> spec_of_source(const Source& source) {
   return to_spec(prepared);
 }
 
-absl::StatusOr<v1::JobSpec> spec_of_job(Client& client, const std::string& name,
+absl::StatusOr<v1::JobSpec> spec_of_job(ControllerClient& client, const std::string& name,
                                         const std::vector<std::string>& overrides,
                                         std::map<std::string, std::string>& labels) {
   TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.get_job(name));
@@ -134,7 +134,7 @@ int submit(const Globals& globals, const SubmitOptions& options) {
   absl::StatusOr<v1::JobSpec> spec = options.earlier.empty() ? spec_of_source(source) : v1::JobSpec();
   if (!spec.ok()) return report(spec.status());
   if (options.wait) Interrupt::block_signals();  // Must run before the channel's threads start.
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   if (!options.earlier.empty()) spec = spec_of_job(client, options.earlier, source.overrides, *labels);
   if (!spec.ok()) return report(spec.status());
   v1::CreateJobRequest request;
@@ -155,18 +155,18 @@ int submit(const Globals& globals, const SubmitOptions& options) {
   }
 
   if (options.dry_run) {
-    if (globals.format != Format::kTable) print(job_json(*job), globals.format);
+    if (globals.format != OutputFormat::kTable) print(job_json(*job), globals.format);
     note("the controller would accept this job; nothing was queued");
     return kExitOk;
   }
   const std::string name = short_name(job->name());
-  if (globals.format == Format::kTable) {
+  if (globals.format == OutputFormat::kTable) {
     print(name + "\n");
   } else if (!options.wait) {
     print(job_json(*job), globals.format);
   }
   if (!options.wait) {
-    if (globals.format == Format::kTable && !options.quiet) report_start(client, *job);
+    if (globals.format == OutputFormat::kTable && !options.quiet) report_start(client, *job);
     return kExitOk;
   }
   Stopper stopper;

@@ -72,7 +72,7 @@ std::string readable(const std::string& text) { return text::printable(text, "\n
 
 }  // namespace
 
-ExitCode exit_code(const absl::Status& status) {
+TitanctlExitCode exit_code(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kExitOk;
@@ -128,7 +128,7 @@ void warn(std::string_view text) {
 
 void complain(std::string_view text) { report(absl::AbortedError({text.data(), text.size()})); }
 
-ExitCode report(const absl::Status& status) {
+TitanctlExitCode report(const absl::Status& status) {
   if (is_missing_there(status)) return report(status, where_it_would_be(status));
   for (const auto& [key, remedy] : rpc::metadata(status)) {
     if (key == rpc::kRemedy) return report(status, remedy);
@@ -152,7 +152,7 @@ int on_each(const std::vector<std::string>& names, const std::function<absl::Sta
   return code;
 }
 
-ExitCode report(const absl::Status& status, std::string_view remedy) {
+TitanctlExitCode report(const absl::Status& status, std::string_view remedy) {
   if (machine_) {
     json_error(status, remedy);
   } else {

@@ -14,7 +14,7 @@
 namespace titan::cli {
 
 // titanctl's exit status; documented in `titanctl --help` and docs/operate/states-and-exit-codes.md.
-enum ExitCode : int {
+enum TitanctlExitCode : int {
   kExitOk = 0,
   kExitFailed = 1,       // The job failed, or the request was refused.
   kExitUsage = 2,        // Bad flags or a bad configuration.
@@ -26,7 +26,7 @@ enum ExitCode : int {
 };
 
 // The exit code for a status; NotFound of local files is kExitUsage.
-ExitCode exit_code(const absl::Status& status);
+TitanctlExitCode exit_code(const absl::Status& status);
 
 // Colours, used only where wants_colour() allows them.
 enum class Paint { kPlain, kRed, kYellow, kGreen, kDim };
@@ -48,9 +48,9 @@ void warn(std::string_view text);      // Prints "titanctl: warning: ...".
 void complain(std::string_view text);  // Prints "titanctl: ...", for errors.
 
 // Reports an error with a hint that fits its code, and returns its exit code.
-ExitCode report(const absl::Status& status);
+TitanctlExitCode report(const absl::Status& status);
 // The same with the caller's hint.
-ExitCode report(const absl::Status& status, std::string_view remedy);
+TitanctlExitCode report(const absl::Status& status, std::string_view remedy);
 
 // Applies `act` to each name. A failure is reported and does not stop the others, unless no controller answers. Returns
 // the exit code of the first failure.

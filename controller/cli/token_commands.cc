@@ -55,7 +55,7 @@ std::string role_text(const v1::Token& token) { return absl::AsciiStrToLower(v1:
 absl::StatusOr<std::string> make_token(const Globals& globals, const TokenRequest& request) {
   TITAN_ASSIGN_OR_RETURN(const std::string secret, new_secret());
   TITAN_ASSIGN_OR_RETURN(const v1::CreateTokenRequest wanted, to_proto(request, secret));
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   TITAN_ASSIGN_OR_RETURN(const v1::Token made, client.create_token(wanted));
   return rpc::to_text({made.id(), secret});
 }
@@ -77,7 +77,7 @@ absl::StatusOr<absl::Duration> parse_lifetime(const std::string& text) {
 int create_token(const Globals& globals, const TokenRequest& request) {
   const absl::StatusOr<std::string> token = make_token(globals, request);
   if (!token.ok()) return report(token.status());
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     print(nlohmann::ordered_json{{"token", *token}}, globals.format);
   } else {
     print(*token + "\n");
@@ -87,10 +87,10 @@ int create_token(const Globals& globals, const TokenRequest& request) {
 }
 
 int list_tokens(const Globals& globals) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto all = client.list_tokens();
   if (!all.ok()) return report(all.status());
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     print(to_json(*all), globals.format);
     return kExitOk;
   }
@@ -105,10 +105,10 @@ int list_tokens(const Globals& globals) {
 }
 
 int revoke_token(const Globals& globals, const std::string& id) {
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   const auto revoked = client.revoke_token(id);
   if (!revoked.ok()) return report(revoked.status());
-  if (globals.format != Format::kTable) {
+  if (globals.format != OutputFormat::kTable) {
     print(to_json(*revoked), globals.format);
   } else {
     print(absl::StrCat("token ", revoked->id(), " of ", revoked->user(), " is revoked\n"));

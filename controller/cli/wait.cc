@@ -60,7 +60,7 @@ int wait(const Globals& globals, const std::string& job, const std::string& unti
   Interrupt::block_signals();
   const auto target = WaitTarget::parse(until);
   if (!target.ok()) return report(target.status());
-  Client client(globals.controller, globals.timeout, globals.access);
+  ControllerClient client(globals.controller, globals.timeout, globals.access);
   Stopper stopper;
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
   ProgressLine line;
@@ -73,7 +73,7 @@ int wait(const Globals& globals, const std::string& job, const std::string& unti
   line.clear();
   if (!seen.ok()) return absl::IsCancelled(seen.status()) ? static_cast<int>(kExitInterrupted) : report(seen.status());
   if (!possible.ok() && !is_final(seen->state())) return report(possible);
-  if (globals.format != Format::kTable) print(job_json(*seen), globals.format);
+  if (globals.format != OutputFormat::kTable) print(job_json(*seen), globals.format);
   if (!target->is_end() && target->reached(*seen)) return kExitOk;
   const int code = report_end(*seen);
   return target->is_end() ? code : static_cast<int>(kExitFailed);

@@ -32,7 +32,7 @@ Stopper::Scope::~Scope() {
 namespace {
 
 // Error for a --timeout that ran out.
-absl::Status still_waiting(const Client& client, const v1::Job& last, absl::Duration waited) {
+absl::Status still_waiting(const ControllerClient& client, const v1::Job& last, absl::Duration waited) {
   if (last.name().empty()) return client.no_answer(waited);
   return absl::DeadlineExceededError(absl::StrCat(
       "job ", short_name(last.name()), " is still ", state_name(last.state()), " at step ", last.progress().step(), "/",
@@ -42,8 +42,8 @@ absl::Status still_waiting(const Client& client, const v1::Job& last, absl::Dura
 
 }  // namespace
 
-absl::StatusOr<v1::Job> watch_job(Client& client, const std::string& name, absl::Time deadline, Stopper& stopper,
-                                  const std::function<bool(const v1::Job&)>& seen) {
+absl::StatusOr<v1::Job> watch_job(ControllerClient& client, const std::string& name, absl::Time deadline,
+                                  Stopper& stopper, const std::function<bool(const v1::Job&)>& seen) {
   const absl::Time start = absl::Now();
   v1::Job found, last;
   bool done = false;

@@ -45,8 +45,8 @@ class Stopper {
 // Calls `seen` with the job's present state and after each change until `seen` returns true, and returns that job.
 // Waits for a controller that is away. Errors: Cancelled (by the stopper), DeadlineExceeded (says where the job is),
 // NotFound.
-absl::StatusOr<v1::Job> watch_job(Client& client, const std::string& name, absl::Time deadline, Stopper& stopper,
-                                  const std::function<bool(const v1::Job&)>& seen);
+absl::StatusOr<v1::Job> watch_job(ControllerClient& client, const std::string& name, absl::Time deadline,
+                                  Stopper& stopper, const std::function<bool(const v1::Job&)>& seen);
 
 // Returns 0 for SUCCEEDED, else 1. Reports the end on stderr, with a hint where to look when the job did not succeed.
 int report_end(const v1::Job& job);
@@ -60,7 +60,7 @@ std::string nothing_to_do(const v1::Job& job);
 // seen.
 template <typename Message>
 absl::Status follow_stream(
-    const Client& client, absl::Time deadline, Stopper& stopper,
+    const ControllerClient& client, absl::Time deadline, Stopper& stopper,
     const std::function<std::unique_ptr<grpc::ClientReader<Message>>(grpc::ClientContext&)>& open,
     const std::function<bool(const Message&)>& read, bool reconnect = true) {
   if (absl::Status bad = client.check(); !bad.ok()) return bad;

@@ -51,9 +51,9 @@ TEST_F(AccessTest, ATokenIsNotSentInPlaintextBeyondThisMachine) {
   Access access;
   access.token_file = file("titan_abcdefgh_00ff\n", 0600);
   access.security.insecure = true;
-  EXPECT_TRUE(Client("127.0.0.1:1", absl::Seconds(1), access).check().ok());
-  EXPECT_TRUE(Client("unix:/tmp/s", absl::Seconds(1), access).check().ok());
-  const absl::Status status = Client("127.0.0.1:1,192.0.2.1:1", absl::Seconds(1), access).check();
+  EXPECT_TRUE(ControllerClient("127.0.0.1:1", absl::Seconds(1), access).check().ok());
+  EXPECT_TRUE(ControllerClient("unix:/tmp/s", absl::Seconds(1), access).check().ok());
+  const absl::Status status = ControllerClient("127.0.0.1:1,192.0.2.1:1", absl::Seconds(1), access).check();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("192.0.2.1:1"));
 }

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-Arguments split(std::vector<const char*> words) {
+CommandLine split(std::vector<const char*> words) {
   words.insert(words.begin(), "titanctl");
   return split_arguments(static_cast<int>(words.size()), words.data());
 }
@@ -18,14 +18,14 @@ Arguments split(std::vector<const char*> words) {
 // A flag without a value before the file must not take the file as its value, in any format.
 TEST(ArgumentsTest, TheFileIsNoFlagsValue) {
   for (const char* file : {"job.toml", "job.yaml", "job.yml", "job.json"}) {
-    const Arguments found = split({"submit", "--training.compile", file, "--training.steps", "10"});
+    const CommandLine found = split({"submit", "--training.compile", file, "--training.steps", "10"});
     EXPECT_THAT(found.overrides, ElementsAre("--training.compile", "--training.steps", "10")) << file;
     EXPECT_EQ(found.words.back(), file);
   }
 }
 
 TEST(ArgumentsTest, AfterTheFileAFileNameIsAValue) {
-  const Arguments found = split({"submit", "job.json", "--training.dataset_path", "data.json"});
+  const CommandLine found = split({"submit", "job.json", "--training.dataset_path", "data.json"});
   EXPECT_THAT(found.overrides, ElementsAre("--training.dataset_path", "data.json"));
 }
 

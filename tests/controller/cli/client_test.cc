@@ -66,7 +66,7 @@ TEST_F(ClientTest, DeletesOnceWhateverIsLost) {
       jobs_.deletions = 0;
       jobs_.loses_request = request_lost;
       jobs_.loses_answer = answer_lost;
-      const auto deleted = Client(address_, absl::Seconds(20)).delete_job("a");
+      const auto deleted = ControllerClient(address_, absl::Seconds(20)).delete_job("a");
       ASSERT_TRUE(deleted.ok()) << deleted.status() << " " << request_lost << answer_lost;
       EXPECT_TRUE(deleted->name() == "jobs/a" || deleted->name() == "a") << deleted->name();
       EXPECT_FALSE(jobs_.there);
@@ -76,7 +76,7 @@ TEST_F(ClientTest, DeletesOnceWhateverIsLost) {
 
 TEST_F(ClientTest, AJobThatWasNeverThereIsNotDeleted) {
   jobs_.there = false;
-  EXPECT_TRUE(absl::IsNotFound(Client(address_, absl::Seconds(20)).delete_job("a").status()));
+  EXPECT_TRUE(absl::IsNotFound(ControllerClient(address_, absl::Seconds(20)).delete_job("a").status()));
   EXPECT_EQ(jobs_.deletions, 0);
 }
 
@@ -93,7 +93,7 @@ TEST_F(ClientTest, WhoSpeaksOnNoConnectionIsNotReached) {
   const std::string address = absl::StrCat("127.0.0.1:", ntohs(at.sin_port));
   // Each connection is tried for 100 ms: some of these timeouts expire in the middle of a try.
   for (const int milliseconds : {30, 120, 250, 400}) {
-    const absl::Status status = Client(address, absl::Milliseconds(milliseconds)).get_job("a").status();
+    const absl::Status status = ControllerClient(address, absl::Milliseconds(milliseconds)).get_job("a").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << milliseconds << " " << status;
     EXPECT_EQ(rpc::reason(status), kNoController) << milliseconds;
   }
@@ -101,7 +101,7 @@ TEST_F(ClientTest, WhoSpeaksOnNoConnectionIsNotReached) {
 }
 
 TEST_F(ClientTest, WhoIsConnectedAndDoesNotAnswerTakesTooLong) {
-  Client client(address_, absl::Seconds(2));
+  ControllerClient client(address_, absl::Seconds(2));
   ASSERT_TRUE(client.get_job("a").ok());
   jobs_.hangs = true;
   const absl::Status status = client.get_job("a").status();
@@ -120,7 +120,7 @@ TEST_F(ClientTest, FindsAControllerThatComesBack) {
     serve(address);
     back = steady_clock::now();
   });
-  const auto job = Client(address, absl::Seconds(30)).get_job("a");
+  const auto job = ControllerClient(address, absl::Seconds(30)).get_job("a");
   const auto answered = steady_clock::now();
   later.join();
   ASSERT_TRUE(job.ok()) << job.status();

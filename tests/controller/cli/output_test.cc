@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string printed(const nlohmann::ordered_json& document, Format format) {
+std::string printed(const nlohmann::ordered_json& document, OutputFormat format) {
   ::testing::internal::CaptureStdout();
   print(document, format);
   return ::testing::internal::GetCapturedStdout();
@@ -47,28 +47,28 @@ TEST(OutputTest, OthersWordsStayInTheirCell) {
   const std::string table = list_text({job});
   EXPECT_THAT(table, HasSubstr("fine?projects/p/jobs/b ?[2J?2J\n"));
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2);
-  EXPECT_EQ(nlohmann::json::parse(printed({{"title", job.title()}}, Format::kJson))["title"], job.title());
+  EXPECT_EQ(nlohmann::json::parse(printed({{"title", job.title()}}, OutputFormat::kJson))["title"], job.title());
 }
 
 // A program reads one document; the form depends on its request.
 TEST(OutputTest, SeveralAreOneList) {
   const nlohmann::ordered_json a = {{"name", "a"}}, b = {{"name", "b"}};
-  const auto each = [](const std::vector<nlohmann::ordered_json>& done, bool is_list, Format format) {
+  const auto each = [](const std::vector<nlohmann::ordered_json>& done, bool is_list, OutputFormat format) {
     ::testing::internal::CaptureStdout();
     print_each(done, is_list, format);
     return ::testing::internal::GetCapturedStdout();
   };
-  EXPECT_EQ(each({a}, false, Format::kJson), printed(a, Format::kJson));
-  EXPECT_EQ(nlohmann::json::parse(each({a, b}, true, Format::kJson)), nlohmann::json::array({a, b}));
-  EXPECT_EQ(nlohmann::json::parse(each({b}, true, Format::kJson)), nlohmann::json::array({b}))
+  EXPECT_EQ(each({a}, false, OutputFormat::kJson), printed(a, OutputFormat::kJson));
+  EXPECT_EQ(nlohmann::json::parse(each({a, b}, true, OutputFormat::kJson)), nlohmann::json::array({a, b}));
+  EXPECT_EQ(nlohmann::json::parse(each({b}, true, OutputFormat::kJson)), nlohmann::json::array({b}))
       << "the other one failed";
-  EXPECT_EQ(nlohmann::json::parse(each({}, true, Format::kJson)), nlohmann::json::array());
-  EXPECT_EQ(each({}, false, Format::kJson), "");
-  const std::vector<YAML::Node> documents = YAML::LoadAll(each({a, b}, true, Format::kYaml));
+  EXPECT_EQ(nlohmann::json::parse(each({}, true, OutputFormat::kJson)), nlohmann::json::array());
+  EXPECT_EQ(each({}, false, OutputFormat::kJson), "");
+  const std::vector<YAML::Node> documents = YAML::LoadAll(each({a, b}, true, OutputFormat::kYaml));
   ASSERT_EQ(documents.size(), 1u);
   ASSERT_TRUE(documents[0].IsSequence());
   EXPECT_EQ(documents[0][1]["name"].as<std::string>(), "b");
-  EXPECT_EQ(each({a, b}, true, Format::kTable), "");
+  EXPECT_EQ(each({a, b}, true, OutputFormat::kTable), "");
 }
 
 TEST(OutputTest, ErrorsAndWarningsDrawNothing) {
@@ -101,13 +101,13 @@ TEST(OutputTest, YamlGivesTextsBack) {
                                  "1",
                                  "\xC3\xA4\n\xE2\x82\xAC\n",
                                  "a \n\tb\n"}) {
-    const std::string yaml = printed({{"text", text}, {"after", {{"text", text}}}}, Format::kYaml);
+    const std::string yaml = printed({{"text", text}, {"after", {{"text", text}}}}, OutputFormat::kYaml);
     const YAML::Node read = YAML::Load(yaml);
     EXPECT_EQ(read["text"].as<std::string>(), text) << yaml;
     EXPECT_EQ(read["after"]["text"].as<std::string>(), text) << yaml;
   }
-  EXPECT_THAT(printed({{"text", "a\n b\n"}}, Format::kYaml), HasSubstr("text: |\n  a\n   b\n"));
-  EXPECT_THAT(printed({{"text", "a\r\n"}}, Format::kYaml), HasSubstr(R"(text: "a\r\n")"));
+  EXPECT_THAT(printed({{"text", "a\n b\n"}}, OutputFormat::kYaml), HasSubstr("text: |\n  a\n   b\n"));
+  EXPECT_THAT(printed({{"text", "a\r\n"}}, OutputFormat::kYaml), HasSubstr(R"(text: "a\r\n")"));
 }
 
 // Exit code 3 is the controller's answer; a file that is missing here is a wrong argument.

@@ -62,7 +62,7 @@ class TlsMistakesTest : public ::testing::Test {
   // Returns the reason with which a call and a watch end at once.
   std::string mistake(const rpc::Security& security) {
     const absl::Time start = absl::Now();
-    Client client(address_, kTimeout, {.security = security});
+    ControllerClient client(address_, kTimeout, {.security = security});
     status_ = client.get_job("a").status();
     Stopper stopper;
     const absl::Status watched =
@@ -92,7 +92,7 @@ TEST_F(TlsMistakesTest, WhatIsRightIsNoMistake) {
   const rpc::Security admin = certify("admin", ours_, {Role::kAdmin, "root"});
   EXPECT_TRUE(rpc::connection_fault(address_, admin, absl::Seconds(10)).ok());
   EXPECT_TRUE(rpc::connection_fault(address_, {.ca = admin.ca}, absl::Seconds(10)).ok());
-  EXPECT_EQ(Client(address_, kTimeout, {.security = admin}).get_job("a").status().code(),
+  EXPECT_EQ(ControllerClient(address_, kTimeout, {.security = admin}).get_job("a").status().code(),
             absl::StatusCode::kUnimplemented);  // The service has no methods: the call reached it.
 }
 
@@ -140,7 +140,7 @@ TEST_F(TlsMistakesTest, AnotherAddressMayBeRight) {
   const std::unique_ptr<grpc::Server> first = std::move(server_);
   serve("controller", ours_);
   const rpc::Security admin = certify("admin", ours_, {Role::kAdmin, "root"});
-  Client client(absl::StrCat(plain, ",", address_), kTimeout, {.security = admin});
+  ControllerClient client(absl::StrCat(plain, ",", address_), kTimeout, {.security = admin});
   EXPECT_EQ(client.get_job("a").status().code(), absl::StatusCode::kUnimplemented);
 }
 
@@ -148,7 +148,7 @@ TEST_F(TlsMistakesTest, AnotherAddressMayBeRight) {
 TEST_F(TlsMistakesTest, NobodyThere) {
   listen(grpc::InsecureServerCredentials());
   server_->Shutdown();
-  const absl::Status status = Client(address_, absl::Milliseconds(300)).get_job("a").status();
+  const absl::Status status = ControllerClient(address_, absl::Milliseconds(300)).get_job("a").status();
   EXPECT_EQ(rpc::reason(status), kNoController) << status;
 }
 
