@@ -21,7 +21,7 @@ bool is_open_to(const Node& node, const LiveJob& job) {
 
 // True if idle nodes could hold the job without `without` and those that the job avoids already.
 bool others_could_hold(const NodeTable& nodes, const LiveJob& job, const std::string& without) {
-  const scheduler::Request request = scheduler::Request::of(scheduler_job(job.record.spec));
+  const scheduler::GangRequest request = scheduler::GangRequest::of(scheduler_job(job.record.spec));
   const std::vector<std::string>& avoided = job.record.avoided_nodes;
   int room = 0;
   for (const auto& [name, node] : nodes.all()) {

@@ -105,7 +105,7 @@ void Nodes::merge(const NodeSet& targeted, bool merged) {
   for (NodeInfo* node : targeted) refresh(*node);
 }
 
-NodeSet Nodes::soonest(const Request& request, const std::set<const NodeInfo*>& without) const {
+NodeSet Nodes::soonest(const GangRequest& request, const std::set<const NodeInfo*>& without) const {
   using Place = std::pair<std::set<Draining>::const_iterator, std::set<Draining>::const_iterator>;
   std::vector<Place> widths;  // One for each useful number of devices.
   for (const auto& [devices, nodes] : draining_) {
@@ -126,7 +126,7 @@ NodeSet Nodes::soonest(const Request& request, const std::set<const NodeInfo*>& 
   return chosen;
 }
 
-NodeInfo* Nodes::slowest(const Request& request) const {
+NodeInfo* Nodes::slowest(const GangRequest& request) const {
   for (auto it = target_draining_.rbegin(); it != target_draining_.rend(); ++it) {
     const NodeInfo::Standing& now = it->node->standing;
     if (request.share(now.unclaimed) < request.share(now.devices)) return it->node;

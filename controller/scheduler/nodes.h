@@ -45,9 +45,9 @@ class Nodes {
 
   // Returns the nodes that a request would get first if it waited for them: those whose claims end first, then the
   // emptiest. Empty if all usable nodes except `without` are too few.
-  NodeSet soonest(const Request& request, const std::set<const NodeInfo*>& without) const;
+  NodeSet soonest(const GangRequest& request, const std::set<const NodeInfo*>& without) const;
   // Returns the targeted node whose claims end last, among those that cannot give their whole share yet. Null: none.
-  NodeInfo* slowest(const Request& request) const;
+  NodeInfo* slowest(const GangRequest& request) const;
   absl::Time targets_drained() const;  // When the last claim on a targeted node ends.
 
  private:

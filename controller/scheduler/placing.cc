@@ -8,7 +8,7 @@
 namespace titan::scheduler {
 
 Pool::ExcludedNodes Pool::excluded_nodes(const Waiting& job) const {
-  const Request& request = job.request;
+  const GangRequest& request = job.request;
   const auto counts = [&](const NodeInfo* node) {
     return node->standing.usable && node->node.device == job.job.device;
   };
@@ -158,7 +158,7 @@ void Pool::choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& s
   }
 }
 
-void Pool::choose_more(NodeIndex& index, const Request& request, int& left, Shares& shares) {
+void Pool::choose_more(NodeIndex& index, const GangRequest& request, int& left, Shares& shares) {
   while (left > 0) {
     if ((request.per_node == 0 || left == request.per_node) && index.counts().at_least(left) > 0) {
       const NodeInfo* near = shares.empty() ? nullptr : shares.back().first;

@@ -113,7 +113,7 @@ void Pool::promise_to(Waiting& job, const ExcludedNodes& excluded) {
 // Exchanges promised nodes that cannot take their share of the job now for other nodes that can. Each exchange brings
 // ranks that could start, so there are no more exchanges than ranks.
 void Pool::improve_promise(const ExcludedNodes& excluded) {
-  const Request& request = promise_.job->request;
+  const GangRequest& request = promise_.job->request;
   const NodeIndex& open = nodes_.index(false);
   bool exchanged = false;
   // Otherwise one of them could be the tightest and hide others.

@@ -90,7 +90,7 @@ class Pool {
   NodeIndex* make_room(const Waiting& job, bool promised, std::vector<Waiting*>& lifted);
   Shares choose(NodeIndex& index, const Waiting& job, const ExcludedNodes& excluded);
   void choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& shares);
-  void choose_more(NodeIndex& index, const Request& request, int& left, Shares& shares);
+  void choose_more(NodeIndex& index, const GangRequest& request, int& left, Shares& shares);
   void take(NodeInfo& node, int ranks, int& left, Shares& shares);
   std::vector<Run> settle(Waiting& job, Shares shares, absl::Time now);
   void lift(Waiting& job, bool lifted);

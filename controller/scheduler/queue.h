@@ -23,7 +23,7 @@ using Place = std::tuple<int64_t, int64_t, int64_t, std::string>;
 struct Waiting {
   PendingJob job;
   Place place;
-  Request request;
+  GangRequest request;
   std::vector<NodeInfo*> held;     // Nodes of job.reserved.
   std::vector<NodeInfo*> avoided;  // Nodes of job.avoided that are not refused.
   std::vector<NodeInfo*> refused;  // Nodes of job.refused.

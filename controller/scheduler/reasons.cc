@@ -38,7 +38,7 @@ Misfit indivisible(const PendingJob& job) {
 }  // namespace
 
 std::optional<Misfit> Pool::misfit(const PendingJob& job, const NodeTotals& totals) const {
-  const Request request = Request::of(job);
+  const GangRequest request = GangRequest::of(job);
   const Counts& known = nodes_.known();
   const int nodes = known.at_least(1);
   if (request.divides() && known.room(request) >= job.ranks) return std::nullopt;

@@ -8,12 +8,12 @@
 namespace titan::scheduler {
 
 // How a gang may be divided among nodes.
-struct Request {
+struct GangRequest {
   int ranks = 1;
   int per_node = 0;  // Exactly this many ranks per node. 0: any multiple of `unit`.
   int unit = 1;
 
-  static Request of(const PendingJob& job) { return {job.ranks, job.ranks_per_node, job.unit > 1 ? job.unit : 1}; }
+  static GangRequest of(const PendingJob& job) { return {job.ranks, job.ranks_per_node, job.unit > 1 ? job.unit : 1}; }
 
   // Devices that a node must offer to be useful.
   int least() const { return per_node > 0 ? per_node : unit; }
@@ -43,7 +43,7 @@ class Counts {
     return widest < 0 ? 0 : widest;
   }
   // Ranks that all nodes together take.
-  int64_t room(const Request& request) const {
+  int64_t room(const GangRequest& request) const {
     if (request.per_node > 0) return int64_t{at_least(request.per_node)} * request.per_node;
     int64_t units = 0;
     for (int d = request.unit; d < static_cast<int>(at_least_.size()); d += request.unit) units += at_least_[d];

@@ -53,7 +53,7 @@ void Scheduler::add_job(PendingJob job) {
   remove_job(job.uid);
   auto waiting = std::make_unique<Waiting>();
   waiting->place = place_of(job);
-  waiting->request = Request::of(job);
+  waiting->request = GangRequest::of(job);
   const auto mention = [&](const std::string& name) {
     NodeInfo& node = ledger_.at(name);
     ++node.mentions;
