@@ -28,7 +28,7 @@ namespace {
 
 Now now() { return {absl::Nanoseconds(shim::monotonic_nanos()), absl::FromUnixNanos(shim::unix_nanos())}; }
 
-node::NodeConfig make_config(const Options& options, const Resources& resources, const StateFolder& state) {
+node::NodeConfig make_config(const DaemonOptions& options, const Resources& resources, const StateFolder& state) {
   node::NodeConfig config;
   config.node = options.node;
   config.address = options.address;
@@ -60,7 +60,7 @@ void tell_unknown(const Resources& resources, journal::Journal& journal) {
 }
 
 // None: not available. That is logged, and an error only if a memory limit was requested.
-absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& options, const StateFolder& state,
+absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const DaemonOptions& options, const StateFolder& state,
                                                            journal::Journal& journal) {
   const absl::StatusOr<shim::GroupHome> home =
       shim::find_group_home({.is_service = std::getenv("NOTIFY_SOCKET") != nullptr});
@@ -111,7 +111,7 @@ std::optional<std::string> own_visible_devices() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const DaemonTelemetry& telemetry) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(DaemonOptions options, const DaemonTelemetry& telemetry) {
   // Ranks of other users start in another folder.
   options.rank_binary = std::filesystem::absolute(options.rank_binary).string();
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices, {.visible = own_visible_devices()}));
@@ -149,7 +149,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Da
       new Daemon(std::move(options), telemetry, state, std::move(resources), std::move(groups), std::move(core)));
 }
 
-Daemon::Daemon(Options options, const DaemonTelemetry& telemetry, std::shared_ptr<const StateFolder> state,
+Daemon::Daemon(DaemonOptions options, const DaemonTelemetry& telemetry, std::shared_ptr<const StateFolder> state,
                Resources resources, std::optional<shim::GroupHome> groups, node::NodeCore core)
     : options_(std::move(options)),
       telemetry_(telemetry),

@@ -32,7 +32,7 @@
 
 namespace titan::daemon {
 
-struct Options {
+struct DaemonOptions {
   std::vector<std::string> controllers;                                          // Addresses; at least one.
   std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>> credentials;  // By address.
   rpc::Security security;                                                        // Sources of the credentials.
@@ -74,7 +74,7 @@ class Daemon {
  public:
   // Errors: InvalidArgument (options), AlreadyExists (another daemon uses the state folder), FailedPrecondition
   // (devices, control groups), and I/O errors.
-  static absl::StatusOr<std::unique_ptr<Daemon>> create(Options options, const DaemonTelemetry& telemetry);
+  static absl::StatusOr<std::unique_ptr<Daemon>> create(DaemonOptions options, const DaemonTelemetry& telemetry);
   ~Daemon();
 
   // Adopts what runs, connects, and serves until SIGTERM or SIGINT, which the caller must block before any thread
@@ -89,7 +89,7 @@ class Daemon {
   };
   using Beacons = std::map<int, std::unique_ptr<rank_protocol::BeaconReader>>;
 
-  Daemon(Options options, const DaemonTelemetry& telemetry, std::shared_ptr<const StateFolder> state,
+  Daemon(DaemonOptions options, const DaemonTelemetry& telemetry, std::shared_ptr<const StateFolder> state,
          Resources resources, std::optional<shim::GroupHome> groups, node::NodeCore core);
   shim::Spec make_spec(const AttemptRecord& record) const;
   void adopt_all();
@@ -149,7 +149,7 @@ class Daemon {
 
   std::vector<std::string> programs() const { return {options_.rank_binary, options_.shim_binary}; }
 
-  const Options options_;
+  const DaemonOptions options_;
   const DaemonTelemetry telemetry_;
   const std::shared_ptr<const StateFolder> state_;
   const Resources resources_;

@@ -30,10 +30,10 @@
 
 namespace {
 
-using titan::daemon::Options;
+using titan::daemon::DaemonOptions;
 
 struct Flags {
-  Options options;
+  DaemonOptions options;
   titan::rpc::Security security;
   std::string controllers;
   std::string metrics_address = "127.0.0.1";
@@ -92,7 +92,7 @@ std::string host_name() {
 std::string next_to_this_program(const char* name) { return (titan::host::folder_of_program() / name).string(); }
 
 void declare(CLI::App& app, Flags& flags) {
-  Options& options = flags.options;
+  DaemonOptions& options = flags.options;
   app.add_option("--controller", flags.controllers,
                  "Address of titan-controller: HOST:PORT or unix:PATH; for several controllers, all addresses "
                  "separated by commas")

@@ -25,7 +25,7 @@ at::Tensor whole_vocabulary(const at::Tensor& logits, int64_t vocabulary, const 
 
 class Rows {
  public:
-  Rows(const std::vector<std::vector<int64_t>>& prompts, const Options& options)
+  Rows(const std::vector<std::vector<int64_t>>& prompts, const GeneratorOptions& options)
       : prompts_(prompts), options_(options), results_(prompts.size()) {}
 
   bool all_done() const {
@@ -67,7 +67,7 @@ class Rows {
   }
 
   const std::vector<std::vector<int64_t>>& prompts_;
-  const Options& options_;
+  const GeneratorOptions& options_;
   std::vector<Generation> results_;
   std::vector<int64_t> newest_;
 };
@@ -83,7 +83,7 @@ std::vector<int64_t> lengths_of(const std::vector<std::vector<int64_t>>& prompts
 
 // Shorter prompts are padded at the end, where none of their tokens attends to it.
 at::Tensor pass_prompts(const Forward& forward, KvCache& cache, const std::vector<std::vector<int64_t>>& prompts,
-                        const std::vector<int64_t>& lengths, const Options& options) {
+                        const std::vector<int64_t>& lengths, const GeneratorOptions& options) {
   const int64_t longest = rounded_up(*std::max_element(lengths.begin(), lengths.end()), options.token_multiple);
   at::Tensor tokens = at::zeros({static_cast<int64_t>(prompts.size()), longest}, at::kLong);
   std::vector<int64_t> last;
@@ -100,7 +100,7 @@ at::Tensor pass_prompts(const Forward& forward, KvCache& cache, const std::vecto
 }
 
 at::Tensor pass_newest(const Forward& forward, KvCache& cache, const std::vector<int64_t>& newest,
-                       const std::vector<int64_t>& positions, const Options& options) {
+                       const std::vector<int64_t>& positions, const GeneratorOptions& options) {
   const auto rows = static_cast<int64_t>(newest.size());
   std::vector<int64_t> tokens = newest, places = positions;
   tokens.resize(static_cast<size_t>(rounded_up(rows, options.token_multiple)));
@@ -134,7 +134,7 @@ Forward forward_through(Visit visit, const nn::Block* last, int64_t vocabulary, 
 }
 
 std::vector<Generation> generate(const Forward& forward, const std::vector<nn::Block*>& blocks,
-                                 const std::vector<std::vector<int64_t>>& prompts, const Options& options) {
+                                 const std::vector<std::vector<int64_t>>& prompts, const GeneratorOptions& options) {
   if (prompts.empty()) return {};
   at::NoGradGuard no_grad;
   const std::vector<int64_t> lengths = lengths_of(prompts);

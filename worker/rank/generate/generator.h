@@ -24,7 +24,7 @@ using Visit = std::function<at::Tensor(at::Tensor, const std::function<at::Tenso
 // on each rank of `tensor`. `tensor` must outlive the result.
 Forward forward_through(Visit visit, const nn::Block* last, int64_t vocabulary, const comm::Group& tensor);
 
-struct Options {
+struct GeneratorOptions {
   int64_t max_new_tokens = 128;
   SamplingOptions sampling;
   std::vector<int64_t> stop_tokens;  // They end a row and are not part of it.
@@ -47,6 +47,6 @@ struct Generation {
 // Generates from all prompts as one batch; no prompt may be empty. `blocks`: all blocks of the model, whose rotary
 // embeddings must cover the longest prompt plus max_new_tokens.
 std::vector<Generation> generate(const Forward& forward, const std::vector<nn::Block*>& blocks,
-                                 const std::vector<std::vector<int64_t>>& prompts, const Options& options);
+                                 const std::vector<std::vector<int64_t>>& prompts, const GeneratorOptions& options);
 
 }  // namespace titan::generate

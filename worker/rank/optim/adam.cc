@@ -14,13 +14,13 @@ namespace {
 
 enum class Implementation { kFused, kForeach, kForLoop };
 
-bool decoupled(const Options& options) { return options.name == "AdamW"; }
+bool decoupled(const OptimizerOptions& options) { return options.name == "AdamW"; }
 
 // Adam and AdamW with torch.optim's three implementations, which differ only in rounding. One step counter serves all
 // slots, because they always step together.
 class Adam : public Optimizer {
  public:
-  Adam(std::vector<Options> groups, Implementation implementation, std::vector<Slot> slots)
+  Adam(std::vector<OptimizerOptions> groups, Implementation implementation, std::vector<Slot> slots)
       : groups_(std::move(groups)), implementation_(implementation), slots_(std::move(slots)) {
     step_ = at::zeros({}, at::kFloat);
     for (const Slot& slot : slots_) {
@@ -28,7 +28,7 @@ class Adam : public Optimizer {
                   slot.fqn, ": value and gradient differ in shape or type");
       TORCH_CHECK(slot.group < groups_.size(), slot.fqn, ": group ", slot.group,
                   " is out of range; number of groups: ", groups_.size());
-      const Options& options = groups_[slot.group];
+      const OptimizerOptions& options = groups_[slot.group];
       forms_.push_back(moment_format(slot, options.state_dtype));
       states_.push_back(make_moments(slot, forms_.back()));
       TORCH_CHECK(implementation_ == Implementation::kFused || !is_small(states_.size() - 1), slot.fqn,
@@ -62,7 +62,7 @@ class Adam : public Optimizer {
   std::vector<SlotState>& states() override { return states_; }
   at::Tensor& step_count() override { return step_; }
   void set_seed(uint64_t seed) override {
-    for (Options& options : groups_) options.seed = seed;
+    for (OptimizerOptions& options : groups_) options.seed = seed;
   }
 
  private:
@@ -121,13 +121,13 @@ class Adam : public Optimizer {
       work.squares.push_back(states_[i].tensors[1].value);
     }
     for (size_t group = 0; group < groups_.size(); ++group) {
-      const Options& options = groups_[group];
+      const OptimizerOptions& options = groups_[group];
       if (!works[group].values.empty()) update(works[group], options, learning_rate * options.lr, passage);
     }
   }
 
   void step_small(size_t i, double learning_rate, const OpenedGate& passage) {
-    const Options& options = groups_[slots_[i].group];
+    const OptimizerOptions& options = groups_[slots_[i].group];
     const SmallStep step{.learning_rate = learning_rate * options.lr,
                          .step = step_,
                          .divisor = passage.divisor.value_or(at::Tensor()),
@@ -135,7 +135,7 @@ class Adam : public Optimizer {
     small_adam(options, slots_[i], forms_[i], states_[i], step);
   }
 
-  void update(Work& work, const Options& options, double learning_rate, const OpenedGate& passage) {
+  void update(Work& work, const OptimizerOptions& options, double learning_rate, const OpenedGate& passage) {
     switch (implementation_) {
       case Implementation::kFused:
         return step_fused(work, options, learning_rate, passage);
@@ -146,12 +146,12 @@ class Adam : public Optimizer {
     }
   }
 
-  Correction correction(const Options& options, double learning_rate) const {
+  Correction correction(const OptimizerOptions& options, double learning_rate) const {
     const double step = step_.item<double>();
     return {learning_rate / (1 - std::pow(options.beta1, step)), std::sqrt(1 - std::pow(options.beta2, step))};
   }
 
-  void step_fused(Work& work, const Options& o, double learning_rate, const OpenedGate& passage) {
+  void step_fused(Work& work, const OptimizerOptions& o, double learning_rate, const OpenedGate& passage) {
     const std::vector<at::Tensor> steps(work.values.size(), step_);
     if (decoupled(o)) {
       at::_fused_adamw_(work.values, work.grads, work.averages, work.squares, {}, steps, learning_rate, o.beta1,
@@ -163,7 +163,7 @@ class Adam : public Optimizer {
     }
   }
 
-  void step_foreach(Work& work, const Options& options, double learning_rate) {
+  void step_foreach(Work& work, const OptimizerOptions& options, double learning_rate) {
     std::vector<at::Tensor> grads = work.grads;
     if (options.weight_decay != 0) {
       if (decoupled(options)) {
@@ -182,7 +182,7 @@ class Adam : public Optimizer {
     at::_foreach_addcdiv_(work.values, work.averages, denominators, -fix.step_size);
   }
 
-  void step_each(Work& work, const Options& options, double learning_rate) {
+  void step_each(Work& work, const OptimizerOptions& options, double learning_rate) {
     const Correction fix = correction(options, learning_rate);
     for (size_t i = 0; i < work.values.size(); ++i) {
       at::Tensor grad = work.grads[i];
@@ -200,7 +200,7 @@ class Adam : public Optimizer {
     }
   }
 
-  std::vector<Options> groups_;
+  std::vector<OptimizerOptions> groups_;
   Implementation implementation_;
   std::vector<Slot> slots_;
   std::vector<SlotState> states_;
@@ -218,7 +218,7 @@ Implementation parse_implementation(const std::string& name) {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adam(std::vector<Options> groups, std::vector<Slot> slots) {
+std::unique_ptr<Optimizer> make_adam(std::vector<OptimizerOptions> groups, std::vector<Slot> slots) {
   const Implementation implementation = parse_implementation(groups.front().implementation);
   return std::make_unique<Adam>(std::move(groups), implementation, std::move(slots));
 }

@@ -8,6 +8,6 @@
 namespace titan::optim {
 
 // Makes Adam or AdamW. Groups without slots may belong to another optimizer.
-std::unique_ptr<Optimizer> make_adam(std::vector<Options> groups, std::vector<Slot> slots);
+std::unique_ptr<Optimizer> make_adam(std::vector<OptimizerOptions> groups, std::vector<Slot> slots);
 
 }  // namespace titan::optim

@@ -75,7 +75,7 @@ KeptMoment moment_of(const MomentFormat& form, int which, const at::Tensor& kept
 }
 
 // Returns Adam's arguments for a slot, except for the numbers that are tensors of the step.
-kernels::SmallAdam arguments_of(const Options& options, const Slot& slot, const MomentFormat& form,
+kernels::SmallAdam arguments_of(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form,
                                 const SmallStep& step) {
   kernels::SmallAdam args{
       .columns = slot.value.dim() == 0 ? 1 : slot.value.size(-1),
@@ -98,7 +98,7 @@ kernels::SmallAdam arguments_of(const Options& options, const Slot& slot, const 
 
 // Calls run(args) for each run of rows.
 template <typename Run>
-void for_planes(kernels::SmallAdam args, const Options& options, const Slot& slot, const MomentFormat& form,
+void for_planes(kernels::SmallAdam args, const OptimizerOptions& options, const Slot& slot, const MomentFormat& form,
                 const SlotState& state, const Run& run) {
   const KeptMoment average = moment_of(form, 0, state.tensors[0].value);
   const KeptMoment square = moment_of(form, 1, state.tensors[1].value);
@@ -126,7 +126,7 @@ float scalar_on_cpu(const at::Tensor& tensor, float otherwise) {
   return tensor.defined() ? *tensor.const_data_ptr<float>() : otherwise;
 }
 
-void step_on_cpu(kernels::Level level, const Options& options, const Slot& slot, const MomentFormat& form,
+void step_on_cpu(kernels::Level level, const OptimizerOptions& options, const Slot& slot, const MomentFormat& form,
                  const SlotState& state, const SmallStep& step) {
   if (scalar_on_cpu(step.skip, 0) != 0) return;
   const auto number = static_cast<double>(*step.step.const_data_ptr<float>());
@@ -144,7 +144,7 @@ const float* device_scalar(const at::Tensor& tensor) {
 }
 
 // The host reads no number.
-void step_on_device(const kernels::DeviceKernels& device, const Options& options, const Slot& slot,
+void step_on_device(const kernels::DeviceKernels& device, const OptimizerOptions& options, const Slot& slot,
                     const MomentFormat& form, const SlotState& state, const SmallStep& step) {
   const at::Tensor scratch = at::empty({kernels::kSmallAdamScratch}, slot.value.options().dtype(at::kFloat));
   const kernels::DeviceStep where{.step = device_scalar(step.step),
@@ -158,7 +158,7 @@ void step_on_device(const kernels::DeviceKernels& device, const Options& options
 // Does the same by LibTorch's operations, some rows at a time. The host reads no number.
 class ByOperations {
  public:
-  ByOperations(const Options& options, const Slot& slot, const MomentFormat& form, SlotState& state,
+  ByOperations(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form, SlotState& state,
                const SmallStep& step)
       : options_(options), slot_(slot), form_(form), step_(step) {
     columns_ = slot.value.dim() == 0 ? 1 : slot.value.size(-1);
@@ -221,7 +221,7 @@ class ByOperations {
     to.copy_(step_.skip.defined() ? at::where(step_.skip.ne(0), to, from.to(to.scalar_type())) : from);
   }
 
-  const Options& options_;
+  const OptimizerOptions& options_;
   const Slot& slot_;
   const MomentFormat& form_;
   const SmallStep& step_;
@@ -260,7 +260,7 @@ SlotState make_moments(const Slot& slot, const MomentFormat& form) {
   return state;
 }
 
-void small_adam(const Options& options, const Slot& slot, const MomentFormat& form, SlotState& state,
+void small_adam(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form, SlotState& state,
                 const SmallStep& step) {
   TORCH_CHECK(slot.value.is_contiguous() && slot.grad.is_contiguous(), slot.fqn, ": is not contiguous");
   TORCH_CHECK(!options.stochastic_rounding || slot.value.scalar_type() == at::kBFloat16, slot.fqn,

@@ -39,7 +39,7 @@ struct SmallStep {
 // rounding of its bf16 value (options.stochastic_rounding). Uses Titan's kernel if it is chosen (worker/rank/kernels),
 // else LibTorch's operations, some rows at a time. The bits of codes and of stochastic rounding do not depend on how a
 // mesh divides rows.
-void small_adam(const Options& options, const Slot& slot, const MomentFormat& form, SlotState& state,
+void small_adam(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form, SlotState& state,
                 const SmallStep& step);
 
 // Location of rows in a whole parameter: element [row, column] is number first + row * stride + column.

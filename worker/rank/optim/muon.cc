@@ -11,9 +11,9 @@
 namespace titan::optim {
 namespace {
 
-bool takes_muon(const Options& options) { return options.name == "Muon"; }
+bool takes_muon(const OptimizerOptions& options) { return options.name == "Muon"; }
 
-double scale_of(const Options& options, const std::array<int64_t, 3>& shape) {
+double scale_of(const OptimizerOptions& options, const std::array<int64_t, 3>& shape) {
   const auto rows = static_cast<double>(shape[1]), columns = static_cast<double>(shape[2]);
   if (options.adjust_lr == "original") return std::sqrt(std::max(1.0, rows / columns));
   TORCH_CHECK(options.adjust_lr == "match_rms_adamw", "optimizer.adjust_lr: \"", options.adjust_lr,
@@ -67,7 +67,7 @@ struct AsyncExchange {
 
 class Muon : public Optimizer {
  public:
-  Muon(std::vector<Options> groups, std::vector<Slot> slots, MatrixMesh mesh)
+  Muon(std::vector<OptimizerOptions> groups, std::vector<Slot> slots, MatrixMesh mesh)
       : groups_(std::move(groups)), slots_(std::move(slots)), mesh_(std::move(mesh)) {
     const int ranks = mesh_.group == nullptr ? 1 : mesh_.group->size();
     self_ = mesh_.group == nullptr ? 0 : mesh_.group->rank();
@@ -138,7 +138,7 @@ class Muon : public Optimizer {
     }
   }
 
-  const Options& options_of(const Held& one) const { return groups_[slots_[one.slot].group]; }
+  const OptimizerOptions& options_of(const Held& one) const { return groups_[slots_[one.slot].group]; }
 
   // Copies the gate to the device of the shards and to the device that computes matrices. An offloaded shard is on the
   // host.
@@ -154,7 +154,7 @@ class Muon : public Optimizer {
   // so it is deselected, never multiplied by 0.
   void begin_update(const Held& one, double learning_rate) {
     if (one.value.numel() == 0) return;
-    const Options& options = options_of(one);
+    const OptimizerOptions& options = options_of(one);
     at::Tensor grad = one.update, momentum = states_[one.slot].tensors[0].value.view(one.box.size);
     if (skip_.defined()) grad.div_(divisor_);
     at::Tensor next = momentum.lerp(grad, 1 - options.momentum);
@@ -262,12 +262,12 @@ class Muon : public Optimizer {
 
   void apply(const MatrixPiece& piece, const at::Tensor& orthogonal, double learning_rate) {
     const Held& one = held_[runs_[piece.run].parameter];
-    const Options& options = options_of(one);
+    const OptimizerOptions& options = options_of(one);
     const double rate = learning_rate * options.lr * scale_of(options, parameters_[runs_[piece.run].parameter].shape);
     part_of(one.value, one.box, piece.box).add_(orthogonal.to(one.value.device()), -rate);
   }
 
-  const std::vector<Options> groups_;
+  const std::vector<OptimizerOptions> groups_;
   const std::vector<Slot> slots_;
   MatrixMesh mesh_;
   int self_ = 0;
@@ -284,7 +284,7 @@ class Muon : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_muon(std::vector<Options> groups, std::vector<Slot> slots, MatrixMesh mesh) {
+std::unique_ptr<Optimizer> make_muon(std::vector<OptimizerOptions> groups, std::vector<Slot> slots, MatrixMesh mesh) {
   return std::make_unique<Muon>(std::move(groups), std::move(slots), std::move(mesh));
 }
 

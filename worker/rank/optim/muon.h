@@ -22,6 +22,6 @@ namespace titan::optim {
 // Each step and rank issues, on the mesh's group and for each round, one all_to_all to the owners and one back, or none
 // if nothing travels in the whole group. Its bytes are the numbers that leave this rank.
 // The gradients hold u afterwards. Muon updates all of its slots at once: step_slots() throws.
-std::unique_ptr<Optimizer> make_muon(std::vector<Options> groups, std::vector<Slot> slots, MatrixMesh mesh);
+std::unique_ptr<Optimizer> make_muon(std::vector<OptimizerOptions> groups, std::vector<Slot> slots, MatrixMesh mesh);
 
 }  // namespace titan::optim

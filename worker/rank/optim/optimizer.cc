@@ -23,21 +23,21 @@ int64_t SlotState::bytes() const {
   return sum;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Slot> slots) {
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::vector<Slot> slots) {
   return make_grouped_optimizer({options}, std::move(slots));
 }
 
-std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots,
+std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<OptimizerOptions> groups, std::vector<Slot> slots,
                                                   MatrixMesh mesh) {
   TORCH_CHECK(!groups.empty(), "an optimizer needs at least one group");
-  for (const Options& options : groups) {
+  for (const OptimizerOptions& options : groups) {
     TORCH_CHECK(options.name == "AdamW" || options.name == "Adam" || options.name == "Muon", "optimizer.name: \"",
                 options.name, "\" is not one of AdamW, Adam, Muon");
     TORCH_CHECK(options.implementation == groups.front().implementation,
                 "optimizer.implementation differs between groups");
   }
   const bool muon =
-      std::any_of(groups.begin(), groups.end(), [](const Options& options) { return options.name == "Muon"; });
+      std::any_of(groups.begin(), groups.end(), [](const OptimizerOptions& options) { return options.name == "Muon"; });
   if (muon) return make_muon(std::move(groups), std::move(slots), std::move(mesh));
   return make_adam(std::move(groups), std::move(slots));
 }

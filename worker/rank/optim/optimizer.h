@@ -25,7 +25,7 @@ struct Slot {
 };
 
 // Options of one group of slots.
-struct Options {
+struct OptimizerOptions {
   std::string name = "AdamW";            // AdamW, Adam or Muon.
   std::string implementation = "fused";  // fused, foreach or for-loop. The same for all groups.
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
@@ -91,7 +91,7 @@ class Optimizer {
 
 // Makes an optimizer that keeps the slots' tensors by reference (they are views into the engine's flat shards).
 // `options` apply to all slots.
-std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Slot> slots);
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::vector<Slot> slots);
 
 // Where whole matrices are computed, of which this rank's slots are parts.
 struct MatrixMesh {
@@ -102,7 +102,7 @@ struct MatrixMesh {
 };
 
 // Does the same with options for each group. One step counter serves all groups.
-std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots,
+std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<OptimizerOptions> groups, std::vector<Slot> slots,
                                                   MatrixMesh mesh = {});
 
 }  // namespace titan::optim

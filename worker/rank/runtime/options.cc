@@ -60,7 +60,7 @@ absl::StatusOr<std::optional<int>> flag_or_variable(std::optional<int> flag, con
 }
 
 // All ranks are on one node unless the user states this rank's place.
-absl::Status place_by_hand(const Options& options, RankJob& job) {
+absl::Status place_by_hand(const CommandLineOptions& options, RankJob& job) {
   job.local_rank = job.rank;
   job.local_ranks = job.world;
   if (job.mode != CommMode::kProcesses) return absl::OkStatus();  // One process is all ranks, or the only rank.
@@ -118,7 +118,7 @@ void keep_older_meaning(config::JobConfig& config) {
   if (config.validation.steps < 0) config.validation.dataloader.order = "global";
 }
 
-absl::Status read_launch(const Options& options, RankJob& job) {
+absl::Status read_launch(const CommandLineOptions& options, RankJob& job) {
   if (!options.overrides.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.overrides[0], ": a launch file's configuration cannot be overridden"));
@@ -161,7 +161,7 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   return annotate(config::validate(job.config), options.config_file);
 }
 
-absl::Status read_config(const Options& options, RankJob& job) {
+absl::Status read_config(const CommandLineOptions& options, RankJob& job) {
   std::vector<std::string> overrides = options.overrides;
   if (options.world) overrides.insert(overrides.begin(), {"--resources.ranks", absl::StrCat(*options.world)});
   TITAN_ASSIGN_OR_RETURN(config::Loaded loaded, config::load_file(options.config_file, overrides));
@@ -190,8 +190,8 @@ absl::Status read_config(const Options& options, RankJob& job) {
 
 }  // namespace
 
-absl::StatusOr<Options> parse_options(const std::vector<std::string>& words) {
-  Options options;
+absl::StatusOr<CommandLineOptions> parse_options(const std::vector<std::string>& words) {
+  CommandLineOptions options;
   for (size_t i = 0; i < words.size(); ++i) {
     std::string flag = words[i];
     if (flag == "--help" || flag == "-h") {
@@ -246,7 +246,7 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& words) {
   return options;
 }
 
-absl::StatusOr<RankJob> read_job(const Options& options) {
+absl::StatusOr<RankJob> read_job(const CommandLineOptions& options) {
   RankJob job;
   TITAN_RETURN_IF_ERROR(is_launch_file(options.config_file) ? read_launch(options, job) : read_config(options, job));
   if (!options.run_folder.empty()) job.run_folder = options.run_folder;

@@ -10,7 +10,7 @@
 namespace titan::runtime {
 
 // titan-rank's command line.
-struct Options {
+struct CommandLineOptions {
   std::string config_file;
   std::optional<int> rank;
   std::optional<int> world;
@@ -29,7 +29,7 @@ struct Options {
 extern const char kUsage[];
 
 // Parses the words of the command line. InvalidArgument names the wrong word.
-absl::StatusOr<Options> parse_options(const std::vector<std::string>& words);
+absl::StatusOr<CommandLineOptions> parse_options(const std::vector<std::string>& words);
 
 // How the ranks of a job communicate: comm.mode.
 enum class CommMode {
@@ -62,6 +62,6 @@ struct RankJob {
 
 // Reads and checks the job. Errors: InvalidArgument, NotFound and others, each of which names the file and the key or
 // flag.
-absl::StatusOr<RankJob> read_job(const Options& options);
+absl::StatusOr<RankJob> read_job(const CommandLineOptions& options);
 
 }  // namespace titan::runtime

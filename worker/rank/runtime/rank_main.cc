@@ -110,7 +110,7 @@ int run_dry(const RankJob& job, bool as_json) {
 }
 
 int run(const std::vector<std::string>& words) {
-  const absl::StatusOr<Options> options = parse_options(words);
+  const absl::StatusOr<CommandLineOptions> options = parse_options(words);
   if (!options.ok()) {
     std::fprintf(stderr, "titan-rank: %s\n\n%s", std::string(options.status().message()).c_str(), kUsage);
     return rank_protocol::kExitUsage;

@@ -33,7 +33,7 @@ struct Arguments {
   std::vector<int64_t> stop_tokens;
   bool ignore_eos = false, with_bos = false, without_bos = false, quiet = false;
   int64_t batch = 8, seq_len = 0;
-  titan::generate::Options options;
+  titan::generate::GeneratorOptions options;
   titan::tools::RankOptions ranks;
 };
 
@@ -295,7 +295,7 @@ absl::Status run(Arguments& a) {
         const bool leads = mesh.rank() == 0;
         const auto began = Clock::now();
         for (size_t first = 0; first < prompts.size(); first += static_cast<size_t>(a.batch)) {
-          titan::generate::Options options = a.options;
+          titan::generate::GeneratorOptions options = a.options;
           options.first_prompt = static_cast<int64_t>(first);
           if (leads) options.on_token = [&printer](size_t, int64_t token) { printer.token(token); };
           std::vector<std::vector<int64_t>> batch;

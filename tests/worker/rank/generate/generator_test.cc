@@ -65,13 +65,13 @@ struct Outcome {
   std::vector<at::Tensor> logits;  // [B, V] of each pass.
 };
 
-Outcome run(const SmallModel& small, const MeshCase& on, const Options& options, const Prompts& prompts) {
+Outcome run(const SmallModel& small, const MeshCase& on, const GeneratorOptions& options, const Prompts& prompts) {
   Outcome outcome;
   run_ranks(on.degrees, on.world, testing::every_axis(), [&](ThreadRank& self) {
     const auto model = build(small, on.sequence_parallel, self);
     const Forward forward = forward_of(*model, small, self);
     Outcome own;
-    Options mine = options;
+    GeneratorOptions mine = options;
     const int tensor = self.mesh->mesh().size(mesh::Axis::kTensor);
     if (on.sequence_parallel) mine.token_multiple = tensor;
     own.generations = generate(
@@ -152,7 +152,8 @@ SmallModel small_llama() { return small_models().front(); }
 TEST(GenerateTest, WhatComesDoesNotDependOnTheBatch) {
   const SmallModel small = small_llama();
   const Prompts prompts = some_prompts(small.spec.vocab_size);
-  Options options{.max_new_tokens = kNew, .sampling = {.temperature = 2, .top_k = 30, .top_p = 0.95, .seed = 4}};
+  GeneratorOptions options{.max_new_tokens = kNew,
+                           .sampling = {.temperature = 2, .top_k = 30, .top_p = 0.95, .seed = 4}};
   const Outcome together = run(small, {"", {}, 1}, options, prompts);
   for (size_t row = 0; row < prompts.size(); ++row) {
     options.first_prompt = static_cast<int64_t>(row);
@@ -167,7 +168,7 @@ TEST(GenerateTest, WhatComesDoesNotDependOnTheBatch) {
 TEST(GenerateTest, AStopTokenEndsItsRowAlone) {
   const SmallModel small = small_llama();
   const Prompts prompts = some_prompts(small.spec.vocab_size);
-  Options options{.max_new_tokens = kNew, .sampling = {.temperature = 0}};
+  GeneratorOptions options{.max_new_tokens = kNew, .sampling = {.temperature = 0}};
   const Outcome whole = run(small, {"", {}, 1}, options, prompts);
   const std::vector<int64_t>& text = whole.generations[0].tokens;
   options.stop_tokens = {text[3]};
@@ -189,12 +190,12 @@ TEST(GenerateTest, LogitsThatAreNotFiniteEndTheirRow) {
   const Prompts prompts = some_prompts(small.spec.vocab_size);
   std::mutex mutex;
   std::vector<std::vector<Generation>> all;
-  const auto run_with = [&](int tensor, const Options& options, int64_t bad_row, size_t bad_pass) {
+  const auto run_with = [&](int tensor, const GeneratorOptions& options, int64_t bad_row, size_t bad_pass) {
     all.clear();
     run_ranks({.tp = tensor}, tensor, testing::every_axis(), [&](ThreadRank& self) {
       const auto model = build(small, true, self);
       const Forward forward = forward_of(*model, small, self);
-      Options mine = options;
+      GeneratorOptions mine = options;
       mine.token_multiple = tensor;
       size_t pass = 0;
       const auto spoiled = [&](const nn::MicrobatchContext& context, const at::Tensor& chosen) {
@@ -209,7 +210,7 @@ TEST(GenerateTest, LogitsThatAreNotFiniteEndTheirRow) {
     });
   };
   for (const double temperature : {0.0, 1.0}) {
-    const Options options{.max_new_tokens = kNew, .sampling = {.temperature = temperature, .top_k = 5}};
+    const GeneratorOptions options{.max_new_tokens = kNew, .sampling = {.temperature = temperature, .top_k = 5}};
     const Outcome whole = run(small, {"", {}, 1}, options, prompts);
     for (const int tensor : {1, 2}) {
       run_with(tensor, options, /*bad_row=*/2, /*bad_pass=*/3);
@@ -226,7 +227,7 @@ TEST(GenerateTest, LogitsThatAreNotFiniteEndTheirRow) {
     }
   }
   const Outcome whole = run(small, {"", {}, 1}, {.max_new_tokens = kNew, .sampling = {.temperature = 0}}, prompts);
-  Options stopping{.max_new_tokens = kNew, .sampling = {.temperature = 0}};
+  GeneratorOptions stopping{.max_new_tokens = kNew, .sampling = {.temperature = 0}};
   stopping.stop_tokens = {whole.generations[1].tokens[0]};
   run_with(1, stopping, /*bad_row=*/1, /*bad_pass=*/2);
   EXPECT_TRUE(all.at(0)[1].stopped && !all.at(0)[1].not_finite);

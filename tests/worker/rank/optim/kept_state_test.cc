@@ -36,7 +36,7 @@ class MomentFormatTest : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(By, MomentFormatTest, ::testing::Values("auto", "device", "reference"));
 
-Options options_with(const std::string& state_dtype, bool stochastic = false) {
+OptimizerOptions options_with(const std::string& state_dtype, bool stochastic = false) {
   return {.name = "AdamW", .state_dtype = state_dtype, .stochastic_rounding = stochastic, .seed = 7};
 }
 
@@ -60,7 +60,7 @@ struct Wide {
 
   explicit Wide(const at::Tensor& start)
       : value(start.to(at::kDouble)), average(at::zeros_like(value)), square(at::zeros_like(value)) {}
-  void step(const Options& o, double rate, const at::Tensor& narrow) {
+  void step(const OptimizerOptions& o, double rate, const at::Tensor& narrow) {
     ++steps;
     at::Tensor grad = narrow.to(at::kDouble);
     if (o.name == "AdamW") value = value * (1 - rate * o.weight_decay);
@@ -112,7 +112,7 @@ TEST_P(MomentFormatTest, FollowsBitsandbytesForFiveSteps) {
   const int64_t rows = golden["rows"], columns = golden["columns"];
   const double rate = golden["rate"];
   for (const char* name : {"AdamW", "Adam"}) {
-    Options options = options_with("8bit");
+    OptimizerOptions options = options_with("8bit");
     options.name = name;
     if (options.name == "Adam") options.weight_decay = 0;  // bitsandbytes' decay is AdamW's in both.
     const at::Tensor value = wave(rows, columns, 0).mul_(0.1), grad = at::empty_like(value);
@@ -194,7 +194,7 @@ TEST_P(MomentFormatTest, StepsAsFp64DoesWithinItsFormsError) {
     const MomentFormat form = moment_format(slot, c.state_dtype);
     const bool coded = std::string(c.state_dtype) == "8bit" && memory::has_8bit_states(c.shape);
     EXPECT_EQ(form.type, coded ? at::kByte : std::string(c.state_dtype) == "bfloat16" ? at::kBFloat16 : at::kFloat);
-    const Options options = options_with(c.state_dtype);
+    const OptimizerOptions options = options_with(c.state_dtype);
     const auto optimizer = make_optimizer(options, {slot});
     grad.copy_(at::randn(c.shape));
     optimizer->step(1e-3);
@@ -310,7 +310,7 @@ TEST_P(MomentFormatTest, DoesNotDependOnTheMesh) {
   };
   for (const char* state_dtype : {"auto", "float32", "bfloat16", "8bit"}) {
     for (const Cut& cut : cuts) {
-      const Options options = options_with(state_dtype, /*stochastic=*/true);
+      const OptimizerOptions options = options_with(state_dtype, /*stochastic=*/true);
       const at::Tensor whole = at::randn(cut.shape).to(at::kBFloat16), grad = at::empty_like(whole);
       std::vector<Slot> slots;
       for (const Piece& piece : cut.pieces) {
@@ -338,7 +338,7 @@ TEST_P(MomentFormatTest, DoesNotDependOnTheMesh) {
 // A step that a gate skips changes no bit, whatever the gradient is, and uses no random number of the next step.
 TEST_P(MomentFormatTest, GoesThroughAGate) {
   for (const char* state_dtype : {"float32", "bfloat16", "8bit"}) {
-    const Options options = options_with(state_dtype, /*stochastic=*/true);
+    const OptimizerOptions options = options_with(state_dtype, /*stochastic=*/true);
     const at::Tensor start = at::randn({20, 300}).to(at::kBFloat16), gradient = at::randn({20, 300});
     std::vector<at::Tensor> values, states;
     for (const bool skips : {false, true}) {
@@ -367,7 +367,7 @@ TEST_P(MomentFormatTest, GoesThroughAGate) {
 // eps.
 TEST_P(MomentFormatTest, LosesNoSquareThatIsNotZero) {
   const at::Tensor value = at::zeros({16, 256}), grad = at::zeros({16, 256});
-  Options options = options_with("8bit");
+  OptimizerOptions options = options_with("8bit");
   options.weight_decay = 0;
   const auto optimizer = make_optimizer(options, {{"w", value, grad}});
   for (int step = 0; step < 5; ++step) {
@@ -432,7 +432,7 @@ TEST_P(MomentFormatTest, GoesOnFromTheNumbersOfItsStates) {
 // follows fp32.
 TEST_P(MomentFormatTest, StochasticRoundingKeepsSmallUpdates) {
   const at::Tensor ones = at::ones({64, 256}, at::kBFloat16), stuck = ones.clone(), grad = at::ones_like(ones);
-  Options options = options_with("float32", /*stochastic=*/true);
+  OptimizerOptions options = options_with("float32", /*stochastic=*/true);
   options.weight_decay = 0;
   const auto by_chance = make_optimizer(options, {{"w", ones, grad}});
   options.stochastic_rounding = false;
@@ -463,11 +463,11 @@ TEST(KeptStatesTest, TakesTheBytesThatItShould) {
 
 TEST(KeptStatesTest, RefusesWhatDoesNotGoTogether) {
   const at::Tensor narrow = at::zeros({4}, at::kBFloat16), plain = at::zeros({4}), wide = at::zeros({4}, at::kDouble);
-  const auto make = [](const Options& options, const at::Tensor& value) {
+  const auto make = [](const OptimizerOptions& options, const at::Tensor& value) {
     const auto optimizer = make_optimizer(options, {{"w", value, value.clone()}});
     optimizer->step(1e-3);
   };
-  Options options = options_with("bfloat16");
+  OptimizerOptions options = options_with("bfloat16");
   EXPECT_THROW(make(options, wide), c10::Error);
   options.implementation = "foreach";
   EXPECT_THROW(make(options, plain), c10::Error);

@@ -29,11 +29,11 @@ void write(const std::string& path, const at::Tensor& tensor) {
 void run(const std::string& folder) {
   std::ifstream file(folder + "/job.json");
   const nlohmann::json job = nlohmann::json::parse(file);
-  titan::optim::Options options{.name = "Muon",
-                                .weight_decay = job.at("weight_decay"),
-                                .momentum = job.at("momentum"),
-                                .nesterov = job.at("nesterov"),
-                                .adjust_lr = job.at("adjust_lr")};
+  titan::optim::OptimizerOptions options{.name = "Muon",
+                                         .weight_decay = job.at("weight_decay"),
+                                         .momentum = job.at("momentum"),
+                                         .nesterov = job.at("nesterov"),
+                                         .adjust_lr = job.at("adjust_lr")};
   std::vector<titan::optim::Slot> slots;
   for (const nlohmann::json& shape : job.at("shapes")) {
     const at::Tensor value = at::empty(shape.get<std::vector<int64_t>>());

@@ -57,7 +57,7 @@ struct PlainMuon {
   explicit PlainMuon(const at::Tensor& start)
       : value(start.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true)), momentum(at::zeros_like(value)) {}
 
-  void step(const Options& o, double rate, const at::Tensor& gradient) {
+  void step(const OptimizerOptions& o, double rate, const at::Tensor& gradient) {
     const at::Tensor g = gradient.to(at::kDouble);
     momentum = o.momentum * momentum + (1 - o.momentum) * g;
     const at::Tensor u = o.nesterov ? (1 - o.momentum) * g + o.momentum * momentum : momentum;
@@ -103,13 +103,13 @@ TEST(MuonTest, FollowsTheFormula) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     for (const bool nesterov : {true, false}) {
       for (const char* adjust : {"match_rms_adamw", "original"}) {
-        const Options options{.name = "Muon",
-                              .weight_decay = 0.1,
-                              .lr = 0.5,
-                              .momentum = nesterov ? 0.95 : 0.8,
-                              .nesterov = nesterov,
-                              .ns_steps = nesterov ? 5 : 3,
-                              .adjust_lr = adjust};
+        const OptimizerOptions options{.name = "Muon",
+                                       .weight_decay = 0.1,
+                                       .lr = 0.5,
+                                       .momentum = nesterov ? 0.95 : 0.8,
+                                       .nesterov = nesterov,
+                                       .ns_steps = nesterov ? 5 : 3,
+                                       .adjust_lr = adjust};
         std::vector<Slot> slots;
         std::vector<PlainMuon> references;
         for (const std::vector<int64_t>& shape : random_shapes(random)) {
@@ -140,7 +140,8 @@ TEST(MuonTest, FollowsTheFormula) {
 
 // Groups of both kinds together: each trains as it would alone.
 TEST(MuonTest, LeavesOthersToAdam) {
-  const std::vector<Options> groups = {{.name = "AdamW", .lr = 0.1}, {.name = "Muon"}, {.name = "Adam", .lr = 0.2}};
+  const std::vector<OptimizerOptions> groups = {
+      {.name = "AdamW", .lr = 0.1}, {.name = "Muon"}, {.name = "Adam", .lr = 0.2}};
   std::vector<Slot> slots;
   for (size_t i = 0; i < 6; ++i) slots.push_back({"w", at::randn({4, 5}), at::randn({4, 5}), i % 3});
   std::vector<at::Tensor> alone, grads;
@@ -166,8 +167,8 @@ TEST(MuonTest, LeavesOthersToAdam) {
 // State types and stochastic rounding apply only to Adam's parameters; momentum has its value's type.
 TEST(MuonTest, LeavesStateTypesAndChanceToAdam) {
   const OneThread one_thread;
-  std::vector<Options> groups = {{.name = "AdamW"}, {.name = "Muon"}};
-  for (Options& group : groups) {
+  std::vector<OptimizerOptions> groups = {{.name = "AdamW"}, {.name = "Muon"}};
+  for (OptimizerOptions& group : groups) {
     group.state_dtype = "8bit";
     group.stochastic_rounding = true;
     group.seed = 3;
@@ -190,7 +191,7 @@ TEST(MuonTest, LeavesStateTypesAndChanceToAdam) {
 // A gate's divisor applies before momentum; a skipped step leaves no trace, whatever the gradient holds.
 TEST(MuonTest, GoesThroughAGate) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
-    const Options options{.name = "Muon"};
+    const OptimizerOptions options{.name = "Muon"};
     at::Tensor value = at::randn({6, 9}, type), grad = at::empty({6, 9}, type);
     at::Tensor plain = value.clone(), divided = at::empty({6, 9}, type);
     const auto gated = make_optimizer(options, {{"w", value, grad}});
@@ -388,7 +389,7 @@ TEST(MuonOnRanksTest, TrainsAsOneRank) {
         start.push_back(at::randn(one.shape, generator, at::TensorOptions(type)));
         for (auto& of_step : grads) of_step.push_back(at::randn(one.shape, generator, at::TensorOptions(type)));
       }
-      const std::vector<Options> groups = {{.name = "Muon", .lr = 0.05}, {.name = "AdamW"}};
+      const std::vector<OptimizerOptions> groups = {{.name = "Muon", .lr = 0.05}, {.name = "AdamW"}};
       std::vector<Slot> whole;
       for (const at::Tensor& one : start) whole.push_back({"w", one.clone(), at::empty_like(one)});
       const auto alone = make_grouped_optimizer(groups, whole);

@@ -17,7 +17,7 @@ struct Reference {
   double value, average = 0, square = 0;
   int steps = 0;
 
-  void step(const Options& o, double rate, double grad) {
+  void step(const OptimizerOptions& o, double rate, double grad) {
     ++steps;
     if (o.name == "AdamW") value *= 1 - rate * o.weight_decay;
     if (o.name == "Adam") grad += o.weight_decay * value;
@@ -32,7 +32,7 @@ class AdamTest : public ::testing::TestWithParam<std::tuple<const char*, const c
 
 // Every name and implementation compared with the formula, over steps with changing rates; an empty shard takes part.
 TEST_P(AdamTest, FollowsTheFormula) {
-  Options options;
+  OptimizerOptions options;
   options.name = std::get<0>(GetParam());
   options.implementation = std::get<1>(GetParam());
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(All, AdamTest,
 
 // A gate's divisor applies before the formula; a skipped step leaves no trace, not even in the count of steps.
 TEST_P(AdamTest, GoesThroughAGate) {
-  Options options;
+  OptimizerOptions options;
   options.name = std::get<0>(GetParam());
   options.implementation = std::get<1>(GetParam());
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
@@ -113,12 +113,13 @@ TEST(OptimizerTest, StateIsComplete) {
 
 // Each slot follows its group's options, whatever the others' are, and one counter serves all.
 TEST(OptimizerTest, GroupsHaveOptionsOfTheirOwn) {
-  const std::vector<Options> groups = {{.name = "AdamW", .weight_decay = 0.3, .lr = 0.5},
-                                       {.name = "Adam", .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0}};
+  const std::vector<OptimizerOptions> groups = {
+      {.name = "AdamW", .weight_decay = 0.3, .lr = 0.5},
+      {.name = "Adam", .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0}};
   for (const char* implementation : {"fused", "foreach", "for-loop"}) {
     std::vector<Slot> slots, alone;
-    std::vector<Options> options = groups;
-    for (Options& one : options) one.implementation = implementation;
+    std::vector<OptimizerOptions> options = groups;
+    for (OptimizerOptions& one : options) one.implementation = implementation;
     for (size_t i = 0; i < 5; ++i) {
       slots.push_back({"w", at::randn({7}, at::kDouble), at::empty({7}, at::kDouble), i % 2});
       alone.push_back({"w", slots.back().value.clone(), slots.back().grad});
@@ -126,7 +127,7 @@ TEST(OptimizerTest, GroupsHaveOptionsOfTheirOwn) {
     const auto together = make_grouped_optimizer(options, slots);
     std::vector<std::unique_ptr<Optimizer>> each;
     for (size_t i = 0; i < 5; ++i) {
-      Options own = options[i % 2];
+      OptimizerOptions own = options[i % 2];
       own.lr = 1;
       each.push_back(make_optimizer(own, {alone[i]}));
     }

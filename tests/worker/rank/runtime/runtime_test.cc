@@ -210,9 +210,10 @@ TEST(FailureTest, StatusAndExceptionsBecomeExitCodes) {
 }
 
 TEST(OptionsTest, SeparatesFlagsFromOverrides) {
-  const Options options = parse_options({"--config", "a.toml", "--rank=1", "--world", "2", "--store", "h:1",
-                                         "--training.steps", "5", "--checkpoint.enable", "--training.seq_len=64"})
-                              .value();
+  const CommandLineOptions options =
+      parse_options({"--config", "a.toml", "--rank=1", "--world", "2", "--store", "h:1", "--training.steps", "5",
+                     "--checkpoint.enable", "--training.seq_len=64"})
+          .value();
   EXPECT_EQ(options.config_file, "a.toml");
   EXPECT_EQ(options.rank, 1);
   EXPECT_EQ(options.world, 2);
@@ -245,7 +246,7 @@ TEST(OptionsTest, AStoreAboveTheLastPortIsRefused) {
 
 // Ranks started by hand on a second node get their GPU from flags or from torchrun's environment.
 TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
-  const auto read = [](Options options) {
+  const auto read = [](CommandLineOptions options) {
     options.config_file = absl::StrCat(std::getenv("TITAN_SOURCE"), "/configs/llama3_tiny.toml");
     options.store = "10.0.0.1:29500";
     options.world = 4;
@@ -267,7 +268,7 @@ TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
   EXPECT_TRUE(absl::StrContains(read({.rank = 3}).status().message(), "LOCAL_RANK: \"one\" is not a number"));
   ::unsetenv("LOCAL_RANK");
   ::unsetenv("LOCAL_WORLD_SIZE");
-  const auto message = [&](const Options& options) { return std::string(read(options).status().message()); };
+  const auto message = [&](const CommandLineOptions& options) { return std::string(read(options).status().message()); };
   EXPECT_TRUE(absl::StrContains(message({.rank = 3, .local_rank = 2, .local_world = 2}), "this node has 2 ranks"));
   EXPECT_TRUE(absl::StrContains(message({.rank = 0, .local_world = 5}), "the job has 4 ranks in all"));
 }

@@ -10,7 +10,7 @@
 namespace titan::runtime {
 namespace {
 
-optim::Options options_of(const config::UpdateRule& rule, const config::JobConfig& config) {
+optim::OptimizerOptions options_of(const config::UpdateRule& rule, const config::JobConfig& config) {
   const config::OptimizerSection& optimizer = config.optimizer;
   return {.name = rule.name,
           .implementation = optimizer.implementation,
@@ -48,7 +48,7 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const config::JobConfig& confi
   for (size_t i = 0; i < parameters.size(); ++i) rule_of[parameters[i].fqn] = rules.of[i];
   std::vector<optim::Slot> slots = model.optimizer_slots();
   for (optim::Slot& slot : slots) slot.group = rule_of.at(slot.fqn);
-  std::vector<optim::Options> groups;
+  std::vector<optim::OptimizerOptions> groups;
   for (const config::UpdateRule& rule : rules.rules) groups.push_back(options_of(rule, config));
   optim::MatrixMesh matrices;
   if (rules.use("Muon")) {

@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Samples>> Samples::create(const config::JobConfig
 }
 
 Samples::Texts Samples::run(ShardedModel& model, const comm::DeviceMesh& mesh, int64_t vocabulary) {
-  generate::Options options;
+  generate::GeneratorOptions options;
   options.max_new_tokens = new_tokens_;
   options.sampling.temperature = temperature_;
   options.device = model.device();

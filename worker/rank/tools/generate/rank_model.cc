@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<RankModel>> RankModel::load(storage::Files& files
 }
 
 std::vector<generate::Generation> RankModel::generate(const std::vector<std::vector<int64_t>>& prompts,
-                                                      generate::Options options) {
+                                                      generate::GeneratorOptions options) {
   options.device = model_->device();
   const generate::Forward forward =
       generate::forward_through([this](at::Tensor x, const auto& pass) { return model_->visit(std::move(x), pass); },

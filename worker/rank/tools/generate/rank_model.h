@@ -33,7 +33,7 @@ class RankModel {
 
   // `options`: without the settings that follow from the ranks. Collective; the result is the same on every rank.
   std::vector<generate::Generation> generate(const std::vector<std::vector<int64_t>>& prompts,
-                                             generate::Options options);
+                                             generate::GeneratorOptions options);
 
  private:
   RankModel(const comm::DeviceMesh& mesh, int64_t vocabulary) : mesh_(mesh), vocabulary_(vocabulary) {}
