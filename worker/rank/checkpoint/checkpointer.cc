@@ -74,7 +74,7 @@ class Checkpointer::Impl {
   explicit Impl(Setup setup) : session(std::move(setup)) {}
 
   Session session;
-  Loader loader{session};
+  CheckpointLoader loader{session};
   Saver saver{session};
 };
 

@@ -88,7 +88,7 @@ class HangingHub final : public data_files::RemoteFiles {
   bool asked_ = false, stopped_ = false;
 };
 
-std::unique_ptr<Loader> open(const LoaderOptions& options) {
+std::unique_ptr<DataLoader> open(const LoaderOptions& options) {
   auto loader = open_loader(options);
   EXPECT_TRUE(loader.ok()) << loader.status();
   return std::move(loader).value();
@@ -106,7 +106,7 @@ void append_rows(const Batch& batch, Rows& rows) {
   }
 }
 
-Rows read(Loader& loader, int batches) {
+Rows read(DataLoader& loader, int batches) {
   Rows rows;
   for (int i = 0; i < batches; ++i) {
     const auto batch = loader.next();
@@ -596,7 +596,7 @@ TEST_F(LoaderTest, EndsWhileAHubDoesNotAnswer) {
   options.files = {"first.json", "second.json"};
   options.kind.remote = hub;
   options.prefetch = 1000;
-  std::unique_ptr<Loader> loader = open(options);
+  std::unique_ptr<DataLoader> loader = open(options);
   LoaderOptions on_disk = this->options(Order::kGlobal, 0, 1, 1);
   EXPECT_EQ(read(*loader, 3), read(*open(on_disk), 3));
   hub->wait_until_requested();

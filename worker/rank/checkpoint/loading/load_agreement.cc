@@ -79,13 +79,13 @@ std::string where(const Candidate& candidate) {
 
 }  // namespace
 
-void Loader::reject(const Candidate& candidate, const absl::Status& why) const {
+void CheckpointLoader::reject(const Candidate& candidate, const absl::Status& why) const {
   session_.emit(event::kRejected,
                 {{"step", candidate.step}, {"path", candidate.path}, {"reason", std::string(why.message())}});
 }
 
 // Rank 0: the candidates.
-std::vector<Candidate> Loader::plan(Part part) {
+std::vector<Candidate> CheckpointLoader::plan(Part part) {
   const Setup& setup = session_.setup;
   if (setup.config.enable && !setup.config.load_only) {
     if (const absl::Status taken = session_.take_folder(); !taken.ok()) {
@@ -103,7 +103,7 @@ std::vector<Candidate> Loader::plan(Part part) {
 }
 
 // Errors: only is_fenced(); anything else is a warning.
-absl::Status Loader::clean_leftovers() {
+absl::Status CheckpointLoader::clean_leftovers() {
   const auto unknown = session_.step_store.clean_leftovers();
   if (storage::is_fenced(unknown.status())) return unknown.status();
   if (!unknown.ok()) {
@@ -117,10 +117,12 @@ absl::Status Loader::clean_leftovers() {
   return absl::OkStatus();
 }
 
-void Loader::warn(const std::string& message) const { session_.emit(event::kWarning, {{"message", message}}); }
+void CheckpointLoader::warn(const std::string& message) const {
+  session_.emit(event::kWarning, {{"message", message}});
+}
 
 // Weights that a user put among the steps are not loaded just because they lie there.
-void Loader::warn_of_unread_weights() const {
+void CheckpointLoader::warn_of_unread_weights() const {
   const auto steps = list_steps(session_.files, session_.folder);
   if (!steps.ok()) return;
   for (const StepFolder& step : *steps) {
@@ -133,7 +135,7 @@ void Loader::warn_of_unread_weights() const {
 }
 
 // Rank 0 looks for the next candidate worth trying; the others receive it.
-absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candidate& candidate) {
+absl::Status CheckpointLoader::propose(std::vector<Candidate>& plan, size_t& next, Candidate& candidate) {
   const std::string topic = session_.next_topic("propose");
   std::string words;
   if (session_.leader()) {
@@ -161,8 +163,8 @@ absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candida
 }
 
 // OK if every rank could read its part; otherwise the most important error, the same on every rank.
-absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
-                           const absl::StatusOr<StagedLoad>& staged) {
+absl::Status CheckpointLoader::agree(const std::string& topic, const Candidate& candidate,
+                                     const absl::StatusOr<StagedLoad>& staged) {
   LoadReport word{.status = session_.exchange.named(as_local_error(staged.status()))};
   if (staged.ok()) word.unclaimed = staged->unclaimed;
   const absl::StatusOr<std::string> all = session_.exchange.gather(topic, to_text(word), join_load_reports);
@@ -182,7 +184,8 @@ absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
 }
 
 // Writes the live tensors, once all ranks agree.
-LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, Part part) {
+LoadResult CheckpointLoader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices,
+                                  Part part) {
   fill_slices(slices, staged);
   LoadResult result{.source = candidate.source, .path = candidate.path, .model_only = candidate.model_only};
   const std::vector<std::string>& excluded = session_.setup.config.exclude_from_loading;
@@ -202,7 +205,7 @@ LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vec
   return result;
 }
 
-absl::Status Loader::fill_verified(const Candidate& candidate, const std::vector<Slice>& slices) {
+absl::Status CheckpointLoader::fill_verified(const Candidate& candidate, const std::vector<Slice>& slices) {
   const absl::StatusOr<StagedLoad> filled = caught([&] {
     return load_step(session_.files, candidate, slices, session_.setup.config.exclude_from_loading, StepReading::kFill);
   });
@@ -210,7 +213,7 @@ absl::Status Loader::fill_verified(const Candidate& candidate, const std::vector
   return verdict.ok() ? verdict : annotate(verdict, "was verified a moment ago and now cannot be read again");
 }
 
-absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices, Part part) {
+absl::StatusOr<LoadResult> CheckpointLoader::load(std::vector<Slice>& slices, Part part) {
   const Setup& setup = session_.setup;
   std::vector<Candidate> plan;
   if (session_.leader()) plan = this->plan(part);

@@ -27,9 +27,9 @@ LoadReport load_report_from_text(const std::string& text);
 std::string join_load_reports(const std::vector<std::string>& words);
 
 // This rank's part of the agreement and the load.
-class Loader {
+class CheckpointLoader {
  public:
-  explicit Loader(Session& session) : session_(session) {}
+  explicit CheckpointLoader(Session& session) : session_(session) {}
 
   absl::StatusOr<LoadResult> load(std::vector<Slice>& slices, Part part);  // See Checkpointer::load.
 

@@ -39,7 +39,7 @@ void stop_hubs(const LoaderOptions& options) {
   }
 }
 
-class PrefetchingLoader final : public Loader {
+class PrefetchingLoader final : public DataLoader {
  public:
   PrefetchingLoader(const LoaderOptions& options, BatchMaker maker, int32_t max_token_id,
                     std::optional<int32_t> end_of_document)
@@ -241,7 +241,7 @@ absl::Status check(const LoaderOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options) {
+absl::StatusOr<std::unique_ptr<DataLoader>> open_loader(const LoaderOptions& options) {
   TITAN_RETURN_IF_ERROR(check(options));
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<Tokenizer> tokenizer, Tokenizer::load(options.tokenizer_folder));
   const bool global = options.order == Order::kGlobal;

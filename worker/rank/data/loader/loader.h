@@ -52,9 +52,9 @@ struct SourceProgress {
 //
 // Order kPerRank: torchtitan's contiguous share of documents and token buffer per rank. Compressed files are streamed:
 // every dp_size-th file, or every dp_size-th document if the files do not divide evenly.
-class Loader {
+class DataLoader {
  public:
-  virtual ~Loader() = default;
+  virtual ~DataLoader() = default;
 
   // The next microbatch. OutOfRange at the end if not looping; InvalidArgument (names file and line) beyond
   // max_bad_lines.
@@ -91,6 +91,6 @@ class Loader {
 };
 
 // Files come from dataset_files() (datasets.h). Errors: InvalidArgument, NotFound; names the option, file or key.
-absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options);
+absl::StatusOr<std::unique_ptr<DataLoader>> open_loader(const LoaderOptions& options);
 
 }  // namespace titan::data

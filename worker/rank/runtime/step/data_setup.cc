@@ -17,7 +17,7 @@ namespace titan::runtime {
 namespace {
 
 // A token beyond the embedding would fail in the middle of a step.
-absl::Status check_vocabulary(const config::ModelSection& model, const data::Loader& loader) {
+absl::Status check_vocabulary(const config::ModelSection& model, const data::DataLoader& loader) {
   TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(model.name, model.flavor));
   if (loader.max_token_id() < spec.vocab_size) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("model.hf_assets_path: the tokenizer in ", model.hf_assets_path,
@@ -61,11 +61,11 @@ absl::Status find_sources(const std::string& section, const config::DataLoaderSe
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::ModelSection& model, const std::string& section,
-                                                   const std::string& dataset,
-                                                   const std::optional<std::string>& dataset_path,
-                                                   const config::DataLoaderSection& settings, const DataShare& share,
-                                                   data::LoaderOptions options) {
+absl::StatusOr<std::unique_ptr<data::DataLoader>> open(const config::ModelSection& model, const std::string& section,
+                                                       const std::string& dataset,
+                                                       const std::optional<std::string>& dataset_path,
+                                                       const config::DataLoaderSection& settings,
+                                                       const DataShare& share, data::LoaderOptions options) {
   if (settings.sources.empty()) {
     absl::StatusOr<data::ConfiguredFiles> found =
         data::configured_files(dataset, dataset_path, settings, options.counts_folder);
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::ModelSection& m
   options.packing_window = settings.packing == "best_fit" ? settings.packing_window : 0;
   options.max_bad_lines = settings.max_bad_lines;
   options.prefetch = settings.prefetch;
-  absl::StatusOr<std::unique_ptr<data::Loader>> loader = data::open_loader(options);
+  absl::StatusOr<std::unique_ptr<data::DataLoader>> loader = data::open_loader(options);
   if (!loader.ok()) return explain(loader.status(), model);
   TITAN_RETURN_IF_ERROR(check_vocabulary(model, **loader));
   return loader;
@@ -89,8 +89,8 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::ModelSection& m
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config::JobConfig& config,
-                                                                   const DataShare& share) {
+absl::StatusOr<std::unique_ptr<data::DataLoader>> open_training_loader(const config::JobConfig& config,
+                                                                       const DataShare& share) {
   const config::TrainingSection& training = config.training;
   return open(config.model, "training", training.dataset, training.dataset_path, training.dataloader, share,
               {.tokenizer_folder = config.model.hf_assets_path,
@@ -103,8 +103,8 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config:
                .spans = share.spans});
 }
 
-absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const config::JobConfig& config,
-                                                                     const DataShare& share) {
+absl::StatusOr<std::unique_ptr<data::DataLoader>> open_validation_loader(const config::JobConfig& config,
+                                                                         const DataShare& share) {
   const config::ValidationSection& validation = config.validation;
   return open(config.model, "validation", validation.dataset, validation.dataset_path, validation.dataloader, share,
               {.tokenizer_folder = config.model.hf_assets_path,
@@ -123,7 +123,7 @@ namespace {
 
 // Restores a torchtitan checkpoint, which has one position per data-parallel rank. They fit order per_rank with the
 // same degree. A single position fits the one stream of order global, with any degree.
-void restore_torchtitan_data(const RankContext& context, const nlohmann::json& cursor, data::Loader& loader) {
+void restore_torchtitan_data(const RankContext& context, const nlohmann::json& cursor, data::DataLoader& loader) {
   const std::string& order = context.config.training.dataloader.order;
   const int dp_size = context.mesh->mesh().size(mesh::Axis::kBatch);
   const int saved = cursor.at("dp_size");
@@ -157,7 +157,7 @@ RowsBefore rows_before(const config::JobConfig& config, const checkpoint::LoadRe
 }
 
 void restore_data(const RankContext& context, const checkpoint::LoadResult& loaded, const BatchPlan& batch,
-                  data::Loader& loader) {
+                  data::DataLoader& loader) {
   const auto cursor = loaded.train_state.find("dataloader");
   if (cursor == loaded.train_state.end()) {
     // Weights of sources follow the job's steps, even if its data starts over.

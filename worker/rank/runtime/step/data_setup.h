@@ -30,10 +30,10 @@ struct DataShare {
 };
 
 // Errors: those of data::open_loader and data_files::find_dataset_files, with the name of the configuration's key.
-absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config::JobConfig& config,
-                                                                   const DataShare& share);
-absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const config::JobConfig& config,
-                                                                     const DataShare& share);
+absl::StatusOr<std::unique_ptr<data::DataLoader>> open_training_loader(const config::JobConfig& config,
+                                                                       const DataShare& share);
+absl::StatusOr<std::unique_ptr<data::DataLoader>> open_validation_loader(const config::JobConfig& config,
+                                                                         const DataShare& share);
 
 // Returns the position in the stream of several sources, whose weights change by the job's steps. After a change of the
 // batch size the rows are no longer a multiple of it.
@@ -42,6 +42,6 @@ RowsBefore rows_before(const config::JobConfig& config, const checkpoint::LoadRe
 // Moves the loader to where the checkpoint's data ended. Throws Failure DATA_CURSOR if this order or mesh cannot resume
 // there.
 void restore_data(const RankContext& context, const checkpoint::LoadResult& loaded, const BatchPlan& batch,
-                  data::Loader& loader);
+                  data::DataLoader& loader);
 
 }  // namespace titan::runtime

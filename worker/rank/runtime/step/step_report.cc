@@ -74,7 +74,7 @@ void add_expert_figures(const Built& built, StepMetrics& figures) {
 }
 
 // Progress of each of several sources, and the share of padding in packed rows.
-void add_source_figures(int64_t seq_len, data::Loader& loader, StepMetrics& figures) {
+void add_source_figures(int64_t seq_len, data::DataLoader& loader, StepMetrics& figures) {
   for (const data::SourceProgress& source : loader.progress()) {
     const auto tokens = static_cast<double>(source.rows * seq_len);
     figures.extra.emplace_back(absl::StrCat("data/", source.name, "/tokens"), tokens);
@@ -91,7 +91,7 @@ void add_logit_figures(const parallel::QkClip& qk_clip, StepMetrics& figures) {
 
 }  // namespace
 
-StepMetrics step_figures(const config::JobConfig& config, const Built& built, data::Loader& loader,
+StepMetrics step_figures(const config::JobConfig& config, const Built& built, data::DataLoader& loader,
                          const StepSummary& summary, const Progress& progress) {
   const double factor = built.schedule->factor(progress.schedule_step);
   StepMetrics figures;

@@ -61,7 +61,7 @@ Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Dev
 
 // Returns the logged figures of a step except times: losses, rates, sources of data, experts and logits. `progress`:
 // the progress after the step, with the schedule's count of the step itself.
-StepMetrics step_figures(const config::JobConfig& config, const Built& built, data::Loader& loader,
+StepMetrics step_figures(const config::JobConfig& config, const Built& built, data::DataLoader& loader,
                          const StepSummary& summary, const Progress& progress);
 
 }  // namespace titan::runtime

@@ -22,8 +22,8 @@ using rank_protocol::Phase;
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<data::Loader>> open_data(const RankContext& context, const BatchPlan& plan,
-                                                        const RowsBefore& before) {
+absl::StatusOr<std::unique_ptr<data::DataLoader>> open_data(const RankContext& context, const BatchPlan& plan,
+                                                            const RowsBefore& before) {
   const mesh::Mesh& mesh = context.mesh->mesh();
   return open_training_loader(
       context.config, {mesh.index(context.rank, mesh::Axis::kBatch), mesh.size(mesh::Axis::kBatch), plan.local_batch,
@@ -161,7 +161,7 @@ Loaded load(RankContext& context, Built& built, checkpoint::Checkpointer* checkp
   Loaded loaded{.seed = seed, .rounding_seed = seed.value_or(0)};
   loaded.batch_plan = value(configured_batch(context, built.spec), kExitBadConfig, "BATCH_SIZE");
   // Data, above all the tokenizer, is opened concurrently with reading the checkpoint.
-  std::future<absl::StatusOr<std::unique_ptr<data::Loader>>> opening = std::async(
+  std::future<absl::StatusOr<std::unique_ptr<data::DataLoader>>> opening = std::async(
       std::launch::async, [&context, plan = loaded.batch_plan] { return open_data(context, plan, RowsBefore()); });
   const WeightsRead read = read_weights(built, built.slices, checkpointer);
   loaded.loader = value(opening.get(), kExitUserError, "DATA");

@@ -28,7 +28,7 @@ struct Loaded {
   double load_balance_coeff = 0;
   nlohmann::json base;  // describe_base() of the model below adapters.
   BatchPlan batch_plan;
-  std::unique_ptr<data::Loader> loader;
+  std::unique_ptr<data::DataLoader> loader;
   // Source of the weights, of the job or of the model below its adapters.
   checkpoint::Source source = checkpoint::Source::kFresh;
   std::string path;

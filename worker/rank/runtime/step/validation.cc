@@ -28,7 +28,7 @@ ValidationResult joined(at::Tensor sums, const comm::DeviceMesh& mesh) {
 
 }  // namespace
 
-Validator::Validator(std::unique_ptr<data::Loader> loader, int64_t steps, const MicrobatchOptions& microbatches,
+Validator::Validator(std::unique_ptr<data::DataLoader> loader, int64_t steps, const MicrobatchOptions& microbatches,
                      pipeline::Schedule training)
     : loader_(std::move(loader)),
       steps_(steps),

@@ -30,7 +30,7 @@ class Validator {
  public:
   // `steps` > 0: that many batches of an endless loader; -1: all batches of a finite one. Batches go through the stages
   // of the training's schedule.
-  Validator(std::unique_ptr<data::Loader> loader, int64_t steps, const MicrobatchOptions& microbatches,
+  Validator(std::unique_ptr<data::DataLoader> loader, int64_t steps, const MicrobatchOptions& microbatches,
             pipeline::Schedule training);
 
   bool due(int64_t step, int64_t frequency) const { return step == 1 || step % frequency == 0; }
@@ -44,7 +44,7 @@ class Validator {
   // Returns float64 [2]: cross-entropies and labels.
   at::Tensor evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch);
 
-  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<data::DataLoader> loader_;
   const int64_t steps_;
   MicrobatchOptions microbatch_options_;
   const pipeline::Schedule training_;
