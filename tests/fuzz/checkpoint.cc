@@ -45,7 +45,7 @@ class Text : public storage::ReadableFile {
 
 // Checks that lookups in both directions find the same pieces.
 void check_placement_of(const checkpoint::Manifest& manifest) {
-  const checkpoint::Placement placement(manifest.rows, manifest.tensors.size());
+  const checkpoint::PlacementIndex placement(manifest.rows, manifest.tensors.size());
   int64_t listed = 0, in_files = 0, found = 0;
   for (size_t i = 0; i < manifest.tensors.size(); ++i) {
     if (!manifest.tensors[i].pieces.empty()) return;

@@ -62,8 +62,8 @@ absl::Status prefer_memory_of_node(int node) {
   return errno_status(errno, "set_mempolicy");
 }
 
-absl::StatusOr<topology::Placement> choose(int local_rank, int local_ranks, const std::vector<std::string>& gpus,
-                                           const Placing& placing) {
+absl::StatusOr<topology::CpuPlacement> choose(int local_rank, int local_ranks, const std::vector<std::string>& gpus,
+                                              const Placing& placing) {
   const topology::Machine machine = topology::read_machine(placing.root);
   topology::Homes homes = topology::homes_of_cpu_ranks(machine, local_ranks);
   if (!gpus.empty()) {
@@ -92,7 +92,7 @@ bool wants_pinning(const config::ResourcesSection& resources) {
 
 Pinned pin_rank(const std::string& key, int local_rank, int local_ranks, const std::vector<std::string>& gpus,
                 const Placing& placing) {
-  const absl::StatusOr<topology::Placement> place = choose(local_rank, local_ranks, gpus, placing);
+  const absl::StatusOr<topology::CpuPlacement> place = choose(local_rank, local_ranks, gpus, placing);
   absl::Status status = place.status();
   const bool refused = status.ok() && !(status = placing.set_affinity(place->cpus)).ok();
   if (!status.ok()) {

@@ -80,7 +80,8 @@ Homes homes_of_cpu_ranks(const Machine& machine, int ranks) {
   return homes;
 }
 
-absl::StatusOr<Placement> place(const Machine& machine, const CpuSet& inherited, const Homes& homes, int local_rank) {
+absl::StatusOr<CpuPlacement> place(const Machine& machine, const CpuSet& inherited, const Homes& homes,
+                                   int local_rank) {
   if (machine.nodes.empty()) return absl::FailedPreconditionError("the kernel reports no CPUs");
   if (!contains(inherited, machine.allowed)) {
     return absl::FailedPreconditionError(
@@ -95,9 +96,9 @@ absl::StatusOr<Placement> place(const Machine& machine, const CpuSet& inherited,
   const auto here = homes.begin() + local_rank;
   const auto before = static_cast<size_t>(std::count(homes.begin(), here, home));
   const auto all = static_cast<size_t>(std::count(homes.begin(), homes.end(), home));
-  return Placement{.cpus = share_of(machine, usable, before, all),
-                   .nodes = home,
-                   .prefers_memory = home.size() == 1 && machine.nodes.size() > 1};
+  return CpuPlacement{.cpus = share_of(machine, usable, before, all),
+                      .nodes = home,
+                      .prefers_memory = home.size() == 1 && machine.nodes.size() > 1};
 }
 
 }  // namespace titan::topology

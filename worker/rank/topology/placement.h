@@ -10,7 +10,7 @@
 namespace titan::topology {
 
 // CPUs and NUMA nodes of one rank.
-struct Placement {
+struct CpuPlacement {
   CpuSet cpus;
   std::vector<int> nodes;       // NUMA nodes of these CPUs, by id.
   bool prefers_memory = false;  // Prefer memory of nodes[0], the only one, because the machine has other nodes.
@@ -33,6 +33,6 @@ Homes homes_of_cpu_ranks(const Machine& machine, int ranks);
 // `inherited` is the affinity with which the process started. If it excludes CPUs that the control group has, the user
 // has chosen it and it stays. Errors: FailedPrecondition in that case, if nothing is known about the machine, or if the
 // home has no usable CPU.
-absl::StatusOr<Placement> place(const Machine& machine, const CpuSet& inherited, const Homes& homes, int local_rank);
+absl::StatusOr<CpuPlacement> place(const Machine& machine, const CpuSet& inherited, const Homes& homes, int local_rank);
 
 }  // namespace titan::topology

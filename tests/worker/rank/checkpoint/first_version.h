@@ -29,7 +29,7 @@ inline void make_first_version(const std::string& folder) {
   const std::string path = storage::join_path(folder, kManifestName);
   auto manifest = manifest_from_text(*storage::read_file(files, path));
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  const Placement placement(manifest->rows, manifest->tensors.size());
+  const PlacementIndex placement(manifest->rows, manifest->tensors.size());
   for (size_t number = 0; number < manifest->files.size(); ++number) {
     FileRecord& file = manifest->files[number];
     const std::string shard = storage::join_path(folder, file.name), bytes = *storage::read_file(files, shard);

@@ -334,7 +334,7 @@ TEST(StepReportTest, HolesAndDisagreementAreRefused) {
   Manifest whole_one;
   ASSERT_TRUE(complete({a, b}, whole_one).ok());
   std::vector<int64_t> files;
-  Placement(whole_one.rows, 1).for_each_piece(0, {{5, 0}, {1, 2}}, [&](int64_t file, const Box& piece) {
+  PlacementIndex(whole_one.rows, 1).for_each_piece(0, {{5, 0}, {1, 2}}, [&](int64_t file, const Box& piece) {
     files.push_back(file);
     EXPECT_THAT(piece.offset, ElementsAre(4, 0));
   });

@@ -162,7 +162,7 @@ struct Cost {
 double seconds_since(absl::Duration begin) { return absl::ToDoubleSeconds(system_clock().monotonic() - begin); }
 
 // The files that hold a rank's pieces, in a step that another mesh may have written.
-size_t files_for(const Manifest& manifest, const Placement& placement, const WrittenShard& shard) {
+size_t files_for(const Manifest& manifest, const PlacementIndex& placement, const WrittenShard& shard) {
   std::set<int64_t> files;
   for (const PieceRecord& piece : shard.pieces) {
     const auto tensor = static_cast<size_t>(manifest.find(piece.key) - manifest.tensors.data());
@@ -237,7 +237,7 @@ class ScaleTest : public ::testing::Test {
     const absl::Duration start = system_clock().monotonic();
     const auto manifest = manifest_from_text(text_);
     ASSERT_TRUE(manifest.ok()) << manifest.status();
-    const Placement placement(manifest->rows, manifest->tensors.size());
+    const PlacementIndex placement(manifest->rows, manifest->tensors.size());
     cost_.open_seconds = seconds_since(start);
     for (const int rank : {0, 1, job_.world / 3, job_.world / 2, job_.world - 1}) {
       const WrittenShard own = shard_of(job_, parameters_, rank);

@@ -123,7 +123,7 @@ TEST(PlacementTest, GpuRanksGoToTheirGpus) {
   const Machine machine = two_nodes();
   const Homes homes = homes_of_gpus(machine, {1, 0, 1, 0}).value();
   EXPECT_THAT(places(machine, homes), ElementsAre("8-11,24-27", "0-3,16-19", "12-15,28-31", "4-7,20-23"));
-  const Placement placed = place(machine, machine.allowed, homes, 2).value();
+  const CpuPlacement placed = place(machine, machine.allowed, homes, 2).value();
   EXPECT_THAT(placed.nodes, ElementsAre(1));
   EXPECT_TRUE(placed.prefers_memory);
 }

@@ -19,7 +19,7 @@ constexpr size_t kBody = kPrefix.size() + 8 + 2;
 // A tensor of version 1, with its pieces.
 json listed_to_json(const TensorRecord& tensor) {
   json pieces = json::array();
-  for (const Piece& piece : tensor.pieces) {
+  for (const TensorPiece& piece : tensor.pieces) {
     pieces.push_back({{"file", piece.file},
                       {"begin", piece.begin},
                       {"offset", piece.box.offset},
@@ -34,7 +34,7 @@ json listed_to_json(const TensorRecord& tensor) {
 absl::StatusOr<TensorRecord> listed_from_json(const json& from) {
   TITAN_ASSIGN_OR_RETURN(TensorRecord tensor, tensor_from_json(from));
   for (const json& part : from.at("pieces")) {
-    Piece piece{.file = static_cast<int>(integer_in(part.at("file"))), .begin = integer_in(part.at("begin"))};
+    TensorPiece piece{.file = static_cast<int>(integer_in(part.at("file"))), .begin = integer_in(part.at("begin"))};
     piece.box = {integers_in(part.at("offset")), integers_in(part.at("shape"))};
     TITAN_ASSIGN_OR_RETURN(piece.chunk_crcs, unhex(part.at("crc32c")));
     tensor.pieces.push_back(std::move(piece));
@@ -44,9 +44,9 @@ absl::StatusOr<TensorRecord> listed_from_json(const json& from) {
 
 absl::Status check_pieces(const TensorRecord& tensor, const std::vector<FileRecord>& files) {
   std::vector<Box> boxes;
-  for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
+  for (const TensorPiece& piece : tensor.pieces) boxes.push_back(piece.box);
   TITAN_RETURN_IF_ERROR(annotate(check_cover(tensor.shape, boxes), tensor.key));
-  for (const Piece& piece : tensor.pieces) {
+  for (const TensorPiece& piece : tensor.pieces) {
     if (piece.file < 0 || piece.file >= static_cast<int>(files.size())) {
       return absl::DataLossError(absl::StrCat(tensor.key, ": no file number ", piece.file));
     }
@@ -127,7 +127,7 @@ const TensorRecord* Manifest::find(const std::string& key) const {
 }
 
 std::vector<int64_t> Manifest::piece_counts() const {
-  const Placement placement(rows, tensors.size());
+  const PlacementIndex placement(rows, tensors.size());
   std::vector<int64_t> counts;
   for (size_t i = 0; i < tensors.size(); ++i) {
     counts.push_back(version == 1 ? static_cast<int64_t>(tensors[i].pieces.size()) : placement.pieces_of(i));

@@ -167,15 +167,15 @@ absl::Status check_placement(const std::vector<PlacementRow>& rows, const std::v
   return absl::OkStatus();
 }
 
-Placement::Placement(const std::vector<PlacementRow>& rows, size_t tensors) : rows_(rows), rows_of_(tensors) {
+PlacementIndex::PlacementIndex(const std::vector<PlacementRow>& rows, size_t tensors) : rows_(rows), rows_of_(tensors) {
   for (size_t row = 0; row < rows.size(); ++row) {
     tensors_of_.push_back(unfold(rows[row].tensors));
     for (const Point& id : tensors_of_.back()) rows_of_[static_cast<size_t>(id[0])].push_back(row);
   }
 }
 
-void Placement::for_each_piece(size_t tensor, const Box& window,
-                               absl::FunctionRef<void(int64_t file, const Box& piece)> visit) const {
+void PlacementIndex::for_each_piece(size_t tensor, const Box& window,
+                                    absl::FunctionRef<void(int64_t file, const Box& piece)> visit) const {
   if (window.elements() == 0) return;
   for (const size_t number : rows_of_[tensor]) {
     const PlacementRow& row = rows_[number];
@@ -190,7 +190,8 @@ void Placement::for_each_piece(size_t tensor, const Box& window,
   }
 }
 
-void Placement::for_each_piece_in(int64_t file, absl::FunctionRef<void(size_t tensor, const Box& piece)> visit) const {
+void PlacementIndex::for_each_piece_in(int64_t file,
+                                       absl::FunctionRef<void(size_t tensor, const Box& piece)> visit) const {
   for (size_t number = 0; number < rows_.size(); ++number) {
     const PlacementRow& row = rows_[number];
     std::vector<Bounds> within = anywhere(row);
@@ -204,7 +205,7 @@ void Placement::for_each_piece_in(int64_t file, absl::FunctionRef<void(size_t te
   }
 }
 
-int64_t Placement::pieces_of(size_t tensor) const {
+int64_t PlacementIndex::pieces_of(size_t tensor) const {
   int64_t pieces = 0;
   for (const size_t row : rows_of_[tensor]) {
     for (const Progression& places : rows_[row].places) pieces += places.points();

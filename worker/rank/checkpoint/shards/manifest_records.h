@@ -41,7 +41,7 @@ nlohmann::json to_json(const FileRecord& file);
 absl::StatusOr<FileRecord> file_from_json(const nlohmann::json& from);
 
 // A piece of a tensor in version 1.
-struct Piece {
+struct TensorPiece {
   int file = 0;       // Index into Manifest::files.
   int64_t begin = 0;  // First byte in the file.
   Box box;
@@ -53,7 +53,7 @@ struct TensorRecord {
   std::string key;
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<int64_t> shape;
-  std::vector<Piece> pieces;  // Cover the tensor exactly once; only in version 1.
+  std::vector<TensorPiece> pieces;  // Cover the tensor exactly once; only in version 1.
 };
 // Leaves out the pieces.
 nlohmann::json to_json(const TensorRecord& tensor);
@@ -79,9 +79,9 @@ absl::Status check_placement(const std::vector<PlacementRow>& rows, const std::v
                              size_t files);
 
 // Finds pieces in rows that have been checked. The rows must outlive it.
-class Placement {
+class PlacementIndex {
  public:
-  Placement(const std::vector<PlacementRow>& rows, size_t tensors);
+  PlacementIndex(const std::vector<PlacementRow>& rows, size_t tensors);
 
   // Visits the pieces of a tensor that share an element with `window`.
   void for_each_piece(size_t tensor, const Box& window,

@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<StepReader>> StepReader::open(storage::Files& fil
   auto manifest = manifest_from_text(text);
   if (!manifest.ok()) return annotate(manifest.status(), path);
   reader->manifest_ = *std::move(manifest);
-  reader->placement_ = std::make_unique<Placement>(reader->manifest_.rows, reader->manifest_.tensors.size());
+  reader->placement_ = std::make_unique<PlacementIndex>(reader->manifest_.rows, reader->manifest_.tensors.size());
   reader->manifest_crc_ = storage::crc32c(text.data(), text.size());
   return reader;
 }
@@ -134,7 +134,7 @@ int64_t StepReader::begin_of(int64_t file, const Shard& shard, size_t tensor, co
 }
 
 void StepReader::find_sources(const Wanted& wanted, std::map<int64_t, std::vector<Source>>& by_file) const {
-  for (const Piece& piece : wanted.tensor->pieces) {
+  for (const TensorPiece& piece : wanted.tensor->pieces) {
     const auto shared = intersect(piece.box, wanted.box);
     if (!shared || shared->elements() == 0) continue;
     const Chunks chunks{piece.begin, piece.box.elements() * item_size(*wanted.tensor), &piece.chunk_crcs};
@@ -328,7 +328,7 @@ std::vector<StepReader::Stretch> StepReader::stretches(std::vector<absl::Status>
         [this, file, opened](int64_t at) { return first_piece_at(file, *opened, at); });
   }
   for (const TensorRecord& tensor : manifest_.tensors) {
-    for (const Piece& piece : tensor.pieces) {
+    for (const TensorPiece& piece : tensor.pieces) {
       if (!unusable[static_cast<size_t>(piece.file)].ok()) continue;
       add(piece.file, {piece.begin, piece.box.elements() * item_size(tensor), &piece.chunk_crcs},
           [&tensor](int64_t) { return tensor.key; });

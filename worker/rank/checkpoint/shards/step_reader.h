@@ -130,7 +130,7 @@ class StepReader {
   storage::Files& files_;
   std::string folder_;
   Manifest manifest_;
-  std::unique_ptr<Placement> placement_;
+  std::unique_ptr<PlacementIndex> placement_;
   uint32_t manifest_crc_ = 0;
   std::unique_ptr<storage::FileLock> lock_;
   std::mutex shards_mutex_, open_mutex_;                            // Not held while reading.

@@ -10,8 +10,8 @@
 namespace titan::data {
 namespace {
 
-std::vector<Piece> cut(const std::vector<int64_t>& lengths, int64_t row_tokens) {
-  std::vector<Piece> pieces;
+std::vector<DocumentPiece> cut(const std::vector<int64_t>& lengths, int64_t row_tokens) {
+  std::vector<DocumentPiece> pieces;
   for (size_t document = 0; document < lengths.size(); ++document) {
     for (int64_t begin = 0; begin + 1 < lengths[document]; begin += row_tokens - 1) {
       pieces.push_back({static_cast<int64_t>(document), begin, std::min(row_tokens, lengths[document] - begin)});
@@ -20,19 +20,19 @@ std::vector<Piece> cut(const std::vector<int64_t>& lengths, int64_t row_tokens) 
   return pieces;
 }
 
-bool comes_before(const Piece& one, const Piece& other) {
+bool comes_before(const DocumentPiece& one, const DocumentPiece& other) {
   return std::pair(one.document, one.begin) < std::pair(other.document, other.begin);
 }
 
 }  // namespace
 
-std::vector<std::vector<Piece>> best_fit(const std::vector<int64_t>& lengths, int64_t row_tokens) {
-  std::vector<Piece> pieces = cut(lengths, row_tokens);
+std::vector<std::vector<DocumentPiece>> best_fit(const std::vector<int64_t>& lengths, int64_t row_tokens) {
+  std::vector<DocumentPiece> pieces = cut(lengths, row_tokens);
   std::stable_sort(pieces.begin(), pieces.end(),
-                   [](const Piece& one, const Piece& other) { return one.tokens > other.tokens; });
-  std::vector<std::vector<Piece>> rows;
+                   [](const DocumentPiece& one, const DocumentPiece& other) { return one.tokens > other.tokens; });
+  std::vector<std::vector<DocumentPiece>> rows;
   std::set<std::pair<int64_t, size_t>> room;  // Free tokens of a row, and the row.
-  for (const Piece& piece : pieces) {
+  for (const DocumentPiece& piece : pieces) {
     const auto found = room.lower_bound({piece.tokens, 0});
     int64_t left = row_tokens;
     size_t row = rows.size();
@@ -45,7 +45,7 @@ std::vector<std::vector<Piece>> best_fit(const std::vector<int64_t>& lengths, in
     rows[row].push_back(piece);
     if (left - piece.tokens > 1) room.emplace(left - piece.tokens, row);
   }
-  for (std::vector<Piece>& row : rows) std::sort(row.begin(), row.end(), comes_before);
+  for (std::vector<DocumentPiece>& row : rows) std::sort(row.begin(), row.end(), comes_before);
   std::sort(rows.begin(), rows.end(),
             [](const auto& one, const auto& other) { return comes_before(one.front(), other.front()); });
   return rows;
@@ -82,7 +82,7 @@ absl::StatusOr<bool> PackedRows::settle_window() {
 
 void PackedRows::pass_row() {
   padded_ += options_.row_tokens;
-  for (const Piece& piece : rows_[given_]) padded_ -= piece.tokens;
+  for (const DocumentPiece& piece : rows_[given_]) padded_ -= piece.tokens;
   ++given_;
 }
 
@@ -91,7 +91,7 @@ absl::StatusOr<const int32_t*> PackedRows::next() {
   if (!there) return nullptr;
   ends_.clear();
   int64_t filled = 0;
-  for (const Piece& piece : rows_[given_]) {
+  for (const DocumentPiece& piece : rows_[given_]) {
     TITAN_RETURN_IF_ERROR(documents_->read(window_[piece.document], piece.begin, piece.tokens, row_.data() + filled));
     filled += piece.tokens;
     ends_.push_back(filled);

@@ -11,11 +11,11 @@
 namespace titan::data {
 
 // Some tokens of a document in a window.
-struct Piece {
+struct DocumentPiece {
   int64_t document = 0;  // Index in the window.
   int64_t begin = 0, tokens = 0;
 
-  bool operator==(const Piece&) const = default;
+  bool operator==(const DocumentPiece&) const = default;
 };
 
 // Packs documents of these lengths into rows of `row_tokens`, and cuts none that fits a row. A longer one becomes whole
@@ -23,7 +23,7 @@ struct Piece {
 // first is a label exactly once. A document of one token has no label and is left out. Pieces are placed from the
 // longest on, each in the row that it fills best (best fit decreasing). The result is in the order of the documents,
 // within rows and across rows.
-std::vector<std::vector<Piece>> best_fit(const std::vector<int64_t>& lengths, int64_t row_tokens);
+std::vector<std::vector<DocumentPiece>> best_fit(const std::vector<int64_t>& lengths, int64_t row_tokens);
 
 // Rows of whole documents, by best fit among those of a window; the rest of a row is padding. A position is the start
 // of the window and the number of its rows already given: resuming packs the window again.
@@ -56,8 +56,8 @@ class PackedRows final : public RowSource {
   const Options options_;
   StreamPosition start_;  // Start of the window.
   std::vector<TokenDocument> window_;
-  std::vector<std::vector<Piece>> rows_;  // Rows of the window.
-  size_t given_ = 0;                      // Number of them already given.
+  std::vector<std::vector<DocumentPiece>> rows_;  // Rows of the window.
+  size_t given_ = 0;                              // Number of them already given.
   std::vector<int32_t> row_;
   std::vector<int64_t> ends_;
   int64_t padded_ = 0;
