@@ -258,8 +258,8 @@ absl::StatusOr<Upload> Client::create_upload(const std::string& key) {
   return Upload{key, answer->value("UploadId"), std::move(writer)};
 }
 
-absl::StatusOr<Part> Client::upload_part(const Upload& upload, int number, const std::string& bytes) {
-  Part part{.etag = "", .crc32c = checksum_of(bytes)};
+absl::StatusOr<CompletedPart> Client::upload_part(const Upload& upload, int number, const std::string& bytes) {
+  CompletedPart part{.etag = "", .crc32c = checksum_of(bytes)};
   Response response;
   TITAN_RETURN_IF_ERROR(call("write a part of",
                              {.method = "PUT",
@@ -276,7 +276,8 @@ absl::StatusOr<Part> Client::upload_part(const Upload& upload, int number, const
   return part;
 }
 
-absl::Status Client::complete(const Upload& upload, const std::vector<Part>& parts, const Condition& condition) {
+absl::Status Client::complete(const Upload& upload, const std::vector<CompletedPart>& parts,
+                              const Condition& condition) {
   std::string body = "<CompleteMultipartUpload>";
   for (size_t i = 0; i < parts.size(); ++i) {
     absl::StrAppend(&body, "<Part><PartNumber>", i + 1, "</PartNumber><ETag>", xml_escaped(parts[i].etag),

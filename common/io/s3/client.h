@@ -40,7 +40,7 @@ struct Listing {
   absl::Time now;                    // By the store's clock.
 };
 
-struct Part {
+struct CompletedPart {
   std::string etag, crc32c;
 };
 using CredentialSource = std::function<absl::StatusOr<Credentials>()>;
@@ -71,8 +71,9 @@ class Client {
   // Multipart uploads: the object appears only with complete(), which fails with AlreadyExists when the condition does
   // not hold.
   absl::StatusOr<Upload> create_upload(const std::string& key);
-  absl::StatusOr<Part> upload_part(const Upload& upload, int number, const std::string& bytes);  // Numbered from 1.
-  absl::Status complete(const Upload& upload, const std::vector<Part>& parts, const Condition& condition);
+  absl::StatusOr<CompletedPart> upload_part(const Upload& upload, int number,
+                                            const std::string& bytes);  // Numbered from 1.
+  absl::Status complete(const Upload& upload, const std::vector<CompletedPart>& parts, const Condition& condition);
   absl::Status abort(const Upload& upload);                                // OK when it is missing.
   absl::StatusOr<std::vector<Upload>> uploads(const std::string& prefix);  // Neither completed nor aborted.
 

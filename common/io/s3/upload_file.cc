@@ -48,7 +48,7 @@ absl::Status UploadFile::send_part() {
 }
 
 absl::Status UploadFile::take_oldest() {
-  absl::StatusOr<Part> part = sending_.front().get();
+  absl::StatusOr<CompletedPart> part = sending_.front().get();
   sending_.pop_front();
   if (!part.ok()) return part.status();
   parts_.push_back(*std::move(part));

@@ -43,8 +43,8 @@ class UploadFile : public storage::WritableFile {
   const TransferSizes sizes_;
   std::string filling_;
   Upload upload_;  // Without an id while everything fits in one part.
-  std::deque<std::future<absl::StatusOr<Part>>> sending_;
-  std::vector<Part> parts_;
+  std::deque<std::future<absl::StatusOr<CompletedPart>>> sending_;
+  std::vector<CompletedPart> parts_;
   bool done_ = false;
   absl::Status failed_;  // The first error, which all later calls return.
 };

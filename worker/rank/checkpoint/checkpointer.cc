@@ -91,11 +91,11 @@ absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::create(Setup setup) 
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Checkpointer::~Checkpointer() = default;
 
-absl::StatusOr<LoadResult> Checkpointer::load(std::vector<Slice>& slices, Part part) {
+absl::StatusOr<LoadResult> Checkpointer::load(std::vector<Slice>& slices, StatePart part) {
   return impl_->loader.load(slices, part);
 }
 
-absl::Status Checkpointer::save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind) {
+absl::Status Checkpointer::save(int64_t step, const std::vector<Slice>& slices, TrainState state, CheckpointKind kind) {
   return impl_->saver.save(step, slices, std::move(state), kind);
 }
 

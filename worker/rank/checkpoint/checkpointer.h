@@ -38,7 +38,7 @@ class Checkpointer {
   // Errors: NotFound (named step or path), FailedPrecondition (does not fit this model, unless the message says
   // otherwise; "MODEL_MISMATCH: ..." if it is another model's), DataLoss (named step is corrupt), Unavailable (a rank
   // is gone).
-  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices, Part part = Part::kAll);
+  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices, StatePart part = StatePart::kAll);
 
   // Collective; every rank calls it for the same steps. Waits for the previous save. With async_mode disabled it
   // returns when the step is committed. Otherwise it returns when the tensors are copied, and a background thread does
@@ -47,7 +47,8 @@ class Checkpointer {
   // A save that fails (disk full, ...) on any rank fails on all: event checkpoint_failed, earlier checkpoints stay, OK
   // is returned (see failed_saves_allowed). Errors: Unavailable, names the rank if its process is gone;
   // FailedPrecondition "fenced: ..." if a newer attempt owns the folder: exit with kExitFenced.
-  absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind = Kind::kFull);
+  absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state,
+                    CheckpointKind kind = CheckpointKind::kFull);
 
   // Collective, synchronous: the save at training.steps by last_save_model_only, export_dtype, last_save_in_hf. If
   // storage fails (disk full, I/O error, ...), all ranks retry together, each time with a warning, for

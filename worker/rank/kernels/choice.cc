@@ -30,15 +30,15 @@ bool choose(std::string_view written) {
 }
 
 void choose_on_device(const DeviceKernels* kernels, DeviceParts parts) {
-  const auto set = [&](Part part, bool wanted) {
+  const auto set = [&](TrainingPart part, bool wanted) {
     for_part[static_cast<int>(part)].store(wanted ? kernels : nullptr, std::memory_order_relaxed);
   };
-  set(Part::kModel, parts.model);
-  set(Part::kLoss, parts.loss);
-  set(Part::kOptimizer, parts.optimizer);
+  set(TrainingPart::kModel, parts.model);
+  set(TrainingPart::kLoss, parts.loss);
+  set(TrainingPart::kOptimizer, parts.optimizer);
 }
 
-const DeviceKernels* chosen_on_device(Part part) {
+const DeviceKernels* chosen_on_device(TrainingPart part) {
   return for_part[static_cast<int>(part)].load(std::memory_order_relaxed);
 }
 

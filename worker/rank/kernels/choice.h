@@ -30,8 +30,8 @@ class DeviceKernels;
 // computes no more. Other parts, or all if `kernels` is null, use LibTorch's operations, as before the call.
 void choose_on_device(const DeviceKernels* kernels, DeviceParts parts);
 
-enum class Part { kModel, kLoss, kOptimizer };
+enum class TrainingPart { kModel, kLoss, kOptimizer };
 // Returns the kernels chosen for `part`. Null means LibTorch's operations.
-const DeviceKernels* chosen_on_device(Part part);
+const DeviceKernels* chosen_on_device(TrainingPart part);
 
 }  // namespace titan::kernels

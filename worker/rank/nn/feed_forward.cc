@@ -92,7 +92,7 @@ struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, double limit) {
     context->save_for_backward({x});
     context->saved_data["limit"] = limit;
-    if (can_use_row_kernels(x, kernels::Part::kModel)) return own_forward(x, {}, limit);
+    if (can_use_row_kernels(x, kernels::TrainingPart::kModel)) return own_forward(x, {}, limit);
     const at::Tensor pairs = pairs_of(x);
     const at::Tensor gate = at::clamp_max(pairs.select(-1, 0), limit);
     return (at::clamp(pairs.select(-1, 1), -limit, limit) + 1).mul_(gate).mul_(at::sigmoid(gate * kSlope));
@@ -102,7 +102,7 @@ struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
     const at::Tensor x = context->get_saved_variables()[0];
     const double limit = context->saved_data["limit"].toDouble();
     const at::Tensor& dy = gradients[0];
-    if (can_use_row_kernels(x, kernels::Part::kModel)) return {own_backward(x, {}, dy, limit).gate, {}};
+    if (can_use_row_kernels(x, kernels::TrainingPart::kModel)) return {own_backward(x, {}, dy, limit).gate, {}};
     const at::Tensor free_gate = pairs_of(x).select(-1, 0), free_linear = pairs_of(x).select(-1, 1);
     const at::Tensor gate = at::clamp_max(free_gate, limit);
     const at::Tensor sigmoid = at::sigmoid(gate * kSlope);
@@ -119,13 +119,13 @@ struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& linear) {
-  if (can_use_row_kernels(gate, kernels::Part::kModel) && linear.scalar_type() == gate.scalar_type())
+  if (can_use_row_kernels(gate, kernels::TrainingPart::kModel) && linear.scalar_type() == gate.scalar_type())
     return OwnSwiglu::apply(gate, linear);
   return at::silu(gate) * linear;
 }
 
 at::Tensor swiglu(at::Tensor gate, const std::function<at::Tensor()>& linear) {
-  if (can_use_row_kernels(gate, kernels::Part::kModel)) return swiglu(gate, linear());
+  if (can_use_row_kernels(gate, kernels::TrainingPart::kModel)) return swiglu(gate, linear());
   gate = at::silu(gate);
   return gate * linear();
 }

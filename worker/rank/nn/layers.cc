@@ -94,7 +94,7 @@ using torch::autograd::variable_list;
 const void* data_or_null(const at::Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 
 int64_t scratch_for(const at::Tensor& x) {
-  if (device_kernels_for(x, kernels::Part::kModel) == nullptr) return kernels::rms_norm_scratch(x.size(1));
+  if (device_kernels_for(x, kernels::TrainingPart::kModel) == nullptr) return kernels::rms_norm_scratch(x.size(1));
   return kernels::device_rms_norm_parts(x.size(0), x.size(1)) * x.size(1);
 }
 
@@ -209,7 +209,7 @@ struct OwnSumAndNorm : torch::autograd::Function<OwnSumAndNorm> {
 };
 
 bool own_norm_takes(const at::Tensor& x, const at::Tensor& weight) {
-  return can_use_row_kernels(x, kernels::Part::kModel) &&
+  return can_use_row_kernels(x, kernels::TrainingPart::kModel) &&
          (!weight.defined() || weight.scalar_type() == x.scalar_type());
 }
 

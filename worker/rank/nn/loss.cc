@@ -36,7 +36,7 @@ struct OwnCrossEntropy : torch::autograd::Function<OwnCrossEntropy> {
 }  // namespace
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels) {
-  if (can_use_row_kernels(logits, kernels::Part::kLoss)) return OwnCrossEntropy::apply(logits, labels);
+  if (can_use_row_kernels(logits, kernels::TrainingPart::kLoss)) return OwnCrossEntropy::apply(logits, labels);
   const at::Tensor rows = logits.flatten(0, 1);
   return at::cross_entropy_loss(rows.to(accumulate_type(rows.scalar_type())), labels.flatten(0, 1), /*weight=*/{},
                                 at::Reduction::Sum, kIgnoreIndex);
@@ -116,7 +116,8 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     SoftmaxStats figures = no_figures(rows);
     for_each_part(weight, columns, [&](int64_t first, const at::Tensor& part) {
       at::Tensor logits = matmul_nt(rows, part);
-      if (can_use_row_kernels(logits, kernels::Part::kLoss)) return add_softmax_stats(figures, logits, local, first);
+      if (can_use_row_kernels(logits, kernels::TrainingPart::kLoss))
+        return add_softmax_stats(figures, logits, local, first);
       add_figures(figures, std::move(logits), local, first);
     });
     if (split) all_reduce_stats(*vocabulary, figures);
@@ -136,7 +137,7 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     if (weight_too) weight_gradient = at::empty_like(weight);
     for_each_part(weight.detach(), context->saved_data["columns"].toInt(), [&](int64_t first, const at::Tensor& part) {
       at::Tensor gradient = matmul_nt(rows, part);
-      if (can_use_row_kernels(gradient, kernels::Part::kLoss)) {
+      if (can_use_row_kernels(gradient, kernels::TrainingPart::kLoss)) {
         write_logit_gradient(gradient, gradient, local, figures.maximum, figures.sum, gradients[0], first);
       } else {
         gradient = logit_gradient(std::move(gradient), local, first, figures, ignored, gradients[0]);
@@ -175,7 +176,7 @@ void add_softmax_stats(SoftmaxStats& figures, const at::Tensor& logits, const at
                                    .sum = figures.sum.mutable_data_ptr<float>(),
                                    .label_logit = figures.label_logit.mutable_data_ptr<float>(),
                                    .threads = at::get_num_threads()};
-  const kernels::DeviceKernels* device = device_kernels_for(logits, kernels::Part::kLoss);
+  const kernels::DeviceKernels* device = device_kernels_for(logits, kernels::TrainingPart::kLoss);
   check_accepted(device != nullptr ? device->run(args) : kernels::softmax_chunk(*kernels::chosen_level(), args));
 }
 
@@ -195,7 +196,7 @@ at::Tensor loss_of(const at::Tensor& logits, const SoftmaxStats& figures, const 
                                        .maximum = figures.maximum.const_data_ptr<float>(),
                                        .sum = figures.sum.const_data_ptr<float>(),
                                        .label_logit = figures.label_logit.const_data_ptr<float>()};
-  const kernels::DeviceKernels* device = device_kernels_for(logits, kernels::Part::kLoss);
+  const kernels::DeviceKernels* device = device_kernels_for(logits, kernels::TrainingPart::kLoss);
   if (device == nullptr) return at::scalar_tensor(kernels::cross_entropy_loss(args), figures.sum.options());
   at::Tensor loss = uninitialized({}, figures.sum.options());
   check_accepted(device->run(args, loss.mutable_data_ptr<float>()));
@@ -218,7 +219,7 @@ void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, 
                                      .sum = sum.const_data_ptr<float>(),
                                      .threads = at::get_num_threads()};
   const auto* scale_at = factor.const_data_ptr<float>();
-  if (const kernels::DeviceKernels* device = device_kernels_for(logits, kernels::Part::kLoss)) {
+  if (const kernels::DeviceKernels* device = device_kernels_for(logits, kernels::TrainingPart::kLoss)) {
     return check_accepted(device->run(args, scale_at));
   }
   args.scale = *scale_at;

@@ -115,8 +115,8 @@ at::Tensor plain_sum_backward(const at::Tensor& rows, const at::Tensor& tokens, 
 // Sums rows[places] over the choices, weighted if scores are defined.
 at::Tensor sum_of_choices(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   if (places.size(1) == 1 && !scores.defined()) return take_rows(rows, places.select(1, 0));
-  return can_use_row_kernels(rows, kernels::Part::kModel) ? own_sum(rows, places, scores)
-                                                          : plain_sum(rows, places, scores);
+  return can_use_row_kernels(rows, kernels::TrainingPart::kModel) ? own_sum(rows, places, scores)
+                                                                  : plain_sum(rows, places, scores);
 }
 
 struct Spread : torch::autograd::Function<Spread> {
@@ -172,7 +172,7 @@ struct Combine : torch::autograd::Function<Combine> {
     const at::Tensor& dy = gradients[0];
     if (!scores.defined()) return {take_rows(dy, tokens), {}, {}, {}};
     at::Tensor rows_gradient = at::empty(rows.sizes(), rows.options());
-    at::Tensor scores_gradient = can_use_row_kernels(rows, kernels::Part::kModel)
+    at::Tensor scores_gradient = can_use_row_kernels(rows, kernels::TrainingPart::kModel)
                                      ? own_sum_backward(rows, places, scores, dy, rows_gradient)
                                      : plain_sum_backward(rows, tokens, places, scores, dy, rows_gradient);
     return {rows_gradient, scores_gradient, {}, {}};
@@ -223,7 +223,7 @@ ExpertOrder order_by_expert(const at::Tensor& experts, int64_t num_experts) {
 }
 
 at::Tensor spread(const at::Tensor& x, const at::Tensor& scores, const ExpertOrder& order) {
-  if (scores.defined() && can_use_row_kernels(x, kernels::Part::kModel)) {
+  if (scores.defined() && can_use_row_kernels(x, kernels::TrainingPart::kModel)) {
     return OwnWeightedSpread::apply(x, scores, order.rows, order.tokens, order.places);
   }
   at::Tensor sorted = Spread::apply(x, order.tokens, order.places);

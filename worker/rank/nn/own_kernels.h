@@ -18,19 +18,19 @@ inline bool can_use_cpu_kernels(const at::Tensor& x) {
 }
 
 // Returns the kernels of x's [...] device if this part of a model uses them, else null.
-inline const kernels::DeviceKernels* device_kernels_at(const at::Tensor& x, kernels::Part part) {
+inline const kernels::DeviceKernels* device_kernels_at(const at::Tensor& x, kernels::TrainingPart part) {
   const kernels::DeviceKernels* chosen = kernels::chosen_on_device(part);
   return chosen == nullptr || (chosen->on_host() ? !x.is_cpu() : !x.is_cuda()) ? nullptr : chosen;
 }
 
 // Returns those for row operations on x [..., n], else null.
-inline const kernels::DeviceKernels* device_kernels_for(const at::Tensor& x, kernels::Part part) {
+inline const kernels::DeviceKernels* device_kernels_for(const at::Tensor& x, kernels::TrainingPart part) {
   const bool takes = x.scalar_type() == at::kBFloat16 && x.dim() > 0 && x.size(-1) > 0;
   return takes ? device_kernels_at(x, part) : nullptr;
 }
 
 // Whether row operations on x [..., n] use Titan's kernels, on a CPU or a device.
-inline bool can_use_row_kernels(const at::Tensor& x, kernels::Part part) {
+inline bool can_use_row_kernels(const at::Tensor& x, kernels::TrainingPart part) {
   return can_use_cpu_kernels(x) || device_kernels_for(x, part) != nullptr;
 }
 
@@ -55,7 +55,7 @@ inline void check_accepted(bool done) { TORCH_INTERNAL_ASSERT(done); }
 // kernels.
 template <typename Args>
 void compute_rows(const at::Tensor& x, bool (*on_cpu)(kernels::Level, const Args&), const Args& args) {
-  const kernels::DeviceKernels* device = device_kernels_for(x, kernels::Part::kModel);
+  const kernels::DeviceKernels* device = device_kernels_for(x, kernels::TrainingPart::kModel);
   check_accepted(device != nullptr ? device->run(args) : on_cpu(*kernels::chosen_level(), args));
 }
 

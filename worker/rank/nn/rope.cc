@@ -140,7 +140,8 @@ at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Te
   const int64_t length = x.size(1), width = table.is_complex() ? x.size(3) / 2 : x.size(3);
   TORCH_CHECK(length <= table.size(0) && width == table.size(1), "RoPE table of ", table.sizes(),
               " does not fit activations of ", x.sizes());
-  if (can_use_row_kernels(x, kernels::Part::kModel) && c10::toRealValueType(table.scalar_type()) == at::kFloat) {
+  if (can_use_row_kernels(x, kernels::TrainingPart::kModel) &&
+      c10::toRealValueType(table.scalar_type()) == at::kFloat) {
     return OwnRope::apply(x, table,
                           positions.defined() ? std::optional<at::Tensor>(positions.contiguous()) : std::nullopt);
   }

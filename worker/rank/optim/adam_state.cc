@@ -265,7 +265,7 @@ void small_adam(const OptimizerOptions& options, const Slot& slot, const MomentF
   TORCH_CHECK(slot.value.is_contiguous() && slot.grad.is_contiguous(), slot.fqn, ": is not contiguous");
   TORCH_CHECK(!options.stochastic_rounding || slot.value.scalar_type() == at::kBFloat16, slot.fqn,
               ": only bfloat16 values can be rounded stochastically");
-  const kernels::DeviceKernels* device = nn::device_kernels_at(slot.value, kernels::Part::kOptimizer);
+  const kernels::DeviceKernels* device = nn::device_kernels_at(slot.value, kernels::TrainingPart::kOptimizer);
   if (device != nullptr) return step_on_device(*device, options, slot, form, state, step);
   const std::optional<kernels::Level> level = kernels::chosen_level();
   if (slot.value.is_cpu() && level) return step_on_cpu(*level, options, slot, form, state, step);

@@ -218,7 +218,7 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     const at::Tensor ignored = nn::ignored_labels(labels, columns * group->size());
     nn::SoftmaxStats figures;
     const at::Tensor local = local_rows(labels, group->rank() * columns, columns);
-    if (nn::can_use_row_kernels(logits, kernels::Part::kLoss)) {
+    if (nn::can_use_row_kernels(logits, kernels::TrainingPart::kLoss)) {
       figures = nn::softmax_stats(nn::rows_of(logits), local);
     } else {
       const at::TensorOptions options = logits.options().dtype(wide);
@@ -251,7 +251,7 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     const at::Tensor &local = saved[0], &ignored = saved[1], &maxima = saved[2], &sums = saved[3];
     const bool alone = logits.use_count() == 1 && logits.storage().use_count() == 1;
     at::Tensor result = alone ? logits : at::empty_like(logits);
-    if (nn::can_use_row_kernels(logits, kernels::Part::kLoss) && result.stride(1) == 1) {
+    if (nn::can_use_row_kernels(logits, kernels::TrainingPart::kLoss) && result.stride(1) == 1) {
       const at::Tensor labels = local.masked_fill(ignored, nn::kIgnoreIndex);
       nn::write_logit_gradient(result, nn::rows_of(logits), labels, maxima, sums, gradients[0]);
       return {std::move(result), {}, {}};

@@ -471,7 +471,7 @@ TEST_F(CheckpointTest, WhatWasCommittedIsNeverForgotten) {
   EXPECT_THAT(std::string(gone.message()), HasSubstr("step 20 was committed in " + dump_ + "/checkpoint"));
 
   // A seed or other initial weights are not a substitute.
-  ASSERT_TRUE(Attempt(options(2, 3)).save(0, Kind::kModel).ok());
+  ASSERT_TRUE(Attempt(options(2, 3)).save(0, CheckpointKind::kModel).ok());
   knowing.attempt = 4;
   knowing.config.initial_load_path = dump_;
   EXPECT_TRUE(checkpoints_are_gone(Attempt(knowing).load().status()));
@@ -504,7 +504,7 @@ TEST_F(CheckpointTest, AnEmptiedFolderOfAnotherJobBeginsAnewWithAWarning) {
   ASSERT_EQ(next.events(event::kWarning).size(), 1u);
   EXPECT_THAT(next.events(event::kWarning)[0].members["message"].get<std::string>(),
               HasSubstr("training starts from scratch"));
-  ASSERT_TRUE(next.save(20, Kind::kModel).ok());
+  ASSERT_TRUE(next.save(20, CheckpointKind::kModel).ok());
   EXPECT_TRUE(checkpoints_are_gone(Attempt(knowing).load().status())) << "an export is left: the folder is not empty";
 }
 
@@ -607,7 +607,7 @@ TEST_F(CheckpointTest, BadOptionsNameTheirKey) {
 
 // Seed: step 0, model only; used until a better checkpoint exists.
 TEST_F(CheckpointTest, SeedIsTheInitialWeights) {
-  ASSERT_TRUE(Attempt(options(1)).save(0, Kind::kModel).ok());
+  ASSERT_TRUE(Attempt(options(1)).save(0, CheckpointKind::kModel).ok());
   Attempt job(options(2, 2));
   auto seeded = job.load(0);
   ASSERT_TRUE(seeded.ok()) << seeded.status();

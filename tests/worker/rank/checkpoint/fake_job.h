@@ -198,7 +198,7 @@ class Attempt {
     return statuses[0];
   }
 
-  absl::Status save(int64_t step, Kind kind = Kind::kFull) {
+  absl::Status save(int64_t step, CheckpointKind kind = CheckpointKind::kFull) {
     return run([&](int rank, Checkpointer& checkpointer) {
       TrainState state{.shared = {{"step", step},
                                   {"ntokens_seen", step * 100},

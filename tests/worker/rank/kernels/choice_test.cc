@@ -32,12 +32,12 @@ TEST(ChoiceTest, ADevicesKernelsComputeThePartsThatAreNamed) {
   for (const DeviceParts& parts :
        {DeviceParts{true, false}, {false, true}, {true, true}, {false, false, true}, {false, false}}) {
     choose_on_device(&kernels, parts);
-    EXPECT_EQ(chosen_on_device(Part::kModel), parts.model ? &kernels : nullptr);
-    EXPECT_EQ(chosen_on_device(Part::kLoss), parts.loss ? &kernels : nullptr);
-    EXPECT_EQ(chosen_on_device(Part::kOptimizer), parts.optimizer ? &kernels : nullptr);
+    EXPECT_EQ(chosen_on_device(TrainingPart::kModel), parts.model ? &kernels : nullptr);
+    EXPECT_EQ(chosen_on_device(TrainingPart::kLoss), parts.loss ? &kernels : nullptr);
+    EXPECT_EQ(chosen_on_device(TrainingPart::kOptimizer), parts.optimizer ? &kernels : nullptr);
   }
   choose_on_device(nullptr, {true, true});  // A device without kernels.
-  EXPECT_EQ(chosen_on_device(Part::kModel), nullptr);
+  EXPECT_EQ(chosen_on_device(TrainingPart::kModel), nullptr);
   EXPECT_EQ(cuda_kernels(), nullptr) << "nobody has loaded libtitan_cuda.so";
 }
 

@@ -85,20 +85,20 @@ void CheckpointLoader::reject(const Candidate& candidate, const absl::Status& wh
 }
 
 // Rank 0: the candidates.
-std::vector<Candidate> CheckpointLoader::plan(Part part) {
+std::vector<Candidate> CheckpointLoader::plan(StatePart part) {
   const Setup& setup = session_.setup;
   if (setup.config.enable && !setup.config.load_only) {
     if (const absl::Status taken = session_.take_folder(); !taken.ok()) {
       return {{.from = Candidate::From::kError, .error = as_local_error(taken)}};
     }
-    if (part != Part::kInitial) {
+    if (part != StatePart::kInitial) {
       if (const absl::Status cleaned = clean_leftovers(); !cleaned.ok()) {
         return {{.from = Candidate::From::kError, .error = cleaned}};
       }
     }
   }
   std::vector<Candidate> plan = plan_load(session_.files, setup, session_.folder, part);
-  if (part != Part::kResumed && plan.front().from == Candidate::From::kFresh) warn_of_unread_weights();
+  if (part != StatePart::kResumed && plan.front().from == Candidate::From::kFresh) warn_of_unread_weights();
   return plan;
 }
 
@@ -185,7 +185,7 @@ absl::Status CheckpointLoader::agree(const std::string& topic, const Candidate& 
 
 // Writes the live tensors, once all ranks agree.
 LoadResult CheckpointLoader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices,
-                                  Part part) {
+                                  StatePart part) {
   fill_slices(slices, staged);
   LoadResult result{.source = candidate.source, .path = candidate.path, .model_only = candidate.model_only};
   const std::vector<std::string>& excluded = session_.setup.config.exclude_from_loading;
@@ -198,7 +198,7 @@ LoadResult CheckpointLoader::take(const Candidate& candidate, StagedLoad& staged
     result.per_rank = std::move(staged.per_rank);
     if (candidate.source == Source::kCheckpoint) session_.step_store.note_loaded(staged.step);
   }
-  const std::string warning = session_.leader() && part != Part::kInitial
+  const std::string warning = session_.leader() && part != StatePart::kInitial
                                   ? lost_steps_warning(session_.setup, session_.folder, result)
                                   : std::string();
   if (!warning.empty()) session_.emit(event::kWarning, {{"message", warning}});
@@ -213,7 +213,7 @@ absl::Status CheckpointLoader::fill_verified(const Candidate& candidate, const s
   return verdict.ok() ? verdict : annotate(verdict, "was verified a moment ago and now cannot be read again");
 }
 
-absl::StatusOr<LoadResult> CheckpointLoader::load(std::vector<Slice>& slices, Part part) {
+absl::StatusOr<LoadResult> CheckpointLoader::load(std::vector<Slice>& slices, StatePart part) {
   const Setup& setup = session_.setup;
   std::vector<Candidate> plan;
   if (session_.leader()) plan = this->plan(part);

@@ -31,14 +31,14 @@ class CheckpointLoader {
  public:
   explicit CheckpointLoader(Session& session) : session_(session) {}
 
-  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices, Part part);  // See Checkpointer::load.
+  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices, StatePart part);  // See Checkpointer::load.
 
  private:
-  std::vector<Candidate> plan(Part part);
+  std::vector<Candidate> plan(StatePart part);
   absl::Status propose(std::vector<Candidate>& plan, size_t& next, Candidate& candidate);
   absl::Status agree(const std::string& topic, const Candidate& candidate, const absl::StatusOr<StagedLoad>& staged);
   absl::Status fill_verified(const Candidate& candidate, const std::vector<Slice>& slices);
-  LoadResult take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, Part part);
+  LoadResult take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, StatePart part);
   absl::Status clean_leftovers();
   void reject(const Candidate& candidate, const absl::Status& why) const;
   void warn(const std::string& message) const;

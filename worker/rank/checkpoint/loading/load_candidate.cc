@@ -235,13 +235,13 @@ absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json) {
   }
 }
 
-std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder, Part part) {
+std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder, StatePart part) {
   std::vector<Candidate> plan;
   if (setup.config.enable) {
-    if (part != Part::kInitial) plan_own_steps(files, setup, folder, plan);
-    if (part == Part::kResumed)
+    if (part != StatePart::kInitial) plan_own_steps(files, setup, folder, plan);
+    if (part == StatePart::kResumed)
       std::erase_if(plan, [](const Candidate& one) { return one.source == Source::kInitial; });
-    if (part != Part::kResumed) plan_initial(files, setup, plan);
+    if (part != StatePart::kResumed) plan_initial(files, setup, plan);
   }
   plan.push_back({.from = From::kFresh, .source = Source::kFresh, .model_only = true});
   mark_in_place(plan);

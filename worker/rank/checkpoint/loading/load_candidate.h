@@ -38,7 +38,7 @@ absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json);
 
 // In order of precedence; kFresh comes last, and nothing after a kError is tried. Looks only at names.
 std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder,
-                                 Part part = Part::kAll);
+                                 StatePart part = StatePart::kAll);
 
 // A warning if a load did not restore the newest committed step; otherwise empty.
 std::string lost_steps_warning(const Setup& setup, const std::string& folder, const LoadResult& loaded);

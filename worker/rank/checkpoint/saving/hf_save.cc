@@ -69,7 +69,7 @@ class HfSave {
   }
 
   absl::Status write_manifest(const std::string& words) {
-    Manifest manifest = session_.manifest(save_.step, Kind::kModel);
+    Manifest manifest = session_.manifest(save_.step, CheckpointKind::kModel);
     TITAN_RETURN_IF_ERROR(session_.shards.complete(words, manifest));
     return storage::atomic_write(session_.files, storage::join_path(staging_, kManifestName), to_text(manifest));
   }

@@ -57,7 +57,7 @@ absl::Status Saver::wait() {
   return written_;
 }
 
-Save Saver::make_save(const char* topic, int64_t step, Kind kind, TrainState state) {
+Save Saver::make_save(const char* topic, int64_t step, CheckpointKind kind, TrainState state) {
   return {.topic = session_.next_topic(topic),
           .step = step,
           .kind = kind,
@@ -65,9 +65,10 @@ Save Saver::make_save(const char* topic, int64_t step, Kind kind, TrainState sta
           .begin = system_clock().monotonic()};
 }
 
-absl::Status Saver::save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind) {
+absl::Status Saver::save(int64_t step, const std::vector<Slice>& slices, TrainState state, CheckpointKind kind) {
   TITAN_RETURN_IF_ERROR(wait());
-  if (kind == Kind::kFull && last_committed_ == step) return absl::OkStatus();  // The same state is already safe.
+  if (kind == CheckpointKind::kFull && last_committed_ == step)
+    return absl::OkStatus();  // The same state is already safe.
   Save save = make_save("save", step, kind, std::move(state));
   const std::string& mode = session_.setup.config.async_mode;
   if (mode == "disabled") {
@@ -105,7 +106,7 @@ void Saver::open_copies(const std::vector<Slice>& slices) {
 }
 
 // A failure to copy fails this save, not the training. All ranks hear of it when the step is written.
-absl::Status Saver::stage_async(const std::vector<Slice>& slices, Kind kind) {
+absl::Status Saver::stage_async(const std::vector<Slice>& slices, CheckpointKind kind) {
   return caught([&] {
     copies_in_flight_ = copies_ != nullptr;
     stage(slices, kind, std::nullopt, Copy::kAlways, buffers_, copies_);
@@ -120,10 +121,10 @@ void Saver::before_update() {
 absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, TrainState state) {
   TITAN_RETURN_IF_ERROR(wait());
   const config::CheckpointSection& config = session_.setup.config;
-  const Kind kind = config.last_save_model_only ? Kind::kModel : Kind::kFull;
+  const CheckpointKind kind = config.last_save_model_only ? CheckpointKind::kModel : CheckpointKind::kFull;
   Save save = make_save("last", step, kind, std::move(state));
   // A Hugging Face export casts when it makes its files; a full checkpoint keeps every type.
-  const bool cast = kind == Kind::kModel && !config.last_save_in_hf;
+  const bool cast = kind == CheckpointKind::kModel && !config.last_save_in_hf;
   std::vector<std::string> warnings;
   stage(slices, kind, cast ? std::optional(export_type(config)) : std::nullopt, Copy::kWhereNeeded, save.parts,
         /*copies=*/nullptr, &warnings);
@@ -139,7 +140,7 @@ absl::Status Saver::save_before_stop(int64_t step, const std::vector<Slice>& sli
                                      absl::Duration timeout) {
   TITAN_RETURN_IF_ERROR(wait());
   if (last_committed_ == step) return absl::OkStatus();
-  Save save = make_save("stop", step, Kind::kFull, std::move(state));
+  Save save = make_save("stop", step, CheckpointKind::kFull, std::move(state));
   stage(slices, save.kind, std::nullopt, Copy::kWhereNeeded, save.parts);
   absl::Status status = persist(save, std::min(timeout, retry_time()), [this](const Save& one) { return run(one); });
   settle(save, status).IgnoreError();  // Emits the event.
@@ -202,7 +203,7 @@ absl::Status Saver::persist(Save save, absl::Duration timeout, const Run& run) {
 absl::Status Saver::settle(const Save& save, absl::Status status) {
   if (status.ok()) {
     failures_ = 0;
-    if (save.kind == Kind::kFull) last_committed_ = save.step;
+    if (save.kind == CheckpointKind::kFull) last_committed_ = save.step;
     return status;
   }
   if (storage::is_fenced(status)) return fenced_ = status;
@@ -220,7 +221,7 @@ absl::Status Saver::settle(const Save& save, absl::Status status) {
 
 // All ranks write, report, and receive the verdict. On a failure every rank removes what it wrote.
 absl::Status Saver::run(const Save& save) {
-  if (save.kind == Kind::kModel) {
+  if (save.kind == CheckpointKind::kModel) {
     TITAN_ASSIGN_OR_RETURN(const bool full, already_full(save));
     if (full) {
       if (session_.leader()) {

@@ -22,7 +22,7 @@ class Saver {
   ~Saver();
 
   // See Checkpointer.
-  absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind);
+  absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, CheckpointKind kind);
   absl::Status save_last(int64_t step, const std::vector<Slice>& slices, TrainState state);
   absl::Status save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
                                 absl::Duration timeout);
@@ -34,9 +34,9 @@ class Saver {
  private:
   using Run = std::function<absl::Status(const Save& save)>;
 
-  Save make_save(const char* topic, int64_t step, Kind kind, TrainState state);
+  Save make_save(const char* topic, int64_t step, CheckpointKind kind, TrainState state);
   void open_copies(const std::vector<Slice>& slices);
-  absl::Status stage_async(const std::vector<Slice>& slices, Kind kind);
+  absl::Status stage_async(const std::vector<Slice>& slices, CheckpointKind kind);
   absl::Duration retry_time() const;
   absl::Status write(const Save& save);
   absl::Status persist(Save save, absl::Duration timeout, const Run& run);

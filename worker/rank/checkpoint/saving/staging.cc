@@ -10,7 +10,7 @@ namespace titan::checkpoint {
 
 bool is_model(const Slice& slice) { return absl::StartsWith(slice.key, "model."); }
 
-void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, Copy copy,
+void stage(const std::vector<Slice>& slices, CheckpointKind kind, std::optional<at::ScalarType> cast, Copy copy,
            std::vector<Staged>& parts, CopyStream* copies, std::vector<std::string>* warnings) {
   const device::TraceScope trace([] { return "stage checkpoint"; });
   const at::NoGradGuard no_grad;
@@ -18,7 +18,7 @@ void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::Scalar
   parts.clear();
   if (copies != nullptr) copies->follow();
   for (const Slice& slice : slices) {
-    if (!slice.primary || slice.local.numel() == 0 || (kind == Kind::kModel && !is_model(slice))) continue;
+    if (!slice.primary || slice.local.numel() == 0 || (kind == CheckpointKind::kModel && !is_model(slice))) continue;
     const at::ScalarType own = slice.local.scalar_type();
     const at::ScalarType dtype = narrowed_type(slice.key, own, cast.value_or(own));
     at::Tensor data = slice.local.detach();

@@ -16,7 +16,7 @@ namespace titan::checkpoint {
 struct Save {
   std::string topic;  // Names its exchanges with the other ranks.
   int64_t step = 0;
-  Kind kind = Kind::kFull;
+  CheckpointKind kind = CheckpointKind::kFull;
   TrainState state;
   std::vector<Staged> parts;
   absl::Duration begin;  // Monotonic time.
@@ -35,7 +35,7 @@ enum class Copy {
 // Stages this rank's part of a save on the CPU. Replaces `parts`, and reuses its buffers where they fit. `cast`: the
 // type of floating-point tensors, except those that narrowed_type() excludes; `warnings` gets a line for each tensor
 // with values that it cannot hold. `copies` copies the tensors that it takes; they are in `parts` once it has ended.
-void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, Copy copy,
+void stage(const std::vector<Slice>& slices, CheckpointKind kind, std::optional<at::ScalarType> cast, Copy copy,
            std::vector<Staged>& parts, CopyStream* copies = nullptr, std::vector<std::string>* warnings = nullptr);
 
 // The type that checkpoint.export_dtype names.

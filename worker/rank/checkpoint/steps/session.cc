@@ -44,9 +44,9 @@ Session::Session(Setup given)
 
 std::string Session::next_topic(const char* what) { return absl::StrCat(what, "/", ++operations_); }
 
-Manifest Session::manifest(int64_t step, Kind kind) const {
+Manifest Session::manifest(int64_t step, CheckpointKind kind) const {
   return {.step = step,
-          .full = kind == Kind::kFull,
+          .full = kind == CheckpointKind::kFull,
           .attempt = setup.attempt,
           .job_uid = setup.job_uid,
           .world = setup.world,

@@ -30,7 +30,7 @@ class Session {
   // Names one exchange. The name is the same on every rank, because all ranks make the same calls.
   std::string next_topic(const char* what);
   // A manifest with the members that state where it comes from.
-  Manifest manifest(int64_t step, Kind kind) const;
+  Manifest manifest(int64_t step, CheckpointKind kind) const;
   // Makes rank 0's status the status of every rank.
   absl::Status conclude(const std::string& topic, const absl::Status& leaders);
   // Sleeps for `duration`, or until `enough`. Cancelled once stopped.

@@ -24,7 +24,7 @@
 
 namespace titan::checkpoint {
 
-enum class Kind {
+enum class CheckpointKind {
   kFull,   // Model, optimizer, train state: a resume point.
   kModel,  // Model only: an export or a seed, never a resume point.
 };
@@ -108,7 +108,7 @@ struct Setup {
 };
 
 // The part of the state to load. A job that trains adapters on a frozen model loads the two separately.
-enum class Part {
+enum class StatePart {
   kAll,
   kResumed,  // Only from full steps of this job's folder; fresh if there are none.
   kInitial,  // A frozen model that is not saved: loaded from where the job began, whatever the folder holds now.

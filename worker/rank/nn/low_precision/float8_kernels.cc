@@ -92,7 +92,7 @@ namespace {
 constexpr kernels::Float8Format kPowersOfTwo{.format = kernels::EightBits::kE4m3, .power_of_two = true};
 
 const kernels::DeviceKernels* kernels_for(const at::Tensor& x) {
-  return x.numel() > 0 && x.is_contiguous() ? device_kernels_for(x, kernels::Part::kModel) : nullptr;
+  return x.numel() > 0 && x.is_contiguous() ? device_kernels_for(x, kernels::TrainingPart::kModel) : nullptr;
 }
 
 const uint16_t* bits_of(const at::Tensor& x) { return static_cast<const uint16_t*>(x.const_data_ptr()); }
@@ -232,7 +232,7 @@ Operand quantise_padded_columns(const at::Tensor& x, const PaddedGroups& to, int
 }
 
 at::Tensor by_rows(const at::Tensor& values) {
-  const kernels::DeviceKernels* device = device_kernels_at(values, kernels::Part::kModel);
+  const kernels::DeviceKernels* device = device_kernels_at(values, kernels::TrainingPart::kModel);
   const at::Tensor lying = values.t();
   if (device == nullptr || values.numel() == 0 || !lying.is_contiguous()) return {};
   at::Tensor turned = at::empty(values.sizes(), values.options());

@@ -41,14 +41,14 @@ WeightsRead read_weights(const Built& built, std::vector<checkpoint::Slice>& sli
                          checkpoint::Checkpointer* checkpointer) {
   WeightsRead read;
   if (checkpointer == nullptr) return read;
-  const auto part = [&](std::vector<checkpoint::Slice>& into, checkpoint::Part which, LoadResult& told) {
+  const auto part = [&](std::vector<checkpoint::Slice>& into, checkpoint::StatePart which, LoadResult& told) {
     absl::StatusOr<LoadResult> result = checkpointer->load(into, which);
     read.status = result.status();
     if (result.ok()) told = *std::move(result);
   };
-  part(slices, built.adapters ? checkpoint::Part::kResumed : checkpoint::Part::kAll, read.job);
+  part(slices, built.adapters ? checkpoint::StatePart::kResumed : checkpoint::StatePart::kAll, read.job);
   std::vector<checkpoint::Slice> beneath = built.model->base_slices();
-  if (built.adapters && read.status.ok()) part(beneath, checkpoint::Part::kInitial, read.base);
+  if (built.adapters && read.status.ok()) part(beneath, checkpoint::StatePart::kInitial, read.base);
   return read;
 }
 

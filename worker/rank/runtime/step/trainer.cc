@@ -94,8 +94,8 @@ void Trainer::save_seed() {
   draw_weights(context_, *built_.model, seed, ShardedModel::Which::kAll);
   checkpoint::TrainState state;
   state.shared = {{"step", 0}, {"seed", seed}};
-  check(checkpointer_->save(0, built_.slices, std::move(state), checkpoint::Kind::kModel), rank_protocol::kExitStorage,
-        "CHECKPOINT");
+  check(checkpointer_->save(0, built_.slices, std::move(state), checkpoint::CheckpointKind::kModel),
+        rank_protocol::kExitStorage, "CHECKPOINT");
 }
 
 void Trainer::run_step() {
