@@ -77,7 +77,7 @@ struct alignas(64) BeaconPage {
   std::atomic<uint32_t> stacks_taken;
 };
 
-enum class Command : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };
+enum class BeaconCommand : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };
 
 // The rank's side: creates or replaces the file and maps it until destruction.
 class Beacon {

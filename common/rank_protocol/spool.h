@@ -41,15 +41,15 @@ struct SpoolLine {
 inline constexpr int64_t kMaxLineLength = 1 << 20;
 
 // Bytes that are not events: junk, a torn line with an event appended to it, a hole left by a crash.
-struct SpoolDamage {
+struct DamagedRange {
   int64_t offset = 0;
   int64_t bytes = 0;
 };
 
 struct SpoolBatch {
   std::vector<SpoolLine> lines;
-  std::vector<SpoolDamage> damage;  // Skipped ranges in file order; adjacent ones are merged.
-  bool was_cut = false;             // The file ends before the offset, so it was read from its start.
+  std::vector<DamagedRange> damage;  // Skipped ranges in file order; adjacent ones are merged.
+  bool was_cut = false;              // The file ends before the offset, so it was read from its start.
   int64_t next_offset = 0;
 };
 

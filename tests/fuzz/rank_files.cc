@@ -126,7 +126,7 @@ TITAN_FUZZ(spool, 1500) {
     require(!batch->was_cut, "it has not become shorter");
     const int64_t start = offset;
     int64_t damaged = 0, lines = 0;
-    for (const protocol::SpoolDamage& part : batch->damage) {
+    for (const protocol::DamagedRange& part : batch->damage) {
       require(part.offset >= start && part.bytes > 0 && part.offset + part.bytes <= batch->next_offset,
               "damage lies in what was read");
       damaged += part.bytes;

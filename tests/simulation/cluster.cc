@@ -475,7 +475,7 @@ void Cluster::check_acknowledged() {
     for (const auto& [key, attempt] : machine->core()->state().attempts) {
       const reconcile::JobViewPtr view = controller->published().find(key.job_uid);
       if (view == nullptr || job::is_final(view->record->state)) continue;
-      for (const node::Rank& rank : attempt.ranks) {
+      for (const node::RankState& rank : attempt.ranks) {
         const int64_t cursor = cursor_of(key.job_uid, key.number, rank.rank);
         if (rank.tail.acknowledged().sequence <= cursor) continue;
         if (is_excused(key.job_uid, key.number, rank.rank, cursor)) continue;

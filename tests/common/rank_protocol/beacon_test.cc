@@ -30,7 +30,7 @@ TEST(BeaconTest, ReaderSeesTheWriterAndTheWriterSeesCommands) {
   EXPECT_EQ((*reader)->page().phase, static_cast<uint32_t>(Phase::kForward));
   EXPECT_EQ((*reader)->page().counter, 1);
   EXPECT_GT((*reader)->page().phase_nanos[static_cast<int>(Phase::kInit)], 0);
-  ASSERT_TRUE((*reader)->write((*reader)->page().command, static_cast<uint32_t>(Command::kStopAndSave)).ok());
+  ASSERT_TRUE((*reader)->write((*reader)->page().command, static_cast<uint32_t>(BeaconCommand::kStopAndSave)).ok());
   EXPECT_EQ((*writer)->page().command, 2);
   EXPECT_EQ((*reader)->page().command, 2);
   EXPECT_EQ((*writer)->page().command_seen, 0) << "one word and nothing beside it";

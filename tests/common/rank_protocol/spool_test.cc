@@ -158,7 +158,7 @@ TEST(SpoolTest, ALineWithoutMeasureIsNumberedAndCut) {
 // All events of a file, read in batches of one size, and the damage in between.
 struct Whole {
   std::vector<int64_t> numbers;
-  std::vector<SpoolDamage> damage;
+  std::vector<DamagedRange> damage;
   int64_t next_offset = 0;
 };
 Whole read_whole(const std::string& path, int64_t piece) {
@@ -171,7 +171,7 @@ Whole read_whole(const std::string& path, int64_t piece) {
       whole.numbers.push_back(line.sequence);
       EXPECT_TRUE(json::accept(line.json)) << line.json.substr(0, 200);
     }
-    for (const SpoolDamage& part : batch->damage) {
+    for (const DamagedRange& part : batch->damage) {
       const bool follows =
           !whole.damage.empty() && whole.damage.back().offset + whole.damage.back().bytes == part.offset;
       follows ? void(whole.damage.back().bytes += part.bytes) : whole.damage.push_back(part);
@@ -223,7 +223,7 @@ TEST(SpoolTest, DamageIsSkippedUpToTheNextEvent) {
       const Whole whole = read_whole(path, piece);
       EXPECT_EQ(whole.numbers, one.numbers) << piece;
       int64_t told = 0;
-      for (const SpoolDamage& part : whole.damage) told += part.bytes;
+      for (const DamagedRange& part : whole.damage) told += part.bytes;
       EXPECT_EQ(told, static_cast<int64_t>(one.damaged)) << piece;
       EXPECT_EQ(whole.next_offset, static_cast<int64_t>(read_file(path).size())) << piece;
     }

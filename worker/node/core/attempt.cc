@@ -18,7 +18,7 @@ Attempt make_attempt(AttemptRecord record, const std::map<int, SpoolTail::Place>
   Attempt attempt;
   attempt.record = std::move(record);
   for (const int number : attempt.record.ranks) {
-    Rank& rank = attempt.ranks.emplace_back();
+    RankState& rank = attempt.ranks.emplace_back();
     rank.rank = number;
     const auto place = places.find(number);
     if (place != places.end()) rank.tail = SpoolTail(place->second);
@@ -264,7 +264,7 @@ void on_prepared(Step& step, const Pending& what, const FolderPrepared& done) {
   attempt->record.folder_id = done.folder_id;
   attempt->facts = done.facts;
   attempt->stage = Stage::kSpawning;
-  attempt->shim = Shim::kSpawning;
+  attempt->shim = ShimState::kSpawning;
   attempt->op = attempt->link = step.begin({.kind = Kind::kSpawn, .key = what.key});
   step.out(WatchSpools{what.key, attempt->record.ranks});
   step.out(SpawnShim{attempt->link, what.key});
@@ -324,7 +324,7 @@ void start(Step& step, Attempt& attempt, const v1::Start& message) {
 void continue_starting(Step& step, Attempt& attempt) {
   if (attempt.stage != Stage::kLive || !attempt.start || attempt.started || attempt.stopping) return;
   if (attempt.token_seen) {
-    if (attempt.shim == Shim::kLinked) step.out(SendToShim{attempt.record.key, attempt.link, *attempt.start});
+    if (attempt.shim == ShimState::kLinked) step.out(SendToShim{attempt.record.key, attempt.link, *attempt.start});
     return;
   }
   if (attempt.checking_token != 0) return;
@@ -374,12 +374,12 @@ void on_found(Step& step, const RecoveredAttempt& found) {
   const bool ended = found.record.phase == Phase::kEnded;  // Written only after its ranks were gone.
   const bool refused_and_gone =
       found.record.phase == Phase::kRefused && found.shim == RecoveredAttempt::Shim::kGone && !attempt.started;
-  attempt.shim = ended || refused_and_gone ? Shim::kGone : Shim::kLost;
+  attempt.shim = ended || refused_and_gone ? ShimState::kGone : ShimState::kLost;
   int& highest = step.state.highest[key.job_uid];
   highest = std::max(highest, key.number);
   step.out(WatchSpools{key, attempt.record.ranks});
   Attempt& kept = step.state.attempts[key] = std::move(attempt);
-  if (kept.shim != Shim::kLost) return;
+  if (kept.shim != ShimState::kLost) return;
   if (kept.stage == Stage::kOver) {
     kept.stopping = true;
     kept.kill_shim_at = step.now.monotonic + kShimTimeout;

@@ -91,14 +91,14 @@ void on_read_log(Step& step, const v1::ReadLog& request) {
   const Attempt* const attempt = step.find(key_of(request.id()));
   bool may_print = false;
   if (attempt != nullptr && !attempt->ending()) {
-    for (const Rank& rank : attempt->ranks) may_print = may_print || (rank.rank == request.rank() && !rank.exit);
+    for (const RankState& rank : attempt->ranks) may_print = may_print || (rank.rank == request.rank() && !rank.exit);
   }
   step.out(AnswerLog{step.state.session, request, !may_print});
 }
 
 void on_read_trace(Step& step, const v1::ReadTrace& request) {
   Attempt* const attempt = step.find(key_of(request.id()));
-  const Rank* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, request.rank());
+  const RankState* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, request.rank());
   const bool gone = rank == nullptr || attempt->ending() || rank->exit;
   step.out(AnswerTrace{step.state.session, request, attempt != nullptr, gone});
 }
@@ -217,7 +217,7 @@ void obey(Step& step, const Message& message) {
       const v1::Stop& order = message.stop();
       if (Attempt* const attempt = step.find(key_of(order.id()))) {
         for (const int named : order.named_ranks()) {
-          if (Rank* const rank = find_rank(*attempt, named)) rank->named = true;
+          if (RankState* const rank = find_rank(*attempt, named)) rank->named = true;
         }
         return stop(step, *attempt, order.save(), order.grace_milliseconds(), order.reason(),
                     order.deadline_milliseconds());

@@ -51,7 +51,7 @@ void on_status(Step& step, Attempt& attempt, const ShimStatus& status) {
 }
 
 void on_exit(Step& step, Attempt& attempt, const rank_protocol::RankExit& exit) {
-  Rank* const rank = find_rank(attempt, exit.rank);
+  RankState* const rank = find_rank(attempt, exit.rank);
   if (rank == nullptr || rank->exit) return;
   rank->running = false;
   rank->exit = exit;
@@ -64,7 +64,7 @@ void on_exit(Step& step, Attempt& attempt, const rank_protocol::RankExit& exit) 
 void end_ranks(Step& step, Attempt& attempt, const RanksChecked& done) {
   take_exits(attempt, done.exits);
   std::string stop_reason;
-  for (Rank& rank : attempt.ranks) {
+  for (RankState& rank : attempt.ranks) {
     rank.running = false;
     rank.more = true;
     if (rank.exit) stop_reason = rank.exit->stop_reason;
@@ -78,7 +78,7 @@ void end_ranks(Step& step, Attempt& attempt, const RanksChecked& done) {
     exit.time_ns = step.now.wall_ns();
   }
   if (attempt.ending()) {  // Refused before; its devices are free now.
-    attempt.shim = Shim::kGone;
+    attempt.shim = ShimState::kGone;
     attempt.kill_shim_at = attempt.stop_overdue_at = attempt.overdue_report_by = kNever;
     if (attempt.over()) report(step, attempt);
     return;
@@ -119,7 +119,7 @@ void report_overdue(Step& step, Attempt& attempt, const std::string& what) {
 void kill_silent_shim(Step& step, Attempt& attempt) {
   attempt.kill_shim_at = attempt.shim_may_live() ? step.now.monotonic + kShimTimeout : kNever;
   if (!attempt.shim_may_live() || attempt.shim_pid == 0) return;
-  if (attempt.shim == Shim::kLinked && step.now.monotonic - attempt.shim_heard < kShimHeardLately) return;
+  if (attempt.shim == ShimState::kLinked && step.now.monotonic - attempt.shim_heard < kShimHeardLately) return;
   note(step, attempt.record.key, journal::Level::kWarning, "ShimKilled",
        "its shim did not stop its ranks in time: killing it");
   step.out(KillShim{attempt.record.key, attempt.shim_pid, attempt.shim_ticks});
@@ -129,7 +129,7 @@ void kill_silent_shim(Step& step, Attempt& attempt) {
 
 void take_exits(Attempt& attempt, const std::vector<rank_protocol::RankExit>& exits) {
   for (const rank_protocol::RankExit& exit : exits) {
-    Rank* const rank = find_rank(attempt, exit.rank);
+    RankState* const rank = find_rank(attempt, exit.rank);
     if (rank != nullptr && !rank->exit) rank->exit = exit;
   }
 }
@@ -145,8 +145,8 @@ void take_status(Attempt& attempt, const ShimStatus& status) {
   attempt.shim_ticks = status.start_ticks;
   if (!status.boot.empty()) attempt.boot = status.boot;
   attempt.store_port = status.store_port;
-  for (const RankProcess& said : status.ranks) {
-    Rank* const rank = find_rank(attempt, said.rank);
+  for (const ReportedRank& said : status.ranks) {
+    RankState* const rank = find_rank(attempt, said.rank);
     if (rank == nullptr) continue;
     rank->pid = said.pid;
     rank->start_ticks = said.start_ticks;
@@ -157,15 +157,15 @@ void take_status(Attempt& attempt, const ShimStatus& status) {
 }
 
 void on_shim_spawned(Step& step, Attempt& attempt, const ShimSpawned& done) {
-  if (attempt.shim != Shim::kSpawning) return;
+  if (attempt.shim != ShimState::kSpawning) return;
   if (!done.error.empty()) {
-    attempt.shim = Shim::kGone;
+    attempt.shim = ShimState::kGone;
     attempt.link = 0;
     if (attempt.ending()) return;
     if (attempt.stopping) return finish(step, attempt, Phase::kEnded);
     return refuse(step, attempt, {"LAUNCH_FAILED", done.error});
   }
-  attempt.shim = Shim::kLinked;
+  attempt.shim = ShimState::kLinked;
   attempt.shim_pid = done.pid;
   attempt.shim_ticks = done.start_ticks;
   attempt.shim_heard = step.now.monotonic;
@@ -174,10 +174,10 @@ void on_shim_spawned(Step& step, Attempt& attempt, const ShimSpawned& done) {
 
 void on_shim_found(Step& step, Attempt& attempt, const ShimLookup& done) {
   attempt.finding = 0;
-  if (attempt.shim != Shim::kLost || attempt.end != Attempt::End::kNo) return;
+  if (attempt.shim != ShimState::kLost || attempt.end != Attempt::End::kNo) return;
   switch (done.state) {
     case ShimLookup::State::kLinked:
-      attempt.shim = Shim::kLinked;
+      attempt.shim = ShimState::kLinked;
       attempt.link = done.op;
       attempt.shim_heard = step.now.monotonic;
       return send_pending(step, attempt);
@@ -194,7 +194,7 @@ void on_shim_found(Step& step, Attempt& attempt, const ShimLookup& done) {
   }
   if (done.status) take_status(attempt, *done.status);
   if (!attempt.started && attempt.stage == Stage::kSpawning && !attempt.stopping) {
-    attempt.shim = Shim::kGone;
+    attempt.shim = ShimState::kGone;
     return refuse(step, attempt, {"LAUNCH_FAILED", absl::StrCat("titan-shim did not start: ", done.why)});
   }
   take_exits(attempt, done.exits);
@@ -223,7 +223,7 @@ void on_ranks_checked(Step& step, Attempt& attempt, const RanksChecked& done) {
     return;
   }
   const bool some_unknown = attempt.started && std::any_of(attempt.ranks.begin(), attempt.ranks.end(),
-                                                           [](const Rank& rank) { return !rank.exit; });
+                                                           [](const RankState& rank) { return !rank.exit; });
   if (!done.exits_unknown.empty() && some_unknown) {
     if (std::exchange(attempt.unknown, done.exits_unknown) != done.exits_unknown) {
       note(step, attempt.record.key, journal::Level::kWarning, "ExitsUnknown", done.exits_unknown);

@@ -12,7 +12,7 @@ namespace {
 void answer(Step& step, Attempt& attempt, const std::string& stacks_missing) {
   AnswerDiagnosis effect{attempt.diagnose_session, *std::exchange(attempt.diagnose, std::nullopt), {}, stacks_missing};
   attempt.diagnose_by = kNever;
-  for (const Rank& rank : attempt.ranks) {
+  for (const RankState& rank : attempt.ranks) {
     effect.ranks.push_back({status_of(rank, step.now), rank.running && !rank.exit});
   }
   step.out(std::move(effect));
@@ -20,7 +20,7 @@ void answer(Step& step, Attempt& attempt, const std::string& stacks_missing) {
 
 bool any_runs(const Attempt& attempt) {
   return std::any_of(attempt.ranks.begin(), attempt.ranks.end(),
-                     [](const Rank& rank) { return rank.running && !rank.exit; });
+                     [](const RankState& rank) { return rank.running && !rank.exit; });
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ void diagnose(Step& step, const v1::Diagnose& request) {
   if (request.deadline_milliseconds() > 0)
     timeout = std::min(timeout, absl::Milliseconds(request.deadline_milliseconds()));
   attempt->diagnose_by = step.now.monotonic + timeout;
-  if (attempt->shim != Shim::kLinked || attempt->ending() || !any_runs(*attempt)) return;
+  if (attempt->shim != ShimState::kLinked || attempt->ending() || !any_runs(*attempt)) return;
   send_to_shim(
       step, *attempt,
       {.kind = ShimCommand::Kind::kStacks, .timeout_milliseconds = absl::ToInt64Milliseconds(timeout * 3 / 4)});
@@ -49,7 +49,7 @@ void on_stacks(Step& step, Attempt& attempt, const std::string& missing) {
 void answer_diagnosis_if_over(Step& step, Attempt& attempt) {
   if (!attempt.diagnose) return;
   if (attempt.ending() || !any_runs(attempt)) return answer(step, attempt, "");
-  if (attempt.shim != Shim::kLinked) return answer(step, attempt, "its shim does not answer");
+  if (attempt.shim != ShimState::kLinked) return answer(step, attempt, "its shim does not answer");
   if (step.now.monotonic >= attempt.diagnose_by) answer(step, attempt, "they could not be read in time");
 }
 

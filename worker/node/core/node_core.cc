@@ -95,7 +95,7 @@ void on_done(Step& step, const Done& done) {
 void on_beacons(Step& step, const BeaconsRead& seen) {
   for (const BeaconsRead::Item& item : seen.items) {
     Attempt* const attempt = step.find(item.key);
-    Rank* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, item.status.rank());
+    RankState* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, item.status.rank());
     if (rank == nullptr) continue;
     rank->beacon = item.status;
     rank->phase_since = item.phase_since;
@@ -223,7 +223,7 @@ std::vector<Effect> NodeCore::step(const Input& input, Now now) {
           on_disconnected(step, given);
         } else if constexpr (std::is_same_v<Given, SpoolChanged>) {
           Attempt* const attempt = step.find(given.key);
-          Rank* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, given.rank);
+          RankState* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, given.rank);
           if (rank == nullptr) return;
           rank->more = true;
           forward_events(step, *attempt, *rank);
@@ -325,14 +325,14 @@ int NodeCore::running_ranks() const {
   int running = 0;
   for (const auto& [key, attempt] : state_.attempts) {
     running += static_cast<int>(
-        std::count_if(attempt.ranks.begin(), attempt.ranks.end(), [](const Rank& rank) { return rank.running; }));
+        std::count_if(attempt.ranks.begin(), attempt.ranks.end(), [](const RankState& rank) { return rank.running; }));
   }
   return running;
 }
 
 int Attempt::memory_kills() const {
   return static_cast<int>(std::count_if(ranks.begin(), ranks.end(),
-                                        [](const Rank& rank) { return rank.exit && rank.exit->out_of_memory; }));
+                                        [](const RankState& rank) { return rank.exit && rank.exit->out_of_memory; }));
 }
 
 int64_t NodeCore::memory_kills() const {

@@ -58,7 +58,7 @@ enum class Stage {
 };
 
 // State of an attempt's shim and of the link to it.
-enum class Shim {
+enum class ShimState {
   kNone,      // Never spawned.
   kSpawning,  // No link yet.
   kLinked,
@@ -66,7 +66,7 @@ enum class Shim {
   kGone,  // Ended, with all its ranks.
 };
 
-struct Rank {
+struct RankState {
   int rank = 0;
   int64_t pid = 0;
   int64_t start_ticks = 0;
@@ -91,14 +91,14 @@ struct Attempt {
   AttemptRecord record;
   Stage stage = Stage::kFencing;
   Op op = 0;  // The effect that the stage waits for.
-  std::vector<Rank> ranks;
+  std::vector<RankState> ranks;
   LaunchFacts facts;
   std::optional<int64_t> resumed_step;  // Reported by its ranks; unknown to a daemon that started after that.
   std::string launch_json;              // Kept until the folder is prepared.
   std::vector<int> requested_devices;   // Chosen by the controller, one per rank. Empty: any.
   absl::Duration prepare_by = kNever;   // kNever: the preparation was answered.
 
-  Shim shim = Shim::kNone;
+  ShimState shim = ShimState::kNone;
   Op link = 0;  // Set in kSpawning and kLinked.
   int64_t shim_pid = 0;
   int64_t shim_ticks = 0;
@@ -153,7 +153,7 @@ struct Attempt {
   bool over() const { return stage >= Stage::kOver; }
   bool ending() const { return stage >= Stage::kFinishing; }
   bool announced() const;  // The controller may know the attempt from this node.
-  bool shim_may_live() const { return shim != Shim::kNone && shim != Shim::kGone; }
+  bool shim_may_live() const { return shim != ShimState::kNone && shim != ShimState::kGone; }
   bool holds_devices() const;
 };
 

@@ -27,7 +27,7 @@ void identify(const Attempt& attempt, v1::AttemptId* id) {
 }
 
 // True when all events that are readable now were sent and, if wanted, the log's end has been read.
-bool caught_up(const Rank& rank) {
+bool caught_up(const RankState& rank) {
   return rank.reading == 0 && rank.reading_tail == 0 && (!rank.more || !rank.tail.may_read());
 }
 
@@ -45,7 +45,7 @@ v1::RankExitReport to_proto(const rank_protocol::RankExit& exit) {
 }
 
 // Adds the log's end once per session: what was sent counts as received unless the session ends.
-void add_exit(Rank& rank, v1::AttemptReport* report) {
+void add_exit(RankState& rank, v1::AttemptReport* report) {
   v1::RankExitReport* const exit = report->add_exits();
   *exit = to_proto(*rank.exit);
   if (std::exchange(rank.log_tail_sent, !rank.log_tail.empty()) || rank.log_tail.empty()) return;
@@ -78,7 +78,7 @@ void write_places(Step& step, Attempt& attempt) {
   WritePlaces write;
   write.op = attempt.writing_places = step.begin({.kind = Kind::kPlaces, .key = attempt.record.key});
   write.key = attempt.record.key;
-  for (const Rank& rank : attempt.ranks) write.places[rank.rank] = rank.tail.acknowledged();
+  for (const RankState& rank : attempt.ranks) write.places[rank.rank] = rank.tail.acknowledged();
   step.out(std::move(write));
 }
 
@@ -89,7 +89,7 @@ void add_damage(std::map<int64_t, std::string>& damage, int64_t offset, const st
 
 // Collects new problems of a read, each reported once. An error is retried at each beat, because the disk may be
 // unreadable only for a moment.
-std::map<int64_t, std::string> damage_of(Rank& rank, const SpoolRead& done) {
+std::map<int64_t, std::string> damage_of(RankState& rank, const SpoolRead& done) {
   std::map<int64_t, std::string> damage;
   const bool is_new = std::exchange(rank.unread, done.error) != done.error;
   if (is_new && !done.error.empty()) add_damage(damage, rank.tail.offset(), done.error);
@@ -119,9 +119,9 @@ std::string missing_text(const SpoolTail::Gap& gap) {
 
 }  // namespace
 
-Rank* find_rank(Attempt& attempt, int number) {
+RankState* find_rank(Attempt& attempt, int number) {
   const auto found = std::find_if(attempt.ranks.begin(), attempt.ranks.end(),
-                                  [number](const Rank& rank) { return rank.rank == number; });
+                                  [number](const RankState& rank) { return rank.rank == number; });
   return found == attempt.ranks.end() ? nullptr : &*found;
 }
 
@@ -137,7 +137,7 @@ v1::AttemptReport::Phase phase_of(const Attempt& attempt) {
 void report(Step& step, Attempt& attempt) {
   if (!step.state.connected || !attempt.announced()) return;
   v1::WorkerMessage message = make_report(step, attempt);
-  for (Rank& rank : attempt.ranks) {
+  for (RankState& rank : attempt.ranks) {
     rank.exit_unreported = false;
     if (rank.exit) add_exit(rank, message.mutable_attempt());
   }
@@ -147,7 +147,7 @@ void report(Step& step, Attempt& attempt) {
 
 void report_after_events(Step& step, Attempt& attempt) {
   attempt.report_by = step.now.monotonic + kSpoolTimeout;
-  for (Rank& rank : attempt.ranks) rank.more = true;
+  for (RankState& rank : attempt.ranks) rank.more = true;
   forward_all(step, attempt);
 }
 
@@ -155,7 +155,7 @@ void flush_reports(Step& step, Attempt& attempt) {
   // A new session reports everything, see accept() in commands.cc.
   if (!step.state.connected || attempt.stage == Stage::kForgetting) {
     attempt.report_by = attempt.exits_report_by = kNever;
-    for (Rank& rank : attempt.ranks) rank.exit_unreported = false;
+    for (RankState& rank : attempt.ranks) rank.exit_unreported = false;
     return;
   }
   const absl::Duration now = step.now.monotonic;
@@ -166,7 +166,7 @@ void flush_reports(Step& step, Attempt& attempt) {
   }
   if (attempt.exits_report_by == kNever) return;
   bool more = false;
-  for (Rank& rank : attempt.ranks) {
+  for (RankState& rank : attempt.ranks) {
     if (!rank.exit_unreported) continue;
     if (now < attempt.exits_report_by && !caught_up(rank)) {
       more = true;
@@ -181,7 +181,7 @@ void flush_reports(Step& step, Attempt& attempt) {
   if (!more) attempt.exits_report_by = kNever;
 }
 
-void forward_events(Step& step, Attempt& attempt, Rank& rank) {
+void forward_events(Step& step, Attempt& attempt, RankState& rank) {
   if (!step.state.connected || attempt.stage == Stage::kForgetting || attempt.stage <= Stage::kPreparing) return;
   if (rank.reading != 0 || !rank.more || !rank.tail.may_read()) return;
   rank.more = false;
@@ -191,12 +191,12 @@ void forward_events(Step& step, Attempt& attempt, Rank& rank) {
 }
 
 void forward_all(Step& step, Attempt& attempt) {
-  for (Rank& rank : attempt.ranks) forward_events(step, attempt, rank);
+  for (RankState& rank : attempt.ranks) forward_events(step, attempt, rank);
 }
 
 void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
   Attempt* const attempt = step.find(what.key);
-  Rank* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, what.rank);
+  RankState* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, what.rank);
   if (rank == nullptr || rank->reading != done.op) return;
   rank->reading = 0;
   if (!step.state.connected || what.offset != rank->tail.offset()) {  // Read for an earlier session.
@@ -243,12 +243,12 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
 
 void read_log_tails(Step& step, Attempt& attempt) {
   if (attempt.stage == Stage::kForgetting) return;
-  for (Rank& rank : attempt.ranks) {
+  for (RankState& rank : attempt.ranks) {
     if (!rank.exit || rank.tail_wanted) continue;
     const rank_protocol::RankExit& exit = *rank.exit;
     if (!rank.named && !rank_protocol::has_failed(exit.exit_code, exit.signal, exit.stop_reason)) continue;
     rank_protocol::FailedLogs wanted;
-    for (const Rank& other : attempt.ranks) {
+    for (const RankState& other : attempt.ranks) {
       if (other.tail_wanted) wanted.add(other.exit->exit_code, other.exit->signal, other.exit->message);
     }
     const bool taken = rank.named ? wanted.take_named(exit.exit_code, exit.signal, exit.message)
@@ -262,7 +262,7 @@ void read_log_tails(Step& step, Attempt& attempt) {
 
 void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done) {
   Attempt* const attempt = step.find(what.key);
-  Rank* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, what.rank);
+  RankState* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, what.rank);
   if (rank == nullptr || rank->reading_tail != done.op) return;
   rank->reading_tail = 0;
   rank->log_tail = done.text;
@@ -273,7 +273,7 @@ void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done) 
 }
 
 void acknowledge(Step& step, Attempt& attempt, int number, int64_t sequence) {
-  Rank* const rank = find_rank(attempt, number);
+  RankState* const rank = find_rank(attempt, number);
   if (rank == nullptr || attempt.stage == Stage::kForgetting || !rank->tail.acknowledge(sequence)) return;
   attempt.places_changed = true;
   if (attempt.writing_places == 0) write_places(step, attempt);
@@ -288,17 +288,17 @@ void on_places_written(Step& step, Attempt& attempt, const std::string& error) {
 }
 
 void rewind(Attempt& attempt) {
-  for (Rank& rank : attempt.ranks) {
+  for (RankState& rank : attempt.ranks) {
     rank.log_tail_sent = false;
     rank.unread.clear();  // Another controller may not have received it.
   }
-  for (Rank& rank : attempt.ranks) {
+  for (RankState& rank : attempt.ranks) {
     rank.tail.rewind();
     rank.more = true;
   }
 }
 
-v1::RankStatus status_of(const Rank& rank, Now now) {
+v1::RankStatus status_of(const RankState& rank, Now now) {
   v1::RankStatus status;
   if (rank.beacon) {
     status = *rank.beacon;
@@ -311,7 +311,7 @@ v1::RankStatus status_of(const Rank& rank, Now now) {
 }
 
 void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks) {
-  for (const Rank& rank : attempt.ranks) *ranks->Add() = status_of(rank, now);
+  for (const RankState& rank : attempt.ranks) *ranks->Add() = status_of(rank, now);
 }
 
 // `is_late`: this process was stopped or starved, and answers may still wait to be read, so the beat does not report
@@ -330,13 +330,13 @@ void send_beat(Step& step, bool is_late) {
   beat->set_unusable(state.unusable);
   beat->set_unix_nanoseconds(step.now.wall_ns());
   for (auto& [key, attempt] : state.attempts) {
-    if (attempt.shim == Shim::kLinked) {
+    if (attempt.shim == ShimState::kLinked) {
       step.out(
           SendToShim{key,
                      attempt.link,
                      {.kind = ShimCommand::Kind::kLease, .silence_milliseconds = absl::ToInt64Milliseconds(silence)}});
     }
-    for (Rank& rank : attempt.ranks) rank.more = true;
+    for (RankState& rank : attempt.ranks) rank.more = true;
     forward_all(step, attempt);
     if (attempt.ending() || !attempt.announced()) continue;
     v1::AttemptBeat* const item = beat->add_attempts();

@@ -96,7 +96,7 @@ v1::AttemptReport::Phase phase_of(const Attempt& attempt);
 void report(Step& step, Attempt& attempt);               // Immediately.
 void report_after_events(Step& step, Attempt& attempt);  // After the ranks' events, which come before the exits.
 void flush_reports(Step& step, Attempt& attempt);
-void forward_events(Step& step, Attempt& attempt, Rank& rank);
+void forward_events(Step& step, Attempt& attempt, RankState& rank);
 void forward_all(Step& step, Attempt& attempt);
 void on_spool_read(Step& step, const Pending& what, const SpoolRead& done);
 // Reads the log ends of failed ranks before their exits are reported.
@@ -106,9 +106,9 @@ void acknowledge(Step& step, Attempt& attempt, int rank, int64_t sequence);
 void on_places_written(Step& step, Attempt& attempt, const std::string& error);
 void rewind(Attempt& attempt);
 void send_beat(Step& step, bool is_late);
-v1::RankStatus status_of(const Rank& rank, Now now);
+v1::RankStatus status_of(const RankState& rank, Now now);
 void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks);
-Rank* find_rank(Attempt& attempt, int rank);
+RankState* find_rank(Attempt& attempt, int rank);
 void report_stale_leader(Step& step, const v1::ControllerMessage& message);
 
 }  // namespace titan::node

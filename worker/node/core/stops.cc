@@ -26,7 +26,8 @@ void give_up(Step& step, Attempt& attempt, const std::string& reason) {
 }  // namespace
 
 void send_to_shim(Step& step, Attempt& attempt, ShimCommand command) {
-  if (attempt.shim == Shim::kLinked) return step.out(SendToShim{attempt.record.key, attempt.link, std::move(command)});
+  if (attempt.shim == ShimState::kLinked)
+    return step.out(SendToShim{attempt.record.key, attempt.link, std::move(command)});
   attempt.pending.push_back(std::move(command));
 }
 
@@ -39,7 +40,7 @@ void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, c
   const std::string why = reason.empty() ? "no reason given" : reason;
   note(step, attempt.record.key, journal::Level::kInfo, "AttemptStopping",
        absl::StrCat("stop (", why, save ? ", saving first" : "", ")"));
-  if (attempt.shim == Shim::kNone) return give_up(step, attempt, why);
+  if (attempt.shim == ShimState::kNone) return give_up(step, attempt, why);
   if (!attempt.stopping) attempt.stop_asked_at = step.now.monotonic;
   attempt.stopping = true;
   send_to_shim(
@@ -69,15 +70,15 @@ void refuse(Step& step, Attempt& attempt, const Refusal& why) {
 
 void link_lost(Step& step, Attempt& attempt) {
   attempt.link = 0;
-  if (attempt.shim != Shim::kLinked && attempt.shim != Shim::kSpawning) return;
-  attempt.shim = Shim::kLost;
+  if (attempt.shim != ShimState::kLinked && attempt.shim != ShimState::kSpawning) return;
+  attempt.shim = ShimState::kLost;
   if (attempt.end == Attempt::End::kNo) look_for_shim(step, attempt);
 }
 
 // The link is down. The shim accepts a new one, is starting, or is gone, or the disk does not say.
 void look_for_shim(Step& step, Attempt& attempt) {
   attempt.find_at = kNever;
-  if (attempt.shim != Shim::kLost || attempt.finding != 0) return;
+  if (attempt.shim != ShimState::kLost || attempt.finding != 0) return;
   attempt.finding = step.begin({.kind = Kind::kFind, .key = attempt.record.key});
   step.out(FindShim{attempt.finding, attempt.record.key});
 }
@@ -97,7 +98,7 @@ void check_ranks(Step& step, Attempt& attempt) {
   look.op = attempt.checking = step.begin({.kind = Kind::kCheck, .key = attempt.record.key});
   look.key = attempt.record.key;
   look.boot = attempt.boot;
-  for (const Rank& rank : attempt.ranks) {
+  for (const RankState& rank : attempt.ranks) {
     look.ranks.push_back({rank.rank, rank.pid, rank.start_ticks, rank.running, rank.exit});
   }
   // The kernel kills the ranks of a dead shim. Processes that the ranks left are found by their environment.
@@ -113,10 +114,10 @@ void finish(Step& step, Attempt& attempt, Phase phase) {
   attempt.start.reset();
   attempt.stop_overdue_at = kNever;
   if (phase == Phase::kEnded) {
-    for (const Rank& rank : attempt.ranks) {
+    for (const RankState& rank : attempt.ranks) {
       if (rank.exit) attempt.record.exits.push_back(*rank.exit);
     }
-    attempt.shim = Shim::kGone;
+    attempt.shim = ShimState::kGone;
     attempt.link = 0;
     attempt.kill_shim_at = kNever;
     attempt.overdue_report_by = kNever;

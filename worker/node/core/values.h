@@ -33,7 +33,7 @@ inline absl::Duration duration_of(int64_t milliseconds) {
 using Op = uint64_t;
 
 // A rank as described by its shim, which is its parent.
-struct RankProcess {
+struct ReportedRank {
   int rank = 0;
   int64_t pid = 0;  // 0: never started.
   int64_t start_ticks = 0;
@@ -47,7 +47,7 @@ struct ShimStatus {
   std::string boot;  // Boot id of the machine when the shim started.
   bool ended = false;
   int store_port = 0;
-  std::vector<RankProcess> ranks;
+  std::vector<ReportedRank> ranks;
 };
 
 // Facts about an attempt from its launch file, for a controller that does not know the attempt.
@@ -121,7 +121,7 @@ struct CheckRanks {
   Op op = 0;
   AttemptKey key;
   std::string boot;
-  std::vector<RankProcess> ranks;
+  std::vector<ReportedRank> ranks;
   bool kill_left = false;
 };
 struct KillShim {

@@ -272,7 +272,7 @@ void Daemon::read_beacons() {
   for (const auto& [key, attempt] : core_.state().attempts) {
     if (attempt.over() || !attempt.started) continue;
     Beacons& beacons = beacons_[key];
-    for (const node::Rank& rank : attempt.ranks) {
+    for (const node::RankState& rank : attempt.ranks) {
       std::unique_ptr<rank_protocol::BeaconReader>& beacon = beacons[rank.rank];
       if (beacon == nullptr) {
         auto opened = rank_protocol::BeaconReader::open(rank_protocol::beacon_path(rank_folder(key), rank.rank));
@@ -308,7 +308,7 @@ void Daemon::update_metrics() {
   const node::NodeState& state = core_.state();
   const auto live = std::count_if(state.attempts.begin(), state.attempts.end(),
                                   [](const auto& item) { return !item.second.ending(); });
-  Metrics& metrics = telemetry_.metrics;
+  WorkerMetrics& metrics = telemetry_.metrics;
   metrics.connected.Set(state.connected ? 1 : 0);
   metrics.ranks.Set(core_.running_ranks());
   metrics.attempts.Set(static_cast<double>(live));

@@ -61,7 +61,7 @@ struct DaemonOptions {
 
 // Outputs that report the daemon's state.
 struct DaemonTelemetry {
-  Metrics& metrics;
+  WorkerMetrics& metrics;
   systemd::Notifier& service;
   journal::Journal& journal;
 };

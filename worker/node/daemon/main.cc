@@ -238,7 +238,7 @@ int main(int argc, char** argv) {
   for (const std::string& label : flags.labels) {
     flags.options.labels[label.substr(0, label.find('='))] = label.substr(label.find('=') + 1);
   }
-  titan::daemon::Metrics metrics(flags.options.node);
+  titan::daemon::WorkerMetrics metrics(flags.options.node);
   if (const std::string& certificate = flags.security.cert; !certificate.empty()) {
     metrics.add_callback_gauge(titan::rpc::kExpiryMetric, titan::rpc::kExpiryHelp,
                                [certificate] { return titan::rpc::certificate_expiry_seconds(certificate); });

@@ -11,7 +11,7 @@ constexpr size_t kMaxAttempts = 100;  // Limit of series.
 
 }  // namespace
 
-Metrics::Metrics(const std::string& node)
+WorkerMetrics::WorkerMetrics(const std::string& node)
     : labels_({{"node", node}}),
       kills_(std::make_shared<MemoryKills>(labels_)),
       folders_(std::make_shared<titan::metrics::FolderSpace>(labels_)),
@@ -40,21 +40,21 @@ Metrics::Metrics(const std::string& node)
   metrics_.add(gpus_);
 }
 
-void Metrics::add_callback_gauge(const std::string& name, const std::string& help,
-                                 std::function<std::optional<double>()> ask) {
+void WorkerMetrics::add_callback_gauge(const std::string& name, const std::string& help,
+                                       std::function<std::optional<double>()> ask) {
   metrics_.add(std::make_shared<titan::metrics::CallbackGauge>(name, help, labels_, std::move(ask)));
 }
 
-void Metrics::raise(prometheus::Counter& counter, int64_t total) {
+void WorkerMetrics::raise(prometheus::Counter& counter, int64_t total) {
   counter.Increment(std::max(0.0, static_cast<double>(total) - counter.Value()));
 }
 
-void Metrics::MemoryKills::set(std::map<std::pair<std::string, int>, int> kills) {
+void WorkerMetrics::MemoryKills::set(std::map<std::pair<std::string, int>, int> kills) {
   const sync::Lock lock(mutex_);
   kills_ = std::move(kills);
 }
 
-std::vector<prometheus::MetricFamily> Metrics::MemoryKills::Collect() const {
+std::vector<prometheus::MetricFamily> WorkerMetrics::MemoryKills::Collect() const {
   auto family = titan::metrics::gauge_family("titan_worker_attempt_memory_kills",
                                              "Ranks of an attempt that ran out of memory here, until it is forgotten.");
   const sync::Lock lock(mutex_);

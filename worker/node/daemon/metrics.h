@@ -24,9 +24,9 @@
 namespace titan::daemon {
 
 // The /metrics page of this worker.
-class Metrics {
+class WorkerMetrics {
  public:
-  explicit Metrics(const std::string& node);
+  explicit WorkerMetrics(const std::string& node);
 
   // Serves http://ADDRESS/metrics. Returns the port, which the system chooses if the address has port 0.
   absl::StatusOr<int> serve(const std::string& address) { return metrics_.serve(address); }

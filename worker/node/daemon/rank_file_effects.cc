@@ -20,7 +20,7 @@ FailpointPair spool_points{failpoint::Point("worker.spool"), failpoint::Point("w
 void take_batch(const rank_protocol::SpoolBatch& batch, node::SpoolRead& done) {
   done.next_offset = batch.next_offset;
   done.was_cut = batch.was_cut;
-  for (const rank_protocol::SpoolDamage& part : batch.damage) {
+  for (const rank_protocol::DamagedRange& part : batch.damage) {
     done.damage.push_back({part.offset, absl::StrCat(part.bytes, " bytes at byte ", part.offset,
                                                      " of its event file are not events and were skipped")});
   }

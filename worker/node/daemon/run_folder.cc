@@ -57,7 +57,7 @@ node::ShimStatus status_from_json(const json& from) {
   status.store_port = from.value("store_port", 0);
   for (const json& item : from.value("ranks", json::array())) {
     if (!item.is_object()) continue;
-    node::RankProcess& rank = status.ranks.emplace_back();
+    node::ReportedRank& rank = status.ranks.emplace_back();
     rank.rank = item.value("rank", -1);
     rank.pid = item.value("pid", int64_t{0});
     rank.start_ticks = item.value("start_ticks", int64_t{0});
@@ -138,7 +138,7 @@ node::RanksChecked check_ranks(const node::CheckRanks& look, const std::string& 
       // Also kills processes that changed their environment.
       if (const std::string group = group_of(run_folder); !group.empty()) (void)shim::kill_group(group);
     }
-    for (const node::RankProcess& rank : look.ranks) {
+    for (const node::ReportedRank& rank : look.ranks) {
       if (rank.pid <= 0) continue;
       const absl::StatusOr<char> state = shim::process_state(static_cast<pid_t>(rank.pid), rank.start_ticks);
       if (!state.ok()) seen.unknown = text_of(state.status());
@@ -152,7 +152,7 @@ node::RanksChecked check_ranks(const node::CheckRanks& look, const std::string& 
   } else {
     seen.exits_unknown = text_of(exits.status());
   }
-  for (const node::RankProcess& rank : look.ranks) {
+  for (const node::ReportedRank& rank : look.ranks) {
     const bool recorded = std::any_of(seen.exits.begin(), seen.exits.end(),
                                       [&rank](const RankExit& exit) { return exit.rank == rank.rank; });
     if (!recorded && !rank.exit) seen.last_words[rank.rank] = shim::last_error(rank_folder, rank.rank);

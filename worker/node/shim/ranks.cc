@@ -9,13 +9,13 @@
 namespace titan::shim {
 namespace {
 
-using rank_protocol::Command;
+using rank_protocol::BeaconCommand;
 
-absl::Status write_command(rank_protocol::BeaconReader& beacon, Command wanted) {
+absl::Status write_command(rank_protocol::BeaconReader& beacon, BeaconCommand wanted) {
   TITAN_RETURN_IF_ERROR(beacon.look());
   const rank_protocol::BeaconPage& page = beacon.page();
-  const auto before = static_cast<Command>(page.command.load());
-  if (before == Command::kStopAndSave) return absl::OkStatus();
+  const auto before = static_cast<BeaconCommand>(page.command.load());
+  if (before == BeaconCommand::kStopAndSave) return absl::OkStatus();
   if (before != wanted) return beacon.write(page.command, static_cast<uint32_t>(wanted));
   // The same command again. If the rank has not yet taken it, it is the same request.
   if (page.command_seen.load() != page.command.load()) return absl::OkStatus();
@@ -35,24 +35,24 @@ bool open_beacon(Rank& rank, const std::string& folder) {
   return rank.beacon != nullptr;
 }
 
-void order(std::vector<Rank>& ranks, Command command, const std::string& folder) {
+void order(std::vector<Rank>& ranks, BeaconCommand command, const std::string& folder) {
   for (Rank& rank : ranks) {
-    if (rank.running && rank.wanted != Command::kStopAndSave) rank.wanted = command;
+    if (rank.running && rank.wanted != BeaconCommand::kStopAndSave) rank.wanted = command;
   }
   write_commands(ranks, folder);
 }
 
 void write_commands(std::vector<Rank>& ranks, const std::string& folder) {
   for (Rank& rank : ranks) {
-    if (rank.wanted == Command::kNone || !rank.running) continue;
+    if (rank.wanted == BeaconCommand::kNone || !rank.running) continue;
     if (!open_beacon(rank, folder)) continue;
-    if (write_command(*rank.beacon, rank.wanted).ok()) rank.wanted = Command::kNone;
+    if (write_command(*rank.beacon, rank.wanted).ok()) rank.wanted = BeaconCommand::kNone;
   }
 }
 
 bool commands_waiting(const std::vector<Rank>& ranks) {
   return std::any_of(ranks.begin(), ranks.end(),
-                     [](const Rank& rank) { return rank.running && rank.wanted != Command::kNone; });
+                     [](const Rank& rank) { return rank.running && rank.wanted != BeaconCommand::kNone; });
 }
 
 }  // namespace titan::shim

@@ -25,7 +25,7 @@ struct Rank {
   bool unrecorded = false;  // The record of its end is not yet in exits.jsonl.
   std::unique_ptr<rank_protocol::RankExit> exit;
   std::unique_ptr<rank_protocol::BeaconReader> beacon;
-  rank_protocol::Command wanted = rank_protocol::Command::kNone;  // Not yet written to the rank's beacon.
+  rank_protocol::BeaconCommand wanted = rank_protocol::BeaconCommand::kNone;  // Not yet written to the rank's beacon.
 };
 
 bool any_running(const std::vector<Rank>& ranks);
@@ -34,7 +34,7 @@ bool any_running(const std::vector<Rank>& ranks);
 bool open_beacon(Rank& rank, const std::string& folder);
 
 // Sends a command to all running ranks, except those that are already stopping.
-void order(std::vector<Rank>& ranks, rank_protocol::Command command, const std::string& folder);
+void order(std::vector<Rank>& ranks, rank_protocol::BeaconCommand command, const std::string& folder);
 // Writes pending commands. A rank without a writable beacon gets its command once it has one: call this again while
 // commands_waiting().
 void write_commands(std::vector<Rank>& ranks, const std::string& folder);

@@ -130,7 +130,7 @@ json Shim::answer(const json& request) {
       return {{"ok", true}};
     }
     if (command == "checkpoint") {
-      order(ranks_, rank_protocol::Command::kCheckpoint, folders_.rank);
+      order(ranks_, rank_protocol::BeaconCommand::kCheckpoint, folders_.rank);
       return {{"ok", true}};
     }
     if (command == "stacks") {

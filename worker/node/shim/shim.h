@@ -65,7 +65,7 @@ class Shim {
   LogPump logs_;
   MemoryKills memory_kills_;
   host::Descriptor signals_;
-  Listener store_;
+  TcpListener store_;
   State state_ = State::kPrepared;
   std::vector<Rank> ranks_;
   Stopping stopping_;

@@ -61,8 +61,8 @@ bool stays_here(const sockaddr* address) {
   return IN6_IS_ADDR_LOOPBACK(&ipv6) || (IN6_IS_ADDR_V4MAPPED(&ipv6) && ipv6.s6_addr[12] == 127);
 }
 
-absl::StatusOr<Listener> listen_at(const addrinfo& at) {
-  Listener result;
+absl::StatusOr<TcpListener> listen_at(const addrinfo& at) {
+  TcpListener result;
   result.socket = host::Descriptor(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!result.socket) return errno_status(errno, "create a TCP socket");
   // Only the IPv6 wildcard includes IPv4.
@@ -90,11 +90,11 @@ absl::Status explain_listen_error(const std::string& address, const absl::Status
 
 }  // namespace
 
-absl::StatusOr<Listener> listen_on(const std::string& address) {
+absl::StatusOr<TcpListener> listen_on(const std::string& address) {
   TITAN_ASSIGN_OR_RETURN(const Addresses found, resolve(address));
   absl::Status why = absl::NotFoundError("nothing was found");
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
-    absl::StatusOr<Listener> listener = listen_at(*at);
+    absl::StatusOr<TcpListener> listener = listen_at(*at);
     if (listener.ok()) return listener;
     why = listener.status();
   }

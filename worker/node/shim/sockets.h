@@ -12,12 +12,12 @@ namespace titan::shim {
 
 // A TCP socket that listens on a free port of exactly `address`: an IP address or name of this host. It never listens
 // on more than requested; all addresses require 0.0.0.0 or ::.
-struct Listener {
+struct TcpListener {
   host::Descriptor socket;
   int port = 0;
 };
 // Errors: InvalidArgument for a name that cannot be resolved; otherwise those of the kernel. Both say what to do.
-absl::StatusOr<Listener> listen_on(const std::string& address);
+absl::StatusOr<TcpListener> listen_on(const std::string& address);
 
 // Whether `address` means every address of a host, however it is written ("0" is one, too). Resolves no names.
 bool is_wildcard(const std::string& address);

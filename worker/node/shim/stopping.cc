@@ -16,7 +16,7 @@ void stop_ranks(Stopping& stopping, std::vector<Rank>& ranks, const StopOptions&
   if (options.grace_milliseconds <= 0) return kill_ranks(stopping, ranks, stopping.reason);
   const int64_t kill_at = monotonic_nanos() + options.grace_milliseconds * kMilli;
   stopping.kill_at = stopping.kill_at == 0 ? kill_at : std::min(stopping.kill_at, kill_at);
-  if (options.save) return order(ranks, rank_protocol::Command::kStopAndSave, folder);
+  if (options.save) return order(ranks, rank_protocol::BeaconCommand::kStopAndSave, folder);
   for (const Rank& rank : ranks) {
     if (rank.running) ::kill(rank.process.pid, SIGTERM);
   }

@@ -212,11 +212,11 @@ int main(int argc, char** argv) {
     const uint32_t asked = beacon->page().command.load();
     if (asked == beacon->page().command_seen) continue;
     beacon->page().command_seen = asked;
-    const auto command = static_cast<protocol::Command>(asked);
-    if (command == protocol::Command::kCheckpoint) {
+    const auto command = static_cast<protocol::BeaconCommand>(asked);
+    if (command == protocol::BeaconCommand::kCheckpoint) {
       saved = save(*spool, fake, dump_folder, step);
     }
-    if (command == protocol::Command::kStopAndSave && !fake.contains("ignore_stop")) {
+    if (command == protocol::BeaconCommand::kStopAndSave && !fake.contains("ignore_stop")) {
       (void)spool->append(protocol::event::kStopped, {{"step", step}});
       return protocol::kExitStopped;
     }

@@ -8,7 +8,7 @@
 namespace titan::shim {
 namespace {
 
-bool reachable(const Listener& listener, const char* address) {
+bool reachable(const TcpListener& listener, const char* address) {
   const host::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in to{};
   to.sin_family = AF_INET;
@@ -18,7 +18,7 @@ bool reachable(const Listener& listener, const char* address) {
 }
 
 TEST(ListenerTest, AnAddressIsListenedOnAndNoOther) {
-  const absl::StatusOr<Listener> one = listen_on("127.0.0.2");
+  const absl::StatusOr<TcpListener> one = listen_on("127.0.0.2");
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_GT(one->port, 0);
   EXPECT_TRUE(reachable(*one, "127.0.0.2"));
@@ -26,7 +26,7 @@ TEST(ListenerTest, AnAddressIsListenedOnAndNoOther) {
 }
 
 TEST(ListenerTest, ANameIsListenedOnWhereItPoints) {
-  const absl::StatusOr<Listener> one = listen_on("localhost");
+  const absl::StatusOr<TcpListener> one = listen_on("localhost");
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_FALSE(reachable(*one, "127.0.0.2"));
 }
@@ -34,7 +34,7 @@ TEST(ListenerTest, ANameIsListenedOnWhereItPoints) {
 // An address of another host opens no socket, and the error names the flag.
 TEST(ListenerTest, WhatIsNotOursOpensNothing) {
   for (const char* not_ours : {"192.0.2.1", "2001:db8::1", "[2001:db8::1]"}) {
-    const absl::StatusOr<Listener> none = listen_on(not_ours);
+    const absl::StatusOr<TcpListener> none = listen_on(not_ours);
     ASSERT_FALSE(none.ok()) << not_ours;
     EXPECT_NE(none.status().message().find("--address"), std::string::npos) << none.status();
   }
@@ -44,7 +44,7 @@ TEST(ListenerTest, WhatIsNotOursOpensNothing) {
 }
 
 TEST(ListenerTest, AllAddressesTakeTheirOwnWord) {
-  const absl::StatusOr<Listener> all = listen_on("0.0.0.0");
+  const absl::StatusOr<TcpListener> all = listen_on("0.0.0.0");
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_TRUE(reachable(*all, "127.0.0.2"));
   for (const char* word : {"0.0.0.0", "0", "::", "[::]"}) EXPECT_TRUE(is_wildcard(word)) << word;

@@ -333,11 +333,11 @@ TEST(ReporterTest, CommandsAndEvents) {
   ASSERT_NE(mkdtemp(folder), nullptr);
   auto reporter = Reporter::open(absl::StrCat(folder, "/run"), 2, system_clock()).value();
   auto beacon = BeaconReader::open(beacon_path(absl::StrCat(folder, "/run"), 2)).value();
-  EXPECT_EQ(reporter->command(), Command::kNone);
-  EXPECT_TRUE(beacon->write(beacon->page().command, static_cast<uint32_t>(Command::kCheckpoint)).ok());
-  EXPECT_EQ(reporter->command(), Command::kCheckpoint);
-  reporter->acknowledge(Command::kCheckpoint);
-  EXPECT_EQ(reporter->command(), Command::kNone);
+  EXPECT_EQ(reporter->command(), BeaconCommand::kNone);
+  EXPECT_TRUE(beacon->write(beacon->page().command, static_cast<uint32_t>(BeaconCommand::kCheckpoint)).ok());
+  EXPECT_EQ(reporter->command(), BeaconCommand::kCheckpoint);
+  reporter->acknowledge(BeaconCommand::kCheckpoint);
+  EXPECT_EQ(reporter->command(), BeaconCommand::kNone);
   ASSERT_TRUE(beacon->look().ok());
   EXPECT_EQ(beacon->page().command_seen.load(), 1U);
   reporter->finished_step(7, absl::Milliseconds(5));

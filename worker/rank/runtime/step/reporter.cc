@@ -11,7 +11,7 @@
 
 namespace titan::runtime {
 
-using rank_protocol::Command;
+using rank_protocol::BeaconCommand;
 using rank_protocol::Phase;
 
 namespace {
@@ -67,15 +67,15 @@ void Reporter::own_time(absl::Duration duration) {
   page.own_steps.fetch_add(1, std::memory_order_release);
 }
 
-Command Reporter::command() const {
+BeaconCommand Reporter::command() const {
   const auto& page = beacon_->page();
   const uint32_t command = page.command.load(std::memory_order_relaxed);
-  if (command == page.command_seen.load(std::memory_order_relaxed)) return Command::kNone;
-  return static_cast<Command>(command);
+  if (command == page.command_seen.load(std::memory_order_relaxed)) return BeaconCommand::kNone;
+  return static_cast<BeaconCommand>(command);
 }
 
 bool Reporter::stop_asked() const {
-  return beacon_->page().command.load(std::memory_order_relaxed) == static_cast<uint32_t>(Command::kStopAndSave);
+  return beacon_->page().command.load(std::memory_order_relaxed) == static_cast<uint32_t>(BeaconCommand::kStopAndSave);
 }
 
 void Reporter::await_stacks(absl::Duration timeout) {
@@ -87,7 +87,7 @@ void Reporter::await_stacks(absl::Duration timeout) {
   }
 }
 
-void Reporter::acknowledge(Command command) {
+void Reporter::acknowledge(BeaconCommand command) {
   beacon_->page().command_seen.store(static_cast<uint32_t>(command), std::memory_order_relaxed);
 }
 

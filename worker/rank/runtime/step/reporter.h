@@ -37,8 +37,8 @@ class Reporter {
   std::atomic<int64_t>* collective_sequence() { return &beacon_->page().collective_seq; }
 
   // The command that the node wrote and this rank has not yet acknowledged.
-  rank_protocol::Command command() const;
-  void acknowledge(rank_protocol::Command command);
+  rank_protocol::BeaconCommand command() const;
+  void acknowledge(rank_protocol::BeaconCommand command);
   // Requests a capture of this rank's stacks and returns once its shim has made it, or after `timeout`. Thread-safe.
   void await_stacks(absl::Duration timeout);
   // Whether the node has requested a stop, acknowledged or not. A stop is never withdrawn. Thread-safe.

@@ -18,7 +18,7 @@
 namespace titan::runtime {
 
 using device::TraceScope;
-using rank_protocol::Command;
+using rank_protocol::BeaconCommand;
 using rank_protocol::ExitCode;
 using rank_protocol::Phase;
 namespace event = rank_protocol::event;
@@ -303,9 +303,9 @@ void Trainer::update_early(const parallel::ShardUnit& unit, size_t first_slot, s
 
 void Trainer::add_commands(StepReport& report) {
   command_ = context_.reporter->command();
-  if (context_.stop_signal != nullptr && context_.stop_signal->load()) command_ = Command::kStopAndSave;
-  report.checkpoint = command_ == Command::kCheckpoint;
-  report.stop = command_ == Command::kStopAndSave;
+  if (context_.stop_signal != nullptr && context_.stop_signal->load()) command_ = BeaconCommand::kStopAndSave;
+  report.checkpoint = command_ == BeaconCommand::kCheckpoint;
+  report.stop = command_ == BeaconCommand::kStopAndSave;
 }
 
 void Trainer::update(const optim::Gate& gate) {
@@ -395,7 +395,7 @@ absl::Duration Trainer::remaining_grace() const {
 }
 
 void Trainer::acknowledge_commands() {
-  if (command_ != Command::kNone) context_.reporter->acknowledge(command_);
+  if (command_ != BeaconCommand::kNone) context_.reporter->acknowledge(command_);
 }
 
 void Trainer::report_data_warnings() {

@@ -86,7 +86,7 @@ class Trainer {
   int64_t run_ = 0;  // Index of the current batch in the step.
   bool validating_ = false;
   at::Tensor early_squares_;  // Scalar: sum of squares of the gradients that update_early() has consumed.
-  rank_protocol::Command command_ = rank_protocol::Command::kNone;  // The command that this rank reported.
+  rank_protocol::BeaconCommand command_ = rank_protocol::BeaconCommand::kNone;  // The command that this rank reported.
   std::optional<PendingStep> pending_step_;
   Agreed agreed_;
   const bool reads_late_;  // training.read_step
