@@ -23,7 +23,7 @@ TITAN_FUZZ(s3_answers, 3000) {
     for (const s3::Upload& one : page->uploads)
       require(absl::StartsWith(one.key, prefix), "an upload is one of those that were asked for");
   }
-  const s3::Settings settings{.endpoint = "https://store", .region = "r"};
+  const s3::S3Settings settings{.endpoint = "https://store", .region = "r"};
   for (const int code : {200, 301, 403, 404, 412, 500}) {
     const absl::Status status = s3::answer_error({.code = code, .body = text}, settings, "bucket");
     require(!status.ok() && status.message().size() < 2000, "an error is one, and short");

@@ -36,7 +36,7 @@ bool is_redirect(int code) { return code == 301 || code == 302 || code == 303 ||
 }  // namespace
 
 struct Http::State {
-  Settings settings;
+  HttpSettings settings;
   CURL* curl = nullptr;
   std::array<char, CURL_ERROR_SIZE> error = {};
 
@@ -49,7 +49,7 @@ struct Http::State {
   bool begun = false;
   absl::Status said;  // Status of the sink, or Cancelled.
 
-  explicit State(const Settings& given) : settings(given) { curl = new_transfer(); }
+  explicit State(const HttpSettings& given) : settings(given) { curl = new_transfer(); }
   ~State() { curl_easy_cleanup(curl); }
 
   bool takes_token(const std::string& url) const {
@@ -178,7 +178,7 @@ absl::Status Http::State::follow(const std::string& first, std::optional<Range> 
   return absl::FailedPreconditionError(absl::StrCat(text::printable_name(origin(first)), " redirects too many times"));
 }
 
-Http::Http(const Settings& settings) : state_(std::make_unique<State>(settings)) {}
+Http::Http(const HttpSettings& settings) : state_(std::make_unique<State>(settings)) {}
 Http::~Http() = default;
 Http::Http(Http&&) noexcept = default;
 

@@ -48,7 +48,7 @@ struct Outcome {
 class Http {
  public:
   // Sends the token only to servers of the same origin as `settings.endpoint`, whatever redirects say.
-  explicit Http(const Settings& settings);
+  explicit Http(const HttpSettings& settings);
   ~Http();
   Http(Http&&) noexcept;
 

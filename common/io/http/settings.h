@@ -7,7 +7,7 @@
 
 namespace titan::http {
 
-struct Settings {
+struct HttpSettings {
   std::string endpoint = "https://huggingface.co";  // Without a trailing '/'.
   std::string token;                                // Never printed. Empty: anonymous.
   std::string ca_file;                         // Certificates to trust instead of the system's; empty: the system's.

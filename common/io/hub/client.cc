@@ -34,7 +34,7 @@ std::string of(const Repo& repo) { return repo.kind == RepoKind::kModel ? repo.i
 
 }  // namespace
 
-absl::StatusOr<std::string> Client::text(const std::string& url, std::string& link, const std::stop_token& stop) {
+absl::StatusOr<std::string> HubClient::text(const std::string& url, std::string& link, const std::stop_token& stop) {
   std::string text;
   const absl::Status got = http::with_retries(
       retry_, stop,
@@ -49,8 +49,8 @@ absl::StatusOr<std::string> Client::text(const std::string& url, std::string& li
   return text;
 }
 
-absl::StatusOr<std::string> Client::resolve(const Repo& repo, const std::string& revision,
-                                            const std::stop_token& stop) {
+absl::StatusOr<std::string> HubClient::resolve(const Repo& repo, const std::string& revision,
+                                               const std::stop_token& stop) {
   TITAN_RETURN_IF_ERROR(check_revision(revision));
   const std::string what = absl::StrCat(of(repo), " at ", text::printable_name(revision));
   std::string link;
@@ -61,8 +61,8 @@ absl::StatusOr<std::string> Client::resolve(const Repo& repo, const std::string&
   return commit;
 }
 
-absl::StatusOr<std::vector<RemoteFile>> Client::list(const Repo& repo, const std::string& commit,
-                                                     const std::stop_token& stop, const std::string& folder) {
+absl::StatusOr<std::vector<RemoteFile>> HubClient::list(const Repo& repo, const std::string& commit,
+                                                        const std::stop_token& stop, const std::string& folder) {
   std::vector<RemoteFile> files;
   std::string cursor;
   for (int page = 0; page < kMaxPages; ++page) {
@@ -78,8 +78,8 @@ absl::StatusOr<std::vector<RemoteFile>> Client::list(const Repo& repo, const std
   return absl::DataLossError(absl::StrCat("files of ", of(repo), ": the list has more than 10000 pages"));
 }
 
-absl::Status Client::read(const Repo& repo, const std::string& commit, const std::string& file, http::Range range,
-                          RangeEnd end, const Receiver& taker, const std::stop_token& stop) {
+absl::Status HubClient::read(const Repo& repo, const std::string& commit, const std::string& file, http::Range range,
+                             RangeEnd end, const Receiver& taker, const std::stop_token& stop) {
   const std::string url = file_url(settings_.endpoint, repo, commit, file);
   const absl::Status got = http::with_retries(
       retry_, stop,

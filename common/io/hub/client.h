@@ -26,9 +26,9 @@ struct FileFacts {
 enum class RangeEnd { kKnown, kOpen };
 
 // A client of a hub, for one thread. Every error names the repository and, where there is one, the file.
-class Client {
+class HubClient {
  public:
-  Client(const http::Settings& settings, const http::RetryPolicy& retry)
+  HubClient(const http::HttpSettings& settings, const http::RetryPolicy& retry)
       : settings_(settings), retry_(retry), http_(settings) {}
 
   // Returns the commit that a branch or tag names now. Unlike the tree of a branch, that of a commit does not change.
@@ -52,7 +52,7 @@ class Client {
  private:
   absl::StatusOr<std::string> text(const std::string& url, std::string& link, const std::stop_token& stop);
 
-  http::Settings settings_;
+  http::HttpSettings settings_;
   http::RetryPolicy retry_;
   http::Http http_;
 };
@@ -62,7 +62,7 @@ class Client {
 // commit, or too many bytes.
 class RangeSink : public http::Sink {
  public:
-  RangeSink(http::Range asked, RangeEnd end, std::string commit, const Client::Receiver& taker)
+  RangeSink(http::Range asked, RangeEnd end, std::string commit, const HubClient::Receiver& taker)
       : asked_(asked), end_(end), commit_(std::move(commit)), taker_(taker) {}
 
   absl::Status begin(const http::Answer& answer) override;
@@ -80,7 +80,7 @@ class RangeSink : public http::Sink {
   http::Range asked_;
   RangeEnd end_;
   std::string commit_;
-  const Client::Receiver& taker_;
+  const HubClient::Receiver& taker_;
   int64_t at_ = 0;  // Offset in the file of the answer's next byte.
   int64_t reached_ = asked_.begin;
   bool whole_ = false;  // The answer is the whole file.

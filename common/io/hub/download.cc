@@ -133,7 +133,7 @@ class Downloader {
   }
 
   void work() {
-    Client client(transfer_.settings, transfer_.retry);
+    HubClient client(transfer_.settings, transfer_.retry);
     while (FileDownload* job = next()) {
       const absl::Status status = fetch(client, *job);
       if (!settle(*job, status)) return;
@@ -157,7 +157,7 @@ class Downloader {
     }
   }
 
-  absl::Status fetch(Client& client, FileDownload& job) {
+  absl::Status fetch(HubClient& client, FileDownload& job) {
     http::Range piece;
     PartFile* part = nullptr;
     {
@@ -171,13 +171,13 @@ class Downloader {
       job.pieces.pop_front();
     }
     if (piece.size() == 0) return absl::OkStatus();
-    const Client::Receiver taker{[part](const FileFacts& facts) { return part->accept(facts); },
-                                 [this, part](int64_t offset, std::string_view bytes) {
-                                   TITAN_RETURN_IF_ERROR(part->write(offset, bytes));
-                                   notify_arrived(static_cast<int64_t>(bytes.size()));
-                                   return absl::OkStatus();
-                                 },
-                                 [part] { return part->save_if_due(); }};
+    const HubClient::Receiver taker{[part](const FileFacts& facts) { return part->accept(facts); },
+                                    [this, part](int64_t offset, std::string_view bytes) {
+                                      TITAN_RETURN_IF_ERROR(part->write(offset, bytes));
+                                      notify_arrived(static_cast<int64_t>(bytes.size()));
+                                      return absl::OkStatus();
+                                    },
+                                    [part] { return part->save_if_due(); }};
     return client.read(transfer_.repo, commit_, job.remote.name, piece, RangeEnd::kKnown, taker, stop_.get_token());
   }
 

@@ -57,7 +57,7 @@ class Watcher {
 };
 
 struct Transfer {
-  http::Settings settings;
+  http::HttpSettings settings;
   http::RetryPolicy retry;
   Repo repo;
   int parallel = 8;

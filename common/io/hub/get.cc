@@ -117,7 +117,7 @@ std::string some_names(const std::vector<RemoteFile>& files) {
 absl::StatusOr<GetResult> get(const GetRequest& request, Watcher& watcher, const std::stop_token& stop) {
   TITAN_RETURN_IF_ERROR(check_selection(request.selection));
   const Repo& repo = request.transfer.repo;
-  Client client(request.transfer.settings, request.transfer.retry);
+  HubClient client(request.transfer.settings, request.transfer.retry);
   TITAN_ASSIGN_OR_RETURN(const std::string commit, client.resolve(repo, request.revision, stop));
   TITAN_ASSIGN_OR_RETURN(const std::vector<RemoteFile> all, client.list(repo, commit, stop));
   std::vector<RemoteFile> wanted = select(request.selection, all);

@@ -46,7 +46,7 @@ struct GetResult {
 };
 
 // Downloads the selected files, all from the commit that the revision names at the start. Errors: NotFound also when no
-// file is selected; those of hub::Client, of the disk, and of hub::download; Cancelled once `stop` is requested.
+// file is selected; those of hub::HubClient, of the disk, and of hub::download; Cancelled once `stop` is requested.
 absl::StatusOr<GetResult> get(const GetRequest& request, Watcher& watcher, const std::stop_token& stop);
 
 }  // namespace titan::hub

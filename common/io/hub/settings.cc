@@ -113,12 +113,12 @@ std::string home_folder(const http::Environment& environment) {
   return home.empty() ? "" : home + "/.cache/huggingface";
 }
 
-absl::StatusOr<http::Settings> settings_from(const http::Environment& environment, const std::string& endpoint,
-                                             const std::string& token_file, std::vector<std::string>& warnings) {
+absl::StatusOr<http::HttpSettings> settings_from(const http::Environment& environment, const std::string& endpoint,
+                                                 const std::string& token_file, std::vector<std::string>& warnings) {
   const std::string offline = absl::AsciiStrToLower(value(environment, "HF_HUB_OFFLINE"));
   if (offline == "1" || offline == "true" || offline == "on" || offline == "yes")
     return absl::FailedPreconditionError("HF_HUB_OFFLINE is set, so the hub is not contacted; unset it to download");
-  http::Settings settings;
+  http::HttpSettings settings;
   if (const std::string named = value(environment, "HF_ENDPOINT"); !endpoint.empty() || !named.empty()) {
     settings.endpoint = endpoint.empty() ? named : endpoint;
     TITAN_RETURN_IF_ERROR(check_endpoint(settings.endpoint, endpoint.empty() ? "HF_ENDPOINT" : "--endpoint"));

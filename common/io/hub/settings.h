@@ -17,8 +17,8 @@ namespace titan::hub {
 // HF_TOKEN_PATH, HF_HOME, XDG_CACHE_HOME or HOME lead to. `warnings` gets a line when others can read that file.
 // Errors: InvalidArgument, PermissionDenied for a `token_file` that others can read, FailedPrecondition with
 // HF_HUB_OFFLINE, those of the disk.
-absl::StatusOr<http::Settings> settings_from(const http::Environment& environment, const std::string& endpoint,
-                                             const std::string& token_file, std::vector<std::string>& warnings);
+absl::StatusOr<http::HttpSettings> settings_from(const http::Environment& environment, const std::string& endpoint,
+                                                 const std::string& token_file, std::vector<std::string>& warnings);
 
 // Returns the folder of Hugging Face's own tools: HF_HOME, or huggingface in the user's cache folder. "" without a
 // home.

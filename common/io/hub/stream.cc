@@ -182,11 +182,11 @@ class ChunkedStream : public Stream {
   absl::StatusOr<Chunk> fetch_chunk(int64_t index) {
     Chunk chunk;
     const http::Range range{index * options_.chunk_bytes, (index + 1) * options_.chunk_bytes};
-    const Client::Receiver taker{[&](const FileFacts& facts) { return accept(facts, chunk); },
-                                 [&](int64_t, std::string_view bytes) {
-                                   chunk.bytes += bytes;
-                                   return absl::OkStatus();
-                                 }};
+    const HubClient::Receiver taker{[&](const FileFacts& facts) { return accept(facts, chunk); },
+                                    [&](int64_t, std::string_view bytes) {
+                                      chunk.bytes += bytes;
+                                      return absl::OkStatus();
+                                    }};
     const absl::Status got = client_.read(repo_, commit_, file_, range, RangeEnd::kOpen, taker, stop_);
     if (!got.ok() && !absl::IsOutOfRange(got)) return got;
     const auto size = static_cast<int64_t>(chunk.bytes.size());
@@ -214,7 +214,7 @@ class ChunkedStream : public Stream {
   Chunk chunk_;
   const std::unique_ptr<ChunkCache> cache_;
   const std::stop_token stop_;
-  Client client_;
+  HubClient client_;
 };
 
 }  // namespace
@@ -225,7 +225,7 @@ absl::StatusOr<std::unique_ptr<Stream>> open_stream(const StreamOptions& options
   TITAN_RETURN_IF_ERROR(check_file_name(file));
   std::string commit = revision;
   if (!is_commit(revision)) {
-    TITAN_ASSIGN_OR_RETURN(commit, Client(options.settings, options.retry).resolve(repo, revision, stop));
+    TITAN_ASSIGN_OR_RETURN(commit, HubClient(options.settings, options.retry).resolve(repo, revision, stop));
   }
   std::unique_ptr<ChunkCache> cache;
   if (!options.cache_folder.empty()) {

@@ -45,7 +45,7 @@ class ChunkCache {
 
 // How a repository's file is read from the hub as it is needed.
 struct StreamOptions {
-  http::Settings settings;
+  http::HttpSettings settings;
   http::RetryPolicy retry;
   int64_t chunk_bytes = int64_t{8} << 20;  // Bytes per request.
   std::string cache_folder;                // Local folder that ranks may share. "": no cache.
@@ -57,14 +57,14 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Fills `buffer` with up to `size` bytes and returns how many; 0 at the end of the file. Errors: those of hub::Client
-  // after its retries, Cancelled.
+  // Fills `buffer` with up to `size` bytes and returns how many; 0 at the end of the file. Errors: those of
+  // hub::HubClient after its retries, Cancelled.
   virtual absl::StatusOr<size_t> read(char* buffer, size_t size) = 0;
 };
 
 // Opens a stream at `offset`; past the end there is nothing to read. A revision that is not a commit costs a request,
-// and two streams of it may read different commits: to read many files, resolve it once (hub::Client::resolve). With a
-// commit, cached chunks are read without contacting the hub.
+// and two streams of it may read different commits: to read many files, resolve it once (hub::HubClient::resolve). With
+// a commit, cached chunks are read without contacting the hub.
 absl::StatusOr<std::unique_ptr<Stream>> open_stream(const StreamOptions& options, const Repo& repo,
                                                     const std::string& file, const std::string& revision,
                                                     int64_t offset, const std::stop_token& stop = {});

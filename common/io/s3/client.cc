@@ -46,10 +46,10 @@ Facts facts_of(const Response& response) {
   return facts;
 }
 
-std::vector<std::string> condition_headers(const Condition& condition, const std::string& writer) {
+std::vector<std::string> condition_headers(const WriteCondition& condition, const std::string& writer) {
   std::vector<std::string> headers;
-  if (condition.kind == Condition::kAbsent) headers.push_back("If-None-Match: *");
-  if (condition.kind == Condition::kSame) headers.push_back("If-Match: " + condition.etag);
+  if (condition.kind == WriteCondition::kAbsent) headers.push_back("If-None-Match: *");
+  if (condition.kind == WriteCondition::kSame) headers.push_back("If-Match: " + condition.etag);
   if (!writer.empty()) headers.push_back(absl::StrCat(kWriterHeader, ": ", writer));
   return headers;
 }
@@ -63,19 +63,19 @@ absl::Status not_understood(const absl::Status& why) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Client>> Client::open(const Settings& settings, std::string bucket,
-                                                     CredentialSource source, http::RetryPolicy retry) {
+absl::StatusOr<std::shared_ptr<S3Client>> S3Client::open(const S3Settings& settings, std::string bucket,
+                                                         CredentialSource source, http::RetryPolicy retry) {
   TITAN_ASSIGN_OR_RETURN(Credentials credentials, source());
-  std::shared_ptr<Client> client(new Client(settings, std::move(bucket), std::move(source), std::move(retry)));
+  std::shared_ptr<S3Client> client(new S3Client(settings, std::move(bucket), std::move(source), std::move(retry)));
   sync::Lock lock(client->mutex_);
   client->credentials_ = std::move(credentials);
   return client;
 }
 
-std::string Client::place(const std::string& key) const { return to_text({bucket_, key}); }
+std::string S3Client::place(const std::string& key) const { return to_text({bucket_, key}); }
 
 // A session that has ended may have been renewed in the file that it came from.
-absl::Status Client::renew_credentials(const Credentials& used, absl::Status why) {
+absl::Status S3Client::renew_credentials(const Credentials& used, absl::Status why) {
   absl::StatusOr<Credentials> fresh = source_();
   sync::Lock lock(mutex_);
   if (fresh.ok()) credentials_ = *std::move(fresh);
@@ -84,15 +84,15 @@ absl::Status Client::renew_credentials(const Credentials& used, absl::Status why
   return other ? absl::UnavailableError(why.message()) : why;
 }
 
-absl::Status Client::once(const Request& request, Response& response) {
-  std::unique_ptr<Exchange> exchange;
+absl::Status S3Client::once(const Request& request, Response& response) {
+  std::unique_ptr<S3Connection> exchange;
   Credentials credentials;
   {
     sync::Lock lock(mutex_);
     credentials = credentials_;
     if (!idle_.empty()) exchange = std::move(idle_.back()), idle_.pop_back();
   }
-  if (exchange == nullptr) exchange = std::make_unique<Exchange>(settings_, bucket_);
+  if (exchange == nullptr) exchange = std::make_unique<S3Connection>(settings_, bucket_);
   absl::Status status = exchange->perform(request, credentials, response);
   {
     sync::Lock lock(mutex_);
@@ -106,14 +106,14 @@ absl::Status Client::once(const Request& request, Response& response) {
 }
 
 // An answer without a body does not distinguish a missing bucket from a missing object.
-absl::Status Client::look_at_bucket(const Request& request, const absl::Status& said) {
+absl::Status S3Client::look_at_bucket(const Request& request, const absl::Status& said) {
   const bool vague = absl::IsNotFound(said) || absl::IsPermissionDenied(said);
   if (!vague || std::string_view(request.method) != "HEAD" || bucket_seen_) return said;
   TITAN_RETURN_IF_ERROR(any(request.key).status());
   return said;
 }
 
-absl::Status Client::call(const char* doing, const Request& request, Response& response) {
+absl::Status S3Client::call(const char* doing, const Request& request, Response& response) {
   http::RetryPolicy policy = retry_;
   if (retries_disabled_) policy.attempts = 1;
   absl::Status status = http::with_retries(
@@ -131,7 +131,7 @@ absl::Status Client::call(const char* doing, const Request& request, Response& r
   return status.ok() ? status : annotate(status, absl::StrCat(doing, " ", place(request.key)));
 }
 
-absl::StatusOr<Facts> Client::head(const std::string& key) {
+absl::StatusOr<Facts> S3Client::head(const std::string& key) {
   Response response;
   TITAN_RETURN_IF_ERROR(call("look at", {.method = "HEAD", .key = key, .query = {}}, response));
   Facts facts = facts_of(response);
@@ -140,7 +140,7 @@ absl::StatusOr<Facts> Client::head(const std::string& key) {
   return facts;
 }
 
-absl::Status Client::read(const std::string& key, const std::string& etag, int64_t offset, int64_t bytes, char* out) {
+absl::Status S3Client::read(const std::string& key, const std::string& etag, int64_t offset, int64_t bytes, char* out) {
   int64_t done = 0;
   const auto rest = [&]() -> http::Outcome {
     Response response;
@@ -163,7 +163,7 @@ absl::Status Client::read(const std::string& key, const std::string& etag, int64
   return annotate(status, absl::StrCat("read ", place(key)));
 }
 
-absl::StatusOr<std::string> Client::text(const std::string& key, Facts& facts) {
+absl::StatusOr<std::string> S3Client::text(const std::string& key, Facts& facts) {
   Response response;
   TITAN_RETURN_IF_ERROR(call("read", {.key = key, .query = {}}, response));
   facts = facts_of(response);
@@ -174,8 +174,8 @@ absl::StatusOr<std::string> Client::text(const std::string& key, Facts& facts) {
 }
 
 // The condition does not hold: because of another write, or because this one succeeded and its answer was lost.
-absl::Status Client::check_lost_answer(const std::string& key, const std::string& writer, const absl::Status& refused,
-                                       std::string* etag) {
+absl::Status S3Client::check_lost_answer(const std::string& key, const std::string& writer, const absl::Status& refused,
+                                         std::string* etag) {
   const absl::StatusOr<Facts> there = head(key);
   if (absl::IsNotFound(there.status())) return refused;
   TITAN_RETURN_IF_ERROR(there.status());
@@ -184,7 +184,8 @@ absl::Status Client::check_lost_answer(const std::string& key, const std::string
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Client::put(const std::string& key, const std::string& bytes, const Condition& condition) {
+absl::StatusOr<std::string> S3Client::put(const std::string& key, const std::string& bytes,
+                                          const WriteCondition& condition) {
   const std::string writer = new_writer();
   const std::string checksum = checksum_of(bytes);
   Request request{
@@ -194,7 +195,8 @@ absl::StatusOr<std::string> Client::put(const std::string& key, const std::strin
   const absl::Status status = call("write", request, response);
   std::string etag = response.header("etag");
   // A missing object never fulfills kSame.
-  if (condition.kind == Condition::kSame && absl::IsNotFound(status)) return absl::AlreadyExistsError(status.message());
+  if (condition.kind == WriteCondition::kSame && absl::IsNotFound(status))
+    return absl::AlreadyExistsError(status.message());
   if (absl::IsAlreadyExists(status)) {
     TITAN_RETURN_IF_ERROR(check_lost_answer(key, writer, status, &etag));
     return etag;
@@ -206,13 +208,13 @@ absl::StatusOr<std::string> Client::put(const std::string& key, const std::strin
   return etag;
 }
 
-absl::Status Client::remove(const std::string& key) {
+absl::Status S3Client::remove(const std::string& key) {
   Response response;
   const absl::Status status = call("delete", {.method = "DELETE", .key = key, .query = {}}, response);
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-absl::StatusOr<Listing> Client::list(const std::string& prefix, bool deep) {
+absl::StatusOr<Listing> S3Client::list(const std::string& prefix, bool deep) {
   Listing listing;
   std::string next;
   do {
@@ -234,7 +236,7 @@ absl::StatusOr<Listing> Client::list(const std::string& prefix, bool deep) {
   return listing;
 }
 
-absl::StatusOr<bool> Client::any(const std::string& prefix) {
+absl::StatusOr<bool> S3Client::any(const std::string& prefix) {
   Response response;
   TITAN_RETURN_IF_ERROR(call("list", {.query = {{"list-type", "2"}, {"max-keys", "1"}, {"prefix", prefix}}}, response));
   const absl::StatusOr<Page> page = parse_page(response.body, prefix);
@@ -242,7 +244,7 @@ absl::StatusOr<bool> Client::any(const std::string& prefix) {
   return !page->objects.empty();
 }
 
-absl::StatusOr<Upload> Client::create_upload(const std::string& key) {
+absl::StatusOr<Upload> S3Client::create_upload(const std::string& key) {
   std::string writer = new_writer();
   static const std::string kNothing;
   Request request{.method = "POST",
@@ -258,7 +260,7 @@ absl::StatusOr<Upload> Client::create_upload(const std::string& key) {
   return Upload{key, answer->value("UploadId"), std::move(writer)};
 }
 
-absl::StatusOr<CompletedPart> Client::upload_part(const Upload& upload, int number, const std::string& bytes) {
+absl::StatusOr<CompletedPart> S3Client::upload_part(const Upload& upload, int number, const std::string& bytes) {
   CompletedPart part{.etag = "", .crc32c = checksum_of(bytes)};
   Response response;
   TITAN_RETURN_IF_ERROR(call("write a part of",
@@ -276,8 +278,8 @@ absl::StatusOr<CompletedPart> Client::upload_part(const Upload& upload, int numb
   return part;
 }
 
-absl::Status Client::complete(const Upload& upload, const std::vector<CompletedPart>& parts,
-                              const Condition& condition) {
+absl::Status S3Client::complete(const Upload& upload, const std::vector<CompletedPart>& parts,
+                                const WriteCondition& condition) {
   std::string body = "<CompleteMultipartUpload>";
   for (size_t i = 0; i < parts.size(); ++i) {
     absl::StrAppend(&body, "<Part><PartNumber>", i + 1, "</PartNumber><ETag>", xml_escaped(parts[i].etag),
@@ -297,14 +299,14 @@ absl::Status Client::complete(const Upload& upload, const std::vector<CompletedP
   return check_lost_answer(upload.key, upload.writer, status, nullptr);
 }
 
-absl::Status Client::abort(const Upload& upload) {
+absl::Status S3Client::abort(const Upload& upload) {
   Response response;
   const absl::Status status =
       call("give up writing", {.method = "DELETE", .key = upload.key, .query = {{"uploadId", upload.id}}}, response);
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-absl::StatusOr<std::vector<Upload>> Client::uploads(const std::string& prefix) {
+absl::StatusOr<std::vector<Upload>> S3Client::uploads(const std::string& prefix) {
   std::vector<Upload> found;
   std::string key_marker, id_marker;
   do {

@@ -29,7 +29,7 @@ struct Facts {
 };
 
 // The state that an object must have for a write to happen.
-struct Condition {
+struct WriteCondition {
   enum Kind { kNone, kAbsent, kSame } kind = kNone;
   std::string etag = {};  // For kSame.
 };
@@ -46,11 +46,11 @@ struct CompletedPart {
 using CredentialSource = std::function<absl::StatusOr<Credentials>()>;
 
 // Thread-safe. Uses as many connections as threads call it at once.
-class Client {
+class S3Client {
  public:
   // `source` is called again when the store reports that a session has ended.
-  static absl::StatusOr<std::shared_ptr<Client>> open(const Settings& settings, std::string bucket,
-                                                      CredentialSource source, http::RetryPolicy retry = {});
+  static absl::StatusOr<std::shared_ptr<S3Client>> open(const S3Settings& settings, std::string bucket,
+                                                        CredentialSource source, http::RetryPolicy retry = {});
 
   // NotFound for a missing object. A missing bucket is a FailedPrecondition in every call.
   absl::StatusOr<Facts> head(const std::string& key);
@@ -61,7 +61,7 @@ class Client {
 
   // Returns the new etag. AlreadyExists when the condition does not hold. If an answer was lost, the object's mark
   // shows whether the write happened.
-  absl::StatusOr<std::string> put(const std::string& key, const std::string& bytes, const Condition& condition);
+  absl::StatusOr<std::string> put(const std::string& key, const std::string& bytes, const WriteCondition& condition);
   absl::Status remove(const std::string& key);  // OK when it is missing.
 
   // Lists the objects whose keys begin with `prefix`. `deep`: includes keys with a further '/', and returns no folders.
@@ -73,7 +73,7 @@ class Client {
   absl::StatusOr<Upload> create_upload(const std::string& key);
   absl::StatusOr<CompletedPart> upload_part(const Upload& upload, int number,
                                             const std::string& bytes);  // Numbered from 1.
-  absl::Status complete(const Upload& upload, const std::vector<CompletedPart>& parts, const Condition& condition);
+  absl::Status complete(const Upload& upload, const std::vector<CompletedPart>& parts, const WriteCondition& condition);
   absl::Status abort(const Upload& upload);                                // OK when it is missing.
   absl::StatusOr<std::vector<Upload>> uploads(const std::string& prefix);  // Neither completed nor aborted.
 
@@ -87,7 +87,7 @@ class Client {
   std::string place(const std::string& key) const;  // Returns "s3://BUCKET/KEY".
 
  private:
-  Client(const Settings& settings, std::string bucket, CredentialSource source, http::RetryPolicy retry)
+  S3Client(const S3Settings& settings, std::string bucket, CredentialSource source, http::RetryPolicy retry)
       : settings_(settings), bucket_(std::move(bucket)), source_(std::move(source)), retry_(std::move(retry)) {}
 
   absl::Status call(const char* doing, const Request& request, Response& response);
@@ -97,14 +97,14 @@ class Client {
   absl::Status check_lost_answer(const std::string& key, const std::string& writer, const absl::Status& refused,
                                  std::string* etag);
 
-  const Settings settings_;
+  const S3Settings settings_;
   const std::string bucket_;
   const CredentialSource source_;
   const http::RetryPolicy retry_;
   std::atomic<bool> bucket_seen_{false}, retries_disabled_{false};
   sync::Mutex mutex_;
   Credentials credentials_ TITAN_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<Exchange>> idle_ TITAN_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<S3Connection>> idle_ TITAN_GUARDED_BY(mutex_);
 };
 
 }  // namespace titan::s3

@@ -21,8 +21,8 @@ constexpr char kProbe[] = ".fence-probe";
 constexpr absl::Duration kWatchInterval = absl::Seconds(1);
 constexpr int kTries = 20;  // Each is lost to a concurrent change.
 
-Condition as_found(const std::string& etag) {
-  return etag.empty() ? Condition{.kind = Condition::kAbsent} : Condition{Condition::kSame, etag};
+WriteCondition as_found(const std::string& etag) {
+  return etag.empty() ? WriteCondition{.kind = WriteCondition::kAbsent} : WriteCondition{WriteCondition::kSame, etag};
 }
 
 }  // namespace
@@ -35,11 +35,11 @@ std::string ObjectFence::the_folder() const { return absl::StrCat("the checkpoin
 absl::StatusOr<ObjectFence::Record> ObjectFence::read() {
   Facts facts;
   const absl::StatusOr<std::string> text = client_->text(key(kFile), facts);
-  if (absl::IsNotFound(text.status())) return Record{{}, {}, {.kind = Condition::kAbsent}};
+  if (absl::IsNotFound(text.status())) return Record{{}, {}, {.kind = WriteCondition::kAbsent}};
   if (!text.ok()) return text.status();
   const std::string place = client_->place(key(kFile));
   TITAN_ASSIGN_OR_RETURN(Holder holder, storage::holder_from_text(place, *text));
-  Record record{std::move(holder), {}, {Condition::kSame, facts.etag}};
+  Record record{std::move(holder), {}, {WriteCondition::kSame, facts.etag}};
   const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
   try {
     for (const nlohmann::json& one : json.value("pending", nlohmann::json::array())) {
@@ -124,10 +124,10 @@ absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {
 absl::Status ObjectFence::probe() {
   if (client_->supports_conditions) return absl::OkStatus();
   const std::string place = absl::StrCat(key(kProbe), "-", absl::ToUnixNanos(absl::Now()), "-", attempt_);
-  TITAN_ASSIGN_OR_RETURN(const std::string etag, client_->put(place, "1", {.kind = Condition::kAbsent}));
-  const absl::Status again = client_->put(place, "2", {.kind = Condition::kAbsent}).status();
+  TITAN_ASSIGN_OR_RETURN(const std::string etag, client_->put(place, "1", {.kind = WriteCondition::kAbsent}));
+  const absl::Status again = client_->put(place, "2", {.kind = WriteCondition::kAbsent}).status();
   const absl::Status other =
-      client_->put(place, "3", {Condition::kSame, "\"0123456789abcdef0123456789abcdef\""}).status();
+      client_->put(place, "3", {WriteCondition::kSame, "\"0123456789abcdef0123456789abcdef\""}).status();
   TITAN_RETURN_IF_ERROR(client_->remove(place));
   for (const absl::Status& one : {again, other}) {
     if (one.ok())
@@ -321,7 +321,7 @@ absl::StatusOr<std::string> holder_name(const std::string& job_uid, const std::s
 
 std::optional<storage::Fence::Holder> other_holder(const std::string& path, const std::string& holder) {
   const absl::StatusOr<Location> location = parse_location(path);
-  const absl::StatusOr<std::shared_ptr<Client>> client = client_of(path);
+  const absl::StatusOr<std::shared_ptr<S3Client>> client = client_of(path);
   if (!location.ok() || !client.ok()) return std::nullopt;
   (*client)->disable_retries();
   absl::StatusOr<storage::Fence::Holder> there = ObjectFence(*client, location->key).holder();

@@ -38,7 +38,7 @@ class ObjectFence {
   using Watch = storage::Fence::Watch;
 
   // `folder`: the key of the checkpoint folder.
-  ObjectFence(std::shared_ptr<Client> client, std::string folder)
+  ObjectFence(std::shared_ptr<S3Client> client, std::string folder)
       : client_(std::move(client)), folder_(std::move(folder)) {}
   ~ObjectFence() { stop_heartbeat(); }
 
@@ -77,7 +77,7 @@ class ObjectFence {
   struct Record {
     Holder holder;
     std::vector<Pending> pending;
-    Condition unchanged;
+    WriteCondition unchanged;
   };
 
   std::string key(const char* name) const;
@@ -98,7 +98,7 @@ class ObjectFence {
   absl::Status publish_once(const Commit& commit, bool& unknown);
   void stop_heartbeat();
 
-  const std::shared_ptr<Client> client_;
+  const std::shared_ptr<S3Client> client_;
   const std::string folder_;
   std::string job_uid_;  // The holder's, after raise().
   int attempt_ = 0;

@@ -127,9 +127,9 @@ class Buckets {
     std::unique_ptr<ObjectFiles>& bucket = buckets_[location.bucket];
     if (bucket == nullptr) {
       const http::Environment environment = http::process_environment();
-      absl::StatusOr<Settings> settings = settings_from(environment);
+      absl::StatusOr<S3Settings> settings = settings_from(environment);
       if (!settings.ok()) return annotate(settings.status(), path);
-      auto client = Client::open(*settings, location.bucket, [environment] { return credentials_from(environment); });
+      auto client = S3Client::open(*settings, location.bucket, [environment] { return credentials_from(environment); });
       if (!client.ok()) return annotate(client.status(), path);
       bucket = std::make_unique<ObjectFiles>(*std::move(client), TransferSizes{});
     }
@@ -242,7 +242,7 @@ storage::Files& all_files() {
   return *files;
 }
 
-absl::StatusOr<std::shared_ptr<Client>> client_of(const std::string& path) {
+absl::StatusOr<std::shared_ptr<S3Client>> client_of(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(ObjectFiles * files, buckets().files_of(path));
   return files->client();
 }

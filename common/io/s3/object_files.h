@@ -17,7 +17,7 @@ namespace titan::s3 {
 // names, so they need not be made. It has no locks, renames or times: object_fence.h decides who may write.
 class ObjectFiles : public storage::Files, public storage::WholeWriter {
  public:
-  ObjectFiles(std::shared_ptr<Client> client, const TransferSizes& sizes)
+  ObjectFiles(std::shared_ptr<S3Client> client, const TransferSizes& sizes)
       : client_(client), sizes_(sizes), blocks_(std::make_shared<BlockCache>(std::move(client), sizes)) {}
 
   // The file reports AlreadyExists when it is synced.
@@ -50,13 +50,13 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
   absl::StatusOr<std::unique_ptr<storage::FileLock>> lock(const std::string& path, storage::LockMode mode,
                                                           absl::Duration timeout) override;
 
-  const std::shared_ptr<Client>& client() const { return client_; }
+  const std::shared_ptr<S3Client>& client() const { return client_; }
 
  private:
   absl::StatusOr<std::string> key_of(const std::string& path) const;
   absl::StatusOr<Facts> look(const std::string& key);
 
-  const std::shared_ptr<Client> client_;
+  const std::shared_ptr<S3Client> client_;
   const TransferSizes sizes_;
   const std::shared_ptr<BlockCache> blocks_;
 };
@@ -67,6 +67,6 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
 storage::Files& all_files();
 
 // Returns the client of the bucket that all_files() uses for this path.
-absl::StatusOr<std::shared_ptr<Client>> client_of(const std::string& path);
+absl::StatusOr<std::shared_ptr<S3Client>> client_of(const std::string& path);
 
 }  // namespace titan::s3

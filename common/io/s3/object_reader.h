@@ -18,7 +18,8 @@ namespace titan::s3 {
 // Keeps the newest blocks of all objects that are read, so that memory does not grow with their number. Thread-safe.
 class BlockCache {
  public:
-  BlockCache(std::shared_ptr<Client> client, const TransferSizes& sizes) : client_(std::move(client)), sizes_(sizes) {}
+  BlockCache(std::shared_ptr<S3Client> client, const TransferSizes& sizes)
+      : client_(std::move(client)), sizes_(sizes) {}
 
   using Block = std::shared_future<absl::StatusOr<std::shared_ptr<const std::string>>>;
   // Starts reading the block unless it is cached.
@@ -26,7 +27,7 @@ class BlockCache {
   void forget(const std::string& key, const std::string& etag, int64_t index);  // After a failed read.
 
   const TransferSizes& sizes() const { return sizes_; }
-  Client& client() { return *client_; }
+  S3Client& client() { return *client_; }
 
  private:
   struct Entry {
@@ -35,7 +36,7 @@ class BlockCache {
     Block block;
   };
 
-  const std::shared_ptr<Client> client_;
+  const std::shared_ptr<S3Client> client_;
   const TransferSizes sizes_;
   sync::Mutex mutex_;
   std::list<Entry> entries_ TITAN_GUARDED_BY(mutex_);  // Newest first.

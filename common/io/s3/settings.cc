@@ -121,10 +121,10 @@ Sections parse_sections(const std::string& text) {
   return out;
 }
 
-absl::StatusOr<Settings> settings_from(const http::Environment& environment) {
+absl::StatusOr<S3Settings> settings_from(const http::Environment& environment) {
   TITAN_ASSIGN_OR_RETURN(const ProfileFile file, read_profiles(environment, "AWS_CONFIG_FILE", "config"));
   const std::string profile = profile_of(environment);
-  Settings settings;
+  S3Settings settings;
   settings.endpoint = first_value(environment, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
   if (settings.endpoint.empty()) settings.endpoint = setting(file, profile, "endpoint_url");
   while (absl::EndsWith(settings.endpoint, "/")) settings.endpoint.pop_back();

@@ -11,7 +11,7 @@
 
 namespace titan::s3 {
 
-struct Settings {
+struct S3Settings {
   std::string endpoint;  // "https://HOST" without a trailing '/'; empty: AWS's for the region.
   std::string region;
   std::string ca_file;                         // Certificates to trust instead of the system's; empty: the system's.
@@ -26,7 +26,7 @@ struct Credentials {
 // Reads AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION and AWS_CA_BUNDLE, else the profile
 // AWS_PROFILE in ~/.aws/config (AWS_CONFIG_FILE). Errors: InvalidArgument; FailedPrecondition without a region or an
 // endpoint, or for http beyond this machine unless TITAN_RANK_S3_PLAIN_HTTP = 1.
-absl::StatusOr<Settings> settings_from(const http::Environment& environment);
+absl::StatusOr<S3Settings> settings_from(const http::Environment& environment);
 
 // Reads AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, else the profile in ~/.aws/credentials
 // (AWS_SHARED_CREDENTIALS_FILE). Errors: Unauthenticated when there are none, PermissionDenied for a file that

@@ -25,18 +25,18 @@ constexpr size_t kMaxHeaderLength = 8192, kMaxBodyLength = size_t{16} << 20;
 
 // AWS's own stores take the bucket as a part of the host, as they demand for new buckets; others take it in the path.
 // So does a name with dots, because no certificate covers such a host.
-bool bucket_in_path(const Settings& settings, const std::string& bucket) {
+bool bucket_in_path(const S3Settings& settings, const std::string& bucket) {
   return !settings.endpoint.empty() || absl::StrContains(bucket, ".");
 }
 
-std::string server(const Settings& settings, const std::string& bucket) {
+std::string server(const S3Settings& settings, const std::string& bucket) {
   if (!settings.endpoint.empty()) return settings.endpoint;
   const std::string host = absl::StrCat("s3.", settings.region, ".amazonaws.com");
   return absl::StrCat("https://", bucket_in_path(settings, bucket) ? "" : bucket + ".", host);
 }
 
 // The address is signed as it is, so everything is encoded in the form that signatures require.
-std::string address(const Settings& settings, const std::string& bucket, const Request& request) {
+std::string address(const S3Settings& settings, const std::string& bucket, const Request& request) {
   std::string url = server(settings, bucket);
   if (bucket_in_path(settings, bucket)) absl::StrAppend(&url, "/", bucket);
   if (!request.key.empty() || !bucket_in_path(settings, bucket)) {
@@ -99,8 +99,8 @@ const std::string& Response::header(const std::string& name) const {
   return found == headers.end() ? kNone : found->second;
 }
 
-struct Exchange::State {
-  Settings settings;
+struct S3Connection::State {
+  S3Settings settings;
   std::string bucket;
   CURL* curl = http::new_transfer();
   std::array<char, CURL_ERROR_SIZE> error = {};
@@ -121,11 +121,11 @@ struct Exchange::State {
   }
 };
 
-Exchange::Exchange(const Settings& settings, std::string bucket)
+S3Connection::S3Connection(const S3Settings& settings, std::string bucket)
     : state_(std::make_unique<State>(State{settings, std::move(bucket)})) {}
-Exchange::~Exchange() { curl_easy_cleanup(state_->curl); }
+S3Connection::~S3Connection() { curl_easy_cleanup(state_->curl); }
 
-void Exchange::State::on_header(absl::string_view line) {
+void S3Connection::State::on_header(absl::string_view line) {
   if (absl::StartsWith(line, "HTTP/")) {  // An interim answer may come first.
     const size_t blank = line.find(' ');
     response->code = blank == line.npos ? 0 : std::atoi(std::string(line.substr(blank)).c_str());
@@ -138,7 +138,7 @@ void Exchange::State::on_header(absl::string_view line) {
       std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
 }
 
-size_t Exchange::State::on_body(absl::string_view bytes) {
+size_t S3Connection::State::on_body(absl::string_view bytes) {
   if (request->into == nullptr || response->code >= 300) {
     if (response->body.size() + bytes.size() > kMaxBodyLength) {
       refused = "the answer is too long";
@@ -160,7 +160,7 @@ size_t Exchange::State::on_body(absl::string_view bytes) {
   return bytes.size();
 }
 
-void Exchange::State::set_options(const std::string& url, const Credentials& credentials, curl_slist* headers) {
+void S3Connection::State::set_options(const std::string& url, const Credentials& credentials, curl_slist* headers) {
   http::set_usual_options(curl, error.data(), url, {settings.timeout, settings.ca_file});
   curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, absl::StrCat("aws:amz:", settings.region, ":s3").c_str());
   curl_easy_setopt(curl, CURLOPT_USERPWD, absl::StrCat(credentials.key_id, ":", credentials.secret).c_str());
@@ -184,7 +184,7 @@ void Exchange::State::set_options(const std::string& url, const Credentials& cre
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, this);
 }
 
-absl::Status Exchange::perform(const Request& request, const Credentials& credentials, Response& response) {
+absl::Status S3Connection::perform(const Request& request, const Credentials& credentials, Response& response) {
   State& state = *state_;
   response = {};
   state.request = &request, state.response = &response, state.refused = nullptr;
@@ -208,7 +208,7 @@ absl::Status Exchange::perform(const Request& request, const Credentials& creden
   return absl::OkStatus();
 }
 
-absl::Status answer_error(const Response& response, const Settings& settings, const std::string& bucket) {
+absl::Status answer_error(const Response& response, const S3Settings& settings, const std::string& bucket) {
   const absl::StatusOr<Element> xml = parse_xml(response.body);
   const std::string code = xml.ok() ? xml->value("Code") : "";
   std::string what =

@@ -36,10 +36,10 @@ struct Response {
 };
 
 // Sends one request at a time and reuses connections. Use it from one thread only.
-class Exchange {
+class S3Connection {
  public:
-  Exchange(const Settings& settings, std::string bucket);
-  ~Exchange();
+  S3Connection(const S3Settings& settings, std::string bucket);
+  ~S3Connection();
 
   // Returns OK whatever the server answers. Errors: Unavailable (network, or an answer that does not fit the request),
   // and FailedPrecondition where a retry cannot help.
@@ -53,6 +53,6 @@ class Exchange {
 // Converts a failed answer to a status that names no object. Unavailable: a retry may succeed; NotFound: no such object
 // or upload; AlreadyExists: a condition on the object's current state does not hold; Unauthenticated: other credentials
 // may work.
-absl::Status answer_error(const Response& response, const Settings& settings, const std::string& bucket);
+absl::Status answer_error(const Response& response, const S3Settings& settings, const std::string& bucket);
 
 }  // namespace titan::s3

@@ -16,7 +16,7 @@ constexpr int64_t kBytes = kBegin.size() + 2 * kRandom;
 
 std::string make_tombstone() { return absl::StrCat(kBegin, host::random_hex(kRandom)); }
 
-absl::StatusOr<bool> is_tombstone(Client& client, const std::string& key, int64_t size) {
+absl::StatusOr<bool> is_tombstone(S3Client& client, const std::string& key, int64_t size) {
   if (size != kBytes) return false;
   Facts facts;
   const absl::StatusOr<std::string> text = client.text(key, facts);

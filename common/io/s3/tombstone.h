@@ -15,7 +15,7 @@ namespace titan::s3 {
 std::string make_tombstone();
 
 // Whether the object is a mark. `size` is from a listing or head(), so that hardly any object has to be read.
-absl::StatusOr<bool> is_tombstone(Client& client, const std::string& key, int64_t size);
+absl::StatusOr<bool> is_tombstone(S3Client& client, const std::string& key, int64_t size);
 
 // Stores refuse a request that is older than 15 minutes, so no late write can follow a mark of this age.
 inline constexpr absl::Duration kTombstoneLifetime = absl::Hours(1);

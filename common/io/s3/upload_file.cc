@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxParts = 10000;
 
-Condition new_object() { return {.kind = Condition::kAbsent}; }
+WriteCondition new_object() { return {.kind = WriteCondition::kAbsent}; }
 
 }  // namespace
 

@@ -25,7 +25,7 @@ struct TransferSizes {
 // synced is abandoned: its parts are deleted.
 class UploadFile : public storage::WritableFile {
  public:
-  UploadFile(std::shared_ptr<Client> client, std::string key, const TransferSizes& sizes)
+  UploadFile(std::shared_ptr<S3Client> client, std::string key, const TransferSizes& sizes)
       : client_(std::move(client)), key_(std::move(key)), sizes_(sizes) {}
   ~UploadFile() override;
 
@@ -38,7 +38,7 @@ class UploadFile : public storage::WritableFile {
   absl::Status take_oldest();
   absl::Status finish();
 
-  const std::shared_ptr<Client> client_;
+  const std::shared_ptr<S3Client> client_;
   const std::string key_;
   const TransferSizes sizes_;
   std::string filling_;

@@ -225,7 +225,8 @@ absl::Status prune_files(storage::Files& files, const std::string& folder, const
 // wait, or its own job takes it back.
 class IdleObjects {
  public:
-  IdleObjects(std::shared_ptr<s3::Client> client, std::string key) : fence_(client, key), client_(client), key_(key) {}
+  IdleObjects(std::shared_ptr<s3::S3Client> client, std::string key)
+      : fence_(client, key), client_(client), key_(key) {}
   ~IdleObjects() {
     if (held_) fence_.release().IgnoreError();
   }
@@ -273,7 +274,7 @@ class IdleObjects {
 
  private:
   s3::ObjectFence fence_;
-  const std::shared_ptr<s3::Client> client_;
+  const std::shared_ptr<s3::S3Client> client_;
   const std::string key_;
   bool held_ = false;
 };
@@ -281,7 +282,7 @@ class IdleObjects {
 absl::Status prune_objects(storage::Files& files, const std::string& folder, const PruneOptions& options,
                            std::ostream& out) {
   TITAN_ASSIGN_OR_RETURN(const s3::Location location, s3::parse_location(folder));
-  TITAN_ASSIGN_OR_RETURN(const std::shared_ptr<s3::Client> client, s3::client_of(folder));
+  TITAN_ASSIGN_OR_RETURN(const std::shared_ptr<s3::S3Client> client, s3::client_of(folder));
   IdleObjects objects(client, location.key);
   TITAN_ASSIGN_OR_RETURN(const Fence::Holder before, objects.look());
   TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files, folder));

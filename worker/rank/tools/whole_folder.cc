@@ -96,7 +96,7 @@ class StoreFolder {
  public:
   static absl::StatusOr<StoreFolder> open(storage::Files& files, const std::string& path) {
     TITAN_ASSIGN_OR_RETURN(const s3::Location place, s3::parse_location(path));
-    TITAN_ASSIGN_OR_RETURN(std::shared_ptr<s3::Client> client, s3::client_of(path));
+    TITAN_ASSIGN_OR_RETURN(std::shared_ptr<s3::S3Client> client, s3::client_of(path));
     return StoreFolder(files, path, place.key.empty() ? "" : place.key + "/", std::move(client));
   }
 
@@ -106,7 +106,7 @@ class StoreFolder {
     TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, entries());
     const bool is_signed = std::find(names.begin(), names.end(), kWriter) != names.end();
     if (!is_signed && !names.empty()) return exists_already(path_);
-    const auto tag = sign({.kind = s3::Condition::kAbsent}, Found::kUnknown);
+    const auto tag = sign({.kind = s3::WriteCondition::kAbsent}, Found::kUnknown);
     if (absl::IsAlreadyExists(tag.status())) return inherit();
     TITAN_RETURN_IF_ERROR(tag.status());
     return claim(*tag);
@@ -127,7 +127,7 @@ class StoreFolder {
   }
 
  private:
-  StoreFolder(storage::Files& files, std::string path, std::string prefix, std::shared_ptr<s3::Client> client)
+  StoreFolder(storage::Files& files, std::string path, std::string prefix, std::shared_ptr<s3::S3Client> client)
       : files_(files), path_(std::move(path)), prefix_(std::move(prefix)), client_(std::move(client)) {}
 
   // Knowledge of the signer about the folder: kEmpty if all its contents come from this or earlier signers.
@@ -141,7 +141,7 @@ class StoreFolder {
   }
 
   // Writes the sign and returns its tag.
-  absl::StatusOr<std::string> sign(const s3::Condition& condition, Found found) {
+  absl::StatusOr<std::string> sign(const s3::WriteCondition& condition, Found found) {
     const std::string text = absl::StrCat(storage::process_identity(), found == Found::kEmpty ? kFoundEmpty : "");
     return client_->put(prefix_ + kWriter, text, condition);
   }
@@ -153,7 +153,7 @@ class StoreFolder {
       TITAN_RETURN_IF_ERROR(client_->remove(prefix_ + kWriter));
       return exists_already(path_);
     }
-    TITAN_RETURN_IF_ERROR(sign({.kind = s3::Condition::kSame, .etag = tag}, Found::kEmpty).status());
+    TITAN_RETURN_IF_ERROR(sign({.kind = s3::WriteCondition::kSame, .etag = tag}, Found::kEmpty).status());
     return abort_uploads();
   }
 
@@ -166,7 +166,8 @@ class StoreFolder {
     const Found found = absl::EndsWith(writer, kFoundEmpty) ? Found::kEmpty : Found::kUnknown;
     if (found == Found::kEmpty) writer.resize(writer.size() - std::strlen(kFoundEmpty));
     absl::StatusOr<std::string> taken = absl::AlreadyExistsError("");
-    if (storage::process_has_ended(writer)) taken = sign({.kind = s3::Condition::kSame, .etag = facts.etag}, found);
+    if (storage::process_has_ended(writer))
+      taken = sign({.kind = s3::WriteCondition::kSame, .etag = facts.etag}, found);
     if (absl::IsAlreadyExists(taken.status())) {
       return absl::AlreadyExistsError(
           absl::StrCat(path_, ": another process writes there, or died on another machine while writing (", kWriter,
@@ -187,7 +188,7 @@ class StoreFolder {
 
   storage::Files& files_;
   const std::string path_, prefix_;
-  const std::shared_ptr<s3::Client> client_;
+  const std::shared_ptr<s3::S3Client> client_;
 };
 
 absl::Status make_in_store(storage::Files& files, const std::string& whole,

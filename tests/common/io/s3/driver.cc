@@ -47,7 +47,7 @@ class Driver {
     std::unique_ptr<ObjectFence> fence;
   };
   struct Actor {
-    std::shared_ptr<Client> client;
+    std::shared_ptr<S3Client> client;
     std::unique_ptr<ObjectFiles> files;
     std::map<std::string, Held> fences;  // Fences by name.
   };
@@ -60,10 +60,10 @@ class Driver {
     if (one.client != nullptr) return &one;
     http::Environment environment = http::process_environment();
     if (environment.contains("AWS_ACCESS_KEY_ID")) environment["AWS_ACCESS_KEY_ID"] = who;
-    TITAN_ASSIGN_OR_RETURN(const Settings settings, settings_from(environment));
+    TITAN_ASSIGN_OR_RETURN(const S3Settings settings, settings_from(environment));
     http::RetryPolicy retry{.attempts = 4, .first_wait = absl::Milliseconds(1), .max_backoff = absl::Milliseconds(5)};
     TITAN_ASSIGN_OR_RETURN(one.client,
-                           Client::open(
+                           S3Client::open(
                                settings, bucket, [environment] { return credentials_from(environment); }, retry));
     const TransferSizes sizes{.part_bytes = int64_t{5} << 18, .block_bytes = int64_t{1} << 18};
     one.files = std::make_unique<ObjectFiles>(one.client, sizes);

@@ -58,7 +58,7 @@ TEST(ExchangeTest, ReportsComeInRankOrderAndTheStoreStaysSmall) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kWorld; ++rank) {
     threads.emplace_back([&, rank] {
-      Exchange exchange(store, rank, kWorld, {.timeout = absl::Seconds(20)}, &stop, 2);
+      ReportExchange exchange(store, rank, kWorld, {.timeout = absl::Seconds(20)}, &stop, 2);
       for (int i = 0; i < 5; ++i) {
         EXPECT_TRUE(exchange.share("alike", "long").ok());
         const auto all = exchange.gather(absl::StrCat("topic/", i), absl::StrCat(rank), list);
@@ -94,7 +94,7 @@ TEST(ExchangeTest, WaitsForALateRankOverConnections) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kWorld; ++rank) {
     threads.emplace_back([&, rank] {
-      Exchange exchange(rank == 0 ? server : client, rank, kWorld, {.timeout = absl::Minutes(2)}, &stop);
+      ReportExchange exchange(rank == 0 ? server : client, rank, kWorld, {.timeout = absl::Minutes(2)}, &stop);
       for (int i = 0; i < 3; ++i) {
         if (rank == kWorld - 1) absl::SleepFor(absl::Milliseconds(50));
         const auto all = exchange.gather(absl::StrCat("topic/", i), "1", count);

@@ -180,8 +180,8 @@ class ScaleTest : public ::testing::Test {
     exchanges_.clear();
     store_ = c10::make_intrusive<CountingStore>(job.world);
     for (int rank = 0; rank < job.world; ++rank) {
-      exchanges_.push_back(
-          std::make_unique<Exchange>(store_, rank, job.world, Exchange::Timeout{.timeout = absl::Seconds(1)}, &stop_));
+      exchanges_.push_back(std::make_unique<ReportExchange>(
+          store_, rank, job.world, ReportExchange::Timeout{.timeout = absl::Seconds(1)}, &stop_));
     }
   }
 
@@ -304,7 +304,7 @@ class ScaleTest : public ::testing::Test {
   std::string text_;
   std::atomic<bool> stop_{false};
   c10::intrusive_ptr<CountingStore> store_;
-  std::vector<std::unique_ptr<Exchange>> exchanges_;
+  std::vector<std::unique_ptr<ReportExchange>> exchanges_;
 };
 
 // The power of the number of ranks with which a figure grew between the last two sizes.

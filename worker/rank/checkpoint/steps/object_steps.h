@@ -44,7 +44,7 @@ class ObjectStepStore : public StepStore {
   const std::string dump_;
   const std::function<void(const std::string&)> say_;
   std::string key_;  // Key of the folder.
-  std::shared_ptr<s3::Client> client_;
+  std::shared_ptr<s3::S3Client> client_;
   std::unique_ptr<s3::ObjectFence> objects_;  // Set once the fence is taken.
 };
 

@@ -91,7 +91,7 @@ absl::Status ask_store(Call&& call) {
 
 }  // namespace
 
-absl::Status Exchange::rest(absl::Duration duration) const {
+absl::Status ReportExchange::rest(absl::Duration duration) const {
   constexpr absl::Duration kSlice = absl::Milliseconds(20);  // Short, to notice a stop.
   for (; duration > absl::ZeroDuration(); duration -= kSlice) {
     if (stop_->load()) return absl::CancelledError("stopped while waiting for other ranks");
@@ -100,12 +100,12 @@ absl::Status Exchange::rest(absl::Duration duration) const {
   return absl::OkStatus();
 }
 
-absl::Status Exchange::named(const absl::Status& status) const {
+absl::Status ReportExchange::named(const absl::Status& status) const {
   return status.ok() || world_ == 1 ? status : annotate(status, absl::StrCat("rank ", rank_));
 }
 
-absl::Status Exchange::check_heartbeats(HeartbeatMonitor& watch, const std::vector<std::string>& keys,
-                                        const std::vector<int>& ranks) {
+absl::Status ReportExchange::check_heartbeats(HeartbeatMonitor& watch, const std::vector<std::string>& keys,
+                                              const std::vector<int>& ranks) {
   std::vector<HeartbeatMonitor::Lost> lost;
   TITAN_RETURN_IF_ERROR(ask_store([&] {
     std::vector<int> missing;
@@ -124,7 +124,7 @@ absl::Status Exchange::check_heartbeats(HeartbeatMonitor& watch, const std::vect
 }
 
 // Avoids the store's own wait, which writes two log lines if it ends without the key.
-absl::Status Exchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels) {
+absl::Status ReportExchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels) {
   const absl::Duration began = system_clock().monotonic();
   // Waits longer than the ranks below, so that these report which ranks are late.
   const absl::Duration timeout = timeout_.timeout + levels * std::min(timeout_.timeout / 10, absl::Seconds(30));
@@ -153,7 +153,7 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
       absl::StrCat("no report within ", absl::FormatDuration(timeout_.timeout), " for ", missing));
 }
 
-absl::StatusOr<std::string> Exchange::collect(const std::string& topic, const std::string& report, Join join) {
+absl::StatusOr<std::string> ReportExchange::collect(const std::string& topic, const std::string& report, Join join) {
   const std::vector<Branch> below = branches(branch_of(rank_, world_, fan_out_), fan_out_);
   if (below.empty()) return report;
   std::vector<std::string> keys;
@@ -179,7 +179,7 @@ absl::StatusOr<std::string> Exchange::collect(const std::string& topic, const st
   return join(reports);
 }
 
-absl::StatusOr<std::string> Exchange::gather(const std::string& topic, const std::string& report, Join join) {
+absl::StatusOr<std::string> ReportExchange::gather(const std::string& topic, const std::string& report, Join join) {
   if (world_ == 1) return report;
   absl::StatusOr<std::string> joined = collect(topic, report, join);
   if (!leader()) {
@@ -198,7 +198,7 @@ absl::StatusOr<std::string> Exchange::gather(const std::string& topic, const std
   return joined;
 }
 
-absl::Status Exchange::share(const std::string& name, const std::string& text) {
+absl::Status ReportExchange::share(const std::string& name, const std::string& text) {
   if (!given_.insert(name).second) return absl::OkStatus();
   const std::string key = absl::StrCat("checkpoint/shared/", name);
   return ask_store([&] {
@@ -206,7 +206,7 @@ absl::Status Exchange::share(const std::string& name, const std::string& text) {
   });
 }
 
-absl::StatusOr<std::string> Exchange::shared(const std::string& name) {
+absl::StatusOr<std::string> ReportExchange::shared(const std::string& name) {
   const std::string key = absl::StrCat("checkpoint/shared/", name);
   std::string text;
   bool there = false;
@@ -218,7 +218,7 @@ absl::StatusOr<std::string> Exchange::shared(const std::string& name) {
   return text;
 }
 
-absl::StatusOr<std::string> Exchange::broadcast(const std::string& topic, const std::string& words) {
+absl::StatusOr<std::string> ReportExchange::broadcast(const std::string& topic, const std::string& words) {
   if (world_ == 1) return words;
   const std::string key = absl::StrCat("checkpoint/", topic);
   std::string heard = words;

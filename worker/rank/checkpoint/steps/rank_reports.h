@@ -67,7 +67,7 @@ auto caught(Call&& call) -> decltype(call()) {
 // Carries reports to rank 0 and verdicts from it through the job's key-value store, never through a training group, so
 // that it works on a background thread during training. It polls, so that no call blocks other users of the store: all
 // keys in one call, and less often the longer it takes.
-class Exchange {
+class ReportExchange {
  public:
   // A rank is lost if its pulse stops for `silence`, or does not begin within `start`. A live rank has `timeout` to
   // report.
@@ -77,8 +77,8 @@ class Exchange {
     absl::Duration start = absl::Minutes(5);
   };
 
-  Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Timeout& timeouts,
-           const std::atomic<bool>* stop, int fan_out = kFanOut)
+  ReportExchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Timeout& timeouts,
+                 const std::atomic<bool>* stop, int fan_out = kFanOut)
       : store_(std::move(store)), rank_(rank), world_(world), timeout_(timeouts), stop_(stop), fan_out_(fan_out) {}
 
   bool leader() const { return rank_ == 0; }
@@ -126,7 +126,7 @@ class Exchange {
 // Carries the ranks' reports about their shards to rank 0.
 class ShardReports {
  public:
-  explicit ShardReports(Exchange& exchange) : exchange_(exchange) {}
+  explicit ShardReports(ReportExchange& exchange) : exchange_(exchange) {}
 
   // Collective: reports the shard that this rank wrote, or its error. Rank 0 gets all reports as one.
   absl::StatusOr<std::string> gather(const std::string& topic, const absl::StatusOr<WrittenShard>& shard,
@@ -139,7 +139,7 @@ class ShardReports {
   absl::StatusOr<WrittenStep> report_here(const absl::StatusOr<WrittenShard>& shard, nlohmann::json per_rank,
                                           absl::Status& shared);
 
-  Exchange& exchange_;
+  ReportExchange& exchange_;
   std::map<std::string, TensorTable> tables_;  // Rank 0: the tables of all reports so far.
 };
 

@@ -41,7 +41,7 @@ class Session {
   const std::string folder;  // Folder of all steps.
   const storage::Fence fence;
   std::atomic<bool> stop{false};  // Ends every wait for another rank.
-  Exchange exchange;
+  ReportExchange exchange;
   ShardReports shards{exchange};
 
  private:

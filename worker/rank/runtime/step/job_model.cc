@@ -66,8 +66,8 @@ models::ModelSpec start_spec(const RankContext& context, const models::ModelSpec
     if (!taken.empty()) log_line("Numbers of the model are " + taken);
   }
   const std::atomic<bool> stop = false;
-  checkpoint::Exchange exchange(context.store, context.rank, context.world,
-                                {.start = absl::Seconds(context.config.comm.init_timeout_seconds)}, &stop);
+  checkpoint::ReportExchange exchange(context.store, context.rank, context.world,
+                                      {.start = absl::Seconds(context.config.comm.init_timeout_seconds)}, &stop);
   words = value(exchange.broadcast("start_spec", words), rank_protocol::kExitPeerLost, "START_SPEC");
   return models::with_positions(nlohmann::json::parse(words), spec);
 }

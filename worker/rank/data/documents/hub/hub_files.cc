@@ -75,7 +75,7 @@ bool is_in(const std::string& place, const std::string& name) {
 absl::StatusOr<Listing> ask(const hub::StreamOptions& options, const hub::DatasetPath& path) {
   http::RetryPolicy retry = options.retry;
   retry.attempts = std::min(retry.attempts, kAttempts);
-  hub::Client client(options.settings, retry);
+  hub::HubClient client(options.settings, retry);
   Listing listing{.commit = path.revision};
   if (!hub::is_commit(path.revision)) {
     TITAN_ASSIGN_OR_RETURN(listing.commit, client.resolve(path.repo, path.revision, {}));

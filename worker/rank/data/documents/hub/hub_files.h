@@ -32,8 +32,8 @@ struct HubFile {
 
 // The files that the path stands for, in no order. The first call resolves the revision to a commit, and records it
 // with the names in `folder`. A later call with the same folder, also from a job that resumes, returns the same without
-// a request to the hub. With "" nothing is recorded. Errors: NotFound if no file matches, those of hub::Client and of
-// the disk; all name the path.
+// a request to the hub. With "" nothing is recorded. Errors: NotFound if no file matches, those of hub::HubClient and
+// of the disk; all name the path.
 absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
                                                const std::string& folder);
 
