@@ -88,7 +88,7 @@ TITAN_FUZZ(hub_records, 400) {
   const auto folder = hub::Folder::make(scratch_folder());
   require(folder.ok(), "the folder is there");
   const hub::RemoteFile file{"a", 1000, "0123456789abcdef0123456789abcdef01234567", ""};
-  for (const http::Range& range : hub::recorded_parts(*folder, file).all())
+  for (const http::ByteRange& range : hub::recorded_parts(*folder, file).all())
     require(range.begin >= 0 && range.begin < range.end && range.end <= 900, "only what is there is there");
   const hub::Inventory inventory = hub::Inventory::load(*folder);
   require(inventory.save(*folder).ok(), "it is written again");

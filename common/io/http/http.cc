@@ -58,10 +58,10 @@ struct Http::State {
     return !settings.token.empty() && safe && here == origin(settings.endpoint);
   }
 
-  void set_options(const std::string& url, std::optional<Range> range, curl_slist* headers);
-  absl::Status one_request(const std::string& url, std::optional<Range> range);
+  void set_options(const std::string& url, std::optional<ByteRange> range, curl_slist* headers);
+  absl::Status one_request(const std::string& url, std::optional<ByteRange> range);
   absl::Status elsewhere_error(const std::string& url) const;
-  absl::Status follow(const std::string& url, std::optional<Range> range);
+  absl::Status follow(const std::string& url, std::optional<ByteRange> range);
   void on_header(absl::string_view line);
   bool begin_body();
 
@@ -115,7 +115,7 @@ bool Http::State::begin_body() {
   return said.ok();
 }
 
-void Http::State::set_options(const std::string& url, std::optional<Range> range, curl_slist* headers) {
+void Http::State::set_options(const std::string& url, std::optional<ByteRange> range, curl_slist* headers) {
   set_usual_options(curl, error.data(), url, {settings.timeout, settings.ca_file});
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
   curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // Keeps the token from the proxy of a tunnel.
@@ -137,7 +137,7 @@ absl::Status Http::State::elsewhere_error(const std::string& url) const {
       absl::StrCat(text::printable_name(origin(url)), ", to which the hub redirects, answers ", answer.code));
 }
 
-absl::Status Http::State::one_request(const std::string& url, std::optional<Range> range) {
+absl::Status Http::State::one_request(const std::string& url, std::optional<ByteRange> range) {
   answer = Answer{0, "", answer.commit, "", "", "", "", std::nullopt};
   curl_slist* headers = nullptr;
   if (takes_token(url))
@@ -157,7 +157,7 @@ absl::Status Http::State::one_request(const std::string& url, std::optional<Rang
   return said;
 }
 
-absl::Status Http::State::follow(const std::string& first, std::optional<Range> range) {
+absl::Status Http::State::follow(const std::string& first, std::optional<ByteRange> range) {
   std::string url = first;
   for (int hop = 0; hop <= kMaxRedirects; ++hop) {
     TITAN_RETURN_IF_ERROR(one_request(url, range));
@@ -182,7 +182,7 @@ Http::Http(const HttpSettings& settings) : state_(std::make_unique<State>(settin
 Http::~Http() = default;
 Http::Http(Http&&) noexcept = default;
 
-Outcome Http::get(const std::string& url, std::optional<Range> range, Sink& sink, const std::stop_token& stop) {
+Outcome Http::get(const std::string& url, std::optional<ByteRange> range, Sink& sink, const std::stop_token& stop) {
   State& state = *state_;
   state.sink = &sink, state.stop = &stop;
   state.answer = {}, state.said = absl::OkStatus();

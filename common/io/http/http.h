@@ -54,7 +54,7 @@ class Http {
 
   // Gets the whole file or a range of it. Errors: Unavailable (network, 408, 425, 429, 5xx, a body that is too short),
   // NotFound, Unauthenticated, PermissionDenied, OutOfRange (416), Cancelled, FailedPrecondition, or those of the sink.
-  Outcome get(const std::string& url, std::optional<Range> range, Sink& sink, const std::stop_token& stop);
+  Outcome get(const std::string& url, std::optional<ByteRange> range, Sink& sink, const std::stop_token& stop);
 
  private:
   struct State;

@@ -9,7 +9,7 @@
 
 namespace titan::http {
 
-void Ranges::add(Range range) {
+void Ranges::add(ByteRange range) {
   if (range.begin >= range.end) return;
   auto next = ends_.upper_bound(range.begin);
   if (next != ends_.begin() && std::prev(next)->second >= range.begin) --next;
@@ -20,8 +20,8 @@ void Ranges::add(Range range) {
   ends_[range.begin] = range.end;
 }
 
-std::vector<Range> Ranges::missing(int64_t size) const {
-  std::vector<Range> out;
+std::vector<ByteRange> Ranges::missing(int64_t size) const {
+  std::vector<ByteRange> out;
   int64_t at = 0;
   for (const auto& [begin, end] : ends_) {
     if (begin > at) out.push_back({at, std::min(begin, size)});
@@ -32,8 +32,8 @@ std::vector<Range> Ranges::missing(int64_t size) const {
   return out;
 }
 
-std::vector<Range> Ranges::all() const {
-  std::vector<Range> out;
+std::vector<ByteRange> Ranges::all() const {
+  std::vector<ByteRange> out;
   for (const auto& [begin, end] : ends_) out.push_back({begin, end});
   return out;
 }
@@ -44,9 +44,9 @@ int64_t Ranges::total() const {
   return total;
 }
 
-std::vector<Range> cut(const std::vector<Range>& ranges, int64_t most) {
-  std::vector<Range> out;
-  for (Range range : ranges) {
+std::vector<ByteRange> cut(const std::vector<ByteRange>& ranges, int64_t most) {
+  std::vector<ByteRange> out;
+  for (ByteRange range : ranges) {
     for (; range.size() > most; range.begin += most) out.push_back({range.begin, range.begin + most});
     out.push_back(range);
   }

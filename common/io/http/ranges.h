@@ -10,19 +10,19 @@
 
 namespace titan::http {
 
-struct Range {
+struct ByteRange {
   int64_t begin = 0, end = 0;  // Exclusive.
-  bool operator==(const Range&) const = default;
+  bool operator==(const ByteRange&) const = default;
   int64_t size() const { return end - begin; }
 };
 
 // A set of bytes, as ranges that neither touch nor overlap.
 class Ranges {
  public:
-  void add(Range range);
+  void add(ByteRange range);
   // Returns the parts of [0, size) that the set lacks, in order.
-  std::vector<Range> missing(int64_t size) const;
-  std::vector<Range> all() const;
+  std::vector<ByteRange> missing(int64_t size) const;
+  std::vector<ByteRange> all() const;
   int64_t total() const;
 
  private:
@@ -30,10 +30,10 @@ class Ranges {
 };
 
 // Cuts the ranges into pieces of at most `most` bytes.
-std::vector<Range> cut(const std::vector<Range>& ranges, int64_t most);
+std::vector<ByteRange> cut(const std::vector<ByteRange>& ranges, int64_t most);
 
 struct ContentRange {
-  Range range;
+  ByteRange range;
   int64_t size = 0;  // Size of the whole file.
 };
 

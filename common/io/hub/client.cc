@@ -78,8 +78,8 @@ absl::StatusOr<std::vector<RemoteFile>> HubClient::list(const Repo& repo, const 
   return absl::DataLossError(absl::StrCat("files of ", of(repo), ": the list has more than 10000 pages"));
 }
 
-absl::Status HubClient::read(const Repo& repo, const std::string& commit, const std::string& file, http::Range range,
-                             RangeEnd end, const Receiver& taker, const std::stop_token& stop) {
+absl::Status HubClient::read(const Repo& repo, const std::string& commit, const std::string& file,
+                             http::ByteRange range, RangeEnd end, const Receiver& taker, const std::stop_token& stop) {
   const std::string url = file_url(settings_.endpoint, repo, commit, file);
   const absl::Status got = http::with_retries(
       retry_, stop,

@@ -46,7 +46,7 @@ class HubClient {
   };
   // Reads a range. After a failure it resumes after the bytes that arrived. With kOpen the file may end before the
   // range does. Errors include OutOfRange when the file ends before the range begins.
-  absl::Status read(const Repo& repo, const std::string& commit, const std::string& file, http::Range range,
+  absl::Status read(const Repo& repo, const std::string& commit, const std::string& file, http::ByteRange range,
                     RangeEnd end, const Receiver& taker, const std::stop_token& stop);
 
  private:
@@ -62,7 +62,7 @@ class HubClient {
 // commit, or too many bytes.
 class RangeSink : public http::Sink {
  public:
-  RangeSink(http::Range asked, RangeEnd end, std::string commit, const HubClient::Receiver& taker)
+  RangeSink(http::ByteRange asked, RangeEnd end, std::string commit, const HubClient::Receiver& taker)
       : asked_(asked), end_(end), commit_(std::move(commit)), taker_(taker) {}
 
   absl::Status begin(const http::Answer& answer) override;
@@ -77,7 +77,7 @@ class RangeSink : public http::Sink {
  private:
   absl::Status begin_whole(const http::Answer& answer);
 
-  http::Range asked_;
+  http::ByteRange asked_;
   RangeEnd end_;
   std::string commit_;
   const HubClient::Receiver& taker_;

@@ -91,7 +91,7 @@ constexpr int kMaxRestarts = 1;  // How often a file with wrong content is downl
 // A file that is not done, with the pieces that no thread has taken yet. The Downloader's lock guards all but `remote`.
 struct FileDownload {
   RemoteFile remote;
-  std::deque<http::Range> pieces;
+  std::deque<http::ByteRange> pieces;
   std::unique_ptr<PartFile> part;  // Created with the first piece.
   int active = 0;
   int fresh_starts = 0;
@@ -126,8 +126,8 @@ class Downloader {
 
  private:
   // A complete file gets an empty piece, so that a thread finishes it.
-  void give_pieces(FileDownload& job, const std::vector<http::Range>& missing) {
-    const std::vector<http::Range> pieces = http::cut(missing, transfer_.piece);
+  void give_pieces(FileDownload& job, const std::vector<http::ByteRange>& missing) {
+    const std::vector<http::ByteRange> pieces = http::cut(missing, transfer_.piece);
     job.pieces.assign(pieces.begin(), pieces.end());
     if (pieces.empty()) job.pieces.push_back({job.remote.size, job.remote.size});
   }
@@ -158,7 +158,7 @@ class Downloader {
   }
 
   absl::Status fetch(HubClient& client, FileDownload& job) {
-    http::Range piece;
+    http::ByteRange piece;
     PartFile* part = nullptr;
     {
       sync::Lock lock(mutex_);

@@ -140,7 +140,7 @@ absl::Status PartFile::save() {
 
 absl::Status PartFile::save_locked() {
   json ranges = json::array();
-  for (const http::Range& range : there_.all()) ranges.push_back({range.begin, range.end});
+  for (const http::ByteRange& range : there_.all()) ranges.push_back({range.begin, range.end});
   const json record = {{"digest", remote_.digest()}, {"size", remote_.size}, {"etag", etag_}, {"there", ranges}};
   saved_ = absl::Now();
   return folder_.write(record_name(remote_), record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");

@@ -181,7 +181,7 @@ class ChunkedStream : public Stream {
 
   absl::StatusOr<Chunk> fetch_chunk(int64_t index) {
     Chunk chunk;
-    const http::Range range{index * options_.chunk_bytes, (index + 1) * options_.chunk_bytes};
+    const http::ByteRange range{index * options_.chunk_bytes, (index + 1) * options_.chunk_bytes};
     const HubClient::Receiver taker{[&](const FileFacts& facts) { return accept(facts, chunk); },
                                     [&](int64_t, std::string_view bytes) {
                                       chunk.bytes += bytes;

@@ -147,7 +147,7 @@ absl::Status S3Client::read(const std::string& key, const std::string& etag, int
     const absl::Status status = once({.key = key,
                                       .query = {},
                                       .headers = {"If-Match: " + etag},
-                                      .range = http::Range{offset + done, offset + bytes},
+                                      .range = http::ByteRange{offset + done, offset + bytes},
                                       .into = out + done},
                                      response);
     done += response.received;

@@ -22,7 +22,7 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> query;  // Sorted by name.
   std::vector<std::string> headers = {};                   // "name: value".
   const std::string* body = nullptr;                       // Must outlive the request.
-  std::optional<http::Range> range = std::nullopt;
+  std::optional<http::ByteRange> range = std::nullopt;
   char* into = nullptr;  // With `range`: receives the body, as many bytes.
 };
 

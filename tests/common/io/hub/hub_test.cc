@@ -115,18 +115,19 @@ TEST(UrlsTest, RedirectsAndPages) {
 
 TEST(RangesTest, AreJoinedAndCut) {
   http::Ranges ranges;
-  EXPECT_THAT(ranges.missing(10), ElementsAre(http::Range{0, 10}));
-  for (const http::Range range : {http::Range{4, 6}, http::Range{0, 2}, http::Range{6, 7}, http::Range{5, 5}})
+  EXPECT_THAT(ranges.missing(10), ElementsAre(http::ByteRange{0, 10}));
+  for (const http::ByteRange range :
+       {http::ByteRange{4, 6}, http::ByteRange{0, 2}, http::ByteRange{6, 7}, http::ByteRange{5, 5}})
     ranges.add(range);
-  EXPECT_THAT(ranges.all(), ElementsAre(http::Range{0, 2}, http::Range{4, 7}));
-  EXPECT_THAT(ranges.missing(10), ElementsAre(http::Range{2, 4}, http::Range{7, 10}));
+  EXPECT_THAT(ranges.all(), ElementsAre(http::ByteRange{0, 2}, http::ByteRange{4, 7}));
+  EXPECT_THAT(ranges.missing(10), ElementsAre(http::ByteRange{2, 4}, http::ByteRange{7, 10}));
   EXPECT_EQ(ranges.total(), 5);
   ranges.add({1, 9});
-  EXPECT_THAT(ranges.all(), ElementsAre(http::Range{0, 9}));
+  EXPECT_THAT(ranges.all(), ElementsAre(http::ByteRange{0, 9}));
   EXPECT_TRUE(ranges.missing(9).empty());
   EXPECT_TRUE(http::Ranges().missing(0).empty());
   EXPECT_THAT(http::cut({{0, 5}, {7, 9}}, 2),
-              ElementsAre(http::Range{0, 2}, http::Range{2, 4}, http::Range{4, 5}, http::Range{7, 9}));
+              ElementsAre(http::ByteRange{0, 2}, http::ByteRange{2, 4}, http::ByteRange{4, 5}, http::ByteRange{7, 9}));
 }
 
 TEST(ListingTest, FilesWithTheirDigests) {
@@ -181,7 +182,7 @@ TEST(SelectionTest, KindsAndGlobs) {
 TEST(AnswersTest, RangesAreReadExactly) {
   const auto range = http::parse_content_range("bytes 5-9/100");
   ASSERT_TRUE(range);
-  EXPECT_EQ(range->range, (http::Range{5, 10}));
+  EXPECT_EQ(range->range, (http::ByteRange{5, 10}));
   EXPECT_EQ(range->size, 100);
   for (const char* bad : {"", "bytes */5", "bytes 5-9/*", "bytes 9-5/100", "bytes 5-100/100", "bytes -1-5/9",
                           "items 0-1/2", "bytes 0-1/2/3"})

@@ -28,7 +28,7 @@ bool is_packed(const pickle::SavedTensor& saved) {
 // Reads runs of a range that come in ascending order.
 class Window {
  public:
-  Window(storage::ReadableFile& file, const pickle::Range& range) : file_(file), range_(range) {}
+  Window(storage::ReadableFile& file, const pickle::FileRange& range) : file_(file), range_(range) {}
 
   absl::Status read(int64_t begin, int64_t bytes, char* out) {
     if (bytes >= kWindow) return file_.read(range_.begin + begin, bytes, out);
@@ -43,7 +43,7 @@ class Window {
 
  private:
   storage::ReadableFile& file_;
-  pickle::Range range_;
+  pickle::FileRange range_;
   std::string buffer_;
   int64_t first_ = 0;
 };

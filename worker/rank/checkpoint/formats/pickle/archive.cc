@@ -88,7 +88,7 @@ absl::StatusOr<std::string> Archive::read(int64_t offset, int64_t bytes) const {
   return out;
 }
 
-absl::StatusOr<Archive> Archive::open(storage::ReadableFile& file, const Range& range, const std::string& where) {
+absl::StatusOr<Archive> Archive::open(storage::ReadableFile& file, const FileRange& range, const std::string& where) {
   Archive archive(file, range, where);
   if (range.begin < 0 || range.bytes < 0 || range.begin > file.size() || range.bytes > file.size() - range.begin) {
     return absl::DataLossError(absl::StrCat(where, ": bytes ", range.begin, " to ", range.begin + range.bytes,
@@ -143,12 +143,12 @@ absl::Status Archive::add_entry(std::string_view& directory) {
     return absl::FailedPreconditionError(
         absl::StrCat(where_, ": ", name, " is compressed: torch.save writes it plain, save it again without"));
   }
-  if (!entries_.try_emplace(name, Range{static_cast<int64_t>(begin), static_cast<int64_t>(bytes)}).second)
+  if (!entries_.try_emplace(name, FileRange{static_cast<int64_t>(begin), static_cast<int64_t>(bytes)}).second)
     return damaged(absl::StrCat("two entries ", name));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Range> Archive::data_of(const std::string& name) const {
+absl::StatusOr<FileRange> Archive::data_of(const std::string& name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) return damaged(absl::StrCat("it has no ", name));
   const auto [begin, bytes] = found->second;
@@ -156,11 +156,11 @@ absl::StatusOr<Range> Archive::data_of(const std::string& name) const {
   if (number(header, 0, 4) != kLocalHeader) return damaged(absl::StrCat(name, " does not begin where it should"));
   const int64_t data = begin + kLocalBytes + static_cast<int64_t>(number(header, 26, 2) + number(header, 28, 2));
   if (data > range_.bytes || bytes > range_.bytes - data) return damaged(absl::StrCat(name, " reaches beyond the end"));
-  return Range{range_.begin + data, bytes};
+  return FileRange{range_.begin + data, bytes};
 }
 
 absl::StatusOr<std::string> Archive::text(const std::string& name) const {
-  TITAN_ASSIGN_OR_RETURN(const Range range, data_of(name));
+  TITAN_ASSIGN_OR_RETURN(const FileRange range, data_of(name));
   return read(range.begin - range_.begin, range.bytes);
 }
 

@@ -16,7 +16,7 @@
 namespace titan::pickle {
 
 // A range of bytes in a file.
-struct Range {
+struct FileRange {
   int64_t begin = 0;
   int64_t bytes = 0;
 };
@@ -26,7 +26,7 @@ struct SavedTensor {
   std::string type;  // "float32", as torch names it.
   std::vector<int64_t> shape, strides;
   int64_t offset = 0;
-  Range storage;  // Place in the file.
+  FileRange storage;  // Place in the file.
 };
 
 // An open archive. The file must outlive it.
@@ -34,7 +34,7 @@ class Archive {
  public:
   // Opens the archive in `range` of `file`; `where` names it in messages. Errors: DataLoss if it is damaged or not an
   // archive; FailedPrecondition if it is compressed or has another byte order.
-  static absl::StatusOr<Archive> open(storage::ReadableFile& file, const Range& range, const std::string& where);
+  static absl::StatusOr<Archive> open(storage::ReadableFile& file, const FileRange& range, const std::string& where);
 
   absl::StatusOr<Document> pickle() const;       // The archive's data.pkl.
   absl::StatusOr<SavedTensor> tensor() const;    // For an archive of one tensor and nothing else.
@@ -43,7 +43,7 @@ class Archive {
   absl::StatusOr<SavedTensor> tensor(const Document& document, const Value& value) const;
 
  private:
-  Archive(storage::ReadableFile& file, Range range, std::string where)
+  Archive(storage::ReadableFile& file, FileRange range, std::string where)
       : file_(&file), range_(range), where_(std::move(where)) {}
   absl::Status read_directory();
   absl::Status add_entry(std::string_view& directory);
@@ -52,10 +52,11 @@ class Archive {
   absl::Status damaged(const std::string& what) const;
 
   storage::ReadableFile* file_;
-  Range range_;
+  FileRange range_;
   std::string where_;
-  std::map<std::string, Range> entries_;  // By name, without the common folder; `begin` is that of the local header.
-  absl::StatusOr<Range> data_of(const std::string& name) const;
+  std::map<std::string, FileRange>
+      entries_;  // By name, without the common folder; `begin` is that of the local header.
+  absl::StatusOr<FileRange> data_of(const std::string& name) const;
 };
 
 }  // namespace titan::pickle

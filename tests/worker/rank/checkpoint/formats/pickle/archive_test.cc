@@ -29,7 +29,7 @@ class Memory : public storage::ReadableFile {
     std::memcpy(out, bytes_.data() + offset, static_cast<size_t>(bytes));
     return absl::OkStatus();
   }
-  std::string at(const Range& range) const {
+  std::string at(const FileRange& range) const {
     return bytes_.substr(static_cast<size_t>(range.begin), static_cast<size_t>(range.bytes));
   }
 
@@ -38,7 +38,7 @@ class Memory : public storage::ReadableFile {
 };
 
 // An archive of a tensor or an object as text, or why it is refused.
-std::string look(Memory& file, const Range& range) {
+std::string look(Memory& file, const FileRange& range) {
   const auto archive = Archive::open(file, range, "f.distcp");
   if (!archive.ok()) return std::string(archive.status().message());
   const auto tensor = archive->tensor();
