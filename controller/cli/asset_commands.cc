@@ -74,7 +74,7 @@ void print_json(const Globals& globals, const hub::GetRequest& request, const hu
         globals.format);
 }
 
-void print_dry_run(const hub::GetRequest& request, const hub::Plan& plan) {
+void print_dry_run(const hub::GetRequest& request, const hub::DownloadPlan& plan) {
   Table table({"FILE", "SIZE", "HERE"});
   for (const hub::PlannedFile& file : plan.files)
     table.add({text::printable_name(file.remote.name), bytes_text(file.remote.size), state_of(file)});
@@ -83,7 +83,7 @@ void print_dry_run(const hub::GetRequest& request, const hub::Plan& plan) {
                      " to download into ", request.folder, "; commit ", plan.commit, "\n"));
 }
 
-std::string summary(const hub::GetRequest& request, const hub::Plan& plan) {
+std::string summary(const hub::GetRequest& request, const hub::DownloadPlan& plan) {
   const std::string what = absl::StrCat(request.folder, ": ", counted(plan.files.size(), "file"), ", ",
                                         bytes_text(plan.size()), ", commit ", plan.commit);
   bool all_there = true;

@@ -52,7 +52,7 @@ void AssetProgress::checking(const hub::RemoteFile& file) {
   say(absl::StrCat(text::printable_name(file.name), " is there already: comparing it with the hub's checksum"));
 }
 
-void AssetProgress::planned(const hub::Plan& plan) {
+void AssetProgress::planned(const hub::DownloadPlan& plan) {
   {
     sync::Lock lock(mutex_);
     size_ = plan.size(), there_ = size_ - plan.left();

@@ -26,7 +26,7 @@ class AssetProgress : public hub::Watcher {
 
   void waiting(const std::string& folder) override;
   void checking(const hub::RemoteFile& file) override;
-  void planned(const hub::Plan& plan) override;
+  void planned(const hub::DownloadPlan& plan) override;
   void arrived(int64_t bytes) override;
   void finished(const hub::RemoteFile& file) override;
   void again(const hub::RemoteFile& file, int64_t lost, const absl::Status& why) override;

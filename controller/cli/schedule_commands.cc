@@ -65,7 +65,8 @@ std::int64_t kept_of(const models::BlockActivations& block, const config::Activa
 
 }  // namespace
 
-StageFigures stage_figures(const config::JobConfig& config, const models::ModelSpec& spec, const pipeline::Plan& plan) {
+StageFigures stage_figures(const config::JobConfig& config, const models::ModelSpec& spec,
+                           const pipeline::PipelinePlan& plan) {
   const std::vector<models::BlockActivations> blocks =
       models::block_activations(spec, memory::activation_shape(config));
   std::map<std::string, double> flops = flops_of_blocks(spec, config.training.seq_len);
@@ -136,7 +137,7 @@ absl::StatusOr<Subject> subject_of_config(const ScheduleRequest& request) {
   TITAN_ASSIGN_OR_RETURN(const Prepared prepared, prepare(request.source));
   const config::JobConfig& config = prepared.loaded.config;
   const auto spec = config::resolve_model(config.model);
-  TITAN_ASSIGN_OR_RETURN(pipeline::Plan plan, config::pipeline_plan(config, spec.ok() ? spec->n_layers : 0));
+  TITAN_ASSIGN_OR_RETURN(pipeline::PipelinePlan plan, config::pipeline_plan(config, spec.ok() ? spec->n_layers : 0));
   if (request.by_flops && !spec.ok())
     return absl::InvalidArgumentError(
         absl::StrCat("--by-flops: model \"", config.model.name,

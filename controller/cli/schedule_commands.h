@@ -24,7 +24,8 @@ struct StageFigures {
 };
 
 // `plan`: result of config::pipeline_plan() for both, with its split.
-StageFigures stage_figures(const config::JobConfig& config, const models::ModelSpec& spec, const pipeline::Plan& plan);
+StageFigures stage_figures(const config::JobConfig& config, const models::ModelSpec& spec,
+                           const pipeline::PipelinePlan& plan);
 
 // Flags of `titanctl schedule show`: a configuration, a file with a schedule, or a name with sizes.
 struct ScheduleRequest {

@@ -43,22 +43,22 @@ absl::StatusOr<bool> is_done(const Folder& folder, const RemoteFile& remote, Inv
 
 }  // namespace
 
-int64_t Plan::size() const {
+int64_t DownloadPlan::size() const {
   int64_t sum = 0;
   for (const PlannedFile& file : files) sum += file.remote.size;
   return sum;
 }
 
-int64_t Plan::left() const {
+int64_t DownloadPlan::left() const {
   int64_t sum = 0;
   for (const PlannedFile& file : files) sum += file.left();
   return sum;
 }
 
-absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> files, const std::string& commit,
-                               Inventory& inventory, const Checking& checking, const std::stop_token& stop) {
+absl::StatusOr<DownloadPlan> make_plan(const Folder& folder, std::vector<RemoteFile> files, const std::string& commit,
+                                       Inventory& inventory, const Checking& checking, const std::stop_token& stop) {
   std::stable_sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.size < b.size; });
-  Plan plan{commit, {}};
+  DownloadPlan plan{commit, {}};
   for (RemoteFile& remote : files) {
     if (is_reserved_name(remote.name))
       return absl::InvalidArgumentError(absl::StrCat("a file ", text::printable_name(remote.name),
@@ -73,7 +73,7 @@ absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> fil
   return plan;
 }
 
-absl::Status check_space(const Folder& folder, const Plan& plan) {
+absl::Status check_space(const Folder& folder, const DownloadPlan& plan) {
   const int64_t left = plan.left();
   if (left == 0) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const int64_t there, folder.free_bytes());
@@ -101,7 +101,8 @@ struct FileDownload {
 
 class Downloader {
  public:
-  Downloader(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory, Watcher& watcher)
+  Downloader(const DownloadOptions& transfer, const Folder& folder, const DownloadPlan& plan, Inventory& inventory,
+             Watcher& watcher)
       : transfer_(transfer), folder_(folder), commit_(plan.commit), inventory_(inventory), watcher_(watcher) {
     for (const PlannedFile& file : plan.files) {
       if (file.done) continue;
@@ -255,7 +256,7 @@ class Downloader {
     stop_.request_stop();
   }
 
-  const Transfer& transfer_;
+  const DownloadOptions& transfer_;
   const Folder& folder_;
   const std::string commit_;
   Inventory& inventory_;
@@ -270,8 +271,8 @@ class Downloader {
 
 }  // namespace
 
-absl::Status download(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory,
-                      Watcher& watcher, const std::stop_token& stop) {
+absl::Status download(const DownloadOptions& transfer, const Folder& folder, const DownloadPlan& plan,
+                      Inventory& inventory, Watcher& watcher, const std::stop_token& stop) {
   TITAN_RETURN_IF_ERROR(check_space(folder, plan));
   return Downloader(transfer, folder, plan, inventory, watcher).run(stop);
 }

@@ -26,7 +26,7 @@ struct PlannedFile {
   int64_t left() const { return done ? 0 : remote.size - there.total(); }
 };
 
-struct Plan {
+struct DownloadPlan {
   std::string commit;
   std::vector<PlannedFile> files;  // Small ones first, because they describe the others.
 
@@ -36,12 +36,12 @@ struct Plan {
 
 // Compares the folder with the files. A file that exists but is in no inventory is read completely; `checking` is
 // called before. Errors: InvalidArgument for a name that the folder cannot have, Cancelled, those of the disk.
-absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> files, const std::string& commit,
-                               Inventory& inventory, const std::function<void(const RemoteFile&)>& checking,
-                               const std::stop_token& stop);
+absl::StatusOr<DownloadPlan> make_plan(const Folder& folder, std::vector<RemoteFile> files, const std::string& commit,
+                                       Inventory& inventory, const std::function<void(const RemoteFile&)>& checking,
+                                       const std::stop_token& stop);
 
 // Returns ResourceExhausted unless the folder's disk has space for what is left.
-absl::Status check_space(const Folder& folder, const Plan& plan);
+absl::Status check_space(const Folder& folder, const DownloadPlan& plan);
 
 // Observes a download; called by one thread at a time.
 class Watcher {
@@ -49,14 +49,14 @@ class Watcher {
   virtual ~Watcher() = default;
   virtual void waiting(const std::string& /*folder*/) {}  // Another process downloads into the folder.
   virtual void checking(const RemoteFile& /*file*/) {}    // The file will be read and checked.
-  virtual void planned(const Plan& /*plan*/) {}           // Before the first byte.
+  virtual void planned(const DownloadPlan& /*plan*/) {}   // Before the first byte.
   virtual void arrived(int64_t /*bytes*/) {}
   virtual void finished(const RemoteFile& /*file*/) {}  // The file has its final name.
   // The download of the file restarts once: the `lost` bytes that arrived are useless.
   virtual void again(const RemoteFile& /*file*/, int64_t /*lost*/, const absl::Status& /*why*/) {}
 };
 
-struct Transfer {
+struct DownloadOptions {
   http::HttpSettings settings;
   http::RetryPolicy retry;
   Repo repo;
@@ -66,7 +66,7 @@ struct Transfer {
 
 // Downloads what the plan lacks, and saves the inventory after every file. An error ends it and leaves the parts that
 // arrived, from which another download resumes.
-absl::Status download(const Transfer& transfer, const Folder& folder, const Plan& plan, Inventory& inventory,
-                      Watcher& watcher, const std::stop_token& stop);
+absl::Status download(const DownloadOptions& transfer, const Folder& folder, const DownloadPlan& plan,
+                      Inventory& inventory, Watcher& watcher, const std::stop_token& stop);
 
 }  // namespace titan::hub

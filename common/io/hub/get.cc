@@ -45,7 +45,7 @@ bool any_matches(const Globs& globs, const std::vector<RemoteFile>& files) {
   return std::any_of(files.begin(), files.end(), [&](const RemoteFile& file) { return matches(globs, file.name); });
 }
 
-Globs wanted(const Selection& selection) {
+Globs wanted(const FileSelection& selection) {
   Globs globs = selection.include;
   const bool unsaid = selection.assets.empty() && selection.include.empty();
   for (const std::string& kind : unsaid ? asset_kinds() : selection.assets)
@@ -57,7 +57,7 @@ Globs wanted(const Selection& selection) {
 
 std::vector<std::string> asset_kinds() { return {"tokenizer", "config", "index", "safetensors"}; }
 
-absl::Status check_selection(const Selection& selection) {
+absl::Status check_selection(const FileSelection& selection) {
   for (const std::string& kind : selection.assets) {
     if (kinds().contains(kind)) continue;
     return absl::InvalidArgumentError(absl::StrCat("--assets has '", kind, "': it must be one of ",
@@ -67,7 +67,7 @@ absl::Status check_selection(const Selection& selection) {
   return absl::OkStatus();
 }
 
-std::vector<RemoteFile> select(const Selection& selection, const std::vector<RemoteFile>& files) {
+std::vector<RemoteFile> select(const FileSelection& selection, const std::vector<RemoteFile>& files) {
   const Globs globs = wanted(selection);
   std::vector<RemoteFile> out;
   for (const RemoteFile& file : files) {
@@ -76,7 +76,7 @@ std::vector<RemoteFile> select(const Selection& selection, const std::vector<Rem
   return out;
 }
 
-std::vector<std::string> unmatched(const Selection& selection, const std::vector<RemoteFile>& files) {
+std::vector<std::string> unmatched(const FileSelection& selection, const std::vector<RemoteFile>& files) {
   std::vector<std::string> out;
   for (const std::string& kind : selection.assets) {
     if (!any_matches(kinds().at(kind), files)) out.push_back("--assets " + kind);

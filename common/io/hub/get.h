@@ -14,7 +14,7 @@
 namespace titan::hub {
 
 // Selects files of a repository.
-struct Selection {
+struct FileSelection {
   bool all = false;
   std::vector<std::string> assets;   // From asset_kinds().
   std::vector<std::string> include;  // Globs of full names or of their last parts; `*` also matches slashes.
@@ -25,23 +25,23 @@ struct Selection {
 std::vector<std::string> asset_kinds();
 
 // Errors: InvalidArgument, which lists the kinds.
-absl::Status check_selection(const Selection& selection);
+absl::Status check_selection(const FileSelection& selection);
 // Returns the selected files; a selection without any choice means every kind of asset.
-std::vector<RemoteFile> select(const Selection& selection, const std::vector<RemoteFile>& files);
+std::vector<RemoteFile> select(const FileSelection& selection, const std::vector<RemoteFile>& files);
 // Returns the kinds and include globs that match no file.
-std::vector<std::string> unmatched(const Selection& selection, const std::vector<RemoteFile>& files);
+std::vector<std::string> unmatched(const FileSelection& selection, const std::vector<RemoteFile>& files);
 
 // Describes which files of a repository go into which local folder.
 struct GetRequest {
-  Transfer transfer;
+  DownloadOptions transfer;
   std::string revision = "main";
-  Selection selection;
+  FileSelection selection;
   std::string folder;
   bool dry_run = false;  // Compare only.
 };
 
 struct GetResult {
-  Plan plan;                           // State before the download.
+  DownloadPlan plan;                   // State before the download.
   std::vector<std::string> unmatched;  // The --assets and --include values that match no file.
 };
 

@@ -166,7 +166,7 @@ absl::StatusOr<std::string> read_schedule_file(const std::string& path) {
   return text.str();
 }
 
-absl::StatusOr<pipeline::Plan> pipeline_plan(const JobConfig& config, std::int64_t n_layers) {
+absl::StatusOr<pipeline::PipelinePlan> pipeline_plan(const JobConfig& config, std::int64_t n_layers) {
   pipeline::PlanOptions options = pipeline_options(config, n_layers);
   const std::string& path = config.parallelism.pipeline_parallel_schedule_csv;
   if (options.csv_later) {

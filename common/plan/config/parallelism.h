@@ -38,7 +38,7 @@ absl::StatusOr<std::string> read_schedule_file(const std::string& path);
 
 // Returns the schedule and the split that the ranks run, one stage for one rank. Reads pipeline_parallel_schedule_csv.
 // Errors: InvalidArgument, message beginning with the key; those of opening the file.
-absl::StatusOr<pipeline::Plan> pipeline_plan(const JobConfig& config, std::int64_t n_layers);
+absl::StatusOr<pipeline::PipelinePlan> pipeline_plan(const JobConfig& config, std::int64_t n_layers);
 
 // Warnings about a pipeline that runs inefficiently, such as with fewer microbatches than stages. Reads no file.
 std::vector<std::string> pipeline_warnings(const JobConfig& config);

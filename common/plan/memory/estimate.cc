@@ -7,8 +7,8 @@
 
 namespace titan::memory {
 
-Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec& spec, const pipeline::Plan& plan,
-                        int place) {
+Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec& spec,
+                        const pipeline::PipelinePlan& plan, int place) {
   const mesh::Mesh mesh = mesh::Mesh::create(config::degrees_of(config.parallelism), config.resources.ranks).value();
   RankMemory rank = make_rank_memory(config, spec, plan, mesh, place);
   walk_step(rank, plan.schedule.steps[place]);
@@ -18,7 +18,7 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {
   const absl::StatusOr<models::ModelSpec> spec = config::resolve_model(config.model);
   if (!spec.ok()) return std::nullopt;
-  const absl::StatusOr<pipeline::Plan> plan = pipeline::plan(config::pipeline_options(config, spec->n_layers));
+  const absl::StatusOr<pipeline::PipelinePlan> plan = pipeline::plan(config::pipeline_options(config, spec->n_layers));
   if (!plan.ok() || plan->schedule.steps.empty()) return std::nullopt;
   std::optional<Estimate> fullest;
   for (int place = 0; place < plan->schedule.ranks; ++place) {

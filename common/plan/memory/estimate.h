@@ -44,7 +44,7 @@ struct Estimate {
 std::optional<Estimate> peak_memory(const config::JobConfig& config);
 
 // Estimates the rank at index `place` of the pipeline; `plan` must have steps and a split.
-Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec& spec, const pipeline::Plan& plan,
-                        int place);
+Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec& spec,
+                        const pipeline::PipelinePlan& plan, int place);
 
 }  // namespace titan::memory

@@ -68,8 +68,8 @@ double trained_share(const Block& block) {
   return static_cast<double>(elements) / static_cast<double>(all);
 }
 
-void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline::Plan& plan, const mesh::Mesh& mesh,
-                int place) {
+void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline::PipelinePlan& plan,
+                const mesh::Mesh& mesh, int place) {
   const std::optional<models::AdapterSpec> adapters = config::adapters_of(rank.config);
   rank.muon_round = muon_round(spec, mesh, rank.config.optimizer, adapters);
   const std::map<std::string, std::vector<Unit>> units = units_of_blocks(rank.config, spec, mesh);
@@ -131,8 +131,8 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
 
 }  // namespace
 
-RankMemory make_rank_memory(const config::JobConfig& config, const models::ModelSpec& spec, const pipeline::Plan& plan,
-                            const mesh::Mesh& mesh, int place) {
+RankMemory make_rank_memory(const config::JobConfig& config, const models::ModelSpec& spec,
+                            const pipeline::PipelinePlan& plan, const mesh::Mesh& mesh, int place) {
   const ElementBytes bytes = element_bytes(config);
   RankMemory rank{
       .config = config,

@@ -67,8 +67,8 @@ struct RankMemory {
 };
 
 // Returns what the rank at `place` of the pipeline holds before its first step. `config` must outlive it.
-RankMemory make_rank_memory(const config::JobConfig& config, const models::ModelSpec& spec, const pipeline::Plan& plan,
-                            const mesh::Mesh& mesh, int place);
+RankMemory make_rank_memory(const config::JobConfig& config, const models::ModelSpec& spec,
+                            const pipeline::PipelinePlan& plan, const mesh::Mesh& mesh, int place);
 
 bool is_trained(const ShardedUnit& one);
 // Whether each unit is updated during the backward pass, after which its gradient shard is freed.

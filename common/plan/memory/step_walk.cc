@@ -74,16 +74,16 @@ void weight_gradient(RankMemory& rank, int stage, bool last) {
   finish_reduction(rank);
 }
 
-void run_schedule(RankMemory& rank, const std::vector<pipeline::Step>& steps, bool last) {
+void run_schedule(RankMemory& rank, const std::vector<pipeline::ScheduleStep>& steps, bool last) {
   std::map<int, int> open;  // Passes that produce weight gradients and have not begun, by stage.
   const auto brings = [](ComputationType work) {
     return work == ComputationType::kBackward || work == ComputationType::kWeightGradient;
   };
-  for (const pipeline::Step& step : steps) {
+  for (const pipeline::ScheduleStep& step : steps) {
     for (const Action& action : step.actions) open[action.stage] += brings(action.work);
   }
   std::set<int> reduced;
-  for (const pipeline::Step& step : steps) {
+  for (const pipeline::ScheduleStep& step : steps) {
     for (const Action& action : step.actions) {
       const bool ends = brings(action.work) && --open[action.stage] == 0 && last;
       switch (action.work) {
@@ -138,7 +138,7 @@ void exchange_matrices(RankMemory& rank) {
 
 }  // namespace
 
-void walk_step(RankMemory& rank, const std::vector<pipeline::Step>& steps) {
+void walk_step(RankMemory& rank, const std::vector<pipeline::ScheduleStep>& steps) {
   // The first run differs. Every later run adds what the second one adds.
   const int64_t runs = std::min<int64_t>(2, config::accumulation_steps(rank.config));
   for (int64_t i = 0; i < runs; ++i) run_schedule(rank, steps, /*last=*/i + 1 == runs);

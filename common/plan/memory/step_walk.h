@@ -8,6 +8,6 @@
 namespace titan::memory {
 
 // Simulates one rank's step in the order of Executor, Stage and ShardUnit. `steps`: the rank's part of the schedule.
-void walk_step(RankMemory& rank, const std::vector<pipeline::Step>& steps);
+void walk_step(RankMemory& rank, const std::vector<pipeline::ScheduleStep>& steps);
 
 }  // namespace titan::memory

@@ -72,8 +72,8 @@ absl::StatusOr<std::optional<Action>> parse_action(const std::string& cell) {
 }
 
 // Returns a step without actions for an empty or ignored cell.
-absl::StatusOr<Step> parse_cell(const std::string& cell) {
-  if (cell.empty()) return Step{};
+absl::StatusOr<ScheduleStep> parse_cell(const std::string& cell) {
+  if (cell.empty()) return ScheduleStep{};
   std::vector<std::string> parts = {cell};
   if (cell.front() == '(') {
     const std::size_t close = cell.find(')');
@@ -81,7 +81,7 @@ absl::StatusOr<Step> parse_cell(const std::string& cell) {
       return bad_cell(cell, "is not a pair, such as (0F7;7B2)OVERLAP_F_B");
     parts = absl::StrSplit(cell.substr(1, close - 1), ';', absl::SkipWhitespace());
   }
-  Step step;
+  ScheduleStep step;
   for (const std::string& part : parts) {
     const absl::StatusOr<std::optional<Action>> action = parse_action(std::string(absl::StripAsciiWhitespace(part)));
     if (!action.ok()) return action.status();
@@ -92,7 +92,7 @@ absl::StatusOr<Step> parse_cell(const std::string& cell) {
 
 // One rank's steps, and the column of each step.
 struct Row {
-  std::vector<Step> steps;
+  std::vector<ScheduleStep> steps;
   std::vector<int> columns;
 };
 
@@ -100,7 +100,7 @@ struct Row {
 Row with_reductions(Row row) {
   Row result{.steps = pipeline::with_reductions(row.steps), .columns = {}};
   std::size_t next = 0;
-  for (const Step& step : result.steps) {
+  for (const ScheduleStep& step : result.steps) {
     if (step.actions[0].work != ComputationType::kReduce) ++next;
     result.columns.push_back(row.columns[next - 1]);
   }
@@ -114,7 +114,7 @@ absl::StatusOr<Row> parse_row(const std::string& line, int number) {
     ++column;
     raw = absl::StripAsciiWhitespace(raw);
     if (raw.size() >= 2 && raw.front() == '"' && raw.back() == '"') raw = raw.substr(1, raw.size() - 2);
-    absl::StatusOr<Step> step = parse_cell(std::string(absl::StripAsciiWhitespace(raw)));
+    absl::StatusOr<ScheduleStep> step = parse_cell(std::string(absl::StripAsciiWhitespace(raw)));
     if (!step.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("row ", number, ", column ", column, ": ", std::string(step.status().message())));
@@ -123,8 +123,9 @@ absl::StatusOr<Row> parse_row(const std::string& line, int number) {
     row.steps.push_back(*std::move(step));
     row.columns.push_back(column);
   }
-  const bool reduces = std::any_of(row.steps.begin(), row.steps.end(),
-                                   [](const Step& step) { return step.actions[0].work == ComputationType::kReduce; });
+  const bool reduces = std::any_of(row.steps.begin(), row.steps.end(), [](const ScheduleStep& step) {
+    return step.actions[0].work == ComputationType::kReduce;
+  });
   return reduces ? row : with_reductions(std::move(row));
 }
 
@@ -177,7 +178,7 @@ absl::Status fill_shape(Schedule& schedule, const Where& where) {
   return absl::OkStatus();
 }
 
-std::string cell_of(const Step& step) {
+std::string cell_of(const ScheduleStep& step) {
   if (step.actions.size() == 1) return to_string(step.actions[0]);
   std::vector<std::string> parts;
   for (const Action& action : step.actions) parts.push_back(to_string(action));
@@ -210,9 +211,9 @@ absl::StatusOr<Schedule> parse_csv(const std::string& text) {
 
 std::string to_csv(const Schedule& schedule) {
   std::string text;
-  for (const std::vector<Step>& steps : schedule.steps) {
+  for (const std::vector<ScheduleStep>& steps : schedule.steps) {
     std::vector<std::string> cells;
-    for (const Step& step : steps) {
+    for (const ScheduleStep& step : steps) {
       if (step.actions[0].work != ComputationType::kReduce) cells.push_back(cell_of(step));
     }
     absl::StrAppend(&text, absl::StrJoin(cells, ","), "\n");

@@ -18,8 +18,8 @@ constexpr std::int64_t kMaxWork = std::int64_t{1} << 20, kMaxRanks = 1024;
 
 // GPipe (arXiv 1811.06965) and its breadth-first form with several stages per rank (arXiv 2211.05953): all microbatches
 // pass one stage, then the next.
-std::vector<Step> breadth_first(const Schedule& shape, int rank, bool newest_first) {
-  std::vector<Step> steps;
+std::vector<ScheduleStep> breadth_first(const Schedule& shape, int rank, bool newest_first) {
+  std::vector<ScheduleStep> steps;
   const std::vector<int> own = shape.stages_of(rank);
   for (const int stage : own) {
     for (int m = 0; m < shape.microbatches; ++m) steps.push_back({{Action{stage, ComputationType::kForward, m}}});
@@ -35,7 +35,7 @@ std::vector<Step> breadth_first(const Schedule& shape, int rank, bool newest_fir
 
 // One forward, one backward (arXiv 2104.04473): each rank alternates after the passes that fill the pipeline. With
 // several stages per rank, microbatches pass in rounds of as many as there are ranks.
-std::vector<Step> alternating(const Schedule& shape, int rank) {
+std::vector<ScheduleStep> alternating(const Schedule& shape, int rank) {
   const InterleavedOrder order(shape, rank);
   const int per_hop = order.stages_per_rank() == 1 ? 1 : 2;
   const int ahead = order.ahead(per_hop);
@@ -50,7 +50,7 @@ std::vector<Step> alternating(const Schedule& shape, int rank) {
 // ZB-H1 of arXiv 2401.10241 on interleaved stages. Input gradients are sent at once. Weight gradients, for which no
 // rank waits, fill the bubble at the end. A rank holds at most as many microbatches as under 1F1B: rank r starts with r
 // weight gradients outstanding and keeps that lag.
-std::vector<Step> alternating_split(const Schedule& shape, int rank) {
+std::vector<ScheduleStep> alternating_split(const Schedule& shape, int rank) {
   const InterleavedOrder order(shape, rank);
   const int ahead = order.ahead(/*per_hop=*/1);
   RankScheduleBuilder out;
@@ -63,7 +63,7 @@ std::vector<Step> alternating_split(const Schedule& shape, int rank) {
   return out.finish(shape.microbatches);
 }
 
-std::vector<Step> rank_steps(const Schedule& shape, int rank) {
+std::vector<ScheduleStep> rank_steps(const Schedule& shape, int rank) {
   if (shape.name == "GPipe") return breadth_first(shape, rank, /*newest_first=*/false);
   if (shape.name == "LoopedBFS") return breadth_first(shape, rank, /*newest_first=*/true);
   if (shape.name == "InterleavedZeroBubble") return alternating_split(shape, rank);
@@ -164,7 +164,7 @@ Schedule forward_only(const Schedule& like, int microbatches) {
 // With F, I and W of equal length, no rank waits once its first microbatch has arrived: enough weight gradients are
 // kept for the end. Written for the 2 ranks - 1 microbatches that fill the pipeline; with fewer, the missing ones take
 // no time.
-std::vector<Step> zero_bubble_v(const Schedule& shape, int rank) {
+std::vector<ScheduleStep> zero_bubble_v(const Schedule& shape, int rank) {
   const int ranks = shape.ranks;
   const int outer = rank;
   const int inner = 2 * ranks - 1 - rank;
@@ -201,7 +201,7 @@ std::vector<Step> zero_bubble_v(const Schedule& shape, int rank) {
 
 // In the middle a forward pass of one stage runs together with a backward pass of the other, so that one stage's token
 // exchange between experts overlaps the other's matrix products.
-std::vector<Step> dual_pipe_v(const Schedule& shape, int rank) {
+std::vector<ScheduleStep> dual_pipe_v(const Schedule& shape, int rank) {
   const int ranks = shape.ranks;
   const int outer = rank;
   const int inner = 2 * ranks - 1 - rank;

@@ -36,7 +36,8 @@ Schedule forward_only(const Schedule& like, int microbatches);
 
 // Return the list of one rank, which owns stages `rank` (outer) and 2 ranks - 1 - `rank` (inner). The stages go down
 // the ranks and come back up, so the first rank also holds the loss.
-std::vector<Step> zero_bubble_v(const Schedule& shape, int rank);  // ZB-V of arXiv 2401.10241, section 6.
-std::vector<Step> dual_pipe_v(const Schedule& shape, int rank);    // DualPipe of arXiv 2412.19437, folded into a V.
+std::vector<ScheduleStep> zero_bubble_v(const Schedule& shape, int rank);  // ZB-V of arXiv 2401.10241, section 6.
+std::vector<ScheduleStep> dual_pipe_v(const Schedule& shape,
+                                      int rank);  // DualPipe of arXiv 2412.19437, folded into a V.
 
 }  // namespace titan::pipeline

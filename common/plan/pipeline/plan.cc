@@ -213,8 +213,8 @@ absl::StatusOr<Schedule> make_schedule(const PlanOptions& options, int stages, i
 }
 
 // One rank holds the whole model and takes its batch as one microbatch, regardless of the other keys.
-absl::StatusOr<Plan> without_pipeline(const PlanOptions& options) {
-  Plan plan;
+absl::StatusOr<PipelinePlan> without_pipeline(const PlanOptions& options) {
+  PipelinePlan plan;
   absl::StatusOr<Schedule> schedule = generate("1F1B", 1, 1, 1);
   if (!schedule.ok()) return schedule.status();
   plan.schedule = *std::move(schedule);
@@ -227,7 +227,7 @@ absl::StatusOr<Plan> without_pipeline(const PlanOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<Plan> plan(const PlanOptions& options) {
+absl::StatusOr<PipelinePlan> plan(const PlanOptions& options) {
   if (options.pipeline_parallel_degree == 1) return without_pipeline(options);
   const absl::StatusOr<int> microbatches = microbatches_of(options);
   if (!microbatches.ok()) return microbatches.status();
@@ -235,7 +235,7 @@ absl::StatusOr<Plan> plan(const PlanOptions& options) {
   if (!stages.ok()) return stages.status();
   absl::StatusOr<Schedule> schedule = make_schedule(options, *stages, *microbatches);
   if (!schedule.ok()) return schedule.status();
-  Plan plan;
+  PipelinePlan plan;
   plan.schedule = *std::move(schedule);
   if (!plan.schedule.steps.empty()) {
     const absl::StatusOr<Simulation> simulation = simulate(plan.schedule);

@@ -44,7 +44,7 @@ struct PlanOptions {
   std::int64_t n_layers = 0;          // Layers of the model; 0: not known, and no split is made.
 };
 
-struct Plan {
+struct PipelinePlan {
   Schedule schedule;  // Without steps when csv_later is set.
   Split split;        // Blocks of each stage.
   std::vector<std::string> warnings;
@@ -53,6 +53,6 @@ struct Plan {
 // Plans a job's schedule and split, and proves by simulate() that the schedule runs. Reports every user error about the
 // pipeline at submit. A degree of 1 is one stage with one microbatch. Errors: InvalidArgument, message beginning with
 // the configuration key.
-absl::StatusOr<Plan> plan(const PlanOptions& options);
+absl::StatusOr<PipelinePlan> plan(const PlanOptions& options);
 
 }  // namespace titan::pipeline

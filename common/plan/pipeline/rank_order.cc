@@ -24,9 +24,9 @@ void RankScheduleBuilder::all_weight_gradients(int stage) {
   while (std::any_of(waiting_.begin(), waiting_.end(), waits)) weight_gradient(stage);
 }
 
-std::vector<Step> RankScheduleBuilder::finish(int microbatches) const {
-  std::vector<Step> kept;
-  for (Step step : steps_) {
+std::vector<ScheduleStep> RankScheduleBuilder::finish(int microbatches) const {
+  std::vector<ScheduleStep> kept;
+  for (ScheduleStep step : steps_) {
     std::erase_if(step.actions, [&](const Action& action) { return action.microbatch >= microbatches; });
     if (!step.actions.empty()) kept.push_back(std::move(step));
   }

@@ -39,13 +39,13 @@ class RankScheduleBuilder {
 
   // Returns the list with reductions and without microbatches from `microbatches` on, which a generator may use as
   // padding.
-  std::vector<Step> finish(int microbatches) const;
+  std::vector<ScheduleStep> finish(int microbatches) const;
 
  private:
   void add(std::vector<Action> actions) { steps_.push_back({std::move(actions)}); }
   Action next(int stage, ComputationType work);
 
-  std::vector<Step> steps_;
+  std::vector<ScheduleStep> steps_;
   std::map<int, int> forwards_, backwards_;  // Microbatches begun, by stage.
   std::deque<Action> waiting_;               // Weight gradients whose input gradient is done.
 };

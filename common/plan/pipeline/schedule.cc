@@ -45,17 +45,17 @@ std::vector<int> Schedule::stages_of(int rank) const {
   return own;
 }
 
-std::vector<Step> with_reductions(std::vector<Step> steps) {
+std::vector<ScheduleStep> with_reductions(std::vector<ScheduleStep> steps) {
   const auto completes_weights = [](const Action& action) {
     return action.work == ComputationType::kBackward || action.work == ComputationType::kWeightGradient;
   };
   std::map<int, int> left;  // Weight gradients still to come, by stage.
-  for (const Step& step : steps) {
+  for (const ScheduleStep& step : steps) {
     for (const Action& action : step.actions) left[action.stage] += completes_weights(action) ? 1 : 0;
   }
-  std::vector<Step> out;
-  for (Step& step : steps) {
-    std::vector<Step> reductions;
+  std::vector<ScheduleStep> out;
+  for (ScheduleStep& step : steps) {
+    std::vector<ScheduleStep> reductions;
     for (const Action& action : step.actions) {
       if (completes_weights(action) && --left[action.stage] == 0)
         reductions.push_back({{Action{action.stage, ComputationType::kReduce, -1}}});
@@ -85,7 +85,7 @@ class RankChecker {
  private:
   using Done = std::set<std::pair<int, int>>;  // Stage and microbatch.
 
-  absl::Status check_step(const Step& step) {
+  absl::Status check_step(const ScheduleStep& step) {
     if (step.actions.empty() || step.actions.size() > 2) {
       return absl::InvalidArgumentError(absl::StrCat(where_(rank_, step_), ": has ", step.actions.size(),
                                                      " actions: a step is one, or a forward and a backward"));

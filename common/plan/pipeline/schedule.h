@@ -37,10 +37,10 @@ std::string to_string(const Action& action);
 
 // One entry of a rank's list: one action, or two (a forward and a backward of different microbatches) that may run at
 // the same time (DualPipeV).
-struct Step {
+struct ScheduleStep {
   std::vector<Action> actions;
 
-  bool operator==(const Step&) const = default;
+  bool operator==(const ScheduleStep&) const = default;
 };
 
 // Which rank owns which stages.
@@ -57,15 +57,15 @@ struct Schedule {
   int stages = 1;
   int microbatches = 1;
   StagePlacement placement = StagePlacement::kLoop;
-  bool forward_only = false;             // For validation: no gradients and no reductions.
-  std::vector<std::vector<Step>> steps;  // One list per rank.
+  bool forward_only = false;                     // For validation: no gradients and no reductions.
+  std::vector<std::vector<ScheduleStep>> steps;  // One list per rank.
 
   int rank_of(int stage) const;
   std::vector<int> stages_of(int rank) const;  // In ascending order.
 };
 
 // Inserts the reduction of each stage right after the last weight gradient of that stage in a rank's list.
-std::vector<Step> with_reductions(std::vector<Step> steps);
+std::vector<ScheduleStep> with_reductions(std::vector<ScheduleStep> steps);
 
 // Names a rank's list, or one entry of it, in errors: "rank 1", "rank 1, step 3". A schedule read from a file has rows
 // and columns instead.

@@ -83,7 +83,7 @@ class Run {
   // Runs the rank's next action if its data is available.
   bool advance(int rank) {
     Place& place = next_[rank];
-    const Step& step = schedule_.steps[rank][place.step];
+    const ScheduleStep& step = schedule_.steps[rank][place.step];
     const Action& action = step.actions[place.half];
     const std::optional<double> data = ready(action);
     if (!data.has_value()) return false;

@@ -223,7 +223,7 @@ class Held {
   }
 
   const RankShare& share_;
-  const pipeline::Plan& plan_;
+  const pipeline::PipelinePlan& plan_;
   const int place_;  // This rank's index on the pipeline axis.
   const bool always_;
   const bool together_;  // The halves of a pair run together.

@@ -48,7 +48,7 @@ class RankJob {
  public:
   RankJob(const MeshJob& job, ThreadRank& self) : job_(job), self_(self), mesh_(*self.mesh) {
     const config::JobConfig& config = job.config;
-    const pipeline::Plan plan = require(config::pipeline_plan(config, job.spec.n_layers));
+    const pipeline::PipelinePlan plan = require(config::pipeline_plan(config, job.spec.n_layers));
     schedule_ = plan.schedule;
     runtime::ShardingOptions sharding = require(runtime::sharding_options(config, job.spec, plan, mesh_));
     early_ = sharding.early_step;

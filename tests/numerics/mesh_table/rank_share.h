@@ -55,7 +55,7 @@ class RankShare {
   const std::vector<RankRecord>& records;
   const mesh::Mesh mesh;
   const int rank;
-  const pipeline::Plan plan;
+  const pipeline::PipelinePlan plan;
   int64_t tensor, context, expert, pipeline;  // Degrees.
   bool sequence;                              // Sequence parallel.
   bool asynchronous;                          // Sub-blocks gather and scatter piece by piece.

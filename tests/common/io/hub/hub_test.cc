@@ -163,7 +163,7 @@ TEST(SelectionTest, KindsAndGlobs) {
   for (const char* name : {"README.md", "config.json", "tokenizer.json", "original/tokenizer.model",
                            "model-1.safetensors", "model.safetensors.index.json", "original/params.json"})
     files.push_back({name, 1, "", ""});
-  const auto names = [&](const Selection& selection) {
+  const auto names = [&](const FileSelection& selection) {
     std::vector<std::string> out;
     for (const RemoteFile& file : select(selection, files)) out.push_back(file.name);
     return out;

@@ -36,7 +36,7 @@ TEST(CsvTest, ReadsTorchsFiles) {
       ",1F0,\"1I0\",1F1,1W0,1B1\r\n\n");
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_EQ(to_csv(*schedule), "0F0,0F1,0B0,0B1\n1F0,1I0,1F1,1W0,1B1\n");
-  EXPECT_EQ(schedule->steps[1].back(), (Step{{Action{1, ComputationType::kReduce, -1}}}));
+  EXPECT_EQ(schedule->steps[1].back(), (ScheduleStep{{Action{1, ComputationType::kReduce, -1}}}));
 }
 
 std::string refusal(const std::string& text) {

@@ -40,7 +40,7 @@ int for_each_schedule(Visit visit) {
 
 std::vector<std::string> row(const Schedule& schedule, int rank) {
   std::vector<std::string> cells;
-  for (const Step& step : schedule.steps[rank]) {
+  for (const ScheduleStep& step : schedule.steps[rank]) {
     std::string cell;
     for (const Action& action : step.actions) absl::StrAppend(&cell, cell.empty() ? "" : "+", to_string(action));
     cells.push_back(cell);

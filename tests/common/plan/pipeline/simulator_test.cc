@@ -63,7 +63,7 @@ TEST(SimulatorTest, NamesWhatIsWrong) {
     change(schedule.steps);
     return why(schedule);
   };
-  using Steps = std::vector<std::vector<Step>>;
+  using Steps = std::vector<std::vector<ScheduleStep>>;
   EXPECT_THAT(broken([](Steps& s) { std::swap(s[0][0], s[0][2]); }),
               HasSubstr("rank 0, step 0: 0B0 comes before its forward pass"));
   EXPECT_THAT(broken([](Steps& s) { s[0].erase(s[0].begin() + 3); }),
@@ -90,7 +90,7 @@ TEST(SimulatorTest, FindsDeadlocks) {
   Schedule schedule = two_ranks();
   ASSERT_TRUE(simulate(schedule).ok());
   const auto list = [](int stage, const std::vector<std::pair<ComputationType, int>>& work) {
-    std::vector<Step> steps;
+    std::vector<ScheduleStep> steps;
     for (const auto& [what, microbatch] : work) steps.push_back({{Action{stage, what, microbatch}}});
     return with_reductions(steps);
   };
@@ -109,7 +109,7 @@ TEST(SimulatorTest, RandomSwapsNeverRunUnsound) {
     const ScheduleKind& kind = schedule_kinds()[random() % schedule_kinds().size()];
     const int ranks = 2 + static_cast<int>(random() % 3);
     Schedule schedule = *generate(kind.name, ranks, kind.default_stages_per_rank, 2 * ranks);
-    std::vector<Step>& steps = schedule.steps[random() % ranks];
+    std::vector<ScheduleStep>& steps = schedule.steps[random() % ranks];
     const std::size_t at = random() % (steps.size() - 1);
     std::swap(steps[at], steps[at + 1]);
     const auto run = simulate(schedule);

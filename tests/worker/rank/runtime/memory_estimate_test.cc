@@ -57,7 +57,7 @@ int64_t counted_peak(const config::JobConfig& config, int rank) {
 void compare(const Case& one) {
   const config::JobConfig config = load(one);
   const models::ModelSpec spec = config::resolve_model(config.model).value();
-  const pipeline::Plan plan = config::pipeline_plan(config, spec.n_layers).value();
+  const pipeline::PipelinePlan plan = config::pipeline_plan(config, spec.n_layers).value();
   const int places = plan.schedule.ranks;
   for (int place = 0; place < places; ++place) {
     if (place > 1 && place + 1 < places) continue;

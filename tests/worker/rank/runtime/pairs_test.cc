@@ -284,7 +284,7 @@ TEST(PairOverlapTest, HidesTheExchangesBehindTheOtherHalf) {
   const pipeline::Schedule schedule = pipeline::generate("DualPipeV", 2, 2, 8).value();
   ASSERT_TRUE(pairs_can_overlap(schedule));
   int pairs = 0;
-  for (const pipeline::Step& step : schedule.steps[0]) pairs += step.actions.size() == 2;
+  for (const pipeline::ScheduleStep& step : schedule.steps[0]) pairs += step.actions.size() == 2;
   ASSERT_GE(pairs, 4);
   const double hidden = pairs * (2 * ExchangingStage::kRounds - 1) * ExchangingStage::kTravel;
   double plain = 1e12, overlapped = 1e12;

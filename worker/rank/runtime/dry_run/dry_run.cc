@@ -39,7 +39,7 @@ class BlockEdges {
  public:
   BlockEdges(const pipeline::Schedule& schedule, int rank, std::map<int, int64_t> bytes_of_stage)
       : bytes_of_stage_(std::move(bytes_of_stage)) {
-    for (const pipeline::Step& step : schedule.steps[rank]) {
+    for (const pipeline::ScheduleStep& step : schedule.steps[rank]) {
       for (const pipeline::Action& action : step.actions) follow(action);
     }
   }
@@ -151,7 +151,7 @@ class DryRun {
                                      options.document_end == 0 ? 1 : 0, at::TensorOptions().dtype(at::kLong));
     const comm::Group& neighbours = mesh_->group(mesh::Axis::kPipeline);
     int64_t actions = 0;
-    for (const pipeline::Step& step : plan_.schedule.steps[neighbours.rank()])
+    for (const pipeline::ScheduleStep& step : plan_.schedule.steps[neighbours.rank()])
       actions += static_cast<int64_t>(step.actions.size());
     DryRunProgress progress(actions * batches_.microbatches);
     Executor executor(model_->stages(), &neighbours, [&](const pipeline::Action&) { progress.next(); });
@@ -272,7 +272,7 @@ class DryRun {
   const mesh::Mesh shape_;
   std::optional<comm::DeviceMesh> mesh_;
   models::ModelSpec spec_;
-  pipeline::Plan plan_;
+  pipeline::PipelinePlan plan_;
   BatchPlan batches_;
   ShardingOptions sharding_;
   std::unique_ptr<ShardedModel> model_;

@@ -11,7 +11,7 @@ namespace titan::runtime {
 using pipeline::Action;
 using pipeline::ComputationType;
 using pipeline::Schedule;
-using pipeline::Step;
+using pipeline::ScheduleStep;
 
 namespace {
 
@@ -110,8 +110,9 @@ Executor::Run::Run(const Executor& executor, const Schedule& schedule,
       loss_sum_(at::zeros({}, microbatches.front().tokens.options().dtype(at::kDouble))) {}
 
 at::Tensor Executor::Run::execute() {
-  const std::vector<Step>& steps = schedule_.steps[executor_.pipeline_ == nullptr ? 0 : executor_.pipeline_->rank()];
-  for (const Step& step : steps) {
+  const std::vector<ScheduleStep>& steps =
+      schedule_.steps[executor_.pipeline_ == nullptr ? 0 : executor_.pipeline_->rank()];
+  for (const ScheduleStep& step : steps) {
     for (const Action& action : step.actions) open_[action.stage] += brings_weight_gradients(action);
   }
   const bool overlap = executor_.pairs_ != nullptr && pairs_can_overlap(schedule_);

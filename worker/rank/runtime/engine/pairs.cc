@@ -19,7 +19,7 @@ namespace titan::runtime {
 bool pairs_can_overlap(const pipeline::Schedule& schedule) {
   std::vector<size_t> next(schedule.steps.size(), 0);
   std::set<Message> made;
-  const auto is_ready = [&](const pipeline::Step& step) {
+  const auto is_ready = [&](const pipeline::ScheduleStep& step) {
     return std::all_of(step.actions.begin(), step.actions.end(), [&](const pipeline::Action& action) {
       const Message needed = consumed_by(action, schedule.stages);
       return needed == kNoMessage || made.count(needed) > 0;
@@ -28,7 +28,7 @@ bool pairs_can_overlap(const pipeline::Schedule& schedule) {
   for (bool moved = true; moved;) {
     moved = false;
     for (size_t rank = 0; rank < schedule.steps.size(); ++rank) {
-      const std::vector<pipeline::Step>& steps = schedule.steps[rank];
+      const std::vector<pipeline::ScheduleStep>& steps = schedule.steps[rank];
       for (; next[rank] < steps.size() && is_ready(steps[next[rank]]); ++next[rank], moved = true) {
         for (const pipeline::Action& action : steps[next[rank]].actions) {
           made.insert(produced_by(action, schedule.stages));

@@ -15,7 +15,7 @@ PipelineShare share_of(const pipeline::Schedule& schedule, const pipeline::Split
   share.count = schedule.stages;
   share.first_rank = schedule.rank_of(0);
   share.last_rank = schedule.rank_of(schedule.stages - 1);
-  for (const pipeline::Step& step : schedule.steps[static_cast<size_t>(rank)]) {
+  for (const pipeline::ScheduleStep& step : schedule.steps[static_cast<size_t>(rank)]) {
     for (const pipeline::Action& action : step.actions) {
       share.splits_backward |= action.work == pipeline::ComputationType::kInputGradient;
     }

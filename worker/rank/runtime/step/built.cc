@@ -50,8 +50,8 @@ void tell_connections(const RankContext& context) {
   if (context.mesh->shares_memory()) log_line("collectives and messages use memory that the ranks share");
 }
 
-std::unique_ptr<ShardedModel> build_sharded(RankContext& context, const Built& built, const pipeline::Plan& plan,
-                                            int64_t longest) {
+std::unique_ptr<ShardedModel> build_sharded(RankContext& context, const Built& built,
+                                            const pipeline::PipelinePlan& plan, int64_t longest) {
   const config::JobConfig& config = context.config;
   const comm::DeviceMesh& mesh = *context.mesh;
   model::Model model = value(build_model(config, built.spec, longest, mesh), kExitBadConfig, "MODEL");
@@ -117,7 +117,8 @@ Built build(RankContext& context) {
   const config::JobConfig& config = context.config;
   Built built;
   built.spec = spec_of(config);
-  const pipeline::Plan plan = value(config::pipeline_plan(config, built.spec.n_layers), kExitBadConfig, "PIPELINE");
+  const pipeline::PipelinePlan plan =
+      value(config::pipeline_plan(config, built.spec.n_layers), kExitBadConfig, "PIPELINE");
   built.pipeline = plan.schedule;
   built.samples = value(Samples::create(config), kExitUserError, "SAMPLE_PROMPTS");
   join_mesh(context);

@@ -127,7 +127,7 @@ at::ScalarType frozen_type(const config::JobConfig& config, const parallel::Prec
 }  // namespace
 
 absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config, const models::ModelSpec& spec,
-                                                 const pipeline::Plan& plan, const comm::DeviceMesh& mesh) {
+                                                 const pipeline::PipelinePlan& plan, const comm::DeviceMesh& mesh) {
   ShardingOptions options;
   const config::TrainingSection& training = config.training;
   TITAN_ASSIGN_OR_RETURN(options.precision, parallel::make_precision(training.dtype, training.mixed_precision_param,

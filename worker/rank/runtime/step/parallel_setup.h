@@ -48,7 +48,7 @@ absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const 
 
 // InvalidArgument: an unknown data type.
 absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config, const models::ModelSpec& spec,
-                                                 const pipeline::Plan& plan, const comm::DeviceMesh& mesh);
+                                                 const pipeline::PipelinePlan& plan, const comm::DeviceMesh& mesh);
 
 MicrobatchOptions microbatch_options(const config::JobConfig& config, const models::ModelSpec& spec,
                                      const comm::DeviceMesh& mesh, at::Device device);
