@@ -11,7 +11,7 @@ namespace titan::fuzz {
 
 // The input is a template and a row.
 TITAN_FUZZ(chat_template, 300) {
-  constexpr jinja::Limits kLimits{.steps = 100'000, .bytes = 1 << 20};
+  constexpr jinja::RenderLimits kLimits{.steps = 100'000, .bytes = 1 << 20};
   Parts parts(bytes);
   const auto parsed = jinja::Template::parse(parts.next());
   require(parsed.ok() || parsed.status().message().find("line ") == 0 || absl::IsInvalidArgument(parsed.status()),

@@ -201,7 +201,7 @@ TITAN_FUZZ(quantized, 10000) {
 
 // A pickle, read as plain objects and as a folder of torch.distributed.checkpoint.
 TITAN_FUZZ(pickle, 2500) {
-  const pickle::Limits limits{.bytes = 1 << 20, .values = 1 << 16};
+  const pickle::ReadLimits limits{.bytes = 1 << 20, .values = 1 << 16};
   const auto document = pickle::read(std::string(bytes), "fuzz.pkl", limits);
   if (!document.ok()) {
     require(document.status().message().find("fuzz.pkl: byte ") == 0, "what is wrong has a place");

@@ -12,7 +12,7 @@
 
 namespace titan::jinja {
 
-absl::Status wrong(const Place& place, std::string_view what) {
+absl::Status wrong(const SourceLocation& place, std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("line ", place.line, ", column ", place.column, ": ", std::string(what)));
 }
@@ -157,7 +157,7 @@ class Lexer {
     const std::string_view end = kind == '%' ? "%}" : "}}";
     std::string open;  // The brackets that will close, innermost last.
     while (at_ < text_.size()) {
-      const Place at = place_;
+      const SourceLocation at = place_;
       if (open.empty() && end_of_tag(end)) {
         add(kind == '%' ? Token::Kind::kBlockEnd : Token::Kind::kOutputEnd, "", at);
         return absl::OkStatus();
@@ -214,7 +214,7 @@ class Lexer {
   }
 
   absl::Status string(char quote) {
-    const Place begin = place_;
+    const SourceLocation begin = place_;
     std::string out;
     size_t at = at_ + 1;
     while (at < text_.size() && text_[at] != quote) {
@@ -298,7 +298,7 @@ class Lexer {
   }
 
   void add(Token::Kind kind, std::string text) { add(kind, std::move(text), place_); }
-  void add(Token::Kind kind, std::string text, const Place& place) {
+  void add(Token::Kind kind, std::string text, const SourceLocation& place) {
     tokens_.push_back({kind, std::move(text), place});
   }
 
@@ -311,7 +311,7 @@ class Lexer {
 
   const std::string text_;
   size_t at_ = 0;
-  Place place_, begun_;
+  SourceLocation place_, begun_;
   std::vector<Token> tokens_;
 };
 

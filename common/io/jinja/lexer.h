@@ -8,13 +8,13 @@
 
 namespace titan::jinja {
 
-struct Place {
+struct SourceLocation {
   int line = 1;
   int column = 1;  // In bytes.
 };
 
 // Returns InvalidArgument: "line 3, column 7: " and `what`.
-absl::Status wrong(const Place& place, std::string_view what);
+absl::Status wrong(const SourceLocation& place, std::string_view what);
 
 struct Token {
   enum class Kind {
@@ -32,7 +32,7 @@ struct Token {
   };
   Kind kind = Kind::kEnd;
   std::string text;  // For a string, its value.
-  Place place;
+  SourceLocation place;
 };
 
 // Splits a template into tokens as Jinja does with trim_blocks and lstrip_blocks. Comments are dropped, raw blocks

@@ -52,7 +52,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::made(Expression expression) {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::expression() {
-  const Place place = token().place;
+  const SourceLocation place = token().place;
   if (++open_ > kMaxDepth) return wrong(place, "expressions are nested too deeply");
   TITAN_ASSIGN_OR_RETURN(ExpressionPtr value, any());
   while (skip_word("if")) {
@@ -71,7 +71,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::expression() {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::tuple(bool with_conditional) {
-  const Place place = token().place;
+  const SourceLocation place = token().place;
   Expression several{.kind = ExpressionKind::kTuple, .place = place};
   bool commas = false;
   while (true) {
@@ -89,7 +89,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::tuple(bool with_conditional) {
 
 ExpressionParser::Made ExpressionParser::two(ExpressionKind kind, std::string_view word,
                                              Made (ExpressionParser::*part)()) {
-  const Place place = token().place;
+  const SourceLocation place = token().place;
   TITAN_ASSIGN_OR_RETURN(ExpressionPtr left, (this->*part)());
   while (skip_word(word)) {
     Expression both{.kind = kind, .place = place};
@@ -105,7 +105,7 @@ ExpressionParser::Made ExpressionParser::any() { return two(ExpressionKind::kOr,
 ExpressionParser::Made ExpressionParser::all() { return two(ExpressionKind::kAnd, "and", &ExpressionParser::negated); }
 
 ExpressionParser::Made ExpressionParser::negated() {
-  const Place place = token().place;
+  const SourceLocation place = token().place;
   if (!skip_word("not")) return comparison();
   if (++open_ > kMaxDepth) return wrong(place, "expressions are nested too deeply");
   Expression negation{.kind = ExpressionKind::kNot, .place = place};
@@ -167,7 +167,7 @@ ExpressionParser::Made ExpressionParser::concatenation() {
 }
 
 ExpressionParser::Made ExpressionParser::unary(bool with_filters) {
-  const Place place = token().place;
+  const SourceLocation place = token().place;
   ExpressionPtr value;
   const bool minus = is_operator("-");
   if (minus || is_operator("+")) {
@@ -261,7 +261,7 @@ ExpressionParser::Made ExpressionParser::list_or_dict() {
 ExpressionParser::Made ExpressionParser::postfix(ExpressionPtr value) {
   while (true) {
     if (is_operator(".")) {
-      const Place place = take().place;
+      const SourceLocation place = take().place;
       Expression part{.kind = ExpressionKind::kAttribute, .place = place};
       if (token().kind == Token::Kind::kInteger) {
         TITAN_ASSIGN_OR_RETURN(Value number, number_of(take()));
@@ -363,7 +363,7 @@ ExpressionParser::Made ExpressionParser::filters(ExpressionPtr value) {
 
 ExpressionParser::Made ExpressionParser::filter(ExpressionPtr value) {
   Expression filter{.kind = ExpressionKind::kFilter, .place = take().place};
-  const Place place = token().place;
+  const SourceLocation place = token().place;
   TITAN_ASSIGN_OR_RETURN(filter.name, name());
   if (!is_filter(filter.name)) return wrong(place, absl::StrCat("the filter \"", filter.name, "\" is not supported"));
   filter.children.push_back(std::move(value));
@@ -374,7 +374,7 @@ ExpressionParser::Made ExpressionParser::filter(ExpressionPtr value) {
 ExpressionParser::Made ExpressionParser::test(ExpressionPtr value) {
   Expression test{.kind = ExpressionKind::kTest, .place = take().place};
   const bool negated = skip_word("not");
-  const Place place = token().place;
+  const SourceLocation place = token().place;
   TITAN_ASSIGN_OR_RETURN(test.name, name());
   if (!is_test(test.name)) return wrong(place, absl::StrCat("the test \"", test.name, "\" is not supported"));
   test.children.push_back(std::move(value));

@@ -67,7 +67,7 @@ class Parser {
   }
 
   Made block() {
-    const Place place = in_.token().place;
+    const SourceLocation place = in_.token().place;
     TITAN_ASSIGN_OR_RETURN(const std::string word, in_.name());
     if (word == "if") return conditional(place);
     if (word == "for") return loop(place);
@@ -90,7 +90,7 @@ class Parser {
     return in_.take().text;
   }
 
-  Made conditional(const Place& place) {
+  Made conditional(const SourceLocation& place) {
     Statement statement{.kind = StatementKind::kIf, .place = place};
     std::string word = "if";
     while (word == "if" || word == "elif") {
@@ -117,7 +117,7 @@ class Parser {
     return brackets ? in_.expect_operator(")") : absl::OkStatus();
   }
 
-  Made loop(const Place& place) {
+  Made loop(const SourceLocation& place) {
     Statement statement{.kind = StatementKind::kFor, .place = place};
     TITAN_RETURN_IF_ERROR(targets(statement.names));
     if (!in_.skip_word("in")) return in_.unexpected("\"in\"");
@@ -141,7 +141,7 @@ class Parser {
     return made(std::move(statement));
   }
 
-  Made assignment(const Place& place) {
+  Made assignment(const SourceLocation& place) {
     Statement statement{.kind = StatementKind::kSet, .place = place};
     TITAN_RETURN_IF_ERROR(targets(statement.names));
     if (statement.names.size() == 1 && in_.skip_operator(".")) {
@@ -172,7 +172,7 @@ class Parser {
     return made(std::move(statement));
   }
 
-  Made macro(const Place& place) {
+  Made macro(const SourceLocation& place) {
     if (captures_ > 0 || loops_ > 0 || generation_) {
       return wrong(place, "a macro inside of a loop, a macro or another block is not supported; define it before");
     }
@@ -195,7 +195,7 @@ class Parser {
   }
 
   // A generation block has a place in the whole text; captured text has none.
-  Made generation(const Place& place) {
+  Made generation(const SourceLocation& place) {
     if (captures_ > 0 || generation_) {
       return wrong(place, "a generation block inside of a macro, a block that is set or another one is not supported");
     }
@@ -211,7 +211,7 @@ class Parser {
     return made(std::move(statement));
   }
 
-  Made jump(const std::string& word, const Place& place) {
+  Made jump(const std::string& word, const SourceLocation& place) {
     if (loops_ == 0) return wrong(place, absl::StrCat("\"", word, "\" is not in a loop"));
     TITAN_RETURN_IF_ERROR(end_of_tag());
     return made({.kind = word == "break" ? StatementKind::kBreak : StatementKind::kContinue, .place = place});

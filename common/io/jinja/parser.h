@@ -41,7 +41,7 @@ class ExpressionParser {
   // Names that are called. The caller checks that they exist.
   struct Called {
     std::string name;
-    Place place;
+    SourceLocation place;
   };
   const std::vector<Called>& called() const { return called_; }
 

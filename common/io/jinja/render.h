@@ -16,7 +16,7 @@ namespace titan::jinja {
 // Renders a template once.
 class Renderer {
  public:
-  Renderer(Mapping variables, const Limits& limits) : run_(limits), variables_(std::move(variables)) {}
+  Renderer(Mapping variables, const RenderLimits& limits) : run_(limits), variables_(std::move(variables)) {}
 
   absl::Status render(const Statements& statements);
 

@@ -15,7 +15,7 @@ namespace titan::jinja {
 inline bool has_position(const absl::Status& status) { return absl::StartsWith(status.message(), "line "); }
 
 // Limits of one rendering, so that an endless template is reported as an error.
-struct Limits {
+struct RenderLimits {
   int64_t steps = 20'000'000;
   int64_t bytes = int64_t{64} << 20;  // Size of one text, including the whole output.
   int depth = 400;                    // Nested expressions, statements and macros.
@@ -24,7 +24,7 @@ struct Limits {
 // State of one rendering: what it has used, and the objects that live as long as it does.
 class Run {
  public:
-  explicit Run(const Limits& limits) : limits_(limits) {}
+  explicit Run(const RenderLimits& limits) : limits_(limits) {}
 
   // These count or check what the rendering uses. Errors: ResourceExhausted beyond a limit.
   absl::Status spend(int64_t steps) {
@@ -53,7 +53,7 @@ class Run {
   static constexpr int kMaxValueDepth = 100;
   static constexpr int64_t kHeaviestValue = 16'000'000;
 
-  const Limits limits_;
+  const RenderLimits limits_;
   int64_t spent_ = 0;
   int depth_ = 0;
   std::deque<Namespace> namespaces_;

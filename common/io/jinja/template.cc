@@ -25,7 +25,7 @@ absl::StatusOr<Template> Template::parse(std::string_view text) {
   return Template(std::make_unique<Parts>(Parts{std::move(parsed)}));
 }
 
-absl::StatusOr<Rendered> Template::render(const Mapping& variables, const Limits& limits) const {
+absl::StatusOr<Rendered> Template::render(const Mapping& variables, const RenderLimits& limits) const {
   Renderer renderer(variables, limits);
   TITAN_RETURN_IF_ERROR(renderer.render(parts_->parsed.statements));
   return Rendered{renderer.take_text(), renderer.take_generations()};

@@ -30,7 +30,7 @@ class Template {
 
   // Renders with these variables. Errors: InvalidArgument when the template raises an error or cannot handle these
   // values; ResourceExhausted beyond the limits. Errors name line and column.
-  absl::StatusOr<Rendered> render(const Mapping& variables, const Limits& limits = {}) const;
+  absl::StatusOr<Rendered> render(const Mapping& variables, const RenderLimits& limits = {}) const;
 
   bool has_generations() const;  // Whether it marks the parts of a text that the model generates.
 

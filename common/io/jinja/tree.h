@@ -38,7 +38,7 @@ struct Expression {
     kSlice,      // children: the value, begin, end, step; each of these may be null
   };
   Kind kind = Kind::kConstant;
-  Place place;
+  SourceLocation place;
   std::string name = {};
   Value value = None();
   std::vector<ExpressionPtr> children = {};
@@ -68,7 +68,7 @@ struct Statement {
     kContinue,
   };
   Kind kind = Kind::kText;
-  Place place;
+  SourceLocation place;
   std::string name = {};
   std::vector<std::string> names = {};
   std::vector<ExpressionPtr> expressions = {};

@@ -35,7 +35,7 @@ std::shared_ptr<const StateForm> form_of(std::shared_ptr<const BlockCodes> codes
 // A run of rows of the piece that are equally far apart in the whole parameter.
 struct Plane {
   int64_t first_row = 0, rows = 0;  // Rows of the piece, with all leading dims as one.
-  Place place;
+  RowLayout place;
 };
 
 // Splits the piece by its leading dims. Without places one plane suffices.
@@ -178,7 +178,7 @@ class ByOperations {
     const int64_t most = std::max<int64_t>(1, (int64_t{1} << 22) / columns_);
     for (const Plane& plane : planes_of(slot_, options_.stochastic_rounding)) {
       for (int64_t row = 0; row < plane.rows; row += most) {
-        Place place = plane.place;
+        RowLayout place = plane.place;
         place.first += row * place.stride;
         move(plane.first_row + row, std::min(most, plane.rows - row), place);
       }
@@ -186,7 +186,7 @@ class ByOperations {
   }
 
  private:
-  void move(int64_t first, int64_t count, const Place& place) {
+  void move(int64_t first, int64_t count, const RowLayout& place) {
     const at::Tensor value = values_.narrow(0, first, count), old = value.to(at::kFloat);
     at::Tensor gradient = gradients_.narrow(0, first, count).to(at::kFloat);
     if (step_.divisor.defined()) gradient = gradient.div(step_.divisor);
@@ -299,7 +299,7 @@ at::Tensor words(const at::Tensor& index, uint64_t key, const at::Tensor& step) 
 
 }  // namespace
 
-at::Tensor stochastic_round(const at::Tensor& exact, uint64_t key, const at::Tensor& step, const Place& place) {
+at::Tensor stochastic_round(const at::Tensor& exact, uint64_t key, const at::Tensor& step, const RowLayout& place) {
   const auto whole = exact.options().dtype(at::kLong);
   const at::Tensor index = at::arange(exact.size(0), whole)
                                .mul_(place.stride)

@@ -43,7 +43,7 @@ void small_adam(const OptimizerOptions& options, const Slot& slot, const MomentF
                 const SmallStep& step);
 
 // Location of rows in a whole parameter: element [row, column] is number first + row * stride + column.
-struct Place {
+struct RowLayout {
   int64_t first = 0, stride = 0;
 };
 
@@ -51,6 +51,6 @@ struct Place {
 // neighbours, so that it is exact on average. Infinities and NaN round to the nearest. The random half word is the
 // upper half of a word of Philox-4x32-10, which depends only on the key, the step ([], on the device of `exact`) and
 // the number's place. The bits are those of worker/rank/kernels/cpu/small_adam.h.
-at::Tensor stochastic_round(const at::Tensor& exact, uint64_t key, const at::Tensor& step, const Place& place);
+at::Tensor stochastic_round(const at::Tensor& exact, uint64_t key, const at::Tensor& step, const RowLayout& place);
 
 }  // namespace titan::optim

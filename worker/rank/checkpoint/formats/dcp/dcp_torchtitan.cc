@@ -74,7 +74,7 @@ absl::StatusOr<json> position(DcpFolder& folder, const std::string& key) {
   TITAN_ASSIGN_OR_RETURN(const json packed, folder.object(key));
   if (!packed.is_binary()) return unread(absl::StrCat(key, " is not a pickle"));
   const std::string where = absl::StrCat(folder.folder(), ": ", key);
-  TITAN_ASSIGN_OR_RETURN(const pickle::Document document, pickle::read(pickle::bytes_of(packed), where));
+  TITAN_ASSIGN_OR_RETURN(const pickle::ParsedPickle document, pickle::read(pickle::bytes_of(packed), where));
   TITAN_ASSIGN_OR_RETURN(const json state, pickle::plain(document, where));
   if (state.is_object() && state.contains("_snapshot"))
     return unread("it was saved with dataloader.num_workers above 0");

@@ -7,13 +7,13 @@
 namespace titan::checkpoint {
 namespace {
 
-using pickle::Value;
+using pickle::PickleValue;
 
 // The dict of tensors in a saved object.
-const Value& state_dict(const pickle::Document& document) {
+const PickleValue& state_dict(const pickle::ParsedPickle& document) {
   for (const char* name : {"model", "state_dict"}) {
-    const Value* inner = document.find(document.root(), name);
-    if (inner != nullptr && inner->kind == Value::Kind::kDict) return *inner;
+    const PickleValue* inner = document.find(document.root(), name);
+    if (inner != nullptr && inner->kind == PickleValue::Kind::kDict) return *inner;
   }
   return document.root();
 }
@@ -34,15 +34,15 @@ absl::StatusOr<std::unique_ptr<TorchFile>> TorchFile::open(storage::Files& files
   TITAN_ASSIGN_OR_RETURN(opened->file_, files.open(path));
   TITAN_ASSIGN_OR_RETURN(const pickle::Archive archive,
                          pickle::Archive::open(*opened->file_, {0, opened->file_->size()}, path));
-  TITAN_ASSIGN_OR_RETURN(const pickle::Document document, archive.pickle());
-  const Value& dict = state_dict(document);
-  if (dict.kind != Value::Kind::kDict || dict.items.empty()) {
+  TITAN_ASSIGN_OR_RETURN(const pickle::ParsedPickle document, archive.pickle());
+  const PickleValue& dict = state_dict(document);
+  if (dict.kind != PickleValue::Kind::kDict || dict.items.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, ": holds ", pickle::name(dict.kind), ", not a state dict of names and tensors"));
   }
   for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
-    const Value& key = document.at(dict.items[i]);
-    if (key.kind != Value::Kind::kText)
+    const PickleValue& key = document.at(dict.items[i]);
+    if (key.kind != PickleValue::Kind::kText)
       return absl::FailedPreconditionError(absl::StrCat(path, ": a key of the state dict is not a text"));
     const std::string name(key.text);
     auto tensor = archive.tensor(document, document.at(dict.items[i + 1]));

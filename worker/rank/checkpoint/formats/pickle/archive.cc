@@ -12,7 +12,7 @@
 namespace titan::pickle {
 namespace {
 
-using Kind = Value::Kind;
+using Kind = PickleValue::Kind;
 
 constexpr int64_t kMaxDirectory = 1 << 28;
 
@@ -43,10 +43,10 @@ absl::Status widen(std::string_view extra, std::initializer_list<uint64_t*> valu
   return absl::OkStatus();
 }
 
-bool integers(const Document& document, const Value& tuple, std::vector<int64_t>& out) {
-  const Value* values = &tuple;
+bool integers(const ParsedPickle& document, const PickleValue& tuple, std::vector<int64_t>& out) {
+  const PickleValue* values = &tuple;
   if (document.class_of(tuple) == "torch.Size" && tuple.items.size() == 2) {  // The tuple is an argument of its class.
-    const Value& arguments = document.at(tuple.items[1]);
+    const PickleValue& arguments = document.at(tuple.items[1]);
     if (arguments.items.size() != 1) return false;
     values = &document.at(arguments.items[0]);
   }
@@ -164,30 +164,30 @@ absl::StatusOr<std::string> Archive::text(const std::string& name) const {
   return read(range.begin - range_.begin, range.bytes);
 }
 
-absl::StatusOr<Document> Archive::pickle() const {
+absl::StatusOr<ParsedPickle> Archive::pickle() const {
   TITAN_ASSIGN_OR_RETURN(std::string bytes, text("data.pkl"));
   return pickle::read(std::move(bytes), where_);
 }
 
 absl::StatusOr<SavedTensor> Archive::tensor() const {
-  TITAN_ASSIGN_OR_RETURN(const Document document, pickle());
+  TITAN_ASSIGN_OR_RETURN(const ParsedPickle document, pickle());
   return tensor(document, document.root());
 }
 
-absl::StatusOr<SavedTensor> Archive::tensor(const Document& document, const Value& value) const {
+absl::StatusOr<SavedTensor> Archive::tensor(const ParsedPickle& document, const PickleValue& value) const {
   const auto no_tensor = [&](const std::string& what) {
     return absl::FailedPreconditionError(absl::StrCat(where_, ": its data.pkl is not a plain tensor: ", what));
   };
   if (document.class_of(value) == "torch._utils._rebuild_parameter" && value.kind == Kind::kObject &&
       !document.at(value.items[1]).items.empty()) {
-    const Value& inner = document.at(document.at(value.items[1]).items[0]);
+    const PickleValue& inner = document.at(document.at(value.items[1]).items[0]);
     if (document.class_of(inner) == "torch._utils._rebuild_tensor_v2") return tensor(document, inner);
   }
   if (value.kind != Kind::kObject || document.class_of(value) != "torch._utils._rebuild_tensor_v2")
     return no_tensor(absl::StrCat("it holds ", name(value.kind), " ", std::string(document.class_of(value))));
-  const Value& arguments = document.at(value.items[1]);
+  const PickleValue& arguments = document.at(value.items[1]);
   if (arguments.items.size() < 4) return no_tensor("arguments are missing");
-  const auto argument = [&](size_t i) -> const Value& { return document.at(arguments.items[i]); };
+  const auto argument = [&](size_t i) -> const PickleValue& { return document.at(arguments.items[i]); };
 
   SavedTensor tensor;
   if (argument(1).kind != Kind::kInt || argument(1).integer < 0)
@@ -198,9 +198,9 @@ absl::StatusOr<SavedTensor> Archive::tensor(const Document& document, const Valu
     return no_tensor("its shape and strides are invalid");
   }
   // ("storage", class, key, device, elements)
-  const Value& reference = argument(0);
+  const PickleValue& reference = argument(0);
   if (reference.kind != Kind::kPersistent) return no_tensor("it refers to no storage");
-  const Value& id = document.at(reference.items[0]);
+  const PickleValue& id = document.at(reference.items[0]);
   if (id.kind != Kind::kTuple || id.items.size() != 5 || document.at(id.items[0]).text != "storage" ||
       document.at(id.items[2]).kind != Kind::kText) {
     return no_tensor("its storage has no name");
@@ -217,7 +217,7 @@ absl::StatusOr<SavedTensor> Archive::tensor(const Document& document, const Valu
 }
 
 absl::StatusOr<nlohmann::json> Archive::plain() const {
-  TITAN_ASSIGN_OR_RETURN(const Document document, pickle());
+  TITAN_ASSIGN_OR_RETURN(const ParsedPickle document, pickle());
   return pickle::plain(document, where_);
 }
 

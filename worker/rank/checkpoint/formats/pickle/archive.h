@@ -36,11 +36,11 @@ class Archive {
   // archive; FailedPrecondition if it is compressed or has another byte order.
   static absl::StatusOr<Archive> open(storage::ReadableFile& file, const FileRange& range, const std::string& where);
 
-  absl::StatusOr<Document> pickle() const;       // The archive's data.pkl.
+  absl::StatusOr<ParsedPickle> pickle() const;   // The archive's data.pkl.
   absl::StatusOr<SavedTensor> tensor() const;    // For an archive of one tensor and nothing else.
   absl::StatusOr<nlohmann::json> plain() const;  // For an archive of plain objects (plain.h).
   // The tensor that `value` of pickle() describes.
-  absl::StatusOr<SavedTensor> tensor(const Document& document, const Value& value) const;
+  absl::StatusOr<SavedTensor> tensor(const ParsedPickle& document, const PickleValue& value) const;
 
  private:
   Archive(storage::ReadableFile& file, FileRange range, std::string where)

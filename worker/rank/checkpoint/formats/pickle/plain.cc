@@ -6,17 +6,17 @@
 namespace titan::pickle {
 namespace {
 
-using Kind = Value::Kind;
+using Kind = PickleValue::Kind;
 using nlohmann::json;
 
 constexpr int kDepth = 32;
 
 class Plain {
  public:
-  Plain(const Document& document, const std::string& where)
+  Plain(const ParsedPickle& document, const std::string& where)
       : document_(document), where_(where), left_(4 * document.size() + 16) {}
 
-  absl::StatusOr<json> convert(const Value& value, int depth) {
+  absl::StatusOr<json> convert(const PickleValue& value, int depth) {
     if (depth > kDepth || left_-- == 0)
       return absl::ResourceExhaustedError(absl::StrCat(where_, ": nested deeper than ", kDepth, " or without end"));
     switch (value.kind) {
@@ -47,14 +47,14 @@ class Plain {
   }
 
  private:
-  absl::Status no_plain(const Value& value) const {
+  absl::Status no_plain(const PickleValue& value) const {
     return absl::FailedPreconditionError(absl::StrCat(where_, ": holds ", name(value.kind), " ",
                                                       std::string(document_.class_of(value)),
                                                       "; only numbers, texts, lists and dicts are supported"));
   }
   static json binary(std::string_view bytes) { return json::binary(std::vector<uint8_t>(bytes.begin(), bytes.end())); }
 
-  absl::StatusOr<json> list(const Value& value, int depth) {
+  absl::StatusOr<json> list(const PickleValue& value, int depth) {
     json all = json::array();
     for (const Id id : value.items) {
       TITAN_ASSIGN_OR_RETURN(json item, convert(document_.at(id), depth + 1));
@@ -63,10 +63,10 @@ class Plain {
     return all;
   }
 
-  absl::StatusOr<json> dict(const Value& value, int depth) {
+  absl::StatusOr<json> dict(const PickleValue& value, int depth) {
     json all = json::object();
     for (size_t i = 0; i + 1 < value.items.size(); i += 2) {
-      const Value& key = document_.at(value.items[i]);
+      const PickleValue& key = document_.at(value.items[i]);
       if (key.kind != Kind::kText && key.kind != Kind::kInt) return no_plain(key);
       TITAN_ASSIGN_OR_RETURN(json item, convert(document_.at(value.items[i + 1]), depth + 1));
       all[key.kind == Kind::kText ? std::string(key.text) : absl::StrCat(key.integer)] = std::move(item);
@@ -75,10 +75,10 @@ class Plain {
   }
 
   // Bytes, in protocols without an opcode for them: a text in which each character is a byte.
-  absl::StatusOr<json> object(const Value& value) const {
-    const Value& arguments = document_.at(value.items[1]);
+  absl::StatusOr<json> object(const PickleValue& value) const {
+    const PickleValue& arguments = document_.at(value.items[1]);
     if (document_.class_of(value) != "_codecs.encode" || arguments.items.size() != 2) return no_plain(value);
-    const Value& text = document_.at(arguments.items[0]);
+    const PickleValue& text = document_.at(arguments.items[0]);
     if (text.kind != Kind::kText || document_.at(arguments.items[1]).text != "latin1") return no_plain(value);
     std::string bytes;
     for (size_t i = 0; i < text.text.size(); ++i) {
@@ -96,14 +96,14 @@ class Plain {
     return binary(bytes);
   }
 
-  const Document& document_;
+  const ParsedPickle& document_;
   const std::string& where_;
   size_t left_;  // Number of values that may still be made.
 };
 
 }  // namespace
 
-absl::StatusOr<json> plain(const Document& document, const std::string& where) {
+absl::StatusOr<json> plain(const ParsedPickle& document, const std::string& where) {
   return Plain(document, where).convert(document.root(), 0);
 }
 

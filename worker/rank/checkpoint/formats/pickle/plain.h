@@ -11,7 +11,7 @@ namespace titan::pickle {
 // Converts numbers, texts, lists and dicts to JSON; tuples become lists, bytes become JSON's binary. `where` begins
 // messages. Errors: FailedPrecondition for anything else; ResourceExhausted for values that are nested too deep, or
 // shared so much that the result would be far larger than the input.
-absl::StatusOr<nlohmann::json> plain(const Document& document, const std::string& where);
+absl::StatusOr<nlohmann::json> plain(const ParsedPickle& document, const std::string& where);
 
 // The bytes of such a JSON binary.
 std::string bytes_of(const nlohmann::json& binary);

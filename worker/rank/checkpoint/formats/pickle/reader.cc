@@ -11,7 +11,7 @@
 
 namespace titan::pickle {
 
-using Kind = Value::Kind;
+using Kind = PickleValue::Kind;
 
 namespace {
 
@@ -45,15 +45,15 @@ std::string opcode_name(uint8_t opcode) {
 }  // namespace
 
 // Keeps the first error. Later steps then work on empty values, and nobody uses their results.
-class Machine {
+class Unpickler {
  public:
-  Machine(std::string bytes, const std::string& where, const Limits& limits) : where_(where), limits_(limits) {
+  Unpickler(std::string bytes, const std::string& where, const ReadLimits& limits) : where_(where), limits_(limits) {
     document_.bytes_ = std::make_unique<const std::string>(std::move(bytes));
     left_ = *document_.bytes_;
     document_.values_.emplace_back();
   }
 
-  absl::StatusOr<Document> run() {
+  absl::StatusOr<ParsedPickle> run() {
     if (left_.size() > limits_.bytes)
       refuse(absl::StatusCode::kResourceExhausted, absl::StrCat("larger than ", limits_.bytes, " bytes"));
     while (status_.ok() && !stopped_) step(static_cast<uint8_t>(number(1)));
@@ -123,7 +123,7 @@ class Machine {
     return items;
   }
   // The collection that receives items; it stays on the stack.
-  Value& top(Kind kind) {
+  PickleValue& top(Kind kind) {
     const Id id = pop();
     stack_.push_back(id);
     if (document_.values_[id].kind == kind) return document_.values_[id];
@@ -131,7 +131,7 @@ class Machine {
     return scratch_;
   }
 
-  void push(Value value) {
+  void push(PickleValue value) {
     if (document_.values_.size() >= limits_.values) {
       return refuse(absl::StatusCode::kResourceExhausted, absl::StrCat("more than ", limits_.values, " values"));
     }
@@ -139,19 +139,19 @@ class Machine {
     document_.values_.push_back(std::move(value));
   }
   void push(Kind kind, std::vector<Id> items) {
-    Value value;
+    PickleValue value;
     value.kind = kind;
     value.items = std::move(items);
     push(std::move(value));
   }
   void push_text(Kind kind, std::string_view text) {
-    Value value;
+    PickleValue value;
     value.kind = kind;
     value.text = text;
     push(std::move(value));
   }
   void push_integer(Kind kind, int64_t integer) {
-    Value value;
+    PickleValue value;
     value.kind = kind;
     value.integer = integer;
     push(std::move(value));
@@ -170,7 +170,7 @@ class Machine {
     push_integer(Kind::kInt, size == 0 ? 0 : static_cast<int64_t>(bits << unused) >> unused);
   }
   void push_float() {
-    Value value;
+    PickleValue value;
     value.kind = Kind::kFloat;
     value.real = std::bit_cast<double>(__builtin_bswap64(number(8)));
     push(std::move(value));
@@ -203,8 +203,8 @@ class Machine {
   void enum_member(Id arguments) {
     const std::vector<Id> items = document_.at(arguments).items;
     if (document_.at(arguments).kind != Kind::kTuple || items.size() != 2) return foreign_name("builtins", "getattr");
-    const Value& of = document_.at(items[0]);
-    const Value& member = document_.at(items[1]);
+    const PickleValue& of = document_.at(items[0]);
+    const PickleValue& member = document_.at(items[1]);
     const std::optional<int64_t> value =
         of.kind == Kind::kClass && member.kind == Kind::kText ? known_enum_value(of.text, member.text) : std::nullopt;
     if (!value.has_value()) return foreign_name("builtins", "getattr");
@@ -228,13 +228,13 @@ class Machine {
     const Id state = pop();
     // Ignores attributes of a dict subclass, such as a module's state_dict().
     if (stack_.size() > floor() && document_.at(stack_.back()).kind == Kind::kDict) return;
-    Value& object = top(Kind::kObject);
+    PickleValue& object = top(Kind::kObject);
     if (object.items.size() != 2) return damaged("an object gets its state twice");
     object.items.push_back(state);
   }
 
   void add(Kind kind, const std::vector<Id>& items) {
-    Value& target = top(kind);
+    PickleValue& target = top(kind);
     if (kind == Kind::kDict && items.size() % 2 != 0) return damaged("a key without a value");
     target.items.insert(target.items.end(), items.begin(), items.end());
   }
@@ -376,18 +376,18 @@ class Machine {
   }
 
   const std::string& where_;
-  const Limits& limits_;
-  Document document_;
+  const ReadLimits& limits_;
+  ParsedPickle document_;
   std::string_view left_;
   std::vector<Id> stack_, memo_;
   std::vector<size_t> marks_;  // Sizes of the stack at the marks.
-  Value scratch_;              // Receives writes when the expected collection is missing.
+  PickleValue scratch_;        // Receives writes when the expected collection is missing.
   absl::Status status_;
   bool stopped_ = false;
 };
 
-absl::StatusOr<Document> read(std::string bytes, const std::string& where, const Limits& limits) {
-  return Machine(std::move(bytes), where, limits).run();
+absl::StatusOr<ParsedPickle> read(std::string bytes, const std::string& where, const ReadLimits& limits) {
+  return Unpickler(std::move(bytes), where, limits).run();
 }
 
 }  // namespace titan::pickle

@@ -12,7 +12,7 @@
 namespace titan::pickle {
 
 // Limits of read(), so that a damaged or hostile pickle cannot exhaust memory.
-struct Limits {
+struct ReadLimits {
   size_t bytes = size_t{1} << 30;
   size_t values = 100'000'000;  // About 64 bytes each.
   size_t depth = 64;            // Nesting of collections.
@@ -20,6 +20,6 @@ struct Limits {
 
 // `where` begins messages, which also name the byte. Errors: DataLoss for damaged or truncated input;
 // FailedPrecondition for an opcode or a name that checkpoints do not contain; ResourceExhausted beyond a limit.
-absl::StatusOr<Document> read(std::string bytes, const std::string& where, const Limits& limits = {});
+absl::StatusOr<ParsedPickle> read(std::string bytes, const std::string& where, const ReadLimits& limits = {});
 
 }  // namespace titan::pickle

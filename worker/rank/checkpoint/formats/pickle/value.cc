@@ -7,47 +7,47 @@ constexpr size_t kState = 2;  // Index of the state in an object's items.
 
 }  // namespace
 
-const Value* Document::find(const Value& of, std::string_view name) const {
-  const Value* dict = &of;
-  if (of.kind == Value::Kind::kObject && of.items.size() > kState) dict = &at(of.items[kState]);
-  if (dict->kind != Value::Kind::kDict) return nullptr;
+const PickleValue* ParsedPickle::find(const PickleValue& of, std::string_view name) const {
+  const PickleValue* dict = &of;
+  if (of.kind == PickleValue::Kind::kObject && of.items.size() > kState) dict = &at(of.items[kState]);
+  if (dict->kind != PickleValue::Kind::kDict) return nullptr;
   for (size_t i = 0; i + 1 < dict->items.size(); i += 2) {
-    const Value& key = at(dict->items[i]);
-    if (key.kind == Value::Kind::kText && key.text == name) return &at(dict->items[i + 1]);
+    const PickleValue& key = at(dict->items[i]);
+    if (key.kind == PickleValue::Kind::kText && key.text == name) return &at(dict->items[i + 1]);
   }
   return nullptr;
 }
 
-std::string_view Document::class_of(const Value& value) const {
-  if (value.kind == Value::Kind::kClass) return value.text;
-  return value.kind == Value::Kind::kObject ? at(value.items[0]).text : std::string_view{};
+std::string_view ParsedPickle::class_of(const PickleValue& value) const {
+  if (value.kind == PickleValue::Kind::kClass) return value.text;
+  return value.kind == PickleValue::Kind::kObject ? at(value.items[0]).text : std::string_view{};
 }
 
-const char* name(Value::Kind kind) {
+const char* name(PickleValue::Kind kind) {
   switch (kind) {
-    case Value::Kind::kNone:
+    case PickleValue::Kind::kNone:
       return "None";
-    case Value::Kind::kBool:
+    case PickleValue::Kind::kBool:
       return "a bool";
-    case Value::Kind::kInt:
+    case PickleValue::Kind::kInt:
       return "an integer";
-    case Value::Kind::kFloat:
+    case PickleValue::Kind::kFloat:
       return "a float";
-    case Value::Kind::kText:
+    case PickleValue::Kind::kText:
       return "a text";
-    case Value::Kind::kBytes:
+    case PickleValue::Kind::kBytes:
       return "bytes";
-    case Value::Kind::kTuple:
+    case PickleValue::Kind::kTuple:
       return "a tuple";
-    case Value::Kind::kList:
+    case PickleValue::Kind::kList:
       return "a list";
-    case Value::Kind::kDict:
+    case PickleValue::Kind::kDict:
       return "a dict";
-    case Value::Kind::kClass:
+    case PickleValue::Kind::kClass:
       return "a class";
-    case Value::Kind::kObject:
+    case PickleValue::Kind::kObject:
       return "an object";
-    case Value::Kind::kPersistent:
+    case PickleValue::Kind::kPersistent:
       return "a reference";
   }
   return "unknown";

@@ -14,7 +14,7 @@ namespace titan::pickle {
 using Id = uint32_t;  // Identifies a value of a Document; 0 is None.
 
 // One value of a pickle.
-struct Value {
+struct PickleValue {
   enum class Kind : uint8_t {
     kNone,
     kBool,
@@ -40,24 +40,24 @@ struct Value {
 
 // A whole pickle. Values may be shared, and may contain themselves: code that walks through them has to limit its
 // depth.
-class Document {
+class ParsedPickle {
  public:
-  const Value& root() const { return values_[root_]; }
-  const Value& at(Id id) const { return values_[id]; }
+  const PickleValue& root() const { return values_[root_]; }
+  const PickleValue& at(Id id) const { return values_[id]; }
   size_t size() const { return values_.size(); }
 
   // An entry of a dict, or of an object's state, by its name; null if there is none.
-  const Value* find(const Value& of, std::string_view name) const;
+  const PickleValue* find(const PickleValue& of, std::string_view name) const;
   // "module.name" of a class or of an object's class; empty for anything else.
-  std::string_view class_of(const Value& value) const;
+  std::string_view class_of(const PickleValue& value) const;
 
  private:
-  friend class Machine;
+  friend class Unpickler;
   std::unique_ptr<const std::string> bytes_;  // Texts are views of it.
-  std::vector<Value> values_;
+  std::vector<PickleValue> values_;
   Id root_ = 0;
 };
 
-const char* name(Value::Kind kind);  // For messages: "a dict".
+const char* name(PickleValue::Kind kind);  // For messages: "a dict".
 
 }  // namespace titan::pickle

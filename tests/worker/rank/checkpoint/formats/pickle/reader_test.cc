@@ -19,7 +19,7 @@ using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string what(const std::string& pickle, const Limits& limits = {}) {
+std::string what(const std::string& pickle, const ReadLimits& limits = {}) {
   const auto document = read(pickle, "x.pkl", limits);
   return document.ok() ? "read" : std::string(document.status().message());
 }
@@ -82,9 +82,9 @@ TEST(PickleReaderTest, ReadsEnumMembersInBothForms) {
   for (const std::string& pickle : by_name) {
     const auto document = read(pickle, "x.pkl");
     ASSERT_TRUE(document.ok()) << document.status();
-    EXPECT_EQ(document->root().kind, Value::Kind::kObject);
+    EXPECT_EQ(document->root().kind, PickleValue::Kind::kObject);
     EXPECT_THAT(std::string(document->class_of(document->root())), HasSubstr("MEM_FORMAT_ENCODING"));
-    const Value& arguments = document->at(document->root().items[1]);
+    const PickleValue& arguments = document->at(document->root().items[1]);
     ASSERT_EQ(arguments.items.size(), 1u);
     EXPECT_EQ(document->at(arguments.items[0]).integer, 2);
   }
