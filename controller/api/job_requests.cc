@@ -22,14 +22,14 @@
 namespace titan::api {
 namespace {
 
-config::Format format_of(const v1::JobText& source) {
+config::ConfigFormat format_of(const v1::JobText& source) {
   switch (source.format()) {
     case v1::JobText::TOML:
-      return config::Format::kToml;
+      return config::ConfigFormat::kToml;
     case v1::JobText::YAML:
-      return config::Format::kYaml;
+      return config::ConfigFormat::kYaml;
     case v1::JobText::JSON:
-      return config::Format::kJson;
+      return config::ConfigFormat::kJson;
     default:
       return config::guess_format(source.text());
   }
@@ -45,7 +45,7 @@ std::vector<std::string> overrides_of(const v1::JobText& source) {
 }
 
 // Reports relative paths: they mean nothing in the controller's working folder.
-std::vector<config::Problem> relative_paths(config::Loaded& loaded) {
+std::vector<config::Problem> relative_paths(config::LoadedConfig& loaded) {
   std::vector<config::Problem> problems;
   config::visit_paths(loaded.config, [&](const std::string& key, const std::string& path) {
     // Each node has its own default assets.
@@ -85,7 +85,8 @@ absl::StatusOr<ResolvedSource> resolve_source(const v1::CreateJobRequest& reques
   const std::string name = source.file_name().empty() ? "job" : config::printable(source.file_name());
   const std::vector<std::string> overrides = overrides_of(source);
   std::vector<config::Problem> problems;
-  std::optional<config::Loaded> loaded = config::load_job(source.text(), format_of(source), name, overrides, problems);
+  std::optional<config::LoadedConfig> loaded =
+      config::load_job(source.text(), format_of(source), name, overrides, problems);
   if (!loaded) return config_refusal(problems, "source.text");
   problems = config::check(loaded->config, loaded->origins);
   for (config::Problem& problem : relative_paths(*loaded)) problems.push_back(std::move(problem));

@@ -49,7 +49,8 @@ std::optional<DataProblem> check_data(const std::string& dataset, const std::str
                                       const config::DataLoaderSection& settings, std::vector<std::string>& warnings) {
   if (path.empty() || hub::is_hub_path(path)) return std::nullopt;
   if (auto missing = check_listed(path); missing || !config::is_builtin_dataset(dataset)) return missing;
-  const data_files::Format format = data_files::format_from_name(settings.format).value_or(data_files::Format::kAuto);
+  const data_files::DatasetFormat format =
+      data_files::format_from_name(settings.format).value_or(data_files::DatasetFormat::kAuto);
   const absl::StatusOr<data_files::DatasetFiles> found = data_files::dataset_files(dataset, path, format);
   if (!found.ok()) return problem_of(found.status(), path);
   if (!found->warning.empty()) warnings.push_back(found->warning);
@@ -72,10 +73,11 @@ std::string check_place_in_data(const nlohmann::json& train_state, const config:
   const nlohmann::json& cursor = train_state[place];
   if (!cursor.is_object() || !cursor.value("file_name", nlohmann::json()).is_string()) return "";
   const nlohmann::json file = cursor.value("file", nlohmann::json());
-  const data_files::Format format = data_files::format_from_name(settings.format).value_or(data_files::Format::kAuto);
+  const data_files::DatasetFormat format =
+      data_files::format_from_name(settings.format).value_or(data_files::DatasetFormat::kAuto);
   const absl::StatusOr<data_files::DatasetFiles> found = data_files::dataset_files(training.dataset, path, format);
   // The place in a token index is in its shards, which ranks number.
-  if (!file.is_number_unsigned() || !found.ok() || found->format == data_files::Format::kTitan) return "";
+  if (!file.is_number_unsigned() || !found.ok() || found->format == data_files::DatasetFormat::kTitan) return "";
   try {
     return std::string(data_files::check_cursor_file(cursor, file.get<int64_t>(), found->files).message());
   } catch (const nlohmann::json::exception&) {  // The name is not a string: the ranks report the damage.

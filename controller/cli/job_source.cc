@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 
 constexpr char kJobId[] = "--scheduling.job_id";
 
-absl::StatusOr<config::Format> named_format(const std::string& name) {
-  if (name == "toml") return config::Format::kToml;
-  if (name == "yaml") return config::Format::kYaml;
-  if (name == "json") return config::Format::kJson;
+absl::StatusOr<config::ConfigFormat> named_format(const std::string& name) {
+  if (name == "toml") return config::ConfigFormat::kToml;
+  if (name == "yaml") return config::ConfigFormat::kYaml;
+  if (name == "json") return config::ConfigFormat::kJson;
   return absl::InvalidArgumentError("--format is '" + name + "': it must be toml, yaml or json");
 }
 
@@ -49,12 +49,12 @@ absl::StatusOr<std::string> read_all(const std::string& file) {
 
 std::string source_name(const Source& source) { return source.file == "-" ? "standard input" : source.file; }
 
-absl::StatusOr<config::Format> format_of(const Source& source, const std::string& text) {
+absl::StatusOr<config::ConfigFormat> format_of(const Source& source, const std::string& text) {
   if (!source.format.empty()) return named_format(source.format);
   return source.file == "-" ? config::guess_format(text) : config::format_of(source.file);
 }
 
-absl::StatusOr<config::Loaded> load(const Source& source, const std::string& text) {
+absl::StatusOr<config::LoadedConfig> load(const Source& source, const std::string& text) {
   if (source.file.empty() && source.may_be_empty) return config::load_overrides(source.overrides);
   if (source.file.empty()) {
     TITAN_RETURN_IF_ERROR(config::load_overrides(source.overrides).status());
@@ -62,10 +62,10 @@ absl::StatusOr<config::Loaded> load(const Source& source, const std::string& tex
         "a configuration file is required: FILE.toml, .yaml or .json, or - for standard input");
   }
   const std::string name = source_name(source);
-  TITAN_ASSIGN_OR_RETURN(const config::Format format, format_of(source, text));
+  TITAN_ASSIGN_OR_RETURN(const config::ConfigFormat format, format_of(source, text));
   if (source.may_be_empty) return config::load_text(text, format, name, source.overrides);
   std::vector<config::Problem> problems;
-  std::optional<config::Loaded> loaded = config::load_job(text, format, name, source.overrides, problems);
+  std::optional<config::LoadedConfig> loaded = config::load_job(text, format, name, source.overrides, problems);
   if (!loaded) return config::to_status(problems);
   return *std::move(loaded);
 }
@@ -125,8 +125,8 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
 
 absl::StatusOr<v1::JobSpec> spec_for_resubmit(const v1::JobSpec& earlier, const std::vector<std::string>& overrides) {
   Prepared prepared{.text = earlier.config_source()};
-  TITAN_ASSIGN_OR_RETURN(prepared.loaded,
-                         config::load_text(earlier.config_json(), config::Format::kJson, "the earlier job", overrides));
+  TITAN_ASSIGN_OR_RETURN(prepared.loaded, config::load_text(earlier.config_json(), config::ConfigFormat::kJson,
+                                                            "the earlier job", overrides));
   config::JobConfig& config = prepared.loaded.config;
   if (std::find(overrides.begin(), overrides.end(), kJobId) == overrides.end()) config.scheduling.job_id.clear();
   TITAN_RETURN_IF_ERROR(config::validate(prepared.loaded));

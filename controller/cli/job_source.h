@@ -23,8 +23,8 @@ struct Source {
 };
 
 struct Prepared {
-  config::Loaded loaded;  // Valid, resolved, with absolute paths.
-  std::string text;       // The user's text, with overrides noted in a comment at the end.
+  config::LoadedConfig loaded;  // Valid, resolved, with absolute paths.
+  std::string text;             // The user's text, with overrides noted in a comment at the end.
 };
 
 // Content of the file or of standard input. Errors: InvalidArgument.

@@ -57,7 +57,7 @@ std::string of_another_type(const fs::path& path) {
 
 class Checker {
  public:
-  Checker(const config::Loaded& loaded, std::vector<std::string>& warnings)
+  Checker(const config::LoadedConfig& loaded, std::vector<std::string>& warnings)
       : loaded_(loaded), config_(loaded.config), warnings_(warnings) {}
 
   std::vector<config::Problem> check() {
@@ -359,7 +359,7 @@ class Checker {
         meant(absl::StrCat(steps.back())));
   }
 
-  const config::Loaded& loaded_;
+  const config::LoadedConfig& loaded_;
   const config::JobConfig& config_;
   std::vector<std::string>& warnings_;
   std::vector<config::Problem> problems_;
@@ -367,7 +367,7 @@ class Checker {
 
 }  // namespace
 
-std::vector<config::Problem> check_files(const config::Loaded& loaded, std::vector<std::string>& warnings) {
+std::vector<config::Problem> check_files(const config::LoadedConfig& loaded, std::vector<std::string>& warnings) {
   return Checker(loaded, warnings).check();
 }
 

@@ -10,7 +10,7 @@ namespace titan::cli {
 // Checks the files that a job will need (tokenizer, datasets, initial weights, dump folder), so that a wrong path is
 // reported by key and value before anything is queued. Cheap: reads the first rows of a dataset, or the headers of its
 // files. Adds to `warnings` what the user should know about valid files.
-std::vector<config::Problem> check_files(const config::Loaded& loaded, std::vector<std::string>& warnings);
+std::vector<config::Problem> check_files(const config::LoadedConfig& loaded, std::vector<std::string>& warnings);
 
 // "; did you mean 'configs/llama3_tiny.toml'?" when the folder holds something with a similar name, else "".
 std::string nearby_path(const std::string& path);

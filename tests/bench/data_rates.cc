@@ -149,7 +149,7 @@ void measure_index(const std::string& tokenizer, const std::string& scratch) {
     measure(name, ranks, [&] { return value(open_rows(wanted, load(tokenizer))).rows; });
   };
   const std::vector<std::string> index = {scratch + "/index/" + titan::data_files::kTokenManifest};
-  const FileKind tokens{.format = titan::data_files::Format::kTitan};
+  const FileKind tokens{.format = titan::data_files::DatasetFormat::kTitan};
   for (const int ranks : kRanks) {
     arranged("token index", ranks, {.files = index, .kind = tokens});
     arranged("token index, shuffled rows", ranks, {.files = index, .kind = tokens, .shuffle = Shuffle::kRows});
@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
   titan::tools::TokenizeProgress progress;
   const auto made = value(titan::tools::tokenize({.tokenizer_folder = tokenizer,
                                                   .out = scratch + "/index",
-                                                  .input = {titan::data_files::Format::kJsonLines, {argv[3]}},
+                                                  .input = {titan::data_files::DatasetFormat::kJsonLines, {argv[3]}},
                                                   .threads = 2},
                                                  progress, [](const std::string&) {}));
   std::cout << made.tokens << " tokens of " << std::filesystem::file_size(argv[3]) << " bytes\n\n"

@@ -33,7 +33,7 @@ void require_same_again(const config::JobConfig& config) {
   const auto from_json = config::from_json(nlohmann::json::parse(text));
   require(from_json.ok(), "a configuration that was taken is taken as JSON");
   require(config::to_json_text(*from_json) == text, "JSON reads back to the same configuration");
-  const auto from_toml = config::load_text(config::to_toml(config), config::Format::kToml, "again");
+  const auto from_toml = config::load_text(config::to_toml(config), config::ConfigFormat::kToml, "again");
   require(from_toml.ok(), "a configuration that was taken is taken as TOML");
   require(config::to_json_text(from_toml->config) == text, "TOML reads back to the same configuration");
 }
@@ -50,7 +50,7 @@ void take(config::JobConfig config) {
   require_same_again(config);
 }
 
-void load(std::string_view text, config::Format format, const std::vector<std::string>& overrides = {}) {
+void load(std::string_view text, config::ConfigFormat format, const std::vector<std::string>& overrides = {}) {
   std::vector<config::Problem> problems;
   const auto loaded = config::load_job(text, format, "job", overrides, problems);
   require(loaded.has_value() == problems.empty(), "a configuration is taken, or it is told why not");
@@ -60,9 +60,9 @@ void load(std::string_view text, config::Format format, const std::vector<std::s
 
 }  // namespace
 
-TITAN_FUZZ(config_toml, 600) { load(bytes, config::Format::kToml); }
-TITAN_FUZZ(config_yaml, 600) { load(bytes, config::Format::kYaml); }
-TITAN_FUZZ(config_json, 600) { load(bytes, config::Format::kJson); }
+TITAN_FUZZ(config_toml, 600) { load(bytes, config::ConfigFormat::kToml); }
+TITAN_FUZZ(config_yaml, 600) { load(bytes, config::ConfigFormat::kYaml); }
+TITAN_FUZZ(config_json, 600) { load(bytes, config::ConfigFormat::kJson); }
 
 // The input is a text without a file name; its first line has words of the command line.
 TITAN_FUZZ(config_overrides, 300) {

@@ -33,7 +33,7 @@ namespace {
 constexpr int32_t kMaxId = 1000;
 
 // Reads some rows of any valid set, starting at several positions.
-void read_rows(data_files::Format format, const std::string& file) {
+void read_rows(data_files::DatasetFormat format, const std::string& file) {
   auto set = data::TokenSet::open(format, {file});
   if (!set.ok()) return;
   auto rows = data::TokenRows::open(*std::move(set), {.row_tokens = 7, .max_token_id = kMaxId});
@@ -80,7 +80,7 @@ TITAN_FUZZ(token_index, 300) {
     require(again.ok() && data_files::manifest_text(*again) == data_files::manifest_text(*read),
             "written and read it is the same");
   }
-  read_rows(data_files::Format::kTitan, manifest);
+  read_rows(data_files::DatasetFormat::kTitan, manifest);
   const auto shard = data::open_titan_shard(tokens);
   if (shard.ok()) (void)(*shard)->verify();
 }
@@ -90,7 +90,7 @@ TITAN_FUZZ(megatron, 400) {
   Parts parts(bytes);
   const std::string index = scratch_file("set.idx", parts.next());
   scratch_file("set.bin", parts.rest());
-  read_rows(data_files::Format::kMegatron, index);
+  read_rows(data_files::DatasetFormat::kMegatron, index);
   const auto shard = data::open_megatron_shard(index);
   if (shard.ok()) (void)(*shard)->verify();
 }
@@ -102,8 +102,9 @@ TITAN_FUZZ(counted_rows, 150) {
   const int shape = parts.byte(), choice = shape / 40 % 4, compressed = shape / 160;
   const int64_t row = 1 + shape % 40;
   const std::string counts = scratch_file("counts", parts.next());
-  const data::FileKind kind{.format = choice > 1 ? data_files::Format::kText : data_files::Format::kJsonLines,
-                            .blank_lines = choice == 2};
+  const data::FileKind kind{
+      .format = choice > 1 ? data_files::DatasetFormat::kText : data_files::DatasetFormat::kJsonLines,
+      .blank_lines = choice == 2};
   const std::string name = compressed == 0 ? "counted" : shape % 2 == 0 ? "counted.gz" : "counted.zst";
   const std::string file = scratch_file(name, data::testing::as_named(name, parts.rest(), 100));
   auto blocks = data::DocumentBlocks::open(
@@ -157,8 +158,9 @@ TITAN_FUZZ(counted_documents, 150) {
   const int shape = parts.byte();
   const bool shuffled = shape % 4 != 1, packed = shape % 2 == 1;
   const int64_t row = 2 + parts.byte() % 40;
-  const data::FileKind kind{.format = shape / 4 % 2 == 1 ? data_files::Format::kText : data_files::Format::kJsonLines,
-                            .blank_lines = shape / 8 % 2 == 0};
+  const data::FileKind kind{
+      .format = shape / 4 % 2 == 1 ? data_files::DatasetFormat::kText : data_files::DatasetFormat::kJsonLines,
+      .blank_lines = shape / 8 % 2 == 0};
   const std::string counts = scratch_file("lengths", parts.next());
   const std::vector<std::string> files = {scratch_file("arranged", parts.rest())};
   const std::string places = scratch_folder() + "/arranged-places";
@@ -247,7 +249,7 @@ TITAN_FUZZ(data_cursor, 150) {
 // Plain text between blank lines.
 TITAN_FUZZ(paragraphs, 100) {
   const std::string path = scratch_file("text.txt", bytes);
-  const data::FileKind kind{.format = data_files::Format::kText, .text_key = "", .blank_lines = true};
+  const data::FileKind kind{.format = data_files::DatasetFormat::kText, .text_key = "", .blank_lines = true};
   data::DocumentReader reader({.files = {path}, .kind = kind, .share = {}, .max_bad_lines = 1 << 20});
   for (int i = 0; i < 100; ++i) {
     const auto document = reader.next();

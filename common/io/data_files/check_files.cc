@@ -153,13 +153,13 @@ absl::Status check_text(const std::string& file) {
 }
 
 // Returns the number of rows (Parquet) or of tokens.
-absl::StatusOr<int64_t> amount_in(Format format, const std::string& file, const RowRules& rules) {
-  if (format == Format::kTitan) {
+absl::StatusOr<int64_t> amount_in(DatasetFormat format, const std::string& file, const RowRules& rules) {
+  if (format == DatasetFormat::kTitan) {
     TITAN_ASSIGN_OR_RETURN(const TokenManifest manifest, read_manifest(storage::posix_files(), file));
     return std::accumulate(manifest.shards.begin(), manifest.shards.end(), int64_t{0},
                            [](int64_t sum, const TokenManifest::Shard& shard) { return sum + shard.tokens; });
   }
-  if (format == Format::kMegatron) {
+  if (format == DatasetFormat::kMegatron) {
     TITAN_ASSIGN_OR_RETURN(const MegatronIndex index, MegatronIndex::open(file));
     return index.tokens();
   }
@@ -187,16 +187,16 @@ absl::Status check_headers(const DatasetFiles& files, const RowRules& rules) {
 
 absl::Status check_files(const DatasetFiles& files, const RowRules& rules) {
   switch (files.format) {
-    case Format::kJsonLines:
+    case DatasetFormat::kJsonLines:
       return check_first_rows(files, rules);
-    case Format::kText:
+    case DatasetFormat::kText:
       return check_text(files.files.front());
-    case Format::kParquet:
-    case Format::kMegatron:
-    case Format::kTitan:
+    case DatasetFormat::kParquet:
+    case DatasetFormat::kMegatron:
+    case DatasetFormat::kTitan:
       return check_headers(files, rules);
-    case Format::kPlugin:
-    case Format::kAuto:
+    case DatasetFormat::kPlugin:
+    case DatasetFormat::kAuto:
       break;
   }
   return absl::OkStatus();

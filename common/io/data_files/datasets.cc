@@ -18,33 +18,33 @@
 namespace titan::data_files {
 namespace {
 
-constexpr std::pair<Format, const char*> kNames[] = {{Format::kAuto, "auto"},         {Format::kJsonLines, "jsonl"},
-                                                     {Format::kText, "text"},         {Format::kParquet, "parquet"},
-                                                     {Format::kMegatron, "megatron"}, {Format::kTitan, "titan"}};
+constexpr std::pair<DatasetFormat, const char*> kNames[] = {
+    {DatasetFormat::kAuto, "auto"},       {DatasetFormat::kJsonLines, "jsonl"},   {DatasetFormat::kText, "text"},
+    {DatasetFormat::kParquet, "parquet"}, {DatasetFormat::kMegatron, "megatron"}, {DatasetFormat::kTitan, "titan"}};
 
-constexpr std::pair<std::string_view, Format> kEndings[] = {
-    {".json", Format::kJsonLines}, {".jsonl", Format::kJsonLines}, {".txt", Format::kText}};
+constexpr std::pair<std::string_view, DatasetFormat> kEndings[] = {
+    {".json", DatasetFormat::kJsonLines}, {".jsonl", DatasetFormat::kJsonLines}, {".txt", DatasetFormat::kText}};
 
 }  // namespace
 
-const char* name(Format format) {
+const char* name(DatasetFormat format) {
   for (const auto& [value, text] : kNames) {
     if (value == format) return text;
   }
   return "";
 }
 
-std::optional<Format> format_from_name(std::string_view name) {
+std::optional<DatasetFormat> format_from_name(std::string_view name) {
   for (const auto& [value, text] : kNames) {
     if (name == text) return value;
   }
   return std::nullopt;
 }
 
-std::optional<Format> format_of_file(std::string_view file) {
-  if (file.ends_with(".parquet")) return Format::kParquet;
-  if (file.ends_with(".idx")) return Format::kMegatron;
-  if (std::filesystem::path(file).filename() == kTokenManifest) return Format::kTitan;
+std::optional<DatasetFormat> format_of_file(std::string_view file) {
+  if (file.ends_with(".parquet")) return DatasetFormat::kParquet;
+  if (file.ends_with(".idx")) return DatasetFormat::kMegatron;
+  if (std::filesystem::path(file).filename() == kTokenManifest) return DatasetFormat::kTitan;
   for (const std::string_view compressed : {".gz", ".zst"}) {
     if (file.ends_with(compressed)) file.remove_suffix(compressed.size());
   }
@@ -59,23 +59,23 @@ namespace {
 namespace fs = std::filesystem;
 
 // The order of preference of kAuto when a folder holds several formats.
-constexpr Format kPreference[] = {Format::kTitan, Format::kJsonLines, Format::kParquet, Format::kMegatron,
-                                  Format::kText};
+constexpr DatasetFormat kPreference[] = {DatasetFormat::kTitan, DatasetFormat::kJsonLines, DatasetFormat::kParquet,
+                                         DatasetFormat::kMegatron, DatasetFormat::kText};
 
-std::string expected_names(Format format) {
+std::string expected_names(DatasetFormat format) {
   switch (format) {
-    case Format::kJsonLines:
+    case DatasetFormat::kJsonLines:
       return "*.json or *.jsonl file (optionally followed by .gz or .zst)";
-    case Format::kText:
+    case DatasetFormat::kText:
       return "*.txt file (optionally followed by .gz or .zst)";
-    case Format::kParquet:
+    case DatasetFormat::kParquet:
       return "*.parquet file";
-    case Format::kMegatron:
+    case DatasetFormat::kMegatron:
       return "*.idx file with its *.bin";
-    case Format::kTitan:
+    case DatasetFormat::kTitan:
       return "titan-tokens.json (titan-data tokenize makes it)";
-    case Format::kPlugin:
-    case Format::kAuto:
+    case DatasetFormat::kPlugin:
+    case DatasetFormat::kAuto:
       break;
   }
   return "*.json, *.jsonl, *.parquet, *.idx, *.txt file (text optionally followed by .gz or .zst), and no "
@@ -171,7 +171,7 @@ absl::StatusOr<ListedFiles> list_files(const std::string& given) {
 namespace {
 
 // Returns the files with names of `format`.
-std::vector<std::string> of_format(const std::vector<std::string>& files, Format format) {
+std::vector<std::string> of_format(const std::vector<std::string>& files, DatasetFormat format) {
   std::vector<std::string> chosen;
   for (const std::string& file : files) {
     if (format_of_file(file) == format) chosen.push_back(file);
@@ -181,7 +181,7 @@ std::vector<std::string> of_format(const std::vector<std::string>& files, Format
 
 // Removes the manifests of token indexes, which are not text.
 std::vector<std::string> without_indexes(std::vector<std::string> files) {
-  std::erase_if(files, [](const std::string& file) { return format_of_file(file) == Format::kTitan; });
+  std::erase_if(files, [](const std::string& file) { return format_of_file(file) == DatasetFormat::kTitan; });
   return files;
 }
 
@@ -192,19 +192,20 @@ ListedFiles without_descriptions(ListedFiles listed) {
   return listed;
 }
 
-DatasetFiles choose(const ListedFiles& listed, Format format) {
-  if (format != Format::kAuto) {
-    const bool text = format == Format::kText || format == Format::kJsonLines || format == Format::kParquet;
+DatasetFiles choose(const ListedFiles& listed, DatasetFormat format) {
+  if (format != DatasetFormat::kAuto) {
+    const bool text =
+        format == DatasetFormat::kText || format == DatasetFormat::kJsonLines || format == DatasetFormat::kParquet;
     return {format, listed.chosen && text ? without_indexes(listed.files) : of_format(listed.files, format)};
   }
-  for (const Format candidate : kPreference) {
+  for (const DatasetFormat candidate : kPreference) {
     std::vector<std::string> files = of_format(listed.files, candidate);
     if (!files.empty()) return {candidate, std::move(files)};
   }
   return {};
 }
 
-absl::StatusOr<DatasetFiles> of_one_format(const std::string& path, const ListedFiles& listed, Format format) {
+absl::StatusOr<DatasetFiles> of_one_format(const std::string& path, const ListedFiles& listed, DatasetFormat format) {
   DatasetFiles found = choose(without_descriptions(listed), format);
   if (found.files.empty()) {
     return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": ", "holds no ", expected_names(format),
@@ -231,13 +232,13 @@ absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, con
 
 std::vector<std::string> dataset_names() { return {"c4", "c4_test", "c4_validation"}; }
 
-absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format) {
+absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, DatasetFormat format) {
   TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));
   return of_one_format(path, listed, format);
 }
 
 absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std::string& path,
-                                          const ListedFiles& listed, Format format) {
+                                          const ListedFiles& listed, DatasetFormat format) {
   TITAN_ASSIGN_OR_RETURN(DatasetFiles found, of_one_format(path, listed, format));
   if (dataset == "c4") keep_split("train", found.files);
   if (dataset == "c4_validation") keep_split("validation", found.files);
@@ -245,7 +246,8 @@ absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std:
   return found;
 }
 
-absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std::string& dataset_path, Format format) {
+absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std::string& dataset_path,
+                                           DatasetFormat format) {
   const std::vector<std::string> known = dataset_names();
   if (std::find(known.begin(), known.end(), dataset) == known.end()) {
     const std::string near = nearest(dataset, known);

@@ -12,28 +12,30 @@
 namespace titan::data_files {
 
 // Formats of a dataset's files.
-enum class Format { kAuto, kJsonLines, kText, kParquet, kMegatron, kTitan, kPlugin };
+enum class DatasetFormat { kAuto, kJsonLines, kText, kParquet, kMegatron, kTitan, kPlugin };
 
 // Name of a format in training.dataloader.format, such as "jsonl". kPlugin, which a library's dataset reads, has none.
-const char* name(Format format);
-std::optional<Format> format_from_name(std::string_view name);
+const char* name(DatasetFormat format);
+std::optional<DatasetFormat> format_from_name(std::string_view name);
 
 // Returns the format that a file's name implies, or nothing. Text and JSON lines may be compressed (.gz or .zst
 // appended).
-std::optional<Format> format_of_file(std::string_view file);
+std::optional<DatasetFormat> format_of_file(std::string_view file);
 
 // The file that makes a folder a token index; it is written last.
 inline constexpr const char* kTokenManifest = "titan-tokens.json";
 
 // Whether documents are tokens already, so that nothing is tokenized.
-inline bool holds_tokens(Format format) { return format == Format::kMegatron || format == Format::kTitan; }
+inline bool holds_tokens(DatasetFormat format) {
+  return format == DatasetFormat::kMegatron || format == DatasetFormat::kTitan;
+}
 
 // Returns the named datasets: "c4", "c4_test", "c4_validation".
 std::vector<std::string> dataset_names();
 
 // Files of one format, in the order in which they are read.
 struct DatasetFiles {
-  Format format = Format::kJsonLines;  // Never kAuto.
+  DatasetFormat format = DatasetFormat::kJsonLines;  // Never kAuto.
   std::vector<std::string> files;
   std::string warning = {};  // About files of a folder that their names mark as held out (other_splits_warning).
 };
@@ -42,7 +44,7 @@ struct DatasetFiles {
 // the files of the dataset's split in its en/ folder are taken. Errors: InvalidArgument for an unknown name (with the
 // nearest), a name without a path, or a hub path (configured_files accepts those); NotFound for a path without files.
 absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std::string& dataset_path,
-                                           Format format = Format::kAuto);
+                                           DatasetFormat format = DatasetFormat::kAuto);
 
 // Files that were found at a path.
 struct ListedFiles {
@@ -55,7 +57,7 @@ absl::StatusOr<ListedFiles> list_files(const std::string& path);
 // Chooses the dataset's files from a list: those of one format and of its split, in name order. Errors: NotFound (names
 // the path).
 absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std::string& path,
-                                          const ListedFiles& listed, Format format);
+                                          const ListedFiles& listed, DatasetFormat format);
 
 // Lists the files that a library's dataset reads: from a folder, those with names that end in `ending`.
 absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, const std::string& ending);
@@ -65,6 +67,6 @@ absl::StatusOr<std::vector<std::string>> find_files(const std::string& path, con
 // files with the format's names are taken, and several files are taken without those that describe a dataset
 // (foreign_files.h). A token index is the folder of titan-tokens.json. Megatron-LM's NAME.bin and NAME.idx may be given
 // as NAME.
-absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format = Format::kAuto);
+absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, DatasetFormat format = DatasetFormat::kAuto);
 
 }  // namespace titan::data_files

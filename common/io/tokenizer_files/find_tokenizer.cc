@@ -46,17 +46,18 @@ absl::StatusOr<Found> find_tokenizer(const std::string& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(folder, ": no such folder"));
   const std::string json = absl::StrCat(folder, "/tokenizer.json"), model = absl::StrCat(folder, "/tokenizer.model");
-  if (auto bytes = read(json)) return Found{FileKind::kJson, json, *std::move(bytes)};
+  if (auto bytes = read(json)) return Found{TokenizerFileKind::kJson, json, *std::move(bytes)};
   if (auto bytes = read(model)) {
     // The encoded message of a SentencePiece model begins with its first piece.
-    if (looks_like_tiktoken(*bytes)) return Found{FileKind::kTiktoken, model, *std::move(bytes)};
-    if (!bytes->empty() && (*bytes)[0] == '\n') return Found{FileKind::kSentencePiece, model, *std::move(bytes)};
+    if (looks_like_tiktoken(*bytes)) return Found{TokenizerFileKind::kTiktoken, model, *std::move(bytes)};
+    if (!bytes->empty() && (*bytes)[0] == '\n')
+      return Found{TokenizerFileKind::kSentencePiece, model, *std::move(bytes)};
     return absl::InvalidArgumentError(absl::StrCat(
         model, ": is neither a SentencePiece model nor tiktoken's lines of a token in base64 and its rank"));
   }
   const std::vector<std::string> others = files_with(folder, ".tiktoken");
   if (others.size() == 1) {
-    if (auto bytes = read(others[0])) return Found{FileKind::kTiktoken, others[0], *std::move(bytes)};
+    if (auto bytes = read(others[0])) return Found{TokenizerFileKind::kTiktoken, others[0], *std::move(bytes)};
   }
   return absl::NotFoundError(absl::StrCat(folder, ": holds ", others.size() > 1 ? "several *.tiktoken and " : "",
                                           "no tokenizer.json (Hugging Face), no ",
@@ -84,7 +85,7 @@ bool has_object(const std::string& text, const std::string& key) {
 
 std::vector<std::string> not_applied(const Found& found) {
   std::vector<std::string> notes;
-  if (found.kind != FileKind::kJson) return notes;
+  if (found.kind != TokenizerFileKind::kJson) return notes;
   if (has_object(found.bytes, "truncation")) {
     notes.push_back(absl::StrCat(found.path,
                                  ": \"truncation\" is not applied: texts keep all their tokens, where tokenizers and "
@@ -202,11 +203,11 @@ absl::StatusOr<int64_t> largest_of_ranks(const Found& found) {
 
 absl::StatusOr<int64_t> largest_id(const Found& found) {
   switch (found.kind) {
-    case FileKind::kJson:
+    case TokenizerFileKind::kJson:
       return largest_of_json(found.path, found.bytes);
-    case FileKind::kSentencePiece:
+    case TokenizerFileKind::kSentencePiece:
       return largest_of_pieces(found);
-    case FileKind::kTiktoken:
+    case TokenizerFileKind::kTiktoken:
       break;
   }
   return largest_of_ranks(found);

@@ -10,10 +10,10 @@
 
 namespace titan::tokenizer_files {
 
-enum class FileKind { kJson, kSentencePiece, kTiktoken };
+enum class TokenizerFileKind { kJson, kSentencePiece, kTiktoken };
 
 struct Found {
-  FileKind kind = FileKind::kJson;
+  TokenizerFileKind kind = TokenizerFileKind::kJson;
   std::string path;
   std::string bytes;
 };

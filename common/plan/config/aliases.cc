@@ -8,7 +8,7 @@
 namespace titan::config {
 namespace {
 
-constexpr Alias kAliases[] = {
+constexpr KeyAlias kAliases[] = {
     // Spellings in articles.
     {"parallelism.hsdp_degree", "parallelism.data_parallel_shard_degree"},
     {"parallelism.replica_degree", "parallelism.data_parallel_replicate_degree"},
@@ -352,8 +352,8 @@ std::optional<FieldError> turn_sharding(RawValue& value) {
 
 }  // namespace
 
-const Alias* find_alias(std::string_view spelling) {
-  for (const Alias& alias : kAliases) {
+const KeyAlias* find_alias(std::string_view spelling) {
+  for (const KeyAlias& alias : kAliases) {
     if (alias.spelling == spelling) return &alias;
   }
   return nullptr;

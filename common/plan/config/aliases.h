@@ -21,14 +21,14 @@ enum class ValueConversion {
   kSharding,         // Reads PyTorch's ShardingStrategy (other_trainers.h).
 };
 
-struct Alias {
+struct KeyAlias {
   std::string_view spelling;
   std::string_view key;
   ValueConversion conversion = ValueConversion::kSame;
 };
 
 // Returns the successor of an older key, or null.
-const Alias* find_alias(std::string_view spelling);
+const KeyAlias* find_alias(std::string_view spelling);
 
 // Rewrites the value. Returns a complaint when it has no counterpart.
 std::optional<FieldError> convert_value(ValueConversion conversion, RawValue& value);

@@ -53,7 +53,7 @@ bool is_flag(const std::string& word) { return absl::StartsWith(word, "--"); }
 
 // Whether the key, or the successor of an older spelling, takes true or false.
 bool is_boolean(const std::string& key, const Catalog& catalog) {
-  const Alias* alias = find_alias(key);
+  const KeyAlias* alias = find_alias(key);
   if (alias != nullptr && alias->conversion != ValueConversion::kSame) {
     return alias->conversion == ValueConversion::kNot || alias->conversion == ValueConversion::kFused ||
            alias->conversion == ValueConversion::kFloat8Converter;
@@ -174,7 +174,7 @@ void Applier::apply(const std::vector<Setting>& settings, Repeats repeats) {
 
 void Applier::apply_one(Setting setting, Repeats repeats) {
   const Setting written = setting;
-  const Alias* alias = catalog_.find(setting.key) == nullptr ? find_alias(setting.key) : nullptr;
+  const KeyAlias* alias = catalog_.find(setting.key) == nullptr ? find_alias(setting.key) : nullptr;
   if (alias != nullptr) {
     setting.key = std::string(alias->key);
     if (std::optional<FieldError> bad = convert_value(alias->conversion, setting.value)) {

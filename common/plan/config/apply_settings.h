@@ -53,7 +53,7 @@ class Applier {
  public:
   enum class Repeats { kAreErrors, kLastWins };
 
-  Applier() : loaded_(std::make_unique<Loaded>()), catalog_(loaded_->config) {}
+  Applier() : loaded_(std::make_unique<LoadedConfig>()), catalog_(loaded_->config) {}
 
   // Applies the settings of one source. An older spelling and its successor conflict only within one source.
   void apply(const std::vector<Setting>& settings, Repeats repeats);
@@ -69,7 +69,7 @@ class Applier {
   bool sets_keys() const { return !loaded_->origins.empty(); }
   const Catalog& catalog() const { return catalog_; }
   std::vector<Problem>& problems() { return problems_; }
-  Loaded take() { return std::move(*loaded_); }
+  LoadedConfig take() { return std::move(*loaded_); }
 
  private:
   void apply_one(Setting setting, Repeats repeats);
@@ -79,7 +79,7 @@ class Applier {
   void complain(const Setting& setting, std::string message, std::string suggestion);
   void warn(const Setting& setting, const std::string& text);
 
-  std::unique_ptr<Loaded> loaded_;  // The catalog refers to it.
+  std::unique_ptr<LoadedConfig> loaded_;  // The catalog refers to it.
   Catalog catalog_;
   std::vector<Problem> problems_;
   // Settings of the current source by current key: as written, and the value as text.

@@ -21,18 +21,18 @@
 namespace titan::config {
 namespace {
 
-RawValue read(std::string_view text, Format format, const std::string& name, std::vector<Problem>& problems) {
+RawValue read(std::string_view text, ConfigFormat format, const std::string& name, std::vector<Problem>& problems) {
   if (text.size() > kMaxFileBytes) {
     problems.push_back(
         {{name, 0}, "", "", absl::StrCat("larger than ", kMaxFileBytes, " bytes: not a configuration"), ""});
     return {};
   }
   switch (format) {
-    case Format::kToml:
+    case ConfigFormat::kToml:
       return read_toml(text, name, problems);
-    case Format::kYaml:
+    case ConfigFormat::kYaml:
       return read_yaml(text, name, problems);
-    case Format::kJson:
+    case ConfigFormat::kJson:
       return read_json(text, name, problems);
   }
   return {};
@@ -51,8 +51,8 @@ absl::StatusOr<std::string> read_file(const std::string& path) {
   return text;
 }
 
-std::optional<Loaded> build(const RawValue& file, const std::string& name, const std::vector<std::string>& words,
-                            std::vector<Problem>& problems) {
+std::optional<LoadedConfig> build(const RawValue& file, const std::string& name, const std::vector<std::string>& words,
+                                  std::vector<Problem>& problems) {
   Applier applier;
   if (problems.empty()) applier.apply(flatten(file, name), Applier::Repeats::kAreErrors);
   const bool file_sets_keys = applier.sets_keys();
@@ -65,7 +65,7 @@ std::optional<Loaded> build(const RawValue& file, const std::string& name, const
   }
   applier.check_sharding();
   problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
-  Loaded loaded = applier.take();
+  LoadedConfig loaded = applier.take();
   loaded.file_sets_keys = file_sets_keys;
   normalize_model_names(loaded);
   Checker names(loaded.config, loaded.origins);  // Reported together with misspelt keys: names that are not allowed
@@ -105,64 +105,64 @@ absl::Status to_status(const std::vector<Problem>& problems) {
       absl::StrJoin(problems, "\n", [](std::string* out, const Problem& problem) { out->append(format(problem)); }));
 }
 
-absl::StatusOr<Loaded> load_text(std::string_view text, Format format, const std::string& name,
-                                 const std::vector<std::string>& overrides) {
+absl::StatusOr<LoadedConfig> load_text(std::string_view text, ConfigFormat format, const std::string& name,
+                                       const std::vector<std::string>& overrides) {
   std::vector<Problem> problems;
-  std::optional<Loaded> loaded = load_text(text, format, name, overrides, problems);
+  std::optional<LoadedConfig> loaded = load_text(text, format, name, overrides, problems);
   if (!loaded) return to_status(problems);
   return *std::move(loaded);
 }
 
-std::optional<Loaded> load_text(std::string_view text, Format format, const std::string& name,
-                                const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
+std::optional<LoadedConfig> load_text(std::string_view text, ConfigFormat format, const std::string& name,
+                                      const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
   const RawValue raw = read(text, format, name, problems);
-  std::optional<Loaded> loaded = build(raw, name, overrides, problems);
+  std::optional<LoadedConfig> loaded = build(raw, name, overrides, problems);
   make_printable(problems);
   return loaded;
 }
 
-absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std::string>& overrides) {
-  TITAN_ASSIGN_OR_RETURN(const Format format, format_of(path));
+absl::StatusOr<LoadedConfig> load_file(const std::string& path, const std::vector<std::string>& overrides) {
+  TITAN_ASSIGN_OR_RETURN(const ConfigFormat format, format_of(path));
   TITAN_ASSIGN_OR_RETURN(const std::string text, read_file(path));
-  TITAN_ASSIGN_OR_RETURN(Loaded loaded, load_text(text, format, path, overrides));
+  TITAN_ASSIGN_OR_RETURN(LoadedConfig loaded, load_text(text, format, path, overrides));
   loaded.config.job.config_file = path;
   return loaded;
 }
 
-absl::StatusOr<Loaded> load_overrides(const std::vector<std::string>& overrides) {
+absl::StatusOr<LoadedConfig> load_overrides(const std::vector<std::string>& overrides) {
   RawValue empty;
   empty.kind = RawValue::Kind::kTable;
   std::vector<Problem> problems;
-  std::optional<Loaded> loaded = build(empty, "", overrides, problems);
+  std::optional<LoadedConfig> loaded = build(empty, "", overrides, problems);
   make_printable(problems);
   if (!loaded) return to_status(problems);
   return *std::move(loaded);
 }
 
-absl::StatusOr<Format> format_of(std::string_view path) {
+absl::StatusOr<ConfigFormat> format_of(std::string_view path) {
   const std::string name(path);
-  if (absl::EndsWith(name, ".toml")) return Format::kToml;
-  if (absl::EndsWith(name, ".yaml") || absl::EndsWith(name, ".yml")) return Format::kYaml;
-  if (absl::EndsWith(name, ".json")) return Format::kJson;
+  if (absl::EndsWith(name, ".toml")) return ConfigFormat::kToml;
+  if (absl::EndsWith(name, ".yaml") || absl::EndsWith(name, ".yml")) return ConfigFormat::kYaml;
+  if (absl::EndsWith(name, ".json")) return ConfigFormat::kJson;
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": unknown kind of configuration file; the name must end with .toml, .yaml, .yml or .json"));
 }
 
-Format guess_format(std::string_view text) {
+ConfigFormat guess_format(std::string_view text) {
   const std::size_t start = text.find_first_not_of(" \t\r\n");
-  if (start != text.npos && text[start] == '{') return Format::kJson;
+  if (start != text.npos && text[start] == '{') return ConfigFormat::kJson;
   std::vector<Problem> problems;
   if (text.size() <= kMaxFileBytes) read_toml(text, "", problems);
-  if (problems.empty()) return Format::kToml;
+  if (problems.empty()) return ConfigFormat::kToml;
   problems.clear();
   const RawValue yaml = text.size() <= kMaxFileBytes ? read_yaml(text, "", problems) : RawValue();
   // For a broken TOML file, TOML's errors are more helpful than YAML's.
-  return problems.empty() && yaml.kind == RawValue::Kind::kTable ? Format::kYaml : Format::kToml;
+  return problems.empty() && yaml.kind == RawValue::Kind::kTable ? ConfigFormat::kYaml : ConfigFormat::kToml;
 }
 
-std::optional<Loaded> load_job(std::string_view text, Format format, const std::string& name,
-                               const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
-  std::optional<Loaded> loaded = load_text(text, format, name, overrides, problems);
+std::optional<LoadedConfig> load_job(std::string_view text, ConfigFormat format, const std::string& name,
+                                     const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
+  std::optional<LoadedConfig> loaded = load_text(text, format, name, overrides, problems);
   if (!loaded || loaded->file_sets_keys) return loaded;
   problems.push_back(
       {{name, 0}, "", "", "sets no key; a job of defaults has to set at least one, such as job.description", ""});

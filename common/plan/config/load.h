@@ -15,7 +15,7 @@
 
 namespace titan::config {
 
-enum class Format { kToml, kYaml, kJson };
+enum class ConfigFormat { kToml, kYaml, kJson };
 
 // Source of a value: "configs/a.toml" line 12, or "command line" with line 0.
 struct Origin {
@@ -36,7 +36,7 @@ std::string format(const Problem& problem);
 // InvalidArgument with one line per problem, or OK when there is none.
 absl::Status to_status(const std::vector<Problem>& problems);
 
-struct Loaded {
+struct LoadedConfig {
   JobConfig config;
   std::vector<std::string> warnings;      // One for each older spelling and each key without effect.
   std::map<std::string, Origin> origins;  // Source of every current key that a file or the command line set.
@@ -47,27 +47,27 @@ struct Loaded {
 // "--checkpoint.enable", "--metrics.no_enable_tensorboard", "--model.converters", "a,b", "--nproc", "4"
 // (resources.ranks), "--nodes", "2" (ranks_per_node). They override the file, which overrides the defaults. Errors:
 // InvalidArgument listing all problems of the file and the overrides; NotFound and others when the file cannot be read.
-absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std::string>& overrides = {});
+absl::StatusOr<LoadedConfig> load_file(const std::string& path, const std::vector<std::string>& overrides = {});
 // Like load_file(); `name` stands for the file in messages.
-absl::StatusOr<Loaded> load_text(std::string_view text, Format format, const std::string& name,
-                                 const std::vector<std::string>& overrides = {});
+absl::StatusOr<LoadedConfig> load_text(std::string_view text, ConfigFormat format, const std::string& name,
+                                       const std::vector<std::string>& overrides = {});
 // Like the above, but appends problems to a list and then returns nothing.
-std::optional<Loaded> load_text(std::string_view text, Format format, const std::string& name,
-                                const std::vector<std::string>& overrides, std::vector<Problem>& problems);
+std::optional<LoadedConfig> load_text(std::string_view text, ConfigFormat format, const std::string& name,
+                                      const std::vector<std::string>& overrides, std::vector<Problem>& problems);
 // Applies the overrides to the defaults.
-absl::StatusOr<Loaded> load_overrides(const std::vector<std::string>& overrides);
+absl::StatusOr<LoadedConfig> load_overrides(const std::vector<std::string>& overrides);
 
 // Returns the format of a file name's extension (.toml, .yaml, .yml, .json). Errors: InvalidArgument.
-absl::StatusOr<Format> format_of(std::string_view path);
+absl::StatusOr<ConfigFormat> format_of(std::string_view path);
 // Guesses the format of text without a name, such as standard input: JSON if it starts with "{", else TOML if it parses
 // as TOML or not as a YAML mapping, else YAML.
-Format guess_format(std::string_view text);
+ConfigFormat guess_format(std::string_view text);
 
 // The rest is for titanctl and the controller, which read a job as its author wrote it.
 
 // Like load_text(), but rejects a job that sets no key: the usual cause is a failed generator or an unset variable.
-std::optional<Loaded> load_job(std::string_view text, Format format, const std::string& name,
-                               const std::vector<std::string>& overrides, std::vector<Problem>& problems);
+std::optional<LoadedConfig> load_job(std::string_view text, ConfigFormat format, const std::string& name,
+                                     const std::vector<std::string>& overrides, std::vector<Problem>& problems);
 
 // Visits every non-empty path that the job's author sets; a relative one is relative to the author's working folder.
 void visit_paths(JobConfig& config, const std::function<void(const std::string& key, std::string& path)>& visit);

@@ -142,7 +142,7 @@ std::vector<std::string> normalize_spelling(const Field& field, RawValue& value)
   return speller.take();
 }
 
-void normalize_model_names(Loaded& loaded) {
+void normalize_model_names(LoadedConfig& loaded) {
   const auto settle = [&](const char* key, const std::vector<std::string>& known, std::string& value) {
     const std::optional<std::string> name = listed(Names(known.begin(), known.end()), value);
     if (!name) return;

@@ -15,6 +15,6 @@ namespace titan::config {
 std::vector<std::string> normalize_spelling(const Field& field, RawValue& value);
 
 // Does the same for model.name and model.flavor, with the registry's values. Remarks become warnings.
-void normalize_model_names(Loaded& loaded);
+void normalize_model_names(LoadedConfig& loaded);
 
 }  // namespace titan::config

@@ -368,7 +368,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
 
 absl::Status validate(const JobConfig& config) { return to_status(check(config)); }
 
-absl::Status validate(const Loaded& loaded) { return to_status(check(loaded.config, loaded.origins)); }
+absl::Status validate(const LoadedConfig& loaded) { return to_status(check(loaded.config, loaded.origins)); }
 
 void resolve(JobConfig& config) {
   if (config.memory_estimation.enable) config.comm.mode = "fake_backend";  // A dry run, which counts all bytes.

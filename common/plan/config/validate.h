@@ -18,7 +18,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
 
 // Returns check() as InvalidArgument with one line per problem.
 absl::Status validate(const JobConfig& config);
-absl::Status validate(const Loaded& loaded);
+absl::Status validate(const LoadedConfig& loaded);
 
 // Fills in what follows from other keys: data_parallel_shard_degree -1, and the mode of a job that only estimates its
 // memory. global_batch_size stays -1, since a job that resumes keeps its checkpoint's batch unless the key is set.

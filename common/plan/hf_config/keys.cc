@@ -128,7 +128,7 @@ json class_defaults(const std::string& model_type) {
   return found == all.end() ? json() : json::parse(found->second);
 }
 
-Alias alias_of(const std::string& model_type) {
+AttributeAlias alias_of(const std::string& model_type) {
   if (model_type == "qwen3_moe") return {"num_local_experts", "num_experts"};
   if (model_type == "gpt_oss") return {"num_experts", "num_local_experts"};
   if (model_type == "deepseek_v2") return {"num_experts", "n_routed_experts"};

@@ -60,9 +60,9 @@ nlohmann::json class_defaults(const std::string& model_type);
 
 // The alternative name of a key in transformers 5 (its attribute_map), which files may use. {"num_local_experts",
 // "num_experts"} is the alternative name and the one that read.cc uses. Empty names: the model type has none.
-struct Alias {
+struct AttributeAlias {
   std::string second, first;
 };
-Alias alias_of(const std::string& model_type);
+AttributeAlias alias_of(const std::string& model_type);
 
 }  // namespace titan::hf_config

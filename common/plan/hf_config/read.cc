@@ -206,7 +206,7 @@ const std::map<std::string, Reader>& readers() {
 // Returns the file's keys over its class's defaults, under the names that read.cc uses.
 json with_defaults(Keys& file, const std::string& model_type) {
   json all = class_defaults(model_type);
-  const Alias alias = alias_of(model_type);
+  const AttributeAlias alias = alias_of(model_type);
   for (const auto& [key, value] : file.object().items()) {
     if (key != alias.second) all[key] = value;
   }

@@ -164,7 +164,7 @@ absl::Status read_launch(const CommandLineOptions& options, RankJob& job) {
 absl::Status read_config(const CommandLineOptions& options, RankJob& job) {
   std::vector<std::string> overrides = options.overrides;
   if (options.world) overrides.insert(overrides.begin(), {"--resources.ranks", absl::StrCat(*options.world)});
-  TITAN_ASSIGN_OR_RETURN(config::Loaded loaded, config::load_file(options.config_file, overrides));
+  TITAN_ASSIGN_OR_RETURN(config::LoadedConfig loaded, config::load_file(options.config_file, overrides));
   // A rank started by hand is a single process unless --world is given, whatever resources the file requests.
   job.mode = mode_of(loaded.config);
   if (!options.world && job.mode == CommMode::kProcesses) loaded.config.resources.ranks = 1;

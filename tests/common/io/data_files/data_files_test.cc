@@ -67,7 +67,7 @@ TEST_F(DataFilesTest, WhatDescribesADatasetIsNotData) {
   write("hub/train.parquet", "PAR1");
   const auto hub = find_dataset_files(folder_ + "/hub");
   EXPECT_THAT(names(hub), ElementsAre("train.parquet"));
-  EXPECT_EQ(hub->format, Format::kParquet);
+  EXPECT_EQ(hub->format, DatasetFormat::kParquet);
   EXPECT_THAT(names(find_dataset_files(folder_ + "/hub/*.json"))[0], HasSubstr("holds no *.json"));
   EXPECT_THAT(names(find_dataset_files(folder_ + "/hub/state.json")), ElementsAre("state.json"));
 }

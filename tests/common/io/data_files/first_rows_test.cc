@@ -52,7 +52,7 @@ TEST(JsonRowTest, ProblemsSayWhatToDo) {
 
 TEST_F(FirstRowsTest, OneGoodRowIsEnough) {
   const auto check = [&](const std::string& text, const RowRules& rules = {}) {
-    return std::string(check_first_rows({Format::kJsonLines, {write("a.jsonl", text)}}, rules).message());
+    return std::string(check_first_rows({DatasetFormat::kJsonLines, {write("a.jsonl", text)}}, rules).message());
   };
   const std::string good = "{\"text\": \"a\"}\n";
   EXPECT_EQ(check("\n\r\n  \n" + good), "");
@@ -81,7 +81,7 @@ TEST_F(FirstRowsTest, OneGoodRowIsEnough) {
 TEST_F(FirstRowsTest, ConversationsByTheReaderOfTheRanks) {
   const auto check = [&](const std::string& text, bool all = false) {
     const RowRules rules{.messages_key = "messages", .train_on_all = all};
-    return std::string(check_first_rows({Format::kJsonLines, {write("a.jsonl", text)}}, rules).message());
+    return std::string(check_first_rows({DatasetFormat::kJsonLines, {write("a.jsonl", text)}}, rules).message());
   };
   EXPECT_EQ(
       check(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "score": NaN})"),
@@ -98,7 +98,7 @@ TEST_F(FirstRowsTest, ConversationsByTheReaderOfTheRanks) {
 TEST_F(FirstRowsTest, LongLinesAreJudgedByTheirBeginning) {
   const std::string filler(20 << 20, 'x');
   const auto check = [&](const std::string& begin) {
-    return std::string(check_first_rows({Format::kJsonLines, {write("a.jsonl", begin + filler)}}, {}).message());
+    return std::string(check_first_rows({DatasetFormat::kJsonLines, {write("a.jsonl", begin + filler)}}, {}).message());
   };
   EXPECT_EQ(check("{\"text\": \""), "");
   EXPECT_THAT(check("[{\"text\": \""), HasSubstr("an array"));

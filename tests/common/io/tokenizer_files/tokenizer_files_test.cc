@@ -28,20 +28,20 @@ TEST(FindTokenizerTest, JsonComesFirstAndContentTellsTheRest) {
               ::testing::AllOf(HasSubstr("no tokenizer.json"), HasSubstr("tokenizer.model"), HasSubstr("*.tiktoken")));
   EXPECT_THAT(find_tokenizer(folder.path() + "/none").status().message(), HasSubstr("no such folder"));
   folder.write("a.tiktoken", made::tiktoken_file());
-  EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kTiktoken);
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, TokenizerFileKind::kTiktoken);
   folder.write("b.tiktoken", made::tiktoken_file());
   EXPECT_THAT(find_tokenizer(folder.path()).status().message(), HasSubstr("several *.tiktoken"));
   folder.write("tokenizer.model", "version https://git-lfs\n");
   EXPECT_EQ(find_tokenizer(folder.path()).status().code(), absl::StatusCode::kInvalidArgument);
   folder.write("tokenizer.model", made::tiktoken_file());
-  EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kTiktoken);
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, TokenizerFileKind::kTiktoken);
   EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 258);
   folder.write("tokenizer.model", made::pair_model());
-  EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kSentencePiece);
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, TokenizerFileKind::kSentencePiece);
   EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 264);
   folder.write("tokenizer.json",
                R"({"model": {"type": "Unigram", "vocab": [["a", -1]]}, "added_tokens": [{"id": 7}]})");
-  EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kJson);
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, TokenizerFileKind::kJson);
   EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 7);
 }
 

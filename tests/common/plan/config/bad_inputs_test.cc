@@ -31,7 +31,7 @@ absl::Status load_and_validate(const nlohmann::json& row) {
   for (const auto& line : row["lines"]) text << line.get<std::string>() << "\n";
   const std::string format = row.value("format", "toml");
   const std::string name = "config." + format;
-  const absl::StatusOr<Loaded> loaded =
+  const absl::StatusOr<LoadedConfig> loaded =
       load_text(text.str(), *format_of(name), name, row.value("args", std::vector<std::string>()));
   return loaded.ok() ? validate(*loaded) : loaded.status();
 }

@@ -77,8 +77,8 @@ TEST(JsonTest, EveryKeySurvivesJsonTomlAndYaml) {
     ASSERT_TRUE(back.ok()) << back.status().message();
     EXPECT_EQ(to_json(*back), json);
     // JSON text is also YAML, and JSON is a format too.
-    for (const auto& [format, text] :
-         std::map<Format, std::string>{{Format::kJson, json.dump(2)}, {Format::kToml, to_toml(config)}}) {
+    for (const auto& [format, text] : std::map<ConfigFormat, std::string>{{ConfigFormat::kJson, json.dump(2)},
+                                                                          {ConfigFormat::kToml, to_toml(config)}}) {
       const auto loaded = load_text(text, format, "a");
       ASSERT_TRUE(loaded.ok()) << loaded.status().message() << text;
       EXPECT_EQ(to_json(loaded->config), json);

@@ -25,14 +25,14 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-Loaded toml(std::string_view text, const std::vector<std::string>& overrides = {}) {
-  absl::StatusOr<Loaded> loaded = load_text(text, Format::kToml, "a.toml", overrides);
+LoadedConfig toml(std::string_view text, const std::vector<std::string>& overrides = {}) {
+  absl::StatusOr<LoadedConfig> loaded = load_text(text, ConfigFormat::kToml, "a.toml", overrides);
   EXPECT_TRUE(loaded.ok()) << loaded.status().message();
-  return loaded.ok() ? *std::move(loaded) : Loaded();
+  return loaded.ok() ? *std::move(loaded) : LoadedConfig();
 }
 
 std::string error(std::string_view text, const std::vector<std::string>& overrides = {}) {
-  const absl::StatusOr<Loaded> loaded = load_text(text, Format::kToml, "a.toml", overrides);
+  const absl::StatusOr<LoadedConfig> loaded = load_text(text, ConfigFormat::kToml, "a.toml", overrides);
   EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(loaded.status().message());
 }
@@ -110,7 +110,7 @@ steps = 1200
 )";
 
 TEST(LoadTest, ReadsATorchtitanRecipe) {
-  const Loaded loaded = toml(kLlama8b);
+  const LoadedConfig loaded = toml(kLlama8b);
   EXPECT_EQ(loaded.config.model.flavor, "8B");
   EXPECT_EQ(loaded.config.optimizer.lr, 3e-4);
   EXPECT_EQ(loaded.config.training.seq_len, 8192);
@@ -131,7 +131,7 @@ TEST(LoadTest, RefusesWhatARecipeAsksForAndDoesNotExistYet) {
 }
 
 TEST(LoadTest, CommandLineWinsOverFileWinsOverDefaults) {
-  const Loaded loaded =
+  const LoadedConfig loaded =
       toml("[training]\nsteps = 5\nseq_len = 64\n[checkpoint]\nenable = true\n[metrics]\nenable_tensorboard = true\n",
            {"--training.steps", "7", "--checkpoint.interval=3", "--metrics.no_enable_tensorboard",
             "--training.dataloader.order", "per_rank", "--debug.deterministic", "--quantize.linear.float8.recipe_name",
@@ -153,7 +153,7 @@ TEST(LoadTest, CommandLineWinsOverFileWinsOverDefaults) {
 }
 
 TEST(LoadTest, CommandLineForms) {
-  const Loaded loaded =
+  const LoadedConfig loaded =
       toml("", {"--nproc", "8", "--nodes=2", "--training.local-batch-size", "2", "--checkpoint.enable", "true",
                 "--training.steps", "1", "--training.steps", "2", "--checkpoint.load_step", "-1",
                 "--parallelism.module_fqns_per_model_part", R"([["tok_embeddings"],["norm","output"]])",
@@ -188,7 +188,7 @@ TEST(LoadTest, AnotherNumberOfRanksIsNotBoundToTheFilesPlacement) {
 }
 
 TEST(LoadTest, OlderSpellingsMeanTheirSuccessors) {
-  const Loaded loaded = toml(R"(
+  const LoadedConfig loaded = toml(R"(
 [training]
 batch_size = 4
 max_seq_len = 512
@@ -241,7 +241,7 @@ filter_fqns = "output,wq"
 
 // This value of a later torchtitan stands for two settings.
 TEST(LoadTest, AnImplementationMayNameItsStates) {
-  const Loaded loaded = toml("[optimizer]\nimplementation = \"fused_opt_states_bf16\"\n");
+  const LoadedConfig loaded = toml("[optimizer]\nimplementation = \"fused_opt_states_bf16\"\n");
   EXPECT_EQ(loaded.config.optimizer.implementation, "fused");
   EXPECT_EQ(loaded.config.optimizer.state_dtype, "bfloat16");
   EXPECT_THAT(loaded.warnings, IsEmpty());
@@ -300,7 +300,7 @@ selective_ac_option = '2'  # 'int' = ac every positive int layer or 'op', ac bas
 [float8]
 enable_float8_linear = false
 )";
-  const Loaded loaded = toml(kRecipe);
+  const LoadedConfig loaded = toml(kRecipe);
   EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
   EXPECT_EQ(loaded.config.model.hf_assets_path, "./torchtitan/datasets/tokenizer");
   EXPECT_EQ(loaded.config.lr_scheduler.warmup_steps, 2);
@@ -315,7 +315,7 @@ enable_float8_linear = false
 
 // Names are found in any case, and the warning reports the one that was taken.
 TEST(LoadTest, NamesInAnyCase) {
-  const Loaded loaded = toml(R"([optimizer]
+  const LoadedConfig loaded = toml(R"([optimizer]
 type = "adamw"
 implementation = "For_Loop"
 [[optimizer.param_groups]]
@@ -387,17 +387,17 @@ TEST(LoadTest, ShardingStrategiesWithDegreesThatSayTheSame) {
 // A file without a number of ranks is checked with the number from the command line.
 TEST(LoadTest, ShardingStrategiesOfAFileMeetTheCommandLinesRanks) {
   std::vector<Problem> problems;
-  const std::optional<Loaded> loaded =
+  const std::optional<LoadedConfig> loaded =
       load_job("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\ndata_parallel_replicate_degree = 2\n",
-               Format::kToml, "a.toml", {"--nproc", "8"}, problems);
+               ConfigFormat::kToml, "a.toml", {"--nproc", "8"}, problems);
   ASSERT_TRUE(loaded) << to_status(problems);
   EXPECT_EQ(loaded->config.parallelism.fsdp_reshard_after_forward, "always");
-  EXPECT_FALSE(load_job("# nothing\n", Format::kToml, "a.toml", {"--nproc", "8"}, problems));
+  EXPECT_FALSE(load_job("# nothing\n", ConfigFormat::kToml, "a.toml", {"--nproc", "8"}, problems));
   EXPECT_THAT(format(problems.back()), HasSubstr("sets no key"));
 }
 
 TEST(LoadTest, ValuesOfOlderVersionsAndOfOtherWords) {
-  const Loaded loaded = toml(R"([training]
+  const LoadedConfig loaded = toml(R"([training]
 dataset = "c4_mini"
 fp8_linear = ""
 enable_selective_ac = false
@@ -439,7 +439,7 @@ TEST(LoadTest, LayersOfRecomputation) {
 }
 
 TEST(LoadTest, OlderSpellingBesideItsSuccessorHasToSayTheSame) {
-  const Loaded same = toml("[training]\nbatch_size = 4\nlocal_batch_size = 4\n");
+  const LoadedConfig same = toml("[training]\nbatch_size = 4\nlocal_batch_size = 4\n");
   EXPECT_EQ(same.config.training.local_batch_size, 4);
   EXPECT_THAT(same.warnings, Contains("a.toml:3: training.local_batch_size has the same meaning as training.batch_size "
                                       "(a.toml:2); keep only training.local_batch_size"));
@@ -460,7 +460,7 @@ TEST(LoadTest, OlderSpellingBesideItsSuccessorHasToSayTheSame) {
 }
 
 TEST(LoadTest, KeysWithoutAMeaningWarnOnceEach) {
-  const Loaded loaded = toml(R"(
+  const LoadedConfig loaded = toml(R"(
 [training]
 gc_freq = 100
 gc_debug = true
@@ -482,7 +482,7 @@ backend = "aot_eager"
 
 // A missing feature that would change neither numbers nor files is named in one warning, and the job is not rejected.
 TEST(LoadTest, WhatOnlyMakesTrainingSlowerIsOneWarning) {
-  const Loaded loaded = toml(R"(
+  const LoadedConfig loaded = toml(R"(
 [parallelism]
 data_parallel_shard_degree = 4
 expert_parallel_degree = 4
@@ -516,7 +516,8 @@ TEST(LoadTest, KernelsThatNobodyWillComputeWithAreAWarning) {
 
 // torchtitan ignores the type too; its Qwen recipes set one together with a full last checkpoint.
 TEST(LoadTest, ExportTypeOfAFullCheckpointIsAWarning) {
-  const Loaded loaded = toml("[checkpoint]\nenable = true\nexport_dtype = \"float16\"\nlast_save_model_only = false\n");
+  const LoadedConfig loaded =
+      toml("[checkpoint]\nenable = true\nexport_dtype = \"float16\"\nlast_save_model_only = false\n");
   EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
   EXPECT_THAT(loaded.warnings, ElementsAre("a.toml:3: checkpoint.export_dtype has no effect while "
                                            "checkpoint.last_save_model_only is false"));
@@ -542,18 +543,18 @@ TEST(LoadTest, AllProblemsOfAFileComeTogetherInItsOrder) {
 }
 
 TEST(LoadTest, YamlAndJsonGiveTheSameAsToml) {
-  const Loaded a = toml(
+  const LoadedConfig a = toml(
       "[training]\nsteps = 5\nmax_norm = 2\n[training.dataloader]\norder = \"per_rank\"\n[model]\nconverters = "
       "[\"mx\"]\n"
       "[debug]\nseed = 3\n[lr_scheduler]\ndecay_ratio = 0.25\n[job]\ndescription = \"1: a # b\"\n");
   const auto yaml = load_text(
       "training:\n  steps: 5\n  max_norm: 2\n  dataloader: {order: per_rank}\nmodel:\n  converters: [mx]\n"
       "debug:\n  seed: 3\nlr_scheduler:\n  decay_ratio: 0.25\njob:\n  description: '1: a # b'\nmetrics:\n",
-      Format::kYaml, "a.yaml");
+      ConfigFormat::kYaml, "a.yaml");
   const auto json = load_text(R"({"training": {"steps": 5, "max_norm": 2, "dataloader": {"order": "per_rank"}},
       "model": {"converters": ["mx"]}, "debug": {"seed": 3}, "lr_scheduler": {"decay_ratio": 0.25},
       "job": {"description": "1: a # b"}})",
-                              Format::kJson, "a.json");
+                              ConfigFormat::kJson, "a.json");
   ASSERT_TRUE(yaml.ok()) << yaml.status().message();
   ASSERT_TRUE(json.ok()) << json.status().message();
   EXPECT_EQ(to_json(yaml->config), to_json(a.config));
@@ -564,7 +565,7 @@ TEST(LoadTest, YamlKeepsTextThatLooksLikeSomethingElse) {
   const auto loaded = load_text(
       "job:\n  description: 12\n  save_config_file: ~\nactivation_checkpoint:\n  selective_ac_option: 3\n"
       "checkpoint:\n  enable: True\noptimizer:\n  lr: 3e-4\ndebug:\n  seed: null\n",
-      Format::kYaml, "a.yaml");
+      ConfigFormat::kYaml, "a.yaml");
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
   EXPECT_EQ(loaded->config.job.description, "12");
   EXPECT_FALSE(loaded->config.job.save_config_file.has_value());
@@ -574,10 +575,10 @@ TEST(LoadTest, YamlKeepsTextThatLooksLikeSomethingElse) {
 }
 
 TEST(LoadTest, GuessesTheFormatOfStandardInput) {
-  EXPECT_EQ(guess_format("  {\"training\": {}}"), Format::kJson);
-  EXPECT_EQ(guess_format("[training]\nsteps = 1\n"), Format::kToml);
-  EXPECT_EQ(guess_format("training:\n  steps: 1\n"), Format::kYaml);
-  EXPECT_EQ(guess_format("[training\nsteps = 1\n"), Format::kToml);
+  EXPECT_EQ(guess_format("  {\"training\": {}}"), ConfigFormat::kJson);
+  EXPECT_EQ(guess_format("[training]\nsteps = 1\n"), ConfigFormat::kToml);
+  EXPECT_EQ(guess_format("training:\n  steps: 1\n"), ConfigFormat::kYaml);
+  EXPECT_EQ(guess_format("[training\nsteps = 1\n"), ConfigFormat::kToml);
 }
 
 TEST(LoadTest, FilesAreNamedInErrors) {
@@ -665,8 +666,8 @@ TEST(LoadTest, DamagedFilesNeverCrash) {
     for (int i = 0; i < 10; ++i) bomb += std::string(i ? ", *" : "*") + static_cast<char>(c - 1);
     bomb += "]\n";
   }
-  EXPECT_EQ(load_text(bomb, Format::kYaml, "a").status().code(), absl::StatusCode::kInvalidArgument);
-  for (const Format format : {Format::kToml, Format::kYaml, Format::kJson}) {
+  EXPECT_EQ(load_text(bomb, ConfigFormat::kYaml, "a").status().code(), absl::StatusCode::kInvalidArgument);
+  for (const ConfigFormat format : {ConfigFormat::kToml, ConfigFormat::kYaml, ConfigFormat::kJson}) {
     EXPECT_FALSE(load_text(std::string(100000, '['), format, "a").ok());
     EXPECT_FALSE(load_text(std::string(100000, '{'), format, "a").ok());
     EXPECT_FALSE(load_text(std::string(5 << 20, ' '), format, "a").ok());
@@ -696,7 +697,7 @@ TEST(LoadTest, DamagedFilesNeverCrash) {
           break;
       }
     }
-    for (const Format format : {Format::kToml, Format::kYaml, Format::kJson}) {
+    for (const ConfigFormat format : {ConfigFormat::kToml, ConfigFormat::kYaml, ConfigFormat::kJson}) {
       const auto loaded = load_text(text, format, "a");
       if (loaded.ok()) to_json(loaded->config).dump();  // Throws on invalid UTF-8.
       EXPECT_TRUE(loaded.ok() || loaded.status().code() == absl::StatusCode::kInvalidArgument);

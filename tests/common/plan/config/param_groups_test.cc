@@ -52,13 +52,14 @@ constexpr char kTheirs[] = R"([{"pattern": "\\.(wq|wk)\\.weight$", "optimizer_na
   "optimizer_kwargs": {"lr": 0.02, "momentum": 0.9, "nesterov": false, "ns_steps": 6}},
  {"pattern": "norm", "lr_factor": 0.5, "optimizer_kwargs": {"weight_decay": 0, "betas": [0.8, 0.99]}}])";
 
-absl::StatusOr<Loaded> load_toml(const std::string& text, const std::vector<std::string>& words = {}) {
-  return load_text(text, Format::kToml, "a.toml", words);
+absl::StatusOr<LoadedConfig> load_toml(const std::string& text, const std::vector<std::string>& words = {}) {
+  return load_text(text, ConfigFormat::kToml, "a.toml", words);
 }
 
 TEST(ParamGroupsTest, IsReadFromEveryForm) {
   const std::string json = R"({"optimizer": {"param_groups": )" + std::string(kTheirs) + "}}";
-  const std::map<Format, std::string> texts = {{Format::kToml, kToml}, {Format::kYaml, kYaml}, {Format::kJson, json}};
+  const std::map<ConfigFormat, std::string> texts = {
+      {ConfigFormat::kToml, kToml}, {ConfigFormat::kYaml, kYaml}, {ConfigFormat::kJson, json}};
   for (const auto& [format, text] : texts) {
     const auto loaded = load_text(text, format, "file");
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();

@@ -52,14 +52,14 @@ constexpr char kList[] = R"([{"name": "web", "dataset_path": "web/*.jsonl", "wei
  {"name": "code", "dataset_path": "code", "weight": 0.3, "repeat": false, "format": "parquet",
   "text_key": "content"}])";
 
-absl::StatusOr<Loaded> load_sources(const std::string& text, const std::vector<std::string>& words = {}) {
-  return load_text(text, Format::kToml, "a.toml", words);
+absl::StatusOr<LoadedConfig> load_sources(const std::string& text, const std::vector<std::string>& words = {}) {
+  return load_text(text, ConfigFormat::kToml, "a.toml", words);
 }
 
 TEST(SourcesTest, AreReadFromEveryForm) {
   const std::string json = R"({"training": {"dataloader": {"sources": )" + std::string(kList) + "}}}";
-  const std::map<Format, std::string> texts = {
-      {Format::kToml, kSourcesToml}, {Format::kYaml, kSourcesYaml}, {Format::kJson, json}};
+  const std::map<ConfigFormat, std::string> texts = {
+      {ConfigFormat::kToml, kSourcesToml}, {ConfigFormat::kYaml, kSourcesYaml}, {ConfigFormat::kJson, json}};
   for (const auto& [format, text] : texts) {
     const auto loaded = load_text(text, format, "file");
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();

@@ -71,7 +71,7 @@ TEST(HfConfigTest, AClassesDefaultsAreAModel) {
 
 TEST(HfConfigTest, SecondNamesOfTransformers5) {
   for (const std::string& type : kTypes) {
-    const Alias alias = alias_of(type);
+    const AttributeAlias alias = alias_of(type);
     if (alias.first.empty()) continue;
     json config = small(type);
     config[alias.second] = 16;

@@ -50,9 +50,9 @@ class CountedRowsTest : public ::testing::Test {
   explicit CountedRowsTest(const Stored& stored = {}) : kind_(stored.kind), endings_(stored.endings) {
     folder_.write_tokenizer(testing::byte_tokenizer());
     std::mt19937 random(11);
-    if (kind_.format == data_files::Format::kJsonLines) write_lines(random);
-    if (kind_.format == data_files::Format::kText && kind_.blank_lines) write_paragraphs(random);
-    if (kind_.format == data_files::Format::kText && !kind_.blank_lines) write_files(random);
+    if (kind_.format == data_files::DatasetFormat::kJsonLines) write_lines(random);
+    if (kind_.format == data_files::DatasetFormat::kText && kind_.blank_lines) write_paragraphs(random);
+    if (kind_.format == data_files::DatasetFormat::kText && !kind_.blank_lines) write_files(random);
   }
 
   // Compresses the text in several members or frames.
@@ -131,8 +131,8 @@ class CountedKindsTest : public CountedRowsTest, public ::testing::WithParamInte
  protected:
   CountedKindsTest() : CountedRowsTest(GetParam()) {}
 };
-const FileKind kParagraphs{.format = data_files::Format::kText, .blank_lines = true},
-    kWholeFiles{.format = data_files::Format::kText};
+const FileKind kParagraphs{.format = data_files::DatasetFormat::kText, .blank_lines = true},
+    kWholeFiles{.format = data_files::DatasetFormat::kText};
 INSTANTIATE_TEST_SUITE_P(Kinds, CountedKindsTest,
                          ::testing::Values(Stored{}, Stored{kParagraphs}, Stored{kWholeFiles}, Stored{{}, {".gz"}},
                                            Stored{{}, {".zst"}}, Stored{kParagraphs, {".gz"}},
@@ -195,7 +195,7 @@ TEST_P(CountedKindsTest, RanksTogetherGiveTheStream) {
 TEST_P(CountedKindsTest, CursorsAreThoseOfTheReaderOfEverything) {
   std::mt19937 random(3);
   const bool compressed = endings_.back() != "" || endings_.size() > 1;
-  const int rounds = !compressed ? 60 : kind_.format == data_files::Format::kText && !kind_.blank_lines ? 5 : 15;
+  const int rounds = !compressed ? 60 : kind_.format == data_files::DatasetFormat::kText && !kind_.blank_lines ? 5 : 15;
   for (int round = 0; round < rounds; ++round) {
     const int64_t row = 1 + static_cast<int64_t>(random() % 120), after = 1 + static_cast<int64_t>(random() % 120);
     const int rows = static_cast<int>(random() % 200);

@@ -82,7 +82,7 @@ TEST_F(DatasetTest, FindsFilesInNameOrder) {
 TEST_F(DatasetTest, FormatsGoByNames) {
   for (const char* name : {"a.txt", "b.txt.gz", "c.parquet", "d.idx", "e.jsonl", "f.log", "set/titan-tokens.json"})
     write(name, "");
-  const auto found = [&](const std::string& path, data_files::Format format = data_files::Format::kAuto) {
+  const auto found = [&](const std::string& path, data_files::DatasetFormat format = data_files::DatasetFormat::kAuto) {
     const auto files = data_files::find_dataset_files(path, format);
     if (!files.ok()) return std::string(files.status().message());
     std::string text(name(files->format));
@@ -90,16 +90,16 @@ TEST_F(DatasetTest, FormatsGoByNames) {
     return text;
   };
   EXPECT_EQ(found(folder_), "jsonl e.jsonl");
-  EXPECT_EQ(found(folder_, data_files::Format::kText), "text a.txt b.txt.gz");
-  EXPECT_EQ(found(folder_, data_files::Format::kParquet), "parquet c.parquet");
-  EXPECT_EQ(found(folder_, data_files::Format::kMegatron), "megatron d.idx");
+  EXPECT_EQ(found(folder_, data_files::DatasetFormat::kText), "text a.txt b.txt.gz");
+  EXPECT_EQ(found(folder_, data_files::DatasetFormat::kParquet), "parquet c.parquet");
+  EXPECT_EQ(found(folder_, data_files::DatasetFormat::kMegatron), "megatron d.idx");
   EXPECT_EQ(found(folder_ + "/d"), "megatron d.idx");
   EXPECT_EQ(found(folder_ + "/set"), "titan set/titan-tokens.json");
   EXPECT_EQ(found(folder_ + "/s*"), "titan set/titan-tokens.json");
   EXPECT_EQ(found(folder_ + "/*.txt*"), "text a.txt b.txt.gz");
-  EXPECT_EQ(found(folder_ + "/f.log", data_files::Format::kText), "text f.log");
+  EXPECT_EQ(found(folder_ + "/f.log", data_files::DatasetFormat::kText), "text f.log");
   EXPECT_THAT(found(folder_ + "/f.log"), HasSubstr("holds no *.json"));
-  EXPECT_THAT(found(folder_, data_files::Format::kTitan), HasSubstr("titan-data tokenize makes it"));
+  EXPECT_THAT(found(folder_, data_files::DatasetFormat::kTitan), HasSubstr("titan-data tokenize makes it"));
 }
 
 TEST_F(DatasetTest, ErrorsNameThePath) {

@@ -75,7 +75,7 @@ Opened open_tokens(const std::string& file, const data_files::FilePlace& place) 
 }
 
 FileKind kind_of(Opened (*open)(const std::string&, const data_files::FilePlace&), Gives gives = Gives::kTexts) {
-  return {.format = data_files::Format::kPlugin,
+  return {.format = data_files::DatasetFormat::kPlugin,
           .plugin = std::make_shared<LoadedDataset>(LoadedDataset{{"mine", gives, ".lines", open}, "mine.so", 7})};
 }
 
@@ -113,7 +113,7 @@ class PluginRowsTest : public ::testing::Test {
   }
   std::shared_ptr<Tokenizer> tokenizer_of_bytes() const { return *Tokenizer::load(folder_.path()); }
 
-  SourceWanted json() const { return {"", json_, {.format = data_files::Format::kJsonLines}}; }
+  SourceWanted json() const { return {"", json_, {.format = data_files::DatasetFormat::kJsonLines}}; }
   SourceWanted texts() const { return {"", texts_, kind_of(open_texts)}; }
   SourceWanted tokens() const { return {"", tokens_, kind_of(open_tokens, Gives::kTokens)}; }
 

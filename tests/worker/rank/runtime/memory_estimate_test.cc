@@ -37,7 +37,8 @@ struct Case {
 
 config::JobConfig load(const Case& one) {
   const fs::path path = fs::path(std::getenv("TITAN_SOURCE")) / "configs" / (one.recipe + ".toml");
-  config::Loaded loaded = config::load_file(path.string(), absl::StrSplit(one.words, ' ', absl::SkipEmpty())).value();
+  config::LoadedConfig loaded =
+      config::load_file(path.string(), absl::StrSplit(one.words, ' ', absl::SkipEmpty())).value();
   const absl::Status valid = config::validate(loaded);
   EXPECT_TRUE(valid.ok()) << one.recipe << " " << one.words << ": " << valid;
   config::resolve(loaded.config);

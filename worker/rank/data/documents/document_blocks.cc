@@ -18,7 +18,7 @@ DocumentBlocks::DocumentBlocks(Options options, std::unique_ptr<BlockFiles> plac
 }
 
 absl::StatusOr<DocumentBlocks> DocumentBlocks::open(const Options& options) {
-  const bool rows = options.kind.format == data_files::Format::kParquet;
+  const bool rows = options.kind.format == data_files::DatasetFormat::kParquet;
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<BlockFiles> places,
                          rows ? BlockFiles::of_rows(options.files, options.kind, options.sizes)
                               : BlockFiles::of_lines(options.files, options.kind, options.sizes));
@@ -66,7 +66,7 @@ absl::StatusOr<std::string> DocumentBlocks::fingerprint(const data_files::Tokeni
   TITAN_ASSIGN_OR_RETURN(const std::string facts, kind.remote == nullptr ? file_facts(options_.files, more)
                                                                          : remote_facts(options_.files, more));
   const BlockFiles::Sizes& sizes = options_.sizes;
-  if (kind.format == data_files::Format::kParquet) return absl::StrCat(facts, "-", sizes.rows);
+  if (kind.format == data_files::DatasetFormat::kParquet) return absl::StrCat(facts, "-", sizes.rows);
   const bool compressed = std::any_of(options_.files.begin(), options_.files.end(), data_files::is_compressed);
   if (!compressed) return absl::StrCat(facts, "-", sizes.text_bytes);
   return absl::StrCat(facts, "-", sizes.text_bytes, "-", sizes.compressed_bytes, "-",

@@ -20,17 +20,17 @@ namespace titan::data {
 absl::StatusOr<std::unique_ptr<DocumentFile>> DocumentFile::open(const std::string& path, const FileKind& kind,
                                                                  const data_files::FilePlace& place) {
   switch (kind.format) {
-    case data_files::Format::kAuto:
-    case data_files::Format::kJsonLines:
+    case data_files::DatasetFormat::kAuto:
+    case data_files::DatasetFormat::kJsonLines:
       return open_json_lines(path, kind, place);
-    case data_files::Format::kText:
+    case data_files::DatasetFormat::kText:
       return open_text(path, kind, place);
-    case data_files::Format::kParquet:
+    case data_files::DatasetFormat::kParquet:
       return open_parquet(path, kind, place);
-    case data_files::Format::kPlugin:
+    case data_files::DatasetFormat::kPlugin:
       return open_plugin(path, kind, place);
-    case data_files::Format::kMegatron:
-    case data_files::Format::kTitan:
+    case data_files::DatasetFormat::kMegatron:
+    case data_files::DatasetFormat::kTitan:
       break;
   }
   return absl::InvalidArgumentError(absl::StrCat(path, ": holds tokens, not text"));
@@ -58,23 +58,23 @@ std::string cache_name(const FileKind& kind) {
 }
 
 std::string document_word(const FileKind& kind) {
-  if (kind.format == data_files::Format::kPlugin) return "document";
-  if (kind.format == data_files::Format::kText) return kind.blank_lines ? "paragraph" : "file";
-  return kind.format == data_files::Format::kParquet ? "row" : "line";
+  if (kind.format == data_files::DatasetFormat::kPlugin) return "document";
+  if (kind.format == data_files::DatasetFormat::kText) return kind.blank_lines ? "paragraph" : "file";
+  return kind.format == data_files::DatasetFormat::kParquet ? "row" : "line";
 }
 
 std::string document_rule(const FileKind& kind) {
-  if (kind.format == data_files::Format::kText) return "text has to be UTF-8";
+  if (kind.format == data_files::DatasetFormat::kText) return "text has to be UTF-8";
   if (!kind.messages_key.empty()) {
     return absl::StrCat(document_word(kind), "s need a list \"", kind.messages_key,
                         "\" of messages, each with a role and a content, that the chat template takes");
   }
-  if (kind.format == data_files::Format::kPlugin) {
+  if (kind.format == data_files::DatasetFormat::kPlugin) {
     return absl::StrCat("the dataset \"", kind.plugin->name, "\" of ", kind.plugin->library,
                         has_pieces(kind) ? " has to give tokens of the job's tokenizer, with a label for each or none"
                                          : " has to give UTF-8");
   }
-  if (kind.format == data_files::Format::kParquet)
+  if (kind.format == data_files::DatasetFormat::kParquet)
     return absl::StrCat("rows need UTF-8 in the column \"", kind.text_key, "\"");
   return absl::StrCat("lines have to be JSON objects with a string \"", kind.text_key, "\"");
 }

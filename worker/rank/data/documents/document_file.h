@@ -23,7 +23,7 @@ struct LoadedDataset;
 
 // Describes how files are read as documents.
 struct FileKind {
-  data_files::Format format = data_files::Format::kJsonLines;
+  data_files::DatasetFormat format = data_files::DatasetFormat::kJsonLines;
   std::string text_key = "text";          // Key or column of the text, in JSON lines and Parquet.
   std::string messages_key = {};          // Key or column of conversations; empty: documents are texts.
   bool train_on_all = false;              // Conversations: every token is a label.

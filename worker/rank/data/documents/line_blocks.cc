@@ -51,7 +51,8 @@ class LineBlocks : public BlockFiles {
     if (data_files::is_compressed(path)) {
       TITAN_ASSIGN_OR_RETURN(opened.text, compressed_text_blocks(path, bytes_[file], block_bytes(file), kind_.remote));
     } else {
-      opened.text = plain_text_blocks(path, bytes_[file], block_bytes(file), kind_.format == data_files::Format::kText);
+      opened.text =
+          plain_text_blocks(path, bytes_[file], block_bytes(file), kind_.format == data_files::DatasetFormat::kText);
     }
     if (open_.size() == kOpenTexts) open_.erase(open_.begin());
     open_.push_back(std::move(opened));
@@ -194,7 +195,7 @@ absl::StatusOr<std::unique_ptr<BlockFiles>> BlockFiles::of_lines(const std::vect
   for (const std::string& file : files) {
     TITAN_ASSIGN_OR_RETURN(bytes.emplace_back(), bytes_of(file, kind));
   }
-  if (kind.format != data_files::Format::kText)
+  if (kind.format != data_files::DatasetFormat::kText)
     return std::make_unique<JsonBlocks>(files, kind, std::move(bytes), sizes);
   if (kind.blank_lines) return std::make_unique<ParagraphBlocks>(files, kind, std::move(bytes), sizes);
   return std::make_unique<WholeFiles>(files, kind, std::move(bytes), sizes);

@@ -21,7 +21,7 @@ struct Found {
 };
 
 absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string& dataset_path,
-                                   data_files::Format format, const std::string& record_folder) {
+                                   data_files::DatasetFormat format, const std::string& record_folder) {
   absl::StatusOr<hub::DatasetPath> parsed = hub::parse_dataset_path(dataset_path);
   if (!parsed.ok()) return annotate(parsed.status(), dataset_path);
   hub::DatasetPath path = *std::move(parsed);
@@ -33,7 +33,7 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
   for (const HubFile& file : there) listed.files.push_back(file.path);
   TITAN_ASSIGN_OR_RETURN(data_files::DatasetFiles files,
                          data_files::choose_files(dataset, dataset_path, listed, format));
-  if (files.format == data_files::Format::kJsonLines || files.format == data_files::Format::kText)
+  if (files.format == data_files::DatasetFormat::kJsonLines || files.format == data_files::DatasetFormat::kText)
     return Found{std::move(files), open_hub(*options, there)};
   return absl::UnimplementedError(absl::StrCat(dataset_path,
                                                ": only JSON lines and plain text are read from a hub as "
@@ -59,7 +59,7 @@ absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDat
   absl::StatusOr<std::vector<std::string>> files = data_files::find_files(path, loaded->ending);
   if (!files.ok()) return annotate(files.status(), who);
   return ConfiguredFiles{*std::move(files),
-                         {.format = data_files::Format::kPlugin,
+                         {.format = data_files::DatasetFormat::kPlugin,
                           .messages_key = settings.messages_key,
                           .train_on_all = settings.train_on == "all",
                           .plugin = std::move(loaded)}};
@@ -84,14 +84,15 @@ absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,
   if (auto loaded = find_loaded_dataset(dataset)) {
     return files_of_library(std::move(loaded), dataset_path.value_or(""), settings);
   }
-  const data_files::Format format = data_files::format_from_name(settings.format).value_or(data_files::Format::kAuto);
+  const data_files::DatasetFormat format =
+      data_files::format_from_name(settings.format).value_or(data_files::DatasetFormat::kAuto);
   const std::string path = dataset_path.value_or("");
   Found found;
   if (hub::is_hub_path(path)) {
     TITAN_ASSIGN_OR_RETURN(found, found_in_hub(dataset, path, format, record_folder));
   } else {
     TITAN_ASSIGN_OR_RETURN(found.files, data_files::dataset_files(dataset, path, format));
-    if (found.files.format == data_files::Format::kJsonLines) {
+    if (found.files.format == data_files::DatasetFormat::kJsonLines) {
       const absl::Status rows = data_files::check_first_rows(found.files, {.text_key = settings.text_key,
                                                                            .messages_key = settings.messages_key,
                                                                            .train_on_all = settings.train_on == "all",

@@ -171,7 +171,8 @@ absl::StatusOr<StreamPosition> CountedRows::position() {
 }
 
 void CountedRows::set_place(StreamPosition& position, const data_files::FilePlace& place) const {
-  const bool lines = blocks_.kind().format != data_files::Format::kParquet;  // Rows of Parquet are counted by group.
+  const bool lines =
+      blocks_.kind().format != data_files::DatasetFormat::kParquet;  // Rows of Parquet are counted by group.
   position.document.offset = place.offset;
   position.document.line = place.line + (lines ? head_.lines : 0);
 }

@@ -39,7 +39,7 @@ bool allows_blocks(const RowsWanted& wanted, const std::string& file) {
 
 bool can_be_counted(const RowsWanted& wanted) {
   return !wanted.per_rank && wanted.kind.chat == nullptr && wanted.dp_size >= kManyRanks &&
-         !wanted.counts_folder.empty() && wanted.kind.format != data_files::Format::kAuto &&
+         !wanted.counts_folder.empty() && wanted.kind.format != data_files::DatasetFormat::kAuto &&
          std::all_of(wanted.files.begin(), wanted.files.end(),
                      [&](const std::string& file) { return allows_blocks(wanted, file); });
 }
@@ -183,7 +183,7 @@ absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_places(const RowsWante
 using NewFinder = std::function<absl::StatusOr<std::unique_ptr<DocumentFinder>>()>;
 
 absl::StatusOr<NewFinder> finders(const RowsWanted& wanted) {
-  if (wanted.kind.format != data_files::Format::kParquet) return [&wanted] { return finder_of_places(wanted); };
+  if (wanted.kind.format != data_files::DatasetFormat::kParquet) return [&wanted] { return finder_of_places(wanted); };
   std::vector<std::vector<int64_t>> groups;
   int64_t documents = 0;
   for (const std::string& file : wanted.files) {
@@ -251,9 +251,9 @@ absl::StatusOr<OpenedRows> arranged_text(const RowsWanted& wanted, std::shared_p
 absl::StatusOr<RowsWanted> with_tokenizer(RowsWanted wanted, const Tokenizer& tokenizer) {
   wanted.kind.max_token_id = tokenizer.max_id();
   if (wanted.kind.messages_key.empty()) return wanted;
-  const data_files::Format format = wanted.kind.format;
-  if (format != data_files::Format::kJsonLines && format != data_files::Format::kParquet &&
-      format != data_files::Format::kPlugin) {
+  const data_files::DatasetFormat format = wanted.kind.format;
+  if (format != data_files::DatasetFormat::kJsonLines && format != data_files::DatasetFormat::kParquet &&
+      format != data_files::DatasetFormat::kPlugin) {
     return absl::InvalidArgumentError(absl::StrCat(
         wanted.files[0], ": messages_key = \"", wanted.kind.messages_key,
         "\" is of JSON lines and Parquet, the files hold ",

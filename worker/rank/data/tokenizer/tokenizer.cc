@@ -16,8 +16,8 @@
 namespace titan::data {
 namespace {
 
-using tokenizer_files::FileKind;
 using tokenizer_files::Found;
+using tokenizer_files::TokenizerFileKind;
 using Loaded = absl::StatusOr<std::unique_ptr<Tokenizer>>;
 
 Loaded named(const std::string& path, Loaded loaded) {
@@ -51,11 +51,11 @@ Loaded load_tiktoken(const std::string& folder, const Found& found) {
 Loaded Tokenizer::load(const std::string& folder) {
   TITAN_ASSIGN_OR_RETURN(const Found found, tokenizer_files::find_tokenizer(folder));
   switch (found.kind) {
-    case FileKind::kJson:
+    case TokenizerFileKind::kJson:
       return load_json(folder, found);
-    case FileKind::kSentencePiece:
+    case TokenizerFileKind::kSentencePiece:
       return load_sentencepiece(found);
-    case FileKind::kTiktoken:
+    case TokenizerFileKind::kTiktoken:
       break;
   }
   return load_tiktoken(folder, found);

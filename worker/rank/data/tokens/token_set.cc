@@ -37,10 +37,11 @@ constexpr size_t kMaxOpen = 64;  // In shards, of two files each. Shuffled docum
 
 }  // namespace
 
-absl::StatusOr<TokenSet> TokenSet::open(data_files::Format format, const std::vector<std::string>& files) {
+absl::StatusOr<TokenSet> TokenSet::open(data_files::DatasetFormat format, const std::vector<std::string>& files) {
   TokenSet set;
   for (const std::string& file : files) {
-    TITAN_RETURN_IF_ERROR(format == data_files::Format::kTitan ? set.add_manifest(file) : set.add_megatron(file));
+    TITAN_RETURN_IF_ERROR(format == data_files::DatasetFormat::kTitan ? set.add_manifest(file)
+                                                                      : set.add_megatron(file));
   }
   return set;
 }
@@ -50,7 +51,7 @@ absl::Status TokenSet::add_manifest(const std::string& path) {
                          data_files::read_manifest(storage::posix_files(), path));
   const std::string folder = std::filesystem::path(path).parent_path().string();
   for (const data_files::TokenManifest::Shard& shard : manifest.shards) {
-    add(storage::join_path(folder, absl::StrCat(shard.name, kTokensSuffix)), data_files::Format::kTitan,
+    add(storage::join_path(folder, absl::StrCat(shard.name, kTokensSuffix)), data_files::DatasetFormat::kTitan,
         manifest.marked, shard.tokens, shard.documents);
   }
   marks_.push_back({path, manifest.tokenizer, manifest.train_on_all});
@@ -59,11 +60,11 @@ absl::Status TokenSet::add_manifest(const std::string& path) {
 
 absl::Status TokenSet::add_megatron(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<TokenShard> shard, open_megatron_shard(path));
-  add(path, data_files::Format::kMegatron, /*marked=*/false, shard->tokens(), shard->documents());
+  add(path, data_files::DatasetFormat::kMegatron, /*marked=*/false, shard->tokens(), shard->documents());
   return absl::OkStatus();
 }
 
-void TokenSet::add(std::string path, data_files::Format format, bool marked, int64_t tokens, int64_t documents) {
+void TokenSet::add(std::string path, data_files::DatasetFormat format, bool marked, int64_t tokens, int64_t documents) {
   marked_ = marked_ || marked;
   parts_.push_back({std::move(path), format, marked, tokens, documents, tokens_, documents_});
   tokens_ += tokens;
@@ -83,7 +84,7 @@ absl::StatusOr<TokenShard*> TokenSet::shard(int64_t number) {
     return open_.back().second.get();
   }
   const Part& part = parts_[number];
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TokenShard> shard, part.format == data_files::Format::kTitan
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TokenShard> shard, part.format == data_files::DatasetFormat::kTitan
                                                                 ? open_titan_shard(part.path)
                                                                 : open_megatron_shard(part.path));
   if (shard->tokens() != part.tokens || shard->documents() != part.documents) {

@@ -50,7 +50,7 @@ absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std
 class TokenSet {
  public:
   // `files` come from find_dataset_files(). Errors: NotFound, DataLoss; names the file.
-  static absl::StatusOr<TokenSet> open(data_files::Format format, const std::vector<std::string>& files);
+  static absl::StatusOr<TokenSet> open(data_files::DatasetFormat format, const std::vector<std::string>& files);
 
   int64_t tokens() const { return tokens_; }
   int64_t documents() const { return documents_; }
@@ -93,14 +93,14 @@ class TokenSet {
  private:
   struct Part {
     std::string path;
-    data_files::Format format;
+    data_files::DatasetFormat format;
     bool marked;
     int64_t tokens, documents;
     int64_t tokens_before, documents_before;
   };
   absl::Status add_manifest(const std::string& path);
   absl::Status add_megatron(const std::string& path);
-  void add(std::string path, data_files::Format format, bool marked, int64_t tokens, int64_t documents);
+  void add(std::string path, data_files::DatasetFormat format, bool marked, int64_t tokens, int64_t documents);
   int64_t shard_of(int64_t token) const;
   int64_t shard_of_document(int64_t document) const;
 

@@ -72,7 +72,8 @@ void warn_state_conversion(const RankContext& context, const LoadResult& read) {
   if (!notice.empty()) context.reporter->warning(notice);
 }
 
-void restore_state(const RankContext& context, const LoadResult& read, optim::Optimizer& optimizer, Loaded& loaded) {
+void restore_state(const RankContext& context, const LoadResult& read, optim::Optimizer& optimizer,
+                   LoadedState& loaded) {
   loaded.step = loaded.schedule_step = read.step;
   loaded.tokens_seen = read.train_state.value("ntokens_seen", int64_t{0});
   if (read.model_only) return;
@@ -88,12 +89,12 @@ void restore_state(const RankContext& context, const LoadResult& read, optim::Op
   loaded.schedule_step = schedule == read.train_state.end() ? 0 : schedule->value("last_epoch", loaded.step);
 }
 
-void draw(const RankContext& context, const Loaded& loaded, ShardedModel& model, ShardedModel::Which which) {
+void draw(const RankContext& context, const LoadedState& loaded, ShardedModel& model, ShardedModel::Which which) {
   draw_weights(context, model, loaded.seed.value_or(context.config.debug.seed.value_or(0)), which);
 }
 
 // Draws what was not loaded, and checks that adapters resume with the model on which they were trained.
-void settle_base(const RankContext& context, const WeightsRead& read, Built& built, Loaded& loaded) {
+void settle_base(const RankContext& context, const WeightsRead& read, Built& built, LoadedState& loaded) {
   if (!read.job.model_loaded) draw(context, loaded, *built.model, ShardedModel::Which::kTrained);
   if (!read.base.model_loaded) {
     draw(context, loaded, *built.model, ShardedModel::Which::kFrozen);
@@ -139,7 +140,7 @@ void replan_pipeline(const config::JobConfig& config, const BatchPlan& batch, Bu
 }
 
 // Settles the batch that the job keeps, and moves the loader to its position.
-void settle_data(const RankContext& context, const LoadResult& read, Built& built, Loaded& loaded) {
+void settle_data(const RankContext& context, const LoadResult& read, Built& built, LoadedState& loaded) {
   const BatchPlan configured = loaded.batch_plan;
   loaded.batch_plan = resumed_batch(context, built.spec, read.train_state, configured);
   const RowsBefore before = rows_before(context.config, read, loaded.batch_plan);
@@ -155,10 +156,10 @@ void settle_data(const RankContext& context, const LoadResult& read, Built& buil
 
 }  // namespace
 
-Loaded load(RankContext& context, Built& built, checkpoint::Checkpointer* checkpointer) {
+LoadedState load(RankContext& context, Built& built, checkpoint::Checkpointer* checkpointer) {
   context.reporter->enter_start_phase(Phase::kLoad);
   const std::optional<int64_t>& seed = context.config.debug.seed;
-  Loaded loaded{.seed = seed, .rounding_seed = seed.value_or(0)};
+  LoadedState loaded{.seed = seed, .rounding_seed = seed.value_or(0)};
   loaded.batch_plan = value(configured_batch(context, built.spec), kExitBadConfig, "BATCH_SIZE");
   // Data, above all the tokenizer, is opened concurrently with reading the checkpoint.
   std::future<absl::StatusOr<std::unique_ptr<data::DataLoader>>> opening = std::async(
@@ -186,7 +187,7 @@ Loaded load(RankContext& context, Built& built, checkpoint::Checkpointer* checkp
   return loaded;
 }
 
-void report_loaded(RankContext& context, const Loaded& loaded) {
+void report_loaded(RankContext& context, const LoadedState& loaded) {
   context.reporter->finished_step(loaded.step, absl::ZeroDuration());
   context.reporter->event(rank_protocol::event::kLoaded,
                           {{"step", loaded.step}, {"source", checkpoint::name(loaded.source)}, {"path", loaded.path}});
@@ -241,7 +242,7 @@ double settle_balance(const RankContext& context, const checkpoint::LoadResult& 
   return coefficient;
 }
 
-checkpoint::TrainState train_state(const RankContext& context, const Built& built, const Loaded& start,
+checkpoint::TrainState train_state(const RankContext& context, const Built& built, const LoadedState& start,
                                    const Progress& progress) {
   checkpoint::TrainState state;
   const config::JobConfig& config = context.config;

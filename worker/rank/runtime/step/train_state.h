@@ -19,7 +19,7 @@
 namespace titan::runtime {
 
 // State with which an attempt begins, from its checkpoint or initial weights and its data.
-struct Loaded {
+struct LoadedState {
   int64_t step = 0;             // Finished steps.
   int64_t schedule_step = 0;    // The schedule's count: lower if the schedule was excluded from loading.
   int64_t tokens_seen = 0;      // Over all ranks.
@@ -37,10 +37,10 @@ struct Loaded {
 // Fills the model and optimizer of `built` from the newest usable checkpoint, from the weights that the configuration
 // names, or by drawing, and positions the data. If the job keeps a batch that this mesh splits differently, the
 // pipeline's schedule in `built` changes too. `checkpointer` may be null. Collective. Throws Failure.
-Loaded load(RankContext& context, Built& built, checkpoint::Checkpointer* checkpointer);
+LoadedState load(RankContext& context, Built& built, checkpoint::Checkpointer* checkpointer);
 
 // Reports the load to the node, once everything that a start needs is ready.
-void report_loaded(RankContext& context, const Loaded& loaded);
+void report_loaded(RankContext& context, const LoadedState& loaded);
 
 // Draws initial weights by `seed` for trained, frozen or all parameters.
 void draw_weights(const RankContext& context, ShardedModel& model, int64_t seed, ShardedModel::Which which);
@@ -59,7 +59,7 @@ struct Progress {
 
 // Returns the contents of a checkpoint in addition to tensors. load() reads it so that an attempt resumes like this
 // one.
-checkpoint::TrainState train_state(const RankContext& context, const Built& built, const Loaded& start,
+checkpoint::TrainState train_state(const RankContext& context, const Built& built, const LoadedState& start,
                                    const Progress& progress);
 
 }  // namespace titan::runtime

@@ -79,7 +79,7 @@ class Trainer {
   Executor executor_;
   const std::unique_ptr<MetricsLogger> metrics_;
   const std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // Null if checkpoints are off.
-  Loaded start_;
+  LoadedState start_;
   std::optional<Validator> validator_;  // Empty if validation is off.
 
   Progress progress_;

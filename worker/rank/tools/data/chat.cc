@@ -96,10 +96,11 @@ absl::Status run_chat(const ChatOptions& options) {
   TITAN_ASSIGN_OR_RETURN(const auto tokenizer, data::Tokenizer::load(options.tokenizer));
   for (const std::string& note : tokenizer_files::not_applied(options.tokenizer))
     std::cerr << "warning: " << note << "\n";
-  const data_files::Format format = data_files::format_from_name(options.format).value_or(data_files::Format::kAuto);
+  const data_files::DatasetFormat format =
+      data_files::format_from_name(options.format).value_or(data_files::DatasetFormat::kAuto);
   TITAN_ASSIGN_OR_RETURN(const data_files::DatasetFiles found, data_files::find_dataset_files(options.path, format));
   data::FileKind kind{.format = found.format, .messages_key = options.messages_key};
-  if (data_files::holds_tokens(found.format) || found.format == data_files::Format::kText) {
+  if (data_files::holds_tokens(found.format) || found.format == data_files::DatasetFormat::kText) {
     return absl::InvalidArgumentError(absl::StrCat(options.path, ": holds ", data_files::name(found.format),
                                                    ", and conversations are rows of JSON lines or Parquet"));
   }

@@ -127,7 +127,7 @@ absl::Status check_apart(const Words& words) {
 // Rejects input without any document before anything is created, like ranks do. Two cases pass: malformed rows before
 // the first good one, which --max-bad counts later, and plain text, because other files may be fine.
 absl::Status check_rows(const TokenizeOptions& options) {
-  if (options.input.format == data_files::Format::kText) return absl::OkStatus();
+  if (options.input.format == data_files::DatasetFormat::kText) return absl::OkStatus();
   absl::Status rows = data_files::check_files(options.input, {.text_key = options.kind.text_key,
                                                               .messages_key = options.kind.messages_key,
                                                               .train_on_all = options.kind.train_on_all,
@@ -143,7 +143,7 @@ absl::Status run(Words& words) {
   words.options.kind.format = words.options.input.format;
   words.options.kind.blank_lines = words.documents == "blank_lines";
   words.options.kind.train_on_all = words.train_on == "all";
-  if (!words.options.kind.messages_key.empty() && words.options.input.format == data_files::Format::kText) {
+  if (!words.options.kind.messages_key.empty() && words.options.input.format == data_files::DatasetFormat::kText) {
     return absl::InvalidArgumentError(absl::StrCat(words.inputs.front(),
                                                    ": holds plain text, and conversations "
                                                    "(--messages-key) are rows of JSON lines or Parquet"));

@@ -45,7 +45,7 @@ absl::Status run(const std::string& path) {
   }
   TITAN_ASSIGN_OR_RETURN(data::TokenSet set, data::TokenSet::open(found.format, found.files));
   int64_t damaged = 0;
-  if (found.format == data_files::Format::kTitan) {
+  if (found.format == data_files::DatasetFormat::kTitan) {
     for (const std::string& manifest : found.files) TITAN_RETURN_IF_ERROR(check_index_sums(manifest, damaged));
   }
   for (int64_t number = 0; number < set.shards(); ++number) {

@@ -41,7 +41,8 @@ absl::StatusOr<std::vector<WorkUnit>> plan_shards(const data_files::DatasetFiles
   for (const std::string& file : input.files) {
     TITAN_ASSIGN_OR_RETURN(const struct stat facts, facts_of(file));
     const auto size = static_cast<int64_t>(facts.st_size);
-    if (size > 2 * shard_bytes && input.format == data_files::Format::kJsonLines && !data_files::is_compressed(file)) {
+    if (size > 2 * shard_bytes && input.format == data_files::DatasetFormat::kJsonLines &&
+        !data_files::is_compressed(file)) {
       flush();
       TITAN_RETURN_IF_ERROR(cut_at_lines(file, size, shard_bytes, units));
       continue;
