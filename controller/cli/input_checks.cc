@@ -95,7 +95,7 @@ json read_json(const std::string& path) {
 }
 
 // Differences, except for numbers that training takes from the weights.
-std::vector<hf_config::ConfigDifference> lasting(const hf_config::Model& there, const models::ModelSpec& spec) {
+std::vector<hf_config::ConfigDifference> lasting(const hf_config::HfModel& there, const models::ModelSpec& spec) {
   std::vector<hf_config::ConfigDifference> found =
       hf_config::compare(there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
   std::erase_if(found, [](const hf_config::ConfigDifference& one) { return one.takeable; });
@@ -103,7 +103,7 @@ std::vector<hf_config::ConfigDifference> lasting(const hf_config::Model& there, 
 }
 
 // Names the first Titan flavor that the weights fit: flavors that differ only in masks are equally good here.
-std::string fitting_flavor(const hf_config::Model& there) {
+std::string fitting_flavor(const hf_config::HfModel& there) {
   for (const std::string& flavor : models::flavors(there.spec.name)) {
     if (lasting(there, *models::find(there.spec.name, flavor)).empty()) {
       return absl::StrCat("these are weights of model.name = \"", there.spec.name, "\", model.flavor = \"", flavor,

@@ -65,7 +65,8 @@ std::vector<Mistake> mistakes(const ModelSpec& spec, int64_t seq_len) {
   add("norm_eps a hundred times larger", [](ModelSpec& s) { s.norm_eps *= 100; });
   add("rope_theta doubled", [](ModelSpec& s) { s.rope_theta *= 2; });
   add("the other rotation", [](ModelSpec& s) {
-    s.rope = s.rope == models::Rope::kInterleaved ? models::Rope::kRotateHalf : models::Rope::kInterleaved;
+    s.rope =
+        s.rope == models::RopeStyle::kInterleaved ? models::RopeStyle::kRotateHalf : models::RopeStyle::kInterleaved;
   });
   if (spec.rope_scaling) add("no RoPE scaling", [](ModelSpec& s) { s.rope_scaling.reset(); });
   if (spec.yarn && (!spec.yarn->only_beyond_original || seq_len > spec.yarn->original_seq_len))

@@ -122,7 +122,7 @@ std::vector<std::string> shard_warnings(const JobConfig& config) {
   std::int64_t short_ones = 0;
   for (const models::ParameterSpec& tensor : models::parameters(*spec)) {
     // Experts are sharded along another dimension if there are few of them.
-    if (tensor.role == models::Role::kExpert || tensor.shape.empty() || tensor.shape[0] == 0) continue;
+    if (tensor.role == models::ParameterRole::kExpert || tensor.shape.empty() || tensor.shape[0] == 0) continue;
     const std::int64_t rows = tensor.shape[0], each = (rows + ranks - 1) / ranks;
     const auto numbers = static_cast<double>(tensor.numel());
     needed += numbers;

@@ -110,12 +110,12 @@ bool uses_optimizer(const OptimizerSection& optimizer, const std::string& name) 
 }
 
 bool is_matrix(const models::ParameterSpec& parameter) {
-  return parameter.shape.size() == (parameter.role == models::Role::kExpert ? 3 : 2);
+  return parameter.shape.size() == (parameter.role == models::ParameterRole::kExpert ? 3 : 2);
 }
 
 bool is_hidden_matrix(const models::ParameterSpec& parameter) {
   return is_matrix(parameter) && absl::StartsWith(parameter.fqn, "layers.") &&
-         parameter.role != models::Role::kRouter && !absl::StrContains(parameter.fqn, ".router.");
+         parameter.role != models::ParameterRole::kRouter && !absl::StrContains(parameter.fqn, ".router.");
 }
 
 std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer) {

@@ -64,8 +64,8 @@ std::string key_of(const std::string& name, const std::string& model_type) {
 json numbers_of(const models::ModelSpec& spec, const char* member) { return models::to_json(spec)[member]; }
 
 // Compares the RoPE scaling as a whole, since its members have a meaning only together.
-void add_scaling(const Model& there, const Model& here, std::vector<ConfigDifference>& found) {
-  const auto scaling = [](const Model& model) -> json {
+void add_scaling(const HfModel& there, const HfModel& here, std::vector<ConfigDifference>& found) {
+  const auto scaling = [](const HfModel& model) -> json {
     const json llama = numbers_of(model.spec, "rope_scaling"), yarn = numbers_of(model.spec, "yarn");
     return llama.is_null() ? yarn : llama;
   };
@@ -75,7 +75,7 @@ void add_scaling(const Model& there, const Model& here, std::vector<ConfigDiffer
 
 }  // namespace
 
-std::vector<ConfigDifference> compare(const Model& there, const Model& here) {
+std::vector<ConfigDifference> compare(const HfModel& there, const HfModel& here) {
   if (there.model_type != here.model_type)
     return {{"model_type", json(there.model_type).dump(), json(here.model_type).dump()}};
   std::vector<ConfigDifference> found;
@@ -87,8 +87,8 @@ std::vector<ConfigDifference> compare(const Model& there, const Model& here) {
     if (one.name == "tied_embeddings" && other.tied_embeddings) continue;
     found.push_back({key_of(one.name, here.model_type), one.there, one.here, is_takeable(one.name)});
     if (one.name != "rope") continue;
-    found.back().there = there.spec.rope == models::Rope::kInterleaved ? "true" : "false";
-    found.back().here = here.spec.rope == models::Rope::kInterleaved ? "true" : "false";
+    found.back().there = there.spec.rope == models::RopeStyle::kInterleaved ? "true" : "false";
+    found.back().here = here.spec.rope == models::RopeStyle::kInterleaved ? "true" : "false";
   }
   add_scaling(there, here, found);
   return found;

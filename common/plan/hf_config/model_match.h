@@ -23,7 +23,7 @@ struct ConfigDifference {
 
 // Returns the differences that make the weights of `there` unusable for `here`. Ignores what weights do not depend on,
 // and a separate head where the file ties it to the embedding: such a head starts as a copy of the embedding.
-std::vector<ConfigDifference> compare(const Model& there, const Model& here);
+std::vector<ConfigDifference> compare(const HfModel& there, const HfModel& here);
 
 // Copies the settings of `from` that change results but no shapes: theta and scaling of RoPE, its channel pairing, and
 // the norms' epsilon.

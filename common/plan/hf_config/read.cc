@@ -106,7 +106,7 @@ void deepseek(Keys& keys, ModelSpec& spec) {
   keys.take("norm_topk_prob", moe.route_norm);
   bool neighbours = true;
   keys.take("rope_interleave", neighbours);
-  spec.rope = neighbours ? models::Rope::kInterleaved : models::Rope::kRotateHalf;
+  spec.rope = neighbours ? models::RopeStyle::kInterleaved : models::RopeStyle::kRotateHalf;
 }
 
 void gpt_oss(Keys& keys, ModelSpec& spec) {
@@ -244,7 +244,7 @@ std::string model_type_of(const ModelSpec& spec) {
   return spec.name;
 }
 
-absl::StatusOr<Model> read_model(const json& config) {
+absl::StatusOr<HfModel> read_model(const json& config) {
   if (!config.is_object()) return absl::InvalidArgumentError("config.json: not a JSON object");
   if (const auto inner = config.find("text_config"); inner != config.end() && inner->is_object()) {
     json language = *inner;
@@ -253,7 +253,7 @@ absl::StatusOr<Model> read_model(const json& config) {
     return read_model(language);
   }
   Keys file(config);
-  Model model;
+  HfModel model;
   file.take("model_type", model.model_type);
   const auto reader = readers().find(model.model_type);
   if (reader == readers().end()) {

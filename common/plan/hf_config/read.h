@@ -10,7 +10,7 @@
 namespace titan::hf_config {
 
 // The model that a config.json describes.
-struct Model {
+struct HfModel {
   models::ModelSpec spec;               // Its flavor is "config.json".
   std::string model_type;               // "llama"; for a multimodal release, that of its language model.
   std::vector<std::string> notes = {};  // Settings of the file that are not applied here, for warnings.
@@ -19,7 +19,7 @@ struct Model {
 // Reads the model of a Hugging Face config.json, whether or not a flavor has the same numbers. Interprets the file as
 // transformers does (keys.h); the inverse is HfFamily::config. Errors: InvalidArgument naming the key and its value,
 // for an architecture, an activation, a window or a RoPE scaling that no family here supports.
-absl::StatusOr<Model> read_model(const nlohmann::json& config);
+absl::StatusOr<HfModel> read_model(const nlohmann::json& config);
 
 // Whether read_model() supports the model type.
 bool reads(const std::string& model_type);

@@ -4,7 +4,7 @@ namespace titan::memory {
 
 using mesh::Reshard;
 
-void begin_unshard(RankMemory& rank, const Block& block) {
+void begin_unshard(RankMemory& rank, const EstimatedBlock& block) {
   for (ShardedUnit* one : block.units) {
     if (one->there || one->coming) continue;
     one->coming = true;
@@ -17,7 +17,7 @@ void begin_unshard(RankMemory& rank, const Block& block) {
   update_peak(rank);
 }
 
-void unshard(RankMemory& rank, const Block& block) {
+void unshard(RankMemory& rank, const EstimatedBlock& block) {
   for (ShardedUnit* one : block.units) {
     if (one->there) continue;
     begin_unshard(rank, block);
@@ -37,7 +37,7 @@ void free_gathered(RankMemory& rank, ShardedUnit& one) {
   rank.now.weights -= (one.unit.direct ? one.unit.padded() : one.unit.whole) * gathered_bytes(rank, one.unit);
 }
 
-void reshard(RankMemory& rank, const Block& block, bool after_forward) {
+void reshard(RankMemory& rank, const EstimatedBlock& block, bool after_forward) {
   for (ShardedUnit* one : block.units) {
     const bool stays = after_forward ? one->keep != Reshard::kAfterForward : one->keep == Reshard::kAtStepEnd;
     if (!stays) free_gathered(rank, *one);

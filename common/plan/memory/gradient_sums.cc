@@ -51,7 +51,7 @@ void complete(RankMemory& rank, ShardedUnit& one) {
 
 }  // namespace
 
-void deliver(RankMemory& rank, const Block& block, bool last) {
+void deliver(RankMemory& rank, const EstimatedBlock& block, bool last) {
   for (const ShardedUnit* one : block.units)
     rank.now.gradients += is_trained(*one) ? one->unit.whole * rank.bytes.compute : 0;
   update_peak(rank);
@@ -96,7 +96,7 @@ void finish_reduction(RankMemory& rank) {
 }
 
 void reduce(RankMemory& rank, int stage) {
-  std::vector<Block>& blocks = rank.stages.at(stage);
+  std::vector<EstimatedBlock>& blocks = rank.stages.at(stage);
   for (size_t i = blocks.size(); i-- > 0;) {
     finish_reduction(rank);
     for (ShardedUnit* one : blocks[i].units) {

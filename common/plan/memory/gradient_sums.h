@@ -8,7 +8,7 @@
 namespace titan::memory {
 
 // Counts a block's unsharded gradients, in the compute type. `last`: they are the step's last ones.
-void deliver(RankMemory& rank, const Block& block, bool last);
+void deliver(RankMemory& rank, const EstimatedBlock& block, bool last);
 // Counts the reduction of all gradients of a stage, if it is done once per step.
 void reduce(RankMemory& rank, int stage);
 // Counts the end of the reductions in flight.

@@ -61,7 +61,7 @@ ShardedUnit* add_unit(RankMemory& rank, const Unit& unit, Reshard keep) {
 
 // Returns the trained share of the elements for which a block's backward pass computes gradients, as block_memory()
 // counts them.
-double trained_share(const Block& block) {
+double trained_share(const EstimatedBlock& block) {
   int64_t elements = 0, all = 1;
   for (const ShardedUnit* one : block.units) elements += is_trained(*one) ? one->unit.whole : 0;
   for (const Moment& moment : block.memory.backward) all = std::max(all, moment.weight_gradients);
@@ -92,11 +92,11 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
       const Reshard keep = keeps[position++];
       const bool first = name == "tok_embeddings", last = name == "output";
       const size_t index = first ? 0 : last ? memory.size() - 1 : std::stoul(name.substr(7)) + 1;
-      Block block{.memory = memory[index],
-                  .units = {},
-                  .kept = kept[index].graph,
-                  .recomputed = false,
-                  .reads_weights = !first};
+      EstimatedBlock block{.memory = memory[index],
+                           .units = {},
+                           .kept = kept[index].graph,
+                           .recomputed = false,
+                           .reads_weights = !first};
       for (const Unit& unit : units.at(name)) block.units.push_back(add_unit(rank, unit, keep));
       if (first) embedding = block.units.front();
       if (adapters) block.trained = trained_share(block);

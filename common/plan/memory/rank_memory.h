@@ -31,7 +31,7 @@ struct ShardedUnit {
   int brought = 0;       // Users that have contributed their last gradients.
 };
 
-struct Block {
+struct EstimatedBlock {
   BlockMemory memory;
   std::vector<ShardedUnit*> units;
   int64_t kept = 0;    // Bytes saved between the passes in addition to the input.
@@ -55,7 +55,7 @@ struct RankMemory {
   const bool replicas;     // Replicas add to that sum.
   const bool once;         // Gradients are reduced once per step.
   std::vector<std::unique_ptr<ShardedUnit>> units;
-  std::map<int, std::vector<Block>> stages;
+  std::map<int, std::vector<EstimatedBlock>> stages;
   ShardedUnit* shared = nullptr;  // Embedding whose tied head is on another pipeline rank, or that head's copy.
   std::vector<ShardedUnit*> reducing;
   bool reducing_last = false;

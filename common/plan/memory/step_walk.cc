@@ -16,10 +16,10 @@ using pipeline::Action;
 using pipeline::ComputationType;
 
 void forward(RankMemory& rank, int stage) {
-  std::vector<Block>& blocks = rank.stages.at(stage);
+  std::vector<EstimatedBlock>& blocks = rank.stages.at(stage);
   begin_unshard(rank, blocks.front());
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const Block& block = blocks[i];
+    const EstimatedBlock& block = blocks[i];
     unshard(rank, block);
     if (i + 1 < blocks.size()) begin_unshard(rank, blocks[i + 1]);
     update_peak(rank, (block.recomputed ? block.memory.first_pass + block.kept : block.memory.forward) + rank.unpacked);
@@ -29,7 +29,7 @@ void forward(RankMemory& rank, int stage) {
 }
 
 // Runs the graph of one block, from the gradient of its output to that of its input.
-void run_back(RankMemory& rank, const Block& block, bool split) {
+void run_back(RankMemory& rank, const EstimatedBlock& block, bool split) {
   rank.now.activations -= block.kept;
   if (block.recomputed) update_peak(rank, block.memory.forward - block.memory.input + rank.unpacked);
   const bool deferred = split && block.memory.defers;
@@ -41,12 +41,12 @@ void run_back(RankMemory& rank, const Block& block, bool split) {
 }
 
 void backward(RankMemory& rank, int stage, bool split, bool last) {
-  std::vector<Block>& blocks = rank.stages.at(stage);
-  const auto needs = [](const Block& block) { return block.reads_weights || block.recomputed; };
+  std::vector<EstimatedBlock>& blocks = rank.stages.at(stage);
+  const auto needs = [](const EstimatedBlock& block) { return block.reads_weights || block.recomputed; };
   if (needs(blocks.back())) begin_unshard(rank, blocks.back());
   rank.now.activations += blocks.back().memory.output;
   for (size_t i = blocks.size(); i-- > 0;) {
-    const Block& block = blocks[i];
+    const EstimatedBlock& block = blocks[i];
     if (needs(block)) unshard(rank, block);
     if (i > 0 && blocks[i - 1].reads_weights) begin_unshard(rank, blocks[i - 1]);
     run_back(rank, block, split);
@@ -64,9 +64,9 @@ void backward(RankMemory& rank, int stage, bool split, bool last) {
 }
 
 void weight_gradient(RankMemory& rank, int stage, bool last) {
-  std::vector<Block>& blocks = rank.stages.at(stage);
+  std::vector<EstimatedBlock>& blocks = rank.stages.at(stage);
   for (size_t i = blocks.size(); i-- > 0;) {
-    const Block& block = blocks[i];
+    const EstimatedBlock& block = blocks[i];
     if (!block.reads_weights && rank.once) continue;
     rank.now.activations -= block.memory.for_weights;
     deliver(rank, block, last);

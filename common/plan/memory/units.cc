@@ -44,8 +44,9 @@ bool splits_columns(const std::string& name) {
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
 Part cut(const models::ParameterSpec& tensor, const mesh::Mesh& mesh) {
-  Part part{
-      .shape = tensor.shape, .expert = tensor.role == models::Role::kExpert, .coded = has_8bit_states(tensor.shape)};
+  Part part{.shape = tensor.shape,
+            .expert = tensor.role == models::ParameterRole::kExpert,
+            .coded = has_8bit_states(tensor.shape)};
   const int64_t expert = mesh.size(Axis::kExpert);
   const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
   const std::string& name = tensor.fqn;

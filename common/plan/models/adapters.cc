@@ -24,7 +24,7 @@ bool any_pattern_names(const std::vector<std::string>& patterns, const std::stri
 
 bool may_be_packed(const ParameterSpec& tensor) {
   return tensor.shape.size() == 2 && absl::StartsWith(tensor.fqn, "layers.") && absl::EndsWith(tensor.fqn, ".weight") &&
-         (tensor.role == Role::kDense || tensor.role == Role::kSharedExpert);
+         (tensor.role == ParameterRole::kDense || tensor.role == ParameterRole::kSharedExpert);
 }
 
 bool adapts_experts(const std::string& fqn) {
@@ -33,7 +33,7 @@ bool adapts_experts(const std::string& fqn) {
 }
 
 bool takes_adapter(const ParameterSpec& tensor) {
-  return may_be_packed(tensor) || (tensor.role == Role::kExpert && adapts_experts(tensor.fqn));
+  return may_be_packed(tensor) || (tensor.role == ParameterRole::kExpert && adapts_experts(tensor.fqn));
 }
 
 std::string adapter_a(const std::string& layer) { return layer + ".lora_A.weight"; }
@@ -61,7 +61,7 @@ std::int64_t adapter_flops_per_token(const ModelSpec& spec, const AdapterSpec& a
   std::int64_t active = 0, trained = 0;
   for (const BlockSize& block : block_sizes(spec)) active += block.active_params;
   for (const ParameterSpec& tensor : adapter_tensors(spec, adapters)) {
-    const bool routed = tensor.role == Role::kExpert;  // A token uses top_k of them.
+    const bool routed = tensor.role == ParameterRole::kExpert;  // A token uses top_k of them.
     trained += routed ? tensor.numel() / spec.moe->num_experts * spec.moe->top_k : tensor.numel();
   }
   return flops_per_token(spec, seq_len) - 2 * active + 6 * trained;

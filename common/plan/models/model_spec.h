@@ -11,7 +11,7 @@ enum class Attention {
   kLatent,   // DeepSeek's low-rank keys and values (MLA).
 };
 
-enum class Rope {
+enum class RopeStyle {
   kInterleaved,  // Pairs (2i, 2i+1) as complex numbers.
   kRotateHalf,   // Pairs (i, i + head_dim/2).
 };
@@ -102,7 +102,7 @@ struct ModelSpec {
   int64_t qk_nope_head_dim = 0;
   int64_t qk_rope_head_dim = 0;
 
-  Rope rope = Rope::kInterleaved;
+  RopeStyle rope = RopeStyle::kInterleaved;
   double rope_theta = 10000;
   std::optional<LlamaRopeScaling> rope_scaling;
   std::optional<YarnScaling> yarn;

@@ -12,14 +12,15 @@ namespace {
 // Appends the tensors of one module after another, under a common prefix.
 class Lister {
  public:
-  void add(const std::string& name, std::vector<int64_t> shape, Role role = Role::kDense) {
+  void add(const std::string& name, std::vector<int64_t> shape, ParameterRole role = ParameterRole::kDense) {
     tensors_.push_back({absl::StrCat(prefix_, name), std::move(shape), role});
   }
-  void linear(const std::string& name, int64_t out, int64_t in, bool bias = false, Role role = Role::kDense) {
+  void linear(const std::string& name, int64_t out, int64_t in, bool bias = false,
+              ParameterRole role = ParameterRole::kDense) {
     add(absl::StrCat(name, ".weight"), {out, in}, role);
     if (bias) add(absl::StrCat(name, ".bias"), {out}, role);
   }
-  void swiglu(const std::string& name, int64_t dim, int64_t hidden, Role role = Role::kDense) {
+  void swiglu(const std::string& name, int64_t dim, int64_t hidden, ParameterRole role = ParameterRole::kDense) {
     linear(absl::StrCat(name, ".w1"), hidden, dim, false, role);
     linear(absl::StrCat(name, ".w2"), dim, hidden, false, role);
     linear(absl::StrCat(name, ".w3"), hidden, dim, false, role);
@@ -64,24 +65,24 @@ void mixture_of_experts(const ModelSpec& spec, Lister& list) {
   const MoeSpec& moe = *spec.moe;
   const int64_t experts = moe.num_experts;
   if (spec.swiglu_limit > 0) {  // Gate and up projections are fused and have biases.
-    list.add("moe.experts.mlp1_weight", {experts, 2 * moe.hidden, spec.dim}, Role::kExpert);
-    list.add("moe.experts.mlp1_bias", {experts, 2 * moe.hidden}, Role::kExpert);
-    list.add("moe.experts.mlp2_weight", {experts, spec.dim, moe.hidden}, Role::kExpert);
-    list.add("moe.experts.mlp2_bias", {experts, spec.dim}, Role::kExpert);
+    list.add("moe.experts.mlp1_weight", {experts, 2 * moe.hidden, spec.dim}, ParameterRole::kExpert);
+    list.add("moe.experts.mlp1_bias", {experts, 2 * moe.hidden}, ParameterRole::kExpert);
+    list.add("moe.experts.mlp2_weight", {experts, spec.dim, moe.hidden}, ParameterRole::kExpert);
+    list.add("moe.experts.mlp2_bias", {experts, spec.dim}, ParameterRole::kExpert);
   } else {
-    list.add("moe.experts.w1", {experts, moe.hidden, spec.dim}, Role::kExpert);
-    list.add("moe.experts.w2", {experts, spec.dim, moe.hidden}, Role::kExpert);
-    list.add("moe.experts.w3", {experts, moe.hidden, spec.dim}, Role::kExpert);
+    list.add("moe.experts.w1", {experts, moe.hidden, spec.dim}, ParameterRole::kExpert);
+    list.add("moe.experts.w2", {experts, spec.dim, moe.hidden}, ParameterRole::kExpert);
+    list.add("moe.experts.w3", {experts, moe.hidden, spec.dim}, ParameterRole::kExpert);
   }
-  list.linear("moe.router.gate", experts, spec.dim, moe.gate_bias, Role::kRouter);
+  list.linear("moe.router.gate", experts, spec.dim, moe.gate_bias, ParameterRole::kRouter);
   if (moe.num_shared_experts > 0) {
-    list.swiglu("moe.shared_experts", spec.dim, moe.hidden * moe.num_shared_experts, Role::kSharedExpert);
+    list.swiglu("moe.shared_experts", spec.dim, moe.hidden * moe.num_shared_experts, ParameterRole::kSharedExpert);
   }
 }
 
 int64_t active(const ModelSpec& spec, const ParameterSpec& tensor) {
-  if (tensor.role == Role::kEmbedding) return 0;  // The embedding is a lookup, not a matmul.
-  if (tensor.role != Role::kExpert) return tensor.numel();
+  if (tensor.role == ParameterRole::kEmbedding) return 0;  // The embedding is a lookup, not a matmul.
+  if (tensor.role != ParameterRole::kExpert) return tensor.numel();
   return tensor.numel() * spec.moe->top_k / spec.moe->num_experts;
 }
 
@@ -93,7 +94,7 @@ int64_t ParameterSpec::numel() const {
 
 std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
   Lister list;
-  list.add("tok_embeddings.weight", {spec.vocab_size, spec.dim}, Role::kEmbedding);
+  list.add("tok_embeddings.weight", {spec.vocab_size, spec.dim}, ParameterRole::kEmbedding);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     list.set_prefix(absl::StrCat("layers.", layer, "."));
     spec.attention == Attention::kLatent ? latent_attention(spec, list) : grouped_attention(spec, list);
@@ -124,7 +125,7 @@ std::vector<BlockSize> block_sizes(const ModelSpec& spec) {
     BlockSize& block = blocks.back();
     block.params += tensor.numel();
     block.active_params += active(spec, tensor);
-    if (tensor.role == Role::kExpert) block.expert_params += tensor.numel();
+    if (tensor.role == ParameterRole::kExpert) block.expert_params += tensor.numel();
   }
   return blocks;
 }

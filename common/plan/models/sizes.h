@@ -11,13 +11,13 @@
 
 namespace titan::models {
 
-enum class Role { kEmbedding, kDense, kRouter, kSharedExpert, kExpert };
+enum class ParameterRole { kEmbedding, kDense, kRouter, kSharedExpert, kExpert };
 
 // A parameter tensor with torchtitan's name and shape: "layers.0.attention.wq.weight". A tied head is not listed twice.
 struct ParameterSpec {
   std::string fqn;
   std::vector<int64_t> shape;
-  Role role = Role::kDense;
+  ParameterRole role = ParameterRole::kDense;
 
   int64_t numel() const;
 };

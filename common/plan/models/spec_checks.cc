@@ -133,7 +133,7 @@ json to_json(const ModelSpec& spec) {
           {"kv_lora_rank", spec.kv_lora_rank},
           {"qk_nope_head_dim", spec.qk_nope_head_dim},
           {"qk_rope_head_dim", spec.qk_rope_head_dim},
-          {"rope", spec.rope == Rope::kRotateHalf ? "rotate_half" : "interleaved"},
+          {"rope", spec.rope == RopeStyle::kRotateHalf ? "rotate_half" : "interleaved"},
           {"rope_theta", spec.rope_theta},
           {"rope_scaling", or_null(spec.rope_scaling)},
           {"yarn", or_null(spec.yarn)},
@@ -150,7 +150,8 @@ std::vector<SpecDifference> differences(const json& stored, const ModelSpec& spe
 ModelSpec with_positions(const json& stored, ModelSpec spec) {
   spec.rope_theta = stored.value("rope_theta", spec.rope_theta);
   spec.norm_eps = stored.value("norm_eps", spec.norm_eps);
-  if (stored.contains("rope")) spec.rope = stored["rope"] == "rotate_half" ? Rope::kRotateHalf : Rope::kInterleaved;
+  if (stored.contains("rope"))
+    spec.rope = stored["rope"] == "rotate_half" ? RopeStyle::kRotateHalf : RopeStyle::kInterleaved;
   if (const auto scaling = stored.find("rope_scaling"); scaling != stored.end()) {
     spec.rope_scaling = scaling->is_object() ? std::optional(llama_scaling(*scaling)) : std::nullopt;
   }

@@ -85,7 +85,7 @@ const std::vector<Part>& RankShare::parts_of(const std::string& block) const {
   for (const models::ParameterSpec& one : models::parameters(spec)) {
     const bool in_layer = absl::StartsWith(one.fqn, block + ".");
     const bool in_head = block == "output" && (one.fqn == "norm.weight" || one.fqn == "output.weight");
-    if (in_layer || in_head) parts.push_back(cut(one.fqn, one.shape, one.role == models::Role::kExpert));
+    if (in_layer || in_head) parts.push_back(cut(one.fqn, one.shape, one.role == models::ParameterRole::kExpert));
   }
   return parts;
 }

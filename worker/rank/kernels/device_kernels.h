@@ -41,7 +41,7 @@ class DeviceKernels {
   virtual bool run(const RmsNormForward& args) const = 0;
   // `scratch` holds device_rms_norm_parts(rows, dim) * dim floats.
   virtual bool run(const RmsNormBackward& args) const = 0;
-  virtual bool run(const Rope& args) const = 0;
+  virtual bool run(const RopeRotation& args) const = 0;
   virtual bool run(const SwigluForward& args) const = 0;
   virtual bool run(const SwigluBackward& args) const = 0;
   virtual bool run(const SumRows& args) const = 0;

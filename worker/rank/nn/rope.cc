@@ -86,7 +86,7 @@ at::Tensor rotate_halves(const at::Tensor& x, const at::Tensor& rows) {
 at::Tensor own_rotation(const at::Tensor& input, const at::Tensor& table, const at::Tensor& positions, bool back) {
   const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
   at::Tensor y = uninitialized(x.sizes(), x.options());
-  compute_rows<kernels::Rope>(
+  compute_rows<kernels::RopeRotation>(
       x, kernels::rope,
       {.batches = x.size(0),
        .tokens = x.size(1),

@@ -232,8 +232,8 @@ TEST(HfConfigTest, TheTablesOfTransformers4And5AreOne) {
 }
 
 TEST(HfConfigTest, NumbersThatTakeNoOtherShapeAreTaken) {
-  EXPECT_EQ(spec_of(with(small("deepseek_v3"), "/rope_interleave", false)).rope, models::Rope::kRotateHalf);
-  EXPECT_EQ(spec_of(with(small("deepseek_v2"), "/rope_interleave", false)).rope, models::Rope::kInterleaved)
+  EXPECT_EQ(spec_of(with(small("deepseek_v3"), "/rope_interleave", false)).rope, models::RopeStyle::kRotateHalf);
+  EXPECT_EQ(spec_of(with(small("deepseek_v2"), "/rope_interleave", false)).rope, models::RopeStyle::kInterleaved)
       << "its class does not read this";
   json config = with(small("deepseek_v2"), "/topk_method", "group_limited_greedy");
   config.update({{"n_group", 8}, {"topk_group", 3}});
@@ -248,8 +248,8 @@ TEST(HfConfigTest, NumbersThatTakeNoOtherShapeAreTaken) {
 }
 
 TEST(HfConfigTest, DifferencesAreNamedByTheirKeys) {
-  const Model here{.spec = *models::find("llama3", "8B"), .model_type = "llama"};
-  Model there = here;
+  const HfModel here{.spec = *models::find("llama3", "8B"), .model_type = "llama"};
+  HfModel there = here;
   there.spec.n_layers = 40;
   there.spec.norm_eps = 1e-6;
   there.spec.rope_scaling.reset();
@@ -269,7 +269,7 @@ TEST(HfConfigTest, DifferencesAreNamedByTheirKeys) {
 
 // If only the folder ties the head, the model's head is initialized from the embedding; the reverse would lose a head.
 TEST(HfConfigTest, ATiedHeadMayBecomeOneOfItsOwn) {
-  Model here{.spec = *models::find("qwen3", "8B"), .model_type = "qwen3"}, there = here;
+  HfModel here{.spec = *models::find("qwen3", "8B"), .model_type = "qwen3"}, there = here;
   there.spec.tied_embeddings = true;
   EXPECT_TRUE(compare(there, here).empty());
   EXPECT_EQ(text_of(compare(here, there)), "tie_word_embeddings false, this model has true");

@@ -21,7 +21,7 @@ TEST(AdaptersTest, EachExpertHasItsOwn) {
   EXPECT_EQ(tensors[0].fqn, "layers.1.moe.experts.w1.lora_A.weight");
   EXPECT_EQ(tensors[0].shape, (std::vector<int64_t>{experts, 3, spec.dim}));
   EXPECT_EQ(tensors[1].shape, (std::vector<int64_t>{experts, hidden, 3}));
-  EXPECT_EQ(tensors[0].role, Role::kExpert);
+  EXPECT_EQ(tensors[0].role, ParameterRole::kExpert);
 
   int64_t frozen = 0;
   for (const BlockSize& block : block_sizes(spec)) frozen += block.active_params;
@@ -30,14 +30,14 @@ TEST(AdaptersTest, EachExpertHasItsOwn) {
 }
 
 TEST(AdaptersTest, WhatMayHaveOneAndWhatMayBePacked) {
-  const auto one = [](std::string fqn, std::vector<int64_t> shape, Role role) {
+  const auto one = [](std::string fqn, std::vector<int64_t> shape, ParameterRole role) {
     const ParameterSpec tensor{std::move(fqn), std::move(shape), role};
     return std::pair(takes_adapter(tensor), may_be_packed(tensor));
   };
-  EXPECT_EQ(one("layers.0.attention.wq.weight", {8, 8}, Role::kDense), std::pair(true, true));
-  EXPECT_EQ(one("layers.1.moe.experts.w2", {4, 8, 8}, Role::kExpert), std::pair(true, false));
-  EXPECT_EQ(one("layers.1.moe.experts.mlp1_weight", {4, 16, 8}, Role::kExpert), std::pair(false, false));
-  EXPECT_EQ(one("layers.1.moe.router.gate.weight", {4, 8}, Role::kRouter), std::pair(false, false));
+  EXPECT_EQ(one("layers.0.attention.wq.weight", {8, 8}, ParameterRole::kDense), std::pair(true, true));
+  EXPECT_EQ(one("layers.1.moe.experts.w2", {4, 8, 8}, ParameterRole::kExpert), std::pair(true, false));
+  EXPECT_EQ(one("layers.1.moe.experts.mlp1_weight", {4, 16, 8}, ParameterRole::kExpert), std::pair(false, false));
+  EXPECT_EQ(one("layers.1.moe.router.gate.weight", {4, 8}, ParameterRole::kRouter), std::pair(false, false));
   EXPECT_EQ(layer_of("layers.1.moe.experts.w2"), "layers.1.moe.experts.w2");
   EXPECT_EQ(layer_of("layers.1.moe.shared_experts.w2.weight"), "layers.1.moe.shared_experts.w2");
 }

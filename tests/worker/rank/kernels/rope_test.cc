@@ -42,7 +42,7 @@ struct Rotation {
     for (int64_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(random.normal());
   }
 
-  Rope args() const {
+  RopeRotation args() const {
     return {.batches = c.batches,
             .tokens = c.tokens,
             .heads = c.heads,
@@ -99,7 +99,7 @@ TEST(RopeTest, TurnsForwardAndBackInAnyLayout) {
     by_everyone([&](const Computer& by) {
       for (const bool inverse : {false, true}) {
         const Rotation rotation(c);
-        Rope args = rotation.args();
+        RopeRotation args = rotation.args();
         args.inverse = inverse;
         const std::vector<double> before = rotation.x.values();
         ASSERT_TRUE(by.run(rope, args));
@@ -116,7 +116,7 @@ TEST(RopeTest, TurnsInPlace) {
     by_everyone([&](const Computer& by) {
       const Rotation rotation(c);
       const std::vector<double> before = rotation.x.values();
-      Rope args = rotation.args();
+      RopeRotation args = rotation.args();
       args.y = rotation.x.at(c.padding);
       ASSERT_TRUE(by.run(rope, args));
       rotation.check(before, rotation.x, false);
@@ -132,7 +132,7 @@ TEST(RopeTest, LeavesPlainRotationsTheirLength) {
       rotation.table[i + 1] = std::sin(static_cast<float>(i));
     }
     const std::vector<double> before = rotation.x.values();
-    Rope args = rotation.args();
+    RopeRotation args = rotation.args();
     args.y = rotation.x.data();
     ASSERT_TRUE(rope(level, args));
     args.inverse = true;

@@ -102,7 +102,7 @@ class SimulatedKernels final : public DeviceKernels {
     return on_grid(args.type,
                    [&](auto number, auto& grid) { device::rms_norm_backward<decltype(number)>(args, grid); });
   }
-  bool run(const Rope& args) const override {
+  bool run(const RopeRotation& args) const override {
     return on_grid(args.type, [&](auto number, auto& grid) { device::rope<decltype(number)>(args, grid); });
   }
   bool run(const SwigluForward& args) const override {

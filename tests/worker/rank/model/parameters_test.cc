@@ -33,7 +33,7 @@ TEST(ParametersTest, AreThoseOfTheTableForEveryFlavor) {
           ASSERT_LT(next, want.size()) << p.fqn;
           EXPECT_EQ(p.fqn, want[next].fqn);
           EXPECT_EQ(p.shape, want[next].shape) << p.fqn;
-          EXPECT_EQ(p.expert, want[next].role == models::Role::kExpert) << p.fqn;
+          EXPECT_EQ(p.expert, want[next].role == models::ParameterRole::kExpert) << p.fqn;
           ++next;
         }
       }

@@ -42,7 +42,7 @@ at::Tensor rotate(const models::ModelSpec& spec, const at::Tensor& x, int64_t se
   const double grow = spec.yarn && spec.yarn->scales_cos_sin ? 0.1 * std::log(spec.yarn->factor) + 1 : 1.0;
   std::vector<at::Tensor> channels(static_cast<size_t>(dim));
   for (int64_t i = 0; i < half; ++i) {
-    const bool halves = spec.rope == models::Rope::kRotateHalf;
+    const bool halves = spec.rope == models::RopeStyle::kRotateHalf;
     const int64_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
     const at::Tensor angle = place * frequency(spec, dim, i, seq_len);
     const at::Tensor u = x.select(3, a), v = x.select(3, b);

@@ -13,7 +13,7 @@ class RecordedKernels final : public kernels::DeviceKernels {
  public:
   bool run(const kernels::RmsNormForward& args) const override { return launch(args); }
   bool run(const kernels::RmsNormBackward& args) const override { return launch(args); }
-  bool run(const kernels::Rope& args) const override { return launch(args); }
+  bool run(const kernels::RopeRotation& args) const override { return launch(args); }
   bool run(const kernels::SwigluForward& args) const override { return launch(args); }
   bool run(const kernels::SwigluBackward& args) const override { return launch(args); }
   bool run(const kernels::SumRows& args) const override { return launch(args); }

@@ -5,10 +5,10 @@
 namespace titan::kernels {
 namespace {
 
-bool accepted(const Rope& args) { return args.dim % 2 == 0; }
+bool accepted(const RopeRotation& args) { return args.dim % 2 == 0; }
 
 }  // namespace
 
-TITAN_ROW_OP(rope, Rope);
+TITAN_ROW_OP(rope, RopeRotation);
 
 }  // namespace titan::kernels

@@ -14,7 +14,7 @@ namespace titan::kernels {
 //   halves      channels i and i + dim / 2 rotate together, and the table has the cosines and then the sines.
 // The backward pass is the same with `inverse`, the transposed rotation. The error is at most 2e-7 of the pair's length
 // times the table's factor, plus the rounding. Declines an odd dim.
-struct Rope {
+struct RopeRotation {
   int64_t batches = 1, tokens = 0, heads = 1, dim = 0;
   Dtype type = Dtype::kBf16;  // Type of x and y.
   const void* x = nullptr;    // [batches, tokens, heads, dim]
@@ -27,6 +27,6 @@ struct Rope {
   bool inverse = false;
   int threads = 1;
 };
-bool rope(Level level, const Rope& args);
+bool rope(Level level, const RopeRotation& args);
 
 }  // namespace titan::kernels

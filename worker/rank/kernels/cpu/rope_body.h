@@ -29,7 +29,7 @@ TITAN_INLINE void rotate_halves(const T* x, T* y, const float* table, int64_t di
 }
 
 template <typename T, bool inverse>
-void turn_tokens(const Rope& a, int64_t begin, int64_t end) {
+void turn_tokens(const RopeRotation& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const int64_t batch = row / a.tokens, token = row % a.tokens;
     const float* table = a.table + a.dim * (a.positions == nullptr ? token : a.positions[token]);
@@ -43,7 +43,7 @@ void turn_tokens(const Rope& a, int64_t begin, int64_t end) {
 
 }  // namespace
 
-void rope(const Rope& a) {
+void rope(const RopeRotation& a) {
   in_parts(a.threads, a.batches * a.tokens, [&](int64_t begin, int64_t end) {
     if (a.type == Dtype::kF32) {
       a.inverse ? turn_tokens<float, true>(a, begin, end) : turn_tokens<float, false>(a, begin, end);

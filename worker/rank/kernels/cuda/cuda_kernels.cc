@@ -14,7 +14,7 @@ class OnCurrentStream final : public DeviceKernels {
  public:
   bool run(const RmsNormForward& args) const override { return args.dim > 0 && launched(args); }
   bool run(const RmsNormBackward& args) const override { return args.dim > 0 && launched(args); }
-  bool run(const Rope& args) const override { return args.dim % 2 == 0 && launched(args); }
+  bool run(const RopeRotation& args) const override { return args.dim % 2 == 0 && launched(args); }
   bool run(const SwigluForward& args) const override { return launched(args); }
   bool run(const SwigluBackward& args) const override { return launched(args); }
   bool run(const SumRows& args) const override { return launched(args); }

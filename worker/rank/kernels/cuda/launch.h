@@ -10,7 +10,7 @@ namespace titan::kernels::device {
 
 cudaError_t launch(const RmsNormForward& args, cudaStream_t stream);
 cudaError_t launch(const RmsNormBackward& args, cudaStream_t stream);
-cudaError_t launch(const Rope& args, cudaStream_t stream);
+cudaError_t launch(const RopeRotation& args, cudaStream_t stream);
 cudaError_t launch(const SwigluForward& args, cudaStream_t stream);
 cudaError_t launch(const SwigluBackward& args, cudaStream_t stream);
 cudaError_t launch(const SumRows& args, cudaStream_t stream);

@@ -9,7 +9,7 @@ namespace titan::kernels::device {
 // Rotates all heads of one token of one batch. N is how many neighbours, or numbers of each half, it takes at a time.
 template <typename T, int N>
 struct TurnToken {
-  Rope a;
+  RopeRotation a;
 
   template <typename Team>
   TITAN_BODY void operator()(Team& team, int64_t row) const {
@@ -63,7 +63,7 @@ struct TurnToken {
 };
 
 template <typename T, typename Grid>
-void rope(const Rope& a, Grid& grid) {
+void rope(const RopeRotation& a, Grid& grid) {
   constexpr int64_t kSize = sizeof(T);
   const int64_t tokens = a.batches * a.tokens;
   const auto run = [&](const auto& body) { grid(body, tokens, threads_for(a.heads * body.items())); };

@@ -24,7 +24,7 @@ cudaError_t launch(const RmsNormBackward& args, cudaStream_t stream) {
   return grid.error;
 }
 
-cudaError_t launch(const Rope& args, cudaStream_t stream) {
+cudaError_t launch(const RopeRotation& args, cudaStream_t stream) {
   CudaGrid grid{stream};
   rope<Bf16>(args, grid);
   return grid.error;

@@ -86,7 +86,7 @@ nn::RopeOptions rope_options(const models::ModelSpec& spec, int64_t seq_len) {
   const bool latent = spec.attention == models::Attention::kLatent;
   nn::RopeOptions options{
       .head_dim = latent ? spec.qk_rope_head_dim : spec.head_dim, .max_seq_len = seq_len, .theta = spec.rope_theta};
-  if (spec.rope == models::Rope::kRotateHalf) options.pairs = nn::RopePairs::kRotateHalf;
+  if (spec.rope == models::RopeStyle::kRotateHalf) options.pairs = nn::RopePairs::kRotateHalf;
   options.scaling.enabled = spec.rope_scaling.has_value();
   if (spec.rope_scaling) {
     options.scaling.factor = spec.rope_scaling->factor;

@@ -67,7 +67,7 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t seq_len) {
   config["routed_scaling_factor"] = moe.route_scale;
   config["scoring_func"] = moe.score_func;
   config["topk_method"] = !second ? "noaux_tc" : moe.num_expert_groups > 0 ? "group_limited_greedy" : "greedy";
-  if (spec.rope == models::Rope::kRotateHalf) config["rope_interleave"] = false;
+  if (spec.rope == models::RopeStyle::kRotateHalf) config["rope_interleave"] = false;
   if (!spec.yarn) return config;
   // torchtitan's flavors stretch positions only if the sequences exceed the original length. transformers does so
   // whenever rope_scaling is set.

@@ -41,7 +41,7 @@ std::vector<ModelSpec> gpt_oss_flavors() {
     spec.attention_bias = true;
     spec.attention_sinks = true;
     spec.sliding_window = 128;
-    spec.rope = Rope::kRotateHalf;
+    spec.rope = RopeStyle::kRotateHalf;
     spec.rope_theta = 150000;
     spec.yarn = YarnScaling{.factor = 32,
                             .beta_fast = 32,

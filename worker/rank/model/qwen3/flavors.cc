@@ -57,7 +57,7 @@ std::vector<ModelSpec> qwen3_flavors() {
     spec.eos_id = 151645;
     spec.tied_embeddings = row.tied;
     spec.qk_norm = true;
-    spec.rope = Rope::kRotateHalf;
+    spec.rope = RopeStyle::kRotateHalf;
     spec.rope_theta = row.rope_theta;
     if (row.num_experts == 0) {
       spec.ffn_hidden = row.hidden;

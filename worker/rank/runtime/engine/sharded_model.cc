@@ -74,8 +74,8 @@ std::vector<models::ParameterSpec> ShardedModel::whole_parameters() const {
   for (const auto& block : model_.blocks) {
     for (const nn::Parameter& parameter : block->parameters()) {
       if (parameter.frozen) continue;
-      all.push_back(
-          {parameter.fqn, parameter.global_shape, parameter.expert ? models::Role::kExpert : models::Role::kDense});
+      all.push_back({parameter.fqn, parameter.global_shape,
+                     parameter.expert ? models::ParameterRole::kExpert : models::ParameterRole::kDense});
     }
   }
   return all;

@@ -49,7 +49,7 @@ TEST(CudaDeviceTest, BringsKernels) {
   const kernels::DeviceKernels* kernels = kernels::cuda_kernels();
   ASSERT_NE(kernels, nullptr);
   EXPECT_FALSE(kernels->on_host());
-  EXPECT_FALSE(kernels->run(kernels::Rope{.tokens = 1, .dim = 15}));
+  EXPECT_FALSE(kernels->run(kernels::RopeRotation{.tokens = 1, .dim = 15}));
   EXPECT_FALSE(kernels->run(kernels::SwigluForward{.rows = 1, .width = 1, .type = kernels::Dtype::kF32}));
 }
 
