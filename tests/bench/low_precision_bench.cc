@@ -16,7 +16,7 @@
 namespace titan::nn {
 namespace {
 
-void layer(benchmark::State& state, std::optional<LowPrecision> recipe) {
+void layer(benchmark::State& state, std::optional<LowPrecisionRecipe> recipe) {
   kernels::choose("auto");
   const int64_t rows = state.range(0), in = state.range(1), out = state.range(2);
   const auto options = at::TensorOptions().dtype(at::kBFloat16);
@@ -33,7 +33,7 @@ void layer(benchmark::State& state, std::optional<LowPrecision> recipe) {
   }
 }
 
-void add(const std::string& name, std::optional<LowPrecision> recipe) {
+void add(const std::string& name, std::optional<LowPrecisionRecipe> recipe) {
   benchmark::RegisterBenchmark(name.c_str(), [recipe](benchmark::State& state) { layer(state, recipe); })
       ->Args({4096, 256, 768})
       ->Args({1024, 1024, 2816})
@@ -44,13 +44,13 @@ void add(const std::string& name, std::optional<LowPrecision> recipe) {
 }  // namespace titan::nn
 
 int main(int argc, char** argv) {
-  using titan::nn::LowPrecision;
+  using titan::nn::LowPrecisionRecipe;
   at::set_num_threads(1);
   titan::nn::add("bf16", std::nullopt);
-  titan::nn::add("tensorwise", LowPrecision::kFloat8Tensorwise);
-  titan::nn::add("rowwise", LowPrecision::kFloat8Rowwise);
-  titan::nn::add("rowwise_with_gw_hp", LowPrecision::kFloat8RowwiseGwHp);
-  titan::nn::add("mxfp8", LowPrecision::kMxfp8);
+  titan::nn::add("tensorwise", LowPrecisionRecipe::kFloat8Tensorwise);
+  titan::nn::add("rowwise", LowPrecisionRecipe::kFloat8Rowwise);
+  titan::nn::add("rowwise_with_gw_hp", LowPrecisionRecipe::kFloat8RowwiseGwHp);
+  titan::nn::add("mxfp8", LowPrecisionRecipe::kMxfp8);
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -151,8 +151,8 @@ void float8(Table& table) {
       return [&weight](const Tensors& t) { return matrix_product(t[0], weight); };
     };
     const double flop = 2.0 * static_cast<double>(tokens * in * out);
-    for (const auto& [name, recipe] : {std::pair{"tensorwise", LowPrecision::kFloat8Tensorwise},
-                                       std::pair{"rowwise", LowPrecision::kFloat8Rowwise}}) {
+    for (const auto& [name, recipe] : {std::pair{"tensorwise", LowPrecisionRecipe::kFloat8Tensorwise},
+                                       std::pair{"rowwise", LowPrecisionRecipe::kFloat8Rowwise}}) {
       const std::unique_ptr<MatmulRecipe> products = make_low_precision_recipe({.recipe = recipe});
       quantised.products = products.get();
       table.compare_passes(std::string(name) + " layer " + std::to_string(tokens) + " x " + std::to_string(in) + " x " +

@@ -39,12 +39,12 @@ struct DeviceMeshOptions {
   std::chrono::milliseconds timeout{300'000};
   // See connection_plan(); channels are opened before the first message. Must be the same on every rank.
   std::map<mesh::Axis, Messages> messages;
-  std::set<mesh::Axis> apart;                     // See connection_plan(). Must be the same on every rank.
-  bool shared_memory = true;                      // See BackendOptions::shared_memory.
-  int max_ctas = 0;                               // See BackendOptions::max_ctas.
-  int message_max_ctas = 0;                       // See BackendOptions::message_max_ctas.
-  FlightRecorder* recorder = nullptr;             // Null: nothing is recorded. Must outlive the mesh.
-  std::shared_ptr<trace::Spans> spans = nullptr;  // Spans of this rank, for traces. Null: not traced.
+  std::set<mesh::Axis> apart;                            // See connection_plan(). Must be the same on every rank.
+  bool shared_memory = true;                             // See BackendOptions::shared_memory.
+  int max_ctas = 0;                                      // See BackendOptions::max_ctas.
+  int message_max_ctas = 0;                              // See BackendOptions::message_max_ctas.
+  FlightRecorder* recorder = nullptr;                    // Null: nothing is recorded. Must outlive the mesh.
+  std::shared_ptr<trace::SpanRecorder> spans = nullptr;  // Spans of this rank, for traces. Null: not traced.
 };
 
 // The process groups of one rank: one c10d group per requested axis with more than one rank. Axes with the same ranks

@@ -36,13 +36,13 @@ void put_time(int64_t ns, pickle::Writer& out) {
   }
 }
 
-const char* state_of(Progress progress) {
+const char* state_of(CollectiveState progress) {
   switch (progress) {
-    case Progress::kScheduled:
+    case CollectiveState::kScheduled:
       return "scheduled";
-    case Progress::kStarted:
+    case CollectiveState::kStarted:
       return "started";
-    case Progress::kCompleted:
+    case CollectiveState::kCompleted:
       return "completed";
   }
   return "";
@@ -67,7 +67,7 @@ void put_entry(const Recording& recording, const RecordedGroup& group, pickle::W
   out.text("op_id").integer(recording.number);
   out.text("profiling_name").text(name_of(recording, group));
   out.text("time_created_ns").integer(recording.created_ns);
-  if (recording.progress == Progress::kCompleted) {
+  if (recording.progress == CollectiveState::kCompleted) {
     out.text("duration_ms").real(static_cast<double>(recording.completed_ns - recording.started_ns) / 1e6);
   }
   put_sizes(recording.input, out.text("input_sizes"));

@@ -145,8 +145,8 @@ void FlightRecorder::started(int64_t number) {
   const int64_t now = now_ns();
   sync::Lock lock(mutex_);
   Recording* recording = find(number);
-  if (recording == nullptr || recording->progress != Progress::kScheduled) return;
-  recording->progress = Progress::kStarted;
+  if (recording == nullptr || recording->progress != CollectiveState::kScheduled) return;
+  recording->progress = CollectiveState::kStarted;
   write_state(number, rank_protocol::CallState::kPosted);
   recording->started_ns = now;
   int64_t& last = groups_[recording->group].last_started;
@@ -156,7 +156,7 @@ void FlightRecorder::started(int64_t number) {
 void FlightRecorder::waiting(int64_t number) {
   sync::Lock lock(mutex_);
   const Recording* recording = find(number);
-  if (recording == nullptr || recording->progress == Progress::kCompleted) return;
+  if (recording == nullptr || recording->progress == CollectiveState::kCompleted) return;
   write_state(number, rank_protocol::CallState::kInside);
 }
 
@@ -164,14 +164,14 @@ void FlightRecorder::waited(int64_t number) {
   const int64_t now = now_ns();
   sync::Lock lock(mutex_);
   Recording* recording = find(number);
-  if (recording == nullptr || recording->progress == Progress::kCompleted) return;
+  if (recording == nullptr || recording->progress == CollectiveState::kCompleted) return;
   recording->waited = true;
   if (waits_ == Waits::kCompletesOnWait) return complete(*recording, now);
   write_state(number, rank_protocol::CallState::kQueued);
 }
 
 void FlightRecorder::complete(Recording& recording, int64_t now_ns) {
-  recording.progress = Progress::kCompleted;
+  recording.progress = CollectiveState::kCompleted;
   recording.completed_ns = now_ns;
   write_state(recording.number, rank_protocol::CallState::kCompleted);
   int64_t& last = groups_[recording.group].last_completed;
@@ -185,8 +185,8 @@ void FlightRecorder::synchronized() {
     settled_ = std::max(settled_, next_ - capacity_);
     for (int64_t number = settled_; number < next_; ++number) {
       Recording& recording = ring_[static_cast<size_t>(number % capacity_)];
-      if (recording.waited && recording.progress != Progress::kCompleted) complete(recording, now);
-      if (number == settled_ && recording.progress == Progress::kCompleted) ++settled_;
+      if (recording.waited && recording.progress != CollectiveState::kCompleted) complete(recording, now);
+      if (number == settled_ && recording.progress == CollectiveState::kCompleted) ++settled_;
     }
   }
   ++mark_;

@@ -32,7 +32,7 @@ struct RecordedTensor {
   explicit RecordedTensor(const at::Tensor& tensor);  // `tensor`: any shape [...]. Undefined: no dims.
 };
 
-enum class Progress : uint8_t {
+enum class CollectiveState : uint8_t {
   kScheduled,  // Being issued to the backend.
   kStarted,    // Issued.
   kCompleted,  // This rank's wait for it has returned and the result is there.
@@ -54,7 +54,7 @@ struct Recording {
   int64_t created_ns = 0;  // Since the epoch. 0: not yet.
   int64_t started_ns = 0;
   int64_t completed_ns = 0;
-  Progress progress = Progress::kScheduled;
+  CollectiveState progress = CollectiveState::kScheduled;
   bool waited = false;  // The device may still execute it.
 };
 

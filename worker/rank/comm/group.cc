@@ -78,7 +78,7 @@ void Pending::wait() {
 }
 
 Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend,
-             std::shared_ptr<trace::Spans> spans, Ledger* ledger, std::optional<at::Device> device)
+             std::shared_ptr<trace::SpanRecorder> spans, Ledger* ledger, std::optional<at::Device> device)
     : name_(std::make_shared<const std::string>(std::move(name))),
       ranks_(std::move(ranks)),
       among_(std::make_shared<const std::string>(" among " + listed(ranks_))),

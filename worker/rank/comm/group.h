@@ -35,7 +35,7 @@ inline std::string listed(const std::vector<int>& ranks) {
 class TransferSpan {
  public:
   // Null unless a trace is being recorded. `operation`: a string literal.
-  static std::unique_ptr<TransferSpan> begin(const std::shared_ptr<trace::Spans>& spans, const char* operation,
+  static std::unique_ptr<TransferSpan> begin(const std::shared_ptr<trace::SpanRecorder>& spans, const char* operation,
                                              const std::string& axis, int ranks, size_t bytes) {
     if (!spans || !spans->recording()) return nullptr;
     return std::unique_ptr<TransferSpan>(new TransferSpan(spans, {.operation = operation,
@@ -50,10 +50,10 @@ class TransferSpan {
   void wait_ended();
 
  private:
-  TransferSpan(std::shared_ptr<trace::Spans> spans, trace::Transfer transfer)
+  TransferSpan(std::shared_ptr<trace::SpanRecorder> spans, trace::Transfer transfer)
       : spans_(std::move(spans)), transfer_(std::move(transfer)) {}
 
-  const std::shared_ptr<trace::Spans> spans_;
+  const std::shared_ptr<trace::SpanRecorder> spans_;
   trace::Transfer transfer_;
 };
 
@@ -113,7 +113,7 @@ class Group {
   // `spans`: receives operations while a trace is recorded; may be null. `ledger`: receives the waited time and must
   // outlive the group and its operations; may be null. `device`: where tensors must be. None: anywhere.
   Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend,
-        std::shared_ptr<trace::Spans> spans = nullptr, Ledger* ledger = nullptr,
+        std::shared_ptr<trace::SpanRecorder> spans = nullptr, Ledger* ledger = nullptr,
         std::optional<at::Device> device = std::nullopt);
 
   const std::string& name() const { return *name_; }
@@ -161,7 +161,7 @@ class Group {
   std::shared_ptr<const std::string> among_;
   int rank_;
   c10::intrusive_ptr<c10d::Backend> backend_;  // Null in a group of one.
-  std::shared_ptr<trace::Spans> spans_;
+  std::shared_ptr<trace::SpanRecorder> spans_;
   Ledger* ledger_;
   std::optional<at::Device> device_;
 };

@@ -13,7 +13,7 @@ constexpr const char* kNames[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_
 
 }  // namespace
 
-std::optional<Variable> segments_setting(const Environment& environment, bool expandable) {
+std::optional<Variable> segments_setting(const EnvironmentLookup& environment, bool expandable) {
   const std::string wish = absl::StrCat("expandable_segments:", expandable ? "True" : "False");
   for (const char* name : kNames) {
     const std::optional<std::string> set = environment(name);

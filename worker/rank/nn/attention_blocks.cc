@@ -120,8 +120,8 @@ void BlockwiseGradients::add(const at::Tensor& k, const at::Tensor& v, const std
   for (const BlockPair& pair : pairs) {
     const auto queries = [&](const at::Tensor& t) { return part_of(t, pair.row, pair.query, pair.queries); };
     const auto keys = [&](const at::Tensor& t) { return part_of(t, pair.row, pair.key, pair.keys); };
-    BlockGradients part = kernel_->backward(queries(grad_out_), queries(q_), keys(k), keys(v),
-                                            {queries(merged_.out), queries(merged_.lse)}, pair.band);
+    AttentionBlockGradients part = kernel_->backward(queries(grad_out_), queries(q_), keys(k), keys(v),
+                                                     {queries(merged_.out), queries(merged_.lse)}, pair.band);
     grad_q_.add(std::exchange(part.q, {}), pair.row, pair.query);
     grad_k.add(std::exchange(part.k, {}), pair.row, pair.key);
     grad_v.add(std::exchange(part.v, {}), pair.row, pair.key);

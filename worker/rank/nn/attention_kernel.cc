@@ -25,8 +25,8 @@ class MetaAttentionKernel final : public AttentionKernel {
     return {at::empty({q.size(0), q.size(2), q.size(1), v.size(3)}, q.options()).transpose(1, 2),
             at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(accumulate_type(q.scalar_type())))};
   }
-  BlockGradients backward(const at::Tensor&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const BlockOutput&, const Band&) override {
+  AttentionBlockGradients backward(const at::Tensor&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const BlockOutput&, const Band&) override {
     return {at::empty_like(q), at::empty_like(k), at::empty_like(v)};
   }
 };
@@ -41,8 +41,8 @@ class PlainAttentionKernel final : public AttentionKernel {
     return {at::matmul((all - lse.unsqueeze(-1)).exp_(), wide(v, q.size(1))).to(q.scalar_type()), lse};
   }
 
-  BlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const BlockOutput& merged, const Band& band) override {
+  AttentionBlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const BlockOutput& merged, const Band& band) override {
     const at::Tensor weights = (scores(q, k, band) - merged.lse.unsqueeze(-1)).exp_();  // [B, H, Tq, Tk]
     const at::Tensor grad = wide(grad_out, q.size(1));
     const at::Tensor grad_v = at::matmul(weights.transpose(-1, -2), grad);
@@ -126,8 +126,8 @@ class CpuAttentionKernel final : public AttentionKernel {
     return {trim_heads(out, v.size(3)), lse};
   }
 
-  BlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const BlockOutput& merged, const Band& band) override {
+  AttentionBlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const BlockOutput& merged, const Band& band) override {
     const int64_t size = std::max(q.size(3), v.size(3));
     auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         pad_heads(grad_out, size), pad_heads(q, size), pad_heads(k, size), pad_heads(v, size),

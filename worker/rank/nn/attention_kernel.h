@@ -21,7 +21,7 @@ struct BlockOutput {
   at::Tensor lse;  // [B, H, Tq], at least fp32: log of the sum of exp(scores).
 };
 
-struct BlockGradients {
+struct AttentionBlockGradients {
   at::Tensor q, k, v;  // [B, H, Tq, D], [B, Hkv, Tk, D], [B, Hkv, Tk, Dv].
 };
 
@@ -35,8 +35,8 @@ class AttentionKernel {
   // Computes this block's share of the gradients of a softmax over many blocks with the merged result (out, lse), for
   // grad_out [B, H, Tq, Dv]. The probabilities are exp(scores - lse), and the softmax's own term needs the merged out
   // (FlashAttention, arXiv 2205.14135).
-  virtual BlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
-                                  const at::Tensor& v, const BlockOutput& merged, const Band& band) = 0;
+  virtual AttentionBlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                           const at::Tensor& v, const BlockOutput& merged, const Band& band) = 0;
 };
 
 // Makes the kernel for tensors like q [B, H, T, D] and values of size v_size: fused on CPU and CUDA, only shapes on

@@ -31,8 +31,8 @@ class CudaAttentionKernel final : public AttentionKernel {
     const BlockOutput late = flash_forward(q.narrow(2, first, q.size(2) - first), k, v, shifted(band, first));
     return {joined(early.out, late.out), at::cat({early.lse, late.lse}, 2)};
   }
-  BlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const BlockOutput& merged, const Band& band) override {
+  AttentionBlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const BlockOutput& merged, const Band& band) override {
     if (!flash_fits(q, v)) return efficient_backward(grad_out, q, k, v, merged, band);
     const int64_t first = apart(q, k, band);
     if (first == 0) return flash_backward(grad_out, q, k, v, merged, band);
@@ -40,7 +40,7 @@ class CudaAttentionKernel final : public AttentionKernel {
       const auto of = [&](const at::Tensor& tensor) { return tensor.narrow(2, begin, length); };
       return flash_backward(of(grad_out), of(q), k, v, {of(merged.out), of(merged.lse)}, shifted(band, begin));
     };
-    const BlockGradients early = part(0, first), late = part(first, q.size(2) - first);
+    const AttentionBlockGradients early = part(0, first), late = part(first, q.size(2) - first);
     return {joined(early.q, late.q), early.k.to(at::kFloat).add_(late.k), early.v.to(at::kFloat).add_(late.v)};
   }
 
@@ -89,8 +89,8 @@ class CudaAttentionKernel final : public AttentionKernel {
     return {trim_heads(std::get<0>(result).transpose(1, 2), v.size(3)), std::get<1>(result)};
   }
 
-  BlockGradients flash_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const BlockOutput& merged, const Band& band) {
+  AttentionBlockGradients flash_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v, const BlockOutput& merged, const Band& band) {
     const int64_t size = head_size(q, v);
     const auto [left, right] = windows(q, k, band);
     const at::Tensor no_dropout = at::empty({2}, q.options().dtype(at::kUInt64));
@@ -131,8 +131,8 @@ class CudaAttentionKernel final : public AttentionKernel {
     return {trim_heads(std::get<0>(result), v.size(3)), std::get<1>(result).narrow(2, 0, q.size(2))};
   }
 
-  BlockGradients efficient_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
-                                    const at::Tensor& v, const BlockOutput& merged, const Band& band) {
+  AttentionBlockGradients efficient_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                             const at::Tensor& v, const BlockOutput& merged, const Band& band) {
     const int64_t size = round_up(q.size(3), kHeadMultiple), v_size = round_up(v.size(3), kHeadMultiple);
     const int64_t rest = round_up(q.size(2), kLseMultiple) - q.size(2);
     const at::Tensor lse =

@@ -67,8 +67,8 @@ class RangesAttentionKernel final : public AttentionKernel {
     return ranges_forward(q, k, v, {}, visible_in(band, q.size(2), k.size(2)), scale_);
   }
 
-  BlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const BlockOutput& merged, const Band& band) override {
+  AttentionBlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const BlockOutput& merged, const Band& band) override {
     AttentionGradients gradients =
         ranges_backward(grad_out, q, k, v, {}, merged, visible_in(band, q.size(2), k.size(2)), scale_);
     return {std::move(gradients.q), std::move(gradients.k), std::move(gradients.v)};

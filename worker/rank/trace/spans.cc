@@ -22,13 +22,13 @@ int64_t now_ns() {
   return std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-void Spans::start() {
+void SpanRecorder::start() {
   sync::Lock lock(mutex_);
   recorded_ = {.begin_ns = now_ns(), .thread_id = this_thread()};
   recording_.store(true, std::memory_order_relaxed);
 }
 
-RecordedSpans Spans::stop() {
+RecordedSpans SpanRecorder::stop() {
   sync::Lock lock(mutex_);
   recording_.store(false, std::memory_order_relaxed);
   recorded_.end_ns = now_ns();
@@ -36,27 +36,27 @@ RecordedSpans Spans::stop() {
   return std::exchange(recorded_, {});
 }
 
-void Spans::add(Transfer transfer) {
+void SpanRecorder::add(Transfer transfer) {
   sync::Lock lock(mutex_);
   if (!recording() || transfer.begin_ns < recorded_.begin_ns) return;
   recorded_.transfers.push_back(std::move(transfer));
 }
 
-uint64_t Spans::begin(const char* thread, const char* name) {
+uint64_t SpanRecorder::begin(const char* thread, const char* name) {
   const ThreadSpan work{.thread = thread, .name = name, .thread_id = this_thread(), .begin_ns = now_ns()};
   sync::Lock lock(mutex_);
   under_way_.emplace(next_, work);
   return next_++;
 }
 
-void Spans::end(uint64_t number) {
+void SpanRecorder::end(uint64_t number) {
   sync::Lock lock(mutex_);
   const auto found = under_way_.find(number);
   if (recording()) keep(found->second, now_ns());
   under_way_.erase(found);
 }
 
-void Spans::keep(ThreadSpan work, int64_t end_ns) {
+void SpanRecorder::keep(ThreadSpan work, int64_t end_ns) {
   work.begin_ns = std::max(work.begin_ns, recorded_.begin_ns);
   work.end_ns = std::max(work.begin_ns, end_ns);
   recorded_.works.push_back(work);

@@ -46,7 +46,7 @@ struct RecordedSpans {
 // and write checkpoints. A profiler cannot record the latter without a race (runtime/profiling/tracer.h). Here each
 // thread adds its finished work under a lock, and stop() takes it under the same lock, so a recording may stop at any
 // point of a thread's work. Thread-safe.
-class Spans {
+class SpanRecorder {
  public:
   // Whether a transfer should be described. Only a hint: with an old value the caller adds a transfer that is not kept,
   // or none.
@@ -77,7 +77,7 @@ class Spans {
 // recording runs. Both texts must be string literals. `spans` must outlive it; if null, it does nothing.
 class ThreadSpanScope {
  public:
-  ThreadSpanScope(Spans* spans, const char* thread, const char* name)
+  ThreadSpanScope(SpanRecorder* spans, const char* thread, const char* name)
       : spans_(spans), number_(spans != nullptr ? spans->begin(thread, name) : 0) {}
   ~ThreadSpanScope() {
     if (spans_ != nullptr) spans_->end(number_);
@@ -86,7 +86,7 @@ class ThreadSpanScope {
   ThreadSpanScope& operator=(const ThreadSpanScope&) = delete;
 
  private:
-  Spans* const spans_;
+  SpanRecorder* const spans_;
   const uint64_t number_;
 };
 

@@ -52,9 +52,9 @@ TEST(FlightRecorderTest, FollowsEachToItsEnd) {
   const int group = recorder.add_group("tp", {2, 3});
   const int64_t lost = begin(recorder, group);
   const int64_t one = begin(recorder, group, "_all_gather_base");
-  EXPECT_EQ(recorder.flight().recordings.back().progress, Progress::kScheduled);
+  EXPECT_EQ(recorder.flight().recordings.back().progress, CollectiveState::kScheduled);
   recorder.started(one);
-  EXPECT_EQ(recorder.flight().recordings.back().progress, Progress::kStarted);
+  EXPECT_EQ(recorder.flight().recordings.back().progress, CollectiveState::kStarted);
   EXPECT_EQ(recorder.flight().recordings.back().completed_ns, 0);
   recorder.waited(one);
   const int64_t other = begin(recorder, group);
@@ -64,12 +64,12 @@ TEST(FlightRecorderTest, FollowsEachToItsEnd) {
   const Flight flight = recorder.flight();
   ASSERT_THAT(numbers(flight), ElementsAre(one, other));
   const Recording& done = flight.recordings.front();
-  EXPECT_EQ(done.progress, Progress::kCompleted);
+  EXPECT_EQ(done.progress, CollectiveState::kCompleted);
   EXPECT_STREQ(done.operation, "_all_gather_base");
   EXPECT_LE(done.created_ns, done.started_ns);
   EXPECT_LE(done.started_ns, done.completed_ns);
   EXPECT_EQ(done.timeout, milliseconds(100));
-  EXPECT_EQ(flight.recordings.back().progress, Progress::kScheduled);
+  EXPECT_EQ(flight.recordings.back().progress, CollectiveState::kScheduled);
   EXPECT_EQ(flight.groups[group].last_issued, 3);
   EXPECT_EQ(flight.groups[group].last_completed, 2);
   EXPECT_EQ(flight.groups[group].description, "ranks 2, 3");
@@ -83,10 +83,10 @@ TEST(FlightRecorderTest, ADeviceIsDoneOnceAllHaveSynchronized) {
   const int64_t in_flight = begin(recorder, group);
   for (const int64_t number : {waited, in_flight}) recorder.started(number);
   recorder.waited(waited);
-  EXPECT_EQ(recorder.flight().recordings[0].progress, Progress::kStarted);
+  EXPECT_EQ(recorder.flight().recordings[0].progress, CollectiveState::kStarted);
   recorder.synchronized();
-  EXPECT_EQ(recorder.flight().recordings[0].progress, Progress::kCompleted);
-  EXPECT_EQ(recorder.flight().recordings[1].progress, Progress::kStarted);
+  EXPECT_EQ(recorder.flight().recordings[0].progress, CollectiveState::kCompleted);
+  EXPECT_EQ(recorder.flight().recordings[1].progress, CollectiveState::kStarted);
 }
 
 // Two ranks make different numbers of collectives per step: the common part of their rings begins at the same one.
@@ -172,7 +172,7 @@ TEST(FlightRecorderTest, ThreadsLoseNothing) {
   ASSERT_EQ(flight.recordings.size(), static_cast<size_t>(kThreads * kEach));
   std::vector<int64_t> last(kThreads, 0);
   for (const Recording& recording : flight.recordings) {
-    EXPECT_EQ(recording.progress, Progress::kCompleted);
+    EXPECT_EQ(recording.progress, CollectiveState::kCompleted);
     EXPECT_EQ(recording.sequence, ++last[recording.group]);
   }
 }
@@ -181,9 +181,9 @@ rank_protocol::FlightCall to_flight_call(const Recording& recording) {
   int64_t elements = 1;
   for (int i = 0; i < recording.input.dims; ++i) elements *= recording.input.sizes[i];
   using rank_protocol::CallState;
-  const CallState open = recording.waited                             ? CallState::kQueued
-                         : recording.progress == Progress::kScheduled ? CallState::kInside
-                                                                      : CallState::kPosted;
+  const CallState open = recording.waited                                    ? CallState::kQueued
+                         : recording.progress == CollectiveState::kScheduled ? CallState::kInside
+                                                                             : CallState::kPosted;
   return {recording.group,
           recording.sequence,
           recording.operation,
@@ -192,7 +192,7 @@ rank_protocol::FlightCall to_flight_call(const Recording& recording) {
           recording.mark,
           recording.since_mark,
           recording.created_ns,
-          recording.progress == Progress::kCompleted ? CallState::kCompleted : open};
+          recording.progress == CollectiveState::kCompleted ? CallState::kCompleted : open};
 }
 
 // Records a random mix of a rank's operations; some entries are overwritten.
@@ -328,12 +328,12 @@ TEST(RecordingBackendTest, NotesWhatAMeshDoes) {
     EXPECT_STREQ(flight.recordings[1].operation, "all_reduce_barrier");
     EXPECT_EQ(flight.recordings[2].input.type, at::kDouble);
     EXPECT_EQ(flight.groups[flight.recordings[2].group].name, "fsdp 0->1");
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(flight.recordings[i].progress, Progress::kCompleted) << i;
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(flight.recordings[i].progress, CollectiveState::kCompleted) << i;
   }
   EXPECT_STREQ(flights[0].recordings[2].operation, "send");
   EXPECT_STREQ(flights[1].recordings[2].operation, "recv");
   EXPECT_STREQ(flights[0].recordings[3].operation, "all_reduce");
-  EXPECT_EQ(flights[0].recordings[3].progress, Progress::kStarted);
+  EXPECT_EQ(flights[0].recordings[3].progress, CollectiveState::kStarted);
   EXPECT_EQ(flights[0].recordings[3].timeout, milliseconds(300));
 }
 

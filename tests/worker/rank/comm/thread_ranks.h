@@ -24,7 +24,7 @@ struct ThreadRank {
   std::unique_ptr<device::Device> device;
   comm::Ledger ledger;
   std::unique_ptr<comm::DeviceMesh> mesh;
-  std::shared_ptr<trace::Spans> spans = std::make_shared<trace::Spans>();  // Spans of the mesh's groups.
+  std::shared_ptr<trace::SpanRecorder> spans = std::make_shared<trace::SpanRecorder>();  // Spans of the mesh's groups.
 };
 
 // All axes.

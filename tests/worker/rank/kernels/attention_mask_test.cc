@@ -9,7 +9,7 @@ namespace titan::kernels {
 namespace {
 
 // Whether position `query` sees position `key`, by the definition of the masks.
-bool sees(const AttentionMask& mask, const std::vector<int64_t>& starts, int64_t query, int64_t key) {
+bool sees(const KeyRangeMask& mask, const std::vector<int64_t>& starts, int64_t query, int64_t key) {
   const auto document = [&](int64_t position) {
     int64_t number = 0;
     for (const int64_t start : starts) number += start <= position;
@@ -29,7 +29,7 @@ TEST(AttentionMaskTest, EveryCombinationForEveryPiece) {
   for (int trial = 0; trial < 400; ++trial) {
     std::vector<int64_t> starts{0};
     while (whole(0, 4) != 0) starts.push_back(starts.back() + whole(1, 9));
-    AttentionMask mask{
+    KeyRangeMask mask{
         .causal = whole(0, 2) != 0, .window = whole(0, 1) * whole(1, 12), .chunk = whole(0, 1) * whole(1, 12)};
     if (whole(0, 1) == 0) mask.document_starts = starts.data(), mask.documents = static_cast<int64_t>(starts.size());
     const int64_t first_query = whole(0, 20), first_key = whole(0, 20), queries = whole(0, 20), keys = whole(0, 20);

@@ -89,7 +89,7 @@ AttentionShape square(int64_t batch, int64_t heads, int64_t kv_heads, int64_t to
           .scale = 1 / std::sqrt(static_cast<float>(size))};
 }
 
-std::vector<KeyRange> seen_in_row(const AttentionMask& mask, const AttentionShape& shape, int64_t first_query = 0,
+std::vector<KeyRange> seen_in_row(const KeyRangeMask& mask, const AttentionShape& shape, int64_t first_query = 0,
                                   int64_t first_key = 0) {
   std::vector<KeyRange> seen(shape.queries);
   visible_keys(mask, first_query, shape.queries, first_key, shape.keys, seen.data());
@@ -148,7 +148,7 @@ TEST(AttentionTest, RandomMasks) {
                                   8 * random.whole(1, 6), 8 * random.whole(1, 6));
     shape.keys = random.whole(0, 2) == 0 ? random.whole(1, 280) : shape.queries;
     const int64_t row = shape.queries + shape.keys;
-    AttentionMask mask;
+    KeyRangeMask mask;
     mask.causal = random.whole(0, 4) != 0;
     if (random.whole(0, 2) == 0) mask.window = random.whole(1, 100);
     if (random.whole(0, 2) == 0) mask.chunk = random.whole(1, 100);

@@ -95,8 +95,8 @@ TEST(AttentionCoreTest, PlainKernelMatchesTheFusedOne) {
   EXPECT_TRUE(at::allclose(one.out, other.out, 1e-12, 1e-12));
   EXPECT_TRUE(at::allclose(one.lse, other.lse, 1e-12, 1e-12));
   const at::Tensor grad = at::randn_like(one.out);
-  const BlockGradients a = fused->backward(grad, in.q, in.k, in.v, one, band);
-  const BlockGradients b = plain->backward(grad, in.q, in.k, in.v, one, band);
+  const AttentionBlockGradients a = fused->backward(grad, in.q, in.k, in.v, one, band);
+  const AttentionBlockGradients b = plain->backward(grad, in.q, in.k, in.v, one, band);
   EXPECT_TRUE(at::allclose(a.q, b.q, 1e-12, 1e-12));
   EXPECT_TRUE(at::allclose(a.k, b.k, 1e-12, 1e-12));
   EXPECT_TRUE(at::allclose(a.v, b.v, 1e-12, 1e-12));

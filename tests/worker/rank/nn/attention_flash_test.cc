@@ -138,7 +138,8 @@ TEST(AttentionFlashTest, BandsOfPiecesAreExact) {
     const auto run = [&](std::unique_ptr<AttentionKernel> kernel, at::ScalarType type) {
       const auto as = [type](const at::Tensor& tensor) { return tensor.to(type); };
       const BlockOutput result = kernel->forward(as(q), as(k), as(v), {first, last});
-      const BlockGradients gradients = kernel->backward(as(grad_out), as(q), as(k), as(v), result, {first, last});
+      const AttentionBlockGradients gradients =
+          kernel->backward(as(grad_out), as(q), as(k), as(v), result, {first, last});
       return std::vector<at::Tensor>{result.out, result.lse, gradients.q, gradients.k, gradients.v};
     };
     const auto got = run(make_cuda_attention_kernel(0.3), at::kBFloat16);

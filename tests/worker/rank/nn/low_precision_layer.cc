@@ -19,13 +19,14 @@
 
 namespace {
 
-using titan::nn::LowPrecision;
+using titan::nn::LowPrecisionRecipe;
 using titan::nn::MxRounding;
 
-const std::map<std::string, LowPrecision> kRecipes = {{"tensorwise", LowPrecision::kFloat8Tensorwise},
-                                                      {"rowwise", LowPrecision::kFloat8Rowwise},
-                                                      {"rowwise_with_gw_hp", LowPrecision::kFloat8RowwiseGwHp},
-                                                      {"mxfp8", LowPrecision::kMxfp8}};
+const std::map<std::string, LowPrecisionRecipe> kRecipes = {
+    {"tensorwise", LowPrecisionRecipe::kFloat8Tensorwise},
+    {"rowwise", LowPrecisionRecipe::kFloat8Rowwise},
+    {"rowwise_with_gw_hp", LowPrecisionRecipe::kFloat8RowwiseGwHp},
+    {"mxfp8", LowPrecisionRecipe::kMxfp8}};
 const std::map<std::string, MxRounding> kRoundings = {{"floor", MxRounding::kFloor},
                                                       {"rceil", MxRounding::kRceil},
                                                       {"ceil", MxRounding::kCeil},

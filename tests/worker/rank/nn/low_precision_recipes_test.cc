@@ -22,30 +22,30 @@ using titan::testing::plain_along;
 using titan::testing::plain_mx;
 using titan::testing::plain_tensorwise;
 
-constexpr LowPrecision kRecipes[] = {LowPrecision::kFloat8Tensorwise, LowPrecision::kFloat8Rowwise,
-                                     LowPrecision::kFloat8RowwiseGwHp, LowPrecision::kMxfp8};
+constexpr LowPrecisionRecipe kRecipes[] = {LowPrecisionRecipe::kFloat8Tensorwise, LowPrecisionRecipe::kFloat8Rowwise,
+                                           LowPrecisionRecipe::kFloat8RowwiseGwHp, LowPrecisionRecipe::kMxfp8};
 
-std::unique_ptr<MatmulRecipe> make(LowPrecision recipe) {
+std::unique_ptr<MatmulRecipe> make(LowPrecisionRecipe recipe) {
   return make_low_precision_recipe({.recipe = recipe, .rounding = MxRounding::kRceil});
 }
 
 // The operands of the three products of a matrix as a recipe quantizes them.
 struct Read {
-  LowPrecision recipe;
+  LowPrecisionRecipe recipe;
 
   at::Tensor along(const at::Tensor& x, int64_t dim, const titan::testing::Format& format) const {
-    if (recipe == LowPrecision::kFloat8Tensorwise) return plain_tensorwise(x, format);
-    return recipe == LowPrecision::kMxfp8 ? plain_mx(x, dim, MxRounding::kRceil) : plain_along(x, dim);
+    if (recipe == LowPrecisionRecipe::kFloat8Tensorwise) return plain_tensorwise(x, format);
+    return recipe == LowPrecisionRecipe::kMxfp8 ? plain_mx(x, dim, MxRounding::kRceil) : plain_along(x, dim);
   }
   at::Tensor result(const at::Tensor& x, const at::Tensor& w) const {
     return at::mm(along(x, 1, kE4m3), along(w, 1, kE4m3).t());
   }
   at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& w) const {
-    const bool one_scale = recipe == LowPrecision::kFloat8RowwiseGwHp;
+    const bool one_scale = recipe == LowPrecisionRecipe::kFloat8RowwiseGwHp;
     return at::mm(along(dy, 1, kE5m2), one_scale ? plain_tensorwise(w, kE4m3, true) : along(w, 0, kE4m3));
   }
   at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) const {
-    const bool exact = recipe == LowPrecision::kFloat8RowwiseGwHp;
+    const bool exact = recipe == LowPrecisionRecipe::kFloat8RowwiseGwHp;
     const at::Tensor left = exact ? dy.to(at::kDouble) : along(dy, 0, kE5m2);
     return at::mm(left.t(), exact ? x.to(at::kDouble) : along(x, 0, kE4m3));
   }
@@ -91,7 +91,7 @@ TEST(LowPrecisionTest, LayersComputeWithEightBits) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(1);
     titan::testing::Draw pick(1);
-    for (const LowPrecision recipe : kRecipes) {
+    for (const LowPrecisionRecipe recipe : kRecipes) {
       const std::unique_ptr<MatmulRecipe> products = make(recipe);
       for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
         for (int i = 0; i < 2; ++i) {
@@ -119,7 +119,7 @@ TEST(LowPrecisionTest, ExpertsComputeWithEightBits) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(2);
     const std::vector<int64_t> rows = {5, 0, 33, 1};
-    for (const LowPrecision recipe : kRecipes) {
+    for (const LowPrecisionRecipe recipe : kRecipes) {
       const std::unique_ptr<MatmulRecipe> products = make(recipe);
       for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
         const std::string what = "recipe " + std::to_string(static_cast<int>(recipe));
@@ -135,7 +135,7 @@ TEST(LowPrecisionTest, ExpertsComputeWithEightBits) {
           if (count == 0) return;
           const auto part = [&](const at::Tensor& t) { return t.detach().narrow(0, first, count); };
           at::Tensor w = weights.weight.detach()[group], left = part(dy), right = part(x);
-          if (recipe == LowPrecision::kFloat8Tensorwise) {  // One scale for all experts and rows.
+          if (recipe == LowPrecisionRecipe::kFloat8Tensorwise) {  // One scale for all experts and rows.
             w = plain_tensorwise(weights.weight.detach(), kE4m3)[group];
             left = part(plain_tensorwise(dy, kE5m2)), right = part(plain_tensorwise(x.detach(), kE4m3));
             part(result).copy_(at::mm(right, w.t())), part(dx).copy_(at::mm(left, w));
@@ -155,7 +155,7 @@ TEST(LowPrecisionTest, ExpertsComputeWithEightBits) {
 
 TEST(LowPrecisionTest, EightBitsAreNotSixteen) {
   at::manual_seed(3);
-  for (const LowPrecision recipe : kRecipes) {
+  for (const LowPrecisionRecipe recipe : kRecipes) {
     const std::unique_ptr<MatmulRecipe> products = make(recipe);
     Layer layer(*products, at::kBFloat16, 20, 64, 48);
     const auto low = layer.results(), low_gradients = layer.gradients(low);
@@ -167,7 +167,7 @@ TEST(LowPrecisionTest, EightBitsAreNotSixteen) {
     EXPECT_GT(distance(low[0], plain[0]), 1e-2);
     EXPECT_LT(distance(low[0], plain[0]), 6e-2);
     for (size_t i = 0; i < gradients.size(); ++i) {
-      const bool exact = recipe == LowPrecision::kFloat8RowwiseGwHp && i > 0;
+      const bool exact = recipe == LowPrecisionRecipe::kFloat8RowwiseGwHp && i > 0;
       EXPECT_LT(distance(low_gradients[i], gradients[i]), exact ? 4e-3 : 1e-1) << i;
       EXPECT_EQ(distance(low_gradients[i], gradients[i]) > 1e-2, !exact) << i;
     }
@@ -177,13 +177,13 @@ TEST(LowPrecisionTest, EightBitsAreNotSixteen) {
 // With one scale, a layer's input is saved in one byte per number; the other recipes save the input itself, once.
 TEST(LowPrecisionTest, WhatIsKeptBetweenThePassesShrinks) {
   const at::Tensor x = at::randn({8, 64}).to(at::kBFloat16);
-  const Operand kept = make(LowPrecision::kFloat8Tensorwise)->of_input(x);
+  const Operand kept = make(LowPrecisionRecipe::kFloat8Tensorwise)->of_input(x);
   EXPECT_EQ(kept.values.nbytes() + kept.scales.nbytes(), x.nbytes() / 2 + 4);
-  for (const LowPrecision recipe : {LowPrecision::kFloat8Rowwise, LowPrecision::kMxfp8}) {
+  for (const LowPrecisionRecipe recipe : {LowPrecisionRecipe::kFloat8Rowwise, LowPrecisionRecipe::kMxfp8}) {
     EXPECT_TRUE(make(recipe)->of_input(x).values.is_same(x));
   }
   // The graph holds no more than that.
-  const std::unique_ptr<MatmulRecipe> products = make(LowPrecision::kFloat8Tensorwise);
+  const std::unique_ptr<MatmulRecipe> products = make(LowPrecisionRecipe::kFloat8Tensorwise);
   const Layer layer(*products, at::kBFloat16, 4, 32, 16);
   const at::Tensor input = layer.x * 2;
   const auto uses = input.storage().use_count();
@@ -193,7 +193,7 @@ TEST(LowPrecisionTest, WhatIsKeptBetweenThePassesShrinks) {
 
 TEST(LowPrecisionTest, SecondPassesAndDeferredGradientsHaveTheSameBits) {
   at::manual_seed(4);
-  for (const LowPrecision recipe : kRecipes) {
+  for (const LowPrecisionRecipe recipe : kRecipes) {
     const std::unique_ptr<MatmulRecipe> products = make(recipe);
     Layer layer(*products, at::kBFloat16, 12, 64, 32);
     const auto y = layer.results(), gradients = layer.gradients(y);
@@ -233,7 +233,7 @@ TEST(LowPrecisionTest, RanksShareTensorwiseScales) {
   const at::Tensor x = at::randn({10, 32}).to(at::kBFloat16);
   const at::Tensor most = x.abs().max().to(at::kFloat);
   const auto over_ranks = [&](at::Tensor& amax) { amax.copy_(at::maximum(amax, most)); };
-  const std::unique_ptr<MatmulRecipe> whole = make(LowPrecision::kFloat8Tensorwise);
+  const std::unique_ptr<MatmulRecipe> whole = make(LowPrecisionRecipe::kFloat8Tensorwise);
   const std::unique_ptr<MatmulRecipe> part = make_low_precision_recipe(
       {.input_over_ranks = over_ranks, .gradient_over_ranks = over_ranks, .weight_over_ranks = over_ranks});
   const auto expect_parts = [&](Operand (MatmulRecipe::*of)(const at::Tensor&) const) {
@@ -247,16 +247,17 @@ TEST(LowPrecisionTest, RanksShareTensorwiseScales) {
   expect_parts(&MatmulRecipe::of_input);
   expect_parts(&MatmulRecipe::of_weight);
   expect_parts(&MatmulRecipe::of_gradient);
-  EXPECT_THROW(make_low_precision_recipe({.recipe = LowPrecision::kFloat8Rowwise, .input_over_ranks = over_ranks}),
-               c10::Error);
-  EXPECT_THROW(make_low_precision_recipe({.recipe = LowPrecision::kMxfp8, .weight_over_ranks = over_ranks}),
+  EXPECT_THROW(
+      make_low_precision_recipe({.recipe = LowPrecisionRecipe::kFloat8Rowwise, .input_over_ranks = over_ranks}),
+      c10::Error);
+  EXPECT_THROW(make_low_precision_recipe({.recipe = LowPrecisionRecipe::kMxfp8, .weight_over_ranks = over_ranks}),
                c10::Error);
 }
 
 // A weight that was gathered in eight bits; its leaf has no memory.
 TEST(LowPrecisionTest, TensorwiseReadsAWeightAsItArrived) {
   at::manual_seed(6);
-  const std::unique_ptr<MatmulRecipe> products = make(LowPrecision::kFloat8Tensorwise);
+  const std::unique_ptr<MatmulRecipe> products = make(LowPrecisionRecipe::kFloat8Tensorwise);
   Layer layer(*products, at::kBFloat16, 6, 32, 16);
   const auto y = layer.results(), gradients = layer.gradients(y);
   for (Parameter* one : {&layer.first, &layer.second}) {
@@ -269,7 +270,7 @@ TEST(LowPrecisionTest, TensorwiseReadsAWeightAsItArrived) {
   EXPECT_TRUE(arrived[0].equal(y[0]) && arrived[1].equal(y[1]));
   for (size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(arrived_gradients[i].equal(gradients[i])) << i;
   const Operand operand = products->of_weight(at::ones({16, 32}, at::kBFloat16));
-  const std::unique_ptr<MatmulRecipe> rowwise = make(LowPrecision::kFloat8Rowwise);
+  const std::unique_ptr<MatmulRecipe> rowwise = make(LowPrecisionRecipe::kFloat8Rowwise);
   EXPECT_THROW(rowwise->matmul_nt(rowwise->of_input(layer.x), operand), c10::Error);
 }
 
@@ -278,7 +279,7 @@ TEST(LowPrecisionTest, ShapesComeWithoutMemory) {
   use_meta_kernels();
   for (const int capability : {0, 100}) {
     set_cuda_capability(capability);
-    for (const LowPrecision recipe : kRecipes) {
+    for (const LowPrecisionRecipe recipe : kRecipes) {
       EXPECT_EQ(has_low_precision_matmul(recipe, at::kMeta), capability == 100);
       const std::unique_ptr<MatmulRecipe> products = make(recipe);
       const auto meta = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
@@ -308,13 +309,13 @@ TEST(LowPrecisionTest, DevicesHaveProductsFromTheirCapabilityOn) {
   const std::pair<int, bool> float8[] = {{80, false}, {89, true}, {90, true}}, mx[] = {{90, false}, {100, true}};
   for (const auto& [capability, has] : float8) {
     set_cuda_capability(capability);
-    EXPECT_EQ(has_low_precision_matmul(LowPrecision::kFloat8Rowwise, at::kCUDA), has);
+    EXPECT_EQ(has_low_precision_matmul(LowPrecisionRecipe::kFloat8Rowwise, at::kCUDA), has);
   }
   for (const auto& [capability, has] : mx) {
     set_cuda_capability(capability);
-    EXPECT_EQ(has_low_precision_matmul(LowPrecision::kMxfp8, at::kCUDA), has);
+    EXPECT_EQ(has_low_precision_matmul(LowPrecisionRecipe::kMxfp8, at::kCUDA), has);
   }
-  EXPECT_FALSE(has_low_precision_matmul(LowPrecision::kFloat8Rowwise, at::kCPU));
+  EXPECT_FALSE(has_low_precision_matmul(LowPrecisionRecipe::kFloat8Rowwise, at::kCPU));
   set_cuda_capability(0);
 }
 

@@ -52,7 +52,7 @@ Gathered gather(testing::ThreadRank& self, std::deque<nn::Parameter>& parameters
 
 // The gathered weight equals, bit for bit, the quantization of a weight gathered as numbers, at one byte per element.
 TEST(Float8GatherTest, BringsWhatProductsMakeOfTheGatheredWeight) {
-  const auto products = nn::make_low_precision_recipe({.recipe = nn::LowPrecision::kFloat8Tensorwise});
+  const auto products = nn::make_low_precision_recipe({.recipe = nn::LowPrecisionRecipe::kFloat8Tensorwise});
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const bool precomputes : {false, true}) {
       testing::run_ranks({}, 3, {Axis::kFsdp}, [&](testing::ThreadRank& self) {

@@ -232,10 +232,12 @@ TEST(BlockGraphsTest, DeclinesWhatRanksDoTogether) {
   declines({.pp = 2}, "the schedule splits backward passes");
 }
 
-constexpr nn::LowPrecision kRecipes[] = {nn::LowPrecision::kFloat8Tensorwise, nn::LowPrecision::kFloat8Rowwise,
-                                         nn::LowPrecision::kFloat8RowwiseGwHp, nn::LowPrecision::kMxfp8};
+constexpr nn::LowPrecisionRecipe kRecipes[] = {
+    nn::LowPrecisionRecipe::kFloat8Tensorwise, nn::LowPrecisionRecipe::kFloat8Rowwise,
+    nn::LowPrecisionRecipe::kFloat8RowwiseGwHp, nn::LowPrecisionRecipe::kMxfp8};
 
-TrainingPlan converted(nn::LowPrecision recipe, const parallel::CheckpointOptions& ac, const char* family = "llama3") {
+TrainingPlan converted(nn::LowPrecisionRecipe recipe, const parallel::CheckpointOptions& ac,
+                       const char* family = "llama3") {
   TrainingPlan plan = five_steps(ac);
   plan.spec = testing::small_spec(family);
   plan.spec.n_layers = 3;
@@ -245,7 +247,7 @@ TrainingPlan converted(nn::LowPrecision recipe, const parallel::CheckpointOption
 
 // Quantization is in the graphs, scales included.
 TEST(BlockGraphsTest, ProductsInEightBits) {
-  for (const nn::LowPrecision recipe : kRecipes) {
+  for (const nn::LowPrecisionRecipe recipe : kRecipes) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
       SCOPED_TRACE(absl::StrCat("recipe ", static_cast<int>(recipe), ", ", ac.mode));
       TrainingPlan plan = converted(recipe, ac);
@@ -264,7 +266,7 @@ TEST(BlockGraphsTest, ProductsInEightBits) {
 }
 
 TEST(BlockGraphsTest, ProductsInEightBitsInAPipeline) {
-  TrainingPlan plan = converted(nn::LowPrecision::kFloat8Rowwise, kFull);
+  TrainingPlan plan = converted(nn::LowPrecisionRecipe::kFloat8Rowwise, kFull);
   plan.spec.n_layers = 4;
   plan.pipeline_microbatches = 4;
   const Recorded recorded = expect_graphs_change_nothing(plan, {.pp = 2}, 2);
@@ -275,7 +277,7 @@ TEST(BlockGraphsTest, ProductsInEightBitsInAPipeline) {
 // With row scales one product takes all experts. MX's blocks end with an expert's rows, and products with one scale per
 // operand have sums in fp32, for which there is no call for all experts: there the host must know the rows.
 TEST(BlockGraphsTest, ExpertsInEightBits) {
-  for (const nn::LowPrecision recipe : kRecipes) {
+  for (const nn::LowPrecisionRecipe recipe : kRecipes) {
     for (const auto& ac : {kNone, kFull}) {
       SCOPED_TRACE(absl::StrCat("recipe ", static_cast<int>(recipe), ", ", ac.mode));
       TrainingPlan plan = converted(recipe, ac, "qwen3_moe");
@@ -283,7 +285,7 @@ TEST(BlockGraphsTest, ExpertsInEightBits) {
       for (const int ranks : {1, 2}) {
         const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = ranks}, ranks);
         const bool one_call =
-            recipe == nn::LowPrecision::kFloat8Rowwise || recipe == nn::LowPrecision::kFloat8RowwiseGwHp;
+            recipe == nn::LowPrecisionRecipe::kFloat8Rowwise || recipe == nn::LowPrecisionRecipe::kFloat8RowwiseGwHp;
         if (!one_call) {
           EXPECT_EQ(recorded.said.size(), 3U * static_cast<size_t>(ranks));
           EXPECT_THAT(recorded.said, Each(HasSubstr("the host reads the rows of each expert")));
@@ -301,9 +303,9 @@ TEST(BlockGraphsTest, ScalesThatRanksFindTogether) {
   for (const size_t shared : {size_t{1}, size_t{3}}) {
     TrainingPlan plan = five_steps(kNone);
     plan.convert = [=](model::Model& model) {
-      testing::convert_layers(model, {.recipe = nn::LowPrecision::kFloat8Rowwise});
+      testing::convert_layers(model, {.recipe = nn::LowPrecisionRecipe::kFloat8Rowwise});
       const nn::AmaxOverRanks asks = [](at::Tensor&) {};
-      testing::convert_layers(model, {.recipe = nn::LowPrecision::kFloat8Tensorwise, .gradient_over_ranks = asks},
+      testing::convert_layers(model, {.recipe = nn::LowPrecisionRecipe::kFloat8Tensorwise, .gradient_over_ranks = asks},
                               /*first=*/3 - shared);
     };
     const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
@@ -327,7 +329,7 @@ TEST(BlockGraphsTest, WeightsGatheredInEightBits) {
   for (const char* policy : {"default", "always", "never"}) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
       SCOPED_TRACE(absl::StrCat(policy, " ", ac.mode));
-      TrainingPlan plan = converted(nn::LowPrecision::kFloat8Tensorwise, ac);
+      TrainingPlan plan = converted(nn::LowPrecisionRecipe::kFloat8Tensorwise, ac);
       plan.sharding.reshard_after_forward = policy;
       plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
       gather_eight_bits(plan, /*precomputes=*/false);
@@ -411,7 +413,7 @@ TEST(BlockGraphsTest, OtherShapesRunAsTheyAre) {
 // step the scales move: the graphs continue with the third step's scales at the old place.
 TEST(BlockGraphsTest, StaleScalesAreSeen) {
   for (const bool precomputes : {false, true}) {
-    TrainingPlan plan = converted(nn::LowPrecision::kFloat8Tensorwise, kNone);
+    TrainingPlan plan = converted(nn::LowPrecisionRecipe::kFloat8Tensorwise, kNone);
     gather_eight_bits(plan, precomputes);
     const auto counts = std::make_shared<GraphCounts>();
     const auto train = [&](bool graphs, bool moves) {

@@ -57,8 +57,9 @@ TEST_F(GpuFloat8Test, BytesAreTurned) {
 TEST_F(GpuFloat8Test, LayersMultiplyTheirEightBits) {
   if (!testing::rehearses()) nn::set_cuda_capability(device_->cuda_capability());
   at::manual_seed(20);
-  for (const nn::LowPrecision recipe :
-       {nn::LowPrecision::kFloat8Tensorwise, nn::LowPrecision::kFloat8Rowwise, nn::LowPrecision::kFloat8RowwiseGwHp}) {
+  for (const nn::LowPrecisionRecipe recipe :
+       {nn::LowPrecisionRecipe::kFloat8Tensorwise, nn::LowPrecisionRecipe::kFloat8Rowwise,
+        nn::LowPrecisionRecipe::kFloat8RowwiseGwHp}) {
     for (const auto& [rows, in, out] :
          {std::tuple<int64_t, int64_t, int64_t>{64, 96, 160}, {48, 200, 72}, {19, 40, 24}}) {
       const testing::Tensors leaves = {testing::rounded({1, rows, in}), testing::rounded({out, in})};
@@ -98,7 +99,8 @@ TEST_F(GpuFloat8Test, ExpertsMultiplyTheirEightBits) {
   const at::Tensor w = at::randn({6, 96, 64}).to(at::kBFloat16);
   const at::Tensor ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt);
   const at::Tensor beyond = at::arange(x.size(0)).ge(ends[-1].item<int64_t>()).unsqueeze(1);
-  for (const nn::LowPrecision recipe : {nn::LowPrecision::kFloat8Rowwise, nn::LowPrecision::kFloat8RowwiseGwHp}) {
+  for (const nn::LowPrecisionRecipe recipe :
+       {nn::LowPrecisionRecipe::kFloat8Rowwise, nn::LowPrecisionRecipe::kFloat8RowwiseGwHp}) {
     const auto computed = [&](at::Device device, bool emulate) {
       const auto products = nn::make_low_precision_recipe({.recipe = recipe, .emulate = emulate});
       const nn::RowGroups groups{.ends = ends.to(device), .beyond = beyond.to(device)};

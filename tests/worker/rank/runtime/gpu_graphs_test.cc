@@ -92,8 +92,8 @@ struct GraphCase {
   const char* flavor;
   parallel::Precision precision;
   parallel::CheckpointOptions ac;
-  double tolerance;                                       // Relative, for losses.
-  std::optional<nn::LowPrecision> recipe = std::nullopt;  // For the layers' matrices.
+  double tolerance;                                             // Relative, for losses.
+  std::optional<nn::LowPrecisionRecipe> recipe = std::nullopt;  // For the layers' matrices.
 
   friend void PrintTo(const GraphCase& value, std::ostream* out) { *out << value.name; }
 };
@@ -139,13 +139,13 @@ INSTANTIATE_TEST_SUITE_P(
                       GraphCase{"llama3_by_operation", "llama3", "debugmodel", kDoubleTypes, kByOperation, 1e-10},
                       GraphCase{"llama3_mixed", "llama3", "debugmodel", kBfloat16Types, kFull, 2e-3},
                       GraphCase{"llama3_tensorwise", "llama3", "debugmodel", kBfloat16Types, kNone, 2e-3,
-                                nn::LowPrecision::kFloat8Tensorwise},
+                                nn::LowPrecisionRecipe::kFloat8Tensorwise},
                       GraphCase{"llama3_rowwise", "llama3", "debugmodel", kBfloat16Types, kFull, 2e-3,
-                                nn::LowPrecision::kFloat8Rowwise},
+                                nn::LowPrecisionRecipe::kFloat8Rowwise},
                       GraphCase{"llama3_mxfp8", "llama3", "debugmodel", kBfloat16Types, kNone, 2e-3,
-                                nn::LowPrecision::kMxfp8},
+                                nn::LowPrecisionRecipe::kMxfp8},
                       GraphCase{"deepseek_rowwise", "deepseek_v3", "debugmodel", kBfloat16Types, kNone, 5e-3,
-                                nn::LowPrecision::kFloat8Rowwise},
+                                nn::LowPrecisionRecipe::kFloat8Rowwise},
                       GraphCase{"llama4_experts", "llama4", "debugmodel", kBfloat16Types, kNone, 5e-3},
                       GraphCase{"deepseek_experts", "deepseek_v3", "debugmodel", kBfloat16Types, kByOperation, 5e-3}),
     [](const auto& info) { return info.param.name; });

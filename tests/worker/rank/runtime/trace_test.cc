@@ -89,7 +89,7 @@ TEST(TracerTest, HoldsTheStepsOfOneRoundAndWhoWorksForThem) {
 // Work of other threads, and collectives in flight, come from the rank's own record and have separate rows.
 TEST(TracerTest, HoldsWhatGoesOnBesideTheRanksThread) {
   const rank_protocol::TempFolder folder;
-  const auto spans = std::make_shared<trace::Spans>();
+  const auto spans = std::make_shared<trace::SpanRecorder>();
   Tracer tracer(every(1, 0, 1), folder.path(), {.rank = 1, .world = 4}, /*records=*/true, std::nullopt, spans);
   tracer.begin_step(1);
   std::thread([&] { const trace::ThreadSpanScope work(spans.get(), "checkpoint writer", "write shard"); }).join();

@@ -19,7 +19,7 @@ Transfer transfer(int64_t begin_ns) { return {.operation = "all_gather", .axis =
 
 // Spans that end before a recording, or begin after it, are left out.
 TEST(SpansTest, KeepsWhatFallsIntoTheRecording) {
-  Spans spans;
+  SpanRecorder spans;
   { const ThreadSpanScope early(&spans, "loader", "early"); }
   spans.add(transfer(now_ns()));
   const int64_t before = now_ns();
@@ -39,7 +39,7 @@ TEST(SpansTest, KeepsWhatFallsIntoTheRecording) {
 
 // A save that lasts longer than the recording fills it from end to end, and the next one too.
 TEST(SpansTest, WorkUnderWayIsCutToTheRecording) {
-  Spans spans;
+  SpanRecorder spans;
   const ThreadSpanScope outer(&spans, "writer", "save");
   for (int round = 0; round < 2; ++round) {
     spans.start();
@@ -55,7 +55,7 @@ TEST(SpansTest, NobodyToTellIsNoError) { const ThreadSpanScope work(nullptr, "lo
 // The recording starts and stops while threads are anywhere in their work. (Under TSan: no race; every span is whole.)
 TEST(SpansTest, StopsWhileOthersAreAtWork) {
   constexpr int kThreads = 3;
-  Spans spans;
+  SpanRecorder spans;
   std::atomic<bool> over = false;
   std::atomic<int64_t> done = 0;
   std::vector<std::jthread> threads;

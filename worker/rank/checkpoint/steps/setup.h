@@ -87,12 +87,12 @@ struct Setup {
   // folder is empty, because its steps were deleted, it is a fresh start with a warning.
   int64_t committed_step = -1;
   bool committed_by_another_job = false;
-  c10::intrusive_ptr<c10d::Store> store;  // May be null when world is 1. Keys used: "checkpoint/...".
-  EventSink events;                       // May be empty.
-  const HfMapper* hf = nullptr;           // Needed for Hugging Face import and export; not owned.
-  storage::Files* files = nullptr;        // Null: s3::all_files(). Not owned.
-  std::shared_ptr<trace::Spans> spans;    // Records the writer thread's work in traces; null: does not.
-  CopyStream* copies = nullptr;           // Null: a stream of the slices' device. Not owned.
+  c10::intrusive_ptr<c10d::Store> store;       // May be null when world is 1. Keys used: "checkpoint/...".
+  EventSink events;                            // May be empty.
+  const HfMapper* hf = nullptr;                // Needed for Hugging Face import and export; not owned.
+  storage::Files* files = nullptr;             // Null: s3::all_files(). Not owned.
+  std::shared_ptr<trace::SpanRecorder> spans;  // Records the writer thread's work in traces; null: does not.
+  CopyStream* copies = nullptr;                // Null: a stream of the slices' device. Not owned.
   // Consecutive failed saves after which save() and wait() return the error. 0: every error is only an event and
   // training continues (fenced and last saves always return it).
   int64_t failed_saves_allowed = 0;

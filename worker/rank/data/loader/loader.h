@@ -33,10 +33,11 @@ struct LoaderOptions {
   int64_t max_bad_lines = 100;  // More malformed lines than this fail the job.
   Shuffle shuffle = Shuffle::kNone;
   int64_t shuffle_seed = 0;
-  int64_t packing_window = 0;                     // RowsWanted::packing_window.
-  std::string counts_folder;                      // RowsWanted::counts_folder.
-  int prefetch = 2;                               // Microbatches prepared ahead by the loader's thread; 0: none.
-  std::shared_ptr<trace::Spans> spans = nullptr;  // Records the making of each microbatch in traces; null: does not.
+  int64_t packing_window = 0;  // RowsWanted::packing_window.
+  std::string counts_folder;   // RowsWanted::counts_folder.
+  int prefetch = 2;            // Microbatches prepared ahead by the loader's thread; 0: none.
+  std::shared_ptr<trace::SpanRecorder> spans =
+      nullptr;  // Records the making of each microbatch in traces; null: does not.
 };
 
 // Totals of one of several sources, over the batches of all ranks.

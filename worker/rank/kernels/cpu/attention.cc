@@ -154,7 +154,7 @@ bool attention_backward(Level level, const AttentionBackward& args) {
   return found != nullptr && run_attention(*found, args);
 }
 
-void visible_keys(const AttentionMask& mask, int64_t first_query, int64_t queries, int64_t first_key, int64_t keys,
+void visible_keys(const KeyRangeMask& mask, int64_t first_query, int64_t queries, int64_t first_key, int64_t keys,
                   KeyRange* visible) {
   const int64_t* const starts = mask.document_starts;
   const int64_t* const starts_end = starts + mask.documents;

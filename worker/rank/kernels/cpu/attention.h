@@ -73,7 +73,7 @@ bool attention_backward(Level level, const AttentionBackward& args);
 
 // A model's masks, which reduce to one range of keys per query. All that are set apply together. Positions are those of
 // the whole row, of which a call may have pieces.
-struct AttentionMask {
+struct KeyRangeMask {
   bool causal = true;                        // Hides later keys.
   int64_t window = 0;                        // Shows only the last `window` keys, the query's own included. 0: all.
   int64_t chunk = 0;                         // Shows only keys in the query's block of `chunk` positions. 0: all.
@@ -83,7 +83,7 @@ struct AttentionMask {
 
 // Writes the ranges [queries] that the queries at [first_query, first_query + queries) see of the keys at [first_key,
 // first_key + keys) of one row.
-void visible_keys(const AttentionMask& mask, int64_t first_query, int64_t queries, int64_t first_key, int64_t keys,
+void visible_keys(const KeyRangeMask& mask, int64_t first_query, int64_t queries, int64_t first_key, int64_t keys,
                   KeyRange* visible);
 
 }  // namespace titan::kernels

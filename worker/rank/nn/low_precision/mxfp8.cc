@@ -139,7 +139,7 @@ class Mxfp8 final : public MatmulRecipe {
   }
 
   bool by_device(const at::Tensor& x) const {
-    return !emulate_ && has_low_precision_matmul(LowPrecision::kMxfp8, x.device());
+    return !emulate_ && has_low_precision_matmul(LowPrecisionRecipe::kMxfp8, x.device());
   }
 
   at::Tensor rounded(const at::Tensor& x, int64_t dim) const { return mx_rounded(x, dim, rounding_); }

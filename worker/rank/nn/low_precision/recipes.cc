@@ -26,15 +26,15 @@ bool has_scaled_grouped_products(at::Device device) {
 
 bool has_exact_rowwise_products(at::Device device) { return device.is_cuda() && cuda_capability == 90; }
 
-bool has_low_precision_matmul(LowPrecision recipe, at::Device device) {
+bool has_low_precision_matmul(LowPrecisionRecipe recipe, at::Device device) {
   // A dry run's tensors stand for the devices that it describes.
   if (!device.is_cuda() && !device.is_meta()) return false;
   switch (recipe) {
-    case LowPrecision::kFloat8Tensorwise:
-    case LowPrecision::kFloat8Rowwise:
-    case LowPrecision::kFloat8RowwiseGwHp:
+    case LowPrecisionRecipe::kFloat8Tensorwise:
+    case LowPrecisionRecipe::kFloat8Rowwise:
+    case LowPrecisionRecipe::kFloat8RowwiseGwHp:
       return cuda_capability >= 89;
-    case LowPrecision::kMxfp8:
+    case LowPrecisionRecipe::kMxfp8:
       return cuda_capability >= 100;
   }
   return false;
@@ -42,12 +42,12 @@ bool has_low_precision_matmul(LowPrecision recipe, at::Device device) {
 
 std::unique_ptr<MatmulRecipe> make_low_precision_recipe(const LowPrecisionOptions& options) {
   switch (options.recipe) {
-    case LowPrecision::kFloat8Tensorwise:
+    case LowPrecisionRecipe::kFloat8Tensorwise:
       return make_float8_tensorwise(options);
-    case LowPrecision::kFloat8Rowwise:
-    case LowPrecision::kFloat8RowwiseGwHp:
+    case LowPrecisionRecipe::kFloat8Rowwise:
+    case LowPrecisionRecipe::kFloat8RowwiseGwHp:
       return make_float8_rowwise(options);
-    case LowPrecision::kMxfp8:
+    case LowPrecisionRecipe::kMxfp8:
       return make_mxfp8(options);
   }
   TORCH_CHECK(false, "low precision: unknown recipe");
@@ -166,7 +166,7 @@ class Float8Rowwise final : public MatmulRecipe {
  public:
   explicit Float8Rowwise(const LowPrecisionOptions& options)
       : recipe_(options.recipe),
-        exact_weight_gradient_(options.recipe == LowPrecision::kFloat8RowwiseGwHp),
+        exact_weight_gradient_(options.recipe == LowPrecisionRecipe::kFloat8RowwiseGwHp),
         emulate_(options.emulate) {
     TORCH_CHECK(!options.input_over_ranks && !options.gradient_over_ranks && !options.weight_over_ranks,
                 "float8: row scales cover one rank's rows; only tensorwise scales can be shared by ranks");
@@ -260,7 +260,7 @@ class Float8Rowwise final : public MatmulRecipe {
     return shape;
   }
 
-  const LowPrecision recipe_;
+  const LowPrecisionRecipe recipe_;
   const bool exact_weight_gradient_;
   const bool emulate_;
 };

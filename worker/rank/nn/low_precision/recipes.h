@@ -13,7 +13,7 @@
 
 namespace titan::nn {
 
-enum class LowPrecision {
+enum class LowPrecisionRecipe {
   kFloat8Tensorwise,   // One scale per operand. Inputs and weights are e4m3, gradients e5m2.
   kFloat8Rowwise,      // A power of two per row of each product's operands, e4m3.
   kFloat8RowwiseGwHp,  // The same forward. Backward, the weight has one scale, and its gradient is not quantised.
@@ -25,7 +25,7 @@ enum class LowPrecision {
 using AmaxOverRanks = std::function<void(at::Tensor& amax)>;
 
 struct LowPrecisionOptions {
-  LowPrecision recipe = LowPrecision::kFloat8Tensorwise;
+  LowPrecisionRecipe recipe = LowPrecisionRecipe::kFloat8Tensorwise;
   // Compute in high precision with quantised numbers. Forced if the device has no such products.
   bool emulate = false;
   MxRounding rounding = MxRounding::kFloor;  // For kMxfp8: how a block's exponent is chosen.
@@ -37,7 +37,7 @@ struct LowPrecisionOptions {
 std::unique_ptr<MatmulRecipe> make_low_precision_recipe(const LowPrecisionOptions& options);
 
 // Whether `device` computes such products itself (SM89 for float8, SM100 for MX). Otherwise they are emulated.
-bool has_low_precision_matmul(LowPrecision recipe, at::Device device);
+bool has_low_precision_matmul(LowPrecisionRecipe recipe, at::Device device);
 
 // Sets the compute capability of the process's CUDA devices: 10 * major + minor (SM90: 90). There is one per process,
 // set before it computes. Until then no device has such products.

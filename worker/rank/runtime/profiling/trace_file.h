@@ -14,7 +14,7 @@ struct TraceOwner {
   std::string backend = "gloo";  // Backend of its collectives, "gloo" or "nccl": names that TensorBoard's plugin knows.
 };
 
-// Adds work outside the rank's thread (trace::Spans) to the Chrome trace that LibTorch has written at `path`:
+// Adds work outside the rank's thread (trace::SpanRecorder) to the Chrome trace that LibTorch has written at `path`:
 // - collectives and messages, each from issue to result, in separate rows: one per mesh axis, and more if several were
 //   in flight at once. They have the names and descriptions that PyTorch gives them ("gloo:all_gather"), so that
 //   TensorBoard's plugin draws its distributed view. `args` give axis, ranks, bytes and a breakdown of the time.

@@ -92,12 +92,12 @@ void prepare_profiler() {
 }
 
 Tracer::Tracer(const config::ProfilingSection& config, std::string folder, TraceOwner owner, bool records,
-               std::optional<TraceRequestReader> requests, std::shared_ptr<trace::Spans> spans)
+               std::optional<TraceRequestReader> requests, std::shared_ptr<trace::SpanRecorder> spans)
     : config_(config),
       folder_(std::move(folder)),
       owner_(std::move(owner)),
       records_(records),
-      spans_(spans ? std::move(spans) : std::make_shared<trace::Spans>()),
+      spans_(spans ? std::move(spans) : std::make_shared<trace::SpanRecorder>()),
       requests_(std::move(requests)) {}
 
 Tracer::~Tracer() {

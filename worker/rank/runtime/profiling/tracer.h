@@ -65,8 +65,9 @@ void prepare_profiler();
 // autograd's, because the rank waits for them. Recording other threads would be a race that can crash the process: each
 // thread writes to its own queue, which the profiler empties and frees when it stops, even in the middle of an
 // operation. This also holds for lending the state to a thread for which the rank does not wait. So Titan itself
-// records what such threads do (data, checkpoints) and how long each collective was in flight (trace::Spans), and adds
-// it to the finished file. There is one profiler per process, so of ranks that are threads only rank 0 records.
+// records what such threads do (data, checkpoints) and how long each collective was in flight (trace::SpanRecorder),
+// and adds it to the finished file. There is one profiler per process, so of ranks that are threads only rank 0
+// records.
 //
 // Requested traces (TraceRequestReader) and the schedule share the profiler. A recording in progress is completed
 // first. Then an order that is due precedes the schedule, whose cycle loses the steps that the order takes.
@@ -75,7 +76,8 @@ class Tracer {
   // `folder`: profiling.save_traces_folder inside the dump folder. `records`: whether this rank records. `requests`:
   // where traces are requested, if anywhere. `spans`: this rank's work outside its own thread; may be null.
   Tracer(const config::ProfilingSection& config, std::string folder, TraceOwner owner, bool records,
-         std::optional<TraceRequestReader> requests = std::nullopt, std::shared_ptr<trace::Spans> spans = nullptr);
+         std::optional<TraceRequestReader> requests = std::nullopt,
+         std::shared_ptr<trace::SpanRecorder> spans = nullptr);
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -104,7 +106,7 @@ class Tracer {
   const std::string folder_;
   const TraceOwner owner_;
   const bool records_;
-  const std::shared_ptr<trace::Spans> spans_;
+  const std::shared_ptr<trace::SpanRecorder> spans_;
   std::optional<TraceRequestReader> requests_;
   std::optional<TraceRequestReader::Order> order_;  // Taken and not yet saved.
   bool prepared_ = false, recording_ = false;

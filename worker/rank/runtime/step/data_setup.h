@@ -24,9 +24,9 @@ struct DataShare {
   int dp_rank = 0;
   int dp_size = 1;
   int64_t local_batch = 1;
-  int64_t global_batch = 1;                       // Rows of a step after `before`; weights of sources change by steps.
-  RowsBefore before = {};                         // The finished steps.
-  std::shared_ptr<trace::Spans> spans = nullptr;  // LoaderOptions::spans.
+  int64_t global_batch = 1;  // Rows of a step after `before`; weights of sources change by steps.
+  RowsBefore before = {};    // The finished steps.
+  std::shared_ptr<trace::SpanRecorder> spans = nullptr;  // LoaderOptions::spans.
 };
 
 // Errors: those of data::open_loader and data_files::find_dataset_files, with the name of the configuration's key.

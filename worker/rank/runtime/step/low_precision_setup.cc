@@ -19,18 +19,18 @@ namespace {
 using config::LowPrecision;
 using mesh::Axis;
 
-nn::LowPrecision recipe_of(LowPrecision recipe) {
+nn::LowPrecisionRecipe recipe_of(LowPrecision recipe) {
   switch (recipe) {
     case LowPrecision::kFloat8Tensorwise:
-      return nn::LowPrecision::kFloat8Tensorwise;
+      return nn::LowPrecisionRecipe::kFloat8Tensorwise;
     case LowPrecision::kFloat8Rowwise:
-      return nn::LowPrecision::kFloat8Rowwise;
+      return nn::LowPrecisionRecipe::kFloat8Rowwise;
     case LowPrecision::kFloat8RowwiseGwHp:
-      return nn::LowPrecision::kFloat8RowwiseGwHp;
+      return nn::LowPrecisionRecipe::kFloat8RowwiseGwHp;
     case LowPrecision::kMxfp8:
       break;
   }
-  return nn::LowPrecision::kMxfp8;
+  return nn::LowPrecisionRecipe::kMxfp8;
 }
 
 // Takes the maximum over these groups' ranks. If a block saved it in the first pass, the recomputation does not

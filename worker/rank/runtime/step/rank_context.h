@@ -37,7 +37,7 @@ struct RankContext {
   comm::Ledger ledger;
   std::shared_ptr<comm::FlightRecorder> recorder;  // Null: nothing is recorded.
   // Records work outside the rank's thread while its steps are traced.
-  std::shared_ptr<trace::Spans> spans = std::make_shared<trace::Spans>();
+  std::shared_ptr<trace::SpanRecorder> spans = std::make_shared<trace::SpanRecorder>();
   c10::intrusive_ptr<c10d::Store> store;  // Keys of this attempt. Null in a world of one.
   // A separate thread joins it while the model is built. The trainer takes it once.
   std::future<std::unique_ptr<comm::DeviceMesh>> joining_mesh;
