@@ -10,41 +10,41 @@
 namespace titan::reconcile::failpoints {
 namespace {
 
-using failpoint::Point;
+using failpoint::Failpoint;
 
 // A kind of record, with its failpoints before the write and once it is durable.
 struct Kind {
   std::string_view name;
-  Point write, durable;
+  Failpoint write, durable;
 };
-Kind record_kinds[] = {{"job", Point("write.job"), Point("durable.job")},
-                       {"spec", Point("write.spec"), Point("durable.spec")},
-                       {"deleted", Point("write.deleted"), Point("durable.deleted")},
-                       {"cancel", Point("write.cancel"), Point("durable.cancel")},
-                       {"attempt", Point("write.attempt"), Point("durable.attempt")},
-                       {"exit", Point("write.exit"), Point("durable.exit")},
-                       {"failed_log", Point("write.failed_log"), Point("durable.failed_log")},
-                       {"error", Point("write.error"), Point("durable.error")},
-                       {"refusal", Point("write.refusal"), Point("durable.refusal")},
-                       {"diagnosis", Point("write.diagnosis"), Point("durable.diagnosis")},
-                       {"node", Point("write.node"), Point("durable.node")},
-                       {"progress", Point("write.progress"), Point("durable.progress")},
-                       {"cursor", Point("write.cursor"), Point("durable.cursor")},
-                       {"event", Point("write.event"), Point("durable.event")},
-                       {"update", Point("write.update"), Point("durable.update")},
-                       {"erase", Point("write.erase"), Point("durable.erase")}};
+Kind record_kinds[] = {{"job", Failpoint("write.job"), Failpoint("durable.job")},
+                       {"spec", Failpoint("write.spec"), Failpoint("durable.spec")},
+                       {"deleted", Failpoint("write.deleted"), Failpoint("durable.deleted")},
+                       {"cancel", Failpoint("write.cancel"), Failpoint("durable.cancel")},
+                       {"attempt", Failpoint("write.attempt"), Failpoint("durable.attempt")},
+                       {"exit", Failpoint("write.exit"), Failpoint("durable.exit")},
+                       {"failed_log", Failpoint("write.failed_log"), Failpoint("durable.failed_log")},
+                       {"error", Failpoint("write.error"), Failpoint("durable.error")},
+                       {"refusal", Failpoint("write.refusal"), Failpoint("durable.refusal")},
+                       {"diagnosis", Failpoint("write.diagnosis"), Failpoint("durable.diagnosis")},
+                       {"node", Failpoint("write.node"), Failpoint("durable.node")},
+                       {"progress", Failpoint("write.progress"), Failpoint("durable.progress")},
+                       {"cursor", Failpoint("write.cursor"), Failpoint("durable.cursor")},
+                       {"event", Failpoint("write.event"), Failpoint("durable.event")},
+                       {"update", Failpoint("write.update"), Failpoint("durable.update")},
+                       {"erase", Failpoint("write.erase"), Failpoint("durable.erase")}};
 constexpr size_t kErase = std::size(record_kinds) - 1;  // Erases all records below a prefix.
 static_assert(kErase == core::kRecordKinds.size());
 
-Point answer_point("release.answer"), send_point("release.send"), register_point("hear.register"),
+Failpoint answer_point("release.answer"), send_point("release.send"), register_point("hear.register"),
     decided_point("ask.decided");
-Point welcome_point("send.welcome"), prepare_point("send.prepare"), start_point("send.start"), stop_point("send.stop"),
-    events_ack_point("send.events_ack"), checkpoint_point("send.checkpoint"), forget_point("send.forget"),
-    beat_ack_point("send.beat_ack"), diagnose_point("send.diagnose");
-Point beat_point("hear.beat"), attempt_point("hear.attempt"), events_point("hear.events"),
+Failpoint welcome_point("send.welcome"), prepare_point("send.prepare"), start_point("send.start"),
+    stop_point("send.stop"), events_ack_point("send.events_ack"), checkpoint_point("send.checkpoint"),
+    forget_point("send.forget"), beat_ack_point("send.beat_ack"), diagnose_point("send.diagnose");
+Failpoint beat_point("hear.beat"), attempt_point("hear.attempt"), events_point("hear.events"),
     diagnosis_point("hear.diagnosis");
 
-void pass(Point Kind::*point, Kinds kinds) {
+void pass(Failpoint Kind::*point, Kinds kinds) {
   for (size_t i = 0; i < std::size(record_kinds); ++i) {
     if ((kinds >> i & 1) != 0) (record_kinds[i].*point).pass();
   }

@@ -18,7 +18,7 @@
 namespace titan::store {
 namespace {
 
-failpoint::Point copy_point("backup.begin"), copied_point("backup.copied"), synced_point("backup.synced"),
+failpoint::Failpoint copy_point("backup.begin"), copied_point("backup.copied"), synced_point("backup.synced"),
     restored_point("restore.copied"), raised_point("restore.epoch"), renamed_point("restore.renamed");
 
 namespace fs = std::filesystem;

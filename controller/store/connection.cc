@@ -58,7 +58,7 @@ absl::Status SqliteStore::Connection::prepare() {
 
 namespace {
 
-failpoint::Point schema_point("store.schema"), schema_made_point("store.schema.made"), heads_point("store.heads"),
+failpoint::Failpoint schema_point("store.schema"), schema_made_point("store.schema.made"), heads_point("store.heads"),
     heads_made_point("store.heads.made");
 
 absl::StatusOr<int64_t> number(sqlite3* database, const char* query) {

@@ -13,7 +13,7 @@
 namespace titan::store {
 namespace {
 
-failpoint::Point found_point("store.aside"), kept_point("store.aside.kept"), buried_point("store.aside.buried"),
+failpoint::Failpoint found_point("store.aside"), kept_point("store.aside.kept"), buried_point("store.aside.buried"),
     moved_point("store.aside.moved");
 
 }  // namespace

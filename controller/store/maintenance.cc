@@ -22,7 +22,7 @@ namespace titan::store {
 
 namespace {
 
-failpoint::Point fold_point("store.fold"), folded_point("store.folded");
+failpoint::Failpoint fold_point("store.fold"), folded_point("store.folded");
 
 }  // namespace
 

@@ -17,7 +17,7 @@
 namespace titan::store {
 namespace {
 
-failpoint::Point begin_point("store.begin"), changed_point("store.changed"), state_point("store.state"),
+failpoint::Failpoint begin_point("store.begin"), changed_point("store.changed"), state_point("store.state"),
     committed_point("store.committed"), row_point("store.row"), erased_point("store.erased"), mark_point("store.mark"),
     retention_point("store.retention"), epoch_point("store.epoch"), opened_point("store.opened");
 

@@ -10,7 +10,7 @@
 namespace titan::store {
 namespace {
 
-failpoint::Point queued_point("writer.queued"), taken_point("writer.taken"), answer_point("writer.answer"),
+failpoint::Failpoint queued_point("writer.queued"), taken_point("writer.taken"), answer_point("writer.answer"),
     answered_point("writer.answered");
 
 constexpr char kRefusal[] = "the controller's store is full or too busy; nothing was changed";

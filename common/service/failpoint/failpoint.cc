@@ -12,14 +12,14 @@
 namespace titan::failpoint {
 namespace {
 
-Point* last = nullptr;  // Points are constructed before main() and never destroyed.
+Failpoint* last = nullptr;  // Points are constructed before main() and never destroyed.
 
 }  // namespace
 
-Point::Point(const char* name) noexcept : name_(name), next_(last) { last = this; }
+Failpoint::Failpoint(const char* name) noexcept : name_(name), next_(last) { last = this; }
 
 // Uses SIGKILL, not exit(): nothing may be flushed, closed or logged.
-void Point::count() {
+void Failpoint::count() {
   if (left_.fetch_sub(1) != 1) return;
   ::kill(::getpid(), SIGKILL);
   while (true) ::pause();
@@ -33,7 +33,7 @@ absl::Status arm(absl::string_view text) {
     return absl::InvalidArgumentError(
         absl::StrCat("failpoint ", text, ": the number after the colon must be 1 or more"));
   }
-  for (Point* point = last; point != nullptr; point = point->next_) {
+  for (Failpoint* point = last; point != nullptr; point = point->next_) {
     if (point->name_ != name) continue;
     point->left_ = passage;
     return absl::OkStatus();
@@ -48,7 +48,7 @@ absl::Status arm_from_environment() {
 
 std::vector<std::string> names() {
   std::vector<std::string> all;
-  for (const Point* point = last; point != nullptr; point = point->next_) all.emplace_back(point->name_);
+  for (const Failpoint* point = last; point != nullptr; point = point->next_) all.emplace_back(point->name_);
   std::sort(all.begin(), all.end());
   return all;
 }

@@ -16,12 +16,12 @@ namespace titan::failpoint {
 
 // One failpoint. Declare it at namespace scope next to the code that passes it, so that the program knows all its
 // failpoints.
-class Point {
+class Failpoint {
  public:
   // `name` is a literal, unique in the program: lower case, parts separated by dots.
-  explicit Point(const char* name) noexcept;
-  Point(const Point&) = delete;
-  Point& operator=(const Point&) = delete;
+  explicit Failpoint(const char* name) noexcept;
+  Failpoint(const Failpoint&) = delete;
+  Failpoint& operator=(const Failpoint&) = delete;
 
   // Does not return when this passage is the armed one.
   void pass() {
@@ -34,7 +34,7 @@ class Point {
   void count();
 
   const char* const name_;
-  Point* const next_;             // List of all failpoints of the program, newest declaration first.
+  Failpoint* const next_;         // List of all failpoints of the program, newest declaration first.
   std::atomic<int64_t> left_{0};  // Passages left until the kill; 0: not armed.
 };
 

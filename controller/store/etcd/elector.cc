@@ -12,7 +12,7 @@
 namespace titan::store {
 namespace {
 
-failpoint::Point granted_point("elect.granted"), won_point("elect.won"), kept_point("elect.kept");
+failpoint::Failpoint granted_point("elect.granted"), won_point("elect.won"), kept_point("elect.kept");
 
 }  // namespace
 

@@ -12,7 +12,7 @@
 namespace titan::store {
 namespace {
 
-failpoint::Point write_point("etcd.write"), written_point("etcd.written"), applied_point("etcd.applied");
+failpoint::Failpoint write_point("etcd.write"), written_point("etcd.written"), applied_point("etcd.applied");
 
 using etcdserverpb::RangeResponse;
 using etcdserverpb::TxnRequest;

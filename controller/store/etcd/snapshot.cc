@@ -14,7 +14,7 @@
 namespace titan::store {
 namespace {
 
-failpoint::Point snapshot_point("etcd.snapshot"), parts_point("etcd.snapshot.parts"),
+failpoint::Failpoint snapshot_point("etcd.snapshot"), parts_point("etcd.snapshot.parts"),
     switched_point("etcd.snapshot.switched");
 
 using etcdserverpb::TxnRequest;

@@ -11,7 +11,7 @@
 namespace titan::store {
 namespace {
 
-failpoint::Point read_point("etcd.ends"), loaded_point("etcd.loaded"), begun_point("etcd.begun");
+failpoint::Failpoint read_point("etcd.ends"), loaded_point("etcd.loaded"), begun_point("etcd.begun");
 
 using etcdserverpb::RangeResponse;
 using etcdserverpb::TxnRequest;

@@ -12,7 +12,7 @@ namespace titan::daemon {
 
 // Failpoints before and after a lasting change, at which tests can end the daemon. See common/service/failpoint.
 struct FailpointPair {
-  failpoint::Point before, after;
+  failpoint::Failpoint before, after;
 };
 
 // Runs the work between both points.

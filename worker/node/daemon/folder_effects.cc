@@ -17,13 +17,13 @@ namespace {
 
 using node::Written;
 
-FailpointPair fence_points{failpoint::Point("worker.fence"), failpoint::Point("worker.fence.raised")},
-    add_points{failpoint::Point("worker.add"), failpoint::Point("worker.added")},
-    record_points{failpoint::Point("worker.record"), failpoint::Point("worker.recorded")},
-    prepare_points{failpoint::Point("worker.prepare"), failpoint::Point("worker.prepared")},
-    forget_points{failpoint::Point("worker.forget"), failpoint::Point("worker.forgotten")},
-    cluster_points{failpoint::Point("worker.cluster"), failpoint::Point("worker.cluster.joined")};
-failpoint::Point token_point("worker.token.checked"), removed_point("worker.folder.removed"),
+FailpointPair fence_points{failpoint::Failpoint("worker.fence"), failpoint::Failpoint("worker.fence.raised")},
+    add_points{failpoint::Failpoint("worker.add"), failpoint::Failpoint("worker.added")},
+    record_points{failpoint::Failpoint("worker.record"), failpoint::Failpoint("worker.recorded")},
+    prepare_points{failpoint::Failpoint("worker.prepare"), failpoint::Failpoint("worker.prepared")},
+    forget_points{failpoint::Failpoint("worker.forget"), failpoint::Failpoint("worker.forgotten")},
+    cluster_points{failpoint::Failpoint("worker.cluster"), failpoint::Failpoint("worker.cluster.joined")};
+failpoint::Failpoint token_point("worker.token.checked"), removed_point("worker.folder.removed"),
     stripped_point("worker.forget.saved");
 
 }  // namespace

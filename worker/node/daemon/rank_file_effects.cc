@@ -12,9 +12,9 @@ namespace {
 using nlohmann::json;
 using node::Written;
 
-FailpointPair spool_points{failpoint::Point("worker.spool"), failpoint::Point("worker.spool.read")},
-    tail_points{failpoint::Point("worker.log_tail"), failpoint::Point("worker.log_tail.read")},
-    places_points{failpoint::Point("worker.places"), failpoint::Point("worker.placed")};
+FailpointPair spool_points{failpoint::Failpoint("worker.spool"), failpoint::Failpoint("worker.spool.read")},
+    tail_points{failpoint::Failpoint("worker.log_tail"), failpoint::Failpoint("worker.log_tail.read")},
+    places_points{failpoint::Failpoint("worker.places"), failpoint::Failpoint("worker.placed")};
 
 // Takes valid events as they may be sent, and describes the invalid ones.
 void take_batch(const rank_protocol::SpoolBatch& batch, node::SpoolRead& done) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMaxLogBytes = 1 << 20;
 
-failpoint::Point send_point("worker.send");
+failpoint::Failpoint send_point("worker.send");
 
 // For a rank that will print no more and has no log. What a rank wrote stays as long as its folder.
 std::string why_no_log(const std::string& run_folder) {

@@ -17,8 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-FailpointPair spawn_points{failpoint::Point("worker.spawn"), failpoint::Point("worker.spawned")};
-failpoint::Point send_to_shim_point("worker.tell"), found_point("worker.shim.found");
+FailpointPair spawn_points{failpoint::Failpoint("worker.spawn"), failpoint::Failpoint("worker.spawned")};
+failpoint::Failpoint send_to_shim_point("worker.tell"), found_point("worker.shim.found");
 
 json to_json(const node::ShimCommand& command) {
   switch (command.kind) {

@@ -9,7 +9,7 @@
 namespace titan::failpoint {
 namespace {
 
-Point second("test.second"), first("test.first"), other("test.other");
+Failpoint second("test.second"), first("test.first"), other("test.other");
 
 TEST(FailpointTest, NamesAllOfTheProgram) {
   EXPECT_THAT(names(), testing::ElementsAre("test.first", "test.other", "test.second"));

@@ -24,8 +24,8 @@
 namespace titan::tools {
 namespace {
 
-failpoint::Point shard_written("data.shard.written");    // Its tokens are written, its index is not.
-failpoint::Point shard_finished("data.shard.finished");  // Its files are written, its record is not.
+failpoint::Failpoint shard_written("data.shard.written");    // Its tokens are written, its index is not.
+failpoint::Failpoint shard_finished("data.shard.finished");  // Its files are written, its record is not.
 
 std::string shard_name(size_t number) { return absl::StrFormat("shard-%05d", number); }
 
