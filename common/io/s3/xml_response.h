@@ -48,7 +48,7 @@ absl::StatusOr<Page> parse_page(const std::string& text, const std::string& pref
 // An upload that was neither completed nor aborted.
 struct Upload {
   std::string key, id;
-  std::string writer = {};  // Mark of Client::create_upload().
+  std::string writer = {};  // Mark of S3Client::create_upload().
 };
 struct UploadPage {
   std::vector<Upload> uploads;

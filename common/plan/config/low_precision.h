@@ -24,8 +24,8 @@ enum class LowPrecision {
 // Returns a name such as "float8 tensorwise".
 std::string_view name(LowPrecision recipe);
 
-LowPrecision float8_recipe(
-    const Float8LinearSection& float8);  // Returns the recipe of recipe_name; tensorwise when not set.
+// Returns the recipe of recipe_name; tensorwise when not set.
+LowPrecision float8_recipe(const Float8LinearSection& float8);
 
 // Whether tensorwise scales cover a microbatch's elements on all ranks (quantize.linear.float8.scales_over). This is
 // the default on CPUs, where runs then give the same numbers on every mesh. On GPUs each scale would need a blocking

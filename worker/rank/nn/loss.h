@@ -1,9 +1,9 @@
 #pragma once
 
 // The cross-entropy loss, of whole logits or of a head's input with some columns of the vocabulary at a time. Titan's
-// own kernels (can_use_row_kernels(logits, Part::kLoss)) read logits as they are and write the gradient in their type,
-// so that no copy in fp32 exists. The figures at the end serve the loss of whole rows and that of ranks with parts of
-// the vocabulary.
+// own kernels (can_use_row_kernels(logits, TrainingPart::kLoss)) read logits as they are and write the gradient in
+// their type, so that no copy in fp32 exists. The figures at the end serve the loss of whole rows and that of ranks
+// with parts of the vocabulary.
 
 #include <ATen/ATen.h>
 

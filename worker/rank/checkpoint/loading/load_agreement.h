@@ -1,7 +1,7 @@
 #pragma once
 
-// All ranks agree on the candidate to load: each rank reports on its part (LoadReport), and Loader tries the candidates
-// in order until all ranks could read one. load_candidate.h lists them, and reads one rank's part.
+// All ranks agree on the candidate to load: each rank reports on its part (LoadReport), and CheckpointLoader tries the
+// candidates in order until all ranks could read one. load_candidate.h lists them, and reads one rank's part.
 
 #include <string>
 #include <vector>

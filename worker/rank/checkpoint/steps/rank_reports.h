@@ -1,7 +1,7 @@
 #pragma once
 
-// Carries the ranks' reports to rank 0, and its verdicts back, through the job's key-value store (Exchange). A tree of
-// ranks (Branch) joins reports on the way, so that no rank reads more than a few, however many ranks there are.
+// Carries the ranks' reports to rank 0, and its verdicts back, through the job's key-value store (ReportExchange). A
+// tree of ranks (Branch) joins reports on the way, so that no rank reads more than a few, however many ranks there are.
 
 #include <atomic>
 #include <map>
@@ -44,7 +44,7 @@ int height(const Branch& branch, int fan_out);
 nlohmann::json to_json(const absl::Status& status);
 absl::Status status_from_json(const nlohmann::json& from);
 
-// Whether Exchange lost a rank: agreement is no longer possible.
+// Whether ReportExchange lost a rank: agreement is no longer possible.
 bool is_rank_lost(const absl::Status& status);
 
 // Changes the code of a local error that would read as a lost rank, such as a file's "unavailable".

@@ -31,8 +31,8 @@ struct FileKind {
   int64_t read_ahead = int64_t{1} << 20;  // Bytes of text read at once.
   std::shared_ptr<data_files::RemoteFiles> remote = nullptr;  // Reads the files; null: they are on this machine.
   std::shared_ptr<const Chat> chat = nullptr;  // Renders conversations, once the tokenizer is known (with_tokenizer).
-  std::shared_ptr<const LoadedDataset> plugin = nullptr;  // Format::kPlugin: the dataset that reads the files.
-  int32_t max_token_id = -1;  // Format::kPlugin: the largest valid token, once the tokenizer is known.
+  std::shared_ptr<const LoadedDataset> plugin = nullptr;  // DatasetFormat::kPlugin: the dataset that reads the files.
+  int32_t max_token_id = -1;  // DatasetFormat::kPlugin: the largest valid token, once the tokenizer is known.
   std::string warning = {};   // Warning about the choice of files, for the job's log (DatasetFiles).
 };
 

@@ -11,7 +11,7 @@
 
 namespace titan::pickle {
 
-using Id = uint32_t;  // Identifies a value of a Document; 0 is None.
+using Id = uint32_t;  // Identifies a value of a ParsedPickle; 0 is None.
 
 // One value of a pickle.
 struct PickleValue {
