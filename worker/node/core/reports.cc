@@ -203,7 +203,7 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
     rank->more = true;
     return forward_events(step, *attempt, *rank);
   }
-  std::vector<SpoolLine> lines = done.lines;
+  std::vector<SpoolEvent> lines = done.lines;
   const int64_t before = rank->tail.offset();
   std::map<int64_t, std::string> damage = damage_of(*rank, done);
   if (done.error.empty()) {
@@ -228,7 +228,7 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
       told->set_offset(offset);
       told->set_message(text);
     }
-    for (SpoolLine& line : lines) {
+    for (SpoolEvent& line : lines) {
       note_loaded(*attempt, line.json);
       v1::RankEvent* const event = events->add_events();
       event->set_sequence(line.sequence);

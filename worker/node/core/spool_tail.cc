@@ -2,10 +2,10 @@
 
 namespace titan::node {
 
-std::vector<SpoolTail::Gap> SpoolTail::take(std::vector<SpoolLine>& lines, int64_t start, int64_t next_offset,
+std::vector<SpoolTail::Gap> SpoolTail::take(std::vector<SpoolEvent>& lines, int64_t start, int64_t next_offset,
                                             bool is_last) {
   if (start != sent_.offset) skip_to(start);
-  std::vector<SpoolLine> taken;
+  std::vector<SpoolEvent> taken;
   std::vector<Gap> gaps;
   for (size_t i = 0; i < lines.size(); ++i) {
     const int64_t number = lines[i].sequence, wanted = sent_.sequence + 1;

@@ -8,7 +8,7 @@
 namespace titan::node {
 
 // One event of a rank's spool (common/rank_protocol/spool.h).
-struct SpoolLine {
+struct SpoolEvent {
   int64_t sequence = 0;
   std::string json;
   int64_t end_offset = 0;
@@ -42,7 +42,7 @@ class SpoolTail {
   // Takes what was read from `start`, which is offset() unless the file was cut. Leaves in `lines` the events to send,
   // without duplicates. A sequence number that jumps ahead is accepted when the next one is higher still, or when no
   // further event can come (`is_last`). Otherwise the event waits until there is a next one. Returns the gaps.
-  std::vector<Gap> take(std::vector<SpoolLine>& lines, int64_t start, int64_t next_offset, bool is_last);
+  std::vector<Gap> take(std::vector<SpoolEvent>& lines, int64_t start, int64_t next_offset, bool is_last);
 
   // Everything up to this sequence number is durable at the controller. Returns true when the position has moved.
   bool acknowledge(int64_t sequence);

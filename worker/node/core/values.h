@@ -318,7 +318,7 @@ struct SpoolDamage {
 };
 struct SpoolRead {
   Op op = 0;
-  std::vector<SpoolLine> lines;
+  std::vector<SpoolEvent> lines;
   int64_t next_offset = 0;
   std::string error;                // Why the file cannot be read now. A file that does not exist yet is not an error.
   std::vector<SpoolDamage> damage;  // Skipped parts, by offset.

@@ -5,8 +5,8 @@
 namespace titan::node {
 namespace {
 
-std::vector<SpoolLine> lines(int64_t first, int64_t last) {
-  std::vector<SpoolLine> result;
+std::vector<SpoolEvent> lines(int64_t first, int64_t last) {
+  std::vector<SpoolEvent> result;
   for (int64_t i = first; i <= last; ++i) result.push_back({i, "{}", i * 10});
   return result;
 }
@@ -14,7 +14,7 @@ std::vector<SpoolLine> lines(int64_t first, int64_t last) {
 // For any order of acknowledging, rewinding and reading, every event is sent in order.
 TEST(SpoolTailTest, SendsAgainFromTheAcknowledgedPlace) {
   SpoolTail tail;
-  std::vector<SpoolLine> batch = lines(1, 10);
+  std::vector<SpoolEvent> batch = lines(1, 10);
   EXPECT_TRUE(tail.take(batch, tail.offset(), 100, false).empty());
   EXPECT_EQ(batch.size(), 10u);
   EXPECT_EQ(tail.offset(), 100);
@@ -33,16 +33,16 @@ TEST(SpoolTailTest, SendsAgainFromTheAcknowledgedPlace) {
   EXPECT_TRUE(next.take(batch, 100, 110, false).empty());
 }
 
-std::vector<int64_t> numbers(const std::vector<SpoolLine>& lines) {
+std::vector<int64_t> numbers(const std::vector<SpoolEvent>& lines) {
   std::vector<int64_t> result;
-  for (const SpoolLine& line : lines) result.push_back(line.sequence);
+  for (const SpoolEvent& line : lines) result.push_back(line.sequence);
   return result;
 }
 
 // Events after a gap are sent, and the missing ones are reported.
 TEST(SpoolTailTest, AGapIsToldAndTheEventsAfterItAreTaken) {
   SpoolTail tail;
-  std::vector<SpoolLine> batch = lines(1, 2);
+  std::vector<SpoolEvent> batch = lines(1, 2);
   batch.push_back({5, "{}", 50});
   batch.push_back({6, "{}", 60});
   const std::vector<SpoolTail::Gap> gaps = tail.take(batch, 0, 60, false);
@@ -59,7 +59,7 @@ TEST(SpoolTailTest, AGapIsToldAndTheEventsAfterItAreTaken) {
 // A damaged number must not make all later events look old.
 TEST(SpoolTailTest, ANumberThatJumpsIsBelievedOnlyWithTheNextOne) {
   SpoolTail tail;
-  std::vector<SpoolLine> batch = lines(1, 2);
+  std::vector<SpoolEvent> batch = lines(1, 2);
   batch.push_back({900, "{}", 30});
   EXPECT_TRUE(tail.take(batch, 0, 30, false).empty());
   EXPECT_EQ(numbers(batch), (std::vector<int64_t>{1, 2}));
@@ -78,7 +78,7 @@ TEST(SpoolTailTest, ANumberThatJumpsIsBelievedOnlyWithTheNextOne) {
 
 TEST(SpoolTailTest, WhatComesAgainIsLeftOut) {
   SpoolTail tail;
-  std::vector<SpoolLine> batch = {{1, "{}", 10}, {2, "{}", 20}, {1, "{}", 30}, {3, "{}", 40}};
+  std::vector<SpoolEvent> batch = {{1, "{}", 10}, {2, "{}", 20}, {1, "{}", 30}, {3, "{}", 40}};
   EXPECT_TRUE(tail.take(batch, 0, 40, false).empty());
   EXPECT_EQ(numbers(batch), (std::vector<int64_t>{1, 2, 3}));
   EXPECT_EQ(tail.offset(), 40);
@@ -92,7 +92,7 @@ TEST(SpoolTailTest, WhatComesAgainIsLeftOut) {
 
 TEST(SpoolTailTest, TheWindowOpensWithAcknowledgements) {
   SpoolTail tail;
-  std::vector<SpoolLine> batch = {{1, "{}", SpoolTail::kWindowBytes - 1}};
+  std::vector<SpoolEvent> batch = {{1, "{}", SpoolTail::kWindowBytes - 1}};
   EXPECT_TRUE(tail.take(batch, 0, SpoolTail::kWindowBytes - 1, false).empty());
   EXPECT_TRUE(tail.may_read());
   batch = {{2, "{}", SpoolTail::kWindowBytes}};
