@@ -152,20 +152,20 @@ endfunction()
 function(_titan_test_area result)
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE path)
   string(REGEX REPLACE "^worker/" "" path ${path})
-  string(REGEX REPLACE "/.*" "" room ${path})
-  set(${result} ${room} PARENT_SCOPE)
+  string(REGEX REPLACE "/.*" "" area ${path})
+  set(${result} ${area} PARENT_SCOPE)
 endfunction()
 
-# Labels an entry with that part of the tree, and adds what it needs to the target titan_ROOM_tests, for
-# `deploy/test.sh --room ROOM`.
+# Labels an entry with that part of the tree, and adds what it needs to the target titan_AREA_tests, for
+# `deploy/test.sh --part AREA`.
 function(_titan_join_test_area name long needs)
-  _titan_test_area(room)
-  set_property(TEST ${name} APPEND PROPERTY LABELS ${room})
-  if(NOT TARGET titan_${room}_tests)
-    add_custom_target(titan_${room}_tests)
+  _titan_test_area(area)
+  set_property(TEST ${name} APPEND PROPERTY LABELS ${area})
+  if(NOT TARGET titan_${area}_tests)
+    add_custom_target(titan_${area}_tests)
   endif()
   if(needs AND NOT long)
-    add_dependencies(titan_${room}_tests ${needs})
+    add_dependencies(titan_${area}_tests ${needs})
   endif()
 endfunction()
 

@@ -4,7 +4,7 @@
 #   deploy/test.sh                        the tests that every commit must pass
 #   deploy/test.sh --all                  also tests that take minutes and seldom fail (label `long`), and readers of untrusted bytes under
 #                                         AddressSanitizer
-#   deploy/test.sh --room FOLDER          builds and runs only the tests of one part of the tree: common, controller, node, rank
+#   deploy/test.sh --part FOLDER          builds and runs only the tests of one part of the tree: common, controller, node, rank
 #   deploy/test.sh CTEST ARGUMENTS...     the tests that ctest selects, for example: deploy/test.sh -L fast     or: deploy/test.sh -R config
 #
 # Labels: fast, full (minutes), faults (kills real processes), gpu (skipped without one), long. `-L fast` builds only what it runs.
@@ -14,8 +14,8 @@ cd "$(dirname "$0")/.."
 case "${1:-}" in
   -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
 esac
-if [ "${1:-}" = --room ] && { [ -z "${2:-}" ] || { [ ! -d "tests/$2" ] && [ ! -d "tests/worker/$2" ]; }; }; then
-  echo "test: --room takes a folder of tests/ or tests/worker/: common, controller, node, rank, ..." >&2
+if [ "${1:-}" = --part ] && { [ -z "${2:-}" ] || { [ ! -d "tests/$2" ] && [ ! -d "tests/worker/$2" ]; }; }; then
+  echo "test: --part takes a folder of tests/ or tests/worker/: common, controller, node, rank, ..." >&2
   exit 2
 fi
 # shellcheck source=deploy/build.sh
@@ -25,7 +25,7 @@ targets=(all titan_long_tests) chosen=("$@")
 case "$*" in
   "") targets=(all) chosen=(-LE '^long$') ;;
   --all) chosen=() ;;
-  "--room "?*) targets=("titan_$2_tests") chosen=(-L "^$2\$" -LE '^long$') ;;
+  "--part "?*) targets=("titan_$2_tests") chosen=(-L "^$2\$" -LE '^long$') ;;
   "-L fast") targets=(titan_fast_tests) chosen=(-L fast -LE '^long$') ;;
 esac
 timed "install" deploy/bootstrap.sh --with-oracles

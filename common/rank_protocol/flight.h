@@ -1,7 +1,7 @@
 #pragma once
 
 // The last collectives and messages of one rank, for finding the cause of a hang. They come from the rank's flight tail
-// (flight_tail.h), which even a rank that hangs or was killed leaves behind.
+// (flight_tail.h), which even a rank that hangs or was killed leaves.
 
 #include <cstdint>
 #include <string>

@@ -139,12 +139,12 @@ std::vector<NodeRow> node_rows(const Launch& launch, const std::string& addresse
 json to_folded_json(const Launch& launch, const std::string& addressed) {
   json rows = json::array();
   for (const NodeRow& row : node_rows(launch, addressed)) {
-    json& told = rows.emplace_back(json{{"ranks", row.ranks}});
+    json& entry = rows.emplace_back(json{{"ranks", row.ranks}});
     if (row.host.empty()) {
-      told["names"] = row.names;
+      entry["names"] = row.names;
     } else {
-      told["node"] = row.names;
-      told["host"] = row.host;
+      entry["node"] = row.names;
+      entry["host"] = row.host;
     }
   }
   json whole = without_ranks(launch);

@@ -20,8 +20,8 @@ grpc_byte_buffer* no_bytes() { return ::grpc_raw_byte_buffer_create(nullptr, 0);
 
 // Shows interceptors the request, as gRPC does when it reads the request itself. Returns true when they are done or
 // there are none; otherwise `then` runs later.
-bool tell_interceptors(InterceptorBatchMethodsImpl& batch, grpc::internal::Call* call, void* request,
-                       std::function<void()> then) {
+bool notify_interceptors(InterceptorBatchMethodsImpl& batch, grpc::internal::Call* call, void* request,
+                         std::function<void()> then) {
   batch.SetCall(call);
   batch.SetReverse();
   batch.AddInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE);
@@ -77,7 +77,7 @@ class AdmitFirst::Reading : public grpc_completion_queue_functor {
     // `data_` fits both handlers: they have the same request type.
     handler_ = parsed.ok() ? &handler : handlers_.undecodable.get();
     const bool shown = is_read && parsed.ok();
-    if (tell_interceptors(batch_, call_, shown ? request_ : nullptr, [this] { run(); })) run();
+    if (notify_interceptors(batch_, call_, shown ? request_ : nullptr, [this] { run(); })) run();
   }
   void run() {
     const std::unique_ptr<Reading> own(this);
@@ -113,7 +113,7 @@ void AdmitFirstAndWait::RunHandler(const HandlerParameter& param) {
     inner_->RunHandler(HandlerParameter(param.call, param.server_context, request, status, data, param.call_requester));
   };
   InterceptorBatchMethodsImpl batch;  // Titan's interceptors are done when they return.
-  if (tell_interceptors(batch, param.call, is_read && status.ok() ? request : nullptr, run)) run();
+  if (notify_interceptors(batch, param.call, is_read && status.ok() ? request : nullptr, run)) run();
 }
 
 }  // namespace titan::api

@@ -66,8 +66,8 @@ std::optional<int64_t> waits_since(const core::JobView& view) {
 
 }  // namespace
 
-JobGauges::JobGauges(size_t most, absl::Time now)
-    : most_(most),
+JobGauges::JobGauges(size_t max_jobs, absl::Time now)
+    : max_jobs_(max_jobs),
       now_(now),
       step_(gauge_family("titan_job_step", "Last finished step of a job that is not over.")),
       loss_(gauge_family("titan_job_loss", "Loss at its last logged step.")),
@@ -104,7 +104,7 @@ void JobGauges::add(const core::JobView& view) {
     if (const auto begun = waits_since(view)) longest_wait_ = std::max(longest_wait_, since(*begun));
   }
   if (view.attempts.empty()) return;  // The job has no figures yet.
-  if (shown_ == most_) {
+  if (shown_ == max_jobs_) {
     ++left_out_;
     return;
   }
@@ -159,9 +159,9 @@ constexpr double kLateSeconds = 3;  // Three missed beats.
 
 }  // namespace
 
-NodeGauges::NodeGauges(size_t most_nodes, size_t most_slow_ranks, absl::Time now)
-    : most_nodes_(most_nodes),
-      most_slow_ranks_(most_slow_ranks),
+NodeGauges::NodeGauges(size_t max_nodes, size_t max_slow_ranks, absl::Time now)
+    : max_nodes_(max_nodes),
+      max_slow_ranks_(max_slow_ranks),
       now_(now),
       by_mark_({{"cordoned", 0}, {"draining", 0}, {"flapping", 0}, {"slow", 0}}),
       unknown_(gauge_family("titan_node_unknown_attempts", "Attempts on a node that belong to unknown jobs.")),
@@ -182,7 +182,7 @@ void NodeGauges::add(const core::NodeView& view, absl::Time last_beat) {
   sessions_ += view.node.session != 0;
   add_devices(view);
   add_slow_ranks(view);
-  if (!view.unknown.empty() && unknown_.metric.size() < most_nodes_) {
+  if (!view.unknown.empty() && unknown_.metric.size() < max_nodes_) {
     add_gauge(unknown_, static_cast<double>(view.unknown.size()), {{"node", record.name}});
   }
   if (last_beat == absl::Time()) return;  // The node was not heard from since this controller started.
@@ -202,7 +202,7 @@ void NodeGauges::add_devices(const core::NodeView& view) {
 
 void NodeGauges::add_slow_ranks(const core::NodeView& view) {
   for (const core::SlowRank& slow : view.slow) {
-    if (score_.metric.size() == most_slow_ranks_) {
+    if (score_.metric.size() == max_slow_ranks_) {
       ++slow_ranks_left_out_;
       continue;
     }
@@ -215,13 +215,13 @@ void NodeGauges::add_slow_ranks(const core::NodeView& view) {
 // stable.
 prometheus::MetricFamily NodeGauges::ages() {
   auto family = gauge_family("titan_node_heartbeat_age_seconds", "Seconds since a node's last beat.");
-  if (beats_.size() > most_nodes_) {
+  if (beats_.size() > max_nodes_) {
     const auto lateness = [](const auto& beat) { return beat.second > kLateSeconds ? beat.second : 0; };
     std::stable_sort(beats_.begin(), beats_.end(),
                      [&](const auto& a, const auto& b) { return lateness(a) > lateness(b); });
   }
   for (const auto& [node, age] : beats_) {
-    if (family.metric.size() == most_nodes_) break;
+    if (family.metric.size() == max_nodes_) break;
     add_gauge(family, age, {{"node", node}});
   }
   return family;

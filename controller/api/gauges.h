@@ -42,7 +42,7 @@ class Gauges : public prometheus::Collectable {
 // Collects the jobs' families for one scrape: counts by state and reason, and figures of each job that is not over.
 class JobGauges {
  public:
-  JobGauges(size_t most, absl::Time now);
+  JobGauges(size_t max_jobs, absl::Time now);
 
   void add(const core::JobView& view);
   // Returns the families of everything added; call it once. Families may be empty.
@@ -54,7 +54,7 @@ class JobGauges {
   void add_safety(const core::JobView& view);
   double since(int64_t time_ns) const;  // Seconds; 0 for a future time.
 
-  const size_t most_;
+  const size_t max_jobs_;
   const absl::Time now_;
   size_t shown_ = 0, left_out_ = 0;
   std::map<std::string, int> by_state_, by_reason_;
@@ -66,12 +66,12 @@ class JobGauges {
 // Collects the nodes' families for one scrape: counts by state, devices, time since the last beat, slow ranks.
 class NodeGauges {
  public:
-  NodeGauges(size_t most_nodes, size_t most_slow_ranks, absl::Time now);
+  NodeGauges(size_t max_nodes, size_t max_slow_ranks, absl::Time now);
 
   void add(const core::NodeView& view, absl::Time last_beat);
   // Returns the families of everything added; call it once. Families may be empty.
   std::vector<prometheus::MetricFamily> take();
-  size_t left_out() const { return beats_.size() > most_nodes_ ? beats_.size() - most_nodes_ : 0; }
+  size_t left_out() const { return beats_.size() > max_nodes_ ? beats_.size() - max_nodes_ : 0; }
   size_t slow_ranks_left_out() const { return slow_ranks_left_out_; }
 
  private:
@@ -79,7 +79,7 @@ class NodeGauges {
   void add_slow_ranks(const core::NodeView& view);
   prometheus::MetricFamily ages();
 
-  const size_t most_nodes_, most_slow_ranks_;
+  const size_t max_nodes_, max_slow_ranks_;
   const absl::Time now_;
   size_t slow_ranks_left_out_ = 0;
   int sessions_ = 0;

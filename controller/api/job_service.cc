@@ -93,7 +93,7 @@ absl::StatusOr<auth::Caller> JobService::admit(const grpc::ServerContextBase& co
 std::vector<scheduler::Misfit> JobService::misfits_of(const CheckedSpec& checked) const {
   std::vector<scheduler::Misfit> found;
   if (std::optional<scheduler::Misfit> misfit = reconciler_.misfit(checked.spec)) found.push_back(*std::move(misfit));
-  const auto too_small = planner::memory_misfit(checked.config, reconciler_.rooms(checked.spec.device));
+  const auto too_small = planner::memory_misfit(checked.config, reconciler_.node_memory(checked.spec.device));
   if (too_small) found.push_back({"MEMORY_TOO_SMALL", *too_small});
   return found;
 }

@@ -23,7 +23,7 @@ std::string explain_missing_log_of(const job::AttemptRecord& attempt, int rank) 
   }
   const std::string of = absl::StrCat("; the ends of logs that the controller kept for attempt ", attempt.number);
   if (attempt.logs_dropped == job::kNewerAttempts) return of + " were deleted when three newer attempts had ended";
-  if (attempt.logs_dropped == job::kNoRoom) {
+  if (attempt.logs_dropped == job::kNoSpace) {
     return of + " were deleted for lack of space (titan-controller --kept-logs-mib), or none was kept";
   }
   // No rank of it is known to have started.

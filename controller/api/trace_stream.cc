@@ -174,7 +174,7 @@ void TraceStream::on_answer(size_t index, const v1::TraceData& answer) {
       !answer.data().empty()) {
     source.moved = absl::Now();
   }
-  if (new_state) source.told = false;
+  if (new_state) source.reported = false;
   source.seen = answer;
   source.seen.clear_data();
   if (first_step_ == 0) return;  // It was only probed: its bytes come with the next answer.
@@ -183,7 +183,7 @@ void TraceStream::on_answer(size_t index, const v1::TraceData& answer) {
     source.idle = false;
     source.closed = source.offset >= answer.total_bytes();
     send_state(source, answer);
-  } else if (!std::exchange(source.told, true)) {
+  } else if (!std::exchange(source.reported, true)) {
     send_state(source, source.seen);
   }
 }

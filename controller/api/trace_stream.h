@@ -34,8 +34,8 @@ class TraceStream : public NodeStream<v1::TraceChunk, v1::TraceData> {
     std::string node;
     v1::TraceData seen;  // The last answer, without its bytes.
     bool answered = false;
-    bool told = false;  // The reader knows its state.
-    bool idle = false;  // Nothing new until the next tick.
+    bool reported = false;  // The reader knows its state.
+    bool idle = false;      // Nothing new until the next tick.
     bool closed = false;
     std::string trouble;  // Why the rank cannot answer: gone, or unreachable.
     int64_t offset = 0;

@@ -158,7 +158,7 @@ void add_ways(CLI::App& get, AssetsRequest& wanted) {
   get.add_option("--parallel", wanted.parallel, "Connections at a time")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  get.add_option("--piece-mib", wanted.piece_mib, "MiB of a file that a connection fetches at a time")
+  get.add_option("--piece-mib", wanted.piece_mib, "MiB of a file that a connection downloads at a time")
       ->check(CLI::Range(0.01, 1e6))
       ->capture_default_str();
   get.add_option("--retries", wanted.retries, "Give up after this many attempts in a row without progress")

@@ -158,7 +158,7 @@ void measure_end(Step& step, LiveJob& job, const job::AttemptEnd& end) {
 void forget_everywhere(const NodeTable& nodes, const LiveAttempt& attempt, const AttemptKey& key, Change& change) {
   for (const auto& [node, part] : attempt.parts) {
     if (part.lost) continue;
-    if (std::optional<Send> told = forget(nodes, key, node)) change.then.sends.push_back(*std::move(told));
+    if (std::optional<Send> order = forget(nodes, key, node)) change.then.sends.push_back(*std::move(order));
   }
 }
 

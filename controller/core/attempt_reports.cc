@@ -39,8 +39,8 @@ std::string plain(const std::string& text) {
 
 // This controller did not stop it, and the other nodes would wait for ever. If an earlier controller process did, its
 // reason will be reported again elsewhere, and this node is not to blame.
-job::Refusal ended_early(const std::string& node, bool was_told) {
-  if (!was_told) return {node, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"};
+job::Refusal ended_early(const std::string& node, bool was_ordered) {
+  if (!was_ordered) return {node, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"};
   return {"", "LAUNCH_FAILED",
           absl::StrCat("node ", node, " was ordered to stop it before its ranks ran, by a controller that could not ",
                        "record why")};
@@ -66,7 +66,7 @@ void take_exits(Step& step, LiveJob& job, Node& node, const AttemptReport& repor
                 absl::Duration& since_failure) {
   LiveAttempt& attempt = *job.attempt;
   const NodePart& part = attempt.parts.at(node.record.name);
-  bool changed = false, told = false;
+  bool changed = false, has_event = false;
   for (const auto& [exit, log] : report.exits) {
     if (!part.holds(exit.rank)) {
       note_foreign(
@@ -92,7 +92,7 @@ void take_exits(Step& step, LiveJob& job, Node& node, const AttemptReport& repor
     if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_ns, step.now.wall_ns()));
     const size_t count = attempt.exits.size();
     if (count > kExitEvents) continue;
-    told = true;
+    has_event = true;
     add_event(step, change, job,
               {.node = node.record.name,
                .attempt = attempt.record.number,
@@ -104,7 +104,7 @@ void take_exits(Step& step, LiveJob& job, Node& node, const AttemptReport& repor
   }
   if (!changed) return;
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());
-  if (told) put_job(change, job);  // The other exits are shown with the attempt's end.
+  if (has_event) put_job(change, job);  // The other exits are shown with the attempt's end.
 }
 
 // Handles a report on an attempt that has no part on the node, or that is not the current one of its job.

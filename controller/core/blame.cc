@@ -23,12 +23,12 @@ bool is_open_to(const Node& node, const LiveJob& job) {
 bool others_could_hold(const NodeTable& nodes, const LiveJob& job, const std::string& without) {
   const scheduler::GangRequest request = scheduler::GangRequest::of(scheduler_job(job.record.spec));
   const std::vector<std::string>& avoided = job.record.avoided_nodes;
-  int room = 0;
+  int capacity = 0;
   for (const auto& [name, node] : nodes.all()) {
     const bool is_other = name != without && std::find(avoided.begin(), avoided.end(), name) == avoided.end();
-    if (is_other && is_open_to(node, job)) room += request.share(node.record.devices);
+    if (is_other && is_open_to(node, job)) capacity += request.share(node.record.devices);
   }
-  return room >= request.ranks;
+  return capacity >= request.ranks;
 }
 
 void blame(Step& step, Node& node, const LiveJob& job, const std::string& reason) {

@@ -41,15 +41,15 @@ void release_part(Step& step, LiveJob& job, const std::string& node) {
 // The node knows best which devices its ranks have. A worker of an older version may have chosen other devices.
 void note_devices(SchedulingQueue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item) {
   NodePart& part = job.attempt->parts.at(node);
-  const std::vector<int>& told = item.device_indices;
+  const std::vector<int>& reported = item.device_indices;
   const bool lacks = static_cast<int>(part.devices.size()) < part.placement.num_ranks;
-  if (part.lost || (told.empty() ? !lacks : told == part.devices)) return;
+  if (part.lost || (reported.empty() ? !lacks : reported == part.devices)) return;
   queue.release(job.record.uid, node);
-  part.devices = queue.claim(job.record.uid, node, told, part.placement.num_ranks, expected_end(job));
-  if (told.empty()) return;
-  part.placement.devices = told;
+  part.devices = queue.claim(job.record.uid, node, reported, part.placement.num_ranks, expected_end(job));
+  if (reported.empty()) return;
+  part.placement.devices = reported;
   for (job::Placement& placement : job.attempt->record.placements) {
-    if (placement.node == node) placement.devices = told;
+    if (placement.node == node) placement.devices = reported;
   }
 }
 

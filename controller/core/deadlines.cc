@@ -175,8 +175,8 @@ void take_stop_timeout(Step& step, LiveJob& job, Node& node, const std::string& 
 
 void end_abandoned_part(Step& step, LiveJob& job, const std::string& node, Change& change) {
   drop_stray(step, node, job.key());
-  if (std::optional<Send> told = forget(step.state.nodes, job.key(), node))
-    change.then.sends.push_back(*std::move(told));
+  if (std::optional<Send> order = forget(step.state.nodes, job.key(), node))
+    change.then.sends.push_back(*std::move(order));
 }
 
 }  // namespace titan::core

@@ -59,7 +59,7 @@ void send_diagnose(Step& step, const LiveJob& job, const std::string& node) {
   const LiveAttempt& attempt = *job.attempt;
   const absl::Duration left = *attempt.diagnose_by - step.now.monotonic;
   const int64_t milliseconds = std::max<int64_t>(1, absl::ToInt64Milliseconds(left) * 5 / 6);
-  step.send(node, Diagnose{job.key(), absl::Milliseconds(milliseconds), job::most_calls(attempt.record.ranks)});
+  step.send(node, Diagnose{job.key(), absl::Milliseconds(milliseconds), job::max_calls(attempt.record.ranks)});
 }
 
 }  // namespace

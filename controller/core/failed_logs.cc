@@ -90,7 +90,7 @@ void drop_oldest_logs(Step& step, const AttemptKey& key) {
     return;
   }
   Change change;
-  drop_logs(step, *found, job, job::kNoRoom, change);
+  drop_logs(step, *found, job, job::kNoSpace, change);
   if (live == nullptr) {  // A live job is shown by its next change, and may be in the middle of one.
     step.state.jobs.end(key.first, view_of(job));
     show(change, job);
@@ -106,8 +106,8 @@ bool keep_failed_log(Step& step, LiveJob& job, const job::FailedLog& said, job::
   job::FailedLog log{said.offset, rank_protocol::failed_log(said.text)};
   const auto size = static_cast<int64_t>(log.text.size());
   if (!evict_logs(step, size)) {
-    job.attempt->record.logs_dropped = job::kNoRoom;  // This is written with the attempt's end.
-    step.measure(MetricSample::kLogsDropped, static_cast<double>(size), job::kNoRoom);
+    job.attempt->record.logs_dropped = job::kNoSpace;  // This is written with the attempt's end.
+    step.measure(MetricSample::kLogsDropped, static_cast<double>(size), job::kNoSpace);
     return false;
   }
   log.offset += static_cast<int64_t>(said.text.size()) - size;

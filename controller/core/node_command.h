@@ -63,7 +63,7 @@ struct Stop {
 struct Diagnose {
   AttemptKey attempt;
   absl::Duration deadline;
-  int most_calls = 0;  // Per rank, the newest ones.
+  int max_calls = 0;  // Per rank, the newest ones.
 };
 struct Forget {
   AttemptKey attempt;

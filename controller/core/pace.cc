@@ -26,7 +26,7 @@ std::optional<absl::Duration> steps_left_take(LiveAttempt& attempt, int64_t tota
   return each * std::max<int64_t>(0, total - step);
 }
 
-void tell_end(SchedulingQueue& queue, const Now& now, LiveJob& job, absl::Duration end) {
+void update_expected_end(SchedulingQueue& queue, const Now& now, LiveJob& job, absl::Duration end) {
   LiveAttempt& attempt = *job.attempt;
   const absl::Duration same = std::max(kSameEnd, (end - now.monotonic) / 10);
   if (attempt.ends_about && absl::AbsDuration(end - *attempt.ends_about) < same) return;
@@ -45,7 +45,7 @@ void estimate_ends(State& state, const Now& now) {
         job.record.state == job::JobState::kRunning || job.record.state == job::JobState::kCheckpointing;
     if (!trains || !job.attempt || job.ends_by || job.record.spec.total_steps <= 0) continue;
     const auto left = steps_left_take(*job.attempt, job.record.spec.total_steps, now.monotonic);
-    if (left) tell_end(state.queue, now, job, now.monotonic + *left + absl::Seconds(job.save_seconds));
+    if (left) update_expected_end(state.queue, now, job, now.monotonic + *left + absl::Seconds(job.save_seconds));
   }
 }
 

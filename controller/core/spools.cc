@@ -32,9 +32,9 @@ bool Spools::should_report(const AttemptKey& attempt, const std::string& reason,
 }
 
 Spools::Damage Spools::note_damage(const RankKey& rank, int64_t offset) {
-  std::set<int64_t>& told = damage_[rank];
-  if (told.size() >= kMaxReportedDamage || !told.insert(offset).second) return Damage::kIgnore;
-  return told.size() == kMaxReportedDamage ? Damage::kReportLast : Damage::kReport;
+  std::set<int64_t>& known = damage_[rank];
+  if (known.size() >= kMaxReportedDamage || !known.insert(offset).second) return Damage::kIgnore;
+  return known.size() == kMaxReportedDamage ? Damage::kReportLast : Damage::kReport;
 }
 
 std::vector<RankKey> Spools::drop(const std::string& uid) {
@@ -44,7 +44,7 @@ std::vector<RankKey> Spools::drop(const std::string& uid) {
     it = cursors_.erase(it);
   }
   std::erase_if(warnings_, [&](const auto& counted) { return counted.first.first == uid; });
-  std::erase_if(damage_, [&](const auto& told) { return std::get<0>(told.first) == uid; });
+  std::erase_if(damage_, [&](const auto& known) { return std::get<0>(known.first) == uid; });
   return had;
 }
 

@@ -120,8 +120,8 @@ void take_stray(Step& step, Node& node, const AttemptKey& key, PartPhase phase, 
   if (ended || overdue) note_end_there(step, node.record.name, key);  // The node has reported that it cannot end it.
   if (ended && (!unknown || stray.dismissed)) {
     holds ? claim_stray(step.state, node.record.name, key, stray) : drop_stray(step, node.record.name, key);
-    if (std::optional<Send> told = forget(step.state.nodes, key, node.record.name))
-      step.effects.now.sends.push_back(*std::move(told));
+    if (std::optional<Send> order = forget(step.state.nodes, key, node.record.name))
+      step.effects.now.sends.push_back(*std::move(order));
     return;
   }
   if (ended && !holds) stray.devices = 0;
@@ -162,8 +162,8 @@ void drop_stray(Step& step, const std::string& node, const AttemptKey& key) {
 void claim_stray(State& state, const std::string& node, const AttemptKey& key, Stray& stray) {
   if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(state.jobs, key, node);
   if (stray.devices > 0 && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
-  const bool told = static_cast<int>(stray.claimed.size()) == stray.devices;
-  if (told && (stray.devices == 0 || stray.device_indices.empty() || stray.claimed == stray.device_indices)) return;
+  const bool complete = static_cast<int>(stray.claimed.size()) == stray.devices;
+  if (complete && (stray.devices == 0 || stray.device_indices.empty() || stray.claimed == stray.device_indices)) return;
   state.queue.release(stray_owner(key), node);
   stray.claimed.clear();
   if (stray.devices > 0) stray.claimed = state.queue.claim(stray_owner(key), node, stray.device_indices, stray.devices);
@@ -235,8 +235,8 @@ void on_outcome(Step& step, const Dismissed& dismissed, const absl::Status& stat
     if (session_of(step.state.nodes, asked.node) == 0 || stray == nullptr) continue;
     if (stray->ended) {
       drop_stray(step, asked.node, key);
-      if (std::optional<Send> told = forget(step.state.nodes, key, asked.node))
-        step.effects.now.sends.push_back(*std::move(told));
+      if (std::optional<Send> order = forget(step.state.nodes, key, asked.node))
+        step.effects.now.sends.push_back(*std::move(order));
     } else {
       stop_dismissed(step, asked.node, key);
     }

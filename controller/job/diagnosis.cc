@@ -127,7 +127,7 @@ std::string ranks_without_answer(const Findings& findings) {
 
 }  // namespace
 
-int most_calls(int world) { return std::max(kMinCalls, kCallsOfAll / std::max(1, world)); }
+int max_calls(int world) { return std::max(kMinCalls, kCallsOfAll / std::max(1, world)); }
 
 DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
   std::vector<RankFlight> flights;
@@ -155,16 +155,16 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
     const auto found = awaited.find(rank);
     return place_of(rank, finding, found == awaited.end() ? nullptr : found->second);
   };
-  size_t told = 0;
+  size_t listed = 0;
   for (const int rank : record.ranks) {
     const auto found = findings.ranks.find(rank);
-    if (found != findings.ranks.end() && told++ < kPositions) absl::StrAppend(&report, place(rank, found->second));
+    if (found != findings.ranks.end() && listed++ < kPositions) absl::StrAppend(&report, place(rank, found->second));
   }
   for (const auto& [rank, finding] : findings.ranks) {
     if (std::find(record.ranks.begin(), record.ranks.end(), rank) != record.ranks.end()) continue;
-    if (told++ < kPositions) absl::StrAppend(&report, place(rank, finding));
+    if (listed++ < kPositions) absl::StrAppend(&report, place(rank, finding));
   }
-  if (told > kPositions) absl::StrAppend(&report, "and ", counted(told - kPositions, "more rank"), "\n");
+  if (listed > kPositions) absl::StrAppend(&report, "and ", counted(listed - kPositions, "more rank"), "\n");
   add_stacks(findings, record.ranks, report);
   if (report.size() > kMaxReport) report.resize(kMaxReport);
   return record;

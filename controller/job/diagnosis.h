@@ -56,6 +56,6 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title);
 
 inline constexpr size_t kMaxReport = 384 << 10;  // Bytes.
 // Newest calls to request from each rank of a world, so that all calls together take some megabytes.
-int most_calls(int world);
+int max_calls(int world);
 
 }  // namespace titan::job

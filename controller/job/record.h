@@ -122,7 +122,7 @@ struct FailedLog {
 
 // Values of AttemptRecord::logs_dropped.
 inline constexpr char kNewerAttempts[] = "NEWER_ATTEMPTS";  // Newer attempts of the same job have logs.
-inline constexpr char kNoRoom[] = "NO_ROOM";                // The limit over all jobs is reached.
+inline constexpr char kNoSpace[] = "NO_ROOM";               // The limit over all jobs is reached.
 
 inline constexpr size_t kExitsKept = 256;  // Per attempt.
 

@@ -14,7 +14,7 @@ void Stragglers::see(int rank, int64_t steps, int64_t nanos, absl::Duration now)
   if (goes_on && made > 0) {
     seen.step_nanos.push_back(static_cast<double>(nanos - seen.nanos) / static_cast<double>(made));
     seen.steps_made += made;
-    most_ = std::max(most_, seen.steps_made);
+    max_steps_ = std::max(max_steps_, seen.steps_made);
   }
   seen.steps = steps;
   seen.nanos = nanos;
@@ -23,7 +23,7 @@ void Stragglers::see(int rank, int64_t steps, int64_t nanos, absl::Duration now)
 
 std::vector<Stragglers::Change> Stragglers::judge(absl::Duration now, int ranks, int stages) {
   std::vector<Change> changes;
-  if (!began_ || now - *began_ < kWindow || most_ < kStepsAWindow) return changes;
+  if (!began_ || now - *began_ < kWindow || max_steps_ < kStepsAWindow) return changes;
   const int known = static_cast<int>(ranks_.size());
   const int of_a_stage = std::max(1, ranks / std::max(1, stages));
   for (int first = 0; first < known; first += of_a_stage) {
@@ -48,7 +48,7 @@ std::vector<Stragglers::Change> Stragglers::judge(absl::Duration now, int ranks,
     rank.step_nanos.clear();
   }
   began_ = now;
-  most_ = 0;
+  max_steps_ = 0;
   std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.rank < b.rank; });
   return changes;
 }
@@ -58,7 +58,7 @@ std::vector<Stragglers::Own> Stragglers::measured(int first, int last) {
   std::vector<Own> own;
   for (int rank = first; rank < last; ++rank) {
     Rank& seen = ranks_[rank];
-    if (2 * seen.steps_made <= most_) continue;
+    if (2 * seen.steps_made <= max_steps_) continue;
     const auto middle = seen.step_nanos.begin() + static_cast<int64_t>(seen.step_nanos.size() / 2);
     std::nth_element(seen.step_nanos.begin(), middle, seen.step_nanos.end());
     own.push_back({rank, *middle});

@@ -72,7 +72,7 @@ class Stragglers {
   std::vector<Rank> ranks_;  // Indexed by rank.
   std::map<int, Slow> slow_;
   std::optional<absl::Duration> began_;  // Start of the window.
-  int64_t most_ = 0;                     // Most steps of one rank in the window.
+  int64_t max_steps_ = 0;                // Most steps of one rank in the window.
 };
 
 }  // namespace titan::job

@@ -162,7 +162,7 @@ struct Candidate {
 };
 
 absl::Status wait_to_lead(Candidate& candidate, journal::Journal& journal, systemd::Notifier& service) {
-  std::string told = "nobody";
+  std::string reported = "nobody";
   while (true) {
     service.alive();
     absl::Status led = candidate.elector->campaign(absl::Now() + absl::Milliseconds(100));
@@ -174,11 +174,11 @@ absl::Status wait_to_lead(Candidate& candidate, journal::Journal& journal, syste
     if (const int received = take_signal(absl::ZeroDuration(), journal); received != 0) {
       return absl::CancelledError(absl::StrCat("signal ", received));
     }
-    if (told == led.message()) continue;
-    told = std::string(led.message());
-    service.status(absl::StrCat("stands by: ", told));
+    if (reported == led.message()) continue;
+    reported = std::string(led.message());
+    service.status(absl::StrCat("stands by: ", reported));
     journal::Line line{journal::Level::kInfo, "StandsBy", {}};
-    journal.write(line.add("address", candidate.bound).add("message", told));
+    journal.write(line.add("address", candidate.bound).add("message", reported));
   }
 }
 

@@ -69,7 +69,7 @@ void put(v1::ControllerMessage& message, const core::Diagnose& command) {
   put(diagnose.mutable_id(), command.attempt);
   diagnose.set_stacks(true);
   diagnose.set_deadline_milliseconds(absl::ToInt64Milliseconds(command.deadline));
-  diagnose.set_most_calls(command.most_calls);
+  diagnose.set_most_calls(command.max_calls);
 }
 
 void put(v1::ControllerMessage& message, const core::Forget& command) {

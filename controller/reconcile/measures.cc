@@ -34,7 +34,7 @@ Measures::Measures(metrics::Metrics& metrics)
   }
   recovery(kTotal);
   // rate() does not see the first increase of a counter that begins at 1.
-  for (const char* reason : {job::kNewerAttempts, job::kNoRoom}) dropped_logs(reason);
+  for (const char* reason : {job::kNewerAttempts, job::kNoSpace}) dropped_logs(reason);
   for (const char* reason : {"WRONG_CLUSTER", "NODE_ID_IN_USE", "BAD_NODE_ID", "BAD_DEVICES"}) refusals(reason);
   checkpoint_duration("stall");
   checkpoint_duration("write");

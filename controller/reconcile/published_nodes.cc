@@ -19,7 +19,7 @@ bool same_devices(const NodeView& a, const NodeView& b) {
          one.device_memory_bytes == other.device_memory_bytes;
 }
 
-planner::NodeMemory room_of(const job::NodeRecord& record) {
+planner::NodeMemory memory_of(const job::NodeRecord& record) {
   // A worker of an older version does not report the memory of its devices. CPU ranks share the host's memory.
   const int64_t share = record.device == "cpu" ? record.memory_bytes / record.devices : 0;
   return {record.devices, record.device_memory_bytes > 0 ? record.device_memory_bytes : share};
@@ -30,7 +30,7 @@ planner::NodeMemory room_of(const job::NodeRecord& record) {
 void PublishedNodes::show(const NodeViewPtr& view) {
   sync::Lock lock(mutex_);
   Shown& shown = by_name_[view->node.record.name];
-  if (shown.view == nullptr || !same_devices(*shown.view, *view)) rooms_.clear();
+  if (shown.view == nullptr || !same_devices(*shown.view, *view)) memory_by_device_.clear();
   shown = {view, view->node.last_beat_time};
 }
 
@@ -42,7 +42,7 @@ void PublishedNodes::beat(const std::string& name, absl::Time at) {
 
 void PublishedNodes::erase(const std::string& name) {
   sync::Lock lock(mutex_);
-  if (by_name_.erase(name) > 0) rooms_.clear();
+  if (by_name_.erase(name) > 0) memory_by_device_.clear();
 }
 
 NodeView PublishedNodes::as_of_now(const Shown& shown) {
@@ -95,22 +95,22 @@ std::vector<NodeView> PublishedNodes::all() const {
   }
 }
 
-std::vector<planner::NodeMemory> PublishedNodes::rooms(const std::string& device) const {
-  std::shared_ptr<const Rooms> rooms;
+std::vector<planner::NodeMemory> PublishedNodes::node_memory(const std::string& device) const {
+  std::shared_ptr<const NodeMemories> node_memory;
   {
     sync::Lock lock(mutex_);
-    std::shared_ptr<const Rooms>& made = rooms_[device];
+    std::shared_ptr<const NodeMemories>& made = memory_by_device_[device];
     if (made == nullptr) {
-      auto all = std::make_shared<Rooms>();
+      auto all = std::make_shared<NodeMemories>();
       for (const auto& [name, shown] : by_name_) {
         const job::NodeRecord& record = shown.view->node.record;
-        if (record.device == device && record.devices > 0) all->push_back(room_of(record));
+        if (record.device == device && record.devices > 0) all->push_back(memory_of(record));
       }
       made = std::move(all);
     }
-    rooms = made;
+    node_memory = made;
   }
-  return *rooms;
+  return *node_memory;
 }
 
 }  // namespace titan::reconcile

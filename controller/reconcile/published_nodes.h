@@ -33,14 +33,14 @@ class PublishedNodes {
   // without the lock.
   void each(const std::function<void(const core::NodeView&, absl::Time last_beat)>& visit) const;
   // Returns the devices and memory of the nodes that have this kind of device.
-  std::vector<planner::NodeMemory> rooms(const std::string& device) const;
+  std::vector<planner::NodeMemory> node_memory(const std::string& device) const;
 
  private:
   struct Shown {
     core::NodeViewPtr view;
     absl::Time last_beat;  // Time of the view, or a later one.
   };
-  using Rooms = std::vector<planner::NodeMemory>;
+  using NodeMemories = std::vector<planner::NodeMemory>;
 
   static core::NodeView as_of_now(const Shown& shown);
   std::vector<Shown> shown_after(const std::string& name, size_t limit) const;
@@ -48,7 +48,7 @@ class PublishedNodes {
   mutable sync::Mutex mutex_;
   std::map<std::string, Shown> by_name_ TITAN_GUARDED_BY(mutex_);
   // By kind of device. Built on demand, and valid until a node comes, goes or has other devices.
-  mutable std::map<std::string, std::shared_ptr<const Rooms>> rooms_ TITAN_GUARDED_BY(mutex_);
+  mutable std::map<std::string, std::shared_ptr<const NodeMemories>> memory_by_device_ TITAN_GUARDED_BY(mutex_);
 };
 
 }  // namespace titan::reconcile

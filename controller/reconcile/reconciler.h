@@ -85,7 +85,7 @@ class Reconciler {
   absl::StatusOr<JobViewPtr> would_update(const core::UpdateJob& request) const;
   std::optional<scheduler::Misfit> misfit(const job::SchedulingSpec& spec) const;
   // Reads what is published, without waiting for decisions under way.
-  std::vector<planner::NodeMemory> rooms(const std::string& device) const { return nodes_.rooms(device); }
+  std::vector<planner::NodeMemory> node_memory(const std::string& device) const { return nodes_.node_memory(device); }
   std::vector<NodeView> nodes() const { return nodes_.all(); }  // By name.
   void each_node(const std::function<void(const NodeView&, absl::Time last_beat)>& visit) const { nodes_.each(visit); }
   std::vector<NodeView> nodes_after(const std::string& name, size_t limit) const { return nodes_.page(name, limit); }

@@ -147,7 +147,7 @@ NodeInfo* NodeIndex::tightest(int devices, const NodeInfo* near) const {
 }
 
 // Returns the domain with the fewest nodes that suffice. Null: none has enough.
-const NodeIndex::Domain* NodeIndex::roomy(const Ranking& ranking, int count, int rest) const {
+const NodeIndex::Domain* NodeIndex::smallest_sufficient(const Ranking& ranking, int count, int rest) const {
   const auto enough = ranking.lower_bound({count, nullptr});
   if (enough == ranking.end()) return nullptr;
   if (rest == 0) return enough->second;
@@ -185,7 +185,8 @@ std::vector<NodeInfo*> NodeIndex::neighbours(int devices, int count, int rest) c
   if (counts_.at_least(devices) == 0) return nodes;
   const Domain* domain = nullptr;
   for (size_t level = levels_.size(); domain == nullptr && level-- > 1;) {
-    if (devices < static_cast<int>(levels_[level].size())) domain = roomy(levels_[level][devices], count, rest);
+    if (devices < static_cast<int>(levels_[level].size()))
+      domain = smallest_sufficient(levels_[level][devices], count, rest);
   }
   collect(domain == nullptr ? *domains_.at("") : *domain, devices, count, nodes);
   return nodes;

@@ -72,7 +72,7 @@ class NodeIndex {
   static void rank(Rankings& rankings, int devices, const Domain& domain, int before, int after);
   const Ranking* children_of(const Domain& domain, int devices) const;
   NodeInfo* tightest_in(const Domain& domain, int devices) const;
-  const Domain* roomy(const Ranking& ranking, int count, int rest) const;
+  const Domain* smallest_sufficient(const Ranking& ranking, int count, int rest) const;
   void collect(const Domain& domain, int devices, size_t count, std::vector<NodeInfo*>& nodes) const;
   Domain& domain_of(const std::string& path, const NodeInfo& node);
 

@@ -13,13 +13,13 @@ Pool::ExcludedNodes Pool::excluded_nodes(const Waiting& job) const {
     return node->standing.usable && node->node.device == job.job.device;
   };
   ExcludedNodes excluded;
-  int64_t room = nodes_.usable().room(request);
+  int64_t capacity = nodes_.usable().capacity(request);
   for (NodeInfo* node : job.refused) {
     if (!counts(node)) continue;
-    room -= request.share(node->standing.devices);
+    capacity -= request.share(node->standing.devices);
     excluded.hidden.push_back(node);
   }
-  int64_t others = room;
+  int64_t others = capacity;
   for (NodeInfo* node : job.avoided) {
     if (!counts(node)) continue;
     others -= request.share(node->standing.devices);
@@ -29,7 +29,7 @@ Pool::ExcludedNodes Pool::excluded_nodes(const Waiting& job) const {
     excluded.hidden.insert(excluded.hidden.end(), excluded.last.begin(), excluded.last.end());
     excluded.last.clear();
   }
-  excluded.fits_idle = request.divides() && room >= request.ranks;
+  excluded.fits_idle = request.divides() && capacity >= request.ranks;
   return excluded;
 }
 
@@ -41,24 +41,24 @@ bool Pool::may_use_promised(const Waiting& job, absl::Time now) const {
 }
 
 // Upper bound on what the job can get. It is cheap, and nearly always exact.
-int64_t Pool::most_room(const Waiting& job, const ExcludedNodes& excluded, bool promised) const {
-  int64_t room = nodes_.unclaimed(false).room(job.request);
-  if (promised) room += nodes_.unclaimed(true).room(job.request);
+int64_t Pool::max_available(const Waiting& job, const ExcludedNodes& excluded, bool promised) const {
+  int64_t capacity = nodes_.unclaimed(false).capacity(job.request);
+  if (promised) capacity += nodes_.unclaimed(true).capacity(job.request);
   for (const NodeInfo* node : excluded.hidden) {
-    if (promised || !node->targeted) room -= job.request.share(node->standing.unclaimed);
+    if (promised || !node->targeted) capacity -= job.request.share(node->standing.unclaimed);
   }
-  return room;
+  return capacity;
 }
 
 std::optional<std::vector<Run>> Pool::place(Waiting& job, absl::Time now) {
   const ExcludedNodes excluded = excluded_nodes(job);
   const bool promised = may_use_promised(job, now);
-  if (!excluded.fits_idle || most_room(job, excluded, promised) < job.request.ranks) return std::nullopt;
+  if (!excluded.fits_idle || max_available(job, excluded, promised) < job.request.ranks) return std::nullopt;
   for (NodeInfo* node : excluded.hidden) nodes_.hide(*node, true);
   lift(job, true);
   std::vector<Waiting*> lifted = {&job};
   Shares shares;
-  NodeIndex* index = make_room(job, promised, lifted);
+  NodeIndex* index = make_space(job, promised, lifted);
   if (index != nullptr) shares = choose(*index, job, excluded);
   std::optional<std::vector<Run>> runs;
   if (index != nullptr) runs = settle(job, std::move(shares), now);
@@ -77,12 +77,12 @@ std::optional<std::vector<Run>> Pool::place(Waiting& job, absl::Time now) {
 
 // A lost node may return by itself. A cordoned one returns only when its operator says so.
 bool Pool::could_ever_run(const Waiting& job) const {
-  int64_t room = nodes_.in_service().room(job.request);
+  int64_t capacity = nodes_.in_service().capacity(job.request);
   for (const NodeInfo* node : job.refused) {
     const bool counts = node->known && !node->node.cordoned && node->node.device == job.job.device;
-    if (counts) room -= job.request.share(node->node.devices);
+    if (counts) capacity -= job.request.share(node->node.devices);
   }
-  return job.request.divides() && room >= job.request.ranks;
+  return job.request.divides() && capacity >= job.request.ranks;
 }
 
 void Pool::find_useless() {
@@ -96,12 +96,12 @@ void Pool::find_useless() {
 // Returns an index in which the job fits: open nodes, promised nodes if it may use them, or both. If it does not fit,
 // lifts the holds of jobs that cannot run anyway, and at last those of later jobs, from the last one on. Null: it does
 // not fit.
-NodeIndex* Pool::make_room(const Waiting& job, bool promised, std::vector<Waiting*>& lifted) {
-  const auto room = [&](bool targeted) { return nodes_.index(targeted).counts().room(job.request); };
+NodeIndex* Pool::make_space(const Waiting& job, bool promised, std::vector<Waiting*>& lifted) {
+  const auto capacity = [&](bool targeted) { return nodes_.index(targeted).counts().capacity(job.request); };
   const bool owner = promise_.job == &job;  // It is placed once, so it may choose among all nodes at their cost.
-  if (!owner && room(false) >= job.request.ranks) return &nodes_.index(false);
-  if (!owner && promised && room(true) >= job.request.ranks) return &nodes_.index(true);
-  const auto fits = [&] { return room(false) + (promised ? room(true) : 0) >= job.request.ranks; };
+  if (!owner && capacity(false) >= job.request.ranks) return &nodes_.index(false);
+  if (!owner && promised && capacity(true) >= job.request.ranks) return &nodes_.index(true);
+  const auto fits = [&] { return capacity(false) + (promised ? capacity(true) : 0) >= job.request.ranks; };
   for (auto victim = useless_.begin(); victim != useless_.end() && !fits(); ++victim) {
     if (*victim == &job) continue;
     lift(**victim, true);

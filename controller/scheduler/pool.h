@@ -84,10 +84,10 @@ class Pool {
   ExcludedNodes excluded_nodes(const Waiting& job) const;
   std::optional<std::vector<Run>> place(Waiting& job, absl::Time now);
   bool may_use_promised(const Waiting& job, absl::Time now) const;
-  int64_t most_room(const Waiting& job, const ExcludedNodes& excluded, bool promised) const;
+  int64_t max_available(const Waiting& job, const ExcludedNodes& excluded, bool promised) const;
   bool could_ever_run(const Waiting& job) const;
   void find_useless();
-  NodeIndex* make_room(const Waiting& job, bool promised, std::vector<Waiting*>& lifted);
+  NodeIndex* make_space(const Waiting& job, bool promised, std::vector<Waiting*>& lifted);
   Shares choose(NodeIndex& index, const Waiting& job, const ExcludedNodes& excluded);
   void choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& shares);
   void choose_more(NodeIndex& index, const GangRequest& request, int& left, Shares& shares);

@@ -41,7 +41,7 @@ std::optional<Misfit> Pool::misfit(const PendingJob& job, const NodeTotals& tota
   const GangRequest request = GangRequest::of(job);
   const Counts& known = nodes_.known();
   const int nodes = known.at_least(1);
-  if (request.divides() && known.room(request) >= job.ranks) return std::nullopt;
+  if (request.divides() && known.capacity(request) >= job.ranks) return std::nullopt;
   if (totals.known == 0) return Misfit{"NO_NODES", kNoNodeYet};
   if (nodes == 0) {
     return Misfit{"WRONG_DEVICE",
@@ -53,7 +53,7 @@ std::optional<Misfit> Pool::misfit(const PendingJob& job, const NodeTotals& tota
                               absl::StrCat(", and the largest has ", known.widest(),
                                            "; resources.ranks_per_node = 0 leaves the placement to the scheduler"));
   }
-  if (known.devices() >= job.ranks) return too_few_units(job, known.room(request) / request.unit);
+  if (known.devices() >= job.ranks) return too_few_units(job, known.capacity(request) / request.unit);
   return Misfit{"INSUFFICIENT_DEVICES",
                 absl::StrCat("needs ", counted(job.ranks, job.device + " device"), ", and ",
                              nodes == 1 ? "the one node has " : absl::StrCat("all ", nodes, " nodes together have "),
@@ -87,14 +87,14 @@ Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
   if (!job.request.divides()) return indivisible(asks);
   if (!excluded.fits_idle) {
     int wide = nodes_.usable().at_least(job.request.least());
-    int64_t devices = nodes_.usable().devices(), room = nodes_.usable().room(job.request);
+    int64_t devices = nodes_.usable().devices(), capacity = nodes_.usable().capacity(job.request);
     for (const NodeInfo* node : excluded.hidden) {
       wide -= node->standing.devices >= job.request.least() ? 1 : 0;
       devices -= node->standing.devices;
-      room -= job.request.share(node->standing.devices);
+      capacity -= job.request.share(node->standing.devices);
     }
     if (asks.ranks_per_node > 0) return too_few_wide_nodes(asks, wide, nodes, "");
-    if (devices >= asks.ranks) return too_few_units(asks, room / job.request.unit);
+    if (devices >= asks.ranks) return too_few_units(asks, capacity / job.request.unit);
   }
   return lack(job, excluded, nodes);
 }
@@ -104,30 +104,30 @@ Misfit Pool::lack(const Waiting& job, const ExcludedNodes& excluded, int nodes) 
   const PendingJob& asks = job.job;
   const bool behind = promise_.job != nullptr && promise_.job->place < job.place;
   int64_t devices = nodes_.usable().devices();
-  int64_t free = 0, kept = 0, room = 0;
+  int64_t free = 0, kept = 0, capacity = 0;
   for (const bool promised : {false, true}) {
     if (promised && behind) continue;
     free += nodes_.index(promised).counts().devices();
     kept += nodes_.unclaimed(promised).devices() - nodes_.index(promised).counts().devices();
-    room += nodes_.index(promised).counts().room(job.request);
+    capacity += nodes_.index(promised).counts().capacity(job.request);
   }
   for (const NodeInfo* node : excluded.hidden) {
     devices -= node->standing.devices;
     if (behind && node->targeted) continue;
     free -= node->standing.free;
     kept -= node->standing.unclaimed - node->standing.free;
-    room -= job.request.share(node->standing.free);
+    capacity -= job.request.share(node->standing.free);
   }
   std::string counts = absl::StrCat("needs ", counted(asks.ranks, asks.device + " device"), "; ", free, " of ", devices,
                                     free == 1 ? " is" : " are", " free on ", counted(nodes, "node"));
   if (free >= asks.ranks && asks.ranks_per_node > 0) {
-    absl::StrAppend(&counts, ", and ", room / asks.ranks_per_node, " of ",
+    absl::StrAppend(&counts, ", and ", capacity / asks.ranks_per_node, " of ",
                     counted(asks.ranks / asks.ranks_per_node, "node"), " with ", asks.ranks_per_node, " free");
   } else if (free >= asks.ranks && job.request.unit > 1) {
-    absl::StrAppend(&counts, ", with space for ", room / job.request.unit, " of ",
+    absl::StrAppend(&counts, ", with space for ", capacity / job.request.unit, " of ",
                     counted(asks.ranks / job.request.unit, "group"), " of ", job.request.unit);
   }
-  if (kept > 0) absl::StrAppend(&counts, ", ", kept, " reserved for recovering jobs");
+  if (kept > 0) absl::StrAppend(&counts, "; ", kept, kept == 1 ? " is" : " are", " reserved for recovering jobs");
   if (!excluded.hidden.empty() && !asks.avoided.empty() && excluded.last.empty()) {
     absl::StrAppend(&counts, " (avoided: ", absl::StrJoin(asks.avoided, ", "), ")");
   }

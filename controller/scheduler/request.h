@@ -43,7 +43,7 @@ class Counts {
     return widest < 0 ? 0 : widest;
   }
   // Ranks that all nodes together take.
-  int64_t room(const GangRequest& request) const {
+  int64_t capacity(const GangRequest& request) const {
     if (request.per_node > 0) return int64_t{at_least(request.per_node)} * request.per_node;
     int64_t units = 0;
     for (int d = request.unit; d < static_cast<int>(at_least_.size()); d += request.unit) units += at_least_[d];

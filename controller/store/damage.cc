@@ -46,7 +46,7 @@ void SqliteStore::found_damaged(const std::string& key, int64_t row, const std::
     sync::Lock lock(aside_mutex_);
     if (!reported_.emplace(key, row).second) return;
   }
-  if (!key.empty()) note_aside({key, 0, reason, true, row, absl::ToUnixSeconds(absl::Now())}, /*told=*/false);
+  if (!key.empty()) note_aside({key, 0, reason, true, row, absl::ToUnixSeconds(absl::Now())}, /*reported=*/false);
   auto* self = const_cast<SqliteStore*>(this);  // NOLINT(cppcoreguidelines-pro-type-const-cast): another thread's part.
   writer_->post([self, key, row, reason] {
     const absl::Status moved = key.empty() ? self->examine(row) : self->move_aside({key, 0, reason, true, row});
@@ -58,7 +58,7 @@ void SqliteStore::found_damaged(const std::string& key, int64_t row, const std::
 }
 
 // True: on_damage must be called, for the first time for this record.
-bool SqliteStore::note_aside(const Quarantined& damaged, bool told) const {
+bool SqliteStore::note_aside(const Quarantined& damaged, bool reported) const {
   sync::Lock lock(aside_mutex_);
   const auto same = std::find_if(aside_.begin(), aside_.end(), [&](const Aside& aside) {
     return !damaged.key.empty() && aside.record.key == damaged.key && aside.record.row == damaged.row;
@@ -70,14 +70,14 @@ bool SqliteStore::note_aside(const Quarantined& damaged, bool told) const {
   } else {
     lost_.erase(damaged.key);
   }
-  return told && !std::exchange(aside.told, told);
+  return reported && !std::exchange(aside.reported, reported);
 }
 
 // It was written again before it could be moved: nothing is kept, and nothing is lost.
 void SqliteStore::forget_aside(const Quarantined& damaged) {
   sync::Lock lock(aside_mutex_);
   std::erase_if(aside_, [&](const Aside& aside) {
-    return aside.record.key == damaged.key && aside.record.row == damaged.row && !aside.told;
+    return aside.record.key == damaged.key && aside.record.row == damaged.row && !aside.reported;
   });
   const bool lost = std::any_of(aside_.begin(), aside_.end(), [&](const Aside& aside) {
     return aside.record.key == damaged.key && aside.record.lost;
@@ -165,8 +165,8 @@ absl::Status SqliteStore::keep_aside(Quarantined damaged) {
     put.bind_null();
   }
   TITAN_RETURN_IF_ERROR(put.bind(crc).run());
-  const bool tell = note_aside(damaged, /*told=*/true);
-  if (tell && options_.on_damage) options_.on_damage(damaged);
+  const bool is_new = note_aside(damaged, /*reported=*/true);
+  if (is_new && options_.on_damage) options_.on_damage(damaged);
   return absl::OkStatus();
 }
 

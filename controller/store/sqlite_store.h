@@ -128,7 +128,7 @@ class SqliteStore : public Store {
   Loaded load(Connection& connection, const Head& head) const;
   absl::StatusOr<std::vector<RecordChange>> read_changes(int64_t after_revision, int limit) const;
   void found_damaged(const std::string& key, int64_t row, const std::string& reason) const;
-  bool note_aside(const Quarantined& damaged, bool told) const;
+  bool note_aside(const Quarantined& damaged, bool reported) const;
   void forget_aside(const Quarantined& damaged);
   absl::Status move_aside(Quarantined damaged);
   absl::Status bury_row(const std::string& key, int64_t row);
@@ -156,7 +156,7 @@ class SqliteStore : public Store {
 
   struct Aside {
     Quarantined record;
-    bool told = false;  // Reported to on_damage.
+    bool reported = false;  // Reported to on_damage.
   };
   mutable sync::Mutex aside_mutex_;
   mutable std::vector<Aside> aside_ TITAN_GUARDED_BY(aside_mutex_);

@@ -66,8 +66,8 @@ absl::Status Writer::place(Queued& queued) {
   sync::Lock lock(mutex_);
   if (ended_ || closing_) return unavailable(failed_);
   const int64_t waiting = static_cast<int64_t>(queue_.size()) + num_unanswered_;
-  const bool no_room = full_ || waiting >= options_.queue_limit || queued_bytes_ >= options_.queue_bytes;
-  if (no_room && queued.transaction.when_full == WhenFull::kRefuse) {
+  const bool no_space = full_ || waiting >= options_.queue_limit || queued_bytes_ >= options_.queue_bytes;
+  if (no_space && queued.transaction.when_full == WhenFull::kRefuse) {
     refused_.push_back(std::move(queued.done));
     refuse_wake_.notify_one();
   } else {

@@ -136,9 +136,9 @@ def fio(folder, jobs, mebibytes, direct):
 
     def seconds(what):
         begin = time.monotonic()
-        told = json.loads(subprocess.run([*common, f"--rw={what}"], check=True, capture_output=True, text=True).stdout)
+        fio_output = json.loads(subprocess.run([*common, f"--rw={what}"], check=True, capture_output=True, text=True).stdout)
         # fio's own clock starts after its files are laid out. A write counts until its sync has ended.
-        runtime = told["jobs"][0][what]["runtime"] / 1000
+        runtime = fio_output["jobs"][0][what]["runtime"] / 1000
         return runtime or time.monotonic() - begin
 
     save = seconds("write")

@@ -39,17 +39,17 @@ T value(absl::StatusOr<T> result) {
 
 std::unique_ptr<Tokenizer> load(const std::string& folder) { return value(Tokenizer::load(folder)); }
 
-// Reads microbatches of one row per rank for two seconds, or until a limit: 2000 batches, or `most_rows` rows of all
+// Reads microbatches of one row per rank for two seconds, or until a limit: 2000 batches, or `max_rows` rows of all
 // ranks.
 void measure(const std::string& name, int ranks, const std::function<std::unique_ptr<RowSource>()>& open,
-             int64_t most_rows = int64_t{1} << 40) {
+             int64_t max_rows = int64_t{1} << 40) {
   const double before = now();
   const std::unique_ptr<RowSource> rows = open();
   const int64_t rank = ranks / 2;
   double start = before;
   double first = 0;
   int64_t batches = 0;
-  for (; batches < std::min<int64_t>(2000, most_rows / ranks) && (batches < 2 || now() - start < 2); ++batches) {
+  for (; batches < std::min<int64_t>(2000, max_rows / ranks) && (batches < 2 || now() - start < 2); ++batches) {
     value(rows->skip(rank));
     value(rows->next());
     value(rows->skip(ranks - rank - 1));

@@ -32,7 +32,7 @@ double milliseconds_since(std::clock_t begin) {
 // All ranks made the same calls, except that the absent one lacks the last call of fsdp.
 job::RankFinding found_of(int rank) {
   using rank_protocol::CallState;
-  const int calls = job::most_calls(kRanks);
+  const int calls = job::max_calls(kRanks);
   job::RankFinding found;
   found.flight.rank = rank;
   found.phase = "forward";
@@ -72,15 +72,15 @@ class Job : public BenchCore {
   void stand_still() {
     const int rank = nodes_.begin()->second.front();
     const RankError error{.error_class = "peer", .reason = "COLLECTIVE_TIMEOUT", .message = "all_gather"};
-    say(nodes_.begin()->first, RankEvents{.attempt = attempt_, .rank = rank, .lines = {{1, error}}});
+    send_report(nodes_.begin()->first, RankEvents{.attempt = attempt_, .rank = rank, .lines = {{1, error}}});
     AttemptReport ended{.attempt = attempt_, .phase = PartPhase::kStarted};
     ended.exits.emplace_back().exit = {.rank = rank, .exit_code = rank_protocol::kExitPeerLost};
-    say(nodes_.begin()->first, std::move(ended));
+    send_report(nodes_.begin()->first, std::move(ended));
   }
   void answer() {
     for (const auto& [session, ranks] : nodes_) {
       for (const int rank : ranks) {
-        say(session, Diagnosis{attempt_, found_of(rank), rank == ranks.back()});
+        send_report(session, Diagnosis{attempt_, found_of(rank), rank == ranks.back()});
       }
     }
   }
@@ -97,10 +97,10 @@ class Job : public BenchCore {
   }
   void report_all(PartPhase phase) {
     for (const auto& [session, ranks] : nodes_) {
-      say(session, AttemptReport{.attempt = attempt_, .phase = phase, .store_port = 1234});
+      send_report(session, AttemptReport{.attempt = attempt_, .phase = phase, .store_port = 1234});
     }
   }
-  void say(SessionId session, NodeReport report) {
+  void send_report(SessionId session, NodeReport report) {
     take(MessageReceived{absl::StrCat("node", session - 1), session, std::move(report)});
   }
 

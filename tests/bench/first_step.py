@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from in_turns import in_turns
+from alternating import run_alternating
 from programs import Ended, titan_command, titan_environment, torchtitan_command, torchtitan_environment
 
 COMMON = ["--training.steps", "10", "--training.local_batch_size", "1", "--training.seq_len", "256", "--metrics.log_freq", "1",
@@ -80,7 +80,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--no-peer", action="store_true")
     options = parser.parse_args()
-    found, failed = in_turns({"Titan": titan} if options.no_peer else {"Titan": titan, "torchtitan": torchtitan}, options.repeat)
+    found, failed = run_alternating({"Titan": titan} if options.no_peer else {"Titan": titan, "torchtitan": torchtitan}, options.repeat)
     if failed:
         sys.exit("\n".join(failed.values()))
     ours, theirs = found["Titan"], found.get("torchtitan", [])

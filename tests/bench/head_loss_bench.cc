@@ -17,7 +17,7 @@
 namespace titan::nn {
 namespace {
 
-void head(benchmark::State& state, const std::string& kernels, int64_t most_bytes) {
+void head(benchmark::State& state, const std::string& kernels, int64_t max_bytes) {
   kernels::choose(kernels);
   const int64_t tokens = state.range(0), dim = state.range(1), vocabulary = state.range(2);
   const auto options = at::TensorOptions().dtype(at::kBFloat16);
@@ -25,20 +25,20 @@ void head(benchmark::State& state, const std::string& kernels, int64_t most_byte
   Parameter weight{"output.weight", {vocabulary, dim}, {}, {}};
   weight.weight = (at::randn({vocabulary, dim}, options) * 0.03).detach().requires_grad_();
   const at::Tensor labels = at::randint(vocabulary, {1, tokens}, at::kLong);
-  const int64_t columns = models::logit_columns(tokens, vocabulary, 2, most_bytes);
+  const int64_t columns = models::logit_columns(tokens, vocabulary, 2, max_bytes);
   testing::AllocationMeter meter;
   const testing::AllocationMeter::Scope scope(meter);
-  int64_t most = 0;
+  int64_t peak_bytes = 0;
   for (auto _ : state) {
     const int64_t before = meter.begin();
     const at::Tensor loss = columns < vocabulary ? head_cross_entropy_sum(x, weight, labels, columns)
                                                  : cross_entropy_sum(matrix_product(x, weight), labels);
     benchmark::DoNotOptimize(torch::autograd::grad({loss}, {x, weight.weight}));
-    most = meter.highest() - before;
+    peak_bytes = meter.highest() - before;
   }
   const int64_t parts = (vocabulary + columns - 1) / columns;
   state.counters["parts"] = static_cast<double>(parts);
-  state.counters["MiB"] = static_cast<double>(most) / (1 << 20);
+  state.counters["MiB"] = static_cast<double>(peak_bytes) / (1 << 20);
 }
 
 void shapes(benchmark::internal::Benchmark* bench) {

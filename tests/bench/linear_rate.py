@@ -14,7 +14,7 @@ import statistics
 import time
 
 import torch
-from in_turns import in_turns, middle, with_spread
+from alternating import run_alternating, middle, with_spread
 from measures import WARM, Run, flags_of, run
 
 BF16 = ["--training.mixed_precision_param", "bfloat16"]
@@ -51,7 +51,7 @@ def multiply(layers, tokens, together, results):
     results.put(total)
 
 
-def products_alone(layers, tokens):
+def products_only(layers, tokens):
     """Tokens per second and process of the products alone."""
     context = multiprocessing.get_context("spawn")
     together, results = context.Barrier(2), context.Queue()
@@ -76,8 +76,8 @@ def main():
         parser.error(f"--steps {options.steps}: the first {WARM} do not count")
     layers = MODELS[options.model]
     flags = flags_of(options.model, options.steps, options.seq_len, options.batch, BF16)
-    found, failed = in_turns({"a step of Titan": lambda: run("Titan", flags),
-                              "LibTorch's products alone": lambda: products_alone(layers, options.batch * options.seq_len)}, options.rounds)
+    found, failed = run_alternating({"a step of Titan": lambda: run("Titan", flags),
+                              "LibTorch's products alone": lambda: products_only(layers, options.batch * options.seq_len)}, options.rounds)
     if failed:
         raise SystemExit("\n".join(failed.values()))
     gigaflops = 6e-9 * sum(count * rows * columns for count, rows, columns in layers)

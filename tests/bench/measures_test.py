@@ -5,7 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from in_turns import in_turns, middle, ratio, ratio_with_spread, with_spread
+from alternating import run_alternating, middle, ratio, ratio_with_spread, with_spread
 from measures import Run, published, recovery_of, stall_of, stamp, steps_of
 from programs import Ended
 
@@ -23,13 +23,13 @@ AT_ZERO = stamp("2026-11-23 08:00:00,000")
 
 
 class Measures(unittest.TestCase):
-    def test_a_step_counts_once(self):
+    def test_each_step_counts_once(self):
         steps = steps_of(start(1) + line(3, 1) + line(3.5, 1, "5") + "[rank1] noise\n" + line(4.25, 2, "2,345"))
         self.assertEqual([1, 2], [step.number for step in steps])
         self.assertEqual([1000, 2345], [step.speed for step in steps])
         self.assertEqual([3, 4.25], [step.at - AT_ZERO for step in steps])
 
-    def test_a_stall_is_what_the_next_step_is_late(self):
+    def test_stall_is_the_delay_of_the_next_step(self):
         ends = {1: 1, 2: 9, 3: 10, 4: 11, 5: 12.5, 6: 13.5, 7: 14.5}
         steps = steps_of("".join(line(seconds, step) for step, seconds in ends.items()))
         self.assertAlmostEqual(0.5, stall_of(steps, saved=4))
@@ -42,7 +42,7 @@ class Measures(unittest.TestCase):
         self.assertIsNone(recovery_of(first + line(4, 3), killed))
         self.assertAlmostEqual(6.5, recovery_of(first + line(4, 3) + start(8) + line(10, 3) + line(11, 4), killed))
 
-    def test_a_checkpoint_is_there_once_its_last_file_is(self):
+    def test_checkpoint_is_published_with_its_last_file(self):
         with tempfile.TemporaryDirectory() as dump:
             folder = Path(dump) / "checkpoint/step-4"
             folder.mkdir(parents=True)
@@ -51,7 +51,7 @@ class Measures(unittest.TestCase):
             (folder / ".metadata").write_text("x")
             self.assertEqual(folder / ".metadata", published(Path(dump), 4))
 
-    def test_runs_go_in_turns_and_one_that_fails_is_not_started_again(self):
+    def test_runs_alternate_and_failed_programs_are_dropped(self):
         order, speeds = [], iter((10.0, 30.0, 20.0))
 
         def good():
@@ -67,7 +67,7 @@ class Measures(unittest.TestCase):
         def never():
             raise Ended("not found")
 
-        found, failed = in_turns({"good": good, "bad": bad, "never": never}, 3)
+        found, failed = run_alternating({"good": good, "bad": bad, "never": never}, 3)
         self.assertEqual(["good", "bad", "good", "bad", "good"], order)
         self.assertEqual({"bad": "out of memory", "never": "not found"}, failed)
         self.assertEqual([5], [run.speed for run in found["bad"]])

@@ -1,6 +1,6 @@
 """Draws a picture of loss curves: plot_curves.py CURVES.json OUT.svg [--title TEXT] [--smooth N].
 
-CURVES.json holds {"name": [loss of step 1, ...], ...}, as tests/numerics/optimizer_curves.py and kept_states_test.py write it. If
+CURVES.json holds {"name": [loss of step 1, ...], ...}, as tests/numerics/optimizer_curves.py and optimizer_state_types_test.py write it. If
 a name begins with another's, its curve is drawn dashed in the other's colour: it is the reference for the same training. Lines
 are means of --smooth steps.
 """

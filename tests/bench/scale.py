@@ -61,7 +61,7 @@ class Controller:
         self.process.send_signal(number)
         self.process.wait()
 
-    def said(self, *events):
+    def count_events(self, *events):
         """Number of journal lines with one of the events."""
         return sum(1 for line in self.log.read_text(errors="replace").splitlines() if any(f'"{event}"' in line for event in events))
 
@@ -150,7 +150,7 @@ class Scale:
     def workers(self, jobs=0):
         controller = self.controller(f"workers-{jobs}")
         figures = self.load(controller, "workers", "--workers", self.nodes, "--seconds", 2 if self.short else 60, "--jobs", jobs)
-        figures["lost"] = controller.said("NodeLost", "NodeUnreachable")
+        figures["lost"] = controller.count_events("NodeLost", "NodeUnreachable")
         controller.end()
         return figures
 
@@ -196,7 +196,7 @@ class Scale:
         out, error = load.communicate(timeout=600)
         for line in out.splitlines():
             figures.update(json.loads(line))
-        figures["lost"] = controller.said("NodeLost", "NodeUnreachable")
+        figures["lost"] = controller.count_events("NodeLost", "NodeUnreachable")
         controller.end()
         if load.returncode != 0 or figures["lost"] > 0:
             sys.exit(f"scale_load recovery: {error}\n{figures}")
@@ -234,10 +234,10 @@ class Scale:
         controller.end()
         with Slurmctld(self.folder / "slurm") as slurm:
             before = cpu_seconds(slurm.process.pid)
-            beside = self.submitted_by_processes(["sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true", "--job-name=j{}"],
+            by_processes = self.submitted_by_processes(["sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true", "--job-name=j{}"],
                                                  slurm.environment)
-            figures["slurm_cpu_ms_each"] = 1e3 * (cpu_seconds(slurm.process.pid) - before) / beside["accepted"]
-        return {**figures, **{f"slurm_{key}": value for key, value in beside.items()}}
+            figures["slurm_cpu_ms_each"] = 1e3 * (cpu_seconds(slurm.process.pid) - before) / by_processes["accepted"]
+        return {**figures, **{f"slurm_{key}": value for key, value in by_processes.items()}}
 
     def submitted_by_processes(self, command, environment):
         """Submits for ten seconds. Each submission prints one line."""

@@ -24,7 +24,7 @@ import subprocess
 import tempfile
 from importlib.metadata import version
 
-from in_turns import in_turns, ratio_with_spread, with_spread
+from alternating import run_alternating, ratio_with_spread, with_spread
 from measures import WARM, flags_of, run
 from programs import DEPS, SIZED_MODELS, SOURCE, Ended
 
@@ -135,7 +135,7 @@ def row(name, case, options):
     for kind, whats in kinds:
         if not whats:
             continue
-        found, failed = in_turns(starts(case, options, kind), options.rounds)
+        found, failed = run_alternating(starts(case, options, kind), options.rounds)
         texts += [cell for what in whats for cell in cells(found, COLUMNS[what])]
         notes += [f"{name}, {program}, {' and '.join(whats)}: {reason(why)}" for program, why in failed.items()]
     if "loss" in options.what:

@@ -83,7 +83,7 @@ void run_rank(const Plan& plan, int rank, const c10::intrusive_ptr<c10d::Store>&
       blocks[overlap].run(x);
       seconds[overlap].push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
-    group.barrier();  // The collectives of one pass alone: the most that can be hidden.
+    group.barrier();  // Only the collectives of one pass: the most that can be hidden.
     const auto start = std::chrono::steady_clock::now();
     const at::Tensor whole = at::empty({plan.length, plan.dim}, x.options().requires_grad(false));
     for (int pass = 0; pass < 2; ++pass) {

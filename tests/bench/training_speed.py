@@ -16,7 +16,7 @@ import argparse
 import shlex
 import sys
 
-from in_turns import in_turns, middle, ratio, with_spread
+from alternating import run_alternating, middle, ratio, with_spread
 from measures import WARM, flags_of, run
 
 
@@ -42,13 +42,13 @@ def main():
         programs[f"titan, kernels {kernels}"] = lambda words=words: run("Titan", words)
     if not options.no_peer:
         programs["torchtitan"] = lambda: run("torchtitan", flags)
-    found, failed = in_turns(programs, options.rounds)
+    found, failed = run_alternating(programs, options.rounds)
     if failed:
         sys.exit("\n".join(failed.values()))
     for name, runs in found.items():
-        beside = ratio(runs, found.get("torchtitan", []), "speed")
+        relative = ratio(runs, found.get("torchtitan", []), "speed")
         print(f"{name:<26}{with_spread(runs, 'speed'):>8} tokens/s a rank, loss {runs[-1].loss:.4f}, {middle(runs, 'peak') / 2**20:,.0f} MiB"
-              f"{f'  {beside:.1f} x torchtitan' if beside else ''}")
+              f"{f'  {relative:.1f} x torchtitan' if relative else ''}")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def sharded(flavor, dtype):
     return model
 
 
-def say(text):
+def print_all(text):
     now = datetime.datetime.now()
     print(f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d} {text}", flush=True)
 
@@ -61,7 +61,7 @@ def train(config, rank, ranks):
         torch.distributed.all_reduce(mean)
         if rank == 0:
             speed = labels.numel() / (time.perf_counter() - began)
-            say(f"step: {step:2}  loss: {mean.item() / ranks:7.5f}  tps: {speed:,.0f}")
+            print_all(f"step: {step:2}  loss: {mean.item() / ranks:7.5f}  tps: {speed:,.0f}")
 
 
 def main():

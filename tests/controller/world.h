@@ -267,7 +267,7 @@ class World {
       for (auto& [name, node] : nodes) busy = obey(node) || busy;
     }
     EXPECT_EQ(node_views_text(reconciler->nodes()), node_views_text(reconciler->decided_nodes()))
-        << "what is published of nodes is old";
+        << "the published node views are outdated";
   }
 
   void beat(FakeNode& node) {
@@ -294,7 +294,7 @@ class World {
     if (const auto deaf = deaf_since.find(node.name); deaf != deaf_since.end()) {
       message.mutable_beat()->set_unanswered_milliseconds(absl::ToInt64Milliseconds(clock.monotonic() - deaf->second));
     }
-    say(node, message);
+    deliver(node, message);
   }
 
   // One optimizer step on every rank; rank 0 reports it.
@@ -325,7 +325,7 @@ class World {
     auto* line = message.mutable_events()->add_events();
     line->set_sequence(sequence);
     line->set_json(json);
-    say(node, message);
+    deliver(node, message);
   }
   void loaded(const std::string& id, int64_t step) {
     for (auto& [name, node] : nodes) {
@@ -348,23 +348,24 @@ class World {
     *message.mutable_diagnosis()->mutable_id() = id;
     if (found == node.attempts.end()) {
       message.mutable_diagnosis()->set_end(true);
-      return say(node, message);
+      return deliver(node, message);
     }
     const FakeNode::Attempt& attempt = found->second;
     for (const int rank : attempt.ranks) {
-      v1::RankDiagnosis& of = *message.mutable_diagnosis()->mutable_rank();
-      of.Clear();
-      of.mutable_status()->set_rank(rank);
-      of.mutable_status()->set_phase(attempt.rank_phase);
-      of.set_alive(attempt.gone.count(rank) == 0);
-      of.set_stacks(absl::StrCat("process ", 100 + rank, "\n#0 where_rank_", attempt.behind.count(rank), "_is\n"));
-      v1::FlightGroup& group = *of.add_groups();
+      v1::RankDiagnosis& diagnosis = *message.mutable_diagnosis()->mutable_rank();
+      diagnosis.Clear();
+      diagnosis.mutable_status()->set_rank(rank);
+      diagnosis.mutable_status()->set_phase(attempt.rank_phase);
+      diagnosis.set_alive(attempt.gone.count(rank) == 0);
+      diagnosis.set_stacks(
+          absl::StrCat("process ", 100 + rank, "\n#0 where_rank_", attempt.behind.count(rank), "_is\n"));
+      v1::FlightGroup& group = *diagnosis.add_groups();
       group.set_name("fsdp");
       group.set_members("0-1");
       group.set_key(77);
       group.set_issued(attempt.behind.count(rank) > 0 ? 4 : 5);
       for (int call = 1; call <= group.issued(); ++call) {
-        v1::FlightCall& added = *of.add_calls();
+        v1::FlightCall& added = *diagnosis.add_calls();
         added.set_sequence(call);
         added.set_operation("all_gather");
         added.set_type("float");
@@ -374,7 +375,7 @@ class World {
         added.set_completed(call < 5);
       }
       message.mutable_diagnosis()->set_end(rank == attempt.ranks.back());
-      say(node, message);
+      deliver(node, message);
     }
   }
 
@@ -391,7 +392,7 @@ class World {
     exit.set_stop_reason(stop_reason);
     exit.set_last_words(last_words);
     exit.set_time_unix_nanos(absl::ToUnixNanos(clock.now()));
-    say(node, report(key, attempt));
+    deliver(node, report(key, attempt));
   }
   FakeNode::Key key(const std::string& id) { return {job(id)->record->uid, job(id)->attempts.back()->number}; }
   void finish_all(const std::string& id, int code = 0, int signal = 0) {
@@ -403,7 +404,7 @@ class World {
     }
     settle();
   }
-  void say(FakeNode& node, const v1::WorkerMessage& message) {
+  void deliver(FakeNode& node, const v1::WorkerMessage& message) {
     if (node.session != nullptr) reconciler->on_message(node.name, node.session, message);
   }
   v1::WorkerMessage report(const FakeNode::Key& key, const FakeNode::Attempt& attempt) {
@@ -487,7 +488,7 @@ class World {
       message.mutable_attempt()->set_error_reason(reason);
       message.mutable_attempt()->set_error_message(words);
       message.mutable_attempt()->set_highest_attempt(highest);
-      say(node, message);
+      deliver(node, message);
     };
     if (refuses.count(node.name)) {
       if (reports_unusable) unusable[node.name] = "no space left", beat(node);
@@ -514,7 +515,7 @@ class World {
       attempt.launch = rank_protocol::to_json(*launch);
     }
     check_devices(node);
-    say(node, report(key, node.attempts[key]));
+    deliver(node, report(key, node.attempts[key]));
   }
   std::string folder_seen_by(const std::string& node, const std::string& folder) {
     return stale_mounts.count(node) > 0 ? "stale-" + node : folder_ids[folder];
@@ -534,7 +535,7 @@ class World {
     const auto it = node.attempts.find(key);
     if (it == node.attempts.end()) return;
     if (it->second.phase == v1::AttemptReport::PREPARED) it->second.phase = v1::AttemptReport::STARTED;
-    say(node, report(key, it->second));
+    deliver(node, report(key, it->second));
   }
   void stop(FakeNode& node, const v1::Stop& command) {
     const FakeNode::Key key{command.id().job_uid(), command.id().number()};

@@ -35,7 +35,7 @@ from live import NODES, RULES, WatchedCluster, need  # noqa: E402
 
 SPEEDUP = 30
 CI_SPEEDUP = 60  # For CI, so that alerts about the last quarter of an hour end soon.
-PATIENCE = 300.0  # Seconds to wait for an alert while other tests run on a busy machine.
+TIMEOUT = 300.0  # Seconds to wait for an alert while other tests run on a busy machine.
 MEMORY_GROUPS, CPU_GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cpu")
 TRAINS = {"steps": -1, "step_ms": 50, "loads": 0}
 PATIENT = ["--restart.no_progress_limit", 1000, "--restart.backoff_initial_seconds", 0.1, "--restart.backoff_max_seconds", 0.2]
@@ -77,14 +77,14 @@ class Scene(WatchedCluster):
         for name in NODES:  # A restarted worker keeps its metrics port.
             command = self.daemons[name].command
             command[command.index("--metrics-port") + 1] = str(json.loads((self.folder / f"{name}-ports.json").read_text())["metrics"])
-        wait_until("both nodes", lambda: self.ask("cluster", "info")["ready_nodes"] == 2, PATIENCE, 0.1)
-        wait_until("first scrapes", lambda: len(self.prometheus.query("up == 1")) == 1 + len(NODES), PATIENCE, 0.1)
+        wait_until("both nodes", lambda: self.ask("cluster", "info")["ready_nodes"] == 2, TIMEOUT, 0.1)
+        wait_until("first scrapes", lambda: len(self.prometheus.query("up == 1")) == 1 + len(NODES), TIMEOUT, 0.1)
 
     def start(self, name="job", ranks=1, until="step=5", dump=None, extra=()):
         job = self.submit(SOURCE / "configs/llama3_tiny.toml", "--job-id", name, "--job.dump_folder", dump or self.folder / "dumps" / name,
                           "--resources.ranks", ranks, "--resources.threads_per_rank", 1, "--checkpoint.enable", *PATIENT, *extra)
         if until:
-            self.wait(job, until, timeout=PATIENCE)
+            self.wait(job, until, timeout=TIMEOUT)
         return job
 
     def start_again(self, name, prefix=(), **environment):
@@ -122,7 +122,7 @@ class Scene(WatchedCluster):
             except OSError:
                 return False
 
-        wait_until(f"the page of {name}", answers, PATIENCE, 0.1)
+        wait_until(f"the page of {name}", answers, TIMEOUT, 0.1)
 
     def fake_ranks(self):
         return sorted(self.processes("fake_rank"), key=lambda p: p.rank)
@@ -168,7 +168,7 @@ class Scene(WatchedCluster):
             cleanup()
         super().close()
         for group in self.groups:
-            wait_until(f"the end of what is in {group}", lambda g=group: remove(g), PATIENCE, 0.1)
+            wait_until(f"the end of what is in {group}", lambda g=group: remove(g), TIMEOUT, 0.1)
 
     def group(self, root):
         """Makes a temporary cgroup of version 1."""
@@ -239,7 +239,7 @@ def second_controller(scene):
     second = subprocess.Popen([BIN / "titan-controller", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--port-file", ports, "--state",
                                scene.folder / "second"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=scene.environment)
     scene.cleanups.append(lambda: (second.kill(), second.wait()))
-    wait_until("its ports", ports.exists, PATIENCE)
+    wait_until("its ports", ports.exists, TIMEOUT)
     pages = scene.pages()
     scene.prometheus.scrape({**pages, "titan-controller": [*pages["titan-controller"], f"127.0.0.1:{json.loads(ports.read_text())['metrics']}"]})
     yield
@@ -254,11 +254,11 @@ def controller_flaps(scene):
 
     yield
     for _ in range(5):
-        before = wait_until("a scrape", started, PATIENCE, 0.05)
+        before = wait_until("a scrape", started, TIMEOUT, 0.05)
         starts = scene.controller.starts
         scene.controller.kill()
-        wait_until("its next start", lambda n=starts: scene.controller.starts > n, PATIENCE)
-        wait_until("a scrape of it", lambda old=before: started() not in ([], old), PATIENCE, 0.05)
+        wait_until("its next start", lambda n=starts: scene.controller.starts > n, TIMEOUT)
+        wait_until("a scrape of it", lambda old=before: started() not in ([], old), TIMEOUT, 0.05)
     yield
 
 
@@ -292,7 +292,7 @@ def full_disk(scene):
         worker.revive()
     controller.revive()
     wait_until("both nodes", lambda: scene.titanctl("cluster", "info", check=False).returncode == 0
-               and scene.ask("cluster", "info")["ready_nodes"] == 2, PATIENCE, 0.1)
+               and scene.ask("cluster", "info")["ready_nodes"] == 2, TIMEOUT, 0.1)
     scene.start(ranks=4)
     yield
     fill(disk)
@@ -383,7 +383,7 @@ def many_jobs(scene):
     yield
     submit(names[495:])
     yield
-    scene.titanctl("cancel", "--all", "--yes", "--now", timeout=PATIENCE)
+    scene.titanctl("cancel", "--all", "--yes", "--now", timeout=TIMEOUT)
 
 
 # ---- Nodes ----
@@ -419,15 +419,15 @@ def node_flaps(scene):
         starts = worker.starts
         sessions = scene.sessions("n2")
         worker.kill()
-        wait_until("its next start", lambda n=starts, w=worker: w.starts > n, PATIENCE)
-        wait_until("its next session", lambda s=sessions: scene.sessions("n2") > s, PATIENCE, 0.05)
+        wait_until("its next start", lambda n=starts, w=worker: w.starts > n, TIMEOUT)
+        wait_until("its next session", lambda s=sessions: scene.sessions("n2") > s, TIMEOUT, 0.05)
     yield
 
 
 @fault("ShimsLost", how="the shim of a running job is killed")
 def shim_dies(scene):
     scene.start()
-    wait_until("a scrape", lambda: scene.is_up("titan-worker"), PATIENCE, 0.1)
+    wait_until("a scrape", lambda: scene.is_up("titan-worker"), TIMEOUT, 0.1)
     yield
     scene.shims()[0].kill()
     yield
@@ -439,7 +439,7 @@ def out_of_memory(scene):
     for name in ("n1", "n2"):
         scene.start_again(name, prefix=["/bin/sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh"])
     (group / "memory.limit_in_bytes").write_text("250M")
-    wait_until("a scrape", lambda: scene.is_up("titan-worker"), PATIENCE, 0.1)
+    wait_until("a scrape", lambda: scene.is_up("titan-worker"), TIMEOUT, 0.1)
     yield
     scene.start(until=None)
     yield
@@ -501,7 +501,7 @@ def clock_ahead(scene):
     scene.start_again("controller", LD_PRELOAD=library, FAKETIME_TIMESTAMP_FILE=str(stamp), FAKETIME_NO_CACHE="1", FAKETIME_DONT_FAKE_MONOTONIC="1")
     job = scene.start(extra=["--comm.train_timeout_seconds", 1000])
     waits = scene.start("waits", ranks=4, until=None)
-    wait_until("its reason", lambda: scene.job(waits)["pending_reason"], PATIENCE, 0.1)
+    wait_until("its reason", lambda: scene.job(waits)["pending_reason"], TIMEOUT, 0.1)
     yield
     scene.fake_ranks()[0].kill(signal.SIGSTOP)
     new = stamp.with_suffix(".new")
@@ -531,10 +531,10 @@ def again_and_again(scene):
     scene.start(until="step=200")
     yield
     for attempt in range(1, 9):
-        wait_until("its rank", lambda n=attempt: len(scene.job("job")["attempts"]) == n and scene.fake_ranks(), PATIENCE, 0.05)[0].kill()
-        wait_until("the next attempt", lambda n=attempt: len(scene.job("job")["attempts"]) > n, PATIENCE, 0.05)
+        wait_until("its rank", lambda n=attempt: len(scene.job("job")["attempts"]) == n and scene.fake_ranks(), TIMEOUT, 0.05)[0].kill()
+        wait_until("the next attempt", lambda n=attempt: len(scene.job("job")["attempts"]) > n, TIMEOUT, 0.05)
     yield
-    scene.wait("job", "step=250", timeout=PATIENCE)
+    scene.wait("job", "step=250", timeout=TIMEOUT)
 
 
 @fault("CheckpointFailing", how="the dump folder's file system is full when the job saves", fake={**TRAINS, "save_bytes": 4 << 20})
@@ -572,7 +572,7 @@ def run(alerts, wanted, shorter):
             scene = Scene(folder, **{"shorter": shorter, **options})
             steps = make(scene)
             next(steps)
-            wait_until(f"quiet before the fault: {wanted}", lambda: not any(scene.firing(name) for name in wanted), PATIENCE, 0.1)
+            wait_until(f"quiet before the fault: {wanted}", lambda: not any(scene.firing(name) for name in wanted), TIMEOUT, 0.1)
             begun = time.monotonic()
             fired, ended = {}, {}
             errors = []
@@ -594,7 +594,7 @@ def run(alerts, wanted, shorter):
                         fired[name] = time.monotonic() - begun
                 return all(name in fired for name in wanted)
 
-            wait_until(f"alerts {wanted}", all_fired, PATIENCE, 0.1)
+            wait_until(f"alerts {wanted}", all_fired, TIMEOUT, 0.1)
             made.join()
             if errors:
                 raise errors[0]
@@ -610,7 +610,7 @@ def run(alerts, wanted, shorter):
                         ended[name] = time.monotonic() - over
                 return len(ended) == len(wanted)
 
-            wait_until(f"end of {wanted}", all_ended, PATIENCE, 0.1)
+            wait_until(f"end of {wanted}", all_ended, TIMEOUT, 0.1)
             return [(name, how, fired[name], ended[name]) for name in wanted]
         except Unsupported as why:
             return [(name, f"not made here: {why}", None, None) for name in wanted]

@@ -66,7 +66,7 @@ class DaemonFaults(FaultCase):
         self.assert_nothing_lost(job)
         self.assert_same_curve(STEPS)
 
-    def test_worker_daemon_restarts_again_and_again(self):
+    def test_worker_daemon_restarts_repeatedly(self):
         self.start()
         job = self.cluster.submit(*tiny(self.dump, steps=40))
         wait_step(self.dump, 1)

@@ -31,7 +31,7 @@ FOREVER = {"steps": -1, "step_ms": 100}
 SHORT = {"steps": 120, "step_ms": 10, "ranks": {"1": {"steps": 100, "error": "a word"}}}  # The second rank exits first, after an error event.
 
 # A rank waits for others until its timeout.
-GIVES_UP = {"steps": 60, "step_ms": 10, "print": 3, "ranks": {"1": {"steps": 30, "error": "waited", "reason": "COLLECTIVE_TIMEOUT", "exit_code": 1}}}
+TIMES_OUT = {"steps": 60, "step_ms": 10, "print": 3, "ranks": {"1": {"steps": 30, "error": "waited", "reason": "COLLECTIVE_TIMEOUT", "exit_code": 1}}}
 
 
 def names(program):
@@ -202,11 +202,11 @@ class Walk:
     def verify(self, script, point, attempts):
         cluster = self.cluster
         if {p.identity for p in cluster.of_background()} != cluster.kept:
-            raise AssertionError(f"{point}: ranks that ran were not left alone")
+            raise AssertionError(f"{point}: running ranks were disturbed")
         for job in script.jobs:
             if job in script.deleted:
                 if cluster.titanctl("describe", job, check=False).returncode != 3:
-                    raise AssertionError(f"{point}: a deleted job is there")
+                    raise AssertionError(f"{point}: a deleted job still exists")
                 continue
             ends = ("CANCELLED", "SUCCEEDED") if job in script.cancelled else ("SUCCEEDED",)
             found = cluster.wait(job, timeout=LIMIT)
@@ -321,7 +321,7 @@ def set_aside(point, damage, lost):
         there = alone.jobs()
         assert len(there) >= 2 - lost and set(there) <= set(jobs), f"{point}: {there}"
         word = "event=RecordSetAside" if lost else "event=StoreDamaged"
-        wait_until("word of the damage", lambda: word in alone.log.read_text(), LIMIT)
+        wait_until("a report of the damage", lambda: word in alone.log.read_text(), LIMIT)
 
 
 def folded(point):
@@ -341,7 +341,7 @@ def backed_up(point):
         copy = alone.folder / "copy.db"
         assert alone.titanctl("cluster", "backup", copy, "--timeout", 1).returncode != 0, point
         alone.dies(point)
-        assert not copy.exists(), f"{point}: a backup that was not made has its name"
+        assert not copy.exists(), f"{point}: a failed backup left a file"
         alone.start()
         assert alone.jobs() == [job], point
         assert alone.titanctl("cluster", "backup", copy, "--timeout", LIMIT).returncode == 0, point
@@ -435,10 +435,10 @@ def left_behind(walk, point):
     walk.verify(script, point, attempts=2)
 
 
-def gives_up(walk, point):
+def times_out(walk, point):
     """A rank waits in vain: its node sends a diagnosis before anything is forgotten, and the end of its log is kept."""
     cluster = walk.cluster
-    cluster.add_fake("n3", 4, GIVES_UP)
+    cluster.add_fake("n3", 4, TIMES_OUT)
     try:
         wait_until("n3", lambda: cluster.ready("n3"), LIMIT)
         daemon = cluster.daemons["n3" if point.startswith("worker.") else "controller"]
@@ -448,17 +448,17 @@ def gives_up(walk, point):
         die(daemon, point)
         walk.restart(daemon)
 
-        def told(*words, what):
+        def prints(*words, what):
             done = cluster.titanctl(*words, "--timeout", LIMIT, check=False, timeout=2 * LIMIT)
             return done.returncode == 0 and what in done.stdout
 
-        wait_until("a diagnosis", lambda: told("diagnose", job, what="rank"), LIMIT)
+        wait_until("a diagnosis", lambda: prints("diagnose", job, what="rank"), LIMIT)
         cluster.titanctl("cancel", job, "--now", "--timeout", LIMIT, check=False, timeout=2 * LIMIT)
         wait_until("the end of the job", lambda: cluster.job(job)["state"] in ("CANCELLED", "FAILED"), LIMIT)
     finally:
         cluster.stop("n3")
         del cluster.daemons["n3"]
-    wait_until("the end of its log, which the node takes along", lambda: told("logs", job, "--attempt", 1, "--rank", 1, what="line 2"), LIMIT)
+    wait_until("the end of its log after the node is gone", lambda: prints("logs", job, "--attempt", 1, "--rank", 1, what="line 2"), LIMIT)
     wait_until("n3 gone", lambda: cluster.titanctl("node", "delete", "n3", check=False).returncode == 0, LIMIT)
     shutil.rmtree(cluster.folder / "n3", ignore_errors=True)
     walk.verify(walk.script(), point, attempts=1)
@@ -497,7 +497,7 @@ def visit(walk, point):
     if names_are_of(point, "worker.folder.removed"):
         return left_behind(walk, point)
     if any(word in point for word in ("diagnos", "failed_log", "log_tail")):
-        return gives_up(walk, point)
+        return times_out(walk, point)
     # Opening a store already passes these points; the sixth passage is under the load.
     passage = ":6" if point in ("store.begin", "store.changed", "store.state", "store.committed") else ""
     return walk.kill_at("n2" if point.startswith("worker.") else "controller", point + passage)

@@ -88,7 +88,7 @@ class FolderIdentity(unittest.TestCase):
 
         def stopped():
             self.signal_ranks(signal.SIGSTOP)
-            wait_until("the ranks stand still", lambda: all(Path(f"/proc/{rank.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+            wait_until("stopped ranks", lambda: all(Path(f"/proc/{rank.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
                                                             for rank in self.cluster.ranks()), 60, poll=0.01)
             with open(dump / ".fence.lock") as lock:
                 try:
@@ -115,7 +115,7 @@ class FolderIdentity(unittest.TestCase):
         self.assertRegex(message, "checkpoint of step")
         self.assertGreaterEqual(int(message.split()[-1]), known)
         wait_step(dump, known + 1)
-        self.rows.append((name, "restart", "goes on from what was committed"))
+        self.rows.append((name, "restart", "resumes from the committed step"))
 
     def fails(self, name, verb, job, reason):
         end = self.cluster.wait(job, timeout=60)
@@ -128,7 +128,7 @@ class FolderIdentity(unittest.TestCase):
         job = self.submit(dump, steps=known + 2)
         self.cluster.succeed(job)
         self.assertEqual(f"checkpoint of step {known}", self.loaded(job, 1))
-        self.rows.append((name, "resume", "goes on from the newest step"))
+        self.rows.append((name, "resume", "resumes from the newest step"))
 
     # --- Names of a folder ---
 
@@ -168,7 +168,7 @@ class FolderIdentity(unittest.TestCase):
         known = max(committed_steps(copy))
         self.cluster.titanctl("run", *tiny(copy, steps=known + 2, ranks=1, extra=SMALL))
         self.assertEqual(known + 2, max(committed_steps(copy)))  # Its metrics may have later steps, logged before the copy was made.
-        self.rows.append(("restored copy", "run", "goes on in the copy alone"))
+        self.rows.append(("restored copy", "run", "resumes in the copy alone"))
         self.undisturbed(job, dump)
 
         self.restart("same path", job, dump, lambda: None)
@@ -187,7 +187,7 @@ class FolderIdentity(unittest.TestCase):
         self.assertRegex(self.loaded(job, self.kill_rank(job)), "checkpoint of step")
         warnings = [e["message"] for e in self.cluster.events(job) if e["reason"] == "RankWarning"]
         self.assertTrue(any("but the newest that can be read is step" in text for text in warnings), warnings)
-        self.rows.append(("older restored copy", "restart", "goes on, a warning names both steps"))
+        self.rows.append(("older restored copy", "restart", "resumes, a warning names both steps"))
         wait_step(dump, last_step(dump) + 1)
 
         self.cluster.titanctl("cancel", job)
@@ -203,7 +203,7 @@ class FolderIdentity(unittest.TestCase):
         self.assertTrue(any("training starts from scratch" in e["message"] for e in self.cluster.events(job)))
         self.rows.append(("emptied on purpose", "resume", "from scratch, with a warning"))
 
-    def test_a_folder_that_is_gone_or_another(self):
+    def test_removed_or_replaced_folder(self):
         self.start(devices=1, lease_ms=1000)
         dump, other = self.folder / "dump", self.folder / "other"
         done = self.submit(other, steps=5)
@@ -217,7 +217,7 @@ class FolderIdentity(unittest.TestCase):
         other.rename(dump)
         self.kill_rank(job)
         self.fails("another job's folder", "restart", job, "DUMP_FOLDER_REPLACED")
-        self.assertEqual(before, (dump / "fence.json").read_bytes(), "the other job's folder is as it was")
+        self.assertEqual(before, (dump / "fence.json").read_bytes(), "the other job's folder is unchanged")
         dump.rename(other)
 
         job = self.submit(self.folder / "removed")
@@ -268,7 +268,7 @@ class FolderIdentity(unittest.TestCase):
         self.assertEqual([["n1"], ["n2"], ["n3"]], [[p["node"] for p in a["placements"]] for a in attempts])
         self.assertIn(f"the job's dump folder {mount}/dump is not here", attempts[1]["end_message"])
         wait_step(mount / "dump", known + 1)
-        self.rows.append(("missing on one node", "restart", "goes on on another node"))
+        self.rows.append(("missing on one node", "restart", "resumes on another node"))
 
 
 MOUNTS = private_mounts()

@@ -89,9 +89,9 @@ class Hangs:
                              timeout=120, poll=0.2)
         due = float(struck.read_text()) + (TIMEOUT if case.kind != "size" or not case.shared else 0)
         self.cluster.titanctl("cancel", job, "--now", "--wait", check=False)
-        told = [event for event in self.cluster.events(job) if event["reason"] == "AttemptDiagnosed"]
+        diagnosed = [event for event in self.cluster.events(job) if event["reason"] == "AttemptDiagnosed"]
         report = self.cluster.titanctl("diagnose", job, "--attempt", 1, check=False).stdout
-        late = datetime.fromisoformat(told[0]["time"].replace("Z", "+00:00")).timestamp() - due if told else None
+        late = datetime.fromisoformat(diagnosed[0]["time"].replace("Z", "+00:00")).timestamp() - due if diagnosed else None
         return attempt, report, late
 
     @staticmethod
@@ -105,14 +105,14 @@ class Hangs:
             wrong.append(f"the collective is an all_reduce of {case.axis}: {verdict!r}")
         if case.kind == "spin" and "titan_test_spins" not in report:
             # Frames are sent before their names, which a busy machine may not read in time.
-            told = re.search(r"#0 0x[0-9a-f]+ \(libfailing_model\.so\)", report)
-            wrong.append("the name of the spinning function came too late" if told else "the spinning function is not in the report")
+            unresolved = re.search(r"#0 0x[0-9a-f]+ \(libfailing_model\.so\)", report)
+            wrong.append("the name of the spinning function came too late" if unresolved else "the spinning function is not in the report")
         shown = set()
         for ranks in re.findall(r"^stacks of ranks? (\S*\d)", report, re.M):
             for first, last, stride in re.findall(r"(\d+)(?:-(\d+))?(?:/(\d+))?", ranks):
                 shown.update(range(int(first), int(last or first) + 1, int(stride or 1)))
         if shown != {0, 1, 2, 3}:
-            wrong.append(f"stacks of ranks {sorted(shown)} alone")
+            wrong.append(f"only stacks of ranks {sorted(shown)}")
         if late is None or late > LIMIT:
             wrong.append(f"diagnosed {late} s after the timeout")
         return wrong

@@ -20,7 +20,7 @@ from jobs import last_step, tiny  # noqa: E402
 from paths import BIN  # noqa: E402
 from processes import all_with, free_port  # noqa: E402
 
-PATIENCE = 30.0  # Seconds for what takes three to four seconds on a quiet machine; measure.sh 8 measures it.
+TIMEOUT = 30.0  # Seconds for what takes three to four seconds on a quiet machine; measure.sh 8 measures it.
 MARK = "TITAN_TEST_LEADER"  # In the environment of a worker and its child processes.
 JOB = '[model]\nname = "llama3"\nflavor = "debugmodel"\n[training]\nsteps = 5\n'
 
@@ -167,36 +167,36 @@ class LeaderTest(unittest.TestCase):
         self.assertEqual(second.titanctl("list", addresses=both).returncode, 0)
         killed = time.monotonic()
         first.send(signal.SIGKILL)
-        listed = second.titanctl("list", addresses=both, timeout=PATIENCE)
+        listed = second.titanctl("list", addresses=both, timeout=TIMEOUT)
         took = time.monotonic() - killed
         self.assertEqual(listed.returncode, 0, listed.stderr)
         print(f"a controller took over {took:.2f} s after the leader's SIGKILL")
         self.assertEqual(second.jobs(), acknowledged)
         self.assertIn("\ntitan_leader 1\n", second.page())
         wait_until("node at the next leader", second.has_node)
-        print(f"and its node was there {time.monotonic() - killed:.2f} s after it")
+        print(f"and its node was connected {time.monotonic() - killed:.2f} s after it")
         acknowledged.add(second.submit())
         third = self.start("third")
         second.send(signal.SIGTERM)
         ended = time.monotonic()
-        wait_until("third leader", third.leads, timeout=PATIENCE)
+        wait_until("third leader", third.leads, timeout=TIMEOUT)
         print(f"and another one {time.monotonic() - ended:.2f} s after SIGTERM")
         self.assertEqual(second.process.wait(10), 0)
         self.assertEqual(third.jobs(), acknowledged)
 
-    def test_a_leader_that_stood_still_ends(self):
+    def test_paused_leader_exits(self):
         first, second = self.pair()
         acknowledged = {first.submit()}
         first.send(signal.SIGSTOP)
-        wait_until("new leader", second.leads, timeout=PATIENCE)
+        wait_until("new leader", second.leads, timeout=TIMEOUT)
         acknowledged.add(second.submit())
         first.send(signal.SIGCONT)
-        self.assertEqual(first.process.wait(PATIENCE), 3)
+        self.assertEqual(first.process.wait(TIMEOUT), 3)
         self.assertIn("etcd: ", first.log.read_text())
         self.assertEqual(second.jobs(), acknowledged)
 
     @unittest.skipUnless((BIN / "titan-rank").exists(), "this build has no ranks")
-    def test_a_job_trains_on_and_who_follows_it_stays(self):
+    def test_job_and_followers_survive_a_leader_change(self):
         first, second = self.pair()
         both, dump = f"{first.address},{second.address}", self.folder / "dump"
         mark = self.worker((first, second), "--devices", "cpu:2")
@@ -215,25 +215,25 @@ class LeaderTest(unittest.TestCase):
         before = ranks()
         self.assertEqual(2, len(before))
         first.send(signal.SIGKILL)
-        wait_until("new leader", second.leads, timeout=PATIENCE)
+        wait_until("new leader", second.leads, timeout=TIMEOUT)
         wait_until("its node", second.has_node)
-        at, heard = last_step(dump), log.stat().st_size
+        at, log_size = last_step(dump), log.stat().st_size
         wait_until("more steps", lambda: last_step(dump) >= at + 3)
-        wait_until("more of the log", lambda: log.stat().st_size > heard)
+        wait_until("more of the log", lambda: log.stat().st_size > log_size)
         self.assertEqual(before, ranks())
         described = json.loads(second.titanctl("describe", job, "-o", "json", timeout=20).stdout)
         self.assertEqual((1, "RUNNING"), (len(described["attempts"]), described["state"]))
         self.assertEqual((None, None), (waiting.poll(), reading.poll()), f"{result.read_text()}{log.read_text()[-500:]}")
         self.assertEqual(0, second.titanctl("cancel", job, timeout=20).returncode)
         # The exit code of `wait` for a cancelled job.
-        self.assertEqual(1, reading.wait(PATIENCE), log.read_text()[-500:])
-        waiting.wait(PATIENCE)
+        self.assertEqual(1, reading.wait(TIMEOUT), log.read_text()[-500:])
+        waiting.wait(TIMEOUT)
         self.assertIn("CANCELLED", result.read_text())
 
-    def test_one_that_stands_by_ends_on_request(self):
+    def test_standby_exits_on_sigterm(self):
         first, second = self.pair()
         second.send(signal.SIGTERM)
-        self.assertEqual(second.process.wait(PATIENCE), 0)
+        self.assertEqual(second.process.wait(TIMEOUT), 0)
         self.assertTrue(first.leads())
 
 

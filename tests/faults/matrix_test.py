@@ -19,7 +19,7 @@ def result_of(measure):
 
 
 class Frame(unittest.TestCase):
-    def test_a_broken_invariant_breaks_a_row_however_good_its_figures_are(self):
+    def test_broken_invariant_breaks_a_row(self):
         def measure(case):
             case.figure("after", 0.1, "s", at_most=1)
             case.assertEqual(1, 2, "the losses differ")
@@ -28,7 +28,7 @@ class Frame(unittest.TestCase):
         self.assertIn("the losses differ", result["why"])
         self.assertEqual([True], [figure["met"] for figure in result["figures"]])
 
-    def test_a_missed_target_breaks_nothing_and_is_reported(self):
+    def test_missed_target_is_only_reported(self):
         def measure(case):
             case.figure("after", 2, "s", at_most=1)
             case.figure("rate", 2, "/s", at_least=1)
@@ -37,16 +37,16 @@ class Frame(unittest.TestCase):
         self.assertEqual([False, True], [figure["met"] for figure in result["figures"]])
         self.assertEqual("holds; 1 target missed", report.verdict(result))
 
-    def test_what_a_machine_cannot_do_is_not_run_and_says_why(self):
+    def test_unsupported_row_is_skipped_with_a_reason(self):
         def measure(case):
             raise NotRun("no memory cgroup", "as root")
         result = result_of(measure)
         self.assertEqual(("not run", "no memory cgroup; as root"), (result["verdict"], result["why"]))
 
-    def test_an_error_of_the_script_is_no_success(self):
+    def test_script_error_breaks_a_row(self):
         self.assertEqual("broken", result_of(lambda case: case.nothing)["verdict"])
 
-    def test_the_page_has_every_row_measured_or_not(self):
+    def test_page_lists_every_row(self):
         result = result_of(lambda case: case.figure("first new step after", 0.75, "s", at_most=1))
         rows = {1: Row(1, "a rank dies", "SIGKILL", "0.1 s", "the losses", "none", None, 1), 2: Row(2, "a|b", "", "", "", "none", None, 1)}
         page = report.page(rows, {"rows": {"1": result}})
@@ -61,7 +61,7 @@ class Tree(unittest.TestCase):
         results = json.loads((SOURCE / "docs/generated/reliability-results.json").read_text())
         self.assertEqual(report.page(ALL, results), (SOURCE / "docs/generated/reliability.md").read_text(), "run: tests/faults/measure.sh --render")
 
-    def test_what_a_row_says_of_ci_is_there(self):
+    def test_ci_entries_of_rows_exist(self):
         declared = set(re.findall(r"titan_(?:script_)?test\((\w+)", "".join(path.read_text() for path in (SOURCE / "tests").rglob("CMakeLists.txt"))))
         self.assertIn(CHECKED, declared)
         for row in ALL.values():

@@ -66,7 +66,7 @@ def chosen(words):
     return numbers
 
 
-def in_own_process(command, limit):
+def in_child_process(command, limit):
     """Runs this program with `command`, which writes its result to a file, and returns it. Kills it at its time limit,
     with its child processes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -160,14 +160,14 @@ def main():
     broken = False
     for number in numbers:
         row = ALL[number]
-        result = in_own_process(["measure.py", "--one", str(number), *(["--check"] if flags.check else [])], row.limit)
+        result = in_child_process(["measure.py", "--one", str(number), *(["--check"] if flags.check else [])], row.limit)
         show(f"{number}. {row.title}", result)
         broken |= result["verdict"] == "broken"
         if not flags.check:
             keep("rows", str(number), result)
     for minutes in soaks:
         # The undisturbed run follows the soak.
-        result = in_own_process(["soak.py", "--minutes", minutes], 60 * float(minutes) * 4 + 600)
+        result = in_child_process(["soak.py", "--minutes", minutes], 60 * float(minutes) * 4 + 600)
         show(f"soak of {minutes} minutes", result)
         broken |= result["verdict"] == "broken"
         if not flags.check:

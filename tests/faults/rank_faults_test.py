@@ -86,7 +86,7 @@ class RankFaults(FaultCase):
         self.assertTrue(all(a["end_cause"] == "RANK_KILLED" for a in end["attempts"]), end["attempts"])
         self.assertEqual([], self.cluster.ranks())
 
-    def test_cancel_saves_at_a_step_edge_and_the_next_job_goes_on_bit_for_bit(self):
+    def test_job_after_cancel_resumes_bit_for_bit(self):
         self.start()
         job = self.submit(interval=100)
         wait_step(self.dump, 7)
@@ -99,7 +99,7 @@ class RankFaults(FaultCase):
         self.assertEqual(stopped, self.attempts(again)[0]["resumed_step"])
         self.assert_same_curve(STEPS)
 
-    def test_sigterm_saves_at_a_step_edge_first(self):
+    def test_sigterm_saves_at_a_step_boundary(self):
         self.start()
         job = self.submit(interval=100)
         wait_step(self.dump, 7)

@@ -120,7 +120,7 @@ class Soak:
             self.disturb()
             due = begun + EVERY * fault
             wait_until("the next fault's time", lambda: time.monotonic() >= due or None, EVERY + 1, poll=0.1)
-        self.own_ettr = self.metric("titan_job_ettr_ratio")
+        self.reported_ettr = self.metric("titan_job_ettr_ratio")
         self.cluster.titanctl("cancel", self.job, "--wait", "--timeout", 60, timeout=90)
 
     def metric(self, name):
@@ -150,12 +150,12 @@ class Soak:
         for committed, attempt in zip(self.committed, attempts[1:]):
             case.assertGreaterEqual(attempt["resumed_step"], committed, f"attempt {attempt['number']} lost a commit")
         known = {int(e["message"].split()[1]) for e in case.commits(self.job)} | {a["resumed_step"] for a in attempts}
-        case.assertLessEqual(set(committed_steps(self.dump)), known, "a commit that nobody heard of")
+        case.assertLessEqual(set(committed_steps(self.dump)), known, "a commit without an event")
 
     def report(self):
         case, attempts = self.case, self.case.attempts(self.job)
         case.figure("ETTR", 100 * self.ettr(), "%", at_least=99)
-        case.figure("ETTR reported by the controller (titan_job_ettr_ratio)", 100 * self.own_ettr, "%")
+        case.figure("ETTR reported by the controller (titan_job_ettr_ratio)", 100 * self.reported_ettr, "%")
         case.figure("faults", sum(map(len, self.recoveries.values())), "")
         case.figure("attempts", len(attempts), "")
         case.figure("steps", last_step(self.dump), "")

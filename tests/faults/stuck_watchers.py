@@ -53,15 +53,15 @@ def main():
             stuck = submit(controller, folder / "stuck")
             grown = rss(controller.process.pid) - before
             os.kill(follow.pid, signal.SIGCONT)
-            said = json.loads(follow.communicate(f"{2 * SUBMITTED}\n", timeout=120)[0])
+            report = json.loads(follow.communicate(f"{2 * SUBMITTED}\n", timeout=120)[0])
         finally:
             follow.kill()
             controller.process.terminate()
             controller.process.wait()
         print(json.dumps({"reading_per_second": reading["per_second"], "stuck_per_second": stuck["per_second"],
-                          "grown_mib": round(grown, 1), **said}))
-        assert follow.returncode == 0, said
-        assert said["cut_off"] == 0 or SUBMITTED / stuck["per_second"] > KEEPALIVE_S, "a connection was closed too early"
+                          "grown_mib": round(grown, 1), **report}))
+        assert follow.returncode == 0, report
+        assert report["cut_off"] == 0 or SUBMITTED / stuck["per_second"] > KEEPALIVE_S, "a connection was closed too early"
         assert grown < MEBIBYTES, f"the controller has grown by {grown:.0f} MiB while nobody read"
 
 

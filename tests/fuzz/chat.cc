@@ -15,7 +15,7 @@ TITAN_FUZZ(chat_template, 300) {
   Parts parts(bytes);
   const auto parsed = jinja::Template::parse(parts.next());
   require(parsed.ok() || parsed.status().message().find("line ") == 0 || absl::IsInvalidArgument(parsed.status()),
-          "what is refused has a place");
+          "a refusal names its place");
   const auto row = data_files::parse_conversation(parts.rest(), "messages");
   if (!parsed.ok()) return;
   jinja::Mapping variables;

@@ -33,7 +33,7 @@ class Text : public storage::ReadableFile {
   explicit Text(std::string_view bytes) : bytes_(bytes) {}
   int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
   absl::Status read(int64_t offset, int64_t bytes, char* out) override {
-    require(offset >= 0 && bytes >= 0, "what is read lies in the file");
+    require(offset >= 0 && bytes >= 0, "read bytes lie in the file");
     if (offset + bytes > size()) return absl::DataLossError("the file ends before");
     std::memcpy(out, bytes_.data() + offset, static_cast<size_t>(bytes));
     return absl::OkStatus();
@@ -72,13 +72,14 @@ void read_manifest(const std::string& text) {
   const auto again = checkpoint::manifest_from_text(written);
   require(again.ok() && checkpoint::to_text(*again) == written, "a manifest reads back to the same");
   for (size_t cut = 0; cut < text.size(); cut += 1 + text.size() / 16) {
-    require(!checkpoint::manifest_from_text(std::string_view(text).substr(0, cut)).ok(), "a part of one is none");
+    require(!checkpoint::manifest_from_text(std::string_view(text).substr(0, cut)).ok(), "a truncated one is refused");
   }
   // Readers allocate sizes and add offsets from the manifest.
   for (const auto& tensor : manifest->tensors) {
     for (const auto& piece : tensor.pieces) {
       require(piece.file >= 0 && static_cast<size_t>(piece.file) < manifest->files.size(), "a piece lies in a file");
-      require(piece.begin >= 0 && piece.begin <= manifest->files[static_cast<size_t>(piece.file)].bytes, "inside it");
+      require(piece.begin >= 0 && piece.begin <= manifest->files[static_cast<size_t>(piece.file)].bytes,
+              "the piece lies inside the file");
     }
   }
   check_placement_of(*manifest);
@@ -112,7 +113,7 @@ TITAN_FUZZ(shard_report, 1000) {
     reports.push_back(*report);
   }
   checkpoint::WrittenStep joined = checkpoint::join(reports);
-  require(checkpoint::report_from_json(to_json(joined)).ok(), "joined reports are one");
+  require(checkpoint::report_from_json(to_json(joined)).ok(), "joined reports form one report");
   checkpoint::Manifest manifest;
   if (checkpoint::complete(std::move(joined), tables, manifest).ok()) {
     const auto read = checkpoint::manifest_from_text(checkpoint::to_text(manifest));
@@ -130,7 +131,7 @@ TITAN_FUZZ(shard_index, 20000) {
                 index->header_bytes + index->data_bytes >= index->data_bytes,
             "it has a checksum for each chunk");
     require(!checkpoint::index_from_bytes(std::string_view(text).substr(0, text.size() / 2)).ok(),
-            "a part of one is none");
+            "a truncated one is refused");
   };
   if (!bytes.empty() && bytes[0] == 0) return read(std::string(bytes.substr(1)));
   const uint32_t crc = storage::crc32c(bytes.data(), bytes.size());
@@ -165,37 +166,37 @@ TITAN_FUZZ(safetensors, 2500) {
     all.push_back(entry);
   }
   Text cut(std::string_view(file).substr(0, file.size() / 2));
-  require(!checkpoint::read_header(cut, "cut").ok() || end <= cut.size(), "a part of one is none");
+  require(!checkpoint::read_header(cut, "cut").ok() || end <= cut.size(), "a truncated one is refused");
   const auto layout = checkpoint::layout(all);
   require(layout.ok(), "tensors that were read can be written");
   std::string written = layout->header;
   written.resize(static_cast<size_t>(layout->file_bytes));
   Text again(written);
   const auto same = checkpoint::read_header(again, "again");
-  require(same.ok() && same->size() == all.size(), "and are read again");
+  require(same.ok() && same->size() == all.size(), "and written tensors are read again");
 }
 
 // Descriptions of quantized weights in a folder's config.json and headers: readers allocate the shape and read a scale
 // for each block. The input is the config, then a file.
 TITAN_FUZZ(quantized, 10000) {
   Parts parts(bytes);
-  const auto said = checkpoint::quantization_of(std::string(parts.next()), "config.json");
+  const auto settings = checkpoint::quantization_of(std::string(parts.next()), "config.json");
   const std::string file = safetensors_file(parts);
   Text text(file);
   const auto entries = checkpoint::read_header(text, "model.safetensors");
-  if (!said.ok() || !entries.ok()) return;
-  require(said->block_rows > 0 && said->block_columns > 0, "a block has numbers");
+  if (!settings.ok() || !entries.ok()) return;
+  require(settings->block_rows > 0 && settings->block_columns > 0, "a block has numbers");
   for (const auto& [key, entry] : *entries) {
     const std::string tensor = checkpoint::scaled_by(key);
-    require(tensor.empty() || checkpoint::scales_of(tensor) == key, "names lead there and back");
+    require(tensor.empty() || checkpoint::scales_of(tensor) == key, "names map in both directions");
     const auto scales = entries->find(checkpoint::scales_of(key));
     const checkpoint::TensorEntry* found = scales == entries->end() ? nullptr : &scales->second;
-    const auto coded = checkpoint::coding_of(entry, found, *said);
+    const auto coded = checkpoint::coding_of(entry, found, *settings);
     if (!coded.ok() || coded->coding == checkpoint::Coding::kPlain) continue;
     int64_t numbers = 1;
     for (const int64_t size : coded->shape) numbers *= size;
     require(numbers >= 0 && numbers <= 2 * entry.bytes(), "no byte stands for more than two numbers");
-    require(found != nullptr && (numbers == 0 || found->bytes() > 0), "they have scales");
+    require(found != nullptr && (numbers == 0 || found->bytes() > 0), "coded numbers have scales");
   }
 }
 
@@ -204,7 +205,7 @@ TITAN_FUZZ(pickle, 2500) {
   const pickle::ReadLimits limits{.bytes = 1 << 20, .values = 1 << 16};
   const auto document = pickle::read(std::string(bytes), "fuzz.pkl", limits);
   if (!document.ok()) {
-    require(document.status().message().find("fuzz.pkl: byte ") == 0, "what is wrong has a place");
+    require(document.status().message().find("fuzz.pkl: byte ") == 0, "an error names its place");
     return;
   }
   const auto plain = pickle::plain(*document, "fuzz.pkl");

@@ -20,7 +20,7 @@ namespace {
 void require_printable(const std::vector<config::Problem>& problems) {
   for (const config::Problem& problem : problems) {
     const std::string line = config::format(problem);
-    require(text::is_utf8(line), "a problem of a configuration is told in UTF-8");
+    require(text::is_utf8(line), "a configuration problem is reported in UTF-8");
     for (const char c : line)
       require(c == '\n' || static_cast<unsigned char>(c) >= ' ', "and without control characters");
   }
@@ -31,10 +31,10 @@ void require_same_again(const config::JobConfig& config) {
   const std::string text = config::to_json_text(config);
   require(text == config::to_json(config).dump(), "both writers of JSON agree");
   const auto from_json = config::from_json(nlohmann::json::parse(text));
-  require(from_json.ok(), "a configuration that was taken is taken as JSON");
+  require(from_json.ok(), "an accepted configuration is accepted as JSON");
   require(config::to_json_text(*from_json) == text, "JSON reads back to the same configuration");
   const auto from_toml = config::load_text(config::to_toml(config), config::ConfigFormat::kToml, "again");
-  require(from_toml.ok(), "a configuration that was taken is taken as TOML");
+  require(from_toml.ok(), "an accepted configuration is accepted as TOML");
   require(config::to_json_text(from_toml->config) == text, "TOML reads back to the same configuration");
 }
 
@@ -53,7 +53,7 @@ void take(config::JobConfig config) {
 void load(std::string_view text, config::ConfigFormat format, const std::vector<std::string>& overrides = {}) {
   std::vector<config::Problem> problems;
   const auto loaded = config::load_job(text, format, "job", overrides, problems);
-  require(loaded.has_value() == problems.empty(), "a configuration is taken, or it is told why not");
+  require(loaded.has_value() == problems.empty(), "a configuration is accepted, or a problem is reported");
   require_printable(problems);
   if (loaded) take(loaded->config);
 }
@@ -77,7 +77,7 @@ TITAN_FUZZ(config_wire, 600) {
   const nlohmann::json json = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   const auto config = config::from_json(json);
   if (config.ok()) return take(*config);
-  require(text::is_utf8(std::string(config.status().message())), "what is wrong is told in UTF-8");
+  require(text::is_utf8(std::string(config.status().message())), "the error is valid UTF-8");
 }
 
 }  // namespace titan::fuzz

@@ -33,7 +33,7 @@ void require_inside(const std::string& name) {
 TITAN_FUZZ(hub_answers, 3000) {
   const std::string text(bytes);
   const auto commit = hub::parse_info(text);
-  require(!commit.ok() || hub::is_commit(*commit), "a commit is one");
+  require(!commit.ok() || hub::is_commit(*commit), "a commit id is valid");
   const auto files = hub::parse_tree(text);
   if (!files.ok()) return;
   for (const hub::RemoteFile& file : *files) {
@@ -62,8 +62,8 @@ TITAN_FUZZ(hub_headers, 3000) {
   (void)http::parse_retry_after(text);
   if (const auto range = http::parse_content_range(text))
     require(range->range.begin >= 0 && range->range.begin < range->range.end && range->range.end <= range->size,
-            "a range");
-  for (const char c : text::printable_name(text)) require(c >= 0x20 && c < 0x7f, "can be shown");
+            "a range is valid");
+  for (const char c : text::printable_name(text)) require(c >= 0x20 && c < 0x7f, "its text can be shown");
 }
 
 // Location of a job's data, as the user writes it.
@@ -73,7 +73,7 @@ TITAN_FUZZ(hub_paths, 2000) {
   if (!path->place.empty()) require_inside(path->place);
   const auto again = hub::parse_dataset_path(hub::to_text(*path));
   require(again.ok() && hub::to_text(*again) == hub::to_text(*path) && again->place == path->place,
-          "a path says what it was read from");
+          "a path round-trips to its text");
   if (const std::string folder = hub::folder_of(path->place); !folder.empty()) {
     require_inside(folder);
     require(path->place.compare(0, folder.size(), folder) == 0, "a glob lies below its folder");
@@ -86,12 +86,12 @@ TITAN_FUZZ(hub_records, 400) {
   scratch_file("a.part.json", bytes);
   scratch_file(".titan-assets.json", bytes);
   const auto folder = hub::Folder::make(scratch_folder());
-  require(folder.ok(), "the folder is there");
+  require(folder.ok(), "the folder exists");
   const hub::RemoteFile file{"a", 1000, "0123456789abcdef0123456789abcdef01234567", ""};
   for (const http::ByteRange& range : hub::recorded_parts(*folder, file).all())
-    require(range.begin >= 0 && range.begin < range.end && range.end <= 900, "only what is there is there");
+    require(range.begin >= 0 && range.begin < range.end && range.end <= 900, "ranges lie inside the file");
   const hub::Inventory inventory = hub::Inventory::load(*folder);
-  require(inventory.save(*folder).ok(), "it is written again");
+  require(inventory.save(*folder).ok(), "the record is written again");
 }
 
 }  // namespace titan::fuzz

@@ -63,9 +63,9 @@ TITAN_FUZZ(exits, 1500) {
   if (!whole.ok()) return;
   scratch_file("exits.jsonl", exits.substr(0, exits.size() / 2));
   const auto part = shim::read_exits(scratch_folder());
-  require(part.ok() && part->size() <= whole->size(), "of a file cut short the first records are read");
+  require(part.ok() && part->size() <= whole->size(), "the first records of a truncated file are read");
   for (size_t i = 0; i < part->size(); ++i) {
-    require((*part)[i] == (*whole)[i], "and they are the same");
+    require((*part)[i] == (*whole)[i], "the first records are the same");
   }
 }
 
@@ -91,19 +91,21 @@ TITAN_FUZZ(node_state, 400) {
   for (const daemon::AttemptRecord& record : state.load_all()) {
     require(state.save(record).ok(), "a record that was read is written");
     const auto again = state.load_all();
-    require(again.size() == 1 && again[0].key == record.key && again[0].phase == record.phase, "and read again");
+    require(again.size() == 1 && again[0].key == record.key && again[0].phase == record.phase,
+            "a written record is read again");
   }
 }
 
 // Requests of any client to a shim, and the daemon's reading of a shim's answers.
 TITAN_FUZZ(shim_socket, 1500) {
   int ends[2];
-  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0, "a socket");
+  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0, "a socket is created");
   static shim::Server* const server = new shim::Server(*shim::Server::open(scratch_folder()));
   const host::Descriptor client(ends[0]);
   server->adopt(host::Descriptor(ends[1]));
   const std::string text = std::string(bytes.substr(0, 65536)) + "\n{\"command\":\"status\",\"id\":\"last\"}\n";
-  require(::send(client.get(), text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size()), "room");
+  require(::send(client.get(), text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size()),
+          "the request fits into the socket's buffer");
   std::vector<pollfd> waits;
   server->add_waits(waits);
   for (pollfd& wait : waits) wait.revents = wait.fd == ends[1] ? POLLIN : 0;

@@ -16,20 +16,21 @@ TITAN_FUZZ(s3_answers, 3000) {
   const std::string prefix = "run/";
   if (const auto page = s3::parse_page(text, prefix); page.ok()) {
     for (const s3::Object& one : page->objects)
-      require(absl::StartsWith(one.key, prefix) && one.size >= 0, "an object is one of those that were asked for");
-    for (const std::string& one : page->folders) require(one.size() >= prefix.size(), "so is a folder");
+      require(absl::StartsWith(one.key, prefix) && one.size >= 0, "an object has the requested prefix");
+    for (const std::string& one : page->folders)
+      require(one.size() >= prefix.size(), "a folder has the requested prefix");
   }
   if (const auto page = s3::parse_uploads(text, prefix); page.ok()) {
     for (const s3::Upload& one : page->uploads)
-      require(absl::StartsWith(one.key, prefix), "an upload is one of those that were asked for");
+      require(absl::StartsWith(one.key, prefix), "an upload has the requested prefix");
   }
   const s3::S3Settings settings{.endpoint = "https://store", .region = "r"};
   for (const int code : {200, 301, 403, 404, 412, 500}) {
     const absl::Status status = s3::answer_error({.code = code, .body = text}, settings, "bucket");
-    require(!status.ok() && status.message().size() < 2000, "an error is one, and short");
+    require(!status.ok() && status.message().size() < 2000, "a failed answer gives a short error");
   }
   const auto again = s3::parse_xml("<a>" + s3::xml_escaped("<&>\"") + "</a>");
-  require(again.ok() && again->text == "<&>\"", "what is escaped is read as it was");
+  require(again.ok() && again->text == "<&>\"", "escaped text is read back unchanged");
 }
 
 TITAN_FUZZ(s3_paths, 1000) {
@@ -39,7 +40,8 @@ TITAN_FUZZ(s3_paths, 1000) {
     require(("/" + place->key + "/").find("/../") == std::string::npos && place->bucket.find('/') == std::string::npos,
             "a place lies in its bucket");
     const auto again = s3::parse_location(s3::to_text(*place));
-    require(again.ok() && again->bucket == place->bucket && again->key == place->key, "its text is its own");
+    require(again.ok() && again->bucket == place->bucket && again->key == place->key,
+            "a location round-trips to its text");
   }
   for (const auto& [title, values] : s3::parse_sections(text)) {
     for (const auto& [name, value] : values)

@@ -81,13 +81,13 @@ TITAN_FUZZ(beacon, 2000) {
   const bool whole = parts.byte() % 8 != 0;
   const std::string file = whole ? over(beacon_page(), parts.rest()) : std::string(parts.rest());
   const auto reader = protocol::BeaconReader::open(scratch_file("b", file));
-  require(reader.ok() || !whole || file.substr(0, 12) != beacon_page().substr(0, 12), "a whole page is read");
+  require(reader.ok() || !whole || file.substr(0, 12) != beacon_page().substr(0, 12), "a complete page is read");
   if (!reader.ok()) return;
   const protocol::BeaconPage& page = (*reader)->page();
   require_text(protocol::name(static_cast<protocol::Phase>(page.phase.load())));
   require((*reader)->write(page.command, 2u).ok() && page.command == 2, "a word is written");
   scratch_file("b", file.substr(0, file.size() / 2));
-  require(!(*reader)->look().ok() && page.command == 2, "of a page cut short the last good copy stays");
+  require(!(*reader)->look().ok() && page.command == 2, "the last good copy of a truncated page stays");
 }
 
 // Up to four ranks of one job, and where they diverge.
@@ -97,7 +97,7 @@ TITAN_FUZZ(flight, 1500) {
   for (int rank = 0; rank < 4; ++rank) {
     const auto flight = protocol::read_flight_tail(scratch_file("f", over(flight_page(), parts.next())));
     if (!flight.ok()) continue;
-    require(flight->calls.size() <= protocol::FlightTail::kCalls, "no more calls than fit");
+    require(flight->calls.size() <= protocol::FlightTail::kCalls, "no more calls than the file holds");
     for (const auto& call : flight->calls) {
       require(call.group >= 0 && static_cast<size_t>(call.group) < flight->groups.size(), "calls are of known groups");
       require_text(call.operation);
@@ -106,11 +106,12 @@ TITAN_FUZZ(flight, 1500) {
     if (rank > 0 && !ranks.empty()) ranks.back().rank = rank;
   }
   if (const auto found = job::first_divergence(ranks)) {
-    require(!found->ranks.empty() && std::is_sorted(found->ranks.begin(), found->ranks.end()), "somebody went away");
+    require(!found->ranks.empty() && std::is_sorted(found->ranks.begin(), found->ranks.end()),
+            "a divergence names its ranks in order");
     require_text(found->message());
   }
   require(!protocol::read_flight_tail(scratch_file("f", bytes)).ok() || bytes.size() >= flight_page().size(),
-          "a file cut short is none");
+          "a truncated file is refused");
 }
 
 TITAN_FUZZ(spool, 1500) {
@@ -123,7 +124,7 @@ TITAN_FUZZ(spool, 1500) {
     const auto batch = protocol::read_spool(path, offset, batch_bytes);
     if (!batch.ok()) break;
     require(batch->next_offset >= offset && batch->next_offset <= static_cast<int64_t>(file.size()), "offsets grow");
-    require(!batch->was_cut, "it has not become shorter");
+    require(!batch->was_cut, "the file has not become shorter");
     const int64_t start = offset;
     int64_t damaged = 0, lines = 0;
     for (const protocol::DamagedRange& part : batch->damage) {
@@ -133,21 +134,21 @@ TITAN_FUZZ(spool, 1500) {
     }
     for (const protocol::SpoolLine& line : batch->lines) {
       require(line.sequence > 0 && line.end_offset > offset, "lines are numbered, and in order");
-      require(file[static_cast<size_t>(line.end_offset - 1)] == '\n', "a line is whole");
+      require(file[static_cast<size_t>(line.end_offset - 1)] == '\n', "a line is complete");
       require(line.json.size() <= protocol::kMaxLineLength, "and not longer than a message may be");
       offset = line.end_offset;
       lines += static_cast<int64_t>(line.json.size()) + 1;
     }
     offset = batch->next_offset;
     const bool may_be_cut = static_cast<int64_t>(file.size()) > protocol::kMaxLineLength;
-    require(may_be_cut || damaged + lines == offset - start, "nothing is skipped without a word");
+    require(may_be_cut || damaged + lines == offset - start, "skipped bytes are reported as damage");
     if (offset == start) break;
   }
   auto writer = protocol::SpoolWriter::open(path);
   if (!writer.ok()) return;
-  require(writer->append("warning", {{"message", file.substr(0, 100)}}).ok(), "numbering goes on");
+  require(writer->append("warning", {{"message", file.substr(0, 100)}}).ok(), "numbering continues");
   const auto last = protocol::SpoolWriter::open(path);
-  require(last.ok(), "what was appended is read");
+  require(last.ok(), "appended events are read");
 }
 
 }  // namespace titan::fuzz

@@ -21,12 +21,12 @@ void decode_again(const std::string& text) {
   if (!record.ok()) return;
   const std::string written = job::encode(*record);
   const absl::StatusOr<Record> again = job::decode<Record>(written);
-  require(again.ok(), "what is written is read");
-  require(job::encode(*again) == written, "and is the same");
+  require(again.ok(), "written records are read");
+  require(job::encode(*again) == written, "a written record is read back unchanged");
   Record quick;
   if (!job::read_quickly(text, quick)) return;
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  require(json.is_object(), "what the quick reader takes is JSON");
+  require(json.is_object(), "the quick reader accepts only JSON");
   require(job::encode(json.get<Record>()) == job::encode(quick), "and both readers read the same");
 }
 
@@ -65,12 +65,12 @@ TITAN_FUZZ(token_record, 1000) {
                [](const auto&) {});
   store.run_pending();
   const auto tokens = auth::Tokens::load(store, [] { return absl::FromUnixSeconds(1'700'000'000); });
-  require(tokens.ok(), "a record that makes no sense keeps no controller from starting");
+  require(tokens.ok(), "an invalid record does not keep the controller from starting");
   for (const auth::TokenRecord& token : (*tokens)->list()) {
-    require(token.role != auth::Role::kNone && !token.digest.empty() && !token.user.empty(),
-            "a token says whose it is");
+    require(token.role != auth::Role::kNone && !token.digest.empty() && !token.user.empty(), "a token names its user");
   }
-  require(!(*tokens)->caller("titan_abcdefgh_00").ok() || !(*tokens)->list().empty(), "and lets nobody else in");
+  require(!(*tokens)->caller("titan_abcdefgh_00").ok() || !(*tokens)->list().empty(),
+          "a store without valid tokens admits nobody");
 }
 
 // Values as stored in etcd.
@@ -79,13 +79,14 @@ TITAN_FUZZ(sealed, 3000) {
   const std::string body(bytes);
   const std::string whole = store::seal(key, body);
   const auto read = store::unseal(key, whole);
-  require(read.ok() && *read == body, "what was sealed is read");
-  require(!store::unseal("titan/tail", whole).ok(), "under its own key alone");
-  require(!store::unseal(key, whole.substr(0, whole.size() - 1)).ok(), "and whole");
+  require(read.ok() && *read == body, "sealed text is read");
+  require(!store::unseal("titan/tail", whole).ok(), "sealed text is read only under its key");
+  require(!store::unseal(key, whole.substr(0, whole.size() - 1)).ok(), "truncated sealed text is refused");
   (void)store::unseal(key, body);
   const auto entry = store::unseal_message<titan::store::v1::StoredEntry>(key, whole);
   if (entry.ok())
-    require(store::unseal_message<titan::store::v1::StoredEntry>(key, store::seal_message(key, *entry)).ok(), "again");
+    require(store::unseal_message<titan::store::v1::StoredEntry>(key, store::seal_message(key, *entry)).ok(),
+            "a sealed message is read again");
 }
 
 }  // namespace titan::fuzz

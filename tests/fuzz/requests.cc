@@ -50,7 +50,7 @@ TITAN_FUZZ(filter, 4000) {
   const auto negated = api::parse_filter(absl::StrCat("NOT (", text, ")"), now);
   for (const core::JobViewPtr& job : some_jobs()) {
     const bool holds = (*filter)(*job);
-    if (negated.ok()) require((*negated)(*job) != holds, "NOT is the contrary");
+    if (negated.ok()) require((*negated)(*job) != holds, "NOT inverts the result");
   }
 }
 
@@ -62,10 +62,10 @@ TITAN_FUZZ(order_by, 4000) {
   const auto& jobs = some_jobs();
   for (const core::JobViewPtr& a : jobs) {
     const auto after = order->after(order->place(*a));
-    require(after.ok(), "a job's place is one");
+    require(after.ok(), "a job's place is accepted");
     for (const core::JobViewPtr& b : jobs) {
-      require((*after)(*b) == order->before(*a, *b), "what comes after it in the order comes after its place");
-      require(!order->before(*a, *b) || !order->before(*b, *a), "an order");
+      require((*after)(*b) == order->before(*a, *b), "later jobs in the order come after its place");
+      require(!order->before(*a, *b) || !order->before(*b, *a), "the order is strict");
     }
   }
   const auto after = order->after(std::string(parts.rest()));
@@ -77,20 +77,21 @@ TITAN_FUZZ(page_token, 4000) {
   const auto page = api::read_page(0, text, "bound");
   if (page.ok() && !text.empty()) {
     const auto again = api::read_page(0, api::write_token(page->after, "bound"), "bound");
-    require(again.ok() && again->after == page->after, "a token is read as it was written");
+    require(again.ok() && again->after == page->after, "a page token is read as it was written");
   }
   const auto own = api::read_page(7, api::write_token(text, "bound"), "bound");
-  require(own.ok() && own->after == text, "whatever is in it");
-  require(!api::read_page(7, api::write_token(text, "bound"), "elsewhere").ok(), "for its own request alone");
+  require(own.ok() && own->after == text, "a page token holds any text");
+  require(!api::read_page(7, api::write_token(text, "bound"), "elsewhere").ok(),
+          "a page token is valid only for its request");
 }
 
 // A token's text, and the identities that a certificate names.
 TITAN_FUZZ(credentials, 4000) {
   const rpc::TokenText token = rpc::parse_token({bytes.data(), bytes.size()});
-  require(token.id.empty() == token.secret.empty(), "a token has both parts, or none");
+  require(token.id.empty() == token.secret.empty(), "a token has both parts or neither");
   if (!token.id.empty()) {
-    require(rpc::is_token_id(token.id), "an id is one");
-    require(rpc::to_text(token) == bytes, "and the text is the same again");
+    require(rpc::is_token_id(token.id), "a token id is valid");
+    require(rpc::to_text(token) == bytes, "the text round-trips");
   }
   const auto identity = rpc::identity_in({std::string(bytes)});
   if (identity) require(rpc::to_uri(*identity) == bytes, "an identity is written as it was read");

@@ -52,13 +52,13 @@ ulimit -s 1024
 export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=0 UBSAN_OPTIONS=print_stacktrace=1
 # Runs a command until it has used so many CPU seconds; libFuzzer exits with success on SIGUSR1.
 spend() {
-  local most=$1 process ticks
+  local max_seconds=$1 process ticks
   shift
   "$@" &
   process=$!
   while sleep 2 && [ -r "/proc/$process/stat" ]; do
     ticks=$(awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$process/stat" 2>/dev/null || echo 0)
-    [ "${ticks:-0}" -lt $((most * $(getconf CLK_TCK))) ] || { kill -USR1 "$process" 2>/dev/null || true; break; }
+    [ "${ticks:-0}" -lt $((max_seconds * $(getconf CLK_TCK))) ] || { kill -USR1 "$process" 2>/dev/null || true; break; }
   done
   wait "$process"
 }

@@ -74,10 +74,10 @@ class HostileNodes {
     require(world_.store.quarantined().empty(), "no record was set aside");
     require(reconcile::World::node_views_text(world_.reconciler->nodes()) ==
                 reconcile::World::node_views_text(world_.reconciler->decided_nodes()),
-            "what is published of nodes is what is decided");
+            "published nodes match the decided state");
     world_.crash();
-    require(world_.reconciler != nullptr, "whoever starts next can");
-    require(world_.store.quarantined().empty(), "and whoever starts next can read what was written");
+    require(world_.reconciler != nullptr, "the next controller can start");
+    require(world_.store.quarantined().empty(), "the next controller can read all records");
     require(world_.job("a") != nullptr, "the job is still there");
   }
 
@@ -88,7 +88,7 @@ class HostileNodes {
       default: {
         v1::WorkerMessage message;
         fill(message, parts, words_of_nodes());
-        world_.say(node, message);
+        world_.deliver(node, message);
         return world_.settle();
       }
       case 9:
@@ -201,7 +201,7 @@ TITAN_FUZZ(node_core, 300) {
   world.clear_all_faults();
   world.settle();
   world.advance(absl::Seconds(60));
-  require(world.exited() || world.core().next_deadline() > world.now().monotonic, "no deadline is left behind");
+  require(world.exited() || world.core().next_deadline() > world.now().monotonic, "no deadline is in the past");
 }
 
 }  // namespace titan::fuzz

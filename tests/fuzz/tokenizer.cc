@@ -28,7 +28,7 @@ TITAN_FUZZ(tokenizer, 400) {
   require(encoded.ok() || !data::is_utf8(text) || !tokens.empty() || absl::IsInvalidArgument(encoded),
           "a text has tokens");
   (void)(*tokenizer)->encode_document(text, document);
-  for (const int32_t id : document) require(id >= 0 && id <= (*tokenizer)->max_id(), "an id that there is");
+  for (const int32_t id : document) require(id >= 0 && id <= (*tokenizer)->max_id(), "an existing id");
   (void)(*tokenizer)->decode(document);
   (void)(*tokenizer)->decode({-1, (*tokenizer)->max_id(), INT32_MAX, INT32_MIN});
 }
@@ -47,7 +47,7 @@ TITAN_FUZZ(split_pattern, 800) {
     pieces += piece;
     return absl::OkStatus();
   });
-  if (split.ok() && options % 2 == 0) require(pieces == text, "what is cut and not removed is all there");
+  if (split.ok() && options % 2 == 0) require(pieces == text, "pieces that are not removed add up to the text");
 }
 
 // JSON lines, plain or compressed.
@@ -71,7 +71,7 @@ TITAN_FUZZ(documents, 400) {
   data::DocumentReader again({.files = {path}, .kind = {}, .share = {}, .max_bad_lines = 3});
   require(again.seek(second, 0).ok(), "a position is found again");
   const auto found = again.next();
-  require(found.ok() && found->has_value() && (*found)->text == text, "with the document there");
+  require(found.ok() && found->has_value() && (*found)->text == text, "the document at a position is found again");
 }
 
 }  // namespace titan::fuzz

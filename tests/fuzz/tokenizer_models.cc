@@ -28,7 +28,7 @@ void use_model(std::string_view model, std::string_view config, const std::strin
   const absl::Status encoded = (*tokenizer)->encode_document(text, document);
   require(encoded.ok() || !data::is_utf8(text) || !absl::IsInternal(encoded), "a text has tokens");
   for (const int32_t id : document) {
-    require(id >= 0 && id <= (*tokenizer)->max_id(), "an id that there is");
+    require(id >= 0 && id <= (*tokenizer)->max_id(), "an existing id");
     (void)(*tokenizer)->spelling(id);
     (void)(*tokenizer)->bytes(id);
   }

@@ -115,9 +115,9 @@ TITAN_FUZZ(counted_rows, 150) {
                         row, true);
   for (int i = 0; i < 12; ++i) {
     const auto a = counted.next(), b = whole.next();
-    require(a.ok() == b.ok(), "both fail or none");
+    require(a.ok() == b.ok(), "both fail or both succeed");
     if (!a.ok()) return;
-    require(std::equal(*a, *a + row, *b), "the rows are those of a reader of everything");
+    require(std::equal(*a, *a + row, *b), "the rows equal those of a complete reader");
     const auto position = counted.position();
     require(position.ok() && counted.seek(*position).ok() && whole.seek(*position).ok(), "a position is found again");
   }
@@ -130,7 +130,7 @@ TITAN_FUZZ(compressed_text, 150) {
   const bool good = shape / 2 % 2 == 0;
   const std::string name = shape % 2 == 0 ? "pieces.gz" : "pieces.zst";
   const data::CompressedText::Options options{
-      .piece_bytes = 1 + parts.byte(), .least_apart = 50, .most_kept = 4, .kept_text = 100};
+      .piece_bytes = 1 + parts.byte(), .least_apart = 50, .max_states = 4, .kept_text = 100};
   const std::string text(parts.rest());
   const std::string file = scratch_file(name, good ? data::testing::as_named(name, text, 100) : text);
   const auto open = [&] { return data::CompressedText(name, *storage::posix_files().open(file), options); };
@@ -139,9 +139,9 @@ TITAN_FUZZ(compressed_text, 150) {
   std::string all;
   for (int64_t i = 0; i < once.pieces(); ++i) {
     const auto piece = once.piece(i);
-    require(piece.ok() || !good, "what was compressed is decompressed");
+    require(piece.ok() || !good, "compressed text is decompressed");
     if (!piece.ok()) break;
-    require((*piece)->begin == static_cast<int64_t>(all.size()), "a piece begins where the one before ends");
+    require((*piece)->begin == static_cast<int64_t>(all.size()), "a piece begins where the previous one ends");
     all += pieces.emplace_back((*piece)->text);
   }
   require(!good || all == text, "it is the text that was compressed");
@@ -187,9 +187,9 @@ TITAN_FUZZ(counted_documents, 150) {
                : data::documents_in_order(data::DocumentReader({.files = files, .kind = kind}), tokenizer, options));
   for (int i = 0; i < 12; ++i) {
     const auto a = counted->next(), b = whole->next();
-    require(a.ok() == b.ok(), "both fail or none");
+    require(a.ok() == b.ok(), "both fail or both succeed");
     if (!a.ok()) return;
-    require(std::equal(*a, *a + row, *b), "the rows are those of a reader of everything");
+    require(std::equal(*a, *a + row, *b), "the rows equal those of a complete reader");
     const auto position = counted->position();
     require(position.ok() && counted->seek(*position).ok() && whole->seek(*position).ok(), "a position is found again");
   }
@@ -258,7 +258,8 @@ TITAN_FUZZ(paragraphs, 100) {
     data::DocumentReader again({.files = {path}, .kind = kind, .share = {}, .max_bad_lines = 1 << 20});
     require(again.seek((*document)->position, 0).ok(), "a position is found again");
     const auto found = again.next();
-    require(found.ok() && found->has_value() && (*found)->text == (*document)->text, "with the document there");
+    require(found.ok() && found->has_value() && (*found)->text == (*document)->text,
+            "the document at a position is found again");
   }
 }
 

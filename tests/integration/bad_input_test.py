@@ -25,17 +25,17 @@ class BadInput(unittest.TestCase):
     def tearDown(self):
         self.assertEqual([], self.cluster.ask("list")["jobs"], "a bad input was queued")
 
-    def complaint(self, verb, arguments, *said):
+    def complaint(self, verb, arguments, *expected):
         """The problem with titanctl's answer, or None."""
         done = self.cluster.titanctl(verb, *arguments, check=False)
-        missing = [text for text in said if text not in done.stderr]
+        missing = [text for text in expected if text not in done.stderr]
         if done.returncode == 2 and not missing and not done.stdout:
             return None
         return f"{verb} {' '.join(map(str, arguments))}: exit {done.returncode}, missing {missing}\n{done.stdout}{done.stderr}"
 
     def check_all(self, cases):
         """cases: (name, arguments, texts). Runs both verbs, several at a time."""
-        jobs = [(name, verb, arguments, said) for name, arguments, said in cases for verb in ("validate", "submit")]
+        jobs = [(name, verb, arguments, expected) for name, arguments, expected in cases for verb in ("validate", "submit")]
         with ThreadPoolExecutor(4) as pool:
             results = pool.map(lambda job: (job[0], self.complaint(job[1], job[2], *job[3])), jobs)
         self.assertEqual([], [f"{name}: {wrong}" for name, wrong in results if wrong])
@@ -53,20 +53,20 @@ class BadInput(unittest.TestCase):
                 arguments.insert(0, path)
             else:
                 arguments.insert(0, plain)
-            said = [case["key"], case["value"], case["suggestion"], *case["expect"]]
-            cases.append((case["name"], arguments, [text for text in said if text]))
+            expected = [case["key"], case["value"], case["suggestion"], *case["expect"]]
+            cases.append((case["name"], arguments, [text for text in expected if text]))
         self.assertGreaterEqual(len(cases), 40)
         self.check_all(cases)
 
     def test_files(self):
         cases = []
-        for i, (name, make, key, said) in enumerate(bad_files.CASES):
+        for i, (name, make, key, expected) in enumerate(bad_files.CASES):
             folder = self.folder / f"files-{i}"
             folder.mkdir()
             made = make(folder)
             dump = [] if "--job.dump_folder" in made else ["--job.dump_folder", folder / "dump"]
             # The value is the word after the key; relative and absolute ones name the same path here.
-            cases.append((name, [TINY, *dump, *made], [key, str(made[made.index(f"--{key}") + 1]), *said]))
+            cases.append((name, [TINY, *dump, *made], [key, str(made[made.index(f"--{key}") + 1]), *expected]))
         self.check_all(cases)
 
     def test_files_are_documented(self):

@@ -64,7 +64,7 @@ class Bench(TitanctlCase):
         self.assertIn("run 1 of 1: base", err)
         self.nothing_is_left()
 
-    def test_bad_words_are_refused_before_anything_runs(self):
+    def test_bad_arguments_are_refused_before_anything_runs(self):
         for words, why in (((), "a configuration file is required"),
                            (("missing.toml",), "missing.toml"),
                            ((TINY, "--training.stepz", 3), "training.steps"),

@@ -22,15 +22,15 @@ def progress(steps, every, plan=None):
 
 
 class BuildProgress(unittest.TestCase):
-    def test_light_files_promise_nothing_about_heavy_ones(self):
-        said = progress([(LIGHT, 5.0), (LIGHT, 10.0), (HEAVY, 30.0), (HEAVY, 50.0)], every=2).splitlines()
-        self.assertEqual(["  built 2 of 4, about 45 s left", "  built 4 of 4 in 50 s"], said)
+    def test_light_files_do_not_predict_heavy_ones(self):
+        printed = progress([(LIGHT, 5.0), (LIGHT, 10.0), (HEAVY, 30.0), (HEAVY, 50.0)], every=2).splitlines()
+        self.assertEqual(["  built 2 of 4, about 45 s left", "  built 4 of 4 in 50 s"], printed)
 
-    def test_a_terminal_has_one_line_that_moves(self):
-        said = progress([(LIGHT, 0.1), (HEAVY, 200.0), (HEAVY, 300.0)], every=1)
-        self.assertEqual(1, said.count("\n"))
+    def test_terminal_shows_one_updating_line(self):
+        printed = progress([(LIGHT, 0.1), (HEAVY, 200.0), (HEAVY, 300.0)], every=1)
+        self.assertEqual(1, printed.count("\n"))
         self.assertEqual(["built 1 of 3", "built 2 of 3, about 3 min left", "built 3 of 3 in 300 s"],
-                         [part.strip() for part in said.split("\r")[1:]])
+                         [part.strip() for part in printed.split("\r")[1:]])
 
     def test_nothing_to_do_prints_nothing(self):
         self.assertEqual("", progress([], every=1, plan=["ninja: no work to do."]))

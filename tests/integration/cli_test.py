@@ -35,11 +35,11 @@ def titanctl(*arguments, text=None):
 
 
 class Cli(unittest.TestCase):
-    def refused(self, code, said, *arguments):
+    def refused(self, code, printed, *arguments):
         done = titanctl(*arguments)
         self.assertEqual(code, done.returncode, done.stderr)
         self.assertEqual("", done.stdout)
-        self.assertIn(said, done.stderr)
+        self.assertIn(printed, done.stderr)
 
     def test_unknown_verbs_and_flags_suggest_the_nearest(self):
         self.refused(2, "did you mean 'submit'?", "sumbit", TINY)
@@ -86,7 +86,7 @@ class Cli(unittest.TestCase):
         self.refused(2, "unexpected 'node' for `titanctl list`", "list", "node")
 
     # A generator that fails in a pipe, or a variable that is not set, does not queue a job of defaults.
-    def test_no_configuration_is_no_job(self):
+    def test_missing_configuration_queues_no_job(self):
         for verb in ("submit", "run", "validate"):
             self.refused(2, "a configuration file is required", verb)
             self.refused(2, "a configuration file is required", verb, "--training.steps", "3")
@@ -99,7 +99,7 @@ class Cli(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
 
     # Lost output is not a success: a full disk is reported, a closed pipe ends quietly as for other tools.
-    def test_output_that_is_lost(self):
+    def test_lost_output(self):
         with open("/dev/full", "w") as full:
             done = subprocess.run([BIN / "titanctl", "version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
         self.assertEqual(1, done.returncode)
@@ -148,7 +148,7 @@ class Cli(unittest.TestCase):
             self.refused(5, NOBODY, "list", "--timeout", "0.3", *(word for pair in right.items() for word in pair))
 
     # gRPC's own log lines appear only on request.
-    def test_only_titan_speaks(self):
+    def test_only_titan_logs(self):
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([BIN / "titan-controller", "--listen", "192.0.2.1:1", "--insecure", "--metrics-port", "-1", "--state", folder],
                                   capture_output=True, text=True, timeout=30)
@@ -170,8 +170,8 @@ class Cli(unittest.TestCase):
             with urllib.request.urlopen(page, timeout=30) as answer:
                 self.assertEqual((200, b""), (answer.status, answer.read()))
             process.terminate()
-            _, said = process.communicate(timeout=30)
-        self.assertEqual(0, process.returncode, said)
+            _, printed = process.communicate(timeout=30)
+        self.assertEqual(0, process.returncode, printed)
 
     # Errors are for programs, too: they follow -o.
     def test_errors_are_json_with_json_output(self):
@@ -200,7 +200,7 @@ class Cli(unittest.TestCase):
         self.assertEqual("llama3", json.loads(flat.stdout)["model"]["name"])
 
     # Without this check only the ranks would notice, after the job had waited for its nodes.
-    def test_text_that_is_not_installed_is_noticed_at_once(self):
+    def test_missing_assets_are_reported_at_once(self):
         with tempfile.TemporaryDirectory() as empty, unittest.mock.patch.dict(os.environ, TITAN_ASSETS=empty):
             for key in ("model.hf_assets_path", "training.dataset", "validation.dataset"):
                 self.refused(2, f"{key} = ", "submit", TINY)
@@ -208,7 +208,7 @@ class Cli(unittest.TestCase):
             mine = ["--training.dataset_path", SOURCE / "configs", "--validation.no_enable", "--model.hf_assets_path", empty]
             self.assertNotIn("comes with", titanctl("validate", TINY, *mine).stderr)
 
-    def test_data_of_every_format_is_looked_into(self):
+    def test_data_of_every_format_is_checked(self):
         """The check uses the ranks' readers: the first rows of JSON lines, the headers of formats that are not text."""
         with tempfile.TemporaryDirectory() as scratch:
             root = Path(scratch)
@@ -314,7 +314,7 @@ class Cli(unittest.TestCase):
         one = titanctl("schedule", "show", TINY)  # A job without a pipeline has one stage.
         self.assertIn("1 rank, 1 stage, 1 microbatch;", one.stdout, one.stderr)
 
-    def test_schedule_show_tells_bytes_and_uneven_stages(self):
+    def test_schedule_show_prints_bytes_and_uneven_stages(self):
         job = ["schedule", "show", SOURCE / "configs/llama3_8b.toml", "--parallelism.pipeline_parallel_degree", "4",
                "--training.local_batch_size", "8", "--activation_checkpoint.mode", "full"]
         plain, weighed = (json.loads(titanctl(*job, *more, "-o", "json").stdout) for more in ([], ["--by-flops"]))
@@ -355,12 +355,12 @@ class Cli(unittest.TestCase):
             self.assertEqual(0, plain.returncode)
             self.refused(2, "--by-flops: model \"mine\" is a library's", *job, "--by-flops")
 
-    def test_a_short_flag_is_no_value_of_a_key(self):
+    def test_short_flag_is_not_a_value(self):
         done = titanctl("schedule", "show", TINY, "--checkpoint.enable", "-o", "json")
         self.assertEqual(1, json.loads(done.stdout or "{}").get("stages"), done.stderr)
         self.refused(2, "training.steps", "validate", TINY, "--training.steps", "-1")
 
-    def test_every_program_tells_its_version(self):
+    def test_every_program_prints_its_version(self):
         mine = titanctl("version").stdout.removeprefix("titanctl ")
         for program in ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-rank", "titan-checkpoint", "titan-data"):
             done = subprocess.run([BIN / program, "--version"], capture_output=True, text=True, timeout=30)
@@ -371,7 +371,7 @@ class Cli(unittest.TestCase):
             self.assertEqual((0, ""), (done.returncode, done.stderr))
             self.assertIn("--version", done.stdout)
 
-    def test_every_program_tells_what_it_was_built_with(self):
+    def test_every_program_prints_its_build(self):
         build = json.loads(titanctl("version", "-o", "json").stdout)["build"]
         self.assertRegex(build["commit"], r"^([0-9a-f]{12}(, modified)?|unknown)$")
         for name in ("build type", "compiler", "CUDA", "LibTorch", "gRPC", "protobuf", "abseil", "OpenSSL", "SQLite", "curl", "zstd", "pcre2", "yaml-cpp"):
@@ -381,9 +381,9 @@ class Cli(unittest.TestCase):
                         "titan-generate"):
             done = subprocess.run([BIN / program, "--version", "--verbose"], capture_output=True, text=True, timeout=30)
             self.assertEqual((0, ""), (done.returncode, done.stderr))
-            said = done.stdout.splitlines()
-            self.assertEqual(subprocess.run([BIN / program, "--version"], capture_output=True, text=True, timeout=30).stdout, said[0] + "\n")
-            self.assertEqual(build, dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in said[1:]), program)
+            printed = done.stdout.splitlines()
+            self.assertEqual(subprocess.run([BIN / program, "--version"], capture_output=True, text=True, timeout=30).stdout, printed[0] + "\n")
+            self.assertEqual(build, dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in printed[1:]), program)
 
     def test_schema_and_version(self):
         self.assertIn("training", json.loads(titanctl("schema").stdout)["properties"])
@@ -396,7 +396,7 @@ class Cli(unittest.TestCase):
             self.assertIn(flag, text)
         self.assertIn("Exit codes:", titanctl("--help").stdout)
 
-    def test_help_of_a_verb_says_what_every_verb_takes(self):
+    def test_help_of_a_verb_lists_common_flags(self):
         self.assertEqual(titanctl("--help").stdout, titanctl("help").stdout)
         for verb in (["submit"], ["node", "drain"], ["job", "wait"], ["auth", "token", "create"]):
             done = titanctl("help", *verb)
@@ -404,11 +404,11 @@ class Cli(unittest.TestCase):
             for flag in ("--timeout", "--output", "--controller", "--tls", "--token-file", "--utc"):
                 self.assertIn(flag, done.stdout)
 
-    def test_validate_tells_the_peak_of_a_device(self):
+    def test_validate_prints_peak_device_memory(self):
         self.assertRegex(titanctl("validate", TINY).stderr, r"the fullest rank takes about [0-9.]+ [KMG]iB of a device at its peak \(weights ")
 
     # Every key that holds a list takes JSON; a list between commas also works where that is unambiguous.
-    def test_lists_are_json_wherever_they_come_from(self):
+    def test_lists_are_json_in_every_source(self):
         wanted = ["a, b", "c"]
         prompts = lambda *words, text=None: json.loads(titanctl("config", "dump", *words, "-o", "json", text=text).stdout)["validation"]["sample_prompts"]
         self.assertEqual(wanted, prompts(TINY, "--validation.sample_prompts", '["a, b", "c"]'))
@@ -426,8 +426,8 @@ class Cli(unittest.TestCase):
             self.assertEqual("audio", project("--scheduling.project", "audio"))
 
     # Tries a terminal with colours, a dumb one, and one for a user who wants no colours.
-    def test_colours_are_for_terminals_that_have_them(self):
-        def said(**environment):
+    def test_colours_only_on_capable_terminals(self):
+        def printed(**environment):
             ours, theirs = os.openpty()
             clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
             subprocess.run([BIN / "titanctl", "validate", "nosuch.toml"], env={**clean, **environment}, stderr=theirs, timeout=30)
@@ -435,10 +435,10 @@ class Cli(unittest.TestCase):
             text = os.read(ours, 65536)
             os.close(ours)
             return text
-        self.assertIn(b"\033[", said(TERM="xterm"))
-        self.assertNotIn(b"\033[", said(TERM="dumb"))
-        self.assertNotIn(b"\033[", said())
-        self.assertNotIn(b"\033[", said(TERM="xterm", NO_COLOR="1"))
+        self.assertIn(b"\033[", printed(TERM="xterm"))
+        self.assertNotIn(b"\033[", printed(TERM="dumb"))
+        self.assertNotIn(b"\033[", printed())
+        self.assertNotIn(b"\033[", printed(TERM="xterm", NO_COLOR="1"))
 
     def test_no_colour_off_a_terminal(self):
         for arguments in (["--help"], ["list", "--timeout", "0.2"], ["validate", "nosuch.toml"]):

@@ -51,7 +51,7 @@ class Debug(unittest.TestCase):
         self.assertEqual(["bundle.tar.gz"], [path.name for path in self.folder.iterdir() if path.is_file()])
         return unpack(file), done.stderr
 
-    def test_what_is_in_it_and_what_is_not(self):
+    def test_bundle_contents_and_redaction(self):
         os.environ["TITAN_TEST_FAKE_RANK"] = json.dumps({"steps": 2, "exit_code": 1, "error": f"cannot log in: token={PLANTED}-1"})
         self.addCleanup(os.environ.pop, "TITAN_TEST_FAKE_RANK")
         with StandIns(workers=1) as cluster:
@@ -64,10 +64,10 @@ class Debug(unittest.TestCase):
             recipe.unlink()
             self.assertEqual("FAILED", cluster.wait(failed)["state"])
             port = wait_until("the worker's page", lambda: cluster.worker_ports("n1"))["metrics"]
-            files, said = self.debug("--worker-metrics-port", str(port), TITAN_CONTROLLER=cluster.address, TITAN_REGISTRY_TOKEN=f"{PLANTED}-5",
+            files, printed = self.debug("--worker-metrics-port", str(port), TITAN_CONTROLLER=cluster.address, TITAN_REGISTRY_TOKEN=f"{PLANTED}-5",
                                      HTTPS_PROXY=f"http://me:{PLANTED}-6@proxy:3128", SECRET_OF_OTHERS=f"{PLANTED}-7")
             self.assertEqual([], [line for path, text in files.items() for line in text.splitlines() if PLANTED in line])
-            self.assertIn("asking the controller", said)
+            self.assertIn("asking the controller", printed)
             self.assertEqual("nothing\n", files["missing.txt"])
             self.assertEqual(cluster.ask("cluster", "info")["id"], json.loads(files["cluster.json"])["id"])
             self.assertEqual(["nodes/n1"], [node["name"] for node in json.loads(files["nodes.json"])])
@@ -94,9 +94,9 @@ class Debug(unittest.TestCase):
             self.assertEqual("(left out)", json.loads(files["local/environment.json"])["TITAN_REGISTRY_TOKEN"])
             self.assertEqual("http://(left out)@proxy:3128", json.loads(files["local/environment.json"])["HTTPS_PROXY"])
 
-    def test_without_a_controller_it_says_what_is_missing(self):
-        files, said = self.debug("--controller", "127.0.0.1:1", "--timeout", "1")
-        self.assertIn("not in the bundle: cluster, nodes, jobs and controller: no controller at 127.0.0.1:1", said)
+    def test_without_a_controller_lists_missing_parts(self):
+        files, printed = self.debug("--controller", "127.0.0.1:1", "--timeout", "1")
+        self.assertIn("not in the bundle: cluster, nodes, jobs and controller: no controller at 127.0.0.1:1", printed)
         self.assertIn("no controller at 127.0.0.1:1", files["missing.txt"])
         self.assertEqual({"missing.txt", "local/version.json", "local/host.json", "local/environment.json"},
                          {path for path in files if not path.endswith(".env")})
@@ -110,7 +110,7 @@ class Debug(unittest.TestCase):
             process.communicate(timeout=60)
             return process.returncode
 
-    def test_nothing_is_left_by_an_interrupt(self):
+    def test_interrupt_leaves_nothing(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:  # Accepts connections and never answers.
             nobody = ["--controller", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "50"]
             for words in (["debug", "--out", self.folder / "bundle.tar.gz"], ["backup", self.folder / "tmp/copy"]):
@@ -137,7 +137,7 @@ class Debug(unittest.TestCase):
             subprocess.run(["umount", disk], check=True)
         self.assertEqual([disk], list(self.folder.iterdir()))
 
-    def test_what_is_there_is_not_replaced(self):
+    def test_existing_file_is_not_replaced(self):
         file = self.folder / "bundle.tar.gz"
         file.write_text("mine")
         done = subprocess.run([BIN / "titanctl", "cluster", "debug", "--out", file, "--controller", "127.0.0.1:1", "--timeout", "1"],

@@ -93,9 +93,9 @@ class DocsRun(unittest.TestCase):
             done = subprocess.run(["bash", ".script"], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
                                   stderr=output, timeout=400)
             output.seek(0)
-            said = output.read()
-        self.assertEqual(0, done.returncode, f"{page.name}: {said[-3000:]}")
-        return said
+            printed = output.read()
+        self.assertEqual(0, done.returncode, f"{page.name}: {printed[-3000:]}")
+        return printed
 
     def test_commands_run(self):
         ran = 0
@@ -105,10 +105,10 @@ class DocsRun(unittest.TestCase):
                 continue
             with self.subTest(page.name):
                 start = time.monotonic()
-                said = self.run_page(page, script)
+                printed = self.run_page(page, script)
                 print(f"{page.name}: {time.monotonic() - start:.1f} s", flush=True)
                 # A job that had nothing to do would pass for one that trained.
-                self.assertGreaterEqual(said.count(" loss:"), len(re.findall(r"titanctl (?:run|logs)", script)), said[-3000:])
+                self.assertGreaterEqual(printed.count(" loss:"), len(re.findall(r"titanctl (?:run|logs)", script)), printed[-3000:])
                 ran += 1
             self.doCleanups()
         self.assertGreater(ran, 7 if not ONLY else 0)

@@ -22,9 +22,9 @@ class Fit(unittest.TestCase):
 
     # A submit may immediately follow a worker's start.
     def test_before_the_first_worker(self):
-        said = self.submit("--dry-run").stderr
-        self.assertIn("the job waits for the first worker to register", said)
-        self.assertNotIn("cannot run", said)
+        printed = self.submit("--dry-run").stderr
+        self.assertIn("the job waits for the first worker to register", printed)
+        self.assertNotIn("cannot run", printed)
         refused = self.submit("--require-fit", check=False)
         self.assertEqual(1, refused.returncode)
         self.assertIn("waits for the first worker to register", refused.stderr)
@@ -43,17 +43,17 @@ class Fit(unittest.TestCase):
         self.assertEqual(2, shown["spec"]["config"]["parallelism"]["data_parallel_shard_degree"], "resolved: the file leaves it to the ranks")
 
     # A petabyte: no test machine has it.
-    def test_what_no_device_can_hold(self):
+    def test_job_too_large_for_any_device(self):
         self.cluster.add_worker("n1")
         node = wait_until("the node", lambda: self.cluster.ask("node", "list")["nodes"])[0]["resources"]
         self.assertEqual(int(node["memory_bytes"]) // node["devices"], int(node["device_memory_bytes"]))
         self.assertIn(" GiB", self.cluster.titanctl("node", "list").stdout)
         self.assertIn("of a device", self.cluster.titanctl("node", "describe", "n1").stdout)
         large = ["--model.flavor", "405B", "--training.local_batch_size", "512", "--training.seq_len", "8192", "--training.global_batch_size", "-1"]
-        said = self.submit("--dry-run", *large).stderr
-        self.assertIn("MEMORY_TOO_SMALL: the fullest rank takes about ", said)
+        printed = self.submit("--dry-run", *large).stderr
+        self.assertIn("MEMORY_TOO_SMALL: the fullest rank takes about ", printed)
         for part in ("weights ", "gradients ", "optimizer ", "activations ", "buffers ", "but the largest device has "):
-            self.assertIn(part, said)
+            self.assertIn(part, printed)
         self.assertEqual(1, self.submit("--dry-run", "--require-fit", *large, check=False).returncode)
 
 

@@ -82,31 +82,31 @@ class Install(unittest.TestCase):
                 self.assertEqual([], [p for line in paths for p in line.split(":") if not p.startswith("$ORIGIN/")])
 
     @needs_rank
-    def test_a_rank_finds_the_libraries_beside_it(self):
-        said = subprocess.run(["ldd", self.prefix / "bin/titan-rank"], check=True, capture_output=True, text=True).stdout
-        found = dict(re.findall(r"(\S+) => (\S+)", said))
+    def test_rank_finds_libraries_next_to_it(self):
+        printed = subprocess.run(["ldd", self.prefix / "bin/titan-rank"], check=True, capture_output=True, text=True).stdout
+        found = dict(re.findall(r"(\S+) => (\S+)", printed))
         for library in ("libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libcudart.so.13", "libcupti.so.13"):
-            self.assertTrue(os.path.normpath(found[library]).startswith(f"{self.prefix}/lib/titan/"), f"{library}: {said}")
-        self.assertNotIn(DEPS, said)
+            self.assertTrue(os.path.normpath(found[library]).startswith(f"{self.prefix}/lib/titan/"), f"{library}: {printed}")
+        self.assertNotIn(DEPS, printed)
 
     @unittest.skipUnless((BUILD / "bin/libtitan_cuda.so").exists(), "built without CUDA")
     def test_the_library_for_gpus_finds_what_it_is_linked_with(self):
         install(self.prefix, "titan-cuda", "ABS_SYMLINK")
         library = self.prefix / "lib/titan/libtitan_cuda.so"
         self.assertNotIn(DEPS, dynamic(library))
-        said = subprocess.run(["ldd", library], check=True, capture_output=True, text=True).stdout
-        self.assertEqual([], [line for line in said.splitlines() if "not found" in line])
+        printed = subprocess.run(["ldd", library], check=True, capture_output=True, text=True).stdout
+        self.assertEqual([], [line for line in printed.splitlines() if "not found" in line])
 
-    def test_the_licence_is_there(self):
+    def test_licence_is_installed(self):
         for name in ("LICENSE", "third-party.md", "CHANGELOG.md"):
             self.assertTrue((self.prefix / "share/doc/titan" / name).is_file(), name)
 
-    def test_every_program_says_its_version(self):
+    def test_every_program_reports_its_version(self):
         self.assertEqual(sorted(PROGRAMS), sorted(path.name for path in (self.prefix / "bin").iterdir()))
         for name in PROGRAMS:
             with self.subTest(name):
-                said = subprocess.run([self.prefix / "bin" / name, "--version"], check=True, capture_output=True, text=True).stdout
-                self.assertRegex(said, rf"^{name} \d+\.\d+\.\d+")
+                printed = subprocess.run([self.prefix / "bin" / name, "--version"], check=True, capture_output=True, text=True).stdout
+                self.assertRegex(printed, rf"^{name} \d+\.\d+\.\d+")
 
     def test_shells_find_their_completions(self):
         for shell, file in (("bash", "bash-completion/completions/titanctl"), ("zsh", "zsh/vendor-completions/_titanctl"),
@@ -121,13 +121,13 @@ class Install(unittest.TestCase):
     @needs_rank
     def test_model_libraries_need_nothing_of_the_build(self):
         sdk = self.prefix / "lib/titan/sdk"
-        said = subprocess.run([sdk / "build", "out.so", "model.cc"], check=True, capture_output=True, text=True, env={**os.environ, "CXX": "echo"}).stdout
-        words = said.split()
+        printed = subprocess.run([sdk / "build", "out.so", "model.cc"], check=True, capture_output=True, text=True, env={**os.environ, "CXX": "echo"}).stdout
+        words = printed.split()
         paths = [words[i + 1] for i, word in enumerate(words) if word in ("-isystem", "-I")]
-        self.assertEqual(3, len(paths), said)
-        self.assertTrue((Path(paths[0]) / "ATen/ATen.h").is_file(), said)
-        self.assertTrue((Path(paths[2]) / "worker/rank/model/plugin.h").is_file(), said)
-        self.assertNotIn(DEPS, said + (sdk / "flags").read_text())
+        self.assertEqual(3, len(paths), printed)
+        self.assertTrue((Path(paths[0]) / "ATen/ATen.h").is_file(), printed)
+        self.assertTrue((Path(paths[2]) / "worker/rank/model/plugin.h").is_file(), printed)
+        self.assertNotIn(DEPS, printed + (sdk / "flags").read_text())
 
     # A whole job: daemons, shim, rank, text and tokenizer; called by a link, in a moved tree.
     @needs_rank
@@ -156,7 +156,7 @@ class Install(unittest.TestCase):
         self.assertNotIn("AttemptEnded", done.stderr)  # It would repeat the message of the job's end.
 
     @needs_rank
-    def test_missing_text_is_noticed_before_anything_starts(self):
+    def test_missing_assets_stop_the_run_early(self):
         self.hide(self.prefix / "share/titan/assets")
         done = self.tiny(self.work_folder())
         self.assertEqual(2, done.returncode, done.stderr)
@@ -164,7 +164,7 @@ class Install(unittest.TestCase):
             self.assertRegex(done.stderr, rf"{key} = .*share/titan/assets")
 
     # systemd finds the programs where they were installed, and they accept the flags of the units.
-    def test_units_start_what_is_installed(self):
+    def test_units_start_installed_programs(self):
         units = sorted((self.prefix / "lib/systemd/system").glob("*.service"))
         self.assertEqual(["titan-controller.service", "titan-worker.service"], [unit.name for unit in units])
         for unit in units:

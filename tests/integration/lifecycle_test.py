@@ -120,7 +120,7 @@ class Lifecycle(unittest.TestCase):
         self.cluster.titanctl("cancel", job)  # Cancelling again succeeds.
         self.assertEqual([], self.cluster.ranks())
 
-    def test_a_job_that_does_not_fit_waits_and_says_why(self):
+    def test_oversized_job_waits_with_a_reason(self):
         done = self.cluster.titanctl("submit", *tiny(self.folder / "dump", ranks=64), "-q", check=False)
         if done.returncode == 0:
             job = done.stdout.strip()
@@ -128,9 +128,9 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(("QUEUED", "INSUFFICIENT_DEVICES"), (waiting["state"], waiting["pending_reason"]))
             self.assertIn("64", waiting["pending_message"])
             self.cluster.titanctl("cancel", job)
-            told = self.cluster.titanctl("submit", *tiny(self.folder / "told", ranks=64), "--job-id", "told")
-            self.assertIn("QUEUED: needs 64 cpu devices", told.stderr)  # The message gives the reason, not only that the job waits.
-            self.cluster.titanctl("cancel", "told")
+            pending = self.cluster.titanctl("submit", *tiny(self.folder / "pending", ranks=64), "--job-id", "pending")
+            self.assertIn("QUEUED: needs 64 cpu devices", pending.stderr)  # The message gives the reason, not only that the job waits.
+            self.cluster.titanctl("cancel", "pending")
         else:
             self.fail(done.stderr)
 
@@ -172,7 +172,7 @@ class Lifecycle(unittest.TestCase):
         done = self.cluster.titanctl("delete", "nosuch", other, "-o", "yaml", check=False)
         self.assertEqual((3, 1), (done.returncode, len(re.findall("^- ", done.stdout, re.MULTILINE))), done.stdout)
 
-    def test_a_drained_node_is_empty_and_its_job_goes_on_elsewhere(self):
+    def test_drain_moves_the_job_to_another_node(self):
         job = self.submit(steps=500, interval=500, ranks=1)
         wait_step(self.folder / "dump", 3)
         node = self.cluster.job(job)["attempts"][0]["placements"][0]["node"]
@@ -191,7 +191,7 @@ class Lifecycle(unittest.TestCase):
             self.cluster.titanctl("node", "uncordon", node)
         self.cluster.titanctl("cancel", job, "--now", "--wait")
 
-    def test_what_cannot_be_saved_stays_and_the_drain_says_so(self):
+    def test_drain_reports_jobs_it_cannot_save(self):
         job = self.cluster.submit(*tiny(self.folder / "dump", steps=500, ranks=1), "--checkpoint.no_enable")
         wait_step(self.folder / "dump", 2)
         node = self.cluster.job(job)["attempts"][0]["placements"][0]["node"]
@@ -222,7 +222,7 @@ class Lifecycle(unittest.TestCase):
         self.cluster.titanctl("cancel", live)
 
     # A job that sets no seed is restarted before its first checkpoint with the same weights, bit for bit.
-    def test_a_seed_is_drawn_once_for_the_jobs_life(self):
+    def test_seed_is_drawn_once_per_job(self):
         job = self.submit(steps=500, interval=500, ranks=1, extra=["--debug.seed", "None"])
         wait_step(self.folder / "dump", 3)
         seed = self.cluster.job(job)["spec"]["config"]["debug"]["seed"]
@@ -239,7 +239,7 @@ class Lifecycle(unittest.TestCase):
         self.cluster.titanctl("cancel", job, "--now", "--wait")
         self.assertEqual([curves[1][step] for step in (1, 2, 3)], [curves[2][step] for step in (1, 2, 3)])
 
-    def test_user_errors_are_told_and_not_retried_forever(self):
+    def test_user_errors_are_reported_and_not_retried_forever(self):
         """The second data file is broken, which only the rank sees."""
         text = self.folder / "text"
         text.mkdir()

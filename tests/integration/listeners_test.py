@@ -44,7 +44,7 @@ class Listeners(unittest.TestCase):
             return last_step(dump) >= 1
         return len(cluster.processes("fake_rank")) >= ranks
 
-    def test_on_loopback_alone(self):
+    def test_listens_only_on_loopback(self):
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         os.environ["TITAN_TEST_FAKE_RANK"] = '{"steps": -1}'
         self.addCleanup(os.environ.pop, "TITAN_TEST_FAKE_RANK")

@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import BIN, SOURCE, Cluster, wait_until  # noqa: E402
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 # Rank 1 dies of a segmentation fault after it has printed 300 lines; the other one trains until it is stopped.
 CRASHES = {"steps": -1, "step_ms": 20, "print": 300, "print_bytes": 20, "ranks": {"1": {"steps": 3, "signal": 11}}}
 TRAINS = {"steps": -1, "step_ms": 20, "print": 2, "print_bytes": 4}
@@ -34,7 +34,7 @@ class StandIns(Cluster):
         """Removes its processes and its disk."""
         self.kill_node(name)
         shutil.rmtree(self.folder / name)
-        wait_until(f"the loss of {name}", lambda: self.node_state(name) == "LOST", PATIENCE, 0.05)
+        wait_until(f"the loss of {name}", lambda: self.node_state(name) == "LOST", TIMEOUT, 0.05)
 
     def start_job(self, name, node):
         """Starts the job on that node and leaves only that node uncordoned."""
@@ -50,7 +50,7 @@ class NodeLossTest(unittest.TestCase):
         self.cluster = self.enterContext(StandIns(workers=0, lease_ms=1000))
         self.cluster.add_fake("n1", CRASHES)
         self.cluster.add_fake("n2", TRAINS)
-        wait_until("both nodes", lambda: self.cluster.ask("cluster", "info")["ready_nodes"] == 2, PATIENCE)
+        wait_until("both nodes", lambda: self.cluster.ask("cluster", "info")["ready_nodes"] == 2, TIMEOUT)
 
     def logs(self, *words, code=0):
         done = self.cluster.titanctl("logs", *words, check=False)
@@ -67,10 +67,10 @@ class NodeLossTest(unittest.TestCase):
         controller.environment = before
         starts = controller.starts
         controller.supervised = True
-        wait_until("an armed controller", lambda: self.cluster.titanctl("cluster", "info", check=False).returncode == 0, PATIENCE)
+        wait_until("an armed controller", lambda: self.cluster.titanctl("cluster", "info", check=False).returncode == 0, TIMEOUT)
         return lambda: controller.starts > starts
 
-    def test_what_a_lost_node_leaves(self):
+    def test_log_of_a_lost_node_remains(self):
         """The controller dies between the report of the exit and its record. Then the node is lost, then deleted, then the
         job."""
         cluster = self.cluster
@@ -78,19 +78,19 @@ class NodeLossTest(unittest.TestCase):
         job = cluster.start_job("crashes", "n1")
         self.assertEqual("FAILED", cluster.wait(job)["state"])
         self.assertTrue(has_died(), "the failpoint was not passed")
-        whole, said = self.logs(job, "--rank", 1)
-        self.assertEqual((301, ""), (len(whole), said), "the node still has all of it")
+        whole, notice = self.logs(job, "--rank", 1)
+        self.assertEqual((301, ""), (len(whole), notice), "the node still has all of it")
         events = cluster.events(job)
         self.assertIn("RankExited", {event["reason"] for event in events})
 
         cluster.lose("n1")
-        kept, said = self.logs(job, "--rank", 1)
+        kept, notice = self.logs(job, "--rank", 1)
         self.assertEqual(whole[-200:], kept)
-        self.assertRegex(said, r"^rank 1: node n1 cannot be reached: this is the end of its log that the controller kept when the rank failed")
+        self.assertRegex(notice, r"^rank 1: node n1 cannot be reached: this is the end of its log that the controller kept when the rank failed")
         self.assertEqual(whole[-3:], self.logs(job, "--rank", 1, "--tail", 3)[0])
         self.assertEqual(whole[-200:], self.logs(job, "--rank", 1, "--attempt", 1, "-f", code=1)[0], "a follower gets it once, and its end")
-        other, said = self.logs(job, "--rank", 0)  # It was stopped, and did not fail.
-        self.assertEqual(([], "rank 0: node n1 cannot be reached\n"), (other, said))
+        other, notice = self.logs(job, "--rank", 0)  # It was stopped, and did not fail.
+        self.assertEqual(([], "rank 0: node n1 cannot be reached\n"), (other, notice))
         described = cluster.titanctl("describe", job).stdout
         newest = cluster.job(job)["attempts"][-1]
         self.assertIn(f"last lines of rank 1, which failed first in attempt {newest['number']}\n" + "".join(f"  {line}\n" for line in whole[-5:]),
@@ -105,19 +105,19 @@ class NodeLossTest(unittest.TestCase):
         cluster.titanctl("delete", job)
         self.assertEqual(3, cluster.titanctl("logs", job, check=False).returncode)
 
-    def test_a_killed_rank_has_said_its_last_words(self):
+    def test_last_lines_of_a_killed_rank_remain(self):
         cluster = self.cluster
         job = cluster.start_job("killed", "n2")
         cluster.wait(job, "step=3")
         next(rank for rank in cluster.processes("fake_rank") if rank.rank == 0).kill()
-        wait_until("the next attempt", lambda: len(cluster.job(job)["attempts"]) == 2, PATIENCE, 0.05)
+        wait_until("the next attempt", lambda: len(cluster.job(job)["attempts"]) == 2, TIMEOUT, 0.05)
         whole, _ = self.logs(job, "--rank", 0, "--attempt", 1)
         self.assertEqual(3, len(whole))
         cluster.titanctl("cancel", job, "--now", "--wait")
         cluster.lose("n2")
-        kept, said = self.logs(job, "--rank", 0, "--attempt", 1)
+        kept, notice = self.logs(job, "--rank", 0, "--attempt", 1)
         self.assertEqual(whole, kept)
-        self.assertIn("that the controller kept", said)
+        self.assertIn("that the controller kept", notice)
 
 
 if __name__ == "__main__":

@@ -44,11 +44,11 @@ class Profile(unittest.TestCase):
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        said = ""
-        while "recording steps" not in said:
+        printed = ""
+        while "recording steps" not in printed:
             line = process.stderr.readline()
-            self.assertTrue(line, said)
-            said += line
+            self.assertTrue(line, printed)
+            printed += line
         return process
 
     def wait_until_free(self, rank):
@@ -93,7 +93,7 @@ class Profile(unittest.TestCase):
         self.assertEqual(file.stat().st_size, trace["bytes"])
         self.assertEqual([trace["first_step"]], steps_in(names(file)))
 
-    def test_what_cannot_be_is_named(self):
+    def test_impossible_requests_are_refused(self):
         wrong = self.profile("--ranks", "0,2", check=False)
         self.assertEqual(2, wrong.returncode)
         self.assertIn("2 is not one of the job's 2 ranks", wrong.stderr)
@@ -126,7 +126,7 @@ class Profile(unittest.TestCase):
         traces = [names(Path(line)) for line in sorted(out.splitlines())]
         self.assertEqual([8, 8], [len(steps_in(trace)) for trace in traces])
 
-    def test_ranks_that_stand_still_or_die_are_named(self):
+    def test_stopped_or_killed_ranks_are_named(self):
         ranks = self.cluster.ranks()
         for rank in ranks:
             rank.kill(signal.SIGSTOP)

@@ -36,9 +36,9 @@ class Recipes(unittest.TestCase):
         def check(recipe, _):
             done = subprocess.run([BIN / "titanctl", "validate", recipe, "--model.hf_assets_path", ASSETS / "tokenizer",
                                    "--training.dataset_path", ASSETS / "c4_test"], capture_output=True, text=True)
-            said = (done.stdout + done.stderr).strip()
-            self.assertEqual(0, done.returncode, said)
-            answer, peak = said.splitlines()  # Further lines would be warnings.
+            printed = (done.stdout + done.stderr).strip()
+            self.assertEqual(0, done.returncode, printed)
+            answer, peak = printed.splitlines()  # Further lines would be warnings.
             self.assertIn("is valid", answer)
             self.assertTrue(peak.startswith("the fullest rank takes about "), peak)
 
@@ -65,7 +65,7 @@ class Recipes(unittest.TestCase):
         self.each(check)
 
     # A copy of the state through ordinary memory stalls a GPU for seconds.
-    def test_gpus_copy_saves_by_themselves(self):
+    def test_gpu_recipes_save_with_pinned_memory(self):
         def check(_, config):
             saves = config.get("checkpoint", {}).get("enable") and config["checkpoint"].get("async_mode", "disabled") != "disabled"
             if saves and config["resources"].get("device") == "cuda":

@@ -124,9 +124,9 @@ class Rotation(unittest.TestCase):
     def expect_ended(self, path, opened, begun, word):
         for verb, process in opened.items():
             process.wait(timeout=60)
-            said = (self.folder / f"{path.name}-{verb}").read_text()
-            self.assertEqual(1, process.returncode, said)
-            self.assertIn(word, said)
+            printed = (self.folder / f"{path.name}-{verb}").read_text()
+            self.assertEqual(1, process.returncode, printed)
+            self.assertIn(word, printed)
         self.note(f"{', '.join(opened)} have ended: {word}", begun)
 
     def refused(self, path):
@@ -144,7 +144,7 @@ class Rotation(unittest.TestCase):
         for daemon in self.cluster.daemons.values():
             daemon.kill()
 
-    def test_a_job_notices_nothing(self):
+    def test_rotation_does_not_disturb_a_job(self):
         cluster = self.cluster
         wait_until("two ready nodes", cluster.ready)
         self.dump = self.folder / "dump"
@@ -157,7 +157,7 @@ class Rotation(unittest.TestCase):
         begun, before, ends = time.monotonic(), cluster.served(), cluster.ends_of_certificates()
         cluster.issue("--renew")
         wait_until("the new certificate", lambda: cluster.served() != before)
-        self.assertTrue(all(new > old for new, old in zip(cluster.ends_of_certificates(), ends)), "what the pages say of their ends")
+        self.assertTrue(all(new > old for new, old in zip(cluster.ends_of_certificates(), ends)), "the expiry times on the metrics pages")
         self.cut()
         self.training_continues()
         self.note("certificates of controller and nodes renewed, sockets cut", begun)
@@ -206,7 +206,7 @@ class Rotation(unittest.TestCase):
         self.training_continues()
         self.note("authority replaced: both, then the new one alone; daemons killed after each", begun)
         old = subprocess.run([*by_old, "--timeout", "2", "list"], env=reaching, capture_output=True, text=True, timeout=60)
-        self.assertNotEqual(0, old.returncode, "an admin of the old authority comes in")
+        self.assertNotEqual(0, old.returncode, "an admin of the old authority is accepted")
 
         self.assertEqual(ranks, {p.identity for p in cluster.ranks()}, "a rank was restarted")
         self.assertEqual(1, len(cluster.job(self.job)["attempts"]))

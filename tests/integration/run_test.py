@@ -103,7 +103,7 @@ class Run(TitanctlCase):
         process.kill()
         process.communicate()
         wait_until("end of all processes", lambda: not self.left(), 40)
-        self.assertTrue(committed_steps(self.dump), "the ranks did not save before they left")
+        self.assertTrue(committed_steps(self.dump), "the ranks did not save before they exited")
 
     def test_a_bad_configuration_starts_nothing(self):
         process = self.start("run", *tiny(self.dump), "--training.stepz", 3)
@@ -128,7 +128,7 @@ class Run(TitanctlCase):
 
     # Only the ranks can see that weights are of another model: one attempt, the rank's own message and the end of the
     # job.
-    def test_weights_of_another_model_are_told_once_and_tried_once(self):
+    def test_weights_of_another_model_are_reported_once(self):
         weights = self.folder / "hf"
         weights.mkdir()
         (weights / "config.json").write_text(json.dumps({"model_type": "mistral"}))
@@ -139,8 +139,8 @@ class Run(TitanctlCase):
         self.assertEqual(1, process.returncode, err)
         self.assertIn("FAILED: MODEL_MISMATCH: ", err)
         self.assertNotIn("attempt 2", out + err)
-        told = [line for line in (out + err).splitlines() if 'model_type is "mistral"' in line]
-        self.assertLessEqual(len(told), 3, "\n".join(told))  # A rank's exit may be reported before its message.
+        mentions = [line for line in (out + err).splitlines() if 'model_type is "mistral"' in line]
+        self.assertLessEqual(len(mentions), 3, "\n".join(mentions))  # A rank's exit may be reported before its message.
         warned = [line for line in (out + err).splitlines() if "lr_scheduler.warmup_steps" in line]
         self.assertEqual(1, len(warned), "\n".join(warned))
 
@@ -183,7 +183,7 @@ class Run(TitanctlCase):
         self.assertEqual([], wrong)
 
     # /proc cannot hold folders: no rank ever starts, and no log exists.
-    def test_a_rank_that_never_began_is_told_with_what_ended_its_attempt(self):
+    def test_reason_is_shown_for_a_rank_that_never_started(self):
         process = self.start("run", *tiny("/proc/titan/dump", ranks=1))
         _, err = process.communicate(timeout=60)
         self.assertEqual(1, process.returncode, err)

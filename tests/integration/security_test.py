@@ -17,16 +17,16 @@ from paths import BIN, SOURCE
 
 TINY = SOURCE / "configs/llama3_tiny.toml"
 NOBODY = 65534  # A user who owns nothing.
-PATIENCE = 60
+TIMEOUT = 60
 
 
 def wait_until(what, condition):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         if (found := condition()):
             return found
         time.sleep(0.02)
-    raise AssertionError(f"{what}: not within {PATIENCE} s")
+    raise AssertionError(f"{what}: not within {TIMEOUT} s")
 
 
 def clean_environment():
@@ -46,7 +46,7 @@ class Case(unittest.TestCase):
 
     def titanctl(self, *arguments, code=0, **options):
         done = subprocess.run([BIN / "titanctl", *map(str, arguments)], env={**clean_environment(), "TITAN_CONTROLLER": self.address or ""},
-                              capture_output=True, text=True, timeout=PATIENCE, check=False, **options)
+                              capture_output=True, text=True, timeout=TIMEOUT, check=False, **options)
         self.assertEqual(code, done.returncode, f"titanctl {arguments}\n{done.stdout}{done.stderr}")
         return done
 
@@ -117,7 +117,7 @@ class Tls(Case):
     def served(self):
         return ssl.get_server_certificate(("127.0.0.1", self.port))
 
-    def test_a_node_is_the_one_that_its_certificate_names(self):
+    def test_node_must_match_its_certificate(self):
         self.worker("n1", "n1")
         wait_until("n1", lambda: self.nodes().get("nodes/n1") == "READY")
         other = self.worker("n2", "n1")
@@ -125,8 +125,8 @@ class Tls(Case):
         self.assertNotIn("nodes/n2", self.nodes())
         event = json.loads(self.titanctl("events", "--node", "n1", "-o", "json", *self.admin).stdout.splitlines()[0])
         self.assertEqual("node:n1", event["actor"])
-        said = self.titanctl("list", *tls(self.folder / "n1"), code=1).stderr
-        self.assertIn("node:n1 is not one", said)
+        message = self.titanctl("list", *tls(self.folder / "n1"), code=1).stderr
+        self.assertIn("node:n1 is not one", message)
 
     def test_a_renewed_certificate_is_taken_without_a_restart(self):
         self.worker("n1", "n1")
@@ -138,7 +138,7 @@ class Tls(Case):
         wait_until("the new certificate", lambda: self.served() != before)
         self.assertEqual({"nodes/n1": "READY"}, self.nodes())
 
-    def test_a_revoked_token_ends_what_is_open(self):
+    def test_revoked_token_ends_open_streams(self):
         token = self.token("--user", "alice", "--role", "operator", "--project", "vision", "--expires", "1d", as_admin=self.admin)
         anybody = ["--tls-ca", self.folder / "c1/ca.crt", "--token-file", token]
         job = self.titanctl("submit", TINY, "--nproc", "1", "--scheduling.project", "vision", "--job.dump_folder", self.folder / "dump", "-q",
@@ -154,13 +154,13 @@ class Tls(Case):
         secret = token.read_text().strip().split("_")[2]
         self.assertNotIn(secret, listed)
         self.titanctl("auth", "token", "revoke", json.loads(listed)["tokens"][0]["id"], *self.admin)
-        _, said = follower.communicate(timeout=PATIENCE)
-        self.assertEqual(1, follower.returncode, said)
-        self.assertIn("was revoked", said)
+        _, message = follower.communicate(timeout=TIMEOUT)
+        self.assertEqual(1, follower.returncode, message)
+        self.assertIn("was revoked", message)
         self.assertIn("token", self.titanctl("list", *anybody, code=1).stderr)
-        told = [(line["actor"], line["method"], line["result"]) for line in self.audit()]
+        audited = [(line["actor"], line["method"], line["result"]) for line in self.audit()]
         self.assertEqual([("user:admin", "AuthService.CreateToken", "OK"), ("user:alice", "JobService.CreateJob", "OK"),
-                          ("user:alice", "JobService.CreateJob", "ROLE_MISSING"), ("user:admin", "AuthService.RevokeToken", "OK")], told)
+                          ("user:alice", "JobService.CreateJob", "ROLE_MISSING"), ("user:admin", "AuthService.RevokeToken", "OK")], audited)
         for path in (self.folder / "state").iterdir():
             if path.is_file():
                 self.assertNotIn(secret.encode(), path.read_bytes(), path)
@@ -180,9 +180,9 @@ class AnotherUser(Case):
 
     def other(self, *arguments):
         return subprocess.run([self.program, "--controller", self.address, *map(str, arguments)], env={"PATH": os.environ["PATH"]}, user=NOBODY,
-                              group=NOBODY, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=PATIENCE, check=False)
+                              group=NOBODY, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=TIMEOUT, check=False)
 
-    def test_may_nothing_without_a_token(self):
+    def test_needs_a_token(self):
         self.titanctl("list")
         for words in (["list"], ["node", "list"], ["cluster", "info"], ["cancel", "x"], ["auth", "token", "list"], ["events"]):
             done = self.other(*words)

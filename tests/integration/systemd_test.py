@@ -28,20 +28,20 @@ class Manager:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(self.path))
         self.socket.setblocking(False)
-        self.said = []
+        self.messages = []
 
-    def heard(self):
+    def received(self):
         while True:
             try:
-                self.said.append(self.socket.recv(4096).decode())
+                self.messages.append(self.socket.recv(4096).decode())
             except BlockingIOError:
-                return self.said
+                return self.messages
 
     def count(self, text):
-        return len([said for said in self.heard() if said == text])
+        return len([message for message in self.received() if message == text])
 
     def status(self):
-        return next((said.removeprefix("STATUS=") for said in reversed(self.heard()) if said.startswith("STATUS=")), "")
+        return next((message.removeprefix("STATUS=") for message in reversed(self.received()) if message.startswith("STATUS=")), "")
 
 
 class Systemd(unittest.TestCase):
@@ -71,13 +71,13 @@ class Systemd(unittest.TestCase):
         return process, manager, re.search(r'"port": (\d+)', ports.read_text())[1]  # The file exists before the daemon is ready.
 
     def check_life(self, process, manager):
-        told = ["SIGALRM", "SIGHUP", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGXCPU"]
-        for ignored in [signal.Signals[name] for name in told] + [signal.SIGXFSZ]:  # A closed terminal, a rotated log, a limit.
+        ignored_signals = ["SIGALRM", "SIGHUP", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGXCPU"]
+        for ignored in [signal.Signals[name] for name in ignored_signals] + [signal.SIGXFSZ]:  # A closed terminal, a rotated log, a limit.
             process.send_signal(ignored)
         before = manager.count("WATCHDOG=1")
-        wait_until("signs of life", lambda: manager.count("WATCHDOG=1") >= before + 3)
-        said = re.findall(r'event=SignalIgnored message="(SIG\w+): [^"]*; continuing"', self.log.read_text())
-        self.assertEqual(told, sorted(said))
+        wait_until("watchdog messages", lambda: manager.count("WATCHDOG=1") >= before + 3)
+        reported = re.findall(r'event=SignalIgnored message="(SIG\w+): [^"]*; continuing"', self.log.read_text())
+        self.assertEqual(ignored_signals, sorted(reported))
         process.send_signal(signal.SIGTERM)
         self.assertEqual(0, process.wait(timeout=30))
         self.assertEqual(1, manager.count("STOPPING=1"))
@@ -97,14 +97,14 @@ class Systemd(unittest.TestCase):
         self.check_life(process, manager)
 
     # A worker serves its ranks without a controller, and is not restarted because of one.
-    def test_a_worker_without_a_controller_is_ready_and_says_so(self):
+    def test_worker_without_a_controller_is_ready(self):
         process, manager = self.start("titan-worker", "--controller", "127.0.0.1:1", "--node", "n1", "--devices", "cpu:2", "--rank-binary", FAKE_RANK)
         wait_until("status", manager.status)
         self.assertEqual("without a controller, 0 ranks of 0 attempts", manager.status())
         self.check_life(process, manager)
 
     # Every line is an event with its time, level and fields; systemd's journal also gets the priority of each.
-    def test_logs_are_what_was_asked_for(self):
+    def test_logs_have_the_requested_format(self):
         for form, priorities in (("text", False), ("json", False), ("json", True)):
             with self.subTest(form=form, priorities=priorities):
                 folder = self.folder / f"{form}-{priorities}"
@@ -127,10 +127,10 @@ class Systemd(unittest.TestCase):
                         self.assertRegex(rest, r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning|error) event=\w+ message=")
 
     # Wrong settings exit with 2, with which a unit is not restarted; temporary failures are tried again.
-    def test_wrong_settings_are_not_tried_again(self):
+    def test_wrong_settings_exit_without_restart(self):
         controller = ["titan-controller", "--state", self.folder / "c"]
         worker = ["titan-worker", "--state", self.folder / "w"]
-        for code, said, words in (
+        for code, expected, words in (
                 (2, "is beyond this machine", [*controller, "--listen", "0.0.0.0:0"]),
                 (2, "metrics-port", [*controller, "--listen", "127.0.0.1:0", "--metrics-port", "99999"]),
                 (2, "metrics-port", [*controller, "--listen", "127.0.0.1:0", "--metrics-port", ""]),
@@ -141,10 +141,10 @@ class Systemd(unittest.TestCase):
             with self.subTest(words=words[3:]):
                 done = subprocess.run([BIN / words[0], *words[1:]], capture_output=True, text=True, timeout=60)
                 self.assertEqual(code, done.returncode, done.stderr)
-                self.assertIn(said, done.stderr)
+                self.assertIn(expected, done.stderr)
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd is not installed")
-    def test_the_units_are_what_systemd_reads(self):
+    def test_systemd_accepts_the_units(self):
         page = BIN.parent / "share/doc/titan/operate/start-a-cluster.md"
         for daemon, exposure in (("titan-controller", 20), ("titan-worker", 100)):
             with self.subTest(daemon):

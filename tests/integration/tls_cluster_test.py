@@ -45,10 +45,10 @@ import socket
 with socket.create_connection(("m1", 7700), 10) as peer:
     peer.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + bytes(9))
     try:
-        said = peer.recv(4096)
+        answer = peer.recv(4096)
     except ConnectionResetError:
-        said = b""
-print(said[:2].hex() if said[:1] != b"\\x15" else "", end="")
+        answer = b""
+print(answer[:2].hex() if answer[:1] != b"\\x15" else "", end="")
 """
 
 
@@ -112,7 +112,7 @@ class TlsCluster(unittest.TestCase):
         listed = json.loads(self.run_on("m1", "titanctl --controller m1:7700 --tls ca/admin node list -o json"))
         return {node["name"].split("/")[1]: node["state"] for node in listed["nodes"]}
 
-    def test_the_page_makes_a_cluster_in_which_nobody_else_has_a_word(self):
+    def test_page_makes_a_cluster_that_refuses_strangers(self):
         make_authority, certify, controller, worker, submit = commands()
         self.run_on("m1", make_authority)
         self.run_on("m1", certify)
@@ -122,10 +122,10 @@ class TlsCluster(unittest.TestCase):
         for machine in MACHINES:
             self.start_on(machine, f"{worker} --metrics-port -1 --rank-user root --devices cpu:1{STAND_IN}", f"worker-{machine}")
         wait_until("four ready nodes", lambda: self.nodes() == dict.fromkeys(MACHINES, "READY"), 30, poll=0.1)
-        said = self.run_on("m4", " ".join([submit, *SMALL]))
-        self.assertIn("SUCCEEDED", said)
+        answer = self.run_on("m4", " ".join([submit, *SMALL]))
+        self.assertIn("SUCCEEDED", answer)
         if TRAINS:
-            self.assertTrue(list((self.folder / "srv/titan/tiny").glob("checkpoint/step-3/manifest.json")), said)
+            self.assertTrue(list((self.folder / "srv/titan/tiny").glob("checkpoint/step-3/manifest.json")), answer)
 
         self.strangers()
         self.assertEqual(set(MACHINES), set(self.nodes()))
@@ -161,7 +161,7 @@ class TlsCluster(unittest.TestCase):
         wait_until("refusals", lambda: all("warn" in log.read_text().lower() or "error" in log.read_text().lower() for log in (astray, foreign)), 30)
         wait_until("a refusal", lambda: "the certificate is node m2's" in another.read_text(), 30)
         for log in (astray, foreign, another):
-            self.assertNotIn("StartFailed", log.read_text(), "they were refused, and not unable to ask")
+            self.assertNotIn("StartFailed", log.read_text(), "they were refused, not misconfigured")
 
 
 if __name__ == "__main__":

@@ -237,8 +237,8 @@ def refused(run, folder, more, text):
     try:
         again.wait()
     except RuntimeError:
-        said = (folder / "rank-0.out").read_text()
-        assert text in said, said[-2000:]
+        printed = (folder / "rank-0.out").read_text()
+        assert text in printed, printed[-2000:]
         return
     raise AssertionError(f"{more} was not refused")
 

@@ -203,11 +203,11 @@ def tool(*words):
 def check_tool(folder, name, release, numbers):
     """Imports in pieces of a few rows, and exports by transformers' names."""
     model = ["--model", name, "--flavor", "golden", "--library", PLUGIN]
-    said = tool("import", release, folder / "step-0", *model, "--max-file-bytes", 20_000)
-    assert "quantized tensors to float32" in said and "reading layers.2" in said, said
+    printed = tool("import", release, folder / "step-0", *model, "--max-file-bytes", 20_000)
+    assert "quantized tensors to float32" in printed and "reading layers.2" in printed, printed
     # With these weights transformers uses the file's epsilon for all norms except those of latents.
-    warnings = [line for line in said.splitlines() if "warning" in line]
-    assert len(warnings) == ("deepseek" in name) and all("rms_norm_eps 1e-05" in line for line in warnings), said
+    warnings = [line for line in printed.splitlines() if "warning" in line]
+    assert len(warnings) == ("deepseek" in name) and all("rms_norm_eps 1e-05" in line for line in warnings), printed
     tool("export", folder / "step-0", folder / "out", *model)
     exported = {}
     for path in folder.glob("out/*.safetensors"):

@@ -50,9 +50,9 @@ def _batch_flags(dice, degrees, schedule, resumed, note):
         if size > 1:
             note.append(f"{size} rows a microbatch")
     if resumed and dice.random() < 0.4:
-        asked = dice.choice([n for n in range(1, 13) if degrees["pp"] == 1 or _fits(n, size, schedule, degrees["pp"])])
-        flags.update({"training.local_batch_size": asked, "training.global_batch_size": -1})
-        note.append(f"requests {asked} rows")
+        requested = dice.choice([n for n in range(1, 13) if degrees["pp"] == 1 or _fits(n, size, schedule, degrees["pp"])])
+        flags.update({"training.local_batch_size": requested, "training.global_batch_size": -1})
+        note.append(f"requests {requested} rows")
     elif flags["training.local_batch_size"] < rows:
         note.append(f"{rows // flags['training.local_batch_size']} runs a step")
     return flags

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The life of the packages on a machine without any part of Titan, as root and without systemd:
+# Installs, upgrades, removes and purges the packages on a machine without any part of Titan, as root and without systemd:
 #   bare_machine.sh FIRST SECOND PORT     folders of packages of two versions, with the stand-in for ranks, fake_rank; a free port
 set -euo pipefail
 first=$1 second=$2
@@ -60,7 +60,7 @@ has_steps() { [ "$(steps "$1")" -gt "$2" ]; }
 
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends ./"$first"/titan{ctl,-controller,-worker,-common,-doc}_*.deb >install.log
-grep -q 'set TITAN_CONTROLLER and TITAN_ADDRESS in /etc/titan/worker.env' install.log || fail "nothing says what is left to do"
+grep -q 'set TITAN_CONTROLLER and TITAN_ADDRESS in /etc/titan/worker.env' install.log || fail "the installation does not report what is left to do"
 for name in titan-controller titan-worker; do
   none_of $name || fail "the installation started $name"
 done
@@ -89,7 +89,7 @@ until_true "running job" is_state "$job" RUNNING
 echo running
 
 apt-get install -y -qq --no-install-recommends ./"$second"/titan{ctl,-controller,-worker,-common,-doc}_*.deb >upgrade.log
-[ "$(dpkg-query -W -f '${Version}' titan-worker)" = "$second" ] || fail "the upgrade is not there"
+[ "$(dpkg-query -W -f '${Version}' titan-worker)" = "$second" ] || fail "the upgrade is not installed"
 grep -q "cpu:2" /etc/titan/worker.env || fail "the upgrade lost the settings"
 ranks=$(pids_of fake_rank)
 # shellcheck disable=SC2154
@@ -99,7 +99,7 @@ stop "$titan_controller"
 start_unit titan-controller
 start_unit titan-worker
 until_true "ready node after the upgrade" sh -c 'titanctl node list | grep -q READY'
-until_true "job that goes on" has_steps "$job" "$(steps "$job")"
+until_true "continuing job" has_steps "$job" "$(steps "$job")"
 [ "$(pids_of fake_rank)" = "$ranks" ] || fail "the upgrade touched the ranks"
 echo upgraded
 
@@ -112,7 +112,7 @@ apt-get remove -y -qq titan-worker titan-controller >remove.log
 echo removed
 
 ! dpkg --purge titan-worker >purge.log 2>&1 || fail "purged under ranks"
-grep -q 'ranks still run in' purge.log || fail "nothing says why it was not purged"
+grep -q 'ranks still run in' purge.log || fail "the purge does not report why it was refused"
 [ -d /var/lib/titan-worker/jobs ] || fail "a refused purge took the state"
 # shellcheck disable=SC2046  # Each is a number.
 kill $(pids_of titan-shim)

@@ -62,7 +62,7 @@ class PackageLists(unittest.TestCase):
             self.assertTrue(named, script)
             self.assertEqual([], [path for variable, path in named if not path.startswith(MADE_LATER) and not (variables[variable] / path).exists()], script)
 
-    def test_what_gpu_check_starts_is_packed_and_built(self):
+    def test_programs_of_gpu_check_are_packed_and_built(self):
         pack, check = ((SOURCE / f"deploy/gpu_{name}.sh").read_text() for name in ("pack", "check"))
         copied = set(re.findall(r"\$root/deploy/([\w.]+)", pack))
         read = set(re.findall(r"\$here/(\w+\.\w+)", check))
@@ -77,7 +77,7 @@ class PackageLists(unittest.TestCase):
         built = [one for one in programs if re.search(rf"^build {re.escape(one)}[ :|]", rules, re.MULTILINE)]
         self.assertLessEqual(set(programs) - set(built), {"bin/libtitan_cuda.so"})  # This needs nvcc; gpu_pack.sh reports it.
 
-    def test_packages_are_those_of_the_installation(self):
+    def test_packages_match_the_installation(self):
         packages = {file.stem for file in DEBIAN.glob("*.control")}
         script = (SOURCE / "deploy/package.sh").read_text()
         self.assertEqual(packages, {name for names in re.findall(r"\bpackages\+?=\(([\w -]+)\)", script) for name in names.split()})
@@ -94,14 +94,14 @@ class PackageLists(unittest.TestCase):
         self.assertIn("titan-common (= @VERSION@)", control("titan-rank").get("Depends", ""))
 
     @unittest.skipUnless(shutil.which("dpkg"), "not on Debian")
-    def test_what_programs_are_linked_with_is_in_packages_that_are_found(self):
+    def test_linked_libraries_have_packages(self):
         for targets, package in re.findall(r"^ *install\(TARGETS ([\w -]+?) RUNTIME .*COMPONENT ([\w-]+)\)", INSTALLED, re.MULTILINE):
             for program in targets.split():
                 libraries = set(needed(BIN / program) if (BIN / program).exists() else ()) - set(OF_LIBTORCH)
                 self.assertEqual([], [name for name in sorted(libraries) if not is_found_for(name)], f"{package}: {program}")
 
     @unittest.skipUnless(shutil.which("dpkg"), "not on Debian")
-    def test_what_is_loaded_has_its_packages_in_its_control_file(self):
+    def test_loaded_libraries_have_packages(self):
         for package, (library, brought) in LIBRARIES.items():
             if not (BIN / library).exists():
                 continue

@@ -25,7 +25,7 @@ if (BIN / "titan-rank").exists():
     PROGRAMS["titan-rank"] = ["titan-checkpoint", "titan-data", "titan-generate", "titan-rank"]
 DAEMONS = ("titan-controller", "titan-worker")
 # Files in packages that are others' work, and their licences.
-OF_OTHERS = {
+THIRD_PARTY = {
     "titanctl": {"usr/bin/titanctl": "BSD-3-clause and BSD-3-clause-Cincinnati and Expat"},
     "titan-common": {"usr/share/titan/assets/c4_test/data.json": "GPL-1+ or Artistic", "usr/share/titan/configs/a.toml": "BSD-3-clause"},
     "titan-libtorch": {"usr/lib/titan/torch/lib/libtorch_cpu.so": "PyTorch", "usr/lib/titan/nvidia/cu13/lib/libcudart.so.13": "NVIDIA-EULA",
@@ -76,7 +76,7 @@ class Packages(unittest.TestCase):
                 for program in set(programs) - {"titan-rank", "titan-checkpoint", "titan-generate"}:  # These need LibTorch next to them.
                     self.assertRegex(output(self.root / "usr/bin" / program, "--version"), rf"^{program} ")
 
-    def test_dependencies_are_those_that_are_linked(self):
+    def test_dependencies_match_linked_libraries(self):
         for package, library in (("titanctl", "libgrpc++"), ("titanctl", "libcurl4"), ("titan-controller", "libsqlite3-0"), ("titan-worker", "libprometheus-cpp"),
                                  ("titan-worker", "libdw1")):
             with self.subTest(package):
@@ -113,7 +113,7 @@ class Packages(unittest.TestCase):
                 self.assertFalse(state.exists())
 
     # The lock is the one that a shim holds as long as it lives.
-    def test_purging_spares_what_ranks_use(self):
+    def test_purging_keeps_files_in_use(self):
         state = self.folder / "machine/var/lib/titan-worker"
         for attempt in ("attempt-1", "attempt-2"):
             (state / "jobs/aa" / attempt).mkdir(parents=True)
@@ -128,7 +128,7 @@ class Packages(unittest.TestCase):
         self.assertEqual(0, self.run_script("titan-worker", "postrm", "purge").returncode)
         self.assertFalse(state.exists())
 
-    def test_the_first_installation_says_what_is_left_to_do(self):
+    def test_first_installation_prints_next_steps(self):
         for daemon in DAEMONS:
             with self.subTest(daemon):
                 self.assertIn("systemctl enable --now", self.run_script(daemon, "postinst", "configure", "").stdout)
@@ -141,7 +141,7 @@ class Packages(unittest.TestCase):
         return text, [dict(re.findall(r"^(\S+): (.*(?:\n .*)*)", stanza, re.MULTILINE)) for stanza in text.strip().split("\n\n")]
 
     # Each file has its licence, each licence its text.
-    def test_copyright_files_are_complete_and_true(self):
+    def test_copyright_files_are_complete_and_correct(self):
         names = sorted(path.stem for path in (SOURCE / "deploy/debian").glob("*.control"))
         self.assertLessEqual(set(self.packages), set(names))
         for package in names:
@@ -161,7 +161,7 @@ class Packages(unittest.TestCase):
                 self.assertEqual(1 + len(files) + len(texts), len(stanzas))
                 titan = (SOURCE / "LICENSE").read_text().splitlines()
                 self.assertIn("".join(f" {line or '.'}\n" for line in titan), text)
-                for path, licence in OF_OTHERS.get(package, {}).items():
+                for path, licence in THIRD_PARTY.get(package, {}).items():
                     self.assertEqual(licence, [one["License"] for one in files if fnmatch.fnmatchcase(path, one["Files"])][-1], path)
                 if package in self.packages:
                     self.assertEqual(text, (self.root / "usr/share/doc" / package / "copyright").read_text())

@@ -82,7 +82,7 @@ Lines present() {
   return lines;
 }
 
-TEST(WireTest, NothingThatOthersReadHasChanged) {
+TEST(WireTest, WireFormatIsUnchanged) {
   const Lines lines = present();
   if (const char* path = getenv("TITAN_WIRE")) {
     std::ofstream file(path);

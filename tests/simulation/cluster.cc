@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::Duration kKeepalive = absl::Seconds(15);
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-constexpr int64_t kMaxSaid = 500;            // Messages of a node within a second.
+constexpr int64_t kMaxMessages = 500;        // Messages of a node within a second.
 constexpr absl::string_view kJobs = "job/";  // Prefix of the keys of job records.
 
 std::string kind_of(const std::string& key) {
@@ -71,10 +71,10 @@ void SimStore::run_due() {
   }
 }
 
-bool SimStore::was_full_just_now() const { return is_full_ || timeline_.now() - room_since_ < absl::Seconds(1); }
+bool SimStore::was_full_just_now() const { return is_full_ || timeline_.now() - space_since_ < absl::Seconds(1); }
 
 void SimStore::set_full(bool full) {
-  if (is_full_ && !full) room_since_ = timeline_.now();
+  if (is_full_ && !full) space_since_ = timeline_.now();
   is_full_ = full;
   MemoryStore::set_full(full);
   run_due();
@@ -130,15 +130,15 @@ void Cluster::deliver_to_worker(const std::shared_ptr<Stream>& stream, const v1:
   if (!stream->link->to_worker || !stream->held_to_worker.empty()) {
     return stream->held_to_worker.push_back(message);
   }
-  stream->machine->hear(stream->number, message);
+  stream->machine->receive(stream->number, message);
 }
 
 void Cluster::from_worker(const std::string& node, Link& link, int64_t session, v1::WorkerMessage message) {
   const std::shared_ptr<Stream> stream = link.stream;
   if (stream == nullptr || stream->number != session || !stream->at_worker) return;
   const int64_t second = absl::ToInt64Seconds(timeline.now());
-  if (std::exchange(link.second, second) != second) link.said = 0;
-  if (++link.said == kMaxSaid) violate(absl::StrCat("node ", node, " talks without end"));
+  if (std::exchange(link.second, second) != second) link.num_messages = 0;
+  if (++link.num_messages == kMaxMessages) violate(absl::StrCat("node ", node, " sends messages without end"));
   const std::string& refusal = message.attempt().error_reason();
   if ((refusal == "NO_DEVICES" || refusal == "DEVICE_TAKEN") && on_no_devices) on_no_devices(node);
   stream->to_controller_ready = std::max(stream->to_controller_ready, timeline.now() + link.latency);
@@ -188,8 +188,9 @@ void Cluster::break_stream(const std::shared_ptr<Stream>& stream) {
   timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
                  [this, stream] { end_at_worker(stream, ""); });
   // Sometimes the controller notices the end only after a new stream exists.
-  const absl::Duration most = timeline.random.chance(0.2) ? absl::Seconds(5) : absl::Milliseconds(200);
-  timeline.after(timeline.random.between(absl::ZeroDuration(), most), [this, stream] { end_at_controller(stream); });
+  const absl::Duration max_delay = timeline.random.chance(0.2) ? absl::Seconds(5) : absl::Milliseconds(200);
+  timeline.after(timeline.random.between(absl::ZeroDuration(), max_delay),
+                 [this, stream] { end_at_controller(stream); });
 }
 
 // A live machine's kernel ends its streams; a dead machine's streams end when nothing answers any more.
@@ -440,7 +441,7 @@ void Cluster::resume_watch() {
   const reconcile::Published::Limits limits;
   if (absl::IsOutOfRange(cursor.status()) && (changes > limits.changes || bytes > limits.bytes))
     return;  // The watcher has to start again.
-  if (!cursor.ok()) return violate(absl::StrCat("a watch cannot go on after revision ", seen));
+  if (!cursor.ok()) return violate(absl::StrCat("a watch cannot resume after revision ", seen));
   const absl::StatusOr<reconcile::Published::Batch> after = controller->published().changes(*cursor, 1 << 20);
   const auto is_newer = [seen = seen](int64_t revision) { return revision > seen; };
   std::vector<std::pair<int64_t, std::string>> expected, shown;
@@ -451,7 +452,7 @@ void Cluster::resume_watch() {
     if (is_newer(view->revision)) shown.emplace_back(view->revision, view->record->uid);
   }
   if (shown != expected)
-    violate(absl::StrCat("a watch that goes on after revision ", seen, " is not shown everything"));
+    violate(absl::StrCat("a watch that resumes after revision ", seen, " does not get everything"));
 }
 
 // --- Events of workers ---
@@ -489,7 +490,7 @@ void Cluster::check_acknowledged() {
 // The first events of a rank in a session continue at the store's cursor or before it.
 void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::RankEvents& events) {
   const node::AttemptKey key{events.id().job_uid(), events.id().number()};
-  if (events.events().empty() || !stream->heard.insert({key, events.rank()}).second) return;
+  if (events.events().empty() || !stream->ranks_heard.insert({key, events.rank()}).second) return;
   const reconcile::JobViewPtr view = controller->published().find(key.job_uid);
   if (view == nullptr || job::is_final(view->record->state)) return;
   const int64_t cursor = cursor_of(key.job_uid, key.number, events.rank());
@@ -500,8 +501,8 @@ void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::Rank
   }
   if (events.events(0).sequence() <= cursor + 1) return;
   if (is_excused(key.job_uid, key.number, events.rank(), cursor)) return;
-  violate(absl::StrCat("events of rank ", events.rank(), " of ", key.job_uid, " go on at ", events.events(0).sequence(),
-                       ", and the store has ", cursor));
+  violate(absl::StrCat("events of rank ", events.rank(), " of ", key.job_uid, " continue at ",
+                       events.events(0).sequence(), ", and the store has ", cursor));
 }
 
 // --- Senders that must be ignored ---

@@ -39,7 +39,7 @@ class SimStore : public store::MemoryStore {
   void damage(const store::Record& record);  // Makes a record unreadable and sets it aside, while no controller runs.
   // Kinds of keys ("job", "event/node") of each transaction so far, in the order in which they became durable.
   std::vector<std::set<std::string>> kinds;
-  // The controller dies once so many are durable, without the result of the last one; 0 means never.
+  // The controller dies once this many are durable, without the result of the last one; 0 means never.
   size_t crash_after = 0;
   std::function<void()> on_crash;
   std::function<void()> before_each;  // Called before each transaction becomes durable.
@@ -54,7 +54,7 @@ class SimStore : public store::MemoryStore {
   int due_ = 0;  // Number of those that are due.
   int life_ = 0;
   bool is_full_ = false;
-  absl::Duration room_since_ = -absl::InfiniteDuration();
+  absl::Duration space_since_ = -absl::InfiniteDuration();
   bool is_dying_ = false;    // The controller does not get the result of the current transaction.
   bool sets_aside_ = false;  // A job that cannot be read is not shown.
   absl::Duration ready_ = absl::ZeroDuration();
@@ -83,7 +83,7 @@ struct Stream : reconcile::Session, std::enable_shared_from_this<Stream> {
   absl::Duration to_worker_ready, to_controller_ready;
   std::deque<v1::ControllerMessage> held_to_worker;
   std::deque<v1::WorkerMessage> held_to_controller;
-  std::set<std::pair<node::AttemptKey, int>> heard;  // Ranks with events on this stream.
+  std::set<std::pair<node::AttemptKey, int>> ranks_heard;  // Ranks with events on this stream.
   void send(const v1::ControllerMessage& message) override;
   void close(const std::string& why) override;
 };
@@ -97,7 +97,7 @@ struct Link {
   bool data = true;         // Other ranks reach it.
   absl::Duration heard_at;  // When a message came from it while the other direction worked.
   int64_t second = 0;       // The present second, and the node's messages in it.
-  int64_t said = 0;
+  int64_t num_messages = 0;
   absl::Duration late_hello;  // Delay of the next Register.
 };
 

@@ -170,9 +170,9 @@ void Scenario::trouble(const std::string& node, absl::Duration last) {
 void Scenario::inject_at_worst(const std::string& event, const std::string& uid, std::string node) {
   const auto shown = shown_.find(uid);
   if (node.empty() && shown != shown_.end() && !shown->second.used.empty()) {
-    auto there = shown->second.used.begin();
-    std::advance(there, random_.between(0, static_cast<int>(shown->second.used.size()) - 1));
-    node = there->first;
+    auto chosen = shown->second.used.begin();
+    std::advance(chosen, random_.between(0, static_cast<int>(shown->second.used.size()) - 1));
+    node = chosen->first;
   }
   if (node.empty()) node = random_node();
   Fault fault = random_fault();

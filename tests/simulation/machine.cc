@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kEventBytes = 100;
 constexpr int kSigkill = 9;
-constexpr char kNoRoom[] = "No space left on device";
+constexpr char kNoSpace[] = "No space left on device";
 
 template <class... Ts>
 struct Overloaded : Ts... {
@@ -67,8 +67,8 @@ Now Machine::now() const {
 }
 
 absl::Duration Machine::delay() {
-  const absl::Duration most = slow_disk ? absl::Seconds(3) : absl::Milliseconds(10);
-  return timeline_.random.between(absl::Microseconds(100), most);
+  const absl::Duration max_delay = slow_disk ? absl::Seconds(3) : absl::Milliseconds(10);
+  return timeline_.random.between(absl::Microseconds(100), max_delay);
 }
 
 // --- Daemon ---
@@ -95,12 +95,12 @@ void Machine::start_daemon() {
     found.record = record;
     found.places = disk_.places[key];
     found.facts = disk_.facts[key];
-    const SimShim* there = shim(key);
+    const SimShim* entry = shim(key);
     found.shim =
-        there != nullptr && there->alive ? node::RecoveredAttempt::Shim::kAlive : node::RecoveredAttempt::Shim::kGone;
-    if (there != nullptr) {
-      found.status = there->written;
-      for (const Rank& rank : there->ranks) {
+        entry != nullptr && entry->alive ? node::RecoveredAttempt::Shim::kAlive : node::RecoveredAttempt::Shim::kGone;
+    if (entry != nullptr) {
+      found.status = entry->written;
+      for (const Rank& rank : entry->ranks) {
         if (rank.exit) found.exits.push_back(*rank.exit);
       }
     }
@@ -155,9 +155,9 @@ void Machine::tear_record() {
 void Machine::remove_torn_record() {
   if (!torn_) return;
   kill_shim(*torn_);
-  const SimShim* there = shim(*torn_);
-  const bool any = there != nullptr &&
-                   std::any_of(there->ranks.begin(), there->ranks.end(), [](const Rank& rank) { return rank.running; });
+  const SimShim* entry = shim(*torn_);
+  const bool any = entry != nullptr &&
+                   std::any_of(entry->ranks.begin(), entry->ranks.end(), [](const Rank& rank) { return rank.running; });
   if (any) return timeline_.after(absl::Seconds(1), [this] { remove_torn_record(); });
   disk_.records.erase(*torn_);
   disk_.places.erase(*torn_);
@@ -166,9 +166,9 @@ void Machine::remove_torn_record() {
   start_daemon();
 }
 
-void Machine::hear(int64_t session, const v1::ControllerMessage& message) {
-  const bool is_told = !message.has_welcome() && !message.has_beat_ack();
-  if (core_ != nullptr && !(idle && is_told)) feed(node::Command{session, message});
+void Machine::receive(int64_t session, const v1::ControllerMessage& message) {
+  const bool is_command = !message.has_welcome() && !message.has_beat_ack();
+  if (core_ != nullptr && !(idle && is_command)) feed(node::Command{session, message});
 }
 
 void Machine::disconnected(int64_t session, const std::string& reason) {
@@ -223,16 +223,16 @@ bool Machine::fail_if_disk_full(const node::Effect& effect) {
       [&](const auto& it) {
         using E = std::decay_t<decltype(it)>;
         if constexpr (std::is_same_v<E, node::RaiseFence>) {
-          feed(node::FenceRaised{it.op, 0, kNoRoom});
+          feed(node::FenceRaised{it.op, 0, kNoSpace});
         } else if constexpr (std::is_same_v<E, node::PrepareFolder>) {
           node::FolderPrepared done;
           done.op = it.op;
-          done.refusal = {"STATE_FOLDER_UNUSABLE", kNoRoom};
+          done.refusal = {"STATE_FOLDER_UNUSABLE", kNoSpace};
           feed(done);
         } else if constexpr (std::is_same_v<E, node::SpawnShim>) {
-          feed(node::ShimSpawned{it.op, 0, 0, kNoRoom});
+          feed(node::ShimSpawned{it.op, 0, 0, kNoSpace});
         } else if constexpr (kOnFolder<E> && !std::is_same_v<E, node::DeleteFolder>) {
-          feed(node::Written{it.op, kNoRoom});
+          feed(node::Written{it.op, kNoSpace});
         } else {
           return false;
         }
@@ -302,26 +302,27 @@ void Machine::perform(node::Effect& effect) {
                    for (const int rank : record.ranks) made.ranks.push_back({.rank = rank});
                    made.written = status_of(made);
                    feed(node::ShimSpawned{it.op, made.pid, made.pid, ""});
-                   say(it.key, {.kind = node::ShimEvent::Kind::kStatus, .status = *made.written});
+                   send_to_daemon(it.key, {.kind = node::ShimEvent::Kind::kStatus, .status = *made.written});
                  },
                  [&](const node::FindShim& it) {
                    node::ShimLookup found;
                    found.op = it.op;
-                   SimShim* there = shim(it.key);
+                   SimShim* entry = shim(it.key);
                    if (unreadable) {
                      found.why = "Input/output error";
                      return feed(found);
                    }
-                   if (there != nullptr && there->alive) {
+                   if (entry != nullptr && entry->alive) {
                      found.state = node::ShimLookup::State::kLinked;
-                     there->link = it.op;
+                     entry->link = it.op;
                      feed(found);
-                     return say(it.key, {.kind = node::ShimEvent::Kind::kStatus, .status = status_of(*there)});
+                     return send_to_daemon(it.key,
+                                           {.kind = node::ShimEvent::Kind::kStatus, .status = status_of(*entry)});
                    }
                    found.state = node::ShimLookup::State::kGone;
-                   if (there != nullptr) {
-                     found.status = there->written;
-                     for (const Rank& rank : there->ranks) {
+                   if (entry != nullptr) {
+                     found.status = entry->written;
+                     for (const Rank& rank : entry->ranks) {
                        if (rank.exit) found.exits.push_back(*rank.exit);
                      }
                    }
@@ -335,8 +336,8 @@ void Machine::perform(node::Effect& effect) {
                      seen.unknown = seen.exits_unknown = "Input/output error";
                      return feed(seen);
                    }
-                   if (const SimShim* there = shim(it.key); there != nullptr) {
-                     for (const Rank& rank : there->ranks) {
+                   if (const SimShim* entry = shim(it.key); entry != nullptr) {
+                     for (const Rank& rank : entry->ranks) {
                        if (rank.running) seen.alive.push_back({rank.rank, rank.pid, unkillable ? 'D' : 'R'});
                        if (rank.exit) seen.exits.push_back(*rank.exit);
                      }
@@ -346,19 +347,19 @@ void Machine::perform(node::Effect& effect) {
                  },
                  [&](const node::KillShim& it) { kill_shim(it.key); },
                  [&](const node::SendToShim& it) {
-                   SimShim* there = shim(it.key);
-                   if (there != nullptr && there->alive && there->link == it.link) shim_does(it.key, it.command);
+                   SimShim* entry = shim(it.key);
+                   if (entry != nullptr && entry->alive && entry->link == it.link) run_shim_command(it.key, it.command);
                  },
                  [&](const node::ReadSpool& it) {
                    node::SpoolRead read;
                    read.op = it.op;
                    read.next_offset = it.offset;
-                   const Rank* there = rank(it.key, it.rank);
-                   const auto lines = there == nullptr ? int64_t{0} : static_cast<int64_t>(there->spool.size());
+                   const Rank* entry = rank(it.key, it.rank);
+                   const auto lines = entry == nullptr ? int64_t{0} : static_cast<int64_t>(entry->spool.size());
                    for (int64_t at = it.offset / kEventBytes; at < lines; ++at) {
                      if (read.next_offset - it.offset >= it.max_bytes) break;
                      read.next_offset = (at + 1) * kEventBytes;
-                     read.lines.push_back({at + 1, there->spool[static_cast<size_t>(at)], read.next_offset});
+                     read.lines.push_back({at + 1, entry->spool[static_cast<size_t>(at)], read.next_offset});
                    }
                    feed(read);
                  },
@@ -427,7 +428,7 @@ void Machine::read_beacons() {
     }
   }
   if (!seen.items.empty()) feed(seen);
-  feed(node::StateFolderChecked{disk_full ? kNoRoom : ""});
+  feed(node::StateFolderChecked{disk_full ? kNoSpace : ""});
   timeline_.after(absl::Milliseconds(500), [this, life = life_] {
     if (life == life_) read_beacons();
   });
@@ -441,9 +442,9 @@ Machine::SimShim* Machine::shim(const node::AttemptKey& key) {
 }
 
 Machine::Rank* Machine::rank(const node::AttemptKey& key, int number) {
-  SimShim* there = shim(key);
-  if (there == nullptr) return nullptr;
-  for (Rank& rank : there->ranks) {
+  SimShim* entry = shim(key);
+  if (entry == nullptr) return nullptr;
+  for (Rank& rank : entry->ranks) {
     if (rank.rank == number) return &rank;
   }
   return nullptr;
@@ -462,7 +463,7 @@ void Machine::note_start(const node::AttemptKey& key) {
     for (const Rank& rank : shim.ranks) {
       if (!rank.running) continue;
       return violated(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " starts on ", name_,
-                                   " beside ranks of attempt ", other.number));
+                                   " next to ranks of attempt ", other.number));
     }
   }
 }
@@ -477,56 +478,56 @@ node::ShimStatus Machine::status_of(const SimShim& shim) const {
   return status;
 }
 
-void Machine::say(const node::AttemptKey& key, node::ShimEvent said) {
-  const SimShim& there = shims_.at(key);
-  if (there.link == 0) return;
-  said.key = key;
-  said.link = there.link;
+void Machine::send_to_daemon(const node::AttemptKey& key, node::ShimEvent event) {
+  const SimShim& entry = shims_.at(key);
+  if (entry.link == 0) return;
+  event.key = key;
+  event.link = entry.link;
   absl::Duration& ready = link_ready_[key];
   ready = std::max(ready, timeline_.now() + timeline_.random.between(absl::Microseconds(50), absl::Milliseconds(2)));
-  later(ready - timeline_.now(), std::move(said));
+  later(ready - timeline_.now(), std::move(event));
 }
 
-void Machine::shim_does(const node::AttemptKey& key, const node::ShimCommand& command) {
+void Machine::run_shim_command(const node::AttemptKey& key, const node::ShimCommand& command) {
   using Kind = node::ShimCommand::Kind;
-  SimShim& there = shims_.at(key);
+  SimShim& entry = shims_.at(key);
   switch (command.kind) {
     case Kind::kLease:
-      there.orphan_at =
-          timeline_.now() - absl::Milliseconds(command.silence_milliseconds) + absl::Seconds(there.orphan_timeout);
-      say(key, {.kind = node::ShimEvent::Kind::kLease});
+      entry.orphan_at =
+          timeline_.now() - absl::Milliseconds(command.silence_milliseconds) + absl::Seconds(entry.orphan_timeout);
+      send_to_daemon(key, {.kind = node::ShimEvent::Kind::kLease});
       return run_shims();
     case Kind::kStart:
-      if (!there.stop_reason.empty()) {
-        return say(key, {.kind = node::ShimEvent::Kind::kStartFailed, .error = "the attempt was stopped"});
+      if (!entry.stop_reason.empty()) {
+        return send_to_daemon(key, {.kind = node::ShimEvent::Kind::kStartFailed, .error = "the attempt was stopped"});
       }
-      if (std::exchange(there.started, true)) {
-        return say(key, {.kind = node::ShimEvent::Kind::kStarted, .status = status_of(there)});
+      if (std::exchange(entry.started, true)) {
+        return send_to_daemon(key, {.kind = node::ShimEvent::Kind::kStarted, .status = status_of(entry)});
       }
       note_start(key);
-      for (Rank& rank : there.ranks) {
+      for (Rank& rank : entry.ranks) {
         rank.pid = ++last_pid_;
         rank.running = true;
       }
-      there.written = status_of(there);
-      say(key, {.kind = node::ShimEvent::Kind::kStarted, .status = *there.written});
+      entry.written = status_of(entry);
+      send_to_daemon(key, {.kind = node::ShimEvent::Kind::kStarted, .status = *entry.written});
       return training_.started(*this, key);
     case Kind::kCheckpoint:
       return training_.on_save_requested(key, /*leave=*/false);
     case Kind::kStacks:
-      return say(key, {.kind = node::ShimEvent::Kind::kStacks});
+      return send_to_daemon(key, {.kind = node::ShimEvent::Kind::kStacks});
     case Kind::kStop:
       break;
   }
-  if (there.stop_reason.empty()) there.stop_reason = command.reason.empty() ? "STOPPED" : command.reason;
-  if (command.save && command.grace_milliseconds > 0 && there.started) training_.on_save_requested(key, /*leave=*/true);
+  if (entry.stop_reason.empty()) entry.stop_reason = command.reason.empty() ? "STOPPED" : command.reason;
+  if (command.save && command.grace_milliseconds > 0 && entry.started) training_.on_save_requested(key, /*leave=*/true);
   if (command.reason == "STALE_ATTEMPT" && command.grace_milliseconds > 0) training_.killed(key, command.reason);
   if (command.grace_milliseconds <= 0) {
     training_.killed(key, command.reason);
     kill_ranks(key);
   } else {
-    there.kill_at = std::min(there.kill_at, timeline_.now() + absl::Milliseconds(command.grace_milliseconds));
-    timeline_.at(there.kill_at, [this] { run_shims(); });
+    entry.kill_at = std::min(entry.kill_at, timeline_.now() + absl::Milliseconds(command.grace_milliseconds));
+    timeline_.at(entry.kill_at, [this] { run_shims(); });
   }
   end_if_over(key);
 }
@@ -536,16 +537,16 @@ void Machine::run_shims() {
   std::vector<node::AttemptKey> keys;
   for (const auto& [key, shim] : shims_) keys.push_back(key);
   for (const node::AttemptKey& key : keys) {
-    SimShim* there = shim(key);
-    if (there == nullptr || !there->alive) continue;
-    if (there->orphan_at <= timeline_.now() && there->stop_reason.empty()) {
-      there->stop_reason = "ORPHANED";
-      there->kill_at = timeline_.now() + absl::Seconds(30);
-      if (there->started) training_.on_save_requested(key, /*leave=*/true);
-      timeline_.at(there->kill_at, [this] { run_shims(); });
+    SimShim* entry = shim(key);
+    if (entry == nullptr || !entry->alive) continue;
+    if (entry->orphan_at <= timeline_.now() && entry->stop_reason.empty()) {
+      entry->stop_reason = "ORPHANED";
+      entry->kill_at = timeline_.now() + absl::Seconds(30);
+      if (entry->started) training_.on_save_requested(key, /*leave=*/true);
+      timeline_.at(entry->kill_at, [this] { run_shims(); });
       end_if_over(key);
-    } else if (there->kill_at <= timeline_.now()) {
-      there->kill_at = absl::InfiniteDuration();
+    } else if (entry->kill_at <= timeline_.now()) {
+      entry->kill_at = absl::InfiniteDuration();
       kill_ranks(key);
       end_if_over(key);
     }
@@ -575,36 +576,36 @@ void Machine::exit_rank(const node::AttemptKey& key, int number, int code, int s
   exit.signal = signal;
   exit.time_ns = now().wall_ns();
   if (signal == kSigkill) exit.stop_reason = shims_.at(key).stop_reason;
-  if (shims_.at(key).alive) say(key, {.kind = node::ShimEvent::Kind::kExit, .exit = exit});
+  if (shims_.at(key).alive) send_to_daemon(key, {.kind = node::ShimEvent::Kind::kExit, .exit = exit});
   training_.on_rank_exit(key, name_);
   end_if_over(key);
 }
 
 void Machine::end_if_over(const node::AttemptKey& key) {
-  SimShim& there = shims_.at(key);
-  const bool any = std::any_of(there.ranks.begin(), there.ranks.end(), [](const Rank& rank) { return rank.running; });
-  if (!there.alive || there.ended || any || (!there.started && there.stop_reason.empty())) return;
-  there.ended = true;
-  there.written = status_of(there);
-  say(key, {.kind = node::ShimEvent::Kind::kEnded, .status = *there.written});
-  if (there.link != 0) {
-    later(link_ready_[key] - timeline_.now(), node::ShimClosed{key, there.link});
+  SimShim& entry = shims_.at(key);
+  const bool any = std::any_of(entry.ranks.begin(), entry.ranks.end(), [](const Rank& rank) { return rank.running; });
+  if (!entry.alive || entry.ended || any || (!entry.started && entry.stop_reason.empty())) return;
+  entry.ended = true;
+  entry.written = status_of(entry);
+  send_to_daemon(key, {.kind = node::ShimEvent::Kind::kEnded, .status = *entry.written});
+  if (entry.link != 0) {
+    later(link_ready_[key] - timeline_.now(), node::ShimClosed{key, entry.link});
   }
-  there.alive = false;
+  entry.alive = false;
 }
 
 // The kernel kills the shim's ranks with it, and nobody records their exits.
 void Machine::kill_shim(const node::AttemptKey& key) {
-  SimShim* there = shim(key);
-  if (there == nullptr || !there->alive) return;
-  there->alive = false;
+  SimShim* entry = shim(key);
+  if (entry == nullptr || !entry->alive) return;
+  entry->alive = false;
   bool any = false;
-  for (Rank& rank : there->ranks) any = std::exchange(rank.running, rank.running && unkillable) || any;
-  if (there->link != 0) later(absl::Milliseconds(1), node::ShimClosed{key, there->link});
+  for (Rank& rank : entry->ranks) any = std::exchange(rank.running, rank.running && unkillable) || any;
+  if (entry->link != 0) later(absl::Milliseconds(1), node::ShimClosed{key, entry->link});
   if (any) training_.on_rank_exit(key, name_);
 }
 
-void Machine::speak(const node::AttemptKey& key, int number, const std::string& json) {
+void Machine::write_event(const node::AttemptKey& key, int number, const std::string& json) {
   Rank* rank = this->rank(key, number);
   if (rank == nullptr || !rank->running) return;
   rank->spool.push_back(json);
@@ -634,7 +635,7 @@ std::vector<std::string> Machine::double_use() const {
     }
     for (const int device : record.devices) {
       if (device < 0 || device >= devices_) {
-        found.push_back(absl::StrCat("there is no device ", device, " on ", name_));
+        found.push_back(absl::StrCat("no such device: ", device, " on ", name_));
         continue;
       }
       const node::AttemptKey*& other = used[static_cast<size_t>(device)];

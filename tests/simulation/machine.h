@@ -73,7 +73,7 @@ class Machine {
   void tear_record();
   void remove_torn_record();  // Like an operator who sees that no ranks run.
   v1::Register hello() const { return core_->make_register(now()); }
-  void hear(int64_t session, const v1::ControllerMessage& message);
+  void receive(int64_t session, const v1::ControllerMessage& message);
   void disconnected(int64_t session, const std::string& reason);
   std::function<void(int64_t session, v1::WorkerMessage)> on_send;
   std::function<void(int64_t session)> on_reset;
@@ -96,7 +96,7 @@ class Machine {
   const node::LaunchFacts& facts(const node::AttemptKey& key) const { return disk_.facts.at(key); }
   const node::AttemptRecord& record(const node::AttemptKey& key) const { return disk_.records.at(key); }
   Rank* rank(const node::AttemptKey& key, int number);
-  void speak(const node::AttemptKey& key, int rank, const std::string& json);
+  void write_event(const node::AttemptKey& key, int rank, const std::string& json);
   void exit_rank(const node::AttemptKey& key, int rank, int code, int signal);
   void kill_shim(const node::AttemptKey& key);
   std::set<int> devices_in_use() const;
@@ -121,8 +121,8 @@ class Machine {
   void plan(node::Effect effect);
   void perform(node::Effect& effect);
   void later(absl::Duration delay, node::Input input);
-  void say(const node::AttemptKey& key, node::ShimEvent said);
-  void shim_does(const node::AttemptKey& key, const node::ShimCommand& command);
+  void send_to_daemon(const node::AttemptKey& key, node::ShimEvent event);
+  void run_shim_command(const node::AttemptKey& key, const node::ShimCommand& command);
   void kill_ranks(const node::AttemptKey& key);
   void note_start(const node::AttemptKey& key);
   void end_if_over(const node::AttemptKey& key);

@@ -9,7 +9,7 @@
 namespace titan::simulation {
 namespace {
 
-absl::Status missing(const std::string& path) { return absl::NotFoundError(absl::StrCat("there is no ", path)); }
+absl::Status missing(const std::string& path) { return absl::NotFoundError(absl::StrCat(path, " does not exist")); }
 
 struct Writer : storage::WritableFile {
   explicit Writer(std::shared_ptr<std::string> to) : bytes(std::move(to)) {}
@@ -23,10 +23,10 @@ struct Writer : storage::WritableFile {
 };
 
 struct Reader : storage::ReadableFile {
-  explicit Reader(std::string of) : bytes(std::move(of)) {}
+  explicit Reader(std::string content) : bytes(std::move(content)) {}
   int64_t size() const override { return static_cast<int64_t>(bytes.size()); }
   absl::Status read(int64_t offset, int64_t count, char* out) override {
-    if (offset + count > size()) return absl::DataLossError("the file ends before");
+    if (offset + count > size()) return absl::DataLossError("the file ends before this range");
     std::copy_n(bytes.begin() + offset, count, out);
     return absl::OkStatus();
   }
@@ -37,7 +37,7 @@ struct Reader : storage::ReadableFile {
 
 absl::StatusOr<std::unique_ptr<storage::WritableFile>> MemoryFiles::create(const std::string& path) {
   const auto [made, is_new] = files_.try_emplace(path, std::make_shared<File>());
-  if (!is_new) return absl::AlreadyExistsError(absl::StrCat("there is ", path));
+  if (!is_new) return absl::AlreadyExistsError(absl::StrCat(path, " exists"));
   made->second->time = now();
   return std::make_unique<Writer>(std::shared_ptr<std::string>(made->second, &made->second->bytes));
 }

@@ -14,12 +14,12 @@ PROGRAMS = ("titan-controller", "titan-worker", "titan-shim", "titanctl")
 
 
 class NoPlantedBugsTest(unittest.TestCase):
-    def test_programs_lack_them(self):
+    def test_programs_have_no_mutations(self):
         for program in (*(BIN / name for name in PROGRAMS), MUTATED.with_name("simulation_test")):
             with self.subTest(program.name):
                 self.assertNotIn(MARK, program.read_bytes())
 
-    def test_the_test_program_has_them(self):
+    def test_mutated_program_has_mutations(self):
         self.assertIn(MARK, MUTATED.read_bytes())
 
 

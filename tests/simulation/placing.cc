@@ -57,7 +57,7 @@ int Scenario::free_devices(const std::string& node, const std::string& uid) cons
 }
 
 bool Scenario::fits_now(const job::JobRecord& job) const {
-  int room = 0;
+  int capacity = 0;
   for (const reconcile::NodeView& view : cluster_.controller->nodes()) {
     const core::Node& node = view.node;
     const std::string& name = node.record.name;
@@ -68,9 +68,9 @@ bool Scenario::fits_now(const job::JobRecord& job) const {
     if (machine->second->idle)
       continue;  // Devices that were requested from it count as used until it reports otherwise.
     const int free = free_devices(name, job.uid), share = job.spec.ranks_per_node;
-    room += share == 0 ? free : free >= share ? share : 0;
+    capacity += share == 0 ? free : free >= share ? share : 0;
   }
-  return room >= job.spec.ranks;
+  return capacity >= job.spec.ranks;
 }
 
 void Scenario::check_placing() {

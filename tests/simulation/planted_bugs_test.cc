@@ -46,7 +46,7 @@ std::map<std::string, uint64_t> known_seeds() {
   return seeds;
 }
 
-TEST(PlantedBugsTest, EachIsSeen) {
+TEST(PlantedBugsTest, EachBugIsFound) {
   const char* only = getenv("TITAN_PLANTED_BUG");
   const char* table = getenv("TITAN_PLANTED_TABLE");
   const char* found = getenv("TITAN_PLANTED_SEEDS");
@@ -63,7 +63,7 @@ TEST(PlantedBugsTest, EachIsSeen) {
     std::string seen = seed == 0 ? "" : seen_with(mutation.name, seed);
     if (seen.empty()) seed = 0;
     while (seen.empty() && seed < kMaxSeeds) seen = seen_with(mutation.name, ++seed);
-    EXPECT_FALSE(seen.empty()) << "no rule is broken in " << kMaxSeeds << " seeds though " << mutation.what;
+    EXPECT_FALSE(seen.empty()) << "no rule was broken in " << kMaxSeeds << " seeds though " << mutation.what;
     const std::string rule = seen.empty() ? "none" : seen.substr(seen.find(": ") + 2);  // Without the time.
     const double seconds = cpu_seconds() - begin;
     std::cout << absl::StrFormat("%-26s %5d %6.2f s  %s\n", mutation.name, seed, seconds, rule) << std::flush;

@@ -44,7 +44,7 @@ int number(const journal::Line& line, const std::string& key) {
 void Scenario::see(const reconcile::JobView& view) {
   const job::JobRecord& record = *view.record;
   if (view.deleted) {
-    if (asked_to_delete_.count(record.uid) == 0) cluster_.violate(absl::StrCat("job ", record.uid, " is deleted"));
+    if (requested_deletes_.count(record.uid) == 0) cluster_.violate(absl::StrCat("job ", record.uid, " is deleted"));
     acknowledged_.erase(record.uid);
     shown_.erase(record.uid);
     return;
@@ -117,7 +117,7 @@ void Scenario::check_exits(const std::string& uid, const job::AttemptRecord& att
     const Machine::Rank* rank = cluster_.machines.at(exit.node)->rank({uid, attempt.number}, exit.rank);
     if (rank != nullptr && rank->pid != 0 && !rank->running) continue;
     cluster_.violate(absl::StrCat("rank ", exit.rank, " of attempt ", attempt.number, " of ", uid,
-                                  " is said to have ended on ", exit.node, ", and ",
+                                  " is reported to have ended on ", exit.node, ", and ",
                                   rank != nullptr && rank->running ? "runs" : "has never run"));
   }
 }
@@ -129,10 +129,10 @@ void Scenario::check_capacity(const std::string& uid, const Shown& job) {
   for (const auto& [node, ranks] : job.used) {
     int all = 0;
     for (const auto& [other, shown] : shown_) {
-      const auto there = shown.used.find(node);
-      if (there == shown.used.end() || shown.over || lost_parts_.count({other, shown.attempt, node}) > 0) continue;
+      const auto held = shown.used.find(node);
+      if (held == shown.used.end() || shown.over || lost_parts_.count({other, shown.attempt, node}) > 0) continue;
       if (adopted_.count({other, shown.attempt}) > 0) continue;
-      all += there->second;
+      all += held->second;
     }
     if (all > size_.devices) {
       cluster_.violate(absl::StrCat("job ", uid, " is placed on ", node, ", where ", all, " ranks have devices"));
@@ -164,7 +164,7 @@ void Scenario::check_line(const journal::Line& line) {
   // The decision counts, not the state of the ranks when they learn of it.
   const bool is_lost = line.event == "NodeLost" && !cluster_.ranks.is_healthy({uid, attempt});
   if (line.event == "RankUnkillable" || line.event == "StopTimedOut" || is_lost) {
-    cluster_.ranks.given_up.insert({uid, attempt});
+    cluster_.ranks.abandoned.insert({uid, attempt});
   }
   if (!resting_ && !uid.empty() && random_.chance(0.03)) inject_at_worst(line.event, uid, node);
   if (!resting_ && uid.empty() && line.event == "NodeLost" && random_.chance(0.2)) {
@@ -174,7 +174,7 @@ void Scenario::check_line(const journal::Line& line) {
   }
   const bool had_trouble = now < troubled_[node] + kAfterEffects;
   if (timed_out && !had_trouble && !restored_) {
-    cluster_.violate(absl::StrCat("node ", node, ", which has no trouble, is given up: ", line.event));
+    cluster_.violate(absl::StrCat("node ", node, ", which has no trouble, is abandoned: ", line.event));
   }
   if (line.event == "NodeCordoned" && absl::StartsWith(field(line, "message"), "by the controller") &&
       troubled_[node] == absl::ZeroDuration()) {
@@ -185,7 +185,8 @@ void Scenario::check_line(const journal::Line& line) {
     const auto start = started_.find(absl::StrCat(uid, "/", attempt));
     if ((advance && now - *advance < absl::Seconds(20)) ||
         (start != started_.end() && now - start->second < absl::Seconds(20))) {
-      cluster_.violate(absl::StrCat("attempt ", attempt, " of ", uid, " is said to hang: ", field(line, "message")));
+      cluster_.violate(
+          absl::StrCat("attempt ", attempt, " of ", uid, " is reported as hung: ", field(line, "message")));
     }
   }
 }
@@ -194,7 +195,7 @@ void Scenario::check_line(const journal::Line& line) {
 void Scenario::check_answers(const std::string& node) {
   const absl::Duration now = cluster_.timeline.now();
   if (!cluster_.controller_answers() || now - std::max(troubled_[node], runs_since_) < kNoAnswer) return;
-  cluster_.violate(absl::StrCat("node ", node, " is connected and hears nothing"));
+  cluster_.violate(absl::StrCat("node ", node, " is connected and receives nothing"));
 }
 
 // A controller that has given an attempt up, or whose restored store has no record of it, may not know yet that the
@@ -207,7 +208,7 @@ void Scenario::check_device_count(const std::string& node) {
         shown != shown_.end() && shown->second.attempt == key.number && shown->second.used.count(node) > 0;
     if (!is_present || lost_parts_.count({key.job_uid, key.number, node}) > 0) return;
   }
-  cluster_.violate(absl::StrCat("node ", node, " is asked for devices that it does not have"));
+  cluster_.violate(absl::StrCat("node ", node, " gets a request for devices that it does not have"));
 }
 
 // --- State that survives the controller ---
@@ -218,7 +219,7 @@ void Scenario::controller_started() {
   for (const auto& [uid, shown] : shown_) {
     const reconcile::JobViewPtr view = cluster_.controller->published().find(uid);
     if (view == nullptr) {
-      if (asked_to_delete_.count(uid) > 0 || lost_jobs_.count(uid) > 0) continue;
+      if (requested_deletes_.count(uid) > 0 || lost_jobs_.count(uid) > 0) continue;
       cluster_.violate(absl::StrCat("job ", uid, " was shown and is gone after a restart"));
     } else if (view->revision < shown.revision) {
       cluster_.violate(absl::StrCat("job ", uid, " was shown at revision ", shown.revision, " and is at ",
@@ -226,7 +227,7 @@ void Scenario::controller_started() {
     } else if (view->revision == shown.revision &&
                (view->record->attempts != shown.attempts || view->record->reserved != shown.reserved ||
                 view->record->intent.stop != shown.stops || job::name(view->record->state) != shown.state)) {
-      cluster_.violate(absl::StrCat("job ", uid, " is another one after a restart, at the same revision"));
+      cluster_.violate(absl::StrCat("job ", uid, " has changed over a restart, at the same revision"));
     }
   }
   for (auto it = shown_.begin(); it != shown_.end();) {
@@ -247,7 +248,7 @@ void Scenario::controller_started() {
   }
   for (const std::string& uid : deletes_) {
     if (cluster_.controller->published().find(uid) != nullptr) {
-      cluster_.violate(absl::StrCat("job ", uid, " was deleted and is there after a restart"));
+      cluster_.violate(absl::StrCat("job ", uid, " was deleted and exists after a restart"));
     }
   }
   cluster_.timeline.after(absl::Seconds(3), [this, start = ++starts_] {
@@ -309,18 +310,18 @@ void Scenario::check_waits() {
     if (shown.has_reason || trains) shown.explained_at = now;
     absl::Duration since = std::max(shown.since, steady_since_);
     for (const auto& [node, ranks] : shown.used) since = std::max(since, registered_[node]);
-    absl::Duration most = absl::InfiniteDuration();
+    absl::Duration max_wait = absl::InfiniteDuration();
     if (shown.attempt == 0) {
       // The queue may be long.
     } else if (shown.state == "RESERVING") {
-      most = kMaxPrepare;
+      max_wait = kMaxPrepare;
     } else if (shown.state == "STARTING") {
-      most = kMaxStart;
+      max_wait = kMaxStart;
     } else if (shown.state == "STOPPING" || shown.state == "RECOVERING") {
-      most = kMaxStop;
+      max_wait = kMaxStop;
     }
     const absl::Duration unexplained = now - std::max(since, shown.explained_at);
-    if (now - since <= most && unexplained <= kReasonWithin) continue;
+    if (now - since <= max_wait && unexplained <= kReasonWithin) continue;
     cluster_.violate(absl::StrCat("job ", uid, " is ", shown.state, " for ", absl::FormatDuration(now - since),
                                   ", and the reason is ", shown.waits_for));
   }
@@ -328,7 +329,7 @@ void Scenario::check_waits() {
 
 // Clients see the core's decisions about nodes.
 void Scenario::check_nodes() {
-  const auto said = [](const reconcile::NodeView& view) {
+  const auto describe = [](const reconcile::NodeView& view) {
     return absl::StrCat(view.node.record.name, " ", core::name(view.node.state), " ", view.node.can_take_ranks(), " ",
                         view.node.record.cordoned, " ", view.devices_used, " ", absl::StrJoin(view.jobs, ","), " ",
                         view.unknown.size(), " ", view.slow.size(), " ", absl::FormatTime(view.node.last_beat_time));
@@ -336,15 +337,17 @@ void Scenario::check_nodes() {
   const std::vector<reconcile::NodeView> shown = cluster_.controller->nodes(),
                                          now = cluster_.controller->decided_nodes();
   for (const reconcile::NodeView& view : now) {
-    const bool speaks = view.node.session != 0;  // The node has returned, but the record of it may not be durable yet.
-    if (speaks || deleted_nodes_.count(view.node.record.name) == 0) continue;
+    const bool is_connected =
+        view.node.session != 0;  // The node has returned, but the record of it may not be durable yet.
+    if (is_connected || deleted_nodes_.count(view.node.record.name) == 0) continue;
     cluster_.violate(
         absl::StrCat("node ", view.node.record.name, " was deleted, and is shown as ", core::name(view.node.state)));
   }
-  if (shown.size() != now.size()) return cluster_.violate("other nodes are shown than there are");
+  if (shown.size() != now.size()) return cluster_.violate("the shown nodes are not those that exist");
   for (size_t i = 0; i < now.size(); ++i) {
-    if (said(shown[i]) == said(now[i])) continue;
-    cluster_.violate(absl::StrCat("a node is shown as it was: ", said(shown[i]), " and not ", said(now[i])));
+    if (describe(shown[i]) == describe(now[i])) continue;
+    cluster_.violate(
+        absl::StrCat("a node is shown in an old state: ", describe(shown[i]), " and not ", describe(now[i])));
   }
 }
 
@@ -377,7 +380,7 @@ void Scenario::check_cut_off() {
         std::count_if(paused_at_.begin(), paused_at_.end(), [&](absl::Duration at) { return at > heard; });
     const absl::Duration silent = cluster_.timeline.now() - heard - absl::Seconds(std::max<int64_t>(0, paused - 1));
     const bool is_cut_off = silent >= shown.grace + kLease - kCountsEarlier;
-    if (is_cut_off) cluster_.ranks.given_up.insert({uid, shown.attempt});
+    if (is_cut_off) cluster_.ranks.abandoned.insert({uid, shown.attempt});
   }
 }
 

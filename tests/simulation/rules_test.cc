@@ -71,7 +71,7 @@ class RulesTest : public ::testing::Test {
     wait(absl::Seconds(40));
     ASSERT_EQ(scenario_.shown_.begin()->second.state, "RUNNING");
   }
-  void drain_unheard(absl::Duration ago) {
+  void drain_without_orders(absl::Duration ago) {
     for (const auto& [node, machine] : cluster().machines) scenario_.drains_[node] = now() - ago;
   }
   Scenario::Shown& shown() { return scenario_.shown_.at("u1"); }
@@ -105,7 +105,7 @@ TEST_F(RulesTest, EndsAreFinalAndWatchesNeverGoBack) {
   expect_broken("is deleted");
 }
 
-TEST_F(RulesTest, CheckpointsAreThereAndNeverGoBack) {
+TEST_F(RulesTest, CheckpointsExistAndNeverGoBack) {
   cluster().storage["/dump/j1"].committed = 4;
   cluster().ranks.plans["/dump/j1"].steps = 8;
   reconcile::JobView shows = view(JobState::kRunning);
@@ -122,7 +122,7 @@ TEST_F(RulesTest, CheckpointsAreThereAndNeverGoBack) {
   expect_broken("succeeded at step 4");
 }
 
-TEST_F(RulesTest, DevicesAreOneJobs) {
+TEST_F(RulesTest, DevicesBelongToOneJob) {
   see(placed("u1", "n1", 1, JobState::kReserving));
   see(placed("u2", "n1", 1, JobState::kReserving));
   expect_quiet();
@@ -130,13 +130,13 @@ TEST_F(RulesTest, DevicesAreOneJobs) {
   expect_broken("u3 is placed on n1, where 3 ranks have devices");
 }
 
-TEST_F(RulesTest, WhoIsSaidToHaveEndedHasRun) {
+TEST_F(RulesTest, RanksReportedAsEndedHaveRun) {
   reconcile::JobView one = placed("u1", "n1", 1, JobState::kRunning);
   auto attempt = std::make_shared<job::AttemptRecord>(*one.attempts[0]);
   attempt->exits.push_back({.rank = 0, .node = "n1"});
   one.attempts = {attempt};
   see(one);
-  expect_broken("is said to have ended on n1, and has never run");
+  expect_broken("is reported to have ended on n1, and has never run");
 }
 
 TEST_F(RulesTest, WaitsAreExplainedAndBounded) {
@@ -170,21 +170,21 @@ TEST_F(RulesTest, LimitsEndJobs) {
   expect_broken("u1 is still RUNNING");
 }
 
-TEST_F(RulesTest, WhoTrainsOnADrainedNodeLeaves) {
+TEST_F(RulesTest, AttemptsLeaveADrainedNode) {
   train(10'000);
   look_each_second();
-  drain_unheard(absl::Seconds(5));
+  drain_without_orders(absl::Seconds(5));
   wait(absl::Seconds(20));
   expect_quiet();
   wait(absl::Seconds(20));
   expect_broken("which is being drained for");
 }
 
-TEST_F(RulesTest, NothingHealthyIsGivenUp) {
+TEST_F(RulesTest, NothingHealthyIsAbandoned) {
   for (const char* event : {"StopTimedOut", "PrepareTimedOut"}) {
     wait(absl::Seconds(130));  // Longer than the time in which a fault may still have effects.
     line(event, {{"node", "n1"}, {"uid", "u9"}, {"attempt", "1"}});
-    expect_broken("which has no trouble, is given up");
+    expect_broken("which has no trouble, is abandoned");
   }
   line("NodeCordoned", {{"node", "n1"}, {"message", "by a user"}});
   expect_quiet();
@@ -192,9 +192,9 @@ TEST_F(RulesTest, NothingHealthyIsGivenUp) {
   expect_broken("which had no trouble, is cordoned");
   line("AttemptStarted", {{"uid", "u9"}, {"attempt", "1"}});
   line("AttemptHung", {{"uid", "u9"}, {"attempt", "1"}});
-  expect_broken("is said to hang");
+  expect_broken("is reported as hung");
   look_at_answers();
-  expect_broken("n1 is connected and hears nothing");
+  expect_broken("n1 is connected and receives nothing");
 }
 
 }  // namespace

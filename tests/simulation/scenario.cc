@@ -41,8 +41,8 @@ Scenario::Scenario(uint64_t seed, const Size& size)
   cluster_.on_line = [this](const journal::Line& line) { check_line(line); };
 }
 
-absl::Duration Scenario::random_seconds(double least, double most) {
-  return random_.between(absl::Seconds(least), absl::Seconds(most));
+absl::Duration Scenario::random_seconds(double low, double high) {
+  return random_.between(absl::Seconds(low), absl::Seconds(high));
 }
 
 std::string Scenario::random_node() { return absl::StrCat("n", random_.between(1, size_.nodes)); }
@@ -51,12 +51,12 @@ Outcome Scenario::run() {
   plan();
   every_second();
   cluster_.timeline.run_until(size_.chaos);
-  if (cluster_.timeline.is_livelocked()) cluster_.violate("somebody goes in a circle");
+  if (cluster_.timeline.is_livelocked()) cluster_.violate("events follow each other without progress of time");
   rest();
   const absl::Duration end = size_.chaos + kMaxRest + work_left();
   while (!all_over() && cluster_.timeline.now() < end && cluster_.violations.empty()) {
     cluster_.timeline.run_until(cluster_.timeline.now() + absl::Seconds(1));
-    if (cluster_.timeline.is_livelocked()) cluster_.violate("somebody goes in a circle");
+    if (cluster_.timeline.is_livelocked()) cluster_.violate("events follow each other without progress of time");
   }
   if (!all_over() && cluster_.violations.empty()) check_all_over();
   outcome_.violations = cluster_.violations;
@@ -114,12 +114,13 @@ void Scenario::submit(int number) {
     return cluster_.timeline.after(absl::Seconds(1), [this, number] { submit(number); });
   }
   const bool is_small = size_.is_large() && number > 2;
-  const int most = is_small ? 16 : std::max(1, (size_.nodes - 2) * size_.devices);
+  const int max_ranks = is_small ? 16 : std::max(1, (size_.nodes - 2) * size_.devices);
   job::SchedulingSpec spec;
   spec.job_id = id;
   spec.dump_folder = "/dump/" + id;
   spec.ranks_per_node = random_.chance(0.5) ? 1 : 0;
-  spec.ranks = random_.between(1, spec.ranks_per_node == 1 ? std::min(most, std::max(1, size_.nodes - 2)) : most);
+  spec.ranks =
+      random_.between(1, spec.ranks_per_node == 1 ? std::min(max_ranks, std::max(1, size_.nodes - 2)) : max_ranks);
   if (size_.is_large() && !is_small) spec.ranks = size_.nodes / 4 * (spec.ranks_per_node == 1 ? 1 : size_.devices);
   spec.priority = random_.between(0, 2);
   if (!size_.one_bad_node) spec.restart.no_progress_limit = 10'000;
@@ -167,7 +168,7 @@ void Scenario::create(const job::SchedulingSpec& spec, const std::string& id, ui
 void Scenario::created(const std::string& id, const std::string& uid) {
   const auto known = uids_.find(id);
   if (known != uids_.end() && known->second != uid && acknowledged_.count(known->second) > 0) {
-    cluster_.violate(absl::StrCat("job ", known->second, " was made, and the same request makes ", uid));
+    cluster_.violate(absl::StrCat("job ", known->second, " was created, and the same request creates ", uid));
   }
   acknowledged_.insert(uid);
   uids_[id] = uid;
@@ -218,7 +219,7 @@ void Scenario::remove() {
   const auto over = std::find_if(shown_.begin(), shown_.end(), [](const auto& item) { return item.second.over; });
   if (over == shown_.end()) return;
   const std::string uid = over->first;
-  asked_to_delete_.insert(uid);
+  requested_deletes_.insert(uid);
   cluster_.controller->remove(uid, [this, uid](const auto& done) {
     if (!done.ok()) return;
     deletes_.insert(uid);
@@ -243,24 +244,24 @@ void Scenario::drain(const std::string& node, absl::Duration last) {
   if (size_.one_bad_node) return;  // The other nodes must stay free.
   if (!drains_.emplace(node, cluster_.timeline.now()).second) return;
   cluster_.trace(absl::StrCat("USER drains ", node));
-  ask_to_drain(node);
+  request_drain(node);
   cluster_.timeline.after(last, [this, node] {
     if (resting_ || drains_.erase(node) == 0 || cluster_.controller == nullptr) return;
     cluster_.controller->cordon(node, false, "", [](const auto&) {});
   });
 }
 
-void Scenario::ask_to_drain(const std::string& node) {
+void Scenario::request_drain(const std::string& node) {
   if (drains_.count(node) == 0) return;
   if (cluster_.controller_answers()) cluster_.controller->drain(node, "maintenance", [](const auto&) {});
-  cluster_.timeline.after(absl::Seconds(2), [this, node] { ask_to_drain(node); });
+  cluster_.timeline.after(absl::Seconds(2), [this, node] { request_drain(node); });
 }
 
-// Calls `ask` after `after`, as soon as the controller answers: clients retry while it is down.
-void Scenario::when_it_answers(absl::Duration after, std::function<void()> ask) {
-  cluster_.timeline.after(after, [this, ask = std::move(ask)] {
-    if (cluster_.controller_answers()) return ask();
-    when_it_answers(absl::Seconds(1), ask);
+// Calls `action` after `after`, as soon as the controller answers: clients retry while it is down.
+void Scenario::when_it_answers(absl::Duration after, std::function<void()> action) {
+  cluster_.timeline.after(after, [this, action = std::move(action)] {
+    if (cluster_.controller_answers()) return action();
+    when_it_answers(absl::Seconds(1), action);
   });
 }
 

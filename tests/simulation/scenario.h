@@ -88,7 +88,7 @@ struct Outcome {
 class Scenario {
  public:
   Scenario(uint64_t seed, const Size& size);
-  // Also kills the controller once so many transactions are durable, without the result of the last one.
+  // Also kills the controller once this many transactions are durable, without the result of the last one.
   void crash_after(size_t transactions) { cluster_.crash_controller_after(transactions); }
   Outcome run();
 
@@ -124,13 +124,13 @@ class Scenario {
   void remove();
   void delete_lost_node();
   void drain(const std::string& node, absl::Duration last);
-  void ask_to_drain(const std::string& node);
-  void when_it_answers(absl::Duration after, std::function<void()> ask);
+  void request_drain(const std::string& node);
+  void when_it_answers(absl::Duration after, std::function<void()> action);
   void rest();
   absl::Duration work_left() const;
   bool all_over() const;
   std::string random_node();
-  absl::Duration random_seconds(double least, double most);
+  absl::Duration random_seconds(double low, double high);
 
   // faults.cc
   void inject(Fault fault, const std::string& node);
@@ -183,7 +183,7 @@ class Scenario {
   std::map<std::string, Shown> shown_;       // By uid.
   std::set<std::string> acknowledged_;       // Uids.
   std::set<std::string> cancels_, deletes_;  // Uids.
-  std::set<std::string> asked_to_delete_;
+  std::set<std::string> requested_deletes_;
   std::vector<std::function<void()>> calls_;  // Requests of clients with their ids, which are sometimes repeated.
   // Uids whose job record is lost, so that the job may be unknown now, and uids whose specification is lost, so that no
   // attempt follows the present one.

@@ -37,10 +37,10 @@ constexpr int64_t kRare = 20;
 constexpr int64_t kSeedsForAllKinds = 500;
 constexpr int kManyNodes = 20;
 
-int64_t from_environment(const char* key, int64_t otherwise) {
+int64_t from_environment(const char* key, int64_t default_value) {
   const char* text = getenv(key);
   int64_t value = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
+  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : default_value;
 }
 
 double seconds_since(clock_t begin) { return static_cast<double>(clock() - begin) / CLOCKS_PER_SEC; }
@@ -116,7 +116,7 @@ void for_each_seed(const std::vector<int64_t>& seeds, const std::function<void(i
 }
 
 // Returns the seeds with many nodes first, so that no long one is left for a single thread at the end.
-std::vector<int64_t> long_ones_first(int64_t first, int64_t count) {
+std::vector<int64_t> long_seeds_first(int64_t first, int64_t count) {
   std::vector<int64_t> seeds(static_cast<size_t>(count));
   std::iota(seeds.begin(), seeds.end(), first);
   std::stable_partition(seeds.begin(), seeds.end(),
@@ -124,17 +124,17 @@ std::vector<int64_t> long_ones_first(int64_t first, int64_t count) {
   return seeds;
 }
 
-TEST(SimulationTest, WhateverFailsTheRulesHold) {
+TEST(SimulationTest, RulesHoldUnderRandomFaults) {
   const int64_t many = getenv("TITAN_LONG") != nullptr ? 100'000 : kSeedsForAllHits;
   const int64_t only = from_environment("TITAN_SIMULATION_SEED", 0);
   const int64_t first = only != 0 ? only : from_environment("TITAN_SIMULATION_FIRST", 1);
   const int64_t count = only != 0 ? 1 : from_environment("TITAN_SIMULATION_SEEDS", many);
-  const int64_t most_failures = from_environment("TITAN_SIMULATION_FAILURES", 10);
+  const int64_t max_failures = from_environment("TITAN_SIMULATION_FAILURES", 10);
   const clock_t begin = clock();
   Sum sum;
   std::atomic<int64_t> failed = 0;
-  for_each_seed(long_ones_first(first, count), [&](int64_t seed) {
-    if (failed >= most_failures) return;
+  for_each_seed(long_seeds_first(first, count), [&](int64_t seed) {
+    if (failed >= max_failures) return;
     const Outcome outcome = Scenario(static_cast<uint64_t>(seed), size_of(static_cast<uint64_t>(seed))).run();
     if (!outcome.violations.empty()) ++failed;
     if (!outcome.violations.empty())
@@ -151,14 +151,14 @@ TEST(SimulationTest, WhateverFailsTheRulesHold) {
 }
 
 // A seed gives the same history again: nothing depends on addresses, threads or earlier runs.
-TEST(SimulationTest, ASeedGivesTheSameHistoryAgain) {
+TEST(SimulationTest, SeedsAreReproducible) {
   if (getenv("TITAN_SIMULATION_SEED") != nullptr) GTEST_SKIP() << "one seed, run once";
   const auto run = [](int64_t seed) {
     return Scenario(static_cast<uint64_t>(seed), size_of(static_cast<uint64_t>(seed))).run();
   };
   std::mutex mutex;
   std::set<uint64_t> digests;
-  const std::vector<int64_t> seeds = long_ones_first(1, kSeedsTwice);
+  const std::vector<int64_t> seeds = long_seeds_first(1, kSeedsTwice);
   for_each_seed(seeds, [&](int64_t seed) {
     const Outcome first = run(seed), second = run(seed);
     const std::lock_guard<std::mutex> lock(mutex);
@@ -166,7 +166,7 @@ TEST(SimulationTest, ASeedGivesTheSameHistoryAgain) {
     EXPECT_EQ(first.digest, second.digest) << "seed " << seed;
     digests.insert(first.digest);
   });
-  EXPECT_EQ(digests.size(), seeds.size()) << "seeds that differ have histories that differ";
+  EXPECT_EQ(digests.size(), seeds.size()) << "different seeds have different histories";
 }
 
 // Returns every kind of record that the core writes.
@@ -204,7 +204,7 @@ std::vector<int64_t> crash_points(const std::vector<std::set<std::string>>& tran
 
 // Runs a busy history once for each point at which the controller dies: the transaction is durable, but nobody knows
 // its result.
-TEST(SimulationTest, ACrashAfterEachTransaction) {
+TEST(SimulationTest, RulesHoldAfterACrashAtEachTransaction) {
   if (getenv("TITAN_SIMULATION_SEED") != nullptr) GTEST_SKIP() << "one seed, run once";
   constexpr size_t kNever = std::numeric_limits<size_t>::max();
   int64_t seed = 0;
@@ -215,7 +215,7 @@ TEST(SimulationTest, ACrashAfterEachTransaction) {
     written.clear();
     for (const std::set<std::string>& kinds : transactions) written.insert(kinds.begin(), kinds.end());
   }
-  ASSERT_EQ(written, all_kinds()) << "in no seed";
+  ASSERT_EQ(written, all_kinds()) << "no seed writes all kinds of records";
   const clock_t begin = clock();
   std::mutex mutex;
   std::map<std::string, int64_t> hit;
@@ -242,7 +242,7 @@ TEST(SimulationTest, TenThousandNodes) {
   const clock_t begin = clock();
   std::mutex mutex;
   const int64_t first = from_environment("TITAN_SIMULATION_LARGE_FIRST", 3);  // Seed 2 costs as much as three others.
-  for_each_seed(long_ones_first(first, from_environment("TITAN_SIMULATION_LARGE_SEEDS", 1)), [&](int64_t seed) {
+  for_each_seed(long_seeds_first(first, from_environment("TITAN_SIMULATION_LARGE_SEEDS", 1)), [&](int64_t seed) {
     const Outcome outcome = Scenario(static_cast<uint64_t>(seed), size).run();
     const std::lock_guard<std::mutex> lock(mutex);
     EXPECT_TRUE(outcome.violations.empty()) << "seed " << seed << ": " << absl::StrJoin(outcome.violations, "\n  ");

@@ -35,16 +35,16 @@ std::vector<v1::Placement> placements_of(const std::vector<v1::NodeRow>& rows) {
 template <typename Do>
 void SimTraining::for_each_rank(const Run& run, Do&& what) const {
   for (const v1::Placement& placement : run.placements) {
-    Machine& there = machine(placement.node());
-    for (int i = 0; i < placement.num_ranks(); ++i) what(there, placement.first_rank() + i);
+    Machine& target = machine(placement.node());
+    for (int i = 0; i < placement.num_ranks(); ++i) what(target, placement.first_rank() + i);
   }
 }
 
-void SimTraining::started(Machine& there, const node::AttemptKey& key) {
+void SimTraining::started(Machine& target, const node::AttemptKey& key) {
   Run& run = runs_[key];
-  if (run.placements.empty()) run.placements = placements_of(*there.facts(key).nodes);
-  run.folder = there.record(key).dump_folder;
-  run.nodes.insert(there.name());
+  if (run.placements.empty()) run.placements = placements_of(*target.facts(key).nodes);
+  run.folder = target.record(key).dump_folder;
+  run.nodes.insert(target.name());
   if (run.nodes.size() == 1) {
     timeline_.after(plans[run.folder].init_timeout, [this, key] {
       if (!runs_[key].begun) peers_leave(key);
@@ -60,8 +60,8 @@ void SimTraining::started(Machine& there, const node::AttemptKey& key) {
 
 bool SimTraining::all_run(const Run& run, const node::AttemptKey& key) const {
   bool all = true;
-  for_each_rank(run, [&](Machine& there, int number) {
-    const Machine::Rank* rank = there.rank(key, number);
+  for_each_rank(run, [&](Machine& target, int number) {
+    const Machine::Rank* rank = target.rank(key, number);
     all = all && rank != nullptr && rank->running;
   });
   return all;
@@ -69,10 +69,10 @@ bool SimTraining::all_run(const Run& run, const node::AttemptKey& key) const {
 
 bool SimTraining::any_stuck(const Run& run, const node::AttemptKey& key) const {
   bool any = false;
-  for_each_rank(run, [&](Machine& there, int number) {
-    const Machine::Rank* rank = there.rank(key, number);
+  for_each_rank(run, [&](Machine& target, int number) {
+    const Machine::Rank* rank = target.rank(key, number);
     any = any || (rank != nullptr && rank->stuck);
-    any = any || (run.placements.size() > 1 && !reachable(there.name()));
+    any = any || (run.placements.size() > 1 && !reachable(target.name()));
   });
   return any;
 }
@@ -88,8 +88,8 @@ bool SimTraining::is_blocked(Run& run, const node::AttemptKey& key) {
   return run.blocked;
 }
 
-void SimTraining::speak(const Run& run, const node::AttemptKey& key, const std::string& json) {
-  machine(run.placements.front().node()).speak(key, 0, json);
+void SimTraining::write_event(const Run& run, const node::AttemptKey& key, const std::string& json) {
+  machine(run.placements.front().node()).write_event(key, 0, json);
 }
 
 // The holder's beat thread runs as long as its rank 0. Missing beats are made up for when somebody checks.
@@ -146,14 +146,14 @@ void SimTraining::note_published(DumpFolder& folder, const node::AttemptKey& key
 
 void SimTraining::leave_fenced(Run& run, const node::AttemptKey& key, const absl::Status& why) {
   const storage::Fence::Holder holder = fence_of(run).holder().value_or(storage::Fence::Holder());
-  const nlohmann::json said = {{"kind", "error"},
-                               {"class", "fenced"},
-                               {"reason", storage::is_in_use(why) ? "DUMP_FOLDER_IN_USE" : "FENCED"},
-                               {"message", why.message()},
-                               {"same_job", holder.job_uid == key.job_uid},
-                               {"holder_job", holder.job},
-                               {"holder_attempt", holder.attempt}};
-  speak(run, key, said.dump());
+  const nlohmann::json details = {{"kind", "error"},
+                                  {"class", "fenced"},
+                                  {"reason", storage::is_in_use(why) ? "DUMP_FOLDER_IN_USE" : "FENCED"},
+                                  {"message", why.message()},
+                                  {"same_job", holder.job_uid == key.job_uid},
+                                  {"holder_job", holder.job},
+                                  {"holder_attempt", holder.attempt}};
+  write_event(run, key, details.dump());
   run.over = true;
   machine(run.placements.front().node()).exit_rank(key, 0, rank_protocol::kExitFenced, 0);
 }
@@ -171,13 +171,13 @@ void SimTraining::begin(const node::AttemptKey& key) {
   if (!taken.ok()) return leave_fenced(run, key, taken);
   run.step = storage_[run.folder].committed;
   run.advanced_at = timeline_.now();
-  for_each_rank(run, [&](Machine& there, int number) {
-    Machine::Rank& rank = *there.rank(key, number);
+  for_each_rank(run, [&](Machine& target, int number) {
+    Machine::Rank& rank = *target.rank(key, number);
     rank.phase = "train";
     rank.step = run.step;
     ++rank.counter;
   });
-  speak(run, key, absl::StrCat(R"({"kind":"loaded","source":"checkpoint","step":)", run.step, "}"));
+  write_event(run, key, absl::StrCat(R"({"kind":"loaded","source":"checkpoint","step":)", run.step, "}"));
   next_step(key);
 }
 
@@ -198,16 +198,17 @@ void SimTraining::step(const node::AttemptKey& key) {
   const JobPlan& plan = plans[run.folder];
   if (run.step < plan.steps) ++run.step;
   run.advanced_at = timeline_.now();
-  for_each_rank(run, [&](Machine& there, int number) {
-    Machine::Rank& rank = *there.rank(key, number);
+  for_each_rank(run, [&](Machine& target, int number) {
+    Machine::Rank& rank = *target.rank(key, number);
     rank.step = run.step;
     ++rank.counter;
   });
-  speak(run, key,
-        absl::StrCat(R"({"kind":"step","step":)", run.step, R"(,"metrics":{"loss_metrics/global_avg_loss":2.5}})"));
+  write_event(
+      run, key,
+      absl::StrCat(R"({"kind":"step","step":)", run.step, R"(,"metrics":{"loss_metrics/global_avg_loss":2.5}})"));
   const bool saves = run.step % plan.save_every == 0 || run.step >= plan.steps || run.save || run.leave;
   if (!saves) return next_step(key);
-  for_each_rank(run, [&](Machine& there, int number) { there.rank(key, number)->phase = "checkpoint"; });
+  for_each_rank(run, [&](Machine& target, int number) { target.rank(key, number)->phase = "checkpoint"; });
   timeline_.after(timeline_.random.between(absl::Milliseconds(50), plan.save_time), [this, key] { publish(key); });
 }
 
@@ -222,14 +223,14 @@ void SimTraining::publish(const node::AttemptKey& key) {
   if (full.count(run.folder) > 0) return fail_to_save(run, key);
   if (const absl::Status done = publish_step(run, key); !done.ok()) return leave_fenced(run, key, done);
   resume(run, key);
-  speak(run, key,
-        absl::StrCat(R"({"kind":"checkpoint_committed","step":)", run.step, R"(,"full":true,"seconds":0.1})"));
+  write_event(run, key,
+              absl::StrCat(R"({"kind":"checkpoint_committed","step":)", run.step, R"(,"full":true,"seconds":0.1})"));
   if (run.step >= plans[run.folder].steps) {
-    speak(run, key, absl::StrCat(R"({"kind":"finished","step":)", run.step, "}"));
+    write_event(run, key, absl::StrCat(R"({"kind":"finished","step":)", run.step, "}"));
     return all_leave(key, rank_protocol::kExitFinished);
   }
   if (run.leave) {
-    speak(run, key, absl::StrCat(R"({"kind":"stopped","step":)", run.step, "}"));
+    write_event(run, key, absl::StrCat(R"({"kind":"stopped","step":)", run.step, "}"));
     return all_leave(key, rank_protocol::kExitStopped);
   }
   next_step(key);
@@ -238,8 +239,8 @@ void SimTraining::publish(const node::AttemptKey& key) {
 void SimTraining::resume(Run& run, const node::AttemptKey& key) {
   run.save = false;
   run.advanced_at = timeline_.now();
-  for_each_rank(run, [&](Machine& there, int number) {
-    Machine::Rank& rank = *there.rank(key, number);
+  for_each_rank(run, [&](Machine& target, int number) {
+    Machine::Rank& rank = *target.rank(key, number);
     rank.phase = "train";
     ++rank.counter;
   });
@@ -247,10 +248,11 @@ void SimTraining::resume(Run& run, const node::AttemptKey& key) {
 
 // A failed save ends only an attempt that has no other save.
 void SimTraining::fail_to_save(Run& run, const node::AttemptKey& key) {
-  speak(run, key, absl::StrCat(R"({"kind":"checkpoint_failed","step":)", run.step, R"(,"reason":"no space left"})"));
+  write_event(run, key,
+              absl::StrCat(R"({"kind":"checkpoint_failed","step":)", run.step, R"(,"reason":"no space left"})"));
   resume(run, key);
   if (run.step < plans[run.folder].steps && !run.leave) return next_step(key);
-  speak(run, key, R"({"kind":"error","class":"infra","reason":"CHECKPOINT","message":"no space left"})");
+  write_event(run, key, R"({"kind":"error","class":"infra","reason":"CHECKPOINT","message":"no space left"})");
   all_leave(key, rank_protocol::kExitStorage);
 }
 
@@ -258,19 +260,19 @@ void SimTraining::all_leave(const node::AttemptKey& key, int code) {
   Run& run = runs_[key];
   run.over = true;
   if (code != rank_protocol::kExitStorage) (void)fence_of(run).release(key.job_uid, key.number);
-  for_each_rank(run, [&](Machine& there, int number) {
+  for_each_rank(run, [&](Machine& target, int number) {
     timeline_.after(timeline_.random.between(absl::ZeroDuration(), absl::Milliseconds(300)),
-                    [&there, key, number, code] { there.exit_rank(key, number, code, 0); });
+                    [&target, key, number, code] { target.exit_rank(key, number, code, 0); });
   });
 }
 
 void SimTraining::peers_leave(const node::AttemptKey& key) {
   Run& run = runs_[key];
   run.over = true;
-  for_each_rank(run, [&](Machine& there, int number) {
-    timeline_.after(timeline_.random.between(absl::Milliseconds(50), absl::Seconds(1)), [this, &there, key, number] {
-      const Machine::Rank* rank = there.rank(key, number);
-      if (rank != nullptr && !rank->stuck) there.exit_rank(key, number, rank_protocol::kExitPeerLost, 0);
+  for_each_rank(run, [&](Machine& target, int number) {
+    timeline_.after(timeline_.random.between(absl::Milliseconds(50), absl::Seconds(1)), [this, &target, key, number] {
+      const Machine::Rank* rank = target.rank(key, number);
+      if (rank != nullptr && !rank->stuck) target.exit_rank(key, number, rank_protocol::kExitPeerLost, 0);
     });
   });
 }
@@ -291,7 +293,7 @@ void SimTraining::on_rank_exit(const node::AttemptKey& key, const std::string&) 
 
 void SimTraining::killed(const node::AttemptKey& key, const std::string& reason) {
   const auto it = runs_.find(key);
-  if (it == runs_.end() || cancelled.count(key.job_uid) > 0 || given_up.count(key) > 0 ||
+  if (it == runs_.end() || cancelled.count(key.job_uid) > 0 || abandoned.count(key) > 0 ||
       reason == "STOPPED_BY_OPERATOR")
     return;
   if (is_healthy(key) && !may_be_outdated())
@@ -309,12 +311,12 @@ bool SimTraining::is_healthy(const node::AttemptKey& key) const {
   if (it == runs_.end()) return false;
   const Run& run = it->second;
   // An attempt that waited until just now shows progress with its next step.
-  const absl::Duration most = run.blocked ? absl::Seconds(3) : absl::Seconds(12);
+  const absl::Duration max_age = run.blocked ? absl::Seconds(3) : absl::Seconds(12);
   // That step is reported with the next beat.
   const bool is_seen =
       run.unblocked_at == absl::ZeroDuration() || timeline_.now() - run.unblocked_at > absl::Seconds(2);
   return is_seen && run.begun && !run.over && !run.lost_rank && all_run(run, key) && !any_stuck(run, key) &&
-         timeline_.now() - run.advanced_at < most;
+         timeline_.now() - run.advanced_at < max_age;
 }
 
 void SimTraining::poison() {
@@ -335,7 +337,7 @@ void SimTraining::poison() {
   if (keys.empty()) return;
   const node::AttemptKey& key =
       keys[static_cast<size_t>(timeline_.random.between(0, static_cast<int>(keys.size()) - 1))];
-  speak(runs_[key], key, kLines[timeline_.random.between(0, static_cast<int>(std::size(kLines)) - 1)]);
+  write_event(runs_[key], key, kLines[timeline_.random.between(0, static_cast<int>(std::size(kLines)) - 1)]);
 }
 
 }  // namespace titan::simulation

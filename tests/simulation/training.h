@@ -40,9 +40,10 @@ class SimTraining : public Training {
   std::function<bool(const std::string& node)> reachable;  // Whether other ranks reach the node.
   std::function<bool()> may_be_outdated;                   // Whether the controller may act on outdated decisions now.
   std::function<void(const std::string& what)> violated;
-  std::set<std::string> cancelled;      // Uids of jobs that somebody cancelled.
-  std::set<std::string> full;           // Dump folders that are full now.
-  std::set<node::AttemptKey> given_up;  // Attempts that did not exit in time: they are killed whatever they do by then.
+  std::set<std::string> cancelled;  // Uids of jobs that somebody cancelled.
+  std::set<std::string> full;       // Dump folders that are full now.
+  std::set<node::AttemptKey>
+      abandoned;  // Attempts that did not exit in time: they are killed whatever they do by then.
 
   void started(Machine& machine, const node::AttemptKey& key) override;
   void on_save_requested(const node::AttemptKey& key, bool leave) override;
@@ -85,7 +86,7 @@ class SimTraining : public Training {
   bool is_blocked(Run& run, const node::AttemptKey& key);
   template <typename Do>
   void for_each_rank(const Run& run, Do&& what) const;
-  void speak(const Run& run, const node::AttemptKey& key, const std::string& json);
+  void write_event(const Run& run, const node::AttemptKey& key, const std::string& json);
   // The dump folder: rank 0 takes it, and publishes while no other attempt has taken it.
   storage::Fence fence_of(const Run& run) { return storage::Fence(run.folder, files_); }
   bool has_living_holder(const Run& run);

@@ -47,7 +47,7 @@ void WatchChecker::committed(const std::vector<std::string>& jobs, int64_t revis
   if (published_ == nullptr) return;
   for (const std::string& uid : jobs) {
     if (shown.count(uid) > 0) continue;
-    violated_(absl::StrCat("revision ", revision, " changed job ", uid, ", and no watch is shown it"));
+    violated_(absl::StrCat("revision ", revision, " changed job ", uid, ", and no watch shows it"));
   }
 }
 
@@ -72,8 +72,8 @@ std::set<std::string> WatchChecker::shown_now() {
 void WatchChecker::compare(const reconcile::JobView& view) {
   const std::string& uid = view.record->uid;
   if (view.deleted) {
-    const auto kept = store_.get(core::job_key(uid));
-    if (kept.ok() && kept->has_value())
+    const auto stored = store_.get(core::job_key(uid));
+    if (stored.ok() && stored->has_value())
       violated_(absl::StrCat("job ", uid, " is shown as deleted, and is in the store"));
     return;
   }
@@ -90,9 +90,9 @@ template <typename Record>
 void WatchChecker::compare_record(const std::string& key, const Record& shown) {
   const auto durable = store_.get(key);
   if (!durable.ok()) return;  // Set aside.
-  const absl::StatusOr<Record> kept =
+  const absl::StatusOr<Record> stored =
       durable->has_value() ? job::decode<Record>((*durable)->value) : absl::NotFoundError(key);
-  const std::string what = decided(shown), is = kept.ok() ? decided(*kept) : std::string(kept.status().message());
+  const std::string what = decided(shown), is = stored.ok() ? decided(*stored) : std::string(stored.status().message());
   if (what != is) violated_(absl::StrCat(key, " is shown as ", what, ", and the store has ", is));
 }
 
@@ -102,7 +102,7 @@ void WatchChecker::compare_exits(const std::string& uid, const job::AttemptRecor
     const auto durable = store_.get(core::exit_key(uid, attempt.number, exit.rank));
     if (!durable.ok() || durable->has_value()) continue;
     violated_(absl::StrCat("rank ", exit.rank, " of attempt ", attempt.number, " of ", uid,
-                           " is shown as ended, and the store has no word of it"));
+                           " is shown as ended, and the store has no record of it"));
   }
 }
 

@@ -66,7 +66,7 @@ class ObjectStore:
         self.app = create_backend_app("s3")
         self.secret = secret
         self.one_at_a_time = threading.Lock()
-        self.requests, self.asked_for = [], []
+        self.requests, self.connect_requests = [], []
         self.rule = lambda request: None  # Returns a Fault or None; may wait.
         self.check_signatures = True
         self.clock = 0  # Seconds by which the store's Date is ahead.
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.close()
         self.rfile, self.wfile = BytesIO(), BytesIO()
 
-    def say(self, code, headers, body, most=None):
+    def send(self, code, headers, body, limit=None):
         self.send_response(code)
         for name, value in headers:
             if name.lower() not in ("content-length", "connection", "date", "server"):
@@ -188,11 +188,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", length if self.command == "HEAD" else str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body if most is None else body[:most])
+            self.wfile.write(body if limit is None else body[:limit])
 
     def refuse(self, code, name, headers=()):
-        body = f"<?xml version='1.0'?><Error><Code>{name}</Code><Message>as ordered</Message></Error>".encode()
-        self.say(code, [("Content-Type", "application/xml"), *headers], b"" if self.command == "HEAD" else body)
+        body = f"<?xml version='1.0'?><Error><Code>{name}</Code><Message>injected</Message></Error>".encode()
+        self.send(code, [("Content-Type", "application/xml"), *headers], b"" if self.command == "HEAD" else body)
 
     def answer(self):
         store = self.store
@@ -231,17 +231,17 @@ class _Handler(BaseHTTPRequestHandler):
             body = bytes([body[0] ^ 1]) + body[1:]
         try:
             if fault and fault.kind == "truncated":
-                self.say(code, answers, body, len(body) // 2)
+                self.send(code, answers, body, len(body) // 2)
                 self.wfile.flush()
                 return self.reset()
             if fault and fault.kind == "slow":
                 time.sleep(0.05)
-            self.say(code, answers, body)
+            self.send(code, answers, body)
         except OSError:
             self.reset()
 
     def do_CONNECT(self):  # Acts as the proxy to another store, and forwards nothing.
-        self.store.asked_for.append((self.path, dict(self.headers)))
+        self.store.connect_requests.append((self.path, dict(self.headers)))
         self.refuse(403, "NoWayThrough")
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer

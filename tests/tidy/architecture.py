@@ -26,7 +26,7 @@ def named(text):
     return {one for found in PATH.findall(text) for one in expanded(found.rstrip(".,"))}
 
 
-def rooms():
+def source_folders():
     return {path.parent.relative_to(SOURCE).as_posix() for top in ("common", "controller", "worker")
             for path in (SOURCE / top).rglob("*") if path.suffix in (".h", ".cc", ".cu")}
 
@@ -39,9 +39,9 @@ class Architecture(unittest.TestCase):
         self.assertEqual([], sorted(link for link in LINK.findall(PAGE.read_text()) if not (PAGE.parent / link).exists()))
 
     def test_every_folder_is_named(self):
-        self.assertEqual(set(), rooms() - named(PAGE.read_text()))
+        self.assertEqual(set(), source_folders() - named(PAGE.read_text()))
 
-    def test_braces(self):
+    def test_braces_are_expanded(self):
         self.assertEqual({"common/a", "common/b/c"}, named("`common/{a,b/c}`."))
 
 

@@ -63,24 +63,24 @@ def sized_by_values(path):
 def count(what):
     """{file under worker/rank/: what(file)}, where it is not zero."""
     found = {}
-    for room in STEP:
-        for path in sorted((SOURCE / "worker/rank" / room).glob("*.cc")) + sorted((SOURCE / "worker/rank" / room).glob("*.h")):
+    for folder in STEP:
+        for path in sorted((SOURCE / "worker/rank" / folder).glob("*.cc")) + sorted((SOURCE / "worker/rank" / folder).glob("*.h")):
             if number := what(path):
                 found[path.relative_to(SOURCE / "worker/rank").as_posix()] = number
     return found
 
 
 class HostReads(unittest.TestCase):
-    def test_each_is_named(self):
+    def test_each_host_read_is_listed(self):
         self.assertEqual({name: number for name, (number, _) in ALLOWED.items()}, count(reads))
 
-    def test_each_blocking_copy_is_named(self):
+    def test_each_blocking_copy_is_listed(self):
         self.assertEqual({name: number for name, (number, _) in BLOCKING.items()}, count(blocking_copies))
 
     def test_no_size_depends_on_values(self):
         self.assertEqual({}, count(sized_by_values))
 
-    def test_copies_are_seen(self):
+    def test_copies_are_recognized(self):
         for text, blocks in (("a.to(device)", True), ("a.to(b.device(), at::kFloat)", True), ("a.cuda()", True),
                              ("a.to(f(b[0]).device())", True), ("a.to(at::kFloat)", False),
                              ("a.to(device, at::kFloat, /*non_blocking=*/true)", False)):

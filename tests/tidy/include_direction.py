@@ -15,7 +15,7 @@ TORCH = ("torch/", "ATen/", "c10/", "c10d/")
 WIRE = ("grpcpp/", "grpc/", "google/protobuf/", "google/rpc/", "titan/v1/")
 
 # Each part, with the parts that it may include besides itself. If a path begins with two parts, the longer one counts.
-HOUSES = {
+PARTS = {
     "common": [],
     "controller": ["common"],
     "controller/cli": ["common"],
@@ -24,7 +24,7 @@ HOUSES = {
 }
 # Folders of a part, or of a folder with folders in this table, from the lowest layer up; folders of one layer do not
 # include each other. Files directly in the folder, or in a folder that is not listed, are above all of them.
-FLOORS = {
+LAYERS = {
     "common": [["base"], ["io", "rank_protocol", "service"], ["plan"]],
     "common/base": [["clock", "redact", "status", "sync", "text", "version"], ["host", "json"]],
     "common/io": [["http", "jinja", "storage", "tokenizer_files"], ["hub", "s3"], ["data_files"]],
@@ -69,17 +69,17 @@ def includes(text):
     return [(mark, name) for mark, name in INCLUDE.findall(text)]
 
 
-def house_of(path):
-    return max((house for house in HOUSES if path.startswith(house + "/")), key=len, default=None)
+def part_of(path):
+    return max((part for part in PARTS if path.startswith(part + "/")), key=len, default=None)
 
 
-def floor_of(path, folder):
+def layer_of(path, folder):
     """The layer of `path` in `folder`, and its folder there."""
-    for number, rooms in enumerate(FLOORS[folder]):
-        for room in rooms:
-            if path.startswith(f"{folder}/{room}/"):
-                return number, room
-    return len(FLOORS[folder]), None
+    for number, folders in enumerate(LAYERS[folder]):
+        for one in folders:
+            if path.startswith(f"{folder}/{one}/"):
+                return number, one
+    return len(LAYERS[folder]), None
 
 
 def broken_direction(path, name):
@@ -88,23 +88,23 @@ def broken_direction(path, name):
         return None
     if FLAVORS.fullmatch(path):
         return None if name.startswith("common/") else "common includes only common"
-    here, there = house_of(path), house_of(name)
+    here, there = part_of(path), part_of(name)
     if here is None:
-        return "it is in no house"
+        return "it belongs to no part"
     if here != there:
-        return None if there in HOUSES[here] else f"{here} may not include {there or 'tests'}"
-    for folder in FLOORS:
+        return None if there in PARTS[here] else f"{here} may not include {there or 'tests'}"
+    for folder in LAYERS:
         if not path.startswith(folder + "/") or not name.startswith(folder + "/") or len(folder) < len(here):
             continue
-        (mine, room), (its, other) = floor_of(path, folder), floor_of(name, folder)
-        if room != other and its >= mine:
-            return f"in {folder}, {other or 'what is above the rooms'} is not below {room}"
+        (mine, own), (its, other) = layer_of(path, folder), layer_of(name, folder)
+        if own != other and its >= mine:
+            return f"in {folder}, {other or 'what is above the layers'} is not below {own}"
     return None
 
 
 def encoded(path, name):
     """Why `path` may not include `name`, or None."""
-    return "what comes from outside is decoded at the edge" if path.startswith(VALUES) and name.startswith(ENCODINGS) else None
+    return "messages and JSON are decoded at the edge" if path.startswith(VALUES) and name.startswith(ENCODINGS) else None
 
 
 def wrong_namespace(path, name):
@@ -122,14 +122,14 @@ class IncludeDirection(unittest.TestCase):
         return [f"{path}: #include {name}: {why}" for path, text in sources() for _, name in includes(text)
                 if (why := judge(path, name))]
 
-    def test_floors(self):
+    def test_include_directions(self):
         self.assertEqual([], self.complaints(broken_direction))
 
     def test_every_folder_has_a_layer(self):
-        rooms = {path.split("/")[len(house.split("/"))] for house in HOUSES if house in FLOORS for path, _ in sources() if house_of(path) == house}
-        self.assertEqual(set(), rooms - {room for house in HOUSES for floor in FLOORS.get(house, []) for room in floor})
-        listed = [f"{folder}/{room}" for folder, floors in FLOORS.items() for floor in floors for room in floor]
-        self.assertEqual([], [room for room in listed if not (SOURCE / room).is_dir()])
+        folders = {path.split("/")[len(part.split("/"))] for part in PARTS if part in LAYERS for path, _ in sources() if part_of(path) == part}
+        self.assertEqual(set(), folders - {one for part in PARTS for layer in LAYERS.get(part, []) for one in layer})
+        listed = [f"{folder}/{one}" for folder, layers in LAYERS.items() for layer in layers for one in layer]
+        self.assertEqual([], [one for one in listed if not (SOURCE / one).is_dir()])
 
     def test_torch_stays_in_the_ranks(self):
         self.assertEqual([], self.complaints(

@@ -97,8 +97,8 @@ class LabelTargets(unittest.TestCase):
         self.check(["-L", "^fast$", "-LE", "^long$"], FAST)
 
     def test_part_labels(self):
-        for room in ("common", "controller", "node"):
-            self.check(["-L", f"^{room}$", "-LE", "^long$"], f"titan_{room}_tests")
+        for part in ("common", "controller", "node"):
+            self.check(["-L", f"^{part}$", "-LE", "^long$"], f"titan_{part}_tests")
 
     # The tests of the control plane compile nothing that includes LibTorch.
     def test_the_controller_builds_without_libtorch(self):
@@ -114,7 +114,7 @@ class LabelTargets(unittest.TestCase):
     def test_long_programs_are_built_later(self):
         self.assertIn("tests/checkpoint_scale_test" if "titan-rank" in self.programs else "tests/planted_bugs_test", built_for(LONG) - built_for(COMMIT))
 
-    def test_all_that_is_installed(self):
+    def test_installed_files_are_built(self):
         texts = [path.read_text() for path in BUILD.rglob("cmake_install.cmake")]
         installed = {relative(path) for text in texts for path in re.findall(rf'"({re.escape(str(BUILD))}/[^"]+)"', text)}
         files = {path for path in installed if path in self.programs.values() or (path or "").endswith(".so")}

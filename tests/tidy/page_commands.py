@@ -145,7 +145,7 @@ def wrong_in(command):
     if script is None:
         return []
     if not (SOURCE / script).is_file():
-        return [f"there is no {script}"]
+        return [f"{script} does not exist"]
     flags = [word.split("=")[0] for word in command if word.startswith("--") and not PLACEHOLDER.search(word)]
     # Some pass them to a program of the same name.
     text = "".join(path.read_text() for path in (SOURCE / script).parent.glob(f"{Path(script).stem}.*"))
@@ -167,7 +167,7 @@ class PageCommands(unittest.TestCase):
     def test_programs_know_every_word(self):
         self.assertEqual("", "\n".join(fault for page in PAGES for fault in faults(page.relative_to(SOURCE), page.read_text())))
 
-    def test_a_wrong_word_is_named_with_its_page_and_line(self):
+    def test_wrong_words_are_reported_with_page_and_line(self):
         page = ("Text.\n```sh\nTITAN_X=1 titanctl --controller m1:7700 run a.toml --nproc 2 \\\n  --ranks 4 --training.stepz 3 | cat  # --no-flag\n"
                 "job=$(titanctl node drian n1) && titanctl VERB --any; titan-data encode --text 'a' < FILE\n```\n`titan-rank --config F --jsn`\n")
         self.assertEqual(["p.md:3: titanctl does not know --ranks", "p.md:3: titanctl does not know --training.stepz", "p.md:5: titanctl does not know drian",

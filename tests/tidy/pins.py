@@ -72,7 +72,7 @@ class Wheels(unittest.TestCase):
                 self.assertIn(key(wanted[1]), wheels, file.name)
                 self.assertEqual(wanted[2] or wheels[key(wanted[1])], wheels[key(wanted[1])], f"{file.name}: run deploy/lock_wheels.py")
 
-    def test_bootstrap_installs_from_nowhere_else(self):
+    def test_bootstrap_installs_only_pinned_wheels(self):
         lines = code_of("deploy/bootstrap.sh")
         calls = [line for line in lines if re.search(r"\bpip3?\b.*\binstall\b", line)]
         self.assertEqual(1, len(calls), calls)
@@ -89,7 +89,7 @@ class Wheels(unittest.TestCase):
 
 
 class Version(unittest.TestCase):
-    def test_it_is_said_once(self):
+    def test_version_is_stated_once(self):
         version = re.search(r"^project\(titan VERSION (\d+\.\d+\.\d+) ", (SOURCE / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
         number = re.compile(rf"(?<![\d.]){re.escape(version)}(?![\d.]*\d)")
         found = []
@@ -108,10 +108,10 @@ class Licence(unittest.TestCase):
     def setUp(self):
         self.text = (SOURCE / "LICENSE").read_text()
 
-    def test_it_is_the_one_that_packages_name(self):
+    def test_licence_is_bsd_3_clause(self):
         self.assertRegex(self.text, r"\ABSD 3-Clause License\n\nCopyright \(c\) 2026, The Titan authors\n")
 
-    def test_it_is_installed(self):
+    def test_licence_is_installed(self):
         self.assertRegex((SOURCE / "cmake/TitanInstall.cmake").read_text(), r"install\(FILES LICENSE [^)]*DESTINATION share/doc/titan ")
 
     def test_every_package_ships_it(self):

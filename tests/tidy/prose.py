@@ -134,7 +134,7 @@ class Prose(unittest.TestCase):
                  if path.suffix == ".md" and name not in REFERENCES}
         self.assertEqual({}, {name: count for name, count in pages.items() if count > LONGEST_PAGE}, f"at most {LONGEST_PAGE} words: split the page by question")
 
-    def test_what_is_found(self):
+    def test_checks_find_violations(self):
         self.assertEqual(2, len(habits("Whoever goes on")))
         self.assertEqual([], habits("There is no longer one, nor is no more such a thing."))
         self.assertEqual([(1, "Of x."), (3, "Who")], list(openings("// Of x.\n// As y.\nint a;  // Who\n")))

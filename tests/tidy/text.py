@@ -39,14 +39,14 @@ class Text(unittest.TestCase):
             found += [f"{name}:{i}: {line.strip()[:100]}" for i, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
         return found
 
-    def test_nothing_half_done(self):
+    def test_no_unfinished_work(self):
         self.assertEqual([], self.lines(UNFINISHED))
 
     def test_no_machine_paths(self):
         self.assertEqual([], self.lines(MACHINE_PATH))
 
     # A committed core dump, checkpoint or trace would stay in the history for good.
-    def test_nothing_large(self):
+    def test_no_large_files(self):
         sizes = {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in tracked()}
         self.assertEqual({}, {name: size for name, size in sizes.items() if size > LARGEST})
 

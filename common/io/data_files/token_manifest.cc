@@ -34,7 +34,7 @@ absl::Status damaged_manifest(const std::string& path, absl::string_view why) {
 }
 
 // Returns a visitor that takes numbers out of an object. `missing` is set to the key of one that is absent or invalid.
-auto taker(const nlohmann::json& json, int64_t least, std::string& missing) {
+auto number_reader(const nlohmann::json& json, int64_t least, std::string& missing) {
   return [&json, least, &missing](const char* key, auto& value) {
     const auto found = json.find(key);
     if (found == json.end() || !found->is_number_integer()) return void(missing = key);
@@ -80,7 +80,7 @@ absl::StatusOr<TokenManifest::Shard> shard_from_json(const nlohmann::json& json,
   shard.name = json["name"];
   if (!is_plain_name(shard.name)) return damaged_manifest(path, "a shard's \"name\" is not a file name");
   std::string missing;
-  visit_numbers(shard, taker(json, 0, missing));
+  visit_numbers(shard, number_reader(json, 0, missing));
   if (!missing.empty())
     return damaged_manifest(path, absl::StrCat("shard ", shard.name, ": \"", missing, "\" is not a count"));
   return shard;
@@ -113,7 +113,7 @@ absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::st
   TokenManifest manifest{.marked = version == 2};
   std::string missing;
   const nlohmann::json mark = json.value("tokenizer", nlohmann::json());
-  visit_mark(manifest.tokenizer, taker(mark, -1, missing));
+  visit_mark(manifest.tokenizer, number_reader(mark, -1, missing));
   if (!missing.empty()) return damaged_manifest(path, absl::StrCat("tokenizer: \"", missing, "\" is not a number"));
   TITAN_ASSIGN_OR_RETURN(manifest.train_on_all, train_on_all(json, path));
   for (const nlohmann::json& entry : json.value("shards", nlohmann::json::array())) {

@@ -79,12 +79,13 @@ absl::StatusOr<std::vector<RemoteFile>> HubClient::list(const Repo& repo, const 
 }
 
 absl::Status HubClient::read(const Repo& repo, const std::string& commit, const std::string& file,
-                             http::ByteRange range, RangeEnd end, const Receiver& taker, const std::stop_token& stop) {
+                             http::ByteRange range, RangeEnd end, const Receiver& receiver,
+                             const std::stop_token& stop) {
   const std::string url = file_url(settings_.endpoint, repo, commit, file);
   const absl::Status got = http::with_retries(
       retry_, stop,
       [&] {
-        RangeSink sink(range, end, commit, taker);
+        RangeSink sink(range, end, commit, receiver);
         http::Outcome outcome = http_.get(url, range, sink, stop);
         outcome.status = sink.end(outcome.status);
         range.begin = sink.reached();
@@ -107,12 +108,12 @@ absl::Status RangeSink::begin(const http::Answer& answer) {
                                                "' instead of bytes ", asked_.begin, " to ", asked_.end));
   at_ = asked_.begin;
   asked_.end = range->range.end;
-  return taker_.facts({answer.etag, range->size});
+  return receiver_.facts({answer.etag, range->size});
 }
 
 absl::Status RangeSink::begin_whole(const http::Answer& answer) {
   whole_ = true;
-  return taker_.facts({answer.etag, -1});
+  return receiver_.facts({answer.etag, -1});
 }
 
 absl::Status RangeSink::take(std::string_view bytes) {
@@ -123,7 +124,7 @@ absl::Status RangeSink::take(std::string_view bytes) {
   const int64_t first = std::max(from, asked_.begin);
   if (first < asked_.end && !bytes.empty()) {
     bytes = bytes.substr(0, asked_.end - first);
-    TITAN_RETURN_IF_ERROR(taker_.bytes(first, bytes));
+    TITAN_RETURN_IF_ERROR(receiver_.bytes(first, bytes));
     reached_ = first + static_cast<int64_t>(bytes.size());
   }
   enough_ = whole_ && at_ > asked_.end;

@@ -47,7 +47,7 @@ class HubClient {
   // Reads a range. After a failure it resumes after the bytes that arrived. With kOpen the file may end before the
   // range does. Errors include OutOfRange when the file ends before the range begins.
   absl::Status read(const Repo& repo, const std::string& commit, const std::string& file, http::ByteRange range,
-                    RangeEnd end, const Receiver& taker, const std::stop_token& stop);
+                    RangeEnd end, const Receiver& receiver, const std::stop_token& stop);
 
  private:
   absl::StatusOr<std::string> text(const std::string& url, std::string& link, const std::stop_token& stop);
@@ -62,12 +62,12 @@ class HubClient {
 // commit, or too many bytes.
 class RangeSink : public http::Sink {
  public:
-  RangeSink(http::ByteRange asked, RangeEnd end, std::string commit, const HubClient::Receiver& taker)
-      : asked_(asked), end_(end), commit_(std::move(commit)), taker_(taker) {}
+  RangeSink(http::ByteRange asked, RangeEnd end, std::string commit, const HubClient::Receiver& receiver)
+      : asked_(asked), end_(end), commit_(std::move(commit)), receiver_(receiver) {}
 
   absl::Status begin(const http::Answer& answer) override;
   absl::Status take(std::string_view bytes) override;
-  absl::Status idle() override { return taker_.idle(); }
+  absl::Status idle() override { return receiver_.idle(); }
 
   // Returns where the next request has to begin: the start of the range while nothing arrived.
   int64_t reached() const { return reached_; }
@@ -80,7 +80,7 @@ class RangeSink : public http::Sink {
   http::ByteRange asked_;
   RangeEnd end_;
   std::string commit_;
-  const HubClient::Receiver& taker_;
+  const HubClient::Receiver& receiver_;
   int64_t at_ = 0;  // Offset in the file of the answer's next byte.
   int64_t reached_ = asked_.begin;
   bool whole_ = false;  // The answer is the whole file.

@@ -172,14 +172,14 @@ class Downloader {
       job.pieces.pop_front();
     }
     if (piece.size() == 0) return absl::OkStatus();
-    const HubClient::Receiver taker{[part](const FileFacts& facts) { return part->accept(facts); },
-                                    [this, part](int64_t offset, std::string_view bytes) {
-                                      TITAN_RETURN_IF_ERROR(part->write(offset, bytes));
-                                      notify_arrived(static_cast<int64_t>(bytes.size()));
-                                      return absl::OkStatus();
-                                    },
-                                    [part] { return part->save_if_due(); }};
-    return client.read(transfer_.repo, commit_, job.remote.name, piece, RangeEnd::kKnown, taker, stop_.get_token());
+    const HubClient::Receiver receiver{[part](const FileFacts& facts) { return part->accept(facts); },
+                                       [this, part](int64_t offset, std::string_view bytes) {
+                                         TITAN_RETURN_IF_ERROR(part->write(offset, bytes));
+                                         notify_arrived(static_cast<int64_t>(bytes.size()));
+                                         return absl::OkStatus();
+                                       },
+                                       [part] { return part->save_if_due(); }};
+    return client.read(transfer_.repo, commit_, job.remote.name, piece, RangeEnd::kKnown, receiver, stop_.get_token());
   }
 
   void notify_arrived(int64_t bytes) {

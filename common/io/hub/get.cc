@@ -96,10 +96,10 @@ constexpr absl::Duration kLookEach = absl::Milliseconds(200);
 absl::StatusOr<std::unique_ptr<storage::FileLock>> lock(const std::string& folder, Watcher& watcher,
                                                         const std::stop_token& stop) {
   const std::string path = absl::StrCat(folder, "/", kLock);
-  for (bool told = false; !stop.stop_requested(); told = true) {
+  for (bool reported = false; !stop.stop_requested(); reported = true) {
     auto lock = storage::posix_files().lock(path, storage::LockMode::kExclusive, kLookEach);
     if (!absl::IsUnavailable(lock.status())) return lock;
-    if (!told) watcher.waiting(folder);
+    if (!reported) watcher.waiting(folder);
   }
   return absl::CancelledError("interrupted");
 }

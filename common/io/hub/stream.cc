@@ -182,12 +182,12 @@ class ChunkedStream : public Stream {
   absl::StatusOr<Chunk> fetch_chunk(int64_t index) {
     Chunk chunk;
     const http::ByteRange range{index * options_.chunk_bytes, (index + 1) * options_.chunk_bytes};
-    const HubClient::Receiver taker{[&](const FileFacts& facts) { return accept(facts, chunk); },
-                                    [&](int64_t, std::string_view bytes) {
-                                      chunk.bytes += bytes;
-                                      return absl::OkStatus();
-                                    }};
-    const absl::Status got = client_.read(repo_, commit_, file_, range, RangeEnd::kOpen, taker, stop_);
+    const HubClient::Receiver receiver{[&](const FileFacts& facts) { return accept(facts, chunk); },
+                                       [&](int64_t, std::string_view bytes) {
+                                         chunk.bytes += bytes;
+                                         return absl::OkStatus();
+                                       }};
+    const absl::Status got = client_.read(repo_, commit_, file_, range, RangeEnd::kOpen, receiver, stop_);
     if (!got.ok() && !absl::IsOutOfRange(got)) return got;
     const auto size = static_cast<int64_t>(chunk.bytes.size());
     if (chunk.file_size < 0 && size < options_.chunk_bytes && got.ok()) chunk.file_size = range.begin + size;

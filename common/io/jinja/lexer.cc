@@ -138,8 +138,8 @@ class Lexer {
       if (text_[tag + 1] != '%') continue;
       const char sign =
           tag + 2 < text_.size() && (text_[tag + 2] == '-' || text_[tag + 2] == '+') ? text_[tag + 2] : ' ';
-      const std::string_view behind = std::string_view(text_).substr(tag + (sign == ' ' ? 2 : 3));
-      const std::string word = strip(behind.substr(0, 64), std::nullopt, true, false);
+      const std::string_view rest = std::string_view(text_).substr(tag + (sign == ' ' ? 2 : 3));
+      const std::string word = strip(rest.substr(0, 64), std::nullopt, true, false);
       if (!word.starts_with("endraw")) continue;
       add_text(text_end(tag, '%', sign));
       move_to(tag + (sign == ' ' ? 2 : 3));
@@ -168,10 +168,10 @@ class Lexer {
       } else if (absl::ascii_isdigit(c)) {
         TITAN_RETURN_IF_ERROR(number());
       } else if (is_name(c)) {
-        size_t behind = at_;
-        while (behind < text_.size() && is_name(text_[behind])) ++behind;
-        add(Token::Kind::kName, text_.substr(at_, behind - at_));
-        move_to(behind);
+        size_t name_end = at_;
+        while (name_end < text_.size() && is_name(text_[name_end])) ++name_end;
+        add(Token::Kind::kName, text_.substr(at_, name_end - at_));
+        move_to(name_end);
       } else if (c == '\'' || c == '"') {
         TITAN_RETURN_IF_ERROR(string(c));
       } else {

@@ -325,9 +325,9 @@ absl::Status ExpressionParser::arguments(Expression& call) {
     if (is_operator("*") || is_operator("**")) {
       return wrong(token().place, "arguments that are spread with * are not supported");
     }
-    const Token& behind = next_token();
+    const Token& following = next_token();
     const bool keyword =
-        token().kind == Token::Kind::kName && behind.kind == Token::Kind::kOperator && behind.text == "=";
+        token().kind == Token::Kind::kName && following.kind == Token::Kind::kOperator && following.text == "=";
     if (!keyword && !call.keywords.empty()) {
       return wrong(token().place, "an argument without a name cannot follow one with a name");
     }

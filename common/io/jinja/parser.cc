@@ -38,9 +38,9 @@ class Parser {
     if (++depth_ > kMaxBlocksDepth) return wrong(in_.token().place, "blocks are nested too deeply");
     Statements all;
     while (in_.token().kind != Token::Kind::kEnd) {
-      const Token& behind = in_.next_token();
-      const bool closes = in_.token().kind == Token::Kind::kBlockBegin && behind.kind == Token::Kind::kName &&
-                          std::ranges::find(ends, behind.text) != ends.end();
+      const Token& following = in_.next_token();
+      const bool closes = in_.token().kind == Token::Kind::kBlockBegin && following.kind == Token::Kind::kName &&
+                          std::ranges::find(ends, following.text) != ends.end();
       if (closes) {
         --depth_;
         return all;

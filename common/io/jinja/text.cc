@@ -127,9 +127,9 @@ std::vector<std::string> split_words_from_the_right(std::string_view text, int64
       words.emplace_back(text.substr(0, end));
       break;
     }
-    const size_t behind = end;
+    const size_t word_end = end;
     skip(false);
-    words.emplace_back(text.substr(end, behind - end));
+    words.emplace_back(text.substr(end, word_end - end));
   }
   std::reverse(words.begin(), words.end());
   return words;

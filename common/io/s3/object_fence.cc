@@ -101,8 +101,8 @@ absl::StatusOr<bool> ObjectFence::silent(const Holder& holder) {
   const absl::StatusOr<Facts> beat = client_->head(key(kAlive));
   if (absl::IsNotFound(beat.status())) return true;
   if (!beat.ok()) return beat.status();
-  const bool told = beat->modified != absl::InfinitePast();
-  return watched_ == beat->etag || (told && beat->now - beat->modified >= kObjectHeartbeatTimeout);
+  const bool has_time = beat->modified != absl::InfinitePast();
+  return watched_ == beat->etag || (has_time && beat->now - beat->modified >= kObjectHeartbeatTimeout);
 }
 
 absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {

@@ -147,13 +147,14 @@ size_t S3Connection::State::on_body(absl::string_view bytes) {
     response->body.append(bytes.data(), bytes.size());
     return bytes.size();
   }
-  const int64_t room = request->range->end - request->range->begin;
+  const int64_t range_size = request->range->end - request->range->begin;
   if (response->received == 0) {
     const auto range = http::parse_content_range(response->header("content-range"));
     if (response->code != 206 || !range || range->range.begin != request->range->begin)
       refused = "it sends other bytes than requested";
   }
-  if (response->received + static_cast<int64_t>(bytes.size()) > room) refused = "it sends more bytes than requested";
+  if (response->received + static_cast<int64_t>(bytes.size()) > range_size)
+    refused = "it sends more bytes than requested";
   if (refused != nullptr) return 0;
   std::memcpy(request->into + response->received, bytes.data(), bytes.size());
   response->received += static_cast<int64_t>(bytes.size());

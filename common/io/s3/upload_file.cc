@@ -23,9 +23,9 @@ UploadFile::~UploadFile() {
 absl::Status UploadFile::append(std::string_view bytes) {
   while (!bytes.empty() && failed_.ok()) {
     if (!upload_.id.empty() && filling_.empty()) filling_.reserve(static_cast<size_t>(sizes_.part_bytes));
-    const size_t room = static_cast<size_t>(sizes_.part_bytes) - filling_.size();
-    filling_.append(bytes.substr(0, room));
-    bytes.remove_prefix(std::min(room, bytes.size()));
+    const size_t space = static_cast<size_t>(sizes_.part_bytes) - filling_.size();
+    filling_.append(bytes.substr(0, space));
+    bytes.remove_prefix(std::min(space, bytes.size()));
     if (static_cast<int64_t>(filling_.size()) == sizes_.part_bytes) failed_ = send_part();
   }
   return failed_;

@@ -12,7 +12,7 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
   const mesh::Mesh mesh = mesh::Mesh::create(config::degrees_of(config.parallelism), config.resources.ranks).value();
   RankMemory rank = make_rank_memory(config, spec, plan, mesh, place);
   walk_step(rank, plan.schedule.steps[place]);
-  return {.peak = rank.peak, .host = rank.host + rank.most_host_sums, .pipeline = place};
+  return {.peak = rank.peak, .host = rank.host + rank.peak_host_sums, .pipeline = place};
 }
 
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {

@@ -15,7 +15,7 @@ void open_sum(RankMemory& rank, ShardedUnit& one) {
     return;
   }
   rank.host_sums += bytes;
-  rank.most_host_sums = std::max(rank.most_host_sums, rank.host_sums);
+  rank.peak_host_sums = std::max(rank.peak_host_sums, rank.host_sums);
 }
 
 // `last`: these are the step's last gradients. If they are its only ones, they are rounded as they are copied.

@@ -60,7 +60,7 @@ struct RankMemory {
   std::vector<ShardedUnit*> reducing;
   bool reducing_last = false;
   int64_t host = 0;
-  int64_t host_sums = 0, most_host_sums = 0;  // Sums for offloaded shards, in the reduce type.
+  int64_t host_sums = 0, peak_host_sums = 0;  // Sums for offloaded shards, in the reduce type.
   int64_t muon_round = 0;                     // Elements.
   int64_t unpacked = 0;                       // Bytes of a packed matrix while it is unpacked for a matmul.
   Parts now, peak;

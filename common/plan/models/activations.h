@@ -52,13 +52,13 @@ int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape);
 // buffers and tensors that exist only inside one operation or one block's backward pass.
 std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape);
 
-// Returns how many columns of a head's logits [tokens, columns] to compute at a time so that at most `most_bytes` of
+// Returns how many columns of a head's logits [tokens, columns] to compute at a time so that at most `max_bytes` of
 // them exist; 0 bytes: all. Parts have equal size except the last, in multiples of 64 columns and so at least 64.
-inline int64_t logit_columns(int64_t tokens, int64_t columns, int64_t element_bytes, int64_t most_bytes) {
+inline int64_t logit_columns(int64_t tokens, int64_t columns, int64_t element_bytes, int64_t max_bytes) {
   constexpr int64_t kMultiple = 64;
   const int64_t column = tokens * element_bytes;
-  if (most_bytes == 0 || columns * column <= most_bytes) return columns;
-  const int64_t most = std::max(most_bytes / column / kMultiple * kMultiple, kMultiple);
+  if (max_bytes == 0 || columns * column <= max_bytes) return columns;
+  const int64_t most = std::max(max_bytes / column / kMultiple * kMultiple, kMultiple);
   const int64_t parts = (columns + most - 1) / most;
   const int64_t even = (columns + parts - 1) / parts;
   return std::min(columns, (even + kMultiple - 1) / kMultiple * kMultiple);

@@ -53,10 +53,10 @@ const ParetoPoint& best_within(const std::vector<ParetoPoint>& choices, int64_t 
 std::string draw_pareto_front(const std::string& title, const std::vector<ParetoPoint>& choices,
                               const ParetoPoint& chosen) {
   constexpr int kLeft = 70, kTop = 40, kWidth = 640, kHeight = 360;
-  const double most_bytes = std::max<double>(1, static_cast<double>(choices.back().bytes));
-  const double most_flops = std::max(1.0, choices.back().flops);
-  const auto x = [&](const ParetoPoint& c) { return kLeft + kWidth * static_cast<double>(c.bytes) / most_bytes; };
-  const auto y = [&](const ParetoPoint& c) { return kTop + kHeight * c.flops / most_flops; };
+  const double max_bytes = std::max<double>(1, static_cast<double>(choices.back().bytes));
+  const double max_flops = std::max(1.0, choices.back().flops);
+  const auto x = [&](const ParetoPoint& c) { return kLeft + kWidth * static_cast<double>(c.bytes) / max_bytes; };
+  const auto y = [&](const ParetoPoint& c) { return kTop + kHeight * c.flops / max_flops; };
   std::string out = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
       "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"

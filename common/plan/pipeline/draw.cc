@@ -213,7 +213,7 @@ std::string legend(int y) {
   return out + text_at(x, y + 10, "lighter: the rank's later stages");
 }
 
-double most_of_all(const std::vector<std::vector<HeldActivations>>& held, bool bytes) {
+double max_over_ranks(const std::vector<std::vector<HeldActivations>>& held, bool bytes) {
   double most = 0;
   for (const std::vector<HeldActivations>& rank : held) {
     const HeldActivations peak = peak_held(rank);
@@ -248,7 +248,7 @@ std::string draw_svg(const Schedule& schedule, const Simulation& simulation, con
       width, height, width, height, kLeft, title_of(schedule, simulation));
   std::vector<std::vector<HeldActivations>> held;
   for (const RankTimeline& rank : simulation.ranks) held.push_back(held_over_time(rank, options.stage_bytes));
-  const double most = most_of_all(held, bytes);
+  const double most = max_over_ranks(held, bytes);
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     const RankTimeline& timeline = simulation.ranks[rank];
     const int y = kTop + kRow * rank;

@@ -87,12 +87,12 @@ absl::Status check_shape(const ScheduleKind& kind, int ranks, int stages_per_ran
     return absl::InvalidArgumentError(
         absl::StrCat("parallelism.pipeline_parallel_degree: ", shape, " make more than ", kMaxWork, " passes a step"));
   }
-  const bool few = stages_per_rank < kind.least_stages_per_rank;
-  const bool many = kind.most_stages_per_rank > 0 && stages_per_rank > kind.most_stages_per_rank;
+  const bool few = stages_per_rank < kind.min_stages_per_rank;
+  const bool many = kind.max_stages_per_rank > 0 && stages_per_rank > kind.max_stages_per_rank;
   if (few || many) {
-    const std::string takes = kind.most_stages_per_rank == kind.least_stages_per_rank
-                                  ? absl::StrCat("exactly ", counted(kind.least_stages_per_rank, "stage"))
-                                  : absl::StrCat(kind.least_stages_per_rank, " or more stages");
+    const std::string takes = kind.max_stages_per_rank == kind.min_stages_per_rank
+                                  ? absl::StrCat("exactly ", counted(kind.min_stages_per_rank, "stage"))
+                                  : absl::StrCat(kind.min_stages_per_rank, " or more stages");
     return absl::InvalidArgumentError(
         absl::StrCat(kScheduleKey, kind.name, " takes ", takes, " per rank, not ", stages_per_rank,
                      stages_per_rank == 1 ? "; 1F1B and GPipe take 1"
@@ -205,20 +205,20 @@ std::vector<ScheduleStep> dual_pipe_v(const Schedule& shape, int rank) {
   const int ranks = shape.ranks;
   const int outer = rank;
   const int inner = 2 * ranks - 1 - rank;
-  const int behind = ranks - 1 - rank;  // Ranks further down the V.
+  const int ranks_after = ranks - 1 - rank;  // Ranks further down the V.
   RankScheduleBuilder out;
-  for (int i = 0; i < 2 * behind; ++i) out.forward(outer);
+  for (int i = 0; i < 2 * ranks_after; ++i) out.forward(outer);
   for (int i = 0; i <= rank; ++i) {
     out.forward(outer);
     out.forward(inner);
   }
-  for (int i = 0; i < behind; ++i) {
+  for (int i = 0; i < ranks_after; ++i) {
     out.input_gradient(inner);
     out.weight_gradient();
     out.forward(inner);
   }
   for (int i = 0; i < shape.microbatches - 2 * ranks + rank + 1; ++i) {
-    if (i == 0 && behind == 0) {  // Without a pair, the first forward reaches the rank's own inner stage sooner.
+    if (i == 0 && ranks_after == 0) {  // Without a pair, the first forward reaches the rank's own inner stage sooner.
       out.forward(outer);
       out.backward(inner);
     } else {
@@ -226,11 +226,11 @@ std::vector<ScheduleStep> dual_pipe_v(const Schedule& shape, int rank) {
     }
     out.pair(inner, outer);
   }
-  for (int i = 0; i < behind; ++i) {
+  for (int i = 0; i < ranks_after; ++i) {
     out.backward(inner);
     out.pair(inner, outer);
   }
-  // 2 (rank + 1) + behind backward passes remain. From the middle of the first group on, only input gradients are
+  // 2 (rank + 1) + ranks_after backward passes remain. From the middle of the first group on, only input gradients are
   // computed.
   bool split = false;
   const auto drain = [&](int stage) { split ? out.input_gradient(stage) : out.backward(stage); };
@@ -241,7 +241,7 @@ std::vector<ScheduleStep> dual_pipe_v(const Schedule& shape, int rank) {
     split = split || (i == middle && rank % 2 == 0);
     drain(outer);
   }
-  for (int i = 0; i < behind; ++i) {
+  for (int i = 0; i < ranks_after; ++i) {
     out.weight_gradient();
     drain(outer);
   }

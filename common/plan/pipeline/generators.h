@@ -16,8 +16,8 @@ struct ScheduleKind {
   std::string name;
   StagePlacement placement = StagePlacement::kLoop;
   int default_stages_per_rank = 1;
-  int least_stages_per_rank = 1;
-  int most_stages_per_rank = 1;  // 0: any number.
+  int min_stages_per_rank = 1;
+  int max_stages_per_rank = 1;   // 0: any number.
   bool splits_backward = false;  // Has I and W in addition to B.
 };
 

@@ -27,7 +27,7 @@ std::string made_of(const memory::Estimate& estimate) {
 }  // namespace
 
 std::optional<std::string> memory_misfit(const config::JobConfig& config, const std::vector<NodeMemory>& nodes) {
-  int64_t roomiest = 0, devices = 0, roomy_devices = 0, roomy_nodes = 0;
+  int64_t capacity = 0, devices = 0, fitting_devices = 0, fitting_nodes = 0;
   bool some_known = false;
   for (const NodeMemory& node : nodes) some_known |= node.device_memory_bytes > 0;
   if (!some_known) return std::nullopt;
@@ -35,33 +35,33 @@ std::optional<std::string> memory_misfit(const config::JobConfig& config, const 
   if (!needed) return std::nullopt;
   for (const NodeMemory& node : nodes) {
     devices += node.devices;
-    roomiest = std::max(roomiest, node.device_memory_bytes);
+    capacity = std::max(capacity, node.device_memory_bytes);
     if (node.device_memory_bytes > 0 && node.device_memory_bytes < *needed) continue;
-    ++roomy_nodes;
-    roomy_devices += node.devices;
+    ++fitting_nodes;
+    fitting_devices += node.devices;
   }
   const int processes = config::processes(config);
-  if (roomy_devices >= std::min<int64_t>(processes, devices)) return std::nullopt;
+  if (fitting_devices >= std::min<int64_t>(processes, devices)) return std::nullopt;
   const memory::Estimate estimate = *memory::peak_memory(config);
   std::string text = absl::StrCat(processes < config.resources.ranks ? "the process of all ranks" : "the fullest rank",
                                   " takes about ", gibibytes(*needed), " at its peak (",
                                   processes < config.resources.ranks ? "for each: " : "", made_of(estimate), ")");
-  if (roomy_nodes == 0) {
-    absl::StrAppend(&text, ", but the largest device has ", gibibytes(roomiest));
+  if (fitting_nodes == 0) {
+    absl::StrAppend(&text, ", but the largest device has ", gibibytes(capacity));
   } else {
-    absl::StrAppend(&text, ", and of ", counted(static_cast<int64_t>(nodes.size()), "node"), " only ", roomy_nodes,
-                    roomy_nodes == 1 ? " has" : " have", " devices with that much: ", roomy_devices, " for ",
+    absl::StrAppend(&text, ", and of ", counted(static_cast<int64_t>(nodes.size()), "node"), " only ", fitting_nodes,
+                    fitting_nodes == 1 ? " has" : " have", " devices with that much: ", fitting_devices, " for ",
                     counted(processes, "rank"));
     // From here on, considers what would fit on every node.
-    roomiest = std::min_element(nodes.begin(), nodes.end(), [](const NodeMemory& a, const NodeMemory& b) {
+    capacity = std::min_element(nodes.begin(), nodes.end(), [](const NodeMemory& a, const NodeMemory& b) {
                  return a.device_memory_bytes < b.device_memory_bytes;
                })->device_memory_bytes;
   }
   int64_t with_as_much = 0;
   for (const NodeMemory& node : nodes) {
-    if (node.device_memory_bytes == 0 || node.device_memory_bytes >= roomiest) with_as_much += node.devices;
+    if (node.device_memory_bytes == 0 || node.device_memory_bytes >= capacity) with_as_much += node.devices;
   }
-  return absl::StrCat(text, "; ", remedy(config, estimate.peak, roomiest, with_as_much));
+  return absl::StrCat(text, "; ", remedy(config, estimate.peak, capacity, with_as_much));
 }
 
 namespace {
@@ -167,12 +167,12 @@ std::string with_bytes(const std::vector<std::string>& steps, int64_t bytes) {
 }
 
 // Tries each single step, then combines the ladders, each as far as it helps.
-std::optional<std::string> change_that_fits(const JobConfig& config, const std::vector<Ladder>& all, int64_t room) {
+std::optional<std::string> change_that_fits(const JobConfig& config, const std::vector<Ladder>& all, int64_t limit) {
   for (const Ladder& ladder : all) {
     for (const Step& step : ladder) {
       const std::optional<JobConfig> next = after(step, config);
       const std::optional<int64_t> bytes = next ? device_bytes(*next) : std::nullopt;
-      if (bytes && *bytes <= room) return with_bytes({step.text}, *bytes);
+      if (bytes && *bytes <= limit) return with_bytes({step.text}, *bytes);
     }
   }
   JobConfig best = config;
@@ -186,12 +186,12 @@ std::optional<std::string> change_that_fits(const JobConfig& config, const std::
       const std::optional<int64_t> bytes = next ? device_bytes(*next) : std::nullopt;
       if (!bytes || *bytes >= *least) continue;
       furthest = next, least = bytes, text = step.text;
-      if (*bytes <= room) break;
+      if (*bytes <= limit) break;
     }
     if (!furthest) continue;
     best = *furthest;
     taken.push_back(text);
-    if (*least <= room) return with_bytes(taken, *least);
+    if (*least <= limit) return with_bytes(taken, *least);
   }
   return std::nullopt;
 }
@@ -207,10 +207,10 @@ std::optional<int64_t> device_bytes(const JobConfig& config) {
   return ranks * (estimate->peak.total() + (shared ? estimate->host : 0));
 }
 
-std::string remedy(const JobConfig& config, const memory::Parts& peak, int64_t room, int64_t devices) {
-  if (const auto found = change_that_fits(config, ladders(config, peak, devices), room)) return *found;
+std::string remedy(const JobConfig& config, const memory::Parts& peak, int64_t limit, int64_t devices) {
+  if (const auto found = change_that_fits(config, ladders(config, peak, devices), limit)) return *found;
   const std::vector<Ladder> with_more = ladders(config, peak, std::numeric_limits<int64_t>::max());
-  if (const auto found = change_that_fits(config, with_more, room)) {
+  if (const auto found = change_that_fits(config, with_more, limit)) {
     return absl::StrCat("nothing fits into the ", counted(devices, "device"), " of that size there ",
                         devices == 1 ? "is" : "are", "; with enough more of them, ", *found);
   }

@@ -28,8 +28,8 @@ std::optional<std::string> memory_misfit(const config::JobConfig& config, const 
 std::optional<int64_t> device_bytes(const config::JobConfig& config);
 
 // Returns "set activation_checkpoint.mode = \"full\", which takes about 31.0 GiB": the first change that fits into
-// `room` bytes on each of `devices` devices, trying first those that shrink the largest part. If no single change fits,
-// returns a combination that does. If only more devices would help, says so and how many there are.
-std::string remedy(const config::JobConfig& config, const memory::Parts& peak, int64_t room, int64_t devices);
+// `limit` bytes on each of `devices` devices, trying first those that shrink the largest part. If no single change
+// fits, returns a combination that does. If only more devices would help, says so and how many there are.
+std::string remedy(const config::JobConfig& config, const memory::Parts& peak, int64_t limit, int64_t devices);
 
 }  // namespace titan::planner

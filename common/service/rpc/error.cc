@@ -32,7 +32,7 @@ constexpr size_t kMaxMessage = 2400;
 constexpr size_t kMaxListed = 600;  // Limit of a message that the violations repeat.
 constexpr size_t kMaxDetails = 5200;
 constexpr size_t kMaxDescription = 600;
-constexpr size_t kRoomForCount = 100;
+constexpr size_t kSpaceForCount = 100;
 
 size_t encoded_size(char c) { return absl::ascii_isprint(c) && c != '%' ? 1 : 3; }
 
@@ -58,7 +58,7 @@ std::string shortened(const google::rpc::BadRequest& all, size_t most) {
     added->set_field(shortened(violation.field(), kMaxDescription));
     added->set_description(shortened(violation.description(), kMaxDescription));
     const bool last = kept.field_violations_size() == all.field_violations_size();
-    if (kept.ByteSizeLong() + (last ? 0 : kRoomForCount) <= most) continue;
+    if (kept.ByteSizeLong() + (last ? 0 : kSpaceForCount) <= most) continue;
     kept.mutable_field_violations()->RemoveLast();
     kept.add_field_violations()->set_description(
         absl::StrCat("and ", all.field_violations_size() - kept.field_violations_size() + 1, " more"));

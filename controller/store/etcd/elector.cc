@@ -78,17 +78,17 @@ void Elector::watch(std::function<void(const absl::Status&)> lost) {
 
 // Waits until the lease must be renewed. False: the elector ends. Reports a loss meanwhile.
 bool Elector::wait() {
-  std::function<void(const absl::Status&)> tell;
+  std::function<void(const absl::Status&)> callback;
   absl::Status why;
   {
     sync::Lock lock(mutex_);
     wake_.wait_for(mutex_, absl::ToChronoMilliseconds(options_.keepalive),
                    [this] { return ending_ || (!over_.ok() && lost_); });
     if (ending_) return false;
-    if (!over_.ok()) tell.swap(lost_);
+    if (!over_.ok()) callback.swap(lost_);
     why = over_;
   }
-  if (tell) tell(why);
+  if (callback) callback(why);
   return true;
 }
 

@@ -19,10 +19,10 @@
 #include "worker/rank/kernels/cpu/expert_rows.h"
 #include "worker/rank/kernels/cpu/flat.h"
 #include "worker/rank/kernels/cpu/gemm.h"
+#include "worker/rank/kernels/cpu/low_bit_adam.h"
 #include "worker/rank/kernels/cpu/rms_norm.h"
 #include "worker/rank/kernels/cpu/rope.h"
 #include "worker/rank/kernels/cpu/router.h"
-#include "worker/rank/kernels/cpu/small_adam.h"
 #include "worker/rank/kernels/cpu/swiglu.h"
 
 namespace titan::kernels {
@@ -336,11 +336,11 @@ Values<uint8_t> numbers(int64_t count, int64_t bytes) {
 }
 
 // Counts these bytes: value read and written, gradient read, both moments read and written.
-void add_small_adam(int64_t rows, int64_t columns, KeptMoment::Form form, Dtype type, bool stochastic) {
+void add_low_bit_adam(int64_t rows, int64_t columns, KeptMoment::Form form, Dtype type, bool stochastic) {
   const int64_t count = rows * columns, number = type == Dtype::kBf16 ? 2 : 4;
   const bool codes = form == KeptMoment::Form::kCodes;
   const int64_t kept = codes ? 1 : form == KeptMoment::Form::kBf16 ? 2 : 4;
-  const std::string name = std::string("small_adam/") +
+  const std::string name = std::string("low_bit_adam/") +
                            (codes       ? "8bit"
                             : kept == 2 ? "bf16"
                                         : "fp32") +
@@ -349,20 +349,21 @@ void add_small_adam(int64_t rows, int64_t columns, KeptMoment::Form form, Dtype 
     return [=, value = numbers(count, number), gradient = numbers(count, number), average = numbers(count, kept),
             square = numbers(count, kept), scale = Values<float>(2 * rows * ((columns + 255) / 256), 0.1F)]() mutable {
       float* scales = scale.data();
-      return small_adam(level, {.rows = rows,
-                                .columns = columns,
-                                .value = value.data(),
-                                .gradient = gradient.data(),
-                                .type = type,
-                                .form = form,
-                                .average = {average.data(), scales, &dynamic_map(true)},
-                                .square = {square.data(), scales + rows * ((columns + 255) / 256), &dynamic_map(false)},
-                                .learning_rate = 1e-4,
-                                .weight_decay = 0.1,
-                                .correction1 = 0.1,
-                                .correction2 = 0.001,
-                                .stochastic = stochastic,
-                                .index_stride = columns});
+      return low_bit_adam(level,
+                          {.rows = rows,
+                           .columns = columns,
+                           .value = value.data(),
+                           .gradient = gradient.data(),
+                           .type = type,
+                           .form = form,
+                           .average = {average.data(), scales, &dynamic_map(true)},
+                           .square = {square.data(), scales + rows * ((columns + 255) / 256), &dynamic_map(false)},
+                           .learning_rate = 1e-4,
+                           .weight_decay = 0.1,
+                           .correction1 = 0.1,
+                           .correction2 = 0.001,
+                           .stochastic = stochastic,
+                           .index_stride = columns});
     };
   });
 }
@@ -430,11 +431,11 @@ int main(int argc, char** argv) {
   add_cross_entropy(1024, 16032);
   add_flat(24'500'000);
   using Form = KeptMoment::Form;
-  add_small_adam(8192, 2048, Form::kF32, Dtype::kF32, /*stochastic=*/false);
-  add_small_adam(8192, 2048, Form::kBf16, Dtype::kF32, /*stochastic=*/false);
-  add_small_adam(8192, 2048, Form::kCodes, Dtype::kF32, /*stochastic=*/false);
-  add_small_adam(8192, 2048, Form::kBf16, Dtype::kBf16, /*stochastic=*/false);
-  add_small_adam(8192, 2048, Form::kCodes, Dtype::kBf16, /*stochastic=*/true);
+  add_low_bit_adam(8192, 2048, Form::kF32, Dtype::kF32, /*stochastic=*/false);
+  add_low_bit_adam(8192, 2048, Form::kBf16, Dtype::kF32, /*stochastic=*/false);
+  add_low_bit_adam(8192, 2048, Form::kCodes, Dtype::kF32, /*stochastic=*/false);
+  add_low_bit_adam(8192, 2048, Form::kBf16, Dtype::kBf16, /*stochastic=*/false);
+  add_low_bit_adam(8192, 2048, Form::kCodes, Dtype::kBf16, /*stochastic=*/true);
   add_experts(16384, 64, 6, 256);
   add_gemm(4096, 768, 256);
   add_gemm(1024, 2816, 1024);

@@ -66,7 +66,7 @@ class Fleet::Stream final : public grpc::ClientBidiReactor<v1::WorkerMessage, v1
 
   void OnReadDone(bool ok) override {
     if (ok) {
-      fleet_.heard(node_, incoming_);
+      fleet_.on_message(node_, incoming_);
       StartRead(&incoming_);
       return;
     }
@@ -239,7 +239,7 @@ void Fleet::beat(Node& node) {
   stream->send(std::move(message));
 }
 
-void Fleet::heard(Node& node, const v1::ControllerMessage& message) {
+void Fleet::on_message(Node& node, const v1::ControllerMessage& message) {
   std::vector<v1::WorkerMessage> answers;
   std::shared_ptr<Stream> stream;
   {
@@ -276,8 +276,8 @@ void Fleet::heard(Node& node, const v1::ControllerMessage& message) {
         Held& held = found->second;
         if (std::exchange(held.phase, v1::AttemptReport::STARTED) != v1::AttemptReport::STARTED) ++started_;
         answers.push_back(report(held.id, v1::AttemptReport::STARTED));
-        if (held.leader && held.told == 0) {
-          answers.push_back(spool_line(held.id, ++held.told, R"({"kind":"loaded","step":0,"source":"scale"})"));
+        if (held.leader && held.sent_lines == 0) {
+          answers.push_back(spool_line(held.id, ++held.sent_lines, R"({"kind":"loaded","step":0,"source":"scale"})"));
         }
         break;
       }
@@ -364,7 +364,7 @@ bool Fleet::tell_step(int index, int64_t step) {
       if (one.leader && one.phase == v1::AttemptReport::STARTED) held = &one;
     }
     if (held == nullptr || stream == nullptr) return false;
-    message = spool_line(held->id, ++held->told,
+    message = spool_line(held->id, ++held->sent_lines,
                          absl::StrFormat(R"({"kind":"step","step":%d,"metrics":{"loss_metrics/global_avg_loss":%.3f}})",
                                          step, 1.0 / static_cast<double>(step)));
   }

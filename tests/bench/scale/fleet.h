@@ -67,7 +67,7 @@ class Fleet {
     bool leader = false;
     v1::AttemptReport::Phase phase = v1::AttemptReport::PREPARED;
     int64_t counter = 0;
-    int64_t told = 0;  // Lines of rank 0's spool.
+    int64_t sent_lines = 0;  // Lines of rank 0's spool.
   };
   struct Node {
     std::string name;
@@ -83,7 +83,7 @@ class Fleet {
   void run();
   void open(Node& node);
   void beat(Node& node);
-  void heard(Node& node, const v1::ControllerMessage& message);
+  void on_message(Node& node, const v1::ControllerMessage& message);
   void lost(Node& node);
   void send_all(const std::shared_ptr<Stream>& stream, std::vector<v1::WorkerMessage> messages);
   static v1::WorkerMessage hello(const Node& node, const FleetOptions& options);

@@ -43,7 +43,7 @@ struct Flags {
 
 constexpr absl::Duration kTimeout = absl::Minutes(3);
 
-void say(const json& what) { std::cout << what.dump() << std::endl; }
+void print_json(const json& what) { std::cout << what.dump() << std::endl; }
 
 int fail(const std::string& why) {
   std::cerr << "scale_load: " << why << std::endl;
@@ -119,13 +119,13 @@ struct Cluster {
     if (!wait_until(kTimeout, [&] { return fleet.started() == parts; })) {
       return absl::StrCat(fleet.started(), " of ", parts, " parts were started");
     }
-    say({{"phase", "ready"},
-         {"workers", fleet.size()},
-         {"registered_s", registered},
-         {"registration_cpu_s", registered_cpu},
-         {"jobs", flags.jobs},
-         {"ranks_each", ranks},
-         {"started_s", absl::ToDoubleSeconds(absl::Now() - begun) - registered}});
+    print_json({{"phase", "ready"},
+                {"workers", fleet.size()},
+                {"registered_s", registered},
+                {"registration_cpu_s", registered_cpu},
+                {"jobs", flags.jobs},
+                {"ranks_each", ranks},
+                {"started_s", absl::ToDoubleSeconds(absl::Now() - begun) - registered}});
     return "";
   }
 
@@ -154,16 +154,16 @@ int run_workers(const Flags& flags) {
   const bool all_acked = wait_until(absl::Seconds(30), [&] { return fleet.acks() >= sent; });
   const std::map<std::string, int> states = nodes_by_state(flags.controller);
   const bool none_lost = fleet.disconnects() == 0 && states.size() == 1 && states.count("READY") == 1;
-  say({{"phase", "beats"},
-       {"seconds", seconds},
-       {"beats_per_second", static_cast<double>(sent - beats) / seconds},
-       {"controller_cores", used / seconds},
-       {"ack", fleet.ack_latencies().figures()},
-       {"all_acked", all_acked},
-       {"nodes", states},
-       {"disconnects", fleet.disconnects()},
-       {"stops", fleet.stops()},
-       {"rss_mib", cluster.process.mebibytes("VmRSS")}});
+  print_json({{"phase", "beats"},
+              {"seconds", seconds},
+              {"beats_per_second", static_cast<double>(sent - beats) / seconds},
+              {"controller_cores", used / seconds},
+              {"ack", fleet.ack_latencies().figures()},
+              {"all_acked", all_acked},
+              {"nodes", states},
+              {"disconnects", fleet.disconnects()},
+              {"stops", fleet.stops()},
+              {"rss_mib", cluster.process.mebibytes("VmRSS")}});
   if (!all_acked || !none_lost || fleet.stops() > 0)
     return fail("a heartbeat was not acknowledged, or a node was lost");
   return 0;
@@ -188,16 +188,16 @@ int run_failure(const Flags& flags) {
   const absl::Time ended = fleet.last_exit();
   const double used = cluster.process.cpu_seconds() - cpu;
   if (!wait_until(kTimeout, [&] { return fleet.started() == cluster.parts; })) return fail("attempt 2 did not start");
-  say({{"phase", "restarted"},
-       {"ranks", flags.workers * flags.devices},
-       {"exits_within_s", absl::ToDoubleSeconds(ended - begun)},
-       {"last_exit_to_first_prepare_s", absl::ToDoubleSeconds(next.first - ended)},
-       {"last_exit_to_last_prepare_s", absl::ToDoubleSeconds(next.last - ended)},
-       {"started_again_s", absl::ToDoubleSeconds(absl::Now() - ended)},
-       {"controller_cpu_s", used},
-       {"rss_before_mib", rss},
-       {"rss_peak_mib", cluster.process.mebibytes("VmHWM")},
-       {"disconnects", fleet.disconnects()}});
+  print_json({{"phase", "restarted"},
+              {"ranks", flags.workers * flags.devices},
+              {"exits_within_s", absl::ToDoubleSeconds(ended - begun)},
+              {"last_exit_to_first_prepare_s", absl::ToDoubleSeconds(next.first - ended)},
+              {"last_exit_to_last_prepare_s", absl::ToDoubleSeconds(next.last - ended)},
+              {"started_again_s", absl::ToDoubleSeconds(absl::Now() - ended)},
+              {"controller_cpu_s", used},
+              {"rss_before_mib", rss},
+              {"rss_peak_mib", cluster.process.mebibytes("VmHWM")},
+              {"disconnects", fleet.disconnects()}});
   return fleet.disconnects() == 0 ? 0 : fail("a worker was disconnected");
 }
 
@@ -211,11 +211,11 @@ int run_recovery(const Flags& flags) {
   }
   const double back = absl::ToDoubleSeconds(absl::Now() - fleet.first_disconnect());
   const int prepared = fleet.prepared(1).count;
-  const absl::Time asked = absl::Now();
+  const absl::Time requested_at = absl::Now();
   if (std::string bad = submit(*cluster.jobs, "probe-", 1, 1); !bad.empty()) return fail(bad);
   if (!wait_until(kTimeout, [&] { return fleet.prepared(1).count > prepared; }))
     return fail("the controller did not schedule the probe job in time");
-  const double scheduled = absl::ToDoubleSeconds(absl::Now() - asked);
+  const double scheduled = absl::ToDoubleSeconds(absl::Now() - requested_at);
   // Nothing is lost later, either: waits for more than a lease.
   absl::SleepFor(absl::Seconds(flags.seconds));
   const std::map<std::string, int> states = nodes_by_state(flags.controller);
@@ -227,13 +227,13 @@ int run_recovery(const Flags& flags) {
   const grpc::Status listed = cluster.jobs->ListJobs(&context, request, &response);
   int again = 0;
   for (const v1::Job& job : response.jobs()) again += job.attempts_size() > 1 ? 1 : 0;
-  say({{"phase", "back"},
-       {"workers", fleet.size()},
-       {"all_back_s", back},
-       {"probe_scheduled_s", scheduled},
-       {"nodes", states},
-       {"stops", fleet.stops()},
-       {"jobs_restarted", again}});
+  print_json({{"phase", "back"},
+              {"workers", fleet.size()},
+              {"all_back_s", back},
+              {"probe_scheduled_s", scheduled},
+              {"nodes", states},
+              {"stops", fleet.stops()},
+              {"jobs_restarted", again}});
   const bool untouched = listed.ok() && again == 0 && fleet.stops() == 0;
   const bool none_lost = states.size() == 1 && states.count("READY") == 1;
   return untouched && none_lost ? 0 : fail("a node was lost or a healthy attempt was touched");
@@ -256,7 +256,7 @@ int run_watch(const Flags& flags) {
 
   const auto changes = static_cast<size_t>(flags.rate * flags.seconds);
   std::mutex mutex;
-  std::vector<absl::Time> told(changes + 1);
+  std::vector<absl::Time> sent_at(changes + 1);
   std::vector<int64_t> seen(changes + 1);
   Latencies latencies;
   std::vector<std::string> names;
@@ -269,7 +269,7 @@ int run_watch(const Flags& flags) {
     // Each number is reported by one job, once.
     if (step == 0 || step > changes || change.job().pending_reason() != "") return;
     ++seen[step];
-    latencies.add(absl::Now() - told[step]);
+    latencies.add(absl::Now() - sent_at[step]);
   };
   Watchers watchers(flags.controller, flags.channels, names, flags.read_one_in, look, flags.stuck);
   if (!wait_until(kTimeout, [&] { return watchers.all_began(); })) return fail("not all watches began");
@@ -279,7 +279,7 @@ int run_watch(const Flags& flags) {
     absl::SleepFor(begun + absl::Seconds(static_cast<double>(step) / flags.rate) - absl::Now());
     {
       const std::lock_guard lock(mutex);
-      told[step] = absl::Now();
+      sent_at[step] = absl::Now();
     }
     fleet.tell_step(static_cast<int>(step % static_cast<size_t>(flags.changing)), static_cast<int64_t>(step));
   }
@@ -297,19 +297,19 @@ int run_watch(const Flags& flags) {
   };
   const bool complete = wait_until(absl::Minutes(1), [&] { return count() >= expected; });
   const double seconds = absl::ToDoubleSeconds(absl::Now() - begun);
-  say({{"phase", "watched"},
-       {"watchers", watchers.size()},
-       {"reading", readers},
-       {"stuck", flags.stuck},
-       {"own_job_each", flags.own},
-       {"changes_per_second", static_cast<double>(changes) / seconds},
-       {"messages_per_second", static_cast<double>(watchers.messages()) / seconds},
-       {"change_to_seen", latencies.figures()},
-       {"controller_cores", (process.cpu_seconds() - cpu) / seconds},
-       {"expected", expected},
-       {"seen", count()},
-       {"out_of_order", watchers.out_of_order()},
-       {"ended", watchers.ended()}});
+  print_json({{"phase", "watched"},
+              {"watchers", watchers.size()},
+              {"reading", readers},
+              {"stuck", flags.stuck},
+              {"own_job_each", flags.own},
+              {"changes_per_second", static_cast<double>(changes) / seconds},
+              {"messages_per_second", static_cast<double>(watchers.messages()) / seconds},
+              {"change_to_seen", latencies.figures()},
+              {"controller_cores", (process.cpu_seconds() - cpu) / seconds},
+              {"expected", expected},
+              {"seen", count()},
+              {"out_of_order", watchers.out_of_order()},
+              {"ended", watchers.ended()}});
   const bool well = complete && watchers.out_of_order() == 0 && watchers.ended() == 0;
   return well ? 0 : fail("a change was missed or came out of order");
 }
@@ -319,20 +319,20 @@ int run_follow(const Flags& flags) {
   const std::vector<std::string> names(static_cast<size_t>(flags.watchers));
   Watchers watchers(flags.controller, flags.channels, names, /*read_one_in=*/1, [](const v1::JobChange&) {});
   if (!wait_until(kTimeout, [&] { return watchers.all_began(); })) return fail("not all watches began");
-  say({{"phase", "following"}});
+  print_json({{"phase", "following"}});
   int64_t jobs = 0;
   std::cin >> jobs;
   const bool complete = wait_until(kTimeout, [&] { return watchers.fewest_jobs() >= jobs; });
-  say({{"phase", "followed"},
-       {"watchers", watchers.size()},
-       {"messages", watchers.messages()},
-       {"fewest_jobs", watchers.ended() == watchers.size() ? 0 : watchers.fewest_jobs()},
-       {"behind", watchers.dropped()},
-       {"cut_off", watchers.cut_off()},
-       {"ended", watchers.ended()},
-       {"out_of_order", watchers.out_of_order()}});
-  const bool told = watchers.dropped() + watchers.cut_off() == watchers.ended();
-  return complete && told && watchers.out_of_order() == 0
+  print_json({{"phase", "followed"},
+              {"watchers", watchers.size()},
+              {"messages", watchers.messages()},
+              {"fewest_jobs", watchers.ended() == watchers.size() ? 0 : watchers.fewest_jobs()},
+              {"behind", watchers.dropped()},
+              {"cut_off", watchers.cut_off()},
+              {"ended", watchers.ended()},
+              {"out_of_order", watchers.out_of_order()}});
+  const bool all_accounted = watchers.dropped() + watchers.cut_off() == watchers.ended();
+  return complete && all_accounted && watchers.out_of_order() == 0
              ? 0
              : fail("a watcher missed an event without a notice from the controller");
 }
@@ -346,10 +346,10 @@ class Filler {
     const absl::Time begun = absl::Now();
     for (int i = 0; i < flags_.in_flight; ++i) next();
     wait_until(absl::Hours(1), [this] { return running_ == 0; });
-    say({{"phase", "filled"},
-         {"finished", done_.load()},
-         {"failed", failed_.load()},
-         {"seconds", absl::ToDoubleSeconds(absl::Now() - begun)}});
+    print_json({{"phase", "filled"},
+                {"finished", done_.load()},
+                {"failed", failed_.load()},
+                {"seconds", absl::ToDoubleSeconds(absl::Now() - begun)}});
     return failed_ == 0 ? 0 : fail("some jobs could not be created");
   }
 

@@ -33,11 +33,11 @@ TEST(BeaconTest, ReaderSeesTheWriterAndTheWriterSeesCommands) {
   ASSERT_TRUE((*reader)->write((*reader)->page().command, static_cast<uint32_t>(BeaconCommand::kStopAndSave)).ok());
   EXPECT_EQ((*writer)->page().command, 2);
   EXPECT_EQ((*reader)->page().command, 2);
-  EXPECT_EQ((*writer)->page().command_seen, 0) << "one word and nothing beside it";
+  EXPECT_EQ((*writer)->page().command_seen, 0) << "no neighbouring word changes";
 }
 
 // Every moment counts towards one phase, including the phase that still runs.
-TEST(BeaconTest, PhasesAddUpToTheTimeThatPassed) {
+TEST(BeaconTest, PhaseTimesAddUpToElapsedTime) {
   const TempFolder folder;
   const auto beacon = Beacon::create(folder.file("b"), 0);
   ASSERT_TRUE(beacon.ok()) << beacon.status();
@@ -84,7 +84,7 @@ TEST(BeaconTest, RefusesOtherFiles) {
 }
 
 // A rank is a user's program. Nothing that it does to its file can end the reader.
-TEST(BeaconTest, AFileThatShrinksEndsNobody) {
+TEST(BeaconTest, ShrinkingFileDoesNotCrashTheReader) {
   const TempFolder folder;
   ASSERT_TRUE(Beacon::create(folder.file("b"), 0).ok());
   const auto reader = BeaconReader::open(folder.file("b"));
@@ -92,7 +92,7 @@ TEST(BeaconTest, AFileThatShrinksEndsNobody) {
   for (const int size : {4095, 100, 0}) {
     ASSERT_EQ(::truncate(folder.file("b").c_str(), size), 0);
     EXPECT_EQ((*reader)->look().code(), absl::StatusCode::kDataLoss) << size;
-    EXPECT_EQ((*reader)->page().pid, ::getpid()) << "the last that was good";
+    EXPECT_EQ((*reader)->page().pid, ::getpid()) << "the last valid page";
   }
 }
 

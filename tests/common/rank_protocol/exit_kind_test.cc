@@ -10,30 +10,30 @@
 namespace titan::rank_protocol {
 namespace {
 
-TEST(ExitKindTest, WhatNamesACauseComesBeforeWhatFollowsFromIt) {
+TEST(ExitKindTest, CausesComeBeforeConsequences) {
   struct End {
     int exit_code = 0, signal = 0;
     bool out_of_memory = false;
   };
-  const std::vector<End> most_telling_first = {
+  const std::vector<End> most_specific_first = {
       {kExitBadConfig}, {kExitUserError}, {kExitOutOfMemory}, {kExitStorage},  {kExitFenced},
       {kExitInternal},  {-1, SIGSEGV},    {kExitPeerLost},    {kExitFinished},
   };
-  for (size_t i = 1; i < most_telling_first.size(); ++i) {
-    const End &before = most_telling_first[i - 1], &after = most_telling_first[i];
+  for (size_t i = 1; i < most_specific_first.size(); ++i) {
+    const End &before = most_specific_first[i - 1], &after = most_specific_first[i];
     EXPECT_LT(exit_kind(before.exit_code, before.signal), exit_kind(after.exit_code, after.signal))
         << before.exit_code << ", " << after.exit_code;
   }
 }
 
-TEST(ExitKindTest, EveryEndHasOne) {
+TEST(ExitKindTest, EveryExitHasAKind) {
   EXPECT_EQ(exit_kind(kExitUsage, 0), ExitKind::kBadConfig);
   EXPECT_EQ(exit_kind(-1, SIGKILL, /*out_of_memory=*/true), ExitKind::kOutOfMemory);
   EXPECT_EQ(exit_kind(kExitPeerLost, SIGKILL), ExitKind::kKilled) << "a signal leaves no exit code";
   for (const int code : {3, 127, 255}) EXPECT_EQ(exit_kind(code, 0), ExitKind::kFailed) << code;
 }
 
-TEST(ExitKindTest, OnlyTheEndsThatWereAskedForAreNoFailures) {
+TEST(ExitKindTest, OnlyRequestedExitsAreNotFailures) {
   EXPECT_TRUE(ended_as_expected(kExitFinished, 0));
   EXPECT_TRUE(ended_as_expected(kExitStopped, 0));
   EXPECT_FALSE(ended_as_expected(kExitFinished, SIGTERM));

@@ -15,7 +15,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::StartsWith;
 
-TEST(FailedLogsTest, WhoLeftAsAskedHasNotFailed) {
+TEST(FailedLogsTest, RequestedExitsAreNotFailures) {
   EXPECT_FALSE(has_failed(kExitFinished, 0, ""));
   EXPECT_FALSE(has_failed(kExitStopped, 0, ""));
   EXPECT_FALSE(has_failed(-1, 9, "CANCELLED")) << "its node ended it";
@@ -24,7 +24,7 @@ TEST(FailedLogsTest, WhoLeftAsAskedHasNotFailed) {
   EXPECT_TRUE(has_failed(kExitPeerLost, 0, ""));
 }
 
-TEST(FailedLogsTest, OfThoseThatFailAlikeTheFirstOnesAreTaken) {
+TEST(FailedLogsTest, TakesTheFirstOfSimilarFailures) {
   FailedLogs logs;
   EXPECT_TRUE(logs.take(1, 0, "rank 1: bad batch 17"));
   EXPECT_TRUE(logs.take(1, 0, "rank 2: bad batch 18"));
@@ -35,14 +35,14 @@ TEST(FailedLogsTest, OfThoseThatFailAlikeTheFirstOnesAreTaken) {
   EXPECT_FALSE(logs.take(kExitPeerLost, 0, "a third way to say it"));
 }
 
-TEST(FailedLogsTest, AreFewHoweverManySayOtherwise) {
+TEST(FailedLogsTest, NumberOfLogsIsLimited) {
   FailedLogs logs;
   size_t taken = 0;
   for (int rank = 0; rank < 10'000; ++rank) taken += logs.take(1, 0, std::string(static_cast<size_t>(rank), 'x'));
   EXPECT_EQ(taken, kFailedLogs);
 }
 
-TEST(FailedLogsTest, TheEndIsKeptInWholeLines) {
+TEST(FailedLogsTest, KeepsTheEndInWholeLines) {
   std::string log;
   for (int line = 0; line < 1000; ++line) absl::StrAppend(&log, "line ", line, "\n");
   const std::string kept = failed_log(log);
@@ -53,18 +53,18 @@ TEST(FailedLogsTest, TheEndIsKeptInWholeLines) {
 }
 
 TEST(FailedLogsTest, StaysWithinItsBytesAndIsText) {
-  const auto most = static_cast<size_t>(kFailedLogBytes);
+  const auto max_bytes = static_cast<size_t>(kFailedLogBytes);
   std::string umlauts = "x";
-  while (umlauts.size() < 2 * most) umlauts += "\xc3\xa4";
-  for (const std::string& log : {std::string(3 * most, 'a'), std::string(3 * most, '\xff'), std::string(3 * most, '\0'),
-                                 std::string(most, 'a') + "\nend\n", umlauts}) {
+  while (umlauts.size() < 2 * max_bytes) umlauts += "\xc3\xa4";
+  for (const std::string& log : {std::string(3 * max_bytes, 'a'), std::string(3 * max_bytes, '\xff'),
+                                 std::string(3 * max_bytes, '\0'), std::string(max_bytes, 'a') + "\nend\n", umlauts}) {
     const std::string kept = failed_log(log);
-    EXPECT_LE(kept.size(), most);
+    EXPECT_LE(kept.size(), max_bytes);
     EXPECT_FALSE(kept.empty());
     EXPECT_EQ(kept, text::valid_utf8(kept));
-    EXPECT_EQ(failed_log(kept), kept) << "keeping it again takes nothing away";
+    EXPECT_EQ(failed_log(kept), kept) << "shortening it again removes nothing";
   }
-  EXPECT_EQ(failed_log(std::string(most, 'a') + "\nend\n"), "end\n");
+  EXPECT_EQ(failed_log(std::string(max_bytes, 'a') + "\nend\n"), "end\n");
 }
 
 TEST(FailedLogsTest, LastLines) {

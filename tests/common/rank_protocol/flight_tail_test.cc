@@ -56,14 +56,15 @@ TEST(FlightTailTest, KeepsTheNewestCallsAndTheFirstGroups) {
   const auto flight = read_flight_tail(folder.file("f"));
   ASSERT_TRUE(flight.ok());
   EXPECT_EQ(flight->groups.size(), static_cast<size_t>(FlightTail::kGroups));
-  ASSERT_EQ(flight->calls.size(), static_cast<size_t>(FlightTail::kCalls - 1)) << "that of no known group is left out";
+  ASSERT_EQ(flight->calls.size(), static_cast<size_t>(FlightTail::kCalls - 1))
+      << "the call of an unknown group is left out";
   EXPECT_EQ(flight->calls.front().sequence, made - FlightTail::kCalls + 2);
   EXPECT_EQ(flight->calls.back().sequence, made);
   EXPECT_EQ(flight->groups[0].issued, made);
   for (const FlightCall& one : flight->calls) EXPECT_NE(one.state, CallState::kCompleted);
 }
 
-TEST(FlightTailTest, WhatIsNoneIsSaidToBe) {
+TEST(FlightTailTest, RefusesOtherFileContents) {
   const TempFolder folder;
   EXPECT_EQ(read_flight_tail(folder.file("f")).status().code(), absl::StatusCode::kNotFound);
   std::ofstream(folder.file("f")) << "not a flight tail";
@@ -71,11 +72,11 @@ TEST(FlightTailTest, WhatIsNoneIsSaidToBe) {
   ASSERT_EQ(::symlink("/etc/passwd", folder.file("l").c_str()), 0);
   EXPECT_FALSE(read_flight_tail(folder.file("l")).ok());
   ASSERT_EQ(::mkfifo(folder.file("p").c_str(), 0600), 0);
-  EXPECT_FALSE(read_flight_tail(folder.file("p")).ok()) << "and nobody waits at a pipe";
+  EXPECT_FALSE(read_flight_tail(folder.file("p")).ok()) << "a pipe does not block the reader";
 }
 
 // For any bytes, reading ends and gives valid text and indexes.
-TEST(FlightTailTest, AnyBytesAreSurvived) {
+TEST(FlightTailTest, AnyBytesGiveValidOutput) {
   const TempFolder folder;
   uint64_t state = 1;
   const auto next = [&state] { return state = state * 6364136223846793005 + 1442695040888963407; };
@@ -89,9 +90,9 @@ TEST(FlightTailTest, AnyBytesAreSurvived) {
     std::fstream file(folder.file("f"), std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(0, std::ios::end);
     const auto size = static_cast<uint64_t>(file.tellg());
-    const uint64_t most = round % 2 == 0 ? size : 8'000;
+    const uint64_t limit = round % 2 == 0 ? size : 8'000;
     for (int i = 0; i < 200; ++i) {
-      file.seekp(static_cast<std::streamoff>((next() >> 20) % most));
+      file.seekp(static_cast<std::streamoff>((next() >> 20) % limit));
       file.put(static_cast<char>(next() >> 40));
     }
     file.close();
@@ -108,7 +109,7 @@ TEST(FlightTailTest, AnyBytesAreSurvived) {
   }
 }
 
-TEST(FlightTailTest, AFullDiskIsAnError) {
+TEST(FlightTailTest, FullDiskIsAnError) {
   const TempFolder folder;
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -118,10 +119,10 @@ TEST(FlightTailTest, AFullDiskIsAnError) {
   const auto tail = FlightTail::create(folder.file("f"), 1);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_FALSE(tail.ok());
-  EXPECT_NE(::access(folder.file("f.new").c_str(), F_OK), 0) << "nothing is left of it";
+  EXPECT_NE(::access(folder.file("f.new").c_str(), F_OK), 0) << "no partial file remains";
 }
 
-TEST(FlightTailTest, RanksAreShortened) {
+TEST(FlightTailTest, RankListsAreFolded) {
   EXPECT_EQ(format_rank_list({}), "");
   EXPECT_EQ(format_rank_list({5}), "5");
   EXPECT_EQ(format_rank_list({0, 1}), "0-1");

@@ -38,7 +38,7 @@ TEST(LaunchTest, RoundTrips) {
 }
 
 // Two ranks of one node are listed once; two nodes may have the same address.
-TEST(LaunchTest, NodesAreTold) {
+TEST(LaunchTest, ListsRanksByNode) {
   Launch launch = example();
   launch.ranks = {{0, 0, "n1", "10.0.0.1"}, {1, 1, "n1", "10.0.0.1"}, {2, 0, "n2", "10.0.0.1"}, {3, 0, "n3", ""}};
   const json written = to_json(launch);
@@ -70,7 +70,7 @@ TEST(LaunchTest, NodesAreTold) {
 }
 
 // Many nodes take little space, and each rank keeps its place; addresses of other nodes are left out.
-TEST(LaunchTest, TheFoldedFormTellsNodesTogether) {
+TEST(LaunchTest, FoldedFormMergesNodes) {
   Launch launch = example();
   launch.ranks.clear();
   for (int node = 1; node <= 300; ++node) {
@@ -114,7 +114,7 @@ TEST(LaunchTest, EveryMissingMemberIsNamed) {
   }
 }
 
-TEST(LaunchTest, WhatAnAttemptContinuesMayBeLeftOut) {
+TEST(LaunchTest, ResumptionMembersAreOptional) {
   json first = to_json(example());
   first.erase("committed_step");
   first.erase("folder_id");

@@ -29,7 +29,7 @@ std::string text_of(const RankExit& exit) {
 
 absl::StatusOr<RankExit> read(const std::string& line) { return exit_from_json(json::parse(line, nullptr, false)); }
 
-TEST(RankExitTest, IsWrittenAsItAlwaysWas) {
+TEST(RankExitTest, OutputFormatIsUnchanged) {
   EXPECT_EQ(text_of({.rank = 0,
                      .time_ns = 1764423930123456789,
                      .message = "rank 0 of 2 is up",
@@ -49,7 +49,7 @@ TEST(RankExitTest, IsWrittenAsItAlwaysWas) {
             kKilled);
 }
 
-TEST(RankExitTest, ARecordedLineReadsBackToTheSame) {
+TEST(RankExitTest, RecordedLinesRoundTrip) {
   for (const std::string line : {kFinished, kKilled}) {
     const absl::StatusOr<RankExit> exit = read(line);
     ASSERT_TRUE(exit.ok()) << exit.status();
@@ -58,7 +58,7 @@ TEST(RankExitTest, ARecordedLineReadsBackToTheSame) {
 }
 
 // The shim never writes the members that the controller adds.
-TEST(RankExitTest, WhatTheControllerAddsIsNotWritten) {
+TEST(RankExitTest, ControllerMembersAreNotWritten) {
   RankExit exit = *read(kKilled);
   exit.node = "n1";
   exit.report = 3;
@@ -73,17 +73,17 @@ TEST(RankExitTest, OlderAndNewerShimsAreUnderstood) {
   const absl::StatusOr<RankExit> later =
       read(R"({"rank":2,"exit_code":12,"signal":0,"node":"n1","report":7,"core_dump":{"path":[1,null]},"x":null})");
   ASSERT_TRUE(later.ok()) << later.status();
-  EXPECT_EQ(*later, *old) << "unknown members are ignored, also those of the same name here";
+  EXPECT_EQ(*later, *old) << "unknown members are ignored, even if they have the name of a controller's member";
 }
 
-TEST(RankExitTest, NoPartOfALineIsARecord) {
+TEST(RankExitTest, PartialLinesAreRefused) {
   const std::string line = kKilled;
   for (size_t size = 0; size < line.size(); ++size) {
     EXPECT_EQ(read(line.substr(0, size)).status().code(), absl::StatusCode::kDataLoss) << size;
   }
 }
 
-TEST(RankExitTest, WhatIsNoRecordIsRefused) {
+TEST(RankExitTest, InvalidRecordsAreRefused) {
   const std::vector<std::string> hostile = {
       "",
       "null",
@@ -111,7 +111,7 @@ TEST(RankExitTest, WhatIsNoRecordIsRefused) {
 }
 
 // A rank may print any bytes of any length, but the shim has reserved a fixed size for its record.
-TEST(RankExitTest, AMessageIsCutAndReadableAgain) {
+TEST(RankExitTest, LongMessageIsCutToValidText) {
   const std::string line = text_of({.message = std::string(2047, 'x') + "é and more\xFF"});
   const absl::StatusOr<RankExit> exit = read(line);
   ASSERT_TRUE(exit.ok()) << exit.status();

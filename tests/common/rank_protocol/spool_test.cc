@@ -120,7 +120,7 @@ TEST(SpoolTest, LongLinesDoNotHideTheLastNumber) {
 }
 
 // One event must not fill a reader's memory or a message.
-TEST(SpoolTest, ALineWithoutMeasureIsNumberedAndCut) {
+TEST(SpoolTest, OversizedLineIsNumberedAndCut) {
   const TempFolder folder;
   const std::string path = folder.file("s");
   absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(path);
@@ -209,11 +209,11 @@ TEST(SpoolTest, DamageIsSkippedUpToTheNextEvent) {
        begins[2] - begins[1],
        {1, 3, 4},
        begins[2] - begins[1]},
-      {"a torn line that was written on", begins[2] - 12, "", 12, {1, 3, 4}, begins[2] - begins[1] - 12},
+      {"a torn line with another after it", begins[2] - 12, "", 12, {1, 3, 4}, begins[2] - begins[1] - 12},
       {"an empty line", begins[1], "\n", 0, {1, 2, 3, 4}, 1},
       {"a line longer than any event", begins[1], huge + "\n", 0, {1, 2, 3, 4}, huge.size() + 1},
       {"as much without a line end", begins[1], huge, 0, {1, 2, 3, 4}, huge.size()},
-      {"JSON that is no event", begins[3], "{\"seq\":-4,\"kind\":\"step\"}\n", 0, {1, 2, 3, 4}, 25},
+      {"JSON that is not an event", begins[3], "{\"seq\":-4,\"kind\":\"step\"}\n", 0, {1, 2, 3, 4}, 25},
       {"a number without its end", begins[3], "{\"seq\":77\n", 0, {1, 2, 3, 4}, 10},
   };
   for (const Case& one : cases) {
@@ -222,9 +222,9 @@ TEST(SpoolTest, DamageIsSkippedUpToTheNextEvent) {
     for (const int64_t piece : {int64_t{1}, int64_t{100}, int64_t{64 << 10}, int64_t{64 << 20}}) {
       const Whole whole = read_whole(path, piece);
       EXPECT_EQ(whole.numbers, one.numbers) << piece;
-      int64_t told = 0;
-      for (const DamagedRange& part : whole.damage) told += part.bytes;
-      EXPECT_EQ(told, static_cast<int64_t>(one.damaged)) << piece;
+      int64_t reported = 0;
+      for (const DamagedRange& part : whole.damage) reported += part.bytes;
+      EXPECT_EQ(reported, static_cast<int64_t>(one.damaged)) << piece;
       EXPECT_EQ(whole.next_offset, static_cast<int64_t>(read_file(path).size())) << piece;
     }
   }
@@ -233,7 +233,7 @@ TEST(SpoolTest, DamageIsSkippedUpToTheNextEvent) {
 }
 
 // Events that a rank appends after the damage are read, even if its own last line was damaged.
-TEST(SpoolTest, AWriterGoesOnAfterDamage) {
+TEST(SpoolTest, WriterContinuesAfterDamage) {
   const TempFolder folder;
   const std::string path = folder.file("s");
   absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(path);
@@ -249,7 +249,7 @@ TEST(SpoolTest, AWriterGoesOnAfterDamage) {
 }
 
 // If somebody has emptied the file, it is read from its start, and later events are not lost.
-TEST(SpoolTest, AFileThatWasCutIsReadFromItsStart) {
+TEST(SpoolTest, TruncatedFileIsReadFromItsStart) {
   const TempFolder folder;
   const std::string path = folder.file("s");
   absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(path);

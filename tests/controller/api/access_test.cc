@@ -34,7 +34,7 @@ class AccessTest : public ServiceCase {
 };
 
 // The controller's own user and root need no configuration.
-TEST_F(AccessTest, TheOwnUserAndRootAreAdmins) {
+TEST_F(AccessTest, ControllersUserAndRootAreAdmins) {
   v1::Job made;
   ASSERT_TRUE(create(job("a"), &made).ok());
   EXPECT_EQ(made.owner(), absl::StrCat("local:", own_));
@@ -43,7 +43,7 @@ TEST_F(AccessTest, TheOwnUserAndRootAreAdmins) {
   ASSERT_TRUE(create(job("b"), &made).ok());
   EXPECT_EQ(made.owner(), "local:0");
   const auto record = reconciler_->published().find_by_name(made.name())->record;
-  EXPECT_EQ(record->run_as, "root") << "who its ranks run as";
+  EXPECT_EQ(record->run_as, "root") << "the user that its ranks run as";
   EXPECT_TRUE(record->run_as_local);
 }
 
@@ -61,7 +61,7 @@ TEST_F(AccessTest, AnotherUserOfTheMachineIsRefused) {
 }
 
 // The owner is looked up for each call: on the same connection, the kernel's new answer replaces the old one.
-TEST_F(AccessTest, IsAskedForEachCall) {
+TEST_F(AccessTest, OwnerIsLookedUpForEachCall) {
   v1::Job made;
   ASSERT_TRUE(create(job("a"), &made).ok());
   owner_ = -1;
@@ -72,7 +72,7 @@ TEST_F(AccessTest, IsAskedForEachCall) {
 
 // From one port of this machine several users can have connections to several of its addresses. For a controller that
 // listens on all addresses, the kernel could return the owner of another connection.
-TEST_F(AccessTest, BehindAllAddressesNobodyIsLocal) {
+TEST_F(AccessTest, NobodyIsLocalWhenListeningOnAllAddresses) {
   for (const char* every : {"0.0.0.0:0", "[::]:0"}) {
     stop();
     gate_.insecure = false;
@@ -86,16 +86,16 @@ TEST_F(AccessTest, BehindAllAddressesNobodyIsLocal) {
     ASSERT_TRUE(create(job(absl::StrCat("b", every[0] == '0')), &made).ok());
     EXPECT_FALSE(reconciler_->published().find_by_name(made.name())->record->run_as_local) << every;
   }
-  EXPECT_TRUE(server_ends_.empty()) << "the kernel is not asked";
+  EXPECT_TRUE(server_ends_.empty()) << "the kernel is not queried";
   stop();
   gate_.insecure = false;
   start("localhost:0");
   v1::Job made;
   EXPECT_TRUE(create(job("c"), &made).ok());
-  EXPECT_THAT(server_ends_, ::testing::ElementsAre("127.0.0.1")) << "and else about both ends";
+  EXPECT_THAT(server_ends_, ::testing::ElementsAre("127.0.0.1")) << "otherwise with both ends of the connection";
 }
 
-TEST_F(AccessTest, InsecureAsksNobody) {
+TEST_F(AccessTest, InsecureSkipsTheOwnerLookup) {
   stop();
   gate_.insecure = true;
   start("127.0.0.1:0");
@@ -107,7 +107,7 @@ TEST_F(AccessTest, InsecureAsksNobody) {
 }
 
 // A caller who can open the socket is an admin, and only its owner can.
-TEST_F(AccessTest, AUnixSocketIsItsOwners) {
+TEST_F(AccessTest, UnixSocketCallersActAsItsOwner) {
   stop();
   const std::string path = folder_ + "/socket";
   start("unix:" + path);

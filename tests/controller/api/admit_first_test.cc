@@ -35,7 +35,7 @@ class AdmitFirstTest : public ServiceCase {
   uid_t owner_ = geteuid() + 1;
 };
 
-TEST_F(AdmitFirstTest, EveryMethodRefusesAStrangerBeforeThereIsARequest) {
+TEST_F(AdmitFirstTest, EveryMethodRefusesStrangersBeforeReadingARequest) {
   for (const google::protobuf::ServiceDescriptor* service : services()) {
     for (int i = 0; i < service->method_count(); ++i) {
       const std::string method = absl::StrCat("/", service->full_name(), "/", service->method(i)->name());
@@ -45,13 +45,13 @@ TEST_F(AdmitFirstTest, EveryMethodRefusesAStrangerBeforeThereIsARequest) {
 }
 
 // Health reports the server's state to strangers without reading their request; reflection rejects them.
-TEST_F(AdmitFirstTest, OfGrpcsOwnServicesNothingIsRead) {
+TEST_F(AdmitFirstTest, GrpcServicesReadNoRequestOfStrangers) {
   EXPECT_TRUE(call_without_request("/grpc.health.v1.Health/Check").ok());
   EXPECT_EQ(call_without_request("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo").code(),
             absl::StatusCode::kCancelled);
 }
 
-TEST_F(AdmitFirstTest, HealthOfAServiceIsToldWhoIsKnown) {
+TEST_F(AdmitFirstTest, KnownCallersSeeHealthOfAService) {
   owner_ = geteuid();
   grpc::ByteBuffer answer;
   EXPECT_TRUE(call_by_name("/grpc.health.v1.Health/Check", grpc::Slice(), answer).ok());

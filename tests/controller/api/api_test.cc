@@ -64,12 +64,12 @@ TEST_F(JobServiceTest, TheSpecificationIsDerivedFromTheConfiguration) {
   sent.set_config_json(config::to_json(config).dump());
   sent.set_config_source("# as written");
   sent.set_ranks(4);
-  sent.set_job_id("asked-for");
+  sent.set_job_id("requested");
   sent.set_folder_id("f1");
   const auto checked = check_spec(sent, [] { return "0123456789"; });
   ASSERT_TRUE(checked.ok()) << checked.status();
   job::SchedulingSpec derived = spec_of(*config::from_json(nlohmann::json::parse(checked->stored.config_json())));
-  EXPECT_EQ(derived.job_id, "asked-for");
+  EXPECT_EQ(derived.job_id, "requested");
   EXPECT_EQ(derived.ranks, 4);
   EXPECT_EQ(derived.priority, 3);
   derived.folder_id = "f1";  // Only the client's observations are added.
@@ -92,7 +92,7 @@ TEST_F(JobServiceTest, AJobWithoutAnIdGetsOne) {
 }
 
 // All attempts start from the same seed: a seed that the job does not set is drawn once and stored.
-TEST_F(JobServiceTest, ASeedIsDrawnWhenTheJobIsTaken) {
+TEST_F(JobServiceTest, SeedIsDrawnOnceWhenTheJobIsCreated) {
   const auto seed_of = [this](const std::string& id) {
     const auto found = get(id);
     EXPECT_TRUE(found.ok()) << found.status();
@@ -130,10 +130,10 @@ TEST_F(JobServiceTest, ATimeLimitIsShownAndBeginsWithTheFirstPlacement) {
   request.mutable_spec()->set_time_limit_seconds(3600);
   ASSERT_TRUE(create(request, &created).ok());
   EXPECT_EQ(created.spec().time_limit_seconds(), 3600);
-  EXPECT_FALSE(created.has_limit_time()) << "it waits";
+  EXPECT_FALSE(created.has_limit_time()) << "the job is not placed yet";
 }
 
-TEST_F(JobServiceTest, BadInputIsNamedAndNothingIsQueued) {
+TEST_F(JobServiceTest, BadInputNamesTheFieldAndQueuesNothing) {
   config::JobConfig config;
   config.job.dump_folder = "relative";
   config.scheduling.job_id = "Not_An_Id";
@@ -161,7 +161,7 @@ TEST_F(JobServiceTest, BadInputIsNamedAndNothingIsQueued) {
 }
 
 // Lists contain these fields for each job, and a client accepts messages of up to 64 MiB.
-TEST_F(JobServiceTest, WhatIsKeptOfAJobIsBounded) {
+TEST_F(JobServiceTest, StoredFieldsOfAJobAreBounded) {
   const auto refusal = [&](const auto& change) {
     v1::CreateJobRequest request = job("a");
     auto config = nlohmann::json::parse(request.spec().config_json());
@@ -193,7 +193,7 @@ TEST_F(JobServiceTest, WhatIsKeptOfAJobIsBounded) {
   EXPECT_THAT(get("a")->spec().config_json(), HasSubstr(description));
 }
 
-TEST_F(JobServiceTest, AReasonOfACordonIsBounded) {
+TEST_F(JobServiceTest, CordonReasonsAreBounded) {
   v1::CordonNodeRequest cordon;
   v1::DrainNodeRequest drain;
   cordon.set_name("nowhere");
@@ -308,7 +308,7 @@ TEST_F(JobServiceTest, WatchSendsASnapshotAndThenChanges) {
 }
 
 // A finished job can be deleted. Watchers get the deletion, and the job does not return after a restart.
-TEST_F(JobServiceTest, ADeletedJobIsGoneForEverybody) {
+TEST_F(JobServiceTest, DeletedJobIsGoneForWatchersAndAfterRestart) {
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());
   const auto remove = [this](const std::string& name) {
@@ -334,7 +334,7 @@ TEST_F(JobServiceTest, ADeletedJobIsGoneForEverybody) {
   } while (change.kind() != v1::JobChange::SNAPSHOT_END);
   const auto deleted = remove("a");
   ASSERT_TRUE(deleted.ok()) << deleted.status();
-  EXPECT_EQ(deleted->state(), v1::Job::CANCELLED) << "as it was";
+  EXPECT_EQ(deleted->state(), v1::Job::CANCELLED) << "the state from before the deletion";
   ASSERT_TRUE(stream->Read(&change));
   EXPECT_EQ(change.kind(), v1::JobChange::DELETED);
   EXPECT_EQ(change.job().uid(), created.uid());
@@ -374,7 +374,7 @@ TEST_F(JobServiceTest, EventsAreFollowedToTheEndOfTheJob) {
   EXPECT_TRUE(all->Finish().ok());
 }
 
-TEST_F(JobServiceTest, WhatIsNotThereIsNotFound) {
+TEST_F(JobServiceTest, UnknownNamesAreNotFound) {
   EXPECT_EQ(rpc::reason(get("nothing").status()), "JOB_NOT_FOUND");
   EXPECT_EQ(cancel("nothing").code(), absl::StatusCode::kNotFound);
   grpc::ClientContext context;
@@ -402,9 +402,9 @@ TEST_F(JobServiceTest, HealthAndGauges) {
   const grpc::Status status =
       call_by_name("/grpc.health.v1.Health/Check", grpc::Slice("\x0a\x13titan.v1.JobService", 21), answer);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  grpc::Slice whole;
-  ASSERT_TRUE(answer.TrySingleSlice(&whole).ok());
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(whole.begin()), whole.size()), std::string("\x08\x01"));
+  grpc::Slice slice;
+  ASSERT_TRUE(answer.TrySingleSlice(&slice).ok());
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(slice.begin()), slice.size()), std::string("\x08\x01"));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ class CallsAuditTest : public ServiceCase {
 };
 
 // An audit line is written before the caller gets the answer; otherwise the log would prove nothing.
-TEST_F(CallsAuditTest, AllowedAndRefusedCallsAreWrittenBeforeTheyAreAnswered) {
+TEST_F(CallsAuditTest, AuditsAllowedAndRefusedCallsBeforeAnswering) {
   v1::Job made;
   v1::CreateJobRequest request = job("a");
   request.set_request_id("5b0c8f3e-0000-4000-8000-000000000005");
@@ -63,10 +63,10 @@ TEST_F(CallsAuditTest, AllowedAndRefusedCallsAreWrittenBeforeTheyAreAnswered) {
       ElementsAre(own_ + " JobService.CreateJob projects/default/jobs/a 5b0c8f3e-0000-4000-8000-000000000005 OK",
                   own_ + " JobService.CancelJob nosuch  JOB_NOT_FOUND",
                   other_ + " JobService.CancelJob   ANOTHER_USER"))
-      << "what a stranger asked for is not read";
+      << "a stranger's request is not read";
 }
 
-TEST_F(CallsAuditTest, ConfigurationsAndSecretsAreNot) {
+TEST_F(CallsAuditTest, ConfigurationsAndSecretsAreNotAudited) {
   v1::Job made;
   ASSERT_TRUE(create(job("a"), &made).ok());
   v1::CreateTokenRequest request;
@@ -86,7 +86,7 @@ TEST_F(CallsAuditTest, ConfigurationsAndSecretsAreNot) {
 }
 
 // Streams and calls through the synchronous interface are audited, too.
-TEST_F(CallsAuditTest, StreamsAreWrittenWhenTheyEnd) {
+TEST_F(CallsAuditTest, StreamsAreAuditedWhenTheyEnd) {
   grpc::ClientContext context;
   v1::BackupChunk chunk;
   const auto backup = v1::ClusterService::NewStub(channel_)->Backup(&context, {});

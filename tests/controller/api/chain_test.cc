@@ -43,9 +43,9 @@ pki::KeyPair wide_authority(const std::string& name, const pki::KeyPair* above =
   const rpc::CertificatePtr certificate = certificate_of(made), signers = certificate_of(signer);
   X509* const it = certificate.get();
   X509_EXTENSION_free(X509_delete_ext(it, X509_get_ext_by_NID(it, NID_basic_constraints, -1)));
-  const std::unique_ptr<X509_EXTENSION, decltype(&X509_EXTENSION_free)> of_any_length(
+  const std::unique_ptr<X509_EXTENSION, decltype(&X509_EXTENSION_free)> unlimited_path(
       X509V3_EXT_conf_nid(nullptr, nullptr, NID_basic_constraints, "critical,CA:TRUE"), &X509_EXTENSION_free);
-  EXPECT_EQ(X509_add_ext(it, of_any_length.get(), -1), 1);
+  EXPECT_EQ(X509_add_ext(it, unlimited_path.get(), -1), 1);
   EXPECT_EQ(X509_set_issuer_name(it, X509_get_subject_name(signers.get())), 1);
   EXPECT_GT(X509_sign(it, key_of(signer).get(), EVP_sha256()), 0);
   made.certificate = pem_of(it);
@@ -71,7 +71,7 @@ class ChainTest : public TlsCase {
   const pki::KeyPair office_ = wide_authority("office", &company_);
 };
 
-TEST_F(ChainTest, AnOfficeIsTrustedForItsCompany) {
+TEST_F(ChainTest, IntermediateAuthorityIsTrustedThroughItsRoot) {
   serve_trusting(company_.certificate);
   certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, office_.certificate, company_.certificate);
   const absl::StatusOr<v1::Job> made = submit(security(folder("alice")), "a");
@@ -83,14 +83,14 @@ TEST_F(ChainTest, AnOfficeIsTrustedForItsCompany) {
 }
 
 // If neither end sends the office's certificate, the chain to the company is incomplete.
-TEST_F(ChainTest, AnOfficeThatIsNotShownIsNobodys) {
+TEST_F(ChainTest, MissingIntermediateCertificateIsRefused) {
   serve_trusting(company_.certificate);
   certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, "", company_.certificate);
   EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
 }
 
 // Other offices of the company are not trusted then.
-TEST_F(ChainTest, AnOfficeMayBeTrustedAlone) {
+TEST_F(ChainTest, IntermediateAuthorityCanBeTrustedAlone) {
   serve_trusting(office_.certificate);
   certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, "", office_.certificate);
   const absl::StatusOr<v1::Job> made = submit(security(folder("alice")), "a");
@@ -102,7 +102,7 @@ TEST_F(ChainTest, AnOfficeMayBeTrustedAlone) {
 }
 
 // The owner of a node's key controls that node, and cannot make admins with it.
-TEST_F(ChainTest, ANodeSignsNobody) {
+TEST_F(ChainTest, NodeCertificatesSignNobody) {
   const std::string key = pki::make_key().value();
   const pki::Subject n1 = {rpc::to_uri({Kind::kNode, "n1"}), {}, false};
   const pki::KeyPair node = {pki::issue(authority_, n1, key, {absl::Now(), absl::Hours(1)}).value(), key};

@@ -45,7 +45,7 @@ TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
   // Positions between two revisions.
   const auto some = oldest_positions(store, "event/", {10, "\x7f"}, 12, 100);
   ASSERT_TRUE(some.ok());
-  EXPECT_EQ(some->size(), 3u + 1u) << "11 has three and 12 one";
+  EXPECT_EQ(some->size(), 3u + 1u) << "revision 11 has three events and revision 12 has one";
   EXPECT_EQ(some->front().first, 11);
   EXPECT_EQ(some->back().first, 12);
 }
@@ -73,7 +73,7 @@ class EventsTest : public ServiceCase {
   }
 };
 
-TEST_F(EventsTest, ThoseOfAllJobsComeInTheOrderOfTheLog) {
+TEST_F(EventsTest, EventsOfAllJobsFollowTheLogOrder) {
   v1::Job created;
   ASSERT_TRUE(create(job("b"), &created).ok());
   ASSERT_TRUE(create(job("a"), &created).ok());
@@ -88,14 +88,14 @@ TEST_F(EventsTest, ThoseOfAllJobsComeInTheOrderOfTheLog) {
 }
 
 // A restored store does not have this revision yet: a reader that resumes there would never get an event.
-TEST_F(EventsTest, ARevisionThatTheStoreDoesNotHaveIsOutOfRange) {
+TEST_F(EventsTest, RevisionsBeyondTheStoreAreOutOfRange) {
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());
   const int64_t newest = store_->revision();
-  for (const char* of : {"", "a"}) {
+  for (const char* job_id : {"", "a"}) {
     for (const bool follow : {false, true}) {
       v1::ListEventsRequest request;
-      request.set_job(of);
+      request.set_job(job_id);
       request.set_follow(follow);
       request.set_revision(newest + 1);
       grpc::ClientContext context;
@@ -113,7 +113,7 @@ TEST_F(EventsTest, ARevisionThatTheStoreDoesNotHaveIsOutOfRange) {
 }
 
 // Such an event is set aside like any other damaged record, and the others are still delivered.
-TEST_F(EventsTest, OneThatMakesNoSenseIsSetAside) {
+TEST_F(EventsTest, DamagedEventsAreQuarantined) {
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());
   const auto damage = [&](int64_t number, const std::string& value) {

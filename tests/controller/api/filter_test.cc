@@ -44,7 +44,7 @@ job::JobRecord vision() {
 }
 
 // Callers need not know the name that the controller has for them.
-TEST(FilterTest, MeIsWhoAsks) {
+TEST(FilterTest, MeIsTheCaller) {
   const JobViewPtr job = view(vision(), 100);
   const auto holds = [&job](const std::string& text, const std::string& self) {
     return (*parse_filter(text, kNow, self))(*job);
@@ -52,12 +52,12 @@ TEST(FilterTest, MeIsWhoAsks) {
   EXPECT_TRUE(holds("owner = me", "user:alice"));
   EXPECT_FALSE(holds("owner = me", "user:bob"));
   EXPECT_TRUE(holds("owner != me AND id = vision", "user:bob"));
-  EXPECT_FALSE(holds("owner = \"me\"", "user:alice")) << "a text in quotes is itself";
-  EXPECT_FALSE(holds("owner = me", "")) << "nobody is known to ask";
+  EXPECT_FALSE(holds("owner = \"me\"", "user:alice")) << "a quoted text is literal";
+  EXPECT_FALSE(holds("owner = me", "")) << "the caller is unknown";
   EXPECT_FALSE(holds("id = me", "vision"));
 }
 
-TEST(FilterTest, HoldsOrNot) {
+TEST(FilterTest, EvaluatesEachFilter) {
   const JobViewPtr job = view(vision(), 100);
   const std::vector<std::pair<std::string, bool>> cases = {
       {"", true},
@@ -122,7 +122,7 @@ TEST(FilterTest, HoldsOrNot) {
   }
 }
 
-TEST(FilterTest, SaysWhatIsWrongAndWhere) {
+TEST(FilterTest, ErrorsNameTheMistakeAndTheColumn) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"state", "column 6: after 'state'"},
       {"state =", "column 8: a value is missing"},
@@ -279,7 +279,7 @@ TEST(FilterTest, AgreesWithASlowEvaluator) {
 }
 
 // Any text gives a filter or an error.
-TEST(FilterTest, AnyTextIsAnswered) {
+TEST(FilterTest, AnyTextGivesAFilterOrAnError) {
   std::mt19937 random(5);
   const std::string pieces[] = {"state",   "=", "!=", "(", ")", "AND", "OR", "NOT",  "-",           " ", "\"",     "'",
                                 "labels.", "k", ":",  "*", "<", "-2h", "\\", "\xff", "create_time", "5", "RUNNING"};
@@ -296,7 +296,7 @@ TEST(FilterTest, AnyTextIsAnswered) {
   }
 }
 
-TEST(OrderByTest, SortsAndSaysWhatIsWrong) {
+TEST(OrderByTest, SortsAndRefusesBadOrders) {
   std::vector<JobViewPtr> jobs;
   int64_t order = 0;
   for (const auto& [id, priority, end] :
@@ -315,8 +315,8 @@ TEST(OrderByTest, SortsAndSaysWhatIsWrong) {
     return absl::StrJoin(jobs, "", [](std::string* out, const auto& job) { out->append(job->record->spec.job_id); });
   };
   EXPECT_EQ(sorted("priority desc, id"), "bcad");
-  EXPECT_EQ(sorted("priority"), "dacb") << "the newest of what is alike first";
-  EXPECT_EQ(sorted("end_time"), "cbda") << "what is not set comes last";
+  EXPECT_EQ(sorted("priority"), "dacb") << "equal jobs are sorted newest first";
+  EXPECT_EQ(sorted("end_time"), "cbda") << "unset values come last";
   EXPECT_EQ(sorted("end_time desc"), "bcda");
   EXPECT_EQ(sorted("labels.x, id desc"), "dcba");
   for (const char* bad : {",", "nothing", "id down", "id desc desc", "id,"}) {
@@ -378,7 +378,7 @@ TEST_F(JobListTest, FiltersAndSortsOverPages) {
 }
 
 // Large jobs, such as those with many attempts, arrive in messages that a client accepts.
-TEST(JobPagesTest, EndWhenTheyAreLarge) {
+TEST(JobPagesTest, LargeJobsAreSplitOverPages) {
   reconcile::Published published(0);
   for (int i = 1; i <= 12; ++i) {
     auto record = std::make_shared<job::JobRecord>();

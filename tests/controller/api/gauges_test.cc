@@ -1,4 +1,4 @@
-// Gauges of the controller's metrics page: what is counted, what is left out, and that a scrape waits for nobody.
+// Gauges of the controller's metrics page: what is counted, what is left out, and that a scrape never blocks.
 
 #include "controller/api/gauges.h"
 
@@ -65,7 +65,7 @@ std::string alone(const Parts& parts) {
   return page_of(gauges);
 }
 
-TEST(JobGaugesTest, FiguresOfAJobThatTrains) {
+TEST(JobGaugesTest, RunningJobHasItsSeries) {
   const std::string page = alone(running("a"));
   for (const char* line : {"titan_job_step{titan_job=\"projects/default/jobs/a\"} 70",
                            "titan_job_loss{titan_job=\"projects/default/jobs/a\"} 2.5",
@@ -78,10 +78,10 @@ TEST(JobGaugesTest, FiguresOfAJobThatTrains) {
                            "titan_jobs{state=\"RUNNING\"} 1", "titan_jobs{state=\"QUEUED\"} 0"}) {
     EXPECT_THAT(page, HasSubstr(absl::StrCat(line, "\n")));
   }
-  EXPECT_THAT(page, Not(HasSubstr("titan_job_mfu_ratio{"))) << "nobody knows the device's peak";
+  EXPECT_THAT(page, Not(HasSubstr("titan_job_mfu_ratio{"))) << "the device's peak is unknown";
 }
 
-TEST(JobGaugesTest, AJobThatIsOverHasNoSeriesOfItsOwn) {
+TEST(JobGaugesTest, FinishedJobHasNoSeries) {
   Parts parts = running("a");
   parts.record.state = job::JobState::kSucceeded;
   const std::string page = alone(parts);
@@ -103,7 +103,7 @@ TEST(JobGaugesTest, AgesBeginWithTheAttemptAndTheFirstStep) {
   EXPECT_THAT(alone(parts), HasSubstr("titan_job_save_failed{titan_job=\"projects/default/jobs/a\"} 1\n"));
 }
 
-TEST(JobGaugesTest, TheLongestWait) {
+TEST(JobGaugesTest, LongestWaitLeavesOutPlacedJobs) {
   Parts queued;
   queued.record.create_time_ns = before(absl::Seconds(20));
   queued.pending_reason = "INSUFFICIENT_DEVICES";
@@ -145,7 +145,7 @@ core::NodeView node(const std::string& name, int devices = 4, int used = 1) {
   return view;
 }
 
-TEST(NodeGaugesTest, NodesAndTheirDevices) {
+TEST(NodeGaugesTest, CountsNodesAndTheirDevices) {
   NodeGauges gauges(10, 10, kMoment);
   gauges.add(node("n1"), kMoment - absl::Seconds(1));
   core::NodeView cordoned = node("n2");
@@ -163,11 +163,11 @@ TEST(NodeGaugesTest, NodesAndTheirDevices) {
         "titan_devices{device=\"cpu\",state=\"away\"} 6", "titan_node_heartbeat_age_seconds{node=\"n2\"} 2"}) {
     EXPECT_THAT(page, HasSubstr(absl::StrCat(line, "\n")));
   }
-  EXPECT_THAT(page, Not(HasSubstr("node=\"n3\""))) << "it was not heard of since this controller started";
+  EXPECT_THAT(page, Not(HasSubstr("node=\"n3\""))) << "no beat arrived since this controller started";
 }
 
 // A worker was restarted with fewer devices while ranks run: the devices in use are still counted.
-TEST(NodeGaugesTest, MoreDevicesInUseThanThereAre) {
+TEST(NodeGaugesTest, CountsMoreDevicesInUseThanANodeHas) {
   NodeGauges gauges(10, 10, kMoment);
   gauges.add(node("n1", /*devices=*/1, /*used=*/2), kMoment);
   gauges.add(node("n2", /*devices=*/4, /*used=*/1), kMoment);
@@ -183,7 +183,7 @@ TEST(NodeGaugesTest, MoreDevicesInUseThanThereAre) {
 }
 
 // Beyond the cap, healthy nodes are left out before nodes that an alert would name.
-TEST(NodeGaugesTest, BeyondTheCapThoseThatAreLateComeFirst) {
+TEST(NodeGaugesTest, BeyondTheCapLateNodesComeFirst) {
   NodeGauges gauges(2, 10, kMoment);
   gauges.add(node("n1"), kMoment - absl::Seconds(1));
   gauges.add(node("n2"), kMoment - absl::Seconds(2));
@@ -204,7 +204,7 @@ TEST(NodeGaugesTest, TenThousandNodesMakeASmallPage) {
   EXPECT_LT(page.size(), 100'000u);
 }
 
-TEST(NodeGaugesTest, SlowRanksAreCappedToo) {
+TEST(NodeGaugesTest, SlowRanksAreCapped) {
   NodeGauges gauges(10, 1, kMoment);
   core::NodeView slow = node("n1");
   slow.slow.resize(3);
@@ -233,7 +233,7 @@ class ScrapingJournal : public journal::Journal {
   std::string page;
 };
 
-TEST(GaugesTest, AVisitorDoesNotWaitForWhatIsBeingDecided) {
+TEST(GaugesTest, ScrapesDoNotWaitForTheCoresLock) {
   const FakeClock clock;
   store::MemoryStore store;
   metrics::Metrics metrics;

@@ -74,7 +74,7 @@ TEST_F(JobTextTest, EveryFormatGivesTheSameJob) {
 }
 
 // The controller makes the same request of a text that titanctl would have sent.
-TEST_F(JobTextTest, IsWhatTitanctlSends) {
+TEST_F(JobTextTest, TextGivesTheRequestThatTitanctlSends) {
   config::JobConfig config;
   config.job.description = "from text";
   config.job.dump_folder = "/dump/text";
@@ -126,7 +126,7 @@ TEST_F(JobTextTest, EveryBadKeyIsNamedWithItsLine) {
 }
 
 // More errors than fit into a status: the rest is counted, and the code and reason stay.
-TEST_F(JobTextTest, ManyBadKeysAreStillAnAnswer) {
+TEST_F(JobTextTest, ManyBadKeysFitIntoOneStatus) {
   std::string written = "[training]\n";
   for (int i = 0; i < 20'000; ++i) absl::StrAppend(&written, "unknown_key_number_", i, " = ", i, "\n");
   const absl::Status bad = refusal(text(written));
@@ -138,7 +138,7 @@ TEST_F(JobTextTest, ManyBadKeysAreStillAnAnswer) {
 }
 
 // A wrong type gives the same message in all three formats.
-TEST_F(JobTextTest, TypeErrorsReadAlike) {
+TEST_F(JobTextTest, TypeErrorsAreTheSameInAllFormats) {
   const auto message = [this](const std::string& written) {
     const absl::Status bad = refusal(text(written, "f"));
     EXPECT_EQ(rpc::field_violations(bad).size(), 1u) << bad;
@@ -150,7 +150,7 @@ TEST_F(JobTextTest, TypeErrorsReadAlike) {
   EXPECT_EQ(toml, message("job:\n  dump_folder: /d\ntraining:\n  steps: \"many\"\n"));
 }
 
-TEST_F(JobTextTest, RelativePathsBelongToNobody) {
+TEST_F(JobTextTest, RelativePathsAreRefused) {
   const absl::Status bad = refusal(text("[job]\ndump_folder = 'out'\n[training]\ndataset_path = 'data'\n"));
   EXPECT_THAT(fields_of(bad), ElementsAre("job.dump_folder", "training.dataset_path"));
   EXPECT_THAT(rpc::field_violations(bad).at(0).description,
@@ -201,7 +201,7 @@ TEST_F(JobTextTest, YamlBombsAreRefused) {
   }
 }
 
-TEST_F(JobTextTest, TheSameRequestIsTheSameJob) {
+TEST_F(JobTextTest, RepeatedRequestGivesTheSameJob) {
   v1::CreateJobRequest request = text(kToml);
   request.set_request_id("5b0c8f3e-0000-4000-8000-000000000002");
   for (const char* key : {"a", "b", "c", "d"}) (*request.mutable_labels())[key] = "x";
@@ -217,7 +217,7 @@ TEST_F(JobTextTest, TheSameRequestIsTheSameJob) {
   EXPECT_EQ(rpc::reason(create(other, &second)), "REQUEST_ID_REUSED");
 }
 
-TEST_F(JobTextTest, WhatFitsNowhereIsAPreconditionFailure) {
+TEST_F(JobTextTest, JobThatFitsNowhereIsAPreconditionFailure) {
   v1::CreateJobRequest request = text(kToml);
   request.set_require_fit(true);
   const absl::Status refused = refusal(request);
@@ -227,7 +227,7 @@ TEST_F(JobTextTest, WhatFitsNowhereIsAPreconditionFailure) {
 }
 
 // Any bytes give a specification or InvalidArgument.
-TEST(JobSourceTest, AnyTextIsAnsweredWithoutHarm) {
+TEST(JobSourceTest, AnyTextGivesASpecificationOrInvalidArgument) {
   std::mt19937 random(7);
   const auto below = [&random](size_t end) { return static_cast<size_t>(random() % end); };
   const std::string pieces[] = {"[",

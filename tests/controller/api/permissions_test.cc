@@ -35,15 +35,15 @@ std::string name_of(const MethodDescriptor& method) {
 }
 
 TEST(PermissionsTest, EveryMethodHasOneRowAndEveryRowAMethod) {
-  std::set<std::string> there, rows;
+  std::set<std::string> found, rows;
   for (const MethodDescriptor* method : methods()) {
     EXPECT_EQ(method->file()->package(), "titan.v1");
-    there.insert(name_of(*method));
+    found.insert(name_of(*method));
     EXPECT_TRUE(auth::permission(name_of(*method))) << name_of(*method) << " is in no row of caller.cc";
   }
   for (const Permission& row : auth::permissions())
     EXPECT_TRUE(rows.insert(std::string(row.method)).second) << row.method;
-  EXPECT_EQ(there, rows);
+  EXPECT_EQ(found, rows);
 }
 
 // Requests are bytes, so that a new method needs no line here.
@@ -53,7 +53,7 @@ class EveryMethodTest : public TlsCase {
     TlsCase::SetUp();
     certify(authority_, folder("root"), {rpc::Identity::Kind::kAdmin, "root"});
     certify(authority_, folder("n1"), {rpc::Identity::Kind::kNode, "n1"});
-    anybody_.ca = controller_ + "/ca.crt";
+    anonymous_.ca = controller_ + "/ca.crt";
     make("viewer00", v1::Token::VIEWER, "*");
     make("operator", v1::Token::OPERATOR, "elsewhere");
   }
@@ -125,33 +125,33 @@ class EveryMethodTest : public TlsCase {
     }
   }
 
-  rpc::Security anybody_;
+  rpc::Security anonymous_;
 };
 
-TEST_F(EveryMethodTest, NobodyMayCallAnything) {
-  expect_refused(anybody_, "", [](const Permission&) { return false; });
-  expect_refused(anybody_, "nosuchtoken", [](const Permission&) { return false; });
+TEST_F(EveryMethodTest, UnknownCallersMayCallNothing) {
+  expect_refused(anonymous_, "", [](const Permission&) { return false; });
+  expect_refused(anonymous_, "nosuchtoken", [](const Permission&) { return false; });
 }
 
-TEST_F(EveryMethodTest, AViewerReads) {
-  expect_refused(anybody_, "viewer00", [](const Permission& row) { return row.need == Need::kRead; });
+TEST_F(EveryMethodTest, ViewersMayOnlyRead) {
+  expect_refused(anonymous_, "viewer00", [](const Permission& row) { return row.need == Need::kRead; });
 }
 
-// In another project they may do nothing, and of the cluster they see only what belongs to no project.
+// An operator of another project may do nothing in this one, and sees only what belongs to no project.
 TEST_F(EveryMethodTest, AnOperatorOfAnotherProjectMayNotTouchThisOne) {
   const std::set<absl::string_view> of_a_job = {"JobService.GetJob", "JobService.TailLogs", "JobService.GetDiagnosis"};
-  expect_refused(anybody_, "operator", [&of_a_job](const Permission& row) {
+  expect_refused(anonymous_, "operator", [&of_a_job](const Permission& row) {
     return row.need == Need::kRead && of_a_job.count(row.method) == 0;
   });
 }
 
-TEST_F(EveryMethodTest, ANodeOpensASession) {
+TEST_F(EveryMethodTest, NodesMayOnlyOpenSessions) {
   expect_refused(security(folder("n1")), "", [](const Permission& row) { return row.need == Need::kSession; });
   // A token does not help either.
   expect_refused(security(folder("n1")), "viewer00", [](const Permission& row) { return row.need == Need::kSession; });
 }
 
-TEST_F(EveryMethodTest, AnAdminMayDoAllButBeANode) {
+TEST_F(EveryMethodTest, AdminsMayDoAllButOpenSessions) {
   expect_refused(security(folder("root")), "", [](const Permission& row) { return row.need != Need::kSession; });
 }
 

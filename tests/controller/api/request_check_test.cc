@@ -63,7 +63,7 @@ void plant(Message& root, Message& message, const std::string& prefix, int depth
   }
 }
 
-TEST_F(RequestCheckTest, EveryEnumOfEveryRequestHasAValue) {
+TEST_F(RequestCheckTest, UnknownEnumValuesOfEveryRequestAreRefused) {
   int found = 0;
   each_method([&](const MethodDescriptor& method) {
     google::protobuf::DynamicMessageFactory factory;
@@ -81,7 +81,7 @@ TEST_F(RequestCheckTest, EveryEnumOfEveryRequestHasAValue) {
       ++found;
     }
   });
-  EXPECT_GE(found, 4) << "the requests that are looked at have such fields";
+  EXPECT_GE(found, 4) << "the checked requests have enum fields";
 }
 
 // Returns copies of the request: for each integer one with an invalid value, and for each request_id one that is not a
@@ -125,8 +125,8 @@ TEST_F(RequestCheckTest, EveryIntegerAndRequestIdOfEveryRequestIsChecked) {
                                               "CreateJob.request_id", "ProfileJob.request_id"}));
 }
 
-// A request without a name does not mean that something is gone.
-TEST_F(RequestCheckTest, NamesAreNeeded) {
+// A request without a name is invalid; NOT_FOUND would mean that the job or node is gone.
+TEST_F(RequestCheckTest, NamesAreRequired) {
   for (const char* method :
        {"GetJob", "CancelJob", "DeleteJob", "CheckpointJob", "ProfileJob", "TailLogs", "GetDiagnosis", "GetNode",
         "CordonNode", "UncordonNode", "DrainNode", "DeleteNode", "StopUnknown"}) {
@@ -157,13 +157,13 @@ TEST_F(RequestCheckTest, KnownValuesPass) {
   tail.set_tail_lines(-1);
   EXPECT_TRUE(check_fields(tail).ok());
   v1::CancelJobRequest cancel;
-  EXPECT_TRUE(check_fields(cancel).ok()) << "it is not needed";
+  EXPECT_TRUE(check_fields(cancel).ok()) << "the request_id is optional";
   cancel.set_request_id("5B0c8f3e-0000-4000-8000-00000000000f");
   EXPECT_TRUE(check_fields(cancel).ok());
 }
 
 // An empty answer would look like a valid one.
-TEST_F(RequestCheckTest, NoJobIsInNoState) {
+TEST_F(RequestCheckTest, ListsRefuseTheUnspecifiedState) {
   v1::ListJobsRequest request;
   request.add_states(v1::Job::RUNNING);
   request.add_states(v1::Job::STATE_UNSPECIFIED);
@@ -175,7 +175,7 @@ TEST_F(RequestCheckTest, NoJobIsInNoState) {
 }
 
 // gRPC's own answer is UNIMPLEMENTED without a message, which clients take for a controller of an older version.
-TEST_F(RequestCheckTest, WhatCannotBeDecodedIsAnInvalidArgument) {
+TEST_F(RequestCheckTest, UndecodableRequestsAreInvalidArguments) {
   const std::string cut_off = "\x0a\x20short", not_utf8 = "\x0a\x02\xff\xfe";
   each_method([&](const MethodDescriptor& method) {
     const absl::Status status = answer_to(method, cut_off);

@@ -38,7 +38,7 @@ TEST_F(RpcMeterTest, UnaryCallsByMethodAndCode) {
   EXPECT_TRUE(shows("titan_rpc_duration_seconds_count{code=\"NOT_FOUND\",method=\"JobService/GetJob\"} 1"));
 }
 
-TEST_F(RpcMeterTest, StreamsThatBeganEndedAndAreOpen) {
+TEST_F(RpcMeterTest, CountsStreamsBegunEndedAndOpen) {
   EXPECT_THAT(metrics_.text(), HasSubstr("titan_rpc_open_streams{method=\"JobService/WatchJobs\"} 0"));
   grpc::ClientContext context;
   auto watch = jobs_->WatchJobs(&context, v1::WatchJobsRequest());
@@ -58,7 +58,7 @@ TEST_F(RpcMeterTest, StreamsThatBeganEndedAndAreOpen) {
   EXPECT_TRUE(shows("titan_rpc_streams_ended_total{code=\"OK\",method=\"JobService/ListEvents\"} 1"));
 }
 
-TEST_F(RpcMeterTest, NamesThatClientsMakeUpAreNotOnThePage) {
+TEST_F(RpcMeterTest, UnknownMethodNamesAreNotOnThePage) {
   EXPECT_EQ(call_unknown("/titan.v1.JobService/NoSuchMethod").error_code(), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_TRUE(call_unknown("/grpc.health.v1.Health/Check").ok());
   EXPECT_TRUE(shows("titan_rpc_duration_seconds_count{code=\"OK\",method=\"other\"} 1"));

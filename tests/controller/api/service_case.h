@@ -45,12 +45,12 @@ class ServiceCase : public ::testing::Test {
     measures_ = std::make_unique<reconcile::Measures>(metrics_);
     reconciler_ = *reconcile::Reconciler::open(*store_, system_clock(), options, *measures_);
     const auto copy = [this](const std::string& to, const std::string& actor) {
-      backups_by_.push_back(actor);
+      backup_actors_.push_back(actor);
       return store::copy_store(folder_ + "/titan.db", to);
     };
     ServerOptions server_options{address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_ + scratch_}};
     server_options.cluster.copy_in_memory = [this](const std::string& actor) {
-      backups_by_.push_back(actor);
+      backup_actors_.push_back(actor);
       return store_->image();
     };
     server_options.cluster.state_folder_problem = [this] { return state_folder_problem_; };
@@ -134,7 +134,7 @@ class ServiceCase : public ::testing::Test {
   int64_t kept_logs_bytes_ = 1 << 20;        // Takes effect at the next start.
   std::string scratch_;                      // Below folder_; takes effect at the next start.
   std::string state_folder_problem_;         // Result of the next check of the state folder.
-  std::vector<std::string> backups_by_;      // Actor of each backup.
+  std::vector<std::string> backup_actors_;   // Actor of each backup.
   auth::GateOptions gate_;                   // Takes effect at the next start.
   std::shared_ptr<auth::Audit> audit_;       // Takes effect at the next start.
   std::shared_ptr<grpc::ServerCredentials> credentials_ =

@@ -53,7 +53,7 @@ TEST(StandbyTest, ATakenAddressIsAnError) {
 }
 
 // At any moment, including the end of the server, clients get only codes after which they retry.
-TEST(StandbyTest, EndingAnswersNothingElse) {
+TEST(StandbyTest, StoppingGivesOnlyCodesToRetry) {
   std::map<int, int> codes;
   sync::Mutex mutex;
   auto standby = *Standby::start("127.0.0.1:0", [] { return std::string("other:7700"); });

@@ -11,13 +11,13 @@ using Kind = Identity::Kind;
 
 using TlsTest = TlsCase;
 
-TEST_F(TlsTest, AnAdminIsKnownByName) {
+TEST_F(TlsTest, AdminCertificatesNameTheOwner) {
   certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
   EXPECT_EQ(submit(security(folder("alice")), "a")->owner(), "user:alice");
 }
 
 // Users get permissions only with a token.
-TEST_F(TlsTest, AUserAloneMayNothing) {
+TEST_F(TlsTest, UserWithoutATokenMayDoNothing) {
   certify(authority_, folder("bob"), {Kind::kUser, "bob"});
   const absl::Status status = submit(security(folder("bob")), "a").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
@@ -26,13 +26,13 @@ TEST_F(TlsTest, AUserAloneMayNothing) {
 }
 
 // Without a certificate the kernel's answer counts: it is another user of this machine.
-TEST_F(TlsTest, NoCertificateIsNoAdmin) {
-  rpc::Security nobody;
-  nobody.ca = controller_ + "/ca.crt";
-  EXPECT_EQ(rpc::reason(submit(nobody, "a").status()), "ANOTHER_USER");
+TEST_F(TlsTest, CallersWithoutACertificateAreNotAdmins) {
+  rpc::Security anonymous;
+  anonymous.ca = controller_ + "/ca.crt";
+  EXPECT_EQ(rpc::reason(submit(anonymous, "a").status()), "ANOTHER_USER");
 }
 
-TEST_F(TlsTest, ANodeMayOpenItsSessionAndNothingElse) {
+TEST_F(TlsTest, NodeMayOnlyOpenItsSession) {
   certify(authority_, folder("n1"), {Kind::kNode, "n1"});
   const rpc::Security n1 = security(folder("n1"));
   EXPECT_TRUE(register_as(n1, "n1").ok());
@@ -45,7 +45,7 @@ TEST_F(TlsTest, ANodeMayOpenItsSessionAndNothingElse) {
 }
 
 // A certificate of another authority opens no connection, even if its contents are equal.
-TEST_F(TlsTest, AnotherAuthorityIsNobody) {
+TEST_F(TlsTest, CertificatesOfAnotherAuthorityAreRefused) {
   const pki::KeyPair other = pki::make_authority("test", {absl::Now(), absl::Hours(1)}).value();
   certify(other, folder("alice"), {Kind::kAdmin, "alice"});
   rpc::Security mixed = security(folder("alice"));
@@ -55,7 +55,7 @@ TEST_F(TlsTest, AnotherAuthorityIsNobody) {
 }
 
 // A node that listens at the controller's address is not taken for it, although it has the same authority.
-TEST_F(TlsTest, OnlyAControllerIsTakenForOne) {
+TEST_F(TlsTest, ClientsRefuseServersWithANodesCertificate) {
   serve_with(controller_ + "/n1", {Kind::kNode, "n1"}, {"127.0.0.1"});
   certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
   const absl::Status status = submit(security(folder("alice")), "a").status();
@@ -70,7 +70,7 @@ TEST_F(TlsTest, TheControllersHostIsChecked) {
 }
 
 // New files take effect while the server runs: here those of another authority, which clients notice.
-TEST_F(TlsTest, RotatedFilesAreTakenWithoutARestart) {
+TEST_F(TlsTest, RotatedFilesTakeEffectWithoutARestart) {
   const pki::KeyPair next = pki::make_authority("next", {absl::Now(), absl::Hours(1)}).value();
   certify(next, folder("alice"), {Kind::kAdmin, "alice"});
   ASSERT_FALSE(submit(security(folder("alice")), "a").ok());
@@ -87,12 +87,12 @@ TEST_F(TlsTest, RotatedFilesAreTakenWithoutARestart) {
 }
 
 // TLS checks certificates when a connection is made. Later calls on it are valid as long as the certificates are.
-TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsAuthority) {
+TEST_F(TlsTest, OpenConnectionsEndWhenTheirAuthorityIsReplaced) {
   certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
   certify(authority_, folder("n1"), {Kind::kNode, "n1"});
   const auto workers = v1::WorkerService::NewStub(connect(security(folder("n1"))));
-  grpc::ClientContext of_session, of_watch;
-  const auto session = workers->Session(&of_session);
+  grpc::ClientContext session_context, watch_context;
+  const auto session = workers->Session(&session_context);
   v1::WorkerMessage message;
   message.mutable_register_()->set_node("n1");
   message.mutable_register_()->set_instance("i");
@@ -100,7 +100,7 @@ TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsAuthority) {
   v1::ControllerMessage welcome;
   ASSERT_TRUE(session->Read(&welcome) && welcome.has_welcome());
   ASSERT_TRUE(submit(security(folder("alice")), "a").ok());
-  const auto watch = jobs_->WatchJobs(&of_watch, {});
+  const auto watch = jobs_->WatchJobs(&watch_context, {});
   v1::JobChange change;
   ASSERT_TRUE(watch->Read(&change));
 
@@ -122,7 +122,7 @@ TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsAuthority) {
 
 // Open streams and new calls of a node and of an admin end with their own certificates, although their authority is
 // valid for hours more.
-TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsCertificate) {
+TEST_F(TlsTest, OpenConnectionsEndWithTheirCertificate) {
   std::atomic<int> shifts = 0;
   gate_.now = [&shifts] { return absl::Now() + absl::Minutes(50 * shifts); };
   certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
@@ -135,23 +135,23 @@ TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsCertificate) {
       return leaf_alone ? connect_with_leaf_alone(folder(name)) : connect(security(folder(name)));
     };
     const auto workers = v1::WorkerService::NewStub(connected("n1"));
-    grpc::ClientContext of_session, of_watch, of_events;
-    const auto session = workers->Session(&of_session);
+    grpc::ClientContext session_context, watch_context, events_context;
+    const auto session = workers->Session(&session_context);
     v1::WorkerMessage message;
     message.mutable_register_()->set_node("n1");
     message.mutable_register_()->set_instance("i");
     session->Write(message);
-    v1::ControllerMessage said;
-    ASSERT_TRUE(session->Read(&said) && said.has_welcome());
+    v1::ControllerMessage reply;
+    ASSERT_TRUE(session->Read(&reply) && reply.has_welcome());
     jobs_ = v1::JobService::NewStub(connected("alice"));
     v1::Job made;
     ASSERT_TRUE(create(job(absl::StrCat("a", leaf_alone)), &made).ok());
-    const auto watch = jobs_->WatchJobs(&of_watch, {});
+    const auto watch = jobs_->WatchJobs(&watch_context, {});
     v1::JobChange change;
     ASSERT_TRUE(watch->Read(&change));
     v1::ListEventsRequest follow;
     follow.set_follow(true);
-    const auto events = jobs_->ListEvents(&of_events, follow);
+    const auto events = jobs_->ListEvents(&events_context, follow);
     v1::Event event;
     ASSERT_TRUE(events->Read(&event));
 
@@ -168,7 +168,7 @@ TEST_F(TlsTest, AStandingConnectionCountsAsLongAsItsCertificate) {
     message.Clear();
     message.mutable_beat();
     session->Write(message);
-    while (session->Read(&said)) {
+    while (session->Read(&reply)) {
     }
     EXPECT_EQ(rpc::reason(rpc::from_grpc(session->Finish())), "CERTIFICATE_ENDED");
   }

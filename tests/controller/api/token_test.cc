@@ -73,13 +73,13 @@ class TokenTest : public ServiceCase {
   std::unique_ptr<v1::AuthService::Stub> auth_;
 };
 
-TEST_F(TokenTest, ItsUserIsTheOwnerOfWhatTheyMake) {
+TEST_F(TokenTest, TokensUserOwnsTheJobsItSubmits) {
   make("alicetoken", v1::Token::OPERATOR, "vision", "alice");
   const auto made = submit("alicetoken", "a", "vision");
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->owner(), "user:alice");
   const auto record = reconciler_->published().find_by_name(made->name())->record;
-  EXPECT_EQ(record->run_as, "alice") << "and its ranks' user, by name";
+  EXPECT_EQ(record->run_as, "alice") << "its ranks run as the user of that name";
   EXPECT_FALSE(record->run_as_local);
   auto claims = with("alicetoken");
   claims->AddMetadata("titan-user", "bob");
@@ -98,7 +98,7 @@ TEST_F(TokenTest, ItsUserIsTheOwnerOfWhatTheyMake) {
   EXPECT_THAT(actors, ElementsAre("user:alice", "user:alice"));
 }
 
-TEST_F(TokenTest, OnlyTheirProjectsAreSeen) {
+TEST_F(TokenTest, ListsShowOnlyTheTokensProjects) {
   make("alicetoken", v1::Token::OPERATOR, "vision", "alice");
   make("bobtoken00", v1::Token::OPERATOR, "text", "bob");
   make("evetoken00", v1::Token::VIEWER, "*", "eve");
@@ -115,9 +115,9 @@ TEST_F(TokenTest, OnlyTheirProjectsAreSeen) {
   const auto events_of = [this](const std::string& token) {
     const auto context = with(token);
     const auto stream = jobs_->ListEvents(context.get(), {});
-    std::set<std::string> of;
-    for (v1::Event event; stream->Read(&event);) of.insert(event.job());
-    return of;
+    std::set<std::string> found;
+    for (v1::Event event; stream->Read(&event);) found.insert(event.job());
+    return found;
   };
   // A node's event that names a job belongs to that job, too.
   job::EventRecord event;
@@ -130,7 +130,7 @@ TEST_F(TokenTest, OnlyTheirProjectsAreSeen) {
 }
 
 // A watch of all jobs skips those that the caller may not see, in its snapshot and later.
-TEST_F(TokenTest, AWatchShowsTheirProjectsAlone) {
+TEST_F(TokenTest, WatchShowsOnlyTheTokensProjects) {
   make("alicetoken", v1::Token::OPERATOR, "vision", "alice");
   make("bobtoken00", v1::Token::OPERATOR, "text", "bob");
   for (int i = 0; i < 70; ++i) ASSERT_TRUE(submit("bobtoken00", absl::StrCat("b", i), "text").ok());
@@ -151,7 +151,7 @@ TEST_F(TokenTest, AWatchShowsTheirProjectsAlone) {
   context->TryCancel();
 }
 
-TEST_F(TokenTest, RevokingEndsWhatIsOpen) {
+TEST_F(TokenTest, RevokingEndsOpenStreams) {
   make("alicetoken", v1::Token::VIEWER, "*", "alice");
   const auto watching = with("alicetoken"), following = with("alicetoken");
   const auto watch = jobs_->WatchJobs(watching.get(), {});
@@ -181,7 +181,7 @@ TEST_F(TokenTest, SurvivesARestart) {
 }
 
 // A wrong token is rejected even if none would be needed: a caller who sends one wants to act as its user.
-TEST_F(TokenTest, AWrongOneIsNotOverlooked) {
+TEST_F(TokenTest, WrongTokensAreRefusedEvenIfNoneIsNeeded) {
   owner_ = geteuid();
   v1::ListJobsResponse response;
   EXPECT_TRUE(jobs_->ListJobs(with("").get(), {}, &response).ok());

@@ -59,9 +59,9 @@ class ScriptedNode {
     }
     write(message);
   }
-  std::vector<v1::ReadTrace> asked() {
+  std::vector<v1::ReadTrace> reads() {
     sync::Lock lock(mutex_);
-    return asked_;
+    return reads_;
   }
 
  private:
@@ -81,7 +81,7 @@ class ScriptedNode {
       } else if (message.has_read_trace() && answer_ != nullptr) {
         {
           sync::Lock lock(mutex_);
-          asked_.push_back(message.read_trace());
+          reads_.push_back(message.read_trace());
         }
         v1::WorkerMessage reply;
         *reply.mutable_trace() = answer_(message.read_trace());
@@ -109,7 +109,7 @@ class ScriptedNode {
   bool leads_ = false;
   sync::Mutex mutex_;
   v1::AttemptId id_ TITAN_GUARDED_BY(mutex_);
-  std::vector<v1::ReadTrace> asked_ TITAN_GUARDED_BY(mutex_);
+  std::vector<v1::ReadTrace> reads_ TITAN_GUARDED_BY(mutex_);
 };
 
 v1::TraceData at_step(int64_t step, v1::TraceData::State state = v1::TraceData::STATE_UNSPECIFIED) {
@@ -205,7 +205,7 @@ class TraceStreamTest : public ServiceCase {
 };
 
 // All ranks are checked first, then all get the same steps; each trace arrives complete, in pieces.
-TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
+TEST_F(TraceStreamTest, CollectsTracesOfSeveralNodes) {
   const auto node = [](int64_t step, const std::string& text) {
     return [step, text, polls = 0](const v1::ReadTrace& read) mutable {
       if (read.steps() == 0) return at_step(step);
@@ -226,7 +226,7 @@ TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
   for (const v1::TraceChunk& chunk : chunks) {
     EXPECT_EQ(chunk.attempt(), 1);
     EXPECT_EQ(chunk.first_step(), 15)
-        << "rank 1 is in step 12, asking takes a step, and the next warms the profiler up";
+        << "rank 1 is in step 12, the request takes one step, and the profiler warms up in the next";
     EXPECT_EQ(chunk.last_step(), 16);
     EXPECT_EQ(chunk.offset(), chunk.data().empty() ? 0 : texts[chunk.rank()].size());
     texts[chunk.rank()] += chunk.data();
@@ -241,34 +241,34 @@ TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
     EXPECT_THAT(states[rank],
                 ::testing::ElementsAre(v1::TraceChunk::WAITING, v1::TraceChunk::RECORDING, v1::TraceChunk::WRITTEN));
   }
-  EXPECT_EQ(first.asked()[0].steps(), 0);
+  EXPECT_EQ(first.reads()[0].steps(), 0);
   EXPECT_THAT(messages_of("a", "TraceRequested"), ::testing::ElementsAre("2 steps of ranks 0, 1"));
 
   // A call that resumes gets the same trace and is not a new request.
   v1::ProfileJobRequest again = request("a", {0});
   again.set_attempt(1);
-  const uint64_t number = first.asked()[0].trace();
-  const size_t before = first.asked().size() + second.asked().size();
+  const uint64_t number = first.reads()[0].trace();
+  const size_t before = first.reads().size() + second.reads().size();
   EXPECT_TRUE(profile(again).ok());
-  EXPECT_GT(first.asked().size() + second.asked().size(), before);
+  EXPECT_GT(first.reads().size() + second.reads().size(), before);
   for (ScriptedNode* node : {&first, &second}) {
-    for (const v1::ReadTrace& read : node->asked()) EXPECT_EQ(read.trace(), number);
+    for (const v1::ReadTrace& read : node->reads()) EXPECT_EQ(read.trace(), number);
   }
   EXPECT_EQ(messages_of("a", "TraceRequested").size(), 1);
 }
 
 // If one rank cannot record, no rank starts.
-TEST_F(TraceStreamTest, ARankThatIsBusyIsToldBeforeAnyRecords) {
+TEST_F(TraceStreamTest, BusyRankFailsTheRequestBeforeAnyRecords) {
   ScriptedNode first(*workers_, "n1", [](const v1::ReadTrace&) { return at_step(3); });
   ScriptedNode second(*workers_, "n2", [](const v1::ReadTrace&) { return refusal("TRACE_IN_PROGRESS"); });
   train("a", 2);
   const absl::Status status = profile(request("a", {0, 1}));
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(rpc::reason(status), "TRACE_IN_PROGRESS");
-  for (const v1::ReadTrace& read : first.asked()) EXPECT_EQ(read.steps(), 0);
+  for (const v1::ReadTrace& read : first.reads()) EXPECT_EQ(read.steps(), 0);
 }
 
-TEST_F(TraceStreamTest, ARankThatDoesNotMoveIsNamed) {
+TEST_F(TraceStreamTest, RankWithoutProgressIsNamed) {
   ScriptedNode node(*workers_, "n1", [](const v1::ReadTrace& read) {
     return read.steps() == 0 ? at_step(3) : in_trace(read, 3, v1::TraceData::WAITING);
   });
@@ -284,13 +284,13 @@ TEST_F(TraceStreamTest, ARankThatDoesNotMoveIsNamed) {
 }
 
 // The rank ends first and its attempt a moment later: the attempt's end is reported.
-TEST_F(TraceStreamTest, AnAttemptThatEndsInTheMiddleIsNamed) {
+TEST_F(TraceStreamTest, AttemptThatEndsDuringATraceIsNamed) {
   std::atomic<bool> dead = false;
   std::promise<void> waiting;
-  ScriptedNode node(*workers_, "n1", [&, told = false](const v1::ReadTrace& read) mutable {
+  ScriptedNode node(*workers_, "n1", [&, notified = false](const v1::ReadTrace& read) mutable {
     if (dead) return refusal("RANK_GONE");
     if (read.steps() == 0) return at_step(3);
-    if (!std::exchange(told, true)) waiting.set_value();
+    if (!std::exchange(notified, true)) waiting.set_value();
     return in_trace(read, 3, v1::TraceData::WAITING);
   });
   train("a", 1);
@@ -317,7 +317,7 @@ TEST_F(TraceStreamTest, ANodeThatDoesNotAnswerIsNamed) {
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("node n1, which has rank 0"));
 }
 
-TEST_F(TraceStreamTest, BadRequestsAreNamed) {
+TEST_F(TraceStreamTest, BadRequestsGiveTheirReason) {
   EXPECT_EQ(rpc::reason(profile(request("nosuch", {0}))), "JOB_NOT_FOUND");
   nodes_of_job_ = 0;
   train("a", 2);

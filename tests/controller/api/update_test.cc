@@ -50,7 +50,7 @@ class UpdateTest : public ServiceCase {
   v1::Job job_;
 };
 
-TEST_F(UpdateTest, ChangesWhatTheMaskNamesAndKeepsIt) {
+TEST_F(UpdateTest, ChangesMaskedFieldsDurably) {
   v1::UpdateJobRequest request = update({"spec.priority", "title", "labels.team", "labels.old"});
   request.mutable_job()->mutable_spec()->set_priority(7);
   request.mutable_job()->mutable_spec()->set_ranks(99);  // Not in the mask.
@@ -77,18 +77,18 @@ TEST_F(UpdateTest, ChangesWhatTheMaskNamesAndKeepsIt) {
   EXPECT_EQ(get("a")->owner(), job_.owner());
 }
 
-TEST_F(UpdateTest, WithoutAMaskWhatIsSetCounts) {
+TEST_F(UpdateTest, WithoutAMaskSetFieldsAreUpdated) {
   v1::UpdateJobRequest request = update({});
   request.mutable_job()->mutable_spec()->set_priority(2);
   EXPECT_EQ(send(request)->spec().priority(), 2);
   EXPECT_EQ(send(request)->labels().size(), 2u);
   request = update({"labels"});
-  EXPECT_EQ(send(request)->labels().size(), 0u) << "the mask names them, so none is what they become";
+  EXPECT_EQ(send(request)->labels().size(), 0u) << "the mask names the labels, so all are removed";
   request = update({"*"});
   EXPECT_EQ(send(request)->spec().priority(), 0);
 }
 
-TEST_F(UpdateTest, OtherPathsAreNamed) {
+TEST_F(UpdateTest, PathsThatCannotBeUpdatedAreNamed) {
   const absl::Status bad = send(update({"spec.ranks", "state", "title", "owner"})).status();
   EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(rpc::reason(bad), "UPDATE_MASK_INVALID");
@@ -97,7 +97,7 @@ TEST_F(UpdateTest, OtherPathsAreNamed) {
               HasSubstr("'spec.ranks' cannot be updated; spec.priority, title, labels and labels.KEY can"));
 }
 
-TEST_F(UpdateTest, AnEtagOfAnOlderJobIsRefused) {
+TEST_F(UpdateTest, StaleEtagsAreRefused) {
   v1::UpdateJobRequest request = update({"title"});
   request.mutable_job()->set_title("first");
   request.set_etag(job_.etag());
@@ -124,7 +124,7 @@ TEST_F(UpdateTest, ValidateOnlyChangesNothing) {
   EXPECT_EQ(send(request).status().code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(UpdateTest, OfAJobThatIsOverOnlyLabelsChange) {
+TEST_F(UpdateTest, FinishedJobsAcceptOnlyLabelChanges) {
   ASSERT_TRUE(cancel("a").ok());
   v1::UpdateJobRequest request = update({"spec.priority"});
   const absl::Status refused = send(request).status();
@@ -157,7 +157,7 @@ TEST_F(UpdateTest, BadValuesAreRefused) {
     request.mutable_update_mask()->add_paths(absl::StrCat("labels.k", i));
     (*request.mutable_job()->mutable_labels())[absl::StrCat("k", i)] = "x";
   }
-  EXPECT_EQ(rpc::reason(send(request).status()), "LABELS_INVALID") << "33 with the two there are";
+  EXPECT_EQ(rpc::reason(send(request).status()), "LABELS_INVALID") << "33 labels with the two existing ones";
   EXPECT_EQ(get("a")->labels().size(), 2u);
   v1::CreateJobRequest created = job("b");
   (*created.mutable_labels())["-"] = "x";
@@ -168,8 +168,8 @@ TEST_F(UpdateTest, BadValuesAreRefused) {
   EXPECT_EQ(send(request).status().code(), absl::StatusCode::kNotFound);
 }
 
-// Events name the actor; a caller without a name is shown by the place from which they call.
-TEST_F(UpdateTest, TheActorIsInEvents) {
+// Events name the actor; for a caller without a name they show where the call came from.
+TEST_F(UpdateTest, EventsNameTheActor) {
   EXPECT_EQ(job_.owner(), absl::StrCat("local:", geteuid()));
   grpc::ClientContext context;
   rpc::set_deadline(context, absl::Seconds(10));
@@ -190,7 +190,7 @@ TEST_F(UpdateTest, TheActorIsInEvents) {
               ElementsAre(absl::StrCat("JobQueued local:", geteuid()), "CancelRequested user:carol", "JobCancelled "));
 }
 
-TEST_F(UpdateTest, DeletingWhatIsNotThereCanBeAllowed) {
+TEST_F(UpdateTest, DeletingMissingJobsCanBeAllowed) {
   v1::DeleteJobRequest request;
   request.set_name("nothing");
   v1::Job answer;
@@ -215,7 +215,7 @@ TEST(ErrorTest, DetailsOnTheWire) {
   EXPECT_LT(wide.message().size(), 2'500u) << "clients refuse larger ones";
   const absl::Status cut = rpc::from_grpc(
       rpc::to_grpc(absl::NotFoundError(absl::StrCat(std::string(2'000, 'x'), "\n", std::string(2'000, 'y')))));
-  EXPECT_EQ(cut.message(), std::string(2'000, 'x') + " ...") << "by whole lines";
+  EXPECT_EQ(cut.message(), std::string(2'000, 'x') + " ...") << "cut at the end of a line";
   const absl::Status full = rpc::from_grpc(rpc::to_grpc(absl::ResourceExhaustedError("disk")));
   EXPECT_EQ(rpc::retry_delay(full), absl::Seconds(1));
   const absl::Status bad = rpc::from_grpc(rpc::to_grpc(absl::NotFoundError("x")));

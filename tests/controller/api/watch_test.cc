@@ -24,7 +24,7 @@ class WatchTest : public ServiceCase {
   }
   static std::string name_of(int writer, int i) { return absl::StrCat("w", writer, "-", i); }
 
-  // Each of eight writers creates so many jobs and cancels every other one.
+  // Each of eight writers creates `each` jobs and cancels every other one.
   void write(int each) {
     std::vector<std::thread> writers;
     for (int writer = 0; writer < kWriters; ++writer) {
@@ -46,7 +46,7 @@ class WatchTest : public ServiceCase {
     ASSERT_TRUE(create(job("last"), &created).ok());
   }
 
-  // The state of every job that a reader has seen by the time of "last" and of `cancelled` ends.
+  // The newest state of every job that a reader has seen.
   struct Seen {
     std::map<std::string, v1::Job> jobs;
     int64_t changes = 0;
@@ -95,18 +95,18 @@ TEST_F(WatchTest, EverythingIsSeenInOrderUnderEightWriters) {
   // A watcher of one job gets no changes of other jobs.
   ASSERT_TRUE(cancel("own").ok());
   v1::JobChange change;
-  std::set<std::string> heard_of;
+  std::set<std::string> seen_names;
   do {
     ASSERT_TRUE(own->Read(&change));
-    if (change.has_job()) heard_of.insert(change.job().name());
+    if (change.has_job()) seen_names.insert(change.job().name());
   } while (change.job().state() != v1::Job::CANCELLED);
-  EXPECT_EQ(heard_of, std::set<std::string>{"projects/default/jobs/own"});
+  EXPECT_EQ(seen_names, std::set<std::string>{"projects/default/jobs/own"});
   context.TryCancel();
   own_context.TryCancel();
 }
 
 // The snapshot arrives in pages while its jobs change: in the end the reader has the current state.
-TEST_F(WatchTest, ASnapshotOfJobsThatChangeAddsUp) {
+TEST_F(WatchTest, SnapshotOfChangingJobsEndsUpCurrent) {
   constexpr int kEach = 40;
   write(kEach);
   grpc::ClientContext context;
@@ -145,7 +145,7 @@ TEST_F(WatchTest, ASnapshotOfJobsThatChangeAddsUp) {
 }
 
 // Readers that do not read delay neither writers nor other readers, and get everything when they resume.
-TEST_F(WatchTest, StuckReadersCostNobodyAnything) {
+TEST_F(WatchTest, StuckReadersDelayNobody) {
   constexpr int kEach = 40, kStuck = 20;
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<Reader> stuck;
@@ -174,7 +174,7 @@ TEST_F(WatchTest, StuckReadersCostNobodyAnything) {
 }
 
 // A reader that resumes from a revision sees each later change once; revisions of earlier processes are not kept.
-TEST_F(WatchTest, AReaderGoesOnFromARevision) {
+TEST_F(WatchTest, ReaderResumesFromARevision) {
   v1::Job first, second;
   ASSERT_TRUE(create(job("a"), &first).ok());
   ASSERT_TRUE(create(job("b"), &second).ok());

@@ -43,18 +43,18 @@ class WorkerServiceTest : public ServiceCase {
     EXPECT_TRUE(stream.Finish().ok());
   }
   // Waits for an event of the node.
-  bool comes_event(const std::string& node, const std::string& reason) {
+  bool wait_for_event(const std::string& node, const std::string& reason) {
     grpc::ClientContext context;
     rpc::set_deadline(context, absl::Seconds(20));
     v1::ListEventsRequest request;
     request.set_node(node);
     request.set_follow(true);
     auto stream = jobs_->ListEvents(&context, request);
-    bool came = false;
-    for (v1::Event event; !came && stream->Read(&event);) came = event.reason() == reason;
+    bool arrived = false;
+    for (v1::Event event; !arrived && stream->Read(&event);) arrived = event.reason() == reason;
     context.TryCancel();
     stream->Finish();
-    return came;
+    return arrived;
   }
   static v1::WorkerMessage report(const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
     v1::WorkerMessage message;
@@ -121,7 +121,7 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   forged.mutable_log()->set_data("forged\n");
   forged.mutable_log()->set_end(true);
   other->Write(forged);
-  EXPECT_TRUE(comes_event("n2", "NodeSpeaksForOthers"));
+  EXPECT_TRUE(wait_for_event("n2", "NodeSpeaksForOthers"));
   other->WritesDone();
   other->Finish();
   v1::WorkerMessage data;
@@ -146,7 +146,7 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
 }
 
 // If the node is gone, a reader of logs gets what the controller has kept, and a notice of it.
-TEST_F(WorkerServiceTest, TheEndOfAFailedRanksLogIsThereWithoutItsNode) {
+TEST_F(WorkerServiceTest, FailedRanksLogTailIsReadableWithoutItsNode) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1");
   v1::WorkerMessage ended = end_of_job_a(*stream);
@@ -203,7 +203,7 @@ TEST_F(WorkerServiceTest, TheEndOfAFailedRanksLogIsThereWithoutItsNode) {
 }
 
 // A reader of a log that was evicted gets the reason and the setting to change.
-TEST_F(WorkerServiceTest, WhoReadsALogThatWentForWantOfRoomIsTold) {
+TEST_F(WorkerServiceTest, EvictedLogNamesTheReasonAndTheSetting) {
   stop();
   kept_logs_bytes_ = 10;
   start("127.0.0.1:0");
@@ -232,7 +232,7 @@ TEST_F(WorkerServiceTest, WhoReadsALogThatWentForWantOfRoomIsTold) {
 }
 
 // A rank that never started has no log: its reader gets the cause of the attempt's end instead.
-TEST_F(WorkerServiceTest, WhoReadsTheLogOfARankThatNeverBeganIsToldWhy) {
+TEST_F(WorkerServiceTest, LogOfARankThatNeverStartedGivesTheCause) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1");
   v1::WorkerMessage refused = end_of_job_a(*stream);
@@ -263,7 +263,7 @@ TEST_F(WorkerServiceTest, WhoReadsTheLogOfARankThatNeverBeganIsToldWhy) {
 
 // A job that does not fit on any set of the registered nodes gets a warning at once, or an error if the client requests
 // one.
-TEST_F(WorkerServiceTest, AJobThatCannotFitSaysSoWhenItIsCreated) {
+TEST_F(WorkerServiceTest, JobThatCannotFitWarnsAtCreation) {
   v1::CreateJobRequest request = job("early");
   request.set_validate_only(true);
   v1::Job answer;
@@ -290,13 +290,13 @@ TEST_F(WorkerServiceTest, AJobThatCannotFitSaysSoWhenItIsCreated) {
   ASSERT_TRUE(create(request, &answer).ok());
   ASSERT_EQ(answer.warnings_size(), 1);
   EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("needs 2 cpu devices"));
-  EXPECT_EQ(get("wide")->warnings_size(), 0) << "of the answer alone";
+  EXPECT_EQ(get("wide")->warnings_size(), 0) << "only the answer has warnings";
   stream->WritesDone();
   stream->Finish();
 }
 
 // The only node is gone when a client repeats its request.
-TEST_F(WorkerServiceTest, ARepeatedRequestIsNotAskedToFitAgain) {
+TEST_F(WorkerServiceTest, RepeatedRequestIsNotCheckedForFitAgain) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1");
   expect(*stream, v1::ControllerMessage::kWelcome);
@@ -320,7 +320,7 @@ TEST_F(WorkerServiceTest, ARepeatedRequestIsNotAskedToFitAgain) {
   ASSERT_TRUE(repeated.ok()) << repeated;
   EXPECT_EQ(second.uid(), first.uid());
   request.set_validate_only(true);
-  EXPECT_EQ(rpc::reason(create(request, &second)), "NO_NODES") << "what would be";
+  EXPECT_EQ(rpc::reason(create(request, &second)), "NO_NODES") << "a dry run is checked against the present nodes";
   request = job("b");
   request.set_require_fit(true);
   EXPECT_EQ(rpc::reason(create(request, &second)), "NO_NODES");
@@ -335,7 +335,7 @@ v1::CreateJobRequest request_of(const config::JobConfig& config) {
 
 // 70 billion parameters in float32 with Adam take 1 TiB, and more during a step. A node of an older version does not
 // report its devices' memory.
-TEST_F(WorkerServiceTest, AModelThatIsLargerThanTheNodesMemoryIsNamed) {
+TEST_F(WorkerServiceTest, ModelLargerThanTheNodesMemoryWarns) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1", "i", int64_t{32} << 30);
   expect(*stream, v1::ControllerMessage::kWelcome);
@@ -356,7 +356,7 @@ TEST_F(WorkerServiceTest, AModelThatIsLargerThanTheNodesMemoryIsNamed) {
   stream->Finish();
 }
 
-TEST_F(WorkerServiceTest, AJobIsComparedWithTheMemoryOfGpus) {
+TEST_F(WorkerServiceTest, JobIsComparedWithGpuMemory) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1", "i", int64_t{2000} << 30, "cuda", int64_t{80} << 30);
   expect(*stream, v1::ControllerMessage::kWelcome);
@@ -414,7 +414,7 @@ TEST_F(WorkerServiceTest, ABackupNeedsNoScratchFolder) {
   EXPECT_GE(copy->revision, created.revision());
 }
 
-TEST_F(WorkerServiceTest, TheClusterSaysWhatIsWrongWithItsFolder) {
+TEST_F(WorkerServiceTest, ClusterReportsItsStateFoldersProblem) {
   const auto stub = v1::ClusterService::NewStub(channel_);
   for (const std::string problem : {"", "the disk of /state is full"}) {
     state_folder_problem_ = problem;
@@ -425,7 +425,7 @@ TEST_F(WorkerServiceTest, TheClusterSaysWhatIsWrongWithItsFolder) {
   }
 }
 
-TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
+TEST_F(WorkerServiceTest, ClusterIsDescribedAndBackedUp) {
   grpc::ClientContext context, backup_context;
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());
@@ -445,7 +445,7 @@ TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
     bytes += chunk.data();
   }
   ASSERT_TRUE(stream->Finish().ok());
-  EXPECT_THAT(backups_by_, ::testing::ElementsAre("user:alice"));
+  EXPECT_THAT(backup_actors_, ::testing::ElementsAre("user:alice"));
   EXPECT_EQ(static_cast<int64_t>(bytes.size()), size);
   std::ofstream(folder_ + "/copy", std::ios::binary) << bytes;
   const auto copy = store::check_store(folder_ + "/copy");
@@ -453,10 +453,10 @@ TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
   EXPECT_EQ(copy->cluster, store_->id());
   EXPECT_GE(copy->revision, created.revision());
   for (const auto& item : std::filesystem::directory_iterator(folder_))
-    EXPECT_EQ(item.path().filename().string().find("backup-"), std::string::npos) << "what was sent is gone";
+    EXPECT_EQ(item.path().filename().string().find("backup-"), std::string::npos) << "the sent copy was deleted";
 }
 
-TEST_F(WorkerServiceTest, ARegistrationSaysWhereItCameFrom) {
+TEST_F(WorkerServiceTest, RegistrationEventNamesItsActor) {
   grpc::ClientContext context, events_context;
   auto stream = connect(context, "n1");
   expect(*stream, v1::ControllerMessage::kWelcome);
@@ -504,7 +504,7 @@ TEST_F(WorkerServiceTest, NodesAreListedAndCordoned) {
   second->Finish();
 }
 
-TEST_F(WorkerServiceTest, ANodeThatDoesNotComeBackIsDeleted) {
+TEST_F(WorkerServiceTest, LostNodesCanBeDeleted) {
   const auto remove = [&](const std::string& name, bool allow_missing, v1::Node& node) {
     grpc::ClientContext context;
     v1::DeleteNodeRequest request;
@@ -538,7 +538,7 @@ TEST_F(WorkerServiceTest, ANodeThatDoesNotComeBackIsDeleted) {
   EXPECT_EQ(page.nodes_size(), 0);
 }
 
-TEST_F(WorkerServiceTest, ATwinIsRefusedAndASpeakerWithoutANameToo) {
+TEST_F(WorkerServiceTest, TwinsAndUnregisteredStreamsAreRefused) {
   grpc::ClientContext context, twin_context, nameless_context;
   auto stream = connect(context, "n1");
   expect(*stream, v1::ControllerMessage::kWelcome);

@@ -44,7 +44,7 @@ class AuditTest : public ::testing::Test {
   const std::string path_ = folder_ + "/audit.jsonl";
 };
 
-TEST_F(AuditTest, ALineSaysWhoDidWhat) {
+TEST_F(AuditTest, LineNamesActorMethodAndResult) {
   EXPECT_EQ(
       to_line(entry("projects/vision/jobs/a")),
       R"({"time":"2023-11-14T22:13:20.123Z","actor":"user:alice","peer":"10.0.0.7","method":"JobService.CancelJob",)"
@@ -52,14 +52,14 @@ TEST_F(AuditTest, ALineSaysWhoDidWhat) {
 }
 
 // Values that callers choose stay on one short line of JSON.
-TEST_F(AuditTest, NobodyWritesALineOfTheirOwn) {
+TEST_F(AuditTest, CallersCannotForgeLines) {
   const std::string line = to_line(entry("a\"}\n{\"actor\":\"root\"\xff" + std::string(100'000, 'x')));
   EXPECT_EQ(line.find('\n'), std::string::npos);
   EXPECT_LT(line.size(), 1000U);
   EXPECT_EQ(nlohmann::json::parse(line)["actor"], "user:alice");
 }
 
-TEST_F(AuditTest, IsItsOwnersAloneAndGoesOnAfterARestart) {
+TEST_F(AuditTest, IsPrivateAndAppendsAfterARestart) {
   for (int i = 0; i < 2; ++i) (*Audit::open(path_, {}))->write(entry("a"));
   struct stat about {};
   ASSERT_EQ(stat(path_.c_str(), &about), 0);
@@ -95,22 +95,22 @@ class RecordingJournal : public journal::Journal {
 };
 
 // The call continues, and each period without writes gives one line in the journal.
-TEST_F(AuditTest, WhatCannotBeWrittenIsSaidInTheJournalOnce) {
-  const auto heard = std::make_shared<RecordingJournal>();
-  const auto audit = *Audit::open(path_, {1, 2}, heard);  // Each line needs a new file.
+TEST_F(AuditTest, FailedWritesAreJournaledOnce) {
+  const auto recorder = std::make_shared<RecordingJournal>();
+  const auto audit = *Audit::open(path_, {1, 2}, recorder);  // Each line needs a new file.
   for (const size_t times : {1U, 2U}) {
     std::filesystem::remove_all(folder_);
     for (int i = 0; i < 3; ++i) audit->write(entry("a"));
-    ASSERT_EQ(heard->lines.size(), times);
-    EXPECT_EQ(heard->lines.back().rfind("event=AuditNotWritten message=", 0), 0U) << heard->lines.back();
+    ASSERT_EQ(recorder->lines.size(), times);
+    EXPECT_EQ(recorder->lines.back().rfind("event=AuditNotWritten message=", 0), 0U) << recorder->lines.back();
     std::filesystem::create_directory(folder_);
     audit->write(entry("b"));
-    EXPECT_EQ(heard->lines.size(), times);
-    EXPECT_EQ(lines(path_).size(), 1U) << "it goes on by itself";
+    EXPECT_EQ(recorder->lines.size(), times);
+    EXPECT_EQ(lines(path_).size(), 1U) << "writing resumes by itself";
   }
 }
 
-TEST_F(AuditTest, ALinkIsNotFollowed) {
+TEST_F(AuditTest, SymbolicLinksAreNotFollowed) {
   std::filesystem::create_symlink(folder_ + "/elsewhere", path_);
   EXPECT_FALSE(Audit::open(path_, {}).ok());
   EXPECT_FALSE(Audit::open(folder_ + "/none/audit.jsonl", {}).ok());

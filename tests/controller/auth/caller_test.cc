@@ -23,7 +23,7 @@ TEST(CallerTest, JobsBelongToTheProjectInTheirName) {
   }
 }
 
-TEST(CallerTest, SeesItsProjectsAlone) {
+TEST(CallerTest, SeesOnlyItsProjects) {
   const Caller caller = {"user:alice", Role::kViewer, {"vision", "text"}, ""};
   EXPECT_TRUE(caller.sees("vision"));
   EXPECT_FALSE(caller.sees("default"));

@@ -9,7 +9,7 @@ namespace {
 using rpc::Identity;
 using Kind = Identity::Kind;
 
-TEST(GateTest, ACertificateSaysWhoCalls) {
+TEST(GateTest, CertificatesNameTheCaller) {
   const Caller node = caller_of(Identity{Kind::kNode, "n1"}).value();
   EXPECT_EQ(node.actor, "node:n1");
   EXPECT_EQ(node.node, "n1");
@@ -25,7 +25,7 @@ TEST(GateTest, ACertificateSaysWhoCalls) {
 }
 
 // A controller never calls, and a name that stands for all nodes is invalid.
-TEST(GateTest, SomeCertificatesAreNobodys) {
+TEST(GateTest, CertificatesWithoutACallerAreRefused) {
   for (const std::optional<Identity>& identity :
        {std::optional<Identity>(), std::optional(Identity{Kind::kController, ""}),
         std::optional(Identity{Kind::kNode, "*"}), std::optional(Identity{Kind::kUser, "two words"})}) {
@@ -33,7 +33,7 @@ TEST(GateTest, SomeCertificatesAreNobodys) {
   }
 }
 
-TEST(GateTest, RolesHoldInTheirProjects) {
+TEST(GateTest, RolesApplyOnlyToTheirProjects) {
   const Caller viewer = {"user:v", Role::kViewer, {"vision"}, ""};
   const Caller own = {"user:o", Role::kOperator, {"vision"}, ""};
   const Caller all = {"user:a", Role::kOperator, {kAllProjects}, ""};

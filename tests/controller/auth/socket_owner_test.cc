@@ -56,7 +56,7 @@ class SocketOwnerTest : public ::testing::Test {
   const int listener_ = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
 };
 
-TEST_F(SocketOwnerTest, BothWaysNameTheUser) {
+TEST_F(SocketOwnerTest, NetlinkAndTableNameTheUser) {
   for (const auto& [host, client] : {std::pair("::ffff:127.0.0.1", "127.0.0.1"), std::pair("::1", "::1")}) {
     const int fd = connect_to(host);
     EXPECT_EQ(socket_owner(connection(client, fd)).value(), geteuid()) << host;
@@ -68,22 +68,22 @@ TEST_F(SocketOwnerTest, BothWaysNameTheUser) {
 
 // A connection from 127.0.0.1 to another address of the machine is not the connection from there to 127.0.0.1, which
 // another user may have from the same port.
-TEST_F(SocketOwnerTest, BothEndsMustBeThose) {
+TEST_F(SocketOwnerTest, BothEndsMustMatch) {
   const int fd = connect_to("::ffff:127.0.0.2");
-  LocalConnection asked = connection("127.0.0.1", fd);
-  for (const auto& owner : {socket_owner(asked), owner_by_netlink(asked), owner_by_table(asked)})
+  LocalConnection queried = connection("127.0.0.1", fd);
+  for (const auto& owner : {socket_owner(queried), owner_by_netlink(queried), owner_by_table(queried)})
     EXPECT_EQ(owner.status().code(), absl::StatusCode::kNotFound);
-  asked.server = "127.0.0.2";
-  for (const auto& owner : {socket_owner(asked), owner_by_netlink(asked), owner_by_table(asked)})
+  queried.server = "127.0.0.2";
+  for (const auto& owner : {socket_owner(queried), owner_by_netlink(queried), owner_by_table(queried)})
     EXPECT_EQ(owner.value(), geteuid());
-  asked.server = "::1";
-  EXPECT_EQ(socket_owner(asked).status().code(), absl::StatusCode::kNotFound);
+  queried.server = "::1";
+  EXPECT_EQ(socket_owner(queried).status().code(), absl::StatusCode::kNotFound);
   close(fd);
 }
 
 // For a socket that its program has closed the kernel names root instead of the owner: a client that calls and closes
 // at once must not be taken for root.
-TEST_F(SocketOwnerTest, AClosedSocketIsNobodys) {
+TEST_F(SocketOwnerTest, ClosedSocketsHaveNoOwner) {
   const int fd = connect_to("::ffff:127.0.0.1");
   const LocalConnection closed = connection("127.0.0.1", fd);
   const int accepted =
@@ -96,7 +96,7 @@ TEST_F(SocketOwnerTest, AClosedSocketIsNobodys) {
   close(accepted);
 }
 
-TEST_F(SocketOwnerTest, ThePortsMustBeThoseOfOneConnection) {
+TEST_F(SocketOwnerTest, PortsMustMatchOneConnection) {
   const int fd = connect_to("::ffff:127.0.0.1");
   LocalConnection other = connection("127.0.0.1", fd);
   ++other.server_port;
@@ -106,7 +106,7 @@ TEST_F(SocketOwnerTest, ThePortsMustBeThoseOfOneConnection) {
 }
 
 // A port that another user takes over belongs to that user.
-TEST_F(SocketOwnerTest, AnotherUserIsNamed) {
+TEST_F(SocketOwnerTest, ConnectionOfAnotherUserNamesThatUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
   int ports[2], release[2];
   ASSERT_EQ(pipe(ports), 0);
@@ -116,8 +116,8 @@ TEST_F(SocketOwnerTest, AnotherUserIsNamed) {
     if (setuid(kOther) != 0) _exit(1);
     const int port = port_of(connect_to("::ffff:127.0.0.1"));
     char byte = 0;
-    const bool told = write(ports[1], &port, sizeof port) == sizeof port;
-    _exit(told && read(release[0], &byte, 1) == 1 ? 0 : 1);
+    const bool sent = write(ports[1], &port, sizeof port) == sizeof port;
+    _exit(sent && read(release[0], &byte, 1) == 1 ? 0 : 1);
   }
   int port = 0;
   ASSERT_EQ(read(ports[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
@@ -132,7 +132,7 @@ TEST_F(SocketOwnerTest, AnotherUserIsNamed) {
 }
 
 // If two users have the same ends, the owner is unknown; other connections from the same port do not matter.
-TEST_F(SocketOwnerTest, TwoUsersAreNobody) {
+TEST_F(SocketOwnerTest, TwoUsersOfOnePortGiveNoOwner) {
   std::string folder = ::testing::TempDir() + "titan-owner-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   const auto row = [](const char* remote, int uid) {
@@ -142,13 +142,13 @@ TEST_F(SocketOwnerTest, TwoUsersAreNobody) {
   const auto write_table = [&](const std::string& rows) {
     std::ofstream(folder + "/tcp") << "  sl  local_address rem_address   st\n" << rows;
   };
-  const LocalConnection asked = {"127.0.0.1", 40000, "127.0.0.1", 7700};
+  const LocalConnection queried = {"127.0.0.1", 40000, "127.0.0.1", 7700};
   write_table(row("0100007F", 5));
-  EXPECT_EQ(owner_by_table(asked, folder).value(), 5U);
+  EXPECT_EQ(owner_by_table(queried, folder).value(), 5U);
   write_table(row("0100007F", 5) + row("0200007F", 6));
-  EXPECT_EQ(owner_by_table(asked, folder).value(), 5U);
+  EXPECT_EQ(owner_by_table(queried, folder).value(), 5U);
   write_table(row("0100007F", 5) + row("0100007F", 6));
-  EXPECT_EQ(owner_by_table(asked, folder).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(owner_by_table(queried, folder).status().code(), absl::StatusCode::kNotFound);
   std::filesystem::remove_all(folder);
 }
 

@@ -47,7 +47,7 @@ class TokensTest : public ::testing::Test {
   std::unique_ptr<Tokens> tokens_;
 };
 
-TEST_F(TokensTest, SaysWhoComesAndWhatTheyMay) {
+TEST_F(TokensTest, TokenNamesTheCallerAndItsRole) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   const Caller caller = tokens_->caller(text("abcdefgh")).value();
   EXPECT_EQ(caller.actor, "user:alice");
@@ -57,7 +57,7 @@ TEST_F(TokensTest, SaysWhoComesAndWhatTheyMay) {
   EXPECT_EQ(caller.token, "abcdefgh");
 }
 
-TEST_F(TokensTest, WhatIsNotItsTextIsNobodys) {
+TEST_F(TokensTest, OtherTextsAreUnknownTokens) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   std::string near = kSecret;
   near.back() = '0';
@@ -69,7 +69,7 @@ TEST_F(TokensTest, WhatIsNotItsTextIsNobodys) {
 }
 
 // A reader of the store or of its backup learns no secret.
-TEST_F(TokensTest, TheStoreHasTheDigestAlone) {
+TEST_F(TokensTest, StoreHasOnlyTheDigest) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   const auto records = store::scan_all(store_, kTokensPrefix).value();
   ASSERT_EQ(records.size(), 1U);
@@ -78,7 +78,7 @@ TEST_F(TokensTest, TheStoreHasTheDigestAlone) {
   EXPECT_THAT(records[0].value, Not(HasSubstr(kSecret)));
 }
 
-TEST_F(TokensTest, CountsOnceItIsDurable) {
+TEST_F(TokensTest, IsValidOnceDurable) {
   absl::Status answered = absl::UnknownError("not answered");
   tokens_->create(token("abcdefgh"), [&answered](const auto& made) { answered = made.status(); });
   EXPECT_EQ(reason(text("abcdefgh")), "TOKEN_UNKNOWN");
@@ -88,7 +88,7 @@ TEST_F(TokensTest, CountsOnceItIsDurable) {
 }
 
 // A restarted controller, or another one that takes over, knows the tokens.
-TEST_F(TokensTest, WhoeverOpensTheStoreKnowsThem) {
+TEST_F(TokensTest, TokensSurviveReopeningTheStore) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   ASSERT_TRUE(create(token("abcdefgi")).ok());
   ASSERT_TRUE(revoke("abcdefgi").ok());
@@ -100,7 +100,7 @@ TEST_F(TokensTest, WhoeverOpensTheStoreKnowsThem) {
 }
 
 // A token is invalid from the moment of the request, even while the disk is slow.
-TEST_F(TokensTest, ARevokedOneCountsNoMoreAtOnce) {
+TEST_F(TokensTest, RevokedTokensAreInvalidAtOnce) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   EXPECT_TRUE(tokens_->stands("abcdefgh", digest::sha256_hex(kSecret)).ok());
   bool answered = false;
@@ -115,7 +115,7 @@ TEST_F(TokensTest, ARevokedOneCountsNoMoreAtOnce) {
 
 // The creator of a token chooses its id: a new token with a revoked token's id does not keep that token's connections
 // open.
-TEST_F(TokensTest, AnotherOneOfTheSameIdIsAnother) {
+TEST_F(TokensTest, NewTokenWithARevokedIdIsDifferent) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   const Caller before = tokens_->caller(text("abcdefgh")).value();
   ASSERT_TRUE(revoke("abcdefgh").ok());
@@ -143,7 +143,7 @@ TEST_F(TokensTest, ExpiresAtItsTime) {
 }
 
 // An answer may be lost, and the client repeats the request.
-TEST_F(TokensTest, TheSameRequestIsTheSameToken) {
+TEST_F(TokensTest, RepeatedRequestGivesTheSameToken) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   EXPECT_TRUE(create(token("abcdefgh")).ok());
   TokenRecord other = token("abcdefgh");
@@ -153,7 +153,7 @@ TEST_F(TokensTest, TheSameRequestIsTheSameToken) {
   EXPECT_EQ(tokens_->caller(text("abcdefgh"))->role, Role::kOperator);
 }
 
-TEST_F(TokensTest, MistakesAreNamed) {
+TEST_F(TokensTest, MistakesNameTheField) {
   const auto field = [this](const std::function<void(TokenRecord&)>& spoil) {
     TokenRecord bad = token("abcdefgh");
     spoil(bad);
@@ -172,7 +172,7 @@ TEST_F(TokensTest, MistakesAreNamed) {
 }
 
 // A damaged record admits nobody, and does not affect other tokens.
-TEST_F(TokensTest, ADamagedRecordLetsNobodyIn) {
+TEST_F(TokensTest, DamagedRecordsAdmitNobody) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   const std::string good = store_.get("token/abcdefgh").value()->value;
   for (const std::string& bad :

@@ -39,7 +39,7 @@ class TrustTest : public ::testing::Test {
   CertificateVerifier trust_{path_, [this] { return now_; }};
 };
 
-TEST_F(TrustTest, CountsUntilItsEnd) {
+TEST_F(TrustTest, IsValidUntilItsEnd) {
   const pki::KeyPair one = authority();
   name(one.certificate);
   const std::string chain = certificate(one);
@@ -53,11 +53,11 @@ TEST_F(TrustTest, CountsUntilItsEnd) {
 }
 
 // Only the first certificate counts, whatever follows it: here its authority, which some clients send too.
-TEST_F(TrustTest, CountsUntilItsEndAlsoWithItsAuthorityBeside) {
+TEST_F(TrustTest, OnlyTheFirstCertificateOfAChainCounts) {
   const pki::KeyPair one = authority();
   name(one.certificate);
-  const std::string own = certificate(one);
-  for (const std::string& chain : {own + one.certificate, own + own, own + own + one.certificate}) {
+  const std::string leaf = certificate(one);
+  for (const std::string& chain : {leaf + one.certificate, leaf + leaf, leaf + leaf + one.certificate}) {
     now_ = kBegin + absl::Minutes(59);
     EXPECT_EQ(refusal(chain), "");
     now_ = kBegin + absl::Minutes(61);
@@ -65,7 +65,7 @@ TEST_F(TrustTest, CountsUntilItsEndAlsoWithItsAuthorityBeside) {
   }
 }
 
-TEST_F(TrustTest, NoLongerThanItsAuthority) {
+TEST_F(TrustTest, IsValidNoLongerThanItsAuthority) {
   const pki::KeyPair brief = authority(absl::Minutes(30));
   name(brief.certificate);
   const std::string chain = certificate(brief);
@@ -75,7 +75,7 @@ TEST_F(TrustTest, NoLongerThanItsAuthority) {
 }
 
 // A change of the file takes effect within a second, and at once for callers that the old file did not trust.
-TEST_F(TrustTest, TheFileIsReadAgain) {
+TEST_F(TrustTest, ChangedFileTakesEffect) {
   const pki::KeyPair old = authority(), next = authority();
   const std::string of_old = certificate(old), of_next = certificate(next);
   name(old.certificate);
@@ -90,7 +90,7 @@ TEST_F(TrustTest, TheFileIsReadAgain) {
   EXPECT_EQ(refusal(of_next), "");
 }
 
-TEST_F(TrustTest, AFileThatIsGoneChangesNothing) {
+TEST_F(TrustTest, MissingOrBadFileChangesNothing) {
   const pki::KeyPair one = authority();
   const std::string chain = certificate(one);
   EXPECT_EQ(refusal(chain), "CERTIFICATE_UNTRUSTED");
@@ -104,8 +104,8 @@ TEST_F(TrustTest, AFileThatIsGoneChangesNothing) {
   EXPECT_EQ(refusal(chain), "");
 }
 
-// Holds even if TLS would admit them.
-TEST_F(TrustTest, ANodeSignsNobody) {
+// The verifier refuses them even if TLS would admit them.
+TEST_F(TrustTest, NodeCertificatesSignNobody) {
   const pki::KeyPair one = authority();
   name(one.certificate);
   const std::string key = pki::make_key().value();
@@ -114,7 +114,7 @@ TEST_F(TrustTest, ANodeSignsNobody) {
   EXPECT_EQ(refusal(certificate(node) + node.certificate), "CERTIFICATE_UNTRUSTED");
 }
 
-TEST_F(TrustTest, WhatIsNoCertificateIsNobodys) {
+TEST_F(TrustTest, BadCertificatesAreUntrusted) {
   const pki::KeyPair one = authority();
   name(one.certificate);
   EXPECT_EQ(refusal(""), "CERTIFICATE_UNTRUSTED");

@@ -30,7 +30,7 @@ class AccessTest : public ::testing::Test {
   std::string folder_ = ::testing::TempDir() + "titan-access-XXXXXX";
 };
 
-TEST_F(AccessTest, ATokenIsItsUsersAlone) {
+TEST_F(AccessTest, TokenFilesMustBePrivate) {
   EXPECT_EQ(read_token(file("titan_abcdefgh_00ff\n", 0600)).value(), "titan_abcdefgh_00ff");
   for (const mode_t mode : {0640U, 0604U, 0644U, 0620U}) {
     const absl::Status status = read_token(file("titan_abcdefgh_00ff\n", mode)).status();
@@ -39,7 +39,7 @@ TEST_F(AccessTest, ATokenIsItsUsersAlone) {
   }
 }
 
-TEST_F(AccessTest, WhatIsNoTokenIsNotSent) {
+TEST_F(AccessTest, BadTokensAreNotSent) {
   EXPECT_EQ(read_token(folder_ + "/none").status().code(), absl::StatusCode::kNotFound);
   for (const char* text : {"", "secret", "titan_a b", "titan_a\ntitan_b"}) {
     EXPECT_EQ(read_token(file(text, 0600)).status().code(), absl::StatusCode::kInvalidArgument) << text;

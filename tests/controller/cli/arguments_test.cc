@@ -16,7 +16,7 @@ CommandLine split(std::vector<const char*> words) {
 }
 
 // A flag without a value before the file must not take the file as its value, in any format.
-TEST(ArgumentsTest, TheFileIsNoFlagsValue) {
+TEST(ArgumentsTest, FileIsNotTakenAsAFlagsValue) {
   for (const char* file : {"job.toml", "job.yaml", "job.yml", "job.json"}) {
     const CommandLine found = split({"submit", "--training.compile", file, "--training.steps", "10"});
     EXPECT_THAT(found.overrides, ElementsAre("--training.compile", "--training.steps", "10")) << file;
@@ -24,7 +24,7 @@ TEST(ArgumentsTest, TheFileIsNoFlagsValue) {
   }
 }
 
-TEST(ArgumentsTest, AfterTheFileAFileNameIsAValue) {
+TEST(ArgumentsTest, FileNamesAfterTheFileAreValues) {
   const CommandLine found = split({"submit", "job.json", "--training.dataset_path", "data.json"});
   EXPECT_THAT(found.overrides, ElementsAre("--training.dataset_path", "data.json"));
 }

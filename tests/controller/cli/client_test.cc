@@ -23,21 +23,21 @@ class Jobs : public v1::JobService::Service {
  public:
   grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request, v1::Job* job) override {
     while (hangs && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
-    if (!there) return {grpc::StatusCode::NOT_FOUND, "no such job"};
+    if (!exists) return {grpc::StatusCode::NOT_FOUND, "no such job"};
     job->set_name("jobs/" + request->name());
     return grpc::Status::OK;
   }
   grpc::Status DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request, v1::Job* job) override {
     ++deletions;
     if (deletions == 1 && loses_request) return {grpc::StatusCode::UNAVAILABLE, "lost"};
-    if (!there) return {grpc::StatusCode::NOT_FOUND, "no such job"};
-    there = false;
+    if (!exists) return {grpc::StatusCode::NOT_FOUND, "no such job"};
+    exists = false;
     if (deletions == 1 && loses_answer) return {grpc::StatusCode::UNAVAILABLE, "lost"};
     job->set_name(request->name());
     return grpc::Status::OK;
   }
 
-  std::atomic<bool> there = true, hangs = false, loses_request = false, loses_answer = false;
+  std::atomic<bool> exists = true, hangs = false, loses_request = false, loses_answer = false;
   std::atomic<int> deletions = 0;
 };
 
@@ -59,29 +59,29 @@ class ClientTest : public ::testing::Test {
   std::string address_;
 };
 
-TEST_F(ClientTest, DeletesOnceWhateverIsLost) {
+TEST_F(ClientTest, DeletesOnceDespiteLostMessages) {
   for (const bool request_lost : {false, true}) {
     for (const bool answer_lost : {false, true}) {
-      jobs_.there = true;
+      jobs_.exists = true;
       jobs_.deletions = 0;
       jobs_.loses_request = request_lost;
       jobs_.loses_answer = answer_lost;
       const auto deleted = ControllerClient(address_, absl::Seconds(20)).delete_job("a");
       ASSERT_TRUE(deleted.ok()) << deleted.status() << " " << request_lost << answer_lost;
       EXPECT_TRUE(deleted->name() == "jobs/a" || deleted->name() == "a") << deleted->name();
-      EXPECT_FALSE(jobs_.there);
+      EXPECT_FALSE(jobs_.exists);
     }
   }
 }
 
-TEST_F(ClientTest, AJobThatWasNeverThereIsNotDeleted) {
-  jobs_.there = false;
+TEST_F(ClientTest, MissingJobsAreNotDeleted) {
+  jobs_.exists = false;
   EXPECT_TRUE(absl::IsNotFound(ControllerClient(address_, absl::Seconds(20)).delete_job("a").status()));
   EXPECT_EQ(jobs_.deletions, 0);
 }
 
 // Like a stopped controller: its kernel accepts the connection, and nothing answers.
-TEST_F(ClientTest, WhoSpeaksOnNoConnectionIsNotReached) {
+TEST_F(ClientTest, SilentServersAreUnavailable) {
   const int silent = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -100,7 +100,7 @@ TEST_F(ClientTest, WhoSpeaksOnNoConnectionIsNotReached) {
   ::close(silent);
 }
 
-TEST_F(ClientTest, WhoIsConnectedAndDoesNotAnswerTakesTooLong) {
+TEST_F(ClientTest, ConnectedServerThatDoesNotAnswerTimesOut) {
   ControllerClient client(address_, absl::Seconds(2));
   ASSERT_TRUE(client.get_job("a").ok());
   jobs_.hangs = true;
@@ -110,7 +110,7 @@ TEST_F(ClientTest, WhoIsConnectedAndDoesNotAnswerTakesTooLong) {
 }
 
 // Connections were refused and gRPC pauses between tries, so it does not notice at once that the controller is back.
-TEST_F(ClientTest, FindsAControllerThatComesBack) {
+TEST_F(ClientTest, FindsAControllerThatReturns) {
   using std::chrono::steady_clock;
   const std::string address = address_;
   server_->Shutdown();
@@ -124,7 +124,7 @@ TEST_F(ClientTest, FindsAControllerThatComesBack) {
   const auto answered = steady_clock::now();
   later.join();
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_LT(answered - back, std::chrono::seconds(2)) << "it took 4.9 s when nobody waited for the connection";
+  EXPECT_LT(answered - back, std::chrono::seconds(2)) << "it took 4.9 s before the client waited for the connection";
 }
 
 }  // namespace

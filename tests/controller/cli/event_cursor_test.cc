@@ -43,7 +43,7 @@ TEST(EventCursorTest, BeginsAfterTheGivenRevision) {
 
 // After a restore the reader continues from the store's newest revision; the revision that it was started with may be
 // wrong.
-TEST(EventCursorTest, AStoreThatWasSetBackIsReadFromItsNewest) {
+TEST(EventCursorTest, RestoredStoreIsReadFromItsNewestRevision) {
   EventCursor cursor(0);
   EXPECT_EQ(cursor.resume(), 0);
   EXPECT_FALSE(cursor.set_back(5)) << "the first stream's revision is the caller's";

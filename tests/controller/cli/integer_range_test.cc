@@ -5,7 +5,7 @@ namespace titan::cli {
 namespace {
 
 // The error quotes what the user typed, and nothing else.
-TEST(WholeNumberTest, TellsWhatIsWrongInFewWords) {
+TEST(IntegerRangeTest, ErrorQuotesOnlyTheBadValue) {
   const CLI::Validator check = integer_range(1);
   std::string good = "12";
   EXPECT_EQ(check(good), "");
@@ -15,7 +15,7 @@ TEST(WholeNumberTest, TellsWhatIsWrongInFewWords) {
 }
 
 // An option of 32 bits names its range; CLI11 would only report a failed conversion.
-TEST(WholeNumberTest, ARangeIsNamed) {
+TEST(IntegerRangeTest, ErrorNamesTheRange) {
   const CLI::Validator check = integer_range(-10, 10);
   std::string good = "-10";
   EXPECT_EQ(check(good), "");

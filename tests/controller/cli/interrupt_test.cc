@@ -20,7 +20,7 @@ void wait_for(const Interrupt& interrupt, int count) {
 
 // Any of these signals counts as one interrupt. Schedulers warn by several signals and more than once; only a second
 // Ctrl-C means that the user is in a hurry.
-[[noreturn]] void hear(int first) {
+[[noreturn]] void receive_signals(int first) {
   Interrupt::block_signals();
   const Interrupt interrupt([](int) {});
   ::kill(::getpid(), first);
@@ -34,10 +34,10 @@ void wait_for(const Interrupt& interrupt, int count) {
   std::_Exit(0);
 }
 
-TEST(InterruptTest, HearsWhatSchedulersSend) {
+TEST(InterruptTest, SchedulerSignalsCountAsOneInterrupt) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // Signals would hit threads of other tests.
   for (const int first : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
-    EXPECT_EXIT(hear(first), ::testing::ExitedWithCode(0), "") << first;
+    EXPECT_EXIT(receive_signals(first), ::testing::ExitedWithCode(0), "") << first;
 }
 
 }  // namespace

@@ -36,17 +36,17 @@ v1::Job running(int64_t step, absl::Duration since_start, absl::Duration since_r
 }
 
 // A waiting user sees how long the job has run, how long it will run, and when it stopped making progress.
-TEST(PaceTest, OfARunningJob) {
+TEST(PaceTest, ShowsPaceOfARunningJob) {
   const v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   const Pace pace = pace_of(job, kStart + absl::Seconds(100));
   EXPECT_EQ(pace.elapsed, absl::Seconds(100));
   EXPECT_EQ(pace.step, absl::Seconds(2));
   EXPECT_EQ(pace.since_step, absl::Seconds(10));
-  EXPECT_EQ(pace.left, absl::Seconds(110)) << "60 steps of 2 s, 10 s of which have gone";
+  EXPECT_EQ(pace.left, absl::Seconds(110)) << "60 steps of 2 s, of which 10 s have passed";
   EXPECT_FALSE(pace.stalled);
 }
 
-TEST(PaceTest, OfABatchThatNobodySet) {
+TEST(PaceTest, ComputesPaceWithTheDefaultBatch) {
   v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   job.mutable_spec()->set_config_json(
       R"({"training": {"global_batch_size": -1, "local_batch_size": 4, "seq_len": 100}, "metrics": {"log_freq": 10},
@@ -54,7 +54,7 @@ TEST(PaceTest, OfABatchThatNobodySet) {
   EXPECT_EQ(pace_of(job, kStart + absl::Seconds(100)).step, absl::Seconds(2));
 }
 
-TEST(PaceTest, AStallIsFarMoreThanTheTimeBetweenReports) {
+TEST(PaceTest, StallIsFarLongerThanTheReportInterval) {
   const absl::Time now = kStart + absl::Seconds(300);
   EXPECT_FALSE(pace_of(running(40, absl::Seconds(300), absl::Seconds(99)), now).stalled);
   EXPECT_TRUE(pace_of(running(40, absl::Seconds(300), absl::Seconds(101)), now).stalled);
@@ -63,7 +63,7 @@ TEST(PaceTest, AStallIsFarMoreThanTheTimeBetweenReports) {
   EXPECT_FALSE(pace_of(quick, now).stalled) << "a checkpoint or a validation may take longer than many quick steps";
 }
 
-TEST(PaceTest, WhatIsNotKnownIsNotSaid) {
+TEST(PaceTest, UnknownFiguresAreLeftOut) {
   const absl::Time now = kStart + absl::Seconds(300);
   EXPECT_FALSE(pace_of(v1::Job(), now).elapsed.has_value());
   v1::Job job = running(0, absl::Seconds(300), absl::Seconds(5));
@@ -76,7 +76,7 @@ TEST(PaceTest, WhatIsNotKnownIsNotSaid) {
 }
 
 // The age of a finished job does not grow, and its time is that of its attempts.
-TEST(PaceTest, OfAJobThatIsOver) {
+TEST(PaceTest, ShowsPaceOfAFinishedJob) {
   v1::Job job = running(100, absl::Seconds(200), absl::ZeroDuration());
   job.set_state(v1::Job::SUCCEEDED);
   set(job.mutable_end_time(), kStart + absl::Seconds(200));
@@ -90,7 +90,7 @@ TEST(PaceTest, OfAJobThatIsOver) {
 }
 
 // A finished job that is submitted again, or with fewer steps, shows why it ends at once.
-TEST(PaceTest, NothingToDoIsSaid) {
+TEST(PaceTest, ShowsThatThereIsNothingToDo) {
   v1::Job job = running(0, absl::Seconds(5), absl::ZeroDuration());
   job.set_state(v1::Job::SUCCEEDED);
   job.mutable_attempts(0)->set_resumed_step(120);
@@ -103,7 +103,7 @@ TEST(PaceTest, NothingToDoIsSaid) {
 TEST(PaceTest, DescribeShowsEachAttemptsWorldAndMesh) {
   v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   v1::Attempt& attempt = *job.mutable_attempts(0);
-  EXPECT_THAT(describe_text(job, {}), Not(HasSubstr("dp_shard"))) << "of a controller that does not say";
+  EXPECT_THAT(describe_text(job, {}), Not(HasSubstr("dp_shard"))) << "the controller does not report the mesh";
   attempt.set_ranks(4);
   (*attempt.mutable_mesh())["tp"] = 2;
   (*attempt.mutable_mesh())["dp_shard"] = 2;
@@ -111,7 +111,7 @@ TEST(PaceTest, DescribeShowsEachAttemptsWorldAndMesh) {
 }
 
 // The file of last collectives is overwritten by the next attempt that writes one.
-TEST(PaceTest, ARecordingThatWasReplacedIsNotNamed) {
+TEST(PaceTest, ReplacedRecordingIsNotNamed) {
   const std::string recording =
       "rank 1 lost its peer; until the next attempt this rank's last collectives are in /d/comm_traces/rank_1";
   v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
@@ -122,10 +122,10 @@ TEST(PaceTest, ARecordingThatWasReplacedIsNotNamed) {
   v1::RankExit& exit = *first.add_exits();
   exit.set_exit_code(12);
   exit.set_message(recording);
-  EXPECT_THAT(describe_text(job, {}), HasSubstr("/d/comm_traces/rank_1")) << "it is there";
+  EXPECT_THAT(describe_text(job, {}), HasSubstr("/d/comm_traces/rank_1")) << "the file exists";
   v1::Attempt& second = *job.add_attempts();
   second.set_number(2);
-  EXPECT_THAT(describe_text(job, {}), HasSubstr("/d/comm_traces/rank_1")) << "the second one has left none";
+  EXPECT_THAT(describe_text(job, {}), HasSubstr("/d/comm_traces/rank_1")) << "the second attempt has written none";
   second.set_end_cause("HANG");
   second.set_end_message(
       "rank 0 lost its peer; until the next attempt this rank's last collectives are in /d/comm_traces/rank_0");
@@ -136,7 +136,7 @@ TEST(PaceTest, ARecordingThatWasReplacedIsNotNamed) {
 }
 
 // The cause of the wait is shown before the cause of the failure.
-TEST(PaceTest, AJobThatCannotReachItsRanksSaysSo) {
+TEST(PaceTest, ShowsThatRanksCannotBeReached) {
   v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   job.set_state(v1::Job::STOPPING);
   job.set_pending_reason("NODE_UNREACHABLE");
@@ -147,7 +147,7 @@ TEST(PaceTest, AJobThatCannotReachItsRanksSaysSo) {
 }
 
 // A full disk warns at each logged step: only one of these lines is shown, so that other warnings stay visible.
-TEST(PaceTest, OfEachKindOfTroubleTheNewestIsShown) {
+TEST(PaceTest, ShowsTheNewestProblemOfEachKind) {
   std::deque<v1::Event> newest;
   const auto add = [&newest](const char* severity, const char* reason, const std::string& message) {
     v1::Event event;
@@ -167,10 +167,11 @@ TEST(PaceTest, OfEachKindOfTroubleTheNewestIsShown) {
   EXPECT_EQ(newest[1].message(), "rank 0: step 50: No space left (reported 50 times)");
   for (const char* other : {"a", "b", "c", "d"}) add("warning", "RankWarning", other);
   ASSERT_EQ(newest.size(), 5u);
-  EXPECT_EQ(newest[0].message(), "rank 0: step 50: No space left (reported 50 times)") << "the oldest goes";
+  EXPECT_EQ(newest[0].message(), "rank 0: step 50: No space left (reported 50 times)")
+      << "the oldest problem is dropped";
 }
 
-TEST(PaceTest, DescribeEndsWithWhatWentWrong) {
+TEST(PaceTest, DescribeEndsWithTheWarnings) {
   const v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   v1::Event event;
   event.set_reason("RankWarning");

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-TEST(LabelsTest, OfANewJob) {
+TEST(LabelsTest, ParsesLabelsOfANewJob) {
   EXPECT_THAT(*parse_labels({"team=vision", "run=a=b", "team=audio", "empty="}),
               UnorderedElementsAre(Pair("team", "audio"), Pair("run", "a=b"), Pair("empty", "")));
   for (const char* bad : {"team", "=x", ""}) {

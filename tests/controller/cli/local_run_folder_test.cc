@@ -24,7 +24,7 @@ class RunFolderTest : public ::testing::Test {
   }
   ~RunFolderTest() override { fs::remove_all(base_); }
 
-  // Makes a folder with a file that was last written so long ago.
+  // Makes a folder with a file that was last written `ago` before now.
   std::string old(const std::string& name, absl::Duration ago, const std::string& file = "worker.log") {
     std::string folder = base_ + "/" + name;
     fs::create_directories(folder);
@@ -43,7 +43,7 @@ class RunFolderTest : public ::testing::Test {
 };
 
 // Failed runs leave logs that are deleted later; folders that are in use, kept on request or foreign stay.
-TEST_F(RunFolderTest, OldOnesAreCleaned) {
+TEST_F(RunFolderTest, OldFoldersAreDeleted) {
   const auto live = RunFolder::make(base_);
   ASSERT_TRUE(live.ok()) << live.status();
   age((*live)->path(), absl::Hours(100));
@@ -51,14 +51,14 @@ TEST_F(RunFolderTest, OldOnesAreCleaned) {
   const std::string kept = old("run-kept", absl::Hours(90), "keep");
   const std::string foreign = old("notes", absl::Hours(90));
   clean_run_folders(base_, absl::Now());
-  EXPECT_TRUE(fs::exists((*live)->path())) << "a run of four days is still a run";
+  EXPECT_TRUE(fs::exists((*live)->path())) << "a live run stays, whatever its age";
   for (int i = 1; i <= 5; ++i) EXPECT_TRUE(fs::exists(base_ + "/run-" + std::to_string(i))) << "the newest few stay";
   for (int i = 6; i <= 7; ++i) EXPECT_FALSE(fs::exists(base_ + "/run-" + std::to_string(i)));
   EXPECT_TRUE(fs::exists(kept));
   EXPECT_TRUE(fs::exists(foreign));
 }
 
-TEST_F(RunFolderTest, YoungOnesStay) {
+TEST_F(RunFolderTest, RecentFoldersStay) {
   for (int i = 1; i <= 9; ++i) old("run-" + std::to_string(i), absl::Hours(1));
   clean_run_folders(base_, absl::Now());
   EXPECT_EQ(std::distance(fs::directory_iterator(base_), fs::directory_iterator()), 9);
@@ -66,7 +66,7 @@ TEST_F(RunFolderTest, YoungOnesStay) {
 }
 
 // A script that always fails must not fill the disk.
-TEST_F(RunFolderTest, ThereAreNeverMany) {
+TEST_F(RunFolderTest, NumberOfFoldersIsLimited) {
   for (int i = 1; i <= 24; ++i) old("run-" + std::to_string(i), absl::Minutes(i));
   clean_run_folders(base_, absl::Now());
   EXPECT_EQ(std::distance(fs::directory_iterator(base_), fs::directory_iterator()), kMaxRunFolders);
@@ -88,10 +88,10 @@ TEST_F(RunFolderTest, FindsTheLogsOfTheLastAttempt) {
 }
 
 // Service users have no home, or one that does not exist; a folder shared by all of them would belong to the first.
-TEST_F(RunFolderTest, AUserWithoutAHomeHasAFolderOfItsOwn) {
+TEST_F(RunFolderTest, UserWithoutAHomeGetsASeparateFolder) {
   std::ofstream(base_ + "/file") << "x";
   setenv("TMPDIR", base_.c_str(), 1);
-  const std::string own = base_ + "/titan-" + std::to_string(getuid());
+  const std::string own_folder = base_ + "/titan-" + std::to_string(getuid());
   const auto base_with = [](const char* name, const std::string& value) {
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");
@@ -100,39 +100,39 @@ TEST_F(RunFolderTest, AUserWithoutAHomeHasAFolderOfItsOwn) {
   };
   EXPECT_EQ(base_with("XDG_CACHE_HOME", base_), base_ + "/titan");
   EXPECT_EQ(base_with("HOME", base_), base_ + "/.cache/titan");
-  EXPECT_EQ(base_with("HOME", base_ + "/file"), own);
-  EXPECT_EQ(base_with(nullptr, ""), own);
+  EXPECT_EQ(base_with("HOME", base_ + "/file"), own_folder);
+  EXPECT_EQ(base_with(nullptr, ""), own_folder);
   unsetenv("TMPDIR");
 }
 
 // In a shared temporary folder, another user could create the folder first and answer instead of the run's controller.
-TEST_F(RunFolderTest, AFolderThatSomebodyElseMadeIsNotTaken) {
+TEST_F(RunFolderTest, ForeignOrUnsafeFoldersAreRefused) {
   setenv("TMPDIR", base_.c_str(), 1);
   unsetenv("XDG_CACHE_HOME");
   unsetenv("HOME");
-  const std::string own = base_ + "/titan-" + std::to_string(getuid());
+  const std::string own_folder = base_ + "/titan-" + std::to_string(getuid());
   const auto refused = [](const char* what) {
     const auto base = run_base();
     EXPECT_EQ(base.status().code(), absl::StatusCode::kPermissionDenied) << what;
     EXPECT_THAT(std::string(base.status().message()), ::testing::HasSubstr("XDG_CACHE_HOME")) << what;
   };
-  fs::create_directory(own);
-  ASSERT_EQ(chmod(own.c_str(), 0777), 0);
+  fs::create_directory(own_folder);
+  ASSERT_EQ(chmod(own_folder.c_str(), 0777), 0);
   refused("writable for all");
-  ASSERT_EQ(chmod(own.c_str(), 0755), 0);
-  EXPECT_EQ(run_base().value(), own);
+  ASSERT_EQ(chmod(own_folder.c_str(), 0755), 0);
+  EXPECT_EQ(run_base().value(), own_folder);
   if (geteuid() == 0) {
-    ASSERT_EQ(chown(own.c_str(), 65534, 65534), 0);
+    ASSERT_EQ(chown(own_folder.c_str(), 65534, 65534), 0);
     refused("another user's");
   }
-  fs::remove(own);
+  fs::remove(own_folder);
   fs::create_directory(base_ + "/theirs");
-  fs::create_directory_symlink(base_ + "/theirs", own);
+  fs::create_directory_symlink(base_ + "/theirs", own_folder);
   refused("a link");
   unsetenv("TMPDIR");
 }
 
-TEST_F(RunFolderTest, ABaseThatCannotBeMadeIsNamed) {
+TEST_F(RunFolderTest, FailureToCreateTheBaseNamesXdgCacheHome) {
   std::ofstream(base_ + "/file") << "x";
   const auto folder = RunFolder::make(base_ + "/file/titan");
   EXPECT_EQ(folder.status().code(), absl::StatusCode::kInternal);

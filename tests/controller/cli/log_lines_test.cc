@@ -9,7 +9,7 @@ namespace titan::cli {
 namespace {
 
 // Pieces end anywhere, and those of several ranks are mixed.
-TEST(LogLinesTest, LinesAreWholeWhereverPiecesEnd) {
+TEST(LogLinesTest, LinesAreCompleteWhereverPiecesEnd) {
   std::vector<std::string> seen;
   const LogLines::Take take = [&seen](int attempt, int rank, const std::string& line) {
     seen.push_back(absl::StrCat(attempt, ".", rank, ":", line));
@@ -24,10 +24,10 @@ TEST(LogLinesTest, LinesAreWholeWhereverPiecesEnd) {
   lines.finish(take);
   EXPECT_EQ(seen.back(), "1.0:three");
   lines.finish(take);
-  EXPECT_EQ(seen.size(), 6) << "what was handed over is not kept";
+  EXPECT_EQ(seen.size(), 6) << "delivered lines are not kept";
 }
 
-TEST(LogLinesTest, EndsWithItsReader) {
+TEST(LogLinesTest, StopsWhenTheReaderStops) {
   int taken = 0;
   const LogLines::Take once = [&taken](int, int, const std::string&) { return ++taken < 1; };
   LogLines lines;

@@ -26,7 +26,7 @@ std::string printed(const nlohmann::ordered_json& document, OutputFormat format)
 }
 
 // Titles and messages of ranks are foreign text: they must not control the terminal or add rows.
-TEST(OutputTest, OthersWordsStayInTheirCell) {
+TEST(OutputTest, ForeignTextStaysInItsCell) {
   v1::Job job;
   job.set_name("projects/p/jobs/a");
   job.set_title(
@@ -51,7 +51,7 @@ TEST(OutputTest, OthersWordsStayInTheirCell) {
 }
 
 // A program reads one document; the form depends on its request.
-TEST(OutputTest, SeveralAreOneList) {
+TEST(OutputTest, SeveralDocumentsAreOneList) {
   const nlohmann::ordered_json a = {{"name", "a"}}, b = {{"name", "b"}};
   const auto each = [](const std::vector<nlohmann::ordered_json>& done, bool is_list, OutputFormat format) {
     ::testing::internal::CaptureStdout();
@@ -71,7 +71,7 @@ TEST(OutputTest, SeveralAreOneList) {
   EXPECT_EQ(each({a, b}, true, OutputFormat::kTable), "");
 }
 
-TEST(OutputTest, ErrorsAndWarningsDrawNothing) {
+TEST(OutputTest, ErrorsAndWarningsEscapeControlCharacters) {
   ::testing::internal::CaptureStderr();
   report(absl::AbortedError("first\nsecond\033[2J"));
   warn("careful\033[2J");
@@ -79,7 +79,7 @@ TEST(OutputTest, ErrorsAndWarningsDrawNothing) {
 }
 
 // A YAML reader gets any text back exactly; ordinary ones are blocks that people can read.
-TEST(OutputTest, YamlGivesTextsBack) {
+TEST(OutputTest, YamlTextsRoundTrip) {
   for (const std::string text : {"",
                                  "a",
                                  "a\n",
@@ -111,11 +111,11 @@ TEST(OutputTest, YamlGivesTextsBack) {
 }
 
 // Exit code 3 is the controller's answer; a file that is missing here is a wrong argument.
-TEST(OutputTest, OnlyTheControllerSaysNotFound) {
-  const absl::Status there = rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "no job a");
-  const absl::Status here = absl::NotFoundError("read --token-file /t: No such file or directory");
+TEST(OutputTest, OnlyControllerErrorsExitAsNotFound) {
+  const absl::Status remote = rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "no job a");
+  const absl::Status local = absl::NotFoundError("read --token-file /t: No such file or directory");
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(report(there), kExitNotFound);
+  EXPECT_EQ(report(remote), kExitNotFound);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), AllOf(HasSubstr("titanctl list"), Not(HasSubstr("node list"))));
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(report(rpc::error(absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND", "job a has 1 attempt, not 99",
@@ -123,7 +123,7 @@ TEST(OutputTest, OnlyTheControllerSaysNotFound) {
             kExitNotFound);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("`titanctl describe a` shows its attempts"));
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(report(here), kExitUsage);
+  EXPECT_EQ(report(local), kExitUsage);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("titanctl list")));
 }
 

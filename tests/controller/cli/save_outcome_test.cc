@@ -23,20 +23,20 @@ std::string reason_of(const std::optional<absl::Status>& outcome) {
   return outcome ? rpc::reason(*outcome) : "it continues";
 }
 
-const v1::Job kAsked = job(v1::Job::CHECKPOINTING, 10);
+const v1::Job kRequested = job(v1::Job::CHECKPOINTING, 10);
 
-TEST(SaveOutcomeTest, ACommitIsWhatWasAskedFor) {
-  EXPECT_EQ(save_outcome(kAsked, job(v1::Job::CHECKPOINTING, 10)), std::nullopt);
+TEST(SaveOutcomeTest, CommittedCheckpointEndsTheWait) {
+  EXPECT_EQ(save_outcome(kRequested, job(v1::Job::CHECKPOINTING, 10)), std::nullopt);
   for (const auto state : {v1::Job::RUNNING, v1::Job::STOPPING, v1::Job::RECOVERING, v1::Job::CANCELLED}) {
-    const auto outcome = save_outcome(kAsked, job(state, 11));
+    const auto outcome = save_outcome(kRequested, job(state, 11));
     ASSERT_TRUE(outcome.has_value()) << state_name(state);
     EXPECT_TRUE(outcome->ok()) << *outcome;
   }
 }
 
-// On a full disk the job trains on, so nothing else would ever end the wait.
+// On a full disk the job keeps training, so nothing else would ever end the wait.
 TEST(SaveOutcomeTest, AFailedSaveEndsTheWaitWithItsReason) {
-  const auto outcome = save_outcome(kAsked, job(v1::Job::RUNNING, 10, "step 11: No space left on device"));
+  const auto outcome = save_outcome(kRequested, job(v1::Job::RUNNING, 10, "step 11: No space left on device"));
   ASSERT_TRUE(outcome.has_value());
   EXPECT_EQ(outcome->code(), absl::StatusCode::kAborted);
   EXPECT_EQ(rpc::reason(*outcome), "CHECKPOINT_FAILED");
@@ -44,35 +44,36 @@ TEST(SaveOutcomeTest, AFailedSaveEndsTheWaitWithItsReason) {
 }
 
 // A failure from before the request does not belong to this save, unless the job no longer saves.
-TEST(SaveOutcomeTest, AnEarlierFailureIsNotThisOne) {
-  const v1::Job asked = job(v1::Job::CHECKPOINTING, 10, "step 10: disk full");
-  EXPECT_EQ(save_outcome(asked, asked), std::nullopt);
-  EXPECT_EQ(reason_of(save_outcome(asked, job(v1::Job::CHECKPOINTING, 10, "step 12: disk full"))), "CHECKPOINT_FAILED");
-  EXPECT_EQ(reason_of(save_outcome(asked, job(v1::Job::RUNNING, 10, "step 10: disk full"))), "CHECKPOINT_FAILED");
+TEST(SaveOutcomeTest, EarlierFailureDoesNotEndTheWait) {
+  const v1::Job requested = job(v1::Job::CHECKPOINTING, 10, "step 10: disk full");
+  EXPECT_EQ(save_outcome(requested, requested), std::nullopt);
+  EXPECT_EQ(reason_of(save_outcome(requested, job(v1::Job::CHECKPOINTING, 10, "step 12: disk full"))),
+            "CHECKPOINT_FAILED");
+  EXPECT_EQ(reason_of(save_outcome(requested, job(v1::Job::RUNNING, 10, "step 10: disk full"))), "CHECKPOINT_FAILED");
 }
 
-TEST(SaveOutcomeTest, TheRequestEndsWithItsAttempt) {
+TEST(SaveOutcomeTest, WaitEndsWithTheAttempt) {
   for (const auto state : {v1::Job::RECOVERING, v1::Job::QUEUED, v1::Job::RESERVING, v1::Job::STARTING}) {
-    EXPECT_EQ(reason_of(save_outcome(kAsked, job(state, 10))), "ATTEMPT_ENDED") << state_name(state);
+    EXPECT_EQ(reason_of(save_outcome(kRequested, job(state, 10))), "ATTEMPT_ENDED") << state_name(state);
   }
   v1::Job restarted = job(v1::Job::RUNNING, 10, "", 2);
   restarted.mutable_attempts(0)->set_end_cause("RANK_KILLED");
-  const auto outcome = save_outcome(kAsked, restarted);
+  const auto outcome = save_outcome(kRequested, restarted);
   EXPECT_EQ(reason_of(outcome), "ATTEMPT_ENDED");
   EXPECT_THAT(std::string(outcome->message()), HasSubstr("attempt 1 ended before it had saved: RANK_KILLED"));
 }
 
 // A cancelled job saves first.
-TEST(SaveOutcomeTest, AJobThatStopsMayStillSave) {
-  EXPECT_EQ(save_outcome(kAsked, job(v1::Job::STOPPING, 10)), std::nullopt);
+TEST(SaveOutcomeTest, StoppingJobMayStillSave) {
+  EXPECT_EQ(save_outcome(kRequested, job(v1::Job::STOPPING, 10)), std::nullopt);
   for (const auto state : {v1::Job::CANCELLED, v1::Job::FAILED, v1::Job::SUCCEEDED}) {
-    EXPECT_EQ(reason_of(save_outcome(kAsked, job(state, 10))), "ATTEMPT_ENDED") << state_name(state);
+    EXPECT_EQ(reason_of(save_outcome(kRequested, job(state, 10))), "ATTEMPT_ENDED") << state_name(state);
   }
 }
 
 // An export alone is not a checkpoint to resume from.
-TEST(SaveOutcomeTest, ASaveThatLeavesNoCheckpointEnds) {
-  EXPECT_EQ(reason_of(save_outcome(kAsked, job(v1::Job::RUNNING, 10))), "CHECKPOINT_FAILED");
+TEST(SaveOutcomeTest, SaveWithoutACheckpointFails) {
+  EXPECT_EQ(reason_of(save_outcome(kRequested, job(v1::Job::RUNNING, 10))), "CHECKPOINT_FAILED");
 }
 
 }  // namespace

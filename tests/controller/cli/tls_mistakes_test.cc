@@ -76,7 +76,7 @@ class TlsMistakesTest : public ::testing::Test {
     return rpc::reason(status_);
   }
   // Returns the message of the last mistake().
-  std::string said() const { return std::string(status_.message()); }
+  std::string last_message() const { return std::string(status_.message()); }
 
   std::string folder_;
   const pki::KeyPair ours_ = pki::make_authority("ours", {absl::Now() - absl::Hours(3), absl::Hours(24)}).value();
@@ -87,7 +87,7 @@ class TlsMistakesTest : public ::testing::Test {
   absl::Status status_;
 };
 
-TEST_F(TlsMistakesTest, WhatIsRightIsNoMistake) {
+TEST_F(TlsMistakesTest, CorrectSettingsConnect) {
   serve("controller", ours_);
   const rpc::Security admin = certify("admin", ours_, {Role::kAdmin, "root"});
   EXPECT_TRUE(rpc::connection_fault(address_, admin, absl::Seconds(10)).ok());
@@ -99,7 +99,7 @@ TEST_F(TlsMistakesTest, WhatIsRightIsNoMistake) {
 TEST_F(TlsMistakesTest, PlaintextToATlsPort) {
   serve("controller", ours_);
   EXPECT_EQ(mistake({}), "TLS_EXPECTED");
-  EXPECT_THAT(said(), HasSubstr(address_));
+  EXPECT_THAT(last_message(), HasSubstr(address_));
 }
 
 TEST_F(TlsMistakesTest, TlsToAPlainPort) {
@@ -107,34 +107,34 @@ TEST_F(TlsMistakesTest, TlsToAPlainPort) {
   EXPECT_EQ(mistake(certify("admin", ours_, {Role::kAdmin, "root"})), "TLS_NOT_SPOKEN");
 }
 
-TEST_F(TlsMistakesTest, TheControllersCertificate) {
+TEST_F(TlsMistakesTest, ProblemsOfTheControllersCertificateAreNamed) {
   const rpc::Security admin = certify("admin", ours_, {Role::kAdmin, "root"});
   serve("foreign", theirs_);
   EXPECT_EQ(mistake(admin), "CONTROLLER_CERTIFICATE_UNTRUSTED");
-  EXPECT_THAT(said(), HasSubstr("theirs"));
+  EXPECT_THAT(last_message(), HasSubstr("theirs"));
   serve("expired", ours_, absl::Hours(1));
   EXPECT_EQ(mistake(admin), "CONTROLLER_CERTIFICATE_EXPIRED");
-  EXPECT_THAT(said(), HasSubstr("expired at 20"));
+  EXPECT_THAT(last_message(), HasSubstr("expired at 20"));
   serve("other", ours_, absl::Hours(12), "c1.example");
   EXPECT_EQ(mistake(admin), "CONTROLLER_NAME_DIFFERS");
-  EXPECT_THAT(said(), HasSubstr("but for c1.example"));
+  EXPECT_THAT(last_message(), HasSubstr("but for c1.example"));
   serve("node", ours_, absl::Hours(12), "127.0.0.1", {Role::kNode, "n1"});
   EXPECT_EQ(mistake(admin), "NOT_A_CONTROLLER");
-  EXPECT_THAT(said(), HasSubstr("titan:node:n1"));
+  EXPECT_THAT(last_message(), HasSubstr("titan:node:n1"));
 }
 
-TEST_F(TlsMistakesTest, OurOwnCertificate) {
+TEST_F(TlsMistakesTest, ProblemsOfTheClientsCertificateAreNamed) {
   serve("controller", ours_);
   EXPECT_EQ(mistake(certify("expired", ours_, {Role::kAdmin, "root"}, absl::Hours(1))), "CERTIFICATE_EXPIRED");
-  EXPECT_THAT(said(), HasSubstr("expired/tls.crt"));
+  EXPECT_THAT(last_message(), HasSubstr("expired/tls.crt"));
   rpc::Security stranger = certify("stranger", theirs_, {Role::kAdmin, "root"});
   stranger.ca = certify("admin", ours_, {Role::kAdmin, "root"}).ca;
   EXPECT_EQ(mistake(stranger), "CERTIFICATE_UNTRUSTED");
-  EXPECT_THAT(said(), HasSubstr("stranger/tls.crt"));
+  EXPECT_THAT(last_message(), HasSubstr("stranger/tls.crt"));
 }
 
 // A correct address is found among wrong ones.
-TEST_F(TlsMistakesTest, AnotherAddressMayBeRight) {
+TEST_F(TlsMistakesTest, CorrectAddressIsFoundAmongWrongOnes) {
   listen(grpc::InsecureServerCredentials());
   const std::string plain = address_;
   const std::unique_ptr<grpc::Server> first = std::move(server_);
@@ -145,7 +145,7 @@ TEST_F(TlsMistakesTest, AnotherAddressMayBeRight) {
 }
 
 // A port without a listener is not such a mistake: the client waits for it.
-TEST_F(TlsMistakesTest, NobodyThere) {
+TEST_F(TlsMistakesTest, PortWithoutAListenerIsNoController) {
   listen(grpc::InsecureServerCredentials());
   server_->Shutdown();
   const absl::Status status = ControllerClient(address_, absl::Milliseconds(300)).get_job("a").status();

@@ -31,7 +31,7 @@ std::string text_of(const std::string& path) {
 }
 
 // Data that a controller sends again after a break is written once.
-TEST(TraceFilesTest, AFileHasItsNameOnceItIsWhole) {
+TEST(TraceFilesTest, FileGetsItsNameOnceComplete) {
   const TempFolder folder;
   TraceFiles files("job", folder.file("out"), {0, 7});
   ASSERT_TRUE(files.prepare().ok());
@@ -46,7 +46,7 @@ TEST(TraceFilesTest, AFileHasItsNameOnceItIsWhole) {
   EXPECT_FALSE(files.of(0).whole);
 }
 
-TEST(TraceFilesTest, WhatIsNotWholeGoesAway) {
+TEST(TraceFilesTest, IncompleteFilesAreDeleted) {
   const TempFolder folder;
   {
     TraceFiles files("job", folder.file("out"), {0});
@@ -69,14 +69,14 @@ TEST(TraceFilesTest, TheFolderIsNamedAfterTheJobAndItsStep) {
 }
 
 // A malicious controller cannot write to other files.
-TEST(TraceFilesTest, WhatNobodyAskedForIsRefused) {
+TEST(TraceFilesTest, UnrequestedDataIsRefused) {
   const TempFolder folder;
   TraceFiles files("job", folder.file("out"), {0});
   EXPECT_EQ(files.take(piece(1, 0, "abc", 3)).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(files.take(piece(0, 2, "c", 3)).status().code(), absl::StatusCode::kDataLoss) << "two bytes are missing";
 }
 
-TEST(TraceFilesTest, AFolderThatCannotBeIsToldAtOnce) {
+TEST(TraceFilesTest, FolderThatCannotBeCreatedFailsInPrepare) {
   const TempFolder folder;
   std::ofstream(folder.file("file")) << "a file";
   const TraceFiles files("job", folder.file("file/out"), {0});

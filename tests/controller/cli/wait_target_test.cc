@@ -33,11 +33,11 @@ TEST(WaitTargetTest, AStepBeyondTheLastIsRefused) {
     EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("ends at step 4000")) << beyond;
   }
   EXPECT_TRUE(WaitTarget::parse("step=4000")->check(job(5, 4000)).ok());
-  EXPECT_TRUE(WaitTarget::parse("step=9")->check(job(0, 0)).ok()) << "how long the job is, is not known yet";
+  EXPECT_TRUE(WaitTarget::parse("step=9")->check(job(0, 0)).ok()) << "the length of the job is not known yet";
   EXPECT_TRUE(WaitTarget::parse("running")->check(job(5, 4000)).ok());
 }
 
-TEST(WaitTargetTest, OtherWordsAreRefused) {
+TEST(WaitTargetTest, UnknownTargetsAreRefused) {
   for (const char* wrong : {"step=", "step=-1", "step=x", "committed=1.5", "runing"})
     EXPECT_EQ(WaitTarget::parse(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
 }

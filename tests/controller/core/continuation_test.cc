@@ -7,7 +7,7 @@
 namespace titan::core {
 namespace {
 
-TEST(ExpectedTest, WhatWaitsIsTakenOnce) {
+TEST(ExpectedTest, ContinuationsAreTakenOnce) {
   Expected expected;
   const ChangeToken first = expected.add(Created{"a"}), second = expected.add(Created{"b"});
   const std::optional<Continuation> taken = expected.take(first);

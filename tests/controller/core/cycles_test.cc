@@ -4,7 +4,7 @@
 namespace titan::core {
 namespace {
 
-TEST(CyclesTest, TheFirstWaitsForTheNodesOrForTheTime) {
+TEST(CyclesTest, FirstCycleWaitsForNodesOrATimeout) {
   Cycles cycles;
   cycles.wait_until(absl::Seconds(5));
   EXPECT_FALSE(cycles.begin(absl::Seconds(4), /*all_heard=*/false));
@@ -16,7 +16,7 @@ TEST(CyclesTest, TheFirstWaitsForTheNodesOrForTheTime) {
   EXPECT_TRUE(others.begin(absl::Seconds(5), /*all_heard=*/false));
 }
 
-TEST(CyclesTest, APauseIsInProportionAndNotLong) {
+TEST(CyclesTest, PausesAreProportionalAndCapped) {
   Cycles cycles;
   cycles.pause(absl::Seconds(1), 64);
   EXPECT_FALSE(cycles.is_paused(absl::Seconds(1)));

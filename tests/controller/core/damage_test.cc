@@ -50,7 +50,7 @@ class DamageTest : public ::testing::Test, protected World {
     for (const NodeView& view : reconciler->nodes()) unknown += view.unknown.size();
     EXPECT_EQ(unknown, 1u);
   }
-  std::vector<std::string> set_aside() {
+  std::vector<std::string> quarantined_keys() {
     std::vector<std::string> keys;
     for (const store::Quarantined& record : store.quarantined()) keys.push_back(record.key);
     return keys;
@@ -62,7 +62,7 @@ class DamageTest : public ::testing::Test, protected World {
 TEST_F(DamageTest, RanksOfAJobWhoseRecordIsDamagedAreLeftAlone) {
   damage(job_key(uid_));
   expect_unknown_and_left_alone();
-  EXPECT_THAT(set_aside(), ::testing::ElementsAre(job_key(uid_)));
+  EXPECT_THAT(quarantined_keys(), ::testing::ElementsAre(job_key(uid_)));
   crash();
   connect_all();
   advance(absl::Seconds(60));
@@ -73,7 +73,7 @@ TEST_F(DamageTest, RanksOfAJobWhoseRecordIsDamagedAreLeftAlone) {
 TEST_F(DamageTest, AJobWhoseNewestAttemptIsDamagedIsNotStartedAgain) {
   damage(attempt_key(uid_, 1));
   expect_unknown_and_left_alone();
-  EXPECT_THAT(set_aside(), ::testing::UnorderedElementsAre(job_key(uid_), attempt_key(uid_, 1)));
+  EXPECT_THAT(quarantined_keys(), ::testing::UnorderedElementsAre(job_key(uid_), attempt_key(uid_, 1)));
   for (const store::Quarantined& record : store.quarantined()) {
     EXPECT_THAT(record.reason, HasSubstr(record.key == job_key(uid_) ? "attempt 1 of it cannot be read" : "parse"));
   }
@@ -83,7 +83,7 @@ TEST_F(DamageTest, AJobWhoseNewestAttemptIsDamagedIsNotStartedAgain) {
   expect_unknown_and_left_alone();
 }
 
-TEST_F(DamageTest, AnAttemptThatVanishedCountsAsDamaged) {
+TEST_F(DamageTest, MissingAttemptCountsAsDamaged) {
   std::vector<store::Record> records = copy_store();
   std::erase_if(records, [&](const store::Record& record) { return record.key == attempt_key(uid_, 1); });
   crash_to(records);
@@ -93,7 +93,7 @@ TEST_F(DamageTest, AnAttemptThatVanishedCountsAsDamaged) {
 }
 
 // If a finished attempt is damaged, only history is lost.
-TEST_F(DamageTest, AnOlderAttemptMayBeDamaged) {
+TEST_F(DamageTest, DamagedOlderAttemptLosesOnlyHistory) {
   const FakeNode::Key first = key("a");
   exit_rank(nodes.at(nodes.at("n1").attempts.count(first) > 0 ? "n1" : "n2"), first, 0, -1, 9);
   settle();
@@ -107,7 +107,7 @@ TEST_F(DamageTest, AnOlderAttemptMayBeDamaged) {
   EXPECT_EQ(running()[uid_], 1);
 }
 
-TEST_F(DamageTest, WhatOnlyCountsIsCountedAnew) {
+TEST_F(DamageTest, DamagedProgressAndCursorsStartAgain) {
   damage(progress_key(uid_), "[]");
   EXPECT_EQ(state("a"), "RUNNING");
   damage(cursor_key(uid_, 1, 0), "x");
@@ -131,7 +131,7 @@ TEST_F(DamageTest, ADamagedNodeIsCordoned) {
   EXPECT_NE(state("a") == "RUNNING", state("b") == "RUNNING");  // The loss of the node is noticed.
 }
 
-TEST_F(DamageTest, ADamagedNodeThatNeverComesBackIsLost) {
+TEST_F(DamageTest, DamagedNodeThatNeverReturnsIsLost) {
   destroy(nodes.at("n1"));
   std::vector<store::Record> records = copy_store();
   for (store::Record& record : records) {
@@ -144,7 +144,7 @@ TEST_F(DamageTest, ADamagedNodeThatNeverComesBackIsLost) {
 }
 
 // A number that was raised by a node or a dump folder has no attempt record here, and that is not damage.
-TEST_F(DamageTest, ANumberThatWasRaisedIsNoDamage) {
+TEST_F(DamageTest, RaisedAttemptNumberIsNotDamage) {
   std::vector<store::Record> records = copy_store();
   for (store::Record& record : records) {
     if (record.key != job_key(uid_)) continue;

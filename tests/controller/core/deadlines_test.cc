@@ -18,7 +18,7 @@ class DeadlinesTest : public World, public ::testing::Test {
     return names;
   }
   // "a" trains on n1 and n2; n1 ignores all commands, and a failure on n2 ends the attempt.
-  void fail_beside_a_hung_node(int num_nodes) {
+  void fail_with_a_hung_node(int num_nodes) {
     for (int i = 1; i <= num_nodes; ++i) add_node(absl::StrCat("n", i));
     ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
     train("a", 1);
@@ -29,7 +29,7 @@ class DeadlinesTest : public World, public ::testing::Test {
   }
 };
 
-TEST_F(DeadlinesTest, AHungPrepareEndsAndTheNextAttemptGoesElsewhere) {
+TEST_F(DeadlinesTest, HungPrepareEndsAndRetriesElsewhere) {
   add_node("n1");
   hung = {"n1"};
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -41,17 +41,17 @@ TEST_F(DeadlinesTest, AHungPrepareEndsAndTheNextAttemptGoesElsewhere) {
   EXPECT_THAT(job("a")->attempts[0]->end_message, HasSubstr("did not prepare in time"));
   EXPECT_EQ(nodes_of("a"), std::vector<std::string>{"n2"});
   EXPECT_EQ(count_events("a", "PrepareTimedOut"), 1);
-  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "taken until the node says otherwise";
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "used until the node reports otherwise";
 }
 
-TEST_F(DeadlinesTest, ARankThatCannotBeKilledHoldsItsDevicesAndNobodyElse) {
-  ASSERT_NO_FATAL_FAILURE(fail_beside_a_hung_node(3));
+TEST_F(DeadlinesTest, UnkillableRankHoldsOnlyItsDevices) {
+  ASSERT_NO_FATAL_FAILURE(fail_with_a_hung_node(3));
   const FakeNode::Key old = key("a");
   FakeNode& first = nodes.at("n1");
   advance(absl::Seconds(31));
   EXPECT_EQ(count_events("a", "StopTimedOut"), 1);
   EXPECT_EQ(job("a")->attempts.size(), 2u);
-  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED") << "what began it, not what was late";
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED") << "the first cause, not the late stop";
   EXPECT_THAT(nodes_of("a"), Not(Contains("n1")));
   EXPECT_EQ(reconciler->node("n1")->devices_used, 1);
   hung.clear();
@@ -61,21 +61,21 @@ TEST_F(DeadlinesTest, ARankThatCannotBeKilledHoldsItsDevicesAndNobodyElse) {
 }
 
 // The node itself reports it, so nobody waits for the controller's own deadline.
-TEST_F(DeadlinesTest, ANodeSaysThatItsRanksCannotBeEnded) {
-  ASSERT_NO_FATAL_FAILURE(fail_beside_a_hung_node(4));
+TEST_F(DeadlinesTest, NodeReportsRanksThatCannotBeEnded) {
+  ASSERT_NO_FATAL_FAILURE(fail_with_a_hung_node(4));
   const FakeNode::Key old = key("a");
   FakeNode& first = nodes.at("n1");
-  v1::WorkerMessage said = report(old, first.attempts.at(old));
-  said.mutable_attempt()->set_error_reason("STOP_TIMEOUT");
-  said.mutable_attempt()->set_error_message("rank 0 is in state D");
-  say(first, said);
-  say(first, said);
+  v1::WorkerMessage sent = report(old, first.attempts.at(old));
+  sent.mutable_attempt()->set_error_reason("STOP_TIMEOUT");
+  sent.mutable_attempt()->set_error_message("rank 0 is in state D");
+  deliver(first, sent);
+  deliver(first, sent);
   settle();
   EXPECT_EQ(job("a")->attempts.size(), 2u);
-  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED") << "what began it";
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED") << "the first cause";
   EXPECT_THAT(nodes_of("a"), Not(Contains("n1")));
   EXPECT_EQ(count_events("a", "RankUnkillable"), 1);
-  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "taken until the node says otherwise";
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "used until the node reports otherwise";
   EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned);
   EXPECT_THAT(reconciler->node("n1")->node.record.cordon_reason, HasSubstr("RANK_UNKILLABLE"));
   connect(first);
@@ -84,10 +84,10 @@ TEST_F(DeadlinesTest, ANodeSaysThatItsRanksCannotBeEnded) {
   exit_rank(first, old, 0, -1, 9, "ATTEMPT_FAILED");
   settle();
   EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
-  EXPECT_EQ(first.attempts.count(old), 0u) << "forgotten, as any that has ended";
+  EXPECT_EQ(first.attempts.count(old), 0u) << "forgotten like every ended attempt";
 }
 
-TEST_F(DeadlinesTest, ACancelEndsBesideAHungNode) {
+TEST_F(DeadlinesTest, CancelEndsDespiteAHungNode) {
   add_node("n1");
   hung = {"n1"};
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -98,7 +98,7 @@ TEST_F(DeadlinesTest, ACancelEndsBesideAHungNode) {
 }
 
 // Each new session gets the stop again, without a new deadline.
-TEST_F(DeadlinesTest, AStopEndsInTimeHoweverOftenItIsSaid) {
+TEST_F(DeadlinesTest, RepeatedStopsDoNotExtendTheDeadline) {
   FakeNode& node = add_node("n1");
   add_node("n2");
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -123,14 +123,14 @@ TEST_F(DeadlinesTest, AStopEndsInTimeHoweverOftenItIsSaid) {
   }
   ASSERT_GT(stops.size(), 30u);
   EXPECT_EQ(stops[0].grace_milliseconds(), 30'000);
-  EXPECT_EQ(stops[0].deadline_milliseconds(), 40'000) << "its node says first what does not end";
-  EXPECT_LT(stops[20].grace_milliseconds(), 30'000) << "what is left of it";
+  EXPECT_EQ(stops[0].deadline_milliseconds(), 40'000) << "the node is the first to report what does not end";
+  EXPECT_LT(stops[20].grace_milliseconds(), 30'000) << "the rest of the grace period";
   for (const v1::Stop& stop : stops) EXPECT_GT(stop.deadline_milliseconds(), 0);
 }
 
 // A node that was cut off returns with an attempt that has been replaced, and cannot end it. It gets one stop, not one
 // per report.
-TEST_F(DeadlinesTest, ANodeThatCannotEndAnOldAttemptIsNotToldWithoutEnd) {
+TEST_F(DeadlinesTest, NodeThatCannotEndAnAttemptGetsOneStop) {
   for (const char* node : {"n1", "n2"}) add_node(node);
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
   train("a", 1);
@@ -146,7 +146,7 @@ TEST_F(DeadlinesTest, ANodeThatCannotEndAnOldAttemptIsNotToldWithoutEnd) {
   for (int i = 0; i < 10; ++i) {
     v1::WorkerMessage overdue = report(old, node.attempts.at(old));
     overdue.mutable_attempt()->set_error_reason("STOP_TIMEOUT");
-    say(node, overdue);
+    deliver(node, overdue);
     settle();
   }
   EXPECT_EQ(node.count(v1::ControllerMessage::kStop), 1);
@@ -155,7 +155,7 @@ TEST_F(DeadlinesTest, ANodeThatCannotEndAnOldAttemptIsNotToldWithoutEnd) {
 
 // A stop that begins with the first report after a pause of the controller, before a tick has noticed the pause, is not
 // extended by the pause.
-TEST_F(DeadlinesTest, AStopThatBeginsAfterAPauseIsNotPutOff) {
+TEST_F(DeadlinesTest, StopThatBeginsAfterAPauseIsNotExtended) {
   for (const char* name : {"n1", "n2", "n3"}) add_node(name);
   ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
   train("a", 1);
@@ -168,7 +168,7 @@ TEST_F(DeadlinesTest, AStopThatBeginsAfterAPauseIsNotPutOff) {
   EXPECT_EQ(job("a")->attempts.size(), 2u);
 }
 
-TEST_F(DeadlinesTest, AStopEndsInTimeAlsoUnderTheNextController) {
+TEST_F(DeadlinesTest, StopDeadlineSurvivesTheController) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
   train("a", 1);
@@ -185,7 +185,7 @@ TEST_F(DeadlinesTest, AStopEndsInTimeAlsoUnderTheNextController) {
 
 // A wall clock that was set forward still leaves a node the time to get the command, save a little and be killed; one
 // that was set back gives no more than a stop has.
-TEST_F(DeadlinesTest, AWrongWallClockMovesAStopByLittle) {
+TEST_F(DeadlinesTest, WrongWallClockShiftsAStopOnlySlightly) {
   for (const absl::Duration error : {absl::Hours(1), -absl::Hours(1)}) {
     World world;
     world.add_node("n1");
@@ -211,7 +211,7 @@ TEST_F(DeadlinesTest, AWrongWallClockMovesAStopByLittle) {
 }
 
 // Nodes give up before the controller does, and report why.
-TEST_F(DeadlinesTest, NodesHearHowLongTheyHave) {
+TEST_F(DeadlinesTest, CommandsCarryTheirRemainingTime) {
   FakeNode& node = add_node("n1");
   hung = {"n1"};
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -229,7 +229,7 @@ TEST_F(DeadlinesTest, NodesHearHowLongTheyHave) {
 }
 
 // The request may be lost with the session: the drain must not wait forever, and the job must not be killed.
-TEST_F(DeadlinesTest, ADrainIsAskedAgainOfTheNextSession) {
+TEST_F(DeadlinesTest, DrainIsRepeatedInTheNextSession) {
   FakeNode& node = add_node("n1");
   add_node("n2");
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -247,7 +247,7 @@ TEST_F(DeadlinesTest, ADrainIsAskedAgainOfTheNextSession) {
   EXPECT_THAT(nodes_of("a"), Not(Contains("n1")));
 }
 
-TEST_F(DeadlinesTest, ANodeThatRefusesIsNotChosenAgain) {
+TEST_F(DeadlinesTest, RefusingNodeIsNotChosenAgain) {
   for (int i = 1; i <= 4; ++i) add_node(absl::StrCat("n", i));
   refuses = {"n1"};
   refusal = "LAUNCH_FAILED";
@@ -265,7 +265,7 @@ TEST_F(DeadlinesTest, ANodeThatRefusesIsNotChosenAgain) {
 
 // Another process has the devices, although the controller counts them as free: this is not a failure of the job, and
 // other nodes are idle.
-TEST_F(DeadlinesTest, ANodeWithoutTheDevicesIsLeftForAnother) {
+TEST_F(DeadlinesTest, NodeWithoutFreeDevicesIsLeftForAnother) {
   for (const char* reason : {"DEVICE_TAKEN", "NO_DEVICES"}) {
     World world;
     world.add_node("n1");
@@ -276,25 +276,25 @@ TEST_F(DeadlinesTest, ANodeWithoutTheDevicesIsLeftForAnother) {
     ASSERT_EQ(world.job("a")->attempts.size(), 2u) << reason;
     EXPECT_EQ(world.job("a")->attempts[1]->placements[0].node, "n2");
     EXPECT_TRUE(world.reconciler->node("n1")->node.record.blames.empty());
-    EXPECT_EQ(store::scan_all(world.store, "refusal/")->size(), 0u) << "it was told and ended in one change";
+    EXPECT_EQ(store::scan_all(world.store, "refusal/")->size(), 0u) << "it was recorded and ended in one transaction";
   }
 }
 
-TEST_F(DeadlinesTest, AJobWaitsForDevicesThatSomebodyHolds) {
+TEST_F(DeadlinesTest, JobWaitsForTakenDevices) {
   add_node("n1");
   refuses = {"n1"};
   refusal = "DEVICE_TAKEN";
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
   advance(absl::Minutes(10));
   EXPECT_EQ(state("a"), "RECOVERING");
-  EXPECT_LT(job("a")->attempts.size(), 25u) << "it asks less and less often";
+  EXPECT_LT(job("a")->attempts.size(), 25u) << "its attempts become less frequent";
   refuses.clear();
   advance(absl::Minutes(2));
   EXPECT_EQ(state("a"), "STARTING");
 }
 
 // The shim cannot be killed: neither the worker nor the controller gives its devices to another attempt.
-TEST_F(DeadlinesTest, WhatWasRefusedKeepsItsDevicesUntilItIsGone) {
+TEST_F(DeadlinesTest, RefusedAttemptHoldsItsDevicesUntilItEnds) {
   FakeNode& node = add_node("n1");
   add_node("n2");
   ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
@@ -302,32 +302,32 @@ TEST_F(DeadlinesTest, WhatWasRefusedKeepsItsDevicesUntilItIsGone) {
   const FakeNode::Key old = key("a");
   FakeNode::Attempt& refused = node.attempts.at(old);
   refused.phase = v1::AttemptReport::REFUSED;
-  v1::WorkerMessage said = report(old, refused);
-  said.mutable_attempt()->set_error_reason("STATE_FOLDER_UNUSABLE");
-  said.mutable_attempt()->set_holds_devices(true);
+  v1::WorkerMessage sent = report(old, refused);
+  sent.mutable_attempt()->set_error_reason("STATE_FOLDER_UNUSABLE");
+  sent.mutable_attempt()->set_holds_devices(true);
   hung = {"n1"};
   const FakeNode::Attempt kept = refused;
   const auto keep_it = [&] {
     node.attempts[old] = kept;
   };  // The node keeps the attempt although it was ordered to forget it.
-  say(node, said);
+  deliver(node, sent);
   settle();
   keep_it();
   ASSERT_EQ(state("a"), "RECOVERING");
   EXPECT_EQ(reconciler->node("n1")->devices_used, 1);
-  say(node, said);
+  deliver(node, sent);
   connect(node);
-  say(node, said);
+  deliver(node, sent);
   EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "as its inventory and its report say";
   keep_it();
   crash();
   connect_all();
-  say(node, said);
+  deliver(node, sent);
   EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "also for the next controller";
   const int stops = node.count(v1::ControllerMessage::kStop);
-  said.mutable_attempt()->set_holds_devices(false);
+  sent.mutable_attempt()->set_holds_devices(false);
   hung.clear();
-  say(node, said);
+  deliver(node, sent);
   settle();
   EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
   EXPECT_EQ(node.count(v1::ControllerMessage::kStop), stops) << "nothing is left to be stopped";
@@ -347,7 +347,7 @@ TEST_F(DeadlinesTest, ASmallClusterKeepsItsNodes) {
 
 // The other ranks of a job load or save a checkpoint and report nothing meanwhile: the attempt is not lost together
 // with the node that is silent.
-TEST_F(DeadlinesTest, APhaseWithoutSignsOfLifeIsNotALoss) {
+TEST_F(DeadlinesTest, QuietPhaseIsNotALoss) {
   add_node("n1");
   add_node("n2");
   ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
@@ -374,8 +374,8 @@ TEST_F(DeadlinesTest, BackoffAndReservationsSurviveTheController) {
   EXPECT_EQ(job("a")->record->reserved.at("n1"), 1);
   connect_all();
   ASSERT_TRUE(submit(spec("b", 1, 1)).ok());
-  EXPECT_EQ(state("b"), "QUEUED") << "the device is kept for the one that recovers";
-  EXPECT_EQ(job("a")->attempts.size(), attempts) << "its backoff goes on";
+  EXPECT_EQ(state("b"), "QUEUED") << "the device is reserved for the recovering job";
+  EXPECT_EQ(job("a")->attempts.size(), attempts) << "its backoff continues";
   advance(absl::Seconds(2));
   EXPECT_EQ(job("a")->attempts.size(), attempts + 1);
 }
@@ -399,7 +399,7 @@ TEST_F(DeadlinesTest, ACancelWithoutSavingSurvivesTheController) {
   EXPECT_TRUE(stopped);
 }
 
-TEST_F(DeadlinesTest, ExitsAreRecordsOfTheirOwnUntilTheAttemptEnds) {
+TEST_F(DeadlinesTest, ExitsAreSeparateRecordsUntilTheAttemptEnds) {
   add_node("n1");
   add_node("n2");
   ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
@@ -413,12 +413,12 @@ TEST_F(DeadlinesTest, ExitsAreRecordsOfTheirOwnUntilTheAttemptEnds) {
   connect_all();
   advance(absl::Seconds(1));
   ASSERT_GE(job("a")->attempts.size(), 2u);
-  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED") << "known although its node has said it once";
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED") << "known although its node reported it only once";
   EXPECT_EQ(store::scan_all(store, "exit/")->size(), 0u);
 }
 
 // Any node may lie or be wrong: it may report only its own ranks.
-TEST_F(DeadlinesTest, ANodeSpeaksForItsOwnRanksOnly) {
+TEST_F(DeadlinesTest, NodeMayReportOnlyItsOwnRanks) {
   add_node("n1");
   FakeNode& second = add_node("n2");
   ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
@@ -426,7 +426,7 @@ TEST_F(DeadlinesTest, ANodeSpeaksForItsOwnRanksOnly) {
   FakeNode::Attempt lie = second.attempts.at(key("a"));
   lie.exits.emplace_back().set_rank(0);
   lie.exits.back().set_exit_code(1);
-  say(second, report(key("a"), lie));
+  deliver(second, report(key("a"), lie));
   settle();
   EXPECT_EQ(state("a"), "RUNNING");
   send_events(second, key("a"), 0, 99, R"({"kind":"step","step":500,"metrics":{}})");
@@ -434,7 +434,7 @@ TEST_F(DeadlinesTest, ANodeSpeaksForItsOwnRanksOnly) {
   EXPECT_EQ(job("a")->progress.step, 1);
 }
 
-TEST_F(DeadlinesTest, AnAcceptedCancelLeavesNothingBehind) {
+TEST_F(DeadlinesTest, CancelOfAnEndingJobLeavesNoRecord) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
   train("a", 1);
@@ -449,7 +449,7 @@ TEST_F(DeadlinesTest, AnAcceptedCancelLeavesNothingBehind) {
 }
 
 // A controller that starts on a full disk must still welcome its nodes, or their ranks end as orphans.
-TEST_F(DeadlinesTest, NodesAreWelcomeOnAFullDisk) {
+TEST_F(DeadlinesTest, FullDiskDoesNotBlockRegistration) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
   train("a", 1);
@@ -466,7 +466,7 @@ TEST_F(DeadlinesTest, NodesAreWelcomeOnAFullDisk) {
 }
 
 // If a node returns without an attempt that was never started there, nothing is lost and the node is not to blame.
-TEST_F(DeadlinesTest, AnAttemptThatEndedBeforeItsStartIsNoLoss) {
+TEST_F(DeadlinesTest, AttemptThatNeverStartedIsNotALoss) {
   add_node("n1");
   hung = {"n1"};
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -483,7 +483,7 @@ TEST_F(DeadlinesTest, AnAttemptThatEndedBeforeItsStartIsNoLoss) {
 }
 
 // Another job that runs forever must not keep a job from the only free node.
-TEST_F(DeadlinesTest, ANodeIsNotAvoidedForEver) {
+TEST_F(DeadlinesTest, AvoidanceOfANodeExpires) {
   add_node("n2");
   ASSERT_TRUE(submit(spec("b", 1, 1)).ok());
   loaded("b", 0);
@@ -502,7 +502,7 @@ TEST_F(DeadlinesTest, ANodeIsNotAvoidedForEver) {
 
 // A restored store has no record of an attempt that a node prepares: its devices count as used, and its number is not
 // reused.
-TEST_F(DeadlinesTest, WhatANodePreparesHoldsItsDevices) {
+TEST_F(DeadlinesTest, UnknownPreparingAttemptHoldsItsDevices) {
   add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 2)).ok());
   FakeNode& node = nodes.at("n1");

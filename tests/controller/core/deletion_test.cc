@@ -33,7 +33,7 @@ class DeletionTest : public ::testing::Test, protected World {
   }
 };
 
-TEST_F(DeletionTest, NothingIsLeftOfAJobThatIsOver) {
+TEST_F(DeletionTest, DeletedJobLeavesOnlyATombstone) {
   const std::string uid = finished("a");
   EXPECT_GT(keys_of(uid).size(), 5u);
   ASSERT_TRUE(remove(uid).ok());
@@ -48,7 +48,7 @@ TEST_F(DeletionTest, NothingIsLeftOfAJobThatIsOver) {
   EXPECT_NE((*again)->record->uid, uid);
 }
 
-TEST_F(DeletionTest, WhatIsLeftSaysWhoDeletedItAndWhen) {
+TEST_F(DeletionTest, TombstoneNamesActorAndTime) {
   const std::string uid = finished("a");
   ASSERT_TRUE(remove(uid, "user:alice").ok());
   const auto left = job::decode<job::Tombstone>((*store.get(core::deleted_key(uid)))->value);
@@ -60,7 +60,7 @@ TEST_F(DeletionTest, WhatIsLeftSaysWhoDeletedItAndWhen) {
 }
 
 // A client that repeats a request has not received the answer, and may not know about the deletion.
-TEST_F(DeletionTest, ItsRequestMakesNoSecondJobForADay) {
+TEST_F(DeletionTest, RequestOfADeletedJobIsRefusedForADay) {
   const std::string uid = finished("a");
   ASSERT_TRUE(remove(uid, "user:alice").ok());
   for (int i = 0; i < 2; ++i) {
@@ -83,7 +83,7 @@ TEST_F(DeletionTest, ItsRequestMakesNoSecondJobForADay) {
 }
 
 // The node may return with ranks of a job that is otherwise forgotten.
-TEST_F(DeletionTest, NothingIsForgottenWhileANodeIsAway) {
+TEST_F(DeletionTest, TombstoneIsKeptWhileANodeIsAway) {
   const std::string uid = finished("a");
   ASSERT_TRUE(remove(uid).ok());
   disconnect(nodes.at("n1"));
@@ -96,7 +96,7 @@ TEST_F(DeletionTest, NothingIsForgottenWhileANodeIsAway) {
   EXPECT_TRUE(keys_of(uid).empty());
 }
 
-TEST_F(DeletionTest, ManyAreForgottenInPieces) {
+TEST_F(DeletionTest, TombstonesAreForgottenInBatches) {
   std::vector<std::string> uids;
   for (int i = 0; i < 450; ++i) {
     const std::string id = absl::StrCat("j", i);
@@ -113,7 +113,7 @@ TEST_F(DeletionTest, ManyAreForgottenInPieces) {
   }
 }
 
-TEST_F(DeletionTest, ALiveJobIsRefused) {
+TEST_F(DeletionTest, LiveJobsCannotBeDeleted) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("queued")).ok());
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -135,7 +135,7 @@ TEST_F(DeletionTest, ALiveJobIsRefused) {
   EXPECT_EQ(rpc::reason(remove("nobody")), "JOB_NOT_FOUND");
 }
 
-TEST_F(DeletionTest, TwoWhoAskAtOnceBothGetTheirAnswer) {
+TEST_F(DeletionTest, ConcurrentDeletionsBothSucceed) {
   const std::string uid = finished("a");
   std::vector<absl::Status> answers;
   const auto keep = [&](const absl::StatusOr<JobViewPtr>& result) { answers.push_back(result.status()); };
@@ -147,7 +147,7 @@ TEST_F(DeletionTest, TwoWhoAskAtOnceBothGetTheirAnswer) {
   EXPECT_EQ(job("a"), nullptr);
 }
 
-TEST_F(DeletionTest, AFullDiskRefusesAndLeavesTheJobWhole) {
+TEST_F(DeletionTest, FullDiskRefusesAndKeepsTheJob) {
   const std::string uid = finished("a");
   const std::vector<std::string> before = keys_of(uid);
   store.set_full(true);
@@ -156,7 +156,7 @@ TEST_F(DeletionTest, AFullDiskRefusesAndLeavesTheJobWhole) {
   EXPECT_EQ(keys_of(uid), before);
 }
 
-TEST_F(DeletionTest, WatchersSeeItOnceMore) {
+TEST_F(DeletionTest, WatchersSeeTheDeletion) {
   const std::string uid = finished("a");
   const int64_t cursor = reconciler->published().end();
   const int64_t revision = reconciler->published().revision();
@@ -170,7 +170,7 @@ TEST_F(DeletionTest, WatchersSeeItOnceMore) {
 }
 
 // A node was away while its job ended and was deleted: its attempt is stopped like one of any finished job.
-TEST_F(DeletionTest, ANodeThatComesBackWithADeletedJobIsToldToEndIt) {
+TEST_F(DeletionTest, ReturningNodeMustEndADeletedJob) {
   const std::string uid = finished("a");
   FakeNode& node = nodes.at("n1");
   ASSERT_TRUE(remove(uid).ok());
@@ -183,7 +183,7 @@ TEST_F(DeletionTest, ANodeThatComesBackWithADeletedJobIsToldToEndIt) {
   EXPECT_TRUE(reconciler->node("n1")->unknown.empty());
 }
 
-TEST_F(DeletionTest, OldJobsGoByThemselvesWhenAsked) {
+TEST_F(DeletionTest, OldJobsAreDeletedIfConfigured) {
   keep_finished = absl::Hours(24);
   crash();
   finished("old");

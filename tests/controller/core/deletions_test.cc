@@ -6,7 +6,7 @@
 namespace titan::core {
 namespace {
 
-job::Tombstone of(const std::string& name, int64_t time_ns) {
+job::Tombstone tombstone_of(const std::string& name, int64_t time_ns) {
   job::Tombstone tombstone;
   tombstone.name = name;
   tombstone.time_ns = time_ns;
@@ -15,8 +15,8 @@ job::Tombstone of(const std::string& name, int64_t time_ns) {
 
 TEST(DeletionsTest, TheOldestIsForgottenFirst) {
   Deletions deletions;
-  deletions.remember("a", of("first", 20));
-  deletions.remember("b", of("second", 10));
+  deletions.remember("a", tombstone_of("first", 20));
+  deletions.remember("b", tombstone_of("second", 10));
   EXPECT_EQ(deletions.oldest_until(9), std::nullopt);
   EXPECT_EQ(deletions.oldest_until(10), "b");
   EXPECT_EQ(deletions.forget("b").name, "second");
@@ -26,17 +26,17 @@ TEST(DeletionsTest, TheOldestIsForgottenFirst) {
 }
 
 // If two users delete a job at the same time, the first one counts.
-TEST(DeletionsTest, TheFirstWordCounts) {
+TEST(DeletionsTest, FirstDeletionCounts) {
   Deletions deletions;
-  deletions.remember("a", of("job", 10));
-  deletions.remember("a", of("job", 5));
+  deletions.remember("a", tombstone_of("job", 10));
+  deletions.remember("a", tombstone_of("job", 5));
   EXPECT_EQ(deletions.find("a")->time_ns, 10);
   EXPECT_EQ(deletions.oldest_until(5), std::nullopt);
   deletions.forget("a");
   EXPECT_EQ(deletions.oldest_until(10), std::nullopt);
 }
 
-TEST(DeletionsTest, OneThatIsUnderWayIsNotRememberedYet) {
+TEST(DeletionsTest, DeletionInProgressIsNotRememberedYet) {
   Deletions deletions;
   deletions.begin("a");
   EXPECT_TRUE(deletions.is_under_way("a"));
@@ -56,7 +56,7 @@ TEST(RequestsTest, ADeletedJobDoesNotTakeTheRequestOfAnother) {
   EXPECT_EQ(requests.find("r"), nullptr);
 }
 
-TEST(RequestsTest, NoIdIsNoRequest) {
+TEST(RequestsTest, EmptyRequestIdsAreIgnored) {
   Requests requests;
   requests.add("", "a");
   requests.add_if_new("", "b");

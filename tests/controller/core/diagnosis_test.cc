@@ -34,7 +34,7 @@ class DiagnosisTest : public ::testing::Test, protected World {
   }
   FakeNode& first() { return nodes.at("n1"); }
   FakeNode& second() { return nodes.at("n2"); }
-  // Rank 0 gives up the rank for which it waits.
+  // Rank 0 times out in the collective in which it waits for rank 1.
   void time_out() {
     event(first(), attempt, 0,
           R"({"kind":"error","class":"peer","reason":"COLLECTIVE_TIMEOUT","message":"all_gather timed out"})");
@@ -50,11 +50,11 @@ class DiagnosisTest : public ::testing::Test, protected World {
   FakeNode::Key attempt;
 };
 
-TEST_F(DiagnosisTest, ARankThatIsWaitedForIsNamedBeforeItIsKilled) {
+TEST_F(DiagnosisTest, AwaitedRankIsNamedBeforeItIsKilled) {
   second().reports_findings = false;
   time_out();
   EXPECT_EQ(second().count(Kind::kDiagnose), 1);
-  EXPECT_EQ(stops(), 0) << "not before its node has looked";
+  EXPECT_EQ(stops(), 0) << "not before its node has reported its findings";
   EXPECT_EQ(state("a"), "RECOVERING");
   report_findings(second(), second().received.back().diagnose().id());
   settle();
@@ -75,7 +75,7 @@ TEST_F(DiagnosisTest, ARankThatIsWaitedForIsNamedBeforeItIsKilled) {
 }
 
 // The controller ended the rank that the verdict names; it did not fail by itself. Its log is the one to read.
-TEST_F(DiagnosisTest, TheEndOfANamedRanksLogIsAskedForAndKept) {
+TEST_F(DiagnosisTest, StopRequestsTheNamedRanksLogTail) {
   time_out();
   ASSERT_EQ(stops(), 1);
   const auto is_stop = [](const Kind& message) { return message.has_stop(); };
@@ -86,7 +86,7 @@ TEST_F(DiagnosisTest, TheEndOfANamedRanksLogIsAskedForAndKept) {
 }
 
 // The first failure may be reported last.
-TEST_F(DiagnosisTest, ARankThatNamesTheFirstToFailIsEnough) {
+TEST_F(DiagnosisTest, PeerLossThatNamesTheFirstFailureIsDiagnosed) {
   event(
       first(), attempt, 0,
       R"({"kind":"error","class":"peer","reason":"PEER_LOST","message":"lost; the first to fail was rank 3: COLLECTIVE_TIMEOUT: all_gather"})");
@@ -95,7 +95,7 @@ TEST_F(DiagnosisTest, ARankThatNamesTheFirstToFailIsEnough) {
   EXPECT_EQ(ended().verdict, kVerdict);
 }
 
-TEST_F(DiagnosisTest, AStandstillThatTheControllerSeesIsLookedAt) {
+TEST_F(DiagnosisTest, HangFoundByTheControllerIsDiagnosed) {
   advance(absl::Seconds(15));
   ASSERT_EQ(job("a")->attempts.size(), 2u);
   EXPECT_EQ(ended().end_cause, "HANG");
@@ -104,7 +104,7 @@ TEST_F(DiagnosisTest, AStandstillThatTheControllerSeesIsLookedAt) {
   EXPECT_TRUE(diagnosis().ok());
 }
 
-TEST_F(DiagnosisTest, ANodeThatDoesNotAnswerCostsAFewSeconds) {
+TEST_F(DiagnosisTest, SilentNodeDelaysTheStopByFewSeconds) {
   second().reports_findings = false;
   time_out();
   advance(absl::Seconds(5));
@@ -116,18 +116,18 @@ TEST_F(DiagnosisTest, ANodeThatDoesNotAnswerCostsAFewSeconds) {
   EXPECT_THAT(diagnosis()->report, HasSubstr("no answer from the nodes of rank 1"));
 }
 
-TEST_F(DiagnosisTest, NodesOfAnOlderVersionAreNotAsked) {
+TEST_F(DiagnosisTest, NodesOfAnOlderVersionAreNotQueried) {
   for (auto& [name, node] : nodes) {
     node.diagnoses = false;
     connect(node);
   }
   time_out();
   EXPECT_EQ(second().count(Kind::kDiagnose), 0);
-  ASSERT_EQ(job("a")->attempts.size(), 2u) << "nobody waits for what will not come";
+  ASSERT_EQ(job("a")->attempts.size(), 2u) << "the restart does not wait for findings that cannot come";
   EXPECT_FALSE(diagnosis().ok());
 }
 
-TEST_F(DiagnosisTest, ARankThatIsKilledCostsNoTime) {
+TEST_F(DiagnosisTest, KilledRankNeedsNoDiagnosis) {
   exit_rank(first(), attempt, 0, -1, 9);
   settle();
   EXPECT_EQ(first().count(Kind::kDiagnose), 0);
@@ -136,7 +136,7 @@ TEST_F(DiagnosisTest, ARankThatIsKilledCostsNoTime) {
 }
 
 // NCCL's watchdog ends the process of a waiting rank with these words and without an error event.
-TEST_F(DiagnosisTest, ARankThatAWatchdogEndedWaitedForAnother) {
+TEST_F(DiagnosisTest, RankEndedByAWatchdogIsDiagnosedAsAHang) {
   exit_rank(first(), attempt, 0, rank_protocol::kExitPeerLost, 0, "",
             "titan-rank: PEER_LOST: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)");
   settle();
@@ -147,7 +147,7 @@ TEST_F(DiagnosisTest, ARankThatAWatchdogEndedWaitedForAnother) {
 }
 
 // Gloo aborts a process that receives another size than it expects: no live process can report it.
-TEST_F(DiagnosisTest, OfAnAbortOnlyADisagreementIsTold) {
+TEST_F(DiagnosisTest, AbortReportsOnlyDisagreements) {
   exit_rank(first(), attempt, 0, -1, 6);
   settle();
   EXPECT_EQ(second().count(Kind::kDiagnose), 1);
@@ -156,7 +156,7 @@ TEST_F(DiagnosisTest, OfAnAbortOnlyADisagreementIsTold) {
   EXPECT_FALSE(ended().diagnosed) << "that a rank had not come yet follows from the abort";
 }
 
-TEST_F(DiagnosisTest, ItIsAskedAgainAfterACrash) {
+TEST_F(DiagnosisTest, UnansweredDiagnosisIsRequestedAgainAfterACrash) {
   second().reports_findings = false;
   time_out();
   crash();
@@ -168,7 +168,7 @@ TEST_F(DiagnosisTest, ItIsAskedAgainAfterACrash) {
   EXPECT_TRUE(diagnosis().ok());
 }
 
-TEST_F(DiagnosisTest, WhatIsKnownIsNotAskedAgainAfterACrash) {
+TEST_F(DiagnosisTest, StoredDiagnosisIsNotRequestedAgainAfterACrash) {
   stops_at_once = false;
   time_out();
   ASSERT_EQ(count_events("a", "AttemptDiagnosed"), 1);
@@ -181,7 +181,7 @@ TEST_F(DiagnosisTest, WhatIsKnownIsNotAskedAgainAfterACrash) {
   EXPECT_THAT(ended().end_message, StartsWith(kVerdict));
 }
 
-TEST_F(DiagnosisTest, ANodeThatComesBackIsAskedAgain) {
+TEST_F(DiagnosisTest, ReturningNodeIsQueriedAgain) {
   second().reports_findings = false;
   time_out();
   disconnect(second());
@@ -191,7 +191,7 @@ TEST_F(DiagnosisTest, ANodeThatComesBackIsAskedAgain) {
   EXPECT_THAT(ended().end_message, StartsWith(kVerdict));
 }
 
-TEST_F(DiagnosisTest, ANodeThatIsLostMeanwhileIsNotWaitedFor) {
+TEST_F(DiagnosisTest, LostNodeIsNotWaitedFor) {
   second().reports_findings = false;
   time_out();
   silent.insert("n2");
@@ -200,12 +200,12 @@ TEST_F(DiagnosisTest, ANodeThatIsLostMeanwhileIsNotWaitedFor) {
   EXPECT_NE(ended().end_cause, "");
 }
 
-TEST_F(DiagnosisTest, WithoutTheRanksItIsForgottenOnlyOnceItIsKnown) {
+TEST_F(DiagnosisTest, EndedAttemptIsForgottenOnlyOnceDiagnosed) {
   first().reports_findings = second().reports_findings = false;
   time_out();
   exit_rank(second(), attempt, 1, rank_protocol::kExitPeerLost, 0);
   settle();
-  EXPECT_EQ(first().count(Kind::kForget), 0) << "its files are needed still";
+  EXPECT_EQ(first().count(Kind::kForget), 0) << "its files are still needed";
   report_findings(first(), second().received.back().diagnose().id());
   report_findings(second(), second().received.back().diagnose().id());
   settle();
@@ -214,7 +214,7 @@ TEST_F(DiagnosisTest, WithoutTheRanksItIsForgottenOnlyOnceItIsKnown) {
 }
 
 // Another node's report about these ranks is ignored, and so is one about an attempt without a request.
-TEST_F(DiagnosisTest, ANodeSpeaksForItsOwnRanks) {
+TEST_F(DiagnosisTest, FindingsOfOtherNodesAreIgnored) {
   FakeNode& other = add_node("n3");
   second().reports_findings = false;
   other.attempts[attempt].ranks = {0, 1};
@@ -225,12 +225,12 @@ TEST_F(DiagnosisTest, ANodeSpeaksForItsOwnRanks) {
   time_out();
   report_findings(other, id);
   settle();
-  EXPECT_EQ(stops(), 0) << "the node that was asked has not answered";
+  EXPECT_EQ(stops(), 0) << "the queried node has not answered";
   other.attempts.clear();
 }
 
 // A node may send anything about its ranks: invalid groups, impossible numbers, endless text.
-TEST_F(DiagnosisTest, NonsenseIsNoVerdict) {
+TEST_F(DiagnosisTest, InvalidFindingsGiveABoundedReport) {
   second().reports_findings = false;
   time_out();
   v1::WorkerMessage message;
@@ -249,21 +249,21 @@ TEST_F(DiagnosisTest, NonsenseIsNoVerdict) {
     call.set_mark(std::numeric_limits<int64_t>::max());
   }
   rank.add_groups()->set_issued(std::numeric_limits<int64_t>::max());
-  say(second(), message);
+  deliver(second(), message);
   settle();
   ASSERT_EQ(job("a")->attempts.size(), 2u);
   ASSERT_TRUE(diagnosis().ok());
   EXPECT_LE(diagnosis()->report.size(), job::kMaxReport);
 }
 
-TEST_F(DiagnosisTest, ACancelDoesNotWaitForIt) {
+TEST_F(DiagnosisTest, CancelDoesNotWaitForTheDiagnosis) {
   second().reports_findings = false;
   time_out();
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   EXPECT_EQ(stops(), 1);
 }
 
-TEST_F(DiagnosisTest, ItGoesWithItsJob) {
+TEST_F(DiagnosisTest, DiagnosisIsDeletedWithItsJob) {
   time_out();
   ASSERT_TRUE(diagnosis().ok());
   const std::string uid = job("a")->record->uid;

@@ -5,12 +5,12 @@ namespace titan::core {
 namespace {
 
 job::JobRecord job_with(const std::string& uid, const std::string& path, const std::string& real_path = "",
-                        const std::string& said_id = "") {
+                        const std::string& claimed_id = "") {
   job::JobRecord job;
   job.uid = uid;
   job.spec.dump_folder = path;
   job.spec.real_folder = real_path;
-  job.spec.folder_id = said_id;
+  job.spec.folder_id = claimed_id;
   return job;
 }
 
@@ -26,7 +26,7 @@ TEST(FoldersTest, EveryNameOfAFolderIsTaken) {
 }
 
 // Two jobs claim one folder id, and the nodes of one have seen the folder: the job with the seen id holds it.
-TEST(FoldersTest, AnIdThatWasSeenIsTakenFromWhoOnlySaidIt) {
+TEST(FoldersTest, SeenIdWinsOverAClaimedId) {
   Folders folders;
   folders.claim(job_with("a", "/a", "", "id"));
   job::JobRecord seen = job_with("b", "/b", "", "id");

@@ -23,17 +23,17 @@ class FailedLogsTest : public ::testing::Test, protected World {
     exit.set_log_tail(log);
     exit.set_log_offset(100);
     exit.set_time_unix_nanos(absl::ToUnixNanos(clock.now()));
-    say(node, report(now, attempt));
+    deliver(node, report(now, attempt));
   }
-  std::vector<store::Record> kept(const std::string& id) {
+  std::vector<store::Record> stored_logs(const std::string& id) {
     return *store::scan_all(store, core::job_failed_logs_prefix(job(id)->record->uid));
   }
-  std::string kept_of(const std::string& id, int attempt, int rank) {
+  std::string stored_log(const std::string& id, int attempt, int rank) {
     const auto record = store.get(core::failed_log_key(job(id)->record->uid, attempt, rank));
     if (!record.ok() || !*record) return "";
     return job::decode<job::FailedLog>((*record)->value)->text;
   }
-  int64_t told_as_kept(const std::string& id, size_t attempt, int rank) {
+  int64_t reported_log_bytes(const std::string& id, size_t attempt, int rank) {
     for (const job::RankExit& exit : job(id)->attempts.at(attempt)->exits) {
       if (exit.rank == rank) return exit.kept_log_bytes;
     }
@@ -56,11 +56,11 @@ TEST_F(FailedLogsTest, OutlivesItsNodeAndTheController) {
   ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
   fail(node, "a", 1, "step 7\nSegmentation fault\n");
   settle();
-  EXPECT_EQ(kept_of("a", 1, 1), "step 7\nSegmentation fault\n");
+  EXPECT_EQ(stored_log("a", 1, 1), "step 7\nSegmentation fault\n");
   destroy(node);
   crash();
-  EXPECT_EQ(kept_of("a", 1, 1), "step 7\nSegmentation fault\n");
-  EXPECT_EQ(told_as_kept("a", 0, 1), 26);
+  EXPECT_EQ(stored_log("a", 1, 1), "step 7\nSegmentation fault\n");
+  EXPECT_EQ(reported_log_bytes("a", 0, 1), 26);
 }
 
 // The exit and the end of the log are one write: after a crash both or neither exist, and then both are reported again.
@@ -69,31 +69,31 @@ TEST_F(FailedLogsTest, IsWrittenWithTheExitOrNotAtAll) {
   ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
   fail(node, "a", 0, "the end\n");
   crash();  // Before the write is durable.
-  EXPECT_TRUE(kept("a").empty());
+  EXPECT_TRUE(stored_logs("a").empty());
   EXPECT_TRUE(store::scan_all(store, core::job_exits_prefix(job("a")->record->uid))->empty());
   connect(node);
-  say(node, report(key("a"), node.attempts.at(key("a"))));
+  deliver(node, report(key("a"), node.attempts.at(key("a"))));
   settle();
-  EXPECT_EQ(kept_of("a", 1, 0), "the end\n");
+  EXPECT_EQ(stored_log("a", 1, 0), "the end\n");
 }
 
-TEST_F(FailedLogsTest, ComesAlsoAfterItsExit) {
+TEST_F(FailedLogsTest, LogMayArriveAfterItsExit) {
   FakeNode& node = add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
   stops_at_once = false;  // The other rank continues for a while.
   fail(node, "a", 0, "");
   settle();
-  EXPECT_TRUE(kept("a").empty()) << "a worker of an older version says no more than this";
+  EXPECT_TRUE(stored_logs("a").empty()) << "a worker of an older version reports no more than this";
   node.attempts.at(key("a")).exits[0].set_log_tail("late\n");
-  say(node, report(key("a"), node.attempts.at(key("a"))));
+  deliver(node, report(key("a"), node.attempts.at(key("a"))));
   settle();
-  EXPECT_EQ(kept_of("a", 1, 0), "late\n");
+  EXPECT_EQ(stored_log("a", 1, 0), "late\n");
   exit_rank(node, key("a"), 1, -1, 9, "stopped");
   settle();
-  EXPECT_EQ(told_as_kept("a", 0, 0), 5) << "the attempt's own record says so, too";
+  EXPECT_EQ(reported_log_bytes("a", 0, 0), 5) << "the attempt's record has it, too";
 }
 
-TEST_F(FailedLogsTest, IsNotKeptOfWhoLeftAsAsked) {
+TEST_F(FailedLogsTest, LogsOfSuccessfulRanksAreNotKept) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   FakeNode::Attempt& attempt = node.attempts.at(key("a"));
@@ -101,14 +101,14 @@ TEST_F(FailedLogsTest, IsNotKeptOfWhoLeftAsAsked) {
   exit.set_log_tail("all is well\n");
   attempt.gone.insert(0);
   attempt.phase = v1::AttemptReport::ENDED;
-  say(node, report(key("a"), attempt));
+  deliver(node, report(key("a"), attempt));
   settle();
   EXPECT_EQ(state("a"), "SUCCEEDED");
-  EXPECT_TRUE(kept("a").empty());
+  EXPECT_TRUE(stored_logs("a").empty());
 }
 
 // Ten thousand ranks fail at once, each with a separate log that is far too long.
-TEST_F(FailedLogsTest, TenThousandLeaveFewRecords) {
+TEST_F(FailedLogsTest, TenThousandFailedRanksLeaveFewRecords) {
   constexpr int kNodes = 100, kRanks = 100;
   for (int i = 0; i < kNodes; ++i) add_node(absl::StrCat("n", i), kRanks);
   ASSERT_TRUE(submit(spec("a", kNodes * kRanks, 0)).ok());
@@ -127,20 +127,20 @@ TEST_F(FailedLogsTest, TenThousandLeaveFewRecords) {
       exit->set_last_words(std::string(static_cast<size_t>(rank % 150), 'w'));
       if (rank % 10 == 0) exit->set_log_tail(log);
     }
-    say(node, message);
+    deliver(node, message);
   }
   settle();
-  const std::vector<store::Record> records = kept("a");
+  const std::vector<store::Record> records = stored_logs("a");
   EXPECT_EQ(records.size(), rank_protocol::kFailedLogs);
   for (const store::Record& record : records) {
     EXPECT_LE(job::decode<job::FailedLog>(record.value)->text.size(),
               static_cast<size_t>(rank_protocol::kFailedLogBytes));
   }
   crash();
-  EXPECT_EQ(kept("a").size(), rank_protocol::kFailedLogs);
+  EXPECT_EQ(stored_logs("a").size(), rank_protocol::kFailedLogs);
 }
 
-TEST_F(FailedLogsTest, OfAJobThatFailsAgainAndAgainTheNewestAreKept) {
+TEST_F(FailedLogsTest, RepeatedFailuresKeepTheNewestLogs) {
   FakeNode& node = add_node("n1");
   job::SchedulingSpec stubborn = spec("a", 1, 0);
   stubborn.restart.no_progress_limit = 100;
@@ -151,15 +151,15 @@ TEST_F(FailedLogsTest, OfAJobThatFailsAgainAndAgainTheNewestAreKept) {
     if (attempt == 4) crash(), connect(node);
     restart("a");
   }
-  EXPECT_EQ(kept("a").size(), 3u);
-  EXPECT_EQ(kept_of("a", 4, 0), "attempt 4\n");
-  EXPECT_EQ(kept_of("a", 6, 0), "attempt 6\n");
-  EXPECT_EQ(told_as_kept("a", 2, 0), 0) << "nobody is told of what is gone";
-  EXPECT_EQ(told_as_kept("a", 3, 0), 10);
+  EXPECT_EQ(stored_logs("a").size(), 3u);
+  EXPECT_EQ(stored_log("a", 4, 0), "attempt 4\n");
+  EXPECT_EQ(stored_log("a", 6, 0), "attempt 6\n");
+  EXPECT_EQ(reported_log_bytes("a", 2, 0), 0) << "evicted logs are not reported";
+  EXPECT_EQ(reported_log_bytes("a", 3, 0), 10);
 }
 
 // However many jobs fail, the oldest logs are evicted, even those of finished jobs, and their attempts record it.
-TEST_F(FailedLogsTest, OfAllJobsTogetherTheNewestAreKept) {
+TEST_F(FailedLogsTest, NewestLogsOfAllJobsAreKept) {
   kept_logs_bytes = 25;
   crash();
   FakeNode& node = add_node("n1", 3);
@@ -171,23 +171,23 @@ TEST_F(FailedLogsTest, OfAllJobsTogetherTheNewestAreKept) {
     settle();
   }
   EXPECT_EQ(state("a"), "FAILED");
-  EXPECT_EQ(kept_of("a", 1, 0), "");
-  EXPECT_EQ(told_as_kept("a", 0, 0), 0);
-  EXPECT_EQ(job("a")->attempts[0]->logs_dropped, job::kNoRoom);
-  EXPECT_EQ(kept_of("b", 1, 0), "ten of b\n\n");
+  EXPECT_EQ(stored_log("a", 1, 0), "");
+  EXPECT_EQ(reported_log_bytes("a", 0, 0), 0);
+  EXPECT_EQ(job("a")->attempts[0]->logs_dropped, job::kNoSpace);
+  EXPECT_EQ(stored_log("b", 1, 0), "ten of b\n\n");
   EXPECT_THAT(metrics_.text(), ::testing::HasSubstr("\ntitan_kept_logs_bytes 20\n"));
   EXPECT_THAT(metrics_.text(), ::testing::HasSubstr("titan_kept_logs_dropped_bytes_total{reason=\"NO_ROOM\"} 10\n"));
 
   kept_logs_bytes = 15;
   crash();
   settle();
-  EXPECT_EQ(kept("b").size(), 0u) << "a start with a lower limit holds it";
-  EXPECT_EQ(kept("c").size(), 1u);
+  EXPECT_EQ(stored_logs("b").size(), 0u) << "a start with a lower limit enforces it";
+  EXPECT_EQ(stored_logs("c").size(), 1u);
   EXPECT_THAT(metrics_.text(), ::testing::HasSubstr("\ntitan_kept_logs_bytes 10\n"));
 }
 
 // The log is kept although the controller ended the rank, because a verdict named the rank.
-TEST_F(FailedLogsTest, IsKeptOfWhomAVerdictNames) {
+TEST_F(FailedLogsTest, LogsOfRanksThatAVerdictNamesAreKept) {
   job::AttemptRecord attempt;
   FakeNode& node = add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 0)).ok());
@@ -210,14 +210,14 @@ TEST_F(FailedLogsTest, IsKeptOfWhomAVerdictNames) {
     running.gone.insert(rank);
   }
   running.phase = v1::AttemptReport::ENDED;
-  say(node, report(key("a"), running));
+  deliver(node, report(key("a"), running));
   settle();
-  EXPECT_EQ(kept_of("a", 1, 0), "");
-  EXPECT_EQ(kept_of("a", 1, 1), "waits for a lock\n");
+  EXPECT_EQ(stored_log("a", 1, 0), "");
+  EXPECT_EQ(stored_log("a", 1, 1), "waits for a lock\n");
 }
 
 // Logs of an unfinished attempt are not evicted: then later ones are dropped.
-TEST_F(FailedLogsTest, AnAttemptThatHasNotEndedKeepsWhatItHas) {
+TEST_F(FailedLogsTest, UnfinishedAttemptKeepsItsLogs) {
   kept_logs_bytes = 15;
   crash();
   FakeNode& node = add_node("n1", 2);
@@ -226,13 +226,13 @@ TEST_F(FailedLogsTest, AnAttemptThatHasNotEndedKeepsWhatItHas) {
   fail(node, "a", 0, "the first\n");
   fail(node, "a", 1, "the second\n");
   settle();
-  EXPECT_EQ(kept_of("a", 1, 0), "the first\n");
-  EXPECT_EQ(kept("a").size(), 1u);
-  EXPECT_EQ(job("a")->attempts[0]->logs_dropped, job::kNoRoom);
+  EXPECT_EQ(stored_log("a", 1, 0), "the first\n");
+  EXPECT_EQ(stored_logs("a").size(), 1u);
+  EXPECT_EQ(job("a")->attempts[0]->logs_dropped, job::kNoSpace);
 }
 
 // The logs of a job that is being deleted go with it: evicting them must not write its records again.
-TEST_F(FailedLogsTest, WhatIsBeingDeletedIsNotWrittenAnew) {
+TEST_F(FailedLogsTest, EvictionDoesNotRewriteADeletedJob) {
   kept_logs_bytes = 15;
   crash();
   FakeNode& node = add_node("n1", 2);
@@ -247,16 +247,16 @@ TEST_F(FailedLogsTest, WhatIsBeingDeletedIsNotWrittenAnew) {
   fail(node, "b", 0, "the second\n");
   settle();
   EXPECT_TRUE(store::scan_all(store, core::attempts_prefix(uid))->empty());
-  EXPECT_EQ(kept("b").size(), 1u);
+  EXPECT_EQ(stored_logs("b").size(), 1u);
 }
 
-TEST_F(FailedLogsTest, GoesWithItsJob) {
+TEST_F(FailedLogsTest, LogsAreDeletedWithTheirJob) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   fail(node, "a", 0, "the end\n");
   settle();
   const std::string uid = job("a")->record->uid;
-  EXPECT_EQ(kept("a").size(), 1u);
+  EXPECT_EQ(stored_logs("a").size(), 1u);
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   absl::Status removed = absl::InternalError("never answered");
   reconciler->remove(uid, [&](const absl::StatusOr<JobViewPtr>& result) { removed = result.status(); });

@@ -41,7 +41,7 @@ class FoldersTest : public ::testing::Test, protected World {
 
 // Two names of one folder that were not recognized at submit: the second job fails before any of its ranks starts, and
 // the first one is not disturbed.
-TEST_F(FoldersTest, TheSameFolderUnderAnotherNameIsRefusedByName) {
+TEST_F(FoldersTest, SecondNameOfAFolderFailsTheJob) {
   folder_ids = {{"/dump/real", "f1"}, {"/dump/link", "f1"}};
   add_node("n1", 2);
   ASSERT_TRUE(submit(spec_at("a", "/dump/real")).ok());
@@ -52,13 +52,13 @@ TEST_F(FoldersTest, TheSameFolderUnderAnotherNameIsRefusedByName) {
   EXPECT_THAT(job("b")->record->failure_message, HasSubstr("projects/default/jobs/a under the name /dump/real"));
   EXPECT_EQ(job("b")->attempts.size(), 1u);
   const FakeNode& node = nodes.at("n1");
-  EXPECT_EQ(node.count(v1::ControllerMessage::kStart), 1) << "of a alone";
+  EXPECT_EQ(node.count(v1::ControllerMessage::kStart), 1) << "only job a started";
   finish_all("a");
   ASSERT_TRUE(submit(spec_at("c", "/dump/link")).ok());
-  EXPECT_EQ(state("c"), "STARTING") << "the folder of a job that is over is free";
+  EXPECT_EQ(state("c"), "STARTING") << "the folder of a finished job is free";
 }
 
-TEST_F(FoldersTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
+TEST_F(FoldersTest, JobOfAnotherProjectIsNotNamed) {
   folder_ids = {{"/dump/real", "f1"}, {"/dump/link", "f1"}};
   add_node("n1", 2);
   job::SchedulingSpec first = spec_at("secret", "/dump/real");
@@ -71,7 +71,7 @@ TEST_F(FoldersTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
 }
 
 // If the client can see it, the second name is rejected at submit: by the path without links, and by the id.
-TEST_F(FoldersTest, AnotherNameIsRefusedAtSubmit) {
+TEST_F(FoldersTest, SecondNameIsRefusedAtSubmit) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1", 4);
   job::SchedulingSpec first = spec_at("a", "/dump/a");
@@ -95,7 +95,7 @@ TEST_F(FoldersTest, AnotherNameIsRefusedAtSubmit) {
 }
 
 // The submitting user was proven when the job was created, and all later attempts run as that user.
-TEST_F(FoldersTest, AnAttemptIsToldWhoseItIs) {
+TEST_F(FoldersTest, AttemptsRunAsTheSubmittingUser) {
   add_node("n1");
   run_as = "alice";
   run_as_local = true;
@@ -111,7 +111,7 @@ TEST_F(FoldersTest, AnAttemptIsToldWhoseItIs) {
 }
 
 // The next attempt gets the committed step and the folder that the controller knows.
-TEST_F(FoldersTest, AnAttemptIsToldWhatWasCommittedAndWhere) {
+TEST_F(FoldersTest, AttemptsGetTheCommittedStepAndFolder) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1");
   ASSERT_TRUE(submit(spec_at("a", "/dump/a")).ok());
@@ -155,7 +155,7 @@ TEST_F(FoldersTest, ANodeWithoutTheFolderIsAvoided) {
 
 // One of three nodes has a stale mount. Whether it leads or follows, the nodes that see the same folder train, with
 // that folder's id.
-TEST_F(FoldersTest, TwoNodesThatSeeOneFolderAreFound) {
+TEST_F(FoldersTest, NodesThatShareAFolderAreFound) {
   for (const char* stale : {"n1", "n2", "n3"}) {
     World world;
     world.folder_ids = {{"/dump/a", "f1"}};
@@ -182,7 +182,7 @@ TEST_F(FoldersTest, AFolderThatNoTwoNodesShareEndsTheJob) {
   EXPECT_EQ(job("a")->attempts.size(), 2u);
 }
 
-TEST_F(FoldersTest, AFolderThatIsNowhereEndsTheJobByName) {
+TEST_F(FoldersTest, MissingCheckpointsEndTheJob) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1");
   ASSERT_TRUE(submit(spec_at("a", "/dump/a")).ok());
@@ -197,7 +197,7 @@ TEST_F(FoldersTest, AFolderThatIsNowhereEndsTheJobByName) {
 }
 
 // A job that is resubmitted where the mount is missing would silently start from step 0.
-TEST_F(FoldersTest, AnotherFolderThanTheClientSawIsSaid) {
+TEST_F(FoldersTest, FolderThatDiffersFromTheClientsIsReported) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1");
   job::SchedulingSpec seen = spec_at("a", "/dump/a");

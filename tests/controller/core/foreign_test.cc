@@ -30,14 +30,15 @@ class ForeignTest : public World, public ::testing::Test {
     }
     return all;
   }
-  int told(const std::string& node) {
+  int foreign_reports(const std::string& node) {
     int count = 0;
     const auto written = store::scan_all(store, node_events_prefix(node));
     for (const auto& record : *written) {
       const auto event = job::decode<job::EventRecord>(record.value);
       count += event->reason == "NodeSpeaksForOthers";
       const bool names_it = absl::StrContains(event->message, job("a")->record->name);
-      EXPECT_EQ(event->job == job("a")->record->name, names_it) << event->message << ": shown to whom the job is shown";
+      EXPECT_EQ(event->job == job("a")->record->name, names_it)
+          << event->message << ": visible to the users who may see the job";
     }
     return count;
   }
@@ -76,7 +77,7 @@ v1::AttemptId id_of(const FakeNode::Key& key) {
   return id;
 }
 
-TEST_F(ForeignTest, EveryMessageOfAJobElsewhereIsNotTaken) {
+TEST_F(ForeignTest, MessagesAboutJobsElsewhereAreIgnored) {
   struct Lie {
     const char* what;
     std::function<void(v1::WorkerMessage&)> write;
@@ -106,7 +107,7 @@ TEST_F(ForeignTest, EveryMessageOfAJobElsewhereIsNotTaken) {
       {"that it has started", report(v1::AttemptReport::STARTED)},
       {"a step", events(1, R"({"kind":"step","step":500,"metrics":{"loss_metrics/global_avg_loss":0}})")},
       {"an error", events(1, R"({"kind":"error","class":"user","reason":"X","message":"y"})")},
-      {"a checkpoint of an attempt that never was",
+      {"a checkpoint of an attempt that never existed",
        events(9, R"({"kind":"checkpoint_committed","step":500,"full":true,"seconds":1})")},
       {"a beat",
        [this](v1::WorkerMessage& message) {
@@ -114,9 +115,9 @@ TEST_F(ForeignTest, EveryMessageOfAJobElsewhereIsNotTaken) {
          *beat->mutable_id() = id_of(key_);
          beat->add_ranks()->set_step(500);
        }},
-      {"an answer that another node was asked for",
+      {"an answer to a request to another node",
        [](v1::WorkerMessage& message) { message.mutable_log()->set_request(1); }},
-      {"a trace that another node was asked for",
+      {"a trace requested from another node",
        [](v1::WorkerMessage& message) { message.mutable_trace()->set_request(1); }},
   };
   const std::map<std::string, std::string> before = records();
@@ -126,10 +127,10 @@ TEST_F(ForeignTest, EveryMessageOfAJobElsewhereIsNotTaken) {
     v1::WorkerMessage message;
     lie.write(message);
     liar.received.clear();
-    say(liar, message);
-    say(liar, message);
+    deliver(liar, message);
+    deliver(liar, message);
     expect_untouched(before, lie.what);
-    EXPECT_EQ(told("n3"), ++sessions) << lie.what << ": once a session";
+    EXPECT_EQ(foreign_reports("n3"), ++sessions) << lie.what << ": once a session";
     EXPECT_EQ(liar.count(v1::ControllerMessage::kEventsAck), 0) << lie.what;
     EXPECT_EQ(liar.count(v1::ControllerMessage::kStart), 0) << lie.what;
     liar.attempts.clear();
@@ -139,7 +140,7 @@ TEST_F(ForeignTest, EveryMessageOfAJobElsewhereIsNotTaken) {
 }
 
 // A node of the job is believed only about its own ranks.
-TEST_F(ForeignTest, ABeatOfOthersRanksIsNotTaken) {
+TEST_F(ForeignTest, BeatsAboutOtherNodesRanksAreIgnored) {
   const std::map<std::string, std::string> before = records();
   v1::WorkerMessage message;
   v1::AttemptBeat* beat = message.mutable_beat()->add_attempts();
@@ -148,14 +149,14 @@ TEST_F(ForeignTest, ABeatOfOthersRanksIsNotTaken) {
     beat->add_ranks()->set_rank(rank);
     beat->mutable_ranks()->rbegin()->set_step(500);
   }
-  say(nodes.at("n2"), message);
+  deliver(nodes.at("n2"), message);
   expect_untouched(before, "beat");
-  EXPECT_EQ(told("n2"), 1);
+  EXPECT_EQ(foreign_reports("n2"), 1);
 }
 
 // After a restart a controller learns from its nodes what its store may lack. Later there is nothing to learn, and a
 // claimed newer attempt does not end the running one.
-TEST_F(ForeignTest, ANewerAttemptIsBelievedOfNobodyWhoSpokeBefore) {
+TEST_F(ForeignTest, KnownNodesCannotClaimANewerAttempt) {
   FakeNode& liar = nodes.at("n3");
   const std::map<std::string, std::string> before = records();
   int sessions = 0;
@@ -164,14 +165,14 @@ TEST_F(ForeignTest, ANewerAttemptIsBelievedOfNobodyWhoSpokeBefore) {
     claim(hello, number, {"n3", "n3"});
     reconnect(liar, hello);
     expect_untouched(before, "inventory");
-    EXPECT_EQ(told("n3"), ++sessions);
+    EXPECT_EQ(foreign_reports("n3"), ++sessions);
     EXPECT_EQ(job("a")->attempts.size(), 1u);
   }
 }
 
 // Even at its start a controller does not believe a number that is beyond any lost writes, or an attempt in which the
 // node has no part.
-TEST_F(ForeignTest, WhatCannotBeIsNeverBelieved) {
+TEST_F(ForeignTest, ImpossibleAttemptsAreNeverBelieved) {
   for (const auto& [number, placed] :
        std::map<int, std::vector<std::string>>{{2'147'483'647, {"n3", "n3"}}, {2, {"n1", "n2"}}}) {
     crash();
@@ -197,7 +198,7 @@ TEST_F(ForeignTest, UnknownAttemptsAreBounded) {
     item->set_phase(v1::AttemptReport::ENDED);
   }
   reconnect(nodes.at("n3"), hello);
-  EXPECT_EQ(told("n3"), 1);
+  EXPECT_EQ(foreign_reports("n3"), 1);
   EXPECT_EQ(reconciler->node("n3")->unknown.size(), 10'000u);
 }
 
@@ -217,7 +218,7 @@ TEST_F(ForeignTest, DevicesOfUnknownAttemptsAreBounded) {
 }
 
 // The highest attempt number that a node of the job can report is bounded too: numbers must not run out.
-TEST_F(ForeignTest, ANodeOfTheJobCannotUseItsNumbersUp) {
+TEST_F(ForeignTest, NodeCannotExhaustAttemptNumbers) {
   FakeNode& node = nodes.at("n1");
   v1::WorkerMessage message;
   *message.mutable_attempt()->mutable_id() = id_of(key_);
@@ -225,7 +226,7 @@ TEST_F(ForeignTest, ANodeOfTheJobCannotUseItsNumbersUp) {
   message.mutable_attempt()->set_error_reason("STALE_ATTEMPT");
   message.mutable_attempt()->set_highest_attempt(2'147'483'647);
   node.attempts.clear();
-  say(node, message);
+  deliver(node, message);
   advance(absl::Seconds(30));
   EXPECT_GT(job("a")->attempts.size(), 1u);
   EXPECT_LT(job("a")->record->attempts, 20'000);

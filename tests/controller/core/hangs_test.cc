@@ -25,11 +25,11 @@ class HangsTest : public ::testing::Test, protected World {
   }
 };
 
-TEST_F(HangsTest, AnAttemptInWhichNothingMovesIsStoppedAndStartedAgain) {
+TEST_F(HangsTest, HungAttemptIsStoppedAndRestarted) {
   run();
   enter("forward");
   advance(absl::Seconds(10));
-  EXPECT_EQ(job("a")->attempts.size(), 1u) << "3 times the longest collective are not over";
+  EXPECT_EQ(job("a")->attempts.size(), 1u) << "less than 3 times the longest collective have passed";
   advance(absl::Seconds(4));
   ASSERT_EQ(job("a")->attempts.size(), 2u);
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "HANG");
@@ -38,7 +38,7 @@ TEST_F(HangsTest, AnAttemptInWhichNothingMovesIsStoppedAndStartedAgain) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
-TEST_F(HangsTest, AHangIsNamedAfterACrash) {
+TEST_F(HangsTest, HangCauseSurvivesACrash) {
   run();
   enter("forward");
   stops_at_once = false;
@@ -54,7 +54,7 @@ TEST_F(HangsTest, AHangIsNamedAfterACrash) {
 
 // The peer's own timeout ends the attempt, and the controller kills the rank for which it waited. That kill is not the
 // cause.
-TEST_F(HangsTest, TheRankThatItsPeersWaitedForIsNamed) {
+TEST_F(HangsTest, AwaitedRankIsNamed) {
   run();
   enter("forward");
   nodes.at("n2").attempts.at(key("a")).behind[1] = 1;  // It has not joined the collective in which rank 0 waits.
@@ -70,7 +70,7 @@ TEST_F(HangsTest, TheRankThatItsPeersWaitedForIsNamed) {
 
 // The connection between two ranks broke while both made progress: nobody hung, and the controller's own kill is not
 // the cause.
-TEST_F(HangsTest, ALostPeerThatMovedIsNoHang) {
+TEST_F(HangsTest, LostPeerWithProgressIsNotAHang) {
   run();
   for (auto& [name, node] : nodes) ++node.attempts.at(key("a")).counter;
   advance(absl::Seconds(1));
@@ -80,7 +80,7 @@ TEST_F(HangsTest, ALostPeerThatMovedIsNoHang) {
   EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::StartsWith("rank 0 on n1 exited with code 12"));
 }
 
-TEST_F(HangsTest, OneRankThatMovesIsEnough) {
+TEST_F(HangsTest, ProgressOfOneRankIsEnough) {
   run();
   for (int i = 0; i < 30; ++i) {
     ++nodes.at("n2").attempts.at(key("a")).counter;
@@ -107,7 +107,7 @@ TEST_F(HangsTest, ACheckpointOrValidationMayTakeLong) {
 }
 
 // Steps of two minutes are slow, not hung; but one long step does not hide hangs forever.
-TEST_F(HangsTest, WhatWasSlowBeforeMayBeSlowAgain) {
+TEST_F(HangsTest, EarlierSlowStepRaisesTheTimeout) {
   run();
   enter("forward");
   advance(absl::Seconds(10));
@@ -115,10 +115,10 @@ TEST_F(HangsTest, WhatWasSlowBeforeMayBeSlowAgain) {
   advance(absl::Seconds(38));
   EXPECT_EQ(job("a")->attempts.size(), 1u);
   advance(absl::Seconds(5));
-  EXPECT_EQ(job("a")->attempts.size(), 2u) << "ten times the longest collective are over";
+  EXPECT_EQ(job("a")->attempts.size(), 2u) << "ten times the longest collective have passed";
 }
 
-TEST_F(HangsTest, ALongLoadOrSaveDoesNotDelayIt) {
+TEST_F(HangsTest, LongLoadOrSaveDoesNotDelayDetection) {
   advance(absl::Seconds(25));  // The job loads a checkpoint.
   run();
   enter("checkpoint");
@@ -130,7 +130,7 @@ TEST_F(HangsTest, ALongLoadOrSaveDoesNotDelayIt) {
 }
 
 // Nodes report prepared attempts too, but the time that these wait does not count as a hang of the ranks.
-TEST_F(HangsTest, ALongPreparationIsNoHang) {
+TEST_F(HangsTest, LongPreparationIsNotAHang) {
   finish_all("a");
   hung = {"n2"};
   job::SchedulingSpec wanted = spec("b");
@@ -145,7 +145,7 @@ TEST_F(HangsTest, ALongPreparationIsNoHang) {
   FakeNode& second = nodes.at("n2");
   second.attempts[attempt].ranks = {1};
   second.highest[attempt.first] = attempt.second;
-  say(second, report(attempt, second.attempts.at(attempt)));
+  deliver(second, report(attempt, second.attempts.at(attempt)));
   settle();
   EXPECT_EQ(state("b"), "STARTING");
   loaded("b", 0);
@@ -157,7 +157,7 @@ TEST_F(HangsTest, ALongPreparationIsNoHang) {
   EXPECT_EQ(job("b")->attempts.size(), 1u);
 }
 
-TEST_F(HangsTest, NobodyHangsWhileHeCannotBeSeen) {
+TEST_F(HangsTest, UnreachableRanksAreNotHung) {
   run();
   const FakeNode::Key first = key("a");
   disconnect(nodes.at("n1"));
@@ -170,7 +170,7 @@ TEST_F(HangsTest, NobodyHangsWhileHeCannotBeSeen) {
   EXPECT_EQ(state("a"), "RUNNING");
 }
 
-TEST_F(HangsTest, AStoppedControllerBlamesNobody) {
+TEST_F(HangsTest, PausedControllerBlamesNoNodeOrRank) {
   run();
   clock.advance(absl::Seconds(1000));
   reconciler->tick();
@@ -183,7 +183,7 @@ TEST_F(HangsTest, AStoppedControllerBlamesNobody) {
 }
 
 // A prepared attempt may end by itself, for example if its shim is killed: the other node must not wait forever.
-TEST(PreparedTest, AnAttemptThatEndsBeforeItsRanksRanIsStartedAgain) {
+TEST(PreparedTest, AttemptThatEndsBeforeItsStartIsRetried) {
   struct : World {
     void run() {
       refuses = {};
@@ -192,9 +192,9 @@ TEST(PreparedTest, AnAttemptThatEndsBeforeItsRanksRanIsStartedAgain) {
       silent = {"n1"};  // It has not prepared yet when the other node's shim ends.
       ASSERT_TRUE(submit(spec("a")).ok());
       const FakeNode::Key first = key("a");
-      FakeNode::Attempt& there = nodes.at("n2").attempts.at(first);
-      there.phase = v1::AttemptReport::ENDED;
-      say(nodes.at("n2"), report(first, there));
+      FakeNode::Attempt& second_part = nodes.at("n2").attempts.at(first);
+      second_part.phase = v1::AttemptReport::ENDED;
+      deliver(nodes.at("n2"), report(first, second_part));
       silent = {};
       settle();
       ASSERT_EQ(job("a")->attempts.size(), 2u);

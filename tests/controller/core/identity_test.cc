@@ -39,7 +39,7 @@ class IdentityTest : public ::testing::Test, protected World {
 
 // --- Nodes of another cluster ---
 
-TEST_F(IdentityTest, AWorkerOfAnotherClusterIsNotLetInAndIsListed) {
+TEST_F(IdentityTest, WorkerOfAnotherClusterIsRefusedAndListed) {
   FakeNode stranger("n9");
   stranger.cluster = "other";
   const absl::Status refused = reconciler->open_session(hello_of(stranger), std::make_shared<FakeSession>());
@@ -52,13 +52,13 @@ TEST_F(IdentityTest, AWorkerOfAnotherClusterIsNotLetInAndIsListed) {
   EXPECT_EQ(view("n9").node.state, core::NodeState::kRefused);
   EXPECT_THAT(view("n9").refusal, HasSubstr("WRONG_CLUSTER"));
   advance(absl::Seconds(61));
-  EXPECT_THAT(reconciler->nodes(), SizeIs(0)) << "it does not try any more";
+  EXPECT_THAT(reconciler->nodes(), SizeIs(0)) << "it has stopped trying";
   stranger.cluster = "test";
   EXPECT_TRUE(reconciler->open_session(hello_of(stranger), std::make_shared<FakeSession>()).ok());
 }
 
 // A worker that retries each second gives one event per minute.
-TEST_F(IdentityTest, ARefusalIsSaidOnceAMinute) {
+TEST_F(IdentityTest, RefusalGivesOneEventAMinute) {
   FakeNode& node = add_node("n1");
   disconnect(node);
   node.cluster = "other";
@@ -130,7 +130,7 @@ TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsNotForgotten) {
 }
 
 // The request may be lost with the session.
-TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsAskedAgainOfTheNextSession) {
+TEST_F(IdentityTest, StopOfAnUnknownAttemptIsRepeatedInTheNextSession) {
   start();
   const FakeNode::Key old = key("a");
   crash_to({});
@@ -145,7 +145,7 @@ TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsAskedAgainOfTheNextSession) {
   EXPECT_EQ(view("n1").devices_used, 0);
 }
 
-TEST_F(IdentityTest, AnOperatorEndsAnUnknownAttempt) {
+TEST_F(IdentityTest, OperatorCanEndAnUnknownAttempt) {
   start();
   const FakeNode::Key old = key("a");
   crash_to({});
@@ -161,7 +161,7 @@ TEST_F(IdentityTest, AnOperatorEndsAnUnknownAttempt) {
   EXPECT_EQ(rpc::reason(status), "NODE_NOT_FOUND");
   stop("n1", old.first);
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(stops(), 1) << "the other node's part was not asked for";
+  EXPECT_EQ(stops(), 1) << "the stop of the other node's part was not requested";
   bool saves = false;
   for (const auto& message : nodes.at("n1").received) saves = saves || message.stop().save();
   EXPECT_TRUE(saves);
@@ -171,7 +171,7 @@ TEST_F(IdentityTest, AnOperatorEndsAnUnknownAttempt) {
 }
 
 // An attempt of a known, finished job is stopped as usual, and nothing is placed on its devices before it is gone.
-TEST_F(IdentityTest, AnAttemptOfAJobThatIsOverIsStoppedAndHoldsItsDevicesMeanwhile) {
+TEST_F(IdentityTest, LeftAttemptOfACancelledJobHoldsItsDevices) {
   start();
   const FakeNode::Key old = key("a");
   disconnect(nodes.at("n2"));
@@ -211,7 +211,7 @@ class OlderCopyTest : public IdentityTest {
 };
 
 // The nodes know what the copy lacks: the step from which the attempt resumed, and how the one before it ended.
-TEST_F(IdentityTest, AnAdoptedAttemptKeepsItsResumedStepAndTheCauseBeforeIt) {
+TEST_F(IdentityTest, AdoptedAttemptKeepsItsHistory) {
   start();
   const std::vector<store::Record> copy = copy_store();
   die("n1", 0);
@@ -233,7 +233,7 @@ TEST_F(IdentityTest, AnAdoptedAttemptKeepsItsResumedStepAndTheCauseBeforeIt) {
               ::testing::HasSubstr("training from step 50"));
 }
 
-TEST_F(OlderCopyTest, ItsJobGoesOnUntouched) {
+TEST_F(OlderCopyTest, JobContinuesUntouched) {
   const int before = stops();
   const int prepares = nodes.at("n1").count(v1::ControllerMessage::kPrepare);
   crash_to(copy_);
@@ -252,7 +252,7 @@ TEST_F(OlderCopyTest, ItsJobGoesOnUntouched) {
 }
 
 // Reports that do not add up to an attempt with this job's ranks: the number is used up, and the rest is ignored.
-TEST_F(OlderCopyTest, NodesThatDoNotAddUpAreNotFollowed) {
+TEST_F(OlderCopyTest, InconsistentPlacementsAreNotAdopted) {
   using Rows = std::vector<std::pair<std::string, int>>;
   const std::map<std::string, FakeNode> running = nodes;
   for (const Rows& rows : {Rows{{"n[1-999999999]", 1}}, Rows{{"n[1-2]", 2}}, Rows{{"n1", 1}}, Rows{{"n1,n1", 1}},
@@ -277,7 +277,7 @@ TEST_F(OlderCopyTest, NodesThatDoNotAddUpAreNotFollowed) {
   }
 }
 
-TEST_F(OlderCopyTest, AnAdoptedAttemptIsHealedAsAnyOther) {
+TEST_F(OlderCopyTest, AdoptedAttemptRecoversLikeAnyOther) {
   crash_to(copy_);
   connect_all();
   train("a", 6);
@@ -287,7 +287,7 @@ TEST_F(OlderCopyTest, AnAdoptedAttemptIsHealedAsAnyOther) {
   EXPECT_EQ(key("a").second, 4);
 }
 
-TEST_F(OlderCopyTest, ANodeThatTheCopyHasNeverHeardOfMayBePartOfIt) {
+TEST_F(OlderCopyTest, NodeUnknownToTheCopyMayBePartOfAnAttempt) {
   add_node("n3");
   destroy(nodes.at("n1"));
   settle();
@@ -306,7 +306,7 @@ TEST_F(OlderCopyTest, ANodeThatTheCopyHasNeverHeardOfMayBePartOfIt) {
   EXPECT_EQ(state("a"), "RUNNING");
 }
 
-TEST_F(OlderCopyTest, WhatCannotBeFollowedSavesAndTheNextNumberIsAboveIt) {
+TEST_F(OlderCopyTest, AttemptThatCannotBeAdoptedSavesFirst) {
   for (auto& [name, node] : nodes)
     node.attempts.at(key("a")).launch = nullptr;  // A worker of an older version does not report its launch.
   stops_at_once = false;
@@ -325,7 +325,7 @@ TEST_F(OlderCopyTest, WhatCannotBeFollowedSavesAndTheNextNumberIsAboveIt) {
   EXPECT_EQ(key("a").second, 4);
 }
 
-TEST_F(OlderCopyTest, ACancelledJobOfTheCopySavesItsNewerAttempt) {
+TEST_F(OlderCopyTest, CancelledJobSavesItsNewerAttempt) {
   crash_to(copy_);
   ASSERT_TRUE(cancel("a").ok());
   connect_all();
@@ -345,11 +345,11 @@ TEST_F(OlderCopyTest, RefusedNumbersAreSkippedAndDoNotCount) {
   advance(absl::Seconds(2));
   EXPECT_EQ(state("a"), "STARTING");
   EXPECT_EQ(key("a").second, 9);
-  EXPECT_LE(job("a")->record->history.without_progress, 1) << "for the attempt of the copy, which is gone";
+  EXPECT_LE(job("a")->record->history.without_progress, 1) << "for the copy's attempt, which has ended";
 }
 
 // A fence of the job's own newer attempt does not count either; a rank meets it if the new attempt runs on other nodes.
-TEST_F(OlderCopyTest, AFenceOfItsOwnNewerAttemptRaisesTheNumber) {
+TEST_F(OlderCopyTest, FenceOfTheJobsNewerAttemptRaisesTheNumber) {
   crash_to(copy_);
   for (auto& [name, node] : nodes) node.attempts.clear();
   for (auto& [name, node] : nodes) node.highest.clear();

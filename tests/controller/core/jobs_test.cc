@@ -45,7 +45,7 @@ TEST(JobsTest, ANameIsTakenUntilItsJobIsDeleted) {
 }
 
 // Jobs created before this controller started have lower orders than those that it creates.
-TEST(JobsTest, OrdersGoOnAfterALoad) {
+TEST(JobsTest, OrdersContinueAfterALoad) {
   Jobs jobs;
   LiveJob old = named("old", "a");
   old.record.order = 41;

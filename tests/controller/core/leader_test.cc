@@ -17,30 +17,30 @@ class LeaderTest : public ::testing::Test, protected World {
   }
   v1::WorkerMessage stale(int64_t epoch) {
     FakeNode& node = nodes.at("n1");
-    v1::WorkerMessage said = report(key("a"), node.attempts.at(key("a")));
-    said.mutable_attempt()->set_phase(v1::AttemptReport::REFUSED);
-    said.mutable_attempt()->set_error_reason("STALE_LEADER");
-    said.mutable_attempt()->set_leader_epoch(epoch);
-    return said;
+    v1::WorkerMessage stale_report = report(key("a"), node.attempts.at(key("a")));
+    stale_report.mutable_attempt()->set_phase(v1::AttemptReport::REFUSED);
+    stale_report.mutable_attempt()->set_error_reason("STALE_LEADER");
+    stale_report.mutable_attempt()->set_leader_epoch(epoch);
+    return stale_report;
   }
 };
 
-TEST_F(LeaderTest, ANodeThatHeardOfALaterLeaderEndsIt) {
-  say(nodes.at("n1"), stale(5));
+TEST_F(LeaderTest, NodeThatFollowsALaterLeaderSupersedesThisOne) {
+  deliver(nodes.at("n1"), stale(5));
   settle();
   ASSERT_EQ(superseded.size(), 1u);
   EXPECT_EQ(superseded[0].code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(superseded[0].message()), ::testing::HasSubstr("node n1 follows a leader with epoch 5"));
-  EXPECT_EQ(state("a"), "RUNNING") << "a command that was not obeyed says nothing of the attempt";
+  EXPECT_EQ(state("a"), "RUNNING") << "a refused command says nothing about the attempt";
   v1::Register hello = hello_of(nodes.at("n1"));
   hello.set_leader_epoch(6);
   EXPECT_TRUE(reconciler->open_session(hello, std::make_shared<FakeSession>()).ok());
   EXPECT_EQ(superseded.size(), 2u);
 }
 
-// A node that is silent here may follow another controller: the survivors train on until a write proves that this
+// A node that is silent here may follow another controller: the survivors keep training until a write proves that this
 // controller leads. A rank's own exit needs no such proof.
-TEST_F(LeaderTest, SurvivorsOfASilentNodeAreStoppedWhenThatIsDurable) {
+TEST_F(LeaderTest, SurvivorsAreStoppedOnceTheLossIsDurable) {
   for (const bool is_silent : {true, false}) {
     add_node("n2");
     add_node("n3");
@@ -77,8 +77,8 @@ TEST_F(LeaderTest, SurvivorsOfASilentNodeAreStoppedWhenThatIsDurable) {
   }
 }
 
-TEST_F(LeaderTest, ItsOwnEpochAndEarlierOnesAreNoNews) {
-  for (const int64_t epoch : {0, 3, 4}) say(nodes.at("n1"), stale(epoch));
+TEST_F(LeaderTest, OwnAndEarlierEpochsAreIgnored) {
+  for (const int64_t epoch : {0, 3, 4}) deliver(nodes.at("n1"), stale(epoch));
   EXPECT_TRUE(superseded.empty());
 }
 

@@ -14,9 +14,9 @@ class LeftBehindTest : public World, public ::testing::Test {
   // Runs one rank per node, on n1 alone or on both nodes.
   void run_on(int count, const std::string& id = "a") {
     for (int i = 1; i <= count; ++i) add_node(absl::StrCat("n", i));
-    job::SchedulingSpec asked = spec(id, count, 1);
-    asked.restart.orphan_timeout_seconds = 120;
-    ASSERT_TRUE(submit(asked).ok());
+    job::SchedulingSpec wanted = spec(id, count, 1);
+    wanted.restart.orphan_timeout_seconds = 120;
+    ASSERT_TRUE(submit(wanted).ok());
     loaded(id, 0);
     train(id, 1);
     ASSERT_EQ(state(id), "RUNNING");
@@ -46,9 +46,10 @@ TEST_F(LeftBehindTest, ACancelledJobIsStoppingWhileItsNodeIsSilent) {
               AllOf(HasSubstr("1 rank on n1 may still run"), HasSubstr("node delete --force")));
   EXPECT_EQ(left_on("n1"), 1u);
   disconnect(nodes.at("n1"));
-  const absl::Status kept = delete_node("n1");
-  EXPECT_EQ(rpc::reason(kept), "NODE_IN_USE");
-  EXPECT_THAT(kept.message(), AllOf(HasSubstr("1 rank of projects/default/jobs/a (attempt 1)"), HasSubstr("--force")));
+  const absl::Status in_use = delete_node("n1");
+  EXPECT_EQ(rpc::reason(in_use), "NODE_IN_USE");
+  EXPECT_THAT(in_use.message(),
+              AllOf(HasSubstr("1 rank of projects/default/jobs/a (attempt 1)"), HasSubstr("--force")));
   job::SchedulingSpec next = spec("b", 1, 1);
   next.dump_folder = "/dump/a";
   const absl::Status refused = submit(next).status();
@@ -92,17 +93,17 @@ TEST_F(LeftBehindTest, APreparedAttemptIsNotWaitedFor) {
 }
 
 // A restarted controller waits as well, and not longer than before.
-TEST_F(LeftBehindTest, ARestartedControllerGoesOnWaiting) {
+TEST_F(LeftBehindTest, RestartedControllerContinuesWaiting) {
   run_on(1);
   silent = {"n1"};
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   advance(absl::Seconds(100));
   ASSERT_EQ(state("a"), "STOPPING");
   crash();
-  const NodeView before_its_word = *reconciler->node("n1");
-  EXPECT_EQ(before_its_word.node.state, core::NodeState::kReconciling);
-  EXPECT_EQ(before_its_word.devices_used, 1) << "it does not look idle";
-  EXPECT_THAT(before_its_word.jobs, ::testing::ElementsAre("projects/default/jobs/a"));
+  const NodeView before_its_report = *reconciler->node("n1");
+  EXPECT_EQ(before_its_report.node.state, core::NodeState::kReconciling);
+  EXPECT_EQ(before_its_report.devices_used, 1) << "it does not look idle";
+  EXPECT_THAT(before_its_report.jobs, ::testing::ElementsAre("projects/default/jobs/a"));
   advance(absl::Seconds(20));
   EXPECT_EQ(state("a"), "STOPPING");
   EXPECT_EQ(job("a")->pending_reason, "NODE_UNREACHABLE");
@@ -111,9 +112,9 @@ TEST_F(LeftBehindTest, ARestartedControllerGoesOnWaiting) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
-// Once the node is heard again, in the same or a new session, its ranks get the stop, and the job ends when they are
+// Once the node reports again, in the same or a new session, its ranks get the stop, and the job ends when they are
 // gone.
-TEST_F(LeftBehindTest, ANodeThatComesBackEndsTheRanksAndTheJob) {
+TEST_F(LeftBehindTest, ReturningNodeEndsTheRanksAndTheJob) {
   for (const bool same_session : {true, false}) {
     const std::string id = same_session ? "a" : "b";
     if (same_session) {
@@ -154,13 +155,13 @@ TEST_F(LeftBehindTest, ALateNodeSavesFirst) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
-TEST_F(LeftBehindTest, AnOperatorWhoKnowsThatTheMachineIsOffEndsTheWait) {
+TEST_F(LeftBehindTest, ForcedNodeDeletionEndsTheWait) {
   run_on(1);
   silent = {"n1"};
   advance(absl::Seconds(7));
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   advance(absl::Seconds(10));
-  EXPECT_EQ(rpc::reason(delete_node("n1", /*force=*/true)), "NODE_NOT_LOST") << "its session holds";
+  EXPECT_EQ(rpc::reason(delete_node("n1", /*force=*/true)), "NODE_NOT_LOST") << "its session is open";
   disconnect(nodes.at("n1"));
   ASSERT_TRUE(delete_node("n1", /*force=*/true).ok());
   advance(absl::Seconds(1));
@@ -170,8 +171,8 @@ TEST_F(LeftBehindTest, AnOperatorWhoKnowsThatTheMachineIsOffEndsTheWait) {
   EXPECT_TRUE(absl::IsNotFound(reconciler->node("n1").status()));
 }
 
-// Applies even while the controller still waits for the node and has given nothing up.
-TEST_F(LeftBehindTest, ForceEndsWhatIsPlacedThereAndTheJobGoesOnElsewhere) {
+// A forced deletion works even while the controller still waits for the node and has stopped nothing.
+TEST_F(LeftBehindTest, ForcedNodeDeletionMovesTheJobElsewhere) {
   run_on(1);
   disconnect(nodes.at("n1"));
   advance(absl::Seconds(10));
@@ -201,7 +202,7 @@ TEST_F(LeftBehindTest, ACancelBetweenAttemptsWaitsForTheLastOne) {
 }
 
 // Ranks of an older attempt are fenced off and do not delay the job's end, but their node is not empty.
-TEST_F(LeftBehindTest, AnOlderAttemptHoldsUpItsNodeAlone) {
+TEST_F(LeftBehindTest, OlderAttemptHoldsOnlyItsNode) {
   run_on(1);
   disconnect(nodes.at("n1"));
   add_node("n2");
@@ -216,11 +217,11 @@ TEST_F(LeftBehindTest, AnOlderAttemptHoldsUpItsNodeAlone) {
 }
 
 // The same holds for every way in which a job ends.
-TEST_F(LeftBehindTest, AJobThatFailsWaitsForItsRanksAlike) {
+TEST_F(LeftBehindTest, FailingJobWaitsForItsRanksToo) {
   add_node("n1");
-  job::SchedulingSpec asked = spec("a", 1, 1);
-  asked.time_limit_seconds = 20;
-  ASSERT_TRUE(submit(asked).ok());
+  job::SchedulingSpec wanted = spec("a", 1, 1);
+  wanted.time_limit_seconds = 20;
+  ASSERT_TRUE(submit(wanted).ok());
   train("a", 1);
   silent = {"n1"};
   advance(absl::Seconds(95));

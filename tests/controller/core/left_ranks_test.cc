@@ -10,7 +10,7 @@ LeftBehind until(absl::Duration time, bool may_train = true) {
   return {"projects/p/jobs/a", 4, time, absl::UnixEpoch() + time, may_train};
 }
 
-TEST(LeftRanksTest, WhatWasNeverStartedDoesNotTrain) {
+TEST(LeftRanksTest, PreparedRanksDoNotTrain) {
   LeftRanks left;
   left.add("n1", kNew, until(absl::Seconds(600), /*may_train=*/false));
   EXPECT_FALSE(left.may_train("n1", kNew));
@@ -35,7 +35,7 @@ TEST(LeftRanksTest, ABoundShortensAndNeverExtends) {
   EXPECT_FALSE(left.bound("n2", absl::Seconds(1), absl::UnixEpoch()));
 }
 
-TEST(LeftRanksTest, OverAreThoseOfWhichTheTimeIs) {
+TEST(LeftRanksTest, OverReturnsRanksWhoseTimeHasPassed) {
   LeftRanks left;
   left.add("n1", kOld, until(absl::Seconds(30)));
   left.add("n2", kNew, until(absl::Seconds(60)));
@@ -47,7 +47,7 @@ TEST(LeftRanksTest, OverAreThoseOfWhichTheTimeIs) {
   EXPECT_TRUE(left.on("n1").empty());
 }
 
-TEST(LeftRanksTest, AJobLeavesOnce) {
+TEST(LeftRanksTest, JobIsAddedOnlyOnce) {
   LeftRanks left;
   EXPECT_TRUE(left.add_job("a"));
   EXPECT_FALSE(left.add_job("a"));

@@ -28,7 +28,7 @@ TEST_F(LifeTest, RunsToItsEnd) {
   EXPECT_EQ(job("a")->attempts[0]->last_step, 2);
   EXPECT_THAT(events("a"), ElementsAre("JobQueued", "AttemptPlaced", "AttemptLoaded", "AttemptRunning", "RankExited",
                                        "RankExited", "AttemptEnded", "JobSucceeded"));
-  EXPECT_EQ(nodes.at("n1").attempts.size(), 0u) << "the node was told to forget the attempt";
+  EXPECT_EQ(nodes.at("n1").attempts.size(), 0u) << "the node was ordered to forget the attempt";
 }
 
 // Ranks start once every node and the leader's port are ready; all nodes get the same address.
@@ -72,7 +72,7 @@ TEST_F(LifeTest, WaitsWithAReason) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
-TEST_F(LifeTest, TheNextJobGetsTheDevicesOfTheOneThatEnded) {
+TEST_F(LifeTest, NextJobGetsTheDevicesOfTheFinishedOne) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   ASSERT_TRUE(submit(spec("b", 1, 0)).ok());
@@ -120,14 +120,14 @@ TEST_F(LifeTest, CheckpointNow) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   absl::Status status;
-  const auto ask = [&] {
+  const auto send_request = [&] {
     reconciler->checkpoint(job("a")->record->uid, [&](const auto& result) { status = result.status(); });
     settle();
   };
-  ask();
+  send_request();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << "no step yet";
   train("a", 1);
-  ask();
+  send_request();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(state("a"), "CHECKPOINTING");
   EXPECT_EQ(node.count(v1::ControllerMessage::kCheckpoint), 1);
@@ -138,18 +138,18 @@ TEST_F(LifeTest, CheckpointNow) {
 }
 
 // Events record who requested a trace and that it was recorded; the job's state stays the same.
-TEST_F(LifeTest, ATraceIsNoted) {
+TEST_F(LifeTest, TracesAreRecordedAsEvents) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   absl::StatusOr<JobViewPtr> answer = absl::InternalError("never answered");
-  const auto ask = [&] {
+  const auto send_request = [&] {
     reconciler->profile(job("a")->record->uid, {0}, 3, [&](const auto& result) { answer = result; });
     settle();
   };
-  ask();
+  send_request();
   EXPECT_EQ(rpc::reason(answer.status()), "JOB_NOT_RUNNING") << "no step yet";
   train("a", 1);
-  ask();
+  send_request();
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ((*answer)->attempts.back()->number, 1);
   EXPECT_EQ(state("a"), "RUNNING");
@@ -159,7 +159,7 @@ TEST_F(LifeTest, ATraceIsNoted) {
   EXPECT_EQ(count_events("a", "TraceRequested"), 1);
   EXPECT_EQ(count_events("a", "TraceRecorded"), 1);
   finish_all("a");
-  ask();
+  send_request();
   EXPECT_EQ(rpc::reason(answer.status()), "JOB_OVER");
 }
 
@@ -262,13 +262,13 @@ class LastStepTest : public ::testing::Test, protected World {
     loaded("a", 0);
     train("a", 10);
   }
-  void say_event(const std::string& json) {
+  void send_event(const std::string& json) {
     event(nodes.at("n1"), key("a"), 0, json);
     settle();
   }
 };
 
-TEST_F(LastStepTest, ABeatCounts) {
+TEST_F(LastStepTest, BeatsUpdateTheStep) {
   nodes.at("n1").attempts.at(key("a")).step = 11;
   advance(absl::Seconds(1));
   EXPECT_EQ(job("a")->progress.step, 11);
@@ -276,8 +276,8 @@ TEST_F(LastStepTest, ABeatCounts) {
   EXPECT_EQ(job("a")->progress.step, 11);
 }
 
-TEST_F(LastStepTest, TheFinishedStepIsTheJobsLast) {
-  say_event(R"({"kind":"finished","step":12})");
+TEST_F(LastStepTest, FinishedEventSetsTheLastStep) {
+  send_event(R"({"kind":"finished","step":12})");
   finish_all("a");
   EXPECT_EQ(state("a"), "SUCCEEDED");
   EXPECT_EQ(job("a")->progress.step, 12);
@@ -290,15 +290,15 @@ TEST_F(LastStepTest, TheFinishedStepIsTheJobsLast) {
 TEST_F(LastStepTest, ACancelledJobShowsTheStepThatItSaved) {
   stops_at_once = false;
   ASSERT_TRUE(cancel("a").ok());
-  say_event(R"({"kind":"checkpoint_committed","step":12,"full":true,"seconds":0.1})");
+  send_event(R"({"kind":"checkpoint_committed","step":12,"full":true,"seconds":0.1})");
   EXPECT_EQ(job("a")->progress.step, 12);
-  say_event(R"({"kind":"stopped","step":12})");
+  send_event(R"({"kind":"stopped","step":12})");
   finish_all("a", 16);
   EXPECT_EQ(state("a"), "CANCELLED");
   EXPECT_EQ(job("a")->progress.step, 12);
 }
 
-TEST_F(LastStepTest, AReplayShowsWhereItIs) {
+TEST_F(LastStepTest, ReplayedStepsAreShown) {
   exit_rank(nodes.at("n1"), key("a"), 0, -1, 9);
   settle();
   EXPECT_EQ(job("a")->progress.step, 10);

@@ -37,7 +37,7 @@ TEST_F(NodesTest, SuspectAtThreeBeatsLostAtTheLease) {
 }
 
 // A broken stream makes a node suspect at once; the lease decides.
-TEST_F(NodesTest, ABrokenStreamMakesSuspect) {
+TEST_F(NodesTest, BrokenStreamMakesANodeSuspect) {
   Node& node = *open(0)->node;
   node.state = NodeState::kReady;
   nodes_.close_session("n1", session_);
@@ -55,12 +55,12 @@ TEST_F(NodesTest, EpochsGrowAndOnlyTheNewestSessionCounts) {
   EXPECT_NE(nodes_.owner("n1", session_), nullptr);
   nodes_.close_session("n1", first);
   EXPECT_EQ(nodes_.find("n1")->session, session_);
-  EXPECT_EQ(nodes_.owner("n1", 0), nullptr) << "nobody is not a session";
+  EXPECT_EQ(nodes_.owner("n1", 0), nullptr) << "0 is not a session";
 }
 
 // The registration of an abandoned session may arrive after that of the next one, with outdated contents. A rebooted
 // machine counts from zero, and workers of older versions send no time.
-TEST_F(NodesTest, TheSessionThatBeganLastCountsWhateverComesLast) {
+TEST_F(NodesTest, NewestSessionWinsRegardlessOfArrivalOrder) {
   ASSERT_TRUE(open(0, "i", "boot1", 1000).ok());
   ASSERT_TRUE(open(1, "i", "boot1", 3000).ok());
   const SessionId newest = session_;
@@ -70,7 +70,7 @@ TEST_F(NodesTest, TheSessionThatBeganLastCountsWhateverComesLast) {
   EXPECT_EQ(nodes_.find("n1")->session, newest);
   EXPECT_EQ(nodes_.find("n1")->record.lease_epoch, 2);
   nodes_.close_session("n1", newest);
-  EXPECT_FALSE(open(2, "i", "boot1", 2500).ok()) << "also when the later one is over";
+  EXPECT_FALSE(open(2, "i", "boot1", 2500).ok()) << "even if the later session is over";
   EXPECT_TRUE(open(2, "i", "boot1", 3500).ok());
   EXPECT_TRUE(open(3, "i", "boot2", 10).ok());
   EXPECT_TRUE(open(4).ok());
@@ -84,7 +84,7 @@ TEST_F(NodesTest, AnotherStateFolderMayTakeTheIdOnceTheFirstIsSilent) {
 }
 
 // A broken stream or a restarted controller does not let in a second daemon that keeps trying.
-TEST_F(NodesTest, AnIdBelongsToItsStateFolderForAWholeLease) {
+TEST_F(NodesTest, IdBelongsToItsStateFolderForOneLease) {
   ASSERT_TRUE(open(0).ok());
   nodes_.close_session("n1", session_);
   EXPECT_EQ(open(3, "other").status().code(), absl::StatusCode::kAlreadyExists);

@@ -65,7 +65,7 @@ class NodesTest : public ::testing::Test, protected World {
 
 // The leader checks that all other nodes can reach it. Other nodes need only their own address, so the size of each
 // node's message does not grow with the number of nodes.
-TEST_F(NodesTest, OnlyWhoLeadsIsToldEveryAddress) {
+TEST_F(NodesTest, OnlyTheLeaderGetsEveryAddress) {
   for (const char* name : {"n1", "n2", "n3", "n4"}) add_node(name);
   ASSERT_TRUE(submit(spec("a", 4)).ok());
   const auto launch_of = [&](const std::string& node) {
@@ -104,7 +104,7 @@ TEST_F(NodesTest, ALostNodeIsReplacedByAnother) {
 }
 
 // If there is no other node, the job shows what it waits for.
-TEST_F(NodesTest, AJobThatFindsNoOtherNodeSaysWhy) {
+TEST_F(NodesTest, JobWithoutAReplacementNodeSaysWhy) {
   run_on_two_of(2);
   destroy(nodes.at("n2"));
   exit_rank(nodes.at("n1"), key("a"), 0, rank_protocol::kExitPeerLost, 0);
@@ -115,7 +115,7 @@ TEST_F(NodesTest, AJobThatFindsNoOtherNodeSaysWhy) {
   EXPECT_THAT(job("a")->pending_message, ::testing::HasSubstr("needs 2 nodes with 1 cpu device each"));
 }
 
-// The daemon is gone and the ranks train on: the other node's beacons show it, and nothing is restarted.
+// The daemon is gone and the ranks keep training: the other node's beacons show it, and nothing is restarted.
 TEST_F(NodesTest, AnUnreachableNodeIsLeftAloneWhileTheJobAdvances) {
   run_on_two_of(3);
   disconnect(nodes.at("n2"));
@@ -140,7 +140,7 @@ TEST_F(NodesTest, AnUnreachableNodeIsLostWhenTheJobStandsStill) {
 }
 
 // While ranks load, no node shows progress between begin and end, not even those that are connected.
-TEST_F(NodesTest, ANodeSilentWhileItsJobLoadsIsLeftAlone) {
+TEST_F(NodesTest, NodeThatIsSilentDuringALoadIsLeftAlone) {
   for (const char* name : {"n1", "n2", "n3"}) add_node(name);
   ASSERT_TRUE(submit(spec("a")).ok());
   for (auto& [name, node] : nodes) {
@@ -171,19 +171,19 @@ TEST_F(NodesTest, StepsAreNotMeasuredFromANodesReturn) {
 }
 
 // The first step that a restarted controller sees began before it started, and looks short.
-TEST_F(NodesTest, ARestartedControllerKnowsHowLongStepsTake) {
+TEST_F(NodesTest, RestartedControllerKnowsTheStepTime) {
   run_on_two_of(3);
   for (; step_ < 6; train("a", ++step_)) advance(absl::Seconds(4));
   miss_n2_after_a_restart(absl::Seconds(10));
 }
 
 // The same holds if no step time was known before: one step is too few to know how long steps take.
-TEST_F(NodesTest, ARestartedControllerTakesNoPartOfAStepForAWholeOne) {
+TEST_F(NodesTest, RestartedControllerIgnoresAPartialStep) {
   run_on_two_of(3);
   miss_n2_after_a_restart(absl::Seconds(7));
 }
 
-TEST_F(NodesTest, AJobWhollyOnSilentNodesWaitsItsGrace) {
+TEST_F(NodesTest, JobOnSilentNodesWaitsForItsGracePeriod) {
   run_on_two_of(3);
   disconnect(nodes.at("n1"));
   disconnect(nodes.at("n2"));
@@ -196,7 +196,7 @@ TEST_F(NodesTest, AJobWhollyOnSilentNodesWaitsItsGrace) {
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "NODE_LOST");
 }
 
-TEST_F(NodesTest, AJobWhollyOnSilentNodesGoesOnWhenTheyComeBack) {
+TEST_F(NodesTest, JobOnSilentNodesContinuesWhenTheyReturn) {
   run_on_two_of(2);
   disconnect(nodes.at("n1"));
   disconnect(nodes.at("n2"));
@@ -209,7 +209,7 @@ TEST_F(NodesTest, AJobWhollyOnSilentNodesGoesOnWhenTheyComeBack) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
-// A node that was given up returns with the old attempt: it gets orders to stop it and to forget it.
+// A lost node returns with its old attempt: it gets orders to stop and to forget it.
 TEST_F(NodesTest, ALateNodeLosesItsOldAttempt) {
   run_on_two_of(3);
   const FakeNode::Key old = key("a");
@@ -224,7 +224,7 @@ TEST_F(NodesTest, ALateNodeLosesItsOldAttempt) {
 }
 
 // The node was silent while it prepared, in an unbroken session: its beats do not list the prepared attempt.
-TEST_F(NodesTest, WhatANodePreparedInItsSilenceIsStopped) {
+TEST_F(NodesTest, AttemptPreparedDuringSilenceIsStopped) {
   FakeNode& node = add_node("n1");
   hung = silent = {"n1"};
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -244,7 +244,7 @@ TEST_F(NodesTest, WhatANodePreparedInItsSilenceIsStopped) {
 }
 
 // A node that beats rarely within its lease, with idle ranks, does not prove that the job makes progress.
-TEST_F(NodesTest, RareBeatsAreNoProgress) {
+TEST_F(NodesTest, RareBeatsAreNotProgress) {
   run_on_two_of(3);
   silent = {"n2"};
   for (int i = 0; i < 48; ++i) {  // n1 beats every four seconds, and its rank waits for the one on n2.
@@ -258,7 +258,7 @@ TEST_F(NodesTest, RareBeatsAreNoProgress) {
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "NODE_LOST");
 }
 
-TEST_F(NodesTest, ANodeThatComesBackEmptyEndsTheAttempt) {
+TEST_F(NodesTest, NodeThatReturnsEmptyEndsTheAttempt) {
   run_on_two_of(2);
   destroy(nodes.at("n2"));
   connect(nodes.at("n2"));  // Rebooted within its lease.
@@ -268,7 +268,7 @@ TEST_F(NodesTest, ANodeThatComesBackEmptyEndsTheAttempt) {
 }
 
 // The lost node does not return after a restart of the controller: the job moves on after one lease.
-TEST_F(NodesTest, ANodeLostWhileTheControllerWasAway) {
+TEST_F(NodesTest, NodeLostDuringAControllerRestartIsReplaced) {
   run_on_two_of(3);
   train_for(absl::Seconds(3));
   destroy(nodes.at("n2"));
@@ -304,7 +304,7 @@ TEST_F(NodesTest, ALargeClusterHasTimeToRegister) {
   EXPECT_EQ(lost(), 2000);
 }
 
-TEST_F(NodesTest, AShortPauseIsNothing) {
+TEST_F(NodesTest, ShortSilenceIsTolerated) {
   run_on_two_of(2);
   silent.insert("n2");
   advance(absl::Seconds(3));
@@ -315,7 +315,7 @@ TEST_F(NodesTest, AShortPauseIsNothing) {
 }
 
 // The link to the node is cut one way: its beats and events arrive, but no command reaches it.
-TEST_F(NodesTest, ANodeThatHearsNothingIsUnreachableAfterTheLease) {
+TEST_F(NodesTest, NodeThatReceivesNothingBecomesUnreachable) {
   run_on_two_of(3);
   deaf_since["n2"] = clock.monotonic();
   train_for(absl::Seconds(5));
@@ -333,7 +333,7 @@ TEST_F(NodesTest, ANodeThatHearsNothingIsUnreachableAfterTheLease) {
 }
 
 // Messages that arrive after a pause of the controller were written during it.
-TEST_F(NodesTest, NobodyIsDeafBecauseTheControllerStoodStill) {
+TEST_F(NodesTest, ControllerPauseMakesNoNodeUnreachable) {
   run_on_two_of(2);
   advance(absl::Seconds(1));
   deaf_since["n1"] = deaf_since["n2"] = clock.monotonic();
@@ -349,7 +349,7 @@ TEST_F(NodesTest, NobodyIsDeafBecauseTheControllerStoodStill) {
 }
 
 // The node's link is up and down repeatedly: it gets no new work, and its ranks are left alone.
-TEST_F(NodesTest, ANodeWhoseLinkFlapsIsCordoned) {
+TEST_F(NodesTest, NodeWithAFlappingLinkIsCordoned) {
   run_on_two_of(3);
   const auto flap = [&](int times) {
     for (int i = 0; i < times; ++i) {
@@ -362,7 +362,7 @@ TEST_F(NodesTest, ANodeWhoseLinkFlapsIsCordoned) {
   flap(6);
   advance(absl::Minutes(1));
   flap(6);
-  EXPECT_FALSE(reconciler->node("n2")->node.flapping) << "so many within more than a minute";
+  EXPECT_FALSE(reconciler->node("n2")->node.flapping) << "so many reconnects within more than a minute are tolerated";
   EXPECT_FALSE(reconciler->node("n2")->node.record.cordoned);
   flap(2);
   EXPECT_TRUE(reconciler->node("n2")->node.flapping);
@@ -370,7 +370,7 @@ TEST_F(NodesTest, ANodeWhoseLinkFlapsIsCordoned) {
   flap(20);
   advance(absl::Minutes(2));
   EXPECT_FALSE(reconciler->node("n2")->node.flapping);
-  EXPECT_TRUE(reconciler->node("n2")->node.record.cordoned) << "until somebody has looked";
+  EXPECT_TRUE(reconciler->node("n2")->node.record.cordoned) << "until an operator uncordons it";
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
@@ -395,11 +395,11 @@ TEST_F(NodesTest, ANewSessionReplacesTheOldOne) {
   beat.mutable_beat();
   old->inbox.clear();
   reconciler->on_message("n1", old, beat);
-  EXPECT_TRUE(old->inbox.empty()) << "the old session is not heard any more";
+  EXPECT_TRUE(old->inbox.empty()) << "messages of the old session are ignored";
 }
 
 // Draining a node loses no step: its ranks are ordered to save, and the next attempt runs elsewhere.
-TEST_F(NodesTest, ADrainedNodeIsLeftWithASave) {
+TEST_F(NodesTest, JobsSaveBeforeTheyLeaveADrainedNode) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 5);
@@ -421,7 +421,7 @@ TEST_F(NodesTest, ADrainedNodeIsLeftWithASave) {
 
 // A second drain while the ranks still save sends nothing; a restarted controller sends the request again without a
 // client.
-TEST_F(NodesTest, ADrainIsAskedOnceOfEachController) {
+TEST_F(NodesTest, EachControllerSendsADrainOnce) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 5);
@@ -441,7 +441,7 @@ TEST_F(NodesTest, ADrainIsAskedOnceOfEachController) {
 
 // Without a second request the job leaves, even if it was only prepared when the drain was accepted, or starts under
 // the next controller.
-TEST_F(NodesTest, ADrainOutlivesTheControllerAndWhoAskedForIt) {
+TEST_F(NodesTest, DrainSurvivesTheControllerAndItsClient) {
   for (const bool starts_later : {false, true}) {
     World world;
     FakeNode& node = world.add_node("n1");
@@ -461,7 +461,8 @@ TEST_F(NodesTest, ADrainOutlivesTheControllerAndWhoAskedForIt) {
     ASSERT_EQ(world.job("a")->attempts.size(), 2u) << starts_later;
     EXPECT_EQ(world.job("a")->attempts[0]->end_cause, "STOPPED");
     EXPECT_EQ(world.job("a")->attempts[1]->placements[0].node, "n2");
-    EXPECT_EQ(world.count_events("a", "NodeDraining"), starts_later ? 1 : 2) << "once by each controller that asked";
+    EXPECT_EQ(world.count_events("a", "NodeDraining"), starts_later ? 1 : 2)
+        << "once from each controller that sent the drain";
   }
 }
 
@@ -522,12 +523,12 @@ TEST_F(NodesTest, CordonKeepsRanksAndTakesNoNew) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(NodesTest, ANodeThatIsGoneIsDeletedForGood) {
+TEST_F(NodesTest, LostNodesAreDeletedForGood) {
   add_node("n1");
   add_node("n10");
   EXPECT_EQ(reason_against_deleting("n1"), "NODE_NOT_LOST");
   disconnect(nodes.at("n1"));
-  EXPECT_EQ(reason_against_deleting("n1"), "NODE_NOT_LOST") << "its lease lasts";
+  EXPECT_EQ(reason_against_deleting("n1"), "NODE_NOT_LOST") << "its lease has not expired";
   advance(absl::Seconds(6));
   const auto deleted = delete_node("n1");
   ASSERT_TRUE(deleted.ok()) << deleted.status();
@@ -535,16 +536,16 @@ TEST_F(NodesTest, ANodeThatIsGoneIsDeletedForGood) {
   EXPECT_THAT(journal->lines.back(), ::testing::HasSubstr("event=NodeDeleted node=n1 actor=user:alice"));
   EXPECT_TRUE(absl::IsNotFound(delete_node("n1").status()));
   EXPECT_TRUE(store::scan_all(store, node_events_prefix("n1"))->empty());
-  EXPECT_FALSE(store::scan_all(store, node_events_prefix("n10"))->empty()) << "another node's";
+  EXPECT_FALSE(store::scan_all(store, node_events_prefix("n10"))->empty()) << "events of another node stay";
   crash();
   EXPECT_TRUE(absl::IsNotFound(reconciler->node("n1").status()));
   connect_all();
-  EXPECT_EQ(node_state("n1"), core::NodeState::kReady) << "it comes back as a new one";
+  EXPECT_EQ(node_state("n1"), core::NodeState::kReady) << "it returns as a new node";
   ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
   EXPECT_EQ(state("a"), "STARTING");
 }
 
-TEST_F(NodesTest, ANodeOnWhichSomethingMayRunIsNotDeleted) {
+TEST_F(NodesTest, NodeThatMayRunRanksIsNotDeleted) {
   run_on_two_of(2);
   FakeNode& node = nodes.at("n2");
   silent = {"n2"};
@@ -570,7 +571,7 @@ TEST_F(NodesTest, ANodeWithStraysIsNotDeleted) {
 }
 
 // Both requests arrive before either is durable.
-TEST_F(NodesTest, ACordonThatIsOnItsWayDoesNotBringADeletedNodeBack) {
+TEST_F(NodesTest, ConcurrentCordonDoesNotRestoreADeletedNode) {
   add_node("n1");
   disconnect(nodes.at("n1"));
   advance(absl::Seconds(6));

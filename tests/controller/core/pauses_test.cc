@@ -4,7 +4,7 @@
 namespace titan::core {
 namespace {
 
-TEST(PausesTest, WhatTakesLongerThanHalfALeaseIsAPause) {
+TEST(PausesTest, TicksLaterThanHalfALeaseArePauses) {
   Pauses pauses(absl::Seconds(5));
   pauses.start(absl::Seconds(100));
   EXPECT_EQ(pauses.tick(absl::Milliseconds(102500)), absl::ZeroDuration());
@@ -16,7 +16,7 @@ TEST(PausesTest, WhatTakesLongerThanHalfALeaseIsAPause) {
   EXPECT_EQ(pauses.awake_for(absl::Seconds(107)), absl::Seconds(1));
 }
 
-TEST(PausesTest, AShortLeaseDoesNotMakeAPauseOfEachSlowTick) {
+TEST(PausesTest, ShortLeaseDoesNotTurnSlowTicksIntoPauses) {
   Pauses pauses(absl::Milliseconds(200));
   pauses.start(absl::ZeroDuration());
   EXPECT_EQ(pauses.tick(absl::Seconds(1)), absl::ZeroDuration());

@@ -4,7 +4,7 @@
 namespace titan::core {
 namespace {
 
-TEST(PeriodicTest, TheTimeCountsFromWhenItWasDoneLast) {
+TEST(PeriodicTest, IntervalStartsAtTheLastRun) {
   Periodic periodic(absl::Seconds(5));
   EXPECT_TRUE(periodic.is_due(absl::Seconds(2)));
   EXPECT_FALSE(periodic.is_due(absl::Seconds(6)));

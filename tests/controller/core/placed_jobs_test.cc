@@ -4,7 +4,7 @@
 namespace titan::core {
 namespace {
 
-TEST(PlacedJobsTest, EachIsOnTheNodesItWasAddedTo) {
+TEST(PlacedJobsTest, JobsAreOnTheNodesTheyWereAddedTo) {
   PlacedJobs placed;
   placed.add("n1", "b");
   placed.add("n1", "a");

@@ -48,7 +48,7 @@ class PlacementTest : public ::testing::Test, protected World {
   }
 };
 
-TEST_F(PlacementTest, EveryRankHasADeviceAndTheNodeIsToldWhich) {
+TEST_F(PlacementTest, EveryRankHasADeviceThatItsNodeKnows) {
   add_node("n1", 4);
   ASSERT_TRUE(submit(gang("a", 1)).ok());
   ASSERT_TRUE(submit(gang("b", 2)).ok());
@@ -72,14 +72,14 @@ TEST_F(PlacementTest, ATensorGroupNeverCrossesANode) {
 }
 
 // CPU slots of two hosts are as good as those of one.
-TEST_F(PlacementTest, OnCpuNodesATensorGroupMaySpan) {
+TEST_F(PlacementTest, TensorGroupsMaySpanCpuNodes) {
   add_node("n1", 3);
   add_node("n2", 5);
   ASSERT_TRUE(submit(gang("a", 8, 4)).ok());
   EXPECT_EQ(placements("a"), (Placements{{"n1", 0, 3}, {"n2", 3, 5}}));
 }
 
-TEST_F(PlacementTest, AGangStaysInARackThatHasRoom) {
+TEST_F(PlacementTest, GangStaysInARackWithFreeDevices) {
   add_node("n1", 1, "cpu", {{"row", "a"}, {"rack", "1"}});
   add_node("n2", 1, "cpu", {{"row", "a"}, {"rack", "2"}});
   add_node("n3", 1, "cpu", {{"row", "b"}, {"rack", "2"}});
@@ -89,7 +89,7 @@ TEST_F(PlacementTest, AGangStaysInARackThatHasRoom) {
   EXPECT_EQ(reconciler->node("n3")->node.record.labels, (Labels{{"row", "b"}, {"rack", "2"}}));
 }
 
-TEST_F(PlacementTest, LabelsOutliveTheController) {
+TEST_F(PlacementTest, LabelsSurviveTheController) {
   add_node("n1", 2, "cpu", {{"rack", "1"}});
   crash();
   EXPECT_EQ(reconciler->node("n1")->node.record.labels, (Labels{{"rack", "1"}}));
@@ -101,7 +101,7 @@ TEST_F(PlacementTest, ARecoveringGangReturnsToItsDevices) {
   ASSERT_TRUE(submit(gang("b", 2)).ok());
   loaded("b", 0);
   kill("b", "n1", 0);
-  EXPECT_EQ(devices("b", "n1"), (Devices{2, 3})) << "at once";
+  EXPECT_EQ(devices("b", "n1"), (Devices{2, 3})) << "immediately";
   finish_all("a");
   kill("b", "n1", 0);
   ASSERT_EQ(job("b")->pending_reason, "BACKOFF");
@@ -150,7 +150,7 @@ class GraceTest : public PlacementTest {
   }
 };
 
-TEST_F(GraceTest, ANodeThatNeverComesBackBlocksNobody) {
+TEST_F(GraceTest, NodeThatNeverReturnsBlocksNobody) {
   advance(absl::Seconds(50));
   EXPECT_EQ(state("filler"), "QUEUED");
   advance(absl::Seconds(20));
@@ -166,7 +166,7 @@ TEST_F(GraceTest, ANodeThatNeverComesBackBlocksNobody) {
   EXPECT_EQ(placements("a"), (Placements{{"n3", 0, 1}, {"n4", 1, 1}}));
 }
 
-TEST_F(GraceTest, AGangWhoseNodeComesBackInTimeGoesOnThere) {
+TEST_F(GraceTest, GangResumesOnANodeThatReturnsInTime) {
   advance(absl::Seconds(30));
   connect(nodes.at("n2"));
   advance(absl::Seconds(1));
@@ -175,7 +175,7 @@ TEST_F(GraceTest, AGangWhoseNodeComesBackInTimeGoesOnThere) {
   EXPECT_EQ(count_events("a", "ReservationGivenUp"), 0);
 }
 
-TEST_F(GraceTest, ARestartedControllerKeepsWhatIsReservedForAnotherGrace) {
+TEST_F(GraceTest, RestartedControllerKeepsReservationsForOneGrace) {
   advance(absl::Seconds(50));
   crash();
   connect(nodes.at("n1"));
@@ -188,9 +188,9 @@ TEST_F(GraceTest, ARestartedControllerKeepsWhatIsReservedForAnotherGrace) {
 // A node runs ranks that this controller does not know.
 class StrayTest : public PlacementTest {
  protected:
-  FakeNode& with_stray(int count, const Devices& used, bool tells) {
+  FakeNode& with_stray(int count, const Devices& used, bool with_indices) {
     FakeNode& node = nodes.emplace("n1", FakeNode("n1", count)).first->second;
-    node.reports_devices = tells;
+    node.reports_devices = with_indices;
     FakeNode::Attempt& attempt = node.attempts[stray_];
     attempt.phase = v1::AttemptReport::STARTED;
     for (size_t i = 0; i < used.size(); ++i) attempt.ranks.push_back(static_cast<int>(i));
@@ -201,8 +201,8 @@ class StrayTest : public PlacementTest {
   const FakeNode::Key stray_{"somebody", 1};
 };
 
-TEST_F(StrayTest, ItsDevicesAreNotHandedOut) {
-  FakeNode& node = with_stray(4, {0, 2}, /*tells=*/true);
+TEST_F(StrayTest, DevicesOfAStrayAreNotAllocated) {
+  FakeNode& node = with_stray(4, {0, 2}, /*with_indices=*/true);
   ASSERT_TRUE(submit(gang("a", 2)).ok());
   ASSERT_TRUE(submit(gang("b", 1)).ok());
   EXPECT_EQ(devices("a", "n1"), (Devices{1, 3}));
@@ -214,8 +214,8 @@ TEST_F(StrayTest, ItsDevicesAreNotHandedOut) {
 }
 
 // That many devices stay free for it, in any position.
-TEST_F(StrayTest, OfAnOlderWorkerOnlyTheNumberIsKnown) {
-  FakeNode& node = with_stray(2, {}, /*tells=*/false);
+TEST_F(StrayTest, OlderWorkersReportOnlyTheNumberOfDevices) {
+  FakeNode& node = with_stray(2, {}, /*with_indices=*/false);
   node.attempts.at(stray_).ranks = {0};
   connect(node);
   ASSERT_TRUE(submit(gang("a", 1)).ok());
@@ -224,7 +224,7 @@ TEST_F(StrayTest, OfAnOlderWorkerOnlyTheNumberIsKnown) {
   EXPECT_EQ(state("b"), "QUEUED");
 }
 
-TEST_F(PlacementTest, ARestartedControllerHandsOutNothingTwice) {
+TEST_F(PlacementTest, RestartedControllerAllocatesNoDeviceTwice) {
   add_node("n1", 2);
   ASSERT_TRUE(submit(gang("a", 2)).ok());
   loaded("a", 0);
@@ -258,7 +258,7 @@ TEST_F(PlacementTest, RecordsWithoutDevicesLoad) {
   EXPECT_EQ(devices("a", "n1"), (Devices{1, 2}));
 }
 
-TEST_F(PlacementTest, RecordsWithoutDevicesAndAWorkerThatDoesNotTellThem) {
+TEST_F(PlacementTest, RecordsAndWorkerWithoutDeviceIndices) {
   FakeNode& node = add_node("n1", 3);
   ASSERT_TRUE(submit(gang("a", 2)).ok());
   loaded("a", 0);
@@ -272,7 +272,7 @@ TEST_F(PlacementTest, RecordsWithoutDevicesAndAWorkerThatDoesNotTellThem) {
   EXPECT_EQ(state("c"), "QUEUED");
 }
 
-TEST_F(PlacementTest, AnAttemptHasItsOwnWorldAndMesh) {
+TEST_F(PlacementTest, AttemptRecordsItsWorldAndMesh) {
   add_node("n1", 4);
   ASSERT_TRUE(submit(gang("a", 4, 2)).ok());
   EXPECT_EQ(job("a")->attempts.back()->ranks, 4);

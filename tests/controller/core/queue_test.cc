@@ -29,7 +29,7 @@ class QueueTest : public ::testing::Test {
   SchedulingQueue queue_;
 };
 
-TEST_F(QueueTest, AClaimWithoutDevicesTakesSomeThatAreFree) {
+TEST_F(QueueTest, ClaimWithoutDevicesTakesFreeOnes) {
   EXPECT_EQ(queue_.claim("a", "n1", {0, 2}, 2), (std::vector<int>{0, 2}));
   EXPECT_EQ(queue_.claim("b", "n1", {}, 1), std::vector<int>{1});
   EXPECT_EQ(queue_.claim("c", "n1", {}, 2), std::vector<int>{3}) << "there are no more";
@@ -38,7 +38,7 @@ TEST_F(QueueTest, AClaimWithoutDevicesTakesSomeThatAreFree) {
 }
 
 // A job that is held back keeps its devices, and is placed on them once it has entered.
-TEST_F(QueueTest, WhatIsHeldBackIsNotPlaced) {
+TEST_F(QueueTest, HeldBackJobsAreNotPlaced) {
   queue_.hold_back("a", {{"n1", {0, 1, 2}}}, absl::InfiniteFuture());
   queue_.enter(job("b", 2), std::nullopt);
   EXPECT_TRUE(placed().empty());
@@ -54,7 +54,7 @@ TEST_F(QueueTest, WhatIsHeldBackIsNotPlaced) {
   EXPECT_TRUE(queue_.waits("b"));
 }
 
-TEST_F(QueueTest, InsistingEndsOnceItsTimeIsOver) {
+TEST_F(QueueTest, PreferencesExpireAtTheirTime) {
   queue_.enter(job("a", 8), absl::Seconds(60));
   queue_.enter(job("b", 8), std::nullopt);
   queue_.enter(job("c", 8), absl::Seconds(50));
@@ -64,7 +64,7 @@ TEST_F(QueueTest, InsistingEndsOnceItsTimeIsOver) {
   EXPECT_TRUE(queue_.take_expired_preferences(absl::Seconds(61)).empty());
 }
 
-TEST_F(QueueTest, WhoLeavesHasNothing) {
+TEST_F(QueueTest, LeavingJobsReleaseEverything) {
   queue_.hold_back("a", {{"n1", {0, 1, 2, 3}}}, absl::InfiniteFuture());
   queue_.leave("a");
   EXPECT_TRUE(queue_.held_back().empty());

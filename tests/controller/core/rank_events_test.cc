@@ -25,13 +25,13 @@ class RankEventsTest : public World, public ::testing::Test {
     return found;
   }
   void damage(int64_t offset, const std::string& message, int rank = 0) {
-    v1::WorkerMessage said;
-    said.mutable_events()->mutable_id()->set_job_uid(key("a").first);
-    said.mutable_events()->mutable_id()->set_number(key("a").second);
-    said.mutable_events()->set_rank(rank);
-    said.mutable_events()->add_damage()->set_offset(offset);
-    said.mutable_events()->mutable_damage(0)->set_message(message);
-    say(nodes.at(rank == 0 ? "n1" : "n2"), said);
+    v1::WorkerMessage message_with_damage;
+    message_with_damage.mutable_events()->mutable_id()->set_job_uid(key("a").first);
+    message_with_damage.mutable_events()->mutable_id()->set_number(key("a").second);
+    message_with_damage.mutable_events()->set_rank(rank);
+    message_with_damage.mutable_events()->add_damage()->set_offset(offset);
+    message_with_damage.mutable_events()->mutable_damage(0)->set_message(message);
+    deliver(nodes.at(rank == 0 ? "n1" : "n2"), message_with_damage);
     settle();
   }
 };
@@ -45,16 +45,16 @@ TEST_F(RankEventsTest, WarningsOfOneKindAreFolded) {
   }
   event(nodes.at("n2"), key("a"), 1, R"({"kind":"warning","message":"another kind"})");
   settle();
-  const std::vector<std::string> told = messages("a", "RankWarning");
-  ASSERT_THAT(told, SizeIs(3 + 3 + 1)) << "1, 2, 3, 10, 100, 1000, and the other one";
-  EXPECT_EQ(told[0], "metrics.jsonl: step 1: No space left on device");
-  EXPECT_THAT(told[2], HasSubstr("step 3: No space left on device (reported 3 times; from now on"));
-  EXPECT_THAT(told[5], HasSubstr("step 1000: No space left on device (reported 1000 times)"));
-  EXPECT_EQ(told[6], "another kind");
+  const std::vector<std::string> rank_warnings = messages("a", "RankWarning");
+  ASSERT_THAT(rank_warnings, SizeIs(3 + 3 + 1)) << "1, 2, 3, 10, 100, 1000, and the other one";
+  EXPECT_EQ(rank_warnings[0], "metrics.jsonl: step 1: No space left on device");
+  EXPECT_THAT(rank_warnings[2], HasSubstr("step 3: No space left on device (reported 3 times; from now on"));
+  EXPECT_THAT(rank_warnings[5], HasSubstr("step 1000: No space left on device (reported 1000 times)"));
+  EXPECT_EQ(rank_warnings[6], "another kind");
 }
 
 // The number of kinds is bounded, for each attempt separately.
-TEST_F(RankEventsTest, KindsWithoutEndAreOneKindInTheEnd) {
+TEST_F(RankEventsTest, NumberOfWarningKindsIsLimited) {
   ASSERT_TRUE(submit(spec("a")).ok());
   std::string word;
   for (int kind = 0; kind < 400; ++kind) {
@@ -66,7 +66,7 @@ TEST_F(RankEventsTest, KindsWithoutEndAreOneKindInTheEnd) {
 }
 
 // Progress is updated even if the event itself is dropped.
-TEST_F(RankEventsTest, AFoldedFailureOfASaveIsStillTheJobsLastOne) {
+TEST_F(RankEventsTest, FoldedSaveFailureStillUpdatesTheJob) {
   ASSERT_TRUE(submit(spec("a")).ok());
   for (int step = 1; step <= 5; ++step) {
     event(nodes.at("n1"), key("a"), 0,
@@ -96,20 +96,20 @@ TEST_F(RankEventsTest, ADamagedSpoolIsAnEventOfTheJob) {
 }
 
 // The event of a checkpoint may be among the lost ones: nobody waits for it forever.
-TEST_F(RankEventsTest, ACheckpointWhoseWordMayBeLostIsNotWaitedFor) {
+TEST_F(RankEventsTest, CheckpointWithALostEventIsNotWaitedFor) {
   ASSERT_TRUE(submit(spec("a")).ok());
   train("a", 1);
   reconciler->checkpoint(job("a")->record->uid, [](const auto&) {});
   settle();
   ASSERT_EQ(state("a"), "CHECKPOINTING");
   damage(5, "more of rank 1", 1);
-  EXPECT_EQ(state("a"), "CHECKPOINTING") << "its word is rank 0's";
+  EXPECT_EQ(state("a"), "CHECKPOINTING") << "rank 0 reports checkpoints";
   damage(100, "event 3 is missing");
   EXPECT_EQ(state("a"), "RUNNING");
   EXPECT_THAT(job("a")->progress.failed_save, HasSubstr("not known"));
   event(nodes.at("n1"), key("a"), 0, R"({"kind":"checkpoint_committed","step":1,"full":true,"seconds":0.1})");
   settle();
-  EXPECT_EQ(job("a")->progress.failed_save, "") << "it came after all";
+  EXPECT_EQ(job("a")->progress.failed_save, "") << "the event arrived after all";
 }
 
 // An event that arrives after the attempt's end completes that attempt's record.
@@ -134,7 +134,7 @@ TEST_F(RankEventsTest, LateEventsCompleteTheRecordOfTheirAttempt) {
 }
 
 // If a cancel could not save first, its event names the lost steps.
-TEST_F(RankEventsTest, ACancelWithoutItsSaveSaysWhatIsLost) {
+TEST_F(RankEventsTest, CancelWithoutASaveNamesTheLostSteps) {
   ASSERT_TRUE(submit(spec("a")).ok());
   loaded("a", 0);
   train("a", 1);
@@ -154,7 +154,7 @@ TEST_F(RankEventsTest, ACancelWithoutItsSaveSaysWhatIsLost) {
 }
 
 // If the save succeeded, the event mentions no loss.
-TEST_F(RankEventsTest, ACancelThatSavedSaysSo) {
+TEST_F(RankEventsTest, CancelThatSavedMentionsNoLoss) {
   ASSERT_TRUE(submit(spec("a")).ok());
   train("a", 20);
   ASSERT_TRUE(cancel("a").ok());

@@ -12,7 +12,7 @@ RefusedWorker refused_at(absl::Duration at, const std::string& reason = "WRONG_C
   return {"10.0.0.1:1", "2.0", "instance", reason, "a message", at};
 }
 
-TEST(RefusalsTest, TheSameReasonIsSaidOnceAMinute) {
+TEST(RefusalsTest, SameReasonIsReportedOnceAMinute) {
   RefusedWorkers refusals;
   EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(1))), NoteResult::kReport);
   EXPECT_EQ(refusals.note("n1", refused_at(absl::Seconds(2))), NoteResult::kAlreadyReported);
@@ -22,7 +22,7 @@ TEST(RefusalsTest, TheSameReasonIsSaidOnceAMinute) {
   EXPECT_EQ(refusals.find("n1")->reason, "NODE_ID_IN_USE");
 }
 
-TEST(RefusalsTest, OneIsKeptForAMinuteAfterItsLastTry) {
+TEST(RefusalsTest, RefusalIsKeptForAMinuteAfterTheLastTry) {
   RefusedWorkers refusals;
   refusals.note("n1", refused_at(absl::Seconds(1)));
   refusals.note("n2", refused_at(absl::Seconds(1)));
@@ -36,7 +36,7 @@ TEST(RefusalsTest, OneIsKeptForAMinuteAfterItsLastTry) {
 }
 
 // Anyone who can reach the port can make up names.
-TEST(RefusalsTest, ThousandNamesAreKept) {
+TEST(RefusalsTest, NumberOfNamesIsLimited) {
   RefusedWorkers refusals;
   for (int i = 0; i < 1000; ++i) refusals.note(absl::StrCat("n", i), refused_at(absl::Seconds(1)));
   EXPECT_EQ(refusals.note("another", refused_at(absl::Seconds(2))), NoteResult::kTableFull);

@@ -21,23 +21,23 @@ TEST_F(RequestsTest, TheSameRequestGivesTheSameJob) {
 }
 
 // The nodes may be gone when a client repeats an unanswered request.
-TEST_F(RequestsTest, WhatFitsNoMoreIsTheSameJobStill) {
+TEST_F(RequestsTest, RepeatedRequestIgnoresTheFit) {
   const absl::Status unfit = absl::FailedPreconditionError("fits nowhere");
   absl::StatusOr<JobViewPtr> answer;
-  const auto ask = [&](const std::string& id, const absl::Status& why) {
+  const auto create_with = [&](const std::string& id, const absl::Status& why) {
     core::CreateJob request = create_job(spec(id), "request-" + id);
     request.unfit = why;
     reconciler->create(std::move(request), [&](const auto& made) { answer = made; });
     settle();
     return answer.ok() ? (*answer)->record->uid : std::string(answer.status().message());
   };
-  const std::string uid = ask("a", absl::OkStatus());
-  EXPECT_EQ(ask("a", unfit), uid);
+  const std::string uid = create_with("a", absl::OkStatus());
+  EXPECT_EQ(create_with("a", unfit), uid);
   crash();
-  EXPECT_EQ(ask("a", unfit), uid);
-  EXPECT_EQ(ask("b", unfit), "fits nowhere");
+  EXPECT_EQ(create_with("a", unfit), uid);
+  EXPECT_EQ(create_with("b", unfit), "fits nowhere");
   EXPECT_EQ(job("b"), nullptr);
-  EXPECT_NE(ask("b", absl::OkStatus()), uid) << "a refused request made no job, and may be repeated";
+  EXPECT_NE(create_with("b", absl::OkStatus()), uid) << "a refused request made no job, and may be repeated";
 }
 
 // Both copies of a request arrive before either is durable.
@@ -60,11 +60,11 @@ TEST_F(RequestsTest, OneLiveJobPerFolder) {
   EXPECT_EQ(rpc::reason(refused), "DUMP_FOLDER_IN_USE");
   EXPECT_EQ(reconciler->would_create(other).status().code(), absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(cancel("a").ok());
-  EXPECT_TRUE(submit(other).ok()) << "a job that is over is resumed by a new one";
+  EXPECT_TRUE(submit(other).ok()) << "a new job may use the folder of a finished job";
 }
 
 // A user who submits in one project may not see another project's jobs or their folders.
-TEST_F(RequestsTest, AFolderOfAnotherProjectsJobDoesNotNameIt) {
+TEST_F(RequestsTest, JobOfAnotherProjectIsNotNamed) {
   job::SchedulingSpec first = spec("secret");
   first.project = "vision";
   first.real_folder = "/disk/hidden";
@@ -97,7 +97,7 @@ TEST_F(RequestsTest, ValidateOnlyLeavesNoTrace) {
 }
 
 // A full disk rejects requests without side effects and keeps what happened; the controller recovers by itself.
-TEST_F(RequestsTest, AFullDiskRefusesAndHeals) {
+TEST_F(RequestsTest, FullDiskRefusesAndRecovers) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 1);
@@ -119,23 +119,23 @@ TEST_F(RequestsTest, AFullDiskRefusesAndHeals) {
 }
 
 // A rejection overtakes transactions that wait for space: each outcome belongs to its own change.
-TEST_F(RequestsTest, ARefusalSettlesItsOwnChange) {
+TEST_F(RequestsTest, RefusalCompletesOnlyItsOwnChange) {
   FakeNode& node = add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 1);
   store.set_full(true);
   event(node, key("a"), 0, R"({"kind":"checkpoint_committed","step":1,"full":true,"seconds":0.1})");
   EXPECT_EQ(submit(spec("b", 1, 0), "r").status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(job("a")->progress.committed_step, 0) << "shown by another's refusal";
+  EXPECT_EQ(job("a")->progress.committed_step, 0) << "another change's refusal must not complete it";
   store.set_full(false);
   settle();
   EXPECT_EQ(job("a")->progress.committed_step, 1);
   ASSERT_TRUE(submit(spec("b", 1, 0), "r").ok());
-  EXPECT_EQ(state("b"), "STARTING") << "its specification is there";
+  EXPECT_EQ(state("b"), "STARTING") << "its specification is stored";
 }
 
 // A client that has seen a job at a revision never sees it at an older one.
-TEST_F(RequestsTest, ARevisionDoesNotGoBackOverARestart) {
+TEST_F(RequestsTest, RevisionsDoNotDecreaseOverARestart) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 1);

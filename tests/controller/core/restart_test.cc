@@ -25,7 +25,7 @@ TEST_F(RestartTest, AKilledRankStartsTheNextAttemptAtOnce) {
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_KILLED");
   EXPECT_EQ(job("a")->attempts[0]->last_step, 7);
   EXPECT_EQ(job("a")->attempts[0]->exits.size(), 2u);
-  EXPECT_GT(job("a")->attempts[0]->exits[0].report, job("a")->attempts[0]->exits[1].report) << "rank 1 went first";
+  EXPECT_GT(job("a")->attempts[0]->exits[0].report, job("a")->attempts[0]->exits[1].report) << "rank 1 exited first";
   loaded("a", 5);
   train("a", 6);
   EXPECT_EQ(state("a"), "RUNNING");
@@ -82,7 +82,7 @@ TEST_F(RestartTest, TheSecondRestartWaits) {
 }
 
 // Rank 1 fails on n2 twice, and the node may be the cause: the third attempt runs elsewhere, and no node is blamed.
-TEST_F(RestartTest, ANodeOnWhichARankFailsTwiceIsLeft) {
+TEST_F(RestartTest, NodeOnWhichARankFailsTwiceIsAvoided) {
   add_node("n3");
   for (int i = 0; i < 2; ++i) {
     ASSERT_EQ(job("a")->attempts.back()->placements.back().node, "n2");
@@ -109,7 +109,7 @@ TEST_F(RestartTest, ABugThatFailsEverywhereEndsTheJob) {
 
 // A job of thousands of ranks fails with as many exits: the number that is stored and reported is bounded, and includes
 // those that explain the end.
-TEST_F(RestartTest, ThreeHundredExitsAreKeptAndToldInPart) {
+TEST_F(RestartTest, StoredAndReportedExitsAreLimited) {
   FakeNode& wide = add_node("wide", 300);
   ASSERT_TRUE(submit(spec("b", 300, 300)).ok());
   ASSERT_EQ(state("b"), "STARTING");
@@ -157,8 +157,8 @@ TEST_F(RestartTest, AFolderThatANodeCannotSeeIsNamed) {
   EXPECT_EQ(job("a")->record->failure_reason, "DUMP_FOLDER_NOT_SHARED");
 }
 
-// A silent node was given up although its rank had finished, like the other node's rank later.
-TEST_F(RestartTest, AnAttemptThatWasTakenForFailedMayHaveFinished) {
+// A silent node was considered lost although its rank had finished, like the other node's rank later.
+TEST_F(RestartTest, AttemptConsideredFailedMayHaveFinished) {
   train("a", 1);
   stops_at_once = false;
   FakeNode& silent_one = nodes.at("n2");
@@ -169,8 +169,8 @@ TEST_F(RestartTest, AnAttemptThatWasTakenForFailedMayHaveFinished) {
   ASSERT_EQ(state("a"), "RECOVERING");
   ASSERT_EQ(job("a")->attempts.size(), 1u) << "the other node has not ended its rank yet";
   connect(silent_one);
-  ASSERT_EQ(silent_one.attempts.count(attempt), 1u) << "it has not said yet how it ended";
-  say(silent_one, report(attempt, silent_one.attempts.at(attempt)));
+  ASSERT_EQ(silent_one.attempts.count(attempt), 1u) << "its node has not reported yet how it ended";
+  deliver(silent_one, report(attempt, silent_one.attempts.at(attempt)));
   settle();
   exit_rank(nodes.at("n1"), attempt, 0, rank_protocol::kExitFinished, 0);
   settle();
@@ -203,7 +203,7 @@ TEST_F(RestartTest, ADeathWhileStoppingEndsTheJob) {
 
 // --- Restarts of the controller ---
 
-TEST_F(RestartTest, ARestartedControllerAdoptsWhatRuns) {
+TEST_F(RestartTest, RestartedControllerAdoptsRunningAttempts) {
   train("a", 3);
   const auto commands = [&] {
     return nodes.at("n1").count(v1::ControllerMessage::kPrepare) + nodes.at("n1").count(v1::ControllerMessage::kStop);
@@ -212,10 +212,10 @@ TEST_F(RestartTest, ARestartedControllerAdoptsWhatRuns) {
   crash();
   EXPECT_EQ(state("a"), "RUNNING");
   ASSERT_TRUE(submit(spec("b", 1, 0)).ok());
-  EXPECT_FALSE(reconciler->scheduling()) << "inventories first";
+  EXPECT_FALSE(reconciler->scheduling()) << "it waits for the inventories";
   connect(nodes.at("n1"));
   connect(nodes.at("n2"));
-  EXPECT_TRUE(reconciler->scheduling()) << "everybody known has spoken";
+  EXPECT_TRUE(reconciler->scheduling()) << "every known node has registered";
   EXPECT_EQ(commands(), before) << "no rank notices";
   train("a", 4);
   EXPECT_EQ(job("a")->progress.step, 4);
@@ -226,7 +226,7 @@ TEST_F(RestartTest, ARestartedControllerAdoptsWhatRuns) {
 
 // The event is acknowledged and the refusal is not repeated: what they name outlives the controller until the attempt
 // has ended.
-TEST_F(RestartTest, WhatARankNamedSurvivesTheController) {
+TEST_F(RestartTest, ErrorOfARankSurvivesTheController) {
   for (int i = 0; i < 2; ++i) {
     event(nodes.at("n1"), key("a"), 0,
           R"({"kind":"error","class":"user","reason":"NONFINITE_LOSS","message":"loss is nan at step 3"})");
@@ -242,7 +242,7 @@ TEST_F(RestartTest, WhatARankNamedSurvivesTheController) {
   EXPECT_EQ(store::scan_all(store, "error/")->size(), 0u);
 }
 
-TEST_F(RestartTest, AFolderOfAnotherJobIsKnownAfterACrash) {
+TEST_F(RestartTest, LossOfTheFolderSurvivesACrash) {
   event(nodes.at("n1"), key("a"), 0,
         R"({"kind":"error","class":"fenced","reason":"FENCED","message":"taken by x","holder_job":"x",)"
         R"("holder_attempt":9,"same_job":false})");
@@ -251,15 +251,15 @@ TEST_F(RestartTest, AFolderOfAnotherJobIsKnownAfterACrash) {
   connect_all();
   finish_all("a", rank_protocol::kExitFenced);
   EXPECT_EQ(job("a")->record->failure_reason, "DUMP_FOLDER_TAKEN");
-  EXPECT_EQ(job("a")->record->attempts, 1) << "another job's numbers are its own";
+  EXPECT_EQ(job("a")->record->attempts, 1) << "another job's attempt numbers do not count";
 }
 
 TEST_F(RestartTest, ARefusalSurvivesTheController) {
   add_node("n3");
   stops_at_once = false;
-  v1::WorkerMessage said = report(key("a"), {.phase = v1::AttemptReport::REFUSED});
-  said.mutable_attempt()->set_error_reason("STATE_FOLDER_UNUSABLE");
-  say(nodes.at("n2"), said);
+  v1::WorkerMessage refused = report(key("a"), {.phase = v1::AttemptReport::REFUSED});
+  refused.mutable_attempt()->set_error_reason("STATE_FOLDER_UNUSABLE");
+  deliver(nodes.at("n2"), refused);
   settle();
   nodes.at("n2").attempts.erase(key("a"));
   EXPECT_EQ(store::scan_all(store, "refusal/")->size(), 1u);
@@ -276,7 +276,7 @@ TEST_F(RestartTest, ARefusalSurvivesTheController) {
 
 // A controller stops the survivors and dies before it has recorded why. The next one first gets their ends, and blames
 // no node.
-TEST_F(RestartTest, AStopOfAControllerThatIsGoneIsNobodysFault) {
+TEST_F(RestartTest, StopByADeadControllerBlamesNobody) {
   ASSERT_TRUE(cancel("a", /*now=*/true).ok());
   for (int round = 0; round < 4; ++round) {
     const std::string id = absl::StrCat("s", round);
@@ -290,7 +290,7 @@ TEST_F(RestartTest, AStopOfAControllerThatIsGoneIsNobodysFault) {
     obeyed.phase = v1::AttemptReport::ENDED;
     v1::WorkerMessage ended = report(key(id), obeyed);
     ended.mutable_attempt()->set_stopped(true);
-    say(nodes.at("n1"), ended);
+    deliver(nodes.at("n1"), ended);
     settle();
     EXPECT_EQ(job(id)->attempts[0]->end_cause, "LAUNCH_FAILED");
     EXPECT_THAT(job(id)->attempts[0]->end_message, ::testing::HasSubstr("node n1 was ordered to stop it"));
@@ -332,14 +332,14 @@ TEST_F(RestartTest, ACrashAtAnyMomentLosesNothing) {
 }
 
 // The rank died without a controller: the node reports it in the next session.
-TEST_F(RestartTest, ARankThatDiedMeanwhileIsNoticed) {
+TEST_F(RestartTest, RankThatDiedWithoutAControllerIsNoticed) {
   train("a", 3);
   crash();
   const FakeNode::Key k = key("a");
-  FakeNode::Attempt& there = nodes.at("n1").attempts.at(k);
-  there.phase = v1::AttemptReport::ENDED;
-  there.gone = {0};
-  v1::RankExitReport& exit = there.exits.emplace_back();
+  FakeNode::Attempt& ended_part = nodes.at("n1").attempts.at(k);
+  ended_part.phase = v1::AttemptReport::ENDED;
+  ended_part.gone = {0};
+  v1::RankExitReport& exit = ended_part.exits.emplace_back();
   exit.set_signal(9);
   exit.set_exit_code(-1);
   connect(nodes.at("n2"));
@@ -349,7 +349,7 @@ TEST_F(RestartTest, ARankThatDiedMeanwhileIsNoticed) {
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_KILLED");
 }
 
-// Two controllers may have prepared the nodes: all must look for the same token.
+// Two controllers may have prepared the nodes, and all nodes must use the same token.
 TEST_F(RestartTest, EveryControllerUsesTheSameTokenForAnAttempt) {
   const auto token = [this](const std::string& node) {
     std::string last;
@@ -392,7 +392,7 @@ TEST_F(RestartTest, AValidationLeavesTheLossAlone) {
   EXPECT_EQ(job("a")->progress.loss, 2.5);
 }
 
-TEST_F(RestartTest, AnUnfinishedCancelDoesNotEndTheWaitForNodes) {
+TEST_F(RestartTest, PendingCancelDoesNotEndTheWaitForNodes) {
   reconciler->cancel(job("a")->record->uid, false, [](const auto&) {});
   store.run_one();
   crash();

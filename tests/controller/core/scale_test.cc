@@ -92,7 +92,7 @@ class ControlScale {
     std::shared_ptr<CountingSession> session;
     std::vector<int> ranks;
     v1::AttemptId id;
-    int64_t said = 0;
+    int64_t sent = 0;
   };
 
   static double seconds_of(const std::function<void()>& work) {
@@ -101,8 +101,8 @@ class ControlScale {
     return absl::ToDoubleSeconds(system_clock().monotonic() - begin);
   }
 
-  void say(Node& node, const v1::WorkerMessage& message) {
-    ++node.said;
+  void deliver(Node& node, const v1::WorkerMessage& message) {
+    ++node.sent;
     world_.reconciler->on_message(node.name, node.session, message);
   }
   void report(v1::AttemptReport::Phase phase) {
@@ -111,7 +111,7 @@ class ControlScale {
       *message.mutable_attempt()->mutable_id() = node.id;
       message.mutable_attempt()->set_phase(phase);
       if (node.ranks[0] == 0) message.mutable_attempt()->set_store_port(4001);
-      say(node, message);
+      deliver(node, message);
     }
     world_.settle();
   }
@@ -130,7 +130,7 @@ class ControlScale {
       node.ranks.assign(prepare.ranks().begin(), prepare.ranks().end());
       const bool leads = &node == &nodes_[0];
       ASSERT_EQ(prepare.leader(), leads);
-      ASSERT_TRUE(leads || node.session->shared == nodes_[1].session->shared) << "kept once for all nodes";
+      ASSERT_TRUE(leads || node.session->shared == nodes_[1].session->shared) << "shared by all nodes";
       cost_.all_bytes += static_cast<int64_t>(node.session->shared->size());
       cost_.prepare_bytes = std::max(cost_.prepare_bytes, static_cast<int64_t>(prepare.ByteSizeLong()));
     }
@@ -139,19 +139,19 @@ class ControlScale {
     for (Node& node : nodes_) ASSERT_TRUE(node.session->last.has_start()) << node.name;
     report(v1::AttemptReport::STARTED);
     cost_.controller_messages = nodes_.back().session->messages;
-    cost_.node_messages = 1 + nodes_.back().said;  // Register is the first.
+    cost_.node_messages = 1 + nodes_.back().sent;  // Register is the first.
     for (Node& node : nodes_) {
-      if (node.ranks[0] == 0) tell(node, 0, R"({"kind":"loaded","source":"checkpoint","step":0})");
+      if (node.ranks[0] == 0) send_event(node, 0, R"({"kind":"loaded","source":"checkpoint","step":0})");
     }
   }
 
-  void tell(Node& node, int rank, const std::string& json) {
+  void send_event(Node& node, int rank, const std::string& json) {
     v1::WorkerMessage message;
     *message.mutable_events()->mutable_id() = node.id;
     message.mutable_events()->set_rank(rank);
     message.mutable_events()->add_events()->set_sequence(++events_);
     message.mutable_events()->mutable_events(0)->set_json(json);
-    say(node, message);
+    deliver(node, message);
     world_.settle();
   }
 
@@ -197,7 +197,7 @@ class ControlScale {
     for (const Node& node : nodes_) beats.push_back(beat(node));
     cost_.beat_bytes = static_cast<int64_t>(beats.back().ByteSizeLong());
     const double of_beats = seconds_of([&] {
-      for (size_t i = 0; i < nodes_.size(); ++i) say(nodes_[i], beats[i]);
+      for (size_t i = 0; i < nodes_.size(); ++i) deliver(nodes_[i], beats[i]);
     });
     const double of_tick = seconds_of([&] { world_.reconciler->tick(); });
     cost_.transactions = 0;
@@ -207,11 +207,11 @@ class ControlScale {
 
   v1::WorkerMessage beat(const Node& node) const {
     v1::WorkerMessage message;
-    v1::AttemptBeat& of = *message.mutable_beat()->add_attempts();
+    v1::AttemptBeat& attempt = *message.mutable_beat()->add_attempts();
     message.mutable_beat()->set_sequence(step_);
-    *of.mutable_id() = node.id;
+    *attempt.mutable_id() = node.id;
     for (const int rank : node.ranks) {
-      v1::RankStatus& status = *of.add_ranks();
+      v1::RankStatus& status = *attempt.add_ranks();
       status.set_rank(rank);
       status.set_pid(1'000'000 + rank);
       status.set_start_ticks(100'000'000 + rank);
@@ -233,15 +233,15 @@ class ControlScale {
 };
 
 void print(const std::vector<Cost>& costs) {
-  const auto line = [&](const char* what, const char* format, auto of) {
+  const auto line = [&](const char* what, const char* format, auto figure_of) {
     std::printf("| %-44s |", what);
     for (const Cost& cost : costs) {
       char figure[32];
-      std::snprintf(figure, sizeof figure, format, static_cast<double>(of(cost)));
+      std::snprintf(figure, sizeof figure, format, static_cast<double>(figure_of(cost)));
       std::printf(" %10s |", figure);
     }
     const Cost &from = costs[costs.size() - 2], &to = costs.back();
-    const double growth = static_cast<double>(of(to)) / static_cast<double>(of(from));
+    const double growth = static_cast<double>(figure_of(to)) / static_cast<double>(figure_of(from));
     const double ranks = static_cast<double>(to.ranks) / static_cast<double>(from.ranks);
     std::printf(" %5.2f |\n", growth > 0 ? std::log(growth) / std::log(ranks) : 0.0);  // 0 if there is no growth.
   };
@@ -249,25 +249,25 @@ void print(const std::vector<Cost>& costs) {
   const auto kilobytes = [&](const char* what, int64_t Cost::*bytes) {
     line(what, "%.1f", [bytes](const Cost& c) { return static_cast<double>(c.*bytes) / 1e3; });
   };
-  kilobytes("launch file, to who leads, kB", &Cost::leader_bytes);
-  kilobytes("launch file, to any other node, kB", &Cost::launch_bytes);
-  kilobytes("the same, names without order, kB", &Cost::unordered_bytes);
-  kilobytes("launch files, to all nodes, kB", &Cost::all_bytes);
-  kilobytes("launch file, in a run folder, kB", &Cost::kept_bytes);
+  kilobytes("launch file to the leader's node, kB", &Cost::leader_bytes);
+  kilobytes("launch file to any other node, kB", &Cost::launch_bytes);
+  kilobytes("the same, unordered names, kB", &Cost::unordered_bytes);
+  kilobytes("launch files to all nodes, kB", &Cost::all_bytes);
+  kilobytes("launch file in a run folder, kB", &Cost::kept_bytes);
   line("a rank: launch file parsed, ms", "%.2f", [](const Cost& c) { return c.parse_ms; });
-  line("a node: in Register, where it all is, bytes", "%.0f", [](const Cost& c) { return c.inventory_bytes; });
+  line("a node: placements in Register, bytes", "%.0f", [](const Cost& c) { return c.inventory_bytes; });
   line("a node: the rest of its Prepare, bytes", "%.0f", [](const Cost& c) { return c.prepare_bytes; });
   line("a node: messages to it until ranks run", "%.0f", [](const Cost& c) { return c.controller_messages; });
-  line("a node: messages of it until ranks run", "%.0f", [](const Cost& c) { return c.node_messages; });
+  line("a node: messages from it until ranks run", "%.0f", [](const Cost& c) { return c.node_messages; });
   line("controller: from submission to Prepare, ms", "%.1f", [](const Cost& c) { return c.start_ms; });
   line("a node: a beat of 8 ranks, bytes", "%.0f", [](const Cost& c) { return c.beat_bytes; });
   line("a node: its answer, bytes", "%.0f", [](const Cost& c) { return c.ack_bytes; });
   line("controller: a beat, us", "%.1f", [](const Cost& c) { return c.beat_us; });
   line("controller: transactions of a second", "%.0f", [](const Cost& c) { return c.transactions; });
-  line("controller: a second of beats, ms", "%.2f", [](const Cost& c) { return c.tick_ms; });
+  line("controller: one second of beats, ms", "%.2f", [](const Cost& c) { return c.tick_ms; });
 }
 
-TEST(ScaleTest, APartOfAJobCostsTheSameInALargeOne) {
+TEST(ScaleTest, CostPerNodeIsIndependentOfTheJobsSize) {
   const bool all = std::getenv("TITAN_LONG") != nullptr;
   std::vector<Cost> costs;
   for (const int ranks : all ? std::vector<int>{104, 1000, 10000} : std::vector<int>{40, 400}) {
@@ -275,18 +275,18 @@ TEST(ScaleTest, APartOfAJobCostsTheSameInALargeOne) {
     if (::testing::Test::HasFailure()) return;
     const Cost& cost = costs.back();
     const int nodes = ranks / kRanksOfNode;
-    EXPECT_LT(cost.leader_bytes, 8'500 + 72 * nodes) << "a line a node";
-    EXPECT_LT(cost.launch_bytes, 8'300) << "however many there are";
-    EXPECT_LT(cost.unordered_bytes, 8'300 + 17 * nodes) << "nothing but a name";
+    EXPECT_LT(cost.leader_bytes, 8'500 + 72 * nodes) << "one line per node";
+    EXPECT_LT(cost.launch_bytes, 8'300) << "independent of the number of nodes";
+    EXPECT_LT(cost.unordered_bytes, 8'300 + 17 * nodes) << "only a name per node";
     EXPECT_LT(cost.all_bytes, cost.leader_bytes + 8'300 * nodes);
-    EXPECT_LT(cost.kept_bytes, 8'400) << "names, and its own address";
-    EXPECT_LT(cost.inventory_bytes, 40) << "names alone";
+    EXPECT_LT(cost.kept_bytes, 8'400) << "folded names and the node's address";
+    EXPECT_LT(cost.inventory_bytes, 40) << "only folded names";
     EXPECT_LT(cost.prepare_bytes, 200);
     EXPECT_EQ(cost.controller_messages, 3) << "Welcome, Prepare, Start";
     EXPECT_EQ(cost.node_messages, 3) << "Register, PREPARED, STARTED";
     EXPECT_LT(cost.beat_bytes, 40 + 70 * kRanksOfNode);
     EXPECT_LT(cost.ack_bytes, 16);
-    EXPECT_LE(cost.transactions, 1) << "beats are not written down one by one";
+    EXPECT_LE(cost.transactions, 1) << "beats are not stored one by one";
   }
   print(costs);
 }

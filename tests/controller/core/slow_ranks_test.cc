@@ -17,7 +17,7 @@ class SlowRanksTest : public ::testing::Test, protected World {
     ASSERT_TRUE(submit(spec("a", 4, 2)).ok());
     loaded("a", 0);
   }
-  // A step takes half a second, with the given milliseconds of own work for each rank.
+  // A step takes half a second, and `own` gives the milliseconds of each rank's own work in it.
   void run(absl::Duration time, const std::map<int, int64_t>& own) {
     for (absl::Duration passed; passed < time; passed += absl::Milliseconds(500)) {
       for (auto& [name, node] : nodes) {
@@ -47,7 +47,7 @@ class SlowRanksTest : public ::testing::Test, protected World {
   int64_t step_ = 0;
 };
 
-TEST_F(SlowRanksTest, TheRankItsNodeAndItsScoreAreTold) {
+TEST_F(SlowRanksTest, ReportsTheRankItsNodeAndItsScore) {
   run(absl::Minutes(2), {{0, 100}, {1, 110}, {2, 90}, {3, 100}});
   EXPECT_EQ(count_events("a", "RankSlow"), 0);
   run(absl::Seconds(33), {{0, 100}, {1, 110}, {2, 90}, {3, 400}});
@@ -65,7 +65,7 @@ TEST_F(SlowRanksTest, TheRankItsNodeAndItsScoreAreTold) {
   const NodeView n2 = *reconciler->node("n2");
   ASSERT_THAT(n2.slow, SizeIs(1));
   EXPECT_EQ(n2.slow[0].job, "projects/default/jobs/a");
-  EXPECT_FALSE(n2.is_slow) << "one rank of two says nothing of the node";
+  EXPECT_FALSE(n2.is_slow) << "one slow rank of two does not make the node slow";
   EXPECT_THAT(reconciler->node("n1")->slow, IsEmpty());
 
   run(absl::Seconds(33), {{0, 100}, {1, 110}, {2, 380}, {3, 400}});
@@ -78,7 +78,7 @@ TEST_F(SlowRanksTest, TheRankItsNodeAndItsScoreAreTold) {
   EXPECT_EQ(state("a"), "RUNNING");
 }
 
-TEST_F(SlowRanksTest, WhoKeepsPaceAgainIsToldToo) {
+TEST_F(SlowRanksTest, RecoveredPaceIsReported) {
   run(absl::Seconds(45), {{0, 100}, {1, 100}, {2, 100}, {3, 400}});
   ASSERT_EQ(count_events("a", "RankSlow"), 1);
   run(absl::Seconds(43), {{0, 100}, {1, 100}, {2, 100}, {3, 100}});
@@ -87,7 +87,7 @@ TEST_F(SlowRanksTest, WhoKeepsPaceAgainIsToldToo) {
   EXPECT_THAT(job("a")->slow, IsEmpty());
 }
 
-TEST_F(SlowRanksTest, ANewAttemptBeginsAnew) {
+TEST_F(SlowRanksTest, NewAttemptStartsFromScratch) {
   run(absl::Seconds(45), {{0, 100}, {1, 100}, {2, 100}, {3, 400}});
   ASSERT_THAT(job("a")->slow, SizeIs(1));
   finish_all("a", -1, 9);

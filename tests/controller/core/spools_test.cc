@@ -5,20 +5,20 @@
 namespace titan::core {
 namespace {
 
-TEST(SpoolsTest, OfOneKindTheFirstFewAreToldAndThenPowersOfTen) {
+TEST(SpoolsTest, ReportsTheFirstFewThenPowersOfTen) {
   Spools spools;
-  std::vector<int> told;
+  std::vector<int> reported;
   for (int i = 1; i <= 100; ++i) {
-    std::string message = "no room on /disk1";
-    if (spools.should_report({"job", 1}, "RankWarning", message)) told.push_back(i);
+    std::string message = "no space on /disk1";
+    if (spools.should_report({"job", 1}, "RankWarning", message)) reported.push_back(i);
   }
-  EXPECT_EQ(told, (std::vector<int>{1, 2, 3, 10, 100}));
+  EXPECT_EQ(reported, (std::vector<int>{1, 2, 3, 10, 100}));
   std::string message = "another kind of message";
   EXPECT_TRUE(spools.should_report({"job", 1}, "RankWarning", message));
   EXPECT_EQ(message, "another kind of message");
 }
 
-TEST(SpoolsTest, DamageIsToldOnceByItsOffset) {
+TEST(SpoolsTest, DamageIsReportedOncePerOffset) {
   Spools spools;
   const RankKey rank{"job", 1, 0};
   EXPECT_EQ(spools.note_damage(rank, 100), Spools::Damage::kReport);
@@ -29,7 +29,7 @@ TEST(SpoolsTest, DamageIsToldOnceByItsOffset) {
   EXPECT_EQ(spools.note_damage({"job", 1, 1}, 201), Spools::Damage::kReport);
 }
 
-TEST(SpoolsTest, DropNamesWhatHadCursors) {
+TEST(SpoolsTest, DropReturnsTheRanksWithCursors) {
   Spools spools;
   spools.cursor({"a", 2, 1}) = 7;
   spools.cursor({"a", 1, 0}) = 5;

@@ -7,7 +7,7 @@ namespace {
 
 const AttemptKey kFirst{"a", 1}, kSecond{"b", 2};
 
-TEST(StraysTest, ANodeWithoutAnyHasNoEntry) {
+TEST(StraysTest, NodeWithoutStraysHasNoEntry) {
   Strays strays;
   EXPECT_TRUE(strays.on("n1").empty());
   EXPECT_EQ(strays.find("n1", kFirst), nullptr);
@@ -20,7 +20,7 @@ TEST(StraysTest, ANodeWithoutAnyHasNoEntry) {
   EXPECT_TRUE(strays.all().empty());
 }
 
-TEST(StraysTest, AddingOneThatIsThereChangesNothing) {
+TEST(StraysTest, AddingAnExistingStrayChangesNothing) {
   Strays strays;
   strays.add("n1", kFirst).devices = 3;
   strays.add("n1", kSecond).devices = 2;
@@ -30,7 +30,7 @@ TEST(StraysTest, AddingOneThatIsThereChangesNothing) {
   EXPECT_EQ(strays.find("n1", kSecond)->devices, 2);
 }
 
-TEST(StraysTest, TakeLeavesNone) {
+TEST(StraysTest, TakeRemovesAllStraysOfANode) {
   Strays strays;
   strays.add("n1", kFirst);
   strays.add("n1", kSecond);

@@ -40,7 +40,7 @@ class TimeLimitTest : public World, public ::testing::Test {
   }
 };
 
-TEST_F(TimeLimitTest, AJobSavesAndEndsWhenItsTimeIsOver) {
+TEST_F(TimeLimitTest, JobSavesAndEndsAtItsTimeLimit) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
   advance(absl::Seconds(59));
   EXPECT_EQ(state("a"), "RUNNING");
@@ -51,7 +51,7 @@ TEST_F(TimeLimitTest, AJobSavesAndEndsWhenItsTimeIsOver) {
   EXPECT_EQ(nodes.at("n1").count(v1::ControllerMessage::kStop), 1);
 }
 
-TEST_F(TimeLimitTest, ARestartedControllerCountsOn) {
+TEST_F(TimeLimitTest, RestartedControllerCountsElapsedTime) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
   advance(absl::Seconds(40));
   crash();
@@ -66,7 +66,7 @@ TEST_F(TimeLimitTest, ARestartedControllerCountsOn) {
 }
 
 // The stop was recorded, but no node had got it.
-TEST_F(TimeLimitTest, AStopThatWasWrittenDownSurvivesTheController) {
+TEST_F(TimeLimitTest, RecordedStopSurvivesTheController) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
   hung = {"n1"};
   advance(absl::Seconds(60));
@@ -89,13 +89,13 @@ TEST_F(TimeLimitTest, AttemptsShareOneLimit) {
   expect_out_of_time();
 }
 
-TEST_F(TimeLimitTest, AJobThatWaitsToComeBackEndsToo) {
+TEST_F(TimeLimitTest, RecoveringJobEndsAtItsTimeLimit) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(120));
   destroy(nodes.at("n1"));
   advance(absl::Seconds(119));
   EXPECT_EQ(state("a"), "RECOVERING");
   advance(absl::Seconds(1));
-  EXPECT_EQ(state("a"), "STOPPING") << "its rank may still train where nobody can look";
+  EXPECT_EQ(state("a"), "STOPPING") << "its rank may still train on the unreachable node";
   EXPECT_EQ(job("a")->pending_reason, "NODE_UNREACHABLE");
   EXPECT_EQ(reconciler->node("n1")->left.size(), 1u);
   advance(absl::Seconds(600));
@@ -104,7 +104,7 @@ TEST_F(TimeLimitTest, AJobThatWaitsToComeBackEndsToo) {
 }
 
 // The cluster's default limits jobs without their own limit.
-TEST_F(TimeLimitTest, TheClustersLimitIsThatOfJobsWithoutOne) {
+TEST_F(TimeLimitTest, ClusterDefaultAppliesToJobsWithoutALimit) {
   default_time_limit_seconds = 90;
   crash();
   add_node("n1", 2);
@@ -118,11 +118,11 @@ TEST_F(TimeLimitTest, TheClustersLimitIsThatOfJobsWithoutOne) {
   EXPECT_EQ(job("a")->record->failure_reason, "TIME_LIMIT");
   default_time_limit_seconds = 10;
   crash();
-  EXPECT_EQ(job("own")->record->spec.time_limit_seconds, 500) << "what was accepted stays";
+  EXPECT_EQ(job("own")->record->spec.time_limit_seconds, 500) << "the limit of an accepted job stays";
 }
 
 // Running jobs have no limit, but their pace shows when they will end.
-TEST_F(TimeLimitTest, AShortJobIsBackfilledByThePaceOfWhatRuns) {
+TEST_F(TimeLimitTest, ShortJobIsBackfilledByThePaceOfRunningJobs) {
   add_node("n1");
   job::SchedulingSpec endless = spec("first", 1, 1);
   endless.total_steps = 1000;
@@ -134,7 +134,7 @@ TEST_F(TimeLimitTest, AShortJobIsBackfilledByThePaceOfWhatRuns) {
   ASSERT_TRUE(submit(spec("endless", 1, 1)).ok());
   loaded("first", 0);
   advance(absl::Seconds(2));
-  EXPECT_EQ(state("short"), "QUEUED") << "nothing is known of its pace yet";
+  EXPECT_EQ(state("short"), "QUEUED") << "the pace of the running job is not known yet";
   for (int step = 1; step <= 40; ++step) {  // A step a second: the job ends 960 s later.
     train("first", step);
     advance(absl::Seconds(1));
@@ -160,7 +160,7 @@ TEST_F(TimeLimitTest, TheLimitBeginsWithTheFirstPlacement) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
-TEST_F(TimeLimitTest, ACancelMeanwhileIsACancel) {
+TEST_F(TimeLimitTest, CancelDuringTheStopCountsAsACancel) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
   stops_at_once = false;
   advance(absl::Seconds(60));
@@ -172,7 +172,7 @@ TEST_F(TimeLimitTest, ACancelMeanwhileIsACancel) {
 }
 
 // Its last step was under way when it got the stop.
-TEST_F(TimeLimitTest, AJobThatFinishesInTimeHasSucceeded) {
+TEST_F(TimeLimitTest, JobThatFinishesDuringTheStopSucceeds) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
   stops_at_once = false;
   advance(absl::Seconds(60));
@@ -181,7 +181,7 @@ TEST_F(TimeLimitTest, AJobThatFinishesInTimeHasSucceeded) {
 }
 
 // "wide" needs both nodes, one of which is used until a known time: a job that ends by then may use the other one.
-TEST_F(TimeLimitTest, AShortJobIsBackfilledAndOneWithoutALimitIsNot) {
+TEST_F(TimeLimitTest, OnlyShortJobsWithALimitAreBackfilled) {
   ASSERT_NO_FATAL_FAILURE(wait_for_the_first());
   advance(absl::Seconds(1));
   ASSERT_EQ(state("wide"), "QUEUED");
@@ -199,7 +199,7 @@ TEST_F(TimeLimitTest, AShortJobIsBackfilledAndOneWithoutALimitIsNot) {
 }
 
 // Elapsed time counts: a restarted controller predicts the same end as its predecessor.
-TEST_F(TimeLimitTest, ARestartedControllerBackfillsByWhatIsLeft) {
+TEST_F(TimeLimitTest, RestartedControllerBackfillsByTheRemainingTime) {
   ASSERT_NO_FATAL_FAILURE(wait_for_the_first());
   advance(absl::Seconds(500));
   crash();

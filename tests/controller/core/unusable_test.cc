@@ -25,7 +25,7 @@ class UnusableTest : public ::testing::Test, protected World {
   }
 };
 
-TEST_F(UnusableTest, ANodeWithAFullDiskGetsNothingAndComesBackByItself) {
+TEST_F(UnusableTest, NodeWithAFullDiskRecoversByItself) {
   add_node("n1");
   add_node("n2");
   unusable["n1"] = "the disk of /state is full";
@@ -45,7 +45,7 @@ TEST_F(UnusableTest, ANodeWithAFullDiskGetsNothingAndComesBackByItself) {
   EXPECT_EQ(std::count(events.begin(), events.end(), "NodeUsable"), 1);
 }
 
-TEST_F(UnusableTest, AJobIsToldWhyNoNodeIsReady) {
+TEST_F(UnusableTest, JobShowsWhyNoNodeIsReady) {
   add_node("n1");
   unusable["n1"] = "the disk of /state is full";
   advance(absl::Seconds(1));
@@ -56,7 +56,7 @@ TEST_F(UnusableTest, AJobIsToldWhyNoNodeIsReady) {
 }
 
 // The registration may report it too, before anything is placed there.
-TEST_F(UnusableTest, ARegistrationSaysItToo) {
+TEST_F(UnusableTest, RegistrationCanReportAnUnusableNode) {
   unusable["n1"] = "the disk of /state is full";
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
   add_node("n1");
@@ -65,7 +65,7 @@ TEST_F(UnusableTest, ARegistrationSaysItToo) {
 }
 
 // The node is connected: attempts there are neither hung nor lost, and their events are read.
-TEST_F(UnusableTest, WhatRunsThereGoesOn) {
+TEST_F(UnusableTest, RanksOnAnUnusableNodeContinue) {
   add_node("n1");
   add_node("n2");
   ASSERT_TRUE(submit(spec("a")).ok());
@@ -86,7 +86,7 @@ TEST_F(UnusableTest, WhatRunsThereGoesOn) {
 }
 
 // If the only node left has a full disk, no queued job fails, whatever the worker reports about itself.
-TEST_F(UnusableTest, RefusalsBeforeRanksRanAreNoJobsFailure) {
+TEST_F(UnusableTest, RefusalsBeforeTheStartFailNoJob) {
   for (const char* reason : {"STATE_FOLDER_UNUSABLE", "LAUNCH_FAILED"}) {  // RestartTest has all reasons.
     SCOPED_TRACE(reason);
     World world;
@@ -102,7 +102,7 @@ TEST_F(UnusableTest, RefusalsBeforeRanksRanAreNoJobsFailure) {
     for (const char* id : {"a", "b", "c"}) {
       EXPECT_FALSE(job::is_final(world.job(id)->record->state)) << id << " " << world.state(id);
       EXPECT_EQ(world.job(id)->record->history.without_progress, id == std::string("a") ? 1 : 0) << id;
-      EXPECT_LT(world.job(id)->attempts.size(), 30u) << "it is tried less and less often";
+      EXPECT_LT(world.job(id)->attempts.size(), 30u) << "its attempts become less frequent";
     }
     world.refuses.clear();
     world.advance(absl::Minutes(20));
@@ -111,7 +111,7 @@ TEST_F(UnusableTest, RefusalsBeforeRanksRanAreNoJobsFailure) {
   }
 }
 
-TEST_F(UnusableTest, ARefusedJobSaysWhatItWaitsFor) {
+TEST_F(UnusableTest, RefusedJobShowsTheRefusal) {
   add_node("n5");
   refuses = {"n5"};
   refusal = "STATE_FOLDER_UNUSABLE";
@@ -132,8 +132,8 @@ TEST_F(UnusableTest, ALaunchFileThatNoNodeCanReadEndsTheJob) {
   EXPECT_EQ(state("a"), "FAILED");
 }
 
-// Nodes that an operator cordoned do not count towards the limit: they must not keep an ill node in service.
-TEST_F(UnusableTest, NodesThatAnOperatorCordonedDoNotCountAgainstTheTenth) {
+// Nodes that an operator cordoned do not count towards the limit: they must not keep a faulty node in service.
+TEST_F(UnusableTest, OperatorCordonsDoNotCountTowardsTheLimit) {
   for (const char* node : {"n1", "n2", "n3", "n4"}) add_node(node);
   cordon("n1");
   cordon("n2");
@@ -159,7 +159,7 @@ TEST_F(UnusableTest, NodesThatAnOperatorCordonedDoNotCountAgainstTheTenth) {
 }
 
 // The node takes ranks again by itself; after a cordon an operator would have to uncordon it.
-TEST_F(UnusableTest, WhoSaysItselfThatItIsIllIsNotCordoned) {
+TEST_F(UnusableTest, SelfReportedUnusableNodeIsNotCordoned) {
   for (const char* node : {"n1", "n2", "n3", "n4", "n5"}) add_node(node);
   refuses = {"n1"};
   refusal = "STATE_FOLDER_UNUSABLE";
@@ -177,7 +177,7 @@ TEST_F(UnusableTest, WhoSaysItselfThatItIsIllIsNotCordoned) {
   EXPECT_TRUE(reconciler->node("n1")->node.record.blames.empty());
 }
 
-TEST_F(UnusableTest, AClockThatIsOffIsToldOnceAndOver) {
+TEST_F(UnusableTest, WrongClockAndItsCorrectionGiveOneEventEach) {
   add_node("n1");
   add_node("n2");
   advance(absl::Seconds(15));
@@ -186,7 +186,7 @@ TEST_F(UnusableTest, AClockThatIsOffIsToldOnceAndOver) {
   advance(absl::Seconds(5));
   EXPECT_EQ(reconciler->node("n1")->node.clock_ahead, absl::Hours(2));
   EXPECT_EQ(reconciler->node("n2")->node.clock_ahead, absl::ZeroDuration());
-  EXPECT_EQ(node_state("n1"), State::kReady) << "leases are counted by one clock alone";
+  EXPECT_EQ(node_state("n1"), State::kReady) << "leases use only the controller's clock";
   clocks_ahead["n1"] = -absl::Hours(3);
   advance(absl::Seconds(5));
   EXPECT_EQ(reconciler->node("n1")->node.clock_ahead, -absl::Hours(3));

@@ -35,7 +35,7 @@ class UpdateTest : public ::testing::Test, protected World {
 };
 
 // Two jobs wait for one node: the job with the raised priority gets it.
-TEST_F(UpdateTest, ANewPriorityCountsAtOnce) {
+TEST_F(UpdateTest, NewPriorityTakesEffectAtOnce) {
   ASSERT_TRUE(submit(spec("first", 1, 0)).ok());
   ASSERT_TRUE(submit(spec("second", 1, 0)).ok());
   core::UpdateJob raise = update_of("second");
@@ -51,7 +51,7 @@ TEST_F(UpdateTest, ANewPriorityCountsAtOnce) {
 }
 
 // If a controller dies between accepting an update and applying it, the next one applies it at its start.
-TEST_F(UpdateTest, AnAcceptedUpdateOutlivesItsController) {
+TEST_F(UpdateTest, AcceptedUpdateSurvivesItsController) {
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   const std::string uid = job("a")->record->uid;
   write(store::put(core::update_key(uid), R"({"priority":4,"labels":{"k":"v"},"etag":"","actor":"user:bob"})"));
@@ -65,7 +65,7 @@ TEST_F(UpdateTest, AnAcceptedUpdateOutlivesItsController) {
   EXPECT_EQ(count_events("a", "JobUpdated"), 1) << "once";
 }
 
-TEST_F(UpdateTest, AFullDiskRefusesWithoutATrace) {
+TEST_F(UpdateTest, FullDiskRefusesWithoutSideEffects) {
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   store.set_full(true);
   EXPECT_EQ(label("a", "k", "v").code(), absl::StatusCode::kResourceExhausted);
@@ -77,7 +77,7 @@ TEST_F(UpdateTest, AFullDiskRefusesWithoutATrace) {
 }
 
 // Two callers read the same job: the second one gets an error, even if the first update is not durable yet.
-TEST_F(UpdateTest, OfTwoWithTheSameEtagOneWins) {
+TEST_F(UpdateTest, OneOfTwoUpdatesWithTheSameEtagWins) {
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   core::UpdateJob one = update_of("a");
   one.etag = job::etag(*job("a")->record);
@@ -93,7 +93,7 @@ TEST_F(UpdateTest, OfTwoWithTheSameEtagOneWins) {
   EXPECT_EQ(job("a")->record->spec.title, "one");
 }
 
-TEST_F(UpdateTest, ProgressDoesNotMoveTheEtag) {
+TEST_F(UpdateTest, ProgressDoesNotChangeTheEtag) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   const std::string before = job::etag(*job("a")->record);
@@ -102,7 +102,7 @@ TEST_F(UpdateTest, ProgressDoesNotMoveTheEtag) {
   EXPECT_EQ(job::etag(*job("a")->record), before);
 }
 
-TEST_F(UpdateTest, AJobThatIsOverKeepsItsHistory) {
+TEST_F(UpdateTest, FinishedJobKeepsItsHistory) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 1);
@@ -142,7 +142,7 @@ TEST_F(UpdateTest, ADeletedJobStaysDeleted) {
 }
 
 // The same cancel is repeated after the job has ended in another way.
-TEST_F(UpdateTest, ARepeatedCancelIsAnsweredAlike) {
+TEST_F(UpdateTest, RepeatedCancelGivesTheSameAnswer) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 1);
@@ -166,20 +166,20 @@ TEST_F(UpdateTest, ARepeatedCancelIsAnsweredAlike) {
   EXPECT_EQ(state("a"), ended);
 }
 
-TEST_F(UpdateTest, NodeEventsSayWhoseActTheyAre) {
+TEST_F(UpdateTest, NodeEventsNameTheirActor) {
   add_node("n1");
   for (const bool on : {true, false}) {
     reconciler->cordon(
         "n1", on, "disk", [](const auto&) {}, on ? "user:alice" : "peer:10.0.0.7");
     settle();
   }
-  std::vector<std::string> acts;
+  std::vector<std::string> actions;
   const auto records = store::scan_all(store, node_events_prefix("n1"));
   for (const store::Record& record : *records) {
     const auto event = job::decode<job::EventRecord>(record.value);
-    acts.push_back(event->reason + " " + event->actor);
+    actions.push_back(event->reason + " " + event->actor);
   }
-  EXPECT_THAT(acts,
+  EXPECT_THAT(actions,
               ElementsAre("NodeRegistered peer:10.0.0.8", "NodeCordoned user:alice", "NodeUncordoned peer:10.0.0.7"));
 }
 

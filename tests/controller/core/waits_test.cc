@@ -16,7 +16,7 @@ class WaitsTest : public World, public ::testing::Test {
   }
 };
 
-TEST_F(WaitsTest, EachStateUntilTheFirstStep) {
+TEST_F(WaitsTest, ShowsAReasonUntilTheFirstStep) {
   hung = {"n2"};
   ASSERT_TRUE(submit(spec("a", 2)).ok());
   advance(absl::Seconds(6));
@@ -40,7 +40,7 @@ TEST_F(WaitsTest, EachStateUntilTheFirstStep) {
   EXPECT_EQ(waits("a"), ": ");
 }
 
-TEST_F(WaitsTest, RanksThatHaveNotStarted) {
+TEST_F(WaitsTest, NamesNodesWhoseRanksHaveNotStarted) {
   ASSERT_TRUE(submit(spec("a", 2)).ok());
   crash();  // Prepared and ordered to start; n2 reports now that it has not started.
   nodes.at("n2").attempts.at(key("a")).phase = v1::AttemptReport::PREPARED;
@@ -51,7 +51,7 @@ TEST_F(WaitsTest, RanksThatHaveNotStarted) {
   EXPECT_EQ(waits("a"), "STARTING_RANKS: its ranks do not run yet on 1 of 2 nodes: n2");
 }
 
-TEST_F(WaitsTest, StopsSayWhoHasNotEnded) {
+TEST_F(WaitsTest, StopsNameNodesThatHaveNotEnded) {
   ASSERT_TRUE(submit(spec("a", 2)).ok());
   train("a", 1);
   ASSERT_EQ(state("a"), "RUNNING");
@@ -65,7 +65,7 @@ TEST_F(WaitsTest, StopsSayWhoHasNotEnded) {
   EXPECT_EQ(waits("a"), ": ");
 }
 
-TEST_F(WaitsTest, WhatIsLeftOfAFailedAttempt) {
+TEST_F(WaitsTest, FailedAttemptNamesNodesThatHaveNotEnded) {
   ASSERT_TRUE(submit(spec("a", 2)).ok());
   train("a", 1);
   hung = {"n1"};
@@ -77,10 +77,10 @@ TEST_F(WaitsTest, WhatIsLeftOfAFailedAttempt) {
   connect_all();
   advance(absl::Seconds(6));
   EXPECT_EQ(waits("a"), "ENDING: what is left of the failed attempt has not ended on 1 of 2 nodes: n1")
-      << "a controller that starts knows it from what it sees";
+      << "a restarted controller learns it from the nodes' reports";
 }
 
-TEST_F(WaitsTest, ASaveThatWasAskedForUntilItIsThereOrGivenUp) {
+TEST_F(WaitsTest, RequestedSaveIsShownUntilItEnds) {
   ASSERT_TRUE(submit(spec("a", 2)).ok());
   train("a", 1);
   for (const char* end : {R"({"kind":"checkpoint_committed","step":1,"full":true,"seconds":0.1})",
@@ -100,7 +100,7 @@ TEST_F(WaitsTest, ASaveThatWasAskedForUntilItIsThereOrGivenUp) {
 }
 
 // A separate reason stays: no node of the job can be reached.
-TEST_F(WaitsTest, UnreachableNodesAreSaidFirst) {
+TEST_F(WaitsTest, UnreachableNodesAreShownFirst) {
   ASSERT_TRUE(submit(spec("a", 2)).ok());
   loaded("a", 0);
   silent = {"n1", "n2"};

@@ -19,12 +19,12 @@ AttemptEnd end_at(const std::string& node, Cause cause, const std::string& reaso
   return end;
 }
 
-TEST(BlameTest, WhatANodeCouldNotDoIsItsOwn) {
+TEST(BlameTest, NodeFailuresBlameTheNode) {
   EXPECT_TRUE(blames_node(end_at("n1", Cause::kLaunchFailed, "PREPARE_TIMEOUT")));
   EXPECT_TRUE(blames_node(end_at("n1", Cause::kShimLost)));
   EXPECT_FALSE(blames_node(end_at("", Cause::kLaunchFailed))) << "no node is named";
-  EXPECT_FALSE(blames_node(end_at("n1", Cause::kLaunchFailed, "NO_DEVICES"))) << "somebody else held them";
-  EXPECT_FALSE(blames_node(end_at("n1", Cause::kRankFailed))) << "a bug of the job's";
+  EXPECT_FALSE(blames_node(end_at("n1", Cause::kLaunchFailed, "NO_DEVICES"))) << "another process held them";
+  EXPECT_FALSE(blames_node(end_at("n1", Cause::kRankFailed))) << "a bug of the job";
   EXPECT_FALSE(blames_node(end_at("n1", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED")));
 }
 
@@ -44,7 +44,7 @@ TEST(BlameTest, AStaleMountIsAvoidedWithoutBlame) {
 }
 
 // Whatever the cause, failing on the same node again gives no new information.
-TEST(BlameTest, TheSecondFailureWithoutProgressIsWorthAnotherNode) {
+TEST(BlameTest, SecondFailureWithoutProgressMakesABlackHole) {
   for (const Cause cause : {Cause::kRankFailed, Cause::kRankKilled, Cause::kOutOfMemory, Cause::kStorageError}) {
     EXPECT_FALSE(is_black_hole(end_at("n1", cause), 0));
     EXPECT_TRUE(is_black_hole(end_at("n1", cause), 1));
@@ -66,13 +66,13 @@ TEST(BlameTest, ARankThatCannotBeLoadedBlamesItsNode) {
 }
 
 // Two nodes see different folders: either may have the wrong one.
-TEST(BlameTest, NodesAtOddsAreAvoidedAlike) {
+TEST(BlameTest, DisagreeingNodesAreBothAvoided) {
   AttemptEnd end = end_at("n2", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED");
   end.at_odds = {"n1", "n2"};
   EXPECT_THAT(nodes_to_avoid(end), ElementsAre("n1", "n2"));
 }
 
-TEST(BlameTest, WhoIsAvoidedAndFailsAgainIsTheOne) {
+TEST(BlameTest, NodeThatFailsAgainIsTheOnlyOneAvoided) {
   std::vector<std::string> avoided;
   avoid(avoided, {"n1", "n2"});
   avoid(avoided, {"n4"});
@@ -83,7 +83,7 @@ TEST(BlameTest, WhoIsAvoidedAndFailsAgainIsTheOne) {
   EXPECT_THAT(avoided, ElementsAre("n1"));
 }
 
-TEST(BlameTest, TwoJobsMakeACordonOneDoesNot) {
+TEST(BlameTest, CordonNeedsFailuresOfTwoJobs) {
   std::vector<Blame> blames;
   for (int i = 0; i < 5; ++i) add_blame(blames, {"a", "LAUNCH_FAILED", i * kMinute});
   EXPECT_EQ(reason_to_cordon(blames), "") << "it may be the job";
@@ -91,7 +91,7 @@ TEST(BlameTest, TwoJobsMakeACordonOneDoesNot) {
   EXPECT_EQ(reason_to_cordon(blames), "failed 2 jobs within a day: LAUNCH_FAILED, PREPARE_TIMEOUT");
 }
 
-TEST(BlameTest, ADayLaterItIsForgotten) {
+TEST(BlameTest, BlamesExpireAfterADay) {
   std::vector<Blame> blames;
   add_blame(blames, {"a", "LAUNCH_FAILED", 0});
   add_blame(blames, {"b", "LAUNCH_FAILED", 24 * 60 * kMinute + 1});

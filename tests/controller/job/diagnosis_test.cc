@@ -45,7 +45,7 @@ Findings four(int behind) {
   return findings;
 }
 
-TEST(DiagnosisTest, NamesWhoDidNotCome) {
+TEST(DiagnosisTest, NamesTheMissingRank) {
   const DiagnosisRecord record = diagnose(four(2), "attempt 1");
   EXPECT_EQ(record.verdict, "rank 2 never came to all_reduce 5 of tp (ranks 0-3; 8 float)");
   EXPECT_THAT(record.ranks, ElementsAre(2));
@@ -53,7 +53,7 @@ TEST(DiagnosisTest, NamesWhoDidNotCome) {
 }
 
 // Among ranks inside the same call, a stopped one holds up the others.
-TEST(DiagnosisTest, WhoIsStoppedInsideOfACallIsNamed) {
+TEST(DiagnosisTest, RankStoppedInsideACallIsNamed) {
   Findings findings = four(-1);
   for (auto& [rank, finding] : findings.ranks) finding.flight.calls.back().state = CallState::kInside;
   EXPECT_THAT(diagnose(findings, "attempt 1").ranks, ElementsAre(0, 1, 2, 3));
@@ -66,7 +66,7 @@ TEST(DiagnosisTest, WhoIsStoppedInsideOfACallIsNamed) {
   EXPECT_EQ(diagnose(findings, "attempt 1").verdict, "") << "one of them was killed: the others only wait";
 }
 
-TEST(DiagnosisTest, RanksThatAreAlikeShareABlockAfterTheCulprits) {
+TEST(DiagnosisTest, EqualStacksShareABlockAfterTheCulprits) {
   const std::string report = diagnose(four(2), "attempt 1").report;
   EXPECT_THAT(report, HasSubstr("\nstacks of rank 2\n"));
   EXPECT_THAT(report, HasSubstr("\nstacks of ranks 0-1,3, here of rank 0\n"));
@@ -75,23 +75,23 @@ TEST(DiagnosisTest, RanksThatAreAlikeShareABlockAfterTheCulprits) {
 }
 
 // A rank's file also has a rank number, but the rank could have written anything: the node's number counts.
-TEST(DiagnosisTest, ARankIsTheOneThatItsNodeSays) {
+TEST(DiagnosisTest, RankNumberOfTheNodeCounts) {
   Findings findings = four(2);
   for (auto& [rank, found] : findings.ranks) found.flight.rank = 7;
   EXPECT_THAT(diagnose(findings, "").ranks, ElementsAre(2));
 }
 
-TEST(DiagnosisTest, OfAnAttemptThatWasCutShortOnlyADisagreementCounts) {
+TEST(DiagnosisTest, AttemptThatWasCutShortReportsOnlyDisagreements) {
   Findings cut = four(2);
   cut.stuck = false;
-  EXPECT_EQ(diagnose(cut, "").verdict, "") << "that it had not come yet follows from the cut";
+  EXPECT_EQ(diagnose(cut, "").verdict, "") << "its absence follows from the cut";
   Findings other;
   other.world = 4;
   for (int rank = 0; rank < 4; ++rank) other.ranks[rank] = finding(5, false, rank == 1 ? 9 : 8);
   EXPECT_THAT(diagnose(other, "").verdict, HasSubstr("rank 1 "));
 }
 
-TEST(DiagnosisTest, WhoIsNotHeardOfIsSaid) {
+TEST(DiagnosisTest, MissingAnswersAreReported) {
   Findings findings = four(2);
   findings.ranks.erase(0);
   findings.ranks.at(1).stacks.clear();
@@ -119,13 +119,13 @@ TEST(DiagnosisTest, TenThousandRanksGiveAReportThatFits) {
   EXPECT_THAT(record.report, Not(HasSubstr("rank 9999 on n1")));
 }
 
-TEST(DiagnosisTest, WhatRanksAreAskedForStaysBounded) {
-  EXPECT_GE(most_calls(8), 512) << "all that there is";
-  EXPECT_LE(int64_t{10'000} * most_calls(10'000), 1 << 20);
-  EXPECT_GE(most_calls(1'000'000), 32);
+TEST(DiagnosisTest, RequestedCallsAreBounded) {
+  EXPECT_GE(max_calls(8), 512) << "all calls that a rank records";
+  EXPECT_LE(int64_t{10'000} * max_calls(10'000), 1 << 20);
+  EXPECT_GE(max_calls(1'000'000), 32);
 }
 
-TEST(DiagnosisTest, ARecordComesBackAsItWas) {
+TEST(DiagnosisTest, RecordRoundTrips) {
   const DiagnosisRecord record = {2, 77, "rank 1 \"x\"", {1, 3}, "all_gather 3 of tp (ranks 0-3)", "a\nb\xff"};
   const auto back = decode<DiagnosisRecord>(encode(record));
   ASSERT_TRUE(back.ok()) << back.status();

@@ -28,11 +28,11 @@ struct Instruction {
 enum class Fault { kStops, kSkips, kOtherSize, kOtherOperation, kFreezes };
 
 // Ranks of a mesh that run one program repeatedly, in lockstep as far as collectives require it. One rank fails at one
-// call of one step. `tells`: ranks report whether they are inside a call; older versions and devices do not.
+// call of one step. `reports_state`: ranks report whether they are inside a call; older versions and devices do not.
 class Mesh {
  public:
-  Mesh(std::vector<int> sizes, std::vector<Instruction> program, bool tells = false)
-      : sizes_(std::move(sizes)), program_(std::move(program)), tells_(tells) {
+  Mesh(std::vector<int> sizes, std::vector<Instruction> program, bool reports_state = false)
+      : sizes_(std::move(sizes)), program_(std::move(program)), reports_state_(reports_state) {
     world_ = 1;
     for (const int size : sizes_) world_ *= size;
     for (int rank = 0; rank < world_; ++rank) {
@@ -98,7 +98,7 @@ class Mesh {
     return members;
   }
 
-  bool all_came(const rank_protocol::FlightCall& call, int rank) const {
+  bool all_joined(const rank_protocol::FlightCall& call, int rank) const {
     const std::vector<int> members = members_of(rank, call.group);
     for (const int member : members) {
       const rank_protocol::RankFlight& other = ranks_[static_cast<size_t>(member)].flight;
@@ -116,8 +116,8 @@ class Mesh {
     Rank& self = ranks_[static_cast<size_t>(rank)];
     for (const size_t place : self.outstanding) {
       rank_protocol::FlightCall& call = self.flight.calls[place];
-      if (tells_) call.state = rank_protocol::CallState::kInside;
-      if (!all_came(call, rank)) return false;
+      if (reports_state_) call.state = rank_protocol::CallState::kInside;
+      if (!all_joined(call, rank)) return false;
       call.state = rank_protocol::CallState::kCompleted;
     }
     self.outstanding.clear();
@@ -159,7 +159,7 @@ class Mesh {
     call.mark = self.mark;
     call.since_mark = self.since_mark++;
     call.created_ns = ++clock_;
-    if (tells_) call.state = what.later ? rank_protocol::CallState::kPosted : rank_protocol::CallState::kInside;
+    if (reports_state_) call.state = what.later ? rank_protocol::CallState::kPosted : rank_protocol::CallState::kInside;
     self.outstanding.push_back(self.flight.calls.size() - 1);
     if (fault == Fault::kFreezes && number == faulty_ && self.step == step && self.at == at) self.stopped = true;
     self.issued = !what.later;
@@ -169,13 +169,13 @@ class Mesh {
 
   std::vector<int> sizes_;
   std::vector<Instruction> program_;
-  const bool tells_;
+  const bool reports_state_;
   int world_ = 1, faulty_ = -1;
   std::vector<Rank> ranks_;
   int64_t clock_ = 0;
 };
 
-Mesh random_mesh(std::mt19937& random, int* program_size, bool tells) {
+Mesh random_mesh(std::mt19937& random, int* program_size, bool reports_state) {
   const auto between = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
   std::vector<int> sizes;
   for (int axes = between(1, 3), i = 0; i < axes; ++i) sizes.push_back(between(1, 4));
@@ -186,7 +186,7 @@ Mesh random_mesh(std::mt19937& random, int* program_size, bool tells) {
                        between(0, 4) == 0});
   }
   *program_size = static_cast<int>(program.size());
-  return {sizes, program, tells};
+  return {sizes, program, reports_state};
 }
 
 TEST(DivergenceTest, NamesTheRankOnRandomMeshes) {
@@ -195,9 +195,9 @@ TEST(DivergenceTest, NamesTheRankOnRandomMeshes) {
   std::map<Fault, int> seen;
   for (int round = 0; round < 6'000; ++round) {
     int size = 0;
-    const bool tells = round % 2 == 0;
-    Mesh mesh = random_mesh(random, &size, tells);
-    const auto fault = static_cast<Fault>(between(0, tells ? 4 : 3));
+    const bool reports_state = round % 2 == 0;
+    Mesh mesh = random_mesh(random, &size, reports_state);
+    const auto fault = static_cast<Fault>(between(0, reports_state ? 4 : 3));
     const int rank = between(0, mesh.world() - 1), step = between(1, 3), at = between(0, size - 1);
     mesh.run(5, fault, rank, step, at);
     if (mesh.is_over(5) || mesh.world() == 1) continue;  // In a group of one, no other rank waits.
@@ -210,7 +210,7 @@ TEST(DivergenceTest, NamesTheRankOnRandomMeshes) {
   for (int fault = 0; fault < 5; ++fault) EXPECT_GT(seen[static_cast<Fault>(fault)], 300);
 }
 
-TEST(DivergenceTest, NobodyWaits) {
+TEST(DivergenceTest, NothingIsReportedIfNoRankWaits) {
   EXPECT_FALSE(first_divergence({}));
   Mesh mesh({2, 2}, {{0, "all_gather", 16, false}, {1, "all_reduce", 16, false}});
   mesh.run(3, Fault::kStops, -1, 0, 0);
@@ -218,7 +218,7 @@ TEST(DivergenceTest, NobodyWaits) {
   EXPECT_FALSE(first_divergence(mesh.flights()));
 }
 
-TEST(DivergenceTest, SaysWhatAndWhere) {
+TEST(DivergenceTest, NamesTheFaultAndTheCollective) {
   const std::vector<Instruction> program = {{1, "all_gather", 16, false}, {0, "reduce_scatter", 32, false}};
   const auto message = [&](Fault fault, int at) {
     Mesh mesh({2, 3}, program);
@@ -252,18 +252,18 @@ TEST(DivergenceTest, RanksOfOneCollectiveAreNamedTogether) {
 }
 
 // A receiver waits for its sender; a size that differs is the fault of one side.
-TEST(DivergenceTest, Messages) {
+TEST(DivergenceTest, PointToPointMessagesMatch) {
   std::vector<rank_protocol::RankFlight> ranks = {{0, {{"pp 0->1", "0-1", 1, 3}}, {}},
                                                   {1, {{"pp 0->1", "0-1", 1, 4}}, {}}};
   ranks[1].calls = {{0, 4, "recv", "bfloat16", 64, 2, 5, 900, rank_protocol::CallState::kQueued}};
   EXPECT_EQ(first_divergence(ranks)->message(), "rank 0 never came to recv 4 of pp 0->1 (ranks 0-1; 64 bfloat16)");
   ranks[0].groups[0].issued = 4;
   ranks[0].calls = {{0, 4, "send", "bfloat16", 64, 2, 5, 901, rank_protocol::CallState::kCompleted}};
-  EXPECT_FALSE(first_divergence(ranks)) << "a message and its receipt are one";
+  EXPECT_FALSE(first_divergence(ranks)) << "the send and its receive match";
 }
 
 // A pipeline stage posts receives before it needs them: a posted receive does not make it wait.
-TEST(DivergenceTest, WhatIsPostedIsNotWaitedFor) {
+TEST(DivergenceTest, PostedReceivesAreNotWaits) {
   std::vector<rank_protocol::RankFlight> ranks = {{0, {{"pp 0->1", "0-1", 1, 5}, {"pp 1->0", "0-1", 2, 3}}, {}},
                                                   {1, {{"pp 0->1", "0-1", 1, 5}, {"pp 1->0", "0-1", 2, 2}}, {}}};
   ranks[0].calls = {{1, 3, "recv", "bfloat16", 64, 2, 9, 950, rank_protocol::CallState::kInside}};
@@ -276,7 +276,7 @@ TEST(DivergenceTest, WhatIsPostedIsNotWaitedFor) {
 
 // Rank 0 was stopped inside a tp call that its partner had joined: the partner is not named although others wait for
 // it.
-TEST(DivergenceTest, ACallThatDoesNotEndIsNamedWithAllThatAreInside) {
+TEST(DivergenceTest, HungCallNamesAllRanksInsideIt) {
   std::vector<rank_protocol::RankFlight> ranks(4);
   for (int i = 0; i < 4; ++i) {
     const char* const tp = i < 2 ? "0-1" : "2-3";
@@ -301,7 +301,7 @@ TEST(DivergenceTest, ACallThatDoesNotEndIsNamedWithAllThatAreInside) {
 }
 
 // Nothing is known of rank 3: rank 2 waits for it and is not the cause of the hang.
-TEST(DivergenceTest, WhoWaitsForOneThatIsNotKnownIsNotNamed) {
+TEST(DivergenceTest, RankThatWaitsForAnUnknownRankIsNotNamed) {
   std::vector<rank_protocol::RankFlight> ranks = {
       {0,
        {{"fsdp", "0,2", 3, 2}},
@@ -316,7 +316,7 @@ TEST(DivergenceTest, WhoWaitsForOneThatIsNotKnownIsNotNamed) {
 }
 
 // Experts get different rows in each step, and all ranks validate at the same time: neither is a divergence.
-TEST(DivergenceTest, WhatAllDoOtherwiseIsNobodysFault) {
+TEST(DivergenceTest, DifferencesOnAllRanksBlameNobody) {
   const auto made = [](bool validates, bool rows_differ) {
     std::vector<rank_protocol::RankFlight> ranks(2);
     for (int i = 0; i < 2; ++i) {
@@ -342,11 +342,11 @@ TEST(DivergenceTest, WhatAllDoOtherwiseIsNobodysFault) {
   };
   EXPECT_FALSE(first_divergence(made(false, false)));
   EXPECT_FALSE(first_divergence(made(false, true))) << "rows of experts";
-  EXPECT_FALSE(first_divergence(made(true, true))) << "a validation of all";
+  EXPECT_FALSE(first_divergence(made(true, true))) << "all ranks validate";
 }
 
 // Two ranks against two, and nothing shows which are right.
-TEST(DivergenceTest, OfTwoSidesThatAreAlikeBothAreNamed) {
+TEST(DivergenceTest, UndecidableDisagreementNamesBothSides) {
   std::vector<rank_protocol::RankFlight> ranks(2);
   for (int i = 0; i < 2; ++i) {
     ranks[static_cast<size_t>(i)] = {i, {{"ep", "0-1", 1, 1}}, {}};

@@ -30,7 +30,7 @@ TEST(EttrTest, EndsWithTheJobAndStartsAtOne) {
 }
 
 // If a clock went backwards or phases exceed the wall time, the ratio stays between 0 and 1.
-TEST(EttrTest, StaysARatio) {
+TEST(EttrTest, RatioStaysBetweenZeroAndOne) {
   EXPECT_DOUBLE_EQ(ettr({}, {attempt(100, {{"start", 1}})}, 90 * kSecond), 1);
   EXPECT_DOUBLE_EQ(ettr({}, {attempt(100, {{"start", 50}})}, 110 * kSecond), 0);
 }

@@ -8,7 +8,7 @@
 namespace titan::job {
 namespace {
 
-TEST(RecordTest, AJobComesBackAsItWas) {
+TEST(RecordTest, JobRoundTrips) {
   JobRecord record;
   record.uid = "u1";
   record.name = "projects/default/jobs/a";
@@ -27,7 +27,7 @@ TEST(RecordTest, AJobComesBackAsItWas) {
   EXPECT_EQ(back->spec.restart.stop_grace_seconds, 2.5);
 }
 
-TEST(RecordTest, ATombstoneComesBackAsItWas) {
+TEST(RecordTest, TombstoneRoundTrips) {
   const Tombstone written{"projects/default/jobs/b", "user:\"x\"", 7, "r1", 4000000000u};
   EXPECT_EQ(encode(*decode<Tombstone>(encode(written))), encode(written));
   for (const char* text : {"{", "", "projects/default/jobs/a"}) {
@@ -55,7 +55,7 @@ JobRecord full_record() {
 
 // Where the quick reader succeeds, it gives the same record as the general one, and it reads everything that encode()
 // writes.
-TEST(RecordTest, WhatIsWrittenIsReadQuickly) {
+TEST(RecordTest, QuickReaderReadsEncodedRecords) {
   const std::string text = encode(full_record());
   JobRecord quick;
   ASSERT_TRUE(read_quickly(text, quick)) << text;
@@ -83,7 +83,7 @@ TEST(RecordTest, WhatIsWrittenIsReadQuickly) {
 }
 
 // Stores of version 0.1 have this form. The process id stays with the shim.
-TEST(RecordTest, TheEndOfARankIsStoredAsItAlwaysWas) {
+TEST(RecordTest, StoredFormOfARankExitIsStable) {
   const RankExit exit{.rank = 1,
                       .exit_code = -1,
                       .signal = 9,
@@ -107,7 +107,7 @@ TEST(RecordTest, TheEndOfARankIsStoredAsItAlwaysWas) {
 
 // For a text that is cut anywhere or has one changed byte, decode() gives the same as the general reader: the record or
 // an error.
-TEST(RecordTest, TheQuickReaderTakesNothingThatTheGeneralOneDoesNot) {
+TEST(RecordTest, QuickReaderAgreesWithTheGeneralOne) {
   const std::string text = encode(full_record());
   const auto same = [](const std::string& changed) {
     JobRecord quick;
@@ -149,7 +149,7 @@ TEST(RecordTest, MissingMembersTakeDefaults) {
   EXPECT_EQ(stopped->intent.deadline_ns, 0) << "not known";
 }
 
-TEST(RecordTest, AnAttemptComesBackAsItWas) {
+TEST(RecordTest, AttemptRoundTrips) {
   AttemptRecord record;
   record.number = 2;
   record.placements = {{"a", 0, 2, {3, 1}}};
@@ -169,7 +169,7 @@ TEST(RecordTest, UnknownMembersAreSkipped) {
   EXPECT_EQ(job->spec.ranks, 2);
 }
 
-TEST(RecordTest, ANodeComesBackAsItWas) {
+TEST(RecordTest, NodeRoundTrips) {
   NodeRecord record;
   record.name = "n1";
   record.device_memory_bytes = int64_t{80} << 30;
@@ -192,7 +192,7 @@ TEST(RecordTest, NonFiniteProgressSurvives) {
   EXPECT_EQ(back->expert_max_over_mean, 3);
 }
 
-TEST(RecordTest, BrokenUtf8OfARankIsStillWritten) {
+TEST(RecordTest, InvalidUtf8CanBeEncoded) {
   EventRecord event;
   event.message = "bad \xff byte";
   EXPECT_TRUE(decode<EventRecord>(encode(event)).ok());

@@ -10,7 +10,7 @@
 namespace titan::job {
 namespace {
 
-RankExit left(int rank, int code, int64_t time = 10) {
+RankExit exit_of(int rank, int code, int64_t time = 10) {
   return {.rank = rank, .exit_code = code, .time_ns = time, .node = "n" + std::to_string(rank)};
 }
 RankExit killed(int rank, int signal, int64_t time) {
@@ -19,7 +19,7 @@ RankExit killed(int rank, int signal, int64_t time) {
 
 // The killed rank is the root cause; its peers' failed collectives and the controller's own kills are consequences.
 TEST(ClassifyTest, FindsTheKilledRank) {
-  EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost, 20), killed(1, 9, 10), killed(2, 9, 40)},
+  EndFacts facts{.exits = {exit_of(0, rank_protocol::kExitPeerLost, 20), killed(1, 9, 10), killed(2, 9, 40)},
                  .num_ranks = 3};
   facts.stop_time_ns = 30;
   const AttemptEnd end = classify(facts);
@@ -29,17 +29,17 @@ TEST(ClassifyTest, FindsTheKilledRank) {
 
 // The report of the killed rank may arrive after its peers': then only its time shows the order, and clocks of nodes
 // differ.
-TEST(ClassifyTest, APeerLossNeedsAnotherRoot) {
-  EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost, 20), killed(1, 9, 31)}, .num_ranks = 2};
+TEST(ClassifyTest, PeerLossIsNotTheRootCause) {
+  EndFacts facts{.exits = {exit_of(0, rank_protocol::kExitPeerLost, 20), killed(1, 9, 31)}, .num_ranks = 2};
   facts.stop_time_ns = 30;
   EXPECT_EQ(classify(facts).cause, Cause::kRankKilled);
 }
 
 // If two ranks fail alike, the first one reported is the root cause, even if its node's clock is wrong; within one
 // report the earlier one.
-TEST(ClassifyTest, WhoWasHeardOfFirstFailedFirst) {
-  RankExit first = left(0, 1, /*time=*/3'600'000);
-  RankExit second = left(1, 1, /*time=*/10);
+TEST(ClassifyTest, FirstReportedFailureIsTheCause) {
+  RankExit first = exit_of(0, 1, /*time=*/3'600'000);
+  RankExit second = exit_of(1, 1, /*time=*/10);
   first.report = 1;
   second.report = 2;
   EXPECT_EQ(classify({.exits = {second, first}, .num_ranks = 2}).node, "n0");
@@ -48,37 +48,37 @@ TEST(ClassifyTest, WhoWasHeardOfFirstFailedFirst) {
 }
 
 // A rank that Titan ended lived until then: its signal does not explain the failure.
-TEST(ClassifyTest, ARankThatTitanEndedIsNoCause) {
+TEST(ClassifyTest, RankThatTitanEndedIsNotTheCause) {
   RankExit ended = killed(1, 9, 31);
   ended.stop_reason = "ATTEMPT_FAILED";
-  EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost, 20), ended}, .stop_time_ns = 30, .num_ranks = 2};
+  EndFacts facts{.exits = {exit_of(0, rank_protocol::kExitPeerLost, 20), ended}, .stop_time_ns = 30, .num_ranks = 2};
   EXPECT_EQ(classify(facts).cause, Cause::kRankFailed);
   facts.hung = {{1, "n1", "backward", 100.4}};
   const AttemptEnd end = classify(facts);
   EXPECT_EQ(end.cause, Cause::kHang);
   EXPECT_EQ(end.message,
             "rank 1 on n1 in backward made no progress for 100 s; Titan ended it. rank 0 on n0 exited with code 12");
-  facts.exits.push_back(left(2, rank_protocol::kExitStorage));
-  EXPECT_EQ(classify(facts).cause, Cause::kStorageError) << "who names a cause outranks who only stood still";
+  facts.exits.push_back(exit_of(2, rank_protocol::kExitStorage));
+  EXPECT_EQ(classify(facts).cause, Cause::kStorageError) << "a named cause outranks a hang";
 }
 
 // The kernel killed the rank while it saved on request; Titan did not.
-TEST(ClassifyTest, OutOfMemoryWhileItSavesIsTheCause) {
+TEST(ClassifyTest, OutOfMemoryDuringASaveIsTheCause) {
   RankExit full = killed(1, 9, 20);
   full.stop_reason = "DRAINED";
   full.out_of_memory = true;
-  const AttemptEnd end = classify({.exits = {left(0, rank_protocol::kExitPeerLost, 21), full}, .num_ranks = 2});
+  const AttemptEnd end = classify({.exits = {exit_of(0, rank_protocol::kExitPeerLost, 21), full}, .num_ranks = 2});
   EXPECT_EQ(end.cause, Cause::kOutOfMemory);
   EXPECT_EQ(end.node, "n1");
 }
 
-TEST(ClassifyTest, ANewerAttemptOutranksAll) {
-  EndFacts facts{.exits = {left(0, rank_protocol::kExitFenced)}, .num_ranks = 2, .newer_attempt = 8};
+TEST(ClassifyTest, NewerAttemptOutranksAllCauses) {
+  EndFacts facts{.exits = {exit_of(0, rank_protocol::kExitFenced)}, .num_ranks = 2, .newer_attempt = 8};
   EXPECT_EQ(classify(facts).cause, Cause::kStaleAttempt);
 }
 
 TEST(ClassifyTest, AUserErrorOutranksALostNode) {
-  EndFacts facts{.exits = {left(0, rank_protocol::kExitUserError)}, .num_ranks = 2};
+  EndFacts facts{.exits = {exit_of(0, rank_protocol::kExitUserError)}, .num_ranks = 2};
   facts.errors = {{0, "user", "NONFINITE_LOSS", "loss is nan at step 7"}};
   facts.lost_nodes = {"n1"};
   const AttemptEnd end = classify(facts);
@@ -87,21 +87,22 @@ TEST(ClassifyTest, AUserErrorOutranksALostNode) {
   EXPECT_EQ(end.message, "rank 0 on n0 exited with code 11: loss is nan at step 7");
 }
 
-TEST(ClassifyTest, ALostNodeOutranksThePeersThatDiedOfIt) {
-  EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost)}, .lost_nodes = {"n1"}, .num_ranks = 2};
+TEST(ClassifyTest, LostNodeOutranksItsPeersFailures) {
+  EndFacts facts{.exits = {exit_of(0, rank_protocol::kExitPeerLost)}, .lost_nodes = {"n1"}, .num_ranks = 2};
   EXPECT_EQ(classify(facts).cause, Cause::kNodeLost);
 }
 
-TEST(ClassifyTest, AShimIsNamed) {
-  EndFacts facts{
-      .exits = {killed(0, 9, 5), left(1, 12)}, .refusals = {{"n0", "SHIM_LOST", "its shim is gone"}}, .num_ranks = 2};
+TEST(ClassifyTest, LostShimIsTheCause) {
+  EndFacts facts{.exits = {killed(0, 9, 5), exit_of(1, 12)},
+                 .refusals = {{"n0", "SHIM_LOST", "its shim is gone"}},
+                 .num_ranks = 2};
   EXPECT_EQ(classify(facts).cause, Cause::kShimLost);
 }
 
-TEST(ClassifyTest, MemoryIsNamed) {
+TEST(ClassifyTest, OutOfMemoryNamesTheLimit) {
   RankExit exit = killed(1, 9, 5);
   exit.out_of_memory = true;
-  EXPECT_EQ(classify({.exits = {left(0, 12), exit}, .num_ranks = 2}).cause, Cause::kOutOfMemory);
+  EXPECT_EQ(classify({.exits = {exit_of(0, 12), exit}, .num_ranks = 2}).cause, Cause::kOutOfMemory);
   exit.memory_limit_bytes = int64_t{3} << 29;
   const std::string message = classify({.exits = {exit}, .num_ranks = 2}).message;
   EXPECT_NE(message.find("ranks to 1.50 GiB in total"), std::string::npos) << message;
@@ -110,22 +111,22 @@ TEST(ClassifyTest, MemoryIsNamed) {
 // A rank without its libraries (the loader's exit code) does not fail by a bug of the rank: the message names what is
 // missing, and peers that waited for it are not the root cause.
 TEST(ClassifyTest, ARankThatCannotBeLoadedIsALaunchFailure) {
-  RankExit exit = left(1, 127, 30);
+  RankExit exit = exit_of(1, 127, 30);
   exit.message = "titan-rank: error while loading shared libraries: libtorch_cpu.so: cannot open shared object file";
-  const AttemptEnd end = classify({.exits = {left(0, rank_protocol::kExitPeerLost, 20), exit}, .num_ranks = 2});
+  const AttemptEnd end = classify({.exits = {exit_of(0, rank_protocol::kExitPeerLost, 20), exit}, .num_ranks = 2});
   EXPECT_EQ(end.cause, Cause::kLaunchFailed);
   EXPECT_EQ(end.message, "rank 1 on n1 could not be started: " + exit.message);
   EXPECT_TRUE(end.never_ran);
 }
 
 // An exit by Titan explains nothing, and a rank that lost a peer explains less than that peer.
-TEST(MostTellingTest, WhatExplainsTheEndIsKept) {
+TEST(MostRelevantTest, KeepsTheExitsThatExplainTheEnd) {
   std::map<int, RankExit> exits;
   for (int rank = 0; rank < 300; ++rank) {
-    exits[rank] = rank % 2 == 0 ? left(rank, rank_protocol::kExitPeerLost) : killed(rank, 9, 20);
+    exits[rank] = rank % 2 == 0 ? exit_of(rank, rank_protocol::kExitPeerLost) : killed(rank, 9, 20);
     if (rank % 2 == 1) exits[rank].stop_reason = "ATTEMPT_FAILED";
   }
-  exits[299] = left(299, rank_protocol::kExitUserError, /*time=*/1000);
+  exits[299] = exit_of(299, rank_protocol::kExitUserError, /*time=*/1000);
   exits[150] = killed(150, 11, 1000);
   const std::vector<RankExit> kept = most_relevant(exits);
   ASSERT_EQ(kept.size(), kExitsKept);
@@ -139,23 +140,24 @@ TEST(MostTellingTest, WhatExplainsTheEndIsKept) {
   EXPECT_EQ(ranks.count(299) + ranks.count(150), 2u);
   EXPECT_EQ(ended_by_titan, 256 - 151) << "all that ended by themselves come first";
   exits.erase(exits.begin(), std::next(exits.begin(), 44));
-  EXPECT_EQ(most_relevant(exits).size(), 256u) << "so many are kept as they are";
+  EXPECT_EQ(most_relevant(exits).size(), 256u) << "up to the limit, all are kept";
 }
 
 TEST(ClassifyTest, CleanEnds) {
-  EXPECT_EQ(classify({.exits = {left(0, 0), left(1, 0)}, .num_ranks = 2}).cause, Cause::kFinished);
-  EXPECT_EQ(classify({.exits = {left(0, 16), left(1, 16)}, .num_ranks = 2}).cause, Cause::kStopped);
-  EXPECT_EQ(classify({.exits = {left(0, 16), left(1, 16)}, .cancelled = true, .num_ranks = 2}).cause,
+  EXPECT_EQ(classify({.exits = {exit_of(0, 0), exit_of(1, 0)}, .num_ranks = 2}).cause, Cause::kFinished);
+  EXPECT_EQ(classify({.exits = {exit_of(0, 16), exit_of(1, 16)}, .num_ranks = 2}).cause, Cause::kStopped);
+  EXPECT_EQ(classify({.exits = {exit_of(0, 16), exit_of(1, 16)}, .cancelled = true, .num_ranks = 2}).cause,
             Cause::kCancelled);
-  EXPECT_EQ(classify({.exits = {left(0, 0), left(1, 0)}, .cancelled = true, .num_ranks = 2}).cause, Cause::kFinished);
+  EXPECT_EQ(classify({.exits = {exit_of(0, 0), exit_of(1, 0)}, .cancelled = true, .num_ranks = 2}).cause,
+            Cause::kFinished);
   EXPECT_EQ(classify({.exits = {killed(0, 9, 1)}, .cancelled = true, .num_ranks = 2}).cause, Cause::kCancelled);
 }
 
 // The message names who requested that the ranks exit.
-TEST(ClassifyTest, AStopSaysByWhom) {
+TEST(ClassifyTest, StopMessageNamesItsSource) {
   const auto stopped = [](const std::string& reason, const std::map<std::string, std::string>& drained = {}) {
     EndFacts facts{
-        .exits = {left(0, 16), left(1, 16)}, .num_ranks = 2, .drained = drained, .orphan_timeout_seconds = 600};
+        .exits = {exit_of(0, 16), exit_of(1, 16)}, .num_ranks = 2, .drained = drained, .orphan_timeout_seconds = 600};
     facts.exits[0].node = "n1";
     facts.exits[1].node = "n2";
     facts.exits[1].stop_reason = reason;
@@ -174,11 +176,11 @@ TEST(ClassifyTest, AStopSaysByWhom) {
   EXPECT_EQ(stopped("SIGTERM to the shim"),
             "node n2 stopped its ranks (SIGTERM to the shim): the ranks saved and exited");
   EXPECT_EQ(stopped(""), "a rank was asked to stop from outside Titan (SIGTERM): the ranks saved and exited");
-  EXPECT_EQ(classify({.exits = {left(0, 16)}, .cancelled = true, .num_ranks = 1, .actor = "user:bob"}).message,
+  EXPECT_EQ(classify({.exits = {exit_of(0, 16)}, .cancelled = true, .num_ranks = 1, .actor = "user:bob"}).message,
             "cancelled by user:bob; the ranks saved first");
 }
 
-TEST(CauseTest, NamesAreKnown) {
+TEST(CauseTest, CauseNamesAreRecognized) {
   EXPECT_TRUE(is_cause("RANK_KILLED"));
   EXPECT_TRUE(is_cause("STALE_ATTEMPT"));
   EXPECT_FALSE(is_cause("anything"));
@@ -211,7 +213,7 @@ TEST_F(DecideTest, ThreeRestartsWithoutProgressFail) {
   EXPECT_EQ(verdict.failure_reason, "NO_PROGRESS");
 }
 
-TEST_F(DecideTest, ProgressStartsOver) {
+TEST_F(DecideTest, ProgressResetsTheCounters) {
   for (int kill = 0; kill < 50; ++kill) {
     EXPECT_TRUE(note_progress(history_, kill + 1, 0));
     const Verdict verdict = next(Cause::kRankKilled);
@@ -232,7 +234,7 @@ TEST_F(DecideTest, TheSameUserErrorAtTheSameStepTwiceFails) {
   EXPECT_EQ(verdict.failure_message, "why (the same error at step 9 twice)");
 }
 
-TEST_F(DecideTest, AnotherModelsWeightsAreNeverTriedTwice) {
+TEST_F(DecideTest, ModelMismatchIsNotRetried) {
   history_.best_step = 9;
   for (const char* reason : {"MODEL_MISMATCH", "LORA_BASE", "MODEL"}) {
     const Verdict verdict = decide(policy_, history_, {Cause::kUserError, reason, "why"}, 9, 0);
@@ -278,7 +280,7 @@ TEST_F(DecideTest, RefusalsBeforeRanksRanNeverFailAJob) {
     EndFacts facts{.refusals = {{"n5", reason, "no space"}}, .num_ranks = 2};
     const AttemptEnd end = classify(facts);
     ASSERT_TRUE(is_refusal_of_node(end)) << reason;
-    EXPECT_EQ(decide(policy_, history_, end, 0, 0).delay_seconds, 0) << "another node may do at once";
+    EXPECT_EQ(decide(policy_, history_, end, 0, 0).delay_seconds, 0) << "another node may start it at once";
     EXPECT_GE(decide(policy_, history_, end, 0, 0).delay_seconds, 4 * policy_.backoff_initial_seconds);
     for (int i = 0; i < 100; ++i) ASSERT_TRUE(decide(policy_, history_, end, 0, 0).restart) << reason << i;
     EXPECT_EQ(decide(policy_, history_, end, 0, 0).delay_seconds, policy_.backoff_max_seconds);
@@ -296,7 +298,7 @@ TEST_F(DecideTest, RefusalsBeforeRanksRanNeverFailAJob) {
 }
 
 // Two controllers with one store would take the folder from each other forever.
-TEST_F(DecideTest, StaleNumbersDoNotCountButHaveAnEnd) {
+TEST_F(DecideTest, StaleAttemptsAreRetriedUpToALimit) {
   for (int i = 0; i < 19; ++i) {
     const Verdict verdict = next(Cause::kStaleAttempt);
     ASSERT_TRUE(verdict.restart) << i;
@@ -311,8 +313,9 @@ TEST_F(DecideTest, ABadConfigurationIsNotRetried) { EXPECT_FALSE(next(Cause::kBa
 
 // Two jobs that take one dump folder from each other both commit checkpoints, so NO_PROGRESS would never end them: a
 // folder of another job ends the job at once. A newer attempt of the same job is another case.
-TEST_F(DecideTest, AFolderOfAnotherJobIsFinal) {
-  EndFacts facts{.exits = {left(0, rank_protocol::kExitFenced), left(1, rank_protocol::kExitPeerLost)}, .num_ranks = 2};
+TEST_F(DecideTest, FolderOfAnotherJobEndsTheJob) {
+  EndFacts facts{.exits = {exit_of(0, rank_protocol::kExitFenced), exit_of(1, rank_protocol::kExitPeerLost)},
+                 .num_ranks = 2};
   facts.errors = {{0, "fenced", "FENCED", "the dump folder /d was taken over by job b", "b", 1, /*same_job=*/false}};
   AttemptEnd end = classify(facts);
   EXPECT_EQ(end.cause, Cause::kFenced);
@@ -335,7 +338,7 @@ TEST_F(DecideTest, AFolderOfAnotherJobIsFinal) {
 
 // A leader with a stale mount makes others refuse, and a node that refuses may have one itself. Other pairs are tried
 // while there are any; if two pairs without a common node fail, no node is the cause.
-TEST_F(DecideTest, ASharedFolderIsLookedForOnOtherNodes) {
+TEST_F(DecideTest, SharedFolderIsTriedOnOtherNodes) {
   const auto ends_at = [](const std::string& leader, const std::string& follower, bool elsewhere) {
     AttemptEnd end = classify({.refusals = {{follower, "DUMP_FOLDER_NOT_SHARED", "no token"}},
                                .num_ranks = 2,
@@ -358,7 +361,7 @@ TEST_F(DecideTest, ASharedFolderIsLookedForOnOtherNodes) {
 }
 
 // The job's specification is in one record: without it the job cannot be started again.
-TEST_F(DecideTest, AJobWhoseSpecificationIsLostEnds) {
+TEST_F(DecideTest, LostSpecificationEndsTheJob) {
   EndFacts facts{.refusals = {{"", "SPEC_UNREADABLE", "record 'spec/a' is set aside"}}, .num_ranks = 1};
   const Verdict verdict = decide(policy_, history_, classify(facts), 0, 0);
   EXPECT_FALSE(verdict.restart);
@@ -368,7 +371,7 @@ TEST_F(DecideTest, AJobWhoseSpecificationIsLostEnds) {
 }
 
 // One node may lack a mount: the job is retried and the node is named; after the second time the user has to repair it.
-TEST_F(DecideTest, ALostFolderIsTriedOnceMore) {
+TEST_F(DecideTest, LostFolderIsRetriedOnce) {
   EndFacts facts{.refusals = {{"n1", "CHECKPOINTS_GONE", "no folder"}}, .num_ranks = 1};
   const AttemptEnd end = classify(facts);
   EXPECT_EQ(end.cause, Cause::kUserError);

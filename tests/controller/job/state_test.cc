@@ -11,7 +11,7 @@ constexpr int kStates = static_cast<int>(JobState::kCancelled) + 1;
 constexpr int kEvents = static_cast<int>(JobEvent::kGaveUp) + 1;
 
 // The undisturbed life of a job, with one restart and one checkpoint on demand.
-TEST(StateTest, WalksThroughALife) {
+TEST(StateTest, FollowsANormalLife) {
   JobState state = JobState::kQueued;
   for (const JobEvent event : {JobEvent::kPlaced, JobEvent::kPrepared, JobEvent::kFirstStep, JobEvent::kAttemptFailed,
                                JobEvent::kPlaced, JobEvent::kPrepared, JobEvent::kFirstStep,
@@ -45,7 +45,7 @@ TEST(StateTest, EveryLiveStateCanBeLeft) {
 }
 
 // The time limit has passed, whether or not ranks ran then.
-TEST(StateTest, AJobThatStopsOrWaitsMayBeGivenUp) {
+TEST(StateTest, StoppingOrRecoveringJobMayFail) {
   for (const JobState state : {JobState::kStopping, JobState::kRecovering}) {
     EXPECT_EQ(*next_state(state, JobEvent::kGaveUp), JobState::kFailed);
   }
@@ -76,7 +76,7 @@ TEST(StateTest, RandomEventsKeepTheOrder) {
   }
 }
 
-TEST(StateTest, NamesComeBack) {
+TEST(StateTest, StateNamesRoundTrip) {
   for (int i = 0; i < kStates; ++i) {
     const auto state = static_cast<JobState>(i);
     EXPECT_EQ(*state_from_name(name(state)), state);
@@ -84,7 +84,7 @@ TEST(StateTest, NamesComeBack) {
   EXPECT_EQ(state_from_name("SLEEPING").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(StateTest, ARefusalNamesBoth) {
+TEST(StateTest, ErrorNamesStateAndEvent) {
   EXPECT_EQ(next_state(JobState::kQueued, JobEvent::kCheckpointRequested).status().message(),
             "job is QUEUED: cannot apply 'checkpoint requested'");
 }

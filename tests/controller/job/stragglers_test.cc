@@ -29,7 +29,7 @@ class Steps {
       }
       for (const auto& change : stragglers.judge(now, static_cast<int>(own.size()), stages_)) {
         (change.slow ? flagged : recovered).push_back(change.rank);
-        told_at = now;
+        reported_at = now;
       }
     }
   }
@@ -37,7 +37,7 @@ class Steps {
   std::vector<double> own;  // Own milliseconds of each rank.
   double noise = 0;         // Standard deviation, relative to the own time.
   double hiccups = 0;       // Probability of a step that takes ten times as long.
-  absl::Duration now, told_at;
+  absl::Duration now, reported_at;
   std::vector<int> flagged, recovered;
   Stragglers stragglers;
 
@@ -66,7 +66,7 @@ class Steps {
   std::mt19937 random_;
 };
 
-TEST(StragglersTest, RanksThatDifferByChanceAreNeverSlow) {
+TEST(StragglersTest, RandomDifferencesAreNeverSlow) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     for (const size_t ranks : {2, 3, 8}) {
       Steps steps(std::vector<double>(ranks, 200), 1, seed);
@@ -79,7 +79,7 @@ TEST(StragglersTest, RanksThatDifferByChanceAreNeverSlow) {
 }
 
 // Three windows, of which more than half is slow.
-TEST(StragglersTest, ASlowRankIsNamedWithinThreeWindows) {
+TEST(StragglersTest, SlowRankIsReportedWithinThreeWindows) {
   for (const size_t ranks : {2, 3, 4, 16}) {
     for (const int begins : {0, 1, 5, 8}) {  // Seconds into a window.
       Steps steps(std::vector<double>(ranks, 100));
@@ -89,7 +89,7 @@ TEST(StragglersTest, ASlowRankIsNamedWithinThreeWindows) {
       const absl::Duration since = steps.now;
       steps.run(absl::Minutes(5));
       EXPECT_THAT(steps.flagged, ElementsAre(static_cast<int>(ranks) - 1));
-      EXPECT_LE(steps.told_at - since, 3.5 * Stragglers::kWindow + absl::Seconds(1)) << begins;
+      EXPECT_LE(steps.reported_at - since, 3.5 * Stragglers::kWindow + absl::Seconds(1)) << begins;
       const Stragglers::Slow& figures = steps.stragglers.slow().at(static_cast<int>(ranks) - 1);
       EXPECT_NEAR(figures.score, 1 / 3.3, 0.05);
       EXPECT_NEAR(absl::ToDoubleMilliseconds(figures.own), 330, 30);
@@ -104,7 +104,7 @@ TEST(StragglersTest, HalfOfTheRanksMayBeSlow) {
   EXPECT_THAT(steps.flagged, ElementsAre(2, 3));
 }
 
-TEST(StragglersTest, ARankThatKeepsPaceAgainIsToldOnce) {
+TEST(StragglersTest, RecoveredRankIsReportedOnce) {
   Steps steps({100, 300});
   steps.run(absl::Minutes(1));
   ASSERT_THAT(steps.flagged, ElementsAre(1));
@@ -119,7 +119,7 @@ TEST(StragglersTest, ARankThatKeepsPaceAgainIsToldOnce) {
   EXPECT_THAT(steps.flagged, ElementsAre(1));
 }
 
-TEST(StragglersTest, AShortTroubleIsNone) {
+TEST(StragglersTest, ShortSlowdownsAreIgnored) {
   Steps steps({100, 100, 100});
   for (int i = 0; i < 20; ++i) {
     steps.own[1] = 1000;
@@ -139,7 +139,7 @@ TEST(StragglersTest, StagesOfAPipelineMayDiffer) {
   EXPECT_THAT(steps.flagged, ElementsAre(4));
 }
 
-TEST(StragglersTest, NobodyIsComparedWithNobody) {
+TEST(StragglersTest, RankWithoutPeersIsNotJudged) {
   Steps alone({100});
   alone.run(absl::Minutes(5));
   EXPECT_THAT(alone.flagged, IsEmpty());
@@ -149,7 +149,7 @@ TEST(StragglersTest, NobodyIsComparedWithNobody) {
 }
 
 // The node is silent, or the program measures nothing.
-TEST(StragglersTest, ARankOfWhichNothingIsKnownIsNotJudged) {
+TEST(StragglersTest, SilentRankIsNotJudged) {
   Steps steps({100, 100, 300});
   steps.run(absl::Seconds(20));
   steps.silent[2] = true;
@@ -176,7 +176,7 @@ TEST(StragglersTest, SlowStepsMakeLongWindows) {
   EXPECT_THAT(steps.flagged, ElementsAre(1));
 }
 
-TEST(StragglersTest, LessThanAMillisecondIsNoDifference) {
+TEST(StragglersTest, DifferencesBelowAMillisecondAreIgnored) {
   Steps steps({0.5, 1.3});
   steps.run(absl::Minutes(2));
   EXPECT_THAT(steps.flagged, IsEmpty());

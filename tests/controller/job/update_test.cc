@@ -7,7 +7,7 @@ namespace titan::job {
 namespace {
 
 // A store may hold an update that an earlier controller accepted.
-TEST(UpdateTest, AnAcceptedUpdateKeepsItsForm) {
+TEST(UpdateTest, EncodedFormIsStable) {
   Update update{.priority = 3, .title = "a \"title\"", .etag = "e", .actor = "ann"};
   update.labels = {{"gone", std::nullopt}, {"team", "vision"}};
   EXPECT_EQ(encode(update),
@@ -17,7 +17,7 @@ TEST(UpdateTest, AnAcceptedUpdateKeepsItsForm) {
             R"({"actor":"","all_labels":{"team":"speech"},"etag":"","labels":{}})");
 }
 
-TEST(UpdateTest, WhatIsNotGivenStaysAway) {
+TEST(UpdateTest, UnsetMembersStayUnset) {
   const absl::StatusOr<Update> least = decode<Update>(R"({"actor":"","etag":"","labels":{}})");
   ASSERT_TRUE(least.ok()) << least.status();
   EXPECT_FALSE(least->priority || least->title || least->all_labels);

@@ -11,10 +11,10 @@ TEST(ConfigCacheTest, IsParsedOnceAndShared) {
   const ConfigCache::Config config = cache.add("a", R"({"training":{"steps":3}})");
   EXPECT_EQ((*config)["training"]["steps"], 3);
   EXPECT_EQ(cache.find("a"), config);
-  EXPECT_EQ(cache.add("a", "{}"), config) << "who came first";
+  EXPECT_EQ(cache.add("a", "{}"), config) << "the first one stays";
 }
 
-TEST(ConfigCacheTest, WhatWasUsedLongestAgoGoes) {
+TEST(ConfigCacheTest, EvictsTheLeastRecentlyUsed) {
   ConfigCache cache(/*capacity=*/8);
   cache.add("a", "[1]");
   cache.add("b", "[2]");

@@ -7,7 +7,7 @@
 namespace titan::reconcile {
 namespace {
 
-TEST(DecodeRankEventTest, AStepHasTheFiguresThatAreThere) {
+TEST(DecodeRankEventTest, StepHasOnlyTheReportedFigures) {
   const auto event =
       decode_rank_event(R"({"kind":"step","step":20,"metrics":{"loss_metrics/global_avg_loss":2.5,"grad_norm":"?"}})");
   ASSERT_TRUE(event.has_value());
@@ -19,7 +19,7 @@ TEST(DecodeRankEventTest, AStepHasTheFiguresThatAreThere) {
   EXPECT_FALSE(logged.checkpoint_seconds.has_value());
 }
 
-TEST(DecodeRankEventTest, MembersThatAreMissingOrOfAnotherTypeCostNothingElse) {
+TEST(DecodeRankEventTest, BadMembersDoNotAffectOthers) {
   const auto committed = std::get<core::CheckpointCommitted>(
       decode_rank_event(R"({"kind":"checkpoint_committed","step":"10","full":true,"seconds":null})").value());
   EXPECT_EQ(committed.step, 0);
@@ -28,7 +28,7 @@ TEST(DecodeRankEventTest, MembersThatAreMissingOrOfAnotherTypeCostNothingElse) {
   EXPECT_EQ(std::get<core::StateLoaded>(decode_rank_event(R"({"kind":"loaded","step":1e300})").value()).step, 0);
 }
 
-TEST(DecodeRankEventTest, AnErrorIsOfTheSameJobUnlessItSaysOtherwise) {
+TEST(DecodeRankEventTest, ErrorsBelongToTheSameJobByDefault) {
   const auto error = [](const char* line) { return std::get<core::RankError>(decode_rank_event(line).value()); };
   EXPECT_TRUE(error(R"({"kind":"error","class":"fenced","reason":"STALE_ATTEMPT"})").is_same_job);
   EXPECT_FALSE(error(R"({"kind":"error","same_job":false,"holder_job":"j","holder_attempt":3})").is_same_job);
@@ -40,7 +40,7 @@ TEST(DecodeRankEventTest, TrainingEndsInTwoWays) {
   EXPECT_FALSE(std::get<core::TrainingEnded>(decode_rank_event(R"({"kind":"finished","step":7})").value()).is_stopped);
 }
 
-TEST(DecodeRankEventTest, WhatMeansNothingHereIsNoEvent) {
+TEST(DecodeRankEventTest, UnknownLinesGiveNoEvent) {
   for (const char* line :
        {"", "[1]", "{", "7", R"({"kind":"phase","phase":"load"})", R"({"step":3})", R"({"kind":3})"}) {
     EXPECT_FALSE(decode_rank_event(line).has_value()) << line;

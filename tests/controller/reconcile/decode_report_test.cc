@@ -110,18 +110,18 @@ v1::AttemptReport back(const core::AttemptReport& from) {
   report.set_highest_attempt(from.highest_attempt);
   report.set_holds_devices(from.holds_devices);
   report.set_stopped(from.stopped);
-  for (const core::ReportedExit& said : from.exits) {
+  for (const core::ReportedExit& reported : from.exits) {
     v1::RankExitReport& exit = *report.add_exits();
-    exit.set_rank(said.exit.rank);
-    exit.set_exit_code(said.exit.exit_code);
-    exit.set_signal(said.exit.signal);
-    exit.set_last_words(said.exit.message);
-    exit.set_time_unix_nanos(said.exit.time_ns);
-    exit.set_out_of_memory(said.exit.out_of_memory);
-    exit.set_stop_reason(said.exit.stop_reason);
-    exit.set_memory_limit_bytes(said.exit.memory_limit_bytes);
-    exit.set_log_tail(said.log.text);
-    exit.set_log_offset(said.log.offset);
+    exit.set_rank(reported.exit.rank);
+    exit.set_exit_code(reported.exit.exit_code);
+    exit.set_signal(reported.exit.signal);
+    exit.set_last_words(reported.exit.message);
+    exit.set_time_unix_nanos(reported.exit.time_ns);
+    exit.set_out_of_memory(reported.exit.out_of_memory);
+    exit.set_stop_reason(reported.exit.stop_reason);
+    exit.set_memory_limit_bytes(reported.exit.memory_limit_bytes);
+    exit.set_log_tail(reported.log.text);
+    exit.set_log_offset(reported.log.offset);
   }
   return report;
 }
@@ -202,7 +202,7 @@ void clear_unread(v1::RankStatus& rank) {
 
 // --- Tests ---
 
-TEST(DecodeReportTest, ARegistrationArrivesWhole) {
+TEST(DecodeReportTest, RegistrationIsDecodedCompletely) {
   for (int round = 0; round < kRandomRounds; ++round) {
     v1::Register hello;
     RandomMessage(round).fill(hello);
@@ -215,7 +215,7 @@ TEST(DecodeReportTest, ARegistrationArrivesWhole) {
   }
 }
 
-TEST(DecodeReportTest, ABeatArrivesWhole) {
+TEST(DecodeReportTest, BeatIsDecodedCompletely) {
   for (int round = 0; round < kRandomRounds; ++round) {
     v1::WorkerMessage message;
     RandomMessage(round).fill(*message.mutable_beat());
@@ -228,7 +228,7 @@ TEST(DecodeReportTest, ABeatArrivesWhole) {
   }
 }
 
-TEST(DecodeReportTest, AReportOfAnAttemptArrivesWhole) {
+TEST(DecodeReportTest, AttemptReportIsDecodedCompletely) {
   for (int round = 0; round < kRandomRounds; ++round) {
     v1::WorkerMessage message;
     RandomMessage(round).fill(*message.mutable_attempt());
@@ -238,7 +238,7 @@ TEST(DecodeReportTest, AReportOfAnAttemptArrivesWhole) {
   }
 }
 
-TEST(DecodeReportTest, EventsOfARankArriveWhole) {
+TEST(DecodeReportTest, RankEventsAreDecodedCompletely) {
   for (int round = 0; round < kRandomRounds; ++round) {
     RandomMessage random(round);
     v1::WorkerMessage message;
@@ -250,7 +250,7 @@ TEST(DecodeReportTest, EventsOfARankArriveWhole) {
   }
 }
 
-TEST(DecodeReportTest, ADiagnosisArrivesWhole) {
+TEST(DecodeReportTest, DiagnosisIsDecodedCompletely) {
   for (int round = 0; round < kRandomRounds; ++round) {
     RandomMessage random(round);
     v1::WorkerMessage message;

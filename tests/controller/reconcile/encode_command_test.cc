@@ -108,7 +108,7 @@ v1::ControllerMessage random_command(int round) {
   }
 }
 
-TEST(EncodeCommandTest, EveryCommandArrivesWhole) {
+TEST(EncodeCommandTest, EveryCommandIsEncodedCompletely) {
   std::set<size_t> kinds;
   for (int round = 0; round < 9 * kRandomRounds; ++round) {
     const v1::ControllerMessage message = random_command(round);
@@ -131,7 +131,7 @@ TEST(EncodeCommandTest, DefaultsTakeNoBytes) {
 }
 
 // Rounded down, so that a worker never gets more time than intended.
-TEST(EncodeCommandTest, TimesAreWholeMilliseconds) {
+TEST(EncodeCommandTest, TimesAreRoundedDownToMilliseconds) {
   const core::Stop stop{.grace = absl::Microseconds(1999), .deadline = absl::Seconds(1) + absl::Nanoseconds(1)};
   EXPECT_EQ(encode(stop).stop().grace_milliseconds(), 1);
   EXPECT_EQ(encode(stop).stop().deadline_milliseconds(), 1000);

@@ -17,7 +17,7 @@ using ::testing::UnorderedElementsAreArray;
 
 std::string kind_of(const std::string& key) { return key.substr(0, key.find('/')); }
 
-TEST(FailpointsTest, EachKindOfRecordHasTwo) {
+TEST(FailpointsTest, EachKindOfRecordHasTwoFailpoints) {
   const std::vector<std::string> names = failpoint::names();
   for (const absl::string_view kind : core::kRecordKinds) {
     EXPECT_THAT(names, Contains(absl::StrCat("write.", kind)));
@@ -25,7 +25,7 @@ TEST(FailpointsTest, EachKindOfRecordHasTwo) {
   }
 }
 
-TEST(FailpointsTest, TheKindsAreThoseOfAllKeys) {
+TEST(FailpointsTest, KindsCoverAllKeys) {
   using namespace core;  // NOLINT(google-build-using-namespace): every function of keys.h.
   const std::set<std::string> kinds = {kind_of(job_key("u")),           kind_of(spec_key("u")),
                                        kind_of(deleted_key("u")),       kind_of(cancel_key("u")),
@@ -39,7 +39,7 @@ TEST(FailpointsTest, TheKindsAreThoseOfAllKeys) {
   for (const std::string& prefix : Core::loaded_prefixes()) EXPECT_TRUE(kinds.contains(kind_of(prefix))) << prefix;
 }
 
-TEST(FailpointsTest, ATransactionPassesThoseOfWhatItChanges) {
+TEST(FailpointsTest, TransactionsPassTheFailpointsOfTheirRecords) {
   std::set<failpoints::Kinds> bits;
   for (const absl::string_view kind : core::kRecordKinds) {
     store::Transaction transaction;

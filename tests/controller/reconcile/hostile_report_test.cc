@@ -10,7 +10,7 @@
 namespace titan::reconcile {
 namespace {
 
-TEST(HostileReportTest, AnUnknownPhaseIsNone) {
+TEST(HostileReportTest, UnknownPhasesAreDecodedAsUnknown) {
   for (const int phase : {0, 6, 99, -1, std::numeric_limits<int>::max()}) {
     v1::WorkerMessage message;
     message.mutable_attempt()->set_phase(static_cast<v1::AttemptReport::Phase>(phase));
@@ -21,7 +21,7 @@ TEST(HostileReportTest, AnUnknownPhaseIsNone) {
   }
 }
 
-TEST(HostileReportTest, WhatIsMissingHasItsDefault) {
+TEST(HostileReportTest, MissingFieldsTakeDefaults) {
   const core::Registration hello = decode(v1::Register());
   EXPECT_EQ(hello.node, "");
   EXPECT_EQ(hello.devices, 0);
@@ -49,7 +49,7 @@ TEST(HostileReportTest, WhatIsMissingHasItsDefault) {
   EXPECT_EQ(std::get<core::Diagnosis>(decode(message)).found->flight.rank, 0);
 }
 
-TEST(HostileReportTest, WhatNobodyAskedForIsNamedAsSuch) {
+TEST(HostileReportTest, UnrequestedMessagesAreClassified) {
   v1::WorkerMessage message;
   EXPECT_TRUE(std::holds_alternative<core::OtherReport>(decode(message)));
   message.mutable_register_()->set_node("n1");
@@ -61,7 +61,7 @@ TEST(HostileReportTest, WhatNobodyAskedForIsNamedAsSuch) {
 }
 
 // A kind that only newer workers send is an unknown field here.
-TEST(HostileReportTest, AKindOfANewerVersionIsNothing) {
+TEST(HostileReportTest, MessageKindOfANewerVersionIsIgnored) {
   v1::WorkerMessage message;
   ASSERT_TRUE(message.ParseFromString("\xa2\x06\x03xyz"));  // Field 100.
   EXPECT_TRUE(std::holds_alternative<core::OtherReport>(decode(message)));
@@ -81,7 +81,7 @@ TEST(HostileReportTest, ADiagnosisIsBounded) {
   EXPECT_EQ(found.stacks.size(), rank_protocol::kStacksBytes);
   EXPECT_EQ(found.flight.groups.size(), kGroups);
   ASSERT_EQ(found.flight.calls.size(), kCalls - 2);
-  EXPECT_EQ(found.flight.calls.front().sequence, 5) << "the newest are kept";
+  EXPECT_EQ(found.flight.calls.front().sequence, 5) << "the newest calls are kept";
 }
 
 // Bytes that can be parsed are decoded, whatever they contain.

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A counter that appears with its first event shows no increase, so no alert fires.
-TEST(MeasuresTest, EveryKnownLabelIsThereFromTheBeginning) {
+TEST(MeasuresTest, KnownLabelsExistFromTheStart) {
   metrics::Metrics metrics;
   const Measures measures(metrics);
   for (const char* line :
@@ -29,14 +29,14 @@ TEST(MeasuresTest, EveryKnownLabelIsThereFromTheBeginning) {
   }
 }
 
-TEST(MeasuresTest, SaysWhoLeads) {
+TEST(MeasuresTest, ShowsLeadership) {
   metrics::Metrics metrics;
   Measures measures(metrics);
   measures.leads(true);
   EXPECT_THAT(metrics.text(), HasSubstr("\ntitan_leader 1\n"));
 }
 
-TEST(MeasuresTest, CountsGroupsAndWhatIsInThem) {
+TEST(MeasuresTest, CountsCommitsAndTheirTransactions) {
   metrics::Metrics metrics;
   Measures measures(metrics);
   measures.store_commit(3, absl::Milliseconds(4));
@@ -46,14 +46,14 @@ TEST(MeasuresTest, CountsGroupsAndWhatIsInThem) {
 }
 
 // A row of figures has the mean over the steps since the row before: the total time of saves is observed.
-TEST(MeasuresTest, TrainingThatWaitedForSaves) {
+TEST(MeasuresTest, ObservesTheTotalStallOfSaves) {
   World world;
   FakeNode& node = world.add_node("n1", 2);
   ASSERT_TRUE(world.submit(world.spec("a", 2, 2)).ok());
   const auto line = [&](int64_t step, double each) {
     const nlohmann::json metrics = {{"loss_metrics/global_avg_loss", 2.5}, {"time_metrics/checkpoint(s)", each}};
-    const nlohmann::json said = {{"kind", "step"}, {"step", step}, {"metrics", metrics}};
-    world.event(node, world.key("a"), 0, said.dump());
+    const nlohmann::json logged = {{"kind", "step"}, {"step", step}, {"metrics", metrics}};
+    world.event(node, world.key("a"), 0, logged.dump());
     world.settle();
   };
   world.loaded("a", 0);
@@ -67,7 +67,7 @@ TEST(MeasuresTest, TrainingThatWaitedForSaves) {
   EXPECT_THAT(world.metrics_.text(), HasSubstr("titan_checkpoint_duration_seconds_sum{kind=\"stall\"} 3.75"));
 }
 
-TEST(MeasuresTest, ARestartedControllerKnowsNotSinceWhen) {
+TEST(MeasuresTest, RestartedControllerSkipsTheFirstStall) {
   World world;
   FakeNode& node = world.add_node("n1", 2);
   ASSERT_TRUE(world.submit(world.spec("a", 2, 2)).ok());

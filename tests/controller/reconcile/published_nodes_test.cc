@@ -28,16 +28,16 @@ std::vector<std::string> names(const std::vector<core::NodeView>& views) {
   return names;
 }
 
-TEST(PublishedNodesTest, PagesGoOnAfterAName) {
+TEST(PublishedNodesTest, PagesContinueAfterAName) {
   PublishedNodes nodes;
   for (const char* name : {"b", "a", "d", "c"}) nodes.show(node(name));
   EXPECT_THAT(names(nodes.page("", 3)), ElementsAre("a", "b", "c"));
   nodes.erase("c");
-  EXPECT_THAT(names(nodes.page("c", 3)), ElementsAre("d")) << "the name that it goes on after may be gone";
+  EXPECT_THAT(names(nodes.page("c", 3)), ElementsAre("d")) << "the name that a page continues after may be gone";
   EXPECT_THAT(names(nodes.page("d", 3)), ElementsAre());
 }
 
-TEST(PublishedNodesTest, AllAreReadInPages) {
+TEST(PublishedNodesTest, AllNodesAreReadInPages) {
   PublishedNodes nodes;
   std::vector<std::string> expected;
   for (int i = 0; i < 1200; ++i) {
@@ -50,7 +50,7 @@ TEST(PublishedNodesTest, AllAreReadInPages) {
   EXPECT_EQ(names(nodes.all()), expected);
 }
 
-TEST(PublishedNodesTest, TheNewestViewAndTheNewestBeat) {
+TEST(PublishedNodesTest, ShowsTheNewestViewAndBeat) {
   PublishedNodes nodes;
   nodes.beat("a", absl::FromUnixSeconds(1));
   EXPECT_TRUE(absl::IsNotFound(nodes.find("a").status()));
@@ -61,19 +61,19 @@ TEST(PublishedNodesTest, TheNewestViewAndTheNewestBeat) {
   EXPECT_EQ(nodes.find("a")->devices_used, 3);
 }
 
-TEST(PublishedNodesTest, RoomsFollowTheDevices) {
+TEST(PublishedNodesTest, NodeCapacitiesFollowTheDevices) {
   PublishedNodes nodes;
   nodes.show(node("a", 4, 100));
   nodes.show(node("b", 0));
-  ASSERT_EQ(nodes.rooms("cpu").size(), 1u);
-  EXPECT_EQ(nodes.rooms("cpu")[0].device_memory_bytes, 25);
-  EXPECT_TRUE(nodes.rooms("cuda").empty());
+  ASSERT_EQ(nodes.node_memory("cpu").size(), 1u);
+  EXPECT_EQ(nodes.node_memory("cpu")[0].device_memory_bytes, 25);
+  EXPECT_TRUE(nodes.node_memory("cuda").empty());
   nodes.show(node("a", 2, 100));
-  EXPECT_EQ(nodes.rooms("cpu")[0].devices, 2);
+  EXPECT_EQ(nodes.node_memory("cpu")[0].devices, 2);
   nodes.show(node("c", 2, 100));
-  EXPECT_EQ(nodes.rooms("cpu").size(), 2u);
+  EXPECT_EQ(nodes.node_memory("cpu").size(), 2u);
   nodes.erase("a");
-  EXPECT_EQ(nodes.rooms("cpu").size(), 1u);
+  EXPECT_EQ(nodes.node_memory("cpu").size(), 1u);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ JobViewPtr view(const std::string& uid, int64_t order) {
   return made;
 }
 
-TEST(PublishedTest, AWatchFromARevisionSeesWhatFollows) {
+TEST(PublishedTest, WatchFromARevisionSeesLaterChanges) {
   Published published(10, {});
   published.publish({view("a", 1)}, 11);
   published.publish({view("b", 2)}, 12);
@@ -30,7 +30,7 @@ TEST(PublishedTest, AWatchFromARevisionSeesWhatFollows) {
   EXPECT_TRUE(published.changes(*published.cursor_after(13), 100)->views.empty());
 }
 
-TEST(PublishedTest, ASlowReaderIsToldThatItLostChanges) {
+TEST(PublishedTest, SlowReaderThatLostChangesGetsAnError) {
   Published published(0, {.changes = 5});
   const int64_t cursor = published.end();
   for (int i = 1; i <= 10; ++i) published.publish({view("a", 1)}, i);
@@ -62,7 +62,7 @@ TEST(PublishedTest, ChangesOfOneJobOutliveThoseOfOthers) {
   EXPECT_TRUE(published.changes_of(name, rest->next_cursor, 10).ok());
 }
 
-TEST(PublishedTest, TheEndOfAJobIsSeenOrMissed) {
+TEST(PublishedTest, DeletionIsSeenOrOutOfRange) {
   Published published(0, {.changes = 3});
   const std::string name = view("a", 1)->record->name;
   published.publish({view("a", 1)}, 1);
@@ -75,7 +75,7 @@ TEST(PublishedTest, TheEndOfAJobIsSeenOrMissed) {
   EXPECT_EQ(published.changes_of(name, cursor, 10).status().code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST(PublishedTest, ChangesOfLargeJobsAreKeptForLess) {
+TEST(PublishedTest, ChangesOfLargeJobsAreEvictedSooner) {
   auto attempt = std::make_shared<job::AttemptRecord>();
   attempt->placements.resize(1000);
   auto large = std::make_shared<JobView>(*view("a", 1));
@@ -93,9 +93,9 @@ TEST(PublishedTest, BytesAreShared) {
   published.publish({view("a", 1)}, 1);
   const PublishedViewPtr shown = published.changes(0, 1)->views[0];
   int made = 0;
-  const auto make = [&](const JobView& of) {
+  const auto make = [&](const JobView& shown_view) {
     ++made;
-    return of.record->uid;
+    return shown_view.record->uid;
   };
   EXPECT_EQ(shown->bytes(make), "a");
   EXPECT_EQ(published.look(shown->record->name).views[0]->bytes(make), "a");

@@ -18,7 +18,9 @@ class RandomMessage {
  public:
   explicit RandomMessage(uint64_t seed) : random_(seed) {}
 
-  int64_t number(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }
+  int64_t number(int64_t lowest, int64_t highest) {
+    return std::uniform_int_distribution<int64_t>(lowest, highest)(random_);
+  }
   bool coin() { return number(0, 1) == 1; }
   std::string text() {
     std::string text;
@@ -47,31 +49,31 @@ class RandomMessage {
   }
 
   void set(google::protobuf::Message& message, const Field& field) {
-    const google::protobuf::Reflection& of = *message.GetReflection();
+    const google::protobuf::Reflection& reflection = *message.GetReflection();
     const bool adds = field.is_repeated();
     switch (field.cpp_type()) {
       case Field::CPPTYPE_INT32: {
         const auto value = static_cast<int32_t>(any_number());
-        return adds ? of.AddInt32(&message, &field, value) : of.SetInt32(&message, &field, value);
+        return adds ? reflection.AddInt32(&message, &field, value) : reflection.SetInt32(&message, &field, value);
       }
       case Field::CPPTYPE_INT64:
-        return of.SetInt64(&message, &field, any_number() * 1'000'000);
+        return reflection.SetInt64(&message, &field, any_number() * 1'000'000);
       case Field::CPPTYPE_UINT64:
-        return of.SetUInt64(&message, &field, static_cast<uint64_t>(any_number()));
+        return reflection.SetUInt64(&message, &field, static_cast<uint64_t>(any_number()));
       case Field::CPPTYPE_DOUBLE:
-        return of.SetDouble(&message, &field, static_cast<double>(any_number()) / 8);
+        return reflection.SetDouble(&message, &field, static_cast<double>(any_number()) / 8);
       case Field::CPPTYPE_BOOL:
-        return of.SetBool(&message, &field, coin());
+        return reflection.SetBool(&message, &field, coin());
       case Field::CPPTYPE_STRING:
-        return of.SetString(&message, &field, text());
+        return reflection.SetString(&message, &field, text());
       case Field::CPPTYPE_ENUM: {
         const google::protobuf::EnumDescriptor& type = *field.enum_type();
-        return of.SetEnum(&message, &field, type.value(static_cast<int>(number(0, type.value_count() - 1))));
+        return reflection.SetEnum(&message, &field, type.value(static_cast<int>(number(0, type.value_count() - 1))));
       }
       case Field::CPPTYPE_MESSAGE:
-        return field.is_map() ? set_entry(*of.AddMessage(&message, &field))
-               : adds         ? fill(*of.AddMessage(&message, &field))
-                              : fill(*of.MutableMessage(&message, &field));
+        return field.is_map() ? set_entry(*reflection.AddMessage(&message, &field))
+               : adds         ? fill(*reflection.AddMessage(&message, &field))
+                              : fill(*reflection.MutableMessage(&message, &field));
       default:
         return;  // titan.v1 has no other types here.
     }

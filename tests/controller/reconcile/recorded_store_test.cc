@@ -44,7 +44,7 @@ class RecordedStoreTest : public ::testing::TestWithParam<std::string>, protecte
   }
   std::string state_of(const std::string& name) { return std::string(job::name(recorded(name)->record->state)); }
   // Makes the nodes run the attempt that had not ended when the controller did.
-  void let_it_run() {
+  void start_running_attempt() {
     const json& attempt = expected_["jobs"]["running"]["attempts"].back();
     for (const json& place : attempt["placements"]) {
       FakeNode& node = nodes.at(place[0]);
@@ -115,8 +115,8 @@ TEST_P(RecordedStoreTest, NothingIsLost) {
 }
 
 // The ranks have trained all the time: they are adopted unchanged. (A repeated Start has no effect.)
-TEST_P(RecordedStoreTest, WhatRunsIsAdopted) {
-  let_it_run();
+TEST_P(RecordedStoreTest, RunningAttemptIsAdopted) {
+  start_running_attempt();
   connect_all();
   advance(absl::Seconds(20));
   EXPECT_EQ(state_of("running"), "RUNNING");
@@ -127,8 +127,8 @@ TEST_P(RecordedStoreTest, WhatRunsIsAdopted) {
 }
 
 // A later failure: the next attempt goes to the same nodes as far as possible.
-TEST_P(RecordedStoreTest, WhatRunsRecovers) {
-  let_it_run();
+TEST_P(RecordedStoreTest, RunningJobRecovers) {
+  start_running_attempt();
   connect_all();
   advance(absl::Seconds(2));
   reconciler->cordon("n2", false, "", [](const auto& done) { EXPECT_TRUE(done.ok()); });
@@ -143,7 +143,7 @@ TEST_P(RecordedStoreTest, WhatRunsRecovers) {
 }
 
 // The ranks ended while the controller was down.
-TEST_P(RecordedStoreTest, WhatIsGoneBeginsAgain) {
+TEST_P(RecordedStoreTest, VanishedAttemptIsRestarted) {
   reconciler->cordon("n2", false, "", [](const auto& done) { EXPECT_TRUE(done.ok()); });
   connect_all();
   advance(absl::Seconds(20));
@@ -152,8 +152,8 @@ TEST_P(RecordedStoreTest, WhatIsGoneBeginsAgain) {
 }
 
 // Clients use old jobs like new ones, and a restart keeps both.
-TEST_P(RecordedStoreTest, OldAndNewJobsAreOneHistory) {
-  let_it_run();
+TEST_P(RecordedStoreTest, OldAndNewJobsWorkAlike) {
+  start_running_attempt();
   connect_all();
   advance(absl::Seconds(2));
   ASSERT_TRUE(submit(spec("new", 1, 0)).ok());
@@ -175,7 +175,7 @@ TEST_P(RecordedStoreTest, OldAndNewJobsAreOneHistory) {
   EXPECT_EQ(state("new"), "STARTING");
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, RecordedStoreTest, ::testing::Values("recorded_0_1"),
+INSTANTIATE_TEST_SUITE_P(Recordings, RecordedStoreTest, ::testing::Values("recorded_0_1"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -27,7 +27,7 @@ struct Part {
   absl::Time ends;
 };
 
-// The facts, and what follows from them by looking at everything.
+// The facts, and a slow evaluation that looks at all of them.
 struct World {
   Order order;
   std::map<std::string, NodeProperties> nodes;
@@ -66,12 +66,12 @@ struct World {
   // Returns whether the job could run if every node that is not cordoned were ready and idle.
   bool could_ever_run(const PendingJob& job) const {
     if (job.ranks % (job.ranks_per_node > 0 ? job.ranks_per_node : job.unit) != 0) return false;
-    int room = 0;
+    int capacity = 0;
     for (const auto& [name, node] : nodes) {
       const bool counts = node.device == job.device && !node.cordoned && !job.refused.contains(name);
-      if (counts) room += share(job, node.devices);
+      if (counts) capacity += share(job, node.devices);
     }
-    return room >= job.ranks;
+    return capacity >= job.ranks;
   }
 
   // Returns whether another waiting job has reserved the device. `by_earlier`: the other job keeps it, because it comes
@@ -88,11 +88,11 @@ struct World {
 
   bool holds_idle(const PendingJob& job, bool with_avoided) const {
     if (job.ranks % (job.ranks_per_node > 0 ? job.ranks_per_node : job.unit) != 0) return false;
-    int room = 0;
+    int capacity = 0;
     for (const auto& [name, node] : nodes) {
-      if (usable(job, node) && (with_avoided || !job.avoided.contains(name))) room += share(job, node.devices);
+      if (usable(job, node) && (with_avoided || !job.avoided.contains(name))) capacity += share(job, node.devices);
     }
-    return room >= job.ranks;
+    return capacity >= job.ranks;
   }
 
   // Returns the ranks that each node can take. `steal`: includes devices that later jobs reserve.
@@ -114,9 +114,9 @@ struct World {
 
   bool fits(const PendingJob& job, const std::set<std::string>& without, bool steal) const {
     if (!holds_idle(job, true)) return false;
-    int room = 0;
-    for (const auto& [node, ranks] : shares(job, without, steal)) room += ranks;
-    return room >= job.ranks;
+    int capacity = 0;
+    for (const auto& [node, ranks] : shares(job, without, steal)) capacity += ranks;
+    return capacity >= job.ranks;
   }
 };
 
@@ -361,14 +361,14 @@ class Simulation {
   void check_reservation(const PendingJob& first, const Reservation& promise) {
     ASSERT_EQ(promise.uid, first.uid);
     const bool avoid = world_.holds_idle(first, false);
-    int room = 0;
+    int capacity = 0;
     for (const std::string& name : promise.nodes) {
       ASSERT_TRUE(world_.nodes.contains(name));
       ASSERT_TRUE(world_.usable(first, world_.nodes.at(name)));
       ASSERT_FALSE(avoid && first.avoided.contains(name));
-      room += World::share(first, world_.nodes.at(name).devices);
+      capacity += World::share(first, world_.nodes.at(name).devices);
     }
-    ASSERT_GE(room, first.ranks);
+    ASSERT_GE(capacity, first.ranks);
   }
 
   void check(const PendingJob& job, const std::vector<Run>& runs) {
@@ -383,7 +383,7 @@ class Simulation {
       const int ranks = static_cast<int>(run.devices.size());
       ASSERT_TRUE(world_.usable(job, node)) << run.node;
       ASSERT_TRUE(seen.insert(run.node).second) << run.node << " twice";
-      ASSERT_FALSE(without.contains(run.node)) << run.node << " is promised to another";
+      ASSERT_FALSE(without.contains(run.node)) << run.node << " is reserved for another job";
       ASSERT_FALSE(avoid && job.avoided.contains(run.node));
       ASSERT_EQ(run.first_rank, next);
       ASSERT_GT(ranks, 0);
@@ -392,8 +392,9 @@ class Simulation {
       for (const int device : run.devices) {
         ASSERT_TRUE(device >= 0 && device < node.devices);
         ASSERT_FALSE(world_.claimed(run.node, device)) << run.node << ":" << device;
-        ASSERT_FALSE(world_.held(job, run.node, device, true)) << "an earlier job keeps it";
-        ASSERT_TRUE(steals || !world_.held(job, run.node, device, false)) << "there was another";
+        ASSERT_FALSE(world_.held(job, run.node, device, true)) << "an earlier job has reserved it";
+        ASSERT_TRUE(steals || !world_.held(job, run.node, device, false))
+            << "a device without a reservation was available";
       }
       next += ranks;
     }
@@ -481,11 +482,11 @@ class Simulation {
   int64_t submitted_ = 0;
 };
 
-TEST(SchedulerSimulationTest, DecidesAsTheRulesSay) {
-  const char* const asked = getenv("TITAN_SCHEDULER_SEEDS");
+TEST(SchedulerSimulationTest, DecidesLikeTheReference) {
+  const char* const requested = getenv("TITAN_SCHEDULER_SEEDS");
   unsigned seeds = 500;
-  if (asked != nullptr) {
-    ASSERT_TRUE(absl::SimpleAtoi(asked, &seeds)) << asked;
+  if (requested != nullptr) {
+    ASSERT_TRUE(absl::SimpleAtoi(requested, &seeds)) << requested;
   }
   unsigned first = 0;
   if (const char* const only = getenv("TITAN_SCHEDULER_SEED"); only != nullptr) {

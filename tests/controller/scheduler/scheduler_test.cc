@@ -87,13 +87,13 @@ TEST_F(SchedulerTest, OneRankOnEachOfTwoWorkers) {
   EXPECT_EQ(place(job("a", 2, 1)).runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
 }
 
-TEST_F(SchedulerTest, TwoSingleDeviceWorkersHoldTwoRanksWithoutBeingTold) {
+TEST_F(SchedulerTest, RanksSpreadOverSingleDeviceWorkersByDefault) {
   node("n1", 1, 1);
   node("n2", 1, 1);
   EXPECT_EQ(place(job("a", 2)).runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
 }
 
-TEST_F(SchedulerTest, TheTightestNode) {
+TEST_F(SchedulerTest, PrefersTheTightestNode) {
   node("n1", 8, 8);
   node("n2", 4, 3);
   node("n3", 2, 1);
@@ -123,7 +123,7 @@ TEST_F(SchedulerTest, SaysWhyAJobWaits) {
   EXPECT_EQ(cycle()["a"].reason, "RANKS_PER_NODE_UNSATISFIABLE");
   scheduler_.add_job(job("a", 4, 2));
   EXPECT_EQ(cycle()["a"].message, "needs 2 nodes with 2 cpu devices each; 1 of 2 nodes has so many");
-  EXPECT_THAT(cycle(), IsEmpty()) << "said once";
+  EXPECT_THAT(cycle(), IsEmpty()) << "reported once";
   PendingJob refusing = job("b", 1);
   refusing.refused = {"n2", "n3"};
   EXPECT_EQ(place(refusing).reason, "ALL_REFUSED");
@@ -134,7 +134,7 @@ TEST_F(SchedulerTest, SaysWhyAJobWaits) {
 }
 
 // Free devices that the job cannot use are counted as such.
-TEST_F(SchedulerTest, SaysHowMuchOfWhatIsFreeIsOfUse) {
+TEST_F(SchedulerTest, ReportsHowManyFreeDevicesAreUsable) {
   node("n1", 4, 3);
   node("n2", 4, 3);
   EXPECT_EQ(place(job("fixed", 4, 4)).message,
@@ -145,7 +145,7 @@ TEST_F(SchedulerTest, SaysHowMuchOfWhatIsFreeIsOfUse) {
 }
 
 // A node that failed a job is avoided as long as the others could hold the job, even if they are busy now.
-TEST_F(SchedulerTest, AvoidsANodeWhileOthersCouldDo) {
+TEST_F(SchedulerTest, AvoidsANodeWhileOthersCouldHoldTheJob) {
   PendingJob shy = job("a", 1);
   shy.avoided = {"n1"};
   node("n1", 4, 1);
@@ -156,7 +156,7 @@ TEST_F(SchedulerTest, AvoidsANodeWhileOthersCouldDo) {
   EXPECT_THAT(waits.runs, IsEmpty());
   EXPECT_EQ(waits.message, "needs 1 cpu device; 0 of 4 are free on 1 node (avoided: n1)");
   scheduler_.remove_node("n2");
-  EXPECT_EQ(cycle()["a"].runs, (Runs{{"n1", 0, {0}}})) << "there is no other";
+  EXPECT_EQ(cycle()["a"].runs, (Runs{{"n1", 0, {0}}})) << "no other node exists";
 }
 
 TEST_F(SchedulerTest, TakesAvoidedNodesLast) {
@@ -223,7 +223,7 @@ TEST_F(SchedulerTest, AJobOfAnotherProjectIsNotNamed) {
 }
 
 // Unlike the first waiting job, the second one reserves nothing.
-TEST_F(SchedulerTest, OnlyTheFirstJobThatWaitsKeepsNodes) {
+TEST_F(SchedulerTest, OnlyTheFirstWaitingJobReservesNodes) {
   node("n1", 2, 1);
   node("n2", 2, 1);
   node("n3", 2, 1);
@@ -256,7 +256,7 @@ TEST_F(SchedulerTest, ARecoveringGangComesFirstAndKeepsItsNodes) {
   EXPECT_THAT(outcomes.at("filler").runs, IsEmpty());
 }
 
-TEST_F(SchedulerTest, AFillerOfHigherPriorityTakesOtherDevicesThanTheGangs) {
+TEST_F(SchedulerTest, HigherPriorityFillerAvoidsTheGangsDevices) {
   node("n1", 1, 1);
   node("n3", 1, 1);
   scheduler_.add_job(job("filler", 1, 0, 9, 1));
@@ -295,7 +295,7 @@ TEST_F(SchedulerTest, TwoRecoveringGangsDoNotBlockEachOther) {
 }
 
 // Among later gangs, the last ones give up their nodes first.
-TEST_F(SchedulerTest, TakesFromTheLastInTheQueueFirst) {
+TEST_F(SchedulerTest, TakesNodesFromTheLastGangFirst) {
   for (const char* name : {"n1", "n2", "n3"}) node(name, 1, 1);
   scheduler_.add_job(recovering(job("a", 2, 1, 0, 1), {{"n1", {0}}}));
   scheduler_.add_job(recovering(job("b", 3, 1, 0, 2), {{"n2", {0}}}));
@@ -335,24 +335,25 @@ TEST_F(SchedulerTest, ARecoveringJobReturnsToItsDevices) {
   EXPECT_EQ(place(recovering(job("a", 2), {{"n2", {2, 3}}})).runs, (Runs{{"n2", 0, {2, 3}}}));
 }
 
-TEST_F(SchedulerTest, WhatIsReservedIsFreeAgainWhenTheJobIsGone) {
+TEST_F(SchedulerTest, ReservedDevicesAreFreedWithTheJob) {
   node("n1", 2, 2);
   node("n2", 1, 0);
   scheduler_.add_job(recovering(job("gang", 3, 0, 0, 1), {{"n1", {1}}}));
-  EXPECT_EQ(cycle()["gang"].message, "needs 3 cpu devices; 1 of 3 is free on 2 nodes, 1 reserved for recovering jobs");
+  EXPECT_EQ(cycle()["gang"].message,
+            "needs 3 cpu devices; 1 of 3 is free on 2 nodes; 1 is reserved for recovering jobs");
   EXPECT_THAT(scheduler_.free_devices("n1"), ElementsAre(0));
   scheduler_.remove_job("gang");
   EXPECT_THAT(scheduler_.free_devices("n1"), ElementsAre(0, 1));
 }
 
-TEST_F(SchedulerTest, ACordonedNodeGetsNothingNew) {
+TEST_F(SchedulerTest, CordonedNodeGetsNoNewRanks) {
   scheduler_.set_node({"n1", "cpu", 2, "", true, /*cordoned=*/true});
   node("n2", 1, 1);
   EXPECT_EQ(place(recovering(job("a", 1), {{"n1", {0}}})).runs, (Runs{{"n2", 0, {0}}}));
 }
 
 // Tensor groups are consecutive ranks and are not split: 3 + 5 would use as many nodes.
-TEST_F(SchedulerTest, AUnitLiesInOneNode) {
+TEST_F(SchedulerTest, UnitsStayOnOneNode) {
   node("n1", 8, 5);
   node("n2", 8, 5);
   node("n3", 8, 3);
@@ -360,13 +361,13 @@ TEST_F(SchedulerTest, AUnitLiesInOneNode) {
   EXPECT_THAT(place(in_units(job("b", 4), 4)).runs, IsEmpty());
 }
 
-TEST_F(SchedulerTest, AFixedNumberANodeOverrulesTheUnit) {
+TEST_F(SchedulerTest, RanksPerNodeOverridesTheUnit) {
   node("n1", 1, 1);
   node("n2", 1, 1);
   EXPECT_EQ(place(in_units(job("a", 2, 1), 2)).runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
 }
 
-TEST_F(SchedulerTest, OneDomainIfOneHasRoom) {
+TEST_F(SchedulerTest, UsesOneDomainIfItHasCapacity) {
   node("n1", 8, 8, "rack1");
   for (int i = 2; i <= 4; ++i) node(absl::StrCat("n", i), 8, 8, "rack2");
   for (int i = 5; i <= 6; ++i) node(absl::StrCat("n", i), 8, 8, "rack3");
@@ -374,7 +375,7 @@ TEST_F(SchedulerTest, OneDomainIfOneHasRoom) {
   EXPECT_THAT(nodes_of(place(job("fixed", 24, 8)).runs), ElementsAre("n2", "n3", "n4"));
 }
 
-TEST_F(SchedulerTest, APartOfANodeIsTakenInTheSameDomain) {
+TEST_F(SchedulerTest, PartOfANodeIsTakenInTheSameDomain) {
   node("n1", 8, 8, "rack1");
   node("n2", 8, 4, "rack2");
   node("n3", 8, 8, "rack3");
@@ -382,7 +383,7 @@ TEST_F(SchedulerTest, APartOfANodeIsTakenInTheSameDomain) {
   EXPECT_EQ(place(job("a", 12)).runs, (Runs{{"n3", 0, first(8)}, {"n4", 8, first(4)}}));
 }
 
-TEST_F(SchedulerTest, TheFewestDomainsAndRanksAlongThem) {
+TEST_F(SchedulerTest, UsesTheFewestDomainsInRankOrder) {
   node("n1", 8, 8, "rack1");
   for (int i = 2; i <= 10; ++i) node(absl::StrCat("n", i), 8, 8, absl::StrCat("rack", i <= 4 ? 2 : i <= 6 ? 10 : 3));
   // rack3: n7-n10, rack2: n2-n4, rack10: n5, n6.
@@ -391,7 +392,7 @@ TEST_F(SchedulerTest, TheFewestDomainsAndRanksAlongThem) {
 }
 
 // Chooses the lowest switch with enough nodes: a rack, else a row, else the rows with the most.
-TEST_F(SchedulerTest, TheDeepestDomainWithRoom) {
+TEST_F(SchedulerTest, UsesTheDeepestDomainWithCapacity) {
   const std::map<std::string, int> racks = {{"row1/rack1", 2}, {"row1/rack2", 2}, {"row2/rack3", 1},
                                             {"row2/rack4", 3}, {"row2/rack5", 1}, {"row3/rack6", 2}};
   for (const auto& [rack, nodes] : racks) {
@@ -403,15 +404,15 @@ TEST_F(SchedulerTest, TheDeepestDomainWithRoom) {
     return nodes_of(outcome.runs);
   };
   EXPECT_THAT(place_and_end(3), ElementsAre("rack4-1", "rack4-2", "rack4-3"));
-  EXPECT_THAT(place_and_end(4), ElementsAre("rack1-1", "rack1-2", "rack2-1", "rack2-2")) << "the row that is full then";
+  EXPECT_THAT(place_and_end(4), ElementsAre("rack1-1", "rack1-2", "rack2-1", "rack2-2")) << "the row that this fills";
   EXPECT_THAT(place_and_end(5), ElementsAre("rack3-1", "rack4-1", "rack4-2", "rack4-3", "rack5-1"));
   EXPECT_THAT(place_and_end(7),
               ElementsAre("rack3-1", "rack4-1", "rack4-2", "rack4-3", "rack5-1", "rack6-1", "rack6-2"))
-      << "one row whole and of the others the smallest that holds the rest";
+      << "all of one row, and the smallest other row that holds the rest";
   EXPECT_THAT(place_and_end(11), SizeIs(11));
 }
 
-TEST_F(SchedulerTest, AClaimMayComeBeforeItsNodeAndOutlivesIt) {
+TEST_F(SchedulerTest, ClaimsMayPrecedeAndOutliveTheirNode) {
   scheduler_.occupy("stray", "n1", {0, 7});
   scheduler_.add_job(job("a", 2));
   node("n1", 2, 2);
@@ -424,7 +425,7 @@ TEST_F(SchedulerTest, AClaimMayComeBeforeItsNodeAndOutlivesIt) {
 }
 
 // A device is free once the last of its owners releases it.
-TEST_F(SchedulerTest, TwoOwnersOfOneDevice) {
+TEST_F(SchedulerTest, DeviceWithTwoOwnersIsFreedByTheLast) {
   node("n1", 1, 1);
   scheduler_.occupy("stray", "n1", {0});
   scheduler_.occupy("attempt", "n1", {0});
@@ -443,7 +444,7 @@ TEST_F(SchedulerTest, KindsOfDevicesDoNotWaitForEachOther) {
   EXPECT_EQ(place(cuda).runs, (Runs{{"g1", 0, {0}}}));
 }
 
-TEST_F(SchedulerTest, ACycleDoesNoMoreThanItIsAllowed) {
+TEST_F(SchedulerTest, CyclesStayWithinTheirLimits) {
   node("n1", 8, 8);
   for (int i = 0; i < 8; ++i) scheduler_.add_job(job(absl::StrCat("j", i), 1, 0, 0, i));
   EXPECT_THAT(scheduler_.cycle(kStart, {.placements = 3, .reasons = 30}), SizeIs(3));
@@ -453,22 +454,22 @@ TEST_F(SchedulerTest, ACycleDoesNoMoreThanItIsAllowed) {
 }
 
 // Each job gets its reason in bounded time, and again when it changes.
-TEST_F(SchedulerTest, ReasonsComeInTurns) {
+TEST_F(SchedulerTest, EveryJobEventuallyGetsItsReason) {
   node("n1", 4, 0);
   for (int i = 0; i < 100; ++i) scheduler_.add_job(job(absl::StrCat("j", i), 4, 0, 0, i));
-  const auto hear = [&] {
-    std::set<std::string> told;
+  const auto collect_reasons = [&] {
+    std::set<std::string> reported;
     for (int i = 0; i < 200 && scheduler_.has_work(); ++i) {
       const std::vector<Outcome> outcomes = scheduler_.cycle(kStart, {.placements = 10, .reasons = 9});
       EXPECT_LE(outcomes.size(), 9);
-      for (const Outcome& outcome : outcomes) told.insert(outcome.uid);
+      for (const Outcome& outcome : outcomes) reported.insert(outcome.uid);
     }
-    return told;
+    return reported;
   };
-  EXPECT_THAT(hear(), SizeIs(100));
+  EXPECT_THAT(collect_reasons(), SizeIs(100));
   EXPECT_FALSE(scheduler_.has_work());
   node("n2", 4, 1);
-  EXPECT_THAT(hear(), SizeIs(100));
+  EXPECT_THAT(collect_reasons(), SizeIs(100));
 }
 
 class BackfillTest : public SchedulerTest {
@@ -484,14 +485,14 @@ class BackfillTest : public SchedulerTest {
   }
 };
 
-TEST_F(BackfillTest, WhatEndsInTimeRunsOnPromisedNodes) {
+TEST_F(BackfillTest, JobsThatEndInTimeRunOnReservedNodes) {
   EXPECT_THAT(scheduler_.reservations(), ElementsAre(Reservation{"large", {"n1", "n2"}, kStart + absl::Seconds(100)}));
   EXPECT_THAT(place(limited(job("late", 1, 0, 0, 2), absl::Seconds(101))).runs, IsEmpty());
   EXPECT_THAT(place(job("endless", 1, 0, 0, 3)).runs, IsEmpty());
   EXPECT_EQ(place(limited(job("quick", 1, 0, 0, 4), absl::Seconds(100))).runs, (Runs{{"n1", 0, {0}}}));
 }
 
-TEST_F(BackfillTest, NothingStartsThereAfterTheShadowTime) {
+TEST_F(BackfillTest, NoBackfillAfterTheShadowTime) {
   scheduler_.add_job(limited(job("quick", 1, 0, 0, 4), absl::Seconds(5)));
   EXPECT_EQ(cycle(absl::Seconds(96))["quick"].reason, "BEHIND_IN_QUEUE");
   scheduler_.release("short");
@@ -503,7 +504,7 @@ TEST_F(BackfillTest, NothingStartsThereAfterTheShadowTime) {
 }
 
 // An end that becomes known later or moves earlier takes effect from then on; a later one changes nothing.
-TEST_F(BackfillTest, AnEndThatIsLearntLaterGivesAShadowTime) {
+TEST_F(BackfillTest, EndLearnedLaterGivesAShadowTime) {
   scheduler_.release("short");
   scheduler_.release("long");
   scheduler_.remove_job("large");
@@ -520,7 +521,7 @@ TEST_F(BackfillTest, AnEndThatIsLearntLaterGivesAShadowTime) {
   EXPECT_EQ(scheduler_.reservations()[0].shadow, kStart + absl::Seconds(40)) << "it never moves back";
 }
 
-TEST_F(BackfillTest, AReadyNodeElsewhereReplacesOneThatIsNot) {
+TEST_F(BackfillTest, IdleNodeReplacesABusyOneInTheReservation) {
   node("n3", 2, 2);
   cycle();
   EXPECT_THAT(scheduler_.reservations(), ElementsAre(Reservation{"large", {"n1", "n3"}, kStart + absl::Seconds(60)}));
@@ -529,18 +530,19 @@ TEST_F(BackfillTest, AReadyNodeElsewhereReplacesOneThatIsNot) {
   EXPECT_THAT(nodes_of(cycle()["large"].runs), ElementsAre("n1", "n3"));
 }
 
-TEST_F(BackfillTest, APromiseIsMadeAgainWhenANodeIsLost) {
+TEST_F(BackfillTest, ReservationIsRemadeWhenANodeIsLost) {
   node("n3", 2, 0);
   scheduler_.set_node({"n1", "cpu", 2, "", /*ready=*/false});
   cycle();
   EXPECT_THAT(scheduler_.reservations(), ElementsAre(Reservation{"large", {"n2", "n3"}}));
 }
 
-TEST_F(BackfillTest, AJobOfHigherPriorityTakesThePromise) {
+TEST_F(BackfillTest, HigherPriorityJobTakesTheReservation) {
   const Outcome urgent = place(job("urgent", 4, 0, 1, 9));
   EXPECT_EQ(urgent.reason, "INSUFFICIENT_DEVICES");
   EXPECT_EQ(scheduler_.reservations()[0].uid, "urgent");
-  EXPECT_THAT(place(job("tiny", 1, 0, 2, 10)).runs, SizeIs(1)) << "and one of yet higher priority runs on it";
+  EXPECT_THAT(place(job("tiny", 1, 0, 2, 10)).runs, SizeIs(1))
+      << "a job of even higher priority runs on the reserved node";
 }
 
 // An endless stream of small jobs, more than the cluster can take: once the large job is the first to wait, it starts
@@ -584,7 +586,7 @@ TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
 }
 
 // Whether a job could ever run is judged by idle nodes: nodes that are busy, cordoned or away now may be free tomorrow.
-TEST_F(SchedulerTest, AMisfitIsJudgedByWhatTheNodesAreAndNotByWhatTheyDo) {
+TEST_F(SchedulerTest, MisfitDependsOnNodesNotOnTheirLoad) {
   EXPECT_EQ(scheduler_.misfit(job("a", 1))->reason, "NO_NODES");
   scheduler_.set_node({"n1", "cpu", 2, "", /*ready=*/false, /*cordoned=*/true});
   scheduler_.set_node({"n2", "cpu", 2, "", /*ready=*/true, /*cordoned=*/false});

@@ -100,7 +100,7 @@ TEST_F(BackupTest, IsConsistentWhileTheStoreIsWritten) {
 }
 
 // A controller that runs as a service has a separate user, but root restores its store.
-TEST_F(BackupTest, WhatIsRestoredBelongsToTheFoldersOwner) {
+TEST_F(BackupTest, RestoredFilesBelongToTheFoldersOwner) {
   constexpr uid_t kService = 61234;
   const bool is_root = ::geteuid() == 0;
   ASSERT_TRUE(copy_store(path("titan.db"), path("copy")).ok());
@@ -115,7 +115,7 @@ TEST_F(BackupTest, WhatIsRestoredBelongsToTheFoldersOwner) {
   EXPECT_EQ(mode(path("state/titan.db")), 0600);
 }
 
-TEST_F(BackupTest, ADamagedOneIsNotRestored) {
+TEST_F(BackupTest, DamagedBackupIsNotRestored) {
   write("k", "a value that can be found");
   ASSERT_TRUE(copy_store(path("titan.db"), path("copy")).ok());
   damage(path("copy"), "a value that can be found");
@@ -156,7 +156,7 @@ TEST_F(BackupTest, AStoreOfAnotherSchemaIsRefused) {
   }
 }
 
-TEST_F(BackupTest, NothingIsReplaced) {
+TEST_F(BackupTest, ExistingFilesAreNotReplaced) {
   ASSERT_TRUE(copy_store(path("titan.db"), path("copy")).ok());
   EXPECT_EQ(copy_store(path("titan.db"), path("copy")).status().code(), absl::StatusCode::kFailedPrecondition);
   const absl::Status refused = restore_store(path("copy"), folder_).status();
@@ -164,7 +164,7 @@ TEST_F(BackupTest, NothingIsReplaced) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("is not empty"));
 }
 
-TEST_F(BackupTest, TheStoreIsItsOwnersAlone) {
+TEST_F(BackupTest, StoreIsPrivateToItsOwner) {
   write("k", "v");
   EXPECT_EQ(mode(path("titan.db")), 0600);
   EXPECT_EQ(mode(path("titan.db-wal")), 0600);
@@ -175,7 +175,7 @@ TEST_F(BackupTest, TheStoreIsItsOwnersAlone) {
 }
 
 // The database file alone, as a file copy would take it, is never minutes old.
-TEST_F(BackupTest, TheLogIsFoldedBackWhenNothingHappens) {
+TEST_F(BackupTest, LogIsFoldedBackWhenIdle) {
   write("k", "what was just written");
   const auto in_database = [&] {
     std::ifstream in(path("titan.db"), std::ios::binary);

@@ -243,7 +243,7 @@ TEST_P(StoreTest, TheLogIsAPrefixOfHistory) {
   }
 }
 
-TEST_P(StoreTest, CompactionSaysSoAndKeepsEveryRecord) {
+TEST_P(StoreTest, CompactionIsReportedAndKeepsEveryRecord) {
   make(50);
   ASSERT_TRUE(commit({put("old", "kept"), put("gone", "x")}).ok());
   ASSERT_TRUE(commit({erase("gone")}).ok());
@@ -275,19 +275,19 @@ TEST_P(StoreTest, CallbacksRunInLogOrderAndAfterDurability) {
   for (int i = 0; i < kCount; ++i) EXPECT_EQ(order[i], i + 1);
 }
 
-TEST_P(StoreTest, ListenersHearOfNewRevisions) {
+TEST_P(StoreTest, ListenersGetNewRevisions) {
   make();
-  std::atomic<int64_t> heard{0};
-  auto handle = store().subscribe([&](int64_t revision) { heard = revision; });
+  std::atomic<int64_t> notified{0};
+  auto handle = store().subscribe([&](int64_t revision) { notified = revision; });
   ASSERT_TRUE(commit({put("a", "1")}).ok());
   backend_->settle();
-  while (heard != 1) std::this_thread::yield();
+  while (notified != 1) std::this_thread::yield();
   handle.reset();
   ASSERT_TRUE(commit({put("a", "2")}).ok());
-  EXPECT_EQ(heard, 1);
+  EXPECT_EQ(notified, 1);
 }
 
-TEST_P(StoreTest, ErasingWhatIsNotThereChangesNothing) {
+TEST_P(StoreTest, ErasingMissingKeysChangesNothing) {
   make();
   ASSERT_TRUE(commit({put("a", "1")}).ok());
   EXPECT_EQ(*commit({erase("never")}), 2);
@@ -322,7 +322,7 @@ TEST_P(StoreTest, PurgesOldRecordsOfAPrefix) {
 }
 
 // A prefix is bytes: with the separator it selects what is below a name, without it also longer names.
-TEST_P(StoreTest, ErasesAWholePrefix) {
+TEST_P(StoreTest, ErasesAllKeysOfAPrefix) {
   make();
   const std::vector<std::string> all = {"event/1", "event/1/a", "event/1/b", "event/10/a", "event/2/a", "evens"};
   std::vector<Mutation> puts;
@@ -357,7 +357,7 @@ TEST_P(StoreTest, AnEmptyPrefixIsRefused) {
 }
 
 // Prefixes are erased before mutations apply; expected revisions refer to the state before the transaction.
-TEST_P(StoreTest, WhatATransactionPutsStaysUnderItsOwnErasedPrefix) {
+TEST_P(StoreTest, PutsSurviveTheErasedPrefixOfTheirTransaction) {
   make();
   ASSERT_TRUE(commit({put("job/1", "old"), put("job/2", "old")}).ok());
   Mutation replace = put("job/1", "new");
@@ -372,7 +372,7 @@ TEST_P(StoreTest, WhatATransactionPutsStaysUnderItsOwnErasedPrefix) {
   EXPECT_THAT(keys("job/"), ElementsAre("job/1", "job/3"));
 }
 
-TEST_P(StoreTest, ErasesWhatEarlierTransactionsOfTheSameGroupPut) {
+TEST_P(StoreTest, ErasesPutsOfEarlierTransactionsInTheGroup) {
   make();
   ASSERT_TRUE(commit({put("a/1", "x"), put("a/2", "x")}).ok());
   store().commit({{put("a/3", "x"), erase("a/1")}}, nullptr);
@@ -386,19 +386,19 @@ TEST_P(StoreTest, ErasesWhatEarlierTransactionsOfTheSameGroupPut) {
 }
 
 // A value that its reader cannot parse.
-TEST_P(StoreTest, SetsARecordAside) {
+TEST_P(StoreTest, QuarantinesARecord) {
   make();
   ASSERT_TRUE(commit({put("job/1", "{"), put("job/2", "{}")}).ok());
-  store().set_aside(**store().get("job/1"), "is no JSON");
+  store().set_aside(**store().get("job/1"), "is not JSON");
   ASSERT_TRUE(commit({}).ok());
   EXPECT_THAT(keys("job/"), ElementsAre("job/2"));
   EXPECT_EQ(store().get("job/1").status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(store().get("job/1").status().message()), HasSubstr("is no JSON"));
+  EXPECT_THAT(std::string(store().get("job/1").status().message()), HasSubstr("is not JSON"));
   ASSERT_EQ(store().quarantined().size(), 1u);
   const Quarantined aside = store().quarantined()[0];
   EXPECT_EQ(aside.key, "job/1");
   EXPECT_EQ(aside.revision, 1);
-  EXPECT_EQ(aside.reason, "is no JSON");
+  EXPECT_EQ(aside.reason, "is not JSON");
   EXPECT_TRUE(aside.lost);
   ASSERT_TRUE(commit({put("job/1", "{}")}).ok());
   EXPECT_EQ(value("job/1"), "{}");
@@ -408,7 +408,7 @@ TEST_P(StoreTest, SetsARecordAside) {
   EXPECT_EQ(value("job/1"), "(none)");
 }
 
-TEST_P(StoreTest, WhatWasWrittenMeanwhileIsNotSetAside) {
+TEST_P(StoreTest, RewrittenRecordIsNotQuarantined) {
   make();
   ASSERT_TRUE(commit({put("a", "bad")}).ok());
   const Record read = **store().get("a");
@@ -419,7 +419,7 @@ TEST_P(StoreTest, WhatWasWrittenMeanwhileIsNotSetAside) {
   EXPECT_TRUE(store().quarantined().empty());
 }
 
-TEST_P(StoreTest, ErasingAPrefixErasesWhatWasSetAsideUnderIt) {
+TEST_P(StoreTest, ErasingAPrefixErasesItsQuarantinedRecords) {
   make();
   ASSERT_TRUE(commit({put("job/1", "bad"), put("job/2", "bad")}).ok());
   store().set_aside(**store().get("job/1"), "makes no sense");

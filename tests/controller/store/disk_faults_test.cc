@@ -127,7 +127,7 @@ TEST_F(DiskFaultsTest, PowerMayBeLostAtAnyWrite) {
 
 // A single disk error: the store either does not notice, because no operation met it, or ends. A sync is never
 // repeated.
-TEST_F(DiskFaultsTest, AnErrorIsTheEndAndNothingAcknowledgedIsLost) {
+TEST_F(DiskFaultsTest, DiskErrorEndsTheStoreWithoutLoss) {
   using Operation = FaultyDisk::Operation;
   int ended_by_sync = 0;
   for (uint32_t seed = 0; seed < 150; ++seed) {
@@ -156,7 +156,7 @@ TEST_F(DiskFaultsTest, AnErrorIsTheEndAndNothingAcknowledgedIsLost) {
   EXPECT_GT(ended_by_sync, 20);
 }
 
-TEST_F(DiskFaultsTest, AFullDiskKeepsWhatItTook) {
+TEST_F(DiskFaultsTest, FullDiskLosesNoTransaction) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
@@ -254,8 +254,8 @@ TEST_F(DiskFaultsTest, AFlippedBitIsNeverServed) {
     (lost.empty() && (*store)->quarantined().empty() ? unnoticed : set_aside) += 1;
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
-  std::cout << "of 600 flips " << refused << " refused the file, " << set_aside << " set something aside, " << unnoticed
-            << " hit nothing that is read\n";
+  std::cout << "of 600 flips " << refused << " refused the file, " << set_aside << " quarantined something, "
+            << unnoticed << " changed nothing that was read\n";
   EXPECT_GT(set_aside, 20);
 }
 

@@ -8,7 +8,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(EtcdAddressTest, NamesMembersAndAPrefix) {
+TEST(EtcdAddressTest, ParsesMembersAndPrefix) {
   const EtcdAddress one = *parse_etcd_address("etcd://10.0.0.1:2379");
   EXPECT_THAT(one.members, ElementsAre("10.0.0.1:2379"));
   EXPECT_EQ(one.prefix, "titan/");
@@ -19,7 +19,7 @@ TEST(EtcdAddressTest, NamesMembersAndAPrefix) {
   EXPECT_EQ(parse_etcd_address("etcd://a:1/")->prefix, "titan/");
 }
 
-TEST(EtcdAddressTest, SaysWhatIsWrong) {
+TEST(EtcdAddressTest, ErrorsNameTheMistake) {
   const auto wrong = [](const std::string& text) {
     const absl::Status status = parse_etcd_address(text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;

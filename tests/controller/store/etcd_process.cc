@@ -96,7 +96,7 @@ void EtcdProcess::wait_until_it_answers() const {
   ASSERT_TRUE(status.ok()) << status;
 }
 
-bool etcd_is_there() {
+bool has_etcd() {
   const char* path = getenv("PATH");
   for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
     if (::access(absl::StrCat(folder, "/etcd").c_str(), X_OK) == 0) return true;

@@ -17,7 +17,7 @@ class EtcdProcess {
 
   // HOST:PORT for clients.
   const std::string& address() const { return address_; }
-  // Sends SIGKILL: everything that etcd had not on disk is lost.
+  // Sends SIGKILL: everything that etcd had not written to disk is lost.
   void kill();
   // Starts etcd again on the same ports and folder, and waits until it answers.
   void start();
@@ -30,11 +30,11 @@ class EtcdProcess {
   pid_t pid_ = -1;
 };
 
-bool etcd_is_there();
+bool has_etcd();
 
-#define TITAN_SKIP_WITHOUT_ETCD() \
-  if (!etcd_is_there())           \
-  GTEST_SKIP() << "no etcd in PATH: not tested here; deploy/bootstrap.sh installs Debian's etcd-server"
+#define TITAN_SKIP_WITHOUT_ETCD()                                                                             \
+  if (!has_etcd()) GTEST_SKIP() << "no etcd in PATH: not tested here; deploy/bootstrap.sh installs Debian's " \
+                                   "etcd-server"
 
 // One etcd for all tests of this program; each test uses a separate prefix.
 EtcdProcess& shared_etcd();

@@ -15,7 +15,7 @@ using grpc::Status;
 
 namespace {
 
-const Status kNobodyAnswered(grpc::StatusCode::UNAVAILABLE, "nobody answered");
+const Status kNoAnswer(grpc::StatusCode::UNAVAILABLE, "no answer");
 
 }  // namespace
 
@@ -29,10 +29,10 @@ class EtcdProxy::Kv : public etcdserverpb::KV::Service {
   }
   Status Txn(ServerContext*, const TxnRequest* request, TxnResponse* response) override {
     const Fate fate = proxy_.take(*request);
-    if (fate == Fate::kKeepBack) return kNobodyAnswered;
+    if (fate == Fate::kHoldBack) return kNoAnswer;
     grpc::ClientContext context;
     const Status done = proxy_.kv_->Txn(&context, *request, response);
-    return fate == Fate::kLoseAnswer ? kNobodyAnswered : done;
+    return fate == Fate::kLoseAnswer ? kNoAnswer : done;
   }
   Status Compact(ServerContext*, const etcdserverpb::CompactionRequest* request,
                  etcdserverpb::CompactionResponse* response) override {
@@ -108,9 +108,9 @@ std::vector<TxnRequest> EtcdProxy::sent() const {
   return sent_;
 }
 
-int EtcdProxy::kept_back() const {
+int EtcdProxy::held_back() const {
   sync::Lock lock(mutex_);
-  return kept_back_;
+  return held_back_;
 }
 
 absl::StatusOr<TxnResponse> EtcdProxy::deliver(const TxnRequest& request) { return etcd_.txn(request); }
@@ -119,7 +119,7 @@ EtcdProxy::Fate EtcdProxy::take(const TxnRequest& request) {
   sync::Lock lock(mutex_);
   const Fate fate = fate_ == nullptr ? Fate::kPass : fate_(static_cast<int>(sent_.size()));
   sent_.push_back(request);
-  if (fate == Fate::kKeepBack) ++kept_back_;
+  if (fate == Fate::kHoldBack) ++held_back_;
   return fate;
 }
 

@@ -18,7 +18,7 @@ namespace titan::store {
 
 class EtcdProxy {
  public:
-  enum class Fate { kPass, kLoseAnswer, kKeepBack };
+  enum class Fate { kPass, kLoseAnswer, kHoldBack };
 
   // `etcd`: HOST:PORT.
   explicit EtcdProxy(const std::string& etcd);
@@ -31,7 +31,7 @@ class EtcdProxy {
   void set_fate(std::function<Fate(int number)> fate);
   // Returns every transaction that was sent, in order.
   std::vector<etcdserverpb::TxnRequest> sent() const;
-  int kept_back() const;
+  int held_back() const;
   // Sends a transaction to etcd now, independent of any caller.
   absl::StatusOr<etcdserverpb::TxnResponse> deliver(const etcdserverpb::TxnRequest& request);
 
@@ -51,7 +51,7 @@ class EtcdProxy {
   mutable sync::Mutex mutex_;
   std::function<Fate(int)> fate_ TITAN_GUARDED_BY(mutex_);
   std::vector<etcdserverpb::TxnRequest> sent_ TITAN_GUARDED_BY(mutex_);
-  int kept_back_ TITAN_GUARDED_BY(mutex_) = 0;
+  int held_back_ TITAN_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace titan::store

@@ -114,7 +114,7 @@ TEST_F(EtcdStoreTest, TheSecondWaitsUntilTheFirstResigns) {
 
 // A leader's process is paused, its lease expires, and another controller leads and writes: later writes of the first
 // fail, even queued ones, and it gets one notification.
-TEST_F(EtcdStoreTest, AnExLeaderThatWasPausedWritesNothing) {
+TEST_F(EtcdStoreTest, PausedFormerLeaderWritesNothing) {
   Controller first = *start("first");
   ASSERT_TRUE(commit(*first.store, {put("a", "1")}).ok());
   first.store->elector().withhold(true);
@@ -146,7 +146,7 @@ TEST_F(EtcdStoreTest, ALostLeaseIsNoticedWithoutAWrite) {
   EXPECT_EQ(commit(*first.store, {put("a", "x")}).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(EtcdStoreTest, AMemberThatIsGoneIsPassedOver) {
+TEST_F(EtcdStoreTest, UnreachableMembersAreSkipped) {
   ElectorOptions options;
   options.prefix = prefix_;
   options.name = "one";
@@ -158,15 +158,15 @@ TEST_F(EtcdStoreTest, AMemberThatIsGoneIsPassedOver) {
 }
 
 // A former leader's write is still in flight: whenever it arrives, it fails.
-TEST_F(EtcdStoreTest, ALateWriteOfAnExLeaderFails) {
+TEST_F(EtcdStoreTest, LateWriteOfAFormerLeaderFails) {
   EtcdProxy proxy(shared_etcd().address());
   Controller first = *start("first", {}, absl::Seconds(1), proxy.address());
   ASSERT_TRUE(commit(*first.store, {put("a", "1")}).ok());
   const size_t before = proxy.sent().size();
-  proxy.set_fate([](int) { return EtcdProxy::Fate::kKeepBack; });
+  proxy.set_fate([](int) { return EtcdProxy::Fate::kHoldBack; });
   std::promise<absl::StatusOr<int64_t>> stale;
   first.store->commit({{put("a", "stale")}}, [&](const auto& result) { stale.set_value(result); });
-  while (proxy.kept_back() == 0) std::this_thread::yield();
+  while (proxy.held_back() == 0) std::this_thread::yield();
   first.store->elector().withhold(true);
   Controller second = *start("second");
   ASSERT_EQ(*commit(*second.store, {put("a", "2")}), 2);
@@ -185,11 +185,11 @@ TEST_F(EtcdStoreTest, ALateWriteOfAnExLeaderFails) {
 }
 
 // Answers and requests of every kind are lost: each transaction is applied once and gets its revision.
-TEST_F(EtcdStoreTest, LostAnswersAreFoundOut) {
+TEST_F(EtcdStoreTest, LostAnswersAreRecovered) {
   EtcdProxy proxy(shared_etcd().address());
   proxy.set_fate([](int number) {
     return number % 3 == 0 ? EtcdProxy::Fate::kLoseAnswer
-                           : (number % 5 == 0 ? EtcdProxy::Fate::kKeepBack : EtcdProxy::Fate::kPass);
+                           : (number % 5 == 0 ? EtcdProxy::Fate::kHoldBack : EtcdProxy::Fate::kPass);
   });
   EtcdStoreOptions options;
   options.value_bytes = 1000;
@@ -251,10 +251,10 @@ TEST_F(EtcdStoreTest, ClosingWithoutEtcdEnds) {
   EtcdStoreOptions options;
   options.close_timeout = absl::Milliseconds(100);
   Controller one = *start("one", options, absl::Seconds(60), proxy.address());
-  proxy.set_fate([](int) { return EtcdProxy::Fate::kKeepBack; });
+  proxy.set_fate([](int) { return EtcdProxy::Fate::kHoldBack; });
   std::promise<absl::StatusOr<int64_t>> unknown;
   one.store->commit({{put("a", "1")}}, [&](const auto& result) { unknown.set_value(result); });
-  while (proxy.kept_back() == 0) std::this_thread::yield();
+  while (proxy.held_back() == 0) std::this_thread::yield();
   one.store.reset();
   EXPECT_EQ(unknown.get_future().get().status().code(), absl::StatusCode::kUnavailable);
 }
@@ -310,7 +310,7 @@ TEST_F(EtcdStoreTest, EtcdMayBeKilledInTheMiddleOfWrites) {
 }
 
 // Values larger than an etcd request, and more changes than an etcd transaction allows.
-TEST_F(EtcdStoreTest, TransactionsMayBeLargerThanEtcdTakes) {
+TEST_F(EtcdStoreTest, TransactionsMayExceedEtcdLimits) {
   const std::string large(5 << 20, 'x');
   {
     Controller one = *start("one");
@@ -380,7 +380,7 @@ TEST_F(EtcdStoreTest, SnapshotAndLogMakeTheSameRecords) {
 }
 
 // A missing or damaged key is named, and nothing else is served instead.
-TEST_F(EtcdStoreTest, WhatIsMissingOrDamagedIsNamed) {
+TEST_F(EtcdStoreTest, MissingOrDamagedKeysAreNamed) {
   EtcdStoreOptions options;
   options.value_bytes = 1000;
   {

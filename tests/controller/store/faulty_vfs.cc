@@ -33,10 +33,10 @@ struct FaultyFile {
     const std::lock_guard lock(self.disk->mutex_);
     if (self.disk->count(FaultyDisk::Operation::kRead) != 0) return SQLITE_IOERR_READ;
     const std::string& content = self.file->content;
-    const int64_t there = std::clamp<int64_t>(static_cast<int64_t>(content.size()) - offset, 0, size);
-    if (there > 0) memcpy(buffer, content.data() + offset, static_cast<size_t>(there));
-    memset(static_cast<char*>(buffer) + there, 0, static_cast<size_t>(size - there));
-    return there == size ? SQLITE_OK : SQLITE_IOERR_SHORT_READ;
+    const int64_t present = std::clamp<int64_t>(static_cast<int64_t>(content.size()) - offset, 0, size);
+    if (present > 0) memcpy(buffer, content.data() + offset, static_cast<size_t>(present));
+    memset(static_cast<char*>(buffer) + present, 0, static_cast<size_t>(size - present));
+    return present == size ? SQLITE_OK : SQLITE_IOERR_SHORT_READ;
   }
 
   static int write(sqlite3_file* raw, const void* buffer, int size, sqlite3_int64 offset) {
@@ -196,11 +196,11 @@ struct FaultyFile {
     return disk.files_.erase(name) > 0 ? SQLITE_OK : SQLITE_IOERR_DELETE_NOENT;
   }
 
-  static int access(sqlite3_vfs* vfs, const char* name, int, int* there) {
+  static int access(sqlite3_vfs* vfs, const char* name, int, int* present) {
     FaultyDisk& disk = disk_of(vfs);
     const std::lock_guard lock(disk.mutex_);
     const auto found = disk.files_.find(name);
-    *there = found != disk.files_.end() && !found->second->content.empty() ? 1 : 0;
+    *present = found != disk.files_.end() && !found->second->content.empty() ? 1 : 0;
     return SQLITE_OK;
   }
 

@@ -91,7 +91,7 @@ TEST_F(LostFilesTest, NothingIsAcknowledgedInADeletedFile) {
 }
 
 // Detected even if nobody writes.
-TEST_F(LostFilesTest, ALookFindsEachOfItsFilesGone) {
+TEST_F(LostFilesTest, CheckFindsEachDeletedFile) {
   store_->check_files();
   ASSERT_TRUE(commit("k").ok());
   fs::remove(folder_ + "/titan.db-wal");
@@ -100,7 +100,7 @@ TEST_F(LostFilesTest, ALookFindsEachOfItsFilesGone) {
   expect_all(rescued());
 }
 
-TEST_F(LostFilesTest, AStoreThatTookItsPlaceIsLeftAlone) {
+TEST_F(LostFilesTest, StoreThatReplacedItIsNotTouched) {
   fs::rename(folder_, above_ + "/moved");
   fs::create_directory(folder_);
   const std::string other = SqliteStore::open(folder_ + "/titan.db").value()->id();
@@ -110,13 +110,13 @@ TEST_F(LostFilesTest, AStoreThatTookItsPlaceIsLeftAlone) {
   expect_all(rescued());
 }
 
-TEST_F(LostFilesTest, AnotherControllerCouldTakeADeletedLock) {
+TEST_F(LostFilesTest, DeletedLockFileEndsTheStore) {
   fs::remove(folder_ + "/titan.db.lock");
   store_->check_files();
   EXPECT_THAT(end(), HasSubstr("titan.db.lock was deleted"));
 }
 
-TEST_F(LostFilesTest, AnImageNeedsNoDiskAndNoName) {
+TEST_F(LostFilesTest, ImageNeedsNoFileOnDisk) {
   fs::remove_all(folder_);
   const absl::StatusOr<StoreImage> image = store_->image();
   ASSERT_TRUE(image.ok()) << image.status();

@@ -38,7 +38,7 @@ class QuarantineTest : public ::testing::Test {
     store_.reset();
     options.on_damage = [this](const Quarantined& damaged) {
       const std::lock_guard lock(mutex_);
-      heard_.push_back(damaged);
+      reported_.push_back(damaged);
     };
     auto opened = SqliteStore::open(path_, std::move(options));
     ASSERT_TRUE(opened.ok()) << opened.status();
@@ -75,11 +75,11 @@ class QuarantineTest : public ::testing::Test {
 
   std::string folder_, path_;
   std::mutex mutex_;
-  std::vector<Quarantined> heard_;
+  std::vector<Quarantined> reported_;
   std::unique_ptr<SqliteStore> store_;
 };
 
-TEST_F(QuarantineTest, ADamagedRecordIsSetAsideAndTheRestIsServed) {
+TEST_F(QuarantineTest, DamagedRecordIsQuarantinedAndTheRestServed) {
   open();
   for (const char* key : {"a", "b", "c"}) ASSERT_TRUE(commit({put(key, "first")}).ok());
   ASSERT_TRUE(commit({put("b", "second")}).ok());
@@ -94,14 +94,14 @@ TEST_F(QuarantineTest, ADamagedRecordIsSetAsideAndTheRestIsServed) {
   EXPECT_EQ(aside.revision, 4);
   EXPECT_TRUE(aside.lost);
   EXPECT_THAT(aside.reason, HasSubstr("does not match its checksum"));
-  EXPECT_EQ(heard_.size(), 1u);
+  EXPECT_EQ(reported_.size(), 1u);
   EXPECT_EQ(value("b"), "DATA_LOSS");
   EXPECT_EQ(store_->changes(3, 10).status().code(),
             absl::StatusCode::kOutOfRange);  // Readers have to read the records again.
   EXPECT_TRUE(store_->changes(store_->revision(), 10)->empty());
   open();
   EXPECT_EQ(value("b"), "DATA_LOSS");  // Still so after the next opening.
-  EXPECT_EQ(heard_.size(), 1u);        // Reported once by the next opening.
+  EXPECT_EQ(reported_.size(), 1u);     // Reported once by the next opening.
   ASSERT_TRUE(commit({put("b", "third")}).ok());
   EXPECT_EQ(value("b"), "third");
   ASSERT_TRUE(commit({erase("b")}).ok());
@@ -123,8 +123,8 @@ TEST_F(QuarantineTest, ARecordMayBeDamagedAgain) {
     ASSERT_TRUE(commit({put("a", "2")}).ok());
     EXPECT_EQ(value("a"), "2");
   }
-  EXPECT_EQ(heard_.size(), 2u);
-  EXPECT_EQ(heard_[1].reason, "reason 2");
+  EXPECT_EQ(reported_.size(), 2u);
+  EXPECT_EQ(reported_[1].reason, "reason 2");
 }
 
 // Damage is known even if the disk does not take the record of it.
@@ -149,7 +149,7 @@ TEST_F(QuarantineTest, AFullDiskDoesNotHideDamage) {
   EXPECT_EQ(store_->quarantined().size(), 1u);
 }
 
-TEST_F(QuarantineTest, ErasingALostRecordIsEnough) {
+TEST_F(QuarantineTest, ErasingALostRecordResolvesIt) {
   open();
   ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
   change("UPDATE log SET value = x'00' WHERE id = 1");
@@ -163,7 +163,7 @@ TEST_F(QuarantineTest, ErasingALostRecordIsEnough) {
 }
 
 // Damaged heads are rebuilt from the log: nothing is lost, and it is reported.
-TEST_F(QuarantineTest, DamagedHeadsAreMadeAnewFromTheLog) {
+TEST_F(QuarantineTest, DamagedHeadsAreRebuiltFromTheLog) {
   const char* const kinds[] = {
       "UPDATE heads SET id = 1 WHERE CAST(key AS TEXT) = 'b'",   // The row of another record.
       "UPDATE heads SET id = 2 WHERE CAST(key AS TEXT) = 'b'",   // An older row of the same record.
@@ -180,18 +180,18 @@ TEST_F(QuarantineTest, DamagedHeadsAreMadeAnewFromTheLog) {
     ASSERT_TRUE(commit({put("a", "1"), put("b", "old"), put("c", "3")}).ok());
     ASSERT_TRUE(commit({put("b", "2"), erase("c")}).ok());
     change(kind);
-    heard_.clear();
+    reported_.clear();
     open();
     EXPECT_EQ(value("a"), "1");
     EXPECT_EQ(value("b"), "2");
     EXPECT_EQ(value("c"), "(none)");
     EXPECT_EQ(value("x"), "(none)");
-    ASSERT_EQ(heard_.size(), 1u);
-    EXPECT_FALSE(heard_[0].lost);
-    EXPECT_THAT(heard_[0].reason, HasSubstr("rebuilt from the log"));
+    ASSERT_EQ(reported_.size(), 1u);
+    EXPECT_FALSE(reported_[0].lost);
+    EXPECT_THAT(reported_[0].reason, HasSubstr("rebuilt from the log"));
     EXPECT_EQ(store_->quarantined().size(), 1u);
     open();
-    EXPECT_EQ(heard_.size(), 1u);
+    EXPECT_EQ(reported_.size(), 1u);
     EXPECT_EQ(value("b"), "2");
     store_.reset();
     for (const char* end : {"", ".lock"}) fs::remove(path_ + end);
@@ -199,7 +199,7 @@ TEST_F(QuarantineTest, DamagedHeadsAreMadeAnewFromTheLog) {
 }
 
 // A head that is damaged while the store serves is not followed.
-TEST_F(QuarantineTest, AHeadThatGoesBadLaterIsNotFollowed) {
+TEST_F(QuarantineTest, HeadDamagedWhileServingIsNotFollowed) {
   open();
   ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
   {
@@ -234,7 +234,7 @@ TEST_F(QuarantineTest, AMissingRowIsNamed) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("restore the state folder from a backup"));
 }
 
-TEST_F(QuarantineTest, ADamagedStateIsNotBelieved) {
+TEST_F(QuarantineTest, DamagedStateIsRefused) {
   open();
   ASSERT_TRUE(commit({put("a", "1")}).ok());
   change(
@@ -244,15 +244,15 @@ TEST_F(QuarantineTest, ADamagedStateIsNotBelieved) {
 }
 
 // A check on demand reads everything; damaged old changes do not make a record lost.
-TEST_F(QuarantineTest, ACheckFindsWhatNobodyReads) {
+TEST_F(QuarantineTest, CheckFindsDamageInUnreadRows) {
   open();
   ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
   ASSERT_TRUE(commit({put("a", "3")}).ok());
-  const absl::StatusOr<CheckReport> whole = store_->check();
-  ASSERT_TRUE(whole.ok()) << whole.status();
-  EXPECT_EQ(whole->rows, 3);
-  EXPECT_EQ(whole->damaged, 0);
-  EXPECT_EQ(whole->file, "");
+  const absl::StatusOr<CheckReport> clean = store_->check();
+  ASSERT_TRUE(clean.ok()) << clean.status();
+  EXPECT_EQ(clean->rows, 3);
+  EXPECT_EQ(clean->damaged, 0);
+  EXPECT_EQ(clean->file, "");
   change("UPDATE log SET value = x'00' WHERE id IN (1, 2)");
   open();
   EXPECT_EQ(store_->check()->damaged, 2);
@@ -308,7 +308,7 @@ TEST_F(QuarantineTest, TheEpochGrowsWithEachOpening) {
 }
 
 // Purged history frees its space, and the rest stays intact.
-TEST_F(QuarantineTest, ShrinkGivesRoomBack) {
+TEST_F(QuarantineTest, ShrinkFreesDiskSpace) {
   open();
   for (int job = 0; job < 40; ++job) {
     std::vector<Mutation> mutations = {put(absl::StrCat("job/", job), std::string(500, 'j'))};

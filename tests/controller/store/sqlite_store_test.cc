@@ -46,7 +46,7 @@ class SqliteTest : public ::testing::Test {
 
   // Fills the disk until requests are rejected, checks that reads work and a kept transaction waits, frees space, and
   // checks that everything acknowledged is there.
-  void fill_and_heal(const std::function<void()>& make_room) {
+  void fill_and_recover(const std::function<void()>& free_space) {
     ASSERT_TRUE(commit(put("first", "x")).ok());
     std::vector<std::string> acknowledged;
     absl::Status refused;
@@ -64,7 +64,7 @@ class SqliteTest : public ::testing::Test {
     EXPECT_EQ(commit(put("refused", std::string(100000, 'x'))).status().code(), absl::StatusCode::kResourceExhausted);
     std::future<absl::StatusOr<int64_t>> waiting = kept.get_future();
     EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(0)), std::future_status::timeout);
-    make_room();
+    free_space();
     EXPECT_TRUE(waiting.get().ok());
     EXPECT_TRUE(commit(put("after", "y")).ok());
     store_.reset();
@@ -79,7 +79,7 @@ class SqliteTest : public ::testing::Test {
   bool mounted_ = false;
 };
 
-TEST_F(SqliteTest, ComesBackWithEverything) {
+TEST_F(SqliteTest, KeepsEverythingOverARestart) {
   open();
   ASSERT_TRUE(commit(put("a", "1")).ok());
   ASSERT_TRUE(commit(put("a", "2")).ok());
@@ -134,23 +134,23 @@ TEST_F(SqliteTest, SurvivesAKillAtAnyMoment) {
   }
 }
 
-TEST_F(SqliteTest, AFullDiskRefusesLosesNothingAndHeals) {
+TEST_F(SqliteTest, FullDiskRefusesLosesNothingAndRecovers) {
   if (mount("tmpfs", folder_.c_str(), "tmpfs", 0, "size=3m") != 0) GTEST_SKIP() << "cannot mount a tmpfs here";
   mounted_ = true;
   open();
-  fill_and_heal([&] { ASSERT_EQ(mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0); });
+  fill_and_recover([&] { ASSERT_EQ(mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0); });
 }
 
 // The same without privileges: the file may not exceed a number of pages.
-TEST_F(SqliteTest, APageLimitRefusesLosesNothingAndHeals) {
+TEST_F(SqliteTest, PageLimitRefusesLosesNothingAndRecovers) {
   SqliteOptions options;
   options.max_pages = 300;
   open(options);
-  fill_and_heal([&] { store_->set_max_pages(0); });
+  fill_and_recover([&] { store_->set_max_pages(0); });
 }
 
 // A flipped byte is detected and never served.
-TEST_F(SqliteTest, AFlippedByteIsFound) {
+TEST_F(SqliteTest, FlippedByteIsDetected) {
   open();
   const std::string marker = "find-this-value-in-the-file";
   ASSERT_TRUE(commit(put("a", marker)).ok());
@@ -172,7 +172,7 @@ TEST_F(SqliteTest, AFlippedByteIsFound) {
   EXPECT_EQ(store_->scan("", "", 10)->size(), 1u);
 }
 
-TEST_F(SqliteTest, AFileOfSomethingElseIsNamed) {
+TEST_F(SqliteTest, ForeignFileIsRefused) {
   std::ofstream(path_) << std::string(5000, 'z');
   EXPECT_EQ(SqliteStore::open(path_).status().code(), absl::StatusCode::kDataLoss);
 }

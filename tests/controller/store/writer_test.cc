@@ -42,7 +42,7 @@ class WriterTest : public ::testing::Test {
     return promise->get_future();
   }
   void hold() { held_ = true; }
-  void let_go() {
+  void release() {
     held_ = false;
     held_.notify_all();
   }
@@ -60,7 +60,7 @@ class WriterTest : public ::testing::Test {
 
 // More than a group of transactions that must not be lost waits for a full disk, and client requests follow: each gets
 // its answer while the disk is full, and no write is retried for them.
-TEST_F(WriterTest, ClientsAreAnsweredBehindALongQueueOfAFullDisk) {
+TEST_F(WriterTest, ClientsAreAnsweredDespiteAQueueOnAFullDisk) {
   WriterOptions options;
   options.full_retry = absl::Hours(1);
   options.group_limit = 100;
@@ -71,7 +71,7 @@ TEST_F(WriterTest, ClientsAreAnsweredBehindALongQueueOfAFullDisk) {
   for (int i = 0; i < 1000; ++i) kept.push_back(commit(WhenFull::kRetry));
   std::vector<std::future<absl::StatusOr<int64_t>>> clients;
   for (int i = 0; i < 50; ++i) clients.push_back(commit(WhenFull::kRefuse));
-  let_go();
+  release();
   for (int i = 0; i < 50; ++i) clients.push_back(commit(WhenFull::kRefuse));
   for (auto& client : clients) EXPECT_EQ(client.get().status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(writes_, 1);
@@ -83,17 +83,17 @@ TEST_F(WriterTest, ClientsAreAnsweredBehindALongQueueOfAFullDisk) {
 }
 
 // A slow callback of one group does not delay the next write; callbacks still run in order.
-TEST_F(WriterTest, TheNextGroupDoesNotWaitForAnAnswer) {
+TEST_F(WriterTest, NextGroupDoesNotWaitForCallbacks) {
   start({});
-  std::promise<void> go_on;
-  std::vector<int64_t> heard;
+  std::promise<void> proceed;
+  std::vector<int64_t> received;
   std::mutex mutex;
   const auto listen = [&](const absl::StatusOr<int64_t>& result) {
     const std::lock_guard lock(mutex);
-    heard.push_back(*result);
+    received.push_back(*result);
   };
   writer_->commit({{put("k", "slow")}, WhenFull::kRetry}, [&](const absl::StatusOr<int64_t>& result) {
-    go_on.get_future().wait();
+    proceed.get_future().wait();
     listen(result);
   });
   while (writes_ < 1) std::this_thread::yield();
@@ -103,20 +103,20 @@ TEST_F(WriterTest, TheNextGroupDoesNotWaitForAnAnswer) {
   }
   {
     const std::lock_guard lock(mutex);
-    EXPECT_TRUE(heard.empty());
+    EXPECT_TRUE(received.empty());
   }
-  go_on.set_value();
+  proceed.set_value();
   writer_->close();
-  EXPECT_EQ(heard, (std::vector<int64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(received, (std::vector<int64_t>{1, 2, 3, 4}));
 }
 
 // Acknowledged results are delivered before unknown ones.
-TEST_F(WriterTest, AnswersComeBeforeTheEnd) {
+TEST_F(WriterTest, AnswersArriveBeforeTheFailure) {
   start({});
-  std::promise<void> go_on;
+  std::promise<void> proceed;
   std::atomic<bool> answered = false;
   writer_->commit({{put("k", "slow")}, WhenFull::kRetry}, [&](const absl::StatusOr<int64_t>& result) {
-    go_on.get_future().wait();
+    proceed.get_future().wait();
     EXPECT_TRUE(result.ok());
     answered = true;
   });
@@ -125,12 +125,12 @@ TEST_F(WriterTest, AnswersComeBeforeTheEnd) {
   auto lost = commit(WhenFull::kRetry);
   while (writes_ < 2) std::this_thread::yield();
   EXPECT_EQ(lost.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
-  go_on.set_value();
+  proceed.set_value();
   EXPECT_EQ(lost.get().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(answered);
 }
 
-TEST_F(WriterTest, HealsByItself) {
+TEST_F(WriterTest, RecoversByItself) {
   WriterOptions options;
   options.full_retry = absl::Milliseconds(1);
   start(options);
@@ -143,7 +143,7 @@ TEST_F(WriterTest, HealsByItself) {
   EXPECT_TRUE(commit(WhenFull::kRefuse).get().ok());
 }
 
-TEST_F(WriterTest, WhatAFullDiskDoesNotTakeAtTheEndIsUnknown) {
+TEST_F(WriterTest, UnwrittenTransactionsAreUnknownAtClose) {
   WriterOptions options;
   options.full_retry = absl::Hours(1);
   start(options);
@@ -152,7 +152,7 @@ TEST_F(WriterTest, WhatAFullDiskDoesNotTakeAtTheEndIsUnknown) {
   writer_->close();
   EXPECT_EQ(kept.get().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(commit(WhenFull::kRetry).get().status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(failures_, 0);  // No failure is reported: the transaction comes again after a restart.
+  EXPECT_EQ(failures_, 0);  // No failure is reported: the transaction is sent again after a restart.
 }
 
 // During a slow write, clients beyond the queue's limits get an error at once; transactions that must not be lost wait.
@@ -169,7 +169,7 @@ TEST_F(WriterTest, TheQueueIsBoundedInTransactionsAndBytes) {
   EXPECT_EQ(commit(WhenFull::kRefuse).get().status().code(), absl::StatusCode::kResourceExhausted);
   for (int i = 0; i < 10; ++i) taken.push_back(commit(WhenFull::kRetry));
   EXPECT_EQ(writer_->queued().transactions, 20);
-  let_go();
+  release();
   for (auto& result : taken) EXPECT_TRUE(result.get().ok());
   hold();
   started_ = false;
@@ -179,19 +179,19 @@ TEST_F(WriterTest, TheQueueIsBoundedInTransactionsAndBytes) {
   taken.push_back(commit(WhenFull::kRefuse, 2000));  // A single transaction may exceed the limit.
   EXPECT_EQ(commit(WhenFull::kRefuse).get().status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_GE(writer_->queued().bytes, 2000);
-  let_go();
+  release();
   for (auto& result : taken) EXPECT_TRUE(result.get().ok());
   EXPECT_EQ(writer_->queued().bytes, 0);
 }
 
 // After an error nothing is retried: every caller gets "unknown", once and in order.
-TEST_F(WriterTest, AnErrorIsTheEnd) {
+TEST_F(WriterTest, ErrorEndsTheWriter) {
   hold();
   start({});
   failure_ = absl::InternalError("fsync");
   std::vector<std::future<absl::StatusOr<int64_t>>> all;
   for (int i = 0; i < 5; ++i) all.push_back(commit(WhenFull::kRetry));
-  let_go();
+  release();
   for (auto& result : all) EXPECT_EQ(result.get().status().code(), absl::StatusCode::kUnavailable);
   writer_->close();
   EXPECT_EQ(writes_, 1);
@@ -200,7 +200,7 @@ TEST_F(WriterTest, AnErrorIsTheEnd) {
 }
 
 // The same as the first test, with a real file of limited size.
-TEST(FullFileTest, ClientsAreAnsweredBehindALongQueue) {
+TEST(FullFileTest, ClientsAreAnsweredDespiteALongQueue) {
   std::string folder = ::testing::TempDir() + "titan-full-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   {

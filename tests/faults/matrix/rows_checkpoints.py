@@ -15,7 +15,7 @@ from matrix.row import Measured, row
 def damaged_checkpoint(case: Measured):
     mutations = 250 if case.short else 1200  # Some change nothing and do not count.
     _, output, seconds = case.test_program("checkpoint_corruption_test", TITAN_MUTATIONS=str(mutations))
-    made = re.search(r"(\d+) mutations, (\d+) loaded in silence", output)
+    made = re.search(r"(\d+) mutations, (\d+) loaded silently", output)
     case.assertTrue(made, "the program does not say how many mutations it made")
     case.figure("mutations", int(made[1]), "", at_least=200 if case.short else 1000)
     case.figure("mutations loaded without an error", int(made[2]), "", at_most=0)
@@ -35,5 +35,5 @@ def died_during_a_save(case: Measured):
     case.assertEqual(2, len(died), "the program does not say how often it died")
     case.figure("file operations before which it died", sum(died), "", at_least=60)
     case.figure("time", seconds, "s")
-    case.note("Tests: Worlds/CrashTest.TheCheckpointBeforeStaysLoadable/0 and /1. checkpoint_test also has disks that are full, fail and hang, "
+    case.note("Tests: Worlds/CrashTest.PreviousCheckpointStaysLoadable/0 and /1. checkpoint_test also has disks that are full, fail and hang, "
               "and faults_ranks kills real ranks.")

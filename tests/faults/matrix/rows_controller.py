@@ -69,13 +69,13 @@ def controller_killed(case: Measured):
     train(case)
     acknowledged = case.folder / "acknowledged"
     load = submit_load(case, in_flight=64, seconds=100000, acknowledged=acknowledged)
-    starts, told = [], 0
+    starts, counted = [], 0
     for _ in range(kills):
-        wait_until("100 acknowledgements", lambda: lines(acknowledged) >= told + 100 or load.poll() is not None, 60)
+        wait_until("100 acknowledgements", lambda: lines(acknowledged) >= counted + 100 or load.poll() is not None, 60)
         case.assertIsNone(load.poll())
         time.sleep(random.uniform(0, 0.05))
         case.cluster.controller.kill(restart=False)
-        told = lines(acknowledged)
+        counted = lines(acknowledged)
         starts.append(revive(case))
     figures = ended(case, load)
     checked = json.loads(case.program(TESTS / "submit_load", "--controller", case.cluster.address, "--acknowledged", acknowledged, "--verify")[0])
@@ -158,7 +158,7 @@ def leader_lost(case: Measured):
         case.assertIn("etcd: ", leader.log.read_text())
         for call in late:
             out, _ = call.communicate(timeout=30)
-            case.assertNotEqual(0, call.returncode, f"one that leads no longer acknowledged {out}")
+            case.assertNotEqual(0, call.returncode, f"a former leader acknowledged {out}")
         case.assertEqual(acknowledged, other.jobs())
         leader = other
     spread(case, "new leader after SIGKILL", after_kill, "s", at_most=5)
@@ -286,7 +286,7 @@ def another_store(case: Measured):
     wait_until("the unknown attempt", lambda: case.cluster.ask("cluster", "info")["unknown_attempts"] == 1)
     trains_on()
     start_on(case, lambda: restore(None))
-    wait_until("the refused node's word", lambda: "belongs to cluster" in Path(case.cluster.worker("n1").log).read_text())
+    wait_until("the refusal in the node's log", lambda: "belongs to cluster" in Path(case.cluster.worker("n1").log).read_text())
     trains_on()
     case.assertEqual(0, case.cluster.ask("cluster", "info")["ready_nodes"])
     case.figure("ranks stopped", 0, "", at_most=0)

@@ -74,7 +74,7 @@ def full_store(case):
     copy = case.folder / "copy.db"
     case.cluster.titanctl("cluster", "backup", copy)  # The backup needs no space on the full disk.
     case.assertGreater(copy.stat().st_size, 0)
-    wait_until("word of the full disk", lambda: "is full" in case.cluster.ask("cluster", "info").get("state_folder_problem", ""))
+    wait_until("a report of the full disk", lambda: "is full" in case.cluster.ask("cluster", "info").get("state_folder_problem", ""))
     disk.free()
     freed = time.monotonic()
     wait_until("submissions", lambda: error_of(case.cluster.titanctl(*submit, check=False)) == "OK")
@@ -110,7 +110,7 @@ def full_checkpoints(case):
     wait_committed(case.dump, 5)
     case.dump_disk.fill()
     before = committed_steps(case.dump)
-    wait_until("word of a checkpoint that failed",
+    wait_until("a report of the failed checkpoint",
                lambda: [e for e in case.cluster.events(case.job) if e["reason"] == "CheckpointFailed"], 60)
     case.assertTrue(set(committed_steps(case.dump)) & set(before), "the checkpoint from before is gone")
     case.dump_disk.free()
@@ -171,12 +171,12 @@ def served_after(alone, truth, what, case):
     except (AssertionError, ValueError):  # The controller met the damage and ended, or rejects the call.
         return "refused"
     for job, text in found.items():
-        case.assertIn(job, truth, f"{what}: a job that never was")
+        case.assertIn(job, truth, f"{what}: a job that was never submitted")
         case.assertEqual(truth[job], text, f"{what}: a job is served with another content")
     if set(found) == set(truth):
-        return "whole" if info["damaged_records"] == 0 else "told"
-    case.assertGreater(info["damaged_records"], 0, f"{what}: {set(truth) - set(found)} are missing and nothing is said")
-    return "told"
+        return "whole" if info["damaged_records"] == 0 else "reported"
+    case.assertGreater(info["damaged_records"], 0, f"{what}: {set(truth) - set(found)} are missing and nothing is reported")
+    return "reported"
 
 
 @row(14, "the store's file is damaged",
@@ -230,7 +230,7 @@ def damaged_file(case: Measured):
     case.figure("flipped bits", sum(outcomes.values()), "")
     case.figure("damaged jobs served as intact", 0, "", at_most=0)
     for name, count in sorted(outcomes.items()):
-        case.figure({"whole": "flips outside job state (all jobs intact)", "told": "flips reported, all other jobs intact",
+        case.figure({"whole": "flips outside job state (all jobs intact)", "reported": "flips reported, all other jobs intact",
                      "refused": "flips for which the file was refused"}[name], count, "")
     case.note("Flips by class of page: " + ", ".join(f"{name} {count}" for name, count in sorted(by_class.items())))
     if not case.short:
@@ -245,7 +245,7 @@ def damaged_file(case: Measured):
      invariant="the store ends without retrying, and everything acknowledged is there after the next start",
      ci="store_test")
 def failed_sync(case: Measured):
-    passed, _, seconds = case.test_program("store_test", "DiskFaultsTest.AnErrorIsTheEndAndNothingAcknowledgedIsLost:WriterTest.AnErrorIsTheEnd")
+    passed, _, seconds = case.test_program("store_test", "DiskFaultsTest.DiskErrorEndsTheStoreWithoutLoss:WriterTest.ErrorEndsTheWriter")
     case.assertEqual(2, passed)
     case.figure("tests", passed, "")
     case.figure("time", seconds, "s")

@@ -81,7 +81,7 @@ def partition(case: Measured):
     node = start(case)
     proxy = case.cluster.proxies[node]
     proxy.hold("up", "down")
-    case.assertIsNone(seen_within(case, node, 2), "a partition of 2 s was taken for more")
+    case.assertIsNone(seen_within(case, node, 2), "a partition of 2 s was reported")
     proxy.mend()
     for direction in ("up", "down"):
         at = last_step(case.dump)
@@ -124,11 +124,11 @@ def flapping(case: Measured):
         proxy.mend()
         time.sleep(0.5)
     wait_step(case.dump, at + 3)
-    wait_until("the node for good", lambda: case.cluster.state(node) == "READY")
-    told = case.cluster.node(node)
+    wait_until("a ready node", lambda: case.cluster.state(node) == "READY")
+    marked = case.cluster.node(node)
     if not case.short:
-        case.assertTrue(told.get("flapping"), told)
-        case.assertIn("goes up and down", told["cordon_reason"])
+        case.assertTrue(marked.get("flapping"), marked)
+        case.assertIn("goes up and down", marked["cordon_reason"])
     restarts = len(case.attempts(case.job)) - 1
     case.assertLessEqual(restarts, 1)
     wrote = [line["attempt"] for line in metric_lines(case.dump)]
@@ -187,21 +187,21 @@ def lost_reply(case: Measured):
     def known():
         return case.cluster.ask("cluster", "info")["live_jobs"]
 
-    def told():
+    def count_acknowledged():
         return acknowledged.read_bytes().count(b"\n") if acknowledged.exists() else 0
 
     lost = 0
-    wait_until("the first acknowledgements", lambda: told() > 64)
+    wait_until("the first acknowledgements", lambda: count_acknowledged() > 64)
     while lost < least:
         proxy.hold("down")
         time.sleep(0.1)  # Data that was in flight when the hold began has arrived.
-        before = told()
-        wait_until("submissions that nobody heard of", lambda: known() >= before + 60)
-        lost += known() - told()
+        before = count_acknowledged()
+        wait_until("unacknowledged submissions", lambda: known() >= before + 60)
+        lost += known() - count_acknowledged()
         proxy.cut(refuse=False)
         proxy.mend()
-        at = told()
-        wait_until("acknowledgements", lambda: told() > at + 64)
+        at = count_acknowledged()
+        wait_until("acknowledgements", lambda: count_acknowledged() > at + 64)
     load.terminate()
     out, _ = load.communicate(timeout=60)
     case.assertEqual(0, load.returncode, out)

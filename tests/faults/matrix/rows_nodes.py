@@ -36,9 +36,9 @@ def daemon_killed(case: Measured):
     cancel_and_compare(case, job)
     attempts = len(case.attempts(job))
     case.assertEqual(1, attempts)
-    said = [event["message"].split(" (")[0] for event in case.commits(job)]
+    messages = [event["message"].split(" (")[0] for event in case.commits(job)]
     expected = sorted({*range(5, last_step(case.dump) + 1, 5), last_step(case.dump)})  # Each fifth step, and that of the cancellation.
-    case.assertEqual([f"step {step}" for step in expected], said)
+    case.assertEqual([f"step {step}" for step in expected], messages)
     spread(case, "node and ranks registered again after", adopted, "s", at_most=1)
     case.figure("restarts", attempts - 1, "", at_most=0)
 

@@ -48,10 +48,10 @@ def rank_killed(case: Measured):
     for phase in ("detect", "stop", "place", "start", "load", "replay"):
         case.figure(f"of which {phase}, most", max(a["phase_seconds"].get(phase, 0) for a in attempts[1:]), "s")
     if not case.short:
-        torchrun_beside(case, kills)
+        compare_with_torchrun(case, kills)
 
 
-def torchrun_beside(case, kills):
+def compare_with_torchrun(case, kills):
     """Makes the same kill under torchrun, with ranks that only sum a value: no model, no checkpoint, no data."""
     try:
         import torch  # noqa: F401
@@ -121,7 +121,7 @@ def rank_stopped(case: Measured):
         case.assertTrue(name, one["end_message"])
     case.assertEqual(("HANG", "CANCELLED"), (ended[runs]["end_cause"], ended[runs + 1]["end_cause"]))
     case.assertRegex(ended[runs]["end_message"], r"rank 0 on n1 in \w+, rank 1 on n1 in \w+")
-    case.assertTrue(list(case.dump.glob("comm_traces/**/*")), "nothing tells what the ranks' last collectives were")
+    case.assertTrue(list(case.dump.glob("comm_traces/**/*")), "no record of the ranks' last collectives")
     paces = sorted(line[STEP_SECONDS] for line in metric_lines(case.dump) if STEP_SECONDS in line)
     target = round(max(5.0, 3 * paces[int(0.99 * (len(paces) - 1))]), 1)
     spread(case, "attempt ended after", detected, "s", at_most=target)
@@ -196,7 +196,7 @@ def processor_seconds(group):
 
 
 WINDOW = 10.0  # Seconds; job::Stragglers::kWindow.
-WINDOWS_TO_TELL = 3  # Windows that are entirely within the fault.
+MAX_WINDOWS_TO_FLAG = 3  # Windows that are entirely within the fault.
 
 
 @row(19, "a node is slow",
@@ -227,11 +227,11 @@ def slow_node(case: Measured):
     flags = [event["message"] for event in case.cluster.events(job) if event["reason"] == "RankSlow"]
     case.assertEqual([], flags, "flagged although nothing slows it down")
     period = int((group / "cpu.cfs_period_us").read_text())
-    told, recovered, right = [], [], 0
+    flag_delays, recovered, right = [], [], 0
     for _ in range(runs):
         begun = time.time()
         (group / "cpu.cfs_quota_us").write_text(str(max(1000, int(0.3 * took * period))))
-        told.append(event_after(case, job, "RankSlow", begun, limit=20 * WINDOW) - begun)
+        flag_delays.append(event_after(case, job, "RankSlow", begun, limit=20 * WINDOW) - begun)
         event = [e for e in case.cluster.events(job) if e["reason"] == "RankSlow"][-1]
         right += (event["rank"], event["node"]) == (placed["n2"], "n2")
         case.assertIn(f"rank {placed['n2']} on n2", case.cluster.titanctl("describe", job).stdout)
@@ -245,10 +245,10 @@ def slow_node(case: Measured):
     slow = [event for event in case.cluster.events(job) if event["reason"] == "RankSlow"]
     others = sum(event["node"] != "n2" for event in slow)
     case.assertEqual((runs, 0), (right, others), [event["message"] for event in slow])
-    case.assertEqual(1, len(case.attempts(job)), "a slow rank is no reason to restart")
+    case.assertEqual(1, len(case.attempts(job)), "a slow rank must not restart the job")
     case.cluster.titanctl("cancel", job, "--wait")
-    spread(case, "flagged after", told, "s")
-    spread(case, "whole windows until flagged", [seconds // WINDOW for seconds in told], "", at_most=WINDOWS_TO_TELL)
+    spread(case, "flagged after", flag_delays, "s")
+    spread(case, "whole windows until flagged", [seconds // WINDOW for seconds in flag_delays], "", at_most=MAX_WINDOWS_TO_FLAG)
     case.figure("runs that name the right rank", 100 * right / runs, "%", at_least=100)
     spread(case, "recovery reported after", recovered, "s")
     case.figure("false flags", len(flags) + others, "", at_most=0)

@@ -124,7 +124,7 @@ def log_flood(case: Measured):
     controller, daemon = case.cluster.controller.pid, worker.pid
     shim = case.cluster.shims()[0].pid
     before = {"controller": resident_mib(controller), "worker": resident_mib(daemon), "shim": resident_mib(shim)}
-    most = dict(before)
+    peak = dict(before)
     follower = subprocess.Popen([BIN / "titanctl", "--controller", case.cluster.address, "logs", "-f", job, "--rank", "1"],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=case.cluster.environment)
     case.addCleanup(follower.wait)
@@ -133,22 +133,22 @@ def log_flood(case: Measured):
     flood = Flood(rank(case, 1), seconds)
     flood.start()
     (folder,) = {path.parent for path in case.cluster.folder.glob("n1/**/rank-1.log")}
-    kept = 0
+    log_bytes = 0
     while flood.is_alive():
         for name, pid in (("controller", controller), ("worker", daemon), ("shim", shim)):
-            most[name] = max(most[name], resident_mib(pid))
-        kept = max(kept, sum(map(size_of, folder.glob("rank-1.log*"))))
+            peak[name] = max(peak[name], resident_mib(pid))
+        log_bytes = max(log_bytes, sum(map(size_of, folder.glob("rank-1.log*"))))
         flood.join(0.05)
     trained = last_step(case.dump) - step
     wait_step(case.dump, last_step(case.dump) + 1)
     cancel_and_compare(case, job)
     case.assertEqual(1, len(case.attempts(job)))
     (log,) = folder.glob("rank-0.log")
-    said = [int(line.split("step:")[1].split("loss:")[0]) for line in Path(log).read_text().splitlines() if "loss:" in line]
-    case.assertEqual(list(range(1, last_step(case.dump) + 1)), said)
-    case.assertLessEqual(kept, LOG_CAP_MIB << 20)
+    logged_steps = [int(line.split("step:")[1].split("loss:")[0]) for line in Path(log).read_text().splitlines() if "loss:" in line]
+    case.assertEqual(list(range(1, last_step(case.dump) + 1)), logged_steps)
+    case.assertLessEqual(log_bytes, LOG_CAP_MIB << 20)
     case.figure("lines per second", flood.lines / flood.took, "", at_least=LINES_A_SECOND * 0.9)
-    case.figure("log size, most", kept / (1 << 20), "MiB", at_most=LOG_CAP_MIB)
-    for name in most:
-        case.figure(f"{name}: resident memory growth", max(0.0, most[name] - before[name]), "MiB", at_most=64)
+    case.figure("log size, most", log_bytes / (1 << 20), "MiB", at_most=LOG_CAP_MIB)
+    for name in peak:
+        case.figure(f"{name}: resident memory growth", max(0.0, peak[name] - before[name]), "MiB", at_most=64)
     case.figure("steps trained during the fault", trained, "")

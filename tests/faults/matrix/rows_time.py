@@ -88,11 +88,11 @@ def clock_jumps(case: Measured):
      ci="scheduler_test and simulation_test", limit=3600)
 def contention(case: Measured):
     seeds = 100 if case.short else 100_000
-    _, _, seconds = case.test_program("scheduler_test", "SchedulerSimulationTest.DecidesAsTheRulesSay", TITAN_SCHEDULER_SEEDS=str(seeds))
+    _, _, seconds = case.test_program("scheduler_test", "SchedulerSimulationTest.DecidesLikeTheReference", TITAN_SCHEDULER_SEEDS=str(seeds))
     case.figure("placement: seeds", seeds, "")
     case.figure("placement: time", seconds, "s")
     seeds = 20 if case.short else 10_000
-    _, _, seconds = case.test_program("simulation_test", "SimulationTest.WhateverFailsTheRulesHold", TITAN_SIMULATION_SEEDS=str(seeds))
+    _, _, seconds = case.test_program("simulation_test", "SimulationTest.RulesHoldUnderRandomFaults", TITAN_SIMULATION_SEEDS=str(seeds))
     case.figure("clusters: seeds", seeds, "")
     case.figure("clusters: time", seconds, "s")
 

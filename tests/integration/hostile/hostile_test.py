@@ -152,13 +152,13 @@ def rss_mib(pid):
 class Hostile(unittest.TestCase):
     maxDiff = None
 
-    def test_who_gets_what(self):
+    def test_access_of_every_caller(self):
         table = Table()
         with Victims(tls=True, rank_user="root") as cluster:
             self.calls(table, cluster)
             self.bytes_at_the_port(table, cluster)
             self.node(table, cluster)
-            wait_until("the victim as it was", cluster.victim_is_well)
+            wait_until("the undisturbed victim", cluster.victim_is_well)
         self.machine(table, "a rank of another job, as the worker's user")
         if "--rank-user" in subprocess.run([BIN / "titan-worker", "--help"], capture_output=True, text=True).stdout:
             self.machine(table, "a rank of another job, with --rank-user", rank_user="daemon")
@@ -279,7 +279,7 @@ class Hostile(unittest.TestCase):
             return [json.loads(line)["reason"] for line in cluster.titanctl("events", "--node", node, "-o", "json", check=False).stdout.splitlines()]
 
         def untouched():
-            wait_until("the victim as it was", cluster.victim_is_well)
+            wait_until("the undisturbed victim", cluster.victim_is_well)
 
         code, _ = session(hello("n1"))
         self.assertEqual("PERMISSION_DENIED", code)
@@ -365,10 +365,10 @@ class Hostile(unittest.TestCase):
             self.bystander_gets_nothing(json.loads(result.read_text()))
             cluster.start_job("hostile")
             result = cluster.programs / "results/rank.json"
-            wait_until("what the rank got", result.exists, 60)
+            wait_until("the rank's results", result.exists, 60)
             self.reached(table, rank_column, json.loads(result.read_text()))
             if rank_user:
-                self.bystander_gets_nothing(json.loads(result.read_text()), beside="ranks")  # All these ranks run as one user.
+                self.bystander_gets_nothing(json.loads(result.read_text()), excluded="ranks")  # All these ranks run as one user.
 
     def reached(self, table, who, result):
         for what, files in result["files"].items():
@@ -383,11 +383,11 @@ class Hostile(unittest.TestCase):
         for what, got in result["variables"].items():
             table.put("On the machine: processes, ports, calls, variables", f"in its own environment: {what}", who, ", ".join(got))
 
-    def bystander_gets_nothing(self, result, beside=None):
+    def bystander_gets_nothing(self, result, excluded=None):
         for files in result["files"].values():
-            self.assertEqual({}, {name: got for name, got in files.items() if got and not (beside and name.startswith(beside))})
+            self.assertEqual({}, {name: got for name, got in files.items() if got and not (excluded and name.startswith(excluded))})
         for what, got in result["processes"].items():
-            if not (beside and "rank" in what):
+            if not (excluded and "rank" in what):
                 self.assertEqual([], got, what)
         for what, got in result["calls"].items():
             self.assertNotEqual("done", got, what)

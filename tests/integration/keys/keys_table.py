@@ -410,26 +410,26 @@ ROWS = [
 # Keys that another test covers, because they change only the order or time of work, or need a separate setup: (key, test, file).
 ELSEWHERE = [
     ("job.umask", "test_launch_file_and_fence", "tests/worker/rank/runtime/titan_rank_test.py"),
-    ("checkpoint.max_failed_saves", "FailuresInARowMayEndTheJob", "tests/worker/rank/checkpoint/checkpoint_test.cc"),
-    ("profiling.profiler_active", "TheLastStepsOfARoundAreRecorded", "tests/worker/rank/runtime/trace_test.cc"),
-    ("profiling.profiler_warmup", "TheLastStepsOfARoundAreRecorded", "tests/worker/rank/runtime/trace_test.cc"),
+    ("checkpoint.max_failed_saves", "ConsecutiveFailedSavesEndTheJob", "tests/worker/rank/checkpoint/checkpoint_test.cc"),
+    ("profiling.profiler_active", "RecordsTheLastStepsOfARound", "tests/worker/rank/runtime/trace_test.cc"),
+    ("profiling.profiler_warmup", "RecordsTheLastStepsOfARound", "tests/worker/rank/runtime/trace_test.cc"),
     ("metrics.disable_color_printing", "test_colours_are_for_terminals", "tests/worker/rank/runtime/titan_rank_test.py"),
-    ("resources.expandable_segments", "SegmentsGrowUnlessTheJobSaysNo", "tests/worker/rank/device/allocator_settings_test.cc"),
+    ("resources.expandable_segments", "SegmentsAreExpandableUnlessTheJobDisablesThem", "tests/worker/rank/device/allocator_settings_test.cc"),
     ("resources.pin_cpus", "TheKeyDecides", "tests/worker/rank/runtime/pinning_test.cc"),
     *[(f"comm.{key}", "CommunicatorsKnowTheirLimits", "tests/worker/rank/runtime/simulated_nccl_test.cc") for key in ("max_ctas", "message_max_ctas")],
     ("comm.shared_memory", "test_ranks_share_memory_or_not_with_the_same_numbers", "tests/worker/rank/runtime/titan_rank_test.py"),
-    ("checkpoint.last_save_retry_seconds", "PatienceEnds", "tests/worker/rank/checkpoint/checkpoint_test.cc"),
-    *[(f"checkpoint.{key}", "test_a_training_that_is_killed_goes_on_bit_for_bit", "tests/worker/rank/checkpoint/s3_training_test.py")
+    ("checkpoint.last_save_retry_seconds", "RetriesEndAtTheirTimeLimit", "tests/worker/rank/checkpoint/checkpoint_test.cc"),
+    *[(f"checkpoint.{key}", "test_killed_training_resumes_bit_for_bit", "tests/worker/rank/checkpoint/s3_training_test.py")
       for key in ("folder", "initial_load_path")],
     ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/rank/runtime/runtime_test.cc"),
-    ("training.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/rank/data/loader_test.cc"),
-    *[(key, "test_trains_as_on_json_lines_and_goes_on_over_other_ranks", "tests/worker/rank/data/dataset_plugin_test.py")
+    ("training.dataloader.prefetch", "OnlyPrefetchingStartsAThread", "tests/worker/rank/data/loader_test.cc"),
+    *[(key, "test_trains_as_on_json_lines_and_resumes_on_other_ranks", "tests/worker/rank/data/dataset_plugin_test.py")
       for key in ("training.dataset", "experimental.custom_import")],
     *[(f"{section}.dataloader.{key}", "test_loss_of_packed_conversations", "tests/worker/rank/runtime/mixed_data_test.py")
       for section in ("training", "validation") for key in ("messages_key", "train_on")],
     *[(f"validation.dataloader.{key}", "ValidationReadsTheKindsOfFilesThatTrainingReads", "tests/worker/rank/runtime/runtime_test.cc")
       for key in ("format", "text_key", "text_documents")],
-    ("validation.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/rank/data/loader_test.cc"),
+    ("validation.dataloader.prefetch", "OnlyPrefetchingStartsAThread", "tests/worker/rank/data/loader_test.cc"),
 ]
 
 # Keys that accept only one value.

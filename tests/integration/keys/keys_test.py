@@ -265,11 +265,11 @@ def judge(row, base, changed):
     if shown in REPORTED:
         if "refused" in base:
             return f"{what}: refused without it too: {base['refused']}"
-        said = changed.get("refused", "") if shown == "refused" else "\n".join(changed.get("warnings", []))
-        lines = [line for line in said.splitlines() if key.rsplit(".", 1)[1] in line and text in line]
+        problem = changed.get("refused", "") if shown == "refused" else "\n".join(changed.get("warnings", []))
+        lines = [line for line in problem.splitlines() if key.rsplit(".", 1)[1] in line and text in line]
         if shown == "warned" and len(lines) != 1:
-            return f"{what}: {len(lines)} warnings with \"{text}\": {changed.get('refused', said)}"
-        return None if lines else f"{what}: not refused with \"{text}\": {said or 'accepted'}"
+            return f"{what}: {len(lines)} warnings with \"{text}\": {changed.get('refused', problem)}"
+        return None if lines else f"{what}: not refused with \"{text}\": {problem or 'accepted'}"
     if isinstance(changed, Seen) and shown not in ("facts", "recordings"):
         for name, seen in (("without", base), ("with", changed)):
             if seen.facts()["code"] != 0:
@@ -335,22 +335,22 @@ def main():
         (Path(folder) / "empty.toml").touch()
         runs = Runs(Path(folder), hub)
         runs.prepare()
-        asked, twins = [], {}
+        requested, twins = [], {}
         for row in rows:
             key, value, shown, situation, _ = row
             flags = SITUATIONS[situation]
             if shown in REPORTED and "plain" not in flags:
                 flags = {**SMALL, "experimental.custom_import": "models.so", **flags}
-            asked.append((row, runs.ask(shown, flags), runs.ask(shown, {**flags, key: value})))
+            requested.append((row, runs.ask(shown, flags), runs.ask(shown, {**flags, key: value})))
             if shown not in REPORTED:
                 twins[shown, situation] = runs.ask(shown, flags), runs.ask(shown, flags, twin=True)
         runs.run()
         for (shown, situation), (one, other) in twins.items():
             if look(one(), shown) != look(other(), shown):
                 wrong.append(f"{SHOWN[shown]} {situation}: differs between two runs of the same configuration")
-        for row, base, changed in asked:
-            said = judge(row, base(), changed())
-            wrong += [said] if said else []
+        for row, base, changed in requested:
+            problem = judge(row, base(), changed())
+            wrong += [problem] if problem else []
             if only:
                 print(row, look(base(), row[2]) if row[2] not in REPORTED else base(), "->",
                       look(changed(), row[2]) if row[2] not in REPORTED else changed(), sep="\n  ")

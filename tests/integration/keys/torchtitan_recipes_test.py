@@ -104,8 +104,8 @@ def keys_in(lines):
 
 
 def ask_program():
-    asked = [[*words_of(flags), "--resources.ranks", str(ranks), *ASSET_WORDS] for ranks, flags, _, _ in RECIPES.values()]
-    done = subprocess.run([BIN.parent / "tests" / "titan_decisions"], input="".join(json.dumps(words) + "\n" for words in asked),
+    command_lines = [[*words_of(flags), "--resources.ranks", str(ranks), *ASSET_WORDS] for ranks, flags, _, _ in RECIPES.values()]
+    done = subprocess.run([BIN.parent / "tests" / "titan_decisions"], input="".join(json.dumps(words) + "\n" for words in command_lines),
                           text=True, capture_output=True, check=True, timeout=60)
     for name, line in zip(RECIPES, done.stdout.splitlines(), strict=True):
         answer = json.loads(line)

@@ -30,7 +30,7 @@ def with_users():
     lines = []
     for line in DOCS.read_text().splitlines():
         row = ROW.match(line)
-        lines.append(f"{row['said']} {used[row['name']]} |".replace("|  |", "| |") if row else line)
+        lines.append(f"{row['start']} {used[row['name']]} |".replace("|  |", "| |") if row else line)
     return "\n".join(lines) + "\n"
 
 
@@ -40,13 +40,13 @@ class AgreementTest(unittest.TestCase):
         self.assertEqual(set(), named - known, "not in docs/metrics.md")
         self.assertEqual(set(), known - named, "in docs/metrics.md, and no program has it")
 
-    def test_the_page_says_who_uses_what(self):
+    def test_page_lists_users_of_each_series(self):
         self.assertEqual(with_users(), DOCS.read_text(), "run tests/integration/watching/agreement_test.py --write")
 
-    def test_alerts_and_panels_ask_for_series_that_exist(self):
+    def test_alerts_and_panels_use_existing_series(self):
         known = documented()
-        asked = {**alerts(), **{panel.title: expression for panel in panels.panels() for _, expression in panel.queries}}
-        for title, expression in asked.items():
+        expressions = {**alerts(), **{panel.title: expression for panel in panels.panels() for _, expression in panel.queries}}
+        for title, expression in expressions.items():
             unknown = {name for name in NAME.findall(expression) if name not in LABELS} - set(known)
             self.assertEqual(set(), {name for name in unknown if not names_in(name, known) & set(known)}, title)
 
@@ -57,9 +57,9 @@ class AgreementTest(unittest.TestCase):
         for name, link in links:
             self.assertIn(name, sections)
             self.assertEqual(f"docs/operate/alerts.md#{name.lower()}", link)
-        self.assertEqual(set(), {name for name in sections if name not in alerts()}, "sections of alerts that are no more")
+        self.assertEqual(set(), {name for name in sections if name not in alerts()}, "sections of alerts that no longer exist")
 
-    def test_every_alert_says_how_bad_it_is(self):
+    def test_every_alert_has_a_severity(self):
         for block in ALERTS.read_text().split("- alert: ")[1:]:
             self.assertRegex(block, r"labels: \{severity: (critical|warning|info)\}\n\s+annotations:\n\s+summary: .+\n\s+description: .+\n")
 
@@ -71,11 +71,11 @@ class AgreementTest(unittest.TestCase):
             self.assertIn(f"alertname: {name}\n", block)
             self.assertEqual(" is quiet" in block.splitlines()[0], "exp_alerts: []" in block, name)
 
-    def test_the_dashboard_is_what_its_generator_writes(self):
+    def test_dashboard_matches_its_generator(self):
         done = subprocess.run([sys.executable, GRAFANA / "make_dashboard.py", "--check"], capture_output=True, text=True, check=False)
         self.assertEqual(0, done.returncode, done.stderr)
 
-    def test_no_panel_is_without_a_unit(self):
+    def test_every_panel_has_a_unit(self):
         for panel in panels.panels():
             self.assertIn(panel.unit, UNITS, panel.title)
             self.assertEqual(panel.title in NO_UNIT, panel.unit == "none", panel.title)

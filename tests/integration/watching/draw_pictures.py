@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from live import PATIENCE, SOURCE, WatchedCluster  # noqa: E402
+from live import TIMEOUT, SOURCE, WatchedCluster  # noqa: E402
 
 import panels  # noqa: E402
 from cluster import wait_until  # noqa: E402
@@ -56,14 +56,14 @@ def live(cluster, seconds):
     jobs = [submit("trains", 2), submit("small", 1)]
     submit("waits", 4)
     for job in jobs:
-        cluster.wait(job, "step=10", timeout=PATIENCE)
+        cluster.wait(job, "step=10", timeout=TIMEOUT)
     begun, saved = time.monotonic(), 0
     while time.monotonic() - begun < seconds / 2:
         saved = int(cluster.wait(jobs[0], f"committed={saved + INTERVAL}")["progress"]["committed_step"])  # Otherwise it would restart without progress.
         attempts = len(cluster.job(jobs[0])["attempts"])
         wait_until("a rank", lambda: [one for one in cluster.ranks() if one.rank == 1])[0].kill()
-        wait_until("another attempt", lambda: len(cluster.job(jobs[0])["attempts"]) > attempts, PATIENCE)
-        cluster.wait(jobs[0], "running", timeout=PATIENCE)
+        wait_until("another attempt", lambda: len(cluster.job(jobs[0])["attempts"]) > attempts, TIMEOUT)
+        cluster.wait(jobs[0], "running", timeout=TIMEOUT)
         time.sleep(seconds / 10)
     slow = SlowRank(cluster)
     slow.start()

@@ -20,7 +20,7 @@ from processes import free_port  # noqa: E402
 
 TESTS = Path(os.environ.get("TITAN_TESTS", BIN.parent / "tests"))
 RULES = SOURCE / "deploy/prometheus/alerts.yml"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 TRIES = 5
 NODES = ("n1", "n2")
 
@@ -63,7 +63,7 @@ class Prometheus:
                 self.process = subprocess.Popen(
                     ["prometheus", f"--config.file={self.config}", f"--storage.tsdb.path={self.folder / 'data'}",
                      f"--web.listen-address={self.address}", "--log.level=warn"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            if wait_until("a Prometheus", lambda: self._is_ready() or self.process.poll() is not None, PATIENCE, 0.05) and self.process.poll() is None:
+            if wait_until("a Prometheus", lambda: self._is_ready() or self.process.poll() is not None, TIMEOUT, 0.05) and self.process.poll() is None:
                 return
         raise AssertionError(f"Prometheus does not start:\n{(self.folder / 'log').read_text()[-2000:]}")
 
@@ -77,12 +77,12 @@ class Prometheus:
         try:
             with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}", urllib.parse.urlencode(values).encode() if values else None,
                                         timeout=30) as answer:
-                said = json.load(answer)
+                reply = json.load(answer)
         except urllib.error.HTTPError as refused:
             raise AssertionError(f"{path} {values}: {refused.read().decode()}") from refused
-        if said["status"] != "success" or said.get("warnings"):
-            raise AssertionError(f"{path} {values}: {said}")
-        return said["data"]
+        if reply["status"] != "success" or reply.get("warnings"):
+            raise AssertionError(f"{path} {values}: {reply}")
+        return reply["data"]
 
     def query(self, expression):
         """The newest values."""

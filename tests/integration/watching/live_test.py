@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from live import BIN, PATIENCE, SOURCE, WatchedCluster, need  # noqa: E402
+from live import BIN, TIMEOUT, SOURCE, WatchedCluster, need  # noqa: E402
 
 import panels  # noqa: E402
 from cluster import wait_until  # noqa: E402
@@ -54,46 +54,46 @@ class LiveTest(unittest.TestCase):
         job = cls.submit("trains", 2)
         cluster.wait(job, "step=10")
         cluster.titanctl("checkpoint", job, "--wait")
-        wait_until("a first scrape", lambda: cluster.prometheus.query(f'titan_job_step{{titan_job="projects/default/jobs/{job}"}}'), PATIENCE)
+        wait_until("a first scrape", lambda: cluster.prometheus.query(f'titan_job_step{{titan_job="projects/default/jobs/{job}"}}'), TIMEOUT)
         cluster.processes("fake_rank")[0].kill()
-        wait_until("another attempt", lambda: len(cluster.job(job)["attempts"]) == 2, PATIENCE)
+        wait_until("another attempt", lambda: len(cluster.job(job)["attempts"]) == 2, TIMEOUT)
         cluster.wait(job, "step=30")
         cls.submit("waits", 5)
         for _ in range(2):  # Only the second one counts as an increase.
             cluster.titanctl("describe", "nobody", check=False)
-            wait_until("the failed call", lambda: cluster.prometheus.query('titan_rpc_duration_seconds_count{code="NOT_FOUND"}'), PATIENCE)
+            wait_until("the failed call", lambda: cluster.prometheus.query('titan_rpc_duration_seconds_count{code="NOT_FOUND"}'), TIMEOUT)
         cls.follower = subprocess.Popen([BIN / "titanctl", "events", job, "-f"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         env={**cluster.environment, "TITAN_CONTROLLER": cluster.address})
         cls.addClassCleanup(cls.follower.wait)
         cls.addClassCleanup(cls.follower.kill)
 
     def has_data(self, expression):
-        wait_until(f"data of {expression}", lambda: self.cluster.prometheus.query(expression), PATIENCE, 0.1)
+        wait_until(f"data of {expression}", lambda: self.cluster.prometheus.query(expression), TIMEOUT, 0.1)
 
     def test_every_panel_has_data(self):
         for panel in panels.panels():
             for _, expression in panel.queries:
                 with self.subTest(panel.title):
-                    asked = panels.resolved(expression, WINDOW)
-                    self.cluster.prometheus.query(asked)
+                    promql = panels.resolved(expression, WINDOW)
+                    self.cluster.prometheus.query(promql)
                     if not any(name in expression for name in WITHOUT_DATA):
-                        self.has_data(asked)
+                        self.has_data(promql)
 
     def test_every_alert_is_evaluated(self):
-        rules = wait_until("an evaluation", lambda: self.evaluated(self.cluster.prometheus.rules()), PATIENCE, 0.1)
+        rules = wait_until("an evaluation", lambda: self.evaluated(self.cluster.prometheus.rules()), TIMEOUT, 0.1)
         names = re.findall(r"- alert: (\w+)", (SOURCE / "deploy/prometheus/alerts.yml").read_text())
         self.assertEqual(sorted(names), sorted(rule["name"] for rule in rules))
         for rule in rules:
             self.assertEqual(("ok", ""), (rule["health"], rule.get("lastError", "")), rule["name"])
             self.cluster.prometheus.query(rule["query"])
         firing = {rule["name"] for rule in rules if rule["state"] == "firing"}
-        self.assertLessEqual(firing, {"DiskAlmostFull"}, "alerts of a cluster that is well")  # That alert is about the machine itself.
+        self.assertLessEqual(firing, {"DiskAlmostFull"}, "alerts of a healthy cluster")  # That alert is about the machine itself.
 
     @staticmethod
     def evaluated(rules):
         return rules if rules and all(rule["health"] != "unknown" for rule in rules) else None
 
-    def test_every_series_of_the_pages_is_known_and_there(self):
+    def test_every_series_is_documented_and_scraped(self):
         """Every series of the pages is as docs/metrics.md describes it, and Prometheus has it under that name."""
         known = documented()
         for address in sum(self.cluster.pages().values(), []):
@@ -105,13 +105,13 @@ class LiveTest(unittest.TestCase):
             if name not in SERIES_WITHOUT_DATA and not name.startswith("titan_worker_gpu_"):
                 self.has_data(name + "_bucket" if row.type == "histogram" else name)
 
-    def test_a_lost_node_is_told(self):
+    def test_lost_node_raises_alerts(self):
         """The worker ends for good: alerts report its page, its node and its silence."""
         prometheus = self.cluster.prometheus
         self.cluster.kill_node("n2")
         self.has_data('titan_nodes{state=~"LOST|UNREACHABLE"} > 0')
         self.has_data('up{job="titan-worker"} == 0')
-        pending = wait_until("the alerts", lambda: self.pending(prometheus.rules(), {"NodeLost", "WorkerDown"}), PATIENCE, 0.1)
+        pending = wait_until("the alerts", lambda: self.pending(prometheus.rules(), {"NodeLost", "WorkerDown"}), TIMEOUT, 0.1)
         self.assertTrue(pending)
 
     @staticmethod

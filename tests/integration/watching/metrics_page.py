@@ -16,7 +16,7 @@ ALERTS = SOURCE / "deploy/prometheus/alerts.yml"
 
 NAME = re.compile(r"\b(?:titan|process)_[a-z0-9_]+\b")
 PARTS = re.compile(r"_(bucket|sum|count)$")
-ROW = re.compile(r"^(?P<said>\| `(?P<name>[a-z0-9_]+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\|(?P<meaning>[^|]*)\|)(?P<used>[^|]*)\|$")
+ROW = re.compile(r"^(?P<start>\| `(?P<name>[a-z0-9_]+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\|(?P<meaning>[^|]*)\|)(?P<used>[^|]*)\|$")
 
 
 @dataclass

@@ -29,11 +29,11 @@ class PromtoolTest(unittest.TestCase):
     def test_the_example_configuration(self):
         self.passes("check", "config", "prometheus.yml")
 
-    def test_the_pages_keep_the_rules_of_names(self):
+    def test_pages_follow_naming_rules(self):
         with WatchedCluster(fake={}, watch=False) as cluster:
             for address in sum(cluster.pages().values(), []):
-                said = self.passes("check", "metrics", text=cluster.page(address))
-                self.assertEqual("", said, address)  # Its advice counts as much as its errors.
+                printed = self.passes("check", "metrics", text=cluster.page(address))
+                self.assertEqual("", printed, address)  # Its advice counts as much as its errors.
 
 
 if __name__ == "__main__":

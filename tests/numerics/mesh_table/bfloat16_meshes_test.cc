@@ -224,7 +224,7 @@ const OneRank& one_rank(const Case& one, const std::string& kernels) {
 
 constexpr int64_t kTokens = 8 * 32;
 
-std::string said(const Distance& d) {
+std::string describe(const Distance& d) {
   return absl::StrCat("of what is allowed: loss ", d.loss, " (", d.loss_distance, " from one rank), gradients' median ",
                       d.median, " (", d.median_distance, "), worst ", d.worst, " (", d.worst_distance, "), ", d.of);
 }
@@ -234,7 +234,7 @@ class Bfloat16MeshTest : public ::testing::TestWithParam<Case> {
   ~Bfloat16MeshTest() override { kernels::choose(kReference); }
 };
 
-TEST_P(Bfloat16MeshTest, IsAsNearToFloat64AsOneRankByEveryKernel) {
+TEST_P(Bfloat16MeshTest, IsAsAccurateAsOneRankWithEveryKernel) {
   for (const std::string kernels : {kReference, "avx2", "avx512", "avx512bf16", "amx"}) {
     if (!kernels::choose(kernels)) continue;
     SCOPED_TRACE(absl::StrCat("kernels: ", kernels));
@@ -242,8 +242,8 @@ TEST_P(Bfloat16MeshTest, IsAsNearToFloat64AsOneRankByEveryKernel) {
     EXPECT_EQ(same_bits(one.rounded, one_rank(GetParam(), kReference).rounded), kernels == kReference)
         << "these kernels have computed nothing";
     const Distance distance = compare(one, run(in("bfloat16", job_of(GetParam()))), kTokens);
-    std::cout << GetParam().name << ", " << kernels << ", " << said(distance) << std::endl;
-    EXPECT_LE(distance.largest(), 1) << said(distance);
+    std::cout << GetParam().name << ", " << kernels << ", " << describe(distance) << std::endl;
+    EXPECT_LE(distance.largest(), 1) << describe(distance);
   }
 }
 
@@ -297,7 +297,7 @@ class DamagedDevice : public ForwardingDevice {
 };
 
 // The test of the test: if one operation of one rank is lost, or an eighth too large, the errors exceed the limits.
-TEST_P(Bfloat16MeshTest, WouldNoticeOneWrongExchange) {
+TEST_P(Bfloat16MeshTest, DetectsOneWrongExchange) {
   kernels::choose("auto");
   const OneRank& one = one_rank(GetParam(), "auto");
   for (const double factor : {0.0, 1.125}) {
@@ -310,8 +310,8 @@ TEST_P(Bfloat16MeshTest, WouldNoticeOneWrongExchange) {
     };
     const Distance distance = compare(one, run(job), kTokens);
     ASSERT_EQ(damaged->size(), 1U) << "no such operation";
-    std::cout << GetParam().name << ", damaged by " << factor << ", " << said(distance) << std::endl;
-    EXPECT_GT(distance.largest(), 1) << said(distance);
+    std::cout << GetParam().name << ", damaged by " << factor << ", " << describe(distance) << std::endl;
+    EXPECT_GT(distance.largest(), 1) << describe(distance);
   }
 }
 

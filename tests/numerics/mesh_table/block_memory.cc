@@ -35,7 +35,7 @@ class BlockMemory {
       layer(block);
     } else {
       for (const Call& call : share_.calls(block, microbatch_)) {
-        if (!call.kept) continue;
+        if (!call.is_saved) continue;
         elements_ += call.elements;
         bytes_ += call.integers * kInteger;
       }

@@ -96,8 +96,8 @@ class Held {
     return place->second;
   }
 
-  int64_t total(int64_t on_the_way) {
-    int64_t sum = on_the_way;
+  int64_t total(int64_t in_flight) {
+    int64_t sum = in_flight;
     for (const auto& [stage, microbatch] : waiting_) {
       sum += stage_bytes(bytes_for_backward, stage, microbatch, for_backward_);
     }

@@ -173,7 +173,7 @@ TEST(LowPrecisionMeshesTest, MxBlocksAreTheSameOnEveryMesh) {
   expect_alike({mx}, {{pipeline_of_rows}}, kExact, {rows_one_by_one});
 }
 
-TEST(LowPrecisionMeshesTest, ExpertsAreQuantisedWhereverTheyLive) {
+TEST(LowPrecisionMeshesTest, ExpertsAreQuantizedOnEveryRank) {
   expect_alike({experts}, {{shard}, {expert_ranks}}, kOwnRows, {}, "deepseek_v3");
 }
 

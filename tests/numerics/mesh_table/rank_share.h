@@ -39,7 +39,7 @@ struct Call {
   int64_t integers = 0;        // The same for results of eight bytes each.
   bool feeds_scatter = false;  // A product with a scattered sum, the next call, as its only reader.
   bool scatters = false;       // A product that includes the scattering.
-  bool kept = false;
+  bool is_saved = false;
 };
 
 // A mesh's share of a job for one rank, derived from torchtitan's parallelization plan and the model's equations,

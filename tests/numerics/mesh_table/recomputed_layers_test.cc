@@ -30,9 +30,9 @@ std::vector<RankRecord> train(int pipeline, const std::string& mode, const std::
   return run_mesh_job(job);
 }
 
-int64_t most_held(const RankRecord& rank) { return *std::max_element(rank.held.begin(), rank.held.end()); }
+int64_t peak_held(const RankRecord& rank) { return *std::max_element(rank.held.begin(), rank.held.end()); }
 
-TEST(RecomputedLayersTest, ChangeNoBitAndCostTheirShare) {
+TEST(RecomputedLayersTest, RecomputationChangesNoBit) {
   const RankRecord none = train(1, "none", {})[0], all = train(1, "full", {})[0];
   const RankRecord two = train(1, "full", {0, 2})[0], one = train(1, "selective", {3})[0];
   const RankRecord every = train(1, "full", {0, 1, 2, 3})[0];
@@ -46,12 +46,12 @@ TEST(RecomputedLayersTest, ChangeNoBitAndCostTheirShare) {
   EXPECT_EQ(two.product_flops, none.product_flops + again / 2);
   EXPECT_EQ(one.product_flops, none.product_flops + again / kLayers);
   EXPECT_EQ(every.product_flops, all.product_flops);
-  EXPECT_LT(most_held(all), most_held(two));
-  EXPECT_LT(most_held(two), most_held(one));
-  EXPECT_LT(most_held(one), most_held(none));
+  EXPECT_LT(peak_held(all), peak_held(two));
+  EXPECT_LT(peak_held(two), peak_held(one));
+  EXPECT_LT(peak_held(one), peak_held(none));
 }
 
-TEST(RecomputedLayersTest, IndicesAreThoseOfTheWholeModel) {
+TEST(RecomputedLayersTest, IndicesCountOverTheWholeModel) {
   const std::vector<RankRecord> none = train(2, "none", {}), last = train(2, "full", {3});
   EXPECT_EQ(none[0].losses, last[0].losses);
   EXPECT_EQ(none[0].product_flops, last[0].product_flops);

@@ -22,7 +22,7 @@ void first(int left) {
   total.left = left;
 }
 
-int Room::second(int left) {
+int Counter::second(int left) {
   go(left);
   return total.left;
 }
@@ -48,7 +48,7 @@ class InTheTree(unittest.TestCase):
             with self.subTest(path):
                 copy = apply.mutate(path, text, self.mutations)
                 self.assertNotEqual(text, copy)
-                self.assertEqual(text.count("\n"), copy.count("\n"), "lines have other numbers")
+                self.assertEqual(text.count("\n"), copy.count("\n"), "the line numbers changed")
 
     def test_each_has_a_seed(self):
         seeds = {line.split()[0] for line in (HERE.parent / "planted_seeds.txt").read_text().splitlines()}
@@ -70,7 +70,7 @@ class Forms(unittest.TestCase):
 
     def test_expression(self):
         self.assertIn(f"if (({SWITCH} ? (true) : (left > 0)) &&  // Why.\n", mutated(expression="left > 0", becomes="true"))
-        self.assertIn(f"return ({SWITCH} ? (0) : (total.left));", mutated(function="Room::second", expression="total.left", becomes="0"))
+        self.assertIn(f"return ({SWITCH} ? (0) : (total.left));", mutated(function="Counter::second", expression="total.left", becomes="0"))
 
     def test_two_places(self):
         text = mutated(function="first", insert="return;", also=[{"file": "a.cc", "remove": "go(left);"}])
@@ -98,7 +98,7 @@ class Errors(unittest.TestCase):
         # Only another function has it.
         self.fails(r"found 0 times, not once: go\(left\);", function="first", remove="go(left);")
 
-    def test_text_that_is_there_twice(self):
+    def test_text_that_occurs_twice(self):
         self.fails("found 2 times, not once: total.left", expression="total.left", becomes="0")
 
     def test_unknown_file(self):
@@ -111,8 +111,8 @@ class Errors(unittest.TestCase):
     def test_unknown_form(self):
         self.fails("not a form of an edit: becomes, exprssion", exprssion="left", becomes="0")
 
-    def test_two_of_one_place(self):
-        second = {"file": "a.cc", "function": "Room::second", "expression": "left", "becomes": "0"}
+    def test_overlapping_edits(self):
+        second = {"file": "a.cc", "function": "Counter::second", "expression": "left", "becomes": "0"}
         self.fails("changes what M changes", remove="go(left);", also=[second])
 
     def test_one_name_twice(self):
@@ -146,7 +146,7 @@ class Program(unittest.TestCase):
         self.assertEqual(0, self.run_with("a.cc", "--list", "--", "a.cc").returncode)
         self.assertIn('{"M", "it \\"fails\\""},', (self.folder / "out/mutations.cc").read_text())
 
-    def test_what_stays_the_same_is_not_written_again(self):
+    def test_unchanged_files_are_not_rewritten(self):
         self.run_with("a.cc", "--", "b.cc")
         os.utime(self.folder / "out/b.cc", (1, 1))
         self.run_with("a.cc", "--", "b.cc")

@@ -17,9 +17,9 @@ LaunchFacts facts_of(const rank_protocol::Launch& launch) {
   facts.previous_end_message = launch.previous_end_message;
   auto nodes = std::make_shared<std::vector<v1::NodeRow>>();
   for (rank_protocol::NodeRow& row : rank_protocol::node_rows(launch)) {
-    v1::NodeRow& told = nodes->emplace_back();
-    told.set_names(std::move(row.names));
-    told.set_ranks(row.ranks);
+    v1::NodeRow& entry = nodes->emplace_back();
+    entry.set_names(std::move(row.names));
+    entry.set_ranks(row.ranks);
   }
   facts.nodes = std::move(nodes);
   return facts;

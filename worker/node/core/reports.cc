@@ -224,9 +224,9 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
     identify(*attempt, events->mutable_id());
     events->set_rank(rank->rank);
     for (const auto& [offset, text] : damage) {
-      v1::SpoolDamage* const told = events->add_damage();
-      told->set_offset(offset);
-      told->set_message(text);
+      v1::SpoolDamage* const entry = events->add_damage();
+      entry->set_offset(offset);
+      entry->set_message(text);
     }
     for (SpoolEvent& line : lines) {
       note_loaded(*attempt, line.json);

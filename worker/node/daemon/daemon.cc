@@ -49,7 +49,7 @@ node::NodeConfig make_config(const DaemonOptions& options, const Resources& reso
   return config;
 }
 
-void tell_unknown(const Resources& resources, journal::Journal& journal) {
+void warn_unknown_memory(const Resources& resources, journal::Journal& journal) {
   if (resources.memory_unknown.empty()) return;
   journal.write(
       journal::Level::kWarning, resources.driver_hangs ? "GpuDriverHangs" : "MemoryUnknown",
@@ -115,7 +115,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(DaemonOptions options, co
   // Ranks of other users start in another folder.
   options.rank_binary = std::filesystem::absolute(options.rank_binary).string();
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices, {.visible = own_visible_devices()}));
-  tell_unknown(resources, telemetry.journal);
+  warn_unknown_memory(resources, telemetry.journal);
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
     if (::access(binary.c_str(), X_OK) != 0)
       return errno_status(errno,

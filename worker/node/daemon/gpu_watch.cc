@@ -68,7 +68,7 @@ struct Families {
 
 }  // namespace
 
-void GpuSeries::tell(journal::Level level, const char* event, std::string message) {
+void GpuSeries::report(journal::Level level, const char* event, std::string message) {
   journal::Line line{level, event, {}};
   news_.push_back(line.add("message", std::move(message)));
 }
@@ -87,8 +87,8 @@ void GpuSeries::show(std::vector<GpuStatus> seen) {
     for (const unsigned long long xid : gpu.xids) {
       ++of.count;
       of.last = xid;
-      tell(journal::Level::kWarning, "GpuXid",
-           absl::StrCat("the driver reports XID ", xid, " of GPU ", gpu.index, "; see NVIDIA's list of XIDs"));
+      report(journal::Level::kWarning, "GpuXid",
+             absl::StrCat("the driver reports XID ", xid, " of GPU ", gpu.index, "; see NVIDIA's list of XIDs"));
     }
     gpu.xids.clear();
   }
@@ -97,14 +97,14 @@ void GpuSeries::show(std::vector<GpuStatus> seen) {
 
 void GpuSeries::fail(const std::string& why) {
   const sync::Lock lock(mutex_);
-  if (std::exchange(failure_, why) != why) tell(journal::Level::kWarning, "GpusNotSeen", why);
+  if (std::exchange(failure_, why) != why) report(journal::Level::kWarning, "GpusNotSeen", why);
 }
 
 void GpuSeries::give_up(const std::string& why) {
   const sync::Lock lock(mutex_);
   since_.reset();
   seen_.clear();
-  tell(journal::Level::kInfo, "NoGpuMetrics", absl::StrCat("no GPU metrics: ", why));
+  report(journal::Level::kInfo, "NoGpuMetrics", absl::StrCat("no GPU metrics: ", why));
 }
 
 std::vector<journal::Line> GpuSeries::news() {

@@ -44,7 +44,7 @@ class GpuSeries : public prometheus::Collectable {
     double count = 0;
     std::optional<unsigned long long> last;
   };
-  void tell(journal::Level level, const char* event, std::string message) TITAN_REQUIRES(mutex_);
+  void report(journal::Level level, const char* event, std::string message) TITAN_REQUIRES(mutex_);
 
   const metrics::Labels labels_;
   const Clock& clock_;

@@ -19,7 +19,7 @@
 namespace titan::daemon {
 namespace {
 
-void add_flight(const rank_protocol::RankFlight& flight, int most_calls, v1::RankDiagnosis& to) {
+void add_flight(const rank_protocol::RankFlight& flight, int max_calls, v1::RankDiagnosis& to) {
   for (const rank_protocol::FlightGroup& group : flight.groups) {
     v1::FlightGroup* const added = to.add_groups();
     added->set_name(group.name);
@@ -28,7 +28,7 @@ void add_flight(const rank_protocol::RankFlight& flight, int most_calls, v1::Ran
     added->set_issued(group.issued);
   }
   size_t at = 0;
-  if (most_calls > 0) at = flight.calls.size() - std::min(flight.calls.size(), static_cast<size_t>(most_calls));
+  if (max_calls > 0) at = flight.calls.size() - std::min(flight.calls.size(), static_cast<size_t>(max_calls));
   for (; at < flight.calls.size(); ++at) {
     const rank_protocol::FlightCall& call = flight.calls[at];
     v1::FlightCall* const added = to.add_calls();

@@ -338,17 +338,17 @@ absl::StatusOr<std::vector<StateFolder::Item>> StateFolder::read_all() const {
 
 absl::StatusOr<std::vector<std::string>> StateFolder::repair_records() const {
   TITAN_ASSIGN_OR_RETURN(const std::vector<Item> all, read_all());
-  std::vector<std::string> told;
+  std::vector<std::string> problems;
   for (const Item& item : all) {
     if (item.damage.empty()) continue;
-    told.push_back(item.damage);
+    problems.push_back(item.damage);
     if (!item.record.ok()) continue;
     // If it cannot be written, the next reader rebuilds it again.
     (void)::rename((item.folder + "/attempt.json").c_str(), (item.folder + "/attempt.json.damaged").c_str());
     if (!save(*item.record).ok())
       (void)::rename((item.folder + "/attempt.json.damaged").c_str(), (item.folder + "/attempt.json").c_str());
   }
-  return told;
+  return problems;
 }
 
 std::vector<AttemptRecord> StateFolder::load_all() const {

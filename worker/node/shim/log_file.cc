@@ -83,8 +83,8 @@ absl::StatusOr<Look> look(const std::string& path) {
 }
 
 // Appends the bytes of a segment from a stream offset, limited by the caller.
-void read_segment(const Segment& segment, int fd, int64_t offset, int64_t room, std::string& out) {
-  const int64_t want = std::min(room, segment.start + segment.size - offset);
+void read_segment(const Segment& segment, int fd, int64_t offset, int64_t limit, std::string& out) {
+  const int64_t want = std::min(limit, segment.start + segment.size - offset);
   if (want <= 0) return;
   const size_t before = out.size();
   out.resize(before + static_cast<size_t>(want));
@@ -151,12 +151,12 @@ void LogWriter::append(const char* data, size_t size) {
     if (write_some(note.data(), note.size())) unreported_ = 0;
   }
   while (size > 0) {
-    const int64_t room = rotate_at_ - size_;
-    if (room <= 0) {
+    const int64_t space = rotate_at_ - size_;
+    if (space <= 0) {
       rotate();
       continue;
     }
-    const size_t part = std::min(size, static_cast<size_t>(room));
+    const size_t part = std::min(size, static_cast<size_t>(space));
     if (!write_some(data, part)) return;
     data += part;
     size -= part;

@@ -19,7 +19,7 @@ struct Stopping {
 };
 
 // How the ranks are stopped: with `save` by the beacon's command, otherwise by SIGTERM. Without a grace
-// period they are killed at once.
+// period they are killed at once. On SIGTERM titan-rank saves, too.
 struct StopOptions {
   bool save = false;
   int64_t grace_milliseconds = 0;

@@ -72,7 +72,7 @@ std::string parse(int argc, char** argv, Arguments& to) {
     if (flag == "--deadline-milliseconds" && is_number) {
       to.request.deadline_milliseconds = number;
     } else if (flag == "--most-frames" && is_number && number > 0) {
-      to.request.most_frames = static_cast<size_t>(number);
+      to.request.max_frames = static_cast<size_t>(number);
     } else if (flag == "--out-dir") {
       to.out_dir = value;
     } else if (flag != "--name" || !parse_name(value, to)) {

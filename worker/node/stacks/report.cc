@@ -89,10 +89,10 @@ ProcessStacks without_stacks(pid_t pid, const std::string& why) {
 
 namespace {
 
-ThreadStack stack_of(const Capture& capture, pid_t pid, size_t most_frames, Unwinder& unwinder) {
+ThreadStack stack_of(const Capture& capture, pid_t pid, size_t max_frames, Unwinder& unwinder) {
   ThreadStack thread{capture.facts, {}, capture.missing.empty() ? unwinder.problem() : capture.missing, ""};
   if (thread.missing.empty()) {
-    thread.stack = unwinder.follow(capture, most_frames);
+    thread.stack = unwinder.follow(capture, max_frames);
   } else {
     thread.kernel = kernel_place(pid, capture.facts.tid);
   }
@@ -119,16 +119,16 @@ void name_functions(const ProcessStacks& process) {
 
 }  // namespace
 
-void capture_process(pid_t pid, int64_t deadline_nanos, size_t most_frames, ElfFiles& files,
-                     const std::function<void(const ProcessStacks&)>& tell) {
+void capture_process(pid_t pid, int64_t deadline_nanos, size_t max_frames, ElfFiles& files,
+                     const std::function<void(const ProcessStacks&)>& emit) {
   const int64_t now = shim::monotonic_nanos();
   const std::vector<Capture> captures = capture_threads(pid, now + (deadline_nanos - now) / 2);
   Unwinder unwinder(one_that_lives(captures, pid), files);
   ProcessStacks process{pid};
-  for (const Capture& capture : captures) process.threads.push_back(stack_of(capture, pid, most_frames, unwinder));
-  tell(process);
+  for (const Capture& capture : captures) process.threads.push_back(stack_of(capture, pid, max_frames, unwinder));
+  emit(process);
   name_functions(process);
-  tell(process);
+  emit(process);
 }
 
 }  // namespace titan::stacks

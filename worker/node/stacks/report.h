@@ -30,7 +30,7 @@ ProcessStacks without_stacks(pid_t pid, const std::string& why);
 
 // Captures one process until `deadline_nanos` (monotonic) and calls the callback twice: first without function names,
 // because these require reading files that may be large or remote.
-void capture_process(pid_t pid, int64_t deadline_nanos, size_t most_frames, ElfFiles& files,
-                     const std::function<void(const ProcessStacks&)>& tell);
+void capture_process(pid_t pid, int64_t deadline_nanos, size_t max_frames, ElfFiles& files,
+                     const std::function<void(const ProcessStacks&)>& emit);
 
 }  // namespace titan::stacks

@@ -64,12 +64,12 @@ void limit_what_it_takes() {
   elf_version(EV_CURRENT);
   ElfFiles files;
   for (size_t place = first; place < request.pids.size(); ++place) {
-    uint32_t told = 0;
-    capture_process(request.pids[place], share_of(deadline, request.pids.size() - place), request.most_frames, files,
+    uint32_t sent = 0;
+    capture_process(request.pids[place], share_of(deadline, request.pids.size() - place), request.max_frames, files,
                     [&](const ProcessStacks& process) {
                       const std::string text = report(process);
                       const Head head{static_cast<uint32_t>(place), static_cast<uint32_t>(text.size()),
-                                      process.threads.empty() ? 0U : 1U, told++};
+                                      process.threads.empty() ? 0U : 1U, sent++};
                       if (!host::write_all(to, {reinterpret_cast<const char*>(&head), sizeof(head)}, "the head").ok() ||
                           !host::write_all(to, text, "the report").ok()) {
                         ::_exit(1);

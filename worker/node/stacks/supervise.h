@@ -14,7 +14,7 @@ namespace titan::stacks {
 struct Request {
   std::vector<pid_t> pids;
   int64_t deadline_milliseconds = 5000;  // For all processes together.
-  size_t most_frames = 64;
+  size_t max_frames = 64;
 };
 
 struct Answer {

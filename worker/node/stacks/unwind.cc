@@ -91,11 +91,11 @@ void Unwinder::name_modules(const std::vector<Mapping>& mappings, ElfFiles& file
 
 Unwinder::~Unwinder() { dwfl_end(dwfl_); }
 
-Stack Unwinder::follow(const Capture& capture, size_t most_frames) {
+Stack Unwinder::follow(const Capture& capture, size_t max_frames) {
   Stack stack;
   capture_ = &capture;
   stack_ = &stack;
-  most_frames_ = most_frames;
+  max_frames_ = max_frames;
   dwfl_getthread_frames(dwfl_, capture.facts.tid, take_frame, this);  // On an error the frames so far are kept.
   if (stack.frames.empty()) stack.frames.push_back(frame_at(capture.registers.program_counter));
   return stack;
@@ -107,7 +107,7 @@ int Unwinder::take_frame(Dwfl_Frame* frame, void* self) {
   bool is_activation = false;
   if (!dwfl_frame_pc(frame, &program_counter, &is_activation)) return DWARF_CB_ABORT;
   if (program_counter == 0) return DWARF_CB_ABORT;
-  if (unwinder.stack_->frames.size() == unwinder.most_frames_) {
+  if (unwinder.stack_->frames.size() == unwinder.max_frames_) {
     unwinder.stack_->more = true;
     return DWARF_CB_ABORT;
   }

@@ -38,7 +38,7 @@ class Unwinder {
 
   // Why no stack can be unwound. Empty: no problem.
   const std::string& problem() const { return problem_; }
-  Stack follow(const Capture& capture, size_t most_frames);
+  Stack follow(const Capture& capture, size_t max_frames);
 
   struct Module;
 
@@ -58,7 +58,7 @@ class Unwinder {
   // State of follow().
   const Capture* capture_ = nullptr;
   Stack* stack_ = nullptr;
-  size_t most_frames_ = 0;
+  size_t max_frames_ = 0;
 };
 
 }  // namespace titan::stacks

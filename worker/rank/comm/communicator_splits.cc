@@ -80,7 +80,7 @@ CommSplitPlan comm_split_plan(const std::vector<Connection>& connections, bool s
 }
 
 // Number for the rank that has the most.
-int most_communicators(const CommSplitPlan& plan) {
+int max_communicators(const CommSplitPlan& plan) {
   std::map<int, int> of_rank;
   for (const CommSplit& cut : plan.splits) {
     for (const std::vector<int>& ranks : cut.groups) {
@@ -96,7 +96,7 @@ int most_communicators(const CommSplitPlan& plan) {
 
 CommSplitPlan comm_split_plan(const std::vector<Connection>& connections) {
   CommSplitPlan plan = comm_split_plan(connections, /*share=*/false);
-  return most_communicators(plan) <= kMaxCommunicators ? plan : comm_split_plan(connections, /*share=*/true);
+  return max_communicators(plan) <= kMaxCommunicators ? plan : comm_split_plan(connections, /*share=*/true);
 }
 
 int communicators_of(const CommSplitPlan& plan, int rank) {

@@ -87,9 +87,9 @@ class Device {
   virtual DeviceMemory memory() const { return {}; }
   virtual void reset_peak_memory() {}
 
-  // From now on the allocator keeps its last `most_events` events, with the scopes of the allocating thread. 0 stops
+  // From now on the allocator keeps its last `max_events` events, with the scopes of the allocating thread. 0 stops
   // the recording. The CPU's allocator is handled separately (worker/rank/runtime/memory).
-  virtual void record_memory(size_t most_events, const ScopesNow& scopes) { (void)most_events, (void)scopes; }
+  virtual void record_memory(size_t max_events, const ScopesNow& scopes) { (void)max_events, (void)scopes; }
   // The kept events and live blocks. The caller adds the names of scopes.
   virtual MemorySnapshot memory_snapshot() { return {}; }
 

@@ -5,9 +5,9 @@
 
 #include "worker/rank/kernels/cpu/cross_entropy.h"
 #include "worker/rank/kernels/cpu/expert_rows.h"
+#include "worker/rank/kernels/cpu/low_bit_adam.h"
 #include "worker/rank/kernels/cpu/rms_norm.h"
 #include "worker/rank/kernels/cpu/rope.h"
-#include "worker/rank/kernels/cpu/small_adam.h"
 #include "worker/rank/kernels/cpu/swiglu.h"
 #include "worker/rank/kernels/float8_scales.h"
 
@@ -21,15 +21,15 @@ constexpr int64_t device_rms_norm_parts(int64_t rows, int64_t dim) {
   return std::min<int64_t>(rows, dim <= 512 ? 2048 : 512);
 }
 
-// Numbers that a step of SmallAdam reads on the device instead of from its arguments, except for learning_rate. The
+// Numbers that a step of LowBitAdam reads on the device instead of from its arguments, except for learning_rate. The
 // maps of its moments are in device memory too.
-constexpr int64_t kSmallAdamScratch = 10;
+constexpr int64_t kLowBitAdamScratch = 10;
 struct DeviceStep {
   // [1]: number of the step, from 1. Replaces `correction1`, `correction2` and `random_step`.
   const float* step = nullptr;
   const float* divisor = nullptr;  // [1]: divisor of the gradients. Null: 1.
   const float* skip = nullptr;     // [1]: nonzero changes nothing. Null: 0.
-  float* scratch = nullptr;        // [kSmallAdamScratch], in use until the step is done.
+  float* scratch = nullptr;        // [kLowBitAdamScratch], in use until the step is done.
 };
 
 // Each call queues its work on the device's current stream and returns. False means that it declined and writes
@@ -53,7 +53,7 @@ class DeviceKernels {
   virtual bool run(const CrossEntropyLoss& args, float* loss) const = 0;
 
   // Takes float32 and bf16, and produces the bits of the CPU's kernels.
-  virtual bool run(const SmallAdam& args, const DeviceStep& where) const = 0;
+  virtual bool run(const LowBitAdam& args, const DeviceStep& where) const = 0;
   // These process eight numbers at a time. They decline rows that are not multiples of eight, or of sixteen where rows
   // are transposed into columns.
   virtual bool run(const Float8Amax& args) const = 0;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "worker/rank/kernels/cpu/eight_bits.h"
+#include "worker/rank/kernels/cpu/float8_casts.h"
 
 // Casts of bf16 to eight-bit floats with dynamic scales on a device, as worker/rank/nn/low_precision/float8.h defines
 // them. bf16 is held as uint16_t, and matrices are row-major without gaps. scale = largest number of the format / amax,
@@ -30,7 +30,7 @@ struct FindPaddedRows {
 };
 
 struct Float8Format {
-  EightBits format = EightBits::kE4m3;
+  Float8Type format = Float8Type::kE4m3;
   bool power_of_two = false;
 };
 

@@ -19,9 +19,9 @@ namespace {
 constexpr int64_t kMaxPackedBytes = 8 << 20, kMaxPackedRowsBytes = 16 << 20;
 
 // Returns how many columns of `depth` numbers fit, but at least as many as justify packing the other operand again.
-int64_t columns_at_once(int64_t depth, int64_t most_bytes, int64_t least) {
+int64_t columns_at_once(int64_t depth, int64_t max_bytes, int64_t least) {
   const int64_t column_bytes = static_cast<int64_t>(sizeof(float)) * kernels::gemm_panels(std::max<int64_t>(depth, 1));
-  return std::max(most_bytes / column_bytes / 32 * 32, least);
+  return std::max(max_bytes / column_bytes / 32 * 32, least);
 }
 
 at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }

@@ -85,7 +85,7 @@ class Adam : public Optimizer {
   static bool holds_elements(const Slot& slot) { return slot.value.numel() > 0; }
   // A dry run skips the step: its tensors have no numbers, and Adam communicates nothing.
   static bool is_stepped(const Slot& slot) { return holds_elements(slot) && !slot.value.is_meta(); }
-  // Whether the slot needs small_adam(), because LibTorch's implementations store moments in the value's type and round
+  // Whether the slot needs low_bit_adam(): LibTorch's implementations store moments in the value's type and round
   // to the nearest.
   bool is_small(size_t i) const {
     return forms_[i].type != slots_[i].value.scalar_type() || groups_[slots_[i].group].stochastic_rounding;
@@ -132,7 +132,7 @@ class Adam : public Optimizer {
                          .step = step_,
                          .divisor = passage.divisor.value_or(at::Tensor()),
                          .skip = passage.skip.value_or(at::Tensor())};
-    small_adam(options, slots_[i], forms_[i], states_[i], step);
+    low_bit_adam(options, slots_[i], forms_[i], states_[i], step);
   }
 
   void update(Work& work, const OptimizerOptions& options, double learning_rate, const OpenedGate& passage) {

@@ -10,7 +10,7 @@
 
 #include "common/plan/memory/state_blocks.h"
 #include "worker/rank/kernels/choice.h"
-#include "worker/rank/kernels/cpu/small_adam.h"
+#include "worker/rank/kernels/cpu/low_bit_adam.h"
 #include "worker/rank/nn/own_kernels.h"
 #include "worker/rank/nn/random.h"
 #include "worker/rank/random/random_math.h"
@@ -75,9 +75,9 @@ KeptMoment moment_of(const MomentFormat& form, int which, const at::Tensor& kept
 }
 
 // Returns Adam's arguments for a slot, except for the numbers that are tensors of the step.
-kernels::SmallAdam arguments_of(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form,
-                                const SmallStep& step) {
-  kernels::SmallAdam args{
+kernels::LowBitAdam arguments_of(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form,
+                                 const SmallStep& step) {
+  kernels::LowBitAdam args{
       .columns = slot.value.dim() == 0 ? 1 : slot.value.size(-1),
       .type = slot.value.scalar_type() == at::kBFloat16 ? kernels::Dtype::kBf16 : kernels::Dtype::kF32,
       .form = form.type == at::kByte       ? KeptMoment::Form::kCodes
@@ -98,7 +98,7 @@ kernels::SmallAdam arguments_of(const OptimizerOptions& options, const Slot& slo
 
 // Calls run(args) for each run of rows.
 template <typename Run>
-void for_planes(kernels::SmallAdam args, const OptimizerOptions& options, const Slot& slot, const MomentFormat& form,
+void for_planes(kernels::LowBitAdam args, const OptimizerOptions& options, const Slot& slot, const MomentFormat& form,
                 const SlotState& state, const Run& run) {
   const KeptMoment average = moment_of(form, 0, state.tensors[0].value);
   const KeptMoment square = moment_of(form, 1, state.tensors[1].value);
@@ -130,13 +130,13 @@ void step_on_cpu(kernels::Level level, const OptimizerOptions& options, const Sl
                  const SlotState& state, const SmallStep& step) {
   if (scalar_on_cpu(step.skip, 0) != 0) return;
   const auto number = static_cast<double>(*step.step.const_data_ptr<float>());
-  kernels::SmallAdam args = arguments_of(options, slot, form, step);
+  kernels::LowBitAdam args = arguments_of(options, slot, form, step);
   args.correction1 = 1 - std::pow(options.beta1, number);
   args.correction2 = 1 - std::pow(options.beta2, number);
   args.gradient_factor = 1 / scalar_on_cpu(step.divisor, 1);
   args.random_step = static_cast<uint32_t>(number);
   for_planes(args, options, slot, form, state,
-             [&](const kernels::SmallAdam& plane) { return kernels::small_adam(level, plane); });
+             [&](const kernels::LowBitAdam& plane) { return kernels::low_bit_adam(level, plane); });
 }
 
 const float* device_scalar(const at::Tensor& tensor) {
@@ -146,13 +146,13 @@ const float* device_scalar(const at::Tensor& tensor) {
 // The host reads no number.
 void step_on_device(const kernels::DeviceKernels& device, const OptimizerOptions& options, const Slot& slot,
                     const MomentFormat& form, const SlotState& state, const SmallStep& step) {
-  const at::Tensor scratch = at::empty({kernels::kSmallAdamScratch}, slot.value.options().dtype(at::kFloat));
+  const at::Tensor scratch = at::empty({kernels::kLowBitAdamScratch}, slot.value.options().dtype(at::kFloat));
   const kernels::DeviceStep where{.step = device_scalar(step.step),
                                   .divisor = device_scalar(step.divisor),
                                   .skip = device_scalar(step.skip),
                                   .scratch = scratch.data_ptr<float>()};
   for_planes(arguments_of(options, slot, form, step), options, slot, form, state,
-             [&](const kernels::SmallAdam& plane) { return device.run(plane, where); });
+             [&](const kernels::LowBitAdam& plane) { return device.run(plane, where); });
 }
 
 // Does the same by LibTorch's operations, some rows at a time. The host reads no number.
@@ -260,8 +260,8 @@ SlotState make_moments(const Slot& slot, const MomentFormat& form) {
   return state;
 }
 
-void small_adam(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form, SlotState& state,
-                const SmallStep& step) {
+void low_bit_adam(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form, SlotState& state,
+                  const SmallStep& step) {
   TORCH_CHECK(slot.value.is_contiguous() && slot.grad.is_contiguous(), slot.fqn, ": is not contiguous");
   TORCH_CHECK(!options.stochastic_rounding || slot.value.scalar_type() == at::kBFloat16, slot.fqn,
               ": only bfloat16 values can be rounded stochastically");

@@ -12,7 +12,7 @@ namespace titan::optim {
 
 // 8-bit codes of a piece [..., columns] of a matrix in one tensor uint8 [bytes]: one code per number, then one float32
 // scale per block of 256 neighbours of the whole row (common/plan/memory/state_blocks.h).
-// worker/rank/kernels/cpu/small_adam.h defines how numbers become codes, and the error. Here LibTorch's operations do
+// worker/rank/kernels/cpu/low_bit_adam.h defines how numbers become codes, and the error. Here LibTorch's operations do
 // it, on any device. Encoding decoded numbers gives the same codes.
 class BlockCodes {
  public:

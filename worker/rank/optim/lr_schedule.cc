@@ -35,8 +35,8 @@ absl::StatusOr<LrSchedule> LrSchedule::create(const LrScheduleOptions& options) 
                                               counted(total, "step"), " of the schedule: using ", total));
     schedule.warmup_ = total;
   }
-  const int64_t room = total - schedule.warmup_;
-  schedule.decay_ = room;
+  const int64_t remaining = total - schedule.warmup_;
+  schedule.decay_ = remaining;
   if (options.decay_ratio) {
     if (!(*options.decay_ratio >= 0 && *options.decay_ratio <= 1)) {
       return absl::InvalidArgumentError(
@@ -44,11 +44,11 @@ absl::StatusOr<LrSchedule> LrSchedule::create(const LrScheduleOptions& options) 
     }
     // Rounds half to even, like Python's round().
     schedule.decay_ = static_cast<int64_t>(std::nearbyint(static_cast<double>(total) * *options.decay_ratio));
-    if (schedule.decay_ > room) {
+    if (schedule.decay_ > remaining) {
       schedule.warnings_.push_back(absl::StrCat("lr_scheduler: warm-up (", schedule.warmup_, ") and decay (",
                                                 schedule.decay_, ") exceed ", counted(total, "step"),
-                                                ": decaying over ", room));
-      schedule.decay_ = room;
+                                                ": decaying over ", remaining));
+      schedule.decay_ = remaining;
     }
   }
   // Adds one virtual step to the total, so that the last real one still learns.

@@ -74,13 +74,13 @@ int nearest(const std::vector<int>& ranks, int to) {
 
 // Returns the round of each run among those of its owner.
 std::vector<size_t> rounds_of(const std::vector<MatrixParameter>& parameters, const std::vector<MatrixRun>& runs,
-                              int ranks, int64_t most_elements) {
+                              int ranks, int64_t max_elements) {
   std::vector<size_t> rounds;
   std::vector<size_t> current(ranks, 0);
   std::vector<int64_t> elements(ranks, 0);
   for (const MatrixRun& run : runs) {
     const int64_t size = run.count * parameters[run.parameter].shape[1] * parameters[run.parameter].shape[2];
-    if (elements[run.owner] > 0 && elements[run.owner] + size > most_elements) {
+    if (elements[run.owner] > 0 && elements[run.owner] + size > max_elements) {
       ++current[run.owner];
       elements[run.owner] = 0;
     }
@@ -137,8 +137,8 @@ int64_t MatrixExchange::elements_out(int self) const { return elements_of_others
 int64_t MatrixExchange::elements_in(int self) const { return elements_of_others(from, self); }
 
 std::vector<MatrixRound> plan_rounds(const std::vector<MatrixParameter>& parameters, const std::vector<MatrixRun>& runs,
-                                     int ranks, int self, int64_t most_elements) {
-  const std::vector<size_t> round_of = rounds_of(parameters, runs, ranks, most_elements);
+                                     int ranks, int self, int64_t max_elements) {
+  const std::vector<size_t> round_of = rounds_of(parameters, runs, ranks, max_elements);
   const size_t count = runs.empty() ? 0 : *std::max_element(round_of.begin(), round_of.end()) + 1;
   const std::vector<std::vector<MatrixPiece>> nothing(ranks);
   std::vector<MatrixRound> rounds(count, {{}, {nothing, nothing}, {nothing, nothing}});

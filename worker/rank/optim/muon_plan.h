@@ -65,9 +65,9 @@ struct MatrixRound {
   MatrixExchange back;       // From the owners, to every rank that holds a piece.
 };
 
-// Divides every owner's runs into rounds of at most `most_elements` elements, or of one run that has more. All ranks
+// Divides every owner's runs into rounds of at most `max_elements` elements, or of one run that has more. All ranks
 // have the same number of rounds.
 std::vector<MatrixRound> plan_rounds(const std::vector<MatrixParameter>& parameters, const std::vector<MatrixRun>& runs,
-                                     int ranks, int self, int64_t most_elements);
+                                     int ranks, int self, int64_t max_elements);
 
 }  // namespace titan::optim

@@ -32,8 +32,8 @@ std::shared_ptr<nn::RecomputePolicy> policy_for(const CheckpointOptions& options
   if (options.mode == "memory_budget") {
     Planned planned;
     if (options.planned) {
-      planned = [tell = options.planned, name = block.name()](const auto& choices, const ParetoPoint& chosen) {
-        tell(name, choices, chosen);
+      planned = [report = options.planned, name = block.name()](const auto& choices, const ParetoPoint& chosen) {
+        report(name, choices, chosen);
       };
     }
     return memory_budget_policy(options.memory_budget, std::move(planned));

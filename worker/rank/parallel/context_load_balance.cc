@@ -48,9 +48,9 @@ std::vector<nn::Segment> joined(std::vector<int64_t> blocks, int64_t length) {
 
 nn::RowShares deal_blocks(const std::vector<int64_t>& work, int ranks) {
   const int64_t share = static_cast<int64_t>(work.size()) / ranks;
-  const int64_t room = blocks_of(share), length = share / room;
-  std::vector<int64_t> work_of_block(ranks * room), order(ranks * room);
-  for (int64_t block = 0; block < ranks * room; ++block) {
+  const int64_t blocks_per_rank = blocks_of(share), length = share / blocks_per_rank;
+  std::vector<int64_t> work_of_block(ranks * blocks_per_rank), order(ranks * blocks_per_rank);
+  for (int64_t block = 0; block < ranks * blocks_per_rank; ++block) {
     work_of_block[block] = work_of({{block * length, length}}, work);
   }
   std::iota(order.begin(), order.end(), 0);
@@ -61,8 +61,8 @@ nn::RowShares deal_blocks(const std::vector<int64_t>& work, int ranks) {
   for (const int64_t block : order) {
     int to = -1;
     for (int rank = 0; rank < ranks; ++rank) {
-      const bool has_room = static_cast<int64_t>(blocks[rank].size()) < room;
-      if (has_room && (to < 0 || load[rank] < load[to])) to = rank;
+      const bool has_space = static_cast<int64_t>(blocks[rank].size()) < blocks_per_rank;
+      if (has_space && (to < 0 || load[rank] < load[to])) to = rank;
     }
     blocks[to].push_back(block);
     load[to] += work_of_block[block];

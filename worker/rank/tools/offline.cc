@@ -119,8 +119,8 @@ absl::Status check_tensors(const std::string& path, const Manifest& manifest, co
       const TensorRecord* record = manifest.find(key);
       if (record == nullptr) return misfit(absl::StrCat("it has no ", key));
       if (record->shape != parameter.shape) {
-        return misfit(absl::StrCat(key, " is [", absl::StrJoin(record->shape, ", "), "] there, the model's is [",
-                                   absl::StrJoin(parameter.shape, ", "), "]"));
+        return misfit(absl::StrCat(key, " is [", absl::StrJoin(record->shape, ", "), "] in the checkpoint, but [",
+                                   absl::StrJoin(parameter.shape, ", "), "] in the model"));
       }
       known.insert(key);
     }

@@ -158,7 +158,7 @@ class PruneReport {
   size_t removed_ = 0;
 };
 
-void tell_kept(const std::vector<StepFolder>& steps, const Plan& plan, int64_t good, PruneReport& report) {
+void report_kept(const std::vector<StepFolder>& steps, const Plan& plan, int64_t good, PruneReport& report) {
   for (const StepFolder& step : steps) {
     if (!is_step(step) || std::find(plan.doomed.begin(), plan.doomed.end(), step.step) != plan.doomed.end()) continue;
     const auto why = plan.kept.find(step.step);
@@ -195,7 +195,7 @@ absl::Status prune_files(storage::Files& files, const std::string& folder, const
   const absl::Status status = while_all_idle(files, folder, dumps, committed, [&]() -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(steps, list_steps(files, folder));
     const Plan plan = plan_of(steps, options, good, committed);
-    tell_kept(steps, plan, good, report);
+    report_kept(steps, plan, good, report);
     for (const StepFolder& step : steps) {
       if (std::find(plan.doomed.begin(), plan.doomed.end(), step.step) == plan.doomed.end()) continue;
       if (!options.dry_run) {
@@ -291,7 +291,7 @@ absl::Status prune_objects(storage::Files& files, const std::string& folder, con
   for (const auto& [name, last] : before.committed) committed.insert(last.step);
   const Plan plan = plan_of(steps, options, good, committed);
   PruneReport report(out, options);
-  tell_kept(steps, plan, good, report);
+  report_kept(steps, plan, good, report);
   const std::string prefix = location.key.empty() ? "" : location.key + "/";
   std::vector<std::string> doomed;
   for (const int64_t step : plan.doomed) doomed.push_back(absl::StrCat(prefix, "step-", step, "/"));

@@ -88,7 +88,8 @@ class NamedSource : public WeightsSource {
       return value;
     }
     return absl::FailedPreconditionError(absl::StrCat(path_, " does not fit this model: ", name, " is ",
-                                                      shape_text(*there), " there and ", shape_text(shape), " here"));
+                                                      shape_text(*there), " in the weights, but ", shape_text(shape),
+                                                      " in the model"));
   }
 
  protected:

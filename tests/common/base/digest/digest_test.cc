@@ -11,14 +11,14 @@ namespace {
 // Digest of "abc", the one-block example of FIPS 180.
 constexpr char kAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-TEST(DigestTest, Sha256IsTheStandards) {
+TEST(DigestTest, Sha256MatchesTheStandard) {
   EXPECT_EQ(sha256_hex("abc"), kAbc);
   EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256("abc"), absl::HexStringToBytes(kAbc));
   EXPECT_NE(sha256_hex(std::string_view("a\0b", 3)), sha256_hex("a")) << "a zero byte does not end a text";
 }
 
-TEST(DigestTest, PiecesGiveTheDigestOfTheWhole) {
+TEST(DigestTest, DigestDoesNotDependOnThePieces) {
   Digest pieces(EVP_sha256());
   pieces.add("a", 1);
   pieces.add("", 0);

@@ -6,7 +6,7 @@
 namespace titan::host {
 namespace {
 
-TEST(DescriptorLimitTest, TheSoftLimitBecomesTheHardOne) {
+TEST(DescriptorLimitTest, RaisesTheSoftLimitToTheHardLimit) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit low{before.rlim_max / 2, before.rlim_max};

@@ -30,7 +30,7 @@ TEST(DescriptorTest, IsClosedByItsLastHolder) {
   EXPECT_FALSE(is_open(number));
 }
 
-TEST(DescriptorTest, AssignmentClosesWhatWasHeld) {
+TEST(DescriptorTest, AssignmentClosesTheFormerDescriptor) {
   const int old = open_null();
   Descriptor held(old);
   held = Descriptor(open_null());

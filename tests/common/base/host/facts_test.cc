@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(FactsTest, SaysWhatIsThereAndLeavesOutWhatIsNot) {
+TEST(FactsTest, ListsExistingFactsAndOmitsMissingOnes) {
   const auto all = facts({::testing::TempDir(), "/no/such/folder"});
   EXPECT_THAT(all.at("system"), HasSubstr("Linux"));
   EXPECT_THAT(all.at("memory"), HasSubstr("MemTotal"));

@@ -23,7 +23,7 @@ mode_t mode_of_a_new_file() {
   return file.st_mode & 0777;
 }
 
-TEST(FileMaskTest, OctalNumbersThatLeaveTheOwnerIn) {
+TEST(FileMaskTest, ParsesOctalMasksThatKeepOwnerAccess) {
   EXPECT_EQ(parse_umask("022"), mode_t{022});
   EXPECT_EQ(parse_umask("2"), mode_t{2});
   EXPECT_EQ(parse_umask("0077"), mode_t{077});
@@ -33,7 +33,7 @@ TEST(FileMaskTest, OctalNumbersThatLeaveTheOwnerIn) {
   }
 }
 
-TEST(FileMaskTest, IsReadAsItIs) {
+TEST(FileMaskTest, ReadsTheProcessUmask) {
   const mode_t before = ::umask(027);
   EXPECT_EQ(current_umask().value(), mode_t{027});
   ::umask(before);
@@ -41,13 +41,15 @@ TEST(FileMaskTest, IsReadAsItIs) {
 }
 
 // A mask applies to its own thread only, and ends with its scope.
-TEST(FileMaskTest, CountsForItsThreadAndScope) {
+TEST(FileMaskTest, AppliesToItsThreadAndScope) {
   const mode_t before = ::umask(022);
   std::thread([] {
     {
       const FileMask mask(002);
       EXPECT_EQ(mode_of_a_new_file(), mode_t{0664});
-      std::thread([] { EXPECT_EQ(mode_of_a_new_file(), mode_t{0664}) << "a thread begins with its parent's"; }).join();
+      std::thread([] {
+        EXPECT_EQ(mode_of_a_new_file(), mode_t{0664}) << "a thread inherits its parent's mask";
+      }).join();
     }
     EXPECT_EQ(mode_of_a_new_file(), mode_t{0644});
     const FileMask private_files(077);

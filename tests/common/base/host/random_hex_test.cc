@@ -8,7 +8,7 @@
 namespace titan::host {
 namespace {
 
-TEST(RandomHexTest, IsAsLongAsAskedForAndNeverTheSame) {
+TEST(RandomHexTest, HasTheRequestedLengthAndIsUnique) {
   std::set<std::string> seen;
   for (int i = 0; i < 1000; ++i) {
     const std::string text = random_hex(8);

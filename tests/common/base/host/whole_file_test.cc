@@ -28,7 +28,7 @@ class WholeFileTest : public ::testing::Test {
   std::string folder_, path_;
 };
 
-TEST_F(WholeFileTest, WhatIsThereIsReplacedWhole) {
+TEST_F(WholeFileTest, ReplacesTheWholeFile) {
   ASSERT_TRUE(replace_file(path_, "the first, which is longer").ok());
   ASSERT_TRUE(replace_file(path_, "the second").ok());
   EXPECT_EQ(read_file(path_).value(), "the second");
@@ -36,7 +36,7 @@ TEST_F(WholeFileTest, WhatIsThereIsReplacedWhole) {
 }
 
 // Anyone who may write to the folder could otherwise block a daemon's thread or redirect its write.
-TEST_F(WholeFileTest, NeitherAPipeNorALinkInItsPlaceIsFollowed) {
+TEST_F(WholeFileTest, FollowsNeitherPipeNorLink) {
   ASSERT_EQ(::mkfifo((path_ + ".new").c_str(), 0600), 0);
   EXPECT_FALSE(replace_file(path_, "x").ok());
   const int reader = ::open((path_ + ".new").c_str(), O_RDONLY | O_NONBLOCK);

@@ -104,8 +104,8 @@ def parsed(text):
 
 class JsonEquality(unittest.TestCase):
     def check(self, rows):
-        asked = "".join(row.hex() + "\n" for row in rows)
-        answers = subprocess.run([BIN.parent / "tests/read_json_rows"], input=asked, capture_output=True, text=True, check=True, timeout=90).stdout.split("\n")
+        request = "".join(row.hex() + "\n" for row in rows)
+        answers = subprocess.run([BIN.parent / "tests/read_json_rows"], input=request, capture_output=True, text=True, check=True, timeout=90).stdout.split("\n")
         self.assertEqual(2 * len(rows) + 1, len(answers))
         taken = 0
         for row, found, value in zip(rows, answers[0::2], answers[1::2]):

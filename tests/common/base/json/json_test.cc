@@ -21,14 +21,14 @@ Reader read_all(std::string_view text) {
 }
 bool is_json(std::string_view text) { return read_all(text).next() == Event::kEnd; }
 
-TEST(JsonReaderTest, NumbersAreThoseOfPython) {
+TEST(JsonReaderTest, NumbersAreReadLikePython) {
   for (const char* number : {"NaN", "Infinity", "-Infinity", "-0", "1e999", "0.5E-3", "123456789012345678901234567890"})
     EXPECT_TRUE(is_json(number)) << number;
   for (const char* number : {"nan", "inf", "+1", "-NaN", "Inf", "01", "1.", ".5", "1e", "0x1", "NaNa", "--1", "1_000"})
     EXPECT_FALSE(is_json(number)) << number;
 }
 
-TEST(JsonReaderTest, ADepthThatNoStackHolds) {
+TEST(JsonReaderTest, DeepNestingIsSafe) {
   const std::string open(2'000'000, '['), close(2'000'000, ']');
   EXPECT_TRUE(is_json(open + close));
   EXPECT_FALSE(is_json(open + close + "]"));
@@ -36,7 +36,7 @@ TEST(JsonReaderTest, ADepthThatNoStackHolds) {
 }
 
 // The rest of a file that was cut into lines shows what kind of file it is.
-TEST(JsonReaderTest, AnErrorSaysWhatWasOpen) {
+TEST(JsonReaderTest, ErrorReportsTheOpenBracket) {
   const auto end = [](std::string_view text) {
     const Reader reader = read_all(text);
     return std::string(reader.ends_early() ? "ends in " : "wrong in ") +
@@ -65,7 +65,7 @@ TEST(JsonStringTest, HalvesOfASurrogatePair) {
   EXPECT_EQ(text, "\xED\xA0\xBDx");
 }
 
-TEST(JsonValueTest, WhatThereIsNoOtherFormFor) {
+TEST(JsonValueTest, InfiniteNumbersBecomeNull) {
   EXPECT_TRUE(std::isnan(parse("NaN")->get<double>()));
   EXPECT_EQ(parse("[-Infinity, 1e999]")->dump(), "[null,null]");  // nlohmann writes infinite numbers as null.
   EXPECT_EQ(parse(R"({"a": 1, "b": 2, "a": 3})")->dump(), R"({"a":3,"b":2})");

@@ -20,7 +20,7 @@ TEST(RedactTest, SecretsAreKnownByTheirNames) {
         << name;  // "monkeys_seen" is redacted too, which is harmless.
 }
 
-TEST(RedactTest, InTextTheValueGoesAndTheRestStays) {
+TEST(RedactTest, ValuesInTextAreRedacted) {
   EXPECT_EQ(text("started with HF_TOKEN=hf_abc and steps=3"), "started with HF_TOKEN=(left out) and steps=3");
   EXPECT_EQ(text("password: \"a b\\\"c\", next"), "password: (left out), next");
   EXPECT_EQ(text("{\"api_key\": \"xyz\", \"steps\": 3}"), "{\"api_key\": (left out), \"steps\": 3}");
@@ -32,7 +32,7 @@ TEST(RedactTest, InTextTheValueGoesAndTheRestStays) {
   EXPECT_EQ(text(""), "");
 }
 
-TEST(RedactTest, InDocumentsMembersGoByTheirNames) {
+TEST(RedactTest, DocumentMembersAreRedactedByName) {
   ordered_json document =
       ordered_json::parse(R"j({"model": {"tokenizer_path": "/t", "key": "k", "n_key_heads": 8}, "api_key": 42,
     "max_tokens": 100, "secrets": ["a", "b"], "password": null, "use_token": true,
@@ -44,7 +44,7 @@ TEST(RedactTest, InDocumentsMembersGoByTheirNames) {
 }
 
 // A damaged record's key is its key in the store, not a secret.
-TEST(RedactTest, WhereNamesAreKnownOnlyTextsAreRead) {
+TEST(RedactTest, KnownMembersRedactOnlyTexts) {
   ordered_json document = ordered_json::parse(R"j({"damaged": [{"key": "job/1", "reason": "token=t"}]})j");
   texts(document);
   EXPECT_EQ(document, ordered_json::parse(R"j({"damaged": [{"key": "job/1", "reason": "token=(left out)"}]})j"));

@@ -4,7 +4,7 @@
 namespace titan {
 namespace {
 
-TEST(CountedTest, OneIsOneAndEverythingElseIsMany) {
+TEST(CountedTest, OnlyOneIsSingular) {
   EXPECT_EQ(counted(1, "stage"), "1 stage");
   EXPECT_EQ(counted(0, "stage"), "0 stages");
   EXPECT_EQ(counted(size_t{2}, "microbatch", "microbatches"), "2 microbatches");

@@ -23,7 +23,7 @@ TEST(HostPortTest, CutsAtTheLastColon) {
   EXPECT_FALSE(bare->bracketed);
 }
 
-TEST(HostPortTest, RefusesWhatHasNoHostOrNoPort) {
+TEST(HostPortTest, RefusesMissingHostOrPort) {
   for (const char* bad : {"", ":", "nonsense", ":80", "host:", "host:-1", "host:65536", "host:http"}) {
     EXPECT_FALSE(split_host_port(bad)) << bad;
   }

@@ -6,7 +6,7 @@ namespace titan {
 namespace {
 
 // Suggests the closest name, the full form of an abbreviation or a synonym, and never a wild guess.
-TEST(NearestTest, PrefersTheClosestAndKnowsWhenNothingIs) {
+TEST(NearestTest, PrefersTheClosestOrReturnsNothing) {
   const std::vector<std::string> known = {"c4", "c4_test", "c4_validation"};
   EXPECT_EQ(nearest("c4test", known), "c4_test");
   EXPECT_EQ(nearest("C4-Validation", known), "c4_validation");
@@ -19,7 +19,7 @@ TEST(NearestTest, PrefersTheClosestAndKnowsWhenNothingIs) {
 }
 
 // Other words and other sizes are not misspellings.
-TEST(NearestTest, IsNoGuess) {
+TEST(NearestTest, DistantWordsAreNotSuggested) {
   EXPECT_EQ(nearest("llama2", {"llama3", "qwen3"}), "");
   EXPECT_EQ(nearest("llama_3", {"llama3", "qwen3"}), "llama3");
   EXPECT_EQ(nearest("7B", {"1B", "8B"}), "");
@@ -28,7 +28,7 @@ TEST(NearestTest, IsNoGuess) {
   EXPECT_EQ(nearest("seq_length", {"seq_len", "steps"}), "seq_len") << "longer than the name";
 }
 
-TEST(NearestTest, KeysAreSoughtByNameThenBySection) {
+TEST(NearestTest, KeysMatchByNameThenBySection) {
   const std::vector<std::string> keys = {"training.steps", "training.seq_len", "optimizer.lr", "validation.steps"};
   EXPECT_EQ(nearest_key("training.lr", keys), "optimizer.lr");
   EXPECT_EQ(nearest_key("training.stepz", keys), "training.steps");
@@ -38,7 +38,7 @@ TEST(NearestTest, KeysAreSoughtByNameThenBySection) {
   EXPECT_EQ(nearest_key("trainings.seqlen", keys), "training.seq_len");
 }
 
-TEST(NearestTest, SaysItAsTheEndOfASentence) {
+TEST(NearestTest, FormatsASuggestionAsASentenceEnd) {
   EXPECT_EQ(did_you_mean("sumbit", {"submit", "list"}), "; did you mean 'submit'?");
   EXPECT_EQ(did_you_mean("frobnicate", {"submit", "list"}), "");
 }

@@ -4,7 +4,7 @@
 namespace titan::text {
 namespace {
 
-TEST(ShapeTest, MessagesOfOneKindDifferInNumbersAlone) {
+TEST(ShapeTest, MessagesOfOneKindDifferOnlyInNumbers) {
   EXPECT_EQ(shape_of("step 12: 3 of 64 shards"), "step #: # of # shards");
   EXPECT_EQ(shape_of("step 12: full"), shape_of("step 1300: full"));
   EXPECT_NE(shape_of("step 12: full"), shape_of("step 12: gone"));

@@ -20,7 +20,7 @@ TEST(Utf8Test, ValidTextStaysAsItIs) {
   EXPECT_EQ(valid_utf8(zero), zero);
 }
 
-TEST(Utf8Test, EachByteOfWhatIsNoneIsReplaced) {
+TEST(Utf8Test, EachInvalidByteIsReplaced) {
   EXPECT_EQ(valid_utf8("g\x80z"), "g" + marks(1) + "z");
   EXPECT_EQ(valid_utf8("\xC3"), marks(1)) << "cut";
   EXPECT_EQ(valid_utf8("\xE2\x82"), marks(2)) << "cut";
@@ -33,7 +33,7 @@ TEST(Utf8Test, EachByteOfWhatIsNoneIsReplaced) {
   EXPECT_EQ(valid_utf8("\xFF\xFE"), marks(2));
 }
 
-TEST(Utf8Test, WhatDoesNotPrintIsReplaced) {
+TEST(Utf8Test, UnprintableCharactersAreReplaced) {
   EXPECT_EQ(printable("plain \xC3\xA4 \xE2\x82\xAC \xC2\xA0"), "plain \xC3\xA4 \xE2\x82\xAC \xC2\xA0");
   EXPECT_EQ(printable("a\033[31mb\r\n\tc\x7F"), "a?[31mb???c?");
   EXPECT_EQ(printable("a\xC2\x9B"
@@ -44,7 +44,7 @@ TEST(Utf8Test, WhatDoesNotPrintIsReplaced) {
   EXPECT_EQ(printable(std::string("a\0b\nc\td\r", 8), "\n\t"), "a?b\nc\td?");
 }
 
-TEST(Utf8Test, WhatIsTooLongIsCutBetweenCharactersAndMarked) {
+TEST(Utf8Test, LongTextIsCutBetweenCharactersAndMarked) {
   EXPECT_EQ(shortened("12345", 5), "12345");
   EXPECT_EQ(shortened("123456", 5), "12...");
   EXPECT_EQ(shortened("1\xE2\x82\xAC\xE2\x82\xAC", 6), "1...") << "not in the middle of the first";

@@ -46,7 +46,7 @@ TEST_F(DataFilesTest, NamesThatLookLikePatterns) {
               AllOf(HasSubstr("no file matches this pattern"), HasSubstr("\\[ stands for a bracket")));
 }
 
-TEST_F(DataFilesTest, HomesAreExpanded) {
+TEST_F(DataFilesTest, HomeFoldersAreExpanded) {
   write("data/a.jsonl", "{}");
   const char* home = std::getenv("HOME");
   const std::string before = home == nullptr ? "" : home;
@@ -61,7 +61,7 @@ TEST_F(DataFilesTest, HomesAreExpanded) {
 }
 
 // Hub repositories and datasets.save_to_disk write these files.
-TEST_F(DataFilesTest, WhatDescribesADatasetIsNotData) {
+TEST_F(DataFilesTest, DatasetDescriptionsAreNotData) {
   for (const char* name : {"dataset_infos.json", "dataset_info.json", "state.json", "dataset_dict.json"})
     write(std::string("hub/") + name, "{}");
   write("hub/train.parquet", "PAR1");
@@ -72,25 +72,25 @@ TEST_F(DataFilesTest, WhatDescribesADatasetIsNotData) {
   EXPECT_THAT(names(find_dataset_files(folder_ + "/hub/state.json")), ElementsAre("state.json"));
 }
 
-TEST_F(DataFilesTest, WhatLiesThereInsteadIsNamed) {
+TEST_F(DataFilesTest, ReportsFilesOfUnsupportedFormats) {
   write("saved/data-00000-of-00001.arrow", "");
   write("saved/dataset_info.json", "{}");
   write("dict/train/data-00000-of-00001.arrow", "");
   write("dict/dataset_dict.json", "{}");
   write("packed/texts.jsonl.xz", "");
   write("table/texts.csv", "");
-  const auto said = [&](const std::string& path) { return names(find_dataset_files(folder_ + "/" + path))[0]; };
-  EXPECT_THAT(said("saved"), AllOf(HasSubstr("data-00000-of-00001.arrow is Arrow's"), HasSubstr("to_parquet")));
-  EXPECT_THAT(said("dict"), HasSubstr("name one of them: " + folder_ + "/dict/train"));
-  EXPECT_THAT(said("packed"), HasSubstr("texts.jsonl.xz is compressed by xz (`unxz`"));
-  EXPECT_THAT(said("packed/texts.jsonl.xz"), AllOf(HasSubstr("holds no *.json"), HasSubstr("unxz")));
-  EXPECT_THAT(said("table"), HasSubstr("load_dataset(\"csv\""));
+  const auto error_for = [&](const std::string& path) { return names(find_dataset_files(folder_ + "/" + path))[0]; };
+  EXPECT_THAT(error_for("saved"), AllOf(HasSubstr("data-00000-of-00001.arrow is Arrow's"), HasSubstr("to_parquet")));
+  EXPECT_THAT(error_for("dict"), HasSubstr("name one of them: " + folder_ + "/dict/train"));
+  EXPECT_THAT(error_for("packed"), HasSubstr("texts.jsonl.xz is compressed by xz (`unxz`"));
+  EXPECT_THAT(error_for("packed/texts.jsonl.xz"), AllOf(HasSubstr("holds no *.json"), HasSubstr("unxz")));
+  EXPECT_THAT(error_for("table"), HasSubstr("load_dataset(\"csv\""));
   write("empty/readme.md", "");
-  EXPECT_THAT(said("empty"), Not(HasSubstr(";")));
+  EXPECT_THAT(error_for("empty"), Not(HasSubstr(";")));
 }
 
 // Hugging Face's datasets library would put these files into other splits.
-TEST_F(DataFilesTest, FilesThatAreHeldOutByNameAreWarnedAbout) {
+TEST_F(DataFilesTest, WarnsAboutFilesNamedLikeOtherSplits) {
   const auto warning = [&](const std::string& path) {
     const auto found = dataset_files("c4_test", folder_ + "/" + path);
     return found.ok() ? found->warning : std::string(found.status().message());
@@ -116,29 +116,30 @@ TEST_F(DataFilesTest, FilesThatAreHeldOutByNameAreWarnedAbout) {
 
 // Errors that ranks would find in file headers are found before the job is queued (Parquet's columns:
 // tests/integration/cli_test.py).
-TEST_F(DataFilesTest, HeadersSayWhetherThereAreDocuments) {
-  const auto said = [&](const std::string& path) {
+TEST_F(DataFilesTest, HeadersShowWhetherThereAreDocuments) {
+  const auto error_for = [&](const std::string& path) {
     const auto found = find_dataset_files(folder_ + "/" + path);
     return std::string((found.ok() ? check_files(*found, {}) : found.status()).message());
   };
   write("index/titan-tokens.json", manifest_text({.shards = {{.name = "shard-00000", .tokens = 7, .documents = 2}}}));
   write("none/titan-tokens.json", manifest_text({.shards = {{.name = "shard-00000", .documents = 2}}}));
   write("damaged/titan-tokens.json", "{}");
-  EXPECT_EQ(said("index"), "");
-  EXPECT_EQ(said("none"), absl::StrCat("holds no document: ", folder_, "/none/titan-tokens.json has no token"));
-  EXPECT_THAT(said("damaged"), HasSubstr("is not a manifest of a token index"));
+  EXPECT_EQ(error_for("index"), "");
+  EXPECT_EQ(error_for("none"), absl::StrCat("holds no document: ", folder_, "/none/titan-tokens.json has no token"));
+  EXPECT_THAT(error_for("damaged"), HasSubstr("is not a manifest of a token index"));
   write("cut.idx", "MMIDIDX");
-  EXPECT_THAT(said("cut.idx"), AllOf(HasSubstr("cut.bin"), HasSubstr("No such file")));
+  EXPECT_THAT(error_for("cut.idx"), AllOf(HasSubstr("cut.bin"), HasSubstr("No such file")));
   write("cut.bin", "");
-  EXPECT_EQ(said("cut.idx"), absl::StrCat(folder_, "/cut.idx: is truncated; preprocess the data again"));
+  EXPECT_EQ(error_for("cut.idx"), absl::StrCat(folder_, "/cut.idx: is truncated; preprocess the data again"));
   write("a.parquet", "PAR1" + std::string(20, '\0'));
-  EXPECT_THAT(said("a.parquet"), AllOf(HasSubstr("a.parquet: cannot be read as Parquet"), HasSubstr("is truncated")));
+  EXPECT_THAT(error_for("a.parquet"),
+              AllOf(HasSubstr("a.parquet: cannot be read as Parquet"), HasSubstr("is truncated")));
   write("b.parquet", "{\"text\": \"a\"}\nPAR1");
-  EXPECT_THAT(said("b.parquet"), HasSubstr("does not begin with PAR1, so it is another format"));
+  EXPECT_THAT(error_for("b.parquet"), HasSubstr("does not begin with PAR1, so it is another format"));
   write("c.parquet", "PAR");
-  EXPECT_THAT(said("c.parquet"), HasSubstr("it has 3 bytes"));
+  EXPECT_THAT(error_for("c.parquet"), HasSubstr("it has 3 bytes"));
   write("packed.txt", "\x1F\x8B\x08");
-  EXPECT_THAT(said("packed.txt"), HasSubstr("is not text in UTF-8 but compressed by gzip"));
+  EXPECT_THAT(error_for("packed.txt"), HasSubstr("is not text in UTF-8 but compressed by gzip"));
 }
 
 }  // namespace

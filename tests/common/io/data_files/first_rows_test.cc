@@ -18,7 +18,7 @@ std::string text_or_problem(std::string_view row) {
   return text.problem.empty() ? text.text : "! " + text.problem;
 }
 
-TEST(JsonRowTest, TextsAreFoundWhateverElseTheRowHolds) {
+TEST(JsonRowTest, FindsTextsAmongOtherMembers) {
   EXPECT_EQ(text_or_problem(R"({"text": "a", "score": NaN, "range": [-Infinity, Infinity, 1e999]})"), "a");
   EXPECT_EQ(text_or_problem(R"({"meta": {"text": "inner"}, "text": "outer", "list": [{"text": "x"}]})"), "outer");
   EXPECT_EQ(text_or_problem(R"({"text": "first", "text": "last"})"), "last");
@@ -78,7 +78,7 @@ TEST_F(FirstRowsTest, OneGoodRowIsEnough) {
   EXPECT_EQ(check(bad.substr(2) + good), "");
 }
 
-TEST_F(FirstRowsTest, ConversationsByTheReaderOfTheRanks) {
+TEST_F(FirstRowsTest, ConversationsAreReadLikeTheRanksDo) {
   const auto check = [&](const std::string& text, bool all = false) {
     const RowRules rules{.messages_key = "messages", .train_on_all = all};
     return std::string(check_first_rows({DatasetFormat::kJsonLines, {write("a.jsonl", text)}}, rules).message());

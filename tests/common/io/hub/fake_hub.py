@@ -297,9 +297,9 @@ class Handler(BaseHTTPRequestHandler):
         if kind == "bytes":
             content = fault.value(content)
         begin, end, code = 0, len(content), 200
-        asked = self.headers.get("Range")
-        if asked and kind != "no ranges":
-            first, last = asked.removeprefix("bytes=").split("-")
+        requested = self.headers.get("Range")
+        if requested and kind != "no ranges":
+            first, last = requested.removeprefix("bytes=").split("-")
             begin, end, code = int(first), min(int(last) + 1 if last else len(content), len(content)), 206
             if begin >= len(content):
                 return self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})

@@ -102,7 +102,7 @@ class Case(unittest.TestCase):
         return {str(path.relative_to(self.out)): path.read_bytes() for path in self.out.rglob("*")
                 if path.is_file() and not path.name.startswith(".titan-assets")}
 
-    def check_here(self, names=ASSETS):
+    def check_downloaded(self, names=ASSETS):
         self.assertEqual(digests({name: self.files[name] for name in names}), digests(self.here()))
 
     def ranges(self):
@@ -126,10 +126,10 @@ class Case(unittest.TestCase):
 
 
 class Downloads(Case):
-    def test_what_arrives_is_what_the_hub_has(self):
-        said = self.get()
-        self.check_here()
-        self.assertIn(self.repo.branches["main"], said)
+    def test_downloads_equal_the_hub(self):
+        printed = self.get()
+        self.check_downloaded()
+        self.assertIn(self.repo.branches["main"], printed)
         self.assertEqual(sorted({(at, min(at + PIECE, len(self.files[WEIGHTS]))) for at in range(0, len(self.files[WEIGHTS]), PIECE)}),
                          self.ranges())
         self.hub.forget()
@@ -137,30 +137,30 @@ class Downloads(Case):
         self.assertEqual([], self.hub.requests(ending=WEIGHTS) + self.hub.requests(ending="config.json"))
 
     # A file that this command did not download is compared once, and replaced if it differs.
-    def test_a_folder_that_has_some(self):
+    def test_existing_files_are_compared(self):
         self.out.mkdir(parents=True)
         for name in ("config.json", WEIGHTS):
             (self.out / name).write_bytes(self.files[name])
         (self.out / "tokenizer.json").write_bytes(self.files["tokenizer.json"][:-1] + b"!")
         was = {file["name"]: file["was"] for file in self.get_json()["files"]}
         self.assertEqual(("there", "there", "missing"), (was["config.json"], was[WEIGHTS], was["tokenizer.json"]))
-        self.check_here()
+        self.check_downloaded()
         self.assertEqual([], self.hub.requests(ending=WEIGHTS))
         # Changed since the last download.
         (self.out / "config.json").write_bytes(b"x" * len(self.files["config.json"]))
         self.get_json()
-        self.check_here()
+        self.check_downloaded()
 
-    def test_which_files(self):
+    def test_file_selection(self):
         everything = set(self.files)
         for words, expected in ((["--include", "*.md", "--include", "original/*"], {"README.md", "original/params.json"}),
                                 (["--assets", "config", "--include", "*.onnx", "--exclude", "gen*"], {"config.json", "onnx/model.onnx"})):
             listed = self.get_json("--dry-run", *words)
             self.assertEqual(expected, {file["name"] for file in listed["files"]}, words)
             self.assertEqual(sum(len(self.files[name]) for name in expected), listed["bytes_left"])
-        self.assertFalse(self.out.exists(), "a dry run makes nothing")
+        self.assertFalse(self.out.exists(), "a dry run creates nothing")
         self.get("--assets", "all")
-        self.check_here(everything)
+        self.check_downloaded(everything)
         self.assertIn("no file for --include *.bin", self.get("--include", "*.bin", "--assets", "config"))
         self.assertIn("config.json", self.get("--include", "*.bin", code=3))
         self.assertIn("did you mean 'tokenizer'", self.get("--assets", "tokeniser", code=2))
@@ -174,10 +174,10 @@ class Downloads(Case):
         self.hub.add("org/tiny", files, kind="datasets")
         self.get("--dataset", "--include", "en/*")
         self.files = files
-        self.check_here(files)
+        self.check_downloaded(files)
         self.assertEqual(3, len(self.hub.requests("hub", f"tree/{self.hub.repos['datasets', 'org/tiny'].branches['main']}")))
 
-    def test_a_repository_with_another_name(self):
+    def test_renamed_repository(self):
         self.hub.renamed["org/old"] = "org/tiny"
         self.hub.repos["models", "org/old"] = self.repo
         self.get(repo="org/old")
@@ -189,10 +189,10 @@ class Downloads(Case):
         changed = {**self.files, "config.json": b"{}", WEIGHTS: content(1000, 9)}
         self.hub.order("call", f"tree/{first}", value=lambda: self.repo.commit(changed))
         self.assertEqual(first, self.get_json()["commit"])
-        self.check_here()
+        self.check_downloaded()
         self.files = changed
         self.get_json()
-        self.check_here()
+        self.check_downloaded()
         self.assertEqual(first, self.get_json("--revision", first, "--dry-run")["commit"])
 
     # A terminal shows bytes, rate and time, and no partial line remains.
@@ -201,17 +201,17 @@ class Downloads(Case):
         process = subprocess.Popen(self.words(), env=self.environment(TERM="xterm"), stdout=subprocess.DEVNULL, stderr=theirs)
         self.started.append(process)
         os.close(theirs)
-        said = b""
+        printed = b""
         with contextlib.suppress(OSError):  # read() fails once the other end is closed.
             while more := os.read(ours, 4096):
-                said += more
+                printed += more
         os.close(ours)
         self.assertEqual(0, process.wait(timeout=60))
-        self.assertRegex(said, rb"\r\x1b\[K\d+ B of 0.7 MiB")
-        self.assertIn(f"{WEIGHTS}  0.6 MiB\r\n".encode(), said)
-        self.assertRegex(said, rb"\w  [\d.]+ (B|MiB)\r\n$")  # The last file is not known.
+        self.assertRegex(printed, rb"\r\x1b\[K\d+ B of 0.7 MiB")
+        self.assertIn(f"{WEIGHTS}  0.6 MiB\r\n".encode(), printed)
+        self.assertRegex(printed, rb"\w  [\d.]+ (B|MiB)\r\n$")  # The last file is not known.
 
-    def test_two_at_once(self):
+    def test_two_concurrent_downloads(self):
         gate = self.hold(100)
         one = self.start()
         wait_until("first bytes", lambda: self.parts() >= 100)
@@ -222,16 +222,16 @@ class Downloads(Case):
             output, errors = process.communicate(timeout=60)
             self.assertEqual(0, process.returncode, output + errors)
         self.assertIn("nothing to do", output)
-        self.check_here()
+        self.check_downloaded()
         self.assertEqual(1, len(self.hub.requests("hub", "/config.json")))
 
 
 class Interruptions(Case):
-    def go_on(self, before):
+    def resume_download(self, before):
         self.hub.forget()
         self.hub.gates["held"].set()
         self.assertEqual("partly", {file["name"]: file["was"] for file in self.get_json()["files"]}[WEIGHTS])
-        self.check_here()
+        self.check_downloaded()
         self.assertEqual(len(self.files[WEIGHTS]) - before, sum(end - begin for begin, end in self.ranges()))
 
     def interrupted(self, number, code):
@@ -243,7 +243,7 @@ class Interruptions(Case):
         output, errors = process.communicate(timeout=60)
         self.assertEqual(code, process.returncode, output + errors)
         self.assertFalse((self.out / WEIGHTS).exists())
-        self.go_on(self.parts())
+        self.resume_download(self.parts())
         return errors
 
     def test_kill(self):
@@ -253,10 +253,10 @@ class Interruptions(Case):
         self.assertIn("run the same command again to resume", self.interrupted(signal.SIGINT, 130))
 
     # A record of other content, or one that cannot be parsed, is ignored.
-    def test_records_are_not_trusted(self):
+    def test_invalid_records_are_ignored(self):
         digest = hashlib.sha256(self.files[WEIGHTS]).hexdigest()
         good = {"digest": digest, "size": len(self.files[WEIGHTS]), "etag": digest, "there": [[0, 500]]}
-        for record, asked_from in ((good, 500), ({**good, "digest": "0" * 64}, 0), ({**good, "there": [[0, 2000]]}, 0), (None, 0)):
+        for record, requested_from in ((good, 500), ({**good, "digest": "0" * 64}, 0), ({**good, "there": [[0, 2000]]}, 0), (None, 0)):
             with self.subTest(record):
                 self.out.mkdir(parents=True, exist_ok=True)
                 (self.out / WEIGHTS).unlink(missing_ok=True)
@@ -265,7 +265,7 @@ class Interruptions(Case):
                 self.hub.forget()
                 self.get("--assets", "safetensors")
                 self.assertEqual(self.files[WEIGHTS], (self.out / WEIGHTS).read_bytes())
-                self.assertEqual(asked_from, self.ranges()[0][0])
+                self.assertEqual(requested_from, self.ranges()[0][0])
 
     # A record may list bytes that the disk has lost.
     def test_a_damaged_part(self):
@@ -275,17 +275,17 @@ class Interruptions(Case):
         (self.out / f"{WEIGHTS}.part.json").write_text(json.dumps(
             {"digest": digest, "size": len(self.files[WEIGHTS]), "etag": digest, "there": [[0, 5000]]}))
         self.assertIn("downloaded again", self.get())
-        self.check_here()
+        self.check_downloaded()
 
     # Parts of a file are joined only while the server reports the same etag.
-    def test_another_etag(self):
+    def test_changed_etag_discards_parts(self):
         self.out.mkdir(parents=True)
         digest = hashlib.sha256(self.files[WEIGHTS]).hexdigest()
         (self.out / f"{WEIGHTS}.part").write_bytes(self.files[WEIGHTS][:5000])
         (self.out / f"{WEIGHTS}.part.json").write_text(json.dumps(
             {"digest": digest, "size": len(self.files[WEIGHTS]), "etag": "before", "there": [[0, 5000]]}))
         self.assertIn("(ETag)", self.get())
-        self.check_here()
+        self.check_downloaded()
 
 
 class Faults(Case):
@@ -295,7 +295,7 @@ class Faults(Case):
             self.hub.order(path=path, server=server, **order)
 
     # One download meets all of these faults, one after the other.
-    def test_what_passes(self):
+    def test_transient_faults_are_retried(self):
         busy = dict(kind="status", value=429, headers={"Retry-After": "0"})
         mixed_up = dict(kind="bytes", value=lambda all: all[::-1])
         unlike = [dict(kind="drop", value=777, times=3), dict(kind="drop", value=5000, headers={"reset": 1}), dict(kind="reset", times=2),
@@ -312,10 +312,10 @@ class Faults(Case):
                 self.get("--parallel", 1)
                 if wait in orders:
                     self.assertGreaterEqual(time.monotonic() - start, 1)  # The client waits as long as Retry-After says.
-                self.check_here()
-                self.assertEqual(0, sum(fault.times for fault in self.hub.faults), "a fault that nobody met")
+                self.check_downloaded()
+                self.assertEqual(0, sum(fault.times for fault in self.hub.faults), "a fault was never triggered")
 
-    def test_what_does_not_pass(self):
+    def test_persistent_faults_fail(self):
         always = dict(times=1000)
         for path, order, code, words in (
                 (WEIGHTS, dict(kind="status", value=502, **always), 5, [WEIGHTS, "502", "tried 4 times"]),
@@ -330,16 +330,16 @@ class Faults(Case):
                 self.hub.forget()
                 shutil.rmtree(self.out, ignore_errors=True)
                 self.hub.order(path=path, server="cdn" if path == WEIGHTS else "hub", **order)
-                said = self.get("--retries", "4", code=code)
+                printed = self.get("--retries", "4", code=code)
                 for word in words:
-                    self.assertIn(word, said)
-                self.assertNotIn("secret-of-the-cdn", said)
+                    self.assertIn(word, printed)
+                self.assertNotIn("secret-of-the-cdn", printed)
                 self.assertFalse((self.out / path.strip("/")).exists())
 
-    def test_nobody_there(self):
+    def test_unreachable_hub(self):
         self.assertIn("127.0.0.1", self.get("--endpoint", "http://127.0.0.1:1", "--retries", "2", code=5))
 
-    def test_no_room(self):
+    def test_too_little_disk_space(self):
         self.repo.listed[WEIGHTS] = {"type": "file", "path": WEIGHTS, "size": 2**50, "oid": "0" * 40,
                                      "lfs": {"oid": "0" * 64, "size": 2**50, "pointerSize": 9}}
         self.assertIn("1073741824.0 MiB", self.get(code=1).replace("1048576.0 GiB", "1073741824.0 MiB"))
@@ -362,28 +362,28 @@ class Faults(Case):
                 os.write(filler, bytes(4096))
         os.close(filler)
         gate.set()
-        said, _ = process.communicate(timeout=60)
-        self.assertIn("first: 1", said)
-        self.assertIn("No space left", said)
-        self.assertIn("second: 0", said)
+        printed, _ = process.communicate(timeout=60)
+        self.assertIn("first: 1", printed)
+        self.assertIn("No space left", printed)
+        self.assertIn("second: 0", printed)
 
 
 class Names(Case):
     def list_also(self, name):
         self.repo.listed = {"bad": {"type": "file", "path": name, "size": 3, "oid": "0" * 40}}
 
-    def test_names_that_lead_elsewhere(self):
+    def test_unsafe_names_are_refused(self):
         for name in ("../up", "/etc/up", "a\x1b[31m"):
             with self.subTest(name):
                 self.list_also(name)
-                said = self.get("--all", code=2)
-                self.assertNotIn("\x1b", said)
+                printed = self.get("--all", code=2)
+                self.assertNotIn("\x1b", printed)
                 self.assertFalse(self.out.exists())
         for name in (".titan-assets.json", "config.json.part"):
             self.list_also(name)
             self.assertIn("--exclude", self.get("--all", code=2))
 
-    def test_links_lead_nowhere(self):
+    def test_links_are_not_followed(self):
         outside = self.folder / "outside"
         outside.mkdir()
         self.out.mkdir(parents=True)
@@ -413,7 +413,7 @@ class Tokens(Case):
         path.chmod(mode)
         return path
 
-    def test_where_it_comes_from(self):
+    def test_token_sources(self):
         file = self.token_file("cache/huggingface/token")
         for words, environment in (([], {"HF_TOKEN": TOKEN}), (["--token-file", file], {"HF_TOKEN": "hf_wrong"}), ([], {"HF_TOKEN_PATH": str(file)}),
                                    ([], {"HF_HOME": str(file.parent)}), ([], {"XDG_CACHE_HOME": str(self.folder / "cache")})):
@@ -422,20 +422,20 @@ class Tokens(Case):
         self.assertIn("page of access tokens", self.get("--token-file", self.token_file("empty", text=" \n"), code=2))
         self.assertIn("no such file", self.get("--token-file", "nowhere", code=2).lower())
 
-    def test_who_is_told_it(self):
+    def test_token_goes_only_to_the_hub(self):
         self.get(HF_TOKEN=TOKEN)
-        self.check_here()
+        self.check_downloaded()
         self.assertEqual({f"Bearer {TOKEN}"}, {request.token for request in self.hub.requests("hub")})
         self.assertEqual({None}, {request.token for request in self.hub.requests("cdn")})
         self.assertGreater(len(self.hub.requests("cdn")), 10)
 
-    def test_it_is_not_shown(self):
+    def test_token_is_not_shown(self):
         open_file = self.token_file("open", mode=0o644)
         self.assertIn("chmod 600", self.get("--token-file", open_file, code=1))
         self.assertIn("chmod 600", self.get("--dry-run", HF_TOKEN_PATH=str(open_file)))  # The token file of a login.
         self.assertIn("HF_TOKEN", self.get("--hf_token", TOKEN, code=2))
-        for said in (self.get(HF_TOKEN=TOKEN + "x", code=3), self.get("--hf_token", TOKEN, code=2)):
-            self.assertNotIn(TOKEN, said)
+        for printed in (self.get(HF_TOKEN=TOKEN + "x", code=3), self.get("--hf_token", TOKEN, code=2)):
+            self.assertNotIn(TOKEN, printed)
         self.hub.order("status", "revision/main", value=500, times=2)
         self.assertNotIn(TOKEN, self.get("--retries", "2", HF_TOKEN=TOKEN, code=5))
         self.get(HF_TOKEN=TOKEN)
@@ -446,16 +446,16 @@ class Tokens(Case):
         self.assertIn("without a token", self.get(code=1))
         self.hub.private.clear()
         self.hub.gated.add("org/tiny")
-        said = self.get(code=1)
-        self.assertIn("gated", said)
-        self.assertIn("HF_TOKEN", said)
+        printed = self.get(code=1)
+        self.assertIn("gated", printed)
+        self.assertIn("HF_TOKEN", printed)
         self.assertIn("account", self.get(HF_TOKEN="hf_other", code=1))
         self.assertIn("no such revision", self.get("--revision", "v9", HF_TOKEN=TOKEN, code=3))
         self.assertIn("there is no such repository", self.get(repo="org/none", HF_TOKEN=TOKEN, code=3))
         self.assertIn("ORG/NAME", self.get(repo="../none", code=2))
 
     # A token goes through a proxy, and over plain HTTP to another machine only with --insecure.
-    def test_ways(self):
+    def test_proxies_and_plain_http(self):
         far = ["--endpoint", "http://hub.invalid", "--dry-run"]
         self.assertIn("--insecure", self.get(*far, HF_TOKEN=TOKEN, http_proxy=self.hub.url(), code=1))
         self.hub.private.clear()
@@ -482,13 +482,13 @@ class Encrypted(Case):
     def command(self, *words):
         subprocess.run([TITANCTL, "cluster", *words], cwd=self.folder, env=self.environment(), check=True, capture_output=True)
 
-    def test_whom_to_trust(self):
-        said = self.get(code=1)
-        self.assertIn("certificate", said)
-        self.assertIn(self.hub.url(), said)
+    def test_certificate_authority(self):
+        printed = self.get(code=1)
+        self.assertIn("certificate", printed)
+        self.assertIn(self.hub.url(), printed)
         ours = {"SSL_CERT_FILE": str(self.folder / "tls/ca.crt")}
         self.get("--assets", "config", **ours)
-        self.check_here({"config.json", "generation_config.json"})
+        self.check_downloaded({"config.json", "generation_config.json"})
         # Nobody between client and hub may choose where the bytes come from.
         self.assertIn("from https to http", self.get(code=1, **ours))
         self.assertEqual([], self.hub.requests("cdn"))
@@ -503,7 +503,7 @@ class Soak(Case):
                 shutil.rmtree(self.out, ignore_errors=True)
                 self.hold(after)
                 self.get("--timeout", "1")
-                self.check_here()
+                self.check_downloaded()
 
     # A download that is killed many times ends with the right content and fetches few bytes twice.
     def test_kills(self):
@@ -526,7 +526,7 @@ class Soak(Case):
                 if process.wait() == 0:
                     break
             self.assertEqual(0, process.returncode)
-            self.check_here(self.files)
+            self.check_downloaded(self.files)
             print(f"turn {turn}: {kills} kills, {len(self.hub.requests('cdn'))} ranges", flush=True)
 
 

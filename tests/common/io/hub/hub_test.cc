@@ -70,7 +70,7 @@ TEST(NamesTest, PathsOfDatasets) {
     EXPECT_EQ(parse_dataset_path(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
 }
 
-TEST(UrlsTest, OfTheApi) {
+TEST(UrlsTest, BuildsApiUrls) {
   const Repo model{RepoKind::kModel, "org/name"}, dataset{RepoKind::kDataset, "org/name"};
   EXPECT_EQ(info_url("https://h", model, "refs/pr/1"), "https://h/api/models/org/name/revision/refs%2Fpr%2F1");
   EXPECT_EQ(tree_url("https://h", dataset, kCommit, ""),
@@ -82,7 +82,7 @@ TEST(UrlsTest, OfTheApi) {
 }
 
 // The token is sent only to the hub's origin, so two servers must never have equal origins.
-TEST(UrlsTest, OriginsTellServersApart) {
+TEST(UrlsTest, OriginsDistinguishServers) {
   EXPECT_EQ(http::origin("HTTPS://Hub.example/a"), http::origin("https://hub.example:443?b"));
   for (const char* other :
        {"http://hub.example", "https://hub.example:444", "https://hub.example.evil", "https://evil/hub.example",
@@ -146,7 +146,7 @@ TEST(ListingTest, FilesWithTheirDigests) {
   EXPECT_EQ(*parse_info(R"({"sha": ")" + std::string(kCommit) + R"("})"), kCommit);
 }
 
-TEST(ListingTest, WhatMakesNoSense) {
+TEST(ListingTest, RefusesInvalidListings) {
   for (const char* bad :
        {"", "{}", "[1]", "[{}]", R"([{"path": "a"}])", R"([{"path": "a", "size": 1, "oid": "z"}])",
         R"([{"path": "a", "size": -1, "oid": "0123456789abcdef0123456789abcdef01234567"}])",
@@ -189,7 +189,7 @@ TEST(AnswersTest, RangesAreReadExactly) {
     EXPECT_FALSE(http::parse_content_range(bad)) << bad;
 }
 
-TEST(AnswersTest, WhatTheyMean) {
+TEST(AnswersTest, ResponsesMapToStatusCodes) {
   const auto code = [](int number, const char* word, bool token) {
     return http::answer_error({.code = number, .error_code = word}, token).code();
   };
@@ -210,7 +210,7 @@ TEST(AnswersTest, WhatTheyMean) {
 }
 
 // Attempts that received bytes do not count, and the wait that a server requests is limited.
-TEST(RetryTest, CountsWhatBroughtNothing) {
+TEST(RetryTest, CountsAttemptsWithoutNewBytes) {
   http::RetryPolicy policy{.attempts = 3, .first_wait = absl::ZeroDuration(), .max_retry_after = absl::ZeroDuration()};
   const std::stop_source stop;
   int calls = 0;
@@ -233,7 +233,7 @@ TEST(RetryTest, CountsWhatBroughtNothing) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(RetryTest, AStopEndsAWait) {
+TEST(RetryTest, StopEndsAWait) {
   std::stop_source stop;
   stop.request_stop();
   EXPECT_FALSE(http::wait_for(absl::Hours(1), stop.get_token()));

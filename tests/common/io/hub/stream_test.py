@@ -40,13 +40,13 @@ class Streams(unittest.TestCase):
         self.assertEqual(0, process.returncode, errors)
         return output
 
-    def chunks_kept(self):
+    def cached_chunks(self):
         return [path for path in self.cache.iterdir() if not path.name.startswith("lock-")]
 
-    def kept_bytes(self):
-        return sum(path.stat().st_size for path in self.chunks_kept())
+    def cached_bytes(self):
+        return sum(path.stat().st_size for path in self.cached_chunks())
 
-    def test_from_anywhere(self):
+    def test_any_offset(self):
         for offset in (0, 1, CHUNK - 1, CHUNK, 3 * CHUNK + 7, len(self.content) - 1, len(self.content), len(self.content) + 5, 9 * CHUNK):
             self.hub.forget()
             self.assertEqual(self.content[offset:], self.cat(offset=offset), offset)
@@ -74,17 +74,17 @@ class Streams(unittest.TestCase):
         self.assertEqual(1, process.returncode)
         for word in words:
             self.assertIn(word, errors.decode())
-        self.assertTrue(self.content.startswith(output), "what was read before is right")
+        self.assertTrue(self.content.startswith(output), "the bytes read before the error are correct")
 
     # If the revision is a commit, cached chunks are read without the hub.
-    def test_what_is_kept(self):
+    def test_chunks_are_cached(self):
         self.assertEqual(self.content, self.cat(limit=10**9))
         self.assertEqual(0o700, self.cache.stat().st_mode & 0o777)
         self.hub.forget()
         self.assertEqual(self.content, self.cat(limit=10**9))
         self.assertEqual([], self.hub.requests())
         # Damage in the middle, at the end and of everything.
-        for number, path in enumerate(sorted(self.chunks_kept())):
+        for number, path in enumerate(sorted(self.cached_chunks())):
             whole = path.read_bytes()
             path.write_bytes([whole[:50] + b"!" + whole[51:], whole[:-1], b""][number % 3])
         self.assertEqual(self.content, self.cat(limit=10**9))
@@ -100,17 +100,17 @@ class Streams(unittest.TestCase):
     def test_limit(self):
         limit = 4 * (CHUNK + 12)
         self.cat(limit=limit)
-        self.assertEqual(4 * (CHUNK + 12) - CHUNK + 123, self.kept_bytes())
+        self.assertEqual(4 * (CHUNK + 12) - CHUNK + 123, self.cached_bytes())
         self.cat(offset=5 * CHUNK, limit=limit)  # Used again, so chunks 3 and 4 are the oldest.
         self.cat("whole", limit=limit)  # Adds two chunks.
-        self.assertLessEqual(self.kept_bytes(), limit)
+        self.assertLessEqual(self.cached_bytes(), limit)
         self.hub.forget()
         self.cat(offset=5 * CHUNK, limit=limit)
         self.assertEqual([], self.hub.requests())
         self.assertEqual(self.content, self.cat(limit=50))  # No chunk fits.
 
     # Ranks of a node read the same file: each chunk is fetched once.
-    def test_together(self):
+    def test_concurrent_readers_share_chunks(self):
         gate = self.hub.gates["held"] = threading.Event()
         self.hub.order("wait", SHARD, value=(100, "held"), server="cdn")
         ranks = [self.start(limit=10**9) for _ in range(4)]
@@ -123,7 +123,7 @@ class Streams(unittest.TestCase):
         for rank in tight:
             output, errors = rank.communicate(timeout=60)
             self.assertEqual((0, self.content), (rank.returncode, output), errors)
-        self.assertLessEqual(self.kept_bytes(), 7 * (CHUNK + 12))
+        self.assertLessEqual(self.cached_bytes(), 7 * (CHUNK + 12))
 
 
 if __name__ == "__main__":

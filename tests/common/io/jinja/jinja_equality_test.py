@@ -159,13 +159,13 @@ class Equality(unittest.TestCase):
         self.program.stdin.write(json.dumps({"template": template, "variables": variables}) + "\n")
         self.program.stdin.flush()
         line = self.program.stdout.readline()
-        self.assertTrue(line, f"the program died of {template!r}")
+        self.assertTrue(line, f"the program died on {template!r}")
         return json.loads(line)
 
     def theirs(self, template, variables=VARIABLES):
         try:
             return self.environment.from_string(template).render(**variables), None
-        except Exception as error:  # noqa: BLE001: whatever Python says of it.
+        except Exception as error:  # noqa: BLE001: any Python error counts.
             return None, error
 
     def compare(self, templates):

@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 
 std::string problem(std::string_view text) { return std::string(Template::parse(text).status().message()); }
 
-TEST(TemplateTest, WhatIsNotSupportedIsRefusedByNameAndPlaceBeforeItIsUsed) {
+TEST(TemplateTest, UnsupportedFeaturesAreNamedWithTheirPlace) {
   EXPECT_THAT(problem("a\n {{ x|pprint }}"), HasSubstr("line 2, column 7: the filter \"pprint\" is not supported"));
   EXPECT_THAT(problem("{% if x is escaped %}{% endif %}"), HasSubstr("column 12: the test \"escaped\""));
   EXPECT_THAT(problem("{% include 'x' %}"), HasSubstr("line 1, column 4: the tag \"include\""));
@@ -20,7 +20,7 @@ TEST(TemplateTest, WhatIsNotSupportedIsRefusedByNameAndPlaceBeforeItIsUsed) {
   EXPECT_THAT(problem("{% macro m() %}{% generation %}{% endgeneration %}{% endmacro %}"), HasSubstr("generation"));
 }
 
-TEST(TemplateTest, WhatIsNoTemplateSaysWhereItBreaks) {
+TEST(TemplateTest, SyntaxErrorsNameTheirPlace) {
   EXPECT_THAT(problem("{{ 1 +"), HasSubstr("line 1, column 1: the tag does not end"));
   EXPECT_THAT(problem("{% if x %}\n{% for y in x %}"), HasSubstr("the block \"for\" does not end"));
   EXPECT_THAT(problem("{{ [1 }}"), HasSubstr("\"}\" closes nothing"));
@@ -29,7 +29,7 @@ TEST(TemplateTest, WhatIsNoTemplateSaysWhereItBreaks) {
 }
 
 // A template comes from outside. Nothing in it can exceed the limits of steps and bytes.
-TEST(TemplateTest, WhatATemplateTakesIsBounded) {
+TEST(TemplateTest, StepsAndBytesAreLimited) {
   const auto code = [](std::string_view text) {
     const auto parsed = Template::parse(text);
     if (!parsed.ok()) return parsed.status().code();
@@ -50,7 +50,7 @@ TEST(TemplateTest, WhatATemplateTakesIsBounded) {
   EXPECT_EQ(code(sum + " }}"), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(TemplateTest, GenerationBlocksSayWhereTheyAre) {
+TEST(TemplateTest, ReturnsRangesOfGenerationBlocks) {
   const auto parsed = Template::parse("a{% generation %}bc{% endgeneration %}\n{% generation %}{% endgeneration %}d");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_TRUE(parsed->has_generations());

@@ -19,7 +19,7 @@ from object_store import SECRET, Fault, ObjectStore
 DRIVER = Path(os.environ["TITAN_BIN"]).parent / "tests/s3_driver"
 MIB = 1 << 20
 PART = 5 * MIB // 4
-PATIENCE = 60
+TIMEOUT = 60
 CLEAN = {name: value for name, value in os.environ.items()
          if not name.startswith(("AWS_", "TITAN_")) and not name.lower().endswith("_proxy")}
 
@@ -30,7 +30,7 @@ class Driver:
     def __init__(self, environment):
         self.process = subprocess.Popen([DRIVER], env={**CLEAN, **environment}, text=True, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.asked, self.said = {}, []
+        self.outstanding, self.said = {}, []
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
@@ -38,17 +38,17 @@ class Driver:
         for line in self.process.stdout:
             self.said.append(line)
             answer = json.loads(line)
-            self.asked.pop(answer["id"]).set_result(answer)
+            self.outstanding.pop(answer["id"]).set_result(answer)
 
     def start(self, op, **members):
-        id_ = f"{len(self.said)}-{len(self.asked)}-{random.random()}"
-        self.asked[id_] = future = Future()
+        id_ = f"{len(self.said)}-{len(self.outstanding)}-{random.random()}"
+        self.outstanding[id_] = future = Future()
         self.process.stdin.write(json.dumps({"id": id_, "op": op, **members}) + "\n")
         self.process.stdin.flush()
         return future
 
     def __call__(self, op, **members):
-        return self.start(op, **members).result(PATIENCE)
+        return self.start(op, **members).result(TIMEOUT)
 
     def close(self):
         self.process.kill()
@@ -89,7 +89,7 @@ class Case(unittest.TestCase):
 class FilesTest(Case):
     # Sizes that are whole parts or leave a rest, and names that an address has to escape; read in one piece and in
     # small ones.
-    def test_what_is_written_is_read(self):
+    def test_written_bytes_are_read_back(self):
         for number, (name, size) in enumerate([("one", 1), ("whole", PART), ("rest", 2 * PART + 77), ("a b+c&d=e(f)~é.bin", 3 * MIB + 5)]):
             path = f"s3://titan/run/step-1/{name}"
             self.assertFalse(self.ok("exists", path=path)["there"])
@@ -154,7 +154,7 @@ class FilesTest(Case):
                 self.assertFalse(due)
 
     # The store reports a checksum of other bytes than were sent: nothing is acknowledged.
-    def test_another_checksum_is_no_success(self):
+    def test_wrong_checksum_is_an_error(self):
         self.store.rule = lambda request: Fault("checksum") if request.what in ("put", "part") else None
         for size in (1000, 2 * PART):
             self.refused("DATA_LOSS", "write", "s3://titan/sum", "different bytes", path="s3://titan/sum", size=size)
@@ -181,7 +181,7 @@ class FilesTest(Case):
         self.refused("UNAVAILABLE", "write", path, "tried 4 times", path=path, size=1)
 
     # A writer never changes an existing object, of whatever size; an abandoned save leaves nothing.
-    def test_no_writer_touches_anothers(self):
+    def test_existing_objects_are_not_changed(self):
         self.store.put("taken", b"theirs")
         for size in (10, 2 * PART):
             self.refused("ALREADY_EXISTS", "write", path="s3://titan/taken", size=size)
@@ -191,7 +191,7 @@ class FilesTest(Case):
         self.assertEqual(0, self.store.uploads())
 
     # Keys are read from the environment and from a file, and no message shows them.
-    def test_where_credentials_come_from(self):
+    def test_credential_sources(self):
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         environment = {name: value for name, value in self.store.environment().items() if "_KEY" not in name}
         file = folder / "keys"
@@ -230,7 +230,7 @@ class FilesTest(Case):
         # AWS's own endpoint of the region, through a proxy, which learns only the address.
         tried("UNAVAILABLE", "titan.s3.eu-test-1.amazonaws.com", AWS_ENDPOINT_URL="", https_proxy=self.store.url, AWS_ACCESS_KEY_ID="who",
               AWS_SECRET_ACCESS_KEY=SECRET)
-        place, headers = self.store.asked_for[-1]
+        place, headers = self.store.connect_requests[-1]
         self.assertEqual("titan.s3.eu-test-1.amazonaws.com:443", place)
         self.assertFalse([name for name in headers if name.lower().startswith(("auth", "x-amz"))], headers)
         tried("INVALID_ARGUMENT", "AWS_ENDPOINT_URL", AWS_ENDPOINT_URL="http://user:secret@127.0.0.1:1")
@@ -245,12 +245,12 @@ class FenceCase(Case):
         return self.driver.start(op, fence=name, who=name, **members)
 
     def done(self, op, name, **members):
-        answer = self.fence(op, name, **members).result(PATIENCE)
+        answer = self.fence(op, name, **members).result(TIMEOUT)
         self.assertEqual("OK", answer["code"], answer)
         return answer
 
     def fenced(self, op, name, **members):
-        answer = self.fence(op, name, **members).result(PATIENCE)
+        answer = self.fence(op, name, **members).result(TIMEOUT)
         self.assertTrue(answer["fenced"], answer)
         self.assertIn("s3://titan/job", answer["message"])
 
@@ -265,9 +265,9 @@ class FenceCase(Case):
 class FenceTest(FenceCase):
     def test_only_the_highest_attempt_publishes(self):
         self.done("raise", "a", uid="one", attempt=1)
-        self.assertEqual("OK", self.publish("a").result(PATIENCE)["code"])
+        self.assertEqual("OK", self.publish("a").result(TIMEOUT)["code"])
         self.done("raise", "b", uid="one", attempt=2)
-        answer = self.publish("a", step=2).result(PATIENCE)
+        answer = self.publish("a", step=2).result(TIMEOUT)
         self.assertTrue(answer["fenced"] and not answer["unknown"], answer)
         self.assertIsNone(self.visible("job/step-2/manifest.json"))
         self.fenced("check", "a")
@@ -287,13 +287,13 @@ class FenceTest(FenceCase):
 
     def test_a_folder_in_use_is_refused_by_name(self):
         self.done("raise", "a", uid="one", attempt=1)
-        answer = self.fence("raise", "b", uid="two", attempt=1).result(PATIENCE)
+        answer = self.fence("raise", "b", uid="two", attempt=1).result(TIMEOUT)
         self.assertTrue(answer["in_use"], answer)
         self.assertIn("another checkpoint.folder", answer["message"])
         # A holder that keeps beating while it is watched is alive, whatever the clocks say.
         beats = iter(range(100))
         self.store.rule = lambda request: self.store.put("job/.fence-alive", b"x") and None if request.what == "head" and next(beats) > 2 else None
-        self.assertTrue(self.fence("take", "b", uid="two", attempt=1).result(PATIENCE)["in_use"])
+        self.assertTrue(self.fence("take", "b", uid="two", attempt=1).result(TIMEOUT)["in_use"])
         self.done("check", "a")
 
     # A holder that was silent while watched, or by the store's clock, is replaced; one that released the folder is
@@ -307,7 +307,7 @@ class FenceTest(FenceCase):
     def test_remembers_what_was_committed(self):
         self.done("raise", "a", uid="one", attempt=1)
         for step in (1, 2):
-            self.publish("a", step=step).result(PATIENCE)
+            self.publish("a", step=step).result(TIMEOUT)
         self.assertEqual({"x": 2}, self.done("raise", "b", uid="one", attempt=2)["committed"])
         self.done("release", "b")
         self.assertEqual({"x": 2}, self.done("raise", "c", uid="two", attempt=1)["committed"])
@@ -340,7 +340,7 @@ class FenceTest(FenceCase):
                 self.store.call("DELETE", f"/titan/{key}")
             due = [kinds[number % len(kinds)]]
             self.done("raise", f"f{attempt}", uid="one", attempt=attempt)
-            self.assertEqual("OK", self.publish(f"f{attempt}").result(PATIENCE)["code"])
+            self.assertEqual("OK", self.publish(f"f{attempt}").result(TIMEOUT)["code"])
             self.assertEqual(manifest("A"), self.visible())
             self.done("retire", f"f{attempt}", keys=["job/step-1/manifest.json"])
             self.assertIsNone(self.visible())
@@ -349,22 +349,22 @@ class FenceTest(FenceCase):
         self.assertGreater(number, 15)
 
     # If an attempt ends anywhere in the middle of taking the folder, the next attempt can take it.
-    def test_cut_off_at_every_step_it_stays_usable(self):
+    def test_fence_survives_a_cut_at_every_step(self):
         for number in range(1, 12):
             begin = len(self.store.requests)
             self.store.rule = lambda request: Fault("status") if len(self.store.requests) - begin >= number else None
-            cut = self.fence("raise", f"c{number}", uid="one", attempt=2 * number).result(PATIENCE)
+            cut = self.fence("raise", f"c{number}", uid="one", attempt=2 * number).result(TIMEOUT)
             self.store.rule = lambda request: None
             self.done("raise", f"d{number}", uid="one", attempt=2 * number + 1)
-            self.assertEqual("OK", self.publish(f"d{number}", step=number).result(PATIENCE)["code"])
+            self.assertEqual("OK", self.publish(f"d{number}", step=number).result(TIMEOUT)["code"])
             if cut["code"] == "OK":
                 break
         self.assertGreater(number, 4)
-        answer = self.fence("raise", "late", uid="one", attempt=1).result(PATIENCE)
+        answer = self.fence("raise", "late", uid="one", attempt=1).result(TIMEOUT)
         self.assertTrue(answer["fenced"] and "delete s3://titan/job/fence.json as well" in answer["message"], answer)
 
     # If the result of publishing a manifest is unknown, it is reported as unknown, and the next operation finds out.
-    def test_an_unknown_end_is_found_out_about(self):
+    def test_unknown_publish_result_is_resolved(self):
         self.done("raise", "a", uid="one", attempt=1)
         done = []
 
@@ -375,46 +375,46 @@ class FenceTest(FenceCase):
                 done.append(request)
                 return Fault("lost")
         self.store.rule = rule
-        answer = self.publish("a").result(PATIENCE)
+        answer = self.publish("a").result(TIMEOUT)
         self.assertEqual(("UNAVAILABLE", True), (answer["code"], answer["unknown"]), answer)
         self.store.rule = lambda request: None
         self.assertEqual(manifest("A"), self.visible())
         self.assertEqual({"x": 1}, self.done("raise", "b", uid="one", attempt=2)["committed"])
         # A manifest that was never stored can no longer appear.
         self.store.rule = lambda request: Fault("status") if request.what == "put" and request.key.endswith("manifest.json") else None
-        self.assertTrue(self.publish("b", step=2).result(PATIENCE)["unknown"])
+        self.assertTrue(self.publish("b", step=2).result(TIMEOUT)["unknown"])
         self.store.rule = lambda request: None
-        self.assertEqual("OK", self.publish("b", step=3).result(PATIENCE)["code"])
+        self.assertEqual("OK", self.publish("b", step=3).result(TIMEOUT)["code"])
         self.assertIsNone(self.visible("job/step-2/manifest.json"))
         self.assertTrue(self.store.get("job/step-2/manifest.json").startswith(b"titan: nothing is here"))
 
     # A retired step is invisible, and the step can be published again.
-    def test_retired_steps_are_not_there(self):
+    def test_retired_steps_are_invisible(self):
         self.done("raise", "a", uid="one", attempt=1)
-        self.publish("a").result(PATIENCE)
+        self.publish("a").result(TIMEOUT)
         self.done("retire", "a", keys=["job/step-1/manifest.json", "job/step-7/manifest.json"])
         self.assertFalse(self.ok("exists", path="s3://titan/job/step-1/manifest.json")["there"])
         self.assertEqual([], self.ok("list", path="s3://titan/job/step-1")["names"])
         self.refused("NOT_FOUND", "read", path="s3://titan/job/step-1/manifest.json", size=1)
-        self.publish("a", "B").result(PATIENCE)
+        self.publish("a", "B").result(TIMEOUT)
         self.assertEqual(manifest("B"), self.visible())
 
     # After a kill in the middle of an upload the next attempt deletes the parts.
-    def test_uploads_of_the_dead_are_given_up(self):
+    def test_uploads_of_dead_attempts_are_aborted(self):
         driver = Driver({**self.store.environment(), "HOME": "/nowhere"})
-        stopped, go_on = threading.Event(), threading.Event()
-        self.addCleanup(go_on.set)
+        stopped, proceed = threading.Event(), threading.Event()
+        self.addCleanup(proceed.set)
 
         def rule(request):
             if request.what == "complete":
                 stopped.set()
-                go_on.wait(PATIENCE)
+                proceed.wait(TIMEOUT)
                 return Fault("reset")
         self.store.rule = rule
         driver.start("write", path="s3://titan/job/step-1/a1", size=2 * PART)
-        self.assertTrue(stopped.wait(PATIENCE))
+        self.assertTrue(stopped.wait(TIMEOUT))
         driver.close()
-        go_on.set()
+        proceed.set()
         self.store.rule = lambda request: None
         self.assertEqual(1, self.store.uploads())
         self.store.call("POST", "/titan/job/another/step-1/a1?uploads")  # A job folder inside this one.
@@ -433,7 +433,7 @@ class Interleaver:
     def rule(self, request):
         go = threading.Event()
         self.waiting.put((request.who, go))
-        go.wait(PATIENCE)
+        go.wait(TIMEOUT)
 
     def run(self, futures):
         """Returns the results by actor, once all have answered."""
@@ -442,7 +442,7 @@ class Interleaver:
         held, active = {}, set(futures)
         while active:
             while active - held.keys():
-                who, go = self.waiting.get(timeout=PATIENCE)
+                who, go = self.waiting.get(timeout=TIMEOUT)
                 if go is None:
                     active.discard(who)
                 else:
@@ -462,7 +462,7 @@ class RaceTest(FenceCase):
             turns = Interleaver(self.store, seed)
             race = {who: self.fence("raise", who, uid=f"job-{who}", attempt=1) for who in ("a", "b")}
             turns.run(race)
-            ends = [future.result(PATIENCE) for future in race.values()]
+            ends = [future.result(TIMEOUT) for future in race.values()]
             self.assertEqual(1, sum(one["code"] == "OK" for one in ends), (seed, ends))
             self.assertEqual(1, sum(one["in_use"] for one in ends), (seed, ends))
 
@@ -479,7 +479,7 @@ class RaceTest(FenceCase):
             race = {"a": self.publish("a"), "b": self.fence("raise", "b", uid="one", attempt=2)}
             turns.run(race)
             self.store.rule = lambda request: None
-            published, raised = race["a"].result(PATIENCE), race["b"].result(PATIENCE)
+            published, raised = race["a"].result(TIMEOUT), race["b"].result(TIMEOUT)
             self.assertEqual("OK", raised["code"], (seed, raised))
             if self.visible():
                 self.assertEqual("OK", published["code"], (seed, published))
@@ -499,7 +499,7 @@ class RaceTest(FenceCase):
                     self.store.call("DELETE", f"/titan/{key}")
                 self.done("raise", "a", uid="one", attempt=1)
                 if what == "retire":
-                    self.assertEqual("OK", self.publish("a").result(PATIENCE)["code"])
+                    self.assertEqual("OK", self.publish("a").result(TIMEOUT)["code"])
                 left, paused, wake = [pause], threading.Event(), threading.Event()
 
                 def rule(request):
@@ -507,17 +507,17 @@ class RaceTest(FenceCase):
                         left[0] -= 1
                         if left[0] == 0:
                             paused.set()
-                            wake.wait(PATIENCE)
+                            wake.wait(TIMEOUT)
                 self.store.rule = rule
                 old = self.publish("a") if what == "publish" else self.fence("retire", "a", keys=["job/step-1/manifest.json"])
                 old.add_done_callback(lambda _: paused.set())
-                self.assertTrue(paused.wait(PATIENCE))
+                self.assertTrue(paused.wait(TIMEOUT))
                 if old.done():
                     break
                 self.done("raise", "b", uid="one", attempt=2)
                 seen = self.visible()
                 wake.set()
-                answer = old.result(PATIENCE)
+                answer = old.result(TIMEOUT)
                 self.assertEqual(seen, self.visible(), (what, pause, answer))
                 self.assertTrue(answer["fenced"] or answer["code"] == "OK", (what, pause, answer))
                 if answer["code"] == "OK":

@@ -44,7 +44,7 @@ absl::Status write_in_parts(const std::string& path, const std::string& text, si
   return (*file)->close();
 }
 
-TEST_F(DirectFileTest, HoldsWhatWasAppendedInAnyPartsAndOfAnyLength) {
+TEST_F(DirectFileTest, HoldsAppendedBytesOfAnyPartSize) {
   const std::string all = numbers(6 * kDirectBufferBytes + 4097);
   int number = 0;
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{4096}, kDirectBufferBytes, kDirectBufferBytes + 1,
@@ -58,7 +58,7 @@ TEST_F(DirectFileTest, HoldsWhatWasAppendedInAnyPartsAndOfAnyLength) {
   }
 }
 
-TEST_F(DirectFileTest, WhereTheFileSystemIsNoDiskItIsAFileLikeOthers) {
+TEST_F(DirectFileTest, FallsBackWithoutDirectWrites) {
   const std::string path = "/dev/shm/titan-direct-file-test-" + std::to_string(getpid());
   const std::string text = numbers(2 * kDirectBufferBytes + 5);
   const absl::Status written = write_in_parts(path, text, 1 << 20, kLargeBytes);
@@ -67,7 +67,7 @@ TEST_F(DirectFileTest, WhereTheFileSystemIsNoDiskItIsAFileLikeOthers) {
   std::filesystem::remove(path);
 }
 
-TEST_F(DirectFileTest, NeverTouchesAnothersFile) {
+TEST_F(DirectFileTest, NeverTouchesAnExistingFile) {
   const std::string path = join_path(folder_, "taken");
   ASSERT_TRUE(atomic_write(posix_files(), path, "mine").ok());
   EXPECT_TRUE(absl::IsAlreadyExists(create_large(posix_files(), path, kLargeBytes).status()));
@@ -75,17 +75,17 @@ TEST_F(DirectFileTest, NeverTouchesAnothersFile) {
 }
 
 // A size beyond any disk is rejected before anything is written, and no file remains.
-TEST_F(DirectFileTest, RoomThatIsNotThereIsToldAtOnce) {
+TEST_F(DirectFileTest, MissingSpaceIsReportedAtOnce) {
   const std::string path = join_path(folder_, "huge");
   const auto file = create_large(posix_files(), path, int64_t{1} << 56);
-  if (file.ok()) GTEST_SKIP() << folder_ << " is on no file system that is written directly";
+  if (file.ok()) GTEST_SKIP() << folder_ << " is not on a file system with direct writes";
   EXPECT_TRUE(absl::IsResourceExhausted(file.status())) << file.status();
   EXPECT_NE(file.status().message().find(path), std::string::npos);
   EXPECT_FALSE(posix_files().exists(path));
 }
 
 // A write that fails after append() returned is reported by sync() at the latest, and by every later call.
-TEST_F(DirectFileTest, AWriteThatFailsOnAnotherThreadIsNotLost) {
+TEST_F(DirectFileTest, FailedWriteOnAnotherThreadIsReported) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -95,13 +95,13 @@ TEST_F(DirectFileTest, AWriteThatFailsOnAnotherThreadIsNotLost) {
   auto file = create_large(posix_files(), path, kLargeBytes);
   const std::string text = numbers(2 * kDirectBufferBytes);
   const absl::Status appended = file.ok() ? (*file)->append(text) : file.status();
-  const absl::Status told = appended.ok() ? (*file)->sync() : appended;
+  const absl::Status sync_status = appended.ok() ? (*file)->sync() : appended;
   const absl::Status again = file.ok() ? (*file)->append(text) : file.status();
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_FALSE(told.ok());
-  EXPECT_NE(told.message().find("write " + path), std::string::npos) << told;
+  EXPECT_FALSE(sync_status.ok());
+  EXPECT_NE(sync_status.message().find("write " + path), std::string::npos) << sync_status;
   EXPECT_FALSE(again.ok());
 }
 

@@ -68,7 +68,7 @@ TEST_F(FenceTest, ANewJobTakesOverForGood) {
 }
 
 // Jobs started by hand repeat their names: such a job may take a folder again, with the number after the last one.
-TEST_F(FenceTest, APersonMayComeBack) {
+TEST_F(FenceTest, JobWithARepeatedNameMayReturn) {
   const Fence fence(dump_);
   EXPECT_EQ(fence.raise({.job_uid = "by-hand"})->attempt, 1);
   EXPECT_EQ(fence.raise({.job_uid = "by-hand"})->attempt, 2);
@@ -98,7 +98,7 @@ class TakeTest : public FenceTest {
     ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), both, 0), 0);
   }
   Fence::Watch watch() {
-    return {[this](absl::Duration pause) { slept_ += pause; }, [this](const std::string& text) { said_ += text; }};
+    return {[this](absl::Duration pause) { slept_ += pause; }, [this](const std::string& text) { messages_ += text; }};
   }
 
   // Lets the file system's clock advance while take() sleeps.
@@ -116,11 +116,11 @@ class TakeTest : public FenceTest {
 
   absl::Duration slept_;
   PassingTime files_{slept_};
-  std::string said_;
+  std::string messages_;
 };
 
 // A newcomer is refused with the holder's name as soon as it sees a beat, and the holder is not disturbed.
-TEST_F(TakeTest, AFolderInUseIsRefusedByName) {
+TEST_F(TakeTest, FolderInUseIsRefusedWithItsHolder) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
   age_beat(absl::Seconds(1));
@@ -143,14 +143,15 @@ TEST_F(TakeTest, AFolderInUseIsRefusedByName) {
 }
 
 // If the holder was killed, the next job gets the folder after kFenceHeartbeatTimeout and reports what it waits for.
-TEST_F(TakeTest, ASilentHolderIsReplacedInTime) {
+TEST_F(TakeTest, SilentHolderIsReplacedAfterTheTimeout) {
   const Fence fence(dump_, files_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
   const auto taken = fence.take(claim("second"), watch());
   ASSERT_TRUE(taken.ok()) << taken.status();
   EXPECT_GE(slept_, kFenceHeartbeatTimeout - absl::Seconds(1));
   EXPECT_LE(slept_, kFenceHeartbeatTimeout + absl::Seconds(1));
-  EXPECT_THAT(said_, ::testing::HasSubstr("was not released by job projects/p/jobs/first (host h-first, process 7)"));
+  EXPECT_THAT(messages_,
+              ::testing::HasSubstr("was not released by job projects/p/jobs/first (host h-first, process 7)"));
   EXPECT_THAT(taken->taken_from, ::testing::HasSubstr("projects/p/jobs/first"));
   EXPECT_TRUE(is_fenced(fence.beat("first", 1))) << "the old holder's beats must not keep the new one alive";
   EXPECT_TRUE(is_fenced(fence.raise(claim("first", 2)).status()));
@@ -165,7 +166,7 @@ TEST_F(TakeTest, LongSilenceIsNotWaitedForAgain) {
 }
 
 // A file server with a clock that was set back must not make a dead holder immortal.
-TEST_F(TakeTest, ABeatOfTheFutureIsWatched) {
+TEST_F(TakeTest, FutureBeatIsWatched) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
   age_beat(-absl::Hours(5));
@@ -174,7 +175,7 @@ TEST_F(TakeTest, ABeatOfTheFutureIsWatched) {
 }
 
 // A holder that ended on this machine is known to be gone; a live one is not, and neither is one on another machine.
-TEST_F(TakeTest, AProcessThatIsGoneNeedNoWait) {
+TEST_F(TakeTest, EndedLocalHolderIsReplacedAtOnce) {
   const Fence fence(dump_);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -211,7 +212,7 @@ TEST_F(TakeTest, ReleasedIsFree) {
 }
 
 // The thread of a hold beats without calls, and stops once another job holds the fence.
-TEST_F(TakeTest, AHoldBeatsUntilItIsFenced) {
+TEST_F(TakeTest, LeaseBeatsUntilFenced) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
   const std::string alive = join_path(dump_, ".fence-alive");
@@ -247,11 +248,11 @@ TEST_F(FenceTest, ReadsAnOldFence) {
   ASSERT_TRUE(atomic_write(posix_files(), join_path(dump_, "fence.json"), old).ok());
   EXPECT_TRUE(may_publish("job", 3));
   EXPECT_TRUE(is_fenced(Fence(dump_).raise("older", 9)));
-  EXPECT_TRUE(Fence(dump_).raise("new", 1).ok()) << "it shows no sign of life";
+  EXPECT_TRUE(Fence(dump_).raise("new", 1).ok()) << "the old fence has no heartbeat";
 }
 
 // The id is created once and identifies the folder under every path. A link in place of its file is not followed.
-TEST_F(FenceTest, TheFolderHasOneId) {
+TEST_F(FenceTest, FolderHasASingleId) {
   const auto id = ensure_folder_id(posix_files(), dump_, absl::Seconds(1));
   ASSERT_TRUE(id.ok()) << id.status();
   EXPECT_EQ(Fence(dump_).raise({.job_uid = "job", .attempt = 1})->folder, *id);
@@ -265,7 +266,7 @@ TEST_F(FenceTest, TheFolderHasOneId) {
   ASSERT_TRUE(posix_files().remove(path).ok());
   EXPECT_EQ(*compare_folder(posix_files(), dump_, *id), FolderComparison::kMissing);
   EXPECT_EQ(*compare_folder(posix_files(), dump_ + "/none", *id), FolderComparison::kMissing);
-  EXPECT_FALSE(posix_files().exists(dump_ + "/none")) << "looking creates nothing";
+  EXPECT_FALSE(posix_files().exists(dump_ + "/none")) << "reading creates nothing";
   ASSERT_TRUE(Fence(dump_).raise("job", 2).ok());
   EXPECT_EQ(*compare_folder(posix_files(), dump_, *id), FolderComparison::kAnother);
   ASSERT_TRUE(posix_files().remove(path).ok());
@@ -275,7 +276,7 @@ TEST_F(FenceTest, TheFolderHasOneId) {
   EXPECT_EQ(read_folder_id(posix_files(), dump_).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(FenceTest, AnUnreadableFenceIsAnErrorThatSaysWhatToDo) {
+TEST_F(FenceTest, UnreadableFenceReportsHowToRepairIt) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.raise("job", 1).ok());
   for (const char* text :
@@ -309,7 +310,7 @@ TEST_F(FenceTest, RaisingWaitsForAnEffectInProgress) {
 
 // raise() is killed at every file operation: the fence is the old one or the new one, and never broken or locked for
 // good.
-TEST_F(FenceTest, KilledAtEveryStepItStaysUsable) {
+TEST_F(FenceTest, StaysUsableAfterAKillAtAnyStep) {
   ASSERT_TRUE(Fence(dump_).raise("job", 1).ok());
   for (int attempt = 2, step = 1;; ++attempt, ++step) {
     const pid_t child = ::fork();

@@ -39,7 +39,7 @@ class FolderGuardTest : public ::testing::Test {
   std::string above_, folder_;
 };
 
-TEST_F(FolderGuardTest, WhatIsThereIsTheSame) {
+TEST_F(FolderGuardTest, UnchangedFolderIsTheSame) {
   const FolderGuard guard = FolderGuard::open(folder_, {"db", "none"}).value();
   EXPECT_TRUE(guard.check_same().ok());
   std::ofstream(folder_ + "/db") << "other bytes in the same file";
@@ -58,7 +58,7 @@ TEST_F(FolderGuardTest, NoLinkIsFollowed) {
   EXPECT_EQ(fs::file_size(folder_ + "/db"), 1u);
 }
 
-TEST_F(FolderGuardTest, WhatWasDeletedReplacedOrMovedIsNot) {
+TEST_F(FolderGuardTest, DeletedReplacedOrMovedFolderIsDetected) {
   const auto reason = [](const FolderGuard& guard) {
     const absl::Status status = guard.check_same();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;

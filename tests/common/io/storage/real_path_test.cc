@@ -11,7 +11,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Permissions depend on where a path leads, not on its spelling.
-TEST(RealPathTest, FollowsWhatIsThereAndKeepsTheRest) {
+TEST(RealPathTest, ResolvesExistingPartsAndKeepsTheRest) {
   const rank_protocol::TempFolder folder;
   const std::string top = fs::canonical(folder.path()).string();
   fs::create_directories(top + "/a/b");
@@ -28,7 +28,7 @@ TEST(RealPathTest, FollowsWhatIsThereAndKeepsTheRest) {
   EXPECT_EQ(real_path("").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(RealPathTest, BelowIsAMatterOfWholeNames) {
+TEST(RealPathTest, BelowComparesWholeNames) {
   const rank_protocol::TempFolder folder;
   const std::string top = fs::canonical(folder.path()).string();
   fs::create_directories(top + "/a");

@@ -96,7 +96,7 @@ TEST_F(StorageTest, ErrorsNameOperationAndPath) {
   EXPECT_EQ(posix_files().open(folder_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(StorageTest, APipeIsNotWaitedFor) {
+TEST_F(StorageTest, OpeningAPipeDoesNotBlock) {
   const std::string path = join_path(folder_, "pipe");
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_EQ(posix_files().open(path).status().code(), absl::StatusCode::kInvalidArgument);
@@ -133,7 +133,7 @@ TEST_F(StorageTest, AtomicWriteKeepsTheOldContentAtEveryFailure) {
   EXPECT_THAT(*posix_files().list(folder_), ::testing::ElementsAre("a.json"));
 }
 
-TEST_F(StorageTest, LocksExcludeAndAreDroppedWithTheirObject) {
+TEST_F(StorageTest, LocksExcludeAndEndWithTheirObject) {
   const std::string path = join_path(folder_, "lock");
   EXPECT_EQ(posix_files().try_lock(path, LockMode::kShared).status().code(), absl::StatusCode::kNotFound);
   {

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using Type = SentencePiece::Type;
 namespace made = data::testing;
 
-TEST(FindTokenizerTest, JsonComesFirstAndContentTellsTheRest) {
+TEST(FindTokenizerTest, JsonComesFirstThenContentDecides) {
   const Folder folder;
   EXPECT_THAT(find_tokenizer(folder.path()).status().message(),
               ::testing::AllOf(HasSubstr("no tokenizer.json"), HasSubstr("tokenizer.model"), HasSubstr("*.tiktoken")));
@@ -46,7 +46,7 @@ TEST(FindTokenizerTest, JsonComesFirstAndContentTellsTheRest) {
 }
 
 // Tokens without an id in either file follow the largest id in the order of their keys; ranks number them the same way.
-TEST(LargestIdTest, TokensThatTheConfigAloneKnowsCount) {
+TEST(LargestIdTest, CountsTokensOnlyInTheConfig) {
   const Folder folder;
   folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
                                      "added_tokens": [{"id": 5, "content": "<end>"}]})");
@@ -58,7 +58,7 @@ TEST(LargestIdTest, TokensThatTheConfigAloneKnowsCount) {
                                             "bos_token": "<pad>", "added_tokens_decoder": {"9": {"content": "<x>"}}})");
   EXPECT_EQ(largest(), 7);
   folder.write("tokenizer_config.json", "[");
-  EXPECT_EQ(largest(), 5) << "the ranks say what is wrong";
+  EXPECT_EQ(largest(), 5) << "the ranks report the damage";
 }
 
 TEST(NotAppliedTest, TruncationAndPaddingAreNamed) {
@@ -76,7 +76,7 @@ TEST(NotAppliedTest, TruncationAndPaddingAreNamed) {
                                      HasSubstr("tokenizer.json: \"padding\" is not applied")));
 }
 
-TEST(TiktokenFileTest, SaysWhichLineIsWrong) {
+TEST(TiktokenFileTest, ReportsTheInvalidLine) {
   const std::string file = made::tiktoken_file();
   ASSERT_TRUE(parse_tiktoken(file).ok());
   EXPECT_TRUE(parse_tiktoken(absl::StrReplaceAll(file, {{"\n", "\r\n"}})).ok());

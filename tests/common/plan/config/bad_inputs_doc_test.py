@@ -36,8 +36,8 @@ def table(rows):
 
 def files_table():
     lines = ["| what is wrong | exit code | key | the message says |", "|---|---|---|---|"]
-    for name, _, key, said in bad_files.CASES:
-        lines.append(f"| {cell(name)} | 2 | {code(key)} | {cell(' … '.join(said))} |")
+    for name, _, key, expected in bad_files.CASES:
+        lines.append(f"| {cell(name)} | 2 | {code(key)} | {cell(' … '.join(expected))} |")
     return "\n".join(lines) + "\n"
 
 

@@ -65,7 +65,7 @@ JobConfig changed_everywhere() {
   return config;
 }
 
-TEST(JsonTest, TheTextIsThatOfTheTree) {
+TEST(JsonTest, TextEqualsTheTreesDump) {
   EXPECT_EQ(to_json_text(JobConfig()), to_json(JobConfig()).dump());
   EXPECT_EQ(to_json_text(changed_everywhere()), to_json(changed_everywhere()).dump());
 }
@@ -96,7 +96,7 @@ TEST(JsonTest, OnlyChangedTomlIsShort) {
   EXPECT_EQ(to_toml(config, true), "[training]\nsteps = 3\n\n[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n");
 }
 
-TEST(JsonTest, IsStrictButForgivesMissingMembers) {
+TEST(JsonTest, RefusesUnknownButAllowsMissingMembers) {
   EXPECT_EQ(from_json({{"training", {{"steps", 5}}}})->training.steps, 5);
   const absl::Status unknown = from_json({{"training", {{"stepz", 5}}}, {"model", {{"name", 3}}}}).status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
@@ -110,7 +110,7 @@ TEST(JsonTest, IsStrictButForgivesMissingMembers) {
 }
 
 // torchtitan 0.2.2's defaults, key by key; torchtitan_oracle_test.py compares with the real package.
-TEST(DefaultsTest, AreThoseOfTorchtitan) {
+TEST(DefaultsTest, MatchTorchtitan) {
   const nlohmann::json json = to_json(JobConfig());
   const nlohmann::json expected = nlohmann::json::parse(R"({
     "job": {"config_file": null, "dump_folder": "./outputs", "description": "default job", "print_config": false,
@@ -243,7 +243,7 @@ TEST(ResolveTest, MemoryIsEstimatedByADryRun) {
   EXPECT_EQ(config.comm.mode, "fake_backend");
 }
 
-TEST(ResolveTest, FillsWhatFollowsFromTheRanks) {
+TEST(ResolveTest, FillsValuesThatFollowFromTheRanks) {
   JobConfig config;
   config.resources.ranks = 8;
   config.parallelism.data_parallel_replicate_degree = 2;
@@ -262,7 +262,7 @@ TEST(ResolveTest, FillsWhatFollowsFromTheRanks) {
   EXPECT_TRUE(validate(config).ok());
 }
 
-TEST(ResolveTest, MoreLogitsAtOnceOnGpus) {
+TEST(ResolveTest, GpusComputeMoreLogitsAtOnce) {
   JobConfig config;
   config.resources.device = "cpu";
   EXPECT_EQ(max_logit_bytes(config), int64_t{64} << 20);

@@ -122,7 +122,7 @@ TEST(LoadTest, ReadsATorchtitanRecipe) {
             "a.toml:63: quantize.linear.float8.filter_fqns has no effect while model.converters is []");
 }
 
-TEST(LoadTest, RefusesWhatARecipeAsksForAndDoesNotExistYet) {
+TEST(LoadTest, RefusesUnsupportedFeaturesOfARecipe) {
   EXPECT_TRUE(validate(toml(kLlama8b)).ok());  // Its dataset, c4, comes from a hub.
   const absl::Status status = validate(toml(kLlama8b, {"--fault_tolerance.enable"}));
   const std::string message(status.message());
@@ -174,7 +174,7 @@ TEST(LoadTest, CommandLineForms) {
 
 // A file's ranks per node go with the file's number of ranks: if the command line sets another number, ranks are placed
 // freely unless it sets ranks per node too.
-TEST(LoadTest, AnotherNumberOfRanksIsNotBoundToTheFilesPlacement) {
+TEST(LoadTest, OverriddenRanksIgnoreTheFilesPlacement) {
   const std::string file = "[resources]\nranks = 8\nranks_per_node = 4\n";
   const auto per_node = [&](const std::vector<std::string>& words) {
     return toml(file, words).config.resources.ranks_per_node;
@@ -240,7 +240,7 @@ filter_fqns = "output,wq"
 }
 
 // This value of a later torchtitan stands for two settings.
-TEST(LoadTest, AnImplementationMayNameItsStates) {
+TEST(LoadTest, ImplementationMayNameStateTypes) {
   const LoadedConfig loaded = toml("[optimizer]\nimplementation = \"fused_opt_states_bf16\"\n");
   EXPECT_EQ(loaded.config.optimizer.implementation, "fused");
   EXPECT_EQ(loaded.config.optimizer.state_dtype, "bfloat16");
@@ -359,7 +359,7 @@ mode = "Full"
               Not(Contains(HasSubstr("is read as"))));
 }
 
-TEST(LoadTest, ShardingStrategiesWithDegreesThatSayTheSame) {
+TEST(LoadTest, ShardingStrategiesMustAgreeWithDegrees) {
   const auto reshard = [](const std::string& keys) {
     return toml("[parallelism]\n" + keys + "[resources]\nranks = 8\nranks_per_node = 4\n")
         .config.parallelism.fsdp_reshard_after_forward;
@@ -385,7 +385,7 @@ TEST(LoadTest, ShardingStrategiesWithDegreesThatSayTheSame) {
 }
 
 // A file without a number of ranks is checked with the number from the command line.
-TEST(LoadTest, ShardingStrategiesOfAFileMeetTheCommandLinesRanks) {
+TEST(LoadTest, ShardingStrategiesUseTheCommandLinesRanks) {
   std::vector<Problem> problems;
   const std::optional<LoadedConfig> loaded =
       load_job("[parallelism]\nsharding_strategy = \"HYBRID_SHARD\"\ndata_parallel_replicate_degree = 2\n",
@@ -396,7 +396,7 @@ TEST(LoadTest, ShardingStrategiesOfAFileMeetTheCommandLinesRanks) {
   EXPECT_THAT(format(problems.back()), HasSubstr("sets no key"));
 }
 
-TEST(LoadTest, ValuesOfOlderVersionsAndOfOtherWords) {
+TEST(LoadTest, AcceptsOlderAndAlternativeValues) {
   const LoadedConfig loaded = toml(R"([training]
 dataset = "c4_mini"
 fp8_linear = ""
@@ -438,7 +438,7 @@ TEST(LoadTest, LayersOfRecomputation) {
               Contains(HasSubstr("selective_ac_option = 3 has no effect")));
 }
 
-TEST(LoadTest, OlderSpellingBesideItsSuccessorHasToSayTheSame) {
+TEST(LoadTest, OlderSpellingMustAgreeWithItsSuccessor) {
   const LoadedConfig same = toml("[training]\nbatch_size = 4\nlocal_batch_size = 4\n");
   EXPECT_EQ(same.config.training.local_batch_size, 4);
   EXPECT_THAT(same.warnings, Contains("a.toml:3: training.local_batch_size has the same meaning as training.batch_size "
@@ -481,7 +481,7 @@ backend = "aot_eager"
 }
 
 // A missing feature that would change neither numbers nor files is named in one warning, and the job is not rejected.
-TEST(LoadTest, WhatOnlyMakesTrainingSlowerIsOneWarning) {
+TEST(LoadTest, MissingSpeedFeatureGivesOneWarning) {
   const LoadedConfig loaded = toml(R"(
 [parallelism]
 data_parallel_shard_degree = 4
@@ -499,7 +499,7 @@ ranks = 4
 
 // compile selects the kernels of GPU ranks, unless resources.kernels selects LibTorch's operations. A CPU kernel level
 // has no effect on a GPU. Settings without effect give a warning.
-TEST(LoadTest, KernelsThatNobodyWillComputeWithAreAWarning) {
+TEST(LoadTest, UnusedKernelSettingsGiveAWarning) {
   const auto warnings = [](const std::string& compile, const std::string& resources) {
     return toml("[compile]\n" + compile + "[resources]\n" + resources).warnings;
   };
@@ -515,7 +515,7 @@ TEST(LoadTest, KernelsThatNobodyWillComputeWithAreAWarning) {
 }
 
 // torchtitan ignores the type too; its Qwen recipes set one together with a full last checkpoint.
-TEST(LoadTest, ExportTypeOfAFullCheckpointIsAWarning) {
+TEST(LoadTest, ExportTypeOfAFullCheckpointGivesAWarning) {
   const LoadedConfig loaded =
       toml("[checkpoint]\nenable = true\nexport_dtype = \"float16\"\nlast_save_model_only = false\n");
   EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
@@ -524,13 +524,13 @@ TEST(LoadTest, ExportTypeOfAFullCheckpointIsAWarning) {
   EXPECT_THAT(toml("[checkpoint]\nenable = true\nexport_dtype = \"float16\"\n").warnings, IsEmpty());
 }
 
-TEST(LoadTest, WhereRecordingsGoIsAWarningWhileThereAreNone) {
+TEST(LoadTest, UnusedTracesFolderGivesAWarning) {
   EXPECT_THAT(toml("[comm]\nsave_traces_folder = \"t\"\n").warnings, IsEmpty());
   EXPECT_THAT(toml("[comm]\ntrace_buf_size = 0\nsave_traces_folder = \"t\"\n").warnings,
               ElementsAre("a.toml:3: comm.save_traces_folder has no effect while comm.trace_buf_size is 0"));
 }
 
-TEST(LoadTest, AllProblemsOfAFileComeTogetherInItsOrder) {
+TEST(LoadTest, ReportsAllProblemsInFileOrder) {
   const std::string message =
       error("[training]\nstep = 1\nseq_len = \"x\"\n[modle]\nname = \"a\"\nflavor = \"b\"\n[optimizer]\nlr = -1\n",
             {"--metrics.log_freq", "0"});
@@ -561,7 +561,7 @@ TEST(LoadTest, YamlAndJsonGiveTheSameAsToml) {
   EXPECT_EQ(to_json(json->config), to_json(a.config));
 }
 
-TEST(LoadTest, YamlKeepsTextThatLooksLikeSomethingElse) {
+TEST(LoadTest, YamlKeepsTextThatLooksLikeOtherTypes) {
   const auto loaded = load_text(
       "job:\n  description: 12\n  save_config_file: ~\nactivation_checkpoint:\n  selective_ac_option: 3\n"
       "checkpoint:\n  enable: True\noptimizer:\n  lr: 3e-4\ndebug:\n  seed: null\n",

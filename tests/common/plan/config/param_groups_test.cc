@@ -75,7 +75,7 @@ TEST(ParamGroupsTest, IsReadFromEveryForm) {
   EXPECT_TRUE(over->config.optimizer.param_groups.empty());
 }
 
-TEST(ParamGroupsTest, ComesBackFromDumps) {
+TEST(ParamGroupsTest, SurvivesADumpAndReload) {
   JobConfig config;
   config.optimizer.param_groups = kGroups;
   const auto toml = load_toml(to_toml(config));
@@ -119,7 +119,7 @@ TEST(ParamGroupsTest, SaysWhatIsWrong) {
 }
 
 // A backtracking engine would need years for this pattern.
-TEST(ParamGroupsTest, NoPatternTakesLong) {
+TEST(ParamGroupsTest, PatternsMatchInLinearTime) {
   EXPECT_THAT(refusal(R"([{"pattern": "^(([a-z._]+)+)+#$"}])"), HasSubstr("finds no parameter"));
 }
 

@@ -74,7 +74,7 @@ TEST(SourcesTest, AreReadFromEveryForm) {
 }
 
 // A worker's current folder differs from that of the submitting user.
-TEST(SourcesTest, PathsAreVisited) {
+TEST(SourcesTest, VisitsItsPaths) {
   auto loaded = load_sources(kSourcesToml);
   ASSERT_TRUE(loaded.ok());
   visit_paths(loaded->config, [](const std::string&, std::string& path) { path = "/here/" + path; });

@@ -37,7 +37,7 @@ TEST(SplitTest, PipelinesTakeWholeMicrobatchesAndEnoughOfThem) {
 }
 
 // Without sequence parallelism, tensor ranks that route their own tokens split the tokens of a row.
-TEST(SplitTest, TensorRanksShareTheTokensOfABatch) {
+TEST(SplitTest, TensorRanksSplitTheTokensOfABatch) {
   ParallelismSection lent;
   lent.tensor_parallel_degree = 2;
   lent.expert_parallel_degree = 2;
@@ -60,7 +60,7 @@ TEST(SplitTest, MoreShardsThanRowsWarn) {
   config.parallelism.data_parallel_replicate_degree = 8;
   EXPECT_TRUE(shard_warnings(config).empty());
   config.model.name = "somebodys";
-  EXPECT_TRUE(shard_warnings(config).empty()) << "a library's model is not known here";
+  EXPECT_TRUE(shard_warnings(config).empty()) << "a library's model is unknown to the planner";
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ json with(json config, const char* pointer, const json& value) {
   return config;
 }
 
-TEST(HfConfigTest, AClassesDefaultsAreAModel) {
+TEST(HfConfigTest, ClassDefaultsGiveAModel) {
   for (const std::string& type : kTypes) {
     SCOPED_TRACE(type);
     const ModelSpec spec = spec_of(small(type));
@@ -64,12 +64,12 @@ TEST(HfConfigTest, AClassesDefaultsAreAModel) {
   EXPECT_EQ(spec_of(small("gpt_oss")).yarn->factor, 32);
   EXPECT_FALSE(spec_of(small("llama4_text")).rope_scaling);
   // The default of transformers 4 is 32000, that of 5 is 102400.
-  json unsaid = small("deepseek_v2");
-  unsaid.erase("vocab_size");
-  EXPECT_THAT(refusal(unsaid), HasSubstr("vocab_size is missing"));
+  json unset = small("deepseek_v2");
+  unset.erase("vocab_size");
+  EXPECT_THAT(refusal(unset), HasSubstr("vocab_size is missing"));
 }
 
-TEST(HfConfigTest, SecondNamesOfTransformers5) {
+TEST(HfConfigTest, AcceptsAliasesOfTransformers5) {
   for (const std::string& type : kTypes) {
     const AttributeAlias alias = alias_of(type);
     if (alias.first.empty()) continue;
@@ -82,7 +82,7 @@ TEST(HfConfigTest, SecondNamesOfTransformers5) {
 }
 
 // Settings that no family computes: the message names key and value, whichever class reads the key.
-TEST(HfConfigTest, KeysThatNothingComputesAreRefused) {
+TEST(HfConfigTest, RefusesUnsupportedKeys) {
   struct Row {
     const char* type;
     const char* key;
@@ -136,7 +136,7 @@ json yarn(const json& more) {
   return table;
 }
 
-TEST(HfConfigTest, YarnIsTakenInTheTwoFormsThatAreComputed) {
+TEST(HfConfigTest, AcceptsTheTwoSupportedFormsOfYarn) {
   // DeepSeek's form scales the scores, not the rotation.
   ModelSpec spec = spec_of(rope_of("deepseek_v3", yarn({{"mscale", 0.7}, {"mscale_all_dim", 0.7}})));
   EXPECT_FALSE(spec.yarn->scales_cos_sin);
@@ -170,7 +170,7 @@ TEST(HfConfigTest, YarnIsTakenInTheTwoFormsThatAreComputed) {
   EXPECT_THAT(refused("llama", {{"factor", 0}, {"truncate", false}}), HasSubstr("rope_scaling.factor is 0"));
 }
 
-TEST(HfConfigTest, LinearAndLlama3AreTakenByEveryFamily) {
+TEST(HfConfigTest, EveryFamilyAcceptsLinearAndLlama3Scaling) {
   for (const std::string& type : kTypes) {
     SCOPED_TRACE(type);
     ModelSpec spec = spec_of(rope_of(type.c_str(), {{"rope_type", "linear"}, {"factor", 2.5}}));
@@ -192,7 +192,7 @@ TEST(HfConfigTest, LinearAndLlama3AreTakenByEveryFamily) {
   }
 }
 
-TEST(HfConfigTest, WhatIsUnknownInATableOfPositionsIsRefused) {
+TEST(HfConfigTest, RefusesUnknownRopeParameters) {
   const auto refused = [](const json& table) { return refusal(rope_of("llama", table)); };
   EXPECT_THAT(refused({{"rope_type", "default"}, {"factor", 2}}), HasSubstr("rope_scaling.factor is 2"));
   EXPECT_THAT(refused({{"rope_type", "linear"}, {"factor", 2}, {"mrope_section", {1}}}),
@@ -208,7 +208,7 @@ TEST(HfConfigTest, WhatIsUnknownInATableOfPositionsIsRefused) {
   EXPECT_TRUE(read_model(rope_of("llama", {{"rope_type", "linear"}, {"factor", 2}, {"type", nullptr}})).ok());
 }
 
-TEST(HfConfigTest, TheTablesOfTransformers4And5AreOne) {
+TEST(HfConfigTest, RopeTablesOfTransformers4And5AreEquivalent) {
   const json table = {{"rope_type", "linear"}, {"factor", 2}};
   json config = small("llama");
   config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 77}};
@@ -218,7 +218,7 @@ TEST(HfConfigTest, TheTablesOfTransformers4And5AreOne) {
   EXPECT_EQ(spec_of(config).rope_scaling->factor, 2);
   config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
   config["rope_theta"] = 78.0;
-  EXPECT_EQ(spec_of(config).rope_theta, 78) << "both, as one file for both";
+  EXPECT_EQ(spec_of(config).rope_theta, 78) << "both tables, so that one file serves both versions";
   EXPECT_THAT(refusal(with(config, "/rope_theta", 1e4)), HasSubstr("rope_parameters.rope_theta is 78"));
   EXPECT_THAT(refusal(with(config, "/rope_scaling/factor", 3)), HasSubstr("rope_scaling is"));
   // One table for each kind of layer.
@@ -231,7 +231,7 @@ TEST(HfConfigTest, TheTablesOfTransformers4And5AreOne) {
   EXPECT_THAT(refusal(with(config, "/transformers_version", "5.24.0")), HasSubstr("rope_scaling is null"));
 }
 
-TEST(HfConfigTest, NumbersThatTakeNoOtherShapeAreTaken) {
+TEST(HfConfigTest, AcceptsNumbersWithoutEffectOnShapes) {
   EXPECT_EQ(spec_of(with(small("deepseek_v3"), "/rope_interleave", false)).rope, models::RopeStyle::kRotateHalf);
   EXPECT_EQ(spec_of(with(small("deepseek_v2"), "/rope_interleave", false)).rope, models::RopeStyle::kInterleaved)
       << "its class does not read this";
@@ -268,7 +268,7 @@ TEST(HfConfigTest, DifferencesAreNamedByTheirKeys) {
 }
 
 // If only the folder ties the head, the model's head is initialized from the embedding; the reverse would lose a head.
-TEST(HfConfigTest, ATiedHeadMayBecomeOneOfItsOwn) {
+TEST(HfConfigTest, TiedHeadMayBecomeUntied) {
   HfModel here{.spec = *models::find("qwen3", "8B"), .model_type = "qwen3"}, there = here;
   there.spec.tied_embeddings = true;
   EXPECT_TRUE(compare(there, here).empty());

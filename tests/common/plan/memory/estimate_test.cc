@@ -42,7 +42,7 @@ TEST(EstimateTest, OffloadedShardsAreOnTheHost) {
 }
 
 // The last stage has the head, and its logits outweigh a layer.
-TEST(EstimateTest, TheFullestStageCounts) {
+TEST(EstimateTest, PeakIsThatOfTheFullestStage) {
   config::JobConfig config = job(2);
   config.parallelism.pipeline_parallel_degree = 2;
   config.parallelism.data_parallel_shard_degree = 1;
@@ -52,7 +52,7 @@ TEST(EstimateTest, TheFullestStageCounts) {
   EXPECT_EQ(peak_memory(config)->pipeline, 1);
 }
 
-TEST(EstimateTest, WhatIsNotKnownHereIsNotEstimated) {
+TEST(EstimateTest, UnknownModelsAndSchedulesAreNotEstimated) {
   config::JobConfig config = job(1);
   const int64_t own = peak_memory(config)->peak.total();
   config.experimental.custom_import = "/models/own.so";

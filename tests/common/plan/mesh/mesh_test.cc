@@ -155,7 +155,7 @@ std::string divide_error(const Degrees& degrees, int world, const Sizes& sizes) 
   return std::string(status.message());
 }
 
-TEST(DivisibilityTest, SaysWhichDegreesWouldDo) {
+TEST(DivisibilityTest, ListsPossibleDegrees) {
   const Sizes llama8b{.seq_len = 8192, .n_heads = 32, .n_kv_heads = 8, .vocab_size = 128256};
   EXPECT_TRUE(check_divisible(make({.pp = 2, .cp = 2, .tp = 8}, 64), llama8b).ok());
   EXPECT_THAT(divide_error({.tp = 16}, 16, llama8b),
@@ -209,7 +209,7 @@ TEST(DivisibilityTest, ChannelsOfExperts) {
               HasSubstr("10 feed-forward channels"));
 }
 
-TEST(DivisibilityTest, TokensThatTensorRanksRouteApart) {
+TEST(DivisibilityTest, TensorRanksMustSplitRoutedTokens) {
   Sizes sizes{.seq_len = 10, .n_heads = 16, .num_experts = 64, .rows = 1, .sequence_parallel = false};
   const Degrees lent{.dp_shard = 2, .tp = 4, .ep = 2, .etp = 1};
   EXPECT_THAT(divide_error(lent, 8, sizes), AllOf(HasSubstr("4 tensor ranks"), HasSubstr("10 tokens")));

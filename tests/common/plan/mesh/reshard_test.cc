@@ -17,20 +17,20 @@ std::vector<Reshard> plan(const char* policy, size_t blocks, bool gathers, bool 
   return reshard_plan(policy, blocks, gathers, pipelined).value();
 }
 
-TEST(KeepPlanTest, TheLastTwoBlocksStayByDefault) {
+TEST(KeepPlanTest, LastTwoBlocksStayGatheredByDefault) {
   EXPECT_THAT(plan("default", 4, true, false), ElementsAre(Reshard::kAfterForward, Reshard::kAfterForward,
                                                            Reshard::kAfterBackward, Reshard::kAfterBackward));
   EXPECT_THAT(plan("default", 1, true, false), ElementsAre(Reshard::kAfterBackward));
   EXPECT_TRUE(plan("default", 0, true, false).empty());
 }
 
-TEST(KeepPlanTest, OnceAStepWhereNothingIsGatheredOrMicrobatchesComeAndGo) {
+TEST(KeepPlanTest, ReshardsOncePerStepWithoutGathersOrInPipelines) {
   EXPECT_THAT(plan("default", 3, false, false), Each(Reshard::kAtStepEnd));
   EXPECT_THAT(plan("default", 3, true, true), Each(Reshard::kAtStepEnd));
   EXPECT_THAT(plan("never", 3, true, true), Each(Reshard::kAtStepEnd));
 }
 
-TEST(KeepPlanTest, PoliciesHoldForAllBlocks) {
+TEST(KeepPlanTest, PoliciesApplyToAllBlocks) {
   EXPECT_THAT(plan("always", 3, true, true), Each(Reshard::kAfterForward));
   EXPECT_THAT(plan("always", 3, false, false), Each(Reshard::kAfterForward));
   EXPECT_THAT(plan("never", 3, true, false), Each(Reshard::kAfterBackward));

@@ -49,7 +49,7 @@ TEST(ActivationsTest, TensorRanksShare) {
 }
 
 // In every family, every kind of recomputation saves less than the whole graph.
-TEST(ActivationsTest, RecomputationKeepsLess) {
+TEST(ActivationsTest, RecomputationSavesLess) {
   for (const std::string& family : names()) {
     for (const std::string& flavor : flavors(family)) {
       const ModelSpec spec = find(family, flavor).value();

@@ -11,7 +11,7 @@ namespace {
 ModelSpec deepseek() { return find("deepseek_v3", "debugmodel").value(); }
 
 // Each expert has its own adapter, which counts per token as the expert does.
-TEST(AdaptersTest, EachExpertHasItsOwn) {
+TEST(AdaptersTest, EachExpertHasAnAdapter) {
   const ModelSpec spec = deepseek();
   const int64_t experts = spec.moe->num_experts, hidden = spec.moe->hidden,
                 layers = spec.n_layers - spec.moe->first_layer;
@@ -29,7 +29,7 @@ TEST(AdaptersTest, EachExpertHasItsOwn) {
   EXPECT_EQ(adapter_flops_per_token(spec, adapters, 512), flops_per_token(spec, 512) - 2 * frozen + 6 * active);
 }
 
-TEST(AdaptersTest, WhatMayHaveOneAndWhatMayBePacked) {
+TEST(AdaptersTest, AdaptableAndPackableTensors) {
   const auto one = [](std::string fqn, std::vector<int64_t> shape, ParameterRole role) {
     const ParameterSpec tensor{std::move(fqn), std::move(shape), role};
     return std::pair(takes_adapter(tensor), may_be_packed(tensor));
@@ -44,7 +44,7 @@ TEST(AdaptersTest, WhatMayHaveOneAndWhatMayBePacked) {
 
 // With a memory budget an adapter's two products compete with the layer's own. The policy by operation saves none of
 // them.
-TEST(AdaptersTest, ABudgetWeighsTheirProducts) {
+TEST(AdaptersTest, MemoryBudgetIncludesAdapterProducts) {
   const ModelSpec spec = find("llama3", "debugmodel").value();
   ActivationShape shape{.tokens = 64, .keys = 64};
   const BlockActivations plain = block_activations(spec, shape)[1];

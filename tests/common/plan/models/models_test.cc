@@ -64,7 +64,7 @@ constexpr Expected kExpected[] = {
     {"gpt_oss", "120b", 116829156672, 116829156672, 34420975488, 45292611456},
 };
 
-TEST(ModelsTest, CountsAreTorchtitans) {
+TEST(ModelsTest, CountsMatchTorchtitan) {
   for (const Expected& expected : kExpected) {
     SCOPED_TRACE(std::string(expected.name) + " " + expected.flavor);
     const ModelSpec model = spec(expected.name, expected.flavor);
@@ -232,7 +232,7 @@ TEST(IdentityTest, EveryNumberCounts) {
   }
 }
 
-TEST(RepositoryTest, EveryReleasedFlavorHasOne) {
+TEST(RepositoryTest, EveryReleasedFlavorHasARepository) {
   for (const std::string& name : names()) {
     for (const std::string& flavor : flavors(name)) {
       const bool own = flavor.find("debug") != flavor.npos || flavor == "bench";
@@ -244,7 +244,7 @@ TEST(RepositoryTest, EveryReleasedFlavorHasOne) {
   EXPECT_THAT(tokenizer_advice("somebodys", "own"), HasSubstr("get ORG/NAME --assets"));
 }
 
-TEST(IdentityTest, FlavorsThatDifferInTheMaskAloneAreOneModel) {
+TEST(IdentityTest, FlavorsThatDifferOnlyInMaskAreEqual) {
   EXPECT_TRUE(differences(to_json(spec("llama3", "8B")), spec("llama3", "8B_flex")).empty());
   EXPECT_FALSE(differences(to_json(spec("llama3", "debugmodel")), spec("llama3", "8B")).empty());
   // One model has experts, the other has none: the missing group is one difference.
@@ -254,7 +254,7 @@ TEST(IdentityTest, FlavorsThatDifferInTheMaskAloneAreOneModel) {
 }
 
 // A member that a later version adds to a spec must not make older checkpoints look like another model's.
-TEST(IdentityTest, AMemberThatTheWriterDidNotKnowHasItsDefault) {
+TEST(IdentityTest, MissingMemberHasItsDefault) {
   nlohmann::json stored = to_json(spec("llama3", "8B"));
   stored.erase("swiglu_limit");
   stored["of_a_later_version"] = 1;

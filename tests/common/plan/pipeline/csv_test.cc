@@ -45,7 +45,7 @@ std::string refusal(const std::string& text) {
   return std::string(schedule.status().message());
 }
 
-TEST(CsvTest, NamesTheCellThatMeansNothing) {
+TEST(CsvTest, NamesTheInvalidCell) {
   EXPECT_THAT(refusal(""), HasSubstr("is empty"));
   EXPECT_THAT(refusal("\r\n \n"), HasSubstr("is empty"));
   EXPECT_THAT(refusal("0F0,0B0\n1F0,1G0\n"), HasSubstr("row 2, column 2: \"1G0\" is not a stage, F, B, I or W"));

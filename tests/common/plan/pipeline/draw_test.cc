@@ -26,7 +26,7 @@ TEST(DrawTest, TextShowsTimeBubbleAndMemory) {
 }
 
 // If names are too long, each column shows one letter for the work that takes most of it; bytes follow the counts.
-TEST(DrawTest, NarrowTextHasALetterAColumn) {
+TEST(DrawTest, NarrowTextHasOneLetterPerColumn) {
   const Schedule schedule = *generate("ZBVZeroBubble", 2, 2, 3);
   const std::string text =
       draw_text(schedule, *simulate(schedule), {.width = 30, .stage_bytes = {10, 20, 20, 1 << 20}});

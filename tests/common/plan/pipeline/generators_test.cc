@@ -167,7 +167,7 @@ TEST(GeneratorsTest, MemoryPeaks) {
   }
 }
 
-TEST(GeneratorsTest, OrdersAreThoseOfThePapers) {
+TEST(GeneratorsTest, OrdersMatchThePapers) {
   const Schedule plain = *generate("1f1b", 2, 1, 3);
   EXPECT_EQ(plain.name, "1F1B");
   EXPECT_THAT(row(plain, 0), ElementsAre("0F0", "0F1", "0B0", "0F2", "0B1", "0B2", "0R"));
@@ -195,7 +195,7 @@ TEST(GeneratorsTest, ForwardOnlyRuns) {
   });
 }
 
-TEST(GeneratorsTest, RefusesWhatAScheduleCannotTake) {
+TEST(GeneratorsTest, RefusesImpossibleStagesAndMicrobatches) {
   const auto message = [](const char* name, int ranks, int stages, int microbatches) {
     const auto schedule = generate(name, ranks, stages, microbatches);
     EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);

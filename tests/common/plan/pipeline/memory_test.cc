@@ -37,7 +37,7 @@ TEST(HeldOverTimeTest, WeightGradientsRelease) {
 }
 
 // On every schedule all microbatches are released, and the peak equals the simulator's.
-TEST(HeldOverTimeTest, PeaksAreTheSimulators) {
+TEST(HeldOverTimeTest, PeaksEqualTheSimulators) {
   for (const ScheduleKind& kind : schedule_kinds()) {
     for (int ranks = 1; ranks <= 5; ++ranks) {
       for (int microbatches = 1; microbatches <= 17; ++microbatches) {

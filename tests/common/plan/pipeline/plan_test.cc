@@ -63,7 +63,7 @@ TEST(PlanTest, FewMicrobatchesRunWithAWarning) {
                                            "step; use at least 4"));
 }
 
-TEST(PlanTest, NamesTheKeyAndWhatWouldDo) {
+TEST(PlanTest, NamesTheKeyAndPossibleValues) {
   PlanOptions options = four_ranks();
   options.pipeline_parallel_microbatch_size = 3;
   EXPECT_THAT(why(options), HasSubstr("parallelism.pipeline_parallel_microbatch_size: 3 does not divide "

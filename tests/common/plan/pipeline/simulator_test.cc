@@ -22,7 +22,7 @@ std::string why(const Schedule& schedule) {
 }
 
 // Computed by hand: two ranks, F 1, B 2 + 1, transfers 1.
-TEST(SimulatorTest, TimesAreThoseOfTheRules) {
+TEST(SimulatorTest, TimesFollowTheRules) {
   const auto run = simulate(two_ranks(), {.forward = 1, .input_gradient = 2, .weight_gradient = 1, .transfer = 1});
   ASSERT_TRUE(run.ok()) << run.status();
   // Rank 1: F0 2-3, B0 3-6, F1 6-7, B1 7-10. Rank 0: F0 0-1, F1 1-2, B0 7-10, B1 11-14.
@@ -36,7 +36,7 @@ TEST(SimulatorTest, TimesAreThoseOfTheRules) {
 }
 
 // The two halves of a pair share the rank's time if they overlap, and run one after the other if not.
-TEST(SimulatorTest, PairsOverlapOnlyWhenAsked) {
+TEST(SimulatorTest, PairsOverlapOnlyOnRequest) {
   const Schedule dual = *generate("DualPipeV", 1, 2, 4);
   const auto apart = *simulate(dual), together = *simulate(dual, {.pairs_overlap = true});
   EXPECT_EQ(apart.makespan, 24);
@@ -102,7 +102,7 @@ TEST(SimulatorTest, FindsDeadlocks) {
 }
 
 // A random swap of two neighbours either keeps the schedule valid or is rejected; an invalid schedule never runs.
-TEST(SimulatorTest, RandomSwapsNeverRunUnsound) {
+TEST(SimulatorTest, RandomSwapsNeverRunInvalidSchedules) {
   std::mt19937 random(7);
   int refused = 0;
   for (int trial = 0; trial < 3000; ++trial) {

@@ -30,38 +30,38 @@ config::JobConfig job(int ranks, const std::string& flavor = "8B") {
   return config;
 }
 
-std::string said(const config::JobConfig& config, const std::vector<NodeMemory>& nodes) {
+std::string misfit(const config::JobConfig& config, const std::vector<NodeMemory>& nodes) {
   return memory_misfit(config, nodes).value_or("");
 }
 
-TEST(MemoryFitTest, ARoomyNodeSaysNothing) { EXPECT_EQ(said(job(8), {{8, 80 * kGiB}}), ""); }
+TEST(MemoryFitTest, LargeNodeGivesNoMessage) { EXPECT_EQ(misfit(job(8), {{8, 80 * kGiB}}), ""); }
 
-TEST(MemoryFitTest, WhatIsNotKnownIsEnough) {
-  EXPECT_EQ(said(job(1), {}), "");
-  EXPECT_EQ(said(job(1), {{8, 0}}), "");
-  EXPECT_EQ(said(job(1), {{8, 0}, {8, 16 * kGiB}}), "");
+TEST(MemoryFitTest, UnknownMemoryIsAssumedEnough) {
+  EXPECT_EQ(misfit(job(1), {}), "");
+  EXPECT_EQ(misfit(job(1), {{8, 0}}), "");
+  EXPECT_EQ(misfit(job(1), {{8, 0}, {8, 16 * kGiB}}), "");
 }
 
 // Weights, gradients and Adam's states of 8 billion parameters take 120 GiB on one rank, half of it on two.
 TEST(MemoryFitTest, StatesAreShardedOverMoreRanks) {
-  const std::string text = said(job(1), {{8, 80 * kGiB}});
+  const std::string text = misfit(job(1), {{8, 80 * kGiB}});
   EXPECT_THAT(text, HasSubstr("optimizer 59.8 GiB"));
   EXPECT_THAT(text, HasSubstr("but the largest device has 80.0 GiB"));
   EXPECT_THAT(text, HasSubstr("set resources.ranks = 2, which takes about "));
 }
 
-TEST(MemoryFitTest, ActivationsAreComputedAgain) {
+TEST(MemoryFitTest, SuggestsRecomputation) {
   config::JobConfig config = job(64);
   config.training.local_batch_size = 4;
   config.training.seq_len = 4096;
   config.training.global_batch_size = -1;
   config::resolve(config);
-  EXPECT_THAT(said(config, {{64, 80 * kGiB}}), HasSubstr("set activation_checkpoint.mode = \"full\", which takes"));
+  EXPECT_THAT(misfit(config, {{64, 80 * kGiB}}), HasSubstr("set activation_checkpoint.mode = \"full\", which takes"));
 }
 
-TEST(MemoryFitTest, WhatFitsIsWhatIsEstimated) {
+TEST(MemoryFitTest, SuggestionMatchesTheEstimate) {
   config::JobConfig config = job(1);
-  const std::string text = said(config, {{8, 80 * kGiB}});
+  const std::string text = misfit(config, {{8, 80 * kGiB}});
   config.resources.ranks = 2;
   config.parallelism.data_parallel_shard_degree = config.training.global_batch_size = -1;
   config::resolve(config);
@@ -70,57 +70,58 @@ TEST(MemoryFitTest, WhatFitsIsWhatIsEstimated) {
   EXPECT_THAT(text, HasSubstr("which takes about " + gibibytes(bytes)));
 }
 
-TEST(MemoryFitTest, SeveralChangesTogether) {
+TEST(MemoryFitTest, SuggestsCombinedChanges) {
   config::JobConfig config = job(64);
   config.training.local_batch_size = 16;
   config.training.seq_len = 8192;
   config.training.global_batch_size = -1;
   config::resolve(config);
-  EXPECT_THAT(said(config, {{64, 24 * kGiB}}),
+  EXPECT_THAT(misfit(config, {{64, 24 * kGiB}}),
               HasSubstr("set activation_checkpoint.mode = \"full\" and training.local_batch_size = "));
 }
 
 // The advice never exceeds the number of devices in the cluster.
-TEST(MemoryFitTest, NoMoreRanksThanThereAreDevices) {
-  EXPECT_THAT(said(job(1), {{8, 24 * kGiB}}), HasSubstr("set resources.ranks = 8 and "));
-  EXPECT_THAT(said(job(2), {{4, 24 * kGiB}}), HasSubstr("set training.enable_cpu_offload = true, which takes about "));
-  const std::string text = said(job(2), {{4, 4 * kGiB}});
+TEST(MemoryFitTest, SuggestsNoMoreRanksThanDevices) {
+  EXPECT_THAT(misfit(job(1), {{8, 24 * kGiB}}), HasSubstr("set resources.ranks = 8 and "));
+  EXPECT_THAT(misfit(job(2), {{4, 24 * kGiB}}),
+              HasSubstr("set training.enable_cpu_offload = true, which takes about "));
+  const std::string text = misfit(job(2), {{4, 4 * kGiB}});
   EXPECT_THAT(text, HasSubstr("nothing fits into the 4 devices of that size there are"));
   EXPECT_THAT(text, HasSubstr("with enough more of them, set resources.ranks = "));
 }
 
-TEST(MemoryFitTest, NothingHelps) { EXPECT_THAT(said(job(8, "405B"), {{8, kGiB}}), HasSubstr("a smaller model")); }
+TEST(MemoryFitTest, NothingHelps) { EXPECT_THAT(misfit(job(8, "405B"), {{8, kGiB}}), HasSubstr("a smaller model")); }
 
 // All devices with enough memory are counted, not only the largest.
-TEST(MemoryFitTest, TooFewNodesAreRoomyEnough) {
-  const std::string text = said(job(4), {{2, 80 * kGiB}, {8, 24 * kGiB}});
+TEST(MemoryFitTest, ReportsTooFewLargeNodes) {
+  const std::string text = misfit(job(4), {{2, 80 * kGiB}, {8, 24 * kGiB}});
   EXPECT_THAT(text, HasSubstr("of 2 nodes only 1 has devices with that much: 2 for 4 ranks"));
-  EXPECT_EQ(said(job(4), {{4, 80 * kGiB}, {8, 24 * kGiB}}), "");
+  EXPECT_EQ(misfit(job(4), {{4, 80 * kGiB}, {8, 24 * kGiB}}), "");
 }
 
 // On CPUs, offloaded states stay in the same memory.
 TEST(MemoryFitTest, OffloadedShardsAreInTheHostsMemory) {
   config::JobConfig config = job(1);
   config.training.enable_cpu_offload = true;
-  EXPECT_EQ(said(config, {{8, 80 * kGiB}}), "");
+  EXPECT_EQ(misfit(config, {{8, 80 * kGiB}}), "");
   config.resources.device = "cpu";
-  EXPECT_THAT(said(config, {{8, 80 * kGiB}}), HasSubstr("; offloaded 119.7 GiB"));
+  EXPECT_THAT(misfit(config, {{8, 80 * kGiB}}), HasSubstr("; offloaded 119.7 GiB"));
 }
 
 TEST(MemoryFitTest, RanksOfOneProcessShareADevice) {
   config::JobConfig config = job(8);
   config.comm.mode = "local_tensor";
-  EXPECT_THAT(said(config, {{8, 80 * kGiB}}), HasSubstr("the process of all ranks takes about "));
+  EXPECT_THAT(misfit(config, {{8, 80 * kGiB}}), HasSubstr("the process of all ranks takes about "));
   config.comm.mode = "fake_backend";
-  EXPECT_EQ(said(config, {{8, kGiB}}), "");
+  EXPECT_EQ(misfit(config, {{8, kGiB}}), "");
 }
 
-TEST(MemoryFitTest, AModelOfALibraryIsNotEstimated) {
+TEST(MemoryFitTest, LibraryModelIsNotEstimated) {
   config::JobConfig config = job(1);
   config.experimental.custom_import = "/models/own.so";
-  EXPECT_NE(said(config, {{8, kGiB}}), "");  // The model is Titan's.
+  EXPECT_NE(misfit(config, {{8, kGiB}}), "");  // The model is Titan's.
   config.model.name = "mine";
-  EXPECT_EQ(said(config, {{8, kGiB}}), "");
+  EXPECT_EQ(misfit(config, {{8, kGiB}}), "");
 }
 
 }  // namespace

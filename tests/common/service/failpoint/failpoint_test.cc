@@ -11,15 +11,15 @@ namespace {
 
 Failpoint second("test.second"), first("test.first"), other("test.other");
 
-TEST(FailpointTest, NamesAllOfTheProgram) {
+TEST(FailpointTest, ListsAllFailpointsOfTheProgram) {
   EXPECT_THAT(names(), testing::ElementsAre("test.first", "test.other", "test.second"));
 }
 
-TEST(FailpointTest, NobodyAskedAndNothingHappens) {
+TEST(FailpointTest, UnarmedFailpointsDoNothing) {
   for (int i = 0; i < 1000; ++i) first.pass();
 }
 
-TEST(FailpointDeathTest, TheNthPassageIsTheEnd) {
+TEST(FailpointDeathTest, KillsAtTheNthPassage) {
   EXPECT_EXIT(
       {
         if (!arm("test.first:3").ok()) std::exit(1);
@@ -31,17 +31,17 @@ TEST(FailpointDeathTest, TheNthPassageIsTheEnd) {
       testing::KilledBySignal(SIGKILL), "two passed");
 }
 
-TEST(FailpointDeathTest, WithoutANumberItIsTheFirst) {
+TEST(FailpointDeathTest, KillsAtTheFirstPassageByDefault) {
   EXPECT_EXIT(((void)arm("test.second"), second.pass()), testing::KilledBySignal(SIGKILL), "");
 }
 
-TEST(FailpointTest, WhatIsMisspeltIsRefused) {
+TEST(FailpointTest, RefusesInvalidSpecifications) {
   for (const char* text : {"test.third", "", "test.first:", "test.first:0", "test.first:-1", "test.first:x"}) {
     EXPECT_EQ(arm(text).code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }
 
-TEST(FailpointDeathTest, TheEnvironmentAsks) {
+TEST(FailpointDeathTest, IsArmedFromTheEnvironment) {
   EXPECT_EXIT(
       {
         ::setenv("TITAN_FAILPOINT", "test.first", 1);

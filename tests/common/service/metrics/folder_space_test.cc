@@ -25,7 +25,7 @@ class FolderSpaceTest : public ::testing::Test {
   const std::string here_ = std::filesystem::temp_directory_path().string();
 };
 
-TEST_F(FolderSpaceTest, ShowsTheRoomOfFoldersThatAreThere) {
+TEST_F(FolderSpaceTest, ShowsSpaceOfExistingFolders) {
   EXPECT_EQ(page(), "");
   space_.look("dump", {here_, here_ + "/no-such-folder"});
   EXPECT_THAT(page(), HasSubstr("titan_folder_free_bytes{folder=\"" + here_ + "\",kind=\"dump\",node=\"n1\"} "));
@@ -41,7 +41,7 @@ TEST_F(FolderSpaceTest, ShowsTheRoomOfFoldersThatAreThere) {
 }
 
 // The thread that looks may hang on the storage: old values are dropped.
-TEST_F(FolderSpaceTest, ForgetsWhatIsOld) {
+TEST_F(FolderSpaceTest, ForgetsOldValues) {
   space_.look("state", {here_});
   clock_.advance(absl::Seconds(59));
   EXPECT_NE(page(), "");
@@ -49,7 +49,7 @@ TEST_F(FolderSpaceTest, ForgetsWhatIsOld) {
   EXPECT_EQ(page(), "");
 }
 
-TEST_F(FolderSpaceTest, AFolderThatIsNoLongerLookedAtIsGone) {
+TEST_F(FolderSpaceTest, RemovesFoldersThatAreNoLongerChecked) {
   space_.look("state", {here_});
   space_.look("dump", {"/"});
   space_.look("dump", {});
@@ -58,7 +58,7 @@ TEST_F(FolderSpaceTest, AFolderThatIsNoLongerLookedAtIsGone) {
 }
 
 // An alert on full disks must not end because the folder is gone.
-TEST_F(FolderSpaceTest, AStateFolderThatIsGoneHasNoSpaceLeft) {
+TEST_F(FolderSpaceTest, DeletedStateFolderHasNoSpaceLeft) {
   const std::string gone = here_ + absl::StrCat("/titan-space-", getpid());
   std::filesystem::create_directory(gone);
   space_.look("state", {gone});

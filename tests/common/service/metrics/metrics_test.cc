@@ -39,7 +39,7 @@ std::string ask(int port, const std::string& request) {
 
 std::string get(int port) { return ask(port, "GET /metrics HTTP/1.0\r\n\r\n"); }
 
-TEST(MetricsTest, ServesWhatWasCounted) {
+TEST(MetricsTest, ServesCountedValues) {
   Metrics metrics;
   metrics.counter("titan_things_total", "Things.", {{"kind", "a"}}).Increment(2);
   metrics.counter("titan_things_total", "Things.", {{"kind", "a"}}).Increment();
@@ -55,7 +55,7 @@ TEST(MetricsTest, ServesWhatWasCounted) {
 }
 
 // Probes and load balancers send HEAD; any other request gets a response without a page.
-TEST(MetricsTest, AnswersWhatIsNoScrape) {
+TEST(MetricsTest, AnswersOtherRequestsWithoutAPage) {
   Metrics metrics;
   const absl::StatusOr<int> port = metrics.serve("127.0.0.1:0");
   ASSERT_TRUE(port.ok()) << port.status();
@@ -66,7 +66,7 @@ TEST(MetricsTest, AnswersWhatIsNoScrape) {
   ASSERT_EQ(parts.size(), 2u) << head;
   ASSERT_TRUE(absl::SimpleAtoi(parts[1].substr(0, parts[1].find('\r')), &length));
   EXPECT_NEAR(static_cast<double>(length), static_cast<double>(metrics.text().size()), 64)
-      << "figures grow between two looks";
+      << "values grow between two scrapes";
   EXPECT_THAT(head, ::testing::EndsWith("\r\n\r\n"));
   EXPECT_THAT(ask(*port, "GET /metrics?x=1 HTTP/1.1\r\n\r\n"), HasSubstr("titan_build_info"));
   EXPECT_THAT(ask(*port, "GET / HTTP/1.1\r\n\r\n"), HasSubstr("404 Not Found"));
@@ -79,7 +79,7 @@ TEST(MetricsTest, AnswersWhatIsNoScrape) {
 }
 
 // A daemon ends by its destructors: connections do not delay them for long, and a silent one does not block the page.
-TEST(MetricsTest, EndsSoonWithVisitorsThere) {
+TEST(MetricsTest, EndsPromptlyWithOpenConnections) {
   auto metrics = std::make_unique<Metrics>();
   const absl::StatusOr<int> port = metrics->serve("127.0.0.1:0");
   ASSERT_TRUE(port.ok()) << port.status();
@@ -87,12 +87,12 @@ TEST(MetricsTest, EndsSoonWithVisitorsThere) {
   EXPECT_THAT(get(*port), HasSubstr("titan_build_info"));
   const absl::Time start = absl::Now();
   metrics.reset();
-  EXPECT_LT(absl::Now() - start, absl::Seconds(10)) << "it waited for the silent visitor";
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10)) << "it waited for the silent client";
   close(silent);
 }
 
 // Incomplete requests must not delay a scrape by others, whether they stay silent or send one more byte now and then.
-TEST(MetricsTest, HalfRequestsHoldUpNobody) {
+TEST(MetricsTest, IncompleteRequestsDoNotDelayOthers) {
   Metrics metrics;
   const absl::StatusOr<int> port = metrics.serve("127.0.0.1:0");
   ASSERT_TRUE(port.ok()) << port.status();
@@ -167,7 +167,7 @@ TEST(MetricsTest, ComputesOnDemand) {
   EXPECT_THAT(metrics.text(), HasSubstr("titan_live{x=\"y\"} 7"));
 }
 
-TEST(MetricsTest, AnAskedGaugeIsThereWhileItHasAValue) {
+TEST(MetricsTest, CallbackGaugeExistsWhileItHasAValue) {
   Metrics metrics;
   std::optional<double> value;
   metrics.add(std::make_shared<CallbackGauge>("titan_asked", "Asked now.", Labels{{"x", "y"}}, [&] { return value; }));

@@ -7,7 +7,7 @@ namespace titan::rpc {
 namespace {
 
 // A mistyped address is rejected with the accepted forms, before anybody waits for a connection.
-TEST(AddressTest, TakesWhatGrpcCanUse) {
+TEST(AddressTest, AcceptsOnlyAddressesForGrpc) {
   for (const char* good :
        {"127.0.0.1:7700", "controller-1.example:1", "[::1]:7700", "localhost:65535", "unix:/tmp/s"}) {
     EXPECT_EQ(check_address("--controller", good), absl::OkStatus()) << good;
@@ -34,7 +34,7 @@ TEST(AddressTest, SeveralAreSplitAndCheckedOneByOne) {
 }
 
 // A name that only looks like a loopback address belongs to another machine.
-TEST(AddressTest, KnowsWhatStaysOnThisMachine) {
+TEST(AddressTest, RecognizesLocalAddresses) {
   for (const char* local : {"127.0.0.1:7700", "127.1.2.3:0", "[::1]:7700", "localhost:1", "unix:/tmp/s"}) {
     EXPECT_TRUE(is_local(local)) << local;
   }

@@ -41,7 +41,7 @@ class CertificateTest : public ::testing::Test {
   std::string folder_, path_;
 };
 
-TEST_F(CertificateTest, ItsEndIsRead) {
+TEST_F(CertificateTest, ReadsTheExpiryTime) {
   EXPECT_EQ(certificate_expiry(path_).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(certificate_expiry_seconds(path_), std::nullopt);
   std::ofstream(path_) << "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n";
@@ -54,7 +54,7 @@ TEST_F(CertificateTest, ItsEndIsRead) {
 
 // A file may also have the certificates of the issuers, after its own: it is valid only until the first of them
 // expires.
-TEST_F(CertificateTest, AChainEndsWithItsFirst) {
+TEST_F(CertificateTest, ChainExpiresWithItsFirstCertificate) {
   std::string chain;
   for (const absl::Duration later : {absl::Hours(3), absl::Hours(1), absl::Hours(2)}) {
     write(kEnd + later);
@@ -65,7 +65,7 @@ TEST_F(CertificateTest, AChainEndsWithItsFirst) {
   EXPECT_EQ(*certificate_expiry(path_), kEnd + absl::Hours(1));
 }
 
-TEST_F(CertificateTest, ItsEndIsSaidOnceADayFromAMonthBefore) {
+TEST_F(CertificateTest, WarnsDailyFromAMonthBeforeExpiry) {
   write(kEnd);
   CertificateExpiryWarning certificate(path_);
   const absl::Duration day = absl::Hours(24);
@@ -83,7 +83,7 @@ TEST_F(CertificateTest, ItsEndIsSaidOnceADayFromAMonthBefore) {
   EXPECT_EQ(certificate.due(kEnd + 3 * day), std::nullopt);
 }
 
-TEST_F(CertificateTest, WithoutOneNothingIsSaid) {
+TEST_F(CertificateTest, WithoutACertificateThereIsNoWarning) {
   EXPECT_EQ(CertificateExpiryWarning("").due(kEnd), std::nullopt);
   EXPECT_EQ(CertificateExpiryWarning(path_).due(kEnd),
             std::nullopt);  // Other code reports that the file cannot be read.

@@ -32,7 +32,7 @@ TEST(CredentialsTest, PlaintextStaysOnThisMachine) {
 }
 
 // A folder of a user with a token has only the authority; a flag that names a file overrides the folder.
-TEST(CredentialsTest, AFolderNamesWhatNoFlagNames) {
+TEST(CredentialsTest, FolderSuppliesFilesWithoutFlags) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-tls-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   Security user;
@@ -57,7 +57,7 @@ TEST(CredentialsTest, AFolderNamesWhatNoFlagNames) {
 }
 
 // gRPC would only fail every connection, as if nobody listened.
-TEST(CredentialsTest, AFileWithoutItsContentIsNamed) {
+TEST(CredentialsTest, FileWithoutValidContentIsNamed) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-tls-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   std::ofstream(folder + "/empty");

@@ -6,7 +6,7 @@
 namespace titan::rpc {
 namespace {
 
-TEST(ErrorTest, CrossesTheWireWhole) {
+TEST(ErrorTest, CrossesTheWireUnchanged) {
   const absl::Status sent =
       error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE", "folder /d belongs to a", {{"job", "a"}});
   const absl::Status received = from_grpc(to_grpc(sent));

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = Identity::Kind;
 
-TEST(IdentityTest, GoesThroughTheUri) {
+TEST(IdentityTest, RoundTripsThroughTheUri) {
   for (const auto& [identity, uri] : {std::pair(Identity{Kind::kController, ""}, "titan:controller"),
                                       {Identity{Kind::kNode, "n1"}, "titan:node:n1"},
                                       {Identity{Kind::kUser, "alice"}, "titan:user:alice"},
@@ -21,7 +21,7 @@ TEST(IdentityTest, GoesThroughTheUri) {
 }
 
 // A certificate with two identities has none.
-TEST(IdentityTest, IsOneOrNone) {
+TEST(IdentityTest, RefusesAmbiguousIdentities) {
   EXPECT_FALSE(identity_in({}));
   EXPECT_FALSE(identity_in({"titan:node:n1", "titan:admin:bob"}));
   for (const char* bad : {"titan:", "titan:node:", "titan:root:x", "titan:controller:x", "Titan:node:n1", "node:n1"}) {

@@ -34,7 +34,7 @@ class Manager {
     ::unlink(path_.c_str());
   }
   const std::string& path() const { return path_; }
-  std::vector<std::string> heard() {
+  std::vector<std::string> received() {
     std::vector<std::string> all;
     char buffer[1024];
     for (ssize_t n = 0; (n = ::recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT)) >= 0;) all.emplace_back(buffer, n);
@@ -46,13 +46,13 @@ class Manager {
   const int fd_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 };
 
-TEST(ServiceTest, SaysThatItServesAndThatItEnds) {
+TEST(ServiceTest, ReportsReadyAndStopping) {
   Manager manager;
   FakeClock clock;
   Notifier service({manager.path()}, clock);
   service.ready();
   service.stopping();
-  EXPECT_THAT(manager.heard(), ElementsAre("READY=1", "STOPPING=1"));
+  EXPECT_THAT(manager.received(), ElementsAre("READY=1", "STOPPING=1"));
 }
 
 TEST(ServiceTest, AStatusIsOneLineAndSentOnce) {
@@ -62,11 +62,11 @@ TEST(ServiceTest, AStatusIsOneLineAndSentOnce) {
   service.status("leads:\n2 nodes");
   service.status("leads:\n2 nodes");
   service.status("leads: 3 nodes");
-  EXPECT_THAT(manager.heard(), ElementsAre("STATUS=leads: 2 nodes", "STATUS=leads: 3 nodes"));
+  EXPECT_THAT(manager.received(), ElementsAre("STATUS=leads: 2 nodes", "STATUS=leads: 3 nodes"));
 }
 
 // A loop of a thousand rounds per second sends four messages within the watchdog's time.
-TEST(ServiceTest, ALoopThatRunsIsHeardInTime) {
+TEST(ServiceTest, RunningLoopFeedsTheWatchdog) {
   Manager manager;
   FakeClock clock;
   Notifier service({manager.path(), absl::Seconds(20)}, clock);
@@ -74,35 +74,35 @@ TEST(ServiceTest, ALoopThatRunsIsHeardInTime) {
     service.alive();
     clock.advance(absl::Milliseconds(1));
   }
-  EXPECT_THAT(manager.heard(), ElementsAre("WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"));
+  EXPECT_THAT(manager.received(), ElementsAre("WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"));
 }
 
 // No other call feeds the watchdog for a loop that hangs.
-TEST(ServiceTest, ALoopThatStandsStillIsNotHeard) {
+TEST(ServiceTest, HangingLoopDoesNotFeedTheWatchdog) {
   Manager manager;
   FakeClock clock;
   Notifier service({manager.path(), absl::Seconds(20)}, clock);
   service.alive();
-  manager.heard();
+  manager.received();
   clock.advance(absl::Hours(1));
   service.status("still here");
   service.ready();
-  EXPECT_THAT(manager.heard(), ElementsAre("STATUS=still here", "READY=1"));
+  EXPECT_THAT(manager.received(), ElementsAre("STATUS=still here", "READY=1"));
 }
 
-TEST(ServiceTest, WithoutAWatchdogThereIsNothingToFeed) {
+TEST(ServiceTest, WithoutAWatchdogNothingIsSent) {
   Manager manager;
   FakeClock clock;
   Notifier service({manager.path()}, clock);
   service.alive();
-  EXPECT_THAT(manager.heard(), IsEmpty());
+  EXPECT_THAT(manager.received(), IsEmpty());
   EXPECT_EQ(service.pace(), absl::Seconds(1));
   EXPECT_EQ(Notifier({}, clock).pace(), absl::InfiniteDuration());
   EXPECT_EQ(Notifier({manager.path(), absl::Milliseconds(400)}, clock).pace(), absl::Milliseconds(100));
 }
 
 // A watchdog for another process, such as a daemon's parent, is ignored.
-TEST(ServiceTest, TheEnvironmentIsOfOneProcess) {
+TEST(ServiceTest, IgnoresTheEnvironmentOfAnotherProcess) {
   ::setenv("NOTIFY_SOCKET", "/run/notify", 1);
   ::setenv("WATCHDOG_USEC", "3000000", 1);
   ::setenv("WATCHDOG_PID", absl::StrCat(::getpid()).c_str(), 1);

@@ -41,7 +41,7 @@ TEST(BenchFiguresTest, MediansAndSpreads) {
 }
 
 // Warm-up steps do not count, a step that was logged twice counts once, and one slow step does not move the median.
-TEST(BenchFiguresTest, OfARun) {
+TEST(BenchFiguresTest, ComputesFiguresOfARun) {
   const std::string metrics = step_line(1, 50) + step_line(2, 0.5) + step_line(3, 99) + step_line(3, 0.4) +
                               step_line(4, 3.0) + step_line(5, 0.6) + "{\"step\": 6, \"half";
   const auto figures = figures_of({.metrics = metrics, .launched = kLaunch, .ranks = 2, .warmup = 2});
@@ -56,7 +56,7 @@ TEST(BenchFiguresTest, OfARun) {
   }
 }
 
-TEST(BenchFiguresTest, OfADevice) {
+TEST(BenchFiguresTest, ComputesFiguresOfADevice) {
   const std::string metrics = step_line(1, 1, 0, 10) + step_line(2, 1, 0, 40) + step_line(3, 1, 0, 60);
   const auto figures = figures_of({.metrics = metrics, .launched = kLaunch, .ranks = 2, .warmup = 1, .on_cpu = false});
   ASSERT_TRUE(figures.ok()) << figures.status();
@@ -66,7 +66,7 @@ TEST(BenchFiguresTest, OfADevice) {
 
 // Utilization is taken from the same step as the tokens per second: a mean of rates would weight slow and fast steps
 // equally.
-TEST(BenchFiguresTest, UtilisationIsThatOfTheMedianStep) {
+TEST(BenchFiguresTest, UtilizationComesFromTheMedianStep) {
   const std::string metrics =
       step_line(1, 1, 0, 9) + step_line(2, 1, 0, 60) + step_line(3, 3, 0, 20) + step_line(4, 1, 0, 60);
   const auto figures = figures_of({.metrics = metrics, .launched = kLaunch, .ranks = 2, .warmup = 1, .on_cpu = false});
@@ -75,7 +75,7 @@ TEST(BenchFiguresTest, UtilisationIsThatOfTheMedianStep) {
 }
 
 // The save after step 3 is in the row of step 4, which does not count as a step; the last step's save is another one.
-TEST(BenchFiguresTest, OfASave) {
+TEST(BenchFiguresTest, ComputesFiguresOfASave) {
   const std::string metrics =
       step_line(1, 5) + step_line(2, 0.5) + step_line(3, 0.5) + step_line(4, 2, 1.25) + step_line(5, 0.5);
   const auto figures = figures_of({.metrics = metrics,
@@ -106,7 +106,7 @@ TEST(BenchFiguresTest, ARunWithoutFiguresIsAnError) {
 }  // namespace titan::cli
 
 // Ratios compare runs of the same round: the second round, in which the machine was half as fast, changes no ratio.
-TEST(BenchFiguresTest, RatiosAreOfTheSameRound) {
+TEST(BenchFiguresTest, RatiosCompareRunsOfOneRound) {
   const Measured base{.name = "base", .overrides = {}, .runs = {{{"s", 10}}, {{"s", 5}}, {{"s", 10}}}};
   const Measured other{.name = "other", .overrides = {}, .runs = {{{"s", 20}}, {{"s", 10}}, {{"s", 30}, {"m", 1}}}};
   const auto ratio = ratio_of(other, base, "s");
@@ -114,7 +114,7 @@ TEST(BenchFiguresTest, RatiosAreOfTheSameRound) {
   EXPECT_EQ(ratio->median, 2);
   EXPECT_EQ(ratio->least, 2);
   EXPECT_EQ(ratio->greatest, 3);
-  EXPECT_EQ(spread_of(other, "m")->median, 1) << "of the runs that know it";
+  EXPECT_EQ(spread_of(other, "m")->median, 1) << "only the runs that have the figure count";
   EXPECT_FALSE(ratio_of(other, base, "m").has_value());
   EXPECT_FALSE(spread_of(base, "m").has_value());
 }

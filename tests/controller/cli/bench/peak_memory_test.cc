@@ -26,7 +26,7 @@ pid_t marked_program(std::string mark) {
 }
 
 // Only processes with the mark count: one of a few hundred KiB, not this one.
-TEST(PeakMemoryTest, CountsTheMarkedProcessesAlone) {
+TEST(PeakMemoryTest, CountsOnlyMarkedProcesses) {
   const std::string mark = absl::StrCat("TITAN_PEAK_MEMORY_TEST=", getpid());
   const pid_t earlier = marked_program(mark + "0");
   const PeakMemory other(mark + "0");  // A process that was there before does not count.

@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(BenchPlanTest, WordsAreAShells) {
+TEST(BenchPlanTest, SplitsWordsLikeAShell) {
   EXPECT_THAT(split_words("--a.b 1\t --c.d=2 ").value(), ElementsAre("--a.b", "1", "--c.d=2"));
   EXPECT_THAT(split_words(R"(--x.y 'two words' "and 'more'" \"one\ word\" '' a'b'c)").value(),
               ElementsAre("--x.y", "two words", "and 'more'", "\"one word\"", "", "abc"));
@@ -41,7 +41,7 @@ TEST(BenchPlanTest, BadVariantsAreRefused) {
   }
 }
 
-TEST(BenchPlanTest, NamesAreTakenOnce) {
+TEST(BenchPlanTest, VariantNamesMustBeUnique) {
   EXPECT_EQ(parse_variants({"x=--a.b 1", "y=--a.b 2"}, "base")->size(), 2u);
   for (const char* second : {"x=--a.b 3", "base=--a.b 3"}) {
     const absl::Status status = parse_variants({"x=--a.b 1", second}, "base").status();

@@ -26,7 +26,7 @@ TEST(BenchReportTest, NumbersAreGrouped) {
 }
 
 // Only known figures have a row; a phase also has its share of the step.
-TEST(BenchReportTest, ARowAFigureAndARatioBesideEach) {
+TEST(BenchReportTest, RowsHaveEachFigureAndItsRatio) {
   EXPECT_THAT(
       table_rows(two_configurations()),
       ElementsAre(ElementsAre("", "base", "slow", "/ base"),

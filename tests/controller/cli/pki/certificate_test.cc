@@ -70,7 +70,7 @@ class CertificateTest : public ::testing::Test {
   std::string folder_ = ::testing::TempDir() + "titan-pki-XXXXXX";
 };
 
-TEST_F(CertificateTest, CountsForItsPurposeAndTimeAlone) {
+TEST_F(CertificateTest, IsValidOnlyForItsPurposeAndTime) {
   const std::string server =
       issue(authority_, {"titan:controller", {"c1.example", "10.0.0.1"}, true}, key_, kDay).value();
   const std::string client = issue(authority_, {"titan:node:n1", {}, false}, key_, kDay).value();
@@ -85,12 +85,12 @@ TEST_F(CertificateTest, CountsForItsPurposeAndTimeAlone) {
 }
 
 // Daemons warn before their own certificate expires, so the authority must not expire earlier.
-TEST_F(CertificateTest, EndsWithItsAuthorityAtTheLatest) {
+TEST_F(CertificateTest, EndsNoLaterThanItsAuthority) {
   const Validity week = {kDay.from, absl::Hours(7 * 24)}, after = {kDay.from + absl::Hours(25), absl::Hours(1)};
   const Subject node = {"titan:node:n1", {}, false};
-  const std::string of_a_week = issue(authority_, node, key_, week).value();
+  const std::string week_certificate = issue(authority_, node, key_, week).value();
   const auto end = [](const std::string& pem) { return rpc::end_of(*rpc::certificates_in(pem).front()); };
-  EXPECT_EQ(end(of_a_week), end(authority_.certificate));
+  EXPECT_EQ(end(week_certificate), end(authority_.certificate));
   const absl::Status late = issue(authority_, node, key_, after).status();
   EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(late.message()), HasSubstr("init-ca"));
@@ -109,7 +109,7 @@ TEST_F(CertificateTest, NamesItsHosts) {
 }
 
 // A host name must not add another extension.
-TEST_F(CertificateTest, HostsAreHosts) {
+TEST_F(CertificateTest, BadHostNamesAreRefused) {
   for (const char* bad : {"", "a b", "a,URI:titan:controller", "host:7700", "https://host", "*.example"}) {
     const auto made = issue(authority_, {"titan:controller", {bad}, true}, key_, kDay);
     EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument) << bad;
@@ -117,7 +117,7 @@ TEST_F(CertificateTest, HostsAreHosts) {
   }
 }
 
-TEST_F(CertificateTest, NamesAreNames) {
+TEST_F(CertificateTest, BadIdentityNamesAreRefused) {
   for (const char* bad :
        {"titan:user:x,URI:titan:admin:y", "titan:node:*", "titan:user:two words", "titan:user:x\ny"}) {
     EXPECT_EQ(issue(authority_, {bad, {}, false}, key_, kDay).status().code(), absl::StatusCode::kInvalidArgument)
@@ -125,13 +125,13 @@ TEST_F(CertificateTest, NamesAreNames) {
   }
 }
 
-TEST_F(CertificateTest, AKeyThatIsNotTheAuthoritysSignsNothing) {
+TEST_F(CertificateTest, KeyThatIsNotTheAuthoritysSignsNothing) {
   const KeyPair mixed = {authority_.certificate, key_};
   EXPECT_FALSE(issue(mixed, {"titan:node:n1", {}, false}, key_, kDay).ok());
   EXPECT_FALSE(issue({"", ""}, {"titan:node:n1", {}, false}, key_, kDay).ok());
 }
 
-TEST_F(CertificateTest, KeysAreTheirOwnersAndAreNeverReplacedUnasked) {
+TEST_F(CertificateTest, KeysArePrivateAndNeverReplacedSilently) {
   ASSERT_TRUE(write_authority(folder_ + "/ca", authority_).ok());
   EXPECT_EQ(mode(folder_ + "/ca"), 0700U);
   EXPECT_EQ(mode(folder_ + "/ca/ca.key"), 0600U);
@@ -153,7 +153,7 @@ TEST_F(CertificateTest, KeysAreTheirOwnersAndAreNeverReplacedUnasked) {
 }
 
 // After a full disk no partial file remains: the same command works once there is space.
-TEST_F(CertificateTest, AFullDiskLeavesNoHalfKey) {
+TEST_F(CertificateTest, FullDiskLeavesNoPartialKey) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -169,7 +169,7 @@ TEST_F(CertificateTest, AFullDiskLeavesNoHalfKey) {
 
 // A certificate of a new authority can be installed while others still have one of the old authority: no step of a
 // rotation cuts anybody off.
-TEST_F(CertificateTest, ARenewalTakesNoTrustAway) {
+TEST_F(CertificateTest, RenewalKeepsOldAuthoritiesTrusted) {
   const Subject node = {"titan:node:n1", {}, false};
   const std::string out = folder_ + "/n1";
   ASSERT_TRUE(issue_into(out, authority_, node, kDay, KeyPolicy::kNew).ok());

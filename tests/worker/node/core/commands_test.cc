@@ -48,7 +48,7 @@ TEST(CommandsTest, AnAttemptFromPrepareToForget) {
 }
 
 // The core is a value: a copy does not see the other copy's changes, and equal inputs have equal effects.
-TEST(CommandsTest, CopiesAreIndependentAndAlike) {
+TEST(CommandsTest, CopiesAreIndependentAndDeterministic) {
   NodeWorld world;
   world.connect();
   NodeCore copy = world.core();
@@ -62,7 +62,7 @@ TEST(CommandsTest, CopiesAreIndependentAndAlike) {
 }
 
 // At every point of an attempt's life, a repeated command only repeats the report.
-TEST(CommandsTest, CommandsComeTwice) {
+TEST(CommandsTest, RepeatedCommandsOnlyRepeatTheReport) {
   for (int steps = 0; steps < 14; ++steps) {
     NodeWorld world;
     world.connect();
@@ -132,7 +132,7 @@ TEST(CommandsTest, ForgetInEveryStateEndsItFirst) {
   }
 }
 
-TEST(CommandsTest, AttemptsThatNobodyKnows) {
+TEST(CommandsTest, CommandsForUnknownAttempts) {
   NodeWorld world;
   world.connect();
   world.start(3);
@@ -177,7 +177,7 @@ TEST(CommandsTest, RanksGetTheDevicesThatTheControllerChose) {
   EXPECT_EQ(world.core().free_devices(), std::set<int>{0});
 }
 
-TEST(CommandsTest, RefusesDevicesThatAreNotThereOrTaken) {
+TEST(CommandsTest, RefusesMissingOrTakenDevices) {
   NodeWorld world;
   world.connect();
   world.command(prepare_on(1, {0, 1}));
@@ -199,7 +199,7 @@ TEST(CommandsTest, RefusesDevicesThatAreNotThereOrTaken) {
 }
 
 // An older attempt of the job still has the devices and is being stopped.
-TEST(CommandsTest, WaitsForDevicesThatAreOnTheirWay) {
+TEST(CommandsTest, WaitsForDevicesOfAStoppingAttempt) {
   NodeWorld world;
   world.connect();
   world.command(prepare_on(1, {0, 1}));
@@ -210,7 +210,7 @@ TEST(CommandsTest, WaitsForDevicesThatAreOnTheirWay) {
   EXPECT_EQ(world.core().free_devices(), (std::set<int>{2, 3}));
 }
 
-TEST(CommandsTest, RefusesWhatCannotRun) {
+TEST(CommandsTest, RefusesAttemptsThatCannotRun) {
   NodeWorld world;
   world.connect();
   world.prepare(1, 5);
@@ -284,7 +284,7 @@ TEST(CommandsTest, FencesOutliveTheirAttempts) {
 }
 
 // At every point of its preparation an attempt gives way to a newer one.
-TEST(CommandsTest, ANewerAttemptComesWhileTheOlderIsPrepared) {
+TEST(CommandsTest, NewerAttemptReplacesOneInPreparation) {
   for (int steps = 0; steps < 16; ++steps) {
     NodeWorld world;
     world.connect();
@@ -332,7 +332,7 @@ TEST(CommandsTest, CheckpointsGoToTheShim) {
             1);
 }
 
-TEST(CommandsTest, ALogIsClosedWhenItsRankIsGone) {
+TEST(CommandsTest, LogIsClosedWhenItsRankHasEnded) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -348,11 +348,11 @@ TEST(CommandsTest, ALogIsClosedWhenItsRankIsGone) {
   ASSERT_EQ(world.logs.size(), 4u);
   EXPECT_TRUE(world.logs[1].closed);
   EXPECT_FALSE(world.logs[2].closed);
-  EXPECT_TRUE(world.logs[3].closed) << "not of this node";
+  EXPECT_TRUE(world.logs[3].closed) << "a rank of another node";
 }
 
 // A command for an attempt that is being forgotten waits for that, and then finds it gone.
-TEST(CommandsTest, CommandsBehindAForgetFindItDone) {
+TEST(CommandsTest, CommandsAfterAForgetFindTheAttemptGone) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -370,7 +370,7 @@ TEST(CommandsTest, CommandsBehindAForgetFindItDone) {
   EXPECT_EQ(world.last(1).error_reason(), "NOT_PREPARED");
 }
 
-TEST(CommandsTest, BeatsCarryWhatBeaconsShow) {
+TEST(CommandsTest, BeatsCarryBeaconStatus) {
   NodeWorld world;
   world.connect();
   world.launch(1, 1);

@@ -17,7 +17,7 @@ v1::ControllerMessage make_diagnose(int attempt, bool stacks, int64_t millisecon
   return message;
 }
 
-bool asked_for_stacks(NodeWorld& world) {
+bool requested_stacks(NodeWorld& world) {
   return std::any_of(world.shim(1).got.begin(), world.shim(1).got.end(),
                      [](const ShimCommand& it) { return it.kind == ShimCommand::Kind::kStacks; });
 }
@@ -29,12 +29,12 @@ NodeWorld running(int ranks = 2) {
   return world;
 }
 
-TEST(DiagnosisTest, StacksAreTakenBeforeItIsAnswered) {
+TEST(DiagnosisTest, StacksAreTakenBeforeTheAnswer) {
   NodeWorld world = running();
   EXPECT_TRUE(world.registered().diagnoses());
   world.command(make_diagnose(1, /*stacks=*/true));
   world.settle();
-  EXPECT_TRUE(asked_for_stacks(world));
+  EXPECT_TRUE(requested_stacks(world));
   ASSERT_EQ(world.diagnoses.size(), 1U);
   ASSERT_EQ(world.diagnoses[0].ranks.size(), 2U);
   EXPECT_TRUE(world.diagnoses[0].ranks[1].alive);
@@ -43,16 +43,16 @@ TEST(DiagnosisTest, StacksAreTakenBeforeItIsAnswered) {
   EXPECT_EQ(world.diagnoses.size(), 1U) << "answered once";
 }
 
-TEST(DiagnosisTest, WithoutStacksNobodyWaitsForTheShim) {
+TEST(DiagnosisTest, WithoutStacksDoesNotWaitForTheShim) {
   NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/false));
   world.settle();
   ASSERT_EQ(world.diagnoses.size(), 1U);
-  EXPECT_FALSE(asked_for_stacks(world));
+  EXPECT_FALSE(requested_stacks(world));
 }
 
-TEST(DiagnosisTest, AShimThatHangsCostsTheDeadlineAndNoMore) {
+TEST(DiagnosisTest, HangingShimDelaysOnlyUntilTheDeadline) {
   NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/true, 3000));
@@ -61,10 +61,10 @@ TEST(DiagnosisTest, AShimThatHangsCostsTheDeadlineAndNoMore) {
   world.advance(absl::Milliseconds(1500));
   ASSERT_EQ(world.diagnoses.size(), 1U);
   EXPECT_NE(world.diagnoses[0].stacks_missing, "");
-  EXPECT_EQ(world.diagnoses[0].ranks.size(), 2U) << "what lies on the disk is read all the same";
+  EXPECT_EQ(world.diagnoses[0].ranks.size(), 2U) << "files on the disk are read anyway";
 }
 
-TEST(DiagnosisTest, WithoutALinkToTheShimItIsAnsweredAtOnce) {
+TEST(DiagnosisTest, AnswersAtOnceWithoutAShimLink) {
   NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/true));
@@ -74,7 +74,7 @@ TEST(DiagnosisTest, WithoutALinkToTheShimItIsAnsweredAtOnce) {
   EXPECT_NE(world.diagnoses[0].stacks_missing, "");
 }
 
-TEST(DiagnosisTest, RanksThatAreGoneHaveLeftWhatTheyLeft) {
+TEST(DiagnosisTest, EndedRanksAreReportedWithoutStacks) {
   NodeWorld world = running();
   world.rank_exits(1, 0, 5);
   world.rank_exits(1, 1, 5);
@@ -84,10 +84,10 @@ TEST(DiagnosisTest, RanksThatAreGoneHaveLeftWhatTheyLeft) {
   world.settle();
   ASSERT_EQ(world.diagnoses.size(), 1U);
   EXPECT_FALSE(world.diagnoses[0].ranks[0].alive);
-  EXPECT_FALSE(asked_for_stacks(world));
+  EXPECT_FALSE(requested_stacks(world));
 }
 
-TEST(DiagnosisTest, RanksThatEndMeanwhileEndTheWait) {
+TEST(DiagnosisTest, WaitEndsWhenTheRanksEnd) {
   NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/true));
@@ -98,7 +98,7 @@ TEST(DiagnosisTest, RanksThatEndMeanwhileEndTheWait) {
   EXPECT_EQ(world.diagnoses.size(), 1U);
 }
 
-TEST(DiagnosisTest, OfAnotherAttemptNothingIsKnown) {
+TEST(DiagnosisTest, UnknownAttemptGetsAnEmptyDiagnosis) {
   NodeWorld world = running();
   world.command(make_diagnose(7, /*stacks=*/true));
   world.settle();
@@ -106,7 +106,7 @@ TEST(DiagnosisTest, OfAnotherAttemptNothingIsKnown) {
   EXPECT_TRUE(world.diagnoses[0].ranks.empty());
 }
 
-TEST(DiagnosisTest, AskedTwiceItIsAnsweredForTheNewerSession) {
+TEST(DiagnosisTest, RepeatedRequestIsAnsweredForTheNewerSession) {
   NodeWorld world = running();
   world.hang_shim(1);
   world.command(make_diagnose(1, /*stacks=*/true));

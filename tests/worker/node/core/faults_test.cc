@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using Report = v1::AttemptReport;
 using Phase = AttemptRecord::Phase;
 
-TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
+TEST(FaultsTest, FullDiskRefusesAndLeavesNothing) {
   NodeWorld world;
   world.connect();
   world.fail<RaiseFence>("no space");
@@ -28,7 +28,7 @@ TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
   world.prepare(2);
   world.settle();
   EXPECT_EQ(world.last(2).error_reason(), "STATE_FOLDER_UNUSABLE");
-  EXPECT_EQ(world.count<DeleteFolder>(), 1) << "what there is of it";
+  EXPECT_EQ(world.count<DeleteFolder>(), 1) << "the incomplete folder is deleted";
   world.clear_failure<AddRecord>();
   // Without the record of a live attempt, a restarted daemon would not know what was promised.
   world.fail<WriteRecord>("no space");
@@ -45,19 +45,19 @@ TEST(FaultsTest, AFullDiskRefusesAndKeepsNothing) {
 }
 
 // The controller learns that this node is unusable before it gets the refusal, which is then not a failure of the job.
-TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
+TEST(FaultsTest, FailedWriteIsReportedBeforeTheRefusal) {
   NodeWorld world;
   world.connect();
   const auto check = [&](int attempt, const std::string& why) {
     ASSERT_EQ(world.last(attempt).error_reason(), "STATE_FOLDER_UNUSABLE");
-    const auto& said = world.said();
-    const auto refusal = std::find_if(said.begin(), said.end(), [&](const v1::WorkerMessage& message) {
+    const auto& messages = world.messages();
+    const auto refusal = std::find_if(messages.begin(), messages.end(), [&](const v1::WorkerMessage& message) {
       return message.has_attempt() && message.attempt().id().number() == attempt;
     });
-    const auto beat = std::find_if(said.begin(), said.end(), [&](const v1::WorkerMessage& message) {
+    const auto beat = std::find_if(messages.begin(), messages.end(), [&](const v1::WorkerMessage& message) {
       return message.has_beat() && message.beat().unusable() == why;
     });
-    ASSERT_NE(beat, said.end());
+    ASSERT_NE(beat, messages.end());
     EXPECT_LT(beat, refusal);
     EXPECT_EQ(world.core().make_register(world.now()).unusable(), why);
     world.feed(StateFolderChecked{""});
@@ -75,7 +75,7 @@ TEST(FaultsTest, AWriteThatFailsIsToldBeforeTheRefusal) {
 }
 
 // A fence of one job that cannot be read, or that was damaged and repaired, does not make the node unusable.
-TEST(FaultsTest, AFenceOfOneJobIsNotTheNodesMatter) {
+TEST(FaultsTest, BadFenceOfOneJobDoesNotAffectTheNode) {
   NodeWorld world;
   world.connect();
   world.hang<RaiseFence>();
@@ -102,17 +102,17 @@ TEST(FaultsTest, AFenceOfOneJobIsNotTheNodesMatter) {
 }
 
 // Running attempts continue, and the state of the folder is reported at once by a beat.
-TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
+TEST(FaultsTest, NextBeatReportsAnUnusableStateFolder) {
   NodeWorld world;
   world.connect();
   world.launch(1);
-  const size_t before = world.said().size();
+  const size_t before = world.messages().size();
   world.feed(StateFolderChecked{"/state was deleted"});
   EXPECT_EQ(world.core().next_deadline(), world.now().monotonic);
   world.tick();
   world.settle();
-  ASSERT_GT(world.said().size(), before);
-  const v1::WorkerMessage& last = world.said().back();
+  ASSERT_GT(world.messages().size(), before);
+  const v1::WorkerMessage& last = world.messages().back();
   ASSERT_TRUE(last.has_beat());
   EXPECT_EQ(last.beat().unusable(), "/state was deleted");
   EXPECT_EQ(last.beat().attempts_size(), 1);
@@ -121,11 +121,11 @@ TEST(FaultsTest, AStateFolderThatCannotBeUsedIsToldWithTheNextBeat) {
   world.feed(StateFolderChecked{""});
   world.tick();
   world.settle();
-  EXPECT_EQ(world.said().back().beat().unusable(), "");
+  EXPECT_EQ(world.messages().back().beat().unusable(), "");
 }
 
 // The run folder has the exits: the end is reported, and the record is written once there is space.
-TEST(FaultsTest, AFullDiskAtTheEndHidesNothing) {
+TEST(FaultsTest, FullDiskDoesNotHideTheEnd) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -139,7 +139,7 @@ TEST(FaultsTest, AFullDiskAtTheEndHidesNothing) {
   EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kEnded);
 }
 
-TEST(FaultsTest, AStateFolderThatHangsAtTheEndHoldsNothingUp) {
+TEST(FaultsTest, HangingStateFolderDelaysTheEndOnlyUntilTimeout) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -156,7 +156,7 @@ TEST(FaultsTest, AStateFolderThatHangsAtTheEndHoldsNothingUp) {
 }
 
 // A Forget that could not be written is requested again after the next start.
-TEST(FaultsTest, AForgetThatIsNotWrittenComesBackWithTheNextDaemon) {
+TEST(FaultsTest, UnwrittenForgetIsRepeatedAfterARestart) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -176,7 +176,7 @@ TEST(FaultsTest, AForgetThatIsNotWrittenComesBackWithTheNextDaemon) {
   EXPECT_EQ(world.disk.records.at({"u1", 1}).phase, Phase::kForgotten);
 }
 
-TEST(FaultsTest, AShimThatCannotBeStartedIsALaunchThatFailed) {
+TEST(FaultsTest, ShimThatCannotStartIsALaunchFailure) {
   NodeWorld world;
   world.connect();
   world.fail<SpawnShim>("no such program");
@@ -190,7 +190,7 @@ TEST(FaultsTest, AShimThatCannotBeStartedIsALaunchThatFailed) {
   EXPECT_EQ(world.reports().size(), 1u);
 }
 
-TEST(FaultsTest, AShimThatDiesBeforeItSpeaksIsALaunchThatFailed) {
+TEST(FaultsTest, ShimThatDiesSilentlyIsALaunchFailure) {
   NodeWorld world;
   world.connect();
   world.new_shims_hang = true;
@@ -205,7 +205,7 @@ TEST(FaultsTest, AShimThatDiesBeforeItSpeaksIsALaunchThatFailed) {
 }
 
 // The controller must not give its devices to others before it is gone.
-TEST(FaultsTest, WhatIsRefusedSaysWhetherItHoldsItsDevices) {
+TEST(FaultsTest, RefusalReportsWhetherDevicesAreStillHeld) {
   NodeWorld world;
   world.connect();
   world.new_shims_hang = true;
@@ -222,7 +222,7 @@ TEST(FaultsTest, WhatIsRefusedSaysWhetherItHoldsItsDevices) {
   EXPECT_EQ(world.core().free_devices().size(), 4u);
 }
 
-TEST(FaultsTest, RanksThatCannotBeStartedAreALaunchThatFailed) {
+TEST(FaultsTest, RanksThatCannotStartAreALaunchFailure) {
   NodeWorld world;
   world.connect();
   world.fail<SendToShim>("no such rank program");
@@ -233,7 +233,7 @@ TEST(FaultsTest, RanksThatCannotBeStartedAreALaunchThatFailed) {
 }
 
 // The storage of a dump folder does not answer: the refusal comes in time, and late results are undone.
-TEST(FaultsTest, APreparationThatHangsIsBounded) {
+TEST(FaultsTest, HangingPreparationTimesOut) {
   for (const int64_t deadline : {int64_t{0}, int64_t{7'000}}) {
     NodeWorld world;
     world.connect();
@@ -264,7 +264,7 @@ TEST(FaultsTest, APreparationThatHangsIsBounded) {
   }
 }
 
-TEST(FaultsTest, PreparationsThatHangForEverAreNotStartedWithoutBound) {
+TEST(FaultsTest, NumberOfHangingPreparationsIsLimited) {
   NodeWorld world;
   world.connect();
   world.hang<PrepareFolder>();
@@ -285,7 +285,7 @@ TEST(FaultsTest, PreparationsThatHangForEverAreNotStartedWithoutBound) {
   EXPECT_EQ(world.last(attempt).phase(), Report::PREPARED);
 }
 
-TEST(FaultsTest, EveryStageOfAPreparationIsBounded) {
+TEST(FaultsTest, EveryStageOfAPreparationTimesOut) {
   const std::vector<std::pair<std::function<void(NodeWorld&)>, std::string>> stages = {
       {[](NodeWorld& world) { world.hang<RaiseFence>(); }, "the state folder does not answer"},
       {[](NodeWorld& world) { world.hang<AddRecord>(); }, "the state folder does not answer"},
@@ -317,7 +317,7 @@ TEST(FaultsTest, EveryStageOfAPreparationIsBounded) {
   }
 }
 
-TEST(FaultsTest, ATokenThatIsNotAnsweredIsBounded) {
+TEST(FaultsTest, UnansweredTokenCheckTimesOut) {
   NodeWorld world;
   world.connect();
   world.hang<CheckToken>();
@@ -333,7 +333,7 @@ TEST(FaultsTest, ATokenThatIsNotAnsweredIsBounded) {
 }
 
 // Start goes to the shim by the link that exists when the token was seen, or by the next one.
-TEST(FaultsTest, ALinkThatBreaksDuringTheStartLosesNothing) {
+TEST(FaultsTest, BrokenLinkDuringStartLosesNothing) {
   for (int steps = 0; steps < 8; ++steps) {
     NodeWorld world;
     world.connect();
@@ -352,7 +352,7 @@ TEST(FaultsTest, ALinkThatBreaksDuringTheStartLosesNothing) {
 }
 
 // If the state of a shim cannot be read, its end is not proven.
-TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
+TEST(FaultsTest, ShimWithUnknownStateIsNotEnded) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -366,14 +366,14 @@ TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
                             return line.find("cannot determine whether its shim lives") != std::string::npos;
                           }),
             1)
-      << "said once";
+      << "reported once";
   world.unreadable.clear();
   world.advance(absl::Seconds(2));
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
 }
 
-TEST(FaultsTest, ALostShimIsSaidWithHowItsRanksEnded) {
+TEST(FaultsTest, LostShimReportIncludesRecordedExits) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -384,7 +384,7 @@ TEST(FaultsTest, ALostShimIsSaidWithHowItsRanksEnded) {
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
   EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
   ASSERT_EQ(world.last(1).exits_size(), 2);
-  EXPECT_EQ(world.last(1).exits(0).exit_code(), 3) << "what was recorded stays";
+  EXPECT_EQ(world.last(1).exits(0).exit_code(), 3) << "the recorded exit is kept";
   EXPECT_EQ(world.last(1).exits(1).signal(), 9);
   EXPECT_EQ(world.core().state().shims_lost, 1);
 }
@@ -405,7 +405,7 @@ TEST(FaultsTest, RanksThatRanOutOfMemoryAreCounted) {
   EXPECT_EQ(world.core().memory_kills(), 1);
 }
 
-TEST(FaultsTest, AShimThatIsSilentForAWhileIsNotLost) {
+TEST(FaultsTest, TemporarilySilentShimIsNotLost) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -422,7 +422,7 @@ TEST(FaultsTest, AShimThatIsSilentForAWhileIsNotLost) {
 }
 
 // A spool that cannot be read is logged once and read again at each beat, and does not delay the attempt's end.
-TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
+TEST(FaultsTest, UnreadableEventsAreReadAgain) {
   NodeWorld world;
   world.connect();
   world.launch(1, 1);
@@ -444,7 +444,7 @@ TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
 }
 
 // Damage of a spool is reported to the job once, and later events are read.
-TEST(FaultsTest, ADamagedSpoolIsToldAndReadOn) {
+TEST(FaultsTest, SpoolDamageIsReportedAndReadingContinues) {
   NodeWorld world;
   world.connect();
   world.launch(1, 1);
@@ -458,13 +458,13 @@ TEST(FaultsTest, ADamagedSpoolIsToldAndReadOn) {
   EXPECT_EQ(world.damage, (std::vector<std::string>{
                               "50 bytes at byte 100 of its event file are not events and were skipped; events 2 to 3 "
                               "are missing"}));
-  EXPECT_EQ(world.gaps(), 2) << "events 4 and 5 came";
+  EXPECT_EQ(world.gaps(), 2) << "events 4 and 5 arrived";
   world.advance(5 * kMaxBeatInterval);
   EXPECT_EQ(world.damage.size(), 1u);
 }
 
 // The number cannot be verified yet: nothing is reported twice meanwhile.
-TEST(FaultsTest, DamageBeforeADoubtfulEventIsToldWithIt) {
+TEST(FaultsTest, DamageBeforeAnUnverifiedEventIsReportedOnce) {
   NodeWorld world;
   world.connect();
   world.launch(1, 1);
@@ -484,7 +484,7 @@ TEST(FaultsTest, DamageBeforeADoubtfulEventIsToldWithIt) {
   EXPECT_EQ(world.damage, (std::vector<std::string>{"90 bytes; events 1 to 6 are missing"}));
 }
 
-TEST(FaultsTest, SpoolsThatHangDoNotHoldUpTheEnd) {
+TEST(FaultsTest, HangingSpoolsDoNotBlockTheEnd) {
   NodeWorld world;
   world.connect();
   world.launch(1, 2);
@@ -493,7 +493,7 @@ TEST(FaultsTest, SpoolsThatHangDoNotHoldUpTheEnd) {
   world.settle();
   world.rank_exits(1, 0, 4);
   world.settle();
-  EXPECT_EQ(world.last(1).exits_size(), 0) << "what it said comes before how it ended";
+  EXPECT_EQ(world.last(1).exits_size(), 0) << "its events are reported before its exit";
   world.advance(kSpoolTimeout);
   EXPECT_EQ(world.last(1).exits_size(), 1);
   world.stop(1);
@@ -504,7 +504,7 @@ TEST(FaultsTest, SpoolsThatHangDoNotHoldUpTheEnd) {
   EXPECT_EQ(world.events_of(1, 0), 1);
 }
 
-TEST(FaultsTest, PlacesThatCannotBeWrittenCostARepetition) {
+TEST(FaultsTest, UnwrittenPlacesOnlyRepeatEvents) {
   NodeWorld world;
   world.connect();
   world.launch(1, 1);
@@ -521,7 +521,7 @@ TEST(FaultsTest, PlacesThatCannotBeWrittenCostARepetition) {
 }
 
 // Completions that come twice, or belong to no pending effect, do nothing.
-TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
+TEST(FaultsTest, DuplicateAndUnknownCompletionsAreIgnored) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -539,7 +539,7 @@ TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
 }
 
 // A new registration lists attempts in preparation too: their devices are in use.
-TEST(FaultsTest, WhatIsPreparedIsInTheInventory) {
+TEST(FaultsTest, InventoryListsAttemptsInPreparation) {
   NodeWorld world;
   world.connect();
   world.hang<PrepareFolder>();

@@ -9,7 +9,7 @@ namespace titan::node {
 namespace {
 
 // Returns the log ends reported for each rank since the world last called clear_messages().
-std::map<int, std::string> told(const NodeWorld& world) {
+std::map<int, std::string> reported_tails(const NodeWorld& world) {
   std::map<int, std::string> tails;
   for (const v1::AttemptReport& report : world.reports()) {
     for (const v1::RankExitReport& exit : report.exits()) {
@@ -19,7 +19,7 @@ std::map<int, std::string> told(const NodeWorld& world) {
   return tails;
 }
 
-TEST(LogTailTest, GoesWithTheEndOfARankThatFailed) {
+TEST(LogTailTest, IsReportedWithTheExitOfAFailedRank) {
   NodeWorld world;
   world.connect();
   world.launch(1, 2);
@@ -27,12 +27,13 @@ TEST(LogTailTest, GoesWithTheEndOfARankThatFailed) {
   world.rank_exits(1, 1, -1, 11);
   world.settle();
   ASSERT_FALSE(world.reports().empty());
-  const v1::AttemptReport said = world.reports().back();
-  ASSERT_EQ(said.exits_size(), 1);
-  EXPECT_EQ(said.exits(0).log_tail(), "step 3\nSegmentation fault\n") << "in one message, so that none is without";
+  const v1::AttemptReport last_report = world.reports().back();
+  ASSERT_EQ(last_report.exits_size(), 1);
+  EXPECT_EQ(last_report.exits(0).log_tail(), "step 3\nSegmentation fault\n")
+      << "in one message, so that no report lacks it";
 }
 
-TEST(LogTailTest, IsNotSaidOfRanksThatLeaveAsAsked) {
+TEST(LogTailTest, IsNotReportedForOrderlyExits) {
   NodeWorld world;
   world.connect();
   world.launch(1, 2);
@@ -40,12 +41,12 @@ TEST(LogTailTest, IsNotSaidOfRanksThatLeaveAsAsked) {
   world.stop(1);
   world.settle();
   EXPECT_EQ(world.last(1).phase(), v1::AttemptReport::ENDED);
-  EXPECT_TRUE(told(world).empty());
+  EXPECT_TRUE(reported_tails(world).empty());
   EXPECT_EQ(world.count<ReadLogTail>(), 0);
 }
 
 // The rank that a verdict names did not wait for others and had to be ended: users want to read its log.
-TEST(LogTailTest, IsSaidOfARankThatTheVerdictNamesThoughItWasEnded) {
+TEST(LogTailTest, IsReportedForARankNamedByTheVerdict) {
   NodeWorld world;
   world.connect();
   world.launch(1, 3);
@@ -53,26 +54,26 @@ TEST(LogTailTest, IsSaidOfARankThatTheVerdictNamesThoughItWasEnded) {
   world.stop(1, /*save=*/false, /*grace_milliseconds=*/0, /*deadline_milliseconds=*/0, /*named=*/{1, 7});
   world.settle();
   EXPECT_EQ(world.last(1).phase(), v1::AttemptReport::ENDED);
-  EXPECT_THAT(told(world), ::testing::ElementsAre(::testing::Pair(1, "waits for a lock\n")));
+  EXPECT_THAT(reported_tails(world), ::testing::ElementsAre(::testing::Pair(1, "waits for a lock\n")));
 }
 
 // A new leader may lack what the previous one got.
-TEST(LogTailTest, IsSaidOnceToEachSessionUntilItIsForgotten) {
+TEST(LogTailTest, IsReportedOncePerSessionUntilForgotten) {
   NodeWorld world;
   world.connect();
   world.launch(1, 1);
   world.rank_exits(1, 0, 1);
   world.settle();
-  EXPECT_EQ(told(world).size(), 1U);
+  EXPECT_EQ(reported_tails(world).size(), 1U);
   world.clear_messages();
   world.connect();
   world.settle();
-  EXPECT_EQ(told(world).size(), 1U);
+  EXPECT_EQ(reported_tails(world).size(), 1U);
   world.clear_messages();
   world.restart();
   world.connect();
   world.settle();
-  EXPECT_EQ(told(world).size(), 1U) << "a daemon that begins anew reads it again";
+  EXPECT_EQ(reported_tails(world).size(), 1U) << "a restarted daemon reads it again";
   int with_tail = 0;
   for (const v1::AttemptReport& report : world.reports())
     with_tail += !report.exits().empty() && !report.exits(0).log_tail().empty();
@@ -80,7 +81,7 @@ TEST(LogTailTest, IsSaidOnceToEachSessionUntilItIsForgotten) {
 }
 
 // Hanging storage does not delay the end; the log end is reported once it arrives.
-TEST(LogTailTest, ComesLateWhenItCannotBeReadInTime) {
+TEST(LogTailTest, IsReportedLateAfterASlowRead) {
   NodeWorld world;
   world.connect();
   world.launch(1, 2);
@@ -89,24 +90,24 @@ TEST(LogTailTest, ComesLateWhenItCannotBeReadInTime) {
   world.settle();
   world.advance(2 * kSpoolTimeout);
   EXPECT_EQ(world.last(1).exits_size(), 1);
-  EXPECT_TRUE(told(world).empty());
+  EXPECT_TRUE(reported_tails(world).empty());
   world.release<ReadLogTail>();
   world.settle();
   world.advance(2 * kSpoolTimeout);
-  EXPECT_EQ(told(world).count(0), 1U);
+  EXPECT_EQ(reported_tails(world).count(0), 1U);
 }
 
-TEST(LogTailTest, ADeadShimsRanksHaveTheirs) {
+TEST(LogTailTest, IsReportedForRanksOfADeadShim) {
   NodeWorld world;
   world.connect();
   world.launch(1, 2);
   world.kill_shim(1);
   world.advance(absl::Seconds(5));
   EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
-  EXPECT_EQ(told(world).size(), 2U);
+  EXPECT_EQ(reported_tails(world).size(), 2U);
 }
 
-TEST(LogTailTest, OfManyAlikeFewAreRead) {
+TEST(LogTailTest, ReadsFewOfManySimilarFailures) {
   NodeWorld world;
   world.connect();
   world.launch(1, 4);

@@ -82,8 +82,8 @@ void NodeWorld::restart() {
 void NodeWorld::feed(const Input& input) {
   if (dying_) return;
   for (Effect& effect : core_->step(input, now_)) {
-    ++given_[effect.index()];
-    if (now_done(effect)) {
+    ++requested_[effect.index()];
+    if (is_immediate(effect)) {
       apply(std::move(effect));
     } else {
       waiting_.emplace_back(std::move(effect));
@@ -108,7 +108,7 @@ bool NodeWorld::run_one(const std::function<bool(const Waiting&)>& wanted) {
     }
     const Input& input = std::get<Input>(*at);
     Op link = 0;
-    if (const auto* said = std::get_if<ShimEvent>(&input)) link = said->link;
+    if (const auto* event = std::get_if<ShimEvent>(&input)) link = event->link;
     if (const auto* closed = std::get_if<ShimClosed>(&input)) link = closed->link;
     const bool of_session = std::holds_alternative<Command>(input);
     blocked = blocked || (link != 0 && link_blocked.count(link) > 0) || (of_session && session_blocked);
@@ -131,14 +131,14 @@ void NodeWorld::run_one_and_crash(const std::function<bool(const Waiting&)>& wan
 }
 
 void NodeWorld::settle() {
-  for (int steps = 0; run_one(); ++steps) ASSERT_LT(steps, kMaxSteps) << "the core goes in a circle";
+  for (int steps = 0; run_one(); ++steps) ASSERT_LT(steps, kMaxSteps) << "the core loops forever";
 }
 
 void NodeWorld::advance(absl::Duration by) {
   const absl::Duration end = now_.monotonic + by;
   settle();
   for (int steps = 0;; ++steps) {
-    ASSERT_LT(steps, kMaxSteps) << "deadlines that are never met";
+    ASSERT_LT(steps, kMaxSteps) << "the core keeps setting new deadlines";
     absl::Duration next = core_->next_deadline();
     for (const auto& [key, shim] : shims) {
       if (shim.alive && !shim.hangs) next = std::min(next, shim.kill_at);
@@ -152,7 +152,7 @@ void NodeWorld::advance(absl::Duration by) {
   move_clock(end - now_.monotonic);
 }
 
-bool NodeWorld::now_done(const Effect& effect) const {
+bool NodeWorld::is_immediate(const Effect& effect) const {
   return std::visit(
       [](const auto& given) {
         using Given = std::decay_t<decltype(given)>;
@@ -168,7 +168,7 @@ bool NodeWorld::now_done(const Effect& effect) const {
 void NodeWorld::apply(Effect effect) {
   std::visit(Overloaded{
                  [this](Send& it) {
-                   if (open_ && it.session == session_) hear(it.message);
+                   if (open_ && it.session == session_) receive(it.message);
                  },
                  [this](KillShim& it) {
                    const auto found = shims.find(it.key);
@@ -177,7 +177,7 @@ void NodeWorld::apply(Effect effect) {
                  [this](SendToShim& it) {
                    const auto found = shims.find(it.key);
                    if (found == shims.end() || !found->second.alive || found->second.link != it.link) return;
-                   if (found->second.hangs) return found->second.unheard.push_back(it.command);
+                   if (found->second.hangs) return found->second.unprocessed.push_back(it.command);
                    shim_does(it.key, it.command);
                  },
                  [this](AnswerLog& it) { logs.push_back(it); },
@@ -204,149 +204,151 @@ std::string NodeWorld::error_of(size_t index) const {
 
 void NodeWorld::perform(const Effect& effect) {
   const std::string error = error_of(effect.index());
-  std::visit(
-      Overloaded{
-          [&](const RaiseFence& it) {
-            if (!error.empty()) return feed(FenceRaised{it.op, 0, error});
-            int& fence = disk.fences[it.key.job_uid];
-            fence = std::max(fence, it.key.number);
-            feed(FenceRaised{it.op, fence, ""});
-          },
-          [&](const AddRecord& it) {
-            if (error.empty()) {
-              disk.records[it.record.key] = it.record;
-              disk.places.erase(it.record.key);
-              const auto old = shims.find(it.record.key);
-              EXPECT_TRUE(old == shims.end() || !old->second.alive) << "its run folder is made anew under a shim";
-              if (old != shims.end()) shims.erase(old);
-            }
-            feed(Written{it.op, error});
-          },
-          [&](const WriteRecord& it) {
-            if (error.empty()) disk.records[it.record.key] = it.record;
-            feed(Written{it.op, error});
-          },
-          [&](const PrepareFolder& it) {
-            FolderPrepared done;
-            done.op = it.op;
-            if (!prepare_refusal.empty()) done.refusal = {prepare_refusal, "a test wants it"};
-            if (done.refusal) return feed(done);
-            if (it.record.leader) {
-              disk.tokens.insert(it.record.key);
-              done.folder_id = "folder";
-            }
-            done.facts.job = "name";
-            feed(done);
-          },
-          [&](const DiscardPrepared& it) { disk.tokens.erase(it.record.key); },
-          [&](const CheckToken& it) {
-            feed(TokenChecked{it.op, token_refusal.empty() ? Refusal{} : Refusal{token_refusal, "a test wants it"}});
-          },
-          [&](const SpawnShim& it) {
-            if (!error.empty()) return feed(ShimSpawned{it.op, 0, 0, error});
-            const AttemptRecord& record = disk.records.at(it.key);
-            EXPECT_EQ(
-                record.phase == AttemptRecord::Phase::kPreparing || record.phase == AttemptRecord::Phase::kRefused,
-                true);
-            SimShim shim;
-            shim.pid = ++last_pid_;
-            shim.link = it.op;
-            for (const int rank : record.ranks) shim.ranks.push_back({.rank = rank});
-            shim.hangs = new_shims_hang;
-            if (!shim.hangs) write_status(shim);
-            SimShim& kept = shims[it.key] = std::move(shim);
-            feed(ShimSpawned{it.op, kept.pid, kept.pid, ""});
-            if (!kept.hangs) say(it.key, {.kind = ShimEvent::Kind::kStatus, .status = status_of(kept)});
-          },
-          [&](const FindShim& it) {
-            ShimLookup found;
-            found.op = it.op;
-            found.why = unreadable;
-            if (!unreadable.empty()) return feed(found);
-            const auto shim = shims.find(it.key);
-            if (shim != shims.end() && shim->second.alive) {
-              found.state = ShimLookup::State::kLinked;
-              shim->second.link = it.op;
-              feed(found);
-              if (!shim->second.hangs) {
-                say(it.key, {.kind = ShimEvent::Kind::kStatus, .status = status_of(shim->second)});
-              }
-              return;
-            }
-            found.state = ShimLookup::State::kGone;
-            found.why = "no message";
-            if (shim != shims.end()) {
-              found.status = shim->second.written;
-              for (const Rank& rank : shim->second.ranks) {
-                if (rank.exit) found.exits.push_back(*rank.exit);
-              }
-            }
-            feed(found);
-          },
-          [&](const CheckRanks& it) {
-            RanksChecked seen;
-            seen.op = it.op;
-            seen.same_boot = !rebooted;
-            seen.unknown = unreadable;
-            const auto shim = shims.find(it.key);
-            if (shim == shims.end()) return feed(seen);
-            for (const Rank& rank : shim->second.ranks) {
-              if (rank.running) seen.alive.push_back({rank.rank, rank.pid, unkillable.count(rank.pid) > 0 ? 'D' : 'R'});
-              if (rank.exit) seen.exits.push_back(*rank.exit);
-            }
-            feed(seen);
-          },
-          [&](const ReadSpool& it) {
-            SpoolRead read;
-            read.op = it.op;
-            read.next_offset = it.offset;
-            read.error = error;
-            const auto shim = shims.find(it.key);
-            if (shim == shims.end() || !error.empty()) return feed(read);
-            if (const auto made = spools.find(it.rank); made != spools.end() && !made->second.empty()) {
-              read = made->second.front();
-              made->second.pop_front();
-              read.op = it.op;
-              return feed(read);
-            }
-            for (const Rank& rank : shim->second.ranks) {
-              if (rank.rank != it.rank) continue;
-              for (int64_t at = it.offset / kEventBytes; at < rank.events; ++at) {
-                if (read.next_offset - it.offset >= it.max_bytes) break;
-                read.next_offset = (at + 1) * kEventBytes;
-                read.lines.push_back({at + 1, absl::StrCat("{\"seq\":", at + 1, "}"), read.next_offset});
-              }
-            }
-            feed(read);
-          },
-          [&](const ReadLogTail& it) {
-            const std::string text =
-                printed.count(it.rank) > 0 ? printed[it.rank] : absl::StrCat("rank ", it.rank, "\n");
-            feed(LogTailRead{it.op, error.empty() ? text : "", 0});
-          },
-          [&](const WritePlaces& it) {
-            if (error.empty()) disk.places[it.key] = it.places;
-            feed(Written{it.op, error});
-          },
-          [&](const ForgetAttempt& it) {
-            if (error.empty()) disk.records[it.record.key] = it.record;
-            feed(Written{it.op, error});
-          },
-          [&](const DeleteFolder& it) { disk.records.erase(it.key); },
-          [&](const CleanUp& it) {
-            feed(Written{it.op, ""});
-          },
-          [&](const WriteCluster& it) {
-            if (error.empty()) disk.cluster = it.cluster;
-            feed(Written{it.op, error});
-          },
-          [&](const WriteLeaderEpoch& it) {
-            if (error.empty()) disk.epoch = it.epoch;
-            feed(Written{it.op, error});
-          },
-          [](const auto&) { ADD_FAILURE() << "done where it was given out"; },
-      },
-      effect);
+  std::visit(Overloaded{
+                 [&](const RaiseFence& it) {
+                   if (!error.empty()) return feed(FenceRaised{it.op, 0, error});
+                   int& fence = disk.fences[it.key.job_uid];
+                   fence = std::max(fence, it.key.number);
+                   feed(FenceRaised{it.op, fence, ""});
+                 },
+                 [&](const AddRecord& it) {
+                   if (error.empty()) {
+                     disk.records[it.record.key] = it.record;
+                     disk.places.erase(it.record.key);
+                     const auto old = shims.find(it.record.key);
+                     EXPECT_TRUE(old == shims.end() || !old->second.alive)
+                         << "its run folder is recreated under a shim";
+                     if (old != shims.end()) shims.erase(old);
+                   }
+                   feed(Written{it.op, error});
+                 },
+                 [&](const WriteRecord& it) {
+                   if (error.empty()) disk.records[it.record.key] = it.record;
+                   feed(Written{it.op, error});
+                 },
+                 [&](const PrepareFolder& it) {
+                   FolderPrepared done;
+                   done.op = it.op;
+                   if (!prepare_refusal.empty()) done.refusal = {prepare_refusal, "injected by the test"};
+                   if (done.refusal) return feed(done);
+                   if (it.record.leader) {
+                     disk.tokens.insert(it.record.key);
+                     done.folder_id = "folder";
+                   }
+                   done.facts.job = "name";
+                   feed(done);
+                 },
+                 [&](const DiscardPrepared& it) { disk.tokens.erase(it.record.key); },
+                 [&](const CheckToken& it) {
+                   feed(TokenChecked{
+                       it.op, token_refusal.empty() ? Refusal{} : Refusal{token_refusal, "injected by the test"}});
+                 },
+                 [&](const SpawnShim& it) {
+                   if (!error.empty()) return feed(ShimSpawned{it.op, 0, 0, error});
+                   const AttemptRecord& record = disk.records.at(it.key);
+                   EXPECT_EQ(record.phase == AttemptRecord::Phase::kPreparing ||
+                                 record.phase == AttemptRecord::Phase::kRefused,
+                             true);
+                   SimShim shim;
+                   shim.pid = ++last_pid_;
+                   shim.link = it.op;
+                   for (const int rank : record.ranks) shim.ranks.push_back({.rank = rank});
+                   shim.hangs = new_shims_hang;
+                   if (!shim.hangs) write_status(shim);
+                   SimShim& kept = shims[it.key] = std::move(shim);
+                   feed(ShimSpawned{it.op, kept.pid, kept.pid, ""});
+                   if (!kept.hangs) emit(it.key, {.kind = ShimEvent::Kind::kStatus, .status = status_of(kept)});
+                 },
+                 [&](const FindShim& it) {
+                   ShimLookup found;
+                   found.op = it.op;
+                   found.why = unreadable;
+                   if (!unreadable.empty()) return feed(found);
+                   const auto shim = shims.find(it.key);
+                   if (shim != shims.end() && shim->second.alive) {
+                     found.state = ShimLookup::State::kLinked;
+                     shim->second.link = it.op;
+                     feed(found);
+                     if (!shim->second.hangs) {
+                       emit(it.key, {.kind = ShimEvent::Kind::kStatus, .status = status_of(shim->second)});
+                     }
+                     return;
+                   }
+                   found.state = ShimLookup::State::kGone;
+                   found.why = "no message";
+                   if (shim != shims.end()) {
+                     found.status = shim->second.written;
+                     for (const Rank& rank : shim->second.ranks) {
+                       if (rank.exit) found.exits.push_back(*rank.exit);
+                     }
+                   }
+                   feed(found);
+                 },
+                 [&](const CheckRanks& it) {
+                   RanksChecked seen;
+                   seen.op = it.op;
+                   seen.same_boot = !rebooted;
+                   seen.unknown = unreadable;
+                   const auto shim = shims.find(it.key);
+                   if (shim == shims.end()) return feed(seen);
+                   for (const Rank& rank : shim->second.ranks) {
+                     if (rank.running)
+                       seen.alive.push_back({rank.rank, rank.pid, unkillable.count(rank.pid) > 0 ? 'D' : 'R'});
+                     if (rank.exit) seen.exits.push_back(*rank.exit);
+                   }
+                   feed(seen);
+                 },
+                 [&](const ReadSpool& it) {
+                   SpoolRead read;
+                   read.op = it.op;
+                   read.next_offset = it.offset;
+                   read.error = error;
+                   const auto shim = shims.find(it.key);
+                   if (shim == shims.end() || !error.empty()) return feed(read);
+                   if (const auto made = spools.find(it.rank); made != spools.end() && !made->second.empty()) {
+                     read = made->second.front();
+                     made->second.pop_front();
+                     read.op = it.op;
+                     return feed(read);
+                   }
+                   for (const Rank& rank : shim->second.ranks) {
+                     if (rank.rank != it.rank) continue;
+                     for (int64_t at = it.offset / kEventBytes; at < rank.events; ++at) {
+                       if (read.next_offset - it.offset >= it.max_bytes) break;
+                       read.next_offset = (at + 1) * kEventBytes;
+                       read.lines.push_back({at + 1, absl::StrCat("{\"seq\":", at + 1, "}"), read.next_offset});
+                     }
+                   }
+                   feed(read);
+                 },
+                 [&](const ReadLogTail& it) {
+                   const std::string text =
+                       printed.count(it.rank) > 0 ? printed[it.rank] : absl::StrCat("rank ", it.rank, "\n");
+                   feed(LogTailRead{it.op, error.empty() ? text : "", 0});
+                 },
+                 [&](const WritePlaces& it) {
+                   if (error.empty()) disk.places[it.key] = it.places;
+                   feed(Written{it.op, error});
+                 },
+                 [&](const ForgetAttempt& it) {
+                   if (error.empty()) disk.records[it.record.key] = it.record;
+                   feed(Written{it.op, error});
+                 },
+                 [&](const DeleteFolder& it) { disk.records.erase(it.key); },
+                 [&](const CleanUp& it) {
+                   feed(Written{it.op, ""});
+                 },
+                 [&](const WriteCluster& it) {
+                   if (error.empty()) disk.cluster = it.cluster;
+                   feed(Written{it.op, error});
+                 },
+                 [&](const WriteLeaderEpoch& it) {
+                   if (error.empty()) disk.epoch = it.epoch;
+                   feed(Written{it.op, error});
+                 },
+                 [](const auto&) { ADD_FAILURE() << "this effect has no completion"; },
+             },
+             effect);
 }
 
 void NodeWorld::connect(const std::string& cluster, int64_t epoch_of_leader) {
@@ -379,16 +381,16 @@ void NodeWorld::command(v1::ControllerMessage message) {
   waiting_.emplace_back(Input(Command{session_, std::move(message)}));
 }
 
-void NodeWorld::hear(const v1::WorkerMessage& message) {
-  said_.push_back(message);
+void NodeWorld::receive(const v1::WorkerMessage& message) {
+  messages_.push_back(message);
   if (message.has_attempt()) {
     const v1::AttemptReport& report = message.attempt();
     if (report.phase() == v1::AttemptReport::ENDED && report.error_reason() != "NOT_PREPARED") {
-      EXPECT_EQ(running_ranks(report.id().number()), 0) << "ENDED is said while ranks run";
+      EXPECT_EQ(running_ranks(report.id().number()), 0) << "ENDED is reported while ranks run";
     }
     if (report.phase() == v1::AttemptReport::PREPARED || report.phase() == v1::AttemptReport::STARTED) {
       EXPECT_EQ(disk.records.count({report.id().job_uid(), report.id().number()}), 1u)
-          << "said before it is on the disk";
+          << "reported before it is on the disk";
     }
     reports_.push_back(report);
   }
@@ -510,24 +512,24 @@ ShimStatus NodeWorld::status_of(const SimShim& shim) const {
 
 void NodeWorld::write_status(SimShim& shim) { shim.written = status_of(shim); }
 
-void NodeWorld::say(const AttemptKey& key, ShimEvent said) {
+void NodeWorld::emit(const AttemptKey& key, ShimEvent event) {
   const SimShim& shim = shims.at(key);
   if (shim.link == 0) return;
-  said.key = key;
-  said.link = shim.link;
-  waiting_.emplace_back(Input(std::move(said)));
+  event.key = key;
+  event.link = shim.link;
+  waiting_.emplace_back(Input(std::move(event)));
 }
 
 void NodeWorld::shim_does(const AttemptKey& key, const ShimCommand& command) {
   SimShim& shim = shims.at(key);
-  if (command.kind == ShimCommand::Kind::kLease) return say(key, {.kind = ShimEvent::Kind::kLease});
+  if (command.kind == ShimCommand::Kind::kLease) return emit(key, {.kind = ShimEvent::Kind::kLease});
   shim.got.push_back(command);
   if (command.kind == ShimCommand::Kind::kStart) {
     if (!shim.stop_reason.empty()) {
-      return say(key, {.kind = ShimEvent::Kind::kStartFailed, .error = "the attempt was stopped"});
+      return emit(key, {.kind = ShimEvent::Kind::kStartFailed, .error = "the attempt was stopped"});
     }
     if (!error_of(index<SendToShim>()).empty()) {
-      say(key, {.kind = ShimEvent::Kind::kStartFailed, .error = error_of(index<SendToShim>())});
+      emit(key, {.kind = ShimEvent::Kind::kStartFailed, .error = error_of(index<SendToShim>())});
       shim.stop_reason = "LAUNCH_FAILED";
       return end_shim_if_over(key);
     }
@@ -538,9 +540,9 @@ void NodeWorld::shim_does(const AttemptKey& key, const ShimCommand& command) {
     }
     shim.started = true;
     write_status(shim);
-    return say(key, {.kind = ShimEvent::Kind::kStarted, .status = status_of(shim)});
+    return emit(key, {.kind = ShimEvent::Kind::kStarted, .status = status_of(shim)});
   }
-  if (command.kind == ShimCommand::Kind::kStacks) return say(key, {.kind = ShimEvent::Kind::kStacks});
+  if (command.kind == ShimCommand::Kind::kStacks) return emit(key, {.kind = ShimEvent::Kind::kStacks});
   if (command.kind != ShimCommand::Kind::kStop) return;
   if (shim.stop_reason.empty()) shim.stop_reason = command.reason.empty() ? "STOPPED" : command.reason;
   if (command.grace_milliseconds <= 0) {
@@ -566,7 +568,7 @@ void NodeWorld::exit_rank(const AttemptKey& key, Rank& rank, int code, int signa
   exit.signal = signal;
   exit.out_of_memory = code == rank_protocol::kExitOutOfMemory;
   exit.stop_reason = shims.at(key).stop_reason;
-  say(key, {.kind = ShimEvent::Kind::kExit, .exit = exit});
+  emit(key, {.kind = ShimEvent::Kind::kExit, .exit = exit});
 }
 
 void NodeWorld::end_shim_if_over(const AttemptKey& key) {
@@ -575,7 +577,7 @@ void NodeWorld::end_shim_if_over(const AttemptKey& key) {
   if (!shim.alive || shim.ended || any || (!shim.started && shim.stop_reason.empty())) return;
   shim.ended = true;
   write_status(shim);
-  say(key, {.kind = ShimEvent::Kind::kEnded, .status = status_of(shim)});
+  emit(key, {.kind = ShimEvent::Kind::kEnded, .status = status_of(shim)});
   if (shim.link != 0) waiting_.emplace_back(Input(ShimClosed{key, shim.link}));
   shim.alive = false;
 }
@@ -640,8 +642,8 @@ void NodeWorld::hang_shim(int attempt) { shim(attempt).hangs = true; }
 void NodeWorld::wake_shim(int attempt) {
   SimShim& it = shim(attempt);
   it.hangs = false;
-  say(key_of(attempt), {.kind = ShimEvent::Kind::kStatus, .status = status_of(it)});
-  for (const ShimCommand& command : std::exchange(it.unheard, {})) shim_does(key_of(attempt), command);
+  emit(key_of(attempt), {.kind = ShimEvent::Kind::kStatus, .status = status_of(it)});
+  for (const ShimCommand& command : std::exchange(it.unprocessed, {})) shim_does(key_of(attempt), command);
 }
 
 void NodeWorld::end_unkillable() {

@@ -37,8 +37,8 @@ class NodeWorld {
     std::string stop_reason;
     absl::Duration kill_at = kNever;
     std::vector<Rank> ranks;
-    std::vector<ShimCommand> got;      // Commands other than leases.
-    std::vector<ShimCommand> unheard;  // Commands that arrived while it hangs.
+    std::vector<ShimCommand> got;          // Commands other than leases.
+    std::vector<ShimCommand> unprocessed;  // Commands that arrived while it hangs.
     std::optional<ShimStatus> written;
   };
   struct Disk {
@@ -82,7 +82,7 @@ class NodeWorld {
   void release() {
     hung_.erase(index<E>());
   }
-  // Effects of this kind fail until they are mended, and have no effect.
+  // Effects of this kind fail until clear_failure(), and have no effect.
   template <typename E>
   void fail(const std::string& error) {
     failing_[index<E>()] = error;
@@ -95,8 +95,8 @@ class NodeWorld {
   // Returns how often the core requested an effect of this kind.
   template <typename E>
   int count() const {
-    const auto found = given_.find(index<E>());
-    return found == given_.end() ? 0 : found->second;
+    const auto found = requested_.find(index<E>());
+    return found == requested_.end() ? 0 : found->second;
   }
 
   // ---- The controller ----
@@ -105,14 +105,14 @@ class NodeWorld {
   void command(v1::ControllerMessage message);  // Sends on the present session.
   const v1::Register& registered() const { return registered_; }
   const std::vector<v1::AttemptReport>& reports() const { return reports_; }
-  const std::vector<v1::WorkerMessage>& said() const { return said_; }  // In this and earlier sessions.
+  const std::vector<v1::WorkerMessage>& messages() const { return messages_; }  // In this and earlier sessions.
   // Last report of an attempt of job u1; without an id and with PHASE_UNSPECIFIED if there is none.
   v1::AttemptReport last(int attempt) const;
   int64_t events_of(int attempt, int rank) const;  // Number of events without a gap.
   int gaps() const { return gaps_; }
   int64_t beats() const { return beats_; }
   const v1::Beat& last_beat() const { return last_beat_; }
-  void clear_messages() { reports_.clear(), said_.clear(); }
+  void clear_messages() { reports_.clear(), messages_.clear(); }
   bool acknowledge = true;  // Whether events are acknowledged.
   bool answer_beats = true;
   int64_t epoch = 0;  // Epoch of commands.
@@ -163,13 +163,13 @@ class NodeWorld {
     return Effect(E{}).index();
   }
   void apply(Effect effect);  // Applies an effect that has no completion.
-  bool now_done(const Effect& effect) const;
+  bool is_immediate(const Effect& effect) const;
   void perform(const Effect& effect);
   std::string error_of(size_t index) const;
-  void hear(const v1::WorkerMessage& message);
+  void receive(const v1::WorkerMessage& message);
   void make_core(int64_t start_session);
   void shim_does(const AttemptKey& key, const ShimCommand& command);
-  void say(const AttemptKey& key, ShimEvent said);
+  void emit(const AttemptKey& key, ShimEvent event);
   void end_shim_if_over(const AttemptKey& key);
   void exit_rank(const AttemptKey& key, Rank& rank, int code, int signal);
   void kill_ranks(const AttemptKey& key);
@@ -183,7 +183,7 @@ class NodeWorld {
   std::deque<Waiting> waiting_;
   std::set<size_t> hung_;
   std::map<size_t, std::string> failing_;
-  std::map<size_t, int> given_;
+  std::map<size_t, int> requested_;
   bool exited_ = false;
   bool dying_ = false;
   int64_t last_pid_ = 100;
@@ -192,7 +192,7 @@ class NodeWorld {
   bool open_ = false;
   v1::Register registered_;
   std::vector<v1::AttemptReport> reports_;
-  std::vector<v1::WorkerMessage> said_;
+  std::vector<v1::WorkerMessage> messages_;
   std::map<std::pair<int, int>, int64_t> events_;
   int gaps_ = 0;
   int64_t beats_ = 0;

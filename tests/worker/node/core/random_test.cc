@@ -17,9 +17,9 @@ using Phase = AttemptRecord::Phase;
 constexpr int kSeeds = 2000;
 constexpr int kActions = 250;
 
-int64_t from_environment(const char* name, int64_t otherwise) {
+int64_t from_environment(const char* name, int64_t fallback) {
   const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoll(text);
+  return text == nullptr ? fallback : std::atoll(text);
 }
 
 class Life {
@@ -32,7 +32,7 @@ class Life {
       act();
       check();
     }
-    if (!::testing::Test::HasFailure()) come_to_rest();
+    if (!::testing::Test::HasFailure()) recover_and_check();
   }
 
  private:
@@ -111,7 +111,7 @@ class Life {
   }
 
   template <typename E>
-  void trouble() {
+  void toggle_fault() {
     const int64_t what = below(4);
     if (what == 0) world_.hang<E>();
     if (what == 1) world_.fail<E>("no space");
@@ -122,25 +122,25 @@ class Life {
   void machine_changes() {
     switch (below(16)) {
       case 0:
-        return trouble<RaiseFence>();
+        return toggle_fault<RaiseFence>();
       case 1:
-        return trouble<AddRecord>();
+        return toggle_fault<AddRecord>();
       case 2:
-        return trouble<WriteRecord>();
+        return toggle_fault<WriteRecord>();
       case 3:
-        return trouble<PrepareFolder>();
+        return toggle_fault<PrepareFolder>();
       case 4:
-        return trouble<CheckToken>();
+        return toggle_fault<CheckToken>();
       case 5:
-        return trouble<SpawnShim>();
+        return toggle_fault<SpawnShim>();
       case 6:
-        return one_in(2) ? trouble<ReadSpool>() : trouble<ReadLogTail>();
+        return one_in(2) ? toggle_fault<ReadSpool>() : toggle_fault<ReadLogTail>();
       case 7:
-        return trouble<WritePlaces>();
+        return toggle_fault<WritePlaces>();
       case 8:
-        return trouble<WriteLeaderEpoch>();
+        return toggle_fault<WriteLeaderEpoch>();
       case 9:
-        return trouble<ForgetAttempt>();
+        return toggle_fault<ForgetAttempt>();
       case 10:
         world_.unreadable = world_.unreadable.empty() && one_in(2) ? "Input/output error" : "";
         return;
@@ -188,7 +188,7 @@ class Life {
   }
 
   // All faults end: then every wait ends, everything can be stopped, nothing stays behind, and the node takes work.
-  void come_to_rest() {
+  void recover_and_check() {
     world_.clear_all_faults();
     world_.connect("c1", ++epoch_);
     world_.advance(3 * kPrepareTimeout);
@@ -238,7 +238,7 @@ class Life {
   int64_t epoch_ = 0;
 };
 
-TEST(RandomTest, LivesUnderFaults) {
+TEST(RandomTest, RandomLivesRecoverFromFaults) {
   const int64_t one = from_environment("TITAN_NODE_SEED", -1);
   const int64_t first = one >= 0 ? one : 1;
   const int64_t count = one >= 0 ? 1 : from_environment("TITAN_NODE_SEEDS", kSeeds);

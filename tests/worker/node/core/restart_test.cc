@@ -46,7 +46,7 @@ void run_life_with_crash(int steps, bool between) {
   for (const int rank : {0, 1}) {
     world.rank_emits(1, rank, 5);
     settle();
-    EXPECT_EQ(world.shim(1).ranks[rank].pid, pids[rank]) << "no rank was started anew";
+    EXPECT_EQ(world.shim(1).ranks[rank].pid, pids[rank]) << "no rank was started again";
     world.rank_exits(1, rank, rank == 0 ? 0 : 11);
     settle();
   }
@@ -70,7 +70,7 @@ void run_life_with_crash(int steps, bool between) {
 TEST(RestartTest, TheDaemonDiesAtEveryStep) {
   for (const bool between : {false, true}) {
     for (int steps = 0; steps < 70; ++steps) {
-      SCOPED_TRACE(testing::Message() << "step " << steps << (between ? ", between deed and word" : ""));
+      SCOPED_TRACE(testing::Message() << "step " << steps << (between ? ", between an effect and its completion" : ""));
       run_life_with_crash(steps, between);
     }
   }
@@ -97,7 +97,7 @@ TEST(RestartTest, TheInventoryNamesWhatRuns) {
 }
 
 // A record in every phase is found, with a shim that is alive, gone or unreadable.
-TEST(RestartTest, EveryPhaseOfARecord) {
+TEST(RestartTest, RecordsOfEveryPhaseAreRecovered) {
   NodeWorld world;
   world.connect();
   world.launch(1, 2);
@@ -120,20 +120,20 @@ TEST(RestartTest, EveryPhaseOfARecord) {
       next.restart();
       next.connect();
       next.advance(absl::Seconds(10));
-      const Report::Phase said = next.last(1).phase();
+      const Report::Phase reported = next.last(1).phase();
       switch (phase) {
         case Phase::kPreparing:
-          EXPECT_EQ(said, alive ? Report::PREPARED : Report::REFUSED);
+          EXPECT_EQ(reported, alive ? Report::PREPARED : Report::REFUSED);
           break;
         case Phase::kLive:
-          EXPECT_EQ(said, alive ? Report::STARTED : Report::ENDED);
+          EXPECT_EQ(reported, alive ? Report::STARTED : Report::ENDED);
           break;
         case Phase::kRefused:
-          EXPECT_EQ(said, Report::REFUSED);
-          EXPECT_FALSE(next.shim(1).alive) << "what runs of it is ended";
+          EXPECT_EQ(reported, Report::REFUSED);
+          EXPECT_FALSE(next.shim(1).alive) << "its running shim is ended";
           break;
         default:
-          EXPECT_EQ(said, Report::ENDED);
+          EXPECT_EQ(reported, Report::ENDED);
       }
       const bool runs = alive && (phase == Phase::kPreparing || phase == Phase::kLive);
       EXPECT_EQ(next.core().free_devices().size(), runs ? 2u : 4u);
@@ -144,7 +144,7 @@ TEST(RestartTest, EveryPhaseOfARecord) {
   }
 }
 
-TEST(RestartTest, KilledBeforeTheShimBeganIsAsIfNeverAskedFor) {
+TEST(RestartTest, PreparationWithoutAShimIsDiscarded) {
   NodeWorld world;
   world.connect();
   world.hang<PrepareFolder>();
@@ -161,7 +161,7 @@ TEST(RestartTest, KilledBeforeTheShimBeganIsAsIfNeverAskedFor) {
   EXPECT_EQ(world.last(1).phase(), Report::PREPARED);
 }
 
-TEST(RestartTest, ARestartedMachineIsSaidSo) {
+TEST(RestartTest, ReportsThatTheMachineWasRestarted) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -174,7 +174,7 @@ TEST(RestartTest, ARestartedMachineIsSaidSo) {
   EXPECT_EQ(world.last(1).error_message(), "the node was restarted");
 }
 
-TEST(RestartTest, WhatCannotBeToldAtTheStartIsKept) {
+TEST(RestartTest, AttemptWithUnknownShimStateIsKept) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -191,7 +191,7 @@ TEST(RestartTest, WhatCannotBeToldAtTheStartIsKept) {
 }
 
 // Every daemon reports the end until it is forgotten, even exits that no shim recorded.
-TEST(RestartTest, AnEndIsSaidAgainWithAllExits) {
+TEST(RestartTest, EndIsReportedAgainWithAllExits) {
   NodeWorld world;
   world.connect();
   world.launch(1);

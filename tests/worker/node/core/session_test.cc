@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using Report = v1::AttemptReport;
 
 // The session is lost after every single item, and the next one gets everything that it needs.
-TEST(SessionTest, IsLostAtEveryStepAndReplaced) {
+TEST(SessionTest, MayBeLostAndReplacedAtEveryStep) {
   for (const bool gap : {false, true}) {  // Whether items run between the two sessions.
     for (int steps = 0; steps < 60; ++steps) {
       NodeWorld world;
@@ -63,7 +63,7 @@ TEST(SessionTest, IsLostAtEveryStepAndReplaced) {
   }
 }
 
-TEST(SessionTest, EventsComeAgainUntilTheyAreAcknowledged) {
+TEST(SessionTest, EventsAreResentUntilAcknowledged) {
   NodeWorld world;
   world.connect();
   world.launch(1, 1);
@@ -78,11 +78,11 @@ TEST(SessionTest, EventsComeAgainUntilTheyAreAcknowledged) {
   EXPECT_EQ(world.core().state().events, before + 4);
   EXPECT_EQ(world.disk.places.at({"u1", 1}).at(0).sequence, 4);
   world.connect();
-  EXPECT_EQ(world.core().state().events, before + 4) << "what is acknowledged is not sent again";
+  EXPECT_EQ(world.core().state().events, before + 4) << "acknowledged events are not sent again";
 }
 
 // A read that was in progress when the session ended is repeated for the next one, and is not damage.
-TEST(SessionTest, AReadThatOutlivesItsSessionIsNotSent) {
+TEST(SessionTest, ReadForAnEndedSessionIsNotSent) {
   NodeWorld world;
   world.connect();
   world.launch(1, 1);
@@ -123,7 +123,7 @@ TEST(SessionTest, NothingOutlivesItsSession) {
 
 // A controller may send requests as soon as a node has registered: they wait for the welcome, which names the
 // controller's cluster.
-TEST(SessionTest, WhatComesBeforeTheWelcomeWaitsForIt) {
+TEST(SessionTest, RequestsBeforeTheWelcomeWaitForIt) {
   for (const std::string cluster : {"c1", "c2"}) {
     NodeWorld world;
     world.connect("c1");
@@ -132,19 +132,19 @@ TEST(SessionTest, WhatComesBeforeTheWelcomeWaitsForIt) {
     read.mutable_read_log()->mutable_id()->set_job_uid("u1");
     read.mutable_read_log()->mutable_id()->set_number(1);
     world.feed(Command{2, read});
-    EXPECT_FALSE(world.core().state().connected) << "the session of before is over";
+    EXPECT_FALSE(world.core().state().connected) << "the earlier session is over";
     EXPECT_TRUE(world.logs.empty());
     world.connect(cluster);
     EXPECT_EQ(world.logs.size(), cluster == "c1" ? 1u : 0u);
     world.connect("c1");
-    EXPECT_EQ(world.logs.size(), cluster == "c1" ? 1u : 0u) << "nothing outlives its session";
+    EXPECT_EQ(world.logs.size(), cluster == "c1" ? 1u : 0u) << "an answer for an ended session is dropped";
   }
 }
 
 TEST(SessionTest, AControllerOfAnotherClusterIsNotFollowed) {
   NodeWorld world;
   world.connect("c1");
-  EXPECT_EQ(world.registered().cluster(), "") << "it takes the first that it meets";
+  EXPECT_EQ(world.registered().cluster(), "") << "it joins the first cluster that it reaches";
   EXPECT_EQ(world.disk.cluster, "c1");
   world.launch(1, 1);
   world.connect("c2");
@@ -165,7 +165,7 @@ TEST(SessionTest, AControllerOfAnotherClusterIsNotFollowed) {
 }
 
 // Two clusters meet a new worker at the same time: it joins the one that it recorded first.
-TEST(SessionTest, TheFirstClusterIsTheOne) {
+TEST(SessionTest, JoinsTheFirstRecordedCluster) {
   NodeWorld world;
   world.hang<WriteCluster>();
   world.connect("c1");
@@ -183,8 +183,8 @@ TEST(SessionTest, TheFirstClusterIsTheOne) {
   EXPECT_TRUE(world.core().state().connected);
   EXPECT_EQ(world.disk.cluster, "c1");
   EXPECT_EQ(world.count<WriteCluster>(), 1);
-  EXPECT_EQ(world.last(1).phase(), Report::PHASE_UNSPECIFIED) << "of a session that is gone";
-  EXPECT_EQ(world.last(2).phase(), Report::PREPARED) << "obeyed once the id is written";
+  EXPECT_EQ(world.last(1).phase(), Report::PHASE_UNSPECIFIED) << "for a session that has ended";
+  EXPECT_EQ(world.last(2).phase(), Report::PREPARED) << "executed once the id is recorded";
 }
 
 TEST(SessionTest, AnotherClusterIsAdoptedOnRequestAndOnce) {
@@ -204,7 +204,7 @@ TEST(SessionTest, AnotherClusterIsAdoptedOnRequestAndOnce) {
   EXPECT_EQ(world.registered().cluster(), "c2");
 }
 
-TEST(SessionTest, AClusterThatCannotBeWrittenDownIsNotFollowed) {
+TEST(SessionTest, ClusterThatCannotBeRecordedIsNotFollowed) {
   NodeWorld world;
   world.fail<WriteCluster>("disk full");
   world.connect("c1");
@@ -233,7 +233,7 @@ TEST(SessionTest, CommandsOfAnOldLeaderAreNotObeyed) {
   EXPECT_EQ(world.last(2).error_reason(), "STALE_LEADER");
   EXPECT_EQ(world.last(2).phase(), Report::REFUSED);
   world.connect("c1", 4);
-  EXPECT_FALSE(world.core().state().connected) << "nor is its session";
+  EXPECT_FALSE(world.core().state().connected) << "its session is not accepted either";
   // The next daemon remembers the epoch.
   world.restart();
   world.connect("c1", 4);
@@ -266,7 +266,7 @@ TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
     world.prepare(1, 1);  // The controller's store lacks the start.
     world.settle();
     world.advance(kWriteTimeout + absl::Seconds(1));
-    EXPECT_EQ(world.last(1).phase(), Report::STARTED) << hangs << ": what runs is not refused";
+    EXPECT_EQ(world.last(1).phase(), Report::STARTED) << hangs << ": a running attempt is not refused";
     world.stop(1);
     world.settle();
     world.advance(2 * kWriteTimeout + absl::Seconds(1));  // For the epoch, then for the record of the end.
@@ -275,7 +275,7 @@ TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
   }
 }
 
-TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
+TEST(SessionTest, BeatReportsTheControllersSilence) {
   NodeWorld world;
   world.connect();
   world.advance(absl::Seconds(10));
@@ -290,8 +290,9 @@ TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
   EXPECT_EQ(world.last_beat().unanswered_milliseconds(), 0);
 }
 
-TEST(SessionTest, AShortLeaseMakesBeatsOftenerButNotWithoutEnd) {
-  for (const auto& [lease, most] : {std::pair(int64_t{1}, absl::Seconds(1) / kMinBeatInterval), {200, 25}, {5000, 1}}) {
+TEST(SessionTest, ShortLeaseRaisesTheBeatRateUpToALimit) {
+  for (const auto& [lease, max_rate] :
+       {std::pair(int64_t{1}, absl::Seconds(1) / kMinBeatInterval), {200, 25}, {5000, 1}}) {
     NodeWorld world;
     world.connect();
     v1::ControllerMessage message;
@@ -301,11 +302,11 @@ TEST(SessionTest, AShortLeaseMakesBeatsOftenerButNotWithoutEnd) {
     world.advance(absl::Seconds(2));  // The next beat may be due in a second.
     const int64_t before = world.beats();
     world.advance(absl::Seconds(10));
-    EXPECT_NEAR(world.beats() - before, 10 * most, 1) << "a lease of " << lease << " ms";
+    EXPECT_NEAR(world.beats() - before, 10 * max_rate, 1) << "a lease of " << lease << " ms";
   }
 }
 
-TEST(SessionTest, ASilentControllerIsTriedAnewAndTheShimsAreTold) {
+TEST(SessionTest, ReconnectsToSilentControllerAndNotifiesShims) {
   NodeWorld world;
   world.connect();
   world.launch(1, 1);
@@ -319,8 +320,8 @@ TEST(SessionTest, ASilentControllerIsTriedAnewAndTheShimsAreTold) {
   EXPECT_FALSE(world.core().state().connected);
   const int leases = world.count<SendToShim>();
   world.advance(absl::Seconds(3));
-  EXPECT_EQ(world.count<SendToShim>(), leases + 3) << "the shims' leases are renewed by what the controller says, "
-                                                      "and they must know how long it said nothing";
+  EXPECT_EQ(world.count<SendToShim>(), leases + 3) << "the shims' leases depend on the controller's messages, "
+                                                      "so they must know how long it was silent";
 }
 
 }  // namespace

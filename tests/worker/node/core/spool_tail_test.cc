@@ -12,7 +12,7 @@ std::vector<SpoolEvent> lines(int64_t first, int64_t last) {
 }
 
 // For any order of acknowledging, rewinding and reading, every event is sent in order.
-TEST(SpoolTailTest, SendsAgainFromTheAcknowledgedPlace) {
+TEST(SpoolTailTest, ResendsFromTheAcknowledgedPlace) {
   SpoolTail tail;
   std::vector<SpoolEvent> batch = lines(1, 10);
   EXPECT_TRUE(tail.take(batch, tail.offset(), 100, false).empty());
@@ -40,7 +40,7 @@ std::vector<int64_t> numbers(const std::vector<SpoolEvent>& lines) {
 }
 
 // Events after a gap are sent, and the missing ones are reported.
-TEST(SpoolTailTest, AGapIsToldAndTheEventsAfterItAreTaken) {
+TEST(SpoolTailTest, GapIsReportedAndLaterEventsAreTaken) {
   SpoolTail tail;
   std::vector<SpoolEvent> batch = lines(1, 2);
   batch.push_back({5, "{}", 50});
@@ -57,13 +57,13 @@ TEST(SpoolTailTest, AGapIsToldAndTheEventsAfterItAreTaken) {
 }
 
 // A damaged number must not make all later events look old.
-TEST(SpoolTailTest, ANumberThatJumpsIsBelievedOnlyWithTheNextOne) {
+TEST(SpoolTailTest, JumpingNumberNeedsASuccessor) {
   SpoolTail tail;
   std::vector<SpoolEvent> batch = lines(1, 2);
   batch.push_back({900, "{}", 30});
   EXPECT_TRUE(tail.take(batch, 0, 30, false).empty());
   EXPECT_EQ(numbers(batch), (std::vector<int64_t>{1, 2}));
-  EXPECT_EQ(tail.offset(), 20) << "until its successor is there";
+  EXPECT_EQ(tail.offset(), 20) << "until its successor arrives";
   batch = {{900, "{}", 30}, {4, "{}", 40}, {5, "{}", 50}};
   const std::vector<SpoolTail::Gap> gaps = tail.take(batch, 20, 50, false);
   EXPECT_EQ(numbers(batch), (std::vector<int64_t>{4, 5}));
@@ -76,7 +76,7 @@ TEST(SpoolTailTest, ANumberThatJumpsIsBelievedOnlyWithTheNextOne) {
   EXPECT_EQ(numbers(batch), (std::vector<int64_t>{8}));
 }
 
-TEST(SpoolTailTest, WhatComesAgainIsLeftOut) {
+TEST(SpoolTailTest, RepeatedEventsAreLeftOut) {
   SpoolTail tail;
   std::vector<SpoolEvent> batch = {{1, "{}", 10}, {2, "{}", 20}, {1, "{}", 30}, {3, "{}", 40}};
   EXPECT_TRUE(tail.take(batch, 0, 40, false).empty());

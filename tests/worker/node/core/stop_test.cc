@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using Report = v1::AttemptReport;
 
 // A controller may send any number, but the daemon's timers add it to the present time in 64-bit nanoseconds.
-TEST(StopTest, ATimeOfAMessageIsAHundredYearsAtMost) {
+TEST(StopTest, DurationsAreClampedToAHundredYears) {
   EXPECT_EQ(duration_of(1500), absl::Milliseconds(1500));
   EXPECT_EQ(duration_of(0), absl::ZeroDuration());
   EXPECT_EQ(duration_of(-1), absl::ZeroDuration());
@@ -42,7 +42,7 @@ TEST(StopTest, TheSoonerDeadlineCounts) {
   EXPECT_EQ(kill_at(), now + absl::Seconds(4) + kShimTimeout);
 }
 
-TEST(StopTest, ThePatienceOfAStopGoesToTheShim) {
+TEST(StopTest, GraceOfAStopGoesToTheShim) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -98,7 +98,7 @@ TEST(StopTest, AHangingShimIsKilledAfterTheGrace) {
 
 // The disk is slow: until the end is recorded, a report would say that the attempt lives, and the controller would stop
 // it again. The two would answer each other at the network's speed.
-TEST(StopTest, NothingIsAnsweredWhileTheEndIsBeingWritten) {
+TEST(StopTest, NoReportWhileTheEndIsBeingRecorded) {
   NodeWorld world;
   world.connect();
   world.launch(1);
@@ -135,7 +135,7 @@ TEST(StopTest, ASecondStopShortensTheFirst) {
 
 // A rank hangs in the kernel: the report says where, its devices stay in use, a shim that answers is not killed, and
 // the end is reported once the rank is gone.
-TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
+TEST(StopTest, UnkillableRanksAreReportedAndKeepTheirDevices) {
   NodeWorld world;
   world.connect();
   world.launch(1, 4);
@@ -171,7 +171,7 @@ TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
 
 // A refused attempt with a hanging shim holds its devices, is not forgotten, and lets no newer attempt start before it
 // is gone.
-TEST(StopTest, ARefusedAttemptKeepsWhatItsShimMayUse) {
+TEST(StopTest, RefusedAttemptKeepsDevicesOfALiveShim) {
   for (const bool forget : {false, true}) {
     NodeWorld world;
     world.connect();
@@ -242,7 +242,7 @@ TEST(StopTest, ShutdownSavesThenKillsThenLeaves) {
   world.settle();
   EXPECT_EQ(world.running_ranks(1), 0);
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
-  EXPECT_FALSE(world.exited()) << "the last reports leave first";
+  EXPECT_FALSE(world.exited()) << "the last reports are sent first";
   world.advance(absl::Seconds(1));
   EXPECT_TRUE(world.exited());
 }
@@ -263,7 +263,7 @@ TEST(StopTest, ShutdownInEveryState) {
   }
 }
 
-TEST(StopTest, WithoutTheFlagTheRanksTrainOn) {
+TEST(StopTest, ShutdownWithoutTheFlagLeavesRanksRunning) {
   NodeWorld world;
   world.connect();
   world.launch(1);

@@ -5,7 +5,7 @@ namespace titan::daemon {
 namespace {
 
 // A single address is always tried again, with growing delays while no controller answers.
-TEST(ControllersTest, OneIsTriedAgain) {
+TEST(ControllersTest, SingleAddressIsRetriedWithBackoff) {
   Controllers one({"a"});
   EXPECT_FALSE(one.several());
   for (int tries = 1; tries < 5; ++tries) {
@@ -18,7 +18,7 @@ TEST(ControllersTest, OneIsTriedAgain) {
 }
 
 // Delays start only after all addresses were tried; after a broken session the last leader comes first.
-TEST(ControllersTest, EachInItsTurn) {
+TEST(ControllersTest, AddressesAreTriedInOrder) {
   Controllers three({"a", "b", "c"});
   for (const char* next : {"b", "c", "a", "b"}) {
     three.ended(false, "");
@@ -39,14 +39,14 @@ TEST(ControllersTest, TheNamedLeaderIsNext) {
   EXPECT_EQ(three.present(), "c");
   Controllers stranger({"a", "b", "c"});
   stranger.ended(false, "elsewhere:7700");
-  EXPECT_EQ(stranger.present(), "b") << "only what the operator gave is connected to";
+  EXPECT_EQ(stranger.present(), "b") << "it connects only to configured addresses";
   Controllers itself({"a", "b"});
   itself.ended(false, "a");
   EXPECT_EQ(itself.present(), "b");
 }
 
 // Two controllers that name each other, or a dead leader, do not keep the worker from the third one.
-TEST(ControllersTest, WhatIsSaidMayBeOld) {
+TEST(ControllersTest, OutdatedLeaderHintsDoNotHideAController) {
   Controllers three({"a", "b", "c"});
   std::string seen;
   for (int i = 0; i < 6; ++i) {

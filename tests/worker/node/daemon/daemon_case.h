@@ -93,10 +93,10 @@ class Worker {
     std::error_code error;
     for (const auto& item : std::filesystem::recursive_directory_iterator(state(), error)) {
       if (item.path().filename() != "shim.json") continue;
-      const nlohmann::json said =
+      const nlohmann::json status =
           nlohmann::json::parse(host::read_file(item.path().string()).value_or("{}"), nullptr, false);
-      const pid_t pid = said.value("pid", 0);
-      if (shim::alive(pid, said.value("start_ticks", int64_t{0}))) ::kill(pid, SIGKILL);
+      const pid_t pid = status.value("pid", 0);
+      if (shim::alive(pid, status.value("start_ticks", int64_t{0}))) ::kill(pid, SIGKILL);
     }
   }
   pid_t pid() const { return pid_; }
@@ -184,12 +184,12 @@ class DaemonTest : public ::testing::Test {
     order.set_stacks(stacks);
     order.set_most_calls(100);
     controller_.send("n1", message);
-    std::vector<v1::Diagnosis> said;
+    std::vector<v1::Diagnosis> answers;
     EXPECT_TRUE(controller_.wait([&] {
-      said = controller_.of("n1").diagnoses;
-      return !said.empty() && said.back().end();
+      answers = controller_.of("n1").diagnoses;
+      return !answers.empty() && answers.back().end();
     }));
-    return said;
+    return answers;
   }
   // Returns all ranks of the last beat by rank, once they have pids.
   std::map<int, v1::RankStatus> beat_ranks() {

@@ -73,7 +73,7 @@ TEST_F(DaemonTest, ReportsADeadRankAtOnce) {
     return report->phase() == Report::STARTED && report->exits_size() == 1;
   }));
   const int64_t nanos = shim::monotonic_nanos() - before;
-  EXPECT_LT(nanos, 500'000'000) << "aim: 20 ms";
+  EXPECT_LT(nanos, 500'000'000) << "target: 20 ms";
   RecordProperty("death_to_controller_us", static_cast<int>(nanos / 1000));
   EXPECT_EQ(last(1).exits(0).rank(), 1);
   EXPECT_EQ(last(1).exits(0).signal(), SIGKILL);
@@ -98,14 +98,14 @@ TEST_F(DaemonTest, MeasuresStartAndEventLatency) {
     now = shim::unix_nanos();
     return controller_.of("n1").events[0].size() > seen;
   }));
-  const int64_t said = json::parse(controller_.received("n1").events[0].back().json())["time"];
-  RecordProperty("event_latency_us", static_cast<int>((now - said) / 1000));
-  EXPECT_LT(now - said, 500'000'000) << "aim: 20 ms";
+  const int64_t sent = json::parse(controller_.received("n1").events[0].back().json())["time"];
+  RecordProperty("event_latency_us", static_cast<int>((now - sent) / 1000));
+  EXPECT_LT(now - sent, 500'000'000) << "target: 20 ms";
 }
 
 // Somebody deletes the state folder: the node reports within seconds that it is unusable, its ranks train on, and it
 // takes ranks again once the folder is back.
-TEST_F(DaemonTest, AStateFolderThatIsGoneIsSaid) {
+TEST_F(DaemonTest, MissingStateFolderIsReported) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
   const auto beats_say = [&](const char* words) {
@@ -122,15 +122,15 @@ TEST_F(DaemonTest, AStateFolderThatIsGoneIsSaid) {
   controller_.send("n1", prepare(2, 1, {}));
   ASSERT_TRUE(reported(2, Report::REFUSED));
   EXPECT_EQ(last(2).error_reason(), "STATE_FOLDER_UNUSABLE");
-  EXPECT_FALSE(std::filesystem::exists(worker.state())) << "it is not made again, without a fence in it";
-  EXPECT_EQ(::kill(rank, 0), 0) << "attempt 1 goes on";
+  EXPECT_FALSE(std::filesystem::exists(worker.state())) << "it is not recreated, because it would lack the fences";
+  EXPECT_EQ(::kill(rank, 0), 0) << "attempt 1 keeps running";
   std::filesystem::rename(away, worker.state());
   ASSERT_TRUE(beats_say(""));
   EXPECT_THAT(worker.log(), AllOf(HasSubstr("StateFolderUnusable"), HasSubstr("StateFolderUsable")));
 }
 
 // The installation is being changed, or the mount has no exec permission: no rank could start here.
-TEST_F(DaemonTest, AProgramThatCannotBeStartedMakesTheNodeUnusable) {
+TEST_F(DaemonTest, UnstartableProgramMakesTheNodeUnusable) {
   const TempFolder programs;
   const std::string program = programs.file("titan-shim");
   std::filesystem::copy_file(shim::shim_binary(), program);
@@ -159,7 +159,7 @@ TEST_F(DaemonTest, ANodesFolderIsNotServedUnderAnotherName) {
   worker.start({}, /*as=*/"n7");
   const int status = worker.wait();
   ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 2) << "systemd does not try this again";
+  EXPECT_EQ(WEXITSTATUS(status), 2) << "systemd does not restart it";
   EXPECT_THAT(worker.log(), HasSubstr("is node n1's and holds 1 attempt"));
   EXPECT_EQ(::kill(rank, 0), 0);
   worker.start();
@@ -168,7 +168,7 @@ TEST_F(DaemonTest, ANodesFolderIsNotServedUnderAnotherName) {
 }
 
 // Damaged files of one attempt stop neither the worker's start nor the attempt.
-TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreMended) {
+TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreRepaired) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
   const v1::RankStatus before = beat_ranks()[0];
@@ -192,15 +192,15 @@ TEST_F(DaemonTest, DamagedFilesOfAnAttemptAreMended) {
   EXPECT_EQ(last(1).error_reason(), "") << "how it ended is recorded after the junk";
   ASSERT_TRUE(reported(2, Report::PREPARED));
   EXPECT_EQ(controller_.received("n1").last_beat.unusable(), "");
-  for (const char* said : {"RecordDamaged", "FenceDamaged", "offsets.json is damaged", "exits.jsonl is damaged"}) {
+  for (const char* text : {"RecordDamaged", "FenceDamaged", "offsets.json is damaged", "exits.jsonl is damaged"}) {
     const std::string log = worker.log();
-    EXPECT_THAT(log, HasSubstr(said));
-    EXPECT_EQ(log.find(said), log.rfind(said)) << said << " is told once";
+    EXPECT_THAT(log, HasSubstr(text));
+    EXPECT_EQ(log.find(text), log.rfind(text)) << text << " is reported once";
   }
 }
 
 // An attempt with a lost record cannot continue: its ranks are ended, and its devices stay in use until then.
-TEST_F(DaemonTest, AnAttemptOfWhichNothingTellsIsGivenUpAlone) {
+TEST_F(DaemonTest, AttemptWithALostRecordIsEnded) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
   const v1::RankStatus before = beat_ranks()[0];
@@ -282,7 +282,7 @@ TEST_F(DaemonTest, AControllerOfAnotherClusterChangesNothing) {
   ASSERT_TRUE(launch(1, 1, {}));
   const v1::RankStatus before = beat_ranks()[0];
   ASSERT_TRUE(events_reach(0, 5));
-  EXPECT_EQ(controller_.received("n1").registers[0].cluster(), "") << "it takes the first that it meets";
+  EXPECT_EQ(controller_.received("n1").registers[0].cluster(), "") << "it joins the first cluster that it reaches";
   for (const bool checks : {false, true}) {
     controller_.stop();
     controller_.cluster = "other";
@@ -295,9 +295,9 @@ TEST_F(DaemonTest, AControllerOfAnotherClusterChangesNothing) {
     }
     EXPECT_EQ(controller_.received("n1").registers.back().cluster(), "fake");
     EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
-    const std::string said = checks ? "not of this cluster" : "belongs to cluster other and this worker to fake";
-    ASSERT_TRUE(eventually([&] { return worker.log().find(said) != std::string::npos; }));
-    EXPECT_EQ(worker.log().find(said), worker.log().rfind(said)) << "said once";
+    const std::string expected = checks ? "not of this cluster" : "belongs to cluster other and this worker to fake";
+    ASSERT_TRUE(eventually([&] { return worker.log().find(expected) != std::string::npos; }));
+    EXPECT_EQ(worker.log().find(expected), worker.log().rfind(expected)) << "reported once";
   }
   controller_.stop();
   controller_.cluster = "fake";
@@ -336,10 +336,11 @@ TEST_F(DaemonTest, AnotherClusterIsAdoptedOnRequest) {
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
   worker.start();
   ASSERT_TRUE(connected());
-  EXPECT_EQ(controller_.received("n1").registers.back().cluster(), "other") << "kept, and the flag needed once";
+  EXPECT_EQ(controller_.received("n1").registers.back().cluster(), "other")
+      << "recorded, so the flag is needed only once";
 }
 
-TEST_F(DaemonTest, WhatEndedWhileTheDaemonWasDeadIsReported) {
+TEST_F(DaemonTest, EndsDuringTheDaemonsAbsenceAreReported) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {{"steps", 40}, {"ranks", {{"1", {{"exit_code", 11}, {"error", "bad row"}}}}}}));
   worker.kill(SIGKILL);
@@ -373,11 +374,11 @@ TEST_F(DaemonTest, AKilledShimIsALostAttempt) {
   EXPECT_EQ(last(1).exits_size(), 2);
   EXPECT_EQ(last(1).exits(0).signal(), SIGKILL);
   for (const auto& [rank, status] : ranks) EXPECT_FALSE(alive(static_cast<pid_t>(status.pid()), status.start_ticks()));
-  EXPECT_TRUE(eventually([&] { return shim::start_ticks(child) == 0; })) << "a rank's child in a session of its own";
+  EXPECT_TRUE(eventually([&] { return shim::start_ticks(child) == 0; })) << "a rank's child in a separate session";
 }
 
 // The end is reported until it is forgotten, even by a new daemon and for ranks whose exit nobody saw.
-TEST_F(DaemonTest, AnEndIsSaidWithItsExitsByTheNextDaemon) {
+TEST_F(DaemonTest, NextDaemonReportsTheEndWithAllExits) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {}));
   beat_ranks();
@@ -399,7 +400,7 @@ TEST_F(DaemonTest, AnEndIsSaidWithItsExitsByTheNextDaemon) {
 }
 
 // Text that a message cannot carry would end the stream, again and again.
-TEST_F(DaemonTest, NoEventEndsTheSession) {
+TEST_F(DaemonTest, InvalidEventsDoNotEndTheSession) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"steps", 1}}));
   ASSERT_TRUE(reported(1, Report::ENDED));
@@ -419,7 +420,7 @@ TEST_F(DaemonTest, NoEventEndsTheSession) {
 
 // If the disk cannot be read, the state of the shim is unknown: the attempt stays, the log has the reason, and the
 // attempt is adopted once its state is known.
-TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
+TEST_F(DaemonTest, ShimWithAnUnreadableStateIsNotEnded) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
   const v1::RankStatus before = beat_ranks()[0];
@@ -446,7 +447,7 @@ TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
   EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
   controller_.send("n1", stop(1, true, 20'000));
   ASSERT_TRUE(reported(1, Report::ENDED));
-  EXPECT_EQ(last(1).exits(0).exit_code(), 16) << "it was commanded through its shim again";
+  EXPECT_EQ(last(1).exits(0).exit_code(), 16) << "its shim forwards commands again";
   EXPECT_EQ(last(1).error_reason(), "");
 }
 
@@ -481,7 +482,7 @@ TEST_F(DaemonTest, ARestartedControllerGetsTheInventory) {
 }
 
 // Events are sent again until they are acknowledged, whatever is lost.
-TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
+TEST_F(DaemonTest, UnacknowledgedEventsAreResent) {
   controller_.acknowledge = false;
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"steps", 30}}));
@@ -499,30 +500,30 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   worker.kill(SIGKILL);
   worker.start();
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").beats > 2; }));
-  EXPECT_EQ(controller_.received("n1").repeated_events, 0) << "what is acknowledged is not sent again";
+  EXPECT_EQ(controller_.received("n1").repeated_events, 0) << "acknowledged events are not sent again";
 }
 
 // Ranks get neither what systemd gave the daemon nor its credentials, nor other variables of its environment. Nobody
 // else can read its state folder.
-TEST_F(DaemonTest, RanksAndStrangersAreKeptApartFromTheService) {
-  const char* const kept[] = {"NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "TITAN_TLS_KEY", "A_SECRET"};
+TEST_F(DaemonTest, RanksDoNotInheritTheServicesEnvironment) {
+  const char* const withheld[] = {"NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "TITAN_TLS_KEY", "A_SECRET"};
   const char* const passed[] = {"TITAN_RANK_PLANTED", "SITE_SCRATCH"};
-  for (const char* name : kept) ::setenv(name, "planted", 1);
+  for (const char* name : withheld) ::setenv(name, "planted", 1);
   for (const char* name : passed) ::setenv(name, "planted", 1);
   Worker worker(controller_, "n1", {"--pass-env", "SITE_*"});
-  for (const char* name : kept) ::unsetenv(name);
+  for (const char* name : withheld) ::unsetenv(name);
   for (const char* name : passed) ::unsetenv(name);
   ASSERT_TRUE(launch(1, 1, {}));
   const std::string path = absl::StrCat("/proc/", beat_ranks()[0].pid(), "/environ");
   const std::string environment = *host::read_file(path);
-  for (const char* name : kept) EXPECT_THAT(environment, ::testing::Not(HasSubstr(name)));
+  for (const char* name : withheld) EXPECT_THAT(environment, ::testing::Not(HasSubstr(name)));
   for (const char* name : passed) EXPECT_THAT(environment, HasSubstr(absl::StrCat(name, "=planted")));
   EXPECT_THAT(environment, HasSubstr("OMP_NUM_THREADS=3"));
   EXPECT_EQ(std::filesystem::status(worker.state()).permissions(), std::filesystem::perms::owner_all);
 }
 
 // A rank may do anything to its files: the daemon and the shim survive, and the rest of the node continues.
-TEST_F(DaemonTest, ABeaconThatShrinksEndsNobodyElse) {
+TEST_F(DaemonTest, ShrinkingBeaconEndsNoOtherProcess) {
   Worker worker(controller_, "n1");
   const pid_t daemon = worker.pid();
   const int64_t ticks = shim::start_ticks(daemon);
@@ -536,14 +537,14 @@ TEST_F(DaemonTest, ABeaconThatShrinksEndsNobodyElse) {
   const Report ended = last(1);
   for (const v1::RankExitReport& exit : ended.exits()) exits[exit.rank()] = exit;
   ASSERT_EQ(exits.size(), 2u);
-  EXPECT_EQ(exits[0].signal(), 0) << "saved and left";
-  EXPECT_EQ(exits[1].signal(), SIGKILL) << "could not be told";
+  EXPECT_EQ(exits[0].signal(), 0) << "saved and exited";
+  EXPECT_EQ(exits[1].signal(), SIGKILL) << "could not be asked to stop";
   EXPECT_TRUE(alive(daemon, ticks));
 }
 
 // One of several controllers leads, and the others name it. When it dies the next one is found, without any effect on
 // ranks and events.
-TEST_F(DaemonTest, FollowsWhoeverLeads) {
+TEST_F(DaemonTest, FollowsTheLeader) {
   FakeController other;
   other.stand_by(controller_.address());
   controller_.acknowledge = false;  // It dies before it has recorded anything.
@@ -554,7 +555,7 @@ TEST_F(DaemonTest, FollowsWhoeverLeads) {
   EXPECT_THAT(worker.log(), HasSubstr("connected to " + controller_.address()));
   const auto before = beat_ranks();
   controller_.stop();
-  EXPECT_TRUE(other.wait([&] { return other.refused() >= 2; })) << "it is asked again, and leads not yet";
+  EXPECT_TRUE(other.wait([&] { return other.refused() >= 2; })) << "it is tried again and does not lead yet";
   other.stand_by("");
   ASSERT_TRUE(other.wait([&] { return other.of("n1").beats >= 2; }));
   const v1::Register hello = other.received("n1").registers.at(0);
@@ -566,7 +567,7 @@ TEST_F(DaemonTest, FollowsWhoeverLeads) {
 }
 
 // A connection without answers is noticed, because beats are answered.
-TEST_F(DaemonTest, ASilentControllerIsTriedAnew) {
+TEST_F(DaemonTest, ReconnectsToASilentController) {
   controller_.lease_milliseconds = 1000;
   controller_.answer_beats = false;
   Worker worker(controller_, "n1");
@@ -622,7 +623,7 @@ TEST_F(DaemonTest, AttemptsAreFenced) {
   ASSERT_TRUE(reported(1, Report::REFUSED));
 }
 
-TEST_F(DaemonTest, AHangingShimDoesNotKeepANewerAttemptOut) {
+TEST_F(DaemonTest, HangingShimDoesNotBlockANewerAttempt) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
   const json parent = json::parse(*host::read_file(worker.run_folder(1) + "/shim.json"));
@@ -631,7 +632,7 @@ TEST_F(DaemonTest, AHangingShimDoesNotKeepANewerAttemptOut) {
   EXPECT_TRUE(reported(2, Report::PREPARED));
 }
 
-TEST_F(DaemonTest, RefusesWhatCannotRun) {
+TEST_F(DaemonTest, RefusesAttemptsThatCannotRun) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(connected());
   controller_.send("n1", prepare(1, 5, {}));
@@ -658,7 +659,7 @@ TEST_F(DaemonTest, RefusesWhatCannotRun) {
 
 // A missing mount must not become a new folder: without the folder that the job had, the leader refuses and creates
 // nothing.
-TEST_F(DaemonTest, TheJobsFolderOrNone) {
+TEST_F(DaemonTest, RefusesAnotherFolderThanTheJobs) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"steps", 1}}));
   ASSERT_TRUE(reported(1, Report::ENDED));
@@ -672,7 +673,7 @@ TEST_F(DaemonTest, TheJobsFolderOrNone) {
   prepare_with(2, id);
   ASSERT_TRUE(reported(2, Report::PREPARED));
   EXPECT_EQ(last(2).folder_id(), id);
-  EXPECT_FALSE(std::filesystem::exists(dump_.file("out/.titan-token-u1-1"))) << "the older attempt's";
+  EXPECT_FALSE(std::filesystem::exists(dump_.file("out/.titan-token-u1-1"))) << "the older attempt's token is deleted";
   prepare_with(3, "another");
   ASSERT_TRUE(reported(3, Report::REFUSED));
   EXPECT_EQ(last(3).error_reason(), "DUMP_FOLDER_REPLACED");
@@ -688,7 +689,7 @@ TEST_F(DaemonTest, TheJobsFolderOrNone) {
 }
 
 // One of two nodes sees another folder under the same name.
-TEST_F(DaemonTest, ADumpFolderThatIsNotSharedIsNamed) {
+TEST_F(DaemonTest, ReportsADumpFolderThatIsNotShared) {
   Worker worker(controller_, "n1", {});
   ASSERT_TRUE(connected());
   controller_.send("n1", prepare(1, 1, {}, /*leader=*/false));
@@ -736,18 +737,18 @@ class TracesTest : public DaemonTest {
   v1::TraceData ask(const v1::ReadTrace& read) {
     v1::ControllerMessage message;
     *message.mutable_read_trace() = read;
-    message.mutable_read_trace()->set_request(++asked_);
+    message.mutable_read_trace()->set_request(++request_);
     controller_.send("n1", message);
     v1::TraceData answer;
     EXPECT_TRUE(controller_.wait([&] {
       const std::vector<v1::TraceData>& traces = controller_.of("n1").traces;
-      if (traces.empty() || traces.back().request() != asked_) return false;
+      if (traces.empty() || traces.back().request() != request_) return false;
       answer = traces.back();
       return true;
     }));
     return answer;
   }
-  v1::TraceData until_written(const v1::ReadTrace& read) {
+  v1::TraceData wait_written(const v1::ReadTrace& read) {
     v1::TraceData answer;
     EXPECT_TRUE(shim::eventually([&] {
       answer = ask(read);
@@ -756,11 +757,11 @@ class TracesTest : public DaemonTest {
     return answer;
   }
 
-  int64_t asked_ = 0;
+  int64_t request_ = 0;
 };
 
 // The request and its state are in the rank's beacon, the trace is in the run folder: any daemon can continue it.
-TEST_F(TracesTest, ARankIsAskedOnceAndItsTraceReadInPieces) {
+TEST_F(TracesTest, TraceIsRequestedOnceAndReadInPieces) {
   constexpr int64_t kBytes = 2'500'000;
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"trace_bytes", kBytes}}));
@@ -784,7 +785,7 @@ TEST_F(TracesTest, ARankIsAskedOnceAndItsTraceReadInPieces) {
   worker.start();
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() == 2; }));
   ASSERT_TRUE(connected());
-  const v1::TraceData written = until_written(order(0, 5, first, 3));
+  const v1::TraceData written = wait_written(order(0, 5, first, 3));
   EXPECT_EQ(written.error_reason(), "");
   EXPECT_EQ(written.first_step(), first);
   EXPECT_EQ(written.last_step(), first + 2);
@@ -802,7 +803,7 @@ TEST_F(TracesTest, ARankIsAskedOnceAndItsTraceReadInPieces) {
   EXPECT_EQ(all, std::string(kBytes, 't'));
 
   // The next trace replaces it.
-  EXPECT_EQ(until_written(order(0, 6, 0, 1)).total_bytes(), kBytes);
+  EXPECT_EQ(wait_written(order(0, 6, 0, 1)).total_bytes(), kBytes);
   EXPECT_FALSE(std::filesystem::exists(rank_protocol::trace_path(worker.run_folder(1), 0, 5)));
 
   // Written traces are served as long as logs are.
@@ -817,14 +818,14 @@ TEST_F(TracesTest, ARankIsAskedOnceAndItsTraceReadInPieces) {
   EXPECT_EQ(ask(look(0, 5)).error_reason(), "RANK_GONE");
 }
 
-TEST_F(TracesTest, WhatCannotBeRecordedIsNamed) {
+TEST_F(TracesTest, TraceThatCannotBeRecordedIsRefused) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 3, {{"ranks", {{"0", {{"trace_bytes", 0}}}, {"2", {{"steps", 1}}}}}}));
   beat_ranks();
-  EXPECT_EQ(until_written(order(0, 5, 0, 1)).error_reason(), "TRACE_NOT_WRITTEN");
+  EXPECT_EQ(wait_written(order(0, 5, 0, 1)).error_reason(), "TRACE_NOT_WRITTEN");
   EXPECT_EQ(ask(order(1, 5, 0, 1)).error_reason(), "NO_PROFILER");
-  EXPECT_EQ(until_written(order(2, 5, 0, 1)).error_reason(), "RANK_GONE");
-  EXPECT_EQ(ask(order(7, 5, 0, 1)).error_reason(), "RANK_GONE") << "not of this node";
+  EXPECT_EQ(wait_written(order(2, 5, 0, 1)).error_reason(), "RANK_GONE");
+  EXPECT_EQ(ask(order(7, 5, 0, 1)).error_reason(), "RANK_GONE") << "a rank of another node";
   EXPECT_EQ(ask(order(0, 0, 0, 1)).error_reason(), "BAD_REQUEST");
   v1::ReadTrace outside = look(0, 5);
   outside.mutable_id()->set_job_uid("../u1");
@@ -866,7 +867,7 @@ TEST_F(DaemonTest, ServesLogsAlsoAfterForget) {
   EXPECT_EQ(controller_.received("n1").registers[1].inventory_size(), 0);
 }
 
-TEST_F(DaemonTest, OldLogsGo) {
+TEST_F(DaemonTest, OldLogsAreDeleted) {
   Worker worker(controller_, "n1", {"--log-retention-hours", "0"});
   ASSERT_TRUE(launch(1, 1, {{"steps", 1}}));
   ASSERT_TRUE(reported(1, Report::ENDED));
@@ -896,7 +897,7 @@ TEST_F(DaemonTest, SigtermLeavesTheRanks) {
   EXPECT_TRUE(alive(static_cast<pid_t>(rank.pid()), rank.start_ticks()));
 }
 
-TEST_F(DaemonTest, SigtermSavesAndStopsWhenToldSo) {
+TEST_F(DaemonTest, SigtermSavesAndStopsWithTheFlag) {
   Worker worker(controller_, "n1", {"--stop-ranks-on-exit"});
   ASSERT_TRUE(launch(1, 1, {}));
   beat_ranks();
@@ -927,7 +928,7 @@ TEST_F(DaemonTest, MetricsPage) {
   EXPECT_THAT(page, HasSubstr("process_resident_memory_bytes "));
   EXPECT_THAT(page, HasSubstr("titan_build_info"));
   EXPECT_THAT(page, HasSubstr("titan_worker_devices_used{node=\"n1\"} 2"));
-  EXPECT_EQ(worker.kill(SIGTERM), 0) << "its end runs all destructors and is still an orderly one";
+  EXPECT_EQ(worker.kill(SIGTERM), 0) << "it runs all destructors and exits normally";
 }
 
 TEST(WorkerFlagsTest, AreCheckedAndNamed) {

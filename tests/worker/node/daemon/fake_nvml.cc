@@ -48,7 +48,7 @@ int of(const void* device) {
   return !is_first(device) && is_lost ? kLost : 0;
 }
 
-void wait_while_it_hangs() {
+void block_while_hung() {
   std::unique_lock lock(mutex);
   is_hung = hangs;
   changed.notify_all();
@@ -82,7 +82,7 @@ void fake_nvml_wait_until_hung() {
 }
 
 int nvmlInit_v2() {
-  wait_while_it_hangs();
+  block_while_hung();
   return unless("init");
 }
 int nvmlShutdown() { return 0; }
@@ -117,7 +117,7 @@ int nvmlDeviceGetUtilizationRates(void* device, Utilization* used) {
 }
 
 int nvmlDeviceGetTemperature(void* device, int sensor, unsigned int* celsius) {
-  wait_while_it_hangs();
+  block_while_hung();
   *celsius = 61;
   return sensor == 0 ? of(device) : kNotSupported;
 }

@@ -61,7 +61,7 @@ class GpuWatchTest : public ::testing::Test {
   GpuReader reader_{fake_library(), 2};
 };
 
-TEST_F(GpuWatchTest, EachFigureThatTheDriverGivesIsOnThePage) {
+TEST_F(GpuWatchTest, PageHasEveryFigureOfTheDriver) {
   look();
   for (const char* line :
        {"utilization_ratio{gpu=\"0\",node=\"n1\"} 0.97", "utilization_ratio{gpu=\"1\",node=\"n1\"} 0.05",
@@ -75,13 +75,14 @@ TEST_F(GpuWatchTest, EachFigureThatTheDriverGivesIsOnThePage) {
         "xid_errors_total{gpu=\"1\",node=\"n1\"} 0", "age_seconds{node=\"n1\"} 0"}) {
     EXPECT_THAT(page(), HasSubstr(std::string("\ntitan_worker_gpu_") + line + "\n"));
   }
-  for (const char* untold : {"power_watts{gpu=\"1\"", "ecc_errors_total{gpu=\"1\"", "nvlinks{gpu=\"1\"", "last_xid{"}) {
-    EXPECT_THAT(page(), Not(HasSubstr(untold)));
+  for (const char* unsupported :
+       {"power_watts{gpu=\"1\"", "ecc_errors_total{gpu=\"1\"", "nvlinks{gpu=\"1\"", "last_xid{"}) {
+    EXPECT_THAT(page(), Not(HasSubstr(unsupported)));
   }
   EXPECT_THAT(news(), IsEmpty());
 }
 
-TEST_F(GpuWatchTest, XidsAreCountedAndToldOnce) {
+TEST_F(GpuWatchTest, XidsAreCountedAndReportedOnce) {
   look();
   the<decltype(fake_nvml_xid)>("fake_nvml_xid")(1, 48);
   the<decltype(fake_nvml_xid)>("fake_nvml_xid")(1, 79);
@@ -94,7 +95,7 @@ TEST_F(GpuWatchTest, XidsAreCountedAndToldOnce) {
   EXPECT_THAT(news(), IsEmpty());
 }
 
-TEST_F(GpuWatchTest, ADeviceThatIsLostIsToldAndTheOtherGoesOn) {
+TEST_F(GpuWatchTest, LostDeviceIsReportedAndTheOtherContinues) {
   the<decltype(fake_nvml_lose)>("fake_nvml_lose")(true);
   look();
   EXPECT_THAT(page(), HasSubstr("gpu_lost{gpu=\"1\",node=\"n1\"} 1\n"));
@@ -103,7 +104,7 @@ TEST_F(GpuWatchTest, ADeviceThatIsLostIsToldAndTheOtherGoesOn) {
   EXPECT_THAT(page(), HasSubstr("temperature_celsius{gpu=\"0\",node=\"n1\"} 61\n"));
 }
 
-TEST_F(GpuWatchTest, ADriverThatFailsIsToldOnceAndAskedAgain) {
+TEST_F(GpuWatchTest, FailingDriverIsReportedOnceAndRetried) {
   look();
   ::setenv("FAKE_NVML", "count", 1);
   look();
@@ -118,7 +119,7 @@ TEST_F(GpuWatchTest, ADriverThatFailsIsToldOnceAndAskedAgain) {
 }
 
 // The age of the figures grows and is reported, and neither a scrape nor another look waits.
-TEST_F(GpuWatchTest, ADriverThatHangsMakesFiguresOldAndStopsNothing) {
+TEST_F(GpuWatchTest, HangingDriverOnlyAgesTheFigures) {
   GpuWatch watch(series_, fake_library(), 2);
   the<decltype(fake_nvml_hang)>("fake_nvml_hang")(true);
   watch.look();
@@ -132,11 +133,11 @@ TEST_F(GpuWatchTest, ADriverThatHangsMakesFiguresOldAndStopsNothing) {
   EXPECT_THAT(page(), HasSubstr("temperature_celsius{gpu=\"0\",node=\"n1\"} 61\n"));
   clock_.advance(absl::Seconds(61));
   EXPECT_THAT(page(), HasSubstr("gpu_age_seconds{node=\"n1\"} 61\n"));
-  EXPECT_THAT(page(), Not(HasSubstr("temperature"))) << "nobody is told of a heat that is a minute old";
-  EXPECT_THAT(page(), HasSubstr("xid_errors_total{gpu=\"0\"")) << "what was counted stays";
+  EXPECT_THAT(page(), Not(HasSubstr("temperature"))) << "a temperature that is a minute old is not reported";
+  EXPECT_THAT(page(), HasSubstr("xid_errors_total{gpu=\"0\"")) << "counters stay";
 }
 
-TEST_F(GpuWatchTest, WithoutALibraryThereIsOneLineAndNoSeries) {
+TEST_F(GpuWatchTest, MissingLibraryLogsOneLineAndNoSeries) {
   GpuWatch watch(series_, "/nonexistent/libnvidia-ml.so.1", 2);
   std::vector<std::string> lines;
   for (watch.look(); lines.empty(); lines = news()) std::this_thread::yield();

@@ -37,9 +37,9 @@ class GrantedFoldersTest : public ::testing::Test {
   const Grants work_ = {.folders = {top_ + "/granted"}};
 };
 
-TEST_F(GrantedFoldersTest, WithoutAnyEverythingIs) { EXPECT_FALSE(check("/outside", "/outside/x.so", {})); }
+TEST_F(GrantedFoldersTest, WithoutGrantsEveryFolderIsAllowed) { EXPECT_FALSE(check("/outside", "/outside/x.so", {})); }
 
-TEST_F(GrantedFoldersTest, DumpFoldersLieBelowOne) {
+TEST_F(GrantedFoldersTest, DumpFoldersLieBelowAGrantedFolder) {
   EXPECT_FALSE(check("/granted/own", "", work_));
   EXPECT_FALSE(check("/granted/own/new/x", "", work_));
   for (const char* dump : {"/outside", "/grantedtoo", "/granted/../outside", "/granted/link", "/granted/link/new"}) {
@@ -50,7 +50,7 @@ TEST_F(GrantedFoldersTest, DumpFoldersLieBelowOne) {
   }
 }
 
-TEST_F(GrantedFoldersTest, LibrariesLieBelowTheirOwn) {
+TEST_F(GrantedFoldersTest, LibrariesLieBelowPluginFolders) {
   EXPECT_FALSE(check("/granted", "/granted/x.so", work_));
   EXPECT_EQ(check("/granted", "/outside/x.so", work_).reason, kNotAllowed);
   const Grants both = {.folders = {top_ + "/granted"}, .plugin_folders = {top_ + "/plugins"}};
@@ -62,7 +62,7 @@ TEST_F(GrantedFoldersTest, LibrariesLieBelowTheirOwn) {
 }
 
 // Nothing is created outside granted folders, and ranks learn where libraries may be.
-TEST_F(GrantedFoldersTest, APreparationKeepsToThem) {
+TEST_F(GrantedFoldersTest, PreparationStaysInsideGrantedFolders) {
   const StateFolder state = StateFolder::open(folder_.file("state")).value();
   node::AttemptRecord record;
   record.leader = true;
@@ -85,7 +85,7 @@ TEST_F(GrantedFoldersTest, APreparationKeepsToThem) {
 }
 
 // Even with granted folders, an invalid launch file is refused and crashes nothing.
-TEST_F(GrantedFoldersTest, ALaunchThatMakesNoSenseIsRefused) {
+TEST_F(GrantedFoldersTest, InvalidLaunchFileIsRefused) {
   const StateFolder state = StateFolder::open(folder_.file("state")).value();
   node::AttemptRecord record;
   record.ranks = {0};

@@ -44,7 +44,7 @@ class IsolationTest : public DaemonTest {
     if (!reaches(shim::fake_rank_binary())) GTEST_SKIP() << "user nobody cannot reach the built programs";
     run_as_ = kUser;
     ::chmod(dump_.path().c_str(), 0711);
-    own(dump_.file("out"));
+    create_owned_folder(dump_.file("out"));
     std::ofstream(precious_) << kPrecious;
     ::chmod(precious_.c_str(), 0600);
   }
@@ -55,7 +55,7 @@ class IsolationTest : public DaemonTest {
     int status = 0;
     return ::waitpid(child, &status, 0) == child && status == 0;
   }
-  void own(const std::string& folder) const {
+  void create_owned_folder(const std::string& folder) const {
     fs::create_directories(folder);
     ASSERT_EQ(::chown(folder.c_str(), uid_, gid_), 0);
   }
@@ -65,7 +65,7 @@ class IsolationTest : public DaemonTest {
     EXPECT_TRUE(eventually([&] { return text_of_file(log).find("ran: ") != std::string::npos; }));
     return text_of_file(log);
   }
-  bool beats_go_on() {
+  bool beats_continue() {
     const int beats = controller_.received("n1").beats;
     return controller_.wait([&] { return controller_.of("n1").beats > beats + 1; });
   }
@@ -83,7 +83,7 @@ class IsolationTest : public DaemonTest {
   const std::string precious_ = dump_.file("precious");
 };
 
-TEST_F(IsolationTest, RanksAreTheUserWhoseJobItIs) {
+TEST_F(IsolationTest, RanksRunAsTheSubmittingUser) {
   Node worker(controller_);
   ASSERT_TRUE(launch(1, 1, {})) << last(1).error_message();
   const auto pid = static_cast<pid_t>(beat_ranks()[0].pid());
@@ -99,9 +99,9 @@ TEST_F(IsolationTest, RanksAreTheUserWhoseJobItIs) {
   EXPECT_THAT(environment, Not(HasSubstr("HOME=/root")));
   struct stat token {};
   ASSERT_EQ(::stat(dump_.file("out/.titan-token-u1-1").c_str(), &token), 0);
-  EXPECT_EQ(token.st_uid, uid_) << "what the worker leaves with them is theirs";
-  ASSERT_TRUE(events_reach(0, 5)) << "their events come";
-  EXPECT_THAT(diagnose(1, /*stacks=*/true).at(0).rank().stacks(), HasSubstr("fake_rank")) << "and where they are";
+  EXPECT_EQ(token.st_uid, uid_) << "the user owns the token that the worker writes";
+  ASSERT_TRUE(events_reach(0, 5)) << "their events arrive";
+  EXPECT_THAT(diagnose(1, /*stacks=*/true).at(0).rank().stacks(), HasSubstr("fake_rank")) << "and so are their stacks";
 
   const json state = json::parse(text_of_file(worker.run_folder(1) + "/shim.json"));
   const int64_t ticks = shim::start_ticks(pid);
@@ -112,24 +112,24 @@ TEST_F(IsolationTest, RanksAreTheUserWhoseJobItIs) {
 }
 
 // Saving, stopping and a new daemon work although ranks have another user.
-TEST_F(IsolationTest, TheyAreToldWhatOthersAre) {
+TEST_F(IsolationTest, StopsAndRestartsWorkAcrossUsers) {
   Node worker(controller_);
   ASSERT_TRUE(launch(1, 2, {})) << last(1).error_message();
   const auto before = beat_ranks();
   worker.kill(SIGKILL);
   worker.start();
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() >= 2; }));
-  ASSERT_TRUE(beats_go_on());
+  ASSERT_TRUE(beats_continue());
   EXPECT_EQ(beat_ranks()[0].pid(), before.at(0).pid());
   controller_.send("n1", stop(1, true, 20'000));
   ASSERT_TRUE(reported(1, Report::ENDED));
   const Report ended = last(1);
-  for (const v1::RankExitReport& exit : ended.exits()) EXPECT_EQ(exit.signal(), 0) << "saved and left";
+  for (const v1::RankExitReport& exit : ended.exits()) EXPECT_EQ(exit.signal(), 0) << "saved and exited";
   expect_complete(0);
 }
 
 // Each row tries something in the state folder, where only the attempt's own folder is accessible.
-TEST_F(IsolationTest, TheyReachNothingButTheirOwn) {
+TEST_F(IsolationTest, RanksReachOnlyTheirOwnFolder) {
   Node worker(controller_);
   const std::string script = absl::StrCat(
       "S=", worker.state(),
@@ -144,17 +144,17 @@ TEST_F(IsolationTest, TheyReachNothingButTheirOwn) {
       "for f in instance cluster leader_epoch daemon.lock; do echo x >> $S/$f && echo WROTE $f; done; "
       "ls . && touch mine && echo OWN; kill -9 $(cat /proc/$PPID/stat | cut -d' ' -f4) && echo KILLED");
   ASSERT_TRUE(launch(1, 1, {{"run", "{ " + script + "; } 2>/dev/null"}}));
-  const std::string said = ran(worker);
+  const std::string printed = ran(worker);
   for (const char* done : {"LISTED", "MADE", "MOVED", "READ", "WROTE", "REMOVED", "KILLED"})
-    EXPECT_THAT(said, Not(HasSubstr(done)));
-  EXPECT_THAT(said, HasSubstr("OWN")) << "but their own folder";
+    EXPECT_THAT(printed, Not(HasSubstr(done)));
+  EXPECT_THAT(printed, HasSubstr("OWN")) << "except their own folder";
   EXPECT_TRUE(fs::exists(worker.rank_folder() + "/mine"));
   EXPECT_EQ(fs::status(worker.rank_folder()).permissions(), fs::perms::owner_all);
-  EXPECT_TRUE(beats_go_on());
+  EXPECT_TRUE(beats_continue());
 }
 
 // Whatever replaces a rank's files, the daemon neither follows it nor blocks or crashes on it.
-TEST_F(IsolationTest, WhatTheyPlantInTheirFolderIsNotFollowed) {
+TEST_F(IsolationTest, LinksInTheRankFolderAreNotFollowed) {
   Node worker(controller_);
   const std::string link = absl::StrCat("for f in rank-0.beacon rank-0.events.jsonl rank-0.flight; do rm -f $f; ln -s ",
                                         precious_, " $f; done");
@@ -167,9 +167,9 @@ TEST_F(IsolationTest, WhatTheyPlantInTheirFolderIsNotFollowed) {
   ran(worker);
   const pid_t daemon = worker.pid();
   const int64_t ticks = shim::start_ticks(daemon);
-  ASSERT_TRUE(beats_go_on());
+  ASSERT_TRUE(beats_continue());
   controller_.send("n1", stop(1, true, 300));
-  ASSERT_TRUE(reported(1, Report::ENDED)) << "the shim has written to no beacon that is none";
+  ASSERT_TRUE(reported(1, Report::ENDED)) << "the shim wrote to no file that is not a beacon";
   const Report ended = last(1);
   EXPECT_EQ(ended.exits_size(), 3);
   for (const v1::RankExitReport& exit : ended.exits()) EXPECT_THAT(exit.last_words(), Not(HasSubstr("root's")));
@@ -178,7 +178,7 @@ TEST_F(IsolationTest, WhatTheyPlantInTheirFolderIsNotFollowed) {
 }
 
 // The same holds in the dump folder, where the worker writes a token and an id.
-TEST_F(IsolationTest, WhatTheyPlantInTheirDumpFolderIsNotFollowed) {
+TEST_F(IsolationTest, LinksInTheDumpFolderAreNotFollowed) {
   Node worker(controller_);
   ASSERT_TRUE(connected());
   const std::string out = dump_.file("out");
@@ -186,7 +186,7 @@ TEST_F(IsolationTest, WhatTheyPlantInTheirDumpFolderIsNotFollowed) {
   for (const std::string name : {"/.titan-token-u1-1", "/.titan-token-u1-2.new", "/.titan-folder.new", "/.titan-folder",
                                  "/.fence.lock", "/fence.json"}) {
     fs::remove_all(out);
-    own(out);
+    create_owned_folder(out);
     fs::create_symlink(precious_, out + name);
     controller_.send("n1", prepare(++attempt, 1, {}));
     ASSERT_TRUE(controller_.wait([&] { return controller_.last_report("n1", attempt) != nullptr; })) << name;
@@ -204,7 +204,7 @@ TEST_F(IsolationTest, WhatTheyPlantInTheirDumpFolderIsNotFollowed) {
 }
 
 // No name makes anybody root, and the refusal for an unknown user says what to do.
-TEST_F(IsolationTest, OnlyAProvenUserRuns) {
+TEST_F(IsolationTest, OnlyAKnownUserMayRun) {
   Node worker(controller_);
   ASSERT_TRUE(connected());
   const auto refused = [&](int attempt, const std::string& user, bool local) {
@@ -221,7 +221,7 @@ TEST_F(IsolationTest, OnlyAProvenUserRuns) {
   EXPECT_THAT(refused(4, "", false), HasSubstr("NO_SUCH_USER"));
 }
 
-TEST_F(IsolationTest, OneUserMayRunAll) {
+TEST_F(IsolationTest, RankUserFlagRunsAllJobs) {
   Node worker(controller_, {"--rank-user", kUser});
   run_as_ = "";
   ASSERT_TRUE(launch(1, 1, {})) << last(1).error_message();
@@ -229,7 +229,7 @@ TEST_F(IsolationTest, OneUserMayRunAll) {
               HasSubstr(absl::StrCat(uid_)));
 }
 
-TEST(RanksAsTest, AWorkerThatIsNotRootRunsAllAsItself) {
+TEST(RanksAsTest, UnprivilegedWorkerRunsJobsAsItself) {
   node::AttemptRecord record;
   record.run_as = "no-such-user";
   const RanksAs as = ranks_as(record, "", 1000);

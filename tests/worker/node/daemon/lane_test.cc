@@ -8,7 +8,7 @@
 namespace titan::daemon {
 namespace {
 
-TEST(LaneTest, KeepsTheOrderAndDoesAllBeforeItsEnd) {
+TEST(LaneTest, RunsAllTasksInOrderBeforeItEnds) {
   std::vector<int> done;
   {
     SerialExecutor lane(std::chrono::seconds(60));
@@ -19,7 +19,7 @@ TEST(LaneTest, KeepsTheOrderAndDoesAllBeforeItsEnd) {
 }
 
 // Hanging storage blocks one thread and nobody else.
-TEST(LaneTest, ATaskThatHangsDoesNotKeepItsOwner) {
+TEST(LaneTest, HangingTaskDoesNotBlockItsOwner) {
   auto answer = std::make_shared<std::promise<void>>();
   auto over = std::make_shared<std::promise<void>>();
   {

@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A worker with a wrong port, or one that is refused, repeats the reason at growing intervals.
-TEST(LostContactTest, SaysTheSameReasonAgainAfterAMinuteThenEverLater) {
+TEST(LostContactTest, RepeatsTheSameReasonAtGrowingIntervals) {
   LostContact contact;
   EXPECT_THAT(contact.failed("refused", absl::Seconds(100)).value_or(""),
               AllOf(HasSubstr("no session with the controller: refused"), HasSubstr("retrying")));
@@ -25,16 +25,16 @@ TEST(LostContactTest, SaysTheSameReasonAgainAfterAMinuteThenEverLater) {
   EXPECT_THAT(minutes, ElementsAre(1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363, 423));
 }
 
-TEST(LostContactTest, AnotherReasonIsSaidAtOnceAndTwoThatTakeTurnsOnlyOnce) {
+TEST(LostContactTest, NewReasonIsReportedAtOnceAndAlternatingOnesOnce) {
   LostContact contact;
-  int said = 0;
+  int lines = 0;
   for (int second = 0; second < 60; ++second) {
-    said += contact.failed(second % 2 == 0 ? "refused" : "no answer", absl::Seconds(second)).has_value();
+    lines += contact.failed(second % 2 == 0 ? "refused" : "no answer", absl::Seconds(second)).has_value();
   }
-  EXPECT_EQ(said, 2);
+  EXPECT_EQ(lines, 2);
   EXPECT_TRUE(contact.failed("unknown host", absl::Seconds(60)).has_value());
   contact.found();
-  EXPECT_TRUE(contact.failed("unknown host", absl::Seconds(61)).has_value()) << "lost anew";
+  EXPECT_TRUE(contact.failed("unknown host", absl::Seconds(61)).has_value()) << "lost again";
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ class MemoryTest : public DaemonTest {
 };
 
 // Each rank that took too much is named with its memory; a neighbour that somebody else kills at the same time is not.
-TEST_F(MemoryTest, WhoRanOutOfMemoryIsNamedAndNobodyElse) {
+TEST_F(MemoryTest, NamesOnlyTheRankThatRanOutOfMemory) {
   const int rounds = std::getenv("TITAN_LONG") != nullptr ? 20 : 5;
   Worker worker(controller_, "n1", {"--memory-per-rank", absl::StrCat(1.0 / 16)});
   ASSERT_TRUE(connected());
@@ -89,7 +89,7 @@ TEST_F(MemoryTest, WhoRanOutOfMemoryIsNamedAndNobodyElse) {
 }
 
 // A process that has removed all of its marks is found by its control group, even by a later daemon.
-TEST_F(MemoryTest, NothingIsLeftOfAGroup) {
+TEST_F(MemoryTest, GroupIsEmptiedAndRemoved) {
   Worker worker(controller_, "n1");
   const std::string pids = dump_.file("pid");
   const std::string leave =

@@ -81,11 +81,11 @@ TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
   EXPECT_FALSE(check_token(leading_record(dump, 10), folder.file("run-10"), 0));
   EXPECT_EQ(check_token(leading_record(dump, 9), folder.file("run-9"), 0).reason, "DUMP_FOLDER_NOT_SHARED");
   prepare(11);
-  EXPECT_FALSE(fs::exists(token(10))) << "an older one's goes";
+  EXPECT_FALSE(fs::exists(token(10))) << "the token of an older attempt is deleted";
 }
 
 // The launch file of ranks does not grow with the number of nodes, and has only the address of their node.
-TEST(PrepareFilesTest, RanksAreTheirNodesAndTheirOwnAddress) {
+TEST(PrepareFilesTest, RanksGetOnlyTheirNodesAddress) {
   const rank_protocol::TempFolder folder;
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(2, {}, 1));
   launch.ranks.push_back({2, 0, "n2", "127.0.0.2"});
@@ -124,7 +124,7 @@ TEST(PrepareFilesTest, AFoldedLaunchGetsTheNodesOwnAddress) {
 }
 
 // A job on a single node listens on loopback, whatever address the node has.
-TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
+TEST(PrepareFilesTest, SingleNodeJobStaysOnLoopback) {
   const rank_protocol::TempFolder folder;
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(1, {}, 1));
   launch.ranks[0].host = "192.0.2.7";
@@ -142,12 +142,12 @@ TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
   const auto together = nlohmann::json::parse(*host::read_file(folder.file("spec.json")));
   EXPECT_EQ(together["address"], "192.0.2.7");
   EXPECT_EQ(together["alone"], false);
-  EXPECT_FALSE(together["environment"].contains("NCCL_SOCKET_IFNAME")) << "no interface has it";
+  EXPECT_FALSE(together["environment"].contains("NCCL_SOCKET_IFNAME")) << "no interface has this address";
   EXPECT_EQ(rank_protocol::read_launch(folder.file("launch.json"))->ranks[0].host, "192.0.2.7");
 }
 
 // On other nodes, the leader's loopback address means those nodes themselves: refused before anybody waits for it.
-TEST(PrepareFilesTest, AStoreOnLoopbackIsForNeighboursAlone) {
+TEST(PrepareFilesTest, LoopbackStoreIsRefusedAcrossNodes) {
   const rank_protocol::TempFolder folder;
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(1, {}, 1));
   const auto refused = [&](const char* leader, const char* other) {

@@ -9,40 +9,40 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr const char* kOwn[] = {"PATH=/bin",
-                                "HOME=/root",
-                                "LC_ALL=C",
-                                "NCCL_DEBUG=INFO",
-                                "OMP_WAIT_POLICY=passive",
-                                "TITAN_RANK_LEVEL=avx2",
-                                "LC=no",
-                                "AWS_ENDPOINT_URL=https://store",
-                                "AWS_SECRET_ACCESS_KEY=s",
-                                "WANDB_API_KEY=k",
-                                "SITE_A=1",
-                                "SITE_B=2",
-                                "EDITOR",
-                                "NOTIFY_SOCKET=/run/n",
-                                "WATCHDOG_USEC=1",
-                                "JOURNAL_STREAM=8:1",
-                                "CREDENTIALS_DIRECTORY=/run/c",
-                                "TITAN_TOKEN_FILE=/etc/token",
-                                "TITAN_TLS_KEY=/etc/key",
-                                "TITAN_CONTROLLER=c1:7700",
-                                nullptr};
+constexpr const char* kDaemonEnvironment[] = {"PATH=/bin",
+                                              "HOME=/root",
+                                              "LC_ALL=C",
+                                              "NCCL_DEBUG=INFO",
+                                              "OMP_WAIT_POLICY=passive",
+                                              "TITAN_RANK_LEVEL=avx2",
+                                              "LC=no",
+                                              "AWS_ENDPOINT_URL=https://store",
+                                              "AWS_SECRET_ACCESS_KEY=s",
+                                              "WANDB_API_KEY=k",
+                                              "SITE_A=1",
+                                              "SITE_B=2",
+                                              "EDITOR",
+                                              "NOTIFY_SOCKET=/run/n",
+                                              "WATCHDOG_USEC=1",
+                                              "JOURNAL_STREAM=8:1",
+                                              "CREDENTIALS_DIRECTORY=/run/c",
+                                              "TITAN_TOKEN_FILE=/etc/token",
+                                              "TITAN_TLS_KEY=/etc/key",
+                                              "TITAN_CONTROLLER=c1:7700",
+                                              nullptr};
 
 // A secret in the daemon's environment reaches a rank only if it is requested by its full name.
-TEST(RankEnvironmentTest, IsWhatProgramsNeedAndWhatWasAskedFor) {
-  EXPECT_THAT(rank_environment(kOwn, {}),
+TEST(RankEnvironmentTest, HasNeededAndRequestedVariables) {
+  EXPECT_THAT(rank_environment(kDaemonEnvironment, {}),
               ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive",
                           "TITAN_RANK_LEVEL=avx2", "AWS_ENDPOINT_URL=https://store"));
-  EXPECT_THAT(rank_environment(kOwn, {"SITE_*", "EDITOR"}),
+  EXPECT_THAT(rank_environment(kDaemonEnvironment, {"SITE_*", "EDITOR"}),
               ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive",
                           "TITAN_RANK_LEVEL=avx2", "AWS_ENDPOINT_URL=https://store", "SITE_A=1", "SITE_B=2", "EDITOR"));
 }
 
 // A secret of the worker's operator is passed to all jobs or to none, and never by a pattern.
-TEST(RankEnvironmentTest, SecretsAreNamedInFull) {
+TEST(RankEnvironmentTest, SecretsMustBeNamedInFull) {
   constexpr const char* kSecret[] = {"HF_TOKEN=t",
                                      "NVIDIA_API_KEY=k",
                                      "NVIDIA_APIKEY=k",
@@ -60,7 +60,7 @@ TEST(RankEnvironmentTest, SecretsAreNamedInFull) {
   EXPECT_THAT(rank_environment(kSecret, {"WANDB_*", "AWS_*", "HF_*", "site_*", "TOK*"}), ::testing::IsEmpty());
   EXPECT_THAT(rank_environment(kSecret, {"HF_TOKEN", "WANDB_API_KEY", "UCX_TOKEN_FILE"}),
               ElementsAre("HF_TOKEN=t", "UCX_TOKEN_FILE=f", "WANDB_API_KEY=k"));
-  EXPECT_THAT(rank_environment(kSecret, {"*"}), ::testing::SizeIs(12)) << "of `titanctl run`";
+  EXPECT_THAT(rank_environment(kSecret, {"*"}), ::testing::SizeIs(12)) << "as `titanctl run` does";
   constexpr const char* kNone[] = {"HF_HOME=/h",
                                    "HF_TOKEN_PATH=/t",
                                    "NCCL_IB_PKEY=3",
@@ -71,8 +71,8 @@ TEST(RankEnvironmentTest, SecretsAreNamedInFull) {
 }
 
 // Variables that identify the daemon stay with it.
-TEST(RankEnvironmentTest, NobodyGetsWhatIsTheDaemonsOwn) {
-  for (const std::string& entry : rank_environment(kOwn, {"*"})) {
+TEST(RankEnvironmentTest, DaemonsOwnVariablesAreNeverPassed) {
+  for (const std::string& entry : rank_environment(kDaemonEnvironment, {"*"})) {
     for (const char* own : {"NOTIFY_", "WATCHDOG_", "JOURNAL_", "CREDENTIALS_", "TOKEN_FILE", "TLS_"})
       EXPECT_THAT(entry, ::testing::Not(HasSubstr(own)));
   }

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-std::string beside_this_program(const char* name) {
+std::string next_to_this_program(const char* name) {
   return (fs::read_symlink("/proc/self/exe").parent_path() / name).string();
 }
 
@@ -38,7 +38,7 @@ class GpuTest : public ::testing::Test {
     fs::remove_all(folder_);
   }
 
-  Resources of(int device_files, const std::string& library = beside_this_program("libfake_nvml.so"),
+  Resources of(int device_files, const std::string& library = next_to_this_program("libfake_nvml.so"),
                const std::string& devices = "auto") {
     for (int i = 0; i < device_files; ++i) std::ofstream(folder_ / absl::StrCat("nvidia", i));
     absl::StatusOr<Resources> found = find_resources(devices, {(folder_ / "nvidia").string(), library});
@@ -60,7 +60,7 @@ TEST(ResourcesTest, ReadsTheFlag) {
   EXPECT_TRUE(find_resources("auto").ok());
 }
 
-TEST(ResourcesTest, ACpuRankHasItsShareOfTheHostsMemory) {
+TEST(ResourcesTest, CpuRankHasItsShareOfTheHostsMemory) {
   const auto cpu = find_resources("cpu:4");
   ASSERT_TRUE(cpu.ok());
   EXPECT_GT(cpu->memory_bytes, 0);
@@ -78,7 +78,7 @@ TEST_F(GpuTest, TheSmallestDeviceCounts) {
 }
 
 TEST_F(GpuTest, OnlyOfferedDevicesCount) {
-  EXPECT_EQ(of(2, beside_this_program("libfake_nvml.so"), "cuda:1").device_memory_bytes, 80 * kGiB);
+  EXPECT_EQ(of(2, next_to_this_program("libfake_nvml.so"), "cuda:1").device_memory_bytes, 80 * kGiB);
 }
 
 // A container with the host's device files may open only two of them, or the driver has lost one: CUDA opens two.
@@ -86,7 +86,7 @@ TEST_F(GpuTest, MoreDeviceFilesThanTheDriverOpens) {
   const Resources found = of(8);
   EXPECT_EQ(found.devices, 2);
   EXPECT_EQ(found.device_memory_bytes, 40 * kGiB);
-  const NvidiaPaths paths = {(folder_ / "nvidia").string(), beside_this_program("libfake_nvml.so")};
+  const NvidiaPaths paths = {(folder_ / "nvidia").string(), next_to_this_program("libfake_nvml.so")};
   const absl::Status refused = find_resources("cuda:3", paths).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(refused.message().find("requests 3 CUDA devices, this node has 2 (NVIDIA's driver opens no more)"),
@@ -95,7 +95,7 @@ TEST_F(GpuTest, MoreDeviceFilesThanTheDriverOpens) {
 }
 
 // A container with some of the host's devices keeps their numbers.
-TEST_F(GpuTest, DevicesNeedNotBeginAtZero) {
+TEST_F(GpuTest, DeviceNumbersNeedNotStartAtZero) {
   for (const int number : {4, 5, 6, 7}) std::ofstream(folder_ / absl::StrCat("nvidia", number));
   for (const char* other : {"nvidiactl", "nvidia-uvm", "nvidia-caps"}) std::ofstream(folder_ / other);
   const Resources found = of(0, (folder_ / "missing.so.1").string());
@@ -108,15 +108,16 @@ TEST_F(GpuTest, TheWorkersOwnVisibleDevicesAreRespected) {
   const auto given = [this](const std::string& visible, const std::string& devices = "auto") {
     for (int i = 0; i < 8; ++i) std::ofstream(folder_ / absl::StrCat("nvidia", i));
     return find_resources(devices, {.device_files = (folder_ / "nvidia").string(),
-                                    .nvml = beside_this_program("libfake_nvml.so"),
+                                    .nvml = next_to_this_program("libfake_nvml.so"),
                                     .visible = visible});
   };
   const Resources part = given("1, GPU-5ebe9f43").value();
   EXPECT_EQ(part.devices, 2);
   EXPECT_EQ(part.visible_to_ranks({0}), "1");
   EXPECT_EQ(part.visible_to_ranks({1, 0}), "GPU-5ebe9f43,1");
-  EXPECT_EQ(part.device_memory_bytes, 40 * kGiB) << "of all devices the smallest, since NVML does not know which";
-  EXPECT_EQ(given("1,-1,2").value().devices, 1) << "CUDA stops at what is no device";
+  EXPECT_EQ(part.device_memory_bytes, 40 * kGiB)
+      << "the smallest of all devices, because NVML does not know which are visible";
+  EXPECT_EQ(given("1,-1,2").value().devices, 1) << "CUDA stops at the first invalid device";
   EXPECT_EQ(given("").value().device, "cpu");
   const absl::Status refused = given("3", "cuda:2").status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
@@ -133,27 +134,27 @@ TEST_F(GpuTest, WithoutTheLibrary) {
   EXPECT_NE(found.device_model, "");
 }
 
-TEST_F(GpuTest, ALibraryOfAnotherKind) {
+TEST_F(GpuTest, WrongLibrary) {
   const Resources found = of(1, "libm.so.6");
   EXPECT_EQ(found.device_memory_bytes, 0);
   EXPECT_NE(found.memory_unknown.find("nvmlInit_v2"), std::string::npos) << found.memory_unknown;
 }
 
 TEST_F(GpuTest, ALibraryThatFails) {
-  for (const auto& [failure, said] :
+  for (const auto& [failure, expected] :
        {std::pair{"init", "nvmlInit_v2 fails with 999"}, std::pair{"count", "nvmlDeviceGetCount fails with 999"},
         std::pair{"memory", "device 0 does not report its memory"}}) {
     ::setenv("FAKE_NVML", failure, 1);
     const Resources found = of(2);
     EXPECT_EQ(found.devices, 2);
     EXPECT_EQ(found.device_memory_bytes, 0) << failure;
-    EXPECT_NE(found.memory_unknown.find(said), std::string::npos) << found.memory_unknown;
+    EXPECT_NE(found.memory_unknown.find(expected), std::string::npos) << found.memory_unknown;
   }
 }
 
 // A hanging driver does not stop the daemon: the node registers and reports it.
-TEST_F(GpuTest, ADriverThatHangsIsNotWaitedFor) {
-  const std::string library = beside_this_program("libfake_nvml.so");
+TEST_F(GpuTest, HangingDriverDoesNotBlockTheDaemon) {
+  const std::string library = next_to_this_program("libfake_nvml.so");
   void* const fake = ::dlopen(library.c_str(), RTLD_NOW);
   ASSERT_NE(fake, nullptr) << ::dlerror();
   const auto hang = reinterpret_cast<decltype(fake_nvml_hang)*>(::dlsym(fake, "fake_nvml_hang"));
@@ -169,7 +170,7 @@ TEST_F(GpuTest, ADriverThatHangsIsNotWaitedFor) {
   EXPECT_TRUE(found->driver_hangs);
   EXPECT_EQ(found->memory_unknown, library + " has not answered within 20ms");
   EXPECT_EQ(found->device_model, "NVIDIA, its driver does not answer");
-  EXPECT_FALSE(of(1).driver_hangs) << "one that answers again is asked again";
+  EXPECT_FALSE(of(1).driver_hangs) << "a driver that answers again is queried again";
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(StateFolderTest, ADamagedFenceIsRebuilt) {
     std::string damage;
     EXPECT_EQ(state->raise_fence({"u1", 3}, &damage).value(), 10) << text;
     EXPECT_THAT(damage, ::testing::AllOf(HasSubstr(fence), HasSubstr("the highest is attempt 10"))) << text;
-    EXPECT_EQ(host::read_file(fence).value(), "10") << "it is whole again";
+    EXPECT_EQ(host::read_file(fence).value(), "10") << "it is repaired";
     damage.clear();
     EXPECT_EQ(state->raise_fence({"u1", 11}, &damage).value(), 11);
     EXPECT_EQ(damage, "");
@@ -88,7 +88,7 @@ TEST(StateFolderTest, ADamagedFenceIsRebuilt) {
 }
 
 // An older leader is never obeyed: the epoch comes from the copy, or the folder is refused.
-TEST(StateFolderTest, ADamagedEpochIsKnownFromItsCopy) {
+TEST(StateFolderTest, DamagedEpochIsRestoredFromItsCopy) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
   ASSERT_TRUE(state.ok());
@@ -156,7 +156,7 @@ TEST(StateFolderTest, BelongsToItsNode) {
   AttemptRecord one = record(1);
   one.phase = Phase::kForgotten;
   ASSERT_TRUE(state->add(one).ok());
-  EXPECT_EQ(state->claim_for("n7").value(), "n1") << "its logs are all that is left";
+  EXPECT_EQ(state->claim_for("n7").value(), "n1") << "only its logs are left";
   EXPECT_EQ(state->claim_for("n7").value(), "");
   // An unreadable record may belong to any node.
   ASSERT_TRUE(host::replace_file(state->run_folder({"u1", 1}) + "/attempt.json", "none").ok());
@@ -164,7 +164,7 @@ TEST(StateFolderTest, BelongsToItsNode) {
 }
 
 // Older versions recorded no name: the first worker to open the folder is its node.
-TEST(StateFolderTest, AnOldFolderIsWhoseWorkerOpensIt) {
+TEST(StateFolderTest, UnnamedFolderBelongsToTheFirstWorker) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
   ASSERT_TRUE(state.ok());
@@ -174,7 +174,7 @@ TEST(StateFolderTest, AnOldFolderIsWhoseWorkerOpensIt) {
 }
 
 // In a new folder of the same name every fence is lost, and nobody would find new records there.
-TEST(StateFolderTest, NothingIsPromisedInAFolderThatTookItsPlace) {
+TEST(StateFolderTest, ReplacedFolderAcceptsNoWrites) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
   ASSERT_TRUE(state.ok());
@@ -184,11 +184,11 @@ TEST(StateFolderTest, NothingIsPromisedInAFolderThatTookItsPlace) {
   for (const bool is_replaced : {false, true}) {
     if (is_replaced) std::filesystem::create_directories(here + "/jobs");
     EXPECT_EQ(state->check_same().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_FALSE(state->raise_fence({"u1", 2}).ok()) << "attempt 3 was here";
+    EXPECT_FALSE(state->raise_fence({"u1", 2}).ok()) << "attempt 3 had raised the fence";
     EXPECT_FALSE(state->add(record(4)).ok());
     EXPECT_FALSE(state->join("another").ok());
     EXPECT_FALSE(state->write_leader_epoch(7).ok());
-    EXPECT_EQ(std::filesystem::exists(here), is_replaced) << "it is not made again";
+    EXPECT_EQ(std::filesystem::exists(here), is_replaced) << "it is not recreated";
   }
   std::filesystem::remove_all(here);
   std::filesystem::rename(away, here);
@@ -197,7 +197,7 @@ TEST(StateFolderTest, NothingIsPromisedInAFolderThatTookItsPlace) {
 }
 
 // Only forgotten attempts are deleted, the oldest first, and the fence stays while the job is young.
-TEST(StateFolderTest, RetentionKeepsWhatIsNotForgotten) {
+TEST(StateFolderTest, RetentionKeepsAttemptsThatAreNotForgotten) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
   ASSERT_TRUE(state.ok());
@@ -215,7 +215,7 @@ TEST(StateFolderTest, RetentionKeepsWhatIsNotForgotten) {
   EXPECT_EQ(*state->highest_attempt("u1"), 2);
 }
 
-// A damaged record is rebuilt from the files next to it; if that fails, only this attempt is given up.
+// A damaged record is rebuilt from the files next to it; if that fails, only this attempt is lost.
 TEST(StateFolderTest, ADamagedRecordIsRebuilt) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
@@ -230,29 +230,29 @@ TEST(StateFolderTest, ADamagedRecordIsRebuilt) {
     ASSERT_TRUE(host::replace_file(file, text).ok());
     ASSERT_TRUE(host::replace_file(run + "/spec.json", spec.dump()).ok());
     ASSERT_TRUE(host::replace_file(run + "/shim.json", R"({"pid": 1, "state": "running"})").ok());
-    const std::vector<std::string> told = state->repair_records().value();
-    ASSERT_EQ(told.size(), 1u) << text;
-    EXPECT_THAT(told[0], ::testing::AllOf(HasSubstr(file), HasSubstr("rebuilt from spec.json")));
-    EXPECT_TRUE(state->repair_records().value().empty()) << "it is told once";
+    const std::vector<std::string> repairs = state->repair_records().value();
+    ASSERT_EQ(repairs.size(), 1u) << text;
+    EXPECT_THAT(repairs[0], ::testing::AllOf(HasSubstr(file), HasSubstr("rebuilt from spec.json")));
+    EXPECT_TRUE(state->repair_records().value().empty()) << "it is reported once";
     EXPECT_EQ(state->load_all()[1].phase, Phase::kLive);
     EXPECT_EQ(state->load_all()[1].devices, record(2).devices);
     EXPECT_EQ(host::read_file(file + ".damaged").value(), text);
   }
   ASSERT_TRUE(host::replace_file(file, "").ok());
   std::filesystem::remove(run + "/shim.json");
-  EXPECT_EQ(state->load_all()[1].phase, Phase::kPreparing) << "no shim began";
+  EXPECT_EQ(state->load_all()[1].phase, Phase::kPreparing) << "no shim started";
   ASSERT_TRUE(host::replace_file(run + "/spec.json", "{}").ok());
-  const std::vector<std::string> told = state->repair_records().value();
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_THAT(told[0], HasSubstr("pgrep -af titan-shim"));
+  const std::vector<std::string> repairs = state->repair_records().value();
+  ASSERT_EQ(repairs.size(), 1u);
+  EXPECT_THAT(repairs[0], HasSubstr("pgrep -af titan-shim"));
   const std::vector<AttemptRecord> all = state->load_all();
-  ASSERT_EQ(all.size(), 3u) << "those beside it are whole";
+  ASSERT_EQ(all.size(), 3u) << "the records next to it are intact";
   EXPECT_EQ(all[1].phase, Phase::kRefused);
   EXPECT_EQ(all[1].error_reason, "RECORD_LOST");
 }
 
 // A folder that cannot be read is not skipped either.
-TEST(StateFolderTest, AFolderThatCannotBeLookedAtIsAnError) {
+TEST(StateFolderTest, UnreadableFolderIsAnError) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));
   ASSERT_TRUE(state.ok());

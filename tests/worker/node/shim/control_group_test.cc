@@ -52,7 +52,7 @@ TEST_F(RankGroupTest, AServiceInALeafUsesTheGroupAboveIt) {
   EXPECT_EQ(found->folder, at("/unit"));
   EXPECT_TRUE(found->unified);
   EXPECT_EQ(read("/unit/cgroup.subtree_control"), "+memory +pids");
-  EXPECT_EQ(read("/unit/cgroup.procs"), "") << "it stays where it is";
+  EXPECT_EQ(read("/unit/cgroup.procs"), "") << "the daemon stays in its group";
 }
 
 // systemd could not restart the service in a group that has child groups.
@@ -63,7 +63,7 @@ TEST_F(RankGroupTest, AServiceWithoutALeafHasNone) {
   EXPECT_EQ(read("/unit/cgroup.subtree_control"), "");
 }
 
-TEST_F(RankGroupTest, WhoWasGivenAGroupGoesIntoALeafOfIt) {
+TEST_F(RankGroupTest, DelegatedGroupMovesTheDaemonToALeaf) {
   add_group("/unit/titan-worker");
   const auto found = home("0::/unit");
   ASSERT_TRUE(found.ok()) << found.status();
@@ -72,7 +72,7 @@ TEST_F(RankGroupTest, WhoWasGivenAGroupGoesIntoALeafOfIt) {
   EXPECT_EQ(read("/unit/cgroup.subtree_control"), "+memory +pids");
 }
 
-TEST_F(RankGroupTest, WhatWasNotDelegatedIsLeftAlone) {
+TEST_F(RankGroupTest, UndelegatedGroupIsNotChanged) {
   add_group("/user");
   EXPECT_THAT(std::string(home("0::/user").status().message()), HasSubstr("Delegate=yes"));
   EXPECT_EQ(read("/user/cgroup.subtree_control"), "");
@@ -104,7 +104,7 @@ TEST_F(RankGroupTest, TheMemoryHierarchyOfVersionOne) {
   write("memory/box/memory.limit_in_bytes", "");
   write("memory/memory.limit_in_bytes", "");
   EXPECT_EQ(home("5:cpu:/x\n4:memory:/box\n0::/")->folder, at("/memory/box"));
-  EXPECT_EQ(home("4:memory:/elsewhere\n0::/")->folder, at("/memory")) << "as a container shows it";
+  EXPECT_EQ(home("4:memory:/elsewhere\n0::/")->folder, at("/memory")) << "the path as a container shows it";
   EXPECT_FALSE(home("5:cpu:/x").ok());
 }
 

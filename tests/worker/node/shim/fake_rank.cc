@@ -90,16 +90,16 @@ void print_lines(const json& fake) {
 // Answers a request for a trace after `step`.
 void serve_trace(const Flags& flags, const json& fake, protocol::TraceRequest& words, int64_t step) {
   using protocol::TraceState;
-  const auto tell = [&](TraceState state) { words.state = static_cast<uint32_t>(state); };
+  const auto set_state = [&](TraceState state) { words.state = static_cast<uint32_t>(state); };
   const uint64_t request = words.request;
   if (request != words.taken && step + 2 >= words.first_step) {
     words.recorded_first = std::max<int64_t>(words.first_step, step + 2);
     words.recorded_last = words.recorded_first + words.steps - 1;
-    tell(TraceState::kWaiting);
+    set_state(TraceState::kWaiting);
     words.taken = request;
   }
   if (request == 0 || request != words.taken) return;
-  if (step + 1 == words.recorded_first) tell(TraceState::kRecording);
+  if (step + 1 == words.recorded_first) set_state(TraceState::kRecording);
   if (step != words.recorded_last) return;
   const auto bytes = fake["trace_bytes"].get<size_t>();
   if (bytes > 0) {
@@ -107,13 +107,13 @@ void serve_trace(const Flags& flags, const json& fake, protocol::TraceRequest& w
     std::ofstream(path + ".new") << std::string(bytes, 't');
     std::filesystem::rename(path + ".new", path);  // The file gets its name once it is complete.
   }
-  tell(bytes > 0 ? TraceState::kWritten : TraceState::kFailed);
+  set_state(bytes > 0 ? TraceState::kWritten : TraceState::kFailed);
 }
 
 // A requested save; its time counts in the next step's figures.
 double save(protocol::SpoolWriter& spool, const json& fake, const std::string& dump_folder, int64_t step) {
-  const std::chrono::milliseconds stands(fake.value("save_ms", 0));
-  std::this_thread::sleep_for(stands);
+  const std::chrono::milliseconds save_duration(fake.value("save_ms", 0));
+  std::this_thread::sleep_for(save_duration);
   const auto bytes = fake.value("save_bytes", size_t{0});
   bool good = true;
   if (bytes > 0) {
@@ -126,7 +126,7 @@ double save(protocol::SpoolWriter& spool, const json& fake, const std::string& d
   } else {
     (void)spool.append(protocol::event::kCheckpointFailed, {{"step", step}, {"reason", "cannot write the file"}});
   }
-  return std::chrono::duration<double>(stands).count();
+  return std::chrono::duration<double>(save_duration).count();
 }
 
 int end(protocol::SpoolWriter& spool, const json& fake, int64_t step) {
@@ -150,8 +150,8 @@ int main(int argc, char** argv) {
   const Flags flags = parse(argc, argv);
   const auto launch = protocol::read_launch(flags.config);
   if (!launch.ok()) return std::fprintf(stderr, "%s\n", launch.status().ToString().c_str()), protocol::kExitBadConfig;
-  const char* const otherwise = std::getenv("TITAN_TEST_FAKE_RANK");
-  json fake = launch->config.value("fake", json::parse(otherwise == nullptr ? "{}" : otherwise));
+  const char* const fallback = std::getenv("TITAN_TEST_FAKE_RANK");
+  json fake = launch->config.value("fake", json::parse(fallback == nullptr ? "{}" : fallback));
   if (fake.contains("ranks")) fake.update(fake["ranks"].value(std::to_string(flags.rank), json::object()));
   auto spool = protocol::SpoolWriter::open(protocol::spool_path(flags.run_dir, flags.rank));
   if (!spool.ok()) return protocol::kExitStorage;
@@ -192,7 +192,8 @@ int main(int argc, char** argv) {
     for (int i = 0; i < fake.value("burst", 1); ++i) {
       json metrics = {{"loss", 1.0 / static_cast<double>(step)}};
       metrics.update(more);
-      if (const double stood = std::exchange(saved, 0.0); stood > 0) metrics["time_metrics/checkpoint(s)"] = stood;
+      if (const double save_seconds = std::exchange(saved, 0.0); save_seconds > 0)
+        metrics["time_metrics/checkpoint(s)"] = save_seconds;
       (void)spool->append(protocol::event::kStep, {{"step", step}, {"metrics", std::move(metrics)}});
     }
     if (beacon != nullptr && step == fake.value("wants_look", int64_t{-1})) {
@@ -209,10 +210,10 @@ int main(int argc, char** argv) {
     beacon->page().own_nanos += fake.contains("measured") ? took.count() : 1'000'000;
     beacon->page().own_steps += 1;
     if (fake.contains("trace_bytes")) serve_trace(flags, fake, beacon->page().trace, step);
-    const uint32_t asked = beacon->page().command.load();
-    if (asked == beacon->page().command_seen) continue;
-    beacon->page().command_seen = asked;
-    const auto command = static_cast<protocol::BeaconCommand>(asked);
+    const uint32_t pending = beacon->page().command.load();
+    if (pending == beacon->page().command_seen) continue;
+    beacon->page().command_seen = pending;
+    const auto command = static_cast<protocol::BeaconCommand>(pending);
     if (command == protocol::BeaconCommand::kCheckpoint) {
       saved = save(*spool, fake, dump_folder, step);
     }

@@ -17,7 +17,7 @@ bool reachable(const TcpListener& listener, const char* address) {
   return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
 }
 
-TEST(ListenerTest, AnAddressIsListenedOnAndNoOther) {
+TEST(ListenerTest, ListensOnlyOnTheGivenAddress) {
   const absl::StatusOr<TcpListener> one = listen_on("127.0.0.2");
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_GT(one->port, 0);
@@ -25,14 +25,14 @@ TEST(ListenerTest, AnAddressIsListenedOnAndNoOther) {
   EXPECT_FALSE(reachable(*one, "127.0.0.1"));
 }
 
-TEST(ListenerTest, ANameIsListenedOnWhereItPoints) {
+TEST(ListenerTest, ListensOnTheAddressOfAName) {
   const absl::StatusOr<TcpListener> one = listen_on("localhost");
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_FALSE(reachable(*one, "127.0.0.2"));
 }
 
 // An address of another host opens no socket, and the error names the flag.
-TEST(ListenerTest, WhatIsNotOursOpensNothing) {
+TEST(ListenerTest, ForeignAddressOpensNoSocket) {
   for (const char* not_ours : {"192.0.2.1", "2001:db8::1", "[2001:db8::1]"}) {
     const absl::StatusOr<TcpListener> none = listen_on(not_ours);
     ASSERT_FALSE(none.ok()) << not_ours;
@@ -43,7 +43,7 @@ TEST(ListenerTest, WhatIsNotOursOpensNothing) {
   }
 }
 
-TEST(ListenerTest, AllAddressesTakeTheirOwnWord) {
+TEST(ListenerTest, OnlyWildcardsListenOnAllAddresses) {
   const absl::StatusOr<TcpListener> all = listen_on("0.0.0.0");
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_TRUE(reachable(*all, "127.0.0.2"));
@@ -52,7 +52,7 @@ TEST(ListenerTest, AllAddressesTakeTheirOwnWord) {
     EXPECT_FALSE(is_wildcard(word)) << word;
 }
 
-TEST(ListenerTest, KnowsWhatStaysOnThisHost) {
+TEST(ListenerTest, RecognizesLoopbackAddresses) {
   for (const char* here : {"127.0.0.1", "127.0.1.1", "::1", "[::1]", "::ffff:127.0.0.1", "localhost"}) {
     EXPECT_TRUE(is_loopback(here)) << here;
   }

@@ -41,7 +41,7 @@ int signal_that_ended(pid_t pid) {
 }
 
 // Without free descriptors the remaining processes are unknown, which is not "none".
-TEST(ProcessTest, WhoCannotLookDoesNotSayThatNobodyIsLeft) {
+TEST(ProcessTest, UnreadableProcIsNotReportedAsEmpty) {
   const std::string entry = absl::StrCat("TITAN_TEST_MARK=", ::getpid());
   const pid_t pid = marked_sleeper(entry);
   rlimit before{};

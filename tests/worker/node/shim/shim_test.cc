@@ -48,7 +48,7 @@ bool gone(const json& rank) {
   return eventually([&] { return !alive(rank["pid"].get<pid_t>(), rank["start_ticks"].get<int64_t>()); });
 }
 
-TEST(ProcessTest, AStateIsOfThatVeryProcess) {
+TEST(ProcessTest, StateBelongsToTheExactProcess) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::pause();
@@ -91,7 +91,7 @@ TEST(ShimTest, RunsRanksToTheirEndAndRecordsThem) {
 }
 
 // Rank 0 inherits the listening socket of the store's port; the others do not.
-TEST(ShimTest, HandsTheStoreToRankZeroOnly) {
+TEST(ShimTest, PassesTheStoreSocketToRankZeroOnly) {
   RunFolder run(2, {});
   run.start_shim();
   Client client(run.path());
@@ -129,7 +129,7 @@ json next_stacks(Client& client) {
 }
 
 // A hung rank can be examined only while it lives, even if it is stopped and no signal reaches it.
-TEST(ShimTest, TellsWhereAllRanksAreAndTheyGoOn) {
+TEST(ShimTest, TakesStacksOfAllRanksWhichKeepRunning) {
   RunFolder run(2, {});
   run.start_shim();
   Client client(run.path());
@@ -139,17 +139,17 @@ TEST(ShimTest, TellsWhereAllRanksAreAndTheyGoOn) {
   const auto stopped = answer["ranks"][1]["pid"].get<pid_t>();
   ::kill(stopped, SIGSTOP);
   EXPECT_TRUE(client.ask({{"command", "stacks"}}).value("ok", false));
-  const json told = next_stacks(client);
-  EXPECT_FALSE(told.contains("error")) << told;
+  const json stacks_event = next_stacks(client);
+  EXPECT_FALSE(stacks_event.contains("error")) << stacks_event;
   EXPECT_TRUE(has_stacks(run, 0));
   EXPECT_TRUE(has_stacks(run, 1));
   EXPECT_EQ(process_state(stopped, answer["ranks"][1]["start_ticks"].get<int64_t>()).value_or('?'), 'T');
   EXPECT_TRUE(client.ask({{"command", "stacks"}}).value("ok", false));
-  EXPECT_EQ(next_stacks(client)["event"], "stacks") << "a moment later it is told at once";
+  EXPECT_EQ(next_stacks(client)["event"], "stacks") << "a moment later the answer is immediate";
 }
 
 // After a failed collective a rank sends a request through its beacon, waits for the answer there, and exits.
-TEST(ShimTest, ARankIsLookedAtBeforeItLeaves) {
+TEST(ShimTest, StacksAreTakenBeforeARankExits) {
   RunFolder run(2, {{"ranks", {{"1", {{"wants_look", 3}, {"steps", 3}, {"exit_code", 12}}}}}});
   run.start_shim();
   Client client(run.path());
@@ -157,11 +157,11 @@ TEST(ShimTest, ARankIsLookedAtBeforeItLeaves) {
   const json exit = next_exit(client);
   EXPECT_EQ(exit["rank"], 1);
   EXPECT_EQ(exit["exit_code"], 12);
-  EXPECT_TRUE(has_stacks(run, 0)) << "of all ranks of the node";
+  EXPECT_TRUE(has_stacks(run, 0)) << "stacks of all ranks of the node are taken";
   EXPECT_TRUE(has_stacks(run, 1));
 }
 
-TEST(ShimTest, TellsOfAKilledRankAtOnceAndLeavesTheOthers) {
+TEST(ShimTest, ReportsAKilledRankAndKeepsTheOthers) {
   RunFolder run(2, {});
   run.start_shim();
   Client client(run.path());
@@ -174,13 +174,13 @@ TEST(ShimTest, TellsOfAKilledRankAtOnceAndLeavesTheOthers) {
   EXPECT_EQ(exit["rank"], 1);
   EXPECT_EQ(exit["signal"], SIGKILL);
   EXPECT_EQ(exit["exit_code"], -1);
-  EXPECT_LT(nanos, 200'000'000) << "aim: 20 ms";
+  EXPECT_LT(nanos, 200'000'000) << "target: 20 ms";
   RecordProperty("death_to_report_us", static_cast<int>(nanos / 1000));
   EXPECT_TRUE(client.ask({{"command", "status"}})["ranks"][0]["running"].get<bool>());
 }
 
 // A message that is cut inside a character must not crash the shim: it reports an end only after recording it.
-TEST(ShimTest, AMessageThatIsCutInsideACharacterIsWritten) {
+TEST(ShimTest, MessageCutInsideACharacterIsWritten) {
   const std::string kept = "FAKE: " + std::string(2041, 'x');
   RunFolder run(1, {{"steps", 1}, {"exit_code", 11}, {"error", std::string(2041, 'x') + "é"}});
   run.start_shim();
@@ -241,7 +241,7 @@ TEST(ShimTest, LeavesNoDescendants) {
 
 // After SIGKILL a process in the kernel does not end at once, and a traced child is not gone for its parent until its
 // tracer has seen it. The attempt still ends.
-TEST(ShimTest, AStrayThatCannotBeReapedDoesNotHoldUpTheEnd) {
+TEST(ShimTest, UnreapableStrayDoesNotBlockTheEnd) {
   RunFolder run(1, {{"child", "session"}});
   run.start_shim();
   Client client(run.path());
@@ -397,7 +397,7 @@ TEST(ShimTest, RefusesNonsenseOnTheSocket) {
 
 // 2 x 100,000 lines as fast as pipes allow: commands are answered meanwhile, memory stays small, and the newest lines
 // stay.
-TEST(ShimTest, AFloodOfOutputStallsNothing) {
+TEST(ShimTest, FloodOfOutputBlocksNothing) {
   Spec spec;
   spec.log_max_bytes = 2 << 20;
   RunFolder run(2, {{"print", 100'000}, {"steps", -1}}, spec);
@@ -430,7 +430,7 @@ TEST(ShimTest, AFloodOfOutputStallsNothing) {
 }
 
 // A full disk loses log lines, not ranks, and space for exit records is reserved.
-TEST(ShimTest, AFullDiskHoldsUpNoRank) {
+TEST(ShimTest, FullDiskBlocksNoRank) {
   Spec spec;
   spec.log_max_bytes = 64 << 20;
   RunFolder run(1, {{"print", 100'000}, {"steps", 2}}, spec);

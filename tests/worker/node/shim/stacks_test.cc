@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int64_t kPatientMilliseconds = 60'000;
+constexpr int64_t kDeadlineMilliseconds = 60'000;
 
 std::string program() { return (std::filesystem::path(shim_binary()).parent_path() / "titan-stacks").string(); }
 
@@ -39,7 +39,7 @@ TEST(ShimStacksTest, EachRankHasAFileWithItsThreads) {
   }
   ranks.push_back({ranks[0].pid, 7});
   ranks.back().pid = 1 << 30;  // No such process.
-  const absl::StatusOr<pid_t> child = start_stacks(program(), run.path(), ranks, kPatientMilliseconds);
+  const absl::StatusOr<pid_t> child = start_stacks(program(), run.path(), ranks, kDeadlineMilliseconds);
   ASSERT_TRUE(child.ok()) << child.status();
   int status = 0;
   ASSERT_EQ(::waitpid(*child, &status, 0), *child);

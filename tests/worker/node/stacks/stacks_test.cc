@@ -27,7 +27,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kPatient[] = "60000";  // Milliseconds; it needs about twenty.
+constexpr char kDeadline[] = "60000";  // Milliseconds; it needs about twenty.
 
 std::string program() {
   const char* const folder = std::getenv("TITAN_BIN");
@@ -62,8 +62,8 @@ class Tool {
   Tool& operator=(const Tool&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Returns the process that titan-stacks starts to look, once it exists; 0 if titan-stacks has ended before.
-  pid_t looker() const {
+  // Returns the process with which titan-stacks reads the stacks, once it exists; 0 if titan-stacks has ended before.
+  pid_t stack_reader() const {
     const std::string children = absl::StrCat("/proc/", pid_, "/task/", pid_, "/children");
     for (const int64_t ticks = shim::start_ticks(pid_); shim::alive(pid_, ticks);) {
       const absl::StatusOr<std::string> text = host::read_file(children);
@@ -95,7 +95,7 @@ class Tool {
 };
 
 Tool::Result stacks_of(const Target& target) {
-  return Tool({"--deadline-milliseconds", kPatient, absl::StrCat(target.pid())}).wait();
+  return Tool({"--deadline-milliseconds", kDeadline, absl::StrCat(target.pid())}).wait();
 }
 
 std::string block_with(const std::string& text, const std::string& part) {
@@ -117,7 +117,7 @@ const Target::Thread kSleeps{titan_test_sleeps, "sleeper"};
 const Target::Thread kInTheKernel{titan_test_waits_for_vfork, "forker"};
 
 // Whatever a thread does, its stack is printed with function names, and the process continues as before.
-TEST(StacksTest, TellsWhereEveryThreadIs) {
+TEST(StacksTest, PrintsTheStackOfEveryThread) {
   std::vector<Target::Thread> threads = {
       kSleeps, kSpins, {titan_test_waits_for_a_mutex, "locker"}, {titan_test_reads_a_pipe, "reader"}};
   threads.insert(threads.end(), 40, {titan_test_waits_for_a_condition, "pool"});
@@ -135,7 +135,7 @@ TEST(StacksTest, TellsWhereEveryThreadIs) {
   EXPECT_THAT(block_with(result.text, "(reader)"), HasSubstr(" titan_test_reads_a_pipe+0x"));
   EXPECT_THAT(block_with(result.text, "(pool)"), AllOf(HasSubstr("40 threads: "), HasSubstr(", ...\n"),
                                                        HasSubstr(" titan_test_waits_for_a_condition+0x")));
-  EXPECT_TRUE(target.goes_on());
+  EXPECT_TRUE(target.keeps_running());
 }
 
 TEST(StacksTest, AStoppedProcessStaysStopped) {
@@ -152,11 +152,11 @@ TEST(StacksTest, AStoppedProcessStaysStopped) {
   }
   EXPECT_EQ(target.count(), count);
   ASSERT_EQ(::kill(target.pid(), SIGCONT), 0);
-  EXPECT_TRUE(target.goes_on());
+  EXPECT_TRUE(target.keeps_running());
 }
 
 // Signals that arrive meanwhile are neither lost nor doubled.
-TEST(StacksTest, SignalsArriveAllTheSame) {
+TEST(StacksTest, SignalsAreNeitherLostNorDoubled) {
   const Target target({kSleeps, kSpins});
   Tool tool({absl::StrCat(target.pid())});
   ASSERT_EQ(::kill(target.pid(), SIGUSR1), 0);
@@ -167,22 +167,22 @@ TEST(StacksTest, SignalsArriveAllTheSame) {
 }
 
 // Killed at any moment, titan-stacks leaves no thread stopped or traced.
-TEST(StacksTest, WhoeverKillsItHarmsNobody) {
+TEST(StacksTest, KillingItLeavesNoThreadStopped) {
   std::vector<Target::Thread> threads(20, kSleeps);
   threads.push_back(kSpins);
   const Target target(threads);
   for (int i = 0; i < 24; ++i) {
     {
       const Tool tool({absl::StrCat(target.pid())});
-      if (i > 2) tool.looker();
+      if (i > 2) tool.stack_reader();
       ::usleep(static_cast<useconds_t>(i * 400));  // Another moment in each round.
     }
-    ASSERT_TRUE(target.goes_on()) << i;
+    ASSERT_TRUE(target.keeps_running()) << i;
   }
 }
 
 // A thread that nothing can stop is described by the kernel's data, without waiting.
-TEST(StacksTest, AThreadInTheKernelIsSaidToBeThere) {
+TEST(StacksTest, ReportsAThreadBlockedInTheKernel) {
   const Target target({kSpins, kInTheKernel});
   const Tool::Result result = stacks_of(target);
   EXPECT_EQ(result.exit_code, 0);
@@ -191,7 +191,7 @@ TEST(StacksTest, AThreadInTheKernelIsSaidToBeThere) {
       AllOf(HasSubstr("(forker) waiting in the kernel\n"),
             HasSubstr("no stack: it waits uninterruptibly in the kernel; in the kernel: "), HasSubstr("system call ")));
   EXPECT_THAT(block_with(result.text, "(spinner)"), HasSubstr("titan_test_spins+0x"));
-  EXPECT_TRUE(target.goes_on());
+  EXPECT_TRUE(target.keeps_running());
 }
 
 TEST(StacksTest, ThreadsMayOutliveTheMainOne) {
@@ -201,43 +201,43 @@ TEST(StacksTest, ThreadsMayOutliveTheMainOne) {
   EXPECT_THAT(block_with(result.text, "(leaver)"), HasSubstr("(leaver) ended\n  no stack: it has ended"));
   EXPECT_THAT(block_with(result.text, "(spinner)"), HasSubstr("titan_test_spins+0x"));
   EXPECT_THAT(block_with(result.text, "(sleeper)"), HasSubstr("titan_test_sleeps+0x"));
-  EXPECT_TRUE(target.goes_on());
+  EXPECT_TRUE(target.keeps_running());
 }
 
 // The looking process reads untrusted data: its crash costs one process's stacks, and its hang only that process's
 // share of the time.
-TEST(StacksTest, OneProcessDoesNotSpoilTheOthers) {
+TEST(StacksTest, OneProcessDoesNotAffectTheOthers) {
   const Target bad({kSleeps, kInTheKernel});  // It keeps the looking process busy for a tenth of a second.
   const Target good({kSpins, kSleeps});
   for (const auto& [signal, why] : {std::pair(SIGKILL, "no stack: the process that read it ended by signal 9"),
                                     std::pair(SIGSTOP, "no stack: it could not be read in time")}) {
     Tool::Result result;
     for (int attempt = 0; attempt < 50 && !absl::StrContains(result.text, why); ++attempt) {
-      Tool tool({"--deadline-milliseconds", signal == SIGSTOP ? "2000" : kPatient, absl::StrCat(bad.pid()),
+      Tool tool({"--deadline-milliseconds", signal == SIGSTOP ? "2000" : kDeadline, absl::StrCat(bad.pid()),
                  absl::StrCat(good.pid())});
-      const pid_t looker = tool.looker();
-      if (looker != 0) ::kill(looker, signal);
+      const pid_t stack_reader = tool.stack_reader();
+      if (stack_reader != 0) ::kill(stack_reader, signal);
       result = tool.wait();
     }
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.text,
                 AllOf(HasSubstr(absl::StrCat("process ", bad.pid(), " sleeper, 2 threads")), HasSubstr(why)));
     EXPECT_THAT(block_with(result.text, "(spinner)"), HasSubstr("titan_test_spins+0x"));
-    EXPECT_TRUE(good.goes_on());
+    EXPECT_TRUE(good.keeps_running());
   }
 }
 
-TEST(StacksTest, AProcessThatIsNotThereIsSaidToBe) {
+TEST(StacksTest, ReportsAMissingProcess) {
   const pid_t gone = ended_pid();
   const Target target({kSleeps});
   const Tool::Result result =
-      Tool({"--deadline-milliseconds", kPatient, absl::StrCat(gone), absl::StrCat(target.pid())}).wait();
+      Tool({"--deadline-milliseconds", kDeadline, absl::StrCat(gone), absl::StrCat(target.pid())}).wait();
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.text, HasSubstr(absl::StrCat("process ", gone, " does not exist\n")));
   EXPECT_THAT(result.text, HasSubstr("titan_test_sleeps+0x"));  // The others are printed anyway.
 }
 
-TEST(StacksTest, AnotherUsersProcessIsToldByWhatAnybodyMaySee) {
+TEST(StacksTest, UntraceableProcessShowsOnlyPublicFacts) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const Target target({kSleeps});
   int ends[2];
@@ -267,7 +267,7 @@ TEST(StacksTest, RootReadsAnothersProcessAsThatUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   constexpr uid_t kNobody = 65534;
   const Target target({kSleeps}, kNobody);
-  const Tool::Result result = Tool({"--deadline-milliseconds", kPatient, absl::StrCat(target.pid())}).wait();
+  const Tool::Result result = Tool({"--deadline-milliseconds", kDeadline, absl::StrCat(target.pid())}).wait();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.text, HasSubstr("titan_test_sleeps+0x"));
   const pid_t other = ::fork();
@@ -286,7 +286,7 @@ TEST(StacksTest, RootReadsAnothersProcessAsThatUser) {
   EXPECT_EQ(::geteuid(), 0u);
 }
 
-TEST(StacksTest, WithoutTimeThereIsWhatTheKernelSays) {
+TEST(StacksTest, PassedDeadlineShowsOnlyKernelData) {
   const Target target({kSleeps, {titan_test_reads_a_pipe, "a\x1b[31m"}});
   const Tool::Result result = Tool({"--deadline-milliseconds", "0", absl::StrCat(target.pid())}).wait();
   EXPECT_EQ(result.exit_code, 0);
@@ -299,11 +299,11 @@ TEST(StacksTest, WithoutTimeThereIsWhatTheKernelSays) {
 TEST(StacksTest, DeepStacksAreCut) {
   const Target target({kSleeps});
   const Tool::Result result =
-      Tool({"--deadline-milliseconds", kPatient, "--most-frames", "2", absl::StrCat(target.pid())}).wait();
+      Tool({"--deadline-milliseconds", kDeadline, "--most-frames", "2", absl::StrCat(target.pid())}).wait();
   EXPECT_THAT(result.text, AllOf(HasSubstr("  #1 "), Not(HasSubstr("#2 ")), HasSubstr("  ... more frames\n")));
 }
 
-TEST(StacksTest, WrongUsageIsTold) {
+TEST(StacksTest, WrongUsageIsReported) {
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{{},
                                              {"0"},

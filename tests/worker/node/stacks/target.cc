@@ -136,7 +136,7 @@ Target::~Target() {
   ::munmap(page_, sizeof(Page));
 }
 
-bool Target::goes_on() const {
+bool Target::keeps_running() const {
   const long before = count();
   return eventually([&] { return count() > before && states_of(pid_).find_first_of("tT") == std::string::npos; });
 }

@@ -35,7 +35,7 @@ class Target {
   pid_t pid() const { return pid_; }
   long count() const { return page_->count; }
   // Returns whether spinning threads continue and no thread is stopped or traced.
-  bool goes_on() const;
+  bool keeps_running() const;
   // Returns whether all threads are stopped again: after the tracer releases them they pass through the kernel.
   bool stays_stopped() const;
 

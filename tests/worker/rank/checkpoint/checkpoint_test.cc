@@ -51,14 +51,14 @@ class CheckpointTest : public ::testing::Test {
   std::string dump_;
 };
 
-TEST_F(CheckpointTest, NothingToLoadIsFresh) {
+TEST_F(CheckpointTest, StartsFreshIfNothingCanBeLoaded) {
   const auto loaded = Attempt(options(2)).load();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->source, Source::kFresh);
   EXPECT_TRUE(loaded->train_state.empty());
 }
 
-TEST_F(CheckpointTest, ComesBackWithTrainState) {
+TEST_F(CheckpointTest, SavesAndLoadsTrainState) {
   Attempt first(options(2));
   ASSERT_TRUE(first.load().ok());
   ASSERT_TRUE(first.save(5).ok());
@@ -173,7 +173,7 @@ TEST_F(CheckpointTest, TrainingAdvancesWhileTheWriterIsBlocked) {
   EXPECT_EQ(Attempt(options(1, 2)).load()->step, 5) << "with the values of step 5";
 }
 
-TEST_F(CheckpointTest, AsyncSavesOfManyRanksFollowEachOther) {
+TEST_F(CheckpointTest, ConsecutiveAsyncSavesAllCommit) {
   Attempt::Options async = options(3);
   async.config.async_mode = "async_with_pinned_mem";
   async.config.keep_latest_k = 2;
@@ -183,14 +183,14 @@ TEST_F(CheckpointTest, AsyncSavesOfManyRanksFollowEachOther) {
   EXPECT_EQ(job.events(event::kCommitted).size(), 6u);
   EXPECT_THAT(steps(), ElementsAre(5, 6));
   EXPECT_LT(job.store_keys(), 8) << "a long job must not fill the store";
-  ASSERT_EQ(job.events(event::kWarning).size(), 1u) << "said once: there is no GPU memory";
+  ASSERT_EQ(job.events(event::kWarning).size(), 1u) << "reported once: there is no GPU memory";
   EXPECT_THAT(job.events(event::kWarning)[0].members["message"].get<std::string>(), HasSubstr("async_with_pinned_mem"));
   EXPECT_EQ(Attempt(options(1, 2)).load()->step, 6);
 }
 
 // A full disk on one rank fails the save on every rank, keeps what was committed, and frees the space. Training
 // continues.
-TEST_F(CheckpointTest, AFullDiskCostsOneSave) {
+TEST_F(CheckpointTest, FullDiskFailsTheSaveButNotTheJob) {
   std::atomic<bool> full{false};
   storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
     const bool hit = full && operation.kind == storage::FileOperation::Kind::kAppend && operation.bytes > 1000;
@@ -207,13 +207,13 @@ TEST_F(CheckpointTest, AFullDiskCostsOneSave) {
   ASSERT_EQ(job.events(event::kCheckpointFailed).size(), 2u) << "once a save, from rank 0";
   EXPECT_THAT(job.events(event::kCheckpointFailed)[0].members["reason"].get<std::string>(),
               HasSubstr("rank 1: write: No space left"));
-  EXPECT_FALSE(posix_files().exists(dump_ + "/checkpoint/step-2")) << "nothing of a failed save stays";
+  EXPECT_FALSE(posix_files().exists(dump_ + "/checkpoint/step-2")) << "a failed save leaves nothing";
   EXPECT_THAT(steps(), ElementsAre(1));
   ASSERT_TRUE(job.save(4).ok());
   EXPECT_EQ(Attempt(options(2, 2)).load()->step, 4);
 }
 
-// Rank 1's disk: the given number of its syncs fail.
+// Makes the given number of syncs fail on rank 1's disk.
 class BadDisk {
  public:
   explicit BadDisk(Attempt::Options& options) {
@@ -230,7 +230,7 @@ class BadDisk {
   }};
 };
 
-TEST_F(CheckpointTest, FailuresInARowMayEndTheJob) {
+TEST_F(CheckpointTest, ConsecutiveFailedSavesEndTheJob) {
   Attempt::Options strict = options(2);
   BadDisk disk(strict);
   strict.failed_saves_allowed = 2;
@@ -240,7 +240,7 @@ TEST_F(CheckpointTest, FailuresInARowMayEndTheJob) {
   const absl::Status second = job.save(2);
   EXPECT_EQ(second.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(second.message()), HasSubstr("failed saves in a row: 2 (checkpoint.max_failed_saves = 2)"));
-  EXPECT_FALSE(job.save_last(3).ok()) << "the last save always tells";
+  EXPECT_FALSE(job.save_last(3).ok()) << "the last save always reports its failure";
   // A successful save resets the count of failures.
   disk.fail(0);
   ASSERT_TRUE(job.save(4).ok());
@@ -249,7 +249,7 @@ TEST_F(CheckpointTest, FailuresInARowMayEndTheJob) {
 }
 
 // State that exists only in memory would be lost: all ranks stay, report it and try again until the disk has space.
-TEST_F(CheckpointTest, ASaveThatMustNotBeLostIsTriedAgain) {
+TEST_F(CheckpointTest, RetriesSavesWhoseStateWouldBeLost) {
   Attempt::Options patient = options(2);
   BadDisk disk(patient);
   patient.failed_saves_allowed = 2;
@@ -263,7 +263,7 @@ TEST_F(CheckpointTest, ASaveThatMustNotBeLostIsTriedAgain) {
   EXPECT_THAT(job.events(event::kWarning)[0].members["message"].get<std::string>(),
               AllOf(HasSubstr("step 1 could not be saved: rank 1: "),
                     HasSubstr("fsync: Input/output error; try 2 in 1ms"), HasSubstr("giving up in 10m")));
-  EXPECT_EQ(job.tries(), 2 * 2) << "each rank shows that it lives";
+  EXPECT_EQ(job.tries(), 2 * 2) << "each rank reports that it is still trying";
 
   // The last failure that max_failed_saves allows: the first is an event, the second would end the attempt.
   disk.fail(3);
@@ -288,14 +288,14 @@ TEST_F(CheckpointTest, ASaveThatMustNotBeLostIsTriedAgain) {
   EXPECT_LT(job.store_keys(), 12) << "tries must not fill the store";
 }
 
-TEST_F(CheckpointTest, PatienceEnds) {
+TEST_F(CheckpointTest, RetriesEndAtTheirTimeLimit) {
   Attempt::Options patient = options(2);
   BadDisk disk(patient);
   patient.config.last_save_retry_seconds = 0.1;
   Attempt job(patient);
   disk.fail(1'000'000);
   EXPECT_EQ(job.save_last(1).code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u) << "the end of it";
+  EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u) << "one event when the retries end";
   EXPECT_GE(job.events(event::kWarning).size(), 1u);  // The number of tries depends on the machine.
   // An error that cannot go away is not retried.
   patient.config.last_save_retry_seconds = 600;
@@ -308,7 +308,7 @@ TEST_F(CheckpointTest, PatienceEnds) {
 
 // A stop that is requested between two tries takes effect at once, even in a long pause: one more try, within the
 // stop's grace period.
-TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
+TEST_F(CheckpointTest, StopRequestInterruptsTheRetryPause) {
   Attempt::Options patient = options(2);
   BadDisk disk(patient);
   patient.config.last_save_retry_seconds = 36'000;
@@ -320,16 +320,16 @@ TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
   const auto save_and_stop = [&](int64_t step) {
     stop = false;
     const int before = job.tries();
-    std::thread person([&, before] {
+    std::thread stopper([&, before] {
       while (job.tries() < before + 2) std::this_thread::yield();  // Both ranks wait for their second try.
       stop = true;
     });
     absl::Status saved = job.save_last(step);
-    person.join();
+    stopper.join();
     return saved;
   };
   disk.fail(1);
-  EXPECT_EQ(save_and_stop(1), absl::OkStatus()) << "the disk had room again";
+  EXPECT_EQ(save_and_stop(1), absl::OkStatus()) << "the disk had space again";
   disk.fail(1'000'000);
   grace = absl::ZeroDuration();
   EXPECT_EQ(save_and_stop(2).code(), absl::StatusCode::kInternal);
@@ -343,15 +343,15 @@ TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
   EXPECT_LE(job.tries() - before, 6);
   patient.retry_pause = absl::Milliseconds(1);
   grace = absl::Minutes(1);
-  Attempt brisk(patient);
+  Attempt quick(patient);
   disk.fail(2);
-  EXPECT_EQ(brisk.save_last(4), absl::OkStatus());
-  ASSERT_EQ(brisk.events(event::kWarning).size(), 2u);
-  EXPECT_THAT(brisk.events(event::kWarning)[0].members["message"].get<std::string>(),
+  EXPECT_EQ(quick.save_last(4), absl::OkStatus());
+  ASSERT_EQ(quick.events(event::kWarning).size(), 2u);
+  EXPECT_THAT(quick.events(event::kWarning)[0].members["message"].get<std::string>(),
               HasSubstr("because a stop was requested"));
 }
 
-TEST_F(CheckpointTest, KeepsTheLatestAndWhatIsBeingRead) {
+TEST_F(CheckpointTest, PurgeKeepsLatestStepsAndStepsBeingRead) {
   Attempt::Options two = options(1);
   two.config.keep_latest_k = 2;
   Attempt job(std::move(two));
@@ -368,7 +368,7 @@ TEST_F(CheckpointTest, KeepsTheLatestAndWhatIsBeingRead) {
   EXPECT_THAT(steps(), ElementsAre(3, 4));
 }
 
-TEST_F(CheckpointTest, AModelOnlyStepIsNoResumePoint) {
+TEST_F(CheckpointTest, DoesNotResumeFromModelOnlyStep) {
   Attempt::Options bf16 = options(2);
   bf16.config.export_dtype = "bfloat16";
   Attempt job(std::move(bf16));
@@ -410,7 +410,7 @@ TEST_F(CheckpointTest, ALaterAttemptReplacesAStepAndCleansUp) {
 
 // Only files with the marks of an attempt are deleted: neither a start nor keep_latest_k touches foreign files among
 // the steps.
-TEST_F(CheckpointTest, FoldersOfOthersStay) {
+TEST_F(CheckpointTest, ForeignFilesAmongStepsAreKept) {
   const std::string folder = dump_ + "/checkpoint";
   const auto put = [&](int64_t step, const std::string& name) {
     ASSERT_TRUE(posix_files().make_folders(step_path(folder, step)).ok());
@@ -429,19 +429,19 @@ TEST_F(CheckpointTest, FoldersOfOthersStay) {
   two.config.keep_latest_k = 2;
   Attempt job(std::move(two));
   ASSERT_TRUE(job.load().ok());
-  std::string said;
+  std::string warnings;
   for (const auto& warning : job.events(event::kWarning)) {
-    absl::StrAppend(&said, warning.members.at("message").get<std::string>(), "\n");
+    absl::StrAppend(&warnings, warning.members.at("message").get<std::string>(), "\n");
   }
-  for (const char* step : {"step-0", "step-3", "step-4", "step-6"}) EXPECT_THAT(said, HasSubstr(step));
-  EXPECT_THAT(said, HasSubstr("left as it is and not loaded"));
-  EXPECT_THAT(said, HasSubstr("step-8 holds Hugging Face weights, which are not loaded"));
-  EXPECT_THAT(said, HasSubstr("step-9 holds a DCP checkpoint"));
-  EXPECT_THAT(said, Not(HasSubstr("step-7")));
+  for (const char* step : {"step-0", "step-3", "step-4", "step-6"}) EXPECT_THAT(warnings, HasSubstr(step));
+  EXPECT_THAT(warnings, HasSubstr("left as it is and not loaded"));
+  EXPECT_THAT(warnings, HasSubstr("step-8 holds Hugging Face weights, which are not loaded"));
+  EXPECT_THAT(warnings, HasSubstr("step-9 holds a DCP checkpoint"));
+  EXPECT_THAT(warnings, Not(HasSubstr("step-7")));
 
   for (const int64_t step : {3, 10, 11, 12}) ASSERT_TRUE(job.save(step).ok());
   EXPECT_THAT(entries(0), ElementsAre("model.safetensors"));
-  EXPECT_THAT(entries(3), ElementsAre("model.pt")) << "a step was saved beside it, and purged";
+  EXPECT_THAT(entries(3), ElementsAre("model.pt")) << "a step was saved next to it, and purged";
   EXPECT_THAT(entries(4), ElementsAre("model.safetensors.part.tmp"));
   EXPECT_THAT(entries(6), ElementsAre("README", "a1-00000.safetensors"));
   EXPECT_THAT(entries(8), ElementsAre("model.safetensors.index.json"));
@@ -463,22 +463,22 @@ TEST_F(CheckpointTest, ShardNamesNeverCollide) {
 }
 
 // If a committed step cannot be found, loading fails: the job must not restart from initial weights.
-TEST_F(CheckpointTest, WhatWasCommittedIsNeverForgotten) {
-  Attempt::Options knowing = options(2, 2);
-  knowing.committed_step = 20;
-  const absl::Status gone = Attempt(knowing).load().status();
+TEST_F(CheckpointTest, LoadFailsIfCommittedStepsAreMissing) {
+  Attempt::Options resumed = options(2, 2);
+  resumed.committed_step = 20;
+  const absl::Status gone = Attempt(resumed).load().status();
   EXPECT_TRUE(checkpoints_are_gone(gone)) << gone;
   EXPECT_THAT(std::string(gone.message()), HasSubstr("step 20 was committed in " + dump_ + "/checkpoint"));
 
   // A seed or other initial weights are not a substitute.
   ASSERT_TRUE(Attempt(options(2, 3)).save(0, CheckpointKind::kModel).ok());
-  knowing.attempt = 4;
-  knowing.config.initial_load_path = dump_;
-  EXPECT_TRUE(checkpoints_are_gone(Attempt(knowing).load().status()));
+  resumed.attempt = 4;
+  resumed.config.initial_load_path = dump_;
+  EXPECT_TRUE(checkpoints_are_gone(Attempt(resumed).load().status()));
   ASSERT_TRUE(Attempt(options(2, 5)).save(10).ok());
-  knowing.attempt = 6;
+  resumed.attempt = 6;
   EXPECT_EQ(storage::Fence(dump_).holder()->committed.at("checkpoint").step, 10);
-  Attempt older(knowing);
+  Attempt older(resumed);
   const auto loaded = older.load();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->step, 10);
@@ -486,18 +486,18 @@ TEST_F(CheckpointTest, WhatWasCommittedIsNeverForgotten) {
   EXPECT_THAT(
       older.events(event::kWarning)[0].members["message"].get<std::string>(),
       HasSubstr("step 20 was committed in " + dump_ + "/checkpoint, but the newest that can be read is step 10"));
-  knowing.committed_step = 10;
-  Attempt whole(knowing);
-  ASSERT_TRUE(whole.load().ok());
-  EXPECT_TRUE(whole.events(event::kWarning).empty());
+  resumed.committed_step = 10;
+  Attempt current(resumed);
+  ASSERT_TRUE(current.load().ok());
+  EXPECT_TRUE(current.events(event::kWarning).empty());
 }
 
 // A user who deletes another job's steps and submits again wants a new start, if nothing else is left there.
-TEST_F(CheckpointTest, AnEmptiedFolderOfAnotherJobBeginsAnewWithAWarning) {
-  Attempt::Options knowing = options(1);
-  knowing.committed_step = 20;
-  knowing.committed_by_another_job = true;
-  Attempt next(knowing);
+TEST_F(CheckpointTest, EmptiedFolderOfAnotherJobStartsFromScratch) {
+  Attempt::Options resumed = options(1);
+  resumed.committed_step = 20;
+  resumed.committed_by_another_job = true;
+  Attempt next(resumed);
   const auto loaded = next.load();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->source, Source::kFresh);
@@ -505,7 +505,7 @@ TEST_F(CheckpointTest, AnEmptiedFolderOfAnotherJobBeginsAnewWithAWarning) {
   EXPECT_THAT(next.events(event::kWarning)[0].members["message"].get<std::string>(),
               HasSubstr("training starts from scratch"));
   ASSERT_TRUE(next.save(20, CheckpointKind::kModel).ok());
-  EXPECT_TRUE(checkpoints_are_gone(Attempt(knowing).load().status())) << "an export is left: the folder is not empty";
+  EXPECT_TRUE(checkpoints_are_gone(Attempt(resumed).load().status())) << "an export is left: the folder is not empty";
 }
 
 TEST_F(CheckpointTest, NamedStepWinsAndMustExist) {
@@ -533,17 +533,17 @@ TEST_F(CheckpointTest, NamedStepWinsAndMustExist) {
 
 TEST_F(CheckpointTest, ExcludedStatesStayAsTheyAre) {
   ASSERT_TRUE(Attempt(options(2)).save(5).ok());
-  Attempt::Options picky = options(2, 2);
-  picky.config.exclude_from_loading = {"lr_scheduler", "dataloader"};
-  auto loaded = Attempt(picky).load();
+  Attempt::Options excluding = options(2, 2);
+  excluding.config.exclude_from_loading = {"lr_scheduler", "dataloader"};
+  auto loaded = Attempt(excluding).load();
   EXPECT_FALSE(loaded->train_state.contains("lr_scheduler"));
   EXPECT_FALSE(loaded->train_state.contains("dataloader"));
   EXPECT_EQ(loaded->train_state["step"], 5);
   EXPECT_TRUE(loaded->per_rank.empty());
 
-  picky.config.exclude_from_loading = {"optimizer", "train_state"};
-  picky.attempt = 3;
-  Attempt job(picky);
+  excluding.config.exclude_from_loading = {"optimizer", "train_state"};
+  excluding.attempt = 3;
+  Attempt job(excluding);
   ASSERT_TRUE(job.run([&](int rank, Checkpointer& checkpointer) -> absl::Status {
                    std::vector<Slice> slices = make_slices(Split::kRows, rank, 2, -1);
                    auto result = checkpointer.load(slices);
@@ -559,9 +559,9 @@ TEST_F(CheckpointTest, ExcludedStatesStayAsTheyAre) {
 // The result reports it, because the caller must then draw the weights.
 TEST_F(CheckpointTest, AnExcludedModelIsNotLoaded) {
   ASSERT_TRUE(Attempt(options(1)).save(5).ok());
-  Attempt::Options picky = options(1, 2);
-  picky.config.exclude_from_loading = {"model"};
-  Attempt job(picky);
+  Attempt::Options excluding = options(1, 2);
+  excluding.config.exclude_from_loading = {"model"};
+  Attempt job(excluding);
   std::vector<Slice> slices = make_slices(Split::kRows, 0, 1, -1);
   const auto loaded = job.rank(0).load(slices);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -575,15 +575,15 @@ TEST_F(CheckpointTest, AnExcludedModelIsNotLoaded) {
   }
 }
 
-// The same if only a model could be loaded.
+// The same holds if only a model could be loaded.
 TEST_F(CheckpointTest, AnExcludedModelIsNotLoadedFromInitialWeights) {
   Attempt::Options elsewhere = options(1);
   elsewhere.dump = dump_ + "/pretrained";
   ASSERT_TRUE(Attempt(elsewhere).save(20).ok());
-  Attempt::Options picky = options(1);
-  picky.config.initial_load_path = elsewhere.dump + "/checkpoint/step-20";
-  picky.config.exclude_from_loading = {"model"};
-  Attempt job(picky);
+  Attempt::Options excluding = options(1);
+  excluding.config.initial_load_path = elsewhere.dump + "/checkpoint/step-20";
+  excluding.config.exclude_from_loading = {"model"};
+  Attempt job(excluding);
   std::vector<Slice> slices = make_slices(Split::kRows, 0, 1, -1);
   const auto loaded = job.rank(0).load(slices);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -605,8 +605,8 @@ TEST_F(CheckpointTest, BadOptionsNameTheirKey) {
               HasSubstr("checkpoint.initial_load_model_only"));
 }
 
-// Seed: step 0, model only; used until a better checkpoint exists.
-TEST_F(CheckpointTest, SeedIsTheInitialWeights) {
+// A seed is a model-only step 0, which is used until a better checkpoint exists.
+TEST_F(CheckpointTest, SeedStepProvidesInitialWeights) {
   ASSERT_TRUE(Attempt(options(1)).save(0, CheckpointKind::kModel).ok());
   Attempt job(options(2, 2));
   auto seeded = job.load(0);
@@ -618,7 +618,7 @@ TEST_F(CheckpointTest, SeedIsTheInitialWeights) {
   EXPECT_EQ(Attempt(options(2, 3)).load()->source, Source::kCheckpoint);
 }
 
-TEST_F(CheckpointTest, InitialLoadPathTakesAStepOrAFolder) {
+TEST_F(CheckpointTest, InitialLoadPathAcceptsStepOrFolderOfSteps) {
   Attempt::Options elsewhere = options(2);
   elsewhere.dump = dump_ + "/pretrained";
   {
@@ -670,7 +670,8 @@ TEST_F(CheckpointTest, AModelThatDoesNotFitIsAnError) {
   };
   const absl::Status wider = attempt_with(2, [](std::vector<Slice>& slices) { slices[1].shape = {16, 17}; });
   EXPECT_EQ(wider.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(wider.message()), HasSubstr("wq.weight is [16, 16] there and [16, 17] here"));
+  EXPECT_THAT(std::string(wider.message()),
+              HasSubstr("wq.weight is [16, 16] in the checkpoint, but [16, 17] in the configuration"));
   const absl::Status more =
       attempt_with(3, [](std::vector<Slice>& slices) { slices[1].key = "model.layers.9.weight"; });
   EXPECT_THAT(std::string(more.message()), HasSubstr("it has no model.layers.9.weight"));
@@ -687,7 +688,7 @@ models::ModelSpec named_model() {
 }
 
 // Shapes that happen to fit do not make it the same model: the manifest decides, and no older step is tried.
-TEST_F(CheckpointTest, AStepOfAnotherModelIsRefusedByName) {
+TEST_F(CheckpointTest, RefusesStepOfAnotherModelSpec) {
   Attempt::Options some = options(2);
   some.model = named_model();
   {
@@ -722,8 +723,8 @@ TEST_F(CheckpointTest, AStepOfAnotherModelIsRefusedByName) {
               }).ok());
 }
 
-// Nothing of the model is loaded, so it may be another one.
-TEST_F(CheckpointTest, TrainStateAloneIsOfNoModel) {
+// No part of the model is loaded, so the models may differ.
+TEST_F(CheckpointTest, TrainStateAloneLoadsIntoAnyModel) {
   Attempt::Options some = options(1);
   some.model = named_model();
   ASSERT_TRUE(Attempt(some).save(5).ok());
@@ -740,7 +741,7 @@ TEST_F(CheckpointTest, TrainStateAloneIsOfNoModel) {
 
 // To continue with longer texts a user may change the positions of weights from elsewhere, but never those of a running
 // job.
-TEST_F(CheckpointTest, InitialWeightsMayMeetOtherPositions) {
+TEST_F(CheckpointTest, InitialWeightsMayUseAnotherRopeTheta) {
   Attempt::Options elsewhere = options(1);
   elsewhere.dump = dump_ + "/pretrained";
   elsewhere.model = named_model();
@@ -754,7 +755,7 @@ TEST_F(CheckpointTest, InitialWeightsMayMeetOtherPositions) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   ASSERT_EQ(job.events(event::kWarning).size(), 1u);
   EXPECT_THAT(job.events(event::kWarning)[0].members["message"].get<std::string>(),
-              HasSubstr("rope_theta was 10000.0 there and is 500000.0 here"));
+              HasSubstr("rope_theta is 10000.0 in the checkpoint, but 500000.0 in the configuration"));
   some.attempt = 2;
   some.model->norm_eps = 1e-6;
   const absl::Status refused = Attempt(some).load().status();
@@ -763,7 +764,7 @@ TEST_F(CheckpointTest, InitialWeightsMayMeetOtherPositions) {
 }
 
 // Steps of an older Titan do not name their model; their shapes decide.
-TEST_F(CheckpointTest, AnUnnamedStepIsLoaded) {
+TEST_F(CheckpointTest, LoadsStepWithoutModelSpec) {
   ASSERT_TRUE(Attempt(options(1)).save(5).ok());
   Attempt::Options some = options(2, 2);
   some.model = named_model();
@@ -786,7 +787,7 @@ TEST_F(CheckpointTest, AFencedAttemptChangesNothing) {
 }
 
 // The attempt is paused between its shards and its manifest, and wakes up after the successor published the same step.
-TEST_F(CheckpointTest, AnAttemptPausedInTheMiddleOfASaveChangesNothing) {
+TEST_F(CheckpointTest, FencedAttemptCannotPublishAPausedSave) {
   std::mutex mutex;
   std::condition_variable changed;
   bool paused = false, resume = false;
@@ -824,7 +825,7 @@ TEST_F(CheckpointTest, AnAttemptPausedInTheMiddleOfASaveChangesNothing) {
   EXPECT_EQ(Attempt(options(1, 3)).load()->step, 10);
 }
 
-TEST_F(CheckpointTest, ALostRankIsNamedNotWaitedForForever) {
+TEST_F(CheckpointTest, SaveNamesLostRankAfterTimeout) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   ASSERT_TRUE(storage::Fence(dump_).raise("job", 1).ok());
   checkpoint::Setup setup{.dump_folder = dump_};
@@ -841,8 +842,8 @@ TEST_F(CheckpointTest, ALostRankIsNamedNotWaitedForForever) {
   EXPECT_THAT(events[0].members["reason"].get<std::string>(), HasSubstr("rank-1"));
 }
 
-// The same for a rank that died before its first beat.
-TEST_F(CheckpointTest, ARankThatNeverComesIsMissed) {
+// The same holds for a rank that died before its first beat.
+TEST_F(CheckpointTest, LoadReportsRankThatNeverStarted) {
   ASSERT_TRUE(storage::Fence(dump_).raise("job", 1).ok());
   checkpoint::Setup setup{.dump_folder = dump_};
   setup.config.enable = true;
@@ -860,7 +861,7 @@ TEST_F(CheckpointTest, ARankThatNeverComesIsMissed) {
 }
 
 // A process that is killed in the middle of a save must not delay the others for as long as a slow disk may take.
-TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
+TEST_F(CheckpointTest, DeadRankIsReportedAfterItsSilenceLimit) {
   constexpr absl::Duration kSilence = absl::Seconds(4);  // 15 beats.
   std::promise<void> writing, dead;
   std::atomic<bool> slow{false};

@@ -131,9 +131,9 @@ class CopyStreamTest : public ::testing::TestWithParam<FakeDevice::Prefers> {
 };
 
 // The training thread continues at once, though the device has done nothing. The next step's forward and backward pass
-// need not wait for the copies; its optimizer does, and they wait for the step before, whichever stream the device
+// need not wait for the copies; its optimizer does, and they wait for the step before it, whichever stream the device
 // prefers.
-TEST_P(CopyStreamTest, CopiesRunBesideTheNextStep) {
+TEST_P(CopyStreamTest, CopiesRunDuringTheNextStep) {
   Attempt job(options());
   std::vector<Slice> live = make_slices(Split::kRows, 0, 1, 0);
   for (int64_t step = 1; step <= 3; ++step) {
@@ -181,7 +181,7 @@ TEST_P(CopyFailureTest, SavesUseTheSameBuffers) {
 }
 
 // A failed copy costs one save, on every rank, and training continues; the next save is complete.
-TEST_P(CopyFailureTest, AFailedCopyCostsOneSave) {
+TEST_P(CopyFailureTest, FailedCopyFailsOneSave) {
   Attempt job(options(1, /*world=*/2));
   const auto let_run = [&] {
     device_.run(GetParam());
@@ -207,7 +207,7 @@ TEST_P(CopyFailureTest, AFailedCopyCostsOneSave) {
 
 // A lack of page-locked memory does not end the training. Even a save that may end the job when it fails is not retried
 // for it.
-TEST_P(CopyFailureTest, NoBuffersCostOneSave) {
+TEST_P(CopyFailureTest, LackOfPageLockedMemoryIsNotRetried) {
   Attempt::Options strict = options();
   strict.failed_saves_allowed = 2;
   strict.config.last_save_retry_seconds = 60;
@@ -223,7 +223,7 @@ TEST_P(CopyFailureTest, NoBuffersCostOneSave) {
   EXPECT_EQ(job.tries(), 0);
 }
 
-TEST_P(CopyFailureTest, NothingIsHeldBackWithoutASave) {
+TEST_P(CopyFailureTest, UpdatesDoNotWaitWithoutASave) {
   Attempt job(options());
   bool updated = false;
   job.rank(0).before_update();

@@ -67,7 +67,7 @@ class CorruptionTest : public ::testing::Test {
 
   // After damage to step 10, either the load falls back to step 5 and says why, or it loads exactly step 10's values,
   // because no byte that matters has changed. Attempt::load compares every element.
-  bool noticed(int world) {
+  bool falls_back(int world) {
     // Alternates between reading into the live tensors at once and verifying first.
     const int64_t committed = ++loads_ % 2 == 0 ? 10 : -1;
     Attempt job({.dump = dump().string(), .world = world, .attempt = 3, .committed_step = committed});
@@ -91,7 +91,7 @@ class CorruptionTest : public ::testing::Test {
 };
 fs::path* CorruptionTest::root_ = nullptr;
 
-TEST_F(CorruptionTest, TheOriginalIsFine) {
+TEST_F(CorruptionTest, LoadsTheUndamagedOriginal) {
   fresh_copy();
   Attempt job({.dump = dump().string(), .world = 2, .attempt = 3});
   EXPECT_EQ(job.load()->step, 10);
@@ -190,7 +190,7 @@ bool mutate(Mutation mutation, std::mt19937_64& random, const fs::path& step, co
 }
 
 // 250 seeded mutations (or TITAN_MUTATIONS of them), read by the mesh that wrote the step and by others.
-TEST_F(CorruptionTest, NoMutationIsLoadedInSilence) {
+TEST_F(CorruptionTest, NoMutationIsLoadedSilently) {
   const char* wanted = std::getenv("TITAN_MUTATIONS");
   const int mutations = wanted == nullptr ? 250 : std::atoi(wanted);
   int changed = 0, missed = 0;
@@ -211,12 +211,12 @@ TEST_F(CorruptionTest, NoMutationIsLoadedInSilence) {
       continue;
     }
     const int world = std::array{2, 1, 3}[seed / kMutations % 3];
-    if (!noticed(world)) {
+    if (!falls_back(world)) {
       ++missed;
       ADD_FAILURE() << "mutation " << mutation << " was loaded by " << world << " ranks";
     }
   }
-  std::printf("%d mutations, %d loaded in silence\n", changed, missed);
+  std::printf("%d mutations, %d loaded silently\n", changed, missed);
   EXPECT_GE(changed, mutations * 4 / 5);
   EXPECT_GE(by_kind.size(), 9u);
   EXPECT_EQ(missed, 0);
@@ -235,7 +235,7 @@ TEST_F(CorruptionTest, AllRanksFallBackTogether) {
                                ::testing::HasSubstr("checksum mismatch")));
 }
 
-TEST_F(CorruptionTest, ANamedStepThatIsDamagedIsAnError) {
+TEST_F(CorruptionTest, DamagedNamedStepIsAnError) {
   fresh_copy();
   fs::resize_file(newest() / "a2-00000.safetensors", 1000);
   Attempt::Options named{.dump = dump().string(), .world = 2, .job_uid = "another", .attempt = 1};
@@ -243,7 +243,7 @@ TEST_F(CorruptionTest, ANamedStepThatIsDamagedIsAnError) {
   EXPECT_EQ(Attempt(named).load().status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(CorruptionTest, WithNoneLeftTheInitialWeightsAreUsedAgain) {
+TEST_F(CorruptionTest, UsesInitialWeightsIfAllStepsAreDamaged) {
   fresh_copy();
   for (const char* step : {"step-5", "step-10"}) write(dump() / "checkpoint" / step / kManifestName, "{}");
   Attempt job({.dump = dump().string(), .world = 2, .attempt = 3});

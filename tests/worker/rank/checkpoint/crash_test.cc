@@ -69,8 +69,8 @@ class CrashTest : public ::testing::TestWithParam<int> {
   std::string dump_;
 };
 
-TEST_P(CrashTest, TheCheckpointBeforeStaysLoadable) {
-  // Large appends are alike: small files of the ranks still need every kind of operation. The loop ends when a save
+TEST_P(CrashTest, PreviousCheckpointStaysLoadable) {
+  // Small files suffice, because their saves need every kind of operation, too. The loop ends when a save
   // survives.
   std::set<int64_t> resumed;
   int n = 1;
@@ -85,7 +85,7 @@ TEST_P(CrashTest, TheCheckpointBeforeStaysLoadable) {
     const auto loaded = successor.load();
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_EQ(loaded->source, Source::kCheckpoint);
-    EXPECT_TRUE(successor.events("checkpoint_rejected").empty()) << "a torn save is no candidate";
+    EXPECT_TRUE(successor.events("checkpoint_rejected").empty()) << "a torn save is not a candidate";
     resumed.insert(loaded->step);
     ASSERT_TRUE(successor.save(20).ok());
     // Only committed steps of the dead attempt are left.

@@ -83,8 +83,8 @@ class DcpTest : public ::testing::Test {
     ASSERT_TRUE(out.add("train_state.step", json(10)).ok());
     ASSERT_TRUE(out.add("train_state.ntokens_seen", json(1000)).ok());
     ASSERT_TRUE(out.add("lr_scheduler.last_epoch", json(9)).ok());
-    const std::string place = pickle::Writer().plain(data).finish();
-    ASSERT_TRUE(out.add("dataloader.dp_rank_0", json::binary(std::vector<uint8_t>(place.begin(), place.end()))).ok());
+    const std::string bytes = pickle::Writer().plain(data).finish();
+    ASSERT_TRUE(out.add("dataloader.dp_rank_0", json::binary(std::vector<uint8_t>(bytes.begin(), bytes.end()))).ok());
     ASSERT_TRUE(out.add("dataloader.world_size", json(2)).ok());
     ASSERT_TRUE(out.finish().ok());
   }
@@ -117,21 +117,21 @@ TEST_F(DcpTest, AnyMeshReadsAnyPieces) {
   }
 }
 
-TEST_F(DcpTest, TrainStateComesAlong) {
+TEST_F(DcpTest, LoadsTrainState) {
   write();
   const auto loaded = Attempt(options(1, Split::kRows, false)).load(10);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->step, 10);
-  const json places = {{{"sample_idx", 5}, {"tokens_left", 3}}, {{"unread", "it has no dataloader.dp_rank_1"}}};
+  const json positions = {{{"sample_idx", 5}, {"tokens_left", 3}}, {{"unread", "it has no dataloader.dp_rank_1"}}};
   const json state = {{"step", 10},
                       {"ntokens_seen", 2000},  // Tokens of both ranks.
                       {"lr_scheduler", {{"last_epoch", 9}}},
-                      {"dataloader", {{"order", "per_rank"}, {"dp_size", 2}, {"ranks", places}}}};
+                      {"dataloader", {{"order", "per_rank"}, {"dp_size", 2}, {"ranks", positions}}}};
   EXPECT_EQ(loaded->train_state, state);
 }
 
 // Positions of other data loaders: the job reports that its data starts from the beginning, and continues.
-TEST_F(DcpTest, AnotherDataloadersPlaceIsUnread) {
+TEST_F(DcpTest, MarksPositionsOfOtherDataloadersUnread) {
   for (const json& data : {json{{"dataset_state", nullptr}}, json{{"dataset_state", {1, 2}}}, json{{"fetched", 4}},
                            json::array({1}), json(7), json{{"dataset_state", {{"sample_idx", nullptr}}}}}) {
     SCOPED_TRACE(data.dump());
@@ -143,7 +143,7 @@ TEST_F(DcpTest, AnotherDataloadersPlaceIsUnread) {
   }
 }
 
-TEST_F(DcpTest, TheModelAlone) {
+TEST_F(DcpTest, LoadsOnlyTheModel) {
   write();
   const auto loaded = Attempt(options(2, Split::kColumns, true)).load(10);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -152,7 +152,7 @@ TEST_F(DcpTest, TheModelAlone) {
 }
 
 // Loads the newest of a folder of steps, as torchtitan keeps them.
-TEST_F(DcpTest, AFolderOfSteps) {
+TEST_F(DcpTest, LoadsTheNewestOfAFolderOfSteps) {
   write();
   ASSERT_TRUE(posix_files().make_folders(root_ + "/steps").ok());
   ASSERT_TRUE(posix_files().rename(folder(), root_ + "/steps/step-10").ok());
@@ -163,7 +163,7 @@ TEST_F(DcpTest, AFolderOfSteps) {
   EXPECT_EQ(loaded->path, root_ + "/steps/step-10");
 }
 
-TEST_F(DcpTest, RefusesWhatDoesNotFit) {
+TEST_F(DcpTest, RefusesTensorsThatDoNotMatchTheModel) {
   {
     DcpWriter out = writer();
     for (const Parameter& one : small_model()) {
@@ -216,7 +216,7 @@ TEST_F(DcpTest, RefusesAHeadThatIsNotTheEmbedding) {
     EXPECT_THAT(refusal_of(head), HasSubstr("output.weight differs from tok_embeddings.weight"));
 }
 
-TEST_F(DcpTest, RefusesStepsThatDiffer) {
+TEST_F(DcpTest, RefusesDifferingOptimizerSteps) {
   DcpWriter out = writer();
   for (const Parameter& one : small_model()) {
     add(out, one.fqn, "model." + one.fqn, one.shape, Pieces::kRows, 1);

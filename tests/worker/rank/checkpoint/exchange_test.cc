@@ -49,12 +49,12 @@ TEST(ReportTreeTest, EachRankHasOneParent) {
   EXPECT_EQ(height({0, 33}, 32), 1) << "a small job's ranks report to rank 0";
 }
 
-TEST(ExchangeTest, ReportsComeInRankOrderAndTheStoreStaysSmall) {
+TEST(ExchangeTest, ReportsAreInRankOrderAndStoreStaysSmall) {
   constexpr int kWorld = 12;
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const std::atomic<bool> stop{false};
   const auto list = [](const std::vector<std::string>& reports) { return absl::StrJoin(reports, ","); };
-  std::vector<std::string> heard(kWorld);
+  std::vector<std::string> received(kWorld);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kWorld; ++rank) {
     threads.emplace_back([&, rank] {
@@ -63,9 +63,9 @@ TEST(ExchangeTest, ReportsComeInRankOrderAndTheStoreStaysSmall) {
         EXPECT_TRUE(exchange.share("alike", "long").ok());
         const auto all = exchange.gather(absl::StrCat("topic/", i), absl::StrCat(rank), list);
         ASSERT_TRUE(all.ok()) << all.status();
-        const auto words = exchange.broadcast(absl::StrCat("verdict/", i), *all);
-        ASSERT_TRUE(words.ok()) << words.status();
-        heard[static_cast<size_t>(rank)] = *words;
+        const auto result = exchange.broadcast(absl::StrCat("verdict/", i), *all);
+        ASSERT_TRUE(result.ok()) << result.status();
+        received[static_cast<size_t>(rank)] = *result;
         if (rank == 0) {
           EXPECT_EQ(*exchange.shared("alike"), "long");
         }
@@ -73,12 +73,12 @@ TEST(ExchangeTest, ReportsComeInRankOrderAndTheStoreStaysSmall) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const std::string& words : heard) EXPECT_EQ(words, "0,1,2,3,4,5,6,7,8,9,10,11");
-  EXPECT_LE(store->getNumKeys(), 4) << "the last verdict, what is alike, and that somebody gave it";
+  for (const std::string& result : received) EXPECT_EQ(result, "0,1,2,3,4,5,6,7,8,9,10,11");
+  EXPECT_LE(store->getNumKeys(), 4) << "the last verdict, the shared value, and its marker";
 }
 
 // Uses the store of real jobs and a rank that comes late.
-TEST(ExchangeTest, WaitsForALateRankOverConnections) {
+TEST(ExchangeTest, WaitsForALateRankOverTcp) {
   constexpr int kWorld = 36;  // Two levels.
   c10d::TCPStoreOptions options{.port = 0, .isServer = true, .waitWorkers = false};
   const auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
@@ -90,7 +90,7 @@ TEST(ExchangeTest, WaitsForALateRankOverConnections) {
     for (const std::string& one : reports) ranks += std::stoi(one);
     return absl::StrCat(ranks);
   };
-  std::vector<std::string> heard(kWorld);
+  std::vector<std::string> received(kWorld);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kWorld; ++rank) {
     threads.emplace_back([&, rank] {
@@ -99,14 +99,14 @@ TEST(ExchangeTest, WaitsForALateRankOverConnections) {
         if (rank == kWorld - 1) absl::SleepFor(absl::Milliseconds(50));
         const auto all = exchange.gather(absl::StrCat("topic/", i), "1", count);
         ASSERT_TRUE(all.ok()) << all.status();
-        const auto words = exchange.broadcast(absl::StrCat("verdict/", i), *all);
-        ASSERT_TRUE(words.ok()) << words.status();
-        heard[static_cast<size_t>(rank)] += *words + " ";
+        const auto result = exchange.broadcast(absl::StrCat("verdict/", i), *all);
+        ASSERT_TRUE(result.ok()) << result.status();
+        received[static_cast<size_t>(rank)] += *result + " ";
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const std::string& words : heard) EXPECT_EQ(words, "36 36 36 ");
+  for (const std::string& result : received) EXPECT_EQ(result, "36 36 36 ");
 }
 
 class DeepTreeTest : public ::testing::Test {
@@ -141,7 +141,7 @@ TEST_F(DeepTreeTest, SavesAndLoads) {
   }
 }
 
-TEST_F(DeepTreeTest, AFailureAtALeafIsEverybodys) {
+TEST_F(DeepTreeTest, LeafFailureFailsTheSaveOnAllRanks) {
   std::atomic<bool> full{true};
   storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
     return storage::Fault{full && operation.kind == storage::FileOperation::Kind::kAppend
@@ -161,7 +161,7 @@ TEST_F(DeepTreeTest, AFailureAtALeafIsEverybodys) {
 }
 
 // The living ranks' statuses of a save or a load after one rank is gone.
-std::vector<absl::Status> without(Attempt::Options some, int lost, bool load) {
+std::vector<absl::Status> statuses_without(Attempt::Options some, int lost, bool load) {
   some.dump += load ? "/load" : "/save";
   some.peer_silence = absl::Seconds(2);
   Attempt job(some);
@@ -183,10 +183,10 @@ std::vector<absl::Status> without(Attempt::Options some, int lost, bool load) {
 }
 
 // Only rank 2 waits for rank 3, and only rank 5 waits for rank 6.
-TEST_F(DeepTreeTest, ALostRankIsNamedToAllByWhoeverWaitedForIt) {
+TEST_F(DeepTreeTest, LostRankIsReportedToAllRanks) {
   std::vector<absl::Status> of_load, of_save;
-  std::thread loading([&] { of_load = without(options(1), 3, true); });
-  of_save = without(options(1), 6, false);
+  std::thread loading([&] { of_load = statuses_without(options(1), 3, true); });
+  of_save = statuses_without(options(1), 6, false);
   loading.join();
   for (const absl::Status& status : of_load) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;

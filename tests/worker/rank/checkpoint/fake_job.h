@@ -29,7 +29,7 @@ struct Parameter {
 // team.
 inline int64_t output_rows = 650;
 
-// Uneven rows, fewer rows than ranks, one dim, more than two chunks.
+// Has uneven rows, a tensor with fewer rows than ranks, one with one dim, and one of more than two chunks.
 inline std::vector<Parameter> small_model() {
   return {{"tok_embeddings.weight", {37, 16}},
           {"layers.0.attention.wq.weight", {16, 16}},

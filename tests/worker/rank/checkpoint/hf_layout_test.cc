@@ -71,7 +71,7 @@ class HfLayoutTest : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(HfLayoutTest, AnyBoxOfAnyForm) {
+TEST_F(HfLayoutTest, ReadsAnyBoxOfAnyLayout) {
   std::mt19937 random(::testing::UnitTest::GetInstance()->random_seed());
   const auto draw = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
@@ -115,7 +115,7 @@ TEST_F(HfLayoutTest, AnyBoxOfAnyForm) {
     }
     const auto got = read_parameter(*weights, OneLayout({layout}), "p", shape, box);
     ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_TRUE(at::equal(*got, want)) << "form " << round % 5;
+    EXPECT_TRUE(at::equal(*got, want)) << "layout " << round % 5;
     EXPECT_TRUE(got->is_contiguous());
   }
 }
@@ -141,7 +141,7 @@ TEST_F(HfLayoutTest, ReadsOnlyWhatTheBoxNeeds) {
   EXPECT_EQ(bytes_read_, 4 * 4 * 4);
 }
 
-TEST_F(HfLayoutTest, OtherNamesOptionalTensorsAndStrangers) {
+TEST_F(HfLayoutTest, AlternativeNamesOptionalAndUnknownTensors) {
   const at::Tensor value = at::rand({2, 3});
   const HfLayout first{.keys = {"first"}}, second{.keys = {"second"}, .transposed = true};
   const auto weights = write({{"second", value.t()}, {"stranger", value}});
@@ -149,7 +149,7 @@ TEST_F(HfLayoutTest, OtherNamesOptionalTensorsAndStrangers) {
   EXPECT_TRUE(at::equal(*read_parameter(*weights, OneLayout({first, second}), "p", {2, 3}, box), value));
   EXPECT_THAT(std::string(read_parameter(*weights, OneLayout({first}), "p", {2, 3}, box).status().message()),
               HasSubstr("no tensor first"));
-  EXPECT_FALSE(read_parameter(*weights, OneLayout({}), "p", {2, 3}, box)->defined()) << "nowhere";
+  EXPECT_FALSE(read_parameter(*weights, OneLayout({}), "p", {2, 3}, box)->defined()) << "not stored";
   HfLayout optional = first;
   optional.optional = true;
   EXPECT_FALSE(read_parameter(*weights, OneLayout({optional}), "p", {2, 3}, box)->defined());

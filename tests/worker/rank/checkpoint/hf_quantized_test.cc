@@ -25,7 +25,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Tensors = std::map<std::string, at::Tensor>;
 
-// Parameters with the tensors' own names.
+// Maps each parameter to the tensor of the same name.
 class PlainNames : public HfMapper {
  public:
   absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
@@ -122,15 +122,15 @@ std::string fp8_config(int64_t rows, int64_t columns) {
       .dump();
 }
 
-TEST_F(HfQuantizedTest, AnyBoxOfFloat8Blocks) {
+TEST_F(HfQuantizedTest, ReadsAnyBoxOfFloat8Blocks) {
   for (int round = 0; round < 60; ++round) {
-    const bool said = round % 2 == 0;
-    const int64_t rows = said ? draw(1, 40) : 128, columns = said ? draw(1, 40) : 128;
+    const bool configured = round % 2 == 0;
+    const int64_t rows = configured ? draw(1, 40) : 128, columns = configured ? draw(1, 40) : 128;
     const std::vector<int64_t> shape = {draw(1, 300), draw(1, 300)};
     const at::Tensor codes = float8_codes(shape);
     const at::Tensor scales = at::rand({count_of(shape[0], rows), count_of(shape[1], columns)}) + 0.01;
     write({{"w.weight", codes.view(at::kFloat8_e4m3fn)}, {"w.weight_scale_inv", scales}},
-          said ? fp8_config(rows, columns) : "");
+          configured ? fp8_config(rows, columns) : "");
     const Box box = any_box(shape);
     const auto got = read("w.weight", shape, box);
     ASSERT_TRUE(got.ok()) << got.status();
@@ -138,7 +138,7 @@ TEST_F(HfQuantizedTest, AnyBoxOfFloat8Blocks) {
   }
 }
 
-TEST_F(HfQuantizedTest, AnyBoxOfMxfp4) {
+TEST_F(HfQuantizedTest, ReadsAnyBoxOfMxfp4) {
   for (int round = 0; round < 60; ++round) {
     const std::vector<int64_t> stored = {draw(1, 5), draw(1, 9), draw(1, 4), 16};
     const std::vector<int64_t> shape = {stored[0], stored[1], stored[2] * 32};
@@ -162,7 +162,7 @@ class OneLayout : public HfMapper {
 };
 
 // The layout of a tensor and the format of its numbers are independent.
-TEST_F(HfQuantizedTest, EveryFormComesInFloat8) {
+TEST_F(HfQuantizedTest, EveryLayoutMayBeFloat8) {
   const HfLayout heads{.keys = {"t.0"}, .permute_heads = 4}, turned{.keys = {"t.0"}, .transposed = true};
   const HfLayout half{.keys = {"t.0"}, .transposed = true, .part = 1, .parts = 2};
   const HfLayout experts{.keys = {"t.0", "t.1", "t.2"}, .stacked = true};
@@ -186,7 +186,7 @@ TEST_F(HfQuantizedTest, EveryFormComesInFloat8) {
     write(coded, fp8_config(8, 8));
     const auto got = read_parameter(**HfFolder::open(posix_files(), folder_), OneLayout(layout), "p", shape, box);
     ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
-    EXPECT_TRUE(at::equal(got->to(at::kFloat), *want)) << "form " << round % 4;
+    EXPECT_TRUE(at::equal(got->to(at::kFloat), *want)) << "layout " << round % 4;
   }
 }
 
@@ -216,9 +216,9 @@ TEST_F(HfQuantizedTest, PlainColumnsAreReadByRuns) {
   EXPECT_EQ(bytes_read_, 30 * 1500 * 4);
 }
 
-TEST_F(HfQuantizedTest, EveryCombinationOfTypesIsReadOrNamed) {
-  const auto told = [&](const Tensors& tensors, const std::string& config, const std::string& key,
-                        const std::vector<int64_t>& shape) {
+TEST_F(HfQuantizedTest, RefusesUnsupportedTypesAndScales) {
+  const auto error = [&](const Tensors& tensors, const std::string& config, const std::string& key,
+                         const std::vector<int64_t>& shape) {
     write(tensors, config);
     const auto got = read(key, shape, whole(shape));
     EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -228,36 +228,37 @@ TEST_F(HfQuantizedTest, EveryCombinationOfTypesIsReadOrNamed) {
   const std::vector<int64_t> shape = {130, 200};
   const std::string file = folder_ + "/model.safetensors";
   EXPECT_THAT(
-      told({{"w.weight", codes}}, "", "w.weight", shape),
+      error({{"w.weight", codes}}, "", "w.weight", shape),
       AllOf(HasSubstr(file), HasSubstr("w.weight is F8_E4M3 and has no scales: w.weight_scale_inv is missing")));
   EXPECT_THAT(
-      told({{"w.weight", codes}, {"w.weight_scale_inv", at::ones({2, 3})}}, "", "w.weight", shape),
+      error({{"w.weight", codes}, {"w.weight_scale_inv", at::ones({2, 3})}}, "", "w.weight", shape),
       AllOf(HasSubstr(file), HasSubstr("w.weight_scale_inv is [2, 3], but w.weight of [130, 200] needs [2, 2]")));
-  EXPECT_THAT(told({{"w.weight", codes}, {"w.weight_scale_inv", scales}}, fp8_config(64, 64), "w.weight", shape),
+  EXPECT_THAT(error({{"w.weight", codes}, {"w.weight_scale_inv", scales}}, fp8_config(64, 64), "w.weight", shape),
               HasSubstr("one for each 64x64 block, by quantization_config.weight_block_size"));
-  EXPECT_THAT(told({{"w.weight", codes}, {"w.weight_scale_inv", scales.to(at::kInt)}}, "", "w.weight", shape),
+  EXPECT_THAT(error({{"w.weight", codes}, {"w.weight_scale_inv", scales.to(at::kInt)}}, "", "w.weight", shape),
               HasSubstr("w.weight_scale_inv is I32"));
-  EXPECT_THAT(told({{"w.weight", codes.view(at::kFloat8_e5m2)}, {"w.weight_scale_inv", scales}}, "", "w.weight", shape),
-              HasSubstr("w.weight is stored as F8_E5M2"));
   EXPECT_THAT(
-      told({{"w.weight", at::rand(shape).to(at::kBFloat16)}, {"w.weight_scale_inv", scales}}, "", "w.weight", shape),
+      error({{"w.weight", codes.view(at::kFloat8_e5m2)}, {"w.weight_scale_inv", scales}}, "", "w.weight", shape),
+      HasSubstr("w.weight is stored as F8_E5M2"));
+  EXPECT_THAT(
+      error({{"w.weight", at::rand(shape).to(at::kBFloat16)}, {"w.weight_scale_inv", scales}}, "", "w.weight", shape),
       HasSubstr("w.weight is BF16 and has scales, w.weight_scale_inv: remove them"));
   EXPECT_THAT(
-      told({{"v", scales}, {"w.weight_scale_inv", scales}}, "", "v", {2, 2}),
+      error({{"v", scales}, {"w.weight_scale_inv", scales}}, "", "v", {2, 2}),
       AllOf(HasSubstr(folder_), HasSubstr("scales without the tensor that they belong to: w.weight_scale_inv")));
   const at::Tensor blocks = at::zeros({2, 3, 2, 16}, at::kByte);
-  EXPECT_THAT(told({{"w_blocks", blocks}}, "", "w_blocks", {2, 3, 64}), HasSubstr("w_scales is missing"));
-  EXPECT_THAT(told({{"w_blocks", blocks}, {"w_scales", at::zeros({2, 3, 3}, at::kByte)}}, "", "w_blocks", {2, 3, 64}),
+  EXPECT_THAT(error({{"w_blocks", blocks}}, "", "w_blocks", {2, 3, 64}), HasSubstr("w_scales is missing"));
+  EXPECT_THAT(error({{"w_blocks", blocks}, {"w_scales", at::zeros({2, 3, 3}, at::kByte)}}, "", "w_blocks", {2, 3, 64}),
               HasSubstr("w_scales is [2, 3, 3]"));
-  EXPECT_THAT(told({{"w_blocks", blocks.narrow(3, 0, 8)}, {"w_scales", at::zeros({2, 3, 2}, at::kByte)}}, "",
-                   "w_blocks", {2, 3, 64}),
+  EXPECT_THAT(error({{"w_blocks", blocks.narrow(3, 0, 8)}, {"w_scales", at::zeros({2, 3, 2}, at::kByte)}}, "",
+                    "w_blocks", {2, 3, 64}),
               HasSubstr("w_blocks is U8 of shape [2, 3, 2, 8]"));
-  EXPECT_THAT(told({{"w.qweight", at::zeros({2, 3}, at::kInt)}}, "", "w.qweight", {2, 3}),
+  EXPECT_THAT(error({{"w.qweight", at::zeros({2, 3}, at::kInt)}}, "", "w.qweight", {2, 3}),
               HasSubstr("w.qweight is stored as I32"));
 }
 
-TEST_F(HfQuantizedTest, OtherLibrariesAreNamedWithWhatToDo) {
-  for (const std::string method : {"compressed-tensors", "bitsandbytes", "gptq", "awq", "of tomorrow"}) {
+TEST_F(HfQuantizedTest, RefusesUnsupportedQuantizationMethods) {
+  for (const std::string method : {"compressed-tensors", "bitsandbytes", "gptq", "awq", "unknown"}) {
     write({{"w", at::rand({2})}}, nlohmann::json{{"quantization_config", {{"quant_method", method}}}}.dump());
     const absl::Status status = HfFolder::open(counting_, folder_).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -272,7 +273,7 @@ TEST_F(HfQuantizedTest, OtherLibrariesAreNamedWithWhatToDo) {
 }
 
 // 240 folders, each with one fault chosen by a seed: never numbers, always the file and the tensor.
-TEST_F(HfQuantizedTest, NoDamagePassesForNumbers) {
+TEST_F(HfQuantizedTest, DamageIsNeverReadAsNumbers) {
   const std::vector<int64_t> matrix = {70, 90}, experts = {3, 4, 64};
   for (int round = 0; round < 240; ++round) {
     Tensors tensors{{"a.weight", float8_codes(matrix).view(at::kFloat8_e4m3fn)},
@@ -396,7 +397,7 @@ TEST_F(HfQuantizedTest, RanksLoadTheirPartsOrNothing) {
   posix_files().remove_folder(folder_ + ".job").IgnoreError();
 }
 
-TEST_F(HfQuantizedTest, WhatIsAssumedOrNotAsSaidIsTold) {
+TEST_F(HfQuantizedTest, ReportsAssumedAndContradictingValues) {
   write({{"w.weight", float8_codes({3, 4}).view(at::kFloat8_e4m3fn)}, {"w.weight_scale_inv", at::ones({1, 1})}}, "");
   const auto notes = quantization_notes(**HfFolder::open(posix_files(), folder_), /*expected=*/true);
   ASSERT_EQ(notes.size(), 1u);

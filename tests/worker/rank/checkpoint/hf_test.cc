@@ -65,7 +65,7 @@ class HfTest : public ::testing::Test {
   std::string dump_;
 };
 
-TEST_F(HfTest, LastSaveComesBackOnAnyMesh) {
+TEST_F(HfTest, LastSaveLoadsOnAnyMesh) {
   const std::string folder = export_step(3);
   EXPECT_THAT(*posix_files().list(folder),
               ::testing::ElementsAre("config.json", "model-00001-of-00001.safetensors", kHfIndexName));
@@ -100,14 +100,14 @@ TEST_F(HfTest, ConfigNamesTheTokenizersIds) {
                          {"eos_token_id", 257},
                          {"torch_dtype", "float32"},
                          {"transformers_version", "4.57.1"}};
-  EXPECT_EQ(config_of("told", folder.path()), want);
+  EXPECT_EQ(config_of("with_tokenizer", folder.path()), want);
   want["bos_token_id"] = want["eos_token_id"] = nullptr;
-  EXPECT_EQ(config_of("untold", ""), want);
+  EXPECT_EQ(config_of("without_tokenizer", ""), want);
 }
 
 // Files that a server needs in addition to the weights are copied, but not other weights nor files that describe their
 // storage.
-TEST_F(HfTest, TheTokenizersFilesGoAlong) {
+TEST_F(HfTest, ExportCopiesTokenizerFiles) {
   const data::testing::Folder folder;
   folder.write_tokenizer(data::testing::byte_tokenizer());
   const std::string assets = folder.path();
@@ -205,7 +205,7 @@ class KeepingMapper : public FakeMapper {
   }
 };
 
-TEST_F(HfTest, WhatTheClassKeepsInFloat32StaysSo) {
+TEST_F(HfTest, ExportKeepsFloat32TensorsOfTheClass) {
   const KeepingMapper mapper;
   for (const auto& [name, type] : {std::pair("bfloat16", at::kBFloat16), {"float16", at::kHalf}}) {
     Attempt::Options last = options(name, 2);
@@ -230,7 +230,7 @@ TEST_F(HfTest, WhatTheClassKeepsInFloat32StaysSo) {
 
 // Numbers beyond the type's range: an export on demand is refused, the last save of a training keeps them in a wider
 // type.
-TEST_F(HfTest, NumbersBeyondTheTypeAreNotWrittenAsInfinite) {
+TEST_F(HfTest, OverflowsAreRefusedOrWrittenInFloat32) {
   Attempt::Options last = options("float16", 2);
   last.config.last_save_in_hf = true;
   last.config.export_dtype = "float16";
@@ -247,12 +247,12 @@ TEST_F(HfTest, NumbersBeyondTheTypeAreNotWrittenAsInfinite) {
     return slices;
   };
   ASSERT_TRUE(job.run([&](int rank, Checkpointer& one) { return one.save_last(7, with_large(rank, 2), {}); }).ok());
-  std::vector<std::string> said;
+  std::vector<std::string> messages;
   for (const Event& event : job.events(rank_protocol::event::kWarning))
-    said.push_back(event.members.at("message").get<std::string>());
+    messages.push_back(event.members.at("message").get<std::string>());
   const std::string key = "model.layers.0.attention.wq.weight: ";
   const std::string what = key + "2 numbers, the largest 100000, are beyond float16, which ends at 65504";
-  EXPECT_THAT(said,
+  EXPECT_THAT(messages,
               ::testing::ElementsAre(key + "1 number is NaN or infinite", what + ": the tensor is written in float32"));
   const auto weights = HfFolder::open(posix_files(), dump_ + "/float16/checkpoint/step-7");
   EXPECT_EQ((*(*weights)->read("hf.layers.0.attention.wq.weight"))[0][0].item<float>(), -1e5F);
@@ -282,7 +282,7 @@ TEST_F(HfTest, NumbersBeyondTheTypeAreNotWrittenAsInfinite) {
   EXPECT_EQ(own.events(rank_protocol::event::kWarning).size(), 2u);
 }
 
-TEST(NarrowingTest, BiasesOfRoutersKeepTheirType) {
+TEST(NarrowingTest, RouterBiasesKeepTheirType) {
   EXPECT_EQ(narrowed_type("model.layers.3.moe.expert_bias", at::kFloat, at::kBFloat16), at::kFloat);
   EXPECT_EQ(narrowed_type("model.layers.3.moe.router.gate.weight", at::kFloat, at::kBFloat16), at::kBFloat16);
   EXPECT_EQ(narrowed_type("optim.step", at::kLong, at::kBFloat16), at::kLong);
@@ -343,7 +343,7 @@ TEST_F(HfTest, LargeModelsAreSplitIntoFiles) {
   EXPECT_THAT(std::string(missing.message()), HasSubstr("2 of 3 files *-of-00003.safetensors"));
 }
 
-TEST_F(HfTest, WhatIsStillBeingWrittenIsNotRead) {
+TEST_F(HfTest, PartlyWrittenExportIsNotRead) {
   const std::string folder = export_step(1);
   ASSERT_TRUE(storage::atomic_write(posix_files(), folder + "/" + kWriterName, "somebody").ok());
   EXPECT_TRUE(HfFolder::open(posix_files(), folder).ok()) << "its index came last";
@@ -351,7 +351,7 @@ TEST_F(HfTest, WhatIsStillBeingWrittenIsNotRead) {
   EXPECT_EQ(HfFolder::open(posix_files(), folder).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(HfTest, WhatDoesNotFitIsNamed) {
+TEST_F(HfTest, MismatchesAndDamageAreNamed) {
   const std::string folder = export_step(1);
   const auto load_with = [&](int attempt, auto change) {
     Attempt::Options load = options("import", 2);
@@ -382,9 +382,9 @@ TEST_F(HfTest, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(load_with(5, [](auto&) {}).code(), absl::StatusCode::kNotFound);
 }
 
-// The weights' own config.json decides which model they are; without one the shapes decide. The index may not name
+// The index may not name
 // files outside its folder or missing ones, and transformers would ignore it if a whole file exists.
-TEST_F(HfTest, AnIndexIsTakenAtItsWord) {
+TEST_F(HfTest, IndexMustNameExistingFilesOfItsFolder) {
   const std::string folder = export_step(1), index = storage::join_path(folder, kHfIndexName);
   const std::string weights = "model-00001-of-00001.safetensors";
   const nlohmann::json good = nlohmann::json::parse(*storage::read_file(posix_files(), index));
@@ -415,14 +415,14 @@ TEST_F(HfTest, AConfigOfAnotherModelIsRefused) {
     load.config.initial_load_path = folder;
     return Attempt(std::move(load)).load(7).status();
   };
-  EXPECT_TRUE(load_with(1, R"({"model_type": "fake", "a key of tomorrow": 1})").ok());
+  EXPECT_TRUE(load_with(1, R"({"model_type": "fake", "unknown_key": 1})").ok());
   const absl::Status other = load_with(2, R"({"model_type": "other"})");
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(other.message()),
               ::testing::AllOf(HasSubstr("MODEL_MISMATCH: "),
                                HasSubstr("config.json says model_type \"other\", this model has \"fake\"")));
   EXPECT_THAT(std::string(load_with(3, "{").message()), HasSubstr("config.json: not a JSON object"));
-  ASSERT_TRUE(posix_files().remove(config).ok());
+  ASSERT_TRUE(posix_files().remove(config).ok());  // Without config.json the shapes decide.
   Attempt::Options load = options("import", 2);
   load.attempt = 4;
   load.config.initial_load_in_hf = true;
@@ -430,7 +430,7 @@ TEST_F(HfTest, AConfigOfAnotherModelIsRefused) {
   EXPECT_TRUE(Attempt(std::move(load)).load(7).ok());
 }
 
-TEST_F(HfTest, AnExportBesideAFullStepLeavesItAResumePoint) {
+TEST_F(HfTest, ExportNextToAFullStepKeepsItResumable) {
   Attempt::Options both = options("both", 2);
   both.config.last_save_in_hf = true;
   Attempt job(both);
@@ -452,18 +452,18 @@ class TiedMapper : public FakeMapper {
   bool knows(const std::string& key) const override { return key == "lm_head.weight" || FakeMapper::knows(key); }
 };
 
-TEST_F(HfTest, WhatHasNoPlaceIsNamedByTheSave) {
+TEST_F(HfTest, SaveWarnsOfTensorsWithoutHfNames) {
   const TiedMapper mapper;
   Attempt::Options last = options("export", 2);
   last.config.last_save_in_hf = true;
   last.hf = &mapper;
   Attempt job(std::move(last));
   ASSERT_TRUE(job.save_last(7).ok());
-  std::vector<std::string> said;
+  std::vector<std::string> messages;
   for (const Event& event : job.events(rank_protocol::event::kWarning))
-    said.push_back(event.members.at("message").get<std::string>());
-  EXPECT_THAT(said, ::testing::UnorderedElementsAre(HasSubstr("model.layers.0.attention_norm.weight is not zero"),
-                                                    HasSubstr("model.output.weight is not zero")));
+    messages.push_back(event.members.at("message").get<std::string>());
+  EXPECT_THAT(messages, ::testing::UnorderedElementsAre(HasSubstr("model.layers.0.attention_norm.weight is not zero"),
+                                                        HasSubstr("model.output.weight is not zero")));
 }
 
 // A model without a separate head cannot use one.
@@ -497,7 +497,7 @@ TEST_F(HfTest, AHeadThatIsNotTheEmbeddingIsRefused) {
   };
   EXPECT_TRUE(load_with(embedding, true).ok());
   EXPECT_TRUE(load_with(embedding.to(at::kDouble), true).ok()) << "the same numbers";
-  EXPECT_TRUE(load_with(other, false).ok()) << "no matter of a model that has a head";
+  EXPECT_TRUE(load_with(other, false).ok()) << "irrelevant for a model with a separate head";
   for (const at::Tensor& head : {other, embedding.slice(0, 0, 36).contiguous()}) {
     const absl::Status refused = load_with(head, true);
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
@@ -505,7 +505,7 @@ TEST_F(HfTest, AHeadThatIsNotTheEmbeddingIsRefused) {
   }
 }
 
-TEST_F(HfTest, AModelWithoutHfNamesSaysSo) {
+TEST_F(HfTest, RefusesModelWithoutHfNames) {
   Attempt::Options load = options("import", 1);
   load.hf = nullptr;
   load.config.initial_load_in_hf = true;

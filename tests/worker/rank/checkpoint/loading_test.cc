@@ -98,7 +98,7 @@ at::Tensor numbered(int64_t rows) {
 
 // A load of many times the limit takes no more than the limit: into tensors of the step's type, which are filled
 // directly, into others, which are converted, and into other pieces than were saved.
-TEST_F(LoadingTest, TakesLittleMemoryBesideTheState) {
+TEST_F(LoadingTest, LoadTakesLittleExtraMemory) {
   CountingAllocator& memory = counted_memory();
   const int64_t rows = 4096;  // 64 MiB.
   ASSERT_GT(rows * 4096 * 4, 3 * kReadMemory / 2);
@@ -122,7 +122,7 @@ TEST_F(LoadingTest, TakesLittleMemoryBesideTheState) {
 }
 
 // If only an older step or an error can follow a failure, the ranks read their part in a single pass.
-TEST_F(LoadingTest, ReadsTwiceOnlyWhereSomethingElseMayFollow) {
+TEST_F(LoadingTest, ReadsTwiceOnlyIfInitialWeightsMayFollow) {
   ASSERT_TRUE(Attempt({.dump = dump_.string(), .world = 2}).save(10).ok());
   int64_t state = 0;
   for (const Slice& slice : make_slices(Split::kReplicated, 0, 1, 10))
@@ -145,7 +145,7 @@ TEST_F(LoadingTest, ReadsTwiceOnlyWhereSomethingElseMayFollow) {
 }
 
 // The damage is found after most of the step is in the tensors; the older step replaces all of it.
-TEST_F(LoadingTest, AnOlderStepReplacesWhatADamagedOneLeft) {
+TEST_F(LoadingTest, OlderStepReplacesDamagedStepCompletely) {
   {
     Attempt writer({.dump = dump_.string(), .world = 2});
     ASSERT_TRUE(writer.save(5).ok());
@@ -162,11 +162,11 @@ TEST_F(LoadingTest, AnOlderStepReplacesWhatADamagedOneLeft) {
   }
   damage(5, "a1-00000.safetensors");
   Attempt job({.dump = dump_.string(), .world = 2, .attempt = 9, .committed_step = 10});
-  EXPECT_TRUE(checkpoints_are_gone(job.load().status())) << "nothing is trained on the halves of two steps";
+  EXPECT_TRUE(checkpoints_are_gone(job.load().status())) << "a mixture of two steps is never used";
 }
 
 // If no step is known as committed, initial weights may follow, so the tensors must stay untouched.
-TEST_F(LoadingTest, InitialWeightsStayAsTheyWereBesideADamagedStep) {
+TEST_F(LoadingTest, DamagedStepLeavesInitialWeightsUntouched) {
   ASSERT_TRUE(Attempt({.dump = dump_.string(), .world = 2}).save(10).ok());
   damage(10, "a1-00001.safetensors");
   Attempt job({.dump = dump_.string(), .world = 2, .attempt = 2});
@@ -176,7 +176,7 @@ TEST_F(LoadingTest, InitialWeightsStayAsTheyWereBesideADamagedStep) {
 }
 
 // A step that was verified and then breaks while it is read into the tensors is an error, not a reason to continue.
-TEST_F(LoadingTest, AStepThatBreaksBetweenTwoPassesEndsTheLoad) {
+TEST_F(LoadingTest, StepThatBreaksBetweenPassesFailsTheLoad) {
   ASSERT_TRUE(Attempt({.dump = dump_.string(), .world = 2}).save(10).ok());
   std::atomic<int> opened{0};
   storage::FaultyFiles breaking([&](const FileOperation& operation) {
@@ -193,14 +193,14 @@ TEST_F(LoadingTest, AStepThatBreaksBetweenTwoPassesEndsTheLoad) {
               ::testing::AllOf(HasSubstr("rank 1"), HasSubstr("cannot be read again")));
 }
 
-TEST(InParallelTest, TheFirstOfSeveralFailuresIsTold) {
-  std::atomic<int> begun{0};
+TEST(InParallelTest, ReturnsTheFirstOfSeveralFailures) {
+  std::atomic<int> started{0};
   const absl::Status status = in_parallel(1000, 4, [&](size_t number) {
-    ++begun;
+    ++started;
     return number >= 7 ? absl::InternalError(std::to_string(number)) : absl::OkStatus();
   });
   EXPECT_EQ(status.message(), "7");
-  EXPECT_LT(begun, 1000) << "nothing is begun after a failure";
+  EXPECT_LT(started, 1000) << "no call starts after a failure";
   EXPECT_THROW(in_parallel(3, 2, [](size_t) -> absl::Status { throw std::bad_alloc(); }).IgnoreError(), std::bad_alloc);
   EXPECT_TRUE(in_parallel(0, 4, [](size_t) { return absl::InternalError("never"); }).ok());
 }

@@ -79,7 +79,7 @@ TEST(BoxTest, CoverFindsGapsOverlapsAndStrays) {
   EXPECT_FALSE(check_cover(shape, {{{0}, {8}}}).ok());
 }
 
-TEST(SafetensorsTest, TensorsStandAlignedAndHeadersReadBack) {
+TEST(SafetensorsTest, TensorsAreAlignedAndHeadersReadBack) {
   std::vector<TensorEntry> entries = {{.key = "b", .dtype = at::kByte, .shape = {3}},
                                       {.key = "d", .dtype = at::kDouble, .shape = {2}},
                                       {.key = "h", .dtype = at::kBFloat16, .shape = {5, 1}},
@@ -105,7 +105,7 @@ TEST(SafetensorsTest, TensorsStandAlignedAndHeadersReadBack) {
 }
 
 // Each fault of a foreign file is an error that names the file, never a crash or a wild read.
-TEST(SafetensorsTest, BadFilesAreNamed) {
+TEST(SafetensorsTest, ErrorsNameTheBadFile) {
   const auto with_header = [](const std::string& json, size_t data) {
     std::string text(8, '\0');
     text[0] = static_cast<char>(json.size());
@@ -164,7 +164,7 @@ Manifest first_version() {
   return manifest;
 }
 
-TEST(ManifestTest, ReadsBackAndKnowsItsTensors) {
+TEST(ManifestTest, ReadsBackAndFindsTensors) {
   const auto read = manifest_from_text(to_text(sample()));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(to_text(*read), to_text(sample()));
@@ -174,7 +174,7 @@ TEST(ManifestTest, ReadsBackAndKnowsItsTensors) {
   EXPECT_THAT(read->piece_counts(), ElementsAre(2, 2));
 }
 
-TEST(ManifestTest, TheFirstVersionIsRead) {
+TEST(ManifestTest, ReadsTheFirstVersion) {
   const auto read = manifest_from_text(to_text(first_version()));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(to_text(*read), to_text(first_version()));
@@ -191,7 +191,7 @@ std::string with_checksum(nlohmann::json body) {
 }
 
 // Steps from before manifests named their model and version stay valid.
-TEST(ManifestTest, AnOlderOneLacksItsModel) {
+TEST(ManifestTest, ReadsOlderManifestsWithoutModel) {
   nlohmann::json body = nlohmann::json::parse(to_text(first_version()));
   for (const char* member : {"titan_version", "model", "config"}) body.erase(member);
   const auto read = manifest_from_text(with_checksum(body));
@@ -202,8 +202,8 @@ TEST(ManifestTest, AnOlderOneLacksItsModel) {
   EXPECT_EQ(read->step, 5);
 }
 
-// Any single bit, any cut, any appended byte.
-TEST(ManifestTest, EveryDamageIsNoticed) {
+// Flips every bit, cuts the text at every byte, and appends one.
+TEST(ManifestTest, EveryDamageIsDetected) {
   const std::string text = to_text(sample());
   for (size_t at = 0; at < text.size(); ++at) {
     for (int bit = 0; bit < 8; ++bit) {
@@ -217,7 +217,7 @@ TEST(ManifestTest, EveryDamageIsNoticed) {
 }
 
 // The checksum fits, but the content is wrong: a bug of the writer, or a manual edit.
-TEST(ManifestTest, RowsThatMeanNothingAreRefused) {
+TEST(ManifestTest, RefusesInconsistentRows) {
   const nlohmann::json good = nlohmann::json::parse(to_text(sample()));
   ASSERT_TRUE(manifest_from_text(with_checksum(good)).ok());
   const auto refused = [&](const char* place, nlohmann::json value) {
@@ -295,7 +295,7 @@ TEST(ProgressionTest, WindowsFindTheirPoints) {
   }
 }
 
-TEST(ShardIndexTest, EveryDamageIsNoticed) {
+TEST(ShardIndexTest, EveryDamageIsDetected) {
   const ShardIndex index{.header_bytes = 128,
                          .data_bytes = 3 * kChunkBytes + 5,
                          .header_crc = 1,
@@ -329,12 +329,12 @@ WrittenShard written(const char* name, c10::ScalarType dtype, int64_t begin, int
 }
 
 // A writer's bug must not become a checkpoint that cannot be read.
-TEST(StepReportTest, HolesAndDisagreementAreRefused) {
+TEST(StepReportTest, RefusesGapsOverlapsAndTypeMismatches) {
   const WrittenShard a = written("a", at::kFloat, 0, 4), b = written("b", at::kFloat, 4, 2);
-  Manifest whole_one;
-  ASSERT_TRUE(complete({a, b}, whole_one).ok());
+  Manifest complete_step;
+  ASSERT_TRUE(complete({a, b}, complete_step).ok());
   std::vector<int64_t> files;
-  PlacementIndex(whole_one.rows, 1).for_each_piece(0, {{5, 0}, {1, 2}}, [&](int64_t file, const Box& piece) {
+  PlacementIndex(complete_step.rows, 1).for_each_piece(0, {{5, 0}, {1, 2}}, [&](int64_t file, const Box& piece) {
     files.push_back(file);
     EXPECT_THAT(piece.offset, ElementsAre(4, 0));
   });
@@ -377,7 +377,7 @@ TEST(PolicyTest, PurgeKeepsTheNewestAndTheNewestFullOne) {
               ElementsAre(90, 95));
 }
 
-TEST(StepFoldersTest, OnlyItsOwnSpellingIsAStep) {
+TEST(StepFoldersTest, AcceptsOnlyCanonicalStepNames) {
   const std::string folder = ::testing::TempDir() + "/steps";
   auto& files = storage::posix_files();
   ASSERT_TRUE(files.remove_folder(folder).ok());

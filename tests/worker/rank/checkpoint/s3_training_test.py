@@ -18,9 +18,9 @@ from titan_rank_test import Ranks, losses  # noqa: E402
 
 TOOL = BIN / "titan-checkpoint"
 PLACE = "s3://titan/runs/one"
-WORDS = ["--checkpoint.interval", "2", "--training.steps", "5", "--checkpoint.keep_latest_k", "2", "--checkpoint.last_save_model_only",
+COMMON_ARGS = ["--checkpoint.interval", "2", "--training.steps", "5", "--checkpoint.keep_latest_k", "2", "--checkpoint.last_save_model_only",
          "false"]
-PATIENCE = 60
+TIMEOUT = 60
 
 
 def checksums(manifest):
@@ -33,7 +33,7 @@ class S3TrainingTest(unittest.TestCase):
     def setUpClass(cls):
         cls.store = ObjectStore()
         cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        cls.said = []
+        cls.printed = []
         # Like the user's own file: the ranks' environment holds no secrets.
         keys = cls.folder / "credentials"
         keys.write_text(f"[default]\naws_access_key_id = tester\naws_secret_access_key = {SECRET}\n")
@@ -49,22 +49,22 @@ class S3TrainingTest(unittest.TestCase):
         for file in cls.folder.rglob("*"):
             if file.is_file() and file.name != "credentials":
                 assert SECRET.encode() not in file.read_bytes(), file
-        assert SECRET not in "".join(cls.said)
+        assert SECRET not in "".join(cls.printed)
 
     def tearDown(self):
         self.store.rule = lambda request: None
 
-    def train(self, name, *words, world=2):
+    def train(self, name, *args, world=2):
         """Runs ranks that must end with 0."""
-        ranks = Ranks(str(self.folder / name), world, [*WORDS, *words])
+        ranks = Ranks(str(self.folder / name), world, [*COMMON_ARGS, *args])
         codes = ranks.wait()
-        self.said += ranks.outputs
+        self.printed += ranks.outputs
         self.assertEqual([0] * world, codes, "\n".join(ranks.outputs))
         return ranks
 
-    def tool(self, code, *words):
-        done = subprocess.run([TOOL, *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
-        self.said.append(done.stdout)
+    def tool(self, code, *args):
+        done = subprocess.run([TOOL, *map(str, args)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT)
+        self.printed.append(done.stdout)
         self.assertEqual(code, done.returncode, done.stdout)
         return done.stdout
 
@@ -74,7 +74,7 @@ class S3TrainingTest(unittest.TestCase):
     def gone(self, key):
         return self.store.get(key).startswith(b"titan: nothing is here")
 
-    def test_a_training_that_is_killed_goes_on_bit_for_bit(self):
+    def test_killed_training_resumes_bit_for_bit(self):
         self.train("folder")
         # Killed after the shards of step 4 were written and before its manifest.
         reached, ended = threading.Event(), threading.Event()
@@ -83,11 +83,11 @@ class S3TrainingTest(unittest.TestCase):
         def stop(request):
             if request.what == "put" and request.key.endswith("step-4/manifest.json"):
                 reached.set()
-                ended.wait(PATIENCE)
+                ended.wait(TIMEOUT)
                 return Fault("reset")
         self.store.rule = stop
-        ranks = Ranks(str(self.folder / "store"), 2, [*WORDS, "--checkpoint.folder", PLACE])
-        self.assertTrue(reached.wait(PATIENCE))
+        ranks = Ranks(str(self.folder / "store"), 2, [*COMMON_ARGS, "--checkpoint.folder", PLACE])
+        self.assertTrue(reached.wait(TIMEOUT))
         ranks.kill()
         ranks.wait()
         ended.set()
@@ -114,9 +114,9 @@ class S3TrainingTest(unittest.TestCase):
         shard = next(key for key in self.store.keys(prefix="runs/one/step-5/a"))
         body = self.store.get(shard)
         self.store.put(shard, body[:-1] + bytes([body[-1] ^ 1]))
-        said = self.tool(1, "verify", f"{PLACE}/step-5")
-        self.assertEqual(1, said.count("checksum mismatch"), said)
-        self.assertIn(f"s3://titan/{shard}", said)
+        printed = self.tool(1, "verify", f"{PLACE}/step-5")
+        self.assertEqual(1, printed.count("checksum mismatch"), printed)
+        self.assertIn(f"s3://titan/{shard}", printed)
 
         self.store.put(shard, body)
         self.assertIn("the same:", self.tool(0, "diff", f"{PLACE}/step-5", self.folder / "folder/checkpoint/step-5"))
@@ -127,9 +127,9 @@ class S3TrainingTest(unittest.TestCase):
         here = [key for key in self.store.keys(prefix="runs/one/step") if not self.gone(key)]
         self.store.clock = 2 * 3600  # By then the marker of a deleted step is no longer needed.
         self.store.rule = lambda request: Fault("status", 403, "AccessDenied") if request.what == "get" and request.key.endswith("safetensors") else None
-        ranks = Ranks(str(self.folder / "store"), 1, [*WORDS, "--checkpoint.folder", PLACE])
+        ranks = Ranks(str(self.folder / "store"), 1, [*COMMON_ARGS, "--checkpoint.folder", PLACE])
         self.assertNotEqual([0], ranks.wait())
-        self.said += ranks.outputs
+        self.printed += ranks.outputs
         self.assertIn("these credentials need to list, read, write and delete in the bucket titan", ranks.outputs[0])
         self.assertEqual([], ranks.events(0, "checkpoint_rejected"))
         self.assertEqual(here, self.store.keys(prefix="runs/one/step"))
@@ -140,7 +140,7 @@ class S3TrainingTest(unittest.TestCase):
             if "runs/two/step-5" in request.key:
                 self.store.put("runs/two/fence.json", b'{"job_uid": "theirs/x", "job": "projects/p/jobs/theirs", "attempt": 3}')
         self.store.rule = taken
-        ranks = Ranks(str(self.folder / "taken"), 1, [*WORDS, "--checkpoint.folder", "s3://titan/runs/two", "--checkpoint.initial_load_path",
+        ranks = Ranks(str(self.folder / "taken"), 1, [*COMMON_ARGS, "--checkpoint.folder", "s3://titan/runs/two", "--checkpoint.initial_load_path",
                                                       f"{PLACE}/step-4", "--checkpoint.no_initial_load_model_only"])
         self.assertEqual([15], ranks.wait(), ranks.outputs)
         self.assertEqual({"step": 4, "source": "initial"}, {name: ranks.events(0, "loaded")[-1][name] for name in ("step", "source")})
@@ -167,11 +167,11 @@ class S3TrainingTest(unittest.TestCase):
         self.tool(0, "verify", f"{PLACE}/step-5")
         self.train("store", "--checkpoint.folder", PLACE, "--training.steps", "6")
 
-        # The whole state in torchtitan's form, by the names that both have.
+        # Exports the whole state in torchtitan's format, under the names that both use.
         self.tool(0, "export", f"{PLACE}/step-6", self.folder / "dcp", "--format", "dcp")
         self.assertIn("the same:", self.tool(0, "diff", f"{PLACE}/step-6", self.folder / "dcp"))
 
-    def test_the_last_save_goes_there_in_hugging_faces_form(self):
+    def test_last_save_in_hugging_face_format(self):
         last = ["--checkpoint.last_save_in_hf", "--checkpoint.last_save_model_only", "true"]
         place = "runs/hf"
         there = [*last, "--checkpoint.folder", f"s3://titan/{place}"]
@@ -183,11 +183,11 @@ class S3TrainingTest(unittest.TestCase):
         def stop(request):
             if request.what == "put" and request.key.endswith("step-5/model.safetensors.index.json"):
                 reached.set()
-                ended.wait(PATIENCE)
+                ended.wait(TIMEOUT)
                 return Fault("reset")
         self.store.rule = stop
-        ranks = Ranks(str(self.folder / "hf-store"), 2, [*WORDS, *there])
-        self.assertTrue(reached.wait(PATIENCE))
+        ranks = Ranks(str(self.folder / "hf-store"), 2, [*COMMON_ARGS, *there])
+        self.assertTrue(reached.wait(TIMEOUT))
         ranks.kill()
         ranks.wait()
         ended.set()
@@ -199,11 +199,11 @@ class S3TrainingTest(unittest.TestCase):
         # index is lost.
         faults = {"put": Fault("lost"), "step-5/model-": Fault("status", 403, "AccessDenied")}
 
-        def stumble(request):
+        def fail_once(request):
             for what in list(faults):
                 if (what in request.key and request.method == "PUT") or (what == request.what and request.key.endswith("index.json")):
                     return faults.pop(what)
-        self.store.rule = stumble
+        self.store.rule = fail_once
         ranks = self.train("hf-store", *there)
         self.assertFalse(faults)
         self.assertEqual(4, ranks.events(0, "loaded")[-1]["step"])

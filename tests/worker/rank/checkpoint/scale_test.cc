@@ -63,7 +63,7 @@ class CountingStore : public c10d::Store {
   int64_t getNumKeys() override { return static_cast<int64_t>(values_.size()); }
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
-    if (!check(keys)) C10_THROW_ERROR(DistStoreError, "nobody will ever set " + keys.front());
+    if (!check(keys)) C10_THROW_ERROR(DistStoreError, "no rank will ever set " + keys.front());
   }
 
  private:
@@ -152,7 +152,7 @@ WrittenShard shard_of(const Job& job, const std::vector<Parameter>& parameters, 
 struct Cost {
   int world = 0;
   int64_t manifest = 0, rows = 0, indexes = 0, messages = 0;  // Bytes.
-  int64_t leaf_calls = 0, leaf_bytes = 0, most_calls = 0, leader_calls = 0, leader_read = 0;
+  int64_t leaf_calls = 0, leaf_bytes = 0, max_calls = 0, leader_calls = 0, leader_read = 0;
   int64_t load_calls = 0;  // Calls of a leaf.
   size_t files_same = 0, files_halved = 0;
   double save_seconds = 0, open_seconds = 0;  // Times of rank 0.
@@ -219,10 +219,10 @@ class ScaleTest : public ::testing::Test {
       cost_.indexes += shard.file.index_bytes;
       ShardReports reports(*exchanges_[static_cast<size_t>(rank)]);
       const absl::Duration start = system_clock().monotonic();
-      const auto words = reports.gather("save", shard, nullptr);
-      ASSERT_TRUE(words.ok()) << words.status();
+      const auto joined = reports.gather("save", shard, nullptr);
+      ASSERT_TRUE(joined.ok()) << joined.status();
       if (rank != 0) return;
-      const absl::Status complete = reports.complete(*words, manifest);
+      const absl::Status complete = reports.complete(*joined, manifest);
       ASSERT_TRUE(complete.ok()) << complete;
       text_ = to_text(manifest);
       cost_.save_seconds = seconds_since(start);
@@ -254,10 +254,10 @@ class ScaleTest : public ::testing::Test {
     half.world /= 2;
     cost_.files_halved = files_for(*manifest, placement, shard_of(half, parameters_, half.world / 3));
     each_rank([&](int rank) {
-      const auto words =
+      const auto joined =
           exchanges_[static_cast<size_t>(rank)]->gather("load", to_text(LoadReport{}), join_load_reports);
-      ASSERT_TRUE(words.ok()) << words.status();
-      EXPECT_TRUE(rank != 0 || load_report_from_text(*words).status.ok());
+      ASSERT_TRUE(joined.ok()) << joined.status();
+      EXPECT_TRUE(rank != 0 || load_report_from_text(*joined).status.ok());
     });
     announce("load verdict");
     for (int rank = 1; rank < job_.world; ++rank) {
@@ -267,7 +267,7 @@ class ScaleTest : public ::testing::Test {
     cost_.load_calls = store_->traffic[a_leaf()].calls - before[a_leaf()].calls;
   }
 
-  // A save takes one call more than an agreement: whether the list of tensors exists. The first rank that finds none
+  // A save makes one call more than an agreement: it checks for the list of tensors. The first rank that finds none
   // writes it, and rank 0 looks for it and reads it, unless it equals its own.
   void check_save_calls() {
     int64_t more = 0;
@@ -276,7 +276,7 @@ class ScaleTest : public ::testing::Test {
       ASSERT_GE(extra, -1) << rank;  // A rank that writes nothing makes no call about the list.
       ASSERT_LE(extra, 1) << rank;
       more += std::max<int64_t>(extra, 0);
-      cost_.most_calls = std::max(cost_.most_calls, store_->traffic[static_cast<size_t>(rank)].calls);
+      cost_.max_calls = std::max(cost_.max_calls, store_->traffic[static_cast<size_t>(rank)].calls);
     }
     EXPECT_LE(more, 16) << "lists of tensors";
     const int64_t leaders = store_->traffic[0].calls - calls_of(0);
@@ -336,7 +336,7 @@ void print(const Job& job, const std::vector<Cost>& costs) {
   line("rank 0: reports to manifest, s", 1, "%.3f", [](const Cost& c) { return c.save_seconds; });
   line("a leaf: calls, save", 1, "%.0f", [](const Cost& c) { return c.leaf_calls; });
   line("a leaf: bytes, save", 1, "%.0f", [](const Cost& c) { return c.leaf_bytes; });
-  line("any other: most calls, save", 1, "%.0f", [](const Cost& c) { return c.most_calls; });
+  line("any other: max calls, save", 1, "%.0f", [](const Cost& c) { return c.max_calls; });
   line("a leaf: calls, load's agreement", 1, "%.0f", [](const Cost& c) { return c.load_calls; });
   line("any rank: manifest read, s", 1, "%.3f", [](const Cost& c) { return c.open_seconds; });
   line("shards opened, same mesh", 1, "%.0f", [](const Cost& c) { return static_cast<double>(c.files_same); });
@@ -365,7 +365,7 @@ TEST_F(ScaleTest, MetadataStaysSmall) {
       EXPECT_LT(cost.total(), 50'000'000);
     }
     print(job, costs);
-    EXPECT_EQ(costs.back().files_same, 1u) << "its own";
+    EXPECT_EQ(costs.back().files_same, 1u) << "a rank opens only its own shard";
   }
 }
 

@@ -43,18 +43,18 @@ class VersionsTest : public ::testing::Test {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
   }
   std::vector<std::string> problems(int64_t number) {
-    std::vector<std::string> said;
+    std::vector<std::string> messages;
     const auto reader = StepReader::open(posix_files(), step(number).string());
     EXPECT_TRUE(reader.ok()) << reader.status();
-    if (!reader.ok()) return said;
-    for (const absl::Status& one : (*reader)->verify()) said.emplace_back(one.message());
-    return said;
+    if (!reader.ok()) return messages;
+    for (const absl::Status& one : (*reader)->verify()) messages.emplace_back(one.message());
+    return messages;
   }
 
   std::string dump_;
 };
 
-TEST_F(VersionsTest, StepsOfTheFirstVersionAreLoadedByAnyMesh) {
+TEST_F(VersionsTest, AnyMeshLoadsFirstVersionSteps) {
   int attempt = 0;
   for (const Split from : {Split::kRows, Split::kHybrid, Split::kColumns}) {
     ASSERT_TRUE(posix_files().remove_folder(dump_).ok());
@@ -71,7 +71,7 @@ TEST_F(VersionsTest, StepsOfTheFirstVersionAreLoadedByAnyMesh) {
 }
 
 // An old step is among newer ones and serves as fallback; its damage is detected, too.
-TEST_F(VersionsTest, BothVersionsLieInOneFolder) {
+TEST_F(VersionsTest, BothVersionsCoexistInOneFolder) {
   Attempt job(options(2));
   for (const int64_t number : {5, 10, 15}) ASSERT_TRUE(job.save(number).ok());
   make_first_version(step(5).string());
@@ -88,8 +88,8 @@ TEST_F(VersionsTest, BothVersionsLieInOneFolder) {
   EXPECT_EQ(Attempt(options(1, 3)).load()->step, 20);
 }
 
-// Damaged, short, swapped, of another save, missing: each fault is named, and the step before is used.
-TEST_F(VersionsTest, EachFaultOfAnIndexIsNamed) {
+// Damaged, short, swapped, of another save, missing: each fault is named, and the previous step is used.
+TEST_F(VersionsTest, IndexFaultsAreNamedAndFallBack) {
   {
     Attempt job(options(2));
     ASSERT_TRUE(job.save(5).ok());
@@ -98,14 +98,14 @@ TEST_F(VersionsTest, EachFaultOfAnIndexIsNamed) {
   const fs::path shard = step(10) / "a1-00001.safetensors";
   const std::string whole = read(shard);
   int attempt = 1;
-  const auto named = [&](const std::string& bytes, const std::string& words) {
+  const auto named = [&](const std::string& bytes, const std::string& expected) {
     write(shard, bytes);
-    EXPECT_THAT(problems(10), ElementsAre(AllOf(HasSubstr(shard.string()), HasSubstr(words))));
+    EXPECT_THAT(problems(10), ElementsAre(AllOf(HasSubstr(shard.string()), HasSubstr(expected))));
     Attempt next(options(2, ++attempt));
     EXPECT_EQ(next.load()->step, 5);
     const auto rejected = next.events(rank_protocol::event::kRejected);
     ASSERT_EQ(rejected.size(), 1u);
-    EXPECT_THAT(rejected[0].members["reason"].get<std::string>(), AllOf(HasSubstr("rank 1"), HasSubstr(words)));
+    EXPECT_THAT(rejected[0].members["reason"].get<std::string>(), AllOf(HasSubstr("rank 1"), HasSubstr(expected)));
   };
   std::string damaged = whole;
   damaged[whole.size() - 10] ^= 4;
@@ -130,7 +130,7 @@ TEST_F(VersionsTest, EachFaultOfAnIndexIsNamed) {
 }
 
 // A rank opens only the shards that it needs.
-TEST_F(VersionsTest, RanksOpenTheShardsThatHoldTheirPart) {
+TEST_F(VersionsTest, RanksOpenOnlyTheShardsTheyNeed) {
   ASSERT_TRUE(Attempt(options(8)).save(1).ok());
   std::mutex mutex;
   std::map<int, std::set<std::string>> opened;
@@ -153,7 +153,7 @@ TEST_F(VersionsTest, RanksOpenTheShardsThatHoldTheirPart) {
 }
 
 // Written by hand: pieces of one tensor in any order, several of them in a shard, and more shards than are kept open.
-TEST_F(VersionsTest, AnyPiecesInAnyShardsAreRead) {
+TEST_F(VersionsTest, ReadsAnyPiecesFromAnyShards) {
   const at::Tensor many = at::arange(300 * 4, at::kFloat).reshape({300, 4});
   const at::Tensor few = at::arange(6 * 3, at::kLong).reshape({6, 3});
   const std::string folder = dump_ + "/by-hand";

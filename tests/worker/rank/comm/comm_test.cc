@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, GroupTest,
 
 // While a recording runs, each operation is recorded with its axis and size and its times in order, over any transport.
 // An operation that was issued before the recording or outside of it is not.
-TEST_P(GroupTest, SpansTellWhenAnOperationWasUnderWay) {
+TEST_P(GroupTest, SpansRecordTheTimesOfEachOperation) {
   run({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
     at::Tensor whole = at::empty({8});
@@ -209,18 +209,18 @@ TEST_P(GroupTest, MessagesByTagAndOrder) {
 TEST_P(GroupTest, ReducesByMaximumAndMinimum) {
   run({}, 3, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
-    at::Tensor most = range(3, self.rank);
-    group.all_reduce(most, c10d::ReduceOp::MAX).wait();
-    EXPECT_TRUE(most.equal(range(3, 2)));
-    at::Tensor least = range(3, self.rank, at::kInt);
-    group.all_reduce(least, c10d::ReduceOp::MIN).wait();
-    EXPECT_TRUE(least.equal(range(3, 0, at::kInt)));
+    at::Tensor maximum = range(3, self.rank);
+    group.all_reduce(maximum, c10d::ReduceOp::MAX).wait();
+    EXPECT_TRUE(maximum.equal(range(3, 2)));
+    at::Tensor minimum = range(3, self.rank, at::kInt);
+    group.all_reduce(minimum, c10d::ReduceOp::MIN).wait();
+    EXPECT_TRUE(minimum.equal(range(3, 0, at::kInt)));
   });
 }
 
 // Ranks as threads: issuing never blocks, whichever side is late, and the graph and version of a tensor that others
 // write into do not change.
-TEST(LocalGroupTest, IssueLeavesTensorsAndGoesOn) {
+TEST(LocalGroupTest, IssueNeitherBlocksNorChangesVersions) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
     at::Tensor leaf = at::ones({4}).set_requires_grad(true);
@@ -386,11 +386,11 @@ TEST_P(GroupTest, MissingPeerIsPeerLost) {
   });
 }
 
-// A peer that lives but does not take part is given up after the group's timeout, even if that was shortened after the
+// A peer that lives but does not take part is lost after the group's timeout, even if that was shortened after the
 // start.
 TEST_P(GroupTest, SilentPeerIsPeerLostAfterTheTimeout) {
-  std::promise<void> given_up;
-  std::shared_future<void> over = given_up.get_future().share();
+  std::promise<void> timed_out;
+  std::shared_future<void> over = timed_out.get_future().share();
   run({}, 2, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
     group.barrier();
@@ -398,7 +398,7 @@ TEST_P(GroupTest, SilentPeerIsPeerLostAfterTheTimeout) {
     if (self.rank == 1) return over.wait();
     at::Tensor gathered = at::empty({2});
     EXPECT_THROW(group.all_gather(gathered, at::ones({1})).wait(), PeerLost);
-    given_up.set_value();
+    timed_out.set_value();
   });
 }
 
@@ -431,7 +431,7 @@ class LateWork : public c10d::Work {
 };
 
 // The waiting time of a rank is what its wait takes, without the time before it or a second wait.
-TEST(LedgerTest, KnowsHowLongItsRankHasWaited) {
+TEST(LedgerTest, CountsTheTimeSpentWaiting) {
   Ledger ledger;
   const Call call{std::make_shared<const std::string>("fsdp"), std::make_shared<const std::string>(""), "all_gather"};
   Pending pending(c10::make_intrusive<LateWork>(), call, {}, nullptr, &ledger);
@@ -447,7 +447,7 @@ TEST(LedgerTest, KnowsHowLongItsRankHasWaited) {
 }
 
 // The same for operations of all ranks of a mesh, over any transport; a group of one does not wait.
-TEST_P(GroupTest, WaitsAreNotedInTheLedger) {
+TEST_P(GroupTest, LedgerCountsWaitingTime) {
   run({}, 2, {Axis::kFsdp, Axis::kTensor}, [](testing::ThreadRank& self) {
     at::Tensor whole = at::empty({8});
     self.mesh->group(Axis::kTensor).all_gather(at::empty({4}), range(4, 0)).wait();
@@ -461,10 +461,10 @@ TEST_P(GroupTest, WaitsAreNotedInTheLedger) {
 }
 
 // Without a server: PeerLost that names the address, after the timeout.
-TEST(StoreTest, NobodyListens) {
+TEST(StoreTest, MissingServerIsPeerLost) {
   try {
     make_store({.port = 1, .timeout = std::chrono::milliseconds(300)});
-    FAIL() << "connected to nobody";
+    FAIL() << "connected without a server";
   } catch (const PeerLost& lost) {
     EXPECT_NE(std::string(lost.what()).find("127.0.0.1:1"), std::string::npos) << lost.what();
   }

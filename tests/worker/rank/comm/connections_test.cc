@@ -84,7 +84,7 @@ TEST(ConnectionsTest, EveryAxisHasItsGroups) {
 
 // All ranks make the same splits, and each split gives each rank its group, in its order: the communicators of a
 // connection's collectives are its groups.
-TEST(ConnectionsTest, CutsMakeTheGroups) {
+TEST(ConnectionsTest, CommSplitsFormTheGroups) {
   for (const mesh::Mesh& mesh : many_meshes()) {
     SCOPED_TRACE(text(mesh));
     const int world = mesh.world_size();
@@ -106,21 +106,21 @@ TEST(ConnectionsTest, CutsMakeTheGroups) {
     }
     ASSERT_EQ(collectives.size(), connections.size());
     for (const auto& [connection, count] : collectives) EXPECT_EQ(count, 1) << connections[connection].name;
-    EXPECT_EQ(plan.whole.has_value(), world > 1) << "the world's own group needs no cut";
+    EXPECT_EQ(plan.whole.has_value(), world > 1) << "the world's group needs no split";
   }
 }
 
 // Each ordered pair of neighbours of a pipeline has one channel; ranks without an edge in a split take part without a
 // color.
-TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
+TEST(ConnectionsTest, NeighboursHaveAChannelInEachDirection) {
   for (const mesh::Mesh& mesh : many_meshes()) {
     SCOPED_TRACE(text(mesh));
-    std::map<std::pair<int, int>, int> ways, wanted;
+    std::map<std::pair<int, int>, int> channels_found, wanted;
     for (const CommSplit& cut : comm_split_plan(connection_plan(mesh, all_axes()).connections).splits) {
       if (cut.carries == Carries::kCollectives) continue;
       for (const std::vector<int>& pair : cut.groups) {
         ASSERT_EQ(pair.size(), 2U);
-        ++ways[{pair[0], pair[1]}];
+        ++channels_found[{pair[0], pair[1]}];
       }
     }
     for (int rank = 0; rank < mesh.world_size() && mesh.size(Axis::kPipeline) > 1; ++rank) {
@@ -128,18 +128,18 @@ TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
       const auto next = static_cast<size_t>((mesh.index(rank, Axis::kPipeline) + 1) % static_cast<int>(ring.size()));
       wanted[{rank, ring[next]}] = wanted[{ring[next], rank}] = 1;
     }
-    EXPECT_EQ(ways, wanted);
+    EXPECT_EQ(channels_found, wanted);
   }
   const CommSplit cut =
       comm_split_plan(connection_plan(mesh::Mesh::create({.pp = 3}, 3).value(), all_axes()).connections).splits.at(0);
   EXPECT_EQ(cut.carries, Carries::kOneWay);
-  EXPECT_EQ(part_of(cut.groups, 2).color, -1) << "rank 2 has no edge in the first cut of three";
+  EXPECT_EQ(part_of(cut.groups, 2).color, -1) << "rank 2 has no edge in the first of three splits";
 }
 
 // Messages on other axes have their channels before the first message: a ring of contexts those between neighbours,
 // asynchronous tensor parallelism all. They come from splits into disjoint pairs, the same on every rank, and the
 // collectives' groups stay the same.
-TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
+TEST(ConnectionsTest, RingsAndSwapsHaveTheirChannels) {
   const auto made = [](const Degrees& degrees, int world) { return mesh::Mesh::create(degrees, world).value(); };
   std::vector<mesh::Mesh> meshes = many_meshes();
   for (const int n : {3, 4, 5, 8}) {
@@ -153,7 +153,7 @@ TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
     const ConnectionPlan plan = connection_plan(mesh, all_axes(), messages);
     const ConnectionPlan silent = connection_plan(mesh, all_axes());
     ASSERT_EQ(plan.of_axis, silent.of_axis);
-    std::map<std::pair<size_t, std::pair<int, int>>, int> ways;
+    std::map<std::pair<size_t, std::pair<int, int>>, int> channels_found;
     std::map<size_t, size_t> splits;
     for (const CommSplit& cut : comm_split_plan(plan.connections).splits) {
       if (cut.carries == Carries::kCollectives) continue;
@@ -162,7 +162,7 @@ TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
       for (const std::vector<int>& pair : cut.groups) {
         ASSERT_EQ(pair.size(), 2U);
         EXPECT_TRUE(touched.insert(pair[0]).second && touched.insert(pair[1]).second) << "a rank is in two pairs";
-        ++ways[{cut.connection, {pair[0], pair[1]}}];
+        ++channels_found[{cut.connection, {pair[0], pair[1]}}];
       }
     }
     std::map<std::pair<size_t, std::pair<int, int>>, int> wanted;
@@ -185,7 +185,7 @@ TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
     want(Axis::kPipeline, Messages::kNeighbours);
     want(Axis::kContext, Messages::kRing);
     want(Axis::kTensor, Messages::kAll);
-    EXPECT_EQ(ways, wanted);
+    EXPECT_EQ(channels_found, wanted);
   }
 }
 
@@ -223,16 +223,16 @@ TEST(ConnectionsTest, EveryCommunicatorHasAStream) {
     SCOPED_TRACE(one.name);
     const mesh::Mesh mesh = mesh::Mesh::create(one.degrees, one.world).value();
     const CommSplitPlan plan = comm_split_plan(connection_plan(mesh, all_axes(), messages).connections);
-    int most = 0;
-    for (int rank = 0; rank < one.world; rank += 7) most = std::max(most, communicators_of(plan, rank));
-    EXPECT_EQ(most, one.communicators);
+    int largest = 0;
+    for (int rank = 0; rank < one.world; rank += 7) largest = std::max(largest, communicators_of(plan, rank));
+    EXPECT_EQ(largest, one.communicators);
     const auto shares = [](const CommSplit& cut) { return cut.carries == Carries::kBothWays; };
     EXPECT_EQ(std::any_of(plan.splits.begin(), plan.splits.end(), shares), one.shared);
   }
 }
 
 // If pairs share a communicator, they are the same pairs, each once.
-TEST(ConnectionsTest, SharedPairsAreAllThere) {
+TEST(ConnectionsTest, SharedPairsCoverEveryPairOnce) {
   const mesh::Mesh mesh = mesh::Mesh::create({.tp = 20}, 20).value();
   std::set<std::pair<int, int>> pairs;
   for (const CommSplit& cut :
@@ -246,13 +246,13 @@ TEST(ConnectionsTest, SharedPairsAreAllThere) {
 }
 
 // Axes that carry different traffic never share, even if they have the same ranks.
-TEST(ConnectionsTest, TrafficStaysApart) {
+TEST(ConnectionsTest, DifferentTrafficNeverSharesCommunicators) {
   const mesh::Mesh tensor = mesh::Mesh::create({.tp = 4}, 4).value();
   const ConnectionPlan plan = connection_plan(tensor, all_axes());
   ASSERT_EQ(plan.connections.size(), 2U);
   EXPECT_NE(plan.of_axis.at(Axis::kTensor), plan.of_axis.at(Axis::kWorld));
   const CommSplitPlan splits = comm_split_plan(plan.connections);
-  ASSERT_EQ(splits.splits.size(), 1U) << "one of both is the world's own";
+  ASSERT_EQ(splits.splits.size(), 1U) << "one of the two is the world's communicator";
   EXPECT_EQ(part_of(splits.splits[0].groups, 3).color, 0);
   const ConnectionPlan shards = connection_plan(mesh::Mesh::create({.dp_shard = 4}, 4).value(), all_axes());
   EXPECT_EQ(shards.of_axis.at(Axis::kFsdp), shards.of_axis.at(Axis::kWorld));

@@ -54,7 +54,7 @@ TEST(ErrorKindsTest, LostConnectionsArePeerLostAndNameTheRanks) {
   }
 }
 
-TEST(ErrorKindsTest, EverythingElseStaysWhatItIs) {
+TEST(ErrorKindsTest, OtherErrorsKeepTheirType) {
   EXPECT_THROW(all_reduce_that([] { throw std::bad_alloc(); }), std::bad_alloc);
   EXPECT_THROW(all_reduce_that([] { C10_THROW_ERROR(OutOfMemoryError, "no memory"); }), c10::OutOfMemoryError);
   EXPECT_THROW(all_reduce_that([] { TORCH_CHECK_VALUE(false, "a shape"); }), c10::ValueError);
@@ -69,7 +69,7 @@ TEST(ErrorKindsTest, EverythingElseStaysWhatItIs) {
     all_reduce_that([] { throw std::runtime_error("a bug"); });
     FAIL();
   } catch (const PeerLost&) {
-    FAIL() << "a bug is nobody's death";
+    FAIL() << "a bug must not count as a lost peer";
   } catch (const std::runtime_error& error) {
     EXPECT_STREQ(error.what(), "a bug");
   }
@@ -176,7 +176,7 @@ TEST(ErrorKindsTest, NoMemoryInsideACollectiveBetweenThreads) {
   }
 }
 
-// A rank that died after it came leaves its address in the store, at which no one answers.
+// A rank that died after it joined leaves its address in the store, at which no one answers.
 TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // Like run_ranks().
   const mesh::Mesh mesh = mesh::Mesh::create({}, 2).value();
@@ -191,7 +191,7 @@ TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
     std::unique_ptr<DeviceMesh> theirs;
     std::thread peer([&] { theirs = join(1, std::chrono::seconds(30)); });
     const auto ours = join(0, std::chrono::seconds(30));
-    peer.join();  // Neither leaves before both have come.
+    peer.join();  // Neither leaves before both have joined.
   }
   try {
     join(0, std::chrono::milliseconds(500));
@@ -243,7 +243,7 @@ TEST(ErrorKindsTest, GroupsAreAbortedAtTheSameTime) {
   EXPECT_TRUE(aborts.try_wait());
 }
 
-TEST(ErrorKindsTest, AGroupWithoutPeersChecksShapesAndCanBeLeft) {
+TEST(ErrorKindsTest, FakeGroupChecksShapesAndCanBeAborted) {
   const auto device = make_fake_device();
   const Group group("tp", {0, 1}, 0, device->make_backend({.rank = 0, .size = 2}));
   expect_own_error([&] { group.all_gather(at::empty({4}, at::kFloat), at::empty({2}, at::kDouble)); },

@@ -47,7 +47,7 @@ TEST(FlightRecorderTest, KeepsTheLastInOrder) {
 }
 
 // Scheduled, started, completed, each with its time; overwritten entries are left alone.
-TEST(FlightRecorderTest, FollowsEachToItsEnd) {
+TEST(FlightRecorderTest, TracksEachOperationToCompletion) {
   FlightRecorder recorder(2, Waits::kCompletesOnWait);
   const int group = recorder.add_group("tp", {2, 3});
   const int64_t lost = begin(recorder, group);
@@ -76,7 +76,7 @@ TEST(FlightRecorderTest, FollowsEachToItsEnd) {
 }
 
 // Waiting for a GPU's collective only queues the later work after it.
-TEST(FlightRecorderTest, ADeviceIsDoneOnceAllHaveSynchronized) {
+TEST(FlightRecorderTest, DeviceOperationsCompleteAtSynchronization) {
   FlightRecorder recorder(8, Waits::kCompletesOnSync);
   const int group = recorder.add_group("fsdp", {0, 1});
   const int64_t waited = begin(recorder, group);
@@ -90,7 +90,7 @@ TEST(FlightRecorderTest, ADeviceIsDoneOnceAllHaveSynchronized) {
 }
 
 // Two ranks make different numbers of collectives per step: the common part of their rings begins at the same one.
-TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
+TEST(FlightRecorderTest, StartsAtTheSameStepOnAllRanks) {
   const auto after_steps = [](int extra) {
     FlightRecorder recorder(10, Waits::kCompletesOnWait);
     const int shared = recorder.add_group("world", {0, 1});
@@ -124,7 +124,7 @@ TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
 }
 
 // Messages in one direction between two ranks have the same numbers on both sides, whatever goes in other directions.
-TEST(FlightRecorderTest, EachWayHasItsOwnNumbers) {
+TEST(FlightRecorderTest, EachDirectionIsNumberedSeparately) {
   FlightRecorder recorder(8, Waits::kCompletesOnWait);
   const int group = recorder.add_group("pp", {1, 5, 9});
   const at::Tensor tensor = at::zeros({4});
@@ -142,7 +142,7 @@ TEST(FlightRecorderTest, EachWayHasItsOwnNumbers) {
   EXPECT_EQ(flight.recordings[2].sequence, 2);
 }
 
-TEST(FlightRecorderTest, FoldsWhatHasManyDims) {
+TEST(FlightRecorderTest, FoldsLeadingDims) {
   const RecordedTensor tensor(at::zeros({2, 3, 4, 5, 6}, at::kBFloat16));
   EXPECT_EQ(tensor.dims, 4);
   EXPECT_THAT(tensor.sizes, ElementsAre(6, 4, 5, 6));
@@ -151,7 +151,7 @@ TEST(FlightRecorderTest, FoldsWhatHasManyDims) {
 }
 
 // Halves of a step, asynchronous tensor parallelism and the checkpointer issue operations from separate threads.
-TEST(FlightRecorderTest, ThreadsLoseNothing) {
+TEST(FlightRecorderTest, ConcurrentThreadsLoseNoRecordings) {
   constexpr int kThreads = 4;
   constexpr int kEach = 5000;
   FlightRecorder recorder(kThreads * kEach, Waits::kCompletesOnWait);
@@ -219,7 +219,7 @@ void record_at_random(FlightRecorder& recorder, int calls, std::mt19937& random)
 }
 
 // The tail of a hanging rank shows the same as the rank itself would.
-TEST(FlightRecorderTest, ItsTailSaysTheSame) {
+TEST(FlightRecorderTest, TailMatchesTheRecorder) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const std::string path = folder + "/rank-4.flight";
@@ -232,18 +232,18 @@ TEST(FlightRecorderTest, ItsTailSaysTheSame) {
         recorder.attach(rank_protocol::FlightTail::create(path, 4).value());
         record_at_random(recorder, calls, random);
         const Flight flight = recorder.flight();
-        const rank_protocol::RankFlight told = rank_protocol::read_flight_tail(path).value();
+        const rank_protocol::RankFlight from_tail = rank_protocol::read_flight_tail(path).value();
         EXPECT_LE(flight.recordings.size(), static_cast<size_t>(entries));
-        ASSERT_EQ(told.calls.size(), static_cast<size_t>(std::min(calls, rank_protocol::FlightTail::kCalls)));
-        ASSERT_EQ(told.groups.size(), flight.groups.size());
-        for (size_t i = 0; i < told.groups.size(); ++i) {
+        ASSERT_EQ(from_tail.calls.size(), static_cast<size_t>(std::min(calls, rank_protocol::FlightTail::kCalls)));
+        ASSERT_EQ(from_tail.groups.size(), flight.groups.size());
+        for (size_t i = 0; i < from_tail.groups.size(); ++i) {
           const RecordedGroup& group = flight.groups[i];
-          EXPECT_EQ(told.groups[i],
+          EXPECT_EQ(from_tail.groups[i],
                     (rank_protocol::FlightGroup{group.name, rank_protocol::format_rank_list(group.ranks),
                                                 rank_protocol::group_key(group.name, group.ranks), group.last_issued}));
         }
-        for (size_t back = 1; back <= std::min(told.calls.size(), flight.recordings.size()); ++back) {
-          EXPECT_EQ(told.calls[told.calls.size() - back],
+        for (size_t back = 1; back <= std::min(from_tail.calls.size(), flight.recordings.size()); ++back) {
+          EXPECT_EQ(from_tail.calls[from_tail.calls.size() - back],
                     to_flight_call(flight.recordings[flight.recordings.size() - back]));
         }
       }
@@ -252,8 +252,8 @@ TEST(FlightRecorderTest, ItsTailSaysTheSame) {
   std::filesystem::remove_all(folder);
 }
 
-// Whether its program is in a call, or other ranks could continue without it.
-TEST(FlightRecorderTest, ItsTailSaysWhetherTheRankIsInsideOfACall) {
+// The tail shows whether the rank's program is in a call, or other ranks could continue without it.
+TEST(FlightRecorderTest, TailShowsWhetherTheRankIsInACall) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   using rank_protocol::CallState;
@@ -273,13 +273,13 @@ TEST(FlightRecorderTest, ItsTailSaysWhetherTheRankIsInsideOfACall) {
     recorder.synchronized();
     EXPECT_EQ(state(), CallState::kCompleted);
     recorder.waiting(number);
-    EXPECT_EQ(state(), CallState::kCompleted) << "who asks again has it at once";
+    EXPECT_EQ(state(), CallState::kCompleted) << "a second wait returns at once";
   }
   std::filesystem::remove_all(folder);
 }
 
 // If a call ends after its entry was overwritten, the tail still shows it as ended.
-TEST(FlightRecorderTest, AShortRingLeavesNothingOpenInTheTail) {
+TEST(FlightRecorderTest, TailShowsOverwrittenCallsAsCompleted) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   for (const Waits waits : {Waits::kCompletesOnWait, Waits::kCompletesOnSync}) {
@@ -290,19 +290,19 @@ TEST(FlightRecorderTest, AShortRingLeavesNothingOpenInTheTail) {
     for (int64_t& number : open) number = begin(recorder, group);
     for (const int64_t number : open) recorder.waited(number);
     recorder.synchronized();
-    const rank_protocol::RankFlight told = rank_protocol::read_flight_tail(folder + "/tail").value();
-    EXPECT_EQ(told.calls.size(), open.size());
-    for (const rank_protocol::FlightCall& call : told.calls)
+    const rank_protocol::RankFlight from_tail = rank_protocol::read_flight_tail(folder + "/tail").value();
+    EXPECT_EQ(from_tail.calls.size(), open.size());
+    for (const rank_protocol::FlightCall& call : from_tail.calls)
       EXPECT_EQ(call.state, rank_protocol::CallState::kCompleted);
     EXPECT_EQ(recorder.flight().recordings.size(), 2U);
   }
   std::filesystem::remove_all(folder);
 }
 
-// A mesh's groups record their operations; if a rank does not come, the others' operations have started but not ended.
-TEST(RecordingBackendTest, NotesWhatAMeshDoes) {
+// A mesh's groups record their operations; if a rank is missing, the others' operations have started but not ended.
+TEST(RecordingBackendTest, RecordsTheOperationsOfAMesh) {
   std::vector<Flight> flights(2);
-  std::latch given_up(2);  // The others would notice at once if a rank left earlier.
+  std::latch timed_out(2);  // The others would notice at once if a rank left earlier.
   const auto store = c10::make_intrusive<c10d::HashStore>();
   testing::run_ranks({.dp_shard = 2}, 2, {}, [&](testing::ThreadRank& self) {
     FlightRecorder recorder(100, Waits::kCompletesOnWait);
@@ -317,7 +317,7 @@ TEST(RecordingBackendTest, NotesWhatAMeshDoes) {
       EXPECT_THROW(group.all_reduce(at::zeros({1})).wait(), PeerLost);
     }
     flights[self.rank] = recorder.flight();
-    given_up.arrive_and_wait();
+    timed_out.arrive_and_wait();
   });
   ASSERT_EQ(flights[0].recordings.size(), 4U);
   ASSERT_EQ(flights[1].recordings.size(), 3U);

@@ -185,9 +185,9 @@ TEST(FunctionalTest, GroupOfOneIsTheIdentity) {
   });
 }
 
-// The product of split matrices, x W1 W2 with columns of W1 and rows of W2, and its gradients equal the whole one in
+// The product of split matrices, x W1 W2 with columns of W1 and rows of W2, and its gradients equal the unsplit one in
 // plain float64: with the sequence split between them and with whole activations.
-TEST(FunctionalTest, SplitProductEqualsTheWholeOne) {
+TEST(FunctionalTest, SplitProductEqualsTheUnsplitOne) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kTensor);
     auto generator = at::make_generator<at::CPUGeneratorImpl>(11);

@@ -16,20 +16,20 @@ namespace {
 using mesh::Axis;
 
 void report_and_exit(const std::string& words) {
-  std::fprintf(stderr, "heard: %s %s\n", is_disagreement(words) ? "disagreement" : "something else", words.c_str());
+  std::fprintf(stderr, "found: %s %s\n", is_disagreement(words) ? "disagreement" : "something else", words.c_str());
   std::_Exit(7);
 }
 
 void report_during_terminate(const std::string& words) {
-  std::thread([] { throw std::runtime_error("another end"); }).detach();
+  std::thread([] { throw std::runtime_error("another error"); }).detach();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // Time enough to end the process, if it could.
   report_and_exit(words);
 }
 
 // Rank 1 passes another size to an all-reduce over sockets.
-void pass_different_size(void (*say)(const std::string&) = report_and_exit) {
+void pass_different_size(void (*callback)(const std::string&) = report_and_exit) {
   before_gloo_aborts([](const std::string&) { std::abort(); });
-  before_gloo_aborts(say);  // The last one counts.
+  before_gloo_aborts(callback);  // The last one counts.
   testing::run_ranks(
       {}, 2, {Axis::kFsdp},
       [](testing::ThreadRank& self) {
@@ -39,24 +39,24 @@ void pass_different_size(void (*say)(const std::string&) = report_and_exit) {
       testing::Via::kGloo);
 }
 
-TEST(GlooDisagreementDeathTest, AnotherSizeIsSaidBeforeTheEnd) {
+TEST(GlooDisagreementDeathTest, ReportsADifferentSizeBeforeTheEnd) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(pass_different_size(), ::testing::ExitedWithCode(7), "heard: disagreement another rank sends more than");
+  EXPECT_EXIT(pass_different_size(), ::testing::ExitedWithCode(7), "found: disagreement another rank sends more than");
 }
 
 // Both sides may find a message too long, each on a separate thread: the first report completes.
-TEST(GlooDisagreementDeathTest, AnotherThreadsEndWaits) {
+TEST(GlooDisagreementDeathTest, FirstReportCompletesBeforeOthersAbort) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(pass_different_size(report_during_terminate), ::testing::ExitedWithCode(7), "heard: disagreement");
+  EXPECT_EXIT(pass_different_size(report_during_terminate), ::testing::ExitedWithCode(7), "found: disagreement");
 }
 
 // Exceptions of other code are not changed.
-TEST(GlooDisagreementDeathTest, OtherEndsAreNotTouched) {
+TEST(GlooDisagreementDeathTest, OtherExceptionsStillAbort) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
         before_gloo_aborts(report_and_exit);
-        std::thread([] { throw std::runtime_error("op.preamble of somebody else"); }).join();
+        std::thread([] { throw std::runtime_error("op.preamble of other code"); }).join();
       },
       ::testing::KilledBySignal(SIGABRT), "");
 }

@@ -31,21 +31,21 @@ class InterposedBackend : public c10d::Backend {
       : c10d::Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return hand_on("broadcast", {}, tensors,
+    return pass_on("broadcast", {}, tensors,
                    [=, this](Tensors&, Tensors& outputs) { return inner_->broadcast(outputs, options); });
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return hand_on("all_reduce", {}, tensors,
+    return pass_on("all_reduce", {}, tensors,
                    [=, this](Tensors&, Tensors& outputs) { return inner_->allreduce(outputs, options); });
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    return hand_on("all_gather", {input}, {output}, [=, this](Tensors& inputs, Tensors& outputs) {
+    return pass_on("all_gather", {input}, {output}, [=, this](Tensors& inputs, Tensors& outputs) {
       return inner_->_allgather_base(outputs[0], inputs[0], options);
     });
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
-    return hand_on("reduce_scatter", {input}, {output}, [=, this](Tensors& inputs, Tensors& outputs) {
+    return pass_on("reduce_scatter", {input}, {output}, [=, this](Tensors& inputs, Tensors& outputs) {
       return inner_->_reduce_scatter_base(outputs[0], inputs[0], options);
     });
   }
@@ -59,15 +59,15 @@ class InterposedBackend : public c10d::Backend {
     return interpose(call);
   }
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
-    return hand_on("send", tensors, {},
+    return pass_on("send", tensors, {},
                    [=, this](Tensors& inputs, Tensors&) { return inner_->send(inputs, destination, tag); });
   }
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
-    return hand_on("recv", {}, tensors,
+    return pass_on("recv", {}, tensors,
                    [=, this](Tensors&, Tensors& outputs) { return inner_->recv(outputs, source, tag); });
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
-    return hand_on("barrier", {}, {}, [=, this](Tensors&, Tensors&) { return inner_->barrier(options); });
+    return pass_on("barrier", {}, {}, [=, this](Tensors&, Tensors&) { return inner_->barrier(options); });
   }
   void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
   void abort() override { inner_->abort(); }
@@ -81,7 +81,7 @@ class InterposedBackend : public c10d::Backend {
 
  private:
   template <typename Issue>
-  WorkPtr hand_on(const char* operation, Tensors inputs, Tensors outputs, const Issue& issue) {
+  WorkPtr pass_on(const char* operation, Tensors inputs, Tensors outputs, const Issue& issue) {
     InterposedCall call{operation, std::move(inputs), std::move(outputs), 0, {}};
     for (const Tensors* tensors : {&call.inputs, &call.outputs}) {
       if (!tensors->empty()) call.bytes = std::max(call.bytes, static_cast<int64_t>(tensors->front().nbytes()));

@@ -35,8 +35,8 @@ struct PairedRank {
   const comm::Group& group() const { return mesh->group(mesh::Axis::kFsdp); }
 
   // Signals between the ranks that move nothing in their groups.
-  void say(const std::string& word) const { store->set(word, ""); }
-  void hear(const std::string& word) const { store->wait({word}); }
+  void set_signal(const std::string& word) const { store->set(word, ""); }
+  void wait_for_signal(const std::string& word) const { store->wait({word}); }
 
   const c10::intrusive_ptr<c10d::Store> store;
   const std::unique_ptr<device::Device> device = comm::make_cpu_device();

@@ -133,7 +133,7 @@ TEST(SharedMemoryTest, LargerThanTheAreaInAnyOrder) {
 
 // Operations of two groups do not fit into their areas, and ranks wait for them in opposite orders: a rank that waits
 // for one also sends for the other.
-TEST(SharedMemoryTest, AWaitMovesOtherGroupsOn) {
+TEST(SharedMemoryTest, WaitingAdvancesOtherGroups) {
   testing::run_ranks(
       {.dp_shard = 1, .tp = 2}, 2, {Axis::kTensor, Axis::kWorld},
       [](testing::ThreadRank& self) {
@@ -170,16 +170,16 @@ TEST(SharedMemoryTest, SumsRoundInRankOrder) {
 
 // Each rank's error after all make `call`.
 std::vector<std::string> disagreements(const std::function<Pending(const Group&, int rank)>& call) {
-  std::vector<std::string> heard(3);
+  std::vector<std::string> thrown(3);
   run_sharing(3, [&](const Group& group, int rank) {
     try {
       call(group, rank).wait();
     } catch (const c10::ValueError& error) {
-      heard[rank] = describe(error);
+      thrown[rank] = describe(error);
     }
-    EXPECT_THROW(group.barrier(), c10::ValueError) << "the group goes on after an error";
+    EXPECT_THROW(group.barrier(), c10::ValueError) << "the group continues after an error";
   });
-  return heard;
+  return thrown;
 }
 
 // If ranks disagree on a call, all of them get an error with both sides' descriptions.
@@ -199,7 +199,7 @@ TEST(SharedMemoryTest, DisagreementIsAnErrorOnEveryRank) {
 }
 
 // If one rank will not or cannot share memory, all use sockets.
-TEST(SharedMemoryTest, AllUseItOrNone) {
+TEST(SharedMemoryTest, AllRanksUseItOrNone) {
   const mesh::Mesh mesh = mesh::Mesh::create({}, 3).value();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> ranks;
@@ -240,7 +240,7 @@ TEST(SharedMemoryTest, OnlyTheInvitedAreaOpens) {
   EXPECT_TRUE(peer->is_gone());
 }
 
-// A rank that gives up ends its own waits, from any thread, and those of the others that still need it.
+// A rank that aborts ends its own waits, from any thread, and those of the others that still need it.
 TEST(SharedMemoryTest, AnAbortEndsEveryWait) {
   std::latch aborted(1);
   testing::run_ranks(
@@ -272,7 +272,7 @@ int open_descriptors() {
   return static_cast<int>(std::distance(begin(all), end(all)));
 }
 
-TEST(SharedMemoryTest, AGroupGivesBackItsDescriptors) {
+TEST(SharedMemoryTest, GroupClosesItsDescriptors) {
   const auto once = [] { run_sharing(3, [](const Group& group, int) { group.barrier(); }); };
   once();  // Gloo keeps some descriptors open after the first group.
   const int before = open_descriptors();
@@ -280,7 +280,7 @@ TEST(SharedMemoryTest, AGroupGivesBackItsDescriptors) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// The action of the other rank, a separate process, once both have come.
+// The action of the other rank, a separate process, once both have joined.
 enum class Peer { kDiesBefore, kDiesAfterIssue, kReads, kLeavesWell };
 
 // The other process of the tests below: this program again.
@@ -324,7 +324,7 @@ TEST_F(SharedMemoryProcessTest, APeerThatDiesWhileItReadsIsGone) {
 }
 
 // Messages that a rank sent before its end arrive.
-TEST_F(SharedMemoryProcessTest, APeerThatHasDoneItsPartMayEnd) {
+TEST_F(SharedMemoryProcessTest, PeerMayExitAfterItsPart) {
   const Group& group = meet(Peer::kLeavesWell);
   wait_for_peer();
   Trial trial = start(group, 0, 1, 100, at::kFloat);
@@ -332,7 +332,7 @@ TEST_F(SharedMemoryProcessTest, APeerThatHasDoneItsPartMayEnd) {
   EXPECT_TRUE(trial.output.equal(trial.expected));
 }
 
-TEST_F(SharedMemoryProcessTest, AStoppedPeerIsGivenUpAfterTheTimeout) {
+TEST_F(SharedMemoryProcessTest, StoppedPeerIsLostAfterTheTimeout) {
   const Group& group = meet(Peer::kReads);
   stop_peer();
   group.set_timeout(milliseconds(200));

@@ -72,7 +72,7 @@ class SharedMessagesTest : public ::testing::Test {
 // Between all pairs of two to four ranks, in both directions at once and among collectives: any size from none to many
 // slots, any shape and type, on three tags. Each rank issues and waits in a different order, so receives come before
 // and after their messages.
-TEST_F(SharedMessagesTest, ArriveAsTheyWereSent) {
+TEST_F(SharedMessagesTest, ArriveAsSent) {
   struct Plan {
     int from, to, tag;
     int64_t number;
@@ -160,7 +160,7 @@ TEST_F(SharedMessagesTest, ManyInFlight) {
 }
 
 // A message that does not fit into its slots continues while its sender waits for another group.
-TEST_F(SharedMessagesTest, AWaitForAnotherGroupMovesThemOn) {
+TEST_F(SharedMessagesTest, WaitingForAnotherGroupAdvancesThem) {
   testing::run_ranks(
       {.dp_shard = 1, .tp = 2}, 2, {Axis::kTensor, Axis::kWorld},
       [](testing::ThreadRank& self) {
@@ -177,7 +177,7 @@ TEST_F(SharedMessagesTest, AWaitForAnotherGroupMovesThemOn) {
 }
 
 // A thread that waits for an answer does not block another thread of its rank from sending.
-TEST_F(SharedMessagesTest, AWaitLeavesOtherThreadsTheGroup) {
+TEST_F(SharedMessagesTest, WaitingDoesNotBlockOtherThreads) {
   run(2, [](const Group& group, int rank) {
     const at::Tensor question = content(0, 0, {100}, at::kFloat), answer = content(1, 0, {100}, at::kFloat);
     for (int round = 0; round < 50; ++round) {
@@ -202,7 +202,7 @@ TEST_F(SharedMessagesTest, AWaitLeavesOtherThreadsTheGroup) {
 // message had to be set aside and its sender could have continued.
 TEST_F(SharedMessagesTest, DisagreementIsAnErrorOnBothSides) {
   struct Case {
-    at::Tensor sent, asked;
+    at::Tensor sent, requested;
     bool early;
     const char* words;
   };
@@ -213,24 +213,24 @@ TEST_F(SharedMessagesTest, DisagreementIsAnErrorOnBothSides) {
       {at::ones({0}), at::zeros({1}), true, "sends 0 bytes of Float with tag 3 but rank 1"},
       {at::ones({kMoreThanAChannel}), at::zeros({kMoreThanAChannel + 1}), true, "with tag 3 but rank 1 of the group"}};
   for (const Case& one : cases) {
-    std::string heard[2];
+    std::string thrown[2];
     run(2, [&](const Group& group, int rank) {
-      heard[rank] = disagreement_of([&] {
+      thrown[rank] = disagreement_of([&] {
         if (rank == 0) {
           Pending sending = group.send(one.sent, 1, 3);
           if (one.early) group.send(at::ones({1}), 1, 4).wait();
           sending.wait();
         } else {
           if (one.early) receive(group, 0, 4, at::ones({1})).check();
-          at::Tensor asked = one.asked;
-          group.recv(asked, 0, 3).wait();
+          at::Tensor requested = one.requested;
+          group.recv(requested, 0, 3).wait();
         }
         group.barrier();
       });
-      EXPECT_THROW(group.barrier(), c10::ValueError) << "the group goes on after an error";
+      EXPECT_THROW(group.barrier(), c10::ValueError) << "the group continues after an error";
     });
-    for (const std::string& error : heard) EXPECT_NE(error.find(one.words), std::string::npos) << error;
-    EXPECT_EQ(one.asked.count_nonzero().item<int64_t>(), 0);
+    for (const std::string& error : thrown) EXPECT_NE(error.find(one.words), std::string::npos) << error;
+    EXPECT_EQ(one.requested.count_nonzero().item<int64_t>(), 0);
   }
 }
 
@@ -297,9 +297,9 @@ TEST_F(MessageSteps, NothingIsReadBeforeItIsNeeded) {
   settle();
   EXPECT_EQ(read(), 0);
   at::Tensor got_second = at::zeros({3}), got_first = at::zeros({3});
-  const auto asked = post(false, 2, got_second);
+  const auto requested = post(false, 2, got_second);
   EXPECT_EQ(read(), 2);
-  EXPECT_TRUE(asked->done && got_second.equal(at::full({3}, 2.0F)));
+  EXPECT_TRUE(requested->done && got_second.equal(at::full({3}, 2.0F)));
   EXPECT_FALSE(first->done || second->done);
   settle();
   EXPECT_TRUE(first->done && second->done);
@@ -307,7 +307,7 @@ TEST_F(MessageSteps, NothingIsReadBeforeItIsNeeded) {
 }
 
 // If a receiver keeps up, the same slots are reused: a channel takes only the memory of what was in flight.
-TEST_F(MessageSteps, SlotsAreUsedAgain) {
+TEST_F(MessageSteps, SlotsAreReused) {
   constexpr int64_t kTwoSlots = kSlotBytes / 4 + 5;
   at::Tensor got = at::zeros({kTwoSlots});
   for (int round = 0; round < 2 * static_cast<int>(kMessageSlots); ++round) {
@@ -333,18 +333,18 @@ TEST_F(MessageSteps, AChannelIsBounded) {
   EXPECT_FALSE(sender_->messages.has_more_to_send());
 }
 
-// The action of the other process once both have come.
-enum class MessagePeer { kDies, kDiesWhileItSends, kReadsWhatIsThere, kLeavesWell };
+// The action of the other process once both have joined.
+enum class MessagePeer { kDies, kDiesWhileItSends, kReadsAvailableSlots, kLeavesWell };
 
 TEST(SharedMessagesPeer, DISABLED_Acts) {
   const testing::PairedRank self = testing::join_as_peer();
   const auto acts = static_cast<MessagePeer>(testing::peer_acts());
   if (acts == MessagePeer::kDies) raise(SIGKILL);
-  if (acts == MessagePeer::kReadsWhatIsThere) {
-    self.hear("sent");
+  if (acts == MessagePeer::kReadsAvailableSlots) {
+    self.wait_for_signal("sent");
     const Received received = receive(self.group(), 0, 0, content(0, 0, {kMoreThanAChannel}, at::kFloat));
-    self.say("read");
-    self.hear("never");
+    self.set_signal("read");
+    self.wait_for_signal("never");
   }
   Pending sending =
       self.group().send(content(1, 0, {acts == MessagePeer::kLeavesWell ? 100 : kMoreThanAChannel}, at::kFloat), 0);
@@ -383,23 +383,23 @@ TEST_F(SharedMessagesProcessTest, AReceiverThatDiesBeforeItReadsIsGone) {
 
 // The receiver has read what fits into the channel; the rest is sent only after its death.
 TEST_F(SharedMessagesProcessTest, AReceiverThatDiesWhileItReadsIsGone) {
-  const Group& group = meet(MessagePeer::kReadsWhatIsThere);
+  const Group& group = meet(MessagePeer::kReadsAvailableSlots);
   Pending sending = group.send(content(0, 0, {kMoreThanAChannel}, at::kFloat), 1);
-  self().say("sent");
-  self().hear("read");
+  self().set_signal("sent");
+  self().wait_for_signal("read");
   end_peer();
   EXPECT_EQ(error_of(std::move(sending)), kReceiverIsGone);
 }
 
 // Messages that a rank sent before its end arrive.
-TEST_F(SharedMessagesProcessTest, ASenderThatHasDoneItsPartMayEnd) {
+TEST_F(SharedMessagesProcessTest, SenderMayExitAfterItsPart) {
   const Group& group = meet(MessagePeer::kLeavesWell);
   wait_for_peer();
   receive(group, 1, 0, content(1, 0, {100}, at::kFloat)).check();
 }
 
 TEST_F(SharedMessagesProcessTest, ASendToAStoppedPeerEndsAfterTheTimeout) {
-  const Group& group = meet(MessagePeer::kReadsWhatIsThere);
+  const Group& group = meet(MessagePeer::kReadsAvailableSlots);
   stop_peer();
   group.set_timeout(std::chrono::milliseconds(200));
   EXPECT_EQ(error_of(group.send(at::ones({kMoreThanAChannel}), 1)),
@@ -407,7 +407,7 @@ TEST_F(SharedMessagesProcessTest, ASendToAStoppedPeerEndsAfterTheTimeout) {
 }
 
 TEST_F(SharedMessagesProcessTest, AReceiveFromAStoppedPeerEndsAfterTheTimeout) {
-  const Group& group = meet(MessagePeer::kReadsWhatIsThere);
+  const Group& group = meet(MessagePeer::kReadsAvailableSlots);
   stop_peer();
   group.set_timeout(std::chrono::milliseconds(200));
   EXPECT_EQ(error_of(large_one(group).pending),

@@ -228,7 +228,7 @@ class SimulatedNccl {
 
   void fail() {
     if (failure_.empty()) {
-      failure_ = "no rank can go on:";
+      failure_ = "no rank can continue:";
       for (const auto& [rank, wait] : blocked_) failure_ += " rank " + std::to_string(rank) + " " + wait.second + ";";
     }
     changed_.notify_all();

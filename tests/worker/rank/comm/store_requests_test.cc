@@ -85,33 +85,33 @@ class CountingStore final : public c10d::Store {
 };
 
 // The largest counts of any rank.
-Requests most_of(int size, bool shared_memory) {
+Requests max_requests(int size, bool shared_memory) {
   testing::ThreadWorld world{.size = size, .axes = {mesh::Axis::kFsdp}};
   world.degrees.dp_shard = size;
   world.shared_memory = shared_memory;
   world.make_device = [](int, const std::shared_ptr<LocalHub>&) { return make_cpu_device(); };
   world.store = c10::make_intrusive<CountingStore>();
   std::mutex mutex;
-  Requests most;
+  Requests maximum;
   testing::rethrow_cause(testing::run_world(world, [&](testing::ThreadRank&) {
     const std::lock_guard lock(mutex);
-    most.calls = std::max(most.calls, own.calls);
-    most.read = std::max(most.read, own.read);
-    most.written = std::max(most.written, own.written);
+    maximum.calls = std::max(maximum.calls, own.calls);
+    maximum.read = std::max(maximum.read, own.read);
+    maximum.written = std::max(maximum.written, own.written);
   }));
-  return most;
+  return maximum;
 }
 
 // Sockets: its own address, and two requests for each other rank. Shared memory: two rounds of three requests.
-TEST(StoreRequestsTest, OfAGroup) {
+TEST(StoreRequestsTest, GroupSetupMakesFewRequests) {
   for (const bool shared : {false, true}) {
     for (const int size : {2, 4, 8, 12}) {
-      const Requests most = most_of(size, shared);
+      const Requests maximum = max_requests(size, shared);
       std::printf("group of %2d, %s: %lld requests, %lld bytes read, %lld written\n", size,
-                  shared ? "shared memory" : "sockets", static_cast<long long>(most.calls),
-                  static_cast<long long>(most.read), static_cast<long long>(most.written));
-      EXPECT_LE(most.calls, 2 * size + 7) << size;
-      EXPECT_LE(most.read, 400 * size) << size;
+                  shared ? "shared memory" : "sockets", static_cast<long long>(maximum.calls),
+                  static_cast<long long>(maximum.read), static_cast<long long>(maximum.written));
+      EXPECT_LE(maximum.calls, 2 * size + 7) << size;
+      EXPECT_LE(maximum.read, 400 * size) << size;
     }
   }
 }

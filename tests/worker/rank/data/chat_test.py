@@ -103,7 +103,7 @@ class Chats(RowReader):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def expected(self, package, row, messages=None, **more):
-        """The text, or why there is none."""
+        """Returns the text and None, or None and the error of the template."""
         messages = row["messages"] if messages is None else messages
         kwargs = {"tools": row.get("tools"), **row.get("chat_template_kwargs", {}), **more}
         try:
@@ -119,13 +119,13 @@ class Chats(RowReader):
             if message["role"] != "assistant":
                 continue
             before, _ = self.expected(package, row, row["messages"][:i], add_generation_prompt=True)
-            behind, _ = self.expected(package, row, row["messages"][:i + 1])
+            extended, _ = self.expected(package, row, row["messages"][:i + 1])
             if i + 1 == len(row["messages"]):
-                behind = text
-            if before is None or behind is None or not text.startswith(before) or not text.startswith(behind):
+                extended = text
+            if before is None or extended is None or not text.startswith(before) or not text.startswith(extended):
                 return None
-            if len(behind) > len(before):
-                spans.append([len(before.encode()), len(behind.encode())])
+            if len(extended) > len(before):
+                spans.append([len(before.encode()), len(extended.encode())])
         return spans
 
     def test_templates(self):
@@ -142,7 +142,7 @@ class Chats(RowReader):
                 spans = None if "% generation" in template else self.spans(package, row, text)
                 if "% generation" not in template and spans is None:
                     self.assertIn("the first", shown.get("problem", ""), name)
-                    ends["not told apart"] += 1
+                    ends["labels not derivable"] += 1
                     continue
                 self.assertNotIn("problem", shown, name)
                 self.assertEqual(shown["text"], text, name)
@@ -150,24 +150,24 @@ class Chats(RowReader):
                 if spans is not None:
                     self.assertEqual(shown["labels"], spans, name)
                 else:
-                    theirs = package.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=True, return_assistant_tokens_mask=True,
+                    reference = package.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=True, return_assistant_tokens_mask=True,
                                                          **row.get("chat_template_kwargs", {}))  # fmt: skip
-                    self.assertEqual(shown["mask"], theirs["assistant_masks"], name)
+                    self.assertEqual(shown["mask"], reference["assistant_masks"], name)
                 ends["equal"] += 1
             print(name, dict(ends))
             self.assertGreater(ends["equal"], 0, name)
 
-    def test_labels_are_what_the_assistant_says(self):
+    def test_labels_are_the_assistants_messages(self):
         folder = self.tokenizer("im", TEMPLATES["im"])
         for shown in self.shown(folder):
             if "problem" in shown:
                 continue
-            said = [self.package.decode([i], skip_special_tokens=False) for i, m in zip(shown["ids"], shown["mask"]) if m]
-            self.assertTrue(said)
+            labeled = [self.package.decode([i], skip_special_tokens=False) for i, m in zip(shown["ids"], shown["mask"]) if m]
+            self.assertTrue(labeled)
         everything = self.shown(folder, None, "--train-on", "all")
         self.assertTrue(all(all(row["mask"]) for row in everything if "problem" not in row))
 
-    def test_parquet_and_compressed_files_hold_the_same(self):
+    def test_parquet_and_compressed_files_give_the_same_rows(self):
         folder = self.tokenizer("im", TEMPLATES["im"])
         plain = [{"messages": [{"role": m["role"], "content": m["content"] or ""} for m in row["messages"] if m["role"] != "tool"],
                   "tools": json.dumps(row["tools"]) if "tools" in row else None} for row in self.rows]  # fmt: skip
@@ -181,9 +181,9 @@ class Chats(RowReader):
             got = self.shown(folder, self.root / other)
             self.assertEqual([{**row, "row": ""} for row in got], [{**row, "row": ""} for row in expected], other)
 
-    def test_parquet_has_values_that_json_has_not(self):
+    def test_parquet_values_without_json_form(self):
         """Such values have a documented form, or the row and the field are named; the file does not count as damaged."""
-        pa, said = pyarrow, [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
+        pa, messages = pyarrow, [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
         day = datetime.datetime(2024, 1, 31, 12)
         template = "{% for m in messages %}[{{ m.role }} {{ m.content }} {{ m.x }}]{% endfor %}"
         folder = self.tokenizer("extras", template)
@@ -194,7 +194,7 @@ class Chats(RowReader):
                                    (pa.binary(), "é".encode(), "é"), (pa.list_(pa.int16(), 2), [1, 2], "[1, 2]"), (pa.map_(pa.string(), pa.int32()), {"a": 1}, "{'a': 1}"),
                                    (pa.duration("s"), datetime.timedelta(1), None), (pa.float32(), math.inf, None)):  # fmt: skip
             message = pa.struct([("role", coded), ("content", pa.string()), ("x", kind)])
-            rows = [[{**m, "x": value if i == 1 else None} for m in said] for i in range(3)]
+            rows = [[{**m, "x": value if i == 1 else None} for m in messages] for i in range(3)]
             path = self.root / "extras.parquet"
             pyarrow.parquet.write_table(pa.table({"messages": pa.array(rows, pa.list_(message))}), path, row_group_size=2)
             got = self.shown(folder, path)
@@ -205,9 +205,9 @@ class Chats(RowReader):
                 continue
             why = "messages.x: " + (f"values of type {kind} have" if value != math.inf else "an infinity has") + " no form in JSON"
             self.assertEqual(got[1]["problem"], why)
-            ask = dict(tokenizer=str(folder), path=str(path), format="parquet", messages_key="messages", row_tokens=WIDTH)
-            self.assertIn(f"extras.parquet, row 1 of row group 0: {why}, skipped", self.answer(**ask)["warnings"][0])
-            self.assertIn(f"row 1 of row group 0: {why}; that is malformed row 1", self.answer(bad_lines=0, **ask)["error"])
+            request = dict(tokenizer=str(folder), path=str(path), format="parquet", messages_key="messages", row_tokens=WIDTH)
+            self.assertIn(f"extras.parquet, row 1 of row group 0: {why}, skipped", self.answer(**request)["warnings"][0])
+            self.assertIn(f"row 1 of row group 0: {why}; that is malformed row 1", self.answer(bad_lines=0, **request)["error"])
 
     def stream(self, folder):
         """Documents, with ~token where a token is not a label."""
@@ -217,16 +217,16 @@ class Chats(RowReader):
         folder = self.tokenizer("im", TEMPLATES["im"])
         flat = [t for document in self.stream(folder) * 3 for t in document]
         self.assertTrue(any(t < 0 for t in flat) and any(t >= 0 for t in flat))
-        ask = dict(tokenizer=str(folder), path=str(self.place), format="jsonl", messages_key="messages", row_tokens=WIDTH)
+        request = dict(tokenizer=str(folder), path=str(self.place), format="jsonl", messages_key="messages", row_tokens=WIDTH)
         rows = len(flat) // WIDTH // 8 * 8
-        one = self.answer(batches=rows, **ask)
+        one = self.answer(batches=rows, **request)
         self.assertEqual(one["rows"], [flat[i * WIDTH:(i + 1) * WIDTH] for i in range(rows)])
-        four = self.answers(4, batch=2, batches=rows // 8, **ask)
+        four = self.answers(4, batch=2, batches=rows // 8, **request)
         self.assertEqual(in_order(four, 2, rows // 8), one["rows"])
         for arranged in ({}, {"window": 8}, {"shuffle": "documents", "seed": 3}, {"shuffle": "documents", "window": 8}):
-            whole = self.answer(batches=16, counts=str(self.root / "counts"), **ask, **arranged)
-            first = self.answers(2, batches=4, counts=str(self.root / "counts"), **ask, **arranged)
-            rest = self.answers(4, batches=2, cursor=first[0]["cursor"], counts=str(self.root / "counts"), **ask, **arranged)
+            whole = self.answer(batches=16, counts=str(self.root / "counts"), **request, **arranged)
+            first = self.answers(2, batches=4, counts=str(self.root / "counts"), **request, **arranged)
+            rest = self.answers(4, batches=2, cursor=first[0]["cursor"], counts=str(self.root / "counts"), **request, **arranged)
             self.assertEqual(in_order(first, 1, 4) + in_order(rest, 1, 2), whole["rows"], arranged)
             self.assertEqual(in_order(first, 1, 4, "ends") + in_order(rest, 1, 2, "ends"), whole["ends"], arranged)
 
@@ -238,7 +238,7 @@ class Chats(RowReader):
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stdout + done.stderr
 
-    def test_an_index_keeps_which_tokens_are_labels(self):
+    def test_index_keeps_the_label_mask(self):
         """An index has the same rows as the conversations, with their ends, in every arrangement and on every mesh."""
         folder = self.tokenizer("im", TEMPLATES["im"])
         right = [row for row, shown in zip(self.rows, self.shown(folder), strict=True) if "problem" not in shown]
@@ -247,10 +247,10 @@ class Chats(RowReader):
         self.assertRegex(self.tokenised("marked", text, folder), rf"{len(right)} documents")
         stored = array.array("i", (index / "shard-00000.tokens").read_bytes())
         self.assertEqual(list(stored), [t for document in self.stream(folder) for t in document])
-        ask = dict(tokenizer=str(folder), row_tokens=WIDTH, counts=str(self.root / "counts"))
+        request = dict(tokenizer=str(folder), row_tokens=WIDTH, counts=str(self.root / "counts"))
         for arranged in self.ARRANGED:
-            mine = {**ask, "path": str(index), "format": "titan", **arranged}
-            expected = self.answer(path=str(text), format="jsonl", messages_key="messages", batches=24, **ask, **arranged)
+            mine = {**request, "path": str(index), "format": "titan", **arranged}
+            expected = self.answer(path=str(text), format="jsonl", messages_key="messages", batches=24, **request, **arranged)
             for size in (1, 2, 4):
                 ranks = self.answers(size, batch=4 // size, batches=6, **mine)
                 self.assertEqual(in_order(ranks, 4 // size, 6), expected["rows"], (arranged, size))
@@ -258,8 +258,8 @@ class Chats(RowReader):
             first = self.answers(2, batches=4, **mine)
             rest = self.answers(4, batches=4, cursor=first[0]["cursor"], **mine)
             self.assertEqual(in_order(first, 1, 4) + in_order(rest, 1, 4), expected["rows"], arranged)
-        self.assertIn('set shuffle = "documents"', self.answer(path=str(index), format="titan", shuffle="rows", **ask)["error"])
-        self.assertIn("the files hold tokens", self.answer(path=str(index), format="titan", messages_key="messages", **ask)["error"])
+        self.assertIn('set shuffle = "documents"', self.answer(path=str(index), format="titan", shuffle="rows", **request)["error"])
+        self.assertIn("the files hold tokens", self.answer(path=str(index), format="titan", messages_key="messages", **request)["error"])
         for point in ("data.shard.written", "data.shard.finished"):
             self.tokenised("killed", text, folder, code=-signal.SIGKILL, killed_at=point)
         self.tokenised("killed", text, folder)
@@ -268,7 +268,7 @@ class Chats(RowReader):
         everything = self.tokenised("marked", text, folder, "--train-on", "all", code=1)
         self.assertIn("holds an index of other input, another tokenizer or other options", everything)
 
-    def test_an_index_is_of_one_template(self):
+    def test_index_is_bound_to_one_template(self):
         folder = self.tokenizer("one", TEMPLATES["im"])
         self.tokenised("templates", self.place, folder, "--max-bad", "1000", code=-signal.SIGKILL, killed_at="data.shard.finished")
         (folder / "chat_template.jinja").write_text(TEMPLATES["im"] + "{# later #}")
@@ -276,58 +276,58 @@ class Chats(RowReader):
         (folder / "chat_template.jinja").write_text(TEMPLATES["im"])
         self.tokenised("templates", self.place, folder, "--max-bad", "1000")
 
-    def test_labels_of_an_index_are_those_it_was_made_with(self):
+    def test_index_keeps_the_labels_it_was_built_with(self):
         folder = self.tokenizer("im", TEMPLATES["im"])
-        ask = dict(tokenizer=str(folder), format="titan", row_tokens=WIDTH, batches=4)
+        request = dict(tokenizer=str(folder), format="titan", row_tokens=WIDTH, batches=4)
         for made, other in (("assistant", "all"), ("all", "assistant")):
             path = self.root / f"labels-{made}"
             self.tokenised(path.name, self.place, folder, "--train-on", made, "--max-bad", "1000")
-            rows = self.answer(path=str(path), train_on=made, **ask)["rows"]
+            rows = self.answer(path=str(path), train_on=made, **request)["rows"]
             self.assertEqual(len(rows), 4)
             self.assertEqual(all(token >= 0 for row in rows for token in row), made == "all")
-            error = self.answer(path=str(path), train_on=other, **ask)["error"]
+            error = self.answer(path=str(path), train_on=other, **request)["error"]
             self.assertIn(f'was made with --train-on {made}, and the job has dataloader.train_on = "{other}"', error)
             manifest = json.loads((path / "titan-tokens.json").read_text())  # Like older indexes.
             self.assertEqual((manifest.pop("train_on"), manifest.pop("crc32c") != ""), (made, True))
             write_manifest(path / "titan-tokens.json", manifest)
             for train_on in (made, other):
-                self.assertEqual(self.answer(path=str(path), train_on=train_on, **ask)["rows"], rows)
+                self.assertEqual(self.answer(path=str(path), train_on=train_on, **request)["rows"], rows)
 
-    def test_an_index_that_was_made_again_of_other_data_is_noticed(self):
+    def test_rebuilt_index_of_other_data_is_refused(self):
         folder, index, text = self.tokenizer("im", TEMPLATES["im"]), self.root / "again", self.root / "again.jsonl"
         rows = [json.dumps(row) for row, shown in zip(self.rows, self.shown(folder), strict=True) if "problem" not in shown]
-        ask = dict(path=str(index), format="titan", tokenizer=str(folder), row_tokens=WIDTH)
+        request = dict(path=str(index), format="titan", tokenizer=str(folder), row_tokens=WIDTH)
         for arranged in self.ARRANGED:
             for order in (rows, rows[::-1]):
                 shutil.rmtree(index, ignore_errors=True)
                 text.write_text("\n".join(order) + "\n")
                 self.tokenised(index.name, text, folder)
                 if order is rows:
-                    cursors = (self.answer(batches=count, **ask, **arranged)["cursor"] for count in range(9, 60))
+                    cursors = (self.answer(batches=count, **request, **arranged)["cursor"] for count in range(9, 60))
                     cursor = next(one for one in cursors if one["offset"] > 0)  # For packed rows, a cursor after the first window.
-                    expected = self.answer(cursor=cursor, **ask, **arranged)
+                    expected = self.answer(cursor=cursor, **request, **arranged)
                     self.assertNotIn("error", expected)
-                    old = self.answer(cursor={**cursor, "offset": 0}, **ask, **arranged)  # Older cursors lack this member.
+                    old = self.answer(cursor={**cursor, "offset": 0}, **request, **arranged)  # Older cursors lack this member.
                     self.assertEqual(old["rows"], expected["rows"])
-            self.assertIn("the dataset has changed", self.answer(cursor=cursor, **ask, **arranged)["error"], arranged)
+            self.assertIn("the dataset has changed", self.answer(cursor=cursor, **request, **arranged)["error"], arranged)
 
-    def test_a_marked_index_is_never_read_as_another(self):
+    def test_damaged_or_mixed_index_is_never_misread(self):
         """Versions, checksums and the manifest's facts about the shards are compared; text without a conversation is named."""
         folder = self.tokenizer("im", TEMPLATES["im"])
-        said = self.tokenised("kept", self.place, folder, "--max-bad", "1000")
-        self.assertEqual(sum("problem" in row for row in self.shown(folder)), said.count(", left out\n"))
-        ask = dict(tokenizer=str(folder), row_tokens=WIDTH, format="titan", batches=20)
-        expected = self.answer(path=str(self.root / "kept"), **ask)["rows"]
+        output = self.tokenised("kept", self.place, folder, "--max-bad", "1000")
+        self.assertEqual(sum("problem" in row for row in self.shown(folder)), output.count(", left out\n"))
+        request = dict(tokenizer=str(folder), row_tokens=WIDTH, format="titan", batches=20)
+        expected = self.answer(path=str(self.root / "kept"), **request)["rows"]
         self.assertEqual(len(expected), 20)
         rng = random.Random(8)
         for name in ("shard-00000.tokens", "shard-00000.index", "titan-tokens.json"):
             for _ in range(12):
-                work = self.root / "hurt"
+                work = self.root / "corrupt"
                 shutil.copytree(self.root / "kept", work)
-                hurt = bytearray((work / name).read_bytes())
-                hurt[rng.randrange(len(hurt))] ^= 1 << rng.randrange(8)
-                (work / name).write_bytes(hurt)
-                answer = self.answer(path=str(work), **ask)
+                corrupt = bytearray((work / name).read_bytes())
+                corrupt[rng.randrange(len(corrupt))] ^= 1 << rng.randrange(8)
+                (work / name).write_bytes(corrupt)
+                answer = self.answer(path=str(work), **request)
                 self.assertTrue("error" in answer or answer["rows"] == expected, name)
                 verified = subprocess.run([BIN / "titan-data", "verify", work], capture_output=True, text=True, timeout=60)
                 self.assertEqual(verified.returncode, 1, name)
@@ -337,10 +337,10 @@ class Chats(RowReader):
         manifest = work / "titan-tokens.json"
         later = {**json.loads(manifest.read_text()), "version": 3}
         manifest.write_text(json.dumps(later))
-        self.assertIn("does not match its checksum", self.answer(path=str(work), **ask)["error"])
+        self.assertIn("does not match its checksum", self.answer(path=str(work), **request)["error"])
         del later["crc32c"]
         write_manifest(manifest, later)
-        self.assertIn("this Titan reads versions 1 and 2", self.answer(path=str(work), **ask)["error"])
+        self.assertIn("this Titan reads versions 1 and 2", self.answer(path=str(work), **request)["error"])
         plain = self.root / "plain-text.jsonl"
         plain.write_text(json.dumps({"text": "one two three"}) + "\n")
         subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", folder, "--out", self.root / "unmarked", plain], check=True, capture_output=True)
@@ -348,9 +348,9 @@ class Chats(RowReader):
             mixed = self.root / f"{manifest}-{shards}"
             shutil.copytree(self.root / shards, mixed)
             shutil.copy(self.root / manifest / "titan-tokens.json", mixed)
-            self.assertIn(word, self.answer(path=str(mixed), **ask)["error"])
+            self.assertIn(word, self.answer(path=str(mixed), **request)["error"])
 
-    def test_what_is_wrong_is_told_by_name(self):
+    def test_errors_name_the_line_and_the_problem(self):
         folder = self.tokenizer("im", TEMPLATES["im"])
         lines = ['{"messages": [{"from": "human", "value": "x"}]}', '{"messages": "x"}', '{"text": "x"}', "{", '{"messages": [{"content": "x"}]}',
                  '{"messages": [{"role": "user", "content": "x"}]}', '{"messages": [{"role": "assistant", "content": "x"}], "tools": 1}',
@@ -359,16 +359,16 @@ class Chats(RowReader):
         words = ["ShareGPT", "is not a list of messages", 'no "messages"', "not JSON", 'no "role"', 'no message has the role "assistant"', '"tools" is not a list', "JSON nested deeper than 64"]
         for shown, word in zip(self.shown(folder, self.root / "bad.jsonl"), words, strict=True):
             self.assertIn(word, shown["problem"])
-        ask = dict(path=str(self.root / "bad.jsonl"), format="jsonl", messages_key="messages", row_tokens=WIDTH)
-        got = self.answer(tokenizer=str(folder), bad_lines=2, **ask)
+        request = dict(path=str(self.root / "bad.jsonl"), format="jsonl", messages_key="messages", row_tokens=WIDTH)
+        got = self.answer(tokenizer=str(folder), bad_lines=2, **request)
         self.assertIn("bad.jsonl:3: no \"messages\" (its keys: \"text\"; dataloader.messages_key names the right one); that is malformed line 3, "
                       "more than dataloader.max_bad_lines = 2", got["error"])
         for template, word in (("{{ x|pprint }}", 'line 1, column 6: the filter "pprint" is not supported'),
                                ("{{ messages|length }}", "does not begin the text of all 2, from byte 0 on"),
                                ("{{ raise_exception('No') }}", "the template says: No")):  # fmt: skip
             bad = self.tokenizer(f"bad{len(word)}", template)
-            self.assertIn(word, self.answer(tokenizer=str(bad), **ask)["error"])
-        self.assertIn("has no chat template", self.answer(tokenizer=str(TOKENIZER), **ask)["error"])
+            self.assertIn(word, self.answer(tokenizer=str(bad), **request)["error"])
+        self.assertIn("has no chat template", self.answer(tokenizer=str(TOKENIZER), **request)["error"])
         (self.root / "plain.txt").write_text("x")
         text = self.answer(tokenizer=str(folder), path=str(self.root / "plain.txt"), format="text", messages_key="messages", row_tokens=WIDTH)
         self.assertIn("is of JSON lines and Parquet, the files hold plain text", text["error"])

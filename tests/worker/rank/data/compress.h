@@ -11,7 +11,7 @@
 
 namespace titan::data::testing {
 
-// One member.
+// Compresses into one gzip member.
 inline std::string gzip(std::string_view text) {
   std::string out(text.size() + text.size() / 1000 + 1000, '\0');
   z_stream stream{};
@@ -26,7 +26,7 @@ inline std::string gzip(std::string_view text) {
   return out;
 }
 
-// One frame.
+// Compresses into one zstd frame.
 inline std::string zstd(std::string_view text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
   ZSTD_CCtx* context = ZSTD_createCCtx();
@@ -41,9 +41,9 @@ inline std::string as_named(std::string_view name, std::string_view text, size_t
   if (!name.ends_with(".gz") && !name.ends_with(".zst")) return std::string(text);
   std::string out;
   do {
-    const std::string_view own = text.substr(0, part);
-    out += name.ends_with(".gz") ? gzip(own) : zstd(own);
-    text.remove_prefix(own.size());
+    const std::string_view chunk = text.substr(0, part);
+    out += name.ends_with(".gz") ? gzip(chunk) : zstd(chunk);
+    text.remove_prefix(chunk.size());
   } while (!text.empty());
   return out;
 }

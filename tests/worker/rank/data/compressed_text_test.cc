@@ -46,7 +46,7 @@ class CompressedTextTest : public ::testing::TestWithParam<const char*> {
   }
 
   static constexpr CompressedText::Options kSmall{
-      .piece_bytes = 300, .least_apart = 4000, .most_kept = 8, .kept_text = 2000};
+      .piece_bytes = 300, .least_apart = 4000, .max_states = 8, .kept_text = 2000};
   std::mt19937 random_{3};
   std::string text_, name_, bytes_, path_;
   testing::Folder folder_;
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, CompressedTextTest, ::testing::Values("gz", "z
                          [](const auto& of) { return std::string(of.param); });
 
 // Joined in order the pieces are the text, and each one's facts about its beginning match the text before it.
-TEST_P(CompressedTextTest, PiecesFollowEachOther) {
+TEST_P(CompressedTextTest, PiecesJoinToTheText) {
   for (const int64_t piece_bytes : {7, 300, 5000, 10'000'000}) {
     const auto text = open({.piece_bytes = piece_bytes});
     ASSERT_EQ(text->pieces(), (static_cast<int64_t>(bytes_.size()) + 4 * piece_bytes - 1) / (4 * piece_bytes) * 4);
@@ -76,7 +76,7 @@ TEST_P(CompressedTextTest, PiecesFollowEachOther) {
 }
 
 // Pieces are independent of earlier reads; offsets find their pieces, too.
-TEST_P(CompressedTextTest, AnyPieceIsTheSameInAnyOrder) {
+TEST_P(CompressedTextTest, PiecesDoNotDependOnReadOrder) {
   const auto text = open(kSmall), other = open(kSmall);
   std::vector<CompressedText::Piece> pieces;
   for (int64_t i = 0; i < text->pieces(); ++i) pieces.push_back(**other->piece(i));
@@ -93,8 +93,8 @@ TEST_P(CompressedTextTest, AnyPieceIsTheSameInAnyOrder) {
     const auto offset = static_cast<int64_t>(random_() % text_.size());
     const auto found = text->piece_of(offset);
     ASSERT_TRUE(found.ok()) << found.status();
-    const CompressedText::Piece& there = pieces[static_cast<size_t>(*found)];
-    EXPECT_TRUE(there.begin <= offset && offset < there.end()) << offset;
+    const CompressedText::Piece& reference = pieces[static_cast<size_t>(*found)];
+    EXPECT_TRUE(reference.begin <= offset && offset < reference.end()) << offset;
   }
   const auto end = static_cast<int64_t>(text_.size());
   EXPECT_EQ(*text->piece_of(end), text->pieces());
@@ -103,7 +103,7 @@ TEST_P(CompressedTextTest, AnyPieceIsTheSameInAnyOrder) {
 
 // Two readers that advance in parallel cost two passes, however far apart they are; gzip decompresses only from the
 // nearest saved state.
-TEST_P(CompressedTextTest, GoingOnAndBackIsNotDecompressedFromTheStart) {
+TEST_P(CompressedTextTest, SeeksDoNotDecompressFromTheStart) {
   const auto text = open(kSmall);
   const int64_t pieces = text->pieces(), size = static_cast<int64_t>(text_.size());
   for (int64_t i = 0; i < pieces; ++i) {
@@ -117,11 +117,11 @@ TEST_P(CompressedTextTest, GoingOnAndBackIsNotDecompressedFromTheStart) {
   const int64_t before = text->decompressed();
   constexpr int kTimes = 50;
   for (int i = 0; i < kTimes; ++i) ASSERT_TRUE(text->piece(static_cast<int64_t>(random_()) % pieces).ok());
-  EXPECT_LT(text->decompressed() - before, kTimes * size / 4) << "of eight states at most, four at least";
+  EXPECT_LT(text->decompressed() - before, kTimes * size / 4) << "four to eight states are saved";
 }
 
 // Damage is named where it is, every time; the text before it is still read.
-TEST_P(CompressedTextTest, DamageIsNamedAndLeavesTheRest) {
+TEST_P(CompressedTextTest, DamageIsNamedAndEarlierTextStaysReadable) {
   std::string flipped = bytes_;
   for (size_t i = bytes_.size() * 2 / 3; i < bytes_.size() * 2 / 3 + 60; ++i)
     flipped[i] = static_cast<char>(~flipped[i]);
@@ -156,7 +156,7 @@ TEST_P(CompressedTextTest, PiecesOfTooMuchTextAreRefused) {
   }
 }
 
-// One file that arrives in short parts, and once not at all.
+// A file that arrives in short parts and, from `fails_at` on, not at all.
 class SlowRemote final : public data_files::RemoteFiles {
  public:
   explicit SlowRemote(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -175,7 +175,7 @@ class SlowRemote final : public data_files::RemoteFiles {
    public:
     Source(SlowRemote* from, int64_t at) : from_(from), at_(at) {}
     absl::StatusOr<size_t> read(char* buffer, size_t size) override {
-      if (from_->fails_at >= 0 && at_ >= from_->fails_at) return absl::UnavailableError("the hub is away");
+      if (from_->fails_at >= 0 && at_ >= from_->fails_at) return absl::UnavailableError("the hub is unreachable");
       const std::string_view part = std::string_view(from_->bytes_).substr(at_, std::min<size_t>(size, 170));
       part.copy(buffer, part.size());
       at_ += static_cast<int64_t>(part.size());
@@ -191,9 +191,9 @@ class SlowRemote final : public data_files::RemoteFiles {
 };
 
 // A hub's file gives the same pieces from few streams; a failed read is repeated.
-TEST_P(CompressedTextTest, RemoteFilesAreReadAsTheyCome) {
+TEST_P(CompressedTextTest, RemoteFilesGiveTheSamePieces) {
   const auto size = static_cast<int64_t>(bytes_.size());
-  const auto there = open(kSmall);
+  const auto reference = open(kSmall);
   const auto remote = std::make_shared<SlowRemote>(bytes_);
   CompressedText text(name_, remote_bytes(remote, name_, size), kSmall);
   const int64_t pieces = text.pieces();
@@ -201,16 +201,16 @@ TEST_P(CompressedTextTest, RemoteFilesAreReadAsTheyCome) {
     for (const int64_t number : {i, i / 2}) {
       const auto piece = text.piece(number);
       ASSERT_TRUE(piece.ok()) << piece.status();
-      ASSERT_EQ((*piece)->text, (*there->piece(number))->text);
+      ASSERT_EQ((*piece)->text, (*reference->piece(number))->text);
     }
   }
-  EXPECT_LE(remote->opened, GetParam() == std::string("gz") ? 10 : 2) << "two, and one for each state that is kept";
+  EXPECT_LE(remote->opened, GetParam() == std::string("gz") ? 10 : 2) << "two, plus one per saved state";
   remote->fails_at = size / 2;
   CompressedText again(name_, remote_bytes(remote, name_, size), kSmall);
   EXPECT_EQ(again.piece(pieces - 1).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(again.piece(pieces / 3).ok());
   remote->fails_at = -1;
-  EXPECT_EQ((*again.piece(pieces - 1))->text, (*there->piece(pieces - 1))->text);
+  EXPECT_EQ((*again.piece(pieces - 1))->text, (*reference->piece(pieces - 1))->text);
   CompressedText longer(name_, remote_bytes(remote, name_, size + 1000), kSmall);
   EXPECT_EQ(longer.piece(longer.pieces() - 1).status().code(), absl::StatusCode::kDataLoss);
 }

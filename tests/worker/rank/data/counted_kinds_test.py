@@ -47,20 +47,20 @@ class CountedKinds(RowReader):
         else:
             pathlib.Path(f"{path}.zst").write_bytes(pa.compress(data, codec="zstd", asbytes=True))
 
-    def asked(self, kind, **request):
+    def query(self, kind, **request):
         return {"row_tokens": WIDTH, "path": str(self.root / kind), "format": kind.split(".")[0], "counts": str(self.root / "counts"), "blank_lines": True,
                 "seed": 5, **request}
 
-    def ask(self, kind, size, **request):
-        return self.answers(size, **self.asked(kind, **request))
+    def run_ranks(self, kind, size, **request):
+        return self.answers(size, **self.query(kind, **request))
 
     def check(self, kind, **arrangement):
         batches = 72  # Batches of 12 rows: more than two passes.
-        alone = self.ask(kind, 1, batch=12, batches=batches, **arrangement)
+        alone = self.run_ranks(kind, 1, batch=12, batches=batches, **arrangement)
         rows, ends = in_order(alone, 12, batches), alone[0].get("ends")
         self.assertGreaterEqual(alone[0]["cursor"]["pass"], 1)
         for size in (4, 6):
-            together = self.ask(kind, size, batch=12 // size, batches=batches, **arrangement)
+            together = self.run_ranks(kind, size, batch=12 // size, batches=batches, **arrangement)
             self.assertEqual(in_order(together, 12 // size, batches), rows, (kind, size))
             if ends is not None:
                 self.assertEqual(in_order(together, 12 // size, batches, "ends"), ends, (kind, size))
@@ -70,11 +70,11 @@ class CountedKinds(RowReader):
         cursor, at = None, 0
         for i in range(16):
             size, count = (1, 4, 2, 6)[i % 4], i % 5 + 1
-            ranks = self.ask(kind, size, batch=12 // size, batches=count, cursor=cursor, **arrangement)
+            ranks = self.run_ranks(kind, size, batch=12 // size, batches=count, cursor=cursor, **arrangement)
             self.assertEqual(in_order(ranks, 12 // size, count), rows[at:at + 12 * count], (kind, i))
             cursor, at = ranks[0]["cursor"], at + 12 * count
         # Without a loop both end at the same row.
-        once = [self.ask(kind, size, batches=1000, loop=False, **arrangement) for size in (1, 4)]
+        once = [self.run_ranks(kind, size, batches=1000, loop=False, **arrangement) for size in (1, 4)]
         whole = len(once[1][0]["rows"]) - 1
         self.assertLessEqual(0, len(once[0][0]["rows"]) - 4 * whole, kind)
         self.assertLess(len(once[0][0]["rows"]) - 4 * whole, 8, kind)
@@ -111,17 +111,17 @@ class CountedKinds(RowReader):
             if kind == "parquet" and not PARQUET:
                 continue
             for arrangement in ({}, *self.ARRANGED):
-                warnings = self.ask(kind, 4, batches=200, **arrangement)[0]["warnings"]
+                warnings = self.run_ranks(kind, 4, batches=200, **arrangement)[0]["warnings"]
                 self.assertTrue(any(line in warning for warning in warnings), (kind, arrangement, warnings))
                 for size in (1, 4):
-                    said = self.answer(dp_size=size, batches=500, bad_lines=0, **self.asked(kind, **arrangement))["error"]
-                    self.assertIn(f"that is malformed {word} 1, more than dataloader.max_bad_lines = 0", said)
+                    message = self.answer(dp_size=size, batches=500, bad_lines=0, **self.query(kind, **arrangement))["error"]
+                    self.assertIn(f"that is malformed {word} 1, more than dataloader.max_bad_lines = 0", message)
 
-    def test_whatever_lies_in_the_counts_the_rows_are_the_same(self):
+    def test_damaged_counts_do_not_change_rows(self):
         random_, counts = random.Random(2), self.root / "damaged"
         for arrangement in ({}, *self.ARRANGED):
-            asked = self.asked("jsonl", counts=str(counts), dp_rank=1, dp_size=4, batches=90, **arrangement)
-            rows = self.answer(**asked)["rows"]
+            query = self.query("jsonl", counts=str(counts), dp_rank=1, dp_size=4, batches=90, **arrangement)
+            rows = self.answer(**query)["rows"]
             for path in [*counts.glob("token-counts-*"), *counts.glob("document-lengths-*")]:
                 good = path.read_bytes()
                 for i in range(4):
@@ -129,75 +129,75 @@ class CountedKinds(RowReader):
                     for _ in range(3 * (1 - i % 2)):
                         bad[random_.randrange(len(bad))] = random_.randrange(256)
                     path.write_bytes(bad)
-                    self.assertEqual(self.answer(**asked)["rows"], rows, (arrangement, i))
+                    self.assertEqual(self.answer(**query)["rows"], rows, (arrangement, i))
 
-    def test_compressed_text_of_many_ranks_is_warned_of(self):
+    def test_warns_of_compressed_text_on_many_ranks(self):
         path = self.root / "packed.jsonl.gz"
         path.write_bytes(gzip.compress((self.root / "jsonl" / "0.jsonl").read_bytes()))
-        for arrangement, most, does in (({}, 1024, "decompresses"), ({"window": 16}, 64, "reads and tokenises")):
-            for size, told in ((most - 1, False), (most, True)):
-                asked = self.asked("packed.jsonl.gz", format="jsonl", dp_size=size, batches=1, **arrangement)
-                warnings = self.answer(**asked)["warnings"]
-                self.assertEqual(told, any(f"so each of {most} data-parallel ranks {does} all of it" in w for w in warnings), warnings)
-                self.assertNotIn("all of it", " ".join(self.answer(**{**asked, "per_rank": True, "dp_size": most}).get("warnings", [])))
-        plain = self.answer(**self.asked("jsonl", dp_size=1024, batches=1))["warnings"]
+        for arrangement, limit, does in (({}, 1024, "decompresses"), ({"window": 16}, 64, "reads and tokenises")):
+            for size, warned in ((limit - 1, False), (limit, True)):
+                query = self.query("packed.jsonl.gz", format="jsonl", dp_size=size, batches=1, **arrangement)
+                warnings = self.answer(**query)["warnings"]
+                self.assertEqual(warned, any(f"so each of {limit} data-parallel ranks {does} all of it" in w for w in warnings), warnings)
+                self.assertNotIn("all of it", " ".join(self.answer(**{**query, "per_rank": True, "dp_size": limit}).get("warnings", [])))
+        plain = self.answer(**self.query("jsonl", dp_size=1024, batches=1))["warnings"]
         self.assertNotIn("all of it", " ".join(plain))
 
-    def test_malformed_lines_behind_the_last_row_are_told_of(self):
-        """In a stream that does not loop, each rank that reads on reports them, and all ranks report the same."""
+    def test_malformed_lines_after_the_last_row_are_reported(self):
+        """In a stream that does not loop, each rank that keeps reading reports them, and all ranks report the same."""
         path = self.root / "tail.jsonl"
         path.write_text(json.dumps({"text": "the perl list " * 200}) + "\n" + "{bad\n" * 5)
-        asked = dict(path=str(path), format="jsonl", counts=str(self.root / "tail"), row_tokens=WIDTH, loop=False, batches=1000)
-        alone = self.answer(batch=4, bad_lines=5, **asked)
+        query = dict(path=str(path), format="jsonl", counts=str(self.root / "tail"), row_tokens=WIDTH, loop=False, batches=1000)
+        alone = self.answer(batch=4, bad_lines=5, **query)
         self.assertEqual(len(alone["warnings"]), 5)
-        for rank in self.answers(4, batch=1, bad_lines=5, **asked):
+        for rank in self.answers(4, batch=1, bad_lines=5, **query):
             self.assertEqual(rank["warnings"], alone["warnings"])
         for rank in range(4):
-            said = self.answer(dp_rank=rank, dp_size=4, batch=1, bad_lines=4, **asked)["error"]
-            self.assertIn("tail.jsonl:6: not JSON; that is malformed line 5, more than dataloader.max_bad_lines = 4", said)
+            message = self.answer(dp_rank=rank, dp_size=4, batch=1, bad_lines=4, **query)["error"]
+            self.assertIn("tail.jsonl:6: not JSON; that is malformed line 5, more than dataloader.max_bad_lines = 4", message)
 
     def test_only_visible_files_of_a_folder_are_read(self):
         """Hidden files of tools are not trained on; a missing file is not silently left out."""
         folder = self.root / "visible"
         (folder / "folder.jsonl").mkdir(parents=True)
         (folder / "a.jsonl").write_text(json.dumps({"text": "the perl list " * 50}) + "\n")
-        asked = dict(path=str(folder), format="auto", row_tokens=WIDTH, batches=9)
-        expected = self.answer(**asked)["rows"]
+        query = dict(path=str(folder), format="auto", row_tokens=WIDTH, batches=9)
+        expected = self.answer(**query)["rows"]
         self.assertEqual(len(expected), 9)
         for name in (".a.jsonl", "._a.jsonl"):
             (folder / name).write_text(json.dumps({"text": "left over"}) + "\n")
         os.mkfifo(folder / "pipe.jsonl")
-        self.assertEqual(self.answer(**asked)["rows"], expected)
+        self.assertEqual(self.answer(**query)["rows"], expected)
         for pattern in ("*", "*.jsonl", "[af]*"):
-            self.assertEqual(self.answer(**{**asked, "path": str(folder / pattern)})["rows"], expected, pattern)
-        self.assertIn("f*: no file matches", self.answer(**{**asked, "path": str(folder / "f*")})["error"])
+            self.assertEqual(self.answer(**{**query, "path": str(folder / pattern)})["rows"], expected, pattern)
+        self.assertIn("f*: no file matches", self.answer(**{**query, "path": str(folder / "f*")})["error"])
         (folder / "gone.jsonl").symlink_to(self.root / "nowhere")
-        self.assertIn("gone.jsonl", self.answer(**{**asked, "path": str(folder / "*")})["error"])
-        self.assertIn("gone.jsonl", self.answer(**asked)["error"])
+        self.assertIn("gone.jsonl", self.answer(**{**query, "path": str(folder / "*")})["error"])
+        self.assertIn("gone.jsonl", self.answer(**query)["error"])
 
-    def test_goes_on_in_the_same_file_of_many_of_one_name(self):
+    def test_resumes_in_the_same_file_among_equal_names(self):
         folder = self.root / "dumps"
         line = lambda name: json.dumps({"text": f"the perl list of {name} " * 50}) + "\n"  # noqa: E731
         for name in ("B", "C"):
             (folder / name).mkdir(parents=True)
             (folder / name / "0.jsonl").write_text(line(name))
-        asked = lambda root, **more: dict(path=f"{root}/0.jsonl", format="jsonl", row_tokens=WIDTH, **more)  # noqa: E731
-        one, two = (self.answer(**asked(folder / of))["cursor"] for of in ("B", "*"))
-        rows = self.answer(cursor=two, **asked(folder / "*"))["rows"]
+        query = lambda root, **more: dict(path=f"{root}/0.jsonl", format="jsonl", row_tokens=WIDTH, **more)  # noqa: E731
+        one, two = (self.answer(**query(folder / of))["cursor"] for of in ("B", "*"))
+        rows = self.answer(cursor=two, **query(folder / "*"))["rows"]
         self.assertEqual((one["file_name"], one["file_path"], two["file_path"]), ("0.jsonl", "0.jsonl", "B/0.jsonl"))
-        self.assertEqual(self.answer(cursor=one, **asked(folder / "*"))["rows"], rows, "a folder came behind")
+        self.assertEqual(self.answer(cursor=one, **query(folder / "*"))["rows"], rows, "a folder was added after it")
         folder = folder.rename(self.root / "moved")
-        self.assertEqual(self.answer(cursor=two, **asked(folder / "*"))["rows"], rows)
-        self.assertEqual(self.answer(cursor=one, **asked(folder / "B"))["rows"], rows)
+        self.assertEqual(self.answer(cursor=two, **query(folder / "*"))["rows"], rows)
+        self.assertEqual(self.answer(cursor=one, **query(folder / "B"))["rows"], rows)
         (folder / "A").mkdir()
         (folder / "A" / "0.jsonl").write_text(line("A"))
         for cursor in (one, two):
-            said = self.answer(cursor=cursor, **asked(folder / "*"))["error"]
-            self.assertIn(f'/dumps/B/0.jsonl" and is "{folder}/A/0.jsonl" now', said)
+            message = self.answer(cursor=cursor, **query(folder / "*"))["error"]
+            self.assertIn(f'/dumps/B/0.jsonl" and is "{folder}/A/0.jsonl" now', message)
         old = {key: value for key, value in two.items() if key not in ("file_path", "files_folder")}
-        self.assertNotIn("error", self.answer(cursor=old, **asked(folder / "*")))  # An older cursor does not know these members.
+        self.assertNotIn("error", self.answer(cursor=old, **query(folder / "*")))  # An older cursor does not know these members.
 
-    def test_padding_of_gzip_and_the_longest_windows_of_zstd(self):
+    def test_gzip_padding_and_longest_zstd_windows(self):
         line = lambda word: json.dumps({"text": f"the perl list {word} " * 50}).encode() + b"\n"  # noqa: E731
         (self.root / "two.jsonl").write_bytes(line("one") + line("two"))
         padded, window, zeros = self.root / "two.jsonl.gz", self.root / "two.jsonl.zst", bytes(200_000)
@@ -205,27 +205,27 @@ class CountedKinds(RowReader):
         text = line("one") + line("two")
         # A frame as zstd --long=31 writes it, with one stored block.
         window.write_bytes(b"\x28\xb5\x2f\xfd\0\xa8" + (len(text) << 3 | 1).to_bytes(3, "little") + text)
-        asked = lambda path, **more: dict(path=str(path), format="jsonl", row_tokens=WIDTH, loop=False, batches=1000, **more)  # noqa: E731
-        expected = self.answer(batch=4, **asked(self.root / "two.jsonl"))["rows"]
+        query = lambda path, **more: dict(path=str(path), format="jsonl", row_tokens=WIDTH, loop=False, batches=1000, **more)  # noqa: E731
+        expected = self.answer(batch=4, **query(self.root / "two.jsonl"))["rows"]
         self.assertGreater(len(expected), 9)
         padded.write_bytes(data + zeros)
         for path in (padded, window):
-            self.assertEqual(self.answer(batch=4, **asked(path))["rows"], expected)
-            ranks = self.answers(4, counts=str(self.root / "padded"), **asked(path))
+            self.assertEqual(self.answer(batch=4, **query(path))["rows"], expected)
+            ranks = self.answers(4, counts=str(self.root / "padded"), **query(path))
             self.assertEqual(in_order(ranks, 1, len(expected) // 4), expected[:len(expected) // 4 * 4])
         for more in (zeros + b"x", zeros + gzip.compress(line("three")), b"x"):  # Extra data is never silently left out.
             padded.write_bytes(data + more)
-            self.assertRegex(self.answer(**asked(padded))["error"], "two.jsonl.gz: the gzip data is (damaged|cut short)")
+            self.assertRegex(self.answer(**query(padded))["error"], "two.jsonl.gz: the gzip data is (damaged|cut short)")
 
     def test_other_data_is_refused(self):
         path = self.root / "other.jsonl"
         lines = [json.dumps({"text": "one two three " * (i % 7)}) for i in range(300)]
         path.write_text("\n".join(lines) + "\n")
-        asked = self.asked("other.jsonl", format="jsonl", counts=str(self.root / "other"), dp_size=4)
+        query = self.query("other.jsonl", format="jsonl", counts=str(self.root / "other"), dp_size=4)
         for arrangement in ({}, {"window": 16}):
-            cursor = self.answer(batches=20, **asked, **arrangement)["cursor"]
+            cursor = self.answer(batches=20, **query, **arrangement)["cursor"]
             path.write_text("\n".join(["{}"] + lines[:40] + ["x" * 76] + lines[40:]) + "\n")
-            self.assertIn("the dataset has changed", self.answer(batches=20, cursor=cursor, **asked, **arrangement).get("error", ""))
+            self.assertIn("the dataset has changed", self.answer(batches=20, cursor=cursor, **query, **arrangement).get("error", ""))
             path.write_text("\n".join(lines) + "\n")
 
 

@@ -29,7 +29,7 @@ struct Stored {
   std::vector<std::string> endings = {""};
 };
 
-std::string told(const Stored& stored) {
+std::string describe(const Stored& stored) {
   std::string all = name(stored.kind.format);
   if (stored.kind.blank_lines) all += "_paragraphs";
   for (const std::string& ending : stored.endings) {
@@ -37,7 +37,7 @@ std::string told(const Stored& stored) {
   }
   return all;
 }
-void PrintTo(const Stored& stored, std::ostream* out) { *out << told(stored); }
+void PrintTo(const Stored& stored, std::ostream* out) { *out << describe(stored); }
 
 std::string letters(std::mt19937& random, size_t length) {
   std::string text;
@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CountedKindsTest,
                                            Stored{{}, {".zst"}}, Stored{kParagraphs, {".gz"}},
                                            Stored{kParagraphs, {".zst", "", ".gz"}},
                                            Stored{kWholeFiles, {".gz", ".zst", ""}}),
-                         [](const auto& of) { return told(of.param); });
+                         [](const auto& of) { return describe(of.param); });
 
 // This rank's row of each batch of `ranks` rows. Checks that every rank reports the same end position.
 Rows deal(RowSource& source, int64_t row_tokens, int rank, int ranks, int batches) {
@@ -157,7 +157,7 @@ Rows deal(RowSource& source, int64_t row_tokens, int rank, int ranks, int batche
 Rows all_rows(RowSource& source, int64_t row_tokens, int count) { return deal(source, row_tokens, 0, 1, count); }
 
 // Threads as ranks, each counting its share: any block size, any number of ranks; a second run counts nothing.
-TEST_P(CountedKindsTest, RanksTogetherGiveTheStream) {
+TEST_P(CountedKindsTest, RanksTogetherReproduceTheStream) {
   constexpr int64_t kRow = 33;
   constexpr int kBatches = 60;
   for (const int64_t block_bytes : {50, 700, 100'000}) {
@@ -192,7 +192,7 @@ TEST_P(CountedKindsTest, RanksTogetherGiveTheStream) {
 }
 
 // Cursors are interchangeable, at any position and row length.
-TEST_P(CountedKindsTest, CursorsAreThoseOfTheReaderOfEverything) {
+TEST_P(CountedKindsTest, CursorsEqualThoseOfASingleReader) {
   std::mt19937 random(3);
   const bool compressed = endings_.back() != "" || endings_.size() > 1;
   const int rounds = !compressed ? 60 : kind_.format == data_files::DatasetFormat::kText && !kind_.blank_lines ? 5 : 15;
@@ -220,14 +220,14 @@ TEST_P(CountedKindsTest, CursorsAreThoseOfTheReaderOfEverything) {
       ASSERT_EQ(continued, a) << round;
       const StreamPosition end = *again->position(), end_of_text = *text->position();
       EXPECT_EQ(end.pass, end_of_text.pass);
-      if (end.token > 0) {  // At a border the places before and after are the same.
+      if (end.token > 0) {  // At a border the positions before and after are equal.
         EXPECT_EQ(end, end_of_text) << round;
       }
     }
   }
 }
 
-TEST_P(CountedKindsTest, WithoutLoopItEndsWhereTheStreamEnds) {
+TEST_P(CountedKindsTest, WithoutLoopEndsWithTheStream) {
   const Rows expected = all_rows(*stream(50, /*loop=*/false), 50, 10'000);
   auto rows = rank(300, "end", {.row_tokens = 50, .loop = false});
   EXPECT_EQ(all_rows(*rows, 50, 10'000), expected);
@@ -274,9 +274,9 @@ TEST_F(CountedRowsTest, DamagedCountsAreCountedAgain) {
   EXPECT_GT(again, 150);
 }
 
-// If the other ranks never come, a rank counts for them after a while and does not wait again; the same with a counts
+// If the other ranks never come, a rank counts for them after a while and does not wait again; likewise for a counts
 // file that cannot be written.
-TEST_P(CountedKindsTest, ARankAloneGoesOn) {
+TEST_P(CountedKindsTest, RankCountsAloneIfOthersNeverStart) {
   const Rows expected = all_rows(*stream(40), 40, 100);
   auto alone = rank(400, "alone", {.row_tokens = 40, .rank = 1, .ranks = 8, .timeout = absl::Milliseconds(20)});
   EXPECT_EQ(all_rows(*alone, 40, 100), expected);
@@ -285,7 +285,7 @@ TEST_P(CountedKindsTest, ARankAloneGoesOn) {
   EXPECT_EQ(all_rows(*nowhere, 40, 100), expected);
 }
 
-TEST_F(CountedRowsTest, ChangedDataIsNoticed) {
+TEST_F(CountedRowsTest, ChangedDataIsDetected) {
   auto rows = rank(400, "changed", {.row_tokens = 40});
   const StreamPosition start = *rows->position();
   ASSERT_EQ(*rows->skip(60), 60);
@@ -315,12 +315,12 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CountedCompressedTest, ::testing::Values(Stored{
                          [](const auto& of) { return of.param.endings[0].substr(1); });
 
 // Rows before the damage equal those of the reader of everything; then both report it, and repeat the report.
-TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
+TEST_P(CountedCompressedTest, DamageFailsLikeASingleReader) {
   const std::string path = files_[3], good = bytes_of(path), name = path.substr(path.rfind('/') + 1);
   std::string flipped = good;
   for (size_t i = good.size() / 2; i < good.size() / 2 + 40; ++i) flipped[i] = static_cast<char>(~flipped[i]);
   for (const std::string& bad : {good.substr(0, good.size() * 2 / 5), good.substr(0, good.size() - 1), flipped,
-                                 good + "behind", std::string("no such data")}) {
+                                 good + "trailing", std::string("no such data")}) {
     SCOPED_TRACE(bad.size());
     const std::string why = bad == "no such data" ? "is not " : bad.size() < good.size() ? "cut short" : "damaged";
     folder_.write(name, bad);
@@ -337,7 +337,7 @@ TEST_P(CountedCompressedTest, DamageEndsAsItEndsTheReaderOfEverything) {
     }
     EXPECT_EQ(counted->next().status().code(), absl::StatusCode::kInvalidArgument);
     const size_t both = std::min(given[0].size(), given[1].size());
-    EXPECT_GT(both, 100u) << "two files before are whole";
+    EXPECT_GT(both, 100u) << "the two previous files are intact";
     EXPECT_TRUE(std::equal(given[0].begin(), given[0].begin() + both, given[1].begin()));
   }
 }
@@ -393,7 +393,7 @@ TEST_P(CountedCompressedTest, TooDenseTextIsReadAsAStream) {
 }
 
 // Another file has the name, while counts of the old one exist or after a reader has started.
-TEST_P(CountedCompressedTest, AChangedFileIsNoticed) {
+TEST_P(CountedCompressedTest, ChangedFileIsDetected) {
   const std::string name = files_[0].substr(files_[0].rfind('/') + 1);
   auto rows = rank(400, "changed", {.row_tokens = 40});
   ASSERT_EQ(*rows->skip(60), 60);

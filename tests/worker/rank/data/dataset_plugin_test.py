@@ -1,6 +1,6 @@
 """Tests a dataset in a library that was compiled outside of the tree with only the exported headers, as
 docs/howto/add-a-dataset.md shows. A job trains on it as on JSON lines of the same documents, loss for loss, alone and together
-with a source of Titan's own, and resumes on other ranks. titanctl accepts it without loading the library. Errors of a library or
+with one of Titan's built-in sources, and resumes on other ranks. titanctl accepts it without loading the library. Errors of a library or
 a key are reported by name."""
 
 import json
@@ -26,8 +26,8 @@ JOB = {
 
 # The example, with mistakes that TITAN_TEST_MISTAKE selects.
 MISTAKEN = """std::vector<data::PluginDataset> datasets() {
-  const char* asked = std::getenv("TITAN_TEST_MISTAKE");
-  const std::string mistake = asked == nullptr ? "" : asked;
+  const char* selected = std::getenv("TITAN_TEST_MISTAKE");
+  const std::string mistake = selected == nullptr ? "" : selected;
   data::PluginDataset dataset{.name = "fortunes", .ending = ".fortunes", .open = open};
   if (mistake == "throws") throw std::runtime_error("no table");
   if (mistake == "nothing") return {};
@@ -77,8 +77,8 @@ class DatasetPluginTest(unittest.TestCase):
         return library
 
     def rank(self, dump, keys, mistake=""):
-        words = flags(**{**JOB, "job.dump_folder": self.folder / dump, **keys})
-        return subprocess.run([BIN / "titan-rank", "--config", SOURCE / "configs/llama3_tiny.toml", *words], capture_output=True, text=True,
+        args = flags(**{**JOB, "job.dump_folder": self.folder / dump, **keys})
+        return subprocess.run([BIN / "titan-rank", "--config", SOURCE / "configs/llama3_tiny.toml", *args], capture_output=True, text=True,
                               env={**os.environ, "TITAN_ASSETS": str(ASSETS), "TITAN_TEST_MISTAKE": mistake}, timeout=240)
 
     def mine(self, **keys):
@@ -96,7 +96,7 @@ class DatasetPluginTest(unittest.TestCase):
         for step, loss in expected.items():
             self.assertAlmostEqual(got[step], loss, delta=1e-10, msg=f"{what}, step {step}")
 
-    def test_trains_as_on_json_lines_and_goes_on_over_other_ranks(self):
+    def test_trains_as_on_json_lines_and_resumes_on_other_ranks(self):
         own = {"training.dataset_path": self.folder / "json"}
         packed = {"training.dataloader.shuffle": "documents", "training.dataloader.packing": "best_fit"}
         mixed = [json.dumps([{"name": "a", "dataset_path": str(self.folder / "json"), "weight": 2},
@@ -110,16 +110,16 @@ class DatasetPluginTest(unittest.TestCase):
             self.train(f"{name}-mine", keys, steps=2, ranks=4)
             self.assert_same(self.train(f"{name}-mine", keys, steps=4, ranks=2), whole, name)
 
-    def test_goes_through_the_daemons(self):
+    def test_runs_through_titanctl(self):
         """titanctl and the controller do not load the library; a relative path becomes absolute."""
-        words = flags(**{**self.mine(), "experimental.custom_import": "fortunes.so", "training.dataset_path": "fortunes",
+        args = flags(**{**self.mine(), "experimental.custom_import": "fortunes.so", "training.dataset_path": "fortunes",
                          "training.steps": 1, "training.seq_len": 64, "validation.enable": "false", "lr_scheduler.warmup_steps": 1,
                          "job.dump_folder": "daemons"})
         for verb in ("validate", "run"):
-            done = subprocess.run([BIN / "titanctl", verb, SOURCE / "configs/llama3_tiny.toml", *words], cwd=self.folder,
+            done = subprocess.run([BIN / "titanctl", verb, SOURCE / "configs/llama3_tiny.toml", *args], cwd=self.folder,
                                   capture_output=True, text=True, timeout=240)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        done = subprocess.run([BIN / "titan-rank", "--config", SOURCE / "configs/llama3_tiny.toml", *words, "--comm.mode=fake_backend"], cwd=self.folder,
+        done = subprocess.run([BIN / "titan-rank", "--config", SOURCE / "configs/llama3_tiny.toml", *args, "--comm.mode=fake_backend"], cwd=self.folder,
                               capture_output=True, text=True, timeout=240, env={**os.environ, "TITAN_ASSETS": str(ASSETS)})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
@@ -128,16 +128,16 @@ class DatasetPluginTest(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
-    def test_names_that_nobody_brings(self):
-        said = self.refusal(self.mine(**{"training.dataset": "fortune"}))
-        self.assertIn('training.dataset: there is no dataset "fortune"; did you mean \'fortunes\'? (known: ', said)
-        self.assertIn("c4_validation, fortunes", said)
+    def test_unknown_dataset_names_are_refused(self):
+        output = self.refusal(self.mine(**{"training.dataset": "fortune"}))
+        self.assertIn('training.dataset: there is no dataset "fortune"; did you mean \'fortunes\'? (known: ', output)
+        self.assertIn("c4_validation, fortunes", output)
         sources = json.dumps([{"name": "b", "dataset_path": str(self.folder / "fortunes"), "dataset": "riddles"}])
-        said = self.refusal({"experimental.custom_import": self.library, "training.dataloader.sources": sources})
-        self.assertIn('training.dataloader.sources: source "b": there is no dataset "riddles"', said)
+        output = self.refusal({"experimental.custom_import": self.library, "training.dataloader.sources": sources})
+        self.assertIn('training.dataloader.sources: source "b": there is no dataset "riddles"', output)
         self.assertIn("holds no *.fortunes file", self.refusal(self.mine(**{"training.dataset_path": self.folder / "json"}), code=11))
 
-    def test_keys_that_do_not_fit(self):
+    def test_unsuitable_keys_are_refused(self):
         def refused(keys):
             done = subprocess.run([BIN / "titanctl", "validate", SOURCE / "configs/llama3_tiny.toml", *flags(**keys)],
                                   cwd=self.folder, capture_output=True, text=True)
@@ -151,13 +151,13 @@ class DatasetPluginTest(unittest.TestCase):
         self.assertIn("no such file or folder", refused(self.mine(**{"training.dataset_path": self.folder / "none"})))
         self.assertIn("reads local files", refused(self.mine(**{"training.dataset_path": "hf://datasets/org/texts/*.jsonl"})))
         for key, value in (("format", "parquet"), ("text_key", "body"), ("text_documents", "blank_lines"), ("shuffle", "rows")):
-            said = refused(self.mine(**{f"training.dataloader.{key}": value}))
-            self.assertIn("library", said)
-            self.assertIn(f"training.dataloader.{key}", said)
+            output = refused(self.mine(**{f"training.dataloader.{key}": value}))
+            self.assertIn("library", output)
+            self.assertIn(f"training.dataloader.{key}", output)
             source = {"name": "b", "dataset_path": str(self.folder / "fortunes"), "dataset": "fortunes", key: value}
             self.assertIn("library", refused({"experimental.custom_import": self.library, "training.dataloader.sources": json.dumps([source])}))
 
-    def test_what_a_library_registers_is_checked(self):
+    def test_registered_datasets_are_checked(self):
         text = EXAMPLE.read_text()
         begin, end = text.index("std::vector<data::PluginDataset> datasets()"), text.index("}  // namespace")
         text = "#include <cstdlib>\n#include <stdexcept>\n" + text[:begin] + MISTAKEN.replace('"TITAN"', f'"{self.folder}/fortunes/0.fortunes"') + text[end:]
@@ -168,23 +168,23 @@ class DatasetPluginTest(unittest.TestCase):
                 "throws": "its datasets' function threw: no table",
                 "exit": "loading it ends the process with exit status 7"}.items():
             with self.subTest(mistake):
-                said = self.refusal(self.mine(**library), mistake)
-                self.assertIn(expected, said)
-                self.assertIn("mistaken.so", said)
-        said = self.refusal(self.mine(**library), "reader", code=11)
-        self.assertRegex(said, r'dataset "fortunes" of .*mistaken.so: .*0.fortunes at \(\d+, 0\): open threw: lost')
+                output = self.refusal(self.mine(**library), mistake)
+                self.assertIn(expected, output)
+                self.assertIn("mistaken.so", output)
+        output = self.refusal(self.mine(**library), "reader", code=11)
+        self.assertRegex(output, r'dataset "fortunes" of .*mistaken.so: .*0.fortunes at \(\d+, 0\): open threw: lost')
 
-    def test_files_that_are_no_libraries_of_datasets(self):
+    def test_other_libraries_are_refused(self):
         other = self.folder / "other.cc"
         other.write_text("""struct { unsigned form; const char* words[4]; void* datasets; } plugin = {
             0x7174d001, {"other", "", "other", "other"}, 0}; extern "C" void* titan_data_plugin() { return &plugin; }""")
         subprocess.run(["g++", "-shared", "-fPIC", "-w", "-o", self.folder / "other.so", other], check=True)
-        said = self.refusal(self.mine(**{"experimental.custom_import": self.folder / "other.so"}))
-        self.assertIn('was compiled with Titan "other" where this titan-rank has', said)
-        self.assertNotIn("LibTorch", said)
+        output = self.refusal(self.mine(**{"experimental.custom_import": self.folder / "other.so"}))
+        self.assertIn('was compiled with Titan "other" where this titan-rank has', output)
+        self.assertNotIn("LibTorch", output)
         subprocess.run(["g++", "-shared", "-fPIC", "-o", self.folder / "empty.so", "-x", "c++", "-"], check=True, input="int nothing;", text=True)
-        said = self.refusal(self.mine(**{"experimental.custom_import": self.folder / "empty.so"}))
-        self.assertIn("has no TITAN_MODEL_PLUGIN(...) and no TITAN_DATA_PLUGIN(...)", said)
+        output = self.refusal(self.mine(**{"experimental.custom_import": self.folder / "empty.so"}))
+        self.assertIn("has no TITAN_MODEL_PLUGIN(...) and no TITAN_DATA_PLUGIN(...)", output)
 
 
 if __name__ == "__main__":

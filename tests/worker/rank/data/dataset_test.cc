@@ -79,7 +79,7 @@ TEST_F(DatasetTest, FindsFilesInNameOrder) {
 }
 
 // File names decide the format; among several formats one is the default, and a key selects another.
-TEST_F(DatasetTest, FormatsGoByNames) {
+TEST_F(DatasetTest, FileNamesDecideTheFormat) {
   for (const char* name : {"a.txt", "b.txt.gz", "c.parquet", "d.idx", "e.jsonl", "f.log", "set/titan-tokens.json"})
     write(name, "");
   const auto found = [&](const std::string& path, data_files::DatasetFormat format = data_files::DatasetFormat::kAuto) {
@@ -214,7 +214,7 @@ TEST_F(DatasetTest, SeeksToEveryDocument) {
   }
 }
 
-TEST_F(DatasetTest, SeekNoticesAChangedFile) {
+TEST_F(DatasetTest, SeekDetectsAChangedFile) {
   const std::string file = write("a.json", line("one") + line("two"));
   DocumentReader reader({.files = {file}});
   ASSERT_TRUE(reader.next().ok());
@@ -252,12 +252,12 @@ TEST_F(DatasetTest, ContiguousChunksWithTheRemainderFirst) {
 
 // With a stored index of documents, a rank finds its chunk without reading the text before it. If the index is damaged
 // or the data changed, it is built again.
-TEST_F(DatasetTest, ChunksAreFoundByAnIndexThatIsKept) {
+TEST_F(DatasetTest, FindsChunksByAStoredIndex) {
   std::string text;
   for (int i = 0; i < 10'000; ++i) text += line(std::to_string(i)) + (i % 3 == 0 ? "\n" : "");
   const std::vector<std::string> files = {write("a.json", text), write("b.json", text)};
-  const std::string kept = folder_ + "/kept";
-  const auto share = split_by_rank(files, 2, 3, {}, kept);
+  const std::string index_folder = folder_ + "/index_folder";
+  const auto share = split_by_rank(files, 2, 3, {}, index_folder);
   ASSERT_TRUE(share.ok()) << share.status();
   EXPECT_GT(share->start.offset, 0);
   EXPECT_LE(share->share.begin - share->start.document, 4096);
@@ -269,7 +269,7 @@ TEST_F(DatasetTest, ChunksAreFoundByAnIndexThatIsKept) {
   EXPECT_EQ(read_all(near), texts);
 
   std::string path;
-  for (const auto& entry : fs::directory_iterator(kept)) {
+  for (const auto& entry : fs::directory_iterator(index_folder)) {
     if (entry.path().extension() == ".json") path = entry.path();
   }
   std::ifstream stream(path, std::ios::binary);
@@ -288,13 +288,13 @@ TEST_F(DatasetTest, ChunksAreFoundByAnIndexThatIsKept) {
     EXPECT_EQ(DocumentIndex::from_text(bad).status().code(), absl::StatusCode::kDataLoss) << i;
   }
   std::ofstream(path, std::ios::binary) << good.substr(0, 100);
-  EXPECT_EQ(split_by_rank(files, 2, 3, {}, kept)->start, share->start);
+  EXPECT_EQ(split_by_rank(files, 2, 3, {}, index_folder)->start, share->start);
   write("b.json", text + text);
-  EXPECT_EQ(split_by_rank(files, 0, 3, {}, kept)->share.end, 10'000);
+  EXPECT_EQ(split_by_rank(files, 0, 3, {}, index_folder)->share.end, 10'000);
   EXPECT_EQ(split_by_rank(files, 2, 3, {}, "/dev/null/no")->share.begin, 20'000);
 }
 
-TEST_F(DatasetTest, CompressedFilesAreDealtLikeAStream) {
+TEST_F(DatasetTest, CompressedFilesAreSplitByFileOrDocument) {
   const std::vector<std::string> files = {"a.json.gz", "b.json.gz", "c.json.gz", "d.json.gz"};
   EXPECT_THAT(split_by_rank(files, 1, 2)->files, ElementsAre("b.json.gz", "d.json.gz"));
   const RankShare third = *split_by_rank(files, 1, 3);

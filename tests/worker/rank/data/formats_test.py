@@ -10,19 +10,19 @@ import unittest
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from asked_program import BIN, AskedProgram
+from request_program import BIN, RequestProgram
 
 PARQUET = (BIN / "titan-parquet.so").exists()
 DAMAGED = 260 if os.environ.get("TITAN_LONG") != "1" else 5000
 
 
-class Formats(AskedProgram):
+class Formats(RequestProgram):
     PROGRAM = "read_documents"
 
     def read(self, *files, **request):
         return self.reply_to({"files": [str(f) for f in files], "seek": True, **request})
 
-    def whole(self, answer):
+    def complete_texts(self, answer):
         self.assertIsNone(answer.get("error"))
         self.assertIsNone(answer.get("seek"))
         return answer["texts"]
@@ -43,16 +43,16 @@ class Formats(AskedProgram):
         empty = self.write("4.txt", "\n \n")
         wrong = self.write("5.txt", b"\xff\xfe")
         answer = self.read(*files, packed, empty, wrong, format="text")
-        self.assertEqual(texts + ["packed"], self.whole(answer))
+        self.assertEqual(texts + ["packed"], self.complete_texts(answer))
         self.assertEqual([f"{wrong}: not UTF-8, skipped"], answer["warnings"])
 
-    def test_blank_lines_part_documents(self):
+    def test_blank_lines_separate_documents(self):
         text = "\n\none\ntwo\n\n \t\nthree\r\n\r\nfour\n" + "long " * 300_000 + "\n\nend"
         expected = [re.sub(r"\r?\n\Z", "", part) for part in re.split(r"(?m)(?:^[ \t\r]*\n)+", text) if part.strip()]
         files = [self.write("a.txt", text), self.write("b.txt.gz", gzip.compress(b"packed\n\nagain\n"))]
-        self.assertEqual(expected + ["packed", "again"], self.whole(self.read(*files, format="text", blank_lines=True)))
+        self.assertEqual(expected + ["packed", "again"], self.complete_texts(self.read(*files, format="text", blank_lines=True)))
 
-    def test_another_key(self):
+    def test_text_key_selects_the_field(self):
         lines = self.write("k.jsonl", '{"content": "yes", "text": "no"}\n{"text": "no"}\n')
         answer = self.read(lines, format="jsonl", text_key="content")
         self.assertEqual(["yes"], answer["texts"])
@@ -71,9 +71,9 @@ class Formats(AskedProgram):
             path = self.root / f"{i}.parquet"
             pq.write_table(data, path, **options)
             seek = options.get("row_group_size", 0) < 200  # Seeking decodes a row group up to the row.
-            self.assertEqual(texts, self.whole(self.read(path, format="parquet", seek=seek)), options)
+            self.assertEqual(texts, self.complete_texts(self.read(path, format="parquet", seek=seek)), options)
         column = self.read(self.root / "1.parquet", format="parquet", text_key="other")
-        self.assertEqual([str(i) for i in range(len(texts))], self.whole(column))
+        self.assertEqual([str(i) for i in range(len(texts))], self.complete_texts(column))
 
     @unittest.skipUnless(PARQUET, "built without Arrow")
     def test_rows_without_text_are_named(self):
@@ -81,13 +81,13 @@ class Formats(AskedProgram):
         pq.write_table(pa.table({"text": pa.array([b"a", None, b"\xff", b"b", None], pa.binary())}), path, row_group_size=2)
         pq.write_table(pa.table({"text": pa.array([], pa.string())}), empty)
         answer = self.read(empty, path, format="parquet")
-        self.assertEqual(["a", "b"], self.whole(answer))
+        self.assertEqual(["a", "b"], self.complete_texts(answer))
         self.assertEqual([f"{path}, row 1 of row group 0: null, skipped", f"{path}, row 0 of row group 1: not UTF-8, skipped",
                           f"{path}, row 0 of row group 2: null, skipped"], answer["warnings"])
         self.assertIn("malformed row 2, more than", self.read(path, format="parquet", max_bad=1)["error"])
 
     @unittest.skipUnless(PARQUET, "built without Arrow")
-    def test_what_is_no_column_of_texts(self):
+    def test_columns_without_texts_are_refused(self):
         path = self.root / "kinds.parquet"
         pq.write_table(pa.table({"number": [1], "list": [["a"]], "s": [{"text": "deep"}]}), path)
         missing = self.read(path, format="parquet")["error"]
@@ -100,7 +100,7 @@ class Formats(AskedProgram):
             self.assertIn(str(bad), self.read(bad, format="parquet")["error"])
 
     @unittest.skipUnless(PARQUET, "built without Arrow")
-    def test_damaged_parquet_is_never_read_in_silence(self):
+    def test_damaged_parquet_is_never_read_silently(self):
         texts = self.texts(300)
         path, damaged = self.root / "good.parquet", self.root / "damaged.parquet"
         pq.write_table(pa.table({"text": texts}), path, row_group_size=100, write_page_checksum=True, compression="snappy")
@@ -121,7 +121,7 @@ class Formats(AskedProgram):
                 self.assertIn(str(damaged), answer["error"])
                 self.assertEqual(texts[:len(answer["texts"])], answer["texts"], f"damage {i}")
             else:
-                self.assertEqual(texts, answer["texts"], f"damage {i} was not noticed")
+                self.assertEqual(texts, answer["texts"], f"damage {i} was not detected")
         print(f"{refused} of {DAMAGED} damaged files refused, the others read as they were", flush=True)
         self.assertGreater(refused, DAMAGED // 2)
 

@@ -74,9 +74,9 @@ class HubDataset(unittest.TestCase):
         return start(self.hub.url(), self.folder, *requests, **environment)
 
     def read(self, *requests, **environment):
-        output, self.said = self.start(*requests, **environment).communicate(timeout=60)
+        output, self.log = self.start(*requests, **environment).communicate(timeout=60)
         answers = [json.loads(line) for line in output.splitlines()]
-        self.assertEqual(len(requests), len(answers), self.said)
+        self.assertEqual(len(requests), len(answers), self.log)
         return answers if len(answers) > 1 else answers[0]
 
     def rows(self, **request):
@@ -89,23 +89,23 @@ class HubDataset(unittest.TestCase):
         error = self.read(request, **(environment or {})).get("error", "")
         for word in words:
             self.assertIn(word, error)
-        self.assertNotIn("hf_secret", error + self.said)
+        self.assertNotIn("hf_secret", error + self.log)
         return error
 
     def shards_fetched(self):
         return len(self.hub.requests("cdn"))
 
-    def test_rows_are_those_of_the_files_on_disk(self):
-        asked = [{"batches": 400}, {"dataset": "c4_validation", "batches": 40},
+    def test_rows_equal_those_of_files_on_disk(self):
+        queries = [{"batches": 400}, {"dataset": "c4_validation", "batches": 40},
                  {"batches": 30, "batch": 2, "dp_rank": 5, "dp_size": 8},
                  {"batches": 30, "dp_rank": 1, "dp_size": 4, "per_rank": True}, {"batches": 30, "dp_rank": 2, "dp_size": 3, "per_rank": True},
                  {"dataset": "c4_test", "path": C4 + "/texts", "batches": 20},
                  {"dataset": "c4_test", "path": C4 + "@main/en/c4-train.0000[3-5]*", "batches": 150},
                  {"dataset": "c4_test", "path": f"{C4}@{self.commit}/en/c4-validation.00000-of-00001.json.gz", "batches": 90}]
         on_disk = [{**request, "path": request.get("path", C4).replace(C4, str(self.mirror)).replace("@main", "").replace("@" + self.commit, "")}
-                   for request in asked]
-        answers = self.read(*asked, *on_disk)
-        for request, streamed, there in zip(asked, answers, answers[len(asked):]):
+                   for request in queries]
+        answers = self.read(*queries, *on_disk)
+        for request, streamed, there in zip(queries, answers, answers[len(queries):]):
             with self.subTest(request):
                 self.assertTrue(streamed["rows"])
                 self.assertNotIn("error", streamed)
@@ -115,25 +115,25 @@ class HubDataset(unittest.TestCase):
                 self.assertEqual(there, streamed)
 
     # All ranks of a node together fetch only the shards of their rows, once, and one list.
-    def test_only_what_is_needed_is_fetched(self):
+    def test_fetches_only_needed_shards(self):
         first = self.rows(batches=2)
         self.assertEqual(1, self.shards_fetched())
         listed = [request.path for request in self.hub.requests("hub") if "/tree/" in request.path]
-        self.assertTrue(all("/en?" in path for path in listed), "nothing of the other variants is listed")
+        self.assertTrue(all("/en?" in path for path in listed), "only the needed variant is listed")
         self.hub.forget()
         ranks = [self.start({"batches": 400, "dp_rank": rank, "dp_size": 2}) for rank in range(2)]
         for rank in ranks:
             output, errors = rank.communicate(timeout=60)
             self.assertNotIn("error", json.loads(output), errors)
         fetched = [request.path.split("?")[0] for request in self.hub.requests("cdn")]
-        self.assertEqual(sorted(set(fetched)), sorted(fetched), "no shard twice")
+        self.assertEqual(sorted(set(fetched)), sorted(fetched), "each shard is fetched once")
         self.assertGreater(len(fetched), 5)
         self.assertEqual([], self.hub.requests("hub", "/api/datasets/allenai/c4/revision/main"))
         self.hub.forget()
         self.assertEqual(first, self.rows(batches=2))
-        self.assertEqual([], self.hub.requests(), "what is kept needs no hub")
+        self.assertEqual([], self.hub.requests(), "cached shards need no hub")
 
-    def test_a_cursor_in_the_middle_of_a_shard(self):
+    def test_resumes_in_the_middle_of_a_shard(self):
         whole = self.rows(batches=120)["rows"]
         begin = self.rows(batches=50)
         self.assertGreater(begin["cursor"]["offset"], 0)
@@ -144,7 +144,7 @@ class HubDataset(unittest.TestCase):
         self.assertEqual(whole[50:], moved["rows"])
 
     # Many ranks and shards of many blocks: each rank tokenizes its own blocks, and no shard is fetched twice.
-    def test_ranks_count_together(self):
+    def test_distributed_row_counting(self):
         self.repo.commit({**self.files, "en/c4-train.00000-of-00016.json.gz": shard("long", 150)})
         whole = self.rows(batches=640)
         for environment in ({}, {"TITAN_RANK_HUB_CACHE_GIB": "0"}):
@@ -157,19 +157,19 @@ class HubDataset(unittest.TestCase):
                 self.assertEqual([whole["cursor"]] * 4, [rank["cursor"] for rank in ranks])
                 self.assertEqual(1, len(list(counts.glob("token-counts-*"))))
                 fetched = [request.path.split("?")[0] for request in self.hub.requests("cdn")]
-                self.assertTrue(environment or len(set(fetched)) == len(fetched), "no shard twice")
+                self.assertTrue(environment or len(set(fetched)) == len(fetched), "each shard is fetched once")
                 middle = self.read(*({**request, "batches": 70} for request in requests), **environment)
                 rest = self.read(*({**request, "batches": 90, "cursor": middle[0]["cursor"]} for request in requests), **environment)
                 self.assertEqual(whole["rows"][280:], [rank["rows"][i] for i in range(90) for rank in rest])
 
     # Older records have no sizes: every rank reads everything, as it did then.
-    def test_a_record_without_sizes_goes_on(self):
+    def test_resumes_from_a_record_without_sizes(self):
         whole = self.rows(batches=80)["rows"]
         record, = (self.folder / "data").glob("hub-*.json")
-        told = json.loads(record.read_text())
-        self.assertEqual([len(self.files[name]) for name in told["files"]], told["sizes"])
-        for sizes, counted in ((None, 0), (told["sizes"], 1), ([1], 1)):  # If sizes are missing, they are requested again.
-            changed = {key: value for key, value in told.items() if key != "sizes"} | ({"sizes": sizes} if sizes else {})
+        recorded = json.loads(record.read_text())
+        self.assertEqual([len(self.files[name]) for name in recorded["files"]], recorded["sizes"])
+        for sizes, counted in ((None, 0), (recorded["sizes"], 1), ([1], 1)):  # If sizes are missing, they are requested again.
+            changed = {key: value for key, value in recorded.items() if key != "sizes"} | ({"sizes": sizes} if sizes else {})
             record.write_text(json.dumps(changed))
             counts = self.folder / f"counts-{len(sizes or [])}"
             mine = self.rows(batches=20, dp_rank=1, dp_size=4, counts=str(counts))["rows"]
@@ -194,16 +194,16 @@ class HubDataset(unittest.TestCase):
             path.write_text(damage)
         self.assertEqual(pinned, self.rows(batches=50, cursor=begin["cursor"], records=elsewhere, path=f"{C4}@{self.commit}"))
 
-    def test_a_hub_that_fails_in_the_middle(self):
+    def test_recovers_from_hub_failures(self):
         whole = self.rows(batches=100, path=str(self.mirror))["rows"]
         self.hub.order("drop", "00000-of-00016.json.gz", value=1500, server="cdn")  # Drops after this many bytes.
         self.hub.order("status", "00001-of-00016.json.gz", value=503, server="hub")
         self.assertEqual(whole, self.rows(batches=100)["rows"])
         self.assertEqual(0, sum(fault.times for fault in self.hub.faults))
-        asked = [request.range for request in self.hub.requests("cdn", "00000-of-00016.json.gz")]
-        self.assertEqual("bytes=1500-", asked[1][:11], "it goes on behind what came")
+        ranges = [request.range for request in self.hub.requests("cdn", "00000-of-00016.json.gz")]
+        self.assertEqual("bytes=1500-", ranges[1][:11], "it resumes after the received bytes")
 
-    def test_what_goes_wrong_says_what_to_do(self):
+    def test_errors_say_what_to_do(self):
         self.hub.order("status", "00003-of-00016.json.gz", value=404, times=9)
         error = self.error("no such", "c4-train.00003-of-00016.json.gz", batches=400)
         self.assertIn(f"@{self.commit}", error)
@@ -221,10 +221,10 @@ class HubDataset(unittest.TestCase):
         self.assertTrue(self.read({"records": elsewhere}, HF_TOKEN="hf_secret")["rows"])
 
     def test_without_a_hub(self):
-        output, said = self.without_a_hub.communicate(timeout=60)
+        output, log = self.without_a_hub.communicate(timeout=60)
         for word in ("HF_ENDPOINT", self.nowhere, "dataset_path", C4, "tried 4 times"):
             self.assertIn(word, json.loads(output)["error"])
-        self.assertIn("request is repeated in", said)
+        self.assertIn("request is repeated in", log)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class HangingHub final : public data_files::RemoteFiles {
   absl::StatusOr<std::unique_ptr<data_files::ByteSource>> open(const std::string& path, int64_t offset) override {
     if (path == "first.json") return data_files::ByteSource::open(file_, offset);
     std::unique_lock lock(mutex_);
-    asked_ = true;
+    requested_ = true;
     changed_.notify_all();
     changed_.wait(lock, [this] { return stopped_; });
     return absl::CancelledError("interrupted");
@@ -78,14 +78,14 @@ class HangingHub final : public data_files::RemoteFiles {
   }
   void wait_until_requested() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return asked_; });
+    changed_.wait(lock, [this] { return requested_; });
   }
 
  private:
   const std::string file_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool asked_ = false, stopped_ = false;
+  bool requested_ = false, stopped_ = false;
 };
 
 std::unique_ptr<DataLoader> open(const LoaderOptions& options) {
@@ -140,7 +140,7 @@ Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches
 }
 
 // Weights follow the job's step, even if its data starts from the beginning in the middle of the job.
-TEST_F(LoaderTest, DataThatBeginsAnewHasTheWeightsOfTheStep) {
+TEST_F(LoaderTest, RestartedDataUsesTheWeightsOfTheStep) {
   LoaderOptions mixed = options();
   for (const char* name : {"part-0", "part-1"}) {
     mixed.sources.push_back({name, {absl::StrCat(folder_.path(), "/", name, ".json")}, {}});
@@ -158,7 +158,7 @@ TEST_F(LoaderTest, DataThatBeginsAnewHasTheWeightsOfTheStep) {
 
 // In rows of packed documents no label belongs to another document or to padding, and the batch holds the document of
 // each token.
-TEST_F(LoaderTest, PackedDocumentsAreKeptApart) {
+TEST_F(LoaderTest, PackedDocumentsStaySeparate) {
   LoaderOptions packed = options(Order::kGlobal, 0, 1, 4);
   packed.packing_window = 16;
   packed.loop = false;
@@ -192,7 +192,7 @@ TEST_F(LoaderTest, PackedDocumentsAreKeptApart) {
 
 // With several sources, too, a job resumes at any microbatch on another number of ranks, and knows what each source has
 // given.
-TEST_F(LoaderTest, SourcesGoOnOnAnotherNumberOfRanks) {
+TEST_F(LoaderTest, SourcesResumeOnAnotherNumberOfRanks) {
   LoaderOptions mixed = options();
   mixed.files.clear();
   for (const char* name : {"part-0", "part-1", "part-2"}) {
@@ -269,7 +269,7 @@ TEST_F(LoaderTest, RestoreContinuesFromAnyPoint) {
 }
 
 // Many ranks each count a share of the text and tokenize only their rows: every batch and cursor stays the same.
-TEST_F(LoaderTest, RanksThatCountTogetherGetTheSameBatches) {
+TEST_F(LoaderTest, DistributedCountingGivesTheSameBatches) {
   const Rows all = read_global(options(), 1, 12, 40);
   LoaderOptions shared = options();
   shared.counts_folder = folder_.path() + "/counts";
@@ -297,7 +297,7 @@ TEST_F(LoaderTest, RestoreOnAnotherDegreeContinuesTheGlobalStream) {
 
 // torchtitan's position (documents read, and their tokens that are not in a row yet) leads to the same next row: after
 // every row of a pass over documents that are shorter and longer than a row.
-TEST_F(LoaderTest, GoesOnFromTorchtitansPlace) {
+TEST_F(LoaderTest, ResumesFromTorchtitansPosition) {
   std::string text;
   std::vector<int64_t> tokens;
   std::mt19937 random(9);
@@ -338,7 +338,7 @@ TEST_F(LoaderTest, GoesOnFromTorchtitansPlace) {
 }
 
 // torchtitan's position counts documents in their order: rows in another order have no such position.
-TEST_F(LoaderTest, TorchtitansPositionIsRefusedWhereRowsComeOtherwise) {
+TEST_F(LoaderTest, RefusesTorchtitansPositionForOtherOrders) {
   const auto refused = [&](const LoaderOptions& options) {
     return std::string(open(options)->restore({{"sample_idx", 3}, {"tokens_left", 1}}).message());
   };
@@ -353,7 +353,7 @@ TEST_F(LoaderTest, TorchtitansPositionIsRefusedWhereRowsComeOtherwise) {
 }
 
 // Each rank counts the padding in the rows of all ranks.
-TEST_F(LoaderTest, TheShareOfPaddingIsThatOfAllRanks) {
+TEST_F(LoaderTest, PaddingShareCoversAllRanks) {
   LoaderOptions plain = options(), packed = options(Order::kGlobal, 0, 1, 4);
   auto unpacked = open(plain);
   read(*unpacked, 1);
@@ -400,7 +400,7 @@ TEST_F(LoaderTest, TheShareOfPaddingIsThatOfAllRanks) {
 }
 
 // state() describes the returned batches, however far the thread has read.
-TEST_F(LoaderTest, StateIgnoresWhatIsPrefetched) {
+TEST_F(LoaderTest, StateIgnoresPrefetchedBatches) {
   LoaderOptions eager = options(), lazy = options();
   eager.prefetch = 50;
   lazy.prefetch = 0;
@@ -412,7 +412,7 @@ TEST_F(LoaderTest, StateIgnoresWhatIsPrefetched) {
 }
 
 // Prefetching changes no batch: a thread makes batches ahead, or without it they are made on request.
-TEST_F(LoaderTest, PrefetchHasAThreadAndNoneHasNot) {
+TEST_F(LoaderTest, OnlyPrefetchingStartsAThread) {
   const auto threads = [] {
     const std::filesystem::directory_iterator tasks("/proc/self/task");
     return std::distance(begin(tasks), end(tasks));
@@ -441,7 +441,7 @@ TEST_F(LoaderTest, PerRankStateBelongsToItsRank) {
   EXPECT_THAT(open(options())->restore(state).message(), AllOf(HasSubstr("\"per_rank\""), HasSubstr("\"global\"")));
 }
 
-TEST_F(LoaderTest, RestoreRefusesWhatDoesNotFit) {
+TEST_F(LoaderTest, RestoreRefusesMismatchedState) {
   auto loader = open(options());
   read(*loader, 20);
   const nlohmann::json state = loader->state();
@@ -499,7 +499,7 @@ TEST_F(LoaderTest, WithoutLoopAllRanksEndTogether) {
 }
 
 // A wrong path or a strict filter leaves a few words: the loss falls to zero, and only this warning explains it.
-TEST_F(LoaderTest, ADatasetOfAFewWordsIsToldOnce) {
+TEST_F(LoaderTest, WarnsOnceOfATinyDataset) {
   LoaderOptions options = this->options();
   options.files = {folder_.write("few.json", line("two words"))};
   options.seq_len = 4;

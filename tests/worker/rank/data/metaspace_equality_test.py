@@ -16,7 +16,7 @@ import time
 import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from varied_texts import compare, compare_decoded, english_texts, make_texts, ours, training_texts, write_texts
+from varied_texts import compare, compare_decoded, english_texts, make_texts, titan_tokens, training_texts, write_texts
 
 SHORT = ["llama2", "mistral-first-whole", "t5"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -173,7 +173,7 @@ def main():
             start = clock()
             expected = [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]
             seconds = clock() - start
-            got, speed, decoded = ours(work / name, work / ("large" if is_large else "small"), work, 3 if speed_alone else 1,
+            got, speed, decoded = titan_tokens(work / name, work / ("large" if is_large else "small"), work, 3 if speed_alone else 1,
                                        decoded=True)
             compare(name, tokenizer.id_to_token, texts, expected, got)
             compare_decoded(name, texts, decoded, tokenizer.decode_batch(got, skip_special_tokens=False))

@@ -15,7 +15,7 @@ WIDTH = 33
 
 
 def schedule(changes, rows, lengths):
-    """The source of each row. `changes` is {row: weights}; `lengths` has the number of rows of each source, None: without end."""
+    """The source of each row. `changes` is {row: weights}; `lengths` has the number of rows of each source, or None if it does not end."""
     order, ended, current, given = [], set(), None, [0] * len(lengths)
     while len(order) < rows:
         weights = list(changes[max(row for row in changes if row <= len(order))])
@@ -27,8 +27,8 @@ def schedule(changes, rows, lengths):
             current, dealt = weights, [0] * len(weights)
         shares = [Fraction(weight, sum(weights)) for weight in weights]
         now = sum(dealt)
-        begun = [i for i, share in enumerate(shares) if share > 0 and dealt[i] / share < now + 1]
-        source = min(begun, key=lambda i: ((dealt[i] + 1) / shares[i], i))
+        started = [i for i, share in enumerate(shares) if share > 0 and dealt[i] / share < now + 1]
+        source = min(started, key=lambda i: ((dealt[i] + 1) / shares[i], i))
         if given[source] == lengths[source]:
             ended.add(source)
             continue
@@ -56,7 +56,7 @@ class Mixture(RowReader):
         subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", TOKENIZER, "--out", cls.root / "books-index",
                         cls.root / "books"], check=True, capture_output=True)
 
-    def ask(self, **request):
+    def run_query(self, **request):
         return self.answer(row_tokens=WIDTH, **request)
 
     def source(self, name, **more):
@@ -79,7 +79,7 @@ class Mixture(RowReader):
     NAMES = ("web", "code", "books")
     CHANGES = {0: (700_000_000, 200_000_000, 100_000_000), 41: (1, 1, 1), 77: (0, 5, 2)}
 
-    def test_rows_are_the_rules_on_every_mesh(self):
+    def test_rows_follow_the_rule_on_every_mesh(self):
         sources = [self.source(name) for name in self.NAMES]
         weights = [[row, list(w)] for row, w in self.CHANGES.items()]
         want = self.expected(self.NAMES, schedule(self.CHANGES, 120, [None] * 3))
@@ -87,7 +87,7 @@ class Mixture(RowReader):
             rows, _ = self.globally(size, batch, 120 // (size * batch), sources=sources, weights=weights)
             self.assertEqual(rows, want, f"{size} ranks")
 
-    def test_goes_on_at_any_batch_on_other_ranks(self):
+    def test_resumes_at_any_batch_on_other_ranks(self):
         sources = [self.source(name) for name in self.NAMES]
         weights = [[row, list(w)] for row, w in self.CHANGES.items()]
         want = self.expected(self.NAMES, schedule(self.CHANGES, 120, [None] * 3))
@@ -97,7 +97,7 @@ class Mixture(RowReader):
             rows, cursor = self.globally(size, 4 // size, 1, cursor, sources=sources, weights=weights)
             self.assertEqual(rows, want[4 * i:4 * i + 4], f"batch {i}")
 
-    def test_others_take_over_what_ends(self):
+    def test_other_sources_replace_ended_ones(self):
         sources = [self.source("web"), self.source("code", repeat=False), self.source("books", repeat=False)]
         lengths = [None] + [len(self.streams[name]) // WIDTH for name in ("code", "books")]
         changes = {0: (2, 5, 1)}
@@ -116,11 +116,11 @@ class Mixture(RowReader):
         # When every source with a weight has ended, so has the stream, with every whole row once.
         ends = [self.source(name, repeat=False) for name in self.NAMES]
         every = [len(self.streams[name]) // WIDTH for name in self.NAMES]
-        answer = self.ask(sources=ends, weights=[[0, [3, 2, 1]]], batches=10_000)
+        answer = self.run_query(sources=ends, weights=[[0, [3, 2, 1]]], batches=10_000)
         self.assertEqual(answer["rows"], self.expected(self.NAMES, schedule({0: (3, 2, 1)}, 10_000, every)))
         self.assertEqual(len(answer["rows"]), sum(every))
 
-    def test_sources_and_weights_may_change_on_the_way(self):
+    def test_sources_and_weights_may_change_on_resume(self):
         two = [self.source("web"), self.source("code")]
         _, cursor = self.globally(1, 1, 50, sources=two, weights=[[0, [9, 1]]])
         given = {one["name"]: one["rows"] for one in cursor["sources"]}
@@ -136,18 +136,18 @@ class Mixture(RowReader):
         self.assertEqual(more[1], web[45])
         self.assertEqual(after["row"], 52)
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_mismatched_cursors_are_refused(self):
         two = [self.source("web"), self.source("code")]
         _, cursor = self.globally(1, 1, 5, sources=two, weights=[[0, [9, 1]]])
-        plain = self.ask(path=str(self.root / "web"), format="auto", batches=3)["cursor"]
-        self.assertIn("saved without training.dataloader.sources", self.ask(sources=two, weights=[[0, [1, 1]]], cursor=plain)["error"])
+        plain = self.run_query(path=str(self.root / "web"), format="auto", batches=3)["cursor"]
+        self.assertIn("saved without training.dataloader.sources", self.run_query(sources=two, weights=[[0, [1, 1]]], cursor=plain)["error"])
         self.assertIn("saved with training.dataloader.sources",
-                      self.ask(path=str(self.root / "web"), format="auto", cursor=cursor)["error"])
+                      self.run_query(path=str(self.root / "web"), format="auto", cursor=cursor)["error"])
         broken = json.loads(json.dumps(cursor))
         broken["sources"][1]["dealt"] = -1
-        self.assertIn('source "code": dataloader state: "dealt"', self.ask(sources=two, weights=[[0, [9, 1]]], cursor=broken)["error"])
+        self.assertIn('source "code": dataloader state: "dealt"', self.run_query(sources=two, weights=[[0, [9, 1]]], cursor=broken)["error"])
         broken["sources"][1].update(dealt=0, file_name="other.jsonl.gz")
-        self.assertIn('was "other.jsonl.gz"', self.ask(sources=two, weights=[[0, [9, 1]]], cursor=broken)["error"])
+        self.assertIn('was "other.jsonl.gz"', self.run_query(sources=two, weights=[[0, [9, 1]]], cursor=broken)["error"])
 
 
 if __name__ == "__main__":

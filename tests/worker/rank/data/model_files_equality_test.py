@@ -17,7 +17,7 @@ import sentencepiece
 import tiktoken
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from varied_texts import compare, compare_decoded, english_texts, make_texts, ours, training_texts, write_texts
+from varied_texts import compare, compare_decoded, english_texts, make_texts, titan_tokens, training_texts, write_texts
 
 SHORT = ["tiktoken-llama3", "sentencepiece-llama2", "sentencepiece-unigram-user"]
 CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
@@ -125,7 +125,7 @@ def main():
                 start = clock()
                 expected = encode(texts)
                 seconds = clock() - start
-                got, speed, decoded = ours(work / kind / name, work / ("large" if is_large else "small"), work,
+                got, speed, decoded = titan_tokens(work / kind / name, work / ("large" if is_large else "small"), work,
                                            3 if speed_alone else 1, decoded=True)
                 compare(f"{kind} {name}", spelling, texts, expected, got)
                 compare_decoded(f"{kind} {name}", texts, decoded, decode(got))

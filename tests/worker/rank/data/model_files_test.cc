@@ -36,7 +36,7 @@ std::vector<int32_t> document(Tokenizer& tokenizer, const std::string& text) {
   return tokens;
 }
 
-TEST(SentencePieceTokenizerTest, PairsMergeByScoreAndBytesStandForTheRest) {
+TEST(SentencePieceTokenizerTest, PairsMergeByScoreWithByteFallback) {
   auto tokenizer = load_model(testing::pair_model());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   // "▁abb ab\n": "ab" merges before "▁ab", which exists for both words.
@@ -62,7 +62,7 @@ TEST(SentencePieceTokenizerTest, UnigramsTakeTheBestPath) {
   EXPECT_EQ((*tokenizer)->decode({7, 0, 5}), "a \u2047 b");
 }
 
-TEST(SentencePieceTokenizerTest, PiecesOfTheUsersOwnComeBeforeTheBestPath) {
+TEST(SentencePieceTokenizerTest, UserDefinedPiecesPrecedeTheBestPath) {
   constexpr auto kUser = testing::SentencePiece::Type::kUserDefined;
   auto tokenizer =
       load_model(testing::unigram_model() + testing::piece("<X>", 0, kUser) + testing::piece("aA", -99, kUser));
@@ -85,7 +85,7 @@ TEST(TiktokenTokenizerTest, RanksMergeAndSpecialTokensFollow) {
   EXPECT_EQ((*tokenizer)->decode({259, 258, 257, 268}), "<|begin_of_text|>abab a<|eot_id|>");
 }
 
-TEST(TiktokenTokenizerTest, TheConfigurationNamesTokensAndEncoding) {
+TEST(TiktokenTokenizerTest, ConfigurationSelectsTokensAndEncoding) {
   auto tokenizer = load_model(testing::tiktoken_file(), R"({"added_tokens_decoder": {"267": {"content": "<|eom|>"}},
       "eos_token": "<|eom|>"})");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -145,7 +145,7 @@ std::vector<int32_t> encode_json(const json& file, const std::string& text) {
   return tokens;
 }
 
-TEST(CharacterTokenizerTest, NormalisedCutAndFallenBack) {
+TEST(CharacterTokenizerTest, NormalizesSplitsAndFallsBack) {
   EXPECT_THAT(encode_json(unigram_json(), "Ab  aZZ "), ElementsAre(5, 3, 5, 0));
   EXPECT_THAT(encode_json(pairs_json(), "ab  ab\nzz"), ElementsAre(5, 5, 6, 0));
   // The second text does not begin where the original does.

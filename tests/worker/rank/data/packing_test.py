@@ -19,8 +19,8 @@ def best_fit(documents):
               for d, tokens in enumerate(documents) for begin in range(0, max(0, len(tokens) - 1), WIDTH - 1)]
     rows = []
     for piece in sorted(pieces, key=lambda p: (-p[2], p[0], p[1])):
-        room = [(WIDTH - sum(p[2] for p in row), i) for i, row in enumerate(rows)]
-        fitting = [one for one in room if one[0] >= piece[2]]
+        free = [(WIDTH - sum(p[2] for p in row), i) for i, row in enumerate(rows)]
+        fitting = [one for one in free if one[0] >= piece[2]]
         if fitting:
             rows[min(fitting)[1]].append(piece)
         else:
@@ -46,15 +46,15 @@ class Packing(RowReader):
         subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", TOKENIZER, "--out", cls.root / "index", cls.root / "text"],
                        check=True, capture_output=True)
 
-    def asked(self, where, **request):
+    def query(self, where, **request):
         return {"row_tokens": WIDTH, "path": str(self.root / where), "format": "auto", "seed": SEED, "window": WINDOW,
                 "counts": str(self.root / "counts"), **request}
 
-    def ask(self, where, **request):
-        return self.answer(**self.asked(where, **request))
+    def run_query(self, where, **request):
+        return self.answer(**self.query(where, **request))
 
     def globally(self, where, size, batch, batches, cursor=None, **request):
-        ranks = self.answers(size, **self.asked(where, batch=batch, batches=batches, cursor=cursor, **request))
+        ranks = self.answers(size, **self.query(where, batch=batch, batches=batches, cursor=cursor, **request))
         return in_order(ranks, batch, batches), in_order(ranks, batch, batches, "ends"), ranks[0]["cursor"]
 
     def expected(self, documents):
@@ -80,7 +80,7 @@ class Packing(RowReader):
 
     CASES = (("text", "none"), ("stream.jsonl.gz", "none"), ("index", "none"), ("text", "documents"), ("index", "documents"))
 
-    def test_rows_are_the_algorithms_on_every_mesh(self):
+    def test_rows_follow_the_algorithm_on_every_mesh(self):
         for where, shuffle in self.CASES:
             rows, ends = self.expected(self.passes(where, shuffle))
             for size, batch in ((1, 8), (2, 4), (4, 2)):
@@ -89,7 +89,7 @@ class Packing(RowReader):
                 self.assertEqual(got, rows[:8 * batches], (where, shuffle, size))
                 self.assertEqual(stops, ends[:8 * batches], (where, shuffle, size))
 
-    def test_goes_on_at_any_row_on_other_ranks(self):
+    def test_resumes_at_any_row_on_other_ranks(self):
         for where, shuffle in self.CASES:
             rows, _ = self.expected(self.passes(where, shuffle))
             cursor, inside = None, 0
@@ -101,7 +101,7 @@ class Packing(RowReader):
             self.assertGreater(inside, 10)
 
     def test_every_token_is_predicted_once(self):
-        answer = self.ask("index", loop=False, batches=10_000)
+        answer = self.run_query("index", loop=False, batches=10_000)
         predicted = []
         for row, ends in zip(answer["rows"], answer["ends"]):
             for begin, end in zip([0, *ends], ends):
@@ -113,14 +113,14 @@ class Packing(RowReader):
             if len(document) <= WIDTH:
                 self.assertIn(document, whole)
 
-    def test_others_are_refused(self):
-        cursor = self.ask("index", batches=5)["cursor"]
+    def test_mismatched_cursors_are_refused(self):
+        cursor = self.run_query("index", batches=5)["cursor"]
         for change in ({"window": 17}, {"window": 0}, {"row_tokens": 34}, {"shuffle": "documents"}):
-            said = self.ask("index", cursor=cursor, **change)["error"]
-            self.assertIn("packing_window = 16, seq_len = 32", said)
-        self.assertIn('set shuffle = "documents"', self.ask("index", shuffle="rows")["error"])
+            message = self.run_query("index", cursor=cursor, **change)["error"]
+            self.assertIn("packing_window = 16, seq_len = 32", message)
+        self.assertIn('set shuffle = "documents"', self.run_query("index", shuffle="rows")["error"])
         cursor["window_row"] = 1000
-        self.assertIn("after row 1000 of a window", self.ask("index", cursor=cursor)["error"])
+        self.assertIn("after row 1000 of a window", self.run_query("index", cursor=cursor)["error"])
 
 
 if __name__ == "__main__":

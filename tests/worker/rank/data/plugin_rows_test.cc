@@ -74,9 +74,9 @@ Opened open_tokens(const std::string& file, const data_files::FilePlace& place) 
   return std::make_unique<Lines>(file, place, true);
 }
 
-FileKind kind_of(Opened (*open)(const std::string&, const data_files::FilePlace&), Gives gives = Gives::kTexts) {
+FileKind kind_of(Opened (*open)(const std::string&, const data_files::FilePlace&), Content content = Content::kTexts) {
   return {.format = data_files::DatasetFormat::kPlugin,
-          .plugin = std::make_shared<LoadedDataset>(LoadedDataset{{"mine", gives, ".lines", open}, "mine.so", 7})};
+          .plugin = std::make_shared<LoadedDataset>(LoadedDataset{{"mine", content, ".lines", open}, "mine.so", 7})};
 }
 
 // The same documents in three forms: JSON lines, lines of texts, lines of tokens. Every third token is not a label.
@@ -115,7 +115,7 @@ class PluginRowsTest : public ::testing::Test {
 
   SourceWanted json() const { return {"", json_, {.format = data_files::DatasetFormat::kJsonLines}}; }
   SourceWanted texts() const { return {"", texts_, kind_of(open_texts)}; }
-  SourceWanted tokens() const { return {"", tokens_, kind_of(open_tokens, Gives::kTokens)}; }
+  SourceWanted tokens() const { return {"", tokens_, kind_of(open_tokens, Content::kTokens)}; }
 
   RowsWanted wanted(int rank, int ranks) const {
     return {.tokenizer_folder = folder_.path(),
@@ -168,7 +168,7 @@ class PluginRowsTest : public ::testing::Test {
     const absl::StatusOr<const MixCursor*> cursor = rows->cursor();
     if (!cursor.ok()) return cursor.status();
     const nlohmann::json here = to_json(**cursor, *rows);
-    EXPECT_TRUE(all.cursor.is_null() || all.cursor == here) << "the ranks are at different places";
+    EXPECT_TRUE(all.cursor.is_null() || all.cursor == here) << "the ranks are at different positions";
     all.cursor = here;
     all.warnings = rows->take_warnings();
     return absl::OkStatus();
@@ -185,12 +185,12 @@ class PluginRowsTest : public ::testing::Test {
 };
 
 const std::map<std::string, std::function<void(RowsWanted&)>> kArrangements = {
-    {"as they come", [](RowsWanted&) {}},
+    {"in order", [](RowsWanted&) {}},
     {"shuffled", [](RowsWanted& rows) { rows.shuffle = Shuffle::kDocuments, rows.shuffle_seed = 3; }},
     {"packed", [](RowsWanted& rows) { rows.packing_window = 16; }},
     {"both", [](RowsWanted& rows) { rows.shuffle = Shuffle::kDocuments, rows.packing_window = 16; }}};
 
-TEST_F(PluginRowsTest, RowsAreThoseOfJsonLines) {
+TEST_F(PluginRowsTest, RowsEqualThoseOfJsonLines) {
   for (const auto& [name, arrange] : kArrangements) {
     const Read expected = read({json()}, 1, 240, arrange);  // More than a pass.
     ASSERT_TRUE(expected.status.ok()) << expected.status;
@@ -205,7 +205,7 @@ TEST_F(PluginRowsTest, RowsAreThoseOfJsonLines) {
   }
 }
 
-TEST_F(PluginRowsTest, GoesOnAtAnyRowOnOtherRanks) {
+TEST_F(PluginRowsTest, ResumesAtAnyRowOnOtherRanks) {
   for (const auto& [name, arrange] : kArrangements) {
     const Read whole = read({texts()}, 1, 240, arrange);
     nlohmann::json cursor;
@@ -240,7 +240,7 @@ TEST_F(PluginRowsTest, OrderPerRankDealsTheSameDocuments) {
   }
 }
 
-TEST_F(PluginRowsTest, MixesWithTitansOwn) {
+TEST_F(PluginRowsTest, MixesWithBuiltInDatasets) {
   std::vector<SourceWanted> with_json{json(), json()}, with_texts{json(), texts()};
   with_json[0].name = with_texts[0].name = "a";
   with_json[1].name = with_texts[1].name = "b";
@@ -256,7 +256,7 @@ TEST_F(PluginRowsTest, MixesWithTitansOwn) {
 
 // The tokens are the same as those of the texts, tokens that are not labels stay marked, and each row holds the ends of
 // its documents.
-TEST_F(PluginRowsTest, TokensKeepWhichAreLabels) {
+TEST_F(PluginRowsTest, TokensKeepTheLabelMask) {
   for (const auto& [name, arrange] : kArrangements) {
     const Read expected = read({texts()}, 1, 240, arrange);
     Read one = read({tokens()}, 1, 240, arrange);
@@ -277,7 +277,7 @@ TEST_F(PluginRowsTest, TokensKeepWhichAreLabels) {
   }
 }
 
-TEST_F(PluginRowsTest, ConversationsAreRowsOfJson) {
+TEST_F(PluginRowsTest, ConversationsEqualThoseOfJsonLines) {
   folder_.write("chat_template.jinja",
                 "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content }}|"
                 "{% endgeneration %}{% else %}{{ m.content }}|{% endif %}{% endfor %}");
@@ -292,15 +292,15 @@ TEST_F(PluginRowsTest, ConversationsAreRowsOfJson) {
   SourceWanted mine = texts(), own = json();
   mine.files = own.files = {folder_.write("chat.json", lines)};
   mine.kind.messages_key = own.kind.messages_key = "turns";
-  const auto as_they_come = [](RowsWanted&) {};
-  const Read expected = read({own}, 1, 24, as_they_come), got = read({mine}, 4, 24, as_they_come);
+  const auto unarranged = [](RowsWanted&) {};
+  const Read expected = read({own}, 1, 24, unarranged), got = read({mine}, 4, 24, unarranged);
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   ASSERT_TRUE(got.status.ok()) << got.status;
   EXPECT_EQ(got.rows, expected.rows);
   EXPECT_EQ(got.ends, expected.ends);
 }
 
-TEST_F(PluginRowsTest, WhatALibraryThrowsOrSaysNamesFileAndPlace) {
+TEST_F(PluginRowsTest, LibraryErrorsNameFileAndPlace) {
   struct Throws : Lines {
     using Lines::Lines;
     absl::StatusOr<bool> next(PluginDocument& document) override {
@@ -325,7 +325,7 @@ TEST_F(PluginRowsTest, WhatALibraryThrowsOrSaysNamesFileAndPlace) {
   EXPECT_THAT(error_of(source), HasSubstr("open() returned no reader"));
 }
 
-TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
+TEST_F(PluginRowsTest, RefusesInconsistentPlaces) {
   SourceWanted source = texts();
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace&) -> Opened {
     return std::make_unique<Lines>(file, data_files::FilePlace{}, false);  // Ignores the place where it is opened.
@@ -352,18 +352,18 @@ TEST_F(PluginRowsTest, PlacesHaveToBePlaces) {
   EXPECT_THAT(error_of(source),
               AllOf(HasSubstr("0.txt at (0, 0): the place after the document is (1152921504606846977"),
                     HasSubstr("beyond 2^60, the largest that a cursor holds")));
-  struct Lies : Lines {  // Reports the place where it was opened, but returns the first document.
-    Lies(const std::string& file, const data_files::FilePlace& place) : Lines(file, {}, false) { place_ = place; }
+  struct Mismatched : Lines {  // Reports the place where it was opened, but returns the first document.
+    Mismatched(const std::string& file, const data_files::FilePlace& place) : Lines(file, {}, false) { place_ = place; }
   };
   source.kind = kind_of([](const std::string& file, const data_files::FilePlace& place) -> Opened {
-    return std::make_unique<Lies>(file, place);
+    return std::make_unique<Mismatched>(file, place);
   });
   EXPECT_THAT(error_of(source), HasSubstr("a reader that was opened there returns another document"));
 }
 
 // Documents that change with each opening are noticed before the first row; those that change later, under distributed
 // row counting, when they are read.
-TEST_F(PluginRowsTest, DocumentsHaveToStayTheSame) {
+TEST_F(PluginRowsTest, RefusesChangingDocuments) {
   static int openings;
   struct Changes : Lines {
     Changes(const std::string& file, const data_files::FilePlace& place, int more)
@@ -388,7 +388,7 @@ TEST_F(PluginRowsTest, DocumentsHaveToStayTheSame) {
   EXPECT_THAT(error_of(source, 4), HasSubstr("the dataset has changed since; remove "));
 }
 
-TEST_F(PluginRowsTest, WhatIsNoDocumentIsNamedAndLimited) {
+TEST_F(PluginRowsTest, MalformedDocumentsAreNamedAndLimited) {
   const auto strict = [](RowsWanted& rows) { rows.max_bad_lines = 0; };
   for (const int ranks : {1, 4}) {
     EXPECT_THAT(error_of(texts(), ranks, strict),
@@ -413,20 +413,20 @@ TEST_F(PluginRowsTest, WhatIsNoDocumentIsNamedAndLimited) {
         };
         return std::make_unique<Unmatched>(file, place, true);
       },
-      Gives::kTokens);
+      Content::kTokens);
   EXPECT_THAT(error_of(source, 1, strict), HasSubstr("has 3 tokens and 2 labels"));
   source.kind = kind_of(open_tokens);
   EXPECT_THAT(error_of(source), HasSubstr("the document has tokens, and the dataset gives texts"));
   source = texts();
-  source.kind = kind_of(open_texts, Gives::kTokens);
+  source.kind = kind_of(open_texts, Content::kTokens);
   EXPECT_THAT(error_of(source), HasSubstr("the document has text, and the dataset gives tokens"));
 }
 
 // A rebuilt library may cut the same files differently, so counts of the other build are not used.
-TEST_F(PluginRowsTest, AnotherLibraryCountsAgain) {
+TEST_F(PluginRowsTest, RebuiltLibraryCountsAgain) {
   SourceWanted source = texts();
-  const auto as_they_come = [](RowsWanted&) {};
-  ASSERT_TRUE(read({source}, 4, 24, as_they_come).status.ok());
+  const auto unarranged = [](RowsWanted&) {};
+  ASSERT_TRUE(read({source}, 4, 24, unarranged).status.ok());
   auto other = std::make_shared<LoadedDataset>(*source.kind.plugin);
   other->sum = 8;
   other->open = [](const std::string& file, const data_files::FilePlace& place) -> Opened {
@@ -441,12 +441,12 @@ TEST_F(PluginRowsTest, AnotherLibraryCountsAgain) {
     return std::make_unique<Longer>(file, place, false);
   };
   source.kind.plugin = other;
-  const Read one = read({source}, 1, 24, as_they_come), four = read({source}, 4, 24, as_they_come);
+  const Read one = read({source}, 1, 24, unarranged), four = read({source}, 4, 24, unarranged);
   ASSERT_TRUE(four.status.ok()) << four.status;
   EXPECT_EQ(four.rows, one.rows);
 }
 
-TEST_F(PluginRowsTest, FilesAreThoseOfTheDataset) {
+TEST_F(PluginRowsTest, FindsFilesByTheDatasetsEnding) {
   std::filesystem::create_directory(folder_.path() + "/all");
   folder_.write("all/b.lines", "b\n");
   folder_.write("all/a.lines", "a\n");

@@ -86,13 +86,13 @@ std::vector<WeightsFrom> weights_of(const nlohmann::json& request) {
 // Cached: requests name few tokenizers many times.
 absl::StatusOr<std::shared_ptr<Tokenizer>> tokenizer_of(const std::string& folder) {
   static std::map<std::string, std::shared_ptr<Tokenizer>> loaded;
-  std::shared_ptr<Tokenizer>& kept = loaded[folder];
-  if (kept == nullptr) {
+  std::shared_ptr<Tokenizer>& cached = loaded[folder];
+  if (cached == nullptr) {
     auto tokenizer = Tokenizer::load(folder);
     if (!tokenizer.ok()) return tokenizer.status();
-    kept = *std::move(tokenizer);
+    cached = *std::move(tokenizer);
   }
-  return kept;
+  return cached;
 }
 
 absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {

@@ -5,13 +5,13 @@ import json
 import os
 import pathlib
 
-from asked_program import BIN, AskedProgram
+from request_program import BIN, RequestProgram
 from tokenizers import Tokenizer
 
 TOKENIZER = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
 
 
-class RowReader(AskedProgram):
+class RowReader(RequestProgram):
     PROGRAM = "read_rows"
 
     @classmethod

@@ -41,7 +41,7 @@ class CountingTokenizer final : public testing::ByteTokenizer {
   std::optional<int32_t> bos_id() const override { return kSpecial; }
 };
 
-struct Asked {
+struct Request {
   int rank = 0, ranks = 1;
   std::string counts_file;
   std::shared_ptr<Tokenizer> tokenizer;
@@ -52,38 +52,38 @@ struct Kind {
   const char* name;
   const char* file;
   int64_t record_bytes;
-  int64_t most_documents;  // The most documents that a rank tokenizes for a batch, whatever the number of ranks: stated
-                           // below.
-  int64_t rows_counted;    // Rows per rank: two windows of counts.
-  std::function<std::unique_ptr<RowSource>(const std::string& file, const std::string& folder, const Asked&)> open;
+  int64_t max_documents;  // The most documents that a rank tokenizes for a batch, whatever the number of ranks: stated
+                          // below.
+  int64_t rows_counted;   // Rows per rank: two windows of counts.
+  std::function<std::unique_ptr<RowSource>(const std::string& file, const std::string& folder, const Request&)> open;
 };
 
 // Random letters compress to about six tenths, and the text around them to little.
-std::unique_ptr<RowSource> in_order(const std::string& file, const std::string&, const Asked& asked) {
+std::unique_ptr<RowSource> in_order(const std::string& file, const std::string&, const Request& request) {
   constexpr BlockFiles::Sizes kSizes{.text_bytes = kBlockBytes, .compressed_bytes = kBlockBytes / 2};
   return std::make_unique<CountedRows>(
-      *DocumentBlocks::open({.files = {file}, .sizes = kSizes}), asked.tokenizer,
+      *DocumentBlocks::open({.files = {file}, .sizes = kSizes}), request.tokenizer,
       CountedRows::Options{
-          .row_tokens = kRow, .rank = asked.rank, .ranks = asked.ranks, .counts_file = asked.counts_file});
+          .row_tokens = kRow, .rank = request.rank, .ranks = request.ranks, .counts_file = request.counts_file});
 }
 
-std::unique_ptr<TokenDocuments> documents(const std::string& file, const std::string& folder, const Asked& asked,
+std::unique_ptr<TokenDocuments> documents(const std::string& file, const std::string& folder, const Request& request,
                                           Shuffle shuffle) {
   const auto finder = [&] {
     return find_by_places({file}, {}, *DocumentPlaces::get({file}, {}, folder),
                           {.seed = 3, .in_order = shuffle == Shuffle::kNone});
   };
-  return counted_documents(finder(), finder(), asked.tokenizer,
-                           {.rank = asked.rank, .ranks = asked.ranks, .counts_file = asked.counts_file},
+  return counted_documents(finder(), finder(), request.tokenizer,
+                           {.rank = request.rank, .ranks = request.ranks, .counts_file = request.counts_file},
                            {.arrangement = {.shuffle = shuffle, .seed = 3}, .row_tokens = kRow});
 }
 
-std::unique_ptr<RowSource> shuffled(const std::string& file, const std::string& folder, const Asked& asked) {
-  return std::make_unique<DocumentRows>(documents(file, folder, asked, Shuffle::kDocuments), kRow, false);
+std::unique_ptr<RowSource> shuffled(const std::string& file, const std::string& folder, const Request& request) {
+  return std::make_unique<DocumentRows>(documents(file, folder, request, Shuffle::kDocuments), kRow, false);
 }
 
-std::unique_ptr<RowSource> packed(const std::string& file, const std::string& folder, const Asked& asked) {
-  return std::make_unique<PackedRows>(documents(file, folder, asked, Shuffle::kNone),
+std::unique_ptr<RowSource> packed(const std::string& file, const std::string& folder, const Request& request) {
+  return std::make_unique<PackedRows>(documents(file, folder, request, Shuffle::kNone),
                                       PackedRows::Options{.row_tokens = kRow, .window = 128});
 }
 
@@ -97,7 +97,7 @@ const Kind kKinds[] = {
     {"packed", "a.jsonl", CountsFile<DocumentLengths>::kRecordBytes, 2 * kOfChunk + kRow / 2 + 1, 140, packed}};
 
 struct Cost {
-  int64_t ranks = 0, start = 0, step = 0, restore = 0;  // Tokenized documents, the most of a batch.
+  int64_t ranks = 0, start = 0, step = 0, restore = 0;  // Tokenized documents; `step` is the maximum per batch.
   double step_us = 0;
 };
 
@@ -116,13 +116,13 @@ class LoaderScale {
     }
     file_ = folder_.write(kind.file, testing::as_named(kind.file, text));
     counts_ = folder_.path() + "/counts";
-    auto everybody = kind.open(file_, folder_.path(), {.counts_file = counts_, .tokenizer = tokenizer_});
-    EXPECT_EQ(*everybody->skip(ranks * kind.rows_counted), ranks * kind.rows_counted);
+    auto single_reader = kind.open(file_, folder_.path(), {.counts_file = counts_, .tokenizer = tokenizer_});
+    EXPECT_EQ(*single_reader->skip(ranks * kind.rows_counted), ranks * kind.rows_counted);
   }
 
   Cost run() {
     Cost cost{.ranks = ranks_};
-    forget_own();
+    erase_own_counts();
     auto rows = open();
     cost.start = batch(*rows);
     const absl::Duration begin = system_clock().monotonic();
@@ -132,7 +132,7 @@ class LoaderScale {
     }
     cost.step_us = absl::ToDoubleMicroseconds(system_clock().monotonic() - begin) / kSteps;
     const StreamPosition reached = *rows->position();
-    forget_own();
+    erase_own_counts();
     rows = open();
     const int64_t before = tokenizer_->documents;
     EXPECT_TRUE(rows->seek(reached).ok());
@@ -158,7 +158,7 @@ class LoaderScale {
   }
 
   // Erases the counts that this rank must make.
-  void forget_own() {
+  void erase_own_counts() {
     const auto records = static_cast<int64_t>(std::filesystem::file_size(counts_)) / kind_.record_bytes;
     std::fstream file(counts_, std::ios::binary | std::ios::in | std::ios::out);
     const std::string nothing(static_cast<size_t>(kind_.record_bytes), '\0');
@@ -188,12 +188,12 @@ void print(const Kind& kind, const std::vector<Cost>& costs) {
   };
   line("ranks", "%.0f", [](const Cost& c) { return c.ranks; });
   line("documents tokenised, start", "%.0f", [](const Cost& c) { return c.start; });
-  line("documents tokenised, most of a batch", "%.0f", [](const Cost& c) { return c.step; });
-  line("documents tokenised, going on", "%.0f", [](const Cost& c) { return c.restore; });
+  line("documents tokenised, max per batch", "%.0f", [](const Cost& c) { return c.step; });
+  line("documents tokenised, resuming", "%.0f", [](const Cost& c) { return c.restore; });
   line("a batch, us", "%.0f", [](const Cost& c) { return c.step_us; });
 }
 
-TEST(LoaderScaleTest, NoRankTokenisesWhatGrowsWithTheWorld) {
+TEST(LoaderScaleTest, TokenizedDocumentsDoNotGrowWithWorldSize) {
   const bool all = std::getenv("TITAN_LONG") != nullptr;
   for (const Kind& kind : kKinds) {
     std::vector<Cost> costs;
@@ -201,9 +201,9 @@ TEST(LoaderScaleTest, NoRankTokenisesWhatGrowsWithTheWorld) {
       costs.push_back(LoaderScale(kind, ranks).run());
       if (HasFailure()) return;
       const Cost& cost = costs.back();
-      EXPECT_LE(cost.start, kind.most_documents) << kind.name << " of " << ranks;
-      EXPECT_LE(cost.step, kind.most_documents) << kind.name << " of " << ranks;
-      EXPECT_LE(cost.restore, kind.most_documents + kOfBlock) << kind.name << " of " << ranks;
+      EXPECT_LE(cost.start, kind.max_documents) << kind.name << " of " << ranks;
+      EXPECT_LE(cost.step, kind.max_documents) << kind.name << " of " << ranks;
+      EXPECT_LE(cost.restore, kind.max_documents + kOfBlock) << kind.name << " of " << ranks;
     }
     print(kind, costs);
   }

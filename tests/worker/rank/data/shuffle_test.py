@@ -82,15 +82,15 @@ class Shuffle(RowReader):
             b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, len(lengths), len(lengths) + 1) + np.asarray(lengths, np.int32).tobytes()
             + firsts.astype(np.int64).tobytes() + np.arange(len(lengths) + 1, dtype=np.int64).tobytes())
 
-    def asked(self, where, shuffle, **request):
+    def query(self, where, shuffle, **request):
         return {"row_tokens": WIDTH, "path": str(self.root / where), "format": "auto", "seed": SEED, "shuffle": shuffle,
                 "counts": str(self.root / "counts"), **request}
 
-    def ask(self, where, shuffle, **request):
-        return self.answer(**self.asked(where, shuffle, **request))
+    def run_query(self, where, shuffle, **request):
+        return self.answer(**self.query(where, shuffle, **request))
 
     def globally(self, where, shuffle, size, batch, batches, cursor=None, **request):
-        ranks = self.answers(size, **self.asked(where, shuffle, batch=batch, batches=batches, cursor=cursor, **request))
+        ranks = self.answers(size, **self.query(where, shuffle, batch=batch, batches=batches, cursor=cursor, **request))
         return in_order(ranks, batch, batches), ranks[0]["cursor"]
 
     def cut(self, documents, order, passes=3):
@@ -118,7 +118,7 @@ class Shuffle(RowReader):
                 self.assertEqual(rows, want[:len(rows)], (where, shuffle, size))
 
     def test_paragraphs(self):
-        answer = self.ask("parts", "documents", batches=20, blank_lines=True)
+        answer = self.run_query("parts", "documents", batches=20, blank_lines=True)
         self.assertEqual(answer["rows"], self.cut(self.paragraphs, permutation)[:20])
 
     @unittest.skipUnless((BIN / "titan-parquet.so").exists(), "built without Parquet")
@@ -148,7 +148,7 @@ class Shuffle(RowReader):
         rows, cursor = self.globally("*.parquet", "documents", 4, 50, len(want) // 200 - 5, cursor, bad_lines=1000)
         self.assertEqual(rows, want[1000:len(want) // 200 * 200])
 
-    def test_goes_on_at_any_batch_on_other_ranks(self):
+    def test_resumes_at_any_batch_on_other_ranks(self):
         for where, shuffle in self.CASES:
             want, cursor = self.expected(where, shuffle), None
             for i in range(len(want) // 20):
@@ -158,50 +158,50 @@ class Shuffle(RowReader):
                 self.assertEqual(cursor["shuffle"], shuffle)
 
     def test_one_pass_gives_each_document_once(self):
-        answer = self.ask("index", "documents", loop=False, batches=10_000, row_tokens=1)
+        answer = self.run_query("index", "documents", loop=False, batches=10_000, row_tokens=1)
         self.assertEqual(sorted(t for row in answer["rows"] for t in row), sorted(t for d in self.documents for t in d))
-        rows = self.ask("index", "rows", loop=False, batches=10_000)["rows"]
+        rows = self.run_query("index", "rows", loop=False, batches=10_000)["rows"]
         self.assertEqual(sorted(rows), sorted(self.whole_rows(1)))
 
-    def test_ranks_of_their_own_documents(self):
+    def test_each_rank_shuffles_its_own_documents(self):
         each = len(self.documents) // 3
         for rank in range(3):
-            answer = self.ask("index", "documents", per_rank=True, dp_rank=rank, dp_size=3, batches=40)
+            answer = self.run_query("index", "documents", per_rank=True, dp_rank=rank, dp_size=3, batches=40)
             self.assertEqual(answer["rows"], self.cut(self.documents[rank * each:rank * each + each], permutation)[:40])
 
     def test_other_orders_are_refused(self):
-        cursor = self.ask("index", "documents", batches=3)["cursor"]
+        cursor = self.run_query("index", "documents", batches=3)["cursor"]
         for change in ({"seed": 8}, {"shuffle": "rows"}, {"shuffle": "none"}):
-            said = self.ask("index", change.pop("shuffle", "documents"), cursor=cursor, **change)["error"]
-            self.assertIn('saved with shuffle = "documents" of 210 by seed 7', said)
-            self.assertIn("exclude_from_loading", said)
-        plain = self.ask("index", "none", batches=3)["cursor"]
+            message = self.run_query("index", change.pop("shuffle", "documents"), cursor=cursor, **change)["error"]
+            self.assertIn('saved with shuffle = "documents" of 210 by seed 7', message)
+            self.assertIn("exclude_from_loading", message)
+        plain = self.run_query("index", "none", batches=3)["cursor"]
         self.assertNotIn("shuffle", plain)  # Like cursors from before shuffling existed.
-        self.assertIn("saved without shuffling", self.ask("index", "documents", cursor=plain)["error"])
-        rows = self.ask("index", "rows", batches=3)["cursor"]
-        self.assertIn("seq_len = 32", self.ask("index", "rows", cursor=rows, row_tokens=17)["error"])
+        self.assertIn("saved without shuffling", self.run_query("index", "documents", cursor=plain)["error"])
+        rows = self.run_query("index", "rows", batches=3)["cursor"]
+        self.assertIn("seq_len = 32", self.run_query("index", "rows", cursor=rows, row_tokens=17)["error"])
 
-    def test_streams_are_refused_by_name(self):
+    def test_compressed_streams_are_refused(self):
         packed = self.root / "packed.jsonl.gz"
         packed.write_bytes(gzip.compress((self.root / "text" / "0.jsonl").read_bytes()))
-        said = self.ask("packed.jsonl.gz", "documents")["error"]
-        self.assertIn("packed.jsonl.gz", said)
-        self.assertIn("titan-data tokenize", said)
-        self.assertIn('set shuffle = "documents"', self.ask("text", "rows")["error"])
+        message = self.run_query("packed.jsonl.gz", "documents")["error"]
+        self.assertIn("packed.jsonl.gz", message)
+        self.assertIn("titan-data tokenize", message)
+        self.assertIn('set shuffle = "documents"', self.run_query("text", "rows")["error"])
 
-    def test_damaged_places_are_noticed(self):
+    def test_damaged_places_are_detected(self):
         counts = self.root / "damaged"
-        want = self.ask("text", "documents", batches=5, counts=str(counts))["rows"]
+        want = self.run_query("text", "documents", batches=5, counts=str(counts))["rows"]
         [place] = counts.glob("places-*.bin")
         whole = place.read_bytes()
         self.assertEqual(len(whole), 16 * len(self.lines) + 8 * 4 + 4 + 32)
         for at in range(0, len(whole), 397):
             place.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
-            self.assertIn("damaged", self.ask("text", "documents", batches=5, counts=str(counts))["error"])
+            self.assertIn("damaged", self.run_query("text", "documents", batches=5, counts=str(counts))["error"])
         place.write_bytes(whole[:-5])
-        self.assertIn("remove it", self.ask("text", "documents", batches=5, counts=str(counts))["error"])
+        self.assertIn("remove it", self.run_query("text", "documents", batches=5, counts=str(counts))["error"])
         place.unlink()
-        self.assertEqual(self.ask("text", "documents", batches=5, counts=str(counts))["rows"], want)
+        self.assertEqual(self.run_query("text", "documents", batches=5, counts=str(counts))["rows"], want)
 
     # The algorithm is fair; the other tests compare the program with it.
     def test_the_permutations_are_fair(self):

@@ -13,7 +13,7 @@ import time
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from varied_texts import compare, english_texts, make_texts, ours, training_texts, write_texts
+from varied_texts import compare, english_texts, make_texts, titan_tokens, training_texts, write_texts
 
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -113,7 +113,7 @@ def main():
             start = time.monotonic()
             expected = [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]
             seconds = time.monotonic() - start
-            got, speed, _ = ours(work / name, work / ("large" if is_large else "small"), work)
+            got, speed, _ = titan_tokens(work / name, work / ("large" if is_large else "small"), work)
             compare(name, tokenizer.id_to_token, texts, expected, got)
             size = sum(len(text.encode()) for text in texts) / 1e6
             print(f"{name}: {size:.1f} MB, {sum(map(len, got)):,} tokens equal; "

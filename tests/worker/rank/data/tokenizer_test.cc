@@ -49,7 +49,7 @@ TEST(TokenizerTest, BytesMergesAndSpecialTokens) {
 }
 
 // The lowest rank merges first, wherever it is.
-TEST(TokenizerTest, MergesByRankNotByPlace) {
+TEST(TokenizerTest, MergesByRankNotByPosition) {
   json file = byte_tokenizer();
   file["model"]["vocab"].update({{"bc", 300}, {"ab", 301}, {"abc", 302}});
   file["model"]["merges"] = {"b c", "a b", "ab c"};
@@ -246,7 +246,7 @@ TEST(TokenizerTest, SpecialTokensOfTheConfiguration) {
   EXPECT_THAT(encode(**tokenizer, "a<new>"), ElementsAre('a', 258));
 }
 
-TEST(SplitPatternTest, RefusesWhatTheEnginesReadDifferently) {
+TEST(SplitPatternTest, RefusesPatternsThatEnginesReadDifferently) {
   for (const char* pattern : {"\\w+", "\\bx", "^a", "a$", "[[:alpha:]]", "[a&&b]", "\\h", "\\p{Han}", "\\pL",
                               "[\\P{L}]", "(?m:a)", "(?<name>a)", "a{2}+", "[]a]", "[a", "a\\", "\\1", "\\x41"}) {
     const auto translated = translate_pattern(pattern);
@@ -255,7 +255,7 @@ TEST(SplitPatternTest, RefusesWhatTheEnginesReadDifferently) {
   }
 }
 
-TEST(SplitPatternTest, LiteralTextIsNoPattern) {
+TEST(SplitPatternTest, LiteralTextIsNotAPattern) {
   const auto split = SplitPattern::compile(".+", {.literal = true});
   ASSERT_TRUE(split.ok());
   std::vector<std::string> pieces;

@@ -66,24 +66,24 @@ class Tokens(RowReader):
         cls.make(cls.index)
 
     @classmethod
-    def words(cls, out, *more):
+    def command(cls, out, *more):
         return [DATA, "tokenize", "--tokenizer", TOKENIZER, "--out", out, "--shard-mib", "1", "--threads", "2", *more, cls.text]
 
     @classmethod
     def make(cls, out, *more):
-        return subprocess.run(cls.words(out, *more), check=True, capture_output=True, text=True)
+        return subprocess.run(cls.command(out, *more), check=True, capture_output=True, text=True)
 
     def read(self, path, format="auto", **request):
         return self.answer(path=str(path), format=format, **request)
 
-    def whole(self, *args, **request):
+    def read_ok(self, *args, **request):
         answer = self.read(*args, **request)
         self.assertIsNone(answer.get("error"))
         return answer
 
     def deal(self, path, size, batch, batches, cursor=None, **request):
         """All ranks' rows in the order of the stream, and the cursor, which is the same on each."""
-        answers = [self.whole(path, dp_rank=rank, dp_size=size, batch=batch, batches=batches, cursor=cursor, **request) for rank in range(size)]
+        answers = [self.read_ok(path, dp_rank=rank, dp_size=size, batch=batch, batches=batches, cursor=cursor, **request) for rank in range(size)]
         self.assertTrue(all(a["cursor"] == answers[0]["cursor"] for a in answers))
         return in_order(answers, batch, batches), answers[0]["cursor"]
 
@@ -99,14 +99,14 @@ class Tokens(RowReader):
         other = self.deal(path, 2, 4, 10, cursor, row_tokens=50)[0]  # Another row length continues at the same token.
         stream = [t for row in expected for t in row][232 * width:]
         self.assertEqual(stream[:50 * 80], [t for row in other for t in row])
-        alone = self.whole(path, row_tokens=width, batch=8, batches=10**6, loop=False)
+        alone = self.read_ok(path, row_tokens=width, batch=8, batches=10**6, loop=False)
         self.assertEqual(in_rows(self.documents, width, 10**5, loop=False), alone["rows"])
 
     def test_text_and_index_give_the_same_rows(self):
         self.check_rows(self.text)
         self.check_rows(self.index)
         for i, part in enumerate(sorted(self.text.iterdir())):
-            subprocess.run([*self.words(self.root / f"part-{i}")[:-1], part], check=True, capture_output=True)
+            subprocess.run([*self.command(self.root / f"part-{i}")[:-1], part], check=True, capture_output=True)
         self.check_rows(self.root / "part-*")  # A glob of indexes.
 
     def test_chunks_of_documents(self):
@@ -116,10 +116,10 @@ class Tokens(RowReader):
         text = self.root / "clean.jsonl"
         text.write_text("\n".join(lines) + "\n")
         index = self.root / "clean"
-        subprocess.run([*self.words(index)[:-1], text], check=True, capture_output=True)
+        subprocess.run([*self.command(index)[:-1], text], check=True, capture_output=True)
         for rank in range(3):
             request = {"row_tokens": 20, "per_rank": True, "dp_rank": rank, "dp_size": 3, "batches": 300}
-            self.assertEqual(self.whole(text, **request)["rows"], self.whole(index, **request)["rows"])
+            self.assertEqual(self.read_ok(text, **request)["rows"], self.read_ok(index, **request)["rows"])
 
     def test_megatron_files_of_every_kind(self):
         random_ = random.Random(4)
@@ -136,9 +136,9 @@ class Tokens(RowReader):
             if kind == 8:
                 self.check_rows(folder)
             else:
-                self.assertEqual(in_rows(self.documents, 33, 100), self.whole(folder, row_tokens=33, batches=100)["rows"])
+                self.assertEqual(in_rows(self.documents, 33, 100), self.read_ok(folder, row_tokens=33, batches=100)["rows"])
         by_prefix = self.root / "megatron-8" / "a_text_document"
-        self.assertEqual(in_rows(self.documents[:half], 9, 50), self.whole(by_prefix, row_tokens=9, batches=50)["rows"])
+        self.assertEqual(in_rows(self.documents[:half], 9, 50), self.read_ok(by_prefix, row_tokens=9, batches=50)["rows"])
 
     def test_every_kind_of_text_becomes_an_index(self):
         texts = [json.loads(line)["text"] for path in sorted(self.text.iterdir()) for line in path.read_text().splitlines() if line.startswith('{"')]
@@ -152,16 +152,16 @@ class Tokens(RowReader):
             pq.write_table(pa.table({"text": texts}), self.root / "rows.parquet", row_group_size=50)
         for name in kinds:
             index = self.root / f"of-{name}"
-            subprocess.run([*self.words(index)[:-1], self.root / name], check=True, capture_output=True)
+            subprocess.run([*self.command(index)[:-1], self.root / name], check=True, capture_output=True)
             for source in (self.root / name, index):
-                self.assertEqual(in_rows(self.documents, 33, 480), self.whole(source, row_tokens=33, batches=480)["rows"], source)
+                self.assertEqual(in_rows(self.documents, 33, 480), self.read_ok(source, row_tokens=33, batches=480)["rows"], source)
 
     def test_malformed_lines_are_named_and_counted(self):
         made = self.make(self.root / "again")
         self.assertEqual(8, made.stderr.count("not JSON, skipped"))
         self.assertIn(f"{self.text}/part-0.jsonl:14: not JSON", made.stderr)
         self.assertIn("8 malformed documents skipped", made.stdout)
-        few = subprocess.run(self.words(self.root / "few", "--max-bad", "3"), capture_output=True, text=True)
+        few = subprocess.run(self.command(self.root / "few", "--max-bad", "3"), capture_output=True, text=True)
         self.assertEqual(2, few.returncode)
         self.assertIn("malformed line 4, more than --max-bad = 3", few.stderr)
 
@@ -172,36 +172,36 @@ class Tokens(RowReader):
         (other / "tokenizer.json").write_text(json.dumps(text, indent=3))
         answer = self.read(self.index, row_tokens=9, tokenizer=str(other))
         self.assertIn("was made with another tokenizer", answer["error"])
-        again = subprocess.run([*self.words(self.index)[:-1], self.text / "part-0.jsonl"], capture_output=True, text=True)
+        again = subprocess.run([*self.command(self.index)[:-1], self.text / "part-0.jsonl"], capture_output=True, text=True)
         self.assertEqual(1, again.returncode)
         self.assertIn("other options", again.stderr)
         tokens = self.root / "beyond"
         megatron(tokens, [[1, 2, 60000, 3]], 8, [1])
         self.assertIn("holds token 60000", self.read(tokens, row_tokens=4)["error"])
 
-    def test_ranks_warn_of_files_that_are_held_out_by_name(self):
+    def test_ranks_warn_of_held_out_files(self):
         folder = self.root / "splits"
         folder.mkdir()
         for name in ("train.jsonl", "test.jsonl"):
             shutil.copy(self.text / "part-0.jsonl", folder / name)
-        for told, request in [(1, {}), (1, {"per_rank": True, "dp_size": 2}), (0, {"per_rank": True, "dp_size": 2, "dp_rank": 1}),
+        for warned, request in [(1, {}), (1, {"per_rank": True, "dp_size": 2}), (0, {"per_rank": True, "dp_size": 2, "dp_rank": 1}),
                               (0, {"path": f"{folder}/train*"})]:
             answer = self.answer(**{"dataset": "c4_test", "path": str(folder), "row_tokens": 9, "batches": 2, **request})
-            self.assertEqual(told, sum("test.jsonl included" in warning for warning in answer["warnings"]), (request, answer))
+            self.assertEqual(warned, sum("test.jsonl included" in warning for warning in answer["warnings"]), (request, answer))
 
-    def test_killed_anywhere_it_goes_on_to_the_same_bytes(self):
+    def test_resumes_after_kills_with_the_same_bytes(self):
         lines = [line for path in sorted(self.text.iterdir()) for line in path.read_text().splitlines() if line != "{broken"]
         big = self.root / "big.jsonl"
         big.write_text("\n".join(lines * 150) + "\n")
-        words = [DATA, "tokenize", "--tokenizer", TOKENIZER, "--shard-mib", "1", "--threads", "2", big, "--out"]
+        command = [DATA, "tokenize", "--tokenizer", TOKENIZER, "--shard-mib", "1", "--threads", "2", big, "--out"]
 
         def sums(folder):
             return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
 
         undisturbed, killed = self.root / "undisturbed", self.root / "killed"
-        subprocess.run([*words, undisturbed], check=True, capture_output=True)
+        subprocess.run([*command, undisturbed], check=True, capture_output=True)
         for point in ("written:1", "finished:3", "written:2", "written:1"):
-            ended = subprocess.run([*words, killed], capture_output=True, env={**os.environ, "TITAN_FAILPOINT": f"data.shard.{point}"})
+            ended = subprocess.run([*command, killed], capture_output=True, env={**os.environ, "TITAN_FAILPOINT": f"data.shard.{point}"})
             self.assertEqual(-signal.SIGKILL, ended.returncode, point)
             self.assertFalse((killed / "titan-tokens.json").exists())
             shards = sorted(killed.glob("shard-*.json"))
@@ -209,12 +209,12 @@ class Tokens(RowReader):
                 self.assertTrue(shards)
                 damaged = shards[0].with_suffix(".tokens")  # A finished shard that is damaged is made again.
                 damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
-        done = subprocess.run([*words, killed], check=True, capture_output=True, text=True)
+        done = subprocess.run([*command, killed], check=True, capture_output=True, text=True)
         self.assertRegex(done.stdout, r"[1-9]\d* already existed")
         self.assertEqual(sums(undisturbed), sums(killed))
         self.assertGreater(len(list(undisturbed.glob("shard-*.tokens"))), 5)
         request = {"row_tokens": 2000, "batches": 700}  # Cut at lines or not, the documents are the file's.
-        self.assertEqual(self.whole(big, **request)["rows"], self.whole(undisturbed, **request)["rows"])
+        self.assertEqual(self.read_ok(big, **request)["rows"], self.read_ok(undisturbed, **request)["rows"])
 
     def damage(self, path, random_, i):
         bad = bytearray(path.read_bytes())
@@ -228,8 +228,8 @@ class Tokens(RowReader):
                 bad[at] = random_.randrange(256)
         path.write_bytes(bad)
 
-    def never_in_silence(self, good, names, request):
-        expected = self.whole(good, **request)["rows"]
+    def check_damage_is_detected(self, good, names, request):
+        expected = self.read_ok(good, **request)["rows"]
         random_, refused = random.Random(6), 0
         for i in range(DAMAGED):
             work = self.root / "damaged"
@@ -242,14 +242,14 @@ class Tokens(RowReader):
                 self.assertIn(str(work), answer["error"], f"damage {i} of {name}")
                 self.assertEqual(expected[:len(answer["rows"])], answer["rows"], f"damage {i} of {name}")
             else:
-                self.assertEqual(expected, answer["rows"], f"damage {i} of {name} was not noticed")
+                self.assertEqual(expected, answer["rows"], f"damage {i} of {name} was not detected")
             shutil.rmtree(work)
         print(f"{names}: {refused} of {DAMAGED} damaged sets refused, the others read as they were", flush=True)
         self.assertGreater(refused, DAMAGED // 2)
 
-    def test_damage_to_the_index_is_never_read_in_silence(self):
+    def test_damaged_index_is_never_read_silently(self):
         names = ["shard-00000.tokens", "shard-00000.index", "titan-tokens.json"]
-        self.never_in_silence(self.index, names, {"row_tokens": 33, "batches": 480})
+        self.check_damage_is_detected(self.index, names, {"row_tokens": 33, "batches": 480})
         broken = self.root / "broken"
         shutil.copytree(self.index, broken)
         tokens = bytearray((broken / names[0]).read_bytes())
@@ -259,11 +259,11 @@ class Tokens(RowReader):
         self.assertEqual(1, verified.returncode)
         self.assertIn(f"{broken}/{names[0]}: damaged between byte 0 and byte", verified.stdout)
 
-    def test_damage_to_megatron_files_is_never_read_in_silence(self):
+    def test_damaged_megatron_files_are_never_read_silently(self):
         good = self.root / "megatron-good"
         good.mkdir()
         megatron(good / "a", self.documents, 4, [2] * len(self.documents))
-        self.never_in_silence(good, ["a.idx"], {"format": "megatron", "row_tokens": 33, "batches": 100})
+        self.check_damage_is_detected(good, ["a.idx"], {"format": "megatron", "row_tokens": 33, "batches": 100})
 
 
 if __name__ == "__main__":

@@ -22,13 +22,13 @@ ASSETS = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets"
 TOKENIZER = ASSETS / "tokenizer"
 
 
-def theirs(dataset, path, rank, size, seq_len, count):
+def torchtitan_rows(dataset, path, rank, size, seq_len, count):
     rows = iter(text_datasets.HuggingFaceTextDataset(
         dataset, str(path), HuggingFaceTokenizer(str(TOKENIZER)), seq_len, rank, size, infinite=True))
     return [(inputs["input"].tolist(), labels.tolist()) for _, (inputs, labels) in zip(range(count), rows)]
 
 
-def ours(dataset, path, rank, size, seq_len, batch, count, order):
+def titan_rows(dataset, path, rank, size, seq_len, batch, count, order):
     options = {"dataset": dataset, "path": str(path), "tokenizer": str(TOKENIZER), "batch": batch, "seq_len": seq_len,
                "order": order, "dp_rank": rank, "dp_size": size, "batches": count // batch}
     out = subprocess.run([PROGRAM, json.dumps(options)], check=True, capture_output=True, text=True).stdout
@@ -58,15 +58,15 @@ def main():
     folder = ASSETS / "c4_test"
     for size in (1, 2, 3):
         for rank in range(size):
-            compare(f"c4_test, rank {rank} of {size}", theirs("c4_test", folder, rank, size, 512, 240),
-                    ours("c4_test", folder, rank, size, 512, 8, 240, "per_rank"))
-    compare("c4_test, global", theirs("c4_test", folder, 0, 1, 2048, 64), ours("c4_test", folder, 0, 1, 2048, 4, 64, "global"))
+            compare(f"c4_test, rank {rank} of {size}", torchtitan_rows("c4_test", folder, rank, size, 512, 240),
+                    titan_rows("c4_test", folder, rank, size, 512, 8, 240, "per_rank"))
+    compare("c4_test, global", torchtitan_rows("c4_test", folder, 0, 1, 2048, 64), titan_rows("c4_test", folder, 0, 1, 2048, 4, 64, "global"))
 
     small = root / "small"
     write_shards(small, documents[:11], 1, compress=False)
     for rank in range(3):  # Four passes over 3 or 4 documents.
-        compare(f"short dataset, rank {rank} of 3", theirs("c4_test", small, rank, 3, 100, 160),
-                ours("c4_test", small, rank, 3, 100, 1, 160, "per_rank"))
+        compare(f"short dataset, rank {rank} of 3", torchtitan_rows("c4_test", small, rank, 3, 100, 160),
+                titan_rows("c4_test", small, rank, 3, 100, 1, 160, "per_rank"))
 
     mirror = root / "c4"
     write_shards(mirror / "en", documents[:60], 4, compress=True)
@@ -78,8 +78,8 @@ def main():
     # files.
     for size in (2, 3):
         for rank in range(size):
-            compare(f"c4 streamed, rank {rank} of {size}", theirs("c4", mirror, rank, size, 256, 120),
-                    ours("c4", mirror, rank, size, 256, 1, 120, "per_rank"))
+            compare(f"c4 streamed, rank {rank} of {size}", torchtitan_rows("c4", mirror, rank, size, 256, 120),
+                    titan_rows("c4", mirror, rank, size, 256, 1, 120, "per_rank"))
 
 
 main()

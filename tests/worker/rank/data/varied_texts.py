@@ -88,7 +88,7 @@ def training_texts(texts):
     return [text[:2000] for text in RUNS + random.Random(3).sample(texts, 150)]
 
 
-def ours(folder, texts_file, work, repeats=1, decoded=False):
+def titan_tokens(folder, texts_file, work, repeats=1, decoded=False):
     """The tokens of each text, MB/s and, with `decoded`, the text of the tokens."""
     ids_file = work / "ids"
     command = [PROGRAM, folder, texts_file, ids_file, str(repeats)] + ([work / "decoded"] if decoded else [])

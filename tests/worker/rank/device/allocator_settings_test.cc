@@ -22,13 +22,13 @@ std::string setting(const Variables& variables, bool expandable = true) {
   return found ? found->name + "=" + found->value : "";
 }
 
-TEST(AllocatorSettingsTest, SegmentsGrowUnlessTheJobSaysNo) {
+TEST(AllocatorSettingsTest, SegmentsAreExpandableUnlessTheJobDisablesThem) {
   EXPECT_EQ(setting({}), "PYTORCH_ALLOC_CONF=expandable_segments:True");
   EXPECT_EQ(setting({}, false), "PYTORCH_ALLOC_CONF=expandable_segments:False");
   EXPECT_EQ(setting({{"PYTORCH_CUDA_ALLOC_CONF", ""}}), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
 }
 
-TEST(AllocatorSettingsTest, TheUsersWordStays) {
+TEST(AllocatorSettingsTest, UserSettingsWin) {
   for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
     EXPECT_EQ(setting({{name, "expandable_segments:False"}}), "");
     EXPECT_EQ(setting({{name, "max_split_size_mb:64,expandable_segments:True"}}, false), "");
@@ -51,7 +51,7 @@ TEST(AllocatorSettingsTest, ReachesTheEnvironment) {
   EXPECT_STREQ(std::getenv("PYTORCH_ALLOC_CONF"), "expandable_segments:True");
   EXPECT_TRUE(c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments()) << "as LibTorch reads it";
   set_segments(false);
-  EXPECT_STREQ(std::getenv("PYTORCH_ALLOC_CONF"), "expandable_segments:True") << "set is set";
+  EXPECT_STREQ(std::getenv("PYTORCH_ALLOC_CONF"), "expandable_segments:True") << "a set variable is not changed";
   unsetenv("PYTORCH_ALLOC_CONF");
 }
 

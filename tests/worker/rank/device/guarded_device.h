@@ -54,7 +54,7 @@ class GuardedWork : public c10d::Work {
     for (const at::Tensor& output : outputs_) spoiled_.push_back(output.clone());
   }
   ~GuardedWork() override {
-    if (!waited_) ADD_FAILURE() << what_ << ": nobody waited for it";
+    if (!waited_) ADD_FAILURE() << what_ << ": it was never waited for";
   }
 
   bool isCompleted() override { return waited_; }

@@ -23,9 +23,9 @@ class WatchedDevice final : public testing::ForwardingDevice, public HostWaitDet
 };
 
 // Waits are forbidden while the guard lives, except during named reads, which may be nested.
-TEST(HostWaitsTest, NamedReadsAreExcused) {
+TEST(HostWaitsTest, NamedReadsAreAllowed) {
   WatchedDevice device;
-  check_host_wait("nobody forbids it");
+  check_host_wait("allowed by default");
   {
     const ForbidHostWaits forbidden(device);
     EXPECT_TRUE(device.forbidden());
@@ -42,11 +42,11 @@ TEST(HostWaitsTest, NamedReadsAreExcused) {
     EXPECT_TRUE(device.forbidden());
   }
   EXPECT_FALSE(device.forbidden());
-  check_host_wait("nobody forbids it any more");
+  check_host_wait("allowed again");
 }
 
 // If a read is in progress when the guard starts, the guard holds once the read ends.
-TEST(HostWaitsTest, AGuardWithinANamedRead) {
+TEST(HostWaitsTest, GuardInsideANamedReadHoldsAfterIt) {
   WatchedDevice device;
   auto named = std::make_unique<AllowHostWaitGuard>();
   const ForbidHostWaits forbidden(device);

@@ -26,7 +26,7 @@ at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return at::stack(heads);
 }
 
-TEST(CachedAttentionTest, ARingShowsWhatTheMaskShows) {
+TEST(CachedAttentionTest, RingAttentionMatchesMaskedAttention) {
   at::manual_seed(5);
   const int64_t heads = 4, shared = 2, dim = 6, value_dim = 5, rows = 3, longest = 40;
   for (const nn::AttentionMask& mask :
@@ -66,7 +66,7 @@ TEST(CachedAttentionTest, ARingShowsWhatTheMaskShows) {
   }
 }
 
-TEST(CachedAttentionTest, ARingIsNoLargerThanAWindowOrChunk) {
+TEST(CachedAttentionTest, RingIsAtMostAWindowOrChunk) {
   EXPECT_EQ(ring_size({}, 50), 50);
   EXPECT_EQ(ring_size({.window = 8}, 50), 8);
   EXPECT_EQ(ring_size({.chunk = 16}, 50), 16);
@@ -74,18 +74,18 @@ TEST(CachedAttentionTest, ARingIsNoLargerThanAWindowOrChunk) {
 }
 
 // Attention on latents without expanding them equals attention on the expanded keys and values.
-TEST(CachedAttentionTest, LatentsNeedNoKeysAndValues) {
+TEST(CachedAttentionTest, LatentAttentionMatchesExpandedAttention) {
   at::manual_seed(6);
-  const int64_t rows = 2, heads = 3, plain = 4, turned = 2, value_dim = 5, rank = 7, slots = 11;
-  const at::Tensor q = at::randn({rows, heads, plain + turned}, at::kDouble);
+  const int64_t rows = 2, heads = 3, plain = 4, rotary = 2, value_dim = 5, rank = 7, slots = 11;
+  const at::Tensor q = at::randn({rows, heads, plain + rotary}, at::kDouble);
   const at::Tensor latents = at::randn({rows, slots, rank}, at::kDouble);
-  const at::Tensor keys = at::randn({rows, slots, turned}, at::kDouble);
+  const at::Tensor keys = at::randn({rows, slots, rotary}, at::kDouble);
   const at::Tensor projection = at::randn({heads * (plain + value_dim), rank}, at::kDouble);
   const at::Tensor visible = visible_slots(at::tensor({10, 6}, at::kLong), slots, slots, {});
-  const at::Tensor grown =
+  const at::Tensor projected =
       at::matmul(latents, projection.t()).view({rows, slots, heads, plain + value_dim}).transpose(1, 2);
-  const at::Tensor k = at::cat({grown.narrow(3, 0, plain), keys.unsqueeze(1).expand({-1, heads, -1, -1})}, 3);
-  const at::Tensor want = attend_slots(q, k, grown.narrow(3, plain, value_dim), visible, 0.4, {});
+  const at::Tensor k = at::cat({projected.narrow(3, 0, plain), keys.unsqueeze(1).expand({-1, heads, -1, -1})}, 3);
+  const at::Tensor want = attend_slots(q, k, projected.narrow(3, plain, value_dim), visible, 0.4, {});
   const at::Tensor got = attend_latents(q, latents, keys, projection, visible, 0.4);
   EXPECT_LE((got - want).abs().max().item<double>(), 1e-12);
 }

@@ -112,7 +112,7 @@ Outcome without_cache(const SmallModel& small, const Prompts& prompts) {
 
 class GeneratorTest : public ::testing::TestWithParam<SmallModel> {};
 
-TEST_P(GeneratorTest, IsWhatWholePassesSayOnEveryMesh) {
+TEST_P(GeneratorTest, MatchesFullForwardPassesOnEveryMesh) {
   const SmallModel& small = GetParam();
   const Prompts prompts = some_prompts(small.spec.vocab_size);
   const Outcome want = without_cache(small, prompts);
@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GeneratorTest, ::testing::ValuesIn([] {
 
 SmallModel small_llama() { return small_models().front(); }
 
-TEST(GenerateTest, WhatComesDoesNotDependOnTheBatch) {
+TEST(GenerateTest, TokensDoNotDependOnTheBatch) {
   const SmallModel small = small_llama();
   const Prompts prompts = some_prompts(small.spec.vocab_size);
   GeneratorOptions options{.max_new_tokens = kNew,
@@ -165,27 +165,27 @@ TEST(GenerateTest, WhatComesDoesNotDependOnTheBatch) {
   EXPECT_NE(run(small, {"", {}, 1}, options, prompts).generations[2].tokens, together.generations[2].tokens);
 }
 
-TEST(GenerateTest, AStopTokenEndsItsRowAlone) {
+TEST(GenerateTest, StopTokenEndsOnlyItsRow) {
   const SmallModel small = small_llama();
   const Prompts prompts = some_prompts(small.spec.vocab_size);
   GeneratorOptions options{.max_new_tokens = kNew, .sampling = {.temperature = 0}};
   const Outcome whole = run(small, {"", {}, 1}, options, prompts);
   const std::vector<int64_t>& text = whole.generations[0].tokens;
   options.stop_tokens = {text[3]};
-  std::map<size_t, std::vector<int64_t>> told;
-  options.on_token = [&](size_t prompt, int64_t token) { told[prompt].push_back(token); };
+  std::map<size_t, std::vector<int64_t>> reported;
+  options.on_token = [&](size_t prompt, int64_t token) { reported[prompt].push_back(token); };
   const Outcome stopped = run(small, {"", {}, 1}, options, prompts);
   for (size_t row = 0; row < prompts.size(); ++row) {
     const std::vector<int64_t>& all = whole.generations[row].tokens;
     const auto end = std::find(all.begin(), all.end(), text[3]);
     EXPECT_EQ(stopped.generations[row].tokens, std::vector<int64_t>(all.begin(), end)) << "row " << row;
     EXPECT_EQ(stopped.generations[row].stopped, end != all.end());
-    EXPECT_EQ(told[row], stopped.generations[row].tokens);
+    EXPECT_EQ(reported[row], stopped.generations[row].tokens);
   }
 }
 
 // On any number of ranks: no token is made up, other rows continue, and rows that ended before stay unchanged.
-TEST(GenerateTest, LogitsThatAreNotFiniteEndTheirRow) {
+TEST(GenerateTest, NonFiniteLogitsEndTheirRow) {
   const SmallModel small = small_llama();
   const Prompts prompts = some_prompts(small.spec.vocab_size);
   std::mutex mutex;
@@ -233,7 +233,7 @@ TEST(GenerateTest, LogitsThatAreNotFiniteEndTheirRow) {
   EXPECT_TRUE(all.at(0)[1].stopped && !all.at(0)[1].not_finite);
 }
 
-TEST(GenerateTest, NothingIsAskedOfTheModelForNothing) {
+TEST(GenerateTest, NoForwardPassWithoutNewTokens) {
   const SmallModel small = small_llama();
   const Outcome none = run(small, {"", {}, 1}, {.max_new_tokens = 0}, {{1, 2}});
   EXPECT_TRUE(none.logits.empty());
@@ -243,7 +243,7 @@ TEST(GenerateTest, NothingIsAskedOfTheModelForNothing) {
 }
 
 // Windows and latents store less than all keys and values; afterwards training computes as before.
-TEST(KvCacheTest, KeepsNoMoreThanIsNeededAndLeavesTheModelAsItWas) {
+TEST(KvCacheTest, StoresTheMinimumAndLeavesTheModelUnchanged) {
   for (const SmallModel& small : small_models()) {
     if (small.what != "gpt_oss" && small.what != "deepseek") continue;
     run_ranks({}, 1, testing::every_axis(), [&](ThreadRank& self) {

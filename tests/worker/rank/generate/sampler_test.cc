@@ -28,7 +28,7 @@ TEST(SamplerTest, GreedyTakesTheFirstOfTheLikeliest) {
             (std::vector<int64_t>{1, 0}));
 }
 
-TEST(SamplerTest, SharesAreThoseOfTheSoftmax) {
+TEST(SamplerTest, FrequenciesFollowTheSoftmax) {
   at::manual_seed(3);
   const at::Tensor logits = at::randn({1, 9}, at::kDouble) * 2;
   for (const double temperature : {0.5, 1.0, 3.0}) {
@@ -40,28 +40,28 @@ TEST(SamplerTest, SharesAreThoseOfTheSoftmax) {
   }
 }
 
-TEST(SamplerTest, TopKLeavesTheLikeliestWithTheirShares) {
+TEST(SamplerTest, TopKKeepsTheLikeliestTokens) {
   const std::vector<int> counted =
       counts(row_of({0, std::log(3.0), -9, std::log(2.0)}), {.temperature = 1, .top_k = 2}, 1000);
   EXPECT_EQ(counted, (std::vector<int>{0, 600, 0, 400}));
 }
 
 // Probabilities 0.5, 0.3, 0.15, 0.05: the token with which the sum reaches p is the last.
-TEST(SamplerTest, TopPLeavesTheFewestThatReachIt) {
+TEST(SamplerTest, TopPKeepsTheSmallestSufficientSet) {
   const at::Tensor logits = row_of({std::log(0.05), std::log(0.5), std::log(0.15), std::log(0.3)});
   EXPECT_EQ(counts(logits, {.temperature = 1, .top_p = 0.79}, 800), (std::vector<int>{0, 500, 0, 300}));
   EXPECT_EQ(counts(logits, {.temperature = 1, .top_p = 0.81}, 950), (std::vector<int>{0, 500, 150, 300}));
   EXPECT_EQ(counts(logits, {.temperature = 1, .top_p = 0.01}, 10), (std::vector<int>{0, 10, 0, 0}));
   EXPECT_EQ(counts(logits, {.temperature = 1, .top_k = 2, .top_p = 0.6}, 10), (std::vector<int>{0, 10, 0, 0}))
-      << "of what top-k left";
+      << "top-p applies after top-k";
 }
 
-TEST(SamplerTest, HugeLogitsAreNoNumbersTooLarge) {
+TEST(SamplerTest, HugeLogitsDoNotOverflow) {
   EXPECT_EQ(sample(row_of({1e300, -1e300, 1e299}), {.temperature = 1e-3}, {0.99}), std::vector<int64_t>{0});
 }
 
 // With any options no token follows from a logit that is NaN or infinite, and other rows do not change.
-TEST(SamplerTest, LogitsThatAreNotFiniteGiveNoToken) {
+TEST(SamplerTest, NonFiniteLogitsGiveNoToken) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
       const at::Tensor logits =
@@ -94,7 +94,7 @@ TEST(SamplerTest, DrawsDependOnSeedPromptAndTokenAlone) {
   EXPECT_NEAR(sum / 500, 0.5, 0.05);
 }
 
-TEST(SamplerTest, OptionsThatMakeNoSenseAreNamed) {
+TEST(SamplerTest, RefusesInvalidOptions) {
   for (const SamplingOptions& bad :
        {SamplingOptions{.temperature = -1}, SamplingOptions{.temperature = std::nan("")},
         SamplingOptions{.temperature = INFINITY}, SamplingOptions{.top_k = -1}, SamplingOptions{.top_p = 0},

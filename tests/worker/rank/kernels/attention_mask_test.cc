@@ -23,16 +23,15 @@ bool sees(const KeyRangeMask& mask, const std::vector<int64_t>& starts, int64_t 
 
 TEST(AttentionMaskTest, EveryCombinationForEveryPiece) {
   std::mt19937_64 random(1);
-  const auto whole = [&](int64_t first, int64_t last) {
+  const auto pick = [&](int64_t first, int64_t last) {
     return std::uniform_int_distribution<int64_t>(first, last)(random);
   };
   for (int trial = 0; trial < 400; ++trial) {
     std::vector<int64_t> starts{0};
-    while (whole(0, 4) != 0) starts.push_back(starts.back() + whole(1, 9));
-    KeyRangeMask mask{
-        .causal = whole(0, 2) != 0, .window = whole(0, 1) * whole(1, 12), .chunk = whole(0, 1) * whole(1, 12)};
-    if (whole(0, 1) == 0) mask.document_starts = starts.data(), mask.documents = static_cast<int64_t>(starts.size());
-    const int64_t first_query = whole(0, 20), first_key = whole(0, 20), queries = whole(0, 20), keys = whole(0, 20);
+    while (pick(0, 4) != 0) starts.push_back(starts.back() + pick(1, 9));
+    KeyRangeMask mask{.causal = pick(0, 2) != 0, .window = pick(0, 1) * pick(1, 12), .chunk = pick(0, 1) * pick(1, 12)};
+    if (pick(0, 1) == 0) mask.document_starts = starts.data(), mask.documents = static_cast<int64_t>(starts.size());
+    const int64_t first_query = pick(0, 20), first_key = pick(0, 20), queries = pick(0, 20), keys = pick(0, 20);
     std::vector<KeyRange> visible(queries);
     visible_keys(mask, first_query, queries, first_key, keys, visible.data());
     for (int64_t i = 0; i < queries; ++i) {

@@ -99,7 +99,7 @@ std::vector<KeyRange> seen_in_row(const KeyRangeMask& mask, const AttentionShape
 // Documents of random lengths, many of them of one token.
 std::vector<int64_t> random_documents(testing::Random& random, int64_t tokens) {
   std::vector<int64_t> starts;
-  for (int64_t at = 0; at < tokens; at += random.whole(0, 2) == 0 ? 1 : random.whole(1, 1 + tokens / 2)) {
+  for (int64_t at = 0; at < tokens; at += random.pick(0, 2) == 0 ? 1 : random.pick(1, 1 + tokens / 2)) {
     starts.push_back(at);
   }
   return starts;
@@ -144,17 +144,17 @@ TEST(AttentionTest, GroupedHeadsInEveryLayout) {
 TEST(AttentionTest, RandomMasks) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     testing::Random random(seed);
-    AttentionShape shape = square(random.whole(1, 3), 4, random.whole(0, 1) == 0 ? 4 : 2, random.whole(1, 280),
-                                  8 * random.whole(1, 6), 8 * random.whole(1, 6));
-    shape.keys = random.whole(0, 2) == 0 ? random.whole(1, 280) : shape.queries;
+    AttentionShape shape = square(random.pick(1, 3), 4, random.pick(0, 1) == 0 ? 4 : 2, random.pick(1, 280),
+                                  8 * random.pick(1, 6), 8 * random.pick(1, 6));
+    shape.keys = random.pick(0, 2) == 0 ? random.pick(1, 280) : shape.queries;
     const int64_t row = shape.queries + shape.keys;
     KeyRangeMask mask;
-    mask.causal = random.whole(0, 4) != 0;
-    if (random.whole(0, 2) == 0) mask.window = random.whole(1, 100);
-    if (random.whole(0, 2) == 0) mask.chunk = random.whole(1, 100);
-    const int64_t first_query = random.whole(0, 1) * random.whole(0, shape.keys);
+    mask.causal = random.pick(0, 4) != 0;
+    if (random.pick(0, 2) == 0) mask.window = random.pick(1, 100);
+    if (random.pick(0, 2) == 0) mask.chunk = random.pick(1, 100);
+    const int64_t first_query = random.pick(0, 1) * random.pick(0, shape.keys);
     std::vector<KeyRange> visible;
-    const bool documents = random.whole(0, 2) != 0;
+    const bool documents = random.pick(0, 2) != 0;
     for (int64_t b = 0; b < shape.batch; ++b) {
       const std::vector<int64_t> starts = random_documents(random, row);
       if (documents) mask.document_starts = starts.data(), mask.documents = static_cast<int64_t>(starts.size());
@@ -164,8 +164,8 @@ TEST(AttentionTest, RandomMasks) {
     shape.visible_stride = shape.queries;
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ": " << shape.queries << " queries, " << shape.keys
                                       << " keys, heads of " << shape.size << " and " << shape.v_size);
-    const auto layout = static_cast<Layout>(random.whole(0, 2));
-    expect_truth({shape, visible, layout, random.whole(0, 1) == 0, seed, 0.7});
+    const auto layout = static_cast<Layout>(random.pick(0, 2));
+    expect_truth({shape, visible, layout, random.pick(0, 1) == 0, seed, 0.7});
   }
 }
 
@@ -300,7 +300,7 @@ TEST(AttentionTest, DenormalsAndZeros) {
 }
 
 // A bad query does not affect the others.
-TEST(AttentionTest, NonFiniteQueriesStayAlone) {
+TEST(AttentionTest, NonFiniteQueriesAffectNoOthers) {
   AttentionShape shape = square(1, 1, 1, 70, 16, 16);
   const AttentionProblem problem(shape, seen_in_row({}, shape), Layout::kTokensFirst, false, 10);
   const AttentionTruth truth = attention_truth(problem);

@@ -7,9 +7,9 @@
 namespace titan::kernels {
 namespace {
 
-TEST(ChoiceTest, NothingIsChosenUnasked) { EXPECT_EQ(chosen_level(), std::nullopt); }
+TEST(ChoiceTest, NothingIsChosenByDefault) { EXPECT_EQ(chosen_level(), std::nullopt); }
 
-TEST(ChoiceTest, ALevelIsTakenWhereThereIsOne) {
+TEST(ChoiceTest, ChoosesOnlyLevelsOfThisMachine) {
   for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16, Level::kAmx}) {
     ASSERT_TRUE(choose("reference"));
     const bool here = best_level() && level <= *best_level();
@@ -21,13 +21,13 @@ TEST(ChoiceTest, ALevelIsTakenWhereThereIsOne) {
   EXPECT_EQ(chosen_level(), std::nullopt);
 }
 
-TEST(ChoiceTest, AutoTakesTheBestOfTheMachine) {
+TEST(ChoiceTest, AutoChoosesTheBestLevel) {
   ASSERT_TRUE(choose("auto"));
   EXPECT_EQ(chosen_level(), best_level());
   choose("reference");
 }
 
-TEST(ChoiceTest, ADevicesKernelsComputeThePartsThatAreNamed) {
+TEST(ChoiceTest, DeviceKernelsComputeTheNamedParts) {
   const testing::SimulatedKernels kernels;
   for (const DeviceParts& parts :
        {DeviceParts{true, false}, {false, true}, {true, true}, {false, false, true}, {false, false}}) {
@@ -38,7 +38,7 @@ TEST(ChoiceTest, ADevicesKernelsComputeThePartsThatAreNamed) {
   }
   choose_on_device(nullptr, {true, true});  // A device without kernels.
   EXPECT_EQ(chosen_on_device(TrainingPart::kModel), nullptr);
-  EXPECT_EQ(cuda_kernels(), nullptr) << "nobody has loaded libtitan_cuda.so";
+  EXPECT_EQ(cuda_kernels(), nullptr) << "libtitan_cuda.so is not loaded";
 }
 
 }  // namespace

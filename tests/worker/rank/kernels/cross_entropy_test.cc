@@ -36,13 +36,13 @@ struct Head {
       : c(c), random(seed), maximum(c.tokens), sum(c.tokens), label_logit(c.tokens), labels(c.tokens) {
     for (const int64_t ids : c.chunks) {
       first_ids.push_back(vocabulary);
-      strides.push_back(ids + (c.padding < 0 ? random.whole(0, 3) : c.padding));
+      strides.push_back(ids + (c.padding < 0 ? random.pick(0, 3) : c.padding));
       logits.push_back(
           std::make_unique<Numbers>(c.type, random.normals(c.tokens * strides.back(), c.scale), random.edge()));
       vocabulary += ids;
     }
     for (int64_t token = 0; token < c.tokens; ++token) {
-      labels[token] = token % 3 == 2 ? kIgnored : random.whole(0, vocabulary - 1);
+      labels[token] = token % 3 == 2 ? kIgnored : random.pick(0, vocabulary - 1);
     }
   }
 
@@ -129,11 +129,11 @@ RowTruth truth_of(const std::vector<double>& row) {
   return {maximum, sum};
 }
 
-TEST(CrossEntropyTest, FollowsTheTruthChunkByChunk) {
+TEST(CrossEntropyTest, MatchesFp64ChunkByChunk) {
   for (const LossCase& c : loss_cases()) {
     SCOPED_TRACE(::testing::Message() << c.tokens << " tokens, " << c.chunks.size() << " chunks, first "
                                       << c.chunks.front() << ", " << name(c.type) << ", scale " << c.scale);
-    by_everyone([&](const Computer& by) {
+    for_each_computer([&](const Computer& by) {
       const Head head(c);
       std::vector<std::vector<double>> rows(c.tokens);
       for (int64_t token = 0; token < c.tokens; ++token) rows[token] = head.row(token);
@@ -206,8 +206,8 @@ TEST(CrossEntropyTest, MergesPartsOfTheVocabulary) {
   }
 }
 
-TEST(CrossEntropyTest, TakesMinusInfinityAndShowsWhatIsNoNumber) {
-  by_everyone([](const Computer& by) {
+TEST(CrossEntropyTest, HandlesMinusInfinityAndPropagatesNan) {
+  for_each_computer([](const Computer& by) {
     const Head head({4, {20, 20}, Dtype::kBf16});
     const auto set = [&](int64_t token, int64_t chunk, int64_t id, double value) {
       head.logits[chunk]->set(token * head.strides[chunk] + id, value);

@@ -46,7 +46,7 @@ struct Rows {
         places(count, random.edge()) {
     for (int64_t i = 0; i < count; ++i) {
       weights[i] = static_cast<float>(random.normal());
-      chosen[i] = random.whole(0, kExperts - 1);
+      chosen[i] = random.pick(0, kExperts - 1);
     }
   }
   bool order() const {
@@ -117,7 +117,7 @@ TEST(ExpertRowsTest, GathersRowsBitByBit) {
 TEST(ExpertRowsTest, SumsTheChoicesOfEachToken) {
   for (const RowsCase& c : rows_cases()) {
     for (const bool sorted : {true, false}) {
-      by_everyone([&](const Computer& by) {
+      for_each_computer([&](const Computer& by) {
         const Rows rows(c);
         ASSERT_TRUE(rows.order());
         ASSERT_TRUE(by.run(sum_rows, SumRows{.tokens = c.tokens,
@@ -146,10 +146,10 @@ TEST(ExpertRowsTest, SumsTheChoicesOfEachToken) {
   }
 }
 
-TEST(ExpertRowsTest, LeadsGradientsToRowsAndWeights) {
+TEST(ExpertRowsTest, PropagatesGradientsToRowsAndWeights) {
   for (const RowsCase& c : rows_cases()) {
     if (!c.weighted) continue;
-    by_everyone([&](const Computer& by) {
+    for_each_computer([&](const Computer& by) {
       const Rows rows(c);
       ASSERT_TRUE(rows.order());
       SumRowsBackward args = {.tokens = c.tokens,

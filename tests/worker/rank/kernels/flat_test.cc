@@ -14,19 +14,19 @@ std::vector<double> awkward(int64_t count, uint64_t seed) {
                                       0x00018000, 0x80000000, 0x007fffff, 0x3fffffff};
   std::vector<double> values = random.normals(count);
   for (double& value : values) {
-    if (random.whole(0, 2) == 0) value = float_of(bits[random.whole(0, static_cast<int64_t>(bits.size()) - 1)]);
+    if (random.pick(0, 2) == 0) value = float_of(bits[random.pick(0, static_cast<int64_t>(bits.size()) - 1)]);
   }
   return values;
 }
 
-TEST(CastTest, CopiesAnyTypeIntoAnyWithTheNearestValue) {
+TEST(CastTest, ConvertsBetweenTypesToTheNearestValue) {
   for (const auto& shape : {std::pair<int64_t, int64_t>{0, 8}, {1, 0}, {1, 1}, {3, 7}, {2, 16}, {5, 33}, {1, 9001}}) {
     const int64_t rows = shape.first, width = shape.second;
     for (const Dtype from_type : kBothTypes) {
       for (const Dtype to_type : kBothTypes) {
         at_every_level([&](Level level, int threads) {
           Random random(rows * 100 + width);
-          const int64_t from_stride = width + random.whole(0, 3), to_stride = width + random.whole(0, 3);
+          const int64_t from_stride = width + random.pick(0, 3), to_stride = width + random.pick(0, 3);
           const Numbers from(from_type, awkward(rows * from_stride, 7), random.edge());
           const Numbers to(to_type, std::vector<double>(rows * to_stride, 42), random.edge());
           ASSERT_TRUE(cast_rows(level, {.rows = rows,
@@ -71,7 +71,7 @@ TEST(SquaredNormTest, IsTheSameForAnyNumberOfThreads) {
   }
 }
 
-TEST(SquaredNormTest, TakesTheLargestNumbersAndShowsWhatIsNone) {
+TEST(SquaredNormTest, HandlesTheLargestNumbersAndPropagatesNan) {
   for (const Level level : levels_here()) {
     const auto norm_of = [&](const std::vector<double>& values) {
       const Numbers numbers(Dtype::kF32, values);
@@ -123,7 +123,7 @@ struct AdamState {
 constexpr AdamCase kAdamCases[] = {
     {true, 0.1, Dtype::kF32}, {true, 0.1, Dtype::kBf16}, {false, 0.1, Dtype::kF32}, {false, 0, Dtype::kBf16}};
 
-TEST(AdamTest, StepsAsThePaperDoes) {
+TEST(AdamTest, StepsLikeThePaper) {
   for (const AdamCase& c : kAdamCases) {
     for (const int64_t count : {0, 1, 7, 16, 4100, 9001}) {
       at_every_level([&](Level level, int threads) {
@@ -139,18 +139,18 @@ TEST(AdamTest, StepsAsThePaperDoes) {
           const double g = gradient[i] * factor + (c.decoupled ? 0 : c.weight_decay * value[i]);
           const double m = average[i] + (1 - args.beta1) * (g - average[i]);
           const double v = args.beta2 * square[i] + (1 - args.beta2) * g * g;
-          const double kept = value[i] * (c.decoupled ? 1 - args.learning_rate * c.weight_decay : 1);
+          const double decayed = value[i] * (c.decoupled ? 1 - args.learning_rate * c.weight_decay : 1);
           const double step = args.learning_rate / args.correction1 * m / (std::sqrt(v / args.correction2) + args.eps);
           ASSERT_NEAR(state.average.get(i), m, 2e-7 * (std::abs(g) + std::abs(average[i])));
           ASSERT_NEAR(state.square.get(i), v, 5e-7 * v);
-          ASSERT_NEAR(state.value.get(i), kept - step, 2e-7 * std::abs(kept) + 1e-6 * std::abs(step) + 1e-9);
+          ASSERT_NEAR(state.value.get(i), decayed - step, 2e-7 * std::abs(decayed) + 1e-6 * std::abs(step) + 1e-9);
         }
       });
     }
   }
 }
 
-TEST(AdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
+TEST(AdamTest, HasTheSameBitsForAnySplit) {
   const int64_t count = 9001;
   for (const Level level : levels_here()) {
     for (const AdamCase& c : kAdamCases) {
@@ -159,7 +159,7 @@ TEST(AdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
       Random random(5);
       for (int64_t first = 0; first < count;) {
         Adam part = cut.args(c);
-        part.count = std::min(random.whole(1, 100), count - first);
+        part.count = std::min(random.pick(1, 100), count - first);
         part.value += first, part.average += first, part.square += first;
         part.gradient = cut.gradient.at(first);
         ASSERT_TRUE(adam(level, part));
@@ -170,7 +170,7 @@ TEST(AdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
   }
 }
 
-TEST(AdamTest, TouchesNothingWhenTheStepIsSkipped) {
+TEST(AdamTest, SkippedStepChangesNothing) {
   at_every_level([&](Level level, int threads) {
     const AdamState state(100, Dtype::kF32, 3);
     const auto before = state.bits();

@@ -10,14 +10,14 @@ namespace titan::kernels {
 
 // Bodies of wider levels than the machine has, with its own instructions in their place: packing, blocks and tails are
 // tested on any machine (tiles on machines with AVX-512). They cannot show whether each instruction is used correctly.
-namespace played_dots {
+namespace emulated_dots {
 void gemm(const Gemm& args);
 void weight_gradient(const WeightGradient& args);
-}  // namespace played_dots
-namespace played_tiles {
+}  // namespace emulated_dots
+namespace emulated_tiles {
 void gemm(const Gemm& args);
 void weight_gradient(const WeightGradient& args);
-}  // namespace played_tiles
+}  // namespace emulated_tiles
 
 namespace testing {
 
@@ -28,7 +28,7 @@ struct GemmBody {
 };
 
 template <void (*product)(const Gemm&), void (*gradient)(const WeightGradient&)>
-GemmBody played(const char* name) {
+GemmBody emulated(const char* name) {
   return {name, [](const Gemm& args) { return product(args), true; },
           [](const WeightGradient& args) { return gradient(args), true; }};
 }
@@ -40,9 +40,9 @@ inline std::vector<GemmBody> gemm_bodies() {
                    [level](const WeightGradient& args) { return weight_gradient(level, args); }});
   }
   if (best_level() >= Level::kAvx2)
-    all.push_back(played<played_dots::gemm, played_dots::weight_gradient>("pairs by AVX2"));
+    all.push_back(emulated<emulated_dots::gemm, emulated_dots::weight_gradient>("pairs by AVX2"));
   if (best_level() >= Level::kAvx512) {
-    all.push_back(played<played_tiles::gemm, played_tiles::weight_gradient>("tiles by AVX-512"));
+    all.push_back(emulated<emulated_tiles::gemm, emulated_tiles::weight_gradient>("tiles by AVX-512"));
   }
   return all;
 }

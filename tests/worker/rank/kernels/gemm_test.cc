@@ -11,7 +11,7 @@ struct GemmCase {
   int64_t columns, depth;
 
   int64_t rows() const { return std::accumulate(group_rows.begin(), group_rows.end(), int64_t{0}); }
-  int64_t most_rows() const { return *std::max_element(group_rows.begin(), group_rows.end()); }
+  int64_t max_rows() const { return *std::max_element(group_rows.begin(), group_rows.end()); }
   int64_t groups() const { return static_cast<int64_t>(group_rows.size()); }
 };
 
@@ -23,8 +23,8 @@ const std::vector<GemmCase>& gemm_cases() {
         {{0, 0}, 5, 6}, {{64, 32}, 64, 96}, {{2300}, 9, 5}};
     Random random(17);
     for (int i = 0; i < 8; ++i) {
-      GemmCase drawn{{}, random.whole(1, 90), random.whole(1, 400)};
-      for (int64_t groups = random.whole(1, 4); groups > 0; --groups) drawn.group_rows.push_back(random.whole(0, 50));
+      GemmCase drawn{{}, random.pick(1, 90), random.pick(1, 400)};
+      for (int64_t groups = random.pick(1, 4); groups > 0; --groups) drawn.group_rows.push_back(random.pick(0, 50));
       all.push_back(drawn);
     }
     return all;
@@ -42,8 +42,8 @@ void* aligned(const Buffer<unsigned char>& buffer) {
 struct Factors {
   Factors(int64_t a_rows, int64_t a_width, int64_t b_rows, int64_t b_width, int64_t scratch_bytes, uint64_t seed = 1)
       : random(seed),
-        a_stride(a_width + random.whole(0, 3)),
-        b_stride(b_width + random.whole(0, 3)),
+        a_stride(a_width + random.pick(0, 3)),
+        b_stride(b_width + random.pick(0, 3)),
         a(Dtype::kBf16, random.normals(a_rows * a_stride), random.edge()),
         b(Dtype::kBf16, random.normals(b_rows * b_stride), random.edge()),
         scratch(scratch_bytes + 64) {}
@@ -68,7 +68,7 @@ struct Product : Factors {
                 gemm_scratch(c.columns, c.depth, threads)),
         c(c),
         deep(deep),
-        stride(c.columns + random.whole(0, 3)),
+        stride(c.columns + random.pick(0, 3)),
         result(type, std::vector<double>(c.rows() * stride, 42), random.edge()) {
     args = {.rows = c.rows(),
             .columns = c.columns,
@@ -137,10 +137,10 @@ TEST(GemmTest, MultipliesEachGroupByItsMatrix) {
 
 struct Gradient : Factors {
   Gradient(const GemmCase& c, int64_t outputs, Dtype type, int threads)
-      : Factors(c.rows(), outputs, c.rows(), c.columns, gemm_scratch(c.columns, c.most_rows(), threads)),
+      : Factors(c.rows(), outputs, c.rows(), c.columns, gemm_scratch(c.columns, c.max_rows(), threads)),
         c(c),
         outputs(outputs),
-        stride(c.columns + random.whole(0, 3)),
+        stride(c.columns + random.pick(0, 3)),
         result(type, random.normals(c.groups() * outputs * stride), random.edge()) {
     args = {.rows = c.rows(),
             .outputs = outputs,
@@ -227,7 +227,7 @@ TEST(GemmTest, KeepsInfinitiesInTheirRow) {
   }
 }
 
-TEST(GemmTest, DeclinesWithoutRoom) {
+TEST(GemmTest, DeclinesWithoutScratchMemory) {
   for (const Level level : levels_here()) {
     EXPECT_FALSE(gemm(level, {.rows = 1}));
     EXPECT_FALSE(weight_gradient(level, {.rows = 1}));

@@ -114,7 +114,7 @@ class GuardedBytes {
   }
   ~GuardedBytes() {
     unwatch(canaries_, num_canaries_);
-    EXPECT_TRUE(intact()) << "something wrote beside a buffer of " << size_ << " bytes";
+    EXPECT_TRUE(intact()) << "something wrote next to a buffer of " << size_ << " bytes";
     munmap(base_, mapped_);
   }
   GuardedBytes(const GuardedBytes&) = delete;
@@ -201,14 +201,14 @@ inline double rounding(Dtype type) { return type == Dtype::kF32 ? 0x1p-24 : 0x1p
 class Random {
  public:
   explicit Random(uint64_t seed) : bits_(seed) {}
-  int64_t whole(int64_t first, int64_t last) { return std::uniform_int_distribution<int64_t>(first, last)(bits_); }
+  int64_t pick(int64_t first, int64_t last) { return std::uniform_int_distribution<int64_t>(first, last)(bits_); }
   double normal() { return normal_(bits_); }
   std::vector<double> normals(int64_t count, double scale = 1) {
     std::vector<double> values(count);
     for (double& value : values) value = scale * normal();
     return values;
   }
-  Edge edge() { return whole(0, 1) == 0 ? Edge::kEnd : Edge::kBegin; }
+  Edge edge() { return pick(0, 1) == 0 ? Edge::kEnd : Edge::kBegin; }
 
  private:
   std::mt19937_64 bits_;

@@ -5,7 +5,7 @@
 namespace titan::kernels {
 namespace {
 
-TEST(LevelTest, IsReadAsItIsWritten) {
+TEST(LevelTest, NamesParseBackToTheirLevel) {
   for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16, Level::kAmx})
     EXPECT_EQ(level_named(name(level)), level);
   EXPECT_EQ(level_named("AVX2"), std::nullopt);

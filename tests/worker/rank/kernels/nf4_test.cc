@@ -11,7 +11,7 @@ void unpacks(Random& random, int64_t columns, int64_t block) {
   const Buffer<uint8_t> row(columns / 2 + columns / block * static_cast<int64_t>(sizeof(float)), random.edge());
   std::vector<uint8_t> codes(columns);
   std::vector<float> scales(columns / block);
-  for (uint8_t& code : codes) code = static_cast<uint8_t>(random.whole(0, 15));
+  for (uint8_t& code : codes) code = static_cast<uint8_t>(random.pick(0, 15));
   for (float& scale : scales) scale = static_cast<float>(random.normal());
   for (int64_t i = 0; i < columns; i += 2) row[i / 2] = static_cast<uint8_t>(codes[i] * 16 + codes[i + 1]);
   if (columns > 0) std::memcpy(row.data() + columns / 2, scales.data(), scales.size() * sizeof(float));
@@ -24,7 +24,7 @@ void unpacks(Random& random, int64_t columns, int64_t block) {
   }
 }
 
-TEST(Nf4RowsTest, EveryNumberOfARowInEveryLength) {
+TEST(Nf4RowsTest, UnpacksRowsOfEveryLength) {
   Random random(1);
   for (int64_t blocks = 0; blocks <= 40; ++blocks) {
     unpacks<float>(random, blocks * 64, 64);

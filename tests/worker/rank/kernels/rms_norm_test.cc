@@ -38,7 +38,7 @@ struct Norm {
   Norm(const NormCase& c, uint64_t seed)
       : c(c),
         random(seed),
-        stride(c.dim + (c.padding < 0 ? random.whole(0, 3) : c.padding)),
+        stride(c.dim + (c.padding < 0 ? random.pick(0, 3) : c.padding)),
         x(c.type, random.normals(c.rows * stride, c.scale), random.edge()),
         residual(c.type, random.normals(c.rows * stride, c.scale), random.edge()),
         sum(c.type, c.rows * stride, random.edge()),
@@ -139,11 +139,11 @@ void check_backward(const Norm& n) {
   }
 }
 
-TEST(RmsNormTest, FollowsTheTruthForwardAndBackward) {
+TEST(RmsNormTest, MatchesFp64ForwardAndBackward) {
   for (const NormCase& c : norm_cases()) {
     SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.dim << ", " << name(c.type) << ", weight "
                                       << c.weighted << ", residual " << c.residual << ", scale " << c.scale);
-    by_everyone([&](const Computer& by) {
+    for_each_computer([&](const Computer& by) {
       Norm norm(c, c.rows + c.dim);
       ASSERT_TRUE(norm.forward(by));
       check_forward(norm);
@@ -170,8 +170,8 @@ TEST(RmsNormTest, HasTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-TEST(RmsNormTest, KeepsWhatIsInfiniteInItsRow) {
-  by_everyone([](const Computer& by) {
+TEST(RmsNormTest, InfinitiesStayInTheirRow) {
+  for_each_computer([](const Computer& by) {
     Norm norm({3, 20, Dtype::kBf16, true, false}, 1);
     norm.x.set(norm.stride + 3, kInfinity);
     ASSERT_TRUE(norm.forward(by));
@@ -184,7 +184,7 @@ TEST(RmsNormTest, KeepsWhatIsInfiniteInItsRow) {
 }
 
 // Rows at multiples of 16 bytes are read in pieces of that size, others number by number.
-TEST(RmsNormTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
+TEST(RmsNormTest, DeviceReadsAlignedRowsEightAtATime) {
   const SimulatedKernels kernels;
   const auto widths = [&](int64_t dim, int64_t padding) {
     Norm norm({2, dim, Dtype::kBf16, true, true, 1, padding}, 1);

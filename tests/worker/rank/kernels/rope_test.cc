@@ -38,7 +38,7 @@ struct Rotation {
         y(c.type, std::vector<double>(x.size(), 42), random.edge()),
         table(kTableRows * c.dim, random.edge()),
         positions(c.tokens, random.edge()) {
-    for (int64_t token = 0; token < c.tokens; ++token) positions[token] = random.whole(0, kTableRows - 1);
+    for (int64_t token = 0; token < c.tokens; ++token) positions[token] = random.pick(0, kTableRows - 1);
     for (int64_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(random.normal());
   }
 
@@ -92,11 +92,11 @@ struct Rotation {
   Buffer<int64_t> positions;
 };
 
-TEST(RopeTest, TurnsForwardAndBackInAnyLayout) {
+TEST(RopeTest, RotatesForwardAndBackInAnyLayout) {
   for (const RopeCase& c : rope_cases()) {
     SCOPED_TRACE(::testing::Message() << c.batches << ", " << c.tokens << ", " << c.heads << ", " << c.dim << ", "
                                       << name(c.type) << ", halves " << c.halves);
-    by_everyone([&](const Computer& by) {
+    for_each_computer([&](const Computer& by) {
       for (const bool inverse : {false, true}) {
         const Rotation rotation(c);
         RopeRotation args = rotation.args();
@@ -111,9 +111,9 @@ TEST(RopeTest, TurnsForwardAndBackInAnyLayout) {
   }
 }
 
-TEST(RopeTest, TurnsInPlace) {
+TEST(RopeTest, RotatesInPlace) {
   for (const RopeCase& c : rope_cases()) {
-    by_everyone([&](const Computer& by) {
+    for_each_computer([&](const Computer& by) {
       const Rotation rotation(c);
       const std::vector<double> before = rotation.x.values();
       RopeRotation args = rotation.args();
@@ -124,7 +124,7 @@ TEST(RopeTest, TurnsInPlace) {
   }
 }
 
-TEST(RopeTest, LeavesPlainRotationsTheirLength) {
+TEST(RopeTest, InverseRestoresPlainRotations) {
   for (const Level level : levels_here()) {
     const Rotation rotation({1, 8, 2, 32, 0, Dtype::kF32, false, false});
     for (int64_t i = 0; i < rotation.table.size(); i += 2) {
@@ -142,7 +142,7 @@ TEST(RopeTest, LeavesPlainRotationsTheirLength) {
 }
 
 // Like the norm, if heads are at multiples of 16 bytes, and each of their halves.
-TEST(RopeTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
+TEST(RopeTest, DeviceReadsAlignedRowsEightAtATime) {
   const SimulatedKernels kernels;
   const auto width = [&](int64_t dim, int64_t padding, bool halves) {
     const Rotation rotation({1, 2, 2, dim, padding, Dtype::kBf16, halves, true});

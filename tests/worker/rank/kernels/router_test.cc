@@ -34,7 +34,7 @@ struct Router {
   explicit Router(const RouterCase& c, uint64_t seed = 1)
       : c(c),
         random(seed),
-        stride(c.experts + random.whole(0, 3)),
+        stride(c.experts + random.pick(0, 3)),
         logits(c.type, random.normals(c.tokens * stride), random.edge()),
         dlogits(c.type, c.tokens * stride, random.edge()),
         bias(c.experts),
@@ -176,7 +176,7 @@ void check_gradients(const Router& router, int64_t token) {
   }
 }
 
-TEST(RouterTest, ChoosesScoresAndLeadsGradientsBack) {
+TEST(RouterTest, ChoosesScoresAndPropagatesGradients) {
   for (const RouterCase& c : router_cases()) {
     SCOPED_TRACE(::testing::Message() << c.tokens << " tokens, " << c.top_k << " of " << c.experts << ", "
                                       << name(c.type) << ", softmax " << c.softmax << ", groups " << c.groups);
@@ -215,7 +215,7 @@ TEST(RouterTest, ChoosesDistinctExpertsFromAnyLogits) {
   });
 }
 
-TEST(RouterTest, GivesEqualScoresToTheFirstExperts) {
+TEST(RouterTest, TiesGoToTheFirstExperts) {
   for (const Level level : levels_here()) {
     const Router router({1, 40, 3, Dtype::kF32, true, false, false});
     for (int64_t i = 0; i < router.logits.size(); ++i) router.logits.set(i, 1);
@@ -224,7 +224,7 @@ TEST(RouterTest, GivesEqualScoresToTheFirstExperts) {
   }
 }
 
-TEST(RouterTest, DeclinesWhatItCannotHold) {
+TEST(RouterTest, DeclinesUnsupportedSizes) {
   const auto declined = [](Level level, int64_t experts, int64_t top_k, int64_t groups, int64_t limited) {
     return !router_forward(
         level, {.tokens = 1, .experts = experts, .top_k = top_k, .groups = groups, .limited_groups = limited});

@@ -10,9 +10,9 @@
 #include "worker/rank/kernels/cuda/cross_entropy_body.h"
 #include "worker/rank/kernels/cuda/expert_rows_body.h"
 #include "worker/rank/kernels/cuda/float8_body.h"
+#include "worker/rank/kernels/cuda/low_bit_adam_body.h"
 #include "worker/rank/kernels/cuda/rms_norm_body.h"
 #include "worker/rank/kernels/cuda/rope_body.h"
-#include "worker/rank/kernels/cuda/small_adam_body.h"
 #include "worker/rank/kernels/cuda/swiglu_body.h"
 #include "worker/rank/kernels/device_kernels.h"
 
@@ -132,9 +132,9 @@ class SimulatedKernels final : public DeviceKernels {
     device::cross_entropy_loss(args, loss, grid);
     return true;
   }
-  bool run(const SmallAdam& args, const DeviceStep& where) const override {
+  bool run(const LowBitAdam& args, const DeviceStep& where) const override {
     SimulatedGrid grid{true};
-    device::small_adam(args, where, grid);
+    device::low_bit_adam(args, where, grid);
     return true;
   }
   bool run(const Float8Amax& args) const override { return by_eights(args); }
@@ -185,10 +185,10 @@ struct Computer {
 };
 
 // Failures name the computer.
-inline void by_everyone(const std::function<void(const Computer& by)>& body) {
+inline void for_each_computer(const std::function<void(const Computer& by)>& body) {
   at_every_level([&](Level level, int threads) { body({level, threads, nullptr}); });
   for (const bool has_memory : {true, false}) {
-    SCOPED_TRACE(has_memory ? "a GPU's teams" : "a GPU's teams without memory of their own");
+    SCOPED_TRACE(has_memory ? "a GPU's teams" : "a GPU's teams without shared memory");
     const SimulatedKernels kernels(has_memory);
     body({std::nullopt, 1, &kernels});
   }

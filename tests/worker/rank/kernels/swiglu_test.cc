@@ -41,7 +41,7 @@ struct Glu {
   explicit Glu(const GluCase& c, uint64_t seed = 1)
       : c(c),
         random(seed),
-        stride((c.layout == Layout::kTwo ? 1 : 2) * c.width + (c.padding < 0 ? random.whole(0, 3) : c.padding)),
+        stride((c.layout == Layout::kTwo ? 1 : 2) * c.width + (c.padding < 0 ? random.pick(0, 3) : c.padding)),
         x(c.type, random.normals((c.layout == Layout::kTwo ? 2 : 1) * c.rows * stride, c.scale), random.edge()),
         dx(c.type, x.size(), random.edge()),
         y(c.type, c.rows * c.width, random.edge()),
@@ -124,11 +124,11 @@ void check_gradients(const Glu& glu, const std::vector<double>& x, const Numbers
   }
 }
 
-TEST(SwigluTest, FollowsTheTruthInEveryLayout) {
+TEST(SwigluTest, MatchesFp64InEveryLayout) {
   for (const GluCase& c : glu_cases()) {
     SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.width << ", " << name(c.type) << ", layout "
                                       << static_cast<int>(c.layout) << ", limit " << c.limit);
-    by_everyone([&](const Computer& by) {
+    for_each_computer([&](const Computer& by) {
       const Glu glu(c);
       ASSERT_TRUE(by.run(swiglu_forward, glu.forward()));
       for (int64_t row = 0; row < c.rows; ++row) {
@@ -147,8 +147,8 @@ TEST(SwigluTest, FollowsTheTruthInEveryLayout) {
   }
 }
 
-TEST(SwigluTest, TakesInfiniteGatesAndLosesNoNan) {
-  by_everyone([](const Computer& by) {
+TEST(SwigluTest, HandlesInfiniteGatesAndPropagatesNan) {
+  for_each_computer([](const Computer& by) {
     for (const float limit : {0.0F, 7.0F}) {
       const Glu glu({1, 20, Dtype::kBf16, Layout::kAlternating, limit});
       glu.x.set(glu.gate_at(0, 3), kInfinity);
@@ -164,7 +164,7 @@ TEST(SwigluTest, TakesInfiniteGatesAndLosesNoNan) {
 }
 
 // Like the norm.
-TEST(SwigluTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
+TEST(SwigluTest, DeviceReadsAlignedRowsEightAtATime) {
   const SimulatedKernels kernels;
   for (const Layout layout : {Layout::kTwo, Layout::kHalves, Layout::kAlternating}) {
     for (const int64_t padding : {8, 4}) {

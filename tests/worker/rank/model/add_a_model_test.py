@@ -88,7 +88,7 @@ class AddAModelTest(unittest.TestCase):
         shown = sorted(pathlib.Path(path).name.replace("my_model", "llama3") for path in self.files)
         self.assertEqual(shown, sorted(path.name for path in (SOURCE / "worker/rank/model/llama3").iterdir()))
 
-    def test_the_controllers_side_knows_it(self):
+    def test_titanctl_knows_the_family(self):
         for flavor, code in (("tiny", 0), ("large", 2)):
             done = subprocess.run([self.ctl, "validate", SOURCE / "configs/llama3_tiny.toml", "--model.name", "my_model",
                                    "--model.flavor", flavor], capture_output=True, text=True)

@@ -63,7 +63,7 @@ Result run_model(const model::Model& model, const Weights& weights, const Refere
 }
 
 // A random seed, or the one of TITAN_TEST_SEED.
-uint64_t fresh_seed() {
+uint64_t draw_seed() {
   const char* const given = std::getenv("TITAN_TEST_SEED");
   return given != nullptr ? std::stoull(given) : std::random_device()();
 }
@@ -137,40 +137,40 @@ class FamilyTest : public ::testing::TestWithParam<SmallModel> {
 };
 
 // Logits and the gradient of every parameter; TITAN_TEST_SEED repeats a run.
-TEST_P(FamilyTest, MatchesThePlainModelWithFreshWeights) {
-  decide(fresh_seed());
+TEST_P(FamilyTest, MatchesThePlainModelWithRandomWeights) {
+  decide(draw_seed());
   compare(at::kDouble, kDoubleLimit);
 }
 
 // Rounding depends on the weights and on the order in which a processor adds; for unlucky weights it reaches 1e-4. So
 // the weights are fixed, and one of three draws must pass: a real error is wrong in each, as the next test shows.
 TEST_P(FamilyTest, MatchesThePlainModelInFloat) {
-  double least = std::numeric_limits<double>::infinity();
-  for (uint64_t seed = 1; seed <= 3 && least >= kFloatLimit; ++seed) {
+  double smallest = std::numeric_limits<double>::infinity();
+  for (uint64_t seed = 1; seed <= 3 && smallest >= kFloatLimit; ++seed) {
     decide(seed);
-    least = std::min(least, error_of(at::kFloat).first);
+    smallest = std::min(smallest, error_of(at::kFloat).first);
   }
-  EXPECT_LT(least, kFloatLimit);
+  EXPECT_LT(smallest, kFloatLimit);
 }
 
 // The test of the test: a small error in any weight tensor is noticed, even where rounding is largest.
 TEST_P(FamilyTest, NoiseInAnyTensorIsNoticed) {
   decide(1);
-  std::pair<double, std::string> least{std::numeric_limits<double>::infinity(), ""};
+  std::pair<double, std::string> smallest{std::numeric_limits<double>::infinity(), ""};
   for (const auto& [name, value] : weights_) {
     if (!value.requires_grad()) continue;
     Weights noisy = weights_;
     noisy[name] = with_noise(value);
-    least = std::min(least, {worst_error(run_model(model_, noisy, batch_, pull_, at::kFloat)).first, name});
+    smallest = std::min(smallest, {worst_error(run_model(model_, noisy, batch_, pull_, at::kFloat)).first, name});
   }
-  std::cout << "  least noticed: " << least.first << ", noise in " << least.second << std::endl;
-  EXPECT_GT(least.first, 2 * kFloatLimit) << least.second;
+  std::cout << "  smallest noticed: " << smallest.first << ", noise in " << smallest.second << std::endl;
+  EXPECT_GT(smallest.first, 2 * kFloatLimit) << smallest.second;
 }
 INSTANTIATE_TEST_SUITE_P(Families, FamilyTest, ::testing::ValuesIn(small_models()),
                          [](const auto& info) { return info.param.what; });
 
 // A context-parallel rank sees only some of a row's positions: their rows of the tables, and their temperatures.
-TEST(PositionsTest, NameTheRowsOfTheTables) {
+TEST(PositionsTest, SelectTheRowsOfTheTables) {
   for (const nn::RopePairs pairs : {nn::RopePairs::kInterleaved, nn::RopePairs::kRotateHalf}) {
     nn::Rope rope({.head_dim = 8, .max_seq_len = 16, .pairs = pairs});
     rope.fill(at::kCPU, at::kDouble);

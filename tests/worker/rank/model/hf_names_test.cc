@@ -28,7 +28,7 @@ std::unique_ptr<checkpoint::HfMapper> mapper_of(const std::string& name, const s
 
 HfLayout first(const checkpoint::HfMapper& mapper, const std::string& fqn) { return mapper.layouts(fqn).value().at(0); }
 
-TEST(HfNamesTest, EveryParameterOfEveryFlavorHasAPlaceOfItsOwn) {
+TEST(HfNamesTest, EveryParameterHasADistinctPlace) {
   for (const std::string& name : models::names()) {
     for (const std::string& flavor : models::flavors(name)) {
       const models::ModelSpec spec = *models::find(name, flavor);
@@ -82,7 +82,7 @@ TEST(HfNamesTest, LayoutsOfTheFamilies) {
 }
 
 // Matches transformers' classes (interop_families_test.py reads it from them).
-TEST(HfNamesTest, WhatClassesKeepInFloat32) {
+TEST(HfNamesTest, ClassesKeepSomeTensorsInFloat32) {
   const auto type = [](const std::string& family, const std::string& flavor, const std::string& fqn,
                        at::ScalarType wanted) {
     return checkpoint::stored_type(first(*mapper_of(family, flavor), fqn), wanted);
@@ -100,7 +100,7 @@ TEST(HfNamesTest, WhatClassesKeepInFloat32) {
   }
 }
 
-TEST(HfNamesTest, WhatAModelDoesNotHaveIsNotFound) {
+TEST(HfNamesTest, ParametersOfOtherModelsAreNotFound) {
   const auto dense = mapper_of("llama3", "debugmodel");
   for (const char* fqn : {"layers.6.attention.wq.weight", "layers.x.attention.wq.weight", "layers.0", "layers.",
                           "layers.0.moe.experts.w1", "attention.wq.weight", ""}) {
@@ -118,7 +118,7 @@ TEST(HfNamesTest, WhatAModelDoesNotHaveIsNotFound) {
 }
 
 // Tensors that carry no weight are known; those of another model are not, so that loading them is an error.
-TEST(HfNamesTest, StrangeTensorsAreTold) {
+TEST(HfNamesTest, KnowsTensorsWithoutWeights) {
   EXPECT_TRUE(mapper_of("llama3", "debugmodel")->knows("model.layers.5.self_attn.rotary_emb.inv_freq"));
   EXPECT_FALSE(mapper_of("llama3", "debugmodel")->knows("model.layers.6.mlp.up_proj.weight"));
   EXPECT_FALSE(mapper_of("llama3", "debugmodel")->knows("model.layers.0.self_attn.q_norm.weight"));
@@ -130,7 +130,7 @@ TEST(HfNamesTest, StrangeTensorsAreTold) {
 }
 
 // A plug-in's layers may hold parameters that no spec of Titan counts.
-TEST(HfNamesTest, AFamilyOfOnesOwn) {
+TEST(HfNamesTest, CustomFamilyMapsItsNames) {
   const HfFamily family{
       .name = "own",
       .names = [](const models::ModelSpec&) -> HfNames {
@@ -148,7 +148,7 @@ TEST(HfNamesTest, AFamilyOfOnesOwn) {
 }
 
 // Sequences up to the original length are not stretched, and transformers must not stretch them, either.
-TEST(HfNamesTest, TheLengthOfTrainingDecidesAboutYarn) {
+TEST(HfNamesTest, YarnDependsOnTheSequenceLength) {
   const models::ModelSpec spec = *models::find("deepseek_v3", "671B");
   EXPECT_FALSE((*make_hf_mapper(spec, 4096))->config().contains("rope_scaling"));
   EXPECT_EQ((*make_hf_mapper(spec, 8192))->config()["rope_scaling"]["factor"], 40);
@@ -246,7 +246,7 @@ constexpr Release kReleases[] = {
          "tie_word_embeddings": false, "vocab_size": 201088})",
      "/sliding_window", "4096", "sliding_window 4096, this model has 128"}};
 
-TEST(HfNamesTest, ReleasedConfigsPassAndOthersAreNamed) {
+TEST(HfNamesTest, ReleasedConfigsPassAndDifferencesAreNamed) {
   const std::string folder = ::testing::TempDir() + "configs." + std::to_string(::getpid());
   storage::Files& files = storage::posix_files();
   ASSERT_TRUE(files.make_folders(folder).ok());
@@ -297,7 +297,7 @@ TEST(HfNamesTest, ExportedConfigsPass) {
 }
 
 // A model needs no flavor: its config.json describes it fully.
-TEST(HfNamesTest, AConfigIsAModel) {
+TEST(HfNamesTest, ConfigDescribesTheWholeModel) {
   for (const std::string& name : models::names()) {
     for (const std::string& flavor : models::flavors(name)) {
       SCOPED_TRACE(name + " " + flavor);
@@ -316,7 +316,7 @@ TEST(HfNamesTest, AConfigIsAModel) {
   }
 }
 
-TEST(HfNamesTest, AReleasedConfigIsItsModel) {
+TEST(HfNamesTest, ReleasedConfigGivesItsModel) {
   const std::string folder = ::testing::TempDir() + "released." + std::to_string(::getpid());
   storage::Files& files = storage::posix_files();
   ASSERT_TRUE(files.make_folders(folder).ok());
@@ -335,7 +335,7 @@ TEST(HfNamesTest, AReleasedConfigIsItsModel) {
 }
 
 // Missing members get the class's defaults, as in transformers, and not the values of similar flavors.
-TEST(HfNamesTest, WhatAConfigLeavesOutIsAsItsClassHasIt) {
+TEST(HfNamesTest, MissingMembersGetTheClassDefaults) {
   const auto without = [](const char* family, const char* flavor, std::vector<const char*> keys) {
     nlohmann::json config = mapper_of(family, flavor)->config();
     for (const char* key : keys) EXPECT_EQ(config.erase(key), 1u) << key;
@@ -354,7 +354,7 @@ TEST(HfNamesTest, WhatAConfigLeavesOutIsAsItsClassHasIt) {
   EXPECT_EQ(without("gpt_oss", "20b", {"head_dim", "rope_theta"}).rope_theta, 1.5e5);
 }
 
-TEST(HfNamesTest, AConfigThatNoFamilyComputesIsRefusedByItsKey) {
+TEST(HfNamesTest, RefusesUnsupportedConfigsByKey) {
   const nlohmann::json llama = mapper_of("llama3", "8B")->config();
   const auto refusal = [&](const char* pointer, const nlohmann::json& value) {
     nlohmann::json config = llama;

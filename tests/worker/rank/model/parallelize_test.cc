@@ -143,7 +143,7 @@ std::vector<Split> splits(const models::ModelSpec& spec) {
 
 class SplitFamilyTest : public ::testing::TestWithParam<SmallModel> {};
 
-TEST_P(SplitFamilyTest, ComputesWhatOneRankDoes) {
+TEST_P(SplitFamilyTest, ComputesTheSameAsOneRank) {
   const Task task = make_task(GetParam(), 5);
   const Totals want = run_whole(task);
   for (const Split& split : splits(task.spec)) {

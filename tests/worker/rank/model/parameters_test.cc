@@ -15,7 +15,7 @@ namespace {
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 // Blocks, names, shapes and order are those of the controller's plans and of checkpoints.
-TEST(ParametersTest, AreThoseOfTheTableForEveryFlavor) {
+TEST(ParametersTest, MatchTheTableForEveryFlavor) {
   int flavors = 0;
   for (const std::string& name : models::names()) {
     for (const std::string& flavor : models::flavors(name)) {
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Families, InitTest,
                          [](const auto& info) { return std::string(info.param.first) + "_" + info.param.second; });
 
 // Numbers that do not fit together are named.
-TEST(SpecTest, RefusesWhatDoesNotFit) {
+TEST(SpecTest, RefusesInconsistentNumbers) {
   const auto message = [](auto change) {
     models::ModelSpec spec = small_spec("deepseek_v3", "671B");
     change(spec);

@@ -65,7 +65,7 @@ class PluginTest(unittest.TestCase):
             for step, loss in one.items():
                 self.assertAlmostEqual(split[step], loss, delta=1e-10, msg=f"{name}, step {step}")
 
-    def test_its_weights_leave_as_a_hugging_face_folder(self):
+    def test_exports_a_hugging_face_folder(self):
         self.train("saved", 1, [])
         target = self.folder / "exported"
         alone = subprocess.run([BUILD / "bin/titan-checkpoint", "export", self.folder / "saved/checkpoint/step-3", target], capture_output=True, text=True)
@@ -80,7 +80,7 @@ class PluginTest(unittest.TestCase):
                              names)
         self.assertEqual(json.loads((target / "config.json").read_text())["model_type"], "parallel_block")
 
-    def test_goes_through_the_daemons(self):
+    def test_runs_through_the_daemons(self):
         """titanctl and the controller cannot load the library: they accept its model, and its path becomes absolute."""
         words = [SOURCE / "configs/llama3_tiny.toml", "--model.name", "parallel_block", "--model.flavor", "tiny",
                  "--experimental.custom_import", "my_model.so", "--job.dump_folder", self.folder / "daemons",
@@ -98,12 +98,12 @@ class PluginTest(unittest.TestCase):
         self.assertEqual(ranks.wait(), [code], "\n".join(ranks.outputs))
         return ranks.outputs[0]
 
-    def test_files_that_are_no_model_libraries(self):
+    def test_refuses_files_that_are_not_model_libraries(self):
         self.assertIn("no such file on this node", self.refusal(str(self.folder / "absent.so")))
         (self.folder / "folder.so").mkdir()
         self.assertIn("no such file on this node", self.refusal(str(self.folder / "folder.so")))
         text = self.folder / "text.so"
-        text.write_text("no library")
+        text.write_text("not a library")
         self.assertIn("text.so: cannot be loaded: ", self.refusal(str(text)))
         self.assertIn("has no TITAN_MODEL_PLUGIN", self.refusal(compile_c(self.folder, "nothing", "int nothing;")))
         missing = compile_c(self.folder, "missing", """void titan_absent();
@@ -122,7 +122,7 @@ class PluginTest(unittest.TestCase):
             self.assertIn(f"loading it ends the process with exit status {status}: ", self.refusal(leaves))
         self.assertIn("shared library", self.refusal("my_models.module"))
 
-    def test_libraries_lie_where_the_node_grants_it(self):
+    def test_libraries_must_be_in_granted_folders(self):
         """The loaded file is the checked one: a link in an allowed folder does not allow its target elsewhere."""
         granted = self.folder / "granted"
         granted.mkdir()
@@ -136,14 +136,14 @@ class PluginTest(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, TITAN_RANK_PLUGIN_FOLDERS=""):
             self.assertIn("grants to libraries (titan-worker --plugin-folder): none", self.refusal(str(granted / "copy.so")))
 
-    def test_libraries_of_other_builds(self):
+    def test_refuses_libraries_of_other_builds(self):
         """The error names what differs: the form of the library, or any of the four facts about its compilation."""
         old = """struct { const char* compiler; unsigned long layout; void* families; } plugin = {"titan 0.0.1", 7, 0};
                  void* titan_model_plugin() { return &plugin; }"""
         self.assertIn("another plugin format", self.refusal(compile_c(self.folder, "old", old)))
 
-        def library(name, said):
-            words = ", ".join(json.dumps(word) for word in said)
+        def library(name, stated):
+            words = ", ".join(json.dumps(word) for word in stated)
             return compile_c(self.folder, name, """struct { unsigned form; const char* words[4]; void* families; } plugin = {
                 0x71740002, {%s}, 0}; void* titan_model_plugin() { return &plugin; }""" % words)
 
@@ -156,12 +156,12 @@ class PluginTest(unittest.TestCase):
         self.assertRegex(mine[2], r"C\+\+ 202002L, string ABI 1$")
         self.assertIn(mine[3], (BUILD / "plugin/include/plugin_headers.h").read_text())
         for place, name in enumerate(what):
-            said = [*mine[:place], "other", *mine[place + 1:]]
-            message = self.refusal(library(f"other_{place}", said))
+            stated = [*mine[:place], "other", *mine[place + 1:]]
+            message = self.refusal(library(f"other_{place}", stated))
             self.assertEqual(re.findall('was compiled with (.*) "other" where this titan-rank has "([^"]*)"; compile', message),
                              [(name, mine[place])])
 
-    def test_headers_that_changed_are_noticed(self):
+    def test_notices_changed_headers(self):
         """The number is a hash of the headers' text: a changed comment is enough. Headers that titan-rank was not built from are
         not exported."""
         tree = self.folder / "tree"
@@ -183,8 +183,8 @@ class PluginTest(unittest.TestCase):
         ("namespace {\n", """#include <cstdlib>
             namespace {
             bool mistake(const std::string& name) {
-              const char* asked = std::getenv("TITAN_TEST_MISTAKE");
-              return asked != nullptr && asked == name;
+              const char* selected = std::getenv("TITAN_TEST_MISTAKE");
+              return selected != nullptr && selected == name;
             }
             """),
         ("    return input + attention.forward(x, context) + feed_forward.forward(x);",
@@ -227,7 +227,7 @@ class PluginTest(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, TITAN_TEST_MISTAKE=mistake):
             return self.refusal(self.mistaken, extra, code)
 
-    def test_what_a_library_registers_is_checked(self):
+    def test_checks_what_a_library_registers(self):
         with contextlib.chdir(self.folder):  # A relative path is relative to the working directory, not to the loader's search path.
             self.assertIn('unknown value "huge" (known: tiny)', self.refusal("my_model.so", ["--model.flavor", "huge"]))
         self.assertIn('has a model "parallel_blok"', self.refusal(self.library, ["--model.name", "parallel_blok"]))
@@ -243,7 +243,7 @@ class PluginTest(unittest.TestCase):
             with self.subTest(mistake):
                 self.assertIn(expected, self.refusal_of(mistake))
 
-    def test_what_a_model_computes_is_checked(self):
+    def test_checks_what_a_model_computes(self):
         message = self.refusal_of("shape", code=11)
         self.assertRegex(message, r"MODEL: block layers.0 returns \[\d+, 1, 64\] for \[\d+, \d+, 64\]; expected \[rows, tok")
 
@@ -251,7 +251,7 @@ class PluginTest(unittest.TestCase):
         return subprocess.run([BUILD / "bin/titan-checkpoint", "export", source, target, "--model", "parallel_block", "--flavor",
                                "tiny", "--library", library], capture_output=True, text=True)
 
-    def test_weights_without_names_are_neither_read_nor_written(self):
+    def test_refuses_weights_without_names(self):
         self.train("named", 1, [])
         step, exported = self.folder / "named/checkpoint/step-3", self.folder / "hf"
         self.assertEqual(self.export(step, exported, self.library).returncode, 0)

@@ -57,7 +57,7 @@ TEST(AttentionCoreTest, EveryMaskComesCloseWithEveryKernel) {
 }
 
 // Models with only the plain mask get LibTorch's own bits.
-TEST(AttentionCoreTest, PlainCausalIsLibTorchsOwn) {
+TEST(AttentionCoreTest, PlainCausalHasLibTorchsBits) {
   at::manual_seed(3);
   Case c{.sharing = 2, .tokens = 90, .type = at::kFloat};
   const AttentionInput in = input_of(c);

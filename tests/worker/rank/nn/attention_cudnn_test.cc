@@ -21,7 +21,7 @@ AttentionCase without_mask(AttentionCase c) {
   return c;
 }
 
-TEST(AttentionCudnnTest, WholeRowsAreOneCallOfEachPass) {
+TEST(AttentionCudnnTest, WholeRowsTakeOneCallPerPass) {
   at::manual_seed(1);
   titan::testing::Draw pick(1);
   for (int i = 0; i < 60; ++i) {
@@ -60,7 +60,7 @@ TEST(AttentionCudnnTest, GradientsOfAnyLayout) {
   }
 }
 
-TEST(AttentionCudnnTest, IsForGpus) {
+TEST(AttentionCudnnTest, DeclinesTensorsOffTheGpu) {
   EXPECT_FALSE(can_use_cudnn_attention(testing::input_of({.type = at::kBFloat16})));
 }
 

@@ -28,19 +28,19 @@ TEST(FlashPlanTest, EqualSpansAreABatch) {
   EXPECT_EQ(call, (FlashCall{.spans = 6, .longest = 20}));
 }
 
-TEST(FlashPlanTest, UnequalSpansLieOneAfterAnother) {
+TEST(FlashPlanTest, UnequalSpansArePacked) {
   EXPECT_EQ(plan_flash(spans_of({}, 25, 60), 0, 2),
             (FlashCall{.spans = 6, .longest = 25, .cum_seq = {0, 25, 50, 60, 85, 110, 120}}));
   EXPECT_EQ(plan_flash({.starts = {{0, 4}, {0}}, .seq_len = 6}, 5, 2),
             (FlashCall{.spans = 3, .longest = 6, .cum_seq = {0, 4, 6, 12}, .left = 4}));
 }
 
-TEST(FlashPlanTest, AWindowThatHidesNothingIsNone) {
+TEST(FlashPlanTest, WindowThatHidesNothingIsDropped) {
   EXPECT_EQ(plan_flash(spans_of({}, 20, 60), 20, 1).left, -1);
   EXPECT_EQ(plan_flash(spans_of({}, 20, 60), 19, 1).left, 18);
 }
 
-TEST(AttentionFlashTest, EveryMaskIsOneCallOfEachPass) {
+TEST(AttentionFlashTest, EveryMaskTakesOneCallPerPass) {
   at::manual_seed(1);
   titan::testing::Draw pick(1);
   for (int i = 0; i < 150; ++i) {
@@ -77,7 +77,7 @@ TEST(AttentionFlashTest, TakesHeadsOfAnyLayout) {
 }
 
 // With a shorter last chunk, the device computes the same ends as the host would.
-TEST(AttentionFlashTest, EndsOfChunksAreMadeOnTheDevice) {
+TEST(AttentionFlashTest, ChunkEndsAreComputedOnTheDevice) {
   titan::testing::Draw pick(4);
   for (int i = 0; i < 20; ++i) {
     const AttentionCase c{.rows = pick({1, 2, 5}), .tokens = pick({30, 61, 100}), .mask = {.chunk = pick({7, 29, 60})}};
@@ -102,13 +102,13 @@ TEST_F(DocumentsOfLayersTest, AreReadOnceForEachMask) {
   AttentionInput other = input_;
   other.mask.window = 5;
   const at::Tensor windowed = attend_by_flash(other, context_);
-  MicrobatchContext fresh;
-  fresh.documents = context_.documents.clone();
+  MicrobatchContext separate;
+  separate.documents = context_.documents.clone();
   context_.documents.zero_();  // They are not read again.
   EXPECT_TRUE(attend_by_flash(input_, context_).equal(first));
   EXPECT_TRUE(attend_by_flash(other, context_).equal(windowed));
   EXPECT_FALSE(first.equal(windowed));
-  EXPECT_TRUE(attend_by_flash(input_, fresh).equal(first)) << "a layer alone reads them itself";
+  EXPECT_TRUE(attend_by_flash(input_, separate).equal(first)) << "a layer alone reads them itself";
 }
 
 // The next step has other documents, whatever the source of this layer's.
@@ -152,7 +152,7 @@ TEST(AttentionFlashTest, BandsOfPiecesAreExact) {
   }
 }
 
-TEST(AttentionFlashTest, IsForGpus) {
+TEST(AttentionFlashTest, DeclinesTensorsOffTheGpu) {
   EXPECT_FALSE(can_use_flash_attention(at::zeros({1, 1, 1, 8}, at::kBFloat16), 8));
   EXPECT_FALSE(can_use_flash_attention(at::zeros({1, 1, 1, 8}, at::TensorOptions(at::kBFloat16).device(at::kMeta)), 8));
 }

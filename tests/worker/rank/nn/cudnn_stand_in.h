@@ -57,7 +57,7 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> cudnn_backward(
     std::optional<double> scale) {
   TORCH_CHECK(seed.defined() && offset.defined() && !bias.defined() && !cum_q.defined() && !cum_k.defined());
   TORCH_CHECK(dropout == 0 && causal && scale && lse.is_contiguous() && lse.dim() == 4 && lse.size(3) == 1);
-  TORCH_CHECK(grad_out.strides() == out.strides(), "a gradient that lies otherwise than the output");
+  TORCH_CHECK(grad_out.strides() == out.strides(), "a gradient whose layout differs from the output's");
   ++cudnn_called.backward;
   const int64_t heads = q.size(1), shared = k.size(1);
   const at::Tensor weights = (cudnn_scores(q, k, *scale) - lse.to(at::kDouble)).exp();

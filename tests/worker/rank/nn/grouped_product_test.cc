@@ -33,7 +33,7 @@ Computed computed(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
 at::Tensor draw(const std::vector<int64_t>& shape) { return at::randn(shape).to(at::kBFloat16); }
 
-TEST(GroupedProductTest, WithBiasesEqualsEachGroupsOwn) {
+TEST(GroupedProductTest, BiasedProductsEqualThoseOfEachGroup) {
   titan::testing::Draw pick(11);
   titan::testing::for_each_grouped_case(11, [&](const titan::testing::GroupedCase& c) {
     const double factor = pick({1, 2}) / 2.0;
@@ -56,21 +56,21 @@ TEST(GroupedProductTest, WithBiasesEqualsEachGroupsOwn) {
 
 // Space for more rows than came: their content, even NaN, changes nothing and becomes zeros. Both if the host knows the
 // rows of each group and if only the device does.
-TEST(GroupedProductTest, RowsOfNoGroupCountForNothing) {
+TEST(GroupedProductTest, RowsOutsideOfGroupsHaveNoEffect) {
   titan::testing::for_each_grouped_case(12, [&](const titan::testing::GroupedCase& c) {
     if (!c.one_call) return;
-    constexpr int64_t kRoom = 5;
+    constexpr int64_t kPadding = 5;
     const auto with_padding = [&](const at::Tensor& t, double value) {
-      return at::cat({t, at::full({kRoom, t.size(1)}, value, t.options())});
+      return at::cat({t, at::full({kPadding, t.size(1)}, value, t.options())});
     };
     const at::Tensor x = draw({c.total(), c.in}), w = draw({c.groups(), c.out, c.in}), b = draw({c.groups(), c.out}),
                      dy = draw({c.total(), c.out});
     const Computed exact = computed(x, w, b, dy, 0.5, group_rows(c.rows, x, /*with_members=*/true));
-    const at::Tensor counts = at::tensor(c.rows, at::kLong), room = with_padding(x, std::nan(""));
-    const RowGroups groups = group_counted_rows(counts, room, c.total(), /*with_members=*/true);
+    const at::Tensor counts = at::tensor(c.rows, at::kLong), buffer = with_padding(x, std::nan(""));
+    const RowGroups groups = group_counted_rows(counts, buffer, c.total(), /*with_members=*/true);
     EXPECT_EQ(groups.count(), c.groups());
     EXPECT_EQ(rows_on_host(groups), c.rows);
-    const Computed got = computed(room, w, b, with_padding(dy, 7), 0.5, groups);
+    const Computed got = computed(buffer, w, b, with_padding(dy, 7), 0.5, groups);
     const auto padded = [&](const at::Tensor& t) { return with_padding(t, 0); };
     EXPECT_TRUE(got.y.equal(padded(exact.y))) << c.name(0);
     EXPECT_TRUE(got.dx.equal(padded(exact.dx))) << c.name(0);
@@ -80,7 +80,7 @@ TEST(GroupedProductTest, RowsOfNoGroupCountForNothing) {
 }
 
 // The maximum of rows, and a dry run.
-TEST(GroupedProductTest, CountedRowsMayFillTheirRoom) {
+TEST(GroupedProductTest, CountedRowsMayFillTheBuffer) {
   ASSERT_TRUE(kernels::choose("reference"));
   const at::Tensor x = draw({6, 8}), counts = at::tensor({4, 0, 2}, at::kLong);
   EXPECT_FALSE(group_counted_rows(counts, x, 6, false).beyond.defined());
@@ -94,7 +94,7 @@ TEST(GroupedProductTest, CountedRowsMayFillTheirRoom) {
             (std::vector<int64_t>{2, 2, 2}));
 }
 
-TEST(GroupedProductTest, TakesNoMoreCallsForMoreGroups) {
+TEST(GroupedProductTest, CallsDoNotGrowWithTheGroups) {
   ASSERT_TRUE(kernels::choose("reference"));
   const auto calls_of = [](int64_t experts) {
     const std::vector<int64_t> rows(experts, 64 / experts);

@@ -85,7 +85,7 @@ TEST(HeadLossTest, LargeLogits) {
   }
 }
 
-TEST(HeadLossTest, NoNumberIsHidden) {
+TEST(HeadLossTest, NanInputsGiveANanLoss) {
   kernels::testing::with_every_row_kernel([] {
     for (const at::ScalarType type : {at::kDouble, at::kBFloat16}) {
       at::Tensor x = at::randn({1, 4, 8}).to(type);
@@ -97,7 +97,7 @@ TEST(HeadLossTest, NoNumberIsHidden) {
   });
 }
 
-TEST(HeadLossTest, ALabelOutsideTheVocabularyIsNoLoss) {
+TEST(HeadLossTest, LabelOutsideTheVocabularyIsAnError) {
   kernels::testing::with_every_row_kernel([] {
     const at::Tensor x = at::randn({1, 3, 8}).to(at::kBFloat16), weight = at::randn({200, 8}).to(at::kBFloat16);
     for (const int64_t label : {int64_t{200}, int64_t{-1}})
@@ -107,35 +107,35 @@ TEST(HeadLossTest, ALabelOutsideTheVocabularyIsNoLoss) {
 }
 
 // In addition to the gradients there are a part's logits, their copies and some numbers per token.
-TEST(HeadLossTest, LogitsAreNeverAllThere) {
+TEST(HeadLossTest, NeverAllocatesAllLogits) {
   testing::AllocationMeter meter;
   const testing::AllocationMeter::Scope scope(meter);
-  constexpr int64_t kRows = 256, kVocabulary = 128256, kDim = 4, kMost = 1 << 20;
+  constexpr int64_t kRows = 256, kVocabulary = 128256, kDim = 4, kMaxBytes = 1 << 20;
   const at::Tensor x = at::randn({1, kRows, kDim}).requires_grad_();
   const Parameter weight = weight_of(at::randn({kVocabulary, kDim}).requires_grad_());
   const at::Tensor labels = at::randint(kVocabulary, {1, kRows}, at::kLong);
-  const int64_t columns = models::logit_columns(kRows, kVocabulary, sizeof(float), kMost);
+  const int64_t columns = models::logit_columns(kRows, kVocabulary, sizeof(float), kMaxBytes);
   const int64_t before = meter.begin();
   const at::Tensor loss = head_cross_entropy_sum(x, weight, labels, columns);
-  EXPECT_LE(meter.highest() - before, 3 * kMost);
+  EXPECT_LE(meter.highest() - before, 3 * kMaxBytes);
   (void)torch::autograd::grad({loss}, {x, weight.weight});
-  EXPECT_LE(meter.highest() - before, weight.weight.nbytes() + 3 * kMost);
+  EXPECT_LE(meter.highest() - before, weight.weight.nbytes() + 3 * kMaxBytes);
 }
 
 TEST(LogitColumnsTest, PartsAreEvenAndFit) {
   titan::testing::Draw pick(9);
   for (int i = 0; i < 1000; ++i) {
     const int64_t tokens = pick({0, 1, 100, 8192, 1 << 20}), columns = pick({1, 63, 64, 2048, 32000, 128256, 151936});
-    const int64_t bytes = pick({2, 4, 8}), most = pick({0, 1, 1 << 20, 64 << 20, int64_t{1} << 40});
-    const int64_t some = models::logit_columns(tokens, columns, bytes, most);
+    const int64_t bytes = pick({2, 4, 8}), max_bytes = pick({0, 1, 1 << 20, 64 << 20, int64_t{1} << 40});
+    const int64_t some = models::logit_columns(tokens, columns, bytes, max_bytes);
     ASSERT_GE(some, 1);
     ASSERT_LE(some, columns);
-    if (most == 0 || tokens * columns * bytes <= most) {
+    if (max_bytes == 0 || tokens * columns * bytes <= max_bytes) {
       EXPECT_EQ(some, columns);
       continue;
     }
     EXPECT_TRUE(some == columns || some % 64 == 0) << some;
-    EXPECT_TRUE(some <= 64 || tokens * some * bytes <= most) << tokens << " tokens, " << some << " columns";
+    EXPECT_TRUE(some <= 64 || tokens * some * bytes <= max_bytes) << tokens << " tokens, " << some << " columns";
     const int64_t parts = (columns + some - 1) / some;
     EXPECT_GT(columns - (parts - 1) * some, some - 64 * parts) << "the last part is far shorter";
   }

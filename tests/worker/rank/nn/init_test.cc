@@ -49,7 +49,7 @@ TEST(RandomTest, PhiloxMatchesKnownAnswer) {
 }
 
 // However a mesh splits a parameter, the parts equal those of the whole.
-TEST(FillTest, BoxesAreCutFromTheWhole) {
+TEST(FillTest, BoxesEqualTheirPartOfTheWhole) {
   const Init init{Init::Kind::kTruncatedNormal, 0.02, -2, 2};
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{37}, {7, 130}, {3, 5, 67}, {}}) {
     const Parameter p{"layers.1.moe.experts.w1", shape, init, {}};

@@ -24,7 +24,7 @@ void expect_largest(const Case& c, double tolerance) {
   if (c.mask.documents) context.documents = testing::random_documents(c.rows, c.tokens, 0.1);
   const at::Tensor plain = attend(input, context), expected = plain_largest(input, context.documents);
   input.largest = at::full_like(expected, -std::numeric_limits<double>::infinity());
-  EXPECT_TRUE(attend(input, context).equal(plain)) << "who asks changes nothing: " << c;
+  EXPECT_TRUE(attend(input, context).equal(plain)) << "recording the maximum changed the output: " << c;
   EXPECT_LE((input.largest - expected).abs().max().item<double>(), tolerance) << c;
   // The maximum only grows: another batch may raise it.
   const at::Tensor before = input.largest.clone();
@@ -33,14 +33,14 @@ void expect_largest(const Case& c, double tolerance) {
   EXPECT_TRUE(input.largest.ge(before).all().item<bool>()) << c;
 }
 
-TEST(LargestLogits, OfEveryMaskAreExact) {
+TEST(LargestLogits, AreExactForEveryMask) {
   at::manual_seed(3);
   titan::testing::Draw pick(3);
   for (int i = 0; i < 40; ++i) expect_largest(testing::draw_attention(pick, {4, 12}, {4, 8}), 1e-13);
 }
 
 // Rows longer than the keys of one tile, and enough lines that queries are split.
-TEST(LargestLogits, OfLongRowsAreExact) {
+TEST(LargestLogits, AreExactForLongRows) {
   at::manual_seed(4);
   for (const AttentionMask& mask : {AttentionMask{}, {.window = 1100}, {.window = 30}, {.documents = true}}) {
     expect_largest({.rows = 1, .kv_heads = 1, .sharing = 2, .tokens = 1300, .head = 4, .v_head = 4, .mask = mask},
@@ -50,7 +50,7 @@ TEST(LargestLogits, OfLongRowsAreExact) {
 }
 
 // Whatever kernel computes the attention, these products are in fp32.
-TEST(LargestLogits, OfBfloat16AreInFp32) {
+TEST(LargestLogits, AreComputedInFp32ForBfloat16) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(5);
     titan::testing::Draw pick(5);

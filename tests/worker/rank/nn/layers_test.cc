@@ -72,7 +72,7 @@ at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 class RopeTest : public ::testing::TestWithParam<bool> {};
 
 // Scaled: Llama 3.1's three bands, all of which 16-wide heads at theta 500000 have.
-TEST_P(RopeTest, RotatesPairsAsWrittenOut) {
+TEST_P(RopeTest, RotatesPairsByTheFormula) {
   RopeOptions options{.head_dim = 16, .max_seq_len = 4096, .theta = 500000};
   options.scaling.enabled = GetParam();
   const at::Tensor x = at::randn({2, 3000, 3, 16}, at::kDouble);

@@ -58,20 +58,20 @@ TEST(Float8Test, RowsAndColumnsHavePowersOfTwo) {
     EXPECT_TRUE(amax.equal(x.to(at::kFloat).abs().amax(dim, /*keepdim=*/true)));
     const Operand operand = quantised(x, amax, at::kFloat8_e4m3fn, /*power_of_two=*/true);
     EXPECT_TRUE(std::get<0>(at::frexp(operand.scales)).eq(0.5).all().item<bool>()) << "powers of two";
-    const at::Tensor most = operand.values.to(at::kFloat).abs().amax(dim);
-    EXPECT_TRUE(most.gt(448 / 2 - 16).logical_and(most.le(448)).all().item<bool>()) << most;
+    const at::Tensor largest = operand.values.to(at::kFloat).abs().amax(dim);
+    EXPECT_TRUE(largest.gt(448 / 2 - 16).logical_and(largest.le(448)).all().item<bool>()) << largest;
     EXPECT_TRUE(numbers_of(operand).equal(titan::testing::plain_along(x, dim)));
     EXPECT_TRUE(rounded_along(x, dim).to(at::kDouble).equal(titan::testing::plain_along(x, dim))) << "exact in bf16";
   }
 }
 
-TEST(Float8Test, WhatDoesNotFitSaturates) {
+TEST(Float8Test, ValuesOutOfRangeSaturate) {
   const at::Tensor x = at::tensor({1.0F, -3.0F, 1e30F, -2e30F, 0.0F}), small = at::full({}, 400.0F);
   const at::Tensor values = to_float8(x, small, at::kFloat8_e4m3fn).to(at::kFloat);
   EXPECT_TRUE(values.equal(at::tensor({384.0F, -448.0F, 448.0F, -448.0F, 0.0F}))) << values;
 }
 
-TEST(Float8Test, ZerosAndNothingHaveScales) {
+TEST(Float8Test, ZerosAndEmptyTensorsHaveScales) {
   for (const auto& shape : std::vector<std::vector<int64_t>>{{3, 4}, {0, 4}, {3, 0}, {1, 4}}) {
     const at::Tensor x = at::zeros(shape, at::kBFloat16);
     for (const at::Tensor& amax : {amax_of(x), amax_along(x, -1), amax_along(x, -2)}) {
@@ -82,7 +82,7 @@ TEST(Float8Test, ZerosAndNothingHaveScales) {
   }
 }
 
-TEST(Float8Test, NansAndInfinitiesComeThrough) {
+TEST(Float8Test, NansAndInfinitiesPropagate) {
   for (const double bad : {kNan, kInfinity, -kInfinity}) {
     at::Tensor x = at::ones({3, 4});
     x[1][2] = bad;
@@ -131,7 +131,7 @@ TEST(Float8Test, DeviceKernelsHaveTheSameBits) {
   kernels::choose("auto");
 }
 
-TEST(Float8Test, DeviceKernelsMoveGroupsApart) {
+TEST(Float8Test, DeviceKernelsPadGroups) {
   const kernels::testing::SimulatedKernels on_host;
   at::manual_seed(21);
   kernels::choose("reference");
@@ -152,7 +152,7 @@ TEST(Float8Test, DeviceKernelsMoveGroupsApart) {
   kernels::choose("auto");
 }
 
-TEST(Float8Test, DeviceKernelsTurnBytes) {
+TEST(Float8Test, DeviceKernelsTransposeBytes) {
   const kernels::testing::SimulatedKernels on_host;
   kernels::choose_on_device(&on_host, {.model = true});
   titan::testing::check_turned_bytes(at::kCPU);
@@ -160,7 +160,7 @@ TEST(Float8Test, DeviceKernelsTurnBytes) {
 }
 
 // One pass over a CPU's numbers, compared with LibTorch's seven.
-TEST(Float8Test, OwnLoopsHaveTheSameBits) {
+TEST(Float8Test, TitansLoopsHaveTheSameBits) {
   at::manual_seed(5);
   const auto computed = [](const at::Tensor& x) {
     std::vector<at::Tensor> all;

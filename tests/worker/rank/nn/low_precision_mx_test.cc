@@ -27,7 +27,7 @@ TEST(MxTest, ExponentsFollowTheRounding) {
 }
 
 // Around the powers of two, where the modes differ.
-TEST(MxTest, RoundingsPartWhereTheyShould) {
+TEST(MxTest, RoundingModesDifferWhereExpected) {
   struct Case {
     float amax;
     int floor, rceil, ceil, even;
@@ -47,7 +47,7 @@ TEST(MxTest, RoundingsPartWhereTheyShould) {
   }
 }
 
-TEST(MxTest, NumbersAreTheirBlocks) {
+TEST(MxTest, NumbersAreRoundedByBlock) {
   at::manual_seed(2);
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
     // Only whole blocks, a shorter last one, and no whole one.
@@ -63,7 +63,7 @@ TEST(MxTest, NumbersAreTheirBlocks) {
   }
 }
 
-TEST(MxTest, OperandsAreFilledUpToWholeBlocks) {
+TEST(MxTest, OperandsArePaddedToWholeBlocks) {
   at::manual_seed(3);
   const at::Tensor x = at::randn({5, 70}).to(at::kBFloat16);
   const Operand operand = to_mx(x, MxRounding::kRceil);
@@ -84,7 +84,7 @@ TEST(MxTest, ZerosNansAndInfinities) {
     x[0][70] = std::numeric_limits<float>::infinity();
     const at::Tensor rounded = mx_rounded(x, 1, rounding);
     EXPECT_EQ(rounded.narrow(1, 0, 32).abs().max().item<float>(), 0);
-    EXPECT_TRUE(rounded.narrow(1, 32, 32).isnan().all().item<bool>()) << "a block with a NaN is one";
+    EXPECT_TRUE(rounded.narrow(1, 32, 32).isnan().all().item<bool>()) << "a block with a NaN becomes NaN";
     EXPECT_FALSE(rounded.narrow(1, 64, 32).isfinite().all().item<bool>());
     EXPECT_EQ(mx_exponents(at::tensor({std::numeric_limits<float>::quiet_NaN()}), rounding).item<int>(), 255);
   }

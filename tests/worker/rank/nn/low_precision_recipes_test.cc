@@ -153,7 +153,7 @@ TEST(LowPrecisionTest, ExpertsComputeWithEightBits) {
   });
 }
 
-TEST(LowPrecisionTest, EightBitsAreNotSixteen) {
+TEST(LowPrecisionTest, ResultsDifferFromBf16WithinBounds) {
   at::manual_seed(3);
   for (const LowPrecisionRecipe recipe : kRecipes) {
     const std::unique_ptr<MatmulRecipe> products = make(recipe);
@@ -175,10 +175,10 @@ TEST(LowPrecisionTest, EightBitsAreNotSixteen) {
 }
 
 // With one scale, a layer's input is saved in one byte per number; the other recipes save the input itself, once.
-TEST(LowPrecisionTest, WhatIsKeptBetweenThePassesShrinks) {
+TEST(LowPrecisionTest, TensorwiseSavesTheInputInEightBits) {
   const at::Tensor x = at::randn({8, 64}).to(at::kBFloat16);
-  const Operand kept = make(LowPrecisionRecipe::kFloat8Tensorwise)->of_input(x);
-  EXPECT_EQ(kept.values.nbytes() + kept.scales.nbytes(), x.nbytes() / 2 + 4);
+  const Operand saved = make(LowPrecisionRecipe::kFloat8Tensorwise)->of_input(x);
+  EXPECT_EQ(saved.values.nbytes() + saved.scales.nbytes(), x.nbytes() / 2 + 4);
   for (const LowPrecisionRecipe recipe : {LowPrecisionRecipe::kFloat8Rowwise, LowPrecisionRecipe::kMxfp8}) {
     EXPECT_TRUE(make(recipe)->of_input(x).values.is_same(x));
   }
@@ -198,14 +198,14 @@ TEST(LowPrecisionTest, SecondPassesAndDeferredGradientsHaveTheSameBits) {
     Layer layer(*products, at::kBFloat16, 12, 64, 32);
     const auto y = layer.results(), gradients = layer.gradients(y);
 
-    SavedActivations kept;
+    SavedActivations saved;
     {
-      const SavedActivations::Scope scope(kept, [n = 0](const OpCall&) mutable { return n++ == 0; });
+      const SavedActivations::Scope scope(saved, [n = 0](const OpCall&) mutable { return n++ == 0; });
       layer.results();
     }
     std::vector<at::Tensor> again;
     {
-      const SavedActivations::Scope scope(kept);
+      const SavedActivations::Scope scope(saved);
       again = layer.results();
     }
     const auto recomputed = layer.gradients(again);
@@ -231,8 +231,8 @@ TEST(LowPrecisionTest, SecondPassesAndDeferredGradientsHaveTheSameBits) {
 TEST(LowPrecisionTest, RanksShareTensorwiseScales) {
   at::manual_seed(5);
   const at::Tensor x = at::randn({10, 32}).to(at::kBFloat16);
-  const at::Tensor most = x.abs().max().to(at::kFloat);
-  const auto over_ranks = [&](at::Tensor& amax) { amax.copy_(at::maximum(amax, most)); };
+  const at::Tensor group_amax = x.abs().max().to(at::kFloat);
+  const auto over_ranks = [&](at::Tensor& amax) { amax.copy_(at::maximum(amax, group_amax)); };
   const std::unique_ptr<MatmulRecipe> whole = make(LowPrecisionRecipe::kFloat8Tensorwise);
   const std::unique_ptr<MatmulRecipe> part = make_low_precision_recipe(
       {.input_over_ranks = over_ranks, .gradient_over_ranks = over_ranks, .weight_over_ranks = over_ranks});
@@ -255,7 +255,7 @@ TEST(LowPrecisionTest, RanksShareTensorwiseScales) {
 }
 
 // A weight that was gathered in eight bits; its leaf has no memory.
-TEST(LowPrecisionTest, TensorwiseReadsAWeightAsItArrived) {
+TEST(LowPrecisionTest, TensorwiseUsesWeightsGatheredInEightBits) {
   at::manual_seed(6);
   const std::unique_ptr<MatmulRecipe> products = make(LowPrecisionRecipe::kFloat8Tensorwise);
   Layer layer(*products, at::kBFloat16, 6, 32, 16);
@@ -275,7 +275,7 @@ TEST(LowPrecisionTest, TensorwiseReadsAWeightAsItArrived) {
 }
 
 // A dry run's tensors, emulated and in the form of a device with such products.
-TEST(LowPrecisionTest, ShapesComeWithoutMemory) {
+TEST(LowPrecisionTest, DryRunsHaveShapes) {
   use_meta_kernels();
   for (const int capability : {0, 100}) {
     set_cuda_capability(capability);
@@ -305,7 +305,7 @@ TEST(LowPrecisionTest, ShapesComeWithoutMemory) {
   set_cuda_capability(0);
 }
 
-TEST(LowPrecisionTest, DevicesHaveProductsFromTheirCapabilityOn) {
+TEST(LowPrecisionTest, DeviceProductsDependOnTheCapability) {
   const std::pair<int, bool> float8[] = {{80, false}, {89, true}, {90, true}}, mx[] = {{90, false}, {100, true}};
   for (const auto& [capability, has] : float8) {
     set_cuda_capability(capability);
@@ -321,7 +321,7 @@ TEST(LowPrecisionTest, DevicesHaveProductsFromTheirCapabilityOn) {
 
 // LibTorch has _scaled_mm with one scale per operand on the CPU, too: this tests the layout and padding of operands for
 // it.
-TEST(LowPrecisionTest, DevicesGetOperandsAsTheyReadThem) {
+TEST(LowPrecisionTest, DevicesGetOperandsInTheirLayout) {
   at::manual_seed(7);
   const auto operand = [](int64_t rows, int64_t depth, at::ScalarType type, const at::Tensor& scales) {
     return Operand{at::randn({rows, depth}).to(type), scales};
@@ -343,7 +343,7 @@ TEST(LowPrecisionTest, DevicesGetOperandsAsTheyReadThem) {
 }
 
 // The same for groups, which are moved apart for the device.
-TEST(LowPrecisionTest, GroupsAreMovedApartForDevices) {
+TEST(LowPrecisionTest, GroupsArePaddedForDevices) {
   const RowGroups by_host{.rows = {3, 0, 17, 16}}, by_device{.ends = at::tensor({3, 3, 20, 36}, at::kInt)};
   for (const RowGroups& groups : {by_host, by_device}) {
     const PaddedGroups to = pad_groups(groups, at::zeros({38, 4}));  // Two rows of no group.

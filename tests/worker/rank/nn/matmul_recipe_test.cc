@@ -45,7 +45,7 @@ struct TwoProducts {
   }
 };
 
-TEST(ProductRecipeTest, QuantisesWhatProductsRead) {
+TEST(MatmulRecipeTest, QuantizesTheOperandsOfProducts) {
   at::manual_seed(1);
   const TwoProducts of;
   const std::vector<at::Tensor> y = of.results();
@@ -57,7 +57,7 @@ TEST(ProductRecipeTest, QuantisesWhatProductsRead) {
 }
 
 // For a layer's input the graph holds only the recipe's quantized form.
-TEST(ProductRecipeTest, KeepsWhatItQuantised) {
+TEST(MatmulRecipeTest, SavesOnlyTheQuantizedInput) {
   at::manual_seed(2);
   const TwoProducts of;
   const at::Tensor input = of.x * 2;
@@ -66,7 +66,7 @@ TEST(ProductRecipeTest, KeepsWhatItQuantised) {
   EXPECT_EQ(input.storage().use_count(), uses);
 }
 
-TEST(ProductRecipeTest, WeightGradientsCanBeLeftForLater) {
+TEST(MatmulRecipeTest, WeightGradientsCanBeDeferred) {
   at::manual_seed(3);
   TwoProducts of;
   DeferredGradients deferred;
@@ -83,7 +83,7 @@ TEST(ProductRecipeTest, WeightGradientsCanBeLeftForLater) {
 }
 
 // A weight that was gathered in eight bits: the leaf has no memory, in either pass.
-TEST(ProductRecipeTest, ReadsAWeightAsItArrived) {
+TEST(MatmulRecipeTest, UsesWeightsGatheredInEightBits) {
   at::manual_seed(4);
   TwoProducts of;
   const std::vector<at::Tensor> truth = of.true_gradients(), expected = of.results();
@@ -98,7 +98,7 @@ TEST(ProductRecipeTest, ReadsAWeightAsItArrived) {
   for (size_t i = 0; i < truth.size(); ++i) expect_same(found[i], truth[i], "gradient");
 }
 
-TEST(ProductRecipeTest, QuantisesRowsOfExperts) {
+TEST(MatmulRecipeTest, QuantizesRowsOfExperts) {
   at::manual_seed(5);
   const std::vector<int64_t> rows = {4, 0, 9, 1};
   const RowGroups groups{.rows = rows};

@@ -60,7 +60,7 @@ at::Tensor exact_scores(const at::Tensor& logits, const at::Tensor& experts, con
   return (router.route_norm ? chosen / chosen.sum(1, true) : chosen) * router.route_scale;
 }
 
-TEST(RouterTest, ScoresAndGradientsAreTheTruth) {
+TEST(RouterTest, ScoresAndGradientsMatchFp64) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(1);
     titan::testing::Draw pick(1);
@@ -89,7 +89,7 @@ TEST(RouterTest, ScoresAndGradientsAreTheTruth) {
 
 // DeepSeek V2, with softmax scores, takes the group of the best expert; V3 the group with the highest sum of its two
 // best.
-TEST(RouterTest, TheGenerationDecidesHowGroupsAreRanked) {
+TEST(RouterTest, DeepSeekV2AndV3RankGroupsDifferently) {
   const at::Tensor logits = at::tensor({3.0, -9.0, 2.0, 1.9}).view({1, 4}).to(at::kBFloat16);
   for (const bool softmax : {true, false}) {
     RouterBlock block({.num_experts = 4, .top_k = 1, .softmax = softmax, .num_groups = 2, .limited_groups = 1});
@@ -98,7 +98,7 @@ TEST(RouterTest, TheGenerationDecidesHowGroupsAreRanked) {
 }
 
 // All kernels give the same experts, scores and counts to the bit, though coarse logits make many ties.
-TEST(RouterTest, ChoosesAsLibTorchDoes) {
+TEST(RouterTest, ChoosesTheSameAsLibTorch) {
   at::manual_seed(2);
   for (const RouterOptions& router : routers()) {
     for (const bool biased : {false, true}) {
@@ -119,7 +119,7 @@ TEST(RouterTest, ChoosesAsLibTorchDoes) {
   }
 }
 
-TEST(RouterTest, NoTokensHaveNoExperts) {
+TEST(RouterTest, HandlesZeroTokens) {
   kernels::testing::with_every_choice([] {
     RouterBlock block({.num_experts = 8, .top_k = 2, .softmax = true, .route_norm = true});
     const at::Tensor logits = at::empty({0, 8}, at::kBFloat16).requires_grad_();

@@ -121,7 +121,7 @@ TEST(MixtureOfExpertsTest, IsCloseInBFloat16) {
   });
 }
 
-TEST(MixtureOfExpertsTest, RunningAgainDoesNotCount) {
+TEST(MixtureOfExpertsTest, RecomputationDoesNotCountTokens) {
   MoeBlock block(moe_kinds()[2].options);
   fill(block, at::kDouble);
   const at::Tensor x = moe_value("input", {1, 10, 12}, at::kDouble);
@@ -147,7 +147,7 @@ TEST(MixtureOfExpertsTest, WeightsMayBeFreedBetweenThePasses) {
     MoeBlock block(options);
     const std::vector<at::Tensor> leaves = fill(block, at::kDouble);
     const at::Tensor x = moe_value("input", {1, 10, 12}, at::kDouble);
-    const auto kept = torch::autograd::grad({block.forward(x, {}).sum()}, leaves);
+    const auto unfreed = torch::autograd::grad({block.forward(x, {}).sum()}, leaves);
     const at::Tensor y = block.forward(x, {}).sum();
     std::vector<at::Tensor> values;
     for (const at::Tensor& leaf : leaves) {
@@ -159,12 +159,12 @@ TEST(MixtureOfExpertsTest, WeightsMayBeFreedBetweenThePasses) {
       leaves[i].variable_data().copy_(values[i]);
     }
     const auto again = torch::autograd::grad({y}, leaves);
-    for (size_t i = 0; i < leaves.size(); ++i) EXPECT_TRUE(kept[i].equal(again[i])) << name << " " << i;
+    for (size_t i = 0; i < leaves.size(); ++i) EXPECT_TRUE(unfreed[i].equal(again[i])) << name << " " << i;
   }
 }
 
 // Every weight of the experts leaves its gradient for later, and it is the same one.
-TEST(MixtureOfExpertsTest, WeightGradientsCanBeLeftForLater) {
+TEST(MixtureOfExpertsTest, WeightGradientsCanBeDeferred) {
   for (const auto& [name, options] : moe_kinds()) {
     MoeBlock block(options);
     std::vector<at::Tensor> leaves = fill(block, at::kDouble);
@@ -190,7 +190,7 @@ TEST(MixtureOfExpertsTest, WeightGradientsCanBeLeftForLater) {
 
 // Each chosen expert's three products, the gate and the shared experts: nothing else, and three times that with the
 // backward pass.
-TEST(MixtureOfExpertsTest, ComputesOnlyWhatTokensChose) {
+TEST(MixtureOfExpertsTest, ComputesOnlyChosenExperts) {
   for (const auto& [name, options] : moe_kinds()) {
     MoeBlock block(options);
     std::vector<at::Tensor> leaves = fill(block, at::kDouble);

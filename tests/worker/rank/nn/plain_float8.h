@@ -15,7 +15,7 @@ namespace titan::testing {
 struct Format {
   int mantissa;
   int least_exponent;
-  double most;
+  double max_value;
 };
 inline constexpr Format kE4m3{3, -6, 448}, kE5m2{2, -14, 57344};
 
@@ -25,12 +25,12 @@ inline at::Tensor exponent_of(const at::Tensor& x) { return std::get<1>(at::frex
 // The nearest number of the format, ties to even, saturated.
 inline at::Tensor nearest(const at::Tensor& x, const Format& format) {
   const at::Tensor step = at::exp2(exponent_of(x).clamp_min(format.least_exponent) - format.mantissa);
-  return at::round(x / step).mul(step).clamp(-format.most, format.most);
+  return at::round(x / step).mul(step).clamp(-format.max_value, format.max_value);
 }
 
 // The quantized values of x, a bf16, fp32 or fp64 tensor; each element of `amax` (broadcast over x) gives one scale.
 inline at::Tensor plain_float8(const at::Tensor& x, const at::Tensor& amax, const Format& format, bool power_of_two) {
-  at::Tensor scale = (format.most / amax.to(at::kDouble).clamp_min(1e-12)).to(at::kFloat);
+  at::Tensor scale = (format.max_value / amax.to(at::kDouble).clamp_min(1e-12)).to(at::kFloat);
   if (power_of_two) scale = at::exp2(exponent_of(scale.to(at::kDouble))).to(at::kFloat);
   const at::Tensor scaled = x.scalar_type() == at::kDouble ? x * scale.to(at::kDouble) : x.to(at::kFloat) * scale;
   return nearest(scaled.to(at::kDouble), format) * scale.reciprocal().to(at::kDouble);

@@ -23,7 +23,7 @@ struct Operand {
   at::Tensor given;
 };
 
-TEST(ProductsTest, OfRandomShapesAreRoundedOnce) {
+TEST(ProductsTest, AreRoundedOnceForRandomShapes) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(3);
     titan::testing::Draw pick(3);
@@ -56,7 +56,7 @@ TEST(ProductsTest, TakeAnyLayout) {
 }
 
 // A vocabulary's weights are packed, and their gradients summed, piece by piece.
-TEST(ProductsTest, OfAVocabulary) {
+TEST(ProductsTest, AreRoundedOnceForAVocabulary) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(5);
     const Operand x({3, 96}), w({180001, 96}), dy({3, 180001});
@@ -86,7 +86,7 @@ TEST(ProductsTest, AreAddedToASum) {
 
 // Several weights of one input: results, the input's gradient as the sum of theirs, and each weight's; some results
 // unused, and weights' gradients left for later.
-TEST(ProductsTest, OfOneInputAreThoseOfEach) {
+TEST(ProductsTest, SharedInputGivesTheSameAsSeparateProducts) {
   kernels::testing::with_every_choice([] {
     for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
       const double bound = type == at::kDouble ? 1e-13 : type == at::kFloat ? 1e-5 : 0.02;
@@ -147,7 +147,7 @@ TEST(ProductsTest, OfOneInputAreThoseOfEach) {
   });
 }
 
-TEST(ProductsTest, OfGroupsAreThoseOfEach) {
+TEST(ProductsTest, GroupedProductsEqualThoseOfEachGroup) {
   titan::testing::for_each_grouped_case(6, [](const titan::testing::GroupedCase& c) {
     const Operand x({c.total(), c.in}), w({c.groups(), c.out, c.in}), dy({c.total(), c.out});
     const RowGroups groups = c.groups_of(x.given, /*with_members=*/false);
@@ -165,7 +165,7 @@ TEST(ProductsTest, OfGroupsAreThoseOfEach) {
 }
 
 // Models a GPU, where the host would need microseconds for each expert: three products, whatever their number.
-TEST(ProductsTest, OfGroupsAreOneCallEach) {
+TEST(ProductsTest, GroupedProductsTakeOneCallEach) {
   ASSERT_TRUE(kernels::choose("reference"));
   const std::vector<int64_t> rows(32, 3);
   const Operand x({96, 16}), w({32, 24, 16}), dy({96, 24});
@@ -177,7 +177,7 @@ TEST(ProductsTest, OfGroupsAreOneCallEach) {
   EXPECT_EQ(calls.count(), 5);  // With two views that transpose.
 }
 
-TEST(ProductsTest, OfGroupsThatLieElsewhereAreStillRight) {
+TEST(ProductsTest, UnalignedAndTransposedGroupsAreRight) {
   ASSERT_TRUE(kernels::choose("reference"));
   const Operand memory({40 * 16 + 1});
   const Operand w({2, 24, 16});
@@ -189,7 +189,7 @@ TEST(ProductsTest, OfGroupsThatLieElsewhereAreStillRight) {
   expect_rounded(z.narrow(0, 0, 30), at::matmul(turned.narrow(0, 0, 30).to(at::kDouble), w.exact()[0].t()), "turned");
 }
 
-TEST(ProductsTest, OtherTypesAreLibTorchs) {
+TEST(ProductsTest, OtherTypesUseLibTorch) {
   kernels::testing::with_every_choice([] {
     const at::Tensor x = at::randn({4, 8}), w = at::randn({5, 8});
     EXPECT_TRUE(matmul_nt(x, w).equal(at::linear(x, w)));
@@ -199,7 +199,7 @@ TEST(ProductsTest, OtherTypesAreLibTorchs) {
 
 // The time has no limit: the speed must be positive for every type and kernel, and the number of threads
 // unchanged.
-TEST(ProductsTest, TheirSpeedIsMeasured) {
+TEST(ProductsTest, SpeedIsMeasured) {
   const int threads = at::get_num_threads();
   at::set_num_threads(2);
   kernels::testing::with_every_choice([] {

@@ -10,7 +10,7 @@ namespace titan::nn {
 namespace {
 
 // A device draws element by element, the CPU in chunks: the same bits, since both use the same functions.
-TEST(RandomMathTest, OneElementIsTheChunksElement) {
+TEST(RandomMathTest, SingleElementsEqualTheChunks) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const double bound : {0.01, 0.06, kInfinity}) {
     const TruncatedNormal normal(0.02, -bound, bound);

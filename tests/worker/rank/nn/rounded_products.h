@@ -13,8 +13,8 @@ namespace titan::testing {
 class RoundedProducts final : public nn::MatmulRecipe {
  public:
   static nn::Operand quantised(const at::Tensor& x, at::ScalarType type) {
-    const double most = type == at::kFloat8_e4m3fn ? 448 : 57344;
-    const at::Tensor scale = x.abs().max().clamp_min(1e-30) / most;
+    const double largest = type == at::kFloat8_e4m3fn ? 448 : 57344;
+    const at::Tensor scale = x.abs().max().clamp_min(1e-30) / largest;
     return {(x / scale).to(type), scale};
   }
   static at::Tensor exact(const nn::Operand& operand) { return operand.values.to(at::kDouble) * operand.scales; }

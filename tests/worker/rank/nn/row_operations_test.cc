@@ -37,7 +37,7 @@ TEST(RowOperationsTest, CrossEntropy) {
   with_every_row_kernel([] { testing::check_cross_entropy(at::kCPU); });
 }
 
-TEST(RowOperationsTest, ALabelOutsideTheVocabularyIsNoLoss) {
+TEST(RowOperationsTest, LabelOutsideTheVocabularyIsAnError) {
   with_every_row_kernel([] {
     const at::Tensor logits = at::randn({1, 3, 10}).to(at::kBFloat16);
     for (const int64_t label : {int64_t{10}, int64_t{-1}}) {

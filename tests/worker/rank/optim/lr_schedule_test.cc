@@ -39,7 +39,7 @@ TEST(LrScheduleTest, FollowsTorchtitansCurves) {
   }
 }
 
-TEST(LrScheduleTest, SaysWhatItCut) {
+TEST(LrScheduleTest, WarnsWhenItShortensPhases) {
   EXPECT_EQ(LrSchedule::create({.warmup_steps = 50, .total_steps = 20})->warnings().size(), 1u);
   EXPECT_EQ(LrSchedule::create({.warmup_steps = 15, .total_steps = 20, .decay_ratio = 0.8})->warnings().size(), 1u);
   EXPECT_TRUE(LrSchedule::create({.warmup_steps = 5, .total_steps = 20})->warnings().empty());

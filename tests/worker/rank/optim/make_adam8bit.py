@@ -1,5 +1,5 @@
 """Writes adam8bit.json: five steps of bitsandbytes' 8-bit Adam and AdamW, and its dynamic maps, for comparison in
-kept_state_test.
+low_precision_states_test.
 
   python -m venv --system-site-packages V && V/bin/pip install --no-deps bitsandbytes==0.50.2    (with torch installed)
   V/bin/python tests/worker/rank/optim/make_adam8bit.py > tests/worker/rank/optim/adam8bit.json

@@ -78,7 +78,7 @@ std::vector<std::vector<int64_t>> random_shapes(std::mt19937_64& random) {
   return shapes;
 }
 
-TEST(NewtonSchulzTest, IsTheIteration) {
+TEST(NewtonSchulzTest, MatchesTheIteration) {
   const OneThread one_thread;
   std::mt19937_64 random(11);
   for (const std::vector<int64_t>& shape : random_shapes(random)) {
@@ -165,7 +165,7 @@ TEST(MuonTest, LeavesOthersToAdam) {
 }
 
 // State types and stochastic rounding apply only to Adam's parameters; momentum has its value's type.
-TEST(MuonTest, LeavesStateTypesAndChanceToAdam) {
+TEST(MuonTest, StateTypesAndStochasticRoundingAreForAdam) {
   const OneThread one_thread;
   std::vector<OptimizerOptions> groups = {{.name = "AdamW"}, {.name = "Muon"}};
   for (OptimizerOptions& group : groups) {
@@ -189,7 +189,7 @@ TEST(MuonTest, LeavesStateTypesAndChanceToAdam) {
 }
 
 // A gate's divisor applies before momentum; a skipped step leaves no trace, whatever the gradient holds.
-TEST(MuonTest, GoesThroughAGate) {
+TEST(MuonTest, AppliesTheGate) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     const OptimizerOptions options{.name = "Muon"};
     at::Tensor value = at::randn({6, 9}, type), grad = at::empty({6, 9}, type);
@@ -310,10 +310,10 @@ TEST(MuonPlanTest, WorkIsEven) {
     const std::vector<MatrixRun> runs = deal_matrices(parameters, ranks);
     const std::vector<int64_t> work = work_of_ranks(parameters, runs, ranks);
     const int64_t total = std::accumulate(work.begin(), work.end(), int64_t{0});
-    const int64_t most = *std::max_element(work.begin(), work.end());
-    EXPECT_LE(most, total / ranks + int64_t{14336} * 4096 * 4096);
+    const int64_t largest = *std::max_element(work.begin(), work.end());
+    EXPECT_LE(largest, total / ranks + int64_t{14336} * 4096 * 4096);
     if (ranks > 8) continue;  // Fewer matrices per rank.
-    EXPECT_LE(static_cast<double>(most), 1.05 * static_cast<double>(total) / ranks) << ranks;
+    EXPECT_LE(static_cast<double>(largest), 1.05 * static_cast<double>(total) / ranks) << ranks;
   }
 }
 

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(All, AdamTest,
                                             ::testing::Values("fused", "foreach", "for-loop")));
 
 // A gate's divisor applies before the formula; a skipped step leaves no trace, not even in the count of steps.
-TEST_P(AdamTest, GoesThroughAGate) {
+TEST_P(AdamTest, AppliesTheGate) {
   OptimizerOptions options;
   options.name = std::get<0>(GetParam());
   options.implementation = std::get<1>(GetParam());
@@ -112,7 +112,7 @@ TEST(OptimizerTest, StateIsComplete) {
 }
 
 // Each slot follows its group's options, whatever the others' are, and one counter serves all.
-TEST(OptimizerTest, GroupsHaveOptionsOfTheirOwn) {
+TEST(OptimizerTest, GroupsHaveSeparateOptions) {
   const std::vector<OptimizerOptions> groups = {
       {.name = "AdamW", .weight_decay = 0.3, .lr = 0.5},
       {.name = "Adam", .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0}};
@@ -170,7 +170,7 @@ TEST(GradNormTest, SumsInDouble) {
   EXPECT_NEAR(sum_of_squares({at::full({4}, 1e30)}).item<double>() / 4e60, 1, 1e-6);  // fp32 squares would overflow.
 }
 
-TEST(GradNormTest, NonFiniteValuesComeThrough) {
+TEST(GradNormTest, NonFiniteValuesPropagate) {
   at::Tensor bad = at::ones({9000});
   bad[8500] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(std::isnan(sum_of_squares({bad}).item<double>()));
@@ -179,8 +179,8 @@ TEST(GradNormTest, NonFiniteValuesComeThrough) {
 }
 
 TEST(GradNormTest, ClipsOnlyAboveTheLimit) {
-  const auto divisor = [](double norm, double most) {
-    return clip_divisor(at::scalar_tensor(norm, at::kDouble), most).item<double>();
+  const auto divisor = [](double norm, double max_norm) {
+    return clip_divisor(at::scalar_tensor(norm, at::kDouble), max_norm).item<double>();
   };
   EXPECT_EQ(divisor(0.5, 1.0), 1.0);
   EXPECT_DOUBLE_EQ(divisor(4.0, 1.0), 4.0 + 1e-6);

@@ -50,7 +50,7 @@ TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
         for (int microbatch = 0; microbatch < 2; ++microbatch) {
           test.first_pass(*policy);
           expect_same_bits(test.second_pass(), expected);
-          EXPECT_EQ(test.kept.bytes(), 0) << "results outlive the second pass";
+          EXPECT_EQ(test.saved.bytes(), 0) << "results outlive the second pass";
         }
       }
     }
@@ -59,31 +59,31 @@ TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
 
 // Saves the first, third, fifth and seventh of Llama's seven products, and attention with its denominators: the second
 // pass computes wk, wo and w3.
-TEST(SelectiveTest, KeepsEverySecondProductAndAttention) {
+TEST(SelectiveTest, SavesEverySecondProductAndAttention) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto policy = selective_op_policy(*test.block, kGate);
   test.first_pass(*policy);
   const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
   const int64_t kv = test.spec.n_kv_heads * test.spec.head_dim;
-  EXPECT_EQ(test.kept.bytes(), 4 * n * (dim + kv + hidden + dim + /*attention*/ dim + test.spec.n_heads));
+  EXPECT_EQ(test.saved.bytes(), 4 * n * (dim + kv + hidden + dim + /*attention*/ dim + test.spec.n_heads));
   test.second_pass();
   EXPECT_EQ(test.again, 2 * n * dim * (kv + dim + hidden));
 }
 
 // Matrices of a listed module's shape are recomputed wherever they are, and do not count.
-TEST(SelectiveTest, ListedShapesAreComputedAgain) {
+TEST(SelectiveTest, ListedShapesAreRecomputed) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto policy = selective_op_policy(*test.block, {"feed_forward.w1"});
   test.first_pass(*policy);
   const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
   // Saved are wq, wv and w2, the fifth that counts; w3 has w1's shape.
-  EXPECT_EQ(test.kept.bytes(), 4 * n * (3 * dim + /*attention*/ dim + test.spec.n_heads));
+  EXPECT_EQ(test.saved.bytes(), 4 * n * (3 * dim + /*attention*/ dim + test.spec.n_heads));
   test.second_pass();
   EXPECT_EQ(test.again, 2 * n * dim * (2 * dim + 2 * hidden));
 }
 
 // The router's gate is recomputed and does not count; neither do routed experts.
-TEST(SelectiveTest, RoutersAreComputedAgain) {
+TEST(SelectiveTest, RoutersAreRecomputed) {
   CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat);
   const models::ModelSpec& spec = test.spec;
   const int64_t n = kRows * kTokens, shared = spec.moe->num_shared_experts * spec.moe->hidden;
@@ -91,19 +91,19 @@ TEST(SelectiveTest, RoutersAreComputedAgain) {
   test.first_pass(*selective_op_policy(*test.block, kGate));
   // wq, wkv_b, shared w1 and w2 of wq, wkv_a, wkv_b, wo, w1, w3, w2.
   const int64_t heads = spec.n_heads * (spec.head_dim + spec.qk_nope_head_dim + spec.v_head_dim);
-  EXPECT_EQ(test.kept.bytes(), 4 * n * (attention + heads + shared + spec.dim));
+  EXPECT_EQ(test.saved.bytes(), 4 * n * (attention + heads + shared + spec.dim));
   // With the gate as the fifth: wq, wkv_b, the gate and w3.
   test.first_pass(*selective_op_policy(*test.block, {}));
-  EXPECT_EQ(test.kept.bytes(), 4 * n * (attention + heads + spec.moe->num_experts + shared));
+  EXPECT_EQ(test.saved.bytes(), 4 * n * (attention + heads + spec.moe->num_experts + shared));
 }
 
 // In every mode the saved bytes equal those that the allocator holds between the passes.
-TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
+TEST(SelectiveTest, MemoryMatchesThePrediction) {
   testing::AllocationMeter meter;
   const testing::AllocationMeter::Scope scope(meter);
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto held = [&](nn::RecomputePolicy& policy) {
-    test.kept = {};
+    test.saved = {};
     test.first_output.reset();
     const int64_t rest = meter.begin();
     test.first_pass(policy);
@@ -112,20 +112,20 @@ TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
   };
   const auto by_operation = selective_op_policy(*test.block, kGate);
   held(*by_operation);  // Warms the caches.
-  EXPECT_NEAR(held(*by_operation), test.kept.bytes(), 64);
+  EXPECT_NEAR(held(*by_operation), test.saved.bytes(), 64);
   int64_t all = 0;
-  for (const nn::OpCall& call : test.kept.calls()) all += call.bytes;
+  for (const nn::OpCall& call : test.saved.calls()) all += call.bytes;
   for (const double budget : {0.0, 0.1, 0.3, 0.5, 0.8, 1.0}) {
     std::optional<ParetoPoint> chosen;
     const auto policy = memory_budget_policy(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
     held(*policy);  // Saves nothing yet.
-    EXPECT_EQ(test.kept.bytes(), 0);
+    EXPECT_EQ(test.saved.bytes(), 0);
     ASSERT_TRUE(chosen.has_value());
     EXPECT_NEAR(held(*policy), chosen->bytes, 64) << budget;
     EXPECT_LE(chosen->bytes, budget * static_cast<double>(all)) << budget;
-    EXPECT_EQ(test.kept.bytes(), chosen->bytes) << budget;
+    EXPECT_EQ(test.saved.bytes(), chosen->bytes) << budget;
     double flops = 0;
-    for (const nn::OpCall& call : test.kept.calls()) flops += call.flops;
+    for (const nn::OpCall& call : test.saved.calls()) flops += call.flops;
     test.second_pass();
     // The counter takes all pairs of queries and keys, the plan the half that a causal mask leaves.
     if (budget == 0) {
@@ -138,7 +138,7 @@ TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
 
 // With sequence parallelism the reduce-scatters' results are saved; neither they nor the products that feed them run in
 // the second pass.
-TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
+TEST(SelectiveTest, ReduceScattersAreSavedWithTheirProducts) {
   testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
     for (const char* mode : {"op", "budget"}) {
       CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get());
@@ -149,7 +149,7 @@ TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
       const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden / 2;
       if (mode[0] == 'o') {
         // wq, wv, w1 of half the width, attention, two scattered results.
-        EXPECT_EQ(test.kept.bytes(), 8 * n * (dim / 2 + dim / 2 + hidden + dim / 2 + test.spec.n_heads / 2 + dim));
+        EXPECT_EQ(test.saved.bytes(), 8 * n * (dim / 2 + dim / 2 + hidden + dim / 2 + test.spec.n_heads / 2 + dim));
       }
       const int64_t before = self.ledger.counts()["tp/reduce_scatter"].calls;
       expect_same_bits(test.second_pass(), expected);
@@ -160,7 +160,7 @@ TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
 }
 
 // Saved attention also avoids the exchange of keys and values.
-TEST(SelectiveTest, KeptAttentionExchangesNothing) {
+TEST(SelectiveTest, SavedAttentionExchangesNothing) {
   for (const char* rotate : {"allgather", "alltoall"}) {
     testing::run_ranks({.dp_shard = 1, .cp = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
       model::ParallelOptions options;
@@ -177,7 +177,7 @@ TEST(SelectiveTest, KeptAttentionExchangesNothing) {
 }
 
 // Asynchronous tensor parallelism: products inside the overlapped functions are saved as others are.
-TEST(SelectiveTest, OverlappedProductsAreKept) {
+TEST(SelectiveTest, OverlappedProductsAreSaved) {
   testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
     model::ParallelOptions options;
     options.async_tensor_parallel = true;
@@ -202,7 +202,7 @@ TEST(SelectiveTest, OverlappedProductsAreKept) {
 
 // The exchanged rows in both directions are saved, and their numbers: the second pass sends nothing, while the
 // gradients are exchanged as before. Under a budget the rows are exchanged again, on all ranks alike.
-TEST(SelectiveTest, ExchangedRowsAreKept) {
+TEST(SelectiveTest, ExchangedRowsAreSaved) {
   for (const char* family : {"llama4", "deepseek_v3", "gpt_oss"}) {
     testing::run_ranks({.dp_shard = 2, .ep = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
       CheckpointedBlock test(family, "debugmodel", at::kDouble, 1, self.mesh.get());
@@ -228,28 +228,28 @@ TEST(SelectiveTest, ExchangedRowsAreKept) {
 
 // Queries come before keys and values: with a low rank for queries, their narrow first product, the latent and the last
 // one are saved, and the wide ones are recomputed.
-TEST(SelectiveTest, LatentsAreKeptAndHeadsComputedAgain) {
+TEST(SelectiveTest, LatentsAreSavedAndHeadsRecomputed) {
   CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat, 0, nullptr, {},
                          [](models::ModelSpec& spec) { spec.q_lora_rank = 24; });
   test.first_pass(*selective_op_policy(*test.block, kGate));
   const models::ModelSpec& spec = test.spec;
   const int64_t n = kRows * kTokens, hidden = spec.ffn_hidden, attention = spec.n_heads * (spec.v_head_dim + 1);
   const int64_t latent = spec.kv_lora_rank + spec.qk_rope_head_dim;
-  EXPECT_EQ(test.kept.bytes(), 4 * n * (24 + latent + attention + spec.dim + hidden));  // wq_a, wkv_a, wo, w3.
+  EXPECT_EQ(test.saved.bytes(), 4 * n * (24 + latent + attention + spec.dim + hidden));  // wq_a, wkv_a, wo, w3.
 }
 
 // Layers with biases are another operation in torchtitan, which is not on its list: GPT-OSS saves only attention.
-TEST(SelectiveTest, BiasedProductsAreComputedAgain) {
+TEST(SelectiveTest, BiasedProductsAreRecomputed) {
   CheckpointedBlock test("gpt_oss", "debugmodel", at::kFloat);
   test.first_pass(*selective_op_policy(*test.block, {}));
-  EXPECT_EQ(test.kept.bytes(), 4 * kRows * kTokens * test.spec.n_heads * (test.spec.v_head_dim + 1));
+  EXPECT_EQ(test.saved.bytes(), 4 * kRows * kTokens * test.spec.n_heads * (test.spec.v_head_dim + 1));
 }
 
 // A second pass that differs from the first is an error, not a wrong gradient.
 TEST(SelectiveTest, TheSecondPassMustRepeatTheFirst) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   test.first_pass(*selective_op_policy(*test.block, kGate));
-  const nn::SavedActivations::Scope scope(test.kept);
+  const nn::SavedActivations::Scope scope(test.saved);
   test.block->forward(test.input, test.context);
   EXPECT_THROW(test.block->forward(test.input, test.context), c10::Error);
 }

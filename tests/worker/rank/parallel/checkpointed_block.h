@@ -59,15 +59,15 @@ struct CheckpointedBlock {
   }
   void first_pass(nn::RecomputePolicy& policy) {
     const at::NoGradGuard no_grad;
-    const nn::SavedActivations::Scope scope(kept, policy.begin());
+    const nn::SavedActivations::Scope scope(saved, policy.begin());
     first_output = block->forward(input, context);
-    policy.end(kept.calls());
+    policy.end(saved.calls());
   }
   std::vector<at::Tensor> second_pass() {
     const at::Tensor leaf = input.detach().set_requires_grad(true);
     at::Tensor output;
     {
-      const nn::SavedActivations::Scope scope(kept);
+      const nn::SavedActivations::Scope scope(saved);
       const testing::FlopCounter flops;
       output = block->forward(leaf, context);
       again = flops.total();
@@ -81,7 +81,7 @@ struct CheckpointedBlock {
   nn::Block* block = nullptr;
   nn::MicrobatchContext context;
   at::Tensor input, gradient, first_output;  // [kRows, tokens of this rank, dim]
-  nn::SavedActivations kept;
+  nn::SavedActivations saved;
   int64_t again = 0, products_again = 0;  // FLOPs of the second pass: all, and without attention.
 };
 

@@ -34,7 +34,7 @@ int64_t mean_work(const RandomRow& row) {
 }
 
 // Compares with every mask written out.
-TEST(ContextDealTest, WorkIsTheKeysThatAreSeen) {
+TEST(ContextDealTest, WorkCountsTheVisibleKeys) {
   at::manual_seed(1);
   titan::testing::Draw pick(1);
   for (int i = 0; i < 40; ++i) {
@@ -77,25 +77,25 @@ TEST(ContextDealTest, SharesAreEqualPartsOfTheRow) {
   EXPECT_GT(dealt, 100) << "nothing was dealt in blocks";
 }
 
-TEST(ContextDealTest, NeverMoreWorkThanHeadAndTailOrTheRowsOrder) {
+TEST(ContextDealTest, NeverMoreWorkThanHeadTailOrContiguous) {
   at::manual_seed(3);
   titan::testing::Draw pick(3);
   int gains = 0;
   for (int i = 0; i < 300; ++i) {
     const RandomRow row = random_row(pick);
     const int64_t tokens = row.documents.size(1);
-    const int64_t most = max_work(split_by_work(row.work, row.ranks), row.work);
+    const int64_t largest_work = max_work(split_by_work(row.work, row.ranks), row.work);
     const int64_t head_tail = max_work(split_head_tail(tokens, row.ranks), row.work);
-    EXPECT_LE(most, head_tail);
-    EXPECT_LE(most, max_work(split_contiguous(tokens, row.ranks), row.work));
-    EXPECT_GE(most, mean_work(row));
-    gains += most < head_tail;
+    EXPECT_LE(largest_work, head_tail);
+    EXPECT_LE(largest_work, max_work(split_contiguous(tokens, row.ranks), row.work));
+    EXPECT_GE(largest_work, mean_work(row));
+    gains += largest_work < head_tail;
   }
   EXPECT_GT(gains, 150);
 }
 
 // Even where blocks would do as well: fewer pieces are fewer calls.
-TEST(ContextDealTest, PlainCausalRowsAreDealtByHeadAndTail) {
+TEST(ContextDealTest, PlainCausalRowsAreSplitHeadTail) {
   for (const int ranks : {2, 3, 8}) {
     const std::vector<int64_t> work = attention_work({}, 2, 960, {{{}, 4}});
     const nn::RowShares shares = split_by_work(work, ranks);

@@ -26,7 +26,7 @@ struct World {
   int ranks;
 };
 const World kWorlds[] = {{"tp 2", {.tp = 2, .etp = 2}, 2},
-                         {"tp 4, etp 1 but no experts dealt", {.tp = 4, .etp = 1}, 4},
+                         {"tp 4, etp 1 without expert ranks", {.tp = 4, .etp = 1}, 4},
                          {"ep 2", {.dp_shard = 2, .ep = 2}, 2},
                          {"ep 4", {.dp_shard = 4, .ep = 4}, 4},
                          {"ep 2 of 4", {.dp_shard = 4, .ep = 2}, 4},
@@ -337,10 +337,10 @@ TEST(RegroupTest, SegmentsMoveAsAWhole) {
 TEST(RegroupTest, IsAStableSortByExpert) {
   titan::testing::Draw pick(7);
   for (int i = 0; i < 50; ++i) {
-    const int64_t ranks = pick({1, 2, 3, 8}), experts = pick({2, 5, 16}), most = pick({0, 1, 4, 40});
+    const int64_t ranks = pick({1, 2, 3, 8}), experts = pick({2, 5, 16}), max_rows = pick({0, 1, 4, 40});
     std::vector<int64_t> received, expert_of_row;
     for (int64_t segment = 0; segment < ranks * experts; ++segment) {
-      received.push_back(pick({int64_t{0}, most / 2, most}));
+      received.push_back(pick({int64_t{0}, max_rows / 2, max_rows}));
       expert_of_row.insert(expert_of_row.end(), received.back(), segment % experts);
     }
     const at::Tensor order = std::get<1>(at::tensor(expert_of_row, at::kLong).sort(/*stable=*/true, 0, false));

@@ -51,7 +51,7 @@ Gathered gather(testing::ThreadRank& self, std::deque<nn::Parameter>& parameters
 }
 
 // The gathered weight equals, bit for bit, the quantization of a weight gathered as numbers, at one byte per element.
-TEST(Float8GatherTest, BringsWhatProductsMakeOfTheGatheredWeight) {
+TEST(Float8GatherTest, EqualsTheQuantizedGatheredWeight) {
   const auto products = nn::make_low_precision_recipe({.recipe = nn::LowPrecisionRecipe::kFloat8Tensorwise});
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const bool precomputes : {false, true}) {
@@ -78,7 +78,7 @@ TEST(Float8GatherTest, BringsWhatProductsMakeOfTheGatheredWeight) {
 }
 
 // If weights are gathered into a slot, scales are written to the same memory: a device's graph reads it.
-TEST(Float8GatherTest, ScalesStayBesideWeightsInASlot) {
+TEST(Float8GatherTest, ScalesStayInPlaceInASlot) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kFsdp);
     std::deque<nn::Parameter> parameters = two_weights();
@@ -96,7 +96,7 @@ TEST(Float8GatherTest, ScalesStayBesideWeightsInASlot) {
 }
 
 // A weight without a computed scale is not sent with a wrong one.
-TEST(Float8GatherTest, WaitsForPrecomputedScales) {
+TEST(Float8GatherTest, RefusesToGatherWithoutPrecomputedScales) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kFsdp);
     std::deque<nn::Parameter> parameters = two_weights();

@@ -61,23 +61,23 @@ void rise(testing::ThreadRank& self, const BudgetCase& one, const std::string& f
   CheckpointedBlock test(family, flavor, at::kDouble, 1, self.mesh.get(), options);
   test.input += self.rank;
   const std::vector<at::Tensor> expected = test.plain();
-  int64_t kept = -1;
+  int64_t previous = -1;
   double again = std::numeric_limits<double>::infinity();
   for (const double budget : {0.0, 0.15, 0.3, 0.5, 0.7, 0.9, 1.0}) {
     SCOPED_TRACE(budget);
     std::optional<ParetoPoint> chosen;
     const auto policy = memory_budget_policy(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
     test.first_pass(*policy);
-    const std::vector<OpCall> calls = test.kept.calls();
+    const std::vector<OpCall> calls = test.saved.calls();
     const Choosable choice = choosable(calls);
     ASSERT_TRUE(chosen.has_value());
     const int64_t limit = static_cast<int64_t>(budget * static_cast<double>(choice.bytes));
     EXPECT_LE(chosen->bytes, limit);
     EXPECT_EQ(chosen->flops, testing::best_of_all_subsets(choice.items, limit));
     test.first_pass(*policy);
-    EXPECT_EQ(test.kept.bytes(), chosen->bytes);
-    EXPECT_GE(test.kept.bytes(), kept);
-    kept = test.kept.bytes();
+    EXPECT_EQ(test.saved.bytes(), chosen->bytes);
+    EXPECT_GE(test.saved.bytes(), previous);
+    previous = test.saved.bytes();
     testing::expect_same_bits(test.second_pass(), expected);
     double planned = 0, products = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
@@ -92,7 +92,7 @@ void rise(testing::ThreadRank& self, const BudgetCase& one, const std::string& f
   }
 }
 
-TEST(MemoryBudgetTest, LargerBudgetsKeepMoreAndComputeLess) {
+TEST(MemoryBudgetTest, LargerBudgetsSaveMoreAndRecomputeLess) {
   for (const auto& [family, flavor] : std::vector<std::pair<const char*, const char*>>{{"llama3", "debugmodel"},
                                                                                        {"llama4", "debugmodel"},
                                                                                        {"deepseek_v3", "debugmodel"},

@@ -215,7 +215,7 @@ TEST(QkClipTest, InfiniteLogitsScaleNothing) {
   });
 }
 
-TEST(QkClipTest, WhatCannotBeClippedIsNamed) {
+TEST(QkClipTest, NamesLayersThatCannotBeClipped) {
   testing::run_ranks({}, 1, testing::every_axis(), [&](testing::ThreadRank& self) {
     Trial trial({}, self);
     const auto status = [&](nn::Block& block, double tau) {

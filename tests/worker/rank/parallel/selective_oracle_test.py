@@ -1,5 +1,5 @@
 """Compares what selective checkpointing per operation saves with torchtitan 0.2.2: its own models on two ranks, split by its own
-code, under its own policy and lists. list_kept_results lists the same for Titan. Products are compared one by one with their
+code, under its own policy and lists. list_saved_operations lists the same for Titan. Products are compared one by one with their
 shapes.
 """
 
@@ -187,7 +187,7 @@ def record(out):
 
 
 def of_kind(calls, kind):
-    return [[matrix, kept] for one, matrix, kept in calls if one == kind]
+    return [[matrix, saved] for one, matrix, saved in calls if one == kind]
 
 
 def compare(theirs, ours):
@@ -198,20 +198,20 @@ def compare(theirs, ours):
         for kind in ("product", "grouped", "attention", "scatter", "exchange"):
             want, got = of_kind(their_calls, kind), of_kind(our_calls, kind)
             if kind == "exchange" and theirs["family"] == "qwen3":
-                assert not any(kept for _, kept in want), "torchtitan's list of Qwen3 has all-to-alls: activation_checkpoint.h says no"
+                assert not any(saved for _, saved in want), "torchtitan's list of Qwen3 has all-to-alls: activation_checkpoint.h says otherwise"
                 want = [[matrix, True] for matrix, _ in want]
             assert got == want, f"{name}, layer {layer}, {kind}: torchtitan {want}, here {got}"
             count += len(got)
         assert of_kind(their_calls, "attention"), f"{name}: no attention was seen"
-    kept = sum(kept for calls in ours for _, _, kept in calls)
-    print(f"{name}: {count} operations, {kept} kept, alike")
+    count_saved = sum(saved for calls in ours for _, _, saved in calls)
+    print(f"{name}: {count} operations, {count_saved} saved, alike")
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="titan-kept-") as folder:
+    with tempfile.TemporaryDirectory(prefix="titan-saved-") as folder:
         out = os.path.join(folder, "cases.json")
         record(out)
-        program = pathlib.Path(os.environ["TITAN_BIN"]).parent / "tests/list_kept_results"
+        program = pathlib.Path(os.environ["TITAN_BIN"]).parent / "tests/list_saved_operations"
         ours = json.loads(subprocess.run([program, out], check=True, stdout=subprocess.PIPE).stdout)
         cases = json.loads(pathlib.Path(out).read_text())
     assert len(cases) == sum(len(case.meshes) * len(case.listed) for case in CASES) == len(ours)

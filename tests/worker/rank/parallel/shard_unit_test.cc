@@ -278,7 +278,7 @@ struct Axes {
 
 // bfloat16 shards: gradients are summed over microbatches, shards, tensor ranks and replicas in the wire's fp32 and
 // rounded once, so the bits are those of a sum in fp64. Rounding before the sum over replicas would be visible.
-TEST(ShardUnitTest, RoundsAWholeSumOnce) {
+TEST(ShardUnitTest, RoundsTheFullSumOnce) {
   for (const Axes& axes : {Axes{{.dp_shard = 1}, 1}, Axes{{.dp_shard = 2}, 2},
                            Axes{{.dp_replicate = 2, .dp_shard = 1}, 2}, Axes{{.dp_replicate = 2, .dp_shard = 2}, 4},
                            Axes{{.dp_shard = 2, .tp = 2}, 4}, Axes{{.dp_replicate = 2, .dp_shard = 2, .tp = 2}, 8}}) {
@@ -376,7 +376,7 @@ TEST(ShardUnitTest, SumsOfOneTypeKeepTheirOrder) {
 
 // Gradients that are added unsharded (pipeline microbatches, a parameter that two blocks read) are reduced once, with
 // the last.
-TEST(ShardUnitTest, ReducesOnceWhatWasAdded) {
+TEST(ShardUnitTest, ReducesAddedGradientsOnce) {
   for (const int world : {1, 2}) {
     testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
       for (const bool shared : {false, true}) {

@@ -71,7 +71,7 @@ void expect_whole_loss(const comm::Group& group, const Batch& batch, at::ScalarT
   const at::Tensor gradient = torch::autograd::grad({loss}, {own})[0];
   EXPECT_EQ(gradient.scalar_type(), type);
   EXPECT_LE((gradient.to(at::kDouble) - expected_gradient).abs().max().item<double>(), tolerance);
-  EXPECT_TRUE(own.equal(before)) << "logits that somebody else holds were overwritten";
+  EXPECT_TRUE(own.equal(before)) << "logits that the caller still holds were overwritten";
 }
 
 TEST(VocabularyParallelLossTest, EqualsTheWholeLoss) {
@@ -140,7 +140,7 @@ TEST(VocabularyParallelLossTest, NothingHoldsTheWholeVocabulary) {
     EXPECT_LE(WatchingAllocator::largest(), kPart + 4096);
     WatchingAllocator::largest() = 0;
     (void)torch::autograd::grad({loss}, {x, weight.weight});
-    EXPECT_LE(WatchingAllocator::largest(), kPart / 4) << "the gradient of the logits has memory of its own";
+    EXPECT_LE(WatchingAllocator::largest(), kPart / 4) << "the gradient of the logits has separate memory";
   });
 }
 

@@ -145,7 +145,7 @@ Traffic expected_traffic(const Mode& mode, int tp, int64_t whole_bytes) {
   return {both, both};
 }
 
-TEST(TensorParallelTest, SubBlocksSendTheirClosedForm) {
+TEST(TensorParallelTest, SubBlockTrafficMatchesTheClosedForm) {
   constexpr int kRanks = 4;
   constexpr int64_t kBatch = 2, kLength = 8;
   testing::run_ranks({.tp = kRanks}, kRanks, {Axis::kTensor}, [&](testing::ThreadRank& self) {
@@ -176,7 +176,7 @@ TEST(TensorParallelTest, SubBlocksSendTheirClosedForm) {
 }
 
 // The two ends: the embedding's sum forward; the head's input; the loss's three numbers per token.
-TEST(TensorParallelTest, EndsSendTheirClosedForm) {
+TEST(TensorParallelTest, TrafficOfBothEndsMatchesTheClosedForm) {
   constexpr int kRanks = 2;
   constexpr int64_t kBatch = 2, kLength = 8, kTokens = kBatch * kLength;
   constexpr int64_t kActivation = kTokens * TinyDecoder::kDim * 8, kLogits = kTokens * TinyDecoder::kVocabulary * 8;
@@ -288,14 +288,14 @@ TEST(TensorParallelTest, OverlappedProductsDeferWeightGradients) {
 }
 
 // Storage of weights may be freed between the passes and refilled for the backward pass.
-TEST(TensorParallelTest, OverlappedProductsReadWeightsThatCameBack) {
+TEST(TensorParallelTest, OverlappedProductsReadRefilledWeights) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
     const nn::MicrobatchContext context = microbatch(2, 8);
     TinyDecoder decoder(kKinds[0]);
     decoder.split({.group = &group, .overlap = true}, true);
     fill(decoder, at::kDouble);
-    const Result kept = run(decoder, context, vocabulary_parallel_loss(group));
+    const Result reference = run(decoder, context, vocabulary_parallel_loss(group));
     std::vector<at::Tensor> weights, values;
     for (nn::Parameter& parameter : decoder.parameters()) {
       weights.push_back(parameter.weight);
@@ -311,7 +311,7 @@ TEST(TensorParallelTest, OverlappedProductsReadWeightsThatCameBack) {
       weights[i].variable_data().copy_(values[i]);
     }
     const std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, weights);
-    for (size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(gradients[i].equal(kept.gradients[i]));
+    for (size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(gradients[i].equal(reference.gradients[i]));
   });
 }
 
@@ -342,7 +342,7 @@ TEST(TensorParallelTest, RunsOnMetaTensors) {
 }
 
 // A head that reads the embedding's matrix: split once, and both uses add to one gradient.
-TEST(TensorParallelTest, TiedHeadIsCutOnce) {
+TEST(TensorParallelTest, TiedHeadIsSplitOnce) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
     const nn::MicrobatchContext context = microbatch(2, 8);
@@ -383,7 +383,7 @@ TEST(SplitTest, ShapesAndOffsets) {
 }
 
 // If numbers do not divide, the error names them.
-TEST(SplitTest, RefusesWhatDoesNotDivide) {
+TEST(SplitTest, RefusesIndivisibleSizes) {
   testing::run_ranks({.tp = 3}, 3, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
     const auto message = [&](const std::function<void(TinyDecoder&)>& attempt) -> std::string {

@@ -275,7 +275,7 @@ Spent spend(const TrainingPlan& plan) {
 
 // In a step on two FSDP ranks frozen parameters are gathered but never reduced, have no gradient shards and no
 // optimizer slots, and each of their matrices costs one product less.
-TEST(AdapterCost, NothingIsSpentOnWhatIsFrozen) {
+TEST(AdapterCost, FrozenParametersHaveNoTrainingCost) {
   TrainingPlan plan = plan_of(llama_for_blocks());
   const Spent adapters = spend(plan);
   plan.convert = nullptr;
@@ -312,7 +312,7 @@ TEST(AdapterCost, NothingIsSpentOnWhatIsFrozen) {
 }
 
 // 4-bit weights take 36 bytes for 64 of them, in memory and in collectives.
-TEST(AdapterCost, PackedWeightsTravelPacked) {
+TEST(AdapterCost, PackedWeightsAreGatheredPacked) {
   AdapterSpec adapters = kAdapters;
   const TrainingPlan wide = plan_of(llama_for_blocks(), adapters);
   adapters.base = BaseForm::kNf4;
@@ -330,7 +330,7 @@ TEST(AdapterCost, PackedWeightsTravelPacked) {
 }
 
 // Adapters start at zero: the model's loss does not change.
-TEST(AdapterCost, TrainingBeginsAtTheBase) {
+TEST(AdapterCost, TrainingStartsAtTheBaseModel) {
   TrainingPlan plan = plan_of(testing::small_spec("llama3"));
   plan.convert = [](model::Model& model) { ASSERT_TRUE(model::add_adapters(model, kAdapters).ok()); };
   plan.steps = 1;
@@ -340,7 +340,7 @@ TEST(AdapterCost, TrainingBeginsAtTheBase) {
 }
 
 // An expert's adapter adds only to its own rows: the rows of each expert compared with plain products.
-TEST(AdapterExperts, EachExpertHasItsOwn) {
+TEST(AdapterExperts, EachExpertHasASeparateAdapter) {
   models::ModelSpec spec = testing::small_spec("deepseek_v3");
   const AdapterSpec adapters{.rank = 3, .alpha = 6, .targets = {"experts.w2"}};
   std::vector<models::ParameterSpec> tensors = models::adapter_tensors(spec, adapters);
@@ -379,7 +379,7 @@ TEST(AdapterExperts, EachExpertHasItsOwn) {
   EXPECT_EQ(2 * seen, static_cast<int64_t>(tensors.size()));
 }
 
-TEST(AdapterTargets, NoLayerIsAnError) {
+TEST(AdapterTargets, UnusableTargetsAreAnError) {
   model::Model model = model::build(testing::small_spec("llama3"), {}).value();
   const absl::Status none = model::add_adapters(model, {.targets = {"atention"}});
   EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);

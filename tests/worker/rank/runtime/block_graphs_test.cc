@@ -39,7 +39,7 @@ const parallel::CheckpointOptions kNone{.mode = "none"}, kFull{.mode = "full"},
 struct Recorded {
   std::vector<RankOutcome> ranks;
   std::shared_ptr<GraphCounts> counts = std::make_shared<GraphCounts>();
-  std::vector<std::string> said;  // Messages of all ranks.
+  std::vector<std::string> messages;  // Messages of all ranks.
 };
 
 // `fail_from`: from this capture on, each rank's captures fail.
@@ -49,7 +49,7 @@ Recorded train_recorded(TrainingPlan plan, const mesh::Degrees& degrees, int siz
   std::mutex mutex;
   plan.sharding.graphs = {.wanted = true, .say = [&](const std::string& text) {
                             const std::lock_guard lock(mutex);
-                            result.said.push_back(text);
+                            result.messages.push_back(text);
                           }};
   ThreadWorld world{.degrees = degrees, .size = size};
   world.make_device = [&](int, const std::shared_ptr<comm::LocalHub>& hub) {
@@ -95,13 +95,13 @@ TEST(BlockGraphsTest, OneRankInAllTypesAndModes) {
       const auto layers = static_cast<int>(plan.spec.n_layers);
       EXPECT_EQ(recorded.counts->captures, 2 * layers);
       EXPECT_EQ(recorded.counts->replays, 3 * 2 * layers);
-      EXPECT_THAT(recorded.said, IsEmpty());
+      EXPECT_THAT(recorded.messages, IsEmpty());
     }
   }
 }
 
 // Weights are gathered into the same memory, whenever they are freed in between; in bf16 they are converted there.
-TEST(BlockGraphsTest, ShardsWhoseWeightsComeAndGo) {
+TEST(BlockGraphsTest, ShardsWithFreedWeights) {
   for (const char* policy : {"default", "always", "never"}) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
       SCOPED_TRACE(absl::StrCat(policy, " ", ac.mode));
@@ -141,7 +141,7 @@ TEST(BlockGraphsTest, PipelinesWithMicrobatchesInFlight) {
         plan.sharding.reshard_after_forward = policy;
         const Recorded recorded = expect_graphs_change_nothing(plan, {.pp = 2}, 2);
         EXPECT_GT(recorded.counts->captures, 8);  // More than one for each layer and pass.
-        EXPECT_THAT(recorded.said, IsEmpty());
+        EXPECT_THAT(recorded.messages, IsEmpty());
       }
     }
   }
@@ -165,7 +165,7 @@ TEST(BlockGraphsTest, ExpertsInOneCall) {
       plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
       const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
       EXPECT_EQ(recorded.counts->captures, 2 * 6);
-      EXPECT_THAT(recorded.said, IsEmpty());
+      EXPECT_THAT(recorded.messages, IsEmpty());
     }
   }
 }
@@ -191,29 +191,29 @@ TEST(BlockGraphsTest, RowsByTitansKernels) {
 
 // With one product per expert, passes that depend on numbers read by the host are not captured; this is reported once
 // per layer.
-TEST(BlockGraphsTest, HostDecisionsStayWithTheHost) {
+TEST(BlockGraphsTest, PassesWithHostReadsAreNotCaptured) {
   TrainingPlan plan = five_steps(kFull);
   plan.spec = testing::small_spec("qwen3_moe");
   plan.spec.n_layers = 3;
   const Recorded recorded = expect_graphs_change_nothing(plan, {}, 1);
   EXPECT_EQ(recorded.counts->captures, 0);
-  EXPECT_EQ(recorded.said.size(), 3U);
-  EXPECT_THAT(recorded.said, Each(HasSubstr("the host reads the rows of each expert")));
+  EXPECT_EQ(recorded.messages.size(), 3U);
+  EXPECT_THAT(recorded.messages, Each(HasSubstr("the host reads the rows of each expert")));
 }
 
 // Packed documents end at other places in each batch: attention plans its calls each time.
-TEST(BlockGraphsTest, DocumentsStayWithTheHost) {
+TEST(BlockGraphsTest, PackedDocumentsAreNotCaptured) {
   TrainingPlan plan = five_steps(kFull);
   plan.spec = testing::small_spec("llama3_packed");
   plan.seq_len = 16;
   plan.document_end = 5;
   const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
   EXPECT_EQ(recorded.counts->captures, 0);
-  EXPECT_EQ(recorded.said.size(), 2U * static_cast<size_t>(plan.spec.n_layers));
-  EXPECT_THAT(recorded.said, Each(HasSubstr("the host reads where documents end")));
+  EXPECT_EQ(recorded.messages.size(), 2U * static_cast<size_t>(plan.spec.n_layers));
+  EXPECT_THAT(recorded.messages, Each(HasSubstr("the host reads where documents end")));
 }
 
-TEST(BlockGraphsTest, DeclinesWhatRanksDoTogether) {
+TEST(BlockGraphsTest, DeclinesCommunicationAndSplitBackwardPasses) {
   TrainingPlan plan = five_steps(kNone);
   plan.spec.n_layers = 4;
   plan.spec.ffn_hidden = 48;
@@ -222,8 +222,8 @@ TEST(BlockGraphsTest, DeclinesWhatRanksDoTogether) {
   const auto declines = [&](const mesh::Degrees& degrees, const char* why) {
     const Recorded recorded = expect_graphs_change_nothing(plan, degrees, 2);
     EXPECT_EQ(recorded.counts->captures, 0);
-    EXPECT_EQ(recorded.said.size(), 2U);
-    EXPECT_THAT(recorded.said, Each(HasSubstr(why)));
+    EXPECT_EQ(recorded.messages.size(), 2U);
+    EXPECT_THAT(recorded.messages, Each(HasSubstr(why)));
   };
   declines({.tp = 2}, "blocks communicate with other ranks");
   declines({.cp = 2}, "blocks communicate with other ranks");
@@ -254,11 +254,11 @@ TEST(BlockGraphsTest, ProductsInEightBits) {
       const Recorded one = expect_graphs_change_nothing(plan, {}, 1);
       EXPECT_EQ(one.counts->captures, 6);
       EXPECT_EQ(one.counts->replays, 3 * 6);
-      EXPECT_THAT(one.said, IsEmpty());
+      EXPECT_THAT(one.messages, IsEmpty());
       plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
       const Recorded two = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
       EXPECT_EQ(two.counts->captures, 2 * 6);
-      EXPECT_THAT(two.said, IsEmpty());
+      EXPECT_THAT(two.messages, IsEmpty());
       plan.convert = {};
       EXPECT_NE(two.ranks[0].losses, testing::train_world(plan, {.dp_shard = 2}, 2)[0].losses);
     }
@@ -271,7 +271,7 @@ TEST(BlockGraphsTest, ProductsInEightBitsInAPipeline) {
   plan.pipeline_microbatches = 4;
   const Recorded recorded = expect_graphs_change_nothing(plan, {.pp = 2}, 2);
   EXPECT_GT(recorded.counts->captures, 8);
-  EXPECT_THAT(recorded.said, IsEmpty());
+  EXPECT_THAT(recorded.messages, IsEmpty());
 }
 
 // With row scales one product takes all experts. MX's blocks end with an expert's rows, and products with one scale per
@@ -287,11 +287,11 @@ TEST(BlockGraphsTest, ExpertsInEightBits) {
         const bool one_call =
             recipe == nn::LowPrecisionRecipe::kFloat8Rowwise || recipe == nn::LowPrecisionRecipe::kFloat8RowwiseGwHp;
         if (!one_call) {
-          EXPECT_EQ(recorded.said.size(), 3U * static_cast<size_t>(ranks));
-          EXPECT_THAT(recorded.said, Each(HasSubstr("the host reads the rows of each expert")));
+          EXPECT_EQ(recorded.messages.size(), 3U * static_cast<size_t>(ranks));
+          EXPECT_THAT(recorded.messages, Each(HasSubstr("the host reads the rows of each expert")));
         } else {
           EXPECT_EQ(recorded.counts->captures, ranks * 6);
-          EXPECT_THAT(recorded.said, IsEmpty());
+          EXPECT_THAT(recorded.messages, IsEmpty());
         }
       }
     }
@@ -299,19 +299,20 @@ TEST(BlockGraphsTest, ExpertsInEightBits) {
 }
 
 // Layers with scales that are found together with other ranks are not captured; the others are.
-TEST(BlockGraphsTest, ScalesThatRanksFindTogether) {
+TEST(BlockGraphsTest, LayersWithSharedScalesAreNotCaptured) {
   for (const size_t shared : {size_t{1}, size_t{3}}) {
     TrainingPlan plan = five_steps(kNone);
     plan.convert = [=](model::Model& model) {
       testing::convert_layers(model, {.recipe = nn::LowPrecisionRecipe::kFloat8Rowwise});
-      const nn::AmaxOverRanks asks = [](at::Tensor&) {};
-      testing::convert_layers(model, {.recipe = nn::LowPrecisionRecipe::kFloat8Tensorwise, .gradient_over_ranks = asks},
+      const nn::AmaxOverRanks over_ranks = [](at::Tensor&) {};
+      testing::convert_layers(model,
+                              {.recipe = nn::LowPrecisionRecipe::kFloat8Tensorwise, .gradient_over_ranks = over_ranks},
                               /*first=*/3 - shared);
     };
     const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
     EXPECT_EQ(recorded.counts->captures, 2 * 2 * (3 - static_cast<int>(shared)));
-    EXPECT_EQ(recorded.said.size(), 2U);
-    EXPECT_THAT(recorded.said, Each(HasSubstr(absl::StrCat(shared, " of 3 layers do not run as device graphs"))));
+    EXPECT_EQ(recorded.messages.size(), 2U);
+    EXPECT_THAT(recorded.messages, Each(HasSubstr(absl::StrCat(shared, " of 3 layers do not run as device graphs"))));
   }
 }
 
@@ -335,7 +336,7 @@ TEST(BlockGraphsTest, WeightsGatheredInEightBits) {
       gather_eight_bits(plan, /*precomputes=*/false);
       const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
       EXPECT_EQ(recorded.counts->captures, 2 * 6);
-      EXPECT_THAT(recorded.said, IsEmpty());
+      EXPECT_THAT(recorded.messages, IsEmpty());
       plan.of_rank = {};
       EXPECT_LT(recorded.ranks[0].step_traffic.at("fsdp/all_gather").bytes,
                 testing::train_world(plan, {.dp_shard = 2}, 2)[0].step_traffic.at("fsdp/all_gather").bytes);
@@ -352,8 +353,8 @@ TEST(BlockGraphsTest, FailedCapturesChangeNothing) {
       EXPECT_EQ(recorded.counts->captures, 2 * fail_from);
       // All three forward captures fail; of the backward ones, those of blocks with a successful forward capture.
       EXPECT_EQ(recorded.counts->failures, 2 * (fail_from < 3 ? 3 : 6 - fail_from));
-      EXPECT_EQ(recorded.said.size(), static_cast<size_t>(recorded.counts->failures));
-      EXPECT_THAT(recorded.said, Each(HasSubstr("operation by operation")));
+      EXPECT_EQ(recorded.messages.size(), static_cast<size_t>(recorded.counts->failures));
+      EXPECT_THAT(recorded.messages, Each(HasSubstr("operation by operation")));
     }
   }
 }
@@ -388,7 +389,7 @@ void drive(const TrainingPlan& plan, const std::shared_ptr<GraphCounts>& counts,
 }
 
 // Microbatches of another length run without graphs, before and after the graphs exist.
-TEST(BlockGraphsTest, OtherShapesRunAsTheyAre) {
+TEST(BlockGraphsTest, OtherShapesRunWithoutGraphs) {
   const auto counts = std::make_shared<GraphCounts>();
   const std::vector<int64_t> lengths = {8, 4, 8, 8, 4, 8, 4, 4, 8, 8};
   const auto train = [&](bool graphs) {
@@ -411,7 +412,7 @@ TEST(BlockGraphsTest, OtherShapesRunAsTheyAre) {
 
 // Shows that the test of gathered weights would notice graphs that read a scale at the wrong place. After the captured
 // step the scales move: the graphs continue with the third step's scales at the old place.
-TEST(BlockGraphsTest, StaleScalesAreSeen) {
+TEST(BlockGraphsTest, StaleScalesAreNoticed) {
   for (const bool precomputes : {false, true}) {
     TrainingPlan plan = converted(nn::LowPrecisionRecipe::kFloat8Tensorwise, kNone);
     gather_eight_bits(plan, precomputes);
@@ -468,7 +469,7 @@ TEST(BlockGraphsTest, ReplaysCountTokens) {
 }
 
 // Replays raise each head's largest logit in its buffer; recomputation for the backward pass does not.
-TEST(BlockGraphsTest, ReplaysNoteLogits) {
+TEST(BlockGraphsTest, ReplaysRecordLogits) {
   for (const auto& ac : {kNone, kFull, kByOperation}) {
     SCOPED_TRACE(absl::StrCat(ac.mode, " ", ac.selective_ac_option));
     TrainingPlan plan = five_steps(ac);
@@ -534,14 +535,14 @@ TEST_F(RecordingDeviceTest, SharedMemoryLastsUntilTheNextReplay) {
   EXPECT_TRUE(other.equal(at::full({3}, 3.0F)));
 }
 
-TEST_F(RecordingDeviceTest, RefusesWhatTheHostWaitsFor) {
+TEST_F(RecordingDeviceTest, RefusesOperationsThatTheHostWaitsFor) {
   const at::Tensor input = at::ones({1});
   EXPECT_THROW(capture([&] { input.item<float>(); }), std::exception);
   EXPECT_EQ(input.item<float>(), 1);
 }
 
 // Two units with weights gathered at the same time cannot share a place.
-TEST(WeightSlotTest, IsLentToOneAtATime) {
+TEST(WeightSlotTest, ServesOneUnitAtATime) {
   parallel::WeightSlot slot({16, 0}, at::kCPU);
   const at::Tensor one = at::empty({4}), other = at::empty({4});
   auto& first = *one.storage().unsafeGetStorageImpl();

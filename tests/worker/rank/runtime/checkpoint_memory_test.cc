@@ -84,16 +84,16 @@ TEST(CheckpointMemoryTest, EveryModeSavesThePredictedBytes) {
          .memory_budget = budget,
          .planned = [&](const std::string& block, const auto&, const auto& choice) { chosen[block] = choice.bytes; }});
     ASSERT_EQ(chosen.size(), static_cast<size_t>(layers));
-    for (const auto& [block, kept] : chosen) {
-      EXPECT_LE(static_cast<double>(kept), budget * static_cast<double>(layer.all)) << block;
-      EXPECT_GT(static_cast<double>(kept), (budget - 0.25) * static_cast<double>(layer.all)) << block;
+    for (const auto& [block, saved_bytes] : chosen) {
+      EXPECT_LE(static_cast<double>(saved_bytes), budget * static_cast<double>(layer.all)) << block;
+      EXPECT_GT(static_cast<double>(saved_bytes), (budget - 0.25) * static_cast<double>(layer.all)) << block;
     }
     EXPECT_NEAR(bytes, layers * (layer.graph - chosen.begin()->second), kScalars) << budget;
   }
 }
 
 // In pipelines with a split backward pass, selective recomputation changes no bit.
-TEST(CheckpointScheduleTest, KeptResultsAndDeferredGradientsGoTogether) {
+TEST(CheckpointScheduleTest, SavedActivationsWorkWithDeferredGradients) {
   for (const char* schedule : {"1F1B", "InterleavedZeroBubble", "DualPipeV"}) {
     testing::TrainingPlan plan;
     plan.spec.n_layers = 4;

@@ -39,13 +39,13 @@ Written written_by(const testing::TrainingPlan& plan, const mesh::Degrees& degre
 }
 
 void expect_even(const std::map<int, int64_t>& bytes, int world, const char* what) {
-  int64_t total = 0, most = 0;
+  int64_t total = 0, largest = 0;
   for (const auto& [rank, count] : bytes) {
     total += count;
-    most = std::max(most, count);
+    largest = std::max(largest, count);
   }
   EXPECT_EQ(bytes.size(), static_cast<size_t>(world)) << what << ": some rank writes nothing";
-  EXPECT_LE(most, total / world * 5 / 4) << what;
+  EXPECT_LE(largest, total / world * 5 / 4) << what;
 }
 
 TEST(CheckpointWritersTest, EveryReplicaWritesItsShare) {

@@ -11,7 +11,7 @@ namespace titan::runtime {
 namespace {
 
 // The next step's tensors reuse the last step's memory, in whatever order it was freed.
-TEST(CpuMemoryTest, AFreedBlockServesTheNextOfItsClass) {
+TEST(CpuMemoryTest, FreedBlockIsReusedWithinItsClass) {
   CachingCpuAllocator& memory = cpu_memory();
   c10::DataPtr first = memory.allocate(1'000'000);
   void* place = first.get();
@@ -27,7 +27,7 @@ TEST(CpuMemoryTest, AFreedBlockServesTheNextOfItsClass) {
   EXPECT_EQ(memory.counts().fresh_blocks, fresh + 1);
 }
 
-TEST(CpuMemoryTest, CountsWhatLivesAndWhatIsKept) {
+TEST(CpuMemoryTest, CountsLiveAndCachedBytes) {
   CachingCpuAllocator& memory = cpu_memory();
   const CpuAllocatorStats before = memory.counts();
   {
@@ -39,7 +39,7 @@ TEST(CpuMemoryTest, CountsWhatLivesAndWhatIsKept) {
 }
 
 // A phase of other sizes does not add its blocks to those of the phase before.
-TEST(CpuMemoryTest, IdleBlocksGoWhenOtherSizesAreWanted) {
+TEST(CpuMemoryTest, IdleBlocksAreFreedForOtherSizes) {
   CachingCpuAllocator& memory = cpu_memory();
   for (size_t i = 0; i < 3; ++i) {
     const c10::DataPtr block = memory.allocate((100 + 15 * i) << 20);  // Never touched: takes only addresses.

@@ -71,7 +71,7 @@ class DryRun(unittest.TestCase):
             with self.subTest(mesh=mesh, extra=extra):
                 self.same_traffic(mesh, *extra)
 
-    def test_ways_to_split(self):
+    def test_every_way_to_split_has_the_same_traffic(self):
         batch = ["--training.local_batch_size", "4"]
         self.same_on_all([({"dp": 2, "fsdp": 2}, []),
                           ({"cp": 2, "tp": 2}, []),
@@ -83,7 +83,7 @@ class DryRun(unittest.TestCase):
                           ({"pp": 2, "fsdp": 2}, [*batch, SCHEDULE, "DualPipeV"]),
                           ({"pp": 2, "fsdp": 2}, [*batch, "--training.global_batch_size", "16"])])
 
-    def test_ways_to_save_memory(self):
+    def test_ways_to_save_memory_have_the_same_traffic(self):
         mode = "--activation_checkpoint.mode"
         self.same_on_all([({"tp": 2, "fsdp": 2}, [mode, "full"]),
                           ({"tp": 2, "fsdp": 2}, [mode, "selective", "--activation_checkpoint.selective_ac_option", "op"]),
@@ -104,7 +104,7 @@ class DryRun(unittest.TestCase):
                           ({"fsdp": 2, "pp": 2}, balanced("qwen3") + ["--training.local_batch_size", "4"])])
 
     # The estimate of `titanctl schedule show` from a model's dimensions equals what the dry run's layers hold.
-    def test_activations_are_those_that_titanctl_estimates(self):
+    def test_activations_match_titanctls_estimate(self):
         modes = [["none"], ["full"], ["selective", "--activation_checkpoint.selective_ac_option", "2"],
                  ["selective", "--activation_checkpoint.selective_ac_option", "op"], ["memory_budget"],
                  ["full", "--activation_checkpoint.layers", "0,5,6"]]
@@ -135,7 +135,7 @@ class DryRun(unittest.TestCase):
                             self.assertAlmostEqual(1, ratio, delta=0.01)
 
     # By default, only CPU ranks reduce tensorwise float8 scales over all ranks.
-    def test_tensorwise_scales_ask_all_ranks_on_cpus_alone(self):
+    def test_only_cpus_reduce_tensorwise_scales_over_all_ranks(self):
         words = SHORT + flags({"fsdp": 2}) + ["--model.converters", "quantize.linear.float8", "--resources.device"]
         over = "--quantize.linear.float8.scales_over"
         for device, extra, exchanged in (("cpu", [], True), ("cuda", [], False), ("cuda", [over, "all_ranks"], True),
@@ -187,7 +187,7 @@ class DryRun(unittest.TestCase):
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         self.assertEqual(10, done.returncode, done.stdout)
 
-    def test_a_result_is_asked_of_a_dry_run_only(self):
+    def test_json_output_needs_a_dry_run(self):
         done = subprocess.run([RANK, "--config", CONFIG, "--json"], capture_output=True, text=True, timeout=60)
         self.assertEqual(10, done.returncode, done.stdout)
         self.assertIn("--json: only a dry run", done.stderr)

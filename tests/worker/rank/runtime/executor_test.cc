@@ -134,7 +134,7 @@ int stages_per_rank(const std::string& name) { return pipeline::find_schedule(na
 // Four ranks, eight microbatches: the ranks wait for the same share of time as in the simulator, and less with
 // zero-bubble schedules than with 1F1B. A busy machine only adds time, so the best of a few runs counts, and longer
 // waits make that less likely to matter.
-TEST(BubbleTest, IsTheSimulators) {
+TEST(BubbleTest, MatchesTheSimulator) {
   std::map<std::string, double> bubbles;
   for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {
     const Schedule schedule = pipeline::generate(kind.name, 4, stages_per_rank(kind.name), 8).value();

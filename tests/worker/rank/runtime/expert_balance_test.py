@@ -65,17 +65,17 @@ class ExpertBalance(unittest.TestCase):
         self.assertEqual(moved, any(biases(self.folder(name), step)), name)
 
     def test_families_and_the_key(self):
-        for family, moves, told in (("deepseek_v3", True, False), ("gpt_oss", True, True), ("qwen3_moe", False, False)):
-            said = self.train(family, family)
+        for family, moves, warns in (("deepseek_v3", True, False), ("gpt_oss", True, True), ("qwen3_moe", False, False)):
+            messages = self.train(family, family)
             self.assert_moved(moves, family, 2)
-            self.assertEqual(told, LOST in " ".join(said), said)
+            self.assertEqual(warns, LOST in " ".join(messages), messages)
             # The key turns it off, and on.
-            said = self.train(family + " key", family, **{KEY: 0 if moves else 0.002})
+            messages = self.train(family + " key", family, **{KEY: 0 if moves else 0.002})
             self.assert_moved(not moves, family + " key", 2)
-            self.assertEqual(not moves, LOST in " ".join(said), said)
+            self.assertEqual(not moves, LOST in " ".join(messages), messages)
         # Two steps of 0.002 in either direction, less the mean of all experts.
-        most = max(map(abs, biases(self.folder("qwen3_moe key"), 2)))
-        self.assertTrue(0.0005 < most < 0.008, most)
+        largest = max(map(abs, biases(self.folder("qwen3_moe key"), 2)))
+        self.assertTrue(0.0005 < largest < 0.008, largest)
 
     def test_weights_without_biases(self):
         self.train("first", "gpt_oss", checkpoint__last_save_model_only="true", checkpoint__last_save_in_hf="true")
@@ -83,8 +83,8 @@ class ExpertBalance(unittest.TestCase):
         self.assertNotIn(LOST, " ".join(self.train("tuned", "gpt_oss", **weights)))
         self.assert_moved(False, "tuned", 2)
         # It resumes as it started, though its own steps have biases; a set key counts from then on.
-        said = " ".join(self.train("tuned", "gpt_oss", training__steps=4, **weights))
-        self.assertNotIn(LOST, said)
+        messages = " ".join(self.train("tuned", "gpt_oss", training__steps=4, **weights))
+        self.assertNotIn(LOST, messages)
         self.assert_moved(False, "tuned", 4)
         self.train("on", "gpt_oss", **{"checkpoint.initial_load_path": os.path.join(self.folder("tuned"), "checkpoint", "step-4")})
         self.assert_moved(False, "on", 2)
@@ -92,8 +92,8 @@ class ExpertBalance(unittest.TestCase):
         self.assert_moved(True, "tuned", 6)
         self.train("tuned", "gpt_oss", training__steps=7)
         self.assertNotEqual(biases(self.folder("tuned"), 6), biases(self.folder("tuned"), 7))
-        self.assertIn(LOST, " ".join(self.train("asked", "gpt_oss", **weights, **{KEY: 0.001})))
-        self.assert_moved(True, "asked", 2)
+        self.assertIn(LOST, " ".join(self.train("explicit", "gpt_oss", **weights, **{KEY: 0.001})))
+        self.assert_moved(True, "explicit", 2)
 
 
 if __name__ == "__main__":

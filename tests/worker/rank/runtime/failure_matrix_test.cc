@@ -51,7 +51,7 @@ std::vector<Shape> shapes() {
   all.back().plan.schedule = "ZBVZeroBubble";
   all.back().kinds = {"send of ", "recv of ", "all_gather", "reduce_scatter", "all_reduce"};
   all.push_back(
-      {"StagesAndExpertsInTurns", {.pp = 2, .dp_shard = 2, .ep = 2}, 4, small_plan("qwen3", "debugmodel_moe")});
+      {"StagesAndExpertsAlternating", {.pp = 2, .dp_shard = 2, .ep = 2}, 4, small_plan("qwen3", "debugmodel_moe")});
   all.back().plan.schedule = "DualPipeV";
   all.back().plan.overlap_pairs = true;
   all.back().kinds = {"all_to_all", "send of ", "recv of ", "all_gather", "reduce_scatter"};
@@ -75,21 +75,21 @@ struct Fault {
   int rank = -1;
   std::string kind;
   int number = 0;
-  FaultKind manner = FaultKind::kThrows;
+  FaultKind effect = FaultKind::kThrows;
 };
 
 // Counts a rank's operations, by kind and in total, and triggers the fault at the right one.
-class Doings {
+class OperationCounter {
  public:
-  Doings(int rank, const Fault& fault, std::function<void()> hang)
+  OperationCounter(int rank, const Fault& fault, std::function<void()> hang)
       : fault_(fault.rank == rank ? fault : Fault{}), hang_(std::move(hang)) {}
 
   void add(const std::string& kind) {
     for (const std::string& name : {kind, std::string("anything")}) {
       const int number = counts_[name]++;
       if (name != fault_.kind || number != fault_.number) continue;
-      if (fault_.manner == FaultKind::kHangs) hang_();
-      if (fault_.manner != FaultKind::kThrows) throw testing::SilentExit();
+      if (fault_.effect == FaultKind::kHangs) hang_();
+      if (fault_.effect != FaultKind::kThrows) throw testing::SilentExit();
       throw Injected("injected into " + kind);
     }
   }
@@ -102,26 +102,26 @@ class Doings {
 };
 
 // A step and a validation, as the trainer runs them.
-void train(const TrainingPlan& plan, ThreadRank& self, Doings& doings) {
+void train(const TrainingPlan& plan, ThreadRank& self, OperationCounter& counters) {
   testing::RankModel model = testing::build_rank(plan, self);
   model.executor = std::make_unique<Executor>(model.sharded->stages(), &self.mesh->group(mesh::Axis::kPipeline),
                                               [&](const pipeline::Action& action) {
-                                                doings.add("work " + std::to_string(static_cast<int>(action.work)) +
-                                                           " of stage " + std::to_string(action.stage));
+                                                counters.add("work " + std::to_string(static_cast<int>(action.work)) +
+                                                             " of stage " + std::to_string(action.stage));
                                               });
   if (plan.overlap_pairs) model.executor->overlap_pairs();
   model.sharded->init_weights(7);
   auto optimizer = optim::make_optimizer({}, model.sharded->optimizer_slots());
   if (plan.sharding.early_step) {
     model.sharded->update_early([&](const parallel::ShardUnit&, size_t first, size_t count) {
-      doings.add("early step");
+      counters.add("early step");
       optimizer->step_slots(first, count, 1e-2);
     });
     optimizer->begin_step();
   }
   at::Tensor loss = testing::forward_backward(plan, *self.mesh, model, 0);
   self.mesh->group(mesh::Axis::kWorld).all_reduce(loss).wait();
-  doings.add("optimizer");
+  counters.add("optimizer");
   if (!plan.sharding.early_step) optimizer->step(1e-2);
   (void)testing::evaluate(plan, *self.mesh, model);
 }
@@ -139,18 +139,18 @@ Outcome run(const Shape& shape, const Fault& fault) {
   std::promise<void> all_ended;
   std::shared_future<void> others_ended = all_ended.get_future().share();
   std::atomic<int> running{shape.world - 1};
-  std::vector<Doings> doings;
-  for (int rank = 0; rank < shape.world; ++rank) doings.emplace_back(rank, fault, [=] { others_ended.wait(); });
+  std::vector<OperationCounter> counters;
+  for (int rank = 0; rank < shape.world; ++rank) counters.emplace_back(rank, fault, [=] { others_ended.wait(); });
   std::vector<Hook> hooks(shape.world);
   for (int rank = 0; rank < shape.world; ++rank) {
-    hooks[rank].issues = [&own = doings[rank]](const HookedCall& call) {
+    hooks[rank].issues = [&own = counters[rank]](const HookedCall& call) {
       own.add(call.operation + " of " + std::to_string(call.bytes) + " bytes");
     };
   }
   const auto body = [&](ThreadRank& self) {
-    if (fault.manner == FaultKind::kHangs) self.mesh->set_timeout(kTimeout);
+    if (fault.effect == FaultKind::kHangs) self.mesh->set_timeout(kTimeout);
     try {
-      train(shape.plan, self, doings[self.rank]);
+      train(shape.plan, self, counters[self.rank]);
     } catch (...) {
       if (self.rank != fault.rank && --running == 0) all_ended.set_value();
       throw;
@@ -160,7 +160,7 @@ Outcome run(const Shape& shape, const Fault& fault) {
   const auto began = Clock::now();
   outcome.failures = testing::run_hooked_ranks(shape.degrees, testing::every_axis(), hooks, body);
   outcome.seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  for (const Doings& own : doings) outcome.counts.push_back(own.counts());
+  for (const OperationCounter& own : counters) outcome.counts.push_back(own.counts());
   return outcome;
 }
 
@@ -186,18 +186,18 @@ int threads_once(const Predicate& holds) {
 
 // Returns once the number has not changed for 0.2 s.
 int settled_threads() {
-  int before = 0, looks = 0;
+  int before = 0, unchanged = 0;
   return threads_once([&](int count) {
-    looks = count == before ? looks + 1 : 0;
+    unchanged = count == before ? unchanged + 1 : 0;
     before = count;
-    return looks == 20;
+    return unchanged == 20;
   });
 }
 
-constexpr const char* kManners[] = {" throws", " is gone", " hangs"};
+constexpr const char* kEffects[] = {" throws", " is gone", " hangs"};
 
 void expect_all_end(const Shape& shape, const Fault& fault) {
-  SCOPED_TRACE("rank " + std::to_string(fault.rank) + kManners[static_cast<int>(fault.manner)] + " in " + fault.kind +
+  SCOPED_TRACE("rank " + std::to_string(fault.rank) + kEffects[static_cast<int>(fault.effect)] + " in " + fault.kind +
                ", number " + std::to_string(fault.number));
   const Outcome outcome = run(shape, fault);
   EXPECT_LT(outcome.seconds, 20);  // The groups' timeout is 30.
@@ -212,7 +212,7 @@ void expect_all_end(const Shape& shape, const Fault& fault) {
     } catch (const comm::PeerLost& lost) {
       EXPECT_NE(rank, fault.rank) << lost.what();
       const std::string words = lost.what();
-      if (fault.manner == FaultKind::kThrows) {
+      if (fault.effect == FaultKind::kThrows) {
         EXPECT_NE(words.find("rank " + std::to_string(fault.rank) + " failed: injected"), std::string::npos) << words;
       }
     } catch (const std::exception& other) {
@@ -237,9 +237,9 @@ TEST_P(FailureMatrixTest, EveryRankEndsWhereverOneFails) {
   const int threads = settled_threads();
 
   int cases = 0;
-  const auto strike = [&](int rank, const std::string& kind, FaultKind manner) {
+  const auto strike = [&](int rank, const std::string& kind, FaultKind effect) {
     const int number = static_cast<int>(random() % healthy.counts[rank].at(kind));
-    expect_all_end(shape, {rank, kind, number, manner});
+    expect_all_end(shape, {rank, kind, number, effect});
     ++cases;
   };
   std::set<std::string> seen;

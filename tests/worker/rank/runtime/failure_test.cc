@@ -33,7 +33,7 @@ Failure failure_of(const std::function<void()>& call) {
 }
 
 // The kind of a collective's error (comm/group.h) decides the exit code.
-TEST(FailureTest, ExitCodesSayWhoseFaultItIs) {
+TEST(FailureTest, ExitCodesClassifyFailures) {
   EXPECT_EQ(failure_of([] { throw comm::PeerLost("gone"); }).exit_code(), kExitPeerLost);
   EXPECT_EQ(failure_of([] { C10_THROW_ERROR(DistStoreError, "gone"); }).exit_code(), kExitPeerLost);
   EXPECT_EQ(failure_of([] { C10_THROW_ERROR(OutOfMemoryError, "full"); }).exit_code(), kExitOutOfMemory);
@@ -44,7 +44,7 @@ TEST(FailureTest, ExitCodesSayWhoseFaultItIs) {
 }
 
 // A hub that is down is neither the user's mistake nor a lost rank: another attempt may succeed.
-TEST(FailureTest, DataThatCannotBeReachedIsStorage) {
+TEST(FailureTest, UnreachableDataIsAStorageFailure) {
   const absl::Status down = absl::UnavailableError("the hub is down");
   const Failure of_data = failure_of([&] { check(down, kExitUserError, "DATA"); });
   EXPECT_EQ(of_data.exit_code(), kExitStorage);
@@ -57,8 +57,8 @@ TEST(FailureTest, DataThatCannotBeReachedIsStorage) {
   EXPECT_THAT(denied.what(), ::testing::HasSubstr("job.umask"));
 }
 
-// A lost rank has another reason than one that hangs or does something else, and the latter need a look.
-TEST(FailureTest, AStandstillAndADisagreementHaveReasonsOfTheirOwn) {
+// A lost rank has another reason than one that hangs or does something else, and the latter must be investigated.
+TEST(FailureTest, TimeoutsAndMismatchesHaveSeparateReasons) {
   EXPECT_EQ(failure_of([] { throw comm::PeerLost("tp all_reduce: connection closed by peer"); }).reason(), "PEER_LOST");
   for (const char* words : {"rank 1 of the group took no part within 3000 ms", "Timed out waiting 3000ms for recv",
                             "WorkNCCL(SeqNum=3) ran for 3001 milliseconds before timing out."}) {
@@ -81,7 +81,7 @@ class Attempt {
   struct Setting {
     milliseconds timeout{60'000};
     std::function<bool()> breaks = cut_something;
-    int absent = 0;  // The last ranks of the world that never come.
+    int absent = 0;  // The last ranks of the world that never join.
     std::function<void()> records = {};
     std::function<void()> shows = {};
     milliseconds stacks_timeout{3'000};
@@ -170,16 +170,16 @@ TEST(FailureWatchTest, TheFirstReasonReachesEveryRank) {
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_TRUE(attempt.is_broken(rank, kSoon)) << rank;
       if (rank == culprit) continue;
-      const Failure told = attempt.watch(rank).failed(kLost);
-      EXPECT_EQ(told.exit_code(), kExitPeerLost);
-      EXPECT_EQ(told.what(), std::string(kLost.what()) + "; the first to fail was rank " + std::to_string(culprit) +
-                                 ": OUT_OF_MEMORY: no memory for 3 GiB");
+      const Failure reported = attempt.watch(rank).failed(kLost);
+      EXPECT_EQ(reported.exit_code(), kExitPeerLost);
+      EXPECT_EQ(reported.what(), std::string(kLost.what()) + "; the first to fail was rank " + std::to_string(culprit) +
+                                     ": OUT_OF_MEMORY: no memory for 3 GiB");
     }
   }
 }
 
 // A rank with connections broken by another's failure computes with the results of an aborted kernel.
-TEST(FailureWatchTest, WhatAnAbortCutsShortIsNoCause) {
+TEST(FailureWatchTest, ErrorsAfterAnAbortAreNotTheCause) {
   Attempt attempt(2);
   attempt.watch(0).failed(kNoMemory);
   ASSERT_TRUE(attempt.is_broken(1, kSoon));
@@ -190,7 +190,7 @@ TEST(FailureWatchTest, WhatAnAbortCutsShortIsNoCause) {
 }
 
 // An error that every rank has counts as every rank's own, and so does one that no abort can cause.
-TEST(FailureWatchTest, OwnFailuresStayOwn) {
+TEST(FailureWatchTest, IndependentFailuresKeepTheirReason) {
   const Failure nonfinite(kExitUserError, "NONFINITE_LOSS", "loss nan");
   const Failure data(kExitUserError, "DATA", "no such file");
   const std::pair<Failure, Failure> pairs[] = {{data, data}, {nonfinite, nonfinite}, {kNoMemory, data}};
@@ -205,7 +205,7 @@ TEST(FailureWatchTest, OwnFailuresStayOwn) {
 }
 
 // Over Gloo nothing is cut short before the other rank leaves: an error meanwhile has its own cause.
-TEST(FailureWatchTest, WithoutAnAbortNothingIsCutShort) {
+TEST(FailureWatchTest, WithoutAnAbortErrorsKeepTheirReason) {
   Attempt attempt(2, {.breaks = [] { return false; }});
   attempt.watch(0).failed(kNoMemory);
   ASSERT_TRUE(attempt.is_broken(1, kSoon));
@@ -215,7 +215,7 @@ TEST(FailureWatchTest, WithoutAnAbortNothingIsCutShort) {
 }
 
 // NCCL's abort may hang: the failed rank still reports, and one that did not notice is ended in time.
-TEST(FailureWatchTest, NobodyWaitsForAnAbortThatHangs) {
+TEST(FailureWatchTest, HangingAbortDelaysNoRank) {
   std::promise<void> end;
   const auto breaks = [ended = end.get_future().share()] {
     ended.wait();
@@ -225,15 +225,15 @@ TEST(FailureWatchTest, NobodyWaitsForAnAbortThatHangs) {
   const auto began = std::chrono::steady_clock::now();
   EXPECT_EQ(attempt.watch(1).failed(kNoMemory).reason(), "OUT_OF_MEMORY");
   EXPECT_TRUE(attempt.is_broken(1, milliseconds(0)));
-  EXPECT_TRUE(attempt.expects_broken(1)) << "by then, or what breaks could end the process first";
+  EXPECT_TRUE(attempt.expects_broken(1)) << "otherwise a breaking group could end the process first";
   EXPECT_EQ(attempt.left_with(0), "the attempt failed first on rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
-  EXPECT_FALSE(attempt.expects_broken(0)) << "it has no reason of its own";
+  EXPECT_FALSE(attempt.expects_broken(0)) << "it has no failure itself";
   EXPECT_LT(std::chrono::steady_clock::now() - began, kSoon);
   end.set_value();
 }
 
 // A failing abort ends no rank and does not hide why the rank failed.
-TEST(FailureWatchTest, AnAbortThatFailsHidesNothing) {
+TEST(FailureWatchTest, FailingAbortHidesNoReason) {
   Attempt attempt(2, {.breaks = []() -> bool { throw std::runtime_error("no abort"); }});
   EXPECT_STREQ(attempt.watch(0).failed(kNoMemory).what(), kNoMemory.what());
   ASSERT_TRUE(attempt.is_broken(1, kSoon));
@@ -241,14 +241,14 @@ TEST(FailureWatchTest, AnAbortThatFailsHidesNothing) {
 }
 
 // Every rank that can records its collectives: the one that failed and those that learn of it.
-TEST(FailureWatchTest, AllRecordBeforeTheyBreak) {
+TEST(FailureWatchTest, RanksRecordBeforeTheirConnectionsBreak) {
   Attempt attempt(3);
   attempt.watch(1).failed(kNoMemory);
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
 }
 
 // If one rank hangs, the stacks of all ranks are shown before one leaves; a lost rank is not worth the time.
-TEST(FailureWatchTest, StacksAreShownWhereRanksStandStill) {
+TEST(FailureWatchTest, ShowsStacksOnlyIfARankHangs) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   for (const bool is_stuck : {true, false}) {
     const auto shown = std::make_shared<std::atomic<int>>(0);
@@ -260,7 +260,7 @@ TEST(FailureWatchTest, StacksAreShownWhereRanksStandStill) {
 }
 
 // A stopped rank shows no stacks: the others wait for it less than for one that has started to.
-TEST(FailureWatchTest, WhoNeverBeginsIsNotWaitedFor) {
+TEST(FailureWatchTest, DoesNotWaitForRanksThatShowNoStacks) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   Attempt attempt(3, {.absent = 1, .shows = [] {}, .stacks_timeout = std::chrono::hours(1)});
   attempt.watch(1).failed(stuck);
@@ -269,7 +269,7 @@ TEST(FailureWatchTest, WhoNeverBeginsIsNotWaitedFor) {
 
 // Gloo closes the connections of a rank that timed out before that rank can report it: a rank that sees them close
 // waits for the reason.
-TEST(FailureWatchTest, ABrokenConnectionWaitsForItsReason) {
+TEST(FailureWatchTest, BrokenConnectionWaitsForTheReason) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   const auto shown = std::make_shared<std::atomic<int>>(0);
   Attempt attempt(3, {.shows = [shown] { ++*shown; }, .word_timeout = std::chrono::hours(1)});
@@ -285,7 +285,7 @@ TEST(FailureWatchTest, ABrokenConnectionWaitsForItsReason) {
 }
 
 // A failure on another library's thread (Gloo's) reaches the others like any other, and then ends this rank, once.
-TEST(FailureWatchTest, AThreadOfSomebodyElseFailsForItsRank) {
+TEST(FailureWatchTest, FailureOnALibrarysThreadEndsItsRank) {
   const Failure differs(kExitInternal, kCollectiveMismatch, "another rank sends more");
   const auto shown = std::make_shared<std::atomic<int>>(0);
   Attempt attempt(3, {.shows = [shown] { ++*shown; }});
@@ -299,7 +299,7 @@ TEST(FailureWatchTest, AThreadOfSomebodyElseFailsForItsRank) {
 }
 
 // A disk that never answers blocks no rank.
-TEST(FailureWatchTest, NobodyWaitsForARecordThatHangs) {
+TEST(FailureWatchTest, HangingRecordDelaysNoRank) {
   std::promise<void> end;
   Attempt attempt(2, {.timeout = milliseconds(50), .records = [ended = end.get_future().share()] { ended.wait(); }});
   const auto began = std::chrono::steady_clock::now();
@@ -318,7 +318,7 @@ TEST(FailureWatchTest, RankZeroWaitsForEveryOtherReader) {
 }
 
 // A rank that does not notice is ended, with the reason.
-TEST(FailureWatchTest, WhoDoesNotNoticeIsEnded) {
+TEST(FailureWatchTest, RanksThatDoNotNoticeAreEnded) {
   Attempt attempt(2, {.timeout = milliseconds(50)});
   attempt.watch(1).failed(kNoMemory);
   EXPECT_EQ(attempt.left_with(0), "the attempt failed first on rank 1: OUT_OF_MEMORY: no memory for 3 GiB");

@@ -67,7 +67,7 @@ TEST_F(FlightFileTest, NamesWhatItWrote) {
 }
 
 // Removes files of ranks that wrote none this time; those of this attempt, and files with similar names, stay.
-TEST_F(FlightFileTest, RemovesWhatEarlierAttemptsLeft) {
+TEST_F(FlightFileTest, RemovesFilesOfEarlierAttempts) {
   std::filesystem::create_directories(folder_);
   for (const char* name : {"rank_1", "rank_12", "rank_", "rank_1.txt", "notes", "rank_2"}) {
     std::ofstream(folder_ + "/" + name) << "old";
@@ -84,7 +84,7 @@ TEST_F(FlightFileTest, RemovesWhatEarlierAttemptsLeft) {
   EXPECT_THAT(names(), UnorderedElementsAre("rank_0", "rank_2", "rank_", "rank_1.txt", "notes", "rank_7"));
 }
 
-TEST_F(FlightFileTest, WithoutCollectivesThereIsNone) {
+TEST_F(FlightFileTest, WithoutCollectivesThereIsNoFile) {
   FlightDump file({.recorder = std::make_shared<comm::FlightRecorder>(8, comm::FlightRecorder::Waits::kCompletesOnWait),
                    .prefix = prefix_});
   file.write();
@@ -94,7 +94,7 @@ TEST_F(FlightFileTest, WithoutCollectivesThereIsNone) {
 }
 
 // A folder that another attempt has taken over, or that no longer exists, is left alone.
-TEST_F(FlightFileTest, WhoMayNotWriteDoesNot) {
+TEST_F(FlightFileTest, WithoutAdmissionNothingIsWritten) {
   FlightDump file({.recorder = recorder_of_one(), .prefix = prefix_, .admit = [] {
                      return absl::FailedPreconditionError("attempt 2 has the folder");
                    }});
@@ -104,7 +104,7 @@ TEST_F(FlightFileTest, WhoMayNotWriteDoesNot) {
 }
 
 // A full disk leaves nothing over, neither a partial file nor a report that one exists.
-TEST_F(FlightFileTest, AFullDiskIsToldAndNoMore) {
+TEST_F(FlightFileTest, FullDiskIsReportedAndLeavesNoFile) {
   for (const Kind kind : {Kind::kMakeFolders, Kind::kCreate, Kind::kAppend, Kind::kClose, Kind::kRename}) {
     storage::FaultyFiles files([kind](const storage::FileOperation& operation) -> storage::Fault {
       if (operation.kind != kind) return {};

@@ -58,13 +58,13 @@ class FlightRecorder(unittest.TestCase):
         database = os.path.join(self.scratch.name, "database")
         done = subprocess.run([sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", os.path.join(self.folder, folder),
                                "-o", database, *words], capture_output=True, text=True, timeout=120)  # fmt: skip
-        said = done.stdout + done.stderr
-        self.assertEqual(0, done.returncode, said)
+        printed = done.stdout + done.stderr
+        self.assertEqual(0, done.returncode, printed)
         with open(database, "rb") as file:
             _, tables = pickle.load(file)
         report = r"Not all ranks joining collective.*\n.*\ngroup info: (.*?):.*\ncollective: (.*)\nmissing ranks: {(.*)}"
-        missing = {(group, name): {int(rank) for rank in ranks.split(", ")} for group, name, ranks in re.findall(report, said)}
-        return said, missing, [collective.collective_name for collective in tables.collectives if collective.pass_check]
+        missing = {(group, name): {int(rank) for rank in ranks.split(", ")} for group, name, ranks in re.findall(report, printed)}
+        return printed, missing, [collective.collective_name for collective in tables.collectives if collective.pass_check]
 
     def divergence(self):
         """The combined report of the ranks' tails."""
@@ -72,7 +72,7 @@ class FlightRecorder(unittest.TestCase):
         return subprocess.run([os.path.join(TESTS, "flight_tails"), *tails], check=True, capture_output=True, text=True).stdout
 
     def hang(self, name, words, victim, call):
-        """One rank computes forever: the others give up, and it is stopped."""
+        """One rank computes forever: the others time out, and it is stopped."""
         ranks = self.start(name, words, "%d hang %d" % (victim, call))
         self.assertEqual([PEER_LOST] * WORLD, ranks.wait(), "\n".join(ranks.outputs))
         for rank in range(WORLD):
@@ -82,7 +82,7 @@ class FlightRecorder(unittest.TestCase):
             self.assertTrue(error["message"].endswith("; until the next attempt this rank's last collectives are in " + path), error["message"])
         return ranks
 
-    def test_a_rank_that_hangs_is_named_with_the_collective_it_misses(self):
+    def test_names_a_hanging_rank_and_its_missed_collective(self):
         self.hang("hang", SHARDED, victim=2, call=5)
         recordings = self.recordings()
         self.assertEqual(["rank_%d" % rank for rank in range(WORLD)], list(recordings))
@@ -95,34 +95,34 @@ class FlightRecorder(unittest.TestCase):
                 self.assertIn(entry["state"], ("scheduled", "started", "completed"))
                 self.assertEqual(entry["state"] == "completed", entry["time_discovered_completed_ns"] is not None)
         self.assertRegex(self.divergence(), r"^rank 2 never came to _reduce_scatter_base \d+ of fsdp \(ranks 0-3; \d+ Float\)$")
-        said, missing, matched = self.analysis()
-        self.assertEqual({2}, missing["fsdp", "nccl:_reduce_scatter_base"], said)  # The first of the backward pass.
-        self.assertEqual({2}, set.union(*missing.values()), said)
+        printed, missing, matched = self.analysis()
+        self.assertEqual({2}, missing["fsdp", "nccl:_reduce_scatter_base"], printed)  # The first of the backward pass.
+        self.assertEqual({2}, set.union(*missing.values()), printed)
         self.assertGreater(len(matched), 50)
 
     def test_stages_and_their_messages_match_until_one_rank_hangs(self):
         self.hang("stages", STAGES, victim=3, call=20)
         # Rank 1 may have begun to wait for the next message of rank 3 before rank 2 did for its all-reduce.
         self.assertRegex(self.divergence(), r"^rank 3 never came to (all_reduce \d+ of tp \(ranks 2-3|recv \d+ of pp 3->1 \(ranks 1,3); \d+ Float\)$")
-        said, missing, matched = self.analysis()
+        printed, missing, matched = self.analysis()
         for names in ({"nccl:send 0->1", "nccl:recv 1<-0"}, {"nccl:send 1->0", "nccl:recv 0<-1"}, {"nccl:all_reduce"}):
             self.assertTrue(names & set(matched), set(matched))
         self.assertGreater(len(matched), 200)
-        self.assertEqual({3}, missing["tp", "nccl:all_reduce"], said)
-        self.assertNotIn("has errors", said)
+        self.assertEqual({3}, missing["tp", "nccl:all_reduce"], printed)
+        self.assertNotIn("has errors", printed)
 
-    def test_a_short_memory_begins_where_all_ranks_were(self):
+    def test_short_buffers_start_at_a_common_step(self):
         self.hang("short", [*STAGES, "--comm.trace_buf_size", "400"], victim=2, call=100)
         for recording in self.recordings().values():
             self.assertLessEqual(len(recording["entries"]), 400)
             self.assertGreater(recording["entries"][0]["op_id"], 0)
         self.assertRegex(self.divergence(), "^rank 2 never came to ")
-        said, missing, matched = self.analysis()
+        printed, missing, matched = self.analysis()
         self.assertGreater(len(matched), 50)
-        self.assertEqual({2}, missing["tp", "nccl:all_reduce"], said)
-        self.assertNotIn("has errors", said)
+        self.assertEqual({2}, missing["tp", "nccl:all_reduce"], printed)
+        self.assertNotIn("has errors", printed)
 
-    def test_a_rank_that_is_killed_leaves_a_gap_with_its_name(self):
+    def test_killed_rank_is_reported_as_missing(self):
         ranks = self.start("killed", [*SHARDED, "--comm.save_traces_folder", "kept", "--comm.save_traces_file_prefix", "of-"])
         ranks.wait_for_step(2)
         os.makedirs(os.path.join(self.folder, "kept"))
@@ -140,18 +140,18 @@ class FlightRecorder(unittest.TestCase):
         done = subprocess.run([sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", os.path.join(self.folder, "kept")],
                               capture_output=True, text=True, timeout=120)  # fmt: skip
         self.assertIn("Missing dump files from ranks {1}", done.stderr)
-        said, _, _ = self.analysis("--allow-incomplete-ranks", folder="kept")
-        self.assertIn("missed FR dumps from ranks ({1})", said)
+        printed, _, _ = self.analysis("--allow-incomplete-ranks", folder="kept")
+        self.assertIn("missed FR dumps from ranks ({1})", printed)
 
-    def test_what_a_rank_does_differently_is_named(self):
+    def test_names_a_different_collective(self):
         ranks = self.start("other", [*STAGES, "--comm.no_shared_memory"], "3 other 20")
         self.assertEqual([PEER_LOST] * WORLD, ranks.wait(), "\n".join(ranks.outputs))
-        said, _, _ = self.analysis()
+        printed, _, _ = self.analysis()
         self.assertRegex(self.divergence(), r"^rank 3 came to all_reduce \d+ of tp \(ranks 2-3; \d+ Float\) with all_to_all of \d+ Float$")
         kinds = "COLLECTIVE_TYPE_MISMATCH, Expected collective type: '(all_to_all|all_reduce)' does not match"
-        self.assertRegex(said, "group info: tp:ranks 2, 3\n(.*\n)*.*" + kinds)
+        self.assertRegex(printed, "group info: tp:ranks 2, 3\n(.*\n)*.*" + kinds)
 
-    def test_what_a_rank_does_differently_is_seen_at_once_in_shared_memory(self):
+    def test_shared_memory_detects_a_different_collective_at_once(self):
         ranks = self.start("shared", STAGES, "3 other 20")
         codes = ranks.wait()
         self.assertNotIn(0, codes, "\n".join(ranks.outputs))

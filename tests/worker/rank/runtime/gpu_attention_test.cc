@@ -129,7 +129,7 @@ class FlashCounter {
 };
 
 // Each pass of a layer is one call, whatever the mask; with longer rows, in which kernels skip blocks.
-TEST_F(GpuAttentionTest, EveryMaskIsOneCall) {
+TEST_F(GpuAttentionTest, EveryMaskTakesOneCall) {
   TITAN_SKIP_IN_REHEARSAL();
   at::manual_seed(3);
   const nn::AttentionMask masks[] = {{.window = 128},

@@ -17,7 +17,7 @@ SITE = os.path.realpath(os.path.dirname(os.path.dirname(torch.__file__)))
 PROGRAMS = ["bin/titan-rank", "bin/libtitan_cuda.so", "tests/gpu_test", "tests/gpu_rows_bench", "tests/gpu_ops_bench", "tests/random_math_test"]
 # Libraries that any machine with torch has.
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libutil|libresolv|libstdc\+\+|libgcc_s)\.so")
-MOST_MIB = 48  # The pack must be quick to copy. A third of it is libcurl's, with which titan-rank reads datasets of a hub.
+MAX_MIB = 48  # The pack must be quick to copy. A third of it is libcurl's, with which titan-rank reads datasets of a hub.
 
 
 class GpuCheckTest(unittest.TestCase):
@@ -44,9 +44,9 @@ class GpuCheckTest(unittest.TestCase):
         size = sum(os.path.getsize(os.path.join(folder, name))
                    for folder, _, names in os.walk(self.pack) for name in names)
         print(f"{size / 2**20:.1f} MiB")
-        self.assertLess(size, MOST_MIB * 2**20)
+        self.assertLess(size, MAX_MIB * 2**20)
 
-    def test_its_libraries_are_its_own_or_torchs(self):
+    def test_uses_only_its_own_and_torchs_libraries(self):
         folders = [os.path.join(SITE, "torch", "lib"), os.path.join(SITE, "nvidia", "cu13", "lib"),
                    os.path.join(SITE, "nvidia", "nccl", "lib"), os.path.join(self.pack, "lib")]
         for program in PROGRAMS:
@@ -94,11 +94,11 @@ class GpuCheckTest(unittest.TestCase):
         self.assertRegex(ran.stdout, r"loss \d+\.\d+ -> \d+\.\d+ in 4 steps")
         self.assertRegex(ran.stdout, r"tokens/s \d+   MFU \d+\.\d+ %")
         self.assertRegex(ran.stdout, r"memory, peak: active \d+\.\d+ GiB")
-        self.check_beside_pytorch(ran.stdout)
+        self.check_pytorch_comparison(ran.stdout)
         self.assertIn("rehearsed: nothing was checked on a GPU", ran.stdout)
         self.assertNotIn("passed", ran.stdout.splitlines()[-1])
 
-    def check_beside_pytorch(self, printed):
+    def check_pytorch_comparison(self, printed):
         self.assertRegex(printed, r"rehearsal: [\d,]+ parameters, 1 x 64 tokens per step, 1 rounds")
         for program in ("PyTorch", "PyTorch compiled", "Titan", "Titan compiled"):
             self.assertRegex(printed, rf"(?m)^  {program} +\d+ tokens/s   \d+\.\d\d \(.*\) ms per step   \d+\.\d\d, \d+\.\d\d GiB$")
@@ -114,7 +114,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertGreater(operations["Titan"], 100)
         self.assertGreater(operations["PyTorch"], 100)
 
-    def test_two_ranks_that_hang_end(self):
+    def test_hanging_ranks_are_ended(self):
         broken = os.path.join(self.folder, "hanging")
         shutil.copytree(self.pack, broken)
         program = os.path.join(broken, "bin", "titan-rank")

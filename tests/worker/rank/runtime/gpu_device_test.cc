@@ -116,7 +116,7 @@ TEST_F(GpuDeviceTest, SeedsItsOwnNumbers) {
   EXPECT_FALSE(other.equal(one));
 }
 
-TEST_F(GpuDeviceTest, ADeviceThatIsNotThere) {
+TEST_F(GpuDeviceTest, MissingDeviceIsReported) {
   TITAN_SKIP_IN_REHEARSAL();
   const auto device = comm::make_device("cuda", 100);
   ASSERT_FALSE(device.ok());
@@ -196,7 +196,7 @@ TEST_F(GpuDeviceTest, SegmentsGrow) {
 
 // Groups split from the world's communicator work like others. Tested with one rank: splits of two ranks, and ranks
 // without a group in a split, need two devices.
-TEST_F(GpuDeviceTest, GroupsAreCutFromTheWorlds) {
+TEST_F(GpuDeviceTest, GroupsAreSplitFromTheWorlds) {
   TITAN_SKIP_IN_REHEARSAL();
   const std::vector<comm::Connection> connections = {{"fsdp", {{0}}}, {"tp", {{0}}}, {"cp", {{0}}}};
   const auto opened =
@@ -218,7 +218,7 @@ TEST_F(GpuDeviceTest, GroupsAreCutFromTheWorlds) {
 
 // A save's copies on a separate stream run after the work that wrote the values and before the work that overwrites
 // them, though the host waits for neither.
-TEST_F(GpuDeviceTest, CopiesBesideTraining) {
+TEST_F(GpuDeviceTest, CopiesOverlapWithTraining) {
   TITAN_SKIP_IN_REHEARSAL();
   constexpr int64_t kSide = 4096;
   const auto copies = checkpoint::make_copy_stream(device_->torch_device());
@@ -314,7 +314,7 @@ TEST_F(GpuDeviceTest, OptimizersMatch) {
 
 // Moments in bf16 and in codes, and stochastic rounding: a device does the same as the host's operations, except for
 // last digits, which may move a number to the next code, or to its other neighbour in bf16.
-TEST_F(GpuDeviceTest, KeptStatesMatch) {
+TEST_F(GpuDeviceTest, LowPrecisionStatesMatch) {
   at::manual_seed(14);
   const at::Tensor start = at::randn({40, 700}), pulls = at::randn({3, 40, 700});
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -343,7 +343,7 @@ TEST_F(GpuDeviceTest, KeptStatesMatch) {
 }
 
 // A late read returns the values at its start, whatever is written afterwards.
-TEST_F(GpuDeviceTest, ReadsLate) {
+TEST_F(GpuDeviceTest, LateReadsReturnTheEarlierValues) {
   TITAN_SKIP_IN_REHEARSAL();
   at::Tensor figures = device::copy_async(at::arange(5, at::kDouble), on_device().device());
   device::AsyncRead read(figures);

@@ -37,7 +37,7 @@ TEST_F(GpuFloat8Test, BitsOfLargeMatrices) {
   }
 }
 
-TEST_F(GpuFloat8Test, GroupsAreMovedApart) {
+TEST_F(GpuFloat8Test, GroupsArePadded) {
   at::manual_seed(21);
   for (const auto& [columns, sizes] : testing::float8_groups()) {
     const at::Tensor x = testing::float8_rows_of(columns, sizes, /*of_no_group=*/9);
@@ -47,7 +47,7 @@ TEST_F(GpuFloat8Test, GroupsAreMovedApart) {
   }
 }
 
-TEST_F(GpuFloat8Test, BytesAreTurned) {
+TEST_F(GpuFloat8Test, BytesAreTransposed) {
   const testing::WithDeviceKernels own;
   testing::check_turned_bytes(where());
 }

@@ -102,7 +102,7 @@ class GpuBlockGraphsTest : public GpuTest, public ::testing::WithParamInterface<
 
 // Losses of six steps, three of them replayed, and of a forward pass after them; no code of the layers runs on a
 // replay.
-TEST_P(GpuBlockGraphsTest, TrainAsOperationsDo) {
+TEST_P(GpuBlockGraphsTest, TrainTheSameAsWithoutGraphs) {
   TrainingPlan plan = plan_of(GetParam().family, GetParam().flavor);
   if (plan.spec.moe && !device_->has_grouped_kernel()) GTEST_SKIP() << "the host calls experts one by one here";
   plan.steps = 6;
@@ -115,15 +115,15 @@ TEST_P(GpuBlockGraphsTest, TrainAsOperationsDo) {
     };
   }
   const DeviceOutcome plain = train_on(tested_device().value(), plan);
-  std::vector<std::string> said;
-  plan.sharding.graphs = {.wanted = true, .say = [&](const std::string& text) { said.push_back(text); }};
+  std::vector<std::string> messages;
+  plan.sharding.graphs = {.wanted = true, .say = [&](const std::string& text) { messages.push_back(text); }};
   const LayerPasses passes;
   const DeviceOutcome as_graphs = train_on(tested_device().value(), plan);
   for (int step = 0; step < plan.steps; ++step) {
     EXPECT_NEAR(as_graphs.losses[step] / plain.losses[step], 1, GetParam().tolerance) << "step " << step + 1;
   }
   EXPECT_NEAR(as_graphs.evaluated / plain.evaluated, 1, GetParam().tolerance);
-  EXPECT_TRUE(said.empty()) << said.front();
+  EXPECT_TRUE(messages.empty()) << messages.front();
   EXPECT_EQ(passes.backward(), rehearses() ? plan.steps : 3);
 }
 

@@ -47,7 +47,7 @@ TEST_F(GpuRowsTest, RmsNormOfEverySize) {
   }
 }
 
-TEST_F(GpuRowsTest, WideRowsOfTheOthers) {
+TEST_F(GpuRowsTest, WideRowsOfOtherOperations) {
   at::manual_seed(7);
   for (const int64_t width : {2816, 14336}) {
     expect_close(

@@ -117,11 +117,11 @@ TEST_F(GpuTest, ActivationCheckpointing) {
   for (const char* flavor : {"debugmodel", "debugmodel_flex_attn"}) {
     TrainingPlan plan = plan_of("llama3", flavor);
     plan.steps = 2;
-    const DeviceOutcome kept = train_on(tested_device().value(), plan);
+    const DeviceOutcome reference = train_on(tested_device().value(), plan);
     for (const auto& [mode, option] : std::vector<std::pair<std::string, std::string>>{
              {"full", "2"}, {"selective", "2"}, {"selective", "op"}, {"memory_budget", "2"}}) {
       plan.sharding.ac = {.mode = mode, .selective_ac_option = option};
-      const auto [loss, gradient] = differences(train_on(tested_device().value(), plan), kept);
+      const auto [loss, gradient] = differences(train_on(tested_device().value(), plan), reference);
       EXPECT_LE(loss, 1e-12) << flavor << " " << mode << " " << option;
       EXPECT_LE(gradient, 1e-11) << flavor << " " << mode << " " << option;
     }
@@ -132,11 +132,11 @@ TEST_F(GpuTest, ActivationCheckpointing) {
 TEST_F(GpuTest, ActivationCheckpointingOfExperts) {
   TrainingPlan plan = plan_of("deepseek_v3", "debugmodel");
   plan.steps = 1;
-  const DeviceOutcome kept = train_on(tested_device().value(), plan);
+  const DeviceOutcome reference = train_on(tested_device().value(), plan);
   for (const auto& [mode, option] :
        std::vector<std::pair<std::string, std::string>>{{"full", "2"}, {"selective", "op"}}) {
     plan.sharding.ac = {.mode = mode, .selective_ac_option = option};
-    EXPECT_LE(differences(train_on(tested_device().value(), plan), kept).second, 1e-11) << mode << " " << option;
+    EXPECT_LE(differences(train_on(tested_device().value(), plan), reference).second, 1e-11) << mode << " " << option;
   }
 }
 

@@ -63,7 +63,7 @@ class WithDeviceKernels {
 
 // Skips what only a GPU supports.
 #define TITAN_SKIP_IN_REHEARSAL() \
-  if (titan::testing::rehearses()) GTEST_SKIP() << "the CPU has no such thing"
+  if (titan::testing::rehearses()) GTEST_SKIP() << "the CPU does not support this"
 
 // Root mean square of the difference, relative to the expected tensor's. Both have the same shape, of any dims.
 inline double relative_error(const at::Tensor& got, const at::Tensor& expected) {

@@ -95,7 +95,7 @@ int expert_layers(const std::string& family) {
   return count;
 }
 
-TEST(HostReads, AreSeen) {
+TEST(HostReads, DetectsReads) {
   const ScalarReads reads;
   EXPECT_EQ(at::ones({1}).item<float>(), 1);
   EXPECT_EQ(reads.count(), 1);
@@ -212,7 +212,7 @@ TEST(HostReads, NoneForExpertsInOneCall) {
 
 // Combinations that the lists above leave out: families, meshes of two and four ranks, ways to recompute, types and
 // kernels, drawn from a seed.
-TEST(HostReads, NoneInAnyDrawnJob) {
+TEST(HostReads, RandomJobsReadNothingOnTheHost) {
   constexpr int kJobs = 24;
   const auto seed = static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed());
   testing::Draw draw(seed);

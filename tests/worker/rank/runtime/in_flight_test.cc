@@ -97,7 +97,7 @@ TEST(GuardedDeviceTest, NoticesMisuse) {
   at::Tensor input = at::ones({4}), output = at::zeros({4});
   {
     const auto work = gather(output, input);
-    EXPECT_TRUE(output.isnan().all().item<bool>()) << "what is under way must not look finished";
+    EXPECT_TRUE(output.isnan().all().item<bool>()) << "a collective in flight must not look finished";
     work->wait();
     EXPECT_TRUE(output.equal(input));
   }

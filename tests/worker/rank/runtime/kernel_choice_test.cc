@@ -19,7 +19,7 @@ std::pair<bool, bool> model_and_loss(bool enable, std::vector<std::string> compo
 }
 
 // `compile` selects what GPU ranks compute with Titan's kernels; "reference" selects nothing.
-TEST(KernelChoiceTest, OnGpusByCompileUnlessThereIsAReferenceToGive) {
+TEST(KernelChoiceTest, CompileSelectsGpuKernelsUnlessReference) {
   EXPECT_EQ(model_and_loss(true, {"model", "loss"}, "auto"), std::pair(true, true));
   EXPECT_EQ(model_and_loss(true, {"model"}, "auto"), std::pair(true, false));
   EXPECT_EQ(model_and_loss(true, {"loss"}, "avx2"), std::pair(false, true));
@@ -28,7 +28,7 @@ TEST(KernelChoiceTest, OnGpusByCompileUnlessThereIsAReferenceToGive) {
 }
 
 // Titan's kernels always compute steps whose states have fewer bits, as on CPUs.
-TEST(KernelChoiceTest, OptimizersDoNotAskCompile) {
+TEST(KernelChoiceTest, OptimizerKernelsIgnoreCompile) {
   config::JobConfig config;
   EXPECT_TRUE(parts_on_gpu(config).optimizer);
   config.compile.enable = true;
@@ -38,7 +38,7 @@ TEST(KernelChoiceTest, OptimizersDoNotAskCompile) {
 }
 
 // With Titan's kernels, layers' passes are graphs unless these are turned off.
-TEST(KernelChoiceTest, GraphsAreOfTheModel) {
+TEST(KernelChoiceTest, GraphsNeedTheModelsKernels) {
   config::JobConfig config;
   EXPECT_FALSE(graphs_on_gpu(config));
   config.compile.enable = true;

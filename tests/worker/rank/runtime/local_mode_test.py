@@ -59,7 +59,7 @@ class LocalMode(unittest.TestCase):
             self.assertEqual(last_traffic(processes, rank), last_traffic(threads, rank))
         self.assertEqual(12, output.count("grad_norm:"), "one rank writes to the console")
 
-    def test_an_interrupt_saves_and_processes_go_on_from_it(self):
+    def test_processes_resume_what_an_interrupt_saved(self):
         folder, whole = self.folder("stopped"), self.folder("whole")
         process = local(folder, "--training.steps", "2000")
         waiting = Ranks.__new__(Ranks)
@@ -106,7 +106,7 @@ class LocalMode(unittest.TestCase):
         words = [RANK, "--config", CONFIG, *job, "--training.steps", "4", "--job.dump_folder", self.folder("eight")]
         done = subprocess.run(words, capture_output=True, text=True, timeout=90)
         self.assertEqual(0, done.returncode, done.stderr)
-        self.assertEqual(4, len(losses(self.folder("eight"))), "one process goes on from what eight threads saved")
+        self.assertEqual(4, len(losses(self.folder("eight"))), "one process resumes from what eight threads saved")
 
     def test_one_rank_that_fails_ends_all_with_its_exit_code(self):
         folder = self.folder("failing")
@@ -117,7 +117,7 @@ class LocalMode(unittest.TestCase):
         for rank in (0, 1, 3):
             self.assertEqual("PEER_LOST", events(folder, rank, "error")[0]["reason"])
 
-    def test_a_rank_of_its_own_makes_no_sense(self):
+    def test_refuses_a_single_rank(self):
         code, output = end(local(self.folder("one"), "--rank", "1"))
         self.assertEqual(10, code, output)
         self.assertIn("one process runs all ranks", output)

@@ -6,8 +6,8 @@ import json
 import os
 import unittest
 
-import kept_states_test  # The module: its tests do not belong to this script.
-from kept_states_test import CURVES, LONG, STEPS, losses
+import optimizer_state_types_test  # The module: its tests do not belong to this script.
+from optimizer_state_types_test import CURVES, LONG, STEPS, losses
 
 FLOAT8 = {"model.converters": "quantize.linear.float8", "quantize.linear.float8.filter_fqns": "output,router.gate"}
 GATHERS = {"quantize.linear.float8.enable_fsdp_float8_all_gather": True,
@@ -34,32 +34,32 @@ ROUTED_MX = {"DeepSeek V3, MXFP8, experts too": {**MX, **EXPERTS, "model.convert
 LIMIT = 0.01  # Relative limit for the mean loss of the last tenth; models with experts add what rounding alone changes.
 
 
-class LowPrecision(kept_states_test.SmallTrainings):
+class LowPrecision(optimizer_state_types_test.SmallTrainings):
     def test_a_resumed_run_has_the_same_bits(self):
         for name, more in {"float8 gathers": {**FLOAT8, **GATHERS}, "MX": MX}.items():
             with self.subTest(name):
                 self.check_resumed(name, more)
 
-    def test_the_loss_follows_bfloat16s(self):
-        kept, wrong = {}, []
+    def test_loss_follows_bfloat16(self):
+        all_curves, wrong = {}, []
         for family, ways in (("llama3", DENSE), ("deepseek_v3", {**ROUTED, **(ROUTED_MX if LONG else {})})):
             model = {**CURVES, "model.name": family if LONG else "small_" + family}
             plain = losses(self.train(family, model))
-            kept["bfloat16" if family == "llama3" else "DeepSeek V3"] = plain
+            all_curves["bfloat16" if family == "llama3" else "DeepSeek V3"] = plain
             limit = LIMIT
             if family == "deepseek_v3":  # Rounding sends a few tokens to other experts, which changes what is learnt, in bf16 too.
                 exact = losses(self.train("float32", model, {"training.mixed_precision_param": "float32"}))
                 own = self.compare("DeepSeek V3 in float32", exact, plain)
                 limit += abs(own - 1)
             for name, way in ways.items():
-                curve = kept[name] = losses(self.train(name, model, way))
+                curve = all_curves[name] = losses(self.train(name, model, way))
                 ratio = self.compare(name, curve, plain)
                 if not abs(ratio - 1) < limit:
                     wrong.append(f"{name}: {ratio} of bf16's, limit {limit}")
                 self.assertNotEqual(plain[1:], curve[1:], name)  # Eight bits are really used.
         if os.environ.get("TITAN_CURVES"):
             with open(os.environ["TITAN_CURVES"], "w") as file:
-                json.dump(kept, file)
+                json.dump(all_curves, file)
         self.assertEqual([], wrong)
 
     def compare(self, name, curve, plain):

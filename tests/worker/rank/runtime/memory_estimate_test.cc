@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Limits of the estimate over the counted peak.
-constexpr double kLeast = 0.9, kMost = 1.1;
+constexpr double kMinRatio = 0.9, kMaxRatio = 1.1;
 
 // A recipe of configs/ and command line flags.
 struct Case {
@@ -67,8 +67,8 @@ void compare(const Case& one) {
     const double ratio = static_cast<double>(estimate.peak.total() + estimate.host) / static_cast<double>(counted);
     std::printf("%.3f of %7.2f GiB: %s, pipeline rank %d %s\n", ratio, static_cast<double>(counted) / (1 << 30),
                 one.recipe.c_str(), place, one.words.c_str());
-    EXPECT_GT(ratio, kLeast) << one.recipe << " " << one.words << ", pipeline rank " << place;
-    EXPECT_LT(ratio, kMost) << one.recipe << " " << one.words << ", pipeline rank " << place;
+    EXPECT_GT(ratio, kMinRatio) << one.recipe << " " << one.words << ", pipeline rank " << place;
+    EXPECT_LT(ratio, kMaxRatio) << one.recipe << " " << one.words << ", pipeline rank " << place;
   }
 }
 
@@ -201,7 +201,7 @@ std::vector<Case> meshes(unsigned seed) {
 }
 
 // Dry runs for CPUs come first: a process chooses one kind of norm for its lifetime.
-TEST(MemoryEstimate, IsWhatDryRunsCount) {
+TEST(MemoryEstimate, MatchesDryRuns) {
   std::vector<Case> cases = recipes();
   EXPECT_GE(cases.size(), 20u);
   const int seed = ::testing::UnitTest::GetInstance()->random_seed();
@@ -213,7 +213,7 @@ TEST(MemoryEstimate, IsWhatDryRunsCount) {
 
 // With adapters, only these have gradients and optimizer states; 4-bit weights are bytes that are unpacked one matrix
 // at a time.
-TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
+TEST(MemoryEstimate, CountsAdaptersAndFrozenWeights) {
   const std::string lora = "--model.converters lora --resources.device cuda ", nf4 = lora + "--lora.base nf4 ";
   const std::string schedule = "--parallelism.pipeline_parallel_schedule ", rows = "--training.local_batch_size ";
   const std::string full = "--activation_checkpoint.mode full ", op = "--activation_checkpoint.selective_ac_option op ";

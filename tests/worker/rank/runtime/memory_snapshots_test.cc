@@ -31,7 +31,7 @@ std::vector<MemoryAction> actions(const MemorySnapshot& snapshot) {
   return all;
 }
 
-int32_t nobody() { return 0; }
+int32_t no_stack() { return 0; }
 
 // Does what a viewer does: goes back from the blocks at the end, event by event, and must arrive at nothing.
 void expect_consistent(const MemorySnapshot& snapshot) {
@@ -68,15 +68,15 @@ void expect_consistent(const MemorySnapshot& snapshot) {
   EXPECT_TRUE(blocks.empty());
 }
 
-TEST(CpuHistoryTest, TellsWhatBecomesOfABlock) {
+TEST(CpuHistoryTest, RecordsTheEventsOfABlock) {
   using enum MemoryAction;
   CpuHistory history;
-  char kept[8], small[8];
-  history.begin(100, nobody);
-  history.allocated(kept, 40'000, 40'960, /*fresh=*/true);
+  char cached[8], small[8];
+  history.begin(100, no_stack);
+  history.allocated(cached, 40'000, 40'960, /*fresh=*/true);
   history.allocated(small, 10, 10, /*fresh=*/true);
-  history.freed(kept, /*kept=*/true);
-  history.allocated(kept, 40'900, 40'960, /*fresh=*/false);
+  history.freed(cached, /*kept=*/true);
+  history.allocated(cached, 40'900, 40'960, /*fresh=*/false);
   history.freed(small, /*kept=*/false);
   MemorySnapshot snapshot = history.snapshot();
   EXPECT_THAT(actions(snapshot), ElementsAre(kSegmentAlloc, kAlloc, kSegmentAlloc, kAlloc, kFreeRequested,
@@ -86,8 +86,8 @@ TEST(CpuHistoryTest, TellsWhatBecomesOfABlock) {
   EXPECT_EQ(snapshot.segments[0].bytes, 40'960);
   EXPECT_EQ(snapshot.segments[0].blocks[0].requested_bytes, 40'900);
 
-  history.freed(kept, /*kept=*/true);
-  history.returned(kept);
+  history.freed(cached, /*kept=*/true);
+  history.returned(cached);
   snapshot = history.snapshot();
   EXPECT_EQ(snapshot.events.back().action, kSegmentFree);
   EXPECT_TRUE(snapshot.segments.empty());
@@ -97,7 +97,7 @@ TEST(CpuHistoryTest, TellsWhatBecomesOfABlock) {
 TEST(CpuHistoryTest, KeepsTheLastEventsAndAllBlocks) {
   CpuHistory history;
   const std::vector<char> place(100);
-  history.begin(10, nobody);
+  history.begin(10, no_stack);
   for (size_t i = 0; i < place.size(); ++i) history.allocated(&place[i], i + 1, i + 1, /*fresh=*/false);
   const MemorySnapshot snapshot = history.snapshot();
   ASSERT_EQ(snapshot.events.size(), 10u);
@@ -106,11 +106,11 @@ TEST(CpuHistoryTest, KeepsTheLastEventsAndAllBlocks) {
   EXPECT_EQ(snapshot.segments.size(), 100u);
 }
 
-TEST(CpuHistoryTest, LeavesOutWhatBeganBefore) {
+TEST(CpuHistoryTest, OmitsEarlierAllocations) {
   CpuHistory history;
   const char before = 0;
   history.allocated(&before, 10, 10, /*fresh=*/true);
-  history.begin(10, nobody);
+  history.begin(10, no_stack);
   history.freed(&before, /*kept=*/true);
   history.returned(&before);
   EXPECT_TRUE(history.snapshot().events.empty());
@@ -130,8 +130,8 @@ class MemorySnapshotsTest : public ::testing::Test {
             {.folder = folder_.path() + "/snapshots",
              .rank = 4,
              .writes = writes,
-             .say = [this](const std::string& text) { said_.push_back(text); },
-             .warn = [this](const std::string& text) { warned_.push_back(text); },
+             .say = [this](const std::string& text) { messages_.push_back(text); },
+             .warn = [this](const std::string& text) { warnings_.push_back(text); },
              .files = &files},
             *device_};
   }
@@ -148,7 +148,7 @@ class MemorySnapshotsTest : public ::testing::Test {
   const rank_protocol::TempFolder folder_;
   const std::unique_ptr<device::Device> device_ = comm::make_cpu_device();
   config::ProfilingSection config_;
-  std::vector<std::string> said_, warned_;
+  std::vector<std::string> messages_, warnings_;
 };
 
 TEST_F(MemorySnapshotsTest, FollowTorchtitansScheduleAndNames) {
@@ -156,11 +156,11 @@ TEST_F(MemorySnapshotsTest, FollowTorchtitansScheduleAndNames) {
   for (int64_t step = 2; step <= 7; ++step) snapshots.end_step(step);
   EXPECT_THAT(files(), ElementsAre("snapshots/iteration_3/rank4_memory_snapshot.pickle",
                                    "snapshots/iteration_6/rank4_memory_snapshot.pickle"));
-  EXPECT_EQ(said_.size(), 2u);
-  EXPECT_TRUE(warned_.empty());
+  EXPECT_EQ(messages_.size(), 2u);
+  EXPECT_TRUE(warnings_.empty());
 }
 
-TEST_F(MemorySnapshotsTest, OffOrOfAnotherThreadsRankNothingIsWritten) {
+TEST_F(MemorySnapshotsTest, WritesNothingIfOffOrNotTheWriter) {
   {
     MemorySnapshots snapshots = this->snapshots(storage::posix_files(), /*writes=*/false);
     snapshots.end_step(3);
@@ -173,7 +173,7 @@ TEST_F(MemorySnapshotsTest, OffOrOfAnotherThreadsRankNothingIsWritten) {
   EXPECT_TRUE(files().empty());
 }
 
-TEST_F(MemorySnapshotsTest, OnlyALackOfMemoryLeavesALastOne) {
+TEST_F(MemorySnapshotsTest, OnlyOutOfMemoryWritesALastOne) {
   MemorySnapshots snapshots = this->snapshots();
   try {
     TORCH_CHECK(false, "something else");
@@ -183,7 +183,7 @@ TEST_F(MemorySnapshotsTest, OnlyALackOfMemoryLeavesALastOne) {
   EXPECT_TRUE(files().empty());
   try {
     (void)cpu_memory().allocate(size_t{1} << 60);
-    FAIL() << "nobody has so much";
+    FAIL() << "no machine has that much memory";
   } catch (...) {
     snapshots.failed(4);
   }
@@ -195,14 +195,14 @@ TEST_F(MemorySnapshotsTest, OneThatCannotBeWrittenIsAWarning) {
   std::ofstream(folder_.path() + "/snapshots") << "a file";
   MemorySnapshots snapshots = this->snapshots();
   snapshots.end_step(3);
-  ASSERT_EQ(warned_.size(), 1u);
-  EXPECT_THAT(warned_[0], HasSubstr("the memory snapshot is lost: "));
-  EXPECT_TRUE(said_.empty());
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], HasSubstr("the memory snapshot is lost: "));
+  EXPECT_TRUE(messages_.empty());
 }
 
 // An allocation has the scopes that it was made in, the innermost first, from the operation to Titan's own. Steps are
 // left out: their names differ each time.
-TEST(MemoryHistoryTest, KnowsWhoAllocates) {
+TEST(MemoryHistoryTest, RecordsTheScopesOfAllocations) {
   const std::unique_ptr<device::Device> device = comm::make_cpu_device();
   const device::ScopeNames names;
   const MemoryHistory history(*device, 100);
@@ -230,7 +230,7 @@ TEST(MemoryHistoryTest, KnowsWhoAllocates) {
 }
 
 // On a GPU the backward pass runs on autograd's thread while the rank's thread waits in its block's scope.
-TEST(MemoryHistoryTest, AutogradsThreadsHaveTheScopesOfWhoWaits) {
+TEST(MemoryHistoryTest, AutogradThreadsHaveTheWaitingThreadsScopes) {
   device::ScopeTable table;
   const device::ScopeNames names;
   std::vector<int32_t> numbers;

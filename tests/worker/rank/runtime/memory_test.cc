@@ -80,7 +80,7 @@ TEST(MemoryTest, AtMostTwoConsecutiveBlocksAreGathered) {
 }
 
 // The same with a head far larger than a layer: its matrix is not held twice when it leaves a gather buffer.
-TEST(MemoryTest, AHeavyHeadIsGatheredOnce) {
+TEST(MemoryTest, LargeHeadIsGatheredOnce) {
   testing::TrainingPlan plan;
   plan.spec.n_layers = 4;
   plan.spec.vocab_size = 4099;  // Uneven; the last rank's piece is padded.

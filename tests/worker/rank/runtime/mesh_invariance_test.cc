@@ -121,7 +121,7 @@ TEST(LogitsInPartsTest, TrainAsWholeLogits) {
 }
 
 // A custom loss gets all logits, however many.
-TEST(LogitsInPartsTest, AnotherLossSeesAll) {
+TEST(LogitsInPartsTest, CustomLossGetsAllLogits) {
   models::ModelSpec spec = testing::small_llama();
   spec.vocab_size = 300;
   model::Model model = model::build(spec, {.seq_len = 16, .max_logit_bytes = 1}).value();

@@ -57,7 +57,7 @@ class MixedData(unittest.TestCase):
             steps.setdefault(row["step"], {}).update(row)
         return steps
 
-    def test_goes_on_over_other_ranks(self):
+    def test_resumes_on_other_ranks(self):
         lines = [json.dumps({"text": f"line {i} of a " + "word " * (7 * i % 40)}) + "\n" for i in range(300)]
         (self.root / "a.jsonl").write_text("".join(lines))
         (self.root / "b.jsonl").write_text(self.chats(300))
@@ -80,7 +80,7 @@ class MixedData(unittest.TestCase):
 
     # A batch that is set applies, whether a job resumes its own steps or another's; without one the checkpoint's stays.
     # Sources still change their weights by steps, however many rows a step has had.
-    def test_a_batch_that_is_set_wins_over_the_checkpoints(self):
+    def test_configured_batch_wins_over_the_checkpoints(self):
         for name in ("a", "b"):
             (self.root / f"{name}.jsonl").write_text("".join(json.dumps({"text": f"line {i} of {name}"}) + "\n" for i in range(300)))
         sources = json.dumps([{"name": "a", "dataset_path": str(self.root / "a.jsonl"), "weight": 3, "weight_at_step": ["5: 1"]},

@@ -85,7 +85,7 @@ TEST(MuonMeshTest, ExpertsTrainAsOnOneRank) {
 }
 
 // With master shards on the host, the device still orthogonalizes the matrices.
-TEST(MuonMeshTest, OffloadedShardsTrainAsOthers) {
+TEST(MuonMeshTest, OffloadedShardsTrainTheSame) {
   TrainingPlan plan = with_muon({});
   const RankOutcome one = train_world(plan, {}, 1)[0];
   plan.sharding.cpu_offload = true;
@@ -108,7 +108,7 @@ TEST(MuonMeshTest, Bf16IterationsStayNear) {
 }
 
 // Muon's parameters need half of AdamW's state.
-TEST(MuonMeshTest, RemembersOneNumberAWeight) {
+TEST(MuonMeshTest, StateIsOneNumberPerWeight) {
   const TrainingPlan plan = with_muon({});
   testing::run_ranks({.dp_shard = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
     testing::RankModel model = testing::build_rank(plan, self);

@@ -114,7 +114,7 @@ int64_t moment_bytes(const testing::TrainingPlan& plan, const std::string& state
 
 // bf16 moments take half of float32's bytes, codes a quarter, and a 64th of that for the scales; those of norms stay
 // float32.
-TEST(OptimizerMemoryTest, SmallStatesAreSmall) {
+TEST(OptimizerMemoryTest, LowPrecisionStatesTakeFewerBytes) {
   testing::TrainingPlan plan = wide_plan();
   plan.spec.dim = plan.spec.ffn_hidden = 256;  // Rows of whole blocks.
   plan.spec.head_dim = plan.spec.v_head_dim = 64;

@@ -48,7 +48,7 @@ double loss_of(const data::Batch& batch, std::optional<int64_t> document_end) {
   return loss;
 }
 
-TEST(PackedBatchTest, ItsLossIsThatOfTheDocumentsAlone) {
+TEST(PackedBatchTest, LossEqualsThatOfSeparateDocuments) {
   data::Batch packed = empty_batch(1);
   data::Batch alone = empty_batch(static_cast<int64_t>(kDocuments.size()));
   int64_t column = 0, number = 0;
@@ -67,7 +67,7 @@ TEST(PackedBatchTest, ItsLossIsThatOfTheDocumentsAlone) {
 }
 
 // Padding after the last document changes no loss, and is not counted.
-TEST(PackedBatchTest, PaddingCountsForNothing) {
+TEST(PackedBatchTest, PaddingHasNoEffect) {
   data::Batch packed = empty_batch(1), alone = empty_batch(1);
   place(packed, 0, 0, kDocuments[0], 0);
   packed.documents.select(0, 0).slice(0, 6).copy_(at::arange(1, kWidth - 5));

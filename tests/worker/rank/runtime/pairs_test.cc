@@ -115,7 +115,7 @@ void run_backward(int device, const std::vector<std::function<void()>>& works) {
 
 // On a GPU the backward pass runs on autograd's own thread, but still counts as its half. The halves alternate at every
 // exchange, in one order on both ranks, regardless of the threads' timing.
-TEST(PairRunnerTest, BackwardNodesOfADeviceThreadTakeTheirTurns) {
+TEST(PairRunnerTest, BackwardNodesOfADeviceThreadAlternate) {
   constexpr int kExchanges = 5;
   std::vector<std::string> order[2];
   std::atomic<int> on_other_threads{0};
@@ -280,7 +280,7 @@ double time_of_run(const pipeline::Schedule& schedule, bool overlap, double scal
 // Each exchange except a pair's last overlaps with the other half's computation, which shortens the step by that much:
 // all ranks run their pairs at the same time. A busy machine only adds time, so the best of a few runs counts, and
 // longer waits are less sensitive to it.
-TEST(PairOverlapTest, HidesTheExchangesBehindTheOtherHalf) {
+TEST(PairOverlapTest, OverlapsExchangesWithTheOtherHalf) {
   const pipeline::Schedule schedule = pipeline::generate("DualPipeV", 2, 2, 8).value();
   ASSERT_TRUE(pairs_can_overlap(schedule));
   int pairs = 0;
@@ -292,9 +292,8 @@ TEST(PairOverlapTest, HidesTheExchangesBehindTheOtherHalf) {
     plain = std::min(plain, time_of_run(schedule, /*overlap=*/false, attempt));
     overlapped = std::min(overlapped, time_of_run(schedule, /*overlap=*/true, attempt));
   }
-  std::printf(
-      "%d pairs: %.1f ms one after the other, %.1f ms in turns: %.1f ms less, %.1f ms of exchanges are hidden\n", pairs,
-      plain / 1e3, overlapped / 1e3, (plain - overlapped) / 1e3, hidden / 1e3);
+  std::printf("%d pairs: %.1f ms in sequence, %.1f ms alternating: %.1f ms less, %.1f ms of exchanges are hidden\n",
+              pairs, plain / 1e3, overlapped / 1e3, (plain - overlapped) / 1e3, hidden / 1e3);
   EXPECT_NEAR(plain - overlapped, hidden, 0.1 * hidden);
 }
 

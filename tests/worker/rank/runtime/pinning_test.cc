@@ -28,9 +28,9 @@ class PinningTest : public ::testing::Test {
   }
 
   void file(const std::string& path, const std::string& text) {
-    const std::filesystem::path whole = folder_.path() + path;
-    std::filesystem::create_directories(whole.parent_path());
-    std::ofstream(whole) << text << "\n";
+    const std::filesystem::path full_path = folder_.path() + path;
+    std::filesystem::create_directories(full_path.parent_path());
+    std::ofstream(full_path) << text << "\n";
   }
 
   Placing placing() {
@@ -69,7 +69,7 @@ TEST(PinningKeyTest, TheKeyDecides) {
   EXPECT_FALSE(wants("off", "cuda"));
 }
 
-TEST_F(PinningTest, ARankGoesToItsGpu) {
+TEST_F(PinningTest, RankIsPinnedNearItsGpu) {
   const Pinned pinned = pin_rank("auto", 0, 2, gpus_, placing());
   EXPECT_EQ(cpus_, (CpuSet{2, 3}));
   EXPECT_EQ(memory_, 1);
@@ -79,19 +79,19 @@ TEST_F(PinningTest, ARankGoesToItsGpu) {
   EXPECT_EQ(memory_, 0);
 }
 
-TEST_F(PinningTest, CpuRanksAreDealtOverTheNodes) {
+TEST_F(PinningTest, CpuRanksAreSpreadOverNumaNodes) {
   pin_rank("on", 2, 4, {}, placing());
   EXPECT_EQ(cpus_, (CpuSet{2}));
   EXPECT_EQ(memory_, 1);
 }
 
 // One unknown GPU leaves all ranks unpinned: half of them pinned would be worse than none.
-TEST_F(PinningTest, AnUnknownGpuLeavesTheRank) {
-  const Pinned said = pin_rank("auto", 0, 2, {"0000:3B:00.0", "0000:77:00.0"}, placing());
+TEST_F(PinningTest, UnknownGpuLeavesRanksUnpinned) {
+  const Pinned not_pinned = pin_rank("auto", 0, 2, {"0000:3B:00.0", "0000:77:00.0"}, placing());
   EXPECT_TRUE(cpus_.empty());
   EXPECT_EQ(memory_, -1);
-  EXPECT_THAT(said.words, HasSubstr("is not bound to CPUs: the kernel does not report"));
-  EXPECT_EQ(said.warning, "") << "nobody asked for it";
+  EXPECT_THAT(not_pinned.words, HasSubstr("is not bound to CPUs: the kernel does not report"));
+  EXPECT_EQ(not_pinned.warning, "") << "pinning was not requested";
   EXPECT_THAT(pin_rank("on", 0, 2, {"0000:3B:00.0", ""}, placing()).warning, HasSubstr("resources.pin_cpus"));
   EXPECT_THAT(pin_rank("on", 1, 2, {"0000:3B:00.0"}, placing()).words, HasSubstr("is not bound"));
 }
@@ -102,7 +102,7 @@ TEST_F(PinningTest, AChosenAffinityStays) {
   EXPECT_TRUE(cpus_.empty());
 }
 
-TEST_F(PinningTest, WhatTheKernelRefusesIsAWarning) {
+TEST_F(PinningTest, KernelRefusalIsAWarning) {
   memory_answer_ = absl::PermissionDeniedError("set_mempolicy: Operation not permitted");
   const Pinned pinned = pin_rank("auto", 0, 2, gpus_, placing());
   EXPECT_THAT(pinned.words, HasSubstr("runs on CPUs 2-3"));

@@ -43,7 +43,7 @@ TrainingPlan plan_with_experts(const std::string& recompute) {
 
 // While a layer computes, the next one's weights are already being gathered: dense ones and experts, each over the
 // ranks that share them, in the forward pass and, in reverse, in the backward pass.
-TEST(PrefetchTest, ExpertsTravelWithTheirLayerOneBlockAhead) {
+TEST(PrefetchTest, ExpertsArePrefetchedWithTheirLayer) {
   testing::run_ranks({.dp_shard = 4, .ep = 2}, 4, testing::every_axis(), [](ThreadRank& self) {
     const TrainingPlan plan = plan_with_experts("full");
     testing::RankModel model = testing::build_rank(plan, self);

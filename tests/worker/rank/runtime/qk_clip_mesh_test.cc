@@ -33,7 +33,7 @@ void expect_clipping(const RankOutcome& one, const TrainingPlan& plan) {
     EXPECT_GE(step.clipped, 1);
     some |= step.clipped < plan.spec.n_layers * plan.spec.n_heads;
   }
-  EXPECT_TRUE(some) << "no head was left as it is";
+  EXPECT_TRUE(some) << "no head was left unclipped";
 }
 
 void expect_as_one_rank(const TrainingPlan& plan, const std::vector<std::pair<mesh::Degrees, int>>& meshes) {

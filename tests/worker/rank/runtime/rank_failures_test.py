@@ -79,15 +79,15 @@ class RankFailures(unittest.TestCase):
                      if re.search(r"(rank|ranks [0-9, ]*)\b%d\b" % victim, message)]
             self.assertTrue(named, reasons)
 
-    def test_a_rank_that_stops_is_given_up_after_the_timeout(self):
+    def test_stopped_rank_is_lost_after_the_timeout(self):
         for victim in (0, 2):
-            # From the ranks that wait for it, and from those that hear of it first.
+            # From the ranks that wait for it, and from those that learn of it first.
             seconds, reasons, _ = self.kill_one(victim, signal.SIGSTOP, "COLLECTIVE_TIMEOUT", "PEER_LOST")
             self.assertIn("COLLECTIVE_TIMEOUT", [reason[0] for reason in reasons if reason])
             self.assertGreater(seconds, 2.5)
             self.assertLess(seconds, 3 + SOON)
 
-    def test_a_rank_that_fails_tells_the_others_why(self):
+    def test_failing_rank_reports_its_reason_to_the_others(self):
         cases = {"forward": INTERNAL, "backward": INTERNAL, "validation": INTERNAL, "memory": OUT_OF_MEMORY,
                  "shape": INTERNAL}
         for place, code in cases.items():

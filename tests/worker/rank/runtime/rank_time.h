@@ -44,9 +44,9 @@ struct RankTime {
   }
 };
 
-// Raises `most` to `value` if that is larger; several threads may call it.
-inline void raise(std::atomic<int64_t>& most, int64_t value) {
-  for (int64_t seen = most; value > seen && !most.compare_exchange_weak(seen, value);) continue;
+// Raises `maximum` to `value` if that is larger; several threads may call it.
+inline void raise(std::atomic<int64_t>& maximum, int64_t value) {
+  for (int64_t seen = maximum; value > seen && !maximum.compare_exchange_weak(seen, value);) continue;
 }
 
 }  // namespace titan::testing

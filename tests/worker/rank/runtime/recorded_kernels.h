@@ -21,7 +21,7 @@ class RecordedKernels final : public kernels::DeviceKernels {
   bool run(const kernels::SoftmaxChunk& args) const override { return launch(args); }
   bool run(const kernels::CrossEntropyGradient& args, const float* scale) const override { return launch(args, scale); }
   bool run(const kernels::CrossEntropyLoss& args, float* loss) const override { return launch(args, loss); }
-  bool run(const kernels::SmallAdam& args, const kernels::DeviceStep& where) const override {
+  bool run(const kernels::LowBitAdam& args, const kernels::DeviceStep& where) const override {
     return launch(args, where);
   }
   bool run(const kernels::Float8Amax& args) const override { return launch(args); }

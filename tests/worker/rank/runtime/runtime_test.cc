@@ -37,14 +37,14 @@ TEST(BatchPlanTest, DealsRowsToRanksAndMicrobatches) {
   EXPECT_TRUE(absl::StrContains(uneven.message(), "training.global_batch_size = 9")) << uneven;
 }
 
-TEST(StoreRoomTest, RankZeroMustBeAbleToTakeAllOthersIn) {
+TEST(FdLimitTest, RankZeroNeedsDescriptorsForAllOthers) {
   EXPECT_TRUE(check_fd_limit(2, 1024).ok());
   EXPECT_TRUE(check_fd_limit(10'000, 65'536).ok());
-  EXPECT_TRUE(check_fd_limit(10'000, 0).ok()) << "nobody knows the limit";
+  EXPECT_TRUE(check_fd_limit(10'000, 0).ok()) << "the limit is unknown";
   const absl::Status few = check_fd_limit(10'000, 4096);
   EXPECT_EQ(few.code(), absl::StatusCode::kFailedPrecondition);
-  for (const char* told : {"10000 ranks", "20128", "4096", "LimitNOFILE"}) {
-    EXPECT_TRUE(absl::StrContains(few.message(), told)) << few;
+  for (const char* expected_text : {"10000 ranks", "20128", "4096", "LimitNOFILE"}) {
+    EXPECT_TRUE(absl::StrContains(few.message(), expected_text)) << few;
   }
 }
 
@@ -58,16 +58,16 @@ TEST(ParallelSetupTest, PairsOverlapOnlyWithTheirKey) {
   EXPECT_FALSE(overlaps_pairs(config));
 }
 
-// Accepts rows of whole microbatches, and at least `least` of them.
-TakesBatch pipeline_of(int64_t size, int64_t least) {
+// Accepts rows of whole microbatches, and at least `min_count` of them.
+TakesBatch pipeline_of(int64_t size, int64_t min_count) {
   return [=](int64_t rows) {
     if (rows % size != 0) return absl::InvalidArgumentError(absl::StrCat(size, " does not divide ", rows));
-    return rows / size < least ? absl::InvalidArgumentError("too few microbatches") : absl::OkStatus();
+    return rows / size < min_count ? absl::InvalidArgumentError("too few microbatches") : absl::OkStatus();
   };
 }
 
 // A job that resumes on another mesh: if its original local batch does not fit the pipeline, another may.
-TEST(BatchPlanTest, LooksForALocalBatchThatThePipelineTakes) {
+TEST(BatchPlanTest, FindsALocalBatchThatThePipelineAccepts) {
   EXPECT_EQ(plan_batch(24, 4, 2, pipeline_of(2, 1)).value(), (BatchPlan{24, 4, 3}));
   EXPECT_EQ(plan_batch(24, 3, 2, pipeline_of(2, 1)).value(), (BatchPlan{24, 2, 6}));  // 3: not whole microbatches.
   EXPECT_EQ(plan_batch(24, 4, 2, pipeline_of(2, 3)).value(), (BatchPlan{24, 6, 2}));  // No smaller one is enough.
@@ -81,8 +81,8 @@ TEST(BatchPlanTest, LooksForALocalBatchThatThePipelineTakes) {
 
 // On any mesh, all rows are dealt, the mesh takes each piece, and nothing is refused that has a solution.
 TEST(BatchPlanTest, RandomMeshes) {
-  const int asked = ::testing::UnitTest::GetInstance()->random_seed();  // --gtest_random_seed repeats.
-  const unsigned seed = asked != 0 ? static_cast<unsigned>(asked) : std::random_device()();
+  const int requested_seed = ::testing::UnitTest::GetInstance()->random_seed();  // --gtest_random_seed repeats.
+  const unsigned seed = requested_seed != 0 ? static_cast<unsigned>(requested_seed) : std::random_device()();
   std::mt19937 dice(seed);
   const auto draw = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(dice); };
   int refused = 0, above = 0;
@@ -145,7 +145,7 @@ TEST(StepReportTest, OneRanksNanReachesAll) {
 }
 
 // The data sent at a step's end does not grow with the ranks.
-TEST(StepReportTest, TwoReductionsWhateverTheWorld) {
+TEST(StepReportTest, TwoReductionsForAnyWorldSize) {
   for (const int ranks : {2, 5}) {
     testing::run_ranks({}, ranks, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
       StepReport mine;
@@ -162,7 +162,7 @@ TEST(StepReportTest, TwoReductionsWhateverTheWorld) {
 
 // Finite losses do not hide non-finite gradients, nor the other way round. A step without labels is skipped as well,
 // but is not an error.
-TEST(StepReportTest, WhatIsNotFiniteIsSkipped) {
+TEST(StepReportTest, NonFiniteStepsAreSkipped) {
   const double huge = std::numeric_limits<double>::infinity();
   const std::vector<std::tuple<double, double, double>> cases = {
       {huge, 1, 1}, {-huge, 1, 1}, {1, 1, huge}, {1, 1, std::nan("")}, {0, 0, 1}};
@@ -221,7 +221,7 @@ TEST(OptionsTest, SeparatesFlagsFromOverrides) {
             (std::vector<std::string>{"--training.steps", "5", "--checkpoint.enable", "--training.seq_len=64"}));
 }
 
-TEST(OptionsTest, NamesWhatIsWrong) {
+TEST(OptionsTest, NamesTheWrongFlag) {
   const auto message = [](const std::vector<std::string>& words) {
     return std::string(parse_options(words).status().message());
   };
@@ -231,7 +231,7 @@ TEST(OptionsTest, NamesWhatIsWrong) {
   EXPECT_TRUE(absl::StrContains(message({"--ranks", "1"}), "--ranks: unknown flag"));
 }
 
-TEST(OptionsTest, AStoreAboveTheLastPortIsRefused) {
+TEST(OptionsTest, StoreAboveTheLastPortIsRefused) {
   const auto read = [](const std::string& store) {
     return std::string(read_job({.config_file = absl::StrCat(std::getenv("TITAN_SOURCE"), "/configs/llama3_tiny.toml"),
                                  .world = 2,
@@ -263,7 +263,7 @@ TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
   ::setenv("LOCAL_WORLD_SIZE", "2", 1);
   EXPECT_EQ(read({.rank = 3})->local_rank, 1);
   EXPECT_EQ(read({.rank = 3})->local_ranks, 2);
-  EXPECT_EQ(read({.rank = 3, .local_rank = 0})->local_rank, 0) << "a flag is nearer";
+  EXPECT_EQ(read({.rank = 3, .local_rank = 0})->local_rank, 0) << "a flag takes precedence";
   ::setenv("LOCAL_RANK", "one", 1);
   EXPECT_TRUE(absl::StrContains(read({.rank = 3}).status().message(), "LOCAL_RANK: \"one\" is not a number"));
   ::unsetenv("LOCAL_RANK");

@@ -39,7 +39,7 @@ class SamplesTest(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.folder = lambda name: os.path.join(scratch.name, name)
 
-    def test_every_mesh_writes_the_same_and_trains_as_without(self):
+    def test_samples_are_the_same_on_every_mesh(self):
         code, output = train(self.folder("without"), 1)
         self.assertEqual(0, code, output)
         self.assertEqual([], samples(output))
@@ -55,7 +55,7 @@ class SamplesTest(unittest.TestCase):
             self.assertEqual(seen["one rank"], seen[name], name)
         self.assertEqual(losses(self.folder("without")), losses(self.folder("one rank")), "bit for bit")
 
-    def test_meshes_that_cannot_are_refused(self):
+    def test_unsupported_meshes_are_refused(self):
         for words, text in ((["--parallelism.pipeline_parallel_degree", "2"], "without pipeline and context parallelism"),
                             (["--validation.no_enable"], "has no effect without validation.enable")):
             code, output = train(self.folder("refused"), 2, *words, *SAMPLES)

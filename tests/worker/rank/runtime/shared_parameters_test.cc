@@ -105,7 +105,7 @@ TEST(SharedParametersTest, TrainAlikeOnEveryMesh) {
   }
 }
 
-TEST(SharedParametersTest, OverAPipelineOnlyTheEndsCanShare) {
+TEST(SharedParametersTest, PipelineStagesShareOnlyAtTheEnds) {
   try {
     testing::train_world(plan_of("inner"), {.pp = 2, .dp_shard = 1}, 2);
     FAIL() << "it trained";

@@ -178,8 +178,8 @@ std::vector<Case> other_meshes() {
 // A schedule from a file: a list for each rank.
 Case written_schedule() {
   return {"CSV", {.pp = 2}, 2, [](TrainingPlan& plan) {
-            plan.own_schedule = pipeline::generate("1F1B", 2, 1, 4).value();
-            plan.own_schedule->name = "CSV";
+            plan.custom_schedule = pipeline::generate("1F1B", 2, 1, 4).value();
+            plan.custom_schedule->name = "CSV";
             plan.pipeline_microbatches = 4;
           }};
 }
@@ -209,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(Files, SimulatedNcclTest, ::testing::Values(written_sch
 
 // Without the greeting every schedule hangs in its first step, because receives are posted ahead; the simulation
 // reports it.
-TEST(SimulatedNcclRules, PipelinesStopThatHaveNotGreeted) {
+TEST(SimulatedNcclRules, PipelinesHangWithoutTheGreeting) {
   std::vector<Case> cases = pipelines();
   for (const Case& one : other_meshes()) {
     if (one.degrees.pp > 1) cases.push_back(one);
@@ -220,7 +220,7 @@ TEST(SimulatedNcclRules, PipelinesStopThatHaveNotGreeted) {
     const auto nccl = std::make_shared<SimulatedNccl>(one.world, /*greets=*/false);
     std::vector<RankOutcome> outcomes;
     const std::string why = train(one, plan_of(one), nccl, outcomes);
-    EXPECT_NE(why.find("no rank can go on: rank 0 connects to issue receive from rank"), std::string::npos)
+    EXPECT_NE(why.find("no rank can continue: rank 0 connects to issue receive from rank"), std::string::npos)
         << one.name << ": " << why;
   }
 }
@@ -234,7 +234,7 @@ std::string run_group(int ranks, const std::function<void(const comm::Group&)>& 
       testing::run_world(world, [&](testing::ThreadRank& self) { body(self.mesh->group(Axis::kTensor)); }));
 }
 
-TEST(SimulatedNcclRules, BothWaitingForTheOtherIsSeenAtOnce) {
+TEST(SimulatedNcclRules, MutualWaitIsDetectedAtOnce) {
   const std::string why = run_group(2, [](const comm::Group& pair) {
     at::Tensor mine = at::zeros({2});
     pair.recv(mine, 1 - pair.rank()).wait();
@@ -258,15 +258,15 @@ void swap(const comm::Group& group, bool send_first) {
 
 // With so many ranks, pairs share a communicator: then only matching calls can end, and the code that swaps matches
 // them.
-TEST(SimulatedNcclRules, SharedPairsPairTheirCalls) {
-  EXPECT_EQ(run_group(2, [](const comm::Group& group) { swap(group, true); }), "") << "a communicator each way";
+TEST(SimulatedNcclRules, SharedPairsNeedMatchingCalls) {
+  EXPECT_EQ(run_group(2, [](const comm::Group& group) { swap(group, true); }), "") << "one communicator per direction";
   EXPECT_EQ(run_group(20, [](const comm::Group& group) { swap(group, group.rank() == 0); }), "");
   const std::string why = run_group(20, [](const comm::Group& group) { swap(group, true); });
   EXPECT_NE(why.find("rank 0 waits for receive from rank 1 of 8 bytes"), std::string::npos) << why;
 }
 
 // A channel delivers messages in the order of their issue, regardless of their tags.
-TEST(SimulatedNcclRules, MessagesOfOneWayKeepTheirOrder) {
+TEST(SimulatedNcclRules, MessagesOfOneChannelKeepTheirOrder) {
   const std::string why = run_group(2, [](const comm::Group& pair) {
     at::Tensor few = at::zeros({2}), many = at::zeros({3});
     if (pair.rank() == 0) {

@@ -129,7 +129,7 @@ void expect_steady(const std::string& words) {
   }
 }
 
-TEST(SteadyAllocations, AreSeen) {
+TEST(SteadyAllocations, AreDetected) {
   const StepAllocations allocations;
   testing::run_small_job("--model.name small_llama3 --model.flavor shallow --training.steps 2 --resources.ranks 2");
   const auto ranks = StepAllocations::take();
@@ -179,7 +179,7 @@ TEST(SteadyAllocations, WithAndWithoutTitansKernels) {
 }
 
 // The load decides how many rows are exchanged in pieces of different sizes.
-TEST(SteadyAllocations, AreNotThereWhereSizesFollowTheLoad) {
+TEST(SteadyAllocations, DoNotHoldWhereSizesDependOnTheLoad) {
   const std::vector<Steps> ranks = steps_of(
       "--model.name small_deepseek_v3 --debug.seed 0 --resources.ranks 2 --parallelism.expert_parallel_degree 2");
   bool same = true;
@@ -198,7 +198,7 @@ TEST(SteadyAllocations, InAnyModeOfRecomputation) {
 }
 
 // Enough tokens that the allocator keeps the blocks: small ones are malloc's.
-TEST(SteadyAllocations, AskNothingOfMalloc) {
+TEST(SteadyAllocations, RequestNothingFromMalloc) {
   const std::string large =
       " --resources.ranks 1 --training.seq_len 64 --training.local_batch_size 16"
       " --training.global_batch_size 32 --activation_checkpoint.mode ";
@@ -268,11 +268,11 @@ int64_t heap_growth(const std::string& family, size_t planted) {
 // Limit for one rank: several send each other blocks that are freed at varying times. Measured: 0 to 224 bytes.
 constexpr int64_t kGrowth = 512;
 
-TEST(SteadyAllocations, KeepNothingOnTheHeap) {
+TEST(SteadyAllocations, HeapDoesNotGrow) {
   for (const char* family : {"llama3", "deepseek_v3"}) EXPECT_LE(heap_growth(family, 0), kGrowth) << family;
 }
 
-TEST(SteadyAllocations, AKibibyteOfEachStepIsSeen) { EXPECT_GT(heap_growth("llama3", 1024), kGrowth); }
+TEST(SteadyAllocations, GrowthOfAKibibytePerStepIsDetected) { EXPECT_GT(heap_growth("llama3", 1024), kGrowth); }
 
 }  // namespace
 }  // namespace titan::runtime

@@ -196,8 +196,8 @@ class TitanRankTest(unittest.TestCase):
                 ranks = Ranks(self.folder("shares-%d-%s" % (len(mesh), shares)), 2,
                               ["--training.steps", "4", "--checkpoint.no_enable", *mesh, *words])
                 self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
-                told = "collectives and messages use memory that the ranks share" in ranks.outputs[0]
-                self.assertEqual(told, shares, ranks.outputs[0])
+                printed_sharing = "collectives and messages use memory that the ranks share" in ranks.outputs[0]
+                self.assertEqual(printed_sharing, shares, ranks.outputs[0])
                 curves.append(losses(ranks.folder))
             self.assertEqual(sorted(curves[0]), [1, 2, 3, 4])
             self.assertEqual(*curves)
@@ -232,7 +232,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
         self.assertIn("rank 1 has shown no sign of life", error["message"])
 
-    def test_a_batch_that_no_pipeline_takes_is_explained(self):
+    def test_batch_that_does_not_fit_the_pipeline_is_explained(self):
         self.finish("pieces", 1, ["--training.steps", "5"])  # Two rows per step; saved at step 5.
         staged = Ranks(self.folder("pieces"), 2, [
             "--training.steps", "6", "--parallelism.pipeline_parallel_degree", "2", "--training.local_batch_size", "3",
@@ -242,7 +242,7 @@ class TitanRankTest(unittest.TestCase):
                      "3 does not divide training.local_batch_size 2"):
             self.assertIn(part, staged.outputs[0])
 
-    def test_what_a_resumed_job_keeps_or_leaves_is_said(self):
+    def test_resumed_job_reports_what_it_keeps(self):
         first = Ranks(self.folder("other"), 1, ["--training.steps", "2"])
         self.assertEqual(first.wait(), [0], first.outputs[0])
         self.assertIn("step:  2  loss:", first.outputs[0])
@@ -251,11 +251,11 @@ class TitanRankTest(unittest.TestCase):
                                                 "--training.global_batch_size", "-1"])
         self.assertEqual(again.wait(), [0], again.outputs[0])
         self.assertIn("Nothing to do: step 2 of 2 is done", again.outputs[0])
-        said = "\n".join(event["message"] for event in again.events(0, "warning"))
-        self.assertIn("trained with rows of 64 tokens; training continues with training.seq_len = 48", said)
-        self.assertIn("global batch of 2 rows is kept; the configuration gives 1", said)
+        warnings = "\n".join(event["message"] for event in again.events(0, "warning"))
+        self.assertIn("trained with rows of 64 tokens; training continues with training.seq_len = 48", warnings)
+        self.assertIn("global batch of 2 rows is kept; the configuration gives 1", warnings)
 
-    def test_load_only_stops_without_a_save_and_says_so(self):
+    def test_load_only_stops_without_a_save(self):
         ranks = Ranks(self.folder("load-only"), 1, ["--training.steps", "100000", "--lr_scheduler.total_steps", "100000",
                                                     "--checkpoint.load_only"])
         ranks.wait_for_step(2)
@@ -381,7 +381,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual("MODEL_MISMATCH", other.events(0, "error")[-1]["reason"])
         self.assertIn("step-60 holds llama3 debugmodel (", other.outputs[0])
 
-    def test_a_stop_is_heard_while_the_last_save_waits(self):
+    def test_stop_request_shortens_the_wait_of_the_last_save(self):
         """The ranks would wait half an hour for the disk, but after a stop request only for its grace."""
         ranks = Ranks(self.folder("stops"), 2, ["--checkpoint.interval", "1000", "--restart.stop_grace_seconds", "5"])
         ranks.wait_for_step(1)
@@ -396,7 +396,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(ranks.wait(60), [14, 14], "\n".join(ranks.outputs))
         self.assertIn("because a stop was requested", ranks.outputs[0])
 
-    def test_validation_counts_its_tokens_and_misses_no_data_in_silence(self):
+    def test_validation_counts_tokens_and_reports_missing_data(self):
         validation = ["--validation.enable", "--validation.seq_len", "64", "--training.steps", "1",
                       "--checkpoint.no_enable"]
         self.finish("validated", 1, validation + ["--validation.steps", "1"])
@@ -422,10 +422,10 @@ class TitanRankTest(unittest.TestCase):
 
     def test_kernels_are_named_or_refused(self):
         words = ["--training.steps", "1", "--training.mixed_precision_param", "bfloat16", "--resources.kernels"]
-        for kernels, said in (("avx2", "Titan's kernels for avx2"), ("reference", "LibTorch's operations")):
+        for kernels, description in (("avx2", "Titan's kernels for avx2"), ("reference", "LibTorch's operations")):
             ranks = Ranks(self.folder(kernels), 1, [*words, kernels])
             self.assertEqual([0], ranks.wait(), ranks.outputs)
-            self.assertIn("bfloat16 is computed by %s (resources.kernels = %s)" % (said, kernels), ranks.outputs[0])
+            self.assertIn("bfloat16 is computed by %s (resources.kernels = %s)" % (description, kernels), ranks.outputs[0])
         with open("/proc/cpuinfo") as file:
             if "amx_bf16" in file.read():
                 return
@@ -434,7 +434,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertIn("KERNEL_LEVEL: resources.kernels is amx, but the best level of this machine", ranks.outputs[0])
 
     # A failing disk does not stop the training.
-    def test_a_trace_that_cannot_be_written_stops_nothing(self):
+    def test_unwritable_trace_does_not_stop_training(self):
         os.makedirs(self.folder("blocked"))
         with open(os.path.join(self.folder("blocked"), "profile_traces"), "w"):
             pass
@@ -465,7 +465,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertIn(b"\x1b[", printed())
         self.assertNotIn(b"\x1b[", printed("--metrics.disable_color_printing"))
 
-    def test_a_seed_that_nobody_sets_is_drawn_and_kept(self):
+    def test_unset_seed_is_drawn_and_saved(self):
         unset = ["--debug.seed", "None", "--training.steps", "5", "--lr_scheduler.total_steps", "12"]
         first = self.finish("unset", 2, unset)
         (drawn,) = self.saved_seeds("unset")
@@ -553,7 +553,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(code, 15, output)
         self.assertEqual(events[-1]["class"], "fenced")
 
-    def test_a_late_rank_of_another_job_or_attempt_joins_nothing(self):
+    def test_late_rank_of_another_job_or_attempt_cannot_join(self):
         # A port is free again as soon as its store is gone, and the next store may get it while earlier ranks still
         # look for theirs.
         server = listening_socket()

@@ -37,7 +37,7 @@ std::string drawn(const config::ProfilingSection& config, int64_t steps) {
   return text;
 }
 
-TEST(TraceScheduleTest, TheLastStepsOfARoundAreRecorded) {
+TEST(TraceScheduleTest, RecordsTheLastStepsOfARound) {
   EXPECT_EQ(drawn(every(10, 3, 1), 23), "......wwws......wwws...");
   EXPECT_EQ(drawn(every(6, 2, 3), 13), ".wwrrs.wwrrs.");
   EXPECT_EQ(drawn(every(4, 2, 2), 9), "wwrswwrsw");
@@ -58,7 +58,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-TEST(TracerTest, HoldsTheStepsOfOneRoundAndWhoWorksForThem) {
+TEST(TracerTest, HoldsTheStepsOfOneRoundAndTheirHelpers) {
   const rank_protocol::TempFolder folder;
   Tracer tracer(every(3, 1, 2), folder.path() + "/traces", {.rank = 5}, /*records=*/true);
   std::string written;
@@ -87,7 +87,7 @@ TEST(TracerTest, HoldsTheStepsOfOneRoundAndWhoWorksForThem) {
 }
 
 // Work of other threads, and collectives in flight, come from the rank's own record and have separate rows.
-TEST(TracerTest, HoldsWhatGoesOnBesideTheRanksThread) {
+TEST(TracerTest, HoldsOtherThreadsAndCollectives) {
   const rank_protocol::TempFolder folder;
   const auto spans = std::make_shared<trace::SpanRecorder>();
   Tracer tracer(every(1, 0, 1), folder.path(), {.rank = 1, .world = 4}, /*records=*/true, std::nullopt, spans);
@@ -133,7 +133,7 @@ TEST(TracerTest, HoldsWhatGoesOnBesideTheRanksThread) {
 }
 
 // A file that is not a LibTorch trace stays unchanged.
-TEST(TraceFileTest, WhatIsNoTraceIsRefused) {
+TEST(TraceFileTest, RefusesFilesThatAreNotTraces) {
   const rank_protocol::TempFolder folder;
   const std::string path = folder.path() + "/trace.json";
   for (const char* text :
@@ -146,7 +146,7 @@ TEST(TraceFileTest, WhatIsNoTraceIsRefused) {
   EXPECT_TRUE(absl::IsUnavailable(add_to_trace(folder.path() + "/none", {}, {})));
 }
 
-TEST(TracerTest, AnEndInTheMiddleOfARoundSavesWhatThereIs) {
+TEST(TracerTest, EndingDuringARoundSavesItsSteps) {
   const rank_protocol::TempFolder folder;
   Tracer tracer(every(4, 1, 3), folder.path(), {.rank = 0}, /*records=*/true);
   tracer.begin_step(2);
@@ -160,7 +160,7 @@ TEST(TracerTest, AnEndInTheMiddleOfARoundSavesWhatThereIs) {
   EXPECT_FALSE(tracer.finish(2)->has_value());
 }
 
-TEST(TracerTest, AnEndWhileWarmingUpLeavesTheProfilerFree) {
+TEST(TracerTest, EndingDuringWarmupFreesTheProfiler) {
   const rank_protocol::TempFolder folder;
   for (int attempt = 0; attempt < 2; ++attempt) {
     Tracer tracer(every(3, 1, 1), folder.path(), {.rank = 0}, /*records=*/true);
@@ -173,7 +173,7 @@ TEST(TracerTest, AnEndWhileWarmingUpLeavesTheProfilerFree) {
   EXPECT_TRUE(tracer.end_step(1)->has_value());
 }
 
-TEST(TracerTest, OthersRecordNothing) {
+TEST(TracerTest, OtherRanksRecordNothing) {
   const rank_protocol::TempFolder folder;
   Tracer tracer(every(1, 0, 1), folder.path() + "/traces", {.rank = 1}, /*records=*/false);
   tracer.begin_step(1);
@@ -192,7 +192,7 @@ TEST(TracerTest, AFolderThatCannotBeMadeIsAnError) {
 }
 
 // Traces requested from a rank while it trains; the test plays the daemon's side of the page.
-class OrderedTraceTest : public ::testing::Test {
+class RequestedTraceTest : public ::testing::Test {
  protected:
   Tracer tracer(const config::ProfilingSection& config = {}) {
     return {config,
@@ -222,7 +222,7 @@ class OrderedTraceTest : public ::testing::Test {
   rank_protocol::TraceRequest words_{};
 };
 
-TEST_F(OrderedTraceTest, HoldsTheStepsThatWereAskedFor) {
+TEST_F(RequestedTraceTest, HoldsTheRequestedSteps) {
   Tracer tracer = this->tracer();
   EXPECT_EQ(words_.takes_requests, 1);
   EXPECT_FALSE(run(tracer, 1));
@@ -239,7 +239,7 @@ TEST_F(OrderedTraceTest, HoldsTheStepsThatWereAskedFor) {
   EXPECT_EQ(state(), TraceState::kWritten);
   EXPECT_EQ(saved->path, folder_.path() + "/rank-3.trace-00000000000000ab.json");
   EXPECT_EQ(saved->bytes, std::filesystem::file_size(saved->path));
-  EXPECT_TRUE(saved->asked_for);
+  EXPECT_TRUE(saved->on_request);
   EXPECT_EQ(words_.recorded_first, 4);
   EXPECT_EQ(words_.recorded_last, 5);
   const std::vector<std::string> names = names_in(saved->path);
@@ -249,7 +249,7 @@ TEST_F(OrderedTraceTest, HoldsTheStepsThatWereAskedFor) {
   EXPECT_FALSE(run(tracer, 6)) << "once";
 }
 
-TEST_F(OrderedTraceTest, OneThatComesLateGetsTheNextSteps) {
+TEST_F(RequestedTraceTest, LateRequestGetsTheNextSteps) {
   Tracer tracer = this->tracer();
   order(1, 2, 1);
   EXPECT_FALSE(run(tracer, 7));
@@ -258,7 +258,7 @@ TEST_F(OrderedTraceTest, OneThatComesLateGetsTheNextSteps) {
   EXPECT_EQ(words_.recorded_last, 8);
 }
 
-TEST_F(OrderedTraceTest, AnEndInTheMiddleSavesWhatThereIs) {
+TEST_F(RequestedTraceTest, EndingEarlySavesTheRecordedSteps) {
   Tracer tracer = this->tracer();
   order(1, 2, 10);
   for (const int64_t step : {1, 2, 3}) EXPECT_FALSE(run(tracer, step));
@@ -269,30 +269,30 @@ TEST_F(OrderedTraceTest, AnEndInTheMiddleSavesWhatThereIs) {
 }
 
 // A round that records continues to its end; otherwise a request takes precedence.
-TEST_F(OrderedTraceTest, SharesTheProfilerWithTheSchedule) {
+TEST_F(RequestedTraceTest, SharesTheProfilerWithTheSchedule) {
   Tracer tracer = this->tracer(every(5, 1, 2));  // Records 4, 5; 9, 10; 14, 15.
   for (const int64_t step : {1, 2, 3, 4}) EXPECT_FALSE(run(tracer, step));
   order(1, 5, 2);
   const auto scheduled = run(tracer, 5);
   ASSERT_TRUE(scheduled);
-  EXPECT_FALSE(scheduled->asked_for);
+  EXPECT_FALSE(scheduled->on_request);
   EXPECT_EQ(scheduled->path, folder_.path() + "/traces/iteration_5/rank3_trace.json");
   EXPECT_EQ(words_.taken, 0);
   EXPECT_FALSE(run(tracer, 6));
   EXPECT_FALSE(run(tracer, 7));
-  const auto asked = run(tracer, 8);
-  ASSERT_TRUE(asked && asked->asked_for);
-  EXPECT_EQ(asked->first_step, 7);
+  const auto requested = run(tracer, 8);
+  ASSERT_TRUE(requested && requested->on_request);
+  EXPECT_EQ(requested->first_step, 7);
 
   order(2, 9, 1);
   EXPECT_FALSE(run(tracer, 9)) << "its warm-up: the schedule's round loses steps 9 and 10";
   ASSERT_TRUE(run(tracer, 10));
   EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/traces/iteration_10"));
   for (const int64_t step : {11, 12, 13, 14}) EXPECT_FALSE(run(tracer, step));
-  EXPECT_TRUE(run(tracer, 15)) << "the next round is whole again";
+  EXPECT_TRUE(run(tracer, 15)) << "the next round is complete again";
 }
 
-TEST_F(OrderedTraceTest, AFileThatCannotBeWrittenIsTold) {
+TEST_F(RequestedTraceTest, ReportsAFileThatCannotBeWritten) {
   Tracer tracer{{},
                 folder_.path(),
                 {.rank = 3},
@@ -307,15 +307,15 @@ TEST_F(OrderedTraceTest, AFileThatCannotBeWrittenIsTold) {
 }
 
 // The text is not built unless something records.
-TEST(TraceScopeTest, MakesNoTextUnasked) {
-  bool asked = false;
+TEST(TraceScopeTest, BuildsNoTextUnlessRecording) {
+  bool built = false;
   {
     const device::TraceScope scope([&] {
-      asked = true;
+      built = true;
       return "never";
     });
   }
-  EXPECT_FALSE(asked);
+  EXPECT_FALSE(built);
 }
 
 }  // namespace

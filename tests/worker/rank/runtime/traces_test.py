@@ -81,7 +81,7 @@ class Traces(unittest.TestCase):
 
     # A layer's weights are gathered while the layer before it computes, and gradients are reduced while the next one
     # does.
-    def test_collectives_are_under_way_while_layers_compute(self):
+    def test_collectives_overlap_with_layers(self):
         for trace in self.traces.values():
             layers = {}
             for event in trace["traceEvents"]:
@@ -104,7 +104,7 @@ class Traces(unittest.TestCase):
                 self.assertEqual(1, len(reductions), f"of layer {layer}")
                 self.assertGreater(reductions[0]["end"], after[1] - CLOCKS_US)
 
-    def test_the_reader_tells_what_was_hidden(self):
+    def test_trace_overlap_reports_transfers(self):
         ran = subprocess.run([sys.executable, trace_overlap.__file__, self.path(2, 0), self.path(4, 1)], check=True, text=True, stdout=subprocess.PIPE)
         for step in (2, 4):
             self.assertIn(f"iteration_{step}", ran.stdout)

@@ -56,7 +56,7 @@ struct TrainingPlan {
   std::string schedule = "1F1B";
   int stages_per_rank = 0;
   int pipeline_microbatches = 2;
-  std::optional<pipeline::Schedule> own_schedule;  // Instead of a generated one.
+  std::optional<pipeline::Schedule> custom_schedule;  // Instead of a generated one.
   bool overlap_pairs = false;
   // Empty: AdamW on all parameters.
   std::function<std::unique_ptr<optim::Optimizer>(runtime::ShardedModel&, ThreadRank&)> make_optimizer;
@@ -97,7 +97,7 @@ inline nn::MicrobatchContext rows_of_step(const TrainingPlan& plan, int step, in
 
 inline pipeline::Schedule schedule_of(const TrainingPlan& plan, int ranks) {
   if (ranks == 1) return pipeline::generate("1F1B", 1, 1, 1).value();
-  if (plan.own_schedule) return *plan.own_schedule;
+  if (plan.custom_schedule) return *plan.custom_schedule;
   const pipeline::ScheduleKind kind = pipeline::find_schedule(plan.schedule).value();
   const int stages = plan.stages_per_rank > 0 ? plan.stages_per_rank : kind.default_stages_per_rank;
   return pipeline::generate(plan.schedule, ranks, stages, plan.pipeline_microbatches).value();

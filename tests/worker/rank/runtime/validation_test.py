@@ -84,7 +84,7 @@ class Validation(unittest.TestCase):
         chats = {"validation.dataset_path": self.root / "chats.jsonl", "validation.dataloader.messages_key": "messages"}
         self.check_one_figure(self.loss(chats, batch(64)), [batch(1), {**batch(3), **DP}], chats)
 
-    def test_rows_without_a_label_are_no_loss(self):
+    def test_rows_without_labels_give_no_loss(self):
         turn = [{"role": "user", "content": "ask " * 300}, {"role": "assistant", "content": "say"}]
         (self.root / "questions.jsonl").write_text(json.dumps({"messages": turn}) + "\n")
         code, losses, events = self.run_job({"validation.dataset_path": self.root / "questions.jsonl", "validation.steps": 1,
@@ -93,7 +93,7 @@ class Validation(unittest.TestCase):
         self.assertTrue([e for e in events if e["kind"] == "warning" and "no token of the validation dataset is a label" in e["message"]], events)
 
     # The step before is finite, but its update is not: the model's output after it is meaningless.
-    def test_what_is_not_finite_is_never_shown(self):
+    def test_non_finite_results_are_never_shown(self):
         explodes = {"optimizer.lr": 1e38, "validation.sample_prompts": "The file",
                     "validation.sample_max_new_tokens": 3}  # fmt: skip
         code, losses, events = self.run_job(explodes)

@@ -31,7 +31,7 @@ def run(*arguments, expect=0):
     return done.stdout + done.stderr
 
 
-def take(source, step, expect=0):
+def import_step(source, step, expect=0):
     return run("import", source, step, "--model", "llama3", "--flavor", "debugmodel", expect=expect)
 
 
@@ -84,7 +84,7 @@ def check_leftovers(step, target):
     (alive / ".writer").write_text(identity(os.getpid()))
     run("export", step, target)
     assert not left.exists() and alive.exists() and unknown.exists()
-    # Process ids repeat between containers: a folder with this process's id but another's sign stays as it is.
+    # Process ids repeat between containers: a folder with this process's id but another's marker stays as it is.
     same = subprocess.Popen(["sh", "-c", f'mkdir {target}2.partial-$$ && echo foreign > {target}2.partial-$$/.writer && exec "$@"', "sh",
                              TOOL, "export", step, f"{target}2"], stdout=subprocess.DEVNULL)
     assert same.wait() == 0
@@ -98,8 +98,8 @@ def check_links(step, root):
     os.makedirs(f"{root}/disk/empty")
     os.symlink(f"{root}/disk/empty", f"{root}/link")
     os.symlink(f"{root}/disk/nowhere", f"{root}/broken")
-    said = run("export", step, f"{root}/broken", expect=1)
-    assert "dangling symbolic link" in said and "writing" not in said, said
+    printed = run("export", step, f"{root}/broken", expect=1)
+    assert "dangling symbolic link" in printed and "writing" not in printed, printed
     run("export", step, f"{root}/link")
     assert os.path.islink(f"{root}/link") and "config.json" in os.listdir(f"{root}/disk/empty")
     assert os.listdir(f"{root}/disk") == ["empty"]
@@ -128,17 +128,17 @@ def check_torch_files(root, state):
             assert loaded.keys() == expected.keys(), loaded.keys() ^ expected.keys()
             assert all(torch.equal(loaded[key], value.float()) and loaded[key].data_ptr() % 64 == 0 for key, value in expected.items())
         assert zipfile.ZipFile(f"{root}/{form}/model.pt").testzip() is None  # Names the first entry with a wrong checksum.
-        take(f"{root}/{form}/model.pt", f"{root}/from-{form}/step-0")
+        import_step(f"{root}/{form}/model.pt", f"{root}/from-{form}/step-0")
         check_step(f"{root}/from-{form}/step-0", state)
     run("export", f"{root}/a/step-0", f"{root}/tune16", "--format", "torchtune", "--dtype", "bfloat16")
     loaded = torch.load(f"{root}/tune16/model.pt", weights_only=True)
     assert all(torch.equal(loaded[key], value.bfloat16()) for key, value in renamed(state).items())
     # The layout in which torchtune's DistributedCheckpointer saves a model and more.
     dcp.save({"model": renamed(state), "steps_run": 3}, checkpoint_id=f"{root}/tuned", no_dist=True)
-    take(f"{root}/tuned", f"{root}/from-tuned/step-0")
+    import_step(f"{root}/tuned", f"{root}/from-tuned/step-0")
     check_step(f"{root}/from-tuned/step-0", state)
-    said = run("import", f"{root}/torchtune/model.pt", f"{root}/e/step-0", "--model", "qwen3", "--flavor", "debugmodel", expect=1)
-    assert "torchtune has no qwen3" in said, said
+    printed = run("import", f"{root}/torchtune/model.pt", f"{root}/e/step-0", "--model", "qwen3", "--flavor", "debugmodel", expect=1)
+    assert "torchtune has no qwen3" in printed, printed
     assert "--model-only" in run("export", f"{root}/a/step-0", f"{root}/e", "--format", "torch", "--model-only", expect=2)
 
 
@@ -154,10 +154,10 @@ def check_tied(root):
         save_file({"model.embed_tokens.weight": embedding, "lm_head.weight": head}, f"{root}/tied-{name}/model.safetensors")
         dcp.save({"tok_embeddings.weight": embedding, "output.weight": head}, checkpoint_id=f"{root}/tied-{name}-dcp", no_dist=True)
     run("diff", f"{root}/tied-once", f"{root}/tied-once-dcp", *model)
-    said = run("diff", f"{root}/tied-own", f"{root}/tied-once-dcp", *model, expect=1)
-    assert said.splitlines()[1:] == ["lm_head.weight  only in A: F32 [2048, 256]"] and said.startswith("1 of "), said
-    said = run("diff", f"{root}/tied-once", f"{root}/tied-own-dcp", *model, expect=1)
-    assert said.splitlines()[1:] == ["model.output.weight  only in B: F32 [2048, 256]"] and said.startswith("1 of "), said
+    printed = run("diff", f"{root}/tied-own", f"{root}/tied-once-dcp", *model, expect=1)
+    assert printed.splitlines()[1:] == ["lm_head.weight  only in A: F32 [2048, 256]"] and printed.startswith("1 of "), printed
+    printed = run("diff", f"{root}/tied-once", f"{root}/tied-own-dcp", *model, expect=1)
+    assert printed.splitlines()[1:] == ["model.output.weight  only in B: F32 [2048, 256]"] and printed.startswith("1 of "), printed
     refusal = "lm_head.weight differs from model.embed_tokens.weight"
     assert refusal in run("import", f"{root}/tied-own", f"{root}/e/step-0", *model, expect=1)
     assert refusal not in run("import", f"{root}/tied-once", f"{root}/e/step-0", *model, expect=1)
@@ -190,29 +190,29 @@ def check_diff(root, state):
     dcp.save({**other, "optimizer": {"state.norm.weight.step": torch.tensor(4.0), "state.norm.weight.exp_avg": torch.ones(256)}},
              checkpoint_id=f"{root}/other", no_dist=True)
     changed = {"layers.2.attention.wk.weight", "layers.3.ffn_norm.weight", "norm.weight", "new.weight"}
-    for source, prefix, words, optimizer in (
+    for source, prefix, args, optimizer in (
             (out, "", [], {"optimizer.state.norm.weight.exp_avg", "optimizer.state.norm.weight.step"}),
             (step, "model.", [], {"optim.exp_avg.norm.weight", "optim.step"}),
             (step, "model.", ["--model-only"], set())):
-        rows = {row.pop("key"): row for row in map(json.loads, run("diff", source, f"{root}/other", "-o", "json", *words, expect=1).splitlines())}
+        rows = {row.pop("key"): row for row in map(json.loads, run("diff", source, f"{root}/other", "-o", "json", *args, expect=1).splitlines())}
         assert rows.keys() == optimizer | {prefix + key for key in changed}, rows.keys()
         number = rows[f"{prefix}layers.2.attention.wk.weight"]
         assert (number["differing"], number["elements"]) == (1, 65536) and abs(number["absolute"] - 1) < 1e-6, number
         assert (rows[f"{prefix}norm.weight"]["only_in"], rows[f"{prefix}new.weight"]["only_in"]) == ("A", "B"), rows
         assert rows[f"{prefix}layers.3.ffn_norm.weight"] == {"a": "F32 [256]", "b": "F32 [255]"}, rows
     assert "model.layers.3.ffn_norm.weight" in run("diff", hf, f"{root}/other", *model, expect=1)
-    said = run("diff", hf, f"{root}/hf16", expect=1)  # Under Hugging Face's names.
-    assert "model.layers.0.self_attn.q_proj.weight  F32 [256, 256] and BF16 [256, 256]" in said, said
+    printed = run("diff", hf, f"{root}/hf16", expect=1)  # Under Hugging Face's names.
+    assert "model.layers.0.self_attn.q_proj.weight  F32 [256, 256] and BF16 [256, 256]" in printed, printed
 
     # Damage is an error that names the file, not a difference.
     def damaged(kind, pattern, damage):
         shutil.copytree(f"{root}/{kind}", f"{root}/damaged")
         path = sorted(pathlib.Path(f"{root}/damaged").glob(pattern))[0]
         damage(path)
-        said = run("diff", step, f"{root}/damaged", expect=2)
+        printed = run("diff", step, f"{root}/damaged", expect=2)
         shutil.rmtree(f"{root}/damaged")
-        assert "differ" not in said.splitlines()[-1], said
-        return said, path
+        assert "differ" not in printed.splitlines()[-1], printed
+        return printed, path
 
     def cut(path):
         os.truncate(path, path.stat().st_size // 2)
@@ -220,10 +220,10 @@ def check_diff(root, state):
     for kind, pattern, damage in (("out", "*.distcp", cut), ("out", ".metadata", cut), ("hf", "*-of-*.safetensors", cut),
                                   ("out", "*.distcp", pathlib.Path.unlink), ("hf", "*-of-*.safetensors", pathlib.Path.unlink),
                                   ("hf", "*-of-*.safetensors", lambda file: (file.unlink(), os.mkfifo(file)))):
-        said, path = damaged(kind, pattern, damage)
-        assert str(path) in said, said
-    said, path = damaged("hf", "*.index.json", lambda index: (index.unlink(), next(index.parent.glob("*-00002-of-*")).unlink()))
-    assert "files *-of-" in said and "no model.safetensors.index.json" in said, said
+        printed, path = damaged(kind, pattern, damage)
+        assert str(path) in printed, printed
+    printed, path = damaged("hf", "*.index.json", lambda index: (index.unlink(), next(index.parent.glob("*-00002-of-*")).unlink()))
+    assert "files *-of-" in printed and "no model.safetensors.index.json" in printed, printed
     os.mkdir(f"{root}/empty")
     assert "neither a step, nor a folder of" in run("diff", step, f"{root}/empty", expect=2)
     run("diff", step, f"{root}/nowhere", expect=2)
@@ -238,10 +238,10 @@ def main():
         state = weights()
         dcp.save({**state, "optimizer": {"state.norm.weight.step": torch.tensor(4.0)}, "train_state": {"step": 4}},
                  storage_writer=FileSystemWriter(f"{root}/dcp", thread_count=2), no_dist=True)
-        take(f"{root}/dcp", f"{root}/a/step-0")
+        import_step(f"{root}/dcp", f"{root}/a/step-0")
         check_step(f"{root}/a/step-0", state)
         dcp.save({"model": state}, checkpoint_id=f"{root}/nested", no_dist=True)
-        take(f"{root}/nested", f"{root}/b/step-0")
+        import_step(f"{root}/nested", f"{root}/b/step-0")
         check_step(f"{root}/b/step-0", state)
 
         # Exports for PyTorch's loader and its own converter.
@@ -264,27 +264,27 @@ def main():
         check_torch_files(root, state)
         check_tied(root)
         for named in (f"{root}/e/step-5", f"{root}/e/step-5/"):
-            assert "name the folder step-0" in take(f"{root}/dcp", named, expect=2)
+            assert "name the folder step-0" in import_step(f"{root}/dcp", named, expect=2)
         assert not os.path.exists(f"{root}/e/step-5")
 
         # One file: as converted, as a module's state_dict(), nested.
-        take(f"{root}/converted.pt", f"{root}/c/step-0")
+        import_step(f"{root}/converted.pt", f"{root}/c/step-0")
         check_step(f"{root}/c/step-0", state)
         module = collections.OrderedDict(state)
         module._metadata = collections.OrderedDict({"": {"version": 1}})
         torch.save({"model": module, "step": 3}, f"{root}/module.pt")
-        take(f"{root}/module.pt", f"{root}/d/step-0")
+        import_step(f"{root}/module.pt", f"{root}/d/step-0")
         check_step(f"{root}/d/step-0", state)
 
-        # No pickled code runs, and what does not fit is named.
+        # No pickled code runs, and mismatches are named.
         torch.save({"tok_embeddings.weight": Evil(f"{root}/made")}, f"{root}/evil.pt")
-        said = take(f"{root}/evil.pt", f"{root}/e/step-0", expect=1)
-        assert "posix.mkdir" in said and not os.path.exists(f"{root}/made"), said
+        printed = import_step(f"{root}/evil.pt", f"{root}/e/step-0", expect=1)
+        assert "posix.mkdir" in printed and not os.path.exists(f"{root}/made"), printed
         torch.save({**state, "layers.6.attention.wq.weight": torch.zeros(2)}, f"{root}/more.pt")
-        assert "does not use layers.6.attention.wq.weight" in take(f"{root}/more.pt", f"{root}/e/step-0", expect=1)
+        assert "does not use layers.6.attention.wq.weight" in import_step(f"{root}/more.pt", f"{root}/e/step-0", expect=1)
         del state["norm.weight"]
         dcp.save(state, checkpoint_id=f"{root}/less", no_dist=True)
-        assert "it has no norm.weight" in take(f"{root}/less", f"{root}/e/step-0", expect=1)
+        assert "it has no norm.weight" in import_step(f"{root}/less", f"{root}/e/step-0", expect=1)
         assert not os.path.exists(f"{root}/e/step-0")
 
 

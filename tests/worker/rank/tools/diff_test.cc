@@ -45,20 +45,20 @@ class DiffTest : public ::testing::Test {
     return (root_ / name / "checkpoint/step-1").string();
   }
   bool same(const std::string& a, const std::string& b, DiffOptions options = {}) {
-    said_.str("");
-    const absl::StatusOr<bool> same = diff(storage::posix_files(), a, b, options, said_);
+    output_.str("");
+    const absl::StatusOr<bool> same = diff(storage::posix_files(), a, b, options, output_);
     EXPECT_TRUE(same.ok()) << same.status();
     return same.value_or(false);
   }
   std::vector<nlohmann::json> rows() const {
     std::vector<nlohmann::json> rows;
-    std::istringstream lines(said_.str());
+    std::istringstream lines(output_.str());
     for (std::string line; std::getline(lines, line);) rows.push_back(nlohmann::json::parse(line));
     return rows;
   }
 
   fs::path root_;
-  std::ostringstream said_;
+  std::ostringstream output_;
 };
 
 Slice& slice_of(std::vector<Slice>& slices, const std::string& key) {
@@ -68,15 +68,15 @@ Slice& slice_of(std::vector<Slice>& slices, const std::string& key) {
   throw std::runtime_error("no " + key);
 }
 
-TEST_F(DiffTest, AnotherMeshIsNoDifference) {
+TEST_F(DiffTest, AnotherMeshIsNotADifference) {
   EXPECT_TRUE(same(step("one", 1), step("three", 3)));
-  EXPECT_EQ(said_.str(), "the same: 11 tensors\n");
+  EXPECT_EQ(output_.str(), "the same: 11 tensors\n");
 }
 
 TEST_F(DiffTest, ChangedNumbersAreCountedAndMeasured) {
   const std::string changed = step("changed", 1, [](std::vector<Slice>& slices) {
     at::Tensor weight = slice_of(slices, "model.output.weight").local;
-    weight.view(-1)[664999] += 0.5;  // In the last of its parts.
+    weight.view(-1)[664999] += 0.5;  // This element is in the last part.
     weight.view(-1)[0].fill_(2 * weight.view(-1)[0]);
     slice_of(slices, "optim.exp_avg.layers.0.attention_norm.weight").local[3] = std::nan("");
   });
@@ -90,15 +90,16 @@ TEST_F(DiffTest, ChangedNumbersAreCountedAndMeasured) {
   EXPECT_EQ(moment["differing"], 1);
   EXPECT_EQ(moment["absolute"], "infinite");
   EXPECT_FALSE(same(step("text", 1), changed, {.model_only = true}));
-  EXPECT_THAT(said_.str(), ::testing::MatchesRegex("1 of 5 tensors differs; largest difference [0-9.]+ "
-                                                   "\\(model.output.weight\\), relative 0.5 \\(model.output.weight\\)\n"
-                                                   "model.output.weight  F32 .650, 1024.  2 of 665600 numbers .*\n"));
-  EXPECT_TRUE(same(changed, changed)) << "two that are no numbers are the same";
+  EXPECT_THAT(output_.str(),
+              ::testing::MatchesRegex("1 of 5 tensors differs; largest difference [0-9.]+ "
+                                      "\\(model.output.weight\\), relative 0.5 \\(model.output.weight\\)\n"
+                                      "model.output.weight  F32 .650, 1024.  2 of 665600 numbers .*\n"));
+  EXPECT_TRUE(same(changed, changed)) << "two NaNs are equal";
   EXPECT_FALSE(same(step("again", 1), changed, {.model_only = true, .json = true}));
   EXPECT_EQ(rows().size(), 1u);
 }
 
-TEST_F(DiffTest, TypesShapesAndMissingTensorsAreTold) {
+TEST_F(DiffTest, ReportsTypesShapesAndMissingTensors) {
   const std::string other = step("other", 1, [](std::vector<Slice>& slices) {
     Slice& norm = slice_of(slices, "model.layers.0.attention_norm.weight");
     norm.local = norm.local.to(at::kBFloat16);
@@ -107,12 +108,12 @@ TEST_F(DiffTest, TypesShapesAndMissingTensorsAreTold) {
     slice_of(slices, "model.tok_embeddings.weight").key = "model.new.weight";
   });
   EXPECT_FALSE(same(step("one", 1), other));
-  EXPECT_THAT(said_.str(), ::testing::StartsWith("4 of 12 tensors differ; largest difference "));
-  EXPECT_THAT(said_.str(), HasSubstr("; 1 with different shapes; 2 in only one of the two\n"));
-  EXPECT_THAT(said_.str(), ::testing::AllOf(HasSubstr("attention_norm.weight  F32 [16] and BF16 [16]"),
-                                            HasSubstr("wq.weight  F32 [3, 8] and F32 [8, 3]"),
-                                            HasSubstr("model.tok_embeddings.weight  only in A: F32 [37, 16]"),
-                                            HasSubstr("model.new.weight  only in B")));
+  EXPECT_THAT(output_.str(), ::testing::StartsWith("4 of 12 tensors differ; largest difference "));
+  EXPECT_THAT(output_.str(), HasSubstr("; 1 with different shapes; 2 in only one of the two\n"));
+  EXPECT_THAT(output_.str(), ::testing::AllOf(HasSubstr("attention_norm.weight  F32 [16] and BF16 [16]"),
+                                              HasSubstr("wq.weight  F32 [3, 8] and F32 [8, 3]"),
+                                              HasSubstr("model.tok_embeddings.weight  only in A: F32 [37, 16]"),
+                                              HasSubstr("model.new.weight  only in B")));
 }
 
 }  // namespace

@@ -64,11 +64,11 @@ KEYS = {
                                                           "rope_interleave": False}, None),
     "deepseek v3, YaRN": ("deepseek_v3", {**DEEPSEEK, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "rope_scaling": {**YARN, **THIRD}}, None),
     "deepseek v3, linear": ("deepseek_v3", {**DEEPSEEK, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "rope_scaling": LINEAR}, None),
-    "deepseek v3, YaRN with a factor of its own": ("deepseek_v3", {
+    "deepseek v3, YaRN with a custom factor": ("deepseek_v3", {
         **DEEPSEEK, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "rope_scaling": {**YARN, **THIRD, "attention_factor": 1.5}}, "attention_factor"),
     "gpt-oss, the class's YaRN": ("gpt_oss", {**GPT_OSS, "max_position_embeddings": 131072}, None),
     "gpt-oss, YaRN whose blend leaves the pairs": ("gpt_oss", {**GPT_OSS, "rope_scaling": {**YARN, "truncate": False}}, None),
-    "gpt-oss, YaRN with a factor of its own": ("gpt_oss", {**GPT_OSS, "rope_scaling": {**YARN, "truncate": False, "attention_factor": 1.9}},
+    "gpt-oss, YaRN with a custom factor": ("gpt_oss", {**GPT_OSS, "rope_scaling": {**YARN, "truncate": False, "attention_factor": 1.9}},
                                                "attention_factor"),
 }
 if is_second_run():
@@ -96,9 +96,9 @@ def likeliest(model, prompt, new=NEW):
         return model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=new, eos_token_id=10**6, pad_token_id=0)[0, len(prompt):].tolist()
 
 
-def generate(checkpoint, *words, expect=0, stdin=None):
-    done = subprocess.run([BIN / "titan-generate", "--checkpoint", checkpoint, *map(str, words)], capture_output=True, text=True, input=stdin)
-    assert done.returncode == expect, (words, done.returncode, done.stdout, done.stderr)
+def generate(checkpoint, *args, expect=0, stdin=None):
+    done = subprocess.run([BIN / "titan-generate", "--checkpoint", checkpoint, *map(str, args)], capture_output=True, text=True, input=stdin)
+    assert done.returncode == expect, (args, done.returncode, done.stdout, done.stderr)
     return done
 
 
@@ -106,39 +106,39 @@ def lines(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def as_words(prompts):
+def as_args(prompts):
     return [word for prompt in prompts for word in ("--prompt-tokens", " ".join(map(str, prompt)))]
 
 
 class KeysTest(unittest.TestCase):
-    def test_every_key_counts_or_is_refused_by_its_name(self):
+    def test_every_key_is_applied_or_refused_by_name(self):
         for name, (kind, config, refused) in KEYS.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 model = make(folder, kind, config)
-                words = [*as_words(PROMPTS), "--max-new-tokens", 12, "--ignore-eos", "--dtype", str(model.dtype)[len("torch."):], "-o", "json"]
+                args = [*as_args(PROMPTS), "--max-new-tokens", 12, "--ignore-eos", "--dtype", str(model.dtype)[len("torch."):], "-o", "json"]
                 if refused:
-                    self.assertIn(refused, generate(folder, *words, expect=2).stderr)
+                    self.assertIn(refused, generate(folder, *args, expect=2).stderr)
                     continue
-                got = generate(folder, *words)
+                got = generate(folder, *args)
                 self.assertEqual([line["tokens"] for line in lines(got)], [likeliest(model, prompt, 12) for prompt in PROMPTS])
                 self.assertNotIn("warning", got.stderr)
 
 
-@unittest.skipIf(is_second_run(), "with transformers 4 alone: it is what the keys are, not the tokens, that differs between the two")
+@unittest.skipIf(is_second_run(), "only with transformers 4: the two generations differ in their keys, not in their tokens")
 class FamiliesTest(unittest.TestCase):
-    def test_greedy_text_is_that_of_transformers(self):
+    def test_greedy_text_equals_transformers(self):
         for name, (kind, config) in MODELS.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 model = make(folder, kind, config)
                 want = [likeliest(model, prompt) for prompt in PROMPTS]
                 for ranks in (1, 2):
-                    got = generate(folder, *as_words(PROMPTS), "--max-new-tokens", NEW, "--ignore-eos", "--dtype", str(model.dtype)[len("torch."):],
+                    got = generate(folder, *as_args(PROMPTS), "--max-new-tokens", NEW, "--ignore-eos", "--dtype", str(model.dtype)[len("torch."):],
                                    "--tensor-parallel", ranks, "-o", "json", "--threads", 2)
                     self.assertEqual([line["tokens"] for line in lines(got)], want, f"{ranks} ranks")
                     self.assertNotIn("warning", got.stderr)
 
 
-@unittest.skipIf(is_second_run(), "with transformers 4 alone")
+@unittest.skipIf(is_second_run(), "only with transformers 4")
 class TextTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -166,24 +166,24 @@ class TextTest(unittest.TestCase):
         tokens = likeliest(self.model, self.tokenizer(prompt)["input_ids"], 12)
         return tokens, self.tokenizer.decode(tokens)
 
-    def test_a_text_as_it_comes_and_as_json(self):
+    def test_text_and_json_output(self):
         tokens, text = self.text_of("the cat")
-        words = ["--prompt", "the cat", "--max-new-tokens", 12, "--dtype", "float64", "--ignore-eos"]
-        self.assertEqual(generate(self.folder, *words, "-q").stdout, text + "\n")
-        line, = lines(generate(self.folder, *words, "-o", "json"))
+        args = ["--prompt", "the cat", "--max-new-tokens", 12, "--dtype", "float64", "--ignore-eos"]
+        self.assertEqual(generate(self.folder, *args, "-q").stdout, text + "\n")
+        line, = lines(generate(self.folder, *args, "-o", "json"))
         self.assertEqual(line, {"prompt": "the cat", "text": text, "tokens": tokens, "stopped": False})
 
     def test_prompts_from_a_file_in_small_batches(self):
         prompts = ["the cat", "a rat sat", "the", "é"]
         (self.folder / "prompts.txt").write_text(
             "\ufeff" + json.dumps({"prompt": "the cat"}) + "\n\n" + json.dumps({"prompt": "a rat sat", "score": float("nan")}) + "\nthe\r\né\n")
-        words = ["--max-new-tokens", 12, "--dtype", "float64", "--ignore-eos", "-o", "json", "--batch", 2]
-        got = lines(generate(self.folder, "--prompts", self.folder / "prompts.txt", *words))
+        args = ["--max-new-tokens", 12, "--dtype", "float64", "--ignore-eos", "-o", "json", "--batch", 2]
+        got = lines(generate(self.folder, "--prompts", self.folder / "prompts.txt", *args))
         self.assertEqual([line["prompt"] for line in got], prompts)
         self.assertEqual([line["tokens"] for line in got], [self.text_of(prompt)[0] for prompt in prompts])
-        self.assertEqual(got, lines(generate(self.folder, "--prompts", "-", *words, stdin=(self.folder / "prompts.txt").read_text())))
+        self.assertEqual(got, lines(generate(self.folder, "--prompts", "-", *args, stdin=(self.folder / "prompts.txt").read_text())))
 
-    def test_the_models_own_end_of_text_ends_it(self):
+    def test_stops_at_the_generation_configs_end_of_text(self):
         tokens, _ = self.text_of("the cat")
         (self.folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [tokens[4], 2]}))
         self.addCleanup((self.folder / "generation_config.json").unlink)
@@ -191,22 +191,22 @@ class TextTest(unittest.TestCase):
         self.assertEqual(line["tokens"], tokens[:tokens.index(tokens[4])])
         self.assertTrue(line["stopped"])
 
-    def test_settings_of_generation_that_are_not_followed_are_named(self):
+    def test_warns_of_ignored_generation_settings(self):
         path = self.folder / "generation_config.json"
         self.addCleanup(path.unlink)
-        words = ["--prompt", "a", "--max-new-tokens", 1]
+        args = ["--prompt", "a", "--max-new-tokens", 1]
         path.write_text(json.dumps({"repetition_penalty": 1.0, "num_beams": 1, "suppress_tokens": [], "temperature": 0.6, "do_sample": True}))
-        self.assertNotIn("not applied", generate(self.folder, *words).stderr)
+        self.assertNotIn("not applied", generate(self.folder, *args).stderr)
         path.write_text(json.dumps({"repetition_penalty": 1.8, "suppress_tokens": [145], "no_repeat_ngram_size": 2, "eos_token_id": 2}))
-        self.assertIn("no_repeat_ngram_size = 2, repetition_penalty = 1.8, suppress_tokens = [145]: not applied here", generate(self.folder, *words).stderr)
+        self.assertIn("no_repeat_ngram_size = 2, repetition_penalty = 1.8, suppress_tokens = [145]: not applied here", generate(self.folder, *args).stderr)
 
-    def test_the_same_seed_is_the_same_text_on_any_number_of_ranks(self):
-        words = ["--prompt", "the cat", "--prompt", "a", "--temperature", 1.3, "--top-p", 0.9, "--max-new-tokens", 20, "--dtype", "float64", "-o", "json"]
-        one = generate(self.folder, *words, "--seed", 5).stdout
-        self.assertEqual(generate(self.folder, *words, "--seed", 5, "--tensor-parallel", 2).stdout, one)
-        self.assertNotEqual(generate(self.folder, *words, "--seed", 6).stdout, one)
+    def test_same_seed_gives_the_same_text_on_any_ranks(self):
+        args = ["--prompt", "the cat", "--prompt", "a", "--temperature", 1.3, "--top-p", 0.9, "--max-new-tokens", 20, "--dtype", "float64", "-o", "json"]
+        one = generate(self.folder, *args, "--seed", 5).stdout
+        self.assertEqual(generate(self.folder, *args, "--seed", 5, "--tensor-parallel", 2).stdout, one)
+        self.assertNotEqual(generate(self.folder, *args, "--seed", 6).stdout, one)
 
-    def test_from_a_step_of_titan(self):
+    def test_generates_from_a_titan_step(self):
         step = self.folder.parent / (self.folder.name + "-step")
         subprocess.run([BIN / "titan-checkpoint", "export", "--help"], check=True, capture_output=True)
         with tempfile.TemporaryDirectory() as root:
@@ -242,7 +242,7 @@ class TextTest(unittest.TestCase):
             self.assertIn(f"{newest}: skipped, holds Hugging Face weights", inspected)
             self.from_torchtitans_names(model, pathlib.Path(root) / "torchtitan")
 
-    # A folder as torchtitan saves one, with its training state in addition to the weights.
+    # Generates from a folder that torchtitan saved, which holds its training state in addition to the weights.
     def from_torchtitans_names(self, model, folder):
         def interleaved(weight):  # For each head, interleaves the two halves of a rotation.
             return weight.view(16, 2, 8, 256).transpose(1, 2).reshape(256, 256)
@@ -256,16 +256,16 @@ class TextTest(unittest.TestCase):
                  for key, value in model.float().state_dict().items()}
         state |= {"optimizer": {"state.norm.weight.step": torch.tensor(4.0)}, "train_state": {"step": torch.tensor(4)}}
         torch.distributed.checkpoint.save(state, checkpoint_id=folder / "step-4", no_dist=True)
-        words = ["--prompt-tokens", "5 6 7", "--model", "llama3", "--max-new-tokens", 8, "--dtype", "float64", "-o", "json"]
+        args = ["--prompt-tokens", "5 6 7", "--model", "llama3", "--max-new-tokens", 8, "--dtype", "float64", "-o", "json"]
         for checkpoint, ranks in ((folder / "step-4", 1), (folder, 2)):
-            line, = lines(generate(checkpoint, *words, "--flavor", "debugmodel", "--tensor-parallel", ranks))
+            line, = lines(generate(checkpoint, *args, "--flavor", "debugmodel", "--tensor-parallel", ranks))
             self.assertEqual(line["tokens"], likeliest(model.double(), [5, 6, 7], 8))
         self.assertIn("--model and --flavor", generate(folder, "--prompt-tokens", "5", expect=2).stderr)
         # Refused before it allocates.
-        self.assertIn("tok_embeddings.weight is [2048, 256] there and [128256, 16384]",
-                      generate(folder, *words, "--flavor", "405B", expect=1).stderr)
+        self.assertIn("tok_embeddings.weight is [2048, 256] in the checkpoint, but [128256, 16384]",
+                      generate(folder, *args, "--flavor", "405B", expect=1).stderr)
 
-    def test_logits_that_are_not_finite_are_an_error(self):
+    def test_non_finite_logits_are_an_error(self):
         """Such logits yield no token, with any sampling, in any batch and on any number of ranks."""
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
@@ -273,15 +273,15 @@ class TextTest(unittest.TestCase):
             state = safetensors.torch.load_file(folder / "model.safetensors")
             state["model.layers.1.mlp.down_proj.weight"][3, 4] = float("nan")
             safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
-            words = ["--prompt", "the cat", "--prompt", "a", "--max-new-tokens", 3, "-o", "json"]
+            args = ["--prompt", "the cat", "--prompt", "a", "--max-new-tokens", 3, "-o", "json"]
             for more in ([], ["--temperature", 1], ["--temperature", 1, "--top-k", 3], ["--temperature", 1, "--top-p", 0.5],
                          ["--tensor-parallel", 2], ["--batch", 1], ["--dtype", "bfloat16"]):
                 with self.subTest(more):
-                    failed = generate(folder, *words, *more, expect=1)
+                    failed = generate(folder, *args, *more, expect=1)
                     self.assertRegex(failed.stderr, r"prompt 1: the model.s logits after \d+ tokens are not finite")
                     self.assertEqual(failed.stdout, "")
 
-    def test_what_cannot_be_done_is_said(self):
+    def test_refusals_and_exit_codes(self):
         refusals = [
             ([], 2, "no prompt: give --prompt"),
             (["--prompt", "x", "--temperature", -1], 2, "temperature -1"),
@@ -299,9 +299,9 @@ class TextTest(unittest.TestCase):
             (["--prompt", "x", "--bos", "--no-bos"], 2, "--no-bos"),
             (["--prompt", "x", "--model", "qwen3", "--flavor", "8B"], 1, "model_type"),
         ]
-        for words, code, text in refusals:
-            with self.subTest(words):
-                self.assertIn(text, generate(self.folder, *words, expect=code).stderr)
+        for args, code, text in refusals:
+            with self.subTest(args):
+                self.assertIn(text, generate(self.folder, *args, expect=code).stderr)
         with tempfile.TemporaryDirectory() as empty:
             self.assertIn("no checkpoint", generate(empty, "--prompt", "x", expect=3).stderr)
             (pathlib.Path(empty) / "model.safetensors").write_bytes((self.folder / "model.safetensors").read_bytes())

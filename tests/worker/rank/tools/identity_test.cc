@@ -111,7 +111,7 @@ class IdentityTest : public ::testing::Test {
     const absl::Status status = export_step(posix_files(), step.string(), target.string(),
                                             {flavor.empty() ? "" : "small", flavor, ""}, {}, out);
     EXPECT_EQ(fs::exists(target / "config.json"), status.ok());
-    EXPECT_EQ(fs::exists(target), status.ok()) << "whole or not at all";
+    EXPECT_EQ(fs::exists(target), status.ok()) << "complete or not at all";
     for (const auto& entry : fs::directory_iterator(root_)) {
       EXPECT_EQ(entry.path().string().find(".partial"), std::string::npos) << entry.path();
     }
@@ -124,7 +124,7 @@ class IdentityTest : public ::testing::Test {
   std::unique_ptr<checkpoint::HfMapper> mapper_;
 };
 
-TEST_F(IdentityTest, EveryFolderIsRightOrRefusedByName) {
+TEST_F(IdentityTest, EveryFolderLoadsCorrectlyOrIsRefused) {
   struct Row {
     const char* what;
     std::function<fs::path()> make;  // The dump folder to load from.
@@ -189,7 +189,7 @@ TEST_F(IdentityTest, EveryFolderIsRightOrRefusedByName) {
   }
 }
 
-TEST_F(IdentityTest, AnExportNeedsNoFlags) {
+TEST_F(IdentityTest, ExportNeedsNoModelFlags) {
   EXPECT_THAT(exported(root_ / "b/checkpoint/step-5", ""), HasSubstr("step 5 of small far"));
   const auto config =
       nlohmann::json::parse(*storage::read_file(posix_files(), (root_ / "export-1/config.json").string()));
@@ -198,7 +198,7 @@ TEST_F(IdentityTest, AnExportNeedsNoFlags) {
 }
 
 // A state to resume training from keeps its types: another one is refused, not ignored.
-TEST_F(IdentityTest, AStateToGoOnFromTakesNoType) {
+TEST_F(IdentityTest, ResumableExportRefusesADtype) {
   const auto exported_as = [&](const char* target, const ExportOptions& options) {
     std::ostringstream out;
     return export_step(posix_files(), (root_ / "a/checkpoint/step-5").string(), (root_ / target).string(), {}, options,
@@ -211,8 +211,8 @@ TEST_F(IdentityTest, AStateToGoOnFromTakesNoType) {
   EXPECT_EQ(exported_as("model", {.dtype = "bfloat16", .format = "dcp", .model_only = true}), absl::OkStatus());
 }
 
-// Written before steps named their model: the command line must, and every tensor must fit that model.
-TEST_F(IdentityTest, AnUnnamedStepIsCheckedTensorByTensor) {
+// For a step written before steps named their model, the command line must name it, and every tensor must fit.
+TEST_F(IdentityTest, StepWithoutModelSpecIsCheckedByTensor) {
   const std::string path = (root_ / "b/checkpoint/step-5").string();
   {
     auto manifest = (*checkpoint::StepReader::open(posix_files(), path))->manifest();
@@ -225,27 +225,28 @@ TEST_F(IdentityTest, AnUnnamedStepIsCheckedTensorByTensor) {
   const fs::path target = root_ / "wrong";
   const absl::Status wrong = export_step(posix_files(), path, target.string(), {"llama3", "debugmodel", ""}, {}, out);
   EXPECT_EQ(wrong.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(wrong.message()),
-              HasSubstr("does not fit llama3 debugmodel: model.tok_embeddings.weight is [64, 32] there, the model's is "
-                        "[2048, 256]"));
+  EXPECT_THAT(
+      std::string(wrong.message()),
+      HasSubstr("does not fit llama3 debugmodel: model.tok_embeddings.weight is [64, 32] in the checkpoint, but "
+                "[2048, 256]"));
   EXPECT_FALSE(fs::exists(target));
 }
 
-// A step from before shards had an index: the tools give the same answers for it.
-TEST_F(IdentityTest, ToolsReadTheFirstVersionToo) {
+// A step from before shards had an index: the tools give the same output for it.
+TEST_F(IdentityTest, ToolsReadTheFirstVersion) {
   const std::string now = (root_ / "a/checkpoint/step-5").string();
   fs::copy(now, root_ / "first", fs::copy_options::recursive);
   const std::string first = (root_ / "first").string();
   checkpoint::testing::make_first_version(first);
-  const auto told = [](const std::string& path) {
+  const auto inspected = [](const std::string& path) {
     std::ostringstream out;
     EXPECT_EQ(inspect(posix_files(), path, /*tensors=*/true, /*json=*/true, out), absl::OkStatus());
     nlohmann::json about = nlohmann::json::parse(out.str());
     about.erase("path");
     return about;
   };
-  EXPECT_EQ(told(first), told(now));
-  EXPECT_EQ(told(first)["shapes"]["model.norm.weight"]["pieces"], 1);
+  EXPECT_EQ(inspected(first), inspected(now));
+  EXPECT_EQ(inspected(first)["shapes"]["model.norm.weight"]["pieces"], 1);
   std::ostringstream out;
   EXPECT_EQ(verify(posix_files(), first, out), absl::OkStatus()) << out.str();
   ASSERT_THAT(exported(first, ""), HasSubstr("step 5 of small near"));
@@ -256,7 +257,7 @@ TEST_F(IdentityTest, ToolsReadTheFirstVersionToo) {
 }
 
 // Hugging Face folders name their model in config.json.
-TEST_F(IdentityTest, AConfigOfAnotherModel) {
+TEST_F(IdentityTest, RefusesConfigOfAnotherModel) {
   ASSERT_THAT(exported(root_ / "a/checkpoint/step-5", ""), HasSubstr("near"));
   ASSERT_THAT(exported(root_ / "b/checkpoint/step-5", ""), HasSubstr("far"));
   const fs::path near = root_ / "export-1", far = root_ / "export-2";
@@ -269,7 +270,7 @@ TEST_F(IdentityTest, AConfigOfAnotherModel) {
     const bool there = fs::exists(root_ / step);
     absl::Status status =
         import_weights(posix_files(), source.string(), (root_ / step).string(), {"small", flavor, ""}, out);
-    EXPECT_EQ(fs::exists(root_ / step), there || status.ok()) << "whole or not at all";
+    EXPECT_EQ(fs::exists(root_ / step), there || status.ok()) << "complete or not at all";
     return status;
   };
   EXPECT_EQ(import(far, "seed-1/step-0", "near").code(), absl::StatusCode::kFailedPrecondition);

@@ -58,7 +58,7 @@ class Newer:
         version = json.loads(self.process.stdout.readline())["version"]
         assert version.startswith("5."), f"{TRANSFORMERS5} holds transformers {version}"
 
-    def ask(self, **command):
+    def send(self, **command):
         self.process.stdin.write(json.dumps({key: str(value) if isinstance(value, pathlib.Path) else value for key, value in command.items()}) + "\n")
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
@@ -98,16 +98,16 @@ def with_mscale(model):
     return model
 
 
-def unexpected(said):
-    return [line for line in said["said"] if RELEASED not in line]
+def unexpected(reported):
+    return [line for line in reported["reported"] if RELEASED not in line]
 
 
-def check_quiet(said, what):
-    assert not unexpected(said), (what, said["said"])
+def check_quiet(reported, what):
+    assert not unexpected(reported), (what, reported["reported"])
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        assert not said[key], (what, key, said[key])
-    assert said["ids"] == said["tokenizer_ids"] == said["generation_ids"] and None not in said["ids"], (what, said)
-    assert said["chat"] is not None, what
+        assert not reported[key], (what, key, reported[key])
+    assert reported["ids"] == reported["tokenizer_ids"] == reported["generation_ids"] and None not in reported["ids"], (what, reported)
+    assert reported["chat"] is not None, what
 
 
 def check(folder, name, flavor, config, newer):
@@ -115,9 +115,9 @@ def check(folder, name, flavor, config, newer):
     model.save_pretrained(folder / "in")
     tokenizer = tokenizer_folder(folder / "tokenizer")
     run(BIN / "titan-checkpoint", "import", folder / "in", folder / "step-0", "--model", name, "--flavor", flavor)
-    said = run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "out", "--model", name, "--flavor", flavor, "--max-file-bytes",
+    reported = run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "out", "--model", name, "--flavor", flavor, "--max-file-bytes",
                8_000_000, "--tokenizer", tokenizer)
-    assert "warning" not in said, said
+    assert "warning" not in reported, reported
     # The class's own numbers, in the type of the weights.
     again = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", dtype="auto")
     want, got = model.state_dict(), again.state_dict()
@@ -129,9 +129,9 @@ def check(folder, name, flavor, config, newer):
         assert torch.equal(again.eval()(torch.tensor([TOKENS])).logits, logits), f"{name} {flavor}: logits"
     check_quiet(open_folder(str(folder / "out")), f"{name} {flavor}")
     if newer:
-        said = newer.ask(open="folder", folder=folder / "out", tokens=TOKENS, out=folder / "logits.pt")
-        check_quiet(said, f"{name} {flavor}, transformers 5")
-        assert said["dtype"] == "torch.float32" and said["architectures"] == config["architectures"], said
+        reported = newer.send(open="folder", folder=folder / "out", tokens=TOKENS, out=folder / "logits.pt")
+        check_quiet(reported, f"{name} {flavor}, transformers 5")
+        assert reported["dtype"] == "torch.float32" and reported["architectures"] == config["architectures"], reported
         theirs = torch.load(folder / "logits.pt", weights_only=True)
         with torch.no_grad():
             logits = with_mscale(model)(torch.tensor([TOKENS])).logits
@@ -160,9 +160,9 @@ def check_narrow(folder, name, flavor, full, newer):
         assert torch.equal(value, full[key].to(value.dtype)), key
     check_quiet(open_folder(str(folder / "narrow")), f"{name} {flavor} in {dtype}")
     if newer:
-        said = newer.ask(open="folder", folder=folder / "narrow")
-        check_quiet(said, f"{name} {flavor} in {dtype}, transformers 5")
-        assert said["dtype"] == f"torch.{dtype}", said
+        reported = newer.send(open="folder", folder=folder / "narrow")
+        check_quiet(reported, f"{name} {flavor} in {dtype}, transformers 5")
+        assert reported["dtype"] == f"torch.{dtype}", reported
 
 
 def check_bias(folder, name, flavor):
@@ -177,12 +177,12 @@ def check_bias(folder, name, flavor):
     step = folder / "biased" / "step-0"
     run(BIN / "titan-checkpoint", "import", folder / "biased.pt", step, "--model", name, "--flavor", flavor)
     lost = f"model.{biases[-1]}"
-    said = run(BIN / "titan-checkpoint", "export", step, folder / "biased-out")
-    assert [line for line in said.splitlines() if line.startswith("warning")] == [
-        f"warning: {lost} is not zero and is left out: Hugging Face weights of this family have no place for it"], said
+    reported = run(BIN / "titan-checkpoint", "export", step, folder / "biased-out")
+    assert [line for line in reported.splitlines() if line.startswith("warning")] == [
+        f"warning: {lost} is not zero and is left out: Hugging Face weights of this family have no place for it"], reported
     assert not any(key.endswith("correction_bias") for key in tensors(folder / "biased-out"))
-    said = run(BIN / "titan-checkpoint", "diff", step, folder / "biased-out", expect=1).splitlines()
-    assert len(said) == 2 and said[0].startswith("1 of ") and said[1].startswith(f"{lost}  only in A"), said
+    reported = run(BIN / "titan-checkpoint", "diff", step, folder / "biased-out", expect=1).splitlines()
+    assert len(reported) == 2 and reported[0].startswith("1 of ") and reported[1].startswith(f"{lost}  only in A"), reported
     assert "the same" in run(BIN / "titan-checkpoint", "diff", folder / "step-0", folder / "out")
     if name == "deepseek_v3":  # torchtitan writes the biases of this generation too.
         theirs = tensors(folder / "out") | {f"model.layers.{layer}.mlp.gate.e_score_correction_bias": state[f"layers.{layer}.moe.expert_bias"] for layer in range(1, 6)}
@@ -194,7 +194,7 @@ def check_bias(folder, name, flavor):
     for form in ("torch", "dcp"):
         more = ["--model-only"] if form == "dcp" else []
         run(BIN / "titan-checkpoint", "export", step, folder / f"biased-{form}", "--format", form, "--dtype", "bfloat16", *more)
-        said = run(BIN / "titan-checkpoint", "import", folder / f"biased-{form}" / ("model.pt" if form == "torch" else ""), folder / f"back-{form}" / "step-0",
+        reported = run(BIN / "titan-checkpoint", "import", folder / f"biased-{form}" / ("model.pt" if form == "torch" else ""), folder / f"back-{form}" / "step-0",
                    "--model", name, "--flavor", flavor)
         differing = run(BIN / "titan-checkpoint", "diff", step, folder / f"back-{form}" / "step-0", expect=1)
         assert "expert_bias" not in differing, differing
@@ -205,10 +205,10 @@ def check_configs(newer, folder):
     for row in rows():
         what = f"{row['name']} {row['flavor']}"
         (folder / "config.json").write_text(json.dumps(row["config"]))
-        said = newer.ask(open="config", folder=folder)
-        assert not unexpected(said), (what, said["said"])
-        assert said["class"] == row["config"]["architectures"][0], (what, said)
-        strict, other = said["_keep_in_fp32_modules_strict"], said["_keep_in_fp32_modules"]
+        reported = newer.send(open="config", folder=folder)
+        assert not unexpected(reported), (what, reported["reported"])
+        assert reported["class"] == row["config"]["architectures"][0], (what, reported)
+        strict, other = reported["_keep_in_fp32_modules_strict"], reported["_keep_in_fp32_modules"]
         for dtype, modules in (("bfloat16", strict), ("float16", strict + other)):
             kept = re.compile("|".join(rf"(^|\.){module}($|\.)" for module in modules) or "$^")
             want = {key for key in row["tensors"] if kept.search(key)}

@@ -79,12 +79,12 @@ def check_numbers_beyond_the_type(model, root):
         more = ["--format", form, "--dtype", "float16", *(["--model-only"] if form == "dcp" else [])]
         refused = run("export", f"{root}/large/step-0", f"{root}/refused", *more, expect=1)
         assert beyond in refused and "--allow-overflow" in refused and not os.path.exists(f"{root}/refused"), refused
-        said = run("export", f"{root}/large/step-0", f"{root}/allowed-{form}", *more, "--allow-overflow")
-        assert beyond + " and infinite in the export" in said and nan in said, said
+        printed = run("export", f"{root}/large/step-0", f"{root}/allowed-{form}", *more, "--allow-overflow")
+        assert beyond + " and infinite in the export" in printed and nan in printed, printed
     norm = load_file(f"{root}/allowed-hf/model-00001-of-00001.safetensors")["model.norm.weight"]
     assert norm[0] == float("inf") and norm[1] == float("-inf") and norm.isfinite().sum() == len(norm) - 2, norm
-    said = run("export", f"{root}/large/step-0", f"{root}/wide", "--dtype", "bfloat16")
-    assert beyond not in said and nan in said, said
+    printed = run("export", f"{root}/large/step-0", f"{root}/wide", "--dtype", "bfloat16")
+    assert beyond not in printed and nan in printed, printed
 
 
 def main():
@@ -118,11 +118,11 @@ def main():
         tokens = torch.arange(64).reshape(1, 64) * 31 % 2048
         with torch.no_grad():
             assert torch.equal(again(tokens).logits, model(tokens).logits)
-        assert (again.config.bos_token_id, again.config.eos_token_id) == (None, None), "none of another vocabulary"
+        assert (again.config.bos_token_id, again.config.eos_token_id) == (None, None), "no ids of another vocabulary"
         tokenizer = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
         run("export", f"{root}/b/step-0", f"{root}/bf16", "--dtype", "bfloat16", "--tokenizer", tokenizer)
-        told, want = AutoConfig.from_pretrained(f"{root}/bf16"), AutoTokenizer.from_pretrained(tokenizer)
-        assert (told.bos_token_id, told.eos_token_id) == (want.bos_token_id, want.eos_token_id) != (None, None), told
+        exported, want = AutoConfig.from_pretrained(f"{root}/bf16"), AutoTokenizer.from_pretrained(tokenizer)
+        assert (exported.bos_token_id, exported.eos_token_id) == (want.bos_token_id, want.eos_token_id) != (None, None), exported
         loaded = load_file(f"{root}/bf16/model-00001-of-00001.safetensors")
         assert torch.equal(loaded["lm_head.weight"], model.lm_head.weight.to(torch.bfloat16))
 

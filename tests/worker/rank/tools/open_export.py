@@ -14,7 +14,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 
 
-class Said(logging.Handler):
+class CapturedMessages(logging.Handler):
     """Collects what transformers logs, from warnings on, and its Python warnings."""
 
     def __enter__(self):
@@ -40,13 +40,13 @@ class Said(logging.Handler):
 
 def open_folder(folder, tokens=None, dtype="auto", out=None):
     """Opens the whole folder: configuration, weights, tokenizer. `out`: file for the logits of `tokens`."""
-    with Said() as said:
+    with CapturedMessages() as reported:
         config = transformers.AutoConfig.from_pretrained(folder)
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype if dtype == "auto" else getattr(torch, dtype), output_loading_info=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder) if os.path.exists(os.path.join(folder, "tokenizer.json")) else None
     answer = {key: sorted(map(str, info[key])) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
-    answer |= {"said": said.lines, "dtype": str(config.dtype), "architectures": config.architectures,
+    answer |= {"reported": reported.lines, "dtype": str(config.dtype), "architectures": config.architectures,
                "ids": [config.bos_token_id, config.eos_token_id],
                "generation_ids": [model.generation_config.bos_token_id, model.generation_config.eos_token_id]}
     if tokenizer is not None:
@@ -61,11 +61,11 @@ def open_folder(folder, tokens=None, dtype="auto", out=None):
 
 def open_config(folder):
     """Opens config.json, and lists what its class keeps in float32."""
-    with Said() as said:
+    with CapturedMessages() as reported:
         config = transformers.AutoConfig.from_pretrained(folder)
         kind = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     kept = {name: sorted(getattr(kind, name, None) or []) for name in ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")}
-    return {"said": said.lines, "class": kind.__name__, **kept}
+    return {"reported": reported.lines, "class": kind.__name__, **kept}
 
 
 def main():

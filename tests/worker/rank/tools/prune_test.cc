@@ -47,8 +47,8 @@ class PruneTest : public ::testing::Test {
     }
   }
   absl::Status prune(const PruneOptions& options, storage::Files& files = storage::posix_files()) {
-    said_.str("");
-    return tools::prune(files, folder().string(), options, said_);
+    output_.str("");
+    return tools::prune(files, folder().string(), options, output_);
   }
   std::vector<std::string> names() const {
     return storage::posix_files().list(folder().string()).value_or(std::vector<std::string>());
@@ -56,41 +56,41 @@ class PruneTest : public ::testing::Test {
 
   fs::path dump_;
   int attempt_ = 0;
-  std::ostringstream said_;
+  std::ostringstream output_;
 };
 
-TEST_F(PruneTest, TheNewestAndEveryKthStay) {
+TEST_F(PruneTest, KeepsTheNewestAndEveryKth) {
   save({1, 2, 3, 4, 5, 6});
   ASSERT_TRUE(prune({.keep = 1, .keep_every = 3, .dry_run = true}).ok());
-  EXPECT_THAT(said_.str(), HasSubstr("4 steps would be removed"));
+  EXPECT_THAT(output_.str(), HasSubstr("4 steps would be removed"));
   EXPECT_EQ(names().size(), 6u) << "a dry run removes nothing";
   ASSERT_TRUE(prune({.keep = 2, .keep_every = 3}).ok());
   EXPECT_THAT(names(), ElementsAre("step-3", "step-5", "step-6"));
-  EXPECT_THAT(said_.str(), HasSubstr("step-6: kept (the newest intact step)"));
+  EXPECT_THAT(output_.str(), HasSubstr("step-6: kept (the newest intact step)"));
   const auto loaded = Attempt({.dump = dump_.string(), .world = 1, .attempt = ++attempt_}).load();
   EXPECT_EQ(loaded->step, 6);
 }
 
-TEST_F(PruneTest, TheNewestThatIsWholeStays) {
+TEST_F(PruneTest, KeepsTheNewestIntactStep) {
   save({5, 10, 15});
   damage(15);
   ASSERT_TRUE(prune({.keep = 1}).ok());
   EXPECT_THAT(names(), ElementsAre("step-10", "step-15"));
   damage(10);
   EXPECT_TRUE(absl::IsDataLoss(prune({.keep = 1})));
-  EXPECT_THAT(names(), ElementsAre("step-10", "step-15")) << "where none is whole nothing goes";
+  EXPECT_THAT(names(), ElementsAre("step-10", "step-15")) << "nothing is removed if no step is intact";
 }
 
 // Its job went back to step 5 and trained to 7, where it would resume.
-TEST_F(PruneTest, WhatTheJobCommittedLastStays) {
+TEST_F(PruneTest, KeepsTheStepTheJobCommittedLast) {
   save({5, 10, 15});
   save({7});
   ASSERT_TRUE(prune({.keep = 1}).ok());
   EXPECT_THAT(names(), ElementsAre("step-15", "step-7"));
-  EXPECT_THAT(said_.str(), HasSubstr("step-7: kept (the newest that its job committed)"));
+  EXPECT_THAT(output_.str(), HasSubstr("step-7: kept (the newest that its job committed)"));
 }
 
-TEST_F(PruneTest, NothingGoesWhileAJobRuns) {
+TEST_F(PruneTest, RemovesNothingWhileAJobRuns) {
   save({5, 10, 15});
   const storage::Fence fence(dump_.string());
   const storage::Fence::Claim claim{.job_uid = "job", .attempt = 7, .job = "a job", .process = "elsewhere"};
@@ -102,20 +102,20 @@ TEST_F(PruneTest, NothingGoesWhileAJobRuns) {
   ASSERT_TRUE(fence.release("job", 7).ok());
   ASSERT_TRUE(prune({.keep = 1}).ok());
   EXPECT_THAT(names(), ElementsAre("step-15"));
-  EXPECT_EQ(fence.holder()->attempt, 7) << "the folder is whose it was";
+  EXPECT_EQ(fence.holder()->attempt, 7) << "the folder keeps its owner";
 }
 
-TEST_F(PruneTest, WhatSomebodyReadsStays) {
+TEST_F(PruneTest, KeepsAStepBeingRead) {
   save({5, 10});
   const auto reader = checkpoint::StepReader::open(storage::posix_files(), (folder() / "step-5").string());
   ASSERT_TRUE(reader.ok());
   ASSERT_TRUE(prune({.keep = 1}).ok());
   EXPECT_THAT(names(), ElementsAre("step-10", "step-5"));
-  EXPECT_THAT(said_.str(), HasSubstr("step-5: kept (it is being read)"));
+  EXPECT_THAT(output_.str(), HasSubstr("step-5: kept (it is being read)"));
 }
 
 // A step is either complete or gone, wherever the run is interrupted; the next run finishes it.
-TEST_F(PruneTest, AnInterruptedRunLeavesNoHalfStep) {
+TEST_F(PruneTest, InterruptedRunLeavesNoPartialStep) {
   save({5, 10, 15});
   storage::FaultyFiles breaking([](const FileOperation& operation) {
     const bool breaks = operation.kind == FileOperation::Kind::kRemoveFolder && fs::exists(operation.path);
@@ -125,12 +125,12 @@ TEST_F(PruneTest, AnInterruptedRunLeavesNoHalfStep) {
   const auto steps = checkpoint::list_steps(storage::posix_files(), folder().string());
   ASSERT_EQ(steps->size(), 1u);
   EXPECT_EQ(steps->front().step, 15);
-  EXPECT_EQ(names().size(), 3u) << "what is on its way out is still there";
+  EXPECT_EQ(names().size(), 3u) << "folders being removed still exist";
   ASSERT_TRUE(prune({.keep = 1}).ok());
   EXPECT_THAT(names(), ElementsAre("step-15"));
 }
 
-TEST_F(PruneTest, AFolderWithoutStepsIsNamed) {
+TEST_F(PruneTest, RefusesAFolderWithoutSteps) {
   fs::create_directories(folder());
   EXPECT_TRUE(absl::IsNotFound(prune({.keep = 1})));
 }

@@ -18,7 +18,7 @@ from dcp_test import TOOL, identity, weights
 from object_store import Fault, ObjectStore
 from paths import SOURCE
 
-PATIENCE = 60
+TIMEOUT = 60
 MODEL = ["--model", "llama3", "--flavor", "debugmodel"]
 SMALL = ["--max-file-bytes", "5000000"]  # A file is one put; without it the one file is uploaded in two parts.
 SAME = "the same: 57 tensors"
@@ -44,20 +44,20 @@ class StoreExportTest(unittest.TestCase):
     def setUp(self):
         self.store.reset()
 
-    def tool(self, code, *words):
-        done = subprocess.run([TOOL, *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+    def tool(self, code, *args):
+        done = subprocess.run([TOOL, *map(str, args)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT)
         self.assertEqual(code, done.returncode, done.stdout)
         return done.stdout
 
-    def export(self, place, *words, code=0):
-        return self.tool(code, "export", self.step, f"s3://titan/{place}", *words)
+    def export(self, place, *args, code=0):
+        return self.tool(code, "export", self.step, f"s3://titan/{place}", *args)
 
-    def is_whole(self, place):
+    def assert_complete(self, place):
         self.assertIn(SAME, self.tool(0, "diff", self.step, f"s3://titan/{place}"))
         self.assertNotIn(f"{place}/.writer", self.store.keys())
         self.assertEqual(0, self.store.uploads())
 
-    def killed(self, where, *words):
+    def killed(self, where, *args):
         """Runs a call that is killed when `where` holds of a request, which never arrives."""
         reached, ended = threading.Event(), threading.Event()
         self.addCleanup(ended.set)
@@ -65,25 +65,25 @@ class StoreExportTest(unittest.TestCase):
         def stop(request):
             if where(request):
                 reached.set()
-                ended.wait(PATIENCE)
+                ended.wait(TIMEOUT)
                 return Fault("reset")
         self.store.rule = stop
-        process = subprocess.Popen([TOOL, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([TOOL, *map(str, args)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        self.assertTrue(reached.wait(PATIENCE))
+        self.assertTrue(reached.wait(TIMEOUT))
         process.kill()
-        self.assertEqual(-signal.SIGKILL, process.wait(PATIENCE))
+        self.assertEqual(-signal.SIGKILL, process.wait(TIMEOUT))
         self.store.rule = lambda request: None
         ended.set()
 
-    def test_every_form_goes_there_once(self):
+    def test_every_format_exports_completely(self):
         for form, last in (("hf", "model.safetensors.index.json"), ("dcp", ".metadata")):
             self.store.requests.clear()
             self.export(form, "--format", form)
-            self.is_whole(form)
+            self.assert_complete(form)
             writes = [request.key for request in self.store.requests if request.what in ("put", "complete")]
-            self.assertEqual(f"titan/{form}/{last}", writes[-1], "what readers look for first comes last")
+            self.assertEqual(f"titan/{form}/{last}", writes[-1], "the file that readers open first is written last")
         self.assertGreater(self.store.counted("part"), 1)
         self.assertIn("exists already", self.export("hf", code=1))
         self.export("torch", "--format", "torch")
@@ -93,32 +93,32 @@ class StoreExportTest(unittest.TestCase):
         self.assertTrue(all(torch.equal(back[key], value.float()) for key, value in state.items()))
         # Imports again, from one folder of the store to another.
         self.tool(0, "import", "s3://titan/hf", "s3://titan/from-hf/step-0", *MODEL)
-        self.is_whole("from-hf/step-0")
+        self.assert_complete("from-hf/step-0")
 
-    def test_a_store_that_fails_in_passing_is_asked_again(self):
+    def test_retries_transient_store_errors(self):
         seen = set()
 
-        def stumble(request):
+        def fail_once(request):
             if (request.what, request.key, str(request.query)) in seen or request.what in ("get", "head"):
                 return None
             seen.add((request.what, request.key, str(request.query)))
             return Fault("lost") if request.what in ("put", "complete") else Fault("status", 503, "SlowDown")
-        self.store.rule = stumble
+        self.store.rule = fail_once
         self.export("hf")
         self.store.rule = lambda request: None
         self.assertTrue({"put", "part", "complete", "upload"} <= {what for what, _, _ in seen}, seen)
-        self.is_whole("hf")
+        self.assert_complete("hf")
 
-    def test_one_that_refuses_leaves_nothing(self):
+    def test_refused_export_leaves_nothing(self):
         self.store.rule = lambda request: Fault("status", 403, "AccessDenied") if "00002-of" in request.key else None
         self.assertIn("model-00002-of", self.export("hf", *SMALL, code=1))
         self.assertEqual([], self.store.keys(prefix="hf"))
         self.store.rule = lambda request: None
         self.export("hf", *SMALL)
-        self.is_whole("hf")
+        self.assert_complete("hf")
 
-    def test_what_others_keep_there_stays(self):
-        """Whatever fails, and whatever sign exists: a writer owns only what it wrote into a folder that it had found empty."""
+    def test_foreign_files_are_kept(self):
+        """Whatever fails, and whatever marker exists: a writer owns only what it wrote into a folder that it had found empty."""
         gone = identity(os.getpid()) + "0"  # A process that began at another time.
         theirs = ["data/deep/more.txt", "data/precious.txt"]
         for key in theirs:
@@ -129,7 +129,7 @@ class StoreExportTest(unittest.TestCase):
             self.store.rule = lambda request: None
             self.assertIn("exists already", self.export("data", "--format", "torch", code=1))
             self.assertEqual(theirs, self.store.keys(prefix="data/"), refused)
-        # A sign written before its writer had looked, and one next to a file that came while its writer looked.
+        # A marker written before its writer had listed the folder, and one next to a file that appeared meanwhile.
         self.store.put("data/.writer", gone.encode())
         self.assertIn("exists already", self.export("data", code=1))
         self.assertEqual(theirs, self.store.keys(prefix="data/"))
@@ -138,18 +138,18 @@ class StoreExportTest(unittest.TestCase):
         self.store.put("late/precious.txt", b"theirs")
         self.assertIn("exists already", self.export("late", code=1))
         self.assertEqual(["late/precious.txt"], self.store.keys(prefix="late/"))
-        # A sign without other files has no owner.
+        # A marker without other files has no owner.
         self.store.put("free/.writer", gone.encode())
         self.export("free")
-        self.is_whole("free")
+        self.assert_complete("free")
 
-    def test_what_was_killed_is_no_whole_one_and_goes_with_the_next(self):
+    def test_killed_export_is_incomplete_and_replaced(self):
         there = ["export", self.step, "s3://titan/hf"]
-        for end, words in ((lambda request: request.key.endswith(".writer") and request.method == "PUT", []),
+        for end, args in ((lambda request: request.key.endswith(".writer") and request.method == "PUT", []),
                            (lambda request: request.what == "part" and request.query["partNumber"] == "2", []),
                            (lambda request: "00002-of" in request.key and request.method == "PUT", SMALL),
                            (lambda request: request.key.endswith("index.json") and request.method == "PUT", [])):
-            self.killed(end, *there, *words)
+            self.killed(end, *there, *args)
             self.assertNotIn("hf/model.safetensors.index.json", self.store.keys(prefix="hf/"))
         # Only the last one's files are there, without the index.
         self.assertEqual(["hf/.writer", "hf/config.json", "hf/model-00001-of-00001.safetensors"], self.store.keys(prefix="hf/"))
@@ -159,9 +159,9 @@ class StoreExportTest(unittest.TestCase):
         self.killed(lambda request: request.key.endswith(".writer") and request.method == "DELETE", *there)
         self.assertIn(SAME, self.tool(0, "diff", self.step, "s3://titan/hf"))
         self.export("hf")
-        self.is_whole("hf")
+        self.assert_complete("hf")
 
-    def test_adapters_and_what_they_make_of_their_model(self):
+    def test_exports_adapters_and_merged_weights(self):
         """Has the bytes of an export into a local folder, also after it was killed while merging, whose intermediate files are
         there too."""
         flags = {"model.name": "llama3", "model.flavor": "debugmodel", "model.converters": "lora", "lora.rank": RANK,
@@ -177,9 +177,9 @@ class StoreExportTest(unittest.TestCase):
         self.killed(lambda request: "/.merged/" not in request.key and request.key.endswith("safetensors") and request.method == "PUT",
                     "export", adapters, "s3://titan/merge", "--merge", *SMALL)
         self.assertIn("was stopped while writing it", self.tool(2, "diff", self.step, "s3://titan/merge"))
-        for form, words in (("peft", ["--format", "peft"]), ("merge", ["--merge", *SMALL])):
-            self.tool(0, "export", adapters, self.folder / form, *words)
-            self.tool(0, "export", adapters, f"s3://titan/{form}", *words)
+        for form, args in (("peft", ["--format", "peft"]), ("merge", ["--merge", *SMALL])):
+            self.tool(0, "export", adapters, self.folder / form, *args)
+            self.tool(0, "export", adapters, f"s3://titan/{form}", *args)
             files = sorted(path.name for path in (self.folder / form).iterdir())
             self.assertEqual([f"{form}/{name}" for name in files], sorted(self.store.keys(prefix=f"{form}/")))
             for name in files:
@@ -207,14 +207,14 @@ class StoreExportTest(unittest.TestCase):
             adapted += 1
         self.assertEqual(6 * 7, adapted)  # Every matrix of the layers.
 
-    def test_an_import_that_was_killed_is_no_step(self):
-        words = ["import", self.folder / "model.pt", "s3://titan/step-0", *MODEL]
-        self.killed(lambda request: request.key.endswith("manifest.json") and request.method == "PUT", *words)
+    def test_killed_import_is_not_a_step(self):
+        args = ["import", self.folder / "model.pt", "s3://titan/step-0", *MODEL]
+        self.killed(lambda request: request.key.endswith("manifest.json") and request.method == "PUT", *args)
         self.tool(3, "inspect", "s3://titan/step-0")
-        self.tool(0, *words)
-        self.is_whole("step-0")
+        self.tool(0, *args)
+        self.assert_complete("step-0")
 
-    def test_who_is_killed_while_tidying_up_leaves_what_the_next_one_knows(self):
+    def test_next_export_finishes_a_killed_cleanup(self):
         self.killed(lambda request: request.key.endswith("index.json") and request.method == "PUT", "export", self.step, "s3://titan/hf", *SMALL)
         before = len(self.store.keys(prefix="hf/"))
         seen = []
@@ -222,30 +222,30 @@ class StoreExportTest(unittest.TestCase):
                     "export", self.step, "s3://titan/hf")
         self.assertEqual(before - 2, len(self.store.keys(prefix="hf/")))
         self.export("hf")
-        self.is_whole("hf")
+        self.assert_complete("hf")
 
-    def test_what_somebody_else_writes_is_left_alone(self):
+    def test_other_writers_files_are_left_alone(self):
         # One writer that is unknown here, and one that lives.
         self.store.put("hf/.writer", b"another-boot pid:[1] 5 6")
         self.store.put("hf/model-00001-of-00002.safetensors", b"theirs")
         self.assertIn("another process writes there", self.export("hf", code=1))
         self.assertEqual(b"theirs", self.store.get("hf/model-00001-of-00002.safetensors"))
 
-        reached, go_on = threading.Event(), threading.Event()
-        self.addCleanup(go_on.set)
+        reached, resume = threading.Event(), threading.Event()
+        self.addCleanup(resume.set)
 
         def wait(request):
             if request.key.endswith("index.json") and request.method == "PUT":
                 reached.set()
-                go_on.wait(PATIENCE)
+                resume.wait(TIMEOUT)
         self.store.rule = wait
         first = subprocess.Popen([TOOL, "export", self.step, "s3://titan/two"], stdout=subprocess.DEVNULL)
         self.addCleanup(first.wait)
-        self.assertTrue(reached.wait(PATIENCE))
+        self.assertTrue(reached.wait(TIMEOUT))
         self.assertIn("another process writes there", self.export("two", code=1))
-        go_on.set()
-        self.assertEqual(0, first.wait(PATIENCE))
-        self.is_whole("two")
+        resume.set()
+        self.assertEqual(0, first.wait(TIMEOUT))
+        self.assert_complete("two")
 
         # Complete exports, and files that no export wrote, are kept too.
         self.store.put("data/notes.txt", b"mine")

@@ -65,7 +65,7 @@ std::vector<std::string> places(const Machine& machine, const Homes& homes) {
   return all;
 }
 
-TEST(CpuListTest, IsReadAndWrittenAsTheKernelDoes) {
+TEST(CpuListTest, ParsesAndPrintsTheKernelsFormat) {
   for (const char* list : {"", "0", "0-3", "0-3,8,10-11", "5,7,9"}) EXPECT_EQ(to_text(cpus(list)), list);
   EXPECT_EQ(to_text(cpus(" 3,1-2\n")), "1-3");
   for (const char* wrong : {"a", "1-", "-1", "3-1", "1,,2", "0-9999999", "1-2-3"}) {
@@ -98,7 +98,7 @@ TEST(MachineTest, WithoutNumaIsOneNode) {
   EXPECT_FALSE(place(machine, machine.allowed, homes, 0)->prefers_memory) << "there is no other memory";
 }
 
-TEST(MachineTest, OfflineCpusAreNobodys) {
+TEST(MachineTest, OfflineCpusGoToNoRank) {
   const Machine machine = two_nodes("0-5,8-21,24-31");
   EXPECT_EQ(machine.nodes[0].cpus, cpus("0-5,16-21"));
   EXPECT_THAT(places(machine, homes_of_gpus(machine, {0, 0, 1}).value()),
@@ -143,7 +143,7 @@ TEST(PlacementTest, OneNodeIsShared) {
 }
 
 // Every CPU belongs to exactly one rank, even if the ranks do not divide the machine evenly.
-TEST(PlacementTest, PartsMakeTheWhole) {
+TEST(PlacementTest, EveryCpuBelongsToOneRank) {
   const Machine machine = two_nodes();
   for (int ranks = 1; ranks <= 16; ++ranks) {
     CpuSet seen;
@@ -159,7 +159,7 @@ TEST(PlacementTest, PartsMakeTheWhole) {
   }
 }
 
-TEST(PlacementTest, CpuRanksAreDealtOverNodes) {
+TEST(PlacementTest, CpuRanksAreSpreadOverNodes) {
   const Machine machine = two_nodes();
   EXPECT_THAT(homes_of_cpu_ranks(machine, 1), ElementsAre(ElementsAre(0, 1)));
   EXPECT_THAT(homes_of_cpu_ranks(machine, 3), ElementsAre(ElementsAre(0), ElementsAre(0), ElementsAre(1)));
@@ -169,22 +169,22 @@ TEST(PlacementTest, CpuRanksAreDealtOverNodes) {
   EXPECT_THAT(places(limited, homes_of_cpu_ranks(limited, 2)), ElementsAre("10-11", "12-13")) << "node 0 is not ours";
 }
 
-TEST(PlacementTest, AControlGroupLeavesSome) {
+TEST(PlacementTest, ControlGroupRestrictsPlacement) {
   Machine machine = two_nodes();
   machine.allowed = cpus("0-3,16-17");
   const Homes homes = homes_of_gpus(machine, {0, 0, 1}).value();
   EXPECT_THAT(places(machine, homes), ElementsAre("0-1,16-17", "2-3", HasSubstr("no CPU of NUMA node 1 may be used")));
 }
 
-TEST(PlacementTest, AnAffinityOfSomebodysChoiceStays) {
+TEST(PlacementTest, KeepsAnAffinityThatWasSetBefore) {
   const Machine machine = two_nodes();
-  const auto kept = place(machine, cpus("0-3"), homes_of_gpus(machine, {0, 1}).value(), 0);
-  EXPECT_EQ(kept.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(kept.status().message()), HasSubstr("it was started on CPUs 0-3"));
+  const auto refused = place(machine, cpus("0-3"), homes_of_gpus(machine, {0, 1}).value(), 0);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("it was started on CPUs 0-3"));
   EXPECT_TRUE(place(machine, cpus("0-40"), homes_of_gpus(machine, {0, 1}).value(), 0).ok());
 }
 
-TEST(PlacementTest, WhatIsNotKnownIsNotGuessed) {
+TEST(PlacementTest, RefusesUnknownNumaNodes) {
   const auto unknown = homes_of_gpus(two_nodes(), {0, std::nullopt});
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("GPU 1"));

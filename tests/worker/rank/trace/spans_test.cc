@@ -18,7 +18,7 @@ std::multiset<std::string> names(const std::vector<ThreadSpan>& works) {
 Transfer transfer(int64_t begin_ns) { return {.operation = "all_gather", .axis = "fsdp", .begin_ns = begin_ns}; }
 
 // Spans that end before a recording, or begin after it, are left out.
-TEST(SpansTest, KeepsWhatFallsIntoTheRecording) {
+TEST(SpansTest, KeepsSpansDuringTheRecording) {
   SpanRecorder spans;
   { const ThreadSpanScope early(&spans, "loader", "early"); }
   spans.add(transfer(now_ns()));
@@ -38,7 +38,7 @@ TEST(SpansTest, KeepsWhatFallsIntoTheRecording) {
 }
 
 // A save that lasts longer than the recording fills it from end to end, and the next one too.
-TEST(SpansTest, WorkUnderWayIsCutToTheRecording) {
+TEST(SpansTest, OngoingWorkIsClippedToTheRecording) {
   SpanRecorder spans;
   const ThreadSpanScope outer(&spans, "writer", "save");
   for (int round = 0; round < 2; ++round) {
@@ -50,10 +50,10 @@ TEST(SpansTest, WorkUnderWayIsCutToTheRecording) {
   }
 }
 
-TEST(SpansTest, NobodyToTellIsNoError) { const ThreadSpanScope work(nullptr, "loader", "work"); }
+TEST(SpansTest, WorksWithoutARecorder) { const ThreadSpanScope work(nullptr, "loader", "work"); }
 
 // The recording starts and stops while threads are anywhere in their work. (Under TSan: no race; every span is whole.)
-TEST(SpansTest, StopsWhileOthersAreAtWork) {
+TEST(SpansTest, StopsWhileThreadsAreWorking) {
   constexpr int kThreads = 3;
   SpanRecorder spans;
   std::atomic<bool> over = false;

@@ -45,8 +45,8 @@ absl::StatusOr<const TensorRecord*> find_record(const Candidate& candidate, cons
   }
   if (record->shape != slice.shape) {
     return absl::FailedPreconditionError(absl::StrCat(candidate.path, kDoesNotFit, ": ", slice.key, " is ",
-                                                      shape_text(record->shape), " there and ", shape_text(slice.shape),
-                                                      " here"));
+                                                      shape_text(record->shape), " in the checkpoint, but ",
+                                                      shape_text(slice.shape), " in the configuration"));
   }
   return record;
 }
@@ -197,8 +197,8 @@ absl::StatusOr<at::Tensor> read_slice(DcpFolder& folder, const std::vector<Slice
   if (found == folder.metadata().tensors.end()) return misfit(folder.folder(), slice, key);
   if (found->second.shape != slice.shape) {
     return absl::FailedPreconditionError(absl::StrCat(folder.folder(), kDoesNotFit, ": ", key, " is ",
-                                                      shape_text(found->second.shape), " there and ",
-                                                      shape_text(slice.shape), " here"));
+                                                      shape_text(found->second.shape), " in the checkpoint, but ",
+                                                      shape_text(slice.shape), " in the configuration"));
   }
   return folder.read(key, {slice.offset, slice.size()});
 }

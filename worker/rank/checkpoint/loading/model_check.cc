@@ -64,8 +64,8 @@ absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, c
   if (use == Use::kInitial) {
     std::erase_if(all, [&](const models::SpecDifference& one) {
       if (one.positions) {
-        warnings.push_back(absl::StrCat(path, ": ", one.name, " was ", one.there, " there and is ", one.here,
-                                        " here: the weights were trained with other positions"));
+        warnings.push_back(absl::StrCat(path, ": ", one.name, " is ", one.there, " in the checkpoint, but ", one.here,
+                                        " in the configuration: the weights were trained with other positions"));
       }
       return one.positions;
     });

@@ -136,18 +136,19 @@ std::vector<int64_t> Manifest::piece_counts() const {
 }
 
 absl::Status check(const Manifest& manifest) {
-  int64_t data = 0, room = 0;
+  int64_t data = 0, file_bytes = 0;
   for (const FileRecord& file : manifest.files) {
     if (file.indexed() != (manifest.version > 1))
       return absl::DataLossError(file.name + ": its record has another format version than the manifest");
-    if (__builtin_add_overflow(room, file.bytes, &room)) return absl::DataLossError(file.name + ": too large");
+    if (__builtin_add_overflow(file_bytes, file.bytes, &file_bytes))
+      return absl::DataLossError(file.name + ": too large");
   }
   for (const TensorRecord& tensor : manifest.tensors) {
     TITAN_RETURN_IF_ERROR(check_shape(tensor));
     if (manifest.version == 1) {
       TITAN_RETURN_IF_ERROR(check_pieces(tensor, manifest.files));
     } else if (const TensorEntry entry{.dtype = tensor.dtype, .shape = tensor.shape};
-               __builtin_add_overflow(data, entry.bytes(), &data) || data > room) {
+               __builtin_add_overflow(data, entry.bytes(), &data) || data > file_bytes) {
       return absl::DataLossError(tensor.key + ": larger than its files");
     }
   }

@@ -68,14 +68,14 @@ class Walk {
   Walk(const Progression& of, const std::vector<Bounds>& within, absl::FunctionRef<void(const Point&)> visit)
       : of_(of), within_(within), visit_(visit) {
     const size_t components = of.base.size();
-    least_.assign(1, Point(components, 0));
-    most_ = least_;
+    min_.assign(1, Point(components, 0));
+    max_ = min_;
     for (const Progression::Step& step : of.steps) {
-      least_.push_back(least_.back());
-      most_.push_back(most_.back());
+      min_.push_back(min_.back());
+      max_.push_back(max_.back());
       for (size_t c = 0; c < components; ++c) {
         const int64_t reach = (step.count - 1) * step.delta[c];
-        (reach < 0 ? least_ : most_).back()[c] += reach;
+        (reach < 0 ? min_ : max_).back()[c] += reach;
       }
     }
   }
@@ -90,7 +90,7 @@ class Walk {
     const Progression::Step& step = of_.steps[steps - 1];
     int64_t first = 0, last = step.count - 1;
     for (size_t c = 0; c < at.size(); ++c) {
-      narrow(at[c], step.delta[c], least_[steps - 1][c], most_[steps - 1][c], within_[c], first, last);
+      narrow(at[c], step.delta[c], min_[steps - 1][c], max_[steps - 1][c], within_[c], first, last);
     }
     Point next(at.size());
     for (int64_t i = first; i <= last; ++i) {
@@ -103,7 +103,7 @@ class Walk {
   const Progression& of_;
   const std::vector<Bounds>& within_;
   absl::FunctionRef<void(const Point&)> visit_;
-  std::vector<Point> least_, most_;  // Least and most that the first k steps can add to a point.
+  std::vector<Point> min_, max_;  // Least and most that the first k steps can add to a point.
 };
 
 }  // namespace

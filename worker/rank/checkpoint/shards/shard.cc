@@ -25,14 +25,14 @@ class Data {
   absl::Status append(std::string_view bytes) {
     while (!bytes.empty()) {
       if (stop_ != nullptr && stop_->load()) return absl::CancelledError("the save was given up");
-      if (room_ == 0) {
+      if (left_ == 0) {
         crcs_.push_back(0);
-        room_ = kChunkBytes;
+        left_ = kChunkBytes;
       }
-      const std::string_view part = bytes.substr(0, static_cast<size_t>(room_));
+      const std::string_view part = bytes.substr(0, static_cast<size_t>(left_));
       crcs_.back() = storage::crc32c(part.data(), part.size(), crcs_.back());
       TITAN_RETURN_IF_ERROR(file_.append(part));
-      room_ -= static_cast<int64_t>(part.size());
+      left_ -= static_cast<int64_t>(part.size());
       bytes.remove_prefix(part.size());
     }
     return absl::OkStatus();
@@ -43,7 +43,7 @@ class Data {
   storage::WritableFile& file_;
   const std::atomic<bool>* stop_;
   std::vector<uint32_t> crcs_;
-  int64_t room_ = 0;  // Bytes left in the last chunk.
+  int64_t left_ = 0;  // Bytes left in the last chunk.
 };
 
 PieceRecord piece_of(const Staged& part) {

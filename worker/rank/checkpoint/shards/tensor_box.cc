@@ -35,7 +35,7 @@ bool overlap(const Box& a, const Box& b) {
 }
 
 // The dim along which boxes begin at the most places.
-size_t most_cut(const std::vector<const Box*>& boxes, size_t dims) {
+size_t most_divided_dim(const std::vector<const Box*>& boxes, size_t dims) {
   size_t best = 0, most = 0;
   for (size_t d = 0; d < dims; ++d) {
     std::vector<int64_t> begins;
@@ -149,7 +149,7 @@ absl::Status check_cover(const std::vector<int64_t>& shape, const std::vector<Bo
   for (const Box& box : boxes) {
     if (box.elements() > 0) sorted.push_back(&box);
   }
-  const size_t dim = most_cut(sorted, shape.size());
+  const size_t dim = most_divided_dim(sorted, shape.size());
   const auto begin = [&](const Box* box) { return box->offset.empty() ? 0 : box->offset[dim]; };
   const auto end = [&](const Box* box) { return box->offset.empty() ? 1 : box->offset[dim] + box->shape[dim]; };
   std::stable_sort(sorted.begin(), sorted.end(), [&](const Box* a, const Box* b) { return begin(a) < begin(b); });

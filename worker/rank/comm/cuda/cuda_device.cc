@@ -122,8 +122,8 @@ class CudaDevice final : public device::Device, public device::DeviceGraphs, pub
 
   void reset_peak_memory() override { c10::cuda::CUDACachingAllocator::resetPeakStats(device_.index()); }
 
-  void record_memory(size_t most_events, const device::ScopesNow& scopes) override {
-    device::record_allocator(most_events, scopes);
+  void record_memory(size_t max_events, const device::ScopesNow& scopes) override {
+    device::record_allocator(max_events, scopes);
   }
   device::MemorySnapshot memory_snapshot() override { return device::allocator_snapshot(device_.index()); }
 

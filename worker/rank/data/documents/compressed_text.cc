@@ -28,7 +28,7 @@ absl::Status too_dense(const std::string& path, int64_t bytes, int64_t at, int64
 }
 
 // How the piece after `piece` begins.
-CompressedText::Piece behind(const CompressedText::Piece& piece) {
+CompressedText::Piece piece_after(const CompressedText::Piece& piece) {
   const std::string_view text = piece.text;
   const size_t last_end = text.rfind('\n');
   CompressedText::Piece next{.begin = piece.end()};
@@ -131,7 +131,7 @@ absl::Status CompressedText::read_on(Stream& stream) {
     Piece piece = stream.begin;
     const size_t begin = text.size() * part / kParts, end = text.size() * (part + 1) / kParts;
     piece.text = text.substr(begin, end - begin);
-    stream.begin = behind(piece);
+    stream.begin = piece_after(piece);
     stream.pieces.push_back(std::move(piece));
   }
   stream.next += kParts;
@@ -154,8 +154,8 @@ absl::StatusOr<std::string> CompressedText::decompress(Stream& stream) {
     TITAN_ASSIGN_OR_RETURN(const size_t got, stream.decompressor->decompress(unused, output_.data(), output_.size()));
     if (got == 0) break;
     text.append(output_.data(), got);
-    if (static_cast<int64_t>(text.size()) > options_.most_text) {
-      return too_dense(path_, static_cast<int64_t>(input.size()), at, options_.most_text);
+    if (static_cast<int64_t>(text.size()) > options_.max_text) {
+      return too_dense(path_, static_cast<int64_t>(input.size()), at, options_.max_text);
     }
   }
   decompressed_ += static_cast<int64_t>(text.size());
@@ -169,7 +169,7 @@ void CompressedText::keep_state(const Stream& stream) {
   std::unique_ptr<data_files::Decompressor> copy = stream.decompressor->copy();
   if (copy == nullptr) return;
   states_.push_back({stream.next, stream.begin, std::move(copy)});
-  if (states_.size() <= options_.most_kept) return;
+  if (states_.size() <= options_.max_states) return;
   apart_ *= 2;
   size_t kept = 0;
   for (size_t i = 1; i < states_.size(); i += 2) states_[kept++] = std::move(states_[i]);

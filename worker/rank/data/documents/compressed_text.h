@@ -22,9 +22,9 @@ class CompressedText {
   struct Options {
     int64_t piece_bytes = 0;           // Bytes of the file per piece, on average.
     int64_t least_apart = 512 * 1024;  // Bytes of text between two states at first.
-    size_t most_kept = 128;            // With more states, 40 KiB each, every second one is dropped.
+    size_t max_states = 128;           // With more states, 40 KiB each, every second one is dropped.
     int64_t kept_text = 1 << 20;       // Bytes of text before each stream that are kept.
-    int64_t most_text = 8 << 20;       // Bytes of text in four pieces; more is too dense.
+    int64_t max_text = 8 << 20;        // Bytes of text in four pieces; more is too dense.
   };
   // `path`: the name of the file, for its suffix and for errors.
   CompressedText(std::string path, std::unique_ptr<storage::ReadableFile> file, const Options& options);
@@ -42,7 +42,7 @@ class CompressedText {
   static int64_t pieces_of(int64_t size, int64_t piece_bytes);
   int64_t pieces() const { return pieces_; }
   // Valid until the next call. Errors: those of the disk; InvalidArgument for data that is damaged or, in the last
-  // piece, cut short (names the file), and for pieces of more than most_text (is_too_dense).
+  // piece, cut short (names the file), and for pieces of more than max_text (is_too_dense).
   absl::StatusOr<const Piece*> piece(int64_t number);
   // The piece that holds a byte of the text; pieces() for the byte after the last. Errors: those of piece();
   // InvalidArgument for a later byte.
@@ -80,7 +80,7 @@ class CompressedText {
   int64_t decompressed_ = 0;
 };
 
-// Whether a piece failed because its text exceeds most_text. A reader of the whole text need not hold a piece in
+// Whether a piece failed because its text exceeds max_text. A reader of the whole text need not hold a piece in
 // memory.
 bool is_too_dense(const absl::Status& status);
 

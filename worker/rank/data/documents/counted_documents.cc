@@ -58,7 +58,7 @@ class CountedDocuments final : public TokenizedDocuments {
   }
 
   // Skips whole records of the counts, except those with malformed documents, which next() reports one by one.
-  absl::StatusOr<int64_t> skip_up_to(int64_t most_tokens) override {
+  absl::StatusOr<int64_t> skip_up_to(int64_t max_tokens) override {
     int64_t passed = 0;
     while (number_ % kChunk == 0 && number_ + kChunk <= documents_) {
       TITAN_ASSIGN_OR_RETURN(const DocumentLengths lengths, lengths_.get(pass_ * chunks_ + number_ / kChunk));
@@ -66,7 +66,7 @@ class CountedDocuments final : public TokenizedDocuments {
       for (const int32_t one : lengths.tokens) tokens += one;
       const bool malformed =
           std::find(lengths.tokens.begin(), lengths.tokens.end(), DocumentLengths::kMalformed) != lengths.tokens.end();
-      if (malformed || passed + tokens > most_tokens) break;
+      if (malformed || passed + tokens > max_tokens) break;
       if (tokens > 0) add(tokens);
       passed += tokens;
       TITAN_RETURN_IF_ERROR(go_to(number_ + kChunk, here_.bad_lines));

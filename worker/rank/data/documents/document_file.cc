@@ -43,7 +43,7 @@ DocumentText conversation_text(const Chat& chat, std::string_view row) {
 }
 
 bool has_pieces(const FileKind& kind) {
-  return !kind.messages_key.empty() || (kind.plugin != nullptr && kind.plugin->gives == Gives::kTokens);
+  return !kind.messages_key.empty() || (kind.plugin != nullptr && kind.plugin->content == Content::kTokens);
 }
 
 const std::string* first_compressed(const std::vector<std::string>& files, const FileKind& kind) {

@@ -156,8 +156,8 @@ absl::StatusOr<DocumentPosition> DocumentPlaces::place(int64_t document) {
   Place place;
   TITAN_RETURN_IF_ERROR(
       places_.read(document * static_cast<int64_t>(sizeof place), sizeof place, reinterpret_cast<char*>(&place)));
-  const auto behind = std::upper_bound(firsts_.begin(), firsts_.end(), document);
-  return DocumentPosition{behind - firsts_.begin() - 1, place.offset, place.line, document};
+  const auto following = std::upper_bound(firsts_.begin(), firsts_.end(), document);
+  return DocumentPosition{following - firsts_.begin() - 1, place.offset, place.line, document};
 }
 
 }  // namespace titan::data

@@ -75,16 +75,16 @@ class PluginFile final : public DocumentFile {
     const Where where{kind_, path_, start_};
     TITAN_ASSIGN_OR_RETURN(const bool found, guarded<bool>(where, "next()", [&] { return reader_->next(document_); }));
     if (!found) return false;
-    TITAN_ASSIGN_OR_RETURN(const data_files::FilePlace behind, reported_place());
-    if (behind <= start_ || behind.line < 0) {
-      return wrong(where, absl::StrCat("the place after the document is ", words(behind), "; it has to be beyond ",
+    TITAN_ASSIGN_OR_RETURN(const data_files::FilePlace place_after, reported_place());
+    if (place_after <= start_ || place_after.line < 0) {
+      return wrong(where, absl::StrCat("the place after the document is ", words(place_after), "; it has to be beyond ",
                                        words(start_), ", by its first number and then by its second, neither below 0"));
     }
-    if (std::max(behind.offset, behind.line) > data_files::kMaxPlace) {
-      return wrong(where, absl::StrCat("the place after the document is ", words(behind),
+    if (std::max(place_after.offset, place_after.line) > data_files::kMaxPlace) {
+      return wrong(where, absl::StrCat("the place after the document is ", words(place_after),
                                        "; neither number can be beyond 2^60, the largest that a cursor holds"));
     }
-    place_ = behind;
+    place_ = place_after;
     return true;
   }
 
@@ -95,7 +95,7 @@ class PluginFile final : public DocumentFile {
   absl::StatusOr<DocumentText> text() override {
     PluginDocument document = std::exchange(document_, {});
     if (!document.problem.empty()) return DocumentText{"", std::move(document.problem)};
-    const bool tokens = kind_.plugin->gives == Gives::kTokens;
+    const bool tokens = kind_.plugin->content == Content::kTokens;
     if (tokens ? !document.text.empty() : !document.tokens.empty() || !document.labels.empty()) {
       return wrong({kind_, path_, start_}, absl::StrCat("the document has ", tokens ? "text" : "tokens",
                                                         ", and the dataset gives ", tokens ? "tokens" : "texts"));

@@ -48,8 +48,8 @@ class RowBlocks final : public BlockFiles {
 
   data_files::FilePlace place(int64_t file, int64_t at, int64_t) const override {
     const std::vector<int64_t>& firsts = firsts_[file];
-    const auto behind = std::upper_bound(firsts.begin(), firsts.end() - 1, at);  // Groups may be empty.
-    const int64_t group = behind - firsts.begin() - 1;
+    const auto following = std::upper_bound(firsts.begin(), firsts.end() - 1, at);  // Groups may be empty.
+    const int64_t group = following - firsts.begin() - 1;
     return {group, at - firsts[group]};
   }
 

@@ -44,10 +44,10 @@ absl::StatusOr<DocumentIndex> DocumentIndex::make(const std::vector<std::string>
 }
 
 DocumentPosition DocumentIndex::before(int64_t document) const {
-  const auto behind =
+  const auto following =
       std::upper_bound(marks_.begin(), marks_.end(), document,
                        [](int64_t number, const DocumentPosition& mark) { return number < mark.document; });
-  return behind == marks_.begin() ? DocumentPosition{} : *(behind - 1);
+  return following == marks_.begin() ? DocumentPosition{} : *(following - 1);
 }
 
 std::string DocumentIndex::to_text() const {

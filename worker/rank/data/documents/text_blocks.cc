@@ -45,8 +45,8 @@ absl::StatusOr<bool> line_before_is_blank(const std::string& path, int64_t line)
     TITAN_ASSIGN_OR_RETURN(const size_t got, source->read(buffer.data(), static_cast<size_t>(end - begin)));
     if (got != static_cast<size_t>(end - begin)) return data_files::no_line_at(path, line);
     const std::string_view bytes(buffer.data(), got);
-    const size_t told = bytes.find_last_not_of(" \t\r");
-    if (told != std::string_view::npos) return bytes[told] == '\n';
+    const size_t decisive = bytes.find_last_not_of(" \t\r");
+    if (decisive != std::string_view::npos) return bytes[decisive] == '\n';
     end = begin;
   }
   return true;

@@ -150,8 +150,8 @@ class SetDocuments final : public TokenDocuments {
  public:
   SetDocuments(TokenSet set, int32_t max_token_id, const TokenDocumentsOptions& options)
       : set_(std::move(set)), max_token_id_(max_token_id), options_(options) {
-    const int64_t behind = set_.documents() - options.first;
-    documents_ = options.documents < 0 ? behind : std::min(behind, options.documents);
+    const int64_t available = set_.documents() - options.first;
+    documents_ = options.documents < 0 ? available : std::min(available, options.documents);
     if (shuffled()) options_.arrangement.of = documents_;
   }
 

@@ -40,10 +40,10 @@ class TokenDocuments {
   // Writes tokens [begin, begin + count) of the document to `out`.
   virtual absl::Status read(const TokenDocument& document, int64_t begin, int64_t count, int32_t* out) = 0;
 
-  // Skips next documents that have at most `most_tokens` tokens together; returns their tokens. May skip few or none,
+  // Skips next documents that have at most `max_tokens` tokens together; returns their tokens. May skip few or none,
   // and skips none at the end if they do not loop.
-  virtual absl::StatusOr<int64_t> skip_up_to(int64_t most_tokens) {
-    (void)most_tokens;
+  virtual absl::StatusOr<int64_t> skip_up_to(int64_t max_tokens) {
+    (void)max_tokens;
     return int64_t{0};
   }
   // Whether skip_up_to() ever skips.

@@ -36,8 +36,8 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
   if (files.format == data_files::DatasetFormat::kJsonLines || files.format == data_files::DatasetFormat::kText)
     return Found{std::move(files), open_hub(*options, there)};
   return absl::UnimplementedError(absl::StrCat(dataset_path,
-                                               ": only JSON lines and plain text are read from a hub as "
-                                               "it goes: fetch other files with titanctl assets get ",
+                                               ": only JSON lines and plain text can be streamed from a "
+                                               "hub: download other files with titanctl assets get ",
                                                path.repo.id,
                                                " --dataset --include GLOB, and set dataset_path to their folder"));
 }
@@ -52,7 +52,7 @@ absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDat
                                                    " reads files of this machine: set dataset_path to their "
                                                    "folder, to a glob or to a file"));
   }
-  if (loaded->gives == Gives::kTokens && !settings.messages_key.empty()) {
+  if (loaded->content == Content::kTokens && !settings.messages_key.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(who, " gives tokens, in which messages_key = \"",
                                                    settings.messages_key, "\" finds nothing: leave it out"));
   }

@@ -15,7 +15,7 @@ namespace titan::data {
 // One document that a plug-in's dataset returns.
 struct PluginDocument {
   std::string text;             // UTF-8. If the job sets messages_key: a JSON object with these messages.
-  std::vector<int32_t> tokens;  // Replaces `text` with Gives::kTokens. Includes the tokens that begin and end a
+  std::vector<int32_t> tokens;  // Replaces `text` with Content::kTokens. Includes the tokens that begin and end a
                                 // document.
   std::vector<bool> labels;     // For each of `tokens` whether the loss counts it; empty: it counts all.
   std::string problem;  // If set, the document is malformed: this reason is reported, the document counted and skipped.
@@ -36,13 +36,13 @@ class PluginReader {
 };
 
 // Whether documents come as texts, for the job's tokenizer, or as its tokens.
-enum class Gives { kTexts, kTokens };
+enum class Content { kTexts, kTokens };
 
 // A dataset that a library registers (TITAN_DATA_PLUGIN in plugin.h).
 struct PluginDataset {
-  std::string name;             // training.dataset of the jobs that read it: letters, digits, "-", "_", ".".
-  Gives gives = Gives::kTexts;  // The same for all documents.
-  std::string ending;           // In a folder, only files with this suffix are read; empty: all that are not hidden.
+  std::string name;                   // training.dataset of the jobs that read it: letters, digits, "-", "_", ".".
+  Content content = Content::kTexts;  // The same for all documents.
+  std::string ending;  // In a folder, only files with this suffix are read; empty: all that are not hidden.
 
   // Opens a file of training.dataset_path at a place that a reader returned. The same documents must follow every time,
   // until the file's size or time changes. Keep it cheap: shuffled data opens each document by its place.

@@ -159,12 +159,12 @@ absl::StatusOr<StreamPosition> CountedRows::position() {
     set_place(position, begin);
     return position;
   }
-  const auto behind = std::upper_bound(
+  const auto following = std::upper_bound(
       read->documents.begin(), read->documents.end(), head_.token,
       [](int64_t token, const DocumentBlocks::Block::Document& document) { return token < document.begin; });
-  const DocumentBlocks::Block::Document& document = *(behind - 1);
+  const DocumentBlocks::Block::Document& document = *(following - 1);
   set_place(position, blocks_.places().place(position.document.file, document.at, document.line));
-  position.document.document += behind - 1 - read->documents.begin();
+  position.document.document += following - 1 - read->documents.begin();
   position.bad_lines += document.bad_before;
   position.token = head_.token - document.begin;
   return position;

@@ -24,9 +24,9 @@ SourceMix::SourceMix(std::vector<WeightsFrom> schedule) : schedule_(std::move(sc
 // When the weights differ from those of the newest rows, shares are counted from zero: no source has to catch up on
 // rows that its earlier weight did not promise.
 void SourceMix::settle_weights() {
-  const auto behind = std::upper_bound(schedule_.begin() + 1, schedule_.end(), place_.row,
-                                       [](int64_t row, const WeightsFrom& weights) { return row < weights.row; });
-  wanted_ = (behind - 1)->weights;
+  const auto following = std::upper_bound(schedule_.begin() + 1, schedule_.end(), place_.row,
+                                          [](int64_t row, const WeightsFrom& weights) { return row < weights.row; });
+  wanted_ = (following - 1)->weights;
   for (size_t i = 0; i < wanted_.size(); ++i) {
     if (place_.ended[i]) wanted_[i] = 0;
   }

@@ -160,7 +160,7 @@ absl::Status check_addressable(const RowsWanted& wanted) {
   }
   if (wanted.kind.remote != nullptr) {
     return cannot_shuffle(wanted.files[0], wanted,
-                          "needs files of this machine, a hub's are streamed: fetch them with titanctl assets get");
+                          "needs files of this machine, a hub's are streamed: download them with titanctl assets get");
   }
   const std::string* compressed = first_compressed(wanted.files, wanted.kind);
   if (compressed == nullptr) return absl::OkStatus();
@@ -350,9 +350,9 @@ absl::StatusOr<OpenedRows> open_rows(const RowsWanted& asked, const std::shared_
   const bool tokens = data_files::holds_tokens(wanted.kind.format);
   TITAN_ASSIGN_OR_RETURN(OpenedRows opened,
                          tokens ? rows_of_tokens(wanted, *tokenizer) : rows_of_text(wanted, tokenizer));
-  const bool tells = !wanted.per_rank || wanted.dp_rank == 0;  // In order per_rank, the warnings of every rank are
+  const bool warns = !wanted.per_rank || wanted.dp_rank == 0;  // In order per_rank, the warnings of every rank are
                                                                // shown.
-  for (std::string warning : {tokens ? "" : reads_everything_warning(wanted), tells ? wanted.kind.warning : ""}) {
+  for (std::string warning : {tokens ? "" : reads_everything_warning(wanted), warns ? wanted.kind.warning : ""}) {
     if (!warning.empty()) opened.rows = warned_rows(std::move(opened.rows), std::move(warning));
   }
   return opened;

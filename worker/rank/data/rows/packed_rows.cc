@@ -31,19 +31,19 @@ std::vector<std::vector<DocumentPiece>> best_fit(const std::vector<int64_t>& len
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const DocumentPiece& one, const DocumentPiece& other) { return one.tokens > other.tokens; });
   std::vector<std::vector<DocumentPiece>> rows;
-  std::set<std::pair<int64_t, size_t>> room;  // Free tokens of a row, and the row.
+  std::set<std::pair<int64_t, size_t>> space;  // Free tokens of a row, and the row.
   for (const DocumentPiece& piece : pieces) {
-    const auto found = room.lower_bound({piece.tokens, 0});
+    const auto found = space.lower_bound({piece.tokens, 0});
     int64_t left = row_tokens;
     size_t row = rows.size();
-    if (found == room.end()) {
+    if (found == space.end()) {
       rows.emplace_back();
     } else {
       std::tie(left, row) = *found;
-      room.erase(found);
+      space.erase(found);
     }
     rows[row].push_back(piece);
-    if (left - piece.tokens > 1) room.emplace(left - piece.tokens, row);
+    if (left - piece.tokens > 1) space.emplace(left - piece.tokens, row);
   }
   for (std::vector<DocumentPiece>& row : rows) std::sort(row.begin(), row.end(), comes_before);
   std::sort(rows.begin(), rows.end(),

@@ -95,8 +95,8 @@ class FallbackRows final : public RowSource {
   // Drops warnings that repeat while rows are read again.
   void keep_warnings() {
     for (std::string& warning : rows_->take_warnings()) {
-      if (reading_again_ && std::find(told_.begin(), told_.end(), warning) != told_.end()) continue;
-      if (everything_ != nullptr) told_.push_back(warning);
+      if (reading_again_ && std::find(reported_.begin(), reported_.end(), warning) != reported_.end()) continue;
+      if (everything_ != nullptr) reported_.push_back(warning);
       warnings_.push_back(std::move(warning));
     }
   }
@@ -112,7 +112,7 @@ class FallbackRows final : public RowSource {
     const absl::StatusOr<int64_t> again = rows_->skip(rows_since_known_);
     keep_warnings();
     reading_again_ = false;
-    told_ = {};
+    reported_ = {};
     return again.status();
   }
 
@@ -121,7 +121,7 @@ class FallbackRows final : public RowSource {
   StreamPosition known_;
   int64_t rows_since_known_ = 0;  // Rows since known_.
   bool reading_again_ = false;
-  std::vector<std::string> told_, warnings_;
+  std::vector<std::string> reported_, warnings_;
 };
 
 }  // namespace

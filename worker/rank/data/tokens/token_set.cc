@@ -103,9 +103,9 @@ absl::StatusOr<TokenShard*> TokenSet::shard(int64_t number) {
 
 // The last shard that begins at or before the token. Empty shards before it begin there too, but hold no token.
 int64_t TokenSet::shard_of(int64_t token) const {
-  const auto behind = std::upper_bound(parts_.begin(), parts_.end(), token,
-                                       [](int64_t value, const Part& part) { return value < part.tokens_before; });
-  return behind - parts_.begin() - 1;
+  const auto following = std::upper_bound(parts_.begin(), parts_.end(), token,
+                                          [](int64_t value, const Part& part) { return value < part.tokens_before; });
+  return following - parts_.begin() - 1;
 }
 
 absl::Status TokenSet::read(int64_t begin, int64_t count, int32_t* out) {
@@ -131,9 +131,10 @@ absl::StatusOr<TokenSet::Place> TokenSet::find(int64_t token) {
 }
 
 int64_t TokenSet::shard_of_document(int64_t document) const {
-  const auto behind = std::upper_bound(parts_.begin(), parts_.end(), document,
-                                       [](int64_t value, const Part& part) { return value < part.documents_before; });
-  return behind - parts_.begin() - 1;
+  const auto following = std::upper_bound(parts_.begin(), parts_.end(), document, [](int64_t value, const Part& part) {
+    return value < part.documents_before;
+  });
+  return following - parts_.begin() - 1;
 }
 
 absl::StatusOr<int64_t> TokenSet::document_begin(int64_t document) {

@@ -103,11 +103,11 @@ MemorySegment segment_of(const c10::CachingDeviceAllocator::SegmentInfo& info) {
 
 }  // namespace
 
-void record_allocator(size_t most_events, ScopesNow scopes) {
-  const bool on = most_events > 0;
+void record_allocator(size_t max_events, ScopesNow scopes) {
+  const bool on = max_events > 0;
   asked().set(std::move(scopes));
   // Scopes are recorded for allocations, in the history and for live blocks. A free is identified by its address.
-  allocator::recordHistory(on, on ? &scopes_of_event : nullptr, on ? most_events : 1,
+  allocator::recordHistory(on, on ? &scopes_of_event : nullptr, on ? max_events : 1,
                            on ? allocator::RecordContext::ALLOC : allocator::RecordContext::NEVER,
                            /*clearHistory=*/true, /*skip_actions=*/{});
 }

@@ -6,9 +6,9 @@
 
 namespace titan::device {
 
-// From now on the process's CUDA allocator keeps its last `most_events` events, with the scopes of the allocating
+// From now on the process's CUDA allocator keeps its last `max_events` events, with the scopes of the allocating
 // thread. 0: stops.
-void record_allocator(size_t most_events, ScopesNow scopes);
+void record_allocator(size_t max_events, ScopesNow scopes);
 
 // Events and segments of one device, without names of scopes.
 MemorySnapshot allocator_snapshot(c10::DeviceIndex device);

@@ -27,7 +27,7 @@ class OnCurrentStream final : public DeviceKernels {
     C10_CUDA_CHECK(device::launch(args, loss, c10::cuda::getCurrentCUDAStream()));
     return true;
   }
-  bool run(const SmallAdam& args, const DeviceStep& where) const override {
+  bool run(const LowBitAdam& args, const DeviceStep& where) const override {
     C10_CUDA_CHECK(device::launch(args, where, c10::cuda::getCurrentCUDAStream()));
     return true;
   }

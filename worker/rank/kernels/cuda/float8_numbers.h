@@ -48,7 +48,7 @@ TITAN_BODY void raise(float* place, uint32_t magnitude) {
 }
 
 TITAN_BODY float scale_of(float amax, Float8Format to) {
-  const double most = to.format == EightBits::kE4m3 ? 448 : 57344;
+  const double most = to.format == Float8Type::kE4m3 ? 448 : 57344;
   // This comparison lets NaN through. fp64 makes every device divide alike.
   const double divisor = amax < 1e-12 ? 1e-12 : static_cast<double>(amax);
   const auto scale = static_cast<float>(most / divisor);
@@ -56,9 +56,9 @@ TITAN_BODY float scale_of(float amax, Float8Format to) {
 }
 
 // Rounds to nearest, ties to even, and saturates. A NaN becomes 0x7f.
-TITAN_BODY uint32_t encoded(float x, EightBits format) {
-  const int mantissa = format == EightBits::kE4m3 ? 3 : 2, bias = format == EightBits::kE4m3 ? 7 : 15;
-  const float most = format == EightBits::kE4m3 ? 448.0F : 57344.0F;
+TITAN_BODY uint32_t encoded(float x, Float8Type format) {
+  const int mantissa = format == Float8Type::kE4m3 ? 3 : 2, bias = format == Float8Type::kE4m3 ? 7 : 15;
+  const float most = format == Float8Type::kE4m3 ? 448.0F : 57344.0F;
   const uint32_t sign = bits_of(x) >> 24 & 0x80;
   float magnitude = fabsf(x);
   if (magnitude != magnitude) return 0x7f;
@@ -74,10 +74,10 @@ TITAN_BODY uint32_t encoded(float x, EightBits format) {
 }
 
 // Encodes two numbers, the first in the lower byte.
-TITAN_BODY uint32_t encoded(float first, float second, EightBits format) {
+TITAN_BODY uint32_t encoded(float first, float second, Float8Type format) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   uint16_t both;
-  if (format == EightBits::kE4m3) {
+  if (format == Float8Type::kE4m3) {
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(second), "f"(first));
   } else {
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(both) : "f"(second), "f"(first));
@@ -89,7 +89,7 @@ TITAN_BODY uint32_t encoded(float first, float second, EightBits format) {
 }
 
 template <typename Scale>
-TITAN_BODY Codes codes_of(const Pack<kVector>& x, const Scale& scale, EightBits format) {
+TITAN_BODY Codes codes_of(const Pack<kVector>& x, const Scale& scale, Float8Type format) {
   const auto two = [&](int i) { return encoded(x.v[i] * scale(i), x.v[i + 1] * scale(i + 1), format); };
   return {{two(0) | two(2) << 16, two(4) | two(6) << 16}};
 }

@@ -19,8 +19,8 @@ cudaError_t launch(const SoftmaxChunk& args, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyGradient& args, const float* scale, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyLoss& args, float* loss, cudaStream_t stream);
 
-// Defined in small_adam.cu.
-cudaError_t launch(const SmallAdam& args, const DeviceStep& where, cudaStream_t stream);
+// Defined in low_bit_adam.cu.
+cudaError_t launch(const LowBitAdam& args, const DeviceStep& where, cudaStream_t stream);
 
 // Defined in float8.cu. These return kDeclined if the kernel does not support the sizes or the alignment (takes() in
 // float8_body.h).

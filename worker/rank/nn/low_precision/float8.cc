@@ -158,18 +158,18 @@ at::Tensor moved(const at::Tensor& values, const PaddedGroups& to) {
 }  // namespace
 
 PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows) {
-  const int64_t n = rows.size(0), room_for_all = up(n) + kGroupMultiple * (groups.count() + 1);
-  if (PaddedGroups found = on_device::pad_groups(groups, rows, room_for_all); found.places.defined()) return found;
+  const int64_t n = rows.size(0), padded_size = up(n) + kGroupMultiple * (groups.count() + 1);
+  if (PaddedGroups found = on_device::pad_groups(groups, rows, padded_size); found.places.defined()) return found;
   const at::Tensor group_of = group_of_rows(groups, n, rows);
   // One more count is for the rows of no group, which come last.
   const at::Tensor counts =
       at::zeros({groups.count() + 1}, group_of.options()).scatter_add_(0, group_of, at::ones({n}, group_of.options()));
-  const at::Tensor room = counts.add(kGroupMultiple - 1).div_(kGroupMultiple, "floor").mul_(kGroupMultiple);
-  const at::Tensor begins = begins_of(counts.cumsum(0)), apart_begins = begins_of(room.cumsum(0));
+  const at::Tensor padded_counts = counts.add(kGroupMultiple - 1).div_(kGroupMultiple, "floor").mul_(kGroupMultiple);
+  const at::Tensor begins = begins_of(counts.cumsum(0)), apart_begins = begins_of(padded_counts.cumsum(0));
   const at::Tensor moves = (apart_begins - begins).index_select(0, group_of);
   return {.places = at::arange(n, group_of.options()).add_(moves),
           .ends = apart_begins.narrow(0, 1, groups.count()).to(at::kInt),
-          .rows = room_for_all};
+          .rows = padded_size};
 }
 
 Operand quantise_padded_rows(const at::Tensor& x, const PaddedGroups& to) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "worker/rank/kernels/cpu/eight_bits.h"
+#include "worker/rank/kernels/cpu/float8_casts.h"
 #include "worker/rank/nn/own_kernels.h"
 
 namespace titan::nn {
@@ -69,7 +69,7 @@ at::Tensor rounded_by_blocks(const at::Tensor& x, int64_t dim, int64_t block, co
 
 at::Tensor encoded(const at::Tensor& x, const at::Tensor& scale, at::ScalarType float8) {
   at::Tensor values = uninitialized(x.sizes(), x.options().dtype(float8));
-  const auto format = float8 == at::kFloat8_e4m3fn ? kernels::EightBits::kE4m3 : kernels::EightBits::kE5m2;
+  const auto format = float8 == at::kFloat8_e4m3fn ? kernels::Float8Type::kE4m3 : kernels::Float8Type::kE5m2;
   kernels::encode(format, bits_of(x), x.numel(), *scale.const_data_ptr<float>(),
                   static_cast<uint8_t*>(values.mutable_data_ptr()), at::get_num_threads());
   return values;
@@ -89,7 +89,7 @@ at::Tensor decoded(const at::Tensor& values) {
 namespace titan::nn::on_device {
 namespace {
 
-constexpr kernels::Float8Format kPowersOfTwo{.format = kernels::EightBits::kE4m3, .power_of_two = true};
+constexpr kernels::Float8Format kPowersOfTwo{.format = kernels::Float8Type::kE4m3, .power_of_two = true};
 
 const kernels::DeviceKernels* kernels_for(const at::Tensor& x) {
   return x.numel() > 0 && x.is_contiguous() ? device_kernels_for(x, kernels::TrainingPart::kModel) : nullptr;
@@ -151,8 +151,8 @@ Operand quantised(const at::Tensor& x, const at::Tensor& amax, at::ScalarType fl
   if (device == nullptr || amax.scalar_type() != at::kFloat || amax.device() != x.device()) return {};
   Operand all{
       .values = at::empty(x.sizes(), x.options().dtype(float8)), .scales = floats(x, {}), .type = x.scalar_type()};
-  const kernels::EightBits format =
-      float8 == at::kFloat8_e4m3fn ? kernels::EightBits::kE4m3 : kernels::EightBits::kE5m2;
+  const kernels::Float8Type format =
+      float8 == at::kFloat8_e4m3fn ? kernels::Float8Type::kE4m3 : kernels::Float8Type::kE5m2;
   const bool done = device->run(kernels::Float8Cast{.count = x.numel(),
                                                     .to = {.format = format, .power_of_two = power_of_two},
                                                     .x = bits_of(x),
@@ -186,19 +186,19 @@ Operand quantised_columns(const at::Tensor& x) {
   return turned(*device, x, {.batch = batch, .rows = rows, .columns = columns}, values, with_last(values, 1));
 }
 
-PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows, int64_t room) {
+PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows, int64_t padded_size) {
   const kernels::DeviceKernels* device = kernels_for(rows);
   if (device == nullptr || !groups.ends.defined() || groups.ends.scalar_type() != at::kInt) return {};
   const auto whole = groups.ends.options();
   PaddedGroups to{.places = at::empty({rows.size(0)}, whole),
                   .ends = at::empty_like(groups.ends),
-                  .rows = room,
-                  .source = at::empty({room}, whole),
-                  .group = at::empty({room / kGroupMultiple}, whole)};
+                  .rows = padded_size,
+                  .source = at::empty({padded_size}, whole),
+                  .group = at::empty({padded_size / kGroupMultiple}, whole)};
   const at::Tensor ends = groups.ends.contiguous();
   const bool done = device->run(kernels::FindPaddedRows{.count = rows.size(0),
                                                         .groups = groups.count(),
-                                                        .rows = room,
+                                                        .rows = padded_size,
                                                         .ends = ends.const_data_ptr<int32_t>(),
                                                         .source = to.source.data_ptr<int32_t>(),
                                                         .group = to.group.data_ptr<int32_t>(),

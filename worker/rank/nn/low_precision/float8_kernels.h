@@ -44,8 +44,8 @@ Operand quantised(const at::Tensor& x, const at::Tensor& amax, at::ScalarType fl
 Operand quantised_rows(const at::Tensor& x);
 Operand quantised_columns(const at::Tensor& x);
 
-// The same for rows and x [n, k] of groups with ends that the device knows. PaddedGroups::rows becomes `room`.
-PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows, int64_t room);
+// The same for rows and x [n, k] of groups with ends that the device knows. PaddedGroups::rows becomes `padded_size`.
+PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows, int64_t padded_size);
 Operand quantise_padded_rows(const at::Tensor& x, const PaddedGroups& to);
 Operand quantise_padded_columns(const at::Tensor& x, const PaddedGroups& to, int64_t groups);
 

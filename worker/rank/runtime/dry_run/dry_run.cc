@@ -66,8 +66,8 @@ class DryRunProgress {
   void next() {
     const auto now = std::chrono::steady_clock::now();
     ++begun_;
-    if (now - told_ < std::chrono::seconds(5)) return;
-    told_ = now;
+    if (now - reported_ < std::chrono::seconds(5)) return;
+    reported_ = now;
     const double seconds = std::chrono::duration<double>(now - began_).count();
     const double share = static_cast<double>(begun_) / static_cast<double>(actions_);
     std::fprintf(stderr, "dry run: %.0f %% after %.0f s, about %.0f s more\n", 100 * share, seconds,
@@ -77,7 +77,7 @@ class DryRunProgress {
  private:
   const int64_t actions_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point told_ = began_;
+  std::chrono::steady_clock::time_point reported_ = began_;
   int64_t begun_ = 0;
 };
 

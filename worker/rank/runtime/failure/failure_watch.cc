@@ -273,9 +273,9 @@ std::function<void(const std::string& words)> FailureWatch::record_first() const
     const std::string reason = absl::StrCat("rank ", state->setup.rank, ": ", why, ": ", words);
     sync::Lock lock(state->mutex);
     state->await_first_reason(why);
-    const bool telling = run_detached([state, reason] { state->publish_reason(reason); });
+    const bool publishing = run_detached([state, reason] { state->publish_reason(reason); });
     state->start_recording(/*shows_stacks=*/true);
-    if (telling) state->wait_for(state->published, kStoreTimeout);
+    if (publishing) state->wait_for(state->published, kStoreTimeout);
     state->await_recordings();
   };
 }
@@ -290,17 +290,17 @@ Failure FailureWatch::State::fail(const Failure& own) {
   const std::string reason = absl::StrCat("rank ", setup.rank, ": ", own.reason(), ": ", own.what());
   sync::Lock lock(mutex);
   await_first_reason(own.reason());
-  const bool telling = run_detached([self = shared_from_this(), reason] { self->publish_reason(reason); });
+  const bool publishing = run_detached([self = shared_from_this(), reason] { self->publish_reason(reason); });
   over = true;  // Other threads need not end the process.
   changed.notify_all();
   start_recording(needs_stacks(reason) || (first && needs_stacks(*first)));
   const bool by_other = breaking;
-  if (telling) wait_for(published, kStoreTimeout);  // Ranks that see the broken connections read it there.
+  if (publishing) wait_for(published, kStoreTimeout);  // Ranks that see the broken connections read it there.
   wait_for(recorded, record_timeout());
   if (!by_other) start_breaking();
   wait_for(broken, kBreakTimeout);
   const bool was_cut = by_other && (cut || !broken);
-  if (telling && setup.rank == 0) wait_for(read, kReaderTimeout);
+  if (publishing && setup.rank == 0) wait_for(read, kReaderTimeout);
   if (recorded) await_recordings();
   if (!first) return own;
   const bool by_peer = own.exit_code() == rank_protocol::kExitPeerLost;

@@ -26,10 +26,10 @@ uint64_t free_bytes_of_machine() {
 
 }  // namespace
 
-void CpuHistory::begin(size_t most_events, device::ScopesNow scopes) {
+void CpuHistory::begin(size_t max_events, device::ScopesNow scopes) {
   sync::Lock lock(mutex_);
   scopes_ = std::move(scopes);
-  most_events_ = most_events;
+  max_events_ = max_events;
   next_ = 0;
   events_.clear();
   blocks_.clear();
@@ -91,12 +91,12 @@ void CpuHistory::out_of_memory(size_t bytes) {
 
 void CpuHistory::add(Event event) {
   event.time_us = now_us();
-  if (events_.size() < most_events_) {
+  if (events_.size() < max_events_) {
     events_.push_back(event);
     return;
   }
   events_[next_] = event;
-  next_ = (next_ + 1) % most_events_;
+  next_ = (next_ + 1) % max_events_;
 }
 
 void CpuHistory::put(const Event& event, std::vector<device::MemoryEvent>& events) {

@@ -21,8 +21,8 @@ namespace titan::runtime {
 // are omitted. Thread-safe. The allocator must call freed() and returned() before another thread can get the memory.
 class CpuHistory {
  public:
-  // Clears the history and from now on keeps the last `most_events` (1 or more).
-  void begin(size_t most_events, device::ScopesNow scopes);
+  // Clears the history and from now on keeps the last `max_events` (1 or more).
+  void begin(size_t max_events, device::ScopesNow scopes);
   void end();
   bool records() const { return records_.load(std::memory_order_relaxed); }
 
@@ -57,7 +57,7 @@ class CpuHistory {
   std::atomic<bool> records_{false};
   mutable sync::Mutex mutex_;
   device::ScopesNow scopes_ TITAN_GUARDED_BY(mutex_);
-  size_t most_events_ TITAN_GUARDED_BY(mutex_) = 1;
+  size_t max_events_ TITAN_GUARDED_BY(mutex_) = 1;
   size_t next_ TITAN_GUARDED_BY(mutex_) = 0;  // Index of the oldest event once the buffer is full.
   std::vector<Event> events_ TITAN_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, Block> blocks_ TITAN_GUARDED_BY(mutex_);

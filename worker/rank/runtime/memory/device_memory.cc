@@ -37,12 +37,12 @@ std::unique_ptr<MemoryMonitor> make_memory_monitor(device::Device& device) {
   return std::make_unique<DeviceMemoryMonitor>(device);
 }
 
-MemoryHistory::MemoryHistory(device::Device& device, size_t most_events) : device_(device) {
+MemoryHistory::MemoryHistory(device::Device& device, size_t max_events) : device_(device) {
   const device::ScopesNow scopes = [this] { return scopes_.now(); };
   if (device_.torch_device().is_cpu()) {
-    cpu_memory().history().begin(most_events, scopes);
+    cpu_memory().history().begin(max_events, scopes);
   } else {
-    device_.record_memory(most_events, scopes);
+    device_.record_memory(max_events, scopes);
   }
 }
 

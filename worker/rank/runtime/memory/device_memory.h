@@ -20,7 +20,7 @@ std::unique_ptr<MemoryMonitor> make_memory_monitor(device::Device& device);
 class MemoryHistory {
  public:
   // `device` must outlive this.
-  MemoryHistory(device::Device& device, size_t most_events);
+  MemoryHistory(device::Device& device, size_t max_events);
   ~MemoryHistory();
   MemoryHistory(const MemoryHistory&) = delete;
   MemoryHistory& operator=(const MemoryHistory&) = delete;

@@ -247,12 +247,12 @@ class Logger : public MetricsLogger {
     if (wandb_ != nullptr) wandb_->no_more_lines();
   }
   void end(absl::Duration timeout) override {
-    if (wandb_ != nullptr) tell(wandb_->end(timeout));
+    if (wandb_ != nullptr) report(wandb_->end(timeout));
     wandb_.reset();
   }
 
   std::vector<std::string> take_warnings() override {
-    if (wandb_ != nullptr) tell(wandb_->look());
+    if (wandb_ != nullptr) report(wandb_->look());
     return std::exchange(warnings_, {});
   }
 
@@ -266,7 +266,7 @@ class Logger : public MetricsLogger {
       warnings_.push_back(absl::StrCat("metrics.enable_wandb: ", started.status().message()));
     }
   }
-  void tell(WandbSidecar::News news) {
+  void report(WandbSidecar::News news) {
     if (!news.run.empty()) print(absl::StrCat("Weights & Biases: ", news.run));
     if (!news.warning.empty()) warnings_.push_back(std::move(news.warning));
   }

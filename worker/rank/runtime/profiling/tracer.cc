@@ -153,7 +153,7 @@ absl::StatusOr<std::optional<Tracer::Saved>> Tracer::save(int64_t step) {
       .path = order_ ? order_->path : absl::StrCat(folder_, "/iteration_", step, "/rank", owner_.rank, "_trace.json"),
       .first_step = first_step_,
       .last_step = step,
-      .asked_for = order_.has_value()};
+      .on_request = order_.has_value()};
   const absl::StatusOr<int64_t> bytes = write(saved.path);
   if (order_ && bytes.ok()) requests_->written(step);
   if (!bytes.ok()) report(TraceState::kFailed);

@@ -86,7 +86,7 @@ class Tracer {
     std::string path;  // On schedule iteration_{last step}/rank{rank}_trace.json.
     int64_t first_step = 0, last_step = 0;
     int64_t bytes = 0;
-    bool asked_for = false;
+    bool on_request = false;
   };
 
   void begin_step(int64_t step);  // Counted from 1.

@@ -41,7 +41,7 @@ void join_mesh(RankContext& context) {
   if (context.joining_mesh.valid()) context.mesh = context.joining_mesh.get();
 }
 
-void tell_connections(const RankContext& context) {
+void log_connections(const RankContext& context) {
   if (context.rank != 0) return;
   if (context.world > 1 && context.device->torch_device().is_cuda()) {
     log_line(absl::StrFormat("NCCL: %d groups of each rank were opened in %.2f s", context.mesh->connections(),
@@ -89,7 +89,7 @@ void build_updates(const RankContext& context, Built& built) {
   built.schedule = value(optim::LrSchedule::create(optim::schedule_options(config)), kExitBadConfig, "LR_SCHEDULER");
 }
 
-void tell(const RankContext& context, const Built& built) {
+void report_built(const RankContext& context, const Built& built) {
   if (context.rank != 0) return;
   const config::JobConfig& config = context.config;
   if (!config::resolve_model(config.model).ok()) {  // A library's model, which only ranks know.
@@ -125,14 +125,14 @@ Built build(RankContext& context) {
   built.spec = start_spec(context, built.spec);
   if (auto mapper = model::make_hf_mapper(built.spec, config.training.seq_len); mapper.ok())
     built.hf_mapper = *std::move(mapper);
-  tell_connections(context);
+  log_connections(context);
   built.model = build_sharded(context, built, plan, longest_row(config, built.samples.get()));
   built.adapters = config::adapters_of(config);
   build_balance(context, built);
   built.microbatch_options = microbatch_options(config, built.spec, *context.mesh, context.device->torch_device());
   build_updates(context, built);
   built.slices = built.model->slices(built.optimizer.get());
-  tell(context, built);
+  report_built(context, built);
   return built;
 }
 

@@ -41,10 +41,10 @@ WeightsRead read_weights(const Built& built, std::vector<checkpoint::Slice>& sli
                          checkpoint::Checkpointer* checkpointer) {
   WeightsRead read;
   if (checkpointer == nullptr) return read;
-  const auto part = [&](std::vector<checkpoint::Slice>& into, checkpoint::StatePart which, LoadResult& told) {
+  const auto part = [&](std::vector<checkpoint::Slice>& into, checkpoint::StatePart which, LoadResult& out) {
     absl::StatusOr<LoadResult> result = checkpointer->load(into, which);
     read.status = result.status();
-    if (result.ok()) told = *std::move(result);
+    if (result.ok()) out = *std::move(result);
   };
   part(slices, built.adapters ? checkpoint::StatePart::kResumed : checkpoint::StatePart::kAll, read.job);
   std::vector<checkpoint::Slice> beneath = built.model->base_slices();
@@ -122,7 +122,7 @@ void warn_unused_initial_load(const RankContext& context, const LoadResult& read
   context.reporter->warning(text);
 }
 
-void tell_other_rows(const RankContext& context, const LoadResult& read) {
+void warn_other_row_length(const RankContext& context, const LoadResult& read) {
   const int64_t wanted = context.config.training.seq_len;
   const int64_t saved = read.train_state.value("seq_len", wanted);
   if (saved == wanted || context.rank != 0) return;
@@ -179,11 +179,11 @@ LoadedState load(RankContext& context, Built& built, checkpoint::Checkpointer* c
     warn_unused_initial_load(context, read.job);
   }
   loaded.load_balance_coeff = settle_balance(context, read.job, built);
-  tell_other_rows(context, read.job);
+  warn_other_row_length(context, read.job);
   settle_data(context, read.job, built, loaded);
-  const LoadResult& told = built.adapters && read.job.source == checkpoint::Source::kFresh ? read.base : read.job;
-  loaded.source = told.source;
-  loaded.path = told.path;
+  const LoadResult& origin = built.adapters && read.job.source == checkpoint::Source::kFresh ? read.base : read.job;
+  loaded.source = origin.source;
+  loaded.path = origin.path;
   return loaded;
 }
 

@@ -122,7 +122,7 @@ void Trainer::report_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& s
   if (!*saved) return;
   const Tracer::Saved& trace = **saved;
   log_line(absl::StrCat("Profiler trace: ", trace.path));
-  if (!trace.asked_for) return;
+  if (!trace.on_request) return;
   context_.reporter->event(event::kTrace,
                            {{"first_step", trace.first_step}, {"last_step", trace.last_step}, {"bytes", trace.bytes}});
 }
@@ -186,7 +186,7 @@ void Trainer::validate() {
   log_samples();
   validating_ = false;
   built_.model->release();
-  if (result.labels == 0) tell_nothing_validated(result);
+  if (result.labels == 0) warn_nothing_validated(result);
   if (result.labels == 0 || !finite) return;
   metrics_->add_validation_tokens(result.tokens);
   const NamedMetrics metrics =
@@ -197,7 +197,7 @@ void Trainer::validate() {
   context_.reporter->event(event::kStep, std::move(members));
 }
 
-void Trainer::tell_nothing_validated(const ValidationResult& result) const {
+void Trainer::warn_nothing_validated(const ValidationResult& result) const {
   if (context_.rank != 0) return;
   const char* const why = result.batches == 0
                               ? ": nothing was validated: the validation dataset does not fill one row of "

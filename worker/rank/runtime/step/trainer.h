@@ -51,7 +51,7 @@ class Trainer {
 
   // Between steps.
   void validate();
-  void tell_nothing_validated(const ValidationResult& result) const;
+  void warn_nothing_validated(const ValidationResult& result) const;
   void log_samples();
   void handle_nonfinite(const char* reason, const std::string& message) const;
   void save_if_due();

@@ -33,8 +33,8 @@ std::string shard_name(size_t number) { return absl::StrFormat("shard-%05d", num
 class Tokenizing {
  public:
   Tokenizing(const TokenizeOptions& options, std::vector<WorkUnit> units, uint32_t width, TokenizeProgress& progress,
-             const std::function<void(const std::string&)>& tell)
-      : options_(options), units_(std::move(units)), width_(width), progress_(progress), tell_(tell) {
+             const std::function<void(const std::string&)>& report)
+      : options_(options), units_(std::move(units)), width_(width), progress_(progress), report_(report) {
     shards_.resize(units_.size());
   }
 
@@ -164,7 +164,7 @@ class Tokenizing {
     }
     sync::Lock lock(mutex_);
     reasons_.push_back(absl::StrCat(place, ": ", problem));
-    tell_(absl::StrCat(reasons_.back(), ", skipped"));
+    report_(absl::StrCat(reasons_.back(), ", skipped"));
     return absl::OkStatus();
   }
 
@@ -172,7 +172,7 @@ class Tokenizing {
   const std::vector<WorkUnit> units_;
   const uint32_t width_;
   TokenizeProgress& progress_;
-  const std::function<void(const std::string&)>& tell_;
+  const std::function<void(const std::string&)>& report_;
   storage::Files& files_ = storage::posix_files();
   std::vector<data_files::TokenManifest::Shard> shards_;  // Each is written by one thread.
   std::atomic<size_t> next_{0};
@@ -226,11 +226,11 @@ absl::Status claim(storage::Files& files, const std::string& out, const std::str
 }  // namespace
 
 absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, TokenizeProgress& progress,
-                                        const std::function<void(const std::string&)>& tell) {
+                                        const std::function<void(const std::string&)>& report) {
   storage::Files& files = storage::posix_files();
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> tokenizer,
                          data::Tokenizer::load(options.tokenizer_folder));
-  for (const std::string& note : tokenizer_files::not_applied(options.tokenizer_folder)) tell("warning: " + note);
+  for (const std::string& note : tokenizer_files::not_applied(options.tokenizer_folder)) report("warning: " + note);
   TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark,
                          data::tokenizer_fingerprint(options.tokenizer_folder, *tokenizer));
   TITAN_ASSIGN_OR_RETURN(std::vector<WorkUnit> units, plan_shards(options.input, options.shard_bytes));
@@ -248,7 +248,7 @@ absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, Tokenize
   TITAN_RETURN_IF_ERROR(remove_leftovers(files, options.out));
   TITAN_RETURN_IF_ERROR(claim(files, options.out, plan));
   for (const WorkUnit& unit : units) progress.total_bytes += unit.bytes;
-  Tokenizing work(options, std::move(units), mark.max_id < 65536 ? 2 : 4, progress, tell);
+  Tokenizing work(options, std::move(units), mark.max_id < 65536 ? 2 : 4, progress, report);
   TITAN_RETURN_IF_ERROR(work.run());
   TokenizeResult result;
   std::vector<data_files::TokenManifest::Shard> shards = work.take_shards();

@@ -32,10 +32,10 @@ struct TokenizeResult {
 };
 
 // Makes a token index (common/io/data_files/token_manifest.h) in the folder `out`. Keeps complete shards of an earlier
-// call, so the result is the same, byte for byte, after any number of interruptions. `tell` is called with malformed
+// call, so the result is the same, byte for byte, after any number of interruptions. `report` is called with malformed
 // documents and warnings. Errors: FailedPrecondition if `out` holds parts of another index, or if the input holds no
 // document (then no index remains); InvalidArgument, NotFound and disk errors, which name the file.
 absl::StatusOr<TokenizeResult> tokenize(const TokenizeOptions& options, TokenizeProgress& progress,
-                                        const std::function<void(const std::string&)>& tell);
+                                        const std::function<void(const std::string&)>& report);
 
 }  // namespace titan::tools

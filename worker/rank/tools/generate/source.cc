@@ -135,7 +135,7 @@ absl::Status check_shapes(storage::Files& files, const std::string& path, const 
       if (found == tensors.end() || found->second.shape == parameter.shape) continue;  // Missing: reported later.
       return absl::FailedPreconditionError(
           absl::StrCat(path, " does not fit ", spec.name, " ", spec.flavor, ": ", found->first, " is ",
-                       shape_text(found->second.shape), " there and ", shape_text(parameter.shape),
+                       shape_text(found->second.shape), " in the checkpoint, but ", shape_text(parameter.shape),
                        " in that model; give the trained model with --model and --flavor"));
     }
   }

@@ -22,7 +22,7 @@ namespace {
 
 // LibTorch looks for its CUDA half once and remembers the result. A rank must not trigger that before it opens its
 // device.
-TEST(CudaDeviceTest, IsFoundThoughItComesLate) {
+TEST(CudaDeviceTest, FindsTheCudaLibraryLoadedLater) {
   at::set_num_threads(2);
   const auto device = make_device("cuda", 0);
   EXPECT_TRUE(at::detail::getCUDAHooks().hasCuDNN()) << device.status();
@@ -44,7 +44,7 @@ TEST(CudaDeviceTest, SetsLibraryDefaults) {
 }
 
 // The library contains Titan's own kernels, which only take a GPU's memory.
-TEST(CudaDeviceTest, BringsKernels) {
+TEST(CudaDeviceTest, ProvidesKernels) {
   make_device("cuda", 0).IgnoreError();
   const kernels::DeviceKernels* kernels = kernels::cuda_kernels();
   ASSERT_NE(kernels, nullptr);
@@ -54,7 +54,7 @@ TEST(CudaDeviceTest, BringsKernels) {
 }
 
 // The calls of a failed rank reach the library.
-TEST(CudaDeviceDeathTest, AFailedRankLeavesBeforeTheWatchdog) {
+TEST(CudaDeviceDeathTest, FailedRankExitsBeforeTheWatchdogAborts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {
     make_device("cuda", 0).IgnoreError();

@@ -60,7 +60,7 @@ class CudaLibraryTest(unittest.TestCase):
         self.assertEqual(device_code(section(LIBRARY, ".nv_fatbin")), {("sm", 80), ("sm", 90), ("ptx", 90)})
 
     @unittest.skipIf(torch.cuda.is_available(), "there is a device")
-    def test_a_rank_without_a_device_says_so(self):
+    def test_a_rank_without_a_device_reports_it(self):
         with tempfile.TemporaryDirectory() as folder:
             ran = subprocess.run(
                 [os.path.join(BIN, "titan-rank"), "--config", CONFIG, "--job.dump_folder", folder],

@@ -42,7 +42,7 @@ bool falls_asleep(pid_t thread) {
 }
 
 // Only the peer is at fault, and the log has one line for it.
-TEST(LostPeerDeathTest, EndsWithItsExitCode) {
+TEST(LostPeerDeathTest, ExitsWithThePeerLostCode) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(die_on_a_thread([] { C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted\nadvice"); }),
               ::testing::ExitedWithCode(rank_protocol::kExitPeerLost),
@@ -50,7 +50,7 @@ TEST(LostPeerDeathTest, EndsWithItsExitCode) {
 }
 
 // The recordings are written before the process ends.
-TEST(LostPeerDeathTest, WhatIsToComeBeforeDoes) {
+TEST(LostPeerDeathTest, CallbackRunsBeforeTheExit) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       die_on_a_thread([] {
@@ -62,7 +62,7 @@ TEST(LostPeerDeathTest, WhatIsToComeBeforeDoes) {
 }
 
 // A fault of this rank's device also reaches the watchdog.
-TEST(LostPeerDeathTest, OwnDeviceIsNoPeer) {
+TEST(LostPeerDeathTest, OwnDeviceFaultIsNotPeerLost) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       die_on_a_thread([] { C10_THROW_ERROR(DistBackendError, "watchdog: CUDA error: an illegal memory access"); }),
@@ -70,7 +70,7 @@ TEST(LostPeerDeathTest, OwnDeviceIsNoPeer) {
 }
 
 // A rank that breaks its groups itself has a better reason than the watchdog.
-TEST(LostPeerDeathTest, OwnReasonComesFirst) {
+TEST(LostPeerDeathTest, OwnExitWinsOverTheWatchdog) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {
     report_lost_peers();
@@ -87,7 +87,7 @@ TEST(LostPeerDeathTest, OwnReasonComesFirst) {
   EXPECT_EXIT(leave(), ::testing::ExitedWithCode(rank_protocol::kExitUserError), "^$");
 }
 
-TEST(LostPeerDeathTest, OtherExceptionsEndAsBefore) {
+TEST(LostPeerDeathTest, OtherExceptionsStillAbort) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(die_on_a_thread([] { throw std::runtime_error("something else"); }), ::testing::KilledBySignal(SIGABRT),
               "something else");

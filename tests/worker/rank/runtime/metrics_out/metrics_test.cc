@@ -71,7 +71,7 @@ class MetricsTest : public ::testing::Test {
 };
 
 // The expected lines come from torchtitan 0.2.2's own format strings.
-TEST(ConsoleLineTest, IsTorchtitans) {
+TEST(ConsoleLineTest, MatchesTorchtitan) {
   const ConsoleFigures figures{.step = 1,
                                .loss = 8.12345678,
                                .grad_norm = 1.5,
@@ -91,7 +91,7 @@ TEST(ConsoleLineTest, IsTorchtitans) {
   EXPECT_THAT(train_line({.loss = std::nan("")}, false), HasSubstr("loss:      nan"));
 }
 
-TEST(ConsoleLineTest, CommasStandEveryThreeDigits) {
+TEST(ConsoleLineTest, CommasSeparateThousands) {
   EXPECT_EQ(with_commas(0, 2), "0.00");
   EXPECT_EQ(with_commas(999, 0), "999");
   EXPECT_EQ(with_commas(1000, 0), "1,000");
@@ -100,7 +100,7 @@ TEST(ConsoleLineTest, CommasStandEveryThreeDigits) {
 }
 
 // Device names as drivers report them; TFLOP/s of the makers' data sheets, dense (bfloat16 as torchtitan rounds it).
-TEST(DevicePeakTest, IsTheDataSheetsForEveryType) {
+TEST(DevicePeakTest, MatchesTheDataSheetsForEveryType) {
   struct Row {
     const char* device;
     double half, single, quarter;
@@ -125,7 +125,7 @@ TEST(DevicePeakTest, IsTheDataSheetsForEveryType) {
 }
 
 // torchtitan would take an A100's peak, and report a wrong utilisation.
-TEST(DevicePeakTest, IsNobodyElses) {
+TEST(DevicePeakTest, UnknownDevicesHaveNone) {
   EXPECT_EQ(device_peak("AMD EPYC", "bfloat16"), std::nullopt);
   EXPECT_EQ(device_peak("NVIDIA GeForce RTX 4090", "bfloat16"), std::nullopt);
   EXPECT_EQ(device_peak("AMD Instinct MI250X", "float32"), std::nullopt);
@@ -264,7 +264,7 @@ TEST_F(MetricsTest, AFencedAttemptWritesNothing) {
 
 // A killed writer leaves half a line; its successor's lines are whole, and so is every line after the disk was full for
 // a while.
-TEST_F(MetricsTest, LinesStayWhole) {
+TEST_F(MetricsTest, LinesStayComplete) {
   ASSERT_TRUE(storage::atomic_write(posix_files(), dump_ + "/metrics.jsonl", "{\"step\":1}\n{\"step\":2,\"att").ok());
   bool full = false;
   storage::FaultyFiles disk([&](const storage::FileOperation& operation) {

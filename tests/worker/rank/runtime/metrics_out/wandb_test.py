@@ -67,8 +67,8 @@ class Case(unittest.TestCase):
         self.dump, self.calls_at = self.scratch / "dump", self.scratch / "calls.jsonl"
 
     def environment(self, mood="", **more):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "TITAN_RANK_"))}
-        return {**kept, "PYTHONPATH": str(HERE / "standin"), "STANDIN": str(self.calls_at), "STANDIN_MOOD": mood,
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "TITAN_RANK_"))}
+        return {**inherited, "PYTHONPATH": str(HERE / "standin"), "STANDIN": str(self.calls_at), "STANDIN_MOOD": mood,
                 "TITAN_RANK_PYTHON": sys.executable, "WANDB_API_KEY": KEY, **more}
 
     def calls(self, kind):
@@ -204,7 +204,7 @@ class ProgramAlone(Case):
         return [(call["step"], call["data"]["step"]) for call in self.calls("log")]
 
     # The next writer cuts off half a line that a killed writer left; its own line takes that place.
-    def test_half_a_line_is_left_until_it_is_whole(self):
+    def test_partial_line_waits_until_it_is_complete(self):
         half = self.line(2)[:30]
         self.write(self.line(1, nothing=None, counts=[1, 2]), "no JSON\n", self.line(9, job="another"), half)
         process = self.start()
@@ -215,7 +215,7 @@ class ProgramAlone(Case):
         self.end(process)
         self.assertEqual([(0, 1), (3, 3)], self.steps())
 
-    def test_tells_a_rank_that_is_gone_from_one_that_ends(self):
+    def test_distinguishes_a_lost_rank_from_one_that_ends(self):
         self.write(self.line(1))
         process = self.start()
         until("the first line", lambda: self.calls("log"))
@@ -223,13 +223,13 @@ class ProgramAlone(Case):
         process.wait(60)
         self.assertEqual([1], [call["exit_code"] for call in self.calls("finish")])
 
-    def test_a_refusal_is_told_without_the_key(self):
+    def test_refusal_message_omits_the_key(self):
         self.end(self.start(mood="refuses"), words=b"", code=1)
-        said = self.ours.makefile().read()
-        self.assertRegex(said, r"^warning .*the key \(left out\) is not known.*WANDB_MODE=offline.*\n$")
+        printed = self.ours.makefile().read()
+        self.assertRegex(printed, r"^warning .*the key \(left out\) is not known.*WANDB_MODE=offline.*\n$")
 
     # The steps are those of the other run: wandb counts, and an attempt sends its own lines.
-    def test_a_run_that_begins_in_another_one(self):
+    def test_resumes_another_run(self):
         self.write(self.line(1), self.line(2, attempt=2))
         self.end(self.start(attempt=2, WANDB_RESUME_FROM="old?_step=7"))
         (begun,) = self.calls("init")

@@ -34,11 +34,11 @@ class TitanData(unittest.TestCase):
         (self.folder / "tokenizer.json").write_text(json.dumps(PAIRS))
 
     def encode(self, *arguments, tokenizer=None, stdin=b""):
-        code, out, said = titan_data("encode", "--tokenizer", tokenizer or self.folder, *arguments, stdin=stdin)
-        self.assertEqual((0, ""), (code, said))
+        code, out, stderr_text = titan_data("encode", "--tokenizer", tokenizer or self.folder, *arguments, stdin=stdin)
+        self.assertEqual((0, ""), (code, stderr_text))
         return out
 
-    def test_a_text_comes_back(self):
+    def test_decode_restores_the_text(self):
         for text in ("Hello wörld 😀", "two\nlines ", "spaces  within"):
             for tokenizer in (TOKENIZER, self.folder):
                 ids = self.encode("--", text, tokenizer=tokenizer)
@@ -50,35 +50,35 @@ class TitanData(unittest.TestCase):
         self.assertEqual("5\n5 16\n", self.encode("ab", "--file", self.folder / "text"))
         self.assertEqual("5 16\n", self.encode(stdin=b"ab\n"))
 
-    def test_pieces_and_their_places(self):
-        told = json.loads(self.encode("-o", "json", "ab abé"))
+    def test_pieces_and_offsets(self):
+        result = json.loads(self.encode("-o", "json", "ab abé"))
         self.assertEqual({"ids": [5, 5, 6 + 0xC3, 6 + 0xA9], "pieces": ["▁ab", "▁ab", "<0xC3>", "<0xA9>"],
-                          "offsets": [[0, 2], [2, 5], [5, 6], [6, 7]]}, told)
+                          "offsets": [[0, 2], [2, 5], [5, 6], [6, 7]]}, result)
         self.assertEqual('5\t0-2\t"▁ab"\n16\t2-3\t"<0x0A>"\n', self.encode("-o", "table", "ab\n"))
-        told = json.loads(self.encode("-o", "json", "--bos", "--eos", "a", tokenizer=TOKENIZER))
-        self.assertEqual(["<|begin_of_text|>", "a", "<|end_of_text|>"], told["pieces"])
-        self.assertEqual([None, [0, 1], None], told["offsets"])
+        result = json.loads(self.encode("-o", "json", "--bos", "--eos", "a", tokenizer=TOKENIZER))
+        self.assertEqual(["<|begin_of_text|>", "a", "<|end_of_text|>"], result["pieces"])
+        self.assertEqual([None, [0, 1], None], result["offsets"])
 
-    def test_places_are_told_only_where_the_text_was_kept(self):
+    def test_offsets_are_null_if_the_text_was_normalized(self):
         (self.folder / "tokenizer.json").write_text(json.dumps(PAIRS | {"normalizer": {"type": "Lowercase"}}))
         self.assertEqual([None], json.loads(self.encode("-o", "json", "AB"))["offsets"])
 
-    def test_an_index_is_made_apart_from_its_text(self):
+    def test_index_must_not_overlap_its_input(self):
         texts = self.folder / "all" / "texts"
         texts.mkdir(parents=True)
         (texts / "a.jsonl").write_text('{"text": "ab"}\n')
         (self.folder / "link").symlink_to(texts)
         make = lambda out, place: titan_data("tokenize", "--tokenizer", self.folder, "--out", out, place)  # noqa: E731
         for out in (texts, f"{texts}/", texts / "tokens", texts.parent, self.folder / "link", texts / "x" / ".." / ".."):
-            code, _, said = make(out, texts)
-            self.assertEqual(2, code, said)
-            self.assertIn(f"--out {out}: overlaps the input {texts}", said)
+            code, _, stderr_text = make(out, texts)
+            self.assertEqual(2, code, stderr_text)
+            self.assertIn(f"--out {out}: overlaps the input {texts}", stderr_text)
         self.assertEqual(2, make(texts, texts / "*.jsonl")[0])
         self.assertEqual(["a.jsonl"], [path.name for path in texts.iterdir()])
         for out, place in ((texts.parent / "texts-tokens", texts), (texts / "tokens", texts / "a.jsonl")):
             self.assertEqual(0, make(out, place)[0])
 
-    def test_an_index_of_nothing_is_not_made(self):
+    def test_input_without_documents_makes_no_index(self):
         text, out = self.folder / "text" / "a.jsonl", self.folder / "out"
         text.parent.mkdir()
         rows = [json.dumps({"text": "ab"})] * 3
@@ -88,41 +88,41 @@ class TitanData(unittest.TestCase):
                 ('{"body": "ab"}\n' * 2, 'its keys: "body"; --text-key names the right one'),
                 ('{"text": ""}\n', "its text is empty")]:
             text.write_text(content)
-            code, said_out, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", out, text.parent)
-            self.assertEqual((1, "", False), (code, said_out, out.exists()), said)
+            code, output, stderr_text = titan_data("tokenize", "--tokenizer", self.folder, "--out", out, text.parent)
+            self.assertEqual((1, "", False), (code, output, out.exists()), stderr_text)
             for reason in reasons:
-                self.assertIn(reason, said)
+                self.assertIn(reason, stderr_text)
         for made in (False, True):  # Only tokenizing finds that the text is malformed; a folder that existed stays.
             (text.parent / "b.txt").write_bytes(b"\xff\xfe")
             if made:
                 out.mkdir()
                 (out / "notes").write_text("mine")
-            code, _, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", out, text.parent / "b.txt")
-            self.assertEqual(1, code, said)
-            self.assertIn("the input holds no document: " + str(text.parent / "b.txt") + ": not UTF-8", said)
+            code, _, stderr_text = titan_data("tokenize", "--tokenizer", self.folder, "--out", out, text.parent / "b.txt")
+            self.assertEqual(1, code, stderr_text)
+            self.assertIn("the input holds no document: " + str(text.parent / "b.txt") + ": not UTF-8", stderr_text)
             self.assertEqual([".titan-tokens.lock", "notes"] if made else [], sorted(os.listdir(out)) if out.exists() else [])
         text.write_text("\ufeff\n" + "\n".join(rows) + "\nx\n")
-        code, told, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", self.folder / "index", text)
-        self.assertEqual(0, code, said)
-        self.assertIn("3 tokens in 3 documents, 1 shard (0 already existed), 1 malformed document skipped", told)
+        code, result, stderr_text = titan_data("tokenize", "--tokenizer", self.folder, "--out", self.folder / "index", text)
+        self.assertEqual(0, code, stderr_text)
+        self.assertIn("3 tokens in 3 documents, 1 shard (0 already existed), 1 malformed document skipped", result)
 
-    def test_labels_are_of_conversations(self):
-        code, _, said = titan_data("tokenize", "--tokenizer", self.folder, "--out", self.folder / "out", "--train-on", "all", self.folder)
+    def test_train_on_requires_messages_key(self):
+        code, _, stderr_text = titan_data("tokenize", "--tokenizer", self.folder, "--out", self.folder / "out", "--train-on", "all", self.folder)
         self.assertEqual(2, code)
-        self.assertIn("--train-on requires --messages-key", said)
+        self.assertIn("--train-on requires --messages-key", stderr_text)
 
-    def test_what_is_refused(self):
+    def test_errors_and_exit_codes(self):
         for code, words, arguments in [
                 (3, "no such folder", ["encode", "--tokenizer", self.folder / "none", "a"]),
                 (3, "cannot be read", ["encode", "--tokenizer", self.folder, "--file", self.folder / "none"]),
                 (2, "has no BOS token; leave --bos out", ["encode", "--tokenizer", self.folder, "--bos", "a"]),
                 (2, "--tokenizer is required", ["encode", "a"]),
                 (2, '"262" is not a token id: ids are numbers from 0 to 261', ["decode", "--tokenizer", self.folder, "262"])]:
-            got, _, said = titan_data(*arguments)
-            self.assertEqual(code, got, said)
-            self.assertIn(words, said)
-        code, _, said = titan_data("encode", "--tokenizer", self.folder, stdin=b"\xff")
-        self.assertEqual((2, "titan-data: standard input: text is not UTF-8\n"), (code, said))
+            got, _, stderr_text = titan_data(*arguments)
+            self.assertEqual(code, got, stderr_text)
+            self.assertIn(words, stderr_text)
+        code, _, stderr_text = titan_data("encode", "--tokenizer", self.folder, stdin=b"\xff")
+        self.assertEqual((2, "titan-data: standard input: text is not UTF-8\n"), (code, stderr_text))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ absl::Status check_complete(const std::string& folder, const std::vector<std::st
     if (!absl::SimpleAtoi(common.substr(of, common.find('.', of) - of), &all) || count >= all) continue;
     return absl::DataLossError(
         absl::StrCat(folder, ": ", count, " of ", all, " files *", common.substr(of - 4), " and no ", kHfIndexName,
-                     ": their writer did not finish, or a part is missing; fetch the folder again"));
+                     ": their writer did not finish, or a part is missing; download the folder again"));
   }
   return absl::OkStatus();
 }
@@ -219,7 +219,7 @@ absl::Status check_keys(const HfFolder& weights, const HfMapper& mapper) {
   if (!alone.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(weights.folder(), ": scales without the tensor that they belong to: ", some_of(alone), " (of ",
-                     scaled_by(alone[0]), "): a part of the release is missing, fetch it again"));
+                     scaled_by(alone[0]), "): a part of the release is missing; download it again"));
   }
   if (strangers.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(

@@ -147,7 +147,7 @@ absl::StatusOr<Coded> coding_of(const TensorEntry& tensor, const TensorEntry* sc
   if (bytes || tensor.dtype == c10::ScalarType::Float8_e4m3fn) {
     if (scales != nullptr) return bytes ? mxfp4(tensor, *scales) : float8(tensor, *scales, said);
     return unfit(tensor, absl::StrCat("is ", stored_as(tensor.dtype), " and has no scales: ", scales_of(tensor.key),
-                                      " is missing; fetch the release again"));
+                                      " is missing; download the release again"));
   }
   if (!plain(tensor.dtype)) {
     return unfit(tensor, absl::StrCat("is stored as ", stored_as(tensor.dtype),

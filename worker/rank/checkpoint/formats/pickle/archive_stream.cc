@@ -90,10 +90,10 @@ absl::Status ArchiveStream::end_entry() {
   if (left_ != 0)
     return absl::InternalError(
         absl::StrCat(name_, ": ", bytes_ - left_, " bytes were added, ", bytes_, " were announced"));
-  Bytes behind, extra, header;
+  Bytes descriptor, extra, header;
   const int width = large(bytes_) ? 8 : 4;
   const auto bytes = static_cast<uint64_t>(bytes_);
-  behind.add(kDescriptor, 4).add(sum_, 4).add(bytes, width).add(bytes, width);
+  descriptor.add(kDescriptor, 4).add(sum_, 4).add(bytes, width).add(bytes, width);
   if (large(bytes_)) extra.add(bytes, 8).add(bytes, 8);
   if (large(at_)) extra.add(static_cast<uint64_t>(at_), 8);
   const bool in64 = !extra.out.empty();
@@ -105,7 +105,7 @@ absl::Status ArchiveStream::end_entry() {
   directory_ += header.out + extra.out;
   ++entries_;
   name_.clear();
-  return write(behind.out);
+  return write(descriptor.out);
 }
 
 absl::Status ArchiveStream::finish() {

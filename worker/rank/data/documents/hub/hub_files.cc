@@ -116,8 +116,8 @@ std::optional<Listing> from_text(const std::string& path, const std::string& tex
     if (!size.is_number_unsigned()) return std::nullopt;
     listing.sizes.push_back(size);
   }
-  const bool told = listing.sizes.empty() || listing.sizes.size() == listing.names.size();
-  if (!told || !hub::is_commit(listing.commit) || listing.names.empty()) return std::nullopt;
+  const bool is_complete = listing.sizes.empty() || listing.sizes.size() == listing.names.size();
+  if (!is_complete || !hub::is_commit(listing.commit) || listing.names.empty()) return std::nullopt;
   return listing;
 }
 

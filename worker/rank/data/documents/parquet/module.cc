@@ -116,13 +116,13 @@ class Column final : public GuardedColumn {
 
   // Moves to a later row of this group. Pages that end before it are skipped undecoded: most are compressed.
   void move_to(int64_t row) {
-    const int64_t decoded = std::min(row - row_, levels_ - level_), behind = row_ + levels_ - level_;
+    const int64_t decoded = std::min(row - row_, levels_ - level_), decoded_end = row_ + levels_ - level_;
     value_ += std::count(definitions_.begin() + level_, definitions_.begin() + level_ + decoded, whole_);
     level_ += decoded;
-    if (row <= behind) return;
+    if (row <= decoded_end) return;
     wanted_ = row;
     const int64_t page = page_end_;
-    skip(std::min(row, page) - behind);
+    skip(std::min(row, page) - decoded_end);
     if (row < page) return;
     if (!reader_->HasNext()) refuse("the column is cut short");
     skip(row - page_begin_);

@@ -37,15 +37,15 @@ class Memory : public storage::ReadableFile {
   std::string bytes_;
 };
 
-// An archive of a tensor or an object as text, or why it is refused.
-std::string look(Memory& file, const FileRange& range) {
+// Returns "tensor" if the range holds the archive of a tensor, else why it is refused.
+std::string describe(Memory& file, const FileRange& range) {
   const auto archive = Archive::open(file, range, "f.distcp");
   if (!archive.ok()) return std::string(archive.status().message());
   const auto tensor = archive->tensor();
   return tensor.ok() ? "tensor" : std::string(tensor.status().message());
 }
 
-TEST(ArchiveTest, TensorInTheMiddleOfAFile) {
+TEST(ArchiveTest, ReadsTensorInTheMiddleOfAFile) {
   const std::string numbers = "0123456789abcdef01234567", before(77, 'x');
   const std::string archive = save_tensor("float32", {2, 3}, numbers);
   Memory file(before + archive + before);
@@ -63,14 +63,14 @@ TEST(ArchiveTest, TensorInTheMiddleOfAFile) {
 class Sparse : public storage::ReadableFile {
  public:
   absl::Status append(std::string_view bytes) {
-    if (bytes.size() < 1 << 20) kept_[size_] = bytes;
+    if (bytes.size() < 1 << 20) stored_[size_] = bytes;
     size_ += static_cast<int64_t>(bytes.size());
     return absl::OkStatus();
   }
   int64_t size() const override { return size_; }
   absl::Status read(int64_t offset, int64_t bytes, char* out) override {
     std::memset(out, 0, static_cast<size_t>(bytes));
-    for (const auto& [begin, part] : kept_) {
+    for (const auto& [begin, part] : stored_) {
       const int64_t from = std::max(begin, offset),
                     to = std::min(begin + static_cast<int64_t>(part.size()), offset + bytes);
       if (from < to) std::memcpy(out + (from - offset), part.data() + (from - begin), static_cast<size_t>(to - from));
@@ -80,7 +80,7 @@ class Sparse : public storage::ReadableFile {
 
  private:
   int64_t size_ = 0;
-  std::map<int64_t, std::string> kept_;
+  std::map<int64_t, std::string> stored_;
 };
 
 // Streams in pieces, including an entry beyond the first 4 GiB, where sizes and offsets take 64 bits. Checksums of that
@@ -114,36 +114,36 @@ TEST(ArchiveTest, StreamsTensorsOfAnySize) {
   EXPECT_EQ(found, numbers);
 }
 
-TEST(ArchiveTest, EntryOfAnotherSizeThanSaidIsAnError) {
+TEST(ArchiveTest, EntrySizeMustMatchTheAnnouncedSize) {
   ArchiveStream stream([](std::string_view) { return absl::OkStatus(); });
   ASSERT_TRUE(stream.begin("data/0", 5).ok());
   ASSERT_TRUE(stream.append("1234").ok());
   EXPECT_THAT(std::string(stream.finish().message()), HasSubstr("4 bytes were added, 5 were announced"));
 }
 
-TEST(ArchiveTest, PlainObjects) {
+TEST(ArchiveTest, ReadsPlainObjects) {
   const json value = {{"step", 10}, {"raw", json::binary({1, 0, 255})}};
   const std::string bytes = save_plain(value);
   Memory file(bytes);
   EXPECT_EQ(Archive::open(file, {0, file.size()}, "f")->plain().value(), value);
-  EXPECT_THAT(look(file, {0, file.size()}), HasSubstr("not a plain tensor: it holds a dict"));
+  EXPECT_THAT(describe(file, {0, file.size()}), HasSubstr("not a plain tensor: it holds a dict"));
 }
 
-TEST(ArchiveTest, RefusesByName) {
+TEST(ArchiveTest, RefusalsNameTheReason) {
   const std::string good = save_tensor("float32", {2}, "01234567");
   Memory short_file(good.substr(0, good.size() - 1));
-  EXPECT_THAT(look(short_file, {0, static_cast<int64_t>(good.size())}), HasSubstr("it is cut short"));
-  EXPECT_THAT(look(short_file, {0, short_file.size()}), HasSubstr("no end record"));
-  Memory lies(save_tensor("float32", {3}, "01234567"));
-  EXPECT_THAT(look(lies, {0, lies.size()}), HasSubstr("larger than its storage"));
+  EXPECT_THAT(describe(short_file, {0, static_cast<int64_t>(good.size())}), HasSubstr("it is cut short"));
+  EXPECT_THAT(describe(short_file, {0, short_file.size()}), HasSubstr("no end record"));
+  Memory mislabeled(save_tensor("float32", {3}, "01234567"));
+  EXPECT_THAT(describe(mislabeled, {0, mislabeled.size()}), HasSubstr("larger than its storage"));
   std::string inflated = good;
   inflated[inflated.find("PK\x01\x02") + 10] = 8;
   Memory compressed(inflated);
-  EXPECT_THAT(look(compressed, {0, compressed.size()}), HasSubstr("data.pkl is compressed"));
+  EXPECT_THAT(describe(compressed, {0, compressed.size()}), HasSubstr("data.pkl is compressed"));
   std::string big = good;
   big.replace(big.find("little"), 6, "bigbig");
   Memory other(big);
-  EXPECT_THAT(look(other, {0, other.size()}), HasSubstr("byte order \"bigbig\""));
+  EXPECT_THAT(describe(other, {0, other.size()}), HasSubstr("byte order \"bigbig\""));
 }
 
 TEST(ArchiveTest, SurvivesMutations) {
@@ -154,8 +154,8 @@ TEST(ArchiveTest, SurvivesMutations) {
     for (int n = 0; n <= i % 3; ++n) bad[random() % bad.size()] = static_cast<char>(random());
     if (i % 5 == 0) bad.resize(random() % bad.size());
     Memory file(bad);
-    const std::string said = look(file, {0, file.size()});
-    EXPECT_TRUE(said == "tensor" || said.find("f.distcp") != said.npos || said.find("outside") != said.npos) << said;
+    const std::string got = describe(file, {0, file.size()});
+    EXPECT_TRUE(got == "tensor" || got.find("f.distcp") != got.npos || got.find("outside") != got.npos) << got;
   }
 }
 

@@ -19,7 +19,7 @@ using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string what(const std::string& pickle, const ReadLimits& limits = {}) {
+std::string outcome(const std::string& pickle, const ReadLimits& limits = {}) {
   const auto document = read(pickle, "x.pkl", limits);
   return document.ok() ? "read" : std::string(document.status().message());
 }
@@ -31,7 +31,7 @@ std::string refusal(const std::string& pickle) {
 }
 
 // os.system("id") in protocols 0 to 4, and ways around a check of GLOBAL alone.
-TEST(PickleReaderTest, RefusesForeignNamesAndOpcodesByName) {
+TEST(PickleReaderTest, RefusesForeignNamesAndOpcodes) {
   EXPECT_THAT(refusal("\x80\x02"
                       "cposix\nsystem\n(X\x02\0\0\0idtR."),
               AllOf(HasSubstr("x.pkl: byte 16"), HasSubstr("posix.system")));
@@ -117,39 +117,39 @@ TEST(PickleReaderTest, RefusesEveryOtherUseOfGetattr) {
            getattr + "N\x81",                    // A class of NEWOBJ.
            getattr + "Q",                        // A persistent name.
        }) {
-    EXPECT_THAT(what(pickled_in(4, body)), Not(Eq("read"))) << testing::PrintToString(body);
+    EXPECT_THAT(outcome(pickled_in(4, body)), Not(Eq("read"))) << testing::PrintToString(body);
   }
   EXPECT_THAT(refusal(pickled_in(4, getattr + "ctorch\nSize\n" + member + "\x86R")), HasSubstr("builtins.getattr"));
   EXPECT_THAT(refusal(pickled_in(4, "]" + getattr + "a")), HasSubstr("builtins.getattr"));
 }
 
-TEST(PickleReaderTest, NamesThePlaceOfDamage) {
-  EXPECT_THAT(what(""), HasSubstr("x.pkl: byte 0 of the pickle: it is cut short"));
-  EXPECT_THAT(what("\x80\x02N"), HasSubstr("byte 3"));
-  EXPECT_THAT(what("\x80\x02."), HasSubstr("empty stack"));
-  EXPECT_THAT(what("\x80\x02NN."), HasSubstr("more than one value"));
-  EXPECT_THAT(what("\x80\x02t."), HasSubstr("a mark is missing"));
-  EXPECT_THAT(what("\x80\x02Na."), HasSubstr("empty stack"));
-  EXPECT_THAT(what("\x80\x02NNa."), HasSubstr("a list is needed, None is there"));
-  EXPECT_THAT(what("\x80\x02}(Nu."), HasSubstr("a key without a value"));
-  EXPECT_THAT(what("\x80\x02Nh\x05."), HasSubstr("refers to number 5 of 0"));
-  EXPECT_THAT(what("\x80\x02Nq\x05."), HasSubstr("keeps number 5 after 0"));
-  EXPECT_THAT(what("\x80\x02N)R."), HasSubstr("it calls None"));
-  EXPECT_THAT(what(std::string("\x80\x02X\xff\xff\xff\xff"
-                               "a.",
-                               9)),
+TEST(PickleReaderTest, ErrorsNameThePositionOfDamage) {
+  EXPECT_THAT(outcome(""), HasSubstr("x.pkl: byte 0 of the pickle: it is cut short"));
+  EXPECT_THAT(outcome("\x80\x02N"), HasSubstr("byte 3"));
+  EXPECT_THAT(outcome("\x80\x02."), HasSubstr("empty stack"));
+  EXPECT_THAT(outcome("\x80\x02NN."), HasSubstr("more than one value"));
+  EXPECT_THAT(outcome("\x80\x02t."), HasSubstr("a mark is missing"));
+  EXPECT_THAT(outcome("\x80\x02Na."), HasSubstr("empty stack"));
+  EXPECT_THAT(outcome("\x80\x02NNa."), HasSubstr("a list is needed, None is there"));
+  EXPECT_THAT(outcome("\x80\x02}(Nu."), HasSubstr("a key without a value"));
+  EXPECT_THAT(outcome("\x80\x02Nh\x05."), HasSubstr("refers to number 5 of 0"));
+  EXPECT_THAT(outcome("\x80\x02Nq\x05."), HasSubstr("keeps number 5 after 0"));
+  EXPECT_THAT(outcome("\x80\x02N)R."), HasSubstr("it calls None"));
+  EXPECT_THAT(outcome(std::string("\x80\x02X\xff\xff\xff\xff"
+                                  "a.",
+                                  9)),
               HasSubstr("it is cut short"));
 }
 
-TEST(PickleReaderTest, HoldsItsLimits) {
-  EXPECT_THAT(what("\x80\x02" + std::string(65, '(')), HasSubstr("nested deeper than 64"));
-  EXPECT_THAT(what("\x80\x02" + std::string(101, 'N'), {.values = 100}), HasSubstr("more than 100 values"));
-  EXPECT_THAT(what("\x80\x02N.", {.bytes = 3}), HasSubstr("larger than 3 bytes"));
+TEST(PickleReaderTest, EnforcesItsLimits) {
+  EXPECT_THAT(outcome("\x80\x02" + std::string(65, '(')), HasSubstr("nested deeper than 64"));
+  EXPECT_THAT(outcome("\x80\x02" + std::string(101, 'N'), {.values = 100}), HasSubstr("more than 100 values"));
+  EXPECT_THAT(outcome("\x80\x02N.", {.bytes = 3}), HasSubstr("larger than 3 bytes"));
 }
 
 // A list that holds itself, and one with millions of copies if it were expanded: both are read, and refused as plain
 // objects.
-TEST(PickleReaderTest, SharedValuesDoNotGrow) {
+TEST(PickleReaderTest, SharedValuesAreNotExpanded) {
   const auto ring = read(std::string("\x80\x02]q\x00h\x00"
                                      "a.",
                                      9),
@@ -164,7 +164,7 @@ TEST(PickleReaderTest, SharedValuesDoNotGrow) {
   EXPECT_EQ(plain(*pairs, "x").status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(PickleReaderTest, ReadsBackWhatIsWritten) {
+TEST(PickleReaderTest, ReadsBackWrittenValues) {
   const json value = {{"none", nullptr},
                       {"yes", true},
                       {"small", 7},
@@ -181,7 +181,7 @@ TEST(PickleReaderTest, ReadsBackWhatIsWritten) {
 }
 
 // Repeated values become references, be they a text, a name or a memoized list; 300 texts need numbers of both widths.
-TEST(PickleReaderTest, ReadsBackWhatIsRepeated) {
+TEST(PickleReaderTest, ReadsBackRepeatedValues) {
   Writer writer(2);
   writer.empty_list();
   json expected = json::array();
@@ -219,7 +219,7 @@ TEST(PickleReaderTest, SurvivesMutations) {
   torch_size(writer, {3, 1 << 20}).text("b").plain({1, "two", 3.0, nullptr, json::binary({1, 2})}).text("c");
   tensor(writer, "float32", {2, 2}, "0").set_items().build();
   const std::string good = writer.finish();
-  ASSERT_EQ(what(good), "read");
+  ASSERT_EQ(outcome(good), "read");
   std::mt19937 random(7);
   int refused = 0;
   for (int i = 0; i < 2000; ++i) {

@@ -2,14 +2,14 @@
 // fused only where the body says so, and denormals count as zero.
 
 #include "worker/rank/kernels/cuda/launch.h"
-#include "worker/rank/kernels/cuda/small_adam_body.h"
+#include "worker/rank/kernels/cuda/low_bit_adam_body.h"
 #include "worker/rank/kernels/cuda/team.h"
 
 namespace titan::kernels::device {
 
-cudaError_t launch(const SmallAdam& args, const DeviceStep& where, cudaStream_t stream) {
+cudaError_t launch(const LowBitAdam& args, const DeviceStep& where, cudaStream_t stream) {
   CudaGrid grid{stream};
-  small_adam(args, where, grid);
+  low_bit_adam(args, where, grid);
   return grid.error;
 }
 

@@ -1,5 +1,5 @@
 // Tests Adam with moments in fewer bits: the map of 8-bit codes, and the step.
-#include "worker/rank/kernels/cpu/small_adam.h"
+#include "worker/rank/kernels/cpu/low_bit_adam.h"
 
 #include "tests/worker/rank/kernels/simulated_kernels.h"
 #include "worker/rank/random/random_math.h"
@@ -15,8 +15,8 @@ int nearest_code(const DynamicMap& map, double r) {
   if (map.zero == 0 && r > 0 && r < map.values[1]) return 1;
   int best = map.zero;
   for (int code = 0; code < 256; ++code) {
-    const double error = std::abs(map.values[code] - r), least = std::abs(map.values[best] - r);
-    if (error < least || (error == least && std::abs(map.values[code]) < std::abs(map.values[best]))) best = code;
+    const double error = std::abs(map.values[code] - r), lowest = std::abs(map.values[best] - r);
+    if (error < lowest || (error == lowest && std::abs(map.values[code]) < std::abs(map.values[best]))) best = code;
   }
   return best;
 }
@@ -91,7 +91,7 @@ struct StoredMoments {
       }
       return;
     }
-    for (int64_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(random.whole(0, 255));
+    for (int64_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(random.pick(0, 255));
     for (int64_t i = 0; i < scales.size(); ++i) {
       const double x = size * random.normal();
       scales[i] = static_cast<float>(is_signed ? x : x * x);
@@ -148,7 +148,7 @@ struct SmallState {
   Random random;
   Numbers value, gradient;
   StoredMoments average, square;
-  SmallAdam args;
+  LowBitAdam args;
 };
 
 std::vector<SmallCase> small_cases() {
@@ -158,9 +158,9 @@ std::vector<SmallCase> small_cases() {
     for (const Dtype type : kBothTypes) {
       for (const auto& [rows, columns] :
            {std::pair<int64_t, int64_t>{0, 256}, {1, 1}, {3, 255}, {2, 256}, {2, 257}, {5, 700}}) {
-        cases.push_back({form, type, rows, columns, random.whole(0, 3) * 100, random.whole(0, 1) == 0});
+        cases.push_back({form, type, rows, columns, random.pick(0, 3) * 100, random.pick(0, 1) == 0});
       }
-      cases.push_back({form, type, random.whole(1, 9), random.whole(1, 1500), random.whole(0, 600), true});
+      cases.push_back({form, type, random.pick(1, 9), random.pick(1, 1500), random.pick(0, 600), true});
       cases.push_back({form, type, 3, 712, 200, true});  // In vectors of eight on a device that has them.
     }
   }
@@ -168,17 +168,17 @@ std::vector<SmallCase> small_cases() {
 }
 
 // Expects a moment after a step to equal `exact` within the fp32 arithmetic's own error and the form's.
-void expect_kept(const StoredMoments& kept, int64_t i, double exact, double arithmetic) {
+void expect_stored(const StoredMoments& stored, int64_t i, double exact, double arithmetic) {
   double error = arithmetic;
-  if (kept.form == Form::kBf16) error += std::abs(exact) / 256;
-  if (kept.form == Form::kCodes) {
-    const double scale = std::abs(kept.scales[kept.scale_of(i)]);
-    error += scale == 0 ? 1e-37 : (1 + 1e-5) * scale * map_error(kept.is_signed, exact / scale);
+  if (stored.form == Form::kBf16) error += std::abs(exact) / 256;
+  if (stored.form == Form::kCodes) {
+    const double scale = std::abs(stored.scales[stored.scale_of(i)]);
+    error += scale == 0 ? 1e-37 : (1 + 1e-5) * scale * map_error(stored.is_signed, exact / scale);
   }
-  ASSERT_NEAR(kept.get(i), exact, error) << i;
+  ASSERT_NEAR(stored.get(i), exact, error) << i;
 }
 
-TEST(SmallAdamTest, StepsAsThePaperDoesAndKeepsItsMomentsAsNearAsTheirFormAllows) {
+TEST(LowBitAdamTest, StepsLikeThePaperWithinTheFormatsError) {
   uint64_t seed = 0;
   for (const SmallCase& c : small_cases()) {
     ++seed;
@@ -191,43 +191,43 @@ TEST(SmallAdamTest, StepsAsThePaperDoesAndKeepsItsMomentsAsNearAsTheirFormAllows
         square.push_back(state.square.get(i));
       }
       const std::vector<double> value = state.value.values(), gradient = state.gradient.values();
-      SmallAdam args = state.args;
+      LowBitAdam args = state.args;
       args.threads = threads;
-      ASSERT_TRUE(small_adam(level, args));
+      ASSERT_TRUE(low_bit_adam(level, args));
       for (int64_t i = 0; i < count; ++i) {
         const double g = gradient[i] * 0.25 + (c.decoupled ? 0 : args.weight_decay * value[i]);
         const double m = average[i] + (1 - args.beta1) * (g - average[i]);
         const double v = args.beta2 * square[i] + (1 - args.beta2) * g * g;
-        const double kept = value[i] * (c.decoupled ? 1 - args.learning_rate * args.weight_decay : 1);
+        const double base = value[i] * (c.decoupled ? 1 - args.learning_rate * args.weight_decay : 1);
         const double step = args.learning_rate / args.correction1 * m / (std::sqrt(v / args.correction2) + args.eps);
-        expect_kept(state.average, i, m, 3e-7 * (std::abs(g) + std::abs(average[i])));
-        expect_kept(state.square, i, v, 7e-7 * v);
-        const double rounding = c.type == Dtype::kBf16 ? std::abs(kept - step) / 256 : 0;
-        ASSERT_NEAR(state.value.get(i), kept - step, rounding + 3e-7 * std::abs(kept) + 2e-6 * std::abs(step) + 1e-9);
+        expect_stored(state.average, i, m, 3e-7 * (std::abs(g) + std::abs(average[i])));
+        expect_stored(state.square, i, v, 7e-7 * v);
+        const double rounding = c.type == Dtype::kBf16 ? std::abs(base - step) / 256 : 0;
+        ASSERT_NEAR(state.value.get(i), base - step, rounding + 3e-7 * std::abs(base) + 2e-6 * std::abs(step) + 1e-9);
       }
     });
   }
 }
 
 // The same with the numbers in a device's memory.
-TEST(SmallAdamTest, ADevicesBodyMakesTheSameBits) {
+TEST(LowBitAdamTest, DeviceBodyGivesTheSameBits) {
   const SimulatedKernels device;
   uint64_t seed = 20;
   for (const SmallCase& c : small_cases()) {
     ++seed;
     for (const Level level : levels_here()) {
       const SmallState ours(c, seed), theirs(c, seed);
-      SmallAdam args = theirs.args;
+      LowBitAdam args = theirs.args;
       args.stochastic = c.type == Dtype::kBf16 && seed % 2 == 0;
       args.random_key = 0x123456789abcdef;
       args.random_step = 3;
       args.first_index = 999;
       args.index_stride = c.columns + 5;
-      ASSERT_TRUE(small_adam(level, args));
+      ASSERT_TRUE(low_bit_adam(level, args));
       args.value = ours.args.value, args.gradient = ours.args.gradient;
       args.average = ours.args.average, args.square = ours.args.square;
       const float step = 3, divisor = 4, closed = 1, open = 0;
-      float scratch[kSmallAdamScratch];
+      float scratch[kLowBitAdamScratch];
       const auto before = ours.moment_bits();
       ASSERT_TRUE(device.run(args, {.step = &step, .divisor = &divisor, .skip = &closed, .scratch = scratch}));
       ASSERT_EQ(ours.moment_bits(), before) << "a step that is skipped";
@@ -239,18 +239,18 @@ TEST(SmallAdamTest, ADevicesBodyMakesTheSameBits) {
 }
 
 // Each code is the nearest one, and the number of largest magnitude is stored exactly.
-TEST(SmallAdamTest, TakesTheNearestCode) {
+TEST(LowBitAdamTest, TakesTheNearestCode) {
   at_every_level([&](Level level, int threads) {
     const SmallCase c{.rows = 40, .columns = 300};
     SmallState state(c, 4);
     // With these factors the moments become g and g * g, whatever they were.
     for (int64_t i = 0; i < 12000; ++i) {
-      state.gradient.set(i, state.random.normal() * std::pow(10.0, -state.random.whole(0, 7)));
+      state.gradient.set(i, state.random.normal() * std::pow(10.0, -state.random.pick(0, 7)));
     }
     state.args.beta1 = state.args.beta2 = 0;
     state.args.gradient_factor = 1;
     state.args.threads = threads;
-    ASSERT_TRUE(small_adam(level, state.args));
+    ASSERT_TRUE(low_bit_adam(level, state.args));
     for (int64_t row = 0; row < c.rows; ++row) {
       for (int64_t begin = 0; begin < c.columns; begin += 256) {
         const int64_t first = row * c.columns + begin, last = row * c.columns + std::min<int64_t>(begin + 256, 300);
@@ -276,22 +276,22 @@ TEST(SmallAdamTest, TakesTheNearestCode) {
 
 // Decoded numbers encode to the same codes: a step that moves no moment changes no bit of them, so the saved numbers
 // are the whole state.
-TEST(SmallAdamTest, CodesOfWhatCodesSayAreTheSame) {
+TEST(LowBitAdamTest, DecodedCodesEncodeToThemselves) {
   for (const SmallCase& c : small_cases()) {
     at_every_level([&](Level level, int threads) {
       SmallState state(c, 8);
       state.args.threads = threads;
-      ASSERT_TRUE(small_adam(level, state.args));
+      ASSERT_TRUE(low_bit_adam(level, state.args));
       const auto before = state.moment_bits();
-      SmallAdam still = state.args;
+      LowBitAdam still = state.args;
       still.beta1 = still.beta2 = 1;  // The moments stay, whatever the gradient.
-      ASSERT_TRUE(small_adam(level, still));
+      ASSERT_TRUE(low_bit_adam(level, still));
       EXPECT_EQ(state.moment_bits(), before);
     });
   }
 }
 
-TEST(SmallAdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
+TEST(LowBitAdamTest, HasTheSameBitsForAnySplit) {
   for (const SmallCase& c : small_cases()) {
     if (c.rows == 0) continue;
     for (const Level level : levels_here()) {
@@ -303,8 +303,8 @@ TEST(SmallAdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
         one->args.first_index = 1000;
         one->args.index_stride = c.columns + 3;
       }
-      ASSERT_TRUE(small_adam(level, whole.args));
-      SmallAdam part = by_rows.args;
+      ASSERT_TRUE(low_bit_adam(level, whole.args));
+      LowBitAdam part = by_rows.args;
       part.rows = 1;
       const int64_t size = c.form == Form::kCodes ? 1 : c.form == Form::kBf16 ? 2 : 4;
       for (int64_t row = 0; row < c.rows; ++row) {
@@ -315,7 +315,7 @@ TEST(SmallAdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
         part.square.numbers = by_rows.square.bytes.data() + i * size;
         part.average.scales = by_rows.average.scales.data() + scale;
         part.square.scales = by_rows.square.scales.data() + scale;
-        ASSERT_TRUE(small_adam(level, part));
+        ASSERT_TRUE(low_bit_adam(level, part));
       }
       EXPECT_EQ(by_rows.value.bits(), whole.value.bits());
       EXPECT_EQ(by_rows.moment_bits(), whole.moment_bits());
@@ -323,7 +323,7 @@ TEST(SmallAdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
       SmallState row({c.form, c.type, 1, c.columns, c.first_column, c.decoupled}, 5);
       row.args.stochastic = by_columns.args.stochastic, row.args.random_key = by_columns.args.random_key;
       row.args.random_step = 7, row.args.first_index = 1000;
-      ASSERT_TRUE(small_adam(level, row.args));
+      ASSERT_TRUE(low_bit_adam(level, row.args));
       int64_t block = 0;
       for (int64_t begin = 0; begin < c.columns; ++block) {
         const int64_t end = std::min(c.columns, (begin + c.first_column) / 256 * 256 + 256 - c.first_column);
@@ -334,7 +334,7 @@ TEST(SmallAdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
         part.average.numbers = by_columns.average.bytes.data() + begin * size;
         part.square.numbers = by_columns.square.bytes.data() + begin * size;
         if (c.form == Form::kCodes) part.average.scales += block, part.square.scales += block;
-        ASSERT_TRUE(small_adam(level, part));
+        ASSERT_TRUE(low_bit_adam(level, part));
         begin = end;
       }
       EXPECT_EQ(by_columns.value.bits(), row.value.bits());
@@ -345,7 +345,7 @@ TEST(SmallAdamTest, HasTheSameBitsHoweverTheNumbersAreCut) {
 
 // Zeros stay zeros; numbers too small for fp32 count as zeros; a non-finite gradient affects its whole block and no
 // other.
-TEST(SmallAdamTest, SpecialNumbersStayInTheirBlock) {
+TEST(LowBitAdamTest, SpecialNumbersStayInTheirBlock) {
   at_every_level([&](Level level, int threads) {
     SmallState state({.rows = 4, .columns = 256}, 2);
     state.args.threads = threads;
@@ -360,7 +360,7 @@ TEST(SmallAdamTest, SpecialNumbersStayInTheirBlock) {
     state.gradient.set(2 * 256 + 17, kInfinity);
     state.gradient.set(3 * 256, 1e-30);  // Next to gradients of 1e-3 it is lost, and nothing else is.
     const std::vector<double> before = state.value.values();
-    ASSERT_TRUE(small_adam(level, state.args));
+    ASSERT_TRUE(low_bit_adam(level, state.args));
     for (int64_t i = 0; i < 512; ++i) {
       EXPECT_EQ(state.average.get(i), 0);
       EXPECT_EQ(state.square.get(i), 0);
@@ -391,7 +391,7 @@ uint32_t word_of(uint64_t key, uint32_t step, int64_t index) {
 
 // Stochastic rounding takes the upper neighbour in proportion to the distance, with the random words that the header
 // names.
-TEST(SmallAdamTest, StochasticRoundingIsUnbiased) {
+TEST(LowBitAdamTest, StochasticRoundingIsUnbiased) {
   at_every_level([&](Level level, int threads) {
     for (const double share : {0.0, 0.01, 0.25, 0.5, 0.9}) {
       SmallCase c{.form = Form::kBf16, .type = Dtype::kBf16, .rows = 60, .columns = 1003};
@@ -412,7 +412,7 @@ TEST(SmallAdamTest, StochasticRoundingIsUnbiased) {
       state.args.random_step = 12;
       state.args.first_index = 77;
       state.args.index_stride = 2000;
-      ASSERT_TRUE(small_adam(level, state.args));
+      ASSERT_TRUE(low_bit_adam(level, state.args));
       int64_t below = 0;
       for (int64_t i = 0; i < count; ++i) {
         const int64_t index = 77 + i / c.columns * 2000 + i % c.columns;
@@ -428,18 +428,18 @@ TEST(SmallAdamTest, StochasticRoundingIsUnbiased) {
   });
 }
 
-TEST(SmallAdamTest, ByChanceWhatIsNotFiniteStaysSo) {
+TEST(LowBitAdamTest, StochasticRoundingKeepsNonFiniteValues) {
   at_every_level([&](Level level, int threads) {
     SmallState state({.form = Form::kF32, .type = Dtype::kBf16, .rows = 1, .columns = 40}, 6);
     for (int64_t i = 0; i < 40; ++i) state.value.set(i, i % 2 == 0 ? kInfinity : kNan);
     state.args.stochastic = true;
     state.args.threads = threads;
-    ASSERT_TRUE(small_adam(level, state.args));
+    ASSERT_TRUE(low_bit_adam(level, state.args));
     for (int64_t i = 0; i < 40; ++i) {
       EXPECT_FALSE(std::isfinite(state.value.get(i))) << i;
     }
     state.args.type = Dtype::kF32;
-    EXPECT_FALSE(small_adam(level, state.args));
+    EXPECT_FALSE(low_bit_adam(level, state.args));
   });
 }
 

@@ -27,7 +27,7 @@ struct KeptMoment {
 //
 // The bits depend neither on threads, nor on how rows are divided between calls, nor on cuts of a row at multiples of
 // 256.
-struct SmallAdam {
+struct LowBitAdam {
   int64_t rows = 0, columns = 0;
   int64_t first_column = 0;
   void* value = nullptr;           // [rows, columns]
@@ -49,6 +49,6 @@ struct SmallAdam {
   int64_t first_index = 0, index_stride = 0;
   int threads = 1;
 };
-bool small_adam(Level level, const SmallAdam& args);
+bool low_bit_adam(Level level, const LowBitAdam& args);
 
 }  // namespace titan::kernels

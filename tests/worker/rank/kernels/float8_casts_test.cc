@@ -1,5 +1,5 @@
 // Compares loops over eight-bit values with the formats' definitions in fp64.
-#include "worker/rank/kernels/cpu/eight_bits.h"
+#include "worker/rank/kernels/cpu/float8_casts.h"
 
 #include "tests/worker/rank/kernels/harness.h"
 
@@ -8,9 +8,9 @@ namespace {
 
 // A format's non-negative numbers, by code; the codes after the last one are infinite or NaN.
 struct Values {
-  explicit Values(EightBits format) {
-    const int mantissa = format == EightBits::kE4m3 ? 3 : 2, bias = format == EightBits::kE4m3 ? 7 : 15;
-    const int last = format == EightBits::kE4m3 ? 0x7e : 0x7b, steps = 1 << mantissa;
+  explicit Values(Float8Type format) {
+    const int mantissa = format == Float8Type::kE4m3 ? 3 : 2, bias = format == Float8Type::kE4m3 ? 7 : 15;
+    const int last = format == Float8Type::kE4m3 ? 0x7e : 0x7b, steps = 1 << mantissa;
     for (int code = 0; code <= last; ++code) {
       const int exponent = code >> mantissa;
       const double share = static_cast<double>(code % steps) / steps;
@@ -37,23 +37,23 @@ std::vector<uint16_t> any_numbers(Random& random, int64_t count, bool with_nan =
   constexpr uint16_t kSpecial[] = {0, 0x8000, 0x7f80, 0xff80, 1, 0x807f, 0x7f7f};
   std::vector<uint16_t> numbers(count);
   for (uint16_t& number : numbers) {
-    number = to_bf16(static_cast<float>(std::ldexp(random.normal(), static_cast<int>(random.whole(-12, 12)))));
-    if (random.whole(0, 19) == 0) number = kSpecial[random.whole(0, 6)];
-    if (with_nan && random.whole(0, 199) == 0) number = 0x7fc1;
+    number = to_bf16(static_cast<float>(std::ldexp(random.normal(), static_cast<int>(random.pick(-12, 12)))));
+    if (random.pick(0, 19) == 0) number = kSpecial[random.pick(0, 6)];
+    if (with_nan && random.pick(0, 199) == 0) number = 0x7fc1;
   }
   return numbers;
 }
 
-const Values& values_of(EightBits format) {
-  static const Values e4m3(EightBits::kE4m3), e5m2(EightBits::kE5m2);
-  return format == EightBits::kE4m3 ? e4m3 : e5m2;
+const Values& values_of(Float8Type format) {
+  static const Values e4m3(Float8Type::kE4m3), e5m2(Float8Type::kE5m2);
+  return format == Float8Type::kE4m3 ? e4m3 : e5m2;
 }
 
-TEST(EightBitsTest, EveryNumberGetsTheNearestCode) {
+TEST(Float8CastsTest, EveryNumberGetsTheNearestCode) {
   std::vector<uint16_t> all(1 << 16);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   const Buffer<uint16_t> x(all);
-  for (const EightBits format : {EightBits::kE4m3, EightBits::kE5m2}) {
+  for (const Float8Type format : {Float8Type::kE4m3, Float8Type::kE5m2}) {
     const Values& values = values_of(format);
     for (const float scale : {1.0F, 0x1p-10F, 0x1p13F, 448.0F / 3.7F, 1e-12F}) {
       for (const int threads : {1, 2}) {
@@ -69,24 +69,24 @@ TEST(EightBitsTest, EveryNumberGetsTheNearestCode) {
 }
 
 // Around lengths that vectors and threads divide; memory next to the buffers must stay untouched.
-TEST(EightBitsTest, EncodesAndDecodesEveryLength) {
+TEST(Float8CastsTest, EncodesAndDecodesEveryLength) {
   Random random(1);
   std::array<uint16_t, 256> table{};
-  for (uint16_t& number : table) number = static_cast<uint16_t>(random.whole(0, 0xffff));
+  for (uint16_t& number : table) number = static_cast<uint16_t>(random.pick(0, 0xffff));
   std::vector<int64_t> lengths;
   for (int64_t length = 0; length <= 70; ++length) lengths.push_back(length);
-  for (int64_t i = 0; i < 20; ++i) lengths.push_back(random.whole(1, 4) * (1 << 14) + random.whole(-40, 40));
+  for (int64_t i = 0; i < 20; ++i) lengths.push_back(random.pick(1, 4) * (1 << 14) + random.pick(-40, 40));
   for (const int64_t length : lengths) {
     SCOPED_TRACE(length);
-    const int threads = static_cast<int>(random.whole(1, 3));
+    const int threads = static_cast<int>(random.pick(1, 3));
     const Buffer<uint16_t> x(any_numbers(random, length, /*with_nan=*/true), random.edge());
     const Buffer<uint8_t> codes(length, random.edge());
-    encode(EightBits::kE4m3, x.data(), length, 4, codes.data(), threads);
+    encode(Float8Type::kE4m3, x.data(), length, 4, codes.data(), threads);
     const Buffer<uint16_t> numbers(length, random.edge());
     decode(table, codes.data(), length, numbers.data(), threads);
     for (int64_t i = 0; i < length; ++i) {
       const float scaled = static_cast<float>(from_bf16(x[i])) * 4;
-      ASSERT_EQ(codes[i], values_of(EightBits::kE4m3).code_of(scaled)) << i;
+      ASSERT_EQ(codes[i], values_of(Float8Type::kE4m3).code_of(scaled)) << i;
       ASSERT_EQ(numbers[i], table[codes[i]]) << i;
     }
   }
@@ -100,10 +100,10 @@ std::vector<Blocks> shapes(Random& random) {
       {.outer = 2, .size = 3, .inner = 20011, .block = 3},  {.outer = 1, .size = 0, .inner = 7, .block = 32},
       {.outer = 0, .size = 5, .inner = 1, .block = 2}};
   for (int i = 0; i < 200; ++i) {
-    all.push_back({.outer = random.whole(1, 4),
-                   .size = random.whole(0, 70),
-                   .inner = random.whole(0, 2) == 0 ? 1 : random.whole(1, 40),
-                   .block = random.whole(0, 1) == 0 ? 32 : random.whole(1, 80)});
+    all.push_back({.outer = random.pick(1, 4),
+                   .size = random.pick(0, 70),
+                   .inner = random.pick(0, 2) == 0 ? 1 : random.pick(1, 40),
+                   .block = random.pick(0, 1) == 0 ? 32 : random.pick(1, 80)});
   }
   return all;
 }
@@ -122,42 +122,41 @@ std::string named(const Blocks& blocks) {
   return text;
 }
 
-TEST(EightBitsTest, GreatestMagnitudeOfEachBlock) {
+TEST(Float8CastsTest, GreatestMagnitudeOfEachBlock) {
   Random random(2);
   for (const Blocks& blocks : shapes(random)) {
     SCOPED_TRACE(named(blocks));
     const Buffer<uint16_t> x(any_numbers(random, numbers_in(blocks), /*with_nan=*/true), random.edge());
     const Buffer<uint16_t> amax(std::vector<uint16_t>(blocks_in(blocks)), random.edge());
-    amax_of_blocks(blocks, x.data(), amax.data(), static_cast<int>(random.whole(1, 3)));
+    amax_of_blocks(blocks, x.data(), amax.data(), static_cast<int>(random.pick(1, 3)));
     std::vector<double> truth(amax.size()), found(amax.size());
     for (int64_t i = 0; i < x.size(); ++i) {
-      double& most = truth[block_of(blocks, i)];
+      double& block_max = truth[block_of(blocks, i)];
       const double magnitude = std::abs(from_bf16(x[i]));
-      if (!(magnitude <= most) && !std::isnan(most)) most = magnitude;
+      if (!(magnitude <= block_max) && !std::isnan(block_max)) block_max = magnitude;
     }
     for (int64_t i = 0; i < amax.size(); ++i) found[i] = from_bf16(amax[i]);
     ASSERT_TRUE(all_close(found, truth, 0, 0));
   }
 }
 
-TEST(EightBitsTest, RoundsByTheScaleOfEachBlock) {
+TEST(Float8CastsTest, RoundsByTheScaleOfEachBlock) {
   Random random(3);
   for (const Blocks& blocks : shapes(random)) {
     SCOPED_TRACE(named(blocks));
     const Buffer<uint16_t> x(any_numbers(random, numbers_in(blocks), /*with_nan=*/true), random.edge());
     const Buffer<float> scale(blocks_in(blocks), random.edge()), inverse(blocks_in(blocks), random.edge());
     for (int64_t i = 0; i < scale.size(); ++i) {
-      scale[i] = random.whole(0, 40) == 0 ? NAN : std::ldexp(1.0F, static_cast<int>(random.whole(-15, 15)));
+      scale[i] = random.pick(0, 40) == 0 ? NAN : std::ldexp(1.0F, static_cast<int>(random.pick(-15, 15)));
       inverse[i] = 1 / scale[i];
     }
     const Buffer<uint16_t> rounded(x.size(), random.edge());
     round_by_blocks(blocks, x.data(), scale.data(), inverse.data(), rounded.data(),
-                    static_cast<int>(random.whole(1, 3)));
+                    static_cast<int>(random.pick(1, 3)));
     for (int64_t i = 0; i < x.size(); ++i) {
       const int64_t block = block_of(blocks, i);
-      const double in_eight_bits =
-          values_of(EightBits::kE4m3).rounded(static_cast<float>(from_bf16(x[i])) * scale[block]);
-      const double truth = in_eight_bits * inverse[block], found = from_bf16(rounded[i]);
+      const double in_float8 = values_of(Float8Type::kE4m3).rounded(static_cast<float>(from_bf16(x[i])) * scale[block]);
+      const double truth = in_float8 * inverse[block], found = from_bf16(rounded[i]);
       ASSERT_TRUE(is_close(found, truth, 0, 0)) << i << ": " << found << ", truth " << truth;
       ASSERT_EQ(std::signbit(found), std::signbit(from_bf16(x[i]))) << i;  // Zeros, too.
     }

@@ -92,7 +92,7 @@ at::Tensor wave(int64_t rows, int64_t columns, int step) {
 
 double largest(const at::Tensor& x) { return x.abs().max().item<double>(); }
 
-TEST(DynamicMapTest, IsBitsandbytes) {
+TEST(DynamicMapTest, EqualsBitsandbytes) {
   const nlohmann::json golden = bitsandbytes();
   ASSERT_FALSE(golden.is_null()) << "run with --adam8bit=.../adam8bit.json";
   for (const bool is_signed : {false, true}) {
@@ -175,10 +175,10 @@ std::string text_of(const Case& c) {
 }
 
 // Largest error of a stored number, relative to the number itself and to the largest number of its block.
-struct KeptError {
+struct StoredError {
   double own = 0, of_largest = 0;
 };
-KeptError error_of(const MomentFormat& form, bool is_signed) {
+StoredError error_of(const MomentFormat& form, bool is_signed) {
   if (form.type == at::kBFloat16) return {.own = 0x1p-8};
   if (form.type == at::kByte) return {.of_largest = is_signed ? 0.00704 : 0.00352};
   return {};
@@ -186,7 +186,7 @@ KeptError error_of(const MomentFormat& form, bool is_signed) {
 
 // Compares one step from moments of any size with fp64 of the same numbers; vectors and small matrices store full
 // numbers.
-TEST_P(MomentFormatTest, StepsAsFp64DoesWithinItsFormsError) {
+TEST_P(MomentFormatTest, StepsMatchFp64WithinTheFormatsError) {
   for (const Case& c : drawn_cases()) {
     SCOPED_TRACE(text_of(c));
     const at::Tensor value = at::randn(c.shape).to(c.type), grad = at::empty_like(value);
@@ -212,7 +212,7 @@ TEST_P(MomentFormatTest, StepsAsFp64DoesWithinItsFormsError) {
     EXPECT_LE(largest((found - exact.value) / (exact.value.abs() * rounding + 1e-8)), 1);
     for (const int i : {0, 1}) {
       const at::Tensor truth = i == 0 ? exact.average : exact.square;
-      const KeptError error = error_of(form, i == 0);
+      const StoredError error = error_of(form, i == 0);
       const at::Tensor bound = truth.abs() * error.own + error.of_largest * largest(truth) + added[i] * 1e-6;
       EXPECT_LE(largest((numbers_of(optimizer->states()[0], i).to(at::kDouble) - truth) / bound), 1) << i;
     }
@@ -220,7 +220,7 @@ TEST_P(MomentFormatTest, StepsAsFp64DoesWithinItsFormsError) {
 }
 
 // Titan's kernel and LibTorch's operations agree except for a few codes on the edge between two.
-TEST(KeptStatesTest, KernelAndOperationsAgree) {
+TEST(LowPrecisionStatesTest, KernelAndOperationsAgree) {
   for (const Case& c : drawn_cases()) {
     SCOPED_TRACE(text_of(c));
     at::manual_seed(8);
@@ -262,7 +262,7 @@ TEST(KeptStatesTest, KernelAndOperationsAgree) {
 }
 
 // Decoding and encoding gives the same bytes for any codes: a checkpoint may hold plain numbers.
-TEST(KeptStatesTest, NumbersBecomeTheSameBytes) {
+TEST(LowPrecisionStatesTest, DecodedNumbersEncodeToTheSameBytes) {
   at::manual_seed(4);
   std::mt19937_64 random(6);
   for (int round = 0; round < 12; ++round) {
@@ -276,11 +276,11 @@ TEST(KeptStatesTest, NumbersBecomeTheSameBytes) {
       numbers = numbers * at::pow(10, at::randint(-6, 1, {rows, columns}).to(at::kFloat));
       numbers[0].zero_();
       const at::Tensor bytes = codes.bytes(is_signed ? numbers : numbers.abs());
-      const at::Tensor said = codes.numbers(bytes), again = codes.bytes(said);
-      EXPECT_TRUE(codes.numbers(again).equal(said));
+      const at::Tensor decoded = codes.numbers(bytes), again = codes.bytes(decoded);
+      EXPECT_TRUE(codes.numbers(again).equal(decoded));
       EXPECT_TRUE(codes.scales(again).equal(codes.scales(bytes)));
       // Below the smallest normal number several codes mean the same.
-      const at::Tensor plain = said.abs().gt(1e-37).logical_or(said.eq(0)).view({rows, columns});
+      const at::Tensor plain = decoded.abs().gt(1e-37).logical_or(decoded.eq(0)).view({rows, columns});
       EXPECT_TRUE(codes.codes(again).masked_select(plain).equal(codes.codes(bytes).masked_select(plain)));
     }
   }
@@ -336,7 +336,7 @@ TEST_P(MomentFormatTest, DoesNotDependOnTheMesh) {
 }
 
 // A step that a gate skips changes no bit, whatever the gradient is, and uses no random number of the next step.
-TEST_P(MomentFormatTest, GoesThroughAGate) {
+TEST_P(MomentFormatTest, AppliesTheGate) {
   for (const char* state_dtype : {"float32", "bfloat16", "8bit"}) {
     const OptimizerOptions options = options_with(state_dtype, /*stochastic=*/true);
     const at::Tensor start = at::randn({20, 300}).to(at::kBFloat16), gradient = at::randn({20, 300});
@@ -345,10 +345,10 @@ TEST_P(MomentFormatTest, GoesThroughAGate) {
       const at::Tensor value = start.clone(), grad = at::empty_like(value);
       const auto optimizer = make_optimizer(options, {{"w", value, grad}});
       const auto skip = [&] {
-        const at::Tensor before = value.clone(), kept = optimizer->states()[0].tensors[0].value.clone();
+        const at::Tensor before = value.clone(), moment = optimizer->states()[0].tensors[0].value.clone();
         grad.fill_(std::numeric_limits<double>::quiet_NaN());
         optimizer->step(1e-2, gate_of(std::numeric_limits<double>::quiet_NaN(), true));
-        EXPECT_TRUE(value.equal(before) && optimizer->states()[0].tensors[0].value.equal(kept));
+        EXPECT_TRUE(value.equal(before) && optimizer->states()[0].tensors[0].value.equal(moment));
       };
       for (int step = 0; step < 3; ++step) {
         if (skips) skip();
@@ -365,7 +365,7 @@ TEST_P(MomentFormatTest, GoesThroughAGate) {
 
 // A gradient that becomes tiny next to a large one in its block: without its square, a step would be its average over
 // eps.
-TEST_P(MomentFormatTest, LosesNoSquareThatIsNotZero) {
+TEST_P(MomentFormatTest, KeepsSmallSquaresAboveZero) {
   const at::Tensor value = at::zeros({16, 256}), grad = at::zeros({16, 256});
   OptimizerOptions options = options_with("8bit");
   options.weight_decay = 0;
@@ -381,7 +381,7 @@ TEST_P(MomentFormatTest, LosesNoSquareThatIsNotZero) {
 }
 
 // Without a gate a non-finite gradient is visible: in its own number, and with codes in its whole block.
-TEST_P(MomentFormatTest, ShowsWhatIsNotFinite) {
+TEST_P(MomentFormatTest, NonFiniteGradientsAreVisible) {
   for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     const at::Tensor value = at::ones({16, 512}), grad = at::randn({16, 512});
     grad[3][300] = bad;
@@ -398,16 +398,16 @@ TEST_P(MomentFormatTest, ShowsWhatIsNotFinite) {
 
 // A resumed optimizer continues bit for bit from the numbers of its states, in any storage format; and any format
 // resumes from any other.
-TEST_P(MomentFormatTest, GoesOnFromTheNumbersOfItsStates) {
+TEST_P(MomentFormatTest, ResumesFromTheNumbersOfItsStates) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const char* from : {"float32", "bfloat16", "8bit"}) {
       for (const char* to : {"float32", "bfloat16", "8bit"}) {
-        const bool chance = type == at::kBFloat16;
+        const bool stochastic = type == at::kBFloat16;
         const at::Tensor a = at::randn({30, 300}).to(type), grad = at::randn({30, 300}).to(type);
-        const auto first = make_optimizer(options_with(from, chance), {{"w", a, grad}});
+        const auto first = make_optimizer(options_with(from, stochastic), {{"w", a, grad}});
         for (int step = 0; step < 3; ++step) first->step(1e-3);
         const at::Tensor b = a.clone(), other = grad.clone();
-        const auto second = make_optimizer(options_with(to, chance), {{"w", b, other}});
+        const auto second = make_optimizer(options_with(to, stochastic), {{"w", b, other}});
         for (const size_t i : {0, 1}) {
           const at::Tensor numbers = numbers_of(first->states()[0], static_cast<int>(i));
           SlotState::Named& state = second->states()[0].tensors[i];
@@ -434,11 +434,11 @@ TEST_P(MomentFormatTest, StochasticRoundingKeepsSmallUpdates) {
   const at::Tensor ones = at::ones({64, 256}, at::kBFloat16), stuck = ones.clone(), grad = at::ones_like(ones);
   OptimizerOptions options = options_with("float32", /*stochastic=*/true);
   options.weight_decay = 0;
-  const auto by_chance = make_optimizer(options, {{"w", ones, grad}});
+  const auto stochastic_adam = make_optimizer(options, {{"w", ones, grad}});
   options.stochastic_rounding = false;
   const auto nearest = make_optimizer(options, {{"w", stuck, grad}});
   for (int step = 0; step < 50; ++step) {
-    by_chance->step(2e-4);  // A twentieth of a step of bf16 below 1.
+    stochastic_adam->step(2e-4);  // A twentieth of a step of bf16 below 1.
     nearest->step(2e-4);
   }
   EXPECT_TRUE(stuck.eq(1).all().item<bool>());
@@ -449,7 +449,7 @@ TEST_P(MomentFormatTest, StochasticRoundingKeepsSmallUpdates) {
 }
 
 // Bytes: a quarter and a half of fp32's, in addition to the scales and to tensors too small for codes.
-TEST(KeptStatesTest, TakesTheBytesThatItShould) {
+TEST(LowPrecisionStatesTest, StatesHaveTheExpectedBytes) {
   const auto bytes = [](const char* state_dtype, std::vector<int64_t> shape) {
     const at::Tensor value = at::zeros(shape);
     return make_optimizer(options_with(state_dtype), {{"w", value, value.clone()}})->states()[0].bytes();
@@ -461,7 +461,7 @@ TEST(KeptStatesTest, TakesTheBytesThatItShould) {
   EXPECT_EQ(bytes("8bit", {63, 65}), 2 * 4 * 63 * 65);
 }
 
-TEST(KeptStatesTest, RefusesWhatDoesNotGoTogether) {
+TEST(LowPrecisionStatesTest, RefusesIncompatibleOptions) {
   const at::Tensor narrow = at::zeros({4}, at::kBFloat16), plain = at::zeros({4}), wide = at::zeros({4}, at::kDouble);
   const auto make = [](const OptimizerOptions& options, const at::Tensor& value) {
     const auto optimizer = make_optimizer(options, {{"w", value, value.clone()}});

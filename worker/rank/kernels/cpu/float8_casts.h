@@ -8,7 +8,7 @@
 // not depend on threads, and NaN stays NaN.
 namespace titan::kernels {
 
-enum class EightBits { kE4m3, kE5m2 };  // e4m3fn and e5m2 of the OCP formats.
+enum class Float8Type { kE4m3, kE5m2 };  // e4m3fn and e5m2 of the OCP formats.
 
 // A tensor [outer, size, inner], cut in blocks along `size`, the last one shorter. One number per block makes a tensor
 // [outer, count(), inner].
@@ -28,7 +28,7 @@ void round_by_blocks(const Blocks& blocks, const uint16_t* x, const float* scale
                      uint16_t* rounded, int threads);
 
 // codes = x * scale as eight bits, rounded to nearest, ties to even, saturated. Both are [count].
-void encode(EightBits format, const uint16_t* x, int64_t count, float scale, uint8_t* codes, int threads);
+void encode(Float8Type format, const uint16_t* x, int64_t count, float scale, uint8_t* codes, int threads);
 
 // Looks up the numbers [count] of the codes [count] in a table.
 void decode(const std::array<uint16_t, 256>& table, const uint8_t* codes, int64_t count, uint16_t* numbers,

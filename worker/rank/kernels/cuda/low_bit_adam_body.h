@@ -2,26 +2,26 @@
 
 #include <cmath>
 
-#include "worker/rank/kernels/cpu/small_adam.h"
+#include "worker/rank/kernels/cpu/low_bit_adam.h"
 #include "worker/rank/kernels/cuda/numbers.h"
 #include "worker/rank/kernels/cuda/rows.h"
 #include "worker/rank/kernels/device_kernels.h"
 #include "worker/rank/random/random_math.h"
 
-// One step of Adam with moments in fewer bits (worker/rank/kernels/cpu/small_adam.h), one block of 256 neighbours per
-// team. Sums and products are the CPU's, fused where it fuses them and nowhere else (small_adam.cu).
+// One step of Adam with moments in fewer bits (worker/rank/kernels/cpu/low_bit_adam.h), one block of 256 neighbours per
+// team. Sums and products are the CPU's, fused where it fuses them and nowhere else (low_bit_adam.cu).
 namespace titan::kernels::device {
 
 constexpr int64_t kMoments = 256;  // Numbers per block.
 
-struct SmallAdamFactors {
+struct LowBitAdamFactors {
   float gradient, keep_average, keep_square, new_square, step, inverse_root, eps, shrink, decay, random_step;
 };
-static_assert(sizeof(SmallAdamFactors) == kSmallAdamScratch * sizeof(float));
+static_assert(sizeof(LowBitAdamFactors) == kLowBitAdamScratch * sizeof(float));
 
 // Computes what all blocks of a step share, from numbers in device memory.
 struct FindFactors {
-  SmallAdam a;
+  LowBitAdam a;
   DeviceStep where;
 
   template <typename Team>
@@ -29,7 +29,7 @@ struct FindFactors {
     team.once([&] {
       const double number = *where.step;
       const auto narrow = [](double value) { return static_cast<float>(value); };
-      *reinterpret_cast<SmallAdamFactors*>(where.scratch) = {
+      *reinterpret_cast<LowBitAdamFactors*>(where.scratch) = {
           .gradient = 1 / (where.divisor == nullptr ? 1.0F : *where.divisor),
           .keep_average = narrow(1 - a.beta1),
           .keep_square = narrow(a.beta2),
@@ -90,8 +90,8 @@ struct MoreExtreme {
 
 // Takes N numbers at a time.
 template <typename Number, int N>
-struct SmallAdamBlock {
-  SmallAdam a;
+struct LowBitAdamBlock {
+  LowBitAdam a;
   DeviceStep where;
   int64_t blocks;  // Blocks per row.
 
@@ -104,7 +104,7 @@ struct SmallAdamBlock {
     float *averages = team.memory(), *squares = averages + kMoments;
     Number* values = at<Number>(a.value, first);
     const Number* gradients = at<Number>(a.gradient, first);
-    const SmallAdamFactors f = *reinterpret_cast<const SmallAdamFactors*>(where.scratch);
+    const LowBitAdamFactors f = *reinterpret_cast<const LowBitAdamFactors*>(where.scratch);
     team.each((to - from) / N, [=, *this](int64_t pack) {
       const int64_t k = pack * N;
       const Pack<N> old = load<N>(values + k), gradient = load<N>(gradients + k);
@@ -145,8 +145,8 @@ struct SmallAdamBlock {
     }
   }
 
-  TITAN_BODY void put(float* to, const Pack<N>& x, int64_t, const SmallAdamFactors&) const { store(to, x); }
-  TITAN_BODY void put(uint16_t* to, const Pack<N>& x, int64_t index, const SmallAdamFactors& f) const {
+  TITAN_BODY void put(float* to, const Pack<N>& x, int64_t, const LowBitAdamFactors&) const { store(to, x); }
+  TITAN_BODY void put(uint16_t* to, const Pack<N>& x, int64_t index, const LowBitAdamFactors& f) const {
     if (!a.stochastic) return store(to, x);
     const auto step = static_cast<uint32_t>(f.random_step);
     for (int n = 0; n < N; ++n) to[n] = stochastic_round_to_bf16(x.v[n], random_word(a.random_key, step, index + n));
@@ -190,21 +190,21 @@ struct SmallAdamBlock {
 };
 
 template <typename Number, typename Grid>
-void small_adam_blocks(const SmallAdam& a, const DeviceStep& where, Grid& grid) {
+void low_bit_adam_blocks(const LowBitAdam& a, const DeviceStep& where, Grid& grid) {
   const int64_t blocks = (a.first_column % kMoments + a.columns + kMoments - 1) / kMoments;
   const bool by_eights = a.columns % kVector == 0 && a.first_column % kVector == 0 &&
                          lie_at_16(a.value, a.gradient, a.average.numbers, a.square.numbers);
   if (by_eights) {
-    grid(SmallAdamBlock<Number, kVector>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
+    grid(LowBitAdamBlock<Number, kVector>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
   } else {
-    grid(SmallAdamBlock<Number, 1>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
+    grid(LowBitAdamBlock<Number, 1>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
   }
 }
 
 template <typename Grid>
-void small_adam(const SmallAdam& a, const DeviceStep& where, Grid& grid) {
+void low_bit_adam(const LowBitAdam& a, const DeviceStep& where, Grid& grid) {
   grid(FindFactors{a, where}, 1, 32);
-  a.type == Dtype::kF32 ? small_adam_blocks<float>(a, where, grid) : small_adam_blocks<uint16_t>(a, where, grid);
+  a.type == Dtype::kF32 ? low_bit_adam_blocks<float>(a, where, grid) : low_bit_adam_blocks<uint16_t>(a, where, grid);
 }
 
 }  // namespace titan::kernels::device

@@ -1,4 +1,4 @@
-// list_kept_results CASES.json: lists what selective checkpointing per operation saves in every layer, for
+// list_saved_operations CASES.json: lists what selective checkpointing per operation saves in every layer, for
 // selective_oracle_test.py. A case: {"family", "flavor", "spec": changes, "mesh": {"dp_shard", "tp", "ep"}, "listed",
 // "rows", "tokens"}. Prints for each a list of its layers' calls [kind, [in, out] of products, saved] on rank 0.
 #include <fstream>
@@ -35,10 +35,10 @@ const char* name(OpCall::Kind kind) {
   return "?";
 }
 
-json record(const OpCall& call, bool kept) {
+json record(const OpCall& call, bool saved) {
   json matrix = json::array();
   if (call.kind == OpCall::Kind::kProduct) matrix = {call.weight->global_shape[1], call.weight->global_shape[0]};
-  return {name(call.kind), matrix, kept};
+  return {name(call.kind), matrix, saved};
 }
 
 // One layer's first pass, on meaningless values.
@@ -50,12 +50,12 @@ json calls_of(nn::Block& block, const std::vector<std::string>& listed, const at
   json calls = json::array();
   const auto policy = parallel::selective_op_policy(block, listed);
   const nn::SaveRule rule = policy->begin();
-  nn::SavedActivations kept;
+  nn::SavedActivations activations;
   const at::NoGradGuard no_grad;
-  const nn::SavedActivations::Scope scope(kept, [&](const OpCall& call) {
-    const bool keep = rule(call);
-    calls.push_back(record(call, keep));
-    return keep;
+  const nn::SavedActivations::Scope scope(activations, [&](const OpCall& call) {
+    const bool save = rule(call);
+    calls.push_back(record(call, save));
+    return save;
   });
   block.forward(input, context);
   return calls;
@@ -88,7 +88,7 @@ json layers_of(const json& one) {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::cerr << "list_kept_results CASES.json\n";
+    std::cerr << "list_saved_operations CASES.json\n";
     return 2;
   }
   nlohmann::json result = nlohmann::json::array();

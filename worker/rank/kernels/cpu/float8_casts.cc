@@ -1,4 +1,4 @@
-#include "worker/rank/kernels/cpu/eight_bits.h"
+#include "worker/rank/kernels/cpu/float8_casts.h"
 
 #include <algorithm>
 #include <bit>
@@ -129,8 +129,8 @@ void round_by_blocks(const Blocks& blocks, const uint16_t* x, const float* scale
   });
 }
 
-void encode(EightBits format, const uint16_t* x, int64_t count, float scale, uint8_t* codes, int threads) {
-  (format == EightBits::kE4m3 ? encode_all<E4m3> : encode_all<E5m2>)(x, count, scale, codes, threads);
+void encode(Float8Type format, const uint16_t* x, int64_t count, float scale, uint8_t* codes, int threads) {
+  (format == Float8Type::kE4m3 ? encode_all<E4m3> : encode_all<E5m2>)(x, count, scale, codes, threads);
 }
 
 void decode(const std::array<uint16_t, 256>& table, const uint8_t* codes, int64_t count, uint16_t* numbers,

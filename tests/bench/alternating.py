@@ -6,7 +6,7 @@ import statistics
 from programs import Ended
 
 
-def in_turns(programs, rounds):
+def run_alternating(programs, rounds):
     """Runs each program of {name: what starts one} once per round and returns ({name: its runs}, {name: why it failed}).
 
     A program that ended without figures is not started again; its earlier runs keep their figures.

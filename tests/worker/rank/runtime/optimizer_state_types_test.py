@@ -25,7 +25,7 @@ SMALL = {
     "resources.threads_per_rank": 1, "training.mixed_precision_param": "float32",
 }  # fmt: skip
 SAVES = {"checkpoint.enable": True, "checkpoint.interval": 3, "checkpoint.last_save_model_only": False, "checkpoint.keep_latest_k": 0}
-CHANCE = {"training.dtype": "bfloat16", "optimizer.stochastic_rounding": True}
+STOCHASTIC = {"training.dtype": "bfloat16", "optimizer.stochastic_rounding": True}
 
 # For the loss curves of docs/benchmarks/low-precision.md: one rank, bf16 layers.
 STEPS = 200 if LONG else 25
@@ -93,22 +93,22 @@ class SmallTrainings(unittest.TestCase):
         return parts
 
 
-class KeptStates(SmallTrainings):
+class OptimizerStateTypes(SmallTrainings):
     def test_a_resumed_run_has_the_same_bits(self):
         for name, more in {
             "codes": {"optimizer.state_dtype": "8bit"},
             "codes by LibTorch's operations": {"optimizer.state_dtype": "8bit", "resources.kernels": "reference"},
             "bf16": {"optimizer.state_dtype": "bfloat16"},
-            "codes and chance": {"optimizer.state_dtype": "8bit", **CHANCE},
-            "float32 moments and chance": {"optimizer.state_dtype": "float32", **CHANCE},
-            # Each start draws a seed; the first one's is kept, for rounding too.
-            "chance without a seed": {"debug.seed": "None", **CHANCE},
+            "codes and stochastic rounding": {"optimizer.state_dtype": "8bit", **STOCHASTIC},
+            "float32 moments and stochastic rounding": {"optimizer.state_dtype": "float32", **STOCHASTIC},
+            # Each start draws a seed; the first one's is saved, for rounding too.
+            "stochastic rounding without a seed": {"debug.seed": "None", **STOCHASTIC},
         }.items():
             with self.subTest(name):
                 parts = self.check_resumed(name, more)
                 self.assertFalse([line for line in warnings(parts) if "state_dtype" in line])
 
-    def test_states_go_on_as_others_on_other_meshes_and_the_log_says_so(self):
+    def test_states_resume_as_other_types_on_other_meshes(self):
         meshes = [{"resources.ranks": 1}, {"resources.ranks": 4, "parallelism.tensor_parallel_degree": 2},
                   {"resources.ranks": 2, "parallelism.pipeline_parallel_degree": 2},
                   {"resources.ranks": 2, "training.enable_cpu_offload": True},
@@ -122,36 +122,36 @@ class KeptStates(SmallTrainings):
                 self.train(f"{source} {target}", start, meshes[i % len(meshes)], {"optimizer.state_dtype": target})
                 for found, wanted in zip(losses(folder)[-3:], whole[-3:]):
                     self.assertLess(abs(found - wanted), 0.01 * wanted)
-                said = [line for line in warnings(folder) if "optimizer.state_dtype" in line]
-                self.assertEqual(0 if source == target else 1, len(said), said)
-                if said:
-                    self.assertIn(f"kept as {words[source]}; they continue as {words[target]}", said[0])
+                messages = [line for line in warnings(folder) if "optimizer.state_dtype" in line]
+                self.assertEqual(0 if source == target else 1, len(messages), messages)
+                if messages:
+                    self.assertIn(f"kept as {words[source]}; they continue as {words[target]}", messages[0])
 
     def test_a_step_that_explodes_is_skipped(self):
         for kernels in ("auto", "reference"):
-            more = {"training.nonfinite_policy": "skip", "optimizer.state_dtype": "8bit", "resources.kernels": kernels, **CHANCE}
+            more = {"training.nonfinite_policy": "skip", "optimizer.state_dtype": "8bit", "resources.kernels": kernels, **STOCHASTIC}
             folder = os.path.join(self.scratch, "explodes " + kernels)
             code, output = run(folder, SMALL, more, {"optimizer.lr": 1e37, "training.max_norm": 1e37})
             self.assertEqual(0, code, output[-3000:])
             self.assertTrue([line for line in warnings(folder) if "the step is skipped" in line])
 
-    def test_the_loss_follows_float32s(self):
+    def test_loss_follows_float32(self):
         ways = {
             "float32": {"optimizer.state_dtype": "float32"},
             "bfloat16": {"optimizer.state_dtype": "bfloat16"},
             "8bit": {"optimizer.state_dtype": "8bit"},
-            "bfloat16 parameters by chance": {"optimizer.state_dtype": "float32", **CHANCE},
-            "bfloat16 parameters by chance, 8bit": {"optimizer.state_dtype": "8bit", **CHANCE},
+            "bfloat16 parameters, stochastic": {"optimizer.state_dtype": "float32", **STOCHASTIC},
+            "bfloat16 parameters, stochastic, 8bit": {"optimizer.state_dtype": "8bit", **STOCHASTIC},
         }
         curves = {name: losses(self.train(name, CURVES, way)) for name, way in ways.items()}
         if LONG:
-            nearest = losses(self.train("bfloat16 parameters, to the nearest", CURVES, {"training.dtype": "bfloat16"}))
-            print("bfloat16 parameters, to the nearest: last %.4f" % nearest[-1])
-            curves["bfloat16 parameters, to the nearest, bfloat16"] = nearest
+            nearest = losses(self.train("bfloat16 parameters, nearest", CURVES, {"training.dtype": "bfloat16"}))
+            print("bfloat16 parameters, nearest: last %.4f" % nearest[-1])
+            curves["bfloat16 parameters, nearest, bfloat16"] = nearest
         if os.environ.get("TITAN_CURVES"):
             with open(os.environ["TITAN_CURVES"], "w") as file:
                 json.dump(curves, file)
-        curves.pop("bfloat16 parameters, to the nearest, bfloat16", None)  # The case that stochastic rounding fixes.
+        curves.pop("bfloat16 parameters, nearest, bfloat16", None)  # The case that stochastic rounding fixes.
         last = STEPS // 10
         for name, curve in curves.items():
             ratio = sum(curve[-last:]) / sum(curves["float32"][-last:])

@@ -1,5 +1,5 @@
 // The products on tiles, emulated with arrays.
-#define TITAN_LEVEL played_tiles
+#define TITAN_LEVEL emulated_tiles
 #define TITAN_EMULATED_TILES
 #include <string.h>
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
 from paths import BIN
 
 
-class AskedProgram(unittest.TestCase):
+class RequestProgram(unittest.TestCase):
     PROGRAM = None  # Name of the program.
 
     @classmethod
@@ -35,5 +35,5 @@ class AskedProgram(unittest.TestCase):
         self.program.stdin.write(json.dumps(request) + "\n")
         self.program.stdin.flush()
         line = self.program.stdout.readline()
-        self.assertTrue(line, f"the reader died of {request}")
+        self.assertTrue(line, f"the program died on {request}")
         return json.loads(line)

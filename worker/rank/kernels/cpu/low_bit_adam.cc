@@ -1,4 +1,4 @@
-#include "worker/rank/kernels/cpu/small_adam.h"
+#include "worker/rank/kernels/cpu/low_bit_adam.h"
 
 #include "worker/rank/kernels/cpu/dispatch.h"
 
@@ -6,10 +6,10 @@ namespace titan::kernels {
 namespace {
 
 // Stochastic rounding is for bf16 only. Every size is accepted.
-bool accepted(const SmallAdam& args) { return !args.stochastic || args.type == Dtype::kBf16; }
+bool accepted(const LowBitAdam& args) { return !args.stochastic || args.type == Dtype::kBf16; }
 
 }  // namespace
 
-TITAN_ROW_OP(small_adam, SmallAdam);
+TITAN_ROW_OP(low_bit_adam, LowBitAdam);
 
 }  // namespace titan::kernels

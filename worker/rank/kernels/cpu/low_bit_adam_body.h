@@ -2,8 +2,8 @@
 
 #include "worker/rank/kernels/cpu/codes.h"
 #include "worker/rank/kernels/cpu/flat_body.h"
+#include "worker/rank/kernels/cpu/low_bit_adam.h"
 #include "worker/rank/kernels/cpu/parts.h"
-#include "worker/rank/kernels/cpu/small_adam.h"
 #include "worker/rank/random/random_math.h"
 
 namespace titan::kernels::TITAN_LEVEL {
@@ -19,13 +19,13 @@ struct Moments {
 };
 
 // Location of a block.
-struct SmallBlock {
+struct LowBitBlock {
   int64_t row = 0, first = 0, count = 0;  // `first` counts numbers of all rows.
   int64_t scale = 0;
   int64_t index = 0;  // Index of its first number in the random stream.
 };
 
-SmallBlock block_at(const SmallAdam& a, int64_t blocks, int64_t i) {
+LowBitBlock block_at(const LowBitAdam& a, int64_t blocks, int64_t i) {
   const int64_t row = i / blocks, begin = i % blocks * kMost - a.first_column % kMost;
   const int64_t from = begin < 0 ? 0 : begin, to = begin + kMost < a.columns ? begin + kMost : a.columns;
   return {.row = row,
@@ -35,7 +35,7 @@ SmallBlock block_at(const SmallAdam& a, int64_t blocks, int64_t i) {
           .index = a.first_index + row * a.index_stride + from};
 }
 
-TITAN_INLINE void read_moment(const KeptMoment& kept, KeptMoment::Form form, const SmallBlock& block, float* to) {
+TITAN_INLINE void read_moment(const KeptMoment& kept, KeptMoment::Form form, const LowBitBlock& block, float* to) {
   switch (form) {
     case KeptMoment::Form::kF32:
       return cast_block(at<float>(kept.numbers, block.first), to, block.count);
@@ -51,7 +51,7 @@ TITAN_INLINE void read_moment(const KeptMoment& kept, KeptMoment::Form form, con
   });
 }
 
-void write_codes(const KeptMoment& kept, const SmallBlock& block, const float* from) {
+void write_codes(const KeptMoment& kept, const LowBitBlock& block, const float* from) {
   Floats high = splat(0), low = splat(0), bad = splat(0);
   for_vectors(block.count, [&](int64_t i, auto lanes) {
     const Floats x = load(from + i, lanes);
@@ -68,7 +68,7 @@ void write_codes(const KeptMoment& kept, const SmallBlock& block, const float* f
   });
 }
 
-TITAN_INLINE void write_moment(const KeptMoment& kept, KeptMoment::Form form, const SmallBlock& block,
+TITAN_INLINE void write_moment(const KeptMoment& kept, KeptMoment::Form form, const LowBitBlock& block,
                                const float* from) {
   switch (form) {
     case KeptMoment::Form::kF32:
@@ -109,7 +109,7 @@ struct RandomWords {
   alignas(64) uint32_t words[kMost + 2 * kRandomChunk];
   int64_t skip = 0;  // Words before the block's first.
 
-  void draw(const SmallAdam& a, const SmallBlock& block) {
+  void draw(const LowBitAdam& a, const LowBitBlock& block) {
     const int64_t first = block.index / kRandomChunk, last = (block.index + block.count - 1) / kRandomChunk;
     for (int64_t chunk = first; chunk <= last; ++chunk)
       draw_chunk(a.random_key, a.random_step, chunk, words + (chunk - first) * kRandomChunk);
@@ -123,7 +123,7 @@ TITAN_INLINE void put(uint16_t* to, Floats x, const uint32_t* random, auto lanes
 }
 
 template <typename Number>
-void move_block(const SmallAdam& a, const AdamFactors& f, const SmallBlock& block, Moments& moments,
+void move_block(const LowBitAdam& a, const AdamFactors& f, const LowBitBlock& block, Moments& moments,
                 RandomWords& random) {
   Number* values = at<Number>(a.value, block.first);
   const Number* gradient = at<Number>(a.gradient, block.first);
@@ -142,7 +142,7 @@ void move_block(const SmallAdam& a, const AdamFactors& f, const SmallBlock& bloc
   });
 }
 
-AdamFactors factors_of(const SmallAdam& a) {
+AdamFactors factors_of(const LowBitAdam& a) {
   return factors_of(Adam{.learning_rate = a.learning_rate,
                          .beta1 = a.beta1,
                          .beta2 = a.beta2,
@@ -156,14 +156,14 @@ AdamFactors factors_of(const SmallAdam& a) {
 
 }  // namespace
 
-void small_adam(const SmallAdam& a) {
+void low_bit_adam(const LowBitAdam& a) {
   const AdamFactors factors = factors_of(a);
   const int64_t blocks = (a.first_column % kMost + a.columns + kMost - 1) / kMost;
   in_parts(a.threads, a.rows * blocks, [&](int64_t begin, int64_t end) {
     Moments moments;
     RandomWords random;
     for (int64_t i = begin; i < end; ++i) {
-      const SmallBlock block = block_at(a, blocks, i);
+      const LowBitBlock block = block_at(a, blocks, i);
       read_moment(a.average, a.form, block, moments.average);
       read_moment(a.square, a.form, block, moments.square);
       if (a.type == Dtype::kF32) {

@@ -77,13 +77,13 @@ void RankShare::choose_every_second(const std::string& layer, std::vector<Call>&
   int count = 0;
   for (Call& call : calls) {
     if (call.kind != Kind::kProduct) {
-      call.kept = true;
+      call.is_saved = true;
       continue;
     }
     const std::string module = call.fqn.substr(0, call.fqn.rfind('.'));
     const bool counts = !has(module + ".bias") && !absl::EndsWith(module, "router.gate");
-    call.kept = call.scatters;
-    if (counts && ++count % 2 == 1) call.kept = true;
+    call.is_saved = call.scatters;
+    if (counts && ++count % 2 == 1) call.is_saved = true;
   }
 }
 
@@ -107,12 +107,12 @@ std::vector<Call> RankShare::choose_calls(const std::string& layer, int64_t micr
     size_t next = 0;
     for (Call& call : all) {
       if (call.feeds_scatter || call.kind == Kind::kExchange) continue;
-      call.kept = taken.at(next++);
+      call.is_saved = taken.at(next++);
     }
     if (next != taken.size()) throw std::logic_error(layer + ": the plan has other items than the layer's equations");
   }
   for (size_t i = 0; i + 1 < all.size(); ++i) {
-    if (all[i].feeds_scatter && all[i + 1].kept) all[i].kept = false;  // No equation reads it any more.
+    if (all[i].feeds_scatter && all[i + 1].is_saved) all[i].is_saved = false;  // No equation reads it any more.
   }
   return all;
 }
@@ -120,7 +120,7 @@ std::vector<Call> RankShare::choose_calls(const std::string& layer, int64_t micr
 int64_t RankShare::product_passes(const std::string& layer, const std::string& fqn) const {
   const std::vector<Call>& all = calls(layer, 0);
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i].fqn == fqn) return all[i].kept || (all[i].feeds_scatter && all[i + 1].kept) ? 1 : 2;
+    if (all[i].fqn == fqn) return all[i].is_saved || (all[i].feeds_scatter && all[i + 1].is_saved) ? 1 : 2;
   }
   return passes(layer);
 }
@@ -128,7 +128,7 @@ int64_t RankShare::product_passes(const std::string& layer, const std::string& f
 int64_t RankShare::passes_of(const std::string& layer, Kind kind, size_t index) const {
   for (const Call& call : calls(layer, 0)) {
     const bool is_kind = kind == Kind::kScatter ? call.scatters || call.kind == kind : call.kind == kind;
-    if (is_kind && index-- == 0) return call.kept ? 1 : 2;
+    if (is_kind && index-- == 0) return call.is_saved ? 1 : 2;
   }
   return passes(layer);
 }

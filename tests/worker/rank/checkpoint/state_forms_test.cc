@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 namespace event = rank_protocol::event;
 
 // A rank's share of the small model under Adam.
-class Half {
+class Shard {
  public:
-  Half(const std::string& state_dtype, Split split, int rank, int world) : split_(split), rank_(rank), world_(world) {
+  Shard(const std::string& state_dtype, Split split, int rank, int world) : split_(split), rank_(rank), world_(world) {
     for (const Parameter& parameter : small_model()) {
       const Share share = share_of(parameter.shape, split, rank, world);
       const at::Tensor value = cut(full_tensor(parameter.fqn, parameter.shape, 1), share) * 1e-3;
@@ -76,10 +76,10 @@ class Half {
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
-class KeptFormsTest : public ::testing::Test {
+class StateFormTest : public ::testing::Test {
  protected:
-  KeptFormsTest() : dump_(::testing::TempDir() + "/kept_forms." + std::to_string(::getpid())) { fs::remove_all(dump_); }
-  ~KeptFormsTest() override { fs::remove_all(dump_); }
+  StateFormTest() : dump_(::testing::TempDir() + "/kept_forms." + std::to_string(::getpid())) { fs::remove_all(dump_); }
+  ~StateFormTest() override { fs::remove_all(dump_); }
 
   Attempt::Options options(int world, int attempt, const std::string& async_mode = "disabled") {
     Attempt::Options made{.dump = dump_, .world = world, .attempt = attempt};
@@ -99,14 +99,14 @@ struct Mesh {
 
 // The loaded state must equal the saved one as closely as the new format allows; in the same format exactly, and
 // training continues as if it had not been interrupted.
-void expect_goes_on(Half& half, const Half& whole, const std::string& from, const std::string& to, const Mesh& mesh,
+void expect_resumes(Shard& part, const Shard& whole, const std::string& from, const std::string& to, const Mesh& mesh,
                     int rank) {
-  for (size_t i = 0; i < half.slots().size(); ++i) {
-    const optim::Slot& slot = half.slots()[i];
+  for (size_t i = 0; i < part.slots().size(); ++i) {
+    const optim::Slot& slot = part.slots()[i];
     const Share share = share_of(slot.shape, mesh.split, rank, mesh.world);
-    EXPECT_TRUE(slot.value.equal(Half::cut(whole.slots()[i].value, share)));
+    EXPECT_TRUE(slot.value.equal(Shard::cut(whole.slots()[i].value, share)));
     for (const size_t which : {0, 1}) {
-      const at::Tensor saved = Half::cut(whole.numbers(i, which), share), read = half.numbers(i, which);
+      const at::Tensor saved = Shard::cut(whole.numbers(i, which), share), read = part.numbers(i, which);
       if (from == to || to == "float32") {
         EXPECT_TRUE(read.equal(saved)) << from << " to " << to << ": " << slot.fqn;
         continue;
@@ -119,13 +119,13 @@ void expect_goes_on(Half& half, const Half& whole, const std::string& from, cons
   }
 }
 
-TEST_F(KeptFormsTest, AnyGoesOnAsAnyOtherOnAnyMesh) {
+TEST_F(StateFormTest, ResumesAcrossStateDtypesAndMeshes) {
   const Mesh meshes[] = {{1, Split::kRows}, {3, Split::kRows}, {2, Split::kColumns}};
   const char* types[] = {"float32", "bfloat16", "8bit"};
   int attempt = 0;
   for (const char* from : types) {
     fs::remove_all(dump_);
-    Half whole(from, Split::kRows, 0, 1), later(from, Split::kRows, 0, 1);
+    Shard whole(from, Split::kRows, 0, 1), later(from, Split::kRows, 0, 1);
     for (const int64_t step : {1, 2}) {
       whole.step(step);
       later.step(step);
@@ -135,10 +135,10 @@ TEST_F(KeptFormsTest, AnyGoesOnAsAnyOtherOnAnyMesh) {
     {
       Attempt writer(options(2, ++attempt, "async"));
       const absl::Status saved = writer.run([&](int rank, Checkpointer& checkpointer) {
-        Half half(from, Split::kRows, rank, 2);
-        for (const int64_t step : {1, 2}) half.step(step);
-        const absl::Status status = checkpointer.save(2, half.slices(), {.shared = {{"step", 2}}});
-        half.step(9);
+        Shard part(from, Split::kRows, rank, 2);
+        for (const int64_t step : {1, 2}) part.step(step);
+        const absl::Status status = checkpointer.save(2, part.slices(), {.shared = {{"step", 2}}});
+        part.step(9);
         return status.ok() ? checkpointer.wait() : status;
       });
       ASSERT_TRUE(saved.ok()) << saved;
@@ -148,20 +148,20 @@ TEST_F(KeptFormsTest, AnyGoesOnAsAnyOtherOnAnyMesh) {
         SCOPED_TRACE(std::string(from) + " to " + to + " on " + std::to_string(mesh.world));
         Attempt reader(options(mesh.world, ++attempt));
         const absl::Status status = reader.run([&](int rank, Checkpointer& checkpointer) {
-          Half half(to, mesh.split, rank, mesh.world);
-          std::vector<Slice> slices = half.slices();
+          Shard part(to, mesh.split, rank, mesh.world);
+          std::vector<Slice> slices = part.slices();
           const auto loaded = checkpointer.load(slices);
           if (!loaded.ok()) return loaded.status();
-          expect_goes_on(half, whole, from, to, mesh, rank);
-          half.step(3);
+          expect_resumes(part, whole, from, to, mesh, rank);
+          part.step(3);
           // With another split, LibTorch's fused step differs in last digits, and so may a code.
           const bool alone = mesh.world == 1;
-          for (size_t i = 0; std::string(from) == to && i < half.slots().size(); ++i) {
-            const Share share = share_of(half.slots()[i].shape, mesh.split, rank, mesh.world);
-            const at::Tensor want = Half::cut(later.slots()[i].value, share), found = half.slots()[i].value;
-            EXPECT_TRUE(alone ? found.equal(want) : found.allclose(want, 1e-5, 1e-5)) << half.slots()[i].fqn;
+          for (size_t i = 0; std::string(from) == to && i < part.slots().size(); ++i) {
+            const Share share = share_of(part.slots()[i].shape, mesh.split, rank, mesh.world);
+            const at::Tensor want = Shard::cut(later.slots()[i].value, share), found = part.slots()[i].value;
+            EXPECT_TRUE(alone ? found.equal(want) : found.allclose(want, 1e-5, 1e-5)) << part.slots()[i].fqn;
             for (const size_t which : {0, 1}) {
-              EXPECT_TRUE(!alone || half.numbers(i, which).equal(Half::cut(later.numbers(i, which), share)));
+              EXPECT_TRUE(!alone || part.numbers(i, which).equal(Shard::cut(later.numbers(i, which), share)));
             }
           }
           return absl::OkStatus();
@@ -173,19 +173,19 @@ TEST_F(KeptFormsTest, AnyGoesOnAsAnyOtherOnAnyMesh) {
 }
 
 // A state that is damaged, cut short or of another shape is refused like any tensor.
-TEST_F(KeptFormsTest, DamageIsNoticed) {
-  const auto save = [&](Half& half, Attempt& attempt, int64_t step) {
-    return attempt.rank(0).save(step, half.slices(), {.shared = {{"step", step}}});
+TEST_F(StateFormTest, RejectsDamagedStates) {
+  const auto save = [&](Shard& part, Attempt& attempt, int64_t step) {
+    return attempt.rank(0).save(step, part.slices(), {.shared = {{"step", step}}});
   };
-  Half half("8bit", Split::kRows, 0, 1);
+  Shard part("8bit", Split::kRows, 0, 1);
   at::Tensor first;
   {
     Attempt writer(options(1, 1));
-    half.step(1);
-    first = half.numbers(4, 1).clone();
-    ASSERT_TRUE(save(half, writer, 1).ok());
-    half.step(2);
-    ASSERT_TRUE(save(half, writer, 2).ok());
+    part.step(1);
+    first = part.numbers(4, 1).clone();
+    ASSERT_TRUE(save(part, writer, 1).ok());
+    part.step(2);
+    ASSERT_TRUE(save(part, writer, 2).ok());
   }
   const fs::path shard = fs::path(dump_) / "checkpoint/step-2/a1-00000.safetensors";
   std::string bytes = *storage::read_file(storage::posix_files(), shard.string());
@@ -198,7 +198,7 @@ TEST_F(KeptFormsTest, DamageIsNoticed) {
   for (const std::string& one : damaged) {
     std::ofstream(shard, std::ios::binary | std::ios::trunc) << one;
     Attempt reader(options(1, ++attempt));
-    Half fresh("8bit", Split::kRows, 0, 1);
+    Shard fresh("8bit", Split::kRows, 0, 1);
     std::vector<Slice> slices = fresh.slices();
     const auto loaded = reader.rank(0).load(slices);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -208,7 +208,7 @@ TEST_F(KeptFormsTest, DamageIsNoticed) {
   }
   std::ofstream(shard, std::ios::binary | std::ios::trunc) << bytes;
   Attempt reader(options(1, ++attempt));
-  Half other("8bit", Split::kRows, 0, 1);
+  Shard other("8bit", Split::kRows, 0, 1);
   std::vector<Slice> slices = other.slices();
   slices.back().shape = {3};
   for (Slice& slice : slices) {
