@@ -225,7 +225,7 @@ absl::StatusOr<Listing> S3Client::list(const std::string& prefix, bool deep) {
     request.query.emplace_back("prefix", prefix);
     Response response;
     TITAN_RETURN_IF_ERROR(call("list", request, response));
-    absl::StatusOr<Page> page = parse_page(response.body, prefix);
+    absl::StatusOr<ListingPage> page = parse_page(response.body, prefix);
     if (page.ok() && !next.empty() && page->next == next) page = endless();
     if (!page.ok()) return annotate(not_understood(page.status()), absl::StrCat("list ", place(prefix)));
     std::move(page->objects.begin(), page->objects.end(), std::back_inserter(listing.objects));
@@ -239,7 +239,7 @@ absl::StatusOr<Listing> S3Client::list(const std::string& prefix, bool deep) {
 absl::StatusOr<bool> S3Client::any(const std::string& prefix) {
   Response response;
   TITAN_RETURN_IF_ERROR(call("list", {.query = {{"list-type", "2"}, {"max-keys", "1"}, {"prefix", prefix}}}, response));
-  const absl::StatusOr<Page> page = parse_page(response.body, prefix);
+  const absl::StatusOr<ListingPage> page = parse_page(response.body, prefix);
   if (!page.ok()) return annotate(not_understood(page.status()), absl::StrCat("list ", place(prefix)));
   return !page->objects.empty();
 }

@@ -36,7 +36,7 @@ struct WriteCondition {
 
 struct Listing {
   std::vector<Object> objects;
-  std::vector<std::string> folders;  // Same as Page::folders.
+  std::vector<std::string> folders;  // Same as ListingPage::folders.
   absl::Time now;                    // By the store's clock.
 };
 

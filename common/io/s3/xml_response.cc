@@ -100,9 +100,9 @@ absl::StatusOr<Object> object_of(const Element& one, const std::string& prefix) 
 
 }  // namespace
 
-absl::StatusOr<Page> parse_page(const std::string& text, const std::string& prefix) {
+absl::StatusOr<ListingPage> parse_page(const std::string& text, const std::string& prefix) {
   TITAN_ASSIGN_OR_RETURN(const Element root, parse_xml(text));
-  Page page;
+  ListingPage page;
   for (const Element& one : root.children) {
     if (one.name == "CommonPrefixes") {
       std::string folder = one.value("Prefix");

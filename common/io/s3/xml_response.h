@@ -37,13 +37,13 @@ struct Object {
 };
 
 // A page of a listing.
-struct Page {
+struct ListingPage {
   std::vector<Object> objects;
   std::vector<std::string> folders;  // Common prefixes that end with a '/', without it.
   std::string next;                  // Token of the next page; "" for none.
 };
 // Parses a page. Errors: DataLoss, also for a key that does not begin with `prefix`.
-absl::StatusOr<Page> parse_page(const std::string& text, const std::string& prefix);
+absl::StatusOr<ListingPage> parse_page(const std::string& text, const std::string& prefix);
 
 // An upload that was neither completed nor aborted.
 struct Upload {
