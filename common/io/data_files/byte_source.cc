@@ -164,7 +164,7 @@ class Gzip final : public Decompressor {
   }
 
  private:
-  // Skips zeros up to the end of the file, which a tape or a block device added. The gzip program accepts them too.
+  // Skips zeros at the end of the file, which a tape or a block device may add. The gzip program accepts them too.
   absl::Status pass_padding(std::string_view& input) {
     const size_t zeros = std::min(input.find_first_not_of('\0'), input.size());
     padded_ |= zeros > 0;

@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kMaxBytes = 16 << 20, kMaxRows = 10'000;
 constexpr size_t kMaxReasons = 3;
 
-// Reads the first bytes of a file. `left` is what may still be read of all files together.
+// Reads the first bytes of a file. `left`: bytes that may still be read from all files together.
 class FirstBytes final : public ByteSource {
  public:
   FirstBytes(std::unique_ptr<ByteSource> bytes, int64_t& left) : bytes_(std::move(bytes)), left_(left) {}
@@ -43,7 +43,7 @@ class FirstBytes final : public ByteSource {
 };
 
 // Returns why a row has no document; "" for a row with one, or with an empty text, which is neither a document nor a
-// fault.
+// fault. Sets `has_document` if the row has one.
 std::string problem_of(std::string_view row, const RowRules& rules, bool& has_document) {
   if (rules.messages_key.empty()) {
     const RowText text = text_of_row(row, rules.text_key, rules.text_key_option);
@@ -89,7 +89,7 @@ class FirstRowsCheck {
       if (!more) return absl::OkStatus();
       if (left_ == 0 && !line.ends_with('\n')) return cut_off(lines.name(), line);
       if (blank(line)) continue;
-      // Lines of an array are not rows, although its last one reads like a row.
+      // The lines of a JSON array are not rows, although the line of its last element can be parsed as one.
       if (rows_ == 0 && opens_array(line)) {
         return absl::InvalidArgumentError(absl::StrCat(lines.name(), ": ", json_problem(line)));
       }
@@ -100,7 +100,7 @@ class FirstRowsCheck {
 
   absl::Status note(const std::string& name, std::string_view line, const std::string& problem) {
     if (problem.empty()) return absl::OkStatus();
-    // The start of a text says most about a file that is not what it was taken for.
+    // The beginning of a file that is not JSON best shows what it is.
     const bool unknown = reasons_.empty() && problem == "not JSON";
     const std::string begin = unknown ? absl::StrCat(", begins with ", excerpt(line)) : "";
     reasons_.push_back(absl::StrCat(name, ": ", problem, begin));
@@ -142,7 +142,7 @@ namespace {
 
 constexpr size_t kMaxFiles = 100;
 
-// Accepts anything that may be UTF-8: another encoding or a compressed file shows in the first bytes.
+// Accepts anything that may be UTF-8. The first bytes reveal another encoding or a compressed file.
 absl::Status check_text(const std::string& file) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::open(file, 0));
   char first[32];
@@ -152,7 +152,7 @@ absl::Status check_text(const std::string& file) {
   return absl::InvalidArgumentError(absl::StrCat(file, " is not text in UTF-8 but ", foreign));
 }
 
-// Returns the number of rows (Parquet) or of tokens.
+// Returns the number of rows (Parquet) or tokens in a file.
 absl::StatusOr<int64_t> amount_in(DatasetFormat format, const std::string& file, const RowRules& rules) {
   if (format == DatasetFormat::kTitan) {
     TITAN_ASSIGN_OR_RETURN(const TokenManifest manifest, read_manifest(storage::posix_files(), file));

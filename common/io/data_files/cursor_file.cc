@@ -24,7 +24,7 @@ std::string_view common_folder(const std::vector<std::string>& files) {
 }
 
 // Describes a file; many files may have the same name. `folder` contains all files and `below` is the path in it. Both
-// are empty after the last file, and for a name that JSON cannot hold.
+// are empty beyond the last file, and for a path that is not UTF-8.
 struct CursorFile {
   std::string name, folder, below;
 };

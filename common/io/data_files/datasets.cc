@@ -90,7 +90,7 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
   return files;
 }
 
-// Whether an entry is a regular file, or a link to nothing, which the reader then reports. Folders and pipes are not.
+// Returns whether an entry is a regular file or a broken link, which the reader then reports.
 bool is_file(const fs::directory_entry& entry) {
   std::error_code error;
   return entry.is_regular_file(error) || !entry.exists(error);
@@ -119,7 +119,7 @@ void keep_split(const std::string& split, std::vector<std::string>& files) {
   if (!chosen.empty()) files = std::move(chosen);
 }
 
-// A file whose name has these brackets is found before this is reached. Otherwise the pattern is explained.
+// Explains brackets, if any. A file whose name really has them was found before.
 std::string no_match(const std::string& path) {
   return absl::StrCat("dataset_path ", path, ": no file matches this pattern",
                       path.find('[') == std::string::npos
@@ -170,7 +170,7 @@ absl::StatusOr<ListedFiles> list_files(const std::string& given) {
 
 namespace {
 
-// Returns the files with names of `format`.
+// Returns the files whose names imply `format`.
 std::vector<std::string> of_format(const std::vector<std::string>& files, DatasetFormat format) {
   std::vector<std::string> chosen;
   for (const std::string& file : files) {

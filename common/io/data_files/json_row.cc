@@ -177,8 +177,8 @@ absl::Status add_message(const ordered_json& message, Conversation& conversation
   return absl::OkStatus();
 }
 
-// Takes a value out of the row. It may be stored as a string of JSON, as in datasets with rows of one type. Moves the
-// value, because a copy would recurse as deep as the value, possibly beyond the stack.
+// Takes a value out of the row; null when it is missing. It may be stored as a string of JSON, as in datasets with rows
+// of one type. Moves the value, because a copy would recurse as deep as the value, possibly beyond the stack.
 absl::StatusOr<ordered_json> take_value(ordered_json& row, const char* key) {
   const auto found = row.find(key);
   if (found == row.end()) return ordered_json();

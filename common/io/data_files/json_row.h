@@ -17,20 +17,20 @@ struct RowText {
   std::string problem;
 };
 
-// Returns the string `key` of a JSON row {"text": "..."} and ignores the rest; the last of duplicate keys counts. The
+// Returns the string `key` of a JSON row {"text": "..."} and ignores the rest; of duplicate keys, the last is used. The
 // row may begin with a byte order mark. `naming_key`: the option that sets `key`, for messages.
 RowText text_of_row(std::string_view row, const std::string& key, std::string_view naming_key = "dataloader.text_key");
 
-// Returns why `row` is not a JSON object, for people; "" when it is one. Names what a file that is not JSON lines shows
-// when it is cut into lines: an array, an object over several lines, another encoding.
+// Returns why `row` is not a JSON object, for people; "" when it is one. Recognizes rows of files that are not JSON
+// lines: an array, an object over several lines, another encoding.
 std::string json_problem(std::string_view row);
 
-// Whether a row is a JSON array or the beginning of one.
+// Returns whether a row is a JSON array or the beginning of one.
 bool opens_array(std::string_view row);
 
 // Describes the keys of a row that lacks the wanted one, as the end of a sentence. Names a known form of the row and
-// how to write it instead, or else lists the keys and says that the option `naming_key` selects one; "" means that no
-// option does.
+// how to write it instead, or else lists the keys and names the option `naming_key` that selects one. With an empty
+// `naming_key`, only lists the keys.
 std::string keys_hint(std::string_view row, std::string_view naming_key);
 
 // Returns the row without a UTF-8 byte order mark.
@@ -47,8 +47,8 @@ struct Conversation {
 };
 
 // Parses a JSON line {"messages": [{"role": "user", "content": ".."}, ..], "tools": [..], "chat_template_kwargs":
-// {..}}. `messages_key` replaces "messages"; the other keys are optional. Errors: InvalidArgument, which says what is
-// wrong with the line.
+// {..}}. `messages_key` replaces "messages"; the other keys are optional. Errors: InvalidArgument with what is wrong in
+// the line.
 absl::StatusOr<Conversation> parse_conversation(std::string_view line, const std::string& messages_key);
 
 // Returns InvalidArgument for a conversation without an assistant message: it has no labels unless all messages are

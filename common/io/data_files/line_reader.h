@@ -10,7 +10,7 @@
 
 namespace titan::data_files {
 
-// Reads the lines of a file and knows where they are.
+// Reads the lines of a file and reports their places.
 class LineReader {
  public:
   // Opens a file at `place`. `wanted`: about how many bytes will be read; more are possible. `remote`: as in
@@ -41,7 +41,7 @@ class LineReader {
   size_t consumed_ = 0;
 };
 
-// Whether a line is only spaces, apart from a UTF-8 byte order mark before them.
+// Returns whether a line holds only white space, possibly after a UTF-8 byte order mark.
 bool blank(std::string_view line);
 
 // Returns InvalidArgument: no line of `file` starts at byte `offset`, where a saved data position is.

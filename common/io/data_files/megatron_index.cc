@@ -1,6 +1,7 @@
 // Reads Megatron-LM's indexed datasets. NAME.bin holds only tokens. NAME.idx begins with "MMIDIDX\0\0", the version (8
 // bytes), the token type (1), the numbers of sequences and of document borders (8 each). Then follow the sequences'
-// lengths (4 bytes each) and first bytes (8 each), and the borders (8 each), which number sequences.
+// lengths in tokens (4 bytes each) and their byte offsets in NAME.bin (8 each), and the document borders as sequence
+// numbers (8 each).
 #include "common/io/data_files/megatron_index.h"
 
 #include <cstring>
@@ -101,7 +102,7 @@ absl::Status MegatronIndex::read_header() {
   return unfit(absl::StrCat("has ", index_->size(), " bytes and needs ", size, " (modes of sequences are not read)"));
 }
 
-// Checks what is known without reading the whole index: where it begins and ends.
+// Checks only where documents and sequences begin and end, without reading the whole index.
 absl::Status MegatronIndex::check_ends() {
   TITAN_ASSIGN_OR_RETURN(const int64_t first, border(0));
   TITAN_ASSIGN_OR_RETURN(const int64_t last, border(borders_ - 1));

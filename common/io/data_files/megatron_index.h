@@ -13,8 +13,8 @@ namespace titan::data_files {
 // thread-safe.
 class MegatronIndex {
  public:
-  // `path` is the .idx, with the .bin in the same folder. Reads the header and checks that the ends of both files fit
-  // it. Errors: DataLoss, or those of the disk; both name the file.
+  // Opens `path`, the .idx, and the .bin next to it. Reads the header and checks that the ends of both files fit it.
+  // Errors: DataLoss, or those of the disk; both name the file.
   static absl::StatusOr<MegatronIndex> open(const std::string& path);
 
   int64_t tokens() const { return bin_->size() / width_; }

@@ -16,8 +16,8 @@ class ParquetColumn {
   virtual ~ParquetColumn() = default;
 
   enum class Read { kText, kNull, kMalformed, kEnd, kFailed };
-  // Reads the next row's text. kMalformed: the row has none; kFailed: the file is damaged. `text` then holds the
-  // reason.
+  // Reads the next row's text. kNull: the text is null. kMalformed: the row has no valid text; kFailed: the file is
+  // damaged; `text` then holds the reason.
   virtual Read next(std::string& text) = 0;
 
   // Continues at a row of a row group. Returns what is wrong with that place, or "".
@@ -26,12 +26,12 @@ class ParquetColumn {
   // Returns the number of rows in each row group.
   virtual std::vector<int64_t> row_groups() const = 0;
 
-  // Row group and row of the next row.
+  // Return the row group of the next row, and its row in that group.
   virtual int64_t group() const = 0;
   virtual int64_t row() const = 0;
 };
 
-// Opens a column; returns null, with a sentence in `problem`, on failure.
+// Opens a column, which the caller then owns; returns null, with a sentence in `problem`, on failure.
 using OpenParquet = ParquetColumn* (*)(const std::string& path, const std::string& column, std::string& problem);
 
 // Opens whole rows: a row's text is a JSON object of those of `columns` that exist; the first one must exist

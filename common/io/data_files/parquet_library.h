@@ -8,8 +8,8 @@
 
 namespace titan::data_files {
 
-// Opens the texts of column `text_key` of a Parquet file, or with a `messages_key` its rows of conversations. Arrow
-// reads them, in titan-parquet.so, which is loaded with the first file. Errors: InvalidArgument for a damaged file or a
+// Opens the texts in column `text_key` of a Parquet file, or its rows of conversations if `messages_key` is not empty.
+// Arrow reads them in titan-parquet.so, which the first call loads. Errors: InvalidArgument for a damaged file or a
 // missing column; Unimplemented without the library, for a file that begins and ends as Parquet does; those of the
 // disk. All name the file.
 absl::StatusOr<std::unique_ptr<ParquetColumn>> open_parquet_column(const std::string& path, const std::string& text_key,

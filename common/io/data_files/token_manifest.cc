@@ -33,7 +33,7 @@ absl::Status damaged_manifest(const std::string& path, absl::string_view why) {
   return absl::DataLossError(absl::StrCat(path, ": ", why, "; make the index again with titan-data tokenize"));
 }
 
-// Returns a visitor that takes numbers out of an object. `missing` is set to the key of one that is absent or invalid.
+// Returns a visitor that reads numbers from an object. Sets `missing` to the key of one that is absent or invalid.
 auto number_reader(const nlohmann::json& json, int64_t least, std::string& missing) {
   return [&json, least, &missing](const char* key, auto& value) {
     const auto found = json.find(key);
@@ -105,7 +105,7 @@ absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::st
   const nlohmann::json sum = json.value("crc32c", nlohmann::json());
   json.erase("crc32c");
   if (sum != sum_of(json))
-    return damaged_manifest(path, "does not match its checksum");  // A damaged version number ends here too.
+    return damaged_manifest(path, "does not match its checksum");  // Also catches a damaged version number.
   const nlohmann::json version = json.value("version", nlohmann::json());
   if (version != 1 && version != 2) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": this Titan reads versions 1 and 2 of the format"));

@@ -20,7 +20,7 @@ struct TokenizerFingerprint {
   bool operator==(const TokenizerFingerprint&) const = default;
 };
 
-// Value of dataloader.train_on and --train-on: "all" or "assistant".
+// Returns the value of dataloader.train_on and --train-on: "all" or "assistant".
 const char* train_on_name(bool all);
 
 // Contents of a token index. An index without a manifest is not finished.
@@ -38,12 +38,12 @@ struct TokenManifest {
 };
 
 nlohmann::json to_json(const TokenManifest::Shard& shard);
-// Errors: DataLoss, naming `path` and the key.
+// Parses a shard. Errors: DataLoss, naming `path` and the key.
 absl::StatusOr<TokenManifest::Shard> shard_from_json(const nlohmann::json& json, const std::string& path);
 
 std::string manifest_text(const TokenManifest& manifest);
-// Errors: DataLoss for anything but the text that was written (it carries its checksum); InvalidArgument for an unknown
-// format version.
+// Reads a manifest. Errors: DataLoss when it is malformed or does not match its checksum; InvalidArgument for an
+// unknown format version; those of `files`.
 absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::string& path);
 
 }  // namespace titan::data_files

@@ -98,7 +98,7 @@ void Http::State::on_header(absl::string_view line) {
   if (name == "location") location = value;
   if (name == "content-range") answer.content_range = value;
   if (name == "retry-after") answer.retry_after = parse_retry_after(value);
-  if (!from_hub) return;  // Other headers count only when the hub sends them.
+  if (!from_hub) return;  // The other headers are used only if the hub sent them.
   if (name == "etag") own_etag = without_quotes(value);
   if (name == "x-linked-etag") linked_etag = without_quotes(value);
   if (name == "x-repo-commit") answer.commit = value;
@@ -131,7 +131,7 @@ void Http::State::set_options(const std::string& url, std::optional<ByteRange> r
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
 }
 
-// The hub issues a new address each time, so the next one may succeed where this server of bytes refuses.
+// The hub issues a new address for each request, so a retry may succeed.
 absl::Status Http::State::elsewhere_error(const std::string& url) const {
   return absl::UnavailableError(
       absl::StrCat(text::printable_name(origin(url)), ", to which the hub redirects, answers ", answer.code));

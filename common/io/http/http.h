@@ -1,7 +1,7 @@
 #pragma once
 
-// Sends GET requests by libcurl, which also takes https_proxy, http_proxy, all_proxy and no_proxy from the environment,
-// and turns failed answers into statuses.
+// Sends GET requests with libcurl, which obeys https_proxy, http_proxy, all_proxy and no_proxy in the environment, and
+// converts failed answers to statuses.
 
 #include <cstdint>
 #include <memory>
@@ -35,7 +35,7 @@ class Sink {
   virtual ~Sink() = default;
   virtual absl::Status begin(const Answer& answer) = 0;  // Called before the first byte, also for an empty body.
   virtual absl::Status take(std::string_view bytes) = 0;
-  virtual absl::Status idle() { return absl::OkStatus(); }  // Called about once a second, even without data.
+  virtual absl::Status idle() { return absl::OkStatus(); }  // Called at least once a second, even without data.
 };
 
 // Result of a request. Unavailable means that a retry may succeed.
@@ -47,13 +47,14 @@ struct Outcome {
 // Sends one request at a time and reuses connections. Use it from one thread only.
 class Http {
  public:
-  // Sends the token only to servers of the same origin as `settings.endpoint`, whatever redirects say.
+  // Sends the token only to the origin of `settings.endpoint`, also after redirects.
   explicit Http(const HttpSettings& settings);
   ~Http();
   Http(Http&&) noexcept;
 
-  // Gets the whole file or a range of it. Errors: Unavailable (network, 408, 425, 429, 5xx, a body that is too short),
-  // NotFound, Unauthenticated, PermissionDenied, OutOfRange (416), Cancelled, FailedPrecondition, or those of the sink.
+  // Gets the whole file or a range of it, and follows redirects. Errors: Unavailable (network, 408, 425, 429, 5xx, a
+  // body that is too short), NotFound, Unauthenticated, PermissionDenied, OutOfRange (416), Cancelled,
+  // FailedPrecondition, or those of the sink.
   Outcome get(const std::string& url, std::optional<ByteRange> range, Sink& sink, const std::stop_token& stop);
 
  private:

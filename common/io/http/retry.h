@@ -14,7 +14,7 @@ struct RetryPolicy {
   absl::Duration first_wait = absl::Seconds(0.5);  // Doubled each time, with random jitter of 25%.
   absl::Duration max_backoff = absl::Seconds(30);
   absl::Duration max_retry_after = absl::Seconds(600);  // Limit of the wait that a server requests by Retry-After.
-  // Called before waits that a person would notice, on the waiting thread.
+  // Called on the waiting thread before waits of 0.9 seconds or more.
   std::function<void(const absl::Status&, absl::Duration)> on_retry = nullptr;
 };
 
@@ -22,7 +22,8 @@ struct RetryPolicy {
 bool wait_for(absl::Duration duration, const std::stop_token& stop);
 
 // Calls `attempt` until its status is not Unavailable, or `policy.attempts` calls in a row made no progress. `brought`
-// returns the amount received so far: a failed call that increased it is the first of a new row.
+// returns the amount received so far; a failed call that increased it starts a new row. Returns Cancelled when `stop`
+// is requested during a wait.
 absl::Status with_retries(const RetryPolicy& policy, const std::stop_token& stop,
                           const std::function<Outcome()>& attempt, const std::function<int64_t()>& brought);
 

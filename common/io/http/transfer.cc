@@ -10,7 +10,7 @@
 namespace titan::http {
 namespace {
 
-// Whether a retry cannot help.
+// Returns whether a retry cannot help.
 bool is_lasting(CURLcode code) {
   return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
          code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT;

@@ -11,7 +11,8 @@
 
 namespace titan::hub {
 
-// Addresses of the hub's API. `endpoint` has no trailing '/'. A revision with slashes is encoded as one path component.
+// These return addresses of the hub's API. `endpoint` has no trailing '/'. A revision with slashes is encoded as one
+// path component.
 std::string info_url(const std::string& endpoint, const Repo& repo, const std::string& revision);
 // `cursor`: from the previous page, still encoded; empty for the first page. `folder`: lists only what is below it.
 std::string tree_url(const std::string& endpoint, const Repo& repo, const std::string& commit,
@@ -32,10 +33,10 @@ struct RemoteFile {
   const std::string& digest() const { return sha256.empty() ? oid : sha256; }
 };
 
-// Parses the answer of info_url(): the commit that the revision names now. Errors: DataLoss.
+// Parses the answer to info_url() and returns the commit that the revision names now. Errors: DataLoss.
 absl::StatusOr<std::string> parse_info(const std::string& json);
-// Parses the answer of tree_url(): the files of one page, without folders. Errors: DataLoss, or InvalidArgument for a
-// name that leads out of a folder.
+// Parses the answer to tree_url() and returns the files of one page, without folders. Errors: DataLoss, or
+// InvalidArgument for a name that check_file_name() rejects.
 absl::StatusOr<std::vector<RemoteFile>> parse_tree(const std::string& json);
 
 }  // namespace titan::hub

@@ -16,7 +16,7 @@
 
 namespace titan::hub {
 
-// Facts about a file from its first answer.
+// Facts about a file from an answer's headers.
 struct FileFacts {
   std::string etag;   // "" when the server sends none.
   int64_t size = -1;  // -1: the server does not report it.
@@ -38,7 +38,8 @@ class HubClient {
                                                const std::string& folder = "");
 
   // Receives a file's bytes as they arrive. `facts` is called before the first byte of each answer, `bytes` with their
-  // offset in the file. An error from any of these ends the read.
+  // offset in the file, `idle` as http::Sink::idle(). An error from any of these ends the read, except Unavailable,
+  // which is retried.
   struct Receiver {
     std::function<absl::Status(const FileFacts&)> facts;
     std::function<absl::Status(int64_t offset, std::string_view bytes)> bytes;

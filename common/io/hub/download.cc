@@ -25,7 +25,7 @@ constexpr int64_t kSpare = int64_t{1} << 20;  // For records and the file system
 
 using Checking = std::function<void(const RemoteFile&)>;
 
-// Whether the file in the folder is the hub's.
+// Returns whether the file in the folder is the hub's.
 absl::StatusOr<bool> is_done(const Folder& folder, const RemoteFile& remote, Inventory& inventory,
                              const Checking& checking, const std::stop_token& stop) {
   TITAN_ASSIGN_OR_RETURN(const auto about, folder.find(remote.name));
@@ -141,7 +141,8 @@ class Downloader {
     }
   }
 
-  // Returns a file that has a piece to download, marked active. Waits while other threads may still give one back.
+  // Returns a file that has a piece to download, marked active; null when the download ends. Waits while other threads
+  // may still give a piece back.
   FileDownload* next() {
     sync::Lock lock(mutex_);
     for (;;) {
@@ -163,7 +164,7 @@ class Downloader {
     PartFile* part = nullptr;
     {
       sync::Lock lock(mutex_);
-      if (job.pieces.empty()) return absl::OkStatus();  // Another thread spoiled it meanwhile.
+      if (job.pieces.empty()) return absl::OkStatus();  // Another thread took the last piece or spoiled the file.
       if (!job.part) {
         TITAN_ASSIGN_OR_RETURN(job.part, PartFile::open(folder_, job.remote));
       }
@@ -187,7 +188,7 @@ class Downloader {
     watcher_.arrived(bytes);
   }
 
-  // Handles the end of a piece. Returns false when this thread has no more work.
+  // Handles the end of a piece. Returns false after a failure, which ends the download.
   bool settle(FileDownload& job, const absl::Status& status) {
     bool finish = false;
     {

@@ -34,8 +34,8 @@ struct DownloadPlan {
   int64_t left() const;
 };
 
-// Compares the folder with the files. A file that exists but is in no inventory is read completely; `checking` is
-// called before. Errors: InvalidArgument for a name that the folder cannot have, Cancelled, those of the disk.
+// Compares the folder with the files. A file of the right size that is not in the inventory is read completely, after a
+// call of `checking`. Errors: InvalidArgument for a reserved name, Cancelled, those of the disk.
 absl::StatusOr<DownloadPlan> make_plan(const Folder& folder, std::vector<RemoteFile> files, const std::string& commit,
                                        Inventory& inventory, const std::function<void(const RemoteFile&)>& checking,
                                        const std::stop_token& stop);
@@ -65,7 +65,8 @@ struct DownloadOptions {
 };
 
 // Downloads what the plan lacks, and saves the inventory after every file. An error ends it and leaves the parts that
-// arrived, from which another download resumes.
+// arrived, from which another download resumes. Errors: ResourceExhausted (check_space), DataLoss for wrong content
+// after one more try, Cancelled, those of HubClient and the disk.
 absl::Status download(const DownloadOptions& transfer, const Folder& folder, const DownloadPlan& plan,
                       Inventory& inventory, Watcher& watcher, const std::stop_token& stop);
 

@@ -23,11 +23,11 @@ class Folder {
 
   // Opens a file with `flags` of open(2). O_CREAT also creates the folders on the way.
   absl::StatusOr<host::Descriptor> open(const std::string& name, int flags) const;
-  // Returns nothing when there is no such file; FailedPrecondition when the name is not a regular file's.
+  // Returns nothing when there is no such file; FailedPrecondition when it is not a regular file.
   absl::StatusOr<std::optional<struct stat>> find(const std::string& name) const;
   absl::Status rename(const std::string& from, const std::string& to) const;  // Both in one folder; durable.
   absl::Status remove(const std::string& name) const;                         // OK when it is missing.
-  // Replaces the file as a whole or not at all.
+  // Replaces the file atomically, without syncing it to the disk.
   absl::Status write(const std::string& name, std::string_view text) const;
   absl::StatusOr<std::string> read(const std::string& name) const;  // NotFound; DataLoss beyond 64 MiB.
 

@@ -24,7 +24,7 @@ struct FileSelection {
 // Returns tokenizer, config, index, safetensors.
 std::vector<std::string> asset_kinds();
 
-// Errors: InvalidArgument, which lists the kinds.
+// Checks the kinds in `assets`. Errors: InvalidArgument, which lists the known kinds.
 absl::Status check_selection(const FileSelection& selection);
 // Returns the selected files; a selection without any choice means every kind of asset.
 std::vector<RemoteFile> select(const FileSelection& selection, const std::vector<RemoteFile>& files);

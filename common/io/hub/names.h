@@ -21,16 +21,16 @@ struct Repo {
   std::string name() const;
 };
 
-// Errors: InvalidArgument, which explains the form of a name.
+// Parses "ORG/NAME". Errors: InvalidArgument, which explains the form of a name.
 absl::StatusOr<Repo> parse_repo(RepoKind kind, const std::string& id);
 // Accepts a branch, a tag, "refs/pr/N" or a commit. Errors: InvalidArgument.
 absl::Status check_revision(const std::string& revision);
-// Whether it is 40 hexadecimal digits, which name the same files forever.
+// Returns whether it is 40 lower-case hexadecimal digits, which always name the same files.
 bool is_commit(const std::string& revision);
 bool is_hex(const std::string& text, size_t digits);
 
-// Checks that `name` is a path below a folder and stays there whatever is in it: relative, no "." or "..", no control
-// characters. Errors: InvalidArgument.
+// Checks that `name` is a safe path below a folder: relative, without ".", ".." and control characters, at most 1024
+// bytes. Errors: InvalidArgument.
 absl::Status check_file_name(const std::string& name);
 
 // Location of a dataset's files on a hub, as Hugging Face's own tools write it:
@@ -41,12 +41,12 @@ struct DatasetPath {
   std::string place;  // A folder, a glob or a file of the repository; "": its top folder.
 };
 
-// Whether the path begins with hf://.
+// Returns whether the path begins with hf://.
 bool is_hub_path(std::string_view path);
 
-// Errors: InvalidArgument, which explains the form of such a path.
+// Parses such a path. Errors: InvalidArgument, which explains its form.
 absl::StatusOr<DatasetPath> parse_dataset_path(const std::string& path);
-// Always includes the revision.
+// Returns the path's text, always with the revision.
 std::string to_text(const DatasetPath& path);
 
 // Returns the path's revision when it is a commit; "" otherwise, and for a path that is not on a hub.

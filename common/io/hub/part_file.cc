@@ -38,7 +38,7 @@ bool is_range(const json& range, int64_t size) {
   return begin < end && end <= static_cast<uint64_t>(size);
 }
 
-// Returns what `text` records, if that is of this content and within `bytes_there` bytes.
+// Returns the record in `text`; an empty one if it is for other content or exceeds `bytes_there` bytes.
 Record read_record(const std::string& text, const RemoteFile& remote, int64_t bytes_there) {
   const json found = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!found.is_object() || found.value("digest", json()) != remote.digest() ||

@@ -18,17 +18,18 @@
 
 namespace titan::hub {
 
-// Returns the recorded parts of this content; nothing when the record is of other content or invalid.
+// Returns the recorded parts of this content; nothing when the record is for other content or invalid.
 http::Ranges recorded_parts(const Folder& folder, const RemoteFile& remote);
 
 // Thread-safe. A killed process loses what arrived since the record was last saved, up to 200 ms. After a power failure
 // the record may list bytes that the disk does not have; finish() detects that.
 class PartFile {
  public:
-  // Opens FILE.part with what its record says, or starts an empty one.
+  // Opens FILE.part with the parts in its record, or starts an empty one.
   static absl::StatusOr<std::unique_ptr<PartFile>> open(const Folder& folder, const RemoteFile& remote);
 
-  // Errors: Aborted when the server's file is not the one that the existing parts belong to.
+  // Checks an answer. Errors: Aborted when the server's file is not the listed one, or not the one that the existing
+  // parts belong to.
   absl::Status accept(const FileFacts& facts);
   // Writes bytes at their offset, and saves the record if that is due.
   absl::Status write(int64_t offset, std::string_view bytes);
@@ -39,7 +40,7 @@ class PartFile {
   // Call when all bytes have arrived: checks them and gives the file its name. `idle` is called during the check, and
   // its error ends it. DataLoss when the content is not the hub's.
   absl::Status finish(const std::function<absl::Status()>& idle);
-  // Starts over with nothing. Returns how many bytes there were.
+  // Discards all bytes. Returns how many there were.
   absl::StatusOr<int64_t> reset();
 
  private:
@@ -58,7 +59,8 @@ class PartFile {
 // Removes parts that remain after the file has its name, because a process was killed at that moment.
 absl::Status remove_parts(const Folder& folder, const RemoteFile& remote);
 
-// Whether the folder reserves this name for its records, or the name is too long for them; a hub's file cannot have it.
+// Returns whether the folder reserves this name for its records, or the name is too long for them. Such a file of a hub
+// cannot be downloaded.
 bool is_reserved_name(const std::string& name);
 
 }  // namespace titan::hub

@@ -22,7 +22,7 @@
 namespace titan::hub {
 namespace {
 
-constexpr int kStripes = 64;  // Locks for chunks that are being fetched: few files, and two chunks rarely share one.
+constexpr int kStripes = 64;  // Lock files for chunks that are being fetched: few, but two chunks rarely share one.
 constexpr absl::Duration kLookForStop = absl::Milliseconds(200);
 constexpr char kLockPrefix[] = "lock-";
 constexpr size_t kTrailer = sizeof(int64_t) + sizeof(uint32_t);  // Size of the whole file, and CRC-32C of all before.

@@ -22,10 +22,10 @@ struct Chunk {
 };
 
 // Caches chunks in a folder that several processes of a machine share, at most `limit` bytes of them. The least
-// recently used ones are evicted. Damaged chunks count as missing, and chunks that cannot be stored are not cached.
+// recently used ones are evicted. Damaged chunks are fetched again, and chunks that cannot be stored are not cached.
 class ChunkCache {
  public:
-  // Creates the folder for this user alone when it is missing.
+  // Creates a missing folder, with access for this user only.
   static absl::StatusOr<std::unique_ptr<ChunkCache>> open(const std::string& folder, int64_t limit);
 
   // Returns the chunk `name`, which identifies its content, from the cache or from `fetch`. Only one of several
@@ -43,7 +43,7 @@ class ChunkCache {
   const int64_t limit_;
 };
 
-// How a repository's file is read from the hub as it is needed.
+// Options of open_stream().
 struct StreamOptions {
   http::HttpSettings settings;
   http::RetryPolicy retry;

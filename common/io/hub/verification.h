@@ -18,7 +18,7 @@ absl::Status check_content(const host::Descriptor& file, const RemoteFile& remot
                            const std::function<absl::Status()>& idle);
 
 // Records which files of a folder were verified as the hub's, so that they are not read again. A file whose size or
-// time changed since does not count.
+// modification time has changed is verified again.
 class Inventory {
  public:
   // Returns an empty inventory unless there is a valid record.

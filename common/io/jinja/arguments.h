@@ -20,7 +20,8 @@ struct Arguments {
 // The arguments of a call, bound to parameters.
 class Bound {
  public:
-  // Errors: InvalidArgument for too many arguments, or for a name that is unknown or given twice.
+  // Binds arguments to parameters. Errors: InvalidArgument for too many arguments, or for a name that is unknown or
+  // given twice.
   static absl::StatusOr<Bound> bind(const Arguments& arguments, std::initializer_list<std::string_view> parameters);
 
   bool has(size_t i) const { return values_[i].has_value() && !is_undefined(*values_[i]); }
@@ -28,7 +29,7 @@ class Bound {
   // Return `otherwise` when the argument is not given. Errors: InvalidArgument for a value of another type.
   absl::StatusOr<int64_t> whole(size_t i, int64_t otherwise) const;
   absl::StatusOr<std::string> text(size_t i, std::string otherwise) const;
-  absl::StatusOr<std::optional<std::string>> optional_text(size_t i) const;  // Nothing for None.
+  absl::StatusOr<std::optional<std::string>> optional_text(size_t i) const;  // Nothing for None or a missing argument.
   bool flag(size_t i, bool otherwise) const { return has(i) ? truth(at(i)) : otherwise; }
 
  private:

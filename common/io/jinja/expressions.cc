@@ -13,7 +13,7 @@
 
 namespace titan::jinja {
 
-// Errors name the innermost place.
+// Evaluates an expression. An error names the place of the innermost expression that failed.
 Result Renderer::evaluate(const Expression& expression) {
   TITAN_RETURN_IF_ERROR(run_.spend(1));
   TITAN_RETURN_IF_ERROR(run_.enter());

@@ -168,7 +168,7 @@ Result items(Run& run, const Value& value, const Arguments& arguments) {
   return list(std::move(all), Sequence::Kind::kGenerator);
 }
 
-// Returns the key of each item: the item itself or an attribute, in lower case unless `cases`.
+// Returns the key of each item: the item itself or an attribute, in lower case unless `cases` is set.
 absl::StatusOr<std::vector<Value>> keys_of(Run& run, const std::vector<Value>& items, bool cases,
                                            const Value& attribute) {
   std::vector<Value> keys;
@@ -352,7 +352,7 @@ absl::StatusOr<std::string> name_among(const Arguments& arguments, size_t i, boo
   return *name;
 }
 
-// A false value counts as empty, even when it has no items.
+// Returns the items of a value; none for a false value, even one that cannot have items.
 absl::StatusOr<std::vector<Value>> items_if_any(Run& run, const Value& value) {
   return truth(value) ? items_of(run, value) : std::vector<Value>();
 }
@@ -376,7 +376,8 @@ Result map(Run& run, const Value& value, const Arguments& arguments) {
   return list(std::move(mapped), Sequence::Kind::kGenerator);
 }
 
-// Keeps the items that pass a test, or that are true. With kAttribute, an attribute of each item is tested.
+// Keeps the items for which a test returns kWanted; without a test, those whose truth is kWanted. With kAttribute,
+// tests an attribute of each item.
 template <bool kAttribute, bool kWanted>
 Result select(Run& run, const Value& value, const Arguments& arguments) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<Value> all, items_if_any(run, value));

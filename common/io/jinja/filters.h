@@ -16,7 +16,7 @@ namespace titan::jinja {
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 bool is_function(std::string_view name);
-bool is_method(std::string_view name);  // Whether a text, a mapping or "loop" has it.
+bool is_method(std::string_view name);  // Whether a string, a mapping or "loop" has it.
 
 // Evaluates value|name(arguments).
 absl::StatusOr<Value> apply_filter(Run& run, const std::string& name, const Value& value, const Arguments& arguments);

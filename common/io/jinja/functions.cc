@@ -56,7 +56,7 @@ absl::StatusOr<Value> raise(Run& run, const Arguments& arguments) {
   return absl::InvalidArgumentError(absl::StrCat("the template says: ", message));
 }
 
-// Always returns the same day, so that a job that resumes tomorrow reads what it would have read today.
+// Formats a fixed day instead of today, so that a job that resumes tomorrow reads the same text.
 absl::StatusOr<Value> date(const Arguments& arguments) {
   TITAN_ASSIGN_OR_RETURN(const Bound bound, Bound::bind(arguments, {"format"}));
   TITAN_ASSIGN_OR_RETURN(const std::string format, bound.text(0, ""));

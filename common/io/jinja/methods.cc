@@ -140,7 +140,7 @@ absl::StatusOr<Value> counted(const std::string& text, const Arguments& argument
   return static_cast<int64_t>(split(text, wanted, -1).size()) - 1;
 }
 
-// Whether the text is not empty and all its characters are of a kind. Fails beyond ASCII, where Unicode's rules apply.
+// Returns str.isdigit and so on. Except for isspace, fails beyond ASCII, where Unicode's rules apply.
 absl::StatusOr<Value> is_all(const std::string& text, const std::string& name) {
   bool all = !text.empty(), some = false;
   for (size_t at = 0; at < text.size();) {

@@ -9,7 +9,7 @@
 
 namespace titan::jinja {
 
-// Methods of texts, lists, mappings and loops, as Python and Jinja define them.
+// Report and call the methods of strings, lists, mappings and loops, as Python and Jinja define them.
 bool has_method(const Value& self, const std::string& name);
 absl::StatusOr<Value> call_method(Run& run, const Value& self, const std::string& name, const Arguments& arguments);
 

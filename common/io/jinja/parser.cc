@@ -194,7 +194,7 @@ class Parser {
     return captured(std::move(statement), "endmacro", "macro");
   }
 
-  // A generation block has a place in the whole text; captured text has none.
+  // A generation block needs a place in the whole text, and captured text has none yet.
   Made generation(const SourceLocation& place) {
     if (captures_ > 0 || generation_) {
       return wrong(place, "a generation block inside of a macro, a block that is set or another one is not supported");
@@ -219,7 +219,7 @@ class Parser {
 
   ExpressionParser in_;
   int depth_ = 0;
-  int loops_ = 0, captures_ = 0;  // Open around the current place.
+  int loops_ = 0, captures_ = 0;  // Number of them around the current place.
   bool generation_ = false, generations_ = false;
   std::set<std::string> assigned_;  // Names to which the template assigns a value.
 };

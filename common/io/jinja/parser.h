@@ -24,7 +24,7 @@ class ExpressionParser {
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   absl::StatusOr<ExpressionPtr> expression();                         // Includes "if" and "else".
-  absl::StatusOr<ExpressionPtr> tuple(bool with_conditional = true);  // One, or several with commas between.
+  absl::StatusOr<ExpressionPtr> tuple(bool with_conditional = true);  // One, or a tuple of several between commas.
 
   const Token& token() const { return tokens_[at_]; }
   const Token& next_token() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }

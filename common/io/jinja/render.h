@@ -25,7 +25,8 @@ class Renderer {
   std::vector<std::pair<size_t, size_t>> take_generations() { return std::move(generations_); }
 
  private:
-  // Names with their values in a part of the template. Loops and macros have separate scopes.
+  // Names with their values in a part of the template. Each pass of a loop, call of a macro, set block and generation
+  // block has a separate scope.
   struct Scope {
     Scope* outer = nullptr;
     std::map<std::string, Value, std::less<>> names = {};

@@ -11,7 +11,7 @@
 
 namespace titan::jinja {
 
-// Whether an error already names its place in the template.
+// Returns whether an error already names its place in the template.
 inline bool has_position(const absl::Status& status) { return absl::StartsWith(status.message(), "line "); }
 
 // Limits of one rendering, so that an endless template is reported as an error.

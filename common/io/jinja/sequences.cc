@@ -104,7 +104,7 @@ struct Slice {
   int64_t begin = 0, end = 0, step = 1;
 };
 
-// Same as Python's slice.indices.
+// Returns the same as Python's slice.indices().
 absl::StatusOr<Slice> slice_indices(const Value& begin, const Value& end, const Value& step, int64_t size) {
   const auto part = [](const Value& value, std::optional<int64_t>& out) {
     out = as_integer(value);

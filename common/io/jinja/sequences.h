@@ -24,7 +24,7 @@ absl::StatusOr<Value> slice_of(Run& run, const Value& value, const Value& begin,
 
 // Returns value.name of a mapping, a namespace or a loop, or a method; Undefined when there is none.
 absl::StatusOr<Value> attribute_of(Run& run, const Value& value, const std::string& name);
-// Does the same for a path in the form that filters take: "function.name", "0.role".
+// Does the same for a path in the form that filters accept: "function.name", "0.role".
 absl::StatusOr<Value> attribute_at(Run& run, const Value& value, const Value& path);
 
 }  // namespace titan::jinja

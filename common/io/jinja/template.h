@@ -22,7 +22,7 @@ struct Rendered {
 // resources is bounded.
 class Template {
  public:
-  // Errors: InvalidArgument, such as "line 3, column 7: the filter "pprint" is not supported".
+  // Parses a template. Errors: InvalidArgument, such as "line 3, column 7: the filter "pprint" is not supported".
   static absl::StatusOr<Template> parse(std::string_view text);
   ~Template();
   Template(Template&&) noexcept;
@@ -32,7 +32,7 @@ class Template {
   // values; ResourceExhausted beyond the limits. Errors name line and column.
   absl::StatusOr<Rendered> render(const Mapping& variables, const RenderLimits& limits = {}) const;
 
-  bool has_generations() const;  // Whether it marks the parts of a text that the model generates.
+  bool has_generations() const;  // Whether the template has generation blocks.
 
  private:
   struct Parts;

@@ -23,7 +23,7 @@ bool has_length(const Value& value) {
           sequence->kind != Sequence::Kind::kView);
 }
 
-// Tests of the value alone.
+// Tests without an argument.
 using OfAKind = bool (*)(const Value&);
 const std::map<std::string_view, OfAKind>& kinds() {
   static const auto* const kKinds = new std::map<std::string_view, OfAKind>{
@@ -50,10 +50,10 @@ const std::map<std::string_view, OfAKind>& kinds() {
   return *kKinds;
 }
 
-// Tests of the value against another one.
+// Tests with another value as the argument.
 using Relation = absl::StatusOr<bool> (*)(Run&, const Value&, const Value&);
 
-// Whether the value is below, equal to or above the other one, where that is wanted.
+// Returns whether the value is below, equal to or above the other one, for each relation whose flag is set.
 template <bool kBelow, bool kSame, bool kAbove>
 absl::StatusOr<bool> ordered(Run&, const Value& value, const Value& other) {
   TITAN_ASSIGN_OR_RETURN(const int order, compare(value, other));

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/io/jinja/run.h"
 
-// Handles texts as Python's str does: as characters, stored as UTF-8.
+// Handles texts like Python's str, as sequences of characters, stored as UTF-8.
 namespace titan::jinja {
 
 struct Character {

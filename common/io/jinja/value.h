@@ -100,7 +100,7 @@ std::optional<int64_t> as_integer(const Value& value);
 std::optional<double> as_number(const Value& value);
 
 bool truth(const Value& value);
-// Whether Python accepts it as a key.
+// Returns whether Python accepts the value as a key.
 bool is_hashable(const Value& value);
 bool equal(const Value& one, const Value& other);
 // Returns a number below, equal to or above zero. Errors: InvalidArgument for values that Python does not order.

@@ -54,7 +54,7 @@ std::vector<std::string> condition_headers(const WriteCondition& condition, cons
   return headers;
 }
 
-// For a list whose pages repeat.
+// Returns the error for a list whose pages repeat.
 absl::Status endless() { return absl::DataLossError("the next page of its list is the same page"); }
 
 absl::Status not_understood(const absl::Status& why) {
@@ -74,7 +74,8 @@ absl::StatusOr<std::shared_ptr<S3Client>> S3Client::open(const S3Settings& setti
 
 std::string S3Client::place(const std::string& key) const { return to_text({bucket_, key}); }
 
-// A session that has ended may have been renewed in the file that it came from.
+// Reads the credentials again, since a session that has ended may have been renewed in the file that it came from.
+// Returns Unavailable, so that the request is retried, if they have changed; otherwise `why`.
 absl::Status S3Client::renew_credentials(const Credentials& used, absl::Status why) {
   absl::StatusOr<Credentials> fresh = source_();
   sync::Lock lock(mutex_);
@@ -105,7 +106,8 @@ absl::Status S3Client::once(const Request& request, Response& response) {
   return absl::IsUnauthenticated(status) ? renew_credentials(credentials, std::move(status)) : status;
 }
 
-// An answer without a body does not distinguish a missing bucket from a missing object.
+// Returns the error for a missing bucket instead, if that is the cause: the answer to HEAD has no body, so it does not
+// distinguish a missing bucket from a missing object.
 absl::Status S3Client::look_at_bucket(const Request& request, const absl::Status& said) {
   const bool vague = absl::IsNotFound(said) || absl::IsPermissionDenied(said);
   if (!vague || std::string_view(request.method) != "HEAD" || bucket_seen_) return said;
@@ -173,7 +175,8 @@ absl::StatusOr<std::string> S3Client::text(const std::string& key, Facts& facts)
   return std::move(response.body);
 }
 
-// The condition does not hold: because of another write, or because this one succeeded and its answer was lost.
+// Checks why a condition does not hold. Returns OK if this write succeeded and its answer was lost; `refused` after
+// another write.
 absl::Status S3Client::check_lost_answer(const std::string& key, const std::string& writer, const absl::Status& refused,
                                          std::string* etag) {
   const absl::StatusOr<Facts> there = head(key);

@@ -23,7 +23,7 @@ namespace titan::s3 {
 struct Facts {
   int64_t size = 0;
   std::string etag;
-  std::string writer;   // Mark of the write that made the object.
+  std::string writer;   // Random mark of the write that made the object.
   absl::Time modified;  // By the store's clock.
   absl::Time now;       // When the store answered, by the same clock.
 };
@@ -45,28 +45,28 @@ struct CompletedPart {
 };
 using CredentialSource = std::function<absl::StatusOr<Credentials>()>;
 
-// Thread-safe. Uses as many connections as threads call it at once.
+// Thread-safe. Uses a separate connection for each concurrent call.
 class S3Client {
  public:
-  // `source` is called again when the store reports that a session has ended.
+  // Calls `source` now, and again when the store rejects the credentials. Errors: those of `source`.
   static absl::StatusOr<std::shared_ptr<S3Client>> open(const S3Settings& settings, std::string bucket,
                                                         CredentialSource source, http::RetryPolicy retry = {});
 
-  // NotFound for a missing object. A missing bucket is a FailedPrecondition in every call.
+  // Returns an object's facts; NotFound for a missing object. A missing bucket is a FailedPrecondition in every call.
   absl::StatusOr<Facts> head(const std::string& key);
-  // Fills `out`. Aborted when the object's etag is not `etag` any more.
+  // Fills `out` with `bytes` bytes from `offset`. Aborted when the object's etag is not `etag` any more.
   absl::Status read(const std::string& key, const std::string& etag, int64_t offset, int64_t bytes, char* out);
-  // Returns the content of a small object, up to 4 MiB, and its facts.
+  // Returns the content of a small object and its facts; DataLoss beyond 4 MiB.
   absl::StatusOr<std::string> text(const std::string& key, Facts& facts);
 
-  // Returns the new etag. AlreadyExists when the condition does not hold. If an answer was lost, the object's mark
-  // shows whether the write happened.
+  // Writes an object and returns its new etag. AlreadyExists when the condition does not hold. If an answer was lost,
+  // the object's mark shows whether the write happened.
   absl::StatusOr<std::string> put(const std::string& key, const std::string& bytes, const WriteCondition& condition);
   absl::Status remove(const std::string& key);  // OK when it is missing.
 
   // Lists the objects whose keys begin with `prefix`. `deep`: includes keys with a further '/', and returns no folders.
   absl::StatusOr<Listing> list(const std::string& prefix, bool deep);
-  absl::StatusOr<bool> any(const std::string& prefix);  // Whether there is one.
+  absl::StatusOr<bool> any(const std::string& prefix);  // Whether any key begins with it.
 
   // Multipart uploads: the object appears only with complete(), which fails with AlreadyExists when the condition does
   // not hold.
@@ -77,7 +77,7 @@ class S3Client {
   absl::Status abort(const Upload& upload);                                // OK when it is missing.
   absl::StatusOr<std::vector<Upload>> uploads(const std::string& prefix);  // Neither completed nor aborted.
 
-  // Disables retries, for a caller that ends and must not wait for a store that does not answer.
+  // Disables retries, except in read(), for a caller that ends and must not wait for a store that does not answer.
   void disable_retries() { retries_disabled_ = true; }
 
   // Whether the store was seen to honor conditions, for object_fence.h.

@@ -20,7 +20,7 @@ bool is_bucket(absl::string_view name) {
          absl::ascii_isalnum(name.front()) && absl::ascii_isalnum(name.back()) && !absl::StrContains(name, "..");
 }
 
-// Rejects what a proxy or a client might read as something else.
+// Rejects keys that a proxy or a client might change.
 bool is_key(absl::string_view key) {
   if (key.size() > kMaxKeyLength) return false;
   if (!std::all_of(key.begin(), key.end(), [](unsigned char c) { return c >= 0x20 && c != 0x7f; })) return false;

@@ -14,10 +14,10 @@ struct Location {
   std::string key;  // No '/' at either end; "" for the whole bucket.
 };
 
-// Whether the path begins with s3://.
+// Returns whether the path begins with s3://.
 bool is_location(std::string_view path);
 
-// Errors: InvalidArgument, which explains the form of such a path.
+// Parses such a path. Errors: InvalidArgument, which explains its form.
 absl::StatusOr<Location> parse_location(const std::string& path);
 
 std::string to_text(const Location& location);

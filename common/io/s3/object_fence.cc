@@ -19,7 +19,7 @@ constexpr char kFile[] = "fence.json";
 constexpr char kAlive[] = ".fence-alive";
 constexpr char kProbe[] = ".fence-probe";
 constexpr absl::Duration kWatchInterval = absl::Seconds(1);
-constexpr int kTries = 20;  // Each is lost to a concurrent change.
+constexpr int kTries = 20;  // One fails only when another writer changed the object in between.
 
 WriteCondition as_found(const std::string& etag) {
   return etag.empty() ? WriteCondition{.kind = WriteCondition::kAbsent} : WriteCondition{WriteCondition::kSame, etag};
@@ -82,7 +82,7 @@ absl::Status ObjectFence::check() {
   return is_mine(record) ? absl::OkStatus() : fenced(record);
 }
 
-// Changes the record as the holder. A record that another writer changed in between is read again.
+// Changes the record as the holder. Reads it again if another writer changed it in between. Aborted after kTries.
 absl::Status ObjectFence::change(absl::FunctionRef<absl::Status(Record&)> how) {
   absl::Status status;
   for (int i = 0; i < kTries; ++i) {
@@ -95,7 +95,8 @@ absl::Status ObjectFence::change(absl::FunctionRef<absl::Status(Record&)> how) {
   return absl::AbortedError(status.message());
 }
 
-// Whether no sign of life was seen for kObjectHeartbeatTimeout, by the store's clock or by watching.
+// Returns whether the holder seems dead: its process has ended, it never beat, or its last beat is older than
+// kObjectHeartbeatTimeout, by the store's clock or by watching.
 absl::StatusOr<bool> ObjectFence::silent(const Holder& holder) {
   if (storage::process_has_ended(holder.process)) return true;
   const absl::StatusOr<Facts> beat = client_->head(key(kAlive));
@@ -120,7 +121,7 @@ absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {
   return free ? absl::OkStatus() : storage::in_use_status(the_folder(), holder, "another checkpoint.folder");
 }
 
-// A store that treats a conditional write as a plain one would let two attempts write.
+// Checks that the store honors conditions: one that ignores them would let two attempts write.
 absl::Status ObjectFence::probe() {
   if (client_->supports_conditions) return absl::OkStatus();
   const std::string place = absl::StrCat(key(kProbe), "-", absl::ToUnixNanos(absl::Now()), "-", attempt_);
@@ -208,7 +209,7 @@ absl::Status ObjectFence::beat() {
 }
 
 void ObjectFence::start_heartbeat(absl::Duration every) {
-  // A single failed beat does no harm; only a fence that names another holder ends them.
+  // A single failed beat does no harm; the beats end only when the fence names another holder.
   beating_ = std::jthread([this, every](const std::stop_token& stop) {
     while (http::wait_for(every, stop) && !storage::is_fenced(beat())) {
     }
@@ -238,14 +239,14 @@ absl::StatusOr<std::string> ObjectFence::etag_of(const std::string& key) {
   return std::move(facts->etag);
 }
 
-// Afterwards the put has happened, or cannot happen any more.
+// Ensures that the put has happened or cannot happen any more.
 absl::Status ObjectFence::seal(const Pending& pending) {
   const std::string mark = make_tombstone();
   const absl::Status status = client_->put(pending.key, mark, as_found(pending.etag)).status();
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
 }
 
-// Settles what an earlier attempt, or this one when the store did not answer, began and did not finish.
+// Settles the puts that an earlier attempt left unfinished, or this one when the store did not answer.
 absl::Status ObjectFence::settle() {
   TITAN_ASSIGN_OR_RETURN(const Record record, read());
   if (!is_mine(record)) return fenced(record);
@@ -285,11 +286,11 @@ absl::Status ObjectFence::publish(const Commit& commit, bool& unknown) {
   for (int i = 0; i < kTries; ++i) {
     status = publish_once(commit, unknown);
     if (!absl::IsAlreadyExists(status)) break;
-    TITAN_RETURN_IF_ERROR(check());  // Another attempt sealed it, so this one is fenced.
+    TITAN_RETURN_IF_ERROR(check());  // If another attempt sealed it, this one is fenced.
   }
   if (absl::IsAlreadyExists(status)) return absl::AbortedError(status.message());
   TITAN_RETURN_IF_ERROR(status);
-  // The manifest counts, even if the fence cannot record the step.
+  // The step is committed even if the fence cannot record it.
   change([&](Record& record) {
     record.pending.clear();
     if (!commit.remembered.empty()) record.holder.committed[commit.remembered] = {commit.step, job_uid_};

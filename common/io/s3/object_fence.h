@@ -22,14 +22,14 @@ namespace titan::s3 {
 inline constexpr absl::Duration kObjectHeartbeatInterval = absl::Seconds(5);
 inline constexpr absl::Duration kObjectHeartbeatTimeout = absl::Seconds(30);
 
-// {folder}/fence.json names the one job, and its highest attempt, that may change what readers see: which manifests
-// there are. It is changed by a put on the condition that it is still what was read, so that only one of two contenders
-// succeeds.
+// {folder}/fence.json names the one job, and its highest attempt, that may change what readers see: the set of
+// manifests. It is changed by a put on the condition that it has not changed since it was read, so that only one of two
+// contenders succeeds.
 //
 // Before a holder changes a manifest, it records the change in the fence (`pending`). The change is a put on the
-// condition that the manifest is still what the fence says. The next holder finds puts that may still be under way, and
-// replaces what they expect (tombstone.h): either the step was there before, or the late put fails. So an attempt that
-// was paused anywhere changes nothing once another one has the fence.
+// condition that the manifest still has the etag in the fence. The next holder finds the puts that may still be under
+// way and replaces the objects that they expect (tombstone.h), so a put has happened before, or fails. Thus an attempt
+// that was paused anywhere changes nothing once another one has the fence.
 class ObjectFence {
  public:
   using Claim = storage::Fence::Claim;
@@ -50,8 +50,8 @@ class ObjectFence {
   // The calls below are for the holder. Others get an error for which is_fenced() is true.
   absl::Status check();
   absl::Status beat();
-  void start_heartbeat(
-      absl::Duration every = kObjectHeartbeatInterval);  // In a separate thread, until the end or release().
+  // Beats in a separate thread, until release(), destruction or a takeover.
+  void start_heartbeat(absl::Duration every = kObjectHeartbeatInterval);
   absl::Status release();
 
   struct Commit {
@@ -59,9 +59,10 @@ class ObjectFence {
     std::string remembered;  // Folder for which the fence remembers the step; empty: none.
     int64_t step = -1;
   };
-  // `unknown`: it failed, but the manifest may exist or still appear.
+  // Publishes a manifest. `unknown`: it failed, but the manifest may exist or still appear.
   absl::Status publish(const Commit& commit, bool& unknown);
-  // Removes manifests, in the given order. The caller deletes the other files of the steps.
+  // Removes manifests, in the given order, by replacing them with tombstones. The caller deletes the other files of the
+  // steps.
   absl::Status retire(const std::vector<std::string>& keys);
 
   absl::StatusOr<Holder> holder();
@@ -112,7 +113,7 @@ class ObjectFence {
 absl::StatusOr<std::string> holder_name(const std::string& job_uid, const std::string& dump_folder);
 
 // Returns who holds the checkpoint folder `path` ("s3://...") if it is not `holder`; nothing when that is unknown. For
-// a job that has ended: it does not wait for a store that does not answer.
+// a job that has ended: it disables the retries of that bucket's client for good.
 std::optional<storage::Fence::Holder> other_holder(const std::string& path, const std::string& holder);
 
 }  // namespace titan::s3

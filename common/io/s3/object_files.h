@@ -20,7 +20,7 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
   ObjectFiles(std::shared_ptr<S3Client> client, const TransferSizes& sizes)
       : client_(client), sizes_(sizes), blocks_(std::make_shared<BlockCache>(std::move(client), sizes)) {}
 
-  // The file reports AlreadyExists when it is synced.
+  // The file's sync() returns AlreadyExists for an existing object.
   absl::StatusOr<std::unique_ptr<storage::WritableFile>> create(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<storage::ReadableFile>> open(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<storage::ReadableFile>> open_no_link(const std::string& path) override {
@@ -38,7 +38,7 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
   bool exists(const std::string& path) override;
   bool is_folder(const std::string& path) override;
 
-  // Does not prevent deletion: readers of a deleted object get an error.
+  // Locks nothing, so it does not prevent deletion: readers of a deleted object get an error.
   absl::StatusOr<std::unique_ptr<storage::FileLock>> try_lock(const std::string& path, storage::LockMode mode) override;
 
   // The calls below are Unimplemented.
@@ -61,9 +61,9 @@ class ObjectFiles : public storage::Files, public storage::WholeWriter {
   const std::shared_ptr<BlockCache> blocks_;
 };
 
-// Local files and objects of stores: paths that begin with "s3://" are objects, all others are files. A store is
-// configured from the process's environment (settings.h) when its first path is used. If the environment is incomplete,
-// every operation returns that error. Never destroyed.
+// Returns the local files and the objects of stores: paths that begin with "s3://" are objects, all others are files. A
+// store is configured from the process's environment (settings.h) when its first path is used. If the environment is
+// incomplete, every operation on such a path fails with that error. Never destroyed.
 storage::Files& all_files();
 
 // Returns the client of the bucket that all_files() uses for this path.

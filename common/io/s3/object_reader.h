@@ -15,7 +15,8 @@
 
 namespace titan::s3 {
 
-// Keeps the newest blocks of all objects that are read, so that memory does not grow with their number. Thread-safe.
+// Keeps the most recently used blocks of all objects, so that memory does not grow with the number of objects.
+// Thread-safe.
 class BlockCache {
  public:
   BlockCache(std::shared_ptr<S3Client> client, const TransferSizes& sizes)
@@ -39,10 +40,10 @@ class BlockCache {
   const std::shared_ptr<S3Client> client_;
   const TransferSizes sizes_;
   sync::Mutex mutex_;
-  std::list<Entry> entries_ TITAN_GUARDED_BY(mutex_);  // Newest first.
+  std::list<Entry> entries_ TITAN_GUARDED_BY(mutex_);  // Most recently used first.
 };
 
-// Reads an object as it was when it was opened. Aborted once it was replaced.
+// Reads an object as it was when it was opened. read() returns Aborted once it was replaced.
 class ObjectReader : public storage::ReadableFile {
  public:
   ObjectReader(std::shared_ptr<BlockCache> blocks, std::string key, const Facts& facts)

@@ -23,14 +23,14 @@ struct Credentials {
   std::string key_id, secret, session_token;
 };
 
-// Reads AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION and AWS_CA_BUNDLE, else the profile
-// AWS_PROFILE in ~/.aws/config (AWS_CONFIG_FILE). Errors: InvalidArgument; FailedPrecondition without a region or an
-// endpoint, or for http beyond this machine unless TITAN_RANK_S3_PLAIN_HTTP = 1.
+// Reads AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION and AWS_DEFAULT_REGION, else the profile AWS_PROFILE in
+// ~/.aws/config (AWS_CONFIG_FILE), and AWS_CA_BUNDLE or SSL_CERT_FILE. Errors: InvalidArgument; FailedPrecondition
+// without a region or an endpoint, or for http beyond this machine unless TITAN_RANK_S3_PLAIN_HTTP = 1.
 absl::StatusOr<S3Settings> settings_from(const http::Environment& environment);
 
 // Reads AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, else the profile in ~/.aws/credentials
-// (AWS_SHARED_CREDENTIALS_FILE). Errors: Unauthenticated when there are none, PermissionDenied for a file that
-// everybody can read, InvalidArgument for malformed ones.
+// (AWS_SHARED_CREDENTIALS_FILE). Errors: Unauthenticated without credentials, PermissionDenied for a file that
+// everybody can read, InvalidArgument for malformed credentials.
 absl::StatusOr<Credentials> credentials_from(const http::Environment& environment);
 
 // "[section]" and "name = value" lines of these files, by section, then by name.

@@ -23,8 +23,9 @@ namespace {
 
 constexpr size_t kMaxHeaderLength = 8192, kMaxBodyLength = size_t{16} << 20;
 
-// AWS's own stores take the bucket as a part of the host, as they demand for new buckets; others take it in the path.
-// So does a name with dots, because no certificate covers such a host.
+// Returns whether the bucket is in the path of the address. AWS's own stores require new buckets in the host name;
+// other stores expect them in the path. A name with dots must be in the path, because no certificate covers such a
+// host.
 bool bucket_in_path(const S3Settings& settings, const std::string& bucket) {
   return !settings.endpoint.empty() || absl::StrContains(bucket, ".");
 }
@@ -60,7 +61,7 @@ constexpr char kConditions[] = "; this store cannot do what checkpoints need (co
 constexpr char kRenew[] = "; the session has ended: renew AWS_SESSION_TOKEN or its profile";
 constexpr char kKeys[] = "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or their profile";
 
-// Meaning of an error code of a store, beyond the number of its answer.
+// The status for an error code of a store, which is more specific than the HTTP status.
 struct KnownCode {
   const char* code;
   absl::StatusCode status;
@@ -75,7 +76,7 @@ constexpr KnownCode kKnownCodes[] = {
     {"XAmzContentSHA256Mismatch", StatusCode::kUnavailable},
     {"XAmzContentChecksumMismatch", StatusCode::kUnavailable},
     {"IncompleteBody", StatusCode::kUnavailable},
-    // Too many requests at once.
+    // The store is overloaded, or the request conflicts with another one: a retry may succeed.
     {"RequestTimeout", StatusCode::kUnavailable},
     {"ConditionalRequestConflict", StatusCode::kUnavailable},
     {"OperationAborted", StatusCode::kUnavailable},

@@ -1,6 +1,6 @@
 #pragma once
 
-// Sends one signed request to an object store by libcurl, and returns its answer.
+// Sends one signed request to an object store with libcurl, and returns its answer.
 
 #include <cstdint>
 #include <map>
@@ -29,8 +29,8 @@ struct Request {
 struct Response {
   int code = 0;
   std::map<std::string, std::string> headers;  // Names in lower case.
-  std::string body;                            // Unless `into` takes it.
-  int64_t received = 0;                        // Bytes that `into` took, also when the answer ended too soon.
+  std::string body;                            // Without the bytes that `into` receives.
+  int64_t received = 0;                        // Bytes written to `into`, also when the answer ended too soon.
 
   const std::string& header(const std::string& name) const;
 };
@@ -41,8 +41,8 @@ class S3Connection {
   S3Connection(const S3Settings& settings, std::string bucket);
   ~S3Connection();
 
-  // Returns OK whatever the server answers. Errors: Unavailable (network, or an answer that does not fit the request),
-  // and FailedPrecondition where a retry cannot help.
+  // Returns OK for every complete answer, also one with an error code. Errors: Unavailable (network, or an answer that
+  // does not fit the request), and FailedPrecondition where a retry cannot help.
   absl::Status perform(const Request& request, const Credentials& credentials, Response& response);
 
  private:

@@ -16,7 +16,7 @@ WriteCondition new_object() { return {.kind = WriteCondition::kAbsent}; }
 
 UploadFile::~UploadFile() {
   for (auto& one : sending_) one.wait();
-  // The next attempt finds parts that cannot be deleted now.
+  // If this fails, the next attempt deletes the parts.
   if (!done_ && !upload_.id.empty()) client_->abort(upload_).IgnoreError();
 }
 

@@ -21,7 +21,7 @@ struct TransferSizes {
   int blocks_at_once = 4, blocks_kept = 16;
 };
 
-// Readers see nothing of it before sync(), which fails with AlreadyExists when the name exists. A file that was not
+// Readers do not see the object before sync(), which fails with AlreadyExists when the name exists. A file that was not
 // synced is abandoned: its parts are deleted.
 class UploadFile : public storage::WritableFile {
  public:

@@ -1,7 +1,6 @@
 #pragma once
 
-// Parses the answers of an object store, which are small XML documents, and the listings among them. It does not trust
-// their form.
+// Parses the answers of an object store, which are small XML documents, and checks their form.
 
 #include <cstdint>
 #include <string>
@@ -22,7 +21,8 @@ struct Element {
   const std::string& value(std::string_view child) const;
 };
 
-// Returns the document's root element. Errors: DataLoss for what is not XML, is nested too deeply or defines entities.
+// Returns the document's root element. Errors: DataLoss for text that is not XML, is nested too deeply or defines
+// entities.
 absl::StatusOr<Element> parse_xml(std::string_view text);
 
 // Returns the text with the special characters of XML escaped.
@@ -32,7 +32,7 @@ std::string xml_escaped(std::string_view text);
 struct Object {
   std::string key;
   int64_t size = 0;
-  std::string etag;  // Quoted, as a condition takes it.
+  std::string etag;  // Quoted, as in If-Match.
   absl::Time modified;
 };
 
@@ -48,7 +48,7 @@ absl::StatusOr<ListingPage> parse_page(const std::string& text, const std::strin
 // An upload that was neither completed nor aborted.
 struct Upload {
   std::string key, id;
-  std::string writer = {};  // Mark of S3Client::create_upload().
+  std::string writer = {};  // Random mark of the write, set by S3Client::create_upload().
 };
 struct UploadPage {
   std::vector<Upload> uploads;

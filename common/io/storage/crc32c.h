@@ -9,7 +9,7 @@ namespace titan::storage {
 // crc32c(a)). Uses the SSE4.2 instruction where the CPU has it.
 uint32_t crc32c(const void* bytes, size_t size, uint32_t crc = 0);
 
-// The table version, for CPUs without the instruction. Tests compare the two.
+// Computes the same with tables, for CPUs without the instruction. Tests compare the two.
 uint32_t crc32c_portable(const void* bytes, size_t size, uint32_t crc = 0);
 
 }  // namespace titan::storage

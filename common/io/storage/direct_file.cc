@@ -64,7 +64,7 @@ class DirectFile : public WritableFile {
     if (failed_.ok() && tail > 0) failed_ = write_tail(rest.get() + filled_ - tail, tail);
     written_ += static_cast<int64_t>(filled_);
     filled_ = 0;
-    // Fewer bytes may have come than were allocated.
+    // Fewer bytes may have been appended than were allocated.
     if (failed_.ok() && ::ftruncate(fd_, written_) != 0) failed_ = failure_of(errno, "truncate", path_);
     if (failed_.ok() && ::fdatasync(fd_) != 0) failed_ = failure_of(errno, "fsync", path_);
     return failed_;
@@ -131,7 +131,7 @@ class DirectFile : public WritableFile {
   }
 
  public:
-  // Returns false when it was already so, or cannot be set.
+  // Sets or clears O_DIRECT. Returns false when it was already so, or cannot be changed.
   static bool set_direct(int fd, bool direct) {
     const int flags = ::fcntl(fd, F_GETFL);
     const int wanted = direct ? flags | O_DIRECT : flags & ~O_DIRECT;
@@ -143,7 +143,7 @@ class DirectFile : public WritableFile {
   const std::string path_;
   Buffer filling_;
   size_t filled_ = 0;
-  int64_t written_ = 0;  // Offset at which `filling_` goes.
+  int64_t written_ = 0;  // File offset of `filling_`.
   std::deque<UnderWay> under_way_;
   std::vector<Buffer> spare_;
   absl::Status failed_;  // The first error, which all later calls return.
@@ -155,8 +155,8 @@ bool on_local_disk(int fd) {
   return info.f_type == EXT4_SUPER_MAGIC || info.f_type == XFS_SUPER_MAGIC;
 }
 
-// Where allocation is not supported, the writes report a full disk. A size that is known not to fit is not tried,
-// because others write here too.
+// Allocates `bytes` for the file. Where allocation is not supported, the writes report a full disk. Does not try a size
+// that cannot fit, because meanwhile other writers would find the disk full.
 absl::Status allocate_space(int fd, const std::string& path, int64_t bytes) {
   struct statfs info;
   if (::fstatfs(fd, &info) == 0 && bytes / info.f_bsize > static_cast<int64_t>(info.f_bfree)) {

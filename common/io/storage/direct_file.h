@@ -18,10 +18,11 @@ inline constexpr int64_t kLargeBytes = int64_t{16} << 20;
 inline constexpr int64_t kDirectBufferBytes = int64_t{4} << 20;
 inline constexpr int kDirectBuffers = 5;
 
-// Writes the empty file `fd`, which it owns, by O_DIRECT in several places at once. A tail that is not a whole block
-// goes through the page cache, as does everything once the file system refuses O_DIRECT. Space for `bytes` is allocated
-// first, so that a full disk is reported before anything is written. Returns null, and `fd` stays the caller's, when
-// the file system is not a local disk's (ext4, XFS) or does not support O_DIRECT. An error closes `fd`.
+// Returns a writer of the empty file `fd`, which it owns. It writes several buffers at once with O_DIRECT. A tail that
+// is not a whole block goes through the page cache, as does everything once the file system refuses O_DIRECT. Space for
+// `bytes` is allocated first, so that a full disk is reported before anything is written. Returns null, and `fd` stays
+// the caller's, when the file system is not a local disk's (ext4, XFS) or does not support O_DIRECT. An error closes
+// `fd`.
 absl::StatusOr<std::unique_ptr<WritableFile>> write_directly(int fd, const std::string& path, int64_t bytes);
 
 }  // namespace titan::storage

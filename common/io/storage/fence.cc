@@ -11,7 +11,7 @@
 namespace titan::storage {
 namespace {
 
-// A release that would wait for longer is skipped: the next job then waits for the silence.
+// A release that would wait for longer is skipped: the next job then waits for kFenceHeartbeatTimeout.
 constexpr absl::Duration kReleaseTimeout = absl::Seconds(2);
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(250);
 
@@ -143,7 +143,7 @@ absl::Status Fence::publish_step(const std::string& job_uid, int attempt, const 
 absl::StatusOr<bool> holder_is_silent(Files& files, const std::string& dump_folder, const Fence::Holder& holder) {
   if (process_has_ended(holder.process)) return true;
   const absl::StatusOr<absl::Time> beat = files.modified(join_path(dump_folder, kFenceAlive));
-  if (absl::IsNotFound(beat.status())) return true;  // Holders of older versions show none.
+  if (absl::IsNotFound(beat.status())) return true;  // Holders of older versions do not beat.
   if (!beat.ok()) return beat.status();
   const std::string probe = join_path(dump_folder, kFenceProbe);
   TITAN_ASSIGN_OR_RETURN(const absl::Time now, files.touch(probe));
@@ -187,10 +187,10 @@ void FenceLease::release() {
   if (released_) return;
   released_ = true;
   stop();
-  fence_.release(job_uid_, attempt_).IgnoreError();  // After a failure the next job waits for the silence.
+  fence_.release(job_uid_, attempt_).IgnoreError();  // If this fails, the next job waits for kFenceHeartbeatTimeout.
 }
 
-// A single failed beat does no harm; only a fence that names another holder ends them.
+// Beats until stop(). A single failed beat does no harm; the beats end early only when the fence names another holder.
 void FenceLease::beat() {
   while (!is_fenced(fence_.beat(job_uid_, attempt_))) {
     sync::Lock lock(mutex_);

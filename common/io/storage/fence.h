@@ -1,6 +1,6 @@
 #pragma once
 
-// Guards a dump folder with a fence: who may publish there, how a holder shows that it is alive, and how a tool works
+// Guards a dump folder with a fence: decides who may publish there, shows that a holder is alive, and lets tools work
 // while no job does.
 
 #include <cstdint>
@@ -29,11 +29,11 @@ inline constexpr absl::Duration kFenceHeartbeatTimeout = absl::Seconds(15);
 // attempt that wakes up changes nothing.
 //
 // The job's own next attempt takes the fence at once. Another job takes it only when the holder has released it, its
-// process is seen to be gone, or it has shown no sign of life for kFenceHeartbeatTimeout. A job that lost the fence
+// process has visibly ended, or it has shown no sign of life for kFenceHeartbeatTimeout. A job that lost the fence
 // never gets it back, unless it is started by hand.
 class Fence {
  public:
-  // The newest full step that was published under a checkpoint folder, and the job that did.
+  // The newest full step that was published under a checkpoint folder, and the job that published it.
   struct Committed {
     int64_t step = -1;
     std::string job_uid;
@@ -61,7 +61,8 @@ class Fence {
     int64_t pid = 0;
     std::string process;        // Empty: it shows no signs of life.
     bool create_folder = true;  // Create the dump folder when it is missing.
-    // This beat was watched for long enough and did not change: it counts as silence whatever the clocks say.
+    // Time of a beat that did not change while it was watched for long enough: the holder is silent, whatever the
+    // clocks say.
     std::optional<absl::Time> stale_heartbeat;
   };
 
@@ -81,9 +82,9 @@ class Fence {
   explicit Fence(std::string dump_folder, Files& files = posix_files())
       : dump_folder_(std::move(dump_folder)), files_(files) {}
 
-  // Raises the fence for `claim`, makes the folder's id when there is none, and shows a first sign of life. Errors:
-  // is_fenced() when the same job's fence is higher or another job has taken the folder over; is_in_use() when another
-  // job holds it and may be alive.
+  // Raises the fence for `claim`, makes a missing folder id, and shows a first sign of life if the claim has a process.
+  // Errors: Unavailable when the lock is held for kFenceLockTimeout; is_fenced() when the same job's fence is higher or
+  // another job has taken the folder over; is_in_use() when another job holds it and may be alive.
   absl::StatusOr<Taken> raise(const Claim& claim) const;
   // Same as raise(), but watches the signs of life of another job that holds the folder. Returns is_in_use() as soon as
   // it sees one, and takes the folder after kFenceHeartbeatTimeout without any.
@@ -99,15 +100,15 @@ class Fence {
   // Releases the folder if (job_uid, attempt) still holds it, so that the next job need not wait.
   absl::Status release(const std::string& job_uid, int attempt) const;
 
-  // Runs `effect` under the lock if the fence still names exactly (job_uid, attempt). Otherwise returns
-  // FailedPrecondition "fenced: ...".
+  // Runs `effect` under the lock if the fence still names exactly (job_uid, attempt). Errors: FailedPrecondition
+  // "fenced: ..." (is_fenced()); Unavailable when the lock is held for kFenceLockTimeout; those of `effect`.
   absl::Status publish(const std::string& job_uid, int attempt, absl::FunctionRef<absl::Status()> effect) const;
   // Same as publish(), for the manifest of a full step of {dump}/`folder`. The fence records the step, so that a start
-  // that finds no step knows that there was one. The manifest counts, even if the fence cannot record it.
+  // that finds no step knows that there was one. The step is committed even if the fence cannot record it.
   absl::Status publish_step(const std::string& job_uid, int attempt, const std::string& folder, int64_t step,
                             absl::FunctionRef<absl::Status()> effect) const;
 
-  // Returns who may publish now. DataLoss when fence.json is malformed.
+  // Returns the holder that may publish now. DataLoss when fence.json is malformed.
   absl::StatusOr<Holder> holder() const;
 
  private:
@@ -121,18 +122,18 @@ class Fence {
   Files& files_;
 };
 
-// Whether publish() or raise() returned this status because the attempt may not publish any more.
+// Returns whether a call failed because the attempt may not publish any more.
 bool is_fenced(const absl::Status& status);
-// Whether the status says that another job uses the folder.
+// Returns whether a call failed because another job uses the folder.
 bool is_in_use(const absl::Status& status);
 
-// Whether the holder showed no sign of life for kFenceHeartbeatTimeout, by the file system's clock, or its process is
-// seen to be gone.
+// Returns whether the holder's process has visibly ended, or the holder showed no sign of life for
+// kFenceHeartbeatTimeout, by the file system's clock, or never.
 absl::StatusOr<bool> holder_is_silent(Files& files, const std::string& dump_folder, const Fence::Holder& holder);
 
-// For programs that are not jobs and tidy up in a dump folder. Runs `effect` under the fence's lock, while no job holds
-// the folder and none can begin to. The fence names the same holder afterwards. Errors: is_in_use() when a job holds it
-// and may be alive.
+// Runs `effect` under the fence's lock, while no live job holds the folder and none can take it. For programs that are
+// not jobs and clean up a dump folder. The fence names the same holder afterwards. Errors: is_in_use() when a job holds
+// it and may be alive.
 absl::Status while_idle(Files& files, const std::string& dump_folder,
                         absl::FunctionRef<absl::Status(const Fence::Holder& last)> effect);
 
@@ -145,8 +146,8 @@ class FenceLease {
   FenceLease(const FenceLease&) = delete;
   FenceLease& operator=(const FenceLease&) = delete;
 
-  // Lets another job take the folder at once. Takes a few seconds at most, and does nothing when the fence has another
-  // holder by now. Thread-safe; only the first call has an effect.
+  // Lets another job take the folder at once. Waits at most 2 s for the fence's lock, and does nothing when the fence
+  // has another holder by now. Thread-safe; only the first call has an effect.
   void release();
 
  private:
@@ -160,7 +161,7 @@ class FenceLease {
   sync::Mutex mutex_;
   sync::Condition stopping_;
   bool stop_ TITAN_GUARDED_BY(mutex_) = false;
-  sync::Mutex ending_;  // Held by the thread that ends it.
+  sync::Mutex ending_;  // Held by the thread that ends the lease.
   bool released_ TITAN_GUARDED_BY(ending_) = false;
   std::thread thread_;
 };

@@ -14,7 +14,7 @@ namespace titan::storage {
 // File names in the dump folder.
 inline constexpr char kFenceFile[] = "fence.json", kFenceLock[] = ".fence.lock", kFenceAlive[] = ".fence-alive",
                       kFenceProbe[] = ".fence-probe";
-// Publishing takes milliseconds, so a process that holds the lock this long was stopped in the middle of it.
+// Publishing takes milliseconds, so a process that holds the lock for this long was stopped while it published.
 inline constexpr absl::Duration kFenceLockTimeout = absl::Seconds(30);
 
 // Parses a fence; `path` is for messages. Errors: DataLoss, which says what to do.

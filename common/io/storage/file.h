@@ -78,11 +78,11 @@ class Files {
   // Waits for the lock on `path`, creating the file when missing. Unavailable after `timeout`.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode,
                                                          absl::Duration timeout) = 0;
-  // Unavailable when another holder has it; NotFound when the file is missing.
+  // Takes the lock without waiting. Unavailable when another holder has it; NotFound when the file is missing.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> try_lock(const std::string& path, LockMode mode) = 0;
 };
 
-// Files that can write a new large file faster than by one write after the other. create_large() uses it.
+// Files that write a new large file faster than with sequential writes. create_large() uses it.
 class LargeWriter {
  public:
   virtual ~LargeWriter() = default;
@@ -94,22 +94,23 @@ class LargeWriter {
 class WholeWriter {
  public:
   virtual ~WholeWriter() = default;
-  // Whether it does so for this path.
+  // Returns whether it does so for this path.
   virtual bool writes_whole(const std::string& path) const = 0;
   virtual absl::Status write_whole(const std::string& path, std::string_view bytes) = 0;
 };
 
-// The machine's file system. Never destroyed.
+// Returns the machine's file system. Never destroyed.
 Files& posix_files();
 
-// Returns the whole file. DataLoss beyond `max_bytes`, a guard against nonsense, not a quota.
+// Returns the whole file. DataLoss beyond `max_bytes`, which only guards against absurd sizes.
 absl::StatusOr<std::string> read_file(Files& files, const std::string& path, int64_t max_bytes = int64_t{1} << 32);
 
-// Replaces `path` by `bytes` atomically: readers, also after a crash, see the whole old or new content. Writes a
-// temporary file in the same folder, then fsync, rename, and fsync of the folder.
+// Replaces `path` by `bytes` atomically: readers, also after a crash, see the whole old or new content. Uses a
+// WholeWriter if `files` is one; otherwise writes a temporary file in the same folder, then fsync, rename, and fsync of
+// the folder.
 absl::Status atomic_write(Files& files, const std::string& path, std::string_view bytes);
 
-// Returns "a/b" for "a" and "b"; an absolute `name` or a URL wins.
+// Returns "a/b" for "a" and "b"; `name` alone if it is absolute or a URL.
 std::string join_path(std::string_view folder, std::string_view name);
 
 // Same as Files::create(), for a file of about `bytes`. Readers may not see what was appended before sync() returns. A

@@ -12,16 +12,17 @@
 
 namespace titan::storage {
 
-// Watches the folder in which a daemon keeps its durable state. A daemon holds its files open, so that nothing fails
-// when somebody deletes or replaces them by name: what it writes afterwards is lost when it ends. Thread-safe; every
-// call may block as long as the disk does.
+// Watches the folder in which a daemon keeps its durable state. A daemon holds its files open, so its writes do not
+// fail when somebody deletes or replaces the files, but what it writes afterwards is lost when it ends. Thread-safe;
+// every call may block as long as the disk does.
 class FolderGuard {
  public:
   // Remembers the folder and those of `files` in it that exist. Errors: those of stat(2) on the folder.
   static absl::StatusOr<FolderGuard> open(const std::string& folder, const std::vector<std::string>& files);
 
-  // Errors: FailedPrecondition when a remembered path is gone or names another file, which only a restart can fix
-  // unless the old files are moved back; those of the disk when it cannot be determined.
+  // Checks that the remembered paths still name the same files. Errors: FailedPrecondition when a path is gone or names
+  // another file, which only a restart can fix unless the old files are moved back; those of the disk when it cannot be
+  // determined.
   absl::Status check_same() const;
   // Writes the small file `.probe` there. Errors: ResourceExhausted when fewer than `least_bytes` or no inodes are
   // left, or the disk's own; each names the folder.

@@ -14,7 +14,7 @@ std::string installed_file(const std::string& name);
 // else $XDG_STATE_HOME/titan/NAME or ~/.local/state/titan/NAME. Empty when the user has no home.
 std::string default_state_folder(const std::string& name);
 
-// Applies the rule to given values.
+// Applies the rule of default_state_folder() to given values.
 std::string state_folder_of(bool is_root, const std::string& xdg_state_home, const std::string& home,
                             const std::string& name);
 

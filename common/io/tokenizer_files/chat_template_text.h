@@ -21,8 +21,8 @@ struct ChatTemplateText {
   std::string plain;
   std::optional<std::string> with_tools;
 };
-// Returns those in chat_template.jinja, else those of `config` (read_tokenizer_config). Errors: NotFound, which says
-// where to put one.
+// Returns the template in chat_template.jinja, else those in `config` (read_tokenizer_config). Errors: NotFound, which
+// says where to put one.
 absl::StatusOr<ChatTemplateText> find_chat_template(const std::string& folder, const nlohmann::json& config);
 
 }  // namespace titan::tokenizer_files

@@ -67,8 +67,8 @@ absl::StatusOr<Found> find_tokenizer(const std::string& folder) {
 
 namespace {
 
-// Whether the file has `key` with an object. Searches the text, because parsing a vocabulary takes long: there, a token
-// of this name has a number, and inside a string the quotes would be escaped.
+// Returns whether the file has `key` with an object. Searches the text, because parsing a vocabulary takes long. A
+// token of this name has a number there, and quotes inside a string are escaped, so neither matches.
 bool has_object(const std::string& text, const std::string& key) {
   const std::string quoted = "\"" + key + "\"";
   const auto next_sign = [&text](size_t at) { return text.find_first_not_of(" \t\r\n", at); };
@@ -151,7 +151,7 @@ std::vector<std::string> tokens_of_config(const std::string& tokenizer_path) {
   return tokens;
 }
 
-// Tokens that only tokenizer_config.json knows get the next ids, in its order
+// Returns the largest id with tokens that only tokenizer_config.json defines, which get the next ids in its order
 // (worker/rank/data/tokenizer/tokenizer_file.cc).
 int64_t with_tokens_of_config(const std::string& tokenizer_path, const json& tokenizer, int64_t largest) {
   std::set<std::string> known;

@@ -31,7 +31,7 @@ std::vector<std::string> not_applied(const Found& found);
 std::vector<std::string> not_applied(const std::string& folder);
 
 // Returns the largest token id that the file gives, with tokenizer_config.json for a tokenizer.json. tiktoken's files
-// name no special tokens, which follow the ranks. Does not look for faults that matter only when tokens are made.
+// name no special tokens, which follow the ranks. Does not look for faults that matter only when text is tokenized.
 // Errors: InvalidArgument, which names the file.
 absl::StatusOr<int64_t> largest_id(const Found& found);
 

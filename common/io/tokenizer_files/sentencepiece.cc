@@ -20,7 +20,7 @@ using Type = SentencePiece::Type;
 using Kind = SentencePieceModel::Kind;
 
 constexpr size_t kMaxPieces = (1 << 22) - 1;
-constexpr size_t kMaxPieceLength = 8000;  // In bytes; the package's limit.
+constexpr size_t kMaxPieceLength = 8000;  // In bytes; the limit of the sentencepiece package.
 
 absl::Status wrong(const std::string& what) { return absl::InvalidArgumentError(what); }
 

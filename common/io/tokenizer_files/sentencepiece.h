@@ -33,8 +33,8 @@ struct SentencePieceModel {
   bool escape_whitespaces = true;
 };
 
-// Errors: InvalidArgument for bytes that are not such a message, pieces that contradict each other, and unsupported
-// options, by name.
+// Parses a model. Errors: InvalidArgument for bytes that are not such a message, pieces that contradict each other, and
+// unsupported options, which it names.
 absl::StatusOr<SentencePieceModel> parse_sentencepiece(std::string_view bytes);
 
 }  // namespace titan::tokenizer_files

@@ -29,7 +29,7 @@ std::optional<Token> parse_line(absl::string_view line) {
   return token.second < 0 || token.second > kMaxRank ? std::nullopt : std::optional(token);
 }
 
-// Removes the next line from `rest` and returns it without its end, "\n" or "\r\n".
+// Removes the next line from `rest` and returns it without trailing white space.
 absl::string_view next_line(absl::string_view& rest) {
   const size_t end = rest.find('\n');
   const absl::string_view line = rest.substr(0, end);

@@ -10,7 +10,7 @@
 
 namespace titan::tokenizer_files {
 
-// Whether the bytes have the form of tiktoken's files: a token in base64, a space and its rank on each line.
+// Returns whether the first line with text has the form of tiktoken's files: a token in base64, a space and its rank.
 bool looks_like_tiktoken(std::string_view bytes);
 
 // Returns tokens with their ranks, which are their ids. Errors: InvalidArgument, which names the line, for a malformed
