@@ -12,7 +12,7 @@
 namespace titan::failpoint {
 namespace {
 
-Failpoint* last = nullptr;  // Points are constructed before main() and never destroyed.
+Failpoint* last = nullptr;  // Failpoints are constructed before main() and never destroyed.
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Failpoints: named places at which a test can kill the process as if by SIGKILL, to prove that it survives that. Every
-// build contains them, so what is tested is what runs. An unarmed failpoint costs one relaxed load, next to work that
-// goes to a disk or a network.
+// Failpoints: named places at which a test can kill the process by SIGKILL, to prove that the system recovers. Every
+// build contains them, so tests run the code that users run. An unarmed failpoint costs one relaxed load, which is
+// negligible next to work on a disk or a network.
 
 #include <atomic>
 #include <cstdint>
@@ -23,7 +23,7 @@ class Failpoint {
   Failpoint(const Failpoint&) = delete;
   Failpoint& operator=(const Failpoint&) = delete;
 
-  // Does not return when this passage is the armed one.
+  // Counts a passage if the failpoint is armed. Does not return when this passage is the armed one.
   void pass() {
     if (left_.load(std::memory_order_relaxed) > 0) count();
   }
@@ -35,7 +35,7 @@ class Failpoint {
 
   const char* const name_;
   Failpoint* const next_;         // List of all failpoints of the program, newest declaration first.
-  std::atomic<int64_t> left_{0};  // Passages left until the kill; 0: not armed.
+  std::atomic<int64_t> left_{0};  // Passages left until the kill; 0 or less: not armed.
 };
 
 // Arms a failpoint: "NAME" kills at the first passage, "NAME:N" at the Nth. Errors: InvalidArgument.
@@ -43,7 +43,7 @@ absl::Status arm(absl::string_view text);
 // Arms the failpoint that TITAN_FAILPOINT names; does nothing when it is not set. Call it before other threads start.
 // Errors: those of arm().
 absl::Status arm_from_environment();
-// Names of all failpoints of this program, sorted.
+// Returns the names of all failpoints of this program, sorted.
 std::vector<std::string> names();
 
 }  // namespace titan::failpoint

@@ -11,7 +11,7 @@
 namespace titan::journal {
 namespace {
 
-// Numbers are those of syslog(3).
+// Returns the prefix with the number of syslog(3).
 absl::string_view priority(Level level) {
   switch (level) {
     case Level::kInfo:
@@ -24,8 +24,8 @@ absl::string_view priority(Level level) {
   return "<6>";
 }
 
-// Whether stderr leads to systemd's journal. JOURNAL_STREAM names a device and inode, and may be inherited from another
-// process.
+// Returns whether stderr leads to systemd's journal. JOURNAL_STREAM names a device and inode, and may be inherited from
+// another process.
 bool stderr_is_journal() {
   const char* stream = std::getenv("JOURNAL_STREAM");
   struct stat file {};

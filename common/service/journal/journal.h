@@ -61,7 +61,8 @@ class RecentLines : public Journal {
 // Values of --log-format; the first is the default.
 inline constexpr char kText[] = "text";
 inline constexpr char kJson[] = "json";
-// Returns this process's stderr journal, with priorities when stderr is systemd's journal (JOURNAL_STREAM).
+// Returns a journal on stderr in `form` (kText or kJson), with priorities when stderr is systemd's journal
+// (JOURNAL_STREAM).
 std::shared_ptr<Journal> on_stderr(const std::string& form);
 
 }  // namespace titan::journal

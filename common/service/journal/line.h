@@ -19,7 +19,7 @@ struct Line {
   std::string event;  // In CamelCase, like the reason of an event.
   std::vector<std::pair<std::string, std::string>> fields;
 
-  // Skips an empty value.
+  // Adds a field unless its value is empty.
   Line& add(std::string key, std::string value);
 };
 

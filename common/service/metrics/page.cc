@@ -76,7 +76,7 @@ namespace {
 
 // Limit for the whole request, so that sending a byte now and then does not keep a connection open.
 constexpr absl::Duration kRequestTimeout = absl::Seconds(1);
-constexpr absl::Duration kSendTimeout = absl::Seconds(10);  // Limit without any byte sent.
+constexpr absl::Duration kSendTimeout = absl::Seconds(10);  // Longest time without a byte sent.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
 constexpr size_t kMaxRequestLength = 8 << 10;
 constexpr char kExposition[] = "text/plain; version=0.0.4; charset=utf-8";

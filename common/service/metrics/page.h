@@ -32,9 +32,9 @@ class HttpConnection {
   HttpConnection& operator=(const HttpConnection&) = delete;
 
   int socket() const { return socket_; }
-  // Whether to poll the socket for writing rather than reading.
+  // Returns whether to poll the socket for writing rather than reading.
   bool sends() const { return phase_ == Phase::kAnswer; }
-  // Whether the whole request has arrived. Until then the client may only be holding a connection.
+  // Returns whether the whole request has arrived. Until then the client may only be holding a connection.
   bool has_request() const { return phase_ != Phase::kRequest; }
   // The owner closes the connection at this time even if the client keeps sending.
   absl::Time deadline() const { return deadline_; }
@@ -61,8 +61,8 @@ class HttpConnection {
 
 // Serves one page of text over HTTP at http://ADDRESS/metrics, for GET and HEAD. One thread serves all connections and
 // never blocks on one. A connection without a whole request after a second is dropped. When the connection limit is
-// reached, a new connection replaces the one that has been without a request for longest, so half requests cannot keep
-// a scrape from being answered. The destructor waits for a running call of `text` at most.
+// reached, a new connection replaces the oldest one without a request, or else the oldest of all, so half requests
+// cannot keep a scrape from being answered. The destructor waits for a running call of `text` at most.
 class Page {
  public:
   // `address` is HOST:PORT or [IPV6]:PORT; port 0 takes a free port. The page's thread calls `text` for each request.

@@ -14,7 +14,7 @@ namespace titan::rpc {
 enum class Port { kGiven, kMayBeFree };
 absl::Status check_address(absl::string_view what, absl::string_view address, Port port = Port::kGiven);
 
-// Whether traffic to `address` stays on this machine: a loopback address, localhost or a unix socket.
+// Returns whether traffic to `address` stays on this machine: a loopback address, localhost or a unix socket.
 bool is_local(absl::string_view address);
 
 // Splits the addresses of several controllers at the commas: "a:7700,b:7700". Never returns an empty list. Errors:

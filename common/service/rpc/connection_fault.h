@@ -8,8 +8,8 @@
 namespace titan::rpc {
 
 // Explains why no connection to a controller can be made although something listens at `address`: only one end speaks
-// TLS, or one end refuses the other's certificate. Opens a separate connection to find out and takes at most
-// `timeout`, apart from looking up the host. OK when no such cause is found, also when nothing listens.
+// TLS, or one end refuses the other's certificate. Opens a separate connection to find out and takes at most `timeout`,
+// apart from looking up the host. Returns OK when no such cause is found, also when nothing listens.
 //
 // Errors: Unavailable with "remedy" in its metadata and one of these reasons: TLS_EXPECTED, TLS_NOT_SPOKEN,
 // CONTROLLER_CERTIFICATE_EXPIRED, CONTROLLER_CERTIFICATE_UNTRUSTED, CONTROLLER_NAME_DIFFERS, NOT_A_CONTROLLER,

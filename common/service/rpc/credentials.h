@@ -30,25 +30,26 @@ struct Security {
 // user with a token has only ca.crt.
 void use_folder(Security& security);
 
-// These two make the credentials of every channel and listener of the control plane, and alone decide whether
+// These two make the credentials of every channel and listener of the control plane. Nothing else decides whether
 // connections are encrypted. A unix socket is always plaintext.
 //
 // A channel accepts a server only if its certificate matches the host name and names a controller. A listener requests
 // and verifies client certificates but also accepts clients without one; its caller authenticates those.
 //
 // Errors: InvalidArgument when plaintext would leave this machine, the flags contradict each other, or a file does not
-// contain what its flag names; those of reading the files.
+// contain what its flag names; NotFound when the folder of a listener has no tls.crt and tls.key; those of reading the
+// files.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(absl::string_view address,
                                                                               const Security& security);
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(absl::string_view address,
                                                                             const Security& security);
 
-// Whether a secret may be sent to `address`: TLS is on or the address is local.
+// Returns whether a secret may be sent to `address`: TLS is on or the address is local.
 bool is_private(absl::string_view address, const Security& security);
 
-// Credentials for a channel to our own listener. They accept any certificate, so send no secrets over it.
+// Returns credentials for a channel to our own listener. They accept any certificate, so send no secrets over it.
 std::shared_ptr<grpc::ChannelCredentials> own_channel(absl::string_view address, const Security& security);
-// Plaintext credentials, for this machine and for a store on a private network.
+// Returns plaintext credentials, for this machine and for a store on a private network.
 std::shared_ptr<grpc::ChannelCredentials> plain_channel();
 
 // Returns a plaintext channel to a controller on this machine, for tests and benchmarks. Keepalive finds a dead peer in

@@ -29,7 +29,7 @@ absl::Status error(absl::StatusCode code, absl::string_view reason, absl::string
 absl::Status bad_request(absl::string_view reason, const std::vector<FieldViolation>& violations,
                          std::string message = "");
 
-// FailedPrecondition with google.rpc.PreconditionFailure.
+// An entry of precondition_failure(), which makes FailedPrecondition with google.rpc.PreconditionFailure.
 struct PreconditionViolation {
   std::string type;     // In UPPER_SNAKE.
   std::string subject;  // Kind of object that fails the precondition: "job".
@@ -43,11 +43,12 @@ std::string reason(const absl::Status& status);
 std::vector<std::pair<std::string, std::string>> metadata(const absl::Status& status);
 std::vector<FieldViolation> field_violations(const absl::Status& status);
 std::vector<PreconditionViolation> precondition_violations(const absl::Status& status);
-// Time to wait before a retry, from google.rpc.RetryInfo; zero when there is none.
+// Returns the time to wait before a retry, from google.rpc.RetryInfo; zero without one.
 absl::Duration retry_delay(const absl::Status& status);
 
-// A status without a reason gets its code's name as one, so that every error on the wire has ErrorInfo. Unavailable and
-// ResourceExhausted get a RetryInfo, since their causes may pass. Long messages and lists of violations are shortened.
+// Convert a status to and from gRPC. to_grpc() makes the code's name the reason of a status without one, so that every
+// error on the wire has ErrorInfo. Unavailable and ResourceExhausted get a RetryInfo, since their causes may pass. Long
+// messages and lists of violations are shortened.
 grpc::Status to_grpc(const absl::Status& status);
 absl::Status from_grpc(const grpc::Status& status);
 

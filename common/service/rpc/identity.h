@@ -32,7 +32,7 @@ struct TokenText {
 std::string to_text(const TokenText& token);
 // Returns the parts; both are empty when `text` is not a token.
 TokenText parse_token(absl::string_view text);
-// Whether `id` is 8 to 32 characters of a-z and 0-9.
+// Returns whether `id` is 8 to 32 characters of a-z and 0-9.
 bool is_token_id(absl::string_view id);
 
 }  // namespace titan::rpc

@@ -31,7 +31,7 @@ using SslPtr = std::unique_ptr<SSL, decltype(&SSL_free)>;
 constexpr unsigned char kProtocols[] = "\x02h2";
 constexpr absl::Duration kAlertTimeout = absl::Milliseconds(500);
 
-// Whether the socket is ready for `events` before the deadline.
+// Waits until the socket is ready for `events`. Returns false when the deadline passes first or poll() fails.
 bool wait_for(int socket, short events, absl::Time deadline) {
   while (true) {
     const absl::Duration left = deadline - absl::Now();
@@ -81,7 +81,7 @@ ContextPtr context_for(const Security& security) {
   return context;
 }
 
-// OpenSSL numbers the peer's alerts as reasons above SSL_AD_REASON_OFFSET.
+// Returns the peer's alert, which OpenSSL numbers as a reason above SSL_AD_REASON_OFFSET.
 std::optional<int> alert_in_queue() {
   const int reason = ERR_GET_REASON(ERR_peek_error());
   if (reason <= SSL_AD_REASON_OFFSET || reason > SSL_AD_REASON_OFFSET + 255) return std::nullopt;

@@ -13,8 +13,8 @@
 
 namespace titan::rpc {
 
-// Result of verifying a certificate against the authorities in the file `ca`: an X509_V_ERR_* of OpenSSL and the depth
-// in the chain. `purpose` is OpenSSL's "ssl_client" or "ssl_server".
+// Result of verifying a certificate against the authorities in the file `ca`: an X509_V_ERR_* of OpenSSL (X509_V_OK
+// also when `ca` cannot be read) and the depth in the chain. `purpose` is OpenSSL's "ssl_client" or "ssl_server".
 struct VerifyError {
   int error = X509_V_OK;
   int depth = 0;
@@ -40,7 +40,7 @@ struct TlsProbe {
 // verifies the peer's afterwards.
 TlsProbe probe_tls(absl::string_view address, const Security& security, absl::Duration timeout);
 
-// DNS names and IP addresses of a certificate as text, and its URIs.
+// Return the DNS names and IP addresses of a certificate as text, and its URIs.
 std::vector<std::string> hosts_in(const X509& certificate);
 std::vector<std::string> uris_in(const X509& certificate);
 

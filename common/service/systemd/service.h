@@ -9,8 +9,8 @@
 
 namespace titan::systemd {
 
-// Exit code of a daemon that cannot start. 2: its settings are wrong (InvalidArgument), and systemd does not restart
-// its unit. 1: another attempt may succeed.
+// Returns the exit code of a daemon that cannot start. 2: its settings are wrong (InvalidArgument), and systemd does
+// not restart its unit. 1: another attempt may succeed.
 int startup_exit_code(const absl::Status& status);
 
 // Notifies systemd about this daemon by the protocol of sd_notify(3). Does nothing without a socket, as under another
@@ -27,15 +27,15 @@ class Notifier {
 
   Notifier(Options options, const Clock& clock);
 
-  // Reports that the daemon serves.
+  // Reports that the daemon has started and serves.
   void ready();
-  // Reports an intended end, which also stops the watchdog.
+  // Reports that the daemon is stopping on purpose, so that systemd stops the watchdog.
   void stopping();
   // Sets the text that `systemctl status` shows; sent only when it changes.
   void status(const std::string& text);
   // Feeds the watchdog. Only work that must not stall may call this. Sent at most four times per watchdog interval.
   void alive();
-  // How often alive() and status() are due; infinite without a socket.
+  // Returns the interval at which to call alive() and status(); infinite without a socket.
   absl::Duration pace() const;
 
  private:
