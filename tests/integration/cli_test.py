@@ -252,8 +252,9 @@ class Cli(unittest.TestCase):
             written("splits/train-0.jsonl", '{"text": "x"}\n')
             written("splits/test.jsonl", '{"text": "x"}\n')
             done = titanctl(*job(root / "splits"))
-            self.assertEqual(1, done.stderr.count(f"dataset_path {root}/splits: 2 files are read as one dataset, test.jsonl included"), done.stderr)
-            self.assertIn(f"the glob {root}/splits/train* to leave it out", done.stderr)
+            self.assertEqual(1, done.stderr.count(f"dataset_path {root}/splits: 2 files are read as one dataset, "
+                                                 "including files that by name belong to another split (test.jsonl)"), done.stderr)
+            self.assertIn(f"the glob {root}/splits/train* to leave them out", done.stderr)
             self.assertNotIn("test.jsonl", titanctl(*job(root / "splits/train*")).stderr)
             self.refused(2, "no such file or folder", *job(root / "none", "--training.dataloader.format", "parquet"))
 

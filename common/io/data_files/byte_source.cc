@@ -108,7 +108,7 @@ absl::Status damaged(const std::string& path, const std::string& what) {
 // The cause is usually a file of another kind under this name.
 absl::Status not_of_the_format(const std::string& path, const char* format, const char* magic) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": is not ", format, " data (it does not begin with the bytes ",
-                                                 magic, "); plain text needs a name without that ending"));
+                                                 magic, "); if it is plain text, remove the ending from its name"));
 }
 
 class Gzip final : public Decompressor {

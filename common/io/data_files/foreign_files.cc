@@ -20,35 +20,33 @@ using Sign = std::pair<std::string_view, std::string_view>;
 constexpr std::string_view kArrow =
     "Arrow's format, which datasets.save_to_disk writes (in Python: "
     "datasets.load_from_disk(FOLDER).to_parquet(\"data.parquet\"), or .to_json(\"data.jsonl\"))";
-constexpr std::string_view kXz = "compressed by xz (`unxz` decompresses it; .gz and .zst are read as they are)";
-constexpr std::string_view kBzip2 =
-    "compressed by bzip2 (`bunzip2` decompresses it; .gz and .zst are read as they are)";
-constexpr std::string_view kLz4 = "compressed by LZ4 (`unlz4` decompresses it; .gz and .zst are read as they are)";
+constexpr std::string_view kXz = "compressed by xz (`unxz` decompresses it; .gz and .zst are read directly)";
+constexpr std::string_view kBzip2 = "compressed by bzip2 (`bunzip2` decompresses it; .gz and .zst are read directly)";
+constexpr std::string_view kLz4 = "compressed by LZ4 (`unlz4` decompresses it; .gz and .zst are read directly)";
 constexpr std::string_view kZip = "a ZIP archive (`unzip` extracts its files)";
 constexpr std::string_view kTar = "a tar archive (`tar -xf` extracts its files)";
 constexpr std::string_view kTable =
     "a table of text (in Python: datasets.load_dataset(\"csv\", data_files=FILE)[\"train\"].to_json(\"data.jsonl\"))";
 
 constexpr Sign kForeignBytes[] = {
-    {std::string_view("\xFF\xFE\0\0", 4), "UTF-32 (`iconv -f UTF-32 -t UTF-8` makes UTF-8 of it)"},
-    {"\xFF\xFE", "UTF-16 (`iconv -f UTF-16 -t UTF-8` makes UTF-8 of it)"},
-    {"\xFE\xFF", "UTF-16 (`iconv -f UTF-16 -t UTF-8` makes UTF-8 of it)"},
-    {std::string_view("{\0", 2), "UTF-16 (`iconv -f UTF-16LE -t UTF-8` makes UTF-8 of it)"},
-    {std::string_view("\0{", 2), "UTF-16 (`iconv -f UTF-16BE -t UTF-8` makes UTF-8 of it)"},
-    {"\x1F\x8B", "compressed by gzip (its name has to end with .gz)"},
-    {"\x28\xB5\x2F\xFD", "compressed by zstd (its name has to end with .zst)"},
+    {std::string_view("\xFF\xFE\0\0", 4), "UTF-32 (`iconv -f UTF-32 -t UTF-8` converts it to UTF-8)"},
+    {"\xFF\xFE", "UTF-16 (`iconv -f UTF-16 -t UTF-8` converts it to UTF-8)"},
+    {"\xFE\xFF", "UTF-16 (`iconv -f UTF-16 -t UTF-8` converts it to UTF-8)"},
+    {std::string_view("{\0", 2), "UTF-16 (`iconv -f UTF-16LE -t UTF-8` converts it to UTF-8)"},
+    {std::string_view("\0{", 2), "UTF-16 (`iconv -f UTF-16BE -t UTF-8` converts it to UTF-8)"},
+    {"\x1F\x8B", "compressed by gzip (its name must end with .gz)"},
+    {"\x28\xB5\x2F\xFD", "compressed by zstd (its name must end with .zst)"},
     {std::string_view("\xFD\x37zXZ\0", 6), kXz},
     {"BZh", kBzip2},
     {"\x04\x22\x4D\x18", kLz4},
     {"PK\x03\x04", kZip},
-    {"PAR1", "Parquet (its name has to end with .parquet, or dataloader.format = \"parquet\" says so)"},
+    {"PAR1", "Parquet (its name must end with .parquet, or set dataloader.format = \"parquet\")"},
     {"ARROW1", kArrow},
     {"\xFF\xFF\xFF\xFF", kArrow},
-    {"version https://git-lfs",
-     "the pointer of a file that Git LFS keeps elsewhere (`git lfs pull` downloads the file)"},
-    {"<!DOCTYPE", "a page of HTML (a download that was answered with a page, such as a login)"},
-    {"<!doctype", "a page of HTML (a download that was answered with a page, such as a login)"},
-    {"<html", "a page of HTML (a download that was answered with a page, such as a login)"},
+    {"version https://git-lfs", "a Git LFS pointer (`git lfs pull` downloads the file)"},
+    {"<!DOCTYPE", "an HTML page (the download returned a page, such as a login)"},
+    {"<!doctype", "an HTML page (the download returned a page, such as a login)"},
+    {"<html", "an HTML page (the download returned a page, such as a login)"},
 };
 
 constexpr Sign kForeignEndings[] = {
@@ -161,11 +159,11 @@ std::string other_splits_warning(const std::string& folder, const std::vector<st
   }
   if (kept.empty() || held_out.empty()) return "";
   const size_t shown = std::min(held_out.size(), kMaxHeldOut);
-  return absl::StrCat("dataset_path ", folder, ": ", counted(files.size(), "file"), " are read as one dataset, ",
+  return absl::StrCat("dataset_path ", folder, ": ", counted(files.size(), "file"),
+                      " are read as one dataset, including files that by name belong to another split (",
                       absl::StrJoin(held_out.begin(), held_out.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
                       held_out.size() > shown ? absl::StrCat(" and ", held_out.size() - shown, " more") : "",
-                      " included, which by name is another split: set dataset_path to ", remedy(folder, kept, held_out),
-                      " to leave it out");
+                      "): set dataset_path to ", remedy(folder, kept, held_out), " to leave them out");
 }
 
 }  // namespace titan::data_files

@@ -123,7 +123,7 @@ std::string keys_hint(std::string_view row, std::string_view naming_key) {
   keys.resize(std::min(keys.size(), kMaxKeys));
   for (std::string& key : keys) key = absl::StrCat("\"", text::printable(text::shortened(key, kMaxKeyLength)), "\"");
   return absl::StrCat(" (its keys: ", absl::StrJoin(keys, ", "), more ? ", ..." : "",
-                      naming_key.empty() ? ")" : absl::StrCat("; ", std::string(naming_key), " names the right one)"));
+                      naming_key.empty() ? ")" : absl::StrCat("; ", std::string(naming_key), " selects one)"));
 }
 
 bool opens_array(std::string_view row) {
@@ -238,7 +238,7 @@ absl::Status check_answered(const Conversation& conversation) {
   if (std::find(roles.begin(), roles.end(), "assistant") != roles.end()) return absl::OkStatus();
   return malformed(
       "no message has the role \"assistant\": there is nothing to learn (dataloader.train_on = \"all\" "
-      "learns all messages)");
+      "trains on all messages)");
 }
 
 }  // namespace titan::data_files

@@ -99,7 +99,7 @@ absl::Status MegatronIndex::read_header() {
   }
   const int64_t size = kHeaderBytes + 12 * sequences_ + 8 * borders_;
   if (index_->size() == size) return absl::OkStatus();
-  return unfit(absl::StrCat("has ", index_->size(), " bytes and needs ", size, " (modes of sequences are not read)"));
+  return unfit(absl::StrCat("has ", index_->size(), " bytes and needs ", size, " (sequence modes are not supported)"));
 }
 
 // Checks only where documents and sequences begin and end, without reading the whole index.

@@ -164,8 +164,8 @@ absl::Status Http::State::follow(const std::string& first, std::optional<ByteRan
     if (!is_redirect(answer.code)) return absl::OkStatus();
     const std::string next = redirected(url, location);
     if (next.empty())
-      return absl::FailedPreconditionError(
-          absl::StrCat(text::printable_name(origin(url)), " redirects to an address that is not http or https"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          text::printable_name(origin(url)), " redirects to an address that is not http, https or an absolute path"));
     if (absl::StartsWith(origin(url), "https:") && !absl::StartsWith(origin(next), "https:"))
       return absl::FailedPreconditionError(
           absl::StrCat(text::printable_name(origin(url)), " redirects from https to http, which is not followed"));
@@ -189,9 +189,9 @@ Outcome Http::get(const std::string& url, std::optional<ByteRange> range, Sink& 
   state.linked_etag.clear(), state.own_etag.clear();
   state.from_hub = true, state.begun = false;
   if (!state.settings.token.empty() && !state.takes_token(state.settings.endpoint))
-    return {absl::FailedPreconditionError(absl::StrCat("the token would go to ",
+    return {absl::FailedPreconditionError(absl::StrCat("the token would be sent to ",
                                                        text::printable_name(origin(state.settings.endpoint)),
-                                                       " in the clear: use https, or --insecure if that is meant")),
+                                                       " unencrypted: use https, or pass --insecure to allow it")),
             std::nullopt};
   const absl::Status status = state.follow(url, range);
   return {status, state.answer.retry_after};

@@ -62,7 +62,7 @@ absl::StatusOr<DownloadPlan> make_plan(const Folder& folder, std::vector<RemoteF
   for (RemoteFile& remote : files) {
     if (is_reserved_name(remote.name))
       return absl::InvalidArgumentError(absl::StrCat("a file ", text::printable_name(remote.name),
-                                                     " cannot be stored here: its name is "
+                                                     " cannot be stored here: its name is too long, or "
                                                      "reserved for downloads; leave it out with --exclude"));
     PlannedFile file;
     TITAN_ASSIGN_OR_RETURN(file.done, is_done(folder, remote, inventory, checking, stop));

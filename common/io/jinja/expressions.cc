@@ -102,7 +102,7 @@ Result Renderer::literal(const Expression& expression) {
   Mapping entries;
   for (size_t i = 0; i + 1 < items.size(); i += 2) {
     const bool simple = as_text(items[i]) != nullptr || as_number(items[i]) || is_none(items[i]);
-    if (!simple) return absl::InvalidArgumentError("a key of a mapping is a text or a number");
+    if (!simple) return absl::InvalidArgumentError("a key of a mapping must be a string, a number or none");
     entries.set(std::move(items[i]), std::move(items[i + 1]));
   }
   return mapping(std::move(entries));

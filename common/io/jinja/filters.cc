@@ -130,7 +130,7 @@ Result json(Run& run, const Value& value, const Arguments& arguments) {
                          Bound::bind(arguments, {"ensure_ascii", "indent", "separators", "sort_keys"}));
   JsonStyle style{.ascii = bound.flag(0, false), .sorted = bound.flag(3, false)};
   if (const auto spaces = as_integer(bound.at(1))) {
-    if (*spaces > 64) return absl::InvalidArgumentError("\"indent\" is at most 64");
+    if (*spaces > 64) return absl::InvalidArgumentError("\"indent\" must be at most 64");
     style.indent = std::string(std::max<int64_t>(0, *spaces), ' ');
   } else {
     TITAN_ASSIGN_OR_RETURN(style.indent, bound.optional_text(1));
@@ -138,7 +138,7 @@ Result json(Run& run, const Value& value, const Arguments& arguments) {
   if (style.indent) style.comma = ",";
   if (const Sequence* two = as_sequence(bound.at(2))) {
     const bool texts = two->items.size() == 2 && as_text(two->items[0]) && as_text(two->items[1]);
-    if (!texts) return absl::InvalidArgumentError("\"separators\" are two texts");
+    if (!texts) return absl::InvalidArgumentError("\"separators\" must be two strings");
     style.comma = *as_text(two->items[0]);
     style.colon = *as_text(two->items[1]);
   }
@@ -296,7 +296,8 @@ Result rounded(Run&, const Value& value, const Arguments& arguments) {
   TITAN_ASSIGN_OR_RETURN(const int64_t digits, bound.whole(0, 0));
   TITAN_ASSIGN_OR_RETURN(const std::string method, bound.text(1, "common"));
   const auto number = as_number(value);
-  if (!number || digits < 0 || digits > 15) return absl::InvalidArgumentError("takes a number, and 0 to 15 digits");
+  if (!number || digits < 0 || digits > 15)
+    return absl::InvalidArgumentError("takes a number and a precision from 0 to 15");
   if (method == "common") {
     if (const auto whole = as_integer(value)) return *whole;
     double real = 0;
@@ -306,19 +307,19 @@ Result rounded(Run&, const Value& value, const Arguments& arguments) {
   const double scale = std::pow(10.0, static_cast<double>(digits));
   if (method == "ceil") return std::ceil(*number * scale) / scale;
   if (method == "floor") return std::floor(*number * scale) / scale;
-  return absl::InvalidArgumentError("\"method\" is common, ceil or floor");
+  return absl::InvalidArgumentError("\"method\" must be common, ceil or floor");
 }
 
 Result indent(Run& run, const Value& value, const Arguments& arguments) {
   TITAN_ASSIGN_OR_RETURN(const Bound bound, Bound::bind(arguments, {"width", "first", "blank"}));
-  if (as_text(value) == nullptr) return absl::InvalidArgumentError("takes a text");
+  if (as_text(value) == nullptr) return absl::InvalidArgumentError("takes a string");
   std::string text = *as_text(value);
   std::string by;
   if (const std::string* given = as_text(bound.at(0))) {
     by = *given;
   } else {
     TITAN_ASSIGN_OR_RETURN(const int64_t width, bound.whole(0, 4));
-    if (width > 1024) return absl::InvalidArgumentError("\"width\" is at most 1024");
+    if (width > 1024) return absl::InvalidArgumentError("\"width\" must be at most 1024");
     by = std::string(std::max<int64_t>(0, width), ' ');
   }
   text += '\n';

@@ -39,11 +39,11 @@ absl::StatusOr<Value> range(Run& run, const Arguments& arguments) {
 }
 
 absl::StatusOr<Mapping> entries_of(const Arguments& arguments) {
-  if (arguments.positional.size() > 1) return absl::InvalidArgumentError("takes one mapping, and names with values");
+  if (arguments.positional.size() > 1) return absl::InvalidArgumentError("takes one mapping and keyword arguments");
   Mapping entries;
   if (!arguments.positional.empty()) {
     const Mapping* given = as_mapping(arguments.positional[0]);
-    if (given == nullptr) return absl::InvalidArgumentError("takes one mapping, and names with values");
+    if (given == nullptr) return absl::InvalidArgumentError("takes one mapping and keyword arguments");
     entries = *given;
   }
   for (const auto& [name, value] : arguments.keywords) entries.set(name, value);
@@ -70,7 +70,7 @@ absl::StatusOr<Value> date(const Arguments& arguments) {
   for (size_t at = 0; at < format.size(); ++at) {
     if (format[at] != '%') continue;
     if (++at < format.size() && kParts.find(format[at]) != std::string_view::npos) continue;
-    return absl::InvalidArgumentError(absl::StrCat("\"", format, "\" has a part that is not supported"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", format, "\" has an unsupported conversion"));
   }
   if (format.size() > 256) return absl::InvalidArgumentError("the format is too long");
   char text[4096];

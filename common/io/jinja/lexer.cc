@@ -224,7 +224,7 @@ class Lexer {
       }
       TITAN_RETURN_IF_ERROR(escape(at, out));
     }
-    if (at >= text_.size()) return wrong(begin, "the text does not end; close it with its quote");
+    if (at >= text_.size()) return wrong(begin, "the string does not end; close it with its quote");
     add(Token::Kind::kString, std::move(out));
     move_to(at + 1);
     return absl::OkStatus();
@@ -245,7 +245,7 @@ class Lexer {
       at += 2;
       return absl::OkStatus();
     }
-    if (c == 'N') return wrong(place_, "\\N{...} in a text is not supported; write the character itself");
+    if (c == 'N') return wrong(place_, "\\N{...} in a string is not supported; write the character itself");
     if (c >= '0' && c <= '7') return code(at, out, at + 1, 3, 8);
     if (c == 'x' || c == 'u' || c == 'U') return code(at, out, at + 2, c == 'x' ? 2 : c == 'u' ? 4 : 8, 16);
     out += '\\';

@@ -57,7 +57,7 @@ absl::StatusOr<Value> begins_or_ends(const std::string& text, bool begins, const
   if (several != nullptr && several->kind == Sequence::Kind::kTuple) affixes = several->items;
   for (const Value& affix : affixes) {
     const std::string* wanted = as_text(affix);
-    if (wanted == nullptr) return absl::InvalidArgumentError("takes a text, or a tuple of texts");
+    if (wanted == nullptr) return absl::InvalidArgumentError("takes a string or a tuple of strings");
     if (!beyond && (begins ? part.starts_with(*wanted) : part.ends_with(*wanted))) return true;
   }
   return false;

@@ -18,7 +18,7 @@ absl::Status no_such_operation(const std::string& name, const Value& left, const
       absl::StrCat("\"", name, "\" of ", type_name(left), " and ", type_name(right), " is not supported"));
 }
 
-absl::Status beyond() { return absl::InvalidArgumentError("an integer beyond 64 bits"); }
+absl::Status beyond() { return absl::InvalidArgumentError("the result is an integer beyond 64 bits"); }
 
 Result power(int64_t base, int64_t exponent) {
   if (exponent < 0) return std::pow(static_cast<double>(base), static_cast<double>(exponent));
@@ -36,7 +36,7 @@ Result of_whole(const std::string& name, int64_t a, int64_t b) {
   if (name == "-") return __builtin_sub_overflow(a, b, &result) ? Result(beyond()) : Result(result);
   if (name == "*") return __builtin_mul_overflow(a, b, &result) ? Result(beyond()) : Result(result);
   if (name == "**") return power(a, b);
-  if (b == 0) return absl::InvalidArgumentError("a division by zero");
+  if (b == 0) return absl::InvalidArgumentError("division by zero");
   if (name == "/") return static_cast<double>(a) / static_cast<double>(b);
   if (b == -1) return name == "%" ? Result(int64_t{0}) : of_whole("-", 0, a);
   const int64_t rest = (a % b + b) % b;  // Takes the sign of b, as in Python.
@@ -49,7 +49,7 @@ Result of_real(const std::string& name, double a, double b) {
   if (name == "-") return a - b;
   if (name == "*") return a * b;
   if (name == "**") return std::pow(a, b);
-  if (b == 0) return absl::InvalidArgumentError("a division by zero");
+  if (b == 0) return absl::InvalidArgumentError("division by zero");
   if (name == "/") return a / b;
   double rest = std::fmod(a, b);
   if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
@@ -60,7 +60,7 @@ Result repeated(Run& run, const Value& value, int64_t times) {
   times = std::max<int64_t>(0, times);
   if (const std::string* text = as_text(value)) {
     const auto size = static_cast<int64_t>(text->size());
-    if (size > 0 && times > (int64_t{1} << 40) / size) return absl::ResourceExhaustedError("a text that is too long");
+    if (size > 0 && times > (int64_t{1} << 40) / size) return absl::ResourceExhaustedError("the string is too long");
     TITAN_RETURN_IF_ERROR(run.check_bytes(size * times));
     std::string out;
     for (int64_t i = 0; size > 0 && i < times; ++i) out += *text;
@@ -68,7 +68,7 @@ Result repeated(Run& run, const Value& value, int64_t times) {
   }
   const Sequence& sequence = *as_sequence(value);
   const int64_t weight = sequence.extent.weight;
-  if (times > (int64_t{1} << 40) / weight) return absl::ResourceExhaustedError("a list that is too long");
+  if (times > (int64_t{1} << 40) / weight) return absl::ResourceExhaustedError("the list is too long");
   TITAN_RETURN_IF_ERROR(run.spend(weight * times));
   std::vector<Value> items;
   for (int64_t i = 0; !sequence.items.empty() && i < times; ++i) {
@@ -92,7 +92,7 @@ Result joined_lists(Run& run, const Sequence& left, const Sequence& right) {
 }  // namespace
 
 Result binary_operation(Run& run, const std::string& name, const Value& left, const Value& right) {
-  if (name == "%" && as_text(left) != nullptr) return absl::InvalidArgumentError("\"%\" of a text is not supported");
+  if (name == "%" && as_text(left) != nullptr) return absl::InvalidArgumentError("\"%\" of a string is not supported");
   const auto a = as_integer(left), b = as_integer(right);
   if (a && b) return of_whole(name, *a, *b);
   const auto x = as_number(left), y = as_number(right);
@@ -112,7 +112,7 @@ Result binary_operation(Run& run, const std::string& name, const Value& left, co
 Result negative(const Value& value) {
   if (const auto whole = as_integer(value)) return of_whole("-", 0, *whole);
   if (const auto* real = std::get_if<double>(&value)) return -*real;
-  return absl::InvalidArgumentError(absl::StrCat("a sign before a value of type ", type_name(value)));
+  return absl::InvalidArgumentError(absl::StrCat("a value of type ", type_name(value), " cannot have a sign"));
 }
 
 absl::StatusOr<bool> comparison(Run& run, const std::string& name, const Value& left, const Value& right) {

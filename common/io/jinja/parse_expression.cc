@@ -300,7 +300,7 @@ ExpressionParser::Made ExpressionParser::subscript(ExpressionPtr value) {
     }
     item.children.push_back(std::move(next));
   }
-  if (item.children.size() > 4) return wrong(item.place, "a slice has a begin, an end and a step");
+  if (item.children.size() > 4) return wrong(item.place, "a slice has at most a begin, an end and a step");
   if (is_operator(",")) return wrong(token().place, "several keys in one pair of brackets are not supported");
   TITAN_RETURN_IF_ERROR(expect_operator("]"));
   if (item.kind == ExpressionKind::kSlice) item.children.resize(4);
@@ -323,7 +323,7 @@ absl::Status ExpressionParser::arguments(Expression& call) {
   TITAN_RETURN_IF_ERROR(expect_operator("("));
   while (!is_operator(")")) {
     if (is_operator("*") || is_operator("**")) {
-      return wrong(token().place, "arguments that are spread with * are not supported");
+      return wrong(token().place, "unpacking arguments with * is not supported");
     }
     const Token& following = next_token();
     const bool keyword =

@@ -154,7 +154,7 @@ class Parser {
       return made(std::move(statement));
     }
     if (statement.kind != StatementKind::kSet || statement.names.size() != 1) return in_.unexpected("\"=\"");
-    if (in_.is_operator("|")) return wrong(in_.token().place, "a filter of a block that is set is not supported");
+    if (in_.is_operator("|")) return wrong(in_.token().place, "a filter on a set block is not supported");
     statement.kind = StatementKind::kSetBlock;
     TITAN_RETURN_IF_ERROR(end_of_tag());
     return captured(std::move(statement), "endset", "set");
@@ -174,7 +174,9 @@ class Parser {
 
   Made macro(const SourceLocation& place) {
     if (captures_ > 0 || loops_ > 0 || generation_) {
-      return wrong(place, "a macro inside of a loop, a macro or another block is not supported; define it before");
+      return wrong(
+          place,
+          "a macro inside a loop, a macro, a set block or a generation block is not supported; define it before");
     }
     Statement statement{.kind = StatementKind::kMacro, .place = place};
     TITAN_ASSIGN_OR_RETURN(statement.name, in_.name());
@@ -197,7 +199,8 @@ class Parser {
   // A generation block needs a place in the whole text, and captured text has none yet.
   Made generation(const SourceLocation& place) {
     if (captures_ > 0 || generation_) {
-      return wrong(place, "a generation block inside of a macro, a block that is set or another one is not supported");
+      return wrong(place,
+                   "a generation block inside a macro, a set block or another generation block is not supported");
     }
     Statement statement{.kind = StatementKind::kGeneration, .place = place};
     TITAN_RETURN_IF_ERROR(end_of_tag());

@@ -138,7 +138,7 @@ absl::Status Renderer::bind(const std::vector<std::string>& names, const Value& 
   TITAN_ASSIGN_OR_RETURN(std::vector<Value> parts, items_of(run_, value));
   if (parts.size() != names.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("expected ", names.size(), " values for as many names, got ", parts.size()));
+        absl::StrCat("expected ", names.size(), " values, one for each name, got ", parts.size()));
   }
   for (size_t i = 0; i < names.size(); ++i) scope.names[names[i]] = std::move(parts[i]);
   return absl::OkStatus();

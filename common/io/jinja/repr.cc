@@ -45,7 +45,7 @@ absl::StatusOr<std::string> quoted(const std::string& text) {
       absl::StrAppendFormat(&out, "\\x%02x", c.code);
     } else {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "U+%04X inside of a list or mapping that is printed: use the filter \"tojson\" in the template", c.code));
+          "U+%04X inside a list or mapping that is printed: use the filter \"tojson\" in the template", c.code));
     }
   }
   return out += quote;
@@ -57,7 +57,7 @@ absl::StatusOr<std::string> sequence_text(Run& run, const Sequence& sequence) {
   const bool tuple = sequence.kind == Sequence::Kind::kTuple;
   if (!tuple && sequence.kind != Sequence::Kind::kList) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a ", type_name(list({}, sequence.kind)), " has no text: use the filter \"list\""));
+        absl::StrCat("a ", type_name(list({}, sequence.kind)), " cannot be printed: use the filter \"list\""));
   }
   std::string out = tuple ? "(" : "[";
   for (size_t i = 0; i < sequence.items.size(); ++i) {
@@ -110,7 +110,7 @@ absl::StatusOr<std::string> to_text(Run& run, const Value& value) {
   if (const std::string* text = as_text(value)) return *text;
   if (const Sequence* sequence = as_sequence(value)) return sequence_text(run, *sequence);
   if (const Mapping* entries = as_mapping(value)) return mapping_text(run, *entries);
-  return absl::InvalidArgumentError(absl::StrCat("a ", type_name(value), " has no text"));
+  return absl::InvalidArgumentError(absl::StrCat("a ", type_name(value), " cannot be printed"));
 }
 
 namespace {

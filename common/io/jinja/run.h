@@ -43,7 +43,8 @@ class Run {
   }
   absl::Status enter() {
     if (++depth_ <= limits_.depth) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat("the template calls itself more than ", limits_.depth, " deep"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the template is nested or calls itself more than ", limits_.depth, " levels deep"));
   }
   void leave() { --depth_; }
 

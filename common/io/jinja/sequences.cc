@@ -16,7 +16,7 @@ namespace {
 absl::Status read_once(const Sequence& generator) {
   if (!std::exchange(generator.read, true)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "the result of a filter is read a second time, when it is exhausted: put \"|list\" after the filter");
+      "the result of a filter can be read only once, but is read a second time: put \"|list\" after the filter");
 }
 
 // Resolves an index that may count from the end; nothing when it is out of range.
@@ -200,7 +200,7 @@ absl::StatusOr<Value> attribute_of(Run&, const Value& value, const std::string& 
 absl::StatusOr<Value> attribute_at(Run& run, const Value& value, const Value& path) {
   if (as_integer(path)) return item_of(value, path).value_or(Undefined{"there is no such item"});
   const std::string* text = as_text(path);
-  if (text == nullptr) return absl::InvalidArgumentError("an attribute is named by a text");
+  if (text == nullptr) return absl::InvalidArgumentError("the name of an attribute must be a string");
   Value found = value;
   for (const std::string& part : std::vector<std::string>(absl::StrSplit(*text, '.'))) {
     int64_t index = 0;

@@ -63,7 +63,7 @@ absl::StatusOr<bool> ordered(Run&, const Value& value, const Value& other) {
 absl::StatusOr<bool> same(Run&, const Value& value, const Value& other) {
   const bool simple = is_none(value) || is_flag(value);
   if (!simple && !is_none(other) && !is_flag(other)) {
-    return absl::InvalidArgumentError("is supported for none, true and false alone; use \"eq\"");
+    return absl::InvalidArgumentError("is supported only for none, true and false; use \"eq\"");
   }
   return value.index() == other.index() && equal(value, other);
 }

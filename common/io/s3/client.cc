@@ -170,8 +170,8 @@ absl::StatusOr<std::string> S3Client::text(const std::string& key, Facts& facts)
   TITAN_RETURN_IF_ERROR(call("read", {.key = key, .query = {}}, response));
   facts = facts_of(response);
   if (facts.etag.empty() || facts.size > kMaxTextLength)
-    return absl::DataLossError(
-        absl::StrCat("read ", place(key), ": ", facts.size, " bytes, more than expected, or no etag"));
+    return absl::DataLossError(absl::StrCat("read ", place(key), ": has ", facts.size,
+                                            " bytes, more than expected, or the store reports no etag"));
   return std::move(response.body);
 }
 

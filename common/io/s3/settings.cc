@@ -95,8 +95,8 @@ absl::Status check_endpoint(const std::string& endpoint, bool plain_allowed) {
   if (absl::StartsWith(http::origin(endpoint), "https:") || plain_allowed || http::is_loopback(endpoint))
     return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "AWS_ENDPOINT_URL: what goes to ", text::printable_name(http::origin(endpoint)),
-      " could be read and changed on its way: use https, or TITAN_RANK_S3_PLAIN_HTTP=1 if that network is trusted"));
+      "AWS_ENDPOINT_URL: data sent to ", text::printable_name(http::origin(endpoint)),
+      " could be read or changed in transit: use https, or set TITAN_RANK_S3_PLAIN_HTTP=1 if you trust that network"));
 }
 
 }  // namespace

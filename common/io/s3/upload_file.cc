@@ -37,9 +37,9 @@ absl::Status UploadFile::send_part() {
   }
   const size_t number = parts_.size() + sending_.size() + 1;
   if (number > kMaxParts)
-    return absl::OutOfRangeError(absl::StrCat("write ", client_->place(key_), ": an object holds ", kMaxParts,
+    return absl::OutOfRangeError(absl::StrCat("write ", client_->place(key_), ": an object holds at most ", kMaxParts,
                                               " parts of ", sizes_.part_bytes >> 20,
-                                              " MiB and no more; train on more ranks, of which each writes less"));
+                                              " MiB; train on more ranks, so that each writes less"));
   if (static_cast<int>(sending_.size()) >= sizes_.parts_at_once) TITAN_RETURN_IF_ERROR(take_oldest());
   sending_.push_back(std::async(std::launch::async, [this, number, bytes = std::exchange(filling_, std::string())] {
     return client_->upload_part(upload_, static_cast<int>(number), bytes);

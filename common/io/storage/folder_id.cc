@@ -64,7 +64,7 @@ std::string folder_mismatch_message(FolderComparison found, const std::string& d
   return absl::StrCat("the job's dump folder ", dump_folder, " is not here: there is ",
                       found == FolderComparison::kMissing ? "no folder with an id (.titan-folder)" : "another folder",
                       " under that name",
-                      committed_step < 0 ? "" : absl::StrCat(", and step ", committed_step, " was committed"),
+                      committed_step < 0 ? "" : absl::StrCat(" (the job has committed step ", committed_step, ")"),
                       "; mount or restore it, or submit the job again to start from scratch");
 }
 

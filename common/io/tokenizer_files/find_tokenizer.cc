@@ -62,7 +62,7 @@ absl::StatusOr<Found> find_tokenizer(const std::string& folder) {
   return absl::NotFoundError(absl::StrCat(folder, ": holds ", others.size() > 1 ? "several *.tiktoken and " : "",
                                           "no tokenizer.json (Hugging Face), no ",
                                           "tokenizer.model (SentencePiece, or tiktoken as of Llama 3) and no single "
-                                          "*.tiktoken; is the folder a tokenizer's?"));
+                                          "*.tiktoken; is this a tokenizer's folder?"));
 }
 
 namespace {
@@ -89,12 +89,12 @@ std::vector<std::string> not_applied(const Found& found) {
   if (has_object(found.bytes, "truncation")) {
     notes.push_back(absl::StrCat(found.path,
                                  ": \"truncation\" is not applied: texts keep all their tokens, where tokenizers and "
-                                 "torchtitan cut them; set it to null to say that this is meant"));
+                                 "torchtitan cut them; set it to null if this is intended"));
   }
   if (has_object(found.bytes, "padding")) {
     notes.push_back(absl::StrCat(found.path,
-                                 ": \"padding\" is not applied: no token is added to short texts; set it to null to "
-                                 "say that this is meant"));
+                                 ": \"padding\" is not applied: no token is added to short texts; set it to null if "
+                                 "this is intended"));
   }
   return notes;
 }

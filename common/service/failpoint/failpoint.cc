@@ -38,7 +38,7 @@ absl::Status arm(absl::string_view text) {
     point->left_ = passage;
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("there is no failpoint ", name, "; --list-failpoints names all"));
+  return absl::InvalidArgumentError(absl::StrCat("there is no failpoint ", name, "; --list-failpoints lists all"));
 }
 
 absl::Status arm_from_environment() {

@@ -51,8 +51,9 @@ int port_of(int socket) {
 }
 
 absl::Status cannot(const std::string& address, const char* why) {
-  return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", address, ": ", why,
-                                             "; choose another port with --metrics-port (0: any)"));
+  return absl::UnavailableError(
+      absl::StrCat("cannot serve metrics on ", address, ": ", why,
+                   "; choose another one with --metrics-address and --metrics-port (0: any)"));
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ absl::Status untrusted(const TlsProbe& probe, absl::string_view address, const S
     return fault("CONTROLLER_CERTIFICATE_EXPIRED",
                  absl::StrCat("the authority that signed the certificate of the controller at ", address, " (",
                               issuer_of(certificate), ") has expired"),
-                 "make a new authority with `titanctl cluster init-ca`, and new certificates by it");
+                 "make a new authority with `titanctl cluster init-ca`, and issue new certificates with it");
   }
   return fault("CONTROLLER_CERTIFICATE_UNTRUSTED",
                absl::StrCat("the certificate of the controller at ", address, " is signed by another authority (",

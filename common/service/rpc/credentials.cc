@@ -35,7 +35,7 @@ bool by_unix_socket(absl::string_view address) { return absl::StartsWith(address
 absl::Status check_plain(absl::string_view address, const Security& security, absl::string_view others) {
   if (security.insecure || is_local(address)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      address, " is beyond this machine, where plaintext can be read and changed on its way: give ", others));
+      address, " is beyond this machine, where plaintext can be read or changed in transit: give ", others));
 }
 
 absl::Status check_together(const Security& security) {

@@ -99,9 +99,9 @@ TEST_F(DataFilesTest, WarnsAboutFilesNamedLikeOtherSplits) {
                            "plain/b.jsonl", "held/a-test.jsonl", "held/test.jsonl"})
     write(name, "{}");
   EXPECT_EQ(warning("two"), absl::StrCat("dataset_path ", folder_,
-                                         "/two: 3 files are read as one dataset, test.jsonl included, which "
-                                         "by name is another split: set dataset_path to the glob ",
-                                         folder_, "/two/train* to leave it out"));
+                                         "/two: 3 files are read as one dataset, including files that by name "
+                                         "belong to another split (test.jsonl): set dataset_path to the glob ",
+                                         folder_, "/two/train* to leave them out"));
   write("two/package.json", "{}");
   EXPECT_THAT(warning("two"), AllOf(HasSubstr("4 files"), HasSubstr("the glob " + folder_ + "/two/train* to leave")));
   for (const char* path : {"two/*.jsonl", "two/test.jsonl", "plain", "held"}) EXPECT_EQ(warning(path), "") << path;
@@ -110,7 +110,7 @@ TEST_F(DataFilesTest, WarnsAboutFilesNamedLikeOtherSplits) {
     write(name, "{}");
   EXPECT_THAT(warning("more"), AllOf(HasSubstr("6 files"),
                                      HasSubstr("a_dev.jsonl, eval-1.jsonl, my-test-set.jsonl, "
-                                               "validation.jsonl and 1 more included"),
+                                               "validation.jsonl and 1 more)"),
                                      HasSubstr("to a glob of the other files")));
 }
 

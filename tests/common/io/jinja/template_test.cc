@@ -25,7 +25,7 @@ TEST(TemplateTest, SyntaxErrorsNameTheirPlace) {
   EXPECT_THAT(problem("{% if x %}\n{% for y in x %}"), HasSubstr("the block \"for\" does not end"));
   EXPECT_THAT(problem("{{ [1 }}"), HasSubstr("\"}\" closes nothing"));
   EXPECT_THAT(problem("{% endif %}"), HasSubstr("the tag \"endif\""));
-  EXPECT_THAT(problem("{{ 'a }}"), HasSubstr("the text does not end"));
+  EXPECT_THAT(problem("{{ 'a }}"), HasSubstr("the string does not end"));
 }
 
 // A template comes from outside. Nothing in it can exceed the limits of steps and bytes.

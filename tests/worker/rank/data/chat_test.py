@@ -361,7 +361,7 @@ class Chats(RowReader):
             self.assertIn(word, shown["problem"])
         request = dict(path=str(self.root / "bad.jsonl"), format="jsonl", messages_key="messages", row_tokens=WIDTH)
         got = self.answer(tokenizer=str(folder), bad_lines=2, **request)
-        self.assertIn("bad.jsonl:3: no \"messages\" (its keys: \"text\"; dataloader.messages_key names the right one); that is malformed line 3, "
+        self.assertIn("bad.jsonl:3: no \"messages\" (its keys: \"text\"; dataloader.messages_key selects one); that is malformed line 3, "
                       "more than dataloader.max_bad_lines = 2", got["error"])
         for template, word in (("{{ x|pprint }}", 'line 1, column 6: the filter "pprint" is not supported'),
                                ("{{ messages|length }}", "does not begin the text of all 2, from byte 0 on"),

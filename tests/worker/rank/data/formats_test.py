@@ -56,7 +56,7 @@ class Formats(RequestProgram):
         lines = self.write("k.jsonl", '{"content": "yes", "text": "no"}\n{"text": "no"}\n')
         answer = self.read(lines, format="jsonl", text_key="content")
         self.assertEqual(["yes"], answer["texts"])
-        self.assertEqual([f'{lines}:2: no "content" (its keys: "text"; dataloader.text_key names the right one), skipped'], answer["warnings"])
+        self.assertEqual([f'{lines}:2: no "content" (its keys: "text"; dataloader.text_key selects one), skipped'], answer["warnings"])
 
     @unittest.skipUnless(PARQUET, "built without Arrow")
     def test_parquet_as_pyarrow_writes_it(self):

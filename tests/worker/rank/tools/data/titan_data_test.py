@@ -85,7 +85,7 @@ class TitanData(unittest.TestCase):
         for content, *reasons in [
                 ("x\n" * 60, "holds no document", "a.jsonl:1: not JSON, begins with x", "and 57 more"),
                 ("[\n" + ",\n".join(rows) + "\n]\n", "a.jsonl:1", "array", "jq -c '.[]'"),
-                ('{"body": "ab"}\n' * 2, 'its keys: "body"; --text-key names the right one'),
+                ('{"body": "ab"}\n' * 2, 'its keys: "body"; --text-key selects one'),
                 ('{"text": ""}\n', "its text is empty")]:
             text.write_text(content)
             code, output, stderr_text = titan_data("tokenize", "--tokenizer", self.folder, "--out", out, text.parent)
