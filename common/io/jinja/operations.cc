@@ -112,7 +112,7 @@ Result binary_operation(Run& run, const std::string& name, const Value& left, co
 Result negative(const Value& value) {
   if (const auto whole = as_integer(value)) return of_whole("-", 0, *whole);
   if (const auto* real = std::get_if<double>(&value)) return -*real;
-  return absl::InvalidArgumentError(absl::StrCat("a value of type ", type_name(value), " cannot have a sign"));
+  return absl::InvalidArgumentError(absl::StrCat("cannot negate a value of type ", type_name(value)));
 }
 
 absl::StatusOr<bool> comparison(Run& run, const std::string& name, const Value& left, const Value& right) {

@@ -9,7 +9,8 @@
 
 namespace titan::jinja {
 
-// Returns str() of a value, as it is printed. Errors: InvalidArgument for values without a text, such as a generator.
+// Returns str() of a value, as it is printed. Errors: InvalidArgument for values that cannot be printed, such as a
+// generator.
 absl::StatusOr<std::string> to_text(Run& run, const Value& value);
 
 // Options of json.dumps().

@@ -70,7 +70,7 @@ absl::StatusOr<bool> same(Run&, const Value& value, const Value& other) {
 
 absl::StatusOr<bool> divisible(Run&, const Value& value, const Value& other) {
   const auto number = as_number(value), by = as_number(other);
-  if (!number || !by || *by == 0) return absl::InvalidArgumentError("takes numbers other than 0");
+  if (!number || !by || *by == 0) return absl::InvalidArgumentError("takes a number and a divisor other than 0");
   const auto whole = as_integer(value), by_whole = as_integer(other);
   if (whole && by_whole) return *by_whole == -1 || *whole % *by_whole == 0;
   return std::fmod(*number, *by) == 0;

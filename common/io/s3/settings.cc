@@ -80,7 +80,7 @@ bool is_word(const std::string& text) {
 }
 
 absl::StatusOr<Credentials> checked(Credentials made, const std::string& from) {
-  // libcurl takes "KEY:SECRET" and cuts at the first ':'.
+  // libcurl expects "KEY:SECRET" and splits it at the first ':'.
   const bool good = is_word(made.key_id) && !absl::StrContains(made.key_id, ":") && is_word(made.secret) &&
                     (made.session_token.empty() || is_word(made.session_token));
   if (good) return made;

@@ -70,7 +70,7 @@ struct KnownCode {
 using absl::StatusCode;
 constexpr KnownCode kKnownCodes[] = {
     {"PreconditionFailed", StatusCode::kAlreadyExists},
-    // The store received something else than was sent, and keeps nothing of it.
+    // The store received other bytes than were sent and discarded them.
     {"BadDigest", StatusCode::kUnavailable},
     {"InvalidDigest", StatusCode::kUnavailable},
     {"XAmzContentSHA256Mismatch", StatusCode::kUnavailable},

@@ -86,16 +86,16 @@ class Fence {
   // Errors: Unavailable when the lock is held for kFenceLockTimeout; is_fenced() when the same job's fence is higher or
   // another job has taken the folder over; is_in_use() when another job holds it and may be alive.
   absl::StatusOr<Taken> raise(const Claim& claim) const;
-  // Same as raise(), but watches the signs of life of another job that holds the folder. Returns is_in_use() as soon as
-  // it sees one, and takes the folder after kFenceHeartbeatTimeout without any.
+  // Same as raise(), but watches the signs of life of another job that holds the folder. Fails with is_in_use() as soon
+  // as it sees one, and takes the folder after kFenceHeartbeatTimeout without one.
   absl::StatusOr<Taken> take(Claim claim, const Watch& watch) const;
   // Calls raise() with only the names.
   absl::Status raise(const std::string& job_uid, int attempt) const {
     return raise(Claim{.job_uid = job_uid, .attempt = attempt}).status();
   }
 
-  // Shows a sign of life if the fence still names (job_uid, attempt); returns is_fenced() otherwise. Does not wait for
-  // the lock.
+  // Shows a sign of life if the fence still names (job_uid, attempt); otherwise fails with is_fenced(). Does not wait
+  // for the lock.
   absl::Status beat(const std::string& job_uid, int attempt) const;
   // Releases the folder if (job_uid, attempt) still holds it, so that the next job need not wait.
   absl::Status release(const std::string& job_uid, int attempt) const;

@@ -42,7 +42,7 @@ class Metrics {
   // Adds metrics that are computed at each scrape, such as one gauge per active job.
   void add(std::shared_ptr<prometheus::Collectable> collectable);
 
-  // Serves http://address/metrics; "127.0.0.1:0" takes a free port. Returns the port. Errors: those of Page::open.
+  // Serves http://address/metrics; "127.0.0.1:0" selects a free port. Returns the port. Errors: those of Page::open.
   absl::StatusOr<int> serve(const std::string& address);
   // Stops the page at once. Call it before anything is destroyed that a collectable reads.
   void stop_serving() { page_.reset(); }

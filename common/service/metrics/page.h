@@ -18,7 +18,7 @@ struct Listener {
   int port = 0;
 };
 
-// Listens at HOST:PORT or [IPV6]:PORT; port 0 takes a free port. Errors: InvalidArgument for another form of address,
+// Listens at HOST:PORT or [IPV6]:PORT; port 0 selects a free port. Errors: InvalidArgument for another form of address,
 // Unavailable with the cause when listening fails.
 absl::StatusOr<Listener> listen_at(const std::string& address);
 
@@ -65,7 +65,7 @@ class HttpConnection {
 // cannot keep a scrape from being answered. The destructor waits for a running call of `text` at most.
 class Page {
  public:
-  // `address` is HOST:PORT or [IPV6]:PORT; port 0 takes a free port. The page's thread calls `text` for each request.
+  // `address` is HOST:PORT or [IPV6]:PORT; port 0 selects a free port. The page's thread calls `text` for each request.
   // Errors: those of listen_at().
   static absl::StatusOr<std::unique_ptr<Page>> open(const std::string& address, std::function<std::string()> text);
   ~Page();

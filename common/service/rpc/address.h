@@ -10,7 +10,7 @@
 namespace titan::rpc {
 
 // check_address() returns OK if gRPC can use `address`: HOST:PORT, [IPV6]:PORT or unix:PATH. `what` names its source
-// ("--listen"). Only a listener may use port 0, which takes a free port. Errors: InvalidArgument, listing the forms.
+// ("--listen"). Only a listener may use port 0, which selects a free port. Errors: InvalidArgument, listing the forms.
 enum class Port { kGiven, kMayBeFree };
 absl::Status check_address(absl::string_view what, absl::string_view address, Port port = Port::kGiven);
 

@@ -53,7 +53,7 @@ bool holds_certificate(const std::string& path) { return read_certificate(path) 
 
 bool holds_key(const std::string& path) { return read_key(path) != nullptr; }
 
-// A renewal keeps the key, so the certificate and the key on disk match at every moment.
+// Checks that the key belongs to the certificate. A renewal keeps the key, so they match on disk at every moment.
 absl::Status check_pair(const Security& security) {
   if (security.cert.empty()) return absl::OkStatus();
   const CertificatePtr certificate = read_certificate(security.cert);
