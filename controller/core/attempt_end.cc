@@ -19,7 +19,7 @@ bool all_left_well(const std::map<int, job::RankExit>& exits) {
   return std::all_of(exits.begin(), exits.end(), [](const auto& exit) { return left_well(exit.second); });
 }
 
-// By its nodes' own reports.
+// True if its nodes' own reports show that it fails.
 bool is_known_to_fail(const LiveAttempt& attempt) { return !attempt.refusals.empty() || !all_left_well(attempt.exits); }
 
 bool has_failed(const LiveAttempt& attempt) {
@@ -62,7 +62,7 @@ void begin_failure(Step& step, LiveJob& job, Change& change, absl::Duration sinc
 }
 
 void retry_or_fail(Step& step, LiveJob& job, const job::AttemptEnd& end, int64_t train_step, Change& change) {
-  // Fails if the failure was noticed before the attempt's end: then the job is in that state already.
+  // Changes nothing if the failure was noticed before the attempt's end: the job is in that state already.
   apply(job, JobEvent::kAttemptFailed);
   const job::Verdict verdict =
       job::decide(job.record.spec.restart, job.record.history, end, train_step, step.options.jitter());
@@ -122,7 +122,7 @@ job::EndFacts facts_of(const NodeTable& nodes, const LiveJob& job) {
   return facts;
 }
 
-// The next attempt comes back to these devices.
+// Reserves the devices of parts that are not lost for the next attempt.
 void keep_devices(LiveJob& job) {
   for (const auto& [node, part] : job.attempt->parts) {
     if (part.lost) continue;
@@ -166,8 +166,8 @@ void forget_everywhere(const NodeTable& nodes, const LiveAttempt& attempt, const
 void decide_after(Step& step, LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost,
                   int64_t train_step, Change& change) {
   if (end.cause == Cause::kFinished) {
-    // kPlaced and kPrepared matter only for an attempt that was taken for failed although all its ranks had finished.
-    // kPrepared also matters for one that ended before its start was reported.
+    // kPlaced and kPrepared have an effect on an attempt that was taken for failed although all its ranks had finished,
+    // and kPrepared also on one that ended before its start was reported.
     apply(job, JobEvent::kPlaced);
     apply(job, JobEvent::kPrepared);
     apply(job, JobEvent::kFinished);
@@ -227,7 +227,7 @@ void conclude(Step& step, LiveJob& job, Change change, absl::Duration since_fail
   request_schedule(step, /*urgent=*/true);
 }
 
-// An attempt is stopped once its intent is durable.
+// An attempt is stopped once the job's intent is durable.
 void carry_out_stop(Step& step, LiveJob& job, JobEvent over, Change change) {
   job.clear_pending();
   if (job.attempt) {
@@ -245,7 +245,8 @@ void carry_out_stop(Step& step, LiveJob& job, JobEvent over, Change change) {
   if (ended) leave_queue(step.state, job);
 }
 
-// Its rank's events are acknowledged with it, and a refusal is reported once: neither is repeated after a crash.
+// An error must be durable with the acknowledgement of its event, and a refusal is reported only once: neither would be
+// repeated after a crash.
 void add_error(LiveJob& job, job::ErrorReport error, Change& change) {
   LiveAttempt& attempt = *job.attempt;
   // The dump folder's fence is above this attempt and belongs to the same job, so this store is an older copy.

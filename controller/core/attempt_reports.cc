@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kExitEvents = 64;               // Per attempt.
 constexpr char kStopTimeout[] = "STOP_TIMEOUT";  // The node cannot end ranks that it should stop.
 
-// Clocks of nodes differ: a time that cannot be right counts as "just now".
+// Returns the time since `then_ns`. Clocks of nodes differ: zero for a time in the future or more than a minute ago.
 absl::Duration since(int64_t then_ns, int64_t now_ns) {
   if (then_ns <= 0 || then_ns > now_ns || now_ns - then_ns > 60'000'000'000) return absl::ZeroDuration();
   return absl::Nanoseconds(now_ns - then_ns);
@@ -37,12 +37,14 @@ std::string plain(const std::string& text) {
   return result;
 }
 
-// This controller did not stop it, and the other nodes would wait for ever. If an earlier controller process did, its
-// reason will be reported again elsewhere, and this node is not to blame.
+// For a part that ended before its ranks ran, although this controller did not stop it: without a refusal the other
+// nodes would wait for ever. If an earlier controller process stopped it (`was_ordered`), its reason will be reported
+// again elsewhere, and this node is not to blame.
 job::Refusal ended_early(const std::string& node, bool was_ordered) {
   if (!was_ordered) return {node, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"};
   return {"", "LAUNCH_FAILED",
-          absl::StrCat("node ", node, " was ordered to stop it before its ranks ran, by a controller that could not ",
+          absl::StrCat("node ", node,
+                       " was ordered to stop the attempt before its ranks ran, by a controller that could not ",
                        "record why")};
 }
 
@@ -119,7 +121,7 @@ void on_stray_report(Step& step, Node& node, const AttemptReport& report) {
              /*overdue=*/report.error_reason == kStopTimeout);
 }
 
-// The leader's node reports where ranks meet and which folder they write to. False: the attempt must not start there.
+// The leader's node reports where ranks meet and which folder they write to. False: the attempt must not start.
 bool take_leader_words(Step& step, LiveJob& job, const AttemptReport& report, Change& change) {
   if (report.store_port != 0) job.attempt->record.store_port = report.store_port;
   const bool is_prepared = report.phase == PartPhase::kPrepared || report.phase == PartPhase::kStarted;
@@ -152,7 +154,7 @@ void end_part(Step& step, LiveJob& job, const std::string& node, const AttemptRe
   part.ended = true;
 }
 
-// Takes how far the part is. False: the report does not say.
+// Applies the report's phase to the part. False: the part is still preparing, or the phase is not known.
 bool take_phase(Step& step, LiveJob& job, const std::string& node, const AttemptReport& report, Change& change) {
   NodePart& part = job.attempt->parts.at(node);
   switch (report.phase) {

@@ -32,7 +32,7 @@ bool others_could_hold(const NodeTable& nodes, const LiveJob& job, const std::st
 }
 
 void blame(Step& step, Node& node, const LiveJob& job, const std::string& reason) {
-  // It reports itself that it takes no ranks, and will report when it does again: no operator has to uncordon it.
+  // The node itself reports that it takes no ranks, and later that it takes them again: no operator has to uncordon it.
   if (!node.unusable.empty() && reason != job::name(job::Cause::kNodeLost)) return;
   job::add_blame(node.record.blames, {job.record.uid, reason, step.now.wall_ns()});
   const std::string why = job::reason_to_cordon(node.record.blames);

@@ -105,7 +105,7 @@ void show(Change& change, const LiveJob& job) {
   change.then.views.push_back(view_of(job));
 }
 
-// A late or repeated message brings such an event.
+// Late and repeated messages bring events without a meaning in the job's state.
 bool apply(LiveJob& job, job::JobEvent event) {
   const absl::StatusOr<job::JobState> next = job::next_state(job.record.state, event);
   if (!next.ok()) return false;

@@ -30,7 +30,7 @@ void update_scheduler_node(Step& step, const Node& node) {
                              node.can_take_ranks(), record.cordoned, node.speaks() && !node.unusable.empty()});
 }
 
-// If others own its devices, the node will report it.
+// If its ranks still run, the part becomes a stray, which claims the devices again.
 void release_part(Step& step, LiveJob& job, const std::string& node) {
   NodePart& part = job.attempt->parts.at(node);
   part.ended = part.lost = true;
@@ -53,7 +53,7 @@ void note_devices(SchedulingQueue& queue, LiveJob& job, const std::string& node,
   }
 }
 
-// Until its backoff is over. Nobody else gets the devices that it comes back to.
+// Nobody else gets the devices that the job comes back to.
 void hold_back(SchedulingQueue& queue, LiveJob& job) {
   std::erase_if(job.held, [&](const auto& held) { return job.record.reserved.count(held.first) == 0; });
   queue.hold_back(job.record.uid, job.held, expected_end(job));

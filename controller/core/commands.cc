@@ -11,8 +11,8 @@ using job::JobState;
 
 constexpr size_t kMaxCauseLength = 1000;  // Bytes of the message of the previous attempt's end.
 
-// The leader writes it into the dump folder, and all nodes read it there. It is the same for every controller process
-// that continues the attempt, since an earlier one may have prepared some of the nodes.
+// Returns the token that the leader writes into the dump folder and all nodes read there. It is the same for every
+// controller process that continues the attempt, since an earlier one may have prepared some of the nodes.
 std::string token_of(const LiveJob& job) { return absl::StrCat(job.record.uid, "-", job.attempt->record.number); }
 
 std::string reason_to_stop(const LiveJob& job) {

@@ -40,7 +40,8 @@ struct Dismissed {
   StopUnknown asked;
   std::vector<AttemptKey> keys;
 };
-// Sent to the listed nodes if the attempt is still the current one of its job.
+// A command for the listed nodes. It is dropped if the transaction was refused, or if the attempt is no longer the
+// current one of its job.
 enum class CommandKind { kPrepare, kStart, kCheckpoint, kStop };
 struct SendCommand {
   AttemptKey attempt;
@@ -53,7 +54,7 @@ using Continuation = std::variant<Created, CancelAccepted, UpdateAccepted, Cordo
 class Expected {
  public:
   ChangeToken add(Continuation continuation);
-  std::optional<Continuation> take(ChangeToken token);  // Nothing if no continuation waits for the token.
+  std::optional<Continuation> take(ChangeToken token);  // Removes and returns it. Nothing: none waits for the token.
 
  private:
   ChangeToken last_ = 0;

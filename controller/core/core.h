@@ -3,7 +3,7 @@
 // Decides everything about jobs, attempts and nodes, as a pure value: an input and the time go in, effects come out. It
 // reads no clock, disk or network, has no threads, takes random numbers from CoreOptions::jitter only, and never waits.
 // Its state runs ahead of the store by the changes that are not durable yet. The caller writes the changes in order and
-// reports when they are durable.
+// reports the outcome of each that has a token.
 
 #include <optional>
 #include <string>
@@ -54,7 +54,7 @@ class Core {
   State state_;
 };
 
-// Returns the devices, ranks and priority that the job requests. Its uid, name and order stay empty.
+// Returns the devices, ranks and priority that the job requests. The uid, name and order are not set.
 scheduler::PendingJob scheduler_job(const job::SchedulingSpec& spec);
 
 // Returns NotFound (JOB_NOT_FOUND). `what` is the job's name or uid.

@@ -61,25 +61,26 @@ void give_up_parts(Step& step, LiveJob& job) {
     if (step.state.nodes.lease_over(*node, step.now.monotonic)) continue;  // It is silent, so its lease decides.
     if (stops && part.stop_by && step.now.monotonic <= *part.stop_by) continue;
     if (stops) {
-      give_up_part(
-          step, job, name,
-          {"STOP_TIMEOUT", "StopTimedOut",
-           absl::StrCat(counted(part.placement.num_ranks, "rank"), " did not end in time: ",
-                        "a process that cannot be killed? Its devices stay occupied until the node reports them free")},
-          change);
+      give_up_part(step, job, name,
+                   {"STOP_TIMEOUT", "StopTimedOut",
+                    absl::StrCat(counted(part.placement.num_ranks, "rank"), " did not end in time, ",
+                                 "perhaps because a process cannot be killed. The devices stay occupied until the node "
+                                 "reports them free")},
+                   change);
     } else {
       give_up_part(step, job, name, {"PREPARE_TIMEOUT", "PrepareTimedOut", "did not prepare in time: check its mounts"},
                    change);
       send_stop(step, job, name);
     }
   }
-  // An older copy of the store may have it as prepared although it has run and ended since. Then the others would wait
-  // for ever.
+  // In an older copy of the store the attempt may still be preparing although it has run and ended since. Then the
+  // other nodes would wait for ever.
   const bool cannot_start =
       !stops && change.mutations.empty() &&
       std::any_of(attempt.parts.begin(), attempt.parts.end(), [](const auto& item) { return item.second.ended; });
   if (cannot_start) {
-    add_refusal(job, {"", "LAUNCH_FAILED", "it ended on some of its nodes before it was started on all"}, change);
+    add_refusal(job, {"", "LAUNCH_FAILED", "the attempt ended on some of its nodes before it was started on all"},
+                change);
   }
   if (change.mutations.empty()) return;
   put_job(change, job);

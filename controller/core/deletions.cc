@@ -69,9 +69,9 @@ void take(Step& step, const DeleteJob& input) {
     const job::JobRecord& record = live->record;
     const bool is_stopping = record.state == job::JobState::kStopping;
     const std::string& waits = live->pending_message;
-    const std::string remedy =
-        is_stopping ? absl::StrCat("; it is stopping and can be deleted once it has", waits.empty() ? "" : ": ", waits)
-                    : "; cancel it first";
+    const std::string remedy = is_stopping ? absl::StrCat("; it is stopping and can be deleted once it has ended",
+                                                          waits.empty() ? "" : ": ", waits)
+                                           : "; cancel it first";
     return step.refuse(input.request, rpc::error(absl::StatusCode::kFailedPrecondition, "JOB_NOT_OVER",
                                                  absl::StrCat("job ", record.name, " is ", job::name(record.state),
                                                               ": only a job that is over can be deleted", remedy),
@@ -143,10 +143,10 @@ absl::Status check_repeated(const State& state, const CreateJob& input, const st
   if (tombstone == nullptr) return absl::OkStatus();
   const job::Tombstone& job = *tombstone;
   return rpc::error(absl::StatusCode::kAlreadyExists, "JOB_DELETED",
-                    absl::StrCat("this request has made job ", job.name, ", which was deleted",
+                    absl::StrCat("this request_id created job ", job.name, ", which was deleted",
                                  job.actor.empty() ? "" : absl::StrCat(" by ", job.actor), " at ",
                                  absl::FormatTime(absl::FromUnixNanos(job.time_ns), absl::UTCTimeZone()),
-                                 "; for another one make a new request_id"),
+                                 "; use a new request_id to create another job"),
                     {{"job", job.name}, {"uid", uid}});
 }
 

@@ -20,13 +20,13 @@ constexpr int kSigAbort = 6;  // Gloo aborts a process that was sent another siz
 
 enum class Question { kNone, kDisagreement, kStandstill };  // Questions that an attempt's end leaves open.
 
-// A collective took too long, or ranks disagreed. It is the rank's own failure, or that of the first rank to fail,
-// which the message names.
+// True if a collective took too long or ranks disagreed. This is the rank's own failure, or that of the first rank to
+// fail, which the message names.
 bool is_about_a_collective(const job::ErrorReport& error) {
   return absl::StartsWith(error.reason, "COLLECTIVE_") || absl::StrContains(error.message, ": COLLECTIVE_");
 }
 
-// NCCL's watchdog ends a process by itself, with only these words.
+// True if NCCL's watchdog ended the process: only these words show it.
 bool waited_in_vain(const std::pair<const int, job::RankExit>& exit) {
   return exit.second.exit_code == rank_protocol::kExitPeerLost && absl::StrContains(exit.second.message, "timeout");
 }

@@ -22,9 +22,10 @@
 namespace titan::core {
 
 using RequestId = int64_t;    // Identifies a client call that waits for an answer. 0: nobody waits.
-using ChangeToken = int64_t;  // Identifies a transaction whose outcome comes back as an input (Durable). 0: none does.
+using ChangeToken = int64_t;  // Identifies a transaction whose outcome comes back as the input Durable. 0: it does not.
 
-// Dropped if the session is closed by then: every command is repeated to the node's next session.
+// A command to a session. It is dropped if the session has closed: a command that still matters is sent again to the
+// node's next session.
 struct Send {
   SessionId session = 0;
   NodeCommand command;
@@ -81,8 +82,8 @@ struct Change {
   ChangeToken token = 0;
 };
 
-// A request to compare what the ranks of an attempt did. The comparison takes long and needs nothing else of the core.
-// Its result comes back as the input Compared.
+// A request to compare what the ranks of an attempt did. The comparison takes long and reads nothing else, so the
+// caller can run it without a lock. Its result comes back as the input Compared.
 struct Comparison {
   AttemptKey attempt;
   std::shared_ptr<const job::Findings> findings;
@@ -90,20 +91,21 @@ struct Comparison {
 };
 
 struct Effects {
-  // Released before anything is written: acknowledgements, errors, and commands that stop a failed attempt.
+  // Released without waiting for the changes below: acknowledgements of beats, errors, and commands that stop a failed
+  // attempt.
   Release now;
   std::vector<std::pair<SessionId, std::string>> closes;  // Replaced sessions to close, with the reason.
   std::vector<Change> changes;                            // Written in this order.
   std::vector<Comparison> comparisons;
-  absl::Status refused;  // Why a registration was refused.
+  absl::Status refused;  // Why a registration was refused. Ok: none was.
   // Records that cannot be used, with the reason. The caller moves them out of the way, where people can read them.
   std::vector<std::pair<store::Record, std::string>> set_aside;
   // `nodes` has the new views of nodes that changed, as decided. `nodes_gone` names nodes that are no longer shown.
-  // `beats` says when the other nodes were last heard of.
+  // `beats` has the times at which nodes were last heard of.
   std::vector<NodeViewPtr> nodes;
   std::vector<std::string> nodes_gone;
   std::vector<std::pair<std::string, absl::Time>> beats;
-  bool scheduled = false;      // A scheduling cycle ran, so that the step's duration goes into the metrics.
+  bool scheduled = false;      // True if a scheduling cycle ran: the caller measures the step's duration.
   int64_t kept_log_bytes = 0;  // Total bytes of the stored ends of failed ranks' logs.
 };
 

@@ -63,7 +63,7 @@ bool is_wanted(const LiveAttempt& attempt, const job::RankExit& exit) {
          kept.take(exit.exit_code, exit.signal, exit.message);
 }
 
-// The attempt's record says that its logs were dropped: logs that it lists are in the store.
+// Drops the attempt's logs. Its record then says so, since logs that it lists must be in the store.
 void drop_logs(Step& step, std::shared_ptr<const job::AttemptRecord>& attempt, LiveJob& job, const char* why,
                Change& change) {
   const int64_t dropped = step.state.kept_logs.erase({job.record.uid, attempt->number});

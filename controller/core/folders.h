@@ -13,13 +13,14 @@ namespace titan::core {
 
 class Folders {
  public:
-  // Claims all names of the job's folder that are free. Takes over the id that the job's own nodes read in the folder.
+  // Claims all names of the job's folder that are free. The id that the job's own nodes read in the folder is claimed
+  // even if another job has it.
   void claim(const job::JobRecord& job);
   void drop(const std::string& uid);  // Frees all names of the job's folder.
 
   // Returns the uid of the job that owns the folder of `spec` under any of its names, or nullptr if the folder is free.
   const std::string* holder(const job::SchedulingSpec& spec) const;
-  const std::string* holder_of_id(const std::string& id) const;
+  const std::string* holder_of_id(const std::string& id) const;  // Does the same for a folder's id.
 
  private:
   const std::string* find(const std::string& name) const;

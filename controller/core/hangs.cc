@@ -12,8 +12,8 @@ namespace {
 // Factors on the ranks' own timeouts, which come first because they name the culprit.
 constexpr int kTimeoutFactor = 3;
 constexpr int kQuietTimeoutFactor = 10;
-// An attempt that was slow before may be slow again. The limit is ten times its longest pause, up to ten times its
-// timeout, and never less than twice that pause.
+// An attempt that was slow before may be slow again. The limit is ten times its longest pause outside of quiet phases,
+// up to ten times its timeout, and never less than twice that pause.
 constexpr int kSlowerThanEver = 10;
 constexpr size_t kRanksNamed = 8;
 
@@ -97,7 +97,8 @@ void note_beat(Step& step, LiveJob& job, NodePart& part, const AttemptBeat& beat
   part.counter = counter;
 }
 
-// While the disk was full, no node was sent Start. What its ranks do shows from their first beats after it.
+// No node was sent Start before the start was durable, so the time until now does not count. The watch begins with the
+// first beats of the ranks.
 void begin_watch(const Now& now, LiveAttempt& attempt) {
   attempt.start_waits = false;
   for (auto& [node, part] : attempt.parts) part.last_advance = std::max(part.last_advance, now.monotonic);

@@ -122,7 +122,7 @@ struct StopUnknown {
   std::string actor;
 };
 
-// --- Workers. A session registers once. Messages of a session that its node has replaced are ignored. ---
+// --- Workers. A session registers once. Its messages are ignored once its node has a newer session. ---
 
 // Registers a node. Effects::refused gets: InvalidArgument (BAD_NODE_ID, BAD_DEVICES), AlreadyExists (NODE_ID_IN_USE),
 // Aborted (SESSION_REPLACED), FailedPrecondition (WRONG_CLUSTER).

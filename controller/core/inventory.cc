@@ -1,4 +1,4 @@
-// A node has registered: compares what runs there with what should run there.
+// Compares what runs on a node that has registered with what should run there.
 
 #include <algorithm>
 #include <set>
@@ -158,15 +158,15 @@ void adopt(Step& step, LiveJob& job, const AttemptInventory& item, std::vector<j
 
 // Handles an attempt that this controller has not made: its store is an older copy. Numbers continue from those that
 // the nodes have seen, and ranks that can be adopted are not stopped. A node can have such an attempt only from before
-// its first session with this controller: newer attempts in later sessions are not believed.
+// its first session with this controller: newer attempts in later sessions are not believed. True: it was adopted.
 bool catch_up(Step& step, Node& node, const AttemptInventory& item) {
   LiveJob* live = step.state.jobs.find(item.attempt.first);
   if (live == nullptr || item.attempt.second <= live->record.attempts) return false;
   LiveJob& job = *live;
   if (node.sessions_here > 1 || item.attempt.second - job.record.attempts > kMaxAttemptsAhead) {
     note_foreign(step, node,
-                 absl::StrCat("attempt ", item.attempt.second, " of job ", job.record.name, ", of which there are ",
-                              job.record.attempts),
+                 absl::StrCat("attempt ", item.attempt.second, " of job ", job.record.name,
+                              ", whose newest attempt is ", job.record.attempts),
                  job.record.name);
     return false;
   }

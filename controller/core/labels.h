@@ -19,7 +19,8 @@ bool valid_label_key(absl::string_view key);
 // A value has at most 63 characters of [A-Za-z0-9._-].
 bool valid_label_value(absl::string_view value);
 
-// Errors: InvalidArgument (LABELS_INVALID) with one violation of `field` for each invalid label, or one for too many.
+// Errors: InvalidArgument (LABELS_INVALID) with one violation for each invalid key or value, or one if there are too
+// many labels. `field` names the labels in the violations.
 absl::Status check_labels(const JobLabels& labels, const std::string& field = "labels");
 // Checks only how many labels there are.
 absl::Status check_label_count(const JobLabels& labels, const std::string& field = "labels");

@@ -13,8 +13,8 @@ namespace {
 
 constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Until a node has shown kStepsToKnow steps.
 
-// How long a part's counters may stand still while its ranks work: three steps of the attempt's slowest kind plus the
-// beats that show them, and longer in phases that show no progress.
+// Returns how long a part's counters may stand still while its ranks work: three of the attempt's longest steps plus
+// two beats, and longer until the node has shown enough steps and in phases that show no progress.
 absl::Duration stall_timeout(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
   if (part.in_quiet_phase()) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
   const absl::Duration usual = 2 * beat + std::max(beat, 3 * attempt.longest_step);
@@ -22,8 +22,8 @@ absl::Duration stall_timeout(const LiveAttempt& attempt, const NodePart& part, a
   return usual;
 }
 
-// A silent node's part is left alone while the job's other nodes advance, and for a grace while no other node could
-// show it. Meanwhile the job waits with reason NODE_UNREACHABLE.
+// Returns true while the job's other nodes advance: the silent node's part is left alone. It is also left alone for a
+// grace if no other node can be heard. Then the job's pending reason is NODE_UNREACHABLE.
 bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node) {
   const LiveAttempt& attempt = *job.attempt;
   const absl::Duration now = step.now.monotonic;
@@ -61,7 +61,7 @@ bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node
       job.stops()
           ? "no node of the job can be reached: its ranks may still run; they save and end once a node is reachable"
           : absl::StrCat("no node of the job can be reached; the next attempt starts elsewhere ",
-                         absl::FormatDuration(grace), " after the lease"));
+                         absl::FormatDuration(grace), " after the lease has ended"));
   return false;
 }
 
@@ -69,7 +69,8 @@ bool still_runs_without(Step& step, LiveJob& job, const std::string& silent_node
 
 void check_leases(Step& step) {
   const absl::Duration now = step.now.monotonic;
-  // Per job, until a part of it is given up. It is the same for all silent nodes of a job, which may be thousands.
+  // Result of still_runs_without() by job, until a part of the job is given up. It is the same for all silent nodes of
+  // a job, which may be thousands.
   std::map<std::string, bool> still_runs;
   for (auto& [name, node] : step.state.nodes.all()) {
     if (!step.state.nodes.lease_over(node, now)) continue;

@@ -1,5 +1,5 @@
 // Ranks that were given up while their node was silent. They may still run: their job does not end before its newest
-// attempt has, and their node cannot be deleted. They end at the latest when they have heard of no controller for
+// attempt has, and their node cannot be deleted. They save and end once they have heard of no controller for
 // restart.orphan_timeout_seconds. An operator who knows that the machine is off need not wait for that.
 
 #include "controller/core/left_behind.h"
@@ -27,7 +27,7 @@ absl::Duration longest_life(const LiveJob& job) {
   return absl::Seconds(timeout > 0 ? timeout : kUsualOrphanTimeout) + kOrphanGrace + kKillTime;
 }
 
-// Only the newest attempt counts: an older one finds itself fenced and leaves with nothing changed.
+// Only the newest attempt counts: an older one finds itself fenced and leaves without changing anything.
 bool is_left_behind(const LeftRanks& left, const LiveJob& job) {
   return !job.past.empty() && left.may_train({job.record.uid, job.past.back()->number});
 }
@@ -136,9 +136,10 @@ std::string where_left(const State& state, const LiveJob& job) {
   }
   const std::string at_most =
       absl::StrCat(" until ", absl::FormatTime(absl::RFC3339_sec, until, absl::UTCTimeZone()), " at the latest");
-  if (silent.empty()) return absl::StrCat(absl::StrJoin(places, ", "), " may still run,", at_most, ": ordered to stop");
-  return absl::StrCat(absl::StrJoin(places, ", "), " may still run,", at_most,
-                      ": cannot be reached. If the machine is off, ", "`titanctl node delete --force ",
+  if (silent.empty())
+    return absl::StrCat(absl::StrJoin(places, ", "), " may still run", at_most, "; they were ordered to stop");
+  return absl::StrCat(absl::StrJoin(places, ", "), " may still run", at_most,
+                      "; they cannot be reached. If the machine is off, ", "`titanctl node delete --force ",
                       absl::StrJoin(silent, " "), "` ends the wait");
 }
 

@@ -20,7 +20,8 @@ class LeftRanks {
   void add(const std::string& node, const AttemptKey& key, LeftBehind left) { by_node_[node][key] = std::move(left); }
   bool erase(const std::string& node, const AttemptKey& key);  // False: there was no such entry.
   void drop(const std::string& node) { by_node_.erase(node); }
-  // Brings the time by which the node's ranks have ended forward to `until`. False: there are none.
+  // Brings the time by which the node's ranks have ended forward to `until`, if it is later. False: the node has no
+  // such ranks.
   bool bound(const std::string& node, absl::Duration until, absl::Time until_wall);
 
   const OfNode& on(const std::string& node) const;

@@ -35,7 +35,7 @@ inline bool is_quiet(absl::string_view phase) {
 }
 
 // Steps that a node must show before its step time is trusted: the time to a short save or to the node's return looks
-// like a step, too. For an attempt that an earlier controller process measured, one more is enough.
+// like a step, too. For an attempt that an earlier controller process measured, one step is enough.
 inline constexpr int kStepsToKnow = 3;
 
 // One node's share of an attempt.
@@ -49,9 +49,9 @@ struct NodePart {
   bool started = false;                   // Every local rank is, or was, a process.
   bool ended = false;                     // Every local rank is gone, or its node is.
   bool lost = false;                      // Given up without the node's confirmation.
-  bool overdue = false;                   // Given up although the node is connected: it missed a deadline.
+  bool overdue = false;                   // Given up although the node is connected, as after a missed deadline.
   bool asked_to_leave = false;            // By a drain. Not stored: a restarted controller asks again.
-  std::optional<absl::Duration> stop_by;  // Monotonic. A stop is not given up before, however late the node got it.
+  std::optional<absl::Duration> stop_by;  // Monotonic. The part is not given up before, however late the Stop arrived.
   int64_t counter = 0;                    // Sum over ranks of their beacons' progress counters.
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which `counter` last grew.
   int steps_measured = 0;
@@ -71,10 +71,10 @@ struct LiveAttempt {
   std::vector<job::Refusal> refusals;     // Each is a record with its index as the key.
   bool start_sent = false;
   bool start_waits = false;  // The start is not durable yet, and no node was notified.
-  bool failing = false;      // Its remaining ranks are being killed.
+  bool failing = false;      // A part has failed. The other ranks are killed, after any diagnosis.
   bool stop_waits = false;   // The stop is not durable yet, and no node was notified.
-  int64_t stop_time_ns = 0;  // Unix time at which the controller ordered its stop. 0: it did not.
-  // Set during a diagnosis: its nodes are queried for what its ranks do. Until then at most, nothing of it is killed or
+  int64_t stop_time_ns = 0;  // Unix time at which this process noticed its failure. 0: it has not failed.
+  // Monotonic time by which the nodes must answer a diagnosis. While it is set, nothing of the attempt is killed or
   // forgotten.
   std::optional<absl::Duration> diagnose_by;
   std::set<std::string> to_answer;  // Nodes that have not answered yet.
@@ -124,7 +124,7 @@ struct LiveAttempt {
   }
 };
 
-// A node may report attempts that an older copy of the store lacks. More than this many are not believed.
+// A node may report attempts that an older copy of the store lacks. A number further ahead than this is not believed.
 inline constexpr int kMaxAttemptsAhead = 10'000;
 
 inline void note_newer_attempt(LiveAttempt& attempt, int number) {

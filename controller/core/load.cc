@@ -23,8 +23,8 @@ struct Reports {
 
 constexpr absl::Duration kPerRegistration = absl::Milliseconds(2);
 
-// Only the name of this node's record is known. A job may run there. It takes no new jobs until an operator has looked,
-// since it may have been cordoned.
+// Returns a record for a node of which only the name is known. A job may run there. The node takes no new jobs until an
+// operator has looked, since it may have been cordoned.
 job::NodeRecord damaged_node(const std::string& name) {
   job::NodeRecord record;
   record.name = name;
@@ -64,7 +64,7 @@ std::optional<std::string> after(absl::string_view prefix, const std::string& ke
 
 std::string rest(const store::Record& record, absl::string_view prefix) { return record.key.substr(prefix.size()); }
 
-// Nothing: the record was set aside.
+// Returns nothing if it has set the record aside.
 template <typename Record>
 std::optional<Record> read(Step& step, const store::Record& record) {
   absl::StatusOr<Record> decoded = job::decode<Record>(record.value);
@@ -99,7 +99,7 @@ std::map<AttemptKey, Reports> load_reports(Step& step, const std::vector<store::
   return reports;
 }
 
-// Its nodes will report what became of it. Until then it counts as running where it was.
+// Its nodes will report what became of it. Until then it is taken to run where it was.
 void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Reports reports) {
   LiveAttempt attempt;
   attempt.exits = std::move(reports.exits);
@@ -124,7 +124,7 @@ void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Report
     attempt.record.last_step = std::max(attempt.record.last_step, job.progress.step);
     attempt.longest_step = absl::Seconds(job.progress.longest_step_seconds);
   }
-  // The first step that is seen began earlier and looks short: alone it is not a measure.
+  // The first step that is seen began earlier and looks short: one step is enough only with an earlier measure.
   const bool knows_steps = attempt.longest_step > absl::ZeroDuration();
   for (auto& [node, part] : attempt.parts) part.steps_measured = knows_steps ? kStepsToKnow - 1 : 0;
   if (attempt.failing) attempt.stop_time_ns = step.now.wall_ns();
@@ -136,7 +136,7 @@ void restore_attempt(Step& step, LiveJob& job, job::AttemptRecord record, Report
   if (job.attempt->failing || job.stops()) restore_stop_deadline(step.now, job);
 }
 
-// The devices that the job waits for are those of its newest attempt.
+// The job comes back to the devices of its newest attempt.
 void restore_held(State& state, LiveJob& job) {
   const int attempt = job.past.empty() ? 0 : job.past.back()->number;
   for (const auto& [node, devices] : job.record.reserved) {
@@ -244,7 +244,7 @@ void load_job(Step& step, const store::Record& record, Parts& parts) {
   // Its ranks may run, and a second attempt next to them is the worst that could happen. The job is set aside as a
   // whole, and its ranks are listed as those of an unknown job and left alone.
   if (lacks_newest(job.record, parts.attempts[uid], parts.damaged)) {
-    return set_aside(step, record, absl::StrCat("attempt ", job.record.attempts, " of it cannot be read"));
+    return set_aside(step, record, absl::StrCat("its attempt ", job.record.attempts, " cannot be read"));
   }
   if (const auto known = parts.progress.find(uid); known != parts.progress.end()) job.progress = known->second;
   job::note_progress(job.record.history, job.progress.step, job.progress.committed_step);
@@ -300,7 +300,7 @@ void load_all(Step& step, const std::vector<store::Record>& records, const std::
     remember_deleted(step.state, step.now, rest(record, "deleted/"),
                      read<job::Tombstone>(step, record).value_or(job::Tombstone()));
   }
-  // For lost records, the key alone may say what matters.
+  // Only the key of a lost record is known, which is enough here.
   for (const std::string& key : lost) {
     if (const auto name = after("node/", key); name && step.state.nodes.find(*name) == nullptr) {
       step.state.nodes.restore(damaged_node(*name), step.now.monotonic + grace);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Commands to nodes, as values. Every command may be repeated, and is repeated to a node's next session.
+// Commands to nodes, as values. Every command may be repeated. One that still matters is sent again to a node's next
+// session.
 
 #include <cstdint>
 #include <memory>
@@ -38,7 +39,7 @@ struct Prepare {
   std::string folder_id;  // Expected id of the dump folder. Empty: not known yet.
   std::string run_as;     // See job::JobRecord.
   bool run_as_local = false;
-  absl::Duration deadline;  // Zero: the node uses its default.
+  absl::Duration deadline;  // Time to prepare. Zero: the node uses its default.
   double orphan_timeout_seconds = 0;
   // Launch settings of its ranks except the job's configuration, which the caller reads from the store and adds. Shared
   // by all nodes of the attempt.
@@ -57,13 +58,13 @@ struct Stop {
   bool save = false;             // Save at a step edge first.
   absl::Duration grace;          // Time until SIGKILL. Zero: kill at once.
   std::string reason;            // UPPER_SNAKE.
-  absl::Duration deadline;       // The node then reports what is not gone. Zero: the node uses its default.
+  absl::Duration deadline;       // Time after which the node reports ranks that are not gone. Zero: its default.
   std::vector<int> named_ranks;  // Ranks named in the attempt's verdict. The node sends the ends of their logs.
 };
 struct Diagnose {
   AttemptKey attempt;
-  absl::Duration deadline;
-  int max_calls = 0;  // Per rank, the newest ones.
+  absl::Duration deadline;  // Time to answer.
+  int max_calls = 0;        // Per rank, the newest ones.
 };
 struct Forget {
   AttemptKey attempt;

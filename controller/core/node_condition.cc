@@ -12,7 +12,7 @@ constexpr size_t kMaxReasonBytes = 1024;
 constexpr absl::Duration kClockIsOff = absl::Minutes(1), kClockIsRight = absl::Seconds(30);
 constexpr absl::Duration kCaughtUp = absl::Seconds(10);  // Time to handle the messages that waited during a pause.
 
-// Running attempts continue and their reports count. Only nothing new is placed there.
+// Running attempts continue and their reports are used, but nothing new is placed there.
 void note_unusable(Step& step, Node& node, const std::string& why, Change& change) {
   const std::string before = std::exchange(node.unusable, why);
   if (before == why) return;
@@ -27,7 +27,7 @@ void note_unusable(Step& step, Node& node, const std::string& why, Change& chang
   }
 }
 
-// A message that this process handled late says nothing about the sender's clock.
+// The clocks cannot be compared by a message that this process handled late.
 void note_clock(Step& step, Node& node, int64_t unix_nanoseconds, Change& change) {
   const Pauses& pauses = step.state.pauses;
   const absl::Duration now = step.now.monotonic;

@@ -34,7 +34,7 @@ struct Node {
   job::NodeRecord record;
   NodeState state = NodeState::kReconciling;
   SessionId session = 0;                // 0: no open session.
-  absl::Duration last_beat;             // Monotonic time of its last beat at which it also heard the controller.
+  absl::Duration last_beat;             // Monotonic time at which both sides last heard each other.
   bool deaf = false;                    // Its messages arrive, but the controller's do not reach it.
   absl::Time last_beat_time;            // For display.
   bool diagnoses = false;               // Its worker answers Diagnose, as its Register says.
@@ -42,7 +42,7 @@ struct Node {
   int64_t boot_nanoseconds = 0;         // Time since that boot when the Register was written.
   bool suspect = false;                 // It missed three beats, or its stream broke: nothing new is placed there.
   int sessions_here = 0;                // Sessions since this process started.
-  SessionId foreign_warned = 0;         // Session in which it was last warned for reporting on others' attempts.
+  SessionId foreign_warned = 0;         // Session in which a report on other nodes' attempts was last recorded.
   std::deque<absl::Duration> sessions;  // Start times of the sessions of the last minute.
   bool flapping = false;  // Its link went up and down many times within a minute, and has not been steady since.
 
@@ -58,15 +58,15 @@ class NodeTable {
  public:
   NodeTable(absl::Duration lease, absl::Duration beat) : lease_(lease), beat_(beat) {}
 
-  // Adds a node of the store after a restart of the controller. Its lease starts now.
+  // Adds a node of the store after a restart of the controller. Its lease starts at `now`.
   void restore(job::NodeRecord record, absl::Duration now);
 
   void remove(const std::string& name) { nodes_.erase(name); }
 
-  // Opens a session. The node's record gets the next lease epoch and the worker's properties. Close the session that it
-  // replaces (0: none). Errors: InvalidArgument (BAD_NODE_ID, BAD_DEVICES), AlreadyExists (NODE_ID_IN_USE) while
-  // another worker holds the id, Aborted (SESSION_REPLACED) if the worker has begun a later session since, so that this
-  // one is out of date.
+  // Opens a session. The node's record gets the next lease epoch and the worker's properties. The caller closes the
+  // session that it replaces (0: none). Errors: InvalidArgument (BAD_NODE_ID, BAD_DEVICES), AlreadyExists
+  // (NODE_ID_IN_USE) while another worker holds the id, Aborted (SESSION_REPLACED) if the worker has begun a later
+  // session since, so that this one is out of date.
   struct Opened {
     Node* node = nullptr;
     SessionId replaced = 0;

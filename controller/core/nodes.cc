@@ -71,7 +71,7 @@ NodeView node_view(const State& state, const Node& node) {
   return view;
 }
 
-// A refused worker that is not a node of this cluster has a name and the refusal.
+// A refused worker that is not a node of this cluster is shown with its name, address, version and refusal.
 std::optional<NodeView> shown_node(const State& state, const std::string& name) {
   const Node* node = state.nodes.find(name);
   const RefusedWorker* refused = state.refused_workers.find(name);
@@ -80,7 +80,7 @@ std::optional<NodeView> shown_node(const State& state, const std::string& name) 
   if (node != nullptr) view = node_view(state, *node);
   if (refused == nullptr) return view;
   view.refusal = absl::StrCat(refused->reason, ": ", refused->message);
-  // A request by another daemon for this node's id says nothing about the node: its state stays.
+  // A request by another daemon for this node's id does not concern the node: its state stays.
   const bool is_impostor = node != nullptr && node->record.instance != refused->instance;
   if (view.node.session == 0 && !is_impostor) view.node.state = NodeState::kRefused;
   if (node != nullptr) return view;
@@ -125,13 +125,17 @@ void take(Step& step, const DeleteNode& input) {
                                           absl::StrCat("node ", input.node, " ", why), {{"node", input.node}}));
   };
   if (node->state != NodeState::kLost || node->session != 0) {
-    return refuse_since("NODE_NOT_LOST", absl::StrCat("is ", name(node->state),
-                                                      ": only one that is LOST can be deleted; stop its titan-worker"));
+    return refuse_since(
+        "NODE_NOT_LOST",
+        absl::StrCat(
+            "is ", name(node->state),
+            ": only a node that is LOST can be deleted; stop its titan-worker and wait until its lease is over"));
   }
   const std::string in_use = may_run_there(step.state, input.node);
   if (!in_use.empty() && !input.force) {
-    return refuse_since("NODE_IN_USE", absl::StrCat("may still run ", in_use, ". `titanctl node delete --force ",
-                                                    input.node, "` says that the machine is off"));
+    return refuse_since("NODE_IN_USE",
+                        absl::StrCat("may still run ", in_use,
+                                     ". If its machine is off, run `titanctl node delete --force ", input.node, "`"));
   }
   if (!in_use.empty()) give_up_node(step, input.node);
   Change change;

@@ -15,7 +15,7 @@ struct CoreOptions {
   absl::Duration beat = absl::Seconds(1);
   // Limit to prepare a part of an attempt. Nodes give up earlier and say why.
   absl::Duration prepare_timeout = absl::Seconds(75);
-  absl::Duration reserve_grace = absl::Seconds(60);  // How long a job insists on the devices of its last attempt.
+  absl::Duration reserve_grace = absl::Seconds(60);  // How long a waiting job keeps its last devices and avoids nodes.
   int64_t events_kept = 10'000;                      // Per job and per node.
   int64_t kept_logs_bytes = int64_t{256} << 20;      // Limit for the ends of failed ranks' logs, all jobs together.
   absl::Duration keep_finished = absl::InfiniteDuration();  // Jobs that ended longer ago are deleted.

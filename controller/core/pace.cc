@@ -12,8 +12,8 @@ constexpr int64_t kFewSteps = 3;  // Fewer steps do not show a pace.
 // A change smaller than this, or than a tenth of what is left, is not reported to the scheduler.
 constexpr absl::Duration kSameEnd = absl::Seconds(5);
 
-// Takes the faster of two paces: since training began, saves and validations included, and since the newest sample. A
-// slow start must not make a waiting job wait longer than necessary.
+// Returns how long the remaining steps take at the faster of two paces: since training began, saves and validations
+// included, and since the newest sample. A slow start must not make a waiting job wait longer than necessary.
 std::optional<absl::Duration> steps_left_take(LiveAttempt& attempt, int64_t total, absl::Duration now) {
   const int64_t step = attempt.record.last_step;
   if (!attempt.pace_since) attempt.pace_since = attempt.pace_seen = {now, step};

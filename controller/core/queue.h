@@ -29,14 +29,14 @@ class SchedulingQueue {
   // Sets when the owner's devices on the node are expected to be free.
   void expect_end(const std::string& owner, const std::string& node, absl::Time ends);
 
-  // The job waits, but not for devices yet. `held`, its devices by node, stays reserved for it.
+  // Keeps the job out of the scheduler's queue until enter(). Of its devices only `held`, by node, stay claimed for it.
   void hold_back(const std::string& uid, const std::map<std::string, std::vector<int>>& held, absl::Time ends);
-  // The job waits for devices from now on. Until `prefers_until` it insists on its held devices and avoids nodes.
-  // Without that time it does neither.
+  // Adds the job to the scheduler's queue. After `prefers_until`, take_expired_preferences() returns it, so that the
+  // caller can end its reservation and avoidance.
   void enter(scheduler::PendingJob job, std::optional<absl::Duration> prefers_until);
-  // The job's attempt got its devices.
+  // Forgets the job's `prefers_until`, since its attempt got devices.
   void place(const std::string& uid) { prefers_until_.erase(uid); }
-  void leave(const std::string& uid);  // The job neither waits nor owns devices any more.
+  void leave(const std::string& uid);  // Removes the job and releases its devices.
 
   bool waits(const std::string& uid) const { return scheduler_.waits(uid); }
   const std::set<std::string>& held_back() const { return held_back_; }

@@ -45,8 +45,8 @@ void report_repeating_event(Step& step, EventSource& word, const char* reason, s
   report_event(step, word, reason, std::move(message), severity);
 }
 
-// A node that reconnects repeats it. The lost events may include the commit that somebody waits for. Nothing shows
-// whether that checkpoint exists, so the wait ends.
+// A node that reconnects reports the damage again. The lost events may include the commit that somebody waits for.
+// Nothing shows whether that checkpoint exists, so the wait ends.
 void take_damage(Step& step, EventSource& word, const ReportedSpoolDamage& damage) {
   LiveJob& job = word.job;
   const Spools::Damage noted = step.state.spools.note_damage({job.record.uid, word.attempt, word.rank}, damage.offset);
@@ -208,7 +208,7 @@ void on_rank_events(Step& step, Node& node, const RankEvents& events) {
   const auto& [uid, attempt] = events.attempt;
   const int rank = events.rank;
   if (events.lines.empty() && events.damage.empty()) return;
-  if (!knows(step.state, uid)) return;  // They stay on the node, unacknowledged, for the controller that knows the job.
+  if (!knows(step.state, uid)) return;  // They stay on the node for the controller that knows the job.
   if (!may_report(step.state, node, events.attempt, rank)) {
     return note_foreign(step, node,
                         absl::StrCat("events of rank ", rank, " of attempt ", attempt, " of job uid ", uid,

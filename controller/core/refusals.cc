@@ -60,7 +60,7 @@ absl::Status check_cluster(const CoreOptions& options, const Registration& hello
   }
   return rpc::error(absl::StatusCode::kFailedPrecondition, "WRONG_CLUSTER",
                     absl::StrCat("node ", hello.node, " belongs to cluster ", hello.cluster,
-                                 " and this controller is of cluster ", options.cluster,
+                                 ", and this controller to cluster ", options.cluster,
                                  ": registration refused, its ranks keep running. Start its titan-worker with the "
                                  "right --controller; or, if it is "
                                  "to join this cluster, restart it once with --adopt-cluster"),

@@ -291,7 +291,7 @@ void on_outcome(Step& step, const Cordoned& cordoned, const absl::Status& status
   if (node == nullptr) return step.refuse(asked.request, no_such_node(asked.node));  // It was deleted meanwhile.
   set_cordon(node->record, asked, cordoned.leave, step.now.wall_ns());
   if (!asked.cordoned) node->record.blames.clear();  // An operator who uncordons it has repaired it.
-  Change again;  // A session that registered meanwhile has written the record as it was before.
+  Change again;  // A session that registered meanwhile may have written the record as it was before.
   put_node(step, again, *node);
   step.commit(std::move(again));
   update_scheduler_node(step, *node);

@@ -20,8 +20,8 @@ std::vector<job::Placement> placements_of(const std::vector<scheduler::Run>& run
   return placements;
 }
 
-// Ranks of one tensor group communicate in every layer, over the links between the GPUs of a node. A CPU "device" is a
-// slot of a host, and slots of two hosts are as good.
+// Returns how many ranks must share a node. Ranks of one tensor group communicate in every layer, over the links
+// between the GPUs of a node. A CPU "device" is a slot of a host, and slots of two hosts are as good.
 int unit_of(const job::SchedulingSpec& spec) {
   const auto tensor = spec.mesh.find("tp");
   if (spec.device == "cpu" || tensor == spec.mesh.end() || spec.ranks % tensor->second != 0) return 1;
@@ -40,7 +40,7 @@ bool may_schedule(State& state, const Now& now) {
   return false;
 }
 
-// Jobs may be placed once their backoff is over, unless an older attempt of theirs still saves.
+// Jobs may be placed once their backoff is over, unless an attempt of theirs that the records lack still saves.
 void fill_queue(Step& step, Change& reasons) {
   const std::set<std::string> saving = jobs_that_still_save(step.state, step.now);
   for (const std::string& uid : saving) {
@@ -85,8 +85,8 @@ scheduler::PendingJob scheduler_job(const job::SchedulingSpec& spec) {
   return job;
 }
 
-// Urgent: something ended or came back. A new job may wait a little while the queue is long. Otherwise thousands of
-// submissions a second would each walk the queue.
+// Urgent: something ended, or a request changed the queue. New jobs and returning nodes may wait a little while the
+// queue is long. Otherwise each of thousands of submissions a second would walk the queue.
 void request_schedule(Step& step, bool urgent) {
   if ((!urgent && step.state.cycles.is_paused(step.now.monotonic)) || !may_schedule(step.state, step.now)) {
     step.state.cycles.request();

@@ -22,7 +22,7 @@ void note_flapping(Step& step, Node& node) {
   step.commit(std::move(change));
 }
 
-// A node of waiting jobs is connected again.
+// Ends the wait of jobs whose node is connected again.
 void end_waiting_for(Step& step, const std::string& node) {
   for (const std::string& uid : step.state.placed.on(node)) {
     LiveJob& job = step.state.jobs.at(uid);
@@ -39,7 +39,7 @@ void excuse_parts(State& state, const Now& now, const std::string& node) {
     state.jobs.at(uid).attempt->parts.at(node).last_advance = now.monotonic;
 }
 
-// Sent at once, not when the record is durable: on a full disk its ranks would end as orphans.
+// Welcome is sent at once, not when the record is durable: on a full disk the node's ranks would end as orphans.
 void welcome(Step& step, Node& node, const Registration& hello) {
   const std::string& name = hello.node;
   step.effects.now.sends.push_back(
@@ -54,8 +54,8 @@ void welcome(Step& step, Node& node, const Registration& hello) {
   request_schedule(step, /*urgent=*/false);
 }
 
-// How long a worker has heard nothing of this controller, from its beat. Zero for the usual time between a beat and its
-// answer, and for a pause of this process.
+// Returns how long a worker has heard nothing of this controller, from its beat. Zero for the usual time between a beat
+// and its answer, and for a pause of this process.
 absl::Duration deafness(const Step& step, absl::Duration unanswered) {
   if (unanswered <= 2 * step.state.nodes.beat_interval()) return absl::ZeroDuration();
   const bool was_asleep =
@@ -122,7 +122,7 @@ void take(Step& step, MessageReceived& input) {
   if (was_over && !is_over) excuse_parts(step.state, step.now, input.node);
   const bool is_back = !is_over && (node->state == NodeState::kLost || node->state == NodeState::kUnreachable);
   if (is_back) {
-    node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
+    node->state = NodeState::kReady;  // The lease was over, but the stream held: the node was only paused.
     end_waiting_for(step, input.node);
     stop_lost(step, input.node);
   }
@@ -130,7 +130,7 @@ void take(Step& step, MessageReceived& input) {
   hear(step, *node, input.report);
   if (!could_take_ranks) update_scheduler_node(step, *node);
   if (is_back) step.touch(input.node);
-  // After it has reported what still runs there. Thousands of nodes may come back.
+  // By now its report is handled. This is not urgent, since thousands of nodes may come back at once.
   if (is_back) request_schedule(step, /*urgent=*/false);
 }
 

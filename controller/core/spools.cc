@@ -1,4 +1,4 @@
-// Ranks repeat themselves: a full disk makes a warning of each rank at each logged step, and ten thousand ranks lose
+// Ranks repeat themselves: a full disk causes a warning from each rank at each logged step, and ten thousand ranks lose
 // the same peer. The first few messages of a kind become events, then only those that show that it continues.
 
 #include "controller/core/spools.h"

@@ -17,11 +17,12 @@ using RankKey = std::tuple<std::string, int, int>;  // Job uid, attempt, rank.
 
 class Spools {
  public:
-  // Number of the newest event that was taken from the rank. Creates the cursor if there is none.
+  // Returns the number of the newest event that was taken from the rank, 0 at first. The caller may change it.
   int64_t& cursor(const RankKey& rank) { return cursors_[rank]; }
 
-  // Counts the message and appends the count to it. True for the first few messages of a kind, then only for the 10th,
-  // the 100th and so on, to show that it continues. A restarted controller counts from zero.
+  // Counts the message and, from the third of its kind, appends the count to it. True for the first few messages of a
+  // kind, then only for the 10th, the 100th and so on, to show that it continues. A restarted controller counts from
+  // zero.
   bool should_report(const AttemptKey& attempt, const std::string& reason, std::string& message);
 
   // Damage is reported once per offset, up to a limit per rank.

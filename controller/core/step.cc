@@ -64,7 +64,7 @@ void on_outcome(Step& step, const SendCommand& sent, const absl::Status& status)
     }
   }
   if (sent.command != CommandKind::kStart) return;
-  for (const std::string& node : sent.nodes) drain_ranks(step, node);  // It was drained while the attempt prepared.
+  for (const std::string& node : sent.nodes) drain_ranks(step, node);  // It may have been drained meanwhile.
 }
 
 void answer_when_shown(Step& step, RequestId request, const std::string& job) {

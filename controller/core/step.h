@@ -33,7 +33,7 @@ struct Step {
   // Sets what to do once the change's outcome is known. A change has one continuation: effects on several jobs need
   // several changes.
   void expect(Change& change, Continuation continuation);
-  // Sends to the node's session, if it has one. Every command is repeated to its next session.
+  // Sends to the node's session, if it has one. A command that still matters is sent again to its next session.
   void send(const std::string& node, NodeCommand command);
   // Answers the request with an error.
   void refuse(RequestId request, const absl::Status& why);
@@ -70,7 +70,7 @@ void on_outcome(Step& step, const SendCommand& sent, const absl::Status& status)
 
 // attempt_end.cc
 // Call it last for everything that may end the attempt. It stops the rest once a part has failed, decides what follows
-// once all parts have ended, and commits `change`.
+// once all parts have ended, and commits `change`. `since_failure`: time since a part failed.
 void conclude(Step& step, LiveJob& job, Change change, absl::Duration since_failure);
 // Stops the job as its record's intent says and commits `change`. A job without an attempt ends at once by `over`,
 // unless end_or_leave() finds ranks left.
@@ -97,7 +97,7 @@ void on_beat(Step& step, Node& node, const Beat& beat);
 // attempt_start.cc
 // Begins the job's next attempt. Its nodes are sent Prepare once its record is durable.
 void start_attempt(Step& step, LiveJob& job, std::vector<job::Placement> placements);
-// Makes it the job's attempt and claims its devices.
+// Makes `attempt` the job's attempt and claims its devices.
 void set_attempt(Step& step, LiveJob& job, LiveAttempt attempt);
 // Removes the job's attempt. Its devices stay claimed for the job.
 void drop_attempt(Step& step, LiveJob& job);
@@ -125,7 +125,7 @@ void add_event(const Step& step, Change& change, LiveJob& job, job::EventRecord 
 void add_node_event(const Step& step, Change& change, Node& node, absl::string_view reason, std::string message,
                     absl::string_view severity, std::string actor = "", std::string job = "");
 JobViewPtr view_of(const LiveJob& job);
-LiveJob ended_job(const JobView& view);  // A copy of an ended job, to be changed.
+LiveJob ended_job(const JobView& view);  // Returns a copy of an ended job, to be changed.
 // Publishes the job's view with the change.
 void show(Change& change, const LiveJob& job);
 // Moves the job to its next state. False: the event has no meaning in this state, and nothing changes.
@@ -138,11 +138,11 @@ void update_scheduler_node(Step& step, const Node& node);
 void release_part(Step& step, LiveJob& job, const std::string& node);
 // Takes over the devices that the node reports for its part.
 void note_devices(SchedulingQueue& queue, LiveJob& job, const std::string& node, const AttemptInventory& item);
-// The job waits for the end of its backoff. Its held devices stay reserved.
+// Holds the job back, for instance until its backoff is over. Its held devices stay reserved.
 void hold_back(SchedulingQueue& queue, LiveJob& job);
-// The job waits for devices from now on.
+// Lets the job wait for devices.
 void enter_queue(Step& step, LiveJob& job);
-// Ends the reservations and avoidances that jobs have waited for long enough.
+// Ends reservations and avoidances that are older than CoreOptions::reserve_grace.
 void drop_expired_preferences(Step& step);
 
 // commands.cc
@@ -156,16 +156,16 @@ void stop_everywhere(Step& step, LiveJob& job);
 std::optional<Send> forget(const NodeTable& nodes, const AttemptKey& key, const std::string& name);
 
 // deadlines.cc
-// Time that a stop of the attempt takes at most: to save, if it may, and to be killed.
+// Returns the longest time that a stop of the attempt takes: to save, if it may, and to be killed.
 absl::Duration stop_time(const LiveJob& job);
 // Set attempt.stop_by, when the stop begins or after a restart of the controller.
 void set_stop_deadline(const Now& now, LiveJob& job);
 void restore_stop_deadline(const Now& now, LiveJob& job);
-// Monotonic time by which the node must have stopped its part.
+// Returns the monotonic time by which the node must have stopped its part. Sets part.stop_by if it is not set.
 absl::Duration stop_deadline(const Now& now, const LiveJob& job, NodePart& part);
 // Sets the grace and the deadline of `stop`, so that the part ends by `by`.
 void add_stop_times(const Now& now, Stop& stop, const LiveJob& job, absl::Duration by);
-// Time limit to send with a Prepare. It passes before the controller's own deadline.
+// Returns the time limit to send with a Prepare. It passes before the controller's own deadline.
 absl::Duration prepare_time(const CoreOptions& options, const Now& now, const LiveAttempt& attempt);
 // Gives up parts that missed a deadline although their node is connected.
 void check_deadlines(Step& step);
@@ -221,7 +221,7 @@ void count_kept_logs(KeptLogs& kept_logs, const JobView& view);
 absl::Status check_folder(const State& state, const job::SchedulingSpec& spec);
 // Forgets the id of the job's dump folder, unless something was trained under it.
 void doubt_folder_id(Folders& folders, LiveJob& job);
-// Takes the id of the folder that the leader's node prepared. False: the attempt must not start there.
+// Takes the id of the folder that the leader's node prepared. False: the attempt must not start.
 bool take_folder_id(Step& step, LiveJob& job, const std::string& node, const std::string& id, Change& change);
 
 // foreign_reports.cc
@@ -254,7 +254,7 @@ void excuse_own_pause(Step& step);
 // Brings together what a registered node runs and what it should run.
 void compare_inventory(Step& step, Node& node, const Registration& hello);
 LiveJob* job_of(Jobs& jobs, const AttemptKey& key);  // nullptr: this is not the job's live attempt.
-// nullptr: the node has no part of the job's attempt, or it was given up.
+// Returns the node's part of the job's attempt. nullptr: it has none, or its part was given up.
 NodePart* part_of(LiveJob* job, const std::string& node);
 
 // left_behind.cc
@@ -262,7 +262,7 @@ NodePart* part_of(LiveJob* job, const std::string& node);
 void leave_behind(Step& step, LiveJob& job, const std::string& node);
 // Does the same for ended attempts after a restart of the controller.
 void restore_left_behind(Step& step, const LiveJob& job);
-// The attempt's ranks are gone from the node, or need not be waited for.
+// Records that the attempt's ranks are gone from the node or need not be waited for.
 void note_end_there(Step& step, const std::string& node, const AttemptKey& key);
 // Limits the wait for ranks on a node that is connected again.
 void bound_left_behind(Step& step, const std::string& node);
@@ -286,7 +286,7 @@ void note_condition(Step& step, Node& node, const std::string& unusable, int64_t
 
 // nodes.cc
 NodeView node_view(const State& state, const Node& node);
-// Includes refused workers. Nothing: the name is not known.
+// Returns the node as clients see it, or a refused worker. Nothing: the name is not known.
 std::optional<NodeView> shown_node(const State& state, const std::string& name);
 std::vector<NodeView> node_views(const State& state);
 void touch_nodes_of(Step& step, const LiveJob& job);
@@ -316,11 +316,12 @@ absl::StatusOr<JobViewPtr> would_create(const State& state, const CoreOptions& o
                                         const job::SchedulingSpec& spec);
 // Carries out an accepted cancel.
 void start_cancel(Step& step, const CancelAccepted& accepted);
-// `leave`: a drain, not only a cordon.
+// Cordons the node or puts it back into service. `leave`: drains it, too.
 void cordon(Step& step, const CordonNode& input, bool leave);
 
 // scheduling.cc
-// Runs a scheduling cycle now or, if it is not urgent, after the pause between cycles.
+// Runs a scheduling cycle now, or later: once the first cycle may run and, if it is not urgent, after the pause between
+// cycles.
 void request_schedule(Step& step, bool urgent);
 // Shows in waiting jobs that nodes have not registered since the controller's start.
 void explain_reconciling(Step& step);
@@ -341,7 +342,7 @@ void answer_when_shown(Step& step, RequestId request, const std::string& job);
 // strays.cc
 // True if the job exists or was deleted not long ago.
 bool knows(const State& state, const std::string& uid);
-// Adds or finds it.
+// Returns the stray, which it adds if there is none.
 Stray& stray_of(Step& step, Node& node, const AttemptKey& key);
 // Claims, lists, stops or forgets a stray, as its state requires. See strays.cc for `holds` and `overdue`.
 void take_stray(Step& step, Node& node, const AttemptKey& key, PartPhase phase, bool holds = false,
@@ -354,19 +355,19 @@ void stop_dismissed(Step& step, const std::string& node, const AttemptKey& key);
 void drop_stray(Step& step, const std::string& node, const AttemptKey& key);
 // Claims the stray's devices, so that nobody else gets them.
 void claim_stray(State& state, const std::string& node, const AttemptKey& key, Stray& stray);
-// The devices that the attempt's record names on the node. Empty: not known.
+// Returns the devices that the attempt's record names on the node. Empty: not known.
 std::vector<int> recorded_devices(const Jobs& jobs, const AttemptKey& key, const std::string& node);
-// Uids of jobs that must wait because a stray of them still saves.
+// Returns the uids of jobs that must wait because a stray of them still saves.
 std::set<std::string> jobs_that_still_save(const State& state, const Now& now);
 
 // time_limit.cc
-// The scheduler's time for a monotonic time.
+// Converts a monotonic time into the scheduler's time.
 absl::Time scheduler_time(absl::Duration monotonic);
 // Sets job.ends_by once the job has a time limit and was placed.
 void note_time_limit(const Now& now, LiveJob& job);
-// How long the job may still hold devices.
+// Returns how long the job may still hold devices.
 absl::Duration time_left(const Now& now, const LiveJob& job);
-// When the job frees its devices, by its limit or at its pace.
+// Returns when the job is expected to free its devices, by its limit or at its pace.
 absl::Time expected_end(const LiveJob& job);
 // Stops jobs whose time limit is over.
 void check_time_limits(Step& step);
@@ -384,7 +385,7 @@ void load_update(Step& step, const store::Record& record);
 // waits.cc
 // Explains every few seconds what attempts wait for.
 void explain_waits(Step& step);
-// The awaited event has come. The caller publishes the job's view.
+// Clears the explanation, since the awaited event has come. The caller publishes the job's view.
 void end_explanation(LiveJob& job);
 
 // job_end.cc
@@ -395,7 +396,7 @@ void leave_queue(State& state, LiveJob& job);
 
 // leases.cc
 inline constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";  // Pending reason of a job.
-// Finds nodes whose lease is over, and what is lost with them.
+// Marks nodes whose lease is over, and gives up the parts that are lost with them.
 void check_leases(Step& step);
 // Gives up the part because its node is lost.
 void lose_part(Step& step, LiveJob& job, const std::string& node);

@@ -14,7 +14,8 @@ namespace titan::core {
 
 using AttemptKey = std::pair<std::string, int>;  // Job uid and attempt number.
 
-// An attempt on a node that is not the current attempt of a live job. It holds its devices until it is gone.
+// An attempt on a node that is not the current one of a live job, or whose part there was given up. It holds its
+// devices until it is gone.
 struct Stray {
   std::string job;  // Full name from its launch file. May be empty.
   std::vector<int> ranks;
@@ -37,10 +38,10 @@ struct LeftBehind {
   int ranks = 0;
   absl::Duration until;  // Monotonic. They have ended by then: ranks that hear of no controller save and leave.
   absl::Time until_wall;
-  bool may_train = true;  // False: they never started or have ended, but the node must still be notified.
+  bool may_train = true;  // False: they never started or have ended, but the node must still get a Stop.
 };
 
-// The owner's name under which the scheduler knows its devices.
+// Returns the owner's name under which the stray's devices are claimed in the scheduler.
 inline std::string stray_owner(const AttemptKey& key) { return absl::StrCat("stray/", key.first, "/", key.second); }
 
 }  // namespace titan::core

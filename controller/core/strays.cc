@@ -1,5 +1,5 @@
-// Attempts that are not the current one of a live job. Attempts of known jobs are stopped. An attempt of an unknown job
-// is somebody's work: it is listed until somebody decides.
+// Attempts on nodes that are not the current one of a live job, or whose part there was given up. Attempts of known
+// jobs are stopped. An attempt of an unknown job is somebody's work: it is listed until somebody decides.
 
 #include "controller/core/strays.h"
 
@@ -104,8 +104,8 @@ Stray& stray_of(Step& step, Node& node, const AttemptKey& key) {
   return step.state.strays.add(node.record.name, key);
 }
 
-// `holds`: it was refused, but one of its processes still runs and holds its devices. `overdue`: the node reports that
-// it could not stop it. A second Stop would only get the same report, without end.
+// `holds`: the attempt holds devices, even if it was refused: one of its processes is not gone. `overdue`: the node
+// reports that it could not stop it. A second Stop would only get the same report, without end.
 void take_stray(Step& step, Node& node, const AttemptKey& key, PartPhase phase, bool holds, bool overdue) {
   if (node.session == 0) return;
   const bool ended = phase == PartPhase::kEnded || phase == PartPhase::kRefused;
@@ -117,7 +117,7 @@ void take_stray(Step& step, Node& node, const AttemptKey& key, PartPhase phase, 
   }
   const bool unknown = !knows(step.state, key.first);
   stray.ended = ended;
-  if (ended || overdue) note_end_there(step, node.record.name, key);  // The node has reported that it cannot end it.
+  if (ended || overdue) note_end_there(step, node.record.name, key);  // It is gone, or its node cannot end it.
   if (ended && (!unknown || stray.dismissed)) {
     holds ? claim_stray(step.state, node.record.name, key, stray) : drop_stray(step, node.record.name, key);
     if (std::optional<Send> order = forget(step.state.nodes, key, node.record.name))
@@ -182,7 +182,7 @@ std::set<std::string> jobs_that_still_save(const State& state, const Now& now) {
   std::set<std::string> uids;
   for (const auto& [name, strays] : state.strays.all()) {
     const Node* node = state.nodes.find(name);
-    if (node == nullptr || !node->speaks()) continue;  // It would be waited for in vain.
+    if (node == nullptr || !node->speaks()) continue;  // A silent node would be waited for in vain.
     for (const auto& [key, stray] : strays) {
       if (stray.saving && !stray.ended && now.monotonic < stray.saves_until) uids.insert(key.first);
     }

@@ -7,8 +7,7 @@
 
 namespace titan::core {
 
-// Attempts that are not the current attempt of a live job, by node. A node without any has no entry: each scheduling
-// cycle walks through all entries.
+// The strays of all nodes, by node. A node without any has no entry: each scheduling cycle walks through all entries.
 class Strays {
  public:
   using OfNode = std::map<AttemptKey, Stray>;

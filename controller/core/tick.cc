@@ -1,4 +1,4 @@
-// Everything that depends on time alone, in this order.
+// Does everything that depends only on time, in this order.
 
 #include "controller/core/step.h"
 

@@ -14,12 +14,12 @@ using job::JobEvent;
 
 constexpr char kTimeLimit[] = "TIME_LIMIT";
 
-// It may still save in this time.
+// Returns the time in which the job may still save.
 absl::Duration grace(const LiveJob& job) { return absl::Seconds(job.record.spec.restart.stop_grace_seconds); }
 
 absl::Duration limit(const LiveJob& job) { return absl::Seconds(job.record.spec.time_limit_seconds); }
 
-// The same as a cancel that saves first, but without a request: a full disk does not refuse it.
+// Works like a cancel that saves first, but without a request: a full disk does not refuse it.
 void end_by_time_limit(Step& step, LiveJob& job) {
   job.record.intent = {true, true, kTimeLimit, "", step.now.wall_ns(), /*deadline_ns=*/0, {}};
   const bool waits = !job.attempt;
@@ -46,7 +46,7 @@ void note_time_limit(const Now& now, LiveJob& job) {
   job.ends_by = now.monotonic + std::clamp(limit(job) - passed, absl::ZeroDuration(), limit(job));
 }
 
-// How long it holds devices at most: from now on or, if it was never placed, from its placement on.
+// Counts from now or, if the job was never placed, from its placement.
 absl::Duration time_left(const Now& now, const LiveJob& job) {
   if (job.record.spec.time_limit_seconds <= 0) return absl::InfiniteDuration();
   const absl::Duration left = job.ends_by ? *job.ends_by - now.monotonic : limit(job);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Decides when work is due: periodic work, the next scheduling cycle, and what a pause of this process means.
+// Decides when periodic work and scheduling cycles are due, and detects pauses of this process.
 
 #include <cstddef>
 
@@ -13,7 +13,7 @@ class Periodic {
  public:
   explicit Periodic(absl::Duration every) : every_(every) {}
 
-  // True: do the work now. The next interval begins now.
+  // Returns true if the work is due, and then begins the next interval.
   bool is_due(absl::Duration now) {
     if (now < next_) return false;
     next_ = now + every_;
@@ -34,8 +34,8 @@ class Cycles {
   bool begin(absl::Duration now, bool all_registered);
   bool has_begun() const { return has_begun_; }
 
-  // Call it after each cycle. A cycle takes time in proportion to the number of nodes and jobs, and many of them may
-  // arrive at once. The pause keeps all cycles together within a tenth of the time.
+  // Begins the pause that belongs to a cycle. A cycle takes time in proportion to the number of nodes and jobs, and
+  // many of them may arrive at once. The pause keeps all cycles together within a tenth of the time.
   void pause(absl::Duration now, size_t nodes_and_jobs);
   bool is_paused(absl::Duration now) const { return now < next_; }
 

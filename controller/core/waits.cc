@@ -54,7 +54,7 @@ std::string named_parts(const NodeTable& nodes, const LiveAttempt& attempt, cons
                       more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-// Empty: there is nothing to explain.
+// Returns what the attempt waits for. Empty: there is nothing to explain.
 Wait wait_of(const NodeTable& nodes, const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const auto those = [&](const auto& is) {

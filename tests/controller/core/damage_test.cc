@@ -75,7 +75,7 @@ TEST_F(DamageTest, AJobWhoseNewestAttemptIsDamagedIsNotStartedAgain) {
   expect_unknown_and_left_alone();
   EXPECT_THAT(quarantined_keys(), ::testing::UnorderedElementsAre(job_key(uid_), attempt_key(uid_, 1)));
   for (const store::Quarantined& record : store.quarantined()) {
-    EXPECT_THAT(record.reason, HasSubstr(record.key == job_key(uid_) ? "attempt 1 of it cannot be read" : "parse"));
+    EXPECT_THAT(record.reason, HasSubstr(record.key == job_key(uid_) ? "its attempt 1 cannot be read" : "parse"));
   }
   crash();
   connect_all();

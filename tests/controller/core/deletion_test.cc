@@ -130,7 +130,8 @@ TEST_F(DeletionTest, LiveJobsCannotBeDeleted) {
   ASSERT_EQ(job("a")->record->state, job::JobState::kStopping);
   const absl::Status stopping = remove(job("a")->record->uid);
   EXPECT_EQ(rpc::reason(stopping), "JOB_NOT_OVER");
-  EXPECT_THAT(std::string(stopping.message()), ::testing::HasSubstr("it is stopping and can be deleted once it has"));
+  EXPECT_THAT(std::string(stopping.message()),
+              ::testing::HasSubstr("it is stopping and can be deleted once it has ended"));
   EXPECT_THAT(std::string(stopping.message()), ::testing::Not(::testing::HasSubstr("cancel")));
   EXPECT_EQ(rpc::reason(remove("nobody")), "JOB_NOT_FOUND");
 }

@@ -293,7 +293,7 @@ TEST_F(RestartTest, StopByADeadControllerBlamesNobody) {
     deliver(nodes.at("n1"), ended);
     settle();
     EXPECT_EQ(job(id)->attempts[0]->end_cause, "LAUNCH_FAILED");
-    EXPECT_THAT(job(id)->attempts[0]->end_message, ::testing::HasSubstr("node n1 was ordered to stop it"));
+    EXPECT_THAT(job(id)->attempts[0]->end_message, ::testing::HasSubstr("node n1 was ordered to stop the attempt"));
     EXPECT_TRUE(job(id)->record->avoided_nodes.empty());
     ASSERT_TRUE(cancel(id, /*now=*/true).ok());
     advance(absl::Seconds(1));
