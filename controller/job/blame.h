@@ -15,7 +15,7 @@ namespace titan::job {
 // if the job, the dump folder or a lack of free devices was the cause.
 bool blames_node(const AttemptEnd& end);
 
-// Returns the nodes that the job's next attempts avoid first, whether or not they were at fault.
+// Returns the nodes that the job's next attempts avoid, whether or not they were at fault.
 std::vector<std::string> nodes_to_avoid(const AttemptEnd& end);
 
 // True if another node, if there is one, is worth a try: one rank failed first, and `restarts` before this end made no
@@ -29,7 +29,7 @@ void avoid(std::vector<std::string>& avoided, const std::vector<std::string>& no
 // Adds a blame and drops blames that are older than a day.
 void add_blame(std::vector<Blame>& blames, Blame blame);
 
-// Returns why the node must be cordoned, for people. Empty: it must not. Reasons within a day: it failed two jobs by
+// Returns why the node must be cordoned, for people. Empty: it need not be. Reasons within a day: it failed two jobs by
 // its own fault, or was lost three times, more than a minute apart. One job that fails repeatedly may be the cause
 // itself. Ranks that cannot be ended are reason enough at once.
 std::string reason_to_cordon(const std::vector<Blame>& blames);

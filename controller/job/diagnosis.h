@@ -55,7 +55,7 @@ void from_json(const nlohmann::json& json, DiagnosisRecord& record);
 DiagnosisRecord diagnose(const Findings& findings, const std::string& title);
 
 inline constexpr size_t kMaxReport = 384 << 10;  // Bytes.
-// Newest calls to request from each rank of a world, so that all calls together take some megabytes.
+// Returns how many of its newest calls to request from each rank, so that all calls together take some megabytes.
 int max_calls(int world);
 
 }  // namespace titan::job

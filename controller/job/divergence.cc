@@ -76,8 +76,8 @@ Step step_of(const rank_protocol::RankFlight& rank, const rank_protocol::FlightC
   return {axis_of(rank.groups[static_cast<size_t>(call.group)]), call.operation, type, elements};
 }
 
-// By mark: what the rank did between two meetings of all ranks, without incomplete stretches, and what it did since the
-// last meeting.
+// Returns, by mark, what the rank did between two meetings of all ranks, and what it did since the last one. Leaves out
+// an incomplete first stretch.
 std::map<int64_t, std::vector<const rank_protocol::FlightCall*>> stretches_of(const rank_protocol::RankFlight& rank) {
   std::map<int64_t, std::vector<const rank_protocol::FlightCall*>> stretches;
   for (const rank_protocol::FlightCall& call : rank.calls) stretches[call.mark].push_back(&call);
@@ -111,7 +111,7 @@ std::optional<Deviation> deviation_of(const rank_protocol::RankFlight& rank) {
   return deviation_between(rank, before->second, last->second);
 }
 
-// Ranks that deviated where most did not: a validation is a deviation of all ranks.
+// Returns the ranks that deviated where most did not: a validation is a deviation of all ranks.
 std::map<int, Deviation> deviations_of(const std::vector<rank_protocol::RankFlight>& ranks) {
   std::map<int, Deviation> turns;
   std::map<int64_t, size_t> at_mark;
@@ -125,7 +125,7 @@ std::map<int, Deviation> deviations_of(const std::vector<rank_protocol::RankFlig
   return turns;
 }
 
-// How much supports the ranks that came with one shape: their number, and how many of them did not deviate.
+// Returns the support for one shape: the number of ranks that came with it, and how many of them did not deviate.
 std::pair<size_t, int64_t> worth(const std::vector<Made>& made, const std::map<int, Deviation>& turns) {
   const auto as_before = [&](const Made& one) { return turns.count(one.by->rank) == 0; };
   return {made.size(), std::count_if(made.begin(), made.end(), as_before)};
@@ -166,7 +166,7 @@ Divergence mismatch_of(const KnownGroup& group, const Shapes& shapes, const std:
   return found;
 }
 
-// The earliest collective to which members came with different operations, types or sizes.
+// Returns the earliest collective to which members came with different operations, types or sizes.
 std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& groups,
                                          const std::map<int, Deviation>& turns) {
   std::optional<Divergence> first;
@@ -200,8 +200,7 @@ struct Waits {
   std::map<int, Awaited> inside;
 };
 
-// Members that have not issued a call, or have not begun to wait for it while others are inside of it: the call may
-// need them for its progress.
+// Returns the members that have not issued a call, or have only posted it: the call may need them for its progress.
 std::vector<int> absent(const KnownGroup& group, int64_t sequence) {
   std::vector<int> ranks;
   for (const auto& [member, issued] : group.issued) {

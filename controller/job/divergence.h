@@ -41,8 +41,8 @@ struct Divergence {
 // its calls between two earlier meetings of all ranks, while most others do not.
 std::optional<Divergence> first_divergence(const std::vector<rank_protocol::RankFlight>& ranks);
 
-// By rank: the call in which it waits for others. This is its first call that some member has not issued, or else the
-// newest call that it is inside of. A rank that waits for nobody has no entry.
+// Returns, by rank, the call in which it waits for others. This is its first call that some member has not issued, or
+// else the newest call that it is inside of. A rank that waits for nobody has no entry.
 std::map<int, const rank_protocol::FlightCall*> awaited_calls(const std::vector<rank_protocol::RankFlight>& ranks);
 
 }  // namespace titan::job

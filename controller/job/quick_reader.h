@@ -1,8 +1,8 @@
 #pragma once
 
-// Reads a record's JSON directly into its members, for the tens of thousands of records at a start. It accepts what
-// encode() writes, with members in any order, and nothing else. All other texts, from an escaped character to a member
-// of another version, are left to the general reader.
+// Reads a record's JSON directly into its members, for the tens of thousands of records at a start. It accepts the
+// plain form of what encode() writes, with members in any order. All other texts, for instance with an escaped
+// character or a member of another version, are left to the general reader.
 
 #include <algorithm>
 #include <charconv>
@@ -68,8 +68,8 @@ class QuickReader {
     items.clear();
     return read_members([&](std::string_view key) { return read(items[std::string(key)]); });
   }
-  // Reads a record. read_member(reader, key, record) reads the member of that name. It returns false if there is none,
-  // or if it is malformed.
+  // Reads a record. read_member(reader, key, record) reads the member of that name. It returns false if the record has
+  // no such member or the value is malformed.
   template <typename Record>
   requires requires(QuickReader& reader, Record& record) { read_member(reader, "", record); }
   bool read(Record& record) {

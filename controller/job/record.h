@@ -184,7 +184,7 @@ struct Progress {
   int64_t commit_time_ns = 0;  // When the controller heard of it. 0: there is none.
   std::string failed_save;     // Failure of the newest save: "step 12: No space left on device". Empty: it succeeded.
   int64_t update_time_ns = 0;
-  double longest_step_seconds = 0;  // Reported by its nodes. A restarted controller derives its timeout from it.
+  double longest_step_seconds = 0;  // Measured from beats. A restarted controller derives its timeout from it.
 };
 
 // Most bytes of an event's message.
@@ -245,7 +245,7 @@ struct Tombstone {
   uint32_t fingerprint = 0;  // CRC of that request's content.
 };
 
-// Covers what may be changed while a job lives: priority, title, labels. Progress does not change it.
+// Returns a hash of what an update may change: priority, title, labels. Progress does not change it.
 std::string etag(const JobRecord& record);
 
 void to_json(nlohmann::json& json, const RestartPolicy& policy);

@@ -132,7 +132,8 @@ AttemptEnd from_refusal(const EndFacts& facts) {
   return end;
 }
 
-// The ranks' own recordings name the rank that the others waited for, or that came with another call.
+// The verdict, from the ranks' own recordings, names the rank that the others waited for or that came with another
+// call.
 AttemptEnd with_verdict(AttemptEnd end, const EndFacts& facts) {
   if (!facts.verdict.empty()) end.message = absl::StrCat(facts.verdict, ". ", end.message);
   return end;
@@ -175,7 +176,7 @@ std::string who_stopped(const EndFacts& facts) {
     }
     return absl::StrCat("node ", exit.node, " stopped its ranks (", exit.stop_reason, ")");
   }
-  // Its node was ordered to stop them, but its ranks left sooner.
+  // A drained node was ordered to stop its ranks, but they left sooner.
   if (!facts.drained.empty()) {
     const auto& [node, actor] = *facts.drained.begin();
     return absl::StrCat("node ", node, " was drained", by(actor));
@@ -345,7 +346,7 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   if (reason == kSpecLost) return fail(reason, end.message);
   // Another job has the folder. If this one came back, both would train one model alternately.
   if (reason == kFolderTaken || reason == kFolderInUse) return fail(reason, end.message);
-  // This says nothing about the job: the next number is above the one that was found.
+  // The job is not at fault, and its next number is above the one that was found.
   if (end.cause == Cause::kStaleAttempt) {
     if (++history.stale_attempts < kStaleLimit) return {true, 0, "", ""};
     return fail(reason, absl::StrCat(end.message, ", for the ", kStaleLimit,

@@ -37,8 +37,8 @@ bool is_cause(absl::string_view text);
 struct HungRank {
   int rank = 0;
   std::string node;
-  std::string phase;  // Empty: it had no beacon yet.
-  double seconds = 0;
+  std::string phase;   // Empty: it had no beacon yet.
+  double seconds = 0;  // Time without progress.
 };
 
 struct EndFacts {
@@ -76,19 +76,20 @@ struct AttemptEnd {
 // do.
 bool is_lost_folder(const AttemptEnd& end);
 
-// True if the node does not have the requested devices because others hold them. This says nothing about the job.
+// True if the node does not have the requested devices because others hold them. The job is not at fault.
 bool lacks_devices(const AttemptEnd& end);
 
-// True if a node could not even begin its part: its state folder is full, it is stopping, or its shim does not start.
-// This says nothing about the job, which then waits like a queued one. False if the job's own launch file or dump
-// folder was the cause.
+// True if a node could not even begin its part: its state folder is full, it is stopping, or its shim or the rank
+// program does not start. The job is not at fault and waits like a queued one. False if the job's own launch file or
+// dump folder was the cause.
 bool is_refusal_of_node(const AttemptEnd& end);
 
 // Finds the root cause of an attempt's end. Ranks that failed because another one was gone, and ranks that the
 // controller killed, are consequences: they are the root only if nothing better is known.
 AttemptEnd classify(const EndFacts& facts);
 
-// Selects the exits to keep and show: at most kExitsKept, causes before consequences. Returns them by rank.
+// Selects the exits to keep and show: at most kExitsKept, those with stored logs first, then causes before
+// consequences. Returns them by rank.
 std::vector<RankExit> most_relevant(const std::map<int, RankExit>& exits);
 
 // Records a finished step or full commit. True: it was never reached before, and the counters start over.
@@ -102,7 +103,7 @@ struct Verdict {
 };
 
 // Decides what follows an attempt that neither finished nor was cancelled. `step` is the last one that it finished.
-// `jitter` in [0, 1) spreads the backoff by up to a quarter.
+// Counts the outcome in `history`. `jitter` in [0, 1) spreads the backoff by up to a quarter.
 Verdict decide(const RestartPolicy& policy, RestartHistory& history, const AttemptEnd& end, int64_t step,
                double jitter);
 

@@ -34,9 +34,10 @@ enum class JobEvent {
 // Names are UPPER_SNAKE for states, as on the wire. Records store them, so a name never changes its meaning.
 absl::string_view name(JobState state);
 absl::string_view name(JobEvent event);
-absl::StatusOr<JobState> state_from_name(absl::string_view name);
+absl::StatusOr<JobState> state_from_name(absl::string_view name);  // Errors: InvalidArgument.
 
-// The whole life of a job. Errors: FailedPrecondition, which names both, if the event has no meaning in that state.
+// Returns the state after the event. Errors: FailedPrecondition, which names both, if the event has no meaning in that
+// state.
 absl::StatusOr<JobState> next_state(JobState from, JobEvent event);
 
 // A final state never changes.
