@@ -116,8 +116,8 @@ void NodeIndex::move(NodeInfo& node, int before, int after) {
   }
 }
 
-// The domain's children with a node that has this many devices. Null: there are none. The root's children are all
-// domains of level 1.
+// Returns the domain's children with a node that has this many devices. Null: there are no such children. The root's
+// children are all domains of level 1.
 const NodeIndex::Ranking* NodeIndex::children_of(const Domain& domain, int devices) const {
   if (domain.level == 0 && levels_.size() < 2) return nullptr;
   const Rankings& rankings = domain.level == 0 ? levels_[1] : domain.children;
@@ -159,7 +159,8 @@ const NodeIndex::Domain* NodeIndex::smallest_sufficient(const Ranking& ranking, 
   return largest->counts.at_least(rest) > count ? largest : enough->second;
 }
 
-// Takes whole children from the largest on. The last one is the smallest child that holds what is left.
+// Takes whole children, the largest first, and for the rest the smallest child that holds it. If the children have too
+// few nodes, adds the domain's own.
 void NodeIndex::collect(const Domain& domain, int devices, size_t count, std::vector<NodeInfo*>& nodes) const {
   const size_t wanted = nodes.size() + count;
   const auto left = [&] { return static_cast<int>(wanted - nodes.size()); };

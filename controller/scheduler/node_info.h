@@ -1,6 +1,6 @@
 #pragma once
 
-// What the scheduler knows of one node, and the ledger of device owners.
+// The scheduler's state of one node, and the ledger of device owners.
 
 #include <cstdint>
 #include <map>

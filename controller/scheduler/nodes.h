@@ -48,7 +48,7 @@ class Nodes {
   NodeSet soonest(const GangRequest& request, const std::set<const NodeInfo*>& without) const;
   // Returns the targeted node whose claims end last, among those that cannot give their whole share yet. Null: none.
   NodeInfo* slowest(const GangRequest& request) const;
-  absl::Time targets_drained() const;  // When the last claim on a targeted node ends.
+  absl::Time targets_drained() const;  // Returns when the last claim on a targeted node ends.
 
  private:
   struct Draining {

@@ -33,14 +33,14 @@ Pool::ExcludedNodes Pool::excluded_nodes(const Waiting& job) const {
   return excluded;
 }
 
-// True for that job itself, for jobs before it, and for jobs that end before it can start.
+// True for the promised job, for jobs before it, and for jobs that end before it can start.
 bool Pool::may_use_promised(const Waiting& job, absl::Time now) const {
   if (promise_.job == nullptr) return false;
   if (promise_.job == &job || job.place < promise_.job->place) return true;
   return promise_.shadow != absl::InfiniteFuture() && now + job.job.time_limit <= promise_.shadow;
 }
 
-// Upper bound on what the job can get. It is cheap, and nearly always exact.
+// Returns an upper bound on the ranks that the job can get. It is cheap, and nearly always exact.
 int64_t Pool::max_available(const Waiting& job, const ExcludedNodes& excluded, bool promised) const {
   int64_t capacity = nodes_.unclaimed(false).capacity(job.request);
   if (promised) capacity += nodes_.unclaimed(true).capacity(job.request);
@@ -94,11 +94,11 @@ void Pool::find_useless() {
 }
 
 // Returns an index in which the job fits: open nodes, promised nodes if it may use them, or both. If it does not fit,
-// lifts the holds of jobs that cannot run anyway, and at last those of later jobs, from the last one on. Null: it does
+// lifts the holds of jobs that cannot run anyway, and finally those of later jobs, the last job first. Null: it does
 // not fit.
 NodeIndex* Pool::make_space(const Waiting& job, bool promised, std::vector<Waiting*>& lifted) {
   const auto capacity = [&](bool targeted) { return nodes_.index(targeted).counts().capacity(job.request); };
-  const bool owner = promise_.job == &job;  // It is placed once, so it may choose among all nodes at their cost.
+  const bool owner = promise_.job == &job;  // It is placed only once, so a slower choice among all nodes is fine.
   if (!owner && capacity(false) >= job.request.ranks) return &nodes_.index(false);
   if (!owner && promised && capacity(true) >= job.request.ranks) return &nodes_.index(true);
   const auto fits = [&] { return capacity(false) + (promised ? capacity(true) : 0) >= job.request.ranks; };

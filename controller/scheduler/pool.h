@@ -51,7 +51,7 @@ class Pool {
 
   const Waiting* promised() const { return promise_.job; }
   Reservation reservation() const;
-  // Does nothing if one of the nodes is not usable.
+  // Gives the job the promise again, unless one of its nodes is not usable.
   void restore(Waiting& job, const Reservation& reservation);
 
  private:
@@ -113,7 +113,7 @@ class Pool {
   bool dirty_ = false;        // Some shape must be looked at again.
   std::optional<Place> cut_;  // Where the last cycle reached its limit. Not set: it saw all jobs.
 
-  // Reasons go to the front of the queue, to jobs that have none yet, and to all other jobs in rotation.
+  // Reasons are computed for the front of the queue, for jobs that have none yet, and for all other jobs in rotation.
   uint64_t facts_ = 1;           // Grows with every change that may affect a reason.
   uint64_t reported_facts_ = 0;  // Value of facts_ at the start of this round.
   size_t to_visit_ = 0;          // Jobs that this round has not visited yet.

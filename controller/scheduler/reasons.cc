@@ -19,20 +19,20 @@ Misfit too_few_wide_nodes(const PendingJob& job, int wide, int nodes, const std:
   return {"RANKS_PER_NODE_UNSATISFIABLE",
           absl::StrCat("needs ", counted(job.ranks / job.ranks_per_node, "node"), " with ",
                        counted(job.ranks_per_node, job.device + " device"), " each; ", wide, " of ",
-                       counted(nodes, "node"), wide == 1 ? " has" : " have", " so many", more)};
+                       counted(nodes, "node"), wide == 1 ? " has" : " have", " that many", more)};
 }
 
 Misfit too_few_units(const PendingJob& job, int64_t units) {
   return {"UNIT_UNSATISFIABLE", absl::StrCat("needs ", counted(job.ranks / job.unit, "group"), " of ",
                                              counted(job.unit, job.device + " device"),
-                                             ", each on one node; the nodes can hold, when idle, ", units)};
+                                             ", each on one node; when idle, the nodes can hold ", units)};
 }
 
 Misfit indivisible(const PendingJob& job) {
   const bool fixed = job.ranks_per_node > 0;
   return {fixed ? "RANKS_PER_NODE_UNSATISFIABLE" : "UNIT_UNSATISFIABLE",
           absl::StrCat(counted(job.ranks, "rank"), " cannot be divided into ",
-                       fixed ? absl::StrCat(job.ranks_per_node, " a node") : absl::StrCat("groups of ", job.unit))};
+                       fixed ? absl::StrCat(job.ranks_per_node, " per node") : absl::StrCat("groups of ", job.unit))};
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
   return lack(job, excluded, nodes);
 }
 
-// The nodes would suffice, or nearly. The free devices do not.
+// Returns the reason if too few devices are free, or if the ready nodes have too few devices in total.
 Misfit Pool::lack(const Waiting& job, const ExcludedNodes& excluded, int nodes) const {
   const PendingJob& asks = job.job;
   const bool behind = promise_.job != nullptr && promise_.job->place < job.place;

@@ -60,14 +60,14 @@ class Scheduler {
   // Explains why the job could never run on the known nodes, even if all were ready and idle. Nothing if it could.
   std::optional<Misfit> misfit(const PendingJob& job) const;
 
-  // Promises to waiting jobs, at most one for each kind of device. With them a new scheduler decides as this one would.
-  // Without them the first waiting job gets a new promise.
+  // Returns the promises to waiting jobs, at most one for each kind of device. With them a new scheduler decides as
+  // this one would. Without them the first waiting job gets a new promise.
   std::vector<Reservation> reservations() const;
   void restore(const Reservation& reservation);
 
   bool waits(const std::string& uid) const { return jobs_.contains(uid); }
   size_t num_waiting() const { return jobs_.size(); }
-  // Devices that nobody claims or holds, ascending. Empty for an unknown node.
+  // Returns the devices that nobody claims or holds, ascending. Empty for an unknown node.
   std::vector<int> free_devices(const std::string& node) const;
 
  private:

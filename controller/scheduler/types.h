@@ -15,7 +15,7 @@ namespace titan::scheduler {
 // Names a job in messages to users who may not see it.
 inline constexpr char kForeignJob[] = "a job of another project";
 
-// What a node offers, as the core sets it.
+// Properties of a node, as the core sets them.
 struct NodeProperties {
   std::string name;
   std::string device;  // Kind: "cuda", "cpu".
@@ -35,14 +35,14 @@ struct PendingJob {
   std::string name;  // For messages.
   std::string device;
   int ranks = 1;
-  int ranks_per_node = 0;  // 0: as few nodes as possible. Otherwise it overrides `unit`.
+  int ranks_per_node = 0;  // Exactly this many on a node, whatever `unit` is. 0: as few nodes as possible.
   // Ranks [k * unit, (k + 1) * unit) share a node. The unit is the tensor degree: its axis is the innermost of the
   // mesh.
   int unit = 1;
   int priority = 0;
   int64_t order = 0;        // Order of submission.
-  bool recovering = false;  // First in line, because its surviving nodes wait for it.
-  // It is stopped when it has run this long. Backfill needs this.
+  bool recovering = false;  // Goes before other jobs (see Order), because its surviving nodes wait for it.
+  // It is stopped when it has run this long. Backfill relies on this.
   absl::Duration time_limit = absl::InfiniteDuration();
   // Devices by node that the job came from. Nobody else gets them while it waits, unless a job before it in the queue
   // could not run without them: otherwise two gangs that each miss a node would wait for each other for ever. They stay

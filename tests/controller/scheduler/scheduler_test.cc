@@ -122,14 +122,14 @@ TEST_F(SchedulerTest, SaysWhyAJobWaits) {
   node("n3", 1, 1);
   EXPECT_EQ(cycle()["a"].reason, "RANKS_PER_NODE_UNSATISFIABLE");
   scheduler_.add_job(job("a", 4, 2));
-  EXPECT_EQ(cycle()["a"].message, "needs 2 nodes with 2 cpu devices each; 1 of 2 nodes has so many");
+  EXPECT_EQ(cycle()["a"].message, "needs 2 nodes with 2 cpu devices each; 1 of 2 nodes has that many");
   EXPECT_THAT(cycle(), IsEmpty()) << "reported once";
   PendingJob refusing = job("b", 1);
   refusing.refused = {"n2", "n3"};
   EXPECT_EQ(place(refusing).reason, "ALL_REFUSED");
   EXPECT_EQ(place(in_units(job("c", 4), 4)).reason, "INSUFFICIENT_DEVICES");
   EXPECT_EQ(place(in_units(job("d", 3), 3)).message,
-            "needs 1 group of 3 cpu devices, each on one node; the nodes can hold, when idle, 0");
+            "needs 1 group of 3 cpu devices, each on one node; when idle, the nodes can hold 0");
   EXPECT_EQ(place(in_units(job("e", 3), 2)).message, "3 ranks cannot be divided into groups of 2");
 }
 
@@ -596,7 +596,7 @@ TEST_F(SchedulerTest, MisfitDependsOnNodesNotOnTheirLoad) {
   EXPECT_FALSE(scheduler_.misfit(in_units(job("a", 4), 2)));
   EXPECT_EQ(scheduler_.misfit(job("a", 4, 1))->reason, "RANKS_PER_NODE_UNSATISFIABLE");
   EXPECT_EQ(scheduler_.misfit(job("a", 4, 1))->message,
-            "needs 4 nodes with 1 cpu device each; 2 of 2 nodes have so many, and the largest has 2; "
+            "needs 4 nodes with 1 cpu device each; 2 of 2 nodes have that many, and the largest has 2; "
             "resources.ranks_per_node = 0 leaves the placement to the scheduler");
   EXPECT_EQ(scheduler_.misfit(job("a", 5))->message,
             "needs 5 cpu devices, and all 2 nodes together have 4; use fewer ranks or add nodes");
