@@ -11,14 +11,14 @@ namespace {
 
 namespace event = rank_protocol::event;
 
-// NaN: there is no such number.
+// Returns NaN if there is no such number.
 double number(const nlohmann::json& json, const char* key) {
   const auto it = json.find(key);
   if (it == json.end() || !it->is_number()) return std::numeric_limits<double>::quiet_NaN();
   return it->get<double>();
 }
 
-// 0 for values that no counter of a training reaches, and that would overflow when added to.
+// Returns 0 for a missing number, and for one so large that no counter reaches it and adding to it might overflow.
 int64_t integer(const nlohmann::json& json, const char* key) {
   constexpr double kMost = 1e15;
   const double value = number(json, key);

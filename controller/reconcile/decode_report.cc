@@ -200,7 +200,7 @@ core::NodeReport decode(const v1::WorkerMessage& message) {
       return events_of(message.events());
     case v1::WorkerMessage::kDiagnosis:
       return diagnosis_of(message.diagnosis());
-    // The API takes the answers that readers wait for. This one was not requested from this node.
+    // The API delivers answers to the readers that wait for them. This one was not requested from this node.
     case v1::WorkerMessage::kLog:
     case v1::WorkerMessage::kTrace:
       return core::MisdirectedAnswer{};

@@ -13,7 +13,7 @@
 namespace titan::reconcile {
 namespace {
 
-// Uid of the job for which the change writes an attempt. Empty: it writes none.
+// Returns the uid of the job for which the change writes an attempt. Empty: it writes none.
 std::string attempt_in(const core::Change& change) {
   const std::string prefix = "attempt/";
   for (const store::Mutation& mutation : change.mutations) {

@@ -13,8 +13,8 @@ namespace titan::reconcile::failpoints {
 using Kinds = uint32_t;  // A bit for each kind of record that a transaction changes.
 
 Kinds kinds_of(const store::Transaction& transaction);
-void before_write(Kinds kinds);  // "write.KIND": it is on its way to the store.
-void after_write(Kinds kinds);   // "durable.KIND": nobody was notified yet.
+void before_write(Kinds kinds);  // "write.KIND": before it is passed to the store.
+void after_write(Kinds kinds);   // "durable.KIND": nobody has been notified yet.
 
 void before_answering();                                    // "release.answer": published, not answered.
 void before_sending();                                      // "release.send": answered, not sent.

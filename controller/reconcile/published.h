@@ -61,7 +61,7 @@ class Published {
  public:
   struct Limits {
     size_t changes = 20'000;  // Changes kept for watchers.
-    size_t bytes = 64 << 20;  // About this many bytes. The lower limit counts.
+    size_t bytes = 64 << 20;  // Approximate bytes of these changes. The limit that is reached first applies.
   };
   explicit Published(int64_t revision) : Published(revision, Limits()) {}
   Published(int64_t revision, Limits limits) : floor_(revision), revision_(revision), limits_(limits) {}
@@ -87,18 +87,20 @@ class Published {
     int64_t next_cursor = 0;
     int64_t revision = 0;  // Everything up to this revision is in this batch or an earlier one.
   };
-  // Returns jobs with a greater order as they are, oldest first, at most `limit`, and the cursor after them. All are
-  // from one moment.
+  // Returns the present views of jobs with an order above `after_order`, oldest first, at most `limit`, and the cursor
+  // after all changes so far. All are from one moment.
   Batch page(int64_t after_order, int limit) const;
   // Does the same for the job of this name. No view: there is no such job.
   Batch look(const std::string& full_name) const;
   // Visits every job, oldest first, in pages, so not all are from one moment.
   void each(const std::function<void(const JobView&)>& visit) const;
-  // Returns the cursor after `revision`. OutOfRange: changes after it are no longer kept. Take a snapshot instead.
+  // Returns the cursor after `revision`. Errors: OutOfRange if changes after it are no longer kept, or if it is newer
+  // than revision(). Read the jobs with page() then.
   absl::StatusOr<int64_t> cursor_after(int64_t revision) const;
-  // OutOfRange: the reader was so slow that changes were dropped.
+  // Returns at most `limit` changes, beginning at `cursor`. Errors: OutOfRange if the reader was so slow that changes
+  // were dropped.
   absl::StatusOr<Batch> changes(int64_t cursor, int limit) const;
-  // Returns changes of one job. Other jobs cost nothing, and their dropped changes do not matter.
+  // Does the same for one job. Other jobs cost nothing, and their dropped changes do not matter.
   absl::StatusOr<Batch> changes_of(const std::string& full_name, int64_t cursor, int limit) const;
   // Returns the cursor after all changes.
   int64_t end() const;

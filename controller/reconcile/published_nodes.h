@@ -24,7 +24,7 @@ class PublishedNodes {
   void beat(const std::string& name, absl::Time at);
   void erase(const std::string& name);
 
-  absl::StatusOr<core::NodeView> find(const std::string& name) const;
+  absl::StatusOr<core::NodeView> find(const std::string& name) const;  // Errors: NotFound (NODE_NOT_FOUND).
   // Returns at most `limit` nodes after the name `after`, by name.
   std::vector<core::NodeView> page(const std::string& after, size_t limit) const;
   // Returns all nodes by name, read in pages, so not all are from one moment.

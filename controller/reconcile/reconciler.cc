@@ -136,7 +136,7 @@ void Reconciler::on_message(const std::string& node, const std::shared_ptr<Sessi
                             const v1::WorkerMessage& message) {
   failpoints::before_hearing(message);
   note_later_leader(node, message.attempt().leader_epoch());
-  if (message.attempt().error_reason() == "STALE_LEADER") return;  // This says nothing about the attempt.
+  if (message.attempt().error_reason() == "STALE_LEADER") return;  // It refused this leader, not the attempt.
   core::NodeReport report = decode(message);  // Decoded without the lock, because a rank's events are lines of JSON.
   Answers answers;
   {
@@ -148,7 +148,7 @@ void Reconciler::on_message(const std::string& node, const std::shared_ptr<Sessi
   for (const auto& answer : answers) answer();
 }
 
-// The store would refuse the next write anyway. Until there is one, nodes would still obey a former leader.
+// The store would refuse the next write anyway. Until that write, nodes would still obey a former leader.
 void Reconciler::note_later_leader(const std::string& node, int64_t epoch) const {
   if (options_.leader_epoch == 0 || epoch <= options_.leader_epoch) return;
   const absl::Status why = absl::FailedPreconditionError(

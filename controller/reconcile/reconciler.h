@@ -49,8 +49,8 @@ class Reconciler {
   static absl::StatusOr<std::unique_ptr<Reconciler>> open(store::Store& store, const Clock& clock,
                                                           ReconcilerOptions options, Measures& measures);
 
-  // Requests of clients: see the inputs of the same name. Each `done` runs once: when the change is durable, or with an
-  // error. `actor` is the authenticated caller. Empty: not known.
+  // Requests of clients: see the inputs of the same name. Each `done` runs once, on any thread and without the lock:
+  // when the change is durable, or with an error. `actor` is the authenticated caller. Empty: not known.
   void create(core::CreateJob request, Done<JobViewPtr> done);  // Sets the job's uid.
   void update(core::UpdateJob request, Done<JobViewPtr> done);
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done, const std::string& actor = "",
@@ -71,7 +71,7 @@ class Reconciler {
                             const std::string& peer = "");
   void on_message(const std::string& node, const std::shared_ptr<Session>& session, const v1::WorkerMessage& message);
   void close_session(const std::string& node, const Session* session);
-  // For requests to read logs and traces. Errors: Unavailable (NODE_UNREACHABLE).
+  // Sends a request to read a log or a trace to the node. Errors: Unavailable (NODE_UNREACHABLE).
   absl::Status send(const std::string& node, const v1::ControllerMessage& message);
 
   // Call about ten times a second.
@@ -94,7 +94,7 @@ class Reconciler {
   std::vector<NodeView> decided_nodes() const;
   // Reads the job's specification from the store. Errors: DataLoss if it is missing or malformed; those of Store::get.
   absl::StatusOr<v1::JobSpec> stored_spec(const std::string& uid) const;
-  // Reads the store. Errors: NotFound, DataLoss.
+  // Reads the diagnosis from the store. Errors: NotFound, DataLoss, and those of Store::get.
   absl::StatusOr<job::DiagnosisRecord> diagnosis(const std::string& uid, int attempt) const;
   // See Core::scheduling().
   bool scheduling() const;

@@ -14,7 +14,8 @@ class Session {
   // Queues a message. It is silently dropped once the stream is gone, since every command is repeated to the next
   // session.
   virtual void send(const v1::ControllerMessage& message) = 0;
-  // Does the same for a message in two parts that add up. The second part is encoded, and shared by many nodes.
+  // Does the same for a message in two parts, which are merged. The second part is encoded already and shared by many
+  // nodes.
   virtual void send(const v1::ControllerMessage& message, const std::shared_ptr<const std::string>& shared) {
     v1::ControllerMessage whole;
     if (whole.ParseFromString(message.SerializeAsString() + *shared)) send(whole);
