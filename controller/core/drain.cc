@@ -19,10 +19,10 @@ bool is_draining(const NodeTable& nodes, const std::string& name) {
   return node != nullptr && node->record.drain.time_ns != 0;
 }
 
-// The ranks of one node are stopped as by a daemon that stops: all ranks of the attempt agree on the step, save and
-// leave, and the next attempt finds the node cordoned. A job that cannot save would lose its training, so it stays to
-// its end. An attempt that is about to start is stopped when it has started. A restarted controller stops it when the
-// node registers.
+// The ranks of one node are stopped as by a titan-worker that stops: all ranks of the attempt agree on the step, save
+// and leave, and the next attempt finds the node cordoned. A job that cannot save would lose its training, so it stays
+// to its end. An attempt that is about to start is stopped when it has started. A restarted controller stops it when
+// the node registers.
 void drain_ranks(Step& step, const std::string& name) {
   if (!is_draining(step.state.nodes, name)) return;
   const std::string actor = step.state.nodes.find(name)->record.drain.actor;

@@ -159,7 +159,7 @@ void check_hangs(Step& step) {
   }
 }
 
-// A node was not silent only because this process was paused and did not hear it.
+// A node that this process did not hear during its own pause was not silent.
 void excuse_own_pause(Step& step) {
   const absl::Duration now = step.now.monotonic;
   const absl::Duration pause = step.state.pauses.tick(now);

@@ -266,7 +266,8 @@ void compare_left_behind(Step& step, const std::string& node, const std::map<Att
 
 enum class Remedy { kNothing, kEnd, kGiveUp, kStop, kRefuse, kPrepare, kStart };
 
-// Returns what a part needs, from its intended state and the node's report. `seen`: null if the node does not list it.
+// Returns what to do about a part, from its intended state and the node's report. `seen`: null if the node does not
+// list it.
 Remedy remedy_for(const LiveJob& job, const std::string& node, const PartPhase* seen, const Registration& hello) {
   const LiveAttempt& attempt = *job.attempt;
   const NodePart& part = attempt.parts.at(node);

@@ -306,7 +306,7 @@ void take_finished_step(Step& step, LiveJob& job, int attempt, int64_t train_ste
 // refusals.cc
 // Errors: FailedPrecondition (WRONG_CLUSTER).
 absl::Status check_cluster(const CoreOptions& options, const Registration& hello);
-// Lists a refused worker, and reports it at most once a minute.
+// Lists a refused worker, and reports it at most once a minute while the reason stays the same.
 void note_refusal(Step& step, const Registration& hello, const absl::Status& why);
 void forget_refusals(Step& step);
 

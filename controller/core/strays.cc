@@ -1,5 +1,5 @@
 // Attempts on nodes that are not the current one of a live job, or whose part there was given up. Attempts of known
-// jobs are stopped. An attempt of an unknown job is somebody's work: it is listed until somebody decides.
+// jobs are stopped. An attempt of an unknown job is somebody's work: it is listed until an operator decides.
 
 #include "controller/core/strays.h"
 
