@@ -29,9 +29,9 @@ void avoid(std::vector<std::string>& avoided, const std::vector<std::string>& no
 // Adds a blame and drops blames that are older than a day.
 void add_blame(std::vector<Blame>& blames, Blame blame);
 
-// Returns why the node must be cordoned, for people. Empty: it need not be. Reasons within a day: it failed two jobs by
-// its own fault, or was lost three times, more than a minute apart. One job that fails repeatedly may be the cause
-// itself. Ranks that cannot be ended are reason enough at once.
+// Returns why the node must be cordoned, for people. Empty: it need not be. Reasons within a day: it failed two jobs
+// through its own fault, or was lost three times, more than a minute apart. One job that fails repeatedly may be the
+// cause itself. Ranks that cannot be ended are reason enough at once.
 std::string reason_to_cordon(const std::vector<Blame>& blames);
 
 }  // namespace titan::job

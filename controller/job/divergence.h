@@ -34,11 +34,11 @@ struct Divergence {
 // proportion to the number of all calls.
 //
 // A rank waits in a call that its program is inside of, and in a call that is queued for the device while a member has
-// not issued it. Posted calls, such as a pipeline's receives, hold up nobody. Such a call waits for every member that
-// has not issued it. The hang comes from awaited ranks that wait for nobody themselves. If all awaited ranks wait,
-// there are two cases. Either ranks are inside a call to which all have come, for instance because one of them is
-// stopped there. Or the ranks wait in a circle, and one of them has skipped a collective: the rank that departs from
-// its calls between two earlier meetings of all ranks, while most others do not.
+// not issued it. Posted calls, such as a pipeline's receives, do not make their rank wait. A call in which a rank waits
+// needs every member that has not issued it or has only posted it. The hang comes from awaited ranks that do not wait
+// themselves. If all awaited ranks wait, there are two cases. Either ranks are inside a call to which all have come,
+// for instance because one of them is stopped there. Or the ranks wait in a circle, and one of them has skipped a
+// collective: the rank that departs from its calls between two earlier meetings of all ranks, while most others do not.
 std::optional<Divergence> first_divergence(const std::vector<rank_protocol::RankFlight>& ranks);
 
 // Returns, by rank, the call in which it waits for others. This is its first call that some member has not issued, or

@@ -138,7 +138,7 @@ struct ErrorReport {
   bool same_job = true;
 };
 
-// A node's report that it could not do its part.
+// Why a node or the whole attempt could not continue, as the node reported or the controller noticed.
 struct Refusal {
   std::string node;    // Empty: the attempt as a whole.
   std::string reason;  // UPPER_SNAKE: LAUNCH_FAILED, SHIM_LOST, DUMP_FOLDER_NOT_SHARED, HANG, ...
@@ -156,7 +156,7 @@ struct AttemptRecord {
   int64_t last_step = 0;
   std::string end_cause;
   std::string end_message;
-  std::vector<RankExit> exits;  // The most important ones, at most kExitsKept, by rank.
+  std::vector<RankExit> exits;  // At most kExitsKept. After the end: the most important ones, by rank.
   int num_exits = 0;            // Number of all exits.
   std::map<std::string, double> phase_seconds;
   std::string store_host;  // Known once prepared.
@@ -202,7 +202,7 @@ struct EventRecord {
   std::string actor;  // The caller that caused it. Empty: the cluster itself.
 };
 
-// A failure of a job's attempt that was the node's own fault.
+// A failure of a job's attempt that was the node's own fault, or a loss of the node.
 struct Blame {
   std::string job_uid;
   std::string reason;  // UPPER_SNAKE.

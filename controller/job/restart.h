@@ -72,8 +72,8 @@ struct AttemptEnd {
   bool elsewhere = false;  // For at_odds: nodes outside the attempt could take its ranks.
 };
 
-// True if the node lacks the job's dump folder or shows another one. A mount may be missing there, so another node may
-// do.
+// True if the node shows another dump folder, or one without the job's checkpoints. A mount may be missing there, so
+// another node may do.
 bool is_lost_folder(const AttemptEnd& end);
 
 // True if the node does not have the requested devices because others hold them. The job is not at fault.
