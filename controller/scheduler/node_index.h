@@ -28,8 +28,9 @@ struct NodeOrder {  // Compares NodeInfo::key.
 using NodeSet = std::set<NodeInfo*, NodeOrder>;
 
 // Nodes by their free devices and by domain. Domains form a tree: "row2/rack7" is in "row2", which is in the root. An
-// update costs the devices that it takes or frees times the levels times the logarithm of the domains. A query costs
-// the devices of one node plus the size of its answer. Neither walks the nodes.
+// update takes time in proportion to the devices that it takes or frees, times the levels, times the logarithm of the
+// number of domains. A query takes time in proportion to the devices of one node plus the size of its answer. Neither
+// walks the nodes.
 class NodeIndex {
  public:
   NodeIndex() = default;
@@ -46,9 +47,9 @@ class NodeIndex {
   // domain with the fewest such nodes.
   NodeInfo* tightest(int devices, const NodeInfo* near) const;
 
-  // Returns `count` nodes with at least this many devices, or all there are. They are from the deepest domain that has
-  // enough, and of several such domains from the one with the fewest. Inside it they are from few domains and fit
-  // tightly. `rest` > 0: prefers a domain that has one more node with `rest` devices.
+  // Returns `count` nodes with at least this many devices, or fewer if there are not enough. They are from the deepest
+  // domain that has enough, and of several such domains from the one with the fewest such nodes. Inside it they are
+  // from few domains and fit tightly. `rest` > 0: prefers a domain that has one more node with `rest` devices.
   std::vector<NodeInfo*> neighbours(int devices, int count, int rest) const;
 
  private:

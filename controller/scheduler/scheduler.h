@@ -48,7 +48,7 @@ class Scheduler {
   // a device may have several owners, and numbers that the node does not have are ignored.
   void occupy(const std::string& owner, const std::string& node, const std::vector<int>& devices,
               absl::Time ends = absl::InfiniteFuture());
-  // Ends the owner's claims, everywhere or on one node. A device is free unless another owner claims it, too.
+  // Ends the owner's claims, everywhere or on one node. A device that another owner claims, too, stays claimed.
   void release(const std::string& owner);
   void release(const std::string& owner, const std::string& node);
 
