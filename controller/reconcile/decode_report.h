@@ -1,7 +1,7 @@
 #pragma once
 
-// Decodes messages of nodes for the core. Nothing is refused here: the core judges numbers that make no sense, an
-// unknown enumerator becomes kUnknown, and a field that is not set has its default.
+// Decodes messages of nodes for the core. Nothing is refused here: the core checks implausible numbers, an unknown
+// enumerator becomes kUnknown, and a field that is not set has its default.
 
 #include "controller/core/node_report.h"
 #include "titan/v1/worker.pb.h"
