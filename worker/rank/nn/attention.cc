@@ -48,8 +48,8 @@ GroupedAttention::GroupedAttention(const Declare& declare, const std::string& fq
       options_(options),
       rope_(std::move(rope)) {}
 
-// A key head that several query heads share would pass the factor of one of them to the others. In that case the
-// queries take all of it.
+// Scaling a key head that several query heads share would apply the factor of one of them to the others. In that case
+// only the queries are scaled, by the whole factor.
 std::vector<LogitRows> GroupedAttention::logit_rows() const {
   if (q_norm || options_.rotated_norm_eps) return {};
   const int64_t rows = options_.head_dim;
@@ -111,8 +111,8 @@ LatentAttention::LatentAttention(const Declare& declare, const std::string& fqn,
   wo.emplace(declare, fqn + ".wo.weight", o.heads * o.v_dim, o.dim, o.out_init);
 }
 
-// Queries and keys share the factor where both belong to one head. All heads share the rotated key, so the queries that
-// meet it take all of the factor (arXiv 2507.20534, 2.1).
+// Queries and keys share the factor where both belong to one head. All heads share the rotated key, so the query rows
+// that multiply it get the whole factor (arXiv 2507.20534, 2.1).
 std::vector<LogitRows> LatentAttention::logit_rows() const {
   const LatentAttentionOptions& o = options_;
   Parameter* queries = &(wq ? *wq : *wq_b).weight();

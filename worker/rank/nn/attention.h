@@ -17,10 +17,10 @@
 
 namespace titan::nn {
 
-// Rows of a projection that take a factor on one head's logits. Of every `head_rows` rows (one head's), those in
-// [begin, begin + count) are multiplied by the factor to the power of `power`.
+// Rows of a projection that are scaled when the logits of a head are multiplied by a factor. Of each head's `head_rows`
+// rows, those in [begin, begin + count) are multiplied by the factor to the power of `power`.
 struct LogitRows {
-  Parameter* parameter = nullptr;  // Weight or bias. Dim 0 counts the rows of all heads.
+  Parameter* parameter = nullptr;  // Weight or bias. Dim 0 has the rows of one head after another.
   int64_t head_rows = 0;
   int64_t begin = 0, count = 0;
   double power = 1;
@@ -35,30 +35,31 @@ class SelfAttention {
 
   virtual int64_t heads() const = 0;  // Query heads of the whole layer.
   // Returns the rows to multiply so that each query head's logits shrink by a separate factor. Empty if queries and
-  // keys are normed after their projections, because the size of these then reaches no logit.
+  // keys are normed after their projections, because the norm removes such a factor.
   virtual std::vector<LogitRows> logit_rows() const = 0;
 
   Seams seams;                  // Around the whole sub-block.
-  Projections project;          // All first projections together, while the input is gathered. Empty: one by one.
+  Projections project;          // Computes the first projections while the input is gathered. Empty: nothing overlaps.
   AttentionCore core = attend;  // `parallel` replaces it for context parallelism.
-  // float64 [H]: largest logit of each of this rank's heads, raised by counted passes (AttentionInput::largest).
-  // Undefined: not computed.
+  // float64 [H]: largest logit of each of this rank's heads, raised by passes with MicrobatchContext::counting
+  // (AttentionInput::largest). Undefined: not computed.
   at::Tensor max_logits;
 
  protected:
-  // max_logits [H], or undefined if the pass does not count.
+  // Returns max_logits [H], or an undefined tensor if the pass does not count.
   at::Tensor notes(const MicrobatchContext& context) const { return context.counting ? max_logits : at::Tensor(); }
 };
 
-// A block with self-attention. By it the runtime finds the blocks with limited logits.
+// A block with self-attention. Code that limits logits or caches keys and values finds such blocks by a cast to this
+// type.
 class HasAttention {
  public:
   virtual ~HasAttention() = default;
   virtual SelfAttention& self_attention() = 0;
 };
 
-// Scales up the queries of distant tokens, so that attention over a long past stays sharp (arXiv 2501.19399):
-// 1 + scale * ln(1 + floor((position + 1) / floor)).
+// Scales up the queries of late positions, so that attention over a long past stays sharp (arXiv 2501.19399): 1 + scale
+// * ln(1 + floor((position + 1) / floor)).
 struct QueryTemperature {
   double floor = 8192;
   double scale = 0.1;
@@ -114,13 +115,13 @@ struct LatentAttentionOptions {
   AttentionMask mask;
 };
 
-// Tokens of latent attention before keys and values are computed from the latents.
+// Input of latent attention, before keys and values are computed from the latents.
 struct LatentInput {
   at::Tensor q;           // [B, T, H, nope + rope], rotated.
   at::Tensor latent;      // [B, T, kv_lora], normed.
   at::Tensor shared_key;  // [B, T, 1, rope], rotated.
 };
-// Returns [B, T, H, v]. If undefined, the layer computes as in training.
+// Returns [B, T, H, v], or an undefined tensor to make the layer compute keys and values as in training.
 using LatentCore = std::function<at::Tensor(const LatentInput&, const MicrobatchContext&)>;
 
 // DeepSeek's multi-head latent attention (arXiv 2405.04434): keys and values come from one low-rank projection,
@@ -144,7 +145,7 @@ class LatentAttention : public SelfAttention {
   std::optional<Linear> wo;                                           // [dim, heads * v]
   const LatentAttentionOptions& options() const { return options_; }  // Options of the whole layer, before it is split.
 
-  // Called first, if set. A cache sets it to store latents in place of keys and values.
+  // Called before keys and values are computed, if set. A cache sets it to store latents in place of them.
   LatentCore latent_core;
 
  private:

@@ -12,7 +12,7 @@
 // ranks. It is exact: blocks are merged by the log of their sums of exponentials.
 namespace titan::nn {
 
-// Returns [B, H, T, D] with a contiguous last dimension, which kernels require. It is nearly always the tensor itself.
+// Returns heads [B, H, T, D] with a contiguous last dimension, which kernels require: nearly always the tensor itself.
 inline at::Tensor dense_heads(const at::Tensor& heads) { return heads.stride(3) == 1 ? heads : heads.contiguous(); }
 
 // Adds `sinks` ([H], undefined: none) to the result as one more key without value. May overwrite `out`.
@@ -47,7 +47,7 @@ class GradientSum {
  public:
   // `like` [B, H, T, D] is the tensor that has this gradient. Its memory is not used.
   explicit GradientSum(const at::Tensor& like);
-  // Adds to what `target` [B, H, T, D] holds.
+  // Makes a sum that adds to `target` [B, H, T, D] in place.
   static GradientSum into(at::Tensor target);
 
   // Adds part [B or 1, H, tokens, D] at `row` (kAllRows: all) and from token `begin` on.

@@ -16,7 +16,8 @@
 namespace titan::nn {
 namespace {
 
-// Every query is in one pair, because its keys are one range of the row.
+// Computes one pair of blocks after another. Every query is in exactly one pair, because its keys are one range of the
+// row.
 struct BlockPlan final : AttentionPlan {
   std::vector<BlockPair> pairs;
   double scale = 0;
@@ -54,8 +55,8 @@ struct RangesPlan final : AttentionPlan {
   }
 };
 
-// Whether LibTorch's own causal attention, which does not store the scores, computes this if the mask hides nothing
-// more.
+// Whether LibTorch's causal attention, which does not store the scores, can compute this input if the mask hides only
+// later keys.
 bool fused_by_torch(const AttentionInput& input) {
   // Saved results include the logs of the denominators, which LibTorch's function does not return.
   if (SavedActivations::current() != nullptr || input.sinks.defined() || input.q.size(3) != input.v.size(3))
@@ -74,10 +75,12 @@ bool may_hide(const AttentionMask& mask, int64_t tokens, const MicrobatchContext
 
 at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context) {
   const int64_t tokens = input.q.size(2);
-  TORCH_CHECK(input.k.size(2) == tokens && input.v.size(2) == tokens, "attention: ", tokens, " queries, ",
-              input.k.size(2), " keys and ", input.v.size(2), " values of the same tokens");
+  TORCH_CHECK(input.k.size(2) == tokens && input.v.size(2) == tokens,
+              "attention needs as many keys and values as queries, got ", tokens, " queries, ", input.k.size(2),
+              " keys and ", input.v.size(2), " values");
   TORCH_CHECK(input.k.size(1) == input.v.size(1) && input.q.size(1) % input.k.size(1) == 0,
-              "attention: ", input.q.size(1), " query heads cannot share ", input.k.size(1), " key heads");
+              "attention: ", input.q.size(1), " query heads must be a multiple of ", input.k.size(1),
+              " key heads, and key and value heads must be equal in number");
   if (input.largest.defined()) {
     const Spans spans = spans_of(input.mask.documents ? context.documents : at::Tensor(), input.mask.chunk, tokens);
     update_max_logits(input.q, input.k, visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}}),
@@ -119,7 +122,7 @@ at::Tensor tile_of(const at::Tensor& heads, int64_t row, int64_t begin, int64_t 
 }
 
 // Returns the largest logits [H] of q [B, H, queries, D] and k [B, Hkv, keys, D]. The band counts from their first
-// ones.
+// query and key.
 at::Tensor largest_of_tile(const at::Tensor& q, const at::Tensor& k, const Band& band) {
   const int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2), kv_heads = k.size(1), keys = k.size(2);
   at::Tensor logits = at::matmul(q.reshape({batch, kv_heads, heads / kv_heads * queries, q.size(3)}), k.transpose(2, 3))
@@ -136,8 +139,8 @@ at::Tensor largest_of_tile(const at::Tensor& q, const at::Tensor& k, const Band&
 void update_max_logits(const at::Tensor& q, const at::Tensor& k, const std::vector<BlockPair>& pairs, double scale,
                        at::Tensor largest) {
   const at::NoGradGuard no_grad;
-  TORCH_CHECK(largest.dim() == 1 && largest.size(0) == q.size(1), "largest logits: ", largest.sizes(), " for ",
-              q.size(1), " heads");
+  TORCH_CHECK(largest.dim() == 1 && largest.size(0) == q.size(1), "largest logits: got a tensor of ", largest.sizes(),
+              ", need one number for each of ", q.size(1), " heads");
   const at::ScalarType type = accumulate_type(q.scalar_type());
   for (const BlockPair& pair : pairs) {
     const int64_t lines = (pair.row == kAllRows ? q.size(0) : 1) * q.size(1);
@@ -145,7 +148,7 @@ void update_max_logits(const at::Tensor& q, const at::Tensor& k, const std::vect
     for (int64_t query = 0; query < pair.queries; query += step) {
       const int64_t queries = std::min(step, pair.queries - query);
       const at::Tensor some = tile_of(q, pair.row, pair.query + query, queries, type);
-      // These queries see no other keys than those of this loop.
+      // This loop visits all keys of the pair that these queries see.
       const int64_t end = std::min(pair.keys, query + queries + pair.band.last);
       for (int64_t key = std::max<int64_t>(0, query + pair.band.first); key < end; key += kMaxKeys) {
         const int64_t keys = std::min(kMaxKeys, end - key);

@@ -13,7 +13,7 @@
 
 namespace titan::nn {
 
-// Selects the keys that a query sees, among its own and earlier ones.
+// Selects the keys that a query sees among those of its token and earlier ones.
 struct AttentionMask {
   int64_t window = 0;      // Only the last `window` of them, its own included. 0: all.
   int64_t chunk = 0;       // Only those in its block of `chunk` positions. 0: all.
@@ -34,7 +34,7 @@ struct AttentionInput {
   at::Tensor largest;  // float64 [H]: raised to each head's largest logit. Undefined: not computed.
 };
 
-// Causal softmax attention: [B, H, T, Dv]. A core that ignores `largest` leaves it unchanged.
+// Computes causal softmax attention and returns [B, H, T, Dv]. A core need not update `largest`.
 using AttentionCore = std::function<at::Tensor(const AttentionInput&, const MicrobatchContext&)>;
 at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context);
 

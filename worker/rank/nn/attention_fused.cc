@@ -19,8 +19,8 @@ namespace {
 constexpr int64_t kFlashHeadStep = 8;
 constexpr int64_t kMostHead = 256;
 
-// Returns int32 [spans + 1], FlashCall::cum_seq, for equally long chunks of rows of which the last one is shorter. It
-// is computed on the device, so that a captured layer reads nothing from the host.
+// Returns int32 [spans + 1], FlashCall::cum_seq, for rows that are cut into chunks of equal length, except for a
+// shorter last chunk. It is computed on the device, so that a captured layer reads nothing from the host.
 at::Tensor ends_of_chunks(int64_t rows, int64_t tokens, int64_t chunk, at::Device device) {
   const int64_t of_row = (tokens + chunk - 1) / chunk;
   const at::Tensor span = at::arange(rows * of_row + 1, at::TensorOptions(at::kInt).device(device));
@@ -142,7 +142,7 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
   };
   auto plan = c10::make_intrusive<FlashPlan>();
   if (documents) {
-    device::check_not_capturing("where documents end");  // Even if it has read them before.
+    device::check_not_capturing("where documents end");  // Throws even if an earlier layer has read the documents.
     plan->arguments = context.flash_calls != nullptr ? context.flash_calls->find_or(mask, make) : make();
   } else {
     plan->arguments = make();
@@ -155,8 +155,8 @@ namespace {
 
 constexpr int64_t kCudnn = 3;  // A value of LibTorch's sdp::SDPBackend, declared in a CUDA header.
 
-// LibTorch keeps cuDNN's plan of a backward pass only by the layout of q, k and v. Therefore gradients must have the
-// layout of the output, which is q's.
+// LibTorch caches cuDNN's plan of a backward pass under the layout of q, k and v only. Therefore the output's gradient
+// must always have the layout of the output, which is q's.
 at::Tensor laid_out_as(const at::Tensor& tensor, const at::Tensor& other) {
   return tensor.strides() == other.strides() ? tensor : at::empty_like(other).copy_(tensor);
 }

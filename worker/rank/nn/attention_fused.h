@@ -1,9 +1,9 @@
 #pragma once
 
 // LibTorch's fused kernels compute whole rows of attention on GPUs, in one call per layer and pass. Flash attention
-// takes bf16 and fp16 under every mask. Equally long spans are rows of a batch. Others follow one another, and the call
-// gets their ends. cuDNN takes rows in which only causality hides a key. On Hopper it needs about 0.6 of flash
-// attention's time, and head sizes of queries and values may differ (docs/benchmarks-gpu.md).
+// accepts bf16 and fp16 under every mask. Spans of equal length become rows of a batch. Other spans are concatenated,
+// and the call gets their ends. cuDNN accepts rows in which only causality hides keys. On Hopper it needs about 0.6 of
+// flash attention's time, and head sizes of queries and values may differ (docs/benchmarks-gpu.md).
 
 #include <ATen/ATen.h>
 
@@ -25,7 +25,7 @@ struct FlashCall {
   // [spans + 1]: start of each span among the tokens of all rows, and the end of the last one. Empty: each span has
   // `longest` tokens.
   std::vector<int32_t> cum_seq;
-  int64_t left = -1;  // Earlier keys that a query sees. -1: all of its span.
+  int64_t left = -1;  // Number of earlier keys that a query sees. -1: all of its span.
 
   bool operator==(const FlashCall&) const = default;
 };
@@ -39,7 +39,7 @@ struct FlashArguments {
   at::Tensor cum_seq;  // int32 [spans + 1]. Undefined: the call has none.
 };
 
-// Calls of one microbatch, by mask. Only the first layer reads the documents and copies their ends.
+// Calls of one microbatch, by mask. Only the first layer with a mask reads the documents and copies their ends.
 class FlashCalls {
  public:
   FlashArguments find_or(const AttentionMask& mask, const std::function<FlashArguments()>& make);
@@ -49,10 +49,10 @@ class FlashCalls {
   std::vector<std::pair<AttentionMask, FlashArguments>> known_;
 };
 
-// Whether flash attention takes q [B, H, T, D] and values of size v_size: on a GPU, in bf16 or fp16, heads up to 256.
+// Whether flash attention accepts q [B, H, T, D] and values of size v_size: on a GPU, in bf16 or fp16, heads up to 256.
 bool can_use_flash_attention(const at::Tensor& q, int64_t v_size);
 
-// Makes a plan without waiting for the device. It reads the documents if the mask uses them, and then cannot be
+// Makes a plan without waiting for the device. If the mask uses documents, it reads them, so it throws while a graph is
 // captured.
 c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const MicrobatchContext& context);
 
@@ -60,7 +60,7 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
 // results are not required, because its backward pass does not give them.
 bool can_use_cudnn_attention(const AttentionInput& input);
 
-// Makes a plan that can be captured, because the host reads nothing.
+// Makes a plan that a device graph can capture, because the host reads nothing.
 c10::intrusive_ptr<AttentionPlan> cudnn_plan(double scale);
 
 }  // namespace titan::nn

@@ -54,7 +54,7 @@ class PlainAttentionKernel final : public AttentionKernel {
   }
 
  private:
-  // Returns each query head's key or value head, [B, H, T, D], in full precision.
+  // Returns each query head's key or value head, [B, H, T, D], in at least fp32.
   static at::Tensor wide(const at::Tensor& heads, int64_t query_heads) {
     const at::Tensor exact = heads.to(accumulate_type(heads.scalar_type()));
     return heads.size(1) == query_heads ? exact : exact.repeat_interleave(query_heads / heads.size(1), 1);
@@ -113,13 +113,13 @@ at::Tensor trim_heads(const at::Tensor& heads, int64_t size) {
 
 namespace {
 
-// LibTorch's flash attention for CPUs takes float, double, bfloat16 and half, and fewer key heads than query heads.
+// LibTorch's flash attention for CPUs accepts float, double, bfloat16 and half, and fewer key heads than query heads.
 class CpuAttentionKernel final : public AttentionKernel {
  public:
   explicit CpuAttentionKernel(double scale) : scale_(scale) {}
 
   BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Band& band) override {
-    const int64_t size = std::max(q.size(3), v.size(3));  // It requires heads of equal size.
+    const int64_t size = std::max(q.size(3), v.size(3));  // LibTorch requires heads of equal size.
     auto [out, lse] =
         at::_scaled_dot_product_flash_attention_for_cpu(pad_heads(q, size), pad_heads(k, size), pad_heads(v, size),
                                                         /*dropout_p=*/0, causal(q, k, band), mask(q, k, band), scale_);
@@ -136,7 +136,7 @@ class CpuAttentionKernel final : public AttentionKernel {
   }
 
  private:
-  // The kernel's causal mask starts at the first key, and hidden keys are skipped.
+  // The kernel's causal mask starts at the first key, and the kernel skips hidden keys.
   static bool causal(const at::Tensor& q, const at::Tensor& k, const Band& band) {
     return band.last == 0 && band.cuts_after(k.size(2)) && !band.cuts_before(q.size(2));
   }

@@ -14,8 +14,8 @@
 
 namespace titan::nn {
 
-// Result of one block of q [B, H, Tq, D], k [B, Hkv, Tk, D] and v [B, Hkv, Tk, Dv], which have any strides but a
-// contiguous last dimension.
+// Result of one block of q [B, H, Tq, D], k [B, Hkv, Tk, D] and v [B, Hkv, Tk, Dv]. Their last dimension must be
+// contiguous; other strides may be any.
 struct BlockOutput {
   at::Tensor out;  // [B, H, Tq, Dv], in q's type.
   at::Tensor lse;  // [B, H, Tq], at least fp32: log of the sum of exp(scores).
@@ -39,16 +39,18 @@ class AttentionKernel {
                                            const at::Tensor& v, const BlockOutput& merged, const Band& band) = 0;
 };
 
-// Makes the kernel for tensors like q [B, H, T, D] and values of size v_size: fused on CPU and CUDA, only shapes on
-// meta. Make one per pass, because it may keep a mask.
+// Makes the kernel for tensors like q [B, H, T, D] and values of size v_size: on the CPU Titan's (attention_ranges.h)
+// or LibTorch's, on CUDA LibTorch's, on meta one that returns only shapes. Make one per pass, because it may keep a
+// mask. Throws for other devices.
 std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, double scale);
 
-// make_attention_kernel() chooses one of these by device. The plain one stores all scores, for float64 on CUDA.
+// The kernels by LibTorch. The plain one stores all scores, and serves float64 on CUDA.
 std::unique_ptr<AttentionKernel> make_cpu_attention_kernel(double scale);
 std::unique_ptr<AttentionKernel> make_cuda_attention_kernel(double scale);
 std::unique_ptr<AttentionKernel> make_plain_attention_kernel(double scale);
 
-// A mask to add to the scores, kept for the next block of the same shape: all inner blocks of a window share one.
+// Keeps the mask that is added to scores for the next block of the same band and shape: all inner blocks of a window
+// share one.
 class BandMask {
  public:
   // Returns [queries, keys], with rows a multiple of `alignment` elements apart.
@@ -63,22 +65,22 @@ class BandMask {
 // Pads heads [B, H, T, D] with zeros to [B, H, T, size], which is exact for queries, keys and values.
 at::Tensor pad_heads(const at::Tensor& heads, int64_t size);
 
-// Cuts heads [B, H, T, D] to [B, H, T, size] and frees the padding. Tokens are before heads in memory if anything is
-// cut.
+// Cuts heads [B, H, T, D] to [B, H, T, size]. If anything is cut, the result is a copy with tokens before heads in
+// memory.
 at::Tensor trim_heads(const at::Tensor& heads, int64_t size);
 
 // Gradients of AttentionInput's tensors, in their shapes.
 struct AttentionGradients {
   at::Tensor q, k, v;  // [B, H, T, D], [B, Hkv, T, D], [B, Hkv, T, Dv]
-  at::Tensor sinks;    // [H]. Undefined: there are none.
+  at::Tensor sinks;    // [H]. Undefined: none.
 };
 
-// Computes the attention of one call, and is passed on to its backward pass. Shapes are those of AttentionInput. Heads
-// have a contiguous last dimension, and sinks [H] may be undefined.
+// Computes the attention of one call and, in the backward pass, its gradients. Shapes are those of AttentionInput.
+// Heads have a contiguous last dimension, and sinks [H] may be undefined.
 class AttentionPlan : public torch::CustomClassHolder {
  public:
-  // Returns the keys of the whole row, of which k [B, Hkv, T, D] may be a rank's share. A query sees about half of
-  // them.
+  // Returns the number of keys of the whole row, of which k [B, Hkv, T, D] may be a rank's share. A query sees half of
+  // them on average.
   virtual int64_t keys(const at::Tensor& k) const { return k.size(2); }
 
   // q is [B, H, T, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv].
@@ -90,8 +92,8 @@ class AttentionPlan : public torch::CustomClassHolder {
                                       const BlockOutput& result) const = 0;
 };
 
-// Returns the attention [B, H, T, Dv] with its backward pass. It may be the result kept from the block's first pass
-// (worker/rank/nn/saved_activations.h).
+// Returns the attention [B, H, T, Dv] with its backward pass. It may be the result that was kept from the block's first
+// pass (worker/rank/nn/saved_activations.h).
 at::Tensor attend_by(c10::intrusive_ptr<AttentionPlan> plan, const AttentionInput& input);
 
 }  // namespace titan::nn

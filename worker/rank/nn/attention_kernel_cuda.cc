@@ -57,7 +57,7 @@ class CudaAttentionKernel final : public AttentionKernel {
     return pad_heads(heads, size).transpose(1, 2);
   }
 
-  // Its windows count from the diagonal that ends in the last query and the last key. -1: no limit.
+  // Flash attention's windows count from the diagonal that ends in the last query and the last key. -1: no limit.
   struct Windows {
     std::optional<int64_t> left, right;
   };
@@ -67,9 +67,9 @@ class CudaAttentionKernel final : public AttentionKernel {
             band.cuts_after(k.size(2)) ? band.last - diagonal : -1};
   }
 
-  // If there are more queries than keys, flash attention takes a right window of as many keys as there are for no
-  // window, although it hides keys from the first queries. Returns how many queries need a separate call to avoid this.
-  // 0: one call suffices.
+  // If there are more queries than keys, flash attention treats a right window that is not smaller than the number of
+  // keys as no window, although it hides keys from the first queries. Returns how many queries need a separate call to
+  // avoid this. 0: one call suffices.
   static int64_t apart(const at::Tensor& q, const at::Tensor& k, const Band& band) {
     const int64_t keys = k.size(2);
     const bool taken_for_none = band.cuts_after(keys) && band.last + q.size(2) - keys >= keys;
@@ -102,7 +102,7 @@ class CudaAttentionKernel final : public AttentionKernel {
             grad_v.transpose(1, 2).narrow(3, 0, v.size(3))};
   }
 
-  // The efficient kernel takes float, but requires as many key heads as query heads, and bands as an added mask.
+  // The efficient kernel accepts float, but requires as many key heads as query heads, and bands as an added mask.
   static at::Tensor every_head(const at::Tensor& heads, int64_t query_heads, int64_t size) {
     const at::Tensor padded = pad_heads(heads, size);
     return heads.size(1) == query_heads ? padded : padded.repeat_interleave(query_heads / heads.size(1), 1);

@@ -7,7 +7,8 @@
 namespace titan::nn {
 namespace {
 
-// Returns the queries of a windowed block: few, so that a block reads few keys before the window in vain.
+// Returns the number of queries per block under a window: small, so that a block reads few keys before the windows of
+// its queries.
 int64_t window_block(int64_t window) { return std::clamp<int64_t>(window / 2, 64, 512); }
 
 std::vector<int64_t> starts_of_row(const int64_t* documents, int64_t chunk, int64_t seq_len) {
@@ -24,7 +25,7 @@ std::vector<int64_t> starts_of_row(const int64_t* documents, int64_t chunk, int6
   return starts;
 }
 
-// Merges two adjacent blocks without masks into one.
+// Merges `next` into `one` if they are adjacent and neither is masked. Returns whether it did.
 bool join(BlockPair& one, const BlockPair& next) {
   if (one.masked() || next.masked() || one.row != next.row) return false;
   if (one.query == next.query && one.queries == next.queries && one.key + one.keys == next.key) {
@@ -38,7 +39,7 @@ bool join(BlockPair& one, const BlockPair& next) {
   return true;
 }
 
-// One segment of queries and one of keys, at the rank's offsets.
+// A segment of queries and a segment of keys, with their offsets in the rank's tensors.
 class SegmentPair {
  public:
   SegmentPair(Segment queries, int64_t query_offset, Segment keys, int64_t key_offset, int64_t window)
@@ -93,8 +94,8 @@ Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len) {
   }
   device::check_not_capturing("where documents end");
   const at::Tensor numbers = documents.to(at::kCPU, at::kLong).contiguous();
-  TORCH_CHECK(numbers.dim() == 2 && numbers.size(1) == seq_len, "attention: documents of shape ", documents.sizes(),
-              " for rows of ", seq_len, " tokens");
+  TORCH_CHECK(numbers.dim() == 2 && numbers.size(1) == seq_len, "attention: documents have the shape ",
+              documents.sizes(), ", need [rows, ", seq_len, "]");
   for (int64_t row = 0; row < numbers.size(0); ++row) {
     spans.starts.push_back(starts_of_row(numbers.const_data_ptr<int64_t>() + row * seq_len, chunk, seq_len));
   }

@@ -1,8 +1,8 @@
 #pragma once
 
-// Finds the blocks of queries and keys of a row that meet. Every mask that a model has (documents, fixed chunks,
-// sliding window, causality) reduces to spans of positions, inside which attention is causal and possibly windowed. So
-// rows are cut at their spans, and no mask is stored for them.
+// Finds the blocks of a row's queries and keys between which attention is computed. Every mask that a model has
+// (documents, fixed chunks, sliding window, causality) reduces to spans of positions, inside which attention is causal
+// and possibly windowed. So rows are cut into their spans, and no mask is stored for them.
 
 #include <ATen/ATen.h>
 
@@ -20,12 +20,12 @@ struct Segment {
 // Segments, ascending, of each rank that has a share of a row.
 using RowShares = std::vector<std::vector<Segment>>;
 
-// Query i of a block sees its keys i + first to i + last.
+// Query i of a block sees its keys i + first to i + last, inclusive.
 struct Band {
   int64_t first = 0;
   int64_t last = 0;
 
-  // Whether it hides keys of a block before, or after, those that are seen.
+  // Whether some query of a block does not see its first key, or its last key.
   bool cuts_before(int64_t queries) const { return queries - 1 + first > 0; }
   bool cuts_after(int64_t keys) const { return last < keys - 1; }
 };
@@ -50,8 +50,9 @@ struct Spans {
   bool same_in_all_rows() const { return starts.size() == 1; }
 };
 
-// Cuts rows of seq_len positions where the document changes (documents: int64 [B, seq_len], undefined: one document)
-// and at every multiple of `chunk` (0: none). Reads the documents, which should be in CPU memory.
+// Cuts rows of seq_len positions where the document changes (documents: int64 [B, seq_len]; undefined or meta: one
+// document) and at every multiple of `chunk` (0: none). Reads the documents, which should be in CPU memory. Throws if
+// their shape differs or while a graph is captured.
 Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len);
 
 // Returns all pairs of blocks in which a query sees a key: itself, or an earlier key of its span, within the last

@@ -57,15 +57,15 @@ struct Parameter {
   std::vector<int64_t> global_shape = shape;
   std::vector<int64_t> offset = std::vector<int64_t>(shape.size(), 0);  // Offset of the part in the whole.
   TensorAxisPlacement on_tensor_axis = TensorAxisPlacement::kReplicate;
-  // Parameter of routed experts. Dim 0 counts them, and under expert parallelism they have a separate mesh.
+  // Parameter of routed experts: dim 0 is the expert. Under expert parallelism it is split over a separate mesh.
   bool expert = false;
-  bool of_linear = false;  // Matrix of a Linear: products with it may have an adapter and be packed.
+  bool of_linear = false;  // Matrix of a Linear: it may have an adapter and be packed.
   bool frozen = false;     // Not trained: no gradient and no optimizer state.
   std::optional<Adapter> adapter;
   bool adapts = false;     // This is a matrix of an adapter.
-  int64_t packed_row = 0;  // Bytes in which a row of [out, in] is stored, gathered and read (nf4.h). 0: not packed.
-  // Where products with this weight defer the computation of its gradient (worker/rank/nn/matmul_autograd.h). Null: it
-  // is computed together with the input's.
+  int64_t packed_row = 0;  // Bytes of a row of [out, in] if rows are stored and gathered packed (nf4.h). 0: not packed.
+  // Where products with this weight put the deferred computation of its gradient (worker/rank/nn/matmul_autograd.h).
+  // Null: it is computed together with the input's gradient.
   DeferredGradients* deferred = nullptr;
 };
 
@@ -91,14 +91,16 @@ struct MicrobatchContext {
   int64_t whole_row = 0;  // Tokens of a whole row. 0: as many as `tokens` has.
   // Arguments of attention on a GPU that follow from the documents, shared by all layers. Null: each layer makes them.
   std::shared_ptr<FlashCalls> flash_calls;
-  std::shared_ptr<const RowShares> shares;  // Shares of all ranks that have a part. Null: this one has all.
+  std::shared_ptr<const RowShares>
+      shares;  // Shares of all ranks that have a part of the row. Null: this rank has all of it.
   // False if a block runs again for its backward pass, and in validation: statistics (tokens per expert) count each
   // training token once.
   bool counting = true;
 };
 
-// A unit of the explicit engine. The runtime feeds it a detached input, runs its graph alone, and may recompute it at
-// any time. forward must be deterministic given (input, weights) and keep no tensor between calls, except in buffers.
+// A unit of the explicit engine. The runtime feeds it a detached input, runs its graph separately, and may recompute it
+// at any time. forward must be deterministic given (input, weights) and keep no tensor between calls, except in
+// buffers.
 class Block {
  public:
   explicit Block(std::string name) : name_(std::move(name)) {}
@@ -129,13 +131,13 @@ class Block {
   Parameter& add_parameter(Parameter parameter) { return parameters_.emplace_back(std::move(parameter)); }
 
  protected:
-  // Returns the function by which the constructors of the block's layers register parameters.
+  // Returns the function with which the constructors of the block's layers register parameters.
   Declare declare() {
     return [this](std::string fqn, std::vector<int64_t> shape, Init init) -> Parameter& {
       return parameters_.emplace_back(Parameter{std::move(fqn), std::move(shape), init, {}});
     };
   }
-  // Declares a buffer for a layer with saved state. The layer reads the tensor that it holds at the time.
+  // Declares a buffer for a layer with saved state. The layer reads Buffer::value at each use.
   Buffer& declare_buffer(std::string fqn) { return buffers_.emplace_back(Buffer{std::move(fqn), {}}); }
 
  private:

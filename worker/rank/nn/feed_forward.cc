@@ -29,7 +29,7 @@ constexpr double kSlope = 1.702;  // x * sigmoid(1.702 x) is the sigmoid form of
 
 at::Tensor pairs_of(const at::Tensor& x) { return x.unflatten(-1, {-1, 2}); }
 
-// Takes rows of `gate` and `linear`. If `linear` is undefined, the two alternate in `gate`.
+// Computes the activation with Titan's kernel. If `linear` is undefined, gate and linear numbers alternate in `gate`.
 at::Tensor own_forward(const at::Tensor& gate, const at::Tensor& linear, double limit) {
   const at::Tensor gates = rows_of(gate), linears = linear.defined() ? rows_of(linear) : linear;
   std::vector<int64_t> shape = gate.sizes().vec();

@@ -1,7 +1,6 @@
 #pragma once
 
-// The dense feed-forward computes w2(silu(w1 x) * w3 x), and swiglu() is its activation. GPT-OSS's clamped form is here
-// too.
+// Provides the dense feed-forward and its activations: SwiGLU and GPT-OSS's clamped form.
 
 #include <ATen/ATen.h>
 
@@ -15,7 +14,7 @@ namespace titan::nn {
 // Computes w2(silu(w1 x) * w3 x) (SwiGLU).
 class FeedForward {
  public:
-  // torchtitan draws w1 from one distribution and w2, w3 from the depth-scaled one.
+  // Like torchtitan, draws w1 from `w1_init`, and w2 and w3 from `depth_init`.
   FeedForward(const Declare& declare, const std::string& fqn, int64_t dim, int64_t hidden, Init w1_init,
               Init depth_init);
   at::Tensor forward(const at::Tensor& input) const;  // [B, T, dim] -> [B, T, dim]

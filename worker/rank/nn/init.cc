@@ -13,8 +13,8 @@
 namespace titan::nn {
 namespace {
 
-// Chunks that are wholly inside are drawn straight to `out`. A cut chunk is drawn separately, so that its bits do not
-// depend on the cut.
+// Draws chunks that are wholly inside [begin, end) straight to `out`. A chunk at the edge is drawn as a whole and then
+// cut, so that its bits do not depend on the cut.
 template <typename DrawChunk>
 void draw(const DrawChunk& draw_chunk, int64_t begin, int64_t end, float* out) {
   const int64_t first = begin / kChunk, last = (end + kChunk - 1) / kChunk;
@@ -79,7 +79,7 @@ void fill_box(const Parameter& parameter, uint64_t seed, const std::vector<int64
               ": needs a contiguous box with as many dims and offsets as the parameter, got a box of ", out.sizes(),
               " in a parameter of ", at::IntArrayRef(shape));
   if (out.numel() == 0) return;
-  // The trailing dims that the box has whole, and the dim before them, form one run of elements.
+  // The trailing dims that the box covers completely, and the dim before them, form one run of elements.
   int64_t run_dim = dims;
   while (run_dim > 0) {
     --run_dim;

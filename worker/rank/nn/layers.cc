@@ -31,7 +31,7 @@ at::Tensor Linear::forward(const at::Tensor& input) const {
 
 namespace {
 
-// Whether the layer is only its matrix product and possibly a bias.
+// Whether the layer computes only its matrix product and possibly a bias.
 bool only_multiplies(const Linear& layer) { return !layer.product && !layer.seams.input && !layer.seams.output; }
 
 std::vector<at::Tensor> project_together(const at::Tensor& input, const std::vector<const Linear*>& layers) {
@@ -98,7 +98,8 @@ int64_t scratch_for(const at::Tensor& x) {
   return kernels::device_rms_norm_parts(x.size(0), x.size(1)) * x.size(1);
 }
 
-// Results of a norm: its rows, their factors, and the normalized sum if there is a residual.
+// Results of a norm: `sum` is the tensor that was normalized (the input without a residual), `y` its norm, and
+// `factors` has one number per row.
 struct Normed {
   at::Tensor sum, y, factors;
 };

@@ -20,9 +20,9 @@ namespace titan::nn {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 // The residual stream and the norm that the next branch reads: sum = x + residual, or x itself if `residual` is
-// undefined, and norm = rms_norm(sum), all [..., dim]. Titan's own kernel takes one pass over memory forward, and one
-// backward in which both gradients meet. Results are rounded like those of the two operations, but the gradient only
-// once.
+// undefined, and norm = rms_norm(sum), all [..., dim]. Titan's own kernel reads memory once forward and once backward,
+// where it adds the gradients of `sum` and `norm`. Results are rounded like those of two operations, but the gradient
+// only once.
 struct SumAndNorm {
   at::Tensor sum, norm;  // [..., dim] each.
 };
@@ -43,13 +43,13 @@ inline at::Tensor through(const Transform& transform, const at::Tensor& value) {
   return transform ? transform(value) : value;
 }
 
-// Returns the type to "upcast" to, everywhere in the model: at least fp32, and fp64 for fp64.
+// Returns the type in which the model computes what needs more precision than `type`: fp64 for fp64, else fp32.
 at::ScalarType accumulate_type(at::ScalarType type);
 
-// y = x W^T, plus a bias if it has one.
+// Computes y = x W^T, plus a bias if it has one.
 class Linear {
  public:
-  // Replaces the matrix product (overlapped communication). It gets the input [..., in] and the weight's parameter, and
+  // Replaces the matrix product, to overlap communication. It gets the input [..., in] and the weight's parameter, and
   // returns the product [..., out] without bias. The parameter decides how operands are rounded (matmul_recipe.h).
   using Product = std::function<at::Tensor(const at::Tensor& input, const Parameter& weight)>;
 
@@ -78,8 +78,8 @@ class RmsNorm {
  public:
   RmsNorm(const Declare& declare, const std::string& fqn, int64_t dim, double eps);
   at::Tensor forward(const at::Tensor& input) const;  // [..., dim] -> [..., dim]
-  // Returns the norm of input + residual (undefined: of the input), and that sum, which seams do not see. All are [...,
-  // dim].
+  // Returns the sum input + residual (undefined: the input) and its norm, all [..., dim]. The returned sum does not
+  // pass through the seams.
   SumAndNorm forward_sum(const at::Tensor& input, const at::Tensor& residual) const;
 
   Parameter& weight() const { return *weight_; }

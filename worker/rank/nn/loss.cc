@@ -63,7 +63,7 @@ void for_each_part(const at::Tensor& weight, int64_t columns, const Body& body) 
     body(first, weight.narrow(0, first, std::min(columns, weight.size(0) - first)));
 }
 
-// Columns of the labels that are among the columns [first, first + count), and which labels are.
+// For each label, its column counted from `first` and clamped to [0, count), and whether it is one of these columns.
 struct Hits {
   at::Tensor columns, is_here;  // [rows, 1]
 };
@@ -109,7 +109,7 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     const bool split = vocabulary != nullptr && vocabulary->size() > 1;
     const int64_t ranks = split ? vocabulary->size() : 1, own = weight.size(0);
     const at::Tensor rows = rows_of(input), ids = labels.flatten(), ignored = ignored_labels(ids, own * ranks);
-    // Columns in this rank's part. -1: another rank's.
+    // Column of each label in this rank's part. -1: another rank's. kIgnoreIndex: ignored.
     at::Tensor local = ids.sub(split ? vocabulary->rank() * own : 0);
     local.masked_fill_(local.lt(0).bitwise_or_(local.ge(own)), -1).masked_fill_(ignored, kIgnoreIndex);
 

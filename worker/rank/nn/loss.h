@@ -2,8 +2,8 @@
 
 // The cross-entropy loss, of whole logits or of a head's input with some columns of the vocabulary at a time. Titan's
 // own kernels (can_use_row_kernels(logits, TrainingPart::kLoss)) read logits as they are and write the gradient in
-// their type, so that no copy in fp32 exists. The figures at the end serve the loss of whole rows and that of ranks
-// with parts of the vocabulary.
+// their type, so that no copy in fp32 exists. The functions on SoftmaxStats serve the loss of whole rows and that of
+// ranks with parts of the vocabulary.
 
 #include <ATen/ATen.h>
 
@@ -20,12 +20,12 @@ namespace titan::nn {
 constexpr int64_t kIgnoreIndex = -100;
 
 // Returns the sum [] (not the mean) of the cross-entropies of logits [B, T, V] against labels int64 [B, T], in at least
-// fp32. Divide it by the valid tokens of the whole step, so that neither the mesh nor the number of microbatches
-// changes the loss or its gradient.
+// fp32. Divide it by the number of valid tokens of the whole step, so that neither the mesh nor the number of
+// microbatches changes the loss or its gradient.
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels);
 
-// Returns bool [...]: which labels int64 [...] do not count. A counted label outside [0, vocabulary) fails the step,
-// without a wait for the device.
+// Returns bool [...]: which labels, int64 [...], are kIgnoreIndex. Any other label outside [0, vocabulary) fails the
+// step, without a wait for the device.
 at::Tensor ignored_labels(const at::Tensor& labels, int64_t vocabulary);
 
 // Maps the last block's output and the labels int64 [B, T] to the sum [] of their cross-entropies. `parallel` replaces
@@ -73,8 +73,8 @@ at::Tensor count_valid(const at::Tensor& labels);
 at::Tensor head_cross_entropy_sum(const at::Tensor& input, const Parameter& weight, const at::Tensor& labels,
                                   int64_t columns, const comm::Group* vocabulary = nullptr);
 
-// Figures of logits [rows, columns], fp32 [rows] each. A label is a column. One outside them belongs to another rank or
-// is ignored.
+// Figures of logits [rows, columns], fp32 [rows] each. A label is the index of a column. A label outside the columns
+// belongs to another rank or is ignored.
 struct SoftmaxStats {
   at::Tensor maximum;      // [rows]
   at::Tensor sum;          // [rows], of exp(logit - maximum).
@@ -83,11 +83,11 @@ struct SoftmaxStats {
 // Returns the figures of logits [rows, columns] and labels int64 [rows].
 SoftmaxStats softmax_stats(const at::Tensor& logits, const at::Tensor& labels);
 
-// Merges logits [rows, columns] of further columns, from `first` on, into the figures of those before. A `first` of 0
-// starts over.
+// Merges logits [rows, columns] of the columns that begin at `first` into the figures of the columns before. 0 starts
+// over.
 void add_softmax_stats(SoftmaxStats& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first);
 
-// Merges the figures of each rank's columns, however computed, into those of all, with two collectives.
+// Replaces the figures of this rank's columns by those of all ranks' columns, with two collectives.
 void all_reduce_stats(const comm::Group& ranks, SoftmaxStats& figures);
 
 // Returns fp32 []: the sum of log(sum) + maximum - label_logit over the labels int64 [rows] that are not ignored. The

@@ -15,7 +15,7 @@
 namespace titan::nn {
 namespace {
 
-// Limits of a packed operand in fp32: weights (a vocabulary's are cut at this), and rows of a layer's input.
+// Most bytes of a packed fp32 operand: weights (a vocabulary's are cut to this size), and rows of a layer's input.
 constexpr int64_t kMaxPackedBytes = 8 << 20, kMaxPackedRowsBytes = 16 << 20;
 
 // Returns how many columns of `depth` numbers fit, but at least as many as justify packing the other operand again.
@@ -51,8 +51,8 @@ std::vector<int64_t> shape_with(const at::Tensor& x, int64_t last) {
   return shape;
 }
 
-// c = a b^T, or a b if deep, over the rows of each group. weights is [groups, out, in], or [out, in] for one group.
-// Takes as many columns at a time as may be packed at once. With `add`, c += that.
+// Computes c = a b^T, or a b if `deep`, over the rows of each group, or adds it to c with `add`. weights is [groups,
+// out, in], or [out, in] for one group. Computes as many columns at a time as may be packed at once.
 void own_product(const at::Tensor& input, const at::Tensor& weights, const std::vector<int64_t>& rows, bool deep,
                  at::Tensor& c, bool add) {
   const at::Tensor a = rows_of(input), b = dense_rows(weights);
@@ -88,8 +88,8 @@ at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const
   return c;
 }
 
-// Writes each group's [out, in] to `gradients`, one after the other. Takes as many inputs at a time as may be packed at
-// once.
+// Writes each group's [out, in] to `gradients`, one after the other. Computes as many inputs at a time as may be packed
+// at once.
 void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, const std::vector<int64_t>& rows,
                           at::Tensor& gradients) {
   const at::Tensor dy = rows_of(dy_rows), x = rows_of(x_rows);
@@ -117,7 +117,7 @@ void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, c
   }
 }
 
-// Multiplies x by matrices[group], each [in, out]. These are views of one weight, so nothing is copied.
+// Multiplies each group's rows of x by matrices[group], [in, out], a view of one weight, so nothing is copied.
 at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const RowGroups& groups) {
   at::Tensor y = at::empty({x.size(0), matrices.size(2)}, x.options());
   for_each_group(rows_on_host(groups), [&](int64_t group, int64_t first, int64_t count) {
@@ -128,7 +128,7 @@ at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const Row
   return y;
 }
 
-// Whether rows begin at multiples of 16 bytes, as CUTLASS's grouped kernel reads bf16.
+// Whether x is bf16 and its rows begin at multiples of 16 bytes, as CUTLASS's grouped kernel requires.
 bool rows_are_aligned(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 && x.is_contiguous() && x.size(-1) % 8 == 0 &&
          reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
@@ -138,7 +138,7 @@ bool fits_one_call(const RowGroups& groups, const at::Tensor& x, const at::Tenso
   return groups.ends.defined() && x.size(0) > 0 && width % 8 == 0 && rows_are_aligned(x) && rows_are_aligned(y);
 }
 
-// Multiplies x by weights[group], or by their transposed views.
+// Multiplies each group's rows of x by weights[group], or by its transposed view.
 at::Tensor of_all_groups(const at::Tensor& x, const at::Tensor& weights, bool transposed, const RowGroups& groups) {
   const at::Tensor matrices = transposed ? weights.transpose(1, 2) : weights;
   if (fits_one_call(groups, x, weights, matrices.size(2))) return at::_grouped_mm(x, matrices, groups.ends);
@@ -234,7 +234,7 @@ at::Tensor grouped_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& 
 
 namespace {
 
-// CPU time of this thread alone, which other work of the machine does not affect.
+// Returns the CPU time of this thread, which other work of the machine does not affect.
 double cpu_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

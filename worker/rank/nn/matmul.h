@@ -24,7 +24,7 @@ void add_matmul_nn(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weig
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, ResultType result = {});
 
 // Products of rows x [n, in] or dy [n, out] that belong to one expert after the other, with weights [experts, out, in]:
-// [n, out], then [n, in]. Rows of no expert are ignored and have zeros in the results. LibTorch takes all experts in
+// [n, out], then [n, in]. Rows of no expert are ignored and have zeros in the results. LibTorch computes all experts in
 // one call if the groups have their ends and rows are aligned for its GPU kernel, otherwise one expert per call.
 at::Tensor grouped_matmul_nt(const at::Tensor& x, const at::Tensor& weights, const RowGroups& groups,
                              ResultType result = {});

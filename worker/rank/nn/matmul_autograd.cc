@@ -61,7 +61,7 @@ struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
   }
 };
 
-// Whether LibTorch's product does everything: nothing is quantised, deferred, kept or computed by Titan's kernels.
+// Whether LibTorch's product suffices: nothing is quantised, deferred, kept or computed by Titan's kernels.
 bool is_plain(const at::Tensor& input, const Parameter& weight) {
   return weight.products == nullptr && weight.deferred == nullptr && SavedActivations::current() == nullptr &&
          !can_use_own_gemm(input, weight.weight);

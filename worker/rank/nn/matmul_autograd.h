@@ -37,7 +37,7 @@ class DeferredGradients {
 };
 
 // Returns the gradient, [...] of the parameter's shape, or an undefined tensor if it was deferred. Call it in the
-// backward function of anything that multiplies by a weight, which may return either.
+// backward function of an operation that multiplies by a weight, and return its result there.
 at::Tensor compute_or_defer(const Parameter& parameter, std::function<at::Tensor()> compute);
 
 // Returns input [..., in] times the transposed weight [out, in], plus its adapter's product: [..., out].

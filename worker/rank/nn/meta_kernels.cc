@@ -33,7 +33,7 @@ at::Tensor polar(const at::Tensor& length, const at::Tensor& /*angle*/) {
   return at::empty(length.sizes(), length.options().dtype(at::toComplexType(length.scalar_type())));
 }
 
-// Returns as many counts as requested, because values are not known.
+// Returns `least` counts, because values are not known.
 at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& weights, int64_t least) {
   const bool weighted = weights && weights->defined();
   return at::empty({least}, weighted ? weights->options() : self.options().dtype(at::kLong));

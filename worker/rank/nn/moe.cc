@@ -133,9 +133,9 @@ at::Tensor gate_values(const at::Tensor& all_scores, const at::Tensor& experts, 
   return scores;
 }
 
-// The same numbers, which LibTorch computes here too: the kernel's scores differ in their last bits, and with a bias
-// these may decide the choice. The backward pass uses the kernel, which computes the scores again from the logits in
-// bf16, so that only these and the choice are saved.
+// Computes gate_values(). The forward pass uses LibTorch, because a kernel's scores would differ in their last bits,
+// which may decide the choice when a bias is added. The backward pass uses Titan's kernel, which computes the scores
+// again from the logits in bf16, so that only the logits and the choice are saved.
 struct OwnGateValues : torch::autograd::Function<OwnGateValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& all_scores,
                             const at::Tensor& experts, const RouterOptions& router) {

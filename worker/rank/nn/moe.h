@@ -50,13 +50,13 @@ struct MoeOptions {
   Init shared_w1_init, shared_depth_init;
 };
 
-// Parameters of the routed experts and their product, for tokens sorted by expert.
+// Parameters of the routed experts, and their feed-forward for tokens sorted by expert.
 class Experts {
  public:
   // `fqn` is for example "layers.1.moe.experts".
   Experts(const Declare& declare, const std::string& fqn, const MoeOptions& options);
-  // Maps x [n, dim], sorted by local expert, to [n, dim]. The groups need members if experts are biased(). An expert
-  // may have no rows. Rows of no expert become zeros.
+  // Maps x [n, dim], sorted by local expert, to [n, dim]. If experts are biased() and the groups have no members, the
+  // host reads the rows of each group. An expert may have no rows. Rows of no expert become zeros.
   at::Tensor forward(const at::Tensor& x, const RowGroups& groups) const;
   int64_t local_experts() const { return parameters.front()->shape.front(); }
   bool biased() const { return swiglu_limit_ > 0; }
@@ -81,14 +81,14 @@ class MixtureOfExperts {
                                             const Routing& routing, const std::function<void()>& meanwhile)>;
 
   // `fqn` is for example "layers.1.moe". `expert_bias` is "layers.1.moe.expert_bias", at least fp32 [num_experts].
-  // While it has no value, scores alone choose.
+  // While it has no value, only the scores decide the choice.
   MixtureOfExperts(const Declare& declare, Buffer& expert_bias, const std::string& fqn, const MoeOptions& options);
   // [B, T, dim] -> [B, T, dim]. With `counting`, these tokens count in tokens_per_expert.
   at::Tensor forward(const at::Tensor& input, bool counting = true) const;
   Routing route(const at::Tensor& tokens) const;  // tokens [n, dim]
   // Passes tokens [n, dim] to `run`, one row per choice, in the order of their experts [n, choices], each below
-  // `num_experts`: [n * choices, dim] in and out. Returns the sum of each token's rows, weighted by scores [n,
-  // choices]: [n, dim].
+  // `num_experts`: [n * choices, dim] in and out. Returns the sum of each token's rows, [n, dim]. Rows are weighted by
+  // scores [n, choices], before `run` with score_before_experts, else after it.
   at::Tensor in_order(at::Tensor tokens, const at::Tensor& experts, const at::Tensor& scores, int64_t num_experts,
                       const std::function<at::Tensor(const at::Tensor& sorted)>& run) const;
   void force_balance() { options_.router.force_balance = true; }
@@ -101,11 +101,11 @@ class MixtureOfExperts {
   Linear gate;
   std::optional<FeedForward> shared_experts;
   Seams seams;         // Around routed and shared experts together.
-  Seams routed_seams;  // Around router and experts alone, on tokens [n, dim].
+  Seams routed_seams;  // Around the router and the routed experts, on tokens [n, dim].
   Dispatch dispatch;   // Empty: all experts are on this rank.
 
   // int64 [num_experts] on the device: how many of this rank's tokens chose each expert since the last reset. Undefined
-  // before the first.
+  // before the first counted pass.
   mutable at::Tensor tokens_per_expert;
   Buffer* expert_bias;
 
@@ -118,8 +118,8 @@ class MixtureOfExperts {
   std::string fqn_;
 };
 
-// A block with a feed-forward that may be a mixture of experts. By it the runtime finds the mixtures that it balances
-// and reports.
+// A block with a feed-forward that may be a mixture of experts. Code that balances and reports mixtures finds them by a
+// cast to this type.
 class HasExperts {
  public:
   virtual ~HasExperts() = default;

@@ -49,7 +49,8 @@ at::Tensor own_sum(const at::Tensor& rows, const at::Tensor& places, const at::T
   return y;
 }
 
-// Computes the gradients of that: returns the scores', and writes the rows' to `rows_gradient` if it is defined.
+// Computes the gradients of own_sum(): returns the scores' gradient, and writes the rows' to `rows_gradient` if it is
+// defined.
 at::Tensor own_sum_backward(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores,
                             const at::Tensor& gradient, const at::Tensor& rows_gradient) {
   const at::Tensor x = rows.contiguous(), dy = gradient.contiguous(), weights = scores.contiguous();
@@ -68,7 +69,7 @@ at::Tensor own_sum_backward(const at::Tensor& rows, const at::Tensor& places, co
   return scores_gradient;
 }
 
-// Most numbers in a piece of rows that are gathered and widened. There is one piece unless that would take gigabytes.
+// Most numbers that are gathered and widened at once. Rows are cut into pieces only if they would take gigabytes.
 constexpr int64_t kPiece = int64_t{1} << 26;
 
 // Calls work(first, count) for pieces of `count` items, each of `width` numbers.
@@ -141,7 +142,8 @@ struct OwnWeightedSpread : torch::autograd::Function<OwnWeightedSpread> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &scores = saved[1], &places = saved[2], &dy = gradients[0];
-    // Each sorted row meets its token as it does when sorted gradients are combined.
+    // A score's gradient is the product of its sorted row's gradient and its token, as own_sum_backward() computes for
+    // combined rows.
     return {own_sum(dy, places, scores), own_sum_backward(dy, places, scores, x, {}), {}, {}, {}};
   }
 };
@@ -218,7 +220,7 @@ ExpertOrder order_by_expert(const at::Tensor& experts, int64_t num_experts) {
                                              .rows = order.rows.mutable_data_ptr<int64_t>(),
                                              .row_tokens = order.tokens.mutable_data_ptr<int64_t>(),
                                              .places = order.places.mutable_data_ptr<int64_t>()});
-  TORCH_CHECK(in_range, "a token chose an expert that is out of range; number of experts: ", num_experts);
+  TORCH_CHECK(in_range, "router: a token chose an expert outside [0, ", num_experts, ")");
   return order;
 }
 

@@ -28,7 +28,7 @@ at::Tensor numbers_on(at::Device device) {
   return here.to(device, at::kFloat, /*non_blocking=*/true);
 }
 
-// Returns the midpoints between neighbours, [15].
+// Returns the midpoints between neighbouring numbers of the table, [15].
 at::Tensor borders(at::Device device) {
   std::array<float, 15> middles{};
   for (size_t i = 0; i < middles.size(); ++i) middles[i] = (kNf4Numbers[i] + kNf4Numbers[i + 1]) / 2;

@@ -15,12 +15,14 @@
 namespace titan::nn {
 
 // Packs a matrix [rows, in] of any floating type, on any device, to `packed`, uint8 [rows, models::nf4_row_bytes(in)].
-// A block that is all zeros, or has a number that is not finite, shows this in its scale.
+// A block of zeros has scale 0, and a block with a number that is not finite has a scale that is not finite. Throws if
+// rows are not whole blocks or `packed` has another shape.
 void nf4_pack(const at::Tensor& matrix, at::Tensor packed);
-// Unpacks to [rows, in] in this type. Precision beyond 4 bits is lost. Packing the result gives the same bytes.
+// Unpacks to [rows, in] in this type. Packing the result gives the same bytes if the type holds the scales exactly.
 at::Tensor nf4_unpack(const at::Tensor& packed, at::ScalarType type);
 
-// Multiplies by weights that are packed and not trained. Each product unpacks the weight, in the activations' type.
+// Returns the recipe for weights that are packed and not trained. Each product unpacks the weight to the activations'
+// type. Weight gradients and products of experts throw.
 const MatmulRecipe& nf4_matmul_recipe();
 
 }  // namespace titan::nn

@@ -10,8 +10,8 @@
 // Layers check these before they call Titan's own kernels instead of LibTorch's operations.
 namespace titan::nn {
 
-// Whether Titan's CPU kernels take x [..., n]. Only bf16: fp32 and fp64 results are compared with others' to the last
-// digits.
+// Whether Titan's CPU kernels accept x [..., n]: only bf16. fp32 and fp64 use LibTorch, because tests compare their
+// results with other programs' to the last digits.
 inline bool can_use_cpu_kernels(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kBFloat16 && x.dim() > 0 && x.size(-1) > 0 &&
          kernels::chosen_level().has_value();
@@ -23,7 +23,7 @@ inline const kernels::DeviceKernels* device_kernels_at(const at::Tensor& x, kern
   return chosen == nullptr || (chosen->on_host() ? !x.is_cpu() : !x.is_cuda()) ? nullptr : chosen;
 }
 
-// Returns those for row operations on x [..., n], else null.
+// Returns the kernels for row operations on x [..., n], or null.
 inline const kernels::DeviceKernels* device_kernels_for(const at::Tensor& x, kernels::TrainingPart part) {
   const bool takes = x.scalar_type() == at::kBFloat16 && x.dim() > 0 && x.size(-1) > 0;
   return takes ? device_kernels_at(x, part) : nullptr;

@@ -12,8 +12,8 @@
 #include "worker/rank/nn/layers.h"
 #include "worker/rank/nn/own_kernels.h"
 
-// Applies the same operations in the same order and precision as torchtitan, because a table that differs in the last
-// bit moves every logit.
+// This file applies the same operations in the same order and precision as torchtitan, because a table that differs in
+// the last bit changes every logit.
 namespace titan::nn {
 namespace {
 
@@ -42,7 +42,7 @@ at::Tensor ramp(int64_t pairs, double low, double high, const at::TensorOptions&
   return ((at::arange(pairs, real) - low) / (high - low)).clamp(0, 1);
 }
 
-// inverse [head_dim / 2] is theta^(2i / D), the inverse frequencies.
+// Returns YaRN's frequencies, [head_dim / 2]. inverse [head_dim / 2] is theta^(2i / D), the inverse frequencies.
 at::Tensor yarn_frequencies(const at::Tensor& inverse, const RopeOptions& options) {
   const YarnStretch& yarn = *options.yarn;
   double low = pair_of(yarn.beta_fast, options), high = pair_of(yarn.beta_slow, options);

@@ -7,7 +7,7 @@
 
 namespace titan::nn {
 
-// Llama 3.1's stretch of the low frequencies.
+// Llama 3.1's scaling of low frequencies.
 struct RopeScaling {
   double factor = 8;
   double low_freq_factor = 1;
@@ -23,7 +23,7 @@ struct YarnStretch {
   double beta_fast = 32;
   double beta_slow = 1;
   int64_t original_context = 4096;
-  bool whole_bounds = true;     // DeepSeek blends between whole pairs, GPT-OSS between exact ones.
+  bool whole_bounds = true;     // DeepSeek rounds the bounds of the blend to whole pairs, GPT-OSS does not.
   double cos_sin_factor = 1.0;  // GPT-OSS multiplies the rotation by it, and thus the scores by its square.
 };
 

@@ -17,8 +17,8 @@ namespace {
 
 std::atomic<bool> at_once{true};
 
-// Whether LibTorch's products take all groups in one call. A dry run has no numbers, and Titan's kernels take the rows
-// from the host.
+// Whether LibTorch's products compute all groups in one call. A dry run has no numbers, and Titan's kernels need the
+// rows on the host.
 bool in_one_call(const at::Tensor& x) {
   return at_once && x.scalar_type() == at::kBFloat16 && !x.is_meta() && !can_use_cpu_kernels(x);
 }
@@ -26,7 +26,7 @@ bool in_one_call(const at::Tensor& x) {
 at::Tensor members_of(const at::Tensor& ends, const at::Tensor& x) {
   const at::Tensor group =
       at::bucketize(at::arange(x.size(0), ends.options()), ends, /*out_int32=*/false, /*right=*/true);
-  // One more column is for the rows of no group.
+  // The additional column is for the rows of no group.
   const at::Tensor wide = at::zeros({x.size(0), ends.size(0) + 1}, x.options()).scatter_(1, group.unsqueeze(1), 1);
   return wide.narrow(1, 0, ends.size(0));
 }

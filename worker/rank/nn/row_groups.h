@@ -11,33 +11,33 @@ namespace titan::nn {
 // Rows sorted by group: the first rows[0] belong to group 0, and so on. A group may have none. The tensor may have more
 // rows than the groups together. These belong to no group, and a product leaves zeros in their places.
 struct RowGroups {
-  // Empty: only the device knows the rows, by `ends`.
+  // Number of rows per group. Empty: only the device knows it, from `ends`.
   std::vector<int64_t> rows;
-  // int32 [groups] on the device: end of each group, for products that take all groups in one call. Undefined: these
-  // take one group per call.
+  // int32 [groups] on the device: end of each group, for products that compute all groups in one call. Undefined: one
+  // call per group.
   at::Tensor ends;
   // [rows, groups], of the tensor's type: 1 if a row belongs to a group, else 0. Undefined if `ends` is, or if not
   // requested.
   at::Tensor members;
-  // bool [rows, 1]: the rows of no group, if `rows` does not determine them. Undefined: it does, or there are none.
+  // bool [rows, 1]: true for rows of no group. Undefined: `rows` determines them, or every row has a group.
   at::Tensor beyond;
 
   int64_t count() const { return ends.defined() ? ends.size(0) : static_cast<int64_t>(rows.size()); }
 };
 
 // Sets whether groups get ends from now on, as they do initially. Set false on a device without a kernel for them
-// (device::Device::has_grouped_kernel). There is one choice per process, made before it computes.
+// (device::Device::has_grouped_kernel). Call it before the process computes.
 void set_use_grouped_gemm(bool yes);
 
-// Returns groups of a tensor like x [sum of rows, ...]. `counts` is `rows` as int64 [groups] on x's device, if it is
-// there. Nothing waits for the device.
+// Returns groups of a tensor like x [sum of rows, ...]. `counts` is `rows` as int64 [groups] on x's device, if
+// available. Nothing waits for the device. Throws if x has another number of rows.
 RowGroups group_rows(std::vector<int64_t> rows, const at::Tensor& x, bool with_members = false,
                      const at::Tensor& counts = {});
 
 // Returns groups of counts[g] rows of x [n, ...], for counts int64 [groups] on x's device. Together they are n rows, or
-// fewer if `expected`, the rows of an even load, is below n. Nothing waits for the device if one call takes all groups.
-// Otherwise, on an accelerator, the host reads the counts. Without values (a dry run) the groups share `expected` rows
-// evenly.
+// fewer if `expected`, the rows of an even load, is below n. Nothing waits for the device if one call computes all
+// groups. Otherwise, on an accelerator, the host reads the counts. Without values (a dry run) the groups share
+// `expected` rows evenly.
 RowGroups group_counted_rows(const at::Tensor& counts, const at::Tensor& x, int64_t expected, bool with_members);
 
 // Returns the rows of each group. Waits for the device if only it knows them.

@@ -79,8 +79,10 @@ void SavedActivations::record(OpCall call, const at::Tensor& input, const std::v
 }
 
 SavedActivations::Entry& SavedActivations::repeat(const OpCall& call) {
-  TORCH_CHECK(next_ < entries_.size() && entries_[next_].call.kind == call.kind, "recomputation: a ", name(call.kind),
-              " that the first pass did not contain; a block's forward pass must run the same operations each time");
+  TORCH_CHECK(next_ < entries_.size() && entries_[next_].call.kind == call.kind,
+              "recomputation: the second pass runs the operation \"", name(call.kind),
+              "\", which the first pass did not run at this point; a block's forward pass must run the same operations "
+              "each time");
   return entries_[next_++];
 }
 
@@ -94,8 +96,8 @@ std::vector<at::Tensor> saved_or_compute(OpCall call, const at::Tensor& input,
     return results;
   }
   SavedActivations::Entry& entry = all->repeat(call);
-  // The stand-in is handed over too: it becomes part of the graph, which would otherwise live as long as this entry and
-  // hold the block's input.
+  // The stand-in is moved out, because it becomes part of the graph. If this entry kept it, the graph and the block's
+  // input would live as long as the entry.
   if (entry.call.feeds >= 0 && all->entries_[entry.call.feeds].kept) return {std::move(entry.stand_in)};
   return entry.kept ? std::move(entry.results) : compute();
 }

@@ -9,8 +9,8 @@
 #include "worker/rank/nn/block.h"
 
 // Selective activation checkpointing. A block that runs again for its backward pass can keep the results of some costly
-// operations of its first pass. The second pass takes them instead of computing them, while it builds the same graph,
-// and computes everything else again from them. The bits are those of the first pass.
+// operations of its first pass. The second pass builds the same graph, but takes these results instead of computing
+// them, and computes everything else again. The bits are those of the first pass.
 //
 // Operations take part by calling saved_or_compute(). The driver of the block opens a SavedActivations::Scope around
 // each pass. The scope belongs to the thread that runs the pass, like at::GradMode, so that layers need not pass it on.
@@ -31,8 +31,8 @@ struct OpCall {
   bool scatters = false;              // A product that includes a reduce-scatter of its result.
   double flops = 0;                   // Cost of computing it again.
   int64_t bytes = 0;                  // Size of its results.
-  // For a product, the index of the kScatter call that alone reads its result. -1: none. If that call is kept, the
-  // product is neither kept nor computed again.
+  // For a product, the index of the kScatter call that is the only reader of its result. -1: none. If that call is
+  // kept, the product is neither kept nor computed again.
   int feeds = -1;
 };
 

@@ -50,7 +50,7 @@ at::Tensor scale_from(const at::Tensor& amax, at::ScalarType float8, bool power_
 at::Tensor to_float8(const at::Tensor& x, const at::Tensor& scale, at::ScalarType float8) {
   const double most = largest_of(float8);
   if (scale.dim() == 0 && cpu_loops_take(x)) return encoded(x, scale, float8);
-  // The cast alone would turn what does not fit into NaN.
+  // Without the clamp the cast would turn numbers that do not fit into NaN.
   return x.to(accumulate_type(x.scalar_type())).mul(scale).clamp_(-most, most).to(float8);
 }
 
@@ -101,7 +101,7 @@ at::Tensor amax_by_group(const at::Tensor& x, const RowGroups& groups, const at:
   return wide.index_reduce(0, group_of, x.to(at::kFloat).abs_(), "amax").narrow(0, 0, groups.count());
 }
 
-// Returns the scales of each row's group. Rows of no group take the last group's.
+// Returns the scales of each row's group. Rows of no group get the last group's.
 at::Tensor of_rows(const at::Tensor& scales, const at::Tensor& group_of) {
   return scales.index_select(0, group_of.clamp_max(scales.size(0) - 1));
 }
@@ -145,10 +145,10 @@ namespace {
 
 int64_t up(int64_t rows) { return (rows + kGroupMultiple - 1) / kGroupMultiple * kGroupMultiple; }
 
-// Puts a zero before running sums, which gives where each begins.
+// Prepends a zero to running sums, which gives the begin of each group.
 at::Tensor begins_of(const at::Tensor& ends) { return at::constant_pad_nd(ends, {1, 0}); }
 
-// Leaves zeros between groups. They have the same bits in every type.
+// Moves rows to their positions, with zeros between groups. Zeros have the same bits in every type.
 at::Tensor moved(const at::Tensor& values, const PaddedGroups& to) {
   const at::Tensor bytes = values.view(at::kByte);
   at::Tensor wide = at::zeros({to.rows, values.size(1)}, bytes.options());
@@ -161,7 +161,7 @@ PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows) {
   const int64_t n = rows.size(0), padded_size = up(n) + kGroupMultiple * (groups.count() + 1);
   if (PaddedGroups found = on_device::pad_groups(groups, rows, padded_size); found.places.defined()) return found;
   const at::Tensor group_of = group_of_rows(groups, n, rows);
-  // One more count is for the rows of no group, which come last.
+  // The additional count is for the rows of no group, which come last.
   const at::Tensor counts =
       at::zeros({groups.count() + 1}, group_of.options()).scatter_add_(0, group_of, at::ones({n}, group_of.options()));
   const at::Tensor padded_counts = counts.add(kGroupMultiple - 1).div_(kGroupMultiple, "floor").mul_(kGroupMultiple);

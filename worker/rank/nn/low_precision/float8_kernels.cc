@@ -12,7 +12,7 @@
 namespace titan::nn {
 namespace {
 
-// Describes a tensor cut in blocks of `length` along `dim`.
+// Describes a tensor that is cut into blocks of `length` numbers along `dim`.
 kernels::Blocks blocks_of(const at::Tensor& x, int64_t dim, int64_t length) {
   const int64_t at = at::maybe_wrap_dim(dim, x.dim());
   kernels::Blocks blocks{.block = std::max<int64_t>(length, 1)};
@@ -32,7 +32,7 @@ std::vector<int64_t> shape_of(const kernels::Blocks& blocks, const at::Tensor& x
 const uint16_t* bits_of(const at::Tensor& x) { return reinterpret_cast<const uint16_t*>(x.const_data_ptr()); }
 uint16_t* mutable_bits_of(at::Tensor& x) { return reinterpret_cast<uint16_t*>(x.mutable_data_ptr()); }
 
-// Returns the number that LibTorch makes of each code.
+// Returns the bits of the bf16 number that LibTorch makes of each code.
 std::array<uint16_t, 256> table_of(at::ScalarType float8) {
   const at::Tensor codes = at::arange(256, at::kByte).view(float8).to(at::kBFloat16);
   std::array<uint16_t, 256> table;
@@ -115,7 +115,7 @@ std::vector<int64_t> with_last(std::vector<int64_t> shape, int64_t size) {
   return shape;
 }
 
-// Quantises columns in the sizes that `turn` gives, after it finds their magnitudes.
+// Finds the greatest magnitudes of columns, then quantises and transposes. `turn` gives the sizes.
 Operand turned(const kernels::DeviceKernels& device, const at::Tensor& x, kernels::Float8Columns turn,
                at::IntArrayRef values, at::IntArrayRef scales) {
   at::Tensor amax = no_magnitudes(x, scales);

@@ -1,8 +1,8 @@
 #pragma once
 
-// Titan's own kernels for eight-bit numbers, used if chosen (worker/rank/nn/own_kernels.h). They take one or two passes
-// over bf16 numbers instead of LibTorch's seven, with the same bits. On a CPU they emulate. nn::on_device computes on a
-// device what float8.h declares.
+// Titan's own kernels for eight-bit numbers, used if chosen (worker/rank/nn/own_kernels.h). They make one or two passes
+// over bf16 numbers instead of LibTorch's seven, with the same bits. The CPU's serve emulation. nn::on_device computes
+// on a device what float8.h declares.
 
 #include <ATen/ATen.h>
 
@@ -15,11 +15,11 @@ namespace titan::nn {
 // Whether x [...] is contiguous bf16 on a CPU, and own kernels are chosen.
 bool cpu_loops_take(const at::Tensor& x);
 
-// Returns the greatest magnitude of every `block` numbers of x [...] along `dim`, of which the last block may be
-// shorter: fp32 of x's shape, but with the number of blocks in `dim`. NaN if a block contains one.
+// Returns the greatest magnitude of every `block` numbers of x [...] along `dim`, where the last block may be shorter:
+// fp32 of x's shape, but with the number of blocks in `dim`. NaN if a block contains one.
 at::Tensor amax_of_blocks(const at::Tensor& x, int64_t dim, int64_t block);
 
-// Returns x [...] * scale as e4m3, saturated, times inverse, in bf16. scale and inverse have the shape of
+// Returns x [...] * scale, rounded to e4m3 and saturated, times inverse, in bf16. scale and inverse have the shape of
 // amax_of_blocks() and are powers of two.
 at::Tensor rounded_by_blocks(const at::Tensor& x, int64_t dim, int64_t block, const at::Tensor& scale,
                              const at::Tensor& inverse);
@@ -49,7 +49,7 @@ PaddedGroups pad_groups(const RowGroups& groups, const at::Tensor& rows, int64_t
 Operand quantise_padded_rows(const at::Tensor& x, const PaddedGroups& to);
 Operand quantise_padded_columns(const at::Tensor& x, const PaddedGroups& to, int64_t groups);
 
-// Makes a column-major matrix [rows, columns] of eight-bit numbers row-major.
+// Returns a column-major matrix [rows, columns] of eight-bit numbers in row-major order, or an undefined tensor.
 at::Tensor by_rows(const at::Tensor& values);
 
 }  // namespace titan::nn::on_device

@@ -88,8 +88,9 @@ at::Tensor mx_rounded(const at::Tensor& x, int64_t dim, MxRounding rounding) {
 namespace {
 
 // Each product quantises its operands separately, in blocks along the summed dimension, so layers save numbers. In
-// emulation, operands are rounded to what their blocks hold, which bf16 holds exactly, and multiplied as they are.
-// Experts are always emulated: an expert's rows form separate blocks, the last one shorter.
+// emulation, operands are rounded to the numbers that their blocks can hold, which bf16 represents exactly, and
+// multiplied in their own type. Experts are always emulated: an expert's rows form separate blocks, the last one
+// shorter.
 class Mxfp8 final : public MatmulRecipe {
  public:
   explicit Mxfp8(const LowPrecisionOptions& options) : rounding_(options.rounding), emulate_(options.emulate) {

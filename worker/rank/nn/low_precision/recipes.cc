@@ -115,7 +115,8 @@ class Float8Tensorwise final : public MatmulRecipe {
     return times_scales(nn::weight_gradient(a, b, accumulate_type(dy.type)), dy, x).to(dy.type);
   }
 
-  // No device has expert products with one scale per operand: torchtitan uses scales of rows for experts.
+  // Expert products are always emulated: no device has them with one scale per operand, and torchtitan uses scales of
+  // rows for experts.
   at::Tensor grouped_matmul_nt(const Operand& x, const Operand& weights, const RowGroups& groups) const override {
     const auto [a, b] = exact(x, weights, x.type);
     return times_scales(nn::grouped_matmul_nt(a, b, groups, accumulate_type(x.type)), x, weights).to(x.type);
@@ -160,8 +161,8 @@ namespace {
 at::Tensor amax_of_matrices(const at::Tensor& weight) { return amax_along(amax_along(weight, -1), -2); }
 
 // Each product quantises its operands separately, along the summed dimension, so layers save numbers. In emulation,
-// operands are rounded to what eight bits hold, which bf16 holds exactly, and multiplied as they are. Only the result
-// is rounded.
+// operands are rounded to numbers that eight bits and their scale can hold, which bf16 represents exactly, and
+// multiplied in their own type. Only the result is rounded.
 class Float8Rowwise final : public MatmulRecipe {
  public:
   explicit Float8Rowwise(const LowPrecisionOptions& options)

@@ -16,7 +16,8 @@ namespace titan::nn {
 enum class LowPrecisionRecipe {
   kFloat8Tensorwise,   // One scale per operand. Inputs and weights are e4m3, gradients e5m2.
   kFloat8Rowwise,      // A power of two per row of each product's operands, e4m3.
-  kFloat8RowwiseGwHp,  // The same forward. Backward, the weight has one scale, and its gradient is not quantised.
+  kFloat8RowwiseGwHp,  // The same forward. Backward, the weight has one scale, and its gradient's operands are not
+                       // quantised.
   kMxfp8,              // A power of two per 32 numbers along the summed dimension, e4m3.
 };
 
@@ -26,7 +27,7 @@ using AmaxOverRanks = std::function<void(at::Tensor& amax)>;
 
 struct LowPrecisionOptions {
   LowPrecisionRecipe recipe = LowPrecisionRecipe::kFloat8Tensorwise;
-  // Compute in high precision with quantised numbers. Forced if the device has no such products.
+  // Compute in high precision with quantised numbers. A device without such products always does.
   bool emulate = false;
   MxRounding rounding = MxRounding::kFloor;  // For kMxfp8: how a block's exponent is chosen.
   AmaxOverRanks input_over_ranks, gradient_over_ranks, weight_over_ranks;  // Only for tensorwise scales.
@@ -36,11 +37,12 @@ struct LowPrecisionOptions {
 // tensors.
 std::unique_ptr<MatmulRecipe> make_low_precision_recipe(const LowPrecisionOptions& options);
 
-// Whether `device` computes such products itself (SM89 for float8, SM100 for MX). Otherwise they are emulated.
+// Whether `device` computes such products itself (float8: SM89 and later; MX: SM100 and later). Otherwise they are
+// emulated. Meta stands for this process's CUDA devices.
 bool has_low_precision_matmul(LowPrecisionRecipe recipe, at::Device device);
 
-// Sets the compute capability of the process's CUDA devices: 10 * major + minor (SM90: 90). There is one per process,
-// set before it computes. Until then no device has such products.
+// Sets the compute capability of the process's CUDA devices: 10 * major + minor (SM90: 90). Call it before the process
+// computes. Until then no device has such products.
 void set_cuda_capability(int capability);
 
 // make_low_precision_recipe() chooses from these.
@@ -48,11 +50,11 @@ std::unique_ptr<MatmulRecipe> make_float8_tensorwise(const LowPrecisionOptions& 
 std::unique_ptr<MatmulRecipe> make_float8_rowwise(const LowPrecisionOptions& options);
 std::unique_ptr<MatmulRecipe> make_mxfp8(const LowPrecisionOptions& options);
 
-// Whether `device` multiplies experts' rows with one scale per row (SM90, SM100).
+// Whether `device` multiplies experts' rows with one scale per row (SM90 to SM10x).
 bool has_scaled_grouped_products(at::Device device);
 
-// Whether `device` is as fast with exact sums of products with one scale per row: SM90, where cuBLAS computes them (5 %
-// slower than inexact ones on an H100).
+// Whether `device` sums products with one scale per row exactly at about the same speed: SM90, where cuBLAS computes
+// them (5 % slower than with inexact sums on an H100).
 bool has_exact_rowwise_products(at::Device device);
 
 }  // namespace titan::nn

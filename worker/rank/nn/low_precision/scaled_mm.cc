@@ -36,7 +36,7 @@ at::Tensor filled_up(const at::Tensor& scales, int64_t rows) {
              : at::constant_pad_nd(scales, {0, 0, 0, rows - scales.size(0)}, /*value=*/1);
 }
 
-// Multiplies eight-bit operands with rows as _scaled_mm takes them. Meta tensors give only the shape.
+// Multiplies eight-bit operands whose rows are padded for _scaled_mm. Meta tensors give only the shape.
 at::Tensor product_of(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a_scales, const at::Tensor& b_scales,
                       bool fast, at::ScalarType type) {
   if (a.is_meta()) return at::empty({a.size(0), b.size(0)}, a.options().dtype(type));
@@ -50,12 +50,12 @@ at::Tensor scaled_mm(const Operand& a, const Operand& b, bool fast, at::ScalarTy
   const at::Tensor left = filled_up(a.values, 1, kAlignment), right = filled_up(b.values, kAlignment, kAlignment);
   at::Tensor a_scales = a.scales, b_scales = filled_up(b.scales, right.size(0)).t();
   const bool rowwise = a_scales.dim() == 2;
-  // If LibTorch's kernel for scales of rows sums inexactly, or is slow when it must not, powers of two are applied
-  // afterwards.
+  // If LibTorch's kernel for scales of rows sums inexactly, or sums exactly but slowly, the scales, which are powers of
+  // two, are applied afterwards.
   const bool afterwards = rowwise && !fast && !has_exact_rowwise_products(left.device());
   const at::Tensor factors = afterwards ? a_scales * b_scales : at::Tensor();
   if (afterwards) a_scales = b_scales = at::ones({}, a_scales.options());
-  // It writes fp32 only for one scale per operand.
+  // LibTorch writes fp32 only for one scale per operand.
   const at::ScalarType written = type == at::kBFloat16 || rowwise ? at::kBFloat16 : at::kFloat;
   at::Tensor product = product_of(left, right, a_scales, b_scales.contiguous(), fast, written);
   if (afterwards) product.mul_(factors);
@@ -108,7 +108,7 @@ at::Tensor scaled_grouped_weight_gradient(const at::Tensor& dy, const at::Tensor
   const Operand left = quantise_padded_columns(dy, to, groups), right = quantise_padded_columns(x, to, groups);
   at::Tensor gradient =
       grouped_product_of(left.values, right.values.t(), left.scales.flatten(), right.scales.flatten(), to.ends);
-  // A group without rows has nothing to sum.
+  // The gradient of a group without rows is zero.
   const at::Tensor none = at::diff(at::constant_pad_nd(to.ends, {1, 0})).eq(0);
   return gradient.masked_fill_(none.view({-1, 1, 1}), 0).to(x.scalar_type());
 }

@@ -24,16 +24,16 @@ at::Tensor mx_scaled_mm(const Operand& a, const Operand& b, at::ScalarType type)
 // Tiles are zero beyond the edges.
 at::Tensor mx_tiles(const at::Tensor& exponents);
 
-// Whether the grouped products take matrices of these sizes, which must be multiples of 16.
+// Whether the grouped products accept matrices of these sizes: multiples of 16.
 bool fits_scaled_grouped_mm(int64_t in, int64_t out);
 
-// Returns each group's a b^T, [n, m] in a's type, with zeros for rows of no group. Rows of a [n, k] become e4m3 with a
-// power of two each. b is [groups, m, k] with scales [groups, m, 1]. LibTorch's kernel requires groups that begin at
-// multiples of 16 rows, so rows are moved apart for it, and back.
+// Returns each group's a b^T, [n, m] in a's type, with zeros for rows of no group. Each row of a [n, k] is quantised to
+// e4m3 with a power of two. b is [groups, m, k] with scales [groups, m, 1]. LibTorch's kernel requires groups that
+// begin at multiples of 16 rows, so rows are moved apart for it, and back.
 at::Tensor scaled_grouped_mm(const at::Tensor& a, const Operand& b, const RowGroups& groups);
 
-// Returns each group's dy^T x, [groups, out, in] in x's type. Each group's columns of dy [n, out] and x [n, in] become
-// e4m3 with a power of two each.
+// Returns each group's dy^T x, [groups, out, in] in x's type. Each column of a group's rows of dy [n, out] and x [n,
+// in] is quantised to e4m3 with a power of two.
 at::Tensor scaled_grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const RowGroups& groups);
 
 }  // namespace titan::nn
