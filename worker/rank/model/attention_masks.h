@@ -9,10 +9,10 @@
 
 namespace titan::model {
 
-// The tokens that a layer's queries attend to.
+// Returns the mask of a layer's attention.
 nn::AttentionMask attention_mask(const models::ModelSpec& spec, int64_t layer);
 
-// The distinct masks of all layers, each with the number of its layers.
+// Returns the distinct masks of all layers, each with the number of its layers.
 std::vector<parallel::LayersOfMask> attention_masks(const models::ModelSpec& spec);
 
 }  // namespace titan::model

@@ -5,8 +5,8 @@
 #include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/model.h"
 
-// The code of each family's folder in addition to its flavors: how a model is built and how its Hugging Face weights
-// are named.
+// Declares the functions of each family's folder apart from its flavors: how a model is built and how its Hugging Face
+// weights are named.
 #define TITAN_CODE_OF(family)                                                              \
   namespace titan::model::family {                                                         \
   absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options); \

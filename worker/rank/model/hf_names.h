@@ -1,7 +1,7 @@
 #pragma once
 
-// Describes a family's Hugging Face weights by a table of names and a config.json, and makes from them the mapper with
-// which checkpoints are imported and exported.
+// Describes a family's Hugging Face weights by a table of names and a config.json, from which make_hf_mapper() makes
+// the mapper that imports and exports checkpoints.
 
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@ enum class HfForm {
   kKeyHeads,              // The same for key heads.
   kEachExpert,            // One tensor per expert. The second {} of the name is the expert's number.
   kTransposed,            // The last two dims are swapped.
-  kTransposedFirstHalf,   // The last two dims are swapped, and it is the first half of the last dim.
+  kTransposedFirstHalf,   // The last two dims are swapped, and the parameter is the first half of the stored last dim.
   kTransposedSecondHalf,  // The same, second half.
   kNotStored,             // No such tensor exists: it is neither read nor written.
 };
@@ -44,7 +44,7 @@ struct HfFamily {
   // Returns the config.json with which transformers opens a folder of these weights. `seq_len`: length of the training
   // sequences, which decides whether DeepSeek's positions are stretched.
   nlohmann::json (*config)(const models::ModelSpec& spec, int64_t seq_len) = nullptr;
-  // Whether a folder may have the tensor although training does not use it (a vision tower). Null: none. Tables of
+  // Whether a folder may have the tensor although training does not use it (a vision tower). Null: no tensor. Tables of
   // rotary frequencies and tied heads are handled for every family.
   bool (*ignores)(const models::ModelSpec& spec, const std::string& key) = nullptr;
 };
@@ -58,7 +58,7 @@ void add_attention_projections(HfNames& names, const std::string& prefix, bool b
 void add_swiglu(HfNames& names, const std::string& fqn, const std::string& hf);   // w1, w2, w3 are gate, down, up.
 void add_experts(HfNames& names, const std::string& fqn, const std::string& hf);  // One tensor per expert.
 
-// config.json entries whose names all families share.
+// Returns the entries of config.json whose names all families share.
 nlohmann::json common_config(const models::ModelSpec& spec, const std::string& architecture,
                              const std::string& model_type);
 
@@ -67,7 +67,7 @@ nlohmann::json common_config(const models::ModelSpec& spec, const std::string& a
 absl::StatusOr<std::unique_ptr<checkpoint::HfMapper>> make_hf_mapper(const models::ModelSpec& spec,
                                                                      int64_t seq_len = 0);
 
-// Same for a family that is not in the registry.
+// Does the same for a family that is not in the registry.
 std::unique_ptr<checkpoint::HfMapper> make_hf_mapper(const HfFamily& family, const models::ModelSpec& spec,
                                                      int64_t seq_len = 0);
 

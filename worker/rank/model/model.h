@@ -33,7 +33,7 @@ struct Model {
   // Splits the parameters and sets the layers' seams for a mesh. Called once, before any parameter has values. Empty:
   // the model cannot be split. Errors: InvalidArgument (names what does not divide), Unimplemented.
   std::function<absl::Status(Model&, const ParallelOptions&)> parallelize;
-  // Recipes of the matmuls that parameters refer to (nn::Parameter::products). Empty: matmuls are plain.
+  // Keeps the recipes that parameters refer to (nn::Parameter::products) alive.
   std::vector<std::shared_ptr<const nn::MatmulRecipe>> recipes;
 };
 
@@ -43,7 +43,8 @@ struct BuildOptions {
   int64_t longest_row = 0;  // Tokens of the longest row that forward() sees, if held-out rows are longer. Sizes tables.
 };
 
-// Builds a model of a registered family. Unimplemented: the family is unknown, or no code computes a part of the spec.
+// Builds a model of a registered family. Errors: Unimplemented (unknown family), InvalidArgument (numbers of the spec
+// that do not fit together, or blocks and parameters with wrong names), and those of a plug-in's build function.
 absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options);
 
 }  // namespace titan::model

@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<PluginFamily>> read_families(const std::string& path)
     }
     if (find_family(family.name) != nullptr) {
       return absl::AlreadyExistsError(
-          absl::StrCat("experimental.custom_import: ", path, ": there is a model \"", family.name, "\" already"));
+          absl::StrCat("experimental.custom_import: ", path, ": model \"", family.name, "\" exists already"));
     }
   }
   return families;

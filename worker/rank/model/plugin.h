@@ -23,7 +23,7 @@ namespace titan::model {
 
 struct PluginFamily {
   std::string name;                        // model.name of the jobs that train it.
-  std::vector<models::ModelSpec> flavors;  // Values of model.flavor. load_plugin() fills in their `name`.
+  std::vector<models::ModelSpec> flavors;  // One per value of model.flavor. load_plugin() fills in their `name`.
   absl::StatusOr<Model> (*build)(const models::ModelSpec& spec, const BuildOptions& options) = nullptr;
   std::optional<HfFamily> hf;  // Names of its Hugging Face weights. Required for reading and writing such folders.
 };

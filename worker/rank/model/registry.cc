@@ -67,7 +67,7 @@ absl::Status check_blocks(const Model& model, const models::ModelSpec& spec) {
 absl::Status add_family(Family family) {
   const std::lock_guard<std::mutex> lock(table().mutex);
   if (find(family.name) != nullptr) {
-    return absl::AlreadyExistsError(absl::StrCat("there is a model \"", family.name, "\" already"));
+    return absl::AlreadyExistsError(absl::StrCat("model \"", family.name, "\" exists already"));
   }
   table().families.push_back(std::move(family));
   return absl::OkStatus();

@@ -14,7 +14,7 @@ namespace titan::model {
 struct Family {
   std::string name;
   absl::StatusOr<Model> (*build)(const models::ModelSpec&, const BuildOptions&);
-  HfFamily hf;                             // Hugging Face names. `names` null: there are none.
+  HfFamily hf;                             // Hugging Face names. `names` null: none.
   std::vector<models::ModelSpec> flavors;  // Flavors of a plug-in. Titan's flavors are in common/plan/models.
 };
 
@@ -22,17 +22,19 @@ struct Family {
 // never change. AlreadyExists: a family has that name.
 absl::Status add_family(Family family);
 
-// Null: the family does not exist. The entry lives as long as the process.
+// Returns a family's entry, which lives as long as the process. Null: the family does not exist.
 const Family* find_family(const std::string& name);
 std::vector<std::string> family_names();
 
 // Makes a library's families available to build(), find_spec() and hf_family() in this process. Loading a library again
 // has no effect, and a library with only datasets adds no families. Errors: NotFound (no such file), InvalidArgument
-// (not a plug-in, compiled against other headers, or an incomplete family), AlreadyExists (two families have one name).
+// (not a plug-in, compiled against other headers, or a family that is incomplete or occurs twice), AlreadyExists (Titan
+// or another library has a family of that name).
 absl::Status load_plugin(const std::string& path);
 
 // Returns the numbers of a flavor, from a loaded plug-in's family or else from Titan's tables. `plugin`: a library to
-// load first (experimental.custom_import); may be empty.
+// load first (experimental.custom_import); may be empty. Errors: those of load_plugin(), InvalidArgument (unknown
+// family or flavor).
 absl::StatusOr<models::ModelSpec> find_spec(const std::string& name, const std::string& flavor,
                                             const std::string& plugin = "");
 

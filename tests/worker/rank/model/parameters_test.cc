@@ -167,12 +167,14 @@ TEST(SpecTest, RefusesInconsistentNumbers) {
     EXPECT_EQ(built.status().code(), absl::StatusCode::kInvalidArgument) << built.status();
     return std::string(built.status().message());
   };
-  EXPECT_TRUE(has(message([](auto& s) { s.n_kv_heads = 3; }), "4 heads do not divide over 3 key-value heads"));
-  EXPECT_TRUE(has(message([](auto& s) { s.qk_rope_head_dim = 3; }), "qk_rope_head_dim 3"));
-  EXPECT_TRUE(has(message([](auto& s) { s.moe->top_k = 9; }), "9 of 8 experts"));
-  EXPECT_TRUE(has(message([](auto& s) { s.moe->num_limited_groups = 1; }), "1 of 4 groups"));
+  EXPECT_TRUE(
+      has(message([](auto& s) { s.n_kv_heads = 3; }), "n_heads (4) must be a positive multiple of n_kv_heads (3)"));
+  EXPECT_TRUE(has(message([](auto& s) { s.qk_rope_head_dim = 3; }), "qk_rope_head_dim (3)"));
+  EXPECT_TRUE(has(message([](auto& s) { s.moe->top_k = 9; }), "top_k (9) must be from 1 to num_experts (8)"));
+  EXPECT_TRUE(
+      has(message([](auto& s) { s.moe->num_limited_groups = 1; }), "num_limited_groups (1) of num_expert_groups (4)"));
   EXPECT_TRUE(has(message([](auto& s) { s.moe->score_func = "relu"; }), "\"relu\""));
-  EXPECT_TRUE(has(message([](auto& s) { s.moe.reset(), s.swiglu_limit = 7; }), "swiglu_limit 7"));
+  EXPECT_TRUE(has(message([](auto& s) { s.moe.reset(), s.swiglu_limit = 7; }), "swiglu_limit (7)"));
   models::ModelSpec spec = small_spec("llama3", "8B");
   spec.name = "nothing";
   EXPECT_EQ(model::build(spec, {}).status().code(), absl::StatusCode::kUnimplemented);

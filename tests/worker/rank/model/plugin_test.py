@@ -233,7 +233,7 @@ class PluginTest(unittest.TestCase):
         self.assertIn('has a model "parallel_blok"', self.refusal(self.library, ["--model.name", "parallel_blok"]))
         for mistake, expected in {
                 "twice": 'registers family "parallel_block" twice',
-                "taken": 'there is a model "llama3" already',
+                "taken": 'model "llama3" exists already',
                 "no build": 'family "parallel_block" needs a name, a build function and flavors',
                 "nothing": "registers no family",
                 "two flavors": 'flavor "tiny": is registered twice',

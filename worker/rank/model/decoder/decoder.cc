@@ -17,7 +17,7 @@
 namespace titan::model {
 namespace {
 
-// A declaration that creates nothing, because the parameter exists already.
+// Returns a Declare that creates nothing, because the parameter exists already.
 nn::Declare use(nn::Parameter* parameter) {
   return
       [parameter](const std::string&, const std::vector<int64_t>&, nn::Init) -> nn::Parameter& { return *parameter; };

@@ -1,6 +1,6 @@
 #pragma once
 
-// The common parts of all decoder families: the blocks, torchtitan's initial distributions of their parameters, and
+// Declares what all decoder families share: the blocks, torchtitan's initial distributions of their parameters, and
 // their split over a mesh. A family defines how its parameters are drawn, and its spec defines the rest.
 
 #include <functional>
@@ -92,21 +92,22 @@ class Head : public nn::Block, public nn::HasLoss {
 absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOptions& options,
                                     const DecoderInits& inits);
 
-// Normal distribution, truncated at +-2 like torchtitan's. The bounds are absolute, so at these deviations they cut off
-// nothing.
+// Returns a normal distribution, truncated at +-2 like torchtitan's. The bounds are absolute, so with small deviations
+// they cut off nothing.
 nn::Init truncated(double std);
 
-// For matrices that write to the residual stream: the deviation decreases with depth.
+// Returns the distribution of matrices that write to the residual stream. The deviation is 0.02 / sqrt(2 n), where n is
+// the layer's number from 1 (spec.depth_init) or the number of layers.
 nn::Init depth_init(const models::ModelSpec& spec, int64_t layer);
 
-// Deviation dim^-0.5, truncated at 3 deviations.
+// Returns a normal distribution of deviation dim^-0.5, truncated at 3 deviations.
 nn::Init head_init(const models::ModelSpec& spec);
 
-// Initial distributions of Llama, Qwen and DeepSeek: 0.02 for matrices that read the residual stream, depth_init for
-// wo, w2, w3 and the router, N(0, 1) for the embedding. A tied embedding is drawn like the head.
+// Returns the initial distributions of Llama, Qwen and DeepSeek: deviation 0.02 for matrices that read the residual
+// stream, depth_init for wo, w2, w3 and the router, N(0, 1) for the embedding. A tied embedding is drawn like the head.
 DecoderInits common_inits(const models::ModelSpec& spec);
 
-// Same embedding and head, with custom layers.
+// Returns common_inits() with other layers.
 DecoderInits inits_with_layers(const models::ModelSpec& spec, std::function<LayerInits(int64_t layer)> layer);
 
 // Splits a decoder that has no values yet over the tensor, expert and context axes of a mesh. This is the only place

@@ -12,7 +12,7 @@ bool stretched(const models::ModelSpec& spec, int64_t seq_len) {
   return spec.yarn && (!spec.yarn->only_beyond_original || seq_len > spec.yarn->original_seq_len);
 }
 
-// Factor by which YaRN increases what it scales. It is 1 if positions are not stretched.
+// Returns the factor by which YaRN scales queries and keys: 1 if positions are not stretched.
 double growth(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
 
 // DeepSeek increases the scale of the scores when YaRN stretches the positions. GPT-OSS scales the rotation instead.
@@ -28,12 +28,13 @@ absl::Status check_attention(const models::ModelSpec& spec) {
     return absl::InvalidArgumentError(absl::StrCat(spec.name, " ", spec.flavor, ": ", what...));
   };
   if (spec.n_heads <= 0 || spec.n_kv_heads <= 0 || spec.n_heads % spec.n_kv_heads != 0) {
-    return refuse(spec.n_heads, " heads do not divide over ", spec.n_kv_heads, " key-value heads");
+    return refuse("n_heads (", spec.n_heads, ") must be a positive multiple of n_kv_heads (", spec.n_kv_heads, ")");
   }
   if (spec.attention == models::Attention::kGrouped) {
-    if (spec.head_dim <= 0 || spec.head_dim % 2 != 0) return refuse("head_dim ", spec.head_dim, " must be even");
+    if (spec.head_dim <= 0 || spec.head_dim % 2 != 0)
+      return refuse("head_dim (", spec.head_dim, ") must be even and > 0");
     if (spec.v_head_dim != spec.head_dim) {
-      return refuse("v_head_dim ", spec.v_head_dim, " must equal head_dim ", spec.head_dim);
+      return refuse("v_head_dim (", spec.v_head_dim, ") must equal head_dim (", spec.head_dim, ")");
     }
   } else if (spec.kv_lora_rank <= 0 || spec.qk_rope_head_dim <= 0 || spec.qk_rope_head_dim % 2 != 0 ||
              spec.head_dim != spec.qk_nope_head_dim + spec.qk_rope_head_dim) {
@@ -41,9 +42,11 @@ absl::Status check_attention(const models::ModelSpec& spec) {
                   spec.qk_rope_head_dim, ") even and > 0, and head_dim (", spec.head_dim, ") = qk_nope_head_dim (",
                   spec.qk_nope_head_dim, ") + qk_rope_head_dim");
   } else if (spec.nope_layer_step != 0) {
-    return refuse("latent attention has positions in every layer, nope_layer_step is ", spec.nope_layer_step);
+    return refuse("latent attention needs positions in every layer, so set nope_layer_step (", spec.nope_layer_step,
+                  ") to 0");
   }
-  if (spec.nope_layer_step == 1) return refuse("nope_layer_step 1 would leave no layer with positions");
+  if (spec.nope_layer_step == 1)
+    return refuse("nope_layer_step (1) leaves no layer with positions; set it to 0 or at least 2");
   return absl::OkStatus();
 }
 
@@ -56,15 +59,15 @@ absl::Status check_experts(const models::ModelSpec& spec) {
     return refuse("score_func \"", moe.score_func, "\" is neither sigmoid nor softmax");
   }
   if (moe.top_k < 1 || moe.top_k > moe.num_experts) {
-    return refuse("a token cannot be routed to ", moe.top_k, " of ", moe.num_experts, " experts");
+    return refuse("top_k (", moe.top_k, ") must be from 1 to num_experts (", moe.num_experts, ")");
   }
   if (moe.num_expert_groups > 0) {
     const int64_t size = moe.num_experts / moe.num_expert_groups;
     if (moe.num_experts % moe.num_expert_groups != 0 || size < 2 || moe.num_limited_groups < 1 ||
         moe.num_limited_groups > moe.num_expert_groups || moe.num_limited_groups * size < moe.top_k) {
-      return refuse(moe.num_limited_groups, " of ", moe.num_expert_groups, " groups of ", moe.num_experts,
-                    " experts cannot hold the ", moe.top_k,
-                    " that a token is routed to (two or more experts per group)");
+      return refuse("num_limited_groups (", moe.num_limited_groups, ") of num_expert_groups (", moe.num_expert_groups,
+                    ") equal groups of num_experts (", moe.num_experts, ") must hold top_k (", moe.top_k,
+                    ") experts or more, and each group two or more");
     }
   }
   return absl::OkStatus();
@@ -76,8 +79,8 @@ absl::Status check(const models::ModelSpec& spec) {
   if (absl::Status bad = check_attention(spec); !bad.ok()) return bad;
   if (spec.moe) return check_experts(spec);
   if (spec.swiglu_limit > 0) {
-    return absl::InvalidArgumentError(absl::StrCat(spec.name, " ", spec.flavor, ": swiglu_limit ", spec.swiglu_limit,
-                                                   " applies to experts, but the model has none"));
+    return absl::InvalidArgumentError(absl::StrCat(spec.name, " ", spec.flavor, ": swiglu_limit (", spec.swiglu_limit,
+                                                   ") applies to experts, but the model has none"));
   }
   return absl::OkStatus();
 }

@@ -10,7 +10,8 @@ namespace titan::model {
 // Checks that the numbers of the spec fit together. InvalidArgument names those that do not.
 absl::Status check(const models::ModelSpec& spec);
 
-// `seq_len` decides whether DeepSeek uses YaRN.
+// Return the options of the rotation, and of one layer's parts. `seq_len` is the length of training rows: YaRN may
+// apply only to rows beyond the original context (YarnScaling::only_beyond_original).
 nn::RopeOptions rope_options(const models::ModelSpec& spec, int64_t seq_len);
 nn::AttentionOptions attention_options(const models::ModelSpec& spec, int64_t layer, const LayerInits& inits);
 nn::LatentAttentionOptions latent_options(const models::ModelSpec& spec, int64_t layer, const LayerInits& inits,

@@ -30,7 +30,7 @@ HfNames names(const models::ModelSpec& spec) {
   add_swiglu(names, "layers.{}.feed_forward", "model.layers.{}.mlp");
   add_swiglu(names, "layers.{}.moe.shared_experts", "model.layers.{}.mlp.shared_experts");
   add_experts(names, "layers.{}.moe.experts", "model.layers.{}.mlp.experts");
-  // transformers' classes compute the scores in float32, so a bias in bfloat16 would choose other experts.
+  // transformers' classes compute the scores in float32, so weights or a bias in bfloat16 could choose other experts.
   names.push_back({.fqn = "layers.{}.moe.router.gate.weight",
                    .hf = "model.layers.{}.mlp.gate.weight",
                    .float32 = checkpoint::KeepFloat32::kAlways});
@@ -49,7 +49,7 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t seq_len) {
   const bool second = second_generation(spec);
   nlohmann::json config = second ? common_config(spec, "DeepseekV2ForCausalLM", "deepseek_v2")
                                  : common_config(spec, "DeepseekV3ForCausalLM", "deepseek_v3");
-  config.erase("head_dim");  // transformers means the rotated part by it and derives it from qk_rope_head_dim.
+  config.erase("head_dim");  // In transformers it is the size of the rotated part, which follows from qk_rope_head_dim.
   config["intermediate_size"] = spec.ffn_hidden;
   config["moe_intermediate_size"] = moe.hidden;
   config["q_lora_rank"] = spec.q_lora_rank > 0 ? nlohmann::json(spec.q_lora_rank) : nlohmann::json();
@@ -80,7 +80,7 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t seq_len) {
   return config;
 }
 
-// Layers after the last one predict further tokens (multi-token prediction). Training does not have them.
+// The layer after the last one predicts further tokens (multi-token prediction). Training does not have it.
 bool ignores(const models::ModelSpec& spec, const std::string& key) {
   return key.rfind(absl::StrCat("model.layers.", spec.n_layers, "."), 0) == 0;
 }
