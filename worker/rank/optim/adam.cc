@@ -32,7 +32,7 @@ class Adam : public Optimizer {
       forms_.push_back(moment_format(slot, options.state_dtype));
       states_.push_back(make_moments(slot, forms_.back()));
       TORCH_CHECK(implementation_ == Implementation::kFused || !is_small(states_.size() - 1), slot.fqn,
-                  ": optimizer.state_dtype = \"", options.state_dtype, "\" and stochastic rounding need ",
+                  ": optimizer.state_dtype = \"", options.state_dtype, "\" or stochastic rounding requires ",
                   "optimizer.implementation = \"fused\"");
       if (!holds_elements(slot)) continue;
       grads_.push_back(slot.grad);
@@ -92,7 +92,7 @@ class Adam : public Optimizer {
   }
 
   // Fused kernels read the gate on the device. The other implementations read it on the host, as they do the step's
-  // number. So does float64, for which a fused kernel would take the divisor in float32.
+  // number. For float64 the host reads it too, because a fused kernel would use the divisor in float32.
   OpenedGate open(const Gate& gate) {
     if (!gate.skip.defined()) return {};
     const bool wide = !grads_.empty() && grads_.front().scalar_type() == at::kDouble;

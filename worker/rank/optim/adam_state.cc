@@ -74,7 +74,7 @@ KeptMoment moment_of(const MomentFormat& form, int which, const at::Tensor& kept
   return moment;
 }
 
-// Returns Adam's arguments for a slot, except for the numbers that are tensors of the step.
+// Returns the kernel's arguments for a slot, except for the numbers that SmallStep has as tensors.
 kernels::LowBitAdam arguments_of(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form,
                                  const SmallStep& step) {
   kernels::LowBitAdam args{
@@ -143,7 +143,7 @@ const float* device_scalar(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
 }
 
-// The host reads no number.
+// Runs the step without reading numbers on the host.
 void step_on_device(const kernels::DeviceKernels& device, const OptimizerOptions& options, const Slot& slot,
                     const MomentFormat& form, const SlotState& state, const SmallStep& step) {
   const at::Tensor scratch = at::empty({kernels::kLowBitAdamScratch}, slot.value.options().dtype(at::kFloat));
@@ -155,7 +155,7 @@ void step_on_device(const kernels::DeviceKernels& device, const OptimizerOptions
              [&](const kernels::LowBitAdam& plane) { return device.run(plane, where); });
 }
 
-// Does the same by LibTorch's operations, some rows at a time. The host reads no number.
+// Does the same with LibTorch's operations, some rows at a time. The host reads no number.
 class ByOperations {
  public:
   ByOperations(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form, SlotState& state,
@@ -262,7 +262,8 @@ SlotState make_moments(const Slot& slot, const MomentFormat& form) {
 
 void low_bit_adam(const OptimizerOptions& options, const Slot& slot, const MomentFormat& form, SlotState& state,
                   const SmallStep& step) {
-  TORCH_CHECK(slot.value.is_contiguous() && slot.grad.is_contiguous(), slot.fqn, ": is not contiguous");
+  TORCH_CHECK(slot.value.is_contiguous() && slot.grad.is_contiguous(), slot.fqn,
+              ": value and gradient must be contiguous");
   TORCH_CHECK(!options.stochastic_rounding || slot.value.scalar_type() == at::kBFloat16, slot.fqn,
               ": only bfloat16 values can be rounded stochastically");
   const kernels::DeviceKernels* device = nn::device_kernels_at(slot.value, kernels::TrainingPart::kOptimizer);

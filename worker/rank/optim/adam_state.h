@@ -21,8 +21,8 @@ struct MomentFormat {
   std::shared_ptr<const BlockCodes> codes[2];  // Codes of the average and of the square. Null unless kByte.
 };
 
-// Chooses the storage. "auto" is the value's type. "8bit" is codes for matrices, and float32 for parameters too small
-// for them. Throws if the value is neither float32 nor bfloat16, unless "auto".
+// Chooses the storage. "auto" is the value's type. "8bit" is codes, but float32 for vectors and small parameters
+// (memory::has_8bit_states). Throws if the value is neither float32 nor bfloat16, unless "auto".
 MomentFormat moment_format(const Slot& slot, const std::string& state_dtype);
 
 // Makes exp_avg and exp_avg_sq: zeros of the value's shape, or uint8 [bytes] if `form` has codes.
@@ -48,9 +48,9 @@ struct RowLayout {
 };
 
 // Rounds `exact`, float32 [rows, columns], to bf16 [rows, columns] stochastically: each number becomes one of its two
-// neighbours, so that it is exact on average. Infinities and NaN round to the nearest. The random half word is the
-// upper half of a word of Philox-4x32-10, which depends only on the key, the step ([], on the device of `exact`) and
-// the number's place. The bits are those of worker/rank/kernels/cpu/low_bit_adam.h.
+// neighbours, so that the result is exact on average. Infinities and NaN round to the nearest. The random half word is
+// the upper half of a word of Philox-4x32-10, which depends only on the key, the step ([], on the device of `exact`)
+// and the number's place. The bits are those of worker/rank/kernels/cpu/low_bit_adam.h.
 at::Tensor stochastic_round(const at::Tensor& exact, uint64_t key, const at::Tensor& step, const RowLayout& place);
 
 }  // namespace titan::optim

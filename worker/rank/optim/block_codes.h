@@ -31,7 +31,7 @@ class BlockCodes {
   // float32 [rows, blocks per row], a view of uint8 [bytes].
   at::Tensor scales(const at::Tensor& bytes) const;
 
-  // Decodes uint8 [bytes] to float32 numbers of the piece's shape, and encodes such numbers, on the argument's device.
+  // Decode uint8 [bytes] to float32 numbers of the piece's shape, and encode such numbers, on the argument's device.
   at::Tensor numbers(const at::Tensor& bytes) const;
   at::Tensor bytes(const at::Tensor& numbers) const;
 
@@ -45,10 +45,10 @@ class BlockCodes {
   // The map's numbers [256], and the bounds between its magnitudes, [127] or [255] (worker/rank/kernels/dynamic_map.h).
   struct Tables {
     at::Tensor values, bounds;
-    at::Tensor map;  // uint8 [bytes] of the map. Undefined where the program's table is read.
+    at::Tensor map;  // uint8 [bytes] of the map. Undefined on the CPU, where the program's table is read.
   };
   Tables tables(at::Device device) const;
-  // Reshapes [count, columns] to [count, blocks per row, 256], and back.
+  // Reshape [count, columns] to [count, blocks per row, 256], padded with zeros, and back.
   at::Tensor in_blocks(const at::Tensor& rows) const;
   at::Tensor out_of_blocks(const at::Tensor& blocks) const;
 

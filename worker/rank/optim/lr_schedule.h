@@ -21,8 +21,8 @@ struct LrScheduleOptions {
 };
 
 // Warm-up, stable and decay phases as a pure function of the 0-based step: `factor(n)` scales the learning rate of the
-// optimizer step after n finished ones. Past total_steps the factor keeps its last value (torchtitan's becomes negative
-// there).
+// optimizer step after n finished ones. From step total_steps on the factor stays at min_lr_factor, or at 1 without a
+// decay (torchtitan's becomes negative there).
 class LrSchedule {
  public:
   // InvalidArgument names the invalid lr_scheduler key.

@@ -52,7 +52,7 @@ std::vector<int64_t> splits_of(const std::vector<std::vector<MatrixPiece>>& piec
   return splits;
 }
 
-// One parameter of Muon's, as this rank holds it: [matrices, rows, columns].
+// This rank's part of a parameter that Muon updates: [matrices, rows, columns].
 struct Held {
   size_t slot = 0;
   MatrixBox box;
@@ -112,7 +112,7 @@ class Muon : public Optimizer {
     if (parameter.held.empty() && mesh_.group == nullptr) parameter = whole(slot.value);
     TORCH_CHECK(!parameter.held.empty(), slot.fqn, ": Muon updates only matrices, and this is not one");
     const MatrixBox& box = parameter.held[static_cast<size_t>(self_)];
-    TORCH_CHECK(box.elements() == slot.value.numel(), slot.fqn, ": ", slot.value.numel(),
+    TORCH_CHECK(box.elements() == slot.value.numel(), slot.fqn, ": the slot has ", slot.value.numel(),
                 " numbers, but this rank's part has ", box.elements(), " numbers");
     scale_of(groups_[slot.group], parameter.shape);
     type_ = slot.value.scalar_type() == at::kDouble ? at::kDouble : at::kBFloat16;
@@ -150,8 +150,8 @@ class Muon : public Optimizer {
     skip_there_ = gate.skip.to(mesh_.device).ne(0);
   }
 
-  // Computes momentum, the matrices to make orthogonal, and weight decay. A skipped step's gradient may hold anything,
-  // so it is deselected, never multiplied by 0.
+  // Computes momentum, the matrices to make orthogonal, and weight decay. A skipped step's gradient may be infinite or
+  // NaN, so it is discarded, not multiplied by 0.
   void begin_update(const Held& one, double learning_rate) {
     if (one.value.numel() == 0) return;
     const OptimizerOptions& options = options_of(one);

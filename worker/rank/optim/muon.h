@@ -17,10 +17,10 @@ namespace titan::optim {
 //
 // On a mesh, u is gathered to the matrix's owner (muon_plan.h) in the iteration's type, and the result returns in that
 // type to every rank that holds a part. Both steps only copy, so a mesh does not change the bits. While the matrices of
-// one round are computed, those of the next one arrive and those of the last one return. The host never waits.
+// one round are computed, those of the next round arrive and those of the previous round return. The host never waits.
 //
 // Each step and rank issues, on the mesh's group and for each round, one all_to_all to the owners and one back, or none
-// if nothing travels in the whole group. Its bytes are the numbers that leave this rank.
+// if nothing travels in the whole group. The bytes of such a collective are those of the numbers that leave this rank.
 // The gradients hold u afterwards. Muon updates all of its slots at once: step_slots() throws.
 std::unique_ptr<Optimizer> make_muon(std::vector<OptimizerOptions> groups, std::vector<Slot> slots, MatrixMesh mesh);
 

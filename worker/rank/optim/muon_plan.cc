@@ -32,7 +32,8 @@ struct Open {
   std::vector<int> candidates;
 };
 
-// Cuts runs of consecutive matrices that the same ranks hold whole, so that each of these ranks may own one.
+// Cuts consecutive matrices that the same ranks hold whole into runs, one or none for each of these ranks (for every
+// rank if none holds them whole).
 void cut(const MatrixParameter& parameter, size_t index, const std::vector<int>& everyone, std::vector<Open>& open) {
   for (int64_t first = 0, end = 0; first < parameter.shape[0]; first = end) {
     const std::vector<int> holders = whole_holders(parameter, first);
@@ -72,7 +73,7 @@ int nearest(const std::vector<int>& ranks, int to) {
                            [&](int a, int b) { return std::abs(a - to) < std::abs(b - to); });
 }
 
-// Returns the round of each run among those of its owner.
+// Returns the number of the round in which the owner of each run computes it.
 std::vector<size_t> rounds_of(const std::vector<MatrixParameter>& parameters, const std::vector<MatrixRun>& runs,
                               int ranks, int64_t max_elements) {
   std::vector<size_t> rounds;
@@ -114,7 +115,7 @@ std::vector<MatrixRun> deal_matrices(const std::vector<MatrixParameter>& paramet
                                       [&](int a, int b) { return work[a] < work[b]; });
     work[one.run.owner] += one.work;
   };
-  // Runs without a choice go first, so that the others level the work.
+  // Runs that only some ranks may own are dealt first, so that the others even out the work.
   const auto may_choose = [&](const Open& one) { return one.candidates.size() == everyone.size(); };
   for (const bool free : {false, true}) {
     for (Open& one : open) {

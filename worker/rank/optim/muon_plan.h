@@ -1,6 +1,6 @@
 #pragma once
 
-// Plans which rank makes which matrix's update orthogonal, and what is sent for it. Pure: every rank computes the same
+// Plans which rank orthogonalizes which matrix's update, and what is sent for it. Pure: every rank computes the same
 // plan.
 
 #include <array>
@@ -35,7 +35,7 @@ struct MatrixRun {
 
 // Deals all matrices to the group's ranks. A matrix that some ranks hold whole goes to one of them, so that its
 // gradient stays in place. All others go to the rank with the least work so far, the costliest first. Work is rows x
-// columns x min(rows, columns), the cost of the products. The result begins with the costliest run.
+// columns x min(rows, columns), the cost of the products. Runs are returned in descending order of work.
 std::vector<MatrixRun> deal_matrices(const std::vector<MatrixParameter>& parameters, int ranks);
 
 // Returns the work of each rank, in multiply-adds of one product.
@@ -58,7 +58,7 @@ struct MatrixExchange {
   int64_t elements_in(int self) const;   // From other ranks.
 };
 
-// Runs that are gathered, computed and returned together, as one rank sees it.
+// Runs that are gathered, computed and returned together, from one rank's point of view.
 struct MatrixRound {
   std::vector<size_t> runs;  // Runs that this rank owns.
   MatrixExchange gather;     // To the owners, from the nearest rank that holds a piece.

@@ -19,7 +19,7 @@ at::Tensor normalized(const at::Tensor& x) {
   return x.mul(norm.clamp_min_(kMinNorm).reciprocal_().mul_(kGrown)).to(x.scalar_type());
 }
 
-// Multiplies each matrix of one tensor by its counterpart in another.
+// Multiplies each matrix of one tensor by the matrix at the same index of another.
 class Products {
  public:
   explicit Products(const at::Tensor& x)

@@ -33,8 +33,8 @@ struct OptimizerOptions {
   // Type in which AdamW and Adam keep their moments: auto (the value's type), float32, bfloat16 or 8bit. A type other
   // than the value's requires "fused".
   std::string state_dtype = "auto";
-  // Rounds bf16 values that AdamW and Adam update stochastically, from `seed`, which is the same for all groups.
-  // Requires "fused". A resumed job takes the seed of its checkpoint by set_seed().
+  // AdamW and Adam round updated bf16 values stochastically. Requires "fused". `seed` is the same for all groups. A
+  // resumed job sets the seed of its checkpoint with set_seed().
   bool stochastic_rounding = false;
   uint64_t seed = 0;
   // Options of Muon (muon.h), with torch.optim.Muon's names.
@@ -67,8 +67,8 @@ struct SlotState {
   int64_t bytes() const;
 };
 
-// Results of a step that decide about its update. They are scalars on the slots' device, where they were computed: the
-// fused kernels read them there, and no host waits for them. Undefined: gradients are not divided, and the step is not
+// Results of a step that control its update. They are scalars on the slots' device, where they were computed: the fused
+// kernels read them there, and no host waits for them. Undefined: gradients are not divided, and the step is not
 // skipped.
 struct Gate {
   at::Tensor divisor;  // float64 [], at least 1: divisor of the gradients (clip_divisor).
@@ -81,7 +81,8 @@ class Optimizer {
   void step(double learning_rate) { step(learning_rate, Gate{}); }
   // Updates every slot once. May leave other numbers in the gradients.
   virtual void step(double learning_rate, const Gate& gate) = 0;
-  // Do the same in parts: begin_step(), then step_slots() once for every slot.
+  // Do the same in parts, without a gate: begin_step(), then step_slots() for ranges that cover every slot once. Muon's
+  // step_slots() throws.
   virtual void begin_step() = 0;
   virtual void step_slots(size_t first, size_t count, double learning_rate) = 0;
   virtual std::vector<SlotState>& states() = 0;  // In slot order. Loading copies into them.
@@ -93,7 +94,7 @@ class Optimizer {
 // `options` apply to all slots.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::vector<Slot> slots);
 
-// Where whole matrices are computed, of which this rank's slots are parts.
+// The ranks that compute whole matrices, of which this rank's slots are parts.
 struct MatrixMesh {
   const comm::Group* group = nullptr;       // Null: slots are whole. Must outlive the optimizer.
   at::Device device = at::kCPU;             // Device that communicates and computes.
