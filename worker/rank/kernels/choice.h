@@ -10,7 +10,7 @@
 // computes, because ranks that run as its threads train one job.
 namespace titan::kernels {
 
-// Returns the level of Titan's own CPU kernels, or nothing if LibTorch's operations compute, as they do before
+// Returns the chosen level of Titan's own CPU kernels, or nothing if LibTorch's operations are used, as before
 // choose().
 std::optional<Level> chosen_level();
 
@@ -26,8 +26,8 @@ struct DeviceParts {
 };
 class DeviceKernels;
 
-// Computes these parts with `kernels` (worker/rank/kernels/device_kernels.h), which must live until the process
-// computes no more. Other parts, or all if `kernels` is null, use LibTorch's operations, as before the call.
+// Computes these parts with `kernels` (worker/rank/kernels/device_kernels.h), which must outlive all computation of the
+// process. Other parts, or all if `kernels` is null, use LibTorch's operations, as before the call.
 void choose_on_device(const DeviceKernels* kernels, DeviceParts parts);
 
 enum class TrainingPart { kModel, kLoss, kOptimizer };

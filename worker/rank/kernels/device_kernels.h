@@ -21,13 +21,13 @@ constexpr int64_t device_rms_norm_parts(int64_t rows, int64_t dim) {
   return std::min<int64_t>(rows, dim <= 512 ? 2048 : 512);
 }
 
-// Numbers that a step of LowBitAdam reads on the device instead of from its arguments, except for learning_rate. The
-// maps of its moments are in device memory too.
+// Numbers that a step of LowBitAdam reads in device memory instead of from its arguments. The maps of its moments are
+// in device memory too.
 constexpr int64_t kLowBitAdamScratch = 10;
 struct DeviceStep {
   // [1]: number of the step, from 1. Replaces `correction1`, `correction2` and `random_step`.
   const float* step = nullptr;
-  const float* divisor = nullptr;  // [1]: divisor of the gradients. Null: 1.
+  const float* divisor = nullptr;  // [1]: divisor of the gradients, replaces `gradient_factor`. Null: 1.
   const float* skip = nullptr;     // [1]: nonzero changes nothing. Null: 0.
   float* scratch = nullptr;        // [kLowBitAdamScratch], in use until the step is done.
 };
@@ -52,10 +52,10 @@ class DeviceKernels {
   // Sums in fp64 into `loss`, [1], in a fixed order that differs from the CPU's.
   virtual bool run(const CrossEntropyLoss& args, float* loss) const = 0;
 
-  // Takes float32 and bf16, and produces the bits of the CPU's kernels.
+  // Accepts float32 and bf16, and produces the bits of the CPU's kernels.
   virtual bool run(const LowBitAdam& args, const DeviceStep& where) const = 0;
-  // These process eight numbers at a time. They decline rows that are not multiples of eight, or of sixteen where rows
-  // are transposed into columns.
+  // These process eight numbers at a time. They decline rows of another size than a multiple of eight, matrices to
+  // transpose with another number of rows than a multiple of sixteen, and data that is not aligned to 16 bytes.
   virtual bool run(const Float8Amax& args) const = 0;
   virtual bool run(const Float8ColumnAmax& args) const = 0;
   virtual bool run(const Float8Cast& args) const = 0;
@@ -64,7 +64,7 @@ class DeviceKernels {
   virtual bool run(const TransposeBytes& args) const = 0;
   virtual bool run(const FindPaddedRows& args) const = 0;
 
-  // Whether these kernels take host memory, as those of tests do.
+  // Whether these kernels work on host memory, as those of tests do.
   virtual bool on_host() const { return false; }
 };
 

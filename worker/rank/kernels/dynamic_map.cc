@@ -15,7 +15,7 @@ float cell_begin(int32_t cell) {
   return value;
 }
 
-// Ascending: 0, the middles of the steps of all decades, and 1.
+// Returns in ascending order 0, the middles of the steps of all decades, and 1.
 std::vector<double> magnitudes(bool is_signed) {
   std::vector<double> steps = {0};
   for (int decade = 0; decade < 7; ++decade) {
@@ -44,7 +44,7 @@ DynamicMap make(bool is_signed) {
   uint8_t step = 0;
   for (int32_t cell = 0; cell < DynamicMap::kCells + 4; ++cell) {
     while (cell < DynamicMap::kCells && cell > 0 && cell_begin(cell) > map.bounds[step]) ++step;
-    map.cells[cell] = cell == 0 ? 0 : step;  // The first cell also takes everything below it.
+    map.cells[cell] = cell == 0 ? 0 : step;  // The first cell also covers all smaller magnitudes.
   }
   return map;
 }

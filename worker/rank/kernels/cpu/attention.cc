@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMaxHead = 256;
 
-// Arithmetic on denormals takes a hundred times as long, and none of them matters here.
+// Treats denormals as zero while it lives, because arithmetic on them takes a hundred times as long.
 class NoDenormals {
  public:
   NoDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040); }
@@ -35,7 +35,7 @@ struct Free {
 };
 using Scratch = std::unique_ptr<char, Free>;
 
-// Allocates one piece per thread. Returns nothing if memory runs out.
+// Allocates one piece per thread. Returns an empty list if memory runs out.
 std::vector<Scratch> allocate(int threads, size_t bytes) {
   std::vector<Scratch> all;
   for (int i = 0; i < threads; ++i) {

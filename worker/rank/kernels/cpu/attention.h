@@ -3,10 +3,10 @@
 // Softmax attention of bf16 heads, forward and backward, without scores in memory (FlashAttention, arXiv 2205.14135 and
 // 2307.08691). Each query sees one range of keys, which visible_keys() derives from a model's masks.
 //
-// Sums are fp32. The tiles of kAmx take probabilities and their gradients as bf16, and flush denormals of bf16 and fp32
-// to zero. Every query and key is processed in one fixed order, so the result depends on the level but never on the
-// number of threads. Infinities and NaN that a query sees make its own results NaN. Those in keys that it does not see
-// may do so too, if both are in one block.
+// Sums are fp32. The tiles of kAmx multiply probabilities and their gradients as bf16, and flush denormals of bf16 and
+// fp32 to zero. Every query and key is processed in one fixed order, so the result depends on the level but never on
+// the number of threads. Infinities and NaN that a query sees make its own results NaN. Those in keys that the query
+// does not see may do so too, if both are in one block.
 //
 // Root mean square errors against exact attention of the same bf16 inputs, relative to the exact results
 // (attention_test.cc): 2.3e-3 for o and the gradients, at kAmx 2.5e-3 for o and 6e-3 for the gradients. Gradients are
@@ -67,7 +67,8 @@ struct AttentionBackward {
   float* grad_sinks = nullptr;      // [heads]. Null: not wanted.
 };
 
-// Returns false, and writes nothing, if the level is missing here, sizes are out of range or memory runs out.
+// Return false, and write nothing, if this machine lacks the level, arguments are missing or out of range, or memory
+// runs out.
 bool attention_forward(Level level, const AttentionForward& args);
 bool attention_backward(Level level, const AttentionBackward& args);
 

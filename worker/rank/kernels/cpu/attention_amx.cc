@@ -5,7 +5,7 @@
 namespace titan::kernels {
 namespace {
 
-// Degree 3 suffices, because the result is rounded to bf16.
+// Degree 3 suffices for exp2, because its result is rounded to bf16.
 struct Amx : Vectors512<3> {
   typedef uint16_t Words __attribute__((vector_size(64), may_alias));
 

@@ -167,8 +167,8 @@ class FmaAttention {
     }
   }
 
-  // Adds the scores of the keys [from, to) to the sums and rescales earlier sums to the new maximum. Leaves
-  // probabilities that are not yet divided by their sum.
+  // Adds the scores of the keys [from, to) to the sums and rescales earlier sums to the new maximum. Replaces the
+  // scores by probabilities that are not yet divided by their sum.
   template <bool kMasked>
   static void add_scores(float* scores, int64_t from, int64_t to, const int32_t* begins, const int32_t* ends,
                          Softmax& softmax, float* out, int64_t v_size) {

@@ -114,7 +114,8 @@ struct Normalizer {
   float lse;
 };
 
-// Takes a query's largest score (in powers of two) and the sum of 2^(score - largest).
+// Returns the normalizer for a query's largest score (as an exponent of 2) and the sum of 2^(score - largest). `sink`:
+// logit of the sink, or null.
 TITAN_INLINE Normalizer normalize(float largest, float sum, const float* sink) {
   if (sink == nullptr) {
     if (sum == 0) return {0, -kInfinity};
@@ -150,7 +151,8 @@ TITAN_INLINE float dot(const uint16_t* a, const uint16_t* b, int64_t size) {
   return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
 
-// Returns the sum over these queries of the sink's probability times delta.
+// Fills the statistics of kSize queries from `first`, in the given order (null: ascending). Returns the sum over them
+// of the sink's probability times delta, or 0 if grad_sinks is null.
 template <int kSize>
 TITAN_INLINE double load_statistics(const AttentionBackward& args, int64_t row, int64_t head, int64_t first,
                                     const uint8_t* order, RowStatistics<kSize>& out) {
@@ -186,7 +188,7 @@ size_t bytes_of(const AttentionShape& shape) {
 
 inline void nothing() {}
 
-// Describes a level by the body that its file provides.
+// Returns the description of a level from the body that its file provides.
 template <typename Body>
 constexpr AttentionLevel level_of(void (*enter)() = nothing, void (*leave)() = nothing) {
   return {.query_block = Body::kQueries,

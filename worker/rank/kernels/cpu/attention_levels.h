@@ -19,11 +19,11 @@ struct AttentionLevel {
   int64_t query_block;                                   // Parts begin at multiples of it.
   size_t (*forward_bytes)(const AttentionShape& shape);  // Scratch bytes per thread.
   size_t (*backward_bytes)(const AttentionShape& shape);
-  void (*enter)();  // Run on each thread, before its first part and after its last.
+  void (*enter)();  // enter and leave run on each thread, before its first part and after its last.
   void (*leave)();
   void (*forward)(const AttentionForward& args, const AttentionPart& part, char* scratch);
-  // Takes all queries, because gradients of keys are sums over them. sink_sums is [batch, heads], or null if not
-  // wanted.
+  // Requires a part of all queries, because gradients of keys are sums over them. sink_sums is [batch, heads], or null
+  // if not wanted.
   void (*backward)(const AttentionBackward& args, const AttentionPart& part, double* sink_sums, char* scratch);
 };
 

@@ -18,7 +18,7 @@ struct Softmax {
 template <typename T>
 Softmax merged(Softmax before, const T* segment, int64_t n) {
   const float maximum = fmaxf(before.maximum, largest_of(segment, n));
-  const Floats shift = splat(maximum == -INFINITY ? 0 : maximum);  // Minus infinity adds nothing, even alone.
+  const Floats shift = splat(maximum == -INFINITY ? 0 : maximum);  // A segment of only -infinity adds 0.
   const float sum = sum_over(
       n, [=](int64_t i, auto lanes) { return keep(exponential(load(segment + i, lanes) - shift), splat(0), lanes); });
   if (before.maximum == maximum) return {maximum, before.sum + sum};

@@ -6,7 +6,7 @@ namespace titan::kernels {
 
 namespace {
 
-// The operations over flat buffers take every size and alignment.
+// The operations over flat buffers accept every size and alignment.
 bool accepted(const CastRows&) { return true; }
 bool accepted(const SquaredNorm&) { return true; }
 bool accepted(const Adam&) { return true; }

@@ -9,7 +9,7 @@
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-constexpr int64_t kFlatBlock = 4096;  // Elements that one thread takes at a time.
+constexpr int64_t kFlatBlock = 4096;  // Elements that one thread processes at a time.
 
 template <typename From, typename To>
 TITAN_INLINE void cast_block(const From* from, To* to, int64_t count) {

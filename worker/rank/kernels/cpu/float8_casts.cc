@@ -8,13 +8,13 @@
 namespace titan::kernels {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // Numbers that are worth a thread.
+constexpr int64_t kGrain = 1 << 14;  // Fewest numbers per thread.
 
 constexpr uint32_t kSign = 0x80000000U;
 constexpr int kFloatMantissa = 23, kFloatBias = 127;
 
 float of_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-// Exact for numbers that bf16 holds.
+// Exact for numbers that bf16 represents.
 uint16_t to_bf16(float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); }
 
 // An eight-bit format. It rounds fp32 numbers by their bits.
@@ -23,7 +23,8 @@ struct Format {
   static constexpr int kDropped = kFloatMantissa - kMantissa;
   static constexpr int kMinExponent = 1 - kBias;
   static constexpr uint32_t kMinNormal = static_cast<uint32_t>(kMinExponent + kFloatBias) << kFloatMantissa;
-  // Adding it keeps the bits that numbers below the smallest normal one have, because their step is its last bit.
+  // Its last bit is the step of numbers below the smallest normal one, so adding and subtracting it rounds them to that
+  // step.
   static constexpr float kSubnormals = static_cast<float>(1 << (kFloatMantissa - kMantissa + kMinExponent));
 
   // Rounds to the nearest magnitude, ties to even, and saturates. NaN stays NaN.
@@ -58,7 +59,7 @@ uint16_t rounded_number(uint16_t x, float scale, float inverse) {
   return static_cast<uint16_t>(to_bf16(magnitude) | (x & 0x8000));
 }
 
-// Calls body(begin, end) for parts of [0, count), one per thread, on no more threads than get `grain` each.
+// Calls body(begin, end) for parts of [0, count), one per thread, on as many threads as get at least `grain` each.
 template <typename Body>
 void in_parts(int threads, int64_t count, int64_t grain, const Body& body) {
   const int64_t worth = std::max<int64_t>(count / grain, 1);

@@ -4,14 +4,14 @@
 #include <cstdint>
 
 // Rounds bf16 numbers as emulated eight-bit products require, in one pass per operation. bf16 is held as uint16_t, and
-// an eight-bit float as uint8_t. It has no levels: the compiler vectorizes for what every processor has. Results do
-// not depend on threads, and NaN stays NaN.
+// an eight-bit float as uint8_t. These functions have no levels: the compiler vectorizes them for instructions that
+// every processor has. Results do not depend on threads, and NaN stays NaN.
 namespace titan::kernels {
 
 enum class Float8Type { kE4m3, kE5m2 };  // e4m3fn and e5m2 of the OCP formats.
 
-// A tensor [outer, size, inner], cut in blocks along `size`, the last one shorter. One number per block makes a tensor
-// [outer, count(), inner].
+// A tensor [outer, size, inner], cut into blocks along `size`, of which the last one may be shorter. One number per
+// block makes a tensor [outer, count(), inner].
 struct Blocks {
   int64_t outer = 1, size = 1, inner = 1;
   int64_t block = 1;  // At least 1.

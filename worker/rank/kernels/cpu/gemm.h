@@ -7,9 +7,9 @@
 
 // GEMMs of bf16 matrices with fp32 sums. Operands are packed into panels once, and depth is cut in fixed blocks with
 // sums added in order, so the bits do not depend on the threads (Goto and van de Geijn, doi 10.1145/1356052.1356053).
-// With groups, rows belong to one group after the other, and each group has a separate matrix: experts. Every size is
-// accepted. The error of sums is at most 1e-6 of the sum of magnitudes per 1,024 of depth, plus the rounding. Declines
-// without scratch.
+// With groups (experts), rows belong to one group after the other, and each group has a separate matrix. Every size is
+// accepted. The error of sums is at most 1e-6 of the sum of magnitudes per 1,024 of depth, plus the rounding. Functions
+// return false without scratch. The machine must have the level.
 namespace titan::kernels {
 
 // c = a b^T, or with `b_is_deep` c = a b: a layer's output from its weights [columns, depth], or its input's gradient.

@@ -11,7 +11,8 @@
 #include "worker/rank/kernels/cpu/gemm_fma.h"
 #endif
 
-// Decides what is packed when, and which blocks are multiplied. The level's inner product is in the file above.
+// Decides when operands are packed and which blocks are multiplied. The header that is included above has the level's
+// inner product.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
@@ -78,7 +79,8 @@ struct Sums {
   }
 };
 
-// to [rows, columns] = before (null: 0) + a's rows from `first` on, times one block of the depth in panels.
+// Computes to [rows, columns] = before (null: 0) + a's rows from `first` on times b's panels, over one block of the
+// depth.
 template <typename From, typename To>
 void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t done, int64_t depth, const Panels& b,
                     Packed* strips, const From* before, int64_t before_stride, To* to, int64_t stride) {
@@ -138,7 +140,7 @@ void finish_rows(const Product& p, int64_t first, int64_t rows, const Panels& b,
   }
 }
 
-// Returns the rows that a thread packs and multiplies at once: fewer if else some thread would get no block.
+// Returns the rows that a thread packs and multiplies at once: fewer if some thread would otherwise get no block.
 int64_t block_rows(int64_t rows, int threads) {
   return least(kBlockRows, parts_of(parts_of(rows, threads), kStrip) * kStrip);
 }

@@ -16,7 +16,7 @@ constexpr int64_t kStripsPerBlock = 20;
 constexpr int64_t kBlockDepth = 1024;
 constexpr int64_t kDepthUnit = 2;
 
-class TileSession {};  // There is nothing to set up.
+class TileSession {};  // Sets up nothing.
 
 // Adds the products of a's and b's pairs to `sum`.
 TITAN_INLINE Floats add_dots(Floats sum, Ints a, Ints b) {
@@ -38,9 +38,9 @@ TITAN_INLINE Ints splat_pair(const uint16_t* pair) {
 #endif
 }
 
-// Packs rows of depth into to[depth / 2][unit] pairs. Positions past `count` may hold anything. Takes eight rows and
-// sixteen of depth at a time: experts have few rows for as many weights to pack, and one by one these would take as
-// long as the product.
+// Packs rows of depth into to[depth / 2][unit] pairs. Positions past `count` get arbitrary numbers. Packs eight rows
+// and sixteen numbers of depth at a time: an expert has few rows per packed weight, so packing numbers one by one would
+// take as long as the product.
 template <int64_t unit>
 void pack_wide(const uint16_t* rows, int64_t stride, int64_t count, int64_t depth, uint16_t* to) {
   static_assert(unit % 4 == 0);

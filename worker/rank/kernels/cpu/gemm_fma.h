@@ -17,7 +17,7 @@ constexpr int64_t kStripsPerBlock = 8;
 constexpr int64_t kBlockDepth = 256;
 constexpr int64_t kDepthUnit = 1;
 
-class TileSession {};  // There is nothing to set up.
+class TileSession {};  // Sets up nothing.
 
 // Widens and transposes eight rows of bf16 from `from` on, `stride` apart: their first eight elements go to
 // to[depth][unit].
@@ -32,7 +32,8 @@ void turn_eight(const uint16_t* from, int64_t stride, float* to, int64_t unit) {
   for (int64_t k = 0; k < 8; ++k) _mm256_storeu_ps(to + k * unit, columns[k]);
 }
 
-// to[depth][unit] = the operand from this outer position and depth on, with 0 past `count` positions.
+// Packs the operand from outer position `first` and depth `first_depth` into to[depth][unit], with zeros past `count`
+// positions.
 template <int64_t unit>
 void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth, int64_t depth, float* to) {
   if (from.deep) {
@@ -44,7 +45,8 @@ void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth
     return;
   }
   const uint16_t* rows = from.data + first * from.stride + first_depth;
-  // Experts have few rows for as many weights to pack, and one by one these would take as long as the product.
+  // Packs eight by eight: an expert has few rows per packed weight, so packing numbers one by one would take as long as
+  // the product.
   const int64_t turned = count / 8 * 8, depth_turned = depth / 8 * 8;
   for (int64_t i = 0; i < turned; i += 8) {
     for (int64_t k = 0; k < depth_turned; k += 8) {

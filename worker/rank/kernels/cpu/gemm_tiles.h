@@ -146,8 +146,8 @@ TITAN_INLINE void store_sums(float* c) {
   tile_store<3>(c + 16 * kSumsStride + 16, kSumsStride * 4);
 }
 
-// Prefetches the next panels into the L2 cache while `strips` strips are multiplied by the current ones. From L3 a tile
-// arrives later than a core can look ahead.
+// Prefetches the next panels into the L2 cache while `strips` strips are multiplied by the current ones. A core does
+// not look far enough ahead to hide the latency of L3.
 class PanelPrefetch {
  public:
   PanelPrefetch(const uint16_t* panels, int64_t strips)

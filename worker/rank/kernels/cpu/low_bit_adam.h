@@ -20,10 +20,11 @@ struct KeptMoment {
 // moments are widened, updated, used for the value, and then rounded to their form: bf16 to the nearest, codes by
 // blocks.
 //
-// A block is the part of 256 neighbours of the whole row that is here, so the first is `first_column % 256` short. Its
-// scale is its number of largest magnitude, with the sign, which is therefore stored exactly. Every other number x is
-// stored as the code nearest to x / scale (dynamic_map.h states the error). So numbers read from codes become the same
-// codes again. A block with a number that is not finite becomes all NaN. The scale of a block of zeros is 0.
+// A block is the part of 256 neighbours of the whole row that is here, so the first one lacks `first_column % 256`
+// numbers. Its scale is its number of largest magnitude, with the sign, which is therefore stored exactly. Every other
+// number x is stored as the code nearest to x / scale (dynamic_map.h states the error). So numbers read from codes
+// become the same codes again. A block with a number that is not finite becomes all NaN. The scale of a block of zeros
+// is 0.
 //
 // The bits depend neither on threads, nor on how rows are divided between calls, nor on cuts of a row at multiples of
 // 256.

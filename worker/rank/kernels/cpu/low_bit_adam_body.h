@@ -80,7 +80,7 @@ TITAN_INLINE void write_moment(const KeptMoment& kept, KeptMoment::Form form, co
   }
 }
 
-// Writes word by word, as worker/rank/nn/random.h lays out a chunk.
+// Writes a chunk's words in the order of worker/rank/nn/random.h.
 void draw_chunk(uint64_t key, uint32_t step, int64_t chunk, uint32_t* out) {
   constexpr int kCounters = kRandomChunk / 4;
   alignas(64) uint32_t word[4][kCounters];

@@ -8,7 +8,7 @@
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-// Counts denormals as zero while it lives, because one result in their range costs as much as seventy others.
+// Treats denormals as zero while it lives, because one result in their range costs as much as seventy others.
 class FlushDenormals {
  public:
   [[gnu::always_inline]] FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
@@ -36,7 +36,7 @@ TITAN_INLINE void in_parts(int threads, int64_t count, const Body& body) {
   in_numbered_parts(threads, count, [&](int64_t begin, int64_t end, int64_t) { body(begin, end); });
 }
 
-// Addresses an element when the type is known only now.
+// Returns the address of an element of an untyped buffer.
 template <typename T>
 TITAN_INLINE const T* at(const void* base, int64_t element) {
   return static_cast<const T*>(base) + element;

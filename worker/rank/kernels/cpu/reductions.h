@@ -21,7 +21,7 @@ TITAN_INLINE float sum_over(int64_t n, Term term) {
   return sum(first + second);
 }
 
-// Returns the largest of n numbers, or minus infinity if there are none. NaNs may or may not count.
+// Returns the largest of n numbers, or minus infinity if there are none. NaNs may be ignored.
 template <typename T>
 float largest_of(const T* row, int64_t n) {
   Floats first = splat(-INFINITY), second = first;

@@ -7,7 +7,7 @@
 
 // RMSNorm (Zhang and Sennrich, arXiv 1910.07467) of rows [rows, dim]. Strides are in elements from row to row, and the
 // elements of a row are contiguous. Statistics are fp32, and every result is rounded once. The bits do not depend on
-// the threads. Declines a dim of 0.
+// the threads. Declines a dim of 0, a residual without `sum`, and dweight without scratch.
 namespace titan::kernels {
 
 // y = s / sqrt(mean(s s) + eps) * weight. s is x, or with a residual x + residual, rounded to the type and written to

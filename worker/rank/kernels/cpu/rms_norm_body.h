@@ -63,7 +63,7 @@ void rms_norm_gradients(const RmsNormBackward& a, int64_t begin, int64_t end, fl
   }
 }
 
-// dweight = the sum of the parts, in order.
+// Writes the sum of the parts, in order, to dweight [dim].
 template <typename T>
 void add_parts(const float* parts, int64_t dim, T* dweight) {
   for_vectors(dim, [=](int64_t i, auto lanes) {

@@ -1,4 +1,5 @@
-// Compiles the bodies of all row operations for AVX2 in one file, because the intrinsics' header is most of the work.
+// Compiles the bodies of all row operations for AVX2 in one file, because the intrinsics' header takes most of the
+// compile time.
 #include "worker/rank/kernels/cpu/cross_entropy_body.h"
 #include "worker/rank/kernels/cpu/expert_rows_body.h"
 #include "worker/rank/kernels/cpu/flat_body.h"

@@ -298,7 +298,8 @@ TITAN_INLINE float largest(Floats a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Lanes of the first and of the second of two fp32 vectors that hold as many pairs side by side as `pairs` has lanes.
+// Return the lanes that pairs of fp32, side by side in two vectors, occupy in the first and in the second vector.
+// `pairs` has one lane per pair.
 TITAN_INLINE First lower_of(First pairs) { return First(2 * pairs.count < kLanes ? 2 * pairs.count : kLanes); }
 TITAN_INLINE First upper_of(First pairs) { return First(2 * pairs.count < kLanes ? 0 : 2 * pairs.count - kLanes); }
 

@@ -46,7 +46,7 @@ TITAN_INLINE void store_alternating(float* to, GateAndLinear both, First first) 
   store(to + kLanes, high, upper_of(first));
 }
 
-// A null `linear` means that they alternate in `gate`.
+// A null `linear` means that gate and linear part alternate in `gate`.
 template <typename T, typename Lanes>
 TITAN_INLINE GateAndLinear load_both(const T* gate, const T* linear, int64_t i, Lanes lanes) {
   if (linear == nullptr) return load_alternating(gate + 2 * i, lanes);

@@ -20,7 +20,7 @@ TITAN_INLINE void tiles_configure() {
 }
 TITAN_INLINE void tiles_release() { asm volatile("tilerelease" ::: "memory"); }
 
-// Keeps them configured while it lives.
+// Keeps the tiles configured while it lives.
 class TileSession {
  public:
   [[gnu::always_inline]] TileSession() { tiles_configure(); }

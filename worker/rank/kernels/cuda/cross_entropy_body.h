@@ -9,7 +9,7 @@
 namespace titan::kernels::device {
 
 struct Softmax {
-  float maximum, sum;  // sum is of exp(logit - maximum).
+  float maximum, sum;  // `sum` adds up exp(logit - maximum).
 };
 
 // Rescales a sum from one maximum to a greater one. Equal maxima may be infinite.
@@ -40,7 +40,7 @@ struct SoftmaxRow {
           float maximum = so_far.maximum;
           TITAN_UNROLL
           for (int i = 0; i < N; ++i) maximum = fmaxf(maximum, logit.v[i]);
-          const float shift = maximum == -INFINITY ? 0 : maximum;  // Minus infinity adds nothing, even alone.
+          const float shift = maximum == -INFINITY ? 0 : maximum;  // A pack of only -infinity adds 0.
           float sum = 0;
           TITAN_UNROLL
           for (int i = 0; i < N; ++i) sum += expf(logit.v[i] - shift);

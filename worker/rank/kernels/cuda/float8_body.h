@@ -33,8 +33,8 @@ TITAN_BODY int64_t source_of(const PaddedRows& spread, int64_t row) {
   return spread.source == nullptr ? row : spread.source[row];
 }
 
-// Finds the magnitudes of one tile's columns. A thread reads eight columns of a run of rows, many at once. Then each
-// column belongs to one thread.
+// Finds the magnitudes of one tile's columns. A thread first reads eight columns of a run, eight rows at once. Then
+// each column belongs to one thread.
 struct AmaxOfColumns {
   static constexpr int64_t kRows = 128, kColumns = 256;
   static constexpr int64_t kRuns = kRows / kRun;

@@ -6,7 +6,8 @@
 
 namespace titan::kernels::device {
 
-// Rotates all heads of one token of one batch. N is how many neighbours, or numbers of each half, it takes at a time.
+// Rotates all heads of one token of one batch. A thread rotates N numbers of each half at a time, or N neighbours (two
+// if N is 1).
 template <typename T, int N>
 struct TurnToken {
   RopeRotation a;

@@ -7,9 +7,9 @@
 //   team.each(n, f)                     calls f(i) for i in [0, n), always on the same thread for the same i, so that
 //                                       results may overwrite what that thread has read
 //   team.fold(n, start, step, merge)    each thread begins with start and applies step(so far, i) for its i in order.
-//                                       The results are merged in an order that only the team's size decides. All
-//                                       threads get the result, and none overwrites what another read before until all
-//                                       are here
+//                                       The results are merged in an order that depends only on the team's size. All
+//                                       threads get the result, and fold returns only after all threads have done
+//                                       their reads
 //   team.once(f)                        calls f on one thread
 //   team.barrier()                      makes what any thread wrote before visible to all
 //   team.memory()                       returns the floats that the body requested, private to the team; null if none

@@ -13,7 +13,7 @@ struct GateAndLinear {
   Pack<N> gate, linear;
 };
 
-// Loads N of both. A null `linear` means that they alternate in `gate`.
+// Loads N numbers of both. A null `linear` means that they alternate in `gate`.
 template <int N, typename T>
 TITAN_BODY GateAndLinear<N> load_both(const T* gate, const T* linear, int64_t i) {
   if (linear != nullptr) return {load<N>(gate + i), load<N>(linear + i)};
