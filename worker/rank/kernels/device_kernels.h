@@ -54,8 +54,8 @@ class DeviceKernels {
 
   // Accepts float32 and bf16, and produces the bits of the CPU's kernels.
   virtual bool run(const LowBitAdam& args, const DeviceStep& where) const = 0;
-  // These process eight numbers at a time. They decline rows of another size than a multiple of eight, matrices to
-  // transpose with another number of rows than a multiple of sixteen, and data that is not aligned to 16 bytes.
+  // These process eight numbers at a time. They require rows of a multiple of eight numbers, a multiple of sixteen rows
+  // in matrices that are transposed, and data aligned to 16 bytes, and decline everything else.
   virtual bool run(const Float8Amax& args) const = 0;
   virtual bool run(const Float8ColumnAmax& args) const = 0;
   virtual bool run(const Float8Cast& args) const = 0;

@@ -23,8 +23,8 @@ bool takes_adapter(const nn::Parameter& parameter) {
 bool is_cut(const nn::Parameter& parameter, size_t dim) { return parameter.shape[dim] != parameter.global_shape[dim]; }
 
 // Returns how the tensor ranks hold a matrix that keeps dim `kept` of `base` and replaces dim `other`. A rank that has
-// the whole matrix but computes a part of the layer has a part of its gradient. If each rank has whole experts of its
-// part of the list, it also has their matrices.
+// the whole matrix but computes a part of the layer has a part of its gradient. If ranks hold different experts whole,
+// each rank holds the matrices of its experts.
 TensorAxisPlacement on_tensor_axis(const nn::Parameter& base, size_t kept, size_t other) {
   if (is_cut(base, kept)) return TensorAxisPlacement::kShard;
   if (base.on_tensor_axis == TensorAxisPlacement::kReplicate) return TensorAxisPlacement::kReplicate;

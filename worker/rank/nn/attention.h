@@ -58,8 +58,8 @@ class HasAttention {
   virtual SelfAttention& self_attention() = 0;
 };
 
-// Scales up the queries of late positions, so that attention over a long past stays sharp (arXiv 2501.19399): 1 + scale
-// * ln(1 + floor((position + 1) / floor)).
+// Scales up the queries of late positions, so that attention over a long past stays sharp (arXiv 2501.19399):
+// 1 + scale * ln(1 + floor((position + 1) / floor)).
 struct QueryTemperature {
   double floor = 8192;
   double scale = 0.1;

@@ -79,8 +79,9 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
               "attention needs as many keys and values as queries, got ", tokens, " queries, ", input.k.size(2),
               " keys and ", input.v.size(2), " values");
   TORCH_CHECK(input.k.size(1) == input.v.size(1) && input.q.size(1) % input.k.size(1) == 0,
-              "attention: ", input.q.size(1), " query heads must be a multiple of ", input.k.size(1),
-              " key heads, and key and value heads must be equal in number");
+              "attention: the number of query heads (", input.q.size(1),
+              ") must be a multiple of the number of key heads (", input.k.size(1),
+              "), which must equal the number of value heads");
   if (input.largest.defined()) {
     const Spans spans = spans_of(input.mask.documents ? context.documents : at::Tensor(), input.mask.chunk, tokens);
     update_max_logits(input.q, input.k, visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}}),

@@ -39,7 +39,7 @@ struct FlashArguments {
   at::Tensor cum_seq;  // int32 [spans + 1]. Undefined: the call has none.
 };
 
-// Calls of one microbatch, by mask. Only the first layer with a mask reads the documents and copies their ends.
+// Calls of one microbatch, by mask. Only the first layer with each mask reads the documents and copies their ends.
 class FlashCalls {
  public:
   FlashArguments find_or(const AttentionMask& mask, const std::function<FlashArguments()>& make);

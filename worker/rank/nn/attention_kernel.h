@@ -15,7 +15,7 @@
 namespace titan::nn {
 
 // Result of one block of q [B, H, Tq, D], k [B, Hkv, Tk, D] and v [B, Hkv, Tk, Dv]. Their last dimension must be
-// contiguous; other strides may be any.
+// contiguous, and their other strides are arbitrary.
 struct BlockOutput {
   at::Tensor out;  // [B, H, Tq, Dv], in q's type.
   at::Tensor lse;  // [B, H, Tq], at least fp32: log of the sum of exp(scores).
@@ -44,13 +44,13 @@ class AttentionKernel {
 // mask. Throws for other devices.
 std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, double scale);
 
-// The kernels by LibTorch. The plain one stores all scores, and serves float64 on CUDA.
+// Make kernels from LibTorch's. The plain one uses basic operations and stores all scores. It serves float64 on CUDA.
 std::unique_ptr<AttentionKernel> make_cpu_attention_kernel(double scale);
 std::unique_ptr<AttentionKernel> make_cuda_attention_kernel(double scale);
 std::unique_ptr<AttentionKernel> make_plain_attention_kernel(double scale);
 
-// Keeps the mask that is added to scores for the next block of the same band and shape: all inner blocks of a window
-// share one.
+// Makes the mask that is added to scores, and keeps it for the next block of the same band and shape: all inner blocks
+// of a window share one.
 class BandMask {
  public:
   // Returns [queries, keys], with rows a multiple of `alignment` elements apart.

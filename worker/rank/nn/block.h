@@ -91,8 +91,7 @@ struct MicrobatchContext {
   int64_t whole_row = 0;  // Tokens of a whole row. 0: as many as `tokens` has.
   // Arguments of attention on a GPU that follow from the documents, shared by all layers. Null: each layer makes them.
   std::shared_ptr<FlashCalls> flash_calls;
-  std::shared_ptr<const RowShares>
-      shares;  // Shares of all ranks that have a part of the row. Null: this rank has all of it.
+  std::shared_ptr<const RowShares> shares;  // Shares of all ranks that have a part. Null: this rank has the whole row.
   // False if a block runs again for its backward pass, and in validation: statistics (tokens per expert) count each
   // training token once.
   bool counting = true;

@@ -43,7 +43,7 @@ inline at::Tensor through(const Transform& transform, const at::Tensor& value) {
   return transform ? transform(value) : value;
 }
 
-// Returns the type in which the model computes what needs more precision than `type`: fp64 for fp64, else fp32.
+// Returns the type for sums and other sensitive arithmetic on numbers of `type`: fp64 for fp64, else fp32.
 at::ScalarType accumulate_type(at::ScalarType type);
 
 // Computes y = x W^T, plus a bias if it has one.

@@ -83,8 +83,8 @@ struct SoftmaxStats {
 // Returns the figures of logits [rows, columns] and labels int64 [rows].
 SoftmaxStats softmax_stats(const at::Tensor& logits, const at::Tensor& labels);
 
-// Merges logits [rows, columns] of the columns that begin at `first` into the figures of the columns before. 0 starts
-// over.
+// Merges logits [rows, columns] of the columns that begin at `first` into the figures of the columns before. `first` =
+// 0 starts over.
 void add_softmax_stats(SoftmaxStats& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first);
 
 // Replaces the figures of this rank's columns by those of all ranks' columns, with two collectives.

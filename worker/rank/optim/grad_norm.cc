@@ -51,8 +51,8 @@ double sum_on_cpu(const at::Tensor& tensor) {
   }
 }
 
-// Computes the sum for tensors on other devices, in one call that widens numbers as it reads them. So no
-// double-precision copy of a whole embedding is made.
+// Computes the sum for tensors on other devices or not contiguous, in one call that widens numbers as it reads them. So
+// no double-precision copy of a whole embedding is made.
 at::Tensor squares_elsewhere(const std::vector<at::Tensor>& tensors) {
   return at::stack(at::_foreach_norm(tensors, 2, at::kDouble)).square_().sum();
 }

@@ -6,8 +6,8 @@
 
 namespace titan::kernels::device {
 
-// Rotates all heads of one token of one batch. A thread rotates N numbers of each half at a time, or N neighbours (two
-// if N is 1).
+// Rotates all heads of one token of one batch. A thread rotates N numbers of each half at a time, or N neighbouring
+// channels (two if N is 1).
 template <typename T, int N>
 struct TurnToken {
   RopeRotation a;

@@ -145,7 +145,7 @@ namespace {
 
 int64_t up(int64_t rows) { return (rows + kGroupMultiple - 1) / kGroupMultiple * kGroupMultiple; }
 
-// Prepends a zero to running sums, which gives the begin of each group.
+// Prepends a zero to running sums, which gives the start of each group.
 at::Tensor begins_of(const at::Tensor& ends) { return at::constant_pad_nd(ends, {1, 0}); }
 
 // Moves rows to their positions, with zeros between groups. Zeros have the same bits in every type.

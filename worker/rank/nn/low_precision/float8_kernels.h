@@ -37,7 +37,7 @@ at::Tensor decoded(const at::Tensor& values);
 namespace titan::nn::on_device {
 
 // Contracts and shapes are those of the functions of these names in float8.h. They return an undefined tensor (an
-// operand without scales) if the device has no such kernels, or if these do not take x: it must be contiguous and
+// operand without scales) if the device has no such kernels, or if these do not accept x: it must be contiguous and
 // aligned to 16 bytes, with rows of a multiple of eight numbers, and a multiple of sixteen rows if a matrix is
 // transposed.
 at::Tensor amax_of(const at::Tensor& x);
