@@ -23,7 +23,7 @@ absl::StatusOr<int> recompute_every(const CheckpointOptions& options) {
   if (!absl::SimpleAtoi(options.selective_ac_option, &every) || every < 0) {
     return absl::InvalidArgumentError(absl::StrCat("activation_checkpoint.selective_ac_option: \"",
                                                    options.selective_ac_option,
-                                                   "\" is neither \"op\" nor a number from 0"));
+                                                   "\" is neither \"op\" nor an integer of 0 or more"));
   }
   return every == 0 ? 1 : every;
 }

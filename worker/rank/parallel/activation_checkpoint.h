@@ -18,24 +18,24 @@ namespace titan::parallel {
 using models::KnapsackItem;
 using models::ParetoPoint;
 
-// torchtitan's selective checkpointing per operation. It saves attention, reduce-scatters, the all-to-alls of routed
-// tokens, the largest magnitudes from which low precision derives its scales, and every other matmul of the block (the
-// first, third, ... in call order). Some matmuls are always recomputed and not counted: those with a matrix of the same
-// shape as one whose module name contains one of `recompute_fqns`, those of layers with a bias (in torchtitan another
-// operation, which is not on the list) and those of routed experts. There are two differences. LibTorch's attention for
-// CPUs is on the list, so that all devices recompute the same operations. Qwen3's list, the only one without the
-// all-to-alls in torchtitan 0.2.2, equals the others.
+// Makes torchtitan's policy of selective checkpointing per operation. It saves attention, reduce-scatters, the
+// all-to-alls of routed tokens, the largest magnitudes from which low precision derives its scales, and every other
+// matmul of the block (the first, third, ... in call order). Some matmuls are always recomputed and not counted: those
+// with a matrix of the same shape as one whose module name contains one of `recompute_fqns`, those of layers with a
+// bias (in torchtitan another operation, which is not on the list) and those of routed experts. There are two
+// differences. LibTorch's attention for CPUs is on the list, so that all devices recompute the same operations. Qwen3's
+// list, the only one without the all-to-alls in torchtitan 0.2.2, equals the others.
 std::shared_ptr<nn::RecomputePolicy> selective_op_policy(nn::Block& block,
                                                          const std::vector<std::string>& recompute_fqns);
 
-// Saves the results that avoid the most FLOPs among all choices that take at most `budget` (0 to 1) of the bytes of all
-// costly results of the block. 0 is full recomputation; 1 recomputes only element-wise operations, norms and routed
-// experts. Bytes and FLOPs are those of the block's first pass, which saves nothing. They follow from shapes, so ranks
-// that share a block's collectives choose the same. Routed experts and their exchanges are left out because their rows
-// vary between ranks: otherwise one rank could save a collective's result while another repeats the collective. A
-// reduce-scatter counts together with the matmul that feeds it, because one result avoids both. Largest magnitudes,
-// four bytes each, are saved under any budget above 0. `planned`, which may be empty, is called once with the choices
-// and the chosen one.
+// Makes a policy that saves the results that avoid the most FLOPs among all choices that take at most `budget` (0 to 1)
+// of the bytes of all costly results of the block. 0 is full recomputation; 1 recomputes only element-wise operations,
+// norms and routed experts. Bytes and FLOPs are those of the block's first pass, which saves nothing. They follow from
+// shapes, so ranks that share a block's collectives choose the same. Routed experts and their exchanges are left out
+// because their rows vary between ranks: otherwise one rank could save a collective's result while another repeats the
+// collective. A reduce-scatter counts together with the matmul that feeds it, because one result avoids both. Largest
+// magnitudes, four bytes each, are saved under any budget above 0. `planned`, which may be empty, is called once with
+// the choices and the chosen one.
 using Planned = std::function<void(const std::vector<ParetoPoint>& choices, const ParetoPoint& chosen)>;
 std::shared_ptr<nn::RecomputePolicy> memory_budget_policy(double budget, Planned planned);
 

@@ -112,9 +112,9 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
     const int ranks = context.group->size();
     const int64_t seq_len = input.q.size(2) * ranks;
     TORCH_CHECK(microbatch.whole_row == 0 || microbatch.whole_row == seq_len, "context parallel: ", ranks,
-                " shares of ", input.q.size(2), " tokens for rows of ", microbatch.whole_row);
+                " shares of ", input.q.size(2), " tokens do not make up rows of ", microbatch.whole_row);
     TORCH_CHECK(microbatch.shares != nullptr && static_cast<int>(microbatch.shares->size()) == ranks,
-                "context parallel: a microbatch that shard_microbatch() has not split over ", ranks, " ranks");
+                "context parallel: shard_microbatch() has not split this microbatch over ", ranks, " ranks");
     const nn::Spans spans =
         nn::spans_of(input.mask.documents ? microbatch.documents : at::Tensor(), input.mask.chunk, seq_len);
     auto plan = c10::make_intrusive<ContextPlan>();

@@ -25,8 +25,8 @@ struct ContextParallel {
   std::string rotate = "allgather";  // Or "alltoall": keys and values go around a ring.
 };
 
-// Attention over the keys of all ranks, exact in forward and backward. AttentionInput has the tokens of this rank's
-// share (shard_microbatch()). Masks use positions of the whole row.
+// Returns attention over the keys of all ranks, exact in forward and backward. AttentionInput has the tokens of this
+// rank's share (shard_microbatch()). Masks use positions of the whole row.
 //
 // Traffic of one call on n ranks, with `block` = B * Hkv * T / n * (D + Dv) elements, in compute dtype for keys and
 // values and in at least fp32 for their gradients:
@@ -53,8 +53,8 @@ class ContextExchange {
   using Use = std::function<void(int owner, const at::Tensor& packed)>;
   virtual void visit(at::Tensor own, const Use& use) const = 0;
 
-  // Same, and sums over all ranks what use() returns for a block. Returns the sum for this rank's block, shaped like
-  // it.
+  // Same, and sums over all ranks what contribute() returns for a block. Returns the sum for this rank's block, shaped
+  // like it.
   using Contribute = std::function<at::Tensor(int owner, const at::Tensor& packed)>;
   virtual at::Tensor visit_and_reduce(at::Tensor own, const Contribute& contribute) const = 0;
 };

@@ -28,7 +28,7 @@ void split_channels(nn::Experts& experts, const comm::Group& group) {
   const auto& parameters = experts.parameters;
   if (experts.biased()) {
     TORCH_CHECK(parameters[2]->shape[2] % group.size() == 0, parameters[2]->fqn, ": ", parameters[2]->shape[2],
-                " channels of an expert do not divide by the ", group.size(), " ranks of ", group.name());
+                " channels of an expert are not divisible by the ", group.size(), " ranks of ", group.name());
     split(*parameters[0], 1, group);
     split(*parameters[1], 1, group);
     split(*parameters[2], 2, group);
@@ -57,7 +57,7 @@ void enter_and_leave(nn::Seams& seams, const TensorParallel& tensor) {
 
 int64_t piece_size(const at::Tensor& tokens, const comm::Group& group) {
   TORCH_CHECK(tokens.size(0) % group.size() == 0, "parallelism.expert_tensor_parallel_degree 1: ", tokens.size(0),
-              " tokens of a microbatch do not divide by the ", group.size(),
+              " tokens of a microbatch are not divisible by the ", group.size(),
               " tensor ranks that route them; choose training.local_batch_size and training.seq_len so that they do");
   return tokens.size(0) / group.size();
 }

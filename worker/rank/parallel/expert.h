@@ -37,7 +37,8 @@
 // tokens or saw a part of every expert's output.
 namespace titan::parallel {
 
-// Whether the tensor ranks route different tokens: both other axes are used and expert_tensor_parallel_degree is 1.
+// Returns whether the tensor ranks route different tokens: the tensor and the expert axis are larger than one and
+// expert_tensor_parallel_degree is 1.
 bool tensor_ranks_split_tokens(const mesh::Mesh& mesh);
 
 // How tokens reach their experts: parallelism.expert_parallel_dispatcher.

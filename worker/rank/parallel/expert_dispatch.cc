@@ -38,8 +38,8 @@ struct Counts {
   at::Tensor received_there;  // int64 [ranks * experts] on the rows' device.
 };
 
-// The only place where the host waits for the device: one copy brings the counts of both sides. A recomputed block
-// saves the copy and its source.
+// Returns the counts of both sides. This is the dispatch's only wait of the host for the device, for one copy. A
+// recomputed block saves the copy and its source.
 Counts exchange_counts(const at::Tensor& counts, int64_t rows, const comm::Group& group) {
   const std::vector<at::Tensor> sides = nn::saved_or_compute({.kind = nn::OpCall::Kind::kExchange}, {}, [&] {
     at::Tensor received = at::empty_like(counts);

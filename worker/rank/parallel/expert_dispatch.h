@@ -15,9 +15,9 @@
 
 namespace titan::parallel {
 
-// Sends every row to the rank of `group` that has its expert, runs the experts there and returns the outputs.
-// `meanwhile` runs while the rows are in flight. In the backward pass the return of their gradients overlaps the
-// backward pass of `meanwhile`. The group must outlive the graph.
+// Returns a dispatch that sends every row to the rank of `group` that has its expert, runs the experts there and
+// returns the outputs. `meanwhile` runs while the rows are in flight. In the backward pass the return of their
+// gradients overlaps the backward pass of `meanwhile`. The group must outlive the graph.
 nn::MixtureOfExperts::Dispatch exchange_tokens(const comm::Group& group);
 
 // Reorders the rows that arrive from all ranks, in the order [rank][expert], to the order [expert][rank], and back.
@@ -27,16 +27,16 @@ struct ExpertPermutation {
   at::Tensor order;           // int64 [sum of rows]: source index of each regrouped row. Undefined: nothing moves.
   at::Tensor inverse;         // int64 [sum of rows]: the inverse permutation.
 };
-// `received`: number of rows at [rank * experts + expert]. `there`: the same numbers, int64 [ranks * experts] on the
-// rows' device. The permutations are computed from `there`, so nothing is copied to the device and nothing waits for
-// it.
+// Returns the permutation of the rows that arrive from `ranks` ranks. `received`: number of rows at [rank * experts +
+// expert]. `there`: the same numbers, int64 [ranks * experts] on the rows' device. The permutations are computed from
+// `there`, so nothing is copied to the device and nothing waits for it.
 ExpertPermutation permute_by_expert(const std::vector<int64_t>& received, const at::Tensor& there, int ranks);
 
-// Gathers every rank's tokens [n, dim] and choices on all ranks of `group`, runs the local experts on each, and sums
-// the outputs over the ranks; each rank gets the sums for its own tokens. All sizes follow from n, which must be the
-// same on all ranks, so the host never reads token counts and no token is dropped. A token is sent to a rank once,
-// however many of its experts are there. The experts' rows have capacity for every possible arrival, ranks * n *
-// min(choices, local experts); unused rows belong to no expert.
+// Returns a dispatch that gathers every rank's tokens [n, dim] and choices on all ranks of `group`, runs the local
+// experts on each, and sums the outputs over the ranks; each rank gets the sums for its own tokens. All sizes follow
+// from n, which must be the same on all ranks, so the host never reads token counts and no token is dropped. A token is
+// sent to a rank once, however many of its experts are there. The experts' rows have capacity for every possible
+// arrival, ranks * n * min(choices, local experts); unused rows belong to no expert.
 //
 // `meanwhile` runs while the tokens are in flight, and so does its backward pass in the backward pass. The group must
 // outlive the graph.
@@ -47,7 +47,7 @@ struct LocalChoices {
   at::Tensor experts;  // int64 [n, min(choices, local)]: local index, or `local` if the expert is elsewhere.
   at::Tensor scores;   // [n, min(choices, local)]: weights of these experts.
 };
-// experts: int64 [n, choices], all different for a token. scores: [n, choices].
+// Returns the choices of local experts. experts: int64 [n, choices], all different for a token. scores: [n, choices].
 LocalChoices local_choices(const at::Tensor& experts, const at::Tensor& scores, int64_t first, int64_t local,
                            int64_t all);
 

@@ -34,15 +34,15 @@ struct ShardedParameter {
   bool leads = true;    // Among a replica's ranks with this same piece, it counts and writes the piece.
   bool primary = true;  // Same, among the ranks of all replicas.
 
-  // Start of the piece in the whole parameter, over all axes.
+  // Returns the start of the piece in the whole parameter, over all axes.
   std::vector<int64_t> global_offset() const;
-  // Shape of the piece in elements: that of `value` unless the parameter is packed.
+  // Returns the shape of the piece in elements: that of `value` unless the parameter is packed.
   std::vector<int64_t> shape() const;
   // Returns this piece of `whole`, which has parameter->global_shape: a view of shape().
   at::Tensor piece_of(at::Tensor whole) const;
 };
 
-// Shape in which a parameter is stored and gathered: its own, or [rows, bytes] if it is packed.
+// Returns the shape in which a parameter is stored and gathered: its own, or [rows, bytes] if it is packed.
 std::vector<int64_t> stored_shape(const nn::Parameter& parameter);
 
 struct ShardUnitOptions {
@@ -82,7 +82,7 @@ class ShardUnit {
     ++options_.users;
     options_.keep = std::max(options_.keep, keep);
   }
-  // Bytes of each gathered weight. Empty if the weights are the master shard itself and are never gathered.
+  // Returns the bytes of each gathered weight. Empty if the weights are the master shard itself and are never gathered.
   std::vector<int64_t> weight_bytes() const;
   // Makes later gathers write into this slot, which was made for weight_bytes(). Call it before the first gather.
   void gather_into(std::shared_ptr<WeightSlot> slot) { slot_ = std::move(slot); }
@@ -111,14 +111,15 @@ class ShardUnit {
   void finish_tensor_sum();
   // Returns once the gradient shard holds the sum over all ranks and microbatches.
   void finish_gradients();
-  // Whether finish_gradients() has left the sum over the whole step in the gradient shard.
+  // Returns whether the step's last gradients are reduced, so that finish_gradients() leaves the sum over the whole
+  // step in the gradient shard.
   bool complete() const { return complete_; }
   // Makes the next reduced gradients replace the contents of the gradient shard.
   void reset_gradients();
   // Same, and frees its memory until then (but not host memory under offload).
   void free_gradients();
 
-  // Bytes of one all-gather and one reduce-scatter of this unit, for closed forms in tests.
+  // Return the bytes of one all-gather and one reduce-scatter of this unit, for closed forms in tests.
   int64_t gather_bytes() const;
   int64_t reduce_bytes() const;  // 0 if frozen.
 

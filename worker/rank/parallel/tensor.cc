@@ -19,20 +19,21 @@ constexpr int64_t kFeatureDim = 2;
 bool alone(const TensorParallel& tensor) {
   TORCH_CHECK(tensor.group != nullptr, "tensor parallel: no group");
   if (tensor.group->size() == 1) return true;
-  TORCH_CHECK(!tensor.overlap || tensor.sequence,
-              "parallelism.enable_async_tensor_parallel needs parallelism.enable_sequence_parallel: only then is there "
-              "a gathering or a scattering of the sequence to overlap");
+  TORCH_CHECK(
+      !tensor.overlap || tensor.sequence,
+      "parallelism.enable_async_tensor_parallel needs parallelism.enable_sequence_parallel: without it there is "
+      "no gather or scatter of the sequence to overlap");
   return false;
 }
 
-// From the form between sub-blocks to whole activations, from which each rank computes a different part.
+// Maps the form between sub-blocks to whole activations, from which each rank computes a different part.
 nn::Transform enter(const TensorParallel& tensor) {
   const comm::Group* group = tensor.group;
   if (tensor.sequence) return [group](const at::Tensor& x) { return comm::gather(x, kTokenDim, *group); };
   return [group](const at::Tensor& x) { return comm::fan_out(x, *group); };
 }
 
-// From each rank's partial sums back to the form between sub-blocks.
+// Maps each rank's partial sums back to the form between sub-blocks.
 nn::Transform leave(const TensorParallel& tensor) {
   const comm::Group* group = tensor.group;
   if (tensor.sequence) return [group](const at::Tensor& x) { return scatter_sum(x, kTokenDim, *group); };
@@ -85,7 +86,7 @@ void split(nn::Parameter& parameter, int64_t dim, const comm::Group& group) {
   TORCH_CHECK(!parameter.weight.defined(), parameter.fqn, ": cannot be split once it holds values");
   int64_t& rows = parameter.shape.at(dim);
   TORCH_CHECK(rows % group.size() == 0, parameter.fqn, ": dimension ", dim, " of size ", rows,
-              " does not divide by the ", group.size(), " ranks of ", group.name());
+              " is not divisible by the ", group.size(), " ranks of ", group.name());
   rows /= group.size();
   parameter.offset.at(dim) += group.rank() * rows;
   parameter.on_tensor_axis = nn::TensorAxisPlacement::kShard;

@@ -24,7 +24,8 @@ struct TensorParallel {
   bool operands = false;  // Gathers the operands of matmuls, which are 8-bit for some recipes. Only with `sequence`.
 };
 
-// Keeps rows [rank * n / size, (rank + 1) * n / size) of dim `dim` of the parameter. Throws if it does not divide.
+// Keeps rows [rank * n / size, (rank + 1) * n / size) of dim `dim` of the parameter. Throws c10::Error if n is not
+// divisible by `size`.
 void split(nn::Parameter& parameter, int64_t dim, const comm::Group& group);
 
 void split_embedding(nn::Embedding& embedding, const TensorParallel& tensor);  // Splits rows of the vocabulary.
@@ -34,7 +35,8 @@ void split_attention(nn::LatentAttention& attention, const TensorParallel& tenso
 void split_feed_forward(nn::FeedForward& feed_forward, const TensorParallel& tensor);
 // Splits columns of the vocabulary. The output stays split with `loss_parallel`; otherwise all ranks gather it.
 void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_parallel);
-// Loss of logits [B, T, V / size] (split_head with loss_parallel): the same value on every rank of the group.
+// Returns the loss of logits [B, T, V / size] (split_head with loss_parallel). Its value is the same on every rank of
+// the group.
 nn::Loss vocabulary_parallel_loss(const comm::Group& group);
 // Same for the input of the head, in the form between sub-blocks, without holding all logits of a rank at once.
 nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor);

@@ -90,7 +90,7 @@ void check_pieces(const nn::Operand& operand, const nn::Parameter& weight) {
               ": operands with several scales cannot be split into pieces");
 }
 
-// The transposed weight, for matmuls with pieces of `x` by the weight's recipe.
+// Returns the transposed weight, for matmuls with pieces of `x` by the weight's recipe.
 Factor forward_factor(const nn::Parameter& weight, const nn::Operand& x) {
   check_pieces(x, weight);
   return {weight.shape[0], x.type,
@@ -100,7 +100,7 @@ Factor forward_factor(const nn::Parameter& weight, const nn::Operand& x) {
           }};
 }
 
-// The weight, for matmuls with pieces of the gradient `dy` by the weight's recipe.
+// Returns the weight, for matmuls with pieces of the gradient `dy` by the weight's recipe.
 Factor backward_factor(const nn::Parameter& weight, const nn::Operand& dy) {
   check_pieces(dy, weight);
   return {weight.shape[1], dy.type,
@@ -160,7 +160,7 @@ class SumInFlight {
       : terms_(group.size()) {
     const int n = group.size();
     TORCH_CHECK(inputs[0].size(1) % n == 0, group.name(), ": a sequence of ", inputs[0].size(1),
-                " tokens does not divide by ", n, " ranks");
+                " tokens is not divisible by ", n, " ranks");
     const auto term = [&](int rank) {
       at::Tensor sum = multiply(inputs.back(), factors.back(), rank, n);
       for (size_t i = inputs.size() - 1; i-- > 0;) sum.add_(multiply(inputs[i], factors[i], rank, n));

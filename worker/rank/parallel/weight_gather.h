@@ -23,8 +23,8 @@ struct Precision {
   at::ScalarType reduce = at::kFloat;  // Gradients in collectives.
 };
 
-// `dtype` is training.dtype. "float64" overrides the other two; "bfloat16" stores shards in bfloat16. InvalidArgument
-// names the wrong value.
+// Returns the types for training.dtype (`dtype`) and the mixed-precision keys. "float64" overrides the other two;
+// "bfloat16" stores shards in bfloat16. InvalidArgument names the wrong value.
 absl::StatusOr<Precision> make_precision(const std::string& dtype, const std::string& mixed_precision_param,
                                          const std::string& mixed_precision_reduce);
 

@@ -288,7 +288,7 @@ TEST(CheckpointPlanTest, EveryNthBlockCountedFromOne) {
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(refused.status().message());
   };
-  EXPECT_THAT(why({.mode = "selective", .selective_ac_option = "-1"}), HasSubstr("neither \"op\" nor a number"));
+  EXPECT_THAT(why({.mode = "selective", .selective_ac_option = "-1"}), HasSubstr("neither \"op\" nor an integer"));
   EXPECT_THAT(why({.mode = "some"}), HasSubstr("activation_checkpoint.mode"));
   EXPECT_THAT(why({.mode = "memory_budget", .memory_budget = 1.5}), HasSubstr("memory_budget: 1.5"));
 }

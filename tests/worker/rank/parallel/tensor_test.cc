@@ -398,7 +398,7 @@ TEST(SplitTest, RefusesIndivisibleSizes) {
     EXPECT_EQ(message([&](TinyDecoder& it) { split_attention(*it.grouped, {.group = &group}); }),
               "parallelism.tensor_parallel_degree 3 must divide 8 query heads of attention.wq.weight");
     EXPECT_EQ(message([&](TinyDecoder& it) { split_feed_forward(it.feed_forward, {.group = &group}); }),
-              "feed_forward.w1.weight: dimension 0 of size 20 does not divide by the 3 ranks of tp");
+              "feed_forward.w1.weight: dimension 0 of size 20 is not divisible by the 3 ranks of tp");
     EXPECT_THAT(
         message([&](TinyDecoder& it) { split_norm(it.norm, {.group = &group, .sequence = false, .overlap = true}); }),
         ::testing::HasSubstr("enable_async_tensor_parallel needs parallelism.enable_sequence_parallel"));
