@@ -79,7 +79,7 @@ CommSplitPlan comm_split_plan(const std::vector<Connection>& connections, bool s
   return plan;
 }
 
-// Number for the rank that has the most.
+// Returns the number of communicators of the rank that has the most.
 int max_communicators(const CommSplitPlan& plan) {
   std::map<int, int> of_rank;
   for (const CommSplit& cut : plan.splits) {

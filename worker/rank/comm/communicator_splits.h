@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
-// Splits the world's communicator into those of the groups, in a fixed order. Pure, and the same on every rank.
+// Plans how the world's communicator is split into those of the groups, and in which order. Pure, and the same on every
+// rank.
 namespace titan::comm {
 
 // Disjoint groups of global ranks; the ranks of a group keep their order.
 using RankGroups = std::vector<std::vector<int>>;
 
-// To which ranks of its group a rank sends messages.
+// The ranks of its group to which a rank sends messages.
 enum class Messages {
   kNone,
   kRing,  // To the next rank of the ring. In a group of two the calls pair: one rank sends what the other receives.
@@ -30,7 +31,7 @@ struct Connection {
 enum class Carries {
   kCollectives,
   kOneWay,    // Messages from the first rank of a pair to the second.
-  kBothWays,  // Messages of a pair whose calls pair.
+  kBothWays,  // Messages in both directions, between two ranks whose calls pair.
 };
 
 // One split of the world's communicator (ncclCommSplit). Every rank takes part: with the color of its group, or without
@@ -50,13 +51,13 @@ struct CommSplitPlan {
 // also share its order, so a message could wait for the receiver of another one.
 inline constexpr int kMaxCommunicators = 32;
 
-// Messages between two ranks use one communicator per direction (comm/split_groups.h). If a rank would then have more
-// than kMaxCommunicators, pairs whose calls pair share one communicator for both directions. Pairs without a common
-// rank are made by one split: at most three or six splits for a ring, and one or two per rank of a group for
-// Messages::kAll.
+// Plans the splits for these connections. Messages between two ranks use one communicator per direction
+// (comm/split_groups.h). If a rank would then have more than kMaxCommunicators, pairs whose calls pair share one
+// communicator for both directions. Pairs without a common rank are made by one split: at most three splits for
+// Messages::kRing, six for kNeighbours, and two per rank of a group for kAll.
 CommSplitPlan comm_split_plan(const std::vector<Connection>& connections);
 
-// Number of communicators of a rank, including the world's.
+// Returns the number of communicators of a rank, including the world's.
 int communicators_of(const CommSplitPlan& plan, int rank);
 
 // A rank's part in a split.
@@ -67,8 +68,8 @@ struct CommSplitPart {
 };
 CommSplitPart part_of(const RankGroups& groups, int rank);
 
-// Prefix of a group's keys in the store, by name and first rank: "fsdp/4". Groups of one connection have different
-// prefixes.
+// Returns the prefix of a group's keys in the store, its name and first rank: "fsdp/4". Groups of one connection have
+// different prefixes.
 std::string group_prefix(const Connection& connection, const CommSplitPart& part);
 
 }  // namespace titan::comm

@@ -18,13 +18,13 @@ namespace titan::comm {
 
 struct ConnectionPlan {
   std::vector<Connection> connections;
-  std::map<mesh::Axis, size_t> of_axis;  // No entry: every rank is alone in its group of that axis.
+  std::map<mesh::Axis, size_t> of_axis;  // Index in `connections`. No entry: the axis has size 1.
 };
 
-// Axes with the same ranks share a connection only if one thread issues all their operations in an order that every
-// rank follows. Pipeline messages follow each rank's list of actions, asynchronous tensor parallelism issues from a
-// separate thread, and where the operations of a connection run one after another (NCCL), the exchanges inside a block
-// must not wait for the next block's weights.
+// Plans the connections of all groups. Axes with the same ranks share a connection only if one thread issues all their
+// operations in an order that every rank follows. Pipeline messages follow each rank's list of actions, asynchronous
+// tensor parallelism issues from a separate thread, and where the operations of a connection run one after another
+// (NCCL), the exchanges inside a block must not wait for the next block's weights.
 //
 // `messages`: axes on which ranks send to each other; pipeline stages always do. `apart`: axes that share connections
 // only with each other, because their collectives are awaited immediately and must not queue behind prefetched gathers.
@@ -48,11 +48,11 @@ struct DeviceMeshOptions {
 };
 
 // The process groups of one rank: one c10d group per requested axis with more than one rank. Axes with the same ranks
-// have separate groups, so that the ledger distinguishes them; the data-parallel ones among them share connections.
+// have separate groups, so that the ledger distinguishes them; some of them share connections (connection_plan()).
 class DeviceMesh {
  public:
-  // Blocks until all ranks of this rank's groups have joined. Throws PeerLost. `device` and `ledger` must outlive the
-  // mesh.
+  // Blocks until all ranks of this rank's groups have joined, unless ranks are threads. Throws PeerLost. `device` and
+  // `ledger` must outlive the mesh.
   DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes, device::Device& device, Ledger& ledger,
              const DeviceMeshOptions& options);
 
@@ -60,9 +60,9 @@ class DeviceMesh {
   int rank() const { return rank_; }
   // The group of a requested axis; throws for any other axis.
   const Group& group(mesh::Axis axis) const;
-  // Whether a group of this rank uses shared memory for collectives and messages.
+  // Returns whether a group of this rank uses shared memory for collectives and messages.
   bool shares_memory() const { return shares_memory_; }
-  // Number of connections that this rank's groups use.
+  // Returns the number of connections that this rank's groups use.
   size_t connections() const { return connections_; }
 
   void set_timeout(std::chrono::milliseconds timeout) const;

@@ -62,12 +62,13 @@ class FakeBackend : public c10d::Backend {
  private:
   void check_splits(const at::Tensor& tensor, const std::vector<int64_t>& splits) const {
     if (splits.empty()) {
-      TORCH_CHECK(tensor.numel() % size_ == 0, "all_to_all: ", tensor.sizes(), " is not ", size_, " equal pieces");
+      TORCH_CHECK(tensor.numel() % size_ == 0, "all_to_all: ", tensor.sizes(), " cannot be split into ", size_,
+                  " equal pieces");
       return;
     }
     const int64_t rows = std::accumulate(splits.begin(), splits.end(), int64_t{0});
     TORCH_CHECK(static_cast<int>(splits.size()) == size_ && rows == tensor.size(0), "all_to_all: splits ", splits,
-                " of ", tensor.sizes(), " over ", size_, " ranks");
+                " must be one per rank (", size_, ") and add up to ", tensor.size(0), " rows");
   }
 };
 

@@ -6,7 +6,7 @@
 
 namespace titan::comm {
 
-// The recordings in the format of PyTorch's flight recorder (2.11): a pickle that `python -m
+// Returns the recordings in the format of PyTorch's flight recorder (2.11): a pickle that `python -m
 // torch.distributed.flight_recorder.fr_trace FOLDER` reads together with those of the other ranks.
 std::string to_pickle(const Flight& flight);
 

@@ -55,7 +55,7 @@ struct Recording {
   int64_t started_ns = 0;
   int64_t completed_ns = 0;
   CollectiveState progress = CollectiveState::kScheduled;
-  bool waited = false;  // The device may still execute it.
+  bool waited = false;  // The wait has returned; the device may still execute it.
 };
 
 // The participants. Messages from one rank to another form a separate group: they arrive in the order in which they are
@@ -105,18 +105,18 @@ class FlightRecorder {
   // Records a message of `group` between two of its members, given by index. `tensor`: any shape [...].
   int64_t begin_message(int group, const char* operation, int source, int destination, const at::Tensor& tensor,
                         std::chrono::milliseconds timeout);
-  void started(int64_t number);  // The backend has it.
-  void waiting(int64_t number);  // This rank starts to wait for it.
-  // This rank's wait has returned.
+  void started(int64_t number);  // Call it when the backend has accepted the operation.
+  void waiting(int64_t number);  // Call it before this rank waits for the operation.
+  // Call it when this rank's wait has returned.
   void waited(int64_t number);
 
-  // All ranks are at the same position of the program, and the device has executed everything that this rank waited
-  // for.
+  // Call it when all ranks are at the same position of the program and the device has executed everything that this
+  // rank waited for.
   void synchronized();
 
-  // Recordings since the earliest position that all ranks have in common: if the begin of a section between two
-  // synchronized() calls is overwritten, the section is left out, unless it is the last. So the oldest entries of all
-  // ranks have the same sequence numbers, however many calls each rank makes per step.
+  // Returns the newest recordings. A section between two synchronized() calls whose beginning is overwritten is left
+  // out, unless it is the last. So each rank's entries begin at a position that all ranks have in common, however many
+  // calls each makes per step.
   Flight flight() const;
 
  private:
@@ -124,7 +124,7 @@ class FlightRecorder {
   int64_t add(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
               std::chrono::milliseconds timeout) TITAN_REQUIRES(mutex_);
   int p2p_channel(int group, int source, int destination) TITAN_REQUIRES(mutex_);
-  // Null if it is overwritten.
+  // Returns null if the recording has been overwritten.
   Recording* find(int64_t number) TITAN_REQUIRES(mutex_);
   void complete(Recording& recording, int64_t now_ns) TITAN_REQUIRES(mutex_);
   int keep(RecordedGroup group) TITAN_REQUIRES(mutex_);

@@ -11,7 +11,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Saves what every backward pass needs; keeps no forward tensors.
+// Saves the group and the dim for the backward pass, but no forward tensors.
 void remember(AutogradContext* context, const Group& group, int64_t dim) {
   context->saved_data["group"] = reinterpret_cast<int64_t>(&group);
   context->saved_data["dim"] = dim;
@@ -39,7 +39,7 @@ at::Tensor gather_now(const at::Tensor& piece, int64_t dim, const Group& group) 
 
 int64_t piece_size(const at::Tensor& whole, int64_t dim, const Group& group, const char* what) {
   TORCH_CHECK(whole.size(dim) % group.size() == 0, group.name(), " ", what, ": dimension ", dim, " of ", whole.sizes(),
-              " does not divide by ", group.size(), " ranks");
+              " is not divisible by ", group.size(), " ranks");
   return whole.size(dim) / group.size();
 }
 

@@ -13,7 +13,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const device::BackendOptions
   try {
     return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank, options.size, gloo_options);
   } catch (const c10::Error& error) {
-    // A peer that is gone by now. LibTorch converted Gloo's exception to a generic error.
+    // A peer is gone by now: LibTorch has converted Gloo's exception to a generic error.
     const std::string text = error.what_without_backtrace();
     if (text.find("connectFullMesh failed") == std::string::npos) throw;
     C10_THROW_ERROR(DistBackendError, text);

@@ -43,7 +43,8 @@ std::string words(const Call& call) {
 
 namespace {
 
-// Turns::pass() has returned by now, so turns of the other half do not count as waiting for a rank.
+// Waits and adds the time to the ledger. Pending::wait() calls Turns::pass() first, so turns of the other half are not
+// counted.
 bool timed_wait(c10d::Work& work, Ledger* ledger) {
   if (ledger == nullptr) return work.wait();
   const auto began = std::chrono::steady_clock::now();
@@ -111,8 +112,8 @@ Pending Group::issue(const char* operation, Call call, size_t bytes, std::vector
 }
 
 Pending Group::all_gather(at::Tensor output, at::Tensor input) const {
-  TORCH_CHECK(output.numel() == input.numel() * size(), *name_, " all_gather: ", output.numel(), " elements for ",
-              size(), " pieces of ", input.numel());
+  TORCH_CHECK(output.numel() == input.numel() * size(), *name_, " all_gather: the output has ", output.numel(),
+              " elements, not ", size(), " pieces of ", input.numel());
   if (!backend_) {
     output.view({-1}).copy_(input.view({-1}));
     return {};
@@ -122,8 +123,8 @@ Pending Group::all_gather(at::Tensor output, at::Tensor input) const {
 }
 
 Pending Group::reduce_scatter(at::Tensor output, at::Tensor input) const {
-  TORCH_CHECK(input.numel() == output.numel() * size(), *name_, " reduce_scatter: ", input.numel(), " elements for ",
-              size(), " pieces of ", output.numel());
+  TORCH_CHECK(input.numel() == output.numel() * size(), *name_, " reduce_scatter: the input has ", input.numel(),
+              " elements, not ", size(), " pieces of ", output.numel());
   if (!backend_) {
     output.view({-1}).copy_(input.view({-1}));
     return {};

@@ -20,7 +20,7 @@
 
 namespace titan::comm {
 
-// "ranks 2, 3". Long lists are shortened.
+// Returns "ranks 2, 3". Of more than eight ranks it lists the first eight and the last.
 inline std::string listed(const std::vector<int>& ranks) {
   constexpr size_t kMost = 8;
   std::string text = "ranks ";
@@ -67,7 +67,7 @@ class PeerLost : public std::runtime_error {
 // Texts of Titan's own backends for a rank that did not come in time, and for ranks that issue different operations.
 inline constexpr char kTookNoPart[] = " took no part within ";
 inline constexpr char kNotTheSame[] = ": all ranks must issue the same operations in the same order";
-// Whether an error text reports a timeout (of any backend) or a disagreement (of Titan's backends).
+// Returns whether an error text reports a timeout (of any backend) or a disagreement (of Titan's backends).
 bool is_timeout(const std::string& text);
 bool is_disagreement(const std::string& text);
 
@@ -107,7 +107,7 @@ class Pending {
 
 // The ranks of one mesh axis (or of a flattened set of axes), as seen by one rank. A group of one has no backend: its
 // collectives are local copies and are not counted. All ranks of a group must issue the same collectives in the same
-// order.
+// order. Operations and their waits throw PeerLost, and c10::Error if this rank's tensors do not fit or ranks disagree.
 class Group {
  public:
   // `spans`: receives operations while a trace is recorded; may be null. `ledger`: receives the waited time and must
@@ -121,9 +121,9 @@ class Group {
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& ranks() const { return ranks_; }  // Global ranks in group order.
 
-  // output [size * n] becomes the inputs [n] in rank order.
+  // Writes all ranks' inputs [n] to output [size * n], in rank order.
   Pending all_gather(at::Tensor output, at::Tensor input) const;
-  // output [n] becomes piece `rank` of the sum over ranks of input [size * n].
+  // Sums input [size * n] over ranks and writes piece rank() of the sum to output [n].
   Pending reduce_scatter(at::Tensor output, at::Tensor input) const;
   // Reduces `tensor` [...] over all ranks, in place.
   Pending all_reduce(at::Tensor tensor, c10d::ReduceOp::RedOpType operation = c10d::ReduceOp::SUM) const;
@@ -134,7 +134,7 @@ class Group {
   Pending all_to_all(at::Tensor output, at::Tensor input, std::vector<int64_t> output_splits,
                      std::vector<int64_t> input_splits) const;
   // Sends or receives one `tensor` [...] to or from the rank with index `peer`; sizes must agree. Messages between two
-  // ranks with equal tags arrive in the order of sending. Tags: 0 to 2^20.
+  // ranks with equal tags arrive in the order of sending. Tags: 0 to 2^20. Throws c10::Error in a group of one.
   Pending send(at::Tensor tensor, int peer, int tag = 0) const;
   Pending recv(at::Tensor tensor, int peer, int tag = 0) const;
   // Copies `tensor` [...] of rank `root` to all ranks, in place.
@@ -145,8 +145,7 @@ class Group {
   void abort() const;
 
  private:
-  // Throws if `tensor` [...] is on another device. Otherwise such an error would pass unnoticed on CPU ranks, where all
-  // tensors are on the CPU.
+  // Throws c10::Error if `tensor` [...] is on another device; a tensor without memory may be.
   void check_device(const Call& call, const at::Tensor& tensor) const;
   // Issues the operation and keeps `tensors` alive. `bytes` is shown in traces: "all_gather fsdp, 4 ranks, 65536
   // bytes".
@@ -166,8 +165,8 @@ class Group {
   std::optional<at::Device> device_;
 };
 
-// Whether one of Gloo's exceptions reports that a connection broke, could not be made or timed out. Uses the name of
-// its type, because Gloo's headers cannot be included (gloo.cc).
+// Returns whether one of Gloo's exceptions reports that a connection broke, could not be made or timed out. Uses the
+// name of its type, because Gloo's headers cannot be included (gloo.cc).
 bool is_lost_connection(const std::exception& error);
 
 inline const std::string& words(const std::string& what) { return what; }

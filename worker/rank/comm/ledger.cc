@@ -36,7 +36,7 @@ LedgerCounts Ledger::counts() const {
 namespace {
 
 int message_tag(int space, int tag) {
-  TORCH_CHECK(tag >= 0 && tag < kMessageTags, "message tag ", tag, " is not from 0 to ", kMessageTags - 1);
+  TORCH_CHECK(tag >= 0 && tag < kMessageTags, "message tag ", tag, " must be from 0 to ", kMessageTags - 1);
   return space * kTagsOfSpace + tag;
 }
 
@@ -50,7 +50,7 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
 
 LedgerBackend::LedgerBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, Ledger& ledger, int tag_space)
     : WrappedBackend(std::move(inner), kNoTimeout), group_(std::move(group)), ledger_(ledger), tag_space_(tag_space) {
-  TORCH_CHECK(tag_space >= 0 && tag_space < kTagSpaces, "tag space ", tag_space);
+  TORCH_CHECK(tag_space >= 0 && tag_space < kTagSpaces, "tag space ", tag_space, " must be from 0 to ", kTagSpaces - 1);
 }
 
 c10::intrusive_ptr<c10d::Work> LedgerBackend::broadcast(std::vector<at::Tensor>& tensors,

@@ -13,7 +13,8 @@
 namespace titan::comm {
 
 // Total of one rank's collectives of one kind on one group. `bytes` counts the whole tensor of the operation: the
-// gathered output of an all_gather, the input of a reduce_scatter, the tensor itself for others.
+// gathered output of an all_gather, the input of a reduce_scatter or all_to_all, the tensor itself for others; a
+// barrier has 0.
 struct LedgerEntry {
   int64_t calls = 0;
   int64_t bytes = 0;
@@ -37,7 +38,7 @@ class Ledger {
   LedgerCounts counts() const;
 
   // Time that this rank's host has waited for collectives and messages so far. On a device that runs asynchronously the
-  // wait returns at once, so the value means nothing.
+  // wait returns at once, so the value is meaningless.
   void add_wait(int64_t nanos) { waited_nanos_.fetch_add(nanos, std::memory_order_relaxed); }
   int64_t waited_nanos() const { return waited_nanos_.load(std::memory_order_relaxed); }
 

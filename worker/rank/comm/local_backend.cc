@@ -60,7 +60,7 @@ at::Tensor& only(std::vector<at::Tensor>& tensors) {
   return tensors[0];
 }
 
-// Piece `index` of `count` equal ones, flattened.
+// Returns piece `index` of `count` equal ones, flattened.
 at::Tensor piece(const at::Tensor& tensor, size_t index, size_t count) {
   const int64_t numel = tensor.numel() / static_cast<int64_t>(count);
   return tensor.view({tensor.numel()}).narrow(0, static_cast<int64_t>(index) * numel, numel);
@@ -157,15 +157,15 @@ class LocalBackend : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& /*options*/) override {
-    TORCH_CHECK(contiguous(output).numel() == size_ * contiguous(input).numel(), "all_gather: ", output.numel(),
-                " elements for ", size_, " pieces of ", input.numel());
+    TORCH_CHECK(contiguous(output).numel() == size_ * contiguous(input).numel(), "all_gather: the output has ",
+                output.numel(), " elements, not ", size_, " pieces of ", input.numel());
     return meet("all_gather of pieces of " + describe_tensor(input), {.output = output, .input = input}, gather_pieces);
   }
 
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override {
-    TORCH_CHECK(contiguous(input).numel() == size_ * contiguous(output).numel(), "reduce_scatter: ", input.numel(),
-                " elements for ", size_, " pieces of ", output.numel());
+    TORCH_CHECK(contiguous(input).numel() == size_ * contiguous(output).numel(), "reduce_scatter: the input has ",
+                input.numel(), " elements, not ", size_, " pieces of ", output.numel());
     const Operation operation = options.reduceOp;
     return meet("reduce_scatter " + operation_name(operation) + " to pieces of " + describe_tensor(output),
                 {.output = output, .input = input},
@@ -210,7 +210,7 @@ class LocalBackend : public c10d::Backend {
  private:
   at::Tensor as_rows(const at::Tensor& tensor, bool equal_pieces) const {
     if (!equal_pieces) return tensor.view({tensor.size(0), c10::multiply_integers(tensor.sizes().slice(1))});
-    TORCH_CHECK(tensor.numel() % size_ == 0, "all_to_all: ", tensor.numel(), " elements are not ", size_,
+    TORCH_CHECK(tensor.numel() % size_ == 0, "all_to_all: ", tensor.numel(), " elements cannot be split into ", size_,
                 " equal pieces");
     return tensor.view({size_, tensor.numel() / size_});
   }
@@ -218,12 +218,12 @@ class LocalBackend : public c10d::Backend {
   std::vector<int64_t> rows(const at::Tensor& tensor, const std::vector<int64_t>& splits) const {
     const int64_t total = tensor.size(0);
     if (splits.empty()) {
-      TORCH_CHECK(total % size_ == 0, "all_to_all: ", total, " rows are not ", size_, " equal pieces");
+      TORCH_CHECK(total % size_ == 0, "all_to_all: ", total, " rows cannot be split into ", size_, " equal pieces");
       return std::vector<int64_t>(size_, total / size_);
     }
     const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
-    TORCH_CHECK(static_cast<int>(splits.size()) == size_ && sum == total, "all_to_all: splits ", splits, " of ", total,
-                " rows for ", size_, " ranks");
+    TORCH_CHECK(static_cast<int>(splits.size()) == size_ && sum == total, "all_to_all: splits ", splits,
+                " must be one per rank (", size_, ") and add up to ", total, " rows");
     return splits;
   }
 

@@ -19,10 +19,10 @@ class LocalHub {
 
   c10::intrusive_ptr<c10d::Store> store() { return store_; }
 
-  // A rank has ended early: every rank that waits for others, now or later, gets an error.
+  // Call it when a rank has ended early: every rank that waits for others, now or later, gets an error.
   void fail(const std::string& why);
 
-  // The group of that name: the same object for all its ranks.
+  // Returns the group of that name: the same object for all its ranks.
   std::shared_ptr<LocalGroup> group(const std::string& name, int size);
   std::string new_name() { return "local-" + std::to_string(next_name_.fetch_add(1)); }
 
@@ -34,8 +34,8 @@ class LocalHub {
   std::string broken_ TITAN_GUARDED_BY(mutex_);
 };
 
-// The CPU for one rank that is a thread: its groups meet in the hub instead of over sockets. The ranks of a group find
-// each other through the store that is passed to make_backend(). Joining waits for no other rank.
+// Makes the CPU device of one rank that is a thread: its groups meet in the hub instead of over sockets. The ranks of a
+// group find each other through the store that is passed to make_backend(). Joining waits for no other rank.
 std::unique_ptr<device::Device> make_local_device(std::shared_ptr<LocalHub> hub);
 
 }  // namespace titan::comm

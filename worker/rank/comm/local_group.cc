@@ -137,7 +137,7 @@ void LocalGroup::wait(LocalOperation& operation, std::chrono::milliseconds timeo
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   sync::Lock lock(mutex_);
   while (!operation.done && !operation.trouble) {
-    // While its tensors are being written no rank may leave, and it ends soon.
+    // No rank may stop waiting while the operation writes its tensors, which ends soon.
     if (operation.running) {
       changed_.wait(mutex_);
     } else if (changed_.wait_until(mutex_, deadline) == std::cv_status::timeout && !operation.done &&

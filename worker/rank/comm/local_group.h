@@ -57,7 +57,8 @@ class LocalGroup {
   using Execute = std::function<void(std::vector<LocalPart>&)>;
   // Issues a collective. `execute` is run by the last rank to arrive. Throws like wait() if the group is unusable.
   std::shared_ptr<LocalOperation> collective(int rank, const std::string& signature, LocalPart part, Execute execute);
-  // A message. The tensor is the part's input on the sending side and its output on the receiving side.
+  // Issues a message. The tensor is the part's input on the sending side and its output on the receiving side. Throws
+  // like collective().
   std::shared_ptr<LocalOperation> message(int source, int destination, int tag, bool sending,
                                           const std::string& signature, LocalPart part);
 
@@ -69,7 +70,7 @@ class LocalGroup {
 
   // Ends every incomplete operation with an error, now and later.
   void fail(const std::string& why);
-  // The rank takes no further part: operations that it has not joined fail.
+  // Ends the rank's participation: if an operation still needs it, the group fails.
   void leave(int rank);
 
  private:

@@ -29,7 +29,7 @@ class LocalStore : public c10d::Store {
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
 
-  // From now on, waiting for a missing key throws c10::DistStoreError.
+  // From now on, waiting for or checking a missing key throws c10::DistStoreError.
   void fail(const std::string& why);
 
  private:

@@ -44,7 +44,7 @@ class CpuDevice : public device::Device {
   const std::shared_ptr<SharedMemoryGroups> groups_ = std::make_shared<SharedMemoryGroups>();
 };
 
-// Path of the library, or its name, so that the loader searches for it.
+// Returns the path of the installed library, or only its name, which the loader then searches for.
 std::string cuda_library() {
   const std::string path = storage::installed_file(kCudaLibrary);
   return path.empty() ? kCudaLibrary : path;

@@ -64,7 +64,7 @@ c10::intrusive_ptr<c10d::Work> PointToPointBackend::_allgather_base(at::Tensor& 
   next_tag_ = (next_tag_ + 1) % (kTagsOfSpace - kMessageTags);
   const at::Tensor pieces = output.view({size_, input.numel()});
   auto work = c10::make_intrusive<ExchangeWork>(timeout());
-  for (int distance = 1; distance < size_; ++distance) {  // Every rank starts with another peer.
+  for (int distance = 1; distance < size_; ++distance) {  // Every rank starts with a different peer.
     const int source = (rank_ + size_ - distance) % size_;
     std::vector<at::Tensor> target{pieces[source]};
     work->add(inner_->recv(target, source, tag));

@@ -12,9 +12,9 @@ inline constexpr int kTagsOfSpace = 1 << 27;
 inline constexpr int kMessageTags = (1 << 20) + 1;
 
 // Wraps Gloo, whose all_gather keeps a second copy of the output and whose reduce_scatter is slow. Here all_gather is
-// point-to-point messages directly into the output, and reduce_scatter is an all-to-all followed by a sum in rank
-// order, so that the order of the sum is fixed. Everything else is Gloo's. Gloo's messages keep the timeout that their
-// connection was created with, so the waits here pass the current one.
+// point-to-point messages directly into the output, and reduce_scatter of a SUM is an all-to-all followed by a sum in
+// rank order. Everything else is Gloo's. Gloo's messages keep the timeout that their connection was created with, so
+// the waits here pass the current one.
 class PointToPointBackend : public WrappedBackend {
  public:
   // Tensors without a comment have any shape [...].

@@ -8,8 +8,8 @@ namespace titan::comm {
 // Records when each collective is issued, started and waited for.
 class RecordingBackend : public WrappedBackend {
  public:
-  // Tensors without a comment have any shape [...].
-  // `group` is the recorder's number. The recorder must outlive all works.
+  // Tensors without a comment have any shape [...]. `group`: number from FlightRecorder::add_group(). The recorder must
+  // outlive all works.
   RecordingBackend(c10::intrusive_ptr<c10d::Backend> inner, FlightRecorder& recorder, int group,
                    std::chrono::milliseconds timeout);
 

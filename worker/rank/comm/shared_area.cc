@@ -118,7 +118,7 @@ std::unique_ptr<PeerArea> PeerArea::open(const std::string& invitation, int memb
       !absl::SimpleAtoi(theirs[kTokenEnd], &token[1])) {
     return nullptr;
   }
-  // Open the pipe first: if the area is the right one, the process was the right one before, too.
+  // Open the pipe first: if the area's token matches, the pipe is of the same process.
   host::Descriptor sign = open_in(theirs[kProcess], theirs[kSign], O_RDONLY);
   const host::Descriptor file = open_in(theirs[kProcess], theirs[kFile], O_RDWR);
   if (!sign || !file || !has_size_of_an_area(file.get(), members)) return nullptr;

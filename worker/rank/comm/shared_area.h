@@ -79,7 +79,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
 // A mapped area. All ranks may write to the header, only the owner to the slots.
 class AreaMapping {
  public:
-  // Maps also the owner's channels to `channels` ranks, starting at rank `first_channel`. Throws std::bad_alloc if it
+  // Also maps the owner's channels to `channels` ranks, starting at rank `first_channel`. Throws std::bad_alloc if it
   // cannot be mapped.
   AreaMapping(int file, bool own, int first_channel, int channels);
   ~AreaMapping() { close(); }
@@ -107,7 +107,7 @@ class AreaMapping {
 // each other rank. Only pages that were used take memory.
 class OwnArea {
  public:
-  // For a group of at most kMaxMembers ranks. Null if the kernel does not provide the memory.
+  // Creates an area for a group of at most kMaxMembers ranks. Null if the kernel does not provide the memory.
   static std::unique_ptr<OwnArea> create(int members);
 
   AreaMapping& memory() { return memory_; }
@@ -134,7 +134,7 @@ class PeerArea {
   static std::unique_ptr<PeerArea> open(const std::string& invitation, int members, int reader);
 
   AreaMapping& memory() { return memory_; }
-  // Whether its owner has left or died. Asks the kernel; everything that the owner published before is visible then.
+  // Returns whether the owner has left or died. If so, everything that it published before is visible to the caller.
   bool is_gone() const;
 
  private:
@@ -155,7 +155,7 @@ void ring_if_asleep(AreaHeader& header);
 // The owner's sleep, on one of its threads.
 class Sleep {
  public:
-  // Rings count from now on. Check the awaited condition once more after this.
+  // Rings after this end the sleep. Check the awaited condition once more after this.
   explicit Sleep(AreaHeader& header);
   ~Sleep() { header_.asleep.value.fetch_sub(1); }
   Sleep(const Sleep&) = delete;

@@ -42,7 +42,7 @@ Part whole(const at::Tensor& tensor) { return {memory_of(tensor), static_cast<in
 
 bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
 
-// `count` equal pieces.
+// Returns `count` equal pieces.
 std::vector<Part> pieces(const at::Tensor& tensor, int count) {
   const int64_t bytes = static_cast<int64_t>(tensor.nbytes()) / count;
   std::vector<Part> parts(count);
@@ -50,7 +50,7 @@ std::vector<Part> pieces(const at::Tensor& tensor, int count) {
   return parts;
 }
 
-// Rows of dim 0. Without splits equal pieces.
+// Returns the pieces by rows of dim 0, or equal pieces without splits.
 std::vector<Part> rows(const at::Tensor& tensor, const std::vector<int64_t>& splits, int count) {
   if (splits.empty()) return pieces(tensor, count);
   const int64_t row = tensor.element_size() * c10::multiply_integers(tensor.sizes().slice(1));
@@ -64,7 +64,8 @@ std::vector<Part> rows(const at::Tensor& tensor, const std::vector<int64_t>& spl
 }
 
 void copy_own(const Part& from, const Part& to) {
-  TORCH_CHECK(from.bytes == to.bytes, to.bytes, " bytes for a rank's own ", from.bytes);
+  TORCH_CHECK(from.bytes == to.bytes, "a rank's own part is sent with ", from.bytes, " bytes and received with ",
+              to.bytes);
   if (from.memory != to.memory && from.bytes > 0) std::memcpy(to.memory, from.memory, static_cast<size_t>(from.bytes));
 }
 
@@ -211,7 +212,8 @@ class SharedMemoryBackend : public WrappedBackend {
 
   void check_rows(const at::Tensor& tensor, const std::vector<int64_t>& splits) const {
     if (!splits.empty()) return c10d::checkSplitSizes(splits, tensor, size_);
-    TORCH_CHECK(tensor.numel() % size_ == 0, "all_to_all: ", tensor.sizes(), " is not ", size_, " equal pieces");
+    TORCH_CHECK(tensor.numel() % size_ == 0, "all_to_all: ", tensor.sizes(), " cannot be split into ", size_,
+                " equal pieces");
   }
 
   template <typename Operation>
@@ -224,8 +226,8 @@ class SharedMemoryBackend : public WrappedBackend {
   const std::shared_ptr<SharedMemoryGroups> groups_;
 };
 
-// Publishes this rank's text about `subject` and returns those of all ranks, by rank. Three store requests, whatever
-// the number of ranks.
+// Publishes this rank's text about `subject` and returns those of all ranks, by rank. Takes three store requests for
+// any number of ranks if the store has multiGet().
 std::vector<std::string> exchange_texts(const device::BackendOptions& options, const std::string& subject,
                                         const std::string& own) {
   std::vector<std::string> keys;
@@ -243,7 +245,7 @@ std::vector<std::string> exchange_texts(const device::BackendOptions& options, c
   return answers;
 }
 
-// Null if a rank cannot access the memory of all others.
+// Returns null if a rank does not want shared memory or cannot access that of all others.
 std::shared_ptr<SharedMemoryGroup> meet(const device::BackendOptions& options) {
   if (options.size > kMaxMembers) return nullptr;  // All ranks decide the same.
   const bool wanted = options.shared_memory && options.size > 1;

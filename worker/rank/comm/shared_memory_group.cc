@@ -54,7 +54,7 @@ int64_t largest_part(const SharedOperation& operation, int rank) {
   return most;
 }
 
-// Bytes of the piece of a part that begins at `offset`.
+// Returns the bytes of the piece that begins at `offset` of a part with `all` bytes.
 int64_t bytes_at(int64_t offset, int64_t all, int64_t stretch) { return std::clamp<int64_t>(all - offset, 0, stretch); }
 
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -123,7 +123,7 @@ bool SharedMemoryGroup::has_record(int peer) const {
   return peers_[peer]->memory().header().published.value.load(std::memory_order_acquire) != consumed_[peer];
 }
 
-// Number of slots that at least one other rank has not read yet.
+// Returns the number of slots that at least one other rank has not read yet.
 uint32_t SharedMemoryGroup::filled() const {
   uint32_t most = 0;
   for (const auto& peer : peers_) {
@@ -283,7 +283,8 @@ bool SharedMemoryGroup::help() {
   return more;
 }
 
-// Whether progress depends on the peer: it has not published what is read next, or not read the slots that are needed.
+// Returns whether progress depends on the peer: it has not published what this rank reads next, or it has not read
+// slots that this rank needs.
 bool SharedMemoryGroup::needs(int peer) const {
   if (queue_.empty() || peer == rank_) return false;
   if (queue_.front()->receives[peer] && !has_record(peer)) return true;
@@ -304,7 +305,7 @@ void SharedMemoryGroup::fail_for_missing_peers(int message_peer, const std::stri
 void SharedMemoryGroup::check_lost_peers(const bool& done, int message_peer) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_ || (message_peer >= 0 && peer != message_peer) || !peers_[peer]->is_gone()) continue;
-    // Only now: first use what it published before its end.
+    // First use what the peer published before it ended.
     while (broken_.why.empty() && advance()) continue;
     if (!done && (message_peer >= 0 || needs(peer))) fail({named(peer) + " is gone"});
   }

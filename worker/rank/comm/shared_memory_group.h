@@ -77,7 +77,7 @@ class SharedMemoryGroup {
   // the group is unusable.
   std::shared_ptr<SharedOperation> issue(SharedOperation operation);
   std::shared_ptr<SharedMessage> issue(SharedMessage message);
-  // Does the work that is possible without waiting. True if the operation is done or the group has failed.
+  // Does the work that is possible without waiting. Returns true if the operation is done or the group has failed.
   bool done(const SharedOperation& operation) { return is_done(operation.done); }
   bool done(const SharedMessage& message) { return is_done(message.done); }
   // Returns when the operation is done. Throws c10::DistBackendError if a rank is gone, took no part within the
@@ -92,7 +92,7 @@ class SharedMemoryGroup {
 
   // Ends this rank's waits, now and later, and the others' waits for it. May be called from any thread.
   void abort();
-  // The rank takes no further part.
+  // Shows the other ranks that this one takes no further part.
   void leave();
   // Does the work that is possible without waiting, unless another thread does it. Returns whether there is more to
   // send, which needs free slots.

@@ -33,7 +33,7 @@ std::string words(int sender, int receiver, const MessageRefusal& refusal) {
          " of the group receives " + sized(refusal.bytes, refusal.type);
 }
 
-// Whether `count` has reached `end`; counts may overflow.
+// Returns whether `count` has reached `end`; counts may overflow.
 bool reached(uint32_t count, uint32_t end) { return static_cast<int32_t>(count - end) >= 0; }
 
 int64_t piece_of(const SharedMessage& message) { return std::min(kSlotBytes, bytes_of(message) - message.moved); }
@@ -141,7 +141,7 @@ bool SharedMessages::check_refusal(int peer) {
   return true;
 }
 
-// The sender sleeps only while all slots are full, or until a message is read to its end.
+// Rings the sender only when it may be asleep: all slots were full, or a message is read to its end.
 bool SharedMessages::read_piece(int peer) {
   Channel& channel = channels_[peer];
   if (!channel.incoming && channel.expected.empty()) return false;
@@ -163,7 +163,7 @@ bool SharedMessages::read_piece(int peer) {
   return true;
 }
 
-// Finds the destination of the message that begins with `record`. False: it does not fit.
+// Finds the destination of the message that begins with `record`. Returns false if the message does not fit.
 bool SharedMessages::begin_reading(int peer, const MessageRecord& record) {
   Channel& channel = channels_[peer];
   const auto asked = first_with_tag(channel.expected, record.tag);

@@ -48,9 +48,9 @@ class SharedMessages {
   void post(std::shared_ptr<SharedMessage> message);
   // Moves one piece to and from each peer, if that is possible without waiting. Returns whether something moved.
   bool advance();
-  // Whether a posted message is not completely in slots yet.
+  // Returns whether a posted message is not completely in slots yet.
   bool has_more_to_send() const;
-  // Set when a sender and a receiver disagree about a message; names both ranks and sizes.
+  // Names both ranks and sizes if a sender and a receiver disagree about a message; otherwise empty.
   const std::string& disagreement() const { return disagreement_; }
   // Drops all incomplete messages.
   void forget();

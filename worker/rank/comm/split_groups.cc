@@ -98,8 +98,8 @@ class SplitBackend final : public c10d::Backend {
  private:
   const Channel& find(int source, int destination) const {
     const auto found = channels_.find({source, destination});
-    TORCH_CHECK(found != channels_.end(), "no channel from ", source, " to ", destination, " of ", size_,
-                " ranks: messages of this group go to others");
+    TORCH_CHECK(found != channels_.end(), "no channel from rank ", source, " to rank ", destination, " of a group of ",
+                size_, ": the group was opened for messages between other ranks");
     return found->second;
   }
 
@@ -119,7 +119,7 @@ class SplitBackend final : public c10d::Backend {
   std::atomic<bool> aborted_{false};
 };
 
-// Sends the first byte through a channel. `index`: of this rank in the pair.
+// Sends the first byte through a channel. `index`: this rank's in the pair.
 void open_channel(c10d::Backend& pair, Carries carries, int index, at::Device device) {
   Tensors word{at::zeros({1}, at::TensorOptions(at::kByte).device(device))};
   const auto say = [&](int source) {

@@ -30,8 +30,8 @@ class Communicators {
   virtual ~Communicators() = default;
 
   virtual c10::intrusive_ptr<c10d::Backend> world() = 0;
-  // Every rank calls it for every split, in the same order; `number` counts the splits. Null for a rank that is in no
-  // group of the split. `max_ctas`: see BackendOptions::max_ctas.
+  // Makes this rank's communicator of a split. Every rank calls it for every split, in the same order; `number` counts
+  // the splits. Null for a rank that is in no group of the split. `max_ctas`: see BackendOptions::max_ctas.
   virtual c10::intrusive_ptr<c10d::Backend> cut(const CommSplit& cut, size_t number, int max_ctas) = 0;
   // Returns a function to call before a communicator is aborted, from any thread and also after this object is gone.
   virtual std::function<void()> abort_notice() const {

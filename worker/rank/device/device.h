@@ -35,11 +35,12 @@ struct BackendOptions {
   int message_max_ctas = 0;
 };
 
-// Statistics of a device's allocator since the last reset, in bytes. -1: not counted.
+// Statistics of a device's allocator. Peaks are in bytes since the last reset; counts are since the process started.
+// -1: not counted.
 struct DeviceMemory {
-  int64_t peak_active = -1;         // Used by tensors.
+  int64_t peak_active = -1;         // Memory of tensors.
   int64_t peak_reserved = -1;       // Including memory that the allocator caches.
-  int64_t driver_allocations = -1;  // Number of driver allocations since the process started.
+  int64_t driver_allocations = -1;  // Number of allocations by the driver.
   int64_t allocation_retries = -1;
   int64_t out_of_memory = -1;
 };
@@ -73,12 +74,12 @@ class Device {
   // Blocks until all work queued on the device is done.
   virtual void synchronize() {}
 
-  // Peak of the bytes in use, and the device's total memory in bytes.
+  // Return the peak of the bytes in use and the device's total memory, in bytes.
   virtual int64_t peak_memory_bytes() const = 0;
   virtual int64_t total_memory_bytes() const = 0;
 
-  // Whether at::_grouped_mm has a kernel here. Otherwise it reads the groups' ends from the device and multiplies the
-  // groups one by one.
+  // Returns whether at::_grouped_mm has a kernel here. Otherwise it reads the groups' ends from the device and
+  // multiplies the groups one by one.
   virtual bool has_grouped_kernel() const { return true; }
   // For a CUDA device 10 * major + minor (SM90: 90), which determines its instructions. 0: not a CUDA device.
   virtual int cuda_capability() const { return 0; }
@@ -90,13 +91,13 @@ class Device {
   // From now on the allocator keeps its last `max_events` events, with the scopes of the allocating thread. 0 stops
   // the recording. The CPU's allocator is handled separately (worker/rank/runtime/memory).
   virtual void record_memory(size_t max_events, const ScopesNow& scopes) { (void)max_events, (void)scopes; }
-  // The kept events and live blocks. The caller adds the names of scopes.
+  // Returns the recorded events and the allocator's blocks. The caller adds the names of scopes.
   virtual MemorySnapshot memory_snapshot() { return {}; }
 
   // Seeds the random numbers that LibTorch draws on the device (dropout in a custom model).
   virtual void seed(uint64_t seed) { (void)seed; }
   // Fills `out` [box.box[0], box.box[1], ...] (fp32, contiguous, on the device) with the same bits as on the CPU.
-  // False: not implemented on this device; the caller draws on the CPU and copies.
+  // Returns false if this device does not implement it: the caller then draws on the CPU and copies.
   virtual bool draw(const NormalBox& box, at::Tensor& out) {
     (void)box, (void)out;
     return false;

@@ -73,7 +73,7 @@ AsyncRead::AsyncRead(const at::Tensor& tensor) : host_(tensor) {
 
 const at::Tensor& AsyncRead::wait() {
   if (arrived_) {
-    check_host_wait("a late read");
+    check_host_wait("AsyncRead::wait()");
     arrived_->synchronize();
   }
   arrived_.reset();

@@ -17,7 +17,7 @@ namespace titan::device {
 class HostWaitDetector {
  public:
   virtual ~HostWaitDetector() = default;
-  // From now on every wait of the host for the device throws c10::Error, in the whole process, or no longer does.
+  // Sets whether every wait of the host for the device throws c10::Error, in the whole process.
   virtual void forbid_waits(bool forbidden) = 0;
 };
 

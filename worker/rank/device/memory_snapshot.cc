@@ -143,7 +143,7 @@ void put_event(const MemoryEvent& event, Stacks& stacks, pickle::Writer& out) {
   out.set_items();
 }
 
-// One list per device; those before this device are empty.
+// Writes one list per device; those before this device are empty.
 void put_traces(const MemorySnapshot& snapshot, Stacks& stacks, pickle::Writer& out) {
   out.text("device_traces").empty_list();
   for (int device = 0; device < snapshot.device; ++device) out.empty_list().append();

@@ -7,7 +7,7 @@
 
 namespace titan::device {
 
-// Events and state of a device's allocator, in the terms of PyTorch's torch.cuda.memory._snapshot().
+// Events and state of a device's allocator, with the meanings that PyTorch's torch.cuda.memory._snapshot() gives them.
 enum class MemoryAction : uint8_t {
   kAlloc,
   kFreeRequested,
@@ -58,7 +58,8 @@ struct MemorySnapshot {
 // Returns the number of the scopes that the calling thread is in, for MemoryEvent::scopes. Called for every allocation.
 using ScopesNow = std::function<int32_t()>;
 
-// The format that PyTorch's memory viewer opens (https://pytorch.org/memory_viz, torch.cuda._memory_viz of 2.11).
+// Returns the snapshot in the format that PyTorch's memory viewer opens (https://pytorch.org/memory_viz,
+// torch.cuda._memory_viz of 2.11).
 std::string to_pickle(const MemorySnapshot& snapshot);
 
 }  // namespace titan::device

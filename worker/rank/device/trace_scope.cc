@@ -29,7 +29,7 @@ class Threads {
     sync::Lock lock(mutex_);
     scopes_.erase(id);
   }
-  // Scopes of a thread that waits. Nobody changes them meanwhile.
+  // Returns the scopes of a thread that waits and so does not change them meanwhile.
   std::vector<const char*> names_of(uint64_t id) {
     sync::Lock lock(mutex_);
     const auto found = scopes_.find(id);

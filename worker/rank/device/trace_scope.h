@@ -33,9 +33,10 @@ class TraceScope {
   std::optional<at::RecordFunction> record_;
 };
 
-// While it lives, the scopes of the creating thread are tracked: Titan's (TraceScope) and LibTorch's operations. So are
-// those of threads that work for it with its at::ThreadLocalState. Autograd's threads also know the scopes of the
-// thread whose forward pass they differentiate, which waits for them. Create and destroy it on one thread.
+// While it lives, the scopes of the creating thread are tracked: Titan's (TraceScope) and LibTorch's operations. The
+// scopes of threads that work for it with its at::ThreadLocalState are tracked as well. Autograd's threads inherit the
+// scopes of the thread whose forward pass they differentiate, because it waits for them. Create and destroy it on one
+// thread.
 class ScopeNames {
  public:
   ScopeNames();
@@ -50,8 +51,8 @@ class ScopeNames {
 // Numbers the stacks of scopes, so that an event can refer to one. Thread-safe.
 class ScopeTable {
  public:
-  // Number of the calling thread's stack. 0: its scopes are not tracked. A step's scope is left out, because its name
-  // differs in each step and the table would grow with the job.
+  // Returns the number of the calling thread's stack. 0: its scopes are not tracked. A step's scope is left out,
+  // because its name differs in each step and the table would grow with the job.
   int32_t now();
 
   std::vector<std::vector<std::string>> stacks() const;  // By number, the innermost scope first.

@@ -136,7 +136,8 @@ class CudaDevice final : public device::Device, public device::DeviceGraphs, pub
   bool draw(const device::NormalBox& box, at::Tensor& out) override {
     const size_t dims = box.shape.size();
     if (dims > device::kMaxDims) return false;
-    TORCH_CHECK(out.is_cuda() && out.is_contiguous() && out.scalar_type() == at::kFloat, "draws fp32 on the device");
+    TORCH_CHECK(out.is_cuda() && out.is_contiguous() && out.scalar_type() == at::kFloat,
+                "draw() needs a contiguous fp32 tensor on the device");
     device::DrawPlan plan{.key = box.key,
                           .std = box.std,
                           .lower = box.lower,

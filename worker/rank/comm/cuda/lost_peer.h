@@ -11,8 +11,8 @@ namespace titan::comm {
 // kExitInternal. Other uncaught exceptions go to the previous handler.
 void report_lost_peers();
 
-// Call this before the rank breaks its groups itself, because it or another rank has failed. The watchdog then waits,
-// so that the rank can exit with its own reason.
+// Call this before the rank breaks its groups itself, because it or another rank has failed. The watchdog then waits
+// 20 seconds, so that the rank can exit with its own reason.
 void expect_broken_groups();
 
 // Sets a callback that runs before the process ends because of a lost peer.

@@ -7,10 +7,10 @@
 namespace titan::device {
 
 // From now on the process's CUDA allocator keeps its last `max_events` events, with the scopes of the allocating
-// thread. 0: stops.
+// thread. 0 stops the recording.
 void record_allocator(size_t max_events, ScopesNow scopes);
 
-// Events and segments of one device, without names of scopes.
+// Returns the events and segments of one device, without names of scopes.
 MemorySnapshot allocator_snapshot(c10::DeviceIndex device);
 
 }  // namespace titan::device
