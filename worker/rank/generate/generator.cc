@@ -16,8 +16,8 @@ at::Tensor numbers(const std::vector<int64_t>& values, at::Device device) {
 
 at::Tensor whole_vocabulary(const at::Tensor& logits, int64_t vocabulary, const comm::Group& tensor) {
   if (logits.size(1) == vocabulary) return logits;
-  TORCH_CHECK(logits.size(1) * tensor.size() == vocabulary, "logits of ", logits.size(1), " of ", vocabulary,
-              " tokens on ", tensor.size(), " ranks");
+  TORCH_CHECK(logits.size(1) * tensor.size() == vocabulary, "logits of ", logits.size(1), " columns on each of ",
+              tensor.size(), " ranks do not cover a vocabulary of ", vocabulary, " tokens");
   at::Tensor all = at::empty({tensor.size(), logits.size(0), logits.size(1)}, logits.options());
   tensor.all_gather(all.view({-1, logits.size(1)}), logits.contiguous()).wait();
   return all.transpose(0, 1).reshape({logits.size(0), vocabulary});
@@ -45,7 +45,7 @@ class Rows {
     for (int64_t& token : newest_) token = std::max<int64_t>(token, 0);
   }
 
-  // For a finished row any token will do, because nobody reads what follows.
+  // Returns the newest token of each row; that of a finished row is arbitrary, because its results are ignored.
   const std::vector<int64_t>& newest() const { return newest_; }
   std::vector<Generation> results() { return std::move(results_); }
 

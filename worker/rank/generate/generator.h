@@ -14,7 +14,7 @@
 namespace titan::generate {
 
 // Runs a pass through a model and returns the logits [N, V] of N of its tokens. `chosen` (int64 [N]) gives their
-// indices in the pass, row after row. The same on every rank.
+// indices in the pass, row after row. All ranks get the same logits.
 using Forward = std::function<at::Tensor(const nn::MicrobatchContext& context, const at::Tensor& chosen)>;
 
 // Calls a function for one block after another, with its weights gathered (runtime::ShardedModel::visit). Takes tokens
@@ -39,7 +39,7 @@ struct GeneratorOptions {
 
 struct Generation {
   std::vector<int64_t> tokens;
-  bool stopped = false;  // Ended by a stop token. False: by max_new_tokens.
+  bool stopped = false;  // Ended by a stop token; otherwise by max_new_tokens or `not_finite`.
   // Ended because a logit was NaN or infinite: no token follows `tokens`, which may be meaningless.
   bool not_finite = false;
 };

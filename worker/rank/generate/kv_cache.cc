@@ -11,7 +11,7 @@
 namespace titan::generate {
 namespace {
 
-// Softmax of scores [B, ..., S], with the type of `scores`. A sink takes probability and has no value.
+// Returns the softmax of scores [B, ..., S] in the type of `scores`. A sink receives probability but has no value.
 at::Tensor softmax_of(const at::Tensor& scores, double scale, const at::Tensor& visible, const at::Tensor& sinks) {
   at::Tensor seen = scores.to(nn::accumulate_type(scores.scalar_type())) * scale;
   seen = seen.masked_fill(visible.logical_not(), -std::numeric_limits<double>::infinity());
@@ -73,7 +73,7 @@ struct Ring {
   at::Tensor places(int64_t length, at::Device device) const {
     return at::remainder(at::arange(first(length), length, at::TensorOptions(at::kLong).device(device)), slots);
   }
-  // Number of slots in use when the newest tokens are at `positions`.
+  // Returns the number of slots in use when the newest tokens are at `positions`.
   int64_t used(const at::Tensor& positions) const { return std::min(slots, positions.max().item<int64_t>() + 1); }
 };
 

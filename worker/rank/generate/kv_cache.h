@@ -15,20 +15,21 @@
 
 namespace titan::generate {
 
-// Number of slots that a row of `tokens` tokens needs. A window or chunk never looks further back than its size.
+// Returns the number of slots that a row of `tokens` tokens needs. A window or chunk never looks further back than its
+// size.
 int64_t ring_size(const nn::AttentionMask& mask, int64_t tokens);
 
-// Which of the first `slots` slots of a ring of size `ring` are visible to a row's newest token, including its own:
-// bool [B, slots]. `positions`: int64 [B], of the newest tokens. Ignores the mask's `documents`, because generated text
-// is one document.
+// Returns which of the first `slots` slots of a ring of size `ring` are visible to a row's newest token, including its
+// own: bool [B, slots]. `positions`: int64 [B], of the newest tokens. Ignores the mask's `documents`, because generated
+// text is one document.
 at::Tensor visible_slots(const at::Tensor& positions, int64_t ring, int64_t slots, const nn::AttentionMask& mask);
 
-// Attention of one new token per row. q [B, H, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], visible bool [B, S], sinks [H]
-// or undefined (nn::AttentionInput). Returns [B, H, Dv].
+// Computes the attention of one new token per row. q [B, H, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], visible bool [B,
+// S], sinks [H] or undefined (nn::AttentionInput). Returns [B, H, Dv].
 at::Tensor attend_slots(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& visible,
                         double scale, const at::Tensor& sinks);
 
-// Same on latents, without expanding them to keys and values (arXiv 2405.04434, 2.1.2): the projection's rows for keys
+// Same for latents, without expanding them to keys and values (arXiv 2405.04434, 2.1.2): the projection's rows for keys
 // are applied to the queries, its rows for values to the result. q [B, H, nope + rope], latents [B, S, R], keys [B, S,
 // rope], projection [H * (nope + Dv), R], visible bool [B, S]. Returns [B, H, Dv].
 at::Tensor attend_latents(const at::Tensor& q, const at::Tensor& latents, const at::Tensor& keys,

@@ -33,7 +33,7 @@ Choices choices_of(const double* logits, int64_t vocabulary, const SamplingOptio
   return choices;
 }
 
-// Keeps the token that reaches `top_p`.
+// Keeps the most likely tokens, up to and including the one that reaches `top_p`.
 void keep_nucleus(Choices& choices, double top_p) {
   const double wanted = top_p * std::accumulate(choices.weights.begin(), choices.weights.end(), 0.0);
   double sum = 0;
@@ -50,17 +50,19 @@ int64_t pick(const Choices& choices, double draw) {
     left -= choices.weights[i];
     if (left < 0) return choices.tokens[i];
   }
-  return choices.tokens.back();  // After rounding.
+  return choices.tokens.back();  // Rounding may leave a rest.
 }
 
 }  // namespace
 
 absl::Status check(const SamplingOptions& options) {
   if (!(options.temperature >= 0) || std::isinf(options.temperature))
-    return absl::InvalidArgumentError(absl::StrCat("temperature ", options.temperature, ": 0 (greedy) or more"));
-  if (options.top_k < 0) return absl::InvalidArgumentError(absl::StrCat("top-k ", options.top_k, ": 0 (all) or more"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("temperature (", options.temperature, ") must be 0 (greedy) or more"));
+  if (options.top_k < 0)
+    return absl::InvalidArgumentError(absl::StrCat("top-k (", options.top_k, ") must be 0 (all) or more"));
   if (!(options.top_p > 0 && options.top_p <= 1))
-    return absl::InvalidArgumentError(absl::StrCat("top-p ", options.top_p, ": above 0, and at most 1 (all)"));
+    return absl::InvalidArgumentError(absl::StrCat("top-p (", options.top_p, ") must be above 0 and at most 1 (all)"));
   return absl::OkStatus();
 }
 

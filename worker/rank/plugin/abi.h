@@ -10,7 +10,7 @@ struct Abi {
   const char* titan;     // Titan's version.
   const char* torch;     // LibTorch's version; empty if unused.
   const char* compiler;  // Also the settings that change the standard library's types.
-  const char* headers;   // A hash of all of Titan's headers (deploy/plugin_headers.sh).
+  const char* headers;   // A hash of the headers that a plugin is compiled against (deploy/plugin_headers.sh).
 };
 
 // The beginning of every description, in all versions of its format.
@@ -19,14 +19,14 @@ struct PluginHeader {
   Abi abi;
 };
 
-// Names of the functions that return them, with C linkage.
+// Names of the functions, with C linkage, that return a library's description.
 inline constexpr char kModelSymbol[] = "titan_model_plugin";
 inline constexpr char kDataSymbol[] = "titan_data_plugin";
 
 }  // namespace titan::plugin
 
-// An Abi, expanded in both sides, because a library's inline functions resolve to those of the program that loads it.
-// Include plugin_headers.h, which the build writes, before using it.
+// Initializer of an Abi. A macro that both sides expand, because a library's inline functions resolve to those of the
+// program that loads it. Include plugin_headers.h, which the build writes, before using it.
 #define TITAN_PLUGIN_QUOTE_(x) #x
 #define TITAN_PLUGIN_QUOTE(x) TITAN_PLUGIN_QUOTE_(x)
 #ifdef _GLIBCXX_DEBUG

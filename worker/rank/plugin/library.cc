@@ -22,7 +22,7 @@
 namespace titan::plugin {
 namespace {
 
-// Empty if both are equal.
+// Describes the differences; empty if both are equal.
 std::string differences(const Abi& theirs, const Abi& mine) {
   std::vector<std::string> all;
   const auto compare = [&](const char* what, const char* there, const char* here) {
@@ -32,19 +32,19 @@ std::string differences(const Abi& theirs, const Abi& mine) {
   compare("Titan", theirs.titan, mine.titan);
   compare("LibTorch", theirs.torch, mine.torch);
   compare("compiler", theirs.compiler, mine.compiler);
-  compare("Titan's headers of hash", theirs.headers, mine.headers);
+  compare("Titan's headers (hash)", theirs.headers, mine.headers);
   return absl::StrJoin(all, ", ");
 }
 
-// Folders that may contain libraries, from titan-worker (--plugin-folder). None: anywhere.
+// Returns the folders that may contain libraries, from titan-worker (--plugin-folder). None: any folder may.
 std::optional<std::vector<std::string>> granted_folders() {
   const char* const folders = std::getenv("TITAN_RANK_PLUGIN_FOLDERS");
   if (folders == nullptr) return std::nullopt;
   return absl::StrSplit(folders, ':', absl::SkipEmpty());
 }
 
-// The path by which the library is loaded. If its folder is restricted, it is the file that was checked, even if the
-// path is replaced meanwhile. Its descriptor is never closed, like the library.
+// Returns the path to load the library from. If folders are restricted, it names the open file that was checked, even
+// if `path` is replaced meanwhile; the descriptor is never closed, like the library.
 absl::StatusOr<std::string> granted(const std::string& path) {
   const std::optional<std::vector<std::string>> folders = granted_folders();
   if (!folders) return path;
@@ -112,13 +112,15 @@ absl::Status try_in_child(const std::string& path, absl::FunctionRef<void()> tri
   }
   if (ended < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == kTrialDone)) return absl::OkStatus();
   if (WIFEXITED(status)) {
-    return refuse(path, absl::StrCat("loading it ends the process with exit status ", WEXITSTATUS(status),
-                                     ": an object of static storage, or the function that names what it brings, calls "
-                                     "exit"));
+    return refuse(path,
+                  absl::StrCat("loading it ends the process with exit status ", WEXITSTATUS(status),
+                               ": the initializer of a static object, or the function that describes the library, "
+                               "calls exit"));
   }
   return refuse(path, absl::StrCat("loading it ends the process with signal ", WTERMSIG(status), " (",
                                    strsignal(WTERMSIG(status)),
-                                   "): an object of static storage throws, crashes or hangs when it is made"));
+                                   "): the initializer of a static object, or the function that describes the "
+                                   "library, throws, crashes or hangs"));
 }
 
 }  // namespace titan::plugin

@@ -147,7 +147,7 @@ class PluginTest(unittest.TestCase):
             return compile_c(self.folder, name, """struct { unsigned form; const char* words[4]; void* families; } plugin = {
                 0x71740002, {%s}, 0}; void* titan_model_plugin() { return &plugin; }""" % words)
 
-        what = ("Titan", "LibTorch", "compiler", "Titan's headers of hash")
+        what = ("Titan", "LibTorch", "compiler", "Titan's headers (hash)")
         message = self.refusal(library("all", ["other"] * 4))
         self.assertIn("compile it again with this installation's headers", message)
         mine = re.findall('"other" where this titan-rank has "([^"]*)"', message)

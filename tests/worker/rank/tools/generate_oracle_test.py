@@ -284,11 +284,11 @@ class TextTest(unittest.TestCase):
     def test_refusals_and_exit_codes(self):
         refusals = [
             ([], 2, "no prompt: give --prompt"),
-            (["--prompt", "x", "--temperature", -1], 2, "temperature -1"),
-            (["--prompt", "x", "--temperature", "nan"], 2, "temperature nan"),
-            (["--prompt", "x", "--temperature", "inf"], 2, "temperature inf"),
-            (["--prompt", "x", "--top-p", 0], 2, "top-p 0"),
-            (["--prompt", "x", "--top-p", "nan"], 2, "top-p nan"),
+            (["--prompt", "x", "--temperature", -1], 2, "temperature (-1)"),
+            (["--prompt", "x", "--temperature", "nan"], 2, "temperature (nan)"),
+            (["--prompt", "x", "--temperature", "inf"], 2, "temperature (inf)"),
+            (["--prompt", "x", "--top-p", 0], 2, "top-p (0)"),
+            (["--prompt", "x", "--top-p", "nan"], 2, "top-p (nan)"),
             (["--prompt-tokens", "1 x"], 2, '"x" is not a token id'),
             (["--prompt-tokens", "5000"], 2, "beyond the model's vocabulary of 320"),
             (["--prompt", "x", "--tensor-parallel", 3], 2, "3"),
