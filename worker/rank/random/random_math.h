@@ -1,7 +1,8 @@
 #pragma once
 
-// One element of a counter-based stream, for the CPU and for CUDA. It uses only fp32 sums, products, square roots and
-// bit operations, in an order that no compiler may change (no fused multiply-add), so both give the same bits.
+// Computes one element of a counter-based stream, on the CPU and on CUDA. It uses only fp32 sums, products, square
+// roots and bit operations, in an order that no compiler may change (no fused multiply-add), so both give the same
+// bits.
 
 #include <cmath>
 #include <cstdint>
@@ -27,8 +28,8 @@ TITAN_ON_DEVICE float float_of(uint32_t bits) {
   return value;
 }
 
-// Natural logarithm for normal positive x, within 2 ulp. libm's version differs between releases and does not
-// vectorize.
+// Returns the natural logarithm of a normal positive x, within 2 ulp. libm's version differs between releases and does
+// not vectorize.
 TITAN_ON_DEVICE float natural_log(float x) {
   constexpr float kSqrtHalf = 0.70710678f;
   const uint32_t bits = bits_of(x);
@@ -50,8 +51,8 @@ TITAN_ON_DEVICE float natural_log(float x) {
   return m + (m * z * p + exponent * -2.12194440e-4f - 0.5f * z) + exponent * 0.693359375f;
 }
 
-// The quantile of the standard normal for the smaller tail mass `tail` in (0, 0.5], as a positive number: sqrt(2)
-// erfinv(1 - 2 tail) with M. Giles's single-precision polynomials ("Approximating the erfinv function").
+// Returns the quantile of the standard normal for the smaller tail mass `tail` in (0, 0.5], as a positive number:
+// sqrt(2) erfinv(1 - 2 tail) with M. Giles's single-precision polynomials ("Approximating the erfinv function").
 TITAN_ON_DEVICE float upper_quantile(float tail) {
   const float x = 1.0f - 2.0f * tail;
   const float w = -natural_log(4.0f * tail * (1.0f - tail));
@@ -111,7 +112,8 @@ TITAN_ON_DEVICE void philox_round(uint32_t (&word)[4], uint32_t k0, uint32_t k1)
   word[2] = next2;
 }
 
-// Element `index` of the stream alone. A chunk of 64 elements comes from 16 counters of four words, word-major.
+// Returns element `index` of the stream, without computing the others. A chunk of 64 elements comes from 16 counters of
+// four words, word-major.
 TITAN_ON_DEVICE float element(uint64_t key, int64_t index, float std, float lower, float upper, float below,
                               float above, float inside) {
   const uint64_t chunk = static_cast<uint64_t>(index) / 64;

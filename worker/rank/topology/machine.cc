@@ -71,7 +71,7 @@ std::optional<CpuSet> read_cpus(const std::string& path) {
   return text ? parse_cpu_list(*text) : std::nullopt;
 }
 
-// CPUs of the nearest group, upwards, that lists them: only groups with the cpuset controller do.
+// Returns the CPUs of the group or of its nearest ancestor that lists them: only groups with the cpuset controller do.
 std::optional<CpuSet> cpus_of_group(const std::string& mount, std::string group, const char* file) {
   for (;;) {
     if (auto cpus = read_cpus(absl::StrCat(mount, group, "/", file)); cpus && !cpus->empty()) return cpus;

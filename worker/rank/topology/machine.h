@@ -30,14 +30,14 @@ struct Machine {
   CpuSet online;   // Empty: unknown.
   CpuSet allowed;  // Online CPUs that this process's control group may use; all if the group does not list any.
   std::vector<NumaNode> nodes;  // Nodes with CPUs, by id. Without NUMA: one node with all CPUs.
-  std::map<int, int> core;      // The lowest CPU of a CPU's core. Without an entry the CPU is a core.
+  std::map<int, int> core;      // By CPU: the lowest CPU of its core. No entry: the CPU is a core.
 };
 
 // Reads {root}/sys and {root}/proc; `root` is empty except in tests. Never fails: unreadable data is left out.
 Machine read_machine(const std::string& root = "");
 
-// The NUMA node of a PCI device ("0000:3B:00.0", in any case). None: the kernel does not report it, as in many virtual
-// machines.
+// Returns the NUMA node of a PCI device ("0000:3B:00.0", in any case). None: the kernel does not report it, as in many
+// virtual machines.
 std::optional<int> node_of_device(const std::string& pci_address, const std::string& root = "");
 
 }  // namespace titan::topology

@@ -9,7 +9,7 @@
 namespace titan::topology {
 namespace {
 
-// Part `part` of `parts` of a list; the lengths differ by at most one element.
+// Returns part `part` of `parts` of a list; the lengths differ by at most one element.
 template <typename T>
 std::vector<T> share(const std::vector<T>& whole, size_t part, size_t parts) {
   return {whole.begin() + static_cast<std::ptrdiff_t>(part * whole.size() / parts),

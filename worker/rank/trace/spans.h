@@ -10,7 +10,7 @@
 
 namespace titan::trace {
 
-int64_t now_ns();  // Since the epoch, like profilers.
+int64_t now_ns();  // Nanoseconds since the epoch, the time base of profilers.
 
 // A collective or message, from its issue until its result was there.
 struct Transfer {
@@ -48,8 +48,8 @@ struct RecordedSpans {
 // point of a thread's work. Thread-safe.
 class SpanRecorder {
  public:
-  // Whether a transfer should be described. Only a hint: with an old value the caller adds a transfer that is not kept,
-  // or none.
+  // Returns whether a transfer should be described. Only a hint: with an old value the caller adds a transfer that is
+  // not kept, or none.
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
   // Starts a recording and discards the previous one.
@@ -73,8 +73,9 @@ class SpanRecorder {
   std::map<uint64_t, ThreadSpan> under_way_ TITAN_GUARDED_BY(mutex_);
 };
 
-// The calling thread works for a batch or a file. Costs a lock and a clock reading at both ends, whether or not a
-// recording runs. Both texts must be string literals. `spans` must outlive it; if null, it does nothing.
+// Marks a section of the calling thread's work, such as the work for one batch or file. Costs a lock and a clock
+// reading at both ends, whether or not a recording runs. Both texts must be string literals. `spans` must outlive it;
+// if null, it does nothing.
 class ThreadSpanScope {
  public:
   ThreadSpanScope(SpanRecorder* spans, const char* thread, const char* name)
