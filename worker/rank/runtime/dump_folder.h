@@ -17,8 +17,8 @@ namespace titan::runtime {
 // holder lives. Stores in `context` what is known to have been committed there. Throws Failure.
 void take_dump_folder(const RankJob& job, RankContext& context);
 
-// Checks that the dump folder exists and belongs to this attempt. Does not take the fence's lock, because all ranks
-// would queue for it.
+// Returns FailedPrecondition unless the dump folder exists and belongs to this attempt. Does not take the fence's lock,
+// because all ranks would queue for it.
 absl::Status has_dump_folder(const RankContext& context);
 
 // Writes the newest attempt's configuration to {dump}/config.json, for people who inspect the folder. titanctl accepts
@@ -26,11 +26,13 @@ absl::Status has_dump_folder(const RankContext& context);
 // another attempt.
 void save_config(const RankContext& context);
 
-// Adds to a fenced rank's failure who holds the folder, or otherwise its checkpoints in an object store.
+// Adds to a fenced rank's failure who holds the dump folder or, if that is this job, the checkpoint folder in an object
+// store.
 Failure with_holder(const RankJob& job, Failure failure);
 
-// Starts recording this rank's collectives (context.recorder). The newest are also in its run folder. When the attempt
-// fails, the remaining ones are written to the dump folder. Null: it records nothing.
+// Starts recording this rank's collectives (context.recorder). The newest are also written to its run folder as they
+// are issued. When the attempt fails, all recordings are written to the dump folder. Returns null if nothing is
+// recorded.
 std::shared_ptr<FlightDump> start_recordings(RankContext& context);
 
 // Returns `failure` with the name of the recorded file, if there is one. `dump` may be null.

@@ -27,8 +27,8 @@ const char kUsage[] =
     "\n"
     "  --config FILE      a job configuration (.toml, .yaml, .json), or the launch file of an attempt\n"
     "  --rank R           this rank, from 0 (default 0)\n"
-    "  --world N          number of ranks (default 1; a launch file knows it; resources.ranks where one process is\n"
-    "                     all of them: comm.mode local_tensor, fake_backend)\n"
+    "  --world N          number of ranks (default: the launch file's; with comm.mode local_tensor or\n"
+    "                     fake_backend resources.ranks; otherwise 1)\n"
     "  --store HOST:PORT  the rendezvous store's address; rank 0 listens on it\n"
     "  --local-rank L     this rank among those of its node, from 0: its GPU (default LOCAL_RANK, or --rank)\n"
     "  --local-world M    number of ranks on this node (default LOCAL_WORLD_SIZE, or --world)\n"
@@ -36,17 +36,17 @@ const char kUsage[] =
     "  --listen-fd FD     rank 0 only: listen on this inherited socket instead\n"
     "  --run-dir DIR      for events, beacon and ledger (default: the launch file's folder, or {dump_folder}/run)\n"
     "  --json             a dry run (comm.mode fake_backend) prints its result as JSON\n"
-    "  --version          version and revision; with --verbose after it also what the program was built with\n"
+    "  --version          version and revision; followed by --verbose, also what the program was built with\n"
     "  --help             this text\n"
     "\n"
-    "By hand, any key of the configuration can be set: --training.steps 20 --checkpoint.enable\n";
+    "Without a launch file, any key of the configuration can be set: --training.steps 20 --checkpoint.enable\n";
 
 namespace {
 
 absl::StatusOr<int> number(const std::string& flag, const std::string& text, int least) {
   int parsed = 0;
   if (!absl::SimpleAtoi(text, &parsed) || parsed < least) {
-    return absl::InvalidArgumentError(absl::StrCat(flag, ": \"", text, "\" is not a number from ", least));
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": \"", text, "\" is not an integer of ", least, " or more"));
   }
   return parsed;
 }
@@ -258,7 +258,7 @@ absl::StatusOr<RankJob> read_job(const CommandLineOptions& options) {
         absl::StrCat("--rank ", job.rank, ": with comm.mode = \"local_tensor\" one process runs all ranks"));
   }
   if (options.json && job.mode != CommMode::kDryRun)
-    return absl::InvalidArgumentError("--json: only a dry run prints a result: --comm.mode fake_backend");
+    return absl::InvalidArgumentError("--json: only a dry run (--comm.mode fake_backend) prints a result");
   if (job.mode != CommMode::kProcesses) return job;
   const bool reachable = job.store_port > 0 || (job.rank == 0 && job.listen_fd.has_value());
   if (job.world > 1 && !reachable) {

@@ -76,7 +76,7 @@ void keep_freed_memory() {
   request_huge_pages();
 }
 
-// Seconds since this process was started, with the kernel's resolution of 10 ms.
+// Returns the seconds since this process was started, with the kernel's resolution of 10 ms.
 double seconds_since_exec() {
   std::ifstream stat("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(stat)), {});

@@ -28,7 +28,7 @@ struct Pinned {
   std::string warning;  // A requested binding that failed. May be empty.
 };
 
-// Whether this rank is to be pinned. With "auto" only GPU ranks are.
+// Returns whether this rank is to be pinned. With "auto" only GPU ranks are.
 bool wants_pinning(const config::ResourcesSection& resources);
 
 // Binds the calling thread, one of `local_ranks` ranks, to CPUs that no other rank has (resources.pin_cpus), near its
@@ -40,11 +40,11 @@ Pinned pin_rank(const std::string& key, int local_rank, int local_ranks, const s
                 const Placing& placing);
 
 // Selects the level of kernels by resources.kernels, for a rank on the CPU, before it computes. Throws Failure if this
-// machine, `host`, lacks it. Rank 0 logs the choice.
+// machine, `host`, lacks it. For bfloat16, rank 0 logs the choice.
 void choose_cpu_kernels(const RankJob& job, const std::string& host);
 
-// Selects kernels by parts_on_gpu() (runtime/step), for a rank on a GPU, after its device is made. Rank 0 logs the
-// choice.
+// Selects kernels by parts_on_gpu() (runtime/step), for a rank on a GPU, after its device is made. For bfloat16, rank 0
+// logs the choice.
 void choose_gpu_kernels(const RankJob& job);
 
 }  // namespace titan::runtime

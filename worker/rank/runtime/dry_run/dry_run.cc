@@ -232,8 +232,8 @@ class DryRun {
     return BlockEdges(plan_.schedule, mesh_->group(mesh::Axis::kPipeline).rank(), std::move(bytes)).peak();
   }
 
-  // Bytes that each stage of this rank holds for one microbatch until its backward pass: the increase from a first to a
-  // second microbatch, when the weights are gathered and a memory budget is planned.
+  // Returns the bytes that each stage of this rank holds for one microbatch until its backward pass: the increase from
+  // a first to a second microbatch, when the weights are gathered and a memory budget is planned.
   ordered_json activations() {
     ordered_json result = ordered_json::object();
     model_->reset_gradients();

@@ -30,7 +30,8 @@ std::string memory(const ordered_json& result) {
   for (const auto& [name, bytes] : result["bytes"].items())
     absl::StrAppendFormat(&text, "  %-12s %s\n", name, amount(bytes.get<int64_t>()));
   if (result["shards_on_host"].get<bool>())
-    absl::StrAppend(&text, "  in standing and peak, the parameters, gradients and optimizer are in host memory\n");
+    absl::StrAppend(&text,
+                    "  standing and peak include parameters, gradients and optimizer states that are in host memory\n");
   absl::StrAppend(&text, "saved per microbatch until its backward pass:\n");
   for (const auto& [stage, bytes] : result["activations"].items())
     absl::StrAppendFormat(&text, "  %-12s %s\n", absl::StrCat("stage ", stage), amount(bytes.get<int64_t>()));

@@ -42,8 +42,8 @@ class BlockGraphs {
   // Maps the gradient of the output. `again`: it may be called once more for the same microbatch.
   using Backward = std::function<BlockGradients(const at::Tensor& gradient, bool again)>;
 
-  // Null if the device has no graphs. The device must outlive this. `say`, which may be empty, is called once for each
-  // block that cannot be captured.
+  // Returns null if the device has no graphs. The device must outlive this. `say`, which may be empty, is called once
+  // for each block that cannot be captured.
   static std::unique_ptr<BlockGraphs> create(device::Device& device, std::function<void(const std::string&)> say);
 
   // `leaves_nothing`: the pass saves nothing on the device for the backward pass except its input. Maps `input` [B, T,
@@ -55,7 +55,7 @@ class BlockGraphs {
   BlockGradients backward(const Place& place, const std::string& name, const at::Tensor& gradient,
                           const Backward& pass);
 
-  // Whether a later pass overwrites this tensor, so that only a copy of it may leave the stage.
+  // Returns whether a later pass overwrites this tensor, so that only a copy of it may leave the stage.
   bool overwrites(const at::Tensor& tensor) const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace titan::runtime {
 
-// Whether any block's passes can become a graph. If graphs are wanted, reports why not.
+// Returns whether any block's passes can become a graph. If graphs are wanted and the device has them, reports why not.
 bool can_use_graphs(const ShardingOptions& options, const mesh::Mesh& mesh, device::Device& device);
 
 // Marks the blocks and gives their weights fixed addresses.

@@ -13,7 +13,7 @@ using parallel::ShardedParameter;
 
 namespace {
 
-// Draws this rank's part on the device: the same bits without a copy over the bus. False: the device cannot.
+// Draws this rank's part on the device: the same bits without a copy over the bus. Returns false if the device cannot.
 bool draw_on_device(const ShardedParameter& placed, uint64_t seed, device::Device& device) {
   const nn::Parameter& parameter = *placed.parameter;
   const nn::Init::Kind kind = parameter.init.kind;

@@ -10,12 +10,12 @@ namespace {
 using mesh::Axis;
 using parallel::ShardedParameter;
 
-// Whether the parameter belongs to experts with a separate mesh.
+// Returns whether the parameter belongs to experts with a separate mesh.
 bool on_expert_mesh(const ShardedParameter& placed, const mesh::Mesh& mesh) {
   return placed.parameter->expert && mesh.size(Axis::kExpert) > 1;
 }
 
-// The axis that splits dimension `dim` of the parameter.
+// Returns the axis that splits dimension `dim` of the parameter.
 Axis axis_of(const ShardedParameter& placed, size_t dim, const mesh::Mesh& mesh) {
   if (!on_expert_mesh(placed, mesh)) return Axis::kTensor;
   return dim == 0 ? Axis::kExpert : Axis::kExpertTensor;

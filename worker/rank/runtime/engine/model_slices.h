@@ -12,12 +12,13 @@
 
 namespace titan::runtime {
 
-// Trained weights and, if `optimizer` is not null, its states for them, distributed over the replicas.
+// Returns the trained weights and, if `optimizer` is not null, its states for them. Their writing is distributed over
+// the replicas.
 std::vector<checkpoint::Slice> trained_slices(const std::vector<parallel::ShardedParameter*>& trained,
                                               optim::Optimizer* optimizer, const comm::Group& replicas);
-// Frozen parameters. A packed one accepts plain values and packs them.
+// Returns the frozen parameters. A packed one accepts plain values and packs them.
 std::vector<checkpoint::Slice> frozen_slices(const std::vector<parallel::ShardedParameter*>& parameters);
-// Buffers of the blocks.
+// Returns the buffers of the blocks.
 std::vector<checkpoint::Slice> buffer_slices(const std::vector<nn::Block*>& blocks, const comm::DeviceMesh& mesh);
 
 }  // namespace titan::runtime

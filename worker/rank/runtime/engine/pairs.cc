@@ -44,7 +44,7 @@ bool pairs_can_overlap(const pipeline::Schedule& schedule) {
 
 namespace {
 
-// The accelerator device of the calling thread. Empty without an accelerator.
+// Returns the accelerator device of the calling thread. Empty without an accelerator.
 std::optional<at::Device> present_device() {
   const auto type = at::getAccelerator();
   if (!type) return {};

@@ -9,8 +9,8 @@
 
 namespace titan::runtime {
 
-// Whether every pair of a schedule may wait for the inputs of both halves before either begins, because no second half
-// needs the result of its first half. Then the halves can run concurrently.
+// Returns whether every pair of a schedule may wait for the inputs of both halves before either begins, because no
+// second half needs the result of its first half. Then the halves can run concurrently.
 bool pairs_can_overlap(const pipeline::Schedule& schedule);
 
 // Runs the two halves of a pair concurrently, taking turns (comm::Turns): one microbatch's forward pass computes while

@@ -38,7 +38,7 @@ const comm::Group* group_if_any(const comm::DeviceMesh& mesh, mesh::Axis axis) {
   return mesh.mesh().size(axis) > 1 ? &mesh.group(axis) : nullptr;
 }
 
-// Whether another block reads the parameter too.
+// Returns whether another block reads the parameter too.
 bool is_shared(const model::Model& model, const nn::Parameter& parameter) {
   return std::any_of(model.blocks.begin(), model.blocks.end(), [&](const auto& block) {
     const std::vector<nn::Parameter*> shared = block->shared_parameters();

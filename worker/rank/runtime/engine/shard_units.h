@@ -40,8 +40,8 @@ parallel::ShardUnit* make_unit(const UnitContext& context, const std::string& na
 std::vector<parallel::ShardUnit*> make_units(const UnitContext& context, nn::Block& block, mesh::Reshard keep,
                                              Units& all);
 
-// Whether the parameter is gathered as float8. Requires that other ranks hold parts of it and no other block reads it:
-// that block reads plain values.
+// Returns whether the parameter is gathered as float8. Requires that other ranks hold parts of it and no other block
+// reads it: that block reads plain values.
 bool gathers_as_float8(const UnitContext& context, const nn::Parameter& parameter);
 
 }  // namespace titan::runtime

@@ -60,7 +60,7 @@ class ShardedModel {
   void update_early(Update update) { update_ = std::move(update); }
   // Frees gathered weights, after an evaluation.
   void release();
-  // The next microbatch's gradients replace the current ones.
+  // Makes the next microbatch's gradients replace the current ones.
   void reset_gradients();
 
   std::vector<optim::Slot> optimizer_slots();

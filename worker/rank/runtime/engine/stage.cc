@@ -20,7 +20,7 @@ using parallel::ShardUnit;
 
 namespace {
 
-// Trained weights of a block, in the order of its units.
+// Returns the trained weights of a block, in the order of its units.
 std::vector<const nn::Parameter*> parameters_of(const EngineBlock& entry) {
   std::vector<const nn::Parameter*> all;
   for (ShardUnit* unit : entry.units) {
@@ -30,7 +30,7 @@ std::vector<const nn::Parameter*> parameters_of(const EngineBlock& entry) {
   return all;
 }
 
-// Like torch::autograd::grad() from a root whose tensor has been freed. Leaves outside the graph get an undefined
+// Works like torch::autograd::grad() from a root whose tensor has been freed. Leaves outside the graph get an undefined
 // gradient.
 std::vector<at::Tensor> gradients_of(const torch::autograd::Edge& root, const at::Tensor& root_gradient,
                                      const std::vector<at::Tensor>& leaves, bool keep_graph) {

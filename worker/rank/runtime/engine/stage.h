@@ -98,7 +98,7 @@ class Stage : public StageRunner {
   at::Tensor run(size_t index, const at::Tensor& input, const nn::MicrobatchContext& context);
   void check_output(size_t index, const at::Tensor& input, const at::Tensor& output) const;
   int free_slot() const;
-  // Whether this block has trained parameters or its input's gradient is needed.
+  // Returns whether this block has trained parameters or its input's gradient is needed.
   bool goes_back(size_t index) const { return index >= first_trained_; }
   bool wants_input_gradient(size_t index) const { return !options_.first || index > first_trained_; }
   bool as_graph(size_t index) const {

@@ -25,7 +25,7 @@ absl::Status check_shared(const model::Model& model, bool pipelined) {
     for (const nn::Parameter* shared : block->shared_parameters()) {
       if (!shared->expert) continue;
       return absl::UnimplementedError(
-          absl::StrCat("block ", block->name(), " shares ", shared->fqn, " of routed experts"));
+          absl::StrCat("block ", block->name(), " shares ", shared->fqn, ": routed experts cannot be shared"));
     }
   }
   if (!pipelined) return absl::OkStatus();

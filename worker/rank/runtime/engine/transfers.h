@@ -34,7 +34,7 @@ class Transfers {
   Transfers(const pipeline::Schedule& schedule, const comm::Group* group,
             std::function<at::Tensor(const Message&)> empty);
 
-  // Posts receives for the messages that the steps from `step` on need first.
+  // Posts receives for the first messages that `step` and the steps after it need.
   void look_ahead(int step);
   // Waits for a message and returns its tensor [B, T, dim].
   at::Tensor take(const Message& message);

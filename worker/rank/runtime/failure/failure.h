@@ -12,7 +12,7 @@ namespace titan::runtime {
 // Reasons of failures for which the other ranks' stacks are captured before they exit: a rank stalled or diverged.
 inline constexpr char kCollectiveTimeout[] = "COLLECTIVE_TIMEOUT";
 inline constexpr char kCollectiveMismatch[] = "COLLECTIVE_MISMATCH";
-// A rank is gone or has closed its connections. This alone is not the cause.
+// A rank is gone or has closed its connections: a consequence of the attempt's first failure.
 inline constexpr char kPeerLost[] = "PEER_LOST";
 
 // Why a rank ends early: the contents of its exit code and its error event.

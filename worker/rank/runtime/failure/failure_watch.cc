@@ -20,18 +20,18 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr char kReason[] = "failure/reason";
 constexpr char kReaders[] = "failure/readers";
-constexpr char kBegun[] = "failure/begun";                // Number of ranks that have begun to record,
-constexpr char kRecorded[] = "failure/recorded";          // and that have finished.
+constexpr char kBegun[] = "failure/begun";                // Number of ranks that have begun to record.
+constexpr char kRecorded[] = "failure/recorded";          // Number of ranks that have finished recording.
 constexpr std::chrono::minutes kOneWait{10};              // A store's wait needs a limit.
 constexpr std::chrono::seconds kStoreTimeout{2};          // Timeout for an answer of the store.
 constexpr std::chrono::seconds kBreakTimeout{2};          // Timeout for breaking this rank's connections.
-constexpr std::chrono::milliseconds kReaderTimeout{800};  // For others to read the reason before the store ends.
-constexpr std::chrono::seconds kRecordTimeout{2};         // For this rank's recordings to be written,
-constexpr std::chrono::milliseconds kOthersTimeout{500};  // and those of the other ranks, which delay a restart.
-// Longer if ranks stall, because their stacks are worth more than a second.
+constexpr std::chrono::milliseconds kReaderTimeout{800};  // Timeout for the others to read the reason.
+constexpr std::chrono::seconds kRecordTimeout{2};         // Timeout for writing this rank's recordings.
+constexpr std::chrono::milliseconds kOthersTimeout{500};  // Timeout for those of the other ranks: they delay a restart.
+// Replaces kRecordTimeout if ranks stall, because capturing their stacks takes longer.
 constexpr std::chrono::seconds kStacksTimeout{7};
-constexpr std::chrono::seconds kLeaveTimeout{10};  // For another thread of this rank to exit with its failure.
-constexpr std::chrono::seconds kBeginTimeout{1};   // For the other ranks to begin. A stopped process never does.
+constexpr std::chrono::seconds kLeaveTimeout{10};  // Timeout for another thread of this rank to exit with its failure.
+constexpr std::chrono::seconds kBeginTimeout{1};  // Timeout for the other ranks to begin. A stopped process never does.
 
 // Returns false if the process cannot create a thread.
 bool run_detached(std::function<void()> call) {
@@ -63,7 +63,7 @@ std::string read_reason(c10d::Store& store, int rank) {
   }
 }
 
-// Interval between polls. It grows with `world`, because all ranks poll one store.
+// Returns the interval between polls. It grows with `world`, because all ranks poll one store.
 std::chrono::microseconds ask_again(int world) {
   return std::max<std::chrono::microseconds>(std::chrono::milliseconds(10), world * std::chrono::microseconds(50));
 }
@@ -87,7 +87,7 @@ void await_recordings_of(c10d::Store& store, int world, std::chrono::millisecond
   }
 }
 
-// Whether the reason written by the first rank to fail says that ranks stall or disagree.
+// Returns whether the reason written by the first rank to fail says that ranks stall or disagree.
 bool needs_stacks(const std::string& first) {
   for (const char* reason : {kCollectiveTimeout, kCollectiveMismatch}) {
     if (absl::StrContains(first, absl::StrCat(": ", reason, ": "))) return true;
@@ -95,8 +95,8 @@ bool needs_stacks(const std::string& first) {
   return false;
 }
 
-// Whether a failure after this rank's connections were broken may be a consequence, because numbers and kernels were
-// cut short. A failure for the same reason as the first rank's (such as a configuration error) is this rank's own.
+// Returns whether a failure after this rank's connections were broken may be a consequence, because numbers and kernels
+// were cut short. A failure for the same reason as the first rank's (such as a configuration error) is this rank's own.
 bool may_follow(const Failure& own, const std::string& first) {
   const bool same = absl::StrContains(first, absl::StrCat(": ", own.reason(), ": "));
   return !same && (own.exit_code() == rank_protocol::kExitInternal || own.reason() == "NONFINITE_LOSS");
@@ -111,16 +111,16 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   sync::Mutex mutex;
   sync::Condition changed;
   bool over TITAN_GUARDED_BY(mutex) = false;                 // The watch has ended.
-  bool breaking TITAN_GUARDED_BY(mutex) = false;             // break_connections() has been called,
-  bool broken TITAN_GUARDED_BY(mutex) = false;               // has returned,
-  bool cut TITAN_GUARDED_BY(mutex) = false;                  // and broke a connection.
+  bool breaking TITAN_GUARDED_BY(mutex) = false;             // break_connections() has been called.
+  bool broken TITAN_GUARDED_BY(mutex) = false;               // break_connections() has returned.
+  bool cut TITAN_GUARDED_BY(mutex) = false;                  // break_connections() broke a connection.
   std::optional<std::string> first TITAN_GUARDED_BY(mutex);  // The reason of the first rank to fail.
   bool published TITAN_GUARDED_BY(mutex) = false;            // This rank's or another's failure is in the store.
   bool read TITAN_GUARDED_BY(mutex) = false;                 // The store may end.
-  bool recording TITAN_GUARDED_BY(mutex) = false;            // record() has been called,
-  bool recorded TITAN_GUARDED_BY(mutex) = false;             // has returned,
-  bool all_recorded TITAN_GUARDED_BY(mutex) = false;         // and has returned on all other ranks that can.
-  bool shows TITAN_GUARDED_BY(mutex) = false;                // Stacks are captured too.
+  bool recording TITAN_GUARDED_BY(mutex) = false;            // record() has been called.
+  bool recorded TITAN_GUARDED_BY(mutex) = false;             // record() has returned.
+  bool all_recorded TITAN_GUARDED_BY(mutex) = false;  // record() has returned on all other ranks that can record.
+  bool shows TITAN_GUARDED_BY(mutex) = false;         // Stacks are captured too.
 
   void watch();
   void start_recording(bool shows_stacks);
@@ -176,7 +176,7 @@ void FailureWatch::State::start_recording(bool shows_stacks) {
   if (!started) recorded = all_recorded = true;
 }
 
-// Counts this rank under `key`. False: the store is gone, and rank 0 with it.
+// Counts this rank under `key`. Returns false if the store is gone, and rank 0 with it.
 bool FailureWatch::State::count(const char* key) {
   try {
     setup.store->add(key, 1);

@@ -82,7 +82,7 @@ class MetricsLogger {
 
   virtual bool should_log(int64_t step) const = 0;  // step == 1 or step % log_freq == 0
 
-  // Training resumes after this step, so the first line covers the steps after it. 0 unless called.
+  // Call it if training resumes after this step, so that the first line covers the steps after it. 0 unless called.
   virtual void start_after(int64_t step) = 0;
 
   // Call it for each microbatch with the tokens that this rank got and the time it waited for them.
@@ -96,7 +96,8 @@ class MetricsLogger {
   virtual absl::StatusOr<NamedMetrics> log(int64_t step, const StepMetrics& metrics) = 0;
   virtual absl::StatusOr<NamedMetrics> log_validation(int64_t step, double loss) = 0;
 
-  // Nothing more will be logged: the upload to Weights & Biases may finish while the rank does other work.
+  // Call it when nothing more will be logged: the upload to Weights & Biases can then finish while the rank does other
+  // work.
   virtual void no_more() = 0;
   // Waits for the upload, at most for `timeout`.
   virtual void end(absl::Duration timeout) = 0;

@@ -83,7 +83,7 @@ class Tracer {
   Tracer& operator=(const Tracer&) = delete;
 
   struct Saved {
-    std::string path;  // On schedule iteration_{last step}/rank{rank}_trace.json.
+    std::string path;  // On the schedule {folder}/iteration_{last step}/rank{rank}_trace.json.
     int64_t first_step = 0, last_step = 0;
     int64_t bytes = 0;
     bool on_request = false;
@@ -93,7 +93,7 @@ class Tracer {
   bool recording() const { return recording_; }
   // Returns the written file, or none if none is due. An error leaves no file.
   absl::StatusOr<std::optional<Saved>> end_step(int64_t step);
-  // Same, if the training ends while it records.
+  // Same, for when training ends while a trace is being recorded.
   absl::StatusOr<std::optional<Saved>> finish(int64_t step);
 
  private:

@@ -31,7 +31,7 @@ absl::StatusOr<BatchPlan> plan_batch(int64_t global_batch, int64_t local_batch, 
   if (global_batch < 0) global_batch = local_batch * data_parallel_ranks;
   if (global_batch < 1 || global_batch % data_parallel_ranks != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("training.global_batch_size = ", global_batch, " does not divide by the ",
+        absl::StrCat("training.global_batch_size = ", global_batch, " is not divisible by the ",
                      counted(data_parallel_ranks, "data-parallel rank"), "; choose a number of ranks that divides it"));
   }
   const int64_t rows = global_batch / data_parallel_ranks;
@@ -93,8 +93,8 @@ BatchPlan resumed_batch(const RankContext& context, const models::ModelSpec& spe
   }
   absl::StatusOr<BatchPlan> planned = plan_rows(context, spec, before);
   if (!planned.ok()) {
-    planned =
-        annotate(planned.status(), "the checkpoint's global batch is kept where training.global_batch_size is not set");
+    planned = annotate(planned.status(),
+                       "the checkpoint's global batch is kept because training.global_batch_size is not set");
   }
   const BatchPlan kept = value(std::move(planned), kExitUserError, "BATCH_SIZE");
   if (before != configured.global_batch) {

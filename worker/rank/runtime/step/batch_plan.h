@@ -27,10 +27,10 @@ struct BatchPlan {
 // schedule, and tokens that tensor ranks can share. The error explains why not.
 using TakesBatch = std::function<absl::Status(int64_t rows)>;
 
-// `global_batch` -1: one local batch per step. The local batch divides a rank's rows, so that a job keeps its global
-// batch when its mesh changes. It is the largest divisor not above `local_batch`, for which memory was planned, that
-// the mesh accepts, or otherwise the smallest above. InvalidArgument: `data_parallel_ranks` does not divide the global
-// batch, or the mesh accepts no divisor of a rank's rows.
+// Plans the batch. `global_batch` -1: one local batch per step. The local batch divides a rank's rows, so that a job
+// keeps its global batch when its mesh changes. It is the largest such divisor that the mesh accepts and that does not
+// exceed `local_batch` (for which memory was planned), or otherwise the smallest larger one. InvalidArgument:
+// `data_parallel_ranks` does not divide the global batch, or the mesh accepts no divisor of a rank's rows.
 absl::StatusOr<BatchPlan> plan_batch(int64_t global_batch, int64_t local_batch, int64_t data_parallel_ranks,
                                      const TakesBatch& takes = {});
 

@@ -30,7 +30,7 @@ models::ModelSpec spec_of(const config::JobConfig& config) {
       config.model);
 }
 
-// Tokens of the longest row that the model processes, which the RoPE tables must cover.
+// Returns the tokens of the longest row that the model processes, which the RoPE tables must cover.
 int64_t longest_row(const config::JobConfig& config, const Samples* samples) {
   int64_t longest = config.training.seq_len;
   if (config.validation.enable) longest = std::max(longest, config.validation.seq_len);

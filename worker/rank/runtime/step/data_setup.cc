@@ -32,7 +32,7 @@ absl::Status explain(const absl::Status& failure, const config::ModelSection& mo
                                                    models::tokenizer_advice(model.name, model.flavor)));
 }
 
-// Data that the ranks share and that a resumed job finds again.
+// Returns the folder for data that the ranks share and that a resumed job finds again.
 std::string data_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
 
 // Returns the row of the stream with which a step, counted from 1, begins. Of the weights before `share.before` only
@@ -132,7 +132,7 @@ void restore_torchtitan_data(const RankContext& context, const nlohmann::json& c
   if (order == "global" ? saved != 1 : saved != dp_size) {
     throw Failure(kExitUserError, "DATA_CURSOR",
                   absl::StrCat("a torchtitan checkpoint of ", counted(saved, "data-parallel rank"),
-                               " resumes with training.dataloader.order = \"per_rank\" on as many",
+                               " can resume only with training.dataloader.order = \"per_rank\" on as many ranks",
                                saved == 1 ? ", or with \"global\" on any number" : "", ", not with \"", order, "\" on ",
                                dp_size, remedy));
   }

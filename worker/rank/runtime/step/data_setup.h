@@ -29,7 +29,8 @@ struct DataShare {
   std::shared_ptr<trace::SpanRecorder> spans = nullptr;  // LoaderOptions::spans.
 };
 
-// Errors: those of data::open_loader and data_files::find_dataset_files, with the name of the configuration's key.
+// Open a loader. Errors: those of data::open_loader and data_files::find_dataset_files, with the name of the
+// configuration's key.
 absl::StatusOr<std::unique_ptr<data::DataLoader>> open_training_loader(const config::JobConfig& config,
                                                                        const DataShare& share);
 absl::StatusOr<std::unique_ptr<data::DataLoader>> open_validation_loader(const config::JobConfig& config,

@@ -55,7 +55,7 @@ std::vector<const comm::Group*> larger_than_one(const comm::DeviceMesh& mesh, st
   return groups;
 }
 
-// Groups that cover all ranks with parts of a microbatch, in as few exchanges as the mesh's groups allow.
+// Returns groups that cover all ranks with parts of a microbatch, in as few exchanges as the mesh's groups allow.
 std::vector<const comm::Group*> ranks_of_scales(const config::JobConfig& config, const comm::DeviceMesh& mesh) {
   if (!config::scales_over_all_ranks(config)) return larger_than_one(mesh, {Axis::kTensor});
   if (mesh.mesh().size(Axis::kPipeline) == 1) return larger_than_one(mesh, {Axis::kWorld});

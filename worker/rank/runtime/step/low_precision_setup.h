@@ -18,7 +18,7 @@ namespace titan::runtime {
 // does not consist of whole blocks.
 absl::Status assign_recipes(const config::JobConfig& config, const comm::DeviceMesh& mesh, model::Model& model);
 
-// Whether linear layers have one scale per operand, which tensor ranks can share: the tensorwise recipe.
+// Returns whether linear layers have one scale per operand, which tensor ranks can share: the tensorwise recipe.
 bool has_tensorwise_scales(const config::JobConfig& config);
 
 // Sets the options' float8_gather for quantize.linear.float8.enable_fsdp_float8_all_gather.

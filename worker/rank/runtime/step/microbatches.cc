@@ -16,7 +16,8 @@ int64_t valid_on_host(const at::Tensor& labels) { return *nn::count_valid(labels
 
 Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions& options) {
   const int64_t rows = options.rows > 0 ? options.rows : batch.tokens.size(0);
-  TORCH_CHECK(batch.tokens.size(0) % rows == 0, "a batch of ", batch.tokens.size(0), " rows in microbatches of ", rows);
+  TORCH_CHECK(batch.tokens.size(0) % rows == 0, "a batch of ", batch.tokens.size(0),
+              " rows cannot be divided into microbatches of ", rows);
   Microbatches made;
   for (int64_t first = 0; first < batch.tokens.size(0); first += rows) {
     nn::MicrobatchContext one;

@@ -23,7 +23,8 @@ struct Microbatches {
   int64_t valid_tokens = 0;  // Labels that count in the loss, over all contexts.
 };
 
-// `rows` must divide the batch, which is on the CPU. Nothing waits for the device.
+// Makes the microbatches of a batch that is on the CPU. Throws c10::Error if options.rows does not divide the batch.
+// Does not wait for the device.
 Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions& options);
 
 }  // namespace titan::runtime

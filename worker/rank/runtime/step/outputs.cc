@@ -27,7 +27,8 @@ namespace event = rank_protocol::event;
 
 namespace {
 
-// A log file or a pipe would keep the escape codes, and a dumb terminal would show them.
+// Returns whether the console shows colour: a log file or a pipe would keep the escape codes, and a dumb terminal would
+// print them.
 bool console_takes_colour() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* kind = std::getenv("TERM");

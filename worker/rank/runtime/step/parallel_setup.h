@@ -24,7 +24,7 @@ namespace titan::runtime {
 // not "reference", otherwise none. In bf16 Titan's kernels compute rows of these parts, and with `model` layers' passes
 // become device graphs.
 kernels::DeviceParts parts_on_gpu(const config::JobConfig& config);
-// Whether layers' passes become device graphs: as above, unless compile.graphs is "off".
+// Returns whether layers' passes become device graphs: parts_on_gpu() has `model`, and compile.graphs is not "off".
 bool graphs_on_gpu(const config::JobConfig& config);
 
 // Makes the mesh of the [parallelism] section for a world size.
@@ -46,19 +46,19 @@ absl::Status check_communicators(const config::JobConfig& config, const mesh::Me
 absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,
                                          int64_t seq_len, const comm::DeviceMesh& mesh);
 
-// InvalidArgument: an unknown data type.
+// Returns how the model's weights are sharded. InvalidArgument: an unknown data type.
 absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config, const models::ModelSpec& spec,
                                                  const pipeline::PipelinePlan& plan, const comm::DeviceMesh& mesh);
 
 MicrobatchOptions microbatch_options(const config::JobConfig& config, const models::ModelSpec& spec,
                                      const comm::DeviceMesh& mesh, at::Device device);
 
-// Whether a forward and a backward pass that the schedule pairs run concurrently. This needs experts on several ranks,
-// whose exchanges overlap with the other pass, and weights that stay gathered.
+// Returns whether a forward and a backward pass that the schedule pairs run concurrently. This needs experts on several
+// ranks, whose exchanges overlap with the other pass, and weights that stay gathered.
 bool overlaps_pairs(const config::JobConfig& config);
 
-// Whether this rank's loss and tokens count. The ranks of a tensor group have the same ones, and only the last stage of
-// a pipeline has a loss.
+// Returns whether this rank's loss and tokens count. The ranks of a tensor group have the same ones, and only the last
+// stage of a pipeline has a loss.
 bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& mesh);
 
 // Checks that rank 0 of `world` ranks, which hosts the store, may open enough files. Each rank has two connections to

@@ -31,7 +31,7 @@ class Reporter {
   absl::Duration time_in(rank_protocol::Phase phase) const { return beacon_->time_in(phase); }
   void microbatch(int64_t index);
   void finished_step(int64_t step, absl::Duration duration);
-  // The part of a finished step without waiting for other ranks.
+  // Reports the time of a finished step without the waits for other ranks.
   void own_time(absl::Duration duration);
   rank_protocol::TraceRequest& trace_words() { return beacon_->page().trace; }
   std::atomic<int64_t>* collective_sequence() { return &beacon_->page().collective_seq; }
@@ -41,7 +41,7 @@ class Reporter {
   void acknowledge(rank_protocol::BeaconCommand command);
   // Requests a capture of this rank's stacks and returns once its shim has made it, or after `timeout`. Thread-safe.
   void await_stacks(absl::Duration timeout);
-  // Whether the node has requested a stop, acknowledged or not. A stop is never withdrawn. Thread-safe.
+  // Returns whether the node has requested a stop, acknowledged or not. A stop is never withdrawn. Thread-safe.
   bool stop_asked() const;
 
  private:

@@ -63,7 +63,7 @@ StepSummary StepReports::summary() {
 
 namespace {
 
-// How evenly this step's tokens were routed to the experts. The individual token counts only go to metrics.jsonl.
+// Adds how evenly this step's tokens were routed to the experts. The individual token counts only go to metrics.jsonl.
 void add_expert_figures(const Built& built, StepMetrics& figures) {
   const std::vector<parallel::ExpertLoad> loads =
       built.balance->loads(built.spec.n_layers, built.spec.moe->num_experts);
@@ -73,7 +73,7 @@ void add_expert_figures(const Built& built, StepMetrics& figures) {
   }
 }
 
-// Progress of each of several sources, and the share of padding in packed rows.
+// Adds the progress of each of several sources, and the share of padding in packed rows.
 void add_source_figures(int64_t seq_len, data::DataLoader& loader, StepMetrics& figures) {
   for (const data::SourceProgress& source : loader.progress()) {
     const auto tokens = static_cast<double>(source.rows * seq_len);

@@ -208,7 +208,7 @@ int64_t first_layer_with_experts(const models::ModelSpec& spec) {
   return -1;
 }
 
-// Whether Hugging Face's form of the model can hold the biases.
+// Returns whether Hugging Face's form of the model can hold the biases.
 bool exports_biases(const Built& built) {
   const int64_t layer = first_layer_with_experts(built.spec);
   if (built.hf_mapper == nullptr || layer < 0) return true;

@@ -317,8 +317,8 @@ void Trainer::update(const optim::Gate& gate) {
   if (built_.qk_clip) built_.qk_clip->finish_step(gate.skip);
 }
 
-// Whether the host needs the step's figures before it continues. Otherwise they arrive while the device works on the
-// next step, so the device never waits for its host.
+// Returns whether the host needs the step's figures before it continues. Otherwise they arrive while the device works
+// on the next step, so the device never waits for its host.
 bool Trainer::must_read_step() const {
   if (!reads_late_ || metrics_->should_log(progress_.step) || agreed_.checkpoint || agreed_.stop) return true;
   if (validator_ && validator_->due(progress_.step, config_.validation.freq)) return true;
@@ -405,8 +405,8 @@ void Trainer::report_data_warnings() {
   }
 }
 
-// Returns how long a rank may wait at its end until its metrics are sent. It shows no progress meanwhile. A rank counts
-// as hung only after several times the timeout.
+// Returns how long a rank may wait at its end until its metrics are sent. It shows no progress meanwhile. A rank is
+// considered hung only after several times the timeout.
 absl::Duration Trainer::outputs_timeout(bool stopped) const {
   constexpr absl::Duration kMost = absl::Seconds(30);
   const absl::Duration most = std::min(kMost, absl::Seconds(config_.comm.train_timeout_seconds));

@@ -102,7 +102,8 @@ absl::StatusOr<std::unique_ptr<Samples>> Samples::create(const config::JobConfig
     // Like the beginning of each training document.
     if (const auto bos = samples->tokenizer_->bos_id()) ids.insert(ids.begin(), *bos);
     if (ids.empty())
-      return absl::InvalidArgumentError("validation.sample_prompts: an empty prompt, and a tokenizer without BOS");
+      return absl::InvalidArgumentError(
+          "validation.sample_prompts: a prompt is empty, and the tokenizer has no BOS token");
     samples->tokens_.emplace_back(ids.begin(), ids.end());
     samples->longest_ = std::max(samples->longest_, static_cast<int64_t>(ids.size()) + samples->new_tokens_);
   }
