@@ -4,7 +4,7 @@
 
 namespace titan {
 
-// Time is passed in by constructor, so that tests can control it.
+// A source of time. Classes receive it by constructor, so that tests can control it.
 class Clock {
  public:
   virtual ~Clock() = default;

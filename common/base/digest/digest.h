@@ -8,7 +8,7 @@
 
 namespace titan::digest {
 
-// Computes a digest of bytes that arrive in pieces, by OpenSSL, for example Digest digest(EVP_sha256()).
+// Computes a digest of bytes that arrive in pieces, with OpenSSL: Digest digest(EVP_sha256()).
 class Digest {
  public:
   explicit Digest(const EVP_MD* kind);

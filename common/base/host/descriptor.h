@@ -1,6 +1,6 @@
 #pragma once
 
-// Owns an open file descriptor, and raises this process's limit of them.
+// Owns an open file descriptor, and raises this process's limit of open descriptors.
 
 #include <unistd.h>
 
@@ -38,8 +38,8 @@ class Descriptor {
 };
 
 // Raises the limit of open descriptors to the highest value that this process may set. The usual default of 1,024
-// applies only to programs that do not request more. Child processes inherit the limit. Returns it, or 0 when the
-// system does not report it.
+// applies only to programs that do not request more. Child processes inherit the limit. Returns the new limit, or 0
+// when the system does not report one.
 int64_t raise_descriptor_limit();
 
 }  // namespace titan::host

@@ -22,7 +22,8 @@ absl::StatusOr<std::string> read_file(const std::string& path);
 
 // Replaces a file atomically by renaming PATH.new. Readers, and a new process after a kill, find the old bytes or the
 // new ones. With `durable` this also holds after a power failure. Errors: the system's, naming the file;
-// FailedPrecondition when PATH.new is not a regular file. Symbolic links are not followed.
+// FailedPrecondition when PATH.new is not a regular file. PATH.new may not be a symbolic link. `mode`: permissions of a
+// new file, before the umask.
 absl::Status replace_file(const std::string& path, const std::string& bytes, bool durable = false, mode_t mode = 0644);
 
 }  // namespace titan::host

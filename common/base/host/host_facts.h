@@ -17,9 +17,9 @@ std::string hostname();
 // it.
 std::filesystem::path folder_of_program();
 
-// Returns what a diagnosis needs first about the machine and this process: system, cores, load, memory, control group
-// and its limits, limits of the process, time, and the free space at `folders`. Values that cannot be read are left
-// out.
+// Returns what a diagnosis needs first about the machine and this process: system, time, cores, load, uptime, memory,
+// limits of the process, effective user id, control group and its limits, and the free space at `folders`. Values that
+// cannot be read are left out.
 std::map<std::string, std::string> facts(const std::vector<std::string>& folders);
 
 }  // namespace titan::host

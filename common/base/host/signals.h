@@ -16,13 +16,14 @@ sigset_t daemon_signals();
 // Ignores SIGXFSZ, so that a write beyond the file size limit fails with EFBIG.
 void block_daemon_signals();
 
-// Whether the signal ends a daemon in order: SIGTERM and SIGINT do. SIGHUP, SIGUSR1 and SIGUSR2 do not, because closed
-// terminals, log rotation and batch systems send them, and the daemon would disappear silently. Titan's daemons have
-// nothing to reload: they notice changed certificates themselves. SIGALRM, SIGVTALRM, SIGPROF and SIGXCPU, which timers
-// and limits send, do not end a daemon either.
+// Whether the signal makes a daemon shut down cleanly: SIGTERM and SIGINT do. SIGHUP, SIGUSR1 and SIGUSR2 do not,
+// because closed terminals, log rotation and batch systems send them, and the daemon would end without a reason in its
+// log. Titan's daemons have nothing to reload: they notice changed certificates themselves. SIGALRM, SIGVTALRM, SIGPROF
+// and SIGXCPU, which timers and limits send, do not end a daemon either.
 bool ends_daemon(int signal);
 
-// Returns the log message for a signal that does not end the daemon, such as "SIGHUP: there is nothing to reload".
+// Returns the log message for a signal that does not end the daemon, such as "SIGHUP: there is nothing to reload;
+// continuing".
 std::string ignored_signal_message(int signal);
 
 // Signals, besides SIGTERM, by which other schedulers warn a job that its time is nearly over: Slurm's --signal and

@@ -12,14 +12,15 @@ namespace {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
-// Tests whether any of eight bytes is below `limit`, at most 128; bytes beyond ASCII never are (Hacker's Delight, 6-1).
+// Returns nonzero if any of eight bytes is below `limit` (at most 128); bytes beyond ASCII never are (Hacker's Delight,
+// 6-1).
 constexpr uint64_t kOnes = 0x0101010101010101, kHighBits = 0x8080808080808080;
 constexpr uint64_t has_less(uint64_t eight, uint64_t limit) { return (eight - kOnes * limit) & ~eight & kHighBits; }
 constexpr uint64_t has_byte(uint64_t eight, char byte) {
   return has_less(eight ^ kOnes * static_cast<unsigned char>(byte), 1);
 }
 
-// Returns where a plain run of a string from `at` on ends: at a quote, a backslash or a control character.
+// Returns the offset of the first quote, backslash or control character at or after `at`, or the end of the text.
 size_t plain_end(std::string_view text, size_t at) {
   for (uint64_t eight = 0; at + 8 <= text.size(); at += 8) {
     std::memcpy(&eight, text.data() + at, 8);
@@ -191,7 +192,7 @@ namespace {
 bool is_high(uint32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
 bool is_low(uint32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
 
-// Returns the code unit of the escape \uXXXX at `at`, or 0 when there is none.
+// Returns the code unit of the escape \uXXXX at `at`, or 0 if no such escape is there.
 uint32_t unit_at(std::string_view token, size_t at) {
   uint32_t unit = 0;
   if (at + 6 > token.size() || token[at] != '\\' || token[at + 1] != 'u') return 0;

@@ -47,7 +47,7 @@ class Reader {
   // After kError: whether the text ends before its value does. Otherwise at() is the offset of the unexpected byte.
   bool ends_early() const { return at_ >= text_.size(); }
   size_t at() const { return at_; }
-  // After kError: the innermost open bracket, '{' or '['; 0 outside of all.
+  // After kError: the innermost open bracket, '{' or '['; 0 outside all brackets.
   char open_bracket() const { return open_.empty() ? '\0' : open_.back(); }
 
  private:

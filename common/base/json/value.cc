@@ -53,7 +53,8 @@ class Builder {
 
  private:
   ordered_json root_;
-  std::vector<ordered_json*> open_;  // Each is the last child of the previous one, which does not move while open.
+  std::vector<ordered_json*> open_;  // Each is a child of the previous one, which gains no other child meanwhile, so
+                                     // the pointers stay valid.
   std::string key_;
 };
 

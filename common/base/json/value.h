@@ -7,8 +7,8 @@
 
 namespace titan::json {
 
-// Parses `text`, UTF-8 in the dialect of Reader; returns nothing when it is not JSON. The last of duplicate keys
-// counts. Integers beyond 64 bits become the largest, 2^64 - 1.
+// Parses `text`, UTF-8 in the dialect of Reader; returns nothing when it is not JSON. Of duplicate keys, the last one
+// wins. Integers beyond 64 bits, even negative ones, become 2^64 - 1.
 std::optional<nlohmann::ordered_json> parse(std::string_view text);
 
 }  // namespace titan::json

@@ -46,8 +46,8 @@ bool ends_in_secret(absl::string_view name) {
 
 bool is_name(char c) { return is_part(c) || c == '_' || c == '-' || c == '.'; }
 
-// Returns the end of the value that begins at `begin`: after its closing quote, or before a blank, a comma or a
-// bracket.
+// Returns the end of the value that begins at `begin`: after its closing quote, or before a blank, a comma, a
+// semicolon, a closing bracket or a quote.
 size_t end_of_value(absl::string_view text, size_t begin) {
   if (begin < text.size() && (text[begin] == '"' || text[begin] == '\'')) {
     for (size_t i = begin + 1; i < text.size(); ++i) {
@@ -62,8 +62,8 @@ size_t end_of_value(absl::string_view text, size_t begin) {
   return std::min(text.find_first_of(" \t\n\r,;)}]\"'", begin), text.size());
 }
 
-// Returns where the value begins that follows the name ending at `end`, or npos. A colon introduces a value only when
-// text follows it on the same line.
+// Returns where the value begins that follows the name ending at `end`, or npos. A value must be on the same line as
+// its '=' or ':'.
 size_t value_after(absl::string_view text, size_t end) {
   if (end < text.size() && (text[end] == '"' || text[end] == '\'')) ++end;
   end = text.find_first_not_of(" \t", end);

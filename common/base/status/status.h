@@ -13,7 +13,8 @@
     if (absl::Status titan_status_ = (expression); !titan_status_.ok()) return titan_status_; \
   } while (false)
 
-// Declares or assigns, or returns the error: TITAN_ASSIGN_OR_RETURN(JobSpec spec, from_proto(job)).
+// Assigns the value of `expression` to `declaration`, or returns its error from the calling function:
+// TITAN_ASSIGN_OR_RETURN(JobSpec spec, from_proto(job)).
 // NOLINTBEGIN(bugprone-macro-parentheses): a declaration cannot stand in parentheses.
 #define TITAN_ASSIGN_OR_RETURN(declaration, expression) \
   TITAN_ASSIGN_OR_RETURN_IMPL_(TITAN_STATUS_JOIN_(titan_statusor_, __LINE__), declaration, expression)
@@ -27,7 +28,7 @@
 
 namespace titan {
 
-// Returns the same code with `context` before the message: "read manifest.json: no such file".
+// Returns the same code with `context` before the message: "read manifest.json: no such file". Drops payloads.
 absl::Status annotate(const absl::Status& status, std::string_view context);
 
 // Returns the status of a failed system call: the code that fits `error_number` and "context: strerror". ENOSPC and

@@ -38,7 +38,7 @@ class TITAN_ANNOTATE(scoped_lockable) Lock {
   Mutex& mutex_;
 };
 
-// Waits with a Mutex that the caller holds; std::condition_variable_any takes any lockable.
+// Condition variable for Mutex, which the waiting caller holds.
 using Condition = std::condition_variable_any;
 
 }  // namespace titan::sync

@@ -9,7 +9,8 @@ namespace titan::text {
 // called "~".
 std::string expand_home(const std::string& path);
 
-// Whether a shell would expand a part of the path: $NAME or ${NAME} at the start of a component. Titan expands none.
+// Whether a component of the path begins with $NAME or ${NAME}, which a shell would expand. Titan does not expand
+// variables.
 bool names_variable(const std::string& path);
 inline constexpr char kNoVariables[] = "environment variables are not expanded in a configuration";
 

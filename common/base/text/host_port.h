@@ -9,7 +9,7 @@ namespace titan {
 
 // HOST:PORT or [IPV6]:PORT, split at the last colon.
 struct HostPort {
-  std::string host;        // Without brackets; not empty, and otherwise as it was written.
+  std::string host;        // Not empty; as written, without brackets.
   bool bracketed = false;  // Whether it was written as [HOST].
   int port = 0;            // 0 to 65535.
 };

@@ -43,7 +43,7 @@ bool differ_in_digits_alone(std::string a, std::string b) {
   return both && a == b;
 }
 
-// Returns the number of edits between the two; an abbreviation counts as one.
+// Returns the number of edits between the two; a prefix of the other word counts as one edit.
 size_t distance_of(const std::string& given, const std::string& known) {
   const bool abbreviates = given.size() > 1 && absl::StartsWith(known, given);
   const bool extends = known.size() > 2 && absl::StartsWith(given, known);
@@ -51,7 +51,7 @@ size_t distance_of(const std::string& given, const std::string& known) {
   return abbreviates || extends ? std::min<size_t>(edits, 1) : edits;
 }
 
-// A word that differs by more than a third is another word.
+// Returns the number of edits that make a word a different one: more than a third of its length.
 size_t limit_of(const std::string& given) { return std::max<size_t>(2, given.size() / 3 + 1); }
 
 }  // namespace

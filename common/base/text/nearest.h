@@ -19,7 +19,7 @@ std::string nearest_key(const std::string& key, const std::vector<std::string>& 
 // Returns "; did you mean 'X'?" with the nearest candidate, or "" when none is near.
 std::string did_you_mean(const std::string& given, const std::vector<std::string>& candidates);
 
-// Return the section and the last part of "training.dataloader.order".
+// Return the section and the last part of a key: "training.dataloader" and "order" of "training.dataloader.order".
 std::string section_of(std::string_view key);
 std::string name_of(std::string_view key);
 

@@ -6,8 +6,8 @@
 namespace titan::text {
 namespace {
 
-// Returns the length of the character that begins here, or 0 when none does. Overlong forms, surrogates and numbers
-// past U+10FFFF do not count as characters.
+// Returns the length of the character at the start of `bytes`, or 0 for bytes that are not one: overlong forms,
+// surrogates and numbers past U+10FFFF are invalid.
 size_t character(std::string_view bytes) {
   const auto at = [&](size_t i) { return i < bytes.size() ? static_cast<uint8_t>(bytes[i]) : uint8_t{0}; };
   const auto follows = [&](size_t i, uint8_t low = 0x80, uint8_t high = 0xBF) { return at(i) >= low && at(i) <= high; };
@@ -85,8 +85,8 @@ bool continues(unsigned char byte, unsigned char low = 0x80, unsigned char high 
   return byte >= low && byte <= high;
 }
 
-// Returns the length of the character beyond ASCII that begins at `at`, or 0 when none does. `left`: bytes from `at` to
-// the end.
+// Returns the length of the character beyond ASCII that begins at `at`, or 0 if it is invalid. `left`: bytes from `at`
+// to the end.
 size_t character_length(const unsigned char* at, size_t left) {
   const unsigned char first = at[0];
   if (first >= 0xC2 && first <= 0xDF) return left >= 2 && continues(at[1]) ? 2 : 0;

@@ -9,7 +9,7 @@
 
 namespace titan::text {
 
-// Returns the text with U+FFFD in place of each byte that is not part of a UTF-8 character. Other bytes in a proto3
+// Returns the text with U+FFFD in place of each byte that is not part of a UTF-8 character. Invalid UTF-8 in a proto3
 // string would end the stream that carries it.
 std::string valid_utf8(std::string_view bytes);
 
