@@ -38,11 +38,12 @@ struct TraceRequest {
   std::atomic<int64_t> steps;
   std::atomic<uint64_t> request;  // A different number for each request; 0: none yet.
   // The rank writes these.
-  std::atomic<uint32_t> takes_requests;  // 1 once the rank polls for requests; stays 0 where another rank has the
-                                         // profiler.
-  std::atomic<uint32_t> state;           // A TraceState, of the request `taken`.
+  std::atomic<uint32_t> takes_requests;  // 1 once the rank polls for requests; stays 0 if another rank of the same
+                                         // process has the profiler.
+  std::atomic<uint32_t> state;           // TraceState of the request `taken`.
   std::atomic<uint64_t> taken;
-  std::atomic<int64_t> recorded_first, recorded_last;  // Known from kRecording on; recording may end sooner.
+  std::atomic<int64_t> recorded_first, recorded_last;  // Valid for the request `taken`; recorded_last shrinks if
+                                                       // recording ends sooner.
 };
 
 // One page of memory in a file of the run folder, written by a rank and read by its node's daemon and shim. It consists
@@ -61,8 +62,8 @@ struct alignas(64) BeaconPage {
   std::atomic<uint64_t> counter;         // Grows with any progress.
   std::atomic<int64_t> step_nanos;       // Last step's duration.
   std::atomic<int64_t> phase_nanos[16];  // Total time by phase.
-  // A Command: 0 none, 1 save now, 2 stop at a step edge and save first. The rank acknowledges by writing the same
-  // value to command_seen. To request another save, the shim clears command_seen.
+  // A BeaconCommand: 0 none, 1 save now, 2 stop at a step edge and save first. The rank acknowledges by writing the
+  // same value to command_seen. To request another save, the shim clears command_seen.
   std::atomic<uint32_t> command;
   std::atomic<uint32_t> command_seen;  // Last command that the rank has acknowledged.
   TraceRequest trace;
@@ -79,7 +80,7 @@ struct alignas(64) BeaconPage {
 
 enum class BeaconCommand : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };
 
-// The rank's side: creates or replaces the file and maps it until destruction.
+// The rank's side: creates or replaces the file and maps it until destruction. Errors: those of create_page_file().
 class Beacon {
  public:
   static absl::StatusOr<std::unique_ptr<Beacon>> create(const std::string& path, int rank);
@@ -90,9 +91,9 @@ class Beacon {
   BeaconPage& page() { return *page_; }
   const BeaconPage& page() const { return *page_; }
 
-  // Adds the time spent in the previous phase to its total and bumps the counter.
+  // Begins a phase: adds the time spent in the previous phase to its total and increments the counter.
   void enter(Phase phase);
-  // Total time spent in a phase so far, including the current stay.
+  // Returns the total time spent in a phase, including the current stay.
   absl::Duration time_in(Phase phase) const;
 
  private:
@@ -104,14 +105,15 @@ class Beacon {
 // would kill a process that maps it (SIGBUS).
 class BeaconReader {
  public:
-  // Errors: NotFound, DataLoss for a file that is not a beacon, FailedPrecondition for a newer version.
+  // Errors: those of open_rank_file(), DataLoss for a file that is not a beacon, FailedPrecondition for a newer
+  // version.
   static absl::StatusOr<std::unique_ptr<BeaconReader>> open(const std::string& path);
   ~BeaconReader();
   BeaconReader(const BeaconReader&) = delete;
   BeaconReader& operator=(const BeaconReader&) = delete;
 
-  // Takes a new copy. Each word is one that the rank has written, but two words may be of different moments.
-  // Errors: DataLoss when the file is no longer a beacon; page() then keeps the last good copy.
+  // Copies the page again. Each word is whole, but two words may be from different moments.
+  // Errors: those of open() and of reading; page() then keeps the last good copy.
   absl::Status look();
   const BeaconPage& page() const { return page_; }
   // Writes one word of page() to the file and to the copy. The rank sees writes in their order.

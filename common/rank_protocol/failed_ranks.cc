@@ -79,7 +79,7 @@ std::string_view last_lines(std::string_view text, int64_t lines) {
 }
 
 std::string failed_log(std::string_view log) {
-  // Replacing an invalid byte by U+FFFD takes three bytes.
+  // U+FFFD, which replaces an invalid byte, has three bytes, so the text may grow beyond the limit.
   const std::string text = text::valid_utf8(log.substr(log.size() - std::min<size_t>(log.size(), kFailedLogBytes)));
   std::string_view end = text;
   if (end.size() > kFailedLogBytes) end.remove_prefix(end.size() - kFailedLogBytes);

@@ -26,14 +26,14 @@ enum class ExitKind {
   kExpected,  // Finished, or saved and stopped on request.
 };
 
-// `exit_code` is -1 when a signal ended the rank; `signal` is its number (0: none). `out_of_memory`: the kernel killed
-// it because memory ran out.
+// Returns the kind of a rank's end. `exit_code` is -1 when a signal ended the rank; `signal` is its number (0: none).
+// `out_of_memory`: the kernel killed it because memory ran out.
 ExitKind exit_kind(int exit_code, int signal, bool out_of_memory = false);
 
 inline bool ended_as_expected(int exit_code, int signal) { return exit_kind(exit_code, signal) == ExitKind::kExpected; }
 
-// Limits of the logs of failed ranks that are kept after their node is gone. Nodes choose by these rules what they
-// send, and the controller what it keeps: a few logs explain an end, however many ranks fail at once.
+// Limits of the logs of failed ranks that are kept after their node is gone. Nodes use them to choose which logs they
+// send, and the controller to choose which it keeps: a few logs explain an end, however many ranks fail at once.
 inline constexpr int64_t kFailedLogLines = 200;
 inline constexpr int64_t kFailedLogBytes = 64 << 10;
 inline constexpr size_t kFailedLogs = 8;    // Per attempt.
@@ -43,12 +43,14 @@ inline constexpr int kFailedLogsAlike = 2;  // Per attempt, of ranks that failed
 // its node ended it; empty if it did not.
 bool has_failed(int exit_code, int signal, std::string_view stop_reason);
 
+// Chooses the failed ranks of one attempt whose logs are kept.
 class FailedLogs {
  public:
-  // Whether to keep this rank's log. Keeps the first logs and those of ranks that failed differently from the ones
-  // before. Last words that differ only in digits count as alike, as do all ranks that only lost a peer.
+  // Returns whether to keep this rank's log, and if so counts it: at most kFailedLogs, and at most kFailedLogsAlike of
+  // ranks that failed alike. Ranks failed alike if exit code, signal and last words agree apart from digits, or if all
+  // of them only lost a peer.
   bool take(int exit_code, int signal, std::string_view last_words);
-  // Like take() for a rank that a verdict names: does not limit how many are alike.
+  // Like take() for a rank that a verdict names, without the limit of kFailedLogsAlike.
   bool take_named(int exit_code, int signal, std::string_view last_words);
   // Counts a log that is already kept.
   void add(int exit_code, int signal, std::string_view last_words);
@@ -58,7 +60,7 @@ class FailedLogs {
 };
 
 // Returns the end of a log in the form in which it is kept: valid UTF-8, at most kFailedLogLines and kFailedLogBytes,
-// in whole lines if it has any.
+// without a partial first line if it has several lines.
 std::string failed_log(std::string_view log);
 
 // Returns the last `lines` lines of a text.

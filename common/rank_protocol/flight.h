@@ -15,8 +15,8 @@ inline constexpr char kRecording[] = "; until the next attempt this rank's last 
 
 // A process group as one of its members knows it. The messages from one rank to another form their own group.
 struct FlightGroup {
-  std::string name;     // Mesh axis, for messages with both ranks: "tp", "pp 0->1".
-  std::string members;  // Global ranks as ranges: "0-3,8".
+  std::string name;     // Mesh axis, and for point-to-point messages both ranks: "tp", "pp 0->1".
+  std::string members;  // Global ranks as ranges, some with a stride: "0-3,8", "0-6/2".
   uint64_t key = 0;     // The same for all members, and different for every other group.
   int64_t issued = 0;   // Calls so far.
 

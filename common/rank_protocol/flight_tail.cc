@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kTailMagic = 0x544847494c465454;  // "TTFLIGHT" in memory order.
 constexpr uint32_t kTailVersion = 1;
-constexpr size_t kMaxMembers = 1 << 17;  // Limit for a text that a user's program wrote.
+constexpr size_t kMaxMembers = 1 << 17;  // Limits what a text that a user's program wrote can expand to.
 constexpr size_t kNameBytes = 32, kMembersBytes = 48, kOperationBytes = 24, kTypeBytes = 16;
 
 }  // namespace

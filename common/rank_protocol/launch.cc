@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Far above any job, so that a small file cannot make the reader allocate all memory.
+// Far more ranks than any job has; keeps a small file from making the reader allocate all memory.
 constexpr size_t kMaxRanks = 1 << 20;
 
 absl::Status wrong(const std::string& member, const char* expected) {
@@ -26,7 +26,7 @@ absl::Status read_int(const json& from, const char* member, const std::string& w
   const int64_t value = found->get<int64_t>();
   if (value < least || value > INT32_MAX) {
     return absl::InvalidArgumentError(
-        absl::StrCat("launch file: ", where, member, " is ", value, ", expected ", least, " or more"));
+        absl::StrCat("launch file: ", where, member, " is ", value, ", expected ", least, " to 2147483647"));
   }
   out = static_cast<int>(value);
   return absl::OkStatus();
@@ -72,7 +72,7 @@ absl::Status read_row(const json& row, const std::string& where, std::vector<Ran
 }
 
 absl::Status read_nodes(const json& from, std::vector<RankPlacement>& ranks) {
-  if (!from.is_array() || from.empty()) return wrong("nodes", "a list with a node in it");
+  if (!from.is_array() || from.empty()) return wrong("nodes", "a list of at least one node");
   for (size_t i = 0; i < from.size(); ++i) {
     if (!from[i].is_object()) return wrong(absl::StrCat("nodes[", i, "]"), "an object");
     TITAN_RETURN_IF_ERROR(read_row(from[i], absl::StrCat("nodes[", i, "]."), ranks));

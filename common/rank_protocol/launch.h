@@ -1,7 +1,7 @@
 #pragma once
 
-// Defines what a rank process is given and what it reports, as plain files (docs/worker-protocols.md, "Rank contract"),
-// and the folded form of the launch file, in which consecutive nodes with equally many ranks share a row.
+// Defines the launch file that a rank process reads, its exit codes and its events (docs/worker-protocols.md, "Rank
+// contract"), and the folded form of the launch file, in which consecutive nodes with equally many ranks share a row.
 
 #include <cstdint>
 #include <string>
@@ -42,11 +42,12 @@ struct Launch {
   std::string previous_end_message = {};
 };
 
-// Gives each node a row in "nodes", with its address and number of ranks.
+// Returns the launch file with a row in "nodes" for each node: its name, address and number of ranks.
 nlohmann::json to_json(const Launch& launch);
-// Also reads the folded form. Errors: InvalidArgument naming the missing or wrong member, or the version when it is
-// newer than kVersion.
+// Reads the launch file in either form. Errors: InvalidArgument naming the missing or wrong member, or the version when
+// it is newer than kVersion.
 absl::StatusOr<Launch> launch_from_json(const nlohmann::json& json);
+// Reads the file at `path`. Errors: the system's, InvalidArgument when it is not JSON, those of launch_from_json().
 absl::StatusOr<Launch> read_launch(const std::string& path);
 
 // Exit codes of titan-rank. Any other code, and any signal, is an infrastructure failure.
@@ -99,8 +100,8 @@ struct NodeRow {
 // nodes. The node `addressed` gets a separate row with its address.
 std::vector<NodeRow> node_rows(const Launch& launch, const std::string& addressed = "");
 
-// Writes the launch file with these rows. A node that does not lead is sent it without addresses, and keeps it for its
-// ranks with its own address. launch_from_json() reads it and leaves missing hosts empty.
+// Returns the launch file with these rows. The controller sends it without addresses to nodes that do not lead, and
+// such a node stores it for its ranks with its own address. launch_from_json() reads it and leaves missing hosts empty.
 nlohmann::json to_folded_json(const Launch& launch, const std::string& addressed = "");
 
 }  // namespace titan::rank_protocol

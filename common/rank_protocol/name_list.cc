@@ -28,7 +28,7 @@ Split split(absl::string_view name) {
   return {name.substr(0, at), name.substr(at)};
 }
 
-// `digits` consists of digits alone.
+// `digits` contains only digits.
 int64_t number_of(absl::string_view digits) {
   int64_t number = 0;
   (void)absl::SimpleAtoi(digits, &number);
@@ -37,7 +37,7 @@ int64_t number_of(absl::string_view digits) {
 
 std::string digits_of(int64_t number, size_t width) { return absl::StrFormat("%0*d", static_cast<int>(width), number); }
 
-// Counts the names from `at` on that number upwards from `first`.
+// Returns the number of names, starting at `at`, that count up from `first` without a gap.
 size_t run_from(const std::vector<std::string>& names, size_t at, const Split& first) {
   size_t length = 1;
   while (at + length < names.size()) {
@@ -54,7 +54,7 @@ absl::Status wrong(absl::string_view what) { return absl::InvalidArgumentError(a
 absl::Status add(absl::string_view prefix, absl::string_view end, size_t most, std::vector<std::string>& names) {
   const size_t length = prefix.size() + end.size();
   if (length == 0) return wrong("an empty name");
-  if (length > kMaxNameLength) return wrong(absl::StrCat("a name of ", length, " characters"));
+  if (length > kMaxNameLength) return wrong(absl::StrCat("a name has ", length, " characters, more than 63"));
   if (names.size() == most) return wrong(absl::StrCat("more than ", most, " names"));
   names.push_back(absl::StrCat(prefix, end));
   return absl::OkStatus();

@@ -11,7 +11,7 @@
 
 namespace titan::rank_protocol {
 
-// Keeps the order. Names must not contain ',', '[' or ']'; node ids never do.
+// Folds the names in their order. Names must not contain ',', '[' or ']'; node ids never do.
 std::string fold_names(const std::vector<std::string>& names);
 // Inverse of fold_names(). Errors: InvalidArgument for a malformed text, an empty name, a name of more than 63
 // characters (the limit of node ids) and more than `most` names.

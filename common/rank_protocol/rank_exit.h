@@ -33,9 +33,9 @@ struct RankExit {
   bool operator==(const RankExit&) const = default;
 };
 
-// The shim's JSON: a line of exits.jsonl, and the exits in its events and in shim.json. Cuts a long message.
+// Returns the shim's JSON: a line of exits.jsonl, or an exit in its events and in shim.json. Cuts the message to 2 KiB.
 nlohmann::json exit_to_json(const RankExit& exit);
-// Ignores unknown members; older shims leave some out. Errors: DataLoss.
+// Ignores unknown members; older shims leave some out. Errors: DataLoss for a missing or wrong member.
 absl::StatusOr<RankExit> exit_from_json(const nlohmann::json& from);
 
 }  // namespace titan::rank_protocol

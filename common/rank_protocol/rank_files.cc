@@ -51,7 +51,7 @@ absl::StatusOr<int> open_rank_file(const std::string& path, int flags) {
   struct stat info {};
   if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink <= 1) return fd;
   ::close(fd);
-  return absl::InvalidArgumentError(absl::StrCat(path, " is not a plain file of its rank: remove it"));
+  return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file with one name: remove it"));
 }
 
 absl::StatusOr<std::string> read_rank_file(const std::string& path, size_t most) {

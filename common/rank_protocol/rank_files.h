@@ -13,7 +13,7 @@ namespace titan::rank_protocol {
 
 // Creates or replaces a file of `bytes` bytes that its writer shares with readers, and maps it; the caller unmaps it.
 // `set_up` fills it under another name, so no reader sees a partial page. `what` names the kind of file in errors.
-// Errors: those of the system, such as a full disk; then no file is left.
+// Errors: the system's, such as a full disk; then no new file is left.
 absl::StatusOr<void*> create_page_file(absl::string_view what, const std::string& path, size_t bytes,
                                        absl::FunctionRef<void(void* page)> set_up);
 

@@ -21,7 +21,7 @@ namespace titan::rank_protocol {
 namespace {
 
 constexpr std::string_view kPrefix = "{\"seq\":";
-constexpr size_t kMaxPrefixLength = 32;  // Length of the prefix with any number after it.
+constexpr size_t kMaxPrefixLength = 32;  // More than the prefix with any number and the comma after it.
 constexpr int64_t kTailStep = 64 << 10;
 constexpr int64_t kMaxSkippedLength = 256 << 20;
 
@@ -75,7 +75,8 @@ void skip(SpoolBatch& batch, int64_t offset, int64_t bytes) {
 }
 
 // Returns where the last event in a line begins: a torn event, or junk without a newline, may precede it on the same
-// line. No event contains this prefix, since quotes in a text are escaped. npos: no event.
+// line. The prefix does not occur inside an event: quotes in a text are escaped, and no nested object begins with
+// "seq". npos: no event.
 size_t event_in(std::string_view line) {
   size_t at = line.rfind(kPrefix);
   while (at != std::string_view::npos && sequence_of(line.substr(at)) == 0) {
@@ -97,13 +98,13 @@ SpoolBatch skip_junk(SpoolBatch batch, int64_t offset, std::string_view bytes) {
   return batch;
 }
 
-// Handles the line at `offset` that begins with `bytes` and has no newline in them. Returns no line while the file has
-// no newline.
+// Handles the line at `offset` that begins with `bytes` and has no newline in them. Returns no line while its newline
+// is missing.
 absl::StatusOr<SpoolBatch> skip_long_line(int fd, int64_t offset, int64_t size, std::string_view bytes,
                                           const std::string& path, SpoolBatch batch) {
   const int64_t sequence = sequence_of(bytes, /*whole=*/false);
   if (sequence == 0) return skip_junk(std::move(batch), offset, bytes);
-  // A file without a newline costs nothing to make, so this does not read all of it.
+  // A huge sparse file costs nothing to make, so this does not read all of it.
   const int64_t last = size - offset > kMaxSkippedLength ? offset + kMaxSkippedLength : size;
   for (int64_t at = offset + static_cast<int64_t>(bytes.size()); at < last; at += kTailStep) {
     TITAN_ASSIGN_OR_RETURN(const std::string piece, read_range(fd, at, std::min(kTailStep, size - at), path));

@@ -15,7 +15,7 @@ namespace titan::rank_protocol {
 class SpoolWriter {
  public:
   // Opens or creates the file. Removes a torn last line of a dead writer and continues the numbering.
-  // Errors: DataLoss when the last whole line is not a numbered event (the file was damaged, not torn).
+  // Errors: the system's; DataLoss when the last whole line is not a numbered event (the file was damaged, not torn).
   static absl::StatusOr<SpoolWriter> open(const std::string& path);
   SpoolWriter(SpoolWriter&& other) noexcept;
   SpoolWriter& operator=(SpoolWriter&& other) noexcept;
@@ -38,7 +38,7 @@ struct SpoolLine {
   int64_t end_offset = 0;  // Offset of the byte after the newline.
 };
 
-inline constexpr int64_t kMaxLineLength = 1 << 20;
+inline constexpr int64_t kMaxLineLength = 1 << 20;  // Bytes.
 
 // Bytes that are not events: junk, a torn line with an event appended to it, a hole left by a crash.
 struct DamagedRange {
@@ -56,8 +56,8 @@ struct SpoolBatch {
 // Reads whole lines after a byte offset and returns the offset after the last whole line, for the caller to save. Reads
 // about max_bytes at a time. A longer line is returned whole up to kMaxLineLength, and beyond that as
 // {"seq":N,"kind":"event_too_long","bytes":LENGTH}, so that one event can fill neither memory nor a message. Damage is
-// skipped up to the next event and reported in `damage`. The caller checks that numbers are consecutive. Errors:
-// NotFound (no such file), those of reading.
+// skipped up to the next event and reported in `damage`. The caller checks that numbers are consecutive. Errors: those
+// of open_rank_file() and of reading.
 absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, int64_t max_bytes);
 
 // File names in an attempt's run folder on one node.
