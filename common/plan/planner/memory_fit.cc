@@ -43,16 +43,17 @@ std::optional<std::string> memory_misfit(const config::JobConfig& config, const 
   const int processes = config::processes(config);
   if (fitting_devices >= std::min<int64_t>(processes, devices)) return std::nullopt;
   const memory::Estimate estimate = *memory::peak_memory(config);
-  std::string text = absl::StrCat(processes < config.resources.ranks ? "the process of all ranks" : "the fullest rank",
-                                  " takes about ", gibibytes(*needed), " at its peak (",
-                                  processes < config.resources.ranks ? "for each: " : "", made_of(estimate), ")");
+  std::string text =
+      absl::StrCat(processes < config.resources.ranks ? "the process that runs all ranks" : "the fullest rank",
+                   " takes about ", gibibytes(*needed), " at its peak (",
+                   processes < config.resources.ranks ? "for each rank: " : "", made_of(estimate), ")");
   if (fitting_nodes == 0) {
     absl::StrAppend(&text, ", but the largest device has ", gibibytes(capacity));
   } else {
     absl::StrAppend(&text, ", and of ", counted(static_cast<int64_t>(nodes.size()), "node"), " only ", fitting_nodes,
                     fitting_nodes == 1 ? " has" : " have", " devices with that much: ", fitting_devices, " for ",
                     counted(processes, "rank"));
-    // From here on, considers what would fit on every node.
+    // The remedy must fit on every node.
     capacity = std::min_element(nodes.begin(), nodes.end(), [](const NodeMemory& a, const NodeMemory& b) {
                  return a.device_memory_bytes < b.device_memory_bytes;
                })->device_memory_bytes;
@@ -199,7 +200,7 @@ std::optional<std::string> change_that_fits(const JobConfig& config, const std::
 }  // namespace
 
 std::optional<int64_t> device_bytes(const JobConfig& config) {
-  if (config.comm.mode == "fake_backend") return std::nullopt;  // Uses no memory.
+  if (config.comm.mode == "fake_backend") return std::nullopt;  // Its tensors have no memory.
   const std::optional<memory::Estimate> estimate = memory::peak_memory(config);
   if (!estimate) return std::nullopt;
   const bool shared = config.resources.device == "cpu";
@@ -211,8 +212,8 @@ std::string remedy(const JobConfig& config, const memory::Parts& peak, int64_t l
   if (const auto found = change_that_fits(config, ladders(config, peak, devices), limit)) return *found;
   const std::vector<Ladder> with_more = ladders(config, peak, std::numeric_limits<int64_t>::max());
   if (const auto found = change_that_fits(config, with_more, limit)) {
-    return absl::StrCat("nothing fits into the ", counted(devices, "device"), " of that size there ",
-                        devices == 1 ? "is" : "are", "; with enough more of them, ", *found);
+    return absl::StrCat("no change fits the job into the ", counted(devices, "device"), " of that size that ",
+                        devices == 1 ? "exists" : "exist", "; with enough more of them, ", *found);
   }
   return "use devices with more memory, a shorter training.seq_len or a smaller model: more ranks, recomputation and "
          "smaller batches do not help enough";

@@ -19,12 +19,12 @@ struct NodeMemory {
 };
 
 // Explains that a job does not fit: its peak (common/plan/memory/estimate.h) with its parts, what the nodes have, and
-// the smallest change found that fits. Returns nothing when enough nodes have the memory, or when the peak cannot be
-// estimated. `config` must be valid and resolved. Placement is not considered.
+// the first change found that makes it fit. Returns nothing when enough nodes have the memory, or when the peak cannot
+// be estimated. `config` must be valid and resolved. Placement is not considered.
 std::optional<std::string> memory_misfit(const config::JobConfig& config, const std::vector<NodeMemory>& nodes);
 
-// Peak bytes of one device, for all ranks that share it; nothing when it cannot be estimated. On CPUs the device's
-// memory is the host's.
+// Returns the peak bytes of one device, for all ranks that share it, or nothing when the peak cannot be estimated. On
+// CPUs this includes what is offloaded to the host.
 std::optional<int64_t> device_bytes(const config::JobConfig& config);
 
 // Returns "set activation_checkpoint.mode = \"full\", which takes about 31.0 GiB": the first change that fits into

@@ -86,7 +86,7 @@ TEST(MemoryFitTest, SuggestsNoMoreRanksThanDevices) {
   EXPECT_THAT(misfit(job(2), {{4, 24 * kGiB}}),
               HasSubstr("set training.enable_cpu_offload = true, which takes about "));
   const std::string text = misfit(job(2), {{4, 4 * kGiB}});
-  EXPECT_THAT(text, HasSubstr("nothing fits into the 4 devices of that size there are"));
+  EXPECT_THAT(text, HasSubstr("no change fits the job into the 4 devices of that size that exist"));
   EXPECT_THAT(text, HasSubstr("with enough more of them, set resources.ranks = "));
 }
 
@@ -111,7 +111,7 @@ TEST(MemoryFitTest, OffloadedShardsAreInTheHostsMemory) {
 TEST(MemoryFitTest, RanksOfOneProcessShareADevice) {
   config::JobConfig config = job(8);
   config.comm.mode = "local_tensor";
-  EXPECT_THAT(misfit(config, {{8, 80 * kGiB}}), HasSubstr("the process of all ranks takes about "));
+  EXPECT_THAT(misfit(config, {{8, 80 * kGiB}}), HasSubstr("the process that runs all ranks takes about "));
   config.comm.mode = "fake_backend";
   EXPECT_EQ(misfit(config, {{8, kGiB}}), "");
 }
