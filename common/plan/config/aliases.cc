@@ -166,7 +166,7 @@ constexpr ValueAlias kValueAliases[] = {
     {"optimizer.implementation", "fused_opt_states_bf16", "fused"},
 };
 
-// A value with two meanings elsewhere: the second meaning, as a separate key.
+// A value that sets two things in another version: the second one, as a separate key.
 struct ImpliedValue {
   std::string_view key;
   std::string_view spelling;
@@ -190,7 +190,7 @@ constexpr std::string_view kNewer = "it belongs to a torchtitan version after 0.
 
 constexpr std::string_view kRecompute =
     "set activation_checkpoint.mode = \"full\", \"selective\", \"memory_budget\" or \"none\"";
-constexpr std::string_view kDynamic = "scales are those of each step (dynamic); a delayed scaling does not exist here";
+constexpr std::string_view kDynamic = "scales are computed in each step (dynamic); delayed scaling is not supported";
 constexpr std::string_view kFloat8 =
     "set model.converters = [\"quantize.linear.float8\"], with its keys in [quantize.linear.float8]";
 constexpr std::string_view kPasses = "it chooses passes of PyTorch's compiler, which is not used here: leave it out";
@@ -224,7 +224,7 @@ constexpr Note kUnknown[] = {
     {"training.num_tokens_per_microbatch_per_dp_rank", kTokens},
     {"training.num_tokens_per_train_step", kTokens},
     {"training.disable_cuda_graphs", kNewer},
-    {"training.num_workers", "rows are read ahead by each rank itself: training.dataloader.prefetch"},
+    {"training.num_workers", "each rank reads batches ahead in a thread: set training.dataloader.prefetch"},
     {"training.fp8_linear", kFloat8},
     {"training.float8_linear", kFloat8},
     {"float8.enable", kFloat8},
@@ -248,7 +248,7 @@ constexpr Note kUnknown[] = {
     {"debug.batch_invariant", kNewer},
     {"debug.enable_structured_logging", kNewer},
     {"parallelism.full_dtensor", kNewer},
-    {"model.init_weights", "weights are always initialised, unless checkpoint.initial_load_path names others"},
+    {"model.init_weights", "weights are always initialised, unless checkpoint.initial_load_path names weights to load"},
     {"training.enable_selective_ac", kRecompute},
     {"training.activation_checkpointing", kRecompute},
     {"training.gradient_checkpointing", kRecompute},
@@ -303,14 +303,14 @@ struct IgnoredKey {
 };
 
 constexpr std::string_view kNoFloat8Weights = "float8 weights are never kept for the backward pass";
-constexpr std::string_view kEachStep = "scales are always those of each step";
+constexpr std::string_view kEachStep = "scales are always computed in each step";
 
 constexpr IgnoredKey kIgnoredKeys[] = {
     {"job.use_for_integration_test", std::nullopt, "it selected torchtitan's own tests"},
     {"metrics.use_for_integration_test", std::nullopt, "it selected torchtitan's own tests"},
     {"float8.force_recompute_fp8_weight_in_bwd", std::nullopt, kNoFloat8Weights},
     {"quantize.linear.float8.force_recompute_fp8_weight_in_bwd", std::nullopt, kNoFloat8Weights},
-    {"float8.pad_inner_dim", std::nullopt, "products of any size are taken"},
+    {"float8.pad_inner_dim", std::nullopt, "matrix products of any size are supported"},
     {"training.fp8_linear", "", "it is off"},
     {"training.fp8_linear", "false", "it is off"},
     {"training.enable_selective_ac", "false", "it is off"},

@@ -14,11 +14,11 @@ namespace titan::config {
 // How the value of an older key becomes the value of its successor.
 enum class ValueConversion {
   kSame,
-  kNot,              // Inverts: true becomes false.
+  kNot,              // true becomes false, and false true.
   kFolder,           // A tokenizer file becomes its folder.
   kFused,            // true: "fused", false: "foreach".
-  kFloat8Converter,  // true: the converter quantize.linear.float8.
-  kSharding,         // Reads PyTorch's ShardingStrategy (other_trainers.h).
+  kFloat8Converter,  // true: the converter quantize.linear.float8; false: none.
+  kSharding,         // A ShardingStrategy of PyTorch becomes its reshard_after_forward (other_trainers.h).
 };
 
 struct KeyAlias {
@@ -30,7 +30,7 @@ struct KeyAlias {
 // Returns the successor of an older key, or null.
 const KeyAlias* find_alias(std::string_view spelling);
 
-// Rewrites the value. Returns a complaint when it has no counterpart.
+// Converts an older key's value to its successor's, in place. Returns what is wrong if the value has no counterpart.
 std::optional<FieldError> convert_value(ValueConversion conversion, RawValue& value);
 
 // Rewrites older names inside a current key's value: the converter "float8" becomes "quantize.linear.float8".
@@ -41,9 +41,11 @@ void replace_value_aliases(std::string_view key, RawValue& value);
 struct Implied {
   std::string_view key, value;
 };
+// Returns the second meaning of `value`, if it has one.
 std::optional<Implied> implied_by(std::string_view key, const RawValue& value);
 
-// Returns advice for a key that is known from elsewhere but has no counterpart here; empty for an unknown key.
+// Returns advice for a key that other versions or trainers know but that has no counterpart here; empty for an unknown
+// key.
 std::string_view explain_unknown(std::string_view key);
 
 // Returns why an old key without a field may be ignored with this value; empty when it may not.

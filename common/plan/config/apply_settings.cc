@@ -51,7 +51,7 @@ constexpr char kSource[] = "command line";
 
 bool is_flag(const std::string& word) { return absl::StartsWith(word, "--"); }
 
-// Whether the key, or the successor of an older spelling, takes true or false.
+// Whether the value of the key, or of an older spelling, is true or false.
 bool is_boolean(const std::string& key, const Catalog& catalog) {
   const KeyAlias* alias = find_alias(key);
   if (alias != nullptr && alias->conversion != ValueConversion::kSame) {
@@ -151,14 +151,14 @@ Overrides parse_overrides(const std::vector<std::string>& words, const Catalog& 
 
 namespace {
 
-// Number of wrong keys beyond which hints are left out, since each costs a millisecond.
+// Number of problems from which hints are left out, since each hint costs a millisecond.
 constexpr size_t kMaxHints = 200;
 
 std::string where(const Origin& origin) {
   return origin.line > 0 ? absl::StrCat(origin.file, ":", origin.line) : origin.file;
 }
 
-// Returns one text for a value or a list, since converters are written both ways.
+// Returns the same text for a list and for its comma-separated form, since converters are written both ways.
 std::string value_text(const RawValue& value) {
   if (value.kind == RawValue::Kind::kString || value.kind == RawValue::Kind::kWord) return value.text;
   if (value.kind != RawValue::Kind::kList) return display(value);
@@ -214,7 +214,8 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
   apply_one(std::move(other), repeats);
 }
 
-// Returns false when the same source has set the key before and the meant value is ambiguous.
+// Returns false if this source has already set the key, under this or another spelling, and reports the repetition.
+// With kLastWins the same spelling may repeat.
 bool Applier::check_repeat(const std::string& key, const RawValue& value, const Setting& written, Repeats repeats) {
   const std::string text = value_text(value);
   const auto [first, is_new] = seen_.emplace(key, Seen{written, text});
@@ -235,7 +236,7 @@ bool Applier::check_repeat(const std::string& key, const RawValue& value, const 
   return false;
 }
 
-// Returns "set ..." or "did you mean ...?" for a key that does not exist; empty when nothing is near.
+// Returns advice or "did you mean ...?" for a key that does not exist; empty when nothing is near.
 std::string Applier::hint_for(const std::string& key) const {
   if (std::string text = explain_unknown_name(name_of(key)); !text.empty()) return text;
   const std::string near = nearest_key(key, catalog_.keys());

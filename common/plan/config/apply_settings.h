@@ -44,13 +44,15 @@ struct Overrides {
                                  // not apply.
 };
 
-// Splits command-line words into settings. Appends words that are not settings to `problems`.
+// Splits command-line words into settings. Appends a problem for each word that is not a setting and each setting that
+// lacks its value.
 Overrides parse_overrides(const std::vector<std::string>& words, const Catalog& catalog,
                           std::vector<Problem>& problems);
 
 // Applies settings to a configuration, starting from its defaults.
 class Applier {
  public:
+  // Whether one source may set a key more than once.
   enum class Repeats { kAreErrors, kLastWins };
 
   Applier() : loaded_(std::make_unique<LoadedConfig>()), catalog_(loaded_->config) {}

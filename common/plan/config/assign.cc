@@ -66,10 +66,10 @@ void restore_case(const Field& field, std::string& value) {
   }
 }
 
-// Every text is written to JSON, messages and file names.
+// Rejects text that JSON, messages or file names cannot contain.
 Outcome check_text(const std::string& value) {
   if (!text::is_utf8(value)) return FieldError{"is not valid UTF-8", ""};
-  if (value.find('\0') != std::string::npos) return FieldError{"holds a null character", ""};
+  if (value.find('\0') != std::string::npos) return FieldError{"contains a null character", ""};
   return std::nullopt;
 }
 
@@ -247,7 +247,7 @@ std::string type_text(const Field& field, const T*) {
   if constexpr (std::is_same_v<T, double>) return absl::StrCat("a number", bounds(field));
   if constexpr (std::is_same_v<T, std::string>) {
     if (choices.empty()) return field.path ? "a path (string)" : "a string";
-    return absl::StrCat("one of ", choices, field.allows_library_names ? ", or one that a library brings" : "");
+    return absl::StrCat("one of ", choices, field.allows_library_names ? ", or one that a library defines" : "");
   }
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return choices.empty() ? "a list of strings" : absl::StrCat("a list of ", choices);

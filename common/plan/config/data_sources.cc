@@ -73,7 +73,7 @@ absl::StatusOr<std::map<std::int64_t, std::int64_t>> changes_of(const DataSource
     const absl::StatusOr<Change> change = change_of(text);
     if (!change.ok()) return named(change.status(), member);
     if (change->step <= changes.rbegin()->first) {
-      return named(absl::InvalidArgumentError("its step must be above the one before"), member);
+      return named(absl::InvalidArgumentError("its step must be above the previous one"), member);
     }
     changes[change->step] = change->weight;
   }
@@ -114,7 +114,7 @@ void check_names(Checker& check, const std::string& key, const std::vector<DataS
   std::set<std::string> seen;
   for (const DataSource& source : sources) {
     if (!is_source_name(source.name)) {
-      check.fail(key, source.name, "a source's name has letters, digits, \"-\", \"_\" and \".\", at most 63", "");
+      check.fail(key, source.name, "a source's name must be 1 to 63 letters, digits, \"-\", \"_\" or \".\"", "");
     }
     if (!seen.insert(source.name).second) {
       check.fail(key, source.name, "two sources have this name", "give each source a different name");
@@ -141,12 +141,12 @@ void check_packing(Checker& check, const std::string& section, const DataLoaderS
       settings.shuffle == "rows" || std::any_of(settings.sources.begin(), settings.sources.end(), rows);
   if (settings.packing != "best_fit" || !shuffled) return;
   check.fail(absl::StrCat(section, ".dataloader.packing"), settings.packing,
-             "packs documents, and shuffle = \"rows\" shuffles rows of one stream", "set shuffle = \"documents\"");
+             "packs documents, but shuffle = \"rows\" shuffles rows of one stream", "set shuffle = \"documents\"");
 }
 
 }  // namespace
 
-// Checks [[training.dataloader.sources]] and packing.
+// Checks packing, [[SECTION.dataloader.sources]] and the keys that they exclude.
 void check_sources(Checker& check, const std::string& section, const DataLoaderSection& settings,
                    const std::optional<std::string>& dataset_path) {
   check_packing(check, section, settings);
@@ -174,7 +174,7 @@ void check_sources(Checker& check, const std::string& section, const DataLoaderS
 
 namespace {
 
-// Keys for complaints about a dataset: keys of a section, or always the list of sources.
+// Keys that problems of a dataset name: those of its section, or for a source always the list of sources.
 struct Place {
   std::string dataset, path, settings;  // `settings` is the prefix of the keys for reading files.
   bool source = false;
@@ -182,7 +182,7 @@ struct Place {
   std::string key(const std::string& base, const char* of) const { return source ? base : absl::StrCat(base, of); }
 };
 
-// Values for a dataset of the keys that concern Titan's own formats.
+// A dataset's values of the keys that configure how Titan reads its own formats.
 struct Settings {
   std::string format, text_key, text_documents, shuffle;
 };
@@ -201,7 +201,7 @@ void refuse_settings(Checker& check, const Place& place, const Settings& set) {
   refuse(".text_documents", set.text_documents, own.text_documents);
   if (set.shuffle != "rows") return;
   check.fail(place.key(place.settings, ".shuffle"), set.shuffle,
-             "shuffles rows of token indexes, and a library's dataset has documents", "set it to \"documents\"");
+             "shuffles rows of token indexes, but a library's dataset has documents", "set it to \"documents\"");
 }
 
 void check_library_dataset(Checker& check, const Place& place, const std::string& dataset,

@@ -11,11 +11,11 @@
 
 namespace titan::config {
 
-// Returns the dataloader's keys with those that the source sets.
+// Returns the dataloader's `settings` with the format, keys, train_on and text_documents that the source sets.
 DataLoaderSection settings_of(const DataSource& source, DataLoaderSection settings);
 
-// Weights of all sources from one step on, in the sources' order. They are integers in units of 1e-9, which are exact,
-// so that every machine distributes rows alike.
+// Weights of all sources that apply until the next change, in the sources' order. They are integers in units of 1e-9,
+// which are exact, so that every machine distributes rows alike.
 struct SourceWeights {
   std::int64_t from_step = 1;  // First step, counted from 1, that uses these weights.
   std::vector<std::int64_t> weights;
@@ -23,9 +23,10 @@ struct SourceWeights {
   bool operator==(const SourceWeights&) const = default;
 };
 
-// Returns all changes in step order; the first is of step 1. Pure, so that the controller can check what a rank will
-// do. Errors: InvalidArgument (naming the source and the member) for an entry of weight_at_step that is not STEP:
-// WEIGHT, steps that do not increase, a weight below the resolution, and a step from which no source has a weight.
+// Returns all changes of weights in step order; the first is for step 1. Pure, so that the controller can check what a
+// rank will do. Errors: InvalidArgument (naming the source and the member) for an entry of weight_at_step that is not
+// STEP: WEIGHT, steps that do not increase, a weight that is neither 0 nor from 1e-9 to 1e6, and a step from which no
+// source has a weight.
 absl::StatusOr<std::vector<SourceWeights>> source_weights(const std::vector<DataSource>& sources);
 
 }  // namespace titan::config

@@ -3,7 +3,7 @@
 namespace titan::config {
 namespace {
 
-// Larger counts of sequences and tokens are typing errors; the products of smaller ones fit in 64 bits.
+// Limit of counts of sequences and tokens: products of smaller ones fit in 64 bits, and larger ones are typing errors.
 constexpr double kMost = 1 << 30;
 
 }  // namespace
@@ -56,8 +56,8 @@ std::vector<Field> fields_of(MetricsSection& c) {
             "Every rank writes metrics, not only the one that has the loss"),
       Field("enable_wandb", c.enable_wandb, "Send metrics to Weights & Biases"),
       Field("device_peak_tflops", c.device_peak_tflops,
-            "Peak of one device, of which MFU is a share. By default: known for the GPU, measured matrix products "
-            "on a CPU when the job starts, else no MFU")
+            "Peak of one device, for MFU. By default: the GPU's known peak, or on a CPU the rate of matrix products "
+            "measured when the job starts; else no MFU")
           .in("TFLOP/s")
           .above_zero(),
   };
@@ -103,16 +103,16 @@ std::vector<Field> fields_of(OptimizerSection& c) {
             "each number of a matrix and a scale for each 256 of them, float32 for vectors and small matrices")
           .one_of({"auto", "float32", "bfloat16", "8bit"}),
       Field("stochastic_rounding", c.stochastic_rounding,
-            "Round the bfloat16 parameters that AdamW and Adam update stochastically, so that small updates are "
-            "not lost; Muon's go to the nearest"),
+            "Round bfloat16 parameters stochastically when AdamW or Adam updates them, so that small updates are "
+            "not lost; Muon rounds to the nearest number"),
       Field("momentum", c.momentum, "Muon: decay of the gradients' average").between(0, 1),
       Field("nesterov", c.nesterov, "Muon: look ahead by one gradient"),
       Field("ns_steps", c.ns_steps, "Muon: Newton-Schulz iterations that make an update orthogonal")
           .in("iterations")
           .between(1, 99),
       Field("adjust_lr", c.adjust_lr,
-            "Muon: scale of an update, sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, columns)), for which "
-            "AdamW's learning rates are suitable")
+            "Muon: scale of an update: original, sqrt(max(1, rows / columns)); match_rms_adamw, 0.2 "
+            "sqrt(max(rows, columns)), for which AdamW's learning rates are suitable")
           .one_of({"match_rms_adamw", "original"}),
       Field("qk_clip", c.qk_clip,
             "After each update, weights of queries and keys shrink where a head's largest logit in the step was above "
@@ -164,10 +164,10 @@ std::vector<Field> fields_of(TrainingSection& c) {
       Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank and microbatch")
           .in("sequences")
           .between(1, kMost),
-      Field(
-          "global_batch_size", c.global_batch_size,
-          "Sequences per step; -1 means one microbatch on every data-parallel rank, or what the checkpoint has that a "
-          "job resumes from")
+      Field("global_batch_size", c.global_batch_size,
+            "Sequences per step; -1 means one microbatch on every data-parallel rank, or the value of the checkpoint "
+            "from "
+            "which a job resumes")
           .in("sequences")
           .between(1, kMost)
           .or_value(-1),
@@ -195,14 +195,13 @@ std::vector<Field> fields_of(TrainingSection& c) {
       Field("gc_debug", c.gc_debug, "Debug the Python garbage collector")
           .without_effect("there is no Python garbage collector"),
       Field("nonfinite_policy", c.nonfinite_policy,
-            "What a non-finite loss or gradient norm does: fail the job or skip the step; of a validation: fail the "
-            "job or "
-            "warn")
+            "What happens at a non-finite loss or gradient norm: fail the job, or skip the step; in a validation: fail "
+            "the job, or warn")
           .one_of({"fail", "skip"}),
       Field("read_step", c.read_step,
-            "When the host reads a step's loss, norm and requests: at_once it waits for the device after every step; "
-            "late it gives the device the next step first and acts on this one a step later (logged, "
-            "validated and saved steps are always read at once); auto: late on a GPU")
+            "When the host reads a step's loss, norm and requests: at_once, it waits for the device after every step; "
+            "late, it gives the device the next step first and acts on this one a step later (logged, validated and "
+            "saved steps are always read at once); auto, late on a GPU, else at_once")
           .one_of({"auto", "at_once", "late"}),
   };
 }
@@ -228,7 +227,7 @@ std::vector<Field> fields_of(DataLoaderSection& c) {
           .at_least(0),
       Field("format", c.format,
             "What dataset_path holds: JSON lines, plain text, Parquet, a token index of titan-data, Megatron-LM's "
-            ".bin and .idx; auto goes by names")
+            ".bin and .idx; auto decides by file names")
           .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan"}),
       Field("text_key", c.text_key, "Key of JSON lines, or column of Parquet files, that holds a document's text"),
       Field(
@@ -291,7 +290,7 @@ std::vector<Field> fields_of(CheckpointSection& c) {
             "of an "
             "object store (s3://BUCKET/FOLDER)")
           .is_path(),
-      Field("initial_load_model_only", c.initial_load_model_only, "Take only the model from initial_load_path"),
+      Field("initial_load_model_only", c.initial_load_model_only, "Load only the model from initial_load_path"),
       Field(
           "initial_load_in_hf", c.initial_load_in_hf,
           "Start from Hugging Face safetensors in initial_load_path, or in model.hf_assets_path when that is not set"),
@@ -304,7 +303,7 @@ std::vector<Field> fields_of(CheckpointSection& c) {
           .one_of({"float32", "bfloat16", "float16"}),
       Field("async_mode", c.async_mode, "Whether training continues while a checkpoint is written")
           .one_of({"disabled", "async", "async_with_pinned_mem"}),
-      Field("keep_latest_k", c.keep_latest_k, "Older checkpoints than the latest k are deleted; 0 keeps all")
+      Field("keep_latest_k", c.keep_latest_k, "Checkpoints older than the latest k are deleted; 0 keeps all")
           .at_least(0),
       Field("load_step", c.load_step, "Step to load; -1 means the latest one").in("steps").at_least(0).or_value(-1),
       Field("exclude_from_loading", c.exclude_from_loading, "Parts of a checkpoint that are not loaded")
@@ -326,20 +325,20 @@ std::vector<Field> fields_of(CheckpointSection& c) {
 
 std::vector<Field> fields_of(CommSection& c) {
   return {
-      Field("init_timeout_seconds", c.init_timeout_seconds, "Longest collective until the first step is done")
+      Field("init_timeout_seconds", c.init_timeout_seconds, "Timeout of a collective until the first step is done")
           .in("seconds")
           .at_least(1),
-      Field("train_timeout_seconds", c.train_timeout_seconds, "Longest collective after the first step")
+      Field("train_timeout_seconds", c.train_timeout_seconds, "Timeout of a collective after the first step")
           .in("seconds")
           .at_least(1),
       Field("trace_buf_size", c.trace_buf_size,
-            "Last collectives that each rank records and writes when the attempt fails; 0 turns it off")
+            "Number of newest collectives that each rank records, and writes when the attempt fails; 0: none")
           .between(0, 1'000'000),
       Field("save_traces_folder", c.save_traces_folder, "Folder of these recordings under dump_folder"),
-      Field("save_traces_file_prefix", c.save_traces_file_prefix, "A recording's name, before the rank's number"),
+      Field("save_traces_file_prefix", c.save_traces_file_prefix,
+            "Start of a recording's file name, before the rank's number"),
       Field("shared_memory", c.shared_memory,
-            "Ranks on the CPU of one machine exchange through shared memory, where the kernel allows it; else over "
-            "sockets"),
+            "CPU ranks on one machine communicate through shared memory where the kernel allows it, else over sockets"),
       Field(
           "max_ctas", c.max_ctas,
           "Most CTAs of a GPU, each on an SM, that a collective takes from concurrent matrix products; 0: NCCL decides")
@@ -399,9 +398,10 @@ std::vector<Field> fields_of(ResourcesSection& c) {
             "CPU threads of a rank; 0 divides the node's cores among its ranks once")
           .in("threads")
           .between(0, 4096),
-      Field("kernels", c.kernels,
-            "Operations of CPU ranks: Titan's own kernels for the best that the processor has (auto) or at a level, or "
-            "LibTorch's alone (reference, for GPU ranks too)")
+      Field(
+          "kernels", c.kernels,
+          "Operations of CPU ranks: Titan's kernels at the best level that the processor supports (auto) or at a given "
+          "one, or only LibTorch's (reference, also for GPU ranks)")
           .one_of({"auto", "reference", "avx2", "avx512", "avx512bf16", "amx"}),
       Field("expandable_segments", c.expandable_segments,
             "GPU ranks' allocator maps memory into segments that grow, so that blocks of other sizes leave no holes; "

@@ -30,11 +30,11 @@ std::vector<Field> fields_of(ParallelismSection& c) {
           .at_least(1),
       Field("module_fqns_per_model_part", c.module_fqns_per_model_part, "Modules of each pipeline stage, in order"),
       Field("pipeline_parallel_first_stage_less_layers", c.pipeline_parallel_first_stage_less_layers,
-            "Layers that the first stage has less, for the embedding")
+            "How many fewer layers the first stage has, because of the embedding")
           .in("layers")
           .at_least(0),
       Field("pipeline_parallel_last_stage_less_layers", c.pipeline_parallel_last_stage_less_layers,
-            "Layers that the last stage has less, for the output")
+            "How many fewer layers the last stage has, because of the output")
           .in("layers")
           .at_least(0),
       Field("pipeline_parallel_layers_per_stage", c.pipeline_parallel_layers_per_stage, "Layers of each stage")
@@ -69,8 +69,7 @@ std::vector<Field> fields_of(ParallelismSection& c) {
       Field("expert_parallel_dispatcher", c.expert_parallel_dispatcher,
             "How tokens reach experts: alltoall sends each row to its expert, once the host has read how many go "
             "where; allgather sends all tokens to all expert ranks, in sizes known beforehand, and reserves memory for "
-            "all "
-            "that could choose the experts of one rank")
+            "all that could choose the experts of one rank")
           .one_of({"alltoall", "allgather"}),
   };
 }
@@ -84,7 +83,7 @@ std::vector<Field> fields_of(ActivationCheckpointSection& c) {
             "For mode selective: a number N for every Nth layer, or \"op\"")
           .takes_number(),
       Field("layers", c.layers,
-            "Indices of the layers that the mode counts for, from 0; the others keep all their activations. Empty: "
+            "Indices of the layers to which the mode applies, from 0; the others keep all their activations. Empty: "
             "every layer")
           .at_least(0),
       Field("per_op_sac_force_recompute_mm_shapes_by_fqns", c.per_op_sac_force_recompute_mm_shapes_by_fqns,
@@ -106,12 +105,15 @@ std::vector<Field> fields_of(CompileSection& c) {
       Field(
           "enable", c.enable,
           "GPU ranks: Titan's own kernels for rows in bfloat16 instead of LibTorch's operations, and layers' passes as "
-          "graphs of the device; CPU ranks have kernels by resources.kernels, and its value reference turns all off"),
-      Field("components", c.components,
-            "Parts that use it: the layers (kernels of norms, rotations and gated activations; graphs), cross-entropy")
+          "graphs of the device; CPU ranks choose kernels by resources.kernels; its value reference turns all of this "
+          "off"),
+      Field(
+          "components", c.components,
+          "Parts that use it: model, the layers (kernels of norms, rotations and gated activations; graphs); loss, the "
+          "cross-entropy")
           .one_of({"model", "loss"}),
       Field("graphs", c.graphs,
-            "Layers' passes as graphs of the device, for component model: auto where they can be, off none")
+            "Run layers' passes as graphs of the device, for component model: auto, wherever possible; off, nowhere")
           .one_of({"auto", "off"}),
       Field("backend", c.backend, "Python compiler backend").without_effect("nothing is compiled by a Python backend"),
   };
@@ -120,21 +122,20 @@ std::vector<Field> fields_of(CompileSection& c) {
 std::vector<Field> fields_of(Float8LinearSection& c) {
   return {
       Field("enable_fsdp_float8_all_gather", c.enable_fsdp_float8_all_gather,
-            "Gather parameters as float8, a byte an element; with the tensorwise recipe"),
+            "Gather parameters as float8, one byte per element; with the tensorwise recipe"),
       Field("precompute_float8_dynamic_scale_for_fsdp", c.precompute_float8_dynamic_scale_for_fsdp,
-            "One reduction for the scales of all gathered parameters after a step, instead of one a gather"),
+            "One reduction for the scales of all gathered parameters after a step, instead of one per gather"),
       Field("recipe_name", c.recipe_name, "Scaling recipe; tensorwise when not set")
           .one_of({"tensorwise", "rowwise", "rowwise_with_gw_hp"}),
       Field("filter_fqns", c.filter_fqns,
             "Parts of the names of linear layers that stay in high precision; auto_filter_small_kn stands for layers "
             "too small to gain"),
-      Field("emulate", c.emulate,
-            "Compute with float8's numbers in high precision, as devices without float8 do anyway"),
-      Field(
-          "scales_over", c.scales_over,
-          "Numbers that a tensorwise scale covers: a microbatch's on all ranks, the same on every mesh, or only "
-          "those of the ranks that split its layers, as torchao's; auto: tensor_ranks on GPUs, where an exchange over "
-          "all ranks at every product is slow, else all_ranks")
+      Field("emulate", c.emulate, "Compute with float8 numbers in high precision, as devices without float8 always do"),
+      Field("scales_over", c.scales_over,
+            "Numbers that a tensorwise scale covers: all_ranks, a microbatch's on all ranks, the same on every mesh; "
+            "tensor_ranks, only those of the ranks that split its layers, as in torchao; auto, tensor_ranks on GPUs, "
+            "where "
+            "an exchange over all ranks at every product is slow, else all_ranks")
           .one_of({"auto", "all_ranks", "tensor_ranks"}),
   };
 }
@@ -145,8 +146,8 @@ std::vector<Field> fields_of(MxLinearSection& c) {
           .one_of({"triton", "cuda", "torch"})
           .without_effect("there is one kernel"),
       Field("recipe_name", c.recipe_name,
-            "Scaling recipe: scales rounded down (mxfp8_cublas) or up (mxfp8_cublas_rceil), or as the first in high "
-            "precision (mxfp8_emulated)")
+            "Scaling recipe: scales rounded down (mxfp8_cublas) or up (mxfp8_cublas_rceil), or like the first, but "
+            "computed in high precision (mxfp8_emulated)")
           .one_of({"mxfp8_cublas", "mxfp8_cublas_rceil", "mxfp8_emulated"}),
       Field("filter_fqns", c.filter_fqns, "Parts of the names of linear layers that stay in high precision"),
   };
@@ -213,8 +214,8 @@ std::vector<Field> fields_of(FaultToleranceSection& c) {
 std::vector<Field> fields_of(ExperimentalSection& c) {
   return {
       Field("custom_import", c.custom_import,
-            "Shared library (.so) with models (docs/howto/add-a-model.md) or datasets (docs/howto/add-a-dataset.md) of "
-            "one's own")
+            "Shared library (.so) with custom models (docs/howto/add-a-model.md) or datasets "
+            "(docs/howto/add-a-dataset.md)")
           .is_path(),
       Field("custom_args_module", c.custom_args_module, "Python module that extends the configuration"),
   };
@@ -232,17 +233,18 @@ std::vector<Section> sections(JobConfig& c) {
       {"training.dataloader", "How training data is read", fields_of(c.training.dataloader)},
       {"parallelism", "The mesh: degrees multiply to resources.ranks", fields_of(c.parallelism)},
       {"checkpoint", "Saving and loading", fields_of(c.checkpoint)},
-      {"activation_checkpoint", "Memory for time", fields_of(c.activation_checkpoint)},
-      {"compile", "Fused kernels", fields_of(c.compile)},
+      {"activation_checkpoint", "Recomputation of activations: less memory, more time",
+       fields_of(c.activation_checkpoint)},
+      {"compile", "Fused kernels and device graphs", fields_of(c.compile)},
       {"quantize.linear.float8", "Float8 linear layers", fields_of(c.quantize.linear.float8)},
       {"quantize.linear.mx", "MXFP8 linear layers", fields_of(c.quantize.linear.mx)},
       {"quantize.grouped_mm.float8", "Float8 experts", fields_of(c.quantize.grouped_mm.float8)},
       {"quantize.grouped_mm.mx", "MXFP8 experts", fields_of(c.quantize.grouped_mm.mx)},
       {"lora", "Low-rank adapters on a frozen model; model.converters = [\"lora\"] turns them on", fields_of(c.lora)},
       {"comm", "Timeouts and tracing of collectives", fields_of(c.comm)},
-      {"memory_estimation", "Memory without training", fields_of(c.memory_estimation)},
+      {"memory_estimation", "Estimate of the memory, without training", fields_of(c.memory_estimation)},
       {"fault_tolerance", "Elastic replicas", fields_of(c.fault_tolerance)},
-      {"experimental", "Python extensions", fields_of(c.experimental)},
+      {"experimental", "Libraries with custom models and datasets", fields_of(c.experimental)},
       {"validation", "Loss on other data while training", fields_of(c.validation)},
       {"validation.dataloader", "How validation data is read", fields_of(c.validation.dataloader)},
       {"debug", "Seeds and determinism", fields_of(c.debug)},

@@ -39,7 +39,7 @@ struct MetricsSection {
   std::string save_tb_folder = "tb";
   bool save_for_all_ranks = false;
   bool enable_wandb = false;
-  std::optional<double> device_peak_tflops;  // Not set: known for the GPU, or measured on a CPU.
+  std::optional<double> device_peak_tflops;  // Not set: the GPU's known peak, or measured on a CPU.
 };
 
 struct ModelSection {

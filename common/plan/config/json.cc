@@ -87,7 +87,7 @@ RawValue to_raw(const json& value) {
   return raw;
 }
 
-// Returns the object of a section, or null when there is none.
+// Returns the object of a section, or null if it is missing.
 const json* find_section(const json& root, std::string_view name) {
   const json* at = &root;
   for (std::size_t start = 0; start <= name.size();) {
@@ -107,7 +107,7 @@ std::size_t count_leaves(const json& value) {
   return count;
 }
 
-// Reads valid values of current keys into `config`. Returns false when there is anything else, which the caller then
+// Reads valid values of current keys into `config`. Returns false if `value` has anything else, which the caller then
 // diagnoses.
 bool read_plain(const json& value, JobConfig& config) {
   std::size_t taken = 0;

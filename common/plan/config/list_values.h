@@ -15,10 +15,11 @@
 
 namespace titan::config {
 
-// Returns the tables of a list, which on a command line is JSON text. Returns nothing when it is not a list of tables.
+// Returns the items of a list of tables, which on a command line is JSON text; nothing if it is not a list. The caller
+// checks that the items are tables.
 std::optional<std::vector<RawValue>> tables_of(const RawValue& raw);
 
-// Sets members of one table, each at most once.
+// Sets members of one table, each at most once. set() returns what is wrong with the name or the value.
 class MemberSetter {
  public:
   explicit MemberSetter(std::vector<Field> fields) : fields_(std::move(fields)) {}
@@ -32,30 +33,30 @@ class MemberSetter {
 // Returns a table's members as JSON, omitting those that are not set.
 nlohmann::json table_json(const std::vector<Field>& fields);
 
-// Returns what the key takes, for messages and help. Each table must have the first member.
+// Returns what a key with tables of these fields accepts, for messages and help. Each table must have the first member.
 std::string table_list_form(const std::vector<Field>& fields);
 
 // Reads [[optimizer.param_groups]], a list of tables or its JSON text. Also accepts torchtitan's spelling:
-// optimizer_name, and optimizer_kwargs with betas and adjust_lr_fn. The complaint names the group.
+// optimizer_name, and optimizer_kwargs with betas and adjust_lr_fn. An error names the group.
 std::optional<FieldError> read_group_list(const RawValue& raw, std::vector<ParamGroup>& groups);
 
 // Returns the groups as JSON, omitting members that are not set.
 nlohmann::json group_list_json(const std::vector<ParamGroup>& groups);
 
-// Returns what the key takes, for messages and help.
+// Returns what the key accepts, for messages and help.
 std::string group_list_form();
 
-// Reads [[training.dataloader.sources]], a list of tables or its JSON text. The complaint names the source.
+// Reads [[training.dataloader.sources]], a list of tables or its JSON text. An error names the source.
 std::optional<FieldError> read_source_list(const RawValue& raw, std::vector<DataSource>& sources);
 
 // Returns the sources as JSON, omitting members that are not set.
 nlohmann::json source_list_json(const std::vector<DataSource>& sources);
 
-// Returns what the key takes, for messages and help.
+// Returns what the key accepts, for messages and help.
 std::string source_list_form();
 
-// Returns the items of a list of integers, which on a command line is "4,8,12" or "[4, 8, 12]"; nothing if it is not a
-// list.
+// Returns the items of a list of integers, which on a command line is "4,8,12" or "[4, 8, 12]"; nothing if it is
+// neither a list nor an integer. The caller checks the items.
 std::optional<std::vector<RawValue>> integers_of(const RawValue& raw);
 
 // Reads a list of strings from one text, as on a command line: a JSON array ('["a, b", "c"]') if it is in brackets,

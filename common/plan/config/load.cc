@@ -68,8 +68,7 @@ std::optional<LoadedConfig> build(const RawValue& file, const std::string& name,
   LoadedConfig loaded = applier.take();
   loaded.file_sets_keys = file_sets_keys;
   normalize_model_names(loaded);
-  Checker names(loaded.config, loaded.origins);  // Reported together with misspelt keys: names that are not allowed
-                                                 // values.
+  Checker names(loaded.config, loaded.origins);  // Wrong dataset names are reported together with misspelt keys.
   check_dataset_names(names);
   problems.insert(problems.end(), names.problems().begin(), names.problems().end());
   if (!problems.empty()) return std::nullopt;
@@ -172,9 +171,7 @@ std::optional<LoadedConfig> load_job(std::string_view text, ConfigFormat format,
 void visit_paths(JobConfig& config, const std::function<void(const std::string& key, std::string& path)>& visit) {
   const auto optional = [&visit](const char* key, std::optional<std::string>& path) {
     const bool elsewhere = path.has_value() && (hub::is_hub_path(*path) || s3::is_location(*path));
-    if (path.has_value() && !path->empty() && !elsewhere)
-      visit(key, *path);  // Paths of a hub or an object store are
-                          // not in a folder.
+    if (path.has_value() && !path->empty() && !elsewhere) visit(key, *path);
   };
   const auto required = [&visit](const char* key, std::string& path) {
     if (!path.empty()) visit(key, path);

@@ -33,12 +33,12 @@ struct Problem {
   std::string suggestion;  // Nearest valid key or allowed values; may be empty.
 };
 std::string format(const Problem& problem);
-// InvalidArgument with one line per problem, or OK when there is none.
+// Returns InvalidArgument with one line per problem, or OK without problems.
 absl::Status to_status(const std::vector<Problem>& problems);
 
 struct LoadedConfig {
   JobConfig config;
-  std::vector<std::string> warnings;      // One for each older spelling and each key without effect.
+  std::vector<std::string> warnings;      // About older spellings, keys without effect and inefficient settings.
   std::map<std::string, Origin> origins;  // Source of every current key that a file or the command line set.
   bool file_sets_keys = false;            // Whether the file sets any key, without the command line.
 };
@@ -69,10 +69,11 @@ ConfigFormat guess_format(std::string_view text);
 std::optional<LoadedConfig> load_job(std::string_view text, ConfigFormat format, const std::string& name,
                                      const std::vector<std::string>& overrides, std::vector<Problem>& problems);
 
-// Visits every non-empty path that the job's author sets; a relative one is relative to the author's working folder.
+// Visits every non-empty local path, not those of a hub or an object store. A relative one is relative to the working
+// folder of the job's author.
 void visit_paths(JobConfig& config, const std::function<void(const std::string& key, std::string& path)>& visit);
 
-// Returns the text that a job keeps as its source, with the overrides in a comment.
+// Returns the text that a job stores as its source, with the overrides in a comment at its end.
 std::string source_text(std::string text, const std::vector<std::string>& overrides);
 
 }  // namespace titan::config

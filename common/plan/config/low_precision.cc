@@ -143,7 +143,7 @@ void check_float8(Checker& check) {
   const std::string recipe = float8.recipe_name.value_or("tensorwise");
   if (float8.enable_fsdp_float8_all_gather && recipe != "tensorwise") {
     check.fail(section + "enable_fsdp_float8_all_gather", true,
-               absl::StrCat("needs one scale a weight, but ", section, "recipe_name is ", recipe),
+               absl::StrCat("needs one scale per weight, but ", section, "recipe_name is ", recipe),
                absl::StrCat("leave it out, or use ", section, "recipe_name = \"tensorwise\""));
   }
   if (float8.precompute_float8_dynamic_scale_for_fsdp && !float8.enable_fsdp_float8_all_gather) {
@@ -161,7 +161,7 @@ void check_float8(Checker& check) {
   }
 }
 
-// Experts are converted by name alone. A name that matches none would silently convert nothing.
+// Experts are selected only by name. A name without a match would silently convert nothing.
 void check_experts(Checker& check, const std::string& type, const std::vector<std::string>& fqns,
                    const models::ModelSpec* spec) {
   const std::string key = absl::StrCat(kGrouped, type, ".fqns");

@@ -16,7 +16,7 @@ namespace titan::config {
 
 enum class LowPrecision {
   kFloat8Tensorwise,   // One scale per matrix.
-  kFloat8Rowwise,      // One scale per row or column of the sum.
+  kFloat8Rowwise,      // One scale per row of a factor, along the dim that is summed.
   kFloat8RowwiseGwHp,  // The same with power-of-two scales, and weight gradients in high precision.
   kMxfp8,              // One power-of-two scale per 32 elements.
 };
@@ -43,8 +43,8 @@ bool converts(const JobConfig& config, std::string_view converter);  // Whether 
 std::optional<LowPrecision> low_precision_of(const JobConfig& config, std::string_view fqn,
                                              const std::vector<std::int64_t>& shape);
 
-// Whether FSDP, if it gathers this weight, gathers it as float8: weights of the tensorwise recipe. For an embedding
-// tied to the head pass its own name; it is gathered unconverted.
+// Whether FSDP, if it gathers this weight, gathers it as float8: with enable_fsdp_float8_all_gather, weights of the
+// tensorwise recipe. For an embedding tied to the head pass the embedding's name: it is gathered unconverted.
 bool gathered_as_float8(const JobConfig& config, std::string_view fqn, const std::vector<std::int64_t>& shape);
 
 // Returns a sentence naming experts of a flavor that low_precision_of() would convert but that do not divide into

@@ -127,7 +127,7 @@ constexpr Meaning kMeanings[] = {
     {"the attention variant belongs to the model's flavor, such as debugmodel_flex_attn",
      "attn_implementation attention attention_backend attn_type flash_attention use_flash_attn use_flex_attn"},
     {"debug.seed", "random_seed manual_seed global_seed"},
-    {"training.max_logits_mib; it bounds what the loss holds at once", "loss_num_chunks num_chunks"},
+    {"training.max_logits_mib; it limits the memory of the loss", "loss_num_chunks num_chunks"},
 };
 
 constexpr Meaning kSections[] = {
@@ -147,7 +147,7 @@ constexpr Meaning kSections[] = {
     {"write [quantize.linear.mx]", "mx mx.dense quantize.mx"},
     {"write [quantize.grouped_mm.float8]", "quantize.moe.float8 float8.moe quantize.moe"},
     {"write [quantize.grouped_mm.mx]", "quantize.moe.mx mx.moe"},
-    {"set training.max_logits_mib; it bounds what the loss holds at once", "loss"},
+    {"set training.max_logits_mib; it limits the memory of the loss", "loss"},
     {"set fault_tolerance.enable, with its keys in [fault_tolerance]", "ft torchft"},
 };
 
@@ -188,7 +188,7 @@ constexpr ShardingStrategy kStrategies[] = {
     {"DDP", "default", ShardingStrategy::Layout::kReplicated},
 };
 
-// Ranks that the other axes leave to data parallelism.
+// Returns the number of ranks that the other axes leave to data parallelism.
 int data_ranks(const JobConfig& config) {
   const ParallelismSection& p = config.parallelism;
   const int others = p.tensor_parallel_degree * p.pipeline_parallel_degree * p.context_parallel_degree;

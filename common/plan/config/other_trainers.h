@@ -27,7 +27,8 @@ struct ShardingStrategy {
   Layout layout = Layout::kAny;
 };
 
-// Ignores case and accepts "ShardingStrategy.FULL_SHARD"; null: no such strategy.
+// Finds a strategy by name, or by another common name such as "ZeRO3"; null: no such strategy. Ignores case and a
+// leading "ShardingStrategy.".
 const ShardingStrategy* find_sharding_strategy(std::string_view name);
 
 // Returns what is wrong, with the keys to set, if the degrees contradict the strategy.

@@ -24,8 +24,8 @@ mesh::Degrees degrees_of(const ParallelismSection& parallelism);
 // before it chooses a batch size. Errors: InvalidArgument, message beginning with the key.
 absl::Status check_split(const JobConfig& config, const models::ModelSpec& spec, const mesh::Mesh& mesh);
 
-// Returns warnings about a mesh that can split the model but wastes memory: more FSDP ranks than its tensors have rows.
-// Empty for a model of a library.
+// Returns warnings about a mesh that can split the model but wastes memory, because padding makes each FSDP gather at
+// least a quarter larger. Empty for a model of a library.
 std::vector<std::string> shard_warnings(const JobConfig& config);
 
 // Returns the configuration's pipeline options for a model of `n_layers` (0: not known), without the text of
@@ -36,11 +36,12 @@ pipeline::PlanOptions pipeline_options(const JobConfig& config, std::int64_t n_l
 // large.
 absl::StatusOr<std::string> read_schedule_file(const std::string& path);
 
-// Returns the schedule and the split that the ranks run, one stage for one rank. Reads pipeline_parallel_schedule_csv.
-// Errors: InvalidArgument, message beginning with the key; those of opening the file.
+// Returns the schedule and the split that the ranks run; without a pipeline, a single stage. Reads
+// pipeline_parallel_schedule_csv. Errors: InvalidArgument, message beginning with the key; those of opening the file.
 absl::StatusOr<pipeline::PipelinePlan> pipeline_plan(const JobConfig& config, std::int64_t n_layers);
 
-// Warnings about a pipeline that runs inefficiently, such as with fewer microbatches than stages. Reads no file.
+// Returns warnings about a pipeline that runs inefficiently, such as with fewer microbatches than stages. Reads no
+// file.
 std::vector<std::string> pipeline_warnings(const JobConfig& config);
 
 }  // namespace titan::config

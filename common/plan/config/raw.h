@@ -20,10 +20,10 @@ struct RawValue {
     kInt,
     kFloat,
     kString,
-    kWord,  // Untyped text (plain YAML scalars, command line); the key that takes it decides the type.
+    kWord,  // Untyped text (plain YAML scalars, command line); the key decides the type.
     kList,
     kTable,
-    kOther,  // Dates and times, which no key takes.
+    kOther,  // Dates and times, which no key accepts.
   };
   Kind kind = Kind::kNull;
   bool boolean = false;
@@ -48,8 +48,8 @@ RawValue raw_word(std::string value);
 
 // Returns the value for messages, close to how the user wrote it and shortened if long.
 std::string display(const RawValue& raw);
-// Replaces control characters by blanks, and in text that is not valid UTF-8 all bytes above ASCII by question marks.
-// `keep_lines` keeps newlines.
+// Replaces control characters by blanks, and by question marks the delete character and, in text that is not valid
+// UTF-8, all bytes above ASCII. `keep_lines` keeps newlines.
 std::string replace_control_characters(std::string text, bool keep_lines);
 // Applies that to all texts of problems, which may quote arbitrary input.
 void make_printable(std::vector<Problem>& problems);

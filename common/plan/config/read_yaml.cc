@@ -9,7 +9,7 @@
 namespace titan::config {
 namespace {
 
-// With anchors a small file can describe a huge tree or repeat a long text, so conversion stops here.
+// With anchors a small file can describe a huge tree or repeat a long text, so conversion stops at these limits.
 constexpr int kMaxNodes = 100000;
 constexpr std::size_t kMaxText = kMaxFileBytes;
 
@@ -42,7 +42,7 @@ class Converter {
 
  private:
   void convert_scalar(const YAML::Node& node, RawValue& raw) {
-    // Quoted scalars have the tag "!". Plain ones have no type until a key takes them.
+    // Quoted scalars have the tag "!". The type of plain ones depends on the key.
     const bool quoted = node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
     const std::string& text = node.Scalar();
     raw.text = text;

@@ -42,7 +42,7 @@ std::string idle_detail(const std::string& key, const nlohmann::json& values, co
   return why;
 }
 
-// Handles keys of a converter that is off while another is on.
+// Returns why a key of a converter that is off has no effect while another converter is on; else empty.
 std::string idle_converter(const std::string& key, const JobConfig& config) {
   constexpr std::string_view kSection = "quantize.";
   if (key.rfind(kSection, 0) != 0 || config.model.converters.empty()) return "";
@@ -60,7 +60,7 @@ std::string idle_number(const std::string& key, const JobConfig& config) {
                       " has no effect while activation_checkpoint.layers names the layers");
 }
 
-// If one rank has a whole weight, FSDP gathers none.
+// If every rank has whole weights, FSDP gathers none.
 std::string idle_gather(const std::string& key, const JobConfig& config) {
   if (key != "quantize.linear.float8.enable_fsdp_float8_all_gather") return "";
   const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
@@ -99,7 +99,7 @@ const std::vector<IgnoredFeature>& ignored_features() {
   static const auto& table = *new std::vector<IgnoredFeature>{
       {"parallelism.expert_parallel_comm_backend",
        "DeepEP's kernels are not supported yet; tokens use the standard exchange", "deepep"},
-      {"memory_estimation.disable_fake_mode", "memory is estimated on tensors that hold none"},
+      {"memory_estimation.disable_fake_mode", "memory is always estimated with tensors that allocate none"},
   };
   return table;
 }

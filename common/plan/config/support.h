@@ -10,7 +10,7 @@
 namespace titan::config {
 
 // A key for a missing feature that would change numbers or write files: rejected unless it has its default value.
-// Building the feature deletes the row.
+// Delete the row when the feature exists.
 struct Unsupported {
   std::string_view key;
   std::string_view feature;
@@ -19,7 +19,7 @@ struct Unsupported {
 const std::vector<Unsupported>& unsupported();
 
 // A key for a missing feature that would only make training faster or easier to watch: values other than the default
-// are accepted with a warning. Building the feature deletes the row.
+// are accepted with a warning. Delete the row when the feature exists.
 struct IgnoredFeature {
   std::string_view key;
   std::string_view instead;    // Behavior without the feature.

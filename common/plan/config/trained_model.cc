@@ -117,7 +117,7 @@ void check_nf4(Checker& check, const models::ModelSpec& spec) {
     if (columns % models::kNf4Block == 0) continue;
     check.fail(
         "lora.base", config.lora.base,
-        absl::StrCat("keeps blocks of ", models::kNf4Block, " weights, which do not divide the ", columns,
+        absl::StrCat("has blocks of ", models::kNf4Block, " weights, which do not divide the ", columns,
                      " inputs that ", models::layer_of(tensor.fqn), " has", rows && ranks > 1 ? " on a rank" : ""),
         rows && ranks > 1 ? "lower parallelism.tensor_parallel_degree, or use lora.base = \"compute\""
                           : "use lora.base = \"compute\"");

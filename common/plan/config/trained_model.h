@@ -1,6 +1,6 @@
 #pragma once
 
-// Derives what a job trains from its configuration: the model with its changes, or adapters instead of it.
+// Derives what a job trains from its configuration: a flavor with the job's changes, or adapters.
 
 #include <optional>
 #include <string>
@@ -19,14 +19,14 @@ absl::StatusOr<models::ModelSpec> resolve_model(const ModelSection& model);
 // Returns a warning for each key that sets rows longer than the model's max_seq_len.
 std::vector<std::string> length_warnings(const JobConfig& config, const models::ModelSpec& spec);
 
-// Applies only the changes, for a flavor from elsewhere (a library of models).
+// Applies the section's changes to a flavor from a library of models.
 models::ModelSpec apply_model_overrides(models::ModelSpec spec, const ModelSection& model);
 
 // Returns the adapters that a job trains; nothing: it trains the model itself.
 std::optional<models::AdapterSpec> adapters_of(const JobConfig& config);
 
-// Returns the type of weights that are not trained: "float32", "bfloat16", or empty: the compute type. They need no
-// more precision than layers read, which takes half the bytes of float32 masters.
+// Returns the type of weights that are not trained: "float32", "bfloat16", or empty: the compute type. Frozen weights
+// need no float32 master copy; the compute type usually has half the bytes.
 std::string frozen_dtype(const JobConfig& config);
 
 }  // namespace titan::config

@@ -66,7 +66,7 @@ std::string names_near(const std::string& pattern, const std::vector<models::Par
   std::string near = nearest(given, names);
   if (near.empty()) near = nearest(given, inner);
   if (!near.empty()) return absl::StrCat("did you mean \"", near, "\"?");
-  return names.empty() ? "" : absl::StrCat("names are such as ", names[std::min<size_t>(1, names.size() - 1)]);
+  return names.empty() ? "" : absl::StrCat("names look like ", names[std::min<size_t>(1, names.size() - 1)]);
 }
 
 UpdateRule rule_of(const OptimizerSection& base, const ParamGroup* group) {
@@ -149,7 +149,7 @@ std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer,
     for (size_t p = 0; p < parameters.size(); ++p) {
       if (taken[p] != i || is_matrix(parameters[p])) continue;
       problems.push_back({pattern, absl::StrCat("gives ", parameters[p].fqn, ", which is not a matrix, to Muon"),
-                          "narrow it, or give an earlier group those parameters"});
+                          "narrow the pattern, or put these parameters into an earlier group"});
       break;
     }
   }
@@ -158,7 +158,7 @@ std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer,
 
 UpdateRules update_rules(const OptimizerSection& optimizer, const std::vector<models::ParameterSpec>& parameters) {
   const std::vector<std::optional<size_t>> taken = group_of(optimizer, parameters);
-  // Two places per group: its own rule, and AdamW's for parameters that an inherited Muon does not take.
+  // Two places per group: its own rule, and AdamW's for parameters that an inherited Muon does not update.
   const size_t none = optimizer.param_groups.size();
   const auto place_of = [&](size_t p) {
     const size_t group = taken[p].value_or(none);

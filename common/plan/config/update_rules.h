@@ -1,7 +1,7 @@
 #pragma once
 
-// How each parameter of a model is updated: [optimizer] with its param_groups, resolved. Pure, so that the controller
-// checks what a rank will do.
+// Resolves how each parameter of a model is updated, from [optimizer] and its param_groups. Pure, so that the
+// controller can check what a rank will do.
 
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ struct UpdateRule {
   double lr = 0;        // Peak, which the schedule multiplies by its factor.
   double weight_decay = 0;
   double beta1 = 0, beta2 = 0, eps = 0;  // AdamW, Adam
-  double momentum = 0;                   // For Muon, like the ones below.
+  double momentum = 0;                   // Muon; so are the members below.
   bool nesterov = true;
   int ns_steps = 0;
   std::string adjust_lr;
@@ -43,21 +43,21 @@ struct GroupProblem {
   std::string suggestion;
 };
 
-// Returns problems of the groups themselves.
+// Returns problems of the groups that do not depend on the model.
 std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer);
-// Also checks them against the model: a pattern that matches no parameter, or none that earlier groups leave, or one
-// that Muon cannot take.
+// Also checks them against the model: a pattern that matches no parameter, only parameters of earlier groups, or one
+// that is not a matrix and that the group gives to Muon.
 std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer,
                                        const std::vector<models::ParameterSpec>& parameters);
 
-// Requires groups without problems. Where Muon comes from [optimizer] rather than from a group, it takes hidden
-// matrices (is_hidden_matrix()), and AdamW with the same options takes the rest.
+// Returns the rule of each parameter. Requires groups without problems. Where Muon comes from [optimizer] rather than
+// from a group, it updates hidden matrices (is_hidden_matrix()), and AdamW with the same options the rest.
 UpdateRules update_rules(const OptimizerSection& optimizer, const std::vector<models::ParameterSpec>& parameters);
 
-// A matrix, or a stack of one matrix per expert.
+// Whether the parameter is a matrix, or a stack of one matrix per expert.
 bool is_matrix(const models::ParameterSpec& parameter);
-// A matrix of a transformer layer except its router's: not an embedding or head. Muon is made for these. The rows of
-// the others are separate vectors, looked up or scored one by one (Jordan et al.,
+// Whether it is a matrix of a transformer layer, except its router's: not an embedding or head. Muon is made for these.
+// The rows of the others are separate vectors, looked up or scored one by one (Jordan et al.,
 // https://kellerjordan.github.io/posts/muon).
 bool is_hidden_matrix(const models::ParameterSpec& parameter);
 

@@ -36,7 +36,7 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
   }
   absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
   if (!spec.ok()) {
-    // A library may bring any model name; only a rank, which loads it, knows.
+    // A library may define any model name; only a rank, which loads it, knows them.
     if (!library.empty() && models::flavors(model.name).empty()) return std::nullopt;
     if (model.name == "flux") {
       check.fail("model.name", model.name, "not supported yet", "use llama3");
@@ -125,7 +125,7 @@ std::vector<std::string> linear_layers(const models::ModelSpec& spec) {
   return names;
 }
 
-// A misspelt layer would silently be kept in memory. Default names that a dense model lacks are not an error.
+// A misspelt name would silently not be recomputed. Default names that a dense model lacks are not an error.
 void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
   const auto& parts = check.config().activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns;
   const auto standard = ActivationCheckpointSection().per_op_sac_force_recompute_mm_shapes_by_fqns;
@@ -223,7 +223,7 @@ void check_qk_clip(Checker& check, const std::optional<models::ModelSpec>& spec)
   if (const std::string norms = normed_logits(*spec); !norms.empty()) {
     check.fail("optimizer.qk_clip", clip,
                absl::StrCat("has no effect on ", spec->name, " ", spec->flavor, ", which ", norms,
-                            ": the size of their weights does not reach the logits"),
+                            ": the size of their weights does not affect the logits"),
                "leave it out");
   }
 }

@@ -13,10 +13,11 @@
 
 namespace titan::config {
 
-// Returns everything that is wrong with the configuration. With `origins`, each problem has the place that set its key.
+// Returns everything that is wrong with the configuration. With `origins`, each problem has the place where its key was
+// set.
 std::vector<Problem> check(const JobConfig& config, const std::map<std::string, Origin>& origins = {});
 
-// Returns check() as InvalidArgument with one line per problem.
+// Returns the problems of check() as InvalidArgument, one per line; OK without problems.
 absl::Status validate(const JobConfig& config);
 absl::Status validate(const LoadedConfig& loaded);
 
@@ -32,14 +33,14 @@ std::int64_t seed_of(std::string_view id);
 // Returns the number of the job's processes: one per rank, or one for all ranks (comm.mode local_tensor, fake_backend).
 int processes(const JobConfig& config);
 
-// Data-parallel ranks (replicate * shard), rows and microbatches per step of a resolved configuration that starts from
-// step 0. A resumed job without a configured batch keeps the checkpoint's.
+// Return the number of data-parallel ranks (replicate * shard), the rows per step and the microbatches per step of a
+// resolved configuration that starts from step 0. A resumed job without a configured batch keeps the checkpoint's.
 int batch_degree(const JobConfig& config);
 std::int64_t global_batch(const JobConfig& config);
 std::int64_t accumulation_steps(const JobConfig& config);
 
-// Bytes of a microbatch's logits on a rank above which they are computed in parts; 0: never. The default is 64 MiB on
-// CPUs and 2 GiB on GPUs, where computing in parts costs time (docs/benchmarks/training-gpu.md).
+// Returns the bytes of a microbatch's logits on a rank above which they are computed in parts; 0: never. The default is
+// 64 MiB on CPUs and 2 GiB on GPUs, where computing in parts costs time (docs/benchmarks/training-gpu.md).
 std::int64_t max_logit_bytes(const JobConfig& config);
 
 }  // namespace titan::config

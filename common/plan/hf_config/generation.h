@@ -15,8 +15,8 @@ struct GenerationConfig {
                                          // supported here: "repetition_penalty = 1.8".
 };
 
-// `file` may be null. Skips settings of sampling (do_sample, temperature, top_k, top_p) and of length, which the caller
-// chooses.
+// Reads the settings of `file`, which may be null. Skips settings of sampling (do_sample, temperature, top_k, top_p)
+// and of length, which the caller chooses.
 GenerationConfig read_generation_config(const nlohmann::json& file);
 
 // Returns the tokens of "eos_token_id", which config.json has, too.

@@ -18,22 +18,22 @@ class Keys {
   explicit Keys(nlohmann::json object, std::string prefix = "")
       : object_(std::move(object)), prefix_(std::move(prefix)) {}
 
-  // A null counts as a missing key.
+  // A null is treated as a missing key.
   bool has(const std::string& key) const { return object_.contains(key) && !object_.at(key).is_null(); }
   nlohmann::json at(const std::string& key) const { return has(key) ? object_.at(key) : nlohmann::json(); }
   const nlohmann::json& object() const { return object_; }
 
-  // These leave `into` unchanged when the object does not have the key.
+  // Read a key of the given type. Leave `into` unchanged when the object does not have the key.
   void take(const std::string& key, int64_t& into);
   void take(const std::string& key, double& into);
-  void take(const std::string& key, bool& into);  // A number counts as true unless it is 0.
+  void take(const std::string& key, bool& into);  // A number is true unless it is 0.
   void take(const std::string& key, std::string& into);
 
-  // Take a key that must be present and above 0.
+  // Read a key that must be present and above 0.
   void need(const std::string& key, int64_t& into);
   void need(const std::string& key, double& into);
 
-  // For a setting of which all families here support only one value. A missing key is accepted.
+  // Checks a setting for which all families support only one value. A missing key is accepted.
   template <typename T>
   void expect(const std::string& key, const T& only) {
     T there = only;
@@ -58,8 +58,8 @@ class Keys {
 // them (DeepSeek V2's vocab_size) is not included, so a file without it is rejected.
 nlohmann::json class_defaults(const std::string& model_type);
 
-// The alternative name of a key in transformers 5 (its attribute_map), which files may use. {"num_local_experts",
-// "num_experts"} is the alternative name and the one that read.cc uses. Empty names: the model type has none.
+// A key's alternative name in transformers 5 (its attribute_map), which files may use, and the name that read.cc uses:
+// {"num_local_experts", "num_experts"}. Empty: the model type has no alternative name.
 struct AttributeAlias {
   std::string second, first;
 };

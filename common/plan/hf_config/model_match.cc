@@ -165,7 +165,7 @@ absl::StatusOr<std::string> embedding_misfit(const std::string& folder, const mo
       ++found;
       if (shape == here) continue;
       misfit = absl::StrCat(std::filesystem::path(path).filename().string(), " holds ", name, " of ", shape.dump(),
-                            ", and this model has a vocabulary of ", spec.vocab_size, " and dim ", spec.dim);
+                            ", but this model has a vocabulary of ", spec.vocab_size, " and dim ", spec.dim);
     }
   }
   return found == 1 ? misfit : "";

@@ -18,11 +18,12 @@ namespace titan::hf_config {
 struct ConfigDifference {
   std::string key;
   std::string there, here;  // The values as JSON.
-  bool takeable = false;    // take_numbers() removes it.
+  bool takeable = false;    // Whether take_numbers() removes the difference.
 };
 
-// Returns the differences that make the weights of `there` unusable for `here`. Ignores what weights do not depend on,
-// and a separate head where the file ties it to the embedding: such a head starts as a copy of the embedding.
+// Returns the differences that make the weights of `there` unusable for `here`. Ignores settings on which weights do
+// not depend, and a separate head where the file ties it to the embedding: such a head starts as a copy of the
+// embedding.
 std::vector<ConfigDifference> compare(const HfModel& there, const HfModel& here);
 
 // Copies the settings of `from` that change results but no shapes: theta and scaling of RoPE, its channel pairing, and
@@ -37,12 +38,12 @@ struct WeightsHeader {
   nlohmann::json tensors;
   int64_t bytes = 0;  // Size of the header with its length field; the tensors' bytes follow.
 };
-// Errors: DataLoss, naming the file `path`.
+// Errors: those of reading; DataLoss, naming `path`, when the file has no valid header.
 absl::StatusOr<WeightsHeader> read_weights_header(storage::ReadableFile& file, const std::string& path);
 
 // Explains why the embedding in a folder of *.safetensors does not fit `spec`: "model.safetensors holds
 // model.embed_tokens.weight of [200, 64], ...". Empty when it fits, or when none or several are found. Reads the
-// headers of up to a hundred files. Errors: DataLoss, naming the file.
+// headers of up to a hundred files. Errors: those of opening a file and of read_weights_header().
 absl::StatusOr<std::string> embedding_misfit(const std::string& folder, const models::ModelSpec& spec);
 
 }  // namespace titan::hf_config

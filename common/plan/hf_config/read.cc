@@ -186,7 +186,7 @@ void llama4(Keys& keys, ModelSpec& spec) {
 
 struct Reader {
   const char* name;
-  const char* like;  // Flavor that supplies what config.json does not contain.
+  const char* like;  // Flavor that supplies the settings that config.json does not have.
   void (*read)(Keys&, ModelSpec&);
 };
 
@@ -203,7 +203,7 @@ const std::map<std::string, Reader>& readers() {
   return all;
 }
 
-// Returns the file's keys over its class's defaults, under the names that read.cc uses.
+// Returns the class's defaults overridden by the file's keys, under the names that read.cc uses.
 json with_defaults(Keys& file, const std::string& model_type) {
   json all = class_defaults(model_type);
   const AttributeAlias alias = alias_of(model_type);

@@ -16,8 +16,8 @@ struct HfModel {
   std::vector<std::string> notes = {};  // Settings of the file that are not applied here, for warnings.
 };
 
-// Reads the model of a Hugging Face config.json, whether or not a flavor has the same numbers. Interprets the file as
-// transformers does (keys.h); the inverse is HfFamily::config. Errors: InvalidArgument naming the key and its value,
+// Reads the model of a Hugging Face config.json; no flavor needs to have the same numbers. Interprets the file as
+// transformers does (keys.h). HfFamily::config is the inverse. Errors: InvalidArgument naming the key and its value,
 // for an architecture, an activation, a window or a RoPE scaling that no family here supports.
 absl::StatusOr<HfModel> read_model(const nlohmann::json& config);
 

@@ -22,7 +22,7 @@ struct Table {
 
 bool is_table(const Keys& file, const char* key) { return file.at(key).is_object() && !file.at(key).empty(); }
 
-// Returns the type under either of its two keys; "" is not a type.
+// Returns the type under either of its two keys; "" stands for an unknown or contradictory type.
 json kind_of(const json& table) {
   const json current = table.value("rope_type", json()), old = table.value("type", json());
   if (!current.is_null() && !old.is_null() && current != old) return "";
@@ -41,7 +41,7 @@ void check_same(Keys& file) {
   }
 }
 
-// Returns the file's table, or that of the class for a missing key. If the class has a table, transformers 4 reads an
+// Returns the file's table, or the class's if the file has none. If the class has a table, transformers 4 reads an
 // explicit null as no scaling and 5 as the class's table.
 Table table_of(Keys& file, const json& defaults) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
