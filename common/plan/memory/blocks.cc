@@ -45,7 +45,7 @@ struct Sizes {
   const models::ActivationShape shape;
   const int64_t e, wide;       // Bytes of an element, and of one at full precision.
   int64_t n = 0;               // Tokens.
-  int64_t whole = 0, own = 0;  // Activations inside a sub-block and between sub-blocks.
+  int64_t whole = 0, own = 0;  // Bytes of the activations inside a sub-block and between sub-blocks, on this rank.
   int64_t heads = 0, kv_heads = 0, context = 1;
   int64_t queries = 0, keys = 0, values = 0, mixed = 0;  // Elements.
   int64_t ffn_width = 0, shared_width = 0;               // Channels.
@@ -87,11 +87,11 @@ class Layer {
   }
 
  private:
-  // Memory of norms that consist of smaller operations.
+  // Returns the memory of a norm that consists of smaller operations.
   int64_t norm() const { return s_.shape.fused_norms ? 0 : 3 * s_.own / s_.e * s_.wide; }
   int64_t rotation() const { return 2 * s_.queries * s_.wide; }
   int64_t qkv() const { return (s_.queries + s_.keys + s_.values) * s_.e; }
-  // Gradients of queries, keys and values are summed at full precision and converted one after the other.
+  // Gradients of queries, keys and values are summed at full precision, then converted one by one.
   int64_t qkv_gradients() const { return s_.e == s_.wide ? qkv() : qkv() / s_.e * s_.wide + s_.queries * s_.e; }
   int64_t pack() const { return (s_.keys + s_.values) * s_.e; }
 
@@ -119,7 +119,7 @@ class Layer {
   int64_t mixture_graph() const {
     return s_.whole + shared() + 2 * routed_bytes() + (clamped() ? 3 : 4) * s_.expert_hidden;
   }
-  // Sums over the choices at full precision.
+  // Counts the sums over the chosen experts, at full precision.
   int64_t mixture_forward() const {
     if (s_.all_tokens > 0) return routed_bytes() + s_.all_tokens * (s_.e + 2 * s_.wide);
     return routed_bytes() + 2 * s_.whole / s_.e * s_.wide / (s_.apart ? s_.shape.tensor_ranks : 1);
@@ -131,13 +131,13 @@ class Layer {
     return s_.whole + (s_.shared_hidden > 0 ? s_.whole + shared() : 0) + std::max({spread, computed, combined});
   }
 
-  // Adds a moment of the backward pass; `activations` counts what exists in addition to the graph, negative for freed
-  // parts.
+  // Adds a moment of the backward pass. `activations`: bytes in addition to the graph, negative for its freed parts.
   void at(int64_t activations, int64_t weight_gradients) {
     result_.backward.push_back({result_.graph + activations, weight_gradients});
   }
 
-  // Each returns the number of weight elements whose gradients exist afterwards.
+  // Add the moments of the second half's backward pass. Return the number of weight elements whose gradients exist
+  // afterwards.
   int64_t feed_forward_backward() {
     const int64_t matrix = s_.spec.dim * s_.ffn_width;
     at(gathered() + s_.hidden, matrix);  // The last product.
@@ -162,7 +162,7 @@ class Layer {
     at(gathered() - shared() - (clamped() ? 3 : 4) * s_.expert_hidden + 2 * routed_bytes() + scaling, weights);
     return weights;
   }
-  // `weights`: gradients of the second half, which comes first.
+  // `weights`: weight elements of the second half, whose backward pass comes first.
   void attention_backward(int64_t first_half, int64_t second_half, int64_t weights) {
     const int64_t out = s_.spec.dim * s_.heads * s_.spec.v_head_dim, mixed = s_.mixed * s_.e;
     at(norm() - second_half, weights);
@@ -172,7 +172,7 @@ class Layer {
     at(s_.own - result_.graph + std::min(first_half, 2 * s_.whole) + norm(), weights + attention_weights(s_));
   }
 
-  // Both factors of each product's weight gradient.
+  // Returns the bytes of both factors of all weight gradients.
   int64_t factors() const {
     const models::ModelSpec& m = s_.spec;
     int64_t sum = s_.whole + (s_.queries + s_.mixed) * s_.e + s_.whole;
@@ -203,9 +203,10 @@ BlockMemory embedding(const Sizes& s) {
   return block;
 }
 
-// Three cases. Whole logits: converted to full precision, with their softmax. Logits split over the tensor ranks: these
-// alone, which become their own gradient, plus wide copies of a few rows at a time. Logits in parts: one part with its
-// wide copy, the weight's gradient assembled from the parts, and the input's gradient at full precision.
+// Distinguishes three cases. Whole logits: a copy at full precision and its softmax. Logits split over the tensor
+// ranks: no second copy, since the gradient overwrites them, but wide copies of a few rows at a time. Logits in parts:
+// one part with its wide copy, the weight's gradient assembled from the parts, and the input's gradient at full
+// precision.
 BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
   constexpr int64_t kRowsAtATime = int64_t{1} << 22;
   const int64_t weights = s.spec.vocab_size / s.shape.tensor_ranks * s.spec.dim;
@@ -235,7 +236,8 @@ BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
   return block;
 }
 
-// Returns the bytes that worker/rank/parallel/activation_checkpoint.cc keeps.
+// Returns the bytes that worker/rank/parallel/activation_checkpoint.cc keeps within the budget, a share of the bytes of
+// all items.
 int64_t within_budget(const std::vector<models::KnapsackItem>& items, double budget) {
   int64_t all = 0;
   for (const models::KnapsackItem& item : items) all += item.bytes;
@@ -274,11 +276,11 @@ bool by_whole_layers(const config::ActivationCheckpointSection& ac) {
   return ac.mode == "full" || (ac.mode == "selective" && ac.selective_ac_option != "op");
 }
 
-// Returns n where every n-th layer is recomputed, if no list names the layers.
+// Returns n if every n-th layer is recomputed. Ignores a list of layers.
 int every_nth(const config::ActivationCheckpointSection& ac) {
   int every = 1;
   if (ac.mode == "selective" && ac.selective_ac_option != "op") (void)absl::SimpleAtoi(ac.selective_ac_option, &every);
-  return std::max(every, 1);  // 0 means all, too.
+  return std::max(every, 1);  // 0 also means every layer.
 }
 
 }  // namespace

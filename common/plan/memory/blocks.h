@@ -1,6 +1,6 @@
 #pragma once
 
-// Estimates the memory of each block on a rank for one microbatch, by phase, in bytes. Free of LibTorch.
+// Estimates the memory of each block on a rank for one microbatch, by phase, in bytes. Does not need LibTorch.
 
 #include <cstdint>
 #include <string>
@@ -25,10 +25,10 @@ struct LayerPosition {
 // Whether a layer's forward pass runs again in the backward pass, at least in part.
 bool is_recomputed(const config::ActivationCheckpointSection& ac, const LayerPosition& layer);
 
-// Share of a model's layers that are recomputed as a whole, keeping only their input.
+// Returns the share of a model's layers, 0 to 1, that are recomputed as a whole and keep only their input.
 double recomputed_share(const config::ActivationCheckpointSection& ac, int64_t n_layers);
 
-// Bytes that a layer keeps for its backward pass, excluding its input.
+// Returns the bytes that a layer keeps for its backward pass, excluding its input.
 int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpointSection& ac,
                    const LayerPosition& place);
 
@@ -39,7 +39,7 @@ struct Moment {
 };
 
 struct BlockMemory {
-  int64_t input = 0;        // Kept from the forward pass on.
+  int64_t input = 0;        // Size of the input, which is kept for the backward pass.
   int64_t output = 0;       // Size of the output and of its gradient.
   int64_t graph = 0;        // Everything that the backward pass reads.
   int64_t forward = 0;      // Peak of a forward pass that builds the graph, including input and output.

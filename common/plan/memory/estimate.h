@@ -1,7 +1,7 @@
 #pragma once
 
-// Estimates the peak memory of the fullest rank of a job during a step, from the configuration alone. For decisions
-// made where LibTorch is not linked.
+// Estimates the peak memory of the fullest rank of a job during a step, from the configuration only, for programs
+// without LibTorch.
 
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@ struct Parts {
   int64_t weights = 0;      // The rank's shard, and gathered weights.
   int64_t gradients = 0;    // The rank's shard, gathered gradients, and sums that are not reduced yet.
   int64_t optimizer = 0;    // Optimizer states.
-  int64_t activations = 0;  // Microbatches that wait for their backward pass, and the block at work.
+  int64_t activations = 0;  // Of microbatches that wait for their backward pass, and of the current block.
   int64_t buffers = 0;      // Buffers of gathers, reductions and transfers; RoPE tables.
 
   int64_t total() const { return weights + gradients + optimizer + activations + buffers; }
@@ -27,17 +27,17 @@ struct Parts {
 struct Estimate {
   Parts peak;        // Peak on the device.
   int64_t host = 0;  // Peak bytes of shards, states and sums in host memory under training.enable_cpu_offload.
-  int pipeline = 0;  // The fullest rank's index on the pipeline axis. Ranks along the other axes are alike.
+  int pipeline = 0;  // The fullest rank's index on the pipeline axis. Ranks along the other axes need the same.
 };
 
-// Follows the engine's order of work (worker/rank/runtime/engine): shards, weights gathered ahead, the schedule's
-// microbatches, recomputation, one reduction in flight. Like a dry run, it excludes workspaces inside kernels,
-// fragmentation, NCCL's buffers and the CUDA context (2 to 4 GiB of a GPU); checkpoints, data and validation; and the
-// optimizer's temporaries except for a round of Muon's matrices. It assumes evenly routed tokens, unless experts have
-// capacity for all that can come, and attention that stores no scores.
+// Returns the estimate for the fullest rank. Follows the engine's order of work (worker/rank/runtime/engine): shards,
+// weights gathered ahead, the schedule's microbatches, recomputation, one reduction in flight. Like a dry run, it
+// excludes workspaces inside kernels, fragmentation, NCCL's buffers and the CUDA context (2 to 4 GiB of a GPU);
+// checkpoints, data and validation; and the optimizer's temporaries except for a round of Muon's matrices. It assumes
+// evenly routed tokens, unless experts have capacity for all that can come, and attention that stores no scores.
 // It overestimates adapters with few targets, since it counts the inputs of the other layers as kept.
-// Halves of a pair (DualPipeV) count one after the other, as in a dry run.
-// tests/worker/rank/runtime/memory_estimate_test.cc compares it with dry runs and states the bound.
+// The two passes of an overlapped pair (DualPipeV) are counted one after the other, as in a dry run.
+// tests/worker/rank/runtime/memory_estimate_test.cc compares it with dry runs and states how far it may be off.
 //
 // `config` must be valid and resolved. Returns nothing when it cannot estimate: for a model of a library
 // (experimental.custom_import) or a schedule in a file.

@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts the weights that a rank gathers for its blocks, like ShardUnit (worker/rank/parallel). Every function records
-// the peak at its largest moment.
+// Counts the weights that a rank gathers for its blocks, in the order in which ShardUnit (worker/rank/parallel) gathers
+// and frees them. Functions that add memory record the peak.
 
 #include "common/plan/memory/rank_memory.h"
 
@@ -11,9 +11,9 @@ namespace titan::memory {
 void begin_unshard(RankMemory& rank, const EstimatedBlock& block);
 // Counts the block's gathered weights.
 void unshard(RankMemory& rank, const EstimatedBlock& block);
-// Counts the weights that are freed after a pass, all except those that the engine keeps.
+// Subtracts the weights that are freed after a pass: all except those that the engine keeps.
 void reshard(RankMemory& rank, const EstimatedBlock& block, bool after_forward);
-// Counts the freed weights of one unit.
+// Subtracts the gathered weights of one unit, if it has any apart from its shard.
 void free_gathered(RankMemory& rank, ShardedUnit& one);
 
 }  // namespace titan::memory

@@ -6,7 +6,7 @@
 namespace titan::memory {
 namespace {
 
-// The sum is in addition to the gradient shard, on the same device.
+// Counts a unit's sum in the reduce type, in addition to its gradient shard and on the same device.
 void open_sum(RankMemory& rank, ShardedUnit& one) {
   if (std::exchange(one.wide, true)) return;
   const int64_t bytes = one.unit.shard * rank.bytes.reduce;
@@ -18,7 +18,8 @@ void open_sum(RankMemory& rank, ShardedUnit& one) {
   rank.peak_host_sums = std::max(rank.peak_host_sums, rank.host_sums);
 }
 
-// `last`: these are the step's last gradients. If they are its only ones, they are rounded as they are copied.
+// Counts a unit's new gradients in its sum. `last`: they are the step's last ones. If they are also its only ones, they
+// are rounded while they are copied, without a sum.
 void add_gradients(RankMemory& rank, ShardedUnit& one, bool last) {
   const bool only = last && one.users == 1 && !one.wide && !rank.replicas;
   if (one.unit.ranks == 1 && rank.rounds_once && !only) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // Counts a rank's gradients from the backward pass of a block to the end of the step: unsharded sums, reductions in
-// flight and gradient shards. Every function records the peak at its largest moment.
+// flight and gradient shards. Functions that add memory record the peak.
 
 #include "common/plan/memory/rank_memory.h"
 

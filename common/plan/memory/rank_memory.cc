@@ -14,7 +14,7 @@ using mesh::Reshard;
 
 int64_t bytes_of(const std::string& type) { return type == "float64" ? 8 : type == "float32" ? 4 : 2; }
 
-// Bytes of an element of a weight that is not trained.
+// Returns the bytes per element of weights that are not trained.
 int64_t frozen_bytes(const config::JobConfig& config, int64_t compute) {
   const std::string type = config::frozen_dtype(config);
   return type.empty() ? compute : bytes_of(type);
@@ -29,7 +29,7 @@ ElementBytes element_bytes(const config::JobConfig& config) {
           .reduce = master == 8 ? 8 : bytes_of(config.training.mixed_precision_reduce)};
 }
 
-// Bytes of one moment of Adam or AdamW in a unit's shard.
+// Returns the bytes of one of Adam's or AdamW's moments for a unit's shard.
 int64_t state_bytes(const RankMemory& rank, const Unit& unit) {
   const std::string& type = rank.config.optimizer.state_dtype;
   if (type == "8bit") return unit.coded;

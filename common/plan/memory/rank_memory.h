@@ -40,7 +40,7 @@ struct EstimatedBlock {
   bool reads_weights = true;  // In the backward pass.
 };
 
-// Bytes per element: of computation, of shards, of frozen shards, and of reductions.
+// Bytes per element in computation, in shards, in shards of frozen weights, and in reductions.
 struct ElementBytes {
   int64_t compute = 0;
   int64_t master = 0;
@@ -52,11 +52,12 @@ struct RankMemory {
   const config::JobConfig& config;
   const ElementBytes bytes;
   const bool rounds_once;  // Gradients are summed in the reduce type, which is wider than the shard's.
-  const bool replicas;     // Replicas add to that sum.
+  const bool replicas;     // Gradients are also summed over replicas.
   const bool once;         // Gradients are reduced once per step.
   std::vector<std::unique_ptr<ShardedUnit>> units;
   std::map<int, std::vector<EstimatedBlock>> stages;
-  ShardedUnit* shared = nullptr;  // Embedding whose tied head is on another pipeline rank, or that head's copy.
+  ShardedUnit* shared = nullptr;  // Embedding whose tied head is on another pipeline rank, or that head's copy of it;
+                                  // else null.
   std::vector<ShardedUnit*> reducing;
   bool reducing_last = false;
   int64_t host = 0;
@@ -66,7 +67,7 @@ struct RankMemory {
   Parts now, peak;
 };
 
-// Returns what the rank at `place` of the pipeline holds before its first step. `config` must outlive it.
+// Returns the memory that the rank at `place` of the pipeline uses before its first step. `config` must outlive it.
 RankMemory make_rank_memory(const config::JobConfig& config, const models::ModelSpec& spec,
                             const pipeline::PipelinePlan& plan, const mesh::Mesh& mesh, int place);
 
@@ -74,7 +75,7 @@ bool is_trained(const ShardedUnit& one);
 // Whether each unit is updated during the backward pass, after which its gradient shard is freed.
 bool steps_early(const config::JobConfig& config);
 
-// Bytes of an element of a unit when gathered, and when stored.
+// Return the bytes per element of a unit when gathered, and when stored.
 int64_t gathered_bytes(const RankMemory& rank, const Unit& unit);
 int64_t stored_bytes(const RankMemory& rank, const Unit& unit);
 

@@ -28,7 +28,7 @@ void forward(RankMemory& rank, int stage) {
   }
 }
 
-// Runs the graph of one block, from the gradient of its output to that of its input.
+// Runs one block's backward pass, from the gradient of its output to that of its input.
 void run_back(RankMemory& rank, const EstimatedBlock& block, bool split) {
   rank.now.activations -= block.kept;
   if (block.recomputed) update_peak(rank, block.memory.forward - block.memory.input + rank.unpacked);
@@ -75,7 +75,7 @@ void weight_gradient(RankMemory& rank, int stage, bool last) {
 }
 
 void run_schedule(RankMemory& rank, const std::vector<pipeline::ScheduleStep>& steps, bool last) {
-  std::map<int, int> open;  // Passes that produce weight gradients and have not begun, by stage.
+  std::map<int, int> open;  // By stage: passes that produce weight gradients and have not begun.
   const auto brings = [](ComputationType work) {
     return work == ComputationType::kBackward || work == ComputationType::kWeightGradient;
   };
@@ -110,7 +110,7 @@ void run_schedule(RankMemory& rank, const std::vector<pipeline::ScheduleStep>& s
   }
 }
 
-// Sums over replicas in another type than the shard's are additional tensors. A tied embedding's two ranks exchange
+// Sums over replicas in a type other than the shard's are additional tensors. A tied embedding's two ranks exchange
 // their gradients after the gathered weights are freed: one copy is sent and one received.
 void finish(RankMemory& rank) {
   const bool in_place = rank.rounds_once && !rank.config.training.enable_cpu_offload;  // The sums already exist.
@@ -126,7 +126,7 @@ void finish(RankMemory& rank) {
   update_peak(rank, 0, 2 * rank.shared->unit.shard * rank.bytes.master);
 }
 
-// A round of Muon's matrices while the next one arrives: the received data, the matrix, its transposed copy, the
+// Counts a round of Muon's matrices while the next one arrives: the received data, the matrix, its transposed copy, the
 // product and the result.
 void exchange_matrices(RankMemory& rank) {
   constexpr int64_t kTensors = 5;
@@ -139,7 +139,7 @@ void exchange_matrices(RankMemory& rank) {
 }  // namespace
 
 void walk_step(RankMemory& rank, const std::vector<pipeline::ScheduleStep>& steps) {
-  // The first run differs. Every later run adds what the second one adds.
+  // The first run differs. Later runs have the same peak as the second.
   const int64_t runs = std::min<int64_t>(2, config::accumulation_steps(rank.config));
   for (int64_t i = 0; i < runs; ++i) run_schedule(rank, steps, /*last=*/i + 1 == runs);
   finish(rank);

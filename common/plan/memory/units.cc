@@ -35,7 +35,7 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
   return std::any_of(endings.begin(), endings.end(), [&](const char* ending) { return absl::EndsWith(name, ending); });
 }
 
-// Colwise splits the outputs of a matrix, dim 0; rowwise its inputs, dim 1.
+// Whether tensor parallelism splits the outputs (dim 0, colwise) or the inputs (dim 1, rowwise) of a matrix.
 bool splits_columns(const std::string& name) {
   return name == "output.weight" ||
          ends_with_any(name, {"wq.weight", "wk.weight", "wv.weight", "wq.bias", "wk.bias", "wv.bias", "sinks",
@@ -62,7 +62,7 @@ Part cut(const models::ParameterSpec& tensor, const mesh::Mesh& mesh) {
   return part;
 }
 
-// Names of the parameters that Muon updates.
+// Returns the names of the parameters that Muon updates.
 std::set<std::string> of_muon(const models::ModelSpec& spec, const config::OptimizerSection& optimizer,
                               const std::optional<models::AdapterSpec>& adapters) {
   const std::vector<models::ParameterSpec> trained = models::trained_tensors(spec, adapters);
@@ -98,7 +98,7 @@ void freeze(Part& part, bool packs) {
   if (packs) part.shape[1] = models::nf4_row_bytes(part.shape[1]);
 }
 
-// Bytes of one 8-bit state of a rank's rows of a part.
+// Returns the bytes of one 8-bit state for a rank's rows of a part, or of a float32 state if the part has no codes.
 int64_t coded_bytes(const Part& part, int64_t shard) {
   if (!part.coded) return shard * 4;
   const int64_t columns = part.shape.back();
@@ -124,7 +124,7 @@ Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
   return unit;
 }
 
-// A parameter larger than all others of its kind together becomes a separate unit.
+// Adds the parts as one unit. A parameter larger than all others of its kind together becomes a separate unit.
 void add_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units) {
   const auto heaviest =
       std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.numel() < b.numel(); });
@@ -137,7 +137,8 @@ void add_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units)
   if (!parts.empty()) units.push_back(unit_of(parts, ranks));
 }
 
-// Experts on a separate mesh form separate units, and so does each kind and whatever is gathered as float8.
+// Returns the units of a block. Experts on a separate mesh, each kind, and weights gathered as float8 form separate
+// units.
 std::vector<Unit> units_of(const std::vector<Part>& parts, const mesh::Mesh& mesh) {
   constexpr std::pair<ParameterKind, bool> kKinds[] = {{ParameterKind::kFrozen, false},
                                                        {ParameterKind::kPacked, false},

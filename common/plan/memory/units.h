@@ -1,6 +1,6 @@
 #pragma once
 
-// Determines which parameters a rank computes with, and how the engine shards them.
+// Groups the parameters of each block into the units that the engine shards, gathers and reduces.
 
 #include <cstdint>
 #include <map>
@@ -15,10 +15,11 @@
 
 namespace titan::memory {
 
-// How the parameters of a unit are held: trained ones have gradients and optimizer states, packed ones are bytes.
+// Storage of a unit's parameters: trained ones have gradients and optimizer states, packed ones are 4-bit codes in
+// bytes.
 enum class ParameterKind { kTrained, kFrozen, kPacked };
 
-// Parameters that are gathered and reduced together. Sizes are in elements, of packed ones in bytes.
+// Parameters that are gathered and reduced together. Sizes are in elements, for packed parameters in bytes.
 struct Unit {
   ParameterKind kind = ParameterKind::kTrained;
   int64_t whole = 0;    // Gathered size without padding.
@@ -26,7 +27,7 @@ struct Unit {
   int64_t ranks = 1;    // Ranks that share it.
   int64_t muon = 0;     // Part of the shard under Muon, which has one state per element where Adam has two.
   bool direct = false;  // Gathered in place, without a copy out of a gather buffer.
-  int64_t coded = 0;    // Bytes of one of Adam's states of the shard in 8-bit codes.
+  int64_t coded = 0;    // Bytes that one of Adam's states of the shard has with 8-bit codes.
   bool float8 = false;  // Gathered at one byte per element.
 
   int64_t padded() const { return shard * ranks; }
@@ -34,15 +35,17 @@ struct Unit {
 
 // Returns the units of each of the engine's blocks, by block name. A head tied to the embedding has only its norm; the
 // matrix belongs to the embedding.
-// With adapters, only these are trained.
+// With adapters, only they are trained.
 std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig& config, const models::ModelSpec& spec,
                                                          const mesh::Mesh& mesh);
 
-// Elements of the matrices that Muon gathers to one rank at a time (worker/rank/optim/muon_plan.h); 0 without Muon.
+// Returns the number of elements of the matrices that Muon gathers to one rank at a time
+// (worker/rank/optim/muon_plan.h); 0 without Muon.
 int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::OptimizerSection& optimizer,
                    const std::optional<models::AdapterSpec>& adapters);
 
-// Elements of the largest matrix that is kept packed and unpacked for each of its products; 0: none is.
+// Returns the number of elements of the largest matrix that is stored packed and unpacked for each product; 0 if none
+// is packed.
 int64_t largest_packed(const models::ModelSpec& spec, const mesh::Mesh& mesh, const models::AdapterSpec& adapters);
 
 }  // namespace titan::memory

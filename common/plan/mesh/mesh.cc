@@ -255,8 +255,8 @@ absl::Status check_experts(const Mesh& mesh, const Sizes& sizes) {
                                                    " does not divide the model's ", sizes.num_experts,
                                                    " experts (possible: ", divisors({sizes.num_experts}), ")"));
   }
-  // Tensor ranks that route separate tokens already hold them under sequence parallelism; otherwise the microbatch must
-  // divide evenly among them.
+  // With etp 1 each tensor rank routes its own tokens. Sequence parallelism has already split them; otherwise the
+  // microbatch must divide evenly among the tensor ranks.
   const int64_t tokens = sizes.rows * (sizes.seq_len / mesh.size(Axis::kContext));
   if (mesh.size(Axis::kExpertTensor) < tp && !sizes.sequence_parallel && tokens % tp != 0) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -20,7 +20,7 @@ struct Degrees {
   int dp_shard = -1;  // -1: the ranks that the other axes leave.
   int cp = 1;
   int tp = 1;
-  int ep = 1;   // Borrows ranks of dp_shard, cp and, with etp 1, tp.
+  int ep = 1;   // Uses ranks of dp_shard, cp and, with etp 1, tp.
   int etp = 1;  // tp or 1.
 
   bool operator==(const Degrees&) const = default;
@@ -49,11 +49,11 @@ inline constexpr std::array<Axis, 13> kAllAxes = {
 inline constexpr std::array<Axis, 5> kWorldAxes = {Axis::kPipeline, Axis::kReplicate, Axis::kShard, Axis::kContext,
                                                    Axis::kTensor};
 
-// Returns torchtitan's name: "pp", "dp_replicate", "dp_shard", "cp", "tp", "batch", "loss", "fsdp", "efsdp", "ep",
-// "etp", "world"; and "holders", which only Titan has.
+// Returns the axis's name in torchtitan: "pp", "dp_replicate", "dp_shard", "cp", "tp", "batch", "loss", "fsdp",
+// "efsdp", "ep", "etp", "world"; and "holders", which only Titan has.
 const char* name(Axis axis);
 
-// A rank's coordinates in the box.
+// A rank's coordinates on the world axes.
 struct Coordinate {
   int pp = 0;
   int dp_replicate = 0;
@@ -74,17 +74,18 @@ class Mesh {
   int world_size() const { return world_size_; }
 
   int size(Axis axis) const { return extent(axis).size; }
-  // Index of `rank` in its group on `axis`.
+  // Returns the index of `rank` in its group on `axis`.
   int index(int rank, Axis axis) const { return rank / extent(axis).stride % extent(axis).size; }
-  // Ranks of the group of `rank` on `axis`, by index.
+  // Returns the ranks of the group of `rank` on `axis`, by index.
   std::vector<int> group(int rank, Axis axis) const;
-  // All groups of `axis`, ordered by their first rank. They partition the world. Every rank creates them in this order.
+  // Returns all groups of `axis`, which partition the world, ordered by their first rank. Every rank creates them in
+  // this order.
   std::vector<std::vector<int>> groups(Axis axis) const;
 
   Coordinate coordinate(int rank) const;
   int rank(const Coordinate& coordinate) const;
-  // Ranks that share the coordinates of `rank` on every world axis except the given ones (from kWorldAxes), in rank
-  // order.
+  // Returns the ranks that share the coordinates of `rank` on every world axis except the given ones (from kWorldAxes),
+  // in rank order.
   std::vector<int> group(int rank, const std::vector<Axis>& axes) const;
 
  private:
@@ -101,7 +102,7 @@ class Mesh {
   std::array<Extent, kAllAxes.size()> extents_;
 };
 
-// Sizes of a model and its batch that the mesh must divide. 0: does not apply. n_heads 0: the model is not known.
+// Sizes of a model and its batch that the mesh must divide. 0: not checked. n_heads 0: the model is not known.
 struct Sizes {
   int64_t seq_len = 0;
   int64_t n_heads = 0;

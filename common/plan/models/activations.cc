@@ -44,7 +44,7 @@ class Tally {
     return result_;
   }
 
-  // The head's logits and their softmax are never recomputed.
+  // Describes the final norm, the head and the loss, which are never recomputed.
   BlockActivations head() {
     result_.input = own_ * spec_.dim * e_;
     norm(own_, spec_.dim, /*keeps_input=*/false);
@@ -64,7 +64,7 @@ class Tally {
  private:
   void keep(int64_t bytes) { result_.graph += bytes; }
 
-  // One factor per row; also the values before and after it, unless the norm is one operation.
+  // Counts one factor per row, and the values before and after it unless the norm is one operation.
   void norm(int64_t rows, int64_t size, bool keeps_input) {
     keep(rows * wide_);
     if (!fused_norms_) keep(rows * size * (e_ < wide_ ? 2 * wide_ : wide_));
@@ -145,7 +145,7 @@ class Tally {
     attention(heads, spec_.v_head_dim);
   }
 
-  // Gate, its activation, the other half, and their product.
+  // Counts the gate, its activation, the other half, and their product.
   void swiglu(const std::string& layer, int64_t rows, int64_t hidden) {
     keep(4 * rows * hidden * e_);
     product(layer + ".w1", rows, spec_.dim, hidden);
@@ -159,7 +159,8 @@ class Tally {
     result_.by_operation += own_ * spec_.dim * e_;
   }
 
-  // Counts received and returned rows; or the tokens of all ranks with their choices, and this rank's sums.
+  // Counts received and returned rows; or, with gathered tokens, the tokens of all ranks with their choices, and this
+  // rank's sums.
   void exchange(int64_t tokens, int64_t rows) {
     if (!exchanges_) return;
     const int64_t arrived = shape_.gathered_ranks * tokens;

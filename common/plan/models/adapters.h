@@ -22,7 +22,7 @@ enum class BaseForm {
 
 struct AdapterSpec {
   std::int64_t rank = 8;
-  double alpha = 16;                 // A layer adds (alpha / rank) x A^T B^T.
+  double alpha = 16;                 // A layer adds (alpha / rank) x A^T B^T to its output.
   std::vector<std::string> targets;  // Patterns of layers (pattern_names).
   BaseForm base = BaseForm::kCompute;
 
@@ -47,8 +47,8 @@ bool takes_adapter(const ParameterSpec& tensor);
 // Whether a name is that of a routed experts' matrix that may have an adapter.
 bool adapts_experts(const std::string& fqn);
 
-// Names of a layer's two matrices: A [rank, in] and B [out, rank]; for experts [experts, rank, in] and [experts, out,
-// rank].
+// Return the names of a layer's two matrices: A [rank, in] and B [out, rank]; for experts [experts, rank, in] and
+// [experts, out, rank].
 std::string adapter_a(const std::string& layer);
 std::string adapter_b(const std::string& layer);
 
@@ -58,13 +58,13 @@ std::vector<ParameterSpec> adapter_tensors(const ModelSpec& spec, const AdapterS
 // Lists the trained tensors of a model: those of its adapters, or without adapters all parameters.
 std::vector<ParameterSpec> trained_tensors(const ModelSpec& spec, const std::optional<AdapterSpec>& adapters);
 
-// 4-bit storage: the number of elements that share a scale, and the bytes of a row of `columns` elements, a multiple of
-// that number: half a byte per element and a float32 per block.
+// 4-bit storage: kNf4Block elements share a scale. A row of `columns` elements, a multiple of kNf4Block, has half a
+// byte per element and a float32 per block.
 constexpr std::int64_t kNf4Block = 64;
 constexpr std::int64_t nf4_row_bytes(std::int64_t columns) { return columns / 2 + columns / kNf4Block * 4; }
 
-// FLOPs per token of training only the adapters, counted like flops_per_token(): a matrix that is not trained has no
-// gradient product.
+// Returns the FLOPs per token of training only the adapters, counted like flops_per_token(), but a matrix that is not
+// trained has no weight-gradient product.
 std::int64_t adapter_flops_per_token(const ModelSpec& spec, const AdapterSpec& adapters, std::int64_t seq_len);
 
 }  // namespace titan::models

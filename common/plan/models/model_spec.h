@@ -45,7 +45,7 @@ struct YarnScaling {
 
 struct MoeSpec {
   int64_t num_experts = 8;
-  int64_t num_shared_experts = 1;  // Together one feed-forward of num_shared_experts * hidden.
+  int64_t num_shared_experts = 1;  // Together one feed-forward of width num_shared_experts * hidden.
   int64_t top_k = 1;
   int64_t hidden = 0;                  // Width of one expert.
   std::string score_func = "sigmoid";  // or "softmax"
@@ -61,8 +61,8 @@ struct MoeSpec {
   int64_t layer_step = 1;
 };
 
-// One flavor of a model family: every number that shapes it. Plain data from which the controller plans and ranks
-// build.
+// One flavor of a model family: every number that shapes it. Plain data, from which the controller plans and ranks
+// build the model.
 struct ModelSpec {
   std::string name;    // "llama3"
   std::string flavor;  // "8B"
@@ -89,7 +89,8 @@ struct ModelSpec {
   bool attention_sinks = false;
   int64_t sliding_window = 0;   // On even layers; 0: none.
   int64_t nope_layer_step = 0;  // Every n-th layer (id % n == 0) has no RoPE and full attention; 0: none.
-  int64_t attention_chunk = 0;  // RoPE layers of such a model attend inside blocks of this many tokens.
+  int64_t attention_chunk = 0;  // With nope_layer_step, layers with RoPE attend inside blocks of this many tokens; 0:
+                                // no blocks.
   bool nope_ends_step = false;  // Layers with (id + 1) % n == 0 have no RoPE instead, as in the released Llama 4.
   double query_temperature_floor = 0;    // Scales queries without RoPE by 1 + scale * ln(1 + floor((position + 1) /
                                          // floor)); 0: off.
@@ -122,8 +123,8 @@ struct ModelSpec {
   }
 };
 
-// Llama's SwiGLU width: 2/3 of 4 * dim, times `multiplier`, rounded up to a multiple. Each step truncates to an
-// integer.
+// Returns Llama's SwiGLU width: 2/3 of 4 * dim, times `multiplier`, rounded up to a multiple of `multiple_of`. Each
+// step truncates to an integer.
 constexpr int64_t llama_ffn_hidden(int64_t dim, double multiplier, int64_t multiple_of) {
   int64_t hidden = static_cast<int64_t>(2.0 * static_cast<double>(4 * dim) / 3.0);
   hidden = static_cast<int64_t>(multiplier * static_cast<double>(hidden));

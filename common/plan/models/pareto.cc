@@ -8,7 +8,7 @@
 namespace titan::models {
 namespace {
 
-// Sorts, and drops choices that another one beats.
+// Sorts the choices, drops those that another one beats, and thins them to kMaxChoices.
 void drop_dominated(std::vector<ParetoPoint>& choices) {
   std::sort(choices.begin(), choices.end(), [](const ParetoPoint& a, const ParetoPoint& b) {
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.flops > b.flops;

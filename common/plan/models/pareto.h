@@ -20,14 +20,14 @@ struct ParetoPoint {
 };
 
 // Returns the Pareto-optimal choices in bytes and FLOPs, by ascending bytes: from nothing to everything. Exact up to
-// kMaxChoices; beyond that only as many, evenly spread, are kept after each item.
+// kMaxChoices; if an item leads to more, only this many, evenly spread, are kept.
 inline constexpr size_t kMaxChoices = 20000;
 std::vector<ParetoPoint> pareto_front(const std::vector<KnapsackItem>& items);
 
-// Returns the best choice within `bytes`.
+// Returns the choice that saves the most FLOPs within `bytes`; the first if none fits.
 const ParetoPoint& best_within(const std::vector<ParetoPoint>& choices, int64_t bytes);
 
-// Draws a self-contained picture: recomputed FLOPs over kept bytes, with the chosen point marked.
+// Returns a self-contained SVG picture: recomputed FLOPs over kept bytes, with the chosen point marked.
 std::string draw_pareto_front(const std::string& title, const std::vector<ParetoPoint>& choices,
                               const ParetoPoint& chosen);
 

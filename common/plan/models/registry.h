@@ -12,7 +12,7 @@ namespace titan::models {
 // names.
 absl::StatusOr<ModelSpec> find(const std::string& name, const std::string& flavor);
 
-// Return all families, and all flavors of one, in table order.
+// Return the names of all families, and all flavors of one, in table order.
 std::vector<std::string> names();
 std::vector<std::string> flavors(const std::string& name);
 

@@ -13,7 +13,7 @@ namespace titan::models {
 
 enum class ParameterRole { kEmbedding, kDense, kRouter, kSharedExpert, kExpert };
 
-// A parameter tensor with torchtitan's name and shape: "layers.0.attention.wq.weight". A tied head is not listed twice.
+// A parameter tensor with torchtitan's name and shape: "layers.0.attention.wq.weight". A tied head is not listed.
 struct ParameterSpec {
   std::string fqn;
   std::vector<int64_t> shape;
@@ -28,12 +28,13 @@ std::vector<ParameterSpec> parameters(const ModelSpec& spec);
 // Returns the engine's block of a parameter: "tok_embeddings", "layers.3", or "output" (final norm and head).
 std::string block_of(const std::string& fqn);
 
-// Parameter counts of one block of the engine.
+// Numbers of parameters of one block of the engine.
 struct BlockSize {
   std::string name;
   int64_t params = 0;         // All parameters.
   int64_t expert_params = 0;  // Parameters of routed experts (sharded on a separate mesh under expert parallelism).
-  int64_t active_params = 0;  // Parameters that one token uses: experts count top_k / num_experts.
+  int64_t active_params = 0;  // Parameters of matmuls for one token: of experts a share of top_k / num_experts, of an
+                              // embedding none.
 };
 std::vector<BlockSize> block_sizes(const ModelSpec& spec);
 
@@ -42,8 +43,8 @@ int64_t parameter_count(const ModelSpec& spec);
 // Returns the count that torchtitan reports, which omits a tied embedding.
 int64_t reported_parameter_count(const ModelSpec& spec);
 
-// Training FLOPs per token, forward and backward, as torchtitan counts them for MFU: 6 per matmul parameter that the
-// token uses, and 6 * layers * heads * (qk + v head size) * seq_len for attention (no causal discount, no
+// Returns the training FLOPs per token, forward and backward, as torchtitan counts them for MFU: 6 per matmul parameter
+// that the token uses, and 6 * layers * heads * (qk + v head size) * seq_len for attention (no causal discount, no
 // recomputation).
 int64_t flops_per_token(const ModelSpec& spec, int64_t seq_len);
 

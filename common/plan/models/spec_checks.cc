@@ -53,7 +53,7 @@ json or_null(const std::optional<T>& value) {
   return value ? numbers(*value) : json();
 }
 
-// Returns the defaults of members that an older writer did not know.
+// Returns the defaults of the members of `part`, for those that an older version did not write.
 json defaults_of(const std::string& part) {
   if (part == "moe") return numbers(MoeSpec{});
   if (part == "yarn") return numbers(YarnScaling{});

@@ -23,20 +23,20 @@ struct SpecDifference {
   bool positions = false;
 };
 
-// Returns the differences that make weights of the model `stored` (from to_json, maybe of an older version: a missing
-// member has its default) unusable for `spec`. Ignores training choices on which weights do not depend: the flavor's
-// name, max_seq_len, mask, eos_id, depth_init, moe.load_balance_coeff.
+// Returns the differences that make weights of the model `stored` (from to_json(), possibly of an older version: a
+// missing member has its default) unusable for `spec`. Ignores training choices on which weights do not depend: the
+// flavor's name, max_seq_len, mask, eos_id, depth_init, moe.load_balance_coeff.
 std::vector<SpecDifference> differences(const nlohmann::json& stored, const ModelSpec& spec);
 
 // Returns `spec` with the members of `stored` that change results but no shapes: rope_theta, rope_scaling, yarn, rope,
 // norm_eps. A member that `stored` lacks is unchanged.
 ModelSpec with_positions(const nlohmann::json& stored, ModelSpec spec);
 
-// Returns "llama3 debugmodel" for to_json's form.
+// Returns the name and flavor in `stored` (from to_json()), such as "llama3 debugmodel"; "?" for a missing one.
 std::string label(const nlohmann::json& stored);
 
-// Names the first contradiction between a spec's numbers: "dim: 0 is not above 0".
-// Empty without one.
+// Describes the first number of a spec that is invalid or contradicts another: "dim: 0 is not above 0". Empty if all
+// are consistent.
 std::string inconsistency(const ModelSpec& spec);
 
 }  // namespace titan::models

@@ -129,7 +129,8 @@ absl::StatusOr<Row> parse_row(const std::string& line, int number) {
   return reduces ? row : with_reductions(std::move(row));
 }
 
-// Rejects a number larger than the count of forward passes, which would make the schedule absurdly large.
+// Rejects a stage or microbatch number that is not below the number of forward passes: the schedule would be absurdly
+// large.
 absl::Status check_number(const char* what, int number, const Action& action, std::size_t forwards, const Where& where,
                           int rank, std::size_t step) {
   if (number < 0 || static_cast<std::size_t>(number) < forwards) return absl::OkStatus();

@@ -12,8 +12,8 @@ namespace titan::pipeline {
 // are pauses in torch, are ignored. So are cells for transfers and parameters (2SEND_F1, 3RECV_B0, 1UNSHARD, 1RESHARD),
 // which follow from the order of work. A row without reductions (2REDUCE_GRAD) gets one after each stage's last weight
 // gradient. Ranks, stages, microbatches and placement follow from the cells.
-// Row r is rank r - 1. Errors: InvalidArgument naming row and column (from 1): cells that cannot be parsed, and
-// everything that check() and simulate() find.
+// Row r, counted from 1, is rank r - 1. Errors: InvalidArgument naming row and column (from 1): cells that cannot be
+// parsed, and everything that check() and simulate() find.
 absl::StatusOr<Schedule> parse_csv(const std::string& text);
 
 // Writes the form that torch reads ("compute_only"), without reductions: parse_csv() adds them again.

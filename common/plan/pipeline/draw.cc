@@ -52,7 +52,7 @@ std::string labelled_row(const RankTimeline& rank, double unit, std::size_t widt
   return row;
 }
 
-// Shows in each column the work that takes most of it.
+// Returns a letter for each column: the work that takes most of it.
 std::string letter_row(const RankTimeline& rank, int ranks, double unit, std::size_t columns) {
   std::string row(columns, '.');
   std::vector<double> most(columns);
@@ -63,7 +63,7 @@ std::string letter_row(const RankTimeline& rank, int ranks, double unit, std::si
     for (auto i = static_cast<std::size_t>(timed.start / unit); i < last; ++i) {
       const double left = static_cast<double>(i) * unit;
       const double share = std::min(timed.end, left + unit) - std::max(timed.start, left);
-      // A column shows waiting if more than half of it is idle.
+      // A column shows waiting if no work takes half of it.
       if (share <= most[i] || share < unit / 2 - 1e-9) continue;
       most[i] = share;
       row[i] = mark;

@@ -25,7 +25,7 @@ std::string draw_text(const Schedule& schedule, const Simulation& simulation, co
 // Draws the same as a self-contained picture, with each rank's memory over time below its work.
 std::string draw_svg(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options = {});
 
-// Text helpers of both drawings: the title, "12.5 %", "3.2 GiB".
+// Return texts of both drawings: the title, "12.5 %", "3.20 GiB".
 std::string title_of(const Schedule& schedule, const Simulation& simulation);
 std::string percent_text(double share);
 std::string bytes_text(std::int64_t bytes);

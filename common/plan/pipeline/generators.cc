@@ -12,8 +12,8 @@
 namespace titan::pipeline {
 namespace {
 
-// Far above any job. They bound what a submitted job can cost a controller: planning time grows with all passes, and
-// with the square of the ranks.
+// Limits far above any job. They bound the controller's work for a submitted job: planning time grows with the number
+// of passes and with the square of the ranks.
 constexpr std::int64_t kMaxWork = std::int64_t{1} << 20, kMaxRanks = 1024;
 
 // GPipe (arXiv 1811.06965) and its breadth-first form with several stages per rank (arXiv 2211.05953): all microbatches
@@ -99,10 +99,11 @@ absl::Status check_shape(const ScheduleKind& kind, int ranks, int stages_per_ran
                                           : "; Interleaved1F1B, LoopedBFS and InterleavedZeroBubble take 2 or more"));
   }
   if (kind.name == "DualPipeV" && microbatches < 2 * ranks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        kScheduleKey, "DualPipeV needs as many microbatches as stages (", 2 * ranks, "), and there are ", microbatches,
-        "; raise training.local_batch_size, lower parallelism.pipeline_parallel_microbatch_size, or use "
-        "ZBVZeroBubble"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(kScheduleKey, "DualPipeV needs at least as many microbatches as stages (", 2 * ranks,
+                     "), but has ", microbatches,
+                     "; raise training.local_batch_size, lower parallelism.pipeline_parallel_microbatch_size, or use "
+                     "ZBVZeroBubble"));
   }
   return absl::OkStatus();
 }
@@ -162,8 +163,8 @@ Schedule forward_only(const Schedule& like, int microbatches) {
 }
 
 // With F, I and W of equal length, no rank waits once its first microbatch has arrived: enough weight gradients are
-// kept for the end. Written for the 2 ranks - 1 microbatches that fill the pipeline; with fewer, the missing ones take
-// no time.
+// left for the end. Generates at least the 2 * ranks - 1 microbatches that fill the pipeline; finish() drops those that
+// do not exist.
 std::vector<ScheduleStep> zero_bubble_v(const Schedule& shape, int rank) {
   const int ranks = shape.ranks;
   const int outer = rank;

@@ -21,9 +21,9 @@ struct ScheduleKind {
   bool splits_backward = false;  // Has I and W in addition to B.
 };
 
-// GPipe, 1F1B, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV.
+// Returns GPipe, 1F1B, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble and DualPipeV.
 const std::vector<ScheduleKind>& schedule_kinds();
-// Ignores upper and lower case. Errors: InvalidArgument listing the names.
+// Finds a kind by its name, ignoring case. Errors: InvalidArgument listing the names.
 absl::StatusOr<ScheduleKind> find_schedule(const std::string& name);
 
 // Returns the order of all ranks' work. Times follow from the order and from what each action waits for (simulator.h).

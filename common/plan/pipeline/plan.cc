@@ -138,7 +138,7 @@ absl::StatusOr<int> microbatches_of(const PlanOptions& options) {
   return static_cast<int>(options.local_batch_size / size);
 }
 
-// Number of stages by layers_per_stage; 0 when it is not set or the model is not known.
+// Returns the number of stages that layers_per_stage gives; 0 when it is not set or the model is not known.
 absl::StatusOr<int> stages_of_layers(const PlanOptions& options) {
   if (!options.pipeline_parallel_layers_per_stage.has_value() || options.n_layers == 0) return 0;
   const std::int64_t per_stage = *options.pipeline_parallel_layers_per_stage;
@@ -160,7 +160,7 @@ absl::StatusOr<int> stages_of_layers(const PlanOptions& options) {
   return static_cast<int>(stages);
 }
 
-// Number of stages by the explicit parts or layers_per_stage; 0: the schedule's default.
+// Returns the number of stages that the explicit parts or layers_per_stage give; 0: the schedule's default.
 absl::StatusOr<int> wanted_stages(const PlanOptions& options) {
   if (!options.module_fqns_per_model_part.has_value()) return stages_of_layers(options);
   const int parts = static_cast<int>(options.module_fqns_per_model_part->size());
@@ -212,7 +212,8 @@ absl::StatusOr<Schedule> make_schedule(const PlanOptions& options, int stages, i
                    *options.pipeline_parallel_layers_per_stage, " makes ", counted(stages, "stage"), ")"));
 }
 
-// One rank holds the whole model and takes its batch as one microbatch, regardless of the other keys.
+// Returns the plan of one rank that has the whole model and computes its batch as one microbatch, regardless of the
+// other keys.
 absl::StatusOr<PipelinePlan> without_pipeline(const PlanOptions& options) {
   PipelinePlan plan;
   absl::StatusOr<Schedule> schedule = generate("1F1B", 1, 1, 1);

@@ -19,10 +19,10 @@ inline constexpr char kPartsKey[] = "parallelism.module_fqns_per_model_part: ";
 // Names of the engine's blocks of each stage, in order: "tok_embeddings", "layers.3", "output" (final norm and head).
 using Split = std::vector<std::vector<std::string>>;
 
-// Distributes layers evenly over the stages, as torchtitan does. The embedding counts as `first_less` layers of the
-// first stage, norm and head as `last_less` layers of the last. A remainder goes to the first stages, one layer each.
-// Errors: InvalidArgument, message beginning with the configuration key, when a stage would be empty or the embedding
-// or head alone would weigh more than a stage.
+// Distributes layers evenly over the stages, as torchtitan does. The embedding weighs `first_less` layers of the first
+// stage, norm and head `last_less` layers of the last. A remainder goes to the first stages, one layer each. Errors:
+// InvalidArgument, message beginning with the configuration key, when a stage would be empty or the embedding or head
+// alone would weigh more than a stage.
 absl::StatusOr<Split> split_layers(int stages, std::int64_t n_layers, std::int64_t first_less, std::int64_t last_less);
 
 // Uses the user's split, in torchtitan's module names ("norm" and "output" are one block here). Every module must occur
@@ -50,9 +50,9 @@ struct PipelinePlan {
   std::vector<std::string> warnings;
 };
 
-// Plans a job's schedule and split, and proves by simulate() that the schedule runs. Reports every user error about the
-// pipeline at submit. A degree of 1 is one stage with one microbatch. Errors: InvalidArgument, message beginning with
-// the configuration key.
+// Plans a job's schedule and split, and checks with simulate() that the schedule runs, so that every user error about
+// the pipeline is reported at submit. A degree of 1 is one stage with one microbatch. Errors: InvalidArgument, message
+// beginning with the configuration key.
 absl::StatusOr<PipelinePlan> plan(const PlanOptions& options);
 
 }  // namespace titan::pipeline

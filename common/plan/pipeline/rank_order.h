@@ -1,6 +1,6 @@
 #pragma once
 
-// Builds one rank's list of steps, and the rounds in which a rank with several stages takes its microbatches.
+// Builds one rank's list of steps, and the rounds in which a rank with several stages processes its microbatches.
 
 #include <deque>
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace titan::pipeline {
 
-// Builds one rank's list. Each stage takes its microbatches in ascending order, so a generator only names the stage
+// Builds one rank's list. Each stage processes its microbatches in ascending order, so a generator only names the stage
 // that works next.
 class RankScheduleBuilder {
  public:
@@ -37,8 +37,8 @@ class RankScheduleBuilder {
   int forwards(int stage) { return forwards_[stage]; }
   int backwards(int stage) { return backwards_[stage]; }
 
-  // Returns the list with reductions and without microbatches from `microbatches` on, which a generator may use as
-  // padding.
+  // Returns the list with reductions and without microbatch numbers of `microbatches` or more, which a generator may
+  // use as padding.
   std::vector<ScheduleStep> finish(int microbatches) const;
 
  private:
@@ -50,9 +50,10 @@ class RankScheduleBuilder {
   std::deque<Action> waiting_;               // Weight gradients whose input gradient is done.
 };
 
-// The order in which a rank with several stages takes microbatches. Rounds have about as many microbatches as there are
-// ranks, and each round passes one stage after the other, so it returns to the first rank just when that rank is done
-// with it. torch requires rounds of equal length; here they may differ by one, longer ones first.
+// The order in which a rank with several stages processes microbatches. Rounds have about as many microbatches as there
+// are ranks, and each round passes one stage after the other, so a round returns to the first rank just when that rank
+// has finished the previous stage of it. torch requires rounds of equal length; here they may differ by one, longer
+// ones first.
 class InterleavedOrder {
  public:
   InterleavedOrder(const Schedule& shape, int rank);
@@ -61,14 +62,14 @@ class InterleavedOrder {
   int stages_per_rank() const { return stages_per_rank_; }
   int forward_stage(int place) const { return forward_[place]; }
   int backward_stage(int place) const { return backward_[place]; }
-  // Forward passes before the first backward pass: those through all stages of the rank but the last, and `per_hop` for
-  // each rank after this one.
+  // Returns the number of forward passes before the first backward pass: those through all stages of the rank but the
+  // last, and `per_hop` for each rank after this one.
   int ahead(int per_hop) const;
 
  private:
   int stages_per_rank_;
   int first_round_ = 0;
-  int hops_;  // Ranks up to the last one.
+  int hops_;  // Number of ranks after this one.
   std::vector<int> forward_, backward_;
 };
 

@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kNotDone = -1;
 
-// Runs all ranks concurrently. Each takes its list in order and starts an action once the actions it waits for have
-// ended.
+// Runs all ranks concurrently. Each works through its list in order and starts an action once the actions that it waits
+// for have ended.
 class Run {
  public:
   Run(const Schedule& schedule, const Costs& costs, const Where& where)
@@ -51,14 +51,15 @@ class Run {
     return static_cast<std::size_t>(stage) * schedule_.microbatches + microbatch;
   }
 
-  // Time at which the result of a neighboring stage arrives; nothing while that stage has not run.
+  // Returns the time at which the result of a neighboring stage arrives; nothing while that stage has not run.
   std::optional<double> arrival(const std::vector<double>& ends, int from, int to, int microbatch) const {
     const double end = ends[slot(from, microbatch)];
     if (end == kNotDone) return std::nullopt;
     return end + (schedule_.rank_of(from) == schedule_.rank_of(to) ? 0 : costs_.transfer);
   }
 
-  // Time at which all inputs of the action are available. Earlier work of the same rank is over by then.
+  // Returns the time at which all inputs of the action are available; nothing while one has no time yet. The caller
+  // also waits for earlier work of the rank.
   std::optional<double> ready(const Action& action) const {
     switch (action.work) {
       case ComputationType::kForward:
@@ -80,7 +81,7 @@ class Run {
     if (stage >= 0 && stage < schedule_.stages) to_try_.push_back(schedule_.rank_of(stage));
   }
 
-  // Runs the rank's next action if its data is available.
+  // Runs the rank's next action if its data is available, and returns whether it was.
   bool advance(int rank) {
     Place& place = next_[rank];
     const ScheduleStep& step = schedule_.steps[rank][place.step];
@@ -162,8 +163,8 @@ class Run {
   std::vector<double> forward_end_, input_end_;  // By stage and microbatch.
   std::vector<Place> next_;
   std::vector<double> free_;  // End of each rank's last work.
-  std::vector<int> to_try_;   // Ranks whose next action may have its data. It makes the total work linear in the number
-                              // of actions.
+  std::vector<int> to_try_;   // Ranks whose next action may have its data. This keeps the total work linear in the
+                              // number of actions.
   std::map<int, int> held_, held_of_rank_;
   Simulation result_;
 };

@@ -32,7 +32,7 @@ struct TimedAction {
 
 struct RankTimeline {
   std::vector<TimedAction> actions;
-  double busy = 0;           // Working time; overlapped work counts once.
+  double busy = 0;           // Working time; overlapped work is counted once.
   double bubble = 0;         // 1 - busy / makespan.
   int peak_activations = 0;  // Most microbatches whose activations it holds at once, over its stages.
   std::map<int, int> peak_by_stage;
@@ -44,9 +44,9 @@ struct Simulation {
   std::vector<RankTimeline> ranks;
 };
 
-// Runs a schedule by its data dependencies: F of stage s waits for F of s - 1; B and I of s wait for those of s + 1 and
-// for F of s; W waits for I of s. Activations are held from F to B or W. Errors: those of check(), and InvalidArgument
-// when the ranks deadlock, naming what each of them waits for.
+// Runs a schedule under its data dependencies: F of stage s waits for F of s - 1; B and I of s wait for those of s + 1
+// and for F of s; W waits for I of s. Activations are held from F to B or W. Errors: those of check(), and
+// InvalidArgument when the ranks deadlock, naming what each of them waits for.
 absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs = {},
                                     const Where& where = rank_and_step);
 
