@@ -305,7 +305,7 @@ class Cli(unittest.TestCase):
             self.assertIn("<title>0F0: 0 to 1</title>", Path(svg).read_text())
             Path(csv).write_text("0F0,0B0\n1F0,1B1\n")
             self.refused(2, "mine.csv: row 1 has no forward pass of stage 0 for microbatch 1", "schedule", "show", "--csv", csv)
-        self.refused(2, "as many microbatches as stages (4), and there are 3", *show, "--schedule", "DualPipeV")
+        self.refused(2, "as many microbatches as stages (4), but has 3", *show, "--schedule", "DualPipeV")
         self.refused(2, "did you mean", "schedule", "show", "--csv", str(SOURCE / "configs/llama3_tiny.tml"))
         job = titanctl("schedule", "show", SOURCE / "configs/llama3_debug.toml", "--nproc", "4", "--parallelism.pipeline_parallel_degree",
                        "4", "--parallelism.pipeline_parallel_schedule", "interleavedzerobubble")

@@ -104,7 +104,8 @@ TEST(SourcesTest, SaysWhatIsWrong) {
   EXPECT_THAT(sources_refusal(R"([{"dataset_path": "x"}])"), HasSubstr("source 1: has no name"));
   EXPECT_THAT(sources_refusal(R"([{"name": "a", "wait": 1}])"), HasSubstr("unknown member wait"));
   EXPECT_THAT(sources_refusal(R"([{"name": "a"}])"), HasSubstr("set its dataset_path, or its dataset"));
-  EXPECT_THAT(sources_refusal(R"([{"name": "a/b", "dataset_path": "x"}])"), HasSubstr("has letters, digits"));
+  EXPECT_THAT(sources_refusal(R"([{"name": "a/b", "dataset_path": "x"}])"),
+              HasSubstr("must be 1 to 63 letters, digits"));
   EXPECT_THAT(sources_refusal(R"([{"name": "a", "dataset_path": "x"}, {"name": "a", "dataset_path": "y"}])"),
               HasSubstr("two sources have this name"));
   EXPECT_THAT(sources_refusal(R"([{"name": "a", "dataset_path": "x", "weight": -1}])"), HasSubstr("out of range"));
@@ -114,7 +115,7 @@ TEST(SourcesTest, SaysWhatIsWrong) {
   EXPECT_THAT(sources_refusal(R"([{"name": "a", "dataset_path": "x", "weight_at_step": ["5"]}])"),
               HasSubstr("source \"a\": weight_at_step \"5\": expects STEP: WEIGHT"));
   EXPECT_THAT(sources_refusal(R"([{"name": "a", "dataset_path": "x", "weight_at_step": ["9: 1", "5: 2"]}])"),
-              HasSubstr("above the one before"));
+              HasSubstr("above the previous one"));
   EXPECT_THAT(sources_refusal(good, {"--training.dataloader.order", "per_rank"}), HasSubstr("set it to \"global\""));
   EXPECT_THAT(sources_refusal(good, {"--training.dataset_path", "x"}), HasSubstr("is ignored with"));
   EXPECT_THAT(sources_refusal(R"([{"name": "a", "dataset_path": "hf://datasets/x"}])"), HasSubstr("hf://datasets/"));

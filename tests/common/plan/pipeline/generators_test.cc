@@ -207,7 +207,7 @@ TEST(GeneratorsTest, RefusesImpossibleStagesAndMicrobatches) {
   EXPECT_THAT(message("LoopedBFS", 2, 1, 2),
               HasSubstr("LoopedBFS takes 2 or more stages per rank, not 1; 1F1B and GPipe"));
   EXPECT_THAT(message("ZBVZeroBubble", 2, 3, 2), HasSubstr("takes exactly 2 stages per rank, not 3"));
-  EXPECT_THAT(message("DualPipeV", 4, 2, 7), HasSubstr("as many microbatches as stages (8), and there are 7; raise "
+  EXPECT_THAT(message("DualPipeV", 4, 2, 7), HasSubstr("as many microbatches as stages (8), but has 7; raise "
                                                        "training.local_batch_size"));
   EXPECT_THAT(message("GPipe", 0, 1, 1), HasSubstr("0 ranks"));
   EXPECT_THAT(message("GPipe", 1024, 1, 1 << 20), HasSubstr("passes a step"));
