@@ -51,7 +51,7 @@ constexpr char kSource[] = "command line";
 
 bool is_flag(const std::string& word) { return absl::StartsWith(word, "--"); }
 
-// Whether the value of the key, or of an older spelling, is true or false.
+// Whether the key, or the successor of an older spelling, accepts true or false.
 bool is_boolean(const std::string& key, const Catalog& catalog) {
   const KeyAlias* alias = find_alias(key);
   if (alias != nullptr && alias->conversion != ValueConversion::kSame) {

@@ -174,7 +174,7 @@ void check_sources(Checker& check, const std::string& section, const DataLoaderS
 
 namespace {
 
-// Keys that problems of a dataset name: those of its section, or for a source always the list of sources.
+// Keys to report with problems of a dataset: those of its section, or for a source always the list of sources.
 struct Place {
   std::string dataset, path, settings;  // `settings` is the prefix of the keys for reading files.
   bool source = false;

@@ -166,8 +166,7 @@ std::vector<Field> fields_of(TrainingSection& c) {
           .between(1, kMost),
       Field("global_batch_size", c.global_batch_size,
             "Sequences per step; -1 means one microbatch on every data-parallel rank, or the value of the checkpoint "
-            "from "
-            "which a job resumes")
+            "from which a job resumes")
           .in("sequences")
           .between(1, kMost)
           .or_value(-1),

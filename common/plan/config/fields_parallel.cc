@@ -105,8 +105,7 @@ std::vector<Field> fields_of(CompileSection& c) {
       Field(
           "enable", c.enable,
           "GPU ranks: Titan's own kernels for rows in bfloat16 instead of LibTorch's operations, and layers' passes as "
-          "graphs of the device; CPU ranks choose kernels by resources.kernels; its value reference turns all of this "
-          "off"),
+          "graphs of the device; CPU ranks choose kernels by resources.kernels; its value reference turns this off"),
       Field(
           "components", c.components,
           "Parts that use it: model, the layers (kernels of norms, rotations and gated activations; graphs); loss, the "
@@ -134,8 +133,7 @@ std::vector<Field> fields_of(Float8LinearSection& c) {
       Field("scales_over", c.scales_over,
             "Numbers that a tensorwise scale covers: all_ranks, a microbatch's on all ranks, the same on every mesh; "
             "tensor_ranks, only those of the ranks that split its layers, as in torchao; auto, tensor_ranks on GPUs, "
-            "where "
-            "an exchange over all ranks at every product is slow, else all_ranks")
+            "where an exchange over all ranks at every product is slow, else all_ranks")
           .one_of({"auto", "all_ranks", "tensor_ranks"}),
   };
 }

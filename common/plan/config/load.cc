@@ -163,8 +163,11 @@ std::optional<LoadedConfig> load_job(std::string_view text, ConfigFormat format,
                                      const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
   std::optional<LoadedConfig> loaded = load_text(text, format, name, overrides, problems);
   if (!loaded || loaded->file_sets_keys) return loaded;
-  problems.push_back(
-      {{name, 0}, "", "", "sets no key; a job of defaults has to set at least one, such as job.description", ""});
+  problems.push_back({{name, 0},
+                      "",
+                      "",
+                      "sets no key; even a job with only default values must set one, such as job.description",
+                      ""});
   return std::nullopt;
 }
 

@@ -141,9 +141,9 @@ std::vector<GroupProblem> check_groups(const OptimizerSection& optimizer,
     const ParamGroup& group = optimizer.param_groups[i];
     const std::string& pattern = group.pattern;
     if (!finds_any(*compile(pattern), parameters)) {
-      problems.push_back({pattern, "finds no parameter of the model", names_near(pattern, parameters)});
+      problems.push_back({pattern, "matches no parameter of the model", names_near(pattern, parameters)});
     } else if (std::find(taken.begin(), taken.end(), i) == taken.end()) {
-      problems.push_back({pattern, "finds only parameters that earlier groups take", "put it before them"});
+      problems.push_back({pattern, "matches only parameters of earlier groups", "put it before them"});
     }
     if (group.name != "Muon") continue;
     for (size_t p = 0; p < parameters.size(); ++p) {

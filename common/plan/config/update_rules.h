@@ -19,7 +19,7 @@ struct UpdateRule {
   double lr = 0;        // Peak, which the schedule multiplies by its factor.
   double weight_decay = 0;
   double beta1 = 0, beta2 = 0, eps = 0;  // AdamW, Adam
-  double momentum = 0;                   // Muon; so are the members below.
+  double momentum = 0;                   // Only for Muon, as are the members below.
   bool nesterov = true;
   int ns_steps = 0;
   std::string adjust_lr;

@@ -307,7 +307,7 @@ bool is_id(const std::string& text) {
 
 void check_names(Checker& check) {
   const SchedulingSection& scheduling = check.config().scheduling;
-  constexpr char kRule[] = "expects lower-case letters, digits and inner hyphens, a letter first, at most 63";
+  constexpr char kRule[] = "expects lower-case letters, digits and inner hyphens, at most 63, beginning with a letter";
   if (!is_id(scheduling.project)) check.fail("scheduling.project", scheduling.project, kRule, "");
   if (!scheduling.job_id.empty() && !is_id(scheduling.job_id)) {
     check.fail("scheduling.job_id", scheduling.job_id, kRule, "");

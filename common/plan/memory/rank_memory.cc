@@ -50,7 +50,8 @@ ShardedUnit* add_unit(RankMemory& rank, const Unit& unit, Reshard keep) {
     if (trained) rank.now.gradients += shard;
     rank.now.optimizer += states;
   }
-  // The first step plans a budget and saves nothing. It begins with all gradient shards allocated.
+  // With a memory budget a later step has the peak: the first one only plans the budget and saves nothing. Early
+  // updates have freed the gradient shards by then.
   const bool freed = trained && steps_early(rank.config) && rank.config.activation_checkpoint.mode == "memory_budget";
   if (freed) rank.now.gradients -= shard;
   return rank.units

@@ -224,7 +224,7 @@ ROWS = [
     ("optimizer.qk_clip", 100, "refused", "a job of adapters", "are frozen under adapters"),
     ("optimizer.param_groups", '[{"pattern":"norm","weight_decay":0,"lr_factor":2}]', "loss"),
     ("optimizer.param_groups", '[{"pattern":"\\\\.w[123]\\\\.weight","name":"Muon"}]', "loss"),
-    ("optimizer.param_groups", '[{"pattern":"atention"}]', "refused", "a job", "finds no parameter"),
+    ("optimizer.param_groups", '[{"pattern":"atention"}]', "refused", "a job", "matches no parameter"),
 
     *keys("lr_scheduler", {"warmup_steps": 2, "total_steps": 9, "decay_ratio": 0.3, "min_lr_factor": 0.5}, "lr"),
     *each("lr_scheduler.decay_type", ["sqrt", "cosine"], "lr", "learning rate decay"),
