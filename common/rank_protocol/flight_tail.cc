@@ -76,6 +76,13 @@ absl::Status not_a_tail(const std::string& path, const char* what) {
   return absl::DataLossError(absl::StrCat("flight tail ", path, " ", what));
 }
 
+// Drops the ranges that do not fit. Cut inside of a number, a range would name other ranks.
+std::string whole_ranges(const std::string& members, size_t limit) {
+  if (members.size() <= limit) return members;
+  const size_t end = members.rfind(',', limit);
+  return members.substr(0, end == std::string::npos ? 0 : end);
+}
+
 CallState state_of(uint32_t number) {
   return number <= static_cast<uint32_t>(CallState::kInside) ? static_cast<CallState>(number) : CallState::kCompleted;
 }
@@ -116,7 +123,7 @@ void FlightTail::add_group(int number, const FlightGroup& group) {
   if (number < 0 || number >= kGroups) return;
   TailGroup& to = page_->group[number];
   put_text(to.name, group.name);
-  put_text(to.members, group.members);
+  put_text(to.members, whole_ranges(group.members, kMembersBytes - 1));
   to.key = group.key;
   page_->groups.store(std::max(page_->groups.load(std::memory_order_relaxed), number + 1), std::memory_order_release);
 }

@@ -95,7 +95,6 @@ FieldViolation too_long(const std::string& field, size_t bytes, size_t most) {
 
 job::SchedulingSpec spec_of(const config::JobConfig& config) {
   const config::ResourcesSection& resources = config.resources;
-  const config::RestartSection& restart = config.restart;
   job::SchedulingSpec spec;
   spec.title = text::shortened(config.job.description, kMaxTitleBytes);
   spec.dump_folder = config.job.dump_folder;
@@ -110,13 +109,7 @@ job::SchedulingSpec spec_of(const config::JobConfig& config) {
   spec.job_id = config.scheduling.job_id;
   spec.saves = config.checkpoint.enable;
   spec.mesh = mesh_of(config);
-  spec.restart = {restart.no_progress_limit,
-                  restart.backoff_initial_seconds,
-                  restart.backoff_max_seconds,
-                  restart.unreachable_grace_seconds,
-                  restart.orphan_timeout_seconds,
-                  restart.stop_grace_seconds,
-                  static_cast<double>(config.comm.init_timeout_seconds),
+  spec.restart = {config.restart, static_cast<double>(config.comm.init_timeout_seconds),
                   static_cast<double>(config.comm.train_timeout_seconds)};
   return spec;
 }

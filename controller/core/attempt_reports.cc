@@ -193,7 +193,7 @@ void on_report(Step& step, Node& node, const AttemptReport& report) {
     step.commit(std::move(change));
     return take_stop_timeout(step, *job, node, report.error_message);
   }
-  if (!take_phase(step, *job, name, report, change)) return;
+  if (!take_phase(step, *job, name, report, change)) return step.commit(std::move(change));  // Keeps its exits.
   start_when_prepared(step, *job, change);
   conclude(step, *job, std::move(change), since_failure);
 }

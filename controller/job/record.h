@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/plan/config/job_config.h"
 #include "common/rank_protocol/rank_exit.h"
 #include "controller/job/state.h"
 #include "nlohmann/json.hpp"
@@ -17,15 +18,10 @@ namespace titan::job {
 
 using rank_protocol::RankExit;
 
-struct RestartPolicy {
-  int no_progress_limit = 3;  // Restarts without a new step or commit before the job fails.
-  double backoff_initial_seconds = 1;
-  double backoff_max_seconds = 60;
-  double unreachable_grace_seconds = 60;
-  double orphan_timeout_seconds = 600;
-  double stop_grace_seconds = 30;
-  double init_timeout_seconds = 300;   // Longest collective until the first step is done.
-  double train_timeout_seconds = 100;  // Longest collective after the first step.
+// [restart] and the two time limits of [comm]: the longest collective until the first step is done, and after it.
+struct RestartPolicy : config::RestartSection {
+  double init_timeout_seconds = config::CommSection().init_timeout_seconds;
+  double train_timeout_seconds = config::CommSection().train_timeout_seconds;
 };
 
 // The job's past, as the restart policy needs it.

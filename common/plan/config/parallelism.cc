@@ -130,9 +130,12 @@ std::vector<std::string> shard_warnings(const JobConfig& config) {
     short_ones += rows < ranks;
   }
   if (needed == 0 || padded < kMuch * needed) return {};
-  return {absl::StrCat("parallelism.data_parallel_shard_degree: ", ranks, " ranks share one copy, and ", short_ones,
-                       short_ones == 1 ? " tensor has" : " tensors have",
-                       " fewer rows: with the padding each gather is ", absl::StrFormat("%.1f", padded / needed),
+  const std::string fewer =
+      short_ones == 0
+          ? ""
+          : absl::StrCat(", and ", short_ones, short_ones == 1 ? " tensor has" : " tensors have", " fewer rows");
+  return {absl::StrCat("parallelism.data_parallel_shard_degree: ", ranks, " ranks share one copy", fewer,
+                       ": with the padding each gather is ", absl::StrFormat("%.1f", padded / needed),
                        " times as large; lower it with parallelism.data_parallel_replicate_degree (HSDP)")};
 }
 

@@ -60,9 +60,11 @@ void Keys::need(const std::string& key, double& into) {
 
 void Keys::refuse(const std::string& key, const std::string& expected) {
   if (!status_.ok()) return;
-  const std::string there = object_.contains(key) ? object_.at(key).dump() : "missing";
-  status_ = absl::InvalidArgumentError(absl::StrCat(
-      "config.json: ", prefix_, key, " is ", there.substr(0, kMaxShownValueLength), "; ", expected, " is supported"));
+  const bool is_there = object_.contains(key);
+  const std::string there = is_there ? object_.at(key).dump() : "missing";
+  status_ = absl::InvalidArgumentError(absl::StrCat("config.json: ", prefix_, key, " is ",
+                                                    there.substr(0, kMaxShownValueLength), "; ", expected,
+                                                    is_there ? " is supported" : " is required"));
 }
 
 namespace {

@@ -122,6 +122,22 @@ TEST(FlightTailTest, FullDiskIsAnError) {
   EXPECT_NE(::access(folder.file("f.new").c_str(), F_OK), 0) << "no partial file remains";
 }
 
+TEST(FlightTailTest, LongRankListEndsAfterAWholeRange) {
+  const TempFolder folder;
+  std::vector<int> ranks;
+  for (int i = 0; i < 40; ++i)
+    ranks.push_back(i * i + 100);  // No two steps are the same, so every rank is its own range.
+  const auto tail = FlightTail::create(folder.file("f"), 1);
+  ASSERT_TRUE(tail.ok()) << tail.status();
+  (*tail)->add_group(0, {"tp", format_rank_list(ranks), 7, 0});
+  const auto flight = read_flight_tail(folder.file("f"));
+  ASSERT_TRUE(flight.ok()) << flight.status();
+  const std::vector<int> seen = parse_rank_list(flight->groups[0].members);
+  ASSERT_GT(seen.size(), 5u);
+  ASSERT_LT(seen.size(), ranks.size());
+  EXPECT_EQ(seen, std::vector<int>(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(seen.size())));
+}
+
 TEST(FlightTailTest, RankListsAreFolded) {
   EXPECT_EQ(format_rank_list({}), "");
   EXPECT_EQ(format_rank_list({5}), "5");

@@ -35,6 +35,18 @@ TEST_F(RestartTest, AKilledRankStartsTheNextAttemptAtOnce) {
   EXPECT_EQ(job("a")->attempts[1]->phase_seconds.count("replay"), 1u);
 }
 
+// A phase of a newer titan-worker is not understood, but the exits in the same report are.
+TEST_F(RestartTest, StoresExitsOfAReportWithAnUnknownPhase) {
+  train("a", 7);
+  FakeNode& node = nodes.at("n2");
+  FakeNode::Attempt attempt = node.attempts.at(key("a"));
+  attempt.phase = v1::AttemptReport::PHASE_UNSPECIFIED;
+  attempt.exits.emplace_back().set_rank(1);
+  deliver(node, report(key("a"), attempt));
+  settle();
+  EXPECT_EQ(job("a")->attempts.back()->exits.size(), 1u);
+}
+
 // Survivors are stopped before anything is written, because every millisecond counts for the user.
 TEST_F(RestartTest, SurvivorsAreStoppedWithoutWaitingForTheDisk) {
   kill_rank(1);

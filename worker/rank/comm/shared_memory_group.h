@@ -125,7 +125,6 @@ class SharedMemoryGroup {
   const SlotRecord* record_of(const SharedOperation& operation, int peer) TITAN_REQUIRES(mutex_);
   void consume(SharedOperation& operation, int peer, bool last) TITAN_REQUIRES(mutex_);
   uint32_t filled() const TITAN_REQUIRES(mutex_);
-  bool blocked_by(int peer) const TITAN_REQUIRES(mutex_);
   bool needs(int peer) const TITAN_REQUIRES(mutex_);
   void fail_for_missing_peers(int message_peer, const std::string& what) TITAN_REQUIRES(mutex_);
   void check_lost_peers(const bool& done, int message_peer) TITAN_REQUIRES(mutex_);
