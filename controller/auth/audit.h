@@ -19,31 +19,31 @@ struct AuditEntry {
   absl::Time time;
   std::string actor, peer;
   std::string method;    // "JobService.CancelJob"
-  std::string resource;  // Name that the caller gave; empty: none.
+  std::string resource;  // Name of the job, node or token; empty: none.
   std::string request_id;
-  std::string result;  // "OK", or the reason of the refusal.
+  std::string result;  // "OK", or the error's reason (its status code if it has none).
 };
 
-// Returns one line without its end. Long text from callers is cut.
+// Returns the entry as a line of JSON without a line end. Cuts `resource` and `request_id` after 256 bytes.
 std::string to_line(const AuditEntry& entry);
 
 // An audit log that rotates its files. Thread-safe.
 class Audit {
  public:
   struct Limits {
-    int64_t bytes = 64 << 20;  // Size at which a file becomes PATH.1, and so on.
-    int files = 8;
+    int64_t bytes = 64 << 20;  // A line that would exceed this starts a new file, and PATH becomes PATH.1.
+    int files = 8;             // Files that are kept, PATH included.
   };
 
-  // `journal` is notified when lines cannot be written; it may be null. Errors: those of the disk.
+  // `journal` gets an error when lines cannot be written; it may be null. Errors: those of opening the file.
   static absl::StatusOr<std::unique_ptr<Audit>> open(const std::string& path, Limits limits,
                                                      std::shared_ptr<journal::Journal> journal = nullptr);
   ~Audit();
   Audit(const Audit&) = delete;
   Audit& operator=(const Audit&) = delete;
 
-  // The line is written when this returns, but not synced: it survives this process. A failure to write is reported
-  // once and then ignored: a full disk must not keep anybody from cancelling a job.
+  // Writes a line without syncing it: it survives this process. A failure goes to the journal, once until a write
+  // succeeds again, and not to the caller: a full disk must not keep anybody from cancelling a job.
   void write(const AuditEntry& entry);
 
  private:

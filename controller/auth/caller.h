@@ -20,7 +20,7 @@ inline constexpr char kAllProjects[] = "*";
 struct Caller {
   std::string actor;  // One word for records and events: "user:alice", "node:n1", "local:1000", "peer:10.0.0.7".
   Role role = Role::kNone;
-  std::vector<std::string> projects;  // Projects that the role holds in; "*": all.
+  std::vector<std::string> projects;  // Projects in which the caller has the role; "*": all.
   std::string node;                   // Node that it may open sessions for, "*" for any; empty: none.
 
   std::string token;         // Id of the token of the call; empty: none.
@@ -36,18 +36,18 @@ struct Caller {
   bool sees_all() const;
 };
 
-// A caller that may do everything.
+// Returns a caller that may do everything.
 Caller admin(std::string actor);
 
-// "user:NAME"; empty for an invalid name. A name is 1 to 64 of [A-Za-z0-9._@+-].
+// Returns "user:NAME", or "" for an invalid name. A name is 1 to 64 of [A-Za-z0-9._@+-].
 std::string user_actor(const std::string& name);
 // Returns a gRPC peer's address without scheme and port, since the port identifies nobody: "10.0.0.7" for
-// "ipv4:10.0.0.7:40312", "[::1]" for "ipv6:%5B::1%5D:40312". "unix:/run/titan.sock" stays as it is.
+// "ipv4:10.0.0.7:40312", "[::1]" for "ipv6:%5B::1%5D:40312". "unix:/run/titan.sock" is returned unchanged.
 std::string peer_address(const std::string& peer);
-// "peer:ADDRESS" with that address.
+// Returns "peer:" and the peer_address().
 std::string peer_actor(const std::string& peer);
 
-// Project of "projects/PROJECT/jobs/ID"; empty when the name has another form.
+// Returns the project of "projects/PROJECT/jobs/ID"; empty when the name has another form.
 absl::string_view project_of(absl::string_view job);
 
 // Right that a call needs.
@@ -56,18 +56,18 @@ enum class Need {
   kOperate,         // Operator of the project.
   kOperateCluster,  // Operator of all projects.
   kAdmin,
-  kSession,  // The node itself.
+  kSession,  // A caller that has a node.
 };
 
 struct Permission {
-  absl::string_view method;  // Such as "JobService.GetJob", of titan.v1.
+  absl::string_view method;  // Service and method of titan.v1, such as "JobService.GetJob".
   Need need;
   bool changes = false;  // Changes something that lasts: the call goes into the audit log.
 };
 
-// Holds every method of every service of titan.v1: a method that is missing here cannot be called.
+// Returns every method of every service of titan.v1: a method that is missing here cannot be called.
 const std::vector<Permission>& permissions();
-// Returns nothing when there is no such method.
+// Returns nothing for an unknown method.
 std::optional<Permission> permission(absl::string_view method);
 
 }  // namespace titan::auth

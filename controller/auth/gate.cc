@@ -30,14 +30,14 @@ constexpr char kUserField[] = "user";
 constexpr char kTokenKey[] = "authorization";
 constexpr absl::string_view kBearer = "Bearer ";
 
-// "user:NAME" that the caller claims, or empty.
+// Returns the "user:NAME" that the caller claims, or "".
 std::string claimed_user(const grpc::ServerContextBase& context) {
   const auto claimed = context.client_metadata().find(kUserKey);
   if (claimed == context.client_metadata().end()) return "";
   return user_actor({claimed->second.data(), claimed->second.size()});
 }
 
-// Nodes know users by name, since their numbers may differ.
+// Returns a user's name, since user ids may differ between nodes; the id if it has no name here.
 std::string user_name(uid_t uid) {
   passwd entry{};
   passwd* found = nullptr;
@@ -61,7 +61,7 @@ Caller by_name(Caller caller) {
 
 std::string or_else(const std::string& first, const std::string& second) { return first.empty() ? second : first; }
 
-// Address of a peer on loopback, which gRPC writes as "ipv4:127.0.0.1:40312".
+// Returns the address of a peer on loopback, which gRPC writes as "ipv4:127.0.0.1:40312".
 std::optional<HostPort> local_peer(const std::string& peer) {
   std::string address = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
   if (!absl::StartsWith(address, "ipv4:") && !absl::StartsWith(address, "ipv6:")) return std::nullopt;
@@ -69,8 +69,8 @@ std::optional<HostPort> local_peer(const std::string& peer) {
   return rpc::is_local(address) ? split_host_port(address) : std::nullopt;
 }
 
-// The server's end of a connection from `client`. Nothing when the server has several addresses: the client may have
-// connections from one port to two of them, and it is unknown which one makes the call.
+// Returns the server's end of a connection from `client`; nothing when the server has several addresses: the client may
+// have connections from one port to two of them, and it is unknown which one makes the call.
 std::optional<std::string> server_end(const std::string& listens, const std::string& client) {
   const bool is_v6 = absl::StrContains(client, ':');
   if (listens == "localhost") return is_v6 ? "::1" : "127.0.0.1";
@@ -87,9 +87,9 @@ std::string property_of(const grpc::AuthContext& peer, const char* property) {
   return found.empty() ? "" : std::string(found.front().data(), found.front().size());
 }
 
-// The peer's own certificate, then those that it sent with it; empty when there is none. The content of the chain
-// depends on the TLS library and on the client: OpenSSL leaves out a client's own certificate, and a client whose file
-// holds nothing else may or may not send its authority's.
+// Returns the peer's own certificate, then those that it sent with it; empty when it sent none. The content of the
+// chain depends on the TLS library and on the client: OpenSSL leaves out a client's own certificate, and a client whose
+// file holds nothing else may or may not send its authority's.
 std::string certificate_of(const grpc::AuthContext& peer) {
   const std::string own = property_of(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME);
   return own.empty() ? "" : absl::StrCat(own, property_of(peer, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME));
@@ -224,7 +224,7 @@ absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) co
   TITAN_ASSIGN_OR_RETURN(Caller caller, tokens_.caller(given));
   if (certificate && (*certificate)->actor != caller.actor && (*certificate)->role != Role::kAdmin) {
     return rpc::error(absl::StatusCode::kUnauthenticated, "TOKEN_OF_ANOTHER",
-                      absl::StrCat("the token is that of ", caller.actor, " and the certificate that of ",
+                      absl::StrCat("the token belongs to ", caller.actor, " and the certificate to ",
                                    (*certificate)->actor, ": use only one of them"));
   }
   if (certificate) caller.certificate = (*certificate)->certificate;

@@ -27,8 +27,9 @@ struct GateOptions {
   CertificateVerifier::Clock now = [] { return absl::Now(); };
 };
 
-// Every call passes here first. The caller is identified for each call, which takes some microseconds: gRPC does not
-// report when a connection ends, and its port may belong to another user by then.
+// Identifies the caller of every call and checks its rights. Each call identifies its caller again, which takes some
+// microseconds: gRPC does not report when a connection ends, and its port may belong to another user by then. `tokens`
+// outlives the gate.
 class Gate {
  public:
   Gate(GateOptions options, const Tokens& tokens)
@@ -37,9 +38,9 @@ class Gate {
   // Sets the port that local clients connect to; needed before the first call.
   void set_port(int port) { port_ = port; }
 
-  // Identifies a caller by a node's certificate, a token, another certificate, or the local user, in this order.
-  // Errors: Unauthenticated when the caller cannot be identified, PermissionDenied when it is another user of this
-  // machine.
+  // Identifies a caller by a node's certificate, a token, another certificate, or the local user, in this order. With
+  // `insecure`, every caller is an admin. Errors: Unauthenticated when the caller cannot be identified,
+  // PermissionDenied when it is another user of this machine.
   absl::StatusOr<Caller> identify(const grpc::ServerContextBase& context) const;
 
   // Checks whether the caller may make this call ("JobService.GetJob") in a project; without a project, in any. Errors:
@@ -47,17 +48,17 @@ class Gate {
   absl::StatusOr<Caller> admit(const grpc::ServerContextBase& context, absl::string_view method,
                                absl::string_view project = "") const;
 
-  // Checks whether a caller admitted earlier is still valid, for calls that last. Errors: Unauthenticated.
+  // Checks whether a caller admitted earlier is still valid, for long calls. Errors: Unauthenticated.
   absl::Status stands(const Caller& caller) const;
 
  private:
   // Returns nothing without a certificate.
   std::optional<absl::StatusOr<Caller>> certified(const grpc::ServerContextBase& context) const;
-  // Unix user at the other end of a connection within this machine. Errors: Unimplemented when the kernel is not asked;
-  // those of SocketOwner.
+  // Returns the unix user at the other end of a connection within this machine. Errors: Unimplemented when the peer is
+  // not on loopback or `listens` is not one address; those of `owner`.
   absl::StatusOr<uid_t> owner_of(const std::string& peer) const;
   absl::StatusOr<Caller> identify_local(const grpc::ServerContextBase& context) const;
-  // The caller at an insecure port; has a unix user only if it is on this machine.
+  // Returns an admin, who has a unix user only if the call comes from this machine and the kernel names that user.
   Caller insecure_caller(const grpc::ServerContextBase& context) const;
 
   const GateOptions options_;
@@ -66,10 +67,10 @@ class Gate {
   std::atomic<int> port_{0};
 };
 
-// The caller that a certificate names. Errors: Unauthenticated when it names none.
+// Returns the caller that a certificate names. Errors: Unauthenticated when it names none.
 absl::StatusOr<Caller> caller_of(const std::optional<rpc::Identity>& identity);
 
-// Name of a caller that identify() refused: "local:UID" for another user of this machine, else empty.
+// Returns the name of a caller that identify() refused: "local:UID" for another user of this machine, else empty.
 std::string refused_actor(const absl::Status& refusal);
 
 // Checks whether `caller` may make the call. Errors: PermissionDenied, which says what is needed.

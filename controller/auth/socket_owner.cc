@@ -120,7 +120,8 @@ std::optional<Row> read_row(const std::string& line) {
   return row;
 }
 
-// Owner in the row that has these ends; NotFound when rows name different owners.
+// Returns the owner in the row that has these ends. Errors: NotFound when no row has them, or rows name different
+// owners.
 absl::StatusOr<uid_t> owner_in(const std::string& path, const std::string& client, const std::string& server,
                                const LocalConnection& connection) {
   std::ifstream table(path);

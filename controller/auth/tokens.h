@@ -49,7 +49,7 @@ class Tokens {
   void revoke(const std::string& id, const Done& done);
   std::vector<TokenRecord> list() const;
 
-  // The caller who presents this text. Errors: Unauthenticated.
+  // Returns the caller who presents this text. Errors: Unauthenticated.
   absl::StatusOr<Caller> caller(absl::string_view text) const;
   // Checks whether the token of a caller admitted earlier is still valid. Errors: Unauthenticated.
   absl::Status stands(const std::string& id, const std::string& digest) const;

@@ -29,7 +29,7 @@ class CertificateVerifier {
 
  private:
   void reload_if_changed(absl::Time now) TITAN_REQUIRES(mutex_);
-  // Time at which the first certificate on the way to an authority expires.
+  // Returns the time at which the first certificate of the verified chain expires.
   absl::StatusOr<absl::Time> verify(const std::string& chain, absl::Time now) const TITAN_REQUIRES(mutex_);
 
   const std::string path_;
