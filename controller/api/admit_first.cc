@@ -15,7 +15,7 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::internal::InterceptorBatchMethodsImpl;
 using grpc::internal::MethodHandler;
 
-// A request without fields, for callers that are refused or sent nothing.
+// Returns an empty request, for callers that are refused or sent none.
 grpc_byte_buffer* no_bytes() { return ::grpc_raw_byte_buffer_create(nullptr, 0); }
 
 // Shows interceptors the request, as gRPC does when it reads the request itself. Returns true when they are done or
@@ -46,7 +46,7 @@ grpc_byte_buffer* read_now(grpc::internal::Call& call) {
 
 }  // namespace
 
-// Holds one call until its request is there, then passes it to one of the handlers.
+// Holds one call until its request has arrived, then passes it to one of the handlers.
 class AdmitFirst::Reading : public grpc_completion_queue_functor {
  public:
   Reading(const Handlers& handlers, const HandlerParameter& param)
@@ -60,7 +60,7 @@ class AdmitFirst::Reading : public grpc_completion_queue_functor {
     const grpc_op read = reading(&bytes_);
     if (::grpc_call_start_batch(call_->call(), &read, 1, this, nullptr) != GRPC_CALL_OK) refuse();
   }
-  // The usual handler then finds that the caller is unknown.
+  // Lets the usual handler refuse the call: it identifies the caller again.
   void refuse() { hand_over(no_bytes(), *handlers_.usual, /*is_read=*/false); }
 
  private:

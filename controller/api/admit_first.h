@@ -5,7 +5,7 @@
 // gRPC must see such a method as a stream in both directions with one request; the bytes on the wire are the same.
 //
 // The checks that every request needs run here as well, before the method sees the request (request_check.h): that
-// there is one, that it decodes (gRPC itself answers UNIMPLEMENTED without a message), and that its enums have known
+// there is one, that it decodes (gRPC itself answers UNIMPLEMENTED without a message), and that its fields have valid
 // values.
 
 #include <memory>
@@ -25,7 +25,7 @@
 
 namespace titan::api {
 
-// Handlers of one method: the usual one, and those that answer in its place.
+// Handlers of one method: the usual one, and those that refuse a request in its place.
 struct Handlers {
   std::unique_ptr<grpc::internal::MethodHandler> usual;
   std::unique_ptr<grpc::internal::MethodHandler> undecodable;  // Gets no request.

@@ -11,7 +11,7 @@
 
 namespace titan::api {
 
-// Ticks of 200 ms after which a node that has not answered counts as unresponsive.
+// Ticks of 200 ms after which a node that has not answered is considered unresponsive.
 inline constexpr int kTicksToAnswer = 25;
 
 // Passes a worker's answer to the reader that sent the question.
@@ -31,7 +31,8 @@ class AnswerRouter {
     sync::Lock lock(mutex_);
     questions_.erase(request);
   }
-  // Returns false when the question went to another node. Any node could guess a number: they are consecutive.
+  // Runs the question's handler. Returns false when the question went to another node: numbers are consecutive, so any
+  // node could guess one.
   bool deliver(const std::string& node, const Answer& answer) {
     Handler handler;
     {

@@ -97,8 +97,8 @@ grpc::Status ClusterService::Backup(grpc::ServerContext* context, const v1::Back
   const auto caller = gate_.admit(*context, "ClusterService.Backup");
   if (!caller.ok()) return rpc::to_grpc(caller.status());
   if (options_.copy_store == nullptr) {
-    return rpc::to_grpc(
-        rpc::error(absl::StatusCode::kUnimplemented, "NO_BACKUP", "this controller's store has no file"));
+    return rpc::to_grpc(rpc::error(absl::StatusCode::kUnimplemented, "NO_BACKUP",
+                                   "this controller's store is in etcd: back it up with etcd's own tools"));
   }
   return rpc::to_grpc(back_up(*caller, *writer));
 }

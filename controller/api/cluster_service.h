@@ -20,7 +20,7 @@ struct ClusterOptions {
   std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy_store;
   std::string scratch;                        // Folder for copies until they are sent.
   std::function<v1::Diagnostics()> diagnose;  // Called on gRPC's threads; null: GetDiagnostics returns nothing.
-  // Copies the store in memory, for when the scratch folder cannot hold a file; null: there is no other way.
+  // Copies the store in memory, for when it cannot be copied to a file; null: this is not possible.
   std::function<absl::StatusOr<store::StoreImage>(const std::string& actor)> copy_in_memory;
   // Why the state folder cannot be written now, empty when it can; null: unknown.
   std::function<std::string()> state_folder_problem;

@@ -21,7 +21,7 @@ void add_warnings(const std::vector<scheduler::Misfit>& misfits, v1::Job& job);
 v1::Event to_proto(const job::EventRecord& event, int64_t revision);
 v1::JobDiagnosis to_proto(const job::DiagnosisRecord& record);
 
-// Both accept a full name or an id alone.
+// Both accept a full name or an id. A job that is named by its id is in project "default".
 std::string full_job_name(const std::string& name);
 std::string node_id(const std::string& name);
 

@@ -74,7 +74,8 @@ bool EventStream::open() {
   return true;
 }
 
-// Whether no more events will come. Callers check this before they read, so that they miss none of a job that ends.
+// Returns whether no more events will come. Callers check this before they read, so that they miss none of a job that
+// ends.
 bool EventStream::over() const {
   if (!request_.follow()) return true;
   if (job_uid_.empty()) return false;
@@ -91,7 +92,7 @@ void EventStream::refill() {
 }
 
 // Adds a record's event if the caller may see it, and returns whether it did. A record that cannot be decoded is set
-// aside, which the store reports and counts, and the others are shown.
+// aside, which the store reports and counts.
 bool EventStream::show(const store::Record& record) {
   const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>(record.value);
   if (!event.ok()) {

@@ -13,9 +13,9 @@ namespace titan::api {
 
 using LogPosition = std::pair<int64_t, std::string>;  // A record's revision and key.
 
-// The store orders records by key. This returns which ones to read in the order of the log: records under `prefix`
-// after the place `last` and not newer than the revision `until`, the `limit` oldest of them, oldest first. Memory use
-// is bounded by `limit`. Errors: those of scan().
+// Returns the positions of the `limit` oldest records under `prefix` that come after `last` and are not newer than the
+// revision `until`, oldest first; the store itself orders records by key. Memory use is bounded by `limit`. Errors:
+// those of scan().
 absl::StatusOr<std::deque<LogPosition>> oldest_positions(const store::Store& store, const std::string& prefix,
                                                          const LogPosition& last, int64_t until, size_t limit);
 
@@ -40,15 +40,15 @@ class EventStream : public Stream<v1::Event> {
   reconcile::Reconciler& reconciler_;
   store::Store& store_;
   const v1::ListEventsRequest request_;
-  const auth::Caller caller_;  // May limit events to nodes and the jobs of some projects.
+  const auth::Caller caller_;  // Limits the events to those of nodes and of the caller's projects.
   bool opened_ = false;
   std::string prefix_;  // Prefix of one job's or node's events; empty: all events, in the order of the log.
   std::string after_;   // Last key read.
   std::string job_uid_;
-  // Used for all events:
+  // Used only when all events are read:
   std::deque<LogPosition> places_;  // Events to send next, oldest first.
   LogPosition last_sent_;
-  bool more_positions_ = true;  // The store may hold more than the list.
+  bool more_positions_ = true;  // The store may hold more than `places_`.
   bool in_snapshot_ = true;
   int64_t revision_ = 0;  // Newest revision of the log that was read.
 };

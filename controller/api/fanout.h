@@ -13,7 +13,7 @@
 namespace titan::api {
 
 // Wakes readers on a separate thread, so that neither the answer for a durable change nor the next fsync waits for a
-// reader. A reader that follows one job is woken by that job's changes alone.
+// reader. A reader that follows one job is woken only by that job's changes.
 class Fanout : public reconcile::Waker {
  public:
   explicit Fanout(const reconcile::Published& published);
@@ -28,7 +28,8 @@ class Fanout : public reconcile::Waker {
   using Readers = std::vector<std::weak_ptr<reconcile::Waker>>;
 
   void run();
-  // Readers of the jobs that changed since the last call; all readers when the changes are unknown.
+  // Returns the readers of all jobs, and those of each job that changed since the last call (of every job when the
+  // changes are unknown).
   std::vector<std::shared_ptr<reconcile::Waker>> affected_readers();
   void remove_expired() TITAN_REQUIRES(mutex_);
 

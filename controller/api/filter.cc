@@ -73,7 +73,7 @@ std::optional<absl::Time> parse_time(const std::string& text, absl::Time now) {
   return now - ago;
 }
 
-// Holds when all parts hold (`all`), or when any part holds.
+// Returns a filter that holds when all parts hold (`all`), or when any part holds.
 Filter combined(std::vector<Filter> parts, bool all) {
   if (parts.size() == 1) return std::move(parts[0]);
   return [parts = std::move(parts), all](const JobView& job) {
@@ -280,7 +280,7 @@ class Parser {
   absl::StatusOr<Filter> number_comparison(const std::string& name, const JobField& field, Compare compare,
                                            size_t operator_at, const Word& word) {
     if (compare == Compare::kHas) {
-      return wrong(operator_at, absl::StrCat("':' asks whether ", name, " is set: ", name, ":*"));
+      return wrong(operator_at, absl::StrCat("':' only tests whether ", name, " is set: write ", name, ":*"));
     }
     int64_t wanted = 0;
     if (field.kind == FieldKind::kTime) {

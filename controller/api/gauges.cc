@@ -57,7 +57,8 @@ namespace {
 // Prometheus uses the label `job` for its scrape target, so this one is titan_job.
 metrics::Labels labels_of(const core::JobView& view) { return {{"titan_job", view.record->name}}; }
 
-// Time from which the job waits for nodes; nothing when it has them and its attempt waits for something else.
+// Returns the time since which the job waits for nodes; nothing when it has them and its attempt waits for something
+// else.
 std::optional<int64_t> waits_since(const core::JobView& view) {
   if (view.attempts.empty()) return view.record->create_time_ns;
   const int64_t ended = view.attempts.back()->end_time_ns;
@@ -185,7 +186,7 @@ void NodeGauges::add(const core::NodeView& view, absl::Time last_beat) {
   if (!view.unknown.empty() && unknown_.metric.size() < max_nodes_) {
     add_gauge(unknown_, static_cast<double>(view.unknown.size()), {{"node", record.name}});
   }
-  if (last_beat == absl::Time()) return;  // The node was not heard from since this controller started.
+  if (last_beat == absl::Time()) return;  // The node has not been heard from since this controller started.
   beats_.emplace_back(record.name, std::max(0.0, absl::ToDoubleSeconds(now_ - last_beat)));
 }
 
@@ -211,8 +212,8 @@ void NodeGauges::add_slow_ranks(const core::NodeView& view) {
   }
 }
 
-// When not all nodes fit, takes the late ones first, longest first, then the others by name, so that the choice is
-// stable.
+// When not all nodes fit, the late ones come first, longest silence first, then the others by name, so that the choice
+// is stable.
 prometheus::MetricFamily NodeGauges::ages() {
   auto family = gauge_family("titan_node_heartbeat_age_seconds", "Seconds since a node's last beat.");
   if (beats_.size() > max_nodes_) {

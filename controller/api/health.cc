@@ -39,7 +39,8 @@ class Health::Call : public grpc::ServerBidiReactor<Request, Response> {
   // A watched status does not change until the server ends, and the stream ends with it.
   void answer() {
     const bool is_known = is_ours(request_.value());
-    if (!is_known && !watches_) return finish({grpc::StatusCode::NOT_FOUND, "there is no such service"});
+    if (!is_known && !watches_)
+      return finish({grpc::StatusCode::NOT_FOUND, "unknown service; the services are those of titan.v1"});
     response_.set_value(is_known ? kServing : kServiceUnknown);
     const sync::Lock lock(mutex_);
     if (!finished_) StartWrite(&response_);

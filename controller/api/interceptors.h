@@ -31,11 +31,11 @@ class ReflectionGuard : public grpc::experimental::ServerInterceptorFactoryInter
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> audit_calls(auth::Audit& audit,
                                                                                    const auth::Gate& gate);
 
-// Name of the job, node or token that a request is about; empty when it has none.
+// Returns the name of the job, node or token that a request is about; empty when it has none.
 std::string resource_of(const google::protobuf::Message& request);
 
 // Measures every call of a server: durations of unary calls by method and code; how many streams began, ended and are
-// open. Methods that are not Titan's (health, reflection, names that a client made up) count as "other".
+// open. Methods that are not Titan's (health, reflection, names that a client made up) are counted as "other".
 class RpcMeter : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   // `metrics` outlives the server.

@@ -26,9 +26,9 @@ struct JobField {
   std::function<FieldValue(const core::JobView&)> value;
 };
 
-// Finds the field with a path such as "state", "labels.team" or "progress.step". Nothing when there is none.
+// Finds the field with a path such as "state", "labels.team" or "progress.step"; nothing for an unknown path.
 std::optional<JobField> find_field(const std::string& path);
-// Names of all fields, for messages.
+// Returns the names of all fields, for messages.
 const std::vector<std::string>& field_names();
 
 // The order of a list, such as "priority desc, create_time".
@@ -38,10 +38,10 @@ class OrderBy {
   // (ORDER_BY_INVALID).
   static absl::StatusOr<OrderBy> parse(const std::string& text);
 
-  // A strict order of all jobs: unset values come last, and among equal jobs the newest comes first.
+  // Orders jobs strictly: unset values come last, and among equal jobs the newest comes first.
   bool before(const core::JobView& a, const core::JobView& b) const;
 
-  // A job's place in this order, for the token of the next page.
+  // Returns a job's place in this order, for the token of the next page.
   std::string place(const core::JobView& job) const;
   // Returns a predicate for jobs after that place, which works even when the job there has changed or is gone. Errors:
   // InvalidArgument for a text that is not a place of this order.

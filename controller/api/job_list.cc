@@ -26,7 +26,7 @@ using reconcile::JobViewPtr;
 // that.
 constexpr size_t kPageBytes = 16 << 20;
 
-// Jobs by creation, newest first; at most `limit`.
+// Returns at most `limit` wanted jobs that are older than `before` (0: any age), newest first.
 std::vector<JobViewPtr> newest_first(const reconcile::Published& published, const Filter& wanted, int64_t before,
                                      size_t limit) {
   std::vector<JobViewPtr> all =
@@ -49,7 +49,7 @@ std::vector<JobViewPtr> sorted(const reconcile::Published& published, const Filt
   return found;
 }
 
-// The request's arguments except the page; a token is valid only with the same ones.
+// Returns the request's arguments other than the page, as text; a token is valid only with the same ones.
 std::string other_arguments(const v1::ListJobsRequest& request) {
   std::string out = absl::StrCat("jobs ", request.project());
   for (const int state : request.states()) absl::StrAppend(&out, " ", state);

@@ -62,8 +62,9 @@ absl::Status check_size(const v1::JobText& source) {
   size_t bytes = source.text().size();
   for (const std::string& word : source.overrides()) bytes += word.size();
   if (bytes <= kMaxConfigBytes) return absl::OkStatus();
-  return rpc::bad_request("TEXT_TOO_LARGE", {{"source.text", absl::StrCat("is ", bytes, " bytes long, but at most ",
-                                                                          kMaxConfigBytes, " with its overrides")}});
+  return rpc::bad_request("TEXT_TOO_LARGE",
+                          {{"source.text", absl::StrCat("is ", bytes, " bytes long with its overrides, but at most ",
+                                                        kMaxConfigBytes, " are allowed")}});
 }
 
 }  // namespace
@@ -79,7 +80,8 @@ absl::Status config_refusal(const std::vector<config::Problem>& problems, const 
 absl::StatusOr<ResolvedSource> resolve_source(const v1::CreateJobRequest& request) {
   const v1::JobText& source = request.source();
   if (!request.spec().config_json().empty() || !request.spec().config_source().empty()) {
-    return rpc::bad_request("TWO_SOURCES", {{"source", "and spec.config_json cannot be given together"}});
+    return rpc::bad_request("TWO_SOURCES",
+                            {{"source", "cannot be given together with spec.config_json or spec.config_source"}});
   }
   TITAN_RETURN_IF_ERROR(check_size(source));
   const std::string name = source.file_name().empty() ? "job" : config::printable(source.file_name());

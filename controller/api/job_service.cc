@@ -38,7 +38,8 @@ std::vector<scheduler::Misfit> config_warnings(const CheckedSpec& checked) {
   return warnings;
 }
 
-// Number of the requested attempt, or of the newest one if `asked` is 0; 0: it was not diagnosed.
+// Returns the number of the requested attempt, or of the newest diagnosed one if `asked` is 0. Returns 0 if there is
+// none, or the requested one was not diagnosed.
 int diagnosed_attempt(const reconcile::JobView& view, int asked) {
   int found = 0;
   for (const auto& attempt : view.attempts) {
@@ -275,7 +276,7 @@ grpc::ServerUnaryReactor* JobService::GetDiagnosis(grpc::CallbackServerContext* 
     const int attempt = diagnosed_attempt(*view, request->attempt());
     if (attempt == 0) {
       return rpc::error(absl::StatusCode::kNotFound, "NOT_DIAGNOSED",
-                        absl::StrCat("no requested attempt of job ", request->name(), " stalled or failed ",
+                        absl::StrCat("none of the requested attempts of job ", request->name(), " stalled or failed ",
                                      "in a collective: `titanctl describe` shows how each one ended"));
     }
     TITAN_ASSIGN_OR_RETURN(const job::DiagnosisRecord record, reconciler_.diagnosis(view->record->uid, attempt));

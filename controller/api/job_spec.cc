@@ -46,7 +46,7 @@ std::string normalise(const std::string& folder) {
   return path;
 }
 
-// A field that the message sends must equal the configuration's value.
+// Adds a violation if a field that the message sets differs from the configuration's value.
 template <typename Value>
 void must_agree(const char* field, const Value& sent, const Value& configured,
                 std::vector<FieldViolation>& violations) {
@@ -70,7 +70,7 @@ absl::Status check_lengths(const char* reason, std::initializer_list<Bounded> te
   return violations.empty() ? absl::OkStatus() : rpc::bad_request(reason, violations);
 }
 
-// Axes with a degree above 1 in a resolved configuration, by name.
+// Returns the axes with a degree above 1 in a resolved configuration, by name.
 std::map<std::string, int> mesh_of(const config::JobConfig& config) {
   using mesh::Axis;
   const auto mesh = mesh::Mesh::create(config::degrees_of(config.parallelism), config.resources.ranks);
@@ -186,8 +186,8 @@ absl::StatusOr<CheckedSpec> check_request(const v1::CreateJobRequest& request,
   return checked;
 }
 
-// A request with a specification alone keeps the fingerprint that it had before there were labels and texts, because
-// the store keeps fingerprints.
+// A request that has only a specification has the same fingerprint as before labels and texts existed: the store holds
+// fingerprints of that time.
 uint32_t fingerprint(const v1::CreateJobRequest& request) {
   v1::CreateJobRequest rest;
   *rest.mutable_labels() = request.labels();

@@ -20,7 +20,8 @@ namespace titan::api {
 inline constexpr size_t kMaxTitleBytes = 1024;
 inline constexpr size_t kMaxPathBytes = 4096;  // Linux's own limit.
 
-// Derives what scheduling needs from a resolved configuration. Does not set what the client saw of the dump folder.
+// Derives what scheduling needs from a resolved configuration. Leaves real_folder and folder_id empty: only the client
+// knows them.
 job::SchedulingSpec spec_of(const config::JobConfig& config);
 
 struct CheckedSpec {
@@ -30,7 +31,7 @@ struct CheckedSpec {
   std::vector<std::string> warnings;  // Warnings about its text.
 };
 
-// The violation for a text of `bytes` bytes where at most `most` are kept.
+// Returns the violation for a text of `bytes` bytes where at most `most` are kept.
 rpc::FieldViolation too_long(const std::string& field, size_t bytes, size_t most);
 
 // Runs the checks of `titanctl validate`, and checks the specification's other fields: one that is set must equal the
@@ -44,7 +45,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& spec, config::JobConfi
 absl::StatusOr<CheckedSpec> check_request(const v1::CreateJobRequest& request,
                                           const std::function<std::string()>& new_id);
 
-// Hash of what a request creates; the same request gives the same hash.
+// Returns a hash of what a request creates; the same request gives the same hash.
 uint32_t fingerprint(const v1::CreateJobRequest& request);
 
 }  // namespace titan::api

@@ -81,7 +81,7 @@ void JobWatch::add_job() {
   add_change(v1::JobChange::SNAPSHOT_END, nullptr, revision_);
 }
 
-// Skips pages of which the caller may see nothing.
+// Adds a page, skipping those of which the caller may see nothing.
 void JobWatch::add_page() {
   while (!add_page_of_seen()) {
   }

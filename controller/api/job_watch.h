@@ -10,8 +10,8 @@
 
 namespace titan::api {
 
-// Sends the jobs as they are, a page at a time, then every later change. Writes v1::JobChange as bytes: a job is
-// encoded once for all watchers.
+// Sends the present jobs, a page at a time, then every later change. Writes v1::JobChange as bytes: a job is encoded
+// once for all watchers.
 class JobWatch : public Stream<grpc::ByteBuffer> {
  public:
   JobWatch(const reconcile::Published& published, std::string name, int64_t revision, auth::Caller caller)
@@ -42,7 +42,7 @@ class JobWatch : public Stream<grpc::ByteBuffer> {
   const reconcile::Published& published_;
   const std::string name_;  // Empty: all jobs.
   const int64_t from_;
-  const auth::Caller caller_;  // May limit the watch to the jobs of some projects.
+  const auth::Caller caller_;  // Limits the watch to the jobs of the caller's projects.
   int64_t cursor_ = -1;        // Position of the next change.
   int64_t revision_ = 0;
   bool in_snapshot_ = false;

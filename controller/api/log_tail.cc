@@ -137,9 +137,10 @@ bool LogTail::show_kept(Source& source, const std::string& why) {
   if (!record.ok() || !*record) return false;
   const absl::StatusOr<job::FailedLog> log = job::decode<job::FailedLog>((*record)->value);
   if (!log.ok()) return false;
-  notice(source,
-         absl::StrCat(why, ": this is the end of its log that the controller kept when the rank failed, from byte ",
-                      log->offset, " on"));
+  notice(
+      source,
+      absl::StrCat(why, ": this is the end of its log that the controller kept when the rank failed, starting at byte ",
+                   log->offset));
   std::string_view text = log->text;
   if (source.offset < 0) text = rank_protocol::last_lines(text, source.tail_lines);
   if (source.offset > log->offset) text.remove_prefix(std::min<size_t>(text.size(), source.offset - log->offset));

@@ -16,7 +16,7 @@ namespace {
 constexpr absl::Duration kUsualGrace = absl::Seconds(30);
 constexpr size_t kMaxReasonBytes = 1024;
 
-// The node as the caller may see it: only jobs of the caller's projects are shown.
+// Returns the node with only the jobs of the caller's projects.
 v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
   v1::Node node = to_proto(view);
   if (caller.sees_all()) return node;
@@ -32,7 +32,7 @@ v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
   return node;
 }
 
-// The reason is shown with every node and kept in the node's events.
+// Limits the reason, which is shown with the node and stored in its events.
 absl::Status check_reason(const std::string& reason) {
   if (reason.size() <= kMaxReasonBytes) return absl::OkStatus();
   return rpc::bad_request("REASON_INVALID", {too_long("reason", reason.size(), kMaxReasonBytes)});

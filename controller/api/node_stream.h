@@ -11,8 +11,8 @@
 
 namespace titan::api {
 
-// A stream of data from nodes with one question in flight. The next question is sent when the answer has been taken, so
-// that a slow reader slows the reading and nothing accumulates here. Sources are known by index.
+// Streams data from nodes with one question in flight. The next question is sent once the previous answer is written,
+// so that a slow reader slows the reading and nothing accumulates here. A source is identified by its index.
 template <typename Chunk, typename Answer>
 class NodeStream : public Stream<Chunk> {
  public:
@@ -71,7 +71,8 @@ class NodeStream : public Stream<Chunk> {
   int ticks_waited_ = 0;
 };
 
-// Number of ranks of an attempt, or of the newest one (0); before the first attempt, the number in the job's spec.
+// Returns the number of ranks of an attempt (0: the newest), or the number in the job's spec if there is no such
+// attempt.
 inline int world_size_of(const reconcile::JobView& view, int attempt = 0) {
   for (auto it = view.attempts.rbegin(); it != view.attempts.rend(); ++it) {
     if (attempt == 0 || (*it)->number == attempt) return (*it)->ranks;
@@ -79,7 +80,7 @@ inline int world_size_of(const reconcile::JobView& view, int attempt = 0) {
   return view.record->spec.ranks;
 }
 
-// Errors: InvalidArgument for a rank that the attempt (0: the newest) does not have.
+// Checks the ranks of a request. Errors: InvalidArgument for a rank that the attempt (0: the newest) does not have.
 template <typename Ranks>
 absl::Status check_ranks(const Ranks& ranks, const reconcile::JobView& view, int attempt = 0) {
   const int world = world_size_of(view, attempt);

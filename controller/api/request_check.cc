@@ -63,7 +63,7 @@ std::optional<int64_t> integer_in(const Message& message, const FieldDescriptor&
   return std::nullopt;
 }
 
-// 8-4-4-4-12 hexadecimal digits.
+// Returns whether the text consists of 8-4-4-4-12 hexadecimal digits.
 bool is_uuid(absl::string_view text) {
   if (text.size() != 36) return false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -125,7 +125,7 @@ class RequestCheck {
     }
   }
 
-  // Keeps violations that have the reason of the first.
+  // Adds a violation unless its reason differs from the first one's: an error has one reason.
   void add(absl::string_view reason, const std::string& path, std::string description) {
     if (violations_.empty()) reason_ = std::string(reason);
     if (reason_ == reason && violations_.size() < kMaxReported) violations_.push_back({path, std::move(description)});

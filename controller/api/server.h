@@ -25,8 +25,9 @@
 
 namespace titan::api {
 
-// Starts the services of `builder` at HOST:PORT or unix:PATH and stores the bound port. Only its owner can open a unix
-// socket's file: anyone who opens it is an admin. Errors: Unavailable when the address cannot be listened on.
+// Starts the services of `builder` at HOST:PORT or unix:PATH and stores the bound port. Makes a unix socket's file
+// accessible only to its owner: anyone who opens it is an admin. Errors: Unavailable when the address cannot be
+// listened on.
 absl::StatusOr<std::unique_ptr<grpc::Server>> listen(grpc::ServerBuilder& builder, const std::string& address,
                                                      const std::shared_ptr<grpc::ServerCredentials>& credentials,
                                                      int* port);
@@ -39,7 +40,7 @@ struct ServerOptions {
   auth::GateOptions gate;
   std::shared_ptr<auth::Audit> audit;  // Null: calls are not audited.
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
-  metrics::Metrics* metrics = nullptr;  // Measures calls; null: nothing does. Outlives the server.
+  metrics::Metrics* metrics = nullptr;  // Counts and times calls; null: they are not measured. Outlives the server.
   std::function<void()> on_tick;        // Called after each tick of the reconciler, as a sign of life.
 };
 
@@ -49,7 +50,7 @@ class Server {
   // Errors: Unavailable when the address cannot be listened on; those of reading the store.
   static absl::StatusOr<std::unique_ptr<Server>> start(reconcile::Reconciler& reconciler, store::Store& store,
                                                        const ServerOptions& options);
-  // Ends streams and waits for calls in progress.
+  // Cancels calls and streams that do not end within 200 ms.
   ~Server();
 
   int port() const { return port_; }
@@ -85,8 +86,8 @@ class Server {
 // its message and its metadata ("leader").
 class Standby : public grpc::CallbackGenericService {
  public:
-  // `leader` returns its address now, or empty; called from any thread. `address` and `credentials`: see ServerOptions.
-  // Errors: Unavailable when the address cannot be listened on.
+  // `leader` returns the leader's address, or ""; called from any thread. `address` and `credentials`: see
+  // ServerOptions. Errors: Unavailable when the address cannot be listened on.
   static absl::StatusOr<std::unique_ptr<Standby>> start(
       const std::string& address, std::function<std::string()> leader,
       const std::shared_ptr<grpc::ServerCredentials>& credentials = grpc::InsecureServerCredentials());

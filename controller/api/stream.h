@@ -13,8 +13,8 @@
 
 namespace titan::api {
 
-// A server stream that pulls: refill() runs only when everything before is written, so that a reader that does not read
-// costs one small queue. wake() says that there may be something new.
+// A server stream that pulls: refill() runs only when everything queued is written, so that a reader that does not read
+// costs one small queue. wake() reports that there may be something new.
 template <typename Message>
 class Stream : public grpc::ServerWriteReactor<Message>,
                public reconcile::Waker,
@@ -88,7 +88,7 @@ class Stream : public grpc::ServerWriteReactor<Message>,
     const std::function<absl::Status()> allowed;
   };
 
-  // Sends nothing more, except for the message that is being written.
+  // Ends the stream after the message that is being written.
   void stop(const absl::Status& why) {
     sync::Lock lock(mutex_);
     if (!queue_.empty()) queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());

@@ -111,7 +111,7 @@ void TraceStream::refill() {
   if (all_closed) end(absl::OkStatus());
 }
 
-// Chooses the steps of all ranks: those of ranks that an earlier call asked, or the next that all can still reach.
+// Chooses the steps of all ranks: those that an earlier call chose, or the next ones that all can still reach.
 void TraceStream::plan() {
   int64_t step = 0, slowest = 1;
   for (Source& source : sources_) {

@@ -7,7 +7,8 @@
 
 namespace titan::api {
 
-// Errors: InvalidArgument naming the field; NotFound for an attempt that the job does not have.
+// Checks a request for a trace. Errors: InvalidArgument naming the field; NotFound for an attempt that the job does not
+// have.
 absl::Status check_profile_request(const v1::ProfileJobRequest& request, const reconcile::JobView& view);
 
 // Streams a trace of some ranks, from the request to its last byte. First it only probes every rank, so that one that
@@ -18,8 +19,8 @@ class TraceStream : public NodeStream<v1::TraceChunk, v1::TraceData> {
  public:
   TraceStream(reconcile::Reconciler& reconciler, TraceRouter& router, v1::ProfileJobRequest request);
 
-  // Passes on the job, or why the reconciler refuses. Call it once, from any thread, also under the reconciler's lock.
-  // It takes effect at the next wake().
+  // Passes on the job, or why the reconciler refuses the trace. Call it once, from any thread, also under the
+  // reconciler's lock. It takes effect at the next wake().
   void accept(const absl::StatusOr<reconcile::JobViewPtr>& view);
 
  protected:

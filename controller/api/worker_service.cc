@@ -39,7 +39,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   void OnReadDone(bool ok) override {
     if (!ok) return end();
-    // A worker that is refused here reconnects with what its files hold by then.
+    // A worker that is refused here reconnects with the certificate that its files hold by then.
     if (const absl::Status stands = gate_.stands(caller_); !stands.ok()) return finish(rpc::to_grpc(stands));
     const grpc::Status read = grpc::SerializationTraits<v1::WorkerMessage>::Deserialize(&bytes_, &incoming_);
     if (!read.ok()) return finish(read);
@@ -87,9 +87,10 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   }
   absl::Status check_name(const std::string& node) const {
     if (caller_.node == auth::kAllProjects || caller_.node == node) return absl::OkStatus();
-    return rpc::error(absl::StatusCode::kPermissionDenied, "ANOTHER_NODE",
-                      absl::StrCat("the certificate is node ", caller_.node, "'s, and the worker registers as ", node,
-                                   ": start it with --node ", caller_.node, ", or issue it its own certificate"));
+    return rpc::error(
+        absl::StatusCode::kPermissionDenied, "ANOTHER_NODE",
+        absl::StrCat("the certificate is node ", caller_.node, "'s, and the worker registers as ", node,
+                     ": start it with --node ", caller_.node, ", or issue a certificate for node ", node));
   }
   void write(const grpc::ByteBuffer& message) {
     sync::Lock lock(mutex_);
@@ -97,8 +98,8 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
     outgoing_.push_back(message);
     if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
   }
-  // The worker may see the end of the stream before OnDone runs. It leaves first, so that no question goes through this
-  // session by then.
+  // Closes the session before the stream: the worker may see the stream's end before OnDone runs, and no question may
+  // go through this session by then.
   void end() {
     leave();
     finish(grpc::Status::OK);

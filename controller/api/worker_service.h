@@ -7,8 +7,8 @@
 
 namespace titan::api {
 
-// One long stream per worker; a thousand workers do not need a thousand threads. Messages are written as bytes, so that
-// what many workers receive is stored once.
+// Serves one long stream per worker without a thread for each. Messages are written as bytes, so that what many workers
+// receive is stored once.
 class WorkerService : public v1::WorkerService::WithRawCallbackMethod_Session<v1::WorkerService::Service> {
  public:
   WorkerService(reconcile::Reconciler& reconciler, Routers& answers, const auth::Gate& gate)

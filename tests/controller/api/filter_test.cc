@@ -130,7 +130,7 @@ TEST(FilterTest, ErrorsNameTheMistakeAndTheColumn) {
       {"state < RUNNING", "column 7: a state can only be compared"},
       {"stat = RUNNING", "column 1: unknown field 'stat'; did you mean 'state'?"},
       {"priority = high", "column 12: 'high' is not an integer"},
-      {"priority : 5", "column 10: ':' asks whether priority is set"},
+      {"priority : 5", "column 10: ':' only tests whether priority is set: write priority:*"},
       {"create_time > yesterday", "column 15: 'yesterday' is not a time"},
       {"create_time > -", "is not a time"},
       {"(id = a", "column 1: '(' is not closed"},
