@@ -67,7 +67,7 @@ absl::Status run_restore(const Flags& flags) {
   return restore(flags);
 }
 
-// For a command that a user waits for: prints the error and returns titanctl's exit codes.
+// Ends a command that a user waits for: prints the error and returns an exit code like titanctl's.
 int run_once(const absl::Status& status) {
   if (status.ok()) return 0;
   std::cerr << "titan-controller: " << status.message() << std::endl;
@@ -123,7 +123,7 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 36'500.0));
   app.add_option("--default-time-limit-seconds", flags.default_time_limit_seconds,
-                 "scheduling.time_limit_seconds of jobs that give none; 0: they have none. Jobs that were submitted "
+                 "Limit for jobs that do not set scheduling.time_limit_seconds; 0: no limit. Jobs that were submitted "
                  "before keep theirs")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
@@ -141,7 +141,7 @@ int main(int argc, char** argv) {
   app.add_option("--tls-ca", flags.security.ca,
                  "Certificate of the authority that signs those of nodes and users: accept TLS only");
   app.add_option("--tls-cert", flags.security.cert,
-                 "This controller's certificate; a new one is taken without a restart");
+                 "This controller's certificate; a new one is loaded without a restart");
   app.add_option("--tls-key", flags.security.key, "Its private key");
   app.add_flag(
       "--insecure", flags.security.insecure,

@@ -92,8 +92,8 @@ void block_signals() {
   signal(SIGPIPE, SIG_IGN);
 }
 
-// Whether a new connection completes its handshake: the kernel's backlog accepts connections even when the program no
-// longer does.
+// Returns whether a new connection completes its handshake: the kernel's backlog accepts connections even when the
+// program no longer does.
 bool takes_connections(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -102,8 +102,9 @@ bool takes_connections(const std::string& address, const std::shared_ptr<grpc::C
   return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(5));
 }
 
-// gRPC stops listening for good, without an error, when it cannot accept, as without file descriptors. Only a new
-// process helps then. Sessions keep running meanwhile, and ranks need none of this.
+// Calls `between` every 5 s until a signal ends this process. Exits with code 3 when new connections fail three times
+// in a row: gRPC stops accepting for good, without an error, for example when file descriptors run out, and only a new
+// process helps then. Sessions keep running until the exit, and ranks do not need the controller.
 int wait_for_signal(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
                     journal::Journal& journal, const std::function<void()>& between) {
   constexpr absl::Duration kBetween = absl::Seconds(5);
@@ -126,14 +127,14 @@ std::shared_ptr<metrics::CallbackGauge> gauge_of_end(const std::string& certific
       [certificate] { return rpc::certificate_expiry_seconds(certificate); });
 }
 
-// --listen with the bound port.
+// Returns --listen with the bound port.
 std::string bound_address(const std::string& listen, int port) {
   const std::optional<HostPort> parts = split_host_port(listen);
   if (!parts) return listen;  // unix:PATH
   return absl::StrCat(parts->bracketed ? absl::StrCat("[", parts->host, "]") : parts->host, ":", port);
 }
 
-// Address that the other controllers name to their clients.
+// Returns the address that the other controllers name to their clients.
 std::string advertised(const Flags& flags, const std::string& bound) {
   if (!flags.advertise.empty()) return flags.advertise;
   const std::optional<HostPort> parts = split_host_port(bound);
@@ -142,7 +143,7 @@ std::string advertised(const Flags& flags, const std::string& bound) {
   return name.empty() ? bound : absl::StrCat(name, ":", parts->port);
 }
 
-// Text for `systemctl status`.
+// Returns the text for `systemctl status`.
 std::string status_of_leader(const reconcile::Reconciler& reconciler, const std::string& cluster) {
   int ready = 0, all = 0;
   for (const reconcile::NodeView& view : reconciler.nodes()) {
@@ -207,7 +208,7 @@ absl::Status stand_by(const Flags& flags, const std::shared_ptr<grpc::ServerCred
 
 absl::Status serve(const Flags& flags, const std::shared_ptr<journal::RecentLines>& journal) {
   block_signals();
-  host::raise_descriptor_limit();  // Every client and worker takes one.
+  host::raise_descriptor_limit();  // Every client and worker uses a descriptor.
   TITAN_ASSIGN_OR_RETURN(const auto credentials, rpc::server_credentials(flags.listen, flags.security));
   warn_if_open(flags, *journal);
   rpc::CertificateExpiryWarning certificate(flags.security.cert);

@@ -15,7 +15,7 @@
 namespace titan {
 
 // Checks the controller's state folder once a second, even while nothing has to be written: whether its files still
-// exist, and whether it takes writes. Logs a change in the journal. Uses its own thread, since a disk may block.
+// exist, and whether it can be written. Logs a change in the journal. Uses its own thread, since a disk may block.
 // Thread-safe.
 class StateWatch {
  public:
@@ -26,7 +26,7 @@ class StateWatch {
   StateWatch(const StateWatch&) = delete;
   StateWatch& operator=(const StateWatch&) = delete;
 
-  std::string problem() const;  // Empty: there is none.
+  std::string problem() const;  // Returns why the folder cannot be written; empty: it can.
 
  private:
   StateWatch(storage::FolderGuard guard, std::function<void()> check_files, std::shared_ptr<journal::Journal> journal);

@@ -15,7 +15,7 @@
 namespace titan {
 namespace {
 
-// Only this user may read it: configurations may hold secrets.
+// Makes the folder readable only for this user: configurations may hold secrets.
 absl::Status make_state_folder(const std::string& state) {
   std::error_code failed;
   std::filesystem::create_directories(state, failed);
@@ -117,7 +117,7 @@ absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<jo
   open.check_files = [raw = store.get()] { raw->check_files(); };
   open.scratch = absl::StrCat(flags.state, "/tmp");
   open.store = std::move(store);
-  TITAN_RETURN_IF_ERROR(clear_scratch(open.scratch));  // Only now: the process that has the store may clear it.
+  TITAN_RETURN_IF_ERROR(clear_scratch(open.scratch));  // Only now: a process may clear it once it has the store.
   return open;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Opens this controller's store by its flags: a file, or etcd together with other controllers.
+// Opens this controller's store as its flags say: a file, or etcd together with other controllers.
 
 #include <functional>
 #include <memory>
@@ -27,8 +27,8 @@ struct OpenStore {
   std::function<void()> check_files;
 };
 
-// Ends this process with a line that says why. After a failed write nothing in memory can be trusted, and a former
-// leader no longer knows the state: the supervisor starts a fresh process that reads the store.
+// Returns a handler that logs the reason and exits with code 3. After a failed write nothing in memory can be trusted,
+// and a former leader no longer knows the state: the supervisor starts a fresh process that reads the store.
 std::function<void(const absl::Status&)> fatal_handler(const std::shared_ptr<journal::Journal>& journal,
                                                        reconcile::Measures& measures);
 
