@@ -166,7 +166,8 @@ absl::Status raise_epoch(const std::string& path) {
   return set.bind(encode_state(meta)).run();
 }
 
-// The state folder of a service belongs to the service's user, and root restores into it.
+// Gives a file to the folder's owner: root restores into the state folder of a service, which belongs to the service's
+// user.
 absl::Status give_to_owner_of(const std::string& folder, const std::string& file) {
   struct stat owner {};
   if (::geteuid() != 0) return absl::OkStatus();

@@ -29,7 +29,7 @@ struct StoreInfo {
 // cannot be read back.
 absl::StatusOr<StoreInfo> copy_store(const std::string& path, const std::string& copy);
 
-// The same copy in memory, for when no disk can take it.
+// A copy of the store in memory, for when it cannot be written to a disk.
 struct StoreImage {
   StoreInfo info;
   std::string bytes;  // Content of the file.

@@ -1,4 +1,4 @@
-// Records that do not match their checksums: how they are found, set aside and kept.
+// Finds records that do not match their checksums, sets them aside and keeps their bytes.
 
 #include <algorithm>
 #include <utility>
@@ -39,8 +39,8 @@ void SqliteStore::set_aside(const Record& record, const std::string& reason) {
   if (row > 0) found_damaged(record.key, row, reason);
 }
 
-// A reader found the damage, and the writing thread moves the record. Readers see the damage at once, whether or not
-// the disk has space for the move. Empty key: the owner of the row must be found first.
+// Notes the damage that a reader found, and lets the writing thread move the record. Readers see the damage at once,
+// whether or not the disk has space for the move. Empty key: the owner of the row must be found first.
 void SqliteStore::found_damaged(const std::string& key, int64_t row, const std::string& reason) const {
   {
     sync::Lock lock(aside_mutex_);
@@ -57,7 +57,7 @@ void SqliteStore::found_damaged(const std::string& key, int64_t row, const std::
   });
 }
 
-// True: on_damage must be called, for the first time for this record.
+// Returns whether on_damage must be called, which is once for each record.
 bool SqliteStore::note_aside(const Quarantined& damaged, bool reported) const {
   sync::Lock lock(aside_mutex_);
   const auto same = std::find_if(aside_.begin(), aside_.end(), [&](const Aside& aside) {
@@ -73,7 +73,7 @@ bool SqliteStore::note_aside(const Quarantined& damaged, bool reported) const {
   return reported && !std::exchange(aside.reported, reported);
 }
 
-// It was written again before it could be moved: nothing is kept, and nothing is lost.
+// Forgets the damage to a record that was written again before it could be moved: nothing is lost.
 void SqliteStore::forget_aside(const Quarantined& damaged) {
   sync::Lock lock(aside_mutex_);
   std::erase_if(aside_, [&](const Aside& aside) {
@@ -85,7 +85,7 @@ void SqliteStore::forget_aside(const Quarantined& damaged) {
   if (!lost) lost_.erase(damaged.key);
 }
 
-// The record's bytes go into the quarantine with the reason.
+// Moves the record's bytes into the quarantine, with the reason.
 absl::Status SqliteStore::move_aside(Quarantined damaged) {
   bool is_first = false;
   found_point.pass();
@@ -113,8 +113,8 @@ absl::Status SqliteStore::move_aside(Quarantined damaged) {
   return moved;
 }
 
-// Takes a damaged row out of the log, and older rows of its record, which must not reappear in its place. Watchers that
-// have not passed it read the records again.
+// Removes a damaged row from the log, and older rows of its record, which must not reappear in its place. Watchers that
+// have not passed the row must read the records again.
 absl::Status SqliteStore::bury_row(const std::string& key, int64_t row) {
   sqlite3* db = write_->database.get();
   while (meta_.compacted_row < row && !compaction_stopped_) TITAN_RETURN_IF_ERROR(compact(meta_.last_row - row));
@@ -135,8 +135,8 @@ absl::Status SqliteStore::bury_row(const std::string& key, int64_t row) {
   return absl::IsDataLoss(dropped) ? absl::OkStatus() : dropped;  // An unreadable page stays.
 }
 
-// Call it inside a transaction. Readers and the journal learn of the damage at once: it exists whether this is written
-// or not.
+// Writes a record to the quarantine, inside a transaction. Readers and the journal see the damage at once, even if the
+// transaction fails.
 absl::Status SqliteStore::keep_aside(Quarantined damaged) {
   damaged.time_s = absl::ToUnixSeconds(absl::Now());
   sqlite3* db = write_->database.get();
@@ -170,7 +170,7 @@ absl::Status SqliteStore::keep_aside(Quarantined damaged) {
   return absl::OkStatus();
 }
 
-// Returns the record whose present value the row is. Empty: none.
+// Returns the key of the record whose present value is in the row; "" if there is none.
 absl::StatusOr<std::string> SqliteStore::owner_of(int64_t row) {
   TITAN_ASSIGN_OR_RETURN(Statement heads,
                          Statement::prepare(write_->database.get(), "SELECT key FROM heads WHERE id = ?"));
@@ -193,7 +193,7 @@ absl::StatusOr<CheckReport> SqliteStore::check() const {
   {
     sync::Lock lock(check_mutex_);
     if (closing_) return absl::CancelledError("store: closing");
-    if (checking_ != nullptr) return absl::UnavailableError("store: it is being checked already");
+    if (checking_ != nullptr) return absl::UnavailableError("store: a check is already running");
     checking_ = db;
   }
   const absl::Cleanup over = [this] {

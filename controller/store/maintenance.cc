@@ -63,7 +63,8 @@ absl::Status SqliteStore::shrink() {
   return run([this] { return execute(write_->database.get(), "PRAGMA wal_checkpoint(TRUNCATE)"); });
 }
 
-// Folds the WAL into the database file. On a full disk it stays as it is. After any other error nothing may continue.
+// Folds the WAL into the database file. Leaves it for later on a full disk or while another connection uses the file.
+// After any other error the store must end.
 absl::Status SqliteStore::checkpoint_wal() {
   fold_point.pass();
   const absl::Status folded = execute(write_->database.get(), "PRAGMA wal_checkpoint(PASSIVE)");
@@ -121,7 +122,7 @@ absl::Status write_to_stay(const std::string& path, const std::string& bytes) {
     status = write_durably(path, bytes);
     std::this_thread::sleep_for(kSettle);
     if (status.ok() && ::access(path.c_str(), F_OK) == 0) return status;
-    if (status.ok()) status = absl::UnavailableError(absl::StrCat(path, " is deleted again and again"));
+    if (status.ok()) status = absl::UnavailableError(absl::StrCat(path, " was deleted each time that it was written"));
   }
   return status;
 }
@@ -144,8 +145,8 @@ absl::StatusOr<StoreImage> SqliteStore::image() const {
   return image_of(read_->database.get());
 }
 
-// Writes what was acknowledged to a new file and says where it is. The open descriptors still have all of it. It never
-// uses the store's own name: the file that lies there now belongs to somebody else.
+// Writes all acknowledged data, which the open descriptors still reach, to a new file and returns a message that names
+// it. It never uses the store's own name: a file that has this name now belongs to somebody else.
 std::string SqliteStore::rescue() {
   const absl::StatusOr<StoreImage> image = image_of(write_->database.get());
   const std::string copy = absl::StrCat(path_, kRescued, absl::ToUnixSeconds(absl::Now()));

@@ -32,12 +32,11 @@ class MemoryStore : public Store {
 
   // Makes queued transactions durable, also those that the callbacks queue meanwhile. Returns their number.
   int run_pending();
-  // Takes only the next queued transaction. False: none could be taken.
+  // Commits or refuses only the next queued transaction. Returns false if there was none.
   bool run_one();
-  // Loses what is queued, as when the process dies. The first `durable` transactions have become durable, but nobody
-  // was notified.
+  // Drops the queue, as when the process dies. The first `durable` transactions become durable, but no callback runs.
   void drop_pending(int durable = 0);
-  // A full disk: transactions are refused or kept, as their WhenFull says, until it is no longer full.
+  // Simulates a full disk: transactions are refused or wait, as their WhenFull says, until it is no longer full.
   void set_full(bool full);
   // Sets the epoch that the next process to open the store would get.
   void set_epoch(int64_t epoch) { epoch_ = epoch; }

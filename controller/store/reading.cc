@@ -1,4 +1,4 @@
-// Readers of a SQLite store, on a separate connection.
+// Reads from a SQLite store, on a separate connection.
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
@@ -106,8 +106,8 @@ absl::StatusOr<std::vector<RecordChange>> SqliteStore::changes(int64_t after_rev
   return found;
 }
 
-// Rows that were not compacted have no gaps, and revisions grow with them: no index is needed, and a missing row is
-// noticed.
+// Finds the first change by bisection. Rows that were not compacted have no gaps, and revisions grow with them: no
+// index is needed, and a missing row is noticed.
 absl::StatusOr<std::vector<RecordChange>> SqliteStore::read_changes(int64_t after_revision, int limit) const {
   TITAN_ASSIGN_OR_RETURN(const Meta meta, read_meta(read_->database.get()));
   const auto compacted = [&](const std::string& why) {

@@ -53,7 +53,7 @@ struct Head {
 Head read_head(const Statement& row);
 
 // Checks that heads are in order, that each matches its checksum, and that they are those that `meta` counted. Returns
-// what is wrong. Empty: nothing. Reads the table once: about 50 bytes per record.
+// what is wrong, or "". Reads the table once: about 50 bytes per record.
 absl::StatusOr<std::string> damage_of_heads(sqlite3* database, const Meta& meta);
 
 // Rebuilds the table "heads" from the log and counts it in `meta`, inside the caller's transaction. A record with a

@@ -35,7 +35,7 @@ class Statement {
   Statement& bind(const std::string& text);
   Statement& bind(int64_t number);
   Statement& bind_null();
-  // True: there is a row. False: the statement is done.
+  // Returns true if there is a row, and false when the statement is done.
   absl::StatusOr<bool> step();
   // Runs a statement without rows, and resets it.
   absl::Status run();

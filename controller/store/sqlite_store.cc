@@ -21,8 +21,8 @@ failpoint::Failpoint begin_point("store.begin"), changed_point("store.changed"),
     committed_point("store.committed"), row_point("store.row"), erased_point("store.erased"), mark_point("store.mark"),
     retention_point("store.retention"), epoch_point("store.epoch"), opened_point("store.opened");
 
-// Configurations may hold secrets. SQLite gives its WAL the mode of the database, which an older Titan left to the
-// umask.
+// Makes the files readable only for this user: configurations may hold secrets. SQLite gives its WAL the mode of the
+// database, which an older Titan left to the umask.
 absl::Status make_private(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("open ", path));
@@ -160,7 +160,7 @@ absl::Status SqliteStore::apply_group(const Writer::Group& group, std::vector<ab
     retention_point.pass();
     return compact(options_.keep_changes);
   }));
-  TITAN_RETURN_IF_ERROR(lost_files());  // Otherwise the data is durable where nobody will look.
+  TITAN_RETURN_IF_ERROR(lost_files());  // Without its files the store would be durable where nobody looks.
   revision_ = meta_.last_revision;
   forget_lost();
   // Under load the WAL is folded at 8 MB, since that costs two more fsyncs. Otherwise idle() does it. The group is

@@ -20,7 +20,7 @@
 namespace titan::store {
 
 struct SqliteOptions {
-  int64_t keep_changes = 200'000;  // Changes that a watcher may be behind. Older superseded changes are dropped.
+  int64_t keep_changes = 200'000;  // Changes by which a watcher may lag. Older superseded changes are dropped.
   int group_limit = 512;           // Most transactions per fsync.
   // Transactions and bytes that may wait. Beyond them clients are refused.
   int64_t queue_limit = 65'536;
@@ -38,7 +38,7 @@ struct SqliteOptions {
   std::function<void(const absl::Status&)> on_fatal;
   // Called after each group, with its transactions and the time that it took to become durable.
   std::function<void(int transactions, absl::Duration took)> on_commit;
-  // Called once for each record that was found damaged.
+  // Called once for each record that was found damaged, and after each daily check that found damage to the file.
   std::function<void(const Quarantined&)> on_damage;
 };
 
@@ -75,7 +75,7 @@ class SqliteStore : public Store {
   int64_t revision_before(absl::Time time) const override;
   std::shared_ptr<void> subscribe(Listener listener) override { return writer_->subscribe(std::move(listener)); }
 
-  // Random, made with the file. Identifies the store.
+  // Returns the random id that the store got when its file was made.
   const std::string& id() const override { return id_; }
   int64_t epoch() const override { return epoch_; }
   // Changes max_pages. 0: no limit.
@@ -143,7 +143,7 @@ class SqliteStore : public Store {
   std::string id_;
   std::atomic<int64_t> epoch_{0};
   int lock_fd_ = -1;
-  std::optional<storage::FolderGuard> guard_;  // None for a file system of tests.
+  std::optional<storage::FolderGuard> guard_;  // Not set for a `vfs` of tests.
   std::unique_ptr<Connection> write_;          // This member and the next four are for the writing thread only.
   Meta meta_;
   int log_pages_ = 0;                 // Pages of SQLite's WAL after the last transaction.

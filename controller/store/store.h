@@ -35,7 +35,7 @@ inline Mutation erase(std::string key) { return {std::move(key), std::nullopt, s
 
 enum class WhenFull {
   kRefuse,  // A full disk returns ResourceExhausted. For requests of clients, who can try again.
-  kRetry,   // Keeps its place until there is space. For events that have happened and must not be lost.
+  kRetry,   // Waits in the queue until there is space. For events that have happened and must not be lost.
 };
 
 struct Transaction {
@@ -46,7 +46,7 @@ struct Transaction {
   std::vector<std::string> erased_prefixes;
 };
 
-// A record that cannot be read as it was written, or whose value makes no sense. It is kept aside.
+// A record that was set aside, since it cannot be read as it was written or its value makes no sense.
 struct Quarantined {
   std::string key;       // Empty: it does not belong to a record.
   int64_t revision = 0;  // 0: not known.
@@ -93,13 +93,13 @@ class Store {
   virtual void commit(Transaction transaction, Committed done) = 0;
   virtual QueueSize queued() const = 0;
 
-  // Random, made with the store. Identifies the cluster.
+  // Returns a random id, made with the store, which identifies the cluster.
   virtual const std::string& id() const = 0;
   // Identifies the writer: greater for each process that has opened the store, and no other process writes with it.
   // Commands carry it, so that nodes can distinguish a former leader's commands from the present one's.
   virtual int64_t epoch() const = 0;
 
-  // Revision of the last durable transaction.
+  // Returns the revision of the last durable transaction.
   virtual int64_t revision() const = 0;
 
   // Errors of the three readers: DataLoss if the record was set aside, or if damage hides which records there are.

@@ -23,9 +23,9 @@ std::string aside_key(const std::string& key);
 // Returns a transaction that erases the record and keeps its bytes with the reason. It is Aborted if the record was
 // written since it was read.
 Transaction setting_aside(const Record& record, const std::string& reason, absl::Time now);
-// Nothing: the value was not made by setting_aside().
+// Parses a value made by setting_aside(). Returns nothing for any other value.
 std::optional<Quarantined> read_aside(const std::string& key, const std::string& value);
-// Returns the value once the record has been written or erased. Nothing: the value says so already.
+// Returns the value to store when the record has been written or erased; nothing if the value is already marked so.
 std::optional<std::string> no_longer_lost(const std::string& value);
 
 // Pairs of times and last revisions, about one a minute. They give a record's age, so that records need no time.
@@ -51,7 +51,7 @@ class Table {
   explicit Table(int64_t keep_changes) : keep_changes_(keep_changes) {}
 
   int64_t revision() const { return revision_; }
-  // Revision of the record's last change. 0: there is no such record.
+  // Returns the revision of the record's last change; 0 if there is no such record.
   int64_t revision_of(const std::string& key) const;
   // The readers of Store.
   absl::StatusOr<std::optional<Record>> get(const std::string& key) const;
@@ -59,14 +59,14 @@ class Table {
   absl::StatusOr<std::vector<RecordChange>> changes(int64_t after_revision, int limit) const;
   std::vector<Quarantined> quarantined() const;
 
-  // The record's value. nullptr: there is no such record.
+  // Returns the record's value; nullptr if there is no such record.
   const std::string* find(const std::string& key) const;
-  // Keys that begin with `prefix`.
+  // Returns the keys that begin with `prefix`.
   std::vector<std::string> keys(const std::string& prefix) const;
 
   // Applies the transaction with this revision, which must be the next one.
   void apply(int64_t revision, std::vector<RecordChange> changes);
-  // Load what a snapshot holds, then set its revision. changes() knows nothing up to that revision.
+  // Load a snapshot's records, then call start_at() with its revision: changes() has none up to that revision.
   void load(Record record) { records_[record.key] = std::move(record); }
   void start_at(int64_t revision) { revision_ = compacted_ = revision; }
 
@@ -91,7 +91,7 @@ class Draft {
  private:
   int64_t revision_of(const std::string& key) const;
   std::vector<std::string> keys(const std::string& prefix) const;
-  // Value of a record that was set aside. nullptr: there is none.
+  // Returns the value of a record that was set aside; nullptr if there is none.
   const std::string* aside_of(const std::string& key) const;
   void change(std::vector<RecordChange>& changes, int64_t revision, const std::string& key,
               const std::optional<std::string>& value);

@@ -52,9 +52,9 @@ struct WriterOptions {
   absl::Duration idle_after = absl::Seconds(2);
 };
 
-// The first thread takes what waits in groups and makes each group durable. The second one answers in log order and
-// announces durable revisions to the listeners, while the next group is written. The third one answers refused
-// transactions, so that clients get the refusal while a write is under way.
+// The first thread takes waiting transactions in groups and makes each group durable. The second one answers in log
+// order and announces durable revisions to the listeners, while the next group is written. The third one answers
+// refused transactions, so that clients get the refusal while a write is under way.
 class Writer {
  public:
   struct Queued {

@@ -13,17 +13,17 @@
 
 namespace titan::store {
 
-// Where the controllers' store is in etcd.
+// Location of the controllers' store in etcd.
 struct EtcdAddress {
   std::vector<std::string> members;  // HOST:PORT of each.
   std::string prefix;                // Prefix of every key. Ends with a slash.
 };
 
 // Parses "etcd://HOST:PORT,HOST:PORT/PREFIX". The default prefix is "titan/". Errors: InvalidArgument, which shows the
-// form.
+// expected form.
 absl::StatusOr<EtcdAddress> parse_etcd_address(const std::string& text);
 
-// Connections are plaintext: etcd listens on a network that only controllers are in.
+// Connections are plaintext: only controllers may be able to reach etcd's network.
 struct EtcdEndpoints {
   std::vector<std::string> addresses;  // HOST:PORT of each member.
   absl::Duration call_timeout = absl::Seconds(2);
@@ -53,7 +53,7 @@ class EtcdClient {
     std::unique_ptr<etcdserverpb::KV::Stub> kv;
     std::unique_ptr<etcdserverpb::Lease::Stub> lease;
   };
-  // Makes the call on the current member, and turns to the next member if it does not answer.
+  // Makes the call on the current member, and makes the next member the current one if it does not answer.
   template <typename Call>
   absl::Status ask(const char* what, Call call);
 

@@ -36,7 +36,7 @@ absl::Status Elector::campaign(absl::Time deadline) {
   }
 }
 
-// Unavailable: it cannot lead now.
+// Tries to become the leader. Errors: Unavailable if another one leads or etcd does not answer; those of etcd.
 absl::Status Elector::try_once() {
   TITAN_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse found, client_->range(read_of(key())));
   set_holder(found.kvs_size() > 0 ? found.kvs(0).value() : "");

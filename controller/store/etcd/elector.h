@@ -20,13 +20,13 @@ namespace titan::store {
 
 struct ElectorOptions {
   std::string prefix = "titan/";
-  std::string name;                         // Shown to the others while it leads: an address for clients.
+  std::string name;  // Address for clients, which the other controllers name while this one leads.
   absl::Duration lease = absl::Seconds(3);  // Whole seconds, at least one.
   absl::Duration keepalive = absl::Seconds(1);
-  // A leader that hears nothing from etcd for this long steps down. It may be longer than the lease: until etcd gives
-  // the key away nobody else leads, and an etcd that restarts keeps its leases.
+  // A leader that hears nothing from etcd for this long steps down. It may be longer than the lease: nobody else leads
+  // until etcd has dropped the key, and an etcd that restarts keeps its leases.
   absl::Duration timeout = absl::Seconds(10);
-  absl::Duration poll = absl::Milliseconds(100);  // How often a waiting controller looks.
+  absl::Duration poll = absl::Milliseconds(100);  // Time between two tries of a waiting controller.
 };
 
 class Elector {
@@ -35,7 +35,7 @@ class Elector {
   // Resigns.
   ~Elector();
 
-  // Waits until this process leads, once. Call it again after DeadlineExceeded. Errors: DeadlineExceeded (names the
+  // Waits until this process leads. Call it again only after DeadlineExceeded. Errors: DeadlineExceeded (names the
   // leader, or why etcd does not answer), and those of calls that etcd refuses.
   absl::Status campaign(absl::Time deadline);
   // `lost` runs once, on a thread of the elector, when this process no longer leads without having resigned.
@@ -45,13 +45,13 @@ class Elector {
 
   std::string key() const { return options_.prefix + "leader"; }
   const std::string& prefix() const { return options_.prefix; }
-  // 0: this process has not led.
+  // Returns the epoch of this process; 0 if it has not led.
   int64_t epoch() const { return epoch_; }
-  // Not OK: the leadership is over. The message says why.
+  // Returns OK while this process leads, else an error whose message says why it does not.
   absl::Status leading() const;
   // Call it when a comparison with the epoch has failed.
   void declare_lost(const absl::Status& why);
-  // Name of the last leader that was seen. Empty: none.
+  // Returns the name of the last leader that was seen; "" if none was.
   std::string holder() const;
 
   EtcdClient& client() { return *client_; }

@@ -78,7 +78,7 @@ TxnRequest EtcdStore::fenced() const {
 // Sends the request until etcd has reported its outcome. It may reach etcd several times, and late: every request here
 // compares what it changes, or writes a key that only it writes, the same way each time. Errors: Unavailable: this
 // process no longer leads, or closes and has waited long enough, and the outcome is not known. ResourceExhausted: it
-// was not done. Others: etcd refused it.
+// was not carried out. Others: etcd refused it.
 absl::StatusOr<TxnResponse> EtcdStore::settle(const TxnRequest& request) {
   bool unknown = false;
   absl::Duration waited;
@@ -104,7 +104,7 @@ const etcdserverpb::KeyValue* EtcdStore::found_instead(const TxnResponse& answer
 }
 
 absl::Status EtcdStore::lost() {
-  elector_->declare_lost(absl::UnavailableError("etcd: another controller leads, or may"));
+  elector_->declare_lost(absl::UnavailableError("etcd: another controller may lead"));
   return elector_->leading();
 }
 
@@ -169,7 +169,7 @@ absl::Status EtcdStore::append(const std::string& key, const std::string& value,
   return move_head(std::move(request), head);
 }
 
-// The move of the head makes the request happen at most once.
+// Adds the move of the head to the request, so that it takes effect at most once.
 absl::Status EtcdStore::move_head(TxnRequest request, const v1::LogHead& head) {
   expect_changed(*request.add_compare(), layout_.head(), head_changed_);
   add_put(*request.mutable_success(), layout_.head(), seal_message(layout_.head(), head));

@@ -18,12 +18,12 @@
 namespace titan::store {
 
 struct EtcdStoreOptions {
-  int64_t keep_changes = 200'000;  // Changes that a watcher may be behind.
+  int64_t keep_changes = 200'000;  // Changes by which a watcher may lag.
   int64_t value_bytes = 1 << 20;   // Approximate limit of a value in etcd. Larger values are split. etcd takes 1.5 MiB.
   // A snapshot follows when the log has grown by snapshot_bytes and the last snapshot's size, or by snapshot_entries.
   int64_t snapshot_bytes = 16 << 20;
   int64_t snapshot_entries = 10'000;
-  // Drops old versions of all keys in etcd after a snapshot, not only its own: etcd is for the controllers alone.
+  // Drops old versions of all keys in etcd after a snapshot, not only its own: only the controllers use this etcd.
   bool compact_etcd = true;
   WriterOptions writer = {.group_bytes = 1 << 20};
   absl::Duration close_timeout = absl::Seconds(5);  // How long a closing store waits for etcd's answer.
@@ -38,7 +38,7 @@ struct EtcdStoreOptions {
 
 // The store of several controllers of which one leads: its log is in etcd, its records are in memory. Everything that
 // waits during a write shares the next one. An entry of the log and its new head are one etcd transaction that compares
-// the leader's epoch and the head. So nobody else writes, and no entry is there twice. If no answer comes, the same
+// the leader's epoch and the head. So nobody else writes, and no entry is written twice. If no answer comes, the same
 // transaction is sent again until etcd has reported its outcome.
 class EtcdStore : public Store {
  public:
@@ -96,7 +96,7 @@ class EtcdStore : public Store {
 
   etcdserverpb::TxnRequest fenced() const;
   absl::StatusOr<etcdserverpb::TxnResponse> settle(const etcdserverpb::TxnRequest& request);
-  // The value and mod revision that a failed comparison of `settle` read. nullptr: there is none.
+  // Returns the value and mod revision that a failed comparison of `settle` read; nullptr if there is none.
   static const etcdserverpb::KeyValue* found_instead(const etcdserverpb::TxnResponse& answer);
   absl::Status commit_as_leader(const etcdserverpb::TxnRequest& request);
   absl::Status lost();

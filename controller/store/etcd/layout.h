@@ -15,7 +15,7 @@ namespace titan::store {
 //
 //   <prefix>leader                      name of the leader; its create revision is the epoch
 //   <prefix>head                        the end of the log
-//   <prefix>log/<revision>              an entry: transactions from that revision on
+//   <prefix>log/<revision>              an entry: transactions that begin at that revision
 //   <prefix>part/<revision>/<draft>/<number>  parts of an entry that one value cannot hold
 //   <prefix>snapshot                    names the snapshot that the log continues from
 //   <prefix>snap/<folder>/<number>      the snapshot's parts
@@ -44,12 +44,12 @@ void add_read(Operations& operations, const std::string& key);
 void add_put(Operations& operations, const std::string& key, const std::string& value, int64_t lease = 0);
 // Erases the keys from `begin` up to, but not including, `end`.
 void add_erase(Operations& operations, const std::string& begin, const std::string& end);
-// Compare the key's create or mod revision. 0: there is no such key.
+// Compare the key's create or mod revision; 0: the key must not exist.
 void expect_created(etcdserverpb::Compare& compare, const std::string& key, int64_t revision);
 void expect_changed(etcdserverpb::Compare& compare, const std::string& key, int64_t revision);
 
-// Returns the value to store: a CRC-32 over key and body, then the body. It reveals damage and values under another
-// key.
+// Returns the value to store: a CRC-32 over key and body, then the body. The checksum reveals damage, and a value that
+// belongs to another key.
 std::string seal(const std::string& key, const std::string& body);
 // Returns the body. Errors: DataLoss, which names the key.
 absl::StatusOr<std::string> unseal(const std::string& key, const std::string& value);

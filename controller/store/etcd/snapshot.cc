@@ -1,6 +1,6 @@
 // Snapshots: the store's records as parts in etcd, from which the log continues. The records are read in pages while
-// others are written. So a record may be newer than the snapshot's revision, and the log after that revision brings
-// every record to the same end.
+// others are written. So a record may be newer than the snapshot's revision, and replaying the log after that revision
+// gives every record its newest value.
 
 #include <google/protobuf/io/coded_stream.h>
 
@@ -64,7 +64,7 @@ void EtcdStore::snapshot_loop() {
     }
     const absl::Status taken = snapshot();
     if (taken.ok()) continue;
-    // The log keeps its length. If etcd is full or lost, the writer reports it.
+    // The log stays as long as it is until the next try. If etcd is full or lost, the writer reports it.
     sync::Lock lock(wake_mutex_);
     wake_.wait_for(wake_mutex_, std::chrono::seconds(5), [this] { return ending_; });
   }
@@ -118,11 +118,11 @@ absl::StatusOr<v1::SnapshotPointer> EtcdStore::write_snapshot() {
     if (static_cast<int>(page.size()) < kPage) break;
     after = page.back().key;
   }
-  TITAN_RETURN_IF_ERROR(put_part(bytes.size()));  // At least one part: a pointer without parts means none.
+  TITAN_RETURN_IF_ERROR(put_part(bytes.size()));  // At least one part: a pointer without parts means no snapshot.
   return pointer;
 }
 
-// From now on the log begins after the snapshot. The same transaction drops what came before.
+// Makes the log begin after the snapshot. The same transaction drops what came before.
 absl::Status EtcdStore::switch_snapshot(const v1::SnapshotPointer& pointer) {
   TxnRequest request = fenced();
   expect_changed(*request.add_compare(), layout_.snapshot(), snapshot_changed_);

@@ -1,4 +1,4 @@
-// How a new leader reads what earlier leaders wrote.
+// Reads what earlier leaders wrote, for a new leader.
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -66,7 +66,7 @@ absl::StatusOr<EtcdStore::Ends> EtcdStore::read_ends() {
   return ends;
 }
 
-// Runs in the first controller of a cluster.
+// Begins an empty store, in the first controller of a cluster.
 absl::Status EtcdStore::begin() {
   etcdserverpb::RangeRequest anything = read_of(layout_.log());
   anything.set_range_end(prefix_end(layout_.snap()));
@@ -93,7 +93,7 @@ absl::StatusOr<RangeResponse> EtcdStore::read(const etcdserverpb::RangeRequest& 
   }
 }
 
-// The key must be there.
+// Reads the value of a key that must exist.
 absl::StatusOr<std::string> EtcdStore::read_value(const std::string& key) {
   TITAN_ASSIGN_OR_RETURN(const RangeResponse found, read(read_of(key)));
   if (found.kvs_size() == 0) {
