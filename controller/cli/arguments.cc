@@ -9,7 +9,7 @@
 namespace titan::cli {
 namespace {
 
-// "--section.key" or "--section.key=value"; numbers such as "--0.5" are not keys.
+// Returns whether a word is "--section.key" or "--section.key=value"; numbers such as "--0.5" are not keys.
 bool is_key(std::string_view word) {
   if (word.substr(0, 2) != "--" || word.size() < 5 || !absl::ascii_isalpha(word[2])) return false;
   const std::string_view name =
@@ -25,7 +25,7 @@ bool is_config_file(const std::string& word) {
          absl::EndsWith(word, ".json");
 }
 
-// "--flag" or "-q"; "-1" and "-" are values.
+// Returns whether a word is "--flag" or "-q"; "-1" and "-" are values.
 bool is_flag(const std::string& word) {
   return absl::StartsWith(word, "--") || (word.size() > 1 && word[0] == '-' && absl::ascii_isalpha(word[1]));
 }

@@ -48,10 +48,10 @@ absl::Status takes_only_free_keys(const std::vector<std::string>& overrides) {
   return absl::OkStatus();
 }
 
-// The step in the middle of the measured ones.
+// Returns the step in the middle of the measured ones.
 int save_step(const BenchOptions& options) { return options.warmup + options.steps / 2; }
 
-// Overrides for measuring, which follow all of the user's. The save of the last step is not measured.
+// Returns the overrides for measuring, which follow all of the user's. The save of the last step is not measured.
 std::vector<std::string> measuring_overrides(const BenchOptions& options) {
   std::vector<std::string> words = {"--training.steps",
                                     absl::StrCat(options.warmup + options.steps),
@@ -85,7 +85,7 @@ double bytes_in(const std::string& folder) {
   return sum;
 }
 
-// Time at which the file was written; the infinite past when it does not exist.
+// Returns the time at which the file was written; the infinite past when it does not exist.
 absl::Time time_of_file(const std::string& path) {
   struct stat found {};
   return stat(path.c_str(), &found) == 0 ? absl::TimeFromTimespec(found.st_mtim) : absl::InfinitePast();
@@ -146,7 +146,7 @@ class Bench {
   }
 
  private:
-  // Reports whatever is wrong with any of them before the first one runs.
+  // Checks all configurations before the first one runs.
   absl::Status prepare_all() {
     TITAN_ASSIGN_OR_RETURN(std::vector<Variant> variants, parse_variants(options_.variants, kFirst));
     variants.insert(variants.begin(), {.name = kFirst, .overrides = {}});

@@ -142,7 +142,7 @@ void add_init(CLI::App& parent, ParsedCommand& choice) {
       "titanctl cluster info --tls ~/titan-ca/admin",
       [&choice, made] { return init_authority(choice.globals, made->folder, made->admin, made->days); });
   init.add_option("folder", made->folder,
-                  "Folder to make, for its owner alone: anyone with its key can act as any node")
+                  "Folder to make, private to its owner: anyone with its key can act as any node")
       ->required();
   init.add_option("--admin", made->admin, "Name of the first admin")->capture_default_str();
   init.add_option("--days", made->days,
@@ -157,7 +157,7 @@ void add_issue(CLI::App& parent, ParsedCommand& choice) {
       parent, choice, "issue", "Certify a controller, nodes, an admin or a user",
       "titanctl cluster issue --ca ~/titan-ca --controller --address c1.example --node n1,n2,n3 --out tls\n"
       "titanctl cluster issue --ca ~/titan-ca --controller --address c1.example --address 10.0.0.1 --out c1\n"
-      "titanctl cluster issue --ca ~/titan-ca --node n1 --out n1 --renew     # the same key; taken without a restart",
+      "titanctl cluster issue --ca ~/titan-ca --node n1 --out n1 --renew     # the same key; loaded without a restart",
       [&choice, request] { return issue_certificate(choice.globals, *request); });
   issue.add_option("--ca", request->authority, "Folder of `titanctl cluster init-ca`")->required();
   issue.add_flag("--controller", request->controller, "For titan-controller");

@@ -45,7 +45,7 @@ std::optional<absl::Status> save_outcome(const v1::Job& asked, const v1::Job& no
   // The same text is a new failure once the job no longer saves.
   if (!failure.empty() && (over || failure != asked.progress().failed_save()))
     return failed("CHECKPOINT_FAILED", now, absl::StrCat("the save failed: ", failure));
-  if (is_final(now.state())) return failed("ATTEMPT_ENDED", now, absl::StrCat("is ", state_name(now.state())));
+  if (is_final(now.state())) return failed("ATTEMPT_ENDED", now, absl::StrCat("it is ", state_name(now.state())));
   if (!may_save(now.state()) || newest_attempt(now) != newest_attempt(asked)) {
     return failed(
         "ATTEMPT_ENDED", now,

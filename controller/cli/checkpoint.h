@@ -9,10 +9,10 @@
 
 namespace titan::cli {
 
-// Outcome of a checkpoint that a user requested. `asked` is the job as CheckpointJob answered it, `now` a later state
-// of it. Nothing while the save continues; OK when a checkpoint is committed that the job can resume from. Errors:
-// Aborted, with the reason CHECKPOINT_FAILED, or ATTEMPT_ENDED when the attempt ended before it had saved. For a job
-// that is over the error describes its end, which report_end() describes better.
+// Returns the outcome of a checkpoint that a user requested. `asked` is the job that CheckpointJob returned, `now` a
+// later state of it. Nothing while the save continues; OK when a checkpoint is committed that the job can resume from.
+// Errors: Aborted, with the reason CHECKPOINT_FAILED, or ATTEMPT_ENDED when the attempt ended before it had saved. For
+// a job that is over the error describes its end, which report_end() describes better.
 std::optional<absl::Status> save_outcome(const v1::Job& asked, const v1::Job& now);
 
 }  // namespace titan::cli

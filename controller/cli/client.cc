@@ -112,12 +112,12 @@ void ControllerClient::wait(absl::Duration pause) const {
   (void)channel.WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
 }
 
-// A stopped controller does not count as connected: its kernel accepts the connection, but nothing speaks on it.
+// Returns false for a stopped controller: its kernel accepts the connection, but no program answers on it.
 bool ControllerClient::is_connected() const {
   return member().channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
 }
 
-// The first fault that was found, or OK.
+// Returns the first fault that was found, or OK.
 absl::Status ControllerClient::known_fault() const {
   const std::lock_guard lock(looks_mutex_);
   for (const Look& look : looks_) {
@@ -127,7 +127,7 @@ absl::Status ControllerClient::known_fault() const {
 }
 
 absl::Status ControllerClient::fault(const grpc::Status& said) const {
-  // A controller's answer says nothing about connections, and gRPC itself reports a name that does not resolve.
+  // A controller that answered can be reached, and gRPC itself reports a name that does not resolve.
   if (!rpc::reason(rpc::from_grpc(said)).empty() || absl::StrContains(said.error_message(), "DNS resolution"))
     return absl::OkStatus();
   const std::lock_guard lock(looks_mutex_);

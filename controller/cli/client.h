@@ -28,9 +28,10 @@ namespace titan::cli {
 inline constexpr char kNoController[] = "NO_CONTROLLER";
 inline constexpr char kNotLeader[] = "NOT_LEADER";
 
-// The services of the controller that leads at one of several addresses. Every call has a deadline; a call that reaches
-// no controller is repeated until then (each request is idempotent: CreateJob and CancelJob by their request_id, the
-// others by nature). Its error is then Unavailable without a connection, DeadlineExceeded without an answer.
+// Calls the services of the controller that leads at one of several addresses. Every call has a deadline; a call that
+// reaches no controller is repeated until then (each request is idempotent: CreateJob and CancelJob by their
+// request_id, the others by nature). The error is then Unavailable if there was no connection, DeadlineExceeded if
+// there was no answer.
 class ControllerClient {
  public:
   // `addresses`: HOST:PORT or unix:PATH, or several with commas between. `timeout`: for one call with its retries.
@@ -65,21 +66,21 @@ class ControllerClient {
   // For streams, which have no deadline.
   v1::JobService::Stub& jobs() { return *member().jobs; }
   v1::ClusterService::Stub& cluster() { return *member().cluster; }
-  // Address in use now.
+  // Returns the address in use.
   const std::string& address() const { return member().address; }
   absl::Duration timeout() const { return timeout_; }
 
   // Checks that the addresses can be connected to with these security settings. Errors: InvalidArgument; those of
   // reading the token. Every call checks it.
   absl::Status check() const;
-  // Makes the next call use the next address; for after Unavailable.
+  // Makes the next call use the next address; call this after Unavailable.
   void use_next_address() const { current_ = (current_ + 1) % members_.size(); }
-  // Waits before the next try: `pause` at most, and only until a missing connection is there.
+  // Waits for `pause` before the next try, or only until a missing connection is made.
   void wait(absl::Duration pause) const;
-  // Error after a silence of `waited`: Unavailable without a connection, else DeadlineExceeded.
+  // Returns the error after a silence of `waited`: Unavailable without a connection, else DeadlineExceeded.
   absl::Status no_answer(absl::Duration waited) const;
-  // Error that explains why waiting does not help after `said`, as when one end speaks TLS and the other does not
-  // (rpc::connection_fault). OK while one of the addresses may still answer. Takes less than a second.
+  // Returns an error that explains why waiting does not help after `said`, for example when only one end speaks TLS
+  // (rpc::connection_fault); OK while one of the addresses may still answer. Takes less than a second.
   absl::Status fault(const grpc::Status& said) const;
 
  private:
@@ -100,7 +101,7 @@ class ControllerClient {
   v1::NodeService::Stub& nodes() { return *member().nodes; }
   v1::AuthService::Stub& auth() { return *member().auth; }
   bool is_connected() const;
-  // Error for a call that no controller took, in the words of the last try.
+  // Returns the error for a call that no controller accepted, with the message of the last try.
   absl::Status no_controller_error(const grpc::Status& said) const;
   absl::Status known_fault() const;
   template <typename Response>
@@ -120,18 +121,18 @@ class ControllerClient {
   mutable std::vector<Look> looks_;  // One for each member.
 };
 
-// Whether no controller took the call, so that it may be repeated. A controller that ends cancels calls that it has not
-// taken yet. Not for a call that was cancelled here.
+// Returns whether no controller accepted the call, so that it may be repeated. A controller that ends cancels calls
+// that it has not accepted yet. Do not use it for a call that was cancelled here.
 bool is_unanswered(const grpc::Status& status);
 
 // Converts a failed call's status, with the same code. Field violations that the message lacks follow on separate
 // lines.
 absl::Status to_status(const grpc::Status& status);
 
-// A random UUID (version 4).
+// Returns a random UUID (version 4).
 std::string make_request_id();
 
-// QUEUED, RUNNING, ...; and whether nothing will change any more.
+// Return a state's name, such as "QUEUED", and whether a job stays in it.
 std::string state_name(v1::Job::State state);
 bool is_final(v1::Job::State state);
 

@@ -51,7 +51,7 @@ class Partial {
   absl::Status keep(const std::string& file, bool force) {
     if (::fsync(fd_) != 0) return errno_status(errno, absl::StrCat("fsync ", path_));
     if (force ? ::rename(path_.c_str(), file.c_str()) != 0 : ::link(path_.c_str(), file.c_str()) != 0)
-      return errno_status(errno, absl::StrCat("name it ", file));
+      return errno_status(errno, absl::StrCat("rename the backup to ", file));
     if (!force) ::unlink(path_.c_str());
     ::close(std::exchange(fd_, -1));
     const std::string folder = std::filesystem::absolute(file).parent_path().string();

@@ -16,7 +16,8 @@ struct DebugOptions {
 };
 // Writes a support bundle, which lists what could not be collected.
 int debug(const Globals& globals, const DebugOptions& options);
-// Puts a backup into the state folder of a controller that does not run, by starting titan-controller.
+// Puts a backup into the state folder of a controller that does not run. Replaces this process by `titan-controller
+// --restore`, and returns only if that cannot be started.
 int restore(const std::string& file, const std::string& state);
 
 }  // namespace titan::cli

@@ -62,7 +62,7 @@ std::vector<std::string> options_of(const CLI::App* app) {
   return out;
 }
 
-// Whether a word is an option of the verb, or of one of its parents, that takes a value.
+// Returns whether a word is an option of the verb, or of one of its parents, that takes a value.
 bool takes_value(const CLI::App* app, const std::string& word) {
   for (; app != nullptr; app = app->get_parent()) {
     const CLI::Option* option = word.rfind('-', 0) == 0 ? app->get_option_no_throw(word) : nullptr;
@@ -71,7 +71,7 @@ bool takes_value(const CLI::App* app, const std::string& word) {
   return false;
 }
 
-// The verb of the command line that is being typed. Values of options are not verbs.
+// Returns the verb of the command line that is being typed. Values of options are not verbs.
 const CLI::App* verb_of(const CLI::App& root, const std::vector<std::string>& words) {
   const CLI::App* app = &root;
   for (size_t i = 0; i + 1 < words.size(); ++i) {
@@ -100,7 +100,7 @@ std::vector<std::string> verbs_under(const CLI::App& app) {
   return verbs;
 }
 
-// For `help`: the verbs below the ones already typed.
+// Returns, for `help`, the verbs below the ones already typed.
 std::vector<std::string> topics(const CLI::App& root, const std::vector<std::string>& words) {
   const CLI::App* app = &root;
   for (size_t i = 1; i + 1 < words.size() && app != nullptr; ++i) {

@@ -14,13 +14,13 @@ class App;
 
 namespace titan::cli {
 
-// A script for bash, zsh or fish that calls `titanctl __complete` for candidates. Errors: InvalidArgument for other
-// shells.
+// Returns a script for bash, zsh or fish that calls `titanctl __complete` for candidates. Errors: InvalidArgument for
+// other shells.
 absl::StatusOr<std::string> completion_script(const std::string& shell);
 
-// Candidates for the last of `words` (all words after "titanctl", the last one perhaps empty): verbs, flags,
-// configuration keys, and the controller's jobs and nodes where one is named. Never fails: without a controller, jobs
-// and nodes are missing.
+// Returns the candidates for the last of `words` (all words after "titanctl", the last one perhaps empty): verbs,
+// flags, configuration keys, and the controller's jobs and nodes where one is named. Never fails: without a controller,
+// jobs and nodes are missing.
 std::vector<std::string> complete(const CLI::App& app, const std::vector<std::string>& words, const Globals& globals);
 
 }  // namespace titan::cli

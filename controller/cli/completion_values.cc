@@ -57,7 +57,7 @@ std::vector<std::string> wait_targets() {
   return targets;
 }
 
-// States of jobs on which a verb can act; empty: all.
+// Returns the states of jobs on which a verb can act; empty: all.
 std::vector<std::string> states_for(const std::string& verb) {
   if (verb == "cancel" || verb == "update" || verb == "wait") return live_states();
   if (verb == "delete") return final_states();

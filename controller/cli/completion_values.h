@@ -10,9 +10,9 @@
 
 namespace titan::cli {
 
-// Values that an option of a verb ("--for" of `wait`) and its arguments may have. Names come from the controller;
-// without one there are none. Offers nothing where only the user can know, nor for files, which the shell completes by
-// itself.
+// Return the values that an option of a verb ("--for" of `wait`) and its arguments may have. Names come from the
+// controller, and are missing without one. Nothing is returned for values that only the user knows, and for files,
+// which the shell completes itself.
 std::vector<std::string> values_of_option(const CLI::App& verb, const std::string& option, const Globals& globals);
 std::vector<std::string> arguments_of(const CLI::App& verb, const Globals& globals);
 

@@ -76,7 +76,7 @@ void add_local(DebugBundle& bundle) {
   }
 }
 
-// A job without secret values in its configuration; the text that its user wrote is replaced by its size.
+// Returns a job without secret values in its configuration; the text that its user wrote is replaced by its size.
 ordered_json without_secrets(const v1::Job& job) {
   ordered_json shown = to_json(job);
   ordered_json& spec = shown["spec"];
@@ -168,7 +168,7 @@ void add_jobs(ControllerClient& client, DebugBundle& bundle) {
   for (const v1::Job& job : in_full) add_job_in_full(client, job, bundle);
 }
 
-// Adds each worker's Prometheus page, where this machine may read it.
+// Adds the Prometheus pages of workers that are in contact, as far as this machine can read them.
 void add_worker_pages(const std::vector<v1::Node>& nodes, int port, DebugBundle& bundle) {
   size_t asked = 0;
   for (const v1::Node& node : nodes) {

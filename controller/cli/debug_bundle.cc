@@ -88,7 +88,7 @@ absl::Status DebugBundle::pack(const std::string& file) {
   ::close(fd);
   absl::Status packed = run({"tar", "--create", "--gzip", "--file", part, "--directory", root_, name_});
   if (packed.ok() && ::link(part.c_str(), file.c_str()) != 0)
-    packed = errno_status(errno, absl::StrCat("name it ", file));
+    packed = errno_status(errno, absl::StrCat("rename the archive to ", file));
   ::unlink(part.c_str());
   return packed;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// Holds the flags that every verb takes: how the controller is reached, with which token, and how results are printed.
+// Holds the flags that every verb accepts: how the controller is reached, with which token, and how results are
+// printed.
 
 #include <string>
 
@@ -24,7 +25,7 @@ absl::StatusOr<std::string> read_token(const std::string& path);
 inline constexpr char kDefaultController[] = "127.0.0.1:7700";
 inline constexpr absl::Duration kDefaultTimeout = absl::Seconds(10);
 
-// Flags that every verb takes.
+// Flags that every verb accepts.
 struct Globals {
   std::string controller = kDefaultController;
   Access access;

@@ -9,7 +9,7 @@
 
 namespace titan::cli {
 
-// Prints examples before the flags. After them it prints the flags that every verb takes, and at the root the exit
+// Prints examples before the flags. After them it prints the flags that every verb accepts, and at the root the exit
 // codes.
 class Help : public CLI::Formatter {
  public:
@@ -17,8 +17,8 @@ class Help : public CLI::Formatter {
   std::string make_footer(const CLI::App* app) const override;
 };
 
-// Finds the verb of these words ("node", "drain"), or the root when there are none. Returns null, and the word in
-// `unknown`, when there is no such verb.
+// Finds the verb of these words ("node", "drain"), or the root when there are none. Returns null for an unknown verb,
+// and sets `unknown` to its word.
 CLI::App* find_verb(CLI::App& root, const std::vector<std::string>& words, std::string& unknown);
 
 // Names of the verbs and groups directly below `app`.

@@ -24,7 +24,7 @@
 namespace titan::cli {
 namespace {
 
-// The ranks' message without the path, which already stands before it here.
+// Returns the ranks' message without the path, which is printed before it here.
 std::string without_path(const absl::Status& status, const std::string& path) {
   absl::string_view message = status.message();
   absl::ConsumePrefix(&message, absl::StrCat("dataset_path ", path, ": "));
@@ -94,7 +94,7 @@ json read_json(const std::string& path) {
   return in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();
 }
 
-// Differences, except for numbers that training takes from the weights.
+// Returns the differences, except for numbers that training takes from the weights.
 std::vector<hf_config::ConfigDifference> lasting(const hf_config::HfModel& there, const models::ModelSpec& spec) {
   std::vector<hf_config::ConfigDifference> found =
       hf_config::compare(there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});

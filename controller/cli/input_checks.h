@@ -24,8 +24,8 @@ std::optional<DataProblem> check_data(const std::string& dataset, const std::str
                                       const config::DataLoaderSection& settings, std::vector<std::string>& warnings);
 
 // Explains why a job that resumes from a step would not find its place in the data: the step was saved with another
-// dataset. `train_state`: from the step's manifest. Empty when it would, or when only ranks know: sources, tokens,
-// a hub.
+// dataset. `train_state`: from the step's manifest. Returns "" if it would, or if only ranks can know: with sources, a
+// token index or a hub.
 std::string check_place_in_data(const nlohmann::json& train_state, const config::TrainingSection& training);
 
 // Explains why the weights in a folder belong to another model than the configuration's.

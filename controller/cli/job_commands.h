@@ -28,7 +28,7 @@ int validate(const Globals& globals, const Source& source);
 
 struct ListOptions {
   JobQuery query;
-  bool all = false;  // Include jobs that ended long ago, which a table hides unless the query is a choice.
+  bool all = false;  // Include jobs that ended long ago, which a table hides unless query.is_choice().
 };
 int list(const Globals& globals, const ListOptions& options);
 

@@ -21,7 +21,7 @@ namespace {
 constexpr absl::Duration kMinStall = absl::Seconds(60);
 constexpr int kReportsMissing = 5;
 
-// Number of ranks of the newest attempt.
+// Returns the number of ranks of the newest attempt.
 int world_size_of(const v1::Job& job) {
   const int world = job.attempts().empty() ? 0 : job.attempts().rbegin()->ranks();
   return world > 0 ? world : job.spec().ranks();  // An older controller does not report it.
@@ -37,7 +37,8 @@ double number_at(const nlohmann::json& config, const char* section, const char* 
   return found != config[section].end() && found->is_number() ? found->get<double>() : 0;
 }
 
-// Rows of a step. -1 (unset): a batch for every data-parallel rank.
+// Returns the rows of a step: training.global_batch_size, or if that is not set (-1), a batch for every data-parallel
+// rank.
 double rows_of(const nlohmann::json& config) {
   const double set = number_at(config, "training", "global_batch_size");
   if (set >= 0) return set;

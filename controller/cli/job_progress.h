@@ -18,7 +18,7 @@ struct Pace {
   bool stalled = false;                      // `since_step` is far longer than the time between two reports.
 };
 
-// Pure. Expects a report every metrics.log_freq steps.
+// Estimates a job's pace; pure. Expects a report every metrics.log_freq steps.
 Pace pace_of(const v1::Job& job, absl::Time now);
 
 // One line at the bottom of a terminal that shows how far a job is, and is redrawn with each change. Prints nothing

@@ -130,9 +130,9 @@ absl::Status check(const JobSelection& selection) {
                                                     : "--label and --owner take no job names");
   }
   if (selection.names.empty() && !by_kind)
-    return absl::InvalidArgumentError("job is required, or --label, --owner or --all");
+    return absl::InvalidArgumentError("name a job, or give --label, --owner or --all");
   if (selection.all_owners && (!selection.all || !selection.owner.empty()))
-    return absl::InvalidArgumentError("--all-owners goes with --all, and without --owner");
+    return absl::InvalidArgumentError("--all-owners needs --all, and cannot be given together with --owner");
   return absl::OkStatus();
 }
 

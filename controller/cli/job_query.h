@@ -20,10 +20,10 @@ absl::StatusOr<std::map<std::string, std::string>> parse_labels(const std::vecto
 // InvalidArgument.
 absl::Status add_label_changes(const std::vector<std::string>& words, v1::UpdateJobRequest& request);
 
-// Filter for "team=vision", "team!=vision" or "team". Errors: InvalidArgument.
+// Returns the filter for "team=vision", "team!=vision" or "team". Errors: InvalidArgument.
 absl::StatusOr<std::string> label_filter(const std::string& word);
 
-// The text in double quotes, for a filter.
+// Returns the text in double quotes, for a filter.
 std::string quote(const std::string& text);
 
 // Jobs that a command line selects.
@@ -32,11 +32,11 @@ struct JobQuery {
   std::string project;              // Empty: that of TITAN_PROJECT, else all of them; "*": all of them.
   std::string filter;
   std::string sort_by;
-  std::vector<std::string> labels;  // KEY=VALUE, KEY!=VALUE, or KEY alone.
+  std::vector<std::string> labels;  // KEY=VALUE, KEY!=VALUE, or KEY.
   std::string owner;                // A user's name, "user:NAME", "peer:ADDRESS", or "me".
   int limit = 0;                    // 0: all.
 
-  // Whether it selects jobs by more than their project.
+  // Returns whether it selects jobs by more than their project.
   bool is_choice() const {
     return !states.empty() || !filter.empty() || !labels.empty() || !owner.empty() || limit > 0;
   }
@@ -45,7 +45,7 @@ struct JobQuery {
 // Finds the jobs, newest first unless sorted. Errors: InvalidArgument; those of the call.
 absl::StatusOr<std::vector<v1::Job>> find_jobs(ControllerClient& client, const JobQuery& query);
 
-// States that a job leaves again, and those in which it stays.
+// Return the states that a job leaves again, and those in which it stays.
 std::vector<std::string> live_states();
 std::vector<std::string> final_states();
 
@@ -59,9 +59,9 @@ struct JobSelection {
   bool yes = false;  // Skip the confirmation.
 };
 
-// Names of the selected jobs. Named jobs are taken as they are; others must be in one of these states. A person at a
-// terminal must confirm before `verb` applies to jobs that were not named; a script must pass --yes. Errors:
-// InvalidArgument, Cancelled; those of the call.
+// Returns the names of the selected jobs. Those that are named may be in any state; others must be in one of `states`.
+// A person at a terminal must confirm before `verb` applies to jobs that were not named; a script must pass --yes.
+// Errors: InvalidArgument, Cancelled; those of the call.
 absl::StatusOr<std::vector<std::string>> select_jobs(ControllerClient& client, const JobSelection& selection,
                                                      const std::string& verb, std::vector<std::string> states);
 

@@ -70,8 +70,8 @@ absl::StatusOr<config::LoadedConfig> load(const Source& source, const std::strin
   return *std::move(loaded);
 }
 
-// torchtitan's default means the assets of each node's own installation (common/plan/config/assets.h), unless the
-// folder exists.
+// Returns whether the path is torchtitan's default, which means the assets of each node's own installation
+// (common/plan/config/assets.h) unless the folder exists.
 bool stands_for_assets(const std::string& path) {
   std::error_code error;
   return path == config::ModelSection{}.hf_assets_path && !fs::exists(path, error);
@@ -84,7 +84,7 @@ void make_paths_absolute(config::JobConfig& config) {
   });
 }
 
-// A path with a variable is seldom meant, unless the folder exists.
+// Warns of paths with a variable, which are seldom intended unless they exist.
 void warn_of_variables(config::JobConfig& config) {
   config::visit_paths(config, [](const std::string& key, const std::string& path) {
     std::error_code error;

@@ -14,7 +14,7 @@ namespace titan::cli {
 struct Source {
   std::string file;    // Path, "-" for standard input, or empty: only overrides.
   std::string format;  // toml, yaml or json; empty: by the file's extension, or by the content of standard input.
-  std::vector<std::string> overrides;  // "--training.steps", "10", ... in the form that load.h takes.
+  std::vector<std::string> overrides;  // "--training.steps", "10", ... in the form that load.h reads.
   std::optional<std::string> text;     // Result of read_source(), if it was called already.
   // Project of the job unless the configuration names one; empty: the configuration's.
   std::string project;
@@ -27,17 +27,18 @@ struct Prepared {
   std::string text;             // The user's text, with overrides noted in a comment at the end.
 };
 
-// Content of the file or of standard input. Errors: InvalidArgument.
+// Returns the content of the file or of standard input. Errors: InvalidArgument.
 absl::StatusOr<std::string> read_source(const Source& source);
 
 // Reads, checks and resolves a configuration; needs no controller. Relative paths become absolute against the current
 // folder. Warnings go to stderr. Errors: InvalidArgument with one line per problem.
 absl::StatusOr<Prepared> prepare(const Source& source);
 
-// The spec for the controller: the configuration, its text, and what this machine sees of the dump folder.
+// Returns the spec for the controller: the configuration, its text, and what this machine sees of the dump folder.
 v1::JobSpec to_spec(const Prepared& prepared);
 
-// The spec of a new job from an earlier one, with `overrides`; the id is not copied. Errors: those of prepare().
+// Returns the spec of a new job from an earlier one, with `overrides`; the id is not copied. Errors: those of
+// prepare().
 absl::StatusOr<v1::JobSpec> spec_for_resubmit(const v1::JobSpec& earlier, const std::vector<std::string>& overrides);
 
 }  // namespace titan::cli

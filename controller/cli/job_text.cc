@@ -56,7 +56,7 @@ std::string kind_of(const std::string& message) {
 
 std::string without_recording(const std::string& text) { return text.substr(0, text.find(rank_protocol::kRecording)); }
 
-// Attempts as they are shown. Recordings belong to the newest attempt that left some, which has replaced those of
+// Returns the attempts to show. Only the newest attempt that left recordings names them: it has replaced those of
 // earlier attempts.
 std::vector<v1::Attempt> shown_attempts(const v1::Job& job) {
   std::vector<v1::Attempt> attempts(job.attempts().begin(), job.attempts().end());
@@ -110,7 +110,7 @@ std::string last_step_text(const Pace& pace) {
   return out;
 }
 
-// Seed of the initial weights in the job's configuration.
+// Returns the seed of the initial weights in the job's configuration.
 std::string seed_text(const std::string& config_json) {
   const auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   const nlohmann::json::json_pointer seed("/debug/seed");
@@ -120,7 +120,7 @@ std::string seed_text(const std::string& config_json) {
 std::string time_limit_text(const v1::Job& job) {
   if (job.spec().time_limit_seconds() == 0) return "";
   return absl::StrCat(duration_text(static_cast<double>(job.spec().time_limit_seconds())),
-                      job.has_limit_time() ? ", until " + time_text(job.limit_time()) : " from its first placement on");
+                      job.has_limit_time() ? ", until " + time_text(job.limit_time()) : " after its first placement");
 }
 
 std::string labels_text(const v1::Job& job) {

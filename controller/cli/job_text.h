@@ -13,8 +13,8 @@ namespace titan::cli {
 // Describes a rank that holds up its peers, and by how much.
 std::string slow_text(const v1::SlowRank& slow);
 
-// The failed rank that says most about an attempt: among ranks with a kept log the one that was reported first, before
-// ranks that only lost a peer. Null: there is none.
+// Returns the failed rank that best explains an attempt: of the ranks with a kept log the one that was reported first,
+// where ranks that only lost a peer come last. Null if no rank has a kept log.
 const v1::RankExit* first_failed(const v1::Attempt& attempt);
 
 // The last lines that a rank printed.
@@ -24,9 +24,9 @@ struct LastLines {
   std::string text;
 };
 
-// "12s", after `mark`; "-" when it is unknown.
+// Returns `mark` and, for example, "12s"; "-" when the duration is unknown.
 std::string span_text(const std::optional<absl::Duration>& duration, const char* mark = "");
-// "12/100", and the loss of that step.
+// Return "12/100", and the loss of that step ("-" before the first).
 std::string step_text(const v1::Progress& progress);
 std::string loss_text(const v1::Progress& progress);
 
@@ -34,7 +34,8 @@ std::string loss_text(const v1::Progress& progress);
 // (a reason and the shape of its message), so that repeated events do not push out the rest.
 void add_problem(std::deque<v1::Event>& newest, const v1::Event& event);
 
-// The page of `titanctl describe`, which ends with recent problems and the last lines of the rank that failed first.
+// Returns the page of `titanctl describe`, which ends with recent problems and the last lines of the rank that failed
+// first.
 std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles, const LastLines& last = {});
 
 }  // namespace titan::cli

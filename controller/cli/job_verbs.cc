@@ -19,7 +19,7 @@ namespace {
 constexpr int kLastLinesShown = 5;
 constexpr absl::Duration kLastLinesTimeout = absl::Seconds(3);
 
-// The newest warnings and errors of a job, one of each kind; none when they cannot be read.
+// Returns the newest warnings and errors of a job, one of each kind; none when they cannot be read.
 std::vector<v1::Event> latest_troubles(ControllerClient& client, const std::string& job) {
   std::deque<v1::Event> newest;
   Stopper stopper;
@@ -30,8 +30,8 @@ std::vector<v1::Event> latest_troubles(ControllerClient& client, const std::stri
   return {newest.begin(), newest.end()};
 }
 
-// Last lines of the rank that failed first in the newest attempt. Empty when none failed, or when they are not
-// available soon.
+// Returns the last lines of the rank that failed first in the newest attempt; empty when none failed, or when they are
+// not available soon.
 LastLines last_lines_of(ControllerClient& client, const v1::Job& job) {
   if (job.attempts().empty()) return {};
   const v1::Attempt& attempt = *job.attempts().rbegin();
@@ -55,13 +55,13 @@ LastLines last_lines_of(ControllerClient& client, const v1::Job& job) {
   return last;
 }
 
-// For a job with unreachable ranks: what may still run, and where.
+// Describes what may still run, and where, for a job with unreachable ranks; "" for others.
 std::string unreachable_text(const v1::Job& job) {
   if (job.pending_reason() != "NODE_UNREACHABLE") return "";
   return absl::StrCat("job ", short_name(job.name()), " is ", state_name(job.state()), ": ", job.pending_message());
 }
 
-// How the newest attempt ended, which says what was not saved.
+// Returns how the newest attempt ended, which names what was not saved.
 std::string end_text(const v1::Job& job) {
   if (job.attempts().empty() || job.attempts().rbegin()->end_message().empty()) return "";
   return absl::StrCat(": ", job.attempts().rbegin()->end_message());

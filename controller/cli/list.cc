@@ -30,7 +30,7 @@ std::string why(const v1::Job& job, const Pace& pace) {
   return job.title();
 }
 
-// Nodes of the newest attempt.
+// Returns the nodes of the newest attempt.
 std::string nodes_of(const v1::Job& job) {
   if (job.attempts().empty()) return "-";
   std::set<std::string> nodes;

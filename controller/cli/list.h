@@ -9,8 +9,8 @@
 
 namespace titan::cli {
 
-// The table of `titanctl list`. `wide` adds owner, priority, project and nodes, and cuts nothing. Otherwise the last
-// column ends with the terminal, or is short when there is none.
+// Returns the table of `titanctl list`. `wide` adds owner, priority, project and nodes, and cuts nothing. Otherwise the
+// last column is cut at the terminal's width, or to 60 columns without a terminal.
 std::string list_text(const std::vector<v1::Job>& jobs, bool wide = false);
 
 }  // namespace titan::cli

@@ -50,8 +50,9 @@ class LocalCluster {
   struct Options {
     std::string folder;  // State and daemon logs; must exist.
     std::string device = "cpu";
-    int devices = 1;  // CPU ranks that the node takes; the worker finds other devices itself.
-    std::function<void(const std::string&)> on_failure;  // A daemon ended on its own; the text names its log.
+    int devices = 1;  // CPU ranks that the node can run; the worker finds other devices itself.
+    std::function<void(const std::string&)>
+        on_failure;  // Called when a daemon ends on its own; the text names its log.
   };
 
   // The worker gives its ranks 30 s to save when something other than the job's end stops them.

@@ -28,7 +28,7 @@ constexpr char kKeep[] = "/keep";
 constexpr size_t kKeptAtLeast = 5;  // These stay, however old they are.
 constexpr absl::Duration kKeptFor = absl::Hours(24);
 
-// Time of the newest change to the folder or its direct entries: logs grow until the end.
+// Returns the time of the newest change to the folder or its direct entries: logs grow until the end.
 absl::Time last_change(const fs::path& folder) {
   time_t newest = 0;
   const auto look = [&newest](const fs::path& path) {
@@ -41,7 +41,7 @@ absl::Time last_change(const fs::path& folder) {
   return absl::FromTimeT(newest);
 }
 
-// The run holds the lock for as long as it lives; the kernel frees it however that ends.
+// Returns whether a run holds the folder's lock, which the kernel frees however the run ends.
 bool in_use(const std::string& folder) {
   const int fd = open((folder + kLock).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
@@ -50,8 +50,8 @@ bool in_use(const std::string& folder) {
   return held;
 }
 
-// Candidates for a user's private folders, best first. The last is the system's folder for temporary files, which other
-// users share: a user without a home (a service's, nobody) has no other.
+// Returns candidates for a user's private folders, best first. Without XDG_CACHE_HOME the last is in the system's
+// folder for temporary files, which other users share: a user without a home (a service's, nobody) has no other.
 std::vector<fs::path> private_places() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && *cache != '\0') return {fs::path(cache) / "titan"};
@@ -62,12 +62,14 @@ std::vector<fs::path> private_places() {
   return places;
 }
 
-// Anybody may have made a folder with that name before in the shared folder for temporary files.
+// Checks that only this user can write the folder: anybody may have made one with that name in the shared folder for
+// temporary files.
 absl::Status check_own(const fs::path& place) {
   struct stat found {};
   if (lstat(place.c_str(), &found) != 0) return errno_status(errno, absl::StrCat("look at ", place.string()));
   if (S_ISDIR(found.st_mode) && found.st_uid == geteuid() && (found.st_mode & 022) == 0) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(place.string(), " is not a folder of this user alone"));
+  return absl::PermissionDeniedError(
+      absl::StrCat(place.string(), " must be a folder of this user that nobody else can write to"));
 }
 
 absl::Status make_place(const fs::path& place) {

@@ -45,9 +45,9 @@ class RunFolder {
   const int lock_;
 };
 
-// Returns $XDG_CACHE_HOME/titan, or else ~/.cache/titan, or else titan-UID in the folder for temporary files, which
-// must then belong to this user alone; made when missing. Not the dump folder, which may be a network file system,
-// while SQLite needs a local one. Errors: those of the last of them.
+// Returns $XDG_CACHE_HOME/titan, or without that variable ~/.cache/titan, or if that cannot be written titan-UID in the
+// folder for temporary files, which must then belong to this user; made when missing. It is not the dump folder, which
+// may be a network file system, while SQLite needs a local one. Errors: those of the last folder that was tried.
 absl::StatusOr<std::string> run_base();
 
 // Limit on the folders of failed runs; a later run removes the rest.

@@ -47,7 +47,7 @@ std::string event_line(const v1::Event& event) {
       shown(event.actor().empty() ? event.message() : absl::StrCat(event.message(), " (", event.actor(), ")")));
 }
 
-// Newest revision of a controller that did not know the requested one.
+// Returns the newest revision of a controller that did not know the requested one.
 std::optional<int64_t> newest_revision(const absl::Status& status) {
   if (!absl::IsOutOfRange(status)) return std::nullopt;
   for (const auto& [key, value] : rpc::metadata(status)) {
@@ -135,7 +135,7 @@ int logs(const Globals& globals, const LogsOptions& options) {
     return kExitInterrupted;
   }
   if (!status.ok()) return report(status);
-  // Ends like `wait`. A log that was left early, because nobody reads it, says nothing about the job.
+  // Ends like `wait` if the job is over. It may not be if the reader of stdout has gone.
   const auto ended = client.get_job(options.job);
   return ended.ok() && is_final(ended->state()) ? report_end(*ended) : static_cast<int>(kExitOk);
 }

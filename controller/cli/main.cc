@@ -116,7 +116,7 @@ class Program {
     security.insecure = insecure != nullptr && std::strcmp(insecure, "1") == 0;
   }
 
-  // Errors in the command line itself come before it is parsed.
+  // Reads -o before the command line is parsed, so that errors in it already have this form.
   void choose_error_form() {
     const std::vector<std::string>& words = arguments_.words;
     for (size_t i = 0; i < words.size(); ++i) {
@@ -202,7 +202,7 @@ class Program {
     return true;
   }
 
-  // The last verb that was recognised.
+  // Returns the last verb that was recognised.
   CLI::App& deepest() {
     CLI::App* app = &app_;
     while (!app->get_subcommands().empty()) app = app->get_subcommands().back();

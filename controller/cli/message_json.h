@@ -11,11 +11,12 @@
 
 namespace titan::cli {
 
-// A message as JSON for scripts: proto field names, every field present, 64-bit numbers as numbers, times as RFC 3339
-// text, enumerations by name, absent messages as null. (protobuf's own mapping quotes 64-bit numbers.)
+// Returns a message as JSON for scripts: proto field names, every field present, 64-bit numbers as numbers, times as
+// RFC 3339 text, enumerations by name, absent messages as null. (protobuf's own mapping quotes 64-bit numbers.)
 nlohmann::ordered_json to_json(const google::protobuf::Message& message);
 
-// A job for scripts: to_json's form with the configuration as an object ("spec.config") and the short id ("id").
+// Returns a job for scripts: to_json's form with the configuration as an object ("spec.config") and the short id
+// ("id").
 nlohmann::ordered_json job_json(const v1::Job& job);
 
 // Accepts "running" or "RUNNING". Errors: InvalidArgument with the nearest state.

@@ -24,7 +24,7 @@ constexpr size_t kMinLastCellWidth = 20;  // Minimum width of a table's last cel
 int output_error_ = 0;
 bool utc_ = false;
 
-// Whether a literal block preserves the text: its first line sets the indentation, and it ends in one newline.
+// Returns whether a literal block preserves the text: its first line sets the indentation, and it ends in one newline.
 bool fits_block(const std::string& text) {
   if (text.size() < 2 || text.back() != '\n' || text[text.size() - 2] == '\n') return false;
   return std::string_view(" \t\n").find(text.front()) == std::string_view::npos &&

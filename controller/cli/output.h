@@ -15,7 +15,7 @@ enum class OutputFormat { kTable, kJson, kYaml };
 // Value of -o: a table with more columns, where the verb has them.
 inline constexpr char kWide[] = "wide";
 
-// Errors: InvalidArgument naming the allowed values.
+// Parses the value of -o. Errors: InvalidArgument naming the allowed values.
 absl::StatusOr<OutputFormat> parse_format(const std::string& text);
 
 // Prints a document to stdout: indented JSON, or YAML. Must not be called with kTable.
@@ -35,9 +35,9 @@ std::string shown(std::string_view text);
 // The same for several lines: those after the first begin with `indent` blanks, so that none looks like titanctl's own.
 std::string shown_lines(std::string_view text, int indent);
 
-// Columns of a terminal that a text takes, one for each character.
+// Returns the columns of a terminal that a text takes, one for each character.
 size_t columns(std::string_view text);
-// The text, cut to `most` columns with an ellipsis at its end; 0: not cut.
+// Returns the text, cut to `most` columns with an ellipsis at its end; 0: not cut.
 std::string cut(std::string_view text, size_t most);
 
 // Columns are as wide as their widest cell, with two blanks between; no line ends in blanks. Cells pass through
@@ -57,14 +57,15 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// 0 when all output has arrived; EPIPE once the reader is gone, ENOSPC and others from the disk.
+// Returns 0 when all output was written, else the first errno: EPIPE once the reader is gone, ENOSPC and others from
+// the disk.
 int output_error();
 
-// "12s", "3m20s", "2h05m", "4d".
+// Formats a duration: "12s", "3m20s", "2h05m", "4d02h".
 std::string duration_text(double seconds);
-// Time from `time` until now, or until `end` when that is set; "-" when `time` is unset.
+// Returns the time from `time` until now, or until `end` when that is set; "-" when `time` is unset.
 std::string age(const google::protobuf::Timestamp& time, const google::protobuf::Timestamp& end = {});
-// "2026-11-21 04:41:44+01:00", local time; "2026-11-21 03:41:44Z" after set_utc(true). "-" when it is unset.
+// Returns "2026-11-21 04:41:44+01:00", local time; "2026-11-21 03:41:44Z" after set_utc(true). "-" when it is unset.
 std::string time_text(const google::protobuf::Timestamp& time);
 void set_utc(bool utc);
 

@@ -43,7 +43,7 @@ std::string nearby_name(const fs::path& path) {
 
 std::string meant(const std::string& better) { return better.empty() ? "" : "did you mean " + better + "?"; }
 
-// Says what exists there, when it is of another kind than needed; "" when nothing exists.
+// Describes what exists there, when it is of another kind than needed; "" when nothing exists.
 std::string of_another_type(const fs::path& path) {
   std::error_code error;
   const fs::file_status found = fs::status(path, error);
@@ -146,7 +146,7 @@ class Checker {
     bad(key, path, absl::StartsWith(message, key + ": ") ? message.substr(key.size() + 2) : message);
   }
 
-  // Only a rank can check what is in the library.
+  // Checks that the library exists; only a rank can check its contents.
   void check_library() {
     const std::string& path = config_.experimental.custom_import;
     std::error_code error;
@@ -154,7 +154,7 @@ class Checker {
     missing("experimental.custom_import", path, "no such file");
   }
 
-  // A default comes with the installation of each node; this machine's stands for theirs.
+  // Checks the default assets, which each node has with its installation, in this machine's installation.
   void check_assets() {
     const std::string& tokenizer = config_.model.hf_assets_path;
     if (tokenizer == config::ModelSection{}.hf_assets_path)
@@ -306,7 +306,7 @@ class Checker {
         absl::StrCat("the job would resume from ", step_folder, ", which was saved in other data: ", problem));
   }
 
-  // Whether it is a step of torch.distributed.checkpoint, or a folder of such steps, which the ranks check.
+  // Returns whether it is a step of torch.distributed.checkpoint, or a folder of such steps, which the ranks check.
   static bool holds_dcp(const fs::path& folder) {
     std::error_code error;
     if (fs::exists(folder / ".metadata", error)) return true;

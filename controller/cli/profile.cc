@@ -130,10 +130,11 @@ nlohmann::ordered_json result_json(const std::string& job, int attempt, const Tr
   return {{"job", job}, {"attempt", attempt}, {"folder", files.folder()}, {"traces", std::move(traces)}};
 }
 
-// Last part of the job's name; it becomes part of a folder's name.
+// Returns the last part of the job's name, which becomes part of a folder's name.
 absl::StatusOr<std::string> id_of(const v1::Job& job) {
   std::string id = job.name().substr(job.name().rfind('/') + 1);
-  if (id.empty() || id[0] == '.') return absl::DataLossError(absl::StrCat("the job's name is '", job.name(), "'"));
+  if (id.empty() || id[0] == '.')
+    return absl::DataLossError(absl::StrCat("the controller sent an invalid name of the job: '", job.name(), "'"));
   return id;
 }
 

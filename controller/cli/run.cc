@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::Duration kKillTimeout = absl::Seconds(2);
 
-// Events that ranks print in their logs.
+// Returns whether ranks print events with this reason in their logs.
 bool is_in_logs(const std::string& reason) {
   return reason == "RankWarning" || reason == "RankError" || reason == "CheckpointRejected" ||
          reason == "CheckpointFailed";

@@ -32,7 +32,7 @@
 namespace titan::cli {
 namespace {
 
-// FLOPs of one token's forward pass, up to a common factor, which cancels.
+// Returns the FLOPs of one token's forward pass by block, up to a common factor, which cancels.
 std::map<std::string, double> flops_of_blocks(const models::ModelSpec& spec, std::int64_t seq_len) {
   std::map<std::string, double> flops;
   for (const models::BlockSize& block : models::block_sizes(spec)) {
@@ -55,7 +55,7 @@ std::string explain(const config::JobConfig& config) {
                       "titan-rank --comm.mode fake_backend counts all");
 }
 
-// Bytes that layer `name`, "layers.7", keeps; it is the `number`th layer of its rank.
+// Returns the bytes that layer `name` ("layers.7"), the `number`th layer of its rank, keeps.
 std::int64_t kept_of(const models::BlockActivations& block, const config::ActivationCheckpointSection& ac,
                      const std::string& name, int number) {
   std::int64_t index = 0;
@@ -170,7 +170,7 @@ absl::StatusOr<std::string> read_csv(const std::string& path) {
                                                  std::filesystem::exists(path, error) ? "" : nearby_path(path)));
 }
 
-// Refuses flags that repeat what something else already says.
+// Refuses flags that cannot be combined, and values out of range.
 absl::Status check_flags(const ScheduleRequest& request) {
   const bool config = !request.source.file.empty() || !request.source.overrides.empty();
   const std::string owner = config ? "a configuration" : request.csv.empty() ? "" : "--csv";

@@ -23,7 +23,7 @@ struct StageFigures {
   std::string explanation;          // Explains the bytes.
 };
 
-// `plan`: result of config::pipeline_plan() for both, with its split.
+// Estimates the figures of each stage. `plan`: result of config::pipeline_plan() for both, with its split.
 StageFigures stage_figures(const config::JobConfig& config, const models::ModelSpec& spec,
                            const pipeline::PipelinePlan& plan);
 

@@ -27,7 +27,8 @@
 namespace titan::cli {
 namespace {
 
-// Peak memory of one device, which submit compares with what the nodes have. "" when it cannot be estimated.
+// Describes the peak memory of one device, which the controller compares with what the nodes have; "" when it cannot be
+// estimated.
 std::string peak_text(const config::JobConfig& config) {
   if (config.comm.mode == "fake_backend") return "";  // Allocates nothing.
   const std::optional<memory::Estimate> estimate = memory::peak_memory(config);

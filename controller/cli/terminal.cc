@@ -50,11 +50,11 @@ void json_error(const absl::Status& status, std::string_view remedy) {
   json_line("error", std::move(error));
 }
 
-// Whether the controller lacks the job, node or token: it then gives a reason. A local file that is missing is a wrong
-// argument.
+// Returns whether the controller lacks the job, node or token: it then gives a reason. A local file that is missing is
+// a wrong argument.
 bool is_missing_there(const absl::Status& status) { return absl::IsNotFound(status) && !rpc::reason(status).empty(); }
 
-// Says where to find what exists.
+// Returns a hint that lists what exists.
 std::string where_it_would_be(const absl::Status& status) {
   const std::string reason = rpc::reason(status);
   if (reason == "JOB_NOT_FOUND") return "`titanctl list` shows the jobs";

@@ -25,22 +25,22 @@ enum TitanctlExitCode : int {
   kExitPipeClosed = 141,  // The reader of stdout is gone; as in other tools, nothing else reports it.
 };
 
-// The exit code for a status; NotFound of local files is kExitUsage.
+// Returns the exit code for a status; NotFound of local files is kExitUsage.
 TitanctlExitCode exit_code(const absl::Status& status);
 
 // Colours, used only where wants_colour() allows them.
 enum class Paint { kPlain, kRed, kYellow, kGreen, kDim };
 
-// Whether `fd` is a terminal that takes more than lines of text: TERM=dumb, as in editors, does not.
+// Returns whether `fd` is a terminal that can do more than print lines; with TERM=dumb, as in editors, it cannot.
 bool is_capable(int fd);
-// Whether a line on `fd` may be redrawn: it is capable, and notes are shown as text.
+// Returns whether a line on `fd` may be redrawn: it is capable, and notes are shown as text.
 bool can_redraw(int fd);
-// Whether `fd` is capable and NO_COLOR is not set.
+// Returns whether `fd` is capable and NO_COLOR is not set.
 bool wants_colour(int fd);
-// `text`, coloured when `fd` wants colours.
+// Returns `text`, coloured when `fd` wants colours.
 std::string paint(int fd, Paint colour, std::string_view text);
 
-// Columns of the terminal that is stdout; nothing when it is not a terminal.
+// Returns the columns of the terminal that is stdout; nothing when it is not a terminal.
 std::optional<std::size_t> terminal_width();
 
 void note(std::string_view text);      // Prints progress, or what to do next.

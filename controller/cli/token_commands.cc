@@ -22,7 +22,7 @@
 namespace titan::cli {
 namespace {
 
-// 32 random bytes from OpenSSL's generator, in hexadecimal.
+// Returns 32 random bytes from OpenSSL's generator, in hexadecimal.
 absl::StatusOr<std::string> new_secret() {
   std::string bytes(32, '\0');
   if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size())) != 1)

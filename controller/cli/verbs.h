@@ -17,8 +17,8 @@
 
 namespace titan::cli {
 
-// Checks that a flag is an integer of at least `least`. CLI11's own check reports a word as a number out of a range
-// that ends with the largest double, written out.
+// Checks that a flag is an integer of at least `least`. CLI11's own check would report a number outside a range that
+// ends with the largest double.
 inline CLI::Validator integer_range(int least) {
   const auto check = [least](const std::string& text) -> std::string {
     int64_t number = 0;
@@ -67,10 +67,10 @@ CLI::App& add_verb(CLI::App& parent, ParsedCommand& choice, const std::string& n
 // How the help of a verb writes a configuration key.
 inline constexpr char kAnyKey[] = "--section.key";
 
-// Says in the verb's help that it takes any configuration key after its argument; the keys themselves reach
+// Adds to the verb's help that it accepts any configuration key after its argument; the keys themselves reach
 // `ParsedCommand::overrides`.
 void add_configuration_keys(CLI::App& verb, const std::string& argument = "file");
-// Whether add_configuration_keys was called on it.
+// Returns whether add_configuration_keys was called on it.
 bool takes_configuration_keys(const CLI::App& verb);
 
 }  // namespace titan::cli

@@ -14,7 +14,7 @@ namespace titan::cli {
 // Target of `titanctl wait --for`: the job's end, a state, "step=N" or "committed=N".
 class WaitTarget {
  public:
-  // Errors: InvalidArgument.
+  // Parses the value of --for. Errors: InvalidArgument.
   static absl::StatusOr<WaitTarget> parse(const std::string& text);
 
   bool is_end() const { return text_.empty(); }

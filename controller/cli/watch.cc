@@ -31,7 +31,7 @@ Stopper::Scope::~Scope() {
 
 namespace {
 
-// Error for a --timeout that ran out.
+// Returns the error for a --timeout that ran out.
 absl::Status still_waiting(const ControllerClient& client, const v1::Job& last, absl::Duration waited) {
   if (last.name().empty()) return client.no_answer(waited);
   return absl::DeadlineExceededError(absl::StrCat(

@@ -43,8 +43,8 @@ class Stopper {
 };
 
 // Calls `seen` with the job's present state and after each change until `seen` returns true, and returns that job.
-// Waits for a controller that is away. Errors: Cancelled (by the stopper), DeadlineExceeded (says where the job is),
-// NotFound.
+// Waits for a controller that cannot be reached. Errors: Cancelled (by the stopper), DeadlineExceeded (names the job's
+// state), NotFound.
 absl::StatusOr<v1::Job> watch_job(ControllerClient& client, const std::string& name, absl::Time deadline,
                                   Stopper& stopper, const std::function<bool(const v1::Job&)>& seen);
 
@@ -56,8 +56,9 @@ int report_end(const v1::Job& job, std::string_view remedy);
 std::string nothing_to_do(const v1::Job& job);
 
 // Reads a server stream of `Message` until it ends by itself or `read` returns true: `open` starts it, `read` takes
-// each message. After UNAVAILABLE it is opened again, for as long as it takes; `open` resumes from what `read` has
-// seen.
+// each message. When no controller answers, it is opened again until `deadline`, or without `reconnect` for
+// client.timeout(); `open` resumes from what `read` has seen. Errors: Cancelled by the stopper, DeadlineExceeded; those
+// of the call.
 template <typename Message>
 absl::Status follow_stream(
     const ControllerClient& client, absl::Time deadline, Stopper& stopper,

@@ -53,10 +53,10 @@ class Cli(unittest.TestCase):
         self.refused(2, "number of seconds", "list", "--timeout", "soon")
         self.refused(2, "did you mean 'submit'?", "help", "sumbit")
         for verb in (["cancel"], ["delete"], ["update", "--priority", "1"]):
-            self.refused(2, "job is required, or --label, --owner or --all", *verb)
+            self.refused(2, "name a job, or give --label, --owner or --all", *verb)
             self.refused(2, "--all takes no job names", *verb, "a", "--all")
             self.refused(2, "--label and --owner take no job names", *verb, "a", "--owner", "alice")
-            self.refused(2, "--all-owners goes with --all", *verb, "--all-owners", "--owner", "alice")
+            self.refused(2, "--all-owners needs --all", *verb, "--all-owners", "--owner", "alice")
         self.refused(2, "nothing to update", "update", "a")
         self.refused(2, "node is required", "node", "delete")
         self.refused(2, "KEY- to remove it", "update", "a", "--label", "x")

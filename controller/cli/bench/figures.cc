@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr double kGibibyte = 1LL << 30;
 constexpr const char* kPhases[] = {"data", "forward", "backward", "optimizer"};
 
-// Whole lines that are JSON objects.
+// Returns the lines that are JSON objects.
 std::vector<json> objects(const std::string& text) {
   std::vector<json> out;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
@@ -39,7 +39,7 @@ absl::StatusOr<double> needed(const json& line, const std::string& name) {
   return absl::DataLossError(absl::StrCat("step ", line.value("step", 0), " has no ", name, " in metrics.jsonl"));
 }
 
-// All logged steps, each with its last line.
+// Returns all logged steps, each with its last line.
 absl::StatusOr<std::map<int, json>> steps_of(const std::string& metrics) {
   std::map<int, json> steps;
   for (json& line : objects(metrics)) {
@@ -50,7 +50,7 @@ absl::StatusOr<std::map<int, json>> steps_of(const std::string& metrics) {
   return steps;
 }
 
-// Time at which the line was written.
+// Returns the time at which the line was written.
 absl::StatusOr<absl::Time> time_of(const json& line) {
   absl::Time time;
   if (line.contains("time") && line["time"].is_string() &&
@@ -74,7 +74,7 @@ void add_phases(const std::vector<const json*>& lines, Figures& figures) {
   }
 }
 
-// Tokens of one rank in a step. Every step has as many; n_tokens_seen counts those of all ranks.
+// Returns the tokens of one rank in a step. Every step has as many; n_tokens_seen counts those of all ranks.
 absl::StatusOr<double> tokens_of_step(const std::map<int, json>& steps, int ranks) {
   const auto& [step, line] = *steps.rbegin();
   TITAN_ASSIGN_OR_RETURN(const double seen, needed(line, "n_tokens_seen"));

@@ -26,10 +26,10 @@ struct FigureKind {
   int digits;
   bool of_step = false;  // A part of the step's time: shown with its share.
 };
-// All kinds, in the order of the table.
+// Returns all kinds, in the order of the table.
 const std::vector<FigureKind>& figure_kinds();
 
-// Data of one job, from its dump folder.
+// Data of one run's job, mostly from its dump folder.
 struct RunRecord {
   std::string metrics;                          // Content of metrics.jsonl; each step logged.
   absl::Time launched;                          // Just before the daemons were started.
@@ -41,9 +41,9 @@ struct RunRecord {
   absl::Time published = absl::InfinitePast();  // and when its manifest was written.
 };
 
-// `step_seconds` is the median of the measured steps, `tokens_per_second` a rank's tokens of a step in that time;
-// phases are means over these steps. The step after a save is not measured. Errors: DataLoss when a measured step was
-// not logged or the lines have another form.
+// Computes the figures of a run. `step_seconds` is the median of the measured steps, `tokens_per_second` a rank's
+// tokens of a step in that time; phases are means over these steps. The step after a save is not measured. Errors:
+// DataLoss when a measured step was not logged or the lines have another form.
 absl::StatusOr<Figures> figures_of(const RunRecord& record);
 
 struct Spread {
@@ -59,23 +59,23 @@ struct Measured {
   std::vector<Figures> runs;
 };
 
-// Spread over the runs that have the figure; nothing when none does.
+// Returns the spread over the runs that have the figure; nothing when none does.
 std::optional<Spread> spread_of(const Measured& measured, std::string_view name);
 
-// Ratio of `measured` to `first`, round by round, so that what affects a whole round cancels; nothing when a run lacks
-// the figure or the first one's is zero.
+// Returns the ratio of `measured` to `first`, round by round, so that what affects a whole round cancels; nothing when
+// a run lacks the figure or the first one's is zero.
 std::optional<Spread> ratio_of(const Measured& measured, const Measured& first, std::string_view name);
 
-// Rows of cells, the header first: a row for each figure that some run has, a column for each configuration and, except
-// for the first, its ratio to the first. "1,234 (1,200 to 1,260)": the median and, of several runs, minimum and
-// maximum.
+// Returns rows of cells, the header first: a row for each figure that some run has, a column for each configuration
+// and, except for the first, its ratio to the first. "1,234 (1,200 to 1,260)": the median and, of several runs, minimum
+// and maximum.
 std::vector<std::vector<std::string>> table_rows(const std::vector<Measured>& all);
 
-// {"configurations": [{"name", "overrides", "runs": [{figure: value}], "figures": {figure: {"median", "least",
+// Returns {"configurations": [{"name", "overrides", "runs": [{figure: value}], "figures": {figure: {"median", "least",
 // "greatest"}}, "ratios": the same, to the first; not in the first}]}
 nlohmann::ordered_json report_json(const std::vector<Measured>& all);
 
-// "12,345.7"
+// Formats a number with commas: "12,345.7".
 std::string grouped(double value, int digits);
 
 }  // namespace titan::cli

@@ -13,7 +13,7 @@
 namespace titan::cli {
 
 // While it lives, a thread looks five times a second at all processes that started after it and have `mark`
-// ("NAME=value") in their initial environment, and keeps the maximum of their total memory. Shared pages are divided
+// ("NAME=value") in their initial environment, and records the maximum of their total memory. Shared pages are divided
 // among the processes that share them (PSS). Looking takes about a millisecond per process.
 class PeakMemory {
  public:
@@ -22,7 +22,7 @@ class PeakMemory {
   PeakMemory(const PeakMemory&) = delete;
   PeakMemory& operator=(const PeakMemory&) = delete;
 
-  // Maximum so far; 0 where /proc reports nothing.
+  // Returns the maximum so far; 0 where /proc reports nothing.
   int64_t bytes() const { return bytes_.load(); }
 
  private:

@@ -11,7 +11,7 @@ namespace titan::cli {
 // A configuration of `titanctl bench` in addition to the one that the command line names.
 struct Variant {
   std::string name;
-  std::vector<std::string> overrides;  // In the form that common/plan/config takes: "--resources.kernels", "reference".
+  std::vector<std::string> overrides;  // In the form that common/plan/config reads: "--resources.kernels", "reference".
 };
 
 // Splits a text into words as a shell does: blanks separate, quotes of both kinds group, a backslash outside single
@@ -25,8 +25,8 @@ absl::StatusOr<Variant> parse_variant(const std::string& text);
 // Parses all of them. Errors: those of parse_variant(); a name twice, or that of the first configuration.
 absl::StatusOr<std::vector<Variant>> parse_variants(const std::vector<std::string>& texts, const std::string& first);
 
-// Configuration of each run, `repeats` of each: rounds over all of them, every other round backwards, so that a machine
-// that slows down or speeds up affects all alike. 2 of 3: 0 1 2 2 1 0.
+// Returns the configuration of each run, `repeats` of each: rounds over all of them, every other round backwards, so
+// that a machine that slows down or speeds up affects all alike. 2 of 3: 0 1 2 2 1 0.
 std::vector<int> order_of_runs(int configurations, int repeats);
 
 }  // namespace titan::cli

@@ -175,7 +175,7 @@ absl::StatusOr<std::string> issue(const KeyPair& authority, const Subject& subje
   TITAN_ASSIGN_OR_RETURN(const Validity counts, within(*issuer, validity));
   TITAN_ASSIGN_OR_RETURN(const Certificate made, begin(subject.uri, *key, counts));
   if (X509_check_private_key(issuer.get(), issuer_key.get()) != 1)
-    return failed("sign: the authority's key is not that of its certificate");
+    return failed("sign: the authority's key does not belong to its certificate");
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer.get(), made.get(), nullptr, nullptr, 0);
   const bool ok = X509_set_issuer_name(made.get(), X509_get_subject_name(issuer.get())) == 1 &&

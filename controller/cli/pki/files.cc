@@ -44,8 +44,8 @@ absl::Status replace(const std::string& path, const std::string& text) {
   return host::replace_file(path, text, /*durable=*/true);
 }
 
-// Authorities that a renewal trusts: those that were trusted, and this one. Removing an older one is a separate step,
-// after everybody has a certificate of the new one.
+// Returns the authorities that a renewal trusts: those that were trusted, and this one. Removing an older one is a
+// separate step, after everybody has a certificate of the new one.
 std::string trusted(const std::string& folder, const KeyPair& authority) {
   const absl::StatusOr<std::string> before = host::read_file(folder + "/ca.crt");
   if (!before.ok()) return authority.certificate;

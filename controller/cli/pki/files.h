@@ -18,7 +18,7 @@ absl::StatusOr<KeyPair> read_authority(const std::string& folder);
 // Writes ca.crt, tls.crt and tls.key into a subject's folder. Certificates are replaced atomically, so that a program
 // which reads them again finds the old ones or the new ones. The key (0600) is made, or kept when the certificate is
 // renewed. A renewal removes no trust: an authority that ca.crt names stays in it, next to this one. Errors:
-// AlreadyExists when there is a key and it must not be kept, NotFound when it must and there is none.
+// AlreadyExists for kNew if there is a key, NotFound for kKept if there is none; those of issue() and of the disk.
 enum class KeyPolicy { kNew, kKept };
 absl::Status issue_into(const std::string& folder, const KeyPair& authority, const Subject& subject,
                         const Validity& validity, KeyPolicy key_is);
