@@ -1,4 +1,4 @@
-// An attempt from Prepare to STARTED, and its recovery from the disk after a restart.
+// Takes an attempt from Prepare to STARTED, and recovers it from the disk after a restart.
 
 #include <algorithm>
 #include <iterator>
@@ -45,7 +45,7 @@ std::string stale_message(const AttemptKey& key, int highest) {
                       " of the same job, which this node has seen");
 }
 
-// Number of preparations whose attempt was given up. Each occupies a thread that waits for its storage.
+// Returns the number of preparations whose attempt was given up. Each occupies a thread that waits for its storage.
 size_t late_preparations(const NodeState& state) {
   return static_cast<size_t>(std::count_if(state.pending.begin(), state.pending.end(), [&state](const auto& item) {
     if (item.second.kind != Kind::kPrepare) return false;
@@ -56,14 +56,15 @@ size_t late_preparations(const NodeState& state) {
 
 Refusal check(const Step& step, const v1::Prepare& message, const AttemptKey& key) {
   if (!valid_uid(key.job_uid) || key.number < 1 || message.ranks().empty()) {
-    return {"BAD_REQUEST", absl::StrCat("prepare: job uid '", key.job_uid, "', attempt ", key.number, ", ",
-                                        counted(message.ranks_size(), "rank"))};
+    return {"BAD_REQUEST", absl::StrCat("prepare: the job uid ('", key.job_uid, "'), the attempt (", key.number,
+                                        ") or the number of ranks (", message.ranks_size(), ") is not valid")};
   }
   if (!message.device_indices().empty() && message.device_indices_size() != message.ranks_size()) {
-    return {"BAD_REQUEST", absl::StrCat("prepare: ", counted(message.device_indices_size(), "device"), " for ",
-                                        counted(message.ranks_size(), "rank"))};
+    return {"BAD_REQUEST",
+            absl::StrCat("prepare: the controller chose ", counted(message.device_indices_size(), "device"), " for ",
+                         counted(message.ranks_size(), "rank"))};
   }
-  if (step.state.shutdowns > 0) return {"NODE_STOPPING", "the worker daemon is stopping and takes no new ranks"};
+  if (step.state.shutdowns > 0) return {"NODE_STOPPING", "the worker daemon is stopping and accepts no new ranks"};
   const bool hangs = std::any_of(step.state.pending.begin(), step.state.pending.end(), [&key](const auto& item) {
     return item.second.kind == Kind::kPrepare && item.second.key == key;
   });
@@ -91,7 +92,7 @@ const Attempt* older_attempt(const NodeState& state, const AttemptKey& key) {
   return nullptr;
 }
 
-// Devices that are being freed without any further request.
+// Returns the devices that are being freed without any further request.
 std::set<int> devices_being_freed(const NodeState& state) {
   std::set<int> devices;
   for (const auto& [key, attempt] : state.attempts) {

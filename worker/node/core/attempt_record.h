@@ -14,8 +14,8 @@ struct AttemptKey {
   friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;  // NOLINT(modernize-use-nullptr): misread
 };
 
-// Job uids become folder names. Allowed: letters, digits, '-', '_' and '.', not starting with '.', at most 128
-// characters.
+// Returns whether a job uid may become a folder name: 1 to 128 letters, digits, '-', '_' and '.', not starting with
+// '.'.
 bool valid_uid(const std::string& uid);
 
 // Why a node refuses a command: `reason` for the controller's policy, `message` for people.
@@ -32,7 +32,7 @@ struct AttemptRecord {
   std::vector<int> ranks;  // The ranks on this node, in local order.
   std::string dump_folder;
   std::string token;
-  std::string folder_id;  // Id of the dump folder: as the controller knows it, later on the leader as found there.
+  std::string folder_id;  // The dump folder's id, known to the controller or, once prepared, found by the leader.
   std::string run_as;     // The unix user that submitted the job; see v1.Prepare.
   bool run_as_local = false;
   double orphan_timeout_seconds = 600;

@@ -1,4 +1,4 @@
-// Sessions and commands of the controller: which are obeyed, and when.
+// Handles sessions and commands of the controller, and decides which commands are obeyed, and when.
 
 #include <algorithm>
 #include <utility>
@@ -33,7 +33,7 @@ void accept(Step& step, const v1::Welcome& welcome) {
   obey_held(step);
 }
 
-// The node's cluster. An id that is being written counts already, so of two controllers the first one wins.
+// The node's cluster. An id that is still being written is used already, so of two controllers the first one wins.
 struct Cluster {
   std::string id;
   Op writing = 0;
@@ -71,7 +71,7 @@ void on_welcome(Step& step, const v1::Welcome& welcome) {
   step.out(WriteCluster{state.joining, welcome.cluster()});
 }
 
-// Nothing of a session outlives it: the controller sends commands again that were not obeyed.
+// Drops everything that belongs to the session: the controller sends commands again that were not obeyed.
 void end_session(NodeState& state) {
   state.connected = state.welcomed = false;
   state.joining = 0;

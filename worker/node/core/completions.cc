@@ -1,4 +1,4 @@
-// Effects of shims, ranks and deadlines on an attempt.
+// Applies the reports of shims and of the disk, and deadlines, to an attempt.
 
 #include <algorithm>
 #include <utility>
@@ -23,8 +23,8 @@ absl::Duration again(Attempt& attempt, const Step& step) {
   return step.now.monotonic + (attempt.looks++ < kQuickLooks ? kLookAgain : kLookAgainSlowly);
 }
 
-// An unreadable state does not prove an end: the ranks may still train, and a second attempt must not run alongside
-// them.
+// Logs that a state is unreadable. This does not prove an end: the ranks may still train, and a second attempt must not
+// run alongside them.
 void say_unknown(Step& step, Attempt& attempt, const std::string& what, const std::string& why) {
   if (std::exchange(attempt.unknown, why) == why) return;
   note(step, attempt.record.key, journal::Level::kWarning, "StateUnknown",
@@ -35,7 +35,7 @@ void send_pending(Step& step, Attempt& attempt) {
   for (ShimCommand& command : std::exchange(attempt.pending, {})) send_to_shim(step, attempt, std::move(command));
 }
 
-// The shim has reported its identity and its ranks.
+// Handles the shim's report of its identity and its ranks.
 void on_status(Step& step, Attempt& attempt, const ShimStatus& status) {
   attempt.looks = 0;
   attempt.unknown.clear();
@@ -204,7 +204,7 @@ void on_shim_found(Step& step, Attempt& attempt, const ShimLookup& done) {
   shim_is_done(step, attempt, ended ? Attempt::End::kEnded : Attempt::End::kShimLost);
 }
 
-// The end is reported when all ranks are gone.
+// Handles a check of the ranks' processes. The end is reported when all ranks are gone.
 void on_ranks_checked(Step& step, Attempt& attempt, const RanksChecked& done) {
   attempt.checking = 0;
   note_exits_damage(step, attempt, done.exits_damage);

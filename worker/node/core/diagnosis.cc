@@ -1,5 +1,5 @@
-// Diagnosis of an attempt: what its ranks do, or did last. The controller requests it when an attempt hangs or has
-// failed, before the attempt is forgotten.
+// Answers requests for the diagnosis of an attempt: what its ranks do, or did last. The controller requests it when an
+// attempt hangs or has failed, before the attempt is forgotten.
 
 #include <algorithm>
 #include <utility>
@@ -45,7 +45,8 @@ void on_stacks(Step& step, Attempt& attempt, const std::string& missing) {
   if (attempt.diagnose) answer(step, attempt, missing);
 }
 
-// Answers early when all ranks have ended, because they leave nothing more, and at the deadline at the latest.
+// Answers early when all ranks have ended, because they leave nothing more, or when the shim is unreachable, and at the
+// deadline at the latest.
 void answer_diagnosis_if_over(Step& step, Attempt& attempt) {
   if (!attempt.diagnose) return;
   if (attempt.ending() || !any_runs(attempt)) return answer(step, attempt, "");

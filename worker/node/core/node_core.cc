@@ -127,7 +127,7 @@ void on_shutdown(Step& step, const Shutdown& signal) {
   // Batch systems send the signal to every process and repeat it through each parent. That must not kill ranks that are
   // saving.
   if (state.shutdowns > 0 && !signal.immediate) return;
-  // A dying parent with many threads may send its death signal several times within a moment: these count once.
+  // A dying parent with many threads may send its death signal several times within a moment, which is one request.
   if (state.shutdowns > 0 && step.now.monotonic - state.shutdown_at < kSameSignal) return;
   state.shutdown_at = step.now.monotonic;
   ++state.shutdowns;
@@ -149,7 +149,7 @@ void exit_when_all_stopped(Step& step) {
   const bool busy = std::any_of(state.attempts.begin(), state.attempts.end(),
                                 [](const auto& item) { return !item.second.over() || item.second.shim_may_live(); });
   if (busy) return;
-  // Gives the last reports time to leave.
+  // Gives the last reports time to be sent.
   if (state.exit_at == kNever) state.exit_at = step.now.monotonic + kFlushTime;
   if (step.now.monotonic < state.exit_at) return;
   state.exiting = true;
@@ -158,7 +158,7 @@ void exit_when_all_stopped(Step& step) {
 
 }  // namespace
 
-// Reports it with the next beat, which becomes due at once; otherwise the controller keeps placing ranks here.
+// Reports a change with the next beat, which becomes due at once; otherwise the controller keeps placing ranks here.
 void on_state_folder_checked(Step& step, const StateFolderChecked& seen) {
   NodeState& state = step.state;
   if (seen.unusable == state.unusable) return;
@@ -166,7 +166,7 @@ void on_state_folder_checked(Step& step, const StateFolderChecked& seen) {
   state.unusable = seen.unusable;
   if (!is_news) return;  // Only the text has changed, as with every KiB of a disk that fills up.
   if (state.unusable.empty()) {
-    step.log(journal::Level::kInfo, "StateFolderUsable", "the cause is fixed: this node accepts ranks again");
+    step.log(journal::Level::kInfo, "StateFolderUsable", "the state folder is usable again: this node accepts ranks");
   } else {
     step.log(journal::Level::kError, "StateFolderUnusable",
              absl::StrCat(state.unusable, "; this node accepts no ranks until that is fixed; running ranks continue"));

@@ -12,7 +12,7 @@
 
 namespace titan::node {
 
-// Constants of one daemon's life.
+// Settings that do not change while the daemon runs.
 struct NodeConfig {
   std::string node;
   std::string address;
@@ -31,11 +31,11 @@ struct NodeConfig {
 inline constexpr absl::Duration kMaxBeatInterval = absl::Seconds(1);  // Upper bound of the interval.
 inline constexpr int64_t kBeatsPerLease = 5;  // The controller expects this many beats within a short lease.
 inline constexpr absl::Duration kMinBeatInterval = absl::Milliseconds(20);  // Lower bound, however short the lease.
-inline constexpr absl::Duration kPrepareTimeout = absl::Seconds(60);  // A lock on shared storage alone may take 30 s.
+inline constexpr absl::Duration kPrepareTimeout = absl::Seconds(60);  // Taking a lock on shared storage may take 30 s.
 inline constexpr absl::Duration kStartTimeout = absl::Seconds(30);    // In addition to token_timeout.
-// After the grace period: a hanging shim cannot end its ranks.
+// Time after the grace period at which a shim that still runs is killed: a hanging shim cannot end its ranks.
 inline constexpr absl::Duration kShimTimeout = absl::Seconds(3);
-// After the grace period, for ranks that cannot be killed.
+// Time after the grace period at which ranks that still run, because they cannot be killed, are reported.
 inline constexpr absl::Duration kStopTimeout = absl::Seconds(10);
 inline constexpr absl::Duration kWriteTimeout = absl::Seconds(5);  // For writing a record.
 inline constexpr absl::Duration kSpoolTimeout = absl::Seconds(1);  // For events that precede a report.
@@ -119,7 +119,7 @@ struct Attempt {
   int store_port = 0;
 
   enum class End { kNo, kEnded, kShimLost };
-  End end = End::kNo;  // The shim is done. kEnded: no rank is left.
+  End end = End::kNo;  // How the shim ended. kNo: it has not. kEnded: after all its ranks.
   Op checking = 0;
   absl::Duration check_at = kNever;
   absl::Duration exits_by;
@@ -198,7 +198,7 @@ struct NodeState {
   std::string controller;  // Address of its controller, for messages.
   bool welcomed = false;   // The session's Welcome has arrived, which names the cluster.
   bool connected = false;  // The session is up and its controller is followed.
-  bool adopting = false;   // Until the first Welcome.
+  bool adopting = false;   // Joins the cluster of the first Welcome.
   int64_t lease_epoch = 0;
   absl::Duration lease = absl::Seconds(5);
   absl::Duration heard_at;  // Time of the controller's last answer to a beat.
@@ -230,8 +230,8 @@ struct NodeState {
   int64_t memory_kills_of_forgotten = 0;
 };
 
-// The rules of a node: decides what the worker daemon does, and does nothing itself. All inputs come through step(),
-// which returns the effects, so the same inputs give the same node. What must outlive the daemon comes back as
+// Decides what the worker daemon does, and does nothing itself. All inputs come through step(), which returns the
+// effects, so the same inputs lead to the same state and effects. What must outlive the daemon comes back as
 // RecoveredAttempt. A value: copies are independent.
 class NodeCore {
  public:
@@ -241,9 +241,9 @@ class NodeCore {
   // Handles one input and returns the effects for the daemon to carry out.
   std::vector<Effect> step(const Input& input, Now now);
 
-  // Monotonic time at which the next Tick is due.
+  // Returns the monotonic time at which the next Tick is due.
   absl::Duration next_deadline() const;
-  // The message that opens a session, with an inventory of all attempts.
+  // Returns the message that opens a session, with an inventory of all attempts.
   v1::Register make_register(Now now) const;
   std::set<int> free_devices() const;
   int devices_held() const;  // Devices that attempts hold, including devices that the node no longer has.

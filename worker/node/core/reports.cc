@@ -26,7 +26,7 @@ void identify(const Attempt& attempt, v1::AttemptId* id) {
   id->set_number(attempt.record.key.number);
 }
 
-// True when all events that are readable now were sent and, if wanted, the log's end has been read.
+// Returns true when all events that are readable now were sent and, if wanted, the log's end has been read.
 bool caught_up(const RankState& rank) {
   return rank.reading == 0 && rank.reading_tail == 0 && (!rank.more || !rank.tail.may_read());
 }
@@ -44,7 +44,7 @@ v1::RankExitReport to_proto(const rank_protocol::RankExit& exit) {
   return report;
 }
 
-// Adds the log's end once per session: what was sent counts as received unless the session ends.
+// Adds the log's end once per session: what was sent is considered received unless the session ends.
 void add_exit(RankState& rank, v1::AttemptReport* report) {
   v1::RankExitReport* const exit = report->add_exits();
   *exit = to_proto(*rank.exit);

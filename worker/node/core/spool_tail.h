@@ -30,7 +30,7 @@ class SpoolTail {
   SpoolTail() = default;
   explicit SpoolTail(Place acknowledged) : acknowledged_(acknowledged), sent_(acknowledged) {}
 
-  // False while a full window of bytes is not acknowledged.
+  // Returns false while a full window of bytes is not acknowledged.
   bool may_read() const { return sent_.offset - acknowledged_.offset < kWindowBytes; }
   int64_t offset() const { return sent_.offset; }
 

@@ -1,4 +1,4 @@
-// An attempt from the first request to end it to its last report.
+// Takes an attempt from the first request to end it to its last report.
 
 #include <algorithm>
 #include <utility>
@@ -75,7 +75,8 @@ void link_lost(Step& step, Attempt& attempt) {
   if (attempt.end == Attempt::End::kNo) look_for_shim(step, attempt);
 }
 
-// The link is down. The shim accepts a new one, is starting, or is gone, or the disk does not say.
+// Looks for the shim after its link broke: it may accept a new one, be starting, or be gone, or its state may be
+// unknown.
 void look_for_shim(Step& step, Attempt& attempt) {
   attempt.find_at = kNever;
   if (attempt.shim != ShimState::kLost || attempt.finding != 0) return;

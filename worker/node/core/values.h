@@ -83,7 +83,7 @@ struct AddRecord {
   Op op = 0;
   AttemptRecord record;
 };
-// -> Written
+// Replaces the record in the run folder. -> Written
 struct WriteRecord {
   Op op = 0;
   AttemptRecord record;
@@ -145,7 +145,7 @@ struct SendToShim {
   Op link = 0;
   ShimCommand command;
 };
-// -> SpoolRead
+// Reads a rank's events from `offset`. -> SpoolRead
 struct ReadSpool {
   Op op = 0;
   AttemptKey key;
@@ -168,13 +168,13 @@ struct UnwatchSpools {
   AttemptKey key;
   std::vector<int> ranks;
 };
-// Saves up to where the controller has acknowledged each rank's events. -> Written
+// Saves the positions up to which the controller has acknowledged the ranks' events. -> Written
 struct WritePlaces {
   Op op = 0;
   AttemptKey key;
   std::map<int, SpoolTail::Place> places;
 };
-// Writes the record, which says forgotten, and deletes the files that only a live attempt needs. -> Written
+// Writes the record, which is marked as forgotten, and deletes the files that only a live attempt needs. -> Written
 struct ForgetAttempt {
   Op op = 0;
   AttemptRecord record;
@@ -243,7 +243,7 @@ struct RecoveredAttempt {
   std::map<int, SpoolTail::Place> places;
   LaunchFacts facts;
   enum class Shim { kUnknown, kAlive, kGone };
-  Shim shim = Shim::kUnknown;  // kUnknown: the disk does not say.
+  Shim shim = Shim::kUnknown;  // kUnknown: it cannot be determined from the disk.
   // Last status that the shim wrote. None: no shim ever started, or the status is unreadable.
   std::optional<ShimStatus> status;
   std::vector<rank_protocol::RankExit> exits;  // Exits that the shim recorded.
@@ -350,7 +350,7 @@ struct ShimClosed {
 struct BeaconsRead {
   struct Item {
     AttemptKey key;
-    v1::RankStatus status;       // Without the process and phase_milliseconds.
+    v1::RankStatus status;       // Without pid, start_ticks and phase_milliseconds.
     absl::Duration phase_since;  // Monotonic.
   };
   std::vector<Item> items;
