@@ -99,7 +99,7 @@ absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
 
 namespace {
 
-// The record as it was when the run folder was prepared.
+// Returns the record as it was when the run folder was prepared.
 absl::StatusOr<AttemptRecord> record_in_spec(const node::AttemptKey& key, const std::string& run_folder) {
   const absl::StatusOr<std::string> text = host::read_file(run_folder + "/spec.json");
   if (!text.ok()) return text.status();

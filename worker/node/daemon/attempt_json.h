@@ -12,13 +12,13 @@ namespace titan::daemon {
 
 using node::AttemptRecord;
 
-// The record as stored in attempt.json and spec.json.
+// Returns the record as stored in attempt.json and spec.json.
 nlohmann::json to_json(const AttemptRecord& record);
-// Errors: DataLoss, with what is wrong in the record.
+// Parses a record. Errors: DataLoss, which says what is wrong.
 absl::StatusOr<AttemptRecord> record_from_json(const nlohmann::json& from);
 
 // Error reason of an attempt whose record cannot be rebuilt. The attempt is refused: its ranks are stopped, and its
-// devices stay taken until they are gone.
+// devices stay reserved until the ranks are gone.
 inline constexpr char kRecordLost[] = "RECORD_LOST";
 
 struct RebuiltRecord {

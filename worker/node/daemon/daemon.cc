@@ -59,7 +59,8 @@ void warn_unknown_memory(const Resources& resources, journal::Journal& journal) 
                                           : ""));
 }
 
-// None: not available. That is logged, and an error only if a memory limit was requested.
+// Finds where control groups can be created. None: they are not available, which is logged, and is an error only if a
+// memory limit was requested.
 absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const DaemonOptions& options, const StateFolder& state,
                                                            journal::Journal& journal) {
   const absl::StatusOr<shim::GroupHome> home =
@@ -85,13 +86,13 @@ absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const DaemonOptions& 
 
 constexpr absl::Duration kLookAtState = absl::Seconds(1);
 constexpr absl::Duration kStateTimeout = absl::Seconds(10);  // For a disk that does not answer.
-// Below the first limit the node takes no more ranks; from the second on it does again. What one attempt writes fits
-// between them, so that the node does not alternate.
+// Below the first limit the node accepts no more ranks; at the second it accepts them again. What one attempt writes
+// fits between them, so that the node does not alternate.
 constexpr int64_t kMinSpace = 4 << 20, kEnoughSpace = 8 << 20;
 constexpr absl::Duration kLookAtFolders = absl::Seconds(10);
 constexpr absl::Duration kLookAtGpus = absl::Seconds(5);
 
-// Why no rank can be started here: a program or the state folder is not usable. Empty: ranks can be started.
+// Returns why no rank can be started here: a program or the state folder is not usable. Empty: ranks can be started.
 std::string why_unusable(const StateFolder& state, int64_t least_space, const std::vector<std::string>& programs) {
   for (const std::string& program : programs) {
     if (::access(program.c_str(), X_OK) != 0)
@@ -179,7 +180,7 @@ void Daemon::run() {
   if (const int held = core_.devices_held(); held > resources_.devices) {
     telemetry_.journal.write(
         journal::Level::kWarning, "DevicesInUse",
-        absl::StrCat("ranks of an earlier start hold ", counted(held, "device"), " and --devices is ",
+        absl::StrCat("ranks that were started before this worker hold ", counted(held, "device"), " and --devices is ",
                      resources_.devices, ": no more ranks are accepted until they have ended"));
   }
   session_ = std::make_unique<Session>(
@@ -336,7 +337,7 @@ void Daemon::update_metrics() {
   folders_.look(options_.state, dumps_);
 }
 
-// Runs on another thread: a hanging disk must not keep the node from reporting it.
+// Looks at the disk on another thread: a hanging disk must not keep the node from reporting it.
 void Daemon::check_state_folder() {
   const absl::Duration time = now().monotonic;
   if (state_look_began_) {

@@ -43,10 +43,10 @@ struct DaemonOptions {
   std::string devices = "auto";
   std::string rank_binary;
   std::string shim_binary;
-  int64_t log_max_bytes = 256 << 20;                   // Per rank log.
-  absl::Duration log_retention = absl::Hours(7 * 24);  // For attempts that the controller has forgotten.
+  int64_t log_max_bytes = 256 << 20;                   // Limit of each rank's log.
+  absl::Duration log_retention = absl::Hours(7 * 24);  // Age at which logs of forgotten attempts are deleted.
   int64_t log_retention_bytes = int64_t{10} << 30;
-  int64_t memory_per_rank_bytes = 0;  // Memory limit of an attempt on this node, multiplied by its ranks here. 0: none.
+  int64_t memory_per_rank_bytes = 0;  // Memory limit per rank, for the sum of an attempt's ranks on this node. 0: none.
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
   double token_timeout_seconds = 5;
@@ -69,7 +69,7 @@ struct DaemonTelemetry {
 // titan-worker, the control plane's agent on this node. Carries out what worker/node/core decides: everything that
 // happens is an input of the core, fed on the loop thread. Work on files and processes runs on other threads. All
 // durable state is in the state folder, so the daemon may be killed at any moment: the next one adopts the shims and
-// continues sending events where the controller has them.
+// sends the events that the controller has not acknowledged.
 class Daemon {
  public:
   // Errors: InvalidArgument (options), AlreadyExists (another daemon uses the state folder), FailedPrecondition

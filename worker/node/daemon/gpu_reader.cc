@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<GpuStatus>> GpuReader::read() {
   return all;
 }
 
-// Devices that do not report XIDs are left out.
+// Subscribes to XIDs. Devices that do not report them are left out.
 void GpuReader::begin_events(unsigned int count) {
   const nvml::Library& nvml = *library_;
   if (nvml->next_event == nullptr || nvml->make_events(&events_) != nvml::kSuccess) {

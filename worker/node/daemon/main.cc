@@ -129,7 +129,7 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--log-retention-hours", flags.log_retention_hours, "Keep logs of finished attempts for this time")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--log-retention-mib", flags.log_retention_mib, "Keep at most this much of finished attempts")
+  app.add_option("--log-retention-mib", flags.log_retention_mib, "Keep at most this many MiB of finished attempts")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--label", flags.labels, "Label KEY=VALUE of this node (rack, zone); may be repeated")
@@ -148,7 +148,7 @@ void declare(CLI::App& app, Flags& flags) {
       ->allow_extra_args(false)
       ->check(CLI::Validator(check_folder, ""));
   app.add_option("--memory-per-rank", flags.memory_per_rank_gib,
-                 "GiB per rank of an attempt on this node, applied to their sum; 0: no limit. Needs control "
+                 "Memory limit in GiB per rank, for the sum of an attempt's ranks on this node; 0: none. Needs control "
                  "groups: see docs/worker.md")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

@@ -26,7 +26,7 @@ WorkerMetrics::WorkerMetrics(const std::string& node)
       shims_lost_(metrics_.counter("titan_worker_shims_lost_total", "Shims that ended unexpectedly.", labels_)),
       connected(metrics_.gauge("titan_worker_connected", "1 while a session with the controller is up.", labels_)),
       ranks(metrics_.gauge("titan_worker_ranks", "Rank processes that run on this node.", labels_)),
-      attempts(metrics_.gauge("titan_worker_attempts", "Attempts with a shim on this node.", labels_)),
+      attempts(metrics_.gauge("titan_worker_attempts", "Attempts on this node that have not ended.", labels_)),
       state_folder_usable(metrics_.gauge("titan_state_folder_usable",
                                          "1 while the daemon's state folder exists and is writable.", labels_)),
       devices(metrics_.gauge("titan_worker_devices", "Ranks that fit on this node.", labels_)),

@@ -39,14 +39,15 @@ class WorkerMetrics {
   void set_sessions(int64_t count) { raise(sessions_, count); }
   void set_shims_lost(int64_t count) { raise(shims_lost_, count); }
 
-  // Ranks that ran out of memory, by job and attempt, for attempts that the controller has not forgotten.
+  // Sets the number of ranks that ran out of memory, by job and attempt, for attempts that the controller has not
+  // forgotten.
   void set_memory_kills_of(std::map<std::pair<std::string, int>, int> kills) { kills_->set(std::move(kills)); }
 
-  // Free space in the folders of this node.
+  // Returns the measurement of free space in the folders of this node.
   const std::shared_ptr<titan::metrics::FolderSpace>& folders() const { return folders_; }
   // Adds a gauge that is computed at each scrape, with this node's labels.
   void add_callback_gauge(const std::string& name, const std::string& help, std::function<std::optional<double>()> ask);
-  // State of the node's GPUs.
+  // Returns the metrics of the node's GPUs.
   const std::shared_ptr<GpuSeries>& gpus() const { return gpus_; }
 
  private:

@@ -39,7 +39,7 @@ Library::~Library() {
   ::dlclose(loaded_);
 }
 
-// False: the library lacks a function that every version has.
+// Returns false if the library lacks a function that every version has.
 bool Library::find_all() {
   Functions& f = functions_;
   find(loaded_, "nvmlDeviceGetUtilizationRates", f.utilization);

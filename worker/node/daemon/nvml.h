@@ -99,8 +99,8 @@ struct GpuFacts {
 };
 
 // Queries NVML about the first `devices` devices, or fewer if there are fewer. Errors: those of nvml::Library::open,
-// Unavailable without devices, and DeadlineExceeded without an answer within `timeout`. A hanging driver
-// then keeps only the thread that queried it.
+// Unavailable without devices, and DeadlineExceeded without an answer within `timeout`. A hanging driver then blocks
+// only the thread that queried it.
 absl::StatusOr<GpuFacts> read_nvml(const std::string& library, int devices, absl::Duration timeout);
 
 }  // namespace titan::daemon

@@ -42,7 +42,7 @@ constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
 constexpr char kPluginFolders[] = "TITAN_RANK_PLUGIN_FOLDERS";  // worker/rank/model/plugin.cc
 constexpr int64_t kLookAgainNanos = 50'000'000;
 
-// Named by job and attempt, so that two jobs that prepare in one folder do not overwrite each other's token.
+// Returns a name with job and attempt, so that two jobs that prepare in one folder do not overwrite each other's token.
 std::string token_name(const AttemptKey& key) { return absl::StrCat(kTokenPrefix, key.job_uid, "-", key.number); }
 
 std::string token_path(const AttemptRecord& record) {
@@ -79,7 +79,7 @@ void remove_old_tokens(const AttemptRecord& record) {
   }
 }
 
-// Compares the folder with the one of earlier attempts. If none is known, takes what is there or creates the folder.
+// Compares the folder with the one of earlier attempts. If none is known, accepts an existing folder or creates one.
 Refusal settle_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
   storage::Files& files = storage::posix_files();
   if (record.folder_id.empty()) {
@@ -166,7 +166,7 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
                                                   "): put --state below folders that all users may traverse"));
 }
 
-// The launch as ranks read it, with only their own node's address. A newer worker reads this file, too.
+// Returns the launch as ranks read it, with only their own node's address. A newer worker reads this file, too.
 json for_ranks(const AttemptRecord& record, const rank_protocol::Launch& launch) {
   return to_folded_json(launch, record.ranks.empty() ? "" : launch.ranks[record.ranks[0]].node);
 }
@@ -177,7 +177,7 @@ json config_of(const std::string& launch_json) {
   return launch.is_object() ? launch.value("config", json::object()) : json::object();
 }
 
-// job.umask, which the ranks apply as well.
+// Returns job.umask, which the ranks apply as well.
 std::optional<mode_t> umask_of(const json& launch) {
   const json::json_pointer at("/config/job/umask");
   const json mask = launch.contains(at) ? launch.at(at) : json();
@@ -198,7 +198,8 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
   if (!launch.ok()) return {refusal("BAD_LAUNCH", launch.status()), "", {}};
   for (const int rank : record.ranks) {
     if (rank < 0 || rank >= static_cast<int>(launch->ranks.size())) {
-      const std::string why = absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size());
+      const std::string why =
+          absl::StrCat("rank ", rank, " is not one of the launch's ", launch->ranks.size(), " ranks");
       return {{"BAD_LAUNCH", why}, "", {}};
     }
     rank_protocol::RankPlacement& place = launch->ranks[rank];

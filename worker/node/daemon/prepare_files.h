@@ -14,7 +14,8 @@ namespace titan::daemon {
 
 using node::Refusal;
 
-// File work of preparing and starting an attempt. It may be slow on shared storage, so it must not run on the loop.
+// Does the file work of preparing and starting an attempt, which may be slow on shared storage: do not call it on the
+// loop.
 
 struct Prepared {
   Refusal refusal;

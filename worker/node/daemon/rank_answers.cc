@@ -147,8 +147,9 @@ void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, rank_
   if (words.takes_requests.load() == 0) {
     return fail(answer, "NO_PROFILER",
                 absl::StrCat(who,
-                             " takes no requests for traces: its program is older than this, or it shares a "
-                             "process with rank 0, which alone can be recorded (comm.mode = \"local_tensor\")"));
+                             " accepts no requests for traces: its program is older than this worker, or it "
+                             "shares a process with rank 0, and then only rank 0 can be recorded "
+                             "(comm.mode = \"local_tensor\")"));
   }
   const uint64_t asked = words.request.load();
   const bool taken = words.taken.load() == asked;
@@ -223,7 +224,8 @@ void answer_trace(const node::AnswerTrace& question, const std::string& run_fold
 v1::TraceData refuse_trace(const v1::ReadTrace& request) {
   v1::TraceData answer;
   fail(&answer, "BAD_REQUEST",
-       absl::StrCat("read trace: job uid '", request.id().job_uid(), "', trace ", request.trace()));
+       absl::StrCat("read trace: the job uid ('", request.id().job_uid(), "') or the trace (", request.trace(),
+                    ") is not valid"));
   return answer;
 }
 

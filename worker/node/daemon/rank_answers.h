@@ -20,10 +20,10 @@ std::vector<v1::Diagnosis> answer_diagnosis(const node::AnswerDiagnosis& questio
 // state, with a piece of the file in the run folder once it is written. Reads files: do not call on the loop.
 void answer_trace(const node::AnswerTrace& question, const std::string& run_folder, v1::TraceData* answer);
 
-// Answer to a request that names no job or no trace.
+// Returns the answer to a request that names no job or no trace.
 v1::TraceData refuse_trace(const v1::ReadTrace& request);
 
-// Progress counter that grows with everything the rank does.
+// Returns a counter that grows with everything the rank does.
 int64_t progress_of(const rank_protocol::BeaconPage& page);
 
 }  // namespace titan::daemon

@@ -52,7 +52,7 @@ bool fits_any(absl::string_view name, const Patterns& patterns) {
                      [name](absl::string_view pattern) { return fits(name, pattern); });
 }
 
-// The name is given in full, or "*" is given, which means everything.
+// Returns whether the name is given in full, or "*" is given, which means everything.
 bool is_named(absl::string_view name, const std::vector<std::string>& more) {
   return std::find(std::begin(kPassed), std::end(kPassed), name) != std::end(kPassed) ||
          std::any_of(more.begin(), more.end(), [name](const std::string& one) { return one == "*" || one == name; });

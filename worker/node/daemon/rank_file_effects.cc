@@ -16,7 +16,7 @@ FailpointPair spool_points{failpoint::Failpoint("worker.spool"), failpoint::Fail
     tail_points{failpoint::Failpoint("worker.log_tail"), failpoint::Failpoint("worker.log_tail.read")},
     places_points{failpoint::Failpoint("worker.places"), failpoint::Failpoint("worker.placed")};
 
-// Takes valid events as they may be sent, and describes the invalid ones.
+// Takes the valid events, as valid UTF-8, and describes the invalid ones.
 void take_batch(const rank_protocol::SpoolBatch& batch, node::SpoolRead& done) {
   done.next_offset = batch.next_offset;
   done.was_cut = batch.was_cut;

@@ -42,8 +42,8 @@ std::string value_of(const std::string& path, const std::string& key) {
   return begin == std::string::npos || begin >= end ? "" : text->substr(begin, end - begin);
 }
 
-// A container may have only devices 4 to 7 of the host, so the numbers need not start at 0. CUDA numbers the devices
-// that it can open from 0.
+// Counts NVIDIA's devices. A container may have only devices 4 to 7 of the host, so the numbers need not start at 0.
+// CUDA numbers the devices that it can open from 0.
 int nvidia_devices(const std::string& device_files) {
   int count = 0;
   std::error_code error;
@@ -60,7 +60,7 @@ int nvidia_devices(const std::string& device_files) {
   return count;
 }
 
-// The devices that the worker may use. Like CUDA, stops at the first entry that is not valid.
+// Returns the devices that the worker may use. Like CUDA, stops at the first entry that is not valid.
 std::vector<std::string> entries_of(const std::string& visible) {
   std::vector<std::string> all;
   for (const absl::string_view part : absl::StrSplit(visible, ',')) {

@@ -22,7 +22,7 @@ struct Resources {
   bool driver_hangs = false;         // NVIDIA's driver did not answer in time.
   std::vector<std::string> visible;  // NvidiaPaths::visible, by device.
 
-  // Value of CUDA_VISIBLE_DEVICES for ranks that use these devices. Empty on CPUs.
+  // Returns the value of CUDA_VISIBLE_DEVICES for ranks that use these devices; empty on CPUs.
   std::string visible_to_ranks(const std::vector<int>& devices) const;
 };
 

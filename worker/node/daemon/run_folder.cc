@@ -26,7 +26,7 @@ using nlohmann::json;
 using node::ShimLookup;
 using rank_protocol::RankExit;
 
-// The last line that the shim printed, which says why it could not start.
+// Returns the last line that the shim printed, which says why it could not start.
 std::string last_shim_log_line(const std::string& run_folder) {
   const absl::StatusOr<std::string> text = host::read_file(run_folder + "/shim.log");
   if (!text.ok()) return "no message";
@@ -37,7 +37,7 @@ std::string last_shim_log_line(const std::string& run_folder) {
   return text::valid_utf8(text->substr(begin, end + 1 - begin));
 }
 
-// -1 if it is not an integer, 0 if it is missing.
+// Returns a member; 0 if it is missing, -1 if it is not an integer.
 int64_t integer_of(const json& from, const char* member) {
   const auto found = from.find(member);
   if (found == from.end()) return 0;

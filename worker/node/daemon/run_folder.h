@@ -13,35 +13,36 @@
 
 namespace titan::daemon {
 
-// The message of `status` as valid UTF-8; empty if OK.
+// Returns the message of `status` as valid UTF-8; empty if OK.
 std::string text_of(const absl::Status& status);
 
 // Decodes the shim's description of itself (docs/worker-protocols.md, "Shim protocol").
 node::ShimStatus status_from_json(const nlohmann::json& from);
 
-// Last status that the shim wrote. None: no shim started, or a power failure lost the file. Errors: those of reading.
+// Returns the last status that the shim wrote; none if no shim started, or a power failure lost the file. Errors: those
+// of reading.
 absl::StatusOr<std::optional<node::ShimStatus>> last_status(const std::string& run_folder);
 
-// Whether a shim lives in this run folder: the process that shim.json names, or a process that holds the lock. Errors:
-// the disk does not say, so the shim may or may not be alive.
+// Returns whether a shim lives in this run folder: the process that shim.json names, or a process that holds the lock.
+// Errors: this cannot be determined, so the shim may or may not be alive.
 absl::StatusOr<bool> shim_lives(const std::string& run_folder);
 
-// Fills node::ShimLookup except for the link. A living shim gives kSilent.
+// Looks for the shim, without connecting to it: a living shim gives kSilent.
 node::ShimLookup find_shim(const std::string& run_folder);
-// Folder of the control group that the shim created for the ranks. Empty: none.
+// Returns the folder of the control group that the shim created for the ranks; empty if there is none.
 std::string group_of(const std::string& run_folder);
-// `rank_folder`: where the ranks write.
+// Carries out node::CheckRanks. `rank_folder`: where the ranks write.
 node::RanksChecked check_ranks(const node::CheckRanks& look, const std::string& run_folder,
                                const std::string& rank_folder);
 
 // Reads the end of a failed rank's log (common/rank_protocol/failed_ranks.h). Empty if the rank has no log.
 node::LogTailRead log_tail(const std::string& run_folder, int rank);
 
-// Facts of a launch; start_unix_nanos is the modification time of `launch_file`.
+// Returns the facts of a launch; start_unix_nanos is the modification time of `launch_file`.
 node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file);
 node::LaunchFacts read_facts(const std::string& run_folder);
 
-// `damage`: set when the file exists but is damaged.
+// Reads the saved positions. `damage`: set when the file exists but is damaged.
 std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder, std::string* damage = nullptr);
 absl::Status save_places(const std::string& run_folder, const std::map<int, node::SpoolTail::Place>& places);
 

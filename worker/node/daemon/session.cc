@@ -108,7 +108,7 @@ void Session::run() {
   } while (pause());
 }
 
-// Returns false when it is time to stop.
+// Waits before the next connection. Returns false when it is time to stop.
 bool Session::pause() {
   thread_local std::mt19937 random(std::random_device{}());
   double seconds = kFirstPauseSeconds;

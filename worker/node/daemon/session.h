@@ -33,9 +33,9 @@ class Controllers {
 
   const std::string& present() const { return addresses_[present_]; }
   bool several() const { return addresses_.size() > 1; }
-  // Number of complete rounds since the last Welcome. The pauses grow with it.
+  // Returns the number of complete rounds since the last Welcome. The pauses grow with it.
   int rounds() const { return tries_ / static_cast<int>(addresses_.size()); }
-  // All controllers were tried in this round.
+  // Returns whether all controllers were tried in this round.
   bool round_is_over() const { return tries_ % static_cast<int>(addresses_.size()) == 0; }
 
   // The attempt at present() is over. A controller that had sent a Welcome is tried again first: most likely it was
@@ -84,7 +84,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Queues a message. Dropped if that session is no longer up.
+  // Queues a message, or drops it if that session is not up.
   void send(int64_t session, v1::WorkerMessage message);
   // Closes that session, so that a new one is opened.
   void reset(int64_t session, const std::string& why);

@@ -20,7 +20,7 @@ constexpr int64_t kMaxLogBytes = 1 << 20;
 
 failpoint::Failpoint send_point("worker.send");
 
-// For a rank that will print no more and has no log. What a rank wrote stays as long as its folder.
+// Explains why a rank that will print no more has no log. What a rank wrote stays as long as its folder.
 std::string why_no_log(const std::string& run_folder) {
   std::error_code error;
   if (std::filesystem::is_directory(run_folder, error)) return "it never began on this node";

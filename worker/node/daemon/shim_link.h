@@ -27,7 +27,7 @@ class ShimLink {
   ShimLink(const ShimLink&) = delete;
   ShimLink& operator=(const ShimLink&) = delete;
 
-  // The answer arrives as a message with the same "id".
+  // Sends a request. The answer arrives as a message with the same "id".
   void send(const nlohmann::json& request);
 
  private:
@@ -54,7 +54,7 @@ absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::str
 absl::StatusOr<host::Descriptor> connect_to_shim(const std::string& run_folder);
 inline constexpr char kSubscribe[] = "subscribe";
 
-// Whether a living shim holds the lock of this run folder. Errors: the lock file exists but cannot be opened.
+// Returns whether a living shim holds the lock of this run folder. Errors: the lock file exists but cannot be opened.
 absl::StatusOr<bool> shim_holds(const std::string& run_folder);
 
 }  // namespace titan::daemon

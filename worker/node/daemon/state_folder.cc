@@ -31,7 +31,7 @@ using Phase = AttemptRecord::Phase;
 
 constexpr char kLeaderEpoch[] = "/leader_epoch", kLeaderEpochCopy[] = "/leader_epoch.copy";
 
-// Skips links, which must not be followed where users write.
+// Returns the size of the folder's files. Skips links, which must not be followed where users write.
 int64_t size_of(const fs::path& folder) {
   int64_t bytes = 0;
   std::error_code error;
@@ -54,7 +54,7 @@ absl::StatusOr<std::string> read_id(const std::string& path, absl::string_view r
       text.empty() ? "nothing" : absl::StrCat("'", absl::CHexEscape(text.substr(0, 64)), "'"), "; ", remedy));
 }
 
-// Number n of attempt-{n}. 0: the folder has another name.
+// Returns the number n of attempt-{n}; 0 if the folder has another name.
 int attempt_number(const fs::path& folder) {
   int number = 0;
   const std::string name = folder.filename().string();
@@ -62,7 +62,7 @@ int attempt_number(const fs::path& folder) {
   return is_one && name == absl::StrCat("attempt-", number) ? number : 0;
 }
 
-// The highest attempt that has a run folder.
+// Returns the highest attempt that has a run folder.
 absl::StatusOr<int> highest_folder(const std::string& job) {
   int highest = 0;
   std::error_code error;
@@ -73,7 +73,7 @@ absl::StatusOr<int> highest_folder(const std::string& job) {
   return highest;
 }
 
-// 0 if the file does not exist. Errors: DataLoss if it contains anything but a number.
+// Reads a number; 0 if the file does not exist. Errors: DataLoss if it contains anything but a number.
 absl::StatusOr<int64_t> read_number(const std::string& path) {
   const absl::StatusOr<std::string> text = host::read_file(path);
   if (absl::IsNotFound(text.status())) return 0;
@@ -83,7 +83,7 @@ absl::StatusOr<int64_t> read_number(const std::string& path) {
   return absl::DataLossError(absl::StrCat(path, " is damaged: it does not hold a number"));
 }
 
-// Sets the mode also if the folder exists.
+// Creates a folder, and sets the mode even if it exists.
 absl::Status make_folder(const std::string& path, mode_t mode) {
   const bool made = ::mkdir(path.c_str(), mode) == 0 || errno == EEXIST;
   if (!made || ::chmod(path.c_str(), mode) != 0) return errno_status(errno, absl::StrCat("create ", path));
@@ -370,7 +370,7 @@ bool StateFolder::discard(const AttemptRecord& record) const {
   return now.ok() && now->phase == Phase::kForgotten && set_all_aside(record.key).ok();
 }
 
-// Removes the fence with the job's last attempt; the job ended long ago.
+// Removes the job's folder when only the fence is left in it; the job ended long ago.
 void StateFolder::remove_fence(const std::string& job_uid) const {
   const fs::path job = absl::StrCat(path_, "/jobs/", job_uid);
   const sync::Lock lock(*mutex_);

@@ -45,20 +45,21 @@ class StateFolder {
   // Checks that this is still the folder that was opened. Errors: see FolderGuard.
   absl::Status check_same() const { return guard_.check_same(); }
   absl::Status check_writable(int64_t least_bytes) const { return guard_.check_writable(least_bytes); }
-  // Empty before the first controller.
+  // Returns the id of the worker's cluster; empty before the first controller.
   absl::StatusOr<std::string> cluster() const;
   absl::Status join(const std::string& cluster) const;  // Durable.
-  // 0 before the first leader. `damage`: set when one of the two files is damaged. Errors: a file is damaged and the
-  // other one has no epoch, because an older leader must not be obeyed.
+  // Returns the highest epoch of a leader; 0 before the first leader. `damage`: set when one of the two files is
+  // damaged. Errors: a file is damaged and the other one has no epoch, because an older leader must not be obeyed.
   absl::StatusOr<int64_t> leader_epoch(std::string* damage = nullptr) const;
   absl::Status write_leader_epoch(int64_t epoch) const;  // Durable.
   std::string run_folder(const AttemptKey& key) const;
-  // Where the attempt's ranks write: their own folder if they run as another user, else the run folder.
+  // Returns where the attempt's ranks write: their own folder if they run as another user, else the run folder.
   std::string rank_folder(const AttemptKey& key) const;
   absl::StatusOr<std::string> make_rank_folder(const AttemptKey& key, uid_t uid, gid_t gid) const;
 
-  // 0 if the job never ran here. A fence that does not contain a number is rebuilt from the run folders; `damage` then
-  // describes it. Errors: DataLoss when the file cannot be read, so that no attempt of this job may start.
+  // Returns the job's highest attempt; 0 if the job never ran here. A fence that does not contain a number is rebuilt
+  // from the run folders; `damage` then describes it. Errors: DataLoss when the file cannot be read, so that no attempt
+  // of this job may start.
   absl::StatusOr<int> highest_attempt(const std::string& job_uid, std::string* damage = nullptr) const;
   // Durably records the attempt unless a higher one is recorded. Returns the highest, including this one. Errors: those
   // of highest_attempt() and of writing.
@@ -67,7 +68,8 @@ class StateFolder {
   // Creates the run folder with the record, after removing what an earlier try left there.
   absl::Status add(const AttemptRecord& record) const;
   absl::Status save(const AttemptRecord& record) const;
-  // Records of all run folders; damaged ones as rebuilt by rebuild_record(). A folder without a record is ignored.
+  // Returns the records of all run folders; damaged ones as rebuilt by rebuild_record(). A folder without a record is
+  // ignored.
   std::vector<AttemptRecord> load_all() const;
   // Rewrites damaged records as they were rebuilt. Returns a description of each. Errors: a folder cannot be listed.
   absl::StatusOr<std::vector<std::string>> repair_records() const;
@@ -103,7 +105,8 @@ class StateFolder {
   std::unique_ptr<sync::Mutex> mutex_ = std::make_unique<sync::Mutex>();
 };
 
-// Prefix of the names of its ranks' control groups, because daemons of several state folders may share a parent group.
+// Returns a prefix for the names of the ranks' control groups, because daemons of several state folders may share a
+// parent group.
 std::string group_prefix(const StateFolder& state);
 
 }  // namespace titan::daemon
