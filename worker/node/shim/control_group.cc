@@ -46,7 +46,8 @@ bool is_delegated(const std::string& folder) {
 
 std::string parent_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-// The path in the line "ID:controllers:/path" of /proc/self/cgroup; empty for "/". "?": there is no such line.
+// Returns the path in the line "ID:controllers:/path" of /proc/self/cgroup; empty for "/", "?" if there is no such
+// line.
 std::string own_path(const std::string& lines, absl::string_view controller) {
   for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
     const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
@@ -151,7 +152,7 @@ bool remove_group(const std::string& folder) { return ::rmdir(folder.c_str()) ==
 
 namespace {
 
-// Value of the line "oom_kill N", or -1 without one.
+// Returns the value of the line "oom_kill N", or -1 without one.
 int64_t oom_kills(const std::string& path) {
   const absl::StatusOr<std::string> text = host::read_file(path);
   if (!text.ok()) return -1;

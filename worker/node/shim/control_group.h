@@ -47,11 +47,13 @@ ControlGroup group_from_json(const nlohmann::json& from);
 
 // Creates the group with its limit; it may exist already. Errors: those of the system.
 absl::Status make_group(const ControlGroup& group);
-// A process that writes "0" to this descriptor enters the group.
+// Returns a descriptor: a process that writes "0" to it enters the group. Empty without a group, or if it cannot be
+// opened.
 host::Descriptor group_entrance(const ControlGroup& group);
-// Number of out-of-memory kills in the group. Errors: the group does not report it.
+// Returns the number of out-of-memory kills in the group. Errors: NotFound if the group does not count them; those of
+// reading.
 absl::StatusOr<int64_t> memory_kills(const ControlGroup& group);
-// Pids of the processes in the group.
+// Returns the pids of the processes in the group.
 std::vector<pid_t> group_processes(const std::string& folder);
 // Sends SIGKILL to all processes of the group and returns their number.
 int kill_group(const std::string& folder);
@@ -64,7 +66,7 @@ bool remove_group(const std::string& folder);
 class OutOfMemoryCounter {
  public:
   explicit OutOfMemoryCounter(const ControlGroup& group);
-  // Kills so far. 0 if nothing on this machine counts them.
+  // Returns the kills so far; 0 if nothing on this machine counts them.
   int64_t read() const;
 
  private:

@@ -27,7 +27,7 @@ constexpr char kFile[] = "/exits.jsonl";
 constexpr int64_t kReservedPerRank = 4096;
 constexpr int64_t kErrorTailBytes = 256 << 10;
 
-// A rank may have written any type under that name.
+// Returns a member that is a string, or "": a rank may have written any type under that name.
 std::string text_in(const json& event, const char* name) {
   const auto found = event.find(name);
   return found != event.end() && found->is_string() ? found->get<std::string>() : "";
@@ -69,7 +69,7 @@ absl::StatusOr<ExitLog> ExitLog::open(const std::string& run_folder, int num_ran
   return ExitLog(std::move(fd));
 }
 
-// Whether the file ends within a line: a record appended there would be read as part of that line.
+// Returns whether the file ends within a line: a record appended there would be read as part of that line.
 bool ExitLog::is_torn() const {
   struct stat info {};
   char last = 0;

@@ -9,7 +9,8 @@
 
 namespace titan::shim {
 
-// The last error event in the rank's spool, or an empty string. `folder`: where the rank writes.
+// Returns the last error event in the rank's spool as "REASON: message", or an empty string. `folder`: where the rank
+// writes.
 std::string last_error(const std::string& folder, int rank);
 
 // Appends to exits.jsonl. open() reserves disk blocks for all ranks, so that exits are not lost when the disk fills up

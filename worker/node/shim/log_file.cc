@@ -32,7 +32,7 @@ std::string rotated_path(const std::string& path, int64_t start) {
   return absl::StrCat(path, ".", digits);
 }
 
-// The rotated segments, oldest first.
+// Returns the rotated segments, oldest first.
 std::vector<Segment> rotated(const std::string& path) {
   std::vector<Segment> segments;
   const size_t slash = path.rfind('/');
@@ -82,7 +82,7 @@ absl::StatusOr<Look> look(const std::string& path) {
   }
 }
 
-// Appends the bytes of a segment from a stream offset, limited by the caller.
+// Appends at most `limit` bytes of a segment from a stream offset.
 void read_segment(const Segment& segment, int fd, int64_t offset, int64_t limit, std::string& out) {
   const int64_t want = std::min(limit, segment.start + segment.size - offset);
   if (want <= 0) return;

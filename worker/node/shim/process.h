@@ -9,18 +9,18 @@
 
 namespace titan::shim {
 
-// Field 22 of /proc/PID/stat: the start time of the process. Pid, start ticks and boot id identify a process. 0: no
-// such process.
+// Returns field 22 of /proc/PID/stat, the start time of the process; 0 if there is no such process. Pid, start ticks
+// and boot id identify a process.
 int64_t start_ticks(pid_t pid);
 
-// State letter of the process with this pid and start time. 0: it is gone or a zombie. Errors: /proc cannot be read for
-// lack of descriptors or memory, so the process may be alive.
+// Returns the state letter of the process with this pid and start time; 0 if it is gone or a zombie. Errors: /proc
+// cannot be read for lack of descriptors or memory, so the process may be alive.
 absl::StatusOr<char> process_state(pid_t pid, int64_t ticks);
 
-// Whether this process is alive; true if unknown.
+// Returns whether this process is alive; true if unknown.
 bool alive(pid_t pid, int64_t ticks);
 
-// Random id of this boot of the kernel. Pids and start ticks of another boot mean nothing.
+// Returns the kernel's random id of this boot. Pids and start ticks of another boot are meaningless.
 const std::string& boot_id();
 
 int64_t monotonic_nanos();

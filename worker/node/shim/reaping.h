@@ -43,7 +43,7 @@ rank_protocol::RankExit exit_of(const Rank& rank, int wait_status, const ExitCon
 
 struct ExitRecords {
   ExitLog log;
-  int64_t retry_at = 0;  // Monotonic nanoseconds at which unrecorded exits are retried. 0: there are none.
+  int64_t retry_at = 0;  // Monotonic nanoseconds at which unrecorded exits are retried. 0: no exit waits.
 };
 
 // Appends the exit of `rank` to the log without syncing it. Errors: those of the disk; the exit is then retried.

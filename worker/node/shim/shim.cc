@@ -205,7 +205,7 @@ void Shim::stop(const StopOptions& options, const std::string& reason) {
   stop_ranks(stopping_, ranks_, options, folders_.rank);
 }
 
-// How the ranks are stopped when no daemon can request it.
+// Returns how the ranks are stopped when no daemon requests it.
 StopOptions Shim::orphan_stop() const {
   return {.save = true, .grace_milliseconds = static_cast<int64_t>(spec_.orphan_grace_seconds * 1000)};
 }

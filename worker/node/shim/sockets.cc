@@ -40,7 +40,7 @@ absl::StatusOr<Addresses> resolve(const std::string& address, int flags = 0) {
                                                  ". Start titan-worker with --address and an address of this machine"));
 }
 
-// The address's bytes in network order; empty for other families.
+// Returns the address's bytes in network order; empty for other families.
 std::string bytes_of(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
     const auto* ipv4 = reinterpret_cast<const sockaddr_in*>(address);

@@ -28,7 +28,7 @@ nlohmann::json to_json(const RankUser& user);
 // Throws nlohmann::json::exception.
 RankUser user_from_json(const nlohmann::json& from);
 
-// Errors: NotFound, and those of the user database.
+// Finds a user by name. Errors: NotFound, and those of the user database.
 absl::StatusOr<RankUser> find_user(const std::string& name);
 
 // The daemon's request to a shim, stored as spec.json in the run folder of one attempt on one node. The folder must
@@ -48,11 +48,11 @@ struct Spec {
   std::string rank_folder;              // Folder that the ranks write to, with launch.json. Empty: the run folder.
   double orphan_timeout_seconds = 600;  // Save and stop when no daemon has renewed the lease for this time.
   double orphan_grace_seconds = 60;     // Then SIGKILL after this time.
-  int64_t log_max_bytes = 256 << 20;    // Kept of each rank's log.
+  int64_t log_max_bytes = 256 << 20;    // Bytes that are kept of each rank's log.
 };
 
 nlohmann::json to_json(const Spec& spec);
-// Errors: InvalidArgument with the member's name.
+// Parses and checks a spec. Errors: InvalidArgument with the member's name.
 absl::StatusOr<Spec> spec_from_json(const nlohmann::json& from);
 
 // Variable in every rank's environment that names its run folder. Child processes inherit it, so it identifies them.

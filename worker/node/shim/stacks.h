@@ -23,7 +23,7 @@ struct StackTarget {
 absl::StatusOr<pid_t> start_stacks(const std::string& program, const std::string& run_folder,
                                    const std::vector<StackTarget>& ranks, int64_t deadline_milliseconds);
 
-// Path of titan-stacks in the folder of this program.
+// Returns the path of titan-stacks in the folder of this program.
 std::string stacks_program();
 
 }  // namespace titan::shim

@@ -24,8 +24,8 @@ struct StacksRequests {
 
 inline constexpr int64_t kStacksTimeoutMilliseconds = 4000;
 
-// Starts a capture. If one ended a moment ago, it sends the event at once. Errors: FailedPrecondition if no rank runs,
-// and those of start_stacks().
+// Starts a capture unless one runs. If one ended in the last 10 s, sends the event at once instead. Errors:
+// FailedPrecondition if no rank runs, and those of start_stacks().
 absl::Status take_stacks(StacksRequests& requests, const std::vector<Rank>& ranks, Server& server,
                          const std::string& run_folder, int64_t timeout_milliseconds);
 

@@ -38,7 +38,7 @@ void kill_ranks(Stopping& stopping, const std::vector<Rank>& ranks, const std::s
 // `silence_nanoseconds` ago.
 void renew_lease(Stopping& stopping, double timeout_seconds, int64_t silence_nanoseconds);
 
-// Whether the lease was not renewed in time and the attempt is not already ending.
+// Returns whether the lease was not renewed in time and the attempt is not already ending.
 bool is_orphaned(const Stopping& stopping, int64_t now);
 
 }  // namespace titan::shim
