@@ -16,7 +16,7 @@
 namespace titan::stacks {
 namespace {
 
-// The second number of "Uid:\treal\teffective\t..." in /proc/PID/status, or -1 without one.
+// Returns the second number of "Uid:\treal\teffective\t..." in /proc/PID/status, or -1 without one.
 int64_t effective(const std::string& status, const std::string& line) {
   int64_t real = -1, effective = -1;
   const size_t at = status.find(absl::StrCat("\n", line, ":"));

@@ -114,7 +114,7 @@ class Threads {
     capture.stack = copy_stack(capture.facts.tid, capture.registers.stack_pointer);
   }
 
-  // Waits for a change; true if there was none for a while.
+  // Waits for a change; returns true if there was none for a while.
   bool nobody_for_a_while() const {
     sigset_t child;
     sigemptyset(&child);

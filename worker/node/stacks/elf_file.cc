@@ -61,7 +61,7 @@ constexpr size_t kMaxCharacters = 120;
 constexpr size_t kMaxMangled = 8192;
 constexpr int kMaxDepth = 8;
 
-// Whether the bracket belongs to "operator<", "operator->>" or the like.
+// Returns whether the bracket belongs to "operator<", "operator->>" or the like.
 bool of_an_operator(const std::string& name, size_t at) {
   size_t begin = at;
   while (begin > 0 && (name[begin - 1] == '<' || name[begin - 1] == '>' || name[begin - 1] == '-')) --begin;
@@ -115,7 +115,7 @@ bool is_code(const GElf_Sym& symbol) {
          symbol.st_value != 0;
 }
 
-// The most complete symbol table: a stripped file has only the second kind.
+// Returns the most complete symbol table: a stripped file has only the dynamic one.
 Elf_Scn* symbol_section(Elf* elf) {
   Elf_Scn* dynamic = nullptr;
   for (Elf_Scn* section = nullptr; (section = elf_nextscn(elf, section)) != nullptr;) {

@@ -25,7 +25,7 @@ struct Mapping {
   std::string path;
 };
 
-// Memory mappings of a process. Empty: /proc cannot be read.
+// Returns the memory mappings of a process; empty if /proc cannot be read.
 std::vector<Mapping> mappings_of(pid_t pid);
 
 // Opens the mapped file: the exact file, even if it was deleted since, where the kernel provides it (to root);
@@ -37,7 +37,7 @@ host::Descriptor open_mapped(pid_t pid, const Mapping& mapping);
 // "at::native::(...)::cpu_kernel<...>(at::TensorIteratorBase&, ...)".
 std::string function_name(const std::string& symbol);
 
-// The shortening of function_name(), for a name that is longer than `most`.
+// Shortens a name, like function_name(), if it is longer than `most` characters.
 std::string shortened_name(const std::string& name, size_t most);
 
 struct Function {
@@ -64,7 +64,7 @@ class ElfFile {
 
   // Finds the functions at these addresses, which are relative to the file.
   void look_up(std::vector<uint64_t> addresses);
-  // The function at an address that was looked up.
+  // Returns the function at an address that was looked up.
   const Function& at(uint64_t address) const;
 
  private:

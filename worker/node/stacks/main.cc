@@ -24,16 +24,15 @@ constexpr char kUsage[] =
     "Prints the stacks of all threads of running processes. They keep running, and processes that are stopped stay "
     "so.\n"
     "\n"
-    "  --deadline-milliseconds N   For all processes together (5000). For the others only the kernel's information "
-    "is "
-    "printed.\n"
+    "  --deadline-milliseconds N   Time for all processes together (5000). After that only the kernel's information "
+    "is printed.\n"
     "  --most-frames N             Frames per stack (64).\n"
     "  --out-dir DIR               Write files there instead: PID.stacks, complete as soon as they have their name.\n"
     "  --name PID=FILE             With --out-dir: this file for that process.\n"
     "  --version                   Print version and revision; with --verbose also what the program was built with.\n"
     "  --help                      Print this text.\n"
     "\n"
-    "Exit code: 0 when there is something about every process, 1 otherwise, 2 for a wrong usage.\n";
+    "Exit code: 0 if every process exists and was printed, 1 otherwise, 2 for wrong usage.\n";
 
 struct Arguments {
   titan::stacks::Request request;

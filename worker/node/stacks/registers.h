@@ -14,7 +14,7 @@ struct Registers {
   std::vector<uint64_t> by_number;  // Indexed by the machine's DWARF register number.
 };
 
-// Registers of a stopped tracee. None: the machine or its mode is not supported.
+// Returns the registers of a stopped tracee; none if the machine or its mode is not supported.
 std::optional<Registers> read_registers(pid_t tid);
 
 }  // namespace titan::stacks

@@ -21,8 +21,8 @@ std::string text_of(const Frame& frame) {
   return absl::StrCat(function.name, "+0x", absl::Hex(frame.address - function.begin), where);
 }
 
-// Threads that compute are at different instructions of the same function, so the innermost frame counts by its
-// function.
+// Returns the same key for equal stacks. Threads that compute are at different instructions of the same function, so
+// the innermost frame is identified by its function.
 std::string key_of(const ThreadStack& thread) {
   std::string key = absl::StrCat(thread.missing, "\n", thread.kernel, "\n");
   for (size_t i = 0; i < thread.stack.frames.size(); ++i) {

@@ -25,7 +25,7 @@ struct ProcessStacks {
 // Formats the stacks; threads with equal stacks are listed together. At most 256 KiB.
 std::string report(const ProcessStacks& process);
 
-// Only what /proc shows, with the reason `why` the stacks are missing.
+// Returns only what /proc shows, with the reason `why` the stacks are missing.
 ProcessStacks without_stacks(pid_t pid, const std::string& why);
 
 // Captures one process until `deadline_nanos` (monotonic) and calls the callback twice: first without function names,

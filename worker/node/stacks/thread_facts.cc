@@ -12,7 +12,7 @@
 namespace titan::stacks {
 namespace {
 
-// The first word of a file of /proc; empty if it cannot be read.
+// Returns the first word of a file of /proc; empty if it cannot be read.
 std::string first_word(const std::string& path) {
   const absl::StatusOr<std::string> text = host::read_file(path);
   return text.ok() ? text->substr(0, text->find_first_of(" \n")) : "";

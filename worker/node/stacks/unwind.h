@@ -26,8 +26,8 @@ struct Stack {
   bool more = false;          // There are more frames than requested.
 };
 
-// Unwinds captured stacks of one process with the exception tables of its files, and with frame pointers where there
-// are none. Uses only mapped files, neither debug files nor a debuginfod server.
+// Unwinds captured stacks of one process with the exception tables of its files, and with frame pointers where these
+// are missing. Uses only mapped files, neither debug files nor a debuginfod server.
 class Unwinder {
  public:
   // `pid`: the process, or any live thread of it.
@@ -36,7 +36,7 @@ class Unwinder {
   Unwinder(const Unwinder&) = delete;
   Unwinder& operator=(const Unwinder&) = delete;
 
-  // Why no stack can be unwound. Empty: no problem.
+  // Returns why no stack can be unwound; empty if nothing prevents it.
   const std::string& problem() const { return problem_; }
   Stack follow(const Capture& capture, size_t max_frames);
 
