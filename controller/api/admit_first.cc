@@ -18,8 +18,8 @@ using grpc::internal::MethodHandler;
 // Returns an empty request, for callers that are refused or sent none.
 grpc_byte_buffer* no_bytes() { return ::grpc_raw_byte_buffer_create(nullptr, 0); }
 
-// Shows interceptors the request, as gRPC does when it reads the request itself. Returns true when they are done or
-// there are none; otherwise `then` runs later.
+// Shows interceptors the request, as gRPC does when it reads the request itself. Returns true when no interceptor has
+// more to do; otherwise `then` runs later.
 bool notify_interceptors(InterceptorBatchMethodsImpl& batch, grpc::internal::Call* call, void* request,
                          std::function<void()> then) {
   batch.SetCall(call);

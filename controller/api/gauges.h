@@ -24,8 +24,8 @@ struct SeriesLimits {
   size_t slow_ranks = 100;
 };
 
-// Gauges computed at each scrape: a series exists exactly as long as what it describes. Only jobs that are not over
-// have series per job. Reads published state, without the reconciler's lock.
+// Computes gauges at each scrape, so a series disappears with the job or node that it describes. Only jobs that are not
+// over have series per job. Reads published state, without the reconciler's lock.
 class Gauges : public prometheus::Collectable {
  public:
   // Both outlive the page that shows these gauges.

@@ -12,8 +12,6 @@
 
 namespace titan::api {
 
-// Jobs that come as text.
-
 // Limit in bytes for a configuration, and for the text that it comes as.
 inline constexpr size_t kMaxConfigBytes = 1 << 20;
 
