@@ -63,7 +63,7 @@ class ControllerClient {
   // Adds the caller's identity to a call: the token, and $USER, else the account's name, which is only a claim.
   void add_credentials(grpc::ClientContext& context) const;
 
-  // For streams, which have no deadline.
+  // Return the stubs for streams, which have no deadline.
   v1::JobService::Stub& jobs() { return *member().jobs; }
   v1::ClusterService::Stub& cluster() { return *member().cluster; }
   // Returns the address in use.

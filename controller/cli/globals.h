@@ -12,7 +12,7 @@
 
 namespace titan::cli {
 
-// How titanctl connects to the controller, and proves who its user is.
+// Security of the connection to the controller, and the proof of who the user is.
 struct Access {
   rpc::Security security;
   std::string token_file;  // Empty: no token.

@@ -17,11 +17,11 @@ class Help : public CLI::Formatter {
   std::string make_footer(const CLI::App* app) const override;
 };
 
-// Finds the verb of these words ("node", "drain"), or the root when there are none. Returns null for an unknown verb,
-// and sets `unknown` to its word.
+// Finds the verb of these words ("node", "drain"), or the root without words. Returns null for an unknown verb, and
+// sets `unknown` to its word.
 CLI::App* find_verb(CLI::App& root, const std::vector<std::string>& words, std::string& unknown);
 
-// Names of the verbs and groups directly below `app`.
+// Returns the names of the verbs and groups directly below `app`.
 std::vector<std::string> verbs_of(const CLI::App& app);
 
 }  // namespace titan::cli

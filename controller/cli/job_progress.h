@@ -9,7 +9,7 @@
 
 namespace titan::cli {
 
-// How fast a job is. A value that is unknown, or has no meaning in the job's state, is unset.
+// Pace of a job. A value that is unknown, or has no meaning in the job's state, is unset.
 struct Pace {
   std::optional<absl::Duration> elapsed;     // From its first attempt to now, or to its end.
   std::optional<absl::Duration> step;        // Approximate time of one step, by the last reported throughput.

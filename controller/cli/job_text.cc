@@ -36,7 +36,7 @@ std::string placement_text(const v1::Attempt& attempt) {
   });
 }
 
-// "4 ranks: dp_shard 2, tp 2".
+// Returns, for example, "4 ranks: dp_shard 2, tp 2".
 std::string world_text(const v1::Attempt& attempt) {
   const std::map<std::string, int> mesh(attempt.mesh().begin(), attempt.mesh().end());
   return absl::StrCat(counted(attempt.ranks(), "rank"), mesh.empty() ? "" : ": ",

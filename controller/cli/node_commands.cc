@@ -55,7 +55,7 @@ std::string unknown_text(const v1::UnknownAttempt& attempt) {
                       age(attempt.start_time()), "; ", attempt.message());
 }
 
-// "2 ranks of JOB (attempt 1), given up while the node was silent; until TIME at the latest".
+// Returns "2 ranks of JOB (attempt 1), given up while the node was silent; until TIME at the latest".
 std::string left_text(const v1::LeftAttempt& attempt) {
   return absl::StrCat(counted(attempt.ranks(), "rank"), " of ", short_name(attempt.job()), " (attempt ",
                       attempt.attempt(), "), given up while the node was silent; until ",

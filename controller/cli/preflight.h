@@ -12,7 +12,7 @@ namespace titan::cli {
 // files. Adds to `warnings` what the user should know about valid files.
 std::vector<config::Problem> check_files(const config::LoadedConfig& loaded, std::vector<std::string>& warnings);
 
-// "; did you mean 'configs/llama3_tiny.toml'?" when the folder holds something with a similar name, else "".
+// Returns "; did you mean 'configs/llama3_tiny.toml'?" when the folder holds something with a similar name, else "".
 std::string nearby_path(const std::string& path);
 
 }  // namespace titan::cli
