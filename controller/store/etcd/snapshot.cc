@@ -64,7 +64,7 @@ void EtcdStore::snapshot_loop() {
     }
     const absl::Status taken = snapshot();
     if (taken.ok()) continue;
-    // The log stays as long as it is until the next try. If etcd is full or lost, the writer reports it.
+    // The log is not shortened until the next try. If etcd is full or lost, the writer reports it.
     sync::Lock lock(wake_mutex_);
     wake_.wait_for(wake_mutex_, std::chrono::seconds(5), [this] { return ending_; });
   }
