@@ -39,7 +39,7 @@ inline constexpr absl::Duration kShimTimeout = absl::Seconds(3);
 inline constexpr absl::Duration kStopTimeout = absl::Seconds(10);
 inline constexpr absl::Duration kWriteTimeout = absl::Seconds(5);  // For writing a record.
 inline constexpr absl::Duration kSpoolTimeout = absl::Seconds(1);  // For events that precede a report.
-// For the stacks of all ranks, unless the controller allows less.
+// Limit for the stacks of all ranks, unless the controller allows less.
 inline constexpr absl::Duration kStacksTimeout = absl::Seconds(5);
 inline constexpr absl::Duration kExitsTimeout = absl::Seconds(10);  // For exit records that cannot be read.
 inline constexpr size_t kMaxLatePreparations = 16;                  // Each occupies a hanging thread.

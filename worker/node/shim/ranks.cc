@@ -17,7 +17,7 @@ absl::Status write_command(rank_protocol::BeaconReader& beacon, BeaconCommand wa
   const auto before = static_cast<BeaconCommand>(page.command.load());
   if (before == BeaconCommand::kStopAndSave) return absl::OkStatus();
   if (before != wanted) return beacon.write(page.command, static_cast<uint32_t>(wanted));
-  // The same command again. If the rank has not yet taken it, it is the same request.
+  // The same command is requested again. If the rank has not seen the first one yet, they are one request.
   if (page.command_seen.load() != page.command.load()) return absl::OkStatus();
   return beacon.write(page.command_seen, uint32_t{0});
 }

@@ -30,7 +30,7 @@ std::vector<Mapping> mappings_of(pid_t pid);
 
 // Opens the mapped file: the exact file, even if it was deleted since, where the kernel provides it (to root);
 // otherwise the file at its path. That path may lead to a device or pipe by now, so only regular files are opened.
-// Empty: not available.
+// Returns an empty descriptor if the file is not available.
 host::Descriptor open_mapped(pid_t pid, const Mapping& mapping);
 
 // Demangles a symbol. In a long C++ name the innermost text in <> and () is replaced by "...", then outer text:
