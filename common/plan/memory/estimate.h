@@ -18,7 +18,7 @@ struct Parts {
   int64_t weights = 0;      // The rank's shard, and gathered weights.
   int64_t gradients = 0;    // The rank's shard, gathered gradients, and sums that are not reduced yet.
   int64_t optimizer = 0;    // Optimizer states.
-  int64_t activations = 0;  // Of microbatches that wait for their backward pass, and of the current block.
+  int64_t activations = 0;  // Saved for the backward passes of waiting microbatches and of the current block.
   int64_t buffers = 0;      // Buffers of gathers, reductions and transfers; RoPE tables.
 
   int64_t total() const { return weights + gradients + optimizer + activations + buffers; }
