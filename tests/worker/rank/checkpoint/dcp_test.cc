@@ -211,7 +211,7 @@ TEST_F(DcpTest, RefusesAHeadThatIsNotTheEmbedding) {
     const auto loaded = Attempt(std::move(all)).load();
     return loaded.ok() ? "loaded" : std::string(loaded.status().message());
   };
-  EXPECT_THAT(refusal_of(embedding), HasSubstr("output.weight is [37, 16] there"));
+  EXPECT_THAT(refusal_of(embedding), HasSubstr("output.weight is [37, 16] in the checkpoint"));
   for (const at::Tensor& head : {other, embedding.slice(0, 0, 36).contiguous()})
     EXPECT_THAT(refusal_of(head), HasSubstr("output.weight differs from tok_embeddings.weight"));
 }
