@@ -364,14 +364,14 @@ class Chats(RowReader):
         self.assertIn("bad.jsonl:3: no \"messages\" (its keys: \"text\"; dataloader.messages_key selects one); that is malformed line 3, "
                       "more than dataloader.max_bad_lines = 2", got["error"])
         for template, word in (("{{ x|pprint }}", 'line 1, column 6: the filter "pprint" is not supported'),
-                               ("{{ messages|length }}", "does not begin the text of all 2, from byte 0 on"),
+                               ("{{ messages|length }}", "does not begin the text of all 2; they differ at byte 0"),
                                ("{{ raise_exception('No') }}", "the template says: No")):  # fmt: skip
             bad = self.tokenizer(f"bad{len(word)}", template)
             self.assertIn(word, self.answer(tokenizer=str(bad), **request)["error"])
         self.assertIn("has no chat template", self.answer(tokenizer=str(TOKENIZER), **request)["error"])
         (self.root / "plain.txt").write_text("x")
         text = self.answer(tokenizer=str(folder), path=str(self.root / "plain.txt"), format="text", messages_key="messages", row_tokens=WIDTH)
-        self.assertIn("is of JSON lines and Parquet, the files hold plain text", text["error"])
+        self.assertIn("is only for JSON lines and Parquet, but the files hold plain text", text["error"])
 
 
 if __name__ == "__main__":

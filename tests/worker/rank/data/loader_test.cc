@@ -393,7 +393,7 @@ TEST_F(LoaderTest, PaddingShareCoversAllRanks) {
   auto compressed = open(packed);
   ASSERT_TRUE(plain_text->next().ok());
   ASSERT_TRUE(compressed->next().ok());
-  EXPECT_THAT(compressed->take_warnings(), Contains(HasSubstr("cannot be entered in the middle")));
+  EXPECT_THAT(compressed->take_warnings(), Contains(HasSubstr("cannot be read from the middle")));
   const double of_many = plain_text->take_padding().value();
   EXPECT_GT(of_many, 0);
   EXPECT_EQ(compressed->take_padding(), of_many);

@@ -331,7 +331,7 @@ TEST_F(PluginRowsTest, RefusesInconsistentPlaces) {
     return std::make_unique<Lines>(file, data_files::FilePlace{}, false);  // Ignores the place where it is opened.
   });
   EXPECT_THAT(error_of(source), AllOf(HasSubstr("a reader that was opened there reports the place (0, 0)"),
-                                      HasSubstr("places have to be found again")));
+                                      HasSubstr("place() has to return the place that open() got")));
   struct Stays : Lines {
     using Lines::Lines;
     data_files::FilePlace place() const override { return {place_.offset / 1000, 0}; }
@@ -393,7 +393,7 @@ TEST_F(PluginRowsTest, MalformedDocumentsAreNamedAndLimited) {
   for (const int ranks : {1, 4}) {
     EXPECT_THAT(error_of(texts(), ranks, strict),
                 AllOf(HasSubstr("broken; that is malformed document 1, more than dataloader.max_bad_lines = 0"),
-                      HasSubstr("the dataset \"mine\" of mine.so has to give UTF-8")));
+                      HasSubstr("the dataset \"mine\" of mine.so has to return UTF-8")));
   }
   SourceWanted source = texts();
   source.files = {folder_.write("latin.txt", "\xff\xfe\n")};

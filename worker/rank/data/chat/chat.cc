@@ -24,7 +24,7 @@ std::string content_of(const json& token) {
              : "";
 }
 
-// Holds only the tokens that the config defines, because templates test whether a name is defined.
+// Returns only the tokens that the config defines, because templates test whether a name is defined.
 jinja::Mapping special_tokens(const json& config) {
   jinja::Mapping tokens;
   for (const char* name : kSpecialTokens) {
@@ -83,7 +83,7 @@ absl::StatusOr<jinja::Rendered> ChatTemplate::render(const data_files::Conversat
 
 namespace {
 
-// Up to 32 bytes of `text` from about `at`, cut between characters and escaped, for error messages.
+// Returns up to 32 bytes of `text` from about `at`, cut between characters and escaped, for error messages.
 std::string excerpt(const std::string& text, size_t at) {
   size_t begin = std::min(at, text.size());
   while (begin > 0 && begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
@@ -92,7 +92,8 @@ std::string excerpt(const std::string& text, size_t at) {
   return absl::Utf8SafeCEscape(text.substr(begin, end - begin));
 }
 
-// Bytes of `text` that the first `messages` messages render to. InvalidArgument when their text does not begin `text`.
+// Returns how many bytes of `text` the first `messages` messages render to. InvalidArgument if `text` does not begin
+// with their text.
 absl::StatusOr<size_t> length_up_to(const ChatTemplate& chat, const data_files::Conversation& conversation,
                                     size_t messages, bool prompt, const std::string& text) {
   TITAN_ASSIGN_OR_RETURN(const jinja::Rendered part, chat.render(conversation, messages, prompt));
@@ -101,7 +102,7 @@ absl::StatusOr<size_t> length_up_to(const ChatTemplate& chat, const data_files::
   const auto at = static_cast<size_t>(differ.first - part.text.begin());
   return absl::InvalidArgumentError(absl::StrCat(
       chat.path(), ": the text of the first ", messages, " messages", prompt ? " and a prompt" : "",
-      " does not begin the text of all ", conversation.messages.size(), ", from byte ", at, " on: \"",
+      " does not begin the text of all ", conversation.messages.size(), "; they differ at byte ", at, ": \"",
       excerpt(part.text, at), "\" and \"", excerpt(text, at),
       "\"; the assistant's words cannot be separated: put them into {% generation %} blocks of the template, or set "
       "train_on = \"all\""));

@@ -28,7 +28,7 @@ class ChatTemplate {
   absl::StatusOr<jinja::Rendered> render(const data_files::Conversation& conversation, size_t messages,
                                          bool generation_prompt) const;
 
-  // Whether the template itself marks the assistant's words ({% generation %} blocks).
+  // Returns whether the template itself marks the assistant's words ({% generation %} blocks).
   bool has_generations(const data_files::Conversation& conversation) const {
     return chosen(conversation).has_generations();
   }
@@ -58,10 +58,10 @@ class ChatTemplate {
 
 using TextSpan = std::pair<size_t, size_t>;  // Bytes [first, second).
 
-// The spans of `text`, the rendering of all messages, that the assistant says. For each of its messages a span starts
-// after the generation prompt and ends where the conversation up to this message ends. InvalidArgument when a partial
-// conversation does not render to a beginning of `text`: the template then has to mark the spans with {% generation %}
-// blocks.
+// Returns the spans of `text` (the rendering of all messages) that the assistant says. For each of its messages a span
+// starts after the generation prompt and ends where the conversation up to this message ends. InvalidArgument if the
+// first messages alone do not render to a prefix of `text`: the template then has to mark the spans with {% generation
+// %} blocks.
 absl::StatusOr<std::vector<TextSpan>> assistant_turns(const ChatTemplate& chat,
                                                       const data_files::Conversation& conversation,
                                                       const std::string& text);

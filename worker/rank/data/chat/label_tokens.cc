@@ -14,8 +14,8 @@ std::string spelled(const Tokenizer& tokenizer, const std::vector<int32_t>& toke
   return bytes;
 }
 
-// Byte of `whole`, the text that all tokens spell, where the first `bytes` bytes of `text` end. The tokenizer may
-// normalize the text, but a prefix must not depend on what follows: otherwise InvalidArgument.
+// Returns the byte of `whole`, the text that all tokens spell, at which the first `bytes` bytes of `text` end.
+// InvalidArgument if the tokenizer normalizes that prefix differently when more text follows.
 absl::StatusOr<size_t> end_of(Tokenizer& tokenizer, const std::string& text, size_t bytes, const std::string& whole) {
   if (bytes == text.size()) return whole.size();
   std::vector<int32_t> tokens;
@@ -27,7 +27,7 @@ absl::StatusOr<size_t> end_of(Tokenizer& tokenizer, const std::string& text, siz
                    ", where a label begins or ends, so it is not known which tokens are labels"));
 }
 
-// The spans as byte ranges of `whole`, the text that the tokens spell.
+// Converts the spans to byte ranges of `whole`, the text that the tokens spell.
 absl::StatusOr<std::vector<TextSpan>> spelled_spans(Tokenizer& tokenizer, const std::string& text,
                                                     const std::vector<TextSpan>& spans, const std::string& whole) {
   if (whole == text) return spans;

@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kPause(2);
 
 static_assert(offsetof(BlockCount, bad_lines) + sizeof(int32_t) == BlockCount::kBytes);
 
-// Includes the place of the record, so that an empty record has a wrong checksum, too.
+// Includes the block's number, so that an empty record, or one at the wrong place, has a wrong checksum.
 uint32_t sum_of(const char* record, size_t bytes, int64_t block) {
   return storage::crc32c(&block, sizeof block, storage::crc32c(record, bytes));
 }
@@ -87,7 +87,7 @@ template <typename Count>
 absl::Status SharedCounts<Count>::load(int64_t window) {
   if (windows_.size() >= kKeptWindows) windows_.clear();
   TITAN_RETURN_IF_ERROR(count_own(window));
-  TITAN_RETURN_IF_ERROR(count_own(window + 1));  // So no rank waits for this block in the next window.
+  TITAN_RETURN_IF_ERROR(count_own(window + 1));  // So that no rank waits for it in the next window.
   const auto timeout = absl::ToChronoMilliseconds(timeout_);
   auto deadline = std::chrono::steady_clock::now() + (alone_ ? std::chrono::milliseconds(0) : timeout);
   size_t before = static_cast<size_t>(ranks_) + 1;
@@ -126,7 +126,7 @@ absl::Status SharedCounts<Count>::count(int64_t block) {
   return absl::OkStatus();
 }
 
-// The missing counts of a window. Keeps the window if there are none.
+// Returns the missing counts of a window. If none is missing, stores the window in windows_.
 template <typename Count>
 typename SharedCounts<Count>::Missing SharedCounts<Count>::find_missing(int64_t window) {
   Missing missing;

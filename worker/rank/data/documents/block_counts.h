@@ -21,11 +21,11 @@ struct BlockCount {
   int64_t tokens = 0;
   int32_t documents = 0, lines = 0, bad_lines = 0;  // Malformed lines count as documents, too.
 
-  static constexpr size_t kBytes = 20;  // Bytes that the file keeps.
+  static constexpr size_t kBytes = 20;  // Bytes of a record, without its checksum.
   bool operator==(const BlockCount&) const = default;
 };
 
-// The numbers of tokens of some consecutive documents of a pass.
+// The token counts of kDocuments consecutive documents of a pass.
 struct DocumentLengths {
   static constexpr int64_t kDocuments = 64;
   static constexpr int32_t kMalformed = -1;
@@ -37,7 +37,7 @@ struct DocumentLengths {
 
 // The counts of all blocks of a dataset, in a file that all ranks read and write. Each block has its own place, with a
 // checksum: a record that is missing, damaged or from another block reads as missing. All ranks write the same count of
-// a block. If the file cannot be written, blocks are only counted again. Instantiated for BlockCount and
+// a block. If the file cannot be written, each rank counts the blocks itself. Instantiated for BlockCount and
 // DocumentLengths.
 template <typename Count>
 class CountsFile {
@@ -45,7 +45,7 @@ class CountsFile {
   static constexpr int64_t kRecordBytes = Count::kBytes + sizeof(uint32_t);
   explicit CountsFile(std::string path) : path_(std::move(path)) {}
 
-  // The counts of blocks [begin, end) that the file has now.
+  // Returns the counts of blocks [begin, end) that the file has now.
   std::vector<std::optional<Count>> read(int64_t begin, int64_t end) const;
   // Writes a block's count. A failure is ignored.
   void write(int64_t block, const Count& count) const;
@@ -55,8 +55,8 @@ class CountsFile {
 };
 
 // Shares the counting of blocks among ranks. Each `ranks` consecutive blocks are a window. A rank counts its block of a
-// window and of the next one, and finds the other counts in the file. If they do not come within `timeout`, it counts
-// those blocks itself: no rank waits for one that has died or writes to another file.
+// window and of the next one, and finds the other counts in the file. If `timeout` passes without a new count, it
+// counts the missing blocks itself: no rank waits for one that has died or writes to another file.
 template <typename Count>
 class SharedCounts {
  public:
@@ -66,7 +66,7 @@ class SharedCounts {
   // Blocks until the count is known. Errors: those of counting.
   absl::StatusOr<Count> get(int64_t block);
 
-  int64_t counted() const { return counted_; }      // Blocks that this rank counted, other ranks' included.
+  int64_t counted() const { return counted_; }      // Blocks that this rank counted, including other ranks' blocks.
   int64_t looked_up() const { return looked_up_; }  // Records read from the file.
 
  private:
@@ -84,8 +84,8 @@ class SharedCounts {
   const int rank_, ranks_;
   const Counting counting_;
   const absl::Duration timeout_;
-  std::map<int64_t, std::vector<Count>> windows_;  // The most recent windows.
-  std::map<int64_t, Count> own_;                   // Counted here, for windows to come.
+  std::map<int64_t, std::vector<Count>> windows_;  // Complete windows; cleared when there are too many.
+  std::map<int64_t, Count> own_;                   // Counted by this rank, in windows that are not complete.
   bool alone_ = false;                             // No other rank writes to the file.
   int64_t counted_ = 0, looked_up_ = 0;
 };

@@ -16,18 +16,18 @@ namespace {
 
 constexpr size_t kTextStreams = 3;  // For the place where a rank counts, where its rows are, and where the batch ends.
 constexpr size_t kOutput = 64 * 1024;
-constexpr int64_t kParts = 4;  // zstd outputs 128 KiB of text at a time.
+constexpr int64_t kParts = 4;  // Pieces per read: zstd outputs 128 KiB of text at a time.
 
 constexpr char kTooDense[] = "titan/too_dense";
 
 absl::Status too_dense(const std::string& path, int64_t bytes, int64_t at, int64_t text) {
-  absl::Status status = absl::InvalidArgumentError(absl::StrCat(
-      path, ": the ", bytes, " bytes from byte ", at, " on decompress to more than ", text, " bytes of text"));
+  absl::Status status = absl::InvalidArgumentError(
+      absl::StrCat(path, ": the ", bytes, " bytes at byte ", at, " decompress to more than ", text, " bytes of text"));
   status.SetPayload(kTooDense, absl::Cord());
   return status;
 }
 
-// How the piece after `piece` begins.
+// Returns how the piece after `piece` begins, without its text.
 CompressedText::Piece piece_after(const CompressedText::Piece& piece) {
   const std::string_view text = piece.text;
   const size_t last_end = text.rfind('\n');
@@ -85,7 +85,7 @@ absl::StatusOr<int64_t> CompressedText::piece_of(int64_t offset) {
   return offset == end ? absl::StatusOr<int64_t>(pieces_) : data_files::no_line_at(path_, offset);
 }
 
-// The stream that has the least to decompress before that piece. Moves it to the back.
+// Returns the stream that has the least to decompress before that piece, and moves it to the back of streams_.
 absl::StatusOr<CompressedText::Stream*> CompressedText::stream_at(int64_t number) {
   auto best = streams_.end();
   for (auto stream = streams_.begin(); stream != streams_.end(); ++stream) {
@@ -110,7 +110,7 @@ const CompressedText::State* CompressedText::state_before(int64_t number) const 
   return behind_it == states_.begin() ? nullptr : &*(behind_it - 1);
 }
 
-// A new stream that starts as close before the piece as possible.
+// Returns a new stream that starts as close before the piece as possible.
 absl::StatusOr<CompressedText::Stream> CompressedText::enter(int64_t number) const {
   Stream stream;
   if (const State* state = state_before(number); state != nullptr) {

@@ -13,18 +13,18 @@
 
 namespace titan::data {
 
-// The text of a compressed file, in pieces that follow from its size alone. The first four are the quarters of the text
-// that the first 4 * piece_bytes of the file decompress to, and so on. Any piece can be requested. A few streams stay
-// open where they are, and for gzip some states of decompression are kept. A piece costs the decompression from the
-// nearest of these before it; zstd has only streams and the file's beginning.
+// The text of a compressed file, in pieces whose number depends only on the file's size. The first four are the
+// quarters of the text that the first 4 * piece_bytes of the file decompress to, and so on. Pieces may be read in any
+// order. A few streams stay open, and for gzip some states of the decompressor are kept. Reading a piece decompresses
+// from the nearest stream or state before it; for zstd, from the nearest stream or the file's start.
 class CompressedText {
  public:
   struct Options {
     int64_t piece_bytes = 0;           // Bytes of the file per piece, on average.
-    int64_t least_apart = 512 * 1024;  // Bytes of text between two states at first.
+    int64_t least_apart = 512 * 1024;  // Initial distance of two states, in bytes of text.
     size_t max_states = 128;           // With more states, 40 KiB each, every second one is dropped.
-    int64_t kept_text = 1 << 20;       // Bytes of text before each stream that are kept.
-    int64_t max_text = 8 << 20;        // Bytes of text in four pieces; more is too dense.
+    int64_t kept_text = 1 << 20;       // Bytes of text that a stream keeps; at least eight pieces.
+    int64_t max_text = 8 << 20;        // Most bytes of text in four pieces (is_too_dense).
   };
   // `path`: the name of the file, for its suffix and for errors.
   CompressedText(std::string path, std::unique_ptr<storage::ReadableFile> file, const Options& options);
@@ -32,19 +32,19 @@ class CompressedText {
   struct Piece {
     int64_t begin = 0;     // Byte of the text.
     bool in_line = false;  // The piece begins inside a line.
-    bool words = false;    // That line so far, or else the line before, is not blank.
+    bool words = false;    // That line so far (or, if !in_line, the line before) is not blank.
     std::string text;
 
     int64_t end() const { return begin + static_cast<int64_t>(text.size()); }
   };
 
-  // Number of pieces of a file of that size.
+  // Returns the number of pieces of a file of that size.
   static int64_t pieces_of(int64_t size, int64_t piece_bytes);
   int64_t pieces() const { return pieces_; }
   // Valid until the next call. Errors: those of the disk; InvalidArgument for data that is damaged or, in the last
   // piece, cut short (names the file), and for pieces of more than max_text (is_too_dense).
   absl::StatusOr<const Piece*> piece(int64_t number);
-  // The piece that holds a byte of the text; pieces() for the byte after the last. Errors: those of piece();
+  // Returns the piece that holds a byte of the text; pieces() for the byte after the last. Errors: those of piece();
   // InvalidArgument for a later byte.
   absl::StatusOr<int64_t> piece_of(int64_t offset);
 
@@ -80,8 +80,8 @@ class CompressedText {
   int64_t decompressed_ = 0;
 };
 
-// Whether a piece failed because its text exceeds max_text. A reader of the whole text need not hold a piece in
-// memory.
+// Returns whether a piece failed because its text exceeds max_text. Such a file can still be read as a stream, which
+// holds no whole piece in memory.
 bool is_too_dense(const absl::Status& status);
 
 }  // namespace titan::data

@@ -130,7 +130,7 @@ class CountedDocuments final : public TokenizedDocuments {
     return lengths;
   }
 
-  // The document's tokens. InvalidArgument if their number differs from the count.
+  // Returns the document's tokens. InvalidArgument if their number differs from the count.
   absl::StatusOr<const std::vector<int32_t>*> tokens_of(const TokenDocument& document) {
     const int64_t pass = document.start.pass, number = document.first;
     const auto there = std::find_if(kept_.begin(), kept_.end(),

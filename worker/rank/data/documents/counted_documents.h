@@ -8,18 +8,18 @@
 
 namespace titan::data {
 
-// For text that many ranks shuffle or pack: they share the counting of documents' tokens, and a rank does not tokenize
-// documents of which it neither counts nor reads tokens.
+// Options for text that many ranks shuffle or pack. The ranks share the counting of tokens, and a rank tokenizes only
+// the documents that it counts or reads.
 struct CountedDocumentsOptions {
   FileKind kind;
   int64_t max_bad_lines = 100;
   int rank = 0, ranks = 1;
   std::string counts_file;
-  absl::Duration timeout = absl::Seconds(1);  // Time to wait for other ranks' counts.
+  absl::Duration timeout = absl::Seconds(1);  // Longest wait for a new count by another rank.
 };
 
-// Gives the documents and positions of shuffled_documents() or documents_in_order(). It needs two finders of the same
-// documents, because counting runs ahead of reading.
+// Returns the documents and positions of shuffled_documents() or documents_in_order(). `counted` and `read` find the
+// same documents: counting runs ahead of reading.
 std::unique_ptr<TokenDocuments> counted_documents(std::unique_ptr<DocumentFinder> counted,
                                                   std::unique_ptr<DocumentFinder> read,
                                                   std::shared_ptr<Tokenizer> tokenizer,

@@ -25,7 +25,7 @@ absl::StatusOr<DocumentBlocks> DocumentBlocks::open(const Options& options) {
   return DocumentBlocks(options, std::move(places));
 }
 
-// The last file that begins at or before the block: files without documents have no blocks.
+// Returns the last file that begins at or before the block, because files without documents have no blocks.
 int64_t DocumentBlocks::file_of(int64_t block) const {
   return std::upper_bound(first_block_.begin(), first_block_.end(), block) - first_block_.begin() - 1;
 }

@@ -25,11 +25,12 @@ class DocumentBlocks {
   static absl::StatusOr<DocumentBlocks> open(const Options& options);
 
   int64_t count() const { return first_block_.back(); }
-  // Number of the file that holds a block.
+  // Returns the number of the file that holds a block.
   int64_t file_of(int64_t block) const;
   bool begins_file(int64_t block) const { return first_block_[file_of(block)] == block; }
   int64_t first_block(int64_t file) const { return first_block_[file]; }  // count() for the file after the last.
-  // The block that holds a place of a file; for the file's end the next file's first. Errors: those of BlockFiles.
+  // Returns the block that holds a place of a file; for the file's end, the next file's first block. Errors: those of
+  // BlockFiles.
   absl::StatusOr<int64_t> block_of(int64_t file, const data_files::FilePlace& place) const;
   const std::vector<std::string>& files() const { return options_.files; }
   const FileKind& kind() const { return options_.kind; }
@@ -54,10 +55,12 @@ class DocumentBlocks {
   };
   // Errors: InvalidArgument for text that the tokenizer rejects, and those of the files.
   absl::StatusOr<Block> read(int64_t block, Tokenizer& tokenizer);
-  // Where a reader resumes after a block without tokens. Lines count from the first line of the block.
+  // Returns the place at which a reader resumes in a block without tokens: the start of its first document, or else
+  // BlockFiles::next_begin(). Lines count from the first line of the block.
   absl::StatusOr<data_files::FilePlace> begin_of(int64_t block, const Block& read);
 
-  // Identifies what the counts depend on, for the name of their file: it differs for other data or another tokenizer.
+  // Returns a text for the name of the counts' file. It differs for other data, another tokenizer and other block
+  // sizes.
   absl::StatusOr<std::string> fingerprint(const data_files::TokenizerFingerprint& tokenizer) const;
 
  private:

@@ -67,12 +67,13 @@ std::string document_rule(const FileKind& kind) {
   if (kind.format == data_files::DatasetFormat::kText) return "text has to be UTF-8";
   if (!kind.messages_key.empty()) {
     return absl::StrCat(document_word(kind), "s need a list \"", kind.messages_key,
-                        "\" of messages, each with a role and a content, that the chat template takes");
+                        "\" of messages, each with a role and a content, that the chat template accepts");
   }
   if (kind.format == data_files::DatasetFormat::kPlugin) {
     return absl::StrCat("the dataset \"", kind.plugin->name, "\" of ", kind.plugin->library,
-                        has_pieces(kind) ? " has to give tokens of the job's tokenizer, with a label for each or none"
-                                         : " has to give UTF-8");
+                        has_pieces(kind)
+                            ? " has to return tokens of the job's tokenizer, with one label per token or none"
+                            : " has to return UTF-8");
   }
   if (kind.format == data_files::DatasetFormat::kParquet)
     return absl::StrCat("rows need UTF-8 in the column \"", kind.text_key, "\"");

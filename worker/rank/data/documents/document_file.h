@@ -36,8 +36,8 @@ struct FileKind {
   std::string warning = {};   // Warning about the choice of files, for the job's log (DatasetFiles).
 };
 
-// Whether documents end without a token that marks it, so that rows have to: conversations, and documents that come as
-// tokens.
+// Returns whether no token marks the end of a document, so that rows have to record it: in conversations, and in
+// documents that a plug-in returns as tokens.
 bool has_pieces(const FileKind& kind);
 
 // A document's text, or the reason why it has none.
@@ -60,13 +60,13 @@ class DocumentFile {
   // (names the file).
   virtual absl::StatusOr<bool> next() = 0;
 
-  // About the document that next() moved to: where it starts, its content (readable once), and its name for people,
-  // "data.json:17".
+  // Describe the document that next() moved to: where it starts, its content (readable once), and its name for
+  // messages, "data.json:17".
   virtual data_files::FilePlace start() const = 0;
   virtual absl::StatusOr<DocumentText> text() = 0;
   virtual std::string name() const = 0;
 
-  // The place after that document.
+  // Returns the place after that document.
   virtual data_files::FilePlace place() const = 0;
 
   // Opens a file at a place that start() or place() returned. Errors: those of next(); NotFound; InvalidArgument if no
@@ -75,15 +75,16 @@ class DocumentFile {
                                                             const data_files::FilePlace& place);
 };
 
-// The first compressed file, which cannot be opened in the middle; null: none. Also null for a plug-in's dataset, which
-// decides itself how it reads.
+// Returns the first compressed file, which cannot be opened in the middle, or null. Always null for a plug-in's
+// dataset, which decides itself how it reads.
 const std::string* first_compressed(const std::vector<std::string>& files, const FileKind& kind);
 
-// Names a kind in the names of files that are kept next to the data: "jsonl"; for a plug-in's dataset also its
-// library's checksum.
+// Returns the kind's part in the names of files that are kept next to the data: "jsonl"; for a plug-in's dataset also
+// its library's checksum.
 std::string cache_name(const FileKind& kind);
 
-// The word for a document of the kind, "line", and the rule for it, "lines have to be JSON objects ...".
+// Return, for messages, the word for a document of the kind ("line") and the rule for it ("lines have to be JSON
+// objects ...").
 std::string document_word(const FileKind& kind);
 std::string document_rule(const FileKind& kind);
 
@@ -95,11 +96,12 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path,
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_plugin(const std::string& path, const FileKind& kind,
                                                           const data_files::FilePlace& place);
 
-// Reads a few documents of a plug-in's dataset twice, in order and each by its place. A reader that does not find them
-// again would otherwise fail only when a job resumes, days later. InvalidArgument: names the file and the place.
+// Reads the first few documents of a plug-in's dataset twice: in order, and each by its place. A reader that does not
+// find them again would otherwise fail only when a job resumes, days later. InvalidArgument: names the file and the
+// place.
 absl::Status check_places(const std::string& path, const FileKind& kind);
 
-// Moves to any row. A later row of the same row group is found from the current one.
+// A file of rows that can be read in any order. It reaches a later row of the same row group from the current one.
 class DocumentRowsFile : public DocumentFile {
  public:
   // Moves before the row at `place`. Errors: InvalidArgument if there is no such row.
@@ -108,17 +110,19 @@ class DocumentRowsFile : public DocumentFile {
 absl::StatusOr<std::unique_ptr<DocumentRowsFile>> open_parquet(const std::string& path, const FileKind& kind,
                                                                const data_files::FilePlace& place);
 
-// The number of rows of each row group of a Parquet file.
+// Returns the number of rows of each row group of a Parquet file.
 absl::StatusOr<std::vector<int64_t>> parquet_row_groups(const std::string& path, const FileKind& kind);
 
-// The error of a reader with more than `most` malformed documents in a pass; this is the `number`th. `place`:
+// Returns the error of a reader with more than `most` malformed documents in a pass; this is the `number`th. `place`:
 // "data.json:17: not JSON".
 absl::Status too_many_bad_lines(const std::string& place, int64_t number, int64_t most, const FileKind& kind);
-// The error of a pass without anything to train on. `reasons` describes its malformed documents, with their places.
+// Returns the error of a pass without anything to train on. `reasons` describes its malformed documents, with their
+// places.
 absl::Status no_documents(std::vector<std::string> reasons);
 
-// A string that changes when one of the files does: a checksum of `more` and of their names, sizes and times of change,
-// then their total bytes. It is part of the names of files that are kept next to data. Errors: those of the disk.
+// Returns a string that changes when one of the files does: a checksum of `more` and of their names, sizes and
+// modification times, then their total bytes. It is part of the names of files that are kept next to data. Errors:
+// those of the disk.
 absl::StatusOr<std::string> file_facts(const std::vector<std::string>& files, const std::string& more = "");
 // The same for remote files, whose names contain their commit.
 std::string remote_facts(const std::vector<std::string>& files, const std::string& more);

@@ -11,11 +11,11 @@
 namespace titan::data {
 namespace {
 
-constexpr int64_t kReadAhead = 16 * 1024;  // Bytes, for a document that is read alone.
+constexpr int64_t kReadAhead = 16 * 1024;  // Bytes to read at once for a single document.
 
 absl::Status no_document(const std::string& file, const data_files::FilePlace& place) {
-  return absl::DataLossError(absl::StrCat(file, ": has no document at ", place.offset, ", ", place.line,
-                                          ": the dataset has changed since the job began to read it"));
+  return absl::DataLossError(absl::StrCat(file, ": has no document at place (", place.offset, ", ", place.line,
+                                          "): the dataset has changed since the job began to read it"));
 }
 
 DocumentPosition end_of_files(const std::vector<std::string>& files, int64_t documents) {
@@ -65,7 +65,7 @@ struct Block {
   int64_t file = 0, group = 0, row = 0, rows = 0;
 };
 
-// All blocks of the share.
+// Returns all blocks of the share.
 std::vector<Block> blocks_of_share(const std::vector<std::vector<int64_t>>& row_groups, const ShuffledShare& share) {
   std::vector<Block> blocks;
   int64_t before = 0;  // Documents before the row group.
@@ -125,7 +125,7 @@ class BlockFinder final : public DocumentFinder {
       documents += blocks_[block_at(static_cast<int64_t>(i))].rows;
     }
   }
-  // In this pass: the place of the block that holds a document, and the block at a place.
+  // Return, for this pass, the place of the block that holds a document, and the block at a place.
   int64_t place_of(int64_t number) const {
     return std::upper_bound(firsts_.begin(), firsts_.end(), number) - firsts_.begin() - 1;
   }
@@ -166,7 +166,8 @@ class BlockFinder final : public DocumentFinder {
 
 }  // namespace
 
-// In order, a valid position is after the previous document's start, not after its own, and a place of the file.
+// In order, a valid position lies after the previous document's start, not after the document's own start, and is a
+// place of the file.
 absl::Status DocumentFinder::check(const DocumentPosition& saved) {
   if (saved.document > documents()) {
     return absl::InvalidArgumentError(absl::StrCat("the checkpoint's data position is document ", saved.document,
@@ -183,7 +184,7 @@ absl::Status DocumentFinder::check(const DocumentPosition& saved) {
   if (!right) {
     return absl::InvalidArgumentError(absl::StrCat("the checkpoint's data position is document ", saved.document,
                                                    " of the dataset, at ", saved.offset, " of file ", saved.file,
-                                                   ", and none starts there: the dataset has changed"));
+                                                   ", but no document starts there: the dataset has changed"));
   }
   if (saved.file == static_cast<int64_t>(files().size())) return absl::OkStatus();
   return DocumentFile::open(files()[saved.file], kind(), {saved.offset, saved.line}).status();

@@ -19,10 +19,10 @@ class DocumentFinder {
   // Errors: those of DocumentFile; DataLoss if a document is missing where one should be.
   struct Found {
     DocumentText text;
-    std::string name;  // For people: "data.json:17".
+    std::string name;  // For messages: "data.json:17".
   };
   virtual absl::StatusOr<Found> read(int64_t pass, int64_t number) = 0;
-  // The position of a document: when shuffled, only its number. For documents(), where the next pass begins.
+  // Returns the position of a document: when shuffled, only its number. For documents(): the end of the files.
   virtual absl::StatusOr<DocumentPosition> position(int64_t number) = 0;
   // Checks that position() may have returned this. Errors: InvalidArgument if the files have changed since.
   absl::Status check(const DocumentPosition& saved);
@@ -33,20 +33,20 @@ class DocumentFinder {
   virtual bool in_order() const = 0;
 };
 
-// The documents to shuffle: all from `first` on, or `documents` of them.
+// The documents to shuffle: `documents` of them, starting at `first`.
 struct ShuffledShare {
   int64_t seed = 0;
   int64_t first = 0, documents = -1;
-  bool in_order = false;  // Do not shuffle at all.
+  bool in_order = false;  // Keeps the order of the files.
 };
 
-// Finds each document by itself, in any order.
+// Returns a finder that reads each document by its place in the table, in any order.
 std::unique_ptr<DocumentFinder> find_by_places(std::vector<std::string> files, const FileKind& kind,
                                                DocumentPlaces places, const ShuffledShare& share);
 
-// For Parquet files, which decode rows one after the other. Takes blocks of a row group in any order, and the rows of
-// each block, which is held in memory, in any order. `row_groups`: for each file the result of parquet_row_groups().
-// Blocks in order are smaller.
+// Returns a finder for Parquet files, whose rows are decoded one after the other. It shuffles blocks of a row group,
+// and the rows inside each block, which it holds in memory. `row_groups`: the result of parquet_row_groups() for each
+// file. A block has kBlockRows rows; without shuffling, kOrderedBlockRows.
 constexpr int64_t kBlockRows = 8192, kOrderedBlockRows = 512;
 std::unique_ptr<DocumentFinder> find_in_blocks(std::vector<std::string> files, const FileKind& kind,
                                                const std::vector<std::vector<int64_t>>& row_groups,

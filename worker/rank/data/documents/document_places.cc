@@ -25,8 +25,8 @@ struct Place {
 };
 static_assert(sizeof(Place) == 16);
 
-// The file holds the places, the number of each file's first document and of all, a CRC-32C per block of these, this
-// footer.
+// The file holds the places, the number of each file's first document, the number of all documents, a CRC-32C per block
+// of these, and this footer.
 struct Footer {
   std::array<char, 8> magic = {'T', 'I', 'T', 'A', 'N', 'P', 'L', 'C'};
   int64_t files = 0, documents = 0;

@@ -11,15 +11,15 @@
 
 namespace titan::data {
 
-// A table on disk of where each document of files starts: one read finds any document. DocumentIndex is the smaller
-// table, for readers that read on from a nearby place.
+// A table on disk of the places where documents start: one read finds any document. DocumentIndex is a smaller table,
+// for readers that scan from a nearby document.
 class DocumentPlaces {
  public:
-  // Takes the table from `folder`, where its name depends on the files' names, sizes and times of change. If it is
-  // missing, one process at a time makes it by reading everything. Errors: those of the files and of the folder.
+  // Opens the table in `folder`, where its name depends on the files' names, sizes and modification times. If it is
+  // missing, one process at a time makes it by reading all files. Errors: those of the files and of the folder.
   static absl::StatusOr<DocumentPlaces> get(const std::vector<std::string>& files, const FileKind& kind,
                                             const std::string& folder);
-  // Opens a table that was made for so many files. Errors: DataLoss for anything that get() did not make.
+  // Opens a table that was made for `files` files. Errors: DataLoss for anything that get() did not make.
   static absl::StatusOr<DocumentPlaces> open(const std::string& path, int64_t files);
 
   int64_t documents() const { return firsts_.back(); }  // Includes malformed ones.
@@ -30,7 +30,7 @@ class DocumentPlaces {
   DocumentPlaces(std::vector<int64_t> firsts, CheckedFile places)
       : firsts_(std::move(firsts)), places_(std::move(places)) {}
 
-  std::vector<int64_t> firsts_;  // Number of each file's first document, then of all documents.
+  std::vector<int64_t> firsts_;  // Number of each file's first document, then the number of all documents.
   CheckedFile places_;
 };
 

@@ -23,11 +23,11 @@ struct DocumentPosition {
   bool operator==(const DocumentPosition&) const = default;
 };
 
-// The share of the documents that one reader takes, in order.
+// The documents that one reader reads, in order.
 struct DocumentShare {
   int64_t begin = 0;                // First document.
-  std::optional<int64_t> end;       // The one after the last; no value: all that follow.
-  int64_t step = 1, remainder = 0;  // Takes the documents with document % step == remainder.
+  std::optional<int64_t> end;       // The one after the last; no value: all documents after `begin`.
+  int64_t step = 1, remainder = 0;  // Reads the documents with document % step == remainder.
 };
 
 struct Document {
@@ -49,25 +49,25 @@ class DocumentReader {
   };
   explicit DocumentReader(Options options) : options_(std::move(options)), position_(options_.start) {}
 
-  // The next document, or nothing after the last. Errors: InvalidArgument beyond max_bad_lines (names file and line)
-  // and for damaged compressed data; NotFound and other errors of the disk.
+  // Returns the next document, or nothing after the last. Errors: InvalidArgument beyond max_bad_lines (names file and
+  // line) and for damaged compressed data; NotFound and other errors of the disk.
   absl::StatusOr<std::optional<Document>> next();
 
-  // Counts the last document as malformed, when the caller finds it so. InvalidArgument beyond max_bad_lines.
+  // Counts the last document as malformed, if the caller finds that it is. InvalidArgument beyond max_bad_lines.
   absl::Status refuse(const std::string& why);
 
-  // Where the next document (or blank or malformed line) starts.
+  // Returns where the next document (or blank or malformed line) starts.
   const DocumentPosition& position() const { return position_; }
 
-  // Continues at a position that a reader of the same files returned. Errors: InvalidArgument if the files do not reach
-  // there.
+  // Continues at a position that a reader of the same files returned. Errors: InvalidArgument if the files have no such
+  // position.
   absl::Status seek(const DocumentPosition& position, int64_t bad_lines);
   // Starts again at the first document. Malformed lines are counted from 0 again, but not described again.
   void rewind();
 
-  // Malformed lines in this pass.
+  // Returns the number of malformed lines in this pass so far.
   int64_t bad_lines() const { return bad_lines_; }
-  // Descriptions of the malformed lines since the last call: "data.json:17: not JSON".
+  // Returns descriptions of the malformed lines since the last call: "data.json:17: not JSON".
   std::vector<std::string> take_warnings();
 
  private:

@@ -17,7 +17,8 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kOpenTexts = 8;  // They are small, and the rows of many ranks lie in several of them.
+constexpr size_t kOpenTexts =
+    8;  // Files open at once: the rows of many ranks lie in several files, and an open file needs little memory.
 
 class LineBlocks : public BlockFiles {
  public:

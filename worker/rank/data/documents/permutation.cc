@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood, 2014).
+// Applies the finalizer of SplitMix64 (Steele, Lea, Flood, 2014).
 uint64_t scramble(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
   value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
@@ -33,7 +33,7 @@ uint64_t Permutation::permute(uint64_t value) const {
   return left << half_bits_ | right;
 }
 
-// The domain is less than four times `count_`, so a walk takes at most four steps on average.
+// The domain is at most four times `count_`, so a walk takes at most four steps on average.
 int64_t Permutation::operator()(int64_t index) const {
   auto value = static_cast<uint64_t>(index);
   do {

@@ -12,7 +12,7 @@ class Permutation {
  public:
   Permutation(int64_t count, int64_t seed, int64_t pass);
 
-  // Old index of the item at `index` (0 to count - 1) of the new order.
+  // Returns the old index of the item at `index` (0 to count - 1) of the new order.
   int64_t operator()(int64_t index) const;
   int64_t count() const { return static_cast<int64_t>(count_); }
 

@@ -22,14 +22,14 @@ struct Where {
   data_files::FilePlace place;
 };
 
-// Reads `dataset "NAME" of LIBRARY: FILE at (12, 3): WHY`.
+// Returns the error `dataset "NAME" of LIBRARY: FILE at (12, 3): WHY`.
 absl::Status wrong(const Where& where, const std::string& why) {
   const LoadedDataset& dataset = *where.kind.plugin;
   return absl::InvalidArgumentError(absl::StrCat("dataset \"", dataset.name, "\" of ", dataset.library, ": ",
                                                  where.path, " at ", words(where.place), ": ", why));
 }
 
-// The result of a call into the library. Turns exceptions into errors, and adds the file and the place to errors.
+// Calls the library. Turns exceptions into errors, and adds the file and the place to errors.
 template <typename Result, typename Call>
 absl::StatusOr<Result> guarded(const Where& where, const char* what, Call&& call) {
   try {
@@ -43,7 +43,7 @@ absl::StatusOr<Result> guarded(const Where& where, const char* what, Call&& call
   }
 }
 
-// Checks the tokens and marks those that are not labels; or returns a problem.
+// Checks the tokens, and marks those that are not labels. Returns a document with a problem if a check fails.
 DocumentText marked(PluginDocument document, int32_t max_token_id) {
   std::vector<int32_t>& tokens = document.tokens;
   if (!document.labels.empty() && document.labels.size() != tokens.size()) {
@@ -64,7 +64,7 @@ class PluginFile final : public DocumentFile {
              const data_files::FilePlace& place)
       : path_(std::move(path)), kind_(kind), reader_(std::move(reader)), start_(place), place_(place) {}
 
-  // The place that the library reports.
+  // Returns the place that the library reports.
   absl::StatusOr<data_files::FilePlace> reported_place() const {
     return guarded<data_files::FilePlace>({kind_, path_, place_}, "place()", [&] { return reader_->place(); });
   }
@@ -119,7 +119,7 @@ struct Seen {
   DocumentText text;
 };
 
-// The next document; nothing after the last.
+// Returns the next document; nothing after the last.
 absl::StatusOr<std::optional<Seen>> see(DocumentFile& file) {
   TITAN_ASSIGN_OR_RETURN(const bool found, file.next());
   if (!found) return std::nullopt;
@@ -145,7 +145,7 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_plugin(const std::string& pat
   TITAN_ASSIGN_OR_RETURN(const data_files::FilePlace reported_place, file->reported_place());
   if (reported_place == place) return file;
   return wrong(where, absl::StrCat("a reader that was opened there reports the place ", words(reported_place),
-                                   ": places have to be found again"));
+                                   ": place() has to return the place that open() got"));
 }
 
 absl::Status check_places(const std::string& path, const FileKind& kind) {

@@ -42,7 +42,7 @@ class RowBlocks final : public BlockFiles {
     const int64_t rows = place.offset < groups ? firsts[place.offset + 1] - firsts[place.offset] : 0;
     if (place.offset <= groups && place.line >= 0 && place.line <= rows) return firsts[place.offset] + place.line;
     return absl::InvalidArgumentError(
-        absl::StrCat(files_[file], ": no row ", place.line, " in a row group ", place.offset,
+        absl::StrCat(files_[file], ": no row ", place.line, " in row group ", place.offset,
                      ", where the checkpoint's data position is: the dataset has changed"));
   }
 
@@ -68,8 +68,8 @@ class RowBlocks final : public BlockFiles {
     std::unique_ptr<DocumentRowsFile> rows;
   };
 
-  // A file at a row. Takes the open file that has the least to skip, because rows are found by decoding all rows before
-  // them in their group.
+  // Returns a file at a row. Prefers the open file that has the fewest rows to skip, because a row is found by decoding
+  // all rows before it in its group.
   absl::StatusOr<DocumentRowsFile*> open_at(int64_t file, int64_t row) {
     const data_files::FilePlace wanted = place(file, row, 0);
     const auto skipped = [&](const Open& open) {

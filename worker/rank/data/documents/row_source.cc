@@ -29,7 +29,7 @@ std::optional<Shuffle> shuffle_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-// A wrong path or a strict filter drives the loss to zero, and nothing else shows why.
+// Without this warning nothing would show why the loss goes to zero after a wrong path or a strict filter.
 std::string few_rows_warning(int64_t tokens, int64_t row_tokens) {
   if (tokens >= kFewRows * row_tokens) return "";
   return absl::StrCat("the dataset has only ", counted(tokens, "token"), ", fewer than ", kFewRows, " rows of ",

@@ -39,7 +39,7 @@ struct StreamPosition {
   bool operator==(const StreamPosition&) const = default;
 };
 
-// The values of training.dataloader.shuffle: "rows" and so on.
+// Convert to and from the values of training.dataloader.shuffle: "rows" and so on.
 const char* name(Shuffle shuffle);
 std::optional<Shuffle> shuffle_from_name(std::string_view name);
 
@@ -50,29 +50,31 @@ class RowSource {
  public:
   virtual ~RowSource() = default;
 
-  // The next row's tokens, valid until the next call; null at the end. Tokens that are not labels are marked
-  // (label_tokens.h).
+  // Returns the next row's tokens `[row_tokens]`, valid until the next call; null at the end. Tokens that are not
+  // labels are marked (label_tokens.h).
   virtual absl::StatusOr<const int32_t*> next() = 0;
-  // Ends of the row's pieces, in order; padding follows the last one. Empty: rows are cut from one stream of texts.
+  // Returns the ends of the pieces of that row, in order; padding follows the last one. Empty: rows are cut from one
+  // stream of texts.
   virtual absl::Span<const int64_t> piece_ends() const { return {}; }
-  // Whether rows have pieces.
+  // Returns whether rows have pieces.
   virtual bool has_pieces() const { return false; }
-  // Skips rows of other ranks. Returns how many: fewer at the end.
+  // Skips rows of other ranks. Returns how many; fewer than `rows` only at the end.
   virtual absl::StatusOr<int64_t> skip(int64_t rows) = 0;
 
-  // Padding tokens in all rows so far, skipped rows included.
+  // Returns the number of padding tokens in all rows so far, including skipped rows.
   virtual int64_t padding() const { return 0; }
 
-  // Where the next row starts.
+  // Return where the next row starts, and move there. Errors of seek(): InvalidArgument if the files do not have that
+  // position any more.
   virtual absl::StatusOr<StreamPosition> position() = 0;
   virtual absl::Status seek(const StreamPosition& position) = 0;
 
-  // Warnings since the last call. Some come only once, such as that a pass has so few rows that training repeats them
-  // endlessly.
+  // Warnings since the last call. Some come only once, such as the warning that a pass has few rows, which training
+  // repeats endlessly.
   virtual std::vector<std::string> take_warnings() = 0;
 };
 
-// That warning if a pass has too few tokens for a few rows; otherwise empty.
+// Returns that warning if a pass has fewer tokens than eight rows; otherwise an empty text.
 std::string few_rows_warning(int64_t tokens, int64_t row_tokens);
 
 }  // namespace titan::data

@@ -16,16 +16,17 @@ class DocumentIndex {
  public:
   // Reads every file.
   static absl::StatusOr<DocumentIndex> make(const std::vector<std::string>& files, const FileKind& kind);
-  // Takes the index from `folder`, where its name depends on the files' names, sizes and times of change. If it is
-  // missing, one process at a time makes it and keeps it there. Without write access it is only made again.
+  // Reads the index from `folder`, where its name depends on the files' names, sizes and modification times. If it is
+  // missing or damaged, one process at a time makes it and stores it there. If `folder` is empty or cannot be written,
+  // every call makes it.
   static absl::StatusOr<DocumentIndex> get(const std::vector<std::string>& files, const FileKind& kind,
                                            const std::string& folder);
 
   int64_t documents() const { return documents_; }  // Includes malformed ones.
-  // A place at or shortly before a document.
+  // Returns a place at or shortly before a document.
   DocumentPosition before(int64_t document) const;
 
-  // The text has a checksum. Errors: DataLoss for anything that to_text() did not make.
+  // Convert to a text with a checksum, and back. Errors: DataLoss for anything that to_text() did not make.
   std::string to_text() const;
   static absl::StatusOr<DocumentIndex> from_text(const std::string& text);
 
@@ -41,14 +42,14 @@ struct RankShare {
   DocumentPosition start;  // Where to start looking for the first document.
 };
 
-// The contiguous share of `documents` that a rank takes. If they do not divide evenly, the first ranks take one more
-// each. Errors: InvalidArgument if there are fewer documents than ranks.
+// Returns the contiguous share of `documents` that a rank reads. If they do not divide evenly, the first ranks read one
+// more each. Errors: InvalidArgument if there are fewer documents than ranks.
 absl::StatusOr<DocumentShare> contiguous_share(int64_t documents, int dp_rank, int dp_size);
 
-// torchtitan's split. `index_folder`: where the index of documents is kept (DocumentIndex::get). Plain files: a
-// contiguous share. With a compressed or remote file, which is read as a stream and never counted: every dp_size-th
-// file if the files divide evenly, else every dp_size-th document. Errors: InvalidArgument if there are fewer documents
-// than ranks.
+// Splits the files as torchtitan does. Plain files: a contiguous share of their documents, for which `index_folder`
+// keeps the index (DocumentIndex::get). With a compressed or remote file, which is read as a stream and never counted:
+// every dp_size-th file if the files divide evenly, else every dp_size-th document. Errors: InvalidArgument if plain
+// files have fewer documents than there are ranks.
 absl::StatusOr<RankShare> split_by_rank(const std::vector<std::string>& files, int dp_rank, int dp_size,
                                         const FileKind& kind = {}, const std::string& index_folder = "");
 

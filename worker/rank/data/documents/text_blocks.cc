@@ -35,7 +35,7 @@ absl::StatusOr<int64_t> line_start(const std::string& path, int64_t offset, int6
   return end;
 }
 
-// Reads backwards to the first byte that decides.
+// Reads backwards until a byte decides.
 absl::StatusOr<bool> line_before_is_blank(const std::string& path, int64_t line) {
   std::vector<char> buffer(kChunk);
   for (int64_t end = line - 1; end > 0;) {  // Leaves out the line's own end.
@@ -158,7 +158,7 @@ class PlainBlocks final : public TextBlocks {
   const bool paragraphs_;
 };
 
-// The text from byte `at` of a piece on.
+// The text that starts at byte `at` of piece `piece`.
 class PiecesFrom final : public data_files::ByteSource {
  public:
   PiecesFrom(CompressedText* text, int64_t piece, int64_t at) : text_(text), piece_(piece), at_(at) {}
@@ -201,7 +201,7 @@ class CompressedBlocks final : public TextBlocks {
   absl::StatusOr<int64_t> block_of(int64_t offset) override { return text_->piece_of(offset); }
 
  private:
-  // The first line that starts at the beginning of piece `from`, or after a line's end in pieces [from, to).
+  // Returns the first line that starts at the beginning of piece `from`, or after a line's end in pieces [from, to).
   absl::StatusOr<std::optional<Lines>> first_line(int64_t from, int64_t to) {
     bool words = false;  // The unfinished line so far is not blank.
     for (int64_t number = from; number < to; ++number) {

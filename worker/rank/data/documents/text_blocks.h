@@ -15,15 +15,15 @@
 
 namespace titan::data {
 
-// Start of the first line at or after byte `offset` of an uncompressed file; the file's size if there is none. Reads
-// nothing after `end`, and returns `end` for any place from there on.
+// Returns the start of the first line at or after byte `offset` of an uncompressed file; the file's size if no line
+// starts there. Searches up to `end`, and returns `end` if no line starts before it.
 absl::StatusOr<int64_t> line_start(const std::string& path, int64_t offset,
                                    int64_t end = std::numeric_limits<int64_t>::max());
 
-// Whether the line before the one that starts at byte `line` is blank.
+// Returns whether the line before the one that starts at byte `line` is blank.
 absl::StatusOr<bool> line_before_is_blank(const std::string& path, int64_t line);
 
-// A remote file of `size` bytes, readable at any place. A few streams stay open where they are, for consecutive reads.
+// Returns a remote file of `size` bytes that can be read at any place. A few streams stay open for consecutive reads.
 // Reads return the errors of RemoteFiles, and DataLoss if the file is shorter.
 std::unique_ptr<storage::ReadableFile> remote_bytes(std::shared_ptr<data_files::RemoteFiles> remote,
                                                     const std::string& path, int64_t size);
@@ -38,21 +38,23 @@ class TextBlocks {
     int64_t end = 0;                // End of the block, in the text.
     bool goes_on;                   // The line before is not blank. Undefined for JSON lines.
   };
-  // Starts at the first line of a block and reads on beyond the block; nothing if no line starts in it. Valid until the
-  // next call. Errors: those of ByteSource.
+  // Returns a reader at the first line of a block, which can read beyond the block; nothing if no line starts in it.
+  // Valid until the next call. Errors: those of ByteSource.
   virtual absl::StatusOr<std::optional<Lines>> lines(int64_t block) = 0;
-  // Starts at the first line in or after the block; at the end of the text if there is none.
+  // Returns a reader at the first line in or after the block, or at the end of the text if no line starts there. Its
+  // `end` is unspecified.
   virtual absl::StatusOr<Lines> lines_from(int64_t block) = 0;
-  // The block that holds a byte of the text; the number of all blocks for the byte after the last. Errors:
+  // Returns the block that holds a byte of the text; the number of all blocks for the byte after the last. Errors:
   // InvalidArgument for a later byte, and those of lines().
   virtual absl::StatusOr<int64_t> block_of(int64_t offset) = 0;
 };
 
-// Blocks of `block_bytes` in an uncompressed file of `size` bytes. `paragraphs`: Lines::goes_on is needed.
+// Returns blocks of `block_bytes` in an uncompressed file of `size` bytes. `paragraphs`: whether Lines::goes_on is
+// needed.
 std::unique_ptr<TextBlocks> plain_text_blocks(const std::string& path, int64_t size, int64_t block_bytes,
                                               bool paragraphs);
-// The same for a compressed file, by pieces of CompressedText. `remote` reads it; null: the disk does. Errors: NotFound
-// and other errors of the disk; InvalidArgument if it has another size.
+// The same for a compressed file: the blocks are pieces of CompressedText. `remote` reads the file; null: it is on
+// disk. Errors: NotFound and other errors of the disk; InvalidArgument if it has another size.
 absl::StatusOr<std::unique_ptr<TextBlocks>> compressed_text_blocks(const std::string& path, int64_t size,
                                                                    int64_t block_bytes,
                                                                    std::shared_ptr<data_files::RemoteFiles> remote);

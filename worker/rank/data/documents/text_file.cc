@@ -122,7 +122,7 @@ class WholeFile final : public DocumentFile {
     size_ = static_cast<int64_t>(text.size());
     if (size_ == size) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(path_, ": has ", size_, " bytes and had ", size,
-                                                   " at the checkpoint's data position: the dataset has changed"));
+                                                   " when the checkpoint was saved: the dataset has changed"));
   }
 
   absl::StatusOr<bool> next() override {

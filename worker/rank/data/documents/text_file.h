@@ -9,10 +9,10 @@
 
 namespace titan::data {
 
-// The text of a line of JSON, {"text": "..."}, or the reason why it has none.
+// Returns the text under `key` in a line of JSON, {"text": "..."}, or the reason why it has none.
 DocumentText parse_json_line(std::string_view line, const std::string& key);
 
-// The text of a paragraph's lines, or the reason why it has none.
+// Returns the text of a paragraph's lines, or the reason why it has none.
 DocumentText paragraph_text(std::string lines);
 
 }  // namespace titan::data

@@ -145,7 +145,7 @@ std::unique_ptr<TokenDocuments> shuffled_documents(std::unique_ptr<DocumentFinde
 
 namespace {
 
-// Documents that are tokens already, in their order or shuffled.
+// Documents that are already tokens, in their order or shuffled.
 class SetDocuments final : public TokenDocuments {
  public:
   SetDocuments(TokenSet set, int32_t max_token_id, const TokenDocumentsOptions& options)
@@ -184,7 +184,7 @@ class SetDocuments final : public TokenDocuments {
                                                    max_token_id_, ": the data was made with another tokenizer"));
   }
 
-  // `offset` is the next document's first token, or 0 if that cannot be read, which next() then reports.
+  // `offset` is the next document's first token, or 0 if it cannot be read: next() then returns the error.
   StreamPosition position() const override {
     StreamPosition position{.document = {.document = number_}, .pass = pass_, .arrangement = options_.arrangement};
     if (number_ == documents_) return position;

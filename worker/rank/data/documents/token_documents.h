@@ -1,6 +1,6 @@
 #pragma once
 
-// Gives documents as tokens, one after the other: text, tokenized in order or shuffled, and documents of a token set.
+// Returns documents as tokens, one after the other: text, tokenized in order or shuffled, and documents of a token set.
 
 #include <algorithm>
 #include <cstdint>
@@ -35,21 +35,22 @@ class TokenDocuments {
  public:
   virtual ~TokenDocuments() = default;
 
-  // The next document; nothing at the end if they do not loop. Errors: those of RowSource::next().
+  // Returns the next document; nothing at the end if they do not loop. Errors: those of RowSource::next().
   virtual absl::StatusOr<std::optional<TokenDocument>> next() = 0;
   // Writes tokens [begin, begin + count) of the document to `out`.
   virtual absl::Status read(const TokenDocument& document, int64_t begin, int64_t count, int32_t* out) = 0;
 
-  // Skips next documents that have at most `max_tokens` tokens together; returns their tokens. May skip few or none,
-  // and skips none at the end if they do not loop.
+  // Skips some of the next documents, which have at most `max_tokens` tokens in total, and returns how many tokens it
+  // skipped. May skip few documents or none.
   virtual absl::StatusOr<int64_t> skip_up_to(int64_t max_tokens) {
     (void)max_tokens;
     return int64_t{0};
   }
-  // Whether skip_up_to() ever skips.
+  // Returns whether skip_up_to() is worth calling: it can skip, and the documents loop.
   virtual bool can_skip() const { return false; }
 
-  // Where the next document starts.
+  // Return where the next document starts, and move there. Errors of seek(): InvalidArgument if the files do not have
+  // that position any more.
   virtual StreamPosition position() const = 0;
   virtual absl::Status seek(const StreamPosition& position) = 0;
   virtual std::vector<std::string> take_warnings() = 0;
@@ -60,28 +61,28 @@ struct TokenDocumentsOptions {
   Arrangement arrangement;  // `of` is computed.
   bool loop = true;
   int64_t row_tokens = 0;             // For the warning about few rows.
-  int64_t first = 0, documents = -1;  // Only these documents of a token set; documents = -1: all from `first` on.
+  int64_t first = 0, documents = -1;  // Only these documents of a token set; documents = -1: `first` and all after it.
 };
 
-// Text in the order of its files.
+// Returns the documents of text in the order of its files.
 std::unique_ptr<TokenDocuments> documents_in_order(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer,
                                                    const TokenDocumentsOptions& options);
 
-// Shuffled text. Skips up to `max_bad_lines` malformed documents per pass.
+// Returns documents of text, shuffled. Skips up to `max_bad_lines` malformed documents per pass.
 std::unique_ptr<TokenDocuments> shuffled_documents(std::unique_ptr<DocumentFinder> finder, const FileKind& kind,
                                                    int64_t max_bad_lines, std::shared_ptr<Tokenizer> tokenizer,
                                                    const TokenDocumentsOptions& options);
 
-// Documents of a token set, in order or shuffled. Tokens above `max_token_id` are errors.
+// Returns the documents of a token set, in order or shuffled. A token above `max_token_id` is an error.
 std::unique_ptr<TokenDocuments> documents_of_set(TokenSet set, int32_t max_token_id,
                                                  const TokenDocumentsOptions& options);
 
 // Appends the tokens of a document from a file; tokens that are not labels are marked (label_tokens.h). Appends nothing
-// if the document has a problem, and sets a problem if its labels cannot be matched with tokens. InvalidArgument for
-// text that the tokenizer rejects.
+// if the document has a problem. Sets a problem if a text with labels cannot be encoded. InvalidArgument for a text
+// without labels that the tokenizer rejects.
 absl::Status encode_document_text(Tokenizer& tokenizer, DocumentText& document, std::vector<int32_t>& tokens);
 
-// Base of the kinds of text: holds the tokens of tokenized documents, and the totals of a pass.
+// Base of the classes that tokenize text: reads tokens from TokenDocument::ids, and counts the tokens of a pass.
 class TokenizedDocuments : public TokenDocuments {
  public:
   TokenizedDocuments(std::shared_ptr<Tokenizer> tokenizer, const TokenDocumentsOptions& options)
@@ -94,7 +95,7 @@ class TokenizedDocuments : public TokenDocuments {
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
 
  protected:
-  // No value for a text without tokens or with a problem.
+  // Returns no value for a text without tokens or with a problem.
   absl::StatusOr<std::optional<TokenDocument>> tokenised(DocumentText& text, const StreamPosition& start) {
     TokenDocument document{.start = start};
     TITAN_RETURN_IF_ERROR(encode_document_text(*tokenizer_, text, document.ids));

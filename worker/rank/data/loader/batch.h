@@ -33,7 +33,7 @@ struct MadeBatch {
   double padding = 0;  // Share of padding in the rows of all ranks that this batch is dealt from.
 };
 
-// Deals rows of a stream: of every `rows` consecutive rows, this rank gets `batch`, starting at the `first`.
+// Deals rows of a stream: of every `rows` consecutive rows, this rank gets `batch` rows, starting with row `first`.
 class BatchMaker {
  public:
   struct Options {
@@ -44,7 +44,8 @@ class BatchMaker {
   };
   BatchMaker(MixedRows stream, const Options& options) : stream_(std::move(stream)), options_(options) {}
 
-  // OutOfRange at the end of the stream. In a last, partial batch the missing rows have no labels.
+  // Makes the next microbatch. Its status is OutOfRange at the end of the stream. In a last, partial batch the missing
+  // rows have no labels.
   MadeBatch make();
 
   const MixedRows& stream() const { return stream_; }

@@ -42,8 +42,8 @@ absl::StatusOr<Found> found_in_hub(const std::string& dataset, const std::string
                                                " --dataset --include GLOB, and set dataset_path to their folder"));
 }
 
-// Files of a library's dataset; the library defines their format. A format set here is for other sources; one for this
-// dataset is refused with the configuration (common/plan/config/data_sources.cc).
+// Finds the files of a library's dataset; the library defines their format. settings.format is for other sources: the
+// check of the configuration refuses one for this dataset (common/plan/config/data_sources.cc).
 absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDataset> loaded, const std::string& path,
                                                  const config::DataLoaderSection& settings) {
   const std::string who = absl::StrCat("dataset \"", loaded->name, "\" of ", loaded->library);
@@ -53,8 +53,8 @@ absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDat
                                                    "folder, to a glob or to a file"));
   }
   if (loaded->content == Content::kTokens && !settings.messages_key.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(who, " gives tokens, in which messages_key = \"",
-                                                   settings.messages_key, "\" finds nothing: leave it out"));
+    return absl::InvalidArgumentError(absl::StrCat(who, " returns tokens, which have no messages_key = \"",
+                                                   settings.messages_key, "\": leave it out"));
   }
   absl::StatusOr<std::vector<std::string>> files = data_files::find_files(path, loaded->ending);
   if (!files.ok()) return annotate(files.status(), who);

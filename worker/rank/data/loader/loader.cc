@@ -31,7 +31,7 @@ RowsWanted rows_wanted(const LoaderOptions& options) {
           .counts_folder = options.counts_folder};
 }
 
-// Otherwise the destructor of a loader might wait for a hub.
+// Ends requests to hubs, so that a loader's destructor does not wait for them.
 void stop_hubs(const LoaderOptions& options) {
   if (options.kind.remote != nullptr) options.kind.remote->stop();
   for (const SourceWanted& source : options.sources) {
@@ -111,8 +111,8 @@ class PrefetchingLoader final : public DataLoader {
     const std::string saved = state.value("order", "missing");
     if (saved != order) {
       return absl::InvalidArgumentError(absl::StrCat("dataloader state: saved with training.dataloader.order \"", saved,
-                                                     "\", the job has \"", order,
-                                                     "\"; the position means nothing there"));
+                                                     "\", but the job has \"", order,
+                                                     "\", in which the position is not valid"));
     }
     if (options_.order == Order::kGlobal) return absl::OkStatus();
     const int rank = state.value("dp_rank", -1), size = state.value("dp_size", -1);
@@ -151,7 +151,7 @@ class PrefetchingLoader final : public DataLoader {
     return maker_.make();
   }
 
-  // The next item: from the thread, which the first call starts, or with prefetch 0 from the maker.
+  // Returns the next item: from the thread, which the first call starts, or with prefetch 0 from the maker.
   MadeBatch take() {
     if (options_.prefetch <= 0) {
       if (failed_.ok()) {
@@ -175,7 +175,7 @@ class PrefetchingLoader final : public DataLoader {
     return item;
   }
 
-  // The thread's function: keeps `prefetch` items ready until it is stopped or meets the end or an error.
+  // Runs on the thread: keeps `prefetch` items ready until it is stopped, or reaches the end or an error.
   void run() {
     bool more = true;
     while (more) {
@@ -210,7 +210,7 @@ class PrefetchingLoader final : public DataLoader {
   const LoaderOptions options_;
   const int32_t max_token_id_;
   const std::optional<int32_t> end_of_document_;
-  BatchMaker maker_;    // Owned by the thread while it runs, except for names and files.
+  BatchMaker maker_;    // Used only by the thread while it runs, except for the sources' names and files.
   MixCursor returned_;  // After the last batch that next() returned.
   std::vector<std::string> warnings_;
   double padding_ = 0;  // Sum over the `batches_` batches since the last take_padding().

@@ -20,17 +20,17 @@ enum class Order { kGlobal, kPerRank };
 struct LoaderOptions {
   std::vector<std::string> files;  // In the dataset's order (find_dataset_files).
   FileKind kind;
-  std::vector<SourceWanted> sources;  // Replaces `files` and `kind`: several datasets in one stream; only with order
-                                      // kGlobal.
-  std::vector<WeightsFrom> weights;   // Weights of the sources.
-  std::string tokenizer_folder;       // Holds tokenizer.json (and tokenizer_config.json).
-  int64_t batch = 1;                  // Rows of one microbatch on this data-parallel rank.
+  std::vector<SourceWanted>
+      sources;  // Replace `files` and `kind`: several datasets in one stream; only with order kGlobal.
+  std::vector<WeightsFrom> weights;  // Weights of the sources.
+  std::string tokenizer_folder;      // See Tokenizer::load.
+  int64_t batch = 1;                 // Rows of one microbatch on this data-parallel rank.
   int64_t seq_len = 2048;
   Order order = Order::kGlobal;
   int dp_rank = 0;
   int dp_size = 1;
   bool loop = true;             // Starts again at the end. Training always does.
-  int64_t max_bad_lines = 100;  // More malformed lines than this fail the job.
+  int64_t max_bad_lines = 100;  // More malformed lines in a pass fail the job.
   Shuffle shuffle = Shuffle::kNone;
   int64_t shuffle_seed = 0;
   int64_t packing_window = 0;  // RowsWanted::packing_window.
@@ -57,41 +57,42 @@ class DataLoader {
  public:
   virtual ~DataLoader() = default;
 
-  // The next microbatch. OutOfRange at the end if not looping; InvalidArgument (names file and line) beyond
+  // Returns the next microbatch. OutOfRange at the end if not looping; InvalidArgument (names file and line) beyond
   // max_bad_lines.
   virtual absl::StatusOr<Batch> next() = 0;
 
-  // Cursor after the last batch that next() returned, regardless of prefetching. Order kGlobal: the same on every rank,
-  // and valid for any dp_size; kPerRank: only for this rank.
+  // Returns the cursor after the last batch that next() returned, regardless of prefetching. Order kGlobal: the same on
+  // every rank, and valid for any dp_size; kPerRank: only for this rank.
   virtual nlohmann::json state() const = 0;
   // Accepts the result of state(), or torchtitan's state of one stream: {"sample_idx", "tokens_left"}, the documents
   // read in this pass and how many of their tokens are in no row yet. Order kPerRank: this rank's; kGlobal: the one
-  // stream's.
+  // stream's. Errors: InvalidArgument if the state was saved in another order, by another rank or from other data.
   virtual absl::Status restore(const nlohmann::json& state) = 0;
 
   // Sets the number of the stream's first row, for weights that change by row. Call it before anything is read or
   // restored.
   virtual absl::Status begin_at(int64_t row) = 0;
 
-  // Totals of LoaderOptions::sources up to the last batch that next() returned; empty without sources.
+  // Returns the totals of LoaderOptions::sources up to the last batch that next() returned; empty without sources.
   virtual std::vector<SourceProgress> progress() const = 0;
 
-  // Share of padding in the batches since the last call; no value if rows are not packed. Order kGlobal: in the batches
-  // of all ranks.
+  // Returns the share of padding in the batches since the last call; no value if rows are not packed, or if there was
+  // no batch. Order kGlobal: in the batches of all ranks.
   virtual std::optional<double> take_padding() = 0;
 
-  // Warnings since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a dataset so small
-  // that it repeats endlessly. Order kGlobal: the same on every rank.
+  // Returns the warnings since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a
+  // dataset so small that it repeats endlessly. Order kGlobal: the same on every rank.
   virtual std::vector<std::string> take_warnings() = 0;
 
-  // The largest token that can appear. It has to be below the model's vocabulary size.
+  // Returns the largest token that can appear. It has to be below the model's vocabulary size.
   virtual int32_t max_token_id() const = 0;
 
-  // The token that ends each document, if the tokenizer defines one.
+  // Returns the token that ends each document, if the tokenizer defines one.
   virtual std::optional<int32_t> end_of_document() const = 0;
 };
 
-// Files come from dataset_files() (datasets.h). Errors: InvalidArgument, NotFound; names the option, file or key.
+// Opens a loader. The files come from dataset_files() (datasets.h). Errors: InvalidArgument, NotFound; names the
+// option, file or key.
 absl::StatusOr<std::unique_ptr<DataLoader>> open_loader(const LoaderOptions& options);
 
 }  // namespace titan::data

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "common/io/data_files/file_place.h"
 
-// A dataset from outside of this tree is a reader of files that can resume between any two documents. Titan does the
-// order, shuffling, packing, mixing, shares of ranks and cursors. docs/howto/add-a-dataset.md has an example.
+// A dataset from outside of this tree is a reader of files that can resume between any two documents. Titan handles
+// order, shuffling, packing, mixing, ranks' shares and cursors. docs/howto/add-a-dataset.md has an example.
 namespace titan::data {
 
 // One document that a plug-in's dataset returns.
@@ -30,8 +30,8 @@ class PluginReader {
   // and names the file and the place.
   virtual absl::StatusOr<bool> next(PluginDocument& document) = 0;
 
-  // Place where the next document starts: {0, 0} at the beginning, larger after each document, by offset and then by
-  // line. Neither number exceeds kMaxPlace. The dataset chooses what the numbers count.
+  // Returns the place where the next document starts: {0, 0} at the beginning, larger after each document, by offset
+  // and then by line. Neither number exceeds kMaxPlace. The dataset chooses what the numbers count.
   virtual data_files::FilePlace place() const = 0;
 };
 
@@ -45,7 +45,7 @@ struct PluginDataset {
   std::string ending;  // In a folder, only files with this suffix are read; empty: all that are not hidden.
 
   // Opens a file of training.dataset_path at a place that a reader returned. The same documents must follow every time,
-  // until the file's size or time changes. Keep it cheap: shuffled data opens each document by its place.
+  // until the file's size or modification time changes. Keep it cheap: shuffled data opens each document by its place.
   absl::StatusOr<std::unique_ptr<PluginReader>> (*open)(const std::string& file,
                                                         const data_files::FilePlace& place) = nullptr;
 };

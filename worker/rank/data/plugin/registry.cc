@@ -51,7 +51,7 @@ absl::Status check_dataset(const std::string& path, const PluginDataset& dataset
       absl::StrCat("experimental.custom_import: ", path, ": there is a dataset \"", dataset.name, "\" already"));
 }
 
-// Empty for a library without datasets.
+// Returns the library's datasets; none if it has only models.
 absl::StatusOr<std::vector<PluginDataset>> read_datasets(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const plugin::PluginHeader* head,
                          plugin::open(path, plugin::kDataSymbol, {kDataPluginForm, TITAN_PLUGIN_ABI("")}));

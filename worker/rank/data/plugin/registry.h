@@ -21,7 +21,7 @@ struct LoadedDataset : PluginDataset {
 // invalid dataset), AlreadyExists (another library or Titan itself has a dataset of that name).
 absl::Status load_datasets(const std::string& path);
 
-// The table is global because loaded code belongs to the whole process. Null: no dataset has that name.
+// Returns the dataset of that name, or null. The table is global because loaded code belongs to the whole process.
 std::shared_ptr<const LoadedDataset> find_loaded_dataset(const std::string& name);
 std::vector<std::string> loaded_dataset_names();
 

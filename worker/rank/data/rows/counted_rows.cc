@@ -50,7 +50,7 @@ absl::StatusOr<int64_t> CountedRows::skip(int64_t rows) {
   return rows;
 }
 
-// How many of the next `tokens` tokens exist: fewer only at the end of a stream that does not loop.
+// Returns how many of the next `tokens` tokens exist: fewer only at the end of a stream that does not loop.
 absl::StatusOr<int64_t> CountedRows::ahead(int64_t tokens) {
   if (options_.loop) return tokens;
   int64_t there = -head_.token;
@@ -62,7 +62,7 @@ absl::StatusOr<int64_t> CountedRows::ahead(int64_t tokens) {
   return std::min(there, tokens);
 }
 
-// Reports malformed lines after the last row, which is not read any more.
+// Reports the malformed lines after the last row, in text that is not read any more.
 absl::Status CountedRows::note_end() {
   if (noted_end_) return absl::OkStatus();
   for (Head head = head_; head.block < blocks_.count();) {
@@ -124,7 +124,7 @@ absl::Status CountedRows::note_bad_lines(const Head& head, const BlockCount& cou
   return absl::OkStatus();
 }
 
-// A block that was counted. InvalidArgument if it differs from its count.
+// Returns a counted block. InvalidArgument if it differs from its count.
 absl::StatusOr<const DocumentBlocks::Block*> CountedRows::block(int64_t number) {
   TITAN_ASSIGN_OR_RETURN(const BlockCount count, counts_.get(number));
   TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* read, read_block(number));

@@ -12,9 +12,9 @@
 
 namespace titan::data {
 
-// RowStream's rows and positions, for one of many ranks. Documents that others train on are not tokenized, only
-// counted, and all ranks share the counting. The counts of blocks find a row, and only blocks that hold this rank's
-// rows or positions are tokenized.
+// The rows and positions of RowStream, for one of many ranks. All ranks share the counting of blocks, and the counts
+// show in which block a row starts. A rank tokenizes only the blocks that it counts and those that hold its rows or
+// positions.
 class CountedRows final : public RowSource {
  public:
   struct Options {
@@ -23,7 +23,7 @@ class CountedRows final : public RowSource {
     int64_t max_bad_lines = 100;
     int rank = 0, ranks = 1;
     std::string counts_file;
-    absl::Duration timeout = absl::Seconds(1);  // Time to wait for other ranks' counts.
+    absl::Duration timeout = absl::Seconds(1);  // Longest wait for a new count by another rank.
   };
   CountedRows(DocumentBlocks blocks, std::shared_ptr<Tokenizer> tokenizer, const Options& options);
 
@@ -68,7 +68,7 @@ class CountedRows final : public RowSource {
   bool noted_end_ = false;  // Only for a stream that does not loop.
   int64_t blocks_read_ = 0;
   std::vector<int32_t> row_;
-  std::vector<std::pair<int64_t, DocumentBlocks::Block>> cache_;  // The blocks read last.
+  std::vector<std::pair<int64_t, DocumentBlocks::Block>> cache_;  // The blocks read last, with their numbers.
   std::vector<std::string> warnings_;
 };
 

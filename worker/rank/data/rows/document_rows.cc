@@ -7,7 +7,7 @@
 
 namespace titan::data {
 
-// Gets the documents of one more row; false if there are none.
+// Gets the documents of one more row; false if too few are left.
 absl::StatusOr<bool> DocumentRows::fetch() {
   while (tokens_ < static_cast<int64_t>(row_.size())) {
     TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, documents_->next());
@@ -18,7 +18,7 @@ absl::StatusOr<bool> DocumentRows::fetch() {
   return true;
 }
 
-// Moves past a row; writes its tokens to `out` unless that is null.
+// Moves past a row, and writes its tokens to `out` unless that is null. False if no whole row is left.
 absl::StatusOr<bool> DocumentRows::advance(int32_t* out) {
   TITAN_ASSIGN_OR_RETURN(const bool there, fetch());
   if (!there) return false;

@@ -8,11 +8,11 @@
 
 namespace titan::data {
 
-// Rows cut from consecutive documents in any order. Of documents in other ranks' rows only the lengths are needed.
+// Rows cut from a sequence of documents. Of documents in other ranks' rows it uses only the lengths.
 class DocumentRows final : public RowSource {
  public:
-  // `pieces`: a row states where its documents end, which no token marks in conversations. A document's last token then
-  // does not predict the next document.
+  // `pieces`: rows record where their documents end, because no token marks it (has_pieces). A document's last token
+  // then does not predict the next document.
   DocumentRows(std::unique_ptr<TokenDocuments> documents, int64_t row_tokens, bool pieces)
       : documents_(std::move(documents)), row_(static_cast<size_t>(row_tokens)), pieces_(pieces) {}
 
@@ -33,7 +33,7 @@ class DocumentRows final : public RowSource {
   std::vector<int32_t> row_;
   const bool pieces_;
   std::vector<int64_t> ends_;        // Ends of the documents in row_.
-  std::deque<TokenDocument> ahead_;  // From the one in which the next row starts.
+  std::deque<TokenDocument> ahead_;  // The documents of the next row, starting with the one in which it starts.
   int64_t token_ = 0;                // The next row's first token in ahead_.front().
   int64_t tokens_ = 0;               // Tokens in ahead_ from there.
 };

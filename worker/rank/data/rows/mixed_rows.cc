@@ -152,7 +152,7 @@ absl::Status MixedRows::seek(const MixCursor& cursor) {
   }
   cursor_ = cursor;
   mix_.seek(cursor.mix);
-  // A source that ended before it was set to repeat may start again.
+  // A source that had ended starts again if it repeats now, so all positions are read again.
   for (size_t i = 0; i < sources_.size(); ++i) moved_[i] = true;
   return absl::OkStatus();
 }

@@ -15,24 +15,24 @@
 
 namespace titan::data {
 
-// Integer weights of the sources from a row of the stream on.
+// Integer weights of the sources, which apply from row `row` of the stream.
 struct WeightsFrom {
   int64_t row = 0;
   std::vector<int64_t> weights;
 };
 
-// Decides which source each row of a stream comes from. After n rows dealt by the same weights, every source has given
-// its share of n, rounded up or down. A row is a unit of time on one processor, and sources are tasks that get their
-// share of it at every moment (Baruah et al., "Proportionate progress", 1996). On one processor it suffices to choose,
-// among tasks whose next unit has begun, the one whose unit ends first. Uses only integers, so that all ranks deal
-// alike.
+// Decides which source each row of a stream comes from. After n rows dealt with the same weights, every source has
+// given its share of n, rounded up or down. A row is a unit of time on one processor, and sources are tasks that get
+// their share of it at every moment (Baruah et al., "Proportionate progress", 1996). On one processor it suffices to
+// choose, among tasks whose next unit has begun, the one whose unit ends first. Uses only integers, so that all ranks
+// deal alike.
 class SourceMix {
  public:
   // State of the dealing.
   struct Place {
     int64_t row = 0;               // Rows dealt so far.
     std::vector<int64_t> weights;  // Weights of the newest rows; 0 for a source that has ended.
-    std::vector<int64_t> dealt;    // Rows of each source dealt by these weights.
+    std::vector<int64_t> dealt;    // Rows of each source dealt with these weights.
     std::vector<bool> ended;
 
     bool operator==(const Place&) const = default;
@@ -41,7 +41,7 @@ class SourceMix {
   // `schedule` is in the order of its rows, starts at row 0, and has a weight per source in each entry.
   explicit SourceMix(std::vector<WeightsFrom> schedule);
 
-  // The source of the next row; nothing if all sources with a weight have ended.
+  // Returns the source of the next row; nothing if all sources with a weight have ended.
   std::optional<size_t> source();
   // Records that the row was taken from `source`.
   void deal(size_t source);
@@ -75,11 +75,11 @@ struct MixSource {
   std::vector<std::string> files;  // Files that its positions number.
 };
 
-// Rows of one source, or of several by their weights. A source that does not repeat gives its whole rows once; then the
-// others take over its share. The stream ends with the last source that has a weight.
+// Rows of one source, or of several by their weights. A source that does not repeat gives each of its whole rows once;
+// then the others take over its share. The stream ends with the last source that has a weight.
 class MixedRows {
  public:
-  // `schedule` as SourceMix takes it. Errors: those of the sources.
+  // `schedule`: see SourceMix. Errors: those of the sources.
   static absl::StatusOr<MixedRows> open(std::vector<MixSource> sources, std::vector<WeightsFrom> schedule);
 
   // These work like RowSource's; errors name the source.
@@ -90,7 +90,7 @@ class MixedRows {
   int64_t padding() const;
   std::vector<std::string> take_warnings();
 
-  // Positions of the next row and of the first.
+  // Return the position of the next row, and that of the first row.
   absl::StatusOr<const MixCursor*> cursor();
   const MixCursor& start() const { return start_; }
   absl::Status seek(const MixCursor& cursor);
@@ -106,7 +106,7 @@ class MixedRows {
   std::vector<MixSource> sources_;
   SourceMix mix_;
   size_t newest_ = 0;        // The source of the row that next() returned last.
-  std::vector<bool> moved_;  // Sources with outdated positions in cursor_.
+  std::vector<bool> moved_;  // Sources whose positions in cursor_ are out of date.
   MixCursor cursor_, start_;
 };
 

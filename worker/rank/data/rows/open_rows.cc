@@ -25,11 +25,12 @@
 namespace titan::data {
 namespace {
 
-// From this many ranks on, shared counting is less work than reading everything.
+// With this many ranks or more, shared counting is less work than reading everything.
 constexpr int kManyRanks = 4;
 
-// Shuffled or packed documents are read one by one, which compressed files do not allow; compressed remote files are
-// read as streams. A plug-in's dataset decides itself how it reads.
+// Returns whether ranks can share the counting of the file. Shuffled or packed documents are read one by one, which
+// compressed and remote files do not allow. In order, a remote file has to be compressed and of known size. A plug-in's
+// dataset decides itself how it reads.
 bool allows_blocks(const RowsWanted& wanted, const std::string& file) {
   if (wanted.kind.plugin != nullptr) return true;
   const bool in_order = wanted.shuffle == Shuffle::kNone && wanted.packing_window == 0;
@@ -44,10 +45,10 @@ bool can_be_counted(const RowsWanted& wanted) {
                      [&](const std::string& file) { return allows_blocks(wanted, file); });
 }
 
-// From this many ranks on, reading or decompressing everything may be slower than training.
+// With this many ranks or more, reading or decompressing everything may be slower than training.
 constexpr int kTooManyToRead = 64, kTooManyToDecompress = 1024;
 
-// Warns about text that each of many ranks has to read or decompress as a whole; empty for other text.
+// Returns a warning if each of many ranks has to read or decompress all of the text; otherwise an empty text.
 std::string reads_everything_warning(const RowsWanted& wanted) {
   const bool counted = can_be_counted(wanted);
   if (wanted.per_rank || wanted.dp_size < (counted ? kTooManyToDecompress : kTooManyToRead)) return "";
@@ -55,7 +56,7 @@ std::string reads_everything_warning(const RowsWanted& wanted) {
   const bool remote = wanted.kind.remote != nullptr;
   if (!remote && compressed == nullptr) return "";
   return absl::StrCat(remote ? wanted.files[0] : *compressed, remote ? ": streamed" : ": compressed",
-                      " text cannot be entered in the middle, so each of ", wanted.dp_size, " data-parallel ranks ",
+                      " text cannot be read from the middle, so each of ", wanted.dp_size, " data-parallel ranks ",
                       counted ? "decompresses" : "reads and tokenises",
                       " all of it, which may hold up training; make a token index with titan-data tokenize",
                       remote ? " of a copy" : ", or decompress the files",
@@ -106,7 +107,8 @@ absl::StatusOr<OpenedRows> streamed_rows(const RowsWanted& wanted, std::shared_p
       std::move(share.files)};
 }
 
-// Compressed text whose blocks are too dense to be held in memory is read as a stream.
+// Opens rows whose counting the ranks share. Compressed text with a block that is too dense for memory is read as a
+// stream.
 absl::StatusOr<OpenedRows> rows_counted_together(const RowsWanted& wanted,
                                                  const std::shared_ptr<Tokenizer>& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> rows, counted_rows(wanted, tokenizer));
@@ -124,7 +126,7 @@ TokenDocumentsOptions documents_wanted(const RowsWanted& wanted) {
           .row_tokens = wanted.row_tokens};
 }
 
-// Sets `options` to the rank's share of `documents`.
+// With order per_rank, sets `options` to the rank's share of `documents`.
 absl::Status shard_microbatch(const RowsWanted& wanted, int64_t documents, TokenDocumentsOptions& options) {
   if (!wanted.per_rank) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const DocumentShare share, contiguous_share(documents, wanted.dp_rank, wanted.dp_size));
@@ -133,7 +135,7 @@ absl::Status shard_microbatch(const RowsWanted& wanted, int64_t documents, Token
   return absl::OkStatus();
 }
 
-// `pieces`: documents end without a token that marks it, so that rows have to.
+// `pieces`: no token marks the end of a document, so rows record it.
 std::unique_ptr<RowSource> rows_of_documents(const RowsWanted& wanted, std::unique_ptr<TokenDocuments> documents,
                                              bool pieces, std::optional<int32_t> end_of_document) {
   if (wanted.packing_window == 0) {
@@ -151,7 +153,7 @@ absl::Status cannot_shuffle(const std::string& what, const RowsWanted& wanted, c
 
 constexpr char kTokenise[] = "; make a token index of them with titan-data tokenize, or leave shuffle out";
 
-// InvalidArgument, with the reason, if documents of these files cannot be read in any order.
+// Returns InvalidArgument, with the reason, if documents of these files cannot be read in any order.
 absl::Status check_addressable(const RowsWanted& wanted) {
   if (wanted.shuffle == Shuffle::kRows) {
     return cannot_shuffle(wanted.files[0], wanted,
@@ -159,8 +161,9 @@ absl::Status check_addressable(const RowsWanted& wanted) {
                           "\"documents\", or make one with titan-data tokenize");
   }
   if (wanted.kind.remote != nullptr) {
-    return cannot_shuffle(wanted.files[0], wanted,
-                          "needs files of this machine, a hub's are streamed: download them with titanctl assets get");
+    return cannot_shuffle(
+        wanted.files[0], wanted,
+        "needs files on this machine, but a hub's are streamed: download them with titanctl assets get");
   }
   const std::string* compressed = first_compressed(wanted.files, wanted.kind);
   if (compressed == nullptr) return absl::OkStatus();
@@ -197,7 +200,7 @@ absl::StatusOr<NewFinder> finders(const RowsWanted& wanted) {
   };
 }
 
-// The file of documents' lengths; its name contains what they depend on.
+// Returns the path of the file of documents' lengths. Its name depends on all that they depend on.
 absl::StatusOr<std::string> lengths_file(const RowsWanted& wanted, const Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark,
                          tokenizer_fingerprint(wanted.tokenizer_folder, tokenizer));
@@ -246,8 +249,8 @@ absl::StatusOr<OpenedRows> arranged_text(const RowsWanted& wanted, std::shared_p
   return OpenedRows{rows_of_documents(wanted, std::move(documents), has_pieces(wanted.kind), end), std::move(files)};
 }
 
-// Adds what reading documents needs from the tokenizer: the largest token that a plug-in may return and, for
-// conversations, the chat template.
+// Adds what depends on the tokenizer: the largest token that a plug-in may return and, for conversations, the chat
+// template.
 absl::StatusOr<RowsWanted> with_tokenizer(RowsWanted wanted, const Tokenizer& tokenizer) {
   wanted.kind.max_token_id = tokenizer.max_id();
   if (wanted.kind.messages_key.empty()) return wanted;
@@ -256,7 +259,7 @@ absl::StatusOr<RowsWanted> with_tokenizer(RowsWanted wanted, const Tokenizer& to
       format != data_files::DatasetFormat::kPlugin) {
     return absl::InvalidArgumentError(absl::StrCat(
         wanted.files[0], ": messages_key = \"", wanted.kind.messages_key,
-        "\" is of JSON lines and Parquet, the files hold ",
+        "\" is only for JSON lines and Parquet, but the files hold ",
         data_files::holds_tokens(wanted.kind.format) ? "tokens" : "plain text", ": leave messages_key out"));
   }
   TITAN_ASSIGN_OR_RETURN(wanted.kind.chat,
@@ -274,7 +277,7 @@ absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_pt
   return streamed_rows(wanted, std::move(tokenizer));
 }
 
-// Tokens of another tokenizer would train a useless model.
+// Refuses tokens of another tokenizer, which would train a useless model.
 absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, const Tokenizer& tokenizer) {
   if (set.marks().empty()) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const data_files::TokenizerFingerprint mark, tokenizer_fingerprint(folder, tokenizer));
@@ -287,7 +290,7 @@ absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, con
   return absl::OkStatus();
 }
 
-// An index fixes which tokens are labels; the job cannot choose otherwise.
+// Refuses a job with another train_on than its index, which fixes which tokens are labels.
 absl::Status check_labels(const TokenSet& set, bool train_on_all) {
   for (const TokenSet::Marked& marked : set.marks()) {
     if (marked.train_on_all.value_or(train_on_all) == train_on_all) continue;
@@ -311,10 +314,9 @@ absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted,
         "packing = "
         "\"concatenate\"");
   }
-  const bool marked = set.marked();  // With conversations, rows state where they end, as rows of text do.
+  const bool marked = set.marked();  // Rows of conversations record where they end, as they do for text.
   if (marked && wanted.shuffle == Shuffle::kRows) {
-    return cannot_shuffle(wanted.files[0], wanted,
-                          "would cut conversations off from where they end: set shuffle = \"documents\"");
+    return cannot_shuffle(wanted.files[0], wanted, "would lose where conversations end: set shuffle = \"documents\"");
   }
   if (marked || wanted.shuffle == Shuffle::kDocuments || wanted.packing_window > 0) {
     return rows_of_documents(wanted, documents_of_set(std::move(set), max_token_id, share), marked, tokenizer.eos_id());
@@ -350,8 +352,7 @@ absl::StatusOr<OpenedRows> open_rows(const RowsWanted& asked, const std::shared_
   const bool tokens = data_files::holds_tokens(wanted.kind.format);
   TITAN_ASSIGN_OR_RETURN(OpenedRows opened,
                          tokens ? rows_of_tokens(wanted, *tokenizer) : rows_of_text(wanted, tokenizer));
-  const bool warns = !wanted.per_rank || wanted.dp_rank == 0;  // In order per_rank, the warnings of every rank are
-                                                               // shown.
+  const bool warns = !wanted.per_rank || wanted.dp_rank == 0;  // With order per_rank every rank's warnings are shown.
   for (std::string warning : {tokens ? "" : reads_everything_warning(wanted), warns ? wanted.kind.warning : ""}) {
     if (!warning.empty()) opened.rows = warned_rows(std::move(opened.rows), std::move(warning));
   }

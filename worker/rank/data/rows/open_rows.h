@@ -25,9 +25,9 @@ struct RowsWanted {
   int dp_rank = 0, dp_size = 1;
   Shuffle shuffle = Shuffle::kNone;
   int64_t shuffle_seed = 0;
-  int64_t packing_window = 0;                 // Documents packed together by best fit; 0: rows are cut from one stream.
-  std::string counts_folder;                  // Where ranks share their counts; empty: each rank reads everything.
-  absl::Duration timeout = absl::Seconds(1);  // Time to wait for other ranks' counts.
+  int64_t packing_window = 0;  // Documents packed together by best fit; 0: rows are cut from one stream.
+  std::string counts_folder;   // Where ranks share counts and tables of documents; empty: each rank reads everything.
+  absl::Duration timeout = absl::Seconds(1);  // Longest wait for a new count by another rank.
 };
 
 // Opened rows, and the files that they come from.
@@ -49,13 +49,15 @@ struct SourceWanted {
   std::optional<Shuffle> shuffle = {};  // No value: the stream's.
 };
 
-// Rows of all sources by their weights. Each source's files, kind, repeat and shuffle replace those of `common`.
+// Opens the rows of all sources, mixed by their weights. Each source's files, kind, repeat and shuffle replace those of
+// `common`.
 absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::vector<SourceWanted>& sources,
                                           std::vector<WeightsFrom> schedule,
                                           const std::shared_ptr<Tokenizer>& tokenizer);
 
-// Converts torchtitan's numbers to a position of these rows (RowStream::seek_torchtitan_position), for text only. A
-// position in the stream of all documents is valid for any number of ranks.
+// Converts torchtitan's numbers to a position of these rows (RowStream::seek_torchtitan_position). InvalidArgument
+// unless the rows are cut from plain text in order. A position in the stream of all documents is valid for any number
+// of ranks.
 absl::StatusOr<StreamPosition> position_from_torchtitan(const RowsWanted& wanted, int64_t documents,
                                                         int64_t tokens_left);
 

@@ -66,7 +66,7 @@ absl::Status PackedRows::fill_window() {
   return absl::OkStatus();
 }
 
-// Whether there is a next row. Reads the next window only when its first row is requested.
+// Returns whether there is a next row. Reads the next window only when its first row is requested.
 absl::StatusOr<bool> PackedRows::settle_window() {
   const int64_t pass = documents_->position().pass;
   while (given_ == rows_.size()) {

@@ -20,13 +20,13 @@ struct DocumentPiece {
 
 // Packs documents of these lengths into rows of `row_tokens`, and cuts none that fits a row. A longer one becomes whole
 // rows and a rest; each piece begins with the last token of the previous one, so that every token but a document's
-// first is a label exactly once. A document of one token has no label and is left out. Pieces are placed from the
-// longest on, each in the row that it fills best (best fit decreasing). The result is in the order of the documents,
-// within rows and across rows.
+// first is a label exactly once. A document of one token has no label and is left out. Pieces are placed longest first,
+// each in the row that it fills best (best fit decreasing). The result is in the order of the documents, within rows
+// and across rows.
 std::vector<std::vector<DocumentPiece>> best_fit(const std::vector<int64_t>& lengths, int64_t row_tokens);
 
 // Rows of whole documents, by best fit among those of a window; the rest of a row is padding. A position is the start
-// of the window and the number of its rows already given: resuming packs the window again.
+// of the window and the number of its rows that were already returned: resuming packs the window again.
 class PackedRows final : public RowSource {
  public:
   struct Options {
@@ -57,7 +57,7 @@ class PackedRows final : public RowSource {
   StreamPosition start_;  // Start of the window.
   std::vector<TokenDocument> window_;
   std::vector<std::vector<DocumentPiece>> rows_;  // Rows of the window.
-  size_t given_ = 0;                              // Number of them already given.
+  size_t given_ = 0;                              // Number of them already returned or skipped.
   std::vector<int32_t> row_;
   std::vector<int64_t> ends_;
   int64_t padded_ = 0;

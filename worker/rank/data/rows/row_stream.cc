@@ -124,7 +124,7 @@ absl::Status RowStream::seek_torchtitan_position(int64_t documents, int64_t toke
     if (!document.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the checkpoint's data position is after ", counted(documents, "document"),
-          ", this rank's share of the dataset has ", i, ": continue with the dataset that it was saved with"));
+          ", but this rank's share of the dataset has ", i, ": continue with the dataset that it was saved with"));
     }
     starts.push_back({.document = document->position, .bad_lines = bad_lines});
     if (static_cast<int64_t>(starts.size()) > tokens_left + 1) starts.pop_front();
@@ -133,8 +133,8 @@ absl::Status RowStream::seek_torchtitan_position(int64_t documents, int64_t toke
   for (int64_t left = tokens_left; left > 0;) {
     if (starts.empty()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the checkpoint's data position has ", tokens_left,
-                       " tokens before it, more than the dataset's documents before that position have"
+          absl::StrCat("the checkpoint's data position leaves ", tokens_left,
+                       " tokens of the documents before it, which have fewer"
                        ": the dataset or the tokenizer has changed, or a new pass had just begun"));
     }
     position = starts.back();

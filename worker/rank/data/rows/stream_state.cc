@@ -10,7 +10,7 @@
 namespace titan::data {
 namespace {
 
-// Writing and reading share this list.
+// Visits the numbers of a position. Writing and reading share this list.
 template <typename Position, typename Visitor>
 void visit_numbers(Position& position, Visitor&& visit) {
   visit("file", position.document.file);
@@ -22,7 +22,7 @@ void visit_numbers(Position& position, Visitor&& visit) {
   visit("bad_lines", position.bad_lines);
 }
 
-// Only for positions in shuffled or packed data.
+// Visits the numbers that only positions in shuffled or packed data need.
 template <typename Position, typename Visitor>
 void visit_arrangement(Position& position, Visitor&& visit) {
   visit("shuffle_seed", position.arrangement.seed);
@@ -63,7 +63,7 @@ absl::Status read_arrangement(const nlohmann::json& json, StreamPosition& positi
   return absl::OkStatus();
 }
 
-// Commit of a file on a hub; "" for any other.
+// Returns the commit of a file on a hub; "" for any other file.
 std::string commit(const StreamPosition& position, const std::vector<std::string>& files) {
   if (position.document.file >= static_cast<int64_t>(files.size())) return "";
   return hub::commit_of(files[position.document.file]);
@@ -139,7 +139,7 @@ std::string described(const Arrangement& arrangement) {
   return text;
 }
 
-// A position in one order means nothing in another.
+// Checks that the order of the data is the saved one: a position is valid only in its own order.
 absl::Status check_arrangement(const Arrangement& saved, const Arrangement& now) {
   if (saved == now) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("dataloader state: saved ", described(saved), ", the job reads ",

@@ -12,19 +12,19 @@
 
 namespace titan::data {
 
-// Reads a number of a state. Numbers are at most 2^60, so that readers may add to them. Errors: InvalidArgument for
-// anything but a number of 0 or more (names the key).
+// Reads a number of a state: an integer from 0 to 2^60, so that readers may add to it. Errors: InvalidArgument for
+// anything else (names the key).
 absl::StatusOr<int64_t> state_number(const nlohmann::json& object, const char* key);
 
-// A stream position as checkpoints keep it. It includes the file's name, its path below the dataset's folder and, for a
-// hub, the commit, so that a changed dataset is noticed.
+// Returns a stream position in the form that checkpoints store. It includes the file's name, its path below the
+// dataset's folder and, for a hub, the commit, so that a changed dataset is detected.
 nlohmann::json to_json(const StreamPosition& position, const std::vector<std::string>& files);
 
 // Errors: InvalidArgument for a missing or negative number (names it), or if the file at that index now has another
 // name, another place among the files, or another commit.
 absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, const std::vector<std::string>& files);
 
-// A place in a stream as checkpoints keep it: the position of a single source without a name; otherwise each source's
+// Returns a place in a stream in that form: the position of a single source without a name; otherwise each source's
 // position with its name and rows, and the state of the mixing.
 nlohmann::json to_json(const MixCursor& cursor, const MixedRows& rows);
 

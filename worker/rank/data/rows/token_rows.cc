@@ -49,7 +49,7 @@ absl::StatusOr<int64_t> TokenRows::skip(int64_t rows) {
   return rows;
 }
 
-// A pass begins with its first token, not with the last of the previous pass, as for a reader of text.
+// At the end of a pass, stays in that pass, as a reader of text does: the next pass begins with its first token.
 void TokenRows::advance(int64_t tokens) {
   head_ += tokens;
   if (head_ <= end_) return;
@@ -66,9 +66,9 @@ absl::Status TokenRows::check_ids() {
       std::find_if(row_.begin(), row_.end(), [&](int32_t id) { return id < 0 || id > options_.max_token_id; });
   if (wrong == row_.end()) return absl::OkStatus();
   const TokenSet::Place place = set_.find(std::min(head_, set_.tokens() - 1)).value_or(TokenSet::Place{});
-  return absl::InvalidArgumentError(absl::StrCat(set_.paths()[place.shard], ": a row from document ", place.document,
-                                                 " on holds token ", *wrong, ", and the tokenizer's last is ",
-                                                 options_.max_token_id, ": the data was made with another tokenizer"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      set_.paths()[place.shard], ": a row that starts in document ", place.document, " holds token ", *wrong,
+      ", and the tokenizer's last is ", options_.max_token_id, ": the data was made with another tokenizer"));
 }
 
 absl::StatusOr<StreamPosition> TokenRows::position() {
@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<ShuffledRows>> ShuffledRows::open(TokenSet set, c
   return rows;
 }
 
-// Whether there is a next row. The next pass begins only when its first row is requested.
+// Returns whether there is a next row. Begins the next pass only when its first row is requested.
 absl::StatusOr<bool> ShuffledRows::settle_pass() {
   if (number_ < rows_) return true;
   if (!options_.loop) return false;
@@ -151,7 +151,7 @@ absl::StatusOr<const int32_t*> ShuffledRows::next() {
   if (wrong != row_.end()) {
     TITAN_ASSIGN_OR_RETURN(const TokenSet::Place place, set_.find(first));
     return absl::InvalidArgumentError(absl::StrCat(
-        set_.paths()[place.shard], ": a row from document ", place.document, " on holds token ", *wrong,
+        set_.paths()[place.shard], ": a row that starts in document ", place.document, " holds token ", *wrong,
         ", and the tokenizer's last is ", options_.max_token_id, ": the data was made with another tokenizer"));
   }
   ++number_;

@@ -12,8 +12,8 @@
 namespace titan::data {
 
 // Rows of documents that are already tokens: the same rows and positions that RowStream makes from their text, but each
-// is found and read alone. A position's offset is the document's first token in its shard, its line the document's
-// number there.
+// row is found and read directly. A position's offset is the document's first token in its shard, its line the
+// document's number there.
 class TokenRows final : public RowSource {
  public:
   struct Options {

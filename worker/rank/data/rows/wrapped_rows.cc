@@ -78,7 +78,7 @@ class FallbackRows final : public RowSource {
   }
 
  private:
-  // The answer of rows_, or of the other source if the first is too dense.
+  // Returns the answer of rows_, or of the other source if the first is too dense.
   template <typename Question>
   auto ask(const Question& question) -> decltype(question()) {
     auto answer = question();
@@ -92,7 +92,7 @@ class FallbackRows final : public RowSource {
     rows_since_known_ = 0;
   }
 
-  // Drops warnings that repeat while rows are read again.
+  // Collects warnings, without those that repeat while rows are read again.
   void keep_warnings() {
     for (std::string& warning : rows_->take_warnings()) {
       if (reading_again_ && std::find(reported_.begin(), reported_.end(), warning) != reported_.end()) continue;

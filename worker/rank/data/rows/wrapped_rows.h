@@ -11,13 +11,13 @@
 
 namespace titan::data {
 
-// The same rows, with an additional warning once, before all others.
+// Returns the same rows, with an additional warning once, before all others.
 std::unique_ptr<RowSource> warned_rows(std::unique_ptr<RowSource> rows, std::string warning);
 
 using OpenRowSource = std::function<absl::StatusOr<std::unique_ptr<RowSource>>()>;
 
-// Rows of counted text, until an error is_too_dense(). From then on reads `everything`, which is opened then and has
-// the same rows and positions. A warning reports this, with the text that is too dense.
+// Returns the rows of `counted` until an error is_too_dense(). Then it opens `everything`, which has the same rows and
+// positions, and continues with it. A warning reports this, with the text that is too dense.
 std::unique_ptr<RowSource> fallback_rows(std::unique_ptr<RowSource> counted, OpenRowSource everything);
 
 }  // namespace titan::data

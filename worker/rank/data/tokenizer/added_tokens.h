@@ -17,8 +17,8 @@ struct AddedToken {
   int32_t id = 0;
   std::string content;
   bool special = false;
-  bool lstrip = false;      // Also takes the white space before it.
-  bool rstrip = false;      // Also takes the white space after it.
+  bool lstrip = false;      // Also matches the white space before it.
+  bool rstrip = false;      // Also matches the white space after it.
   bool normalized = false;  // Searched in the normalized text instead of the original.
 };
 
@@ -32,7 +32,7 @@ class AddedTokenMatcher {
   absl::Status split(std::string_view text, const std::function<absl::Status(std::string_view)>& between,
                      const std::function<void(int32_t)>& token) const;
 
-  // Bytes of the longest token at `at`; 0: no token is there.
+  // Returns the bytes of the longest token at `at`; 0: no token is there.
   size_t length_at(std::string_view text, size_t at) const;
 
  private:

@@ -12,14 +12,14 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kShortWord = 64;  // In symbols: up to this length a scan beats a heap.
+constexpr size_t kShortWord = 64;  // In symbols: up to this length a scan is faster than a heap.
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-// Where the word that begins at `begin` ends: before the first mark that follows another character.
+// Returns where the word that begins at `begin` ends: before the first mark that follows another character.
 size_t next_word(std::string_view text, size_t begin) {
   size_t at = begin;
   while (text.substr(at, std::size(kSpaceMark) - 1) == kSpaceMark) at += std::size(kSpaceMark) - 1;

@@ -37,13 +37,13 @@ class Bpe final : public WordModel {
                                     const std::vector<std::pair<std::string, std::string>>& merges,
                                     const BpeOptions& options);
 
-  // For a vocabulary without a list of merges: two tokens merge if their joined bytes are a token, the lowest rank
-  // first.
+  // Creates a model from a vocabulary without a list of merges: two tokens merge if their joined bytes are a token, the
+  // lowest rank first.
   static Bpe from_ranks(const std::vector<RankedToken>& vocabulary, const BpeOptions& options);
 
   void encode(std::string_view word, std::vector<int32_t>& tokens) override;
 
-  // Whether each character of `text` is a token.
+  // Returns whether each character of `text` is a token.
   bool knows_characters(std::string_view text) const;
 
  private:

@@ -14,10 +14,10 @@ namespace titan::data {
 
 inline constexpr char kSpaceMark[] = "\u2581";  // U+2581 stands for a space.
 
-// How a vocabulary of characters spells the token of one byte, which serves text without a character token: "<0x0A>".
+// Returns how a vocabulary of characters spells the token of a byte, for characters without a token: "<0x0A>".
 inline std::string byte_token(uint8_t byte) { return absl::StrFormat("<0x%02X>", byte); }
 
-// The byte that such a token stands for; nothing for other tokens.
+// Returns the byte that such a token stands for; nothing for other tokens.
 inline std::optional<uint8_t> byte_of_token(std::string_view token) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return std::nullopt;
@@ -26,7 +26,7 @@ inline std::optional<uint8_t> byte_of_token(std::string_view token) {
   return static_cast<uint8_t>(high << 4 | low);
 }
 
-// Token ids of the 256 bytes, indexed by byte; -1 where there is none.
+// Returns the token ids of the 256 bytes, indexed by byte; -1: no token.
 template <typename Ids>
 std::array<int32_t, 256> byte_token_ids(const Ids& ids) {
   std::array<int32_t, 256> tokens;
@@ -37,8 +37,8 @@ std::array<int32_t, 256> byte_token_ids(const Ids& ids) {
   return tokens;
 }
 
-// The bytes of a token that a file spells in GPT-2's alphabet, which has a printable stand-in for each of the 256 bytes
-// ("\u0120the" is " the"). Nothing when a character is not in the alphabet.
+// Returns the bytes of a token that a file spells in GPT-2's alphabet, which has a printable stand-in for each of the
+// 256 bytes ("\u0120the" is " the"). Nothing when a character is not in the alphabet.
 std::optional<std::string> from_byte_alphabet(const std::string& spelling);
 
 }  // namespace titan::data

@@ -31,12 +31,12 @@ absl::StatusOr<Charsmap> Charsmap::parse(std::string_view bytes) {
   const uint32_t size = bytes.size() < 4 ? 0 : little_endian(bytes, 0);
   if (size == 0 || size % 4 != 0 || size > bytes.size() - 4) {
     return absl::InvalidArgumentError(
-        absl::StrCat("precompiled_charsmap holds ", bytes.size(), " bytes, of which its trie would take ", size));
+        absl::StrCat("precompiled_charsmap holds ", bytes.size(), " bytes, but its trie needs ", size));
   }
   for (size_t at = 4; at < 4 + size; at += 4) map.units_.push_back(little_endian(bytes, at));
   map.replacements_ = bytes.substr(4 + size);
   if (!is_utf8(map.replacements_))
-    return absl::InvalidArgumentError("precompiled_charsmap replaces by what is not UTF-8");
+    return absl::InvalidArgumentError("precompiled_charsmap has replacements that are not UTF-8");
   return map;
 }
 

@@ -25,7 +25,7 @@ class Charsmap {
     size_t length = 0;  // Bytes of the text that are replaced; 0: no rule.
     std::string_view replacement;
   };
-  // The rule for the longest or shortest prefix of `text` that has one.
+  // Return the rule for the longest or shortest prefix of `text` that has one.
   Match longest(std::string_view text) const { return find(text, false); }
   Match shortest(std::string_view text) const { return find(text, true); }
   bool empty() const { return units_.empty(); }

@@ -198,7 +198,7 @@ def tables(added, of):
 def main():
     if unicodedata.unidata_version != BASE_VERSION:
         sys.exit(f"{sys.executable} knows Unicode {unicodedata.unidata_version}, the tables start from {BASE_VERSION}: run "
-                 "deploy/bootstrap.sh, which takes Debian 12's Python")
+                 "deploy/bootstrap.sh, which uses Debian 12's Python")
     for name, text in tables(added_characters(), forms).items():
         pathlib.Path(sys.argv[1], name).write_text(text, encoding="utf-8")
 

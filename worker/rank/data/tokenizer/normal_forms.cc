@@ -50,7 +50,7 @@ void decompose(uint32_t character, std::vector<Mark>& out) {
   }
 }
 
-// The character that the two compose to, or 0.
+// Returns the character that the two compose to, or 0.
 uint32_t compose(uint32_t first, uint32_t second) {
   if (first - kLeading < kLeadingCount && second - kVowels < kVowelCount) {
     return kSyllables + ((first - kLeading) * kVowelCount + (second - kVowels)) * kTrailingCount;
@@ -128,7 +128,7 @@ std::string normalize(std::string_view text, void (*take_apart)(uint32_t, std::v
   return result;
 }
 
-// Whether all bytes are below `limit`. Continuation bytes are below 0xC0.
+// Returns whether all bytes are below `limit`. Continuation bytes are below 0xC0.
 bool below(std::string_view text, unsigned char limit) {
   return std::all_of(text.begin(), text.end(), [=](char c) { return static_cast<unsigned char>(c) < limit; });
 }

@@ -138,7 +138,7 @@ absl::Status add_steps(const json& normalizer, int depth, Normalizer& steps) {
     steps.add(std::move(step));
     return absl::OkStatus();
   }
-  if (depth == kMaxDepth) return bad("normalizer: more than 16 \"Sequence\" inside each other");
+  if (depth == kMaxDepth) return bad("normalizer: \"Sequence\" is nested more than 16 deep");
   const json* parts = member(normalizer, "normalizers");
   if (parts == nullptr || !parts->is_array()) return bad("normalizer: a \"Sequence\" without \"normalizers\"");
   for (const json& part : *parts) TITAN_RETURN_IF_ERROR(add_steps(part, depth + 1, steps));

@@ -20,15 +20,15 @@ class Normalizer {
   void add(Step step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
 
-  // Clears `from_start` if a step does, sets it otherwise. InvalidArgument for a text that becomes a thousand times as
-  // long.
+  // Returns `text` after all steps. Clears `from_start` if a step does, sets it otherwise. InvalidArgument for a text
+  // that becomes a thousand times as long.
   absl::StatusOr<std::string> apply(std::string_view text, bool* from_start = nullptr) const;
 
  private:
   std::vector<Step> steps_;
 };
 
-// Errors: InvalidArgument, names what is not reproduced exactly.
+// Reads a "normalizer" object. Errors: InvalidArgument, names what is not reproduced exactly.
 absl::StatusOr<Normalizer> read_normalizer(const nlohmann::json& normalizer);
 
 }  // namespace titan::data

@@ -9,7 +9,7 @@
 
 namespace titan::data {
 
-// The tokenizer that `file` describes. Errors: InvalidArgument.
+// Returns the tokenizer that `file` describes. Errors: InvalidArgument.
 absl::StatusOr<std::unique_ptr<Tokenizer>> make_pipeline_tokenizer(const TokenizerFile& file);
 
 }  // namespace titan::data

@@ -39,8 +39,9 @@ class SentencePieceNormalizer {
   bool add_dummy_prefix_, remove_extra_;
 };
 
-// Gives the tokens of the `sentencepiece` package. A document is put between <s> and </s>, as in Llama 2, if the model
-// has these pieces. Names of control pieces in a text are ordinary text. Errors: InvalidArgument.
+// Returns a tokenizer that gives the tokens of the `sentencepiece` package. A document is put between <s> and </s>, as
+// in Llama 2, if the model has these pieces. Names of control pieces in a text are ordinary text. Errors:
+// InvalidArgument.
 absl::StatusOr<std::unique_ptr<Tokenizer>> make_sentencepiece_tokenizer(tokenizer_files::SentencePieceModel model);
 
 }  // namespace titan::data

@@ -85,8 +85,8 @@ absl::Status rename(const json& config, Names& tokens) {
   return absl::OkStatus();
 }
 
-// The token that `config` names, else the one called `otherwise`, else none. InvalidArgument if the named one does not
-// exist.
+// Returns the token that `config` names, else the one called `otherwise`, else none. InvalidArgument if the named one
+// does not exist.
 absl::StatusOr<std::optional<int32_t>> named_token(const json& config, const char* key, const std::string& otherwise,
                                                    const Names& tokens) {
   const json* named = member(config, key);
@@ -96,7 +96,7 @@ absl::StatusOr<std::optional<int32_t>> named_token(const json& config, const cha
   }
   if (named == nullptr) return std::optional<int32_t>();
   return bad(absl::StrCat("tokenizer_config.json: ", key, " ", named->dump(), " is not a special token; ",
-                          "added_tokens_decoder gives names to their numbers"));
+                          "add it to added_tokens_decoder with its number"));
 }
 
 const Encoding* find_encoding(const std::string& name) {

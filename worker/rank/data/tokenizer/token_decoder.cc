@@ -28,7 +28,7 @@ absl::StatusOr<DecoderStep> decode_replace(const json& step) {
   if (text.empty()) return bad("decoder \"Replace\": only a pattern with \"String\" is supported");
   const std::string content = text_of(step, "content");
   if (content.size() > text.size()) {
-    return bad(absl::StrCat("decoder \"Replace\": \"", text, "\" by what is longer is not supported"));
+    return bad(absl::StrCat("decoder \"Replace\": \"", text, "\" with a longer content is not supported"));
   }
   return [text, content](Tokens& tokens) {
     for (std::string& token : tokens) token = absl::StrReplaceAll(token, {{text, content}});
@@ -65,7 +65,7 @@ absl::StatusOr<DecoderStep> decode_fuse(const json&) {
   return [](Tokens& tokens) { tokens = {absl::StrJoin(tokens, "")}; };
 }
 
-// Removes the character up to `start` and `stop` times at the two ends of each token.
+// Removes the character up to `start` times from the beginning and up to `stop` times from the end of each token.
 absl::StatusOr<DecoderStep> decode_strip(const json& step) {
   const auto times = [&](const char* key) {
     const json* value = member(step, key);
@@ -87,7 +87,8 @@ absl::StatusOr<DecoderStep> decode_strip(const json& step) {
   };
 }
 
-// Drops the first token's mark, which the pre-tokenizer adds unless it never prepends one.
+// Drops the first token's marks, of which the pre-tokenizer adds one unless it never prepends. In other tokens, marks
+// become spaces.
 absl::StatusOr<DecoderStep> decode_metaspace(const json& step) {
   TITAN_ASSIGN_OR_RETURN(const Metaspace space, read_metaspace(step, "decoder"));
   return [space](Tokens& tokens) {
@@ -115,7 +116,7 @@ absl::Status add_decoder_steps(const json& decoder, int depth, TokenDecoder& ste
     steps.add(std::move(step));
     return absl::OkStatus();
   }
-  if (depth == kMaxDecoderDepth) return bad("decoder: more than 16 \"Sequence\" inside each other");
+  if (depth == kMaxDecoderDepth) return bad("decoder: \"Sequence\" is nested more than 16 deep");
   const json* parts = member(decoder, "decoders");
   if (parts == nullptr || !parts->is_array()) return bad("decoder: a \"Sequence\" without \"decoders\"");
   for (const json& part : *parts) TITAN_RETURN_IF_ERROR(add_decoder_steps(part, depth + 1, steps));

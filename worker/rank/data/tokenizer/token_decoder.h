@@ -23,7 +23,8 @@ class TokenDecoder {
   std::string between_;
 };
 
-// If `decoder` is null, tokens are joined with spaces. Errors: InvalidArgument, names what is not reproduced exactly.
+// Reads a "decoder" object. If `decoder` is null, tokens are joined with spaces. Errors: InvalidArgument, names what is
+// not reproduced exactly.
 absl::StatusOr<TokenDecoder> read_decoder(const nlohmann::json* decoder);
 
 }  // namespace titan::data

@@ -29,19 +29,18 @@ class Tokenizer {
   // them). An error leaves `tokens` unchanged.
   virtual absl::Status encode_document(std::string_view text, std::vector<int32_t>& tokens) = 0;
 
-  // The text of the tokens, including added tokens. Unknown ids are skipped.
+  // Returns the text of the tokens, including added tokens. Unknown ids are skipped.
   virtual std::string decode(const std::vector<int32_t>& tokens) const = 0;
 
-  // How the vocabulary spells a token ("\u2581the", "<0x0A>"; a byte-level token is spelled as its bytes), and the
-  // bytes of text that it stands for (" the",
-  // "\n"). Empty for unknown ids.
+  // Return how the vocabulary spells a token ("\u2581the", "<0x0A>"; a byte-level token is spelled as its bytes), and
+  // the bytes of text that it stands for (" the", "\n"). Empty for unknown ids.
   virtual std::string spelling(int32_t token) const = 0;
   virtual std::string bytes(int32_t token) const = 0;
 
   virtual int64_t vocab_size() const = 0;  // Includes added tokens. No id exceeds max_id().
   virtual int32_t max_id() const = 0;
-  // Tokens that the tokenizer's files put before a text: the post-processor's of a tokenizer.json, BOS in other
-  // formats.
+  // Returns the tokens that the tokenizer's files put before a text: the post-processor's of a tokenizer.json, BOS in
+  // other formats.
   virtual std::vector<int32_t> prefix() const = 0;
   virtual std::optional<int32_t> bos_id() const = 0;
   virtual std::optional<int32_t> eos_id() const = 0;

@@ -258,7 +258,7 @@ class ModelReader {
     return absl::OkStatus();
   }
 
-  // The text that the file's spelling stands for.
+  // Returns the text that the file's spelling stands for.
   std::optional<std::string> plain(const std::string& spelling) const {
     return file_.byte_level ? from_byte_alphabet(spelling) : spelling;
   }

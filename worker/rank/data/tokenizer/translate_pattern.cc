@@ -13,7 +13,7 @@
 namespace titan::data {
 namespace {
 
-// PCRE2's \s also takes U+180E, which stopped being a space in Unicode 6.3.
+// PCRE2's \s also matches U+180E, which stopped being a space in Unicode 6.3.
 constexpr const char* kSpace =
     "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr const char* kNotSpace =
@@ -70,7 +70,7 @@ class Translator {
     return absl::OkStatus();
   }
 
-  // (?: (?= (?! (?<= (?<! (?> and (?i: mean the same in both.
+  // Copies (?: (?= (?! (?<= (?<! (?> and (?i: which mean the same in both.
   absl::Status group() {
     for (const char* opening : {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:"}) {
       const std::string text = opening;
@@ -134,7 +134,7 @@ class Translator {
     return absl::OkStatus();
   }
 
-  // \x{1F600} means the same in both. So does \x41, but patterns do not use it.
+  // Copies \x{1F600}, which means the same in both. Refuses \x41, which patterns do not use.
   absl::Status code_point() {
     const size_t close = pattern_.find('}', at_);
     if (pattern_.compare(at_ + 2, 1, "{") != 0 || close == std::string::npos) return refuse("\\x without braces");

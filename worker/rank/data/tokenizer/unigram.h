@@ -22,15 +22,15 @@ class DoubleArray {
   explicit DoubleArray(std::vector<std::pair<std::string, int32_t>> keys);
 
   static constexpr int32_t kRoot = 0, kNone = -1;
-  // The child of `node` by `byte`, or kNone.
+  // Returns the child of `node` by `byte`, or kNone.
   int32_t child(int32_t node, unsigned char byte) const {
     const size_t at = static_cast<size_t>(nodes_[node].base) + byte;
     return nodes_[at].parent == node ? static_cast<int32_t>(at) : kNone;
   }
-  // The value of the key that ends at `node`, or kNone.
+  // Returns the value of the key that ends at `node`, or kNone.
   int32_t value(int32_t node) const { return nodes_[node].value; }
 
-  // The value of the whole key, or kNone.
+  // Returns the value of the whole key, or kNone.
   int32_t find(std::string_view key) const;
 
  private:

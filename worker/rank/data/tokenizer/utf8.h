@@ -14,7 +14,7 @@ struct Decoded {
   uint32_t length;  // In bytes.
 };
 
-// The character at `at` of valid UTF-8.
+// Returns the character at `at` of valid UTF-8.
 inline Decoded decode_utf8(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[at + i])); };
   const uint32_t first = byte(0);
@@ -24,15 +24,16 @@ inline Decoded decode_utf8(std::string_view text, size_t at) {
   return {(first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
 }
 
-// Whether the byte does not begin a character.
+// Returns whether the byte does not begin a character.
 inline bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
 using text::is_utf8;
 
-// Whether the character has Unicode's property White_Space.
+// Returns whether the character has Unicode's property White_Space.
 bool is_white_space(uint32_t code_point);
 
-// Where the white space that ends at `end` begins, and where the white space that begins at `at` ends, in valid UTF-8.
+// Return where the white space that ends at `end` begins, and where the white space that begins at `at` ends, in valid
+// UTF-8.
 size_t white_space_begin(std::string_view text, size_t end);
 size_t white_space_end(std::string_view text, size_t at);
 

@@ -16,8 +16,9 @@ CheckedFile::CheckedFile(std::string path, std::shared_ptr<storage::ReadableFile
 
 absl::Status CheckedFile::read(int64_t offset, int64_t bytes, char* out) {
   if (offset < 0 || bytes < 0 || offset > stretch_.size - bytes) {
-    return absl::DataLossError(absl::StrCat(path_, ": bytes ", offset, " to ", offset + bytes, " of ", stretch_.size,
-                                            " are needed: the file does not match its index; make it again"));
+    return absl::DataLossError(absl::StrCat(path_, ": bytes ", offset, " to ", offset + bytes,
+                                            " are needed, but there are only ", stretch_.size,
+                                            ": the file does not match its index; make it again"));
   }
   if (sums_ == nullptr) return file_->read(stretch_.begin + offset, bytes, out);
   while (bytes > 0) {

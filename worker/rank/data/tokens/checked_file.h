@@ -11,8 +11,8 @@
 
 namespace titan::data {
 
-// A stretch of a file that is read at any place and verified on each read. Each block of `block` bytes has a CRC-32C,
-// stored one after the other at `sums_at` of the file `sums`. Without `sums` nothing is verified.
+// A stretch of a file that is verified as it is read, at any place. The CRC-32C of each block of `block` bytes lies in
+// the file `sums`, one after the other from byte `sums_at`. Without `sums` nothing is verified.
 class CheckedFile {
  public:
   struct Stretch {
@@ -38,7 +38,7 @@ class CheckedFile {
   int64_t loaded_ = -1;
 };
 
-// Number of blocks of `block` bytes in `size`.
+// Returns the number of blocks of `block` bytes in `size`.
 constexpr int64_t blocks_of(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
 }  // namespace titan::data

@@ -129,7 +129,7 @@ class TitanShard final : public TokenShard {
       if (!right) return unfit(path_, absl::StrCat("document ", document, " begins before the previous one"));
       before = begin;
     }
-    if (before != header_.tokens) return unfit(path_, "its last document ends elsewhere than its tokens");
+    if (before != header_.tokens) return unfit(path_, "its last document does not end at its last token");
     std::vector<char> block(kTokenBlock);
     for (int64_t at = 0; at < tokens_.size(); at += kTokenBlock) {
       TITAN_RETURN_IF_ERROR(tokens_.read(at, std::min(kTokenBlock, tokens_.size() - at), block.data()));

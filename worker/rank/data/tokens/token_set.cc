@@ -33,7 +33,7 @@ absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std
 
 namespace {
 
-constexpr size_t kMaxOpen = 64;  // In shards, of two files each. Shuffled documents come from all shards.
+constexpr size_t kMaxOpen = 64;  // Shards open at once, of two files each. Shuffled documents come from all shards.
 
 }  // namespace
 
@@ -93,15 +93,16 @@ absl::StatusOr<TokenShard*> TokenSet::shard(int64_t number) {
                                             "; it belongs to another index; make the index again"));
   }
   if (shard->marked() != part.marked) {
-    return absl::DataLossError(absl::StrCat(part.path, ": ", part.marked ? "does not say" : "says",
-                                            " which tokens are labels, against its manifest; make the index again"));
+    return absl::DataLossError(
+        absl::StrCat(part.path, ": ", part.marked ? "does not say" : "says",
+                     " which tokens are labels, contrary to its manifest; make the index again"));
   }
   if (open_.size() == kMaxOpen) open_.erase(open_.begin());
   open_.emplace_back(number, std::move(shard));
   return open_.back().second.get();
 }
 
-// The last shard that begins at or before the token. Empty shards before it begin there too, but hold no token.
+// Returns the last shard that begins at or before the token. Empty shards before it begin there too, but hold no token.
 int64_t TokenSet::shard_of(int64_t token) const {
   const auto following = std::upper_bound(parts_.begin(), parts_.end(), token,
                                           [](int64_t value, const Part& part) { return value < part.tokens_before; });

@@ -26,23 +26,24 @@ class TokenShard {
   virtual int64_t documents() const = 0;
   virtual bool marked() const { return false; }  // Whether tokens that are not labels are marked (label_tokens.h).
 
-  // Index of a document's first token; tokens() for document documents(). Errors: DataLoss, names the file.
+  // Returns the index of a document's first token; tokens() for document documents(). Errors: DataLoss, names the file.
   virtual absl::StatusOr<int64_t> document_begin(int64_t document) = 0;
   // Writes tokens [begin, begin + count) to `out`.
   virtual absl::Status read(int64_t begin, int64_t count, int32_t* out) = 0;
-  // Reads everything and checks all that can be checked.
+  // Reads everything and checks all that can be checked. Errors: DataLoss, names the file.
   virtual absl::Status verify() = 0;
 };
 
-// The document that holds a token: the last one that begins at or before it.
+// Returns the document that holds a token: the last one that begins at or before it.
 absl::StatusOr<int64_t> document_of(TokenShard& shard, int64_t token);
 
-// `path` is shard-00000.tokens; shard-00000.index is next to it.
+// Opens a shard of Titan's token index: `path` is shard-00000.tokens, with shard-00000.index next to it. Errors:
+// DataLoss.
 absl::StatusOr<std::unique_ptr<TokenShard>> open_titan_shard(const std::string& path);
-// `path` is Megatron-LM's .idx; the .bin is next to it.
+// Opens an indexed dataset of Megatron-LM: `path` is the .idx, with the .bin next to it. Errors: DataLoss.
 absl::StatusOr<std::unique_ptr<TokenShard>> open_megatron_shard(const std::string& path);
 
-// Identifies a tokenizer that was loaded from `folder`.
+// Returns the fingerprint of a tokenizer that was loaded from `folder`.
 absl::StatusOr<data_files::TokenizerFingerprint> tokenizer_fingerprint(const std::string& folder,
                                                                        const Tokenizer& tokenizer);
 
@@ -55,7 +56,7 @@ class TokenSet {
   int64_t tokens() const { return tokens_; }
   int64_t documents() const { return documents_; }
   bool marked() const { return marked_; }  // Whether some shards mark which tokens are labels (label_tokens.h).
-  // Paths of the shards, in order.
+  // Returns the paths of the shards, in order.
   std::vector<std::string> paths() const;
   // One for each token index; Megatron-LM's files do not name their tokenizer.
   struct Marked {
@@ -72,22 +73,22 @@ class TokenSet {
   struct Place {
     int64_t shard = 0, document = 0, begin = 0;
   };
-  // The document that holds a token, and the first token of a document (tokens() for document documents()).
+  // Return the document that holds a token, and the first token of a document (tokens() for document documents()).
   absl::StatusOr<Place> find(int64_t token);
   absl::StatusOr<int64_t> document_begin(int64_t document);
-  // First token and length of a document.
+  // The first token and length of a document.
   struct Extent {
     int64_t begin = 0, tokens = 0;
   };
   absl::StatusOr<Extent> extent(int64_t document);
 
-  // Tokens and documents of all shards before `shard`, which may be the number of shards.
+  // Return the tokens and documents of all shards before `shard`, which may be the number of shards.
   int64_t tokens_before(int64_t shard) const { return shard < shards() ? parts_[shard].tokens_before : tokens_; }
   int64_t documents_before(int64_t shard) const {
     return shard < shards() ? parts_[shard].documents_before : documents_;
   }
   int64_t shards() const { return static_cast<int64_t>(parts_.size()); }
-  // The shard, opened if needed; valid until other shards are opened.
+  // Returns the shard, which it opens if needed; valid until other shards are opened.
   absl::StatusOr<TokenShard*> shard(int64_t number);
 
  private:

@@ -88,7 +88,7 @@ absl::StatusOr<Listing> ask(const hub::StreamOptions& options, const hub::Datase
     listing.sizes.push_back(remote.size);
   }
   if (!listing.names.empty()) return listing;
-  return absl::NotFoundError(absl::StrCat("no file of commit ", listing.commit, " is there"));
+  return absl::NotFoundError(absl::StrCat("no file of commit ", listing.commit, " matches"));
 }
 
 std::string to_text(const std::string& path, const Listing& listing) {
@@ -102,7 +102,7 @@ std::string text_of(const nlohmann::json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// No value if the text is not a record of this path.
+// Returns no value if the text is not a record of this path.
 std::optional<Listing> from_text(const std::string& path, const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || text_of(json, "path") != path) return std::nullopt;

@@ -16,12 +16,12 @@
 
 namespace titan::data {
 
-// Settings from Hugging Face's environment variables (hub::settings_from), with a cache in HF_HOME that the ranks of a
-// node share, of TITAN_RANK_HUB_CACHE_GIB. Warnings, and waits between attempts, go to stderr. Errors: those of
-// hub::settings_from; InvalidArgument if the size is not a number.
+// Returns the settings from Hugging Face's environment variables (hub::settings_from), with a cache in HF_HOME that the
+// ranks of a node share. TITAN_RANK_HUB_CACHE_GIB is its size; 0: no cache. Warnings, and waits between attempts, go to
+// stderr. Errors: those of hub::settings_from; InvalidArgument if the size is not a valid number.
 absl::StatusOr<hub::StreamOptions> hub_options();
 
-// Whether a place is a glob or a file name, and not a folder of files.
+// Returns whether a place is a glob or a file name, and not a folder of files.
 bool names_files(const std::string& place);
 
 // A file of a dataset on a hub, at a fixed commit.
@@ -30,14 +30,14 @@ struct HubFile {
   std::optional<int64_t> size;  // Unknown if an older record does not have it.
 };
 
-// The files that the path stands for, in no order. The first call resolves the revision to a commit, and records it
-// with the names in `folder`. A later call with the same folder, also from a job that resumes, returns the same without
-// a request to the hub. With "" nothing is recorded. Errors: NotFound if no file matches, those of hub::HubClient and
-// of the disk; all name the path.
+// Returns the files that the path stands for, in no particular order. The first call resolves the revision to a commit,
+// and records it with the names in `folder`. A later call with the same folder, for example when the job resumes,
+// returns the same files without a request to the hub. If `folder` is "", nothing is recorded. Errors: NotFound if no
+// file matches, those of hub::HubClient and of the disk; all name the path.
 absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
                                                const std::string& folder);
 
-// Reads these files.
+// Returns a reader of these files.
 std::shared_ptr<data_files::RemoteFiles> open_hub(const hub::StreamOptions& options, const std::vector<HubFile>& files);
 
 // Adds the file or path to an error and, if the hub is unreachable, what to do without it.

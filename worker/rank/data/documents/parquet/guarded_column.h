@@ -24,7 +24,7 @@ class GuardedColumn : public data_files::ParquetColumn {
   std::string seek(int64_t group, int64_t row) final {
     try {
       if (group < 0 || group > groups() || row < 0 || row > (group < groups() ? rows(group) : 0)) {
-        return "no row " + std::to_string(row) + " in a row group " + std::to_string(group);
+        return "no row " + std::to_string(row) + " in row group " + std::to_string(group);
       }
       go_to(group, row);
       group_ = group;
