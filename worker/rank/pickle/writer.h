@@ -27,10 +27,10 @@ class Writer {
   Writer& bytes(std::string_view value);
   Writer& name(std::string_view module, std::string_view name);  // A class or function.
   Writer& integers(const std::vector<int64_t>& values);          // A tuple.
-  // Numbers, texts, lists and dicts; binary as bytes.
+  // Writes numbers, texts, lists and dicts; binary JSON becomes bytes.
   Writer& plain(const nlohmann::json& value);
 
-  Writer& mark();   // Leaves a mark. What follows until the call that ends the mark is its contents.
+  Writer& mark();   // Leaves a mark. The values up to the call that ends the mark are its contents.
   Writer& tuple();  // Ends a mark.
   Writer& empty_list();
   Writer& empty_dict();
@@ -38,7 +38,7 @@ class Writer {
   // Appends the last value to the list before it. The viewer does not support 100,000 values in appends().
   Writer& append();
   Writer& set_items();  // Ends a mark and puts its alternating keys and values into the dict before it.
-  Writer& reduce();     // Calls a function with the tuple after it.
+  Writer& reduce();     // Calls the function on the stack with the tuple after it.
   Writer& object(std::string_view module, std::string_view name);  // A new object without state.
   Writer& build();      // Makes the last value the state of the object before it.
   Writer& reference();  // Replaces the last value by the object outside the pickle that it names.
