@@ -27,7 +27,7 @@ absl::Status check_setup(const Setup& setup) {
   if (config.keep_latest_k == 1 || config.keep_latest_k < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoint.keep_latest_k = ", config.keep_latest_k,
-                     ": use 0 (keep all) or at least 2, since the newest may be in the making"));
+                     ": use 0 (keep all) or at least 2, since the newest may not be committed yet"));
   }
   if (config.interval < 1)
     return absl::InvalidArgumentError(absl::StrCat("checkpoint.interval = ", config.interval, ": at least 1"));
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::create(Setup setup) 
   TITAN_RETURN_IF_ERROR(check_setup(setup));
   try {
     return std::unique_ptr<Checkpointer>(new Checkpointer(std::make_unique<Impl>(std::move(setup))));
-  } catch (const std::exception& error) {  // Thrown by the pulse's connection.
+  } catch (const std::exception& error) {  // Thrown if the heartbeat cannot connect.
     const std::string what = error.what();
     return absl::UnavailableError(absl::StrCat("the job's store: ", what.substr(0, what.find('\n'))));
   }
@@ -117,7 +117,7 @@ namespace {
 
 using models::ModelSpec;
 
-// The manifest's numbers, if inspect() would take the candidate. No value: try the next candidate.
+// Returns `spec` with the manifest's numbers if inspect() would accept the candidate. No value: try the next candidate.
 std::optional<ModelSpec> of_step(storage::Files& files, const Setup& setup, const Candidate& candidate,
                                  const ModelSpec& spec, std::string& taken) {
   const auto reader = StepReader::open(files, candidate.path);

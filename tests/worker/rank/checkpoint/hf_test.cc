@@ -251,7 +251,7 @@ TEST_F(HfTest, OverflowsAreRefusedOrWrittenInFloat32) {
   for (const Event& event : job.events(rank_protocol::event::kWarning))
     messages.push_back(event.members.at("message").get<std::string>());
   const std::string key = "model.layers.0.attention.wq.weight: ";
-  const std::string what = key + "2 numbers, the largest 100000, are beyond float16, which ends at 65504";
+  const std::string what = key + "2 numbers, the largest 100000, are beyond float16, whose maximum is 65504";
   EXPECT_THAT(messages,
               ::testing::ElementsAre(key + "1 number is NaN or infinite", what + ": the tensor is written in float32"));
   const auto weights = HfFolder::open(posix_files(), dump_ + "/float16/checkpoint/step-7");
@@ -290,7 +290,7 @@ TEST(NarrowingTest, RouterBiasesKeepTheirType) {
   narrowing.cast(at::full({3}, 3.4e38F), at::kBFloat16);
   EXPECT_TRUE(narrowing.overflows());
   EXPECT_EQ(narrowing.overflow("t"),
-            "t: 3 numbers, the largest 3.4e+38, are beyond bfloat16, which ends at 3.38953e+38");
+            "t: 3 numbers, the largest 3.4e+38, are beyond bfloat16, whose maximum is 3.38953e+38");
   Narrowing fits;
   EXPECT_TRUE(at::equal(fits.cast(at::full({}, 65504.0F), at::kHalf), at::full({}, 65504.0F).to(at::kHalf)));
   EXPECT_FALSE(fits.overflows() || fits.has_nonfinite());
@@ -395,7 +395,7 @@ TEST_F(HfTest, IndexMustNameExistingFilesOfItsFolder) {
     return std::string(HfFolder::open(posix_files(), folder).status().message());
   };
   for (const std::string& name : std::vector<std::string>{"../export/" + weights, "/etc/" + weights, "a/../../b", ""})
-    EXPECT_THAT(refusal("hf.norm.weight.0", name), HasSubstr("no name of a file of this folder for hf.norm")) << name;
+    EXPECT_THAT(refusal("hf.norm.weight.0", name), HasSubstr("names no file of this folder for hf.norm")) << name;
   EXPECT_THAT(refusal("hf.ghost", weights), HasSubstr("says that hf.ghost is in " + weights + ", and it is not"));
   EXPECT_THAT(refusal("hf.ghost", "gone.safetensors"), HasSubstr("index.json names gone.safetensors"));
   ASSERT_TRUE(storage::atomic_write(posix_files(), index, good.dump()).ok());

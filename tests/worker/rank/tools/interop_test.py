@@ -74,7 +74,7 @@ def check_numbers_beyond_the_type(model, root):
     save_file(state, f"{root}/large/model.safetensors")
     nan = "warning: model.layers.2.feed_forward.w3.weight: 1 number is NaN or infinite"
     assert nan in run("import", f"{root}/large", f"{root}/large/step-0", "--model", "llama3", "--flavor", "debugmodel")
-    beyond = "model.norm.weight: 2 numbers, the largest 100000, are beyond float16, which ends at 65504"
+    beyond = "model.norm.weight: 2 numbers, the largest 100000, are beyond float16, whose maximum is 65504"
     for form in ("hf", "torch", "dcp"):
         more = ["--format", form, "--dtype", "float16", *(["--model-only"] if form == "dcp" else [])]
         refused = run("export", f"{root}/large/step-0", f"{root}/refused", *more, expect=1)

@@ -31,7 +31,8 @@ bool excludes(const std::vector<std::string>& exclude, const char* name) {
   return std::find(exclude.begin(), exclude.end(), name) != exclude.end();
 }
 
-// FailedPrecondition, before anything is read, if the step lacks the tensor or has another shape.
+// Returns the step's record of the slice. FailedPrecondition, before anything is read, if the step lacks the tensor or
+// has another shape.
 absl::StatusOr<const TensorRecord*> find_record(const Candidate& candidate, const Manifest& manifest,
                                                 const Slice& slice) {
   const TensorRecord* record = manifest.find(slice.key);
@@ -156,7 +157,7 @@ absl::Status misfit(const std::string& path, const Slice& slice, const std::stri
                    "; put \"optimizer\" into checkpoint.exclude_from_loading to start with a new optimizer state"));
 }
 
-// torch counts the steps of each parameter, Titan those of the optimizer: all counts have to be the same.
+// Returns the optimizer's step count. torch counts steps per parameter, so all counts have to be the same.
 absl::StatusOr<at::Tensor> step_count(DcpFolder& folder, const std::vector<Slice>& slices) {
   const DcpNames names(folder.metadata());
   at::Tensor count;
@@ -203,7 +204,7 @@ absl::StatusOr<at::Tensor> read_slice(DcpFolder& folder, const std::vector<Slice
   return folder.read(key, {slice.offset, slice.size()});
 }
 
-// Checks a tied head: the piece for this piece of the embedding must equal `read`.
+// Checks a tied head: its piece must equal `read`, the same piece of the embedding.
 absl::Status check_head(DcpFolder& folder, const Slice& embedding, const at::Tensor& read) {
   const DcpNames names(folder.metadata());
   const std::string head = names.of(absl::StrCat(kOurModel, kHeadName));

@@ -71,7 +71,7 @@ namespace {
 
 namespace event = rank_protocol::event;
 
-// The configuration key that named it.
+// Returns, for messages, what chose the candidate.
 std::string where(const Candidate& candidate) {
   if (candidate.source != Source::kCheckpoint) return "initial weights";
   return candidate.required ? absl::StrCat("checkpoint.load_step = ", candidate.step) : "job.dump_folder";
@@ -84,7 +84,7 @@ void CheckpointLoader::reject(const Candidate& candidate, const absl::Status& wh
                 {{"step", candidate.step}, {"path", candidate.path}, {"reason", std::string(why.message())}});
 }
 
-// Rank 0: the candidates.
+// Rank 0: takes and cleans the folder, and returns the candidates.
 std::vector<Candidate> CheckpointLoader::plan(StatePart part) {
   const Setup& setup = session_.setup;
   if (setup.config.enable && !setup.config.load_only) {
@@ -102,7 +102,7 @@ std::vector<Candidate> CheckpointLoader::plan(StatePart part) {
   return plan;
 }
 
-// Errors: only is_fenced(); anything else is a warning.
+// Cleans the folder of steps. Returns only an is_fenced() error; any other becomes a warning.
 absl::Status CheckpointLoader::clean_leftovers() {
   const auto unknown = session_.step_store.clean_leftovers();
   if (storage::is_fenced(unknown.status())) return unknown.status();
@@ -121,7 +121,7 @@ void CheckpointLoader::warn(const std::string& message) const {
   session_.emit(event::kWarning, {{"message", message}});
 }
 
-// Weights that a user put among the steps are not loaded just because they lie there.
+// Warns of weights that a user put among the steps: they are not loaded just because they lie there.
 void CheckpointLoader::warn_of_unread_weights() const {
   const auto steps = list_steps(session_.files, session_.folder);
   if (!steps.ok()) return;
@@ -146,7 +146,7 @@ absl::Status CheckpointLoader::propose(std::vector<Candidate>& plan, size_t& nex
       for (const std::string& warning : candidate.warnings) session_.emit(event::kWarning, {{"message", warning}});
       if (usable.ok() && *usable) break;
       if (usable.ok()) continue;
-      // Older steps would not fit this model either.
+      // If this step does not fit the model, older steps would not fit either.
       const absl::Status why = as_local_error(usable.status());
       if (candidate.required || !may_try_older_step(candidate, why)) {
         candidate = {.from = Candidate::From::kError, .error = annotate(why, where(candidate))};
@@ -162,7 +162,7 @@ absl::Status CheckpointLoader::propose(std::vector<Candidate>& plan, size_t& nex
   return absl::OkStatus();
 }
 
-// OK if every rank could read its part; otherwise the most important error, the same on every rank.
+// Returns OK if every rank could read its part; otherwise the most important error, the same on every rank.
 absl::Status CheckpointLoader::agree(const std::string& topic, const Candidate& candidate,
                                      const absl::StatusOr<StagedLoad>& staged) {
   LoadReport word{.status = session_.exchange.named(as_local_error(staged.status()))};
@@ -183,7 +183,7 @@ absl::Status CheckpointLoader::agree(const std::string& topic, const Candidate& 
   return session_.conclude(topic + "/verdict", verdict);
 }
 
-// Writes the live tensors, once all ranks agree.
+// Writes staged tensors into the live ones, once all ranks agree, and returns the result.
 LoadResult CheckpointLoader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices,
                                   StatePart part) {
   fill_slices(slices, staged);
@@ -210,7 +210,7 @@ absl::Status CheckpointLoader::fill_verified(const Candidate& candidate, const s
     return load_step(session_.files, candidate, slices, session_.setup.config.exclude_from_loading, StepReading::kFill);
   });
   const absl::Status verdict = agree(session_.next_topic("fill"), candidate, filled);
-  return verdict.ok() ? verdict : annotate(verdict, "was verified a moment ago and now cannot be read again");
+  return verdict.ok() ? verdict : annotate(verdict, "a step that was verified a moment ago cannot be read again");
 }
 
 absl::StatusOr<LoadResult> CheckpointLoader::load(std::vector<Slice>& slices, StatePart part) {

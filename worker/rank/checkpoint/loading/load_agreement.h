@@ -12,8 +12,8 @@
 
 namespace titan::checkpoint {
 
-// The report of one or several ranks on a load: whether they could read their part, and which tensors have no slice
-// there.
+// The report of one or several ranks on a load: whether they could read their part, and which tensors have no slice on
+// them.
 struct LoadReport {
   absl::Status status;
   std::vector<size_t> unclaimed;  // Indices of the candidate's tensors (StagedLoad::held), ascending.

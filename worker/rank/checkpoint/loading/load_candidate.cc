@@ -28,7 +28,8 @@ Candidate failure(const absl::Status& error) { return {.from = From::kError, .er
 
 constexpr char kGonePrefix[] = "checkpoints gone: ";
 
-// Full steps were committed here, so nothing else may be loaded, unless checkpoint.load_step names the start.
+// Returns whether nothing but a full step may be loaded, because one was committed here. Not if checkpoint.load_step
+// names the start, or if another job committed it and its steps were deleted.
 bool must_find_a_step(const Setup& setup, const std::vector<StepFolder>& steps) {
   if (setup.committed_step < 0 || (setup.config.load_step >= 0 && setup.attempt <= 1)) return false;
   const bool emptied = steps.empty() || steps.back().step == 0;  // A seed is not progress.
@@ -88,7 +89,7 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
   const std::string path = config.initial_load_path.value_or(setup.hf_assets_path);
   const std::string key = config.initial_load_path ? "checkpoint.initial_load_path" : "model.hf_assets_path";
   const auto exists = [&](const char* name) { return files.exists(storage::join_path(path, name)); };
-  // In a store, list() says why there is none.
+  // In a store, list() reports why the folder cannot be read.
   const absl::Status there = s3::is_location(path) ? files.list(path).status() : absl::OkStatus();
   if (!there.ok()) {
     plan.push_back(failure(annotate(there, key)));
@@ -123,13 +124,13 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
     plan.push_back(failure(absl::NotFoundError(absl::StrCat(
         key, ": no usable checkpoint in ", path,
         "; it must be a step-N folder with a manifest.json, or with a .metadata of torch.distributed.checkpoint, a "
-        "folder of such, or Hugging Face weights with "
+        "folder of such folders, or Hugging Face weights with "
         "checkpoint.initial_load_in_hf = true"))));
   }
 }
 
-// A step may be read directly into the live tensors if only an error, or another step that fills the same tensors, can
-// follow it.
+// Marks the steps that may be read directly into the live tensors: only an error, or another step that fills the same
+// tensors, can follow them.
 void mark_in_place(std::vector<Candidate>& plan) {
   bool safe = false;
   for (size_t i = plan.size(); i-- > 0;) {
@@ -174,7 +175,8 @@ absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candi
   return staged;
 }
 
-// No value if the folder has biases: it does not say how they were moved.
+// Returns 0 if the folder has no balance biases. No value if it has some, because it does not say how they were moved,
+// or if the model has no experts.
 absl::StatusOr<std::optional<double>> balance_of(const HfFolder& weights, const Setup& setup) {
   for (int64_t layer = 0; setup.model && layer < setup.model->n_layers; ++layer) {
     if (!setup.model->layer_has_experts(layer)) continue;
@@ -185,7 +187,8 @@ absl::StatusOr<std::optional<double>> balance_of(const HfFolder& weights, const 
   return std::nullopt;
 }
 
-// The train state says so if a job trained with another value than the flavor's.
+// Returns the train state's value, which it has if a job trained with another one than the flavor's, or else the
+// model's.
 std::optional<double> balance_of(const Manifest& manifest) {
   const auto moe = manifest.model.is_object() ? manifest.model.find("moe") : manifest.model.end();
   if (moe == manifest.model.end() || !moe->is_object()) return std::nullopt;

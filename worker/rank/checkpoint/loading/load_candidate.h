@@ -36,19 +36,22 @@ struct Candidate {
 nlohmann::json to_json(const Candidate& candidate);
 absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json);
 
-// In order of precedence; kFresh comes last, and nothing after a kError is tried. Looks only at names.
+// Lists the candidates in order of precedence; kFresh comes last, and nothing after a kError is tried. Looks only at
+// the names of files.
 std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder,
                                  StatePart part = StatePart::kAll);
 
-// A warning if a load did not restore the newest committed step; otherwise empty.
+// Returns a warning if a load did not restore the newest committed step; otherwise an empty text.
 std::string lost_steps_warning(const Setup& setup, const std::string& folder, const LoadResult& loaded);
 
 // Rank 0, before it proposes a kStep, kHuggingFace or kDcp: checks that it is this model's, reads a step's manifest and
-// sets step and manifest_crc. False: skip it silently (a model-only export is not a resume point).
+// sets step and manifest_crc. Returns false if it is to be skipped silently: a model-only export, which is not a resume
+// point, or another job's step under this_job.
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate);
 
-// Whether an older step may succeed where one failed like this. Not if a store does not answer or refuses: its content
-// is unchanged, and falling back would train the same steps a second time.
+// Returns whether an older step may succeed where one failed like this. Not if the step does not fit, or a rank is
+// lost, or a store does not answer or refuses: its content is unchanged, and falling back would train the same steps a
+// second time.
 bool may_try_older_step(const Candidate& candidate, const absl::Status& why);
 
 // The result of reading one rank's part.
@@ -69,14 +72,15 @@ enum class StepReading {
   kFill,    // Read into the slices. After an error they are partly filled.
 };
 
-// Errors: FailedPrecondition if the tensors do not fit the slices; anything else if they cannot be read.
+// Reads this rank's part of a candidate. Errors: FailedPrecondition if the tensors do not fit the slices; anything else
+// if they cannot be read.
 absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& candidate,
                                       const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
                                       const HfMapper* hf, StepReading reading);
 
 // Copies the staged tensors into the live ones, and releases them.
 void fill_slices(std::vector<Slice>& slices, StagedLoad& staged);
-// The same for one slice; `read` is `[slice.size()...]`.
+// Does the same for one slice; `read` is `[slice.size()...]`.
 void fill_slice(const Slice& slice, const at::Tensor& read);
 
 // Removes what `exclude` names from a saved train state: "lr_scheduler" and "dataloader" are members, "train_state" is

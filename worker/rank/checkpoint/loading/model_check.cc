@@ -20,21 +20,21 @@ absl::Status mismatch(const std::string& text) {
   return absl::FailedPreconditionError(absl::StrCat(kModelMismatch, text));
 }
 
-// The first few "name value" of one side.
+// Returns the first few "name value" of one side.
 std::string numbers_of(const std::vector<models::SpecDifference>& all, std::string models::SpecDifference::*side) {
   std::vector<std::string> words;
   for (size_t i = 0; i < all.size() && i < 4; ++i) words.push_back(absl::StrCat(all[i].name, " ", all[i].*side));
   return absl::StrCat("(", absl::StrJoin(words, ", "), all.size() > words.size() ? ", ...)" : ")");
 }
 
-constexpr char kNameTheModel[] = ": name the model.name and model.flavor that the weights belong to";
+constexpr char kNameTheModel[] = ": set model.name and model.flavor to the model of the weights";
 // For a flavor that keeps its own numbers (a library's), and weights that are to be trained with other numbers on
 // purpose.
 constexpr char kOtherPositions[] =
-    ": give the flavor the numbers of the weights, or, to train them with others on purpose, make a step of them by "
+    ": give the flavor the numbers of the weights, or, to train them with others on purpose, make a step of them with "
     "titan-checkpoint import under a flavor that has theirs, and name it in checkpoint.initial_load_path";
 
-// The config.json of a folder; null if there is none.
+// Returns the config.json at `path`; null if there is none.
 absl::StatusOr<json> read_config(storage::Files& files, const std::string& path) {
   if (!files.exists(path)) return json();
   TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path, 1 << 24));
@@ -43,7 +43,7 @@ absl::StatusOr<json> read_config(storage::Files& files, const std::string& path)
   return config;
 }
 
-// A library's family may have a custom model type: then the keys that both files have must agree.
+// Compares the keys that both files have, for a library's family with a custom model type.
 absl::Status compare_keys(const json& there, const json& here, const std::string& path) {
   std::vector<hf_config::ConfigDifference> found;
   for (const auto& [key, value] : here.items()) {

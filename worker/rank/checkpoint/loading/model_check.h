@@ -19,24 +19,24 @@ enum class Use {
   kInitial,  // The job's first weights: positions may differ, to continue with longer texts. This gives a warning.
 };
 
-// Returns warnings, or an error that names the differing numbers. `path` and `remedy` are for its message ("set
-// model.flavor ..."). A manifest that does not state its model passes.
+// Returns warnings, or FailedPrecondition "MODEL_MISMATCH: ...", which names the differing numbers. `path` and `remedy`
+// are for its message ("set model.flavor ..."). A manifest that does not state its model passes.
 absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, const models::ModelSpec& spec, Use use,
                                                      const std::string& path, const std::string& remedy);
 
 // The same for the config.json next to Hugging Face weights, compared with the one that an export of this model would
 // have. Both are read as transformers reads them (common/plan/hf_config), and every number that changes results counts.
-// A missing file passes. What the file states without effect here is a warning.
+// A missing file passes. A setting of the file that has no effect here gives a warning.
 absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, const std::string& folder,
                                                          const HfMapper& mapper);
 
-// Whether a model takes from its weights the numbers that change results but no shape: positions and epsilon. Titan's
-// flavors do. A library's flavor has them by its author's choice.
+// Returns whether a model takes from its weights the numbers that change results but no shape: positions and epsilon.
+// Titan's flavors do. A library's flavor keeps its own.
 bool takes_numbers_from_weights(const models::ModelSpec& spec);
 
-// `spec` with these numbers of a Hugging Face folder's config.json. `taken` says which, for the log; empty if none
-// differs. A config.json that is not supported or another model's changes nothing: check_hf_config() refuses it.
-// Errors: those of reading it.
+// Returns `spec` with these numbers from a Hugging Face folder's config.json. `taken` says which, for the log; it is
+// unchanged if none differs. A config.json that is not supported or another model's changes nothing: check_hf_config()
+// refuses it. Errors: those of reading it.
 absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, const std::string& folder,
                                                      const models::ModelSpec& spec, std::string& taken);
 

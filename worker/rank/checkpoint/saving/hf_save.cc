@@ -100,14 +100,14 @@ class HfSave {
   }
 
   bool in_store() const { return !salt_.empty(); }
-  // Where the files are written: in a store, where they stay.
+  // Returns the folder in which the files are written: in a store, the one in which they stay.
   std::string folder() const { return in_store() ? step_path(session_.folder, save_.step) : staging_; }
-  // "model-SALT-00001-of-00003.safetensors": a name that was never used.
+  // Returns, in a store, a name that was never used: "model-SALT-00001-of-00003.safetensors".
   std::string salted(const std::string& name) const {
     return in_store() ? absl::StrCat("model-", salt_, name.substr(name.find('-'))) : name;
   }
 
-  // The next start's cleaning finds what cannot be removed now.
+  // Removes this rank's files. The next start's cleaning finds what cannot be removed now.
   void remove_mine() {
     if (!in_store()) return;  // They disappear with the staging folder.
     for (const std::string& path : mine_) session_.files.remove(path).IgnoreError();

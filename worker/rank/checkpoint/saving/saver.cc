@@ -18,7 +18,7 @@ namespace {
 namespace event = rank_protocol::event;
 using nlohmann::json;
 
-// Whether a retry may succeed: a full or broken disk may be repaired. A fence, a lost rank or a mistake stays.
+// Returns whether a retry may succeed: a full or broken disk may be repaired. A fence, a lost rank or a mistake stays.
 bool is_retryable(const absl::Status& status) {
   return !is_rank_lost(status) && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
          !absl::IsUnimplemented(status);
@@ -105,7 +105,7 @@ void Saver::open_copies(const std::vector<Slice>& slices) {
   copies_ = own_copies_.get();
 }
 
-// A failure to copy fails this save, not the training. All ranks hear of it when the step is written.
+// Copies the slices. A failure fails this save, not the training: all ranks learn of it when the step is written.
 absl::Status Saver::stage_async(const std::vector<Slice>& slices, CheckpointKind kind) {
   return caught([&] {
     copies_in_flight_ = copies_ != nullptr;
@@ -147,7 +147,7 @@ absl::Status Saver::save_before_stop(int64_t step, const std::vector<Slice>& sli
   return status;
 }
 
-// A seed is made again in seconds: it is not worth waiting for a disk.
+// Returns how long to retry. A seed is made again in seconds, so it is not worth waiting for a disk.
 absl::Duration Saver::retry_time() const {
   const config::CheckpointSection& config = session_.setup.config;
   return config.create_seed_checkpoint ? absl::ZeroDuration() : absl::Seconds(config.last_save_retry_seconds);
@@ -199,7 +199,7 @@ absl::Status Saver::persist(Save save, absl::Duration timeout, const Run& run) {
   }
 }
 
-// The rule for failed saves: decides what the caller of save() or wait() sees.
+// Applies the rule for failed saves, which decides what the caller of save() or wait() sees.
 absl::Status Saver::settle(const Save& save, absl::Status status) {
   if (status.ok()) {
     failures_ = 0;
@@ -219,7 +219,8 @@ absl::Status Saver::settle(const Save& save, absl::Status status) {
                                        allowed, "), the newest of step ", save.step));
 }
 
-// All ranks write, report, and receive the verdict. On a failure every rank removes what it wrote.
+// Writes this rank's shard, reports, and receives the verdict. If rank 0 finds that no manifest names the shards, every
+// rank removes its own.
 absl::Status Saver::run(const Save& save) {
   if (save.kind == CheckpointKind::kModel) {
     TITAN_ASSIGN_OR_RETURN(const bool full, already_full(save));
@@ -227,7 +228,7 @@ absl::Status Saver::run(const Save& save) {
       if (session_.leader()) {
         session_.emit(event::kWarning,
                       {{"message", absl::StrCat("step ", save.step,
-                                                " is already there in full; its model-only save is left out")}});
+                                                " was already saved in full; its model-only save is skipped")}});
       }
       return absl::OkStatus();
     }
@@ -260,7 +261,7 @@ absl::Status Saver::run(const Save& save) {
   return status_from_json(verdict);
 }
 
-// The next start's cleaning finds what cannot be removed now.
+// Removes this rank's shard, and an empty step folder. The next start's cleaning finds what cannot be removed now.
 void Saver::remove_rest(const Save& save, const absl::StatusOr<WrittenShard>& shard) {
   if (shard.ok() && shard->has_file) {
     const std::string path = step_path(session_.folder, save.step);
@@ -281,7 +282,7 @@ absl::StatusOr<bool> Saver::already_full(const Save& save) {
   return answer == "full";
 }
 
-// `discard`: it failed, and certainly no manifest names the new shards.
+// `discard` is set if it failed and certainly no manifest names the new shards.
 absl::Status Saver::publish(const Save& save, const std::string& words, bool& discard) {
   const auto doing = session_.doing("publish manifest");
   discard = true;
@@ -302,7 +303,7 @@ absl::Status Saver::publish(const Save& save, const std::string& words, bool& di
   return absl::OkStatus();
 }
 
-// The step is already safe. The next save or start does what cleaning up cannot do now.
+// Removes old checkpoints. The step is already safe: the next save or start does what fails now.
 void Saver::clean_up(const Manifest& manifest) {
   const auto doing = session_.doing("remove old checkpoints");
   StepStore& step_store = session_.step_store;

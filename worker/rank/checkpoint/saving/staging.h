@@ -20,7 +20,7 @@ struct Save {
   TrainState state;
   std::vector<Staged> parts;
   absl::Duration begin;  // Monotonic time.
-  // Copies to `parts` that may still run: wait for them before reading anything. Null: there are none.
+  // Copies to `parts` that may still run: wait for them before reading anything. Null: no copies are running.
   CopyStream* copies = nullptr;
   absl::Status staged;  // An error means that there is nothing to write.
 };
@@ -34,11 +34,11 @@ enum class Copy {
 
 // Stages this rank's part of a save on the CPU. Replaces `parts`, and reuses its buffers where they fit. `cast`: the
 // type of floating-point tensors, except those that narrowed_type() excludes; `warnings` gets a line for each tensor
-// with values that it cannot hold. `copies` copies the tensors that it takes; they are in `parts` once it has ended.
+// with values that it cannot hold. `copies` copies the tensors on its device; they are in `parts` once it has ended.
 void stage(const std::vector<Slice>& slices, CheckpointKind kind, std::optional<at::ScalarType> cast, Copy copy,
            std::vector<Staged>& parts, CopyStream* copies = nullptr, std::vector<std::string>* warnings = nullptr);
 
-// The type that checkpoint.export_dtype names.
+// Returns the type that checkpoint.export_dtype names.
 at::ScalarType export_type(const config::CheckpointSection& config);
 
 }  // namespace titan::checkpoint

@@ -17,13 +17,13 @@ class CopyStream {
   // Returns host memory `[sizes...]` that the device can write to directly.
   virtual at::Tensor make_buffer(at::IntArrayRef sizes, at::ScalarType type) = 0;
 
-  // The next copies see all work that this thread has queued on the device.
+  // Makes the next copies wait for all work that this thread has queued on the device.
   virtual void follow() = 0;
   // Copies `from [...]` to `to`, a buffer of the same shape.
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
   // Ends the set of copies.
   virtual void mark() = 0;
-  // Work that this thread queues from now on starts when the set has ended: the device waits, not the thread.
+  // Makes work that this thread queues later start when the set has ended: the device waits, not the thread.
   virtual void block_current_stream() = 0;
 
   // Returns when the set has ended. Callable on any thread. Throws if the set failed.

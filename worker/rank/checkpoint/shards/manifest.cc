@@ -16,7 +16,7 @@ using nlohmann::json;
 constexpr std::string_view kPrefix = "{\"crc32c\":\"";
 constexpr size_t kBody = kPrefix.size() + 8 + 2;
 
-// A tensor of version 1, with its pieces.
+// Converts a tensor of version 1, with its pieces.
 json listed_to_json(const TensorRecord& tensor) {
   json pieces = json::array();
   for (const TensorPiece& piece : tensor.pieces) {

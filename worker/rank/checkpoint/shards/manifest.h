@@ -41,7 +41,7 @@ struct Manifest {
   std::vector<PlacementRow> rows;     // Refer to tensors and files by their indices here; empty in version 1.
 
   const TensorRecord* find(const std::string& key) const;
-  // Number of pieces of each tensor, in the order of `tensors`.
+  // Returns the number of pieces of each tensor, in the order of `tensors`.
   std::vector<int64_t> piece_counts() const;
 };
 
@@ -49,10 +49,10 @@ struct Manifest {
 // tensor exactly once. Errors: DataLoss.
 absl::Status check(const Manifest& manifest);
 
-// The file's text: JSON with a CRC-32C of all bytes that follow it as the first member.
+// Returns the file's text: JSON whose first member is a CRC-32C of all bytes after it.
 std::string to_text(const Manifest& manifest);
 
-// Errors: DataLoss, says what is wrong (without a path, which the caller knows).
+// Parses and checks the file's text. Errors: DataLoss, says what is wrong (without a path, which the caller knows).
 absl::StatusOr<Manifest> manifest_from_text(std::string_view text);
 
 }  // namespace titan::checkpoint

@@ -37,7 +37,7 @@ struct FileRecord {
   bool indexed() const { return index_bytes > 0; }
 };
 nlohmann::json to_json(const FileRecord& file);
-// Throws nlohmann::json's exceptions. Errors: DataLoss for values that make no sense.
+// Throws nlohmann::json's exceptions. Errors: DataLoss for invalid values.
 absl::StatusOr<FileRecord> file_from_json(const nlohmann::json& from);
 
 // A piece of a tensor in version 1.

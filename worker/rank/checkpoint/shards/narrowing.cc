@@ -51,7 +51,7 @@ at::Tensor Narrowing::cast(const at::Tensor& value, at::ScalarType type) {
 std::string Narrowing::overflow(const std::string& key) const {
   return absl::StrCat(key, ": ", counted(overflowing_, "number"), overflowing_ == 1 ? ", " : ", the largest ",
                       absl::StrFormat("%.6g", largest_), overflowing_ == 1 ? ", is beyond " : ", are beyond ",
-                      name_of(type_), ", which ends at ", absl::StrFormat("%.6g", largest_of(type_)));
+                      name_of(type_), ", whose maximum is ", absl::StrFormat("%.6g", largest_of(type_)));
 }
 
 std::string Narrowing::nonfinite(const std::string& key) const {

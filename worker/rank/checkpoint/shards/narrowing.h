@@ -12,8 +12,8 @@
 
 namespace titan::checkpoint {
 
-// The type that an export to `wanted` under Titan's own names gives the tensor `key` ("model.<FQN>"). Integers keep
-// their type. So do the biases that balance experts, because their last bits decide which experts are chosen.
+// Returns the type that an export to `wanted` under Titan's own names gives the tensor `key` ("model.<FQN>"). Integers
+// keep their type. So do the biases that balance experts, because their last bits decide which experts are chosen.
 at::ScalarType narrowed_type(const std::string& key, at::ScalarType own, at::ScalarType wanted);
 
 // Counts the bad values of one tensor, which may be cast in pieces.
@@ -23,10 +23,10 @@ class Narrowing {
   at::Tensor cast(const at::Tensor& value, at::ScalarType type);
 
   bool overflows() const { return overflowing_ > 0; }
-  // "KEY: 2 numbers, the largest 1e+05, are beyond float16, which ends at 65504".
+  // Returns "KEY: 2 numbers, the largest 100000, are beyond float16, whose maximum is 65504".
   std::string overflow(const std::string& key) const;
   bool has_nonfinite() const { return nonfinite_ > 0; }
-  // "KEY: 3 numbers are NaN or infinite".
+  // Returns "KEY: 3 numbers are NaN or infinite".
   std::string nonfinite(const std::string& key) const;
 
  private:
@@ -47,7 +47,7 @@ enum class Overflow {
 // values to `warnings`. Errors: OutOfRange, names the tensor, the count and the largest value.
 absl::Status narrow(const std::string& key, at::ScalarType type, Overflow overflow, at::Tensor& value,
                     std::vector<std::string>& warnings);
-// The same for a tensor that was cast in pieces and can no longer stay as it was: kKeepFloat32 only warns.
+// Does the same for a tensor that was cast in pieces and can no longer stay as it was: kKeepFloat32 only warns.
 absl::Status judge(const std::string& key, const Narrowing& narrowing, Overflow overflow,
                    std::vector<std::string>& warnings);
 

@@ -16,7 +16,7 @@ Point difference(const Point& to, const Point& from) {
   return delta;
 }
 
-// Distance between the first components of the first and the last point.
+// Returns the distance between the first components of the first and the last point.
 int64_t span(const Progression& one) {
   int64_t span = 0;
   for (const Progression::Step& step : one.steps) span += (step.count - 1) * step.delta[0];

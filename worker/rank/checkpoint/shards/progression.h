@@ -31,10 +31,10 @@ struct Progression {
   auto operator<=>(const Progression&) const = default;
 };
 
-// Few progressions that together have exactly these points, which must be distinct.
+// Returns few progressions that together have exactly these points, which must be distinct.
 std::vector<Progression> fold(std::vector<Point> points);
 
-// All points, ascending. The progressions must have been checked.
+// Returns all points, ascending. The progressions must have been checked.
 std::vector<Point> unfold(const std::vector<Progression>& progressions);
 
 // Checks that every component c of every point lies in [0, limit[c]). Errors: DataLoss, says which does not.

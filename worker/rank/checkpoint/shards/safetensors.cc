@@ -29,7 +29,7 @@ constexpr std::pair<const char*, c10::ScalarType> kTypes[] = {
     {"F8_E8M0", c10::ScalarType::Float8_e8m0fnu},
 };
 
-// Element count times element size; -1 if a dimension is negative or the product overflows.
+// Returns the element count times the element size; -1 if a dimension is negative or the product overflows.
 int64_t checked_bytes(const std::vector<int64_t>& shape, c10::ScalarType dtype) {
   int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
   for (const int64_t size : shape) {
@@ -38,7 +38,7 @@ int64_t checked_bytes(const std::vector<int64_t>& shape, c10::ScalarType dtype) 
   return bytes;
 }
 
-// JSON reads a number beyond 64 bits as a fraction.
+// Returns whether all numbers are integers: JSON reads a number beyond 64 bits as a fraction.
 bool whole_numbers(const nlohmann::json& list) {
   return std::all_of(list.begin(), list.end(), [](const nlohmann::json& number) { return number.is_number_integer(); });
 }

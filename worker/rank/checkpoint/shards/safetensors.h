@@ -16,7 +16,7 @@
 
 namespace titan::checkpoint {
 
-// "F32", "BF16", ...; InvalidArgument for types that the format lacks.
+// Convert between types and the format's names, "F32", "BF16", ... InvalidArgument for types that the other side lacks.
 absl::StatusOr<std::string> safetensors_dtype(c10::ScalarType type);
 absl::StatusOr<c10::ScalarType> scalar_type(const std::string& safetensors_dtype);
 

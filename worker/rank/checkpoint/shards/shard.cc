@@ -54,7 +54,8 @@ PieceRecord piece_of(const Staged& part) {
           {part.offset, kept ? part.form->shape : part.data.sizes().vec()}};
 }
 
-// A rank may hold several pieces of one tensor. The format needs distinct keys; the manifest knows the offsets.
+// Returns the pieces' entries. A rank may hold several pieces of one tensor, and the format needs distinct keys; the
+// manifest knows the offsets.
 std::vector<TensorEntry> entries_of(const std::vector<PieceRecord>& pieces) {
   std::vector<TensorEntry> entries;
   std::map<std::string, int> seen;
@@ -91,7 +92,7 @@ absl::Status write_new(storage::Files& files, const std::string& folder, const s
   return status;
 }
 
-// The parts in the order in which they lie in the file.
+// Returns the parts in the order in which they lie in the file, and their records in `pieces`.
 std::vector<const Staged*> ordered(const std::vector<Staged>& parts, std::vector<PieceRecord>& pieces) {
   std::vector<std::pair<PieceRecord, const Staged*>> all;
   for (const Staged& part : parts) all.emplace_back(piece_of(part), &part);

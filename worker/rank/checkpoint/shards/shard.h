@@ -34,7 +34,7 @@ struct ShardName {
   int rank = 0;
   std::string salt = {};  // Makes the name unique where a late deletion could otherwise hit a new file.
 };
-// "a3-00012.safetensors", "a3-00012-SALT.safetensors"; copy > 0: "a3-00012.2.safetensors"
+// Returns "a3-00012.safetensors" or "a3-00012-SALT.safetensors"; copy > 0: "a3-00012.2.safetensors".
 std::string shard_name(const ShardName& name, int copy = 0);
 
 // Writes and fsyncs the new safetensors file {folder}/{name} with all of `parts`, which are whole tensors. Errors:

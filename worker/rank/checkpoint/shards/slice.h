@@ -10,8 +10,8 @@
 
 namespace titan::checkpoint {
 
-// Encoding of numbers that a slice does not hold as such (an optimizer's 8-bit state). Checkpoints hold the decoded
-// numbers, so that a state can be loaded into another encoding or another cut. Works on CPU tensors, on any thread.
+// Encoding in which a slice holds its numbers (an optimizer's 8-bit state). Checkpoints hold the decoded numbers, so
+// that a state can be loaded into another encoding or another cut. Works on CPU tensors, on any thread.
 struct StateEncoding {
   std::vector<int64_t> shape;                                 // Shape of the numbers: the piece's.
   std::function<at::Tensor(const at::Tensor& kept)> numbers;  // Decodes `kept [...]` to `[shape...]`, float32,
@@ -34,7 +34,7 @@ struct Slice {
   // be saved.
   std::function<void(const at::Tensor& piece)> store = nullptr;
 
-  // Shape of the piece.
+  // Returns the shape of the piece.
   std::vector<int64_t> size() const { return form == nullptr ? local.sizes().vec() : form->shape; }
 };
 

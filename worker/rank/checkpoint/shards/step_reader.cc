@@ -298,7 +298,7 @@ absl::Status StepReader::read_chunk(int64_t file, const Chunks& chunks, int64_t 
                                           " (bytes ", at, " to ", at + size, ")"));
 }
 
-// Names a tensor for messages.
+// Names the tensor at byte `at` of a file, for messages.
 std::string StepReader::first_piece_at(int64_t file, const Shard& shard, int64_t at) const {
   int64_t best = -1;
   size_t tensor = 0;

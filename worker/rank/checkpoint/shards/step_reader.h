@@ -38,11 +38,12 @@ inline constexpr int64_t kReadMemory = kReaders * (kChunkBytes + kPartBytes);  /
 // An open step. Holds a shared lock on the manifest, so that the step is not purged meanwhile. Thread safe.
 class StepReader {
  public:
-  // Errors: NotFound without a manifest, DataLoss for a damaged one.
+  // Errors: NotFound without a manifest, DataLoss for a damaged one, Unavailable if a purge holds its lock for two
+  // seconds.
   static absl::StatusOr<std::unique_ptr<StepReader>> open(storage::Files& files, const std::string& folder);
 
   const Manifest& manifest() const { return manifest_; }
-  // CRC-32C of manifest.json, by which ranks see that they read the same step.
+  // CRC-32C of manifest.json, with which ranks check that they read the same step.
   uint32_t manifest_crc() const { return manifest_crc_; }
   const std::string& folder() const { return folder_; }
 
@@ -50,7 +51,7 @@ class StepReader {
   // part, and verifies size, header and index of each, and every chunk that it touches. Errors: DataLoss, names file
   // and chunk; NotFound, names the file. After an error `out` may be filled in part, and partly damaged.
   absl::Status read(const std::vector<Wanted>& wanted);
-  // The same for one tensor; `out` is `[box.shape...]`.
+  // Does the same for one tensor; `out` is `[box.shape...]`.
   absl::Status read(const TensorRecord& tensor, const Box& box, at::Tensor& out) {
     return read({{&tensor, box, &out}});
   }
@@ -124,7 +125,8 @@ class StepReader {
   absl::Status load(int64_t file, const Chunks& chunks, int64_t at, const std::string& what, Loaded& loaded);
   absl::Status read_chunk(int64_t file, const Chunks& chunks, int64_t at, const std::string& what, char* out);
   std::string first_piece_at(int64_t file, const Shard& shard, int64_t at) const;
-  // The stretches of all files that could be opened. `unusable` has a status per file: why it could not.
+  // Returns the stretches of all files that could be opened. `unusable` gets a status per file: why it could not be
+  // opened.
   std::vector<Stretch> stretches(std::vector<absl::Status>& unusable);
 
   storage::Files& files_;

@@ -10,7 +10,7 @@
 namespace titan::checkpoint {
 namespace {
 
-// Distance in elements between neighboring indices of each dim, for a row-major box.
+// Returns the distance in elements between neighboring indices of each dim, for a row-major box.
 std::vector<int64_t> strides(const std::vector<int64_t>& shape) {
   std::vector<int64_t> result(shape.size(), 1);
   for (size_t d = shape.size(); d-- > 1;) result[d - 1] = result[d] * shape[d];
@@ -34,7 +34,7 @@ bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// The dim along which boxes begin at the most places.
+// Returns the dim along which boxes begin at the most places.
 size_t most_divided_dim(const std::vector<const Box*>& boxes, size_t dims) {
   size_t best = 0, most = 0;
   for (size_t d = 0; d < dims; ++d) {
@@ -79,7 +79,7 @@ absl::Status for_each_run(const Box& part, const Box& from, const Box& to,
                           absl::FunctionRef<absl::Status(int64_t, int64_t, int64_t)> visit) {
   const size_t dims = part.shape.size();
   if (part.elements() == 0) return absl::OkStatus();
-  // Dims from `inner` on are whole in both boxes, so that a run spans them and a range of dim inner - 1.
+  // Dims `inner` and later are whole in both boxes, so that a run spans them and a range of dim inner - 1.
   size_t inner = dims;
   while (inner > 0 && part.shape[inner - 1] == from.shape[inner - 1] && part.shape[inner - 1] == to.shape[inner - 1])
     --inner;

@@ -21,13 +21,13 @@ struct Box {
   int64_t elements() const;
 };
 
-// The box of a whole tensor.
+// Returns the box of a whole tensor.
 Box whole(const std::vector<int64_t>& shape);
 
 // "[2, 3]", for messages.
 std::string shape_text(const std::vector<int64_t>& shape);
 
-// No value if they share no element.
+// Returns the common box; no value if they share no element.
 std::optional<Box> intersect(const Box& a, const Box& b);
 
 // Visits the elements of `part` (inside both boxes) as runs that are contiguous in `from` and in `to`, both stored
@@ -37,10 +37,10 @@ absl::Status for_each_run(const Box& part, const Box& from, const Box& to,
 
 // Cuts `part` into boxes of at most `most` elements (at least one), each a contiguous run of it, in order.
 std::vector<Box> cut(const Box& part, int64_t most);
-// The same along dim `dim` only; a box has at least one index of it.
+// Does the same along dim `dim` only; a box has at least one index of it.
 std::vector<Box> cut_along(const Box& part, size_t dim, int64_t most);
 
-// Index of the first element of `part` in the surrounding box `in`, which is stored row-major.
+// Returns the index of the first element of `part` in the surrounding box `in`, which is stored row-major.
 int64_t first_element(const Box& part, const Box& in);
 
 // Checks that the boxes cover a tensor of `shape` exactly once. Errors: DataLoss, says what is missing or covered

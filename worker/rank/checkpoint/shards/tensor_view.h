@@ -8,8 +8,8 @@
 
 namespace titan::checkpoint {
 
-// The box `part` of a tensor, as a view `[part.shape...]` of `held [of.shape...]`, which is the box `of`. `part` lies
-// inside `of`.
+// Returns the box `part` of a tensor, as a view `[part.shape...]` of `held [of.shape...]`, which is the box `of`.
+// `part` lies inside `of`.
 inline at::Tensor part_of(at::Tensor held, const Box& of, const Box& part) {
   for (size_t d = 0; d < part.shape.size(); ++d)
     held = held.narrow(static_cast<int64_t>(d), part.offset[d] - of.offset[d], part.shape[d]);

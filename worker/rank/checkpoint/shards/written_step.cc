@@ -40,14 +40,14 @@ absl::Status disagreement(const std::string& key) {
   return absl::InternalError(absl::StrCat("ranks disagree about the type or shape of ", key));
 }
 
-// FNV-1a. Together with a CRC, it distinguishes the tables of one job.
+// Returns the FNV-1a hash. Together with a CRC, it distinguishes the tables of one job.
 uint64_t hash_of(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
 }
 
-// The tensors of all tables, by key.
+// Returns the tensors of all tables, by key.
 absl::StatusOr<std::map<std::string, TensorRecord>> unite(const WrittenStep& report,
                                                           const std::map<std::string, TensorTable>& tables) {
   std::map<std::string, TensorRecord> all;

@@ -25,7 +25,7 @@ struct WrittenShard {
 // Types and shapes of the tensors that a rank writes, sorted by key. Ranks that write pieces of the same tensors have
 // the same table. It is long, so it travels once, and reports only name it, by a hash of its content.
 using TensorTable = std::vector<TensorRecord>;
-// A table as text, its name, and a table from its text. Errors: Internal.
+// Convert a table to text, name it by its text, and convert the text back. Errors: Internal.
 std::string table_text(const TensorTable& table);
 std::string table_name(const std::string& text);
 absl::StatusOr<TensorTable> table_from_text(const std::string& text);
@@ -40,7 +40,8 @@ nlohmann::json to_json(const WrittenStep& report);
 // Errors: Internal.
 absl::StatusOr<WrittenStep> report_from_json(const nlohmann::json& from);
 
-// Errors: Internal if the rank contradicts itself about a tensor.
+// Makes this rank's report, and `table`, which it names. Errors: Internal if the rank contradicts itself about a
+// tensor.
 absl::StatusOr<WrittenStep> report_of(const WrittenShard& shard, nlohmann::json per_rank, TensorTable& table);
 
 // Joins reports of consecutive ranks, in order.
@@ -50,7 +51,7 @@ WrittenStep join(std::vector<WrittenStep> reports);
 // tensor, if ranks disagree about it or leave out a part of it.
 absl::Status complete(WrittenStep report, const std::map<std::string, TensorTable>& tables, Manifest& manifest);
 
-// The same for shards that one process wrote, in order.
+// Does the same for shards that one process wrote, in order.
 absl::Status complete(const std::vector<WrittenShard>& shards, Manifest& manifest);
 
 }  // namespace titan::checkpoint

@@ -29,7 +29,7 @@ void Heartbeat::beat(const std::string& key, absl::Duration every) {
     try {
       store_->add(key, 1);
     } catch (const std::exception&) {
-      return;  // The store is gone, and so is everyone who listened.
+      return;  // The store is gone, so no rank can see the pulse any more.
     }
     sync::Lock lock(mutex_);
     if (!stop_) stopping_.wait_for(mutex_, absl::ToChronoNanoseconds(every));

@@ -42,7 +42,7 @@ class HeartbeatMonitor {
     int rank = 0;
     absl::Duration silence;  // So far, counted from the start of this watch.
   };
-  // The ranks of `ranks` that have been silent beyond their limit. Throws the store's exceptions.
+  // Returns those of `ranks` that have been silent for longer than their limit. Throws the store's exceptions.
   std::vector<Lost> lost(const std::vector<int>& ranks);
 
  private:

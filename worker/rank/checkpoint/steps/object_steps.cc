@@ -26,8 +26,8 @@ absl::Status nothing() { return absl::OkStatus(); }
 
 std::string name_of(const s3::Object& object) { return object.key.substr(object.key.rfind('/') + 1); }
 
-// Whether last_save_in_hf wrote the file, under a name that is never reused: "model-SALT-00001-of-00003.safetensors".
-// Files of a hub have no salt.
+// Returns whether last_save_in_hf wrote the file, under a name that is never reused:
+// "model-SALT-00001-of-00003.safetensors". Files of a hub have no salt.
 bool is_export(const std::string& name) {
   return absl::StartsWith(name, "model-") && absl::EndsWith(name, ".safetensors") &&
          std::count(name.begin(), name.end(), '-') > 3;
@@ -108,7 +108,7 @@ absl::Status ObjectStepStore::publish(const Manifest& manifest, const std::strin
   return absl::OkStatus();
 }
 
-// The shards next to a manifest that it does not name.
+// Returns the shards next to a manifest that the manifest does not name.
 absl::StatusOr<std::vector<std::string>> ObjectStepStore::unnamed(const Manifest& manifest,
                                                                   const std::vector<s3::Object>& objects) {
   std::set<std::string> named;
@@ -151,7 +151,7 @@ absl::StatusOr<std::vector<std::string>> ObjectStepStore::leftovers(int64_t step
     return some;
   };
   if (of_others) return also_doomed;
-  // Without traces of an export or a step of ours, files that no attempt writes belong to somebody else, and so does
+  // Without traces of an export or a step of a job, files that no attempt writes belong to another program, and so does
   // everything next to them.
   if (!live && !retired && exports.empty() && stranger) {
     unknown.push_back(step_path(folder_, step));
@@ -159,7 +159,8 @@ absl::StatusOr<std::vector<std::string>> ObjectStepStore::leftovers(int64_t step
   }
   if (!live) return with(std::move(also_doomed), doomed);
   also_doomed = with(std::move(also_doomed), exports);
-  // Manifests of large jobs take long to read, and a start should not. So only a folder that looks odd is examined.
+  // Manifests of large jobs take long to read, and a start should not. So the manifest is read only if the names of the
+  // files look odd.
   const bool odd = shards > writers.size() || std::any_of(writers.begin(), writers.end(), [&](const std::string& one) {
                      return one.substr(0, one.find('-')) != writers.begin()->substr(0, writers.begin()->find('-'));
                    });

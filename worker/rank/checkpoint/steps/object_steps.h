@@ -14,7 +14,7 @@ namespace titan::checkpoint {
 
 // A manifest is published and retired through its fence (common/io/s3/object_fence.h). Other objects are deleted only
 // if they were listed before the fence was seen to belong to this attempt. Their names are never reused, so a late
-// deletion, by an attempt that was paused, hits only objects that nobody needs.
+// deletion, by an attempt that was paused, hits only objects that are no longer needed.
 class ObjectStepStore : public StepStore {
  public:
   // `dump`: the dump folder. Its id distinguishes this training from another with the same name.

@@ -22,8 +22,8 @@ struct StepEdge {
   bool requested = false;  // "Save now" or "stop and save" was requested: a full checkpoint, whatever the interval.
 };
 
-// torchtitan's rule (the first step if enabled, every interval, always the last) plus requests. kNo if checkpoints are
-// off or load_only is set.
+// Applies torchtitan's rule (the first step if enabled, every interval, always the last), and saves on request. kNo if
+// checkpoints are off or load_only is set.
 SaveDecision decide_save(const config::CheckpointSection& config, const StepEdge& edge);
 
 // A step in the folder, for steps_to_purge().
@@ -35,7 +35,8 @@ struct StoredStep {
   enum Trust { kFound, kLoaded, kCommitted } trust = kFound;
 };
 
-// Steps to delete so that keep_latest_k remain (0: all remain), oldest first. The newest full step always remains.
+// Returns the steps to delete so that keep_latest_k remain (0: all remain), in order of (trust, step). The last full
+// step of this order always remains, in addition if need be.
 std::vector<int64_t> steps_to_purge(std::vector<StoredStep> steps, int keep_latest_k);
 
 }  // namespace titan::checkpoint

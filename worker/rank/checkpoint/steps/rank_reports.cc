@@ -261,7 +261,7 @@ std::string join_words(const std::vector<std::string>& words) {
 
 }  // namespace
 
-// This rank's report. The table of its tensors is shared separately.
+// Returns this rank's report. The table of its tensors is shared separately.
 absl::StatusOr<WrittenStep> ShardReports::report_here(const absl::StatusOr<WrittenShard>& shard, json per_rank,
                                                       absl::Status& shared) {
   if (!shard.ok()) return as_local_error(shard.status());

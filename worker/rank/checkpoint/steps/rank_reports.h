@@ -30,24 +30,24 @@ struct Branch {
   bool operator==(const Branch&) const = default;
 };
 
-// The branches of consecutive ranks after the first rank: at most `fan_out`, about equally large.
+// Returns the branches of consecutive ranks after the first rank: at most `fan_out`, about equally large.
 std::vector<Branch> branches(const Branch& of, int fan_out);
 
-// The branch for which `rank` reports, in a tree with rank 0 at its root.
+// Returns the branch for which `rank` reports, in a tree with rank 0 at its root.
 Branch branch_of(int rank, int world, int fan_out);
 
-// Number of reports on the longest path to the branch's first rank.
+// Returns the number of reports on the longest path to the branch's first rank.
 int height(const Branch& branch, int fan_out);
 
-// A status as it travels between ranks, in a rank's report and in rank 0's verdict on all. The code survives, so that
-// "fenced" and "disk full" mean the same on every rank.
+// Convert a status for its way between ranks, in a rank's report and in rank 0's verdict on all. The code survives, so
+// that "fenced" and "disk full" mean the same on every rank.
 nlohmann::json to_json(const absl::Status& status);
 absl::Status status_from_json(const nlohmann::json& from);
 
-// Whether ReportExchange lost a rank: agreement is no longer possible.
+// Returns whether ReportExchange lost a rank, or was stopped: agreement is no longer possible.
 bool is_rank_lost(const absl::Status& status);
 
-// Changes the code of a local error that would read as a lost rank, such as a file's "unavailable".
+// Changes the code of a local error that would be mistaken for a lost rank, such as a file's Unavailable, to Aborted.
 absl::Status as_local_error(const absl::Status& status);
 
 // Turns LibTorch's exceptions (out of memory, a tensor that does not fit a view) into a status. A rank that fails must
@@ -99,7 +99,7 @@ class ReportExchange {
   // Rank 0: returns the text that a report named.
   absl::StatusOr<std::string> shared(const std::string& name);
 
-  // Rank 0 sends, the others receive. All return the words.
+  // Collective. Rank 0 sends, the others receive. All return the words. Errors: those of gather().
   absl::StatusOr<std::string> broadcast(const std::string& topic, const std::string& words);
 
  private:
@@ -107,10 +107,10 @@ class ReportExchange {
   absl::Status await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels);
   // Sleeps. Cancelled once stopped.
   absl::Status rest(absl::Duration duration) const;
-  // OK while all ranks that have not set their key yet show a pulse.
+  // Returns OK while all ranks that have not set their key yet show a pulse.
   absl::Status check_heartbeats(HeartbeatMonitor& watch, const std::vector<std::string>& keys,
                                 const std::vector<int>& ranks);
-  // The joined report of this rank's branch.
+  // Returns the joined report of this rank's branch.
   absl::StatusOr<std::string> collect(const std::string& topic, const std::string& report, Join join);
 
   c10::intrusive_ptr<c10d::Store> store_;

@@ -18,7 +18,7 @@ namespace titan::checkpoint {
 // The state of one Checkpointer.
 class Session {
  public:
-  // Throws the store's exception if the pulse gets no connection to it.
+  // Throws the store's exception if the heartbeat cannot connect to it.
   explicit Session(Setup setup);
 
   bool leader() const { return setup.rank == 0; }
@@ -27,16 +27,16 @@ class Session {
   }
   // Records the calling thread's work in traces, from here to the end of the block. `name`: a literal.
   trace::ThreadSpanScope doing(const char* name) const { return {setup.spans.get(), "checkpoint writer", name}; }
-  // Names one exchange. The name is the same on every rank, because all ranks make the same calls.
+  // Returns the name of the next exchange. The name is the same on every rank, because all ranks make the same calls.
   std::string next_topic(const char* what);
-  // A manifest with the members that state where it comes from.
+  // Returns a manifest with the members that state where it comes from.
   Manifest manifest(int64_t step, CheckpointKind kind) const;
   // Makes rank 0's status the status of every rank.
   absl::Status conclude(const std::string& topic, const absl::Status& leaders);
   // Sleeps for `duration`, or until `enough`. Cancelled once stopped.
   absl::Status rest(absl::Duration duration, const std::function<bool()>& enough) const;
 
-  Setup setup;  // committed_step grows as rank 0 learns of newer steps.
+  Setup setup;  // take_folder() updates committed_step.
   storage::Files& files;
   const std::string folder;  // Folder of all steps.
   const storage::Fence fence;
@@ -50,9 +50,10 @@ class Session {
  public:
   StepStore& step_store;  // Used by rank 0 only, on the thread that saves.
 
-  // Names a new shard of this rank.
+  // Returns the name of a new shard of this rank.
   ShardName shard_name() const;
-  // Rank 0 calls it before it reads or writes anything in the folder.
+  // Takes the folder (StepStore::take) and updates setup.committed_step. Rank 0 calls it before it reads or writes
+  // anything in the folder.
   absl::Status take_folder();
 
  private:

@@ -29,7 +29,7 @@ enum class CheckpointKind {
   kModel,  // Model only: an export or a seed, never a resume point.
 };
 
-// The trainer's state besides tensors. `shared` is the same on every rank: {"step", "ntokens_seen", "lr_scheduler",
+// The trainer's state apart from tensors. `shared` is the same on every rank: {"step", "ntokens_seen", "lr_scheduler",
 // "dataloader", ...}. `per_rank` belongs to this rank (a per_rank data cursor); null if there is none.
 struct TrainState {
   nlohmann::json shared = nlohmann::json::object();
@@ -60,7 +60,7 @@ struct LoadResult {
       per_rank;  // One per rank that saved, in rank order. Compare their number with the world size.
 };
 
-// Whether a load failed because it found no full step although one had been committed.
+// Returns whether a load failed because it found no full step although one had been committed.
 bool checkpoints_are_gone(const absl::Status& status);
 
 // Receives (kind, members), as rank_protocol/launch.h lists them: checkpoint_rejected, checkpoint_staged,

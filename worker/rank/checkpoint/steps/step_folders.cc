@@ -19,7 +19,7 @@ constexpr char kStepPrefix[] = "step-";
 
 bool is_number(std::string_view text) { return !text.empty() && text.find_first_not_of("0123456789") == text.npos; }
 
-// Whether storage::atomic_write() named an unfinished file so: "NAME.PID.COUNT.tmp".
+// Returns whether storage::atomic_write() gives unfinished files such a name: "NAME.PID.COUNT.tmp".
 bool is_temporary(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '.');
   const size_t size = parts.size();
@@ -28,7 +28,7 @@ bool is_temporary(const std::string& name) {
 
 bool is_of_an_attempt(const std::string& name) { return is_shard(name) || is_temporary(name); }
 
-// A step in a store that cannot be examined is an error, not a missing step.
+// Finds out what the step's folder holds. In a store, a step that cannot be examined is an error, not a missing step.
 absl::Status look_into(storage::Files& files, StepFolder& step) {
   if (!s3::is_location(step.path)) {
     step.has_manifest = files.exists(storage::join_path(step.path, kManifestName));
@@ -138,10 +138,11 @@ absl::Status StepStore::publish_export(int64_t step, const std::string& index, a
   });
 }
 
-// Removes what an attempt left next to the manifest when it died while saving this step again. Call under the fence.
+// Removes what an attempt left next to the manifest when it died while saving this step again. Call it under the fence.
 absl::Status StepStore::sweep(const StepFolder& step) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(step.path));
-  // Manifests of large jobs take long to read, and a start should not. So only a folder that looks odd is examined.
+  // Manifests of large jobs take long to read, and a start should not. So the manifest is read only if the names of the
+  // files look odd.
   std::set<std::string> attempts;
   bool odd = false;
   for (const std::string& entry : entries) {
@@ -241,8 +242,8 @@ void StepStore::forget(int64_t step) {
   trust_.erase(step);
 }
 
-// If other files lie next to a step, deletes only the step, its manifest first; false if there are none. Call under the
-// fence.
+// If other programs' files lie next to a step, deletes only the step, its manifest first; otherwise returns false. Call
+// it under the fence.
 absl::StatusOr<bool> StepStore::remove_from_shared(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(path));
   if (std::binary_search(entries.begin(), entries.end(), kHfIndexName)) return false;

@@ -34,10 +34,10 @@ struct StepFolder {
 
 std::string step_path(const std::string& folder, int64_t step);  // {folder}/step-N
 int64_t step_of(const std::string& name);                        // N of "step-N"; -1 for any other name.
-// Whether the name looks like one of shard_name().
+// Returns whether the name looks like one of shard_name().
 bool is_shard(const std::string& name);
 
-// Ascending by step; names other than step-N are skipped. Empty if the folder does not exist.
+// Lists the steps in ascending order; names other than step-N are skipped. Empty if the folder does not exist.
 absl::StatusOr<std::vector<StepFolder>> list_steps(storage::Files& files, const std::string& folder);
 
 // The newest full step that the folder's fence remembers.
@@ -59,17 +59,18 @@ class StepStore {
         attempt_(attempt) {}
   virtual ~StepStore();
 
-  // Call it before anything else; after a success further calls do nothing. Takes for this attempt what the dump
-  // folder's fence does not cover. Errors: is_fenced() and is_in_use() of fence.h.
+  // Call it before anything else; after a success further calls do nothing. Takes the folder for this attempt where the
+  // dump folder's fence does not cover it, and returns the step that its fence remembers. Errors: is_fenced() and
+  // is_in_use() of fence.h.
   virtual absl::StatusOr<Remembered> take() { return Remembered{}; }
 
-  // Publishes `text` as the step's manifest under the fence, which remembers a full step under `folder`. `discard`: it
-  // failed, and certainly no manifest names the new shards.
+  // Publishes `text` as the step's manifest under the fence, which remembers a full step under `folder`. `discard` is
+  // set if it failed and certainly no manifest names the new shards.
   virtual absl::Status publish(const Manifest& manifest, const std::string& text, const std::string& folder,
                                bool& discard);
 
   // Publishes `index` as the index of the step's Hugging Face files under the fence, after `place` has put the files
-  // next to it. `discard`: it failed, and certainly no index names them.
+  // next to it. `discard` is set if it failed and certainly no index names them.
   virtual absl::Status publish_export(int64_t step, const std::string& index, absl::FunctionRef<absl::Status()> place,
                                       bool& discard);
 
@@ -85,7 +86,7 @@ class StepStore {
   // Call it after a save of `step` failed and every rank removed its part.
   virtual absl::Status remove_if_empty(int64_t step);
 
-  // These rank the step as more trustworthy than steps that were only found (StoredStep::Trust).
+  // Mark the step as more trustworthy than steps that were only found (StoredStep::Trust).
   void note_loaded(int64_t step) { trust_[step] = StoredStep::kLoaded; }
   void note_committed(int64_t step, bool full);
 
@@ -96,7 +97,7 @@ class StepStore {
 
  protected:
   bool is_full(const StepFolder& step);
-  // The steps that keep_latest_k does not cover.
+  // Returns the steps that keep_latest_k does not cover.
   absl::StatusOr<std::vector<int64_t>> stale_steps(int keep_latest_k);
   void forget(int64_t step);
   // Runs `deleting` on a background thread, after the previous deletion has ended.

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMaxMetadata = int64_t{1} << 30;
 constexpr int64_t kWindow = 1 << 20;  // Bytes read at once where short runs are close together.
 
-// Whether the tensor is row-major, without gaps.
+// Returns whether the tensor is row-major, without gaps.
 bool is_packed(const pickle::SavedTensor& saved) {
   int64_t expected = 1;
   for (size_t d = saved.shape.size(); d-- > 0;) {
@@ -77,7 +77,7 @@ absl::Status DcpFolder::read_piece(const DcpMetadata::Tensor& tensor, const DcpM
   TITAN_ASSIGN_OR_RETURN(const c10::ScalarType type, dcp_type(saved.type));
   if (type != tensor.dtype || saved.shape != piece.box.shape) {
     return absl::DataLossError(absl::StrCat(storage::join_path(folder_, piece.place.file), ": ", key, " is ",
-                                            saved.type, " ", shape_text(saved.shape), " there, ", kDcpMetadataName,
+                                            saved.type, " ", shape_text(saved.shape), " there, but ", kDcpMetadataName,
                                             " says ", c10::toString(tensor.dtype), " ", shape_text(piece.box.shape)));
   }
   storage::ReadableFile& file = *open_[piece.place.file];

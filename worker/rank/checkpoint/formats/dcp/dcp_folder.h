@@ -25,15 +25,15 @@ class DcpFolder {
 
   const std::string& folder() const { return folder_; }
   const DcpMetadata& metadata() const { return metadata_; }
-  // CRC-32C of .metadata, by which ranks see that they read the same folder.
+  // CRC-32C of .metadata, with which ranks check that they read the same folder.
   uint32_t metadata_crc() const { return metadata_crc_; }
 
-  // Returns `box` of the tensor, `[box.shape...]`, on the CPU, in the saved type. Of each contiguous piece, reads only
-  // the bytes between the first and the last that are needed. DCP has no checksums: damage inside a tensor's numbers
-  // goes unnoticed.
+  // Returns `box` of the tensor, `[box.shape...]`, on the CPU, in the saved type. Of a row-major piece, reads little
+  // more than the needed bytes; of any other piece, its whole storage. DCP has no checksums: damage inside a tensor's
+  // numbers goes unnoticed. Errors: NotFound, DataLoss.
   absl::StatusOr<at::Tensor> read(const std::string& key, const Box& box);
 
-  // An object made of numbers, texts, lists and dicts (pickle/plain.h). NotFound, names it, if there is none.
+  // Returns an object made of numbers, texts, lists and dicts (pickle/plain.h). NotFound, names it, if there is none.
   absl::StatusOr<nlohmann::json> object(const std::string& key);
 
  private:

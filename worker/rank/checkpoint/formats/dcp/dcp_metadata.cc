@@ -51,8 +51,8 @@ class Reading {
   }
   absl::Status is(const PickleValue& value, std::string_view name, const std::string& what) const {
     if (document_.class_of(value) == absl::StrCat(kMetadata, std::string(name))) return absl::OkStatus();
-    return bad(what, absl::StrCat("is ", pickle::name(value.kind), " ", std::string(document_.class_of(value)), ", no ",
-                                  std::string(name)));
+    return bad(what, absl::StrCat("is ", pickle::name(value.kind), " ", std::string(document_.class_of(value)),
+                                  ", not ", std::string(name)));
   }
 
   absl::StatusOr<std::vector<int64_t>> size(const PickleValue* value, const std::string& what) const {
@@ -194,14 +194,14 @@ absl::StatusOr<c10::ScalarType> dcp_type(std::string_view name) {
     if (known == name) return type;
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("type ", std::string(name), " is not read; convert it to bfloat16 or float32 first"));
+      absl::StrCat("type ", std::string(name), " is not supported; convert it to bfloat16 or float32 first"));
 }
 
 absl::StatusOr<std::string> dcp_type_name(c10::ScalarType type) {
   for (const auto& [name, known] : kNamedTypes) {
     if (known == type) return std::string(name);
   }
-  return absl::InvalidArgumentError(absl::StrCat("no name for type ", c10::toString(type), " there"));
+  return absl::InvalidArgumentError(absl::StrCat("no name for type ", c10::toString(type), " in PyTorch checkpoints"));
 }
 
 absl::StatusOr<DcpMetadata> dcp_metadata(std::string bytes, const std::string& path) {

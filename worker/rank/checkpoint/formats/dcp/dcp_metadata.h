@@ -38,8 +38,8 @@ struct DcpMetadata {
   std::map<std::string, Place> objects;  // Everything that is not a tensor.
 };
 
-// `path` is for messages. Errors: DataLoss (damaged, cut short, pieces that do not form a tensor), FailedPrecondition
-// (not supported, by name: other classes, types, transforms such as compression).
+// Parses and checks a .metadata. `path` is for messages. Errors: DataLoss (damaged, cut short, pieces that do not form
+// a tensor), FailedPrecondition (not supported, by name: other classes, types, transforms such as compression).
 absl::StatusOr<DcpMetadata> dcp_metadata(std::string bytes, const std::string& path);
 
 // Convert between torch's names, "float32", and types.

@@ -12,7 +12,7 @@ namespace {
 constexpr char kModel[] = "model.", kOptim[] = "optim.";
 constexpr size_t kModelSize = sizeof kModel - 1, kOptimSize = sizeof kOptim - 1;
 
-// Whether the key does not belong to the model.
+// Returns whether the key does not belong to the model.
 bool is_other_state(const std::string& key) {
   for (const char* prefix : {"optimizer.", "lr_scheduler.", "dataloader.", "train_state."}) {
     if (absl::StartsWith(key, prefix)) return true;
@@ -69,7 +69,7 @@ absl::StatusOr<int64_t> integer(DcpFolder& folder, const std::string& key) {
 
 json unread(const std::string& why) { return {{"unread", why}}; }
 
-// The position of torchdata's StatefulDataLoader over torchtitan's text dataset, which is pickled a second time.
+// Reads the position of torchdata's StatefulDataLoader over torchtitan's text dataset, which is pickled a second time.
 absl::StatusOr<json> position(DcpFolder& folder, const std::string& key) {
   TITAN_ASSIGN_OR_RETURN(const json packed, folder.object(key));
   if (!packed.is_binary()) return unread(absl::StrCat(key, " is not a pickle"));
@@ -82,7 +82,7 @@ absl::StatusOr<json> position(DcpFolder& folder, const std::string& key) {
   if (!dataset.is_object()) return unread(absl::StrCat(key, " has no dataset_state"));
   const json sample = dataset.value("sample_idx", json()), buffer = dataset.value("token_buffer", json());
   if (!sample.is_number_integer() || sample < 0 || !buffer.is_array())
-    return unread("its dataset was streamed, or is not torchtitan's of texts");
+    return unread("its dataset was streamed, or is not torchtitan's text dataset");
   return json{{"sample_idx", sample}, {"tokens_left", buffer.size()}};
 }
 

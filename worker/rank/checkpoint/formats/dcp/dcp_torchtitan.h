@@ -20,22 +20,22 @@ class DcpNames {
  public:
   explicit DcpNames(const DcpMetadata& metadata);
 
-  // The folder's name for a key of Titan; "" if it has none.
+  // Returns the folder's name for a key of Titan; "" if it has none.
   std::string of(const std::string& key) const;
-  // Titan's key of a tensor of the model; "" for any other tensor.
+  // Returns Titan's key of a tensor of the model; "" for any other tensor.
   std::string model_key(const std::string& there) const;
-  // Titan's key of a parameter's state, "optim.STATE.FQN"; "" for any other tensor. torch counts steps per parameter
-  // and Titan does not: the key of each count is "optim.step".
+  // Returns Titan's key of a parameter's state, "optim.STATE.FQN"; "" for any other tensor. torch counts steps per
+  // parameter and Titan does not: the key of each count is "optim.step".
   std::string optimizer_key(const std::string& there) const;
 
  private:
   bool nested_ = false;
 };
 
-// Whether this is a table or counter that every program computes itself, not a weight.
+// Returns whether this is a table or counter that every program computes itself, not a weight.
 bool is_derived(const std::string& fqn);
 
-// The train state that torchtitan saves, in the form of Titan's steps: {"step", "ntokens_seen", "lr_scheduler":
+// Returns the train state that torchtitan saves, in the form of Titan's steps: {"step", "ntokens_seen", "lr_scheduler":
 // {"last_epoch"}, "dataloader": {"order": "per_rank", "dp_size", "ranks"}}, with {"sample_idx", "tokens_left"}
 // (worker/rank/data/loader/loader.h) or {"unread": why} for each data-parallel rank. Members that the folder lacks are
 // left out, except the step: FailedPrecondition.

@@ -29,7 +29,7 @@ class DcpWriter {
   absl::Status add(const std::string& key, const std::vector<int64_t>& shape, const Box& box, const at::Tensor& piece);
   // Adds a plain object; binary JSON becomes bytes.
   absl::Status add(const std::string& key, const nlohmann::json& value);
-  // Gives the tensor `of` a second name.
+  // Gives the tensor `of` a second name, `key`.
   void alias(const std::string& key, const std::string& of) { metadata_.tensors[key] = metadata_.tensors.at(of); }
 
   absl::Status finish();  // Syncs, and writes .metadata.
@@ -48,9 +48,9 @@ class DcpWriter {
   DcpMetadata metadata_;
 };
 
-// The pickle in .metadata. A key consists of the names in its state dict: keys that begin with "optimizer.",
-// "lr_scheduler.", "dataloader." and "train_state." are entries of dicts of these names, and any other key stands by
-// itself.
+// Returns the pickle in .metadata. It also records where each key stands in the state dict: keys that begin with
+// "optimizer.", "lr_scheduler.", "dataloader." and "train_state." are entries of dicts of these names, any other key is
+// an entry of the outer dict.
 std::string dcp_metadata_pickle(const DcpMetadata& metadata);
 
 }  // namespace titan::checkpoint

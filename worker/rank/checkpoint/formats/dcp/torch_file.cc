@@ -9,7 +9,7 @@ namespace {
 
 using pickle::PickleValue;
 
-// The dict of tensors in a saved object.
+// Returns the dict of tensors in a saved object, or the object itself.
 const PickleValue& state_dict(const pickle::ParsedPickle& document) {
   for (const char* name : {"model", "state_dict"}) {
     const PickleValue* inner = document.find(document.root(), name);

@@ -16,7 +16,7 @@
 
 namespace titan::checkpoint {
 
-// The whole tensor, `[saved.shape...]` with its saved strides, on the CPU. `type` has to be the saved one's.
+// Returns the whole tensor, `[saved.shape...]` with its saved strides, on the CPU. `type` has to be that of saved.type.
 absl::StatusOr<at::Tensor> read_saved(storage::ReadableFile& file, const pickle::SavedTensor& saved,
                                       c10::ScalarType type);
 
@@ -29,7 +29,7 @@ class TorchFile {
 
   const std::string& path() const { return path_; }
   const std::map<std::string, pickle::SavedTensor>& tensors() const { return tensors_; }
-  // The whole tensor, in its saved shape `[...]` and type, contiguous, on the CPU. NotFound, names it.
+  // Returns the whole tensor, in its saved shape `[...]` and type, contiguous, on the CPU. NotFound, names it.
   absl::StatusOr<at::Tensor> read(const std::string& name) const;
 
  private:

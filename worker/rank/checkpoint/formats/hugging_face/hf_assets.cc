@@ -27,7 +27,7 @@ bool matches(const std::array<const char*, N>& globs, const std::string& name) {
   return std::any_of(globs.begin(), globs.end(), [&](const char* glob) { return fnmatch(glob, name.c_str(), 0) == 0; });
 }
 
-// Names of the files to copy, those of templates with their folder.
+// Returns the names of the files to copy; those of templates include their folder.
 absl::StatusOr<std::vector<std::string>> assets_in(storage::Files& files, const std::string& folder) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files.list(folder));
   std::vector<std::string> names;

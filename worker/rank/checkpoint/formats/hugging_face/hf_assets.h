@@ -1,7 +1,7 @@
 #pragma once
 
-// Copies what a Hugging Face folder has besides weights, so that other programs can serve it: tokenizer, chat templates
-// and defaults of generation.
+// Copies what a Hugging Face folder has apart from weights, so that other programs can serve it: tokenizer, chat
+// templates and defaults of generation.
 
 #include <string>
 #include <vector>
@@ -17,8 +17,8 @@ struct HfAssets {
   bool required = false;  // The user named the folder: what cannot be read there is an error, not a warning.
 };
 
-// Whether an export includes the file `name`: the tokenizer's files, templates, generation_config.json and licences,
-// but no weights, and nothing that describes how other weights are stored.
+// Returns whether an export includes the file `name`: the tokenizer's files, templates, generation_config.json and
+// licences, but no weights, and nothing that describes how other weights are stored.
 bool is_asset(const std::string& name);
 
 // Copies the assets into the folder `to`, which may have some already. Returns warnings. Errors: those of writing; if

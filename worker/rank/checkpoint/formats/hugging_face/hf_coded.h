@@ -22,13 +22,13 @@ struct Stored {
   TensorEntry entry;
 };
 
-// The box, `[box.shape...]`, in the file's type, on the CPU; it may be a view with gaps. Runs of bytes less than a page
-// apart are read at once.
+// Returns the box, `[box.shape...]`, in the file's type, on the CPU; it may be a view with gaps. Runs of bytes less
+// than a page apart are read at once.
 absl::StatusOr<at::Tensor> read_stored(const Stored& tensor, const Box& box);
 
-// The box, `[box.shape...]`, of a quantized tensor's numbers, in float32. Takes little extra memory: about 20 MiB, or
-// one index of the first dim. Errors: DataLoss, names file and tensor, if a scale or a number is NaN, or a scale is
-// infinite or negative.
+// Return the box, `[box.shape...]`, of a quantized tensor's numbers, in float32. Need little extra memory: about 20
+// MiB, or one index of the first dim. Errors: DataLoss, names file and tensor, if a scale or a number is NaN, or a
+// scale is infinite or negative.
 absl::StatusOr<at::Tensor> read_float8(const Stored& tensor, const Stored& scales, const Quantization& said,
                                        const Box& box);
 absl::StatusOr<at::Tensor> read_mxfp4(const Stored& tensor, const Stored& scales, const Box& box);

@@ -16,7 +16,8 @@ struct Float8Box {
   int64_t block_rows = 128, block_columns = 128;
 };
 
-// Writes each number times its block's scale to `out`, [rows, columns]. False if one of them is NaN.
+// Writes each number times its block's scale to `out`, [rows, columns]. Returns false, and writes nothing, if a number
+// is NaN.
 bool dequantize_float8(const Float8Box& box, float* out);
 
 // Converts `groups` times 16 bytes and one exponent to 32 numbers each. Exact in float32 unless it overflows. An

@@ -122,7 +122,7 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
     whole_tensor.at(static_cast<size_t>(layout.part)) = tensors[0];
     if (std::any_of(whole_tensor.begin(), whole_tensor.end(), [](const at::Tensor& t) { return !t.defined(); }))
       continue;
-    add(layout.keys[0], at::cat(whole_tensor, -1));  // Takes the wider type if one of them kept it.
+    add(layout.keys[0], at::cat(whole_tensor, -1));  // The result has the wider type if one of them kept it.
     halves.erase(layout.keys[0]);
   }
   if (!halves.empty()) {
@@ -178,7 +178,7 @@ const char* torch_name(at::ScalarType dtype) {
   return dtype == at::kHalf ? "float16" : dtype == at::kBFloat16 ? "bfloat16" : "float32";
 }
 
-// The defaults of every generation, without null ids.
+// Returns the content of generation_config.json: the ids that are not null.
 nlohmann::json generation_config(const nlohmann::json& ids) {
   nlohmann::json config = {{"transformers_version", kWrittenAs}};
   for (const auto& [name, id] : ids.items()) {
@@ -201,8 +201,8 @@ absl::StatusOr<nlohmann::json> token_ids(const std::string& folder) {
 
 nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nlohmann::json& ids) {
   config.update(ids);
-  config["torch_dtype"] = torch_name(dtype);  // From 4.56 on it is "dtype", but this is still read; other programs read
-                                              // only this.
+  config["torch_dtype"] = torch_name(
+      dtype);  // transformers 4.56 renamed it to "dtype" but still reads this; other programs read only this.
   config["transformers_version"] = kWrittenAs;
   return config;
 }

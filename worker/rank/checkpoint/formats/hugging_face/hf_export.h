@@ -35,12 +35,12 @@ struct HfFile {
   std::vector<std::string> fqns;
 };
 
-// The files of an export, the same on every rank. Errors: NotFound if the mapper does not know a parameter.
+// Returns the files of an export, the same on every rank. Errors: NotFound if the mapper does not know a parameter.
 absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const HfMapper& mapper,
                                                 const HfExport& options);
 
-// A line for each nonzero buffer that is in no file, because weights of this family have no place for it. The model
-// uses it, and other programs will compute without it.
+// Returns a line for each nonzero buffer that is in no file, because weights of this family have no place for it. The
+// model uses it, and other programs will compute without it.
 absl::StatusOr<std::vector<std::string>> unexported_buffers(StepReader& step, const HfMapper& mapper);
 
 // The content of a file that was written.
@@ -50,12 +50,13 @@ struct HfWritten {
   std::vector<std::string> warnings;  // About values that are not finite, or that the type cannot hold.
 };
 
-// Writes one of the files as `{folder}/{name}`; returns the Hugging Face keys and bytes in it.
+// Writes one of the files as `{folder}/{name}`; returns the Hugging Face keys and bytes in it. Errors: those of reading
+// the step, narrow() and write_tensors().
 absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& step, const HfMapper& mapper,
                                             const HfFile& file, const HfExport& options, const std::string& folder,
                                             const std::string& name, const std::atomic<bool>* stop = nullptr);
 
-// The text of model.safetensors.index.json.
+// Returns the text of model.safetensors.index.json.
 std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritten>& written);
 
 // Exports everything in one process, into a new or empty folder: files, what belongs next to them, and last the index.
@@ -64,17 +65,17 @@ absl::StatusOr<std::vector<std::string>> export_folder(
     storage::Files& files, StepReader& step, const HfMapper& mapper, const HfExport& options, const std::string& folder,
     const std::function<void(const std::string& file)>& progress = {});
 
-// The ids of the tokens that begin and end a text, from the tokenizer in `folder`: "bos_token_id" and "eos_token_id".
-// Null if it has none, or if `folder` is empty. Errors: those of reading it.
+// Returns the ids of the tokens that begin and end a text, from the tokenizer in `folder`: "bos_token_id" and
+// "eos_token_id". Null if it has none, or if `folder` is empty. Errors: those of reading it.
 absl::StatusOr<nlohmann::json> token_ids(const std::string& folder);
 
-// config.json for weights of type `dtype`. Ids that the tokenizer does not define are null in it: without the keys
-// transformers takes its classes' defaults, which are ordinary tokens of another vocabulary.
+// Returns the config.json for weights of type `dtype`. Ids that the tokenizer does not define are null in it: without
+// the keys transformers uses its classes' defaults, which are ordinary tokens of another vocabulary.
 nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nlohmann::json& ids);
 
-// Writes all that a Hugging Face folder has besides its weights: config.json, the tokenizer's files, and
-// generation_config.json, with the ids, unless the tokenizer's folder has one. A model without config gets only the
-// assets. Returns warnings.
+// Writes all that a Hugging Face folder has apart from its weights: config.json, the tokenizer's files, and
+// generation_config.json with the ids, if there are any and the tokenizer's folder has no such file. A model without
+// config gets only the assets. Returns warnings.
 absl::StatusOr<std::vector<std::string>> write_config_and_assets(storage::Files& files, const std::string& folder,
                                                                  const HfMapper& mapper, const HfExport& options);
 

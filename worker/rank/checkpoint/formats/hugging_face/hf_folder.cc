@@ -17,13 +17,13 @@ namespace {
 
 constexpr char kWhole[] = "model.safetensors";  // All weights in one file.
 
-// Whether the name leads out of the folder.
+// Returns whether the name leads out of the folder.
 bool leads_out(const std::string& name) {
   const std::filesystem::path path(name);
   return name.empty() || path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end();
 }
 
-// The file of each key, by the index at `path`.
+// Returns the file of each key, from the text of the index at `path`.
 absl::StatusOr<std::map<std::string, std::string>> read_index(const std::string& path, const std::string& text) {
   const nlohmann::json index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
@@ -32,13 +32,14 @@ absl::StatusOr<std::map<std::string, std::string>> read_index(const std::string&
   std::map<std::string, std::string> map;
   for (const auto& [key, file] : index["weight_map"].items()) {
     if (!file.is_string() || leads_out(file.get<std::string>()))
-      return absl::DataLossError(absl::StrCat(path, ": no name of a file of this folder for ", key));
+      return absl::DataLossError(absl::StrCat(path, ": \"weight_map\" names no file of this folder for ", key));
     map[key] = file.get<std::string>();
   }
   return map;
 }
 
-// Without an index only the names show that one is missing: "...-00001-of-00003.safetensors".
+// Checks by the files' names that none is missing, "...-00001-of-00003.safetensors": without an index nothing else
+// shows it.
 absl::Status check_complete(const std::string& folder, const std::vector<std::string>& names) {
   std::map<std::string, int> found;  // Keyed by the common part of their names.
   for (const std::string& name : names) {
@@ -174,7 +175,7 @@ absl::StatusOr<at::Tensor> HfFolder::read(const std::string& key, const Box& box
 
 namespace {
 
-// The layout in which the folder holds the parameter: the first that has a tensor there; null if none has.
+// Returns the layout in which the folder holds the parameter: the first that has a tensor there; null if none has.
 const HfLayout* find_layout(const HfFolder& weights, const std::vector<HfLayout>& layouts) {
   for (const HfLayout& layout : layouts) {
     if (weights.has(layout.keys.at(0))) return &layout;
@@ -196,7 +197,7 @@ absl::Status check_tensor(const HfFolder& weights, const std::string& fqn, const
                                                     shape_text(found->shape)));
 }
 
-// The first few names, for a message.
+// Returns the first few names, for a message.
 std::string some_of(const std::vector<std::string>& names) {
   const size_t shown = std::min<size_t>(names.size(), 3);
   return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + static_cast<int64_t>(shown), ", "),
@@ -222,9 +223,9 @@ absl::Status check_keys(const HfFolder& weights, const HfMapper& mapper) {
                      scaled_by(alone[0]), "): a part of the release is missing; download it again"));
   }
   if (strangers.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      weights.folder(), kDoesNotFit, ", which has no use for ", strangers.size(),
-      " of its tensors: ", some_of(strangers), "; name the model.name and model.flavor that these weights belong to"));
+  return absl::FailedPreconditionError(absl::StrCat(weights.folder(), kDoesNotFit, ", which has no use for ",
+                                                    strangers.size(), " of its tensors: ", some_of(strangers),
+                                                    "; set model.name and model.flavor to the model of these weights"));
 }
 
 std::vector<std::string> quantization_notes(const HfFolder& weights, bool expected) {
@@ -270,7 +271,7 @@ absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMappe
     TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, *layout, key));
     TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(key, there));
     if (!rows.defined()) rows = at::empty(box.shape, read.options());
-    // A release may quantize only some of them.
+    // A release may quantize only some of the experts.
     rows = rows.to(at::promote_types(rows.scalar_type(), read.scalar_type()));
     rows.select(0, row).copy_(from_hf_box(*layout, shape, box, read));
   }

@@ -19,7 +19,7 @@
 namespace titan::checkpoint {
 
 inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
-// Lies next to files while the rest is being written, or if it never was. It names the process.
+// A file in a folder that is being written, or whose writer was stopped. It names the writer's process.
 inline constexpr char kWriterName[] = ".writer";
 
 // An open folder of Hugging Face weights. Reads tensors, or boxes of them, on request.
@@ -33,17 +33,17 @@ class HfFolder {
   const std::string& folder() const { return folder_; }
   const std::vector<std::string>& keys() const { return keys_; }
   bool has(const std::string& key) const { return tensors_.contains(key); }
-  // Number of tensors that are stored quantized. read() returns the numbers that they represent.
+  // Returns the number of tensors that are stored quantized. read() returns the numbers that they represent.
   int64_t quantized() const;
   const Quantization& quantization() const { return quantization_; }
 
-  // How the tensor is stored, and the shape of its numbers. Errors: NotFound, names the key; FailedPrecondition, names
-  // file and tensor, if it cannot be read.
+  // Returns how the tensor is stored, and the shape of its numbers. Errors: NotFound, names the key;
+  // FailedPrecondition, names file and tensor, if it cannot be read.
   absl::StatusOr<Coded> coded(const std::string& key) const;
-  // The type that read() returns. NotFound, names the key.
+  // Returns the type that read() returns. NotFound, names the key.
   absl::StatusOr<c10::ScalarType> dtype(const std::string& key) const;
-  // The tensor, `[coded(key).shape...]`, or a box of it, `[box.shape...]`: on the CPU, in the file's type, or in
-  // float32 if it is quantized. Reads little more than the box from the file (hf_coded.h).
+  // Return the tensor, `[coded(key).shape...]`, or a box of it, `[box.shape...]`: on the CPU, in the file's type, or in
+  // float32 if it is quantized. Read little more than the box from the file (hf_coded.h).
   absl::StatusOr<at::Tensor> read(const std::string& key) const;
   absl::StatusOr<at::Tensor> read(const std::string& key, const Box& box) const;
 
@@ -61,20 +61,20 @@ class HfFolder {
   Quantization quantization_;
 };
 
-// FailedPrecondition if the folder has tensors that the model does not use: they would be ignored silently. Scales
-// count like the tensor that they belong to, which must be there.
+// Returns FailedPrecondition if the folder has tensors that the model does not use: they would be ignored silently.
+// Scales are used if their tensor is; without their tensor they are an error.
 absl::Status check_keys(const HfFolder& weights, const HfMapper& mapper);
 
-// Notes for the user on how the folder is quantized. `expected`: the configuration says that it is.
+// Returns notes for the user on how the folder is quantized. `expected`: the configuration says that it is.
 std::vector<std::string> quantization_notes(const HfFolder& weights, bool expected);
 
-// The layout, of those that the model has for parameter `fqn`, in which the folder holds it. No value: it does not.
+// Returns the layout in which the folder holds parameter `fqn`; no value if it has none of the mapper's layouts.
 absl::StatusOr<std::optional<HfLayout>> layout_in(const HfFolder& weights, const HfMapper& mapper,
                                                   const std::string& fqn);
 
 // Reads the box of parameter `fqn` of full shape `shape`; of stacked experts, reads only those inside the box. Returns
-// `[box.shape...]`, or an undefined tensor if Hugging Face weights have no place for it. Errors: FailedPrecondition if
-// the weights do not fit, DataLoss if they are damaged.
+// `[box.shape...]`, or an undefined tensor if Hugging Face weights have no place for it, or if it is optional and the
+// folder lacks it. Errors: FailedPrecondition if the weights do not fit, DataLoss if they are damaged.
 absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMapper& mapper, const std::string& fqn,
                                           const std::vector<int64_t>& shape, const Box& box);
 

@@ -43,37 +43,37 @@ class HfMapper {
  public:
   virtual ~HfMapper() = default;
 
-  // The layouts in which a folder may hold parameter `fqn`; exports write the first, unless it is read-only. Empty: the
-  // parameter is derived (a tied head) or unknown there, and neither read nor written. Errors: NotFound if the model
-  // has no such parameter.
+  // Returns the layouts in which a folder may hold parameter `fqn`; exports write the first, unless it is read-only.
+  // Empty: the parameter is derived (a tied head) or unknown there, and neither read nor written. Errors: NotFound if
+  // the model has no such parameter.
   virtual absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const = 0;
 
-  // False for a tensor that does not belong to weights of this model: a sign that they are another model's.
+  // Returns false for a tensor that does not belong to weights of this model: a sign that they are another model's.
   virtual bool knows(const std::string& key) const {
     (void)key;
     return true;
   }
 
-  // config.json for exports, so that transformers can open the folder; null: exports have none.
+  // Returns the config.json for exports, so that transformers can open the folder; null: exports have none.
   virtual nlohmann::json config() const { return nullptr; }
 };
 
-// Shape of each of the layout's tensors for a parameter of `shape`.
+// Returns the shape of each of the layout's tensors for a parameter of `shape`.
 std::vector<int64_t> hf_shape(const HfLayout& layout, const std::vector<int64_t>& shape);
 
-// The smallest box of the tensor that holds `box` of the parameter; if stacked, of each tensor with an index inside
-// `box`. Permuted rows come as whole heads.
+// Returns the smallest box of the tensor that holds `box` of the parameter; if stacked, of each tensor with an index
+// inside `box`. Permuted rows come as whole heads.
 Box hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box& box);
 
-// The inverse for values: turns `read`, `[hf_box(...).shape...]`, into exactly `box`, `[box.shape...]`; if stacked,
-// into one of its rows, `[box.shape[1]...]`.
+// Turns `read`, `[hf_box(...).shape...]`, into exactly `box`, `[box.shape...]`; if stacked, into one of its rows,
+// `[box.shape[1]...]`.
 at::Tensor from_hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box& box,
                        const at::Tensor& read);
 
-// The layout that exports write; null: they have no tensor for this parameter.
+// Returns the layout that exports write; null: they have no tensor for this parameter.
 const HfLayout* layout_to_write(const std::vector<HfLayout>& layouts);
 
-// The type of the layout's tensors in an export whose others are of type `wanted`.
+// Returns the type of the layout's tensors in an export whose other tensors are of type `wanted`.
 at::ScalarType stored_type(const HfLayout& layout, at::ScalarType wanted);
 
 // Turns a whole parameter `full`, `[shape...]`, into the layout's tensors, `[hf_shape(...)...]` each (only its own part

@@ -24,12 +24,12 @@ constexpr Other kOthers[] = {
     {"compressed-tensors",
      "load it with transformers and CompressedTensorsConfig(run_compressed=False), and save_pretrained() that"},
     {"bitsandbytes", "load it with transformers, call dequantize() on the model, and save_pretrained() that"},
-    {"gptq", "take the release that it was made from: four bits would lose what training needs"},
-    {"awq", "take the release that it was made from: four bits would lose what training needs"},
+    {"gptq", "use the release that it was made from: four bits would lose what training needs"},
+    {"awq", "use the release that it was made from: four bits would lose what training needs"},
 };
 
 absl::Status unread_method(const std::string& path, const std::string& method) {
-  const char* remedy = "take the release that is not quantized, or convert it to bfloat16 with that library";
+  const char* remedy = "use the release that is not quantized, or convert it to bfloat16 with that library";
   for (const Other& other : kOthers) {
     if (method == other.method) remedy = other.remedy;
   }

@@ -24,8 +24,8 @@ struct Quantization {
 // it and a remedy; or if the block size of fp8 makes no sense.
 absl::StatusOr<Quantization> quantization_of(const std::string& text, const std::string& path);
 
-// The tensor that the scales `key` belong to, by name: "X.weight" for "X.weight_scale_inv", "X_blocks" for "X_scales";
-// empty for any other name. scales_of() is the reverse.
+// Returns the tensor to which the scales `key` belong, by name: "X.weight" for "X.weight_scale_inv", "X_blocks" for
+// "X_scales"; empty for any other name. scales_of() is the reverse.
 std::string scaled_by(const std::string& key);
 std::string scales_of(const std::string& key);
 

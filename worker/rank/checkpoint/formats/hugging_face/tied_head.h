@@ -20,14 +20,15 @@ inline constexpr char kHfHeadName[] = "lm_head.weight";  // The tables of names 
 
 // Reads a part, `[part.shape...]`, of a tensor.
 using ReadPart = absl::FunctionRef<absl::StatusOr<at::Tensor>(const Box& part)>;
-// Whether two tensors hold the same numbers in `box`, whatever their types. Reads 4 Mi numbers of each at once.
+// Returns whether two tensors hold the same numbers in `box`, whatever their types. Reads 4 Mi numbers of each at once.
 absl::StatusOr<bool> same_numbers(const Box& box, ReadPart a, ReadPart b);
 
-// The error for weights at `path` with a different head. `head` and `embedding` are the names there.
+// Returns the error for weights at `path` with a different head. `head` and `embedding` are the names there.
 absl::Status untied_head_error(const std::string& path, const std::string& head, const std::string& embedding);
 
-// Checks that a head in Hugging Face weights of such a model equals the embedding, in a box of its full shape `shape`.
-// FailedPrecondition if it does not; or an error of reading them. An embedding that does not fit is left to its reader.
+// Checks that a head in the Hugging Face weights of a tied model equals the embedding, in a box of its full shape
+// `shape`. FailedPrecondition if it does not; or an error of reading them. An embedding of another shape passes: its
+// reader reports it.
 absl::Status check_hf_head(const HfFolder& weights, const HfMapper& mapper, const std::vector<int64_t>& shape,
                            const Box& box);
 

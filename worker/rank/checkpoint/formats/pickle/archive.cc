@@ -58,7 +58,7 @@ bool integers(const ParsedPickle& document, const PickleValue& tuple, std::vecto
   return true;
 }
 
-// Whether every element lies within the `count` elements of the storage.
+// Returns whether every element lies within the `count` elements of the storage.
 bool inside(const SavedTensor& tensor, int64_t count) {
   int64_t last = tensor.offset;
   for (size_t d = 0; d < tensor.shape.size(); ++d) {
@@ -140,8 +140,8 @@ absl::Status Archive::add_entry(std::string_view& directory) {
   directory.remove_prefix(name_bytes + extra_bytes + comment);
   if (const size_t slash = name.find('/'); slash != name.npos) name = name.substr(slash + 1);
   if (method != 0 || stored != bytes) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(where_, ": ", name, " is compressed: torch.save writes it plain, save it again without"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        where_, ": ", name, " is compressed: torch.save does not compress; save it again without compression"));
   }
   if (!entries_.try_emplace(name, FileRange{static_cast<int64_t>(begin), static_cast<int64_t>(bytes)}).second)
     return damaged(absl::StrCat("two entries ", name));

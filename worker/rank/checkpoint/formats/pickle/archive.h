@@ -39,7 +39,7 @@ class Archive {
   absl::StatusOr<ParsedPickle> pickle() const;   // The archive's data.pkl.
   absl::StatusOr<SavedTensor> tensor() const;    // For an archive of one tensor and nothing else.
   absl::StatusOr<nlohmann::json> plain() const;  // For an archive of plain objects (plain.h).
-  // The tensor that `value` of pickle() describes.
+  // Returns the tensor that `value` of pickle() describes.
   absl::StatusOr<SavedTensor> tensor(const ParsedPickle& document, const PickleValue& value) const;
 
  private:

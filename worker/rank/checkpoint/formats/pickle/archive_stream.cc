@@ -45,7 +45,7 @@ void describe(Bytes& to, bool in64, uint32_t sum, uint64_t bytes, size_t name_by
   to.add(sum, 4).add(bytes, 4).add(bytes, 4).add(name_bytes, 2);
 }
 
-// The header of an entry at `at`.
+// Returns the header of an entry at `at`.
 std::string local_header(const std::string& name, int64_t at, bool in64) {
   Bytes extra;
   if (in64) extra.add(kExtra64, 2).add(16, 2).add(0, 8).add(0, 8);

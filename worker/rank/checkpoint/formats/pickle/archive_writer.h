@@ -15,7 +15,7 @@ namespace titan::pickle {
 // Puts torch.size(sizes) on the reader's stack.
 Writer& torch_size(Writer& writer, const std::vector<int64_t>& sizes);
 
-// Writes a tensor of which the storage is the archive's entry data/KEY.
+// Writes a tensor whose storage is the archive's entry data/KEY.
 Writer& tensor(Writer& writer, std::string_view type, const std::vector<int64_t>& shape, const std::string& key);
 
 // An entry of an archive.
@@ -26,7 +26,7 @@ struct Entry {
 // Builds an archive that torch.load reads, in memory (archive_stream.h).
 std::string archive_of(const std::vector<Entry>& entries);
 
-// The result of torch.save for a plain object, and for a contiguous tensor of `type` ("float32") with `bytes`.
+// Return the result of torch.save for a plain object, and for a contiguous tensor of `type` ("float32") with `bytes`.
 std::string save_plain(const nlohmann::json& value);
 std::string save_tensor(std::string_view type, const std::vector<int64_t>& shape, std::string_view bytes);
 

@@ -74,7 +74,7 @@ class Plain {
     return all;
   }
 
-  // Bytes, in protocols without an opcode for them: a text in which each character is a byte.
+  // Converts bytes, which protocols without an opcode for them write as a text in which each character is a byte.
   absl::StatusOr<json> object(const PickleValue& value) const {
     const PickleValue& arguments = document_.at(value.items[1]);
     if (document_.class_of(value) != "_codecs.encode" || arguments.items.size() != 2) return no_plain(value);

@@ -13,7 +13,7 @@ namespace titan::pickle {
 // shared so much that the result would be far larger than the input.
 absl::StatusOr<nlohmann::json> plain(const ParsedPickle& document, const std::string& where);
 
-// The bytes of such a JSON binary.
+// Returns the bytes of such a JSON binary; none for anything else.
 std::string bytes_of(const nlohmann::json& binary);
 
 }  // namespace titan::pickle

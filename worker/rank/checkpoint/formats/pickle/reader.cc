@@ -44,7 +44,7 @@ std::string opcode_name(uint8_t opcode) {
 
 }  // namespace
 
-// Keeps the first error. Later steps then work on empty values, and nobody uses their results.
+// Keeps the first error. Later steps then work on empty values, and their results are not used.
 class Unpickler {
  public:
   Unpickler(std::string bytes, const std::string& where, const ReadLimits& limits) : where_(where), limits_(limits) {
@@ -93,7 +93,7 @@ class Unpickler {
   }
 
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  // The result may be getattr, which only `reduce` and the memo accept.
+  // Pops a value that may be getattr, which only `reduce` and the memo accept.
   Id pop_callee() {
     if (stack_.size() <= floor()) {
       damaged("it pops from an empty stack");
@@ -122,7 +122,7 @@ class Unpickler {
     }
     return items;
   }
-  // The collection that receives items; it stays on the stack.
+  // Returns the collection that receives items; it stays on the stack.
   PickleValue& top(Kind kind) {
     const Id id = pop();
     stack_.push_back(id);
@@ -162,7 +162,7 @@ class Unpickler {
     push(Kind::kTuple, std::move(items));
   }
 
-  // An integer of up to 8 bytes, in two's complement.
+  // Pushes an integer of up to 8 bytes, in two's complement.
   void push_long(size_t size) {
     if (size > 8) return refuse(absl::StatusCode::kFailedPrecondition, absl::StrCat("an integer of ", size, " bytes"));
     const uint64_t bits = number(size);
@@ -183,7 +183,7 @@ class Unpickler {
                         ", which no checkpoint of model, optimizer and train state needs; nothing of it was run"));
   }
   void push_name(std::string_view module, std::string_view name) {
-    // Protocol 2 writes the module's Python 2 name.
+    // Protocol 2 writes the module's name in Python 2.
     if (name == "getattr" && (module == "builtins" || module == "__builtin__")) {
       return push_text(Kind::kClass, kGetattr);
     }

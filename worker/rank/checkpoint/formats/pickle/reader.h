@@ -1,7 +1,7 @@
 #pragma once
 
 // Reads Python's pickles without running anything. It knows the opcodes and names that checkpoints of PyTorch contain,
-// keeps calls as data, and refuses everything else by name.
+// represents calls as data, and refuses everything else by name.
 
 #include <cstddef>
 #include <string>

@@ -46,9 +46,9 @@ class ParsedPickle {
   const PickleValue& at(Id id) const { return values_[id]; }
   size_t size() const { return values_.size(); }
 
-  // An entry of a dict, or of an object's state, by its name; null if there is none.
+  // Returns an entry of a dict, or of an object's state, by its name; null if there is none.
   const PickleValue* find(const PickleValue& of, std::string_view name) const;
-  // "module.name" of a class or of an object's class; empty for anything else.
+  // Returns "module.name" of a class or of an object's class; empty for anything else.
   std::string_view class_of(const PickleValue& value) const;
 
  private:
@@ -58,6 +58,6 @@ class ParsedPickle {
   Id root_ = 0;
 };
 
-const char* name(PickleValue::Kind kind);  // For messages: "a dict".
+const char* name(PickleValue::Kind kind);  // Returns the name for messages: "a dict".
 
 }  // namespace titan::pickle
