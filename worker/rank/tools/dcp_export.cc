@@ -108,7 +108,7 @@ class Export {
     return absl::OkStatus();
   }
 
-  // torch.optim.AdamW's group, once per parameter.
+  // Writes torch.optim.AdamW's group, once per parameter.
   absl::Status write_group(const std::string& fqn) {
     const config::OptimizerSection& optimizer = config_.optimizer;
     const json group = {{"lr", lr_},
@@ -128,7 +128,7 @@ class Export {
     return absl::OkStatus();
   }
 
-  // State of torch.optim.lr_scheduler.LambdaLR.
+  // Writes the state of torch.optim.lr_scheduler.LambdaLR.
   absl::Status write_schedule() {
     const json state = {{"base_lrs", {config_.optimizer.lr}},  {"last_epoch", epoch_},
                         {"_step_count", epoch_ + 1},           {"_is_initial", false},
@@ -194,8 +194,8 @@ absl::StatusOr<std::vector<std::string>> write_dcp(storage::Files& files, StepRe
 
 namespace {
 
-// torchtitan's state: the number of documents of the share that were read, and the tokens of the last one that are in
-// no row yet.
+// Returns torchtitan's state: the number of documents of the share that were read, and the tokens of the last one that
+// are in no row yet.
 absl::StatusOr<json> dataset_state(const data::RankShare& share, const data::FileKind& kind, const json& cursor,
                                    data::Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const data::StreamPosition position, data::position_from_json(cursor, share.files));
@@ -218,7 +218,7 @@ absl::StatusOr<json> dataset_state(const data::RankShare& share, const data::Fil
   return json{{"token_buffer", tokens}, {"sample_idx", documents}};
 }
 
-// State of torchdata's StatefulDataLoader without worker processes.
+// Returns the state of torchdata's StatefulDataLoader without worker processes.
 json loader_state(json dataset) {
   return {{"_index_sampler_state", nullptr},
           {"_sampler_iter_state", nullptr},
@@ -231,7 +231,7 @@ json loader_state(json dataset) {
           {"_iterator_finished", false}};
 }
 
-// Returns the position of a data-parallel rank. With order global all ranks have the same.
+// Returns the position of a data-parallel rank. With order global it is the same for all ranks.
 absl::StatusOr<json> cursor_of(const json& dataloader, const std::vector<json>& per_rank, int rank) {
   if (dataloader.contains("cursor")) return dataloader.at("cursor");
   for (const json& one : per_rank) {

@@ -20,15 +20,17 @@ namespace titan::tools {
 struct DcpExport {
   // False: a full step is written with optimizer, schedule, train state and position in the data.
   bool model_only = false;
-  at::ScalarType dtype = at::kFloat;  // Type of a model written alone. With the other state, types do not change.
+  at::ScalarType dtype =
+      at::kFloat;  // Type of the weights if only the model is written. Otherwise types do not change.
   checkpoint::Overflow overflow = checkpoint::Overflow::kRefuse;
   int64_t max_file_bytes = int64_t{2} << 30;
   int64_t max_piece_bytes = int64_t{256} << 20;  // Bytes of a tensor held in memory, twice.
-  std::string tokenizer;  // For the position in the data. Empty: the one that the step's job used.
+  std::string
+      tokenizer;  // Folder of the tokenizer, for the position in the data. Empty: the one that the step's job used.
 };
 
 // Writes the new folder `folder`. Returns warnings about what could not be included and how to handle it.
-// FailedPrecondition: torchtitan does not have the optimizer, or the step does not record its configuration.
+// FailedPrecondition if torchtitan does not have the optimizer, or if the step does not record its configuration.
 absl::StatusOr<std::vector<std::string>> write_dcp(storage::Files& files, checkpoint::StepReader& step,
                                                    const models::ModelSpec& spec, const DcpExport& options,
                                                    const std::string& folder,

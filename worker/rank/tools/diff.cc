@@ -20,7 +20,7 @@ namespace {
 
 using namespace titan::checkpoint;  // Most names here are from checkpoint.
 
-constexpr int64_t kNumbers = int64_t{1} << 22;  // Elements per step at once: about 200 MiB with temporaries.
+constexpr int64_t kNumbers = int64_t{1} << 22;  // Elements compared at once: about 200 MiB with temporaries.
 
 // Distance between two tensors of the same shape.
 struct Distance {

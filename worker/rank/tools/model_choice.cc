@@ -10,7 +10,7 @@ namespace titan::tools {
 
 namespace {
 
-// "experimental.custom_import" of the step's job. Empty: it had none.
+// Returns experimental.custom_import of the step's job; empty if it had none.
 std::string library_of(const checkpoint::Manifest& manifest) {
   if (!manifest.config.is_object()) return "";
   const nlohmann::json experimental = manifest.config.value("experimental", nlohmann::json());

@@ -194,8 +194,8 @@ absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const 
     for (const nn::Buffer& buffer : block->buffers()) {
       const std::vector<int64_t> shape = buffer.value.sizes().vec();
       TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(buffer.fqn, shape, whole(shape)));
-      // The source does not store it: it starts like in training, and a job that begins with it does not move it by
-      // default.
+      // If the source does not store the buffer, it starts as in training, and a job that begins with it does not move
+      // it by default.
       if (!value.defined() && held.moe) held.moe->load_balance_coeff = 0;
       TITAN_RETURN_IF_ERROR(step.add(buffer.fqn, shape, whole(shape), value.defined() ? value : buffer.value));
     }
@@ -237,7 +237,7 @@ absl::Status write_merged(storage::Files& files, StepReader& step, const HfMappe
     }
     return value.defined() ? with_adapter(step, fqn, value) : value;
   };
-  // Whole tensors, because adapters are added to those.
+  // Reads whole tensors, because adapters are added to those.
   return write_step(files, read, spec, "merge", folder, INT64_MAX, [](const std::string&) {}).status();
 }
 
@@ -257,7 +257,8 @@ HfAssets assets_of(const Manifest& manifest, const std::string& tokenizer) {
   return {.folder = model.is_object() ? model.value("hf_assets_path", "") : ""};
 }
 
-// Weights begin a job, so they are step 0. Loading rejects a folder named like another step.
+// Checks the name of the new folder. Weights begin a job, so they are step 0, and loading rejects a folder named like
+// another step.
 absl::Status check_seed(const std::string& step) {
   const std::string path = step.substr(0, step.find_last_not_of('/') + 1);
   const std::string name = path.substr(path.rfind('/') + 1);

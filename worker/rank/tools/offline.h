@@ -11,10 +11,10 @@
 
 namespace titan::tools {
 
-// Prints the contents of a step-N folder, or of a folder of such. `json`: one object per line.
+// Prints the contents of a step-N folder, or of all step-N folders in a folder. `json`: one object per line.
 absl::Status inspect(storage::Files& files, const std::string& path, bool tensors, bool json, std::ostream& out);
 
-// Reads every byte of the steps. DataLoss: something is damaged; all damage is listed first.
+// Reads every byte of the steps. Lists all damage; then returns DataLoss if there is any.
 absl::Status verify(storage::Files& files, const std::string& path, std::ostream& out);
 
 // Writes the model of a step as a new Hugging Face folder, atomically. The step's manifest records the model. `choice`
@@ -42,7 +42,7 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
 // or torchtune's names, as a new model-only step, atomically. Name it in checkpoint.initial_load_path, or make it
 // {dump}/{folder}/step-0. A config.json next to the weights must be the model's. Quantized weights (fp8, MXFP4) become
 // float32. Tensors are split into pieces of at most `max_file_bytes`, about three of which are in memory at once.
-// InvalidArgument: the new folder is named like a step other than 0.
+// InvalidArgument if the new folder is named like a step other than 0.
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
                             const ModelChoice& choice, std::ostream& out, int64_t max_file_bytes = int64_t{256} << 20);
 

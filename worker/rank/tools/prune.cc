@@ -37,8 +37,8 @@ struct Plan {
 
 bool is_step(const StepFolder& step) { return step.has_manifest || step.has_hf_index || step.has_dcp; }
 
-// Returns the newest full step that is intact, or the newest intact export if there are no full ones. -1: nothing can
-// be lost. If no step is intact, it returns an error, and nothing is removed.
+// Returns the newest full step that is intact, or the newest intact export if there are no full ones. -1 if the folder
+// has no manifest, so that nothing can be lost. DataLoss if it has some, but no step is intact.
 absl::StatusOr<int64_t> newest_good(storage::Files& files, const std::vector<StepFolder>& steps, std::ostream& out) {
   bool any_full = false, any = false;
   absl::Status worst;
@@ -101,7 +101,7 @@ std::string dump_folder_in(storage::Files& files, const StepFolder& step, const 
   return absolute(storage::join_path(dump, text("checkpoint", "folder"))) == absolute(folder) ? dump : "";
 }
 
-// The dump folders of jobs that may use `folder`.
+// Returns the dump folders of jobs that may use `folder`.
 std::set<std::string> dump_folders(storage::Files& files, const std::string& folder,
                                    const std::vector<StepFolder>& steps, const PruneOptions& options) {
   std::set<std::string> found;
@@ -166,7 +166,7 @@ void report_kept(const std::vector<StepFolder>& steps, const Plan& plan, int64_t
   }
 }
 
-// Renames the step so that readers no longer see it. False: it is being read.
+// Renames the step so that readers no longer see it. Returns false if it is being read.
 absl::StatusOr<bool> retire(storage::Files& files, const std::string& folder, const StepFolder& step,
                             std::vector<std::string>& purged) {
   std::unique_ptr<storage::FileLock> lock;

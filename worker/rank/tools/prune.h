@@ -18,10 +18,10 @@ struct PruneOptions {
                             // with a fence above.
 };
 
-// `folder` holds steps, as files or objects. Regardless of the options it keeps the newest intact full step, the step
-// that the folder's job recorded as committed, and steps that are being read. A step disappears atomically; its bytes
-// are freed later. Errors: is_in_use() while a job runs there; DataLoss if no step is intact, and then nothing is
-// removed.
+// Removes steps of `folder`, which holds them as files or objects. Regardless of the options it keeps the newest intact
+// full step, the step that the folder's job recorded as committed, and steps that are being read. A step disappears
+// atomically; its bytes are freed later. Errors: is_in_use() while a job runs there; DataLoss if no step is intact, and
+// then nothing is removed.
 absl::Status prune(storage::Files& files, const std::string& folder, const PruneOptions& options, std::ostream& out);
 
 }  // namespace titan::tools

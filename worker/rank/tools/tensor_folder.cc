@@ -78,7 +78,7 @@ class Dcp : public TensorFolder {
   DcpNames names_;
 };
 
-// Same under a step's names.
+// The same folder under a step's names.
 class RenamedDcp : public Dcp {
  public:
   explicit RenamedDcp(std::unique_ptr<DcpFolder> folder) : Dcp(std::move(folder)) {
@@ -127,7 +127,7 @@ class HuggingFace : public TensorFolder {
   }
 
  protected:
-  // Scales are part of the tensor to which they belong.
+  // Lists a tensor. Scales are part of the tensor to which they belong.
   absl::Status add(const std::string& key) {
     if (const std::string scaled = scaled_by(key); !scaled.empty() && weights_->has(scaled)) return absl::OkStatus();
     TITAN_ASSIGN_OR_RETURN(const Coded coded, weights_->coded(key));
@@ -139,7 +139,7 @@ class HuggingFace : public TensorFolder {
   std::unique_ptr<HfFolder> weights_;
 };
 
-// Same under the names of their model. Tensors that the model does not use keep their names.
+// Hugging Face weights under the names of their model. Tensors that the model does not use keep their names.
 class RenamedHuggingFace : public HuggingFace {
  public:
   static absl::StatusOr<std::unique_ptr<TensorFolder>> open(std::unique_ptr<HfFolder> weights,
@@ -247,7 +247,8 @@ absl::StatusOr<std::unique_ptr<TensorFolder>> as_step(Opened folder, bool tied_h
   return named;
 }
 
-// `weights`: the Hugging Face weights with which it is compared and whose form it takes. Null: it is those weights.
+// Returns the folder under the model's names. `weights`: the Hugging Face weights with which it is compared; null if
+// `folder` is those weights.
 absl::StatusOr<std::unique_ptr<TensorFolder>> as_model(Opened folder, const models::ModelSpec& spec,
                                                        const std::shared_ptr<const HfMapper>& mapper,
                                                        const HfFolder* weights) {

@@ -30,8 +30,8 @@ class TensorFolder {
 
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
   void remove_tensors(absl::FunctionRef<bool(const NamedTensor&)> which) { std::erase_if(tensors_, which); }
-  // Reads a box of a listed tensor, of shape `box.shape` and the tensor's type, on the CPU, and little else. Errors
-  // name file and tensor.
+  // Returns a box of a listed tensor, `[box.shape...]` in the tensor's type, on the CPU. Reads little else. Errors name
+  // file and tensor.
   virtual absl::StatusOr<at::Tensor> read(const NamedTensor& tensor, const checkpoint::Box& box) = 0;
 
  protected:

@@ -66,27 +66,28 @@ int main(int argc, char** argv) {
   CLI::App* inspect = app.add_subcommand("inspect", "Lists steps, their kind, size and train state");
   inspect->add_option("path", path, "A step-N folder, or the folder of all steps")->required();
   inspect->add_flag("--tensors", tensors, "Also list every tensor's type and shape");
-  inspect->add_option("-o,--output", output, "text or json (one object a line)")
+  inspect->add_option("-o,--output", output, "text or json (one object per line)")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
 
   CLI::App* verify =
-      app.add_subcommand("verify", "Reads everything and checks every checksum; exit 1 when something is damaged");
+      app.add_subcommand("verify", "Reads everything and checks every checksum; exit 1 if something is damaged");
   verify->add_option("path", path, "A step-N folder, or the folder of all steps")->required();
 
   titan::tools::DiffOptions comparing;
   std::string other;
-  CLI::App* diff = app.add_subcommand(
-      "diff",
-      "Which tensors of two steps, or folders of other programs, differ, and how far; exit 0 when none does, 1 when "
-      "any does, 2 when they cannot be compared. Folders of two kinds are compared by a step's names, with Hugging "
-      "Face weights by the model's alone");
+  CLI::App* diff = app.add_subcommand("diff",
+                                      "Shows which tensors of two steps, or of other programs' folders, differ, and by "
+                                      "how much; exit 0 if none does, 1 if "
+                                      "any does, 2 if they cannot be compared. Folders of different kinds are compared "
+                                      "under a step's names; with Hugging "
+                                      "Face weights, only the model is compared");
   diff->add_option("a", path,
                    "A step-N folder, one with .metadata of torch.distributed.checkpoint, or one with *.safetensors")
       ->required();
   diff->add_option("b", other, "Another one, of any kind, mesh and type")->required();
   diff->add_flag("--model-only", comparing.model_only, "Ignore the optimizer's state");
-  diff->add_option("-o,--output", output, "text or json (one object a tensor that differs)")
+  diff->add_option("-o,--output", output, "text or json (one object per differing tensor)")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   add_model_flags(*diff, comparing.model, /*required=*/false);

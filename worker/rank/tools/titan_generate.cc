@@ -43,16 +43,16 @@ struct Prompt {
 };
 
 void add_options(CLI::App& app, Arguments& a) {
-  app.add_option(
-         "--checkpoint", a.checkpoint,
-         "A step-N folder, a folder of such (the newest), a folder of Hugging Face weights, or one of torchtitan's")
+  app.add_option("--checkpoint", a.checkpoint,
+                 "A step-N folder, a folder of step-N folders (the newest), a folder of Hugging Face weights, or one "
+                 "of torchtitan's")
       ->required();
   app.add_option("--base", a.base,
                  "The model of a step's adapters: a step-N or Hugging Face folder; default: the one that its job "
                  "used");
   app.add_option("--prompt", a.prompts, "Text to continue; may be given several times")->group("Prompts");
   app.add_option("--prompts", a.prompt_file,
-                 "File of prompts: one a line, or JSON objects with a \"prompt\"; - reads them from standard input")
+                 "File of prompts: one per line, or JSON objects with a \"prompt\"; - reads them from standard input")
       ->group("Prompts");
   app.add_option("--prompt-tokens", a.prompt_tokens, "A prompt as token ids, \"1 15 7\"; needs no tokenizer")
       ->group("Prompts");
@@ -69,19 +69,20 @@ void add_options(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str()
       ->group("Sampling");
-  app.add_option("--temperature", sampling.temperature, "Divides the logits; 0 takes the likeliest token, always")
+  app.add_option("--temperature", sampling.temperature, "Divides the logits; 0: always the likeliest token")
       ->capture_default_str()
       ->group("Sampling");
   app.add_option("--top-k", sampling.top_k, "Only the k likeliest tokens; 0: all")
       ->capture_default_str()
       ->group("Sampling");
-  app.add_option("--top-p", sampling.top_p, "Only the fewest likeliest ones with this probability together")
+  app.add_option("--top-p", sampling.top_p, "Only the fewest likeliest tokens whose probabilities add up to this")
       ->capture_default_str()
       ->group("Sampling");
   app.add_option("--seed", sampling.seed, "The same seed gives the same text, in any batch and on any number of ranks")
       ->capture_default_str()
       ->group("Sampling");
-  app.add_option("--stop-token", a.stop_tokens, "A token id that ends a text, besides the model's own; may be repeated")
+  app.add_option("--stop-token", a.stop_tokens,
+                 "A token id that ends a text, in addition to the model's own; may be repeated")
       ->group("Sampling");
   app.add_flag("--ignore-eos", a.ignore_eos, "Continue after the model's end of text")->group("Sampling");
 
@@ -89,7 +90,7 @@ void add_options(CLI::App& app, Arguments& a) {
                  "text, as it is generated, or json: one line {prompt, text, tokens, stopped} per prompt")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
-  app.add_flag("-q,--quiet", a.quiet, "No line about speed on standard error");
+  app.add_flag("-q,--quiet", a.quiet, "Print no line about speed on standard error");
 
   app.add_option("--model", a.model.name, "Model family, if neither the step nor config.json records it")
       ->group("Model");
@@ -176,12 +177,12 @@ absl::StatusOr<std::vector<Prompt>> read_all(const Arguments& a, titan::data::To
     Prompt prompt{text, {before.begin(), before.end()}};
     prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
     if (prompt.tokens.empty())
-      return absl::InvalidArgumentError("an empty prompt, and a tokenizer that adds no token before it: try --bos");
+      return absl::InvalidArgumentError("a prompt is empty, and the tokenizer adds no token before it: try --bos");
     prompts.push_back(std::move(prompt));
   }
   for (const std::string& words : a.prompt_tokens) {
     TITAN_ASSIGN_OR_RETURN(std::vector<int64_t> ids, ids_of(words));
-    if (ids.empty()) return absl::InvalidArgumentError("--prompt-tokens \"\": at least one token id");
+    if (ids.empty()) return absl::InvalidArgumentError("--prompt-tokens \"\": give at least one token id");
     std::string text;
     if (tokenizer != nullptr) text = tokenizer->decode({ids.begin(), ids.end()});
     prompts.push_back({std::move(text), std::move(ids)});
@@ -252,7 +253,7 @@ absl::Status check_tokens(const std::vector<Prompt>& prompts, const ModelSource&
 absl::Status not_finite(size_t prompt, size_t tokens) {
   return absl::OutOfRangeError(
       absl::StrCat("prompt ", prompt + 1, ": the model's logits after ", tokens,
-                   " tokens are not finite (NaN or infinite), so that no token follows; do the "
+                   " tokens are not finite (NaN or infinite), so no token can be chosen; do the "
                    "weights hold such numbers, or do they overflow in --dtype?"));
 }
 
@@ -282,13 +283,13 @@ absl::Status run(Arguments& a) {
         std::max(a.ranks.longest_row, static_cast<int64_t>(prompt.tokens.size()) + a.options.max_new_tokens);
   }
   if (a.ranks.longest_row > source.spec.max_seq_len) {
-    std::cerr << "warning: texts of up to " << a.ranks.longest_row << " tokens; the model was made for "
+    std::cerr << "warning: texts have up to " << a.ranks.longest_row << " tokens; the model was made for "
               << source.spec.max_seq_len << "\n";
   }
   a.ranks.dtype = type_of(a);
   Printer printer(a, tokenizer.get(), prompts.size());
   Speed speed;
-  absl::Status broken;  // Status of the first such prompt.
+  absl::Status broken;  // Error of the first prompt whose logits are not finite.
   TITAN_RETURN_IF_ERROR(titan::tools::run_ranks(
       a.ranks, [&](titan::device::Device& device, const titan::comm::DeviceMesh& mesh) -> absl::Status {
         TITAN_ASSIGN_OR_RETURN(const auto model, titan::tools::RankModel::load(files, source, a.ranks, device, mesh));

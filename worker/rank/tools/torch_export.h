@@ -27,17 +27,17 @@ struct TorchExport {
   int64_t max_piece_bytes = int64_t{256} << 20;  // Bytes of a tensor held in memory, twice.
 };
 
-// Writes the new folder `folder` with model.pt. Returns warnings. FailedPrecondition: torchtune does not have the
+// Writes the new folder `folder` with model.pt. Returns warnings. FailedPrecondition if torchtune does not have the
 // model.
 absl::StatusOr<std::vector<std::string>> write_torch(storage::Files& files, checkpoint::StepReader& step,
                                                      const models::ModelSpec& spec, const TorchExport& options,
                                                      const std::string& folder,
                                                      const std::function<void(const std::string& file)>& progress);
 
-// Whether these are torchtune's names.
+// Returns whether these are torchtune's names.
 bool are_torchtune_names(const std::set<std::string>& names);
 
-// FailedPrecondition: torchtune does not have the model. Of the families here it has Llama 3.
+// Returns FailedPrecondition if torchtune does not have the model. Of Titan's families it has Llama 3.
 absl::Status check_torchtune_has(const models::ModelSpec& spec);
 
 // Returns torchtune's name of a parameter.

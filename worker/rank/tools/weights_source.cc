@@ -105,7 +105,7 @@ class NamedSource : public WeightsSource {
     return found;
   }
 
-  // The model has no separate head.
+  // Checks that the head of the weights equals the embedding, because the model has no separate head.
   absl::Status check_tied(const at::Tensor& embedding, const std::vector<int64_t>& shape, const Box& box) {
     const std::string name = absl::StrCat(prefix_, kHeadName);
     if (shape_of(name) == shape) {
@@ -149,7 +149,7 @@ class TorchFileSource : public NamedSource {
     if (found == file_->tensors().end()) return std::nullopt;
     return found->second.shape;
   }
-  // Boxes of one tensor are requested consecutively, so it is read once.
+  // Boxes of one tensor are requested consecutively, so each tensor is read once.
   absl::StatusOr<at::Tensor> read_named(const std::string& name, const Box& box) override {
     if (name != name_) {
       TITAN_ASSIGN_OR_RETURN(tensor_, file_->read(name));

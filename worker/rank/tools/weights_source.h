@@ -20,8 +20,8 @@ namespace titan::tools {
 class WeightsSource {
  public:
   virtual ~WeightsSource() = default;
-  // Reads a box of a parameter or buffer of the model, which has this shape. Undefined: the source does not store it.
-  // Otherwise the tensor has shape `box.shape`.
+  // Returns a box, `[box.shape...]`, of a parameter or buffer of the model, which has this shape; undefined if the
+  // source does not store it.
   virtual absl::StatusOr<at::Tensor> read(const std::string& fqn, const std::vector<int64_t>& shape,
                                           const checkpoint::Box& box) = 0;
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -31,7 +31,8 @@ class WeightsSource {
   std::vector<std::string> warnings_, notes_;
 };
 
-// FailedPrecondition: the source holds tensors that the model does not use. `mapper` must outlive the source.
+// Opens the weights at `path`. FailedPrecondition if they hold tensors that the model does not use. `mapper` must
+// outlive the source.
 absl::StatusOr<std::unique_ptr<WeightsSource>> open_weights(storage::Files& files, const std::string& path,
                                                             const models::ModelSpec& spec,
                                                             const checkpoint::HfMapper& mapper);

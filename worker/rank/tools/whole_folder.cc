@@ -19,7 +19,7 @@ namespace titan::tools {
 namespace {
 
 constexpr char kPartial[] = ".partial-";
-constexpr auto& kWriter = checkpoint::kWriterName;  // Names the process that writes the folder.
+constexpr auto& kWriter = checkpoint::kWriterName;  // The sign: it names the process that writes the folder.
 
 absl::Status exists_already(const std::string& path) {
   return absl::AlreadyExistsError(absl::StrCat(path, ": exists already; name a new folder"));
@@ -86,7 +86,7 @@ absl::Status make_by_renaming(storage::Files& files, const std::string& path,
     files.remove_folder(partial).IgnoreError();
     return status;
   }
-  // Last, so that a folder of a writer killed before can still be distinguished from one being written.
+  // The sign is removed last, so that the folder of a writer that was killed can be recognized until then.
   TITAN_RETURN_IF_ERROR(files.remove(storage::join_path(whole, kWriter)));
   return files.sync_folder(std::filesystem::absolute(whole).parent_path().string());
 }
@@ -101,7 +101,7 @@ class StoreFolder {
   }
 
   // Takes the folder. Of several writers one gets it, and none gets a folder with contents other than those of a killed
-  // writer. Nothing is written into a folder with contents. Only a sign written into an empty folder claims the rest.
+  // writer. No sign is written into a folder that has contents without one.
   absl::Status take() {
     TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, entries());
     const bool is_signed = std::find(names.begin(), names.end(), kWriter) != names.end();
@@ -146,7 +146,7 @@ class StoreFolder {
     return client_->put(prefix_ + kWriter, text, condition);
   }
 
-  // The sign `tag` is this process's. The folder is too if it has no other contents.
+  // Claims the folder after this process has written the sign `tag`: it gets the folder if there are no other contents.
   absl::Status claim(const std::string& tag) {
     TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, entries());
     if (names.size() > 1) {

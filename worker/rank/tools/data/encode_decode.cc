@@ -133,7 +133,7 @@ void add_encode(CLI::App& program) {
       ->add_option("-o,--output", options->output,
                    "text: the ids of a text on one line; table: one token per line, with the bytes of the text that it "
                    "covers; json: an "
-                   "object a line with ids, pieces and offsets (null where the tokenizer changed the text first)")
+                   "object per line with ids, pieces and offsets (null where the tokenizer changed the text first)")
       ->check(CLI::IsMember({"text", "table", "json"}))
       ->capture_default_str();
   command->add_flag("--bos", options->bos, "Prepend the token that begins a text");

@@ -107,7 +107,8 @@ fs::path plain(const fs::path& path) {
   return found.has_filename() ? found : found.parent_path();
 }
 
-// Shards among the inputs would be inputs of the next call, or would be trained on with them.
+// Rejects a folder of shards among the inputs: shards would be inputs of the next call, or would be trained on with
+// them.
 absl::Status check_apart(const Words& words) {
   const fs::path out = plain(words.options.out);
   const auto refused = [&](const std::string& input) {
@@ -169,8 +170,8 @@ absl::Status run(Words& words) {
 void add_tokenize(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "tokenize",
-      "Makes a token index of text: a folder to train on (format \"titan\") without tokenizing again. Restarted "
-      "after it was killed, it resumes");
+      "Makes a token index of text: a folder to train on (format \"titan\") without tokenizing again. If "
+      "killed and run again, it resumes");
   const auto words = std::make_shared<Words>();
   words->options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   command->add_option("--tokenizer", words->options.tokenizer_folder, "Folder with tokenizer.json")->required();

@@ -59,7 +59,7 @@ class Tokenizing {
   absl::Status work() {
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> tokenizer,
                            data::Tokenizer::load(options_.tokenizer_folder));
-    data::FileKind kind = options_.kind;  // Each thread has a separate template.
+    data::FileKind kind = options_.kind;  // Each thread has its own template.
     if (marked()) {
       TITAN_ASSIGN_OR_RETURN(kind.chat,
                              data::Chat::load(options_.tokenizer_folder, kind.messages_key, kind.train_on_all));
@@ -77,7 +77,7 @@ class Tokenizing {
     return absl::OkStatus();
   }
 
-  // Whether the input is conversations, for which the index records which tokens are labels.
+  // Returns whether the input is conversations, for which the index records which tokens are labels.
   bool marked() const { return !options_.kind.messages_key.empty(); }
 
   void note(const absl::Status& status) {
@@ -152,7 +152,7 @@ class Tokenizing {
     return absl::CancelledError("another thread failed");
   }
 
-  // Lines of a split file are not numbered, so the place is a byte offset.
+  // Reports and counts a malformed document. Lines of a split file are not numbered, so its place is a byte offset.
   absl::Status note_malformed(const data::DocumentFile& documents, const std::string& file, const WorkUnit& unit,
                               const std::string& problem) {
     const std::string place =
@@ -211,7 +211,7 @@ absl::Status no_documents(const std::vector<std::string>& reasons) {
                    reasons.empty() ? "all of it is blank or has an empty text" : data_files::first_reasons(reasons)));
 }
 
-// Checks that parts in `out` belong to the same plan, or that there are none.
+// Checks that `out` holds no parts of an index with another plan, and records the plan there.
 absl::Status claim(storage::Files& files, const std::string& out, const std::string& plan) {
   const std::string path = storage::join_path(out, "titan-tokens.plan.json");
   const absl::StatusOr<std::string> there = storage::read_file(files, path);

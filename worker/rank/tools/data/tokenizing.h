@@ -24,7 +24,8 @@ struct TokenizeOptions {
 
 // Progress, written by all threads.
 struct TokenizeProgress {
-  std::atomic<int64_t> total_bytes{0}, bytes{0}, tokens{0}, kept_bytes{0};  // kept_bytes: of existing shards.
+  std::atomic<int64_t> total_bytes{0}, bytes{0}, tokens{0},
+      kept_bytes{0};  // Bytes of input; kept_bytes: of shards that already existed.
 };
 
 struct TokenizeResult {

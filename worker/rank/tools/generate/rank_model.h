@@ -31,7 +31,8 @@ class RankModel {
                                                          const RankOptions& options, device::Device& device,
                                                          const comm::DeviceMesh& mesh);
 
-  // `options`: without the settings that follow from the ranks. Collective; the result is the same on every rank.
+  // Continues the prompts' token ids. `options`: without the settings that follow from the ranks. Collective; the
+  // result is the same on every rank.
   std::vector<generate::Generation> generate(const std::vector<std::vector<int64_t>>& prompts,
                                              generate::GeneratorOptions options);
 
@@ -44,7 +45,7 @@ class RankModel {
 };
 
 // Runs `body` once per rank, all concurrently and each on a new thread. Returns the first error that is not just the
-// loss of another rank.
+// loss of another rank, or such a loss if there is no other error.
 absl::Status run_ranks(const RankOptions& options,
                        const std::function<absl::Status(device::Device&, const comm::DeviceMesh&)>& body);
 

@@ -36,7 +36,7 @@ absl::StatusOr<json> read_object(storage::Files& files, const std::string& path)
   return object;
 }
 
-// An unreadable tokenizer also counts: loading it reports the reason.
+// Returns whether the folder has a tokenizer, even an unreadable one: loading it reports the reason.
 bool has_tokenizer(const std::string& folder) {
   return !absl::IsNotFound(tokenizer_files::find_tokenizer(folder).status());
 }
@@ -108,7 +108,7 @@ absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::
     if (!read.ok()) return annotate(read.status(), path);
     source.spec = std::move(read->spec);
   }
-  source.seq_len = source.spec.max_seq_len;  // Here positions are stretched whenever config.json says so.
+  source.seq_len = source.spec.max_seq_len;  // Positions are stretched whenever config.json says so.
   TITAN_ASSIGN_OR_RETURN(source.mapper, model::make_hf_mapper(source.spec, source.seq_len));
   TITAN_ASSIGN_OR_RETURN(source.warnings, check_hf_config(files, path, *source.mapper));
   TITAN_RETURN_IF_ERROR(check_keys(*weights, *source.mapper));

@@ -34,10 +34,10 @@ struct ModelSource {
   std::vector<std::string> warnings;
 };
 
-// `path`: a step-N folder, a folder of such (the newest is used), a Hugging Face folder, or one of
-// torch.distributed.checkpoint. `choice` may be empty: a step records its model, and Hugging Face weights have a
-// config.json. The model below a step of adapters is `base` or, if empty, the model that the step's job used. Errors:
-// NotFound (no checkpoint; explains what one is), InvalidArgument, FailedPrecondition (another model).
+// Opens a checkpoint. `path`: a step-N folder, a folder of step-N folders (the newest is used), a Hugging Face folder,
+// or one of torch.distributed.checkpoint. `choice` may be empty: a step records its model, and Hugging Face weights
+// have a config.json. The model below a step of adapters is `base` or, if empty, the model that the step's job used.
+// Errors: NotFound (no checkpoint; explains what one is), InvalidArgument, FailedPrecondition (another model).
 absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice,
                                         const std::string& base = "");
 

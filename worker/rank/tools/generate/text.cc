@@ -22,7 +22,7 @@ size_t whole_characters(const std::string& text) {
   return text.size();
 }
 
-// Whether a line is a JSON object, as opposed to text that begins with a brace.
+// Returns whether a line is a JSON object, as opposed to text that begins with a brace.
 bool is_object(std::string_view line) {
   if (!line.starts_with('{')) return false;
   const size_t next = line.find_first_not_of(" \t", 1);
