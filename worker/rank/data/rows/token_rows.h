@@ -20,7 +20,7 @@ class TokenRows final : public RowSource {
     int64_t row_tokens = 0;
     bool loop = true;
     int32_t max_token_id = 0;           // A larger one is an error: the data has another tokenizer.
-    int64_t first = 0, documents = -1;  // Only these documents; -1: all from `first` on.
+    int64_t first = 0, documents = -1;  // Only these documents; documents = -1: `first` and all after it.
   };
   static absl::StatusOr<std::unique_ptr<TokenRows>> open(TokenSet set, const Options& options);
 

@@ -132,7 +132,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return eos_id_; }
 
  private:
-  // Applies the split steps from `step` on, each to the pieces of the previous one.
+  // Applies split step `step` and all later ones, each to the pieces of the previous one, and encodes the words.
   absl::Status encode_pieces(size_t step, std::string_view text, bool at_start, std::vector<int32_t>& tokens) {
     if (step < parts_.splits.size()) {
       return parts_.splits[step]->split(text, [&](std::string_view piece) {
