@@ -60,8 +60,8 @@ using TextSpan = std::pair<size_t, size_t>;  // Bytes [first, second).
 
 // Returns the spans of `text` (the rendering of all messages) that the assistant says. For each of its messages a span
 // starts after the generation prompt and ends where the conversation up to this message ends. InvalidArgument if the
-// first messages alone do not render to a prefix of `text`: the template then has to mark the spans with {% generation
-// %} blocks.
+// first messages alone do not render to a prefix of `text`: the template then has to mark the spans itself
+// (has_generations).
 absl::StatusOr<std::vector<TextSpan>> assistant_turns(const ChatTemplate& chat,
                                                       const data_files::Conversation& conversation,
                                                       const std::string& text);

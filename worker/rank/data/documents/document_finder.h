@@ -44,9 +44,9 @@ struct ShuffledShare {
 std::unique_ptr<DocumentFinder> find_by_places(std::vector<std::string> files, const FileKind& kind,
                                                DocumentPlaces places, const ShuffledShare& share);
 
-// Returns a finder for Parquet files, whose rows are decoded one after the other. It shuffles blocks of a row group,
-// and the rows inside each block, which it holds in memory. `row_groups`: the result of parquet_row_groups() for each
-// file. A block has kBlockRows rows; without shuffling, kOrderedBlockRows.
+// Returns a finder for Parquet files, whose rows are decoded one after the other. It shuffles blocks, each from one row
+// group, and the rows inside a block, which it holds in memory. `row_groups`: the result of parquet_row_groups() for
+// each file. A block has kBlockRows rows; without shuffling, kOrderedBlockRows.
 constexpr int64_t kBlockRows = 8192, kOrderedBlockRows = 512;
 std::unique_ptr<DocumentFinder> find_in_blocks(std::vector<std::string> files, const FileKind& kind,
                                                const std::vector<std::vector<int64_t>>& row_groups,

@@ -17,8 +17,7 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kOpenTexts =
-    8;  // Files open at once: the rows of many ranks lie in several files, and an open file needs little memory.
+constexpr size_t kOpenTexts = 8;  // Files open at once, because the rows of many ranks lie in several files.
 
 class LineBlocks : public BlockFiles {
  public:

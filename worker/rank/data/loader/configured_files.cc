@@ -53,8 +53,8 @@ absl::StatusOr<ConfiguredFiles> files_of_library(std::shared_ptr<const LoadedDat
                                                    "folder, to a glob or to a file"));
   }
   if (loaded->content == Content::kTokens && !settings.messages_key.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(who, " returns tokens, which have no messages_key = \"",
-                                                   settings.messages_key, "\": leave it out"));
+    return absl::InvalidArgumentError(absl::StrCat(who, " returns tokens, so messages_key = \"", settings.messages_key,
+                                                   "\" does not apply: leave it out"));
   }
   absl::StatusOr<std::vector<std::string>> files = data_files::find_files(path, loaded->ending);
   if (!files.ok()) return annotate(files.status(), who);

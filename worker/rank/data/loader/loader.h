@@ -20,11 +20,10 @@ enum class Order { kGlobal, kPerRank };
 struct LoaderOptions {
   std::vector<std::string> files;  // In the dataset's order (find_dataset_files).
   FileKind kind;
-  std::vector<SourceWanted>
-      sources;  // Replace `files` and `kind`: several datasets in one stream; only with order kGlobal.
-  std::vector<WeightsFrom> weights;  // Weights of the sources.
-  std::string tokenizer_folder;      // See Tokenizer::load.
-  int64_t batch = 1;                 // Rows of one microbatch on this data-parallel rank.
+  std::vector<SourceWanted> sources;  // Datasets of one stream, instead of `files` and `kind`; only with kGlobal.
+  std::vector<WeightsFrom> weights;   // Weights of the sources.
+  std::string tokenizer_folder;       // See Tokenizer::load.
+  int64_t batch = 1;                  // Rows of one microbatch on this data-parallel rank.
   int64_t seq_len = 2048;
   Order order = Order::kGlobal;
   int dp_rank = 0;

@@ -201,8 +201,8 @@ absl::StatusOr<nlohmann::json> token_ids(const std::string& folder) {
 
 nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nlohmann::json& ids) {
   config.update(ids);
-  config["torch_dtype"] = torch_name(
-      dtype);  // transformers 4.56 renamed it to "dtype" but still reads this; other programs read only this.
+  // transformers 4.56 renamed it to "dtype" but still reads this; other programs read only this.
+  config["torch_dtype"] = torch_name(dtype);
   config["transformers_version"] = kWrittenAs;
   return config;
 }
