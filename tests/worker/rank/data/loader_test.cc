@@ -334,7 +334,7 @@ TEST_F(LoaderTest, ResumesFromTorchtitansPosition) {
   EXPECT_EQ(one_of_many->state(), loader->state());
   EXPECT_THAT(std::string(loader->restore({{"sample_idx", 41}, {"tokens_left", 0}}).message()), HasSubstr("has 40"));
   EXPECT_THAT(std::string(loader->restore({{"sample_idx", 1}, {"tokens_left", 999}}).message()),
-              HasSubstr("documents before that position"));
+              HasSubstr("of the documents before it, which have fewer"));
 }
 
 // torchtitan's position counts documents in their order: rows in another order have no such position.
