@@ -37,7 +37,7 @@ foreach(folder c4_test c4_validation tokenizer)
 endforeach()
 install(DIRECTORY deploy/prometheus deploy/grafana DESTINATION share/titan COMPONENT titan-common
   FILES_MATCHING PATTERN "*.yml" PATTERN "*.json" PATTERN "alerts_test.yml" EXCLUDE)
-install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan-doc FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
+install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan-doc FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.svg")
 install(FILES LICENSE CHANGELOG.md DESTINATION share/doc/titan COMPONENT titan-doc)
 
 if(TITAN_TORCH)

@@ -46,7 +46,7 @@ class RankFaults(FaultCase):
         self.cluster.succeed(job)
         first, second = self.attempts(job)
         self.assertEqual("HANG", first["end_cause"], first["end_message"])
-        self.assertRegex(first["end_message"], r"^rank 1 (never came to|is in) .*\. rank 1 on n1 in \w+ made no progress for \d+ s; Titan ended it\. rank 0 on n1 left")
+        self.assertRegex(first["end_message"], r"^rank 1 (never came to|is in) .*\. rank 1 on n1 in \w+ made no progress for \d+ s; Titan ended it\. rank 0 on n1 exited with code")
         self.assertEqual("FINISHED", second["end_cause"])
         self.assert_same_curve(STEPS)
 
