@@ -98,7 +98,7 @@ TEST(SessionTest, ReadForAnEndedSessionIsNotSent) {
   world.settle();
   EXPECT_EQ(world.events_of(1, 0), 5);
   EXPECT_EQ(world.gaps(), 0);
-  for (const std::string& line : world.log) EXPECT_EQ(line.find("damaged"), std::string::npos) << line;
+  for (const std::string& line : world.log) EXPECT_EQ(line.find("SpoolDamaged"), std::string::npos) << line;
 }
 
 // Answers for an earlier session are not sent on the present one, and its commands are ignored.
