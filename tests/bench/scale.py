@@ -63,7 +63,7 @@ class Controller:
 
     def count_events(self, *events):
         """Number of journal lines with one of the events."""
-        return sum(1 for line in self.log.read_text(errors="replace").splitlines() if any(f'"{event}"' in line for event in events))
+        return sum(1 for line in self.log.read_text(errors="replace").splitlines() if any(f"event={event} " in line for event in events))
 
 
 class Slurmctld:
