@@ -32,9 +32,10 @@ class EtcdProcess {
 
 bool has_etcd();
 
-#define TITAN_SKIP_WITHOUT_ETCD()                                                                             \
-  if (!has_etcd()) GTEST_SKIP() << "no etcd in PATH: not tested here; deploy/bootstrap.sh installs Debian's " \
-                                   "etcd-server"
+#define TITAN_SKIP_WITHOUT_ETCD()                                                            \
+  if (!has_etcd())                                                                           \
+  GTEST_SKIP() << "no etcd in PATH: not tested here; deploy/bootstrap.sh installs Debian's " \
+                  "etcd-server"
 
 // One etcd for all tests of this program; each test uses a separate prefix.
 EtcdProcess& shared_etcd();
