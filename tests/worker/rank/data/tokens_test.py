@@ -187,7 +187,7 @@ class Tokens(RowReader):
         for warned, request in [(1, {}), (1, {"per_rank": True, "dp_size": 2}), (0, {"per_rank": True, "dp_size": 2, "dp_rank": 1}),
                               (0, {"path": f"{folder}/train*"})]:
             answer = self.answer(**{"dataset": "c4_test", "path": str(folder), "row_tokens": 9, "batches": 2, **request})
-            self.assertEqual(warned, sum("test.jsonl included" in warning for warning in answer["warnings"]), (request, answer))
+            self.assertEqual(warned, sum("another split (test.jsonl)" in warning for warning in answer["warnings"]), (request, answer))
 
     def test_resumes_after_kills_with_the_same_bytes(self):
         lines = [line for path in sorted(self.text.iterdir()) for line in path.read_text().splitlines() if line != "{broken"]

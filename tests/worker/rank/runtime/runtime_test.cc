@@ -265,7 +265,7 @@ TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
   EXPECT_EQ(read({.rank = 3})->local_ranks, 2);
   EXPECT_EQ(read({.rank = 3, .local_rank = 0})->local_rank, 0) << "a flag takes precedence";
   ::setenv("LOCAL_RANK", "one", 1);
-  EXPECT_TRUE(absl::StrContains(read({.rank = 3}).status().message(), "LOCAL_RANK: \"one\" is not a number"));
+  EXPECT_TRUE(absl::StrContains(read({.rank = 3}).status().message(), "LOCAL_RANK: \"one\" is not an integer of 0 or more"));
   ::unsetenv("LOCAL_RANK");
   ::unsetenv("LOCAL_WORLD_SIZE");
   const auto message = [&](const CommandLineOptions& options) { return std::string(read(options).status().message()); };
