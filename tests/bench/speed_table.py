@@ -75,7 +75,7 @@ CASES = {
     "Qwen3 with experts, rows of 1,024, FSDP 2, bf16": Case("qwen3/debugmodel_moe", BF16, seq_len=1024),
     "DeepSeek V3, rows of 1,024, FSDP 2, bf16": Case("deepseek_v3/debugmodel", BF16, seq_len=1024),
     "Llama 4, rows of 1,024, FSDP 2, bf16": Case("llama4/debugmodel", BF16, seq_len=1024),
-    "GPT-OSS beside transformers, FSDP 2, bf16": Case("gpt_oss/debugmodel", BF16, peer="transformers"),
+    "GPT-OSS compared with transformers, FSDP 2, bf16": Case("gpt_oss/debugmodel", BF16, peer="transformers"),
 }
 LOSS_BAND = 2e-3  # The band of tests/numerics/golden_parity.py.
 # Keyed by --what: (title, member of Run, scale, digits). Each is a column of both programs and their ratio.

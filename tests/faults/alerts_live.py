@@ -654,7 +654,7 @@ def main():
     parser.add_argument("alerts", nargs="*")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--write", nargs="?", const=SOURCE / "docs/generated/alerts-live.md", type=Path)
-    parser.add_argument("--beside", type=int, default=4, help="scenes that run at the same time")
+    parser.add_argument("--parallel", type=int, default=4, help="scenes that run at the same time")
     words = parser.parse_args()
     try:
         need("prometheus")
@@ -674,7 +674,7 @@ def main():
     scenes = CHECKED if words.check and os.environ.get("TITAN_LONG") != "1" else [alerts for alerts in FAULTS if set(alerts) & set(wanted)]
     few = scenes is CHECKED
     rows, failed = [], 0
-    with concurrent.futures.ThreadPoolExecutor(words.beside) as pool:
+    with concurrent.futures.ThreadPoolExecutor(words.parallel) as pool:
         running = {pool.submit(run, alerts, wanted, CI_SPEEDUP if few else SPEEDUP): alerts for alerts in scenes}
         for done in concurrent.futures.as_completed(running):
             try:

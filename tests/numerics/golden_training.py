@@ -34,10 +34,10 @@ MESHES = {"1 rank": ({}, 1, 1),
           "TP 2": ({"parallelism.tensor_parallel_degree": 2}, 2, 1),
           "PP 2": ({"parallelism.pipeline_parallel_degree": 2, "parallelism.pipeline_parallel_schedule": "1F1B"}, 2, 1),
           "EP 2": ({"parallelism.data_parallel_shard_degree": 2, "parallelism.expert_parallel_degree": 2}, 2, 2),
-          "EP 2 beside torchtitan's": ({"parallelism.data_parallel_shard_degree": 2, "parallelism.expert_parallel_degree": 2,
+          "EP 2 compared with torchtitan's": ({"parallelism.data_parallel_shard_degree": 2, "parallelism.expert_parallel_degree": 2,
                                         "training.dataloader.order": "per_rank"}, 2, 2)}
 
-TORCHTITAN_EP = "EP 2 beside torchtitan's"
+TORCHTITAN_EP = "EP 2 compared with torchtitan's"
 # Meshes to run in addition to 1 rank.
 CASES = {"llama3_torchtitan": ["TP 2", "PP 2"],
          "llama4_torchtitan": ["TP 2", TORCHTITAN_EP],
