@@ -109,14 +109,14 @@ class World {
     ASSERT_TRUE(opened.ok()) << opened.status();
     reconciler = *std::move(opened);
   }
-  // The controller dies: changes that were not durable are lost, and sessions break.
+  // Kills the controller and starts it again: changes that were not durable are lost, and sessions break.
   void crash() {
     reconciler.reset();
     for (auto& [name, node] : nodes) node.session = nullptr;
     store.drop_pending();
     open();
   }
-  // Copy of the whole store; crash_to() starts the controller with such a copy.
+  // Returns a copy of the whole store, with which crash_to() can start the controller.
   std::vector<store::Record> copy_store() { return *store::scan_all(store, ""); }
   void crash_to(const std::vector<store::Record>& records) {
     reconciler.reset();
@@ -253,7 +253,7 @@ class World {
     reconciler->close_session(node.name, node.session.get());
     node.session = nullptr;
   }
-  // The machine is gone with everything on it.
+  // Loses the machine with everything on it.
   void destroy(FakeNode& node) {
     if (node.session != nullptr) disconnect(node);
     node.attempts.clear();
@@ -297,7 +297,7 @@ class World {
     deliver(node, message);
   }
 
-  // One optimizer step on every rank; rank 0 reports it.
+  // Makes one optimizer step on every rank; rank 0 reports it.
   void train(const std::string& id, int64_t step) {
     const std::string uid = job(id)->record->uid;
     for (auto& [name, node] : nodes) {
@@ -379,7 +379,7 @@ class World {
     }
   }
 
-  // A rank exits; its node reports it, and the attempt's end with the last rank there.
+  // Makes a rank exit. Its node reports the exit, and the end of the attempt with its last rank.
   void exit_rank(FakeNode& node, const FakeNode::Key& key, int rank, int code, int signal,
                  const std::string& stop_reason = "", const std::string& last_words = "") {
     FakeNode::Attempt& attempt = node.attempts.at(key);
@@ -443,14 +443,14 @@ class World {
   std::set<std::string> silent;                      // Sessions that stay open but send nothing.
   std::map<std::string, absl::Duration> deaf_since;  // Nodes whose beats report that they receive nothing.
   std::set<std::string> refuses;                     // Nodes that cannot prepare.
-  bool reports_unusable = false;                     // Such nodes report it in a beat before.
-  std::map<std::string, std::string> unusable;       // Why nodes report that they can prepare nothing.
+  bool reports_unusable = false;                     // Whether these nodes report that in a beat before they refuse.
+  std::map<std::string, std::string> unusable;       // Reason with which a node reports that it cannot prepare ranks.
   std::map<std::string, absl::Duration> clocks_ahead;
   std::set<std::string> hung;  // Nodes that neither prepare nor stop anything, but keep beating.
   std::string refusal = "DUMP_FOLDER_NOT_SHARED";
   std::map<std::string, std::string> folder_ids;  // Folder id of each dump folder, as all nodes see it.
   std::set<std::string> stale_mounts;             // Except these nodes, which each see another folder.
-  bool stops_at_once = true;                      // A stop kills at once.
+  bool stops_at_once = true;                      // Whether a stop kills the ranks at once.
   std::string config_json = "{}";
   bool saves = true;
   std::string cluster = "test";

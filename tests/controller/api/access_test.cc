@@ -1,4 +1,4 @@
-// Callers of the API, and the calls that each of them may make.
+// Tests which calls each kind of caller of the API may make.
 
 #include <sys/stat.h>
 

@@ -24,7 +24,7 @@ TEST_F(JobServiceTest, CreatesGetsAndCancels) {
   EXPECT_EQ(get("a")->state(), v1::Job::CANCELLED);
 }
 
-// These names keep another job out of the folder.
+// A job shows the real path and the id of its folder, which keep other jobs out of it.
 TEST_F(JobServiceTest, AJobShowsTheNamesOfItsFolder) {
   v1::CreateJobRequest request = job("a");
   request.mutable_spec()->set_real_folder("/disk/a");

@@ -89,7 +89,7 @@ TEST_F(ChainTest, MissingIntermediateCertificateIsRefused) {
   EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Other offices of the company are not trusted then.
+// If only the office is trusted, other offices of the company are not.
 TEST_F(ChainTest, IntermediateAuthorityCanBeTrustedAlone) {
   serve_trusting(office_.certificate);
   certify_by(office_, folder("alice"), {Kind::kAdmin, "alice"}, "", office_.certificate);

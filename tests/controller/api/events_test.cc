@@ -42,7 +42,7 @@ TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
     }
     EXPECT_EQ(seen, all) << limit;
   }
-  // Positions between two revisions.
+  // Reads only positions between two revisions.
   const auto some = oldest_positions(store, "event/", {10, "\x7f"}, 12, 100);
   ASSERT_TRUE(some.ok());
   EXPECT_EQ(some->size(), 3u + 1u) << "revision 11 has three events and revision 12 has one";
@@ -112,7 +112,7 @@ TEST_F(EventsTest, RevisionsBeyondTheStoreAreOutOfRange) {
   EXPECT_THAT(events_after(newest), ElementsAre());
 }
 
-// Such an event is set aside like any other damaged record, and the others are still delivered.
+// A damaged event is set aside like any other damaged record, and the other events are still delivered.
 TEST_F(EventsTest, DamagedEventsAreQuarantined) {
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());

@@ -278,7 +278,7 @@ TEST(FilterTest, AgreesWithASlowEvaluator) {
   EXPECT_LT(held, 14'000);
 }
 
-// Any text gives a filter or an error.
+// Arbitrary text must not crash the parser or the filter.
 TEST(FilterTest, AnyTextGivesAFilterOrAnError) {
   std::mt19937 random(5);
   const std::string pieces[] = {"state",   "=", "!=", "(", ")", "AND", "OR", "NOT",  "-",           " ", "\"",     "'",

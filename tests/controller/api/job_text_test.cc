@@ -73,7 +73,7 @@ TEST_F(JobTextTest, EveryFormatGivesTheSameJob) {
   }
 }
 
-// The controller makes the same request of a text that titanctl would have sent.
+// The controller derives from a text the same request that titanctl would have sent.
 TEST_F(JobTextTest, TextGivesTheRequestThatTitanctlSends) {
   config::JobConfig config;
   config.job.description = "from text";
@@ -226,7 +226,7 @@ TEST_F(JobTextTest, JobThatFitsNowhereIsAPreconditionFailure) {
   EXPECT_EQ(rpc::precondition_violations(refused).at(0).type, rpc::reason(refused));
 }
 
-// Any bytes give a specification or InvalidArgument.
+// Arbitrary bytes must neither crash the controller nor give another status.
 TEST(JobSourceTest, AnyTextGivesASpecificationOrInvalidArgument) {
   std::mt19937 random(7);
   const auto below = [&random](size_t end) { return static_cast<size_t>(random() % end); };

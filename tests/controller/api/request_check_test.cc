@@ -1,4 +1,4 @@
-// Holds for every request of every method: its enums have known values, and it can be decoded.
+// Every method rejects a request that cannot be decoded, lacks a name or has an invalid enum, integer or request_id.
 
 #include "controller/api/request_check.h"
 
@@ -22,7 +22,7 @@ constexpr int kMaxDepth = 6;
 
 class RequestCheckTest : public ServiceCase {
  protected:
-  // Only for methods with a single request.
+  // Calls `act` for each method that accepts a single request.
   template <typename Do>
   static void each_method(const Do& act) {
     for (const google::protobuf::ServiceDescriptor* service : services()) {
@@ -188,7 +188,7 @@ TEST_F(RequestCheckTest, UndecodableRequestsAreInvalidArguments) {
   EXPECT_EQ(rpc::reason(answer_to(*get, not_utf8)), "REQUEST_UNDECODABLE");
 }
 
-// The server still answers later calls.
+// Requests that cannot be decoded do not wear the server out: it still answers later calls.
 TEST_F(RequestCheckTest, LaterCallsAreAnswered) {
   const MethodDescriptor* get =
       v1::GetJobRequest::descriptor()->file()->FindServiceByName("JobService")->FindMethodByName("GetJob");

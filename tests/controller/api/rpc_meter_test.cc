@@ -10,7 +10,7 @@ using ::testing::Not;
 
 class RpcMeterTest : public ServiceCase {
  protected:
-  // The end of a call is counted a moment after the client has its answer.
+  // Waits for the line, because the end of a call is counted a moment after the client has its answer.
   bool shows(const std::string& line) {
     const absl::Time end = absl::Now() + absl::Seconds(30);
     while (metrics_.text().find(line) == std::string::npos) {

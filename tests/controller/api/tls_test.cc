@@ -1,4 +1,4 @@
-// Which identity a certificate gives, and what it permits.
+// Tests which identity a certificate gives and what it permits.
 
 #include "tests/controller/api/tls_case.h"
 
@@ -25,7 +25,7 @@ TEST_F(TlsTest, UserWithoutATokenMayDoNothing) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("user:bob"));
 }
 
-// Without a certificate the kernel's answer counts: it is another user of this machine.
+// Without a certificate, the owner of the connection counts: here another user of this machine.
 TEST_F(TlsTest, CallersWithoutACertificateAreNotAdmins) {
   rpc::Security anonymous;
   anonymous.ca = controller_ + "/ca.crt";

@@ -305,7 +305,7 @@ TEST_F(TraceStreamTest, AttemptThatEndsDuringATraceIsNamed) {
                                                                   "rank 0"));
 }
 
-// A worker from before this message never answers it.
+// A worker of a version without trace requests never answers one.
 TEST_F(TraceStreamTest, ANodeThatDoesNotAnswerIsNamed) {
   ScriptedNode node(*workers_, "n1", /*answer=*/nullptr);
   train("a", 1);

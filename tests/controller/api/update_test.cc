@@ -1,4 +1,4 @@
-// Fields of a job that can be changed, the actor of the change, and repeated calls.
+// Tests which fields of a job can be changed, who is recorded as the actor, and repeated calls.
 
 #include "tests/controller/api/service_case.h"
 

@@ -94,7 +94,7 @@ class RecordingJournal : public journal::Journal {
   std::vector<std::string> lines;
 };
 
-// The call continues, and each period without writes gives one line in the journal.
+// A failed write does not fail the call, and each outage is reported once in the journal.
 TEST_F(AuditTest, FailedWritesAreJournaledOnce) {
   const auto recorder = std::make_shared<RecordingJournal>();
   const auto audit = *Audit::open(path_, {1, 2}, recorder);  // Each line needs a new file.

@@ -24,7 +24,7 @@ TEST(GateTest, CertificatesNameTheCaller) {
   EXPECT_EQ(user.role, Role::kNone);
 }
 
-// A controller never calls, and a name that stands for all nodes is invalid.
+// A controller never calls, "*" would stand for all nodes, and a name must be one word.
 TEST(GateTest, CertificatesWithoutACallerAreRefused) {
   for (const std::optional<Identity>& identity :
        {std::optional<Identity>(), std::optional(Identity{Kind::kController, ""}),

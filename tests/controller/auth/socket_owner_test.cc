@@ -33,7 +33,7 @@ int port_of(int fd) {
   return ntohs(address.sin6_port);
 }
 
-// Opens sockets for both families, as gRPC does.
+// Listens on one socket for IPv4 and IPv6, as gRPC does.
 class SocketOwnerTest : public ::testing::Test {
  protected:
   SocketOwnerTest() {
@@ -66,8 +66,8 @@ TEST_F(SocketOwnerTest, NetlinkAndTableNameTheUser) {
   }
 }
 
-// A connection from 127.0.0.1 to another address of the machine is not the connection from there to 127.0.0.1, which
-// another user may have from the same port.
+// One user may connect from 127.0.0.1 to 127.0.0.2 and another user from the same port to 127.0.0.1: a lookup must not
+// confuse the two connections.
 TEST_F(SocketOwnerTest, BothEndsMustMatch) {
   const int fd = connect_to("::ffff:127.0.0.2");
   LocalConnection queried = connection("127.0.0.1", fd);
@@ -105,7 +105,7 @@ TEST_F(SocketOwnerTest, PortsMustMatchOneConnection) {
   close(fd);
 }
 
-// A port that another user takes over belongs to that user.
+// The owner is the user of the connecting process, not the user of the listening one.
 TEST_F(SocketOwnerTest, ConnectionOfAnotherUserNamesThatUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
   int ports[2], release[2];
@@ -131,7 +131,8 @@ TEST_F(SocketOwnerTest, ConnectionOfAnotherUserNamesThatUser) {
   for (const int fd : {ports[0], ports[1], release[0], release[1]}) close(fd);
 }
 
-// If two users have the same ends, the owner is unknown; other connections from the same port do not matter.
+// If the table lists two users for one connection, the owner is unknown. Other connections from the same port do not
+// matter.
 TEST_F(SocketOwnerTest, TwoUsersOfOnePortGiveNoOwner) {
   std::string folder = ::testing::TempDir() + "titan-owner-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

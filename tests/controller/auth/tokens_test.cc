@@ -142,7 +142,7 @@ TEST_F(TokensTest, ExpiresAtItsTime) {
   EXPECT_EQ(reason(text("abcdefgh")), "TOKEN_EXPIRED");
 }
 
-// An answer may be lost, and the client repeats the request.
+// A client whose answer was lost repeats the request; different contents under the same id are an error.
 TEST_F(TokensTest, RepeatedRequestGivesTheSameToken) {
   ASSERT_TRUE(create(token("abcdefgh")).ok());
   EXPECT_TRUE(create(token("abcdefgh")).ok());

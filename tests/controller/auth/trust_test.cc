@@ -104,7 +104,7 @@ TEST_F(TrustTest, MissingOrBadFileChangesNothing) {
   EXPECT_EQ(refusal(chain), "");
 }
 
-// The verifier refuses them even if TLS would admit them.
+// The verifier refuses certificates that a node has signed, even if TLS would admit them.
 TEST_F(TrustTest, NodeCertificatesSignNobody) {
   const pki::KeyPair one = authority();
   name(one.certificate);

@@ -1,4 +1,4 @@
-// Which words of a command line belong to titanctl and which override the configuration.
+// Tests which words of a command line belong to titanctl and which override the configuration.
 
 #include "controller/cli/arguments.h"
 

@@ -80,7 +80,7 @@ TEST_F(ClientTest, MissingJobsAreNotDeleted) {
   EXPECT_EQ(jobs_.deletions, 0);
 }
 
-// Like a stopped controller: its kernel accepts the connection, and nothing answers.
+// The kernel of a stopped controller still accepts connections, but nothing answers.
 TEST_F(ClientTest, SilentServersAreUnavailable) {
   const int silent = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
@@ -109,7 +109,8 @@ TEST_F(ClientTest, ConnectedServerThatDoesNotAnswerTimesOut) {
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no answer from the controller at " + address_));
 }
 
-// Connections were refused and gRPC pauses between tries, so it does not notice at once that the controller is back.
+// While connections are refused, gRPC pauses between tries: the client must still notice soon that the controller is
+// back.
 TEST_F(ClientTest, FindsAControllerThatReturns) {
   using std::chrono::steady_clock;
   const std::string address = address_;

@@ -4,7 +4,6 @@
 namespace titan::cli {
 namespace {
 
-// The error quotes what the user typed, and nothing else.
 TEST(IntegerRangeTest, ErrorQuotesOnlyTheBadValue) {
   const CLI::Validator check = integer_range(1);
   std::string good = "12";

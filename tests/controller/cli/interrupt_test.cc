@@ -18,8 +18,8 @@ void wait_for(const Interrupt& interrupt, int count) {
   if (interrupt.count() != count) std::_Exit(1);
 }
 
-// Any of these signals counts as one interrupt. Schedulers warn by several signals and more than once; only a second
-// Ctrl-C means that the user is in a hurry.
+// The first signal counts as an interrupt, whichever it is. After it only Ctrl-C counts: schedulers warn by several
+// signals and more than once, while a second Ctrl-C means that the user is in a hurry.
 [[noreturn]] void receive_signals(int first) {
   Interrupt::block_signals();
   const Interrupt interrupt([](int) {});

@@ -35,7 +35,7 @@ TEST(JobNamesTest, ShortNamesCanBeExpandedAgain) {
   }
 }
 
-// The controller reports what is wrong with them.
+// Names of other forms are sent unchanged, so that the controller reports what is wrong with them.
 TEST(JobNamesTest, OtherFormsStayUnchanged) {
   for (const char* odd : {"", "/", "a/", "/b", "a/b/c", "projects//jobs/x", "nodes/n1/x/y"})
     EXPECT_EQ(full_name(odd), odd);

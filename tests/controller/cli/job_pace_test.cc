@@ -16,7 +16,8 @@ const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
 
 void set(google::protobuf::Timestamp* stamp, absl::Time time) { stamp->set_seconds(absl::ToUnixSeconds(time)); }
 
-// 2 ranks, 8 rows of 100 tokens a step, 200 tokens a second and device: 2 s a step, reported every 10 steps.
+// Returns a running job of 2 ranks with 8 rows of 100 tokens a step and 200 tokens/s per device: a step takes 2 s, and
+// every tenth one is reported.
 v1::Job running(int64_t step, absl::Duration since_start, absl::Duration since_report) {
   v1::Job job;
   job.set_name("projects/default/jobs/a");

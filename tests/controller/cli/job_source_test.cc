@@ -1,4 +1,3 @@
-// The request that titanctl sends for a job.
 #include "controller/cli/job_source.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,3 @@
-// Labels on the command line.
-
 #include "controller/cli/job_query.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

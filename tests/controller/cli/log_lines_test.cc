@@ -8,7 +8,7 @@
 namespace titan::cli {
 namespace {
 
-// Pieces end anywhere, and those of several ranks are mixed.
+// Pieces may end in the middle of a line, and pieces of several ranks arrive interleaved.
 TEST(LogLinesTest, LinesAreCompleteWhereverPiecesEnd) {
   std::vector<std::string> seen;
   const LogLines::Take take = [&seen](int attempt, int rank, const std::string& line) {

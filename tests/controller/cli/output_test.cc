@@ -50,7 +50,7 @@ TEST(OutputTest, ForeignTextStaysInItsCell) {
   EXPECT_EQ(nlohmann::json::parse(printed({{"title", job.title()}}, OutputFormat::kJson))["title"], job.title());
 }
 
-// A program reads one document; the form depends on its request.
+// A program gets one document: a list if it requested several jobs, even if only one or none is left.
 TEST(OutputTest, SeveralDocumentsAreOneList) {
   const nlohmann::ordered_json a = {{"name", "a"}}, b = {{"name", "b"}};
   const auto each = [](const std::vector<nlohmann::ordered_json>& done, bool is_list, OutputFormat format) {
@@ -110,7 +110,7 @@ TEST(OutputTest, YamlTextsRoundTrip) {
   EXPECT_THAT(printed({{"text", "a\r\n"}}, OutputFormat::kYaml), HasSubstr(R"(text: "a\r\n")"));
 }
 
-// Exit code 3 is the controller's answer; a file that is missing here is a wrong argument.
+// Exit code 3 means that the controller did not find something; a missing local file is a wrong argument.
 TEST(OutputTest, OnlyControllerErrorsExitAsNotFound) {
   const absl::Status remote = rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "no job a");
   const absl::Status local = absl::NotFoundError("read --token-file /t: No such file or directory");

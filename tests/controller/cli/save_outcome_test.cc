@@ -63,7 +63,7 @@ TEST(SaveOutcomeTest, WaitEndsWithTheAttempt) {
   EXPECT_THAT(std::string(outcome->message()), HasSubstr("attempt 1 ended before it had saved: RANK_KILLED"));
 }
 
-// A cancelled job saves first.
+// A cancelled job saves before it ends, so the wait continues until then.
 TEST(SaveOutcomeTest, StoppingJobMayStillSave) {
   EXPECT_EQ(save_outcome(kRequested, job(v1::Job::STOPPING, 10)), std::nullopt);
   for (const auto state : {v1::Job::CANCELLED, v1::Job::FAILED, v1::Job::SUCCEEDED}) {

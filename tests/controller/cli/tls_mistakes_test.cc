@@ -133,7 +133,6 @@ TEST_F(TlsMistakesTest, ProblemsOfTheClientsCertificateAreNamed) {
   EXPECT_THAT(last_message(), HasSubstr("stranger/tls.crt"));
 }
 
-// A correct address is found among wrong ones.
 TEST_F(TlsMistakesTest, CorrectAddressIsFoundAmongWrongOnes) {
   listen(grpc::InsecureServerCredentials());
   const std::string plain = address_;
@@ -144,7 +143,7 @@ TEST_F(TlsMistakesTest, CorrectAddressIsFoundAmongWrongOnes) {
   EXPECT_EQ(client.get_job("a").status().code(), absl::StatusCode::kUnimplemented);
 }
 
-// A port without a listener is not such a mistake: the client waits for it.
+// A port without a listener is not a TLS mistake: the controller may start later, so the client waits for it.
 TEST_F(TlsMistakesTest, PortWithoutAListenerIsNoController) {
   listen(grpc::InsecureServerCredentials());
   server_->Shutdown();

@@ -28,7 +28,7 @@ TEST(BlameTest, NodeFailuresBlameTheNode) {
   EXPECT_FALSE(blames_node(end_at("n1", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED")));
 }
 
-// The process with the devices may keep them for long, and other nodes have free devices.
+// Another process may keep the devices for long, so the job uses other nodes; this node is not at fault.
 TEST(BlameTest, ANodeWithoutTheDevicesIsAvoidedWithoutBlame) {
   for (const char* reason : {"NO_DEVICES", "DEVICE_TAKEN"}) {
     EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kLaunchFailed, reason)), ElementsAre("n1"));

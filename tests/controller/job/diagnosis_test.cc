@@ -1,4 +1,5 @@
-// Diagnosis of a hung attempt: which ranks, where, and a report that stays readable for any number of ranks.
+// The diagnosis of a hung attempt names the ranks and the place, in a report that stays readable for any number of
+// ranks.
 
 #include "controller/job/diagnosis.h"
 
@@ -74,7 +75,8 @@ TEST(DiagnosisTest, EqualStacksShareABlockAfterTheCulprits) {
   EXPECT_THAT(report, HasSubstr("rank 0 on n1: step 3, backward; waits for all_reduce 5 of tp (ranks 0-3; 8 float)"));
 }
 
-// A rank's file also has a rank number, but the rank could have written anything: the node's number counts.
+// A rank's file also has a rank number, but the rank could have written anything there: the number that the node
+// reports counts.
 TEST(DiagnosisTest, RankNumberOfTheNodeCounts) {
   Findings findings = four(2);
   for (auto& [rank, found] : findings.ranks) found.flight.rank = 7;

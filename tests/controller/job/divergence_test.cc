@@ -17,7 +17,7 @@
 namespace titan::job {
 namespace {
 
-// One call of the program, the same for all ranks: on their group along an axis.
+// One call of the program. Every rank makes it in its group along `axis`.
 struct Instruction {
   int axis = 0;
   std::string operation;
@@ -237,7 +237,7 @@ TEST(DivergenceTest, NamesTheFaultAndTheCollective) {
             "bfloat16");
 }
 
-// A rank without data is missing wherever others wait for it; if several ranks stopped, all are named.
+// Ranks without any recorded call are missing where others wait for them; if several are missing, all are named.
 TEST(DivergenceTest, RanksOfOneCollectiveAreNamedTogether) {
   std::vector<rank_protocol::RankFlight> ranks(4);
   for (int i = 0; i < 4; ++i) {
@@ -345,7 +345,7 @@ TEST(DivergenceTest, DifferencesOnAllRanksBlameNobody) {
   EXPECT_FALSE(first_divergence(made(true, true))) << "all ranks validate";
 }
 
-// Two ranks against two, and nothing shows which are right.
+// Two ranks disagree, and nothing shows which one is right.
 TEST(DivergenceTest, UndecidableDisagreementNamesBothSides) {
   std::vector<rank_protocol::RankFlight> ranks(2);
   for (int i = 0; i < 2; ++i) {

@@ -82,7 +82,7 @@ TEST(RecordTest, QuickReaderReadsEncodedRecords) {
   EXPECT_EQ(encode(quick_event), encode(event));
 }
 
-// Stores of version 0.1 have this form. The process id stays with the shim.
+// Stores of version 0.1 have this form. The process id and its start time are not stored.
 TEST(RecordTest, StoredFormOfARankExitIsStable) {
   const RankExit exit{.rank = 1,
                       .exit_code = -1,
@@ -162,7 +162,7 @@ TEST(RecordTest, AttemptRoundTrips) {
   EXPECT_EQ(back->placements[0].devices, (std::vector<int>{3, 1}));
 }
 
-// Unknown members are skipped, too.
+// Records of other versions may have members that this version does not know.
 TEST(RecordTest, UnknownMembersAreSkipped) {
   const absl::StatusOr<JobRecord> job = decode<JobRecord>(R"({"name":"a","spec":{"memory_at_least":7,"ranks":2}})");
   ASSERT_TRUE(job.ok()) << job.status();

@@ -242,7 +242,7 @@ TEST_F(DecideTest, ModelMismatchIsNotRetried) {
     EXPECT_EQ(verdict.failure_reason, reason);
     EXPECT_EQ(verdict.failure_message, "why");
   }
-  // A mount may be back, and another mesh may suit the batch.
+  // A mount may have returned, and another mesh may suit the batch.
   for (const char* reason : {"CHECKPOINT", "DATA", "BATCH_SIZE", "DATA_CURSOR", "NONFINITE_LOSS", "NO_SUCH_USER"}) {
     history_ = {};
     EXPECT_TRUE(decide(policy_, history_, {Cause::kUserError, reason, "why"}, 9, 0).restart) << reason;

@@ -44,7 +44,7 @@ TEST(StateTest, EveryLiveStateCanBeLeft) {
   }
 }
 
-// The time limit has passed, whether or not ranks ran then.
+// The time limit may pass while ranks stop or while the job waits for a restart.
 TEST(StateTest, StoppingOrRecoveringJobMayFail) {
   for (const JobState state : {JobState::kStopping, JobState::kRecovering}) {
     EXPECT_EQ(*next_state(state, JobEvent::kGaveUp), JobState::kFailed);

@@ -1,4 +1,4 @@
-// Which ranks are reported as slow, for ranks with simulated own times.
+// Tests which ranks are reported as slow, with simulated own times.
 
 #include "controller/job/stragglers.h"
 
@@ -148,7 +148,7 @@ TEST(StragglersTest, RankWithoutPeersIsNotJudged) {
   EXPECT_THAT(one_a_stage.flagged, IsEmpty());
 }
 
-// The node is silent, or the program measures nothing.
+// A rank is not judged while its node is silent or if its program measures nothing.
 TEST(StragglersTest, SilentRankIsNotJudged) {
   Steps steps({100, 100, 300});
   steps.run(absl::Seconds(20));

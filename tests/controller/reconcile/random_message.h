@@ -1,6 +1,6 @@
 #pragma once
 
-// Messages with random values in all of their fields, like those of nodes of any version.
+// Makes messages with random values in random fields, like those of nodes of any version.
 
 #include <cstdint>
 #include <limits>

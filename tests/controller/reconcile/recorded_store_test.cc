@@ -126,7 +126,7 @@ TEST_P(RecordedStoreTest, RunningAttemptIsAdopted) {
   EXPECT_FALSE(recorded("queued")->pending_reason.empty());
 }
 
-// A later failure: the next attempt goes to the same nodes as far as possible.
+// After a later failure, the next attempt goes to the same nodes as far as possible.
 TEST_P(RecordedStoreTest, RunningJobRecovers) {
   start_running_attempt();
   connect_all();

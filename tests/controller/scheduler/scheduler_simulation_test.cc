@@ -449,8 +449,9 @@ class Simulation {
     world_.running[job.uid] = started;
   }
 
-  // No new events arrive and everything ends: every job that could ever run has run. The cluster may have become too
-  // small for a gang that recovers. Then the caller drops its reservation, because a node that is away may return.
+  // Lets everything end without new events, and checks that every job that could ever run has run. First drops the
+  // reservations of recovering gangs for which the cluster is too small: the scheduler leaves that to its caller,
+  // because a node that is away may return.
   void run_to_quiescence() {
     for (auto& [name, node] : world_.nodes) {
       node.ready = true;

@@ -133,7 +133,7 @@ TEST_F(SchedulerTest, SaysWhyAJobWaits) {
   EXPECT_EQ(place(in_units(job("e", 3), 2)).message, "3 ranks cannot be divided into groups of 2");
 }
 
-// Free devices that the job cannot use are counted as such.
+// The reason states how many of the free devices the job can use.
 TEST_F(SchedulerTest, ReportsHowManyFreeDevicesAreUsable) {
   node("n1", 4, 3);
   node("n2", 4, 3);
@@ -312,8 +312,8 @@ TEST_F(SchedulerTest, HigherPriorityAndRecoveringDoNotBlockEachOther) {
   EXPECT_EQ(cycle()["urgent"].runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
 }
 
-// One of its nodes is cordoned: its other devices are of no use to it, so any job that can run takes them, even a later
-// one. A node that is only lost may return.
+// One of the gang's nodes is cordoned: the devices that it keeps on other nodes are of no use to it, so any job that
+// can run takes them, even a later one. A node that is only lost may return.
 TEST_F(SchedulerTest, AGangThatCannotRunHoldsNothing) {
   node("n1", 2, 2);
   scheduler_.set_node({"n2", "cpu", 2, "", true, /*cordoned=*/true});
@@ -585,7 +585,8 @@ TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
   }
 }
 
-// Whether a job could ever run is judged by idle nodes: nodes that are busy, cordoned or away now may be free tomorrow.
+// Whether a job could ever run is judged as if all nodes were idle: nodes that are busy, cordoned or away now may be
+// free tomorrow.
 TEST_F(SchedulerTest, MisfitDependsOnNodesNotOnTheirLoad) {
   EXPECT_EQ(scheduler_.misfit(job("a", 1))->reason, "NO_NODES");
   scheduler_.set_node({"n1", "cpu", 2, "", /*ready=*/false, /*cordoned=*/true});

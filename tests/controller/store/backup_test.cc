@@ -63,7 +63,7 @@ class BackupTest : public ::testing::Test {
   std::unique_ptr<SqliteStore> store_;
 };
 
-// A backup has every transaction that was acknowledged before, only whole ones, while others are being written.
+// A backup made during writes has every transaction that was acknowledged before it, and none in part.
 TEST_F(BackupTest, IsConsistentWhileTheStoreIsWritten) {
   const int64_t before = write("a", "1");
   std::atomic<bool> stop = false;
@@ -174,7 +174,7 @@ TEST_F(BackupTest, StoreIsPrivateToItsOwner) {
   EXPECT_EQ(mode(path("titan.db")), 0600);
 }
 
-// The database file alone, as a file copy would take it, is never minutes old.
+// A plain copy of the database file without its log is never minutes out of date.
 TEST_F(BackupTest, LogIsFoldedBackWhenIdle) {
   write("k", "what was just written");
   const auto in_database = [&] {

@@ -321,7 +321,7 @@ TEST_P(StoreTest, PurgesOldRecordsOfAPrefix) {
   EXPECT_EQ(purge(store(), "", 20).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// A prefix is bytes: with the separator it selects what is below a name, without it also longer names.
+// A prefix is compared as bytes: with the separator it selects the keys below a name, without it also longer names.
 TEST_P(StoreTest, ErasesAllKeysOfAPrefix) {
   make();
   const std::vector<std::string> all = {"event/1", "event/1/a", "event/1/b", "event/10/a", "event/2/a", "evens"};
@@ -385,7 +385,7 @@ TEST_P(StoreTest, ErasesPutsOfEarlierTransactionsInTheGroup) {
   EXPECT_THAT(changed(1), ElementsAre("a/3", "-a/1", "-a/2", "-a/3", "a/4"));
 }
 
-// A value that its reader cannot parse.
+// A reader sets aside a record whose value it cannot parse.
 TEST_P(StoreTest, QuarantinesARecord) {
   make();
   ASSERT_TRUE(commit({put("job/1", "{"), put("job/2", "{}")}).ok());

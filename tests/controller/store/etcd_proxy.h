@@ -26,8 +26,8 @@ class EtcdProxy {
 
   // HOST:PORT for the controller.
   std::string address() const;
-  // Sets the fate of each later transaction, called with the number of earlier ones. If the answer is lost or the
-  // request held back, the controller gets no answer.
+  // Sets the function that decides on each later transaction; its argument is the number of earlier ones. If the answer
+  // is lost or the request held back, the controller gets UNAVAILABLE.
   void set_fate(std::function<Fate(int number)> fate);
   // Returns every transaction that was sent, in order.
   std::vector<etcdserverpb::TxnRequest> sent() const;

@@ -309,7 +309,7 @@ TEST_F(EtcdStoreTest, EtcdMayBeKilledInTheMiddleOfWrites) {
   EXPECT_EQ(times["last"], sent);
 }
 
-// Values larger than an etcd request, and more changes than an etcd transaction allows.
+// A transaction may have values larger than an etcd request, and more changes than etcd allows in one.
 TEST_F(EtcdStoreTest, TransactionsMayExceedEtcdLimits) {
   const std::string large(5 << 20, 'x');
   {

@@ -31,7 +31,7 @@ class LostFilesTest : public ::testing::Test {
     folder_ = above_ + "/state";
     fs::create_directory(folder_);
     SqliteOptions options;
-    options.fold_after = absl::Hours(1);  // Acknowledged transactions are in the log alone.
+    options.fold_after = absl::Hours(1);  // Acknowledged transactions are only in the log.
     options.on_fatal = [this](const absl::Status& why) {
       const std::lock_guard lock(mutex_);
       fatal_ = why;
@@ -90,7 +90,7 @@ TEST_F(LostFilesTest, NothingIsAcknowledgedInADeletedFile) {
   EXPECT_EQ(commit("later").status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Detected even if nobody writes.
+// A deleted file is detected even if nobody writes.
 TEST_F(LostFilesTest, CheckFindsEachDeletedFile) {
   store_->check_files();
   ASSERT_TRUE(commit("k").ok());

@@ -127,7 +127,7 @@ TEST_F(QuarantineTest, ARecordMayBeDamagedAgain) {
   EXPECT_EQ(reported_[1].reason, "reason 2");
 }
 
-// Damage is known even if the disk does not take the record of it.
+// Damage is reported even if the disk has no space to record it.
 TEST_F(QuarantineTest, AFullDiskDoesNotHideDamage) {
   open();
   std::vector<Mutation> mutations = {put("a", "1"), put("b", "2")};
@@ -280,7 +280,6 @@ TEST_F(QuarantineTest, TheFileIsCheckedInTheBackground) {
   EXPECT_EQ(store_->quarantined()[0].key, "a");
 }
 
-// A store with a damaged record can still be backed up.
 TEST_F(QuarantineTest, AStoreWithADamagedRecordCanBeBackedUp) {
   open();
   ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());

@@ -1,4 +1,4 @@
-// Properties of a store in a file: it survives, fills up and can be damaged.
+// A store in a file survives kills and full disks, and detects damage.
 
 #include "controller/store/sqlite_store.h"
 
@@ -141,7 +141,7 @@ TEST_F(SqliteTest, FullDiskRefusesLosesNothingAndRecovers) {
   fill_and_recover([&] { ASSERT_EQ(mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0); });
 }
 
-// The same without privileges: the file may not exceed a number of pages.
+// Fills the file up to a number of pages instead of a disk, which needs no privileges.
 TEST_F(SqliteTest, PageLimitRefusesLosesNothingAndRecovers) {
   SqliteOptions options;
   options.max_pages = 300;

@@ -74,7 +74,7 @@ TEST(BenchFiguresTest, UtilizationComesFromTheMedianStep) {
   EXPECT_DOUBLE_EQ(figures->at("mfu_percent"), 60);
 }
 
-// The save after step 3 is in the row of step 4, which does not count as a step; the last step's save is another one.
+// The save after step 3 is in the row of step 4, so the duration of step 4 does not count.
 TEST(BenchFiguresTest, ComputesFiguresOfASave) {
   const std::string metrics =
       step_line(1, 5) + step_line(2, 0.5) + step_line(3, 0.5) + step_line(4, 2, 1.25) + step_line(5, 0.5);
@@ -103,7 +103,7 @@ TEST(BenchFiguresTest, ARunWithoutFiguresIsAnError) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(std::string(status.message()), HasSubstr(why));
   }
-}  // namespace titan::cli
+}
 
 // Ratios compare runs of the same round: the second round, in which the machine was half as fast, changes no ratio.
 TEST(BenchFiguresTest, RatiosCompareRunsOfOneRound) {

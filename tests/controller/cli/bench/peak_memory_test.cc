@@ -11,7 +11,8 @@
 namespace titan::cli {
 namespace {
 
-// Starts a program with `mark` in its environment that runs until it is killed; other tests' threads may run meanwhile.
+// Starts a program that runs until it is killed, with `mark` in its environment. Threads of other tests may run, so the
+// child makes only system calls before execve().
 pid_t marked_program(std::string mark) {
   char program[] = "/bin/cat";
   char* arguments[] = {program, nullptr};
@@ -25,7 +26,7 @@ pid_t marked_program(std::string mark) {
   _exit(1);
 }
 
-// Only processes with the mark count: one of a few hundred KiB, not this one.
+// Only processes with the mark count: the child of a few hundred KiB, not the much larger test.
 TEST(PeakMemoryTest, CountsOnlyMarkedProcesses) {
   const std::string mark = absl::StrCat("TITAN_PEAK_MEMORY_TEST=", getpid());
   const pid_t earlier = marked_program(mark + "0");

@@ -24,7 +24,7 @@ TEST(BenchPlanTest, AVariantHasANameAndKeys) {
   EXPECT_THAT(variant->overrides, ElementsAre("--training.seq_len", "512", "--resources.kernels=reference"));
 }
 
-// Typing errors are reported before anything runs.
+// Typing mistakes are reported before anything runs.
 TEST(BenchPlanTest, BadVariantsAreRefused) {
   const std::pair<std::string, std::string> cases[] = {{"reference", "there is no '='"},
                                                        {"=--a.b 1", "a name is"},
