@@ -31,9 +31,9 @@ class SimStore : public store::MemoryStore {
   void set_aside(const store::Record& record, const std::string& reason) override;
   void set_full(bool full);
   bool is_full() const { return is_full_; }
-  // Decisions from while the disk was full may have become durable just now, and take effect only from then on.
+  // Returns whether the disk is full or was until a second ago: decisions of that time may take effect only now.
   bool was_full_just_now() const;
-  // The controller dies: some transactions in flight have become durable without its knowledge.
+  // Drops pending transactions when the controller dies; some in flight have become durable without its knowledge.
   void crash();
   void replace(const std::vector<store::Record>& records);  // Replaces all records while no controller runs.
   void damage(const store::Record& record);  // Makes a record unreadable and sets it aside, while no controller runs.
@@ -43,7 +43,7 @@ class SimStore : public store::MemoryStore {
   size_t crash_after = 0;
   std::function<void()> on_crash;
   std::function<void()> before_each;  // Called before each transaction becomes durable.
-  // Called after it, with the jobs whose records it changed.
+  // Called after each transaction, with the jobs whose records it changed.
   std::function<void(const std::vector<std::string>& jobs, int64_t revision)> after_each;
 
  private:
@@ -51,7 +51,7 @@ class SimStore : public store::MemoryStore {
 
   Timeline& timeline_;
   int queued_ = 0;
-  int due_ = 0;  // Number of those that are due.
+  int due_ = 0;  // Queued transactions whose time has come.
   int life_ = 0;
   bool is_full_ = false;
   absl::Duration space_since_ = -absl::InfiniteDuration();
@@ -94,8 +94,8 @@ struct Link {
   absl::Duration blocked_since;
   std::shared_ptr<Stream> stream;
   int64_t sessions = 0;
-  bool data = true;         // Other ranks reach it.
-  absl::Duration heard_at;  // When a message came from it while the other direction worked.
+  bool data = true;         // Whether other ranks can reach the node.
+  absl::Duration heard_at;  // Arrival of its newest message while both directions worked.
   int64_t second = 0;       // The present second, and the node's messages in it.
   int64_t num_messages = 0;
   absl::Duration late_hello;  // Delay of the next Register.

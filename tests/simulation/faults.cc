@@ -1,4 +1,4 @@
-// Which faults happen, on which nodes, and in which phase of an attempt.
+// Chooses which faults happen, on which nodes, and in which phase of an attempt.
 
 #include <algorithm>
 #include <utility>
@@ -331,7 +331,7 @@ void Scenario::inject(Fault fault, const std::string& node) {
   if (!resting_ && !is_of_controller(fault) && random_.chance(0.1)) drain(node, random_seconds(40, 70));
 }
 
-// Crashes the machine, or only the daemon, whose ranks survive.
+// Crashes the machine, or only the daemon, whose ranks survive, and damages one of its attempt records.
 void Scenario::tear_record(Machine& machine) {
   random_.chance(0.5) ? machine.crash() : machine.kill_daemon();
   machine.tear_record();
@@ -348,7 +348,7 @@ bool Scenario::fill_dump_folder(const node::AttemptKey& running, absl::Duration 
   return true;
 }
 
-// Monotonic time is not affected.
+// Moves the wall clock of the machine or of the controller. Monotonic time is not affected.
 void Scenario::jump_clock(Machine& machine) {
   absl::Duration& jumps = random_.chance(0.5) ? machine.skew : cluster_.clock.jump;
   jumps += random_.between(-absl::Hours(1), absl::Hours(1));

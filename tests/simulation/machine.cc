@@ -141,7 +141,7 @@ void Machine::boot() {
   start_daemon();
 }
 
-// A record can be gone only if a machine's crash found it in the page cache.
+// A record is gone only if the machine crashed while the record was in the page cache; otherwise it is unreadable.
 void Machine::tear_record() {
   std::vector<node::AttemptKey> keys;
   for (const auto& [key, record] : disk_.records) {

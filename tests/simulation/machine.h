@@ -68,10 +68,10 @@ class Machine {
   void kill_daemon();
   void crash();  // Crashes the whole machine, which stays down.
   void boot();
-  // One of its records was not complete on disk when it crashed: it is gone, or it is unreadable. With an unreadable
-  // record the daemon does not start, because ranks may run.
+  // Damages one record, as if it was incomplete on disk at a crash: it is gone or unreadable. With an unreadable record
+  // the daemon does not start, because ranks may run.
   void tear_record();
-  void remove_torn_record();  // Like an operator who sees that no ranks run.
+  void remove_torn_record();  // Ends its ranks first, as an operator would.
   v1::Register hello() const { return core_->make_register(now()); }
   void receive(int64_t session, const v1::ControllerMessage& message);
   void disconnected(int64_t session, const std::string& reason);

@@ -1,6 +1,6 @@
-// A job that fits is placed soon: this check looks at the queue and at free devices independently, by the machines and
-// the published jobs. It never counts more devices as free than the scheduler may: those reserved for another job are
-// not.
+// Checks that a job that fits is placed soon. The check computes the queue and the free devices itself, from the
+// machines and the published jobs. It never counts more devices as free than the scheduler may: devices that are
+// reserved for another job do not count.
 
 #include <algorithm>
 #include <tuple>

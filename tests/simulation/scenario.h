@@ -69,7 +69,7 @@ struct Size {
   bool is_large() const { return nodes >= 1000; }  // A second then costs as much as a minute of a small one.
 };
 
-// Mostly small clusters, because most failures need few nodes.
+// Returns mostly small clusters, because most failures need few nodes.
 Size size_of(uint64_t seed);
 
 using Hits = std::map<std::pair<Fault, Phase>, int64_t>;
@@ -190,7 +190,7 @@ class Scenario {
   std::set<std::string> lost_jobs_, lost_specs_;
   std::map<std::string, std::string> uids_;                         // By job id.
   std::map<std::string, absl::Duration> drains_;                    // By node: start of the drain.
-  std::set<std::tuple<std::string, int, std::string>> lost_parts_;  // Uid, attempt, node: may hold no devices now.
+  std::set<std::tuple<std::string, int, std::string>> lost_parts_;  // Uid, attempt, node: may have been given up.
   std::set<std::pair<std::string, int>> adopted_;                   // Uid and attempt.
   std::map<std::string, absl::Duration> troubled_, registered_;     // By node: end of trouble; last registration.
   std::map<std::string, absl::Duration> unwelcomed_;  // By connected node: since when it waits for a welcome.

@@ -92,7 +92,8 @@ void SimTraining::write_event(const Run& run, const node::AttemptKey& key, const
   machine(run.placements.front().node()).write_event(key, 0, json);
 }
 
-// The holder's beat thread runs as long as its rank 0. Missing beats are made up for when somebody checks.
+// Returns whether a holder of the folder lives: a holder beats as long as its rank 0 runs. The beats that this model
+// leaves out are made up for here.
 bool SimTraining::has_living_holder(const Run& run) {
   for (const auto& [key, other] : runs_) {
     if (other.folder != run.folder || !other.begun) continue;
@@ -246,7 +247,7 @@ void SimTraining::resume(Run& run, const node::AttemptKey& key) {
   });
 }
 
-// A failed save ends only an attempt that has no other save.
+// A failed save ends the attempt only if no other save follows: at the last step, or if the ranks are to leave.
 void SimTraining::fail_to_save(Run& run, const node::AttemptKey& key) {
   write_event(run, key,
               absl::StrCat(R"({"kind":"checkpoint_failed","step":)", run.step, R"(,"reason":"no space left"})"));

@@ -1,7 +1,7 @@
 #pragma once
 
 // The work of a job's ranks: they start together, load, step in lockstep, publish under the real fence of their dump
-// folder and exit. Knows for certain which attempt was healthy at which time.
+// folder and exit. The model knows for certain which attempt was healthy at which time.
 
 #include <functional>
 #include <map>

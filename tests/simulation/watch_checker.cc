@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kCompareEvery = 4;  // Reading the records costs about as much as everything else.
 
-// Returns the decided part of a record. Figures that come with a rank's next event (the restart history's, an attempt's
-// last step) may be ahead of the store: nothing depends on them, and they are found again.
+// Returns the decided part of a record, without figures that become durable only with a rank's next event (the restart
+// history, an attempt's last step): nothing depends on them, and a restarted controller learns them again.
 std::string decided(const job::JobRecord& job) {
   std::string reserved;
   for (const auto& [node, devices] : job.reserved) absl::StrAppend(&reserved, " ", node, ":", devices);

@@ -22,7 +22,7 @@ class WatchChecker {
   void follow(const reconcile::Published* published);
   // Called before each transaction: checks views that were shown without one.
   void look();
-  // Called after it with the jobs that it wrote or erased.
+  // Called after each transaction with the jobs that it wrote or erased.
   void committed(const std::vector<std::string>& jobs, int64_t revision);
 
  private:

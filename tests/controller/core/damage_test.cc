@@ -18,7 +18,7 @@ class DamageTest : public ::testing::Test, protected World {
     train("b", 3);
     uid_ = job("a")->record->uid;
   }
-  // Restarts the controller with the record changed; then its nodes report their attempts, and much time passes.
+  // Restarts the controller with the record changed; then its nodes report their attempts, and a minute passes.
   void damage(const std::string& key, const std::string& value = "{\"uid\":") {
     std::vector<store::Record> records = copy_store();
     const auto it =
@@ -143,7 +143,7 @@ TEST_F(DamageTest, DamagedNodeThatNeverReturnsIsLost) {
   EXPECT_NE(state("a") == "RUNNING", state("b") == "RUNNING");
 }
 
-// A number that was raised by a node or a dump folder has no attempt record here, and that is not damage.
+// A node or a dump folder may have raised the attempt number, which then has no attempt record: that is not damage.
 TEST_F(DamageTest, RaisedAttemptNumberIsNotDamage) {
   std::vector<store::Record> records = copy_store();
   for (store::Record& record : records) {

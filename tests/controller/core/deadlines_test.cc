@@ -17,7 +17,7 @@ class DeadlinesTest : public World, public ::testing::Test {
     for (const job::Placement& placement : job(id)->attempts.back()->placements) names.push_back(placement.node);
     return names;
   }
-  // "a" trains on n1 and n2; n1 ignores all commands, and a failure on n2 ends the attempt.
+  // Trains "a" on n1 and n2, makes n1 ignore all commands, and ends the attempt by a failure on n2.
   void fail_with_a_hung_node(int num_nodes) {
     for (int i = 1; i <= num_nodes; ++i) add_node(absl::StrCat("n", i));
     ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
@@ -60,7 +60,7 @@ TEST_F(DeadlinesTest, UnkillableRankHoldsOnlyItsDevices) {
   EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
 }
 
-// The node itself reports it, so nobody waits for the controller's own deadline.
+// The node itself reports that it cannot end a rank, so the controller does not wait for its own deadline.
 TEST_F(DeadlinesTest, NodeReportsRanksThatCannotBeEnded) {
   ASSERT_NO_FATAL_FAILURE(fail_with_a_hung_node(4));
   const FakeNode::Key old = key("a");

@@ -34,7 +34,7 @@ class DiagnosisTest : public ::testing::Test, protected World {
   }
   FakeNode& first() { return nodes.at("n1"); }
   FakeNode& second() { return nodes.at("n2"); }
-  // Rank 0 times out in the collective in which it waits for rank 1.
+  // Makes rank 0 time out in the collective in which it waits for rank 1.
   void time_out() {
     event(first(), attempt, 0,
           R"({"kind":"error","class":"peer","reason":"COLLECTIVE_TIMEOUT","message":"all_gather timed out"})");

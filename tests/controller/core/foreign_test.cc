@@ -202,7 +202,7 @@ TEST_F(ForeignTest, UnknownAttemptsAreBounded) {
   EXPECT_EQ(reconciler->node("n3")->unknown.size(), 10'000u);
 }
 
-// The device counts that a node reports for them are bounded too, because they are added up.
+// The device counts that a node reports for unknown attempts are bounded too, because they are added up.
 TEST_F(ForeignTest, DevicesOfUnknownAttemptsAreBounded) {
   v1::Register hello = hello_of(nodes.at("n3"));
   for (const int devices : {2'147'483'647, 2'147'483'647, -5}) {

@@ -129,7 +129,7 @@ TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsNotForgotten) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
-// The request may be lost with the session.
+// The request to stop may be lost with the session.
 TEST_F(IdentityTest, StopOfAnUnknownAttemptIsRepeatedInTheNextSession) {
   start();
   const FakeNode::Key old = key("a");
@@ -348,7 +348,8 @@ TEST_F(OlderCopyTest, RefusedNumbersAreSkippedAndDoNotCount) {
   EXPECT_LE(job("a")->record->history.without_progress, 1) << "for the copy's attempt, which has ended";
 }
 
-// A fence of the job's own newer attempt does not count either; a rank meets it if the new attempt runs on other nodes.
+// A fence of the job's own newer attempt is not a failure either; a rank meets it if the new attempt runs on other
+// nodes.
 TEST_F(OlderCopyTest, FenceOfTheJobsNewerAttemptRaisesTheNumber) {
   crash_to(copy_);
   for (auto& [name, node] : nodes) node.attempts.clear();

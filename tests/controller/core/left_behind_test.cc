@@ -185,7 +185,7 @@ TEST_F(LeftBehindTest, ForcedNodeDeletionMovesTheJobElsewhere) {
   EXPECT_EQ(job("a")->attempts.back()->placements[0].node, "n2");
 }
 
-// The attempt had failed with its node and the job waited for another one: its ranks may still be there.
+// The attempt had failed with its node and the job waited for another one: its ranks may still run.
 TEST_F(LeftBehindTest, ACancelBetweenAttemptsWaitsForTheLastOne) {
   run_on(1);
   silent = {"n1"};
@@ -216,7 +216,7 @@ TEST_F(LeftBehindTest, OlderAttemptHoldsOnlyItsNode) {
   EXPECT_EQ(rpc::reason(delete_node("n1")), "NODE_IN_USE");
 }
 
-// The same holds for every way in which a job ends.
+// A job that fails waits for its ranks just like a cancelled job.
 TEST_F(LeftBehindTest, FailingJobWaitsForItsRanksToo) {
   add_node("n1");
   job::SchedulingSpec wanted = spec("a", 1, 1);

@@ -189,7 +189,7 @@ TEST_F(LifeTest, AJobThatNeverSavesRefusesACheckpoint) {
   EXPECT_EQ(state("a"), "RUNNING");
 }
 
-// Workers on one machine share its cores, so the ranks of all of them count.
+// The number of threads is computed once and stored with the job, because results depend on it bit for bit.
 TEST_F(LifeTest, ThreadsAreResolvedOnce) {
   add_node("n1", 2);
   ASSERT_TRUE(submit(spec("a", 2, 2)).ok());

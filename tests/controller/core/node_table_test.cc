@@ -36,7 +36,7 @@ TEST_F(NodesTest, SuspectAtThreeBeatsLostAtTheLease) {
   EXPECT_FALSE(nodes_.lease_over(node, absl::Seconds(6)));
 }
 
-// A broken stream makes a node suspect at once; the lease decides.
+// A node whose stream breaks gets no new ranks at once, but is lost only when its lease ends.
 TEST_F(NodesTest, BrokenStreamMakesANodeSuspect) {
   Node& node = *open(0)->node;
   node.state = NodeState::kReady;

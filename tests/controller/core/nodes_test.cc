@@ -46,7 +46,8 @@ class NodesTest : public ::testing::Test, protected World {
     }
     return stops;
   }
-  // One step is reported, then n2 becomes silent, and the next step comes after `pause`: nothing is restarted.
+  // Restarts the controller, makes n2 silent after one step and reports the next step after `pause`. Checks that the
+  // attempt continues.
   void miss_n2_after_a_restart(absl::Duration pause) {
     crash();
     connect_all();

@@ -1,4 +1,4 @@
-// Which devices an attempt gets and keeps, and what a restarted controller knows about them.
+// Tests which devices an attempt gets and keeps, and what a restarted controller knows about them.
 
 #include "tests/controller/world.h"
 
@@ -213,7 +213,8 @@ TEST_F(StrayTest, DevicesOfAStrayAreNotAllocated) {
   EXPECT_EQ(devices("b", "n1"), Devices{0});
 }
 
-// That many devices stay free for it, in any position.
+// If a worker reports only how many devices unknown ranks use, the controller leaves that many free, whichever they
+// are.
 TEST_F(StrayTest, OlderWorkersReportOnlyTheNumberOfDevices) {
   FakeNode& node = with_stray(2, {}, /*with_indices=*/false);
   node.attempts.at(stray_).ranks = {0};

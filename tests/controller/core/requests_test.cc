@@ -96,7 +96,8 @@ TEST_F(RequestsTest, ValidateOnlyLeavesNoTrace) {
   EXPECT_EQ(job("a"), nullptr);
 }
 
-// A full disk rejects requests without side effects and keeps what happened; the controller recovers by itself.
+// On a full disk, requests are rejected without side effects and reports of nodes are not lost; the controller recovers
+// by itself.
 TEST_F(RequestsTest, FullDiskRefusesAndRecovers) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());

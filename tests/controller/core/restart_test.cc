@@ -236,8 +236,7 @@ TEST_F(RestartTest, RestartedControllerAdoptsRunningAttempts) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
-// The event is acknowledged and the refusal is not repeated: what they name outlives the controller until the attempt
-// has ended.
+// The node repeats neither an acknowledged event nor a refusal, so the store keeps both until the attempt has ended.
 TEST_F(RestartTest, ErrorOfARankSurvivesTheController) {
   for (int i = 0; i < 2; ++i) {
     event(nodes.at("n1"), key("a"), 0,
@@ -396,7 +395,7 @@ TEST_F(RestartTest, ACheckpointRequestSurvivesALostSession) {
   EXPECT_EQ(nodes.at("n1").count(v1::ControllerMessage::kCheckpoint), 1);
 }
 
-// Figures of a validation are not those of a step.
+// The metrics of a validation do not replace those of a step.
 TEST_F(RestartTest, AValidationLeavesTheLossAlone) {
   train("a", 1);
   event(nodes.at("n1"), key("a"), 0, R"({"kind":"step","step":1,"metrics":{"validation_metrics/loss":3}})");

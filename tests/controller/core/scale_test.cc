@@ -1,6 +1,6 @@
-// Cost of a job of many ranks in the control plane: messages of each node until its ranks run, and a second of beats.
-// Nodes are a loop over counting sessions; messages and bytes are compared with closed forms. docs/scale.md has the
-// table of TITAN_LONG=1.
+// Measures what a job of many ranks costs the control plane: the messages of each node until its ranks run, and one
+// second of beats. Nodes are simulated with sessions that count messages and bytes, which are compared with closed
+// forms. docs/scale.md has the table of TITAN_LONG=1.
 
 #include <cmath>
 #include <cstdio>

@@ -17,7 +17,7 @@ class SlowRanksTest : public ::testing::Test, protected World {
     ASSERT_TRUE(submit(spec("a", 4, 2)).ok());
     loaded("a", 0);
   }
-  // A step takes half a second, and `own` gives the milliseconds of each rank's own work in it.
+  // Trains for `time` with steps of half a second; `own` has the milliseconds of each rank's own work per step.
   void run(absl::Duration time, const std::map<int, int64_t>& own) {
     for (absl::Duration passed; passed < time; passed += absl::Milliseconds(500)) {
       for (auto& [name, node] : nodes) {

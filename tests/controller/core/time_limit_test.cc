@@ -14,7 +14,7 @@ class TimeLimitTest : public World, public ::testing::Test {
     wanted.time_limit_seconds = seconds;
     return wanted;
   }
-  // "a" runs and has a checkpoint of step 3.
+  // Runs "a" with this limit until it has a checkpoint of step 3.
   void run_with_limit(int64_t seconds) {
     add_node("n1");
     ASSERT_TRUE(submit(limited("a", seconds)).ok());
@@ -24,7 +24,7 @@ class TimeLimitTest : public World, public ::testing::Test {
     settle();
     ASSERT_EQ(state("a"), "RUNNING");
   }
-  // "wide" waits for both nodes, one of which is used for at most 1000 s.
+  // Makes "wide" wait for both nodes, one of which "first" uses for at most 1000 s.
   void wait_for_the_first() {
     add_node("n1");
     ASSERT_TRUE(submit(limited("first", 1000)).ok());
@@ -103,7 +103,6 @@ TEST_F(TimeLimitTest, RecoveringJobEndsAtItsTimeLimit) {
   EXPECT_TRUE(submit(limited("b", 60)).ok());
 }
 
-// The cluster's default limits jobs without their own limit.
 TEST_F(TimeLimitTest, ClusterDefaultAppliesToJobsWithoutALimit) {
   default_time_limit_seconds = 90;
   crash();
@@ -171,7 +170,7 @@ TEST_F(TimeLimitTest, CancelDuringTheStopCountsAsACancel) {
   EXPECT_EQ(job("a")->record->failure_reason, "");
 }
 
-// Its last step was under way when it got the stop.
+// The last step of the job was under way when the job was ordered to stop.
 TEST_F(TimeLimitTest, JobThatFinishesDuringTheStopSucceeds) {
   ASSERT_NO_FATAL_FAILURE(run_with_limit(60));
   stops_at_once = false;

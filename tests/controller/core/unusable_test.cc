@@ -55,7 +55,7 @@ TEST_F(UnusableTest, JobShowsWhyNoNodeIsReady) {
   EXPECT_THAT(job("a")->pending_message, HasSubstr("titanctl node list"));
 }
 
-// The registration may report it too, before anything is placed there.
+// A node may report in its registration that it is unusable, before anything is placed there.
 TEST_F(UnusableTest, RegistrationCanReportAnUnusableNode) {
   unusable["n1"] = "the disk of /state is full";
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
@@ -122,7 +122,7 @@ TEST_F(UnusableTest, RefusedJobShowsTheRefusal) {
   EXPECT_THAT(job("a")->pending_message, HasSubstr("STATE_FOLDER_UNUSABLE: node n5: "));
 }
 
-// A defect of the job itself is refused by every node: the job fails as before.
+// A defect of the job itself makes every node refuse it: the job fails.
 TEST_F(UnusableTest, ALaunchFileThatNoNodeCanReadEndsTheJob) {
   add_node("n5");
   refuses = {"n5"};

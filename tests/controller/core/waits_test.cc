@@ -99,7 +99,7 @@ TEST_F(WaitsTest, RequestedSaveIsShownUntilItEnds) {
   }
 }
 
-// A separate reason stays: no node of the job can be reached.
+// If no node of the job can be reached, that reason is shown instead.
 TEST_F(WaitsTest, UnreachableNodesAreShownFirst) {
   ASSERT_TRUE(submit(spec("a", 2)).ok());
   loaded("a", 0);

@@ -78,7 +78,8 @@ TEST(StragglersTest, RandomDifferencesAreNeverSlow) {
   }
 }
 
-// Three windows, of which more than half is slow.
+// Three slow windows in a row are needed. The window in which the rank became slow counts only if more than half of it
+// is slow, so the report takes 3.5 windows at most.
 TEST(StragglersTest, SlowRankIsReportedWithinThreeWindows) {
   for (const size_t ranks : {2, 3, 4, 16}) {
     for (const int begins : {0, 1, 5, 8}) {  // Seconds into a window.

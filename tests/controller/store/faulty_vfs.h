@@ -27,10 +27,10 @@ class FaultyDisk {
   // Name of the VFS for SqliteOptions.
   const std::string& name() const { return name_; }
 
-  // From the `count`th write, truncation or sync on, every operation fails.
+  // Makes every operation fail after `count` more writes, truncations and syncs.
   void lose_power_after(int64_t count);
-  // The `count`th operation of this kind fails once. A failed sync loses its writes, like a kernel that drops pages
-  // that it could not write.
+  // Makes one operation of this kind fail, after `count` that succeed. A failed sync loses its writes, like a kernel
+  // that drops pages that it could not write.
   void fail_once(Operation operation, int64_t count);
   // Limits all files together to `bytes`; 0 means no limit.
   void set_capacity(int64_t bytes);

@@ -1,4 +1,5 @@
-// Damaged records are set aside with a reason, and everything else is served. Also older files, space and copies.
+// Damaged records are set aside with a reason, and everything else is served. Also tests backups, epochs and freed
+// space.
 
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -329,7 +330,8 @@ TEST_F(QuarantineTest, ShrinkFreesDiskSpace) {
   EXPECT_EQ(scan_all(*store_, "event/")->size(), 500u);
 }
 
-// 10,000 finished jobs as a controller writes them. The cost of opening is printed, with a generous bound.
+// Writes 1000 finished jobs (or TITAN_STORE_JOBS) as a controller does, and prints how long it takes to open, read and
+// check them.
 TEST_F(QuarantineTest, OpeningReadsHeadsOnly) {
   const int jobs = getenv("TITAN_STORE_JOBS") == nullptr ? 1000 : atoi(getenv("TITAN_STORE_JOBS"));
   open();

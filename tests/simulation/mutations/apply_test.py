@@ -1,5 +1,4 @@
-"""Every mutation matches its source once; and apply.py's errors for those that do not, and its output for those that
-do."""
+"""Checks that every mutation matches its source once, and tests apply.py's output and errors."""
 
 import os
 import subprocess
@@ -76,7 +75,7 @@ class Forms(unittest.TestCase):
         text = mutated(function="first", insert="return;", also=[{"file": "a.cc", "remove": "go(left);"}])
         self.assertEqual(2, text.count(SWITCH))
 
-    # Line breaks and a comment in between.
+    # Line breaks, spaces and comments between tokens do not matter.
     def test_layout_does_not_count(self):
         self.assertIn(f"if (({SWITCH} ? (false) : (left > 0 &&  // Why.\n      ready(left))))\n",
                       mutated(expression="left > 0 && ready( left )", becomes="false"))
