@@ -107,7 +107,7 @@ TEST_F(FailedLogsTest, LogsOfSuccessfulRanksAreNotKept) {
   EXPECT_TRUE(stored_logs("a").empty());
 }
 
-// Ten thousand ranks fail at once, each with a separate log that is far too long.
+// Ten thousand ranks fail at once, and every tenth one reports a log that is far too long.
 TEST_F(FailedLogsTest, TenThousandFailedRanksLeaveFewRecords) {
   constexpr int kNodes = 100, kRanks = 100;
   for (int i = 0; i < kNodes; ++i) add_node(absl::StrCat("n", i), kRanks);
@@ -216,7 +216,7 @@ TEST_F(FailedLogsTest, LogsOfRanksThatAVerdictNamesAreKept) {
   EXPECT_EQ(stored_log("a", 1, 1), "waits for a lock\n");
 }
 
-// Logs of an unfinished attempt are not evicted: then later ones are dropped.
+// Logs of an unfinished attempt are not evicted. If they fill the limit, later logs are dropped.
 TEST_F(FailedLogsTest, UnfinishedAttemptKeepsItsLogs) {
   kept_logs_bytes = 15;
   crash();

@@ -106,7 +106,7 @@ TEST_F(HangsTest, ACheckpointOrValidationMayTakeLong) {
   }
 }
 
-// Steps of two minutes are slow, not hung; but one long step does not hide hangs forever.
+// A slow step raises the timeout so that slow steps do not look like hangs, but a longer silence is still a hang.
 TEST_F(HangsTest, EarlierSlowStepRaisesTheTimeout) {
   run();
   enter("forward");

@@ -333,7 +333,7 @@ TEST_F(NodesTest, NodeThatReceivesNothingBecomesUnreachable) {
   EXPECT_TRUE(reconciler->node("n2")->node.can_take_ranks());
 }
 
-// Messages that arrive after a pause of the controller were written during it.
+// Messages that arrive after a pause of the controller were written during it, so they do not show a broken link.
 TEST_F(NodesTest, ControllerPauseMakesNoNodeUnreachable) {
   run_on_two_of(2);
   advance(absl::Seconds(1));
@@ -485,7 +485,7 @@ TEST_F(NodesTest, AnUncordonEndsADrain) {
   EXPECT_TRUE(stops_of(node).empty());
 }
 
-// The job would lose all its training.
+// A job that cannot save would lose all its training if it left the node.
 TEST_F(NodesTest, AJobThatCannotSaveStaysOnADrainedNode) {
   saves = false;
   FakeNode& node = add_node("n1");

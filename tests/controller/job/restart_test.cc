@@ -27,8 +27,8 @@ TEST(ClassifyTest, FindsTheKilledRank) {
   EXPECT_EQ(end.message, "rank 1 on n1 was killed by signal 9");
 }
 
-// The report of the killed rank may arrive after its peers': then only its time shows the order, and clocks of nodes
-// differ.
+// The exit of the killed rank may be reported after those of its peers, and its time may be after the stop, because
+// clocks of nodes differ.
 TEST(ClassifyTest, PeerLossIsNotTheRootCause) {
   EndFacts facts{.exits = {exit_of(0, rank_protocol::kExitPeerLost, 20), killed(1, 9, 31)}, .num_ranks = 2};
   facts.stop_time_ns = 30;
