@@ -130,8 +130,8 @@ TEST_F(CheckpointTest, ReplicatedPiecesAreWrittenOnce) {
   EXPECT_THAT(entries(1), ElementsAre("a1-00000.safetensors", "manifest.json"));
 }
 
-// The disk hangs under the writer thread: the save is staged, training continues and changes its tensors, and the
-// commit later holds the state at the moment of the save.
+// While the writer thread waits for a slow disk, training continues and changes its tensors; the later commit holds the
+// state at the moment of the save.
 TEST_F(CheckpointTest, TrainingAdvancesWhileTheWriterIsBlocked) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -213,7 +213,7 @@ TEST_F(CheckpointTest, FullDiskFailsTheSaveButNotTheJob) {
   EXPECT_EQ(Attempt(options(2, 2)).load()->step, 4);
 }
 
-// Makes the given number of syncs fail on rank 1's disk.
+// Makes the next fsyncs on rank 1's disk fail, as many as fail() says.
 class BadDisk {
  public:
   explicit BadDisk(Attempt::Options& options) {
@@ -248,7 +248,8 @@ TEST_F(CheckpointTest, ConsecutiveFailedSavesEndTheJob) {
   EXPECT_TRUE(job.save(5).ok());
 }
 
-// State that exists only in memory would be lost: all ranks stay, report it and try again until the disk has space.
+// If a failed save would lose state that exists only in memory, all ranks stay, report the failure and try again until
+// the save succeeds.
 TEST_F(CheckpointTest, RetriesSavesWhoseStateWouldBeLost) {
   Attempt::Options patient = options(2);
   BadDisk disk(patient);
@@ -556,7 +557,7 @@ TEST_F(CheckpointTest, ExcludedStatesStayAsTheyAre) {
                   .ok());
 }
 
-// The result reports it, because the caller must then draw the weights.
+// The result reports that the model was not loaded, because the caller must then initialize the weights.
 TEST_F(CheckpointTest, AnExcludedModelIsNotLoaded) {
   ASSERT_TRUE(Attempt(options(1)).save(5).ok());
   Attempt::Options excluding = options(1, 2);
@@ -575,7 +576,7 @@ TEST_F(CheckpointTest, AnExcludedModelIsNotLoaded) {
   }
 }
 
-// The same holds if only a model could be loaded.
+// Initial weights hold only a model; if it is excluded, nothing is loaded.
 TEST_F(CheckpointTest, AnExcludedModelIsNotLoadedFromInitialWeights) {
   Attempt::Options elsewhere = options(1);
   elsewhere.dump = dump_ + "/pretrained";
@@ -641,8 +642,7 @@ TEST_F(CheckpointTest, InitialLoadPathAcceptsStepOrFolderOfSteps) {
   job.config.initial_load_model_only = false;
   EXPECT_EQ(Attempt(job).load(20)->step, 20) << "with optimizer and train state: the newest full one";
 
-  // A kill before the first commit leaves an empty folder of this job, which must not make it train from random
-  // weights.
+  // A kill before the first commit leaves an empty step folder; the next attempt must still load the initial weights.
   job.attempt = 4;
   ASSERT_TRUE(posix_files().make_folders(dump_ + "/checkpoint/step-1").ok());
   EXPECT_EQ(Attempt(job).load(20)->source, Source::kInitial);
@@ -715,7 +715,7 @@ TEST_F(CheckpointTest, RefusesStepOfAnotherModelSpec) {
             HasSubstr("step-10 holds llama3 small (rope_theta 10000.0), this is llama3 small (rope_theta 500000.0)")));
   EXPECT_EQ(load_as([](auto& spec) { spec.dim = 512; }).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(load_as([](auto& spec) { spec.name = "qwen3"; }).code(), absl::StatusCode::kFailedPrecondition);
-  // Choices of the training do not make another model. A loaded train state alone has no model.
+  // Training options do not make it another model.
   EXPECT_TRUE(load_as([](auto& spec) {
                 spec.flavor = "small_flex";
                 spec.max_seq_len = 77;
@@ -739,8 +739,8 @@ TEST_F(CheckpointTest, TrainStateAloneLoadsIntoAnyModel) {
   EXPECT_EQ(Attempt::untouched(slices), "");
 }
 
-// To continue with longer texts a user may change the positions of weights from elsewhere, but never those of a running
-// job.
+// To train on longer texts a user may change rope_theta of initial weights, which gives a warning. Other numbers of the
+// model must match.
 TEST_F(CheckpointTest, InitialWeightsMayUseAnotherRopeTheta) {
   Attempt::Options elsewhere = options(1);
   elsewhere.dump = dump_ + "/pretrained";
@@ -763,7 +763,7 @@ TEST_F(CheckpointTest, InitialWeightsMayUseAnotherRopeTheta) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("norm_eps"));
 }
 
-// Steps of an older Titan do not name their model; their shapes decide.
+// Steps of an older Titan do not name their model; the shapes of their tensors decide.
 TEST_F(CheckpointTest, LoadsStepWithoutModelSpec) {
   ASSERT_TRUE(Attempt(options(1)).save(5).ok());
   Attempt::Options some = options(2, 2);
@@ -786,7 +786,7 @@ TEST_F(CheckpointTest, AFencedAttemptChangesNothing) {
   EXPECT_EQ(Attempt(options(2, 3)).load()->step, 10);
 }
 
-// The attempt is paused between its shards and its manifest, and wakes up after the successor published the same step.
+// The attempt pauses between its shards and its manifest, and resumes after the successor published the same step.
 TEST_F(CheckpointTest, FencedAttemptCannotPublishAPausedSave) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -842,7 +842,7 @@ TEST_F(CheckpointTest, SaveNamesLostRankAfterTimeout) {
   EXPECT_THAT(events[0].members["reason"].get<std::string>(), HasSubstr("rank-1"));
 }
 
-// The same holds for a rank that died before its first beat.
+// A load names a rank that died before its first beat.
 TEST_F(CheckpointTest, LoadReportsRankThatNeverStarted) {
   ASSERT_TRUE(storage::Fence(dump_).raise("job", 1).ok());
   checkpoint::Setup setup{.dump_folder = dump_};
@@ -890,7 +890,7 @@ TEST_F(CheckpointTest, DeadRankIsReportedAfterItsSilenceLimit) {
   release.join();
   EXPECT_TRUE(slow_save.ok()) << slow_save;
 
-  // Rank 2 ends before its report: a Checkpointer that ends stops its beats, as its process does.
+  // Rank 2 ends before its report. Destroying a Checkpointer stops its beats, as the death of its process does.
   job.end(2);
   std::vector<absl::Status> statuses(2);
   std::thread other([&] { statuses[1] = job.rank(1).save(3, make_slices(Split::kRows, 1, 3, 3), {}); });

@@ -60,7 +60,7 @@ class FakeDevice final : public CopyStream {
     const std::lock_guard lock(mutex_);
     training_.tasks.push_back({std::move(work), training_.gate});
   }
-  // Runs everything that the order allows, preferring one stream.
+  // Runs all work whose dependencies are met, preferring one stream.
   void run(Prefers first) {
     const std::lock_guard lock(mutex_);
     Stream& one = first == Prefers::kTraining ? training_ : copies_;
@@ -69,7 +69,7 @@ class FakeDevice final : public CopyStream {
     }
     moved_.notify_all();
   }
-  // The same, but the copies do not run.
+  // Runs the training stream as far as the order allows, without the copies.
   void run_training_alone() {
     const std::lock_guard lock(mutex_);
     while (advance(training_, copies_)) {
@@ -115,7 +115,7 @@ class CopyStreamTest : public ::testing::TestWithParam<FakeDevice::Prefers> {
     options.copies = [this](int rank) { return rank == 0 ? &device_ : &other_; };
     return options;
   }
-  // The optimizer's writes of a step.
+  // Queues the optimizer's writes of a step.
   void write(std::vector<Slice>& slices, int64_t step) {
     device_.train([&slices, step] {
       const std::vector<Slice> values = make_slices(Split::kRows, 0, 1, step);
@@ -130,9 +130,9 @@ class CopyStreamTest : public ::testing::TestWithParam<FakeDevice::Prefers> {
   FakeDevice device_, other_;
 };
 
-// The training thread continues at once, though the device has done nothing. The next step's forward and backward pass
-// need not wait for the copies; its optimizer does, and they wait for the step before it, whichever stream the device
-// prefers.
+// The training thread continues before the device has done anything. The next step's forward and backward pass run
+// without waiting for the copies, and its optimizer waits for them. The copies wait for the step that is saved. All
+// this holds whichever stream the device prefers.
 TEST_P(CopyStreamTest, CopiesRunDuringTheNextStep) {
   Attempt job(options());
   std::vector<Slice> live = make_slices(Split::kRows, 0, 1, 0);
@@ -205,8 +205,8 @@ TEST_P(CopyFailureTest, FailedCopyFailsOneSave) {
   EXPECT_EQ(Attempt(options(1, 2)).load()->step, 3);
 }
 
-// A lack of page-locked memory does not end the training. Even a save that may end the job when it fails is not retried
-// for it.
+// A lack of page-locked memory fails a save like any other error, but the save is not retried, even if its failure ends
+// the job.
 TEST_P(CopyFailureTest, LackOfPageLockedMemoryIsNotRetried) {
   Attempt::Options strict = options();
   strict.failed_saves_allowed = 2;

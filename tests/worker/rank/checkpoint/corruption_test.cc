@@ -28,13 +28,14 @@ void write(const fs::path& path, const std::string& bytes) {
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-// Steps 5 (attempt 1) and 10 (attempt 2, over leftovers of attempt 1) of a 2-rank job, copied again for each mutation.
+// Makes step 5 (attempt 1) and step 10 (attempt 2, over leftovers of attempt 1) of a 2-rank job, and a fresh copy of
+// them for each mutation.
 class CorruptionTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     root_ = new fs::path(fs::path(::testing::TempDir()) / ("corruption." + std::to_string(::getpid())));
     fs::remove_all(*root_);
-    output_rows = 300;  // Two chunks: hundreds of copies are made.
+    output_rows = 300;  // Two chunks keep the files small: hundreds of copies are made.
     const fs::path original = *root_ / "original";
     {
       Attempt first({.dump = original.string(), .world = 2});
@@ -65,8 +66,8 @@ class CorruptionTest : public ::testing::Test {
   static fs::path dump() { return *root_ / "copy"; }
   static fs::path newest() { return dump() / "checkpoint/step-10"; }
 
-  // After damage to step 10, either the load falls back to step 5 and says why, or it loads exactly step 10's values,
-  // because no byte that matters has changed. Attempt::load compares every element.
+  // Loads after damage to step 10. Returns true if the load fell back to step 5, which it must report; otherwise no
+  // byte that matters has changed, and Attempt::load compares every element with step 10's values.
   bool falls_back(int world) {
     // Alternates between reading into the live tensors at once and verifying first.
     const int64_t committed = ++loads_ % 2 == 0 ? 10 : -1;

@@ -29,8 +29,8 @@ class CrashTest : public ::testing::TestWithParam<int> {
   }
   void TearDown() override { posix_files().remove_folder(dump_).IgnoreError(); }
 
-  // Saves step 5 and dies at the n-th file operation of saving step 10 (which purges nothing) and 15 (which purges 5).
-  // Returns whether it died, 3 as its exit status.
+  // Forks a process that saves step 5 and exits at the n-th file operation of saving step 10 (which purges nothing) and
+  // then 15 (which purges 5). Returns whether it exited there, and names that operation.
   bool die_at(int n, std::string& operation) {
     int pipe_ends[2];
     EXPECT_EQ(::pipe(pipe_ends), 0);
@@ -70,8 +70,7 @@ class CrashTest : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(CrashTest, PreviousCheckpointStaysLoadable) {
-  // Small files suffice, because their saves need every kind of operation, too. The loop ends when a save
-  // survives.
+  // Saves of small files need every kind of operation, too. The loop ends when both saves finish.
   std::set<int64_t> resumed;
   int n = 1;
   for (;; ++n) {
@@ -79,7 +78,7 @@ TEST_P(CrashTest, PreviousCheckpointStaysLoadable) {
     std::string operation;
     const bool died = die_at(n, operation);
     SCOPED_TRACE("died at operation " + std::to_string(n) + ": " + operation);
-    // The successor runs in this process, with two ranks, however many the writer had.
+    // The successor runs in this process and always has two ranks.
     Attempt successor({.dump = dump_, .world = 2, .attempt = 2});
     ASSERT_TRUE(successor.raised().ok()) << successor.raised();
     const auto loaded = successor.load();

@@ -130,7 +130,7 @@ TEST_F(DcpTest, LoadsTrainState) {
   EXPECT_EQ(loaded->train_state, state);
 }
 
-// Positions of other data loaders: the job reports that its data starts from the beginning, and continues.
+// A job cannot use the positions of other data loaders: it reports that its data starts from the beginning.
 TEST_F(DcpTest, MarksPositionsOfOtherDataloadersUnread) {
   for (const json& data : {json{{"dataset_state", nullptr}}, json{{"dataset_state", {1, 2}}}, json{{"fetched", 4}},
                            json::array({1}), json(7), json{{"dataset_state", {{"sample_idx", nullptr}}}}}) {
@@ -151,7 +151,7 @@ TEST_F(DcpTest, LoadsOnlyTheModel) {
   EXPECT_TRUE(loaded->model_only);
 }
 
-// Loads the newest of a folder of steps, as torchtitan keeps them.
+// From a folder of steps, as torchtitan keeps them, a load chooses the newest.
 TEST_F(DcpTest, LoadsTheNewestOfAFolderOfSteps) {
   write();
   ASSERT_TRUE(posix_files().make_folders(root_ + "/steps").ok());
@@ -237,7 +237,8 @@ TEST_F(DcpTest, RefusesDifferingOptimizerSteps) {
                   .ok());
 }
 
-// Damaged bytes of any file: an error that names the file and the place, or damage that no reader could see.
+// Damage to .metadata gives an error that names the file, unless the damaged bytes are still valid. A data file that is
+// cut short or missing is named.
 TEST_F(DcpTest, SurvivesDamage) {
   write();
   const auto path = std::filesystem::path(folder()) / ".metadata";

@@ -77,7 +77,7 @@ TEST(ExchangeTest, ReportsAreInRankOrderAndStoreStaysSmall) {
   EXPECT_LE(store->getNumKeys(), 4) << "the last verdict, the shared value, and its marker";
 }
 
-// Uses the store of real jobs and a rank that comes late.
+// The exchange works over the store of real jobs and waits for a rank that arrives late.
 TEST(ExchangeTest, WaitsForALateRankOverTcp) {
   constexpr int kWorld = 36;  // Two levels.
   c10d::TCPStoreOptions options{.port = 0, .isServer = true, .waitWorkers = false};
@@ -120,7 +120,7 @@ class DeepTreeTest : public ::testing::Test {
     output_rows = 650;
     posix_files().remove_folder(dump_).IgnoreError();
   }
-  // Two branches each: 0 joins 1 and 5, 1 joins 2 and 4, 2 joins 3, 5 joins 6 and 8, 6 joins 7.
+  // With a fan-out of two, 0 joins 1 and 5, 1 joins 2 and 4, 2 joins 3, 5 joins 6 and 8, and 6 joins 7.
   Attempt::Options options(int attempt, Split split = Split::kRows) {
     return {.dump = dump_, .world = 9, .split = split, .attempt = attempt, .fan_out = 2};
   }
@@ -160,7 +160,7 @@ TEST_F(DeepTreeTest, LeafFailureFailsTheSaveOnAllRanks) {
   ASSERT_TRUE(job.save(2).ok());
 }
 
-// The living ranks' statuses of a save or a load after one rank is gone.
+// Returns the other ranks' statuses of a save or a load after one rank is gone.
 std::vector<absl::Status> statuses_without(Attempt::Options some, int lost, bool load) {
   some.dump += load ? "/load" : "/save";
   some.peer_silence = absl::Seconds(2);

@@ -54,7 +54,7 @@ inline at::Tensor full_tensor(const std::string& key, const std::vector<int64_t>
   return full.to(dtype);
 }
 
-// This rank's box of a tensor, and whether it writes it.
+// This rank's box of a tensor, and whether the rank writes it.
 struct Share {
   std::vector<int64_t> offset, size;
   bool primary = true;
@@ -78,7 +78,7 @@ inline Share share_of(const std::vector<int64_t>& shape, Split split, int rank, 
   return share;
 }
 
-// Live state of one rank; step -1 fills it with a value that no step has.
+// Returns the live state of one rank; step -1 fills it with a value that no step has.
 inline std::vector<Slice> make_slices(Split split, int rank, int world, int64_t step) {
   std::vector<Slice> slices;
   const auto add = [&](const std::string& key, const std::vector<int64_t>& shape) {
@@ -94,7 +94,7 @@ inline std::vector<Slice> make_slices(Split split, int rank, int world, int64_t 
   return slices;
 }
 
-// Returns "" if the slices hold exactly step's values, else what differs.
+// Returns "" if the slices hold exactly the values of `step`, otherwise what differs.
 inline std::string difference(const std::vector<Slice>& slices, Split split, int rank, int world, int64_t step,
                               bool model_only = false) {
   const std::vector<Slice> expected = make_slices(split, rank, world, step);
@@ -111,7 +111,7 @@ struct Event {
   nlohmann::json members;
 };
 
-// A test that needs retries of failed saves sets them itself.
+// Disables retries of failed saves; a test that needs them sets the key itself.
 inline config::CheckpointSection without_retries() {
   config::CheckpointSection config;
   config.last_save_retry_seconds = 0;

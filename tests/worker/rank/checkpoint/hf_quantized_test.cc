@@ -34,7 +34,7 @@ class PlainNames : public HfMapper {
   bool knows(const std::string& key) const override { return key != "stranger" && scaled_by(key).empty(); }
 };
 
-// Codes of F8_E4M3 except NaN's.
+// Draws codes of F8_E4M3 other than NaN.
 at::Tensor float8_codes(const std::vector<int64_t>& shape) {
   const at::Tensor codes = at::randint(0, 254, shape, at::kByte);
   return at::where(codes >= 127, codes + 1, codes).to(at::kByte);  // Without 0x7f; 0xff is not drawn.
@@ -69,7 +69,7 @@ class HfQuantizedTest : public ::testing::Test {
 
   int64_t draw(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
-  // Does not sync to the disk: some hundred folders are written.
+  // Writes a folder without syncing it, because the tests write hundreds of them.
   void write(const Tensors& tensors, const std::string& config) {
     ASSERT_TRUE(posix_files().remove_folder(folder_).ok());
     ASSERT_TRUE(posix_files().make_folders(folder_).ok());
@@ -272,7 +272,8 @@ TEST_F(HfQuantizedTest, RefusesUnsupportedQuantizationMethods) {
   }
 }
 
-// 240 folders, each with one fault chosen by a seed: never numbers, always the file and the tensor.
+// In 240 folders, each with one fault chosen by a seed, no fault is read as numbers; every error names the file and the
+// tensor.
 TEST_F(HfQuantizedTest, DamageIsNeverReadAsNumbers) {
   const std::vector<int64_t> matrix = {70, 90}, experts = {3, 4, 64};
   for (int round = 0; round < 240; ++round) {
@@ -340,8 +341,8 @@ TEST_F(HfQuantizedTest, DamageIsNeverReadAsNumbers) {
   }
 }
 
-// The small model's matrices in blocks of 8x8, on every mesh; one rank's damaged scale makes the load fail on all
-// ranks.
+// Every mesh loads the small model's matrices, quantized in blocks of 8x8. A damaged scale of one rank makes the load
+// fail on all ranks.
 TEST_F(HfQuantizedTest, RanksLoadTheirPartsOrNothing) {
   Tensors tensors;
   std::map<std::string, at::Tensor> want;

@@ -83,7 +83,8 @@ TEST_F(HfTest, LastSaveLoadsOnAnyMesh) {
   }
 }
 
-// Without them transformers uses its classes' defaults: ordinary tokens of another vocabulary.
+// If config.json lacked the tokenizer's ids, transformers would use its classes' defaults, which are ordinary tokens
+// here.
 TEST_F(HfTest, ConfigNamesTheTokenizersIds) {
   const auto config_of = [&](const std::string& name, const std::string& tokenizer) {
     Attempt::Options last = options(name, 2);
@@ -228,8 +229,8 @@ TEST_F(HfTest, ExportKeepsFloat32TensorsOfTheClass) {
   }
 }
 
-// Numbers beyond the type's range: an export on demand is refused, the last save of a training keeps them in a wider
-// type.
+// If numbers are beyond the type's range, an export on demand is refused, and the last save of a training writes the
+// tensor in float32.
 TEST_F(HfTest, OverflowsAreRefusedOrWrittenInFloat32) {
   Attempt::Options last = options("float16", 2);
   last.config.last_save_in_hf = true;
@@ -286,7 +287,7 @@ TEST(NarrowingTest, RouterBiasesKeepTheirType) {
   EXPECT_EQ(narrowed_type("model.layers.3.moe.expert_bias", at::kFloat, at::kBFloat16), at::kFloat);
   EXPECT_EQ(narrowed_type("model.layers.3.moe.router.gate.weight", at::kFloat, at::kBFloat16), at::kBFloat16);
   EXPECT_EQ(narrowed_type("optim.step", at::kLong, at::kBFloat16), at::kLong);
-  Narrowing narrowing;  // It rounds to infinity, though float32 can hold it.
+  Narrowing narrowing;  // 3.4e38 rounds to infinity in bfloat16, though float32 can hold it.
   narrowing.cast(at::full({3}, 3.4e38F), at::kBFloat16);
   EXPECT_TRUE(narrowing.overflows());
   EXPECT_EQ(narrowing.overflow("t"),
@@ -304,7 +305,7 @@ TEST_F(HfTest, ExportsAndImportsOtherTypes) {
   EXPECT_TRUE(at::equal(*tensor, full_tensor("model.layers.0.attention.wq.weight", {16, 16}, 7).t().to(at::kBFloat16)));
   Attempt::Options load = options("import", 2);
   load.config.initial_load_in_hf = true;
-  load.hf_assets_path = folder;  // Without its own path it uses model.hf_assets_path.
+  load.hf_assets_path = folder;  // A load without initial_load_path uses model.hf_assets_path.
   Attempt job(std::move(load));
   ASSERT_TRUE(job.run([&](int rank, Checkpointer& checkpointer) -> absl::Status {
                    std::vector<Slice> slices = make_slices(Split::kRows, rank, 2, -1),
@@ -382,8 +383,8 @@ TEST_F(HfTest, MismatchesAndDamageAreNamed) {
   EXPECT_EQ(load_with(5, [](auto&) {}).code(), absl::StatusCode::kNotFound);
 }
 
-// The index may not name
-// files outside its folder or missing ones, and transformers would ignore it if a whole file exists.
+// The index may not name missing files or files outside its folder, and transformers would ignore it if a whole file
+// exists.
 TEST_F(HfTest, IndexMustNameExistingFilesOfItsFolder) {
   const std::string folder = export_step(1), index = storage::join_path(folder, kHfIndexName);
   const std::string weights = "model-00001-of-00001.safetensors";
@@ -466,7 +467,7 @@ TEST_F(HfTest, SaveWarnsOfTensorsWithoutHfNames) {
                                                         HasSubstr("model.output.weight is not zero")));
 }
 
-// A model without a separate head cannot use one.
+// A model that uses its embedding as head cannot load a different head.
 TEST_F(HfTest, AHeadThatIsNotTheEmbeddingIsRefused) {
   const TiedMapper mapper;
   const at::Tensor embedding = full_tensor("model.tok_embeddings.weight", {37, 16}, 7);

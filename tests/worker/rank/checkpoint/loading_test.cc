@@ -81,7 +81,7 @@ class CountingAllocator : public c10::Allocator {
   c10::Allocator* base_;
 };
 
-// Outlives every tensor; becomes the allocator of all later ones.
+// Becomes the allocator of all later tensors and outlives them.
 CountingAllocator& counted_memory() {
   static auto* counting = [] {
     auto* made = new CountingAllocator(c10::GetAllocator(c10::DeviceType::CPU));
@@ -96,8 +96,8 @@ at::Tensor numbered(int64_t rows) {
   return at::arange(rows * 4096, at::kInt).remainder_(251).view({rows, 4096}).to(at::kFloat);
 }
 
-// A load of many times the limit takes no more than the limit: into tensors of the step's type, which are filled
-// directly, into others, which are converted, and into other pieces than were saved.
+// A load of more than the memory limit stays within the limit: into tensors of the step's type, which are filled
+// directly, into tensors of another type, which are converted, and into other pieces than were saved.
 TEST_F(LoadingTest, LoadTakesLittleExtraMemory) {
   CountingAllocator& memory = counted_memory();
   const int64_t rows = 4096;  // 64 MiB.
@@ -175,7 +175,7 @@ TEST_F(LoadingTest, DamagedStepLeavesInitialWeightsUntouched) {
   EXPECT_EQ(loaded->source, Source::kFresh);
 }
 
-// A step that was verified and then breaks while it is read into the tensors is an error, not a reason to continue.
+// If a step was verified but cannot be read a second time into the tensors, the load fails instead of starting fresh.
 TEST_F(LoadingTest, StepThatBreaksBetweenPassesFailsTheLoad) {
   ASSERT_TRUE(Attempt({.dump = dump_.string(), .world = 2}).save(10).ok());
   std::atomic<int> opened{0};

@@ -104,7 +104,7 @@ TEST(SafetensorsTest, TensorsAreAlignedAndHeadersReadBack) {
   }
 }
 
-// Each fault of a foreign file is an error that names the file, never a crash or a wild read.
+// Each fault of a foreign file is an error that names the file, never a crash or a read out of bounds.
 TEST(SafetensorsTest, ErrorsNameTheBadFile) {
   const auto with_header = [](const std::string& json, size_t data) {
     std::string text(8, '\0');
@@ -216,7 +216,7 @@ TEST(ManifestTest, EveryDamageIsDetected) {
   EXPECT_FALSE(manifest_from_text(text + " ").ok());
 }
 
-// The checksum fits, but the content is wrong: a bug of the writer, or a manual edit.
+// The checksum matches, but the content is wrong, as after a bug of the writer or a manual edit.
 TEST(ManifestTest, RefusesInconsistentRows) {
   const nlohmann::json good = nlohmann::json::parse(to_text(sample()));
   ASSERT_TRUE(manifest_from_text(with_checksum(good)).ok());
@@ -241,7 +241,7 @@ TEST(ManifestTest, RefusesInconsistentRows) {
   EXPECT_THAT(refused("/version", 3), HasSubstr("use a newer Titan"));
 }
 
-// Every grid of ranks over every grid of cuts: unfold() returns the same points, from few numbers.
+// fold() describes the points of any grid with few numbers, and unfold() returns the same points.
 TEST(ProgressionTest, FoldsWithoutLoss) {
   std::vector<Point> points;
   for (int64_t stage = 0; stage < 3; ++stage) {
@@ -253,7 +253,7 @@ TEST(ProgressionTest, FoldsWithoutLoss) {
   }
   EXPECT_EQ(fold(points).size(), 1u);
   EXPECT_EQ(unfold(fold(points)), points);
-  // A part of it, as neighbouring ranks under one parent have it, and the rest: together they need as few numbers
+  // Neighbouring ranks under one parent fold a part of the grid; joined with the rest it folds to one progression
   // again.
   const std::vector<Point> some(points.begin(), points.begin() + 333), rest(points.begin() + 333, points.end());
   EXPECT_LE(fold(some).size(), 4u);
@@ -372,7 +372,7 @@ TEST(PolicyTest, PurgeKeepsTheNewestAndTheNewestFullOne) {
   EXPECT_THAT(steps_to_purge({{15}, {5}, {10}}, 2), ElementsAre(5));
   EXPECT_THAT(steps_to_purge({{5}, {10, false}, {15, false}, {20, false}}, 2), ElementsAre(10))
       << "5 is the only resume point";
-  // Resumed from 10 after 90 and 95 turned out damaged: this run's saves are newer than they are.
+  // The run resumed from 10, because 90 and 95 were damaged: its saves count as newer than those.
   EXPECT_THAT(steps_to_purge({{90}, {95}, {10, true, StoredStep::kLoaded}, {15, true, StoredStep::kCommitted}}, 2),
               ElementsAre(90, 95));
 }

@@ -1,4 +1,4 @@
-"""Tests two ranks with checkpoints in an object store: the training is the same as with a folder, whatever fails on the way."""
+"""Tests that two ranks with checkpoints in an object store train as with a folder, whatever fails on the way."""
 
 import json
 import os
@@ -24,7 +24,8 @@ TIMEOUT = 60
 
 
 def checksums(manifest):
-    """Checksums of everything in a step: an index has those of its shard's data. Names of shards differ."""
+    """Returns checksums that cover everything in a step, since an index holds those of its shard's data; omits the shards' names,
+    which differ."""
     return [(shard["bytes"], shard["index_crc32c"]) for shard in manifest["files"]], manifest["tensors"]
 
 
@@ -34,7 +35,7 @@ class S3TrainingTest(unittest.TestCase):
         cls.store = ObjectStore()
         cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.printed = []
-        # Like the user's own file: the ranks' environment holds no secrets.
+        # Secrets are in a file, as users keep them, and not in the ranks' environment.
         keys = cls.folder / "credentials"
         keys.write_text(f"[default]\naws_access_key_id = tester\naws_secret_access_key = {SECRET}\n")
         keys.chmod(0o600)

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace event = rank_protocol::event;
 
-// A rank's share of the small model under Adam.
+// A rank's share of the small model, trained by Adam.
 class Shard {
  public:
   Shard(const std::string& state_dtype, Split split, int rank, int world) : split_(split), rank_(rank), world_(world) {
@@ -154,7 +154,7 @@ TEST_F(StateFormTest, ResumesAcrossStateDtypesAndMeshes) {
           if (!loaded.ok()) return loaded.status();
           expect_resumes(part, whole, from, to, mesh, rank);
           part.step(3);
-          // With another split, LibTorch's fused step differs in last digits, and so may a code.
+          // With another split, LibTorch's fused step differs in the last digits, so a code may differ.
           const bool alone = mesh.world == 1;
           for (size_t i = 0; std::string(from) == to && i < part.slots().size(); ++i) {
             const Share share = share_of(part.slots()[i].shape, mesh.split, rank, mesh.world);
@@ -172,7 +172,7 @@ TEST_F(StateFormTest, ResumesAcrossStateDtypesAndMeshes) {
   }
 }
 
-// A state that is damaged, cut short or of another shape is refused like any tensor.
+// A damaged or short state, or one of another shape, is refused like any tensor.
 TEST_F(StateFormTest, RejectsDamagedStates) {
   const auto save = [&](Shard& part, Attempt& attempt, int64_t step) {
     return attempt.rank(0).save(step, part.slices(), {.shared = {{"step", step}}});

@@ -70,7 +70,7 @@ TEST_F(VersionsTest, AnyMeshLoadsFirstVersionSteps) {
   }
 }
 
-// An old step is among newer ones and serves as fallback; its damage is detected, too.
+// A step of the old version among newer ones serves as fallback, and damage to it is detected, too.
 TEST_F(VersionsTest, BothVersionsCoexistInOneFolder) {
   Attempt job(options(2));
   for (const int64_t number : {5, 10, 15}) ASSERT_TRUE(job.save(number).ok());
@@ -88,7 +88,8 @@ TEST_F(VersionsTest, BothVersionsCoexistInOneFolder) {
   EXPECT_EQ(Attempt(options(1, 3)).load()->step, 20);
 }
 
-// Damaged, short, swapped, of another save, missing: each fault is named, and the previous step is used.
+// A shard whose index is damaged or of another save, and one that is cut short or missing, is named, and the previous
+// step is used.
 TEST_F(VersionsTest, IndexFaultsAreNamedAndFallBack) {
   {
     Attempt job(options(2));
@@ -118,7 +119,7 @@ TEST_F(VersionsTest, IndexFaultsAreNamedAndFallBack) {
   const std::string older = read(step(5) / "a1-00001.safetensors");
   ASSERT_EQ(older.size(), whole.size());
   named(older, "its index is not the one that the manifest names");
-  // This save's index after other data.
+  // This save's index follows another save's data.
   const auto reader = StepReader::open(posix_files(), step(5).string());
   const auto index = static_cast<size_t>((*reader)->manifest().files[1].index_bytes);
   write(shard, older.substr(0, older.size() - index) + whole.substr(whole.size() - index));

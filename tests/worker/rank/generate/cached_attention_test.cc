@@ -8,7 +8,7 @@
 namespace titan::generate {
 namespace {
 
-// Plain softmax attention of the last token of k, v [Hkv, T, D] over the tokens that the mask shows.
+// Computes plain softmax attention of the last token of k, v [Hkv, T, D] over the tokens that the mask shows.
 at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const nn::AttentionMask& mask,
                      double scale, const at::Tensor& sinks) {
   const int64_t tokens = k.size(1), shared = q.size(0) / k.size(0);
@@ -37,7 +37,7 @@ TEST(CachedAttentionTest, RingAttentionMatchesMaskedAttention) {
       const at::Tensor k = at::randn({rows, shared, longest, dim}, at::kDouble);
       const at::Tensor v = at::randn({rows, shared, longest, value_dim}, at::kDouble);
       const at::Tensor sinks = with_sinks ? at::randn({heads}, at::kDouble) : at::Tensor();
-      at::Tensor ring_k = at::full({rows, shared, ring, dim}, 1e3, at::kDouble);  // Unwritten slots are not seen.
+      at::Tensor ring_k = at::full({rows, shared, ring, dim}, 1e3, at::kDouble);  // Wrong if an unwritten slot is read.
       at::Tensor ring_v = at::full({rows, shared, ring, value_dim}, 1e3, at::kDouble);
       const std::vector<int64_t> ahead = {0, 3, 11};  // Rows are of unequal length.
       for (int64_t step = 0; step + 11 < longest; ++step) {

@@ -31,7 +31,7 @@ struct MeshCase {
   mesh::Degrees degrees;
   int world = 1;
   bool sequence_parallel = true;
-  bool experts = false;  // Only for models with experts.
+  bool experts = false;  // Whether only models with experts run on it.
 };
 
 std::unique_ptr<runtime::ShardedModel> build(const SmallModel& small, bool sequence_parallel, ThreadRank& self) {
@@ -50,7 +50,7 @@ Forward forward_of(runtime::ShardedModel& model, const SmallModel& small, const 
                          model.blocks().back(), small.spec.vocab_size, self.mesh->group(mesh::Axis::kTensor));
 }
 
-// Longer than the windows and chunks of the small models, and shorter.
+// Returns prompts that are longer and shorter than the windows and chunks of the small models.
 Prompts some_prompts(int64_t vocabulary) {
   Prompts prompts;
   for (const int64_t length : {5, 1, 14}) {
@@ -86,7 +86,7 @@ Outcome run(const SmallModel& small, const MeshCase& on, const GeneratorOptions&
   return outcome;
 }
 
-// Appends the likeliest token after the whole text, repeatedly.
+// Repeatedly passes over the whole text and appends the likeliest token.
 Outcome without_cache(const SmallModel& small, const Prompts& prompts) {
   Outcome outcome;
   outcome.generations.resize(prompts.size());
@@ -139,7 +139,7 @@ TEST_P(GeneratorTest, MatchesFullForwardPassesOnEveryMesh) {
 
 INSTANTIATE_TEST_SUITE_P(Families, GeneratorTest, ::testing::ValuesIn([] {
                            std::vector<SmallModel> all = small_models();
-                           // Documents only matter for training: here each text is one.
+                           // Only training packs documents; here each text is one document.
                            std::erase_if(all, [](const SmallModel& model) {
                              return model.what.find("documents") != std::string::npos;
                            });
@@ -184,7 +184,8 @@ TEST(GenerateTest, StopTokenEndsOnlyItsRow) {
   }
 }
 
-// On any number of ranks: no token is made up, other rows continue, and rows that ended before stay unchanged.
+// A row with non-finite logits ends without a token on any number of ranks. Other rows continue, and rows that ended
+// before stay unchanged.
 TEST(GenerateTest, NonFiniteLogitsEndTheirRow) {
   const SmallModel small = small_llama();
   const Prompts prompts = some_prompts(small.spec.vocab_size);

@@ -12,7 +12,7 @@ namespace {
 
 at::Tensor row_of(const std::vector<double>& logits) { return at::tensor(logits, at::kDouble).unsqueeze(0); }
 
-// Counts the tokens for evenly spaced random numbers: each appears in proportion to its probability.
+// Counts the tokens that evenly spaced draws select: each appears in proportion to its probability.
 std::vector<int> counts(const at::Tensor& logits, const SamplingOptions& options, int draws) {
   std::vector<int> counted(static_cast<size_t>(logits.size(1)));
   for (int i = 0; i < draws; ++i) {
@@ -46,7 +46,7 @@ TEST(SamplerTest, TopKKeepsTheLikeliestTokens) {
   EXPECT_EQ(counted, (std::vector<int>{0, 600, 0, 400}));
 }
 
-// Probabilities 0.5, 0.3, 0.15, 0.05: the token with which the sum reaches p is the last.
+// The probabilities are 0.5, 0.3, 0.15 and 0.05; the token with which their sum reaches p is the last one kept.
 TEST(SamplerTest, TopPKeepsTheSmallestSufficientSet) {
   const at::Tensor logits = row_of({std::log(0.05), std::log(0.5), std::log(0.15), std::log(0.3)});
   EXPECT_EQ(counts(logits, {.temperature = 1, .top_p = 0.79}, 800), (std::vector<int>{0, 500, 0, 300}));
@@ -60,7 +60,7 @@ TEST(SamplerTest, HugeLogitsDoNotOverflow) {
   EXPECT_EQ(sample(row_of({1e300, -1e300, 1e299}), {.temperature = 1e-3}, {0.99}), std::vector<int64_t>{0});
 }
 
-// With any options no token follows from a logit that is NaN or infinite, and other rows do not change.
+// With any options a row with a NaN or infinite logit yields no token, and other rows do not change.
 TEST(SamplerTest, NonFiniteLogitsGiveNoToken) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {

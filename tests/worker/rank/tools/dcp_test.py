@@ -36,8 +36,8 @@ def import_step(source, step, expect=0):
 
 
 def weights():
-    """The llama3 debugmodel's weights, all different; some matrices of the first layer are stored transposed, some are
-    bfloat16."""
+    """Returns the llama3 debugmodel's weights, all different; some matrices of the first layer are stored transposed, some
+    are bfloat16."""
     torch.manual_seed(3)
     state = {"tok_embeddings.weight": torch.randn(2048, 256), "norm.weight": torch.randn(256), "output.weight": torch.randn(2048, 256)}
     for layer in range(6):
@@ -63,14 +63,14 @@ def check_step(step, state):
 
 
 def identity(process):
-    """The identity of a process in the format of common/io/storage/process_identity.h."""
+    """Returns the identity of a process in the format of common/io/storage/process_identity.h."""
     boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     start = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     return f"{boot} {os.readlink('/proc/self/ns/pid')} {process} {start}"
 
 
 def check_leftovers(step, target):
-    """The next export removes what a killed one left; what a living one writes stays."""
+    """The next export removes what a killed one left, and keeps the files of a living one."""
     def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # The kernel kills a writer beyond it.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -107,7 +107,7 @@ def check_links(step, root):
 
 
 def renamed(state):
-    """The state under torchtune's names, which torchtune_interop.py compares with torchtune itself."""
+    """Returns the state under torchtune's names, which torchtune_interop.py compares with torchtune itself."""
     names = {"attention.wq": "attn.q_proj", "attention.wk": "attn.k_proj", "attention.wv": "attn.v_proj", "attention.wo": "attn.output_proj",
              "feed_forward": "mlp", "attention_norm.weight": "sa_norm.scale", "ffn_norm.weight": "mlp_norm.scale"}
     out = {}
@@ -143,8 +143,8 @@ def check_torch_files(root, state):
 
 
 def check_tied(root):
-    """A model whose head is its embedding: a head that another program saves as well must equal the embedding, otherwise it is a
-    difference."""
+    """If a model's head is its embedding and another program saved a head too, the head must equal the embedding: otherwise
+    diff reports it, and import refuses it."""
     model = ("--model", "qwen3", "--flavor", "debugmodel")
     embedding = torch.randn(2048, 256)
     other = embedding.clone()
@@ -267,7 +267,7 @@ def main():
             assert "name the folder step-0" in import_step(f"{root}/dcp", named, expect=2)
         assert not os.path.exists(f"{root}/e/step-5")
 
-        # One file: as converted, as a module's state_dict(), nested.
+        # torch.save's single file is imported as converted, as a module's state_dict(), and nested.
         import_step(f"{root}/converted.pt", f"{root}/c/step-0")
         check_step(f"{root}/c/step-0", state)
         module = collections.OrderedDict(state)
@@ -276,7 +276,7 @@ def main():
         import_step(f"{root}/module.pt", f"{root}/d/step-0")
         check_step(f"{root}/d/step-0", state)
 
-        # No pickled code runs, and mismatches are named.
+        # Pickled code never runs, and errors name what does not match.
         torch.save({"tok_embeddings.weight": Evil(f"{root}/made")}, f"{root}/evil.pt")
         printed = import_step(f"{root}/evil.pt", f"{root}/e/step-0", expect=1)
         assert "posix.mkdir" in printed and not os.path.exists(f"{root}/made"), printed

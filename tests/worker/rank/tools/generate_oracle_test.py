@@ -20,13 +20,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
 from paths import BIN
 from transformers_5 import is_second_run, run_again_with_5  # noqa: E402
 
-NEW = 24  # Together with the prompts, beyond windows and chunks.
+NEW = 24  # New tokens: enough for texts that are longer than windows and chunks.
 SMALL = dict(vocab_size=320, hidden_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
              intermediate_size=80, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 YARN = dict(rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=32)
 DEEPSEEK = {**{key: value for key, value in SMALL.items() if key != "head_dim"}, "num_key_value_heads": 4, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10,
             "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1}
-# Named by their features.
+# Keyed by their features.
 MODELS = {
     "llama3": ("llama", {**SMALL, "rope_theta": 500000.0, "rope_scaling": dict(
         rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)}),
@@ -43,7 +43,7 @@ MODELS = {
         "attention_chunk_size": 16, "floor_scale": 16, "attn_scale": 0.1, "attn_temperature_tuning": True, "use_qk_norm": True,
         "no_rope_layers": [1, 1, 1, 0]}),
 }
-# Keys that change the numbers: the tokens equal those of transformers, or the key is refused by its name.
+# Configurations with keys that change the numbers: the tokens equal those of transformers, or the error names the key.
 LINEAR, THIRD = {"rope_type": "linear", "factor": 3.0}, {"mscale": 0.7, "mscale_all_dim": 0.7}
 SECOND = {**DEEPSEEK, "q_lora_rank": None}  # DeepSeek's second generation, without and with groups.
 GPT_OSS = {**SMALL, "sliding_window": 7, "num_local_experts": 8, "num_experts_per_tok": 3}
@@ -266,7 +266,7 @@ class TextTest(unittest.TestCase):
                       generate(folder, *args, "--flavor", "405B", expect=1).stderr)
 
     def test_non_finite_logits_are_an_error(self):
-        """Such logits yield no token, with any sampling, in any batch and on any number of ranks."""
+        """Non-finite logits yield no token, with any sampling, in any batch and on any number of ranks."""
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             shutil.copytree(self.folder, folder, dirs_exist_ok=True)

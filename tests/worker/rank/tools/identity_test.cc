@@ -95,7 +95,7 @@ class IdentityTest : public ::testing::Test {
       ASSERT_TRUE(writer->save(step, slices(flavor, static_cast<double>(step)), {.shared = {{"step", step}}}).ok());
     }
   }
-  // The source that the job of model "near" loads from the folder when it restarts, or its error.
+  // Returns the source from which a restarted job of model "near" loads, or its error.
   std::string load(const fs::path& dump, const std::string& hf_folder = "") {
     std::vector<Slice> live = slices("near", -1);
     auto reader = *open("near", dump, "job-a", ++attempt_, hf_folder);
@@ -104,7 +104,7 @@ class IdentityTest : public ::testing::Test {
     if (!loaded.ok()) return value == -1 ? std::string(loaded.status().message()) : "weights were written";
     return std::string(name(loaded->source)) + " of step " + std::to_string(static_cast<int64_t>(value));
   }
-  // The output of an export of the step as a step of `flavor` ("": not stated), or its error.
+  // Exports the step with `flavor` ("": not stated). Returns the output or the error.
   std::string exported(const fs::path& step, const std::string& flavor) {
     const fs::path target = root_ / ("export-" + std::to_string(++exports_));
     std::ostringstream out;
@@ -129,7 +129,7 @@ TEST_F(IdentityTest, EveryFolderLoadsCorrectlyOrIsRefused) {
     const char* what;
     std::function<fs::path()> make;  // The dump folder to load from.
     const char* load;
-    const char* exported;  // Step 5, exported as "near".
+    const char* exported;  // Expected result of exporting step 5 as "near".
   };
   const auto copy = [&](const char* from, const char* to) {
     fs::copy(root_ / from, root_ / to, fs::copy_options::recursive);
@@ -197,7 +197,7 @@ TEST_F(IdentityTest, ExportNeedsNoModelFlags) {
   EXPECT_THAT(exported(root_ / "b/checkpoint/step-5", "farther"), HasSubstr("farther"));
 }
 
-// A state to resume training from keeps its types: another one is refused, not ignored.
+// A state from which training resumes keeps its types, so the export refuses another type instead of ignoring it.
 TEST_F(IdentityTest, ResumableExportRefusesADtype) {
   const auto exported_as = [&](const char* target, const ExportOptions& options) {
     std::ostringstream out;
@@ -232,7 +232,7 @@ TEST_F(IdentityTest, StepWithoutModelSpecIsCheckedByTensor) {
   EXPECT_FALSE(fs::exists(target));
 }
 
-// A step from before shards had an index: the tools give the same output for it.
+// For a step from before shards had an index, the tools give the same output.
 TEST_F(IdentityTest, ToolsReadTheFirstVersion) {
   const std::string now = (root_ / "a/checkpoint/step-5").string();
   fs::copy(now, root_ / "first", fs::copy_options::recursive);
@@ -275,7 +275,7 @@ TEST_F(IdentityTest, RefusesConfigOfAnotherModel) {
   };
   EXPECT_EQ(import(far, "seed-1/step-0", "near").code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(import(far, "seed-2/step-0", "far").ok());
-  // Without one the shapes decide, and the step that is written names the model that was given.
+  // Without config.json the shapes decide, and the written step names the model that was given.
   fs::remove(far / "config.json");
   EXPECT_EQ(load(root_ / "new-3", far.string()), "initial of step 5");
   ASSERT_TRUE(import(far, "seed-3/step-0", "near").ok());

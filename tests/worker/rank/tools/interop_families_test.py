@@ -1,7 +1,7 @@
 """Converts every family's debug model from transformers' class into a step and back: the folder opens by itself, bit for bit, in
 the two generations of transformers, and neither warns about it.
 
-The dense ones, another form of one, and GPT-OSS, whose debug model has the family's large vocabulary, run only with --long."""
+Only --long runs the dense families, a second form of Llama 4, and GPT-OSS, whose debug model has the family's large vocabulary."""
 
 import json
 import math
@@ -25,7 +25,7 @@ DEPS = pathlib.Path(os.environ["TITAN_DEPS"])
 TRANSFORMERS5 = DEPS / "transformers5"  # An overlay of the virtual environment, which has the fourth generation.
 FLAVORS = [("llama4", "debugmodel"), ("deepseek_v3", "debugmodel"), ("qwen3", "debugmodel_moe")]
 LONG = [("llama3", "debugmodel"), ("llama4", "debugmodel_released"), ("qwen3", "debugmodel"), ("gpt_oss", "debugmodel")]
-NO_TENSOR = {"llama4", "deepseek_v3"}  # Debug models whose class has no bias, and which can get one by torch.save.
+NO_TENSOR = {"llama4", "deepseek_v3"}  # Families whose class in transformers has no bias; torch.save's format can give them one.
 # Llama 4's release itself has two equal factors, of which transformers 5 warns.
 RELEASED = "high_freq_factor field must be greater than low_freq_factor, got high_freq_factor=1.0 and low_freq_factor=1.0"
 TOKENS = [i * 31 % 2048 for i in range(64)]
@@ -38,18 +38,18 @@ def run(*arguments, expect=0):
 
 
 def rows():
-    """The output of list_hf_tensors for each flavor, cut to its first layers."""
+    """Returns the output of list_hf_tensors for each flavor, limited to its first layers."""
     return [json.loads(line) for line in run(BIN.parent / "tests" / "list_hf_tensors", 5).splitlines()]
 
 
 def configs():
-    """Each debug flavor's config.json, as exports write it."""
+    """Returns each debug flavor's config.json, as exports write it."""
     lines = map(json.loads, run(BIN.parent / "tests" / "list_hf_tensors", 100).splitlines())
     return {(row["name"], row["flavor"]): row["config"] for row in lines}
 
 
 class Newer:
-    """The other generation of transformers, in a separate process."""
+    """Runs transformers 5 in a separate process."""
 
     def __init__(self):
         environment = {**os.environ, "PYTHONPATH": str(TRANSFORMERS5)}
@@ -90,7 +90,8 @@ def tokenizer_folder(folder):
 
 
 def with_mscale(model):
-    """4.57.3's DeepseekV2 omits YaRN's factor of the softmax scale, which DeepSeek's own code and 5.24 have."""
+    """Adds YaRN's factor of the softmax scale, which DeepseekV2 of transformers 4.57.3 omits; DeepSeek's own code and
+    transformers 5.24 have it."""
     scaling = model.config.rope_scaling
     if model.config.model_type == "deepseek_v2" and scaling:
         for layer in model.model.layers:
@@ -118,7 +119,7 @@ def check(folder, name, flavor, config, newer):
     reported = run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "out", "--model", name, "--flavor", flavor, "--max-file-bytes",
                8_000_000, "--tokenizer", tokenizer)
     assert "warning" not in reported, reported
-    # The class's own numbers, in the type of the weights.
+    # The class reads the same numbers, in the type of the weights.
     again = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", dtype="auto")
     want, got = model.state_dict(), again.state_dict()
     assert want.keys() == got.keys()
@@ -137,7 +138,7 @@ def check(folder, name, flavor, config, newer):
             logits = with_mscale(model)(torch.tensor([TOKENS])).logits
         difference = (theirs - logits).abs().max() / logits.abs().max()
         assert difference < 1e-5, f"{name} {flavor}, transformers 5: logits differ by {difference}"
-    # The files themselves, once more through the tool: not a bit changes.
+    # Importing and exporting the files again changes no bit.
     run(BIN / "titan-checkpoint", "import", folder / "out", folder / "again", "--model", name, "--flavor", flavor)
     run(BIN / "titan-checkpoint", "export", folder / "again", folder / "out2", "--model", name, "--flavor", flavor)
     once, twice = tensors(folder / "out"), tensors(folder / "out2")
@@ -166,8 +167,8 @@ def check_narrow(folder, name, flavor, full, newer):
 
 
 def check_bias(folder, name, flavor):
-    """This class's weights have no place for the bias that balances experts: the export warns about its loss, and other formats
-    keep it in float32."""
+    """The class's weights have no place for the bias that balances experts: an export warns that it is lost. Other formats keep
+    it in float32."""
     run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "torch", "--format", "torch")
     state = torch.load(folder / "torch" / "model.pt", weights_only=True)
     biases = sorted(key for key in state if key.endswith("moe.expert_bias"))

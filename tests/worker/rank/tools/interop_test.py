@@ -22,7 +22,7 @@ def run(*arguments, expect=0):
 
 
 def tiny_llama():
-    """The llama3 debugmodel in transformers, with weights that reveal a mistake."""
+    """Returns the llama3 debugmodel in transformers, with weights that reveal mistakes."""
     torch.manual_seed(1)
     config = LlamaConfig(hidden_size=256, num_hidden_layers=6, num_attention_heads=16, num_key_value_heads=16,
                          intermediate_size=768, vocab_size=2048, rms_norm_eps=1e-5, rope_theta=500000.0,
@@ -37,7 +37,7 @@ def tiny_llama():
 
 
 def unpermuted(weight, heads):
-    """Hugging Face rows of q and k, in the order of interleaved RoPE."""
+    """Reorders the rows of Hugging Face's q or k for interleaved RoPE."""
     rows, columns = weight.shape
     return weight.view(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
 
@@ -66,7 +66,7 @@ def check_import(model, folder, step):
 
 
 def check_numbers_beyond_the_type(model, root):
-    """No number becomes infinite unless allowed; numbers that are already not finite are named."""
+    """No number becomes infinite unless that is allowed; the output names tensors with numbers that are not finite already."""
     state = {key: value.clone() for key, value in model.state_dict().items()}
     state["model.norm.weight"][:2] = torch.tensor([1e5, -7e4])
     state["model.layers.2.mlp.up_proj.weight"][0, 0] = float("nan")
@@ -94,7 +94,7 @@ def main():
         model.save_pretrained(single)
         model.save_pretrained(sharded, max_shard_size="5MB")
         assert os.path.exists(f"{sharded}/model.safetensors.index.json")
-        os.remove(f"{single}/config.json")  # Weights need none.
+        os.remove(f"{single}/config.json")  # Imports do not need it.
 
         check_import(model, single, f"{root}/a/step-0")
         check_import(model, sharded, f"{root}/b/step-0")
@@ -131,7 +131,7 @@ def main():
         assert GenerationConfig.from_pretrained(f"{root}/bf16").eos_token_id == want.eos_token_id
         check_numbers_beyond_the_type(model, root)
 
-        # Mistakes are named, with their exit codes.
+        # Errors name the mistake and have the right exit code.
         assert "exists already" in run("export", f"{root}/b/step-0", out, expect=1)
         assert "debugmodel" in run("import", single, f"{root}/d", "--model", "llama3", "--flavor", "debugmodle", expect=2)
         assert "does not fit" in run("import", single, f"{root}/e", "--model", "llama3", "--flavor", "8B", expect=1)

@@ -81,7 +81,7 @@ TEST_F(PruneTest, KeepsTheNewestIntactStep) {
   EXPECT_THAT(names(), ElementsAre("step-10", "step-15")) << "nothing is removed if no step is intact";
 }
 
-// Its job went back to step 5 and trained to 7, where it would resume.
+// The job resumed from step 5 and committed 7, so it would resume from 7.
 TEST_F(PruneTest, KeepsTheStepTheJobCommittedLast) {
   save({5, 10, 15});
   save({7});

@@ -1,4 +1,5 @@
-"""Tests exports and imports with an object store: complete or nothing, whatever the store does and whenever they are killed."""
+"""Tests that exports and imports with an object store are complete or absent, whatever the store does and whenever they are
+killed."""
 
 import json
 import os
@@ -20,7 +21,7 @@ from paths import SOURCE
 
 TIMEOUT = 60
 MODEL = ["--model", "llama3", "--flavor", "debugmodel"]
-SMALL = ["--max-file-bytes", "5000000"]  # A file is one put; without it the one file is uploaded in two parts.
+SMALL = ["--max-file-bytes", "5000000"]  # Each file is one put; without this limit a single file is uploaded in two parts.
 SAME = "the same: 57 tensors"
 RANK, ALPHA = 4, 12.0
 
@@ -58,7 +59,7 @@ class StoreExportTest(unittest.TestCase):
         self.assertEqual(0, self.store.uploads())
 
     def killed(self, where, *args):
-        """Runs a call that is killed when `where` holds of a request, which never arrives."""
+        """Runs the tool and kills it at the first request for which `where` holds; the store does not execute that request."""
         reached, ended = threading.Event(), threading.Event()
         self.addCleanup(ended.set)
 
@@ -118,7 +119,7 @@ class StoreExportTest(unittest.TestCase):
         self.assert_complete("hf")
 
     def test_foreign_files_are_kept(self):
-        """Whatever fails, and whatever marker exists: a writer owns only what it wrote into a folder that it had found empty."""
+        """Whatever fails and whatever marker exists, a writer deletes only what it wrote into a folder that it had found empty."""
         gone = identity(os.getpid()) + "0"  # A process that began at another time.
         theirs = ["data/deep/more.txt", "data/precious.txt"]
         for key in theirs:
@@ -138,7 +139,7 @@ class StoreExportTest(unittest.TestCase):
         self.store.put("late/precious.txt", b"theirs")
         self.assertIn("exists already", self.export("late", code=1))
         self.assertEqual(["late/precious.txt"], self.store.keys(prefix="late/"))
-        # A marker without other files has no owner.
+        # A folder with only a dead writer's marker is free.
         self.store.put("free/.writer", gone.encode())
         self.export("free")
         self.assert_complete("free")
@@ -151,11 +152,11 @@ class StoreExportTest(unittest.TestCase):
                            (lambda request: request.key.endswith("index.json") and request.method == "PUT", [])):
             self.killed(end, *there, *args)
             self.assertNotIn("hf/model.safetensors.index.json", self.store.keys(prefix="hf/"))
-        # Only the last one's files are there, without the index.
+        # Only the files of the last export are there, without the index.
         self.assertEqual(["hf/.writer", "hf/config.json", "hf/model-00001-of-00001.safetensors"], self.store.keys(prefix="hf/"))
         self.assertEqual(0, self.store.uploads())
         self.assertIn("was stopped while writing it", self.tool(2, "diff", self.step, "s3://titan/hf"))
-        # With its index it is complete, even if the last request fails.
+        # An export with its index is complete, even if the last request fails.
         self.killed(lambda request: request.key.endswith(".writer") and request.method == "DELETE", *there)
         self.assertIn(SAME, self.tool(0, "diff", self.step, "s3://titan/hf"))
         self.export("hf")
@@ -225,7 +226,7 @@ class StoreExportTest(unittest.TestCase):
         self.assert_complete("hf")
 
     def test_other_writers_files_are_left_alone(self):
-        # One writer that is unknown here, and one that lives.
+        # A writer of another machine, whose state is unknown here, and later one that lives.
         self.store.put("hf/.writer", b"another-boot pid:[1] 5 6")
         self.store.put("hf/model-00001-of-00002.safetensors", b"theirs")
         self.assertIn("another process writes there", self.export("hf", code=1))

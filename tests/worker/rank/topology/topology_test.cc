@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 
 CpuSet cpus(std::string_view list) { return parse_cpu_list(list).value(); }
 
-// A machine's files.
+// Writes the files of /sys and /proc that describe a machine.
 class Tree {
  public:
   Tree& file(const std::string& path, const std::string& text) {
@@ -48,7 +48,7 @@ class Tree {
   rank_protocol::TempFolder folder_;
 };
 
-// Two nodes of eight cores, each core with a second thread, as Linux numbers them.
+// Returns two nodes of eight cores with two threads each, numbered as Linux numbers them.
 Machine two_nodes(const std::string& online = "0-31") {
   Tree tree;
   tree.online(online).node(0, "0-7,16-23").node(1, "8-15,24-31");
@@ -105,7 +105,7 @@ TEST(MachineTest, OfflineCpusGoToNoRank) {
               ElementsAre("0-2,16-18", "3-5,19-21", "8-15,24-31"));
 }
 
-// Both versions of control groups; a group without CPUs inherits them from its parent.
+// Both versions of control groups are read; a group without a list of CPUs inherits its parent's.
 TEST(MachineTest, ControlGroupsLimitTheCpus) {
   Tree second;
   second.online("0-7").node(0, "0-7").file("/proc/self/cgroup", "0::/pod/main");

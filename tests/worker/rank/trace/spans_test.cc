@@ -52,7 +52,7 @@ TEST(SpansTest, OngoingWorkIsClippedToTheRecording) {
 
 TEST(SpansTest, WorksWithoutARecorder) { const ThreadSpanScope work(nullptr, "loader", "work"); }
 
-// The recording starts and stops while threads are anywhere in their work. (Under TSan: no race; every span is whole.)
+// Recordings may start and stop at any point of the threads' work: every span stays whole, and TSan finds no race.
 TEST(SpansTest, StopsWhileThreadsAreWorking) {
   constexpr int kThreads = 3;
   SpanRecorder spans;
@@ -73,7 +73,7 @@ TEST(SpansTest, StopsWhileThreadsAreWorking) {
   }
   for (int round = 0; round < 50; ++round) {
     spans.start();
-    // Each thread may still have to count earlier work; one more was done while the recording ran.
+    // Each thread may still have to count work from before the recording; one more count proves work within it.
     for (const int64_t before = done; done <= before + kThreads;) std::this_thread::yield();
     const RecordedSpans recorded = spans.stop();
     EXPECT_FALSE(recorded.works.empty());

@@ -37,7 +37,7 @@ class Memory : public storage::ReadableFile {
   std::string bytes_;
 };
 
-// Returns "tensor" if the range holds the archive of a tensor, else why it is refused.
+// Returns "tensor" if the range holds the archive of a tensor, otherwise the reason for its refusal.
 std::string describe(Memory& file, const FileRange& range) {
   const auto archive = Archive::open(file, range, "f.distcp");
   if (!archive.ok()) return std::string(archive.status().message());

@@ -30,7 +30,7 @@ std::string refusal(const std::string& pickle) {
                                                                            : "no refusal";
 }
 
-// os.system("id") in protocols 0 to 4, and ways around a check of GLOBAL alone.
+// Tries os.system("id") in protocols 0 to 4, and opcodes that would bypass a check of only GLOBAL.
 TEST(PickleReaderTest, RefusesForeignNamesAndOpcodes) {
   EXPECT_THAT(refusal("\x80\x02"
                       "cposix\nsystem\n(X\x02\0\0\0idtR."),
@@ -147,7 +147,7 @@ TEST(PickleReaderTest, EnforcesItsLimits) {
   EXPECT_THAT(outcome("\x80\x02N.", {.bytes = 3}), HasSubstr("larger than 3 bytes"));
 }
 
-// A list that holds itself, and one with millions of copies if it were expanded: both are read, and refused as plain
+// A list that contains itself, and one that would expand to millions of copies, are both read, and refused as plain
 // objects.
 TEST(PickleReaderTest, SharedValuesAreNotExpanded) {
   const auto ring = read(std::string("\x80\x02]q\x00h\x00"
@@ -180,7 +180,7 @@ TEST(PickleReaderTest, ReadsBackWrittenValues) {
   EXPECT_EQ(plain(*document, "x").value(), value);
 }
 
-// Repeated values become references, be they a text, a name or a memoized list; 300 texts need numbers of both widths.
+// The writer refers to repeated texts, names and memoized lists by number; 300 texts need numbers of both widths.
 TEST(PickleReaderTest, ReadsBackRepeatedValues) {
   Writer writer(2);
   writer.empty_list();
@@ -203,7 +203,7 @@ TEST(PickleReaderTest, ReadsBackRepeatedValues) {
   EXPECT_EQ(plain(*document, "x").value(), expected);
 }
 
-// Bytes of Python 3 in protocol 2.
+// In protocol 2, Python 3 writes bytes as a call that encodes Latin-1 text.
 TEST(PickleReaderTest, BytesAsLatin1Text) {
   Writer writer(2);
   writer.name("_codecs", "encode").mark().text("a\xc3\xbf").text("latin1").tuple().reduce();
@@ -212,7 +212,7 @@ TEST(PickleReaderTest, BytesAsLatin1Text) {
   EXPECT_EQ(bytes_of(plain(*document, "x").value()), "a\xff");
 }
 
-// Flipped bits, cut ends and repeated parts of a pickle with every supported opcode: never a crash, always a position.
+// Changed bytes, cut ends and repeated parts never crash the reader, and every error names a position.
 TEST(PickleReaderTest, SurvivesMutations) {
   Writer writer;
   writer.object("torch.distributed.checkpoint.metadata", "Metadata").empty_dict().mark().text("a");
