@@ -83,7 +83,7 @@ class Chats(RowReader):
         cls.place.write_text("".join(json.dumps(row) + "\n" for row in cls.rows))
 
     def tokenizer(self, name, template, **config):
-        """A folder with this template, as text of the configuration or as a file."""
+        """Makes a folder with this template, as text of the configuration or as a file."""
         folder = self.root / name
         if not folder.exists():
             folder.mkdir()
@@ -112,8 +112,8 @@ class Chats(RowReader):
             return None, str(error)
 
     def spans(self, package, row, text):
-        """The text that each message of the assistant adds, or None if the text of a shorter conversation is not a prefix of the whole
-        text."""
+        """Returns the text that each message of the assistant adds, or None if the text of a shorter conversation is not a prefix of
+        the whole text."""
         spans = []
         for i, message in enumerate(row["messages"]):
             if message["role"] != "assistant":
@@ -182,7 +182,8 @@ class Chats(RowReader):
             self.assertEqual([{**row, "row": ""} for row in got], [{**row, "row": ""} for row in expected], other)
 
     def test_parquet_values_without_json_form(self):
-        """Such values have a documented form, or the row and the field are named; the file does not count as damaged."""
+        """Parquet values that JSON lacks have a documented form, or the error names the row and the field instead of calling the file
+        damaged."""
         pa, messages = pyarrow, [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
         day = datetime.datetime(2024, 1, 31, 12)
         template = "{% for m in messages %}[{{ m.role }} {{ m.content }} {{ m.x }}]{% endfor %}"
@@ -210,7 +211,7 @@ class Chats(RowReader):
             self.assertIn(f"row 1 of row group 0: {why}; that is malformed row 1", self.answer(bad_lines=0, **request)["error"])
 
     def stream(self, folder):
-        """Documents, with ~token where a token is not a label."""
+        """Returns the documents, with ~token where a token is not a label."""
         return [[i if m else ~i for i, m in zip(row["ids"], row["mask"])] for row in self.shown(folder) if "problem" not in row]
 
     def test_rows_are_the_same_on_every_mesh_and_from_every_cursor(self):

@@ -36,7 +36,8 @@ inline std::string zstd(std::string_view text) {
   return out;
 }
 
-// Content of a file of that name: unchanged, or compressed in members or frames of `part` bytes of text each.
+// Returns the content for a file of that name: the text itself, or compressed in members or frames of `part` bytes of
+// text.
 inline std::string as_named(std::string_view name, std::string_view text, size_t part = std::string_view::npos) {
   if (!name.ends_with(".gz") && !name.ends_with(".zst")) return std::string(text);
   std::string out;

@@ -54,7 +54,8 @@ class CompressedTextTest : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Formats, CompressedTextTest, ::testing::Values("gz", "zst"),
                          [](const auto& of) { return std::string(of.param); });
 
-// Joined in order the pieces are the text, and each one's facts about its beginning match the text before it.
+// The pieces, joined in order, are the text, and what each piece reports about its beginning matches the text before
+// it.
 TEST_P(CompressedTextTest, PiecesJoinToTheText) {
   for (const int64_t piece_bytes : {7, 300, 5000, 10'000'000}) {
     const auto text = open({.piece_bytes = piece_bytes});
@@ -75,7 +76,7 @@ TEST_P(CompressedTextTest, PiecesJoinToTheText) {
   }
 }
 
-// Pieces are independent of earlier reads; offsets find their pieces, too.
+// Pieces are the same whatever was read before, also when an offset selects them.
 TEST_P(CompressedTextTest, PiecesDoNotDependOnReadOrder) {
   const auto text = open(kSmall), other = open(kSmall);
   std::vector<CompressedText::Piece> pieces;
@@ -120,7 +121,7 @@ TEST_P(CompressedTextTest, SeeksDoNotDecompressFromTheStart) {
   EXPECT_LT(text->decompressed() - before, kTimes * size / 4) << "four to eight states are saved";
 }
 
-// Damage is named where it is, every time; the text before it is still read.
+// Every read reports damage at its place, and the text before it stays readable.
 TEST_P(CompressedTextTest, DamageIsNamedAndEarlierTextStaysReadable) {
   std::string flipped = bytes_;
   for (size_t i = bytes_.size() * 2 / 3; i < bytes_.size() * 2 / 3 + 60; ++i)
@@ -141,7 +142,7 @@ TEST_P(CompressedTextTest, DamageIsNamedAndEarlierTextStaysReadable) {
   EXPECT_EQ(compressed_text_blocks(path_ + "x", 1, 300, nullptr).status().code(), absl::StatusCode::kNotFound);
 }
 
-// A piece with gigabytes of text is refused where it is; the text before it is still read.
+// A piece with gigabytes of text is refused, and the text before it stays readable.
 TEST_P(CompressedTextTest, PiecesOfTooMuchTextAreRefused) {
   const auto length = static_cast<int64_t>(text_.size());
   bytes_ += testing::as_named(name_, std::string(30'000'000, ' '));
@@ -190,7 +191,7 @@ class SlowRemote final : public data_files::RemoteFiles {
   const std::string bytes_;
 };
 
-// A hub's file gives the same pieces from few streams; a failed read is repeated.
+// A file of a hub gives the same pieces with few streams, and a failed read is repeated.
 TEST_P(CompressedTextTest, RemoteFilesGiveTheSamePieces) {
   const auto size = static_cast<int64_t>(bytes_.size());
   const auto reference = open(kSmall);

@@ -37,7 +37,7 @@ class CountedKinds(RowReader):
 
     @classmethod
     def compress(cls, kind, part):
-        """A file of several members of gzip, one of zstd, and one that stays uncompressed."""
+        """Compresses a file in several members of gzip and one with zstd, and leaves one uncompressed."""
         data = (cls.root / kind / f"{part}.{kind.replace('text', 'txt')}").read_bytes()
         path = cls.root / f"{kind}.compressed" / f"{part}.{kind.replace('text', 'txt')}"
         if part == 0:
@@ -66,7 +66,7 @@ class CountedKinds(RowReader):
                 self.assertEqual(in_order(together, 12 // size, batches, "ends"), ends, (kind, size))
             for rank in together:
                 self.assertEqual(rank["warnings"], alone[0]["warnings"])
-        # Alternates between cursors of both.
+        # One reader and several ranks alternate, each resuming from the other's cursor.
         cursor, at = None, 0
         for i in range(16):
             size, count = (1, 4, 2, 6)[i % 4], i % 5 + 1
@@ -195,7 +195,7 @@ class CountedKinds(RowReader):
             message = self.answer(cursor=cursor, **query(folder / "*"))["error"]
             self.assertIn(f'/dumps/B/0.jsonl" and is "{folder}/A/0.jsonl" now', message)
         old = {key: value for key, value in two.items() if key not in ("file_path", "files_folder")}
-        self.assertNotIn("error", self.answer(cursor=old, **query(folder / "*")))  # An older cursor does not know these members.
+        self.assertNotIn("error", self.answer(cursor=old, **query(folder / "*")))  # A cursor of an older Titan does not have these members.
 
     def test_gzip_padding_and_longest_zstd_windows(self):
         line = lambda word: json.dumps({"text": f"the perl list {word} " * 50}).encode() + b"\n"  # noqa: E731

@@ -1,4 +1,4 @@
-// Tests ranks that share the counting of a stream: rows and positions equal those of one reader of everything.
+// Tests that ranks that share the counting of a stream get the rows and positions of a single reader of everything.
 #include "worker/rank/data/rows/counted_rows.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Rows = std::vector<std::vector<int32_t>>;
 
-// Storage of texts on disk: file i has ending i.
+// How texts are stored on disk: file i has ending i.
 struct Stored {
   FileKind kind = {};
   std::vector<std::string> endings = {""};
@@ -62,7 +62,7 @@ class CountedRowsTest : public ::testing::Test {
     files_.push_back(folder_.write(name, testing::as_named(name, text, 1 + text.size() / (1 + file))));
   }
 
-  // Lines from empty to many blocks long, over files of which one is empty and one has no final newline.
+  // Writes lines from empty to many blocks long to files, of which one is empty and one has no final newline.
   void write_lines(std::mt19937& random) {
     for (int file = 0; file < 4; ++file) {
       std::string text;
@@ -76,7 +76,7 @@ class CountedRowsTest : public ::testing::Test {
     }
   }
 
-  // Paragraphs of one line and of many, with one or many lines between, some of spaces.
+  // Writes paragraphs of one or many lines, separated by one or many blank lines, some with spaces.
   void write_paragraphs(std::mt19937& random) {
     for (int file = 0; file < 4; ++file) {
       std::string text = file == 1 ? " \n\n" : "";
@@ -111,7 +111,7 @@ class CountedRowsTest : public ::testing::Test {
     return rows;
   }
 
-  // `block_bytes` bytes of text per block, and an eighth of that for a compressed file.
+  // Makes a rank whose blocks have `block_bytes` bytes of text, or an eighth of that in a compressed file.
   std::unique_ptr<CountedRows> rank(int64_t block_bytes, const std::string& counts,
                                     CountedRows::Options options) const {
     options.counts_file = folder_.path() + "/" + counts;
@@ -156,7 +156,8 @@ Rows deal(RowSource& source, int64_t row_tokens, int rank, int ranks, int batche
 
 Rows all_rows(RowSource& source, int64_t row_tokens, int count) { return deal(source, row_tokens, 0, 1, count); }
 
-// Threads as ranks, each counting its share: any block size, any number of ranks; a second run counts nothing.
+// With threads as ranks, each counting its share, the rows are the same for any block size and number of ranks. A
+// second run counts nothing.
 TEST_P(CountedKindsTest, RanksTogetherReproduceTheStream) {
   constexpr int64_t kRow = 33;
   constexpr int kBatches = 60;
@@ -235,7 +236,7 @@ TEST_P(CountedKindsTest, WithoutLoopEndsWithTheStream) {
   EXPECT_EQ(*rows->skip(4), 0);
 }
 
-// All ranks name malformed lines as a reader names them, once.
+// Every rank reports each malformed line once, in the words of a single reader.
 TEST_P(CountedKindsTest, MalformedDocumentsAreNamedAndLimited) {
   auto whole = stream(64);
   all_rows(*whole, 64, 500);
@@ -314,7 +315,7 @@ class CountedCompressedTest : public CountedRowsTest, public ::testing::WithPara
 INSTANTIATE_TEST_SUITE_P(Kinds, CountedCompressedTest, ::testing::Values(Stored{{}, {".gz"}}, Stored{{}, {".zst"}}),
                          [](const auto& of) { return of.param.endings[0].substr(1); });
 
-// Rows before the damage equal those of the reader of everything; then both report it, and repeat the report.
+// Rows before the damage equal those of a single reader; then both report the damage at every read.
 TEST_P(CountedCompressedTest, DamageFailsLikeASingleReader) {
   const std::string path = files_[3], good = bytes_of(path), name = path.substr(path.rfind('/') + 1);
   std::string flipped = good;
@@ -392,7 +393,7 @@ TEST_P(CountedCompressedTest, TooDenseTextIsReadAsAStream) {
   }
 }
 
-// Another file has the name, while counts of the old one exist or after a reader has started.
+// A file is replaced by another of the same name, while counts of the old one exist or after a reader has started.
 TEST_P(CountedCompressedTest, ChangedFileIsDetected) {
   const std::string name = files_[0].substr(files_[0].rfind('/') + 1);
   auto rows = rank(400, "changed", {.row_tokens = 40});

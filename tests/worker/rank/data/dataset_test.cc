@@ -43,7 +43,7 @@ class DatasetTest : public ::testing::Test {
 
 std::string line(const std::string& text) { return "{\"text\": \"" + text + "\", \"url\": \"x\"}\n"; }
 
-// All texts until the end or the first error, which is appended.
+// Returns all texts until the end or the first error, which is appended.
 std::vector<std::string> read_all(DocumentReader& reader) {
   std::vector<std::string> texts;
   while (true) {
@@ -78,7 +78,7 @@ TEST_F(DatasetTest, FindsFilesInNameOrder) {
   EXPECT_THAT(names(folder_ + "/b.json"), ElementsAre("b.json"));
 }
 
-// File names decide the format; among several formats one is the default, and a key selects another.
+// File names decide the format. If a folder has several formats, one is the default, and a key selects another.
 TEST_F(DatasetTest, FileNamesDecideTheFormat) {
   for (const char* name : {"a.txt", "b.txt.gz", "c.parquet", "d.idx", "e.jsonl", "f.log", "set/titan-tokens.json"})
     write(name, "");
@@ -250,8 +250,8 @@ TEST_F(DatasetTest, ContiguousChunksWithTheRemainderFirst) {
   EXPECT_THAT(too_many.status().message(), HasSubstr("11 documents for 12"));
 }
 
-// With a stored index of documents, a rank finds its chunk without reading the text before it. If the index is damaged
-// or the data changed, it is built again.
+// With a stored index of documents, a rank finds its chunk without reading the text before it. A damaged index, or one
+// of changed data, is built again.
 TEST_F(DatasetTest, FindsChunksByAStoredIndex) {
   std::string text;
   for (int i = 0; i < 10'000; ++i) text += line(std::to_string(i)) + (i % 3 == 0 ? "\n" : "");

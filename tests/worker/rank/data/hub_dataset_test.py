@@ -59,7 +59,7 @@ class HubDataset(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        cls.without_a_hub.kill()  # No effect if it has ended.
+        cls.without_a_hub.kill()  # Has no effect if the process has ended.
         cls.without_a_hub.wait()
         cls.scratch.cleanup()
 
@@ -114,7 +114,7 @@ class HubDataset(unittest.TestCase):
                 self.assertEqual(folders[1], folders[0].replace(str(self.mirror), f"{C4}@{self.commit}"))
                 self.assertEqual(there, streamed)
 
-    # All ranks of a node together fetch only the shards of their rows, once, and one list.
+    # Together the ranks of a node request one list of files, and fetch each shard of their rows once and no other shard.
     def test_fetches_only_needed_shards(self):
         first = self.rows(batches=2)
         self.assertEqual(1, self.shards_fetched())
@@ -162,7 +162,7 @@ class HubDataset(unittest.TestCase):
                 rest = self.read(*({**request, "batches": 90, "cursor": middle[0]["cursor"]} for request in requests), **environment)
                 self.assertEqual(whole["rows"][280:], [rank["rows"][i] for i in range(90) for rank in rest])
 
-    # Older records have no sizes: every rank reads everything, as it did then.
+    # Records of an older Titan have no sizes: every rank then reads everything.
     def test_resumes_from_a_record_without_sizes(self):
         whole = self.rows(batches=80)["rows"]
         record, = (self.folder / "data").glob("hub-*.json")
@@ -176,8 +176,7 @@ class HubDataset(unittest.TestCase):
             self.assertEqual(whole[1::4], mine)
             self.assertEqual(counted, len(list(counts.glob("token-counts-*"))))
 
-    # The branch changes; a job that has started does not follow it. Without its record it gets an error, not other
-    # text.
+    # A started job does not follow a branch that changes. If its record is lost, it gets an error instead of other text.
     def test_a_job_stays_with_its_commit(self):
         whole = self.rows(batches=80)["rows"]
         begin = self.rows(batches=30)

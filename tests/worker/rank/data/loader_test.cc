@@ -30,7 +30,7 @@ class LoaderTest : public ::testing::Test {
   LoaderTest() {
     folder_.write_tokenizer(testing::byte_tokenizer());
     std::mt19937 random(5);
-    // Documents from empty to several rows long, over three files, with blank and malformed lines between them.
+    // Writes documents from empty to several rows long to three files, with blank and malformed lines between them.
     std::string text;
     for (int i = 0; i < 60; ++i) {
       text += line(std::string(random() % 90, static_cast<char>('a' + i % 26)));
@@ -58,7 +58,7 @@ class LoaderTest : public ::testing::Test {
   std::vector<std::string> files_;
 };
 
-// A hub with one file that does not answer for the next: its reader waits until it is stopped.
+// A hub that serves one file and never answers for the next: its reader waits until it is stopped.
 class HangingHub final : public data_files::RemoteFiles {
  public:
   explicit HangingHub(std::string file) : file_(std::move(file)) {}
@@ -117,7 +117,7 @@ Rows read(DataLoader& loader, int batches) {
   return rows;
 }
 
-// Every rank's rows of each microbatch, in order of the ranks: the global batch.
+// Returns every rank's rows of each microbatch in order of the ranks, which is the global batch.
 Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches,
                  const nlohmann::json& from = nullptr) {
   std::vector<Rows> ranks;
@@ -139,7 +139,7 @@ Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches
   return rows;
 }
 
-// Weights follow the job's step, even if its data starts from the beginning in the middle of the job.
+// The weights of sources follow the job's step, even if its data starts again in the middle of the job.
 TEST_F(LoaderTest, RestartedDataUsesTheWeightsOfTheStep) {
   LoaderOptions mixed = options();
   for (const char* name : {"part-0", "part-1"}) {
@@ -156,8 +156,8 @@ TEST_F(LoaderTest, RestartedDataUsesTheWeightsOfTheStep) {
   EXPECT_EQ(loader->state()["row"], 42);
 }
 
-// In rows of packed documents no label belongs to another document or to padding, and the batch holds the document of
-// each token.
+// In rows of packed documents no label belongs to another document or to padding, and the batch says to which document
+// each token belongs.
 TEST_F(LoaderTest, PackedDocumentsStaySeparate) {
   LoaderOptions packed = options(Order::kGlobal, 0, 1, 4);
   packed.packing_window = 16;
@@ -184,7 +184,7 @@ TEST_F(LoaderTest, PackedDocumentsStaySeparate) {
     }
   }
   EXPECT_GT(padding, 0);
-  int64_t tokens = 0;  // Bytes of text, and <eos>, of each document: every token except <bos> is a label.
+  int64_t tokens = 0;  // Every byte of text and <eos> of each document; all tokens except <bos> are labels.
   std::mt19937 random(5);
   for (int i = 0; i < 60; ++i) tokens += static_cast<int64_t>(random() % 90) + 1;
   EXPECT_EQ(predicted, tokens);
@@ -243,7 +243,7 @@ TEST_F(LoaderTest, GlobalBatchDoesNotDependOnTheMesh) {
   EXPECT_EQ(read_global(options(), 2, 2, 60), one);
 }
 
-// From any point, with or without a thread, the restored loader continues as the first one does.
+// A loader that is restored at any point, with or without a thread, continues like the first one.
 TEST_F(LoaderTest, RestoreContinuesFromAnyPoint) {
   std::mt19937 random(7);
   for (const Order order : {Order::kGlobal, Order::kPerRank}) {
@@ -268,7 +268,7 @@ TEST_F(LoaderTest, RestoreContinuesFromAnyPoint) {
   }
 }
 
-// Many ranks each count a share of the text and tokenize only their rows: every batch and cursor stays the same.
+// If many ranks each count a share of the text and tokenize only their rows, every batch and cursor stays the same.
 TEST_F(LoaderTest, DistributedCountingGivesTheSameBatches) {
   const Rows all = read_global(options(), 1, 12, 40);
   LoaderOptions shared = options();
@@ -295,8 +295,8 @@ TEST_F(LoaderTest, RestoreOnAnotherDegreeContinuesTheGlobalStream) {
   }
 }
 
-// torchtitan's position (documents read, and their tokens that are not in a row yet) leads to the same next row: after
-// every row of a pass over documents that are shorter and longer than a row.
+// torchtitan's position (documents read, and their tokens that are not in a row yet) leads to the same next row. The
+// test tries it after every row of a pass over documents that are shorter and longer than a row.
 TEST_F(LoaderTest, ResumesFromTorchtitansPosition) {
   std::string text;
   std::vector<int64_t> tokens;
@@ -324,7 +324,7 @@ TEST_F(LoaderTest, ResumesFromTorchtitansPosition) {
   }
   EXPECT_EQ(documents, 40);
   auto loader = open(options);
-  // One position for any number of ranks, also for those with distributed row counting.
+  // The position is valid for any number of ranks, also with distributed row counting.
   ASSERT_TRUE(loader->restore({{"sample_idx", 20}, {"tokens_left", 5}}).ok());
   LoaderOptions many = options;
   many.dp_rank = 3, many.dp_size = 6;
@@ -337,7 +337,7 @@ TEST_F(LoaderTest, ResumesFromTorchtitansPosition) {
               HasSubstr("of the documents before it, which have fewer"));
 }
 
-// torchtitan's position counts documents in their order: rows in another order have no such position.
+// torchtitan's position counts documents in the order of the files, so it is refused for rows in another order.
 TEST_F(LoaderTest, RefusesTorchtitansPositionForOtherOrders) {
   const auto refused = [&](const LoaderOptions& options) {
     return std::string(open(options)->restore({{"sample_idx", 3}, {"tokens_left", 1}}).message());
@@ -383,7 +383,7 @@ TEST_F(LoaderTest, PaddingShareCoversAllRanks) {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(many->next().ok());
     EXPECT_DOUBLE_EQ(many->take_padding().value(), share);
   }
-  // For compressed text many ranks get a warning; the share is the same.
+  // If many ranks read compressed text, they get a warning, and the share is the same.
   packed.dp_rank = 3, packed.dp_size = 64;
   auto plain_text = open(packed);
   for (std::string& file : packed.files) {
@@ -411,7 +411,7 @@ TEST_F(LoaderTest, StateIgnoresPrefetchedBatches) {
   }
 }
 
-// Prefetching changes no batch: a thread makes batches ahead, or without it they are made on request.
+// Prefetching changes no batch. Only with prefetching does a thread make batches ahead of their use.
 TEST_F(LoaderTest, OnlyPrefetchingStartsAThread) {
   const auto threads = [] {
     const std::filesystem::directory_iterator tasks("/proc/self/task");
@@ -498,7 +498,8 @@ TEST_F(LoaderTest, WithoutLoopAllRanksEndTogether) {
   EXPECT_EQ(seen, static_cast<int64_t>(rows.size()));
 }
 
-// A wrong path or a strict filter leaves a few words: the loss falls to zero, and only this warning explains it.
+// A wrong path or a strict filter may leave only a few words. The loss then falls to zero, and only this warning
+// explains it.
 TEST_F(LoaderTest, WarnsOnceOfATinyDataset) {
   LoaderOptions options = this->options();
   options.files = {folder_.write("few.json", line("two words"))};
@@ -589,7 +590,7 @@ TEST_F(LoaderTest, StopsCleanly) {
   }
 }
 
-// Its thread may wait for a hub for minutes; the end of a job does not.
+// The loader's thread may wait for a hub for minutes, but destroying the loader does not.
 TEST_F(LoaderTest, EndsWhileAHubDoesNotAnswer) {
   const auto hub = std::make_shared<HangingHub>(files_[0]);
   LoaderOptions options = this->options(Order::kGlobal, 0, 1, 1);

@@ -43,7 +43,7 @@ def assemble(tokenizer, normalizer=None, pre_tokenizer=None, decoder=None, speci
 
 
 def train_bpe(texts, fallback, fuse=True, split=True):
-    """SentencePiece's BPE in its converted form: special tokens, bytes, then the learnt tokens."""
+    """Trains SentencePiece's BPE in its converted form: special tokens, bytes, then the learnt tokens."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=fuse))
     tokenizer.pre_tokenizer = metaspace(split=split)
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
@@ -75,8 +75,8 @@ def train_unigram(texts, fallback=False, normalizer=None):
 
 
 def fields(message, wanted):
-    """The values of a field of bytes in an encoded Protobuf message (the package's own reader needs another Protobuf than
-    LibTorch's)."""
+    """Returns the values of a field of bytes in an encoded Protobuf message. (The package's own reader needs another Protobuf than
+    LibTorch's.)"""
     at = 0
 
     def number():
@@ -96,7 +96,7 @@ def fields(message, wanted):
 
 
 def precompiled(rules):
-    """SentencePiece's rules in the form that is compiled into its models."""
+    """Returns SentencePiece's rules in the form that is compiled into its models."""
     with tempfile.TemporaryDirectory() as work:
         prefix = pathlib.Path(work) / "m"
         sentencepiece.SentencePieceTrainer.train(
@@ -158,7 +158,7 @@ def main():
         sys.argv.remove("--speed")
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         large = small = english
-        clock = time.process_time  # Other processes share the machine.
+        clock = time.process_time  # CPU time, because other processes share the machine.
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
         write_texts(work / "large", large)

@@ -15,7 +15,8 @@ WIDTH = 33
 
 
 def schedule(changes, rows, lengths):
-    """The source of each row. `changes` is {row: weights}; `lengths` has the number of rows of each source, or None if it does not end."""
+    """Returns the source of each row. `changes` is {row: weights}; `lengths` has each source's number of rows, or None if it does
+    not end."""
     order, ended, current, given = [], set(), None, [0] * len(lengths)
     while len(order) < rows:
         weights = list(changes[max(row for row in changes if row <= len(order))])
@@ -64,7 +65,7 @@ class Mixture(RowReader):
         return {"name": name, "path": str(path), "format": "auto", **more}
 
     def globally(self, size, batch, batches, cursor=None, **request):
-        """The rows of all ranks, in the order of the stream, and the cursor, which is every rank's."""
+        """Returns the rows of all ranks in the order of the stream, and the cursor, which is the same on every rank."""
         ranks = self.answers(size, row_tokens=WIDTH, batch=batch, batches=batches, cursor=cursor, counts=str(self.root / "counts"), **request)
         return in_order(ranks, batch, batches), ranks[0]["cursor"]
 
@@ -113,7 +114,7 @@ class Mixture(RowReader):
                 more, cursor = self.globally(size, 8 // size, 1, cursor, sources=sources, weights=weights)
                 got += more
             self.assertEqual(got, want[:len(got)])
-        # When every source with a weight has ended, so has the stream, with every whole row once.
+        # The stream ends when every source with a weight has ended, and contains every whole row once.
         ends = [self.source(name, repeat=False) for name in self.NAMES]
         every = [len(self.streams[name]) // WIDTH for name in self.NAMES]
         answer = self.run_query(sources=ends, weights=[[0, [3, 2, 1]]], batches=10_000)
@@ -125,11 +126,11 @@ class Mixture(RowReader):
         _, cursor = self.globally(1, 1, 50, sources=two, weights=[[0, [9, 1]]])
         given = {one["name"]: one["rows"] for one in cursor["sources"]}
         self.assertEqual(given, {"web": 45, "code": 5})
-        # New weights count from here: code does not catch up on earlier rows.
+        # New weights apply only to later rows: the source "code" does not catch up on earlier ones.
         more, _ = self.globally(1, 1, 20, cursor, sources=two, weights=[[0, [1, 1]]])
         web = self.expected(self.NAMES, [0] * 100)
         self.assertEqual(sum(row in web for row in more), 10)
-        # A new source starts at its beginning, a removed one is forgotten.
+        # A new source starts at its beginning, and the position of a removed one is dropped.
         other = [self.source("books"), self.source("web")]
         more, after = self.globally(1, 1, 2, cursor, sources=other, weights=[[0, [1, 1]]])
         self.assertEqual(more[0], self.expected(self.NAMES, [2])[0])

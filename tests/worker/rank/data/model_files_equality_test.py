@@ -37,7 +37,7 @@ def llama3_special(first):
 
 
 def learnt_ranks(texts):
-    """Single bytes, then the tokens that BPE learns: each token's rank is below those of tokens made from it."""
+    """Returns single bytes, then the tokens that BPE learns: each token's rank is below those of tokens made from it."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
@@ -106,10 +106,10 @@ def main():
         sys.argv.remove("--speed")
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         large = small = english
-        clock = time.process_time  # Other processes share the machine.
+        clock = time.process_time  # CPU time, because other processes share the machine.
     # tiktoken's regular expressions fail on longer runs.
     large, small = [[text[:20000] for text in texts if "\0" not in text] for texts in (large, small)]
-    # Long enough that sums of scores restart in the middle.
+    # This text is so long that sums of scores restart in the middle.
     if not speed_alone:
         small = [*small, "\n".join(english)[:600_000]]
     with tempfile.TemporaryDirectory() as work:

@@ -48,7 +48,7 @@ TEST(SentencePieceTokenizerTest, PairsMergeByScoreWithByteFallback) {
   EXPECT_EQ((*tokenizer)->bytes(3 + '\n'), "\n");
   EXPECT_EQ((*tokenizer)->max_id(), 264);
   EXPECT_THAT(document(**tokenizer, "a<x>b"), ElementsAre(1, 259, 260, 264, 261, 2));
-  // Names of control pieces are text.
+  // The names of control pieces are ordinary text.
   EXPECT_THAT(document(**tokenizer, "<s>"), ElementsAre(1, 259, 3 + '<', 3 + 's', 3 + '>', 2));
 }
 

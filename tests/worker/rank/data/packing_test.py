@@ -14,7 +14,7 @@ WIDTH, WINDOW, SEED = 33, 16, 5
 
 
 def best_fit(documents):
-    """Rows of pieces, [(document, begin, tokens)], of one window."""
+    """Returns the rows of one window, each a list of pieces (document, begin, tokens)."""
     pieces = [(d, begin, min(WIDTH, len(tokens) - begin))
               for d, tokens in enumerate(documents) for begin in range(0, max(0, len(tokens) - 1), WIDTH - 1)]
     rows = []
@@ -107,7 +107,7 @@ class Packing(RowReader):
             for begin, end in zip([0, *ends], ends):
                 predicted += zip(row[begin:end - 1], row[begin + 1:end])
         self.assertEqual(sorted(predicted), sorted(pair for d in self.documents for pair in zip(d, d[1:])))
-        # A document that fits into a row is not cut.
+        # No document that fits into a row is cut.
         whole = [row[begin:end] for row, ends in zip(answer["rows"], answer["ends"]) for begin, end in zip([0, *ends], ends)]
         for document in self.documents:
             if len(document) <= WIDTH:

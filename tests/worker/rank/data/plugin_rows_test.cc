@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kWidth = 33;
 
-// Lines of a file, each a document: a text, or the numbers of tokens with "-" before those that are not labels.
+// Reads a file whose lines are documents: a text, or the ids of tokens, with "-" before those that are not labels.
 class Lines : public PluginReader {
  public:
   Lines(const std::string& file, const data_files::FilePlace& place, bool tokens)
@@ -79,7 +79,8 @@ FileKind kind_of(Opened (*open)(const std::string&, const data_files::FilePlace&
           .plugin = std::make_shared<LoadedDataset>(LoadedDataset{{"mine", content, ".lines", open}, "mine.so", 7})};
 }
 
-// The same documents in three forms: JSON lines, lines of texts, lines of tokens. Every third token is not a label.
+// Has the same documents in three forms: JSON lines, lines of texts, and lines of tokens, where every third is not a
+// label.
 class PluginRowsTest : public ::testing::Test {
  protected:
   PluginRowsTest() {
@@ -174,7 +175,7 @@ class PluginRowsTest : public ::testing::Test {
     return absl::OkStatus();
   }
 
-  // The dataset's error when it is read in order.
+  // Returns the dataset's error when it is read in order.
   std::string error_of(
       const SourceWanted& source, int ranks = 1, const Arrange& arrange = [](RowsWanted&) {}) const {
     return std::string(read({source}, ranks, 120, arrange).status.message());
@@ -361,8 +362,8 @@ TEST_F(PluginRowsTest, RefusesInconsistentPlaces) {
   EXPECT_THAT(error_of(source), HasSubstr("a reader that was opened there returns another document"));
 }
 
-// Documents that change with each opening are noticed before the first row; those that change later, under distributed
-// row counting, when they are read.
+// Documents that change with each opening are refused before the first row; documents that change later, under
+// distributed row counting, are refused when they are read.
 TEST_F(PluginRowsTest, RefusesChangingDocuments) {
   static int openings;
   struct Changes : Lines {
@@ -422,7 +423,7 @@ TEST_F(PluginRowsTest, MalformedDocumentsAreNamedAndLimited) {
   EXPECT_THAT(error_of(source), HasSubstr("the document has text, and the dataset gives tokens"));
 }
 
-// A rebuilt library may cut the same files differently, so counts of the other build are not used.
+// A rebuilt library may cut the same files differently, so counts of the earlier build are not used.
 TEST_F(PluginRowsTest, RebuiltLibraryCountsAgain) {
   SourceWanted source = texts();
   const auto unarranged = [](RowsWanted&) {};

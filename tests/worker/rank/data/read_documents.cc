@@ -19,7 +19,7 @@ DocumentReader::Options options_of(const nlohmann::json& request) {
           .max_bad_lines = request.value("max_bad", 100)};
 }
 
-// Reads a document again from its start. Returns what differs; empty if it is the same.
+// Reads a document again from its start. Returns what differs, or "".
 std::string read_again(const DocumentReader::Options& options, const Document& document) {
   DocumentReader again(options);
   if (const absl::Status status = again.seek(document.position, 0); !status.ok()) return std::string(status.message());

@@ -18,7 +18,7 @@ class RequestProgram(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        # In memory if possible: syncing is not tested here.
+        # The folder is in memory if possible, because these tests do not depend on syncing.
         cls.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         cls.root = pathlib.Path(cls.folder.name)
         cls.program = subprocess.Popen([BIN.parent / "tests" / cls.PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,

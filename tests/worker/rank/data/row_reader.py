@@ -24,14 +24,14 @@ class RowReader(RequestProgram):
 
     @classmethod
     def encode(cls, text):
-        """A document's tokens."""
+        """Returns a document's tokens."""
         return cls.begin + cls.package.encode(text, add_special_tokens=False).ids + cls.end
 
     def answer(self, **request):
         return self.reply_to({"tokenizer": str(TOKENIZER), **request})
 
     def answers(self, size, **request):
-        """The answers of `size` ranks; the cursor is the same on all."""
+        """Returns the answers of `size` ranks, whose cursors must be equal."""
         ranks = [self.answer(dp_rank=rank, dp_size=size, **request) for rank in range(size)]
         for rank in ranks:
             self.assertNotIn("error", rank)
@@ -40,5 +40,5 @@ class RowReader(RequestProgram):
 
 
 def in_order(ranks, batch, batches, what="rows"):
-    """The rows of all ranks, in the order of the stream."""
+    """Returns the rows of all ranks in the order of the stream."""
     return [one for i in range(batches) for rank in ranks for one in rank[what][i * batch:(i + 1) * batch]]

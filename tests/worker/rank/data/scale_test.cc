@@ -1,5 +1,5 @@
-// Measures the work of one rank's text reader among many: to start, for a batch, and to resume from a cursor. The other
-// ranks are simulated by their counts in the counts file. docs/scale.md has the table of TITAN_LONG=1.
+// Measures how much text one rank of many reads to start, for a batch, and to resume from a cursor. Counts in the
+// counts file simulate the other ranks. docs/scale.md has the table of TITAN_LONG=1.
 
 #include <gtest/gtest.h>
 
@@ -52,13 +52,13 @@ struct Kind {
   const char* name;
   const char* file;
   int64_t record_bytes;
-  int64_t max_documents;  // The most documents that a rank tokenizes for a batch, whatever the number of ranks: stated
-                          // below.
+  int64_t max_documents;  // The most documents that a rank tokenizes for a batch, whatever the number of ranks.
   int64_t rows_counted;   // Rows per rank: two windows of counts.
   std::function<std::unique_ptr<RowSource>(const std::string& file, const std::string& folder, const Request&)> open;
 };
 
-// Random letters compress to about six tenths, and the text around them to little.
+// The compressed size of a block is half of its text: random letters compress to about 60 %, and the rest to almost
+// nothing.
 std::unique_ptr<RowSource> in_order(const std::string& file, const std::string&, const Request& request) {
   constexpr BlockFiles::Sizes kSizes{.text_bytes = kBlockBytes, .compressed_bytes = kBlockBytes / 2};
   return std::make_unique<CountedRows>(
@@ -87,8 +87,9 @@ std::unique_ptr<RowSource> packed(const std::string& file, const std::string& fo
                                       PackedRows::Options{.row_tokens = kRow, .window = 128});
 }
 
-// A row's documents begin in at least two of its tokens each, or continue into it. A share is counted for this window
-// of counts and the next one. In order the unit is blocks: the row's, the cursor's and the two shares.
+// Bounds of max_documents. A row holds at most kRow / 2 documents that begin in it, with two tokens or more each, and
+// one that continues into it. A rank also counts its share of this window of counts and of the next one. In order it
+// tokenizes whole blocks: those of the row, of the cursor and of the two shares.
 constexpr int64_t kOfBlock = kBlockBytes / 20 + 1, kOfChunk = DocumentLengths::kDocuments;
 const Kind kKinds[] = {
     {"in order", "a.jsonl", CountsFile<BlockCount>::kRecordBytes, 6 * kOfBlock, kRows + 1, in_order},

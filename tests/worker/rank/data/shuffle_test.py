@@ -26,7 +26,7 @@ def scramble(value):
 
 
 def permutation(count, seed, passes):
-    """Eight Feistel rounds over halves of equal width, repeated while the result is beyond `count`."""
+    """Permutes range(count) by eight Feistel rounds over halves of equal width, repeated while the result is not below `count`."""
     half = max(1, -(-(count - 1).bit_length() // 2))
     key, keys = scramble(scramble(seed + 0x9E3779B97F4A7C15 & MASK) + passes & MASK), []
     for _ in range(8):
@@ -94,7 +94,7 @@ class Shuffle(RowReader):
         return in_order(ranks, batch, batches), ranks[0]["cursor"]
 
     def cut(self, documents, order, passes=3):
-        """Rows of documents in the order of each pass, one stream over all passes."""
+        """Cuts documents, in the order of each pass, into rows of one stream over all passes."""
         stream = [t for p in range(passes) for i in order(len(documents), SEED, p) for t in documents[i] or []]
         return [stream[i:i + WIDTH] for i in range(0, len(stream) - WIDTH + 1, WIDTH)]
 
@@ -123,7 +123,7 @@ class Shuffle(RowReader):
 
     @unittest.skipUnless((BIN / "titan-parquet.so").exists(), "built without Parquet")
     def test_parquet_is_shuffled_in_blocks(self):
-        """Row groups come in any order, one beyond 8,192 rows as several, with their rows in any order."""
+        """Row groups come in random order, with their rows in random order; one of more than 8,192 rows counts as several."""
         groups, texts = [[], []], []
         for file, sizes in enumerate(((30, 45, 17), (9000, 5))):
             names = [f"{file} {i} perl" if i % 50 != 9 else None for i in range(sum(sizes))]
@@ -203,7 +203,7 @@ class Shuffle(RowReader):
         place.unlink()
         self.assertEqual(self.run_query("text", "documents", batches=5, counts=str(counts))["rows"], want)
 
-    # The algorithm is fair; the other tests compare the program with it.
+    # The copy of the algorithm in this file is fair; the other tests compare the program with it.
     def test_the_permutations_are_fair(self):
         for count in (1, 2, 3, 4, 5, 17, 64, 65, 1000):
             self.assertEqual(sorted(permutation(count, 1, 0)), list(range(count)))

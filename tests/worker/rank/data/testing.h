@@ -1,6 +1,6 @@
 #pragma once
 
-// A tokenizer of single bytes and datasets in a temporary folder.
+// Tests use a tokenizer of single bytes, and datasets in a temporary folder.
 
 #include <cstdint>
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace titan::data::testing {
 
-// GPT-2's character for each byte: token i is byte i.
+// Returns GPT-2's character for each byte: token i is byte i.
 inline nlohmann::json byte_vocabulary() {
   nlohmann::json vocabulary;
   uint32_t next = 0x100;
@@ -25,7 +25,7 @@ inline nlohmann::json byte_vocabulary() {
   return vocabulary;
 }
 
-// Bytes as tokens 0-255, "<bos>" 256 and "<eos>" 257.
+// Returns a tokenizer with bytes as tokens 0-255, "<bos>" 256 and "<eos>" 257.
 inline nlohmann::json byte_tokenizer() {
   const auto special = [](int id, const char* content) {
     return nlohmann::json{

@@ -1,7 +1,7 @@
 """Tests that Titan's tokenizer gives the tokens of the Python `tokenizers` package, on more than 10 MB of varied Unicode text.
 
 The test trains byte-level tokenizers of the kinds that models ship (GPT-2, Llama 3, Qwen with NFC, DeepSeek, o200k, and rarer
-options); the program tokenize_file runs Titan's side. metaspace_equality_test.py has those of characters.
+options); the program tokenize_file runs Titan's side. metaspace_equality_test.py tests tokenizers of characters.
 """
 
 import json
@@ -66,7 +66,7 @@ def variants(texts):
 
 
 def without_bytes(tokenizer):
-    """The tokenizer without a third of its single-byte tokens and all merges that need them."""
+    """Returns the tokenizer without a third of its single-byte tokens and all merges that need them."""
     file = json.loads(tokenizer.to_str())
     gone = {token for token in file["model"]["vocab"] if len(token) == 1 and ord(token) % 3 == 0 and not token.isascii()}
     keep = {token: i for token, i in file["model"]["vocab"].items() if not gone & set(token)}
@@ -84,8 +84,8 @@ def save(tokenizer, folder, old_merges):
 
 
 def check_truncation(work, tokenizer):
-    """Truncation settings that a training left in the file cut texts in that package but not in Titan; titan-data warns by
-    name."""
+    """Truncation settings that a training left in the file cut texts in the Python package but not in Titan; titan-data names
+    them in a warning."""
     whole = tokenizer.encode("Once upon a time there was a long text.", add_special_tokens=False).ids
     tokenizer.enable_truncation(max_length=4)
     tokenizer.enable_padding(length=6, pad_id=1)

@@ -62,7 +62,7 @@ TEST(TokenizerTest, MergesByRankNotByPosition) {
   EXPECT_THAT(encode(**tokenizer, "abc"), ElementsAre(302));
 }
 
-// Long words take another code path than short ones; the tokens are the same.
+// Long words take another code path than short ones, with the same tokens.
 TEST(TokenizerTest, LongWords) {
   json file = byte_tokenizer();
   file["model"]["vocab"].update({{"aa", 300}, {"aaaa", 301}});

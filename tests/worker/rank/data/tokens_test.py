@@ -82,13 +82,13 @@ class Tokens(RowReader):
         return answer
 
     def deal(self, path, size, batch, batches, cursor=None, **request):
-        """All ranks' rows in the order of the stream, and the cursor, which is the same on each."""
+        """Returns all ranks' rows in the order of the stream, and the cursor, which is the same on each."""
         answers = [self.read_ok(path, dp_rank=rank, dp_size=size, batch=batch, batches=batches, cursor=cursor, **request) for rank in range(size)]
         self.assertTrue(all(a["cursor"] == answers[0]["cursor"] for a in answers))
         return in_order(answers, batch, batches), answers[0]["cursor"]
 
     def check_rows(self, path):
-        """Compares with the concatenation, over two passes; dp 1, 2, 4 and changes of it in the middle."""
+        """Compares two passes with the concatenated documents, on 1, 2 and 4 ranks and with changes of that number in between."""
         width = 33
         expected = in_rows(self.documents, width, 480)
         for size in (1, 2, 4):

@@ -70,7 +70,7 @@ def main():
 
     mirror = root / "c4"
     write_shards(mirror / "en", documents[:60], 4, compress=True)
-    # Offline the hub's configuration named "en" is missing: loads the same stream by its files.
+    # Without a network the hub's configuration "en" is missing, so the same stream is loaded by its files.
     text_datasets.DATASETS["c4"] = DatasetConfig(
         path="", sample_processor=text_datasets._process_c4_text, loader=lambda path: load_dataset(
             "json", data_files=sorted(str(p) for p in (mirror / "en").iterdir()), split="train", streaming=True))

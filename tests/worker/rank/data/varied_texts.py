@@ -22,7 +22,7 @@ ADDED = ["<|begin_of_text|>", "<|end_of_text|>", "<|end_of_text", "<|tool|>", "<
 
 
 def character_pools():
-    """Assigned characters in blocks of 256, without surrogates, and some unassigned ones."""
+    """Returns assigned characters in blocks of 256, without surrogates, and some unassigned ones."""
     pools = []
     for start in range(0, 0x110000, 0x100):
         if 0xD800 <= start < 0xE000 or 0xF0000 <= start < 0x10FF00:
@@ -84,12 +84,12 @@ def make_texts(seed, size, english, last=0x110000):
 
 
 def training_texts(texts):
-    """Texts for learning vocabularies. They are clipped, because each merge scans a whole word again, and a run is one word."""
+    """Returns texts for learning vocabularies, clipped because each merge scans a whole word again and a run is one word."""
     return [text[:2000] for text in RUNS + random.Random(3).sample(texts, 150)]
 
 
 def titan_tokens(folder, texts_file, work, repeats=1, decoded=False):
-    """The tokens of each text, MB/s and, with `decoded`, the text of the tokens."""
+    """Returns the tokens of each text, MB/s and, with `decoded`, the text of the tokens."""
     ids_file = work / "ids"
     command = [PROGRAM, folder, texts_file, ids_file, str(repeats)] + ([work / "decoded"] if decoded else [])
     done = subprocess.run(command, capture_output=True, text=True)
