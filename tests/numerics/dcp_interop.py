@@ -31,7 +31,8 @@ class Case:
     titan: dict = dataclasses.field(default_factory=dict)  # Titan's mesh.
     last: dict = dataclasses.field(default_factory=dict)   # The mesh on which torchtitan resumes.
     extra: dict = dataclasses.field(default_factory=dict)
-    # Steps of each part, in the long form. Few with routers: losses drift apart later (docs/interop-torchtitan.md).
+    # Steps of each part in the long form. Models with routers get few, because losses drift apart later
+    # (docs/interop-torchtitan.md).
     turn: int = 10
 
 

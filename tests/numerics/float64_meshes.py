@@ -1,7 +1,7 @@
 """Checks that every mesh trains alike in float64: 1 rank, FSDP 2, DDP 2, HSDP 2x2 (and accumulation, and recomputation) agree to
 1e-10.
 
-In float64 no tolerance needs an argument: only the order of sums differs.
+In float64 the tolerance needs no derivation, because only the order of sums differs.
 """
 
 import tempfile

@@ -25,12 +25,12 @@ namespace {
 
 constexpr double kLogitTolerance = 1e-5;
 constexpr double kGradTolerance = 1e-4;
-constexpr double kLossFloor = 1e-3;  // Floor of the loss's error: one number may be close to the truth by luck.
-constexpr double kSpread = 2;        // Divided by the square root of the number of elements of a gradient.
+constexpr double kLossFloor = 1e-3;  // Floor of the loss's error, since a single number may happen to be exact.
+constexpr double kSpread = 2;        // Margin of a gradient's ratio, times the square root of its element count.
 constexpr int64_t kFew = 64;         // Gradients with fewer elements have random errors and count only in the median.
-constexpr double kClear = 5;  // Times the tolerance: a disturbed model beyond this fails without a backward pass.
+constexpr double kClear = 5;         // Disturbed logits beyond this times the tolerance need no backward pass.
 
-// Builds a whole parameter from tensors by Hugging Face names; nullopt if they hold it in no layout.
+// Builds a whole parameter from tensors with Hugging Face names. Returns nullopt if they do not hold it in any layout.
 std::optional<at::Tensor> from_hf(const Tensors& tensors, const std::string& prefix,
                                   const std::vector<checkpoint::HfLayout>& layouts, const std::vector<int64_t>& shape) {
   const checkpoint::Box box = checkpoint::whole(shape);

@@ -19,7 +19,7 @@ using Tensors = std::map<std::string, at::Tensor>;
 struct Errors {
   double logits = 0, grad = 0, loss = 0;  // Relative rms; for the loss the relative error.
   std::string worst;                      // Parameter with the largest gradient error.
-  int64_t routed_elsewhere = 0;           // Tokens, over all layers, that went to other experts.
+  int64_t routed_elsewhere = 0;           // Tokens, over all layers, that went to other experts than the oracle's.
 
   void add_grad(const std::string& fqn, const at::Tensor& got, const at::Tensor& want);
   bool pass() const;
@@ -50,34 +50,34 @@ class GoldenCase {
   // order.
   void build(const models::ModelSpec& spec, bool permute = true);
 
-  // All parameters' names, and their values by name.
+  // Return all parameters' names, and their values by name.
   std::vector<std::string> names() const;
   Tensors weights() const;
   Tensors buffers() const;  // Saved buffers.
 
-  // Forward and backward of the bare model.
+  // Runs the bare model forward and backward.
   Errors run();
-  // The same for a disturbed model. If the first row's logits show the disturbance, it skips the rest.
+  // Runs a disturbed model like run(). If the first row's logits show the disturbance, it skips the rest.
   Errors run_disturbed();
-  // The same with weights in bfloat16, compared with the reference and the oracle's own step.
+  // Runs with weights in bfloat16, and compares with the reference and the oracle's own step.
   Rounded run_rounded();
   // Casts the weights to another type, with buffers as in a job. run() is not valid afterwards.
   void cast(at::ScalarType type);
-  // Calls of LibTorch's operations by forward, loss and backward (tests/testing/call_counter.h).
+  // Returns the number of calls of LibTorch's operations in forward, loss and backward (tests/testing/call_counter.h).
   int64_t count_calls();
   // Calls `run` while one parameter carries noise of `relative` times its rms.
   void with_noise(const std::string& fqn, double relative, const std::function<void()>& run);
 
-  // Errors of a step that was computed elsewhere with the same weights: "logits" and "grad.<FQN>".
+  // Returns the errors of a step that was computed elsewhere with the same weights: "logits" and "grad.<FQN>".
   Errors errors_of(const Tensors& step) const;
-  // The oracle's gradient of one parameter, in Titan's layout.
+  // Returns the oracle's gradient of one parameter, in Titan's layout.
   at::Tensor peer_grad(const nn::Parameter& parameter) const;
 
  private:
   at::Tensor grad_of(const Tensors& step, const std::string& prefix, const nn::Parameter& parameter) const;
   std::vector<at::Tensor> choices(const Tensors& step) const;
   at::Tensor forward(const at::Tensor& tokens);
-  // Gradients of all weights, in their order.
+  // Returns the gradients of all weights, in their order.
   std::vector<at::Tensor> backward(const at::Tensor& loss);
   void watch_routers();
   nn::Parameter& find(const std::string& fqn);

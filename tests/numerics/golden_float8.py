@@ -2,10 +2,11 @@
 rowwise, FSDP 2 and TP 2.
 
 Layers compute in fp32, so the two differ only by the order of sums, until a number is near the boundary of two eight-bit values.
-Then an operand is rounded to the neighbour, a token's next numbers differ by a few per mille, and more of them round otherwise.
-So losses have a limit, and gradients may differ by a fraction of the change that float8 itself makes, which one operand quantized
-in another way would exceed. (With powers of two as scales, on FSDP, no sum differs, and the results are equal.) Weights have
-plain initial values: a gain would multiply such differences. Scales are those of torchao's tensor ranks (scales_over).
+Then an operand rounds to the other value, the token's next numbers differ by a few per mille, and more of them round
+differently. So losses have a limit, and gradients may differ by a fraction of the change that float8 itself makes; a single
+operand that is quantized in another way exceeds that fraction. (With powers of two as scales, on FSDP, no sum differs, and the
+results are equal.) Weights have plain initial values: a gain would multiply such differences. Scales are those of torchao's
+tensor ranks (scales_over).
 
 --itself (not in CI) also runs torchao with its products summed in float64, from weights with a gain of 5, and prints the
 distances of the first step's losses: docs/benchmarks/low-precision.md has the figures.
@@ -25,20 +26,19 @@ STEPS = {"training.steps": 3, "training.seq_len": 128}
 FLOAT8 = {**STEPS, "model.converters": "quantize.linear.float8", "quantize.linear.float8.filter_fqns": "output",
           "quantize.linear.float8.emulate": True}
 TITAN = {"training.dataloader.order": "per_rank"}
-# All relative: limits of losses, of norms (torchtitan's are inexact on CPUs) and of the first step's gradients as one
-# vector. SHARE_LIMIT: distance of the two over the distance of float8 from fp32, which must be at least EFFECT.
+# Relative limits of losses, of norms (torchtitan's are inexact on CPUs) and of the first step's gradients as one vector.
+# SHARE_LIMIT: distance of the two, divided by the distance of float8 from fp32, which must be at least EFFECT.
 LOSS_LIMIT, NORM_LIMIT, SHARE_LIMIT, EFFECT = 1e-4, 1e-3, 0.25, 5e-3
 
 
 def distance(gradients, others):
-    """Relative distance of all gradients as one vector."""
+    """Returns the relative distance of all gradients as one vector."""
     names = sorted(gradients)
     return relative_rms(*(numpy.concatenate([numpy.float64(of[name]).ravel() for name in names]) for of in (gradients, others)))
 
 
 def compare_with_itself(folder, seed):
-    """One step: the effect of the sums' rounding alone on torchao's loss, compared with Titan's distance and the effect of eight
-    bits."""
+    """Prints, for the loss of one step, how far torchao with sums in float64, Titan, and float32 layers are from torchao."""
     steps = {**FLOAT8, "training.steps": 1}
     for ranks, mesh in ((1, "1 rank"), (2, "FSDP 2")):
         wide = None

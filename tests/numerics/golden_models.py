@@ -35,14 +35,14 @@ def judge_rounded(check):
 
 
 def machine_has_kernels():
-    """Whether the machine has what the lowest level needs (worker/rank/kernels/level.h), read from the system and not from
+    """Returns whether the machine has what the lowest level needs (worker/rank/kernels/level.h), according to the system instead of
     Titan."""
     flags = set(Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split())
     return {"avx2", "fma", "f16c"} <= flags
 
 
 def judge_calls(folder, check):
-    """Whether the calls are few enough, and whether Titan's kernels were counted if the machine can run them."""
+    """Checks that the calls are few enough, and that Titan's kernels were counted if the machine can run them."""
     ours, oracle = check["calls"], json.loads((folder / "calls.json").read_text())
     packed = json.loads((folder / "case.json").read_text())["document_end"] is not None
     few = packed or ours["bfloat16"] <= oracle["bfloat16"]  # On a CPU LibTorch's operations take each document separately.
@@ -64,7 +64,7 @@ def judge_compiled(folder, check):
 
 
 def compare(folder, seed):
-    """Number of checks, and the failed ones as text."""
+    """Returns the number of checks, and the failed ones as text."""
     subprocess.run([sys.executable, SOURCE / "tests/peer/one_step.py", folder, "--seed", str(seed)], check=True)
     cases = sorted(folder.iterdir())
     checks = []

@@ -29,11 +29,11 @@ from rank_runs import MESHES, DaemonRun, RankRun, Report, read_safetensors  # no
 
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
 
-# In bf16 the first step is as exact as in fp32; later, rounding amplifies the norms' last digits (measured 1.3e-4,
-# 2e-4).
+# In bf16 the first step is as exact as in fp32; in later steps rounding amplifies the norms' last digits (measured 1.3e-4
+# and 2e-4).
 BF16 = {"training.mixed_precision_param": "bfloat16", "training.steps": 3}
 BF16_LOSS_LIMIT, BF16_NORM_LIMIT = 2e-3, 2e-3
-BF16_ERROR_LIMIT = 1.25  # Limit of the error of a tensor's gradient by Titan's own kernels, divided by torchtitan's.
+BF16_ERROR_LIMIT = 1.25  # Limit of the error of a tensor's gradient with Titan's own kernels, divided by the error of torchtitan's.
 
 
 def hf_weights(folder):
@@ -115,7 +115,7 @@ def main():
         peer = Peer(folder / "peer-1")
         full = {"checkpoint.last_save_model_only": False}
         for mesh in [mesh for mesh in MESHES if options.all or mesh != "DDP 2"]:
-            # One mesh ends with an export instead of a full checkpoint: its updates are read from there.
+            # One mesh ends with an export instead of a full checkpoint, from which the test reads its updates.
             export = mesh == "HSDP 2x2"
             run = run_titan(folder / mesh.replace(" ", "-"), weights, mesh,
                             {"checkpoint.last_save_in_hf": True} if export else full)

@@ -30,7 +30,7 @@ class Reporter {
               << std::endl;
     good_ = false;
   }
-  // Prints a step in bfloat16 by these kernels; golden_models.py has the limits.
+  // Prints the ratios of a step in bfloat16 with these kernels; golden_models.py has the limits.
   void rounded(const std::string& kernels, const Rounded& ratios) {
     std::cout << nlohmann::json{{"case", name_},
                                 {"check", "bfloat16 by " + kernels},
@@ -44,7 +44,7 @@ class Reporter {
                                 {"worst", ratios.worst}}
               << std::endl;
   }
-  // Prints the calls of operations in a step, by the code that computes it; golden_models.py has the limits.
+  // Prints the calls of operations in a step for each way to compute it; golden_models.py has the limits.
   void calls(const nlohmann::json& counted) {
     std::cout
         << nlohmann::json{{"case", name_}, {"check", "calls"}, {"good", true}, {"calls", counted}, {"must_pass", true}}

@@ -1,5 +1,5 @@
-"""Runs the rows of torchtitan's integration matrix that are more than five steps on a mesh, as real processes in float64: what
-they save, load, validate and recompute equals that of one rank with the same switches, to 1e-10.
+"""Runs the rows of torchtitan's integration matrix that test more than five steps on a mesh, as real processes in float64: they
+save, load, validate and recompute the same as one rank with the same switches, to 1e-10.
 
 The matrix's other rows for language models are tested in:
   meshes, schedules, activation checkpointing     mesh_table/rows.cc (column "torchtitan's test" of docs/generated/mesh-table.md)

@@ -1,6 +1,6 @@
-"""Tests context parallelism through titan-rank: the same job on one rank and on a ring of processes gives the same curve.
+"""Tests context parallelism through titan-rank: a job gives the same curve on one rank and on a ring of processes.
 
-By default it runs a short row in float64, with and without documents, by both rotate methods, validation included (1e-10). The
+By default it runs a short row in float64, with and without documents, with both rotate methods and with validation (1e-10). The
 long form is `long_context.py --tokens 16384 --ranks 4 --dtype float32`; `--attention 65536` adds attention alone on a row of that
 length, 4 ranks against one (tests/worker/rank/parallel/context_test.cc).
 """

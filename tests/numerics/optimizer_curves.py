@@ -18,10 +18,10 @@ from rank_runs import LOSS, Report
 
 LONG = bool(os.environ.get("TITAN_LONG"))
 STEPS = 200 if LONG else 5
-# Each has its own learning rate, as in docs/benchmarks/low-precision.md.
+# Each optimizer with its learning rate, as in docs/benchmarks/low-precision.md.
 OPTIMIZERS = {"AdamW": 4e-3, "Muon": 2e-2} if LONG else {"Muon": 2e-2}
 MEAN_LIMIT = 0.01  # Relative to the last tenth's mean loss.
-# The first step's loss is that of the same weights; later ones differ by the part of an update that bf16 rounds.
+# The first step's losses have the same weights; later ones also differ by bf16's rounding of the updates.
 FIRST_LIMIT, STEP_LIMIT = 1e-5, {"AdamW": 1e-5, "Muon": 2e-3}
 
 

@@ -3,8 +3,8 @@
   peer_drift.py [MODEL ...]     minutes each; prints figures for docs/interop-torchtitan.md, without limits
 
 For each model torchtitan trains 30 steps on one rank and saves the tenth. From there it resumes once in the same way, and once
-over two tensor ranks, which see the same rows. A drift of the first is a fault of saving; the drift of the second is what fp32
-leaves open.
+over two tensor ranks, which see the same rows. If the first drifts, saving is at fault; the second shows the effect of rounding
+in fp32.
 """
 
 import shutil

@@ -44,7 +44,7 @@ class Peer:
     """The record of one run of an oracle; tensors only from torchtitan."""
 
     def __init__(self, folder, same_ranks=False):
-        self.same_ranks = same_ranks  # The Titan run splits the rows over ranks in the same way.
+        self.same_ranks = same_ranks  # Whether the Titan run splits the rows over ranks in the same way.
         lines = (folder / "steps.jsonl").read_text().splitlines()
         self.steps = {row["step"]: row for row in map(json.loads, lines)}
         self.folder = folder
@@ -86,7 +86,7 @@ def compare_steps(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NOR
 
 
 def first_gradients(run, peer):
-    """Gradients by name: Adam's first moment after one step is (1 - beta1) times the clipped gradient."""
+    """Returns gradients by name, since Adam's first moment after one step is (1 - beta1) times the clipped gradient."""
     first = run.checkpoint(1)
     factor = (1 - BETA1) * min(1.0, MAX_NORM / (run.metrics()[1][NORM] + 1e-6))
     names = [name[len("grad."):] for name in peer.first if name.startswith("grad.")]
@@ -106,7 +106,7 @@ def compare_run(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NORM_
 
 
 def compare_errors(report, name, run, peer, exact, limit):
-    """First gradients of another precision: each tensor's distance from the exact ones, divided by the peer's distance."""
+    """Compares first gradients of another precision: each tensor's distance from the exact one, divided by the peer's."""
     ratios = {}
     for fqn, gradient in first_gradients(run, peer).items():
         truth = exact.first["grad." + fqn]

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 STEPS, ROWS, SEQ_LEN, RANK, ALPHA = 6, 4, 64, 4, 12.0
 BETAS, EPS, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
-# Two programs in fp32 that add in different orders; for gradients and matrices relative rms.
+# The two programs add in different orders in fp32. Limits of gradients and matrices are relative rms.
 LOSS_LIMIT, GRADIENT_LIMIT, MATRIX_LIMIT, LOGIT_LIMIT = 2e-6, 2e-4, 2e-4, 2e-5
 NAMES = {"attention.wq": "self_attn.q_proj", "attention.wk": "self_attn.k_proj", "attention.wv": "self_attn.v_proj",
          "attention.wo": "self_attn.o_proj", "feed_forward.w1": "mlp.gate_proj", "feed_forward.w2": "mlp.down_proj",
@@ -78,7 +78,7 @@ def batches():
 
 
 def titan_name(peft_name):
-    """layers.0.attention.wq.lora_A.weight for base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight."""
+    """Returns layers.0.attention.wq.lora_A.weight for base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight."""
     name = peft_name.removeprefix("base_model.model.model.").replace(".default", "")
     for ours, theirs in NAMES.items():
         name = name.replace(theirs, ours)
@@ -86,7 +86,7 @@ def titan_name(peft_name):
 
 
 def as_there(name, tensor):
-    """A tensor of Titan's checkpoint with the rows in Hugging Face's order."""
+    """Returns a tensor of Titan's checkpoint with the rows in Hugging Face's order."""
     tensor = torch.from_numpy(numpy.array(tensor))  # A copy: the optimizer changes it.
     heads = next((count for layer, count in HEADS.items() if layer in name), 0)
     if not heads or "lora_B" not in name:
@@ -137,7 +137,7 @@ def in_four_bits(model):
 
 
 def compare_training(report, folder, base, targets, form):
-    """Five steps of both; returns Titan's run and PEFT's model."""
+    """Compares five steps of both; returns Titan's run and PEFT's model."""
     run = LocalRun(folder, flags_of(base, targets, form), 1).wait()
     metrics, states = run.metrics(), {step: run.checkpoint(step) for step in range(1, STEPS + 1)}
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
@@ -199,7 +199,7 @@ def compare_exports(report, folder, base, run, peft):
     assert made.count(made[0]) == len(made), made
     without = subprocess.run([BIN / "titan-generate", "--checkpoint", *map(str, [base, *prompt])], check=True, capture_output=True, text=True).stdout
     assert json.loads(without)["tokens"] != made[0], "the adapters change the text"
-    # A Titan step as base, and mistakes by name.
+    # The base may be a step of Titan, and errors name mistakes.
     tool("import", base, folder / "seed/step-0", "--model", "llama3", "--flavor", "debugmodel")
     tool("export", step, folder / "again", "--merge", "--base", folder / "seed/step-0")
     one, other = (load_file(folder / name / "model-00001-of-00001.safetensors") for name in ("merged", "again"))

@@ -7,8 +7,8 @@
 namespace titan::testing {
 
 // While an object lives, routers of this thread choose these experts, one tensor [tokens, top_k] per layer in order,
-// instead of the best by their own scores. In another precision some tokens' scores change order, and results with
-// other experts say nothing about the rest. It acts below autograd, so all of a router's own arithmetic stays. Only one
+// instead of the best by their own scores. In another precision some tokens' scores change order, and results of
+// different experts cannot be compared. It acts below autograd, so all of a router's own arithmetic stays. Only one
 // object may exist at a time.
 class PinnedChoices {
  public:

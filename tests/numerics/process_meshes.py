@@ -44,8 +44,8 @@ TABLE = [
 ]
 
 
-# Run for every commit: an interleaved pipeline over rings, a bidirectional schedule with experts, and every expert on
-# another rank.
+# These run for every commit: an interleaved pipeline with rings, a bidirectional schedule with experts, and experts spread
+# over four ranks.
 SHORT = {"llama3 pp2 cp2 tp2 (Interleaved1F1B)", "deepseek_v3 pp2 fsdp2 ep2 (DualPipeV)", "gpt_oss fsdp4 tp2 ep4 etp1"}
 
 

@@ -52,7 +52,7 @@ SHORT = list(MESHES)[:1]
 # --- The formats
 
 def to_float8(weight):
-    """Each block's largest magnitude becomes the format's; the last row and column of blocks may be partial."""
+    """Scales each block so that its largest magnitude is the format's; the last row and column of blocks may be partial."""
     rows, columns = weight.shape
     scales = torch.empty(-(-rows // BLOCK), -(-columns // BLOCK))
     values = torch.empty(rows, columns, dtype=torch.float8_e4m3fn)
@@ -65,8 +65,8 @@ def to_float8(weight):
 
 
 def to_mxfp4(weight):
-    """[..., n] to [..., n / 32, 16] bytes and [..., n / 32] exponents: one power of two per group; its largest magnitude is below
-    8 times that."""
+    """Quantizes [..., n] to [..., n / 32, 16] bytes and [..., n / 32] exponents: each group has one power of two, and its largest
+    magnitude is below 8 times that."""
     groups = weight.unflatten(-1, (-1, GROUP))
     exponents = groups.abs().amax(-1).log2().floor() - 2
     distance = (groups / exponents.exp2().unsqueeze(-1)).unsqueeze(-1) - torch.tensor(FP4_VALUES)
@@ -75,7 +75,7 @@ def to_mxfp4(weight):
 
 
 def quantize_deepseek(state):
-    """Like the release: all matrices of the layers except the router's, and each expert's separately."""
+    """Quantizes like the release: all matrices of the layers except the router's, and each expert's separately."""
     out = {}
     for key, value in state.items():
         if value.dim() == 2 and ".layers." in key and not key.endswith("mlp.gate.weight"):
@@ -86,7 +86,7 @@ def quantize_deepseek(state):
 
 
 def quantize_gpt_oss(state):
-    """Like the release: the experts' matrices, outputs first; everything else in bfloat16."""
+    """Quantizes like the release: the experts' matrices, outputs first; everything else becomes bfloat16."""
     out = {}
     for key, value in state.items():
         if key.endswith(("experts.gate_up_proj", "experts.down_proj")):
@@ -97,7 +97,7 @@ def quantize_gpt_oss(state):
 
 
 def gpt_oss():
-    """With a width of experts that groups divide."""
+    """Returns the small GPT-OSS with experts whose width is a multiple of a group."""
     spec = {**oracle_models.GROUPED, **oracle_models.EXPERTS, "moe.hidden": 64, "sliding_window": 16, "yarn.original_seq_len": 256}
     return oracle_models._transformers(
         "gpt_oss", "debugmodel", spec, "GptOss", intermediate_size=64, head_dim=16, num_local_experts=8, num_experts_per_tok=2,
@@ -114,7 +114,7 @@ CASES = {"float8_deepseek": (oracle_models.deepseek_v3_transformers, quantize_de
 # --- The oracles
 
 def write_release(folder, tensors, oracle, quantization):
-    """Two files and their index; the scales of half of the tensors are in the other file."""
+    """Writes two files and their index; the scales of half of the tensors are in the other file."""
     folder.mkdir()
     keys = sorted(tensors)
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -186,7 +186,7 @@ def same(what, got, want):
 
 
 def check_transformers(release, numbers):
-    """The library's own reading of the whole folder."""
+    """Compares with transformers' own reading of the whole folder."""
     model = AutoModelForCausalLM.from_pretrained(release, dtype=torch.bfloat16)
     same("mxfp4 by transformers' from_pretrained", model.state_dict(), {key: value.bfloat16() for key, value in numbers.items()})
 
@@ -233,7 +233,7 @@ def check_random_blocks(folder, name, release, tensors):
 
 
 def check_mesh(report, folder, name, mesh, release, whole, loss, norm):
-    """The first step moves nothing, so its checkpoint holds the loaded weights."""
+    """Compares a mesh's weights and first step. The first step moves nothing, so its checkpoint holds the loaded weights."""
     flags, world, data_parallel = MESHES[mesh]
     run = LocalRun(folder, {"model.name": name, "model.flavor": "golden", "model.attn_mask_type": "causal",
                             "experimental.custom_import": PLUGIN, "training.seq_len": SEQ_LEN, "training.steps": 1,

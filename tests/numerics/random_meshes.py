@@ -29,13 +29,13 @@ def _random_degrees(dice, experts):
 
 
 def _fits(rows, size, schedule, ranks):
-    """Whether a pipeline takes a local batch of `rows` in microbatches of `size`."""
+    """Returns whether a pipeline accepts a local batch of `rows` in microbatches of `size`."""
     return rows % size == 0 and (schedule != "DualPipeV" or rows // size >= 2 * ranks)
 
 
 def _batch_flags(dice, degrees, schedule, resumed, note):
-    """A local batch and microbatch size that make ROWS rows per step. A resumed job may request another batch: it keeps the
-    checkpoint's, in pieces that this mesh takes."""
+    """Returns a local batch and microbatch size that make ROWS rows per step. A resumed job may request another batch, but uses the
+    checkpoint's global batch, in pieces that this mesh accepts."""
     rows = ROWS // (degrees["rep"] * degrees["fsdp"])
     divisors = [d for d in range(1, rows + 1) if rows % d == 0]
     if degrees["pp"] == 1:
@@ -59,7 +59,7 @@ def _batch_flags(dice, degrees, schedule, resumed, note):
 
 
 def random_mesh(dice, experts, resumed, degrees=None):
-    """A mesh and its flags, batch included. `resumed`: the job resumes from a checkpoint that holds its global batch."""
+    """Returns a mesh with its flags, batch included. `resumed`: the job resumes from a checkpoint that holds its global batch."""
     degrees = {name: 1 for name in ("pp", "rep", "fsdp", "cp", "tp")} | (degrees or _random_degrees(dice, experts))
     flags, note, schedule = {}, [], None
     if degrees["pp"] > 1:

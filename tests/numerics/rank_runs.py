@@ -25,8 +25,8 @@ DATA = {"model.hf_assets_path": ASSETS / "tokenizer", "training.dataset": "c4_te
 
 
 def small_model(family, flavor="small"):
-    """Flags of a small model of a family (tests/numerics/small_models): "llama3", "qwen3", "qwen3_moe", "deepseek_v3", "llama4",
-    "llama4_irope" or "gpt_oss"; flavor "packed": attention inside documents."""
+    """Returns the flags of a small model of a family (tests/numerics/small_models): "llama3", "qwen3", "qwen3_moe",
+    "deepseek_v3", "llama4", "llama4_irope" or "gpt_oss"; flavor "packed": attention inside documents."""
     return {"experimental.custom_import": BIN.parent / "tests" / "libsmall_models.so",
             "model.name": "small_" + family, "model.flavor": flavor}
 
@@ -37,7 +37,7 @@ TENSOR_MESHES = {"TP 2": (1, 1, 2)}  # And tensor_parallel_degree.
 
 
 def mesh_flags(mesh, rows):
-    """Flags for one of MESHES or TENSOR_MESHES over a global batch of `rows`, and its world size."""
+    """Returns the flags for one of MESHES or TENSOR_MESHES over a global batch of `rows`, and its world size."""
     replicate, shard, tensor = [*{**MESHES, **TENSOR_MESHES}[mesh], 1][:3]
     return {"parallelism.data_parallel_replicate_degree": replicate, "parallelism.data_parallel_shard_degree": shard,
             "parallelism.tensor_parallel_degree": tensor,
@@ -58,7 +58,7 @@ def to_toml(flags):
 
 
 class RankRun:
-    """The ranks of one stand-alone job: start, wait, read."""
+    """Starts the ranks of one stand-alone job, waits for them and reads their output."""
 
     def __init__(self, folder, flags, world):
         self.folder = Path(folder)
@@ -106,7 +106,7 @@ class RankRun:
                 rank.wait()
 
     def metrics(self):
-        """Metrics by step; the last line of a step counts."""
+        """Returns the metrics by step; the last line of a step counts."""
         lines = (self.dump / "metrics.jsonl").read_text().split("\n")[:-1]
         return {row["step"]: row for row in map(json.loads, lines)}
 
@@ -144,19 +144,19 @@ NUMPY_TYPES = {"F64": numpy.float64, "F32": numpy.float32, "I64": numpy.int64, "
 
 
 def widened(values, name):
-    """numpy has no bfloat16: its bits are the upper half of a float32."""
+    """Widens bfloat16, which numpy lacks: its bits are the upper half of a float32."""
     return (values.astype(numpy.uint32) << 16).view(numpy.float32) if name == "BF16" else values
 
 
 def points(progressions):
-    """All points of [[base, [count, delta], ...], ...]."""
+    """Returns all points of [[base, [count, delta], ...], ...]."""
     for base, *steps in progressions:
         for index in itertools.product(*(range(count) for count, _ in steps)):
             yield tuple(start + sum(i * delta[c] for i, (_, delta) in zip(index, steps)) for c, start in enumerate(base))
 
 
 def read_checkpoint(folder):
-    """All tensors of a step folder, joined from the ranks' pieces; reads the documented format without the product's code."""
+    """Reads all tensors of a step folder and joins the ranks' pieces, by the documented format and without the product's code."""
     manifest = json.loads((folder / "manifest.json").read_text())
     files = [read_safetensors(folder / file["name"]) for file in manifest["files"]]
     records, pieces = manifest["tensors"], {}
@@ -172,7 +172,7 @@ def read_checkpoint(folder):
 
 
 def read_safetensors(path):
-    """name -> array, by the published format."""
+    """Returns arrays by name, read by the published format."""
     data = numpy.memmap(path, dtype=numpy.uint8, mode="r")
     size = int(data[:8].view(numpy.uint64)[0])
     header = json.loads(bytes(data[8:8 + size]))
@@ -187,7 +187,7 @@ def rms(values):
 
 
 def relative_rms(got, want):
-    """rms of the difference over rms of `want`; all-zero tensors must be equal."""
+    """Returns the rms of the difference divided by the rms of `want`; all-zero tensors must be equal."""
     size = rms(want)
     error = rms(numpy.asarray(got, numpy.float64) - numpy.asarray(want, numpy.float64))
     return error / size if size else (0.0 if error == 0 else float("inf"))
@@ -214,12 +214,12 @@ class Report:
             self.failed.append(what)
 
     def same_curves(self, name, got, want, steps, limit):
-        """Loss and gradient norm of steps 1 to `steps`, from metrics by step."""
+        """Compares loss and gradient norm of steps 1 to `steps`, from metrics by step."""
         for key in (LOSS, NORM):
             self.below(f"{name}: {key}", max(abs(got[s][key] / want[s][key] - 1) for s in range(1, steps + 1)), limit)
 
     def same_state(self, name, got, want, limit):
-        """Every tensor of two checkpoints."""
+        """Compares every tensor of two checkpoints."""
         if sorted(got) != sorted(want):
             raise SystemExit(f"{name}: other tensors than on 1 rank: {sorted(set(got) ^ set(want))}")
         errors = {key: relative_rms(value, want[key]) for key, value in got.items()}

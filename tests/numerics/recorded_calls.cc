@@ -56,7 +56,7 @@ class Rank {
     tokens_ = nn::count_valid(microbatches_[0].labels).item<int64_t>();
   }
 
-  // Calls of one step, except those of kernels outside graphs.
+  // Returns the calls of one step, except those of kernels outside graphs.
   int64_t step() {
     model_.sharded->reset_gradients();
     const CallCounter counter;

@@ -1,10 +1,10 @@
 """Checks that resident memory does not grow with the steps: RSS of every rank after step --to is at most 2 % above that after
 step --from.
 
-Each figure is the least within as many steps as contain one save, because a save temporarily holds what it writes. A rank keeps
-as many blocks as were ever in use at once, and at some step that is one more (4 MiB in this job, once or twice in a thousand
-steps), since its threads run in another order: that growth stops. So growth above 2 % fails only if the same number of steps adds
-as much again.
+Each figure is the least within as many steps as contain one save, because a save temporarily holds what it writes. A rank
+never frees the most blocks that were in use at once. When its threads run in another order, that may be one more (4 MiB in this
+job, once or twice in a thousand steps), but such growth stops. So growth above 2 % fails only if the same number of steps adds as
+much again.
 
   steady_memory.py [--from 100] [--to 500] [--nproc 2] [--dtype float32]
 """
@@ -26,7 +26,7 @@ def rss_kib(pid):
 
 
 def least_rss(run, step, deadline):
-    """The least KiB of each rank after `step`, over the steps up to the next save."""
+    """Returns the least KiB of each rank after `step`, over the steps up to the next save."""
     least = [float("inf")] * len(run.ranks)
     while True:
         try:
@@ -43,7 +43,7 @@ def least_rss(run, step, deadline):
 
 
 def growth(before, after):
-    """Growth in percent."""
+    """Returns the growth in percent."""
     return 100 * (after / before - 1)
 
 

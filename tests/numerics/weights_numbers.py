@@ -69,7 +69,7 @@ def flags_of(family, weights, steps, world=1):
 
 
 def positions(config):
-    """The settings that determine positions, in one form for both generations of transformers."""
+    """Returns the settings that determine positions, in one form for both generations of transformers."""
     table = dict(getattr(config, "rope_parameters", None) or config.rope_scaling or {})
     table["rope_theta"] = table.get("rope_theta", getattr(config, "rope_theta", None))
     table["rope_type"] = table.pop("rope_type", None) or table.get("type") or "default"

@@ -26,15 +26,15 @@ namespace {
 
 // Limits of a mesh's error divided by one rank's, as docs/golden.md defines them for Titan and an oracle.
 constexpr double kOwn = 1.25, kWorst = 1.5;
-constexpr double kSpread = 2;  // Divided by the square root of a gradient's element count: the errors of few elements
-                               // vary more than their mean.
+constexpr double kSpread = 2;  // Margin of a gradient's limit, times the square root of its element count: errors of
+                               // few elements vary more.
 constexpr int64_t kFew = 64;   // A gradient with fewer elements has a random error: it counts only in the median.
 constexpr double kGain = 5;    // Factor on matrices: with plain initial values attention hides errors.
 constexpr char kReference[] = "reference";  // The kernels that run first.
 constexpr double kUnit = 0x1p-9;            // Largest relative error of one rounding.
 
-// Distance of two independent errors, one rank's of 1 and a mesh's of `own`. Roundings at the same place in both only
-// bring them nearer.
+// Returns the distance of two independent errors, one rank's of 1 and a mesh's of `own`. Roundings that both share only
+// reduce it.
 double apart(double own) { return std::sqrt(1 + own * own); }
 
 double rms(const at::Tensor& value) { return std::sqrt(value.to(at::kDouble).square().mean().item<double>()); }
@@ -113,8 +113,8 @@ Distance compare(const OneRank& one, const Outcome& mesh, int64_t tokens) {
   }
   distance.median = median(own) / kOwn;
   distance.median_distance = median(between) / apart(kOwn);
-  // A single number may be close to the truth by luck, so the error has a floor. A token's loss is as inexact as its
-  // logits, which get a last rounding in any case; the error of the mean of n tokens is that over sqrt(n).
+  // A single number may happen to be exact, so the error has a floor. A token's loss has at least the error of the last
+  // rounding of its logits; the error of the mean of n tokens is that divided by sqrt(n).
   const double floor = kUnit * std::abs(one.exact.loss) / std::sqrt(static_cast<double>(tokens));
   const double error = std::abs(one.rounded.loss - one.exact.loss) + floor;
   distance.loss = std::abs(mesh.loss - one.exact.loss) / error / kOwn;
@@ -170,7 +170,7 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// Wide enough that rows are several vectors of each level.
+// Returns a spec whose rows fill several vectors of each level of kernels.
 models::ModelSpec spec_of(const std::string& family) {
   models::ModelSpec spec = small_spec(family);
   spec.dim = 64;
@@ -188,12 +188,12 @@ MeshJob job_of(const Case& one) {
   config.training.seq_len = 32;
   config.activation_checkpoint.mode = "none";
   config.resources.ranks = one.world;
-  // Experts alternate: in bfloat16 rounding alone would sometimes choose others, which says nothing about a mesh.
+  // Experts are assigned in turn, because rounding in bfloat16 would sometimes choose other experts on any mesh.
   config.debug.moe_force_load_balance = job.spec.moe.has_value();
   one.split(config.parallelism);
   config.training.local_batch_size = job.global_batch / (std::max(1, config.parallelism.data_parallel_shard_degree) *
                                                          config.parallelism.data_parallel_replicate_degree);
-  // Uses numbers that bfloat16 holds exactly: the cast of the weights, which all share, must not hide errors.
+  // Weights start as numbers that bfloat16 holds exactly, so that the error of their cast does not hide other errors.
   job.start_from = [](at::Tensor& value) { value.mul_(value.dim() > 1 ? kGain : 1).copy_(value.to(at::kBFloat16)); };
   return job;
 }
@@ -270,7 +270,7 @@ class DamagedBackend : public InterposedBackend {
   }
 
  private:
-  static constexpr size_t kMinBytes = 1024;  // Selects activations and gradients, not figures.
+  static constexpr size_t kMinBytes = 1024;  // Selects activations and gradients, not single numbers such as the loss.
 
   const std::string operation_;
   const double factor_;

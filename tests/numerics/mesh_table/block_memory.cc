@@ -91,7 +91,7 @@ class BlockMemory {
     }
   }
 
-  // Queries, keys and values as attention reads them; normed heads' inputs.
+  // Adds queries, keys and values as attention reads them, and the inputs of normed heads.
   void grouped_attention(int64_t layer) {
     const int64_t head = spec_.head_dim;
     elements_ += N * (H + K) * head + N * K * spec_.v_head_dim;
@@ -119,13 +119,13 @@ class BlockMemory {
     elements_ += 2 * N * H * spec_.head_dim;
   }
 
-  // A share of a row has its own positions: their rows of the table, for queries and for keys.
+  // A rank with a part of each row holds the rows of the rotation table for its positions, for queries and for keys.
   void rotations() {
     const int64_t width = spec_.attention == Attention::kLatent ? spec_.qk_rope_head_dim : spec_.head_dim;
     elements_ += 2 * (share_.job.config.training.seq_len / share_.context) * width;
   }
 
-  // Both wide results, the gate's activation, and the product.
+  // Adds both wide results, the gate's activation, and the product of the two.
   void feed_forward(int64_t rows, int64_t hidden) { elements_ += 4 * rows * hidden; }
 
   int64_t expert_hidden() const { return spec_.moe->hidden / (share_.apart ? 1 : share_.tensor); }

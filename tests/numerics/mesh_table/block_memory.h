@@ -8,8 +8,8 @@ namespace titan::testing {
 // of its equations needs, or those that selective checkpointing saves.
 int64_t bytes_for_backward(const RankShare& share, const std::string& block, int64_t microbatch);
 
-// The same between the two halves of a split backward pass: both factors of each weight gradient (the product's input
-// and the gradient of its output), and the weight gradients that were not left for later.
+// Bytes that one block holds between the two halves of a split backward pass: both factors of each weight gradient (the
+// product's input and the gradient of its output), and the weight gradients that the first half already computed.
 int64_t bytes_for_weights(const RankShare& share, const std::string& block, int64_t microbatch);
 
 }  // namespace titan::testing

@@ -7,7 +7,7 @@ namespace {
 
 using mesh::Axis;
 
-// Bytes of this rank's rows under FSDP.
+// Returns the bytes of this rank's rows under FSDP.
 int64_t own_bytes(const RankShare& share, const Part& part) {
   const int64_t ranks = share.shard_ranks(part), rows = part.shape[share.shard_dim(part)];
   const int64_t chunk = (rows + ranks - 1) / ranks;

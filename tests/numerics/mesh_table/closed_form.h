@@ -4,14 +4,15 @@
 
 namespace titan::testing {
 
-// Work and memory of one rank in one step of a job, from only the model's dimensions, the mesh and the schedule. With
-// expert parallelism it also needs the routing: how many tokens every rank sent to every expert.
+// Work and memory of one rank in one step of a job, derived only from the model's dimensions, the mesh and the
+// schedule, and, for experts, from the number of tokens that every rank sent to every expert.
 struct ClosedForm {
   comm::LedgerCounts traffic;  // Collectives of the forward and backward passes.
   int64_t product_flops = 0;   // FLOPs of matrix products.
-  // FLOPs of attention kernels. A kernel gets the queries that see a key of a block of tokens, and the keys that they
-  // see; that whole rectangle counts, including pairs that the mask hides. A block that is hidden as a whole does not
-  // count: one of another document or chunk, outside the window, or in the future, in parts of the row on other ranks.
+  // FLOPs of attention kernels. For each block of tokens a kernel gets the queries that see one of its keys, and the
+  // keys that they see. All pairs of these count, including those that the mask hides. A block that the mask hides
+  // completely does not count: another document or chunk, one outside the window, or a later part of the row on another
+  // rank.
   int64_t attention_flops = 0;
   int64_t parameter_bytes = 0;  // Master weights.
   int64_t optimizer_bytes = 0;  // Both of Adam's moments.

@@ -20,7 +20,7 @@ struct Range {
   int64_t begin = 0, end = 0;
 };
 
-// The span of every position of a row: documents end with the end-of-sequence token, chunks have equal sizes.
+// Returns the span of every position of a row. Documents end with the end-of-sequence token, chunks have equal sizes.
 std::vector<int64_t> spans_of_row(const RankShare& share, const at::Tensor& row, int64_t chunk) {
   const int64_t length = share.job.config.training.seq_len;
   const bool documents = share.spec.mask == models::Mask::kBlockCausal;
@@ -33,7 +33,7 @@ std::vector<int64_t> spans_of_row(const RankShare& share, const at::Tensor& row,
   return spans;
 }
 
-// The keys that each position's query sees, summed over the rows of a microbatch and the layers.
+// Returns the keys that each position's query sees, summed over the rows of a microbatch and the layers.
 std::vector<int64_t> work_of(const RankShare& share, const at::Tensor& rows) {
   std::vector<int64_t> work(share.job.config.training.seq_len);
   for (int64_t layer = 0; layer < share.spec.n_layers; ++layer) {
@@ -50,8 +50,8 @@ std::vector<int64_t> work_of(const RankShare& share, const at::Tensor& rows) {
   return work;
 }
 
-// The parts of a row that each rank of the context axis has: one chunk from the front and one from the back, or parts
-// chosen by the microbatch's work.
+// Returns the parts of a row that each rank of the context axis has: one chunk from the front and one from the back, or
+// parts that balance the microbatch's work.
 std::vector<std::vector<Range>> shares_of(const RankShare& share, const at::Tensor& rows) {
   const int64_t length = share.job.config.training.seq_len, n = share.context;
   if (n == 1) return {{{0, length}}};
@@ -73,7 +73,7 @@ std::vector<std::vector<Range>> shares_of(const RankShare& share, const at::Tens
   return shares;
 }
 
-// Queries that see a key, times keys that are seen, of one block in one span.
+// Returns the number of queries that see a key, times the number of keys that are seen, of one block in one span.
 int64_t scores_of(const std::vector<int64_t>& spans, int64_t span, Range queries, Range keys, int64_t window) {
   const auto sees = [&](int64_t query, int64_t key) {
     return spans[query] == span && spans[key] == span && key <= query && (window == 0 || query - key < window);
@@ -92,7 +92,7 @@ int64_t scores_of(const std::vector<int64_t>& spans, int64_t span, Range queries
   return seeing * seen;
 }
 
-// Scores of one head that this rank computes in a row.
+// Returns the number of scores of one head that this rank computes in a row.
 int64_t scores_of_row(const RankShare& share, const at::Tensor& row, const std::vector<std::vector<Range>>& shares,
                       int64_t layer) {
   const std::vector<int64_t> spans = spans_of_row(share, row, share.spec.layer_chunk(layer));
@@ -109,7 +109,7 @@ int64_t scores_of_row(const RankShare& share, const at::Tensor& row, const std::
   return sum;
 }
 
-// Summed over all rows of a step.
+// Returns the same, summed over all rows of a step.
 int64_t scores_of_layer(const RankShare& share, const at::Tensor& tokens, int64_t layer) {
   const int64_t rows = share.rows * share.microbatches, first = rows * share.mesh.index(share.rank, Axis::kBatch);
   const bool packed = share.spec.mask == models::Mask::kBlockCausal;

@@ -115,7 +115,7 @@ class Held {
     for (const Unit& unit : share_.units_of(share_.parts_of(block))) {
       if (!is_sharded(unit) && !is_offloaded()) continue;
       const Part& first = unit.parts.front();
-      // A matrix alone is gathered in place, its padding included.
+      // A unit of one matrix that is sharded by rows is gathered in place, including its padding.
       const bool alone = unit.parts.size() == 1 && share_.shard_dim(first) == 0;
       for (const Part& part : unit.parts) {
         elements += alone ? share_.shard_ranks(part) * share_.padded(part) : part.numel();
@@ -124,7 +124,7 @@ class Held {
     return elements * share_.bytes;
   }
 
-  // Blocks with gathered weights. A tied matrix is gathered for either of its ends.
+  // Returns the blocks with gathered weights. A tied matrix is gathered for both the embedding and the head.
   std::set<std::string> gathered_blocks() const {
     std::set<std::string> names;
     if (always_) return names;
@@ -159,7 +159,7 @@ class Held {
     return elements * share_.bytes;
   }
 
-  // Sums of whole gradients that are reduced once per step.
+  // Returns the bytes of summed whole gradients that wait for their reduction, and of early shards.
   int64_t gradients() const {
     if (share_.pipeline == 1) {
       const bool waits = share_.spec.tied_embeddings && run_ > 0 && run_ < share_.runs;
@@ -174,7 +174,7 @@ class Held {
     }
     names.erase("tok_embeddings");
     const bool tied = share_.spec.tied_embeddings;
-    // An embedding's gradient is not left for later. A tied one waits for both ends.
+    // The embedding's gradient is computed in the first half of the backward pass. A tied one waits for both stages.
     const bool first_here = plan_.schedule.rank_of(0) == place_, last_here = plan_.schedule.rank_of(last) == place_;
     bool summed = first_here && embedding_summed_, reduced = !first_here || reduced_.count(0) > 0;
     if (tied && last_here) {

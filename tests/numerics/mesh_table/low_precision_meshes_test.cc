@@ -96,7 +96,7 @@ std::vector<RankRecord> train(const std::string& family, const std::vector<Chang
   return run_mesh_job(job);
 }
 
-// The largest relative difference of a step's loss.
+// Returns the largest relative difference of a step's loss.
 double difference(const RankRecord& a, const RankRecord& b) {
   double worst = 0;
   for (size_t step = 0; step < a.losses.size(); ++step) {
@@ -147,7 +147,7 @@ TEST(LowPrecisionMeshesTest, TensorwiseScalesAreTheSameInAPipeline) {
                {rows_one_by_one});
 }
 
-// torchtitan's own tests of float8: FSDP 2, asynchronous TP 2, PP 2; HSDP 2x2, CP 2.
+// These are the meshes of torchtitan's own tests of float8: FSDP 2, asynchronous TP 2, PP 2; and HSDP 2x2, CP 2.
 TEST(LowPrecisionMeshesTest, TorchtitansMeshesOfEightRanks) {
   expect_alike({recipe("tensorwise")}, {{shard, pipeline_of_rows, async_tensor, precomputed}}, kExact,
                {shard, pipeline_of_rows});
@@ -167,7 +167,7 @@ TEST(LowPrecisionMeshesTest, RowsOfDataRanksHaveTheirOwnScales) {
   expect_alike({recipe("rowwise_with_gw_hp")}, {{tensor}, {async_tensor}}, kOwnRows);
 }
 
-// Blocks of 32 numbers are whole on a rank.
+// Every rank has whole blocks of 32 numbers, so it quantizes as one rank does.
 TEST(LowPrecisionMeshesTest, MxBlocksAreTheSameOnEveryMesh) {
   expect_alike({mx}, {{shard}, {shard, replicate}, {tensor}, {async_tensor}, {shard, tensor}}, kExact);
   expect_alike({mx}, {{pipeline_of_rows}}, kExact, {rows_one_by_one});
@@ -177,8 +177,7 @@ TEST(LowPrecisionMeshesTest, ExpertsAreQuantizedOnEveryRank) {
   expect_alike({experts}, {{shard}, {expert_ranks}}, kOwnRows, {}, "deepseek_v3");
 }
 
-// One byte per element instead of four (eight in this fp64 test), norms unquantized, and one small reduction for all
-// scales.
+// Quantized weights are gathered as one byte per element instead of four (eight in this fp64 test).
 TEST(LowPrecisionMeshesTest, Float8WeightsTravelAsBytes) {
   const auto gathered = [](const std::vector<Change>& changes) {
     return train("llama3", both({recipe("tensorwise"), shard}, changes))[0].traffic.at("fsdp/all_gather").bytes;
@@ -189,7 +188,7 @@ TEST(LowPrecisionMeshesTest, Float8WeightsTravelAsBytes) {
   EXPECT_EQ(gathered({precomputed}), narrow);
 }
 
-// Inputs of first layers and gradients of last layers' outputs are sent as bytes if there is one scale, here instead of
+// With one scale per tensor, the inputs and the output gradients of sub-blocks are gathered as bytes, here instead of
 // eight bytes per element. The embedding and the head are not quantized.
 TEST(LowPrecisionMeshesTest, TensorRanksGatherBytes) {
   const auto gathered = [](const std::vector<Change>& changes) {

@@ -31,8 +31,8 @@ T require(absl::StatusOr<T> result) {
   return *std::move(result);
 }
 
-// Rows [first, first + count) of one step's batch: the same on every mesh. Some labels are ignored, some tokens end
-// documents.
+// Returns rows [first, first + count) of one step's batch, which are the same on every mesh. Some labels are ignored,
+// some tokens end documents.
 data::Batch rows_of_step(const MeshJob& job, int step, int64_t first, int64_t count) {
   const at::Tensor tokens = tokens_of_step(job, step).narrow(0, first, count);
   const int64_t length = tokens.size(1);
@@ -67,7 +67,7 @@ class RankJob {
     if (runtime::overlaps_pairs(config)) executor_->overlap_pairs();
     optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
     options_ = runtime::microbatch_options(config, job.spec, mesh_, at::kCPU);
-    // Also for a family that does not balance by default: the test compares how the biases move.
+    // Families that do not balance by default do so here too, because the test compares how the biases move.
     if (job.spec.moe) balance_.emplace(model_->blocks(), models::MoeSpec{}.load_balance_coeff, mesh_, at::kCPU);
     if (!early_) return;
     model_->update_early([this](const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
@@ -97,7 +97,7 @@ class RankJob {
  private:
   using Microbatches = std::vector<nn::MicrobatchContext>;
 
-  // Microbatches of each run of the schedule in one step.
+  // Returns the microbatches of each run of the schedule in one step.
   std::vector<Microbatches> microbatches_of_step(int step) const {
     const mesh::Mesh& shape = mesh_.mesh();
     const int64_t rows = job_.global_batch / shape.size(Axis::kBatch);
@@ -192,8 +192,8 @@ class RankJob {
     });
   }
 
-  // Tokens routed since the last call belong to the last forward pass that began. Counts in plain integers, which the
-  // meter does not see.
+  // Assigns the tokens routed since the last call to the last forward pass that began. The counts are plain integers,
+  // which the meter does not see.
   void note_routing() {
     for_each_mixture([this](nn::MixtureOfExperts& moe) {
       if (!moe.tokens_per_expert.defined()) return;

@@ -56,10 +56,10 @@ struct RankRecord {
   int64_t optimizer_bytes = 0;
 };
 
-// All tokens of one step and, at the end of each row, the last label: int64 [global_batch, seq_len + 1].
+// Returns all tokens of one step and, at the end of each row, the last label: int64 [global_batch, seq_len + 1].
 at::Tensor tokens_of_step(const MeshJob& job, int step);
 
-// One record per rank. Throws the message if the job's configuration is invalid.
+// Returns one record per rank. Throws the message if the job's configuration is invalid.
 std::vector<RankRecord> run_mesh_job(const MeshJob& job);
 
 }  // namespace titan::testing

@@ -20,7 +20,7 @@
 namespace titan::testing {
 namespace {
 
-constexpr double kExact = 1e-10;  // fp64, relative: a split of the work must not be visible.
+constexpr double kExact = 1e-10;  // fp64, relative: only the order of sums may differ.
 constexpr double kFirstStep = 1e-5, kAllSteps = 1e-4, kAllStepsExperts = 1e-3;  // fp32, relative.
 constexpr double kNorm = 2e-4, kNormExperts = 1e-2;
 
@@ -69,7 +69,7 @@ Differences compare(const RankRecord& reference, const std::vector<RankRecord>& 
   return worst;
 }
 
-// Together the ranks hold every element of every parameter.
+// Checks that together the ranks hold every element of every parameter.
 void expect_complete(const RankRecord& reference, const std::vector<RankRecord>& world) {
   for (const auto& [fqn, whole] : reference.values) {
     at::Tensor seen = at::zeros(whole.value.sizes(), at::kBool);
@@ -81,7 +81,7 @@ void expect_complete(const RankRecord& reference, const std::vector<RankRecord>&
   }
 }
 
-// Every rank starts from the same bits as one rank.
+// Checks that every rank starts from the same bits as one rank.
 void expect_same_start(const RankRecord& reference, const std::vector<RankRecord>& world) {
   for (const RankRecord& rank : world) {
     for (const auto& [fqn, piece] : rank.initial) {
@@ -90,7 +90,7 @@ void expect_same_start(const RankRecord& reference, const std::vector<RankRecord
   }
 }
 
-// Without this, equal biases would prove nothing.
+// Checks that the biases moved; otherwise comparing them would prove nothing.
 void expect_biases_moved(const RankRecord& reference) {
   for (const auto& [fqn, bias] : reference.buffers) EXPECT_GT(bias.abs().max().item<double>(), 0) << fqn;
 }
@@ -140,7 +140,7 @@ double expect_closed_form(const MeshJob& job, const std::vector<RankRecord>& wor
   return held;
 }
 
-// The one-rank runs, each made once.
+// Returns the one-rank run of a row, which is made once.
 const RankRecord& reference_of(const MeshRow& row, const std::string& dtype) {
   static auto& known = *new std::map<std::string, RankRecord>;
   const std::string key = row.reference + " " + dtype;
@@ -164,8 +164,8 @@ std::map<std::string, Measured>& measured() {
   return all;
 }
 
-// fp64 shows whether a split is visible. A third of the rows, of all families and axes, is enough for what fp32 adds:
-// rounded digits and half the bytes.
+// fp64 shows whether a split changes the numbers. fp32 adds only rounding and half the bytes, for which a third of the
+// rows, of all families and axes, is enough.
 bool also_in_float(size_t row) { return std::getenv("TITAN_LONG") != nullptr || row % 3 == 0; }
 
 class MeshTableTest : public ::testing::TestWithParam<size_t> {};
@@ -239,7 +239,7 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   // Yields to other tests: this one runs up to eight threads and has no deadline.
   if (nice(10) == -1) std::perror("nice");
-  if (argc > 1) setenv("TITAN_LONG", "1", 1);  // The table has all rows in both.
+  if (argc > 1) setenv("TITAN_LONG", "1", 1);  // The table has all rows in both types.
   const int result = RUN_ALL_TESTS();
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

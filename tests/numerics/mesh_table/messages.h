@@ -11,9 +11,9 @@
 namespace titan::testing {
 
 // Counts the activations and gradients in flight to and from one rank of a pipeline, by the rules of the transport.
-// Receives are posted in the order in which a rank sends, for the two messages that are needed next. A sent message is
-// held until a message arrives that proves that the receiver has finished the step that needed it. Between stages of
-// one rank a message waits until it is taken.
+// From each sender, receives are posted in its order of sending, for the two messages that are needed next. A sent
+// message is held until a message arrives that proves that the receiver has finished the step that needed it. A message
+// between stages of one rank is held until the later stage uses it.
 class Messages {
  public:
   Messages(const pipeline::Schedule& schedule, int rank);

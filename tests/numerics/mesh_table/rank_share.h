@@ -66,31 +66,31 @@ class RankShare {
   int64_t edge_tokens;               // The same between sub-blocks.
   int64_t routed_tokens;             // Tokens that this rank routes.
 
-  // Blocks of this rank's stages, in order.
+  // Returns the blocks of this rank's stages, in order.
   std::vector<std::string> blocks() const;
   const std::vector<Part>& parts_of(const std::string& block) const;
   std::vector<Unit> units_of(const std::vector<Part>& parts) const;
   bool is_tied(const std::string& block) const { return spec.tied_embeddings && block == "tok_embeddings"; }
-  // Whether both ends of the pipeline hold a tied matrix and this rank has one of them.
+  // Returns whether both ends of the pipeline hold a tied matrix and this rank has one of them.
   bool has_one_tied_end() const;
 
   int64_t shard_ranks(const Part& part) const;
   int64_t shard_dim(const Part& part) const;
-  // Elements of one rank's padded piece.
+  // Returns the elements of one rank's padded piece.
   int64_t padded(const Part& part) const;
 
-  // How often a block's forward pass runs.
+  // Returns how often a block's forward pass runs.
   int64_t passes(const std::string& block) const { return recomputed_.count(block) > 0 ? 2 : 1; }
-  // Calls of a recomputed layer that may save results; empty for other layers.
+  // Returns the calls of a recomputed layer that may save results; empty for other layers.
   const std::vector<Call>& calls(const std::string& layer, int64_t microbatch) const;
-  // How often a part of a layer runs forward.
+  // Returns how often a layer's product with the weight `fqn` runs forward.
   int64_t product_passes(const std::string& layer, const std::string& fqn) const;
   int64_t attention_passes(const std::string& layer) const;
   int64_t exchange_passes(const std::string& layer) const;
   // `index`: 0 after the attention, 1 after the feed-forward.
   int64_t scatter_passes(const std::string& layer, size_t index) const;
 
-  // Rows that the experts of this rank receive in a microbatch.
+  // Returns the rows that the experts of this rank receive in a microbatch.
   int64_t received(const std::string& layer, int64_t microbatch) const;
   bool has_experts(const std::string& layer) const { return spec.layer_has_experts(layer_number(layer)); }
   static int64_t layer_number(const std::string& layer) { return std::stoll(layer.substr(7)); }

@@ -107,7 +107,7 @@ Change accumulate(int64_t local_batch) {
 Change asynchronous() {
   return [](config::JobConfig& config) { config.parallelism.enable_async_tensor_parallel = true; };
 }
-// A schedule from a file instead of by name.
+// Uses a schedule from a file instead of one by name.
 Change schedule_file(const std::string& name, int ranks, int stages_per_rank, int microbatches) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/mesh_table_", getpid(), ".csv");
   std::ofstream(path) << pipeline::to_csv(pipeline::generate(name, ranks, stages_per_rank, microbatches).value());
@@ -116,7 +116,7 @@ Change schedule_file(const std::string& name, int ranks, int stages_per_rank, in
     config.parallelism.pipeline_parallel_schedule_csv = path;
   };
 }
-// A split given by the user, as uneven as possible.
+// Uses a split given by the user, as uneven as possible.
 Change module_names() {
   return [](config::JobConfig& config) {
     config.parallelism.module_fqns_per_model_part = {
@@ -130,8 +130,8 @@ Change early_steps() {
     config.training.max_norm = 1e9;
   };
 }
-// Alternating experts: pieces of whole rows, a multiple of the experts, give each token the same experts as on one
-// rank.
+// Assigns experts in turn. If a rank's pieces are whole rows and a multiple of the experts, each token gets the same
+// experts as on one rank.
 Change force_balance() {
   return [](config::JobConfig& config) { config.debug.moe_force_load_balance = true; };
 }
@@ -139,7 +139,7 @@ Change offload() {
   return [](config::JobConfig& config) { config.training.enable_cpu_offload = true; };
 }
 
-// torchtitan's integration tests of language models, mesh by mesh.
+// Adds torchtitan's integration tests of language models, mesh by mesh.
 void integration_rows(Table& table) {
   const std::string llama = "llama3";
   table.add(llama, {.shard = 4}, "", "default (4)");
@@ -202,7 +202,7 @@ void integration_rows(Table& table) {
   table.add("gpt_oss", {.shard = 4, .tp = 2, .ep = 4, .etp = 1}, "", "GPT-OSS FSDP 4 TP 2 EP 4 (8)");
 }
 
-// Every pair of axes, every schedule, every family, and meshes of four axes.
+// Adds every pair of axes, every schedule, every family, and meshes of four axes.
 void further_rows(Table& table) {
   const std::string llama = "llama3";
   table.add(llama, {.tp = 4}, "", "");
@@ -252,12 +252,12 @@ void further_rows(Table& table) {
   table.add("gpt_oss", {.tp = 2}, "", "");
   table.add("gpt_oss", {.cp = 2, .tp = 2, .ep = 2, .etp = 2}, "", "");
   table.add("gpt_oss", {.pp = 2, .cp = 2, .ep = 2}, "1F1B", "PP CP EP", {schedule("1F1B")});
-  // More expert shards than experts of a rank: cut along their second dim.
+  // With more expert shards than experts of a rank, experts are cut along their second dim.
   table.add("deepseek_v3", {.shard = 8, .ep = 4}, "4 experts a rank", "", {});
   table.add("qwen3_moe", {.shard = 8, .ep = 8}, "", "");
 }
 
-// Options that are not degrees.
+// Adds options that are not degrees.
 void option_rows(Table& table) {
   const std::string llama = "llama3";
   table.add(llama, {.shard = 2, .tp = 4}, "asynchronous TP", "", {asynchronous()});
@@ -276,8 +276,8 @@ void option_rows(Table& table) {
   table.add("deepseek_v3_packed", {.cp = 2, .tp = 2, .ep = 2, .etp = 2}, "", "");
 }
 
-// Weights that are updated in the middle of the backward pass: partial gradients, replicas, tied matrices and several
-// runs of a step must be complete by then.
+// Adds updates in the middle of the backward pass: gradients that are summed over tensor ranks, replicas, tied matrices
+// or several runs of a step must be complete before.
 void early_rows(Table& table) {
   const std::string llama = "llama3";
   table.add(llama, {.shard = 4}, "early steps", "", {early_steps()});
@@ -296,8 +296,8 @@ void early_rows(Table& table) {
   table.add("gpt_oss", {.shard = 2, .tp = 2}, "early steps", "", {early_steps()});
 }
 
-// How experts are dealt, in combination with everything that affects them. DeepSeek's routing is limited to groups of
-// experts in all rows.
+// Adds every way to split experts, in combination with everything that affects them. DeepSeek's routing is limited to
+// groups of experts in all rows.
 void expert_rows(Table& table) {
   const std::string deepseek = "deepseek_v3";
   table.add(deepseek, {.shard = 4, .ep = 4}, "forced balance", "", {force_balance()});
@@ -331,7 +331,7 @@ void expert_rows(Table& table) {
             {schedule("1F1B"), reshard("always")});
 }
 
-// Every schedule with every other axis.
+// Adds every schedule with every other axis.
 void schedule_rows(Table& table) {
   const std::string llama = "llama3", deepseek = "deepseek_v3";
   for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {

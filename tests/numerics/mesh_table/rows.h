@@ -17,10 +17,10 @@ struct MeshRow {
   MeshJob job;            // Without a data type.
 };
 
-// All rows, in the table's order.
+// Returns all rows, in the table's order.
 const std::vector<MeshRow>& mesh_rows();
 
-// The same job on one rank: the whole batch at once, no recomputation.
+// Returns the same job on one rank, with the whole batch at once and without recomputation.
 MeshJob one_rank(const MeshRow& row);
 
 }  // namespace titan::testing

@@ -1,4 +1,4 @@
-// Results of a recomputed layer's first pass that are saved.
+// Computes which results of a recomputed layer's first pass are saved.
 
 #include <algorithm>
 #include <stdexcept>
@@ -11,7 +11,7 @@ namespace titan::testing {
 
 using Kind = Call::Kind;
 
-// The layer's equations in order, up to the last one with a result that may be saved.
+// Returns the layer's equations in order, up to the last one with a result that may be saved.
 std::vector<Call> RankShare::all_calls(const std::string& layer, int64_t microbatch) const {
   std::vector<Call> all;
   const std::vector<Part>& parts = parts_of(layer);
@@ -112,7 +112,8 @@ std::vector<Call> RankShare::choose_calls(const std::string& layer, int64_t micr
     if (next != taken.size()) throw std::logic_error(layer + ": the plan has other items than the layer's equations");
   }
   for (size_t i = 0; i + 1 < all.size(); ++i) {
-    if (all[i].feeds_scatter && all[i + 1].is_saved) all[i].is_saved = false;  // No equation reads it any more.
+    if (all[i].feeds_scatter && all[i + 1].is_saved)
+      all[i].is_saved = false;  // Only the next call reads it, and that result is saved.
   }
   return all;
 }

@@ -33,7 +33,7 @@ class Traffic {
   int64_t microbatches() const { return share_.microbatches; }
   int64_t tensor() const { return share_.tensor; }
 
-  // Messages between stages of different ranks.
+  // Adds the messages between stages of different ranks.
   void transfers(int stage) {
     const pipeline::Schedule& schedule = share_.plan.schedule;
     const int64_t bytes = share_.edge_tokens * share_.spec.dim * share_.bytes;
@@ -57,7 +57,7 @@ class Traffic {
     }
   }
 
-  // How often a unit is gathered in one step.
+  // Returns how often a unit is gathered in one step.
   int64_t gathers(const std::string& name, bool is_near_end, bool is_shared) const {
     const std::string& policy = share_.parallelism.fsdp_reshard_after_forward;
     const bool is_embedding = name == "tok_embeddings";
@@ -103,13 +103,13 @@ class Traffic {
     }
   }
 
-  // Traffic around a sub-block: an all-gather in each of `passes` forward passes and a reduce-scatter backward, a
-  // reduce-scatter in each of `sums` forward passes and an all-gather backward. Without sequence parallelism it is one
-  // all-reduce in each direction.
+  // Adds the traffic around a sub-block: an all-gather in each of `passes` forward passes and a reduce-scatter
+  // backward, a reduce-scatter in each of `sums` forward passes and an all-gather backward. Without sequence
+  // parallelism it is one all-reduce in each of `passes` forward passes and one backward.
   void enter_and_leave(int64_t passes, int64_t sums, bool can_overlap = true) {
     if (tensor() == 1) return;
     if (can_overlap && share_.asynchronous) {
-      // Piece by piece: to and from each other rank.
+      // Pieces are sent to and received from each other rank.
       for (const char* operation : {"send", "recv"}) {
         add("tp", operation, (passes + 1 + sums + 1) * microbatches() * (tensor() - 1), whole_ / tensor());
       }

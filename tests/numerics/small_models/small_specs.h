@@ -29,8 +29,8 @@ inline models::ModelSpec shrink(models::ModelSpec spec) {
   return spec;
 }
 
-// Has every kind of layer of a family at least once, and no more layers than a pipeline's four stages need: for tests
-// that train many jobs and do not depend on the number of layers.
+// Returns the model with every kind of layer of its family at least once, and no more layers than a pipeline's four
+// stages need. It is for tests that train many jobs and do not depend on the number of layers.
 inline models::ModelSpec shallow(models::ModelSpec spec) {
   spec.n_layers = 4;
   return spec;
@@ -42,7 +42,7 @@ inline const std::vector<std::string>& small_families() {
   return names;
 }
 
-// One of small_families(); "llama3_packed" and so on: with attention inside documents.
+// Returns one of small_families(). A name such as "llama3_packed" limits attention to documents.
 inline models::ModelSpec small_spec(const std::string& name) {
   absl::string_view family = name;
   const bool packed = absl::ConsumeSuffix(&family, "_packed");
