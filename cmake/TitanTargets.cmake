@@ -63,7 +63,7 @@ function(_titan_configure target torch cold)
   if(torch)
     target_link_libraries(${target} PUBLIC titan_torch)
     target_precompile_headers(${target} REUSE_FROM ${pch})
-    # The header was compiled with -fPIC. Executables would get -fPIE, which the compiler rejects with it.
+    # The header was compiled with -fPIC. Executables would get -fPIE, with which the compiler rejects this header.
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()

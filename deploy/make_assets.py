@@ -23,12 +23,12 @@ VOCABULARY = 2048
 
 
 def render(code, text):
-    """The text of one formatting code."""
+    """Returns the text of one formatting code."""
     if code == "E":
         if re.fullmatch(r"0x[0-9a-fA-F]+|\d+", text):
             return chr(int(text, 0))
         return ENTITIES.get(text, "")
-    if code in "XZ":  # Index entries and nothing.
+    if code in "XZ":  # An index entry, and an empty string.
         return ""
     if code == "L" and "|" in text:
         return text.split("|", 1)[0]
@@ -38,7 +38,7 @@ def render(code, text):
 
 
 def plain(paragraph):
-    """The text of a POD paragraph without its formatting codes: B<bold>, C<< $a < $b >>, nested to any depth."""
+    """Returns the text of a POD paragraph without its formatting codes: B<bold>, C<< $a < $b >>, nested to any depth."""
     text = re.sub(r"\s+", " ", paragraph).strip()
     stack, position = [("", "", [])], 0  # (code, what closes it, pieces)
     while position < len(text):
@@ -53,14 +53,14 @@ def plain(paragraph):
         else:
             stack[-1][2].append(text[position])
             position += 1
-    while len(stack) > 1:  # Never closed: keep what it holds.
+    while len(stack) > 1:  # A code that is never closed: its text stays.
         _, _, pieces = stack.pop()
         stack[-1][2].extend(pieces)
     return re.sub(r" {2,}", " ", "".join(stack[0][2])).strip()
 
 
 def paragraphs(path):
-    """(starts a section, text) of every prose paragraph and heading."""
+    """Yields (starts a section, text) of every prose paragraph and heading."""
     source = path.read_bytes()
     encoding = re.search(rb"^=encoding\s+(\S+)", source, re.M)
     text = source.decode(encoding.group(1).decode() if encoding else "latin-1", errors="replace").replace("\r\n", "\n")
@@ -83,7 +83,7 @@ def paragraphs(path):
 
 
 def documents(path):
-    """Sections gathered up to the usual length and cut at the longest."""
+    """Yields sections, gathered up to the usual length and cut at the longest."""
     gathered, length = [], 0
     for heading, text in paragraphs(path):
         for piece in [text[i : i + LONGEST - 1] for i in range(0, len(text), LONGEST - 1)]:

@@ -6,7 +6,7 @@
 # DIR/c4_test/data.json, DIR/c4_validation/data.json   English prose as C4-shaped JSON lines (the Perl manuals, from Debian)
 # DIR/tokenizer/{tokenizer.json,tokenizer_config.json}  a 2,048-entry byte-level BPE trained on it
 #
-# The same package version always gives the same bytes. Each folder appears whole or not at all; one that is there is kept.
+# The same package version always gives the same bytes. Each folder appears whole or not at all; an existing one is kept.
 set -euo pipefail
 
 package=perl-doc

@@ -28,7 +28,7 @@ DROPPED = ("-fopenmp", "-g1", "-Werror")
 def configure(build):
     command = ["cmake", "--preset", "release", "-B", str(build), "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]
     subprocess.run(command + ["-DTITAN_UNITY=0"] * (build == ALONE), cwd=SOURCE, check=True, stdout=subprocess.DEVNULL)
-    # Makes the headers that the build generates.
+    # Generates the headers that sources include.
     made = subprocess.run(["ninja", "-C", str(build), "titan_generated_headers"], stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode != 0:
         sys.exit(made.stdout)

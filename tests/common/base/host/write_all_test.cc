@@ -12,7 +12,7 @@
 namespace titan::host {
 namespace {
 
-// A pipe takes 64 KiB at a time.
+// A pipe holds 64 KiB, so a longer text needs several calls of write().
 TEST(WriteAllTest, TakesAsManyCallsAsNeeded) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);

@@ -146,7 +146,7 @@ class Downloads(Case):
         self.assertEqual(("there", "there", "missing"), (was["config.json"], was[WEIGHTS], was["tokenizer.json"]))
         self.check_downloaded()
         self.assertEqual([], self.hub.requests(ending=WEIGHTS))
-        # Changed since the last download.
+        # A file that changed since the last download is replaced.
         (self.out / "config.json").write_bytes(b"x" * len(self.files["config.json"]))
         self.get_json()
         self.check_downloaded()

@@ -83,7 +83,7 @@ class Streams(unittest.TestCase):
         self.hub.forget()
         self.assertEqual(self.content, self.cat(limit=10**9))
         self.assertEqual([], self.hub.requests())
-        # Damage in the middle, at the end and of everything.
+        # Chunks that are damaged in the middle, cut or empty are fetched again.
         for number, path in enumerate(sorted(self.cached_chunks())):
             whole = path.read_bytes()
             path.write_bytes([whole[:50] + b"!" + whole[51:], whole[:-1], b""][number % 3])

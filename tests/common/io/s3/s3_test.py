@@ -87,8 +87,8 @@ class Case(unittest.TestCase):
 
 
 class FilesTest(Case):
-    # Sizes that are whole parts or leave a rest, and names that an address has to escape; read in one piece and in
-    # small ones.
+    # Objects of whole parts or with a rest, and with names that an address has to escape, are read back in one piece and
+    # in small ones.
     def test_written_bytes_are_read_back(self):
         for number, (name, size) in enumerate([("one", 1), ("whole", PART), ("rest", 2 * PART + 77), ("a b+c&d=e(f)~é.bin", 3 * MIB + 5)]):
             path = f"s3://titan/run/step-1/{name}"
@@ -105,7 +105,7 @@ class FilesTest(Case):
         self.refused("NOT_FOUND", "read", "s3://titan/run/step-1/one", path="s3://titan/run/step-1/one", size=1)
         self.refused("NOT_FOUND", "list", "s3://titan/empty", path="s3://titan/empty")
 
-    # More names than fit on one page of the store's list.
+    # A folder with more names than fit on one page of the store's list is listed completely.
     def test_long_lists_have_pages(self):
         for number in range(10):
             self.store.put(f"many/{number:04}", b"x")

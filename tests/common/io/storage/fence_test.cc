@@ -51,8 +51,8 @@ TEST_F(FenceTest, OnlyTheHighestAttemptPublishes) {
   EXPECT_EQ(fence.holder()->attempt, 3);
 }
 
-// A new job takes an old folder over with any attempt number. The rest of the old job can never take it back: otherwise
-// the two would alternate in training one model.
+// A new job takes over an old folder with any attempt number. The old job can never take it back: otherwise the two
+// would alternate in training one model.
 TEST_F(FenceTest, ANewJobTakesOverForGood) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.raise("old", 7).ok());
@@ -211,7 +211,7 @@ TEST_F(TakeTest, ReleasedIsFree) {
   EXPECT_FALSE(fence.holder()->released);
 }
 
-// The thread of a hold beats without calls, and stops once another job holds the fence.
+// The lease's own thread beats without calls, and stops once another job holds the fence.
 TEST_F(TakeTest, LeaseBeatsUntilFenced) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());

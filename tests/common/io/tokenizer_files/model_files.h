@@ -38,7 +38,7 @@ inline std::string piece(const std::string& text, float score,
                             number_field(3, static_cast<uint64_t>(type)));
 }
 
-// Control pieces: <unk> 0, <s> 1, </s> 2.
+// Returns the control pieces: <unk> 0, <s> 1, </s> 2.
 inline std::string control_pieces() {
   return piece("<unk>", 0, SentencePiece::Type::kUnknown) + piece("<s>", 0, SentencePiece::Type::kControl) +
          piece("</s>", 0, SentencePiece::Type::kControl);
@@ -53,7 +53,7 @@ inline std::string byte_pieces() {
   return pieces;
 }
 
-// A compiled normalization rule that maps "A" to "a".
+// Returns a compiled normalization rule that maps "A" to "a".
 inline std::string charsmap() {
   std::vector<uint32_t> units(0x43);
   units[0] = 1u << 10;                        // The root; its child for a byte is at 1 ^ byte.
@@ -64,8 +64,8 @@ inline std::string charsmap() {
   return little_endian(static_cast<uint32_t>(trie.size())) + trie + std::string("a\0", 2);
 }
 
-// A BPE model with byte fallback: bytes from 3; then U+2581 is 259, "a" 260, "b" 261, "ab" 262, U+2581 "ab" 263, the
-// user-defined "<x>" 264.
+// Returns a BPE model with byte fallback: bytes from 3; then U+2581 is 259, "a" 260, "b" 261, "ab" 262, U+2581 "ab"
+// 263, the user-defined "<x>" 264.
 inline std::string pair_model() {
   return control_pieces() + byte_pieces() + piece("\u2581", -4) + piece("a", -5) + piece("b", -6) + piece("ab", -1) +
          piece("\u2581ab", -2) + piece("<x>", 0, SentencePiece::Type::kUserDefined) +
@@ -73,13 +73,13 @@ inline std::string pair_model() {
          bytes_field(3, bytes_field(2, "") + number_field(4, 0));
 }
 
-// A unigram model without bytes: U+2581 is 3, "a" 4, "b" 5, "ab" 6, U+2581 "a" 7. It maps "A" to "a".
+// Returns a unigram model without bytes: U+2581 is 3, "a" 4, "b" 5, "ab" 6, U+2581 "a" 7. It maps "A" to "a".
 inline std::string unigram_model() {
   return control_pieces() + piece("\u2581", -4) + piece("a", -3) + piece("b", -3) + piece("ab", -5) +
          piece("\u2581a", -4) + bytes_field(2, number_field(3, 1)) + bytes_field(3, bytes_field(2, charsmap()));
 }
 
-// The 256 bytes, then "ab" 256, " a" 257, "abab" 258.
+// Returns a tiktoken file with the 256 bytes, then "ab" 256, " a" 257, "abab" 258.
 inline std::string tiktoken_file() {
   std::string file;
   int rank = 0;

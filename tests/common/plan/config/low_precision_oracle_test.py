@@ -28,7 +28,7 @@ MX = ["--model.converters", "quantize.linear.mx"]
 
 
 def whole_blocks(module, fqn):
-    """torchtitan takes multiples of 16 for MX too, but torchao then fails on rows that are not whole blocks of 32."""
+    """torchtitan accepts multiples of 16 for MX too, but torchao then fails on rows that are not whole blocks of 32."""
     return module_filter_fn(module, fqn, ["output"]) and all(size % 32 == 0 for size in module.weight.shape)
 
 

@@ -40,7 +40,7 @@ TEST_F(FolderSpaceTest, ShowsSpaceOfExistingFolders) {
   EXPECT_LE(free, size);
 }
 
-// The thread that looks may hang on the storage: old values are dropped.
+// The thread that measures may hang on the storage, so old values are dropped.
 TEST_F(FolderSpaceTest, ForgetsOldValues) {
   space_.look("state", {here_});
   clock_.advance(absl::Seconds(59));

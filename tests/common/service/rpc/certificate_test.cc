@@ -1,4 +1,4 @@
-// When a daemon's certificate expires, and that the warning comes in time.
+// Checks when a daemon's certificate expires, and that the warning comes in time.
 
 #include "common/service/rpc/certificate.h"
 

@@ -31,7 +31,7 @@ TEST(CredentialsTest, PlaintextStaysOnThisMachine) {
   }
 }
 
-// A folder of a user with a token has only the authority; a flag that names a file overrides the folder.
+// The folder of a user with a token contains only the authority; a flag that names a file overrides the folder.
 TEST(CredentialsTest, FolderSuppliesFilesWithoutFlags) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-tls-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
@@ -56,7 +56,7 @@ TEST(CredentialsTest, FolderSuppliesFilesWithoutFlags) {
   std::filesystem::remove_all(folder);
 }
 
-// gRPC would only fail every connection, as if nobody listened.
+// Without this check gRPC would fail every connection, as if no server listened.
 TEST(CredentialsTest, FileWithoutValidContentIsNamed) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-tls-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);

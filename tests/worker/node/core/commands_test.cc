@@ -1,4 +1,4 @@
-// Each command in each state: once, twice, late and out of order.
+// Every command is handled in every state: once, twice, late and out of order.
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -302,7 +302,8 @@ TEST(CommandsTest, NewerAttemptReplacesOneInPreparation) {
   }
 }
 
-// Both commands arrive together when one job replaces another: the second one waits for the devices of the first.
+// When one job replaces another, Stop and Prepare arrive together: the new attempt waits for the devices of the old
+// one.
 TEST(CommandsTest, StopAndPrepareArriveTogether) {
   NodeWorld world;
   world.connect();
@@ -351,7 +352,7 @@ TEST(CommandsTest, LogIsClosedWhenItsRankHasEnded) {
   EXPECT_TRUE(world.logs[3].closed) << "a rank of another node";
 }
 
-// A command for an attempt that is being forgotten waits for that, and then finds it gone.
+// A command for an attempt that is being forgotten waits until the attempt is gone, and is then answered accordingly.
 TEST(CommandsTest, CommandsAfterAForgetFindTheAttemptGone) {
   NodeWorld world;
   world.connect();
@@ -384,7 +385,7 @@ TEST(CommandsTest, BeatsCarryBeaconStatus) {
   seen.items.push_back(item);
   seen.items.back().key = {"u9", 1};  // An unknown attempt.
   world.feed(seen);
-  world.move_clock(absl::Milliseconds(1500) + absl::Nanoseconds(999'999));  // Partial milliseconds are cut off.
+  world.move_clock(absl::Milliseconds(1500) + absl::Nanoseconds(999'999));  // Fractions of a millisecond are truncated.
   const v1::Register hello = world.core().make_register(world.now());
   ASSERT_EQ(hello.inventory_size(), 1);
   EXPECT_EQ(hello.inventory(0).phase(), Report::STARTED);

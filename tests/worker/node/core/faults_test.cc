@@ -1,4 +1,4 @@
-// Every effect that can fail or hang does so.
+// The core survives the failure or hang of every effect that can fail or hang.
 
 #include <algorithm>
 
@@ -101,7 +101,7 @@ TEST(FaultsTest, BadFenceOfOneJobDoesNotAffectTheNode) {
   EXPECT_EQ(world.last(2).phase(), v1::AttemptReport::PREPARED);
 }
 
-// Running attempts continue, and the state of the folder is reported at once by a beat.
+// Running attempts continue, and the next beat reports at once that the state folder is unusable.
 TEST(FaultsTest, NextBeatReportsAnUnusableStateFolder) {
   NodeWorld world;
   world.connect();
@@ -124,7 +124,8 @@ TEST(FaultsTest, NextBeatReportsAnUnusableStateFolder) {
   EXPECT_EQ(world.messages().back().beat().unusable(), "");
 }
 
-// The run folder has the exits: the end is reported, and the record is written once there is space.
+// The exits are in the run folder, so the end is reported on a full disk too. Its record is written once there is
+// space.
 TEST(FaultsTest, FullDiskDoesNotHideTheEnd) {
   NodeWorld world;
   world.connect();
@@ -204,7 +205,7 @@ TEST(FaultsTest, ShimThatDiesSilentlyIsALaunchFailure) {
   EXPECT_THAT(world.last(1).error_message(), HasSubstr("titan-shim did not start"));
 }
 
-// The controller must not give its devices to others before it is gone.
+// The controller must not give a refused attempt's devices to others before its last process is gone.
 TEST(FaultsTest, RefusalReportsWhetherDevicesAreStillHeld) {
   NodeWorld world;
   world.connect();
@@ -302,7 +303,7 @@ TEST(FaultsTest, EveryStageOfAPreparationTimesOut) {
     EXPECT_EQ(world.last(1).phase(), Report::REFUSED) << why;
     EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
     EXPECT_THAT(world.last(1).error_message(), HasSubstr(why));
-    // Once storage answers, nothing of the attempt stays behind.
+    // Once storage answers, nothing of the attempt remains.
     world.release<RaiseFence>();
     world.release<AddRecord>();
     world.release<SpawnShim>();
@@ -332,7 +333,7 @@ TEST(FaultsTest, UnansweredTokenCheckTimesOut) {
   EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
 }
 
-// Start goes to the shim by the link that exists when the token was seen, or by the next one.
+// Start reaches the shim over the link that exists when the token is seen, or over the next one.
 TEST(FaultsTest, BrokenLinkDuringStartLosesNothing) {
   for (int steps = 0; steps < 8; ++steps) {
     NodeWorld world;
@@ -389,7 +390,7 @@ TEST(FaultsTest, LostShimReportIncludesRecordedExits) {
   EXPECT_EQ(world.core().state().shims_lost, 1);
 }
 
-// For the node's metrics page: counts of an attempt are reported while it is known, those of the node forever.
+// The metrics page shows an attempt's count while the attempt is known, and the node's count forever.
 TEST(FaultsTest, RanksThatRanOutOfMemoryAreCounted) {
   NodeWorld world;
   world.connect();
@@ -463,7 +464,7 @@ TEST(FaultsTest, SpoolDamageIsReportedAndReadingContinues) {
   EXPECT_EQ(world.damage.size(), 1u);
 }
 
-// The number cannot be verified yet: nothing is reported twice meanwhile.
+// While the number of an event cannot be verified, the damage before it is not reported again.
 TEST(FaultsTest, DamageBeforeAnUnverifiedEventIsReportedOnce) {
   NodeWorld world;
   world.connect();

@@ -57,7 +57,7 @@ TEST(LogTailTest, IsReportedForARankNamedByTheVerdict) {
   EXPECT_THAT(reported_tails(world), ::testing::ElementsAre(::testing::Pair(1, "waits for a lock\n")));
 }
 
-// A new leader may lack what the previous one got.
+// Each session gets the log end once, because a new leader may lack what the previous one received.
 TEST(LogTailTest, IsReportedOncePerSessionUntilForgotten) {
   NodeWorld world;
   world.connect();

@@ -30,7 +30,7 @@ class NodeWorld {
   struct SimShim {
     int64_t pid = 0;
     bool alive = true;
-    bool hangs = false;  // Takes links and commands but does nothing.
+    bool hangs = false;  // Accepts links and commands but does nothing.
     bool ended = false;
     Op link = 0;
     bool started = false;
@@ -62,7 +62,7 @@ class NodeWorld {
   void settle();
   // Runs the first pending item that may run and that `wanted` accepts; returns false if there is none.
   bool run_one(const std::function<bool(const Waiting&)>& wanted = {});
-  // Runs it, and the daemon dies before it gets the completion; then the next daemon starts.
+  // Like run_one(), but the daemon dies before it gets the completion, and the next daemon starts.
   void run_one_and_crash(const std::function<bool(const Waiting&)>& wanted = {});
   // Moves the clock through every deadline of the core and of a shim, and settles at each.
   void advance(absl::Duration by);
@@ -91,7 +91,7 @@ class NodeWorld {
   void clear_failure() {
     failing_.erase(index<E>());
   }
-  void clear_all_faults();  // Ends all of these faults, also those of shims and ranks.
+  void clear_all_faults();  // Ends all faults, including those of shims and ranks.
   // Returns how often the core requested an effect of this kind.
   template <typename E>
   int count() const {
@@ -139,8 +139,8 @@ class NodeWorld {
   std::map<AttemptKey, SimShim> shims;
   std::string unreadable;        // Why the state of shims cannot be read; empty if it can.
   std::set<int64_t> unkillable;  // Pids that no signal ends.
-  void end_unkillable();         // They die of the signals that they got.
-  std::string token_refusal;     // Reason.
+  void end_unkillable();         // Lets them die of the signals that they got.
+  std::string token_refusal;     // Reason with which the wait for the token is refused; empty: it is seen.
   std::string prepare_refusal;
   std::map<int, std::string> printed;           // By rank: the end of its log.
   std::map<int, std::deque<SpoolRead>> spools;  // By rank: results of the next reads of its events.

@@ -87,7 +87,7 @@ class Life {
         return world_.stop(attempt, one_in(2), one_in(2) ? 0 : below(10'000), one_in(2) ? 0 : below(20'000));
       default:
         if (one_in(3)) world_.checkpoint(attempt);
-        // It forgets only attempts whose end it has got.
+        // A controller forgets only attempts whose end it has received.
         if (world_.last(attempt).phase() < Report::ENDED) return;
         forgotten_.insert(attempt);
         world_.forget(attempt);
@@ -177,7 +177,7 @@ class Life {
     }
   }
 
-  // Checked at every moment.
+  // Checks the invariants that hold at every moment.
   void check() {
     world_.devices_in_use();
     int with_ranks = 0;
@@ -187,7 +187,7 @@ class Life {
     EXPECT_GE(world_.core().next_deadline(), absl::ZeroDuration());
   }
 
-  // All faults end: then every wait ends, everything can be stopped, nothing stays behind, and the node takes work.
+  // Ends all faults and checks that every wait ends, everything can be stopped, nothing remains, and new work starts.
   void recover_and_check() {
     world_.clear_all_faults();
     world_.connect("c1", ++epoch_);

@@ -9,7 +9,7 @@ namespace {
 using Report = v1::AttemptReport;
 using Phase = AttemptRecord::Phase;
 
-// One life of an attempt in which the daemon dies after `steps` items. With `between` it dies after an effect and
+// Runs one life of an attempt in which the daemon dies after `steps` items. With `between` it dies after an effect and
 // before its completion.
 void run_life_with_crash(int steps, bool between) {
   NodeWorld world;

@@ -12,7 +12,7 @@ using Report = v1::AttemptReport;
 
 // The session is lost after every single item, and the next one gets everything that it needs.
 TEST(SessionTest, MayBeLostAndReplacedAtEveryStep) {
-  for (const bool gap : {false, true}) {  // Whether items run between the two sessions.
+  for (const bool gap : {false, true}) {  // Whether items run while there is no session.
     for (int steps = 0; steps < 60; ++steps) {
       NodeWorld world;
       world.connect();

@@ -1,4 +1,4 @@
-// From the request to end an attempt to its end: grace, signals, and processes that no signal ends.
+// A stop leads to the attempt's end through grace and signals, even with processes that no signal ends.
 
 #include <algorithm>
 #include <cstdint>

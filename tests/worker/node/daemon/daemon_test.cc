@@ -103,8 +103,8 @@ TEST_F(DaemonTest, MeasuresStartAndEventLatency) {
   EXPECT_LT(now - sent, 500'000'000) << "target: 20 ms";
 }
 
-// Somebody deletes the state folder: the node reports within seconds that it is unusable, its ranks train on, and it
-// takes ranks again once the folder is back.
+// If the state folder is deleted, the node reports within seconds that it is unusable, its ranks keep training, and it
+// accepts ranks again once the folder is back.
 TEST_F(DaemonTest, MissingStateFolderIsReported) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
@@ -222,7 +222,7 @@ TEST_F(DaemonTest, AttemptWithALostRecordIsEnded) {
   EXPECT_THAT(worker.log(), HasSubstr("pgrep -af titan-shim"));
 }
 
-// While the daemon is dead the same processes train on, and the next daemon forwards the missed events.
+// While the daemon is dead the same processes keep training, and the next daemon forwards the missed events.
 TEST_F(DaemonTest, ARestartedDaemonAdoptsItsRanks) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {}));
@@ -463,7 +463,7 @@ TEST_F(DaemonTest, ShimAndDaemonKilledTogether) {
   EXPECT_EQ(last(1).exits(0).signal(), SIGKILL);
 }
 
-// The controller goes away and comes back: no rank notices, and it gets every event once.
+// If the controller goes away and comes back, no rank notices, and the controller gets every event once.
 TEST_F(DaemonTest, ARestartedControllerGetsTheInventory) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
@@ -760,7 +760,7 @@ class TracesTest : public DaemonTest {
   int64_t request_ = 0;
 };
 
-// The request and its state are in the rank's beacon, the trace is in the run folder: any daemon can continue it.
+// The request and its state are in the rank's beacon and the trace is in the run folder, so any daemon can continue.
 TEST_F(TracesTest, TraceIsRequestedOnceAndReadInPieces) {
   constexpr int64_t kBytes = 2'500'000;
   Worker worker(controller_, "n1");

@@ -122,7 +122,7 @@ int nvmlDeviceGetTemperature(void* device, int sensor, unsigned int* celsius) {
   return sensor == 0 ? of(device) : kNotSupported;
 }
 
-// The second device does not support it.
+// The second device does not support the query.
 int nvmlDeviceGetPowerUsage(void* device, unsigned int* milliwatts) {
   *milliwatts = 612'500;
   return is_first(device) ? 0 : kNotSupported;

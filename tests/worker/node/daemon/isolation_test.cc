@@ -203,7 +203,7 @@ TEST_F(IsolationTest, LinksInTheDumpFolderAreNotFollowed) {
   EXPECT_TRUE(fs::is_empty(dump_.file("roots")));
 }
 
-// No name makes anybody root, and the refusal for an unknown user says what to do.
+// A remote user named root is refused, and the refusal for an unknown user says what to do.
 TEST_F(IsolationTest, OnlyAKnownUserMayRun) {
   Node worker(controller_);
   ASSERT_TRUE(connected());

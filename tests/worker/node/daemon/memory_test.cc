@@ -64,7 +64,7 @@ class MemoryTest : public DaemonTest {
   }
 };
 
-// Each rank that took too much is named with its memory; a neighbour that somebody else kills at the same time is not.
+// Each rank that exceeded its memory is named with the limit; a neighbour that is killed at the same time is not.
 TEST_F(MemoryTest, NamesOnlyTheRankThatRanOutOfMemory) {
   const int rounds = std::getenv("TITAN_LONG") != nullptr ? 20 : 5;
   Worker worker(controller_, "n1", {"--memory-per-rank", absl::StrCat(1.0 / 16)});

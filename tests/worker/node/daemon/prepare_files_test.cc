@@ -146,7 +146,7 @@ TEST(PrepareFilesTest, SingleNodeJobStaysOnLoopback) {
   EXPECT_EQ(rank_protocol::read_launch(folder.file("launch.json"))->ranks[0].host, "192.0.2.7");
 }
 
-// On other nodes, the leader's loopback address means those nodes themselves: refused before anybody waits for it.
+// On other nodes, the leader's loopback address means those nodes themselves, so it is refused before any node waits.
 TEST(PrepareFilesTest, LoopbackStoreIsRefusedAcrossNodes) {
   const rank_protocol::TempFolder folder;
   rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(1, {}, 1));

@@ -41,7 +41,7 @@ TEST(RankEnvironmentTest, HasNeededAndRequestedVariables) {
                           "TITAN_RANK_LEVEL=avx2", "AWS_ENDPOINT_URL=https://store", "SITE_A=1", "SITE_B=2", "EDITOR"));
 }
 
-// A secret of the worker's operator is passed to all jobs or to none, and never by a pattern.
+// A secret of the worker's operator is passed only by its full name, never by a pattern other than "*".
 TEST(RankEnvironmentTest, SecretsMustBeNamedInFull) {
   constexpr const char* kSecret[] = {"HF_TOKEN=t",
                                      "NVIDIA_API_KEY=k",

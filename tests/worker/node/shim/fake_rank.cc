@@ -1,5 +1,5 @@
-// Stands in for titan-rank: takes the same flags, writes beacon and spool, and behaves as the "fake" member of the job
-// config says:
+// Stands in for titan-rank: accepts the same flags, writes beacon and spool, and behaves as the "fake" member of the
+// job config says:
 //   steps (-1: endless), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
 //   "session"), ignore_stop, error (text of a last error event), reason (of that event), no_beacon, burst (events per
 //   step), trace_bytes (answers trace requests; a trace is the letter t so many times, and with 0 none is written),
@@ -73,7 +73,7 @@ int start_child(const std::string& kind) {
   for (;;) ::pause();
 }
 
-// Allocates so much memory and keeps it.
+// Allocates this much memory and never frees it.
 void eat(size_t mebibytes) {
   for (size_t i = 0; i < mebibytes; ++i) {
     auto* const piece = static_cast<char*>(std::malloc(1 << 20));
@@ -110,7 +110,7 @@ void serve_trace(const Flags& flags, const json& fake, protocol::TraceRequest& w
   set_state(bytes > 0 ? TraceState::kWritten : TraceState::kFailed);
 }
 
-// A requested save; its time counts in the next step's figures.
+// Performs a requested save and returns its seconds, which count in the next step's figures.
 double save(protocol::SpoolWriter& spool, const json& fake, const std::string& dump_folder, int64_t step) {
   const std::chrono::milliseconds save_duration(fake.value("save_ms", 0));
   std::this_thread::sleep_for(save_duration);

@@ -36,7 +36,7 @@ TEST(LogFileTest, OffsetsStayGlobal) {
   EXPECT_TRUE(all->end);
   EXPECT_EQ(all->data, written.substr(all->offset));
   EXPECT_EQ(all->offset, all->dropped_bytes);
-  // In pieces, as a follower reads it.
+  // A follower reads in pieces and gets the same bytes.
   std::string pieces;
   for (int64_t offset = all->offset;;) {
     const auto piece = read_log(path, offset, 0, 777);

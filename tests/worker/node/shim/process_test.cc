@@ -40,7 +40,7 @@ int signal_that_ended(pid_t pid) {
   return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-// Without free descriptors the remaining processes are unknown, which is not "none".
+// Without free descriptors the remaining processes are unknown, which must not look like "none".
 TEST(ProcessTest, UnreadableProcIsNotReportedAsEmpty) {
   const std::string entry = absl::StrCat("TITAN_TEST_MARK=", ::getpid());
   const pid_t pid = marked_sleeper(entry);

@@ -27,7 +27,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kDeadline[] = "60000";  // Milliseconds; it needs about twenty.
+constexpr char kDeadline[] = "60000";  // Milliseconds; titan-stacks needs about twenty.
 
 std::string program() {
   const char* const folder = std::getenv("TITAN_BIN");
@@ -204,10 +204,10 @@ TEST(StacksTest, ThreadsMayOutliveTheMainOne) {
   EXPECT_TRUE(target.keeps_running());
 }
 
-// The looking process reads untrusted data: its crash costs one process's stacks, and its hang only that process's
-// share of the time.
+// The process that reads stacks handles untrusted data: its crash costs one target's stacks, and its hang only that
+// target's share of the time.
 TEST(StacksTest, OneProcessDoesNotAffectTheOthers) {
-  const Target bad({kSleeps, kInTheKernel});  // It keeps the looking process busy for a tenth of a second.
+  const Target bad({kSleeps, kInTheKernel});  // It keeps the reading process busy for a tenth of a second.
   const Target good({kSpins, kSleeps});
   for (const auto& [signal, why] : {std::pair(SIGKILL, "no stack: the process that read it ended by signal 9"),
                                     std::pair(SIGSTOP, "no stack: it could not be read in time")}) {
@@ -242,7 +242,8 @@ TEST(StacksTest, UntraceableProcessShowsOnlyPublicFacts) {
   const Target target({kSleeps});
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const pid_t other = ::fork();  // Runs in the library, because that user may not reach the build folder.
+  const pid_t other =
+      ::fork();  // Calls the library, because that user may be unable to start a program in the build folder.
   if (other == 0) {
     constexpr uid_t kNobody = 65534;
     if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
