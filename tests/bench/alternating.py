@@ -24,13 +24,13 @@ def run_alternating(programs, rounds):
 
 
 def middle(runs, member):
-    """The median of a figure over runs; None if no run has it."""
+    """Returns the median of a figure over runs; None if no run has it."""
     values = [value for run in runs if (value := getattr(run, member)) is not None]
     return statistics.median(values) if values else None
 
 
 def with_spread(runs, member, scale=1, digits=0):
-    """"1,234 (1,200 to 1,300)": the median with the lowest and the highest; a single figure for one run; "-" without runs."""
+    """Returns "1,234 (1,200 to 1,300)": the median with the lowest and the highest; a single figure for one run; "-" without runs."""
     values = sorted(scale * value for run in runs if (value := getattr(run, member)) is not None)
     if not values:
         return "-"
@@ -39,13 +39,13 @@ def with_spread(runs, member, scale=1, digits=0):
 
 
 def ratio(ours, theirs, member):
-    """Ratio of the medians; None if one is unknown or theirs is not above zero."""
+    """Returns the ratio of the medians; None if one is unknown or theirs is not above zero."""
     above, below = middle(ours, member), middle(theirs, member)
     return above / below if above is not None and below is not None and below > 0 else None
 
 
 def ratio_with_spread(ours, theirs, member):
-    """"4.8 (4.6 to 5.1)": ratio of the medians, with the lowest and the highest ratio of a round; "-" without a ratio."""
+    """Returns "4.8 (4.6 to 5.1)": ratio of the medians, with the lowest and the highest ratio of a round; "-" without a ratio."""
     of_medians = ratio(ours, theirs, member)
     if of_medians is None:
         return "-"

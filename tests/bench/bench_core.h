@@ -24,7 +24,7 @@ class BenchCore {
  protected:
   BenchCore() : core_(options()) { core_.load({}, {}, now_); }
 
-  // The first message of node `i`. Its session is i + 1.
+  // Returns the first message of node `i`, whose session is i + 1.
   static OpenSession hello(int i, int devices) {
     OpenSession open;
     open.session = i + 1;

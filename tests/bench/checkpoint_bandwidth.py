@@ -48,7 +48,7 @@ def emptied(folder):
 
 
 def titan(program, folder, ranks, mebibytes):
-    """Counts the second of two saves: the first one also allocates its memory, once in a job's life."""
+    """Measures the second of two saves, because the first one also allocates memory, once in a job's life."""
     dump = emptied(folder / "titan")
     command = [program, str(dump), "save", "--ranks", str(ranks), "--mebibytes", str(mebibytes), "--saves", "2"]
     saved = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -61,7 +61,7 @@ def titan(program, folder, ranks, mebibytes):
 
 
 def torch_rank(rank, ranks, folder, mebibytes, port, results):
-    """One process of torch's job, with the tensors of checkpoint_speed cut by rows."""
+    """Runs one process of torch's job, with the tensors of checkpoint_speed cut by rows."""
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp

@@ -40,7 +40,7 @@ void check(const absl::Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
-// Makes a third each of weights and of the two states of Adam: matrices of 16 MiB, each with a vector.
+// Makes weights and the two states of Adam, a third of the bytes each: matrices of 16 MiB, each with a vector.
 std::vector<Slice> make_slices(const Options& options, int rank) {
   std::vector<Slice> slices;
   const auto add = [&](const std::string& key, const std::vector<int64_t>& shape) {

@@ -41,7 +41,7 @@ TABLES = {
 
 
 def measured(shared, sizes, options):
-    """{count: {least, median, greatest} seconds per step}. The first size is the configuration, the others are its variants."""
+    """Returns {count: {least, median, greatest} seconds per step}. The first size is the configuration, the others are its variants."""
     first, *others = sizes
     words = [BIN / "titanctl", "bench", SOURCE / "configs/llama3_tiny.toml", "--repeat", options.repeat, "--steps", options.steps,
              "--warmup", 2, "-o", "json", "--resources.ranks", 2, *COMMON, *shared.split(), *sizes[first].split()]

@@ -64,7 +64,7 @@ void measure(const std::string& name, int ranks, const std::function<std::unique
   std::fflush(stdout);
 }
 
-// Restores all counts except those that `rank` makes.
+// Restores the counts file without the counts that `rank` makes.
 void forget(const std::string& counts, int64_t record_bytes, int rank, int ranks) {
   std::filesystem::copy_file(counts + ".all", counts, std::filesystem::copy_options::overwrite_existing);
   const auto records = static_cast<int64_t>(std::filesystem::file_size(counts)) / record_bytes;
@@ -75,7 +75,7 @@ void forget(const std::string& counts, int64_t record_bytes, int rank, int ranks
   }
 }
 
-// Text in the files' order, with and without distributed row counting.
+// Measures text in the files' order, with and without distributed row counting.
 void measure_order(const std::string& tokenizer, const std::string& scratch, const std::string& text, int64_t tokens) {
   const FileKind kind{.format = *titan::data_files::format_of_file(text), .blank_lines = true};
   const std::string counts = scratch + "/counts";
@@ -94,7 +94,7 @@ void measure_order(const std::string& tokenizer, const std::string& scratch, con
     measure(what + ", alone", ranks, [&] {
       return std::make_unique<RowStream>(DocumentReader({.files = {text}, .kind = kind}), load(tokenizer), kRow, true);
     });
-    // At most one pass: in the next one everything is counted.
+    // Reads at most one pass, because in the next one everything is counted.
     measure(
         what + ", counted together", ranks,
         [&] {
@@ -105,7 +105,7 @@ void measure_order(const std::string& tokenizer, const std::string& scratch, con
   }
 }
 
-// Text shuffled or packed, with and without distributed row counting.
+// Measures shuffled or packed text, with and without distributed row counting.
 void measure_arranged_text(const std::string& tokenizer, const std::string& scratch, const std::string& text,
                            int64_t tokens, RowsWanted wanted, const std::string& name) {
   wanted.files = {text};

@@ -29,7 +29,7 @@ double milliseconds_since(std::clock_t begin) {
   return 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
-// All ranks made the same calls, except that the absent one lacks the last call of fsdp.
+// Returns a rank's calls: all ranks made the same ones, except that the absent rank lacks the last call of fsdp.
 job::RankFinding found_of(int rank) {
   using rank_protocol::CallState;
   const int calls = job::max_calls(kRanks);

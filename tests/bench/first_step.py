@@ -49,7 +49,7 @@ def keep_spool(folder):
 
 
 def phases(spool, began):
-    """From rank 0's events: seconds from the launch until the rank started, then of each phase up to the first finished step."""
+    """Returns from rank 0's events the seconds from the launch until the rank started, and of each phase up to the first finished step."""
     events = [json.loads(line) for line in spool.read_text().splitlines()]
     started = next(e for e in events if e["kind"] == "started")["time"] / 1e9
     times = {"until the rank starts": started - began}

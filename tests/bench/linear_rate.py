@@ -21,7 +21,7 @@ BF16 = ["--training.mixed_precision_param", "bfloat16"]
 
 
 def linears(dim, layers, heads, kv_heads, hidden, vocabulary):
-    """[(how many, out, in)] of the products of a Llama 3."""
+    """Returns [(how many, out, in)] of the products of a Llama 3."""
     kv = dim // heads * kv_heads
     return [(2 * layers, dim, dim), (2 * layers, kv, dim), (2 * layers, hidden, dim), (layers, dim, hidden), (1, vocabulary, dim)]
 
@@ -30,7 +30,7 @@ MODELS = {"llama3/debugmodel": linears(256, 6, 16, 16, 768, 2048), "llama3/bench
 
 
 def seconds(product):
-    """The median of five runs."""
+    """Returns the median of five runs."""
     product()
     times = []
     for _ in range(5):
@@ -52,7 +52,7 @@ def multiply(layers, tokens, together, results):
 
 
 def products_only(layers, tokens):
-    """Tokens per second and process of the products alone."""
+    """Returns the tokens per second and process of the products alone."""
     context = multiprocessing.get_context("spawn")
     together, results = context.Barrier(2), context.Queue()
     both = [context.Process(target=multiply, args=(layers, tokens, together, results)) for _ in range(2)]

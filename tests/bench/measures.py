@@ -52,8 +52,8 @@ def plain(output):
 
 
 def steps_of(output, after=0.0):
-    """The steps that were printed after this time, in order. Each of torchtitan's ranks prints every step: the first line
-    counts."""
+    """Returns the steps that were printed after this time, in order. Each of torchtitan's ranks prints every step: the first
+    line counts."""
     found = {}
     for when, number, loss, speed in LINE.findall(plain(output)):
         if stamp(when) > after:
@@ -62,7 +62,7 @@ def steps_of(output, after=0.0):
 
 
 def stall_of(steps, saved):
-    """Seconds by which the step after `saved` came later than usual."""
+    """Returns the seconds by which the step after `saved` came later than usual."""
     at = {step.number: step.at for step in steps}
     gaps = {number: at[number + 1] - at[number] for number in at if number + 1 in at and number > WARM}
     usual = [gap for number, gap in gaps.items() if number != saved]
@@ -70,14 +70,14 @@ def stall_of(steps, saved):
 
 
 def recovery_of(output, killed):
-    """Seconds from `killed` to the first step of the ranks that were started after it; None without such a step."""
+    """Returns the seconds from `killed` to the first step of the ranks that were started after it; None without such a step."""
     starts = [stamp(when) for when in START.findall(plain(output)) if stamp(when) > killed]
     steps = [stamp(found[0]) for found in LINE.findall(plain(output)) if starts and stamp(found[0]) >= min(starts)]
     return min(steps) - killed if steps else None
 
 
 def published(dump, step):
-    """The file of this step's checkpoint that is published last; None while it does not exist."""
+    """Returns the file of this step's checkpoint that is published last; None while it does not exist."""
     return next((file for name in COMMITTED if (file := dump / f"checkpoint/step-{step}" / name).exists()), None)
 
 
@@ -88,7 +88,7 @@ class Save:
         self.dump, self.step = dump, step
 
     def figures(self, steps):
-        """(seconds until it was published, bytes per second); (None, None) if it never was."""
+        """Returns (seconds until it was published, bytes per second); (None, None) if it never was."""
         last = published(self.dump, self.step)
         saved = next((one for one in steps if one.number == self.step), None)
         if last is None or saved is None:
@@ -113,7 +113,7 @@ class Killer:
 
 
 def from_weights(folder):
-    """Words for both programs that start training from this Hugging Face folder."""
+    """Returns words for both programs that start training from this Hugging Face folder."""
     return ["--checkpoint.enable", "--checkpoint.initial_load_in_hf", "--checkpoint.initial_load_path", folder, "--checkpoint.interval", 10**6]
 
 
@@ -154,7 +154,7 @@ def run(program, flags, save_at=None, kill=False, weights=None):
 
 
 def flags_of(model, steps, seq_len, batch, words=()):
-    """Words for both programs."""
+    """Returns words for both programs."""
     family, _, flavor = model.partition("/")
     return ["--model.name", family, "--model.flavor", flavor, "--training.steps", steps, "--training.seq_len", seq_len,
             "--training.local_batch_size", batch, "--metrics.log_freq", 1, "--optimizer.lr", 8e-4, "--lr_scheduler.warmup_steps", 1,

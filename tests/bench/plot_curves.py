@@ -15,12 +15,12 @@ COLOURS = ["#1f5fa8", "#c2571a", "#2f7d4f", "#8a3fa0", "#8c6d1f", "#555555"]
 
 
 def smoothed(values, steps):
-    """The mean of each step and those before it, at most `steps` of them."""
+    """Returns for each step the mean of at most `steps` values up to it."""
     return [sum(values[max(0, i + 1 - steps):i + 1]) / min(steps, i + 1) for i in range(len(values))]
 
 
 def ticks(low, high, wanted=6):
-    """Round numbers between the two."""
+    """Returns round numbers between the two."""
     rough = (high - low) / wanted
     size = 10 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
@@ -29,7 +29,7 @@ def ticks(low, high, wanted=6):
 
 
 def styles(names):
-    """Colour and dashes of each curve."""
+    """Returns colour and dashes of each curve."""
     found, colour = {}, 0
     for name in names:
         owner = next((other for other in found if name.startswith(other + " ")), None)

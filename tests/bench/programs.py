@@ -18,7 +18,7 @@ DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
 
 
 class Ended(Exception):
-    """A program ended without figures. The text is its last output."""
+    """Raised if a program ends without figures. The text is its last output."""
 
 
 def titan_command(folder, flags, saving=False):
@@ -32,7 +32,7 @@ def titan_environment(folder):
 
 
 def torchtitan_command(folder, flags, restarts=0, program="torchtitan_main.py"):
-    """Command of torchtitan, or of another `program` that takes torchtitan's words."""
+    """Returns the command of torchtitan, or of another `program` that accepts torchtitan's words."""
     return [DEPS / "venv/bin/python", "-m", "torch.distributed.run", "--max-restarts", restarts, "--nproc_per_node", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint",
             "localhost:0", SOURCE / "tests/bench" / program, "--model.name", "llama3", "--model.flavor", "debugmodel", *flags,
             "--model.hf_assets_path", DEPS / "assets/tokenizer", "--training.dataset", "c4_test", "--training.dataset_path",
@@ -107,7 +107,7 @@ def measured(command, environment, folder, meanwhile=None):
 
 
 def pid_of_rank(memory, rank):
-    """The process of this rank of either program; None while it does not exist."""
+    """Returns the process of this rank of either program; None while it does not exist."""
     for pid in memory.pids():
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

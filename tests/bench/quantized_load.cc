@@ -18,7 +18,7 @@ namespace {
 
 using namespace titan;
 
-// Processor time of this process: other processes on the machine do not count.
+// Returns the processor time of this process, which other processes on the machine change little.
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // Reads all bytes of the folder's files, in reads as large as those of tensors.

@@ -1,5 +1,5 @@
-// Measures what recording costs: a collective of a backend that does nothing, with and without it, and the file of a
-// full ring.
+// Measures what recording costs: a collective of a backend that does nothing, with and without recording, and writing
+// the file of a full ring.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 

@@ -62,7 +62,7 @@ class Controller:
         self.process.wait()
 
     def count_events(self, *events):
-        """Number of journal lines with one of the events."""
+        """Returns the number of journal lines with one of the events."""
         return sum(1 for line in self.log.read_text(errors="replace").splitlines() if any(f"event={event} " in line for event in events))
 
 
@@ -127,7 +127,7 @@ class Scale:
                 *map(str, arguments)]
 
     def load(self, controller, *arguments):
-        """The merged figures of all phases of a load."""
+        """Returns the merged figures of all phases of a load."""
         run = subprocess.run(self.command(controller, *arguments), capture_output=True, text=True, timeout=900)
         figures = {}
         for line in run.stdout.splitlines():
@@ -155,12 +155,12 @@ class Scale:
         return figures
 
     def busy(self):
-        """Every device holds a rank, and every beat shows a new step of eight ranks."""
+        """Measures workers with a rank on every device, whose beats each show a new step of eight ranks."""
         return self.workers(jobs=4 if self.short else 40)
 
     def watch(self, own=False, rate=20):
-        """Every change goes to every watcher: watchers times rate deliveries per second. One watcher in twenty decodes the
-        changes and records when it saw them; the others only receive bytes."""
+        """Measures watchers that each get every change: watchers times rate deliveries per second. One watcher in twenty decodes
+        the changes and records when it saw them; the others only receive bytes."""
         controller = self.controller(f"own-{rate}" if own else f"watch-{rate}")
         arguments = ["watch", "--watchers", 40 if self.short else 1000, "--seconds", 1 if self.short else 10, "--rate",
                      100 if self.short else rate]
@@ -218,7 +218,7 @@ class Scale:
         return figures
 
     def slurm(self):
-        """One process per submission, 64 at a time, to slurmctld with sbatch and to this controller with titanctl, alternating.
+        """Submits with one process per job, 64 at a time, to slurmctld with sbatch and to this controller with titanctl, alternating.
         The jobs stay queued, because execution is not compared. Slurm answers before its state is on the disk."""
         if any(shutil.which(program) is None for program in ("sbatch", "slurmctld", "munged")):
             return {"missing": "apt-get install slurmctld slurm-client munge"}

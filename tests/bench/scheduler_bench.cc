@@ -83,7 +83,7 @@ void report(benchmark::State& state, int64_t placements) {
   state.counters["placements/s"] = benchmark::Counter(static_cast<double>(placements), benchmark::Counter::kIsRate);
 }
 
-// The cluster is nine tenths full; in every cycle one job of the given size ends and one arrives.
+// Keeps the cluster nine tenths full; in every cycle one job of the given size ends and one arrives.
 void one_a_cycle(benchmark::State& state) {
   Cluster cluster;
   const int ranks = static_cast<int>(state.range(0));
@@ -98,7 +98,7 @@ void one_a_cycle(benchmark::State& state) {
 }
 BENCHMARK(one_a_cycle)->ArgName("ranks")->Arg(1)->Arg(8)->Arg(64)->Unit(benchmark::kMicrosecond);
 
-// The same with a thousand such jobs in a cycle.
+// Does the same with a thousand such jobs in a cycle.
 void crowds(benchmark::State& state) {
   Cluster cluster;
   const int ranks = static_cast<int>(state.range(0));
@@ -113,7 +113,7 @@ void crowds(benchmark::State& state) {
 }
 BENCHMARK(crowds)->ArgName("ranks")->Arg(8)->Unit(benchmark::kMillisecond);
 
-// Jobs of 1 to 64 ranks, in units of 1, 2 and 4, fill the cluster to four fifths: nodes are partly full.
+// Fills the cluster to four fifths with jobs of 1 to 64 ranks, in units of 1, 2 and 4, so that nodes are partly full.
 void mixed(benchmark::State& state) {
   Cluster cluster;
   int64_t placed = 0;
@@ -130,9 +130,9 @@ void mixed(benchmark::State& state) {
 }
 BENCHMARK(mixed)->Unit(benchmark::kMicrosecond);
 
-// The cluster is full. Arguments: whether a job of 10,000 ranks waits; how many small jobs wait, which end in time to
-// run on the large job's reservation; how many small jobs end and arrive in a cycle. The scheduler also makes pending
-// reasons.
+// Places jobs in a full cluster. Arguments: whether a job of 10,000 ranks waits; how many small jobs wait, which end in
+// time to run on the large job's reservation; how many small jobs end and arrive in a cycle. The scheduler also makes
+// pending reasons.
 void behind_a_large_job(benchmark::State& state) {
   Cluster cluster;
   cluster.fill(8, 1);
@@ -155,7 +155,7 @@ BENCHMARK(behind_a_large_job)
     ->Args({1, 100'000, 100})
     ->Unit(benchmark::kMicrosecond);
 
-// A gang of 10,000 ranks is placed in an empty cluster and released.
+// Places a gang of 10,000 ranks in an empty cluster and releases it.
 void large_gang(benchmark::State& state) {
   Cluster cluster;
   for (auto _ : state) {
@@ -168,7 +168,7 @@ void large_gang(benchmark::State& state) {
 }
 BENCHMARK(large_gang)->Unit(benchmark::kMillisecond);
 
-// A running gang of 10,000 ranks loses a node; the gang returns to the other nodes and a new one.
+// Lets a running gang of 10,000 ranks lose a node; the gang returns to the other nodes and a new one.
 void large_gang_recovers(benchmark::State& state) {
   Cluster cluster;
   std::map<std::string, std::vector<int>> reserved;
@@ -190,7 +190,7 @@ void large_gang_recovers(benchmark::State& state) {
 }
 BENCHMARK(large_gang_recovers)->Unit(benchmark::kMillisecond);
 
-// All nodes register with an empty scheduler.
+// Registers all nodes with an empty scheduler.
 void registration(benchmark::State& state) {
   for (auto _ : state) {
     const Cluster cluster;

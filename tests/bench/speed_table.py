@@ -89,7 +89,7 @@ COLUMNS = {
 
 
 def starts(case, options, kind):
-    """{program: what starts a run} for runs of a kind: "plain", "checkpoint" or "recovery"."""
+    """Returns {program: what starts a run} for runs of a kind: "plain", "checkpoint" or "recovery"."""
     # A save needs steps before and after it, and a killed rank needs steps that remain: the interval comes twice.
     save_at = None if kind == "plain" else WARM + 2
     steps = options.steps if kind == "plain" else max(options.steps, 2 * save_at + 4)
@@ -100,14 +100,14 @@ def starts(case, options, kind):
 
 
 def cells(found, columns):
-    """The cells of one case: both programs' figures and their ratio, column by column."""
+    """Yields the cells of one case: both programs' figures and their ratio, column by column."""
     ours, theirs = found.values()
     for _, member, scale, digits in columns:
         yield from (with_spread(ours, member, scale, digits), with_spread(theirs, member, scale, digits), ratio_with_spread(ours, theirs, member))
 
 
 def losses(case):
-    """Both programs' losses after three steps from the same weights, and how far they are apart. Errors: Ended."""
+    """Returns both programs' losses after three steps from the same weights, and how far they are apart. Errors: Ended."""
     if case.peer != "torchtitan":
         return ["-", "-", "-"]
     name, _, flavor = case.model.partition("/")
@@ -122,13 +122,13 @@ def losses(case):
 
 
 def reason(output):
-    """The last error that a program named; torchrun prints more after it."""
+    """Returns the last error that a program named; torchrun prints more after it."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "Error:" in line), lines[-1])[:200]
 
 
 def row(name, case, options):
-    """The case's cells, and why a program has none."""
+    """Returns the case's cells, and why a program has none."""
     texts, notes = [name], []
     kinds = [("plain", [what for what in options.what if what in ("speed", "first-step")]),
              *[(what, [what]) for what in options.what if what in ("checkpoint", "recovery")]]

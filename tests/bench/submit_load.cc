@@ -41,8 +41,8 @@ struct Flags {
   std::string prefix;
 };
 
-// One caller: a chain of calls, each started by the answer of the one before. A call that reached no controller is
-// repeated with its request_id.
+// Runs chains of calls, each started by the answer of the one before. A call that gets no answer because the controller
+// is unavailable is repeated with its request_id.
 class Load {
  public:
   explicit Load(const Flags& flags) : flags_(flags), log_(flags.acknowledged, std::ios::app) {
@@ -163,7 +163,7 @@ class Load {
   std::vector<double> latencies_;
 };
 
-// Every acknowledged job exists under its uid, and no job exists twice.
+// Checks that every acknowledged job exists under its uid, and that no job exists twice.
 int verify(const Flags& flags) {
   const std::unique_ptr<v1::JobService::Stub> stub = v1::JobService::NewStub(rpc::make_channel(flags.controller));
   std::map<std::string, std::string> jobs;

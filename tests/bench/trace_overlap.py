@@ -14,8 +14,8 @@ from collections import defaultdict
 
 
 def transfers(trace):
-    """The collectives and messages of a trace, in order of their start: dicts of operation, axis, bytes and five times in
-    microseconds."""
+    """Returns the collectives and messages of a trace, in order of their start: dicts of operation, axis, bytes and five times
+    in microseconds."""
     found = []
     for event in trace["traceEvents"]:
         args = event.get("args", {})
@@ -29,7 +29,7 @@ def transfers(trace):
 
 
 def united(intervals):
-    """The union of the intervals, without overlaps, in order."""
+    """Returns the union of the intervals, without overlaps, in order."""
     result = []
     for begin, end in sorted(intervals):
         if result and begin <= result[-1][1]:
@@ -40,12 +40,12 @@ def united(intervals):
 
 
 def within(intervals, begin, end):
-    """How much of [begin, end] the (united) intervals cover."""
+    """Returns how much of [begin, end] the (united) intervals cover."""
     return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in intervals)
 
 
 def table(trace):
-    """Rows by operation and axis: number, bytes, and microseconds of issuing, waiting and other work."""
+    """Returns rows by operation and axis: number, bytes, and microseconds of issuing, waiting and other work."""
     found = transfers(trace)
     busy = united([(one["begin"], one["issued"]) for one in found] + [(one["wait"], one["waited"]) for one in found])
     rows = defaultdict(lambda: [0, 0, 0.0, 0.0, 0.0])
@@ -60,7 +60,7 @@ def table(trace):
 
 
 def steps(trace):
-    """Milliseconds of each recorded step."""
+    """Returns the milliseconds of each recorded step."""
     return [event["dur"] / 1e3 for event in trace["traceEvents"] if str(event.get("name", "")).startswith("ProfilerStep#")]
 
 

@@ -21,7 +21,7 @@ FLAVORS = {"debugmodel": {"hidden_size": 256, "num_hidden_layers": 4, "num_local
 
 
 def sharded(flavor, dtype):
-    """The model with one FSDP unit for each layer, the embedding and the head, as torchtitan shards its models."""
+    """Returns the model with one FSDP unit for each layer, the embedding and the head, as torchtitan shards its models."""
     config = GptOssConfig(**FLAVORS[flavor], intermediate_size=2880, num_attention_heads=64, num_key_value_heads=8, head_dim=64,
                           num_experts_per_tok=4, sliding_window=128, vocab_size=201088, rope_theta=150000.0, tie_word_embeddings=False,
                           attn_implementation="eager")  # The only implementation in transformers with sinks.
@@ -31,7 +31,7 @@ def sharded(flavor, dtype):
         fully_shard(unit, mp_policy=policy)
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)  # Gloo has no averages.
+            module.set_force_sum_reduction_for_comms(True)  # Gloo cannot average.
     return model
 
 

@@ -44,7 +44,7 @@ GPU_ALERTS = {"GpuLost", "GpuMemoryErrors", "GpuXid", "GpuSlowed", "GpusNotSeen"
 
 
 class Unsupported(Exception):
-    """This machine cannot make the fault; the message says why."""
+    """Raised if this machine cannot make the fault; the message gives the reason."""
 
 
 def shortened(text, shorter):
@@ -171,7 +171,7 @@ class Scene(WatchedCluster):
             wait_until(f"the end of what is in {group}", lambda g=group: remove(g), TIMEOUT, 0.1)
 
     def group(self, root):
-        """Makes a temporary cgroup of version 1."""
+        """Creates a temporary cgroup of version 1."""
         group = root / f"titan-alerts-{os.getpid()}-{random.randrange(1 << 30)}"
         try:
             group.mkdir()

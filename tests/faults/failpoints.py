@@ -298,7 +298,7 @@ class LoneController:
 
 
 def opened(point):
-    """A store is created."""
+    """Kills a controller that creates its store."""
     with LoneController() as alone:
         alone.launch(point)
         alone.dies(point)
@@ -308,8 +308,7 @@ def opened(point):
 
 
 def set_aside(point, damage, lost):
-    """One of two job records is damaged: its job may be missing, but the other one is served, before and after the
-    kill."""
+    """Damages one of two job records: its job may be missing, but the other one is served, before and after the kill."""
     with LoneController() as alone:
         alone.start()
         jobs = sorted([alone.submit(), alone.submit()])
@@ -325,7 +324,7 @@ def set_aside(point, damage, lost):
 
 
 def folded(point):
-    """After two seconds without writes the log is folded into the file."""
+    """Kills a controller that folds its log into the file, which it does after two seconds without writes."""
     with LoneController() as alone:
         alone.start(point)
         job = alone.submit()
@@ -348,7 +347,7 @@ def backed_up(point):
 
 
 def restored(point):
-    """Either everything is there, or the folder has no store and the restore is repeated elsewhere."""
+    """Kills a restore: either everything is there, or the folder has no store and the restore is repeated elsewhere."""
     with LoneController() as alone:
         alone.start()
         job = alone.submit()
@@ -395,7 +394,7 @@ def in_etcd(point):
 
 
 def joined(walk, point):
-    """A worker that belongs to no cluster yet."""
+    """Kills a worker that belongs to no cluster yet."""
     daemon = walk.cluster.add_worker("n3", 1)
     walk.cluster.stop("n3")
     shutil.rmtree(walk.cluster.folder / "n3", ignore_errors=True)
@@ -410,7 +409,7 @@ def joined(walk, point):
 
 
 def adopted(walk, point):
-    """A worker that finds a shim of its predecessor."""
+    """Kills a worker that finds a shim of its predecessor."""
     daemon = walk.cluster.daemons["n1"]
     walk.cluster.stop("n1")
     start_armed(daemon, point)
@@ -420,7 +419,7 @@ def adopted(walk, point):
 
 
 def left_behind(walk, point):
-    """A worker that finds the folder of an attempt that its predecessor had only prepared."""
+    """Kills a worker that finds the folder of an attempt that its predecessor had only prepared."""
     daemon = walk.cluster.daemons["n2"]
     walk.cluster.stop("n2")
     start_armed(daemon, "worker.prepared")
@@ -436,7 +435,8 @@ def left_behind(walk, point):
 
 
 def times_out(walk, point):
-    """A rank waits in vain: its node sends a diagnosis before anything is forgotten, and the end of its log is kept."""
+    """Lets a rank wait until its timeout: its node sends a diagnosis before anything is forgotten, and the end of the
+    rank's log is kept."""
     cluster = walk.cluster
     cluster.add_fake("n3", 4, TIMES_OUT)
     try:

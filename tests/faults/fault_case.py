@@ -44,7 +44,7 @@ class FaultCase(unittest.TestCase):
         return self.cluster
 
     def _show_logs_of_a_failure(self):
-        """A test's contexts are left without its exception, so the cluster cannot see that the test failed."""
+        """Shows the logs if the test failed, which the cluster cannot see: contexts are left without the exception."""
         if any(case is self for case, _ in self._result.failures + self._result.errors):
             self.cluster.show_logs()
 

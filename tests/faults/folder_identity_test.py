@@ -164,7 +164,7 @@ class FolderIdentity(unittest.TestCase):
             self.assertEqual([[]], [attempt["exits"] for attempt in end["attempts"]], "no rank has run")
         copy_folder(dump, copy)
         self.refused_at_submit("restored copy", copy, job)
-        os.utime(copy / ".fence-alive", (1, 1))  # Nobody beats in a copy; this ends the wait for silence.
+        os.utime(copy / ".fence-alive", (1, 1))  # No job beats in a copy; an old beat ends the wait for silence.
         known = max(committed_steps(copy))
         self.cluster.titanctl("run", *tiny(copy, steps=known + 2, ranks=1, extra=SMALL))
         self.assertEqual(known + 2, max(committed_steps(copy)))  # Its metrics may have later steps, logged before the copy was made.
@@ -229,8 +229,8 @@ class FolderIdentity(unittest.TestCase):
         self.assertIn(str(self.folder / "removed"), end["failure_message"])
         self.assertEqual([], committed_steps(self.folder / "removed"))
 
-        # Paused so long that another job may take the folder: it is out for good when it resumes, and the other job is
-        # undisturbed.
+        # A job is paused so long that another job may take the folder: it fails for good when it resumes, and the other
+        # job is undisturbed.
         dump = self.folder / "paused"
         job = self.submit(dump)
         wait_committed(dump, 5)

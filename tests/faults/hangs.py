@@ -96,7 +96,7 @@ class Hangs:
 
     @staticmethod
     def failures(case, attempt, report, late):
-        """Returns a list of what is wrong."""
+        """Returns a list of what is wrong; empty if the diagnosis is right."""
         wrong = []
         verdict = attempt["verdict"]
         if not re.match(rf"rank {case.rank} ", verdict):

@@ -38,7 +38,7 @@ class Identity(FaultCase):
         return done.returncode, done.stderr
 
     def test_no_state_is_overlooked_or_replaced(self):
-        """The default folder was once relative; an empty controller next to the old state would be an empty cluster."""
+        """The default folder was once relative: a controller that ignored the old state would serve an empty cluster."""
         self.left = Path(self.enterContext(tempfile.TemporaryDirectory()))
         old = self.left / "titan-controller-state"
         old.mkdir()
@@ -56,8 +56,8 @@ class Identity(FaultCase):
         self.assertFalse((self.left / "new" / "titan.db").exists())
 
     def test_a_state_folder_deleted_under_its_controller(self):
-        """Somebody deletes the folder: nothing more is acknowledged, acknowledged jobs are found again, and no empty
-        cluster replaces them."""
+        """If the folder is deleted, nothing more is acknowledged, acknowledged jobs are found again, and no empty cluster
+        replaces them."""
         with failpoints.LoneController() as alone:
             alone.start()
             jobs = sorted(alone.submit() for _ in range(3))

@@ -21,7 +21,7 @@ from paths import BIN  # noqa: E402
 from processes import all_with, free_port  # noqa: E402
 
 TIMEOUT = 30.0  # Seconds for what takes three to four seconds on a quiet machine; measure.sh 8 measures it.
-MARK = "TITAN_TEST_LEADER"  # In the environment of a worker and its child processes.
+MARK = "TITAN_TEST_LEADER"  # Name of a variable that a worker and its child processes have.
 JOB = '[model]\nname = "llama3"\nflavor = "debugmodel"\n[training]\nsteps = 5\n'
 
 
@@ -132,7 +132,7 @@ class LeaderTest(unittest.TestCase):
         wait_until("leader", first.leads)
         return first, self.start("second")
 
-    # Tokens that one controller created and revoked stay so with the next.
+    # Tokens that one controller created stay valid with the next one, and those that it revoked stay revoked.
     def test_tokens_outlive_the_leader(self):
         first, second = self.pair()
         files = []

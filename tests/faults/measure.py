@@ -31,8 +31,8 @@ from paths import SOURCE
 
 RESULTS = SOURCE / "docs/generated/reliability-results.json"
 PAGE = SOURCE / "docs/generated/reliability.md"
-MARK = "TITAN_TEST_MATRIX"  # In the environment of every process that a row starts.
-GRACE = 20  # Seconds in which a row that is ended takes its cluster down.
+MARK = "TITAN_TEST_MATRIX"  # Name of a variable that every process of a row has.
+GRACE = 20  # Seconds that a row has to take its cluster down.
 
 
 def machine():

@@ -71,7 +71,7 @@ class Case:
         return None
 
     def end(self, figures):
-        """Everything is repaired: the job must train at least three more steps, then it is cancelled."""
+        """Checks that the repaired job trains at least three more steps, and cancels it."""
         wait_step(self.dump, last_step(self.dump) + 3, 120)
         wait_until("four READY hosts", lambda: all(self.state(n) == "READY" for n in self.placed), 60)
         wrote, manifests = publications(self.dump)
@@ -93,7 +93,7 @@ def hold(case, seconds, begun, step):
 
 
 def quiet(seconds=10):
-    """No fault, for comparison with the other cases."""
+    """Makes no fault, for comparison with the other cases."""
     with Case(4) as case:
         steps = hold(case, seconds, time.monotonic(), last_step(case.dump))
         return case.end({"steps_meanwhile": steps, "seen_after_s": None})

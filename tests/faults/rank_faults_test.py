@@ -38,7 +38,7 @@ class RankFaults(FaultCase):
         self.assertEqual(signal.SIGKILL, killed["signal"])
 
     def test_a_rank_that_hangs_is_named(self):
-        """Its peer times out and the controller kills it: that kill is not the cause."""
+        """The peer of the hung rank times out and the controller kills the hung rank: that kill is not the cause."""
         self.start()
         job = self.submit(extra=["--comm.train_timeout_seconds", 3])
         wait_step(self.dump, 11)

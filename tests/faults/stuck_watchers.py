@@ -1,4 +1,4 @@
-"""Watchers that stop reading while jobs are submitted: nobody waits for them, and they lose nothing silently.
+"""Watchers that stop reading while jobs are submitted delay no other client, and they lose nothing silently.
 
 The process of fifty watchers is stopped (SIGSTOP) while clients submit, and continues afterwards. Every submission must
 be acknowledged meanwhile, and the controller's memory for the watchers must stay bounded. Each watcher must then see

@@ -200,7 +200,7 @@ TITAN_FUZZ(quantized, 10000) {
   }
 }
 
-// A pickle, read as plain objects and as a folder of torch.distributed.checkpoint.
+// Reads a pickle as plain objects and as the metadata of a torch.distributed.checkpoint folder.
 TITAN_FUZZ(pickle, 2500) {
   const pickle::ReadLimits limits{.bytes = 1 << 20, .values = 1 << 16};
   const auto document = pickle::read(std::string(bytes), "fuzz.pkl", limits);
@@ -225,7 +225,7 @@ TITAN_FUZZ(pickle, 2500) {
   }
 }
 
-// An archive of torch.save at some offset of a file.
+// Reads an archive of torch.save at some offset of a file.
 TITAN_FUZZ(torch_archive, 2500) {
   Parts parts(bytes);
   const int64_t before = parts.byte();
@@ -240,7 +240,7 @@ TITAN_FUZZ(torch_archive, 2500) {
           "it lies in the file");
 }
 
-// Which model a checkpoint belongs to.
+// Compares a manifest's description of its model with a model's spec.
 TITAN_FUZZ(model, 1500) {
   static const models::ModelSpec spec = *models::find("deepseek_v3", "debugmodel");
   const json stored = json::parse(bytes, nullptr, /*allow_exceptions=*/false);

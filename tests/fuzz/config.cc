@@ -16,7 +16,7 @@
 namespace titan::fuzz {
 namespace {
 
-// Problems are shown in terminals, logs and JSON.
+// Checks that problems can be shown in terminals, logs and JSON.
 void require_printable(const std::vector<config::Problem>& problems) {
   for (const config::Problem& problem : problems) {
     const std::string line = config::format(problem);
@@ -26,7 +26,7 @@ void require_printable(const std::vector<config::Problem>& problems) {
   }
 }
 
-// A configuration that was read is the same after writing and reading it.
+// Checks that a configuration that was read is the same after writing and reading it.
 void require_same_again(const config::JobConfig& config) {
   const std::string text = config::to_json_text(config);
   require(text == config::to_json(config).dump(), "both writers of JSON agree");
@@ -72,7 +72,7 @@ TITAN_FUZZ(config_overrides, 300) {
   load(text, config::guess_format(text), words);
 }
 
-// JobSpec.config_json and the controller's stored form.
+// Reads JSON as in JobSpec.config_json and in the controller's store.
 TITAN_FUZZ(config_wire, 600) {
   const nlohmann::json json = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   const auto config = config::from_json(json);

@@ -73,7 +73,7 @@ TITAN_FUZZ(token_record, 1000) {
           "a store without valid tokens admits nobody");
 }
 
-// Values as stored in etcd.
+// Opens values as stored in etcd.
 TITAN_FUZZ(sealed, 3000) {
   const std::string key = "titan/head";
   const std::string body(bytes);

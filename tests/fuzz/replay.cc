@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 
 constexpr unsigned kSeed = 7;
 constexpr size_t kMaxLength = 16 << 10;
-// Limit of CPU seconds for one input; a longer run counts as endless. CPU time is used up neither by a busy machine nor
-// by a sanitizer that serializes calls. The test's time limit ends an input that waits forever.
+// Limit of CPU seconds for one input; a longer run counts as endless. Neither a busy machine nor a sanitizer that
+// serializes calls uses up CPU time. The test's time limit ends an input that waits forever.
 constexpr time_t kTimeout = 60;
 
 // The running target, which a signal handler prints after a crash.

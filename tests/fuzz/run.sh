@@ -50,7 +50,7 @@ mkdir -p "$found" build/fuzz/corpus
 # With this small stack a reader that recurses for each bracket fails on few brackets.
 ulimit -s 1024
 export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=0 UBSAN_OPTIONS=print_stacktrace=1
-# Runs a command until it has used so many CPU seconds; libFuzzer exits with success on SIGUSR1.
+# Runs a command until it has used the given CPU seconds; libFuzzer exits with success on SIGUSR1.
 spend() {
   local max_seconds=$1 process ticks
   shift

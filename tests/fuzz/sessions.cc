@@ -17,9 +17,9 @@
 namespace titan::fuzz {
 namespace {
 
-// The test worlds have many checks. For a node with a malicious controller each failure ends the process.
-// A malicious node may get a device twice, which only harms that node: there only the requirements below count.
-// GoogleTest's breakpoint on failure becomes an abort, at which libFuzzer keeps the input.
+// The test worlds have many checks. With `fatal` each failure ends the process, for a node with a malicious controller.
+// A malicious node may get a device twice, which only harms that node: there only the calls of require() count.
+// GoogleTest's breakpoint on failure becomes an abort, at which libFuzzer stores the input.
 void make_failures_fatal(bool fatal) {
   GTEST_FLAG_SET(break_on_failure, fatal);
   std::signal(SIGTRAP, fatal ? +[](int) { std::abort(); } : SIG_DFL);

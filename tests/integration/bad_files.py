@@ -53,7 +53,7 @@ def _initial(folder, *extra):
 
 
 def _hf_weights(folder, config, *extra):
-    """Weights with only a valid config.json: the rest is not read before the job is queued."""
+    """Makes weights with only a valid config.json: the rest is not read before the job is queued."""
     (_write(folder / "hf/config.json", json.dumps(config)) / "model.safetensors").write_text("")
     return _initial(folder / "hf", "--checkpoint.initial_load_in_hf", *extra)
 

@@ -26,7 +26,7 @@ class BadInput(unittest.TestCase):
         self.assertEqual([], self.cluster.ask("list")["jobs"], "a bad input was queued")
 
     def complaint(self, verb, arguments, *expected):
-        """The problem with titanctl's answer, or None."""
+        """Returns the problem with titanctl's answer, or None."""
         done = self.cluster.titanctl(verb, *arguments, check=False)
         missing = [text for text in expected if text not in done.stderr]
         if done.returncode == 2 and not missing and not done.stdout:
@@ -34,7 +34,7 @@ class BadInput(unittest.TestCase):
         return f"{verb} {' '.join(map(str, arguments))}: exit {done.returncode}, missing {missing}\n{done.stdout}{done.stderr}"
 
     def check_all(self, cases):
-        """cases: (name, arguments, texts). Runs both verbs, several at a time."""
+        """Runs both verbs for `cases` of (name, arguments, texts), several at a time."""
         jobs = [(name, verb, arguments, expected) for name, arguments, expected in cases for verb in ("validate", "submit")]
         with ThreadPoolExecutor(4) as pool:
             results = pool.map(lambda job: (job[0], self.complaint(job[1], job[2], *job[3])), jobs)

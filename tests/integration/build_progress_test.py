@@ -12,7 +12,7 @@ HEAVY = "Building CXX object worker/rank/nn/CMakeFiles/titan_nn.dir/linear.cc.o"
 
 
 def progress(steps, every, plan=None):
-    """The output for ninja's `steps`, each (what, seconds since the start)."""
+    """Returns the output for ninja's `steps`, each (what, seconds since the start)."""
     with tempfile.NamedTemporaryFile("w") as planned:
         planned.writelines(f"[{i}/{len(steps)}] {what}\n" for i, what in enumerate(plan or [what for what, _ in steps], 1))
         planned.flush()

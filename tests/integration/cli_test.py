@@ -85,7 +85,7 @@ class Cli(unittest.TestCase):
         self.refused(5, NOBODY, "wait", "a", "--timeout", "0.2")
         self.refused(2, "unexpected 'node' for `titanctl list`", "list", "node")
 
-    # A generator that fails in a pipe, or a variable that is not set, does not queue a job of defaults.
+    # An empty pipe or an unset variable in place of the configuration does not queue a job of defaults.
     def test_missing_configuration_queues_no_job(self):
         for verb in ("submit", "run", "validate"):
             self.refused(2, "a configuration file is required", verb)

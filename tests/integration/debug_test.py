@@ -32,7 +32,7 @@ class StandIns(Cluster):
 
 
 def unpack(file):
-    """Texts, keyed by their paths below the bundle's folder."""
+    """Returns texts, keyed by their paths below the bundle's folder."""
     with tarfile.open(file) as archive:
         return {member.name.split("/", 1)[1]: archive.extractfile(member).read().decode() for member in archive.getmembers() if member.isfile()}
 
@@ -102,7 +102,7 @@ class Debug(unittest.TestCase):
                          {path for path in files if not path.endswith(".env")})
 
     def stopped(self, *words, folder):
-        """Exit code after an interrupt, which is sent as soon as something is in the folder."""
+        """Returns the exit code after an interrupt, which is sent as soon as something is in the folder."""
         with subprocess.Popen([BIN / "titanctl", "cluster", *words], env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE) as process:
             wait_until("something", lambda: any(folder.iterdir()))

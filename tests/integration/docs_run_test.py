@@ -53,7 +53,7 @@ def shorter(steps):
 
 
 def commands(page):
-    """The page as one script."""
+    """Returns the page's commands as one script."""
     text = "\n".join(block for kind, block in FENCE.findall(page.read_text()) if kind == "sh")
     text = BY_HAND.sub("", text)
     text = re.sub(r"--training\.steps (\d+)", lambda found: f"--training.steps {shorter(found[1])}", text)
@@ -68,7 +68,7 @@ class DocsRun(unittest.TestCase):
         own_network()
 
     def clone(self):
-        """A folder like a fresh clone that was built, without its outputs."""
+        """Returns a folder like a fresh clone that was built, without its outputs."""
         folder = Path(self.enterContext(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         sources = [path for path in SOURCE.iterdir() if path.name not in ("build", "outputs") and not path.name.startswith(".")]
         subprocess.run(["cp", "-rs", *sources, folder], check=True)  # Makes real folders with links to the files.
@@ -107,7 +107,7 @@ class DocsRun(unittest.TestCase):
                 start = time.monotonic()
                 printed = self.run_page(page, script)
                 print(f"{page.name}: {time.monotonic() - start:.1f} s", flush=True)
-                # A job that had nothing to do would pass for one that trained.
+                # Otherwise a job that had nothing to do would look like one that trained.
                 self.assertGreaterEqual(printed.count(" loss:"), len(re.findall(r"titanctl (?:run|logs)", script)), printed[-3000:])
                 ran += 1
             self.doCleanups()

@@ -33,13 +33,13 @@ class Listening(Cluster):
 
 class Listeners(unittest.TestCase):
     def listing(self, cluster, others):
-        """Sockets by program, of every process that carries the cluster's mark in its environment."""
+        """Returns sockets by program, of every process that has the cluster's mark in its environment."""
         seen = cluster.processes()
         self.assertLessEqual({"titan-controller", "titan-worker", "titan-shim", "titanctl", *others}, {p.program for p in seen})
         return Counter((p.program, table, str(address), is_loopback(address)) for p in seen for table, address, _ in listening(p.pid))
 
     def started(self, cluster, dump, ranks):
-        """Whether every rank has connected to every other one, so that all its sockets exist."""
+        """Returns whether every rank has connected to every other one, so that all its sockets exist."""
         if TRAINS:
             return last_step(dump) >= 1
         return len(cluster.processes("fake_rank")) >= ranks

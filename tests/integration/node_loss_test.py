@@ -31,7 +31,7 @@ class StandIns(Cluster):
         return {node["name"]: node["state"] for node in self.ask("node", "list")["nodes"]}.get(f"nodes/{name}")
 
     def lose(self, name):
-        """Removes its processes and its disk."""
+        """Removes the node's processes and its disk."""
         self.kill_node(name)
         shutil.rmtree(self.folder / name)
         wait_until(f"the loss of {name}", lambda: self.node_state(name) == "LOST", TIMEOUT, 0.05)
@@ -71,8 +71,8 @@ class NodeLossTest(unittest.TestCase):
         return lambda: controller.starts > starts
 
     def test_log_of_a_lost_node_remains(self):
-        """The controller dies between the report of the exit and its record. Then the node is lost, then deleted, then the
-        job."""
+        """The log remains although the controller dies between the report of the exit and its record, the node is lost and
+        then deleted, and the job is deleted last."""
         cluster = self.cluster
         has_died = self.kill_at("write.failed_log")
         job = cluster.start_job("crashes", "n1")

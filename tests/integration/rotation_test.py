@@ -67,7 +67,7 @@ class TlsCluster(Cluster):
         return ssl.get_server_certificate((host, int(port)))
 
     def ends_of_certificates(self):
-        """Expiry times of the certificates of the controller and of both nodes, from their metrics pages."""
+        """Returns expiry times of the certificates of the controller and of both nodes, from their metrics pages."""
         ports = [self.metrics_port, *(json.loads((self.folder / f"{name}-ports.json").read_text())["metrics"] for name in NODES)]
         pages = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20).read().decode() for port in ports]
         return [float(re.search(r"^titan_certificate_expiry_timestamp_seconds\S* (\S+)$", page, re.M)[1]) for page in pages]
@@ -104,7 +104,7 @@ class Rotation(unittest.TestCase):
         return path
 
     def by_token(self, path):
-        """Environment of a user who has a token and no certificate."""
+        """Returns the environment of a user who has a token and no certificate."""
         return {**self.cluster.environment, "TITAN_TLS": "", "TITAN_TLS_CA": str(self.cluster.ca / "ca.crt"), "TITAN_TOKEN_FILE": str(path),
                 "TITAN_CONTROLLER": self.cluster.address}
 

@@ -16,7 +16,7 @@ from titanctl_case import TitanctlCase
 
 
 def can_run(program, identity):
-    """Whether a process of that user can start the program and find its libraries: others cannot enter a checkout below /root."""
+    """Returns whether a process of that user can start the program and find its libraries: others cannot enter a checkout below /root."""
     try:
         return subprocess.run([program, "--version"], capture_output=True, check=False, cwd="/", **identity).returncode == 0
     except PermissionError:
@@ -44,7 +44,7 @@ class Run(TitanctlCase):
         again = subprocess.run([BIN / "titanctl", "validate", saved], capture_output=True, text=True)
         self.assertEqual(0, again.returncode, again.stderr)
 
-    # Four ranks as threads take one device of the private node.
+    # Four ranks as threads use one device of the private node.
     def test_a_mesh_in_one_process(self):
         # Foreign files among the steps stay: weights of a hub without an index, an export for torch.load.
         foreign = [self.dump / "checkpoint/step-0/model.safetensors", self.dump / "checkpoint/step-3/model.pt"]
@@ -126,8 +126,7 @@ class Run(TitanctlCase):
         # Either rank may meet the line first: the other one is stopped.
         self.assertTrue(any("a.json" in log.read_text() for log in Path(logs.group(1)).glob("rank-*.log")))
 
-    # Only the ranks can see that weights are of another model: one attempt, the rank's own message and the end of the
-    # job.
+    # Only the ranks can see that weights are of another model: the job ends after one attempt, with the rank's own message.
     def test_weights_of_another_model_are_reported_once(self):
         weights = self.folder / "hf"
         weights.mkdir()

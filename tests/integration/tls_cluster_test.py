@@ -53,7 +53,7 @@ print(answer[:2].hex() if answer[:1] != b"\\x15" else "", end="")
 
 
 def commands():
-    """The page's commands, in order."""
+    """Returns the page's commands, in order."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
     return [line for block in blocks for line in block.splitlines()]
 

@@ -10,7 +10,7 @@ fail() {
   tail -n 20 ./*.log >&2
   exit 1
 }
-# until_true WHAT COMMAND...: tries for a minute.
+# until_true WHAT COMMAND...: repeats the command for up to a minute until it succeeds.
 until_true() {
   local what=$1 end=$((SECONDS + 60))
   shift
@@ -40,7 +40,7 @@ start_unit() {
   ) &
   eval "${1//-/_}=$!"
 }
-# pids_of NAME: processes of this machine only; it may be a folder of another machine with processes of the same name.
+# pids_of NAME: prints processes of this machine only, which may be a folder of another machine with processes of the same name.
 pids_of() {
   local process
   for process in /proc/[0-9]*; do

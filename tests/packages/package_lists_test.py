@@ -36,7 +36,7 @@ def needed(file):
 
 @functools.cache
 def owners_of(library):
-    """The Debian packages that have a file of this name, as dpkg writes them."""
+    """Returns the Debian packages that have a file of this name, as dpkg writes them."""
     return {Path(found).stem for found in _files_of_packages().get(library, ())}
 
 
@@ -50,7 +50,7 @@ def _files_of_packages():
 
 
 def is_found_for(library):
-    """Whether dpkg-shlibdeps finds a package for it; it silently skips a package without such a list."""
+    """Returns whether dpkg-shlibdeps finds a package for the library; it silently skips packages without such a list."""
     return any(Path(f"/var/lib/dpkg/info/{owner}.{kind}").exists() for owner in owners_of(library) for kind in ("shlibs", "symbols"))
 
 

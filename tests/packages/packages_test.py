@@ -39,7 +39,7 @@ def output(*command, **more):
 
 
 def make(out, *flags):
-    """The packages' files by name."""
+    """Builds the packages and returns their files by name."""
     made = output(SOURCE / "deploy/package.sh", "--out", out, *flags, BIN.parent).splitlines()
     return {Path(file).name.split("_")[0]: Path(file) for file in made}
 
@@ -57,7 +57,7 @@ class Packages(unittest.TestCase):
         return output("dpkg-deb", "--field", self.packages[package], name).strip()
 
     def script(self, package, name):
-        """One of its maintainer scripts."""
+        """Returns one of the package's maintainer scripts."""
         control = self.folder / "control" / package
         if not control.is_dir():
             control.parent.mkdir(exist_ok=True)
@@ -112,7 +112,7 @@ class Packages(unittest.TestCase):
                 self.assertEqual(0, self.run_script(daemon, "postrm", "purge").returncode)
                 self.assertFalse(state.exists())
 
-    # The lock is the one that a shim holds as long as it lives.
+    # Purging deletes no attempt whose shim lives, which its lock shows.
     def test_purging_keeps_files_in_use(self):
         state = self.folder / "machine/var/lib/titan-worker"
         for attempt in ("attempt-1", "attempt-2"):
@@ -135,7 +135,7 @@ class Packages(unittest.TestCase):
                 self.assertEqual("", self.run_script(daemon, "postinst", "configure", "1.2.2").stdout)
 
     def copyright_of(self, package):
-        """The copyright file as text and as stanzas: fields by name. The last Files stanza that matches counts."""
+        """Returns the copyright file as text and as stanzas: fields by name. The last Files stanza that matches counts."""
         wheels = next(Path(os.environ["TITAN_DEPS"]).glob("venv/lib/python3*/site-packages"), "none")
         text = output(SOURCE / "deploy/debian/make_copyright.sh", package, wheels)
         return text, [dict(re.findall(r"^(\S+): (.*(?:\n .*)*)", stanza, re.MULTILINE)) for stanza in text.strip().split("\n\n")]

@@ -43,8 +43,8 @@ struct FlopCallback {
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu")) {
       counts.attentions += attention(inputs, 1, 1);
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu_backward")) {
-      // The backward inputs begin with the gradient. It computes the scores again and their gradients for q and k, and
-      // the gradients of the weights and of v.
+      // The inputs of the backward pass begin with the gradient. It computes the scores again, the gradients of q and
+      // k, and the gradients of the weights and of v.
       counts.attentions += attention(inputs.slice(1), 3, 2);
     }
   }

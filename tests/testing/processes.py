@@ -1,4 +1,4 @@
-"""Processes from /proc, identified by pid and start time, so that a reused pid is never taken for the old process."""
+"""Processes from /proc, identified by pid and start time, so that a reused pid is never mistaken for the old process."""
 
 import os
 import re
@@ -87,7 +87,7 @@ def cpu_seconds(pid):
 
 
 def free_port():
-    """Returns a free port, for foreign programs that cannot take port 0 and report the one they got."""
+    """Returns a free port, for foreign programs that cannot listen on port 0 and report the chosen one."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]

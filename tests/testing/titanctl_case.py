@@ -26,7 +26,7 @@ class TitanctlCase(unittest.TestCase):
             process.kill()
 
     def start(self, *words, identity=None, **environment):
-        """`identity`: arguments of Popen for another user: user, group, extra_groups, umask."""
+        """Starts titanctl. `identity`: arguments of Popen for another user: user, group, extra_groups, umask."""
         environment = {**os.environ, MARK: self.mark, "XDG_CACHE_HOME": str(self.folder / "cache"), **environment}
         return subprocess.Popen([BIN / "titanctl", *map(str, words)], env=environment, cwd=self.folder, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **(identity or {}))

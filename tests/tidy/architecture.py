@@ -16,7 +16,7 @@ ENDINGS = ("", ".h", ".cc", ".py")
 
 
 def expanded(text):
-    """"a/{b,c}" as "a/b", "a/c"."""
+    """Expands "a/{b,c}" to "a/b", "a/c"."""
     parts = re.split(r"\{([^}]*)\}", text)
     choices = [[part] if i % 2 == 0 else part.split(",") for i, part in enumerate(parts)]
     return ["".join(chosen) for chosen in itertools.product(*choices)]

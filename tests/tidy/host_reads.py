@@ -61,7 +61,7 @@ def sized_by_values(path):
 
 
 def count(what):
-    """{file under worker/rank/: what(file)}, where it is not zero."""
+    """Returns {file under worker/rank/: what(its path)}, where it is not zero."""
     found = {}
     for folder in STEP:
         for path in sorted((SOURCE / "worker/rank" / folder).glob("*.cc")) + sorted((SOURCE / "worker/rank" / folder).glob("*.h")):

@@ -74,7 +74,7 @@ def part_of(path):
 
 
 def layer_of(path, folder):
-    """The layer of `path` in `folder`, and its folder there."""
+    """Returns the layer of `path` in `folder`, and its folder there."""
     for number, folders in enumerate(LAYERS[folder]):
         for one in folders:
             if path.startswith(f"{folder}/{one}/"):
@@ -83,7 +83,7 @@ def layer_of(path, folder):
 
 
 def broken_direction(path, name):
-    """Why `path` may not include `name`, or None."""
+    """Returns why `path` may not include `name`, or None."""
     if not name.startswith(OURS):
         return None
     if FLAVORS.fullmatch(path):
@@ -103,7 +103,7 @@ def broken_direction(path, name):
 
 
 def encoded(path, name):
-    """Why `path` may not include `name`, or None."""
+    """Returns why `path` may not include `name`, or None."""
     return "messages and JSON are decoded at the edge" if path.startswith(VALUES) and name.startswith(ENCODINGS) else None
 
 

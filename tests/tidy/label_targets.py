@@ -29,7 +29,7 @@ def ninja(*words):
 
 
 def entries(*chosen):
-    """(name, command) of each test that ctest selects."""
+    """Returns (name, command) of each test that ctest selects."""
     done = subprocess.run(["ctest", "--test-dir", BUILD, *chosen, "--show-only=json-v1"], check=True, capture_output=True, text=True)
     # ctest leaves out the command if its program is not built; then the test has the program's name.
     return [(test["name"], test.get("command", [])) for test in json.loads(done.stdout)["tests"]]
@@ -44,8 +44,8 @@ def relative(path):
 
 @cache
 def strings(script):
-    """All string constants of a Python file and of the modules that it imports from its folder or tests/testing; for other files,
-    their words."""
+    """Returns all string constants of a Python file and of the modules that it imports from its folder or tests/testing; for other
+    files, their words."""
     text = script.read_text()
     if script.suffix != ".py":
         return frozenset(re.findall(r"[\w./-]+", text))
@@ -63,12 +63,12 @@ def strings(script):
 
 @cache
 def built_for(target):
-    """Programs and libraries that a target links."""
+    """Returns the programs and libraries that a target links."""
     return {path for line in ninja("commands", target) for path in re.findall(r" -o ((?:bin|tests)/[\w.-]+) ", line)}
 
 
 def programs():
-    """Path of each program or library in bin/ or tests/, by its name."""
+    """Returns the path of each program or library in bin/ or tests/, by its name."""
     linked = [line.split(": ")[0] for line in ninja("targets", "all") if re.search(r": CXX_(EXECUTABLE|SHARED_LIBRARY|MODULE_LIBRARY)_LINKER", line)]
     return {Path(path).name: path for path in linked if re.fullmatch(r"(bin|tests)/[\w.-]+", path)}
 
@@ -79,7 +79,7 @@ class LabelTargets(unittest.TestCase):
         cls.programs = programs()
 
     def started(self, name, command):
-        """The programs that a test starts: the one of its name, and those that its command and its scripts name."""
+        """Returns the programs that a test starts: the one of its name, and those that its command and its scripts name."""
         words = [self.programs.get(name), *(relative(word) for word in command if Path(word).is_relative_to(BUILD))]
         wanted = {word for word in words if word in self.programs.values()}
         for script in (Path(word) for word in command if Path(word).is_relative_to(SOURCE / "tests") and Path(word).is_file()):

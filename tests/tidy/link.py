@@ -24,7 +24,7 @@ PROGRAMS = {
 
 
 def needed(program):
-    """Names in the file's dynamic section: what the loader loads for this program itself."""
+    """Returns the names in the file's dynamic section: what the loader loads for this program itself."""
     text = subprocess.run(["readelf", "-d", BIN / program], check=True, capture_output=True, text=True).stdout
     return [line.split("[")[1].rstrip("]") for line in text.splitlines() if "(NEEDED)" in line]
 

@@ -33,7 +33,7 @@ def help_of(*words):
 
 @functools.cache
 def flags_of(*words):
-    """The command's long flags: whether a value follows."""
+    """Returns {long flag of the command: whether a value follows}."""
     flags = {"--help": False, "--verbose": False}  # The second goes with --version.
     for depth in range(1, len(words) + 1):
         for names, value in FLAG_LINE.findall(help_of(*words[:depth])):
@@ -43,7 +43,7 @@ def flags_of(*words):
 
 @functools.cache
 def verbs_of(*words):
-    """Words that may come next; empty for a command without verbs."""
+    """Returns the words that may come next; empty for a command without verbs."""
     text = help_of(*words)
     return frozenset(re.findall(r"^  ([a-z][\w-]*) {2,}\S", text, re.MULTILINE)) if re.search(r"^Usage: .*SUBCOMMAND", text, re.MULTILINE) else frozenset()
 
@@ -68,7 +68,7 @@ def takes_keys(*words):
 
 
 def wrong_words(words):
-    """Words of one command, its program first, that the program does not know."""
+    """Returns the words of one command, its program first, that the program does not know."""
     command, rest, wrong = [words[0]], list(words[1:]), []
     while rest:
         word = rest.pop(0)
@@ -98,7 +98,7 @@ def wrong_words(words):
 
 
 def words_of(line):
-    """The words as a shell splits them, without a comment; split only at whitespace if a quote is not closed."""
+    """Returns the words as a shell splits them, without a comment; split only at whitespace if a quote is not closed."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
@@ -108,7 +108,7 @@ def words_of(line):
 
 
 def commands(line):
-    """Each command on a line of a shell, as its words."""
+    """Returns each command on a line of a shell, as its words."""
     found, words = [], []
     for word in [*words_of(line), ";"]:
         if not ENDS.fullmatch(word):
@@ -123,7 +123,7 @@ def commands(line):
 
 
 def lines_of(text):
-    """(number, line) of all code of a page, from 1; continued lines are joined."""
+    """Yields (number, line) of all code of a page, from 1; continued lines are joined."""
     for block in BLOCK.finditer(text):
         first, begun = text.count("\n", 0, block.start(3)) + 1, []
         for number, line in enumerate(block[3].splitlines(), first):
@@ -136,7 +136,7 @@ def lines_of(text):
 
 
 def wrong_in(command):
-    """Faults of one command: words that a program of Titan does not know, or flags that are not in the text of a script of this
+    """Returns the faults of one command: words that a program of Titan does not know, or flags that are not in the text of a script of this
     tree."""
     program = os.path.basename(command[0])
     if program in PROGRAMS:
@@ -147,7 +147,7 @@ def wrong_in(command):
     if not (SOURCE / script).is_file():
         return [f"{script} does not exist"]
     flags = [word.split("=")[0] for word in command if word.startswith("--") and not PLACEHOLDER.search(word)]
-    # Some pass them to a program of the same name.
+    # Some scripts pass their flags to a program of the same name.
     text = "".join(path.read_text() for path in (SOURCE / script).parent.glob(f"{Path(script).stem}.*"))
     return [f"{script} does not know {flag}" for flag in flags if not re.search(rf"{flag}(?![\w-])", text)]
 

@@ -25,12 +25,12 @@ def key(name):
 
 
 def code_of(script):
-    """Its lines without comments."""
+    """Returns the script's lines without comments."""
     return [line for line in (SOURCE / script).read_text().splitlines() if not line.lstrip().startswith("#")]
 
 
 def locked(file):
-    """Versions by name; a line of another form fails."""
+    """Returns versions by name; fails at a line of another form."""
     found = {}
     for line in file.read_text().splitlines():
         if line.startswith("#"):

@@ -1,4 +1,4 @@
-"""The project's English: the habits that docs/contributing/glossary.md drops, comments that open with a fragment, tensors in headers without a shape,
+"""Checks the project's English: the habits that docs/contributing/glossary.md drops, comments that open with a fragment, tensors in headers without a shape,
 and pages that are too long. Sentences that keep such a word on purpose are listed in prose_kept.txt: PATH: part of the line."""
 
 import re
@@ -37,7 +37,7 @@ SHAPE = re.compile(r"//.*(?:\[[^\]]*\]|\bshape|\bscalar)", re.IGNORECASE)
 NEAR = 12  # Lines above a declaration that may state the shape of its tensors.
 CODE = (".h", ".cc", ".cu", ".cuh")
 TEXT = (*CODE, ".py", ".sh", ".md", ".proto", ".toml", ".cmake", ".txt", ".yml")
-# Only the comments of these are held: their strings hold the words of data and of other programs.
+# Only the comments of these are checked: their strings hold the words of data and of other programs.
 COMMENTS_ONLY = ("tests/", "deploy/")
 SKIPPED = ("tests/peer/", "tests/tidy/prose", "tests/controller/store/data/", "docs/generated/", "deploy/debian/", "deploy/requirements/")
 LONGEST_PAGE = 1500
@@ -52,7 +52,7 @@ def held():
 
 
 def prose(name, path):
-    """(line number, text) of each line with prose."""
+    """Yields (line number, text) of each line with prose."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not name.startswith(COMMENTS_ONLY) or path.suffix == ".md":
             yield number, line
@@ -63,7 +63,7 @@ def prose(name, path):
 
 
 def kept():
-    """{path: [part of a line that stays]}."""
+    """Returns {path: [part of a line that stays]}."""
     lines = [line for line in (Path(__file__).parent / "prose_kept.txt").read_text().splitlines() if line and not line.startswith("#")]
     result = {}
     for line in lines:
@@ -79,7 +79,7 @@ def habits(line):
 
 
 def openings(text):
-    """(line number, first words) of each comment: a block of // lines counts once."""
+    """Yields (line number, first words) of each comment: a block of // lines counts once."""
     within = False
     for number, line in enumerate(text.splitlines(), 1):
         found = COMMENT.search(line)
@@ -90,7 +90,7 @@ def openings(text):
 
 
 def shapeless(text):
-    """Line numbers of tensors in public declarations without a shape in a comment on the line, above it or on the next two lines."""
+    """Yields line numbers of tensors in public declarations without a shape in a comment on the line, above it or on the next two lines."""
     lines, private = text.splitlines(), False
     for number, line in enumerate(lines, 1):
         private = line.strip() == "private:" or private and not line.startswith("}")
@@ -100,7 +100,7 @@ def shapeless(text):
 
 
 def words(page):
-    """Words of prose: neither tables nor listings."""
+    """Counts words of prose, without tables and listings."""
     text = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     return sum(len(line.split()) for line in text.splitlines() if not line.startswith("|"))
 

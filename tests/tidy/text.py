@@ -17,7 +17,7 @@ CODE = (".h", ".cc", ".cu", ".cuh")
 
 
 def tracked():
-    """Files that git tracks, or, in a copy without git, everything outside of build folders."""
+    """Returns files that git tracks, or, in a copy without git, everything outside of build folders."""
     listed = subprocess.run(["git", "-C", SOURCE, "ls-files", "-z"], capture_output=True, text=True)
     if listed.returncode == 0 and listed.stdout:
         return [SOURCE / name for name in listed.stdout.split("\0") if name and (SOURCE / name).is_file()]

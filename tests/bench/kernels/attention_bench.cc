@@ -1,6 +1,6 @@
-// Attention at each kernel level of this machine. GFLOP/s counts the products that the mask leaves (two forward, five
-// backward). `of_peak` is their fraction of the rate that the level's best instruction reaches in a loop of nothing
-// else.
+// Times attention at each kernel level of this machine. GFLOP/s counts the products that the mask leaves (two forward,
+// five backward). `of_peak` is their fraction of the rate that the level's best instruction reaches in a loop of
+// nothing else.
 #include <benchmark/benchmark.h>
 
 #include <cmath>

@@ -42,7 +42,7 @@ struct AttentionCase {
   bool sinks = false;
 };
 
-// Whether query i sees key j: bool [T, T].
+// Returns whether query i sees key j: bool [T, T].
 at::Tensor visible(const AttentionMask& mask, int64_t tokens, int64_t document, at::Device device) {
   const at::Tensor at = at::arange(tokens, at::TensorOptions(at::kLong).device(device));
   const at::Tensor i = at.unsqueeze(1), j = at.unsqueeze(0);
@@ -53,8 +53,8 @@ at::Tensor visible(const AttentionMask& mask, int64_t tokens, int64_t document, 
   return sees;
 }
 
-// LibTorch's attention for any mask: the mask is a tensor, and there are as many key heads as query heads. A sink is
-// one more key; its score is the sink and its value is zero.
+// Computes LibTorch's attention for any mask: the mask is a tensor, and there are as many key heads as query heads. A
+// sink is one more key; its score is the sink and its value is zero.
 at::Tensor sdpa(const AttentionCase& one, const Tensors& t, const at::Tensor& sees, double scale) {
   if (one.mask.plain() && !one.sinks) {
     return at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0.0, /*is_causal=*/true, scale, /*enable_gqa=*/true);
@@ -162,7 +162,7 @@ void float8(Table& table) {
   }
 }
 
-// Rows of experts with very different counts. LibTorch runs one product per expert.
+// Compares products of experts with very different numbers of rows. LibTorch runs one product per expert.
 void grouped_products(Table& table) {
   const int64_t experts = table.on_gpu() ? 64 : 8, dim = table.on_gpu() ? 2048 : 64,
                 hidden = table.on_gpu() ? 1408 : 96;
@@ -282,7 +282,7 @@ void expert_rows(Table& table) {
       [&] { combine(sorted, scores, order); }, bytes(sorted) + bytes(x), "GB/s");
 }
 
-// Flat shards in fp32, as training keeps them.
+// Compares optimizer steps on flat shards in fp32, as training stores them.
 void optimizer(Table& table) {
   const int64_t shards = table.on_gpu() ? 16 : 4, elements = table.on_gpu() ? (1 << 24) : (1 << 14);
   const at::TensorOptions single = table.options().dtype(at::kFloat);

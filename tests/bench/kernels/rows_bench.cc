@@ -1,4 +1,4 @@
-// Speed of the row operations and products on one thread: each shape at every level of this machine. "GB/s" counts each
+// Times row operations and products on one thread: each shape at every level of this machine. "GB/s" counts each
 // operand once; "of_copy" is its fraction of memcpy's rate on this machine, counted in the same way. torch_rows.py
 // times LibTorch's own operations at the same shapes, under the same names.
 #include <benchmark/benchmark.h>
@@ -59,14 +59,14 @@ std::vector<int64_t> whole(int64_t count, int64_t below) {
 
 double least(const std::vector<double>& all) { return *std::min_element(all.begin(), all.end()); }
 
-// Processor seconds of this thread: on a busy machine the wall clock means nothing.
+// Returns the processor seconds of this thread, because on a busy machine the wall clock means nothing.
 double own_time() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Bytes per second that memcpy reads and writes far outside the caches: the best of several runs.
+// Returns the bytes per second that memcpy reads and writes far outside the caches: the best of several runs.
 double copy_bandwidth() {
   static const double best = [] {
     constexpr size_t kBytes = size_t{256} << 20;
@@ -111,7 +111,7 @@ void add(const std::string& name_and_shape, int64_t bytes, const std::function<R
   }
 }
 
-// The products, at the levels that differ.
+// Adds products at the levels that differ.
 void add_gemm(int64_t rows, int64_t columns, int64_t depth) {
   for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16, Level::kAmx}) {
     if (!best_level() || level > *best_level()) continue;
@@ -324,7 +324,7 @@ void add_flat(int64_t count) {
   });
 }
 
-// Numbers of 4 or 2 bytes, or codes of one byte.
+// Returns numbers of 4 or 2 bytes, or codes of one byte.
 Values<uint8_t> numbers(int64_t count, int64_t bytes) {
   Values<uint8_t> all(count * bytes);
   const Values<float> wide = fp32(bytes == 4 ? count : 0);

@@ -27,7 +27,7 @@ class Latencies {
     const std::lock_guard lock(mutex_);
     taken_.clear();
   }
-  // {"count", "p50_ms", "p99_ms", "max_ms"}
+  // Returns {"count", "p50_ms", "p99_ms", "max_ms"}.
   nlohmann::json figures() const {
     const std::lock_guard lock(mutex_);
     std::vector<double> sorted = taken_;

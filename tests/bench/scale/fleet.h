@@ -35,7 +35,7 @@ class Fleet {
   void connect();
 
   int size() const { return static_cast<int>(nodes_.size()); }
-  // Number of nodes that have been welcomed at least `times`.
+  // Returns the number of nodes that have been welcomed at least `times`.
   int welcomed(int times) const;
   // Parts of attempts that were started and have not ended.
   int started() const { return started_; }
@@ -53,10 +53,10 @@ class Fleet {
   absl::Time first_disconnect() const;
   absl::Time last_exit() const;  // When the last rank's exit was reported.
 
-  // Every rank of every started part exits within `spread`, the first by SIGKILL, the others with an error. Each exit
-  // is a separate report. Ranks that receive a stop before that exit by it.
+  // Makes every rank of every started part exit within `spread`, the first by SIGKILL, the others with an error. Each
+  // exit is a separate report. Ranks that receive a stop before that exit because of it.
   void fail_all(absl::Duration spread);
-  // The leader of node `index`'s attempt reports a finished step. Returns false if the node has no attempt.
+  // Reports a finished step by the leader of node `index`'s attempt. Returns false if the node has no attempt.
   bool tell_step(int index, int64_t step);
 
  private:

@@ -216,7 +216,7 @@ int run_recovery(const Flags& flags) {
   if (!wait_until(kTimeout, [&] { return fleet.prepared(1).count > prepared; }))
     return fail("the controller did not schedule the probe job in time");
   const double scheduled = absl::ToDoubleSeconds(absl::Now() - requested_at);
-  // Nothing is lost later, either: waits for more than a lease.
+  // Waits for more than a lease, because nothing may be lost later either.
   absl::SleepFor(absl::Seconds(flags.seconds));
   const std::map<std::string, int> states = nodes_by_state(flags.controller);
   v1::ListJobsRequest request;
@@ -239,7 +239,7 @@ int run_recovery(const Flags& flags) {
   return untouched && none_lost ? 0 : fail("a node was lost or a healthy attempt was touched");
 }
 
-// `jobs` jobs of one rank report steps, alternating, at `rate` steps per second in total.
+// Lets `changing` jobs of one rank report steps, alternating, at `rate` steps per second in total.
 int run_watch(const Flags& flags) {
   Flags few = flags;
   few.workers = flags.changing;
@@ -337,7 +337,7 @@ int run_follow(const Flags& flags) {
              : fail("a watcher missed an event without a notice from the controller");
 }
 
-// Creates finished jobs: creates and cancels many at a time.
+// Makes finished jobs by creating and cancelling many at a time.
 class Filler {
  public:
   Filler(const Flags& flags) : flags_(flags), stub_(v1::JobService::NewStub(rpc::make_channel(flags.controller))) {}

@@ -25,7 +25,7 @@ class Watchers {
   ~Watchers();
 
   int64_t messages() const { return messages_; }
-  // Whether each has its first message.
+  // Returns whether each reader has its first message.
   bool all_began() const;
   // Readers with an ended stream.
   int ended() const { return ended_; }
@@ -36,7 +36,7 @@ class Watchers {
   int cut_off() const { return cut_off_; }
   // Times that a decoding reader saw a job return to an older revision.
   int64_t out_of_order() const { return out_of_order_; }
-  // The fewest jobs that a decoding reader with an open stream has seen.
+  // Returns the fewest jobs that a decoding reader with an open stream has seen.
   int64_t fewest_jobs() const;
   int size() const { return static_cast<int>(readers_.size()); }
 

@@ -70,7 +70,7 @@ def submit_without_end(case: Measured, extra=(), **options):
 
 
 def cancel_and_compare(case: Measured, job, ranks=2):
-    """Ends the job; its losses must equal those of an undisturbed run of the same length, bit for bit."""
+    """Cancels the job and checks that its losses equal those of an undisturbed run of the same length, bit for bit."""
     case.cluster.titanctl("cancel", job, "--wait")
     assert_one_truth(case, case.dump)
     reference = case.undisturbed(last_step(case.dump), ranks, extra=[*WITHOUT_END, "--checkpoint.no_enable"])

@@ -51,7 +51,7 @@ def row(number, title, *, how, anchor, invariant, ci, limit=900):
 
 
 class NotRun(unittest.SkipTest):
-    """This machine (or this Titan) cannot run the row: the reason, and the command that runs it elsewhere."""
+    """Raised with a reason if this machine or build cannot run the row, and with the command that makes it possible."""
 
     def __init__(self, reason, command=""):
         super().__init__(f"{reason}; {command}" if command else reason)

@@ -13,7 +13,7 @@ from matrix.row import Measured, row
      invariant="nothing that differs from what was saved is loaded: all ranks fall back to the same step",
      ci="checkpoint_corruption_test (250 mutations)")
 def damaged_checkpoint(case: Measured):
-    mutations = 250 if case.short else 1200  # Some change nothing and do not count.
+    mutations = 250 if case.short else 1200  # Mutations that change nothing do not count.
     _, output, seconds = case.test_program("checkpoint_corruption_test", TITAN_MUTATIONS=str(mutations))
     made = re.search(r"(\d+) mutations, (\d+) loaded silently", output)
     case.assertTrue(made, "the program does not say how many mutations it made")

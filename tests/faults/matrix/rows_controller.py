@@ -148,7 +148,7 @@ def leader_lost(case: Measured):
         wait_until("another leader", other.leads, 30)
         after_stop.append(time.monotonic() - begun)
         acknowledged.add(other.submit())
-        # It gets writes before it can have noticed anything; none of them may be acknowledged and lost.
+        # The old leader gets writes before it can have noticed anything; none of them may be acknowledged and lost.
         late = [subprocess.Popen([BIN / "titanctl", "--controller", leader.address, "--timeout", "3", "submit", folder / "job.toml",
                                   "--job.dump_folder", folder / f"late-{i}", "-q"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
                 for i in range(4)]

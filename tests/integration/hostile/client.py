@@ -27,7 +27,7 @@ def varint(number):
 
 
 def field(number, value):
-    """One field of a protobuf message: bytes, text, or a number."""
+    """Encodes one field of a protobuf message: bytes, text, or a number."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     value = value.encode() if isinstance(value, str) else value
@@ -35,7 +35,7 @@ def field(number, value):
 
 
 def methods():
-    """(path, the request's message) of every method of every service."""
+    """Returns (path, the request's message) of every method of every service."""
     found = []
     for name in SERVICES:
         text = (SOURCE / f"proto/titan/v1/{name}.proto").read_text()
@@ -45,7 +45,7 @@ def methods():
 
 
 def request_of(message, job, node):
-    """A request that names the job or the node, if the message has a field for it."""
+    """Returns a request that names the job or the node, if the message has a field for it."""
     if message == "CreateJobRequest":
         config = '{"scheduling": {"project": "%s"}, "job": {"dump_folder": "/nonexistent"}}' % job.split("/")[1]
         return field(1, field(1, config) + field(8, job.split("/")[1])) + field(2, "5c3f8c1e-4c1c-4d52-8a3e-0f4f2f9f6d11")
@@ -61,12 +61,12 @@ def request_of(message, job, node):
 
 
 def identity_in(folder):
-    """Key and certificate."""
+    """Returns key and certificate."""
     return tuple((folder / name).read_bytes() for name in ("tls.key", "tls.crt"))
 
 
 def channel(port, ca=None, identity=(None, None)):
-    """A channel; over TLS if `ca` is given, as bytes."""
+    """Returns a channel, over TLS if `ca` (bytes) is given."""
     options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
     if ca is None:
         return grpc.insecure_channel(f"127.0.0.1:{port}", options)
@@ -74,7 +74,7 @@ def channel(port, ca=None, identity=(None, None)):
 
 
 def call(open_channel, path, request=b"", token="", metadata=(), timeout=30):
-    """The status code of the call, or "answered"."""
+    """Returns the status code of the call, or "answered"."""
     bearer = (("authorization", f"Bearer {token}"),) if token else ()
     stream = open_channel.stream_stream(path)(iter([request]), metadata=[*bearer, *metadata], timeout=timeout)
     try:
@@ -99,7 +99,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def headers(path, *more):
-    """Uncompressed headers that do not enter the dynamic table."""
+    """Encodes headers uncompressed, so that they do not enter the dynamic table."""
     pairs = ((":method", "POST"), (":scheme", "https"), (":path", path), (":authority", "localhost"), ("content-type", "application/grpc"),
              ("te", "trailers"), *more)
     return b"".join(b"\0" + _text(name) + _text(value) for name, value in pairs)
@@ -131,7 +131,7 @@ def send(peer, pieces):
 
 
 def floods(path):
-    """{name: the frames of the flood, including the preface}."""
+    """Returns {name: the frames of the flood, including the preface}."""
     begin = [PREFACE + frame(SETTINGS, 0, 0)]
     huge = headers(path, *((f"x-{i}", "v" * 16_000) for i in range(256)))
     pieces = [huge[i:i + 16_000] for i in range(0, len(huge), 16_000)]

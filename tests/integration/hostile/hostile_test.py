@@ -125,7 +125,7 @@ class Table:
 
 
 def as_nobody(work):
-    """The result of work() in a process of another user. Call it before gRPC starts here: gRPC does not survive a fork."""
+    """Returns the result of work() in a process of another user. Call it before gRPC starts here: gRPC does not survive a fork."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -200,7 +200,7 @@ class Hostile(unittest.TestCase):
 
     @staticmethod
     def call_everything(requests, port, ca, identities, tokens):
-        """Calls every method as every caller: (path, caller, code). Opens no file: another user may not read this checkout."""
+        """Calls every method as every caller; returns (path, caller, code). Opens no file: another user may not read this checkout."""
         good, expired = tokens["viewer of the project"], tokens["expired token"]
         tokens["wrong token"] = good[:-4] + ("0000" if not good.endswith("0000") else "1111")
         anybody = client.channel(port, ca)
@@ -264,7 +264,7 @@ class Hostile(unittest.TestCase):
             return client.field(1, client.field(1, node) + client.field(3, "127.0.0.1") + client.field(6, instance) + inventory)
 
         def session(*messages):
-            """How the session ends after the node has sent these messages."""
+            """Returns how the session ends after the node has sent these messages."""
             channel = client.channel(cluster.port, ca.read_bytes(), client.identity_in(cluster.tls / "n9"))
             stream = channel.stream_stream(path)(iter(messages), timeout=30)
             try:
@@ -331,7 +331,7 @@ class Hostile(unittest.TestCase):
     # --- The machine ---
 
     def machine(self, table, rank_column, rank_user=""):
-        """A cluster on loopback, which knows its callers by the kernel: what a hostile rank and another user can reach."""
+        """Adds what a hostile rank and another user can reach in a cluster on loopback, which knows its callers by the kernel."""
         with Victims(tls=False, rank_user=rank_user) as cluster:
             token = cluster.folder / "token"
             token.touch(mode=0o600)

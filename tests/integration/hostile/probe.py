@@ -38,7 +38,7 @@ def can_connect(path):
 
 
 def generic(path, uids):
-    """The name of a file without the parts that differ from run to run."""
+    """Returns the name of a file without the parts that differ from run to run."""
     for uid in uids:
         path = path.replace(uid, "UID")
     path = re.sub(r"\.\d+$", ".N", path.removesuffix(NEXT))
@@ -58,8 +58,8 @@ def got_of(path):
 
 
 def files(folder, known, uids):
-    """Access by generic name. `known`: paths that a friend has seen there; they may be open to us though the folder cannot be
-    listed.
+    """Returns the access by generic name. `known`: paths in the folder, found by the test's own user; they may be open to us though
+    the folder cannot be listed.
 
     A file that was seen during its write is tried under both names: by now it may have the other one.
     """
@@ -117,7 +117,7 @@ def port(number):
 
 
 def call(titanctl, address, words, token):
-    """The result of titanctl without credentials, or with a token that was found."""
+    """Returns the result of titanctl without credentials, or with a token that was found."""
     flags = ["--token-file", token] if token else []
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
     done = subprocess.run([titanctl, "--controller", address, "--timeout", "5", *flags, "-o", "json", *words], env=environment, cwd="/",

@@ -4,7 +4,7 @@ the programs and generates docs/generated/keys.md.
 A row is (key, value, effect[, situation][, text]). The effect is one of SHOWN; the text must be part of the error or warning.
 """
 
-# Where an effect is visible: the name of a method or answer in keys_test.py, and its name in docs/generated/keys.md.
+# Places where an effect is visible: the name of a method or answer in keys_test.py, and its name in docs/generated/keys.md.
 SHOWN = {
     "refused": "refused",
     "warned": "warning",

@@ -37,7 +37,7 @@ def row_of(entry):
     return key, value, shown, situation, text
 
 
-# The catalog: key -> its JSON schema.
+# Returns the catalog: key -> its JSON schema.
 def catalog():
     schema = json.loads(subprocess.check_output([TESTS / "titan_config_dump", "--schema"], text=True))
     found = {}
@@ -54,7 +54,7 @@ def catalog():
 
 
 def untried(keys):
-    """Values that no row tries: whole keys, choices, and the other position of switches."""
+    """Returns values that no row tries: whole keys, choices, and the other position of switches."""
     tried = {}
     for key, value, *_ in map(row_of, ROWS):
         tried.setdefault(key, []).append(value)
@@ -75,7 +75,7 @@ def untried(keys):
     return missing
 
 
-# A small copy of the dataset c4.
+# Returns a hub with a small dataset named c4.
 def hub_of_c4():
     hub = FakeHub()
     lines = "".join(json.dumps({"text": f"the {i}th line that a hub has, and {i} more of its words"}) + "\n" for i in range(400))
@@ -96,7 +96,7 @@ def words_of(flags):
 
 
 class Runs:
-    """The runs of the programs, each only once, and their answers."""
+    """Runs the programs, each set of flags only once, and has their answers."""
 
     def __init__(self, scratch, hub):
         self.scratch = scratch
@@ -258,7 +258,7 @@ def look(answer, shown):
     return getattr(answer, shown)()
 
 
-# Returns nothing, or why a row fails: then the key has no effect, or the row is wrong.
+# Returns None, or why a row fails: then the key has no effect, or the row is wrong.
 def judge(row, base, changed):
     key, value, shown, situation, text = row
     what = f"{key} = {value}" + (f" ({situation})" if situation else "")

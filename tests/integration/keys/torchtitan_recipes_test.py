@@ -99,7 +99,7 @@ def words_of(flags):
 
 
 def keys_in(lines):
-    """The key that each line is about: "FILE:LINE: KEY = VALUE: ...", "command line: KEY has no effect ..." or "KEY: ..."."""
+    """Returns the keys that the lines are about: "FILE:LINE: KEY = VALUE: ...", "command line: KEY has no effect ..." or "KEY: ..."."""
     return sorted({re.search(r"(?:^|: )([a-z_]+(?:\.[a-z0-9_]+)+)(?=[ :])", line).group(1) for line in lines})
 
 
@@ -123,7 +123,7 @@ def ask_titanctl(folder):
 
 
 def dry_run(name):
-    """The error of a dry run of a recipe that quantizes, or that names filters (with converters on); None if it passes or is not dry-run."""
+    """Returns the error of a dry run of a recipe that quantizes, or that names filters (with converters on); None if it passes or is not dry-run."""
     ranks, flags, refused, _ = RECIPES[name]
     if refused or FILTER not in flags and "model.converters" not in flags:
         return None

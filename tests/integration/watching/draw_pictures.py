@@ -108,7 +108,7 @@ def save(figure, path):
 
 
 def draw_row(row, cluster, begin, end, out):
-    """Draws those of its panels that have data."""
+    """Draws those panels of the row that have data."""
     import matplotlib  # pylint: disable=import-outside-toplevel; --help does not need it.
     matplotlib.use("Agg")
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel

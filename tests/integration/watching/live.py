@@ -85,7 +85,7 @@ class Prometheus:
         return reply["data"]
 
     def query(self, expression):
-        """The newest values."""
+        """Returns the newest values."""
         return self._ask("query", query=expression)["result"]
 
     def query_range(self, expression, start, end, step):
@@ -101,7 +101,7 @@ class Prometheus:
 
 
 class WatchedCluster(Cluster):
-    """With `fake`, ranks are stand-ins with this behaviour (tests/worker/node/shim/fake_rank.cc); otherwise they are real."""
+    """A cluster, with a Prometheus if `watch` is set. With `fake`, ranks are stand-ins with this behaviour (tests/worker/node/shim/fake_rank.cc)."""
 
     def __init__(self, fake=None, watch=True, rules=RULES, interval="250ms", **options):
         super().__init__(workers=0, **options)

@@ -19,7 +19,7 @@ FIGURES = {"loss_metrics/global_avg_loss": 2.5, "grad_norm": 1.0, "throughput(tp
            "time_metrics/checkpoint(s)": 0.01}
 FAKE = {"steps": -1, "step_ms": 40, "loads": 0, "metrics": FIGURES}
 
-# Needs more time than this test, or a broken machine. The queries still run.
+# These series need more time than this test, or a broken machine, to have data. The queries still run.
 WITHOUT_DATA = {"titan_rank_straggler_score", "titan_worker_gpu_"}  # Matched as part of an expression.
 # Series of attempts and nodes that misbehave, and of certificates, which this cluster does not use.
 SERIES_WITHOUT_DATA = WITHOUT_DATA | {"titan_node_unknown_attempts", "titan_node_refusals_total", "titan_worker_attempt_memory_kills",

@@ -28,7 +28,7 @@ class Family:
 
 
 def families(page):
-    """Families of a page by name; a histogram's parts belong to its family."""
+    """Returns the families of a page by name; a histogram's parts belong to its family."""
     found = {}
     for line in page.splitlines():
         if line.startswith("# TYPE "):
@@ -51,7 +51,7 @@ def documented():
 
 
 def in_sources():
-    """Names that the programs give to series."""
+    """Returns the names that the programs give to series."""
     files = [path for folder in ("common/service/metrics", "common/service/rpc", "controller/api", "controller/reconcile", "worker/node/daemon")
              for path in (SOURCE / folder).rglob("*.*") if path.suffix in (".cc", ".h")]
     literals = (re.findall(r'"((?:titan|process)_[a-z0-9_]+)"', path.read_text()) for path in files)
@@ -59,17 +59,17 @@ def in_sources():
 
 
 def alerts():
-    """{alert: its expression}."""
+    """Returns {alert: its expression}."""
     return dict(re.findall(r"- alert: (\w+)\n\s+expr: '?(.*?)'?\n", ALERTS.read_text()))
 
 
 def names_in(expression, known):
-    """The series in the expression."""
+    """Returns the series in the expression."""
     return {name if name in known else PARTS.sub("", name) for name in NAME.findall(expression)}
 
 
 def users(known):
-    """For each name, in words, which alerts and rows of the dashboard use it."""
+    """Returns for each name, in words, which alerts and rows of the dashboard use it."""
     used = {name: ([], []) for name in known}
     for alert, expression in alerts().items():
         for name in names_in(expression, known) & set(known):

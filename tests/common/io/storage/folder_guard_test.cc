@@ -77,7 +77,7 @@ TEST_F(FolderGuardTest, DeletedReplacedOrMovedFolderIsDetected) {
   EXPECT_THAT(reason(guard), HasSubstr("/state was replaced"));
 }
 
-// A mount over the folder makes it another folder: the state that was written is not in it.
+// A full or read-only disk is reported, and a mount over the folder makes it another folder, without the written state.
 TEST_F(FolderGuardTest, AFullOrReadOnlyDiskTakesNoWrites) {
   const FolderGuard before = FolderGuard::open(folder_, {}).value();
   EXPECT_EQ(before.check_writable(int64_t{1} << 60).code(), absl::StatusCode::kResourceExhausted);
