@@ -1,6 +1,6 @@
 // Measures how fast quantized weights are read: quantized_load FOLDER KEY_SUFFIX. First reads all files of the folder
-// as bytes, then every tensor with a name that ends so as numbers. Prints processor seconds and counts as one JSON
-// line. quantized_load.py makes the folder.
+// as bytes, then every tensor with a name that ends with KEY_SUFFIX as numbers. Prints processor seconds and counts as
+// one JSON line. quantized_load.py makes the folder.
 
 #include <algorithm>
 #include <ctime>

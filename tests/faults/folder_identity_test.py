@@ -83,7 +83,7 @@ class FolderIdentity(unittest.TestCase):
             rank.kill(number)
 
     def stop_apart_from_fence(self, dump):
-        """Stops the ranks while none of them holds the folder's lock, because a stopped holder would block everybody.
+        """Stops the ranks while none of them holds the folder's lock, because a stopped holder would block every other job.
         """
 
         def stopped():

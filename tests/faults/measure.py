@@ -78,7 +78,7 @@ def in_child_process(command, limit):
         try:
             child.wait(limit)
         except subprocess.TimeoutExpired:
-            # Raises an exception in it (raises_at_its_limit): it takes its cluster down and reports where it was.
+            # Raises an exception in the child process (raises_at_its_limit), which takes its cluster down and reports where it was.
             child.send_signal(signal.SIGTERM)
             try:
                 child.wait(GRACE)

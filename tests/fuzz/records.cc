@@ -58,7 +58,7 @@ TITAN_FUZZ(records, 3000) {
   }
 }
 
-// A damaged token record admits nobody.
+// A damaged token record admits no caller.
 TITAN_FUZZ(token_record, 1000) {
   store::MemoryStore store;
   store.commit({{store::put(auth::token_key("abcdefgh"), std::string(bytes))}, store::WhenFull::kRetry, {}},

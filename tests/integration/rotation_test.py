@@ -1,5 +1,5 @@
-"""Changes certificates, their authority and tokens under a training job: it loses no step, and nobody gains access who should not
-have it.
+"""Changes certificates, their authority and tokens under a training job: it loses no step, and no caller gains access that it
+should not have.
 
 Prints the figures that docs/benchmarks/control-plane.md keeps.
 """

@@ -17,8 +17,8 @@ int64_t product(const c10::IValue& left, const c10::IValue& right) {
   return 2 * left.toTensor().numel() * right.toTensor().size(-1);
 }
 
-// Returns the FLOPs of an attention with q, k, v of [B, H, T, D] and so many products of the size of the scores' and of
-// the values' product.
+// Returns the FLOPs of an attention with q, k, v of [B, H, T, D] that runs `score_products` products of the size of
+// q k^T and `value_products` of the size of the weights' product with v.
 int64_t attention(Inputs qkv, int64_t score_products, int64_t value_products) {
   const at::Tensor &q = qkv[0].toTensor(), &k = qkv[1].toTensor(), &v = qkv[2].toTensor();
   const int64_t scores = q.size(0) * q.size(1) * q.size(2) * k.size(2);

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 TABLES = ("tcp", "tcp6", "udp", "udp6")
-LISTEN, UNCONNECTED = "0A", "07"  # States of TCP and UDP sockets that accept data from anybody.
+LISTEN, UNCONNECTED = "0A", "07"  # States of TCP and UDP sockets that accept data from any peer.
 
 
 def _address(text):

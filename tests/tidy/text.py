@@ -45,7 +45,7 @@ class Text(unittest.TestCase):
     def test_no_machine_paths(self):
         self.assertEqual([], self.lines(MACHINE_PATH))
 
-    # A committed core dump, checkpoint or trace would stay in the history for good.
+    # A committed core dump, checkpoint or trace would stay in the history forever.
     def test_no_large_files(self):
         sizes = {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in tracked()}
         self.assertEqual({}, {name: size for name, size in sizes.items() if size > LARGEST})

@@ -125,8 +125,7 @@ TEST(FlightTailTest, FullDiskIsAnError) {
 TEST(FlightTailTest, LongRankListEndsAfterAWholeRange) {
   const TempFolder folder;
   std::vector<int> ranks;
-  for (int i = 0; i < 40; ++i)
-    ranks.push_back(i * i + 100);  // No two steps are the same, so every rank is its own range.
+  for (int i = 0; i < 40; ++i) ranks.push_back(i * i + 100);  // No two gaps are equal, so no ranks form a range.
   const auto tail = FlightTail::create(folder.file("f"), 1);
   ASSERT_TRUE(tail.ok()) << tail.status();
   (*tail)->add_group(0, {"tp", format_rank_list(ranks), 7, 0});

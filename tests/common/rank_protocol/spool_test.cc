@@ -248,7 +248,7 @@ TEST(SpoolTest, WriterContinuesAfterDamage) {
   EXPECT_EQ(whole.damage[0].bytes, 15);
 }
 
-// If somebody has emptied the file, it is read from its start, and later events are not lost.
+// If the file was emptied, it is read from its start, and later events are not lost.
 TEST(SpoolTest, TruncatedFileIsReadFromItsStart) {
   const TempFolder folder;
   const std::string path = folder.file("s");

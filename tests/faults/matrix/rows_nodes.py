@@ -64,7 +64,7 @@ def daemon_stopped(case: Measured):
     daemons = [case.cluster.worker(name).process for name in (wide_node, narrow_node)]
 
     def pause_daemons(seconds):
-        """Stops both daemons for so long; returns when it began."""
+        """Stops both daemons for `seconds`; returns when the pause began."""
         stopped = time.time()
         for daemon in daemons:
             daemon.send_signal(signal.SIGSTOP)

@@ -33,7 +33,7 @@ class PromtoolTest(unittest.TestCase):
         with WatchedCluster(fake={}, watch=False) as cluster:
             for address in sum(cluster.pages().values(), []):
                 printed = self.passes("check", "metrics", text=cluster.page(address))
-                self.assertEqual("", printed, address)  # Its advice counts as much as its errors.
+                self.assertEqual("", printed, address)  # promtool's advice fails the test like its errors.
 
 
 if __name__ == "__main__":

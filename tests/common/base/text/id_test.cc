@@ -1,4 +1,4 @@
-// Ids become folder names, host names and parts of URLs, so an id that was once accepted stays valid for good.
+// Ids become folder names, host names and parts of URLs, so an accepted id must stay valid in later versions.
 
 #include "common/base/text/id.h"
 

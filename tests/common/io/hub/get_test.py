@@ -119,7 +119,7 @@ class Case(unittest.TestCase):
         return sum(end - begin for begin, end in json.loads(record.read_text())["there"]) if record.exists() else 0
 
     def hold(self, after):
-        """Stops the first piece of the weights after so many bytes, and returns the event that lets it continue."""
+        """Stops the first piece of the weights after `after` bytes, and returns the event that lets it continue."""
         self.hub.gates["held"] = threading.Event()
         self.hub.order("wait", WEIGHTS, value=(after, "held"), server="cdn")
         return self.hub.gates["held"]
@@ -489,7 +489,7 @@ class Encrypted(Case):
         ours = {"SSL_CERT_FILE": str(self.folder / "tls/ca.crt")}
         self.get("--assets", "config", **ours)
         self.check_downloaded({"config.json", "generation_config.json"})
-        # Nobody between client and hub may choose where the bytes come from.
+        # No machine between client and hub may choose where the bytes come from.
         self.assertIn("from https to http", self.get(code=1, **ours))
         self.assertEqual([], self.hub.requests("cdn"))
 

@@ -211,7 +211,7 @@ TEST_F(TakeTest, ReleasedIsFree) {
   EXPECT_FALSE(fence.holder()->released);
 }
 
-// The lease's own thread beats without calls, and stops once another job holds the fence.
+// The lease's own thread beats without calls.
 TEST_F(TakeTest, LeaseBeatsUntilFenced) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.take(claim("first"), {}).ok());
@@ -289,7 +289,7 @@ TEST_F(FenceTest, UnreadableFenceReportsHowToRepairIt) {
   }
 }
 
-// The check and the effect are atomic: while an effect runs, nobody can raise the fence.
+// The check and the effect are atomic: while an effect runs, no other attempt can raise the fence.
 TEST_F(FenceTest, RaisingWaitsForAnEffectInProgress) {
   const Fence fence(dump_);
   ASSERT_TRUE(fence.raise("job", 1).ok());

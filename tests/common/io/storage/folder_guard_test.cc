@@ -50,7 +50,7 @@ TEST_F(FolderGuardTest, UnchangedFolderIsTheSame) {
   EXPECT_EQ(FolderGuard::open(above_ + "/nothing", {}).status().code(), absl::StatusCode::kNotFound);
 }
 
-// Somebody who can write to the folder must not redirect the guard's writes.
+// A user who can write to the folder must not be able to redirect the guard's writes.
 TEST_F(FolderGuardTest, NoLinkIsFollowed) {
   const FolderGuard guard = FolderGuard::open(folder_, {}).value();
   fs::create_symlink(folder_ + "/db", folder_ + "/.probe");

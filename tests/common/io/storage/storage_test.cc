@@ -121,8 +121,8 @@ TEST_F(StorageTest, AtomicWriteKeepsTheOldContentAtEveryFailure) {
   int operations = 0;
   FaultyFiles counting([&](const FileOperation&) { return ++operations, Fault{}; });
   ASSERT_TRUE(atomic_write(counting, path, "old").ok());
-  for (int failing = 1; failing < operations;
-       ++failing) {  // The last operation is the folder's fsync, after the rename.
+  // The last operation is the folder's fsync, after the rename.
+  for (int failing = 1; failing < operations; ++failing) {
     int seen = 0;
     FaultyFiles full([&](const FileOperation&) {
       return ++seen == failing ? Fault{absl::ResourceExhaustedError("disk full"), 1} : Fault{};

@@ -47,7 +47,7 @@ TEST(LowPrecisionTest, LinearLayersAreChosenByNameAndSize) {
   EXPECT_EQ(low_precision_of(mx, "output.weight", {64, 64}), std::nullopt);  // Excluded by the default filter.
 }
 
-// The recipes leave out layers that gain nothing at their size, according to torchao's tables.
+// auto_filter_small_kn leaves out layers that gain nothing at their size, according to torchao's table for the recipe.
 TEST(LowPrecisionTest, SmallLayersAreLeftOut) {
   JobConfig config = with("quantize.linear.float8");
   config.quantize.linear.float8.filter_fqns = {"auto_filter_small_kn", "wk"};

@@ -606,7 +606,7 @@ void NodeWorld::rank_emits(int attempt, int rank, int events) {
   waiting_.emplace_back(Input(SpoolChanged{key_of(attempt), rank}));
 }
 
-// The kernel kills the shim's ranks with it, and nobody records their exits.
+// The kernel kills the shim's ranks with it, and their exits are not recorded.
 void NodeWorld::kill_shim(int attempt) {
   SimShim& shim = shims.at(key_of(attempt));
   if (!shim.alive) return;

@@ -208,7 +208,8 @@ class Life {
     }
     for (const auto& [key, shim] : world_.shims) EXPECT_FALSE(shim.alive) << "attempt " << key.number;
     EXPECT_EQ(world_.core().free_devices().size(), 4u);
-    for (int daemon = 0; daemon < 2; ++daemon) {  // A restarted daemon knows those whose Forget could not be written.
+    for (int daemon = 0; daemon < 2;
+         ++daemon) {  // A restarted daemon still has attempts whose Forget could not be written.
       for (int attempt = 0; attempt <= newest_; ++attempt) world_.forget(attempt);
       world_.advance(absl::Seconds(2));
       world_.restart();

@@ -133,8 +133,8 @@ TEST(StopTest, ASecondStopShortensTheFirst) {
   EXPECT_EQ(world.last(1).phase(), Report::ENDED);
 }
 
-// A rank hangs in the kernel: the report says where, its devices stay in use, a shim that answers is not killed, and
-// the end is reported once the rank is gone.
+// A rank hangs in the kernel: the report names it and its state, the attempt's devices stay in use, a shim that answers
+// is not killed, and the end is reported once the rank is gone.
 TEST(StopTest, UnkillableRanksAreReportedAndKeepTheirDevices) {
   NodeWorld world;
   world.connect();

@@ -377,7 +377,7 @@ TEST_F(DaemonTest, AKilledShimIsALostAttempt) {
   EXPECT_TRUE(eventually([&] { return shim::start_ticks(child) == 0; })) << "a rank's child in a separate session";
 }
 
-// The end is reported until it is forgotten, even by a new daemon and for ranks whose exit nobody saw.
+// The end is reported until it is forgotten, even by a new daemon and for ranks whose exit no process saw.
 TEST_F(DaemonTest, NextDaemonReportsTheEndWithAllExits) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {}));

@@ -118,7 +118,7 @@ TEST_F(GpuWatchTest, FailingDriverIsReportedOnceAndRetried) {
   EXPECT_THAT(page(), HasSubstr("temperature_celsius{gpu=\"0\""));
 }
 
-// The age of the figures grows and is reported, and neither a scrape nor another look waits.
+// While the driver hangs, the reported age of the figures grows, and neither a scrape nor another look() waits.
 TEST_F(GpuWatchTest, HangingDriverOnlyAgesTheFigures) {
   GpuWatch watch(series_, fake_library(), 2);
   the<decltype(fake_nvml_hang)>("fake_nvml_hang")(true);

@@ -18,7 +18,7 @@ TEST(LaneTest, RunsAllTasksInOrderBeforeItEnds) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(done[i], i);
 }
 
-// Hanging storage blocks one thread and nobody else.
+// Hanging storage blocks only its own thread.
 TEST(LaneTest, HangingTaskDoesNotBlockItsOwner) {
   auto answer = std::make_shared<std::promise<void>>();
   auto over = std::make_shared<std::promise<void>>();

@@ -173,7 +173,7 @@ TEST(StateFolderTest, UnnamedFolderBelongsToTheFirstWorker) {
   EXPECT_FALSE(state->claim_for("n7").ok());
 }
 
-// In a new folder of the same name every fence is lost, and nobody would find new records there.
+// A new folder of the same name lacks every fence, and no daemon would find records that are written to the old one.
 TEST(StateFolderTest, ReplacedFolderAcceptsNoWrites) {
   const TempFolder folder;
   const auto state = StateFolder::open(folder.file("s"));

@@ -2,7 +2,7 @@
 // job config says:
 //   steps (-1: endless), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
 //   "session"), ignore_stop, error (text of a last error event), reason (of that event), no_beacon, burst (events per
-//   step), trace_bytes (answers trace requests; a trace is the letter t so many times, and with 0 none is written),
+//   step), trace_bytes (answers trace requests; a trace is this many letters t, and with 0 none is written),
 //   loads (step that it reports as its start; it begins at 1 all the same), metrics (additional figures of each step),
 //   measured (its own part of a step is the time that it took), save_bytes (written to the file "save" in the dump
 //   folder by each requested save), save_ms (training stops so long for a save), run (a shell command before its

@@ -310,7 +310,7 @@ TEST(ShimTest, StopBeforeStartEndsIt) {
   EXPECT_TRUE(run.exits().empty());
 }
 
-// Nobody renews the lease: the ranks save and stop. Renewing it keeps them running.
+// If no daemon renews the lease, the ranks save and stop. Renewing it keeps them running.
 TEST(ShimTest, OrphansSaveAndStop) {
   Spec spec;
   spec.orphan_timeout_seconds = 0.5;

@@ -36,7 +36,7 @@ TEST(MappingsTest, AProgramsOwnFileIsFound) {
   EXPECT_FALSE(open_mapped(::getpid(), mapping_of(&on_the_stack)));
 }
 
-// The path may lead to another file by now: an upgraded program's, or anything that somebody put there.
+// The path may lead to another file by now: an upgraded program's, or anything that a user put there.
 TEST(MappingsTest, OnlyAPlainFileIsOpened) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-mappings-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);

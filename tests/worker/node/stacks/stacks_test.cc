@@ -242,8 +242,7 @@ TEST(StacksTest, UntraceableProcessShowsOnlyPublicFacts) {
   const Target target({kSleeps});
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const pid_t other =
-      ::fork();  // Calls the library, because that user may be unable to start a program in the build folder.
+  const pid_t other = ::fork();  // Calls the library, because that user may not reach the build folder.
   if (other == 0) {
     constexpr uid_t kNobody = 65534;
     if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
