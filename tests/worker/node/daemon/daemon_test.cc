@@ -129,7 +129,7 @@ TEST_F(DaemonTest, MissingStateFolderIsReported) {
   EXPECT_THAT(worker.log(), AllOf(HasSubstr("StateFolderUnusable"), HasSubstr("StateFolderUsable")));
 }
 
-// The installation is being changed, or the mount has no exec permission: no rank could start here.
+// While the installation is being changed, or its mount has no exec permission, no rank could start on the node.
 TEST_F(DaemonTest, UnstartableProgramMakesTheNodeUnusable) {
   const TempFolder programs;
   const std::string program = programs.file("titan-shim");
@@ -149,8 +149,8 @@ TEST_F(DaemonTest, UnstartableProgramMakesTheNodeUnusable) {
   ASSERT_TRUE(beats_say(""));
 }
 
-// A host with the unit's --node %l was renamed: with the old folder its ranks would be stopped as strays, without
-// saving.
+// A renamed host gets another node name from the unit's --node %l. Under that name the ranks of the old folder would be
+// stopped as strays, without saving.
 TEST_F(DaemonTest, ANodesFolderIsNotServedUnderAnotherName) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"step_ms", 20}}));
@@ -210,7 +210,7 @@ TEST_F(DaemonTest, AttemptWithALostRecordIsEnded) {
   for (const char* file : {"/attempt.json", "/spec.json", "/launch.json"}) {
     ASSERT_TRUE(host::replace_file(worker.run_folder(1) + file, "").ok());
   }
-  ::kill(shim, SIGSTOP);  // It obeys only once the node has registered.
+  ::kill(shim, SIGSTOP);  // The shim obeys only once the node has registered.
   worker.start();
   ASSERT_TRUE(connected());
   ::kill(shim, SIGCONT);

@@ -128,7 +128,7 @@ json next_stacks(Client& client) {
   }
 }
 
-// A hung rank can be examined only while it lives, even if it is stopped and no signal reaches it.
+// Stacks of hung ranks are taken while they live, even of a stopped rank that no signal reaches, and change no rank.
 TEST(ShimTest, TakesStacksOfAllRanksWhichKeepRunning) {
   RunFolder run(2, {});
   run.start_shim();
