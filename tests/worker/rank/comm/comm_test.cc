@@ -19,7 +19,7 @@ at::Tensor range(int64_t count, double start, at::ScalarType type = at::kFloat) 
   return (at::arange(count, at::kDouble) + start).to(type);
 }
 
-// Both transports between CPU ranks keep the same contract.
+// Every transport between CPU ranks keeps the same contract.
 class GroupTest : public ::testing::TestWithParam<testing::Via> {
  protected:
   static void run(const mesh::Degrees& degrees, int world, const std::set<Axis>& axes,
@@ -31,8 +31,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, GroupTest,
                          ::testing::Values(testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory),
                          [](const auto& info) { return testing::name_of(info.param); });
 
-// While a recording runs, each operation is recorded with its axis and size and its times in order, over any transport.
-// An operation that was issued before the recording or outside of it is not.
+// An operation that is issued and waited for during a recording is recorded with its axis, its size and its times in
+// order, over any transport. One that is issued before it, or not finished at its end, is not recorded.
 TEST_P(GroupTest, SpansRecordTheTimesOfEachOperation) {
   run({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
@@ -44,7 +44,7 @@ TEST_P(GroupTest, SpansRecordTheTimesOfEachOperation) {
     Pending gathering = group.all_gather(gathered, range(4, 0));
     Pending reducing = group.reduce_scatter(piece, range(8, 0));
     gathering.wait();
-    gathering.wait();  // Counts once.
+    gathering.wait();  // A second wait adds nothing.
     reducing.wait();
     Pending unwaited = group.all_reduce(whole);
     const trace::RecordedSpans recorded = self.spans->stop();
@@ -103,7 +103,7 @@ TEST_P(GroupTest, CollectivesComputeOnEveryType) {
   });
 }
 
-// reduce_scatter adds in rank order, whatever arrives first: ((a + b) + c) and not another bracketing.
+// reduce_scatter adds in rank order, whatever arrives first: (a + b) + c, never a + (b + c).
 TEST_P(GroupTest, ReduceScatterAddsInRankOrder) {
   run({}, 3, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const float parts[] = {1e8F, -1e8F, 1.0F};  // (1e8 - 1e8) + 1 = 1; 1e8 + (-1e8 + 1) = 0 in fp32.
@@ -113,7 +113,7 @@ TEST_P(GroupTest, ReduceScatterAddsInRankOrder) {
   });
 }
 
-// Two collectives in flight on one group complete in any order of waiting.
+// Two collectives in flight on one group may be waited for in any order.
 TEST_P(GroupTest, SeveralInFlight) {
   run({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
@@ -128,13 +128,13 @@ TEST_P(GroupTest, SeveralInFlight) {
   });
 }
 
-// Rows from one rank to another: each row holds sender, receiver and its number.
+// Returns the rows that rank `from` sends to rank `to`. The values depend on both ranks and on the row's number.
 at::Tensor labelled_rows(int64_t from, int64_t to, int64_t rows, int64_t width, at::ScalarType type) {
   return ((at::arange(rows, at::kDouble).remainder(16) * 9 + from * 3 + to).view({rows, 1}).expand({rows, width}))
       .to(type);
 }
 
-// Uneven pieces, some without rows, of any width and type, many times in a row on one group.
+// Exchanges pieces of uneven sizes, some without rows, of any width and type, many times in a row on one group.
 TEST_P(GroupTest, UnevenAllToAll) {
   constexpr int kWorld = 3;
   run({.dp_shard = 1, .tp = kWorld, .etp = kWorld}, kWorld, {Axis::kTensor}, [](testing::ThreadRank& self) {
@@ -218,8 +218,8 @@ TEST_P(GroupTest, ReducesByMaximumAndMinimum) {
   });
 }
 
-// Ranks as threads: issuing never blocks, whichever side is late, and the graph and version of a tensor that others
-// write into do not change.
+// Between ranks that are threads, issuing an operation never blocks, whichever side is late, and a result that other
+// ranks write does not change its tensor's version.
 TEST(LocalGroupTest, IssueNeitherBlocksNorChangesVersions) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kFsdp);
@@ -238,7 +238,7 @@ TEST(LocalGroupTest, IssueNeitherBlocksNorChangesVersions) {
   });
 }
 
-// All-reduces add in rank order, too: the same bits on every run.
+// All-reduces also add in rank order, so every run has the same bits.
 TEST(LocalGroupTest, AllReduceAddsInRankOrder) {
   testing::run_ranks({}, 3, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const float parts[] = {1e8F, -1e8F, 1.0F};
@@ -248,7 +248,7 @@ TEST(LocalGroupTest, AllReduceAddsInRankOrder) {
   });
 }
 
-// The error of each rank if rank 1 calls `differ` with something else.
+// Returns the error of each rank after all ranks call `differ`, which differs on rank 1.
 std::vector<std::string> errors_of(const std::function<Pending(const Group&, int rank)>& differ) {
   std::vector<std::string> errors(3);
   testing::run_ranks({}, 3, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
@@ -283,8 +283,8 @@ TEST(LocalGroupTest, DisagreementIsAnErrorOnEveryRank) {
   }
 }
 
-// A rank that fails wakes the others wherever they wait: in a collective, in a message, in the store; their later calls
-// fail, too.
+// A rank that fails wakes the others wherever they wait (in a collective, in a message, in the store), and their later
+// calls fail, too.
 TEST(LocalGroupTest, AFailedRankWakesTheOthers) {
   auto hub = std::make_shared<LocalHub>();
   const mesh::Mesh mesh = mesh::Mesh::create({}, 4).value();
@@ -333,7 +333,7 @@ TEST(LocalGroupTest, GroupsOfTheSameRanksAreIndependent) {
   });
 }
 
-// Eight ranks with a group for every axis of a 4D mesh start at once, over memory and over sockets.
+// Eight ranks with a group for every axis of a 4D mesh start quickly, over every transport.
 TEST_P(GroupTest, EightRanksWithEveryAxisStart) {
   const auto began = std::chrono::steady_clock::now();
   run({.pp = 2, .dp_shard = 2, .tp = 2, .ep = 2}, 8, testing::every_axis(), [](testing::ThreadRank& self) {
@@ -347,7 +347,7 @@ TEST_P(GroupTest, EightRanksWithEveryAxisStart) {
   std::printf("8 ranks, every axis: %.3f s\n", seconds.count());
 }
 
-// The backend counts calls and bytes of the whole tensor, by group and operation; a group of one has none.
+// The ledger counts calls and bytes of the whole tensor, by group and operation. A group of one rank adds nothing.
 TEST(LedgerTest, CountsCallsAndBytesByGroup) {
   testing::run_ranks({.dp_replicate = 2, .dp_shard = 2}, 4,
                      {Axis::kFsdp, Axis::kReplicate, Axis::kTensor, Axis::kWorld}, [](testing::ThreadRank& self) {
@@ -430,7 +430,7 @@ class LateWork : public c10d::Work {
   }
 };
 
-// The waiting time of a rank is what its wait takes, without the time before it or a second wait.
+// A rank's waiting time is the time inside its first wait(): the time before it and a second wait do not count.
 TEST(LedgerTest, CountsTheTimeSpentWaiting) {
   Ledger ledger;
   const Call call{std::make_shared<const std::string>("fsdp"), std::make_shared<const std::string>(""), "all_gather"};
@@ -446,7 +446,7 @@ TEST(LedgerTest, CountsTheTimeSpentWaiting) {
   EXPECT_EQ(ledger.waited_nanos(), waited);
 }
 
-// The same for operations of all ranks of a mesh, over any transport; a group of one does not wait.
+// Operations of a mesh count their waiting time over any transport. A group of one rank does not wait.
 TEST_P(GroupTest, LedgerCountsWaitingTime) {
   run({}, 2, {Axis::kFsdp, Axis::kTensor}, [](testing::ThreadRank& self) {
     at::Tensor whole = at::empty({8});
@@ -460,7 +460,7 @@ TEST_P(GroupTest, LedgerCountsWaitingTime) {
   });
 }
 
-// Without a server: PeerLost that names the address, after the timeout.
+// Without a server, make_store() throws a PeerLost that names the address, after the timeout.
 TEST(StoreTest, MissingServerIsPeerLost) {
   try {
     make_store({.port = 1, .timeout = std::chrono::milliseconds(300)});

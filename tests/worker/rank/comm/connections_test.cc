@@ -17,7 +17,7 @@ using mesh::Degrees;
 
 std::set<Axis> all_axes() { return {mesh::kAllAxes.begin(), mesh::kAllAxes.end()}; }
 
-// Every mesh of up to 24 ranks, with and without experts.
+// Returns many meshes of up to 24 ranks, with and without experts.
 std::vector<mesh::Mesh> many_meshes() {
   std::vector<mesh::Mesh> meshes;
   for (int pp = 1; pp <= 5; ++pp) {
@@ -47,7 +47,8 @@ std::string text(const mesh::Mesh& mesh) {
                       " ep ", d.ep, " etp ", d.etp);
 }
 
-// The groups that ncclCommSplit makes from the ranks' calls: those of one color, in the order of their keys.
+// Returns the groups that ncclCommSplit makes from the ranks' calls: the ranks of one color, in the order of their
+// keys.
 std::map<int, std::vector<int>> split(const CommSplit& cut, int world) {
   std::map<int, std::map<int, int>> by_key;
   for (int rank = 0; rank < world; ++rank) {
@@ -82,8 +83,7 @@ TEST(ConnectionsTest, EveryAxisHasItsGroups) {
   }
 }
 
-// All ranks make the same splits, and each split gives each rank its group, in its order: the communicators of a
-// connection's collectives are its groups.
+// All ranks make the same splits. The splits for collectives form exactly the groups of each connection, once.
 TEST(ConnectionsTest, CommSplitsFormTheGroups) {
   for (const mesh::Mesh& mesh : many_meshes()) {
     SCOPED_TRACE(text(mesh));
@@ -110,8 +110,8 @@ TEST(ConnectionsTest, CommSplitsFormTheGroups) {
   }
 }
 
-// Each ordered pair of neighbours of a pipeline has one channel; ranks without an edge in a split take part without a
-// color.
+// Each ordered pair of neighbours of a pipeline has one channel. Ranks without an edge in a split still take part,
+// without a color.
 TEST(ConnectionsTest, NeighboursHaveAChannelInEachDirection) {
   for (const mesh::Mesh& mesh : many_meshes()) {
     SCOPED_TRACE(text(mesh));
@@ -136,9 +136,9 @@ TEST(ConnectionsTest, NeighboursHaveAChannelInEachDirection) {
   EXPECT_EQ(part_of(cut.groups, 2).color, -1) << "rank 2 has no edge in the first of three splits";
 }
 
-// Messages on other axes have their channels before the first message: a ring of contexts those between neighbours,
-// asynchronous tensor parallelism all. They come from splits into disjoint pairs, the same on every rank, and the
-// collectives' groups stay the same.
+// Channels on other axes exist before the first message: between neighbours in a ring of contexts, between all pairs
+// for asynchronous tensor parallelism. They come from splits into disjoint pairs, the same on every rank, and leave the
+// collectives' groups as they were.
 TEST(ConnectionsTest, RingsAndSwapsHaveTheirChannels) {
   const auto made = [](const Degrees& degrees, int world) { return mesh::Mesh::create(degrees, world).value(); };
   std::vector<mesh::Mesh> meshes = many_meshes();
@@ -197,7 +197,8 @@ struct Counted {
   bool shared;        // Whether pairs with paired calls share one.
 };
 
-// LibTorch has 32 streams for a rank's communicators. Two on one stream would wait for each other's messages.
+// LibTorch has 32 streams for a rank's communicators. Two communicators on one stream would wait for each other's
+// messages.
 TEST(ConnectionsTest, EveryCommunicatorHasAStream) {
   const std::map<Axis, Messages> messages = {{Axis::kTensor, Messages::kAll}, {Axis::kContext, Messages::kRing}};
   for (const Counted& one : {

@@ -1,4 +1,4 @@
-// Tests which error a collective throws: PeerLost if a rank has ended; every other error stays as it is.
+// Tests which error a collective throws: PeerLost if another rank has ended, the unchanged error in every other case.
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <gtest/gtest.h>
@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, TransportErrorTest,
                          ::testing::Values(testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory),
                          [](const auto& info) { return testing::name_of(info.param); });
 
-// A wrong call is this rank's own error, at once; the other rank, which made none, only notices that this one has
+// A wrong call is this rank's own error, at once. The other rank, which made no call, only notices that this one has
 // ended.
 TEST_P(TransportErrorTest, AWrongShapeIsTheCallersOwnError) {
   testing::run_ranks(
@@ -139,7 +139,8 @@ class ScarceMemory : public c10::Allocator {
 };
 thread_local bool ScarceMemory::exhausted = false;
 
-// Over sockets a reduce-scatter allocates memory for the other ranks' pieces.
+// A reduce-scatter over sockets allocates memory for the other ranks' pieces. If there is none left, the error is the
+// rank's own.
 TEST(ErrorKindsTest, NoMemoryInsideACollectiveOverSockets) {
   c10::Allocator* const usual = c10::GetAllocator(at::kCPU);
   ScarceMemory scarce(*usual);
@@ -161,8 +162,8 @@ TEST(ErrorKindsTest, NoMemoryInsideACollectiveOverSockets) {
   c10::SetAllocator(at::kCPU, usual, /*priority=*/100);
 }
 
-// Between threads the last rank to arrive does the work for all: a failure there is its own error, and PeerLost for the
-// others.
+// Between threads the last rank to arrive does the work for all. If it fails, the error is its own, and PeerLost for
+// the others.
 TEST(ErrorKindsTest, NoMemoryInsideACollectiveBetweenThreads) {
   LocalGroup group(2);
   const auto nothing = [](std::vector<LocalPart>&) {};
@@ -176,9 +177,9 @@ TEST(ErrorKindsTest, NoMemoryInsideACollectiveBetweenThreads) {
   }
 }
 
-// A rank that died after it joined leaves its address in the store, at which no one answers.
+// A rank that died after it joined leaves an address in the store at which nothing listens.
 TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
-  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // Like run_ranks().
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // As run_ranks() does.
   const mesh::Mesh mesh = mesh::Mesh::create({}, 2).value();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto device = make_cpu_device();
@@ -201,7 +202,7 @@ TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
   }
 }
 
-// A device without peers. Its groups' aborts wait for each other and then throw.
+// A device without peers. The aborts of its groups wait for each other and then throw.
 class MeetingDevice : public device::Device {
  public:
   explicit MeetingDevice(std::latch& aborts) : aborts_(aborts) {}

@@ -46,7 +46,8 @@ TEST(FlightRecorderTest, KeepsTheLastInOrder) {
   EXPECT_EQ(flight.groups[group].last_issued, 6);
 }
 
-// Scheduled, started, completed, each with its time; overwritten entries are left alone.
+// A recording is scheduled, started and completed, each with its time. An operation whose entry was overwritten changes
+// no other entry.
 TEST(FlightRecorderTest, TracksEachOperationToCompletion) {
   FlightRecorder recorder(2, Waits::kCompletesOnWait);
   const int group = recorder.add_group("tp", {2, 3});
@@ -75,7 +76,7 @@ TEST(FlightRecorderTest, TracksEachOperationToCompletion) {
   EXPECT_EQ(flight.groups[group].description, "ranks 2, 3");
 }
 
-// Waiting for a GPU's collective only queues the later work after it.
+// wait() on a GPU's collective only queues later work after it, so the operation completes at a synchronization.
 TEST(FlightRecorderTest, DeviceOperationsCompleteAtSynchronization) {
   FlightRecorder recorder(8, Waits::kCompletesOnSync);
   const int group = recorder.add_group("fsdp", {0, 1});
@@ -89,7 +90,7 @@ TEST(FlightRecorderTest, DeviceOperationsCompleteAtSynchronization) {
   EXPECT_EQ(recorder.flight().recordings[1].progress, CollectiveState::kStarted);
 }
 
-// Two ranks make different numbers of collectives per step: the common part of their rings begins at the same one.
+// Two ranks issue different numbers of collectives per step. What they report starts at the same collective.
 TEST(FlightRecorderTest, StartsAtTheSameStepOnAllRanks) {
   const auto after_steps = [](int extra) {
     FlightRecorder recorder(10, Waits::kCompletesOnWait);
@@ -116,14 +117,15 @@ TEST(FlightRecorderTest, StartsAtTheSameStepOnAllRanks) {
   EXPECT_EQ(shared_at(few, 3), 4);
   EXPECT_EQ(shared_at(many, 3), 4);
 
-  // A step longer than the ring: everything that is left of it.
+  // If a step is longer than the ring, all that is left of it is reported.
   FlightRecorder recorder(3, Waits::kCompletesOnWait);
   const int group = recorder.add_group("world", {0, 1});
   for (int i = 0; i < 7; ++i) begin(recorder, group);
   EXPECT_THAT(numbers(recorder.flight()), ElementsAre(4, 5, 6));
 }
 
-// Messages in one direction between two ranks have the same numbers on both sides, whatever goes in other directions.
+// Messages in one direction between two ranks have the same numbers on both sides, whatever is sent in other
+// directions.
 TEST(FlightRecorderTest, EachDirectionIsNumberedSeparately) {
   FlightRecorder recorder(8, Waits::kCompletesOnWait);
   const int group = recorder.add_group("pp", {1, 5, 9});
@@ -218,7 +220,7 @@ void record_at_random(FlightRecorder& recorder, int calls, std::mt19937& random)
   }
 }
 
-// The tail of a hanging rank shows the same as the rank itself would.
+// The tail that others read of a hanging rank equals what the rank itself would report.
 TEST(FlightRecorderTest, TailMatchesTheRecorder) {
   std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);

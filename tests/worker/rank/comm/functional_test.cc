@@ -12,7 +12,7 @@ namespace {
 
 using mesh::Axis;
 
-// Small integers: exact in every type, including sums over ranks.
+// Returns small integers, which are exact in every type, including their sums over ranks.
 at::Tensor random_integers(at::IntArrayRef shape, int64_t seed, at::ScalarType type) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   return at::randint(-4, 5, shape, generator, at::TensorOptions().dtype(at::kDouble)).to(type);
@@ -31,7 +31,7 @@ struct Case {
 const std::vector<Case> kCases = {{0, at::kDouble}, {1, at::kDouble}, {-1, at::kDouble},
                                   {0, at::kFloat},  {1, at::kFloat},  {1, at::kBFloat16}};
 
-// Three ranks, in memory and over sockets.
+// Runs `body` on three ranks, in memory and over sockets.
 void on_three_ranks(const std::function<void(testing::ThreadRank&)>& body) {
   for (const testing::Via via : {testing::Via::kMemory, testing::Via::kGloo}) {
     testing::run_ranks({.tp = 3}, 3, {Axis::kTensor}, body, via);
@@ -50,7 +50,7 @@ void for_each_case(const std::function<void(const Group&, int64_t dim, at::Scala
   });
 }
 
-// The weight of each rank's use of a gathered tensor in the gradient, one number per element.
+// Returns the gradient of `rank`'s use of a gathered tensor, one number per element.
 at::Tensor weights_of(int rank, at::IntArrayRef shape, at::ScalarType type) {
   return random_integers(shape, 100 + rank, type);
 }
@@ -105,7 +105,7 @@ TEST(FunctionalTest, AllReduceKeepsItsInputAndTheGradient) {
   });
 }
 
-// An incoming gradient is overwritten only if no other tensor shares it.
+// fan_out() overwrites an incoming gradient only if no other tensor shares it.
 TEST(FunctionalTest, FanOutSumsGradients) {
   for_each_case([](const Group& group, int64_t, at::ScalarType type, const std::vector<int64_t>& shape) {
     const at::Tensor whole = leaf(random_integers(shape, 5, type));
@@ -130,7 +130,7 @@ TEST(FunctionalTest, TakePieceGathersGradients) {
   });
 }
 
-// Rank r sends rows(r, p) rows to rank p.
+// Expects rank r to send rows(r, p) rows to rank p, and to get its own back.
 void expect_exchange(const Group& group, const std::function<int64_t(int from, int to)>& rows, at::ScalarType type) {
   const int n = group.size();
   std::vector<int64_t> to, from;
@@ -157,7 +157,7 @@ void expect_exchange(const Group& group, const std::function<int64_t(int from, i
   EXPECT_TRUE(back.equal(input));
 }
 
-// Uneven, none from one rank to another, none at all on one rank, none anywhere.
+// Sizes may be uneven, zero between two ranks, zero for a whole rank, or zero everywhere.
 TEST(GroupTest, AllToAllAndBack) {
   on_three_ranks([](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kTensor);

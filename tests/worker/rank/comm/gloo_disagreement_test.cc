@@ -26,7 +26,7 @@ void report_during_terminate(const std::string& words) {
   report_and_exit(words);
 }
 
-// Rank 1 passes another size to an all-reduce over sockets.
+// Makes rank 1 pass another size to an all-reduce over sockets.
 void pass_different_size(void (*callback)(const std::string&) = report_and_exit) {
   before_gloo_aborts([](const std::string&) { std::abort(); });
   before_gloo_aborts(callback);  // The last one counts.
@@ -44,7 +44,7 @@ TEST(GlooDisagreementDeathTest, ReportsADifferentSizeBeforeTheEnd) {
   EXPECT_EXIT(pass_different_size(), ::testing::ExitedWithCode(7), "found: disagreement another rank sends more than");
 }
 
-// Both sides may find a message too long, each on a separate thread: the first report completes.
+// Both sides may find a message too long, each on its own thread: the first report still completes.
 TEST(GlooDisagreementDeathTest, FirstReportCompletesBeforeOthersAbort) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(pass_different_size(report_during_terminate), ::testing::ExitedWithCode(7), "found: disagreement");

@@ -17,7 +17,7 @@ namespace titan::testing {
 struct HookedCall {
   std::string group;  // The same name on all its ranks.
   std::string operation;
-  int64_t bytes = 0;  // Like InterposedCall.
+  int64_t bytes = 0;  // As in InterposedCall.
 };
 
 // A test's function for the operations of one rank.
@@ -61,7 +61,7 @@ class HookedDevice : public ForwardingDevice {
 // Thrown by a rank that ends without a report, like a killed process.
 struct SilentExit {};
 
-// run_world() with the hook hooks[r] on rank r.
+// Runs run_world() with hooks[r] on rank r.
 inline std::vector<std::exception_ptr> run_hooked_ranks(const mesh::Degrees& degrees, const std::set<mesh::Axis>& axes,
                                                         const std::vector<Hook>& hooks,
                                                         const std::function<void(ThreadRank&)>& body) {

@@ -20,7 +20,7 @@ struct InterposedCall {
   Tensors inputs;         // Tensors that are also outputs are not listed here.
   Tensors outputs;
   int64_t bytes = 0;  // For an uneven exchange the bytes of one row: ranks have different numbers of them.
-  // Issues it on the given tensors: the call's own, or others of the same shapes.
+  // Issues the operation on the given tensors: the call's own, or others of the same shapes.
   std::function<WorkPtr(Tensors inputs, Tensors outputs)> issue;
 };
 

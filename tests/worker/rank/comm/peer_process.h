@@ -25,7 +25,7 @@ namespace titan::testing {
 inline constexpr char kPeerStore[] = "TITAN_TEST_PEER_STORE";
 inline constexpr char kPeerActs[] = "TITAN_TEST_PEER_ACTS";
 
-// One of two ranks that are processes.
+// One of two ranks that are separate processes.
 struct PairedRank {
   PairedRank(int rank, const std::string& path) : store(c10::make_intrusive<c10d::FileStore>(path, 2)) {
     mesh = std::make_unique<comm::DeviceMesh>(mesh::Mesh::create({}, 2).value(), std::set{mesh::Axis::kFsdp}, *device,
@@ -34,7 +34,7 @@ struct PairedRank {
   }
   const comm::Group& group() const { return mesh->group(mesh::Axis::kFsdp); }
 
-  // Signals between the ranks that move nothing in their groups.
+  // Signals go through the store, not through the ranks' groups.
   void set_signal(const std::string& word) const { store->set(word, ""); }
   void wait_for_signal(const std::string& word) const { store->wait({word}); }
 
@@ -44,7 +44,7 @@ struct PairedRank {
   std::unique_ptr<comm::DeviceMesh> mesh;
 };
 
-// Rank 1, in the disabled test that PeerProcessTest::meet() names, and the action that it was given.
+// Joins as rank 1, in the disabled test that PeerProcessTest::meet() names; peer_acts() is the action given to it.
 inline PairedRank join_as_peer() { return {1, std::getenv(kPeerStore)}; }
 inline int peer_acts() { return std::atoi(std::getenv(kPeerActs)); }
 
@@ -60,7 +60,7 @@ class PeerProcessTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  // Makes this process rank 0, and starts this program again as rank 1, which runs `test`.
+  // Makes this process rank 0, and starts this program again as rank 1 with `test` as its only test.
   const comm::Group& meet(const std::string& test, int acts) {
     const std::string store = folder_ + "/store";
     setenv(kPeerStore, store.c_str(), 1);
@@ -87,7 +87,7 @@ class PeerProcessTest : public ::testing::Test {
   }
   void wait_for_peer() { waitpid(std::exchange(peer_, 0), nullptr, 0); }
 
-  // The message that the wait throws.
+  // Returns the message of the PeerLost that the wait throws.
   static std::string error_of(comm::Pending pending) {
     try {
       pending.wait();

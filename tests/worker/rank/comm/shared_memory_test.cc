@@ -85,8 +85,8 @@ Trial start(const Group& group, int kind, int64_t seed, int64_t count, at::Scala
   return trial;
 }
 
-// Sizes of no bytes, of odd ones and of many slots, on every type, many in flight; each rank waits in a different
-// order.
+// Collectives of no bytes, of odd sizes and of many slots, on every type, are in flight together. Each rank waits in a
+// different order.
 TEST(SharedMemoryTest, ManyInFlightInAnyOrder) {
   for (const int world : {2, 3, 4}) {
     run_sharing(world, [&](const Group& group, int rank) {
@@ -114,13 +114,13 @@ TEST(SharedMemoryTest, ManyInFlightInAnyOrder) {
   }
 }
 
-// Each is larger than all slots, and they are in flight together: a part without a slot goes out later, and the bits
-// are right.
+// Several operations that are each larger than all slots are in flight together: a part without a slot is sent later,
+// and the results are right to the bit.
 TEST(SharedMemoryTest, LargerThanTheAreaInAnyOrder) {
   run_sharing(3, [&](const Group& group, int rank) {
     std::vector<Trial> trials;
     for (int kind = 0; kind < 5; ++kind) {
-      const int64_t readers = kind == 1 || kind == 3 ? 2 : 1;  // Each reads another piece.
+      const int64_t readers = kind == 1 || kind == 3 ? 2 : 1;  // Each reader gets a different piece.
       trials.push_back(start(group, kind, kind, kOverflowing / readers, at::kFloat));
     }
     if (rank == 1) std::reverse(trials.begin(), trials.end());
@@ -132,7 +132,7 @@ TEST(SharedMemoryTest, LargerThanTheAreaInAnyOrder) {
 }
 
 // Operations of two groups do not fit into their areas, and ranks wait for them in opposite orders: a rank that waits
-// for one also sends for the other.
+// for one group must also send for the other.
 TEST(SharedMemoryTest, WaitingAdvancesOtherGroups) {
   testing::run_ranks(
       {.dp_shard = 1, .tp = 2}, 2, {Axis::kTensor, Axis::kWorld},
@@ -168,7 +168,7 @@ TEST(SharedMemoryTest, SumsRoundInRankOrder) {
   });
 }
 
-// Each rank's error after all make `call`.
+// Returns each rank's error after all ranks make `call`.
 std::vector<std::string> disagreements(const std::function<Pending(const Group&, int rank)>& call) {
   std::vector<std::string> thrown(3);
   run_sharing(3, [&](const Group& group, int rank) {
@@ -198,7 +198,7 @@ TEST(SharedMemoryTest, DisagreementIsAnErrorOnEveryRank) {
   }
 }
 
-// If one rank will not or cannot share memory, all use sockets.
+// If one rank does not share memory, all ranks use sockets.
 TEST(SharedMemoryTest, AllRanksUseItOrNone) {
   const mesh::Mesh mesh = mesh::Mesh::create({}, 3).value();
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -221,7 +221,8 @@ TEST(SharedMemoryTest, AllRanksUseItOrNone) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-// An invitation from another machine opens nothing, nor does one with descriptors that now belong to something else.
+// An area opens only with its own invitation and size: not from another machine, with another token, for another group,
+// or after its owner has forbidden it.
 TEST(SharedMemoryTest, OnlyTheInvitedAreaOpens) {
   const auto area = OwnArea::create(/*members=*/2);
   ASSERT_TRUE(area);
@@ -240,7 +241,7 @@ TEST(SharedMemoryTest, OnlyTheInvitedAreaOpens) {
   EXPECT_TRUE(peer->is_gone());
 }
 
-// A rank that aborts ends its own waits, from any thread, and those of the others that still need it.
+// A rank that aborts, from any thread, ends its own waits and those of the other ranks that still need it.
 TEST(SharedMemoryTest, AnAbortEndsEveryWait) {
   std::latch aborted(1);
   testing::run_ranks(
@@ -280,10 +281,10 @@ TEST(SharedMemoryTest, GroupClosesItsDescriptors) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// The action of the other rank, a separate process, once both have joined.
+// What the other rank, a separate process, does once both have joined.
 enum class Peer { kDiesBefore, kDiesAfterIssue, kReads, kLeavesWell };
 
-// The other process of the tests below: this program again.
+// Runs in the other process of the tests below, which is this program again.
 TEST(SharedMemoryPeer, DISABLED_Acts) {
   const testing::PairedRank self = testing::join_as_peer();
   const auto acts = static_cast<Peer>(testing::peer_acts());

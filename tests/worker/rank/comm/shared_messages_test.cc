@@ -23,7 +23,7 @@ using mesh::Axis;
 // Number of float32: more than a channel's slots hold.
 constexpr int64_t kMoreThanAChannel = kMessageSlots * kSlotBytes / 4 + 1077;
 
-// The `number`-th message of `sender`: the same wherever it is computed.
+// Returns the `number`-th message of `sender`, the same on every rank.
 at::Tensor content(int sender, int64_t number, at::IntArrayRef sizes, at::ScalarType type) {
   const at::Tensor flat = at::arange(c10::multiply_integers(sizes), at::kInt) * 7 + 13 * number + 5 * sender;
   return flat.bitwise_and(63).to(type).view(sizes);
@@ -46,7 +46,7 @@ Received receive(const Group& group, int peer, int tag, at::Tensor expected) {
   return received;
 }
 
-// The error that a wait throws if ranks disagree.
+// Returns the error that `call` throws if ranks disagree, or "nothing".
 std::string disagreement_of(const std::function<void()>& call) {
   try {
     call();
@@ -69,8 +69,8 @@ class SharedMessagesTest : public ::testing::Test {
   }
 };
 
-// Between all pairs of two to four ranks, in both directions at once and among collectives: any size from none to many
-// slots, any shape and type, on three tags. Each rank issues and waits in a different order, so receives come before
+// All pairs of two to four ranks exchange messages in both directions at once, among collectives: from no bytes to many
+// slots, of any shape and type, on three tags. Each rank issues and waits in a different order, so receives come before
 // and after their messages.
 TEST_F(SharedMessagesTest, ArriveAsSent) {
   struct Plan {
@@ -129,7 +129,7 @@ TEST_F(SharedMessagesTest, ArriveAsSent) {
   }
 }
 
-// In both directions at once, whatever each rank waits for first.
+// Both directions are full at once, and neither order of waiting blocks.
 TEST_F(SharedMessagesTest, LargerThanAChannelBothWays) {
   run(2, [](const Group& group, int rank) {
     Pending sending = group.send(content(rank, 0, {kMoreThanAChannel}, at::kFloat), 1 - rank);
@@ -140,8 +140,8 @@ TEST_F(SharedMessagesTest, LargerThanAChannelBothWays) {
   });
 }
 
-// More messages than slots, in flight in both directions before either side receives: in the order of sending with one
-// tag; and backwards with one tag each, where the last message is needed first.
+// More messages than slots are in flight in both directions before either side receives: in the order of sending with
+// one tag, and backward with a tag each, where the last message is needed first.
 TEST_F(SharedMessagesTest, ManyInFlight) {
   run(2, [](const Group& group, int rank) {
     constexpr int kMany = kMessageSlots * 3 / 2;
@@ -159,7 +159,7 @@ TEST_F(SharedMessagesTest, ManyInFlight) {
   });
 }
 
-// A message that does not fit into its slots continues while its sender waits for another group.
+// A message that does not fit into its slots makes progress while its sender waits for another group.
 TEST_F(SharedMessagesTest, WaitingForAnotherGroupAdvancesThem) {
   testing::run_ranks(
       {.dp_shard = 1, .tp = 2}, 2, {Axis::kTensor, Axis::kWorld},
@@ -198,8 +198,8 @@ TEST_F(SharedMessagesTest, WaitingDoesNotBlockOtherThreads) {
   });
 }
 
-// Whichever side comes first, both get an error with both sides' descriptions, and nothing is written, even if the
-// message had to be set aside and its sender could have continued.
+// Whichever side comes first, both get an error with both sides' descriptions, and the receiver's tensor is not
+// written, even if the message had to be set aside and its sender could have continued.
 TEST_F(SharedMessagesTest, DisagreementIsAnErrorOnBothSides) {
   struct Case {
     at::Tensor sent, requested;
@@ -234,7 +234,8 @@ TEST_F(SharedMessagesTest, DisagreementIsAnErrorOnBothSides) {
   }
 }
 
-// Aborts from another thread, whichever side waits; the other rank's error says that this one has ended.
+// An abort from another thread ends the wait, whichever side waits; the other rank's error says that this one has
+// ended.
 TEST_F(SharedMessagesTest, AnAbortEndsEveryWait) {
   for (const bool sends : {true, false}) {
     testing::run_ranks(
@@ -291,7 +292,8 @@ class MessageSteps : public ::testing::Test {
   std::unique_ptr<End> sender_, receiver_;
 };
 
-// A send is done only after it was read. A message stays in its slots until the receiver needs it or a later one.
+// A send is done only once its message was read. A message stays in its slots until the receiver needs it or a later
+// one.
 TEST_F(MessageSteps, NothingIsReadBeforeItIsNeeded) {
   const auto first = post(true, 1, at::full({3}, 1.0F)), second = post(true, 2, at::full({3}, 2.0F));
   settle();
@@ -306,7 +308,7 @@ TEST_F(MessageSteps, NothingIsReadBeforeItIsNeeded) {
   EXPECT_TRUE(post(false, 1, got_first)->done && got_first.equal(at::full({3}, 1.0F)));
 }
 
-// If a receiver keeps up, the same slots are reused: a channel takes only the memory of what was in flight.
+// If a receiver keeps up, the same slots are reused: a channel uses only as much memory as was in flight at once.
 TEST_F(MessageSteps, SlotsAreReused) {
   constexpr int64_t kTwoSlots = kSlotBytes / 4 + 5;
   at::Tensor got = at::zeros({kTwoSlots});
@@ -319,7 +321,7 @@ TEST_F(MessageSteps, SlotsAreReused) {
   for (const MessageRecord& record : channel().records) ASSERT_LT(record.slot, 2);
 }
 
-// However large a message is, a fast sender fills no more than the channel, and continues once it is read.
+// However large a message is, a fast sender fills no more than the channel. It continues once the receiver has read.
 TEST_F(MessageSteps, AChannelIsBounded) {
   const at::Tensor sent = content(0, 0, {2 * kMoreThanAChannel}, at::kFloat);
   const auto sending = post(true, 0, sent);
@@ -333,7 +335,7 @@ TEST_F(MessageSteps, AChannelIsBounded) {
   EXPECT_FALSE(sender_->messages.has_more_to_send());
 }
 
-// The action of the other process once both have joined.
+// What the other process does once both have joined.
 enum class MessagePeer { kDies, kDiesWhileItSends, kReadsAvailableSlots, kLeavesWell };
 
 TEST(SharedMessagesPeer, DISABLED_Acts) {
@@ -381,7 +383,7 @@ TEST_F(SharedMessagesProcessTest, AReceiverThatDiesBeforeItReadsIsGone) {
   EXPECT_EQ(error_of(group.send(at::ones({3}), 1)), kReceiverIsGone);
 }
 
-// The receiver has read what fits into the channel; the rest is sent only after its death.
+// The receiver has read what fits into the channel and then dies. Only then is the rest sent.
 TEST_F(SharedMessagesProcessTest, AReceiverThatDiesWhileItReadsIsGone) {
   const Group& group = meet(MessagePeer::kReadsAvailableSlots);
   Pending sending = group.send(content(0, 0, {kMoreThanAChannel}, at::kFloat), 1);

@@ -30,7 +30,7 @@
 // If no rank can continue, all fail at once with a list of who waits for what. Nothing depends on time.
 namespace titan::testing {
 
-// State that the ranks of a world share.
+// State that all ranks of a world share.
 class SimulatedNccl {
  public:
   struct Operation {
@@ -46,18 +46,19 @@ class SimulatedNccl {
     std::string name;
     std::vector<int> ranks;                     // Global ranks.
     std::vector<std::deque<OperationPtr>> due;  // By rank: issued and not done.
-    std::set<std::tuple<int, int, bool>> met;   // Sender, receiver, and which of them has made a call.
-    std::vector<bool> collective;               // Ranks that have issued a collective.
-    int aborted = 0;                            // Calls.
+    std::set<std::tuple<int, int, bool>>
+        met;                       // Sender, receiver, and whether the sender (or the receiver) has made a call.
+    std::vector<bool> collective;  // Ranks that have issued a collective.
+    int aborted = 0;               // Number of calls to abort.
   };
 
-  // `greets`: whether ranks exchange a first message on every channel while groups open. Without it the first message
+  // `greets`: whether ranks exchange a first message on every channel while groups open. If not, the first message
   // blocks.
   explicit SimulatedNccl(int ranks, bool greets = true) : greets_(greets) {
     for (int rank = 0; rank < ranks; ++rank) live_.insert(rank);
   }
 
-  // The communicator of these ranks, the same for all of them.
+  // Returns the communicator of these ranks, the same one for all of them.
   Communicator& communicator(const std::string& name, const std::vector<int>& ranks) {
     const std::lock_guard lock(mutex_);
     auto& slot = communicators_[name];
@@ -71,7 +72,7 @@ class SimulatedNccl {
     return *slot;
   }
 
-  // Blocks until all `size` ranks are at the same place.
+  // Blocks until `size` ranks have reached `place`.
   void meet(int rank, size_t size, const std::string& place) {
     std::unique_lock lock(mutex_);
     std::set<int>& here = places_[place];
@@ -81,7 +82,7 @@ class SimulatedNccl {
         lock, rank, [&here, size] { return here.size() == size; }, "is at " + place);
   }
 
-  // Each rank calls this when its groups are open. Unless the world greets, channels are then unconnected again.
+  // Each rank calls this when its groups are open. Unless the world greets, it disconnects the channels again.
   void opened(int rank, size_t size) {
     if (greets_) return;
     meet(rank, size, "the end of opening");
@@ -131,7 +132,7 @@ class SimulatedNccl {
     return operation.done;
   }
 
-  // A rank has ended.
+  // Records that a rank has ended.
   void leave(int rank) {
     const std::lock_guard lock(mutex_);
     live_.erase(rank);
@@ -143,7 +144,7 @@ class SimulatedNccl {
     ++group.aborted;
   }
 
-  // Counts allocator memory used by messages, because its release is delayed.
+  // Counts the bytes that messages use in allocated memory, because LibTorch delays their release.
   void note_memory(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     if (tensor.storage().data_ptr().get_context() != nullptr) late_bytes_ += static_cast<int64_t>(tensor.nbytes());
@@ -157,12 +158,12 @@ class SimulatedNccl {
     const std::lock_guard lock(mutex_);
     limits_[cut] = max_ctas;
   }
-  // The limit of each split, by its number.
+  // Returns the limit of each split, by its number.
   std::map<std::string, int> limits() {
     const std::lock_guard lock(mutex_);
     return limits_;
   }
-  // How often each communicator was aborted by each of its ranks.
+  // Returns how often each communicator was aborted, all its ranks together.
   std::map<std::string, int> aborts() {
     const std::lock_guard lock(mutex_);
     std::map<std::string, int> all;
@@ -255,7 +256,7 @@ class SimulatedNccl {
   int64_t late_bytes_ = 0;
 };
 
-// An operation that ends when NCCL's rules allow it. `inner` already has the numbers by then.
+// An operation that ends when NCCL's rules allow it. By then `inner` has computed its result.
 class SimulatedWork : public c10d::Work {
  public:
   SimulatedWork(std::shared_ptr<SimulatedNccl> nccl, SimulatedNccl::Communicator& group,
@@ -275,7 +276,7 @@ class SimulatedWork : public c10d::Work {
   const WorkPtr inner_;
 };
 
-// One rank of one communicator. `inner` moves the numbers and must not impose rules.
+// One rank of one communicator. `inner` moves the data and must not impose rules of its own.
 class SimulatedNcclBackend : public InterposedBackend {
  public:
   SimulatedNcclBackend(c10::intrusive_ptr<c10d::Backend> inner, std::shared_ptr<SimulatedNccl> nccl,

@@ -19,7 +19,7 @@ struct Requests {
 };
 thread_local Requests own;  // Requests of the rank that this thread runs.
 
-// Counts as TCPStore does for its callers; a list of keys is one request.
+// Counts requests as TCPStore makes them: a list of keys is one request.
 class CountingStore final : public c10d::Store {
  public:
   using c10d::Store::set;
@@ -84,7 +84,7 @@ class CountingStore final : public c10d::Store {
   const c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
 };
 
-// The largest counts of any rank.
+// Returns the largest counts of any rank.
 Requests max_requests(int size, bool shared_memory) {
   testing::ThreadWorld world{.size = size, .axes = {mesh::Axis::kFsdp}};
   world.degrees.dp_shard = size;
@@ -102,7 +102,8 @@ Requests max_requests(int size, bool shared_memory) {
   return maximum;
 }
 
-// Sockets: its own address, and two requests for each other rank. Shared memory: two rounds of three requests.
+// Over sockets a rank publishes its address and makes two requests for each other rank; shared memory needs two rounds
+// of three requests.
 TEST(StoreRequestsTest, GroupSetupMakesFewRequests) {
   for (const bool shared : {false, true}) {
     for (const int size : {2, 4, 8, 12}) {

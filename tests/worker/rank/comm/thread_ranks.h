@@ -27,10 +27,10 @@ struct ThreadRank {
   std::shared_ptr<trace::SpanRecorder> spans = std::make_shared<trace::SpanRecorder>();  // Spans of the mesh's groups.
 };
 
-// All axes.
+// Returns all axes.
 inline std::set<mesh::Axis> every_axis() { return {mesh::kAllAxes.begin(), mesh::kAllAxes.end()}; }
 
-// Makes the device of one rank; those of a world can meet in the hub.
+// Creates the device of one rank. Devices of one world can meet in the hub.
 using MakeDevice = std::function<std::unique_ptr<device::Device>(int rank, const std::shared_ptr<comm::LocalHub>&)>;
 
 struct ThreadWorld {
@@ -43,7 +43,7 @@ struct ThreadWorld {
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
   bool shared_memory = true;                           // For devices that support it.
   std::map<mesh::Axis, comm::Messages> messages = {};  // DeviceMeshOptions::messages.
-  int max_ctas = 0, message_max_ctas = 0;              // The same members of DeviceMeshOptions.
+  int max_ctas = 0, message_max_ctas = 0;              // Members of DeviceMeshOptions with the same names.
 };
 
 // Runs `body` once for each rank of the world, all at the same time; returns the exception of each. A rank that throws
@@ -114,7 +114,7 @@ inline std::string name_of(Via via) {
   return via == Via::kMemory ? "Memory" : via == Via::kGloo ? "Gloo" : "SharedMemory";
 }
 
-// run_world() and rethrow_cause().
+// Calls run_world() and then rethrow_cause().
 inline void run_ranks(const mesh::Degrees& degrees, int size, const std::set<mesh::Axis>& axes,
                       const std::function<void(ThreadRank&)>& body, Via via = Via::kMemory) {
   ThreadWorld world{.degrees = degrees, .size = size, .axes = axes};

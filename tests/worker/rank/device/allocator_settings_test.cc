@@ -36,7 +36,7 @@ TEST(AllocatorSettingsTest, UserSettingsWin) {
   }
 }
 
-// LibTorch reads the first of several variables, so Titan's setting must go there; other settings stay.
+// LibTorch reads only the first of several variables, so Titan's setting must go there. Other settings stay.
 TEST(AllocatorSettingsTest, OtherSettingsStay) {
   EXPECT_EQ(setting({{"PYTORCH_ALLOC_CONF", "max_split_size_mb:64"}}),
             "PYTORCH_ALLOC_CONF=max_split_size_mb:64,expandable_segments:True");

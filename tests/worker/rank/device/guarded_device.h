@@ -13,13 +13,13 @@
 #include "tests/worker/rank/comm/interposed_backend.h"
 
 // Collectives with the worst timing that an accelerator's streams allow. Between its issue and its wait() an operation
-// may run at any time: it may read its inputs at the very end and write its outputs at the very beginning. Here the
-// outputs hold invalid values until wait(). wait() checks that the inputs are unchanged, that the outputs were not
-// written to and that no memory was freed. An operation without a wait is an error, too. It runs on the CPU, so it
-// needs no GPU.
+// may run at any time: it may read its inputs at the very end and write its outputs at the very beginning. Therefore
+// the outputs hold invalid values until wait(), and wait() checks that the inputs are unchanged, that nothing was
+// written to the outputs and that no memory was freed. An operation without a wait is an error, too. All of this runs
+// on the CPU and needs no GPU.
 namespace titan::testing {
 
-// Fills a tensor with the values that it holds while an operation uses it.
+// Fills a tensor with the invalid values that it holds while an operation uses it.
 inline void spoil(at::Tensor& tensor) {
   at::NoGradGuard no_grad;
   if (at::isFloatingType(tensor.scalar_type())) {
@@ -62,7 +62,7 @@ class GuardedWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     inner_->wait(timeout);
     if (std::exchange(waited_, true)) return true;
-    at::AutoDispatchBelowADInplaceOrView below_autograd;  // Writes like a library: no version counter changes.
+    at::AutoDispatchBelowADInplaceOrView below_autograd;  // Writes as a library does: no version counter changes.
     for (size_t i = 0; i < inputs_.size(); ++i) {
       TORCH_CHECK(has_memory(inputs_[i]), what_, ": the memory of input ", i, " was given back before wait()");
       TORCH_CHECK(same(inputs_[i], given_[i]), what_, ": input ", i, " was written to before wait()");
@@ -109,7 +109,7 @@ class GuardedBackend : public InterposedBackend {
   }
 };
 
-// A device with guarded groups. `inner`'s collectives are used unchanged, as on an accelerator.
+// A device with guarded groups.
 class GuardedDevice : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;

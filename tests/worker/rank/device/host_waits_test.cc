@@ -8,7 +8,7 @@
 namespace titan::device {
 namespace {
 
-// The CPU as a device that is notified whether its host may wait.
+// A CPU device that is told whether its host may wait.
 class WatchedDevice final : public testing::ForwardingDevice, public HostWaitDetector {
  public:
   WatchedDevice() : ForwardingDevice(comm::make_cpu_device()) {}
@@ -45,7 +45,7 @@ TEST(HostWaitsTest, NamedReadsAreAllowed) {
   check_host_wait("allowed again");
 }
 
-// If a read is in progress when the guard starts, the guard holds once the read ends.
+// If a guard starts during a named read, waits are forbidden once the read ends.
 TEST(HostWaitsTest, GuardInsideANamedReadHoldsAfterIt) {
   WatchedDevice device;
   auto named = std::make_unique<AllowHostWaitGuard>();
@@ -55,7 +55,7 @@ TEST(HostWaitsTest, GuardInsideANamedReadHoldsAfterIt) {
   EXPECT_TRUE(device.forbidden());
 }
 
-// The CPU is not such a device: nothing is forbidden.
+// A CPU is not a HostWaitDetector, so nothing is forbidden.
 TEST(HostWaitsTest, NothingIsForbiddenOnTheCpu) {
   const auto cpu = comm::make_cpu_device();
   const ForbidHostWaits forbidden(*cpu);

@@ -35,7 +35,7 @@ TEST(CudaDeviceTest, FindsTheCudaLibraryLoadedLater) {
   EXPECT_EQ(device.status().message().find('\n'), absl::string_view::npos) << "one line: " << device.status();
 }
 
-// The environment that CUDA's libraries read at their start is set by then, and the user's own values stay.
+// make_device() sets the variables that CUDA's libraries read when they load. The user's own values stay.
 TEST(CudaDeviceTest, SetsLibraryDefaults) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", /*overwrite=*/1);
   make_device("cuda", 0).IgnoreError();
@@ -43,7 +43,7 @@ TEST(CudaDeviceTest, SetsLibraryDefaults) {
   EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
 }
 
-// The library contains Titan's own kernels, which only take a GPU's memory.
+// The library contains Titan's own kernels, which accept only memory of a GPU.
 TEST(CudaDeviceTest, ProvidesKernels) {
   make_device("cuda", 0).IgnoreError();
   const kernels::DeviceKernels* kernels = kernels::cuda_kernels();
@@ -53,7 +53,7 @@ TEST(CudaDeviceTest, ProvidesKernels) {
   EXPECT_FALSE(kernels->run(kernels::SwigluForward{.rows = 1, .width = 1, .type = kernels::Dtype::kF32}));
 }
 
-// The calls of a failed rank reach the library.
+// hold_watchdogs() reaches the CUDA library: a rank that has failed exits with its own code, not with the watchdog's.
 TEST(CudaDeviceDeathTest, FailedRankExitsBeforeTheWatchdogAborts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {
@@ -65,7 +65,7 @@ TEST(CudaDeviceDeathTest, FailedRankExitsBeforeTheWatchdogAborts) {
       C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
     });
     dies.get_future().wait();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // The watchdog has had its chance.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // Time enough for the watchdog to abort.
     std::_Exit(rank_protocol::kExitUserError);
   };
   EXPECT_EXIT(leave(), ::testing::ExitedWithCode(rank_protocol::kExitUserError), "");

@@ -20,7 +20,7 @@
 namespace titan::comm {
 namespace {
 
-// Like NCCL's watchdog: an exception that leaves a thread.
+// Throws on a thread that does not catch, as NCCL's watchdog does.
 template <typename Throw>
 void die_on_a_thread(Throw&& die) {
   report_lost_peers();
@@ -34,14 +34,14 @@ bool falls_asleep(pid_t thread) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (std::chrono::steady_clock::now() < deadline) {
     long call = -1;
-    std::ifstream(path) >> call;  // "running" outside of system calls.
+    std::ifstream(path) >> call;  // The file holds "running" while the thread is outside of system calls.
     if (call == SYS_clock_nanosleep || call == SYS_nanosleep) return true;
     std::this_thread::yield();
   }
   return false;
 }
 
-// Only the peer is at fault, and the log has one line for it.
+// An aborted communicator means that the peer failed: the exit code says so, and the log has one line.
 TEST(LostPeerDeathTest, ExitsWithThePeerLostCode) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(die_on_a_thread([] { C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted\nadvice"); }),
@@ -61,7 +61,7 @@ TEST(LostPeerDeathTest, CallbackRunsBeforeTheExit) {
       "^recorded NCCL communicator was aborted\ntitan-rank: PEER_LOST: NCCL communicator was aborted\n$");
 }
 
-// A fault of this rank's device also reaches the watchdog.
+// A fault of this rank's own device also surfaces in the watchdog, and must not be blamed on a peer.
 TEST(LostPeerDeathTest, OwnDeviceFaultIsNotPeerLost) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
@@ -69,7 +69,7 @@ TEST(LostPeerDeathTest, OwnDeviceFaultIsNotPeerLost) {
       ::testing::ExitedWithCode(rank_protocol::kExitInternal), "titan-rank: DEVICE: watchdog: CUDA error");
 }
 
-// A rank that breaks its groups itself has a better reason than the watchdog.
+// A rank that breaks its groups on purpose already knows its exit code; the watchdog must not replace it.
 TEST(LostPeerDeathTest, OwnExitWinsOverTheWatchdog) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {
