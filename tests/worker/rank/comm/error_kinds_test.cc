@@ -179,7 +179,7 @@ TEST(ErrorKindsTest, NoMemoryInsideACollectiveBetweenThreads) {
 
 // A rank that died after it joined leaves an address in the store at which nothing listens.
 TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
-  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // As run_ranks() does.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // Like run_ranks().
   const mesh::Mesh mesh = mesh::Mesh::create({}, 2).value();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto device = make_cpu_device();

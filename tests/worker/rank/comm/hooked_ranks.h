@@ -17,7 +17,7 @@ namespace titan::testing {
 struct HookedCall {
   std::string group;  // The same name on all its ranks.
   std::string operation;
-  int64_t bytes = 0;  // As in InterposedCall.
+  int64_t bytes = 0;  // Like InterposedCall.
 };
 
 // A test's function for the operations of one rank.

@@ -281,7 +281,7 @@ TEST(SharedMemoryTest, GroupClosesItsDescriptors) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// What the other rank, a separate process, does once both have joined.
+// The action of the other rank, a separate process, once both have joined.
 enum class Peer { kDiesBefore, kDiesAfterIssue, kReads, kLeavesWell };
 
 // Runs in the other process of the tests below, which is this program again.

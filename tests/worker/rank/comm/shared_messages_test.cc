@@ -335,7 +335,7 @@ TEST_F(MessageSteps, AChannelIsBounded) {
   EXPECT_FALSE(sender_->messages.has_more_to_send());
 }
 
-// What the other process does once both have joined.
+// The action of the other process once both have joined.
 enum class MessagePeer { kDies, kDiesWhileItSends, kReadsAvailableSlots, kLeavesWell };
 
 TEST(SharedMessagesPeer, DISABLED_Acts) {

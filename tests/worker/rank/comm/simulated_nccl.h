@@ -46,10 +46,9 @@ class SimulatedNccl {
     std::string name;
     std::vector<int> ranks;                     // Global ranks.
     std::vector<std::deque<OperationPtr>> due;  // By rank: issued and not done.
-    std::set<std::tuple<int, int, bool>>
-        met;                       // Sender, receiver, and whether the sender (or the receiver) has made a call.
-    std::vector<bool> collective;  // Ranks that have issued a collective.
-    int aborted = 0;               // Number of calls to abort.
+    std::set<std::tuple<int, int, bool>> met;   // Sender, receiver; whether it was the sender that called.
+    std::vector<bool> collective;               // Ranks that have issued a collective.
+    int aborted = 0;                            // Number of calls to abort.
   };
 
   // `greets`: whether ranks exchange a first message on every channel while groups open. If not, the first message
@@ -276,7 +275,7 @@ class SimulatedWork : public c10d::Work {
   const WorkPtr inner_;
 };
 
-// One rank of one communicator. `inner` moves the data and must not impose rules of its own.
+// One rank of one communicator. `inner` moves the data and must not impose rules.
 class SimulatedNcclBackend : public InterposedBackend {
  public:
   SimulatedNcclBackend(c10::intrusive_ptr<c10d::Backend> inner, std::shared_ptr<SimulatedNccl> nccl,

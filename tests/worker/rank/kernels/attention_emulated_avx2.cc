@@ -33,7 +33,7 @@ struct Wide {
   static TITAN_INLINE Float exp2(Float x) { return power<4>(x); }
 };
 
-// Each thread's eight tiles.
+// Eight tiles for each thread.
 struct Tile {
   alignas(64) float numbers[16][16];
 };
@@ -52,7 +52,7 @@ struct Tiles : Wide {
     }
     return words;
   }
-  // The first (or last) four of each eight words, alternating between a and b.
+  // Selects the first four of each eight words, alternating between a and b; plus 4, the last four.
   static constexpr Words kFirstFour = {0,  32, 1,  33, 2,  34, 3,  35, 8,  40, 9,  41, 10, 42, 11, 43,
                                        16, 48, 17, 49, 18, 50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59};
   static TITAN_INLINE Words unpack_low(Words a, Words b) { return __builtin_shuffle(a, b, kFirstFour); }

@@ -8,7 +8,7 @@
 namespace titan::kernels {
 namespace {
 
-// Whether position `query` sees position `key`, by the definition of the masks.
+// Returns whether position `query` sees position `key`, by the definition of the masks.
 bool sees(const KeyRangeMask& mask, const std::vector<int64_t>& starts, int64_t query, int64_t key) {
   const auto document = [&](int64_t position) {
     int64_t number = 0;

@@ -8,7 +8,7 @@
 #include "tests/worker/rank/kernels/harness.h"
 #include "worker/rank/kernels/cpu/attention.h"
 
-// Attention by its definition, in fp64, and a problem for it and for the kernels.
+// Attention by its definition in fp64, and problems on which kernels are compared with it.
 namespace titan::kernels::testing {
 
 // bf16 heads [batch, tokens, heads, size] in one of three layouts, between guards, with gaps that must stay untouched.
@@ -19,7 +19,7 @@ class HeadsBuffer {
   HeadsBuffer(int64_t batch, int64_t tokens, int64_t heads, int64_t size, Layout layout, Edge edge)
       : batch_(batch), tokens_(tokens), heads_(heads), size_(size), layout_(layout), buffer_(length(), edge) {}
 
-  // The value at [b, t, h, i], in the order of all().
+  // Returns the value at [b, t, h, i], the order of all().
   uint16_t& at(int64_t b, int64_t t, int64_t h, int64_t i) const {
     return buffer_[b * batch_stride() + t * token_stride() + h * head_stride() + i];
   }
@@ -44,7 +44,7 @@ class HeadsBuffer {
     for_each([&](uint16_t& value) { values.push_back(from_bf16(value)); });
     return values;
   }
-  // Number of changed elements that belong to no head.
+  // Returns the number of changed elements that belong to no head.
   int64_t touched_gaps() const {
     std::vector<bool> own(buffer_.size());
     for_each([&](uint16_t& value) { own[&value - buffer_.data()] = true; });
@@ -65,7 +65,7 @@ class HeadsBuffer {
   const Buffer<uint16_t> buffer_;
 };
 
-// The gradients are those for the saved o, rounded to bf16.
+// The gradients belong to the saved o, which is rounded to bf16.
 struct AttentionTruth {
   std::vector<double> o, lse, grad_q, grad_k, grad_v,
       grad_sinks;  // Ordered as HeadsBuffer::all(), [B, H, T], [H].
@@ -111,7 +111,7 @@ struct AttentionProblem {
             .grad_sinks = shape.sinks == nullptr ? nullptr : grad_sinks.data()};
   }
 
-  // Sets the results that the forward pass saves for the backward pass.
+  // Stores the results that the forward pass saves for the backward pass.
   void set_saved(const AttentionTruth& truth) const {
     size_t i = 0;
     o.for_each([&](uint16_t& value) { value = to_bf16(static_cast<float>(truth.o[i++])); });

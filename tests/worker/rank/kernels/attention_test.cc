@@ -19,14 +19,15 @@ using testing::Layout;
 struct Body {
   std::string name;
   const AttentionLevel* level;
-  // Relative root mean square errors of o and of gradients. One rounding to bf16 alone is up to 2.3e-3.
+  // Largest allowed relative root mean square errors of o and of the gradients. One rounding to bf16 already causes up
+  // to 2.3e-3.
   double out_error, grad_error;
 };
 
 constexpr double kFmaOut = 2.3e-3, kFmaGrad = 2.3e-3;
 constexpr double kTilesOut = 2.5e-3, kTilesGrad = 6e-3;
 
-// All bodies that run here: this machine's levels, and the wide bodies on vectors and tiles that AVX2 emulates.
+// Returns all bodies that run here: this machine's levels, and the wide bodies on vectors and tiles that AVX2 emulates.
 std::vector<Body> bodies() {
   std::vector<Body> all;
   for (const Level level : testing::levels_here()) {
@@ -49,7 +50,7 @@ double root_mean_square(const std::vector<double>& values) {
   return values.empty() ? 0 : std::sqrt(squares / static_cast<double>(values.size()));
 }
 
-// Checks the error as a whole and of each element, so that no single wrong row is hidden among the others.
+// Checks the error as a whole and of each element, so that the others do not hide a single wrong row.
 void expect_near(const char* what, const std::vector<double>& found, const std::vector<double>& truth, double error) {
   EXPECT_LE(testing::relative_rms(found, truth), error) << what;
   EXPECT_TRUE(testing::all_close(found, truth, 0x1p-7, 12 * error * root_mean_square(truth))) << what;
@@ -96,7 +97,7 @@ std::vector<KeyRange> seen_in_row(const KeyRangeMask& mask, const AttentionShape
   return seen;
 }
 
-// Documents of random lengths, many of them of one token.
+// Returns documents of random lengths, many of them of one token.
 std::vector<int64_t> random_documents(testing::Random& random, int64_t tokens) {
   std::vector<int64_t> starts;
   for (int64_t at = 0; at < tokens; at += random.pick(0, 2) == 0 ? 1 : random.pick(1, 1 + tokens / 2)) {
@@ -122,7 +123,7 @@ TEST(AttentionTest, CausalAtEveryHeadSize) {
   }
 }
 
-// Rows that end inside of tiles, strips and blocks, and rows with no token or one.
+// Rows may end inside tiles, strips and blocks, and may have no token or one.
 TEST(AttentionTest, EveryLength) {
   for (const int64_t tokens : {0, 1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 65, 95, 97, 127, 129, 200, 257, 300}) {
     SCOPED_TRACE(tokens);
@@ -140,7 +141,7 @@ TEST(AttentionTest, GroupedHeadsInEveryLayout) {
   }
 }
 
-// Documents, windows, chunks, and pieces of a row that see each other partly, fully or not at all, in all combinations.
+// Masks combine documents, windows, chunks, and pieces of a row that see each other partly, fully or not at all.
 TEST(AttentionTest, RandomMasks) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     testing::Random random(seed);
@@ -169,8 +170,8 @@ TEST(AttentionTest, RandomMasks) {
   }
 }
 
-// Keys of an earlier part of the row are wholly visible; merged with the own part they give the attention of the whole
-// row.
+// Attention to an earlier part of the row, all of which is visible, merges with attention to a piece's own keys into
+// the attention of the whole row.
 TEST(AttentionTest, PiecesOfARowMerge) {
   for (const Body& body : bodies()) {
     SCOPED_TRACE(body.name);
@@ -210,7 +211,7 @@ TEST(AttentionTest, PiecesOfARowMerge) {
   }
 }
 
-// The pieces' gradients, computed with the whole row's results, sum up to the row's; delta may be passed in.
+// Gradients of pieces, computed with the whole row's results, add up to the row's gradients. The caller may pass delta.
 TEST(AttentionTest, GradientsOfPiecesSumUp) {
   for (const Body& body : bodies()) {
     SCOPED_TRACE(body.name);
@@ -266,7 +267,7 @@ TEST(AttentionTest, QueriesThatSeeNothing) {
   }
 }
 
-// Scores in the thousands: one key takes all, and the others' probabilities are too small for fp32.
+// Scores are in the thousands: one key gets all the weight, and the others' probabilities are too small for fp32.
 TEST(AttentionTest, LargeScores) {
   AttentionShape shape = square(1, 2, 1, 150, 32, 32);
   const AttentionProblem problem(shape, seen_in_row({}, shape), Layout::kTokensFirst, false, 8);
@@ -299,7 +300,7 @@ TEST(AttentionTest, DenormalsAndZeros) {
   }
 }
 
-// A bad query does not affect the others.
+// A query that is not finite gets NaN, and changes no other query.
 TEST(AttentionTest, NonFiniteQueriesAffectNoOthers) {
   AttentionShape shape = square(1, 1, 1, 70, 16, 16);
   const AttentionProblem problem(shape, seen_in_row({}, shape), Layout::kTokensFirst, false, 10);
@@ -320,7 +321,7 @@ TEST(AttentionTest, NonFiniteQueriesAffectNoOthers) {
   }
 }
 
-// The same bits with any number of threads, and on repetition.
+// The bits do not depend on the number of threads, nor change on repetition.
 TEST(AttentionTest, ThreadsDoNotChangeBits) {
   for (const Body& body : bodies()) {
     SCOPED_TRACE(body.name);

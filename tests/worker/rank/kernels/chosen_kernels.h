@@ -22,7 +22,7 @@ inline void with_every_choice(const std::function<void()>& body) {
   choose("reference");
 }
 
-// For row operations: also with a GPU's bodies on the host.
+// Runs the body of a row operation's test also with a GPU's kernels, on the host.
 inline void with_every_row_kernel(const std::function<void()>& body) {
   with_every_choice(body);
   SCOPED_TRACE("kernels: a GPU's");

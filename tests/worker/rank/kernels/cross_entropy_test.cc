@@ -9,7 +9,7 @@ constexpr int64_t kIgnored = -100;
 
 struct LossCase {
   int64_t tokens;
-  std::vector<int64_t> chunks;  // Ids in each.
+  std::vector<int64_t> chunks;  // Number of ids in each chunk.
   Dtype type;
   double scale = 3;
   int64_t padding = -1;  // Between rows; -1: some.
@@ -23,14 +23,14 @@ std::vector<LossCase> loss_cases() {
     cases.push_back({3, {7, 16, 1}, type});
     cases.push_back({4, {100, 33}, type});
     cases.push_back({2, {9001, 4096}, type});
-    cases.push_back({3, {0, 40, 0}, type, 1e30});  // One id takes all.
+    cases.push_back({3, {0, 40, 0}, type, 1e30});  // One id has all the probability.
     cases.push_back({3, {40, 40}, type, 1e-30});
     cases.push_back({4, {8, 4200, 16}, type, 3, 8});
   }
   return cases;
 }
 
-// Chunks [tokens, ids + padding] of one case, processed one after the other as a head does.
+// Chunks of logits [tokens, ids + padding] of one case, processed one after the other as a head does.
 struct Head {
   explicit Head(const LossCase& c, uint64_t seed = 1)
       : c(c), random(seed), maximum(c.tokens), sum(c.tokens), label_logit(c.tokens), labels(c.tokens) {
@@ -71,7 +71,7 @@ struct Head {
     }
     return done;
   }
-  // In place.
+  // Overwrites the logits with their gradients.
   bool backward(const Computer& by, float scale) const {
     bool done = true;
     for (size_t chunk = 0; chunk < logits.size(); ++chunk) {
@@ -92,7 +92,7 @@ struct Head {
       if (by.device == nullptr) {
         done &= cross_entropy_gradient(*by.level, args);
       } else {
-        args.scale = static_cast<float>(kNan);  // Must not be read.
+        args.scale = static_cast<float>(kNan);  // The kernel must not read it.
         done &= by.device->run(args, &scale);
       }
     }
@@ -168,7 +168,7 @@ TEST(CrossEntropyTest, MatchesFp64ChunkByChunk) {
   }
 }
 
-// Two ranks each hold a part of the vocabulary and merge as the header says.
+// Two ranks that each hold a part of the vocabulary merge their results as the header says.
 TEST(CrossEntropyTest, MergesPartsOfTheVocabulary) {
   for (const Level level : levels_here()) {
     const Head whole({6, {50, 30}, Dtype::kF32});

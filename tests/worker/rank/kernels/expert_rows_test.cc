@@ -176,7 +176,7 @@ TEST(ExpertRowsTest, PropagatesGradientsToRowsAndWeights) {
       }
       const auto dx = rows.dx.bits();
       const std::vector<float> dweights = rows.dweights.copy();
-      args.dx = rows.x.data();  // Over the rows themselves.
+      args.dx = rows.x.data();  // dx overwrites the rows themselves.
       ASSERT_TRUE(by.run(sum_rows_backward, args));
       EXPECT_EQ(rows.x.bits(), dx);
       EXPECT_EQ(rows.dweights.copy(), dweights);

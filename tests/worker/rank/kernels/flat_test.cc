@@ -6,7 +6,7 @@
 namespace titan::kernels::testing {
 namespace {
 
-// Bits that rounding could get wrong: ties, carries into the exponent, denormals, infinities, NaNs.
+// Returns numbers that are hard to round: ties, carries into the exponent, denormals, infinities, NaNs.
 std::vector<double> awkward(int64_t count, uint64_t seed) {
   Random random(seed);
   const std::vector<uint32_t> bits = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7fffff,

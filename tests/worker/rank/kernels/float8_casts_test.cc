@@ -18,7 +18,7 @@ struct Values {
     }
   }
 
-  // The nearest code; of two equally near ones the even code; the largest for numbers beyond it.
+  // Returns the nearest code: the even one of two equally near ones, and the largest for numbers beyond it.
   int nearest(double magnitude) const {
     if (magnitude >= magnitudes.back()) return static_cast<int>(magnitudes.size()) - 1;
     const auto above = std::upper_bound(magnitudes.begin(), magnitudes.end(), magnitude);
@@ -32,7 +32,7 @@ struct Values {
   std::vector<double> magnitudes;
 };
 
-// Numbers of all magnitudes, with infinities, zeros, denormals and, on request, NaNs.
+// Returns numbers of all magnitudes, with infinities, zeros, denormals and, on request, NaNs.
 std::vector<uint16_t> any_numbers(Random& random, int64_t count, bool with_nan = false) {
   constexpr uint16_t kSpecial[] = {0, 0x8000, 0x7f80, 0xff80, 1, 0x807f, 0x7f7f};
   std::vector<uint16_t> numbers(count);
@@ -68,7 +68,7 @@ TEST(Float8CastsTest, EveryNumberGetsTheNearestCode) {
   }
 }
 
-// Around lengths that vectors and threads divide; memory next to the buffers must stay untouched.
+// Lengths are around multiples of a vector and of a thread's part. Memory next to the buffers must stay untouched.
 TEST(Float8CastsTest, EncodesAndDecodesEveryLength) {
   Random random(1);
   std::array<uint16_t, 256> table{};
@@ -92,7 +92,7 @@ TEST(Float8CastsTest, EncodesAndDecodesEveryLength) {
   }
 }
 
-// Few numbers in any shape, and shapes for more than one thread, by blocks and by columns.
+// Returns shapes with few numbers, and shapes for more than one thread, cut by blocks and by columns.
 std::vector<Blocks> shapes(Random& random) {
   std::vector<Blocks> all = {
       {.outer = 3, .size = 20000, .inner = 1, .block = 32}, {.outer = 2, .size = 33333, .inner = 1, .block = 33333},
@@ -158,7 +158,7 @@ TEST(Float8CastsTest, RoundsByTheScaleOfEachBlock) {
       const double in_float8 = values_of(Float8Type::kE4m3).rounded(static_cast<float>(from_bf16(x[i])) * scale[block]);
       const double truth = in_float8 * inverse[block], found = from_bf16(rounded[i]);
       ASSERT_TRUE(is_close(found, truth, 0, 0)) << i << ": " << found << ", truth " << truth;
-      ASSERT_EQ(std::signbit(found), std::signbit(from_bf16(x[i]))) << i;  // Zeros, too.
+      ASSERT_EQ(std::signbit(found), std::signbit(from_bf16(x[i]))) << i;  // The signs of zeros count, too.
     }
   }
 }

@@ -8,8 +8,9 @@
 
 namespace titan::kernels {
 
-// Bodies of wider levels than the machine has, with its own instructions in their place: packing, blocks and tails are
-// tested on any machine (tiles on machines with AVX-512). They cannot show whether each instruction is used correctly.
+// Bodies of wider levels than the machine has, with its own instructions in their place. So any machine tests packing,
+// blocks and tails (of tiles: machines with AVX-512). These tests cannot show whether each instruction is used
+// correctly.
 namespace emulated_dots {
 void gemm(const Gemm& args);
 void weight_gradient(const WeightGradient& args);
@@ -47,7 +48,7 @@ inline std::vector<GemmBody> gemm_bodies() {
   return all;
 }
 
-// Runs the test with every body, with one and two threads; failures name them.
+// Runs the test with every body, with one and two threads. Failures name both.
 inline void with_every_gemm(const std::function<void(const GemmBody& body, int threads)>& test) {
   for (const GemmBody& body : gemm_bodies()) {
     for (const int threads : {1, 2}) {

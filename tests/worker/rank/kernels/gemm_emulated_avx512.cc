@@ -1,4 +1,4 @@
-// The products on tiles, emulated with arrays.
+// Emulates the products of tiles with arrays.
 #define TITAN_LEVEL emulated_tiles
 #define TITAN_EMULATED_TILES
 #include <string.h>

@@ -38,7 +38,7 @@ void* aligned(const Buffer<unsigned char>& buffer) {
   return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(buffer.data()) + 63) / 64 * 64);
 }
 
-// Two bf16 operands with gaps between rows, and scratch memory.
+// Two bf16 matrices with gaps between rows, and scratch memory.
 struct Factors {
   Factors(int64_t a_rows, int64_t a_width, int64_t b_rows, int64_t b_width, int64_t scratch_bytes, uint64_t seed = 1)
       : random(seed),

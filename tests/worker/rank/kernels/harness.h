@@ -34,8 +34,8 @@ inline Level highest_requested() {
   return named == nullptr ? Level::kAmx : level_named(named).value();
 }
 
-// The levels of this machine, up to the one that TITAN_KERNEL_LEVEL names. Prints the other levels, once per program,
-// because they are not tested.
+// Returns the levels of this machine, up to the one that TITAN_KERNEL_LEVEL names. Prints once per program which other
+// levels are not tested.
 inline const std::vector<Level>& levels_here() {
   static const std::vector<Level> levels = [] {
     std::vector<Level> here;
@@ -51,7 +51,7 @@ inline const std::vector<Level>& levels_here() {
   return levels;
 }
 
-// Runs the body at every level and with one and two threads; failures name them.
+// Runs the body at every level, with one and two threads. Failures name both.
 inline void at_every_level(const std::function<void(Level level, int threads)>& body) {
   for (const Level level : levels_here()) {
     for (const int threads : {1, 2}) {
@@ -78,8 +78,8 @@ inline uint16_t to_bf16(float value) {  // Rounds to nearest, ties to even.
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// AddressSanitizer reports every access until they are unwatched. It misses bytes that share an aligned group of eight
-// with later ones.
+// Makes AddressSanitizer report every access to the bytes until unwatch(). It misses bytes that share an aligned group
+// of eight with later ones.
 inline void watch([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t size) {
 #ifdef __SANITIZE_ADDRESS__
   __asan_poison_memory_region(bytes, size);
@@ -91,10 +91,11 @@ inline void unwatch([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t 
 #endif
 }
 
-// The side on which a buffer touches the protected page; canaries are on the other side.
+// The side on which a buffer touches the protected page. Canaries are on the other side.
 enum class Edge { kEnd, kBegin };
 
-// `size` bytes that end, or begin, at a protected page. Only AddressSanitizer notices a read of the canaries.
+// `size` bytes that end, or begin, at a protected page. A write to the canaries fails the test; only AddressSanitizer
+// notices a read of them.
 class GuardedBytes {
  public:
   explicit GuardedBytes(size_t size, Edge edge = Edge::kEnd) : size_(size) {
@@ -133,7 +134,7 @@ class GuardedBytes {
   unsigned char *base_, *data_, *canaries_;
 };
 
-// `count` values of one type between guards; they start as canaries.
+// `count` values of one type between guards. Their initial bytes are those of canaries.
 template <typename T>
 class Buffer {
  public:
@@ -153,7 +154,7 @@ class Buffer {
 
 inline size_t size_of(Dtype type) { return type == Dtype::kF32 ? sizeof(float) : sizeof(uint16_t); }
 
-// The same for numbers of a type chosen at run time; read and written as fp64.
+// Like Buffer, for numbers of a type that is chosen at run time. They are read and written as fp64.
 class Numbers {
  public:
   Numbers(Dtype type, int64_t count, Edge edge = Edge::kEnd)
@@ -218,14 +219,14 @@ class Random {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Within `absolute` + `relative` * |truth|; NaN or infinity must be the same in both.
+// Whether `found` is within `absolute` + `relative` * |truth|. NaN or infinity must be the same in both.
 inline bool is_close(double found, double truth, double relative, double absolute) {
   if (std::isnan(truth) || std::isnan(found)) return std::isnan(truth) && std::isnan(found);
   if (std::isinf(truth) || std::isinf(found)) return truth == found;
   return std::abs(found - truth) <= absolute + relative * std::abs(truth);
 }
 
-// Checks every element; a failure shows the first wrong one and how many are wrong.
+// Checks every element. A failure shows the first wrong one and how many are wrong.
 inline ::testing::AssertionResult all_close(const std::vector<double>& found, const std::vector<double>& truth,
                                             double relative, double absolute) {
   if (found.size() != truth.size()) {
@@ -241,7 +242,7 @@ inline ::testing::AssertionResult all_close(const std::vector<double>& found, co
                                        << "]: " << found[first] << ", truth " << truth[first];
 }
 
-// Root of the mean square of the difference, relative to the truth's.
+// Returns the root mean square of the difference, relative to that of the truth.
 inline double relative_rms(const std::vector<double>& found, const std::vector<double>& truth) {
   double off = 0, all = 0;
   for (size_t i = 0; i < truth.size(); ++i) {

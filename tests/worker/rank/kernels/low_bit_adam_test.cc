@@ -9,8 +9,8 @@ namespace {
 
 using Form = KeptMoment::Form;
 
-// Searches all codes for the one nearest to r; of two equally near ones it takes the one nearer to 0. In an unsigned
-// map only 0 becomes 0.
+// Searches all codes for the one nearest to r; of two equally near ones, the one nearer to 0. In an unsigned map only 0
+// is stored as 0.
 int nearest_code(const DynamicMap& map, double r) {
   if (map.zero == 0 && r > 0 && r < map.values[1]) return 1;
   int best = map.zero;
@@ -21,7 +21,8 @@ int nearest_code(const DynamicMap& map, double r) {
   return best;
 }
 
-// Half a step of r's decade; below the last decade r, or the least number of an unsigned map.
+// Returns the largest error of r's code: half a step of its decade. Below the last decade it is r in a signed map, and
+// the least number in an unsigned one.
 double map_error(bool is_signed, double r) {
   r = std::abs(r);
   int steps = is_signed ? 64 : 128;
@@ -81,7 +82,7 @@ struct StoredMoments {
     if (form == Form::kF32) reinterpret_cast<float*>(bytes.data())[i] = x;
     if (form == Form::kBf16) reinterpret_cast<uint16_t*>(bytes.data())[i] = to_bf16(x);
   }
-  // Draws any codes, and scales over many magnitudes; without sign in an unsigned map.
+  // Draws codes and, over many magnitudes, scales. Numbers of an unsigned map have no sign.
   void draw(Random& random, double size) const {
     if (form != Form::kCodes) {
       const int64_t count = bytes.size() / (form == Form::kBf16 ? 2 : 4);
@@ -161,13 +162,13 @@ std::vector<SmallCase> small_cases() {
         cases.push_back({form, type, rows, columns, random.pick(0, 3) * 100, random.pick(0, 1) == 0});
       }
       cases.push_back({form, type, random.pick(1, 9), random.pick(1, 1500), random.pick(0, 600), true});
-      cases.push_back({form, type, 3, 712, 200, true});  // In vectors of eight on a device that has them.
+      cases.push_back({form, type, 3, 712, 200, true});  // A device that has vectors of eight uses them here.
     }
   }
   return cases;
 }
 
-// Expects a moment after a step to equal `exact` within the fp32 arithmetic's own error and the form's.
+// Expects a moment after a step to equal `exact` within the error of fp32 arithmetic and that of the form.
 void expect_stored(const StoredMoments& stored, int64_t i, double exact, double arithmetic) {
   double error = arithmetic;
   if (stored.form == Form::kBf16) error += std::abs(exact) / 256;
@@ -209,7 +210,7 @@ TEST(LowBitAdamTest, StepsLikeThePaperWithinTheFormatsError) {
   }
 }
 
-// The same with the numbers in a device's memory.
+// A device's body, run on the host, gives the same bits.
 TEST(LowBitAdamTest, DeviceBodyGivesTheSameBits) {
   const SimulatedKernels device;
   uint64_t seed = 20;
@@ -238,7 +239,7 @@ TEST(LowBitAdamTest, DeviceBodyGivesTheSameBits) {
   }
 }
 
-// Each code is the nearest one, and the number of largest magnitude is stored exactly.
+// Each code is the nearest one, and the number of largest magnitude in a block is stored exactly.
 TEST(LowBitAdamTest, TakesTheNearestCode) {
   at_every_level([&](Level level, int threads) {
     const SmallCase c{.rows = 40, .columns = 300};
@@ -274,8 +275,8 @@ TEST(LowBitAdamTest, TakesTheNearestCode) {
   });
 }
 
-// Decoded numbers encode to the same codes: a step that moves no moment changes no bit of them, so the saved numbers
-// are the whole state.
+// Decoded numbers encode to the same codes. So a step that leaves the moments as they are changes none of their bits,
+// and the saved numbers are the whole state.
 TEST(LowBitAdamTest, DecodedCodesEncodeToThemselves) {
   for (const SmallCase& c : small_cases()) {
     at_every_level([&](Level level, int threads) {
@@ -284,7 +285,7 @@ TEST(LowBitAdamTest, DecodedCodesEncodeToThemselves) {
       ASSERT_TRUE(low_bit_adam(level, state.args));
       const auto before = state.moment_bits();
       LowBitAdam still = state.args;
-      still.beta1 = still.beta2 = 1;  // The moments stay, whatever the gradient.
+      still.beta1 = still.beta2 = 1;  // The moments stay as they are, whatever the gradient is.
       ASSERT_TRUE(low_bit_adam(level, still));
       EXPECT_EQ(state.moment_bits(), before);
     });
@@ -343,8 +344,8 @@ TEST(LowBitAdamTest, HasTheSameBitsForAnySplit) {
   }
 }
 
-// Zeros stay zeros; numbers too small for fp32 count as zeros; a non-finite gradient affects its whole block and no
-// other.
+// Zeros stay zeros, numbers too small for fp32 become zeros, and a non-finite gradient affects its whole block and no
+// other one.
 TEST(LowBitAdamTest, SpecialNumbersStayInTheirBlock) {
   at_every_level([&](Level level, int threads) {
     SmallState state({.rows = 4, .columns = 256}, 2);
@@ -358,7 +359,7 @@ TEST(LowBitAdamTest, SpecialNumbersStayInTheirBlock) {
       }
     }
     state.gradient.set(2 * 256 + 17, kInfinity);
-    state.gradient.set(3 * 256, 1e-30);  // Next to gradients of 1e-3 it is lost, and nothing else is.
+    state.gradient.set(3 * 256, 1e-30);  // Next to gradients of 1e-3 this number is lost, and no other.
     const std::vector<double> before = state.value.values();
     ASSERT_TRUE(low_bit_adam(level, state.args));
     for (int64_t i = 0; i < 512; ++i) {
@@ -368,7 +369,7 @@ TEST(LowBitAdamTest, SpecialNumbersStayInTheirBlock) {
     }
     for (int64_t i = 512; i < 768; ++i) {
       EXPECT_TRUE(std::isnan(state.average.get(i)) && std::isnan(state.square.get(i)));
-      EXPECT_EQ(std::isfinite(state.value.get(i)), i != 512 + 17);  // The value itself used its own numbers.
+      EXPECT_EQ(std::isfinite(state.value.get(i)), i != 512 + 17);  // The update uses unencoded numbers.
     }
     for (int64_t i = 768; i < 1024; ++i) {
       EXPECT_TRUE(std::isfinite(state.average.get(i)) && std::isfinite(state.square.get(i)));
@@ -376,7 +377,7 @@ TEST(LowBitAdamTest, SpecialNumbersStayInTheirBlock) {
   });
 }
 
-// Word `index` of a stream, computed directly.
+// Computes word `index` of a stream directly.
 uint32_t word_of(uint64_t key, uint32_t step, int64_t index) {
   const uint64_t counter = static_cast<uint64_t>(index / 64) * 16 + static_cast<uint64_t>(index % 16);
   uint32_t word[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), step, 0};
@@ -389,8 +390,8 @@ uint32_t word_of(uint64_t key, uint32_t step, int64_t index) {
   return word[index % 64 / 16];
 }
 
-// Stochastic rounding takes the upper neighbour in proportion to the distance, with the random words that the header
-// names.
+// Stochastic rounding goes to the upper neighbour with a probability proportional to the distance, by the random words
+// that the header names.
 TEST(LowBitAdamTest, StochasticRoundingIsUnbiased) {
   at_every_level([&](Level level, int threads) {
     for (const double share : {0.0, 0.01, 0.25, 0.5, 0.9}) {
@@ -402,7 +403,7 @@ TEST(LowBitAdamTest, StochasticRoundingIsUnbiased) {
         state.gradient.set(i, 0);
         state.average.set(i, 0);
       }
-      // 1 shrinks to `share` of a step below it; below 1 a step of bf16 is 2^-8.
+      // The step moves 1 down by `share` of the distance to the next bf16 number, which is 2^-8 below 1.
       state.args.learning_rate = share / 256;
       state.args.weight_decay = 1;
       const float shrunk = static_cast<float>(1 - share / 256);

@@ -33,7 +33,7 @@ std::vector<NormCase> norm_cases() {
 
 constexpr double kEps = 1e-5;
 
-// The numbers of a case, with gaps between rows, and the truth of forward and backward.
+// The numbers of a case, with gaps between rows, and the fp64 truth of both passes.
 struct Norm {
   Norm(const NormCase& c, uint64_t seed)
       : c(c),
@@ -183,7 +183,7 @@ TEST(RmsNormTest, InfinitiesStayInTheirRow) {
   });
 }
 
-// Rows at multiples of 16 bytes are read in pieces of that size, others number by number.
+// Rows at multiples of 16 bytes are read in pieces of that size, others one number at a time.
 TEST(RmsNormTest, DeviceReadsAlignedRowsEightAtATime) {
   const SimulatedKernels kernels;
   const auto widths = [&](int64_t dim, int64_t padding) {

@@ -18,7 +18,7 @@ std::vector<RopeCase> rope_cases() {
       cases.push_back({1, 0, 2, 16, 0, type, halves, false});
       cases.push_back({2, 5, 3, 16, 0, type, halves, false});
       cases.push_back({1, 4, 1, 2, 0, type, halves, true});
-      cases.push_back({2, 3, 2, 64, 8, type, halves, true});  // The rope part of a latent query.
+      cases.push_back({2, 3, 2, 64, 8, type, halves, true});  // The rotated part of a latent query.
       cases.push_back({1, 7, 2, 38, 1, type, halves, true});
       cases.push_back({3, 1, 2, 128, 0, type, halves, true});
     }
@@ -61,7 +61,7 @@ struct Rotation {
             .halves = c.halves};
   }
 
-  // Checks every rotated number of `from`; y stays 42 in the other channels.
+  // Checks every rotated number of `from`. The other channels of y keep the value 42.
   void check(const std::vector<double>& from, const Numbers& turned, bool inverse) const {
     const double sign = inverse ? -1 : 1;
     for (int64_t row = 0; row < c.batches * c.tokens * c.heads; ++row) {
@@ -141,7 +141,7 @@ TEST(RopeTest, InverseRestoresPlainRotations) {
   }
 }
 
-// Like the norm, if heads are at multiples of 16 bytes, and each of their halves.
+// Heads are read in pieces of 16 bytes if each head, and each of its halves, is at a multiple of 16 bytes.
 TEST(RopeTest, DeviceReadsAlignedRowsEightAtATime) {
   const SimulatedKernels kernels;
   const auto width = [&](int64_t dim, int64_t padding, bool halves) {

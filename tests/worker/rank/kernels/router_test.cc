@@ -102,7 +102,7 @@ struct Router {
   Buffer<int64_t> chosen, counts;
 };
 
-// The true experts of the groups that a token may use.
+// Returns the experts of the groups that a token may use, by the fp64 truth.
 std::set<int64_t> allowed(const RouterCase& c, const std::vector<double>& preference) {
   std::set<int64_t> experts;
   std::vector<std::pair<double, int64_t>> groups;
@@ -119,7 +119,7 @@ std::set<int64_t> allowed(const RouterCase& c, const std::vector<double>& prefer
   return experts;
 }
 
-// By the truth no expert that was left out is better than the worst chosen one, except in the last bits.
+// Checks that no expert that was left out is truly better than the worst chosen one, except in the last bits.
 void check_choice(const Router& router, int64_t token) {
   const RouterCase& c = router.c;
   std::vector<double> preference = router.true_scores(token);
@@ -163,7 +163,7 @@ void check_gradients(const Router& router, int64_t token) {
     largest = std::max(largest, static_cast<double>(std::abs(dscores[rank])));
   }
   std::vector<double> plain(c.experts),
-      gradient(c.experts);  // For scores before normalization, and logits.
+      gradient(c.experts);  // Gradients of the scores before normalization, or of the logits.
   for (int64_t rank = 0; rank < c.top_k; ++rank) {
     plain[chosen[rank]] = Router::kScale * (c.normalized ? (dscores[rank] - along / sum) / sum : dscores[rank]);
   }
@@ -196,7 +196,7 @@ TEST(RouterTest, ChoosesScoresAndPropagatesGradients) {
   }
 }
 
-// For any logits a token's experts are valid and distinct.
+// Whatever the logits are, a token's experts are valid and distinct.
 TEST(RouterTest, ChoosesDistinctExpertsFromAnyLogits) {
   at_every_level([](Level level, int threads) {
     for (const double value : {kNan, kInfinity, -kInfinity, 0.0, 1e30}) {
@@ -235,7 +235,7 @@ TEST(RouterTest, DeclinesUnsupportedSizes) {
     EXPECT_TRUE(declined(level, 4, 5, 0, 0));
     EXPECT_TRUE(declined(level, 10, 2, 3, 1));  // Groups of unequal size.
     EXPECT_TRUE(declined(level, 8, 2, 8, 4));   // Groups of one.
-    EXPECT_TRUE(declined(level, 8, 3, 4, 1));   // Fewer to choose from than choices.
+    EXPECT_TRUE(declined(level, 8, 3, 4, 1));   // Fewer open experts than choices.
   }
 }
 

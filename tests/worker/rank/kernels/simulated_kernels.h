@@ -16,13 +16,13 @@
 #include "worker/rank/kernels/cuda/swiglu_body.h"
 #include "worker/rank/kernels/device_kernels.h"
 
-// The bodies of the GPU's row operations (worker/rank/kernels/cuda), run on the host by teams that run their threads
-// one after another: the same threads with the same work, and sums in the same order.
+// Runs the bodies of the GPU's row operations (worker/rank/kernels/cuda) on the host. Teams run their threads one after
+// the other: each thread has the same work as on a GPU, and sums have the same order.
 namespace titan::kernels::testing {
 
 class SimulatedTeam {
  public:
-  // `lanes`: threads of a warp, which merge by halves; warps merge in order.
+  // `lanes`: threads of a warp. A warp merges its lanes by halves; warps merge in order.
   SimulatedTeam(int size, int lanes, float* memory) : size_(size), lanes_(lanes), memory_(memory) {}
 
   float* memory() const { return memory_; }
@@ -76,7 +76,7 @@ struct SimulatedGrid {
     width = width_of(body);
     const Buffer<float> memory(floats);
     for (int64_t row = 0; row < rows; ++row) {
-      std::fill_n(memory.data(), floats, std::numeric_limits<float>::quiet_NaN());  // Undefined for each team.
+      std::fill_n(memory.data(), floats, std::numeric_limits<float>::quiet_NaN());  // Undefined at first.
       SimulatedTeam team(threads, 32, floats > 0 && has_memory ? memory.data() : nullptr);
       body(team, row);
     }
@@ -152,12 +152,12 @@ class SimulatedKernels final : public DeviceKernels {
   template <typename Args>
   bool by_eights(const Args& args) const {
     if (!device::takes(args)) return false;
-    SimulatedGrid grid{true};  // They request little memory and cannot run without it.
+    SimulatedGrid grid{true};  // These operations request little memory and cannot run without it.
     device::float8(args, grid);
     return true;
   }
 
-  // body(a number of the type, grid)
+  // Calls body(a number of the type, grid).
   template <typename Body>
   bool on_grid(Dtype type, const Body& body) const {
     SimulatedGrid grid{has_memory_};
@@ -170,7 +170,7 @@ class SimulatedKernels final : public DeviceKernels {
   mutable std::atomic<int> width_{0};  // Ranks may be threads.
 };
 
-// The kernels that compute a row operation: the CPU's kernels of a level, or the GPU's bodies on the host.
+// The kernels that compute a row operation: the CPU's kernels of a level, or a GPU's bodies on the host.
 struct Computer {
   std::optional<Level> level;
   int threads = 1;
@@ -184,7 +184,7 @@ struct Computer {
   }
 };
 
-// Failures name the computer.
+// Runs the body with every computer. Failures name it.
 inline void for_each_computer(const std::function<void(const Computer& by)>& body) {
   at_every_level([&](Level level, int threads) { body({level, threads, nullptr}); });
   for (const bool has_memory : {true, false}) {

@@ -36,7 +36,8 @@ std::vector<GluCase> glu_cases() {
   return cases;
 }
 
-// One buffer for gate and linear part: as both of its halves, as matrices one below the other, or as pairs.
+// A buffer for gate and linear part: two matrices one below the other, the two halves of each row, or alternating
+// pairs.
 struct Glu {
   explicit Glu(const GluCase& c, uint64_t seed = 1)
       : c(c),
@@ -106,9 +107,9 @@ Truth truth_of(double gate, double linear, double dy, double limit) {
   return {g * part * l, free_gate ? dy * l * part * (1 + slope * g * (1 - part)) : 0, free_linear ? dy * g * part : 0};
 }
 
-// The exponent is rounded before the exponential.
+// Returns the error of a sigmoid: rounding the exponent costs more for larger gates.
 double relative(double gate) { return 1e-6 + 2e-7 * std::abs(gate); }
-constexpr double kTiny = 1e-33;  // Limit for sigmoids too small for fp32.
+constexpr double kTiny = 1e-33;  // Absolute limit for sigmoids that are too small for fp32.
 
 void check_gradients(const Glu& glu, const std::vector<double>& x, const Numbers& dx) {
   for (int64_t row = 0; row < glu.c.rows; ++row) {
@@ -141,7 +142,7 @@ TEST(SwigluTest, MatchesFp64InEveryLayout) {
       const std::vector<double> x = glu.x.values();
       ASSERT_TRUE(by.run(swiglu_backward, glu.backward(glu.dx)));
       check_gradients(glu, x, glu.dx);
-      ASSERT_TRUE(by.run(swiglu_backward, glu.backward(glu.x)));  // Over the inputs.
+      ASSERT_TRUE(by.run(swiglu_backward, glu.backward(glu.x)));  // The gradients overwrite the inputs.
       check_gradients(glu, x, glu.x);
     });
   }
@@ -163,7 +164,7 @@ TEST(SwigluTest, HandlesInfiniteGatesAndPropagatesNan) {
   });
 }
 
-// Like the norm.
+// Rows at multiples of 16 bytes are read in pieces of that size, as the norm's are.
 TEST(SwigluTest, DeviceReadsAlignedRowsEightAtATime) {
   const SimulatedKernels kernels;
   for (const Layout layout : {Layout::kTwo, Layout::kHalves, Layout::kAlternating}) {

@@ -14,9 +14,9 @@ namespace titan::testing {
 namespace {
 
 constexpr int64_t kBatch = 2, kLength = 24;
-constexpr double kDoubleLimit = 1e-12, kFloatLimit = 1e-5;  // Limits for logits and for any gradient, relative.
-constexpr double kMargin = 1e-4;  // Margin of the routers' choices: more than rounding in fp32 can change.
-constexpr double kNoise = 1e-3;   // Relative to a tensor's rms.
+constexpr double kDoubleLimit = 1e-12, kFloatLimit = 1e-5;  // Relative limits for logits and for any gradient.
+constexpr double kMargin = 1e-4;  // Least margin of the routers' choices: more than rounding in fp32 can change.
+constexpr double kNoise = 1e-3;   // Relative to a tensor's root mean square.
 
 struct Result {
   at::Tensor logits;
@@ -62,7 +62,7 @@ Result run_model(const model::Model& model, const Weights& weights, const Refere
   return gradients_of(x, pull.to(type), names, leaves);
 }
 
-// A random seed, or the one of TITAN_TEST_SEED.
+// Returns the seed in TITAN_TEST_SEED, or a random one.
 uint64_t draw_seed() {
   const char* const given = std::getenv("TITAN_TEST_SEED");
   return given != nullptr ? std::stoull(given) : std::random_device()();
@@ -83,7 +83,7 @@ class FamilyTest : public ::testing::TestWithParam<SmallModel> {
     model_ = *std::move(built);
   }
 
-  // Routing is discrete: takes the first seed that leaves every choice a margin.
+  // Draws weights from the first seed that leaves every discrete choice of a router a margin.
   void decide(uint64_t seed) {
     double margin = 0;
     for (int tries = 0; (margin = draw(seed)) < kMargin; ++tries, ++seed) ASSERT_LT(tries, 100);
@@ -104,7 +104,7 @@ class FamilyTest : public ::testing::TestWithParam<SmallModel> {
     return margin;
   }
 
-  // The largest relative error of the logits and of any parameter's gradient, and where it is.
+  // Returns the largest relative error of the logits and of any parameter's gradient, and where it is.
   std::pair<double, std::string> worst_error(const Result& got) const {
     std::pair<double, std::string> worst{relative_error(got.logits, want_.logits), "logits"};
     for (const auto& [name, gradient] : want_.gradients) {
@@ -114,7 +114,7 @@ class FamilyTest : public ::testing::TestWithParam<SmallModel> {
     return worst;
   }
 
-  // Compares the model itself, with packed documents if the flavor has them.
+  // Compares the model in `type` with the plain one, with packed documents if the flavor has them.
   void compare(at::ScalarType type, double limit) {
     const auto [error, where] = error_of(type);
     EXPECT_LT(error, limit) << where;
@@ -136,7 +136,7 @@ class FamilyTest : public ::testing::TestWithParam<SmallModel> {
   Result want_;
 };
 
-// Logits and the gradient of every parameter; TITAN_TEST_SEED repeats a run.
+// Compares logits and the gradient of every parameter. The printed seed repeats a run (TITAN_TEST_SEED).
 TEST_P(FamilyTest, MatchesThePlainModelWithRandomWeights) {
   decide(draw_seed());
   compare(at::kDouble, kDoubleLimit);
@@ -153,7 +153,7 @@ TEST_P(FamilyTest, MatchesThePlainModelInFloat) {
   EXPECT_LT(smallest, kFloatLimit);
 }
 
-// The test of the test: a small error in any weight tensor is noticed, even where rounding is largest.
+// Tests the comparison itself: a small error in any weight tensor is noticed, even where rounding is largest.
 TEST_P(FamilyTest, NoiseInAnyTensorIsNoticed) {
   decide(1);
   std::pair<double, std::string> smallest{std::numeric_limits<double>::infinity(), ""};
@@ -169,7 +169,8 @@ TEST_P(FamilyTest, NoiseInAnyTensorIsNoticed) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyTest, ::testing::ValuesIn(small_models()),
                          [](const auto& info) { return info.param.what; });
 
-// A context-parallel rank sees only some of a row's positions: their rows of the tables, and their temperatures.
+// A context-parallel rank sees only some of a row's positions, and uses their rows of the tables and their
+// temperatures.
 TEST(PositionsTest, SelectTheRowsOfTheTables) {
   for (const nn::RopePairs pairs : {nn::RopePairs::kInterleaved, nn::RopePairs::kRotateHalf}) {
     nn::Rope rope({.head_dim = 8, .max_seq_len = 16, .pairs = pairs});
@@ -180,7 +181,7 @@ TEST(PositionsTest, SelectTheRowsOfTheTables) {
   }
 }
 
-// The reference itself distinguishes flavors: without its mask, or with other positions, it is another model.
+// The reference itself distinguishes flavors: another mask, or other positions, give other logits.
 TEST(ReferenceTest, DistinguishesTheFlavors) {
   SmallModel small{"irope", small_spec("llama4", "debugmodel_irope"), 32};
   const model::Model model = *model::build(small.spec, {.seq_len = 32});

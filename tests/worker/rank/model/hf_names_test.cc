@@ -34,7 +34,7 @@ TEST(HfNamesTest, EveryParameterHasADistinctPlace) {
       const models::ModelSpec spec = *models::find(name, flavor);
       const auto mapper = make_hf_mapper(spec);
       ASSERT_TRUE(mapper.ok()) << mapper.status();
-      std::set<std::pair<std::string, int64_t>> taken;  // Tensor and part of it.
+      std::set<std::pair<std::string, int64_t>> taken;  // Tensor, and the part of it.
       for (const models::ParameterSpec& tensor : models::parameters(spec)) {
         const auto layouts = (*mapper)->layouts(tensor.fqn);
         ASSERT_TRUE(layouts.ok()) << layouts.status();
@@ -81,7 +81,7 @@ TEST(HfNamesTest, LayoutsOfTheFamilies) {
   EXPECT_EQ(mlp1[1].keys.at(0), "model.layers.0.mlp.experts.gate_up_proj_blocks");
 }
 
-// Matches transformers' classes (interop_families_test.py reads it from them).
+// interop_families_test.py reads the same list from transformers' classes.
 TEST(HfNamesTest, ClassesKeepSomeTensorsInFloat32) {
   const auto type = [](const std::string& family, const std::string& flavor, const std::string& fqn,
                        at::ScalarType wanted) {
@@ -117,7 +117,7 @@ TEST(HfNamesTest, ParametersOfOtherModelsAreNotFound) {
   EXPECT_EQ(make_hf_mapper(unknown).status().code(), absl::StatusCode::kUnimplemented);
 }
 
-// Tensors that carry no weight are known; those of another model are not, so that loading them is an error.
+// Tensors that hold no weights are known. Those of another model are not, so that loading them is an error.
 TEST(HfNamesTest, KnowsTensorsWithoutWeights) {
   EXPECT_TRUE(mapper_of("llama3", "debugmodel")->knows("model.layers.5.self_attn.rotary_emb.inv_freq"));
   EXPECT_FALSE(mapper_of("llama3", "debugmodel")->knows("model.layers.6.mlp.up_proj.weight"));
@@ -147,7 +147,7 @@ TEST(HfNamesTest, CustomFamilyMapsItsNames) {
   EXPECT_FALSE(mapper->knows("blocks.6.mix"));
 }
 
-// Sequences up to the original length are not stretched, and transformers must not stretch them, either.
+// Titan does not stretch sequences up to the original length, and transformers must not stretch them, either.
 TEST(HfNamesTest, YarnDependsOnTheSequenceLength) {
   const models::ModelSpec spec = *models::find("deepseek_v3", "671B");
   EXPECT_FALSE((*make_hf_mapper(spec, 4096))->config().contains("rope_scaling"));
@@ -155,16 +155,16 @@ TEST(HfNamesTest, YarnDependsOnTheSequenceLength) {
   EXPECT_EQ((*make_hf_mapper(spec))->config()["max_position_embeddings"], 163840);
 }
 
-// The relevant parts of the releases' config.json, in the spellings of several versions of transformers: each must pass
-// for its flavor, and must fail with one wrong number.
+// Relevant parts of the releases' config.json, as several versions of transformers write it. Each must pass for its
+// flavor, and fail with one wrong number.
 struct Release {
   const char* family;
   const char* flavor;
   const char* config;
-  const char* change;  // A JSON pointer in it, and a value that no such model has.
+  const char* change;  // A JSON pointer into it, and a value that no such model has.
   const char* to;
   const char* complaint;
-  const char* taken = "";  // A value that differs in the flavor, and that training takes from the file.
+  const char* taken = "";  // A value that differs from the flavor's and that training takes over from the file.
 };
 
 constexpr Release kReleases[] = {
@@ -176,7 +176,7 @@ constexpr Release kReleases[] = {
          "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"},
          "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "vocab_size": 128256})",
      "/num_key_value_heads", "16", "num_key_value_heads 16, this model has 8"},
-    // Llama 3, which torchtitan's flavors load although they stretch positions as 3.1 does.
+    // Llama 3: torchtitan's flavors load it, although they stretch positions as 3.1 does.
     {"llama3", "8B",
      R"({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 8192,
          "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 500000.0,
@@ -285,7 +285,7 @@ TEST(HfNamesTest, ExportedConfigsPass) {
       ASSERT_TRUE(storage::atomic_write(files, folder + "/config.json", mapper->config().dump()).ok());
       const auto passed = checkpoint::check_hf_config(files, folder, *mapper);
       ASSERT_TRUE(passed.ok()) << passed.status();
-      if (name == "deepseek_v3") {  // torchtitan's epsilon.
+      if (name == "deepseek_v3") {  // The flavor has torchtitan's epsilon.
         EXPECT_THAT(*passed,
                     ::testing::ElementsAre(::testing::HasSubstr("rms_norm_eps 1e-05: transformers uses 1e-06")));
       } else {
@@ -301,12 +301,12 @@ TEST(HfNamesTest, ConfigDescribesTheWholeModel) {
   for (const std::string& name : models::names()) {
     for (const std::string& flavor : models::flavors(name)) {
       SCOPED_TRACE(name + " " + flavor);
-      for (const int64_t seq_len : {0, 2048}) {  // DeepSeek's positions: stretched or not.
+      for (const int64_t seq_len : {0, 2048}) {  // DeepSeek's positions are stretched for the second.
         const nlohmann::json config = make_hf_mapper(*models::find(name, flavor), seq_len).value()->config();
         const auto read = hf_config::read_model(config);
         ASSERT_TRUE(read.ok()) << read.status();
         EXPECT_EQ(make_hf_mapper(read->spec).value()->config(), config);
-        // titanctl compares a folder with the flavor itself.
+        // titanctl compares a folder with the flavor.
         const models::ModelSpec flavor_spec = *models::find(name, flavor);
         EXPECT_EQ(hf_config::model_type_of(flavor_spec), read->model_type);
         for (const auto& one : hf_config::compare(*read, {.spec = flavor_spec, .model_type = read->model_type}))
@@ -334,7 +334,7 @@ TEST(HfNamesTest, ReleasedConfigGivesItsModel) {
   ASSERT_TRUE(files.remove_folder(folder).ok());
 }
 
-// Missing members get the class's defaults, as in transformers, and not the values of similar flavors.
+// Missing members get the defaults of transformers' class, not the values of a similar flavor.
 TEST(HfNamesTest, MissingMembersGetTheClassDefaults) {
   const auto without = [](const char* family, const char* flavor, std::vector<const char*> keys) {
     nlohmann::json config = mapper_of(family, flavor)->config();

@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
                                   {"parameters", parameters},
                                   {"tensors", tensors},
                                   {"float32", float32}}
-                // Keyed by the type of an export: tensors that stay in float32.
+                // float32: by the type of an export, the tensors that stay in float32.
                 << "\n";
     }
   }

@@ -95,7 +95,7 @@ Totals run_split(const Task& task, const Split& split) {
     run_part(
         model, task, share, first_tensor_rank,
         [&](const nn::Parameter& p) {
-          if (p.expert && experts_on_tensor_ranks) return true;  // Every rank's tokens count.
+          if (p.expert && experts_on_tensor_ranks) return true;  // Each tensor rank has other tokens.
           return first_tensor_rank || p.on_tensor_axis != nn::TensorAxisPlacement::kReplicate;
         },
         mutex, totals);
@@ -159,7 +159,7 @@ TEST_P(SplitFamilyTest, ComputesTheSameAsOneRank) {
 INSTANTIATE_TEST_SUITE_P(Families, SplitFamilyTest, ::testing::ValuesIn(small_models()),
                          [](const auto& info) { return info.param.what; });
 
-// A mesh that does not fit is refused before anything is split, with the numbers.
+// A mesh that does not fit is refused before anything is split, and the error has the numbers.
 TEST(SplitRefusalTest, NamesTheNumbers) {
   const auto refusal = [](const models::ModelSpec& spec, const mesh::Degrees& degrees, int world) {
     std::string message;

@@ -14,7 +14,7 @@ namespace {
 
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-// Blocks, names, shapes and order are those of the controller's plans and of checkpoints.
+// Blocks, names, shapes and their order are those of the controller's plans and of checkpoints.
 TEST(ParametersTest, MatchTheTableForEveryFlavor) {
   int flavors = 0;
   for (const std::string& name : models::names()) {
@@ -44,7 +44,7 @@ TEST(ParametersTest, MatchTheTableForEveryFlavor) {
   EXPECT_GE(flavors, 38);
 }
 
-// Every layer with experts has a bias that is saved with it, zero at the start.
+// Every layer with experts has a bias that starts at zero and is saved with the layer.
 TEST(ParametersTest, ExpertBiasesAreBuffers) {
   const models::ModelSpec spec = small_spec("llama4", "debugmodel");
   const model::Model model = *model::build(spec, {.seq_len = 16});
@@ -76,7 +76,7 @@ struct Drawn {
   double std, bound;  // Standard deviation before truncation; 0: all ones.
 };
 
-// torchtitan 0.2.2's init_weights, family by family.
+// Returns what torchtitan 0.2.2's init_weights draws, family by family.
 Drawn expected(const models::ModelSpec& spec, const std::string& fqn) {
   if (has(fqn, "norm")) return {0, 0};
   const double head = 1 / std::sqrt(static_cast<double>(spec.dim));
@@ -91,7 +91,7 @@ Drawn expected(const models::ModelSpec& spec, const std::string& fqn) {
   return {0.02, 2};
 }
 
-// Standard deviation of a standard normal truncated at +-c.
+// Returns the standard deviation of a standard normal that is truncated at +-c.
 double cut_deviation(double c) {
   if (!(c < 30)) return 1;
   const double density = std::exp(-c * c / 2) / std::sqrt(2 * M_PI), inside = std::erf(c / std::sqrt(2));
@@ -111,7 +111,7 @@ models::ModelSpec thin(const std::string& name, const std::string& flavor) {
 
 class InitTest : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
-// Mean, deviation and bounds within 4.5 standard errors, and bits that do not depend on how a mesh splits the
+// Mean, deviation and bounds are within 4.5 standard errors, and the bits do not depend on how a mesh splits the
 // parameter.
 TEST_P(InitTest, DrawsTheStatedDistributions) {
   const models::ModelSpec spec = thin(GetParam().first, GetParam().second);
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(Families, InitTest,
                                            std::pair{"qwen3", "debugmodel_moe"}, std::pair{"gpt_oss", "debugmodel"}),
                          [](const auto& info) { return std::string(info.param.first) + "_" + info.param.second; });
 
-// Numbers that do not fit together are named.
+// The error names the numbers that do not fit together.
 TEST(SpecTest, RefusesInconsistentNumbers) {
   const auto message = [](auto change) {
     models::ModelSpec spec = small_spec("deepseek_v3", "671B");

@@ -178,7 +178,7 @@ class PluginTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("headers have changed since titan-rank was built", done.stderr)
 
-    # The example, with mistakes that TITAN_TEST_MISTAKE selects.
+    # Changes to the example: mistakes that TITAN_TEST_MISTAKE selects.
     MISTAKES = (
         ("namespace {\n", """#include <cstdlib>
             namespace {

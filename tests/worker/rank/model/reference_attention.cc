@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-// Frequency of pair i of a rotation of `dim` channels.
+// Returns the frequency of pair i of a rotation of `dim` channels.
 double frequency(const models::ModelSpec& spec, int64_t dim, int64_t i, int64_t seq_len) {
   const double plain = std::pow(spec.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
   if (spec.rope_scaling) {
@@ -21,7 +21,7 @@ double frequency(const models::ModelSpec& spec, int64_t dim, int64_t i, int64_t 
   if (!spec.yarn) return plain;
   const models::YarnScaling& yarn = *spec.yarn;
   if (yarn.only_beyond_original && seq_len <= yarn.original_seq_len) return plain;
-  // The pair that makes `turns` rotations over the original context.
+  // Returns the pair that makes `turns` rotations over the original context.
   const auto pair = [&](double turns) {
     return static_cast<double>(dim) * std::log(static_cast<double>(yarn.original_seq_len) / (turns * 2 * kPi)) /
            (2 * std::log(spec.rope_theta));
@@ -35,7 +35,7 @@ double frequency(const models::ModelSpec& spec, int64_t dim, int64_t i, int64_t 
   return slowed * plain / yarn.factor + (1 - slowed) * plain;
 }
 
-// x [B, T, H, D], pair by pair.
+// Rotates x [B, T, H, D] pair by pair.
 at::Tensor rotate(const models::ModelSpec& spec, const at::Tensor& x, int64_t seq_len) {
   const int64_t dim = x.size(3), half = dim / 2;
   const at::Tensor place = at::arange(x.size(1), at::kDouble).view({1, -1, 1});
@@ -52,7 +52,7 @@ at::Tensor rotate(const models::ModelSpec& spec, const at::Tensor& x, int64_t se
   return at::stack(channels, 3);
 }
 
-// [B or 1, 1, T, T]: whether token i (rows) sees token j.
+// Returns [B or 1, 1, T, T]: whether token i (rows) sees token j.
 at::Tensor visible(const models::ModelSpec& spec, int64_t layer, int64_t length, const at::Tensor& documents) {
   at::Tensor see = at::zeros({length, length}, at::kBool);
   const bool chunked = spec.nope_layer_step > 0 && spec.layer_has_positions(layer);
@@ -69,7 +69,7 @@ at::Tensor visible(const models::ModelSpec& spec, int64_t layer, int64_t length,
   return see.logical_and(documents.unsqueeze(2).eq(documents.unsqueeze(1)).unsqueeze(1));
 }
 
-// q [B, T, H, D], k [B, T, Hkv, D], v [B, T, Hkv, Dv]: [B, T, H * Dv].
+// Computes [B, T, H * Dv] from q [B, T, H, D], k [B, T, Hkv, D] and v [B, T, Hkv, Dv].
 at::Tensor softmax_attention(const at::Tensor& q, at::Tensor k, at::Tensor v, double scale, const at::Tensor& see,
                              const at::Tensor& sinks) {
   const int64_t repeat = q.size(2) / k.size(2);

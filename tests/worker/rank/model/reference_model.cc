@@ -7,7 +7,7 @@
 namespace titan::testing {
 namespace {
 
-// Scores of every expert [tokens, experts], and the values that the choice compares, in the same shape.
+// Scores of every expert [tokens, experts], and the values by which experts are chosen, in the same shape.
 struct Scores {
   at::Tensor value, choice;
 };
@@ -19,8 +19,8 @@ Scores scores_of(const models::ModelSpec& spec, const Weights& weights, const st
   return {value, (value + weights.at(fqn + ".expert_bias")).detach()};
 }
 
-// The experts of one token, best first, followed by those that were not chosen although their group was open. Lowers
-// `margin` to the distance between the last open group and the first closed one.
+// Returns the experts of one token, best first, then those that lost although their group was open. Lowers `margin` to
+// the distance between the last open group and the first closed one.
 std::vector<int64_t> ranked(const models::MoeSpec& moe, const at::Tensor& choice, double* margin) {
   const double* score = choice.const_data_ptr<double>();
   std::vector<int64_t> open(static_cast<size_t>(moe.num_experts));

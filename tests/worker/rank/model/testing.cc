@@ -17,7 +17,7 @@ Weights draw_weights(const model::Model& model, const models::ModelSpec& spec, u
       if (p.fqn.find("norm") != std::string::npos) {
         value = 1 + 0.3 * value;
       } else if (p.fqn.find("sinks") != std::string::npos) {
-        value = 1.5 + 0.3 * value;  // Otherwise keys outweigh sinks so far that noise in them is lost.
+        value = 1.5 + 0.3 * value;  // Otherwise keys outweigh sinks so far that their noise is lost.
       } else if (!flat && p.fqn != "tok_embeddings.weight") {
         value = value * (1.5 / std::sqrt(static_cast<double>(p.global_shape.back())));
       }

@@ -14,7 +14,7 @@
 
 namespace titan::testing {
 
-// A small form of a flavor: all features of its family, in two to five layers.
+// Returns a small form of a flavor: all features of its family, in two to five layers.
 inline models::ModelSpec small_spec(const std::string& name, const std::string& flavor) {
   models::ModelSpec spec = *models::find(name, flavor);
   spec.dim = 24;
@@ -54,7 +54,7 @@ inline models::ModelSpec small_spec(const std::string& name, const std::string& 
   return spec;
 }
 
-// The small specs of these tests: one for each feature that some family computes differently.
+// A small spec of these tests. There is one for each feature that some family computes differently.
 struct SmallModel {
   std::string what;
   models::ModelSpec spec;
@@ -99,16 +99,16 @@ inline std::vector<SmallModel> small_models() {
   return all;
 }
 
-// Values of order 1 after every layer and for every one-dimensional parameter, so that every part has a visible effect;
-// the same for the same seed, in order of declaration. Leaves that require gradients.
+// Draws leaves that require gradients, in order of declaration and the same for the same seed. Values are of order 1
+// after every layer and for every one-dimensional parameter, so that every part has a visible effect.
 Weights draw_weights(const model::Model& model, const models::ModelSpec& spec, uint64_t seed);
-// Gives the model's parameters and buffers these values in `type`, including RoPE tables.
+// Gives the model's parameters and buffers, including RoPE tables, these values in `type`.
 void set_weights(const model::Model& model, const Weights& weights, at::ScalarType type);
 
-// Documents of random lengths, numbered from 0: int64 [batch, length].
+// Draws documents of random lengths, numbered from 0: int64 [batch, length].
 at::Tensor draw_documents(int64_t batch, int64_t length);
 
-// Norm of the difference, relative to the norm of `want`. Both have one shape.
+// Returns the norm of the difference, relative to the norm of `want`. Both have one shape.
 double relative_error(const at::Tensor& got, const at::Tensor& want);
 
 }  // namespace titan::testing

@@ -11,7 +11,7 @@
 #include "tests/testing/draw.h"
 #include "tests/worker/rank/nn/plain_attention.h"
 
-// Compares attention of random rows under any mask with the oracle.
+// Compares attention of random rows, under any mask, with the oracle.
 namespace titan::testing {
 
 struct AttentionCase {
@@ -27,7 +27,7 @@ inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
              << c.mask.documents << ", sinks " << c.sinks << ", " << c.type;
 }
 
-// Heads [rows, heads, tokens, size] in the projections' memory layout: tokens before heads.
+// Draws heads [rows, heads, tokens, size] in the projections' memory layout: tokens before heads.
 inline at::Tensor heads_of(const AttentionCase& c, int64_t heads, int64_t size) {
   return at::randn({c.rows, c.tokens, heads, size}, at::kDouble).to(c.type).transpose(1, 2);
 }
@@ -60,8 +60,8 @@ AttentionResults run_attention(nn::AttentionInput input, at::ScalarType type, co
   return results;
 }
 
-// Compares both passes of `attention` with the oracle in float64. The tolerance is relative to one plus each result's
-// largest value.
+// Compares both passes of `attention` with the oracle in float64. The tolerance is relative to one plus the largest
+// value of each result.
 inline void expect_exact(
     const AttentionCase& c, double tolerance,
     const std::function<at::Tensor(const nn::AttentionInput&, const nn::MicrobatchContext&)>& attention) {

@@ -43,7 +43,8 @@ TEST(AttentionCoreTest, LowerPrecisionsComeClose) {
   }
 }
 
-// bf16 with and without Titan's own kernels: every mask at once, heads of any size.
+// In bf16, with and without Titan's own kernels, attention is exact enough under every combination of masks and for
+// heads of any size.
 TEST(AttentionCoreTest, EveryMaskComesCloseWithEveryKernel) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(7);
@@ -56,7 +57,7 @@ TEST(AttentionCoreTest, EveryMaskComesCloseWithEveryKernel) {
   });
 }
 
-// Models with only the plain mask get LibTorch's own bits.
+// A model with only the plain causal mask gets LibTorch's own bits.
 TEST(AttentionCoreTest, PlainCausalHasLibTorchsBits) {
   at::manual_seed(3);
   Case c{.sharing = 2, .tokens = 90, .type = at::kFloat};
@@ -70,7 +71,7 @@ TEST(AttentionCoreTest, PlainCausalHasLibTorchsBits) {
   EXPECT_TRUE(attend(wide, one_document).equal(torchs)) << "masks that hide nothing";
 }
 
-// A gradient without its own memory (from a sum), and heads with strided elements.
+// The incoming gradient may be an expanded scalar (from a sum), and heads may have strided elements.
 TEST(AttentionCoreTest, TakesAnyLayout) {
   at::manual_seed(6);
   const AttentionInput dense = input_of({.tokens = 50, .mask = {.window = 9}});
@@ -85,7 +86,7 @@ TEST(AttentionCoreTest, TakesAnyLayout) {
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::allclose(plain[i], odd[i], 1e-12, 1e-12)) << i;
 }
 
-// The kernel for float64 on other devices, and shapes alone for dry runs.
+// The plain kernel serves float64 on other devices, and dry runs, which need only shapes.
 TEST(AttentionCoreTest, PlainKernelMatchesTheFusedOne) {
   at::manual_seed(4);
   const AttentionInput in = input_of({.sharing = 2, .tokens = 30, .v_head = 8});
@@ -118,7 +119,7 @@ TEST(AttentionCoreTest, DryRunsHaveShapes) {
   }
 }
 
-// The work of a window grows with the row's length, not with its square.
+// The work under a window grows with the row's length, not with its square.
 TEST(AttentionPairsTest, HiddenBlocksAreSkipped) {
   const auto scores = [](const std::vector<BlockPair>& pairs) {
     int64_t sum = 0;

@@ -4,8 +4,8 @@
 #include "tests/worker/rank/nn/cudnn_stand_in.h"
 #include "worker/rank/nn/attention_fused.h"
 
-// Tests the calls to cuDNN on a GPU and their attention: operators with materialized scores on the CPU take the same
-// calls.
+// Tests the calls to cuDNN that a GPU gets, and the attention that they compute. On the CPU, operators that materialize
+// the scores take the same calls.
 namespace titan::nn {
 namespace {
 
@@ -43,7 +43,7 @@ TEST(AttentionCudnnTest, LowPrecisionComesClose) {
   }
 }
 
-// LibTorch caches cuDNN's plans by the layout of q, k and v: the incoming gradient may have any layout.
+// LibTorch caches cuDNN's plans by the layout of q, k and v, but the incoming gradient may have any layout.
 TEST(AttentionCudnnTest, GradientsOfAnyLayout) {
   at::manual_seed(3);
   const AttentionInput input = testing::input_of({.tokens = 60, .sinks = true});

@@ -6,8 +6,8 @@
 #include "worker/rank/nn/attention_fused.h"
 #include "worker/rank/nn/attention_kernel.h"
 
-// Tests the calls on a GPU for each mask and their attention: operators with materialized scores on the CPU take the
-// same calls.
+// Tests the calls that a GPU gets for each mask, and the attention that they compute. On the CPU, operators that
+// materialize the scores take the same calls.
 namespace titan::nn {
 namespace {
 
@@ -62,7 +62,7 @@ TEST(AttentionFlashTest, LowPrecisionComesClose) {
   }
 }
 
-// Heads that are views: of fused projections, of rows with more tokens.
+// Heads may be views: of fused projections, or of rows with more tokens.
 TEST(AttentionFlashTest, TakesHeadsOfAnyLayout) {
   at::manual_seed(3);
   for (const int64_t chunk : {0, 20, 25}) {
@@ -76,7 +76,7 @@ TEST(AttentionFlashTest, TakesHeadsOfAnyLayout) {
   }
 }
 
-// With a shorter last chunk, the device computes the same ends as the host would.
+// If the last chunk is shorter, the device computes the same ends as the host.
 TEST(AttentionFlashTest, ChunkEndsAreComputedOnTheDevice) {
   titan::testing::Draw pick(4);
   for (int i = 0; i < 20; ++i) {
@@ -111,7 +111,7 @@ TEST_F(DocumentsOfLayersTest, AreReadOnceForEachMask) {
   EXPECT_TRUE(attend_by_flash(input_, separate).equal(first)) << "a layer alone reads them itself";
 }
 
-// The next step has other documents, whatever the source of this layer's.
+// A graph must not contain the documents of one step: the next step has others, wherever this layer gets them from.
 TEST_F(DocumentsOfLayersTest, AreNeverCaptured) {
   for (int i = 0; i < 2; ++i) {
     {
@@ -122,7 +122,7 @@ TEST_F(DocumentsOfLayersTest, AreNeverCaptured) {
   }
 }
 
-// Pieces of rows: any band in which each query sees a key and each key is seen, also with more queries than keys.
+// Pieces of rows may have any band in which each query sees a key and each key is seen, and more queries than keys.
 TEST(AttentionFlashTest, BandsOfPiecesAreExact) {
   at::manual_seed(6);
   titan::testing::Draw pick(6);

@@ -14,10 +14,10 @@ namespace titan::testing {
 using Tensors = std::vector<at::Tensor>;
 using Operation = std::function<at::Tensor(const Tensors&)>;
 
-// Numbers that bf16 holds exactly, in fp64.
+// Draws numbers that bf16 holds exactly, in fp64.
 inline at::Tensor rounded(at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16).to(at::kDouble); }
 
-// The result and the gradients of all inputs, for a given gradient of the result.
+// Returns the result and the gradients of all inputs, for a given gradient of the result.
 inline Tensors results_of(const Tensors& leaves, const at::Tensor& grad, const Operation& operation) {
   Tensors results{operation(leaves)};
   const at::ScalarType type = results[0].scalar_type();
@@ -26,7 +26,7 @@ inline Tensors results_of(const Tensors& leaves, const at::Tensor& grad, const O
   return results;
 }
 
-// Differences relative to the largest exact value: `operation` may round `roundings` times to bf16. An fp32 input and
+// Expects differences, relative to the largest exact value, of at most `roundings` roundings to bf16. An fp32 input and
 // its gradient stay fp32, and results in fp32 are rounded only to that.
 inline void expect_close(const Tensors& inputs, const at::Tensor& grad, const Operation& operation,
                          const Operation& plain, double roundings, const std::string& what) {
@@ -50,8 +50,8 @@ inline void expect_close(const Tensors& inputs, const at::Tensor& grad, const Op
   }
 }
 
-// Checks each element: `roundings` to bf16 of numbers no larger than `size`, in addition to sums with an error far
-// below one. The tensors have one shape.
+// Checks each element of two tensors of one shape: at most `roundings` to bf16 of numbers no larger than `size`, in
+// addition to sums whose error is far below one rounding.
 inline void expect_rounded(const at::Tensor& result, const at::Tensor& exact, const at::Tensor& size, int roundings,
                            const std::string& what) {
   EXPECT_EQ(result.scalar_type(), at::kBFloat16) << what;
@@ -61,7 +61,7 @@ inline void expect_rounded(const at::Tensor& result, const at::Tensor& exact, co
   EXPECT_TRUE((result.to(at::kDouble) - exact).abs().le(bound).all().item<bool>()) << what;
 }
 
-// One rounding.
+// Expects one rounding.
 inline void expect_rounded(const at::Tensor& result, const at::Tensor& exact, const std::string& what) {
   expect_rounded(result, exact, exact, 1, what);
 }

@@ -7,9 +7,9 @@
 #include <optional>
 #include <tuple>
 
-// LibTorch's operators of cuDNN's attention, which only CUDA has, for CPU tensors of any type: the same arguments,
-// shapes, layouts and preconditions, with materialized scores. Heads are [B, H, T, D], lse is
-// [B, H, T, 1]. Included by one file of a test.
+// Stands in for LibTorch's operators of cuDNN's attention, which only CUDA has: CPU tensors of any type, the same
+// arguments, shapes, layouts and preconditions, and materialized scores. Heads are [B, H, T, D], lse is [B, H, T, 1].
+// Only one file of a test may include this.
 namespace titan::testing {
 
 struct CudnnCalled {

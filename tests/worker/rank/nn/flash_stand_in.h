@@ -8,9 +8,9 @@
 #include <tuple>
 #include <vector>
 
-// LibTorch's flash attention operators, which only CUDA has, for CPU tensors of any type: the same arguments, shapes
-// and preconditions, with materialized scores. Heads are [B, T, H, D] with lse [B, H, T], or packed [tokens, H, D] with
-// lse [H, tokens] and the spans' bounds as int32 [spans + 1]. Included by one file of a test.
+// Stands in for LibTorch's flash attention operators, which only CUDA has: CPU tensors of any type, the same arguments,
+// shapes and preconditions, and materialized scores. Heads are [B, T, H, D] with lse [B, H, T], or packed [tokens, H,
+// D] with lse [H, tokens] and the spans' bounds as int32 [spans + 1]. Only one file of a test may include this.
 namespace titan::testing {
 
 struct FlashCalled {
@@ -22,8 +22,8 @@ struct FlashMask {
   bool causal;
   int64_t left, right;
 
-  // bool [queries, keys] of a span; its last query and key are aligned. Like the kernels, it ignores a window as long
-  // as the keys.
+  // Returns bool [queries, keys] of a span, whose last query and key are aligned. Like the kernels, it ignores a window
+  // as long as the keys.
   at::Tensor hidden(int64_t queries, int64_t keys) const {
     const at::Tensor ahead = at::arange(keys) - at::arange(keys - queries, keys).unsqueeze(1);
     at::Tensor hidden = at::zeros_like(ahead, at::kBool);
@@ -32,8 +32,7 @@ struct FlashMask {
   }
 };
 
-// Calls visit(function that selects a span's tokens [tokens, H, D] of q, k, v or o, one that selects [H, tokens] of
-// lse).
+// Calls visit(a, b) for each span: a selects its tokens [tokens, H, D] of q, k, v or o, and b its [H, tokens] of lse.
 template <typename Visit>
 void for_each_flash_span(const at::Tensor& q, const std::optional<at::Tensor>& cum_seq, int64_t longest,
                          const Visit& visit) {
@@ -60,7 +59,7 @@ void for_each_flash_span(const at::Tensor& q, const std::optional<at::Tensor>& c
   TORCH_CHECK(seen == longest, "the longest span has ", seen, " tokens, not ", longest);
 }
 
-// [tokens, Hkv, D] to [H, tokens, D], in float64.
+// Converts [tokens, Hkv, D] to [H, tokens, D] in float64.
 inline at::Tensor flash_heads(const at::Tensor& tokens, int64_t heads) {
   return tokens.to(at::kDouble).transpose(0, 1).repeat_interleave(heads / tokens.size(1), 0);
 }

@@ -11,8 +11,8 @@
 // Compares the results of a device's own kernels for bf16 numbers with LibTorch's operations: the same bits.
 namespace titan::testing {
 
-// Matrices of numbers of every magnitude, including ones that saturate or underflow; with a row and a column of zeros;
-// and with sizes that are not multiples of a tile or of a vector, which the kernels decline.
+// Returns matrices of numbers of every magnitude: with ones that saturate or underflow, with a row and a column of
+// zeros, and with sizes that are not multiples of a tile or of a vector, which the kernels decline.
 inline std::vector<at::Tensor> float8_numbers() {
   at::manual_seed(17);
   std::vector<at::Tensor> all;
@@ -34,8 +34,8 @@ inline std::vector<at::Tensor> float8_numbers() {
   return all;
 }
 
-// Everything that a recipe computes from one operand x [..., rows, columns], on the CPU in fp64. It is computed on x's
-// device.
+// Returns all that a recipe computes from one operand x [..., rows, columns], on the CPU in fp64. The computation runs
+// on x's device.
 inline std::vector<at::Tensor> float8_of(const at::Tensor& x) {
   std::vector<at::Tensor> all;
   const auto add = [&](const nn::Operand& operand) {
@@ -46,7 +46,7 @@ inline std::vector<at::Tensor> float8_of(const at::Tensor& x) {
   all.push_back(amax.cpu().to(at::kDouble));
   for (const at::ScalarType type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
     for (const bool power_of_two : {false, true}) add(nn::quantised(x, amax, type, power_of_two));
-    // A scale far too small, as another rank's numbers may require, and one too large.
+    // One scale is far too small, as another rank's numbers may require, and one too large.
     for (const double factor : {1e4, 1e-3}) add(nn::quantised(x, amax * factor, type, /*power_of_two=*/false));
   }
   add(nn::quantised_rows(x));
@@ -64,8 +64,8 @@ inline void expect_equal_float8(const std::vector<at::Tensor>& ours, const std::
   }
 }
 
-// Rows and columns of the groups of x [rows, columns], moved apart: places and ends, then codes and scales of the
-// groups' rows, and all padding between them.
+// Returns the rows and columns of the groups of x [rows, columns] after padding: places and ends, then codes and scales
+// of the groups' rows, and all padding between them.
 inline std::vector<at::Tensor> float8_padded_groups(const at::Tensor& x, const std::vector<int32_t>& sizes) {
   const at::Tensor ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt);
   const int64_t own = ends[-1].item<int64_t>();
@@ -87,15 +87,15 @@ inline std::vector<at::Tensor> float8_padded_groups(const at::Tensor& x, const s
   return all;
 }
 
-// Groups without rows, of multiples of sixteen and of any size; more rows than the groups have; more groups than a tile
-// has runs.
+// Returns columns and group sizes: groups without rows, of multiples of sixteen and of any size, more rows than the
+// groups have, and more groups than a tile has runs.
 inline std::vector<std::pair<int64_t, std::vector<int32_t>>> float8_groups() {
   std::vector<std::pair<int64_t, std::vector<int32_t>>> all = {
       {8, {3, 0, 17, 16}}, {64, {0, 0, 0, 5}}, {264, {200, 1, 130, 0}}, {40, {16, 32}}, {136, {0}}, {12, {4, 9}}};
   all.emplace_back(24, std::vector<int32_t>(70, 2));
   return all;
 }
-// Random bf16 rows [sum of sizes + of_no_group, columns].
+// Draws bf16 rows [sum of sizes + of_no_group, columns].
 inline at::Tensor float8_rows_of(int64_t columns, const std::vector<int32_t>& sizes, int64_t of_no_group) {
   int64_t rows = of_no_group;
   for (const int32_t size : sizes) rows += size;
@@ -103,7 +103,7 @@ inline at::Tensor float8_rows_of(int64_t columns, const std::vector<int32_t>& si
   return x.to(at::kBFloat16);
 }
 
-// Every byte of a column-major matrix lands in the right place.
+// Checks that every byte of a column-major matrix lands in the right place.
 inline void check_turned_bytes(at::Device device) {
   at::manual_seed(18);
   for (const auto& [rows, columns] :

@@ -11,7 +11,7 @@
 
 namespace titan::testing {
 
-// Products [rows, in] to [rows, out] of rows in groups, which get their ends (`one_call`) or not.
+// A product [rows, in] to [rows, out] of rows in groups. With `one_call` it gets the groups' ends.
 struct GroupedCase {
   std::vector<int64_t> rows;
   bool one_call = false;
@@ -28,7 +28,8 @@ struct GroupedCase {
   }
 };
 
-// Few and many groups, empty ones, widths that are multiples of 16 bytes or not, with all kernels of this machine.
+// Runs `body` with few and many groups, empty groups, widths that are multiples of 16 bytes or not, and all kernels of
+// this machine.
 inline void for_each_grouped_case(unsigned seed, const std::function<void(const GroupedCase&)>& body) {
   kernels::testing::with_every_choice([&] {
     at::manual_seed(seed);

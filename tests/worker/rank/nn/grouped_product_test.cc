@@ -54,8 +54,8 @@ TEST(GroupedProductTest, BiasedProductsEqualThoseOfEachGroup) {
   });
 }
 
-// Space for more rows than came: their content, even NaN, changes nothing and becomes zeros. Both if the host knows the
-// rows of each group and if only the device does.
+// A buffer may have space for more rows than came. Their content, even NaN, changes nothing, and their results are
+// zeros, whether the host knows the rows of each group or only the device.
 TEST(GroupedProductTest, RowsOutsideOfGroupsHaveNoEffect) {
   titan::testing::for_each_grouped_case(12, [&](const titan::testing::GroupedCase& c) {
     if (!c.one_call) return;
@@ -79,7 +79,7 @@ TEST(GroupedProductTest, RowsOutsideOfGroupsHaveNoEffect) {
   });
 }
 
-// The maximum of rows, and a dry run.
+// Counted rows may fill the buffer. A dry run assumes groups of equal size.
 TEST(GroupedProductTest, CountedRowsMayFillTheBuffer) {
   ASSERT_TRUE(kernels::choose("reference"));
   const at::Tensor x = draw({6, 8}), counts = at::tensor({4, 0, 2}, at::kLong);
@@ -104,7 +104,7 @@ TEST(GroupedProductTest, CallsDoNotGrowWithTheGroups) {
     return calls.count();
   };
   EXPECT_EQ(calls_of(2), calls_of(32));
-  set_use_grouped_gemm(false);  // A device without a kernel for them.
+  set_use_grouped_gemm(false);  // Simulates a device without a kernel for grouped products.
   EXPECT_LT(calls_of(2), calls_of(32));
   set_use_grouped_gemm(true);
 }

@@ -34,7 +34,7 @@ at::Tensor plain_loss(const Tensors& t, const at::Tensor& labels) {
 
 struct Precision {
   at::ScalarType type;
-  double rounding;  // In addition to a few sums.
+  double rounding;  // Allowed in addition to the error of a few sums.
 };
 constexpr Precision kPrecisions[] = {{at::kDouble, 1e-14}, {at::kFloat, 2e-6}, {at::kBFloat16, 1.0 / 256}};
 
@@ -51,7 +51,7 @@ TEST(HeadLossTest, EqualsTheLossOfAllLogits) {
       };
       const std::string what = std::to_string(columns) + " of " + std::to_string(vocabulary) + " columns, " +
                                std::to_string(rows) + " rows of " + std::to_string(dim);
-      // Logits of order 1 to 10, so that softmax is neither even nor a single entry.
+      // Logits have order 1 to 10, so that softmax is neither even nor a single entry.
       const at::Tensor x = rounded({2, rows, dim}), weight = rounded({vocabulary, dim}) * 0.5;
       Tensors exact{x.clone().requires_grad_(), weight.clone().requires_grad_()};
       const Tensors truth = testing::results_of(exact, at::full({}, 0.25, at::kDouble),
@@ -106,7 +106,7 @@ TEST(HeadLossTest, LabelOutsideTheVocabularyIsAnError) {
   });
 }
 
-// In addition to the gradients there are a part's logits, their copies and some numbers per token.
+// Besides the gradients, only a part's logits, their copies and a few numbers per token are allocated.
 TEST(HeadLossTest, NeverAllocatesAllLogits) {
   testing::AllocationMeter meter;
   const testing::AllocationMeter::Scope scope(meter);

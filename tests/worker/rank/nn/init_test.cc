@@ -23,8 +23,8 @@ at::Tensor draw(const Parameter& p, uint64_t seed, int64_t begin, int64_t end, a
   return out;
 }
 
-// Largest distance between the empirical and the exact distribution function (Kolmogorov-Smirnov), times sqrt(n): about
-// 0.9 on average, above 2 with probability 7e-4.
+// Returns the largest distance between the empirical and the exact distribution function (Kolmogorov-Smirnov), times
+// sqrt(n): about 0.9 on average, above 2 with probability 7e-4.
 double distance_from_normal(const at::Tensor& values, double std, double lower, double upper) {
   const at::Tensor z = std::get<0>(values.to(at::kDouble).sort()) / std;
   const double below = 0.5 * std::erfc(-lower / std / std::sqrt(2)),
@@ -35,7 +35,7 @@ double distance_from_normal(const at::Tensor& values, double std, double lower, 
   return (exact - empirical).abs().max().item<double>() * std::sqrt(n);
 }
 
-// The generator is the published one: tests the all-zero vector of its authors' known answers.
+// The generator is the published one: it gives its authors' known answer for all-zero input.
 TEST(RandomTest, PhiloxMatchesKnownAnswer) {
   PhiloxWords word;
   philox(0, 0, word);
@@ -48,7 +48,7 @@ TEST(RandomTest, PhiloxMatchesKnownAnswer) {
   EXPECT_EQ(later[2][3], word[2][8]);
 }
 
-// However a mesh splits a parameter, the parts equal those of the whole.
+// However a mesh splits a parameter, each part equals that part of the whole.
 TEST(FillTest, BoxesEqualTheirPartOfTheWhole) {
   const Init init{Init::Kind::kTruncatedNormal, 0.02, -2, 2};
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{37}, {7, 130}, {3, 5, 67}, {}}) {
@@ -72,7 +72,7 @@ TEST(FillTest, BoxesEqualTheirPartOfTheWhole) {
   }
 }
 
-// Any mesh must start from the same weights: bits depend neither on the slice nor on the threads.
+// Every mesh must start from the same weights: the bits depend neither on the slice nor on the threads.
 TEST(FillTest, SlicesJoinToTheWhole) {
   const Parameter p = parameter("layers.3.attention.wq.weight", 10007, {Init::Kind::kTruncatedNormal, 0.02, -2, 2});
   const at::Tensor whole = draw(p, 42, 0, 10007);
@@ -95,11 +95,11 @@ TEST(FillTest, NormalHasItsDistribution) {
   EXPECT_NEAR(x.mean().item<double>(), 0, 4e-3);
   EXPECT_NEAR(x.std().item<double>(), 1, 4e-3);
   EXPECT_NEAR(x.pow(4).mean().item<double>(), 3, 0.04);
-  EXPECT_GT(x.abs().max().item<double>(), 4.2);  // The tails exist: on average 28 of 2^20 are beyond 4.2.
+  EXPECT_GT(x.abs().max().item<double>(), 4.2);  // Tails are not cut off: on average 28 of 2^20 are beyond 4.2.
 }
 
-// The head's distribution: std dim^-0.5 truncated at 3 std; and the blocks' one, with absolute bounds +-2 that truncate
-// nothing.
+// Tests the head's distribution, of std dim^-0.5 and truncated at 3 std, and that of the blocks, whose absolute bounds
+// of +-2 cut nothing off.
 TEST(FillTest, TruncatedNormalHasItsDistributionAndBounds) {
   const int64_t n = 1 << 20;
   const double std = 1.0 / 16;
@@ -116,7 +116,7 @@ TEST(FillTest, TruncatedNormalHasItsDistributionAndBounds) {
   EXPECT_GE(skewed.min().item<double>(), 0.5);
 }
 
-// Evenly between the bounds, in any slices.
+// Numbers are drawn evenly between the bounds, and slices join to the whole.
 TEST(FillTest, UniformHasItsDistributionAndBounds) {
   const double bound = 0.125;
   const Parameter p = parameter("layers.0.attention.wq.lora_A.weight", 100'003,

@@ -10,7 +10,7 @@ namespace {
 
 using Case = testing::AttentionCase;
 
-// Materializes the scores.
+// Returns each head's largest logit, from materialized scores.
 at::Tensor plain_largest(const AttentionInput& input, const at::Tensor& documents) {
   const at::Tensor q = input.q.to(at::kDouble), k = input.k.to(at::kDouble);
   const at::Tensor hidden = testing::visible_keys(input.mask, documents, q.size(2)).unsqueeze(1).logical_not();
@@ -26,7 +26,7 @@ void expect_largest(const Case& c, double tolerance) {
   input.largest = at::full_like(expected, -std::numeric_limits<double>::infinity());
   EXPECT_TRUE(attend(input, context).equal(plain)) << "recording the maximum changed the output: " << c;
   EXPECT_LE((input.largest - expected).abs().max().item<double>(), tolerance) << c;
-  // The maximum only grows: another batch may raise it.
+  // Another batch may raise the maximum, but never lowers it.
   const at::Tensor before = input.largest.clone();
   input.q = input.q * 0.5;
   attend(input, context);
@@ -39,7 +39,7 @@ TEST(LargestLogits, AreExactForEveryMask) {
   for (int i = 0; i < 40; ++i) expect_largest(testing::draw_attention(pick, {4, 12}, {4, 8}), 1e-13);
 }
 
-// Rows longer than the keys of one tile, and enough lines that queries are split.
+// Rows are longer than the keys of one tile, and there are enough of them that queries are split.
 TEST(LargestLogits, AreExactForLongRows) {
   at::manual_seed(4);
   for (const AttentionMask& mask : {AttentionMask{}, {.window = 1100}, {.window = 30}, {.documents = true}}) {
@@ -49,7 +49,7 @@ TEST(LargestLogits, AreExactForLongRows) {
   expect_largest({.rows = 16, .kv_heads = 16, .tokens = 300, .head = 4, .v_head = 4}, 1e-13);
 }
 
-// Whatever kernel computes the attention, these products are in fp32.
+// Whichever kernel computes the attention, the products for the logits are in fp32.
 TEST(LargestLogits, AreComputedInFp32ForBfloat16) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(5);
@@ -62,7 +62,7 @@ TEST(LargestLogits, AreComputedInFp32ForBfloat16) {
   });
 }
 
-// Below autograd: a pass that records them has the same graph as one that does not.
+// Recording happens below autograd: the graph is the same as without it.
 TEST(LargestLogits, HaveNoGradient) {
   AttentionInput input = testing::input_of({});
   input.q.requires_grad_();

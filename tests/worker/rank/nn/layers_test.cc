@@ -15,7 +15,7 @@
 namespace titan::nn {
 namespace {
 
-// Holds a layer's parameters with random values.
+// A block that declares a layer's parameters, with random values.
 class TestBlock : public Block {
  public:
   TestBlock() : Block("test") {}
@@ -38,7 +38,7 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
   return ((got.to(at::kDouble) - w).norm() / w.norm()).item<double>();
 }
 
-// Rotation written out with cosines: pair (2i, 2i+1) at position t turns by t * frequency_i.
+// Rotates with cosines written out: pair (2i, 2i+1) at position t turns by t * frequency_i.
 at::Tensor plain_rope(const at::Tensor& x, const at::Tensor& frequencies) {
   const at::Tensor angle = at::outer(at::arange(x.size(1), at::kDouble), frequencies).view({1, x.size(1), 1, -1});
   const at::Tensor even = x.slice(3, 0, std::nullopt, 2), odd = x.slice(3, 1, std::nullopt, 2);
@@ -71,7 +71,7 @@ at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 
 class RopeTest : public ::testing::TestWithParam<bool> {};
 
-// Scaled: Llama 3.1's three bands, all of which 16-wide heads at theta 500000 have.
+// With scaling, heads of 16 at theta 500000 have pairs in all three of Llama 3.1's bands.
 TEST_P(RopeTest, RotatesPairsByTheFormula) {
   RopeOptions options{.head_dim = 16, .max_seq_len = 4096, .theta = 500000};
   options.scaling.enabled = GetParam();
@@ -96,7 +96,7 @@ struct Shape {
 
 class AttentionTest : public ::testing::TestWithParam<Shape> {};
 
-// Output and every gradient compared with attention written out in fp64; grouped and not.
+// Compares the output and every gradient with attention written out in fp64, for shared and separate key-value heads.
 TEST_P(AttentionTest, MatchesPlainAttentionInBothTypes) {
   torch::manual_seed(3);
   const Shape s = GetParam();
@@ -154,7 +154,7 @@ TEST(LayersTest, NormAndFeedForwardMatchTheirFormulas) {
   EXPECT_LT(relative_error(ffn.forward(x), want), 1e-13);
 }
 
-// The order on which `parallel` relies: input seam, product or lookup, output seam.
+// `parallel` relies on this order: input seam, product or lookup, output seam.
 TEST(LayersTest, SeamsWrapTheLayer) {
   TestBlock block;
   Linear linear(block.declare(), "w", 3, 2, {});
@@ -170,7 +170,7 @@ TEST(LayersTest, SeamsWrapTheLayer) {
   EXPECT_EQ(embedding.forward(at::ones({2, 2}, at::kLong)).abs().sum().item<double>(), 0);
 }
 
-// A sum over valid labels only, in fp32 for half types: the parts of a split batch add up exactly.
+// The loss is a sum over valid labels only, in fp32 for half types, so the parts of a split batch add up exactly.
 TEST(LossTest, SumsOverValidLabels) {
   const at::Tensor logits = at::randn({2, 6, 11}, at::kDouble);
   at::Tensor labels = at::randint(11, {2, 6}, at::kLong);

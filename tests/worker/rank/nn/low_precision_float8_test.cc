@@ -25,7 +25,7 @@ bool all_nan(const at::Tensor& x) { return x.isnan().all().item<bool>(); }
 
 TEST(Float8Test, ValuesAreTheNearestOfTheFormat) {
   at::manual_seed(1);
-  // From far below the least number to beyond the largest one, and all numbers halfway between two neighbours.
+  // Numbers reach from far below the least one to beyond the largest one, and include every midpoint of two neighbours.
   const at::Tensor wide = at::randn({4000}) * at::exp2(at::randint(-20, 18, {4000}).to(at::kFloat));
   const at::Tensor halves = at::arange(-896, 897).to(at::kFloat) / 2;
   const at::Tensor x = at::cat({wide, halves, halves / 1024}), one = at::ones({});
@@ -44,7 +44,7 @@ TEST(Float8Test, GreatestNumbersBecomeTheFormatsLargest) {
     EXPECT_EQ(operand.scales.dim(), 0);
     EXPECT_EQ(operand.type, type);
     EXPECT_TRUE(numbers_of(operand).allclose(titan::testing::plain_tensorwise(x, kE5m2), 0, 1e-15)) << type;
-    // Three bits of significand: an eighth of a number, or of the least normal one.
+    // Three bits of significand: the error is an eighth of a number, or of the least normal one.
     EXPECT_TRUE(numbers_of(operand).allclose(x.to(at::kDouble), 1.0 / 8, 1e-9)) << type;
   }
 }
@@ -98,7 +98,7 @@ TEST(Float8Test, NansAndInfinitiesPropagate) {
   }
 }
 
-// Groups with row counts on the host, and groups with counts only on the device.
+// In one case the host knows the row counts of the groups, in the other only the device does.
 TEST(Float8Test, ColumnsOfEachGroupHaveTheirScales) {
   at::manual_seed(4);
   const std::vector<int64_t> rows = {3, 0, 5, 1};
@@ -117,7 +117,7 @@ TEST(Float8Test, ColumnsOfEachGroupHaveTheirScales) {
   EXPECT_EQ(quantised_group_columns(x, by_device).scales.sizes(), at::IntArrayRef({4, 6}));
 }
 
-// The bodies of a GPU's kernels on the host, compared with LibTorch's operations.
+// Compares the bodies of a GPU's kernels, run on the host, with LibTorch's operations.
 TEST(Float8Test, DeviceKernelsHaveTheSameBits) {
   const kernels::testing::SimulatedKernels on_host;
   kernels::choose("reference");
@@ -159,7 +159,7 @@ TEST(Float8Test, DeviceKernelsTransposeBytes) {
   kernels::choose_on_device(nullptr, {});
 }
 
-// One pass over a CPU's numbers, compared with LibTorch's seven.
+// Titan's CPU loops make one pass over the numbers, and have the bits of LibTorch's seven operations.
 TEST(Float8Test, TitansLoopsHaveTheSameBits) {
   at::manual_seed(5);
   const auto computed = [](const at::Tensor& x) {
@@ -171,7 +171,7 @@ TEST(Float8Test, TitansLoopsHaveTheSameBits) {
       }
     }
     for (const at::ScalarType type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
-      // From saturation to underflow.
+      // Scales reach from saturation to underflow.
       for (const float scale : {1.0F, 3.7e3F, 1e-3F, 7.0F}) {
         const Operand operand{to_float8(x, at::full({}, scale), type), at::ones({})};
         all.push_back(operand.values.view(at::kByte));

@@ -26,7 +26,7 @@ TEST(MxTest, ExponentsFollowTheRounding) {
   }
 }
 
-// Around the powers of two, where the modes differ.
+// The modes differ around the powers of two.
 TEST(MxTest, RoundingModesDifferWhereExpected) {
   struct Case {
     float amax;
@@ -50,7 +50,7 @@ TEST(MxTest, RoundingModesDifferWhereExpected) {
 TEST(MxTest, NumbersAreRoundedByBlock) {
   at::manual_seed(2);
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
-    // Only whole blocks, a shorter last one, and no whole one.
+    // Sizes have only whole blocks, a shorter last one, and not even one whole block.
     for (const int64_t size : {96, 70, 13}) {
       const at::Tensor x = (at::randn({3, size, 4}) * at::exp2(at::arange(size) % 40 - 20).view({1, size, 1})).to(type);
       for (const MxRounding rounding : kRoundings) {

@@ -11,8 +11,8 @@
 #include "worker/rank/nn/meta_kernels.h"
 #include "worker/rank/nn/saved_activations.h"
 
-// Tests layers with eight-bit products: results in every type and by every kernel, compared with fp64 products of the
-// eight-bit numbers, written out from their definitions (plain_float8.h).
+// Compares layers with eight-bit products, in every type and by every kernel, with fp64 products of the same eight-bit
+// numbers, written out from their definitions (plain_float8.h).
 namespace titan::nn {
 namespace {
 
@@ -29,7 +29,7 @@ std::unique_ptr<MatmulRecipe> make(LowPrecisionRecipe recipe) {
   return make_low_precision_recipe({.recipe = recipe, .rounding = MxRounding::kRceil});
 }
 
-// The operands of the three products of a matrix as a recipe quantizes them.
+// Quantizes the operands of a matrix's three products as a recipe does.
 struct Read {
   LowPrecisionRecipe recipe;
 
@@ -51,7 +51,7 @@ struct Read {
   }
 };
 
-// Relative to the largest number: bf16 rounds `roundings` times, and sums of fp32 are right to 1e-6 per 1,024 of depth.
+// Expects errors relative to the largest number: `roundings` to bf16, and 1e-6 per 1,024 of depth for sums in fp32.
 void expect_near(const at::Tensor& found, const at::Tensor& exact, double roundings, const std::string& what) {
   ASSERT_EQ(found.sizes(), exact.sizes()) << what;
   if (exact.numel() == 0) return;
@@ -125,7 +125,7 @@ TEST(LowPrecisionTest, ExpertsComputeWithEightBits) {
         const std::string what = "recipe " + std::to_string(static_cast<int>(recipe));
         const Parameter weights = parameter_of(at::randn({4, 24, 40}).mul(0.05).to(type), *products);
         const at::Tensor x = at::randn({39, 40}).to(type).set_requires_grad(true), dy = at::randn({39, 24}).to(type);
-        // With Titan's kernels, and by LibTorch with one expert or all of them per call.
+        // One choice computes with Titan's kernels, the others by LibTorch with one expert or all of them per call.
         const at::Tensor y = grouped_product(x, weights, nullptr, 1, group_rows(rows, x));
         const auto gradients = torch::autograd::grad({y}, {x, weights.weight}, {dy});
         at::Tensor result = at::zeros({39, 24}, at::kDouble), dx = at::zeros({39, 40}, at::kDouble);
@@ -135,7 +135,7 @@ TEST(LowPrecisionTest, ExpertsComputeWithEightBits) {
           if (count == 0) return;
           const auto part = [&](const at::Tensor& t) { return t.detach().narrow(0, first, count); };
           at::Tensor w = weights.weight.detach()[group], left = part(dy), right = part(x);
-          if (recipe == LowPrecisionRecipe::kFloat8Tensorwise) {  // One scale for all experts and rows.
+          if (recipe == LowPrecisionRecipe::kFloat8Tensorwise) {  // This recipe has one scale for all experts and rows.
             w = plain_tensorwise(weights.weight.detach(), kE4m3)[group];
             left = part(plain_tensorwise(dy, kE5m2)), right = part(plain_tensorwise(x.detach(), kE4m3));
             part(result).copy_(at::mm(right, w.t())), part(dx).copy_(at::mm(left, w));
@@ -182,7 +182,7 @@ TEST(LowPrecisionTest, TensorwiseSavesTheInputInEightBits) {
   for (const LowPrecisionRecipe recipe : {LowPrecisionRecipe::kFloat8Rowwise, LowPrecisionRecipe::kMxfp8}) {
     EXPECT_TRUE(make(recipe)->of_input(x).values.is_same(x));
   }
-  // The graph holds no more than that.
+  // The graph saves no more than that.
   const std::unique_ptr<MatmulRecipe> products = make(LowPrecisionRecipe::kFloat8Tensorwise);
   const Layer layer(*products, at::kBFloat16, 4, 32, 16);
   const at::Tensor input = layer.x * 2;
@@ -254,7 +254,7 @@ TEST(LowPrecisionTest, RanksShareTensorwiseScales) {
                c10::Error);
 }
 
-// A weight that was gathered in eight bits; its leaf has no memory.
+// A weight may be gathered in eight bits; its leaf then has no memory.
 TEST(LowPrecisionTest, TensorwiseUsesWeightsGatheredInEightBits) {
   at::manual_seed(6);
   const std::unique_ptr<MatmulRecipe> products = make(LowPrecisionRecipe::kFloat8Tensorwise);
@@ -274,7 +274,7 @@ TEST(LowPrecisionTest, TensorwiseUsesWeightsGatheredInEightBits) {
   EXPECT_THROW(rowwise->matmul_nt(rowwise->of_input(layer.x), operand), c10::Error);
 }
 
-// A dry run's tensors, emulated and in the form of a device with such products.
+// A dry run's tensors have the right shapes, emulated and in the form of a device with such products.
 TEST(LowPrecisionTest, DryRunsHaveShapes) {
   use_meta_kernels();
   for (const int capability : {0, 100}) {
@@ -319,8 +319,8 @@ TEST(LowPrecisionTest, DeviceProductsDependOnTheCapability) {
   set_cuda_capability(0);
 }
 
-// LibTorch has _scaled_mm with one scale per operand on the CPU, too: this tests the layout and padding of operands for
-// it.
+// LibTorch has _scaled_mm with one scale per operand on the CPU, too, so this tests the layout and padding of its
+// operands.
 TEST(LowPrecisionTest, DevicesGetOperandsInTheirLayout) {
   at::manual_seed(7);
   const auto operand = [](int64_t rows, int64_t depth, at::ScalarType type, const at::Tensor& scales) {
@@ -342,7 +342,7 @@ TEST(LowPrecisionTest, DevicesGetOperandsInTheirLayout) {
   }
 }
 
-// The same for groups, which are moved apart for the device.
+// Devices get the rows of groups padded, each group from a multiple of sixteen on.
 TEST(LowPrecisionTest, GroupsArePaddedForDevices) {
   const RowGroups by_host{.rows = {3, 0, 17, 16}}, by_device{.ends = at::tensor({3, 3, 20, 36}, at::kInt)};
   for (const RowGroups& groups : {by_host, by_device}) {

@@ -6,8 +6,7 @@
 #include "tests/worker/rank/nn/rounded_products.h"
 #include "worker/rank/nn/matmul_autograd.h"
 
-// Tests products with quantized operands: everything that layers do with a recipe, compared with the same written out
-// in fp64.
+// Tests products with quantized operands: compares all that layers do with a recipe with the same written out in fp64.
 namespace titan::nn {
 namespace {
 
@@ -56,7 +55,7 @@ TEST(MatmulRecipeTest, QuantizesTheOperandsOfProducts) {
   for (size_t i = 0; i < truth.size(); ++i) expect_same(found[i], truth[i], "gradient");
 }
 
-// For a layer's input the graph holds only the recipe's quantized form.
+// The graph saves a layer's input only in the recipe's quantized form.
 TEST(MatmulRecipeTest, SavesOnlyTheQuantizedInput) {
   at::manual_seed(2);
   const TwoProducts of;
@@ -82,7 +81,7 @@ TEST(MatmulRecipeTest, WeightGradientsCanBeDeferred) {
   expect_same(queue[1].compute(), truth[1], "first weight's gradient");
 }
 
-// A weight that was gathered in eight bits: the leaf has no memory, in either pass.
+// A weight may be gathered in eight bits; its leaf then has no memory, in either pass.
 TEST(MatmulRecipeTest, UsesWeightsGatheredInEightBits) {
   at::manual_seed(4);
   TwoProducts of;

@@ -5,8 +5,8 @@
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "worker/rank/nn/moe.h"
 
-// Tests the router in bf16, with and without Titan's own kernels. Its gate is the identity: a token is its own logits,
-// and nothing is rounded before the scores.
+// Tests the router in bf16, with and without Titan's own kernels. Its gate is the identity: each token is its own
+// logits, and nothing is rounded before the scores.
 namespace titan::nn {
 namespace {
 
@@ -41,7 +41,7 @@ std::vector<RouterOptions> routers() {
                      .limited_groups = 3});
     }
   }
-  // More than the kernels hold.
+  // These have more experts, or choices, than the kernels support.
   all.push_back({.num_experts = 1030, .top_k = 2, .softmax = true});
   all.push_back({.num_experts = 130, .top_k = 65, .route_norm = true});
   return all;
@@ -81,13 +81,13 @@ TEST(RouterTest, ScoresAndGradientsMatchFp64) {
       const at::Tensor found = torch::autograd::grad({routing.scores}, {logits}, {seed})[0];
       const at::Tensor expected = torch::autograd::grad({truth}, {exact}, {seed.to(at::kDouble)})[0];
       EXPECT_EQ(found.scalar_type(), at::kBFloat16);
-      // One rounding, in addition to fp32's of differences that may cancel.
+      // One rounding to bf16, in addition to fp32's error of differences that may cancel.
       EXPECT_TRUE(at::allclose(found.to(at::kDouble), expected, 1.0 / 256, 1e-5 * router.route_scale));
     }
   });
 }
 
-// DeepSeek V2, with softmax scores, takes the group of the best expert; V3 the group with the highest sum of its two
+// DeepSeek V2, with softmax scores, prefers the group of the best expert; V3 the group with the highest sum of its two
 // best.
 TEST(RouterTest, DeepSeekV2AndV3RankGroupsDifferently) {
   const at::Tensor logits = at::tensor({3.0, -9.0, 2.0, 1.9}).view({1, 4}).to(at::kBFloat16);
@@ -97,7 +97,7 @@ TEST(RouterTest, DeepSeekV2AndV3RankGroupsDifferently) {
   }
 }
 
-// All kernels give the same experts, scores and counts to the bit, though coarse logits make many ties.
+// All kernels give the same experts, scores and counts to the bit, although coarse logits make many ties.
 TEST(RouterTest, ChoosesTheSameAsLibTorch) {
   at::manual_seed(2);
   for (const RouterOptions& router : routers()) {

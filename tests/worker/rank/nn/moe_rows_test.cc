@@ -8,8 +8,8 @@
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/nn/bf16_oracle.h"
 
-// Compares the movement of rows to their experts and back, with and without Titan's own kernels, with plain fp64 of the
-// same numbers.
+// Compares how rows move to their experts and back, with and without Titan's own kernels, with fp64 of the same
+// numbers.
 namespace titan::nn {
 namespace {
 
@@ -17,7 +17,7 @@ using testing::expect_close;
 using testing::rounded;
 using testing::Tensors;
 
-// Distinct experts for each token, in random order: [tokens, choices].
+// Draws distinct experts for each token, in random order: [tokens, choices].
 at::Tensor random_choice(int64_t tokens, int64_t choices, int64_t experts) {
   return at::rand({tokens, experts}).argsort(/*dim=*/-1, /*descending=*/false).narrow(1, 0, choices).contiguous();
 }
@@ -39,7 +39,7 @@ TEST(ExpertOrderTest, SortsAnyChoice) {
     for (int i = 0; i < 20; ++i) {
       const int64_t tokens = pick({0, 1, 9, 300}), choices = pick({1, 2, 5}), experts = pick({5, 8, 64});
       const at::Tensor chosen = random_choice(tokens, choices, experts);
-      const ExpertOrder order = order_by_expert(chosen.t().contiguous().t(), experts);  // In any layout.
+      const ExpertOrder order = order_by_expert(chosen.t().contiguous().t(), experts);  // Choices may have any layout.
       const at::Tensor sorted = std::get<1>(chosen.flatten().sort(/*stable=*/true, 0, false));
       EXPECT_TRUE(order.rows.equal(sorted));
       EXPECT_TRUE(order.tokens.equal(at::div(sorted, choices, "floor")));
@@ -73,7 +73,7 @@ TEST(ExpertRowsTest, AreSpread) {
     expect_close(
         {x}, grad, [&](const Tensors& t) { return spread(t[0], {}, order); },
         [&](const Tensors& t) { return sorted(t[0]); }, 1, what);
-    // LibTorch's operations round each choice's part of the gradient before they add them.
+    // LibTorch's operations round the gradient of each choice before they add them.
     expect_close(
         {x, scores}, grad, [&](const Tensors& t) { return spread(t[0], t[1], order); },
         [&](const Tensors& t) { return sorted(t[0]) * t[1].flatten().index_select(0, order.rows).unsqueeze(1); }, 2,
@@ -98,7 +98,7 @@ TEST(ExpertRowsTest, AreCombined) {
   });
 }
 
-// More numbers than LibTorch's operations widen at once: the same as in one piece.
+// More numbers than LibTorch's operations widen at once give the same results as in one piece.
 TEST(ExpertRowsTest, AreCombinedInPieces) {
   at::manual_seed(5);
   constexpr int64_t kTokens = 8220, kChoices = 2, kWidth = 4096, kAtOnce = int64_t{1} << 26;

@@ -37,7 +37,7 @@ std::vector<at::Tensor> fill(Block& block, at::ScalarType type) {
   return leaves;
 }
 
-// The oracle with its own values: leaves in the order of the block's parameters.
+// Returns the oracle with its own values, and these as leaves in the order of the block's parameters.
 std::pair<PlainMoe, std::vector<at::Tensor>> oracle(const MoeOptions& options, Block& names) {
   PlainMoe plain{options, {}, {}};
   std::vector<at::Tensor> leaves;
@@ -62,7 +62,8 @@ void check_against_plain(at::ScalarType type, double tolerance) {
       auto [plain, plain_leaves] = oracle(options, block);
       plain.bias = moe_bias(8, skewed, at::kDouble);
       block.buffers()[0].value = plain.bias.to(accumulate_type(type));
-      // fp32 numbers, so that both have the same; the smallest margin of a choice is far above fp32's rounding.
+      // The numbers are those of fp32, so that both sides have the same; the smallest margin of a choice is far above
+      // fp32's rounding.
       const at::Tensor x = moe_value("input", {2, 9, options.dim}, at::kFloat).to(type);
       const at::Tensor seed = moe_value("seed", {2, 9, options.dim}, type);
       leaves.push_back(x.clone().set_requires_grad(true));
@@ -87,14 +88,14 @@ void check_against_plain(at::ScalarType type, double tolerance) {
 TEST(MixtureOfExpertsTest, EqualsDenseLoopInFloat64) { check_against_plain(at::kDouble, 1e-13); }
 TEST(MixtureOfExpertsTest, EqualsDenseLoopInFloat32) { check_against_plain(at::kFloat, 2e-5); }
 
-// bf16: the router and the weighting of outputs stay in fp32, so only the rounding of logits, products and rows is
+// In bf16 the router and the weighting of outputs stay in fp32, so only the rounding of logits, products and rows is
 // visible.
 TEST(MixtureOfExpertsTest, IsCloseInBFloat16) {
   kernels::testing::with_every_choice([] {
     for (const auto& [name, kind] : moe_kinds()) {
       SCOPED_TRACE(name);
       MoeOptions options = kind;
-      // Too high to act: a sum that is rounded across the clamp has another gradient.
+      // Too high to clamp: a sum that rounding moves across the limit has another gradient.
       if (options.swiglu_limit > 0) options.swiglu_limit = 7;
       MoeBlock block(options);
       std::vector<at::Tensor> leaves = fill(block, at::kBFloat16);
@@ -141,7 +142,7 @@ TEST(MixtureOfExpertsTest, ForcedBalanceGivesAllExpertsTheSame) {
   EXPECT_TRUE(block.moe.tokens_per_expert.eq(3).all().item<bool>());
 }
 
-// The weights' storage is empty between the passes; the backward pass reads the refilled values.
+// The weights' storage may be empty between the passes: the backward pass reads the refilled values.
 TEST(MixtureOfExpertsTest, WeightsMayBeFreedBetweenThePasses) {
   for (const auto& [name, options] : moe_kinds()) {
     MoeBlock block(options);
@@ -163,7 +164,7 @@ TEST(MixtureOfExpertsTest, WeightsMayBeFreedBetweenThePasses) {
   }
 }
 
-// Every weight of the experts leaves its gradient for later, and it is the same one.
+// The gradients of all the experts' weights can be left for later, and stay the same.
 TEST(MixtureOfExpertsTest, WeightGradientsCanBeDeferred) {
   for (const auto& [name, options] : moe_kinds()) {
     MoeBlock block(options);
@@ -188,8 +189,8 @@ TEST(MixtureOfExpertsTest, WeightGradientsCanBeDeferred) {
   }
 }
 
-// Each chosen expert's three products, the gate and the shared experts: nothing else, and three times that with the
-// backward pass.
+// A forward pass computes the gate, each chosen expert's three products and the shared experts, and nothing else. Both
+// passes together cost three times as much.
 TEST(MixtureOfExpertsTest, ComputesOnlyChosenExperts) {
   for (const auto& [name, options] : moe_kinds()) {
     MoeBlock block(options);
@@ -205,7 +206,7 @@ TEST(MixtureOfExpertsTest, ComputesOnlyChosenExperts) {
   }
 }
 
-// A dry run: shapes alone, experts evenly loaded.
+// A dry run has only shapes, and loads all experts evenly.
 TEST(MixtureOfExpertsTest, RunsOnMetaTensors) {
   use_meta_kernels();
   for (const auto& [name, options] : moe_kinds()) {

@@ -1,4 +1,4 @@
-// Compares weights in 4 bits with the definition, written plainly: block by block, the nearest of sixteen numbers.
+// Compares weights in 4 bits with their definition, written plainly: in each block, the nearest of sixteen numbers.
 #include "worker/rank/nn/nf4.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@
 namespace titan::nn {
 namespace {
 
-// QLoRA, appendix E, in the digits of the paper.
+// The sixteen numbers of QLoRA, appendix E, with the paper's digits.
 constexpr double kPaper[] = {-1.0,
                              -0.6961928009986877,
                              -0.5250730514526367,
@@ -72,7 +72,7 @@ TEST(Nf4, IsTheNearestOfSixteenNumbers) {
     const at::Tensor packed = pack(matrix);
     EXPECT_EQ(packed.nbytes(), static_cast<size_t>(rows * columns / 64 * 36));
     const at::Tensor numbers = nf4_unpack(packed, at::kFloat);
-    // Ratios are compared in float32: a number in the middle of two may go to either.
+    // Ratios are compared in float32, so a number midway between two may become either.
     const double share_that_differs = numbers.ne(plain(matrix)).to(at::kDouble).mean().item<double>();
     EXPECT_LE(share_that_differs, 1e-3) << rows << " x " << columns;
     EXPECT_TRUE(pack(numbers).equal(packed)) << "packing is not stable";
@@ -82,7 +82,7 @@ TEST(Nf4, IsTheNearestOfSixteenNumbers) {
   }
 }
 
-// The products are those with the unpacked weight, and it has no gradient.
+// Products are those with the unpacked weight, and the weight has no gradient.
 TEST(Nf4, ProductsReadTheUnpackedWeight) {
   at::manual_seed(4);
   const at::Tensor matrix = at::randn({96, 128}, at::kDouble);

@@ -8,8 +8,8 @@
 
 namespace titan::testing {
 
-// The keys that each query of the whole row sees: bool [B or 1, T, T], from the masks' definitions. documents: int64
-// [B, T].
+// Returns the keys that each query of the whole row sees, by the masks' definitions: bool [B or 1, T, T]. documents:
+// int64 [B, T].
 inline at::Tensor visible_keys(const nn::AttentionMask& mask, const at::Tensor& documents, int64_t tokens) {
   const at::Tensor query = at::arange(tokens).unsqueeze(1), key = at::arange(tokens).unsqueeze(0);
   at::Tensor visible = key.le(query);
@@ -20,7 +20,8 @@ inline at::Tensor visible_keys(const nn::AttentionMask& mask, const at::Tensor& 
   return visible.logical_and(documents.unsqueeze(1).eq(documents.unsqueeze(2)));
 }
 
-// The oracle [B, H, T, Dv]: softmax attention of the whole row with materialized scores, by plain autograd.
+// Returns the oracle's output [B, H, T, Dv]: softmax attention of the whole row with materialized scores, by plain
+// autograd.
 inline at::Tensor plain_attention(const nn::AttentionInput& input, const at::Tensor& documents) {
   const int64_t sharing = input.q.size(1) / input.k.size(1), tokens = input.q.size(2);
   const at::Tensor k = input.k.repeat_interleave(sharing, 1), v = input.v.repeat_interleave(sharing, 1);
@@ -32,7 +33,8 @@ inline at::Tensor plain_attention(const nn::AttentionInput& input, const at::Ten
   return at::matmul(at::cat({scores, sinks}, -1).softmax(-1).narrow(-1, 0, tokens), v);
 }
 
-// Random documents: their numbers, int64 [rows, tokens]. `ends` is the probability that a token ends one.
+// Draws the documents' numbers of each token, int64 [rows, tokens]. `ends`: the probability that a token is the last of
+// its document.
 inline at::Tensor random_documents(int64_t rows, int64_t tokens, double ends) {
   const at::Tensor last = at::rand({rows, tokens}).lt(ends).to(at::kLong);
   return last.cumsum(1) - last;

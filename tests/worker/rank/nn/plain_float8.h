@@ -11,7 +11,7 @@
 // shape.
 namespace titan::testing {
 
-// A format: bits of mantissa, the exponent of its least normal number, its largest number.
+// A format: bits of its mantissa, exponent of its least normal number, and largest number.
 struct Format {
   int mantissa;
   int least_exponent;
@@ -19,16 +19,17 @@ struct Format {
 };
 inline constexpr Format kE4m3{3, -6, 448}, kE5m2{2, -14, 57344};
 
-// floor(log2 |x|) of each number except zero.
+// Returns floor(log2 |x|) of each number except zero.
 inline at::Tensor exponent_of(const at::Tensor& x) { return std::get<1>(at::frexp(x)).to(at::kDouble) - 1; }
 
-// The nearest number of the format, ties to even, saturated.
+// Returns the nearest number of the format, ties to even, saturated.
 inline at::Tensor nearest(const at::Tensor& x, const Format& format) {
   const at::Tensor step = at::exp2(exponent_of(x).clamp_min(format.least_exponent) - format.mantissa);
   return at::round(x / step).mul(step).clamp(-format.max_value, format.max_value);
 }
 
-// The quantized values of x, a bf16, fp32 or fp64 tensor; each element of `amax` (broadcast over x) gives one scale.
+// Returns the quantized values of x, a bf16, fp32 or fp64 tensor. Each element of `amax` (broadcast over x) gives one
+// scale.
 inline at::Tensor plain_float8(const at::Tensor& x, const at::Tensor& amax, const Format& format, bool power_of_two) {
   at::Tensor scale = (format.max_value / amax.to(at::kDouble).clamp_min(1e-12)).to(at::kFloat);
   if (power_of_two) scale = at::exp2(exponent_of(scale.to(at::kDouble))).to(at::kFloat);
@@ -44,7 +45,7 @@ inline at::Tensor plain_along(const at::Tensor& x, int64_t dim) {
   return plain_float8(x, x.abs().amax(dim, /*keepdim=*/true), kE4m3, /*power_of_two=*/true);
 }
 
-// The exponent of a block's scale, unbiased.
+// Returns the unbiased exponent of a block's scale.
 inline at::Tensor plain_mx_exponent(const at::Tensor& amax, nn::MxRounding rounding) {
   const at::Tensor exact = amax.to(at::kDouble);
   switch (rounding) {
@@ -55,7 +56,7 @@ inline at::Tensor plain_mx_exponent(const at::Tensor& amax, nn::MxRounding round
     case nn::MxRounding::kRceil:
       return at::log2((amax.to(at::kFloat) / 448).to(at::kDouble)).ceil();
     case nn::MxRounding::kEven: {
-      // Rounded to four significant bits, halves away from zero.
+      // Rounds to four significant bits, halves away from zero.
       const at::Tensor step = at::exp2(exponent_of(exact) - 3);
       return exponent_of(at::floor(exact / step + 0.5) * step) - 8;
     }
@@ -63,7 +64,7 @@ inline at::Tensor plain_mx_exponent(const at::Tensor& amax, nn::MxRounding round
   return {};
 }
 
-// Quantizes x in blocks of 32 along `dim`, one after the other.
+// Quantizes x in blocks of 32 along `dim`, one block after the other.
 inline at::Tensor plain_mx(const at::Tensor& x, int64_t dim, nn::MxRounding rounding) {
   at::Tensor result = at::zeros(x.sizes(), at::kDouble);
   for (int64_t first = 0; first < x.size(dim); first += 32) {

@@ -8,9 +8,9 @@
 
 #include "worker/rank/nn/moe.h"
 
-// Mixtures of experts in plain dense ATen, an oracle: every expert computes every token, and a matrix of weights with
-// zeros for experts that a token did not choose selects the results. No sorting, no grouping, no code of worker/rank/nn
-// except its options.
+// An oracle for mixtures of experts in plain dense ATen: every expert computes every token, and a matrix of weights,
+// with zeros for experts that a token did not choose, selects the results. It neither sorts nor groups, and uses no
+// code of worker/rank/nn except its options.
 namespace titan::testing {
 
 using Weights = std::map<std::string, at::Tensor>;  // By name under "moe.".
@@ -18,13 +18,13 @@ using Weights = std::map<std::string, at::Tensor>;  // By name under "moe.".
 struct PlainMoe {
   nn::MoeOptions options;
   Weights weights;
-  at::Tensor bias;   // [experts]; undefined: none.
-  at::Tensor given;  // int64 [n, top_k]: a choice to use; undefined: the best by these scores.
+  at::Tensor bias;   // [experts]; undefined: no bias.
+  at::Tensor given;  // int64 [n, top_k]: the choice to use; undefined: the best by these scores.
 
-  // x [n, in] times the transposed weight [out, in]: [n, out].
+  // Returns x [n, in] times the transposed weight [out, in]: [n, out].
   static at::Tensor times(const at::Tensor& x, const at::Tensor& weight) { return at::matmul(x, weight.t()); }
 
-  // The result of expert `e` for x [n, dim]: [n, dim].
+  // Returns the result [n, dim] of expert `e` for x [n, dim].
   at::Tensor expert(const at::Tensor& x, int64_t e) const {
     const auto of = [&](const char* name) { return weights.at(std::string("experts.") + name)[e]; };
     if (options.swiglu_limit == 0) return times(at::silu(times(x, of("w1"))) * times(x, of("w3")), of("w2"));
@@ -35,7 +35,7 @@ struct PlainMoe {
     return times((up + 1) * gate / (1 + at::exp(-1.702 * gate)), of("mlp2_weight")) + of("mlp2_bias");
   }
 
-  // Takes scores [n, experts]; returns [n, experts], 1 where a token chose. Ties do not occur in random numbers.
+  // Returns [n, experts] from scores [n, experts]: 1 where a token chose the expert. Random numbers have no ties.
   at::Tensor chosen(const at::Tensor& scores) const {
     if (given.defined()) return at::zeros_like(scores.detach()).scatter_(1, given, 1);
     const nn::RouterOptions& router = options.router;
@@ -68,7 +68,7 @@ struct PlainMoe {
     return powers / powers.sum(1, true);
   }
 
-  // How many tokens chose each expert: int64 [experts].
+  // Returns how many tokens chose each expert: int64 [experts].
   at::Tensor counts(const at::Tensor& x) const { return chosen(scores(x)).sum(0).to(at::kLong); }
 
   at::Tensor forward(const at::Tensor& input) const {  // [..., dim]
@@ -120,14 +120,14 @@ inline std::vector<MoeKind> moe_kinds() {
           {"biases, clamped", gpt_oss}};
 }
 
-// Values of order 1, the same on every rank. `skewed`: a bias that leaves some experts empty.
+// Draw values of order 1, the same on every rank. `skewed` makes a bias that leaves some experts empty.
 inline at::Tensor moe_value(const std::string& fqn, const std::vector<int64_t>& shape, at::ScalarType type) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(std::hash<std::string>()(fqn));
   return (at::randn(shape, generator, at::TensorOptions().dtype(at::kDouble)) * 0.5).to(type);
 }
 inline at::Tensor moe_bias(int64_t experts, bool skewed, at::ScalarType type) {
   at::Tensor bias = moe_value("expert_bias", {experts}, type) * 0.2;
-  if (skewed) bias.narrow(0, experts / 2, experts / 2).sub_(3);  // Larger than the scores' range: never among the best.
+  if (skewed) bias.narrow(0, experts / 2, experts / 2).sub_(3);  // Beyond the scores' range: never the best.
   return bias;
 }
 

@@ -55,7 +55,8 @@ TEST(ProductsTest, TakeAnyLayout) {
   });
 }
 
-// A vocabulary's weights are packed, and their gradients summed, piece by piece.
+// The weights of a vocabulary are packed piece by piece, and their gradients are summed so, but each result is rounded
+// once.
 TEST(ProductsTest, AreRoundedOnceForAVocabulary) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(5);
@@ -78,14 +79,14 @@ TEST(ProductsTest, AreAddedToASum) {
     const at::Tensor before = sum.to(at::kDouble);
     add_matmul_nn(sum, more.given, w.given);
     const at::Tensor exact = before + at::matmul(more.exact(), w.exact());
-    // LibTorch rounds the product before it is added.
+    // LibTorch rounds the product before it adds it.
     EXPECT_LE((sum.to(at::kDouble) - exact).abs().max().item<double>(), exact.abs().max().item<double>() / 128);
     if (can_use_own_gemm(dy.given, w.given)) expect_rounded(sum, exact, "once");
   });
 }
 
-// Several weights of one input: results, the input's gradient as the sum of theirs, and each weight's; some results
-// unused, and weights' gradients left for later.
+// Several weights of one input give the same as separate products: results, the input's gradient as the sum of theirs,
+// and each weight's. Some results are unused, and some weights' gradients are left for later.
 TEST(ProductsTest, SharedInputGivesTheSameAsSeparateProducts) {
   kernels::testing::with_every_choice([] {
     for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
@@ -164,7 +165,7 @@ TEST(ProductsTest, GroupedProductsEqualThoseOfEachGroup) {
   });
 }
 
-// Models a GPU, where the host would need microseconds for each expert: three products, whatever their number.
+// On a GPU the host would spend microseconds on each expert. There are three products, however many experts.
 TEST(ProductsTest, GroupedProductsTakeOneCallEach) {
   ASSERT_TRUE(kernels::choose("reference"));
   const std::vector<int64_t> rows(32, 3);
@@ -174,14 +175,14 @@ TEST(ProductsTest, GroupedProductsTakeOneCallEach) {
   grouped_matmul_nt(x.given, w.given, groups);
   grouped_matmul_nn(dy.given, w.given, groups);
   grouped_weight_gradient(dy.given, x.given, groups);
-  EXPECT_EQ(calls.count(), 5);  // With two views that transpose.
+  EXPECT_EQ(calls.count(), 5);  // Two of them are views that transpose.
 }
 
 TEST(ProductsTest, UnalignedAndTransposedGroupsAreRight) {
   ASSERT_TRUE(kernels::choose("reference"));
   const Operand memory({40 * 16 + 1});
   const Operand w({2, 24, 16});
-  const at::Tensor x = memory.given.narrow(0, 1, int64_t{40} * 16).view({40, 16});  // Two bytes off.
+  const at::Tensor x = memory.given.narrow(0, 1, int64_t{40} * 16).view({40, 16});  // Misaligned by two bytes.
   const at::Tensor y = grouped_matmul_nt(x, w.given, group_rows({30, 10}, x));
   expect_rounded(y.narrow(0, 30, 10), at::matmul(x.narrow(0, 30, 10).to(at::kDouble), w.exact()[1].t()), "off");
   const at::Tensor turned = at::randn({16, 40}).to(at::kBFloat16).t();
@@ -197,8 +198,7 @@ TEST(ProductsTest, OtherTypesUseLibTorch) {
   });
 }
 
-// The time has no limit: the speed must be positive for every type and kernel, and the number of threads
-// unchanged.
+// No speed is required: it must be positive for every type and kernel, and the number of threads unchanged.
 TEST(ProductsTest, SpeedIsMeasured) {
   const int threads = at::get_num_threads();
   at::set_num_threads(2);

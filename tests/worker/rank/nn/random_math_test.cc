@@ -9,7 +9,7 @@
 namespace titan::nn {
 namespace {
 
-// A device draws element by element, the CPU in chunks: the same bits, since both use the same functions.
+// A device draws element by element and the CPU in chunks, by the same functions and so with the same bits.
 TEST(RandomMathTest, SingleElementsEqualTheChunks) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const double bound : {0.01, 0.06, kInfinity}) {

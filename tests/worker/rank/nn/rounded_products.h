@@ -7,9 +7,9 @@
 
 namespace titan::testing {
 
-// A second recipe, in fp64, for tests of the places where recipes plug in: operands have eight bits, e4m3 forward and
-// e5m2 for gradients, with one scale per matrix (for experts: one for all of them). Rows are [..., in]
-// or [..., out], weights [out, in] or, for experts, [E, out, in].
+// A second recipe, in fp64, for tests of the places where recipes plug in. Operands have eight bits, e4m3 forward and
+// e5m2 for gradients, with one scale per matrix (for experts: one for all of them). Rows are [..., in] or [..., out],
+// weights [out, in] or, for experts, [E, out, in].
 class RoundedProducts final : public nn::MatmulRecipe {
  public:
   static nn::Operand quantised(const at::Tensor& x, at::ScalarType type) {

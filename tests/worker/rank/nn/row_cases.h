@@ -12,7 +12,7 @@
 // numbers on the CPU.
 namespace titan::testing {
 
-// The same operation on the device; operands come from the CPU, the result and gradients return there.
+// Returns the same operation on the device. Operands come from the CPU; the result and the gradients return there.
 inline Operation on(at::Device device, const Operation& operation) {
   return [=](const Tensors& operands) {
     Tensors moved;
@@ -29,7 +29,7 @@ inline void check_rms_norm(at::Device device) {
     const int64_t dim = pick({1, 7, 16, 64, 257, 1024});
     const at::Tensor x = rounded({pick({1, 2}), pick({0, 1, 5, 40}), dim}), weight = rounded({dim});
     const std::string what = "rows of " + std::to_string(dim);
-    if (x.numel() == 0 && i % 2 == 0) continue;  // LibTorch's own operation has no gradient for an empty tensor.
+    if (x.numel() == 0 && i % 2 == 0) continue;  // LibTorch's operation has no gradient for an empty tensor.
     expect_close(
         {x, weight}, rounded(x.sizes()), on(device, [](const Tensors& t) { return nn::rms_norm(t[0], t[1], 1e-5); }),
         [&](const Tensors& t) { return plain(t[0]) * t[1]; }, 4, what);
@@ -39,7 +39,7 @@ inline void check_rms_norm(at::Device device) {
   }
 }
 
-// A sum and its norm at once: both results, and gradients that reach the sum through either or both of them.
+// Compares a sum and its norm, computed at once: both results, and gradients that reach the sum through either or both.
 inline void check_sum_and_rms_norm(at::Device device) {
   at::manual_seed(5);
   Draw pick(13);

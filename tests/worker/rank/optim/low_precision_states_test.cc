@@ -19,7 +19,7 @@
 namespace titan::optim {
 namespace {
 
-// Parameter: Titan's kernel, a device's (its body on the host), or LibTorch's operations.
+// The parameter selects Titan's kernel, a device's (its body on the host), or LibTorch's operations.
 class MomentFormatTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -53,7 +53,7 @@ Gate gate_of(double divisor, bool skip) {
   return {at::scalar_tensor(divisor, at::kDouble), at::scalar_tensor(skip ? 1.0 : 0.0, at::kFloat)};
 }
 
-// Adam in float64, starting from any moments.
+// Adam in float64, starting from given moments.
 struct Wide {
   at::Tensor value, average, square;
   int steps = 0;
@@ -79,7 +79,7 @@ nlohmann::json bitsandbytes() {
   return {};
 }
 
-// The same formula as in make_adam8bit.py.
+// Computes the same formula as make_adam8bit.py.
 at::Tensor wave(int64_t rows, int64_t columns, int step) {
   at::Tensor all = at::empty({rows, columns}, at::kDouble);
   for (int64_t i = 0; i < all.numel(); ++i) {
@@ -104,8 +104,8 @@ TEST(DynamicMapTest, EqualsBitsandbytes) {
   }
 }
 
-// Compares five steps with bitsandbytes' 8-bit Adam and AdamW. They differ only for a block with a negative extreme
-// average: bitsandbytes stores 0.993 of it, Titan all of it.
+// Compares five steps with bitsandbytes' 8-bit Adam and AdamW. They differ only for a block whose average of largest
+// magnitude is negative: bitsandbytes stores 0.993 of it, Titan all of it.
 TEST_P(MomentFormatTest, FollowsBitsandbytesForFiveSteps) {
   const nlohmann::json golden = bitsandbytes();
   ASSERT_FALSE(golden.is_null()) << "run with --adam8bit=.../adam8bit.json";
@@ -114,7 +114,7 @@ TEST_P(MomentFormatTest, FollowsBitsandbytesForFiveSteps) {
   for (const char* name : {"AdamW", "Adam"}) {
     OptimizerOptions options = options_with("8bit");
     options.name = name;
-    if (options.name == "Adam") options.weight_decay = 0;  // bitsandbytes' decay is AdamW's in both.
+    if (options.name == "Adam") options.weight_decay = 0;  // bitsandbytes applies AdamW's decay in both.
     const at::Tensor value = wave(rows, columns, 0).mul_(0.1), grad = at::empty_like(value);
     Wide exact(value);
     const auto optimizer = make_optimizer(options, {{"w", value, grad}});
@@ -136,8 +136,8 @@ TEST_P(MomentFormatTest, FollowsBitsandbytesForFiveSteps) {
     const double squares = largest((every(numbers_of(state, 1)).to(at::kDouble) - theirs("exp_avg_sq")));
     std::printf("%s by %s: rms from fp64 %.4f rates (bitsandbytes %.4f), apart %.4f, averages %.2e, squares %.2e\n",
                 name, GetParam(), rms, their_rms, apart, averages, squares);
-    // Over all five steps the error is a hundredth of the weights' movement; the moments differ by half a step of a
-    // code.
+    // Over all five steps the error is a hundredth of the weights' movement, and the moments differ by at most half a
+    // step of a code.
     EXPECT_LT(rms, 0.06);
     EXPECT_LE(rms, their_rms);
     EXPECT_LT(apart, 2);
@@ -152,7 +152,7 @@ struct Case {
   std::vector<int64_t> shape;
 };
 
-// Matrices, experts, vectors; whole blocks, tails, and tensors too small for codes.
+// Draws shapes of matrices, experts and vectors: with whole blocks, with tails, and too small for codes.
 std::vector<Case> drawn_cases() {
   std::mt19937_64 random(5);
   const auto whole = [&](int64_t from, int64_t to) { return std::uniform_int_distribution<int64_t>(from, to)(random); };
@@ -174,7 +174,7 @@ std::string text_of(const Case& c) {
   return std::string(c.state_dtype) + " of " + c10::toString(c.type) + " " + std::to_string(c.shape.size()) + " dims";
 }
 
-// Largest error of a stored number, relative to the number itself and to the largest number of its block.
+// Largest error of a stored number, relative to itself and to the largest number of its block.
 struct StoredError {
   double own = 0, of_largest = 0;
 };
@@ -184,7 +184,7 @@ StoredError error_of(const MomentFormat& form, bool is_signed) {
   return {};
 }
 
-// Compares one step from moments of any size with fp64 of the same numbers; vectors and small matrices store full
+// Compares one step, from moments of any size, with fp64 of the same numbers. Vectors and small matrices store full
 // numbers.
 TEST_P(MomentFormatTest, StepsMatchFp64WithinTheFormatsError) {
   for (const Case& c : drawn_cases()) {
@@ -203,7 +203,7 @@ TEST_P(MomentFormatTest, StepsMatchFp64WithinTheFormatsError) {
     exact.square = numbers_of(optimizer->states()[0], 1).to(at::kDouble);
     exact.steps = 1;
     grad.copy_(at::randn(c.shape));
-    // fp32's error of a sum, in units of its addends.
+    // The error of a sum in fp32 is proportional to the size of its addends.
     const at::Tensor added[2] = {exact.average.abs() + grad.abs(), exact.square + grad.square()};
     exact.step(options, 1e-3, grad.to(at::kDouble) / 1.5);
     optimizer->step(1e-3, gate_of(1.5, false));
@@ -219,7 +219,7 @@ TEST_P(MomentFormatTest, StepsMatchFp64WithinTheFormatsError) {
   }
 }
 
-// Titan's kernel and LibTorch's operations agree except for a few codes on the edge between two.
+// Titan's kernel and LibTorch's operations agree, except for a few numbers midway between two codes.
 TEST(LowPrecisionStatesTest, KernelAndOperationsAgree) {
   for (const Case& c : drawn_cases()) {
     SCOPED_TRACE(text_of(c));
@@ -261,7 +261,7 @@ TEST(LowPrecisionStatesTest, KernelAndOperationsAgree) {
   }
 }
 
-// Decoding and encoding gives the same bytes for any codes: a checkpoint may hold plain numbers.
+// Decoding and encoding give the same bytes for any codes, so a checkpoint may hold plain numbers.
 TEST(LowPrecisionStatesTest, DecodedNumbersEncodeToTheSameBytes) {
   at::manual_seed(4);
   std::mt19937_64 random(6);
@@ -271,7 +271,7 @@ TEST(LowPrecisionStatesTest, DecodedNumbersEncodeToTheSameBytes) {
     const int64_t first = std::uniform_int_distribution<int64_t>(0, 700)(random);
     for (const bool is_signed : {false, true}) {
       const BlockCodes codes({rows, columns}, first, is_signed, at::kCPU);
-      // Scales from the smallest numbers to the largest, and blocks of zeros.
+      // Scales reach from the smallest numbers to the largest, and some blocks are zeros.
       at::Tensor numbers = at::randn({rows, columns}) * at::pow(10, at::randint(-36, 30, {rows, 1}).to(at::kFloat));
       numbers = numbers * at::pow(10, at::randint(-6, 1, {rows, columns}).to(at::kFloat));
       numbers[0].zero_();
@@ -279,14 +279,14 @@ TEST(LowPrecisionStatesTest, DecodedNumbersEncodeToTheSameBytes) {
       const at::Tensor decoded = codes.numbers(bytes), again = codes.bytes(decoded);
       EXPECT_TRUE(codes.numbers(again).equal(decoded));
       EXPECT_TRUE(codes.scales(again).equal(codes.scales(bytes)));
-      // Below the smallest normal number several codes mean the same.
+      // Below the smallest normal number, several codes stand for the same number.
       const at::Tensor plain = decoded.abs().gt(1e-37).logical_or(decoded.eq(0)).view({rows, columns});
       EXPECT_TRUE(codes.codes(again).masked_select(plain).equal(codes.codes(bytes).masked_select(plain)));
     }
   }
 }
 
-// A piece of a parameter as one rank of a mesh holds it.
+// A piece of a parameter that one rank of a mesh holds.
 struct Piece {
   std::vector<int64_t> offset, size;
   at::Tensor of(at::Tensor whole) const {
@@ -295,8 +295,8 @@ struct Piece {
   }
 };
 
-// Rows over three ranks, columns over two at a multiple of 256, experts over two; stochastic rounding and codes as on
-// one rank.
+// Rows are cut over three ranks, columns over two at a multiple of 256, experts over two. Stochastic rounding and codes
+// are those of one rank.
 TEST_P(MomentFormatTest, DoesNotDependOnTheMesh) {
   struct Cut {
     std::vector<int64_t> shape;
@@ -335,7 +335,7 @@ TEST_P(MomentFormatTest, DoesNotDependOnTheMesh) {
   }
 }
 
-// A step that a gate skips changes no bit, whatever the gradient is, and uses no random number of the next step.
+// A step that a gate skips changes no bit, whatever the gradient is, and uses up no random number of the next step.
 TEST_P(MomentFormatTest, AppliesTheGate) {
   for (const char* state_dtype : {"float32", "bfloat16", "8bit"}) {
     const OptimizerOptions options = options_with(state_dtype, /*stochastic=*/true);
@@ -363,8 +363,8 @@ TEST_P(MomentFormatTest, AppliesTheGate) {
   }
 }
 
-// A gradient that becomes tiny next to a large one in its block: without its square, a step would be its average over
-// eps.
+// A gradient becomes tiny next to a large one in its block. If its square were lost, a step would be its average
+// divided by eps.
 TEST_P(MomentFormatTest, KeepsSmallSquaresAboveZero) {
   const at::Tensor value = at::zeros({16, 256}), grad = at::zeros({16, 256});
   OptimizerOptions options = options_with("8bit");
@@ -380,7 +380,7 @@ TEST_P(MomentFormatTest, KeepsSmallSquaresAboveZero) {
   }
 }
 
-// Without a gate a non-finite gradient is visible: in its own number, and with codes in its whole block.
+// Without a gate, a non-finite gradient stays visible: in its own number, and with codes in its whole block.
 TEST_P(MomentFormatTest, NonFiniteGradientsAreVisible) {
   for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     const at::Tensor value = at::ones({16, 512}), grad = at::randn({16, 512});
@@ -396,8 +396,8 @@ TEST_P(MomentFormatTest, NonFiniteGradientsAreVisible) {
   }
 }
 
-// A resumed optimizer continues bit for bit from the numbers of its states, in any storage format; and any format
-// resumes from any other.
+// An optimizer continues bit for bit from the numbers of its states, in any storage format, and any format resumes from
+// any other one.
 TEST_P(MomentFormatTest, ResumesFromTheNumbersOfItsStates) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const char* from : {"float32", "bfloat16", "8bit"}) {
@@ -428,7 +428,7 @@ TEST_P(MomentFormatTest, ResumesFromTheNumbersOfItsStates) {
   }
 }
 
-// A bf16 number moves by less than half a step each time: rounding to nearest never moves it, stochastic rounding
+// A bf16 number moves by less than half a step each time: rounding to nearest never moves it, while stochastic rounding
 // follows fp32.
 TEST_P(MomentFormatTest, StochasticRoundingKeepsSmallUpdates) {
   const at::Tensor ones = at::ones({64, 256}, at::kBFloat16), stuck = ones.clone(), grad = at::ones_like(ones);
@@ -443,12 +443,12 @@ TEST_P(MomentFormatTest, StochasticRoundingKeepsSmallUpdates) {
   }
   EXPECT_TRUE(stuck.eq(1).all().item<bool>());
   const at::Tensor moved = ones.to(at::kDouble);
-  // 50 steps of 2e-4; each number's stochastic rounding has a deviation below sqrt(50 p (1 - p)) steps of 2^-8, p =
-  // 0.0512.
+  // 50 steps of 2e-4. Stochastic rounding gives each number a deviation below sqrt(50 p (1 - p)) steps of 2^-8, with p
+  // = 0.0512.
   EXPECT_NEAR(moved.mean().item<double>(), 1 - 50 * 2e-4, 4 * 0.0039 * std::sqrt(50 * 0.0512) / 128);
 }
 
-// Bytes: a quarter and a half of fp32's, in addition to the scales and to tensors too small for codes.
+// Codes need a quarter and bf16 half of fp32's bytes, in addition to the scales and to tensors too small for codes.
 TEST(LowPrecisionStatesTest, StatesHaveTheExpectedBytes) {
   const auto bytes = [](const char* state_dtype, std::vector<int64_t> shape) {
     const at::Tensor value = at::zeros(shape);

@@ -17,7 +17,7 @@ nlohmann::json load_curves() {
   return {};
 }
 
-// Factor by factor as torchtitan's scheduler (make_lr_curves.py).
+// Each factor is that of torchtitan's scheduler (make_lr_curves.py).
 TEST(LrScheduleTest, FollowsTorchtitansCurves) {
   const nlohmann::json curves = load_curves();
   ASSERT_FALSE(curves.is_null()) << "run with --goldens=.../lr_curves.json";
@@ -45,7 +45,7 @@ TEST(LrScheduleTest, WarnsWhenItShortensPhases) {
   EXPECT_TRUE(LrSchedule::create({.warmup_steps = 5, .total_steps = 20})->warnings().empty());
 }
 
-// Training beyond the schedule's end must not use a negative rate.
+// Training beyond the schedule's end must not get a negative rate.
 TEST(LrScheduleTest, StaysAtTheLastValuePastItsEnd) {
   const LrSchedule schedule = *LrSchedule::create({.warmup_steps = 2, .total_steps = 10, .min_lr_factor = 0.1});
   EXPECT_DOUBLE_EQ(schedule.factor(10), 0.1);

@@ -19,7 +19,7 @@
 namespace titan::optim {
 namespace {
 
-// Small products are not worth two threads, and ranks that are threads have one each.
+// Limits LibTorch to one thread: small products are not worth two, and ranks that are threads have one each.
 class OneThread {
  public:
   OneThread() { at::set_num_threads(1); }
@@ -31,7 +31,7 @@ class OneThread {
   const int before_ = at::get_num_threads();
 };
 
-// Keller Jordan's iteration, for one matrix.
+// Computes Keller Jordan's iteration for one matrix.
 at::Tensor plain_newton_schulz(const at::Tensor& g, int steps) {
   at::Tensor x = g.to(at::kDouble);
   const bool tall = x.size(0) > x.size(1);
@@ -51,7 +51,7 @@ at::Tensor plain_newton_schulz_of_all(const at::Tensor& g, int steps) {
   return at::stack(all);
 }
 
-// One parameter's training, written out.
+// The training of one parameter, written out.
 struct PlainMuon {
   at::Tensor value, momentum;
   explicit PlainMuon(const at::Tensor& start)
@@ -86,8 +86,8 @@ TEST(NewtonSchulzTest, MatchesTheIteration) {
     const at::Tensor stack = g.dim() == 2 ? g.unsqueeze(0) : g;
     const at::Tensor want = plain_newton_schulz_of_all(g, 5).view_as(stack);
     EXPECT_LE((newton_schulz(stack, 5) - want).abs().max().item<double>(), 1e-12) << g.sizes();
-    // In bf16 singular values that come only from rounding grow, too: the result is close to the iteration of the same
-    // numbers.
+    // In bf16, singular values that come only from rounding grow, too, so the result is close only to the iteration of
+    // the same numbers.
     const at::Tensor half = stack.to(at::kBFloat16);
     const at::Tensor near = plain_newton_schulz_of_all(half.view_as(g), 5).view_as(stack);
     const at::Tensor got = newton_schulz(half.clone(), 5).to(at::kDouble);
@@ -96,7 +96,7 @@ TEST(NewtonSchulzTest, MatchesTheIteration) {
   EXPECT_EQ(newton_schulz(at::zeros({2, 3, 4}), 5).abs().max().item<float>(), 0);
 }
 
-// Five steps with changing rates, every option; float32 weights use the iteration in bf16.
+// Five steps with changing rates and every option follow the formula. For float32 weights the iteration is in bf16.
 TEST(MuonTest, FollowsTheFormula) {
   const OneThread one_thread;
   std::mt19937_64 random(5);
@@ -138,7 +138,7 @@ TEST(MuonTest, FollowsTheFormula) {
   }
 }
 
-// Groups of both kinds together: each trains as it would alone.
+// Groups of both kinds train together as each would separately.
 TEST(MuonTest, LeavesOthersToAdam) {
   const std::vector<OptimizerOptions> groups = {
       {.name = "AdamW", .lr = 0.1}, {.name = "Muon"}, {.name = "Adam", .lr = 0.2}};
@@ -164,7 +164,7 @@ TEST(MuonTest, LeavesOthersToAdam) {
                c10::Error);
 }
 
-// State types and stochastic rounding apply only to Adam's parameters; momentum has its value's type.
+// State types and stochastic rounding apply only to Adam's parameters. Muon's momentum has the type of its value.
 TEST(MuonTest, StateTypesAndStochasticRoundingAreForAdam) {
   const OneThread one_thread;
   std::vector<OptimizerOptions> groups = {{.name = "AdamW"}, {.name = "Muon"}};
@@ -188,7 +188,7 @@ TEST(MuonTest, StateTypesAndStochasticRoundingAreForAdam) {
   EXPECT_TRUE(slots[1].value.equal(muon_value));
 }
 
-// A gate's divisor applies before momentum; a skipped step leaves no trace, whatever the gradient holds.
+// A gate's divisor applies before momentum, and a skipped step leaves no trace, whatever the gradient holds.
 TEST(MuonTest, AppliesTheGate) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     const OptimizerOptions options{.name = "Muon"};
@@ -233,8 +233,8 @@ TEST(MuonTest, StateIsComplete) {
   EXPECT_TRUE(a.equal(b));
 }
 
-// A parameter's layout on `ranks` ranks: cut along one dimension, unevenly if it does not divide, along two, or whole
-// on each.
+// Draws a parameter's layout on `ranks` ranks: cut along one dimension (unevenly if it does not divide), cut along two,
+// or whole on each.
 MatrixParameter random_layout(std::mt19937_64& random, int ranks, bool many) {
   const auto draw = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
@@ -295,7 +295,7 @@ TEST(MuonPlanTest, EveryMatrixHasOneOwner) {
   }
 }
 
-// No rank has more than the average plus one matrix: the guarantee of dealing the costliest first.
+// No rank has more work than the average plus one matrix: dealing the costliest matrices first guarantees this.
 TEST(MuonPlanTest, WorkIsEven) {
   for (const int ranks : {2, 3, 8, 64}) {
     std::vector<MatrixParameter> parameters;  // An 8B model's layers on FSDP.
@@ -312,12 +312,12 @@ TEST(MuonPlanTest, WorkIsEven) {
     const int64_t total = std::accumulate(work.begin(), work.end(), int64_t{0});
     const int64_t largest = *std::max_element(work.begin(), work.end());
     EXPECT_LE(largest, total / ranks + int64_t{14336} * 4096 * 4096);
-    if (ranks > 8) continue;  // Fewer matrices per rank.
+    if (ranks > 8) continue;  // With more ranks each has fewer matrices.
     EXPECT_LE(static_cast<double>(largest), 1.05 * static_cast<double>(total) / ranks) << ranks;
   }
 }
 
-// Experts that a rank holds whole stay with it, so nothing is sent.
+// Experts that a rank holds whole stay there, so nothing is sent.
 TEST(MuonPlanTest, WholeExpertsStay) {
   MatrixParameter experts{{8, 16, 8}, {}};
   for (int64_t rank = 0; rank < 4; ++rank) experts.held.push_back({{2 * rank, 0, 0}, {2, 16, 8}});
@@ -330,7 +330,7 @@ TEST(MuonPlanTest, WholeExpertsStay) {
   }
 }
 
-// One rank plans to send exactly what the other plans to receive, and an owner gets every number once.
+// Each rank plans to send exactly what the other plans to receive, and an owner gets every number once.
 TEST(MuonPlanTest, RanksAgree) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const int ranks = 1 + static_cast<int>(seed % 5);
@@ -365,7 +365,7 @@ TEST(MuonPlanTest, RanksAgree) {
   }
 }
 
-// A rank's part of a tensor: a parameter of one matrix has two dimensions.
+// Returns a rank's part of a tensor. For a parameter of one matrix it has two dimensions.
 at::Tensor take(const at::Tensor& whole, const MatrixBox& box) {
   at::Tensor part = whole;
   for (size_t dim = 0; dim < 3; ++dim) part = part.narrow(static_cast<int64_t>(dim), box.offset[dim], box.size[dim]);
@@ -373,9 +373,9 @@ at::Tensor take(const at::Tensor& whole, const MatrixBox& box) {
   return whole.size(0) == 1 && box.size[0] == 1 ? part.squeeze(0) : part;
 }
 
-// Compares three steps of shards on ranks that are threads with whole matrices on one: in fp64 the same except for the
-// order of sums in products of one or several matrices, in bf16 within its rounding. The bytes on the wire are those
-// that go to the owners and come back.
+// Compares three steps of shards, on ranks that are threads, with whole matrices on one rank: in fp64 they differ only
+// by the order of sums in products, in bf16 within its rounding. Only numbers that go to the owners and come back are
+// sent.
 TEST(MuonOnRanksTest, TrainsAsOneRank) {
   const OneThread one_thread;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
@@ -425,12 +425,13 @@ TEST(MuonOnRanksTest, TrainsAsOneRank) {
           if (want.numel() == 0) continue;
           const double bound = type == at::kDouble ? 1e-12 : 3 * 0.05 * 0.06;
           EXPECT_LE((got[rank][i] - want).abs().max().item<double>(), bound) << seed << " " << rank << " " << i;
-          // For a single matrix even the bits are the same.
+          // A single matrix even has the same bits.
           const bool same = parameters[i].shape[0] > 1 || got[rank][i].equal(want);
           EXPECT_TRUE(same) << seed << " " << rank << " " << i;
         }
       }
-      // Every number of a matrix that its owner lacks comes to it once; every rank that holds a part gets it back.
+      // Every number of a matrix that its owner lacks is sent to it once, and each rank that holds a part gets that
+      // part back.
       int64_t numbers = 0;
       for (const MatrixRun& run : deal_matrices(parameters, ranks)) {
         const MatrixParameter& one = parameters[run.parameter];

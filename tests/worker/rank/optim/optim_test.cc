@@ -30,7 +30,7 @@ struct Reference {
 
 class AdamTest : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
-// Every name and implementation compared with the formula, over steps with changing rates; an empty shard takes part.
+// Compares every name and implementation with the formula, over steps with changing rates. One shard is empty.
 TEST_P(AdamTest, FollowsTheFormula) {
   OptimizerOptions options;
   options.name = std::get<0>(GetParam());
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(All, AdamTest,
                          ::testing::Combine(::testing::Values("AdamW", "Adam"),
                                             ::testing::Values("fused", "foreach", "for-loop")));
 
-// A gate's divisor applies before the formula; a skipped step leaves no trace, not even in the count of steps.
+// A gate's divisor applies before the formula, and a skipped step leaves no trace, not even in the count of steps.
 TEST_P(AdamTest, AppliesTheGate) {
   OptimizerOptions options;
   options.name = std::get<0>(GetParam());
@@ -77,7 +77,7 @@ TEST_P(AdamTest, AppliesTheGate) {
       return Gate{at::scalar_tensor(divisor, at::kDouble), at::scalar_tensor(skip ? 1.0 : 0.0, at::kFloat)};
     };
     grad.fill_(std::numeric_limits<double>::quiet_NaN());
-    optimizer->step(1e-3, gate(std::numeric_limits<double>::quiet_NaN(), true));  // Before any state exists.
+    optimizer->step(1e-3, gate(std::numeric_limits<double>::quiet_NaN(), true));  // No state exists yet.
     for (const double divisor : {1.0, 3.7, 1e5}) {
       grad.copy_(at::randn({40}, type));
       const at::Tensor drawn = grad.clone();
@@ -111,7 +111,7 @@ TEST(OptimizerTest, StateIsComplete) {
   EXPECT_TRUE(a.equal(b));
 }
 
-// Each slot follows its group's options, whatever the others' are, and one counter serves all.
+// Each slot follows its own group's options, and one counter serves all groups.
 TEST(OptimizerTest, GroupsHaveSeparateOptions) {
   const std::vector<OptimizerOptions> groups = {
       {.name = "AdamW", .weight_decay = 0.3, .lr = 0.5},
@@ -133,7 +133,7 @@ TEST(OptimizerTest, GroupsHaveSeparateOptions) {
     }
     for (int step = 0; step < 3; ++step) {
       for (const Slot& slot : slots) slot.grad.copy_(at::randn({7}, at::kDouble));
-      if (step == 1) {  // In parts, as in a backward pass.
+      if (step == 1) {  // The step runs in parts, as during a backward pass.
         together->begin_step();
         together->step_slots(0, 2, 1e-2);
         together->step_slots(2, 3, 1e-2);

@@ -24,13 +24,13 @@ comm::LedgerCounts twice(comm::LedgerCounts counts) {
   return counts;
 }
 
-// Products of bf16 with few rows are slow on CPUs.
+// Returns whether the family's test is slow: CPUs compute bf16 products of few rows slowly.
 bool test_is_slow(const std::string& family) { return family != "llama3" && family != "qwen3"; }
 
 const std::vector<std::string> kGate = {"moe.router.gate"};
 
-// Every block of every family, at every precision: with saved results, a block's output and all gradients have the bits
-// of a block that keeps its graph, twice in a row.
+// Every block of every family, at every precision: with saved results, its output and all gradients have the bits of a
+// block that keeps its graph, twice in a row.
 TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
   for (const auto& [family, flavor, layer] :
        std::vector<std::tuple<const char*, const char*, int>>{{"llama3", "debugmodel", 0},
@@ -57,8 +57,8 @@ TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
   }
 }
 
-// Saves the first, third, fifth and seventh of Llama's seven products, and attention with its denominators: the second
-// pass computes wk, wo and w3.
+// The first, third, fifth and seventh of Llama's seven products are saved, and attention with its denominators. The
+// second pass computes wk, wo and w3.
 TEST(SelectiveTest, SavesEverySecondProductAndAttention) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto policy = selective_op_policy(*test.block, kGate);
@@ -70,34 +70,34 @@ TEST(SelectiveTest, SavesEverySecondProductAndAttention) {
   EXPECT_EQ(test.again, 2 * n * dim * (kv + dim + hidden));
 }
 
-// Matrices of a listed module's shape are recomputed wherever they are, and do not count.
+// Products with a listed module's shape are recomputed wherever they are, and do not count as one of two.
 TEST(SelectiveTest, ListedShapesAreRecomputed) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto policy = selective_op_policy(*test.block, {"feed_forward.w1"});
   test.first_pass(*policy);
   const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
-  // Saved are wq, wv and w2, the fifth that counts; w3 has w1's shape.
+  // wq, wv and w2 are saved; w2 is the fifth that counts, since w3 has w1's shape.
   EXPECT_EQ(test.saved.bytes(), 4 * n * (3 * dim + /*attention*/ dim + test.spec.n_heads));
   test.second_pass();
   EXPECT_EQ(test.again, 2 * n * dim * (2 * dim + 2 * hidden));
 }
 
-// The router's gate is recomputed and does not count; neither do routed experts.
+// The router's gate is recomputed and does not count, nor do the routed experts' products.
 TEST(SelectiveTest, RoutersAreRecomputed) {
   CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat);
   const models::ModelSpec& spec = test.spec;
   const int64_t n = kRows * kTokens, shared = spec.moe->num_shared_experts * spec.moe->hidden;
   const int64_t attention = spec.n_heads * (spec.v_head_dim + 1);
   test.first_pass(*selective_op_policy(*test.block, kGate));
-  // wq, wkv_b, shared w1 and w2 of wq, wkv_a, wkv_b, wo, w1, w3, w2.
+  // Every second one of wq, wkv_a, wkv_b, wo and the shared w1, w3, w2 is saved: wq, wkv_b, w1, w2.
   const int64_t heads = spec.n_heads * (spec.head_dim + spec.qk_nope_head_dim + spec.v_head_dim);
   EXPECT_EQ(test.saved.bytes(), 4 * n * (attention + heads + shared + spec.dim));
-  // With the gate as the fifth: wq, wkv_b, the gate and w3.
+  // If the gate counts as the fifth, these are wq, wkv_b, the gate and w3.
   test.first_pass(*selective_op_policy(*test.block, {}));
   EXPECT_EQ(test.saved.bytes(), 4 * n * (attention + heads + spec.moe->num_experts + shared));
 }
 
-// In every mode the saved bytes equal those that the allocator holds between the passes.
+// In every mode the counted saved bytes equal those that the allocator holds between the passes.
 TEST(SelectiveTest, MemoryMatchesThePrediction) {
   testing::AllocationMeter meter;
   const testing::AllocationMeter::Scope scope(meter);
@@ -111,14 +111,14 @@ TEST(SelectiveTest, MemoryMatchesThePrediction) {
     return meter.begin() - rest;
   };
   const auto by_operation = selective_op_policy(*test.block, kGate);
-  held(*by_operation);  // Warms the caches.
+  held(*by_operation);  // Fills the caches.
   EXPECT_NEAR(held(*by_operation), test.saved.bytes(), 64);
   int64_t all = 0;
   for (const nn::OpCall& call : test.saved.calls()) all += call.bytes;
   for (const double budget : {0.0, 0.1, 0.3, 0.5, 0.8, 1.0}) {
     std::optional<ParetoPoint> chosen;
     const auto policy = memory_budget_policy(budget, [&](const auto&, const ParetoPoint& choice) { chosen = choice; });
-    held(*policy);  // Saves nothing yet.
+    held(*policy);  // The first pass of a budget saves nothing yet.
     EXPECT_EQ(test.saved.bytes(), 0);
     ASSERT_TRUE(chosen.has_value());
     EXPECT_NEAR(held(*policy), chosen->bytes, 64) << budget;
@@ -127,7 +127,7 @@ TEST(SelectiveTest, MemoryMatchesThePrediction) {
     double flops = 0;
     for (const nn::OpCall& call : test.saved.calls()) flops += call.flops;
     test.second_pass();
-    // The counter takes all pairs of queries and keys, the plan the half that a causal mask leaves.
+    // The counter includes all pairs of queries and keys, the plan only the half that a causal mask leaves.
     if (budget == 0) {
       EXPECT_GE(static_cast<double>(test.again), flops);
     } else if (budget == 1) {
@@ -136,7 +136,7 @@ TEST(SelectiveTest, MemoryMatchesThePrediction) {
   }
 }
 
-// With sequence parallelism the reduce-scatters' results are saved; neither they nor the products that feed them run in
+// With sequence parallelism the reduce-scatters' results are saved. Neither they nor the products that feed them run in
 // the second pass.
 TEST(SelectiveTest, ReduceScattersAreSavedWithTheirProducts) {
   testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
@@ -148,7 +148,7 @@ TEST(SelectiveTest, ReduceScattersAreSavedWithTheirProducts) {
       if (mode[0] == 'b') test.first_pass(*policy);
       const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden / 2;
       if (mode[0] == 'o') {
-        // wq, wv, w1 of half the width, attention, two scattered results.
+        // Saved are wq, wv and w1 of half the width, attention, and two scattered results.
         EXPECT_EQ(test.saved.bytes(), 8 * n * (dim / 2 + dim / 2 + hidden + dim / 2 + test.spec.n_heads / 2 + dim));
       }
       const int64_t before = self.ledger.counts()["tp/reduce_scatter"].calls;
@@ -159,7 +159,7 @@ TEST(SelectiveTest, ReduceScattersAreSavedWithTheirProducts) {
   });
 }
 
-// Saved attention also avoids the exchange of keys and values.
+// If attention is saved, the second pass exchanges no keys and values.
 TEST(SelectiveTest, SavedAttentionExchangesNothing) {
   for (const char* rotate : {"allgather", "alltoall"}) {
     testing::run_ranks({.dp_shard = 1, .cp = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
@@ -176,7 +176,7 @@ TEST(SelectiveTest, SavedAttentionExchangesNothing) {
   }
 }
 
-// Asynchronous tensor parallelism: products inside the overlapped functions are saved as others are.
+// With asynchronous tensor parallelism, products inside the overlapped functions are saved like others.
 TEST(SelectiveTest, OverlappedProductsAreSaved) {
   testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
     model::ParallelOptions options;
@@ -200,13 +200,13 @@ TEST(SelectiveTest, OverlappedProductsAreSaved) {
   });
 }
 
-// The exchanged rows in both directions are saved, and their numbers: the second pass sends nothing, while the
-// gradients are exchanged as before. Under a budget the rows are exchanged again, on all ranks alike.
+// Exchanged rows are saved in both directions, and their numbers too: the second pass sends nothing, while gradients
+// are exchanged as before. Under a budget all ranks exchange the rows again.
 TEST(SelectiveTest, ExchangedRowsAreSaved) {
   for (const char* family : {"llama4", "deepseek_v3", "gpt_oss"}) {
     testing::run_ranks({.dp_shard = 2, .ep = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
       CheckpointedBlock test(family, "debugmodel", at::kDouble, 1, self.mesh.get());
-      test.input += self.rank;  // Other choices on the other rank.
+      test.input += self.rank;  // The other rank's router makes other choices.
       const std::vector<at::Tensor> expected = test.plain();
       const auto exchanges_of_second_pass = [&](nn::RecomputePolicy& policy) {
         test.first_pass(policy);
@@ -226,8 +226,8 @@ TEST(SelectiveTest, ExchangedRowsAreSaved) {
   }
 }
 
-// Queries come before keys and values: with a low rank for queries, their narrow first product, the latent and the last
-// one are saved, and the wide ones are recomputed.
+// Queries come before keys and values. If queries have a low rank, their narrow first product, the latent and the last
+// product are saved, and the wide ones are recomputed.
 TEST(SelectiveTest, LatentsAreSavedAndHeadsRecomputed) {
   CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat, 0, nullptr, {},
                          [](models::ModelSpec& spec) { spec.q_lora_rank = 24; });
@@ -238,14 +238,14 @@ TEST(SelectiveTest, LatentsAreSavedAndHeadsRecomputed) {
   EXPECT_EQ(test.saved.bytes(), 4 * n * (24 + latent + attention + spec.dim + hidden));  // wq_a, wkv_a, wo, w3.
 }
 
-// Layers with biases are another operation in torchtitan, which is not on its list: GPT-OSS saves only attention.
+// For torchtitan a product with a bias is another operation, which is not on its list, so GPT-OSS saves only attention.
 TEST(SelectiveTest, BiasedProductsAreRecomputed) {
   CheckpointedBlock test("gpt_oss", "debugmodel", at::kFloat);
   test.first_pass(*selective_op_policy(*test.block, {}));
   EXPECT_EQ(test.saved.bytes(), 4 * kRows * kTokens * test.spec.n_heads * (test.spec.v_head_dim + 1));
 }
 
-// A second pass that differs from the first is an error, not a wrong gradient.
+// If the second pass differs from the first, the result is an error and not a wrong gradient.
 TEST(SelectiveTest, TheSecondPassMustRepeatTheFirst) {
   CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   test.first_pass(*selective_op_policy(*test.block, kGate));
@@ -277,8 +277,8 @@ TEST(CheckpointPlanTest, EveryNthBlockCountedFromOne) {
     for (const BlockCheckpoint& one : checkpoints) recompute.push_back(one.recompute);
     return recompute;
   };
-  // Layers are selected by their indices in the model, whatever number N says; those of other ranks are not listed
-  // here.
+  // Layers are selected by their indices in the model, whatever the option's number is. Indices of other ranks' layers
+  // have no effect here.
   EXPECT_THAT(listed("full", "2", {0, 3, 17}), ElementsAre(true, false, false, true, false));
   EXPECT_THAT(listed("selective", "2", {0, 1}), ElementsAre(true, true, false, false, false));
   EXPECT_THAT(listed("selective", "op", {4}), ElementsAre(false, false, false, false, true));

@@ -17,7 +17,7 @@ namespace titan::testing {
 
 inline constexpr int64_t kRows = 2, kTokens = 16;
 
-// One transformer block of a model, with values.
+// One transformer block of a model, with weights and inputs.
 struct CheckpointedBlock {
   CheckpointedBlock(const std::string& family, const std::string& flavor, at::ScalarType type, int layer = 1,
                     const comm::DeviceMesh* mesh = nullptr, model::ParallelOptions options = {},
@@ -25,7 +25,7 @@ struct CheckpointedBlock {
     spec = models::find(family, flavor).value();
     spec.vocab_size = 64;
     if (change) change(spec);
-    if (spec.moe) spec.moe->num_experts = 8, spec.moe->hidden = 48;  // Products of experts take most of the time.
+    if (spec.moe) spec.moe->num_experts = 8, spec.moe->hidden = 48;  // Products of experts would take most of the time.
     const int64_t row = mesh == nullptr ? kTokens : kTokens * mesh->group(mesh::Axis::kContext).size();
     model = model::build(spec, {.seq_len = kTokens, .longest_row = row}).value();
     if (mesh != nullptr) {

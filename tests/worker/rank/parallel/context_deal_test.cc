@@ -16,7 +16,7 @@ struct RandomRow {
   std::vector<int64_t> work;
 };
 
-// A row of documents of random lengths, with windows and chunks, in up to three kinds of layers.
+// Draws a row of documents of random lengths, with windows and chunks, in up to three kinds of layers.
 RandomRow random_row(titan::testing::Draw& pick) {
   RandomRow row{.ranks = static_cast<int>(pick({2, 3, 4, 8}))};
   const int64_t rows = pick({1, 1, 3}), tokens = 48 * pick({1, 2, 5, 11});
@@ -33,7 +33,7 @@ int64_t mean_work(const RandomRow& row) {
   return std::accumulate(row.work.begin(), row.work.end(), int64_t{0}) / row.ranks;
 }
 
-// Compares with every mask written out.
+// Compares the counted work with every mask written out.
 TEST(ContextDealTest, WorkCountsTheVisibleKeys) {
   at::manual_seed(1);
   titan::testing::Draw pick(1);
@@ -49,7 +49,7 @@ TEST(ContextDealTest, WorkCountsTheVisibleKeys) {
   }
 }
 
-// Every position is dealt once; every rank has the same number of them, ascending and in at most eight pieces.
+// Every position is dealt once. Each rank has the same number of positions, ascending and in at most eight pieces.
 TEST(ContextDealTest, SharesAreEqualPartsOfTheRow) {
   at::manual_seed(2);
   titan::testing::Draw pick(2);
@@ -94,7 +94,7 @@ TEST(ContextDealTest, NeverMoreWorkThanHeadTailOrContiguous) {
   EXPECT_GT(gains, 150);
 }
 
-// Even where blocks would do as well: fewer pieces are fewer calls.
+// Plain causal rows are split so even where blocks would be as even, since fewer pieces need fewer calls.
 TEST(ContextDealTest, PlainCausalRowsAreSplitHeadTail) {
   for (const int ranks : {2, 3, 8}) {
     const std::vector<int64_t> work = attention_work({}, 2, 960, {{{}, 4}});
@@ -107,15 +107,16 @@ TEST(ContextDealTest, PlainCausalRowsAreSplitHeadTail) {
   }
 }
 
-// The example of PyTorch's balancer: documents of 4, 8 and 4 blocks on two ranks, 28 of 56 to each.
+// PyTorch's balancer has this example: documents of 4, 8 and 4 blocks on two ranks, 28 of 56 for each.
 TEST(ContextDealTest, DocumentsOfAnExampleAreEven) {
   const std::vector<int64_t> work{1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4};
   EXPECT_EQ(max_work(split_head_tail(16, 2), work), 36);
   EXPECT_EQ(max_work(split_by_work(work, 2), work), 28);
 }
 
-// Adjacent keys on their owner are one call, so the number of calls grows with the pieces of a share and not with their
-// square: under a causal mask one for each of its queries' pieces and owner, and one more for its own block.
+// Adjacent keys of one owner need one call, so the number of calls grows with the pieces of a share and not with their
+// square. Under a causal mask there is one call for each owner and piece of queries, and one more for the piece's own
+// block.
 TEST(ContextDealTest, CallsGrowWithThePiecesOfOneShare) {
   std::vector<int64_t> work(1024);
   for (size_t i = 0; i < work.size(); ++i) work[i] = i < 256 ? 100 : 1 + static_cast<int64_t>(i / 16 % 2);

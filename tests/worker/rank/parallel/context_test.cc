@@ -35,7 +35,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << ", sinks " << c.sinks;
 }
 
-// The whole rows, as one rank would have them.
+// The whole rows, as one rank would compute them.
 struct Whole {
   explicit Whole(const Case& c) {
     const auto heads = [&](int64_t count, int64_t size) {
@@ -57,7 +57,7 @@ struct Whole {
   nn::MicrobatchContext microbatch;
 };
 
-// Every layer has this mask.
+// Returns a context in which every layer has the case's mask.
 ContextParallel context_of(const testing::ThreadRank& self, const Case& c, const std::string& rotate) {
   return {&self.mesh->group(mesh::Axis::kContext), c.balance, {{c.mask}}, rotate};
 }
@@ -79,7 +79,7 @@ Results run(nn::AttentionInput input, const at::Tensor& grad_out, const nn::Atte
   return results;
 }
 
-// One rank's results from its share of the whole.
+// Returns one rank's results from its share of the whole.
 Results run_share(const Whole& whole, const ContextParallel& context) {
   const nn::MicrobatchContext share = shard_microbatch(whole.microbatch, context);
   nn::AttentionInput input = whole.input;
@@ -92,7 +92,7 @@ void expect_near(const at::Tensor& one, const at::Tensor& other, double toleranc
   EXPECT_LE((one - other).abs().max().item<double>(), tolerance * (1 + other.abs().max().item<double>())) << what;
 }
 
-// Compares every rank's share of outputs and gradients with the oracle's, and the methods with each other.
+// Compares every rank's share of outputs and gradients with the oracle's, and the two methods with each other.
 void expect_exact(const Case& c, double tolerance) {
   const Whole whole(c);
   const at::Tensor documents = whole.microbatch.documents;
@@ -184,7 +184,7 @@ TEST(ContextTest, SharesMakeUpTheRow) {
   }
 }
 
-// The closed form of the header, inside the c10d wrapper.
+// The traffic that c10d sees is that of the header's closed form.
 TEST(ContextTest, TrafficIsTheClosedForm) {
   at::manual_seed(3);
   const Case c{
@@ -216,8 +216,8 @@ std::vector<int64_t> flops_of_ranks(const Whole& whole, const Case& c) {
   return flops;
 }
 
-// Head-tail balance gives every rank the same work; without it the last rank has the most. The work is only that of the
-// row's causal half: no fully hidden block is computed. FLOPs count a causal block as whole.
+// Head-tail balance gives every rank the same work; without it the last rank has the most. The work is that of the
+// row's causal half, since fully hidden blocks are not computed. FLOPs count a causal block as a whole one.
 TEST(ContextTest, BalancedRanksComputeTheSame) {
   Case c{.ranks = 4, .rows = 1, .kv_heads = 1, .tokens = 256};
   const Whole whole(c);
@@ -234,8 +234,8 @@ TEST(ContextTest, BalancedRanksComputeTheSame) {
   }
 }
 
-// One long document and short ones: head and tail would leave the long one's end to one rank, with the queries that see
-// the most.
+// Head-tail would leave the end of a long document, whose queries see the most keys, to one rank, so packed rows are
+// dealt by their work.
 TEST(ContextTest, PackedRowsAreEvenByWork) {
   Case c{.ranks = 4, .rows = 1, .kv_heads = 1, .tokens = 512, .mask = {.documents = true}};
   Whole whole(c);
@@ -252,7 +252,7 @@ TEST(ContextTest, PackedRowsAreEvenByWork) {
   EXPECT_LT(fullest(LoadBalance::kWork), 1.1);
 }
 
-// A long row compared with one rank's own attention; TITAN_LONG_ROW makes it longer (tests/numerics/long_context.py).
+// Compares a long row with one rank's own attention. TITAN_LONG_ROW makes it longer (tests/numerics/long_context.py).
 TEST(ContextTest, LongRow) {
   at::manual_seed(4);
   const char* const tokens = std::getenv("TITAN_LONG_ROW");

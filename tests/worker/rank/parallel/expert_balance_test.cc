@@ -42,7 +42,7 @@ class DenseLayer : public nn::Block {
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext&) override { return input; }
 };
 
-// The rule of the paper on counts of all tokens, written out for one expert at a time.
+// Applies the paper's rule to the counts of all tokens, one expert at a time.
 void move_plainly(std::vector<double>& bias, const std::vector<int64_t>& counts, double coefficient) {
   double sum = 0, moved = 0;
   for (const int64_t count : counts) sum += static_cast<double>(count);
@@ -58,7 +58,8 @@ void move_plainly(std::vector<double>& bias, const std::vector<int64_t>& counts,
 const std::set<Axis> kBalanceAxes = {Axis::kTensor, Axis::kExpert, Axis::kLoss, Axis::kPipeline};
 constexpr double kCoefficient = 0.05;  // Large, so that routing changes within a few steps.
 
-// Several steps of two microbatches, each layer run again as in a recomputed block; pp ranks hold one layer each.
+// Trains several steps of two microbatches. Each layer runs twice, as in a recomputed block; each pipeline rank holds
+// one layer.
 void check(const mesh::Degrees& degrees, int ranks, bool sequence) {
   const nn::MoeOptions options = testing::moe_kinds()[2].options;  // Groups, norm, shared experts.
   testing::run_ranks(degrees, ranks, kBalanceAxes, [&](testing::ThreadRank& self) {
@@ -128,8 +129,8 @@ TEST(ExpertBalanceTest, WithoutCoefficientOnlyCounts) {
   });
 }
 
-// A pipeline stage without experts takes part in the sum with a tensor that the mesh's ranks can send. Here ranks on a
-// device without memory stand for those of a GPU, where groups refuse a CPU tensor.
+// A pipeline stage without experts takes part in the sum with a tensor on its device: groups of a GPU refuse a CPU
+// tensor. A device without memory stands for the GPU here.
 TEST(ExpertBalanceTest, AStageWithoutExpertsCountsOnTheDevice) {
   const std::unique_ptr<device::Device> device = comm::make_fake_device();
   ASSERT_EQ(device->torch_device().type(), at::kMeta);
@@ -139,7 +140,7 @@ TEST(ExpertBalanceTest, AStageWithoutExpertsCountsOnTheDevice) {
   DenseLayer dense;
   ExpertBalance balance({&dense}, kCoefficient, mesh, device->torch_device());
   balance.finish_step();
-  // The sum has no numbers to read; only the call counts.
+  // The sum has no values to read, so only the call counts.
   EXPECT_THROW((void)balance.loads(4, 8), std::exception);
   const comm::LedgerCounts counts = ledger.counts();
   ASSERT_TRUE(counts.contains("pp/all_reduce"));

@@ -55,7 +55,7 @@ at::Tensor part_of(at::Tensor whole, const nn::Parameter& parameter) {
 
 struct Oracle {
   PlainMoe plain;
-  std::vector<at::Tensor> leaves;  // In the order of the parameters; the input last.
+  std::vector<at::Tensor> leaves;  // In the order of the parameters, then the input.
   at::Tensor output;
   std::vector<at::Tensor> gradients;
 };
@@ -93,14 +93,14 @@ struct Rank {
   }
 
   int data_ranks() const { return mesh.group(Axis::kFsdp).size(); }
-  // This rank's rows; with sequence parallelism its piece of their tokens.
+  // Returns this rank's rows, or with sequence parallelism its piece of their tokens.
   at::Tensor share(const at::Tensor& all) const {
     const at::Tensor rows = all.narrow(0, mesh.group(Axis::kFsdp).rank() * kBatch, kBatch);
     if (!sequence) return rows.contiguous();
     const int64_t piece = kLength / tensor.size();
     return rows.narrow(1, tensor.rank() * piece, piece).contiguous();
   }
-  // Reduces a parameter's gradient as the runtime does: sums it over all ranks that compute parts of it.
+  // Sums a parameter's gradient over all ranks that compute parts of it, as the runtime does.
   at::Tensor reduced(size_t index, at::Tensor gradient) {
     const nn::Parameter& parameter = block.parameters()[index];
     gradient = gradient.contiguous();
@@ -120,13 +120,13 @@ struct Rank {
 const std::set<Axis> kAxes = {Axis::kTensor, Axis::kExpert, Axis::kExpertTensor, Axis::kExpertFsdp,
                               Axis::kFsdp,   Axis::kLoss,   Axis::kPipeline};
 
-// For every world, kind of layer, load, and with and without sequence parallelism: body(rank, kind, skewed).
+// Calls the body for every world, kind of layer and load, with and without sequence parallelism.
 using Body = std::function<void(testing::ThreadRank&, Rank&, const World&, const MoeKind&, bool skewed)>;
 void for_each_rank(at::ScalarType type, const Body& body, testing::Via via = testing::Via::kMemory,
                    ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll) {
   for (const World& world : kWorlds) {
     if (dispatcher == ExpertDispatcher::kAllGather && world.degrees.ep == 1) continue;
-    // Over sockets the largest world covers everything: exchanges of unequal and of no rows.
+    // Over sockets only the largest worlds run: they have exchanges of unequal numbers of rows and of none.
     if (via == testing::Via::kGloo && world.degrees.ep < 4) continue;
     testing::run_ranks(
         world.degrees, world.ranks, kAxes,
@@ -169,7 +169,7 @@ void check_equal_one_rank(at::ScalarType type, double tolerance, testing::Via vi
       EXPECT_LE(distance(rank.reduced(i, gradients[i]), part_of(oracle.gradients[i], parameter)), tolerance)
           << parameter.fqn;
     }
-    // Each token was counted once, on the ranks that route it.
+    // Each token was counted once, on a rank that routes it.
     at::Tensor counts = rank.block.moe.tokens_per_expert.clone();
     rank.mesh.group(Axis::kLoss).all_reduce(counts).wait();
     if (tensor_ranks_split_tokens(rank.mesh.mesh())) rank.tensor.all_reduce(counts).wait();
@@ -191,8 +191,8 @@ TEST(GatheredTokensTest, EqualsOneRankOverGloo) {
   check_equal_one_rank(at::kDouble, 1e-12, testing::Via::kGloo, ExpertDispatcher::kAllGather);
 }
 
-// The contract of expert.h: collectives and bytes of a layer's forward and backward pass, and its products, follow from
-// the degrees and from the number of tokens per expert.
+// expert.h states that collectives and bytes of a layer's passes, and its products, follow from the degrees and from
+// the number of tokens per expert.
 void check_closed_form(ExpertDispatcher dispatcher) {
   const auto check = [&](testing::ThreadRank& self, Rank& rank, const World&, const MoeKind& kind, bool) {
     const mesh::Mesh& mesh = rank.mesh.mesh();
@@ -208,7 +208,7 @@ void check_closed_form(ExpertDispatcher dispatcher) {
     const int64_t products = flops.products();
     const comm::LedgerCounts traffic = comm::subtract(self.ledger.counts(), before);
 
-    // Rows of the experts on this rank, from all ranks of the expert group.
+    // Counts the rows, from all ranks of the expert group, of this rank's experts.
     at::Tensor counts = rank.block.moe.tokens_per_expert.clone();
     rank.mesh.group(Axis::kExpert).all_reduce(counts).wait();
     const int64_t local = options.router.num_experts / ep;
@@ -242,7 +242,8 @@ void check_closed_form(ExpertDispatcher dispatcher) {
 TEST(ExpertParallelTest, TrafficAndProductsEqualTheClosedForm) { check_closed_form(ExpertDispatcher::kAllToAll); }
 TEST(GatheredTokensTest, TrafficAndProductsEqualTheClosedForm) { check_closed_form(ExpertDispatcher::kAllGather); }
 
-// Any shape and any load, even all tokens at one expert or at one rank's: both dispatchers compute the same.
+// For any shape and any load, even all tokens at one expert or at one rank's experts, both dispatchers compute the
+// same.
 TEST(GatheredTokensTest, EqualExchangedRowsForAnyLoad) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     testing::Draw pick(seed);
@@ -281,13 +282,13 @@ TEST(GatheredTokensTest, EqualExchangedRowsForAnyLoad) {
   }
 }
 
-// A rank that has the experts 4 and 5 of 6.
+// The rank has experts 4 and 5 of 6.
 TEST(LocalChoicesTest, AreNumberedFromTheFirstExpertHere) {
   const at::Tensor experts = at::tensor({4, 0, 5, 3, 2, 1, 5, 1, 4}, at::kLong).view({3, 3});
   const at::Tensor scores = at::arange(9, at::kDouble).view({3, 3});
   const LocalChoices all = local_choices(experts.narrow(1, 0, 2), scores.narrow(1, 0, 2), 4, 2, 6);
   EXPECT_TRUE(all.experts.equal(at::tensor({0, 2, 2, 2, 1, 2}, at::kLong).view({3, 2})));
-  // No token has more than two choices here.
+  // The rank has two experts, so a token has at most two choices here.
   const LocalChoices two = local_choices(experts, scores, 4, 2, 6);
   EXPECT_TRUE(two.experts.equal(at::tensor({0, 1, 2, 2, 0, 1}, at::kLong).view({3, 2})));
   EXPECT_TRUE(two.scores.equal(at::tensor({0., 2., 3., 4., 8., 6.}, at::kDouble).view({3, 2})));
@@ -324,7 +325,7 @@ TEST(ExpertParallelTest, CutsAndMarksParameters) {
 }
 
 TEST(RegroupTest, SegmentsMoveAsAWhole) {
-  // From rank 0: one row for expert 0, two for 1; from rank 1: three and none.
+  // Rank 0 sends one row for expert 0 and two for expert 1; rank 1 sends three and none.
   const std::vector<int64_t> received = {1, 2, 3, 0};
   const ExpertPermutation regrouping = permute_by_expert(received, at::tensor(received, at::kLong), 2);
   EXPECT_EQ(regrouping.rows, (std::vector<int64_t>{4, 2}));
@@ -333,7 +334,7 @@ TEST(RegroupTest, SegmentsMoveAsAWhole) {
   EXPECT_TRUE(regrouping.order.index_select(0, regrouping.inverse).equal(at::arange(6)));
 }
 
-// Compares with a stable sort of the rows' experts, including segments, experts and ranks without a row.
+// Compares with a stable sort of the rows by expert, including segments, experts and ranks without rows.
 TEST(RegroupTest, IsAStableSortByExpert) {
   titan::testing::Draw pick(7);
   for (int i = 0; i < 50; ++i) {

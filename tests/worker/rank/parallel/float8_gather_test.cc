@@ -15,7 +15,7 @@ using mesh::Axis;
 
 std::deque<nn::Parameter> two_weights() {
   std::deque<nn::Parameter> parameters;
-  parameters.push_back({"one", {37, 16}, {}, {}});  // Its rows do not divide by the ranks.
+  parameters.push_back({"one", {37, 16}, {}, {}});  // The number of rows does not divide by the ranks.
   parameters.push_back({"other", {16, 32}, {}, {}});
   return parameters;
 }
@@ -30,7 +30,7 @@ struct Gathered {
   int64_t gather_bytes = 0, scale_calls = 0;
 };
 
-// Gathers two weights on a rank, each drawn with its index and `seed`.
+// Gathers two weights on a rank, each drawn from its index and `seed`.
 Gathered gather(testing::ThreadRank& self, std::deque<nn::Parameter>& parameters, const Float8Gather& recipe,
                 ShardUnit& unit, int seed) {
   std::vector<const ShardedParameter*> placed;
@@ -50,7 +50,7 @@ Gathered gather(testing::ThreadRank& self, std::deque<nn::Parameter>& parameters
   return result;
 }
 
-// The gathered weight equals, bit for bit, the quantization of a weight gathered as numbers, at one byte per element.
+// The gathered weight equals, bit for bit, the quantization of the whole weight, at one byte per element.
 TEST(Float8GatherTest, EqualsTheQuantizedGatheredWeight) {
   const auto products = nn::make_low_precision_recipe({.recipe = nn::LowPrecisionRecipe::kFloat8Tensorwise});
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -62,7 +62,7 @@ TEST(Float8GatherTest, EqualsTheQuantizedGatheredWeight) {
         ShardUnit unit(
             "unit", {&parameters[0], &parameters[1]},
             {.shard_group = &group, .device = self.device.get(), .precision = {.param = type}, .gather = &recipe});
-        for (const int seed : {1, 2}) {  // The second step's weights have other scales.
+        for (const int seed : {1, 2}) {  // The weights of the second step have other scales.
           const Gathered got = gather(self, parameters, recipe, unit, seed);
           EXPECT_EQ(got.gather_bytes, 3 * (13 * 16 + 6 * 32));
           EXPECT_EQ(got.scale_calls, 1);
@@ -77,7 +77,8 @@ TEST(Float8GatherTest, EqualsTheQuantizedGatheredWeight) {
   }
 }
 
-// If weights are gathered into a slot, scales are written to the same memory: a device's graph reads it.
+// If weights are gathered into a slot, their scales are written to the same memory each time, where a device's graph
+// reads them.
 TEST(Float8GatherTest, ScalesStayInPlaceInASlot) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kFsdp);
@@ -95,7 +96,7 @@ TEST(Float8GatherTest, ScalesStayInPlaceInASlot) {
   });
 }
 
-// A weight without a computed scale is not sent with a wrong one.
+// A weight whose scale was not computed is not sent with a wrong one.
 TEST(Float8GatherTest, RefusesToGatherWithoutPrecomputedScales) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kFsdp);

@@ -41,7 +41,7 @@ json record(const OpCall& call, bool saved) {
   return {name(call.kind), matrix, saved};
 }
 
-// One layer's first pass, on meaningless values.
+// Returns the calls of one layer's first pass, with meaningless values.
 json calls_of(nn::Block& block, const std::vector<std::string>& listed, const at::Tensor& input, int64_t tokens) {
   for (nn::Parameter& parameter : block.parameters()) parameter.weight = at::randn(parameter.shape) / 16;
   block.init_buffers(at::kCPU, at::kFloat);

@@ -14,7 +14,8 @@ namespace {
 using nn::OpCall;
 using testing::CheckpointedBlock;
 
-// The items that a budget may choose: a reduce-scatter together with the product that feeds it, nothing of the experts.
+// The items among which a budget may choose: a reduce-scatter counts together with the product that feeds it, and
+// nothing of the experts is an item.
 struct Choosable {
   std::vector<KnapsackItem> items;
   std::vector<int> item_of_call;  // -1: always recomputed.
@@ -28,7 +29,7 @@ Choosable choosable(const std::vector<OpCall>& calls) {
     if (calls[i].kind == OpCall::Kind::kGroupedProduct || calls[i].kind == OpCall::Kind::kExchange) {
       result.item_of_call.push_back(-1);
     } else if (calls[i].feeds >= 0) {
-      result.item_of_call.push_back(static_cast<int>(result.items.size()));  // The next call's item.
+      result.item_of_call.push_back(static_cast<int>(result.items.size()));  // The item that the next call adds.
     } else {
       result.item_of_call.push_back(static_cast<int>(result.items.size()));
       result.items.push_back({calls[i].bytes, calls[i].flops + (fed ? calls[i - 1].flops : 0)});
@@ -51,9 +52,9 @@ const BudgetCase kBudgetCases[] = {{"one rank", {.dp_shard = 1}, 1},
                                    {"ep 2", {.dp_shard = 2, .ep = 2}, 2},
                                    {"ep 2, tp 2, etp 1", {.dp_shard = 1, .tp = 2, .ep = 2, .etp = 1}, 2}};
 
-// One layer at rising budgets: each choice is the best of all subsets within its bytes, the second pass computes the
-// planned products, a larger budget never saves less nor recomputes more, gradients have the same bits, and ranks that
-// share collectives choose alike.
+// Runs one layer at rising budgets: each choice is the best of all subsets within its bytes, the second pass computes
+// the planned products, a larger budget never saves less or recomputes more, gradients have the same bits, and ranks
+// that share collectives make the same choice.
 void rise(testing::ThreadRank& self, const BudgetCase& one, const std::string& family, const std::string& flavor,
           std::vector<std::vector<bool>>& chosen_by_rank) {
   model::ParallelOptions options;

@@ -15,7 +15,7 @@ namespace {
 
 using mesh::Axis;
 
-// One layer with a core that records its input.
+// One layer whose attention core records its input.
 class Layer : public nn::Block, public nn::HasAttention {
  public:
   Layer(const nn::AttentionOptions& options, const nn::RopeOptions& rope)
@@ -47,7 +47,7 @@ class Layer : public nn::Block, public nn::HasAttention {
   std::shared_ptr<nn::Rope> rope_;
 };
 
-// The oracle: materializes every score, separately per head.
+// Returns the largest logit of each head, from all scores.
 at::Tensor largest_of(const nn::AttentionInput& input) {
   const at::Tensor k = input.k.repeat_interleave(input.q.size(1) / input.k.size(1), 1);
   const at::Tensor hidden = testing::visible_keys(input.mask, {}, input.q.size(2)).unsqueeze(1).logical_not();
@@ -65,7 +65,7 @@ struct Case {
 };
 
 struct Trial {
-  // One rank: the layer computes with the same shard that is scaled.
+  // Runs on one rank: the shard that is scaled is the weight that the layer uses.
   Trial(const Case& c, testing::ThreadRank& self)
       : heads(c.kv_heads * c.sharing), layer(make_block(c, heads)), unit(make_unit(self)) {
     for (ShardedParameter& placed : unit->parameters()) {
@@ -115,7 +115,7 @@ struct Trial {
   std::vector<ShardedParameter*> held;
 };
 
-// The factor of each row of a matrix, by head.
+// Returns the factor by which each row of a matrix changed, by head.
 at::Tensor row_factors(const at::Tensor& after, const at::Tensor& before, int64_t head_rows) {
   const at::Tensor share = after.flatten(1).mul(before.flatten(1)).sum(1) / before.flatten(1).square().sum(1);
   return share.view({-1, head_rows});
@@ -132,7 +132,7 @@ const std::vector<Case> kCases = {{},
                                   {.latent = true},
                                   {.latent = true, .low_rank_queries = true, .window = 4}};
 
-// After a step the same tokens give each head's largest logit, or tau if that was above it, in any shape and over two
+// After a step the same tokens give each head's largest logit, or tau if it was above that, for any shape and over two
 // microbatches. Heads below tau, and all other weights, keep their bits.
 TEST(QkClipTest, LogitsShrinkToTau) {
   at::manual_seed(11);
@@ -152,7 +152,7 @@ TEST(QkClipTest, LogitsShrinkToTau) {
         }
         return largest;
       };
-      const at::Tensor before = pass(true);  // Not recorded by the clip yet.
+      const at::Tensor before = pass(true);  // The clip does not record yet.
       const double tau = before.median().item<double>();
       ASSERT_GT(tau, 0);
       auto clip = QkClip::create({trial.layer.get()}, trial.held, tau, *self.mesh, at::kCPU).value();
@@ -161,7 +161,7 @@ TEST(QkClipTest, LogitsShrinkToTau) {
       clip->finish_step();
       EXPECT_EQ(clip->figures().clipped, 0);
       EXPECT_TRUE(pass(true).equal(before));
-      clip->finish_step(at::ones({}, at::kFloat));  // Skipped.
+      clip->finish_step(at::ones({}, at::kFloat));  // This step is skipped.
       for (const auto& [name, value] : trial.values()) EXPECT_TRUE(value.equal(old.at(name))) << name;
 
       pass(true);
@@ -200,7 +200,7 @@ TEST(QkClipTest, LogitsShrinkToTau) {
   }
 }
 
-// A non-finite number scales nothing: its step is skipped, or fails.
+// A non-finite logit scales nothing: its step is skipped, or fails.
 TEST(QkClipTest, InfiniteLogitsScaleNothing) {
   testing::run_ranks({}, 1, testing::every_axis(), [&](testing::ThreadRank& self) {
     at::manual_seed(13);

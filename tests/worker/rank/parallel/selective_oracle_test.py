@@ -47,7 +47,7 @@ CASES = [
          {**GROUPED, "n_layers": 2, "head_dim": 16, "v_head_dim": 16, "ffn_hidden": 96}, [FSDP, TP]),
     Case("qwen3", "debugmodel_moe", {**GROUPED, "n_layers": 2, "head_dim": 16, "moe_inter_dim": 48},
          {**GROUPED, "n_layers": 2, "head_dim": 16, "v_head_dim": 16, **SPEC_EXPERTS}, [EP, TP], EXPERTS),
-    # Without and with q-LoRA; one dense layer, one with experts.
+    # One layer is dense and one has experts, without and with q-LoRA.
     Case("deepseek_v3", "debugmodel", {**LATENT, "n_layers": 2, "inter_dim": 96, "moe_inter_dim": 48},
          {**LATENT, "n_layers": 2, "n_kv_heads": 4, "head_dim": 24, "ffn_hidden": 96, **SPEC_EXPERTS}, [EP, TP], EXPERTS),
     Case("deepseek_v3", "671B", {**LATENT, "n_layers": 2, "inter_dim": 96, "moe_inter_dim": 48, "q_lora_rank": 20,
@@ -60,7 +60,8 @@ CASES = [
          [FSDP, EP, TP], EXPERTS),
 ]
 
-# Titan's names of torchtitan's operators. CPUs have a separate attention kernel, which stands for the listed ones.
+# Titan's names of torchtitan's operators. CPUs have a separate attention kernel, which stands for those of torchtitan's
+# list.
 KINDS = {"aten.mm.default": "product", "aten.addmm.default": "product", "aten._grouped_mm.default": "grouped",
          "aten._scaled_dot_product_flash_attention_for_cpu.default": "attention",
          "_c10d_functional.reduce_scatter_tensor.default": "scatter", "_c10d_functional.all_to_all_single.default": "exchange"}

@@ -13,7 +13,7 @@ namespace {
 
 using mesh::Axis;
 
-// Two parameters with rows that do not divide by the ranks, and one with fewer rows than ranks.
+// Returns parameters whose rows do not divide by the ranks, and one with fewer rows than ranks.
 std::deque<nn::Parameter> uneven_parameters() {
   std::deque<nn::Parameter> parameters;
   parameters.push_back({"matrix", {5, 3}, {}, {}});
@@ -34,7 +34,7 @@ at::Tensor counted(const nn::Parameter& parameter, double start) {
   return (at::arange(numel) + start).to(at::kFloat).view(parameter.shape);
 }
 
-// A rank holds its chunk of torch.chunk, and gathering joins the pieces again, whatever the sizes.
+// A rank holds its chunk of torch.chunk, and gathering joins the chunks again, whatever the sizes are.
 TEST(ShardUnitTest, UnevenRowsAreChunkedAndGathered) {
   for (const int world : {1, 2, 3, 4}) {
     testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
@@ -56,7 +56,7 @@ TEST(ShardUnitTest, UnevenRowsAreChunkedAndGathered) {
   }
 }
 
-// One byte per element, as low precision gathers: e4m3 with a scale for each parameter that all ranks know.
+// Gathers one byte per element, as low precision does: e4m3, with a scale for each parameter that all ranks know.
 class EightBits final : public GatherRecipe {
  public:
   static float scale(const nn::Parameter& parameter) { return parameter.fqn == "matrix" ? 0.25F : 0.5F; }
@@ -72,8 +72,8 @@ class EightBits final : public GatherRecipe {
   at::Tensor scales(const nn::Parameter& parameter) const override { return at::full({1}, scale(parameter)); }
 };
 
-// Weights may be gathered quantized, from every layout of shards: one parameter and several, cut along either dim, with
-// and without padding. Their leaves have no memory meanwhile, and the traffic is one byte per element.
+// Weights may be gathered quantized, whatever the layout of the shards: one parameter and several, cut along either
+// dim, with and without padding. Their leaves then have no memory, and the traffic is one byte per element.
 TEST(ShardUnitTest, WeightsMayArriveQuantised) {
   const EightBits recipe;
   for (const int world : {1, 2, 3, 4}) {
@@ -119,8 +119,8 @@ TEST(ShardUnitTest, WeightsMayArriveQuantised) {
   }
 }
 
-// In addition to the gathered buffer and the weights, a gather allocates nothing of a shard's size: the cast writes
-// into the buffer.
+// Besides the gathered buffer and the weights, a gather allocates nothing of a shard's size: the cast writes into the
+// buffer.
 TEST(ShardUnitTest, CastsIntoTheGatheredBuffer) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     testing::AllocationMeter meter;
@@ -143,7 +143,7 @@ TEST(ShardUnitTest, CastsIntoTheGatheredBuffer) {
   });
 }
 
-// One parameter is gathered into its own storage, padding included, and nothing else is allocated for it.
+// A single parameter is gathered into its own storage, including the padding, and nothing else is allocated for it.
 TEST(ShardUnitTest, OneUnevenParameterIsGatheredInPlace) {
   testing::run_ranks({}, 4, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
     for (const int64_t rows : {5, 2, 8}) {
@@ -164,7 +164,8 @@ TEST(ShardUnitTest, OneUnevenParameterIsGatheredInPlace) {
   });
 }
 
-// Gradients are summed over ranks and microbatches into the shard; one that a graph did not produce counts as zero.
+// Gradients are summed over ranks and microbatches into the shard. A gradient that a graph did not produce counts as
+// zero.
 TEST(ShardUnitTest, ReducesAndAccumulates) {
   testing::run_ranks(
       {.dp_replicate = 2, .dp_shard = 2}, 4, {Axis::kFsdp, Axis::kReplicate}, [](testing::ThreadRank& self) {
@@ -193,7 +194,7 @@ TEST(ShardUnitTest, ReducesAndAccumulates) {
       });
 }
 
-// Cut along another dim than the first: the same pieces, gradients and weights as computed by hand.
+// A parameter may be cut along its second dim: pieces, gradients and weights equal those computed by hand.
 TEST(ShardUnitTest, CutsTheSecondDim) {
   for (const int world : {2, 3, 4}) {
     testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
@@ -221,8 +222,8 @@ TEST(ShardUnitTest, CutsTheSecondDim) {
   }
 }
 
-// Parts of a gradient are summed over the tensor axis, once per step; whole and split ones are left alone. One of the
-// ranks that hold the same piece counts it.
+// Partial gradients are summed over the tensor axis once per step; whole and split ones are not. One of the ranks that
+// hold the same piece counts it.
 TEST(ShardUnitTest, SumsPartialGradientsOverTheTensorAxis) {
   testing::run_ranks({.dp_replicate = 2, .dp_shard = 2, .tp = 2}, 8, {Axis::kFsdp, Axis::kReplicate, Axis::kTensor},
                      [](testing::ThreadRank& self) {
@@ -249,7 +250,8 @@ TEST(ShardUnitTest, SumsPartialGradientsOverTheTensorAxis) {
                        const int tensor = self.mesh->group(Axis::kTensor).rank();
                        const bool leader = self.mesh->group(Axis::kReplicate).rank() == 0;
                        for (ShardedParameter& placed : unit.parameters()) {
-                         // Ranks 2 * i + tensor, i = 0 to 3, bring counted() + rank in each of two microbatches.
+                         // Each rank 2 * i + tensor, with i from 0 to 3, contributes counted() + rank in each of two
+                         // microbatches.
                          const at::Tensor numbers = counted(*placed.parameter, 0);
                          const bool partial = placed.parameter->on_tensor_axis == nn::TensorAxisPlacement::kPartial;
                          const at::Tensor sum = partial ? 16 * numbers + 2 * 28 : 8 * numbers + 2 * (12 + 4 * tensor);
@@ -260,7 +262,7 @@ TEST(ShardUnitTest, SumsPartialGradientsOverTheTensorAxis) {
                      });
 }
 
-// Random gradients of one rank and microbatch; the same wherever they are drawn.
+// Draws the gradients of one rank and microbatch, the same on every rank.
 std::vector<at::Tensor> drawn_gradients(const std::deque<nn::Parameter>& parameters, int rank, int microbatch,
                                         at::ScalarType type) {
   at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(100 * microbatch + rank + 1));
@@ -276,15 +278,15 @@ struct Axes {
   int world;
 };
 
-// bfloat16 shards: gradients are summed over microbatches, shards, tensor ranks and replicas in the wire's fp32 and
-// rounded once, so the bits are those of a sum in fp64. Rounding before the sum over replicas would be visible.
+// With bfloat16 shards, gradients are summed over microbatches, shards, tensor ranks and replicas in the wire's fp32
+// and rounded once, so the bits are those of a sum in fp64. Rounding before the sum over replicas would be visible.
 TEST(ShardUnitTest, RoundsTheFullSumOnce) {
   for (const Axes& axes : {Axes{{.dp_shard = 1}, 1}, Axes{{.dp_shard = 2}, 2},
                            Axes{{.dp_replicate = 2, .dp_shard = 1}, 2}, Axes{{.dp_replicate = 2, .dp_shard = 2}, 4},
                            Axes{{.dp_shard = 2, .tp = 2}, 4}, Axes{{.dp_replicate = 2, .dp_shard = 2, .tp = 2}, 8}}) {
     for (const bool unsharded : {false, true}) {
       for (const bool offload : {false, true}) {
-        std::atomic<int64_t> early = 0;  // Elements that rounding at other places would change.
+        std::atomic<int64_t> early = 0;  // Elements that rounding elsewhere would change.
         testing::run_ranks(
             axes.degrees, axes.world, {Axis::kFsdp, Axis::kReplicate, Axis::kTensor}, [&](testing::ThreadRank& self) {
               auto parameters = uneven_parameters();
@@ -336,8 +338,8 @@ TEST(ShardUnitTest, RoundsTheFullSumOnce) {
   }
 }
 
-// Shards with the wire's type or a wider one are summed in their own type: each microbatch over the shard axis,
-// microbatches one after the other, replicas at the end.
+// Shards whose type is the wire's or wider are summed in their own type: each microbatch over the shard axis, then one
+// microbatch after the other, then the replicas.
 TEST(ShardUnitTest, SumsOfOneTypeKeepTheirOrder) {
   for (const at::ScalarType wire : {at::kFloat, at::kBFloat16}) {
     testing::run_ranks(
@@ -374,8 +376,8 @@ TEST(ShardUnitTest, SumsOfOneTypeKeepTheirOrder) {
   }
 }
 
-// Gradients that are added unsharded (pipeline microbatches, a parameter that two blocks read) are reduced once, with
-// the last.
+// Gradients that are added unsharded (of pipeline microbatches, or of a parameter that two blocks read) are reduced
+// once, with the last one.
 TEST(ShardUnitTest, ReducesAddedGradientsOnce) {
   for (const int world : {1, 2}) {
     testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
@@ -411,8 +413,8 @@ TEST(ShardUnitTest, ReducesAddedGradientsOnce) {
   }
 }
 
-// Resharding frees the memory; a graph's saved tensors are valid again after the refill; backward throws if it uses
-// them while they are empty.
+// Resharding frees the memory. A graph's saved tensors are valid again after the refill, and the backward pass throws
+// if it uses them while they are empty.
 TEST(ShardUnitTest, StorageIsFreedAndRefilledBelowAutograd) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     std::deque<nn::Parameter> parameters;
@@ -434,7 +436,7 @@ TEST(ShardUnitTest, StorageIsFreedAndRefilledBelowAutograd) {
   });
 }
 
-// The precision policy: shards keep their own type, weights and the wire have theirs; float64 overrides everything.
+// Shards keep their own type, weights and the wire have theirs, and float64 overrides everything.
 TEST(PrecisionTest, PolicyFromTheConfiguration) {
   const Precision mixed = make_precision("float32", "bfloat16", "float32").value();
   EXPECT_EQ(mixed.master, at::kFloat);

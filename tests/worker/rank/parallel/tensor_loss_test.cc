@@ -14,7 +14,7 @@ namespace {
 
 using mesh::Axis;
 
-// Sees every allocation of LibTorch on the CPU; remembers the largest one of each thread.
+// Observes all of LibTorch's allocations on the CPU, and remembers the largest one of each thread.
 class WatchingAllocator final : public c10::Allocator {
  public:
   explicit WatchingAllocator(c10::Allocator* inner) : inner_(inner) {}
@@ -22,7 +22,7 @@ class WatchingAllocator final : public c10::Allocator {
     largest() = std::max(largest(), bytes);
     return inner_->allocate(bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }  // For oneDNN in LibTorch.
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }  // oneDNN in LibTorch needs it.
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
   static size_t& largest() {
     thread_local size_t bytes = 0;
@@ -55,7 +55,8 @@ Batch draw(int64_t length, int64_t vocabulary, double spread) {
   return batch;
 }
 
-// Compares loss and gradient of a part of the columns with the whole row in float64, each from the logits in `type`.
+// Compares loss and gradient of a part of the columns with those of whole rows in float64, each from the logits in
+// `type`.
 void expect_whole_loss(const comm::Group& group, const Batch& batch, at::ScalarType type, double tolerance) {
   SCOPED_TRACE(::testing::Message() << batch.logits.size(2) << " columns, " << c10::toString(type));
   const auto part = [&](const at::Tensor& whole) { return whole.chunk(group.size(), 2)[group.rank()]; };
@@ -87,7 +88,7 @@ TEST(VocabularyParallelLossTest, EqualsTheWholeLoss) {
   });
 }
 
-// More elements than are widened at a time.
+// The logits have more elements than are widened at a time.
 TEST(VocabularyParallelLossTest, EqualsTheWholeLossInSeveralChunks) {
   kernels::testing::with_every_choice([] {
     testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
@@ -116,8 +117,8 @@ TEST(VocabularyParallelLossTest, LabelOutsideIsAnError) {
   });
 }
 
-// Head, loss and backward pass on a part of the vocabulary: nothing as large as the whole vocabulary's logits is ever
-// allocated, and the logits' gradient reuses the logits' memory.
+// In head, loss and backward pass on a part of the vocabulary, nothing as large as the whole vocabulary's logits is
+// ever allocated, and the logits' gradient reuses the logits' memory.
 TEST(VocabularyParallelLossTest, NothingHoldsTheWholeVocabulary) {
   watch_allocations();
   testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
@@ -144,8 +145,8 @@ TEST(VocabularyParallelLossTest, NothingHoldsTheWholeVocabulary) {
   });
 }
 
-// The same for a head's input, with a few of a rank's columns at a time: loss and both gradients compared with the
-// whole head's in float64, with the rows whole on every rank and dealt to them.
+// From a head's input, with a few of a rank's columns at a time, loss and both gradients equal those of the whole head
+// in float64, whether every rank has all rows or its share of them.
 TEST(VocabularyParallelLossTest, ByPartsEqualsTheWholeHead) {
   kernels::testing::with_every_row_kernel([] {
     testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
@@ -158,7 +159,7 @@ TEST(VocabularyParallelLossTest, ByPartsEqualsTheWholeHead) {
       const at::Tensor x = draw({2, kLength, kDim}), weight = draw({kVocabulary, kDim}) * 0.5;
       at::Tensor labels = at::randint(kVocabulary, {2, kLength}, generator, at::kLong);
       labels.select(1, 1).fill_(nn::kIgnoreIndex);
-      labels.select(1, 2).fill_(200);  // Below the second rank's first column: not an ignored label there.
+      labels.select(1, 2).fill_(200);  // Below the second rank's columns: not ignored there.
       const at::Tensor whole_x = x.clone().requires_grad_(), whole_weight = weight.clone().requires_grad_();
       const at::Tensor expected = nn::cross_entropy_sum(at::matmul(whole_x, whole_weight.t()), labels);
       const auto truth = torch::autograd::grad({expected}, {whole_x, whole_weight});

@@ -42,7 +42,7 @@ nn::MicrobatchContext microbatch(int64_t batch, int64_t length) {
 
 struct Result {
   at::Tensor loss;
-  std::vector<at::Tensor> gradients;  // Gradients of the parameters in order.
+  std::vector<at::Tensor> gradients;  // Gradients of the parameters, in their order.
 };
 
 Result run(TinyDecoder& decoder, const nn::MicrobatchContext& context, const nn::Loss& loss_of) {
@@ -63,7 +63,7 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected, double t
   EXPECT_LE(error.item<double>(), tolerance * scale) << what;
 }
 
-// Loss and every parameter's gradient equal the whole decoder's, for every mode, on `tp` ranks.
+// Compares loss and every parameter's gradient with those of the whole decoder, for every mode, on `tp` ranks.
 void check_all(int tp, at::ScalarType type, double tolerance) {
   testing::run_ranks({.tp = tp}, tp, {Axis::kTensor}, [&](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
@@ -96,7 +96,7 @@ TEST(TensorParallelTest, TwoRanksEqualOneInFloat64) { check_all(2, at::kDouble, 
 TEST(TensorParallelTest, FourRanksEqualOneInFloat64) { check_all(4, at::kDouble, 1e-12); }
 TEST(TensorParallelTest, FourRanksEqualOneInFloat32) { check_all(4, at::kFloat, 1e-5); }
 
-// The overlapped products give the same bits as the collectives: losses and gradients, in every type.
+// Expects the overlapped products to give the bits of the collectives: losses and gradients, in every type.
 void expect_same_bits(testing::Via via) {
   const auto body = [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
@@ -126,9 +126,8 @@ TEST(TensorParallelTest, OverlapChangesNoBit) { expect_same_bits(testing::Via::k
 TEST(TensorParallelTest, OverlapChangesNoBitOverGloo) { expect_same_bits(testing::Via::kGloo); }
 TEST(TensorParallelTest, OverlapChangesNoBitInSharedMemory) { expect_same_bits(testing::Via::kSharedMemory); }
 
-// Closed form of the traffic of one forward and one backward pass of a sub-block over the axis: with the sequence split
-// one all-gather and one reduce-scatter in each direction, without it one all-reduce in each direction, with overlap
-// pieces instead.
+// Traffic of a sub-block's passes over the axis, in closed form: with the sequence split, one all-gather and one
+// reduce-scatter in each direction; without, one all-reduce; with overlap, pieces instead.
 struct Traffic {
   LedgerCounts forward, backward;
 };
@@ -175,7 +174,7 @@ TEST(TensorParallelTest, SubBlockTrafficMatchesTheClosedForm) {
   });
 }
 
-// The two ends: the embedding's sum forward; the head's input; the loss's three numbers per token.
+// The two ends send the embedding's sum forward, the head's input, and the loss's three numbers per token.
 TEST(TensorParallelTest, TrafficOfBothEndsMatchesTheClosedForm) {
   constexpr int kRanks = 2;
   constexpr int64_t kBatch = 2, kLength = 8, kTokens = kBatch * kLength;
@@ -219,7 +218,7 @@ TEST(TensorParallelTest, TrafficOfBothEndsMatchesTheClosedForm) {
 }
 
 // Every rank multiplies only its share. Only the projections to the latents of latent attention are the same on all
-// ranks and not divided, forward and for both gradients.
+// ranks, forward and for both gradients.
 TEST(TensorParallelTest, ProductsAreDividedByTheRanks) {
   constexpr int kRanks = 4;
   testing::run_ranks({.tp = kRanks}, kRanks, {Axis::kTensor}, [&](testing::ThreadRank& self) {
@@ -251,7 +250,7 @@ TEST(TensorParallelTest, ProductsAreDividedByTheRanks) {
   });
 }
 
-// A split backward pass leaves the overlapped products' weight gradients for later, and they are the same.
+// A split backward pass leaves the overlapped products' weight gradients for later, and they stay the same.
 TEST(TensorParallelTest, OverlappedProductsDeferWeightGradients) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
@@ -287,7 +286,7 @@ TEST(TensorParallelTest, OverlappedProductsDeferWeightGradients) {
   });
 }
 
-// Storage of weights may be freed between the passes and refilled for the backward pass.
+// The storage of weights may be freed between the passes and refilled for the backward pass.
 TEST(TensorParallelTest, OverlappedProductsReadRefilledWeights) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
@@ -315,8 +314,8 @@ TEST(TensorParallelTest, OverlappedProductsReadRefilledWeights) {
   });
 }
 
-// Shapes pass through every mode without values, as a dry run of one rank needs. (Not through attention: its rotation
-// has no meta kernel outside of Python.)
+// A dry run needs only shapes: they pass through every mode without values, except through attention, whose rotation
+// has no meta kernel outside of Python.
 TEST(TensorParallelTest, RunsOnMetaTensors) {
   nn::use_meta_kernels();
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
@@ -341,7 +340,7 @@ TEST(TensorParallelTest, RunsOnMetaTensors) {
   });
 }
 
-// A head that reads the embedding's matrix: split once, and both uses add to one gradient.
+// A head may read the embedding's matrix: it is split once, and both uses add to one gradient.
 TEST(TensorParallelTest, TiedHeadIsSplitOnce) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
@@ -370,7 +369,7 @@ TEST(TensorParallelTest, TiedHeadIsSplitOnce) {
   });
 }
 
-// Sharding, saving and initialization rely on the parameter's description after the split.
+// Sharding, saving and initialization rely on the description that a parameter has after the split.
 TEST(SplitTest, ShapesAndOffsets) {
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     nn::Parameter parameter{"w", {6, 4}, {}, {}};
@@ -382,7 +381,7 @@ TEST(SplitTest, ShapesAndOffsets) {
   });
 }
 
-// If numbers do not divide, the error names them.
+// The error names the numbers that do not divide.
 TEST(SplitTest, RefusesIndivisibleSizes) {
   testing::run_ranks({.tp = 3}, 3, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);

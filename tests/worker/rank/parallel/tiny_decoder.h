@@ -18,7 +18,7 @@ struct TinyOptions {
   bool latent = false, low_rank_queries = false;
 };
 
-// Attention in plain ATen, with sinks: a separate oracle. Returns [B, H, T, Dv].
+// Computes attention in plain ATen, with sinks, as a separate oracle. Returns [B, H, T, Dv].
 inline at::Tensor causal_attention(const nn::AttentionInput& input, const nn::MicrobatchContext&) {
   const int64_t length = input.q.size(2), groups = input.q.size(1) / input.k.size(1);
   const at::Tensor k = input.k.repeat_interleave(groups, 1), v = input.v.repeat_interleave(groups, 1);
@@ -32,7 +32,7 @@ inline at::Tensor causal_attention(const nn::AttentionInput& input, const nn::Mi
   return at::matmul(at::softmax(scores, 3).narrow(3, 0, length), v);
 }
 
-// A whole decoder of one layer in one block: everything that a tensor axis splits.
+// A whole decoder of one layer in one block, with everything that a tensor axis splits.
 class TinyDecoder : public nn::Block {
  public:
   static constexpr int64_t kVocabulary = 24, kDim = 16, kHeads = 8, kKvHeads = 4, kHeadDim = 6, kHidden = 20;
@@ -50,7 +50,7 @@ class TinyDecoder : public nn::Block {
     attention->core = causal_attention;
   }
 
-  // tokens: int64 [B, T]; returns logits [B, T, kVocabulary], or this rank's part of them.
+  // Returns logits [B, T, kVocabulary], or this rank's part of them, of the tokens, int64 [B, T].
   at::Tensor forward(const at::Tensor& tokens, const nn::MicrobatchContext& context) override {
     const at::Tensor x = embedding.forward(tokens);
     const at::Tensor h = x + attention->forward(attention_norm.forward(x), context);
@@ -106,7 +106,7 @@ class TinyDecoder : public nn::Block {
   }
 };
 
-// Random values of a whole parameter, in its global shape and the same on every rank: of order 1, so that each of them
+// Draws a whole parameter in its global shape, the same on every rank. Its values have order 1, so that each of them
 // matters.
 inline at::Tensor whole_value(const nn::Parameter& parameter, at::ScalarType type) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(std::hash<std::string>()(parameter.fqn));
@@ -114,13 +114,13 @@ inline at::Tensor whole_value(const nn::Parameter& parameter, at::ScalarType typ
   return (parameter.global_shape.size() == 2 ? value * 0.4 : value + 1).to(type);
 }
 
-// This rank's part of a tensor with the parameter's global shape.
+// Returns this rank's part of a tensor that has the parameter's global shape.
 inline at::Tensor part_of(const at::Tensor& whole, const nn::Parameter& parameter) {
   at::Tensor part = whole;
   for (size_t dim = 0; dim < parameter.shape.size(); ++dim) {
     part = part.narrow(static_cast<int64_t>(dim), parameter.offset[dim], parameter.shape[dim]);
   }
-  return part.clone(at::MemoryFormat::Contiguous);  // Separate storage, which a test may free.
+  return part.clone(at::MemoryFormat::Contiguous);  // Has separate storage, which a test may free.
 }
 
 inline void fill(nn::Block& block, at::ScalarType type) {

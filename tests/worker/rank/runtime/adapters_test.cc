@@ -19,7 +19,7 @@ using testing::TrainingPlan;
 
 const AdapterSpec kAdapters{.rank = 4, .alpha = 8, .targets = {"attention", "feed_forward", "shared_experts"}};
 
-// B starts at zero, which would leave A without a gradient in the first step; so this adds values.
+// Adds the adapters with values: B starts at zero, so A would have no gradient in the first step.
 std::function<void(model::Model&)> adapt(const AdapterSpec& adapters) {
   return [adapters](model::Model& model) {
     const absl::Status added = model::add_adapters(model, adapters);
@@ -33,7 +33,7 @@ std::function<void(model::Model&)> adapt(const AdapterSpec& adapters) {
   };
 }
 
-// Blocks of 64 weights divide by two tensor ranks.
+// Returns a spec whose blocks of 64 weights divide by two tensor ranks.
 models::ModelSpec llama_for_blocks() {
   models::ModelSpec spec = testing::small_spec("llama3");
   spec.dim = spec.ffn_hidden = 128;
@@ -66,7 +66,7 @@ struct AdapterCase {
 
 class AdapterMeshTest : public ::testing::TestWithParam<AdapterCase> {};
 
-// Loss, norm, the adapters' gradients and the result of five steps equal one rank's, and the optimizer has only
+// Loss, norm, the adapters' gradients and the weights after five steps equal one rank's, and the optimizer has only
 // adapters.
 TEST_P(AdapterMeshTest, TrainsAsOneRank) {
   const AdapterCase& one = GetParam();
@@ -87,7 +87,7 @@ TEST_P(AdapterMeshTest, TrainsAsOneRank) {
   testing::expect_same_training(reference, train_world(plan, one.degrees, one.world), testing::kExact);
 }
 
-// Muon over the adapters' matrices, with momentum as the only state: the same on every mesh, and different from AdamW.
+// Muon trains the adapters' matrices, with momentum as its only state: the same on every mesh, and not as AdamW does.
 TEST(AdapterOptimizer, MuonTrainsThemAsOnOneRank) {
   TrainingPlan plan = plan_of(testing::small_spec("llama3"));
   plan.spec.n_layers = 4;
@@ -172,11 +172,11 @@ INSTANTIATE_TEST_SUITE_P(
         AdapterCase{"pp2_fsdp2", "llama3", {.pp = 2, .dp_shard = 2}, 4, {}, scheduled("1F1B")},
         AdapterCase{"pp2_zbv_tied", "qwen3", {.pp = 2}, 2, {}, scheduled("ZBVZeroBubble")},
         AdapterCase{"pp2_interleaved_tp2", "llama3", {.pp = 2, .tp = 2}, 4, {}, scheduled("InterleavedZeroBubble", 2)},
-        // The model's first stage has nothing to train, and its last one has.
+        // The model's first stage has nothing to train, but its last one has.
         AdapterCase{"pp2_late_1f1b", "llama3", {.pp = 2, .dp_shard = 2}, 4, {}, scheduled("1F1B"), {"layers.3"}},
         AdapterCase{
             "pp2_late_zbv", "llama3", {.pp = 2}, 2, {}, scheduled("InterleavedZeroBubble", 2), {"layers.3.*.wo"}},
-        // The opposite: the last stage only passes gradients on.
+        // The last stage has nothing to train and only passes gradients on.
         AdapterCase{
             "pp2_early", "qwen3", {.pp = 2, .tp = 2}, 4, {}, scheduled("ZBVZeroBubble"), {"layers.0.attention"}},
         AdapterCase{"fsdp2_late", "llama3", {.dp_shard = 2}, 2, {}, recomputed({.mode = "full"}), {"layers.2", "w2"}},
@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(
         AdapterCase{"packed_pp2_cp2", "", {.pp = 2, .cp = 2}, 4, BaseForm::kNf4, scheduled("ZBVZeroBubble")}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// Elements and bytes of a model's frozen units and of its adapters, gathered by `ranks`.
+// Numbers of a model's frozen units and of its adapters, as `ranks` ranks gather them.
 struct Sizes {
   int64_t adapters = 0, numbers = 0, packed = 0;  // Bytes of gathered units, padded.
 };
@@ -251,7 +251,7 @@ struct Spent {
   int64_t shard_bytes = 0, gradient_bytes = 0, slots = 0, product_flops = 0;
 };
 
-// One step of rank 0 of two.
+// Runs one step of rank 0 of two.
 Spent spend(const TrainingPlan& plan) {
   std::vector<Spent> all(2);
   testing::run_ranks({.dp_shard = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
@@ -273,8 +273,8 @@ Spent spend(const TrainingPlan& plan) {
   return all[0];
 }
 
-// In a step on two FSDP ranks frozen parameters are gathered but never reduced, have no gradient shards and no
-// optimizer slots, and each of their matrices costs one product less.
+// In a step on two FSDP ranks, frozen parameters are gathered but never reduced, have no gradient shards and no
+// optimizer slots, and each of their matrices needs one product less.
 TEST(AdapterCost, FrozenParametersHaveNoTrainingCost) {
   TrainingPlan plan = plan_of(llama_for_blocks());
   const Spent adapters = spend(plan);
@@ -290,8 +290,8 @@ TEST(AdapterCost, FrozenParametersHaveNoTrainingCost) {
   EXPECT_EQ(adapters.traffic.at("fsdp/reduce_scatter").calls, plan.spec.n_layers) << "the adapters' units alone";
   EXPECT_EQ(whole.traffic.at("fsdp/reduce_scatter").bytes, models::parameter_count(plan.spec) * 8);
 
-  // A matrix has three products in training, a frozen one two, and the first layer's projections of the embedding,
-  // where no input gradient is needed, one. A matrix of an adapter has three, A of those projections two.
+  // Training needs three products per matrix, two if it is frozen, and one for the first layer's frozen projections of
+  // the embedding, which need no input gradient. A matrix of an adapter needs three, A of those projections two.
   int64_t matrices = plan.spec.dim * plan.spec.vocab_size, without_input = 0;  // Numbers of weights.
   for (const models::ParameterSpec& tensor : models::parameters(plan.spec)) {
     if (models::takes_adapter(tensor)) matrices += tensor.numel();
@@ -311,7 +311,7 @@ TEST(AdapterCost, FrozenParametersHaveNoTrainingCost) {
   EXPECT_EQ(whole.product_flops - adapters.product_flops, 2 * tokens * (matrices + without_input - 3 * elements));
 }
 
-// 4-bit weights take 36 bytes for 64 of them, in memory and in collectives.
+// 64 weights of 4 bits take 36 bytes, in memory and in collectives.
 TEST(AdapterCost, PackedWeightsAreGatheredPacked) {
   AdapterSpec adapters = kAdapters;
   const TrainingPlan wide = plan_of(llama_for_blocks(), adapters);
@@ -329,7 +329,7 @@ TEST(AdapterCost, PackedWeightsAreGatheredPacked) {
   EXPECT_LT(other.traffic.at("fsdp/all_gather").bytes, one.traffic.at("fsdp/all_gather").bytes);
 }
 
-// Adapters start at zero: the model's loss does not change.
+// Adapters start at zero, so they do not change the model's loss.
 TEST(AdapterCost, TrainingStartsAtTheBaseModel) {
   TrainingPlan plan = plan_of(testing::small_spec("llama3"));
   plan.convert = [](model::Model& model) { ASSERT_TRUE(model::add_adapters(model, kAdapters).ok()); };
@@ -339,7 +339,7 @@ TEST(AdapterCost, TrainingStartsAtTheBaseModel) {
   EXPECT_EQ(adapted, train_world(plan, {}, 1)[0].losses[0]);
 }
 
-// An expert's adapter adds only to its own rows: the rows of each expert compared with plain products.
+// An expert's adapter adds only to that expert's rows. The rows of each expert are compared with plain products.
 TEST(AdapterExperts, EachExpertHasASeparateAdapter) {
   models::ModelSpec spec = testing::small_spec("deepseek_v3");
   const AdapterSpec adapters{.rank = 3, .alpha = 6, .targets = {"experts.w2"}};
@@ -362,7 +362,7 @@ TEST(AdapterExperts, EachExpertHasASeparateAdapter) {
            {&parameter, const_cast<nn::Parameter*>(adapter.a), const_cast<nn::Parameter*>(adapter.b)})
         one->weight = at::randn(one->shape, at::kDouble);
       std::vector<int64_t> rows(shape[0]);
-      for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i % 3) * 2;  // Some have none.
+      for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i % 3) * 2;  // Some experts have no rows.
       const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0});
       const at::Tensor x = at::randn({all, shape[2]}, at::kDouble);
       const at::Tensor y = nn::grouped_product(x, parameter, nullptr, 1, nn::RowGroups{.rows = rows});

@@ -1,5 +1,5 @@
-// Tests layers' passes as graphs of a device, on a CPU that records and repeats them (recorded_graphs.h): the same bits
-// as operation by operation, for every way to run blocks, and no host code of the layers on a replay.
+// Tests layers' passes as graphs of a device, on a CPU that records and repeats them (recorded_graphs.h): they give the
+// same bits as operation by operation, for every way to run blocks, and a replay runs no host code of the layers.
 #include "worker/rank/runtime/engine/block_graphs.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ struct Recorded {
   std::vector<std::string> messages;  // Messages of all ranks.
 };
 
-// `fail_from`: from this capture on, each rank's captures fail.
+// Trains with graphs. From capture `fail_from` on, each rank's captures fail.
 Recorded train_recorded(TrainingPlan plan, const mesh::Degrees& degrees, int size, int fail_from = -1) {
   Recorded result;
   result.ranks.resize(static_cast<size_t>(size));
@@ -62,7 +62,7 @@ Recorded train_recorded(TrainingPlan plan, const mesh::Degrees& degrees, int siz
   return result;
 }
 
-// Five steps of every rank, with graphs and without.
+// Compares five steps of every rank with graphs and without.
 Recorded expect_graphs_change_nothing(const TrainingPlan& plan, const mesh::Degrees& degrees, int size,
                                       int fail_from = -1) {
   const std::vector<RankOutcome> plain = testing::train_world(plan, degrees, size);
@@ -85,7 +85,7 @@ TrainingPlan five_steps(const parallel::CheckpointOptions& ac, at::ScalarType ty
   return plan;
 }
 
-// The first two steps run without graphs, the third is captured, and each later pass is replayed.
+// The first two steps run without graphs, the third captures them, and each later pass is a replay.
 TEST(BlockGraphsTest, OneRankInAllTypesAndModes) {
   for (const auto& ac : {kNone, kFull, kEverySecond, kByOperation, kBudget}) {
     for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
@@ -100,7 +100,8 @@ TEST(BlockGraphsTest, OneRankInAllTypesAndModes) {
   }
 }
 
-// Weights are gathered into the same memory, whenever they are freed in between; in bf16 they are converted there.
+// Weights are gathered into the same memory each time, even if they are freed in between, and bf16 weights are
+// converted there.
 TEST(BlockGraphsTest, ShardsWithFreedWeights) {
   for (const char* policy : {"default", "always", "never"}) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
@@ -126,8 +127,8 @@ TEST(BlockGraphsTest, AccumulationReplicasAndOffload) {
   EXPECT_EQ(expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2).counts->captures, 2 * 6);
 }
 
-// Several microbatches in flight have one graph each. Those of the first run stay without graphs, since none may be in
-// flight when the first is captured.
+// Each of several microbatches in flight has its own graph. The first run has no graphs, since nothing may be in flight
+// when the first graph is captured.
 TEST(BlockGraphsTest, PipelinesWithMicrobatchesInFlight) {
   for (const char* schedule : {"1F1B", "GPipe", "Interleaved1F1B"}) {
     for (const char* policy : {"default", "always", "never"}) {
@@ -154,7 +155,7 @@ TEST(BlockGraphsTest, PipelinesWithMicrobatchesInFlight) {
   EXPECT_GT(expect_graphs_change_nothing(plan, {.pp = 2, .dp_shard = 2}, 4).counts->captures, 16);
 }
 
-// If one product takes all experts, the host never reads the rows of each.
+// If one product computes all experts, the host never reads the number of each one's rows.
 TEST(BlockGraphsTest, ExpertsInOneCall) {
   for (const char* family : {"qwen3_moe", "deepseek_v3", "llama4", "gpt_oss"}) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
@@ -170,7 +171,7 @@ TEST(BlockGraphsTest, ExpertsInOneCall) {
   }
 }
 
-// The row kernels of compile.enable are in the graphs like LibTorch's operations.
+// Graphs contain the row kernels of compile.enable, like LibTorch's operations.
 TEST(BlockGraphsTest, RowsByTitansKernels) {
   const testing::RecordedKernels kernels;
   kernels::choose_on_device(&kernels, {.model = true, .loss = true});
@@ -189,8 +190,8 @@ TEST(BlockGraphsTest, RowsByTitansKernels) {
   kernels::choose_on_device(nullptr, {});
 }
 
-// With one product per expert, passes that depend on numbers read by the host are not captured; this is reported once
-// per layer.
+// With one product per expert, passes that depend on numbers read by the host are not captured. Each layer reports this
+// once.
 TEST(BlockGraphsTest, PassesWithHostReadsAreNotCaptured) {
   TrainingPlan plan = five_steps(kFull);
   plan.spec = testing::small_spec("qwen3_moe");
@@ -201,7 +202,7 @@ TEST(BlockGraphsTest, PassesWithHostReadsAreNotCaptured) {
   EXPECT_THAT(recorded.messages, Each(HasSubstr("the host reads the rows of each expert")));
 }
 
-// Packed documents end at other places in each batch: attention plans its calls each time.
+// Packed documents end at other places in each batch, so attention plans its calls each time.
 TEST(BlockGraphsTest, PackedDocumentsAreNotCaptured) {
   TrainingPlan plan = five_steps(kFull);
   plan.spec = testing::small_spec("llama3_packed");
@@ -245,7 +246,7 @@ TrainingPlan converted(nn::LowPrecisionRecipe recipe, const parallel::Checkpoint
   return plan;
 }
 
-// Quantization is in the graphs, scales included.
+// Graphs contain the quantization, including the scales.
 TEST(BlockGraphsTest, ProductsInEightBits) {
   for (const nn::LowPrecisionRecipe recipe : kRecipes) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
@@ -274,8 +275,8 @@ TEST(BlockGraphsTest, ProductsInEightBitsInAPipeline) {
   EXPECT_THAT(recorded.messages, IsEmpty());
 }
 
-// With row scales one product takes all experts. MX's blocks end with an expert's rows, and products with one scale per
-// operand have sums in fp32, for which there is no call for all experts: there the host must know the rows.
+// With row scales one product computes all experts. MX's blocks end with an expert's rows, and products with one scale
+// per operand have sums in fp32, for which there is no call for all experts. In both cases the host must know the rows.
 TEST(BlockGraphsTest, ExpertsInEightBits) {
   for (const nn::LowPrecisionRecipe recipe : kRecipes) {
     for (const auto& ac : {kNone, kFull}) {
@@ -298,7 +299,7 @@ TEST(BlockGraphsTest, ExpertsInEightBits) {
   }
 }
 
-// Layers with scales that are found together with other ranks are not captured; the others are.
+// Layers whose scales are found together with other ranks are not captured; other layers are.
 TEST(BlockGraphsTest, LayersWithSharedScalesAreNotCaptured) {
   for (const size_t shared : {size_t{1}, size_t{3}}) {
     TrainingPlan plan = five_steps(kNone);
@@ -316,7 +317,7 @@ TEST(BlockGraphsTest, LayersWithSharedScalesAreNotCaptured) {
   }
 }
 
-// Each rank's own gather recipe, for all weights with quantized products.
+// Gives each rank its own gather recipe, for all weights with quantized products.
 void gather_eight_bits(TrainingPlan& plan, bool precomputes) {
   plan.of_rank = [=](ShardingOptions& sharding, ThreadRank& self) {
     sharding.float8_gather = std::make_shared<parallel::Float8Gather>(
@@ -325,7 +326,7 @@ void gather_eight_bits(TrainingPlan& plan, bool precomputes) {
   };
 }
 
-// Bytes and scales are written in every step to where the graphs read them.
+// Every step writes bytes and scales to where the graphs read them.
 TEST(BlockGraphsTest, WeightsGatheredInEightBits) {
   for (const char* policy : {"default", "always", "never"}) {
     for (const auto& ac : {kNone, kFull, kByOperation}) {
@@ -344,14 +345,16 @@ TEST(BlockGraphsTest, WeightsGatheredInEightBits) {
   }
 }
 
-// Captures fail one after the other, forward and backward ones: blocks with a failed capture continue without graphs.
+// Captures of the forward or the backward pass fail from a given one on. Blocks with a failed capture continue without
+// graphs.
 TEST(BlockGraphsTest, FailedCapturesChangeNothing) {
   for (const auto& ac : {kNone, kFull, kByOperation}) {
     for (const int fail_from : {0, 1, 2, 3, 4, 5}) {
       SCOPED_TRACE(absl::StrCat(ac.mode, " from capture ", fail_from));
       const Recorded recorded = expect_graphs_change_nothing(five_steps(ac), {.dp_shard = 2}, 2, fail_from);
       EXPECT_EQ(recorded.counts->captures, 2 * fail_from);
-      // All three forward captures fail; of the backward ones, those of blocks with a successful forward capture.
+      // Captures from `fail_from` on fail: forward ones, then the backward ones of blocks whose forward capture
+      // succeeded.
       EXPECT_EQ(recorded.counts->failures, 2 * (fail_from < 3 ? 3 : 6 - fail_from));
       EXPECT_EQ(recorded.messages.size(), static_cast<size_t>(recorded.counts->failures));
       EXPECT_THAT(recorded.messages, Each(HasSubstr("operation by operation")));
@@ -359,7 +362,7 @@ TEST(BlockGraphsTest, FailedCapturesChangeNothing) {
   }
 }
 
-// Two of seven steps run without graphs and one is captured; a layer recomputes, and evaluates after every step.
+// Two of seven steps run without graphs and one is captured. The layer is recomputed, and evaluated after every step.
 TEST(BlockGraphsTest, ReplaysRunNoneOfTheLayersCode) {
   TrainingPlan plan = five_steps(kFull);
   plan.steps = 7;
@@ -369,7 +372,7 @@ TEST(BlockGraphsTest, ReplaysRunNoneOfTheLayersCode) {
   EXPECT_EQ(passes.forward(), 3 * 2 + plan.steps);
 }
 
-// Runs ranks by hand: `step(model, mesh, number)` for each of `steps`, then an optimizer's step.
+// Runs ranks without the trainer: step(model, mesh, number) for each of `steps`, then an optimizer's step.
 using Step = std::function<void(testing::RankModel&, const comm::DeviceMesh&, int)>;
 void drive(const TrainingPlan& plan, const std::shared_ptr<GraphCounts>& counts, int steps, const Step& step,
            int shards = 1) {
@@ -388,7 +391,7 @@ void drive(const TrainingPlan& plan, const std::shared_ptr<GraphCounts>& counts,
   }));
 }
 
-// Microbatches of another length run without graphs, before and after the graphs exist.
+// Microbatches of another length run without graphs, before and after graphs exist.
 TEST(BlockGraphsTest, OtherShapesRunWithoutGraphs) {
   const auto counts = std::make_shared<GraphCounts>();
   const std::vector<int64_t> lengths = {8, 4, 8, 8, 4, 8, 4, 4, 8, 8};
@@ -410,8 +413,8 @@ TEST(BlockGraphsTest, OtherShapesRunWithoutGraphs) {
   EXPECT_EQ(counts->replays, 6 * 5);  // For length 8 from the third step on.
 }
 
-// Shows that the test of gathered weights would notice graphs that read a scale at the wrong place. After the captured
-// step the scales move: the graphs continue with the third step's scales at the old place.
+// Shows that the test of gathered weights would notice graphs that read a scale at the wrong place: after the captured
+// step the scales move, and the graphs continue with the third step's scales at the old place.
 TEST(BlockGraphsTest, StaleScalesAreNoticed) {
   for (const bool precomputes : {false, true}) {
     TrainingPlan plan = converted(nn::LowPrecisionRecipe::kFloat8Tensorwise, kNone);
@@ -445,7 +448,7 @@ TEST(BlockGraphsTest, StaleScalesAreNoticed) {
   }
 }
 
-// Each token counts once for its experts, in replays and when a block is recomputed.
+// Each token counts once for its experts, also in replays and if a block is recomputed.
 TEST(BlockGraphsTest, ReplaysCountTokens) {
   for (const auto& ac : {kNone, kFull}) {
     TrainingPlan plan = five_steps(ac);
@@ -468,7 +471,7 @@ TEST(BlockGraphsTest, ReplaysCountTokens) {
   }
 }
 
-// Replays raise each head's largest logit in its buffer; recomputation for the backward pass does not.
+// Replays raise each head's largest logit in its buffer. Recomputation for the backward pass does not.
 TEST(BlockGraphsTest, ReplaysRecordLogits) {
   for (const auto& ac : {kNone, kFull, kByOperation}) {
     SCOPED_TRACE(absl::StrCat(ac.mode, " ", ac.selective_ac_option));
@@ -486,7 +489,7 @@ TEST(BlockGraphsTest, ReplaysRecordLogits) {
   }
 }
 
-// The contract of the recording device itself, on which the tests above depend.
+// Tests the contract of the recording device, on which the tests above depend.
 class RecordingDeviceTest : public ::testing::Test {
  protected:
   std::unique_ptr<device::DeviceGraph> capture(const std::function<void()>& work,
@@ -541,7 +544,7 @@ TEST_F(RecordingDeviceTest, RefusesOperationsThatTheHostWaitsFor) {
   EXPECT_EQ(input.item<float>(), 1);
 }
 
-// Two units with weights gathered at the same time cannot share a place.
+// Two units whose weights are gathered at the same time cannot share a place.
 TEST(WeightSlotTest, ServesOneUnitAtATime) {
   parallel::WeightSlot slot({16, 0}, at::kCPU);
   const at::Tensor one = at::empty({4}), other = at::empty({4});

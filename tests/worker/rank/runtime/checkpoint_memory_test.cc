@@ -20,7 +20,7 @@ testing::TrainingPlan tall_plan() {
   return plan;
 }
 
-// Bytes that the stage holds between a microbatch's forward and backward pass.
+// Returns the bytes that the stage holds between a microbatch's forward and backward pass.
 int64_t held_bytes(testing::TrainingPlan plan, const parallel::CheckpointOptions& ac) {
   plan.sharding.ac = ac;
   int64_t held = 0;
@@ -45,7 +45,7 @@ int64_t held_bytes(testing::TrainingPlan plan, const parallel::CheckpointOptions
   return held;
 }
 
-// Bytes that one layer's graph saves in addition to the layer's input, and those that are saved if it is recomputed.
+// Bytes that one layer saves in addition to its input: by its whole graph, and with recomputation.
 struct LayerBytes {
   explicit LayerBytes(const testing::TrainingPlan& plan) {
     const models::ModelSpec& spec = plan.spec;
@@ -53,8 +53,8 @@ struct LayerBytes {
     const int64_t row = 4 * n;
     const int64_t attention = row * (spec.dim + spec.n_heads);  // Output and denominators.
     // Each norm saves one factor per token, the values before its weight, and its result, which the next products read;
-    // the second one also its input. Attention saves its rotated queries and keys, and values; the feed-forward its two
-    // wide results, the gate's activation, and their product.
+    // the second norm also its input. Attention saves its rotated queries and keys, and its values. The feed-forward
+    // saves its two wide results, the gate's activation, and their product.
     graph = row * (2 * (1 + 2 * spec.dim) + spec.dim + (spec.dim + 2 * kv) + 4 * spec.ffn_hidden) + attention;
     by_operation = row * (spec.dim + kv + spec.ffn_hidden + spec.dim) + attention;  // wq, wv, w1, w2.
     all = row * (spec.dim + 2 * kv + spec.dim + 2 * spec.ffn_hidden + spec.dim) + attention;
@@ -92,7 +92,7 @@ TEST(CheckpointMemoryTest, EveryModeSavesThePredictedBytes) {
   }
 }
 
-// In pipelines with a split backward pass, selective recomputation changes no bit.
+// Selective recomputation changes no bit in pipelines, even if they split the backward pass.
 TEST(CheckpointScheduleTest, SavedActivationsWorkWithDeferredGradients) {
   for (const char* schedule : {"1F1B", "InterleavedZeroBubble", "DualPipeV"}) {
     testing::TrainingPlan plan;
@@ -113,7 +113,7 @@ TEST(CheckpointScheduleTest, SavedActivationsWorkWithDeferredGradients) {
   }
 }
 
-// Tokens count towards their experts once, however often a block runs.
+// Each token counts once for its experts, however often a block runs.
 TEST(CheckpointScheduleTest, ExpertsAreCountedOnce) {
   const models::ModelSpec spec = models::find("deepseek_v3", "debugmodel").value();
   const int64_t rows = 2, tokens = 8;

@@ -1,4 +1,4 @@
-// Replicas hold the same weights and optimizer state: a save has as many writers as ranks, and still contains each
+// Replicas hold the same weights and optimizer state. All ranks take part in writing a save, and it still contains each
 // number once.
 #include <map>
 #include <mutex>
@@ -67,7 +67,7 @@ TEST(CheckpointWritersTest, EveryReplicaWritesItsShare) {
   }
 }
 
-// Both ends of a pipeline hold a tied matrix: one of them writes it, in one replica.
+// Both ends of a pipeline hold a tied matrix. One of them writes it, in one replica.
 TEST(CheckpointWritersTest, ATiedMatrixIsWrittenOnce) {
   testing::TrainingPlan plan;
   plan.spec.tied_embeddings = true;

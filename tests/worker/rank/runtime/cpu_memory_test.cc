@@ -10,7 +10,7 @@
 namespace titan::runtime {
 namespace {
 
-// The next step's tensors reuse the last step's memory, in whatever order it was freed.
+// The next step's tensors reuse the memory of the last step, whatever the order in which it was freed.
 TEST(CpuMemoryTest, FreedBlockIsReusedWithinItsClass) {
   CachingCpuAllocator& memory = cpu_memory();
   c10::DataPtr first = memory.allocate(1'000'000);
@@ -38,11 +38,11 @@ TEST(CpuMemoryTest, CountsLiveAndCachedBytes) {
   EXPECT_GE(memory.counts().cached_bytes, 3 << 20);
 }
 
-// A phase of other sizes does not add its blocks to those of the phase before.
+// When sizes change, idle blocks of the old sizes are freed, so the memory of two phases does not add up.
 TEST(CpuMemoryTest, IdleBlocksAreFreedForOtherSizes) {
   CachingCpuAllocator& memory = cpu_memory();
   for (size_t i = 0; i < 3; ++i) {
-    const c10::DataPtr block = memory.allocate((100 + 15 * i) << 20);  // Never touched: takes only addresses.
+    const c10::DataPtr block = memory.allocate((100 + 15 * i) << 20);  // Never touched: it needs only addresses.
   }
   EXPECT_GT(memory.counts().cached_bytes, 300 << 20);
   const c10::DataPtr large = memory.allocate(300 << 20);

@@ -103,7 +103,7 @@ class DryRun(unittest.TestCase):
                           ({"fsdp": 2, "tp": 2}, balanced("gpt_oss")),
                           ({"fsdp": 2, "pp": 2}, balanced("qwen3") + ["--training.local_batch_size", "4"])])
 
-    # The estimate of `titanctl schedule show` from a model's dimensions equals what the dry run's layers hold.
+    # The estimate by `titanctl schedule show`, from a model's dimensions, equals what the dry run's layers hold.
     def test_activations_match_titanctls_estimate(self):
         modes = [["none"], ["full"], ["selective", "--activation_checkpoint.selective_ac_option", "2"],
                  ["selective", "--activation_checkpoint.selective_ac_option", "op"], ["memory_budget"],
@@ -129,7 +129,7 @@ class DryRun(unittest.TestCase):
                     with self.subTest(mesh=mesh, extra=extra, mode=mode, stage=stage):
                         ratio = estimates[int(stage)] / counted
                         print("%-28s %-60s stage %s: estimate / counted %.4f" % (mesh, " ".join(extra[1:] + mode)[:60], stage, ratio))
-                        if mode == ["memory_budget"]:  # The optimal choice does not use the whole budget.
+                        if mode == ["memory_budget"]:  # The optimal choice need not use the whole budget.
                             self.assertTrue(0.99 < ratio < 1.25, ratio)
                         else:
                             self.assertAlmostEqual(1, ratio, delta=0.01)
@@ -141,7 +141,7 @@ class DryRun(unittest.TestCase):
         for device, extra, exchanged in (("cpu", [], True), ("cuda", [], False), ("cuda", [over, "all_ranks"], True),
                                          ("cpu", [over, "tensor_ranks"], False)):
             with self.subTest(device=device, extra=extra):
-                # Two end the step.
+                # The end of a step needs two all-reduces.
                 calls = dry(2, 0, [*words, device, *extra])["collectives"]["world/all_reduce"]["calls"]
                 self.assertEqual(exchanged, calls > 2)
 
@@ -164,7 +164,8 @@ class DryRun(unittest.TestCase):
         self.assertIn("ZBVZeroBubble: 16 ranks, 32 stages, 32 microbatches", done.stdout)
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 170)
 
-    # 405B, rank 0 of 512, in seconds. A rank of the first stage holds its share of that stage.
+    # A dry run of 405B, as rank 0 of 512, takes seconds and no memory. A rank of the first stage holds its share of
+    # that stage.
     def test_a_large_job_needs_no_memory(self):
         result = dry(512, 0, ["--model.flavor", "405B", "--training.seq_len", "8192", "--training.local_batch_size", "16",
                               "--training.global_batch_size", "-1", "--validation.no_enable", "--checkpoint.no_enable",

@@ -1,4 +1,4 @@
-// Tests the executor alone, with stages that only wait for a known time.
+// Tests the executor without a model: its stages only wait for a known time.
 #include "worker/rank/runtime/engine/executor.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ using testing::RankTime;
 using testing::ThreadRank;
 using Clock = std::chrono::steady_clock;
 
-// Takes the simulator's costs times `unit`. Checks the tensors that the executor passes on: an activation holds its
-// stage and microbatch.
+// Waits for the simulator's costs times `unit`, and checks the tensors that the executor passes on: an activation holds
+// its stage and microbatch.
 class TimedStage : public StageRunner {
  public:
   TimedStage(int index, int stages, std::chrono::microseconds unit, RankTime& time)
@@ -110,10 +110,10 @@ std::vector<nn::MicrobatchContext> contexts(int count) {
   return all;
 }
 
-// The longest time that a rank takes for one run, in units.
+// Returns the longest time that a rank needs for one run, in units.
 double measure(const Schedule& schedule, std::chrono::microseconds unit) {
   std::atomic<int64_t> longest{0};
-  std::atomic<int64_t> epoch{0};  // The same for all ranks: when the last one is ready.
+  std::atomic<int64_t> epoch{0};  // The moment when the last rank is ready; the same for all ranks.
   testing::run_ranks({.pp = schedule.ranks}, schedule.ranks, {mesh::Axis::kPipeline, mesh::Axis::kWorld},
                      [&](ThreadRank& self) {
                        TimedRank rank(schedule, self, unit);
@@ -131,9 +131,9 @@ double measure(const Schedule& schedule, std::chrono::microseconds unit) {
 
 int stages_per_rank(const std::string& name) { return pipeline::find_schedule(name)->default_stages_per_rank; }
 
-// Four ranks, eight microbatches: the ranks wait for the same share of time as in the simulator, and less with
+// On four ranks with eight microbatches, the ranks wait for the same share of time as in the simulator, and less with
 // zero-bubble schedules than with 1F1B. A busy machine only adds time, so the best of a few runs counts, and longer
-// waits make that less likely to matter.
+// waits make the machine matter less.
 TEST(BubbleTest, MatchesTheSimulator) {
   std::map<std::string, double> bubbles;
   for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {
@@ -156,8 +156,8 @@ TEST(BubbleTest, MatchesTheSimulator) {
   }
 }
 
-// Many shapes without any wait, over memory and over sockets: every message arrives at its destination, and none
-// blocks.
+// Schedules of many shapes run without waits, over memory and over sockets: every message arrives at its destination,
+// and no rank blocks.
 TEST(ExecutorTest, NoScheduleBlocks) {
   for (const pipeline::ScheduleKind& kind : pipeline::schedule_kinds()) {
     for (const int ranks : {2, 3, 4}) {
@@ -187,7 +187,7 @@ TEST(ExecutorTest, EvaluatesAndSumsTheLoss) {
   }
 }
 
-// If a rank ends in the middle of a run, all others notice, near and far.
+// If a rank ends in the middle of a run, all others notice, neighbours or not.
 TEST(ExecutorTest, LostPeerIsNoticed) {
   struct Dies : std::runtime_error {
     using std::runtime_error::runtime_error;

@@ -69,11 +69,11 @@ class ExpertBalance(unittest.TestCase):
             messages = self.train(family, family)
             self.assert_moved(moves, family, 2)
             self.assertEqual(warns, LOST in " ".join(messages), messages)
-            # The key turns it off, and on.
+            # The key turns the default off, or on.
             messages = self.train(family + " key", family, **{KEY: 0 if moves else 0.002})
             self.assert_moved(not moves, family + " key", 2)
             self.assertEqual(not moves, LOST in " ".join(messages), messages)
-        # Two steps of 0.002 in either direction, less the mean of all experts.
+        # Each bias moves by two steps of 0.002 in either direction, less the mean of all experts.
         largest = max(map(abs, biases(self.folder("qwen3_moe key"), 2)))
         self.assertTrue(0.0005 < largest < 0.008, largest)
 
@@ -82,7 +82,7 @@ class ExpertBalance(unittest.TestCase):
         weights = {"checkpoint.initial_load_path": os.path.join(self.folder("first"), "checkpoint", "step-2"), "checkpoint.initial_load_in_hf": "true"}
         self.assertNotIn(LOST, " ".join(self.train("tuned", "gpt_oss", **weights)))
         self.assert_moved(False, "tuned", 2)
-        # It resumes as it started, though its own steps have biases; a set key counts from then on.
+        # The job resumes as it started, though its own steps have biases. A set key counts from then on.
         messages = " ".join(self.train("tuned", "gpt_oss", training__steps=4, **weights))
         self.assertNotIn(LOST, messages)
         self.assert_moved(False, "tuned", 4)

@@ -1,5 +1,5 @@
-// Tests that ten steps with experts that gather all tokens equal those with experts that receive rows, and those of one
-// rank: on every kind of mesh, with every kind of recomputation.
+// Trains ten steps with experts that gather all tokens: they equal those with experts that receive rows, and those of
+// one rank, on every kind of mesh and with every kind of recomputation.
 #include "tests/numerics/small_models/small_specs.h"
 #include "tests/worker/rank/runtime/training_world.h"
 

@@ -50,7 +50,7 @@ class ExpertMetrics(unittest.TestCase):
                     self.assertEqual({key: expected[key] for key in counts}, {key: line[key] for key in counts})
                     self.assertEqual(expected.keys(), line.keys())
 
-    # Sums over data, context, tensor (if its ranks route separately) and pipeline ranks, once each.
+    # Counts are summed over data, context, pipeline and (if they route separately) tensor ranks, each once.
     def test_deepseek(self):
         self.same_counts("deepseek_v3", [
             ({"fsdp": 2, "ep": 2}, []),
@@ -61,7 +61,7 @@ class ExpertMetrics(unittest.TestCase):
             ({"fsdp": 2, "cp": 2, "ep": 4}, []),
             ({"pp": 2, "fsdp": 2, "ep": 2}, ["--activation_checkpoint.mode", "full"])])
 
-    # Tokens of a block that runs twice count once, and so do those of several microbatches.
+    # Tokens count once if a block runs twice, and over several microbatches.
     def test_qwen_counts_once(self):
         self.same_counts("qwen3_moe", [
             ({"fsdp": 2, "ep": 2}, ["--activation_checkpoint.mode", "full"]),

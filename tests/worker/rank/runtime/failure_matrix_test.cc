@@ -1,4 +1,4 @@
-// The failure matrix of the 4D engine: whichever operation or piece of work of a step fails in whichever rank, every
+// The failure matrix of the 4D engine: whatever operation or piece of work of a step fails, on whatever rank, every
 // other rank ends with an error within seconds, no thread is left over, and the cause can be distinguished from its
 // effects.
 #include <dirent.h>
@@ -58,7 +58,7 @@ std::vector<Shape> shapes() {
   all.push_back({"ShardsAndTensorWithEarlySteps", {.dp_shard = 2, .tp = 2}, 4, small_plan("llama3", "8B")});
   all.back().plan.sharding.early_step = true;
   all.back().kinds = {"early step", "all_gather", "reduce_scatter", "all_reduce"};
-  // The embedding and the head share a matrix: the pipeline's ends add its gradients, 3840 bytes of each shard.
+  // The embedding and the head share a matrix: the pipeline's ends sum its gradients, 3840 bytes of each shard.
   all.push_back({"StagesAndContext", {.pp = 2, .dp_shard = 1, .cp = 2}, 4, small_plan("llama3", "1B")});
   all.back().kinds = {"send of 3840 bytes", "send of 1536 bytes", "recv of ", "all_gather", "optimizer"};
   return all;
@@ -70,7 +70,7 @@ enum class FaultKind {
   kHangs,     // Does nothing until the others have ended.
 };
 
-// The fault of rank `rank` the `number`th time that it does `kind`.
+// A fault that rank `rank` has the `number`th time that it does `kind`.
 struct Fault {
   int rank = -1;
   std::string kind;
@@ -101,7 +101,7 @@ class OperationCounter {
   std::map<std::string, int> counts_;  // The halves of a pair alternate.
 };
 
-// A step and a validation, as the trainer runs them.
+// Runs a step and a validation as the trainer does.
 void train(const TrainingPlan& plan, ThreadRank& self, OperationCounter& counters) {
   testing::RankModel model = testing::build_rank(plan, self);
   model.executor = std::make_unique<Executor>(model.sharded->stages(), &self.mesh->group(mesh::Axis::kPipeline),
@@ -126,7 +126,7 @@ void train(const TrainingPlan& plan, ThreadRank& self, OperationCounter& counter
   (void)testing::evaluate(plan, *self.mesh, model);
 }
 
-// Timeout if one rank hangs: far more than a healthy rank needs until its next operation on a busy machine.
+// The groups' timeout if one rank hangs: far more than a healthy rank needs until its next operation on a busy machine.
 constexpr std::chrono::seconds kTimeout{5};
 
 struct Outcome {
@@ -172,7 +172,7 @@ int threads_of_this_process() {
   return count;
 }
 
-// A joined thread is still listed for a moment: waits until `holds` is true of the number, for at most 5 s.
+// Waits until `holds` is true of the number of threads, for at most 5 s: a joined thread is still listed for a moment.
 template <typename Predicate>
 int threads_once(const Predicate& holds) {
   const auto deadline = Clock::now() + std::chrono::seconds(5);
@@ -184,7 +184,7 @@ int threads_once(const Predicate& holds) {
   return count;
 }
 
-// Returns once the number has not changed for 0.2 s.
+// Returns the number of threads once it has not changed for 0.2 s.
 int settled_threads() {
   int before = 0, unchanged = 0;
   return threads_once([&](int count) {
@@ -200,7 +200,7 @@ void expect_all_end(const Shape& shape, const Fault& fault) {
   SCOPED_TRACE("rank " + std::to_string(fault.rank) + kEffects[static_cast<int>(fault.effect)] + " in " + fault.kind +
                ", number " + std::to_string(fault.number));
   const Outcome outcome = run(shape, fault);
-  EXPECT_LT(outcome.seconds, 20);  // The groups' timeout is 30.
+  EXPECT_LT(outcome.seconds, 20);  // The groups' timeout is 30 s.
   for (int rank = 0; rank < shape.world; ++rank) {
     ASSERT_TRUE(outcome.failures[rank]) << "rank " << rank << " noticed nothing";
     try {
@@ -225,7 +225,7 @@ class FailureMatrixTest : public ::testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, FailureMatrixTest, ::testing::ValuesIn(shapes()),
                          [](const auto& info) { return info.param.name; });
 
-// Every kind of work and every kind of operation at least once, then random ones.
+// Fails every kind of work and of operation at least once, then random ones.
 TEST_P(FailureMatrixTest, EveryRankEndsWhereverOneFails) {
   const Shape& shape = GetParam();
   const unsigned seed = std::random_device()();

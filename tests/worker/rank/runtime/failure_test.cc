@@ -43,7 +43,7 @@ TEST(FailureTest, ExitCodesClassifyFailures) {
   EXPECT_EQ(failure_of([] { throw std::runtime_error("a bug"); }).exit_code(), kExitInternal);
 }
 
-// A hub that is down is neither the user's mistake nor a lost rank: another attempt may succeed.
+// Another attempt may succeed once the hub is up again: the failure is neither the user's mistake nor a lost rank.
 TEST(FailureTest, UnreachableDataIsAStorageFailure) {
   const absl::Status down = absl::UnavailableError("the hub is down");
   const Failure of_data = failure_of([&] { check(down, kExitUserError, "DATA"); });
@@ -51,13 +51,14 @@ TEST(FailureTest, UnreachableDataIsAStorageFailure) {
   EXPECT_EQ(of_data.reason(), "DATA");
   EXPECT_EQ(failure_of([&] { check(down, kExitUserError, "CHECKPOINT"); }).exit_code(), kExitPeerLost);
   EXPECT_EQ(failure_of([] { check(absl::NotFoundError("x"), kExitUserError, "DATA"); }).exit_code(), kExitUserError);
-  // Another attempt cannot succeed where the user may not write.
+  // Another attempt cannot succeed in a place where the user may not write.
   const Failure denied = failure_of([] { check(absl::PermissionDeniedError("open f"), kExitStorage, "FENCE"); });
   EXPECT_EQ(denied.exit_code(), kExitUserError);
   EXPECT_THAT(denied.what(), ::testing::HasSubstr("job.umask"));
 }
 
-// A lost rank has another reason than one that hangs or does something else, and the latter must be investigated.
+// A lost rank has another reason than one that hangs or issues other collectives, since only the latter needs
+// investigation.
 TEST(FailureTest, TimeoutsAndMismatchesHaveSeparateReasons) {
   EXPECT_EQ(failure_of([] { throw comm::PeerLost("tp all_reduce: connection closed by peer"); }).reason(), "PEER_LOST");
   for (const char* words : {"rank 1 of the group took no part within 3000 ms", "Timed out waiting 3000ms for recv",
@@ -72,16 +73,16 @@ TEST(FailureTest, TimeoutsAndMismatchesHaveSeparateReasons) {
   EXPECT_EQ(other.exit_code(), kExitInternal);
 }
 
-// In these tests breaking cuts operations short, as an abort of NCCL's groups does.
+// Breaks as NCCL's abort does: operations in flight are cut short.
 bool cut_something() { return true; }
 
-// The watches of the ranks of one attempt over a real store, and a record of their actions.
+// The watches of the ranks of one attempt, over a real store, and a record of what they did.
 class Attempt {
  public:
   struct Setting {
     milliseconds timeout{60'000};
     std::function<bool()> breaks = cut_something;
-    int absent = 0;  // The last ranks of the world that never join.
+    int absent = 0;  // The last ranks of the world, which never join.
     std::function<void()> records = {};
     std::function<void()> shows = {};
     milliseconds stacks_timeout{3'000};
@@ -133,7 +134,7 @@ class Attempt {
   bool is_broken(int rank, milliseconds within) {
     return ranks_[rank]->broken_seen.wait_for(within) == std::future_status::ready;
   }
-  // Whether the rank recorded its collectives before its connections were broken.
+  // Returns whether the rank recorded its collectives before its connections were broken.
   bool recorded_first(int rank) {
     return ranks_[rank]->recorded_seen.wait_for(milliseconds(5'000)) == std::future_status::ready &&
            ranks_[rank]->recorded_seen.get();
@@ -143,7 +144,7 @@ class Attempt {
 
  private:
   struct Rank {
-    // Shared with the thread that breaks, which may outlive the rank.
+    // Shared with the thread that breaks the connections, which may outlive the rank.
     std::shared_ptr<std::promise<void>> broken = std::make_shared<std::promise<void>>();
     std::shared_future<void> broken_seen = broken->get_future().share();
     std::shared_ptr<std::promise<bool>> recorded = std::make_shared<std::promise<bool>>();
@@ -160,7 +161,7 @@ constexpr milliseconds kSoon(5'000);
 const Failure kNoMemory(kExitOutOfMemory, "OUT_OF_MEMORY", "no memory for 3 GiB");
 const Failure kLost(kExitPeerLost, "PEER_LOST", "tp all_reduce among ranks 1, 2: connection closed");
 
-// A rank that fails breaks all connections, and the others name it and its reason when they end.
+// A rank that fails breaks all connections. The other ranks end with its number and its reason.
 TEST(FailureWatchTest, TheFirstReasonReachesEveryRank) {
   for (const int culprit : {0, 1}) {
     Attempt attempt(3);
@@ -178,7 +179,8 @@ TEST(FailureWatchTest, TheFirstReasonReachesEveryRank) {
   }
 }
 
-// A rank with connections broken by another's failure computes with the results of an aborted kernel.
+// A rank whose connections another's failure has broken computes with the results of an aborted kernel, so its errors
+// are effects.
 TEST(FailureWatchTest, ErrorsAfterAnAbortAreNotTheCause) {
   Attempt attempt(2);
   attempt.watch(0).failed(kNoMemory);
@@ -189,7 +191,7 @@ TEST(FailureWatchTest, ErrorsAfterAnAbortAreNotTheCause) {
             "NONFINITE_LOSS: loss nan; the first to fail was rank 0: OUT_OF_MEMORY: no memory for 3 GiB");
 }
 
-// An error that every rank has counts as every rank's own, and so does one that no abort can cause.
+// An error that all ranks have is each rank's own, and so is one that no abort can cause.
 TEST(FailureWatchTest, IndependentFailuresKeepTheirReason) {
   const Failure nonfinite(kExitUserError, "NONFINITE_LOSS", "loss nan");
   const Failure data(kExitUserError, "DATA", "no such file");
@@ -204,7 +206,7 @@ TEST(FailureWatchTest, IndependentFailuresKeepTheirReason) {
   }
 }
 
-// Over Gloo nothing is cut short before the other rank leaves: an error meanwhile has its own cause.
+// Over Gloo no operation is cut short before the other rank leaves, so an error until then has its own cause.
 TEST(FailureWatchTest, WithoutAnAbortErrorsKeepTheirReason) {
   Attempt attempt(2, {.breaks = [] { return false; }});
   attempt.watch(0).failed(kNoMemory);
@@ -214,7 +216,7 @@ TEST(FailureWatchTest, WithoutAnAbortErrorsKeepTheirReason) {
   EXPECT_STREQ(own.what(), "loss nan");
 }
 
-// NCCL's abort may hang: the failed rank still reports, and one that did not notice is ended in time.
+// NCCL's abort may hang: the failed rank still reports, and a rank that does not notice is ended in time.
 TEST(FailureWatchTest, HangingAbortDelaysNoRank) {
   std::promise<void> end;
   const auto breaks = [ended = end.get_future().share()] {
@@ -232,7 +234,7 @@ TEST(FailureWatchTest, HangingAbortDelaysNoRank) {
   end.set_value();
 }
 
-// A failing abort ends no rank and does not hide why the rank failed.
+// An abort that throws ends no rank and does not hide the first reason.
 TEST(FailureWatchTest, FailingAbortHidesNoReason) {
   Attempt attempt(2, {.breaks = []() -> bool { throw std::runtime_error("no abort"); }});
   EXPECT_STREQ(attempt.watch(0).failed(kNoMemory).what(), kNoMemory.what());
@@ -240,14 +242,14 @@ TEST(FailureWatchTest, FailingAbortHidesNoReason) {
   EXPECT_EQ(attempt.watch(1).failed(kLost).exit_code(), kExitPeerLost);
 }
 
-// Every rank that can records its collectives: the one that failed and those that learn of it.
+// All ranks record their collectives: the one that failed and those that learn of it.
 TEST(FailureWatchTest, RanksRecordBeforeTheirConnectionsBreak) {
   Attempt attempt(3);
   attempt.watch(1).failed(kNoMemory);
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
 }
 
-// If one rank hangs, the stacks of all ranks are shown before one leaves; a lost rank is not worth the time.
+// If one rank hangs, all ranks show their stacks before one leaves. If a rank is lost, they do not.
 TEST(FailureWatchTest, ShowsStacksOnlyIfARankHangs) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   for (const bool is_stuck : {true, false}) {
@@ -259,7 +261,7 @@ TEST(FailureWatchTest, ShowsStacksOnlyIfARankHangs) {
   }
 }
 
-// A stopped rank shows no stacks: the others wait for it less than for one that has started to.
+// A stopped rank shows no stacks, so the others wait less for it than for one that has begun to show them.
 TEST(FailureWatchTest, DoesNotWaitForRanksThatShowNoStacks) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   Attempt attempt(3, {.absent = 1, .shows = [] {}, .stacks_timeout = std::chrono::hours(1)});
@@ -267,14 +269,14 @@ TEST(FailureWatchTest, DoesNotWaitForRanksThatShowNoStacks) {
   for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
 }
 
-// Gloo closes the connections of a rank that timed out before that rank can report it: a rank that sees them close
-// waits for the reason.
+// Gloo closes the connections of a rank that timed out before that rank can report it. So a rank whose connection
+// closes waits for the reason.
 TEST(FailureWatchTest, BrokenConnectionWaitsForTheReason) {
   const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
   const auto shown = std::make_shared<std::atomic<int>>(0);
   Attempt attempt(3, {.shows = [shown] { ++*shown; }, .word_timeout = std::chrono::hours(1)});
   std::future<Failure> lost = std::async(std::launch::async, [&] { return attempt.watch(2).failed(kLost); });
-  while (!attempt.expects_broken(2)) std::this_thread::yield();  // It has failed.
+  while (!attempt.expects_broken(2)) std::this_thread::yield();  // Until it has failed.
   attempt.watch(1).failed(stuck);
   EXPECT_STREQ(
       lost.get().what(),
@@ -309,7 +311,8 @@ TEST(FailureWatchTest, HangingRecordDelaysNoRank) {
   end.set_value();
 }
 
-// The store ends with rank 0, so it waits a moment until the others have read, and does not count itself.
+// The store ends with rank 0. So rank 0 waits a moment until the others have read the reason; it does not wait for
+// itself.
 TEST(FailureWatchTest, RankZeroWaitsForEveryOtherReader) {
   Attempt attempt(3, {.absent = 1});
   const auto began = std::chrono::steady_clock::now();
@@ -317,14 +320,14 @@ TEST(FailureWatchTest, RankZeroWaitsForEveryOtherReader) {
   EXPECT_GT(std::chrono::steady_clock::now() - began, milliseconds(700)) << "rank 2 has not read";
 }
 
-// A rank that does not notice is ended, with the reason.
+// A rank that does not notice the failure is ended, with the reason.
 TEST(FailureWatchTest, RanksThatDoNotNoticeAreEnded) {
   Attempt attempt(2, {.timeout = milliseconds(50)});
   attempt.watch(1).failed(kNoMemory);
   EXPECT_EQ(attempt.left_with(0), "the attempt failed first on rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
 }
 
-// A training that has ended well is not disturbed.
+// A rank that ended well is not disturbed.
 TEST(FailureWatchTest, AnEndedWatchDoesNothing) {
   Attempt attempt(2, {.timeout = milliseconds(1)});
   attempt.end_watch(0);

@@ -1,4 +1,4 @@
-// Tests the file of a rank's last collectives, and that writing it makes no failure worse.
+// Tests the file of a rank's last collectives: writing it must not make a failure worse.
 #include "worker/rank/runtime/failure/flight_dump.h"
 
 #include <gmock/gmock.h>
@@ -66,7 +66,7 @@ TEST_F(FlightFileTest, NamesWhatItWrote) {
   EXPECT_EQ(own.details(), "a stack");
 }
 
-// Removes files of ranks that wrote none this time; those of this attempt, and files with similar names, stay.
+// Files of ranks that wrote none this time are removed. Those of this attempt, and files with similar names, stay.
 TEST_F(FlightFileTest, RemovesFilesOfEarlierAttempts) {
   std::filesystem::create_directories(folder_);
   for (const char* name : {"rank_1", "rank_12", "rank_", "rank_1.txt", "notes", "rank_2"}) {
@@ -93,7 +93,7 @@ TEST_F(FlightFileTest, WithoutCollectivesThereIsNoFile) {
   EXPECT_TRUE(file.name_in(kGone).members().empty());
 }
 
-// A folder that another attempt has taken over, or that no longer exists, is left alone.
+// Nothing is written to a folder that another attempt has taken over, or that no longer exists.
 TEST_F(FlightFileTest, WithoutAdmissionNothingIsWritten) {
   FlightDump file({.recorder = recorder_of_one(), .prefix = prefix_, .admit = [] {
                      return absl::FailedPreconditionError("attempt 2 has the folder");
@@ -103,7 +103,7 @@ TEST_F(FlightFileTest, WithoutAdmissionNothingIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(folder_));
 }
 
-// A full disk leaves nothing over, neither a partial file nor a report that one exists.
+// A full disk leaves no partial file, and no report that a file exists.
 TEST_F(FlightFileTest, FullDiskIsReportedAndLeavesNoFile) {
   for (const Kind kind : {Kind::kMakeFolders, Kind::kCreate, Kind::kAppend, Kind::kClose, Kind::kRename}) {
     storage::FaultyFiles files([kind](const storage::FileOperation& operation) -> storage::Fault {

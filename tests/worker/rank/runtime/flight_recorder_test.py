@@ -102,7 +102,7 @@ class FlightRecorder(unittest.TestCase):
 
     def test_stages_and_their_messages_match_until_one_rank_hangs(self):
         self.hang("stages", STAGES, victim=3, call=20)
-        # Rank 1 may have begun to wait for the next message of rank 3 before rank 2 did for its all-reduce.
+        # Rank 1 may wait for the next message of rank 3 before rank 2 waits for its all-reduce.
         self.assertRegex(self.divergence(), r"^rank 3 never came to (all_reduce \d+ of tp \(ranks 2-3|recv \d+ of pp 3->1 \(ranks 1,3); \d+ Float\)$")
         printed, missing, matched = self.analysis()
         for names in ({"nccl:send 0->1", "nccl:recv 1<-0"}, {"nccl:send 1->0", "nccl:recv 0<-1"}, {"nccl:all_reduce"}):
@@ -160,7 +160,7 @@ class FlightRecorder(unittest.TestCase):
         self.assertRegex("\n".join(ranks.outputs), kinds)
 
     def test_a_folder_that_cannot_be_made_is_a_warning(self):
-        # Folders already have these names.
+        # These folders have the names of files that the ranks would write.
         os.makedirs(os.path.join(self.scratch.name, "unwritable", "run", "rank-2.flight.new"))
         ranks = self.start("unwritable", SHARDED)
         ranks.wait_for_step(2)

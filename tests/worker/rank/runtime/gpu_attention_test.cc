@@ -17,7 +17,7 @@ namespace titan::runtime {
 namespace {
 
 using testing::GpuTest;
-using Results = std::vector<at::Tensor>;         // Output, then the gradients of q, k, v and sinks; float64 on the CPU.
+using Results = std::vector<at::Tensor>;         // Output, then the gradients of q, k, v and sinks; float64, CPU.
 using Type = std::pair<at::ScalarType, double>;  // With the tolerance, relative to the largest value.
 
 constexpr Type kTypes[] = {{at::kDouble, 1e-12}, {at::kFloat, 2e-5}, {at::kBFloat16, 0.03}};
@@ -52,7 +52,7 @@ struct Shape {
   int64_t rows, tokens, heads, kv_heads, head, v_head;
 };
 
-// Tokens before heads in memory, as in the models.
+// Draws heads with tokens before heads in memory, as in the models.
 at::Tensor random_heads(const Shape& shape, int64_t count, int64_t size, at::ScalarType type) {
   return at::randn({shape.rows, shape.tokens, count, size}, at::kDouble).to(type).transpose(1, 2);
 }
@@ -75,7 +75,7 @@ std::string describe(const Shape& shape, const nn::AttentionMask& mask, at::Scal
 
 class GpuAttentionTest : public GpuTest {};
 
-// Every mask, shared and unshared heads, sizes that kernels take unchanged and sizes that are padded.
+// Compares every mask, shared and unshared heads, and sizes that kernels accept or that are padded for them.
 TEST_F(GpuAttentionTest, EveryMaskMatchesPlainAttention) {
   at::manual_seed(1);
   const nn::AttentionMask masks[] = {
@@ -105,7 +105,7 @@ TEST_F(GpuAttentionTest, EveryMaskMatchesPlainAttention) {
   }
 }
 
-// Calls of LibTorch's flash attention on any thread while this lives.
+// Counts the calls of LibTorch's flash attention on any thread while this lives.
 class FlashCounter {
  public:
   FlashCounter()
@@ -128,7 +128,7 @@ class FlashCounter {
   const at::CallbackHandle handle_;
 };
 
-// Each pass of a layer is one call, whatever the mask; with longer rows, in which kernels skip blocks.
+// Each pass of a layer is one call, whatever the mask. The rows are longer, so kernels skip blocks.
 TEST_F(GpuAttentionTest, EveryMaskTakesOneCall) {
   TITAN_SKIP_IN_REHEARSAL();
   at::manual_seed(3);
@@ -165,8 +165,8 @@ TEST_F(GpuAttentionTest, EveryMaskTakesOneCall) {
   }
 }
 
-// Keys arrive in blocks, as from other ranks: the merge needs each kernel's logarithms of the denominators, and each
-// block's backward pass the merged ones.
+// Keys arrive in blocks, as from other ranks. Merging needs each kernel's logarithms of the denominators, and each
+// block's backward pass needs the merged ones.
 TEST_F(GpuAttentionTest, BlocksAreMergedExactly) {
   at::manual_seed(2);
   const Shape shape{2, 192, 4, 2, 64, 64};

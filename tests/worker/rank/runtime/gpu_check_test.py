@@ -15,7 +15,7 @@ BIN = os.environ["TITAN_BIN"]
 SOURCE = os.environ["TITAN_SOURCE"]
 SITE = os.path.realpath(os.path.dirname(os.path.dirname(torch.__file__)))
 PROGRAMS = ["bin/titan-rank", "bin/libtitan_cuda.so", "tests/gpu_test", "tests/gpu_rows_bench", "tests/gpu_ops_bench", "tests/random_math_test"]
-# Libraries that any machine with torch has.
+# Any machine with torch has these libraries.
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libutil|libresolv|libstdc\+\+|libgcc_s)\.so")
 MAX_MIB = 48  # The pack must be quick to copy. A third of it is libcurl's, with which titan-rank reads datasets of a hub.
 

@@ -22,7 +22,7 @@ using testing::relative_error;
 class GpuDeviceTest : public GpuTest {};
 
 // Initial weights drawn on the device have the CPU's bits: whole tensors and boxes of them, of every number of
-// dimensions, truncated and plain normals, and more elements than one pass of the kernel's grid.
+// dimensions, truncated and plain normals, and more elements than the kernel's grid draws at once.
 TEST_F(GpuDeviceTest, DrawsTheSameWeights) {
   TITAN_SKIP_IN_REHEARSAL();
   struct Box {
@@ -68,7 +68,7 @@ TEST_F(GpuDeviceTest, StorageIsFreedAndFilledAgain) {
   EXPECT_EQ(tensor.mean().item<float>(), 3.0F);
 }
 
-// Results that use memory which is then freed are right without a wait: the next owner runs later on the stream.
+// The host need not wait before memory is freed: the next owner's work runs later on the same stream.
 TEST_F(GpuDeviceTest, FreedMemoryIsReusedInOrder) {
   constexpr int64_t kSide = 1024;
   const at::Tensor ones = at::ones({kSide, kSide}, on_device());
@@ -81,7 +81,7 @@ TEST_F(GpuDeviceTest, FreedMemoryIsReusedInOrder) {
     weight.fill_(round);
     total += at::mm(ones, weight).to(at::kDouble).mean();
     device_->resize_storage(storage, 0);
-    at::full({kSide, kSide}, -1.0, on_device());  // May get that memory.
+    at::full({kSide, kSide}, -1.0, on_device());  // This tensor may get that memory.
   }
   EXPECT_DOUBLE_EQ(total.item<double>(), static_cast<double>(kSide) * kRounds * (kRounds - 1) / 2);
 }
@@ -98,8 +98,8 @@ TEST_F(GpuDeviceTest, ReportsItsMemory) {
   EXPECT_GE(device_->memory().peak_active, int64_t{256} << 20);
 }
 
-// A request that does not fit throws LibTorch's own error, which the rank reports as OUT_OF_MEMORY, and the device
-// stays usable.
+// A request that does not fit throws LibTorch's own error, which the rank reports as OUT_OF_MEMORY. The device stays
+// usable.
 TEST_F(GpuDeviceTest, TooLargeARequestFails) {
   TITAN_SKIP_IN_REHEARSAL();
   EXPECT_THROW(at::empty({int64_t{1} << 45}, on_device(at::kByte)), c10::OutOfMemoryError);
@@ -123,8 +123,8 @@ TEST_F(GpuDeviceTest, MissingDeviceIsReported) {
   EXPECT_NE(device.status().message().find("CUDA device 100"), std::string::npos) << device.status();
 }
 
-// A group of one rank uses NCCL, too. (NCCL refuses two ranks on one device, and a message to oneself would wait for
-// itself: messages need two devices.)
+// A group of one rank uses NCCL, too. (NCCL refuses two ranks on one device, and a message to itself would block, so
+// messages need two devices.)
 TEST_F(GpuDeviceTest, NcclOfOneRank) {
   TITAN_SKIP_IN_REHEARSAL();
   auto backend = device_->make_backend({.store = c10::make_intrusive<c10d::HashStore>(), .rank = 0, .size = 1});
@@ -151,8 +151,8 @@ TEST_F(GpuDeviceTest, NcclOfOneRank) {
   backend->barrier({})->wait();
 }
 
-// NCCL's stream and the compute stream: inputs that are still being computed, results that are used at once, memory
-// freed right after wait(), without help from the host.
+// NCCL's stream and the compute stream keep their order without the host's help, if inputs are still being computed,
+// results are used at once, and memory is freed right after wait().
 TEST_F(GpuDeviceTest, NcclKeepsItsOrder) {
   TITAN_SKIP_IN_REHEARSAL();
   auto backend = device_->make_backend({.store = c10::make_intrusive<c10d::HashStore>(), .rank = 0, .size = 1});
@@ -177,7 +177,7 @@ TEST_F(GpuDeviceTest, NcclKeepsItsOrder) {
   EXPECT_DOUBLE_EQ(total.item<double>(), static_cast<double>(kSide) * kRounds * (kRounds - 1) / 2);
 }
 
-// The allocator's segments grow, as a rank's do, and freed memory of one size serves another.
+// The allocator's segments grow, as in a rank, and freed memory of one size serves another.
 TEST_F(GpuDeviceTest, SegmentsGrow) {
   TITAN_SKIP_IN_REHEARSAL();
   at::empty({int64_t{64} << 20}, on_device(at::kByte));
@@ -194,7 +194,7 @@ TEST_F(GpuDeviceTest, SegmentsGrow) {
   EXPECT_EQ(std::count(addresses[0].begin(), addresses[0].end(), ':'), 2) << addresses[0];
 }
 
-// Groups split from the world's communicator work like others. Tested with one rank: splits of two ranks, and ranks
+// Groups split from the world's communicator work like others. Only one rank is tested: splits of two ranks, and ranks
 // without a group in a split, need two devices.
 TEST_F(GpuDeviceTest, GroupsAreSplitFromTheWorlds) {
   TITAN_SKIP_IN_REHEARSAL();
@@ -216,8 +216,8 @@ TEST_F(GpuDeviceTest, GroupsAreSplitFromTheWorlds) {
   }
 }
 
-// A save's copies on a separate stream run after the work that wrote the values and before the work that overwrites
-// them, though the host waits for neither.
+// The copies of a save, on a separate stream, run after the work that wrote the values and before the work that
+// overwrites them, though the host waits for neither.
 TEST_F(GpuDeviceTest, CopiesOverlapWithTraining) {
   TITAN_SKIP_IN_REHEARSAL();
   constexpr int64_t kSide = 4096;
@@ -232,7 +232,7 @@ TEST_F(GpuDeviceTest, CopiesOverlapWithTraining) {
     copies->follow();
     copies->copy(buffer, weight);
     copies->mark();
-    at::mm(ones, ones);  // The next step.
+    at::mm(ones, ones);  // The next step's work.
     copies->block_current_stream();
     weight.fill_(-1);
     copies->wait();
@@ -242,8 +242,7 @@ TEST_F(GpuDeviceTest, CopiesOverlapWithTraining) {
   EXPECT_EQ(weight.max().item<float>(), -1.0F);
 }
 
-// Empty groups, groups of one row, all rows in one group; sizes that the grouped kernel takes and some that it does
-// not.
+// Groups may be empty, have one row or have all rows. The grouped kernel accepts some of the sizes and not others.
 TEST_F(GpuDeviceTest, GroupedProductMatches) {
   at::manual_seed(3);
   const std::vector<int64_t> splits[] = {{5, 0, 1, 122}, {0, 0, 128, 0}, {32, 32, 32, 32}, {0, 0, 0, 0}};
@@ -279,7 +278,7 @@ TEST_F(GpuDeviceTest, GroupedProductMatches) {
   }
 }
 
-// The three implementations of the optimizer, with views into one flat shard as in the engine, and odd sizes.
+// Compares the three implementations of the optimizer, on views into one flat shard as in the engine, and on odd sizes.
 TEST_F(GpuDeviceTest, OptimizersMatch) {
   at::manual_seed(4);
   const at::Tensor start = at::randn({1000}), pulls = at::randn({3, 1000});
@@ -312,8 +311,8 @@ TEST_F(GpuDeviceTest, OptimizersMatch) {
   }
 }
 
-// Moments in bf16 and in codes, and stochastic rounding: a device does the same as the host's operations, except for
-// last digits, which may move a number to the next code, or to its other neighbour in bf16.
+// With moments in bf16 and in codes, and with stochastic rounding, a device does what the host's operations do. Only
+// last digits differ, which may move a number to the next code or bf16 number.
 TEST_F(GpuDeviceTest, LowPrecisionStatesMatch) {
   at::manual_seed(14);
   const at::Tensor start = at::randn({40, 700}), pulls = at::randn({3, 40, 700});
@@ -352,7 +351,7 @@ TEST_F(GpuDeviceTest, LateReadsReturnTheEarlierValues) {
   EXPECT_TRUE(read.wait().is_cpu());
 }
 
-// More than one piece of the sum, several tensors, and types that are widened.
+// The norm needs more than one piece of a sum, and covers several tensors and types that are widened.
 TEST_F(GpuDeviceTest, NormsMatch) {
   at::manual_seed(5);
   const at::Tensor large = at::randn({(int64_t{1} << 24) + 3}), small = at::randn({7, 5});
@@ -364,7 +363,7 @@ TEST_F(GpuDeviceTest, NormsMatch) {
   }
 }
 
-// Tables are computed on the device that uses them.
+// RoPE tables are computed on the device that uses them.
 TEST_F(GpuDeviceTest, RopeTablesMatch) {
   for (const nn::RopePairs pairs : {nn::RopePairs::kInterleaved, nn::RopePairs::kRotateHalf}) {
     nn::RopeOptions options;

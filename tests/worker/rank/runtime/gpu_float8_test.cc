@@ -25,7 +25,7 @@ TEST_F(GpuFloat8Test, BitsAreThoseOfTheCpu) {
   }
 }
 
-// Many teams, and more numbers than one of them takes.
+// The matrices need many teams, and one of them more numbers than a team handles.
 TEST_F(GpuFloat8Test, BitsOfLargeMatrices) {
   TITAN_SKIP_IN_REHEARSAL();
   at::manual_seed(19);
@@ -52,8 +52,8 @@ TEST_F(GpuFloat8Test, BytesAreTransposed) {
   testing::check_turned_bytes(where());
 }
 
-// Compares a layer's result and gradients by the device's eight-bit products with products in fp64 of the same
-// eight-bit numbers on the CPU: only the rounding of sums and bf16 remains.
+// Compares a layer's result and gradients, by the device's eight-bit products, with fp64 products of the same eight-bit
+// numbers on the CPU. Only the rounding of sums and to bf16 differs.
 TEST_F(GpuFloat8Test, LayersMultiplyTheirEightBits) {
   if (!testing::rehearses()) nn::set_cuda_capability(device_->cuda_capability());
   at::manual_seed(20);
@@ -89,7 +89,7 @@ TEST_F(GpuFloat8Test, LayersMultiplyTheirEightBits) {
   }
 }
 
-// The same for experts' rows, including groups without rows and rows without a group.
+// Compares experts' rows as well, with groups without rows and rows without a group.
 TEST_F(GpuFloat8Test, ExpertsMultiplyTheirEightBits) {
   if (!testing::rehearses()) nn::set_cuda_capability(device_->cuda_capability());
   at::manual_seed(22);

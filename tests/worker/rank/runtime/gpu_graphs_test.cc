@@ -1,4 +1,4 @@
-// Tests graphs of a CUDA device, and compares training with layers' passes as graphs with the same operation by
+// Tests graphs of a CUDA device, and compares training with layers' passes as graphs with training operation by
 // operation.
 
 #include <ATen/ops/from_blob.h>
@@ -24,7 +24,7 @@ class GpuGraphsTest : public GpuTest {
   device::DeviceGraphs& graphs() { return dynamic_cast<device::DeviceGraphs&>(*device_); }
 };
 
-// Nothing runs during a capture; each replay runs everything, on the current content of its inputs.
+// Nothing runs during a capture. Each replay runs everything, on the current content of its inputs.
 TEST_F(GpuGraphsTest, ReplaysWhatWasCaptured) {
   TITAN_SKIP_IN_REHEARSAL();
   constexpr int64_t kSide = 512;
@@ -66,7 +66,7 @@ TEST_F(GpuGraphsTest, SharedMemoryIsReused) {
   }
 }
 
-// Work that waits for the device cannot be captured; the device stays usable, eagerly and with other graphs.
+// Work that waits for the device cannot be captured. The device stays usable, with and without other graphs.
 TEST_F(GpuGraphsTest, AFailedCaptureLeavesTheDeviceUsable) {
   TITAN_SKIP_IN_REHEARSAL();
   const at::Tensor input = at::ones({1000}, on_device());
@@ -100,8 +100,8 @@ struct GraphCase {
 
 class GpuBlockGraphsTest : public GpuTest, public ::testing::WithParamInterface<GraphCase> {};
 
-// Losses of six steps, three of them replayed, and of a forward pass after them; no code of the layers runs on a
-// replay.
+// Compares the losses of six steps, three of them replayed, and of a forward pass after them. A replay runs no code of
+// the layers.
 TEST_P(GpuBlockGraphsTest, TrainTheSameAsWithoutGraphs) {
   TrainingPlan plan = plan_of(GetParam().family, GetParam().flavor);
   if (plan.spec.moe && !device_->has_grouped_kernel()) GTEST_SKIP() << "the host calls experts one by one here";

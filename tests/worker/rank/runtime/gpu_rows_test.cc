@@ -33,8 +33,8 @@ TEST_F(GpuRowsTest, ExpertRows) { testing::check_expert_rows(where()); }
 
 TEST_F(GpuRowsTest, CrossEntropy) { testing::check_cross_entropy(where()); }
 
-// Rows computed by a warp and by blocks of every size; more parts of the weight's gradient than rows, and fewer; its
-// sums in shared memory and outside it.
+// Warps and blocks of every size compute rows; the weight's gradient has more parts than rows, or fewer; sums are in
+// shared memory and outside it.
 TEST_F(GpuRowsTest, RmsNormOfEverySize) {
   at::manual_seed(6);
   for (const auto& [rows, dim] :
@@ -60,7 +60,7 @@ TEST_F(GpuRowsTest, WideRowsOfOtherOperations) {
   expect_close({rounded({1, 6, 128256}) * 4}, at::full({}, 0.25), on(where(), loss), loss, 1, "many ids");
 }
 
-// Computed in parts of the vocabulary, which are merged.
+// The loss is computed in parts of the vocabulary, which are merged.
 TEST_F(GpuRowsTest, HeadLoss) {
   at::manual_seed(8);
   const at::Tensor x = rounded({1, 50, 64}), weight = rounded({1000, 64}) * 0.5;
@@ -83,7 +83,7 @@ TEST_F(GpuRowsTest, HeadLoss) {
   for (size_t i = 1; i < truth.size(); ++i) EXPECT_LE(testing::relative_error(ours[i], truth[i]), 0.02) << i;
 }
 
-// Sums have one order, so two runs have the same bits.
+// Sums have a fixed order, so two runs have the same bits.
 TEST_F(GpuRowsTest, SameBitsEachTime) {
   at::manual_seed(9);
   const at::Tensor x = at::randn({3000, 1024}, on_device(at::kBFloat16)).requires_grad_();

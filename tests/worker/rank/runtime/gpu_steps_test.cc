@@ -28,8 +28,8 @@ using testing::tested_device;
 constexpr int kSettled = 3;  // The last step that may differ from later ones.
 constexpr int kSteps = 7;
 
-// Forbids host waits inside the steps after kSettled, and reads at the beginning of each step how often memory was
-// requested from the driver; -1 if the device does not report it.
+// Forbids host waits inside the steps after kSettled. At the beginning of each step it reads how often memory was
+// requested from the driver, or -1 if the device does not report it.
 class SettledSteps {
  public:
   SettledSteps()
@@ -66,7 +66,7 @@ class SettledSteps {
   static inline std::map<int, int64_t> allocations_;
 };
 
-// A rank chooses for its process; resets that for the other tests of this process.
+// Resets a rank's choices for its process, so that they do not affect the other tests.
 struct ChoicesOfAProcess {
   ~ChoicesOfAProcess() {
     kernels::choose("reference");
@@ -75,8 +75,8 @@ struct ChoicesOfAProcess {
   }
 };
 
-// Trains with titan-rank's own program, in this process. A failure is thrown; objects that must not be destroyed then
-// are leaked.
+// Trains with titan-rank's own code, in this process. A failure throws, and leaks objects that must not be destroyed
+// then.
 void train(const std::string& words) {
   const rank_protocol::TempFolder folder;
   const std::string config = folder.file("job.toml");
@@ -96,7 +96,7 @@ void train(const std::string& words) {
 
 class GpuStepsTest : public GpuTest, public ::testing::WithParamInterface<std::string> {};
 
-// A wait inside a step throws where it happens, and fails the job. Logged steps are watched too: the code that reads
+// A wait inside a step throws where it happens, and fails the job. Logged steps are no exception: the code that reads
 // their values allows its own reads.
 TEST_P(GpuStepsTest, SettleAfterTheThird) {
   const SettledSteps settled;
@@ -139,7 +139,7 @@ TEST_F(GpuTest, ForbiddenWaitsThrow) {
   device_->synchronize();
 }
 
-// A block larger than anything that the allocator has cached.
+// The block is larger than anything that the allocator has cached.
 TEST_F(GpuTest, DriverAllocationsAreCounted) {
   TITAN_SKIP_IN_REHEARSAL();
   const device::DeviceMemory before = device_->memory();

@@ -23,7 +23,7 @@ using testing::TrainingPlan;
 constexpr parallel::Precision kMixed{.master = at::kFloat, .param = at::kBFloat16, .reduce = at::kFloat};
 constexpr parallel::Precision kSingle{};
 
-// Largest difference of the losses and of any parameter's gradient, both relative.
+// Returns the largest relative differences: of the losses, and of any parameter's gradient.
 std::pair<double, double> differences(const DeviceOutcome& got, const DeviceOutcome& expected) {
   double loss = std::abs(got.evaluated / expected.evaluated - 1), gradient = 0;
   for (size_t step = 0; step < expected.losses.size(); ++step) {
@@ -44,7 +44,7 @@ struct Model {
 
 class GpuModelTest : public GpuTest, public ::testing::WithParamInterface<Model> {};
 
-// Loss of three steps, every parameter's gradient, and the loss of a forward pass alone.
+// Compares the losses of three steps, every parameter's gradient, and the loss of a forward pass.
 TEST_P(GpuModelTest, TrainsAsTheCpuDoes) {
   const TrainingPlan plan = plan_of(GetParam().family, GetParam().flavor);
   const DeviceOutcome cpu = train_on(comm::make_cpu_device(), plan);
@@ -54,9 +54,9 @@ TEST_P(GpuModelTest, TrainsAsTheCpuDoes) {
   RecordProperty("float64", std::to_string(loss) + " " + std::to_string(gradient));
 }
 
-// Jobs' usual types: bfloat16 weights and activations, float32 shards. Compared with float64 on the CPU from the same
-// initial weights. Sigmoid and softmax routers flip near-ties, so experts' gradients are covered only by the norm of
-// all.
+// Uses the types of usual jobs, bfloat16 weights and activations and float32 shards, and compares with float64 on the
+// CPU from the same initial weights. Sigmoid and softmax routers flip near-ties, so experts' gradients are covered only
+// by the norm of all.
 TEST_P(GpuModelTest, MixedPrecisionComesClose) {
   TrainingPlan plan = plan_of(GetParam().family, GetParam().flavor);
   plan.steps = 1;
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GpuModelTest,
                                            Model{"qwen3", "debugmodel_moe"}, Model{"gpt_oss", "debugmodel"}),
                          [](const auto& info) { return std::string(info.param.family) + "_" + info.param.flavor; });
 
-// Without TF32, which LibTorch leaves off by default.
+// TF32 is off, as it is in LibTorch by default.
 TEST_F(GpuTest, SinglePrecisionMatches) {
   TrainingPlan plan = plan_of("llama3", "debugmodel");
   plan.sharding.precision = kSingle;
@@ -94,13 +94,13 @@ TEST_F(GpuTest, MixedPrecisionGradientsOfADenseModel) {
   EXPECT_LE(differences(train_on(tested_device().value(), plan), exact).second, 0.05);
 }
 
-// Row operations by Titan's own kernels are as close to float64 as LibTorch's operations must be.
+// Titan's own kernels for row operations come as close to float64 as LibTorch's operations must.
 TEST_F(GpuTest, MixedPrecisionByTitansKernels) {
   for (const auto& [family, flavor] : std::vector<std::pair<std::string, std::string>>{{"llama3", "debugmodel"},
                                                                                        {"deepseek_v3", "debugmodel"},
                                                                                        {"qwen3", "debugmodel"},
                                                                                        {"gpt_oss", "debugmodel"}}) {
-    if (rehearses() && family != "llama3") continue;  // Experts in bf16 take a CPU minutes.
+    if (rehearses() && family != "llama3") continue;  // A CPU needs minutes for experts in bf16.
     TrainingPlan plan = plan_of(family, flavor);
     plan.steps = 1;
     const DeviceOutcome exact = train_on(comm::make_cpu_device(), plan);
@@ -112,7 +112,7 @@ TEST_F(GpuTest, MixedPrecisionByTitansKernels) {
   }
 }
 
-// Every way to recompute gives the gradients of saving everything.
+// Every way to recompute gives the gradients of a run that saves everything.
 TEST_F(GpuTest, ActivationCheckpointing) {
   for (const char* flavor : {"debugmodel", "debugmodel_flex_attn"}) {
     TrainingPlan plan = plan_of("llama3", flavor);
@@ -128,7 +128,7 @@ TEST_F(GpuTest, ActivationCheckpointing) {
   }
 }
 
-// The same with experts, whose exchange and routing run again as well.
+// Experts are recomputed, too, and their exchange and routing run again.
 TEST_F(GpuTest, ActivationCheckpointingOfExperts) {
   TrainingPlan plan = plan_of("deepseek_v3", "debugmodel");
   plan.steps = 1;
@@ -140,7 +140,7 @@ TEST_F(GpuTest, ActivationCheckpointingOfExperts) {
   }
 }
 
-// Recomputing saves memory where it should.
+// Recomputation lowers the peak of memory.
 TEST_F(GpuTest, RecomputationSavesMemory) {
   TITAN_SKIP_IN_REHEARSAL();
   TrainingPlan plan = plan_of("llama3", "debugmodel");
@@ -169,7 +169,7 @@ TEST_F(GpuTest, Offload) {
   EXPECT_LE(gradient, 1e-11);
 }
 
-// Offloaded mixed precision: the next step computes with what the optimizer wrote on the host.
+// With offloaded mixed precision, the next step uses what the optimizer wrote on the host.
 TEST_F(GpuTest, OffloadInMixedPrecision) {
   TrainingPlan plan = plan_of("llama3", "debugmodel");
   plan.steps = 4;
@@ -196,7 +196,7 @@ TEST_F(GpuTest, DeterministicRunsHaveTheSameBits) {
   at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
 }
 
-// Steps leak no memory: the peak of the third is that of the sixth.
+// Steps leak no memory: the peak of the sixth is that of the third.
 TEST_F(GpuTest, MemoryIsSteady) {
   TITAN_SKIP_IN_REHEARSAL();
   for (const auto& [family, mode] :
@@ -218,7 +218,7 @@ TEST_F(GpuTest, MemoryIsSteady) {
   }
 }
 
-// Ranks that are threads and share the device: their collectives are copies on its one stream, so that sharded weights,
+// Makes ranks that are threads share the device. Their collectives are copies on its one stream, so sharded weights,
 // gathers into freed storage, prefetch, reduction and a pipeline's messages run on it with more than one rank. (NCCL
 // refuses two ranks on one device. Exchanges inside a backward pass are left out: LibTorch runs all backward passes of
 // a device on one thread, which would wait for itself.)
@@ -303,7 +303,7 @@ TEST_F(GpuTest, ManyRanksOnOneDevice) {
   }
 }
 
-// Forward passes on the axes that exchange data inside blocks: ring attention, sharded products and vocabularies,
+// Forward passes run on the axes that exchange data inside blocks: ring attention, sharded products and vocabularies,
 // tokens sent to experts. The loss equals one rank's.
 TEST_F(GpuTest, ForwardPassesOnEveryAxis) {
   struct Split {

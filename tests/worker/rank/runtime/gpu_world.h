@@ -16,8 +16,8 @@
 #include "worker/rank/device/allocator_settings.h"
 #include "worker/rank/kernels/choice.h"
 
-// Shared by the tests of the CUDA device. They skip, with the reason, without a device or a CUDA library. With
-// TITAN_GPU_TEST_ON=cpu they run on the CPU instead: a rehearsal, which shows that the tests themselves work and
+// Shared by the tests of the CUDA device. They are skipped, with the reason, if there is no device or no CUDA library.
+// With TITAN_GPU_TEST_ON=cpu they run on the CPU instead: a rehearsal, which shows that the tests work but shows
 // nothing about a GPU (deploy/gpu_check.sh --rehearse).
 namespace titan::testing {
 
@@ -44,7 +44,7 @@ class GpuTest : public ::testing::Test {
   std::unique_ptr<device::Device> device_;
 };
 
-// While this lives, Titan's own kernels of the device compute row operations; in a rehearsal, their host versions do.
+// While this lives, Titan's own kernels of the device compute row operations, or their host versions in a rehearsal.
 class WithDeviceKernels {
  public:
   WithDeviceKernels() { kernels::choose_on_device(of_device(), {.model = true, .loss = true, .optimizer = true}); }
@@ -65,13 +65,14 @@ class WithDeviceKernels {
 #define TITAN_SKIP_IN_REHEARSAL() \
   if (titan::testing::rehearses()) GTEST_SKIP() << "the CPU does not support this"
 
-// Root mean square of the difference, relative to the expected tensor's. Both have the same shape, of any dims.
+// Returns the root mean square of the difference, relative to that of the expected tensor. Both have the same shape, of
+// any dims.
 inline double relative_error(const at::Tensor& got, const at::Tensor& expected) {
   const at::Tensor right = expected.cpu().to(at::kDouble), wrong = got.cpu().to(at::kDouble) - right;
   return (wrong.square().mean() / (right.square().mean() + 1e-60)).sqrt().item<double>();
 }
 
-// A model on one device, driven as the trainer does it.
+// A model on one device, run as the trainer runs it.
 class DeviceTraining {
  public:
   DeviceTraining(const TrainingPlan& plan, std::unique_ptr<device::Device> device) : plan_(plan) {
@@ -83,7 +84,7 @@ class DeviceTraining {
     optimizer_ = optim::make_optimizer({}, model_.sharded->optimizer_slots());
   }
 
-  // Runs forward and backward; returns the mean loss.
+  // Runs forward and backward passes, and returns the mean loss.
   double run() {
     nn::MicrobatchContext rows = rows_of_step(plan_, step_, 0, plan_.global_batch);
     const int64_t tokens = nn::count_valid(rows.labels).item<int64_t>();
@@ -99,7 +100,7 @@ class DeviceTraining {
     optimizer_->step(1e-3);
     ++step_;
   }
-  // Loss of the first step's rows from a forward pass alone.
+  // Returns the loss of the first step's rows, from a forward pass only.
   double evaluate() {
     nn::MicrobatchContext rows = rows_of_step(plan_, 0, 0, plan_.global_batch);
     rows.tokens = rows.tokens.to(self_.device->torch_device());
@@ -109,7 +110,7 @@ class DeviceTraining {
     return loss.item<double>();
   }
 
-  // By parameter, on the CPU, each in its parameter's shape.
+  // Returns the gradients by parameter, on the CPU, each in its parameter's shape.
   std::map<std::string, at::Tensor> gradients() {
     std::map<std::string, at::Tensor> all;
     for (const auto* placed : model_.sharded->parameters()) {

@@ -1,5 +1,6 @@
-// A step never reads a value from the device, except where all ranks' reports are combined at its end: on a GPU every
-// read drains the queue. Observed through the dispatcher, for all families, kinds of mesh and modes of recomputation.
+// A step never reads a value from the device, except where the reports of all ranks are combined at its end: on a GPU
+// every read drains the queue. The test watches the dispatcher, for all families, kinds of mesh and modes of
+// recomputation.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -23,14 +24,15 @@
 namespace titan::runtime {
 namespace {
 
-// LibTorch's operations that read values on a CPU only: a fused step its count, an assertion its condition, a grouped
-// product its groups' ends.
+// Returns whether the operation reads values only on a CPU: a fused step reads its count, an assertion its condition, a
+// grouped product its groups' ends.
 bool reads_on_cpu_only(const char* name) {
   return absl::StartsWith(name, "aten::_fused_adam") || std::strcmp(name, "aten::_assert_async") == 0 ||
          std::strcmp(name, "aten::_grouped_mm") == 0;
 }
 
-// A result's number of rows depends on values, so a GPU's host waits for it. Indexing by a mask reduces to the first.
+// Returns whether the result's size depends on values, so that a GPU's host waits for it. Indexing by a mask calls the
+// first one.
 bool has_data_dependent_size(const char* name) {
   for (const char* one : {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim",
                           "aten::unique_consecutive", "aten::count_nonzero"}) {
@@ -60,7 +62,7 @@ class ScalarReads : titan::testing::OperationWatch<ScalarReads> {
   static inline thread_local int inside_ = 0;
 };
 
-// Counts where the host reads the rows of each expert, which on a CPU dispatches no operation.
+// Counts how often the host reads the rows of each expert, which on a CPU dispatches no operation.
 class RowReads {
  public:
   RowReads() : handle_(at::addGlobalCallback(at::RecordFunctionCallback(enter).scopes({at::RecordScope::USER_SCOPE}))) {
@@ -81,7 +83,7 @@ class RowReads {
   static inline std::atomic<int> count_;
 };
 
-// Reads of a job of two steps, from its first tensor to its last.
+// Returns the number of reads of a job of two steps, from its first tensor to its last.
 int reads_of(const std::string& words) {
   const ScalarReads reads;
   testing::run_small_job("--model.flavor shallow_packed --training.steps 2 " + words);
@@ -168,7 +170,7 @@ TEST(HostReads, NoneForTheOptimizer) {
   }
 }
 
-// A validation reads nothing either, except its sums, once at its end.
+// A validation reads only its sums, once, at its end.
 TEST(HostReads, NoneForValidation) {
   for (const char* mesh :
        {"", " --parallelism.tensor_parallel_degree 2", " --parallelism.pipeline_parallel_degree 2"}) {
@@ -180,8 +182,8 @@ TEST(HostReads, NoneForValidation) {
   }
 }
 
-// If one call computes all experts of a layer, as on GPUs, even the number of their rows stays on the device, unless
-// rows are exchanged in pieces of different sizes.
+// If one call computes all experts of a layer, as on GPUs, even their numbers of rows stay on the device, unless rows
+// are exchanged in pieces of different sizes.
 TEST(HostReads, NoneForExpertsInOneCall) {
   const std::string bf16 =
       " --training.mixed_precision_param bfloat16 --resources.kernels reference --activation_checkpoint.mode ";
@@ -198,8 +200,8 @@ TEST(HostReads, NoneForExpertsInOneCall) {
         EXPECT_EQ(rows.count(), 0) << words;
       }
     }
-    // Pieces of different sizes: one read per layer, pass, microbatch and rank, and one more if the pass runs again.
-    // Counts two steps of two ranks with one microbatch each.
+    // Pieces of different sizes need one read per layer, pass, microbatch and rank, and one more if the pass runs
+    // again. The job has two steps on two ranks with one microbatch each.
     for (const auto& [mode, passes] : {std::pair{"none", 1}, std::pair{"full", 2}}) {
       const RowReads rows;
       const std::string words =
@@ -210,8 +212,8 @@ TEST(HostReads, NoneForExpertsInOneCall) {
   }
 }
 
-// Combinations that the lists above leave out: families, meshes of two and four ranks, ways to recompute, types and
-// kernels, drawn from a seed.
+// Draws combinations that the lists above leave out: families, meshes of two and four ranks, ways to recompute, types
+// and kernels.
 TEST(HostReads, RandomJobsReadNothingOnTheHost) {
   constexpr int kJobs = 24;
   const auto seed = static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed());

@@ -1,6 +1,6 @@
 // The engine relies only on what an accelerator's streams promise: buffers in flight are neither read, written nor
-// freed before wait(), and every collective is waited for. Training through tests/worker/rank/device/guarded_device.h,
-// which fails otherwise, gives the numbers of one rank.
+// freed before wait(), and every collective is waited for. The device of tests/worker/rank/device/guarded_device.h
+// fails otherwise; training on it gives the numbers of one rank.
 #include "common/plan/models/registry.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/device/guarded_device.h"
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
              }}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// The guard itself notices each way to misuse a collective.
+// The guarded device notices each way to misuse a collective.
 TEST(GuardedDeviceTest, NoticesMisuse) {
   const auto hub = std::make_shared<comm::LocalHub>();
   testing::GuardedDevice device(comm::make_local_device(hub));

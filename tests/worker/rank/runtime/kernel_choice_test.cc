@@ -18,7 +18,7 @@ std::pair<bool, bool> model_and_loss(bool enable, std::vector<std::string> compo
   return {parts.model, parts.loss};
 }
 
-// `compile` selects what GPU ranks compute with Titan's kernels; "reference" selects nothing.
+// `compile` selects what GPU ranks compute with Titan's kernels, except that "reference" selects none.
 TEST(KernelChoiceTest, CompileSelectsGpuKernelsUnlessReference) {
   EXPECT_EQ(model_and_loss(true, {"model", "loss"}, "auto"), std::pair(true, true));
   EXPECT_EQ(model_and_loss(true, {"model"}, "auto"), std::pair(true, false));
@@ -27,7 +27,7 @@ TEST(KernelChoiceTest, CompileSelectsGpuKernelsUnlessReference) {
   EXPECT_EQ(model_and_loss(false, {"model", "loss"}, "auto"), std::pair(false, false));
 }
 
-// Titan's kernels always compute steps whose states have fewer bits, as on CPUs.
+// Whatever `compile` says, Titan's kernels compute steps whose states have fewer bits, as on CPUs.
 TEST(KernelChoiceTest, OptimizerKernelsIgnoreCompile) {
   config::JobConfig config;
   EXPECT_TRUE(parts_on_gpu(config).optimizer);
@@ -37,7 +37,7 @@ TEST(KernelChoiceTest, OptimizerKernelsIgnoreCompile) {
   EXPECT_FALSE(parts_on_gpu(config).optimizer);
 }
 
-// With Titan's kernels, layers' passes are graphs unless these are turned off.
+// If the model uses Titan's kernels, layers' passes are graphs unless graphs are turned off.
 TEST(KernelChoiceTest, GraphsNeedTheModelsKernels) {
   config::JobConfig config;
   EXPECT_FALSE(graphs_on_gpu(config));

@@ -4,7 +4,7 @@
 
 namespace titan::testing {
 
-// A small DeepSeek V3 of two layers: latent heads, a dense layer and four experts.
+// Returns a small DeepSeek V3 of two layers: latent heads, a dense layer and four experts.
 inline models::ModelSpec small_latent_experts() {
   models::ModelSpec spec = models::find("deepseek_v3", "debugmodel").value();
   spec.dim = 32;

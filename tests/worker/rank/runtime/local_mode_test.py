@@ -79,7 +79,7 @@ class LocalMode(unittest.TestCase):
         self.assertEqual(0, code, output)
         self.assertEqual(losses(whole), losses(folder))
 
-    # Pipeline, tensor and context ranks as threads: their curve, held-out loss and checkpoint equal one rank's.
+    # Pipeline, tensor and context ranks run as threads: their curve, held-out loss and checkpoint equal one rank's.
     def test_eight_ranks_train_validate_and_save(self):
         job = ["--training.seq_len", "64", "--training.local_batch_size", "4", "--training.global_batch_size", "4", "--training.steps",
                "3", "--lr_scheduler.warmup_steps", "2", "--training.dtype", "float64", "--metrics.log_freq", "1",
@@ -110,7 +110,7 @@ class LocalMode(unittest.TestCase):
 
     def test_one_rank_that_fails_ends_all_with_its_exit_code(self):
         folder = self.folder("failing")
-        os.makedirs(os.path.join(folder, "run", "rank-2.events.jsonl"))  # Its spool cannot be opened.
+        os.makedirs(os.path.join(folder, "run", "rank-2.events.jsonl"))  # This rank's spool cannot be opened.
         code, output = end(local(folder), seconds=30)
         self.assertEqual(14, code, output)
         self.assertIn("rank 2: RUN_FOLDER", output)

@@ -40,7 +40,7 @@ class Layer : public nn::Block {
   std::shared_ptr<nn::Rope> rope_;
 };
 
-// The only function that splits the layers.
+// The only function that knows how the layers are split.
 absl::Status parallelize(model::Model& model, const model::ParallelOptions& options) {
   const comm::Group& tensor_group = options.mesh->group(mesh::Axis::kTensor);
   const comm::Group& context_group = options.mesh->group(mesh::Axis::kContext);

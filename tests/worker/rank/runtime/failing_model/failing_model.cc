@@ -1,10 +1,10 @@
-// A model library with a loss that fails on one rank (rank_failures_test.py): --model.name failing --model.flavor
-// small, with TITAN_TEST_FAILURE="RANK PLACE CALL [AXIS]", or @FILE with these words. It strikes the CALL-th time that
-// this rank is at PLACE. Places: forward, backward, validation (throw), hang (waits forever), spin (computes forever),
-// stop (is stopped by a signal), memory (runs out), shape (a collective of a wrong shape, which fails at once), other
+// A model library that fails on one rank (rank_failures_test.py): --model.name failing --model.flavor small, with
+// TITAN_TEST_FAILURE="RANK PLACE CALL [AXIS]", or @FILE with these words. It fails the CALL-th time that this rank is
+// at PLACE. Places: forward, backward, validation (throw), hang (waits forever), spin (computes forever), stop (is
+// stopped by a signal), memory (runs out of memory), shape (a collective of a wrong shape, which fails at once), other
 // (a valid collective where the others of its group issue another), skip and size (its group on AXIS makes one
-// additional collective each time; the rank leaves one out or passes one element more). When it strikes it writes the
-// time into FILE.struck.
+// additional collective each time, which the rank omits or gives one element more). At the failure it writes the time
+// into FILE.struck.
 #include <c10/core/impl/alloc_cpu.h>
 #include <signal.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -28,7 +28,7 @@ using torch::autograd::variable_list;
 struct Plan {
   int rank = -1;
   std::string place;
-  int calls = 0;  // Calls left until it strikes.
+  int calls = 0;  // Calls left until the failure.
   std::string axis;
   std::string file;
 
@@ -61,12 +61,13 @@ mesh::Axis axis_named(const std::string& wanted) {
   throw std::runtime_error("no axis " + wanted);
 }
 
-// A name to look for in its stack.
+// A test looks for this name in the rank's stack.
 [[gnu::noinline]] void titan_test_spins() {
   for (int64_t i = 0;; ++i) asm volatile("" : : "r"(i));
 }
 
-// All ranks of the victim's group make one more collective than usual each time, except for the planned fault.
+// Makes all ranks of the failing rank's group issue one more collective than usual each time; the failing rank deviates
+// as planned.
 nn::Loss with_another_collective(nn::Loss usual, const std::shared_ptr<Plan>& plan,
                                  const model::ParallelOptions& options) {
   const comm::Group& group = options.mesh->group(axis_named(plan->axis));
