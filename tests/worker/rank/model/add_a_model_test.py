@@ -1,6 +1,6 @@
-"""Follows docs/howto/add-a-model.md to the letter: the files of its listings, and its one line, make a family. The changed
-sources are compiled with the build's own commands and linked into titan-rank and titanctl again; the model then trains, alike on
-one rank and on two."""
+"""Follows docs/howto/add-a-model.md exactly: the files of its listings, and its one line, make a family. The test compiles the
+changed sources with the build's own commands and links titan-rank and titanctl again. The model then trains, with the same losses
+on one rank and on two."""
 
 import json
 import os
@@ -25,7 +25,7 @@ READERS = ["common/plan/models/registry.cc", "worker/rank/model/registry.cc"]  #
 
 
 def files_of_page():
-    """{path: text} of the listings, each introduced by its path at the start of a paragraph."""
+    """Returns {path: text} of the listings. Each follows a paragraph that starts with its path."""
     text = PAGE.read_text().split("## As a library")[0]
     return dict(re.findall(r"^`(worker/rank/model/my_model/\w+\.cc)`.*?```cpp\n(.*?)```", text, re.DOTALL | re.MULTILINE))
 

@@ -32,7 +32,7 @@ def transformers_tensors(config):
 
 
 def torchtitan_tensors(name, flavor, layers):
-    """None if torchtitan has no such flavor."""
+    """Returns {Hugging Face name: shape}, or None if torchtitan has no such flavor."""
     spec = get_train_spec(name)
     if flavor not in spec.model_args:
         return None

@@ -1,5 +1,5 @@
-"""Tests a model library compiled outside of the tree, with only the exported headers: training on one rank, under FSDP, TP and CP
-with the same losses; and titan-rank's errors for libraries that it cannot use."""
+"""Tests a model library that is compiled outside of the tree with only the exported headers: it trains with the same losses on
+one rank and under FSDP, TP and CP. Also tests titan-rank's errors for libraries that it cannot use."""
 
 import contextlib
 import functools
@@ -91,7 +91,7 @@ class PluginTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def refusal(self, library, extra=(), code=10, name="parallel_block"):
-        """The output of a rank that ends with `code`."""
+        """Returns the output of a rank that must end with `code`."""
         ranks = Ranks(str(self.folder / "refused"), 1,
                       ["--experimental.custom_import", library, "--model.name", name, "--model.flavor", "tiny",
                        "--checkpoint.no_enable", "--training.steps", "1", *extra])
@@ -123,7 +123,7 @@ class PluginTest(unittest.TestCase):
         self.assertIn("shared library", self.refusal("my_models.module"))
 
     def test_libraries_must_be_in_granted_folders(self):
-        """The loaded file is the checked one: a link in an allowed folder does not allow its target elsewhere."""
+        """The rank checks the file that it loads: a link in an allowed folder does not allow a target elsewhere."""
         granted = self.folder / "granted"
         granted.mkdir()
         (granted / "link.so").symlink_to(self.library)
@@ -162,8 +162,8 @@ class PluginTest(unittest.TestCase):
                              [(name, mine[place])])
 
     def test_notices_changed_headers(self):
-        """The number is a hash of the headers' text: a changed comment is enough. Headers that titan-rank was not built from are
-        not exported."""
+        """The number is a hash of the headers' text, so even a changed comment changes it. Headers that titan-rank was not built
+        from are not exported."""
         tree = self.folder / "tree"
         for folder in ("common", "worker", "deploy"):
             shutil.copytree(SOURCE / folder, tree / folder)

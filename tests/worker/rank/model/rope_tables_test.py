@@ -1,4 +1,4 @@
-"""Tests that the RoPE tables equal torchtitan's bit for bit: a difference in the last bit would move every logit."""
+"""Tests that the RoPE tables equal torchtitan's bit for bit: a difference in the last bit would change every logit."""
 
 import logging
 import os

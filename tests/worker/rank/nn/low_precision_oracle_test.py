@@ -2,8 +2,8 @@
 
 Dense layers are compared with Float8Linear (emulated) and mx_mm (emulated), experts' rows with torchao's grouped MXFP8 (emulated)
 and, for float8, with plain products of operands that torchao's functions quantize (its own products of experts are Triton's). In
-fp32 the two differ only by the order of sums, which shows that both read the same eight bits: a single different one would move a
-result by a hundredth. In bf16 results differ by one rounding.
+fp32 the two differ only by the order of sums, which shows that both multiply the same eight-bit numbers: a single other bit would
+change a result by a hundredth. In bf16 results differ by one rounding.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ def mx_layer(rounding):
 
 
 def along(x, dim):
-    """x as torchao quantizes it with a power of two for each row or column, in fp32."""
+    """Returns x in fp32 as torchao quantizes it, with a power of two for each row or column."""
     scale = tensor_to_scale(x, E4M3, scaling_granularity=ScalingGranularity.AXISWISE, axiswise_dim=dim,
                             round_scales_to_power_of_2=True)
     return to_fp8_saturated(x.float() * scale, E4M3).float() / scale
@@ -65,7 +65,7 @@ def group_columns(x, rows):
 
 
 class Float8Experts(torch.autograd.Function):
-    """Plain products, one expert after the other, of operands that torchao's functions quantize."""
+    """Computes plain products, one expert after the other, of operands that torchao's functions quantize."""
 
     @staticmethod
     def forward(ctx, x, w, rows):

@@ -22,7 +22,7 @@ ROWS, COLUMNS, STEPS, EVERY, RATE = 16, 512, 5, 13, 1e-3
 
 
 def wave(number, step):
-    """Numbers of both signs, over two decades within a block: bitsandbytes does not lose their squares."""
+    """Returns numbers of both signs that span two decades within a block, so that bitsandbytes does not lose their squares."""
     return math.sin(0.37 * number + 1.3 * step + 0.001 * number * step) * 10.0 ** (-0.5 * (number * 7 % 5))
 
 

@@ -1,6 +1,6 @@
-"""Compares Muon with torch.optim.Muon: five steps over random shapes. Both iterate in bf16 and round at different places, so an
-update may differ by as much as either differs from the same iteration in fp64. Momentum, which is float32 on both sides, may
-not."""
+"""Compares five steps of Muon with torch.optim.Muon, for random shapes. Both iterate in bf16 and round at different places, so an
+update may differ by as much as either differs from the same iteration in fp64. Momentum is float32 on both sides and may not
+differ."""
 
 import json
 import os
@@ -17,7 +17,7 @@ LR, STEP_COUNT = 0.05, 5
 
 
 def fp64_update(update, steps=5):
-    """The iteration without rounding."""
+    """Returns the result of the iteration in fp64."""
     x = update.double()
     tall = x.size(0) > x.size(1)
     x = x.T if tall else x

@@ -1,6 +1,6 @@
-"""Compares what selective checkpointing per operation saves with torchtitan 0.2.2: its own models on two ranks, split by its own
-code, under its own policy and lists. list_saved_operations lists the same for Titan. Products are compared one by one with their
-shapes.
+"""Compares what selective checkpointing per operation saves with torchtitan 0.2.2, which runs its own models on two ranks, split
+by its own code, with its own policy and lists. list_saved_operations lists the same for Titan. Products are compared one by one,
+with their shapes.
 """
 
 import dataclasses
@@ -94,7 +94,7 @@ class Recorder:
 
 
 def use_cpu_kernels():
-    """FlexAttention has no backward pass on CPUs, and DTensor supports only CUDA's attention kernels: the CPU's replaces both."""
+    """Replaces FlexAttention, which has no backward pass on CPUs, and CUDA's kernels, the only ones that DTensor supports."""
     import torchtitan.models.attention as attention
     from torch.distributed.tensor import DTensor
 

@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(
         AdapterCase{"packed_pp2_cp2", "", {.pp = 2, .cp = 2}, 4, BaseForm::kNf4, scheduled("ZBVZeroBubble")}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// Numbers of a model's frozen units and of its adapters, as `ranks` ranks gather them.
+// Sizes of a model's adapters, of its frozen weights that stay numbers, and of packed ones.
 struct Sizes {
   int64_t adapters = 0, numbers = 0, packed = 0;  // Bytes of gathered units, padded.
 };

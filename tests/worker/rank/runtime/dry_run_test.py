@@ -1,5 +1,5 @@
-"""Tests comm.mode = "fake_backend": a dry run of one rank has the same traffic as that rank in a real step, call by call and byte
-by byte."""
+"""Tests comm.mode = "fake_backend": a dry run of one rank has exactly the traffic of that rank in a real step, call by call and
+byte by byte."""
 
 import json
 import os
@@ -22,12 +22,12 @@ DEGREE = {"pp": "pipeline_parallel_degree", "dp": "data_parallel_replicate_degre
 
 
 def small(family):
-    """Words for another family, with few layers and experts."""
+    """Returns flags for another family, with few layers and experts."""
     return [word for key, value in small_model(family).items() for word in ("--" + key, str(value))]
 
 
 def balanced(family):
-    """The same with forced balance, because a dry run does not know a router's choices."""
+    """Returns the flags of small() with forced balance, because a dry run does not know a router's choices."""
     return [*small(family), "--debug.moe_force_load_balance"]
 
 

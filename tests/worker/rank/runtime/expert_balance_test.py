@@ -1,6 +1,6 @@
-"""Tests model.load_balance_coeff: which trainings move the biases that balance experts. A set key always counts; otherwise the
-family's default does, unless a job starts from weights without such biases. A resumed job continues as it started. If an export
-would lose moved biases, a warning appears before the first step."""
+"""Tests model.load_balance_coeff: which trainings move the biases that balance experts. The key applies if it is set, otherwise
+the family's default does, unless a job starts from weights without such biases. A resumed job continues as it started. If an
+export would lose moved biases, the job warns before the first step."""
 
 import json
 import os
@@ -25,7 +25,7 @@ LOST = "cannot store them"
 
 
 def biases(folder, step):
-    """All balance biases of a step, as one list."""
+    """Returns all balance biases of a step, as one list."""
     place, found = os.path.join(folder, "checkpoint", f"step-{step}"), []
     for name in sorted(os.listdir(place)):
         if not name.endswith(".safetensors"):
@@ -49,7 +49,7 @@ class ExpertBalance(unittest.TestCase):
         self.folder = lambda name: os.path.join(scratch.name, name)
 
     def train(self, name, family, **settings):
-        """The warnings before the first step."""
+        """Trains, and returns the warnings before the first step."""
         folder = self.folder(name)
         words = {**JOB, "job.dump_folder": folder, **{key.replace("__", "."): value for key, value in settings.items()}}
         done = subprocess.run([RANK, "--config", CONFIG, *small(family), *(f"--{key}={value}" for key, value in words.items())],

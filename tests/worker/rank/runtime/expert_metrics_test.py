@@ -1,4 +1,4 @@
-"""Tests the tokens of every expert in metrics.jsonl: those of the whole step, the same on every mesh as on one rank."""
+"""Tests the number of tokens of every expert in metrics.jsonl: it covers the whole step and is the same on every mesh."""
 
 import json
 import os

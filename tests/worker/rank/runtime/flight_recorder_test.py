@@ -1,6 +1,6 @@
-"""Tests that ranks of a job that hangs or loses one leave recordings of their last collectives, and that PyTorch's own analyser
-(torch.distributed.flight_recorder) reads them: it names the rank that did not come and the collectives in which the others
-waited. The flight tails, which every rank leaves in the run folder, show the same."""
+"""Tests that the ranks of a job that hangs, or that loses a rank, leave recordings of their last collectives, and that PyTorch's
+own analyser (torch.distributed.flight_recorder) reads them: it names the rank that did not come and the collectives in which the
+others waited. The flight tails, which every rank leaves in the run folder, show the same."""
 
 import os
 import pickle
@@ -45,7 +45,7 @@ class FlightRecorder(unittest.TestCase):
         return ranks
 
     def recordings(self, folder="comm_traces"):
-        """Each rank's file, as Python reads it."""
+        """Returns the content of each rank's file."""
         found = {}
         folder = os.path.join(self.folder, folder)
         for name in sorted(os.listdir(folder)):
@@ -54,7 +54,7 @@ class FlightRecorder(unittest.TestCase):
         return found
 
     def analysis(self, *words, folder="comm_traces"):
-        """The analyser's output; its missing ranks: (group, collective) -> ranks; and how many collectives matched."""
+        """Returns the analyser's output, its missing ranks by (group, collective), and how many collectives matched."""
         database = os.path.join(self.scratch.name, "database")
         done = subprocess.run([sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", os.path.join(self.folder, folder),
                                "-o", database, *words], capture_output=True, text=True, timeout=120)  # fmt: skip
@@ -67,12 +67,12 @@ class FlightRecorder(unittest.TestCase):
         return printed, missing, [collective.collective_name for collective in tables.collectives if collective.pass_check]
 
     def divergence(self):
-        """The combined report of the ranks' tails."""
+        """Returns the combined report of the ranks' tails."""
         tails = [os.path.join(self.folder, "run", "rank-%d.flight" % rank) for rank in range(WORLD)]
         return subprocess.run([os.path.join(TESTS, "flight_tails"), *tails], check=True, capture_output=True, text=True).stdout
 
     def hang(self, name, words, victim, call):
-        """One rank computes forever: the others time out, and it is stopped."""
+        """Makes one rank compute forever: the others time out, and it is stopped."""
         ranks = self.start(name, words, "%d hang %d" % (victim, call))
         self.assertEqual([PEER_LOST] * WORLD, ranks.wait(), "\n".join(ranks.outputs))
         for rank in range(WORLD):

@@ -1,5 +1,5 @@
-"""Tests deploy/gpu_check.sh without a GPU: the result of gpu_pack.sh runs from its folder alone, with only torch's libraries from
-elsewhere, and every step of the script works (on the CPU). Without a device it reports that and checks nothing."""
+"""Tests deploy/gpu_check.sh without a GPU: what gpu_pack.sh packs needs only its own folder and torch's libraries, and every step
+of the script works (on the CPU). If there is no device, the script says so and checks nothing."""
 
 import os
 import re
@@ -34,7 +34,7 @@ class GpuCheckTest(unittest.TestCase):
         shutil.rmtree(cls.folder)
 
     def run_check(self, *flags, **variables):
-        """Runs as on a machine without this tree."""
+        """Runs the script as on a machine that does not have this tree."""
         environment = {"PATH": "/usr/bin:/bin", "HOME": self.folder, "TMPDIR": self.folder, "OMP_NUM_THREADS": "2",
                        **variables}
         return subprocess.run([os.path.join(self.pack, "gpu_check.sh"), "--python", sys.executable, *flags], cwd="/",

@@ -96,7 +96,7 @@ void train(const std::string& words) {
 
 class GpuStepsTest : public GpuTest, public ::testing::WithParamInterface<std::string> {};
 
-// A wait inside a step throws where it happens, and fails the job. Logged steps are no exception: the code that reads
+// A wait inside a step throws where it happens, and fails the job. Logged steps are watched, too: the code that reads
 // their values allows its own reads.
 TEST_P(GpuStepsTest, SettleAfterTheThird) {
   const SettledSteps settled;

@@ -1,9 +1,9 @@
-"""Tries random configurations of the whole mesh, most of them wrong somewhere. What `titanctl validate` refuses, it explains by
-key; what it accepts runs a dry step of one rank (comm.mode = "fake_backend"). Some of those with few ranks also train two real
-steps, all ranks as threads (comm.mode = "local_tensor"), with a small model of the family from a library. Only ranks know that
-model's sizes, so a rank may refuse what does not fit, by key too.
+"""Tries random configurations of the whole mesh, most of them with some error. If `titanctl validate` refuses one, it must name the
+key; if it accepts one, a dry step of one rank must run (comm.mode = "fake_backend"). Some with few ranks also train two real
+steps, with all ranks as threads (comm.mode = "local_tensor"), on a small model of the family from a library. Only ranks know that
+model's sizes, so a rank may refuse what does not fit, and must name the key, too.
 
---seed repeats a run, --case N runs one case alone.
+--seed repeats a run, --case N runs only one case.
 """
 
 import argparse
@@ -112,7 +112,7 @@ class Fuzz:
               f"{done.stdout[-1000:]}\n{to_toml(config)}", flush=True)
 
     def explained(self, output):
-        """Every problem names its key."""
+        """Returns whether every problem names its key."""
         problems = [line for line in output.splitlines() if line.strip()]
         return problems and all(re.search(r"\b([a-z_]+\.[a-z_]+|parallelism)( = .*)?: |warning: ", line) for line in problems)
 

@@ -1,4 +1,5 @@
-"""Tests comm.mode = "local_tensor": all ranks of a mesh are threads of one process, with the outputs of as many processes."""
+"""Tests comm.mode = "local_tensor": all ranks of a mesh are threads of one process, with the same outputs as separate
+processes."""
 
 import json
 import os

@@ -1,12 +1,12 @@
-"""Trainings with eight-bit products learn as well as bf16's, and resume bit for bit. TITAN_LONG=1 compares 200 steps of the debug
-models of Llama 3 and DeepSeek V3 (half an hour), otherwise 25 of small ones. TITAN_CURVES names a file for these curves, in the
+"""Tests that trainings with eight-bit products learn as well as those in bf16, and resume bit for bit. With TITAN_LONG=1 it
+compares 200 steps of the debug models of Llama 3 and DeepSeek V3 (half an hour), otherwise 25 of small ones. TITAN_CURVES names a file for these curves, in the
 format of tests/bench/plot_curves.py."""
 
 import json
 import os
 import unittest
 
-import optimizer_state_types_test  # The module: its tests do not belong to this script.
+import optimizer_state_types_test  # Imported as a module, so that its tests do not belong to this script.
 from optimizer_state_types_test import CURVES, LONG, STEPS, losses
 
 FLOAT8 = {"model.converters": "quantize.linear.float8", "quantize.linear.float8.filter_fqns": "output,router.gate"}
@@ -31,7 +31,7 @@ ROUTED = {
                                                  "model.converters": "quantize.linear.float8,quantize.grouped_mm.float8"},
 }
 ROUTED_MX = {"DeepSeek V3, MXFP8, experts too": {**MX, **EXPERTS, "model.converters": "quantize.linear.mx,quantize.grouped_mm.mx"}}
-LIMIT = 0.01  # Relative limit for the mean loss of the last tenth; models with experts add what rounding alone changes.
+LIMIT = 0.01  # Relative limit for the mean loss of the last tenth. Experts add what rounding changes in any case.
 
 
 class LowPrecision(optimizer_state_types_test.SmallTrainings):
@@ -56,14 +56,14 @@ class LowPrecision(optimizer_state_types_test.SmallTrainings):
                 ratio = self.compare(name, curve, plain)
                 if not abs(ratio - 1) < limit:
                     wrong.append(f"{name}: {ratio} of bf16's, limit {limit}")
-                self.assertNotEqual(plain[1:], curve[1:], name)  # Eight bits are really used.
+                self.assertNotEqual(plain[1:], curve[1:], name)  # The job really uses eight bits.
         if os.environ.get("TITAN_CURVES"):
             with open(os.environ["TITAN_CURVES"], "w") as file:
                 json.dump(all_curves, file)
         self.assertEqual([], wrong)
 
     def compare(self, name, curve, plain):
-        """The mean of the last tenth over bf16's."""
+        """Compares the mean loss of the last tenth of the steps with bf16's."""
         last = STEPS // 10
         ratio = sum(curve[-last:]) / sum(plain[-last:])
         apart = max(abs(a - b) / b for a, b in zip(curve, plain))

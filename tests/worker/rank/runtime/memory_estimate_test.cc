@@ -1,5 +1,5 @@
 // The controller's estimate of a rank's peak equals what a dry run of that rank counts, within a tenth: for every
-// recipe, and for every way to split a model and to save memory, with drawn shapes (ctest uses one seed;
+// recipe, and with drawn shapes for every way to split a model and to save memory (ctest uses one seed;
 // --gtest_random_seed=N draws others).
 
 #include <gtest/gtest.h>
@@ -26,10 +26,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Limits of the estimate over the counted peak.
+// Limits of the estimate relative to the counted peak.
 constexpr double kMinRatio = 0.9, kMaxRatio = 1.1;
 
-// A recipe of configs/ and command line flags.
+// A recipe of configs/, and command line flags.
 struct Case {
   std::string recipe;
   std::string words;
@@ -54,7 +54,7 @@ int64_t counted_peak(const config::JobConfig& config, int rank) {
   return dry_run(job)["bytes"]["peak"].get<int64_t>();
 }
 
-// Compares a rank of each stage of the pipeline, but only one of those in the middle, which are alike.
+// Compares one rank of each pipeline stage, but only one of the stages in the middle, which are alike.
 void compare(const Case& one) {
   const config::JobConfig config = load(one);
   const models::ModelSpec spec = config::resolve_model(config.model).value();
@@ -95,7 +95,7 @@ std::string words_of(const Ways& ways) {
                       degree("expert_tensor_parallel", ways.etp), " ", ways.more);
 }
 
-// Adds every way once, with a drawn batch, row length, recomputation, resharding and device.
+// Adds every way to split and save once, with a drawn batch, row length, recomputation, resharding and device.
 class Draw {
  public:
   explicit Draw(unsigned seed) : random_(seed) {}
@@ -126,7 +126,7 @@ class Draw {
     return values[random_() % values.size()];
   }
 
-  std::mt19937 random_;  // The same numbers everywhere.
+  std::mt19937 random_;  // It draws the same numbers on every machine.
   std::vector<Case> cases_;
 };
 
@@ -166,7 +166,7 @@ std::vector<Case> meshes(unsigned seed) {
   draw.add("llama3_8b", {.pp = 2, .more = schedule + "1F1B"});
   draw.add("llama3_8b", {.pp = 4, .more = schedule + "ZBVZeroBubble"});
   for (const Ways& ways : std::vector<Ways>{{}, {.tp = 2}, {.ranks = 1}, {.pp = 2}, {.ranks = 2, .pp = 2}})
-    draw.add("qwen3_0.6b", ways);  // Tied embedding and head.
+    draw.add("qwen3_0.6b", ways);  // Embedding and head are tied.
   for (const char* recipe : {"deepseek_v3_16b", "qwen3_30b_a3b", "gpt_oss_20b", "llama4_17bx16e"}) {
     draw.add(recipe, {.ranks = 16, .ep = 8});
     draw.add(recipe, {.ranks = 16, .tp = 4, .ep = 8});
@@ -179,7 +179,7 @@ std::vector<Case> meshes(unsigned seed) {
   draw.add("deepseek_v3_debug", {.ranks = 2, .ep = 2, .more = "--parallelism.expert_parallel_dispatcher allgather"});
   draw.add("deepseek_v3_16b", {.pp = 2, .ep = 4, .more = schedule + "DualPipeV"});
   draw.add("deepseek_v3_debug", {.pp = 2, .ep = 2, .more = schedule + "1F1B"});
-  // Shards with fewer bits than the wire.
+  // The shards have fewer bits than the wire.
   for (const Ways& ways : std::vector<Ways>{
            {.ranks = 1, .more = "--training.dtype bfloat16"},
            {.ranks = 4, .replicate = 4, .more = "--training.dtype bfloat16"},
@@ -200,7 +200,7 @@ std::vector<Case> meshes(unsigned seed) {
   return draw.take();
 }
 
-// Dry runs for CPUs come first: a process chooses one kind of norm for its lifetime.
+// Dry runs for CPUs come first, because a process chooses one kind of norm for its lifetime.
 TEST(MemoryEstimate, MatchesDryRuns) {
   std::vector<Case> cases = recipes();
   EXPECT_GE(cases.size(), 20u);
@@ -211,8 +211,7 @@ TEST(MemoryEstimate, MatchesDryRuns) {
   for (const Case& one : cases) compare(one);
 }
 
-// With adapters, only these have gradients and optimizer states; 4-bit weights are bytes that are unpacked one matrix
-// at a time.
+// Only adapters have gradients and optimizer states. 4-bit weights are bytes, unpacked one matrix at a time.
 TEST(MemoryEstimate, CountsAdaptersAndFrozenWeights) {
   const std::string lora = "--model.converters lora --resources.device cuda ", nf4 = lora + "--lora.base nf4 ";
   const std::string schedule = "--parallelism.pipeline_parallel_schedule ", rows = "--training.local_batch_size ";
@@ -251,8 +250,8 @@ TEST(MemoryEstimate, CountsAdaptersAndFrozenWeights) {
   }
 }
 
-// The tiles of logits that QK-clip scans (nn/attention_core.h) live during one layer's forward pass, which is not a
-// peak: the estimate leaves them out.
+// The tiles of logits that QK-clip scans (nn/attention_core.h) live during one layer's forward pass, which is never the
+// peak, so the estimate leaves them out.
 TEST(MemoryEstimate, QkClipDoesNotRaiseThePeak) {
   const std::string clip = "--optimizer.name Muon --optimizer.qk_clip 100 --resources.device cuda ";
   const std::string none = "--activation_checkpoint.mode none ", full = "--activation_checkpoint.mode full ";

@@ -1,4 +1,4 @@
-"""Tests that memory snapshots of a job that trains open with PyTorch's own viewer (torch.cuda._memory_viz): every free has its
+"""Tests that PyTorch's own viewer (torch.cuda._memory_viz) opens the memory snapshots of a training job: every free has its
 allocation, live bytes are what the job holds, and a snapshot that cannot be written causes only a warning."""
 
 import json
@@ -19,7 +19,7 @@ GIB = 2**30
 
 
 def live_by_event(trace):
-    """Live bytes after each event; fails if a free has no allocation or memory is allocated twice."""
+    """Returns the live bytes after each event. Fails if a free has no allocation or memory is allocated twice."""
     live, total, series = {}, 0, []
     for event in trace:
         if event["action"] == "alloc":
@@ -69,7 +69,8 @@ class MemorySnapshot(unittest.TestCase):
             blocks = {block["address"]: block["requested_size"] for segment in snapshot["segments"] for block in segment["blocks"]
                       if block["state"] == "active_allocated"}  # fmt: skip
             self.assertEqual(blocks, live)
-            # At least half of the weights and the optimizer's two moments in float32, and at most what the process has.
+            # Live bytes are at least half of the weights and the optimizer's two moments in float32, and at most what
+            # the process has.
             parameters = int(re.search(r"([\d,]+) total parameters", ranks.outputs[0]).group(1).replace(",", ""))
             self.assertGreater(series[-1], 3 * 4 * parameters / 2)
             self.assertLess(max(series), max(self.peaks()))

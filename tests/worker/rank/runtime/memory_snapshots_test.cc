@@ -33,7 +33,7 @@ std::vector<MemoryAction> actions(const MemorySnapshot& snapshot) {
 
 int32_t no_stack() { return 0; }
 
-// Does what a viewer does: goes back from the blocks at the end, event by event, and must arrive at nothing.
+// Checks a snapshot as a viewer reads it: going back event by event from the blocks at the end must lead to no blocks.
 void expect_consistent(const MemorySnapshot& snapshot) {
   std::map<uint64_t, int64_t> segments, blocks;
   for (const device::MemorySegment& segment : snapshot.segments) {
@@ -135,7 +135,7 @@ class MemorySnapshotsTest : public ::testing::Test {
              .files = &files},
             *device_};
   }
-  // Relative to the folder, sorted.
+  // Returns the sorted paths of the files, relative to the folder.
   std::vector<std::string> files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path())) {
@@ -200,8 +200,8 @@ TEST_F(MemorySnapshotsTest, OneThatCannotBeWrittenIsAWarning) {
   EXPECT_TRUE(messages_.empty());
 }
 
-// An allocation has the scopes that it was made in, the innermost first, from the operation to Titan's own. Steps are
-// left out: their names differ each time.
+// An allocation has the scopes in which it was made, the innermost first, from the operation to Titan's own. The scopes
+// of steps are left out, since their names differ each time.
 TEST(MemoryHistoryTest, RecordsTheScopesOfAllocations) {
   const std::unique_ptr<device::Device> device = comm::make_cpu_device();
   const device::ScopeNames names;
@@ -229,7 +229,8 @@ TEST(MemoryHistoryTest, RecordsTheScopesOfAllocations) {
   EXPECT_THAT(scopes[50'003], ElementsAre());
 }
 
-// On a GPU the backward pass runs on autograd's thread while the rank's thread waits in its block's scope.
+// On a GPU the backward pass runs on autograd's thread, while the rank's thread waits in its block's scope: the
+// allocations must have that scope.
 TEST(MemoryHistoryTest, AutogradThreadsHaveTheWaitingThreadsScopes) {
   device::ScopeTable table;
   const device::ScopeNames names;

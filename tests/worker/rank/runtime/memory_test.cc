@@ -11,7 +11,8 @@ struct Peaks {
   int64_t train = 0;
 };
 
-// Bytes above the resting state (shards and their gradients) at the peak of one pass, highest over the ranks.
+// Returns the bytes above the resting state (shards and their gradients) at the peak of a pass, on the rank with the
+// most.
 Peaks measure(testing::TrainingPlan plan, int world, const mesh::Degrees& degrees = {}) {
   std::vector<testing::AllocationMeter> meters(world);
   std::vector<Peaks> peaks(world);
@@ -45,9 +46,9 @@ Peaks measure(testing::TrainingPlan plan, int world, const mesh::Degrees& degree
   return highest;
 }
 
-// With resharding, gathered weights never take more than two consecutive blocks' units. The backward pass adds the
-// block's own gradients, and the reduction of the block above: pieces sent, pieces received, and their sum (half a
-// block on two ranks). A rank that gathers nothing shows what activations and one block's gradients take. Gathering
+// With resharding, gathered weights never take more space than two consecutive blocks. The backward pass adds the
+// block's own gradients and the reduction of the block above: pieces sent, pieces received, and their sum (half a block
+// on two ranks). A rank that gathers nothing shows how much activations and one block's gradients take. Gathering
 // everything would take 12 blocks.
 TEST(MemoryTest, AtMostTwoConsecutiveBlocksAreGathered) {
   testing::TrainingPlan plan;
@@ -79,7 +80,7 @@ TEST(MemoryTest, AtMostTwoConsecutiveBlocksAreGathered) {
   EXPECT_GE(measure(plan, 2).train, 12 * layer) << "the test would not notice a model that is gathered whole";
 }
 
-// The same with a head far larger than a layer: its matrix is not held twice when it leaves a gather buffer.
+// If the head is far larger than a layer, its matrix is not held twice when it leaves a gather buffer.
 TEST(MemoryTest, LargeHeadIsGatheredOnce) {
   testing::TrainingPlan plan;
   plan.spec.n_layers = 4;
@@ -118,7 +119,7 @@ TEST(MemoryTest, RecomputationSavesActivations) {
   EXPECT_LT(full, none / 2);
 }
 
-// Context parallelism splits all activations; in addition to its own keys and values a rank holds those of one other.
+// Context parallelism splits all activations. Besides its own keys and values, a rank holds those of one other rank.
 TEST(MemoryTest, ContextParallelismDividesActivations) {
   testing::TrainingPlan plan;
   plan.spec.n_layers = 4;

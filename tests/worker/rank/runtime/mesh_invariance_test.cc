@@ -22,15 +22,15 @@ struct MeshCase {
 
 class MeshInvarianceTest : public ::testing::TestWithParam<MeshCase> {};
 
-// Loss, gradients, norm and weights of every data-parallel mesh equal one rank's.
+// Loss, gradients, norm and weights on every data-parallel mesh equal one rank's.
 TEST_P(MeshInvarianceTest, TrainsAsOneRank) {
   const TrainingPlan plan;
   expect_same_training(one_rank(plan), train_world(plan, GetParam().degrees, GetParam().world), testing::kExact);
 }
 
-// Bytes and calls of one step follow from the split alone. Each unit is gathered for the forward pass, and again for
-// the backward pass except for the head, the last layer (kept) and the embedding (its gradient needs no weights). Each
-// unit is reduced once, and summed over replicas once.
+// Bytes and calls of one step follow from the split. Each unit is gathered for the forward pass. It is gathered again
+// for the backward pass, except the head and the last layer (which stay gathered) and the embedding (whose gradient
+// needs no weights). Each unit is reduced once, and summed over replicas once.
 TEST_P(MeshInvarianceTest, TrafficEqualsClosedForm) {
   const TrainingPlan plan;
   const mesh::Mesh mesh = mesh::Mesh::create(GetParam().degrees, GetParam().world).value();
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshInvarianceTest,
                                            MeshCase{"fsdp4", {.dp_shard = 4}, 4}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Splitting a step into microbatches changes neither loss nor gradients, and replicas are still summed once per step.
+// Splitting a step into microbatches changes neither loss nor gradients. Replicas are still summed once per step.
 TEST(GradientAccumulationTest, EqualsOneLargeBatch) {
   TrainingPlan plan;
   const RankOutcome whole = one_rank(plan);
@@ -85,8 +85,8 @@ TEST(GradientAccumulationTest, EqualsOneLargeBatch) {
   EXPECT_EQ(split[0].step_traffic.at("dp_replicate/all_reduce"), single[0].step_traffic.at("dp_replicate/all_reduce"));
 }
 
-// Logits in parts of the vocabulary give the same training, however the vocabulary, rows, layers and backward pass are
-// split.
+// Training with logits in parts of the vocabulary is the same, however the vocabulary, rows, layers and backward pass
+// are split.
 TEST(LogitsInPartsTest, TrainAsWholeLogits) {
   TrainingPlan plan;
   plan.spec.vocab_size = 300;  // Several parts, the last of them short, on one rank and on two.
@@ -120,7 +120,7 @@ TEST(LogitsInPartsTest, TrainAsWholeLogits) {
   }
 }
 
-// A custom loss gets all logits, however many.
+// A custom loss gets all logits, however many there are.
 TEST(LogitsInPartsTest, CustomLossGetsAllLogits) {
   models::ModelSpec spec = testing::small_llama();
   spec.vocab_size = 300;
@@ -139,7 +139,7 @@ TEST(LogitsInPartsTest, CustomLossGetsAllLogits) {
   EXPECT_EQ(seen, (std::vector<int64_t>{2, 16, 300}));
 }
 
-// Recomputation and every policy for gathered weights give the same bits, on one rank and on two.
+// Recomputation and each policy for gathered weights give the same bits, on one rank and on two.
 TEST(PolicyTest, RecomputationAndReshardingChangeNoBit) {
   TrainingPlan plan;
   plan.steps = 2;
@@ -160,7 +160,8 @@ TEST(PolicyTest, RecomputationAndReshardingChangeNoBit) {
   }
 }
 
-// One mixed-precision policy on every mesh: bf16 weights, fp32 reduction and shards. Meshes differ by rounding only.
+// Every mesh has the same mixed precision, with bf16 weights and fp32 reductions and shards. Meshes differ only by
+// rounding.
 TEST(PrecisionTest, MixedPrecisionOnEveryMesh) {
   TrainingPlan plan;
   plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
@@ -171,7 +172,7 @@ TEST(PrecisionTest, MixedPrecisionOnEveryMesh) {
     EXPECT_NEAR(two[0].losses[step], one.losses[step], 2e-2);
     EXPECT_NEAR(two[0].norms[step], one.norms[step], 2e-2 * one.norms[step]);
   }
-  // Gathers have half the bytes, reductions full ones.
+  // Gathers send half the bytes; reductions still send fp32.
   const auto& traffic = two[0].step_traffic;
   plan.sharding.precision = {at::kFloat, at::kFloat, at::kFloat};
   const auto full = train_world(plan, {}, 2);

@@ -1,7 +1,7 @@
-"""Tests that training on several sources, texts and conversations, shuffled and packed, is the same on any mesh: in float64 a job
-that resumes on other ranks has the losses of one that never stopped, through a change of weights, and its metrics report what
-each source has contributed. The loss of packed conversations is that of each in a separate row: only what the assistant says
-counts."""
+"""Tests that training on several sources, texts and conversations, shuffled and packed, is the same on any mesh. In float64 a job
+that resumes on other ranks has the losses of one that never stopped, even if the sources' weights change, and its metrics report
+how much each source has contributed. Packed conversations have the loss that each has in a separate row, of which only the
+assistant's words count."""
 
 import json
 import os
@@ -53,7 +53,7 @@ class MixedData(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         rows = map(json.loads, (dump / "metrics.jsonl").read_text().splitlines())
         steps = {}
-        for row in rows:  # A validation has its own row.
+        for row in rows:  # A validation has its own line.
             steps.setdefault(row["step"], {}).update(row)
         return steps
 
@@ -71,15 +71,15 @@ class MixedData(unittest.TestCase):
         self.assertEqual(list(whole), [1, 2, 3, 4, 5, 6])
         for step, row in whole.items():
             self.assertAlmostEqual(row["loss_metrics/global_avg_loss"], parts[step]["loss_metrics/global_avg_loss"], delta=1e-10)
-            # Three of four rows, then every second one.
+            # Source a gets three of four rows, then every second one.
             rows = {"a": 6 * min(step, 3) + 4 * max(0, step - 3), "b": 2 * min(step, 3) + 4 * max(0, step - 3)}
             self.assertAlmostEqual(row["data/padding"], parts[step]["data/padding"], delta=1e-12)
             self.assertTrue(0 < row["data/padding"] < 0.5, row["data/padding"])
             for name, given in rows.items():
                 self.assertEqual([row[f"data/{name}/tokens"], parts[step][f"data/{name}/tokens"]], [64 * given] * 2, step)
 
-    # A batch that is set applies, whether a job resumes its own steps or another's; without one the checkpoint's stays.
-    # Sources still change their weights by steps, however many rows a step has had.
+    # A batch in the configuration applies, whether a job resumes its own steps or another job's. Without one, the
+    # checkpoint's batch stays. Sources still change their weights by steps, however many rows a step had.
     def test_configured_batch_wins_over_the_checkpoints(self):
         for name in ("a", "b"):
             (self.root / f"{name}.jsonl").write_text("".join(json.dumps({"text": f"line {i} of {name}"}) + "\n" for i in range(300)))
@@ -91,18 +91,18 @@ class MixedData(unittest.TestCase):
         shutil.copytree(self.root / "job", self.root / "other")
         whole = {**data, "checkpoint.initial_load_path": self.root / "other" / "checkpoint" / "step-3", "checkpoint.initial_load_model_only": "false"}
         given = lambda run, step: [run[step][f"data/{name}/tokens"] // 64 for name in "ab"]  # noqa: E731
-        # 3 of 4 rows are a's until step 4, then every second one: 24 rows, then 4 per step.
+        # Source a gets 3 of 4 rows until step 4, then every second one: 24 rows, then 4 per step.
         for dump, settings in (("job", data), ("started", whole)):
             run = self.train(self.root / dump, 6, {**settings, "training.global_batch_size": 4})
             self.assertEqual([given(run, step) for step in (4, 5, 6)], [[21, 7], [23, 9], [25, 11]], dump)
-        # Its rows are no longer a multiple of eight. Without the key the newest step's batch stays: four rows on two
-        # ranks.
+        # The number of rows so far is no longer a multiple of eight. Without the key, the batch of the newest step
+        # stays: four rows on two ranks.
         run = self.train(self.root / "job", 7, {**unset, "resources.ranks": 2, "lr_scheduler.total_steps": 7})
         self.assertEqual(given(run, 7), [27, 13])
         run = self.train(self.root / "other", 4, unset)
         self.assertEqual(given(run, 4), [24, 8])
 
-    # A window of one packs nothing; with one of sixteen the conversations take eleven rows.
+    # A window of one packs nothing. With a window of sixteen the conversations fit into eleven rows.
     def test_loss_of_packed_conversations(self):
         (self.root / "chats.jsonl").write_text(self.chats(16))
         data = {"resources.ranks": 1, "training.dataset_path": self.root / "chats.jsonl", "training.dataloader.messages_key": "messages",
@@ -121,7 +121,7 @@ class MixedData(unittest.TestCase):
         known, whole = (run[1]["validation_metrics/loss"] for run in validated)
         self.assertGreater(abs(known - whole), 1e-6)
 
-    # If a long question fills all rows of a step, its loss is zero, and the next one trains.
+    # If a long question fills all rows of a step, that step's loss is zero, and the next step trains.
     def test_a_step_may_have_no_label(self):
         messages = [{"role": "user", "content": "ask " * 60}, {"role": "assistant", "content": "say"}]
         (self.root / "long.jsonl").write_text(json.dumps({"messages": messages}) + "\n")

@@ -29,8 +29,8 @@ TrainingPlan with_experts() {
   return plan;
 }
 
-// One learning rate for both kinds, so that a step moves every parameter: the same loss, gradients and weights as on
-// one rank.
+// Uses one learning rate for both kinds, so that a step moves every parameter, and expects the loss, gradients and
+// weights of one rank.
 void expect_as_one_rank(const TrainingPlan& plan, const std::vector<std::pair<mesh::Degrees, int>>& meshes) {
   const RankOutcome one = train_world(plan, {}, 1)[0];
   EXPECT_LT(one.losses.back(), one.losses.front());
@@ -42,7 +42,7 @@ void expect_as_one_rank(const TrainingPlan& plan, const std::vector<std::pair<me
   }
 }
 
-// Rows that no mesh divides evenly (ffn_hidden 49), and more ranks than some matrices have rows.
+// No mesh divides the rows evenly (ffn_hidden 49), and some matrices have fewer rows than there are ranks.
 TEST(MuonMeshTest, UnevenShardsTrainAsOneRank) {
   TrainingPlan plan = with_muon({});
   plan.spec.n_kv_heads = 1;
@@ -68,8 +68,8 @@ TEST(MuonMeshTest, TensorAndPipelineRanksTrainAsOne) {
   expect_as_one_rank(plan, {{{.pp = 2}, 2}});
 }
 
-// Stacks of experts: on FSDP, on expert ranks, cut along their rows if there are more ranks than experts, and by tensor
-// ranks.
+// Stacks of experts are split over FSDP ranks, over expert ranks, along their rows if there are more ranks than
+// experts, and over tensor ranks.
 TEST(MuonMeshTest, ExpertsTrainAsOnOneRank) {
   expect_as_one_rank(with_muon(with_experts()), {{{.dp_shard = 2}, 2},
                                                  {{.dp_shard = 2, .ep = 2}, 2},
@@ -84,7 +84,7 @@ TEST(MuonMeshTest, ExpertsTrainAsOnOneRank) {
   expect_as_one_rank(few, {{{.dp_shard = 4}, 4}, {{.dp_shard = 8, .ep = 2}, 8}});
 }
 
-// With master shards on the host, the device still orthogonalizes the matrices.
+// If master shards are on the host, the device still orthogonalizes the matrices.
 TEST(MuonMeshTest, OffloadedShardsTrainTheSame) {
   TrainingPlan plan = with_muon({});
   const RankOutcome one = train_world(plan, {}, 1)[0];
@@ -92,8 +92,8 @@ TEST(MuonMeshTest, OffloadedShardsTrainTheSame) {
   testing::expect_same_training(one, train_world(plan, {.dp_shard = 2}, 2), testing::kExact);
 }
 
-// fp32 masters and bf16 iterations: the mesh changes the order of the gradients' sums, whose last bit may change a bf16
-// rounding of an update, 0.4 % of it.
+// With fp32 masters and bf16 iterations, the mesh changes the order of the gradients' sums. Their last bit may change a
+// bf16 rounding, 0.4 % of an update.
 TEST(MuonMeshTest, Bf16IterationsStayNear) {
   TrainingPlan plan = with_muon({});
   plan.sharding.precision = {at::kFloat, at::kFloat, at::kFloat};

@@ -15,10 +15,10 @@ WIDE = {"training.dtype": "float64", "training.local_batch_size": 4, "training.g
         "training.steps": 6, "lr_scheduler.warmup_steps": 2, "optimizer.lr": 0.02, "activation_checkpoint.mode": "none"}
 MUON = {"optimizer.name": "Muon"}
 SAVES = {"checkpoint.enable": True, "checkpoint.interval": 3, "checkpoint.last_save_model_only": False}
-# Groups for attention's matrices and for the norms; Muon's defaults for all else.
+# One group for attention's matrices and one for the norms. Muon's defaults apply to all else.
 GROUPS = {"optimizer.param_groups": json.dumps([{"pattern": "attention\\.w", "name": "Muon", "lr": 0.01, "momentum": 0.9},
                                                 {"pattern": "norm", "lr_factor": 0.5, "weight_decay": 0}])}
-# Low enough for a small model's logits.
+# A small model's logits reach this limit.
 CLIP = {"optimizer.qk_clip": 0.02}
 
 
@@ -47,7 +47,7 @@ class Muon(unittest.TestCase):
             self.assertLess(abs(row[LOSS] - want[step][LOSS]) / want[step][LOSS], 1e-10, step)
 
     def test_meshes_and_resumption(self):
-        """Tensor ranks and one rank resume what two sharded ranks saved, as one rank that never stopped."""
+        """Tensor ranks, or one rank, resume what two sharded ranks saved, with the losses of one rank that never stopped."""
         for name, how in [("plain", MUON), ("groups", {**MUON, **GROUPS}), ("clipped", {**MUON, **CLIP})]:
             whole = self.run_job(name + "-whole", how)
             saved = self.run_job(name + "-saved", {**how, **SAVES, "training.steps": 3, "lr_scheduler.total_steps": 6,
@@ -61,7 +61,7 @@ class Muon(unittest.TestCase):
                 self.assert_same(self.run_job(f"{name}-{mesh}", {**how, **SAVES, **flags, **start}, world), whole, first=3)
 
     def test_another_optimizer(self):
-        """A step of AdamW has no momentum for Muon: Muon reports that, and resumes without the state if that is configured."""
+        """A checkpoint of AdamW has no momentum for Muon: the job reports that, and resumes without the state if so configured."""
         saved = self.run_job("adamw", {**SAVES, "training.steps": 3, "lr_scheduler.total_steps": 6})
         start = {**SAVES, "checkpoint.initial_load_path": saved.dump / "checkpoint" / "step-3", "checkpoint.initial_load_model_only": False}
         refused = self.start_job("refused", {**MUON, **start})
@@ -73,8 +73,8 @@ class Muon(unittest.TestCase):
         self.assertEqual(len(again.metrics()), 3)
 
     def test_clipped_logits(self):
-        """The log has the largest logit and the clipped heads. A model that norms its heads is refused where only a rank knows
-        the model."""
+        """The metrics have the largest logit and the number of clipped heads. If only the ranks know the model, they refuse one that
+        norms its heads."""
         whole = {step: (row["qk_clip/largest_logit"], row["qk_clip/clipped_heads"]) for step, row in self.run_job("one", {**MUON, **CLIP}).metrics().items()}
         self.assertTrue(all(largest > 0.02 and clipped >= 1 and clipped == int(clipped) for largest, clipped in whole.values()), whole)
         pipeline = self.run_job("pp", {**MUON, **CLIP, **axes(pipeline_parallel=2)}, 2).metrics()
@@ -90,7 +90,7 @@ class Muon(unittest.TestCase):
         self.assertIn("layers.0 normalizes its queries and keys", self.output(refused))
 
     def test_learning_rates(self):
-        """Each group has its own learning rate under one schedule, and a line in the log."""
+        """Each group has its own learning rate under one schedule, a figure in the metrics and a line in the log."""
         run = self.run_job("rates", {**MUON, **GROUPS, "training.steps": 3, "lr_scheduler.total_steps": 6})
         for step in run.metrics().values():
             factor = step["lr"] / 0.02
@@ -103,8 +103,8 @@ class Muon(unittest.TestCase):
             self.assertIn(line, self.output(run))
 
     def test_learns_as_adamw(self):
-        """Thirty steps in bf16, each with a learning rate that suits it: Muon does not trail AdamW (TITAN_LONG=1: two
-        hundred)."""
+        """In thirty steps in bf16 (two hundred with TITAN_LONG=1), each with a suitable learning rate, Muon does not trail
+        AdamW."""
         steps = 200 if os.environ.get("TITAN_LONG") else 30
         flags = {"training.dtype": "float32", "training.mixed_precision_param": "bfloat16", "training.steps": steps,
                  "training.local_batch_size": 8, "training.global_batch_size": 8, "training.seq_len": 128,

@@ -1,4 +1,4 @@
-// Measures, with the allocator, what the optimizer's two ways to save memory save.
+// Measures, with the allocator, how much the optimizer's ways to save memory save.
 
 #include <algorithm>
 #include <numeric>
@@ -28,7 +28,7 @@ testing::TrainingPlan wide_plan() {
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
-// One rank's weights, by unit.
+// Returns the bytes of one rank's weights, by unit.
 std::vector<int64_t> unit_bytes(ShardedModel& model) {
   std::vector<int64_t> all;
   for (const auto& unit : model.units()) {
@@ -40,12 +40,12 @@ std::vector<int64_t> unit_bytes(ShardedModel& model) {
 }
 
 struct StepBytes {
-  int64_t rest = 0;  // Live between two steps: weights, gradients if they stay, both moments.
-  int64_t peak = 0;  // At the peak of a step, the rest included.
+  int64_t rest = 0;  // Live between steps: weights, gradients if they stay, both moments.
+  int64_t peak = 0;  // At the peak of a step, `rest` included.
   std::vector<int64_t> units;
 };
 
-// Measures rank 0 of an FSDP group in its second step.
+// Measures the second step of rank 0 of an FSDP group.
 StepBytes measure_step(testing::TrainingPlan plan, int world, bool early) {
   plan.sharding.early_step = early;
   StepBytes result;
@@ -76,9 +76,9 @@ StepBytes measure_step(testing::TrainingPlan plan, int world, bool early) {
   return result;
 }
 
-// The optimizer's step inside the backward pass saves the memory of all gradients but those in flight: between steps
-// none is held, and at the peak of a step at most those of the two largest units (a block's gradients are reduced while
-// the next block's are computed). Weights and moments are the same.
+// The optimizer's step inside the backward pass saves the memory of all gradients except those in flight: none between
+// steps, and at the peak of a step at most those of the two largest units (a block's gradients are reduced while the
+// next block's are computed). Weights and moments take the same memory.
 TEST(OptimizerMemoryTest, EarlyStepsSaveTheGradients) {
   for (const int world : {1, 2, 4}) {
     const testing::TrainingPlan plan = wide_plan();
@@ -98,7 +98,7 @@ TEST(OptimizerMemoryTest, EarlyStepsSaveTheGradients) {
   }
 }
 
-// Bytes of the moments of one rank, by the allocator.
+// Returns the bytes of the moments of one rank, as the allocator counts them.
 int64_t moment_bytes(const testing::TrainingPlan& plan, const std::string& state_dtype, int world) {
   std::vector<int64_t> bytes(world);
   testing::run_ranks({}, world, testing::every_axis(), [&](testing::ThreadRank& self) {
@@ -112,8 +112,8 @@ int64_t moment_bytes(const testing::TrainingPlan& plan, const std::string& state
   return bytes[0];
 }
 
-// bf16 moments take half of float32's bytes, codes a quarter, and a 64th of that for the scales; those of norms stay
-// float32.
+// bf16 moments take half of float32's bytes. Codes take a quarter, and a 64th of that for the scales. Norms' moments
+// stay float32.
 TEST(OptimizerMemoryTest, LowPrecisionStatesTakeFewerBytes) {
   testing::TrainingPlan plan = wide_plan();
   plan.spec.dim = plan.spec.ffn_hidden = 256;  // Rows of whole blocks.
@@ -137,7 +137,8 @@ struct Places {
   int64_t largest_unit = 0;
 };
 
-// Rank 0 of two, whose device is not the host: LibTorch's meta device, which counts bytes and has no values.
+// Measures rank 0 of two on a device that is not the host: LibTorch's meta device, which counts bytes and has no
+// values.
 Places measure_places(const testing::TrainingPlan& plan) {
   use_meta_memory();
   nn::use_meta_kernels();
@@ -182,13 +183,12 @@ Places measure_places(const testing::TrainingPlan& plan) {
   return places;
 }
 
-// With offload the device holds no master weights, gradients and moments: between steps only the model's tables, in a
-// pass the gathered weights and, briefly, the piece that is sent to be gathered. The host holds each of them once.
-//
-// This shows what a machine without an accelerator can: where the shards and the optimizer's state are, and what the
-// forward pass takes on a device that is not the host. Nothing can be copied back from the meta device, so the
-// gradients' way to the host is not covered. Tests with the host as device show that gradients are summed there and the
-// numbers do not change (mesh_table_test, "CPU offload"); so does gpu_test where there is a GPU.
+// With offload the device holds no master weights, gradients or moments: between steps only the model's tables, in a
+// pass the gathered weights and, briefly, the piece that is sent to be gathered. The host holds each of them once. A
+// machine without an accelerator can show where the shards and the optimizer's state are, and how much a forward pass
+// takes on a device that is not the host. Nothing can be copied back from the meta device, so this does not cover how
+// gradients reach the host. Tests whose device is the host show that gradients are summed there and that the numbers do
+// not change (mesh_table_test, "CPU offload"), and gpu_test does where there is a GPU.
 TEST(OptimizerMemoryTest, OffloadKeepsMasterStateOffTheDevice) {
   testing::TrainingPlan plan = wide_plan();
   plan.sharding.reshard_after_forward = "always";

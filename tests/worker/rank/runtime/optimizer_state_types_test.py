@@ -1,5 +1,6 @@
-"""Tests trainings with optimizer states in bf16 or 8-bit codes: they resume bit for bit, on other meshes and as other types, and
-learn as well as with float32. TITAN_LONG=1 compares 200 steps of Llama 3's debug model (minutes), otherwise 25 of a small one.
+"""Tests trainings with optimizer states in bf16 or 8-bit codes: they resume bit for bit, also on other meshes and with other
+types, and learn as well as with float32. With TITAN_LONG=1 it compares 200 steps of Llama 3's debug model (minutes), otherwise 25
+of a small one.
 TITAN_CURVES names a file for these curves, in the format of tests/bench/plot_curves.py."""
 
 import hashlib
@@ -17,7 +18,7 @@ from titan_rank_test import CONFIG, RANK
 LONG = bool(os.environ.get("TITAN_LONG"))
 LIBRARY = os.path.join(os.path.dirname(RANK), "..", "tests", "libsmall_models.so")
 
-# Six layers, 32 wide: embedding, head and feed-forward have codes, smaller matrices keep float32.
+# Six layers, 32 wide: embedding, head and feed-forward have codes, while smaller matrices keep float32.
 SMALL = {
     "experimental.custom_import": LIBRARY, "model.name": "small_llama3", "model.flavor": "small", "training.seq_len": 32,
     "training.local_batch_size": 4, "training.global_batch_size": 8, "training.steps": 6, "lr_scheduler.warmup_steps": 1,
@@ -27,7 +28,7 @@ SMALL = {
 SAVES = {"checkpoint.enable": True, "checkpoint.interval": 3, "checkpoint.last_save_model_only": False, "checkpoint.keep_latest_k": 0}
 STOCHASTIC = {"training.dtype": "bfloat16", "optimizer.stochastic_rounding": True}
 
-# For the loss curves of docs/benchmarks/low-precision.md: one rank, bf16 layers.
+# The loss curves of docs/benchmarks/low-precision.md come from one rank with bf16 layers.
 STEPS = 200 if LONG else 25
 DEBUG = {"model.name": "llama3", "model.flavor": "debugmodel", "experimental.custom_import": "", "resources.ranks": 1, "training.seq_len": 256,
          "training.local_batch_size": 2, "training.global_batch_size": 2, "optimizer.lr": 8e-4, "lr_scheduler.warmup_steps": 10}  # fmt: skip
@@ -54,7 +55,7 @@ def warnings(folder):
 
 
 def shards(folder, step):
-    """Hashes of each rank's file of a step, by rank; the file name contains the attempt."""
+    """Returns the hash of each rank's file of a step, by rank, since the file name contains the attempt."""
     place = os.path.join(folder, "checkpoint", f"step-{step}")
     found = {}
     for name in sorted(os.listdir(place)):
@@ -65,7 +66,7 @@ def shards(folder, step):
 
 
 class SmallTrainings(unittest.TestCase):
-    """Trains SMALL with changed settings; also for other scripts' tests."""
+    """Trains SMALL with changed settings. Other scripts' tests use this, too."""
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -79,11 +80,11 @@ class SmallTrainings(unittest.TestCase):
         return folder
 
     def check_resumed(self, name, settings):
-        """Six steps on two ranks, and three plus three, have the same bits. Returns the folder of the latter."""
+        """Checks that six steps on two ranks, and three plus three, have the same bits. Returns the folder of the latter."""
         more = {**settings, **SAVES, "resources.ranks": 2}
         self.train(name, more, {"training.steps": 3})
         parts = self.train(name, more)
-        if "debug.seed" in more:  # The first start drew it.
+        if "debug.seed" in more:  # The first start drew the seed.
             with open(os.path.join(parts, "checkpoint", "step-3", "manifest.json")) as file:
                 more["debug.seed"] = json.load(file)["train_state"]["seed"]
         whole = self.train(name + " whole", more)
@@ -101,7 +102,7 @@ class OptimizerStateTypes(SmallTrainings):
             "bf16": {"optimizer.state_dtype": "bfloat16"},
             "codes and stochastic rounding": {"optimizer.state_dtype": "8bit", **STOCHASTIC},
             "float32 moments and stochastic rounding": {"optimizer.state_dtype": "float32", **STOCHASTIC},
-            # Each start draws a seed; the first one's is saved, for rounding too.
+            # Each start draws a seed, but the first one's is saved, and rounding uses it, too.
             "stochastic rounding without a seed": {"debug.seed": "None", **STOCHASTIC},
         }.items():
             with self.subTest(name):
@@ -151,7 +152,7 @@ class OptimizerStateTypes(SmallTrainings):
         if os.environ.get("TITAN_CURVES"):
             with open(os.environ["TITAN_CURVES"], "w") as file:
                 json.dump(curves, file)
-        curves.pop("bfloat16 parameters, nearest, bfloat16", None)  # The case that stochastic rounding fixes.
+        curves.pop("bfloat16 parameters, nearest, bfloat16", None)  # Stochastic rounding exists to fix this case.
         last = STEPS // 10
         for name, curve in curves.items():
             ratio = sum(curve[-last:]) / sum(curves["float32"][-last:])

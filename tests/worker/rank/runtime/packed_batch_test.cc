@@ -13,7 +13,7 @@ namespace {
 
 using testing::TrainingPlan;
 
-// Documents without a special token at their ends: only the batch says where they are.
+// Documents without a special token at their ends, so that only the batch says where they are.
 const std::vector<std::vector<int64_t>> kDocuments = {{9, 4, 31, 7, 7, 22}, {3, 48, 11}, {17, 2, 5, 40, 1}, {6, 13}};
 
 constexpr int64_t kWidth = 16;
@@ -24,7 +24,7 @@ data::Batch empty_batch(int64_t rows) {
   return batch;
 }
 
-// Writes a document from a column on; its last token has no label.
+// Writes a document into the batch from a column on. Its last token has no label.
 void place(data::Batch& batch, int64_t row, int64_t column, const std::vector<int64_t>& document, int64_t number) {
   for (size_t i = 0; i < document.size(); ++i, ++column) {
     batch.tokens[row][column] = document[i];
@@ -61,7 +61,7 @@ TEST(PackedBatchTest, LossEqualsThatOfSeparateDocuments) {
   ASSERT_EQ(column, kWidth);
   const double together = loss_of(packed, 49);
   EXPECT_NEAR(together, loss_of(alone, 49), testing::kExact);
-  // Without the batch's documents the whole row is one: its loss differs.
+  // Without the batch's documents the whole row is one document, and its loss differs.
   packed.documents = at::Tensor();
   EXPECT_GT(std::abs(together - loss_of(packed, 49)), 1e-3);
 }

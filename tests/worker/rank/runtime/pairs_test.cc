@@ -1,4 +1,5 @@
-// Tests the two halves of a pair: what overlap gains, that all ranks keep one order, and how a half that fails ends.
+// Tests the two halves of a pair: what overlap gains, that all ranks keep one order of collectives, and what happens if
+// a half fails.
 #include "worker/rank/runtime/engine/pairs.h"
 
 #include <c10/core/impl/FakeGuardImpl.h>
@@ -32,8 +33,8 @@ struct Cause : std::runtime_error {
 
 double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
-// Whichever half fails, and at any point, the other one stops at its next exchange at the latest, and the caller gets
-// the cause.
+// Whichever half fails, and wherever, the other half stops at its next exchange at the latest, and the caller gets the
+// cause.
 TEST(PairRunnerTest, TheFirstErrorStopsTheOtherHalf) {
   constexpr int kExchanges = 6;
   PairRunner runner;
@@ -68,13 +69,13 @@ TEST(PairRunnerTest, TheFirstErrorStopsTheOtherHalf) {
   EXPECT_EQ(ran, 2);
 }
 
-// One exchange among the ranks of a pair's group; `elements` encodes what this rank believes it does.
+// Exchanges rows among the ranks of a pair's group. `elements` encodes what this rank believes it does.
 void exchange(const comm::Group& group, int64_t elements) {
   at::Tensor rows = at::ones({elements * group.size()});
   group.all_to_all(at::empty_like(rows), rows).wait();
 }
 
-// A backward node of rank `device`: it runs on LibTorch's thread for that device. Its tensors do not exist.
+// A backward node of rank `device`, which runs on LibTorch's thread for that device. Its tensors do not exist.
 class DeviceNode : public torch::autograd::Node {
  public:
   DeviceNode(int device, std::function<void()> work) : work_(std::move(work)) {
@@ -113,8 +114,8 @@ void run_backward(int device, const std::vector<std::function<void()>>& works) {
                                                         /*accumulate_grad=*/true);
 }
 
-// On a GPU the backward pass runs on autograd's own thread, but still counts as its half. The halves alternate at every
-// exchange, in one order on both ranks, regardless of the threads' timing.
+// On a GPU the backward pass runs on autograd's own thread, which still belongs to its half. The halves alternate at
+// every exchange, in one order on both ranks, whatever the threads' timing is.
 TEST(PairRunnerTest, BackwardNodesOfADeviceThreadAlternate) {
   constexpr int kExchanges = 5;
   std::vector<std::string> order[2];
@@ -151,8 +152,8 @@ TEST(PairRunnerTest, BackwardNodesOfADeviceThreadAlternate) {
   EXPECT_EQ(order[1], turns);
 }
 
-// There too, a failure on autograd's thread stops the forward half, and the other way round, and the other rank learns
-// of it.
+// A failure on autograd's thread stops the forward half, and a failure of the forward half stops autograd's thread. The
+// other rank learns of either.
 TEST(PairRunnerTest, FailuresCrossAutogradsThreads) {
   for (const std::string failing : {"F", "B"}) {
     std::atomic<int> stopped{0};
@@ -185,7 +186,7 @@ TEST(PairRunnerTest, FailuresCrossAutogradsThreads) {
                      }),
                      count_stops([&] { run_backward(self.rank, all_steps("B")); }));
         });
-    EXPECT_LT(seconds_since(began), 5) << failing;  // The groups' timeout is 30.
+    EXPECT_LT(seconds_since(began), 5) << failing;  // The groups' timeout is 30 s.
     ASSERT_TRUE(failures[0] && failures[1]);
     EXPECT_THROW(std::rethrow_exception(failures[0]), comm::PeerLost);
     EXPECT_THROW(std::rethrow_exception(failures[1]), Cause);
@@ -193,8 +194,8 @@ TEST(PairRunnerTest, FailuresCrossAutogradsThreads) {
   }
 }
 
-// A stage whose passes compute and exchange tokens in rounds, in microseconds. Messages contain the time when they were
-// sent.
+// A stage whose passes compute and exchange tokens in rounds, with times in microseconds. Messages contain the time at
+// which they were sent.
 class ExchangingStage : public StageRunner {
  public:
   static constexpr int kRounds = 4;
@@ -249,7 +250,7 @@ class ExchangingStage : public StageRunner {
   const double scale_;
 };
 
-// The longest time of a rank for one run, in microseconds; every wait is `scale` times as long.
+// Returns the longest time that a rank needs for one run, in microseconds. Every wait is `scale` times as long.
 double time_of_run(const pipeline::Schedule& schedule, bool overlap, double scale) {
   std::atomic<int64_t> epoch{0}, longest{0};
   testing::run_ranks({.pp = schedule.ranks, .dp_shard = 2, .ep = 2}, 2 * schedule.ranks,
@@ -277,9 +278,9 @@ double time_of_run(const pipeline::Schedule& schedule, bool overlap, double scal
   return static_cast<double>(longest) / scale;
 }
 
-// Each exchange except a pair's last overlaps with the other half's computation, which shortens the step by that much:
-// all ranks run their pairs at the same time. A busy machine only adds time, so the best of a few runs counts, and
-// longer waits are less sensitive to it.
+// Each exchange except a pair's last one overlaps with the other half's computation, which shortens the step by as
+// much, since all ranks run their pairs at the same time. A busy machine only adds time, so the best of a few runs
+// counts, and longer waits are less sensitive to it.
 TEST(PairOverlapTest, OverlapsExchangesWithTheOtherHalf) {
   const pipeline::Schedule schedule = pipeline::generate("DualPipeV", 2, 2, 8).value();
   ASSERT_TRUE(pairs_can_overlap(schedule));
@@ -300,9 +301,9 @@ TEST(PairOverlapTest, OverlapsExchangesWithTheOtherHalf) {
 // Collectives that a rank issued, by group.
 using Orders = std::map<std::string, std::vector<std::string>>;
 
-// Experts on two ranks in each of two stages. With alternating halves and random delays at every operation, the members
-// of each group issue the same collectives in the same order, and the numbers have the bits of a run that executes the
-// halves one after the other.
+// Two stages have their experts on two ranks each. With alternating halves and random delays at every operation, the
+// members of each group issue the same collectives in the same order, and the numbers have the bits of a run that
+// executes one half after the other.
 TEST(PairOverlapTest, AllRanksKeepOneOrderOfCollectives) {
   testing::TrainingPlan plan;
   plan.spec = testing::small_spec("qwen3", "debugmodel_moe");

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using topology::CpuSet;
 
-// A machine of two NUMA nodes with two CPUs and a GPU each, and a kernel that stores what it is requested to do.
+// A machine of two NUMA nodes with two CPUs and a GPU each, and a kernel that records what it is asked to do.
 class PinningTest : public ::testing::Test {
  protected:
   PinningTest() {
@@ -85,7 +85,7 @@ TEST_F(PinningTest, CpuRanksAreSpreadOverNumaNodes) {
   EXPECT_EQ(memory_, 1);
 }
 
-// One unknown GPU leaves all ranks unpinned: half of them pinned would be worse than none.
+// One unknown GPU leaves all ranks unpinned: pinning only half of them would be worse than pinning none.
 TEST_F(PinningTest, UnknownGpuLeavesRanksUnpinned) {
   const Pinned not_pinned = pin_rank("auto", 0, 2, {"0000:3B:00.0", "0000:77:00.0"}, placing());
   EXPECT_TRUE(cpus_.empty());
@@ -113,7 +113,7 @@ TEST_F(PinningTest, KernelRefusalIsAWarning) {
   EXPECT_EQ(memory_, -1);
 }
 
-// On the real kernel, in a separate thread: threads that it starts run on the same CPUs, and an impossible request is
+// On the real kernel, in a separate thread: threads that it starts inherit its CPUs, and an impossible request is
 // refused.
 TEST(LinuxPlacingTest, HelperThreadsInherit) {
   std::thread([] {

@@ -10,7 +10,7 @@ using testing::RankOutcome;
 using testing::train_world;
 using testing::TrainingPlan;
 
-// Eight layers make at most eight stages; norms, embedding and head are at their places among them.
+// Eight layers allow eight stages. Norms, embedding and head are distributed over them.
 TrainingPlan deep_plan() {
   TrainingPlan plan;
   plan.spec.dim = 16;
@@ -31,7 +31,7 @@ RankOutcome plain_rank(TrainingPlan plan) {
 
 class ScheduleTest : public ::testing::TestWithParam<std::string> {};
 
-// Loss, gradients, norm, weights and validation loss of three steps on two and four stages' ranks.
+// Compares loss, gradients, norm, weights and validation loss of three steps, on the ranks of two and of four stages.
 TEST_P(ScheduleTest, TrainsAsOneRank) {
   TrainingPlan plan = deep_plan();
   plan.schedule = GetParam();
@@ -41,7 +41,7 @@ TEST_P(ScheduleTest, TrainsAsOneRank) {
   expect_same_training(reference, train_world(plan, {.pp = 4}, 4), testing::kExact);
 }
 
-// The same while blocks run again for their backward pass: split backward passes see the graph of the second run.
+// Blocks run again for their backward pass, and split backward passes must use the graph of the second run.
 TEST_P(ScheduleTest, WithRecomputation) {
   TrainingPlan plan = deep_plan();
   plan.schedule = GetParam();
@@ -50,7 +50,7 @@ TEST_P(ScheduleTest, WithRecomputation) {
   expect_same_training(plain_rank(plan), train_world(plan, {.pp = 2}, 2), testing::kExact);
 }
 
-// Two runs of the schedule make one step.
+// A step consists of two runs of the schedule.
 TEST_P(ScheduleTest, WithAccumulation) {
   TrainingPlan plan = deep_plan();
   plan.schedule = GetParam();
@@ -59,7 +59,7 @@ TEST_P(ScheduleTest, WithAccumulation) {
   expect_same_training(plain_rank(plan), train_world(plan, {.pp = 2}, 2), testing::kExact);
 }
 
-// Combined with FSDP, with weights gathered once per step and for every microbatch; and with replicas.
+// Combines the pipeline with FSDP, with weights gathered once per step or for every microbatch, and with replicas.
 TEST_P(ScheduleTest, WithShardsAndReplicas) {
   TrainingPlan plan = deep_plan();
   plan.schedule = GetParam();
@@ -80,8 +80,8 @@ INSTANTIATE_TEST_SUITE_P(All, ScheduleTest,
                                            "ZBVZeroBubble", "DualPipeV"),
                          [](const auto& info) { return std::isdigit(info.param[0]) ? "OneFOneB" : info.param; });
 
-// The halves of a pair alternate, each with its own collectives inside: the numbers and the messages stay the same,
-// over every transport.
+// The halves of a pair alternate, each with its own collectives. Numbers and messages stay the same, over every
+// transport.
 TEST(PairTest, OverlapChangesNothing) {
   TrainingPlan plan = deep_plan();
   plan.schedule = "DualPipeV";
@@ -101,8 +101,8 @@ TEST(PairTest, OverlapChangesNothing) {
   }
 }
 
-// Weights are gathered and gradients reduced once per step, regardless of the number of microbatches; "always" does it
-// for each microbatch. One activation and one gradient per microbatch are sent between two ranks.
+// Weights are gathered and gradients reduced once per step, however many microbatches there are; "always" does it for
+// each microbatch. One activation and one gradient per microbatch are sent between two ranks.
 TEST(PipelineTrafficTest, EqualsClosedForm) {
   TrainingPlan plan = deep_plan();
   plan.pipeline_microbatches = 4;
@@ -114,7 +114,7 @@ TEST(PipelineTrafficTest, EqualsClosedForm) {
   const comm::LedgerCounts once = step("default");
   EXPECT_EQ(once.at("pp/send"), (comm::LedgerEntry{4, 4 * message}));
   EXPECT_EQ(once.at("pp/recv"), (comm::LedgerEntry{4, 4 * message}));
-  const int64_t units = 5;  // The first rank: embedding and four layers.
+  const int64_t units = 5;  // On the first rank: embedding and four layers.
   EXPECT_EQ(once.at("fsdp/all_gather").calls, units);
   EXPECT_EQ(once.at("fsdp/reduce_scatter").calls, units);
   const comm::LedgerCounts always = step("always");

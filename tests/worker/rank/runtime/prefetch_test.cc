@@ -13,7 +13,7 @@ namespace {
 using testing::ThreadRank;
 using testing::TrainingPlan;
 
-// All-gathers begun so far, over the ranks that share dense weights and over those that share experts.
+// All-gathers issued so far, over the ranks that share dense weights and over those that share experts.
 struct Gathers {
   int64_t dense = 0, experts = 0;
   bool operator==(const Gathers&) const = default;
@@ -41,8 +41,8 @@ TrainingPlan plan_with_experts(const std::string& recompute) {
   return plan;
 }
 
-// While a layer computes, the next one's weights are already being gathered: dense ones and experts, each over the
-// ranks that share them, in the forward pass and, in reverse, in the backward pass.
+// While a layer computes, the next one's weights are being gathered, dense ones and experts, each over the ranks that
+// share them: in the forward pass and, in reverse order, in the backward pass.
 TEST(PrefetchTest, ExpertsArePrefetchedWithTheirLayer) {
   testing::run_ranks({.dp_shard = 4, .ep = 2}, 4, testing::every_axis(), [](ThreadRank& self) {
     const TrainingPlan plan = plan_with_experts("full");
@@ -70,7 +70,7 @@ TEST(PrefetchTest, ExpertsArePrefetchedWithTheirLayer) {
     }
     add(sum, blocks.back());
     for (size_t i = blocks.size() - 1; i-- > 1;) {
-      if (expected.size() == blocks.size() - 2) add(sum, blocks[i]);  // Begun with the head.
+      if (expected.size() == blocks.size() - 2) add(sum, blocks[i]);  // Issued with the head.
       if (i > 1) add(sum, blocks[i - 1]);                             // The embedding's gradient needs no weights.
       expected.push_back(sum);
     }

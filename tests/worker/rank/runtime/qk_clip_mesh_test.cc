@@ -1,5 +1,5 @@
-// Tests QK-clip through the engine: which heads are scaled, and by how much, does not depend on how they are split over
-// the ranks.
+// Tests QK-clip through the engine: which heads are scaled, and by how much, does not depend on how the heads are split
+// over the ranks.
 
 #include "tests/worker/rank/runtime/latent_experts.h"
 #include "tests/worker/rank/runtime/training_world.h"
@@ -25,7 +25,7 @@ TrainingPlan with_clip(TrainingPlan plan, double tau) {
   return plan;
 }
 
-// Every step clips some heads, and at least one step leaves some unclipped.
+// Expects every step to clip some heads, and at least one step to leave some unclipped.
 void expect_clipping(const RankOutcome& one, const TrainingPlan& plan) {
   bool some = false;
   for (const auto& step : one.logits) {
@@ -70,8 +70,8 @@ TEST(QkClipMeshTest, SharedKeyHeads) {
   expect_as_one_rank(plan, {{{.dp_shard = 2, .cp = 2}, 4}});
 }
 
-// Two ways to recompute, two microbatches per step, and a schedule that splits backward passes: each logit counts once,
-// and is recorded even if a saved activation makes its recomputation unnecessary.
+// There are two ways to recompute, two microbatches per step, and a schedule that splits backward passes. Each logit
+// counts once, and is recorded even if a saved activation makes its recomputation unnecessary.
 TEST(QkClipMeshTest, PlainHeadsWithAccumulationAndRecomputation) {
   TrainingPlan plan = with_clip({}, 0.05);
   plan.spec.n_kv_heads = 4;
@@ -113,7 +113,7 @@ TEST(QkClipMeshTest, AHighBoundChangesNothing) {
   for (int rank = 0; rank < 2; ++rank) testing::expect_same_bits(bound[rank], off[rank]);
 }
 
-// One maximum per step over the ranks of a stage, of 8 bytes per head.
+// Each step takes one maximum over the ranks of a stage, with 8 bytes per head.
 TEST(QkClipMeshTest, ExchangesOneMaximum) {
   TrainingPlan plan = with_clip({}, 1);
   testing::run_ranks({.dp_shard = 2, .tp = 2}, 4, testing::every_axis(), [&](testing::ThreadRank& self) {

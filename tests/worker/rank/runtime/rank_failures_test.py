@@ -1,5 +1,5 @@
-"""Tests that if one rank of a 4D mesh fails, is killed or stops, all others end within seconds, each with its own exit code, and
-report which rank was first. Ranks run as processes, and as threads of one process (comm.mode = "local_tensor")."""
+"""Tests that if one rank of a 4D mesh fails, is killed or stops, all others end within seconds, each with the right exit code,
+and report which rank was first. Ranks run as processes, and as threads of one process (comm.mode = "local_tensor")."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from titan_rank_test import CONFIG, RANK, SMALL, Ranks  # noqa: E402
 
 INTERNAL, PEER_LOST, OUT_OF_MEMORY = 1, 12, 13
 WORLD = 4
-# Two stages of two ranks each: 0 and 1 share the first, 2 and 3 the last, which computes the loss.
+# There are two stages of two ranks each: 0 and 1 share the first, 2 and 3 the last, which computes the loss.
 JOB = [
     "--experimental.custom_import", os.path.join(os.path.dirname(os.environ["TITAN_BIN"]), "tests", "libfailing_model.so"),
     "--model.name", "failing", "--model.flavor", "small", "--parallelism.pipeline_parallel_degree", "2",
@@ -23,7 +23,7 @@ JOB = [
     "--checkpoint.no_enable", "--comm.train_timeout_seconds", "3", "--validation.enable", "--validation.freq", "3",
     "--validation.steps", "1", "--validation.seq_len", "64",
 ]
-# Far below the timeout of a collective before the first step is done (30 s), far above what a loaded machine needs.
+# Far below a collective's timeout before the first step is done (30 s), and far above what a loaded machine needs.
 SOON = 15.0
 
 
@@ -43,12 +43,12 @@ class RankFailures(unittest.TestCase):
         return ranks
 
     def since_last_step(self, ranks):
-        """Seconds since the last completed step; ranks fail in a later one."""
+        """Returns the seconds since the last completed step. Ranks fail in a later one."""
         last = ranks.events(0, "step")[-1]["time"]
         return time.time() - last / 1e9
 
     def reasons(self, ranks):
-        """Each rank's last error: reason and message."""
+        """Returns (reason, message) of each rank's last error, or None."""
         errors = [ranks.events(rank, "error") for rank in range(WORLD)]
         return [(events[-1]["reason"], events[-1]["message"]) if events else None for events in errors]
 
@@ -61,7 +61,7 @@ class RankFailures(unittest.TestCase):
         for rank in others:
             ranks.processes[rank].wait(60)
         seconds = time.monotonic() - began
-        ranks.processes[victim].kill()  # A stopped one has not ended.
+        ranks.processes[victim].kill()  # A stopped rank has not ended.
         codes = ranks.wait()
         for rank in others:
             self.assertEqual(PEER_LOST, codes[rank], ranks.outputs[rank])
@@ -74,14 +74,14 @@ class RankFailures(unittest.TestCase):
             seconds, reasons, codes = self.kill_one(victim, signal.SIGKILL, "PEER_LOST")
             self.assertEqual(-signal.SIGKILL, codes[victim])
             self.assertLess(seconds, SOON)
-            # Some rank was connected to it, and names it.
+            # Some rank was connected to the victim, and names it.
             named = [message for reason in reasons if reason for message in [reason[1]]
                      if re.search(r"(rank|ranks [0-9, ]*)\b%d\b" % victim, message)]
             self.assertTrue(named, reasons)
 
     def test_stopped_rank_is_lost_after_the_timeout(self):
         for victim in (0, 2):
-            # From the ranks that wait for it, and from those that learn of it first.
+            # Ranks that wait for it report the timeout; ranks that first learn of that report a lost peer.
             seconds, reasons, _ = self.kill_one(victim, signal.SIGSTOP, "COLLECTIVE_TIMEOUT", "PEER_LOST")
             self.assertIn("COLLECTIVE_TIMEOUT", [reason[0] for reason in reasons if reason])
             self.assertGreater(seconds, 2.5)

@@ -7,19 +7,19 @@
 
 namespace titan::testing {
 
-// Simulates a rank's work by waits, in microseconds since `epoch`. A busy machine ends a wait late. That lateness (but
-// not time that the program under test waited for) is subtracted from later waits, here and, if messages carry
+// Simulates a rank's work by waits, in microseconds since `epoch`. A busy machine ends a wait late. Later waits are
+// shortened by that lateness (but not by time that the program under test waited), here and, if messages carry
 // `planned` and `overslept`, on other ranks. So lateness does not add up along a chain of ranks.
 struct RankTime {
   using Clock = std::chrono::steady_clock;
 
   Clock::time_point epoch = Clock::now();  // The same on all ranks.
-  double planned = 0;                      // Time of the current work if every wait had ended in time.
-  double overslept = 0;                    // How much later it is because they did not.
+  double planned = 0;                      // Time of the current work if every wait had ended on time.
+  double overslept = 0;                    // How much later than `planned` it is.
 
   double now() const { return std::chrono::duration<double, std::micro>(Clock::now() - epoch).count(); }
 
-  // Takes over the times of a message from another rank.
+  // Adopts the times of a message from another rank.
   void take(double others_planned, double others_overslept) {
     planned = std::max(planned, others_planned);
     overslept = std::max(overslept, others_overslept);

@@ -23,11 +23,11 @@
 namespace titan::testing {
 namespace {
 
-// Directly below autograd, and otherwise unused.
+// A key directly below autograd that nothing else uses.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 constexpr int kGarbage = 0xFF;
 
-// Their results, or the sizes of these, depend on values: a GPU's host would wait for them.
+// Returns the operations whose results, or their sizes, depend on values: a GPU's host would wait for them.
 const std::set<std::string>& waiting_operations() {
   static const std::set<std::string> all = {"aten::_local_scalar_dense", "aten::equal", "aten::nonzero",
                                             "aten::masked_select", "aten::repeat_interleave.Tensor"};
@@ -36,10 +36,10 @@ const std::set<std::string>& waiting_operations() {
 
 void fill_with_garbage(const DeviceBlock& block) { std::memset(block.memory->get(), kGarbage, block.bytes); }
 
-// A tensor as an operation saw it, without autograd's part in it.
+// A tensor as an operation received it, without autograd's data.
 class RecordedTensor {
  public:
-  // `ours`: the work allocated it, and it stays as long as the graph.
+  // `ours`: the recorded work allocated it, so it lives as long as the graph.
   RecordedTensor(const at::Tensor& tensor, bool ours)
       : storage_(tensor.storage().getWeakStorageImpl()), address_(tensor.storage().data()) {
     if (ours || tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
@@ -78,7 +78,7 @@ class RecordedTensor {
   bool is_conj_ = false, is_neg_ = false;
 };
 
-// The same value with `change` applied to each defined tensor in it.
+// Returns the same value with `change` applied to each defined tensor in it.
 c10::IValue with_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change) {
   const auto changed = [&](const at::Tensor& one) { return one.defined() ? change(one) : one; };
   if (value.isTensor()) return changed(value.toTensor());
@@ -112,7 +112,7 @@ struct RecordedCall {
   std::vector<RecordedTensor> results;
 };
 
-// One capture, on its thread.
+// One capture, on the thread that makes it.
 class Recording {
  public:
   explicit Recording(bool fails) : fails_(fails), outer_(std::exchange(current_, this)) {}
@@ -173,7 +173,7 @@ class Recording {
     for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
       for_each_tensor((*stack)[i], [&](const at::Tensor& result) {
         auto* storage = result.storage().unsafeGetStorageImpl();
-        if (given.count(storage) == 0) own_storages_.insert(storage);  // Also without memory.
+        if (given.count(storage) == 0) own_storages_.insert(storage);  // Includes storages without memory.
         call.results.emplace_back(result, is_own(result));
       });
     }
@@ -190,8 +190,8 @@ class Recording {
   std::vector<std::pair<c10::Storage, std::vector<char>>> before_;
 };
 
-// The CPU's memory. Memory allocated while work is captured belongs to the graph, as in the pool of a GPU's graph: it
-// is not reused for anything else, even after it is freed.
+// Allocates the CPU's memory. Memory allocated during a capture belongs to the graph, as in the pool of a GPU's graph:
+// it is not reused for anything else, even after it is freed.
 class GraphAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -224,7 +224,7 @@ class GraphAllocator final : public c10::Allocator {
   static inline auto& lent_ TITAN_GUARDED_BY(mutex_) = *new std::map<void*, std::shared_ptr<c10::DataPtr>>;
 };
 
-// Before any rank's thread allocates.
+// Sets the allocator before any rank's thread allocates.
 const bool allocator_is_set = [] {
   c10::SetCPUAllocator(new GraphAllocator);
   return true;

@@ -12,20 +12,20 @@
 
 namespace titan::testing {
 
-// Counts of all devices of a world.
+// Counts for all devices of a world.
 struct GraphCounts {
   std::atomic<int> captures{0}, replays{0}, failures{0};
-  std::atomic<int> recorded{0};  // Operations in all graphs, those of repeat_on_replay() included.
+  std::atomic<int> recorded{0};  // Operations in all graphs, including those of repeat_on_replay().
 };
 
-// Registers what this thread has just done outside LibTorch's dispatcher, as Titan's own kernels do: each replay of the
-// graph that it captures repeats it. `operation` may use only memory that belongs to the graph or does not move; what
-// it writes during the capture is not restored.
+// Registers work that this thread has just done outside LibTorch's dispatcher, as Titan's own kernels do. Each replay
+// of the graph that the thread captures repeats it. `operation` may use only memory that belongs to the graph or does
+// not move; what it writes during the capture is not restored.
 void repeat_on_replay(std::function<void()> operation);
-// Whether this thread captures.
+// Returns whether this thread captures.
 bool is_captured();
 
-// Memory that was allocated while work was captured. It stays as long as the graph and all tensors that use it.
+// Memory that was allocated during a capture. It lives as long as the graph and all tensors that use it.
 struct DeviceBlock {
   std::shared_ptr<c10::DataPtr> memory;
   size_t bytes = 0;
@@ -45,7 +45,7 @@ class RecordingDevice final : public device::Device, public device::DeviceGraphs
   ~RecordingDevice() override;
 
   std::unique_ptr<device::DeviceGraph> capture(const std::function<void()>& work, device::GraphMemory memory) override;
-  // The captures from this number on (from 0) fail in the middle.
+  // Makes the captures from this number on (counted from 0) fail in the middle.
   void fail_from(int capture) { fail_from_ = capture; }
 
   at::Device torch_device() const override { return cpu_->torch_device(); }

@@ -8,7 +8,7 @@
 
 namespace titan::testing {
 
-// A GPU's row operations on the host (simulated_kernels.h), for a recording device: graphs repeat them.
+// Runs a GPU's row operations on the host (simulated_kernels.h) for a recording device. Graphs repeat them.
 class RecordedKernels final : public kernels::DeviceKernels {
  public:
   bool run(const kernels::RmsNormForward& args) const override { return launch(args); }
@@ -33,7 +33,7 @@ class RecordedKernels final : public kernels::DeviceKernels {
   bool run(const kernels::FindPaddedRows& args) const override { return launch(args); }
   bool on_host() const override { return true; }
 
-  int64_t launches() const { return launches_; }  // Those outside graphs.
+  int64_t launches() const { return launches_; }  // Launches outside of graphs.
 
  private:
   template <typename... Arguments>

@@ -58,7 +58,7 @@ TEST(ParallelSetupTest, PairsOverlapOnlyWithTheirKey) {
   EXPECT_FALSE(overlaps_pairs(config));
 }
 
-// Accepts rows of whole microbatches, and at least `min_count` of them.
+// Returns a check that accepts rows of whole microbatches, and at least `min_count` of them.
 TakesBatch pipeline_of(int64_t size, int64_t min_count) {
   return [=](int64_t rows) {
     if (rows % size != 0) return absl::InvalidArgumentError(absl::StrCat(size, " does not divide ", rows));
@@ -66,7 +66,7 @@ TakesBatch pipeline_of(int64_t size, int64_t min_count) {
   };
 }
 
-// A job that resumes on another mesh: if its original local batch does not fit the pipeline, another may.
+// If a job resumes on another mesh and its original local batch does not fit the pipeline, another local batch may.
 TEST(BatchPlanTest, FindsALocalBatchThatThePipelineAccepts) {
   EXPECT_EQ(plan_batch(24, 4, 2, pipeline_of(2, 1)).value(), (BatchPlan{24, 4, 3}));
   EXPECT_EQ(plan_batch(24, 3, 2, pipeline_of(2, 1)).value(), (BatchPlan{24, 2, 6}));  // 3: not whole microbatches.
@@ -79,7 +79,7 @@ TEST(BatchPlanTest, FindsALocalBatchThatThePipelineAccepts) {
   }
 }
 
-// On any mesh, all rows are dealt, the mesh takes each piece, and nothing is refused that has a solution.
+// On any mesh all rows are dealt, the mesh accepts each piece, and every case that has a solution gets one.
 TEST(BatchPlanTest, RandomMeshes) {
   const int requested_seed = ::testing::UnitTest::GetInstance()->random_seed();  // --gtest_random_seed repeats.
   const unsigned seed = requested_seed != 0 ? static_cast<unsigned>(requested_seed) : std::random_device()();
@@ -110,7 +110,7 @@ TEST(BatchPlanTest, RandomMeshes) {
   EXPECT_GT(above, 0);
 }
 
-// All ranks know the same sums; commands to one rank reach all.
+// All ranks get the same sums, and a command to one rank reaches all.
 TEST(StepReportTest, SumsLossesAndNormAndSpreadsCommands) {
   testing::run_ranks({.dp_replicate = 2, .dp_shard = 2}, 4, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
     StepReport mine;
@@ -144,13 +144,13 @@ TEST(StepReportTest, OneRanksNanReachesAll) {
   });
 }
 
-// The data sent at a step's end does not grow with the ranks.
+// The data sent at the end of a step does not grow with the number of ranks.
 TEST(StepReportTest, TwoReductionsForAnyWorldSize) {
   for (const int ranks : {2, 5}) {
     testing::run_ranks({}, ranks, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
       StepReport mine;
       mine.loss_sum = at::scalar_tensor(-1.0 - self.rank, at::kDouble);
-      mine.valid_tokens = self.rank == 0 ? 0 : 2;  // A rank without tokens reports a value that is ignored.
+      mine.valid_tokens = self.rank == 0 ? 0 : 2;  // The loss of a rank without tokens is ignored.
       const StepSummary summary = exchange(mine, *self.mesh, at::kCPU, /*max_norm=*/1).reports.summary();
       EXPECT_DOUBLE_EQ(summary.max_loss, -1);
       const comm::LedgerCounts sent = self.ledger.counts();
@@ -160,8 +160,8 @@ TEST(StepReportTest, TwoReductionsForAnyWorldSize) {
   }
 }
 
-// Finite losses do not hide non-finite gradients, nor the other way round. A step without labels is skipped as well,
-// but is not an error.
+// Finite losses do not hide non-finite gradients, or the reverse. A step without labels is skipped as well, but is not
+// an error.
 TEST(StepReportTest, NonFiniteStepsAreSkipped) {
   const double huge = std::numeric_limits<double>::infinity();
   const std::vector<std::tuple<double, double, double>> cases = {
@@ -240,11 +240,11 @@ TEST(OptionsTest, StoreAboveTheLastPortIsRefused) {
                            .status()
                            .message());
   };
-  EXPECT_EQ(read("h:65535"), "");  // Started by hand, 2 ranks do not have to fill nodes of 8.
+  EXPECT_EQ(read("h:65535"), "");  // If 2 ranks are started by hand, they need not fill nodes of 8.
   EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": the largest port is 65535"));
 }
 
-// Ranks started by hand on a second node get their GPU from flags or from torchrun's environment.
+// Ranks started by hand on a second node find their GPU by flags or by torchrun's environment.
 TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
   const auto read = [](CommandLineOptions options) {
     options.config_file = absl::StrCat(std::getenv("TITAN_SOURCE"), "/configs/llama3_tiny.toml");
@@ -265,7 +265,8 @@ TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
   EXPECT_EQ(read({.rank = 3})->local_ranks, 2);
   EXPECT_EQ(read({.rank = 3, .local_rank = 0})->local_rank, 0) << "a flag takes precedence";
   ::setenv("LOCAL_RANK", "one", 1);
-  EXPECT_TRUE(absl::StrContains(read({.rank = 3}).status().message(), "LOCAL_RANK: \"one\" is not an integer of 0 or more"));
+  EXPECT_TRUE(
+      absl::StrContains(read({.rank = 3}).status().message(), "LOCAL_RANK: \"one\" is not an integer of 0 or more"));
   ::unsetenv("LOCAL_RANK");
   ::unsetenv("LOCAL_WORLD_SIZE");
   const auto message = [&](const CommandLineOptions& options) { return std::string(read(options).status().message()); };
@@ -273,7 +274,7 @@ TEST(OptionsTest, RanksOfASecondNodeHaveItsDevices) {
   EXPECT_TRUE(absl::StrContains(message({.rank = 0, .local_world = 5}), "the job has 4 ranks in all"));
 }
 
-// A current controller stores neither key: such jobs come from an older one, and must continue as they began.
+// A current controller stores neither key, so such a job comes from an older one and must continue as it began.
 TEST(OptionsTest, AJobOfAnOlderControllerKeepsItsMeaning) {
   char folder[] = "/tmp/titan-launch-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
@@ -294,7 +295,7 @@ TEST(OptionsTest, AJobOfAnOlderControllerKeepsItsMeaning) {
   EXPECT_EQ(job->config.validation.dataloader.order, "global");
 }
 
-// Validation has its own keys for which files it reads, and how.
+// Validation has its own keys for its files and for how they are read.
 TEST(DataSetupTest, ValidationReadsTheKindsOfFilesThatTrainingReads) {
   const data::testing::Folder folder;
   folder.write_tokenizer(data::testing::byte_tokenizer());
@@ -327,7 +328,7 @@ TEST(DataSetupTest, ValidationReadsTheKindsOfFilesThatTrainingReads) {
   EXPECT_TRUE(absl::StrContains(first(), "validation.dataset: dataset_path")) << first();
 }
 
-// A command of the node counts until it is acknowledged; events are numbered lines.
+// A command of the node counts until it is acknowledged. Events are numbered lines.
 TEST(ReporterTest, CommandsAndEvents) {
   char folder[] = "/tmp/titan-reporter-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);

@@ -1,5 +1,5 @@
-"""Tests validation.sample_prompts: what the model writes while it trains is the same on every mesh, is what titan-generate
-writes, and does not affect training."""
+"""Tests validation.sample_prompts: the texts that a model generates while it trains are the same on every mesh, equal those of
+titan-generate, and do not affect training."""
 
 import os
 import re

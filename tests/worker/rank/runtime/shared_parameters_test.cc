@@ -64,7 +64,7 @@ class Last : public nn::Block {
   First& first_;
 };
 
-// Flavor "inner": layers share, too.
+// In the flavor "inner" layers share parameters, too.
 absl::StatusOr<model::Model> build(const models::ModelSpec& spec, const model::BuildOptions&) {
   model::Model model;
   auto first = std::make_unique<First>(spec);
@@ -87,8 +87,8 @@ TrainingPlan plan_of(const std::string& flavor) {
   return plan;
 }
 
-// Parameters that several blocks read, together with unshared ones in the block that declares them, get one gradient of
-// all readers.
+// Parameters that several blocks read, and unshared ones in the block that declares them, get one gradient from all
+// readers.
 TEST(SharedParametersTest, TrainAlikeOnEveryMesh) {
   for (const char* flavor : {"ends", "inner"}) {
     for (const char* policy : {"default", "always", "never"}) {

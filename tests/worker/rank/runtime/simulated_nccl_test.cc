@@ -1,5 +1,5 @@
-// Tests that no mesh hangs on NCCL: training, evaluation and shutdown over tests/worker/rank/comm/simulated_nccl.h,
-// which runs on the CPU's backends, has NCCL's rules, and is opened by the code that opens a GPU's communicators.
+// Tests that no mesh hangs on NCCL: training, evaluation and shutdown run over tests/worker/rank/comm/simulated_nccl.h,
+// which uses the CPU's backends under NCCL's rules, and the code that opens a GPU's communicators opens it.
 #include "tests/worker/rank/comm/simulated_nccl.h"
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +25,7 @@ struct Case {
   friend void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 };
 
-// The same as runtime::messages_of() for the configuration.
+// Returns what runtime::messages_of() returns for the same configuration.
 std::map<Axis, comm::Messages> messages_of(const TrainingPlan& plan) {
   config::ParallelismSection parallelism;
   parallelism.enable_async_tensor_parallel = plan.parallel.async_tensor_parallel;
@@ -51,7 +51,7 @@ testing::ThreadWorld world_of(const Case& one, const TrainingPlan& plan, const s
   return world;
 }
 
-// The error that ends the world; empty if there is none.
+// Returns the error that ends the world, or "" if there is none.
 std::string error_text(const std::vector<std::exception_ptr>& failures) {
   try {
     testing::rethrow_cause(failures);
@@ -175,7 +175,7 @@ std::vector<Case> other_meshes() {
   };
 }
 
-// A schedule from a file: a list for each rank.
+// Returns a case with a schedule as read from a file: a list for each rank.
 Case written_schedule() {
   return {"CSV", {.pp = 2}, 2, [](TrainingPlan& plan) {
             plan.custom_schedule = pipeline::generate("1F1B", 2, 1, 4).value();
@@ -186,8 +186,8 @@ Case written_schedule() {
 
 class SimulatedNcclTest : public ::testing::TestWithParam<Case> {};
 
-// Compares numbers too: without tags every message must meet its own receive. Memory of messages is free once they were
-// waited for.
+// Numbers are compared, too: without tags, every message must still meet its own receive. The memory of messages is
+// free once they were waited for.
 TEST_P(SimulatedNcclTest, TrainsAsOneRank) {
   const TrainingPlan plan = plan_of(GetParam());
   TrainingPlan alone = plan;
@@ -207,8 +207,8 @@ INSTANTIATE_TEST_SUITE_P(Schedules, SimulatedNcclTest, ::testing::ValuesIn(pipel
 INSTANTIATE_TEST_SUITE_P(Meshes, SimulatedNcclTest, ::testing::ValuesIn(other_meshes()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Files, SimulatedNcclTest, ::testing::Values(written_schedule()), name_of_case);
 
-// Without the greeting every schedule hangs in its first step, because receives are posted ahead; the simulation
-// reports it.
+// Without the greeting every schedule hangs in its first step, because receives are posted ahead. The simulation must
+// report it.
 TEST(SimulatedNcclRules, PipelinesHangWithoutTheGreeting) {
   std::vector<Case> cases = pipelines();
   for (const Case& one : other_meshes()) {
@@ -225,7 +225,7 @@ TEST(SimulatedNcclRules, PipelinesHangWithoutTheGreeting) {
   }
 }
 
-// Runs `body` on the ranks of one tensor group, which send to each other.
+// Runs `body` on the ranks of one tensor group, all pairs of which may exchange messages. Returns the error, or "".
 std::string run_group(int ranks, const std::function<void(const comm::Group&)>& body) {
   const auto nccl = std::make_shared<SimulatedNccl>(ranks);
   testing::ThreadWorld world = world_of({"group", {.tp = ranks}, ranks}, TrainingPlan(), nccl);
@@ -243,7 +243,7 @@ TEST(SimulatedNcclRules, MutualWaitIsDetectedAtOnce) {
   EXPECT_NE(why.find("rank 1 waits for receive from rank 0"), std::string::npos) << why;
 }
 
-// Ranks 0 and 1 swap two tensors; others do nothing.
+// Makes ranks 0 and 1 swap two tensors. Other ranks do nothing.
 void swap(const comm::Group& group, bool send_first) {
   if (group.rank() > 1) return;
   const int peer = 1 - group.rank();
@@ -256,8 +256,8 @@ void swap(const comm::Group& group, bool send_first) {
   EXPECT_EQ(theirs[0].item<double>(), peer);
 }
 
-// With so many ranks, pairs share a communicator: then only matching calls can end, and the code that swaps matches
-// them.
+// Among many ranks pairs share a communicator, so only matching calls can end. The code that swaps makes its calls
+// match.
 TEST(SimulatedNcclRules, SharedPairsNeedMatchingCalls) {
   EXPECT_EQ(run_group(2, [](const comm::Group& group) { swap(group, true); }), "") << "one communicator per direction";
   EXPECT_EQ(run_group(20, [](const comm::Group& group) { swap(group, group.rank() == 0); }), "");
@@ -265,7 +265,7 @@ TEST(SimulatedNcclRules, SharedPairsNeedMatchingCalls) {
   EXPECT_NE(why.find("rank 0 waits for receive from rank 1 of 8 bytes"), std::string::npos) << why;
 }
 
-// A channel delivers messages in the order of their issue, regardless of their tags.
+// A channel delivers messages in the order of their issue, whatever their tags are.
 TEST(SimulatedNcclRules, MessagesOfOneChannelKeepTheirOrder) {
   const std::string why = run_group(2, [](const comm::Group& pair) {
     at::Tensor few = at::zeros({2}), many = at::zeros({3});
@@ -280,7 +280,8 @@ TEST(SimulatedNcclRules, MessagesOfOneChannelKeepTheirOrder) {
   EXPECT_NE(why, "");
 }
 
-// Limits of what a message may use of a GPU while it is in flight, and of what a collective may.
+// Communicators get the limits of how much of a GPU a message may use while it is in flight, and of how much a
+// collective may.
 TEST(SimulatedNcclRules, CommunicatorsKnowTheirLimits) {
   const auto nccl = std::make_shared<SimulatedNccl>(4);
   const Case one{"limits", {.pp = 2, .dp_shard = 2}, 4};

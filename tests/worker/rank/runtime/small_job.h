@@ -13,9 +13,9 @@
 
 namespace titan::testing {
 
-// Trains a model of tests/numerics/small_models to its end, with threads of this process as ranks: four rows of 32
-// tokens per microbatch, two microbatches per step. `words` are more titan-rank flags, --model.name, --model.flavor and
-// --training.steps included.
+// Trains a model of tests/numerics/small_models to the end, with threads of this process as ranks: four rows of 32
+// tokens per microbatch, two microbatches per step. `words` are more flags of titan-rank, which include --model.name,
+// --model.flavor and --training.steps.
 inline void run_small_job(const std::string& words) {
   const rank_protocol::TempFolder folder;
   const std::string config = folder.file("job.toml");

@@ -1,9 +1,9 @@
-// From the fourth step on a rank requests the same blocks from its allocator in every step, so an allocator that keeps
+// From the fourth step on, a rank requests the same blocks from its allocator in every step, so an allocator that keeps
 // freed memory requests none from the system. An allocator around LibTorch's observes the threads that run steps, for
-// all families, kinds of mesh and modes of recomputation. The CPU's own such allocator
-// (worker/rank/runtime/memory/cpu_memory.h) is tested by its count of requests, on one rank, since blocks of several
-// threads are freed at varying times. Sizes that depend on the data are left out: packed documents, and rows that are
-// exchanged in pieces of different sizes. The C++ heap, which that allocator does not see, must not grow either.
+// all families, kinds of mesh and modes of recomputation. The CPU's own caching allocator
+// (worker/rank/runtime/memory/cpu_memory.h) is tested by its count of requests, on one rank, since several threads free
+// blocks at varying times. Sizes that depend on the data are left out: packed documents, and rows that are exchanged in
+// pieces of different sizes. The C++ heap, which that allocator does not see, must not grow either.
 
 #include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
@@ -35,11 +35,12 @@ using Blocks = std::map<size_t, int>;  // Number of blocks by bytes.
 
 struct Step {
   Blocks blocks;
-  int64_t requested_before = 0;  // Blocks requested from malloc before it began.
+  int64_t requested_before = 0;  // Blocks requested from malloc before the step began.
 };
 using Steps = std::map<int, Step>;  // From 1.
 
-// Records what each rank's thread allocates in each step, from the start of the step's scope to that of the next.
+// Records what each rank's thread allocates in each step, from the start of the step's scope to the start of the next
+// one's.
 class StepAllocations {
  public:
   StepAllocations()
@@ -57,7 +58,7 @@ class StepAllocations {
   StepAllocations(const StepAllocations&) = delete;
   StepAllocations& operator=(const StepAllocations&) = delete;
 
-  // One element per rank.
+  // Returns one element per rank.
   static std::vector<Steps> take() {
     const std::scoped_lock lock(mutex_);
     std::vector<Steps> all;
@@ -163,8 +164,8 @@ TEST(SteadyAllocations, OnAnyMesh) {
   }
 }
 
-// In bf16 a job on a CPU uses Titan's kernels by default; they save and allocate other tensors. LibTorch's products of
-// all experts allocate by their rows on a CPU, which depend on the load.
+// In bf16 a job on a CPU uses Titan's kernels by default, which save and allocate other tensors. On a CPU, LibTorch's
+// products of all experts allocate by their number of rows, which depends on the load.
 TEST(SteadyAllocations, WithAndWithoutTitansKernels) {
   for (const char* by : {"auto", "reference"}) {
     for (const std::string& family : testing::small_families()) {
@@ -197,7 +198,7 @@ TEST(SteadyAllocations, InAnyModeOfRecomputation) {
   }
 }
 
-// Enough tokens that the allocator keeps the blocks: small ones are malloc's.
+// There are enough tokens that the allocator keeps the blocks; it leaves small ones to malloc.
 TEST(SteadyAllocations, RequestNothingFromMalloc) {
   const std::string large =
       " --resources.ranks 1 --training.seq_len 64 --training.local_batch_size 16"
@@ -212,8 +213,8 @@ TEST(SteadyAllocations, RequestNothingFromMalloc) {
   }
 }
 
-// Bytes of malloc in use, in all its arenas, when each step begins. `planted`: bytes that it keeps of each step as a
-// check. Its own memory is reserved beforehand and does not count.
+// Records the bytes of malloc in use, in all its arenas, when each step begins. `planted`: bytes that it leaks in each
+// step, to check itself. Its own memory is reserved beforehand and does not count.
 class StepHeap {
  public:
   static constexpr int kSteps = 60, kFirst = 30;  // Buffers of the first steps are still filling.
@@ -232,7 +233,8 @@ class StepHeap {
   StepHeap(const StepHeap&) = delete;
   StepHeap& operator=(const StepHeap&) = delete;
 
-  // The median growth per step from kFirst on: buffers that double or stop growing do so in few of the steps.
+  // Returns the median growth per step from kFirst on. Buffers that double, or that stop growing, grow in only a few of
+  // the steps.
   static int64_t growth() {
     EXPECT_EQ(used_.size(), kSteps);
     if (used_.size() != kSteps) return 0;
@@ -265,7 +267,7 @@ int64_t heap_growth(const std::string& family, size_t planted) {
   return StepHeap::growth();
 }
 
-// Limit for one rank: several send each other blocks that are freed at varying times. Measured: 0 to 224 bytes.
+// Limit for one rank, since several send each other blocks that are freed at varying times. Measured: 0 to 224 bytes.
 constexpr int64_t kGrowth = 512;
 
 TEST(SteadyAllocations, HeapDoesNotGrow) {

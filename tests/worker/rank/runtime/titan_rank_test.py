@@ -1,4 +1,5 @@
-"""Tests titan-rank as real processes, without daemons: finish, save on SIGTERM, resume, a killed peer, exit codes."""
+"""Tests titan-rank as real processes, without daemons: it finishes, saves on SIGTERM, resumes, loses a peer, and has exit
+codes."""
 
 import base64
 import glob
@@ -62,7 +63,7 @@ class Ranks:
             server.close()
 
     def wait(self, seconds=120):
-        """Exit codes of all ranks; their output is kept in `outputs`."""
+        """Waits for all ranks and returns their exit codes. Stores their output in `outputs`."""
         self.outputs = []
         try:
             for process in self.processes:
@@ -105,7 +106,7 @@ def manifest_of(folder, step):
 
 
 def losses(folder):
-    """The loss curve; a replayed step's last line wins."""
+    """Returns the loss curve. If a step ran again, its last line counts."""
     curve = {}
     with open(os.path.join(folder, "metrics.jsonl")) as file:
         for line in file:
@@ -116,7 +117,7 @@ def losses(folder):
 
 
 def make_sentencepiece(folder, learnt, texts):
-    """Trains a model in `folder`; returns the documents' tokens by its package."""
+    """Trains a model in `folder`. Returns the documents' tokens, as its package computes them."""
     import sentencepiece  # Here and below: many tests import this file.
 
     lines = [line for text in learnt for line in text[:3000].split("\n") if line.strip()]
@@ -135,12 +136,12 @@ def make_tiktoken(folder, _, texts):
         file.writelines("%s %d\n" % (base64.b64encode(token).decode(), rank) for token, rank in ranks.items())
     words = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
     encoding = tiktoken.Encoding("llama3", pat_str=words, mergeable_ranks=ranks, special_tokens={})
-    begin = len(ranks)  # Llama 3's special tokens follow: <|begin_of_text|>, <|end_of_text|>, ...
+    begin = len(ranks)  # Llama 3's special tokens come next: <|begin_of_text|>, <|end_of_text|>, ...
     return [[begin, *encoding.encode(text), begin + 1] for text in texts]
 
 
 def write_megatron(prefix, documents):
-    """Writes as Megatron-LM's preprocessing does, each document one sequence of int32."""
+    """Writes documents as Megatron-LM's preprocessing does, each as one sequence of int32."""
     count, lengths = len(documents), [len(document) for document in documents]
     firsts = [4 * sum(lengths[:i]) for i in range(count)]
     with open(prefix + ".bin", "wb") as out:
@@ -171,7 +172,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(sorted(whole), list(range(1, 13)))
         self.assertLess(whole[12], whole[1])
 
-        # One rank gets the signal; both stop at the same step edge, saved.
+        # One rank gets the signal. Both save and stop at the same step edge.
         ranks = Ranks(self.folder("stopped"), 2, mixed)
         ranks.wait_for_step(3)
         soft, hard = resource.prlimit(ranks.processes[0].pid, resource.RLIMIT_NOFILE)
@@ -214,13 +215,13 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
 
     def test_peer_killed_during_a_save_is_named(self):
-        # Rank 0 waits for rank 1's part of a checkpoint, not in a collective, and no connection breaks.
+        # Rank 0 waits for rank 1's part of a checkpoint and not in a collective, so no connection breaks.
         ranks = Ranks(self.folder("killed-saving"), 2, ["--training.steps", "100000", "--lr_scheduler.total_steps", "100000",
                                                         "--checkpoint.interval", "1", "--checkpoint.async_mode", "disabled",
                                                         "--checkpoint.keep_latest_k", "2"])
         self.addCleanup(ranks.kill)
         ranks.wait_for_step(2)
-        # The kernel kills rank 1 when its next file exceeds this: during its part of a checkpoint, the only large file.
+        # The kernel kills rank 1 when it writes a larger file: its part of a checkpoint, which is the only large one.
         victim = ranks.processes[1].pid
         resource.prlimit(victim, resource.RLIMIT_CORE, (0, 0))
         resource.prlimit(victim, resource.RLIMIT_FSIZE, (1 << 17, 1 << 17))
@@ -289,7 +290,7 @@ class TitanRankTest(unittest.TestCase):
                 self.assertAlmostEqual(curve[step], loss, delta=1e-10, msg="%s step %d" % (name, step))
 
     def test_pipeline_over_processes_equals_one_rank_and_resumes_there(self):
-        # Accumulation (two runs of a schedule per step), split backward passes and validation.
+        # The job has accumulation (two runs of a schedule per step), split backward passes and validation.
         extra = ["--training.dtype", "float64", "--training.global_batch_size", "4", "--training.steps", "6",
                  "--validation.enable", "--validation.freq", "6", "--validation.seq_len", "64"]
         one = self.finish("one4", 1, extra)
@@ -328,7 +329,7 @@ class TitanRankTest(unittest.TestCase):
                 self.assertAlmostEqual(curve[step], loss, delta=1e-10, msg="%s step %d" % (name, step))
 
     def test_validation_on_uneven_data_and_async_checkpoints(self):
-        # Rows of three documents, dealt to two ranks: one rank runs out of data first, and no rank waits for it.
+        # Three documents are dealt to two ranks: one rank runs out of data first, and no rank waits for it.
         text = self.folder("text")
         os.makedirs(text)
         with open(os.path.join(text, "data.json"), "w") as file:
@@ -359,7 +360,7 @@ class TitanRankTest(unittest.TestCase):
             self.assertNotIn("Training completed", seed.outputs[0])
 
     def test_the_last_save_waits_for_its_disk(self):
-        """The ranks' state would be lost: they stay until the folder can be written, and report what they wait for."""
+        """Since their state would be lost, the ranks stay until the folder can be written, and report what they wait for."""
         ranks = Ranks(self.folder("waits"), 2, ["--training.steps", "60", "--checkpoint.interval", "1000"])
         ranks.wait_for_step(1)
         obstacle = os.path.join(ranks.folder, "checkpoint")
@@ -373,7 +374,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
         self.assertIn("step 60 could not be saved: ", ranks.outputs[0])
         self.assertEqual([60], [event["step"] for event in ranks.events(0, "checkpoint_committed")])
-        # The checkpoint names its model, and another model's job refuses it.
+        # The checkpoint names its model, and a job of another model refuses it.
         self.assertEqual("llama3", manifest_of(ranks.folder, 60)["model"]["name"])
         other = Ranks(ranks.folder, 1, ["--model.name", "llama4", "--model.flavor", "debugmodel", "--training.steps", "61",
                                         "--checkpoint.load_step", "60"])
@@ -382,7 +383,7 @@ class TitanRankTest(unittest.TestCase):
         self.assertIn("step-60 holds llama3 debugmodel (", other.outputs[0])
 
     def test_stop_request_shortens_the_wait_of_the_last_save(self):
-        """The ranks would wait half an hour for the disk, but after a stop request only for its grace."""
+        """The ranks would wait half an hour for the disk, but after a stop request they wait only for the grace period."""
         ranks = Ranks(self.folder("stops"), 2, ["--checkpoint.interval", "1000", "--restart.stop_grace_seconds", "5"])
         ranks.wait_for_step(1)
         open(os.path.join(ranks.folder, "checkpoint"), "x").close()  # A file in place of the checkpoint folder.
@@ -415,7 +416,7 @@ class TitanRankTest(unittest.TestCase):
         folder = self.folder("seeded")
         seed = Ranks(folder, 1, ["--checkpoint.create_seed_checkpoint", "--training.global_batch_size", "-1"])
         self.assertEqual(seed.wait(), [0], seed.outputs[0])
-        # Another seed would draw other weights: the checkpoint's are used.
+        # Another seed would draw other weights, so the checkpoint's are used.
         curve = self.finish("seeded", 2, ["--debug.seed", "7"])
         plain = self.finish("plain", 2)
         self.assertEqual(curve[1], plain[1])
@@ -455,7 +456,7 @@ class TitanRankTest(unittest.TestCase):
                 try:
                     while part := os.read(reader, 65536):
                         text += part
-                except OSError:  # A terminal whose writers are gone.
+                except OSError:  # No process has the other end open any more.
                     pass
                 os.close(reader)
                 self.assertEqual(0, rank.wait(120), text)
@@ -499,10 +500,10 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(sorted(at_once), [1, 4, 8, 12])
         self.assertEqual(self.finish("late", 2, late), at_once)
 
-        # A stop takes effect a step later, but for all at the same edge, and nothing is lost.
+        # A stop takes effect one step later, but at the same edge for all ranks, and nothing is lost.
         ranks = Ranks(self.folder("stopped late"), 2, late)
         ranks.wait_for_step(4)
-        ranks.processes[1].send_signal(signal.SIGUSR2)  # Schedulers warn by other signals than SIGTERM, too.
+        ranks.processes[1].send_signal(signal.SIGUSR2)  # Some schedulers warn by signals other than SIGTERM.
         self.assertEqual(ranks.wait(), [16, 16], "\n".join(ranks.outputs))
         stopped = [ranks.events(rank, "stopped")[0]["step"] for rank in (0, 1)]
         self.assertEqual(stopped[0], stopped[1])
@@ -549,13 +550,13 @@ class TitanRankTest(unittest.TestCase):
         self.assertIn("metrics.jsonl", modes)
         self.assertIn("fence.json", modes)
         self.assertEqual({}, {name: oct(mode) for name, mode in modes.items() if mode not in (0o664, 0o775)})
-        code, events, output = start(2)  # Late: its successor owns the folder.
+        code, events, output = start(2)  # Too late: its successor owns the folder.
         self.assertEqual(code, 15, output)
         self.assertEqual(events[-1]["class"], "fenced")
 
     def test_late_rank_of_another_job_or_attempt_cannot_join(self):
-        # A port is free again as soon as its store is gone, and the next store may get it while earlier ranks still
-        # look for theirs.
+        # A port is free again as soon as its store has ended. The next store may get it while earlier ranks still look
+        # for theirs.
         server = listening_socket()
         self.addCleanup(server.close)
 
@@ -591,7 +592,7 @@ class TitanRankTest(unittest.TestCase):
             self.assertEqual(0, process.returncode, output)
 
     def test_a_job_reads_text_by_each_kind_of_tokenizer(self):
-        # Trains on exactly the tokens of the kind's package: a job that gets these tokens has the same losses.
+        # The job trains on exactly the tokens of the kind's package: a job that gets these tokens has the same losses.
         with open(os.path.join(ASSETS, "c4_test", "data.json")) as file:
             whole = [json.loads(line)["text"] for line in file][:12]
         texts = [one[at:at + 60] for one in whole for at in (100, 400)]  # Several of them, with their ends, in a row.

@@ -25,7 +25,7 @@ config::ProfilingSection every(int freq, int warmup, int active) {
   return config;
 }
 
-// One letter per step: nothing, warm-up, record, save.
+// Returns one letter per step: nothing, warm-up, record, save.
 std::string drawn(const config::ProfilingSection& config, int64_t steps) {
   std::string text;
   for (int64_t step = 1; step <= steps; ++step) {
@@ -86,7 +86,7 @@ TEST(TracerTest, HoldsTheStepsOfOneRoundAndTheirHelpers) {
   EXPECT_FALSE(has(names, "somebody else"));
 }
 
-// Work of other threads, and collectives in flight, come from the rank's own record and have separate rows.
+// Work of other threads, and collectives in flight, come from the rank's own recordings and have separate rows.
 TEST(TracerTest, HoldsOtherThreadsAndCollectives) {
   const rank_protocol::TempFolder folder;
   const auto spans = std::make_shared<trace::SpanRecorder>();
@@ -132,7 +132,7 @@ TEST(TracerTest, HoldsOtherThreadsAndCollectives) {
   EXPECT_EQ(args["waiting us"], 2.0);
 }
 
-// A file that is not a LibTorch trace stays unchanged.
+// A file that is not a trace of LibTorch is not changed.
 TEST(TraceFileTest, RefusesFilesThatAreNotTraces) {
   const rank_protocol::TempFolder folder;
   const std::string path = folder.path() + "/trace.json";
@@ -191,7 +191,7 @@ TEST(TracerTest, AFolderThatCannotBeMadeIsAnError) {
   EXPECT_FALSE(tracer.end_step(2).ok());
 }
 
-// Traces requested from a rank while it trains; the test plays the daemon's side of the page.
+// Tests traces that are requested from a rank while it trains. The test plays the daemon's part on the shared page.
 class RequestedTraceTest : public ::testing::Test {
  protected:
   Tracer tracer(const config::ProfilingSection& config = {}) {
@@ -268,7 +268,7 @@ TEST_F(RequestedTraceTest, EndingEarlySavesTheRecordedSteps) {
   EXPECT_EQ(state(), TraceState::kWritten);
 }
 
-// A round that records continues to its end; otherwise a request takes precedence.
+// A round that has begun to record continues to its end; otherwise a request takes precedence.
 TEST_F(RequestedTraceTest, SharesTheProfilerWithTheSchedule) {
   Tracer tracer = this->tracer(every(5, 1, 2));  // Records 4, 5; 9, 10; 14, 15.
   for (const int64_t step : {1, 2, 3, 4}) EXPECT_FALSE(run(tracer, step));

@@ -1,5 +1,5 @@
-"""Tests traces of two ranks that train and save: their content, whether collectives are in flight while layers compute, and that
-the programs for which they are made can read them."""
+"""Tests traces of two ranks that train and save: their content, that collectives are in flight while layers compute, and that the
+programs for which the traces are made can read them."""
 
 import json
 import os
@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 
 class Traces(unittest.TestCase):
-    """One run: every second of five steps is recorded, and a checkpoint of each step is written during the next one."""
+    """One run, in which every second of five steps is recorded, and each step's checkpoint is written during the next step."""
 
     @classmethod
     def setUpClass(cls):
@@ -66,7 +66,7 @@ class Traces(unittest.TestCase):
             self.assertGreater(len(gathered), 0, sorted(set(names)))
             self.assertEqual({"backend": "gloo", "rank": rank, "world_size": 2}, trace["distributedInfo"])
 
-    # The loader prepares the batch after the next one; the writer has the step before.
+    # The loader prepares the batch after the next one, and the writer writes the step before.
     def test_threads_that_read_and_save(self):
         for trace in self.traces.values():
             rows = row_names(trace)
@@ -79,8 +79,8 @@ class Traces(unittest.TestCase):
             self.assertLessEqual(work["checkpoint writer"],
                                  {"write shard", "wait for all ranks' shards", "publish manifest", "remove old checkpoints"})
 
-    # A layer's weights are gathered while the layer before it computes, and gradients are reduced while the next one
-    # does.
+    # A layer's weights are gathered while the layer before it computes, and its gradients are reduced while the next
+    # layer of the backward pass computes.
     def test_collectives_overlap_with_layers(self):
         for trace in self.traces.values():
             layers = {}
@@ -117,8 +117,8 @@ class Traces(unittest.TestCase):
             self.assertGreater(other, 0)
             self.assertLess(issuing + waiting, sum(trace_overlap.steps(trace)) * 1e3)
 
-    # Viewers of the trace event format, Perfetto among them, rely on these: kinds and fields, names of rows, and in each
-    # row events that are disjoint or nested.
+    # Perfetto and other viewers of the trace event format rely on kinds and fields, on names of rows, and on events in
+    # a row being disjoint or nested.
     def test_the_format_is_what_viewers_expect(self):
         for trace in self.traces.values():
             rows = defaultdict(list)

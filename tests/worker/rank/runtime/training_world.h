@@ -48,30 +48,31 @@ struct TrainingPlan {
   model::ParallelOptions parallel;  // build_rank() fills in its mesh.
   int64_t global_batch = 4;
   int64_t seq_len = 16;
-  std::optional<int64_t> document_end = std::nullopt;  // This token ends a document: tokens attend inside theirs.
+  std::optional<int64_t> document_end = std::nullopt;  // Ends a document; tokens attend inside theirs.
   int64_t max_logit_bytes = 0;                         // 0: all at once.
   int microbatches = 1;                                // Gradient accumulation: runs per rank and step.
   int steps = 3;
-  // With a pipeline: the order of work, stages per rank (0: the schedule's own number), and microbatches of each run.
+  // For a pipeline: the order of work, stages per rank (0: the schedule's own number), and microbatches of each run.
   std::string schedule = "1F1B";
   int stages_per_rank = 0;
   int pipeline_microbatches = 2;
   std::optional<pipeline::Schedule> custom_schedule;  // Instead of a generated one.
   bool overlap_pairs = false;
-  // Empty: AdamW on all parameters.
+  // If empty, AdamW trains all parameters.
   std::function<std::unique_ptr<optim::Optimizer>(runtime::ShardedModel&, ThreadRank&)> make_optimizer;
-  std::function<void(model::Model&)> convert;  // Changes the model after it was split; may be empty.
+  std::function<void(model::Model&)> convert;  // Changes the model after the split; may be empty.
   std::function<void(runtime::ShardingOptions&, ThreadRank&)> of_rank;  // Rank-specific options; may be empty.
   double qk_clip = 0;                                                   // optimizer.qk_clip
 };
 
-// A rank's part of one tensor, and where it starts in the whole. `value` has the whole's dims, with this rank's sizes.
+// A rank's part of one tensor, and its offset in the whole. `value` has as many dims as the whole, and this rank's
+// sizes.
 struct Piece {
   std::vector<int64_t> offset;
   at::Tensor value;
 };
 
-// Results of one rank. `pieces` has its parts of everything trained, keyed by "gradient.<FQN>" (first step) and
+// Results of one rank. `pieces` has its parts of all that was trained, by "gradient.<FQN>" (first step) and
 // "value.<FQN>" (at the end).
 struct RankOutcome {
   std::vector<double> losses;
@@ -82,8 +83,8 @@ struct RankOutcome {
   std::vector<parallel::QkClip::Figures> logits;  // After each step, with plan.qk_clip.
 };
 
-// Rows [begin, end) of the global batch of one step; the same on every mesh. Tokens and labels are [end - begin,
-// seq_len]; some labels are ignored.
+// Returns rows [begin, end) of the global batch of one step, the same on every mesh. Tokens and labels are [end -
+// begin, seq_len]; some labels are ignored.
 inline nn::MicrobatchContext rows_of_step(const TrainingPlan& plan, int step, int64_t begin, int64_t end) {
   at::Tensor tokens = at::arange(plan.global_batch * (plan.seq_len + 1), at::kLong).view({plan.global_batch, -1});
   tokens = (tokens * 7919 + 31 * step + tokens.div(13, "floor")).remainder(plan.spec.vocab_size).slice(0, begin, end);
@@ -103,7 +104,8 @@ inline pipeline::Schedule schedule_of(const TrainingPlan& plan, int ranks) {
   return pipeline::generate(plan.schedule, ranks, stages, plan.pipeline_microbatches).value();
 }
 
-// The matrices of the layers from `first` on use such a recipe, those of their experts too; routers are not converted.
+// Makes the matrices of the layers from `first` on use such a recipe, including those of their experts. Routers are not
+// converted.
 inline void convert_layers(model::Model& model, const nn::LowPrecisionOptions& options, size_t first = 0) {
   model.recipes.push_back(nn::make_low_precision_recipe(options));
   for (const auto& block : model.blocks) {
@@ -119,7 +121,7 @@ inline void convert_layers(model::Model& model, const nn::LowPrecisionOptions& o
   }
 }
 
-// One rank's model and what drives it, built as the trainer builds them.
+// One rank's model and its executor, built as the trainer builds them.
 struct RankModel {
   pipeline::Schedule schedule;
   std::unique_ptr<runtime::ShardedModel> sharded;
@@ -154,7 +156,7 @@ inline RankModel build_rank(const TrainingPlan& plan, ThreadRank& self) {
   return built;
 }
 
-// This rank's microbatches of one run: rows from `first` on, `rows` for the whole run.
+// Returns this rank's microbatches of one run: `rows` rows, from `first` on, for the whole run.
 inline std::vector<nn::MicrobatchContext> microbatches_of_run(const TrainingPlan& plan, const comm::DeviceMesh& mesh,
                                                               int step, int64_t first, int64_t rows, int count) {
   std::vector<nn::MicrobatchContext> microbatches;
@@ -165,15 +167,15 @@ inline std::vector<nn::MicrobatchContext> microbatches_of_run(const TrainingPlan
   return microbatches;
 }
 
-// The first row of this rank in a step, and its number of rows.
+// Returns the first row of this rank in a step, and its number of rows.
 inline std::pair<int64_t, int64_t> rows_of_rank(const TrainingPlan& plan, const comm::DeviceMesh& mesh) {
   const mesh::Mesh& shape = mesh.mesh();
   const int64_t rows = plan.global_batch / shape.size(mesh::Axis::kBatch);
   return {rows * shape.index(mesh.rank(), mesh::Axis::kBatch), rows};
 }
 
-// Forward and backward of one step. Returns the sum of losses, [], on one rank of those that have the same tokens, and
-// zero on the others.
+// Runs forward and backward of one step. Of the ranks that have the same tokens, one returns the sum of losses, [], and
+// the others zero.
 inline at::Tensor forward_backward(const TrainingPlan& plan, const comm::DeviceMesh& mesh, RankModel& model, int step) {
   const int64_t tokens = nn::count_valid(rows_of_step(plan, step, 0, plan.global_batch).labels).item<int64_t>();
   const auto [first, rows] = rows_of_rank(plan, mesh);
@@ -190,7 +192,7 @@ inline at::Tensor forward_backward(const TrainingPlan& plan, const comm::DeviceM
   return mesh.mesh().coordinate(mesh.rank()).tp == 0 ? loss : at::zeros_like(loss);
 }
 
-// Loss of the step's first rows, on every rank.
+// Returns the loss of the first step's rows, on every rank.
 inline double evaluate(const TrainingPlan& plan, const comm::DeviceMesh& mesh, RankModel& model) {
   const auto [first, rows] = rows_of_rank(plan, mesh);
   const int count = model.schedule.ranks == 1 ? 1 : model.schedule.microbatches;
@@ -225,7 +227,7 @@ inline RankOutcome train_rank(const TrainingPlan& plan, ThreadRank& self) {
         outcome.pieces["gradient." + placed->parameter->fqn] = {placed->global_offset(), placed->grad.clone()};
       }
     }
-    // Sums over ranks for the comparison; the ledger reading above excludes them.
+    // Sums over ranks for the comparison. The ledger was read before and excludes these sums.
     at::Tensor report = at::stack({loss, optim::sum_of_squares(model.sharded->gradients())});
     mesh.group(mesh::Axis::kWorld).all_reduce(report).wait();
     outcome.losses.push_back(report[0].item<double>() / static_cast<double>(tokens));
@@ -253,7 +255,7 @@ inline std::vector<RankOutcome> train_world(const TrainingPlan& plan, const mesh
 
 inline constexpr double kExact = 1e-10;  // fp64: no split of the work may change the result.
 
-// Compares every rank's parts with the same parts of a one-rank run; together the ranks have all parameters.
+// Compares every rank's parts with the same parts of a one-rank run. Together the ranks must have all parameters.
 inline void expect_same_training(const RankOutcome& reference, const std::vector<RankOutcome>& world,
                                  double tolerance) {
   std::set<std::string> seen;

@@ -1,6 +1,6 @@
-"""Tests that the validation loss is the same for the same weights and rows, regardless of the batch, the ranks and the mesh: the
-sum of all cross-entropies over the number of all labels. Batches have unequal numbers of labels if rows run out, are packed, or
-hold prompts. Non-finite values end the job, or are reported, by training.nonfinite_policy."""
+"""Tests that the validation loss depends only on the weights and the rows, and not on the batch, the ranks or the mesh: it is the
+sum of all cross-entropies divided by the number of all labels. Batches have unequal numbers of labels if rows run out, are
+packed, or hold prompts. training.nonfinite_policy says whether non-finite values end the job or are only reported."""
 
 import json
 import os
@@ -65,7 +65,7 @@ class Validation(unittest.TestCase):
             with self.subTest(way=way):
                 self.assertAlmostEqual(whole, self.loss(*common, way), delta=2e-5)  # float32 sums in another order.
 
-    # About thirteen rows, which none of these batches divides; batches of one row are right in any case.
+    # The text has about thirteen rows, which none of these batches divides. Batches of one row are right in any case.
     def test_text_that_does_not_fill_the_last_batch(self):
         whole = self.loss(batch(1))
         self.assertAlmostEqual(7.4797, whole, delta=6e-5)
@@ -76,7 +76,7 @@ class Validation(unittest.TestCase):
         self.assertAlmostEqual(7.5007, whole, delta=6e-5)
         self.check_one_figure(whole, [batch(2), {**batch(2), **DP}], PACKED)
 
-    # Questions of many lengths: the labels of a row are anything from a few to most of it.
+    # Questions have many lengths, so the labels of a row are anything from a few to most of it.
     def test_conversations(self):
         turns = [[{"role": "user", "content": "ask " + "x " * (17 * i % 40)}, {"role": "assistant", "content": "say " + "word " * (13 * i % 23)}]
                  for i in range(40)]  # fmt: skip
@@ -92,7 +92,7 @@ class Validation(unittest.TestCase):
         self.assertEqual((0, []), (code, losses))
         self.assertTrue([e for e in events if e["kind"] == "warning" and "no token of the validation dataset is a label" in e["message"]], events)
 
-    # The step before is finite, but its update is not: the model's output after it is meaningless.
+    # The step is finite, but its update is not, so the model's output after it is meaningless.
     def test_non_finite_results_are_never_shown(self):
         explodes = {"optimizer.lr": 1e38, "validation.sample_prompts": "The file",
                     "validation.sample_max_new_tokens": 3}  # fmt: skip

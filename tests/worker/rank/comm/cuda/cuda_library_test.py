@@ -1,5 +1,5 @@
-"""Tests the CUDA device library without a GPU: it links, contains the right device code, and clearly reports that there is no
-device."""
+"""Tests the CUDA device library on a machine without a GPU: it links, contains the right device code, and reports clearly that
+there is no device."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ CONFIG = os.path.join(os.environ["TITAN_SOURCE"], "deploy", "gpu_check.toml")
 
 
 def section(path, wanted):
-    """The bytes of an ELF file's section."""
+    """Returns the bytes of the section `wanted` of an ELF file."""
     with open(path, "rb") as file:
         data = file.read()
     table, = struct.unpack_from("<Q", data, 0x28)
@@ -31,7 +31,7 @@ def section(path, wanted):
 
 
 def device_code(fat):
-    """(kind, architecture) of everything in a .nv_fatbin section."""
+    """Returns (kind, architecture) of all code in a .nv_fatbin section."""
     found, at = set(), 0
     while at + 16 <= len(fat):
         magic, _, header, size = struct.unpack_from("<IHHQ", fat, at)

@@ -99,7 +99,8 @@ TEST(ConsoleLineTest, CommasSeparateThousands) {
   EXPECT_EQ(with_commas(-123, 0), "-123");
 }
 
-// Device names as drivers report them; TFLOP/s of the makers' data sheets, dense (bfloat16 as torchtitan rounds it).
+// Device names are those that drivers report. TFLOP/s are those of the makers' data sheets, dense (bfloat16 as
+// torchtitan rounds it).
 TEST(DevicePeakTest, MatchesTheDataSheetsForEveryType) {
   struct Row {
     const char* device;
@@ -124,7 +125,7 @@ TEST(DevicePeakTest, MatchesTheDataSheetsForEveryType) {
   }
 }
 
-// torchtitan would take an A100's peak, and report a wrong utilisation.
+// torchtitan would assume an A100's peak here, and report a wrong utilisation.
 TEST(DevicePeakTest, UnknownDevicesHaveNone) {
   EXPECT_EQ(device_peak("AMD EPYC", "bfloat16"), std::nullopt);
   EXPECT_EQ(device_peak("NVIDIA GeForce RTX 4090", "bfloat16"), std::nullopt);
@@ -153,7 +154,7 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   const nlohmann::json line = lines()[0];
   EXPECT_EQ(line["step"], 5);
   EXPECT_EQ(line["attempt"], 1);
-  // One file may hold rows of several jobs and days.
+  // One file may hold lines of several jobs and days.
   EXPECT_EQ(line["job"], "job");
   EXPECT_THAT(line["time"].get<std::string>(), MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z"));
   absl::Time time;
@@ -176,7 +177,7 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_EQ(console_, std::vector<std::string>{"step:  5  loss:  7.12346  grad_norm:  0.1000  memory:  2.12GiB(17.50%) "
                                                " tps: 1,000  tflops: 1.00  mfu: 0.10%"});
 
-  // The last line of a step wins, so validation repeats the step's training figures.
+  // Readers use the last line of a step, so a validation's line repeats the step's training figures.
   (*logger)->add_validation_tokens(500);
   clock_.advance(absl::Seconds(1));
   ASSERT_TRUE((*logger)->log_validation(5, 6.5).ok());
@@ -185,8 +186,8 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_EQ(lines()[1]["lr"], 8e-4);
 }
 
-// Each phase's time since the line before, per step. Time spent after a line (a save) counts for the next one, and a
-// validation begins a separate window.
+// A line has each phase's time since the line before, per step. Time spent after a line (such as on a save) counts for
+// the next line, and a validation has a separate window.
 TEST_F(MetricsTest, PhasesAddUpToTheStep) {
   using rank_protocol::Phase;
   std::map<Phase, absl::Duration> spent = {{Phase::kBuild, absl::Seconds(9)}, {Phase::kData, absl::Seconds(7)}};
@@ -225,7 +226,7 @@ TEST_F(MetricsTest, PhasesAddUpToTheStep) {
   EXPECT_DOUBLE_EQ(last["time_metrics/checkpoint(s)"], 0);
 }
 
-// A share of an unknown peak is not written anywhere.
+// If the device's peak is unknown, its share is not written anywhere.
 TEST_F(MetricsTest, NoShareOfAnUnknownPeak) {
   for (const std::optional<double> stated : {std::optional<double>(), std::optional<double>(50e12)}) {
     auto setup = this->setup();
@@ -262,8 +263,8 @@ TEST_F(MetricsTest, AFencedAttemptWritesNothing) {
   EXPECT_EQ(console_.size(), 1u);
 }
 
-// A killed writer leaves half a line; its successor's lines are whole, and so is every line after the disk was full for
-// a while.
+// A killed writer leaves half a line. The lines of its successor are complete, and so is every line after the disk was
+// full for a while.
 TEST_F(MetricsTest, LinesStayComplete) {
   ASSERT_TRUE(storage::atomic_write(posix_files(), dump_ + "/metrics.jsonl", "{\"step\":1}\n{\"step\":2,\"att").ok());
   bool full = false;
@@ -301,7 +302,7 @@ TEST_F(MetricsTest, CpuMemoryIsThisProcess) {
   EXPECT_EQ(stats.num_ooms, -1);
 }
 
-// Writes the folder that tensorboard_test.py requests.
+// Writes the folder that tensorboard_test.py reads.
 TEST_F(MetricsTest, TensorBoardFolder) {
   const char* target = ::getenv("TITAN_TENSORBOARD_OUT");
   auto setup = this->setup();
@@ -324,8 +325,8 @@ TEST_F(MetricsTest, TensorBoardFolder) {
   EXPECT_TRUE(posix_files().is_folder(dump + "/tb/" + stamp + (target != nullptr ? "/rank_0" : "")));
 }
 
-// A rank dies after step 15; the job resumes from step 8 in the same second, on a host whose name and clock sort first.
-// The curve is that of one training, which tensorboard_test.py checks if it requests the folder.
+// A rank dies after step 15, and the job resumes from step 8 in the same second, on a host whose name and clock sort
+// first. The curve must be that of one training, which tensorboard_test.py checks if it runs this test.
 TEST_F(MetricsTest, TensorBoardAfterARestart) {
   const char* target = ::getenv("TITAN_TENSORBOARD_OUT");
   const std::string dump = target != nullptr ? absl::StrCat(target, "/restarted") : dump_;
@@ -352,7 +353,7 @@ TEST_F(MetricsTest, TensorBoardAfterARestart) {
   }
 }
 
-// Times are per step even if a line covers fewer steps than log_freq: after a resume, and after a validation.
+// Times are per step even if a line covers fewer steps than log_freq, as after a resume and after a validation.
 TEST_F(MetricsTest, TimesArePerStepOfTheLine) {
   auto setup = this->setup();
   setup.time_in_phase = [this](rank_protocol::Phase) { return clock_.monotonic(); };
@@ -378,7 +379,7 @@ TEST_F(MetricsTest, TimesArePerStepOfTheLine) {
   }
 }
 
-// Training continues, and the job gets one warning.
+// Without Python the training continues, and the job gets one warning.
 TEST_F(MetricsTest, WithoutPythonThereIsOneWarning) {
   setenv("TITAN_RANK_PYTHON", "/nowhere/python3", /*overwrite=*/1);
   auto setup = this->setup();

@@ -1,4 +1,4 @@
-"""Reads the TensorBoard event files that titan-rank writes with the tensorboard package: tags, steps, times, values."""
+"""Reads titan-rank's TensorBoard event files with the tensorboard package, and checks tags, steps, times and values."""
 
 import glob
 import os
@@ -26,13 +26,13 @@ def main():
         assert [e.wall_time for e in loss] == [1700000001.0, 1700000002.0, 1700000003.0], loss
         assert [(e.step, e.value) for e in events.Scalars("validation_metrics/loss")] == [(10, 0.5)]
         assert [e.value for e in events.Scalars("throughput(tps)")] == [1000.0] * 3
-        # Steps of an earlier attempt after the checkpoint are not shown together with those that replaced them.
+        # Steps of an earlier attempt after the checkpoint are not shown next to those that replaced them.
         (restarted,) = glob.glob(f"{dump}/restarted/tb/*")
         events = EventAccumulator(restarted).Reload()
         loss = events.Scalars("loss_metrics/global_avg_loss")
         assert [(e.step, e.value) for e in loss] == [(1, 10.0), (5, 2.0), (10, 1.0), (15, 0.5), (20, 0.25)], loss
         assert not events.Scalars("validation_metrics/loss"), events.Scalars("validation_metrics/loss")
-        # torch's own writer uses the same tags and lays out its files the same way.
+        # torch's own writer uses the same tags and the same layout of files.
         from torch.utils.tensorboard import SummaryWriter
         with SummaryWriter(f"{dump}/peer") as writer:
             writer.add_scalar("grad_norm", 0.5, 3)

@@ -38,12 +38,12 @@ def until(what, holds, seconds=60):
 
 
 def lines_of(path):
-    """Leaves out the last line: a writer that was killed, or still writes, may have left half of it."""
+    """Returns all lines but the last one, of which a writer that was killed, or still writes, may have left half."""
     return [json.loads(line) for line in Path(path).read_text().split("\n")[:-1]] if Path(path).exists() else []
 
 
 def scalars_of(line):
-    """The values of a line of metrics.jsonl as Weights & Biases should get them; NaN, which equals nothing, as a word."""
+    """Returns the values of a line of metrics.jsonl as Weights & Biases should get them. NaN, which equals nothing, becomes "NaN"."""
     wanted = {name: "NaN" if value is None else value for name, value in line.items() if value is None or isinstance(value, (int, float))}
     return {**wanted, "_timestamp": datetime.fromisoformat(line["time"].replace("Z", "+00:00")).timestamp()}
 
@@ -103,7 +103,7 @@ class JobRuns(Case):
     def turn_to(self, name):
         self.dump, self.calls_at = self.scratch / name / "dump", self.scratch / name / "calls.jsonl"
 
-    # Runs the jobs at the same time, since most of it is waiting.
+    # Runs the jobs at the same time, since they spend most of it waiting.
     def run_all(self, jobs):
         ranks = {}
         for name, flags in jobs.items():
@@ -116,8 +116,8 @@ class JobRuns(Case):
             self.assertEqual(0, rank.returncode, f"{name}: {outs[name]}")
         return outs
 
-    # The lines are sent as written, under torchtitan's names. If the program is killed, misses the package or hangs,
-    # the job gets one warning and the losses of a job without it.
+    # The lines are sent as written, under torchtitan's names. If the program is killed, lacks the package or hangs, the
+    # job gets one warning and has the losses of a job without it.
     def test_sends_the_lines_of_the_job(self):
         names = {"WANDB_TEAM": "us", "WANDB_RUN_NAME": "first", "WANDB_RUN_TAGS": "a,b", "WANDB_RUN_GROUP": "g"}
         outs = self.run_all({"without": {"wandb": False}, "dies": {"mood": "dies"}, "missing": {"mood": "missing"},
@@ -150,7 +150,7 @@ class JobRuns(Case):
             if path.is_file():
                 self.assertNotIn(KEY.encode(), path.read_bytes(), path)
 
-    # The program ends with its rank. The next attempt continues the run, including the steps that are trained again.
+    # The program ends with its rank. The next attempt continues the run, with the steps that it trains again.
     def test_a_killed_rank_and_its_next_attempt(self):
         rank = self.start(**{"training.steps": 100000, "lr_scheduler.total_steps": 100000})
         until("a line of the run", lambda: self.calls("log"))
@@ -165,14 +165,14 @@ class JobRuns(Case):
         first, second = self.calls("init")
         self.assertEqual(first["id"], second["id"])
         lines = lines_of(self.dump / "metrics.jsonl")
-        self.assertEqual(1, lines[-4]["step"])  # Nothing was saved: from the beginning.
+        self.assertEqual(1, lines[-4]["step"])  # Nothing was saved, so it starts at step 1.
         self.assertEqual([2] * 4, [line["attempt"] for line in lines[-4:]])
         self.assertEqual([scalars_of(line) for line in lines], [comparable(call["data"]) for call in self.calls("log")])
         self.assertEqual(list(range(trained + 4)), [call["step"] for call in self.calls("log")])
 
 
 class ProgramAlone(Case):
-    """Tests the program alone, on lines that the test writes."""
+    """Tests the program without a rank, on lines that the test writes."""
 
     def setUp(self):
         super().setUp()
@@ -203,7 +203,7 @@ class ProgramAlone(Case):
     def steps(self):
         return [(call["step"], call["data"]["step"]) for call in self.calls("log")]
 
-    # The next writer cuts off half a line that a killed writer left; its own line takes that place.
+    # The next writer cuts off half a line that a killed writer left, and writes its own line there.
     def test_partial_line_waits_until_it_is_complete(self):
         half = self.line(2)[:30]
         self.write(self.line(1, nothing=None, counts=[1, 2]), "no JSON\n", self.line(9, job="another"), half)
@@ -228,7 +228,7 @@ class ProgramAlone(Case):
         printed = self.ours.makefile().read()
         self.assertRegex(printed, r"^warning .*the key \(left out\) is not known.*WANDB_MODE=offline.*\n$")
 
-    # The steps are those of the other run: wandb counts, and an attempt sends its own lines.
+    # The step to resume from is the other run's. wandb counts from there, and an attempt sends only its own lines.
     def test_resumes_another_run(self):
         self.write(self.line(1), self.line(2, attempt=2))
         self.end(self.start(attempt=2, WANDB_RESUME_FROM="old?_step=7"))
@@ -237,7 +237,7 @@ class ProgramAlone(Case):
         self.assertNotIn("resume_from", begun)
         self.assertEqual([(None, 2)], self.steps())
 
-    # The real package without a network: its own file holds every line.
+    # The real package, without a network, writes every line to its own file.
     @unittest.skipUnless(os.environ.get("TITAN_LONG"), "TITAN_LONG is not set; needs pip install wandb==0.31.0")
     def test_the_real_package_offline(self):
         from wandb.proto import wandb_internal_pb2 as wire
@@ -259,8 +259,8 @@ class ProgramAlone(Case):
 
 
 def records(data):
-    """The records of a .wandb file: LevelDB's log format after 7 bytes, blocks of 32 KiB with records of (checksum, size,
-    kind)."""
+    """Returns the records of a .wandb file: after 7 bytes it has LevelDB's log format, blocks of 32 KiB with records of (checksum,
+    size, kind)."""
     at, part = 7, b""
     while at + 7 <= len(data):
         left = 32768 - at % 32768
@@ -270,7 +270,7 @@ def records(data):
             continue
         part += data[at + 7 : at + 7 + size]
         at += 7 + size
-        if kind in (1, 4):  # Whole, or the last part.
+        if kind in (1, 4):  # The whole record, or its last part.
             yield part
             part = b""
 

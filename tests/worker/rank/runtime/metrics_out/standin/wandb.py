@@ -1,5 +1,5 @@
-"""Stands in for the package wandb: writes each call to the file $STANDIN, and behaves as $STANDIN_MOOD says. As a server would,
-it finds in that file how far a resumed run has come."""
+"""Stands in for the package wandb: it writes each call to the file $STANDIN and behaves as $STANDIN_MOOD says. From that file it
+also knows, as a server would, the last step of a resumed run."""
 
 import json
 import os
