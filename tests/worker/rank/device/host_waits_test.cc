@@ -8,7 +8,7 @@
 namespace titan::device {
 namespace {
 
-// A CPU device that is told whether its host may wait.
+// A CPU device that is notified whether its host may wait.
 class WatchedDevice final : public testing::ForwardingDevice, public HostWaitDetector {
  public:
   WatchedDevice() : ForwardingDevice(comm::make_cpu_device()) {}

@@ -163,7 +163,7 @@ void check_gradients(const Router& router, int64_t token) {
     largest = std::max(largest, static_cast<double>(std::abs(dscores[rank])));
   }
   std::vector<double> plain(c.experts),
-      gradient(c.experts);  // Gradients of the scores before normalization, or of the logits.
+      gradient(c.experts);  // Gradients of the scores before normalization, and of the logits.
   for (int64_t rank = 0; rank < c.top_k; ++rank) {
     plain[chosen[rank]] = Router::kScale * (c.normalized ? (dscores[rank] - along / sum) / sum : dscores[rank]);
   }

@@ -1,6 +1,6 @@
 """Tests that trainings with eight-bit products learn as well as those in bf16, and resume bit for bit. With TITAN_LONG=1 it
-compares 200 steps of the debug models of Llama 3 and DeepSeek V3 (half an hour), otherwise 25 of small ones. TITAN_CURVES names a file for these curves, in the
-format of tests/bench/plot_curves.py."""
+compares 200 steps of the debug models of Llama 3 and DeepSeek V3 (half an hour), otherwise 25 of small ones. TITAN_CURVES names a
+file for these curves, in the format of tests/bench/plot_curves.py."""
 
 import json
 import os

@@ -1,7 +1,6 @@
 """Tests trainings with optimizer states in bf16 or 8-bit codes: they resume bit for bit, also on other meshes and with other
 types, and learn as well as with float32. With TITAN_LONG=1 it compares 200 steps of Llama 3's debug model (minutes), otherwise 25
-of a small one.
-TITAN_CURVES names a file for these curves, in the format of tests/bench/plot_curves.py."""
+of a small one. TITAN_CURVES names a file for these curves, in the format of tests/bench/plot_curves.py."""
 
 import hashlib
 import json
