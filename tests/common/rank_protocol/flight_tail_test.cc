@@ -122,19 +122,24 @@ TEST(FlightTailTest, FullDiskIsAnError) {
   EXPECT_NE(::access(folder.file("f.new").c_str(), F_OK), 0) << "no partial file remains";
 }
 
+// Wherever the limit falls in the list, also inside of a number, the ranks that are read are the first ones of the
+// group.
 TEST(FlightTailTest, LongRankListEndsAfterAWholeRange) {
   const TempFolder folder;
-  std::vector<int> ranks;
-  for (int i = 0; i < 40; ++i) ranks.push_back(i * i + 100);  // No two gaps are equal, so no ranks form a range.
-  const auto tail = FlightTail::create(folder.file("f"), 1);
-  ASSERT_TRUE(tail.ok()) << tail.status();
-  (*tail)->add_group(0, {"tp", format_rank_list(ranks), 7, 0});
-  const auto flight = read_flight_tail(folder.file("f"));
-  ASSERT_TRUE(flight.ok()) << flight.status();
-  const std::vector<int> seen = parse_rank_list(flight->groups[0].members);
-  ASSERT_GT(seen.size(), 5u);
-  ASSERT_LT(seen.size(), ranks.size());
-  EXPECT_EQ(seen, std::vector<int>(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(seen.size())));
+  for (const int first : {5, 50, 100, 1000, 99'990}) {
+    std::vector<int> ranks;
+    for (int i = 0; i < 40; ++i) ranks.push_back(first + i * i);  // No two gaps are equal.
+    const std::string path = folder.file(std::to_string(first));
+    const auto tail = FlightTail::create(path, 1);
+    ASSERT_TRUE(tail.ok()) << tail.status();
+    (*tail)->add_group(0, {"tp", format_rank_list(ranks), 7, 0});
+    const auto flight = read_flight_tail(path);
+    ASSERT_TRUE(flight.ok()) << flight.status();
+    const std::vector<int> seen = parse_rank_list(flight->groups[0].members);
+    ASSERT_GT(seen.size(), 5u);
+    ASSERT_LT(seen.size(), ranks.size());
+    EXPECT_EQ(seen, std::vector<int>(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(seen.size()))) << first;
+  }
 }
 
 TEST(FlightTailTest, RankListsAreFolded) {
