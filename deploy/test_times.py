@@ -5,12 +5,13 @@
 """
 
 import datetime
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/testing"))
+from processor import machine
 
 STATES = {"run": "passed", "fail": "FAILED", "notrun": "skipped", "disabled": "disabled"}
 
@@ -28,11 +29,6 @@ def total(rows):
 def text(rows):
     lines = [f"{seconds:8.1f} s  {name}" + ("" if status == "run" else f"  ({status})") for seconds, name, status in rows]
     return "\n".join([total(rows), *lines])
-
-
-def machine():
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return f"{os.cpu_count()} cores of {found[1] if found else 'an unknown processor'}"
 
 
 def page(rows):

@@ -25,9 +25,10 @@ bool Spools::should_report(const AttemptKey& attempt, const std::string& reason,
   std::string kind = absl::StrCat(reason, " ", text::shape_of(message));
   if (counts.size() >= kMaxKinds && counts.count(kind) == 0) kind = reason;
   const int64_t count = ++counts[kind];
-  if (count == kMaxReportedEach)
-    absl::StrAppend(&message, text::kRepetitions, "3 times; from now on only the 10th, the 100th, ... are reported)");
-  if (count > kMaxReportedEach) absl::StrAppend(&message, text::kRepetitions, count, " times)");
+  if (count >= kMaxReportedEach) {
+    absl::StrAppend(&message, text::kRepetitions, count, " times",
+                    count == kMaxReportedEach ? "; from now on only the 10th, the 100th, ... are reported)" : ")");
+  }
   return count <= kMaxReportedEach || is_power_of_ten(count);
 }
 

@@ -1,5 +1,7 @@
 #include "controller/reconcile/config_cache.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace titan::reconcile {
 
 ConfigCache::Config ConfigCache::find(const std::string& uid) {
@@ -10,9 +12,11 @@ ConfigCache::Config ConfigCache::find(const std::string& uid) {
   return found->second->config;
 }
 
-ConfigCache::Config ConfigCache::add(const std::string& uid, const std::string& text) {
+absl::StatusOr<ConfigCache::Config> ConfigCache::add(const std::string& uid, const std::string& text) {
   auto config =
       std::make_shared<const nlohmann::json>(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
+  if (config->is_discarded())
+    return absl::DataLossError(absl::StrCat("the configuration of job ", uid, " is not JSON"));
   sync::Lock lock(mutex_);
   if (const auto known = by_uid_.find(uid); known != by_uid_.end())
     return known->second->config;  // Another thread was faster.

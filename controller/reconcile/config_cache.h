@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "common/base/sync/sync.h"
 #include "nlohmann/json.hpp"
 
@@ -23,8 +24,9 @@ class ConfigCache {
   explicit ConfigCache(size_t capacity = 4 << 20) : capacity_(capacity) {}
 
   Config find(const std::string& uid);  // nullptr: it is not cached.
-  // Parses and caches the text. If the job is cached already, returns that configuration.
-  Config add(const std::string& uid, const std::string& text);
+  // Parses and caches the text. If the job is cached already, returns that configuration. Errors: DataLoss when the
+  // text is not JSON; then nothing is cached.
+  absl::StatusOr<Config> add(const std::string& uid, const std::string& text);
 
  private:
   struct Entry {

@@ -243,12 +243,9 @@ absl::StatusOr<job::DiagnosisRecord> Reconciler::diagnosis(const std::string& ui
 
 // Returns the configuration of a job that is to be launched. It is parsed once, since every attempt uses it.
 absl::StatusOr<ConfigCache::Config> Reconciler::config_of(const std::string& uid) const {
-  if (ConfigCache::Config known = configs_.find(uid); known != nullptr && !known->is_discarded()) return known;
+  if (ConfigCache::Config known = configs_.find(uid); known != nullptr) return known;
   TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, stored_spec(uid));
-  ConfigCache::Config config = configs_.add(uid, spec.config_json());
-  if (config->is_discarded())
-    return absl::DataLossError(absl::StrCat("the configuration of job ", uid, " is not JSON"));
-  return config;
+  return configs_.add(uid, spec.config_json());
 }
 
 }  // namespace titan::reconcile

@@ -128,7 +128,7 @@ absl::StatusOr<StoreImage> image_of(sqlite3* database) {
 
 absl::StatusOr<StoreInfo> check_store(const std::string& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return absl::NotFoundError(absl::StrCat("there is no file ", path));
+  if (!fs::is_regular_file(path, error)) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
   StoreInfo info;
   info.bytes = static_cast<int64_t>(fs::file_size(path, error));
   TITAN_ASSIGN_OR_RETURN(const Database database, open_to_read(path));

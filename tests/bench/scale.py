@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from paths import BIN
 from processes import cpu_seconds, free_port
+from processor import machine
 
 TESTS = BIN.parent / "tests"
 PARTS = ["submit", "workers", "busy", "watch", "watch_fast", "own", "failure", "recovery", "start", "slurm"]
@@ -306,11 +307,6 @@ ROWS = {
 }
 
 
-def machine():
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
-    return f"{os.cpu_count()} cores of {model}, {time.strftime('%d %B %Y')}"
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", default=PARTS)
@@ -319,7 +315,8 @@ def main():
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="titan-scale-") as folder:
         scale = Scale(folder, flags.short)
-        print(f"{machine()}\n\n| | | load before, after |\n|---|---|---|" if flags.table else f"# {machine()}", flush=True)
+        title = f"{machine()}, {time.strftime('%d %B %Y')}"
+        print(f"{title}\n\n| | | load before, after |\n|---|---|---|" if flags.table else f"# {title}", flush=True)
         for part in flags.parts:
             before = os.getloadavg()[0]
             figures = getattr(scale, part)()

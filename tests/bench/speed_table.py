@@ -26,6 +26,7 @@ from importlib.metadata import version
 
 from alternating import run_alternating, ratio_with_spread, with_spread
 from measures import WARM, flags_of, run
+from processor import processor
 from programs import DEPS, SIZED_MODELS, SOURCE, Ended
 
 BF16, FP32 = (["--training.mixed_precision_param", name] for name in ("bfloat16", "float32"))
@@ -145,11 +146,6 @@ def row(name, case, options):
             texts += ["-", "-", "-"]
             notes.append(f"{name}, loss: {reason(str(why))}")
     return texts, notes
-
-
-def processor():
-    with open("/proc/cpuinfo") as file:
-        return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown processor")
 
 
 def chosen(text):

@@ -48,7 +48,7 @@ class Identity(FaultCase):
         self.assertIn("--state titan-controller-state", printed)
         code, printed = self.controller("--restore", self.left / "nothing.db", "--state", self.left / "new")
         self.assertEqual(2, code)
-        self.assertIn("there is no file", printed)
+        self.assertIn("nothing.db: no such file", printed)
         (self.left / "text.db").write_text("no store" * 1000)
         code, printed = self.controller("--restore", self.left / "text.db", "--state", self.left / "new")
         self.assertEqual(1, code)

@@ -14,7 +14,6 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -28,19 +27,12 @@ from matrix import report
 from matrix.row import CHECKED, run
 from matrix.rows import ALL
 from paths import SOURCE
+from processor import machine
 
 RESULTS = SOURCE / "docs/generated/reliability-results.json"
 PAGE = SOURCE / "docs/generated/reliability.md"
 MARK = "TITAN_TEST_MATRIX"  # Name of a variable that every process of a row has.
 GRACE = 20  # Seconds that a row has to take its cluster down.
-
-
-def machine():
-    model = platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-    return f"{os.cpu_count()} cores of {model}"
 
 
 def commit():

@@ -59,6 +59,12 @@ TEST(SplitTest, MoreShardsThanRowsWarn) {
                         "padding each gather is 1.7 times as large"));
   config.parallelism.data_parallel_replicate_degree = 8;
   EXPECT_TRUE(shard_warnings(config).empty());
+  // All tensors have as many rows as there are ranks, and still padding doubles most of them.
+  config.model.flavor = "debugmodel";
+  config.resources.ranks = 255;
+  config.parallelism.data_parallel_replicate_degree = 1;
+  ASSERT_EQ(shard_warnings(config).size(), 1u);
+  EXPECT_THAT(shard_warnings(config)[0], HasSubstr("255 ranks share one copy: with the padding each gather is "));
   config.model.name = "somebodys";
   EXPECT_TRUE(shard_warnings(config).empty()) << "a library's model is unknown to the planner";
 }

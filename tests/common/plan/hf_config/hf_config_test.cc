@@ -66,7 +66,7 @@ TEST(HfConfigTest, ClassDefaultsGiveAModel) {
   // The default of transformers 4 is 32000, that of 5 is 102400.
   json unset = small("deepseek_v2");
   unset.erase("vocab_size");
-  EXPECT_THAT(refusal(unset), HasSubstr("vocab_size is missing"));
+  EXPECT_THAT(refusal(unset), HasSubstr("vocab_size is missing; an integer above 0 is required"));
 }
 
 TEST(HfConfigTest, AcceptsAliasesOfTransformers5) {
