@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-list() { find common worker/rank/{checkpoint,comm,data/plugin,device,model,nn,parallel,pickle,plugin,random,topology,trace} -name '*.h' | LC_ALL=C sort; }
+list() { find common worker/rank/{checkpoint,comm,data/loader/batch_source.h,data/plugin,device,model,nn,parallel,pickle,plugin,random,topology,trace} -name '*.h' | LC_ALL=C sort; }
 hash() { list | xargs sha256sum | sha256sum | cut -c1-16; }
 
 case "${1:-}" in

@@ -21,6 +21,7 @@
 #include "common/plan/config/parallelism.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/repository.h"
+#include "common/plan/models/sizes.h"
 #include "controller/cli/input_checks.h"
 #include "nlohmann/json.hpp"
 
@@ -140,7 +141,7 @@ class Checker {
     std::error_code error;
     if (!fs::is_regular_file(path, error)) return missing(key, path, "no such file");
     const auto spec = models::find(config_.model.name, config_.model.flavor);
-    const auto plan = config::pipeline_plan(config_, spec.ok() ? spec->n_layers : 0);
+    const auto plan = config::pipeline_plan(config_, spec.ok() ? models::block_names(*spec) : pipeline::ModelBlocks());
     if (plan.ok()) return;
     const std::string message(plan.status().message());
     bad(key, path, absl::StartsWith(message, key + ": ") ? message.substr(key.size() + 2) : message);

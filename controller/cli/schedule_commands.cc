@@ -137,7 +137,9 @@ absl::StatusOr<Subject> subject_of_config(const ScheduleRequest& request) {
   TITAN_ASSIGN_OR_RETURN(const Prepared prepared, prepare(request.source));
   const config::JobConfig& config = prepared.loaded.config;
   const auto spec = config::resolve_model(config.model);
-  TITAN_ASSIGN_OR_RETURN(pipeline::PipelinePlan plan, config::pipeline_plan(config, spec.ok() ? spec->n_layers : 0));
+  TITAN_ASSIGN_OR_RETURN(
+      pipeline::PipelinePlan plan,
+      config::pipeline_plan(config, spec.ok() ? models::block_names(*spec) : pipeline::ModelBlocks()));
   if (request.by_flops && !spec.ok())
     return absl::InvalidArgumentError(
         absl::StrCat("--by-flops: model \"", config.model.name,

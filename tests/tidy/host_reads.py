@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from paths import SOURCE
 
-STEP = ["nn", "nn/low_precision", "parallel", "optim", "device", "comm", "runtime/engine", "runtime/step"]  # Folders of worker/rank/ that a training step runs through.
+STEP = ["nn", "nn/low_precision", "parallel", "optim", "device", "comm", "model/language", "runtime/engine", "runtime/step"]  # Folders of worker/rank/ that a training step runs through.
 READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|device::AsyncRead\b")
 
 # File under worker/rank/ -> how many, and why.
@@ -21,7 +21,8 @@ ALLOWED = {
     "nn/attention_pairs.cc": (1, "numbers of documents, which are kept on the CPU"),
     "optim/adam.cc": (2, "the step's number and gate, by optimizer.implementation foreach and for-loop"),
     "runtime/step/frozen_base.cc": (3, "the digest of a model that is not trained, once before the first step"),
-    "runtime/step/validation.cc": (3, "the sums of a validation, once at its end; the tokens that a text continues with, and whether their logits are finite, once a token"),
+    "model/language/samples.cc": (2, "the tokens that a text continues with, and whether their logits are finite, once a token"),
+    "runtime/step/validation.cc": (1, "the sums of a validation, once at its end"),
     "runtime/step/step_report.h": (1, "the step's report of all ranks: a step later, or where the host needs it"),
 }
 
@@ -40,7 +41,7 @@ BLOCKING = {
     "runtime/engine/model_slices.cc": (1, "a packed matrix's initial numbers"),
     "runtime/engine/tied_units.cc": (2, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards"),
     "runtime/step/frozen_base.cc": (1, "the digest of a frozen base, at the start and at a resumption"),
-    "runtime/step/validation.cc": (1, "validation: the tokens that rank 0 chose, once a token"),
+    "model/language/samples.cc": (1, "validation: the tokens that rank 0 chose, once a token"),
 }
 
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/config/load.h"
 #include "common/plan/models/model_spec.h"
+#include "common/plan/pipeline/plan.h"
 
 namespace titan::config {
 
@@ -43,9 +44,9 @@ class Checker {
   std::vector<Problem> problems_;
 };
 
-// Parts of check() in separate files. `n_layers` is 0 when the model is not known.
+// Parts of check() in separate files. `blocks` are not known when the model is not.
 void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  // parallelism.cc
-void check_pipeline(Checker& check, std::int64_t n_layers);                     // parallelism.cc
+void check_pipeline(Checker& check, const pipeline::ModelBlocks& blocks);       // parallelism.cc
 void check_checkpoint(Checker& check);
 void check_sources(Checker& check, const std::string& section, const DataLoaderSection& settings,
                    const std::optional<std::string>& dataset_path);  // data_sources.cc; section: "training".

@@ -80,7 +80,7 @@ void check_validation_mesh(Checker& check, const mesh::Mesh& mesh) {
 
 absl::Status check_split(const JobConfig& config, const models::ModelSpec& spec, const mesh::Mesh& mesh) {
   TITAN_RETURN_IF_ERROR(mesh::check_divisible(mesh, all_sizes(config, spec, mesh)));
-  return pipeline_plan(config, spec.n_layers).status();
+  return pipeline_plan(config, models::block_names(spec)).status();
 }
 
 void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
@@ -139,7 +139,7 @@ std::vector<std::string> shard_warnings(const JobConfig& config) {
                        " times as large; lower it with parallelism.data_parallel_replicate_degree (HSDP)")};
 }
 
-pipeline::PlanOptions pipeline_options(const JobConfig& config, std::int64_t n_layers) {
+pipeline::PlanOptions pipeline_options(const JobConfig& config, const pipeline::ModelBlocks& blocks) {
   const ParallelismSection& p = config.parallelism;
   return {.pipeline_parallel_degree = p.pipeline_parallel_degree,
           .pipeline_parallel_schedule = p.pipeline_parallel_schedule,
@@ -151,7 +151,7 @@ pipeline::PlanOptions pipeline_options(const JobConfig& config, std::int64_t n_l
           .module_fqns_per_model_part = p.module_fqns_per_model_part,
           .pipeline_parallel_microbatch_size = p.pipeline_parallel_microbatch_size,
           .local_batch_size = config.training.local_batch_size,
-          .n_layers = n_layers};
+          .blocks = blocks};
 }
 
 absl::StatusOr<std::string> read_schedule_file(const std::string& path) {
@@ -169,8 +169,8 @@ absl::StatusOr<std::string> read_schedule_file(const std::string& path) {
   return text.str();
 }
 
-absl::StatusOr<pipeline::PipelinePlan> pipeline_plan(const JobConfig& config, std::int64_t n_layers) {
-  pipeline::PlanOptions options = pipeline_options(config, n_layers);
+absl::StatusOr<pipeline::PipelinePlan> pipeline_plan(const JobConfig& config, const pipeline::ModelBlocks& blocks) {
+  pipeline::PlanOptions options = pipeline_options(config, blocks);
   const std::string& path = config.parallelism.pipeline_parallel_schedule_csv;
   if (options.csv_later) {
     absl::StatusOr<std::string> text = read_schedule_file(path);
@@ -184,14 +184,15 @@ absl::StatusOr<pipeline::PipelinePlan> pipeline_plan(const JobConfig& config, st
 std::vector<std::string> pipeline_warnings(const JobConfig& config) {
   if (config.parallelism.pipeline_parallel_degree == 1) return {};
   const auto spec = models::find(config.model.name, config.model.flavor);
-  const auto plan = pipeline::plan(pipeline_options(config, spec.ok() ? spec->n_layers : 0));
+  const auto plan =
+      pipeline::plan(pipeline_options(config, spec.ok() ? models::block_names(*spec) : pipeline::ModelBlocks()));
   return plan.ok() ? plan->warnings : std::vector<std::string>();
 }
 
 // Reports pipeline errors at submit instead of in the first step.
-void check_pipeline(Checker& check, std::int64_t n_layers) {
+void check_pipeline(Checker& check, const pipeline::ModelBlocks& blocks) {
   if (check.config().parallelism.pipeline_parallel_degree == 1) return;
-  const auto plan = pipeline::plan(pipeline_options(check.config(), n_layers));
+  const auto plan = pipeline::plan(pipeline_options(check.config(), blocks));
   if (!plan.ok()) check.fail_as("parallelism", "", plan.status());
 }
 

@@ -28,9 +28,9 @@ absl::Status check_split(const JobConfig& config, const models::ModelSpec& spec,
 // least a quarter larger. Empty for a model of a library.
 std::vector<std::string> shard_warnings(const JobConfig& config);
 
-// Returns the configuration's pipeline options for a model of `n_layers` (0: not known), without the text of
+// Returns the configuration's pipeline options for a model of these blocks, without the text of
 // pipeline_parallel_schedule_csv.
-pipeline::PlanOptions pipeline_options(const JobConfig& config, std::int64_t n_layers);
+pipeline::PlanOptions pipeline_options(const JobConfig& config, const pipeline::ModelBlocks& blocks);
 
 // Returns the text of a schedule file. Errors: those of opening it; InvalidArgument when it is not a file or is too
 // large.
@@ -38,7 +38,7 @@ absl::StatusOr<std::string> read_schedule_file(const std::string& path);
 
 // Returns the schedule and the split that the ranks run; without a pipeline, a single stage. Reads
 // pipeline_parallel_schedule_csv. Errors: InvalidArgument, message beginning with the key; those of opening the file.
-absl::StatusOr<pipeline::PipelinePlan> pipeline_plan(const JobConfig& config, std::int64_t n_layers);
+absl::StatusOr<pipeline::PipelinePlan> pipeline_plan(const JobConfig& config, const pipeline::ModelBlocks& blocks);
 
 // Returns warnings about a pipeline that runs inefficiently, such as with fewer microbatches than stages. Reads no
 // file.

@@ -348,7 +348,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_mesh(checker, spec);
   check_profiling(checker);
   check_resources(checker);
-  check_pipeline(checker, spec ? spec->n_layers : 0);
+  check_pipeline(checker, spec ? models::block_names(*spec) : pipeline::ModelBlocks());
   check_checkpoint(checker);
   check_schedules(checker);
   check_param_groups(checker, spec);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace titan::models {
 
@@ -61,11 +62,19 @@ struct MoeSpec {
   int64_t layer_step = 1;
 };
 
+// A library's model that is not a decoder: what otherwise follows from a decoder's numbers.
+struct OtherModel {
+  std::vector<std::string> blocks;  // Names of its blocks in order, at least two.
+  int64_t parameters = 0;
+  int64_t flops_per_unit = 0;  // Forward and backward, for one unit of throughput (model::Objective::unit).
+};
+
 // One flavor of a model family: every number that shapes it. Plain data, from which the controller plans and ranks
 // build the model.
 struct ModelSpec {
-  std::string name;    // "llama3"
-  std::string flavor;  // "8B"
+  std::string name;                 // "llama3"
+  std::string flavor;               // "8B"
+  std::optional<OtherModel> other;  // Set: of the numbers below only `dim`, the width of activations, has a meaning.
 
   int64_t dim = 0;
   int64_t n_layers = 0;

@@ -93,6 +93,7 @@ int64_t ParameterSpec::numel() const {
 }
 
 std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
+  if (spec.other) return {};
   Lister list;
   list.add("tok_embeddings.weight", {spec.vocab_size, spec.dim}, ParameterRole::kEmbedding);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
@@ -110,6 +111,11 @@ std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
   list.norm("norm", spec.dim);
   if (!spec.tied_embeddings) list.linear("output", spec.vocab_size, spec.dim);
   return list.take();
+}
+
+pipeline::ModelBlocks block_names(const ModelSpec& spec) {
+  if (spec.other) return spec.other->blocks;
+  return spec.n_layers;
 }
 
 std::string block_of(const std::string& fqn) {
@@ -131,6 +137,7 @@ std::vector<BlockSize> block_sizes(const ModelSpec& spec) {
 }
 
 int64_t parameter_count(const ModelSpec& spec) {
+  if (spec.other) return spec.other->parameters;
   int64_t count = 0;
   for (const BlockSize& block : block_sizes(spec)) count += block.params;
   return count;
@@ -141,6 +148,7 @@ int64_t reported_parameter_count(const ModelSpec& spec) {
 }
 
 int64_t flops_per_token(const ModelSpec& spec, int64_t seq_len) {
+  if (spec.other) return spec.other->flops_per_unit;
   int64_t matmul_params = 0;
   for (const BlockSize& block : block_sizes(spec)) matmul_params += block.active_params;
   return 6 * matmul_params + 6 * spec.n_layers * spec.n_heads * (spec.head_dim + spec.v_head_dim) * seq_len;

@@ -8,6 +8,7 @@
 
 #include "common/plan/mesh/mesh.h"
 #include "common/plan/models/model_spec.h"
+#include "common/plan/pipeline/plan.h"
 
 namespace titan::models {
 
@@ -22,8 +23,11 @@ struct ParameterSpec {
   int64_t numel() const;
 };
 
-// Returns every parameter of the model, in declaration order.
+// Returns every parameter of the model, in declaration order. Empty for a library's model that is not a decoder.
 std::vector<ParameterSpec> parameters(const ModelSpec& spec);
+
+// Returns the names of the model's blocks in order, for the pipeline.
+pipeline::ModelBlocks block_names(const ModelSpec& spec);
 
 // Returns the engine's block of a parameter: "tok_embeddings", "layers.3", or "output" (final norm and head).
 std::string block_of(const std::string& fqn);

@@ -48,6 +48,8 @@ json numbers(const MoeSpec& moe) {
           {"layer_step", moe.layer_step}};
 }
 
+json numbers(const OtherModel& other) { return {{"blocks", other.blocks}, {"parameters", other.parameters}}; }
+
 template <typename T>
 json or_null(const std::optional<T>& value) {
   return value ? numbers(*value) : json();
@@ -104,6 +106,7 @@ YarnScaling yarn_scaling(const json& stored) {
 json to_json(const ModelSpec& spec) {
   return {{"name", spec.name},
           {"flavor", spec.flavor},
+          {"other", or_null(spec.other)},
           {"dim", spec.dim},
           {"n_layers", spec.n_layers},
           {"n_heads", spec.n_heads},
@@ -220,6 +223,10 @@ std::string of_experts(const MoeSpec& moe) {
 }  // namespace
 
 std::string inconsistency(const ModelSpec& spec) {
+  if (spec.other) {
+    if (spec.other->blocks.size() < 2) return "other.blocks: a model has at least two blocks";
+    return not_above_zero({{"dim", spec.dim}});
+  }
   std::string wrong = not_above_zero({{"dim", spec.dim},
                                       {"n_layers", spec.n_layers},
                                       {"vocab_size", spec.vocab_size},

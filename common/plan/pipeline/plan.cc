@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -15,14 +16,16 @@
 namespace titan::pipeline {
 namespace {
 
-std::string layer(std::int64_t index) { return absl::StrCat("layers.", index); }
+constexpr char kEmbedding[] = "tok_embeddings", kHead[] = "output", kNorm[] = "norm";
 
-// Returns torchtitan's module names in the order of computation.
-std::vector<std::string> modules_of(std::int64_t n_layers) {
-  std::vector<std::string> names = {"tok_embeddings"};
-  for (std::int64_t i = 0; i < n_layers; ++i) names.push_back(layer(i));
-  names.insert(names.end(), {"norm", "output"});
-  return names;
+bool is_decoder(const std::vector<std::string>& names) { return names.front() == kEmbedding && names.back() == kHead; }
+
+// Lists few names, or the first and the last ones of many.
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 8, kEnds = 3;
+  if (names.size() <= kMost) return absl::StrJoin(names, ", ");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + kEnds, ", "), " to ",
+                      absl::StrJoin(names.end() - kEnds, names.end(), ", "));
 }
 
 absl::Status check_weight(const char* key, std::int64_t less, const char* what, std::int64_t per_stage) {
@@ -34,10 +37,26 @@ absl::Status check_weight(const char* key, std::int64_t less, const char* what, 
 
 }  // namespace
 
-absl::StatusOr<Split> split_layers(int stages, std::int64_t n_layers, std::int64_t first_less, std::int64_t last_less) {
+ModelBlocks::ModelBlocks(std::int64_t n_layers) {
+  if (n_layers == 0) return;
+  names_.push_back(kEmbedding);
+  for (std::int64_t i = 0; i < n_layers; ++i) names_.push_back(absl::StrCat("layers.", i));
+  names_.push_back(kHead);
+}
+
+ModelBlocks::ModelBlocks(std::vector<std::string> names) : names_(std::move(names)) {}
+
+std::vector<std::string> ModelBlocks::modules() const {
+  std::vector<std::string> all = names_;
+  if (known() && is_decoder(names_)) all.insert(all.end() - 1, kNorm);
+  return all;
+}
+
+absl::StatusOr<Split> split_layers(int stages, const ModelBlocks& blocks, std::int64_t first_less,
+                                   std::int64_t last_less) {
   if (stages < 1) return absl::InvalidArgumentError("parallelism.pipeline_parallel_degree: needs at least one stage");
   if (stages == 1) first_less = last_less = 0;  // Nothing to balance.
-  const std::int64_t effective = n_layers + first_less + last_less;
+  const std::int64_t effective = blocks.layers() + first_less + last_less;
   const std::int64_t per_stage = effective / stages;
   if (per_stage == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -55,31 +74,30 @@ absl::StatusOr<Split> split_layers(int stages, std::int64_t n_layers, std::int64
     return bad;
   }
   Split split(stages);
-  std::int64_t next = 0;
+  auto next = blocks.names().begin();
   for (int stage = 0; stage < stages; ++stage) {
     std::int64_t layers = per_stage + (stage < effective % stages ? 1 : 0);
     if (stage == 0) {
-      split[stage].push_back("tok_embeddings");
+      split[stage].push_back(*next++);
       layers -= first_less;
     }
     if (stage == stages - 1) layers -= last_less;
-    for (std::int64_t i = 0; i < layers; ++i) split[stage].push_back(layer(next++));
-    if (stage == stages - 1) split[stage].push_back("output");
+    for (std::int64_t i = 0; i < layers; ++i) split[stage].push_back(*next++);
+    if (stage == stages - 1) split[stage].push_back(*next++);
   }
   return split;
 }
 
-absl::StatusOr<Split> split_by_names(const std::vector<std::vector<std::string>>& parts, std::int64_t n_layers) {
-  const std::vector<std::string> modules = modules_of(n_layers);
+absl::StatusOr<Split> split_by_names(const std::vector<std::vector<std::string>>& parts, const ModelBlocks& blocks) {
+  const std::vector<std::string> modules = blocks.modules();
   std::map<std::string, std::size_t> part_of;
   for (std::size_t part = 0; part < parts.size(); ++part) {
     if (parts[part].empty()) return absl::InvalidArgumentError(absl::StrCat(kPartsKey, "part ", part, " is empty"));
     for (const std::string& name : parts[part]) {
       if (std::find(modules.begin(), modules.end(), name) == modules.end()) {
         return absl::InvalidArgumentError(absl::StrCat(kPartsKey, "part ", part, " names \"", name,
-                                                       "\", which the model does not have; its modules are "
-                                                       "tok_embeddings, layers.0 to ",
-                                                       layer(n_layers - 1), ", norm and output"));
+                                                       "\", which the model does not have; its modules are ",
+                                                       listed(modules)));
       }
       if (const auto [seen, fresh] = part_of.emplace(name, part); !fresh) {
         return absl::InvalidArgumentError(
@@ -97,12 +115,12 @@ absl::StatusOr<Split> split_by_names(const std::vector<std::vector<std::string>>
       return absl::InvalidArgumentError(absl::StrCat(kPartsKey, name, " is in part ", found->second, ", before ",
                                                      before, " in part ", last, "; parts follow the model's order"));
     }
-    if (name == "output" && found->second != last)
+    if (name == kHead && before == kNorm && found->second != last)
       return absl::InvalidArgumentError(absl::StrCat(kPartsKey, "norm is in part ", last, " and output in part ",
                                                      found->second, "; they must be in the same part"));
     last = found->second;
     before = name;
-    if (name != "norm") split[last].push_back(name);
+    if (name != kNorm) split[last].push_back(name);
   }
   return split;
 }
@@ -140,9 +158,9 @@ absl::StatusOr<int> microbatches_of(const PlanOptions& options) {
 
 // Returns the number of stages that layers_per_stage gives; 0 when it is not set or the model is not known.
 absl::StatusOr<int> stages_of_layers(const PlanOptions& options) {
-  if (!options.pipeline_parallel_layers_per_stage.has_value() || options.n_layers == 0) return 0;
+  if (!options.pipeline_parallel_layers_per_stage.has_value() || !options.blocks.known()) return 0;
   const std::int64_t per_stage = *options.pipeline_parallel_layers_per_stage;
-  const std::int64_t effective = options.n_layers + options.pipeline_parallel_first_stage_less_layers +
+  const std::int64_t effective = options.blocks.layers() + options.pipeline_parallel_first_stage_less_layers +
                                  options.pipeline_parallel_last_stage_less_layers;
   const std::int64_t ranks = options.pipeline_parallel_degree;
   if (per_stage < 1) return absl::InvalidArgumentError(absl::StrCat(kLayersKey, per_stage, " must be at least 1"));
@@ -219,8 +237,8 @@ absl::StatusOr<PipelinePlan> without_pipeline(const PlanOptions& options) {
   absl::StatusOr<Schedule> schedule = generate("1F1B", 1, 1, 1);
   if (!schedule.ok()) return schedule.status();
   plan.schedule = *std::move(schedule);
-  if (options.n_layers == 0) return plan;
-  absl::StatusOr<Split> split = split_layers(1, options.n_layers, 0, 0);
+  if (!options.blocks.known()) return plan;
+  absl::StatusOr<Split> split = split_layers(1, options.blocks, 0, 0);
   if (!split.ok()) return split.status();
   plan.split = *std::move(split);
   return plan;
@@ -252,11 +270,11 @@ absl::StatusOr<PipelinePlan> plan(const PlanOptions& options) {
           plan.schedule.stages * options.pipeline_parallel_microbatch_size));
     }
   }
-  if (options.n_layers == 0 || plan.schedule.stages == 0) return plan;
+  if (!options.blocks.known() || plan.schedule.stages == 0) return plan;
   absl::StatusOr<Split> split =
       options.module_fqns_per_model_part.has_value()
-          ? split_by_names(*options.module_fqns_per_model_part, options.n_layers)
-          : split_layers(plan.schedule.stages, options.n_layers, options.pipeline_parallel_first_stage_less_layers,
+          ? split_by_names(*options.module_fqns_per_model_part, options.blocks)
+          : split_layers(plan.schedule.stages, options.blocks, options.pipeline_parallel_first_stage_less_layers,
                          options.pipeline_parallel_last_stage_less_layers);
   if (!split.ok()) return split.status();
   plan.split = *std::move(split);

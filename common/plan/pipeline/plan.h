@@ -16,18 +16,39 @@ namespace titan::pipeline {
 inline constexpr char kScheduleKey[] = "parallelism.pipeline_parallel_schedule: ";
 inline constexpr char kPartsKey[] = "parallelism.module_fqns_per_model_part: ";
 
-// Names of the engine's blocks of each stage, in order: "tok_embeddings", "layers.3", "output" (final norm and head).
+// Names of a model's blocks in order: what makes activations of the input, layers, and what makes the output of them.
+class ModelBlocks {
+ public:
+  ModelBlocks() = default;  // Not known.
+  // A decoder's: "tok_embeddings", "layers.0" and so on, "output" (final norm and head). 0 layers: not known.
+  ModelBlocks(std::int64_t n_layers);  // NOLINT: a decoder is its number of layers here.
+  // Any other model's, at least two.
+  ModelBlocks(std::vector<std::string> names);  // NOLINT: a list of names is the blocks.
+
+  bool known() const { return !names_.empty(); }
+  const std::vector<std::string>& names() const { return names_; }
+  // Number of blocks between the first and the last.
+  std::int64_t layers() const { return known() ? static_cast<std::int64_t>(names_.size()) - 2 : 0; }
+  // Names that a user's split lists: the blocks, and for a decoder torchtitan's "norm" before "output".
+  std::vector<std::string> modules() const;
+
+ private:
+  std::vector<std::string> names_;
+};
+
+// Names of the engine's blocks of each stage, in order.
 using Split = std::vector<std::vector<std::string>>;
 
-// Distributes layers evenly over the stages, as torchtitan does. The embedding weighs `first_less` layers of the first
-// stage, norm and head `last_less` layers of the last. A remainder goes to the first stages, one layer each. Errors:
-// InvalidArgument, message beginning with the configuration key, when a stage would be empty or the embedding or head
-// alone would weigh more than a stage.
-absl::StatusOr<Split> split_layers(int stages, std::int64_t n_layers, std::int64_t first_less, std::int64_t last_less);
+// Distributes layers evenly over the stages, as torchtitan does. The first block weighs `first_less` layers of the
+// first stage, the last one `last_less` layers of the last. A remainder goes to the first stages, one layer each.
+// Errors: InvalidArgument, message beginning with the configuration key, when a stage would be empty or the embedding
+// or head alone would weigh more than a stage.
+absl::StatusOr<Split> split_layers(int stages, const ModelBlocks& blocks, std::int64_t first_less,
+                                   std::int64_t last_less);
 
 // Uses the user's split, in torchtitan's module names ("norm" and "output" are one block here). Every module must occur
 // once, with parts in the model's order. Errors: InvalidArgument naming part and module.
-absl::StatusOr<Split> split_by_names(const std::vector<std::vector<std::string>>& parts, std::int64_t n_layers);
+absl::StatusOr<Split> split_by_names(const std::vector<std::vector<std::string>>& parts, const ModelBlocks& blocks);
 
 // Values of the configuration keys with the same names (section parallelism unless noted).
 struct PlanOptions {
@@ -41,7 +62,7 @@ struct PlanOptions {
   std::optional<std::vector<std::vector<std::string>>> module_fqns_per_model_part;
   std::int64_t pipeline_parallel_microbatch_size = 1;
   std::int64_t local_batch_size = 1;  // training.local_batch_size
-  std::int64_t n_layers = 0;          // Layers of the model; 0: not known, and no split is made.
+  ModelBlocks blocks = {};            // Blocks of the model; not known: no split is made.
 };
 
 struct PipelinePlan {

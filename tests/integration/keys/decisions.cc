@@ -12,6 +12,7 @@
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/models/registry.h"
+#include "common/plan/models/sizes.h"
 #include "controller/api/job_spec.h"
 #include "controller/core/core.h"
 #include "controller/job/restart.h"
@@ -54,7 +55,7 @@ json restarts(const job::SchedulingSpec& spec) {
 json schedule(const config::JobConfig& config) {
   const auto spec = models::find(config.model.name, config.model.flavor);
   if (!spec.ok() || config.parallelism.pipeline_parallel_degree == 1) return nullptr;
-  const auto plan = config::pipeline_plan(config, spec->n_layers);
+  const auto plan = config::pipeline_plan(config, models::block_names(*spec));
   if (!plan.ok()) return std::string(plan.status().message());
   return {
       {"name", plan->schedule.name}, {"stages", plan->schedule.stages}, {"microbatches", plan->schedule.microbatches}};

@@ -6,10 +6,13 @@
 #include <utility>
 
 #include "common/plan/config/parallelism.h"
+#include "common/plan/models/sizes.h"
 #include "tests/testing/allocation_meter.h"
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
+#include "worker/rank/data/loader/batch.h"
 #include "worker/rank/model/decoder/decoder.h"
+#include "worker/rank/model/language/objective.h"
 #include "worker/rank/nn/loss.h"
 #include "worker/rank/optim/grad_norm.h"
 #include "worker/rank/optim/optimizer.h"
@@ -36,19 +39,17 @@ T require(absl::StatusOr<T> result) {
 data::Batch rows_of_step(const MeshJob& job, int step, int64_t first, int64_t count) {
   const at::Tensor tokens = tokens_of_step(job, step).narrow(0, first, count);
   const int64_t length = tokens.size(1);
-  data::Batch batch;
-  batch.tokens = tokens.slice(1, 0, length - 1).contiguous();
-  batch.labels = tokens.slice(1, 1).clone();
-  batch.labels.masked_fill_(batch.labels.eq(3), nn::kIgnoreIndex);
-  return batch;
+  const at::Tensor labels = tokens.slice(1, 1).clone();
+  labels.masked_fill_(labels.eq(3), nn::kIgnoreIndex);
+  return {{data::kTokens, tokens.slice(1, 0, length - 1).contiguous()}, {data::kLabels, labels}};
 }
 
 // One rank's model and the engine that runs it.
 class RankJob {
  public:
-  RankJob(const MeshJob& job, ThreadRank& self) : job_(job), self_(self), mesh_(*self.mesh) {
+  RankJob(const MeshJob& job, ThreadRank& self) : job_(job), self_(self), mesh_(*self.mesh), objective_(job.spec) {
     const config::JobConfig& config = job.config;
-    const pipeline::PipelinePlan plan = require(config::pipeline_plan(config, job.spec.n_layers));
+    const pipeline::PipelinePlan plan = require(config::pipeline_plan(config, models::block_names(job.spec)));
     schedule_ = plan.schedule;
     runtime::ShardingOptions sharding = require(runtime::sharding_options(config, job.spec, plan, mesh_));
     early_ = sharding.early_step;
@@ -105,13 +106,14 @@ class RankJob {
     const int64_t of_run = job_.config.training.local_batch_size;
     std::vector<Microbatches> runs;
     for (int64_t row = first; row < first + rows; row += of_run) {
-      runs.push_back(runtime::make_microbatches(rows_of_step(job_, step, row, of_run), options_).contexts);
+      runs.push_back(runtime::make_microbatches(objective_, rows_of_step(job_, step, row, of_run), options_).contexts);
     }
     return runs;
   }
 
   void forward_backward(int step) {
-    const int64_t tokens = nn::count_valid(rows_of_step(job_, step, 0, job_.global_batch).labels).item<int64_t>();
+    const int64_t tokens =
+        nn::count_valid(rows_of_step(job_, step, 0, job_.global_batch).at(data::kLabels)).item<int64_t>();
     const std::vector<Microbatches> runs = microbatches_of_step(step);
     record_.held.clear();
     forget_routing();
@@ -235,6 +237,7 @@ class RankJob {
   std::optional<parallel::ExpertBalance> balance_;
   bool early_ = false;  // Units are updated as soon as their gradients are complete.
   double early_squares_ = 0;
+  const model::LanguageObjective objective_;
   runtime::MicrobatchOptions options_;
   at::Tensor loss_;
   size_t first_microbatch_ = 0;  // First microbatch of the current run, within the step.

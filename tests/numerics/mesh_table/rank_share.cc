@@ -33,7 +33,7 @@ RankShare::RankShare(const MeshJob& whole, int my_rank, const std::vector<RankRe
       records(all),
       mesh(runtime::make_mesh(whole.config.parallelism, whole.world).value()),
       rank(my_rank),
-      plan(config::pipeline_plan(whole.config, whole.spec.n_layers).value()) {
+      plan(config::pipeline_plan(whole.config, models::block_names(whole.spec)).value()) {
   tensor = mesh.size(Axis::kTensor);
   context = mesh.size(Axis::kContext);
   expert = mesh.size(Axis::kExpert);

@@ -26,10 +26,18 @@ struct ParallelOptions {
   bool force_load_balance = false;             // debug.moe_force_load_balance
 };
 
-// A model is its blocks in order: embedding, layers, norm and head. Parameters have shapes but no values yet.
+// A model is its blocks in order, such as embedding, layers, norm and head, what goes into the first and what the last
+// one's output is compared with. The defaults are those of a language model. Parameters have shapes but no values yet.
 struct Model {
   std::vector<std::unique_ptr<nn::Block>> blocks;
   nn::Loss loss = nn::cross_entropy_sum;
+  // Returns the input of the first block. Its dim 0 is the row.
+  std::function<at::Tensor(const nn::MicrobatchContext&)> input = [](const auto& context) { return context.tokens; };
+  // Returns the length L of the activations [rows, L, dim] between blocks, before tensor ranks split it. Several
+  // tensors travel between blocks as parts of L.
+  std::function<int64_t(const nn::MicrobatchContext&)> edge_length = [](const auto& context) {
+    return context.tokens.size(1);
+  };
   // Splits the parameters and sets the layers' seams for a mesh. Called once, before any parameter has values. Empty:
   // the model cannot be split. Errors: InvalidArgument (names what does not divide), Unimplemented.
   std::function<absl::Status(Model&, const ParallelOptions&)> parallelize;

@@ -84,8 +84,8 @@ absl::Status load_plugin(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(std::vector<PluginFamily> families, read_families(real));
   for (PluginFamily& family : families) {
     for (models::ModelSpec& spec : family.flavors) spec.name = family.name;
-    const absl::Status added =
-        add_family({family.name, family.build, family.hf.value_or(HfFamily{}), std::move(family.flavors)});
+    const absl::Status added = add_family(
+        {family.name, family.build, family.hf.value_or(HfFamily{}), std::move(family.flavors), family.objective});
     if (!added.ok()) return refuse(real, std::string(added.message()));
   }
   loaded().paths.insert(real);

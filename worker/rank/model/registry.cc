@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/plan/models/sizes.h"
 #include "worker/rank/model/families.h"
 
 namespace titan::model {
@@ -15,7 +16,7 @@ namespace {
 
 struct Table {
   std::mutex mutex;
-#define TITAN_ROW_OF(family) {#family, family::build, family::hf(), {}},
+#define TITAN_ROW_OF(family) {#family, family::build, family::hf(), {}, nullptr},
   std::deque<Family> families{TITAN_MODEL_FAMILIES(TITAN_ROW_OF)};
 #undef TITAN_ROW_OF
 };
@@ -42,9 +43,8 @@ absl::StatusOr<const Family*> known_family(const std::string& name) {
 
 // Pipeline stages, checkpoints and recomputation find blocks and parameters by these names.
 absl::Status check_blocks(const Model& model, const models::ModelSpec& spec) {
-  std::vector<std::string> expected = {"tok_embeddings"}, names;
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer) expected.push_back(absl::StrCat("layers.", layer));
-  expected.push_back("output");
+  const std::vector<std::string> expected = models::block_names(spec).names();
+  std::vector<std::string> names;
   std::set<std::string> parameters;
   for (const auto& block : model.blocks) {
     names.push_back(block == nullptr ? "(null)" : block->name());
@@ -56,6 +56,11 @@ absl::Status check_blocks(const Model& model, const models::ModelSpec& spec) {
     }
   }
   if (names == expected) return absl::OkStatus();
+  if (spec.other) {
+    return absl::InvalidArgumentError(absl::StrCat("model ", spec.name, ", flavor ", spec.flavor, ": its blocks are ",
+                                                   absl::StrJoin(names, ", "), "; other.blocks lists ",
+                                                   absl::StrJoin(expected, ", ")));
+  }
   return absl::InvalidArgumentError(absl::StrCat("model ", spec.name, ", flavor ", spec.flavor, ": its blocks are ",
                                                  absl::StrJoin(names, ", "),
                                                  "; they must be tok_embeddings, layers.0 to ", "layers.",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "common/plan/models/model_spec.h"
 #include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/model.h"
+#include "worker/rank/model/objective.h"
 
 namespace titan::model {
 
@@ -16,6 +18,8 @@ struct Family {
   absl::StatusOr<Model> (*build)(const models::ModelSpec&, const BuildOptions&);
   HfFamily hf;                             // Hugging Face names. `names` null: none.
   std::vector<models::ModelSpec> flavors;  // Flavors of a plug-in. Titan's flavors are in common/plan/models.
+  // Makes its objective. Null: it is a language model.
+  std::unique_ptr<Objective> (*objective)(const models::ModelSpec&) = nullptr;
 };
 
 // Adds a family to the table of this process. The table is global because loaded code is. Plug-ins add entries, which

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,7 +79,9 @@ struct Buffer {
 // Registers one parameter with the block that owns a layer.
 using Declare = std::function<Parameter&(std::string fqn, std::vector<int64_t> shape, Init init)>;
 
-// Data that all blocks of one microbatch share. Under context parallelism a rank has T of a row's `seq_len` tokens.
+// Data that all blocks of one microbatch share. Under context parallelism a rank has T of a row's `seq_len` tokens. A
+// model's objective fills it (worker/rank/model/objective.h): that of language models sets `tokens` and `labels`,
+// others set `tensors`.
 struct MicrobatchContext {
   at::Tensor tokens;     // int64 [B, T]
   at::Tensor labels;     // int64 [B, T]. -100 is ignored by the loss.
@@ -95,6 +98,19 @@ struct MicrobatchContext {
   // False if a block runs again for its backward pass, and in validation: statistics (tokens per expert) count each
   // training token once.
   bool counting = true;
+  std::map<std::string, at::Tensor> tensors = {};  // Other inputs by name. Their shapes are the model's.
+
+  // Returns one of `tensors`. Throws c10::Error that names it if it is missing.
+  const at::Tensor& tensor(const std::string& name) const {
+    const auto found = tensors.find(name);
+    TORCH_CHECK(found != tensors.end(), "the microbatch has no tensor \"", name, "\"");
+    return found->second;
+  }
+  // Returns the device of the microbatch's tensors.
+  at::Device device() const {
+    if (tokens.defined()) return tokens.device();
+    return tensors.empty() ? at::Device(at::kCPU) : tensors.begin()->second.device();
+  }
 };
 
 // A unit of the explicit engine. The runtime feeds it a detached input, runs its graph separately, and may recompute it
@@ -107,8 +123,9 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // `input` is int64 tokens [B, T] for the first block, else activations [B, T, D]. Returns activations [B, T, D], or
-  // logits [B, T, V] from the last block.
+  // `input` is what the model's `input` returns for the first block (int64 tokens [B, T] of a language model), else
+  // activations [B, T, D]. Returns activations [B, T, D], or from the last block what the loss takes, such as logits
+  // [B, T, V].
   virtual at::Tensor forward(const at::Tensor& input, const MicrobatchContext& context) = 0;
 
   // Fills buffers that are not parameters (RoPE tables) on `device`. Parameters may still be empty. `dtype` is the
@@ -133,7 +150,12 @@ class Block {
   // Returns the function with which the constructors of the block's layers register parameters.
   Declare declare() {
     return [this](std::string fqn, std::vector<int64_t> shape, Init init) -> Parameter& {
-      return parameters_.emplace_back(Parameter{std::move(fqn), std::move(shape), init, {}});
+      Parameter& made = parameters_.emplace_back();
+      made.fqn = std::move(fqn);
+      made.init = init;
+      made.shape = made.global_shape = shape;
+      made.offset.assign(shape.size(), 0);
+      return made;
     };
   }
   // Declares a buffer for a layer with saved state. The layer reads Buffer::value at each use.

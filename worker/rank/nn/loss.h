@@ -28,10 +28,13 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels)
 // step, without a wait for the device.
 at::Tensor ignored_labels(const at::Tensor& labels, int64_t vocabulary);
 
-// Maps the last block's output and the labels int64 [B, T] to the sum [] of their cross-entropies. `parallel` replaces
-// it if ranks hold parts of the vocabulary, and all of them get the whole sum.
+// Maps the last block's output to the sum [] of its loss terms. Of a language model these are the cross-entropies with
+// the labels int64 [B, T]; `parallel` replaces it if ranks hold parts of the vocabulary, and all of them get the whole
+// sum. Other models take what they compare with from the microbatch's context.
 class Loss {
  public:
+  // Takes the last block's output, of any shape.
+  using OfOutput = std::function<at::Tensor(const at::Tensor& output, const MicrobatchContext& context)>;
   // Takes logits [B, T, V].
   using OfLogits = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)>;
   // Takes the head's input [B, T, D] and computes the logits of `columns` of the vocabulary at a time.
@@ -41,14 +44,26 @@ class Loss {
   template <typename Function>
   requires std::is_invocable_r_v<at::Tensor, Function, const at::Tensor&, const at::Tensor&> Loss(Function of_logits)
       : of_logits_(std::move(of_logits)) {}  // NOLINT: any such function is a loss.
+  template <typename Function>
+  requires std::is_invocable_r_v<at::Tensor, Function, const at::Tensor&, const MicrobatchContext&> Loss(
+      Function of_output)
+      : of_output_(std::move(of_output)) {}  // NOLINT: the same.
 
+  // Returns the sum [] for the last block's output.
+  at::Tensor operator()(const at::Tensor& output, const MicrobatchContext& context) const {
+    return of_output_ ? of_output_(output, context) : of_logits_(output, context.labels);
+  }
   // logits [B, T, V], labels int64 [B, T] -> []
-  at::Tensor operator()(const at::Tensor& logits, const at::Tensor& labels) const { return of_logits_(logits, labels); }
+  at::Tensor operator()(const at::Tensor& logits, const at::Tensor& labels) const {
+    TORCH_CHECK(of_logits_, "the loss of this model is not one of logits and labels");
+    return of_logits_(logits, labels);
+  }
 
   ByParts by_parts;  // The same loss. Empty: it needs all logits, as a library's loss does.
 
  private:
-  OfLogits of_logits_;
+  OfLogits of_logits_;  // Empty if of_output_ is set.
+  OfOutput of_output_;
 };
 
 // A last block that can compute the loss [] of its input [B, T, D] without all logits at once.

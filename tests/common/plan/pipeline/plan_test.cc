@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-PlanOptions four_ranks() { return {.pipeline_parallel_degree = 4, .local_batch_size = 8, .n_layers = 6}; }
+PlanOptions four_ranks() { return {.pipeline_parallel_degree = 4, .local_batch_size = 8, .blocks = 6}; }
 
 std::string why(const PlanOptions& options) {
   const auto made = plan(options);
@@ -82,12 +82,12 @@ TEST(PlanTest, NamesTheKeyAndPossibleValues) {
   options.module_fqns_per_model_part = {{{"tok_embeddings"}, {"norm", "output"}}};
   EXPECT_THAT(why(options), HasSubstr("module_fqns_per_model_part: 2 parts are not a multiple"));
   options = four_ranks();
-  options.n_layers = 1;
+  options.blocks = 1;
   EXPECT_THAT(why(options), HasSubstr("4 stages for 3 layers"));
 }
 
 TEST(PlanTest, SchedulesFromFiles) {
-  PlanOptions options{.pipeline_parallel_degree = 2, .local_batch_size = 2, .n_layers = 6};
+  PlanOptions options{.pipeline_parallel_degree = 2, .local_batch_size = 2, .blocks = 6};
   options.csv = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
   const auto made = plan(options);
   ASSERT_TRUE(made.ok()) << made.status();

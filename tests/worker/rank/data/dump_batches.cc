@@ -35,7 +35,8 @@ int run(const nlohmann::json& arguments) {
   for (int i = 0; i < arguments.at("batches").get<int>(); ++i) {
     const auto batch = (*loader)->next();
     if (!batch.ok()) return std::cerr << batch.status() << "\n", 4;
-    std::cout << nlohmann::json{{"tokens", rows(batch->tokens)}, {"labels", rows(batch->labels)}}.dump() << "\n";
+    std::cout << nlohmann::json{{"tokens", rows(batch->at(kTokens))}, {"labels", rows(batch->at(kLabels))}}.dump()
+              << "\n";
   }
   return 0;
 }

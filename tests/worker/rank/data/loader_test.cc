@@ -95,9 +95,10 @@ std::unique_ptr<DataLoader> open(const LoaderOptions& options) {
 }
 
 void append_rows(const Batch& batch, Rows& rows) {
-  const int64_t width = batch.tokens.size(1);
-  for (int64_t row = 0; row < batch.tokens.size(0); ++row) {
-    const int64_t *tokens = batch.tokens[row].data_ptr<int64_t>(), *labels = batch.labels[row].data_ptr<int64_t>();
+  const int64_t width = batch.at(kTokens).size(1);
+  for (int64_t row = 0; row < batch.at(kTokens).size(0); ++row) {
+    const int64_t *tokens = batch.at(kTokens)[row].data_ptr<int64_t>(),
+                  *labels = batch.at(kLabels)[row].data_ptr<int64_t>();
     std::vector<int64_t> all(tokens, tokens + width);
     // Each label is the next token.
     EXPECT_EQ(std::vector<int64_t>(tokens + 1, tokens + width), std::vector<int64_t>(labels, labels + width - 1));
@@ -166,8 +167,9 @@ TEST_F(LoaderTest, PackedDocumentsStaySeparate) {
   int64_t padding = 0, predicted = 0;
   for (auto batch = loader->next(); batch.ok(); batch = loader->next()) {
     for (int64_t row = 0; row < 4; ++row) {
-      const auto tokens = batch->tokens[row].data_ptr<int64_t>(), labels = batch->labels[row].data_ptr<int64_t>(),
-                 documents = batch->documents[row].data_ptr<int64_t>();
+      const auto tokens = batch->at(kTokens)[row].data_ptr<int64_t>(),
+                 labels = batch->at(kLabels)[row].data_ptr<int64_t>(),
+                 documents = batch->at(kDocuments)[row].data_ptr<int64_t>();
       for (int64_t i = 0; i < 32; ++i) {
         const bool last = tokens[i] == 257;  // <eos>, of a document or for padding.
         predicted += labels[i] >= 0;
@@ -366,7 +368,7 @@ TEST_F(LoaderTest, PaddingShareCoversAllRanks) {
     const Batch batch = one->next().value();
     // Each token of padding is a separate document; the last column has no label.
     for (int64_t row = 0; row < 4; ++row) {
-      const at::Tensor text = batch.tokens[row];
+      const at::Tensor text = batch.at(kTokens)[row];
       for (int64_t t = packed.seq_len - 1; t > 0 && text[t].item<int64_t>() == one->end_of_document() &&
                                            text[t - 1].item<int64_t>() == one->end_of_document();
            --t) {
@@ -491,7 +493,7 @@ TEST_F(LoaderTest, WithoutLoopAllRanksEndTogether) {
     for (int64_t i = 0; i < batches; ++i) {
       const auto got = loader->next();
       ASSERT_TRUE(got.ok()) << got.status();
-      seen += got->labels.ne(-100).any(1).sum().item<int64_t>();
+      seen += got->at(kLabels).ne(-100).any(1).sum().item<int64_t>();
     }
     EXPECT_EQ(loader->next().status().code(), absl::StatusCode::kOutOfRange);
   }

@@ -65,6 +65,33 @@ class PluginTest(unittest.TestCase):
             for step, loss in one.items():
                 self.assertAlmostEqual(split[step], loss, delta=1e-10, msg=f"{name}, step {step}")
 
+    def denoise(self, name, world, steps=6, extra=()):
+        """Trains the flow of plugin/denoiser.cc, whose batches, loss and units differ from a language model's. Returns the losses."""
+        ranks = Ranks(str(self.folder / name), world,
+                      ["--experimental.custom_import", str(BUILD / "tests/libdenoiser.so"), "--model.name", "denoiser", "--model.flavor", "tiny",
+                       *FLOAT64, "--training.steps", str(steps), "--training.local_batch_size", "8", "--training.global_batch_size", "16",
+                       "--optimizer.lr", "1e-2", "--lr_scheduler.warmup_steps", "1", *extra])
+        self.assertEqual(ranks.wait(), [0] * world, "\n".join(ranks.outputs))
+        return losses(ranks.folder), ranks
+
+    def test_trains_a_model_that_is_not_a_language_model(self):
+        """Rows, loss terms, units and validation are the objective's, on any mesh, and a job resumes at its row."""
+        validation = ["--validation.enable", "--validation.freq", "6", "--validation.steps", "2", "--validation.local_batch_size", "8"]
+        one, ranks = self.denoise("flow", 1, extra=["--checkpoint.interval", "3", *validation])
+        lines = [json.loads(line) for line in (self.folder / "flow/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual({line["step"]: line["n_tokens_seen"] for line in lines if "n_tokens_seen" in line}, {step: 16 * step for step in one})
+        held_out = [line["validation_metrics/loss"] for line in lines if "validation_metrics/loss" in line]
+        self.assertEqual(len(held_out), 2)  # After the first step and the sixth.
+        self.assertLess(held_out[1], held_out[0])
+        for name, extra in {"fsdp": [], "ddp": ["--parallelism.data_parallel_replicate_degree", "2", "--parallelism.data_parallel_shard_degree", "1"],
+                            "pp": ["--parallelism.pipeline_parallel_degree", "2", "--activation_checkpoint.mode", "full"]}.items():
+            split, _ = self.denoise("flow_" + name, 2, extra=[*extra, "--checkpoint.no_enable"])
+            for step, loss in one.items():
+                self.assertAlmostEqual(split[step], loss, delta=1e-10, msg=f"{name}, step {step}")
+        shutil.rmtree(self.folder / "flow/checkpoint/step-6")
+        resumed, _ = self.denoise("flow", 2, extra=["--checkpoint.interval", "3"])
+        self.assertAlmostEqual(resumed[6], one[6], delta=1e-10)
+
     def test_exports_a_hugging_face_folder(self):
         self.train("saved", 1, [])
         target = self.folder / "exported"
@@ -145,7 +172,7 @@ class PluginTest(unittest.TestCase):
         def library(name, stated):
             words = ", ".join(json.dumps(word) for word in stated)
             return compile_c(self.folder, name, """struct { unsigned form; const char* words[4]; void* families; } plugin = {
-                0x71740002, {%s}, 0}; void* titan_model_plugin() { return &plugin; }""" % words)
+                0x71740003, {%s}, 0}; void* titan_model_plugin() { return &plugin; }""" % words)
 
         what = ("Titan", "LibTorch", "compiler", "Titan's headers (hash)")
         message = self.refusal(library("all", ["other"] * 4))

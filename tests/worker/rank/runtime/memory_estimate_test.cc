@@ -19,6 +19,7 @@
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/memory/estimate.h"
+#include "common/plan/models/sizes.h"
 #include "worker/rank/runtime/dry_run/dry_run.h"
 
 namespace titan::runtime {
@@ -58,7 +59,7 @@ int64_t counted_peak(const config::JobConfig& config, int rank) {
 void compare(const Case& one) {
   const config::JobConfig config = load(one);
   const models::ModelSpec spec = config::resolve_model(config.model).value();
-  const pipeline::PipelinePlan plan = config::pipeline_plan(config, spec.n_layers).value();
+  const pipeline::PipelinePlan plan = config::pipeline_plan(config, models::block_names(spec)).value();
   const int places = plan.schedule.ranks;
   for (int place = 0; place < places; ++place) {
     if (place > 1 && place + 1 < places) continue;

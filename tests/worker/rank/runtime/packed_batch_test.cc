@@ -6,6 +6,8 @@
 
 #include "tests/numerics/small_models/small_specs.h"
 #include "tests/worker/rank/runtime/training_world.h"
+#include "worker/rank/data/loader/batch.h"
+#include "worker/rank/model/language/objective.h"
 #include "worker/rank/runtime/step/microbatches.h"
 
 namespace titan {
@@ -19,17 +21,17 @@ const std::vector<std::vector<int64_t>> kDocuments = {{9, 4, 31, 7, 7, 22}, {3, 
 constexpr int64_t kWidth = 16;
 
 data::Batch empty_batch(int64_t rows) {
-  data::Batch batch{at::full({rows, kWidth}, 49, at::kLong), at::full({rows, kWidth}, nn::kIgnoreIndex, at::kLong), {}};
-  batch.documents = at::zeros({rows, kWidth}, at::kLong);
-  return batch;
+  return {{data::kTokens, at::full({rows, kWidth}, 49, at::kLong)},
+          {data::kLabels, at::full({rows, kWidth}, nn::kIgnoreIndex, at::kLong)},
+          {data::kDocuments, at::zeros({rows, kWidth}, at::kLong)}};
 }
 
 // Writes a document into the batch from a column on. Its last token has no label.
 void place(data::Batch& batch, int64_t row, int64_t column, const std::vector<int64_t>& document, int64_t number) {
   for (size_t i = 0; i < document.size(); ++i, ++column) {
-    batch.tokens[row][column] = document[i];
-    batch.documents[row][column] = number;
-    if (i + 1 < document.size()) batch.labels[row][column] = document[i + 1];
+    batch[data::kTokens][row][column] = document[i];
+    batch[data::kDocuments][row][column] = number;
+    if (i + 1 < document.size()) batch[data::kLabels][row][column] = document[i + 1];
   }
 }
 
@@ -41,7 +43,7 @@ double loss_of(const data::Batch& batch, std::optional<int64_t> document_end) {
   testing::run_ranks({}, 1, testing::every_axis(), [&](testing::ThreadRank& self) {
     testing::RankModel model = testing::build_rank(plan, self);
     model.sharded->init_weights(7);
-    const runtime::Microbatches made = runtime::make_microbatches(batch, {.context = {}, .document_end = document_end});
+    const runtime::Microbatches made = runtime::make_microbatches(model::LanguageObjective(document_end), batch, {});
     loss = model.executor->run(pipeline::forward_only(model.schedule, 1), made.contexts).item<double>();
     model.sharded->release();
   });
@@ -62,7 +64,7 @@ TEST(PackedBatchTest, LossEqualsThatOfSeparateDocuments) {
   const double together = loss_of(packed, 49);
   EXPECT_NEAR(together, loss_of(alone, 49), testing::kExact);
   // Without the batch's documents the whole row is one document, and its loss differs.
-  packed.documents = at::Tensor();
+  packed[data::kDocuments] = at::Tensor();
   EXPECT_GT(std::abs(together - loss_of(packed, 49)), 1e-3);
 }
 
@@ -70,9 +72,9 @@ TEST(PackedBatchTest, LossEqualsThatOfSeparateDocuments) {
 TEST(PackedBatchTest, PaddingHasNoEffect) {
   data::Batch packed = empty_batch(1), alone = empty_batch(1);
   place(packed, 0, 0, kDocuments[0], 0);
-  packed.documents.select(0, 0).slice(0, 6).copy_(at::arange(1, kWidth - 5));
+  packed[data::kDocuments].select(0, 0).slice(0, 6).copy_(at::arange(1, kWidth - 5));
   place(alone, 0, 0, kDocuments[0], 0);
-  EXPECT_EQ(runtime::make_microbatches(packed, {}).valid_tokens, 5);
+  EXPECT_EQ(runtime::make_microbatches(model::LanguageObjective(std::nullopt), packed, {}).loss_terms, 5);
   EXPECT_NEAR(loss_of(packed, 49), loss_of(alone, 49), testing::kExact);
 }
 

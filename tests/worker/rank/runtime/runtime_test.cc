@@ -13,10 +13,11 @@
 #include "common/rank_protocol/launch.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/data/testing.h"
+#include "worker/rank/data/loader/batch.h"
+#include "worker/rank/model/language/text_batches.h"
 #include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/options.h"
 #include "worker/rank/runtime/step/batch_plan.h"
-#include "worker/rank/runtime/step/data_setup.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
 #include "worker/rank/runtime/step/reporter.h"
 #include "worker/rank/runtime/step/step_report.h"
@@ -115,7 +116,7 @@ TEST(StepReportTest, SumsLossesAndNormAndSpreadsCommands) {
   testing::run_ranks({.dp_replicate = 2, .dp_shard = 2}, 4, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
     StepReport mine;
     mine.loss_sum = at::scalar_tensor(10.0 * (self.rank + 1), at::kDouble);
-    mine.valid_tokens = 10;
+    mine.loss_terms = 10;
     const double counted[] = {9, 16, 0, 0};  // Ranks 2 and 3 hold what 0 and 1 hold.
     mine.sum_of_squares = at::scalar_tensor(counted[self.rank], at::kDouble);
     mine.stop = self.rank == 3;
@@ -135,7 +136,7 @@ TEST(StepReportTest, OneRanksNanReachesAll) {
   testing::run_ranks({}, 2, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
     StepReport mine;
     mine.loss_sum = at::scalar_tensor(self.rank == 0 ? std::nan("") : 1.0, at::kDouble);
-    mine.valid_tokens = 1;
+    mine.loss_terms = 1;
     Exchanged all = exchange(mine, *self.mesh, at::kCPU, /*max_norm=*/1);
     const StepSummary summary = all.reports.summary();
     EXPECT_TRUE(std::isnan(summary.avg_loss));
@@ -150,7 +151,7 @@ TEST(StepReportTest, TwoReductionsForAnyWorldSize) {
     testing::run_ranks({}, ranks, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
       StepReport mine;
       mine.loss_sum = at::scalar_tensor(-1.0 - self.rank, at::kDouble);
-      mine.valid_tokens = self.rank == 0 ? 0 : 2;  // The loss of a rank without tokens is ignored.
+      mine.loss_terms = self.rank == 0 ? 0 : 2;  // The loss of a rank without tokens is ignored.
       const StepSummary summary = exchange(mine, *self.mesh, at::kCPU, /*max_norm=*/1).reports.summary();
       EXPECT_DOUBLE_EQ(summary.max_loss, -1);
       const comm::LedgerCounts sent = self.ledger.counts();
@@ -171,7 +172,7 @@ TEST(StepReportTest, NonFiniteStepsAreSkipped) {
       StepReport mine;
       const bool first = self.rank == 0;
       mine.loss_sum = at::scalar_tensor(first ? loss : 0.0, at::kDouble);
-      mine.valid_tokens = first ? tokens : 0.0;
+      mine.loss_terms = first ? tokens : 0.0;
       mine.sum_of_squares = at::scalar_tensor(first ? squares : 0.0, at::kDouble);
       Exchanged all = exchange(mine, *self.mesh, at::kCPU, /*max_norm=*/1);
       const StepSummary summary = all.reports.summary();
@@ -307,13 +308,13 @@ TEST(DataSetupTest, ValidationReadsTheKindsOfFilesThatTrainingReads) {
   config.validation.seq_len = 6;
   config::DataLoaderSection& keys = config.validation.dataloader;
   const auto first = [&] {
-    const auto loader = open_validation_loader(config, {});
+    const auto loader = model::open_validation_loader(config, {});
     if (!loader.ok()) return std::string(loader.status().message());
     const absl::StatusOr<data::Batch> batch = (*loader)->next();
     if (!batch.ok()) return std::string(batch.status().message());
     std::string text;
     for (int64_t i = 1; i < 5; ++i) {
-      const auto token = batch->tokens[0][i].item<int64_t>();
+      const auto token = batch->at(data::kTokens)[0][i].item<int64_t>();
       text += token < 256 ? static_cast<char>(token) : '|';
     }
     return text;

@@ -56,9 +56,9 @@ absl::StatusOr<MixCursor> BatchMaker::seek(const MixCursor& cursor) {
 
 absl::Status BatchMaker::fill(Batch& batch) {
   const std::array<int64_t, 2> shape = {options_.batch, options_.seq_len};
-  batch.tokens = at::zeros(shape, at::kLong);
-  batch.labels = at::full(shape, kIgnoreIndex, at::kLong);
-  if (options_.pieces) batch.documents = at::zeros(shape, at::kLong);
+  batch[kTokens] = at::zeros(shape, at::kLong);
+  batch[kLabels] = at::full(shape, kIgnoreIndex, at::kLong);
+  if (options_.pieces) batch[kDocuments] = at::zeros(shape, at::kLong);
   TITAN_ASSIGN_OR_RETURN(const int64_t before, stream_.skip(options_.first));
   bool more = before == options_.first;
   int64_t seen = before;
@@ -74,12 +74,12 @@ absl::Status BatchMaker::fill(Batch& batch) {
 
 void BatchMaker::write(const int32_t* tokens, int64_t row, Batch& batch) const {
   const int64_t seq_len = options_.seq_len, at = row * seq_len;
-  int64_t* labels = batch.labels.data_ptr<int64_t>() + at;
-  std::transform(tokens, tokens + seq_len, batch.tokens.data_ptr<int64_t>() + at, token_of);
+  int64_t* labels = batch[kLabels].data_ptr<int64_t>() + at;
+  std::transform(tokens, tokens + seq_len, batch[kTokens].data_ptr<int64_t>() + at, token_of);
   std::transform(tokens + 1, tokens + 1 + seq_len, labels,
                  [](int32_t token) { return is_label(token) ? int64_t{token} : kIgnoreIndex; });
   if (!options_.pieces) return;
-  int64_t* documents = batch.documents.data_ptr<int64_t>() + at;
+  int64_t* documents = batch[kDocuments].data_ptr<int64_t>() + at;
   if (stream_.piece_ends().empty())
     return number({tokens, static_cast<size_t>(seq_len)}, options_.document_end, documents);
   separate(stream_.piece_ends(), seq_len, labels, documents);

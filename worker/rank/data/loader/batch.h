@@ -11,18 +11,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/rank/data/loader/batch_source.h"
 #include "worker/rank/data/rows/mixed_rows.h"
 
 namespace titan::data {
 
-// A microbatch of one data-parallel rank.
-struct Batch {
-  at::Tensor tokens;  // int64 [batch, seq_len]
-  at::Tensor labels;  // int64 [batch, seq_len]; -100: ignored by the loss
-  // Index of each token's document within its row, int64 [batch, seq_len]. Each padding token is a document by itself.
-  // Undefined if a token marks the end of documents.
-  at::Tensor documents;
-};
+// Names of a text batch's tensors: token ids int64 [batch, seq_len]; labels of the same shape, where -100 is ignored by
+// the loss; and the index of each token's document within its row, also of that shape, where each padding token is a
+// document by itself. A batch has no documents if a token marks their end.
+inline constexpr char kTokens[] = "tokens", kLabels[] = "labels", kDocuments[] = "documents";
 
 // One microbatch and the place after it, or an error.
 struct MadeBatch {
@@ -39,7 +36,7 @@ class BatchMaker {
   struct Options {
     int64_t rows = 1, first = 0, batch = 1;
     int64_t seq_len = 0;
-    bool pieces = false;                  // Some rows have pieces: labels end with them, and Batch::documents is set.
+    bool pieces = false;                  // Some rows have pieces: labels end with them, and batches have documents.
     std::optional<int32_t> document_end;  // The token that ends a document in rows without pieces.
   };
   BatchMaker(MixedRows stream, const Options& options) : stream_(std::move(stream)), options_(options) {}

@@ -39,50 +39,19 @@ struct LoaderOptions {
       nullptr;  // Records the making of each microbatch in traces; null: does not.
 };
 
-// Totals of one of several sources, over the batches of all ranks.
-struct SourceProgress {
-  std::string name;
-  int64_t rows = 0;
-  int64_t passes = 0;  // Times that its documents were read to the end.
-};
-
 // Batches of one data-parallel rank. Order kGlobal: row r of global microbatch m (batch * dp_size rows) is row m *
 // batch * dp_size + r of one stream, and this rank takes rows [dp_rank * batch, (dp_rank + 1) * batch). So the global
 // batch depends only on batch * dp_size.
 //
 // Order kPerRank: torchtitan's contiguous share of documents and token buffer per rank. Compressed files are streamed:
 // every dp_size-th file, or every dp_size-th document if the files do not divide evenly.
-class DataLoader {
+//
+// restore() also accepts torchtitan's state of one stream: {"sample_idx", "tokens_left"}, the documents read in this
+// pass and how many of their tokens are in no row yet. Order kPerRank: this rank's; kGlobal: the one stream's. next()
+// fails with InvalidArgument beyond max_bad_lines. Warnings are malformed lines, "data.json:17: not JSON, skipped", and
+// a dataset so small that it repeats endlessly.
+class DataLoader : public BatchSource {
  public:
-  virtual ~DataLoader() = default;
-
-  // Returns the next microbatch. OutOfRange at the end if not looping; InvalidArgument (names file and line) beyond
-  // max_bad_lines.
-  virtual absl::StatusOr<Batch> next() = 0;
-
-  // Returns the cursor after the last batch that next() returned, regardless of prefetching. Order kGlobal: the same on
-  // every rank, and valid for any dp_size; kPerRank: only for this rank.
-  virtual nlohmann::json state() const = 0;
-  // Accepts the result of state(), or torchtitan's state of one stream: {"sample_idx", "tokens_left"}, the documents
-  // read in this pass and how many of their tokens are in no row yet. Order kPerRank: this rank's; kGlobal: the one
-  // stream's. Errors: InvalidArgument if the state was saved in another order, by another rank or from other data.
-  virtual absl::Status restore(const nlohmann::json& state) = 0;
-
-  // Sets the number of the stream's first row, for weights that change by row. Call it before anything is read or
-  // restored.
-  virtual absl::Status begin_at(int64_t row) = 0;
-
-  // Returns the totals of LoaderOptions::sources up to the last batch that next() returned; empty without sources.
-  virtual std::vector<SourceProgress> progress() const = 0;
-
-  // Returns the share of padding in the batches since the last call; no value if rows are not packed, or if there was
-  // no batch. Order kGlobal: in the batches of all ranks.
-  virtual std::optional<double> take_padding() = 0;
-
-  // Returns the warnings since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a
-  // dataset so small that it repeats endlessly. Order kGlobal: the same on every rank.
-  virtual std::vector<std::string> take_warnings() = 0;
-
   // Returns the largest token that can appear. It has to be below the model's vocabulary size.
   virtual int32_t max_token_id() const = 0;
 

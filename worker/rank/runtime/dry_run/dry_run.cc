@@ -33,8 +33,8 @@ namespace {
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
-// Activations between blocks that are kept for the backward pass: the input of every block except an embedding's
-// tokens, while a microbatch is in the stage. Follows the schedule's order.
+// Activations between blocks that are kept for the backward pass: the input of every block except the model's
+// input, while a microbatch is in the stage. Follows the schedule's order.
 class BlockEdges {
  public:
   BlockEdges(const pipeline::Schedule& schedule, int rank, std::map<int, int64_t> bytes_of_stage)
@@ -122,11 +122,15 @@ class DryRun {
         value(model::find_spec(config_.model.name, config_.model.flavor, config_.experimental.custom_import),
               kExitBadConfig, "MODEL"),
         config_.model);
-    plan_ = value(config::pipeline_plan(config_, spec_.n_layers), kExitBadConfig, "PIPELINE");
+    plan_ = value(config::pipeline_plan(config_, models::block_names(spec_)), kExitBadConfig, "PIPELINE");
     batches_ = value(plan_batch(config_.training.global_batch_size, config_.training.local_batch_size,
                                 shape_.size(mesh::Axis::kBatch)),
                      kExitBadConfig, "BATCH_SIZE");
+    objective_ = model::make_objective(spec_);
     model::Model model = value(build_model(config_, spec_, config_.training.seq_len, *mesh_), kExitBadConfig, "MODEL");
+    edge_size_ = [input = model.input, length = model.edge_length](const nn::MicrobatchContext& context) {
+      return input(context).size(0) * length(context);
+    };
     sharding_ = value(sharding_options(config_, spec_, plan_, *mesh_), kExitBadConfig, "SHARDING");
     sharding_.cpu_offload = false;  // Copies to the host need values. describe_rank() reports the offload.
     model_ = value(ShardedModel::create(std::move(model), sharding_, *mesh_, *device_), kExitBadConfig, "MODEL");
@@ -146,9 +150,7 @@ class DryRun {
     reset_meta_peak();
     const auto on_device = at::TensorOptions().device(device_->torch_device());
     const MicrobatchOptions options = microbatch_options(config_, spec_, *mesh_, device_->torch_device());
-    // No token ends a document, so attention covers whole rows.
-    const at::Tensor rows = at::full({batches_.local_batch, config_.training.seq_len},
-                                     options.document_end == 0 ? 1 : 0, at::TensorOptions().dtype(at::kLong));
+    const data::Batch rows = objective_->example(config_, batches_.local_batch);
     const comm::Group& neighbours = mesh_->group(mesh::Axis::kPipeline);
     int64_t actions = 0;
     for (const pipeline::ScheduleStep& step : plan_.schedule.steps[neighbours.rank()])
@@ -156,13 +158,13 @@ class DryRun {
     DryRunProgress progress(actions * batches_.microbatches);
     Executor executor(model_->stages(), &neighbours, [&](const pipeline::Action&) { progress.next(); });
     mesh_->group(mesh::Axis::kLoss).all_reduce(at::empty({1}, on_device.dtype(at::kLong))).wait();
-    const auto tokens = [&] { return at::empty({}, on_device.dtype(at::kLong)); };
+    const auto terms = [&] { return at::empty({}, on_device.dtype(at::kLong)); };
     model_->reset_gradients();
     model_->prepare_gathers();
     for (int64_t i = 0; i < batches_.microbatches; ++i) {
-      const auto microbatches = make_microbatches({rows, rows}, options).contexts;
+      const auto microbatches = make_microbatches(*objective_, rows, options).contexts;
       first_ = microbatches.front();
-      executor.run(plan_.schedule, microbatches, tokens, /*last=*/i + 1 == batches_.microbatches);
+      executor.run(plan_.schedule, microbatches, terms, /*last=*/i + 1 == batches_.microbatches);
     }
     model_->finish_step();
     const comm::Group& world = mesh_->group(mesh::Axis::kWorld);
@@ -223,7 +225,7 @@ class DryRun {
                           ? static_cast<int>(sharding_.pipeline->sequence_ranks)
                           : (config_.parallelism.enable_sequence_parallel ? shape_.size(mesh::Axis::kTensor) : 1);
     const int64_t edge =
-        first_.tokens.numel() / ranks * spec_.dim * static_cast<int64_t>(c10::elementSize(sharding_.precision.param));
+        edge_size_(first_) / ranks * spec_.dim * static_cast<int64_t>(c10::elementSize(sharding_.precision.param));
     std::map<int, int64_t> bytes;
     for (const auto& [index, stage] : model_->stages()) {
       const auto blocks = static_cast<int64_t>(dynamic_cast<const Stage&>(*stage).blocks().size());
@@ -280,6 +282,8 @@ class DryRun {
   config::UpdateRules rules_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::QkClip> qk_clip_;
+  std::unique_ptr<model::Objective> objective_;
+  std::function<int64_t(const nn::MicrobatchContext&)> edge_size_;  // Rows times length of an activation.
   nn::MicrobatchContext first_;
 };
 

@@ -51,7 +51,7 @@ std::string words(const Action& action) {
 class Executor::Run {
  public:
   Run(const Executor& executor, const Schedule& schedule, const std::vector<nn::MicrobatchContext>& microbatches,
-      const std::function<at::Tensor()>& global_tokens, bool last);
+      const std::function<at::Tensor()>& global_terms, bool last);
   at::Tensor execute();
 
  private:
@@ -66,7 +66,7 @@ class Executor::Run {
   const Executor& executor_;
   const Schedule& schedule_;
   const std::vector<nn::MicrobatchContext>& microbatches_;
-  const std::function<at::Tensor()>& global_tokens_;
+  const std::function<at::Tensor()>& global_terms_;
   const bool last_;
   Transfers transfers_;
   at::Tensor loss_sum_;
@@ -85,21 +85,21 @@ Executor::Executor(std::map<int, StageRunner*> stages, const comm::Group* pipeli
 void Executor::overlap_pairs() { pairs_ = std::make_unique<PairRunner>(); }
 
 at::Tensor Executor::run(const Schedule& schedule, const std::vector<nn::MicrobatchContext>& microbatches,
-                         const std::function<at::Tensor()>& global_tokens, bool last) {
+                         const std::function<at::Tensor()>& global_terms, bool last) {
   TORCH_CHECK(schedule.microbatches == static_cast<int>(microbatches.size()), "schedule ", schedule.name, " is for ",
               schedule.microbatches, " microbatches, not ", microbatches.size());
   TORCH_CHECK(schedule.ranks == (pipeline_ == nullptr ? 1 : pipeline_->size()), "schedule ", schedule.name, " is for ",
               schedule.ranks, " ranks");
-  return Run(*this, schedule, microbatches, global_tokens, last).execute();
+  return Run(*this, schedule, microbatches, global_terms, last).execute();
 }
 
 Executor::Run::Run(const Executor& executor, const Schedule& schedule,
                    const std::vector<nn::MicrobatchContext>& microbatches,
-                   const std::function<at::Tensor()>& global_tokens, bool last)
+                   const std::function<at::Tensor()>& global_terms, bool last)
     : executor_(executor),
       schedule_(schedule),
       microbatches_(microbatches),
-      global_tokens_(global_tokens),
+      global_terms_(global_terms),
       last_(last),
       transfers_(schedule, executor.pipeline_,
                  [this](const Message& message) {
@@ -107,7 +107,7 @@ Executor::Run::Run(const Executor& executor, const Schedule& schedule,
                    // stage's.
                    return executor_.stages_.at(message.stage)->empty_input(microbatches_[message.microbatch]);
                  }),
-      loss_sum_(at::zeros({}, microbatches.front().tokens.options().dtype(at::kDouble))) {}
+      loss_sum_(at::zeros({}, at::TensorOptions(at::kDouble).device(microbatches.front().device()))) {}
 
 at::Tensor Executor::Run::execute() {
   const std::vector<ScheduleStep>& steps =
@@ -194,11 +194,11 @@ void Executor::Run::hand_on(const Action& action, at::Tensor output) {
   if (!schedule_.forward_only && !loss_gradient_.defined()) loss_gradient_ = at::ones_like(output);
 }
 
-// The same for every microbatch of the step: the step's loss is the sum divided by the valid tokens of all ranks.
+// The same for every microbatch of the step: the step's loss is the sum divided by the number of terms on all ranks.
 at::Tensor Executor::Run::loss_gradient() {
   if (divided_) return loss_gradient_;
   divided_ = true;
-  return loss_gradient_ = loss_gradient_ / global_tokens_();
+  return loss_gradient_ = loss_gradient_ / global_terms_();
 }
 
 }  // namespace titan::runtime

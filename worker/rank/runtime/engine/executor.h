@@ -30,8 +30,8 @@ class StageRunner {
   virtual void expect_forward() {}
   virtual void expect_backward() {}
 
-  // `input`: the previous stage's output [B, T, dim]; the first stage reads context.tokens instead. Returns this
-  // stage's output [B, T, dim] without a graph, or from the last stage the sum of its cross-entropies, a scalar.
+  // `input`: the previous stage's output [B, T, dim]; the first stage takes its input from the context. Returns this
+  // stage's output [B, T, dim] without a graph, or from the last stage the sum of its loss terms, a scalar.
   virtual at::Tensor forward(int microbatch, const nn::MicrobatchContext& context, at::Tensor input) = 0;
   // Same, without a following backward pass.
   virtual at::Tensor evaluate(const nn::MicrobatchContext& context, at::Tensor input) = 0;
@@ -66,13 +66,12 @@ class Executor {
   // other. Weights must stay gathered for the whole step, because one half must not free what the other reads.
   void overlap_pairs();
 
-  // Runs `schedule` once, where microbatch m is microbatches[m]. Computes gradients of the sum of cross-entropies
-  // divided by global_tokens(), an int64 scalar on the device, called once, before the first backward pass. `last`: no
-  // other run adds gradients in this optimizer step. Returns the undivided sum of this rank's cross-entropies (float64
-  // scalar, detached; 0 if the last stage is on another rank). A schedule with only forward passes evaluates. Throws
-  // PeerLost.
+  // Runs `schedule` once, where microbatch m is microbatches[m]. Computes gradients of the sum of loss terms divided by
+  // global_terms(), an int64 scalar on the device, called once, before the first backward pass. `last`: no other run
+  // adds gradients in this optimizer step. Returns the undivided sum of this rank's loss terms (float64 scalar,
+  // detached; 0 if the last stage is on another rank). A schedule with only forward passes evaluates. Throws PeerLost.
   at::Tensor run(const pipeline::Schedule& schedule, const std::vector<nn::MicrobatchContext>& microbatches,
-                 const std::function<at::Tensor()>& global_tokens = {}, bool last = true);
+                 const std::function<at::Tensor()>& global_terms = {}, bool last = true);
 
  private:
   class Run;

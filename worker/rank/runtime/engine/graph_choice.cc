@@ -50,7 +50,7 @@ void choose_graphs(std::vector<std::vector<EngineBlock>>& stages, const GraphOpt
   int layers = 0, exchanging = 0;
   for (std::vector<EngineBlock>& blocks : stages) {
     for (size_t i = 0; i < blocks.size(); ++i) {
-      if (!is_layer(*blocks[i].block)) continue;
+      if (!blocks[i].layer) continue;
       ++layers;
       if (exchanges_scales(*blocks[i].block)) {
         ++exchanging;

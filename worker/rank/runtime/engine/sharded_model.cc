@@ -23,12 +23,13 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
   TITAN_RETURN_IF_ERROR(check_shared(sharded->model_, options.pipeline.has_value()));
   const auto& blocks = sharded->model_.blocks;
   TITAN_ASSIGN_OR_RETURN(const auto stage_blocks, blocks_by_stage(sharded->model_, options.pipeline));
+  const auto is_layer = [&](size_t index) { return index > 0 && index + 1 < blocks.size(); };
   std::vector<nn::Block*> layers;
   size_t count = 0;
   for (const auto& stage : stage_blocks) {
     count += stage.size();
     for (const size_t index : stage) {
-      if (is_layer(*blocks[index])) layers.push_back(blocks[index].get());
+      if (is_layer(index)) layers.push_back(blocks[index].get());
     }
   }
   TITAN_ASSIGN_OR_RETURN(const std::vector<parallel::BlockCheckpoint> checkpoints,
@@ -46,8 +47,9 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
       nn::Block& block = *blocks[index];
       entries.push_back({.block = &block,
                          .units = make_units(context, block, keep[position++], sharded->units_),
-                         .checkpoint = is_layer(block) ? checkpoints[layer++] : parallel::BlockCheckpoint(),
-                         .backward_reads_weights = block.backward_reads_weights()});
+                         .checkpoint = is_layer(index) ? checkpoints[layer++] : parallel::BlockCheckpoint(),
+                         .backward_reads_weights = block.backward_reads_weights(),
+                         .layer = is_layer(index)});
       block.init_buffers(device.torch_device(), options.precision.param);
       sharded->local_blocks_.push_back(&block);
     }
@@ -165,6 +167,8 @@ void ShardedModel::make_stages(std::vector<std::vector<EngineBlock>> stages) {
     options.first = index == 0;
     options.last = index + 1 == share.count;
     options.loss = model_.loss;
+    options.input = model_.input;
+    options.edge_length = model_.edge_length;
     options.dim = share.dim;
     options.sequence_ranks = share.sequence_ranks;
     options.activation = at::TensorOptions().device(device_.torch_device()).dtype(options_.precision.param);

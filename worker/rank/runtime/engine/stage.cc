@@ -72,8 +72,9 @@ Stage::Stage(std::vector<EngineBlock> blocks, StageOptions options)
 }
 
 at::Tensor Stage::empty_input(const nn::MicrobatchContext& context) const {
-  return at::empty({context.tokens.size(0), context.tokens.size(1) / options_.sequence_ranks, options_.dim},
-                   options_.activation);
+  return at::empty(
+      {options_.input(context).size(0), options_.edge_length(context) / options_.sequence_ranks, options_.dim},
+      options_.activation);
 }
 
 void Stage::unshard(size_t index) {
@@ -108,7 +109,8 @@ void Stage::reshard_after_forward(size_t index) {
 // model may violate this, which is a user error and not an internal one.
 void Stage::check_output(size_t index, const at::Tensor& input, const at::Tensor& output) const {
   const bool is_head = options_.last && index + 1 == blocks_.size();
-  const bool same = is_head || input.dim() != 3 || (output.defined() && output.sizes() == input.sizes());
+  const bool is_first = options_.first && index == 0;
+  const bool same = is_head || is_first || (output.defined() && output.sizes() == input.sizes());
   if (same && output.defined() && output.dim() == 3 && output.size(0) == input.size(0)) return;
   throw Failure(rank_protocol::kExitUserError, "MODEL",
                 absl::StrCat("block ", blocks_[index].block->name(), " returns ",
@@ -126,7 +128,7 @@ at::Tensor Stage::run(size_t index, const at::Tensor& input, const nn::Microbatc
   }
   at::Tensor output = block.forward(input, context);
   check_output(index, input, output);
-  return ends ? options_.loss(output, context.labels) : output;
+  return ends ? options_.loss(output, context) : output;
 }
 
 // Runs without an autograd graph.
@@ -192,7 +194,7 @@ at::Tensor Stage::forward(int microbatch, const nn::MicrobatchContext& context, 
   TORCH_CHECK(state.blocks.empty(), "microbatch ", microbatch, " is in this stage already");
   state = {context, std::vector<Saved>(blocks_.size()), slot};
   return to_keep(
-      through_blocks(options_.first ? context.tokens : input,
+      through_blocks(options_.first ? options_.input(context) : input,
                      [&](size_t index, const at::Tensor& activation) { return forward(index, activation, state); }));
 }
 
@@ -200,7 +202,7 @@ at::Tensor Stage::evaluate(const nn::MicrobatchContext& context, at::Tensor inpu
   at::NoGradGuard no_grad;
   nn::MicrobatchContext uncounted = context;
   uncounted.counting = false;
-  return through_blocks(options_.first ? context.tokens : input,
+  return through_blocks(options_.first ? options_.input(context) : input,
                         [&](size_t index, const at::Tensor& activation) { return run(index, activation, uncounted); });
 }
 

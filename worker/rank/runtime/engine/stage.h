@@ -24,6 +24,7 @@ struct EngineBlock {
   std::vector<parallel::ShardUnit*> units;  // Together they hold the block's parameters.
   parallel::BlockCheckpoint checkpoint;     // Whether to run forward again in the backward pass.
   bool backward_reads_weights = true;       // False for an embedding: its gradient needs only the tokens.
+  bool layer = false;                       // It is neither the first nor the last block of the model.
   bool as_graph = false;                    // Its passes may become device graphs, so its weights keep their addresses.
 };
 
@@ -31,7 +32,10 @@ struct StageOptions {
   bool first = true;  // Holds the model's first block.
   bool last = true;   // Holds the last block and computes the loss.
   nn::Loss loss = nn::cross_entropy_sum;
-  // Activations between stages are [B, T / sequence_ranks, dim] with these options. Only read if there are other
+  // model::Model::input and edge_length.
+  std::function<at::Tensor(const nn::MicrobatchContext&)> input;
+  std::function<int64_t(const nn::MicrobatchContext&)> edge_length;
+  // Activations between stages are [B, L / sequence_ranks, dim] with these options. Only read if there are other
   // stages.
   int64_t dim = 0;
   int64_t sequence_ranks = 1;
@@ -75,7 +79,7 @@ class Stage : public StageRunner {
   // State saved for one block until the backward pass of one microbatch.
   struct Saved {
     nn::SavedActivations kept;     // For the second pass of a recomputed block.
-    at::Tensor input;              // Leaf of the block's graph: detached, [B, T, dim], or tokens [B, T].
+    at::Tensor input;              // Leaf of the block's graph: detached, [B, L, dim], or the model's input.
     torch::autograd::Edge output;  // Root of the graph, empty if the block is recomputed. Not the output itself, which
                                    // the graph keeps only if it needs it.
     std::vector<at::Tensor> gradients;  // Weights' gradients in the units' order, while some are deferred.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace titan::runtime {
@@ -44,7 +43,5 @@ absl::StatusOr<std::vector<std::vector<size_t>>> blocks_by_stage(const model::Mo
   }
   return stages;
 }
-
-bool is_layer(const nn::Block& block) { return absl::StartsWith(block.name(), "layers."); }
 
 }  // namespace titan::runtime

@@ -33,7 +33,4 @@ PipelineShare share_of(const pipeline::Schedule& schedule, const pipeline::Split
 absl::StatusOr<std::vector<std::vector<size_t>>> blocks_by_stage(const model::Model& model,
                                                                  const std::optional<PipelineShare>& pipeline);
 
-// Returns whether the block is a layer of the model, as opposed to its embedding or its head.
-bool is_layer(const nn::Block& block);
-
 }  // namespace titan::runtime

@@ -30,13 +30,6 @@ models::ModelSpec spec_of(const config::JobConfig& config) {
       config.model);
 }
 
-// Returns the tokens of the longest row that the model processes, which the RoPE tables must cover.
-int64_t longest_row(const config::JobConfig& config, const Samples* samples) {
-  int64_t longest = config.training.seq_len;
-  if (config.validation.enable) longest = std::max(longest, config.validation.seq_len);
-  return samples != nullptr ? std::max(longest, samples->longest()) : longest;
-}
-
 void join_mesh(RankContext& context) {
   if (context.joining_mesh.valid()) context.mesh = context.joining_mesh.get();
 }
@@ -118,15 +111,16 @@ Built build(RankContext& context) {
   Built built;
   built.spec = spec_of(config);
   const pipeline::PipelinePlan plan =
-      value(config::pipeline_plan(config, built.spec.n_layers), kExitBadConfig, "PIPELINE");
+      value(config::pipeline_plan(config, models::block_names(built.spec)), kExitBadConfig, "PIPELINE");
   built.pipeline = plan.schedule;
-  built.samples = value(Samples::create(config), kExitUserError, "SAMPLE_PROMPTS");
+  built.objective = model::make_objective(built.spec);
+  check(built.objective->prepare(config), kExitUserError, "SAMPLE_PROMPTS");
   join_mesh(context);
   built.spec = start_spec(context, built.spec);
   if (auto mapper = model::make_hf_mapper(built.spec, config.training.seq_len); mapper.ok())
     built.hf_mapper = *std::move(mapper);
   log_connections(context);
-  built.model = build_sharded(context, built, plan, longest_row(config, built.samples.get()));
+  built.model = build_sharded(context, built, plan, built.objective->longest_row(config));
   built.adapters = config::adapters_of(config);
   build_balance(context, built);
   built.microbatch_options = microbatch_options(config, built.spec, *context.mesh, context.device->torch_device());

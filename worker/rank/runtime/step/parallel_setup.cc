@@ -175,7 +175,6 @@ MicrobatchOptions microbatch_options(const config::JobConfig& config, const mode
                        .layers = model::attention_masks(spec),
                        .rotate = parallelism.context_parallel_rotate_method};
   }
-  if (spec.mask == models::Mask::kBlockCausal) options.document_end = spec.eos_id;
   return options;
 }
 

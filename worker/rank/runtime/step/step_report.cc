@@ -11,16 +11,16 @@
 namespace titan::runtime {
 namespace {
 
-enum Field : int64_t { kLossSum, kTokens, kSquares, kCheckpoint, kStop };
+enum Field : int64_t { kLossSum, kTerms, kSquares, kCheckpoint, kStop };
 
-// For a rank without tokens, and for one whose loss is NaN, which the sums reveal.
+// For a rank without terms, and for one whose loss is NaN, which the sums reveal.
 constexpr double kNoLoss = -std::numeric_limits<double>::infinity();
 
 optim::Gate judge(const at::Tensor& sums, double max_norm) {
   const at::Tensor norm = sums[kSquares].sqrt();
   // Neither is near the largest double, so their sum is finite if both are.
-  const at::Tensor finite = at::isfinite(sums[kLossSum].div(sums[kTokens].clamp_min(1)).add_(norm));
-  const at::Tensor skip = finite.logical_not().logical_or(sums[kTokens].eq(0));  // No label: nothing to learn.
+  const at::Tensor finite = at::isfinite(sums[kLossSum].div(sums[kTerms].clamp_min(1)).add_(norm));
+  const at::Tensor skip = finite.logical_not().logical_or(sums[kTerms].eq(0));  // No label: nothing to learn.
   return {.divisor = optim::clip_divisor(norm, max_norm), .skip = skip.to(at::kFloat)};
 }
 
@@ -29,14 +29,14 @@ optim::Gate judge(const at::Tensor& sums, double max_norm) {
 Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device, double max_norm) {
   const comm::Group& world = mesh.group(mesh::Axis::kWorld);
   const double fields[kReportSums + 1] = {
-      0, mine.valid_tokens, 0, mine.checkpoint ? 1.0 : 0.0, mine.stop ? 1.0 : 0.0, kNoLoss};
+      0, mine.loss_terms, 0, mine.checkpoint ? 1.0 : 0.0, mine.stop ? 1.0 : 0.0, kNoLoss};
   at::Tensor known = at::empty({kReportSums + 1}, at::kDouble);
   std::copy(fields, fields + kReportSums + 1, known.mutable_data_ptr<double>());
   at::Tensor all = device::copy_async(known, device);
   if (mine.loss_sum.defined()) {
     all[kLossSum].copy_(mine.loss_sum);
-    const at::Tensor mean = mine.loss_sum.to(at::kDouble).div(mine.valid_tokens);
-    if (mine.valid_tokens > 0) all[kReportSums].copy_(mean.nan_to_num(kNoLoss, -kNoLoss, kNoLoss));
+    const at::Tensor mean = mine.loss_sum.to(at::kDouble).div(mine.loss_terms);
+    if (mine.loss_terms > 0) all[kReportSums].copy_(mean.nan_to_num(kNoLoss, -kNoLoss, kNoLoss));
   }
   if (mine.sum_of_squares.defined()) all[kSquares].copy_(mine.sum_of_squares);
   const at::Tensor sums = all.narrow(0, 0, kReportSums);
@@ -50,10 +50,10 @@ StepSummary StepReports::summary() {
   const device::AllowHostWaitGuard wait;
   const auto all = reports_.wait().accessor<double, 1>();
   StepSummary summary;
-  const double tokens = all[kTokens];
-  summary.avg_loss = all[kLossSum] / std::max(tokens, 1.0);  // 0 for a step without labels.
+  const double terms = all[kTerms];
+  summary.avg_loss = all[kLossSum] / std::max(terms, 1.0);  // 0 for a step without labels.
   // A NaN takes precedence over another rank's finite loss.
-  const bool has_largest = tokens > 0 && !std::isnan(all[kLossSum]);
+  const bool has_largest = terms > 0 && !std::isnan(all[kLossSum]);
   summary.max_loss = has_largest ? all[kReportSums] : summary.avg_loss;
   summary.grad_norm = std::sqrt(all[kSquares]);
   summary.checkpoint = all[kCheckpoint] > 0;
@@ -74,9 +74,9 @@ void add_expert_figures(const Built& built, StepMetrics& figures) {
 }
 
 // Adds the progress of each of several sources, and the share of padding in packed rows.
-void add_source_figures(int64_t seq_len, data::DataLoader& loader, StepMetrics& figures) {
+void add_source_figures(int64_t units_of_row, data::BatchSource& loader, StepMetrics& figures) {
   for (const data::SourceProgress& source : loader.progress()) {
-    const auto tokens = static_cast<double>(source.rows * seq_len);
+    const auto tokens = static_cast<double>(source.rows * units_of_row);
     figures.extra.emplace_back(absl::StrCat("data/", source.name, "/tokens"), tokens);
     figures.extra.emplace_back(absl::StrCat("data/", source.name, "/epoch"), static_cast<double>(source.passes));
   }
@@ -91,7 +91,7 @@ void add_logit_figures(const parallel::QkClip& qk_clip, StepMetrics& figures) {
 
 }  // namespace
 
-StepMetrics step_figures(const config::JobConfig& config, const Built& built, data::DataLoader& loader,
+StepMetrics step_figures(const config::JobConfig& config, const Built& built, data::BatchSource& loader,
                          const StepSummary& summary, const Progress& progress) {
   const double factor = built.schedule->factor(progress.schedule_step);
   StepMetrics figures;
@@ -102,7 +102,7 @@ StepMetrics step_figures(const config::JobConfig& config, const Built& built, da
   figures.lr = config.optimizer.lr * factor;
   figures.extra = learning_rates(built.rules, factor);
   if (built.balance) add_expert_figures(built, figures);
-  add_source_figures(config.training.seq_len, loader, figures);
+  add_source_figures(built.objective->units_of_training_row(config), loader, figures);
   if (built.qk_clip) add_logit_figures(*built.qk_clip, figures);
   return figures;
 }

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "worker/rank/comm/device_mesh.h"
-#include "worker/rank/data/loader/loader.h"
+#include "worker/rank/data/loader/batch_source.h"
 #include "worker/rank/device/host_waits.h"
 #include "worker/rank/optim/optimizer.h"
 #include "worker/rank/runtime/metrics_out/metrics_logger.h"
@@ -20,16 +20,16 @@ inline constexpr int64_t kReportSums = 5;  // Number of float64 sums over ranks.
 struct StepReport {
   // If several ranks hold the same tokens (of a tensor group, or of the stages of a pipeline), one reports them and the
   // others report zero. Tensors are scalars on the device that computed them; undefined: zero.
-  at::Tensor loss_sum;        // Sum of this rank's cross-entropies.
+  at::Tensor loss_sum;        // Sum of this rank's loss terms.
   at::Tensor sum_of_squares;  // For the gradient shards that this rank counts (ShardedModel::gradients).
-  double valid_tokens = 0;    // Tokens that count in the loss.
+  double loss_terms = 0;      // Number of loss terms, such as a language model's labels.
   bool checkpoint = false;    // This rank was requested to save.
   bool stop = false;          // This rank was requested to save and stop.
 };
 
 // The summary that all ranks get, with equal bits everywhere, because an all_reduce leaves the same bits on every rank.
 struct StepSummary {
-  double avg_loss = 0;  // Per valid token of the step.
+  double avg_loss = 0;  // Per loss term of the step.
   double max_loss = 0;  // Highest mean of a rank.
   double grad_norm = 0;
   bool checkpoint = false;
@@ -61,7 +61,7 @@ Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Dev
 
 // Returns the logged figures of a step except times: losses, rates, sources of data, experts and logits. `progress`:
 // the progress after the step, with the schedule's count of the step itself.
-StepMetrics step_figures(const config::JobConfig& config, const Built& built, data::DataLoader& loader,
+StepMetrics step_figures(const config::JobConfig& config, const Built& built, data::BatchSource& loader,
                          const StepSummary& summary, const Progress& progress);
 
 }  // namespace titan::runtime

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/text/quantities.h"
 #include "common/io/storage/fence.h"
-#include "common/io/tokenizer_files/find_tokenizer.h"
 #include "common/plan/config/parallelism.h"
+#include "common/plan/models/sizes.h"
 #include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/step/frozen_base.h"
 #include "worker/rank/runtime/step/optimizer_setup.h"
@@ -22,10 +22,10 @@ using rank_protocol::Phase;
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<data::DataLoader>> open_data(const RankContext& context, const BatchPlan& plan,
-                                                            const RowsBefore& before) {
+absl::StatusOr<std::unique_ptr<data::BatchSource>> open_data(const RankContext& context, model::Objective& objective,
+                                                             const BatchPlan& plan, const model::RowsBefore& before) {
   const mesh::Mesh& mesh = context.mesh->mesh();
-  return open_training_loader(
+  return objective.open_training(
       context.config, {mesh.index(context.rank, mesh::Axis::kBatch), mesh.size(mesh::Axis::kBatch), plan.local_batch,
                        plan.global_batch, before, context.spans});
 }
@@ -136,20 +136,17 @@ void replan_pipeline(const config::JobConfig& config, const BatchPlan& batch, Bu
   if (built.pipeline.ranks == 1 || batch.local_batch == config.training.local_batch_size) return;
   config::JobConfig job = config;
   job.training.local_batch_size = batch.local_batch;
-  built.pipeline = value(config::pipeline_plan(job, built.spec.n_layers), kExitBadConfig, "PIPELINE").schedule;
+  built.pipeline =
+      value(config::pipeline_plan(job, models::block_names(built.spec)), kExitBadConfig, "PIPELINE").schedule;
 }
 
 // Settles the batch that the job keeps, and moves the loader to its position.
 void settle_data(const RankContext& context, const LoadResult& read, Built& built, LoadedState& loaded) {
   const BatchPlan configured = loaded.batch_plan;
   loaded.batch_plan = resumed_batch(context, built.spec, read.train_state, configured);
-  const RowsBefore before = rows_before(context.config, read, loaded.batch_plan);
+  const model::RowsBefore before = rows_before(context.config, read, loaded.batch_plan);
   if (loaded.batch_plan != configured || before.rows != before.steps * loaded.batch_plan.global_batch)
-    loaded.loader = value(open_data(context, loaded.batch_plan, before), kExitUserError, "DATA");
-  std::optional<int64_t>& document_end = built.microbatch_options.document_end;
-  if (document_end && loaded.loader->end_of_document()) {
-    document_end = *loaded.loader->end_of_document();  // The model's id is only a fallback.
-  }
+    loaded.loader = value(open_data(context, *built.objective, loaded.batch_plan, before), kExitUserError, "DATA");
   replan_pipeline(context.config, loaded.batch_plan, built);
   restore_data(context, read, loaded.batch_plan, *loaded.loader);
 }
@@ -162,13 +159,14 @@ LoadedState load(RankContext& context, Built& built, checkpoint::Checkpointer* c
   LoadedState loaded{.seed = seed, .rounding_seed = seed.value_or(0)};
   loaded.batch_plan = value(configured_batch(context, built.spec), kExitBadConfig, "BATCH_SIZE");
   // Data, above all the tokenizer, is opened concurrently with reading the checkpoint.
-  std::future<absl::StatusOr<std::unique_ptr<data::DataLoader>>> opening = std::async(
-      std::launch::async, [&context, plan = loaded.batch_plan] { return open_data(context, plan, RowsBefore()); });
+  std::future<absl::StatusOr<std::unique_ptr<data::BatchSource>>> opening =
+      std::async(std::launch::async, [&context, &built, plan = loaded.batch_plan] {
+        return open_data(context, *built.objective, plan, model::RowsBefore());
+      });
   const WeightsRead read = read_weights(built, built.slices, checkpointer);
   loaded.loader = value(opening.get(), kExitUserError, "DATA");
   if (context.rank == 0) {
-    for (const std::string& note : tokenizer_files::not_applied(context.config.model.hf_assets_path))
-      context.reporter->warning(note);
+    for (const std::string& note : built.objective->notes(context.config)) context.reporter->warning(note);
   }
   check_read(read.status);
   if (!built.adapters && !read.job.model_loaded) draw(context, loaded, *built.model, ShardedModel::Which::kAll);

@@ -10,7 +10,7 @@
 
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/checkpointer.h"
-#include "worker/rank/data/loader/loader.h"
+#include "worker/rank/data/loader/batch_source.h"
 #include "worker/rank/runtime/step/batch_plan.h"
 #include "worker/rank/runtime/step/built.h"
 #include "worker/rank/runtime/step/data_setup.h"
@@ -28,7 +28,7 @@ struct LoadedState {
   double load_balance_coeff = 0;
   nlohmann::json base;  // describe_base() of the model below adapters.
   BatchPlan batch_plan;
-  std::unique_ptr<data::DataLoader> loader;
+  std::unique_ptr<data::BatchSource> loader;
   // Source of the weights, of the job or of the model below its adapters.
   checkpoint::Source source = checkpoint::Source::kFresh;
   std::string path;

@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
-#include "common/base/text/quantities.h"
 #include "worker/rank/checkpoint/steps/policy.h"
 #include "worker/rank/comm/store.h"
 #include "worker/rank/device/trace_scope.h"
@@ -77,13 +75,14 @@ void Trainer::start() {
   progress_ = {start_.step, start_.schedule_step, start_.tokens_seen};
   if (config_.validation.enable) {
     const mesh::Mesh& mesh = context_.mesh->mesh();
-    const DataShare share{.dp_rank = mesh.index(context_.rank, mesh::Axis::kBatch),
-                          .dp_size = mesh.size(mesh::Axis::kBatch),
-                          .local_batch = config_.validation.local_batch_size,
-                          .global_batch = start_.batch_plan.global_batch,
-                          .spans = context_.spans};
-    validator_.emplace(value(open_validation_loader(config_, share), rank_protocol::kExitUserError, "VALIDATION_DATA"),
-                       config_.validation.steps, built_.microbatch_options, built_.pipeline);
+    const model::DataShare share{.dp_rank = mesh.index(context_.rank, mesh::Axis::kBatch),
+                                 .dp_size = mesh.size(mesh::Axis::kBatch),
+                                 .local_batch = config_.validation.local_batch_size,
+                                 .global_batch = start_.batch_plan.global_batch,
+                                 .spans = context_.spans};
+    validator_.emplace(
+        value(built_.objective->open_validation(config_, share), rank_protocol::kExitUserError, "VALIDATION_DATA"),
+        config_.validation.steps, *built_.objective, built_.microbatch_options, built_.pipeline);
   }
   metrics_->start_after(progress_.step);
   report_loaded(context_, start_);
@@ -146,7 +145,7 @@ void Trainer::train_step() {
   ++progress_.step;
   pending_step_ = PendingStep{progress_.step, began, std::move(exchanged.reports)};
   const std::optional<StepSummary> summary = must_read_step() ? read_pending_step() : std::nullopt;
-  progress_.tokens_seen += start_.batch_plan.global_batch * config_.training.seq_len;
+  progress_.tokens_seen += start_.batch_plan.global_batch * built_.objective->units_of_training_row(config_);
   const absl::Duration took = context_.clock->monotonic() - began;
   context_.reporter->finished_step(progress_.step, took);
   report_own_time(took, waited_before);
@@ -186,9 +185,9 @@ void Trainer::validate() {
   log_samples();
   validating_ = false;
   built_.model->release();
-  if (result.labels == 0) warn_nothing_validated(result);
-  if (result.labels == 0 || !finite) return;
-  metrics_->add_validation_tokens(result.tokens);
+  if (result.terms == 0) warn_nothing_validated(result);
+  if (result.terms == 0 || !finite) return;
+  metrics_->add_validation_tokens(result.rows * built_.objective->units_of_validation_row(config_));
   const NamedMetrics metrics =
       value(metrics_->log_validation(progress_.step, result.loss), rank_protocol::kExitStorage, "METRICS_OUTPUT");
   if (context_.rank != 0) return;
@@ -199,23 +198,20 @@ void Trainer::validate() {
 
 void Trainer::warn_nothing_validated(const ValidationResult& result) const {
   if (context_.rank != 0) return;
-  const char* const why = result.batches == 0
-                              ? ": nothing was validated: the validation dataset does not fill one row of "
-                              : ": nothing was validated: no token of the validation dataset is a label, in rows of ";
-  context_.reporter->warning(absl::StrCat("step ", progress_.step, why, counted(config_.validation.seq_len, "token"),
-                                          result.batches == 0
-                                              ? "; lower validation.seq_len or add data"
-                                              : "; see validation.dataloader.train_on and validation.seq_len"));
+  context_.reporter->warning(absl::StrCat("step ", progress_.step, ": nothing was validated: ",
+                                          built_.objective->why_nothing_validated(config_, result.batches)));
 }
 
 void Trainer::log_samples() {
-  if (!built_.samples) return;
-  const Samples::Texts texts = built_.samples->run(*built_.model, *context_.mesh, built_.spec.vocab_size);
-  for (const std::string& line : texts.lines) log_line(absl::StrCat("step ", progress_.step, ": ", line));
-  if (texts.not_finite.empty()) return;
-  handle_nonfinite("NONFINITE_LOGITS",
-                   absl::StrCat("step ", progress_.step, ": validation.sample_prompts: logits after ",
-                                absl::StrJoin(texts.not_finite, ", "), " are not finite"));
+  if (!built_.objective->has_samples()) return;
+  const model::WholeModel model{
+      .visit = [this](at::Tensor x, const auto& pass) { return built_.model->visit(std::move(x), pass); },
+      .blocks = built_.model->blocks(),
+      .device = built_.model->device()};
+  const model::Samples samples = built_.objective->sample(model, *context_.mesh);
+  for (const std::string& line : samples.lines) log_line(absl::StrCat("step ", progress_.step, ": ", line));
+  if (samples.not_finite.empty()) return;
+  handle_nonfinite("NONFINITE_LOGITS", absl::StrCat("step ", progress_.step, ": ", samples.not_finite));
 }
 
 // Handles a non-finite figure of a validation, which changes no weights: the figure is not shown. Every rank finds the
@@ -231,11 +227,12 @@ void Trainer::handle_nonfinite(const char* reason, const std::string& message) c
 std::vector<data::Batch> Trainer::fetch_batches() {
   const TraceScope trace([] { return "data"; });
   context_.reporter->enter(Phase::kData);
+  const int64_t units = built_.objective->units_of_training_row(config_);
   std::vector<data::Batch> batches;
   for (int64_t i = 0; i < start_.batch_plan.microbatches; ++i) {
     const absl::Duration began = context_.clock->monotonic();
     batches.push_back(value(start_.loader->next(), rank_protocol::kExitUserError, "DATA"));
-    metrics_->add_batch(batches.back().tokens.numel(), context_.clock->monotonic() - began);
+    metrics_->add_batch(batches.back().rows() * units, context_.clock->monotonic() - began);
   }
   report_data_warnings();
   return batches;
@@ -245,18 +242,18 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   const TraceScope trace([] { return "forward and backward"; });
   const at::Device device = context_.device->torch_device();
   std::vector<Microbatches> runs;
-  int64_t valid_tokens = 0;
+  int64_t loss_terms = 0;
   for (const data::Batch& batch : batches) {
-    runs.push_back(make_microbatches(batch, built_.microbatch_options));
-    valid_tokens += runs.back().valid_tokens;
+    runs.push_back(make_microbatches(*built_.objective, batch, built_.microbatch_options));
+    loss_terms += runs.back().loss_terms;
   }
 
   // Only the first backward pass needs the count over all ranks, so it is reduced during the first forward pass.
-  at::Tensor global_tokens = at::full({1}, valid_tokens, at::TensorOptions(at::kLong).device(device));
-  comm::Pending counting = context_.mesh->group(mesh::Axis::kLoss).all_reduce(global_tokens);
+  at::Tensor global_terms = at::full({1}, loss_terms, at::TensorOptions(at::kLong).device(device));
+  comm::Pending counting = context_.mesh->group(mesh::Axis::kLoss).all_reduce(global_terms);
   const auto count = [&] {
     counting.wait();
-    return global_tokens.squeeze(0).clamp_min(1);  // All rows may be prompts, which have no labels.
+    return global_terms.squeeze(0).clamp_min(1);  // All rows may be prompts, which have no labels.
   };
 
   // In a pipeline each batch is a separate run, so the schedule holds no more activations than the batch size allows,
@@ -277,7 +274,7 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   built_.model->finish_step();
   StepReport report;
   if (reports_loss(built_.pipeline, *context_.mesh)) {
-    report.valid_tokens = static_cast<double>(valid_tokens);
+    report.loss_terms = static_cast<double>(loss_terms);
     report.loss_sum = loss_sum;
   }
   return report;

@@ -4,13 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status/status.h"
-#include "common/base/text/utf8.h"
 #include "common/plan/pipeline/generators.h"
 #include "worker/rank/device/host_waits.h"
-#include "worker/rank/generate/generator.h"
 #include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
 
@@ -23,124 +18,50 @@ ValidationResult joined(at::Tensor sums, const comm::DeviceMesh& mesh) {
   const device::AllowHostWaitGuard wait;
   sums = sums.cpu();
   const double* both = sums.const_data_ptr<double>();
-  return {.loss = both[1] > 0 ? both[0] / both[1] : 0, .labels = static_cast<int64_t>(both[1])};
+  return {.loss = both[1] > 0 ? both[0] / both[1] : 0, .terms = static_cast<int64_t>(both[1])};
 }
 
 }  // namespace
 
-Validator::Validator(std::unique_ptr<data::DataLoader> loader, int64_t steps, const MicrobatchOptions& microbatches,
-                     pipeline::Schedule training)
+Validator::Validator(std::unique_ptr<data::BatchSource> loader, int64_t steps, const model::Objective& objective,
+                     const MicrobatchOptions& microbatches, pipeline::Schedule training)
     : loader_(std::move(loader)),
       steps_(steps),
+      objective_(objective),
       microbatch_options_(microbatches),
       training_(std::move(training)),
       start_(loader_->state()) {}
 
-// Returns this rank's sums [cross-entropies, labels].
+// Returns this rank's sums [loss, terms].
 at::Tensor Validator::evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch) {
   MicrobatchOptions options = microbatch_options_;
   // The size of training, if it divides the batch.
-  if (options.rows > 0) options.rows = std::gcd(options.rows, batch.tokens.size(0));
-  const Microbatches microbatches = make_microbatches(batch, options);
+  if (options.rows > 0) options.rows = std::gcd(options.rows, batch.rows());
+  const Microbatches microbatches = make_microbatches(objective_, batch, options);
   const auto count = static_cast<int>(microbatches.contexts.size());
   const at::Tensor loss = executor.run(pipeline::forward_only(training_, count), microbatches.contexts);
   if (!reports_loss(training_, mesh)) return at::zeros({2}, loss.options());
-  return at::stack({loss, at::full({}, microbatches.valid_tokens, loss.options())});
+  return at::stack({loss, at::full({}, microbatches.loss_terms, loss.options())});
 }
 
 ValidationResult Validator::run(Executor& executor, const comm::DeviceMesh& mesh) {
   check(loader_->restore(start_), rank_protocol::kExitUserError, "VALIDATION_DATA");
-  // Divides only after everything is summed, because batches and ranks have different numbers of labels.
+  // Divides only after everything is summed, because batches and ranks have different numbers of terms.
   at::Tensor sums = at::zeros({2}, at::TensorOptions(at::kDouble).device(microbatch_options_.device));
-  int64_t batches = 0, tokens = 0;
+  int64_t batches = 0, rows = 0;
   while (steps_ < 0 || batches < steps_) {
     const absl::StatusOr<data::Batch> batch = loader_->next();
     if (absl::IsOutOfRange(batch.status())) break;
     check(batch.status(), rank_protocol::kExitUserError, "VALIDATION_DATA");
     sums += evaluate(executor, mesh, *batch);
-    tokens += batch->labels.numel();
+    rows += batch->rows();
     ++batches;
   }
   if (batches == 0) return {};
   ValidationResult result = joined(sums, mesh);
   result.batches = batches;
-  result.tokens = tokens;
+  result.rows = rows;
   return result;
-}
-
-namespace {
-
-// Records in `broken` [prompts] which logits are not finite, and replaces them by zeros, so that every rank makes the
-// same number of passes.
-generate::Forward watch_logits(generate::Forward forward, std::vector<bool>& broken) {
-  return [forward = std::move(forward), &broken](const nn::MicrobatchContext& context, const at::Tensor& chosen) {
-    const at::Tensor logits = forward(context, chosen);
-    const at::Tensor finite = at::isfinite(logits).all(1), here = finite.to(at::kCPU);
-    for (size_t row = 0; row < broken.size(); ++row) broken[row] = broken[row] || !here.const_data_ptr<bool>()[row];
-    return at::where(finite.unsqueeze(1), logits, at::zeros_like(logits));
-  };
-}
-
-// Returns a single line, whatever the text contains.
-std::string in_quotes(const std::string& text) { return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\""); }
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Samples>> Samples::create(const config::JobConfig& config) {
-  const config::ValidationSection& validation = config.validation;
-  if (!validation.enable || validation.sample_prompts.empty()) return nullptr;
-  std::unique_ptr<Samples> samples(new Samples);
-  TITAN_ASSIGN_OR_RETURN(samples->tokenizer_, data::Tokenizer::load(config.model.hf_assets_path));
-  samples->prompts_ = validation.sample_prompts;
-  samples->new_tokens_ = validation.sample_max_new_tokens;
-  samples->temperature_ = validation.sample_temperature;
-  samples->sequence_parallel_ = config.parallelism.enable_sequence_parallel;
-  for (const std::string& prompt : samples->prompts_) {
-    std::vector<int32_t> ids;
-    const absl::Status status = samples->tokenizer_->encode(prompt, ids);
-    if (!status.ok()) return annotate(status, absl::StrCat("validation.sample_prompts: ", in_quotes(prompt)));
-    // Like the beginning of each training document.
-    if (const auto bos = samples->tokenizer_->bos_id()) ids.insert(ids.begin(), *bos);
-    if (ids.empty())
-      return absl::InvalidArgumentError(
-          "validation.sample_prompts: a prompt is empty, and the tokenizer has no BOS token");
-    samples->tokens_.emplace_back(ids.begin(), ids.end());
-    samples->longest_ = std::max(samples->longest_, static_cast<int64_t>(ids.size()) + samples->new_tokens_);
-  }
-  return samples;
-}
-
-Samples::Texts Samples::run(ShardedModel& model, const comm::DeviceMesh& mesh, int64_t vocabulary) {
-  generate::GeneratorOptions options;
-  options.max_new_tokens = new_tokens_;
-  options.sampling.temperature = temperature_;
-  options.device = model.device();
-  if (const auto eos = tokenizer_->eos_id()) options.stop_tokens.push_back(*eos);
-  if (sequence_parallel_) options.token_multiple = mesh.mesh().size(mesh::Axis::kTensor);
-  const comm::Group& world = mesh.group(mesh::Axis::kWorld);
-  if (world.size() > 1) {
-    // Sums that differ in the last bit must not choose another token and thus another number of passes.
-    options.agree = [&](std::vector<int64_t>& chosen) {
-      at::Tensor tokens = at::tensor(chosen, at::kLong).to(options.device);
-      world.broadcast(tokens, 0).wait();
-      const at::Tensor agreed = tokens.to(at::kCPU);
-      std::copy_n(agreed.const_data_ptr<int64_t>(), chosen.size(), chosen.begin());
-    };
-  }
-  std::vector<bool> broken(prompts_.size());
-  const generate::Forward forward = watch_logits(
-      generate::forward_through([&](at::Tensor x, const auto& pass) { return model.visit(std::move(x), pass); },
-                                model.blocks().back(), vocabulary, mesh.group(mesh::Axis::kTensor)),
-      broken);
-  const std::vector<generate::Generation> made = generate::generate(forward, model.blocks(), tokens_, options);
-  Texts texts;
-  for (size_t i = 0; i < made.size(); ++i) {
-    if (broken[i]) texts.not_finite.push_back(in_quotes(prompts_[i]));
-    if (broken[i] || mesh.rank() != 0) continue;
-    const std::string text = tokenizer_->decode({made[i].tokens.begin(), made[i].tokens.end()});
-    texts.lines.push_back(absl::StrCat(in_quotes(prompts_[i]), " continues as ", in_quotes(text::valid_utf8(text))));
-  }
-  return texts;
 }
 
 }  // namespace titan::runtime

@@ -1,28 +1,23 @@
 #pragma once
 
-// The work of [validation] between steps: the loss on held-out data, and sample texts that the model continues.
+// The loss on held-out data between steps ([validation]).
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "absl/status/statusor.h"
-#include "common/plan/config/job_config.h"
+#include "nlohmann/json.hpp"
 #include "worker/rank/comm/device_mesh.h"
-#include "worker/rank/data/loader/loader.h"
-#include "worker/rank/data/tokenizer/tokenizer.h"
+#include "worker/rank/data/loader/batch_source.h"
 #include "worker/rank/runtime/engine/executor.h"
-#include "worker/rank/runtime/engine/sharded_model.h"
 #include "worker/rank/runtime/step/microbatches.h"
 
 namespace titan::runtime {
 
 struct ValidationResult {
-  double loss = 0;      // Sum of all cross-entropies divided by the number of labels, over all batches and ranks.
-  int64_t labels = 0;   // Over all ranks. Without labels the loss is 0.
+  double loss = 0;      // Sum of all loss terms divided by their number, over all batches and ranks.
+  int64_t terms = 0;    // Over all ranks. Without terms the loss is 0.
   int64_t batches = 0;  // Per rank.
-  int64_t tokens = 0;   // Tokens of this rank.
+  int64_t rows = 0;     // Rows of this rank.
 };
 
 // Computes the loss on held-out data, over the same batches each time.
@@ -30,8 +25,9 @@ class Validator {
  public:
   // `steps` > 0: that many batches of an endless loader; -1: all batches of a finite one. Batches go through the stages
   // of the training's schedule.
-  Validator(std::unique_ptr<data::DataLoader> loader, int64_t steps, const MicrobatchOptions& microbatches,
-            pipeline::Schedule training);
+  // `objective`, which must outlive this, makes the microbatches.
+  Validator(std::unique_ptr<data::BatchSource> loader, int64_t steps, const model::Objective& objective,
+            const MicrobatchOptions& microbatches, pipeline::Schedule training);
 
   bool due(int64_t step, int64_t frequency) const { return step == 1 || step % frequency == 0; }
 
@@ -41,44 +37,15 @@ class Validator {
   ValidationResult run(Executor& executor, const comm::DeviceMesh& mesh);
 
  private:
-  // Returns float64 [2]: cross-entropies and labels.
+  // Returns float64 [2]: the sum of the loss terms and their number.
   at::Tensor evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch);
 
-  std::unique_ptr<data::DataLoader> loader_;
+  std::unique_ptr<data::BatchSource> loader_;
   const int64_t steps_;
+  const model::Objective& objective_;
   MicrobatchOptions microbatch_options_;
   const pipeline::Schedule training_;
   nlohmann::json start_;
-};
-
-// Texts with which the model continues prompts during training (validation.sample_prompts), for the log.
-class Samples {
- public:
-  // Null without prompts. InvalidArgument names an invalid prompt; NotFound and others come from the tokenizer.
-  static absl::StatusOr<std::unique_ptr<Samples>> create(const config::JobConfig& config);
-
-  // Tokens of the longest prompt and its continuation, which the RoPE tables must cover.
-  int64_t longest() const { return longest_; }
-
-  struct Texts {
-    std::vector<std::string> lines;       // Log lines, one for each prompt. Only on rank 0.
-    std::vector<std::string> not_finite;  // Quoted prompts after which some logit was not finite.
-  };
-  // Collective: every rank of the mesh takes part, and rank 0 chooses the tokens. `vocabulary`: the model's. Adapters
-  // and 8-bit weights are used as in training. Prompts in `not_finite` have no line, because their continuation is
-  // meaningless.
-  Texts run(ShardedModel& model, const comm::DeviceMesh& mesh, int64_t vocabulary);
-
- private:
-  Samples() = default;
-
-  std::vector<std::string> prompts_;
-  std::vector<std::vector<int64_t>> tokens_;
-  std::unique_ptr<data::Tokenizer> tokenizer_;
-  int64_t new_tokens_ = 0;
-  double temperature_ = 0;
-  bool sequence_parallel_ = true;
-  int64_t longest_ = 0;
 };
 
 }  // namespace titan::runtime

@@ -1,0 +1,82 @@
+#pragma once
+
+// What a trainer reads: batches of named tensors, and the place in the data after each. Each kind of data has its own
+// source; the objective of a model opens it (worker/rank/model/objective.h).
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::data {
+
+// Some rows as named tensors on the CPU. Dim 0 of every tensor is the row.
+class Batch {
+ public:
+  Batch() = default;
+  Batch(std::initializer_list<std::pair<const std::string, at::Tensor>> tensors) : tensors_(tensors) {}
+
+  at::Tensor& operator[](const std::string& name) { return tensors_[name]; }
+  // Throws c10::Error with the names that exist if there is no such tensor.
+  const at::Tensor& at(const std::string& name) const;
+  bool has(const std::string& name) const;
+  const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
+
+  int64_t rows() const;  // 0 without tensors.
+  // Returns rows [first, first + count) of every tensor, without copying.
+  Batch narrow(int64_t first, int64_t count) const;
+
+ private:
+  std::map<std::string, at::Tensor> tensors_;
+};
+
+// Totals of one of several sources, over the batches of all ranks.
+struct SourceProgress {
+  std::string name;
+  int64_t rows = 0;
+  int64_t passes = 0;  // Times that its documents were read to the end.
+};
+
+// Batches of one data-parallel rank, in an order that does not depend on how many batches are prepared ahead.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  // Returns the next batch. OutOfRange at the end of data that does not repeat; InvalidArgument (names file and place)
+  // for data that cannot be used.
+  virtual absl::StatusOr<Batch> next() = 0;
+
+  // Returns the cursor after the last batch that next() returned. In training.dataloader.order "global" it is the same
+  // on every rank and valid for any number of them.
+  virtual nlohmann::json state() const = 0;
+  // Accepts the result of state(). Errors: InvalidArgument if the state belongs to another order, rank or other data.
+  virtual absl::Status restore(const nlohmann::json& state) = 0;
+
+  // Sets the number of the stream's first row, for data that changes by row. Call it before anything is read or
+  // restored.
+  virtual absl::Status begin_at(int64_t row) {
+    (void)row;
+    return absl::OkStatus();
+  }
+
+  // Returns the totals of several sources up to the last batch that next() returned; empty if there is only one.
+  virtual std::vector<SourceProgress> progress() const { return {}; }
+
+  // Returns the share of padding in the batches since the last call; no value if rows have no padding, or if there was
+  // no batch.
+  virtual std::optional<double> take_padding() { return std::nullopt; }
+
+  // Returns the warnings since the last call, such as unusable rows, each once. In order "global" the same on every
+  // rank.
+  virtual std::vector<std::string> take_warnings() { return {}; }
+};
+
+}  // namespace titan::data
