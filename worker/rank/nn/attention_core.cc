@@ -55,8 +55,8 @@ struct RangesPlan final : AttentionPlan {
   }
 };
 
-// Whether LibTorch's causal attention, which does not store the scores, can compute this input if the mask hides only
-// later keys.
+// Whether LibTorch's attention, which does not store the scores, can compute this input if the mask hides nothing or
+// only later keys.
 bool fused_by_torch(const AttentionInput& input) {
   // Saved results include the logs of the denominators, which LibTorch's function does not return.
   if (SavedActivations::current() != nullptr || input.sinks.defined() || input.q.size(3) != input.v.size(3))
@@ -71,6 +71,13 @@ bool may_hide(const AttentionMask& mask, int64_t tokens, const MicrobatchContext
          (mask.documents && context.documents.defined());
 }
 
+// Returns the pairs of blocks of a row of `tokens` tokens in which a query sees a key.
+std::vector<BlockPair> pairs_of_row(const AttentionMask& mask, int64_t tokens, const MicrobatchContext& context) {
+  if (!mask.causal) return {unmasked_pair(tokens, tokens)};
+  const Spans spans = spans_of(mask.documents ? context.documents : at::Tensor(), mask.chunk, tokens);
+  return visible_pairs(spans, mask.window, {{0, tokens}}, {{0, tokens}});
+}
+
 }  // namespace
 
 at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context) {
@@ -82,33 +89,33 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
               "attention: the number of query heads (", input.q.size(1),
               ") must be a multiple of the number of key heads (", input.k.size(1),
               "), which must equal the number of value heads");
+  input.mask.check();
   if (input.largest.defined()) {
-    const Spans spans = spans_of(input.mask.documents ? context.documents : at::Tensor(), input.mask.chunk, tokens);
-    update_max_logits(input.q, input.k, visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}}),
-                      input.scale, input.largest);
+    update_max_logits(input.q, input.k, pairs_of_row(input.mask, tokens, context), input.scale, input.largest);
   }
   const bool hides = may_hide(input.mask, tokens, context);
   if (can_use_flash_attention(input.q, input.v.size(3)) && (hides || !fused_by_torch(input))) {
-    return attend_by(!hides && can_use_cudnn_attention(input) ? cudnn_plan(input.scale) : flash_plan(input, context),
-                     input);
+    const bool by_cudnn = !hides && can_use_cudnn_attention(input);
+    return attend_by(by_cudnn ? cudnn_plan(input.scale, input.mask.causal) : flash_plan(input, context), input);
   }
-  const Spans spans = spans_of(input.mask.documents ? context.documents : at::Tensor(), input.mask.chunk, tokens);
-  std::vector<BlockPair> pairs = visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}});
+  std::vector<BlockPair> pairs = pairs_of_row(input.mask, tokens, context);
   if (can_use_range_attention(input.q, input.v.size(3))) {
     auto plan = c10::make_intrusive<RangesPlan>();
     plan->visible = visible_keys(pairs, input.q.size(0), tokens);
     plan->scale = input.scale;
+    plan->causal = input.mask.causal;
     return attend_by(std::move(plan), input);
   }
-  const bool one_causal_block = pairs.size() == 1 && pairs[0].row == kAllRows && !pairs[0].band.cuts_before(tokens);
-  if (one_causal_block && fused_by_torch(input)) {
+  const bool one_whole_block = pairs.size() == 1 && pairs[0].row == kAllRows && !pairs[0].band.cuts_before(tokens);
+  if (one_whole_block && fused_by_torch(input)) {
     const bool grouped = input.q.size(1) != input.k.size(1);
     return at::scaled_dot_product_attention(input.q, input.k, input.v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
-                                            /*is_causal=*/true, input.scale, grouped);
+                                            /*is_causal=*/input.mask.causal, input.scale, grouped);
   }
   auto plan = c10::make_intrusive<BlockPlan>();
   plan->pairs = std::move(pairs);
   plan->scale = input.scale;
+  plan->causal = input.mask.causal;
   return attend_by(std::move(plan), input);
 }
 

@@ -39,8 +39,8 @@ struct FlashPlan final : AttentionPlan {
     const auto ends = arguments.cum_seq.defined() ? std::optional<at::Tensor>(arguments.cum_seq) : std::nullopt;
     const FlashCall& call = arguments.call;
     auto result = at::_flash_attention_forward(packed(q, size), packed(k, size), packed(v, size), ends, ends,
-                                               call.longest, call.longest, /*dropout_p=*/0, causal(),
-                                               /*return_debug_mask=*/false, scale, call.left, /*window_size_right=*/0);
+                                               call.longest, call.longest, /*dropout_p=*/0, only_causal(),
+                                               /*return_debug_mask=*/false, scale, call.left, right());
     at::Tensor out = std::get<0>(result), lse = std::get<1>(result);
     if (sinks.defined()) {  // Adds one more key without value.
       const at::Tensor own = by_token(lse), together = at::logaddexp(own, sinks.to(lse.scalar_type()));
@@ -58,15 +58,18 @@ struct FlashPlan final : AttentionPlan {
     const at::Tensor grad = packed(grad_out, size), out = packed(result.out, size);
     auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
         grad, packed(q, size), packed(k, size), packed(v, size), out, result.lse.contiguous(), arguments.cum_seq,
-        arguments.cum_seq, call.longest, call.longest, /*dropout_p=*/0, causal(), no_dropout, no_dropout, scale,
-        call.left, /*window_size_right=*/0);
+        arguments.cum_seq, call.longest, call.longest, /*dropout_p=*/0, only_causal(), no_dropout, no_dropout, scale,
+        call.left, right());
     return {unpacked(grad_q, q.sizes()).narrow(3, 0, q.size(3)), unpacked(grad_k, k.sizes()).narrow(3, 0, k.size(3)),
             unpacked(grad_v, v.sizes()).narrow(3, 0, v.size(3)),
             sinks.defined() ? grad_sinks(sinks, grad, out, result.lse) : at::Tensor()};
   }
 
  private:
-  bool causal() const { return arguments.call.left < 0; }
+  // Whether the kernel's causal mask hides all that is hidden.
+  bool only_causal() const { return arguments.call.causal && arguments.call.left < 0; }
+  // Returns the number of later keys that a query sees. -1: all.
+  int64_t right() const { return arguments.call.causal ? 0 : -1; }
   // The kernel requires heads of queries, keys and values of equal size.
   static int64_t head_size(const at::Tensor& q, const at::Tensor& v) {
     const int64_t largest = std::max(q.size(3), v.size(3));
@@ -132,7 +135,8 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
   const at::Device device = input.q.device();
   const AttentionMask& mask = input.mask;
   const bool documents = mask.documents && context.documents.defined();
-  const auto make = [&] {
+  const auto make = [&]() -> FlashArguments {
+    if (!mask.causal) return {.call = {.spans = rows, .longest = tokens, .causal = false}, .cum_seq = {}};
     FlashArguments made{
         plan_flash(spans_of(documents ? context.documents : at::Tensor(), mask.chunk, tokens), mask.window, rows)};
     if (made.call.cum_seq.empty()) return made;
@@ -148,6 +152,7 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
     plan->arguments = make();
   }
   plan->scale = input.scale;
+  plan->causal = mask.causal;
   return plan;
 }
 
@@ -162,13 +167,13 @@ at::Tensor laid_out_as(const at::Tensor& tensor, const at::Tensor& other) {
 }
 
 struct CudnnPlan final : AttentionPlan {
-  explicit CudnnPlan(double of) : scale(of) {}
+  CudnnPlan(double scale_of_scores, bool is_causal) : scale(scale_of_scores) { causal = is_causal; }
   const double scale;
 
   BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const at::Tensor& sinks) const override {
     auto result = at::_scaled_dot_product_cudnn_attention(q, k, v, /*attn_bias=*/{}, /*compute_log_sumexp=*/true,
-                                                          /*dropout_p=*/0, /*is_causal=*/true,
+                                                          /*dropout_p=*/0, causal,
                                                           /*return_debug_mask=*/false, scale);
     return with_sinks({std::get<0>(result), std::get<1>(result).view({q.size(0), q.size(1), q.size(2)})}, sinks);
   }
@@ -178,8 +183,8 @@ struct CudnnPlan final : AttentionPlan {
     const at::Tensor no_dropout = at::empty({}, q.options().dtype(at::kLong));
     auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_cudnn_attention_backward(
         laid_out_as(grad_out, result.out), q, k, v, result.out, result.lse.contiguous().unsqueeze(3), no_dropout,
-        no_dropout, /*attn_bias=*/{}, /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, q.size(2), k.size(2), /*dropout_p=*/0,
-        /*is_causal=*/true, scale);
+        no_dropout, /*attn_bias=*/{}, /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, q.size(2), k.size(2), /*dropout_p=*/0, causal,
+        scale);
     return {std::move(grad_q), std::move(grad_k), std::move(grad_v),
             sinks.defined() ? grad_sinks(sinks, grad_out, result) : at::Tensor()};
   }
@@ -189,10 +194,12 @@ struct CudnnPlan final : AttentionPlan {
 
 bool can_use_cudnn_attention(const AttentionInput& input) {
   return input.q.is_cuda() &&
-         at::_fused_sdp_choice(input.q, input.k, input.v, /*attn_mask=*/{}, /*dropout_p=*/0,
-                               /*is_causal=*/true, input.scale, input.q.size(1) != input.k.size(1)) == kCudnn;
+         at::_fused_sdp_choice(input.q, input.k, input.v, /*attn_mask=*/{}, /*dropout_p=*/0, input.mask.causal,
+                               input.scale, input.q.size(1) != input.k.size(1)) == kCudnn;
 }
 
-c10::intrusive_ptr<AttentionPlan> cudnn_plan(double scale) { return c10::make_intrusive<CudnnPlan>(scale); }
+c10::intrusive_ptr<AttentionPlan> cudnn_plan(double scale, bool causal) {
+  return c10::make_intrusive<CudnnPlan>(scale, causal);
+}
 
 }  // namespace titan::nn

@@ -2,8 +2,8 @@
 
 // LibTorch's fused kernels compute whole rows of attention on GPUs, in one call per layer and pass. Flash attention
 // accepts bf16 and fp16 under every mask. Spans of equal length become rows of a batch. Other spans are concatenated,
-// and the call gets their ends. cuDNN accepts rows in which only causality hides keys. On Hopper it needs about 0.6 of
-// flash attention's time, and head sizes of queries and values may differ (docs/benchmarks-gpu.md).
+// and the call gets their ends. cuDNN accepts rows in which nothing or only causality hides keys. On Hopper it needs
+// about 0.6 of flash attention's time, and head sizes of queries and values may differ (docs/benchmarks-gpu.md).
 
 #include <ATen/ATen.h>
 
@@ -19,13 +19,14 @@
 
 namespace titan::nn {
 
-// Arguments of a call of flash attention. All spans are causal.
+// Arguments of a call of flash attention.
 struct FlashCall {
   int64_t spans = 0, longest = 0;
   // [spans + 1]: start of each span among the tokens of all rows, and the end of the last one. Empty: each span has
   // `longest` tokens.
   std::vector<int32_t> cum_seq;
-  int64_t left = -1;  // Number of earlier keys that a query sees. -1: all of its span.
+  int64_t left = -1;   // Number of earlier keys that a query sees. -1: all of its span.
+  bool causal = true;  // Whether later keys are hidden.
 
   bool operator==(const FlashCall&) const = default;
 };
@@ -61,6 +62,6 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
 bool can_use_cudnn_attention(const AttentionInput& input);
 
 // Makes a plan that a device graph can capture, because the host reads nothing.
-c10::intrusive_ptr<AttentionPlan> cudnn_plan(double scale);
+c10::intrusive_ptr<AttentionPlan> cudnn_plan(double scale, bool causal = true);
 
 }  // namespace titan::nn

@@ -159,11 +159,11 @@ std::unique_ptr<AttentionKernel> make_cpu_attention_kernel(double scale) {
 namespace {
 
 template <typename Compute>
-BlockOutput compute_or_keep(const at::Tensor& q, int64_t keys, const Compute& compute) {
+BlockOutput compute_or_keep(const at::Tensor& q, int64_t keys, bool causal, const Compute& compute) {
   if (SavedActivations::current() == nullptr) return compute();
-  // Counts two products over half of the pairs.
+  // Counts two products over the pairs of a query and a key that it sees, which are half of all under causality.
   const OpCall call{.kind = OpCall::Kind::kAttention,
-                    .flops = 2.0 * static_cast<double>(q.numel()) * static_cast<double>(keys)};
+                    .flops = (causal ? 2.0 : 4.0) * static_cast<double>(q.numel()) * static_cast<double>(keys)};
   std::vector<at::Tensor> results = saved_or_compute(call, {}, [&] {
     BlockOutput output = compute();
     return std::vector<at::Tensor>{std::move(output.out), std::move(output.lse)};
@@ -177,7 +177,8 @@ class PlannedAttention : public torch::autograd::Function<PlannedAttention> {
                             const at::Tensor& v, const std::optional<at::Tensor>& optional_sinks,
                             c10::intrusive_ptr<AttentionPlan> plan) {
     const at::Tensor sinks = optional_sinks.value_or(at::Tensor());
-    const BlockOutput result = compute_or_keep(q, plan->keys(k), [&] { return plan->forward(q, k, v, sinks); });
+    const BlockOutput result =
+        compute_or_keep(q, plan->keys(k), plan->causal, [&] { return plan->forward(q, k, v, sinks); });
     context->save_for_backward({q, k, v, sinks, result.out, result.lse});
     context->saved_data["plan"] = c10::IValue::make_capsule(std::move(plan));
     return result.out;

@@ -79,8 +79,9 @@ struct AttentionGradients {
 // Heads have a contiguous last dimension, and sinks [H] may be undefined.
 class AttentionPlan : public torch::CustomClassHolder {
  public:
-  // Returns the number of keys of the whole row, of which k [B, Hkv, T, D] may be a rank's share. A query sees half of
-  // them on average.
+  bool causal = true;  // A query sees half of the keys on average, otherwise all of them.
+
+  // Returns the number of keys of the whole row, of which k [B, Hkv, T, D] may be a rank's share.
   virtual int64_t keys(const at::Tensor& k) const { return k.size(2); }
 
   // q is [B, H, T, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv].

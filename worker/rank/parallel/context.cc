@@ -110,6 +110,16 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
       context.rotate == "alltoall" ? make_ring_exchange(*context.group) : make_gathering_exchange(*context.group);
   return [context, exchange](const nn::AttentionInput& input, const nn::MicrobatchContext& microbatch) {
     const int ranks = context.group->size();
+    input.mask.check();
+    auto plan = c10::make_intrusive<ContextPlan>();
+    plan->exchange = exchange;
+    plan->scale = input.scale;
+    plan->causal = input.mask.causal;
+    plan->largest = input.largest;
+    if (!input.mask.causal) {  // Positions do not matter, only that every rank has as many tokens.
+      plan->pairs.assign(ranks, {nn::unmasked_pair(input.q.size(2), input.k.size(2))});
+      return nn::attend_by(std::move(plan), input);
+    }
     const int64_t seq_len = input.q.size(2) * ranks;
     TORCH_CHECK(microbatch.whole_row == 0 || microbatch.whole_row == seq_len, "context parallel: ", ranks,
                 " shares of ", input.q.size(2), " tokens do not make up rows of ", microbatch.whole_row);
@@ -117,14 +127,10 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
                 "context parallel: shard_microbatch() has not split this microbatch over ", ranks, " ranks");
     const nn::Spans spans =
         nn::spans_of(input.mask.documents ? microbatch.documents : at::Tensor(), input.mask.chunk, seq_len);
-    auto plan = c10::make_intrusive<ContextPlan>();
     const std::vector<nn::Segment>& mine = microbatch.shares->at(context.group->rank());
     for (const std::vector<nn::Segment>& owned : *microbatch.shares) {
       plan->pairs.push_back(nn::visible_pairs(spans, input.mask.window, mine, owned));
     }
-    plan->exchange = exchange;
-    plan->scale = input.scale;
-    plan->largest = input.largest;
     return nn::attend_by(std::move(plan), input);
   };
 }

@@ -24,7 +24,7 @@ struct AttentionCase {
 inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << c.rows << " rows, " << c.sharing << " x " << c.kv_heads << " heads of " << c.head << " and " << c.v_head
              << ", " << c.tokens << " tokens, window " << c.mask.window << ", chunk " << c.mask.chunk << ", documents "
-             << c.mask.documents << ", sinks " << c.sinks << ", " << c.type;
+             << c.mask.documents << ", causal " << c.mask.causal << ", sinks " << c.sinks << ", " << c.type;
 }
 
 // Draws heads [rows, heads, tokens, size] in the projections' memory layout: tokens before heads.
@@ -85,7 +85,7 @@ inline void expect_exact(
 
 inline AttentionCase draw_attention(Draw& pick, std::initializer_list<int64_t> heads,
                                     std::initializer_list<int64_t> v_heads) {
-  return {
+  AttentionCase drawn{
       .rows = pick({1, 2, 3}),
       .kv_heads = pick({1, 2}),
       .sharing = pick({1, 3}),
@@ -94,6 +94,8 @@ inline AttentionCase draw_attention(Draw& pick, std::initializer_list<int64_t> h
       .v_head = pick(v_heads),
       .mask = {.window = pick({0, 0, 1, 5, 64, 150}), .chunk = pick({0, 0, 16, 77}), .documents = pick({0, 1}) == 1},
       .sinks = pick({0, 1}) == 1};
+  if (pick({0, 0, 0, 1}) == 1) drawn.mask = {.causal = false};
+  return drawn;
 }
 
 }  // namespace titan::testing

@@ -31,7 +31,7 @@ TEST(AttentionCoreTest, EveryMaskMatchesPlainAttention) {
 TEST(AttentionCoreTest, LowerPrecisionsComeClose) {
   at::manual_seed(2);
   const AttentionMask masks[] = {
-      {}, {.window = 70}, {.chunk = 48}, {.documents = true}, {.window = 20, .documents = true}};
+      {}, {.window = 70}, {.chunk = 48}, {.documents = true}, {.window = 20, .documents = true}, {.causal = false}};
   for (const AttentionMask& mask : masks) {
     for (bool sinks : {false, true}) {
       Case c{.sharing = 2, .tokens = 150, .head = 24, .v_head = 16, .mask = mask, .sinks = sinks};
@@ -71,6 +71,20 @@ TEST(AttentionCoreTest, PlainCausalHasLibTorchsBits) {
   EXPECT_TRUE(attend(wide, one_document).equal(torchs)) << "masks that hide nothing";
 }
 
+// A model that is not causal gets them too. Masks that contradict each other are refused.
+TEST(AttentionCoreTest, BidirectionalHasLibTorchsBits) {
+  at::manual_seed(8);
+  AttentionInput in = input_of({.sharing = 2, .tokens = 90, .mask = {.causal = false}, .type = at::kFloat});
+  const at::Tensor torchs = at::scaled_dot_product_attention(in.q, in.k, in.v, {}, 0.0, false, in.scale, true);
+  EXPECT_TRUE(attend(in, {}).equal(torchs));
+  for (const AttentionMask& mask : {AttentionMask{.window = 4, .causal = false},
+                                    {.chunk = 4, .causal = false},
+                                    {.documents = true, .causal = false}}) {
+    in.mask = mask;
+    EXPECT_THROW(attend(in, {}), c10::Error);
+  }
+}
+
 // The incoming gradient may be an expanded scalar (from a sum), and heads may have strided elements.
 TEST(AttentionCoreTest, TakesAnyLayout) {
   at::manual_seed(6);
@@ -104,7 +118,8 @@ TEST(AttentionCoreTest, PlainKernelMatchesTheFusedOne) {
 }
 
 TEST(AttentionCoreTest, DryRunsHaveShapes) {
-  for (const AttentionMask& mask : {AttentionMask{}, AttentionMask{.window = 8}, AttentionMask{.chunk = 16}}) {
+  for (const AttentionMask& mask :
+       {AttentionMask{}, AttentionMask{.window = 8}, AttentionMask{.chunk = 16}, AttentionMask{.causal = false}}) {
     Case c{.sharing = 2, .tokens = 64, .v_head = 4, .mask = mask, .sinks = true};
     AttentionInput in = input_of(c);
     std::vector<at::Tensor> leaves;

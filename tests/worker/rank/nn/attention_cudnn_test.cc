@@ -13,11 +13,11 @@ using testing::AttentionCase;
 using testing::cudnn_called;
 
 at::Tensor attend_by_cudnn(const AttentionInput& input, const MicrobatchContext&) {
-  return attend_by(cudnn_plan(input.scale), input);
+  return attend_by(cudnn_plan(input.scale, input.mask.causal), input);
 }
 
 AttentionCase without_mask(AttentionCase c) {
-  c.mask = {};
+  c.mask = {.causal = c.mask.causal};
   return c;
 }
 

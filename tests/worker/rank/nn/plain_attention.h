@@ -12,7 +12,7 @@ namespace titan::testing {
 // int64 [B, T].
 inline at::Tensor visible_keys(const nn::AttentionMask& mask, const at::Tensor& documents, int64_t tokens) {
   const at::Tensor query = at::arange(tokens).unsqueeze(1), key = at::arange(tokens).unsqueeze(0);
-  at::Tensor visible = key.le(query);
+  at::Tensor visible = mask.causal ? key.le(query) : at::ones({tokens, tokens}, at::kBool);
   if (mask.window > 0) visible = visible.logical_and(key.gt(query - mask.window));
   if (mask.chunk > 0) visible = visible.logical_and(key.div(mask.chunk, "floor").eq(query.div(mask.chunk, "floor")));
   visible = visible.unsqueeze(0);

@@ -141,11 +141,26 @@ TEST(ContextTest, EveryMaskOnEveryRingIsExact) {
   }
 }
 
+TEST(ContextTest, BidirectionalOnEveryRingIsExact) {
+  at::manual_seed(7);
+  titan::testing::Draw pick(7);
+  for (int i = 0; i < 10; ++i) {
+    expect_exact({.ranks = static_cast<int>(pick({2, 3, 4})),
+                  .balance = static_cast<LoadBalance>(pick({0, 1})),
+                  .sharing = pick({1, 2}),
+                  .tokens = 24 * pick({1, 2}),
+                  .v_head = pick({4, 8}),
+                  .mask = {.causal = false},
+                  .sinks = pick({0, 1}) == 1},
+                 1e-12);
+  }
+}
+
 TEST(ContextTest, LowerPrecisionsComeClose) {
   at::manual_seed(2);
   expect_exact({.ranks = 4, .sharing = 2, .tokens = 160, .type = at::kFloat}, 1e-5);
   kernels::testing::with_every_choice([] {
-    const nn::AttentionMask masks[] = {{}, {.window = 70}, {.chunk = 35, .documents = true}};
+    const nn::AttentionMask masks[] = {{}, {.window = 70}, {.chunk = 35, .documents = true}, {.causal = false}};
     for (const nn::AttentionMask& mask : masks) {
       for (const LoadBalance balance : {LoadBalance::kHeadTail, LoadBalance::kWork}) {
         expect_exact({.ranks = 4,

@@ -70,7 +70,7 @@ std::string describe(const Shape& shape, const nn::AttentionMask& mask, at::Scal
   return std::string(c10::toString(type)) + ", " + std::to_string(shape.tokens) + " tokens, heads of " +
          std::to_string(shape.head) + " and " + std::to_string(shape.v_head) + ", " + std::to_string(shape.heads) +
          " for " + std::to_string(shape.kv_heads) + ", window " + std::to_string(mask.window) + ", chunk " +
-         std::to_string(mask.chunk) + (mask.documents ? ", documents" : "");
+         std::to_string(mask.chunk) + (mask.documents ? ", documents" : "") + (mask.causal ? "" : ", not causal");
 }
 
 class GpuAttentionTest : public GpuTest {};
@@ -79,7 +79,7 @@ class GpuAttentionTest : public GpuTest {};
 TEST_F(GpuAttentionTest, EveryMaskMatchesPlainAttention) {
   at::manual_seed(1);
   const nn::AttentionMask masks[] = {
-      {}, {.window = 70}, {.chunk = 64}, {.documents = true}, {.window = 20, .documents = true}};
+      {}, {.window = 70}, {.chunk = 64}, {.documents = true}, {.window = 20, .documents = true}, {.causal = false}};
   const Shape shapes[] = {{2, 301, 4, 2, 64, 64},
                           {2, 301, 4, 4, 20, 20},
                           {1, 130, 4, 2, 48, 32},
