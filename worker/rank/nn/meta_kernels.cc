@@ -4,6 +4,12 @@
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "worker/rank/nn/layers.h"
+
 namespace titan::nn {
 namespace {
 
@@ -54,6 +60,27 @@ at::Tensor& abs_out(const at::Tensor& self, at::Tensor& out) {
   return out;
 }
 
+// The statistics are one number per row, as on CUDA in at least fp32.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const at::Tensor& input, at::IntArrayRef normalized,
+                                                          const std::optional<at::Tensor>& /*weight*/,
+                                                          const std::optional<at::Tensor>& /*bias*/, double /*eps*/) {
+  std::vector<int64_t> rows = input.sizes().vec();
+  std::fill(rows.end() - static_cast<int64_t>(normalized.size()), rows.end(), 1);
+  const at::TensorOptions wide = input.options().dtype(accumulate_type(input.scalar_type()));
+  return {at::empty(input.sizes(), input.options()), at::empty(rows, wide), at::empty(rows, wide)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_backward(
+    const at::Tensor& /*grad*/, const at::Tensor& input, at::IntArrayRef normalized, const at::Tensor& /*mean*/,
+    const at::Tensor& /*rstd*/, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    std::array<bool, 3> wanted) {
+  const auto like = [&](const std::optional<at::Tensor>& parameter, bool wants) {
+    return wants && parameter && parameter->defined() ? at::empty(normalized, parameter->options()) : at::Tensor();
+  };
+  return {wanted[0] ? at::empty(input.sizes(), input.options()) : at::Tensor(), like(weight, wanted[1]),
+          like(bias, wanted[2])};
+}
+
 }  // namespace
 
 void use_meta_kernels() {
@@ -71,6 +98,8 @@ void use_meta_kernels() {
     library.impl("flip", flip);
     library.impl("roll", roll);
     library.impl("abs.out", abs_out);
+    library.impl("native_layer_norm", layer_norm);
+    library.impl("native_layer_norm_backward", layer_norm_backward);
     return true;
   }();
   (void)once;

@@ -58,7 +58,7 @@ class HfLayoutTest : public ::testing::Test {
       std::vector<at::Tensor> side(static_cast<size_t>(layout.parts), at::zeros_like(values[i]));
       side.at(static_cast<size_t>(layout.part)) = values[i];
       tensors.emplace_back(layout.keys.at(i), layout.parts > 1 ? at::cat(side, -1) : values[i]);
-      EXPECT_EQ(tensors.back().second.sizes().vec(), hf_shape(layout, full.sizes().vec()));
+      EXPECT_EQ(tensors.back().second.sizes().vec(), hf_shape(layout, full.sizes().vec(), i));
     }
     return write(tensors);
   }
@@ -79,7 +79,7 @@ TEST_F(HfLayoutTest, ReadsAnyBoxOfAnyLayout) {
   for (int round = 0; round < 200; ++round) {
     HfLayout layout{.keys = {"t"}};
     std::vector<int64_t> shape;
-    switch (round % 5) {
+    switch (round % 7) {
       case 0:  // Unchanged, any number of dims.
         for (int64_t dims = draw(1, 3); dims > 0; --dims) shape.push_back(draw(1, 7));
         break;
@@ -103,6 +103,22 @@ TEST_F(HfLayoutTest, ReadsAnyBoxOfAnyLayout) {
         layout.part = draw(0, layout.parts - 1);
         shape = {draw(1, 4), draw(1, 5), draw(1, 5)};
         break;
+      case 5: {  // One parameter in several tensors.
+        shape = {0, draw(1, 5)};
+        layout.keys.clear();
+        for (int64_t count = draw(1, 4); count > 0; --count) {
+          layout.rows.push_back({.key = layout.keys.size(), .count = draw(1, 4)});
+          layout.keys.push_back("t." + std::to_string(count));
+          shape[0] += layout.rows.back().count;
+        }
+        break;
+      }
+      case 6: {  // Swapped parts of one tensor.
+        const int64_t first = draw(1, 4), second = draw(1, 4);
+        layout.rows = {{.begin = second, .count = first}, {.begin = 0, .count = second}};
+        shape = {first + second};
+        break;
+      }
     }
     const at::Tensor full = at::rand(shape);
     const auto weights = write(layout, full);
@@ -115,7 +131,7 @@ TEST_F(HfLayoutTest, ReadsAnyBoxOfAnyLayout) {
     }
     const auto got = read_parameter(*weights, OneLayout({layout}), "p", shape, box);
     ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_TRUE(at::equal(*got, want)) << "layout " << round % 5;
+    EXPECT_TRUE(at::equal(*got, want)) << "layout " << round % 7;
     EXPECT_TRUE(got->is_contiguous());
   }
 }
@@ -139,6 +155,49 @@ TEST_F(HfLayoutTest, ReadsOnlyWhatTheBoxNeeds) {
   ASSERT_TRUE(
       read_parameter(*write(heads, at::rand({16, 4})), OneLayout({heads}), "p", {16, 4}, {{8, 0}, {4, 4}}).ok());
   EXPECT_EQ(bytes_read_, 4 * 4 * 4);
+}
+
+// A fused projection in three tensors: a rank reads those with its rows, and a folder that lacks one of them, or has
+// another model's, is refused by name.
+TEST_F(HfLayoutTest, RowsOfSeveralTensors) {
+  const at::Tensor full = at::rand({12, 3});
+  const HfLayout layout{.keys = {"q", "k", "v"}, .rows = {{0, 0, 4}, {1, 0, 4}, {2, 0, 4}}};
+  const auto read = [&](const HfFolder& weights, int64_t first, int64_t count) {
+    bytes_read_ = 0;
+    return read_parameter(weights, OneLayout({layout}), "p", {12, 3}, {{first, 0}, {count, 3}});
+  };
+  const auto weights = write(layout, full);
+  EXPECT_TRUE(at::equal(*read(*weights, 2, 4), full.narrow(0, 2, 4)));
+  EXPECT_EQ(bytes_read_, 4 * 3 * 4);
+  EXPECT_EQ(read(*weights, 12, 0)->sizes(), (std::vector<int64_t>{0, 3})) << "a rank without rows";
+  EXPECT_EQ(bytes_read_, 0);
+  const std::vector<at::Tensor> parts = to_hf(layout, full);
+  const auto wider = write({{"q", parts[0]}, {"k", parts[1].to(at::kDouble)}, {"v", parts[2]}});
+  EXPECT_EQ(read(*wider, 0, 12)->scalar_type(), at::kDouble) << "no digits are lost";
+  const auto lacking = write({{"q", parts[0]}, {"k", parts[1]}});
+  EXPECT_TRUE(read(*lacking, 0, 8).ok());
+  const absl::Status missing = read(*lacking, 6, 4).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("no tensor v"));
+  const auto other = write({{"q", parts[0]}, {"k", full}, {"v", parts[2]}});
+  EXPECT_THAT(std::string(read(*other, 0, 12).status().message()), HasSubstr("p needs [4, 3], tensor k is [12, 3]"));
+}
+
+// Files with diffusers' names, as one and as several with an index.
+TEST_F(HfLayoutTest, ReadsDiffusersFiles) {
+  const at::Tensor value = at::rand({2, 3});
+  write({{"t", value}});
+  storage::Files& files = storage::posix_files();
+  const auto path = [&](const std::string& name) { return storage::join_path(folder_, name); };
+  ASSERT_TRUE(files.rename(path("model.safetensors"), path("diffusion_pytorch_model-00001-of-00001.safetensors")).ok());
+  const std::string index = R"({"weight_map": {"t": "diffusion_pytorch_model-00001-of-00001.safetensors"}})";
+  ASSERT_TRUE(storage::atomic_write(files, path(kDiffusersIndexName), index).ok());
+  const auto several = HfFolder::open(files, folder_);
+  ASSERT_TRUE(several.ok()) << several.status();
+  EXPECT_TRUE(at::equal(*(*several)->read("t"), value));
+  ASSERT_TRUE(storage::atomic_write(files, path("diffusion_pytorch_model.safetensors"), "").ok());
+  EXPECT_THAT(std::string(HfFolder::open(files, folder_).status().message()),
+              HasSubstr("has diffusion_pytorch_model.safetensors, which other programs read, and"));
 }
 
 TEST_F(HfLayoutTest, AlternativeNamesOptionalAndUnknownTensors) {

@@ -138,6 +138,7 @@ class HfSave {
     const std::string path = step_path(session_.folder, save_.step);
     TITAN_RETURN_IF_ERROR(files.make_folders(path));
     TITAN_RETURN_IF_ERROR(files.sync_folder(session_.folder));
+    const std::string index = hf_index(plan_, all);
     const auto place = [&]() -> absl::Status {
       for (const HfFile& file : plan_) {
         if (in_store()) break;
@@ -147,9 +148,9 @@ class HfSave {
       TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> missing,
                              write_config_and_assets(files, path, *setup.hf, options_));
       warn_of(missing);
-      return absl::OkStatus();
+      return write_second_index(files, path, *setup.hf, index);
     };
-    TITAN_RETURN_IF_ERROR(session_.step_store.publish_export(save_.step, hf_index(plan_, all), place, discard));
+    TITAN_RETURN_IF_ERROR(session_.step_store.publish_export(save_.step, index, place, discard));
     session_.emit(event::kCommitted, {{"step", save_.step},
                                       {"full", false},
                                       {"seconds", absl::ToDoubleSeconds(system_clock().monotonic() - save_.begin)}});

@@ -143,6 +143,13 @@ std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritt
   return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(2) + "\n";
 }
 
+absl::Status write_second_index(storage::Files& files, const std::string& folder, const HfMapper& mapper,
+                                const std::string& text) {
+  const std::string name = mapper.second_index_name();
+  if (name.empty()) return absl::OkStatus();
+  return storage::atomic_write(files, storage::join_path(folder, name), text);
+}
+
 absl::StatusOr<std::vector<std::string>> export_folder(storage::Files& files, StepReader& step, const HfMapper& mapper,
                                                        const HfExport& options, const std::string& folder,
                                                        const std::function<void(const std::string& file)>& progress) {
@@ -159,8 +166,9 @@ absl::StatusOr<std::vector<std::string>> export_folder(storage::Files& files, St
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> missing,
                          write_config_and_assets(files, folder, mapper, options));
   warnings.insert(warnings.end(), missing.begin(), missing.end());
-  TITAN_RETURN_IF_ERROR(
-      storage::atomic_write(files, storage::join_path(folder, kHfIndexName), hf_index(plan, written)));
+  const std::string index = hf_index(plan, written);
+  TITAN_RETURN_IF_ERROR(write_second_index(files, folder, mapper, index));
+  TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, kHfIndexName), index));
   return warnings;
 }
 
@@ -212,6 +220,11 @@ absl::StatusOr<std::vector<std::string>> write_config_and_assets(storage::Files&
   TITAN_ASSIGN_OR_RETURN(std::vector<std::string> warnings, copy_assets(files, options.assets, folder));
   const nlohmann::json model = mapper.config();
   if (model.is_null()) return warnings;
+  const std::string path = storage::join_path(folder, "config.json");
+  if (model.contains("_class_name")) {
+    TITAN_RETURN_IF_ERROR(storage::atomic_write(files, path, model.dump(2) + "\n"));
+    return warnings;
+  }
   nlohmann::json ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
   // A tokenizer that cannot be read fails a training job much earlier; weights can be exported without one.
   if (absl::StatusOr<nlohmann::json> read = token_ids(options.assets.folder); read.ok()) {
@@ -227,8 +240,7 @@ absl::StatusOr<std::vector<std::string>> write_config_and_assets(storage::Files&
     TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, kGenerationConfig),
                                                 generation_config(ids).dump(2) + "\n"));
   }
-  TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, "config.json"),
-                                              hf_config(model, options.dtype, ids).dump(2) + "\n"));
+  TITAN_RETURN_IF_ERROR(storage::atomic_write(files, path, hf_config(model, options.dtype, ids).dump(2) + "\n"));
   return warnings;
 }
 

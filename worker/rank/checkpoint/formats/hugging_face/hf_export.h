@@ -59,6 +59,10 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
 // Returns the text of model.safetensors.index.json.
 std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritten>& written);
 
+// Writes the index `text` to `folder` under its second name, if the mapper has one.
+absl::Status write_second_index(storage::Files& files, const std::string& folder, const HfMapper& mapper,
+                                const std::string& text);
+
 // Exports everything in one process, into a new or empty folder: files, what belongs next to them, and last the index.
 // Returns warnings, including those of unexported_buffers().
 absl::StatusOr<std::vector<std::string>> export_folder(
@@ -75,7 +79,8 @@ nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nloh
 
 // Writes all that a Hugging Face folder has apart from its weights: config.json, the tokenizer's files, and
 // generation_config.json with the ids, if there are any and the tokenizer's folder has no such file. A model without
-// config gets only the assets. Returns warnings.
+// config gets only the assets. A config.json of diffusers ("_class_name") is written as it is, because its classes know
+// no tokenizer. Returns warnings.
 absl::StatusOr<std::vector<std::string>> write_config_and_assets(storage::Files& files, const std::string& folder,
                                                                  const HfMapper& mapper, const HfExport& options);
 

@@ -15,8 +15,6 @@
 namespace titan::checkpoint {
 namespace {
 
-constexpr char kWhole[] = "model.safetensors";  // All weights in one file.
-
 // Returns whether the name leads out of the folder.
 bool leads_out(const std::string& name) {
   const std::filesystem::path path(name);
@@ -58,6 +56,13 @@ absl::Status check_complete(const std::string& folder, const std::vector<std::st
   return absl::OkStatus();
 }
 
+// Returns the name of the folder's index: transformers' or, if only that exists, diffusers'.
+std::string index_of(storage::Files& files, const std::string& folder) {
+  const bool diffusers = !files.exists(storage::join_path(folder, kHfIndexName)) &&
+                         files.exists(storage::join_path(folder, kDiffusersIndexName));
+  return diffusers ? kDiffusersIndexName : kHfIndexName;
+}
+
 }  // namespace
 
 absl::Status HfFolder::add_file(const std::string& name) {
@@ -76,7 +81,8 @@ absl::Status HfFolder::add_file(const std::string& name) {
 
 absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, const std::string& folder) {
   std::unique_ptr<HfFolder> weights(new HfFolder(files, folder));
-  const std::string index = storage::join_path(folder, kHfIndexName);
+  const std::string index_name = index_of(files, folder);
+  const std::string index = storage::join_path(folder, index_name);
   if (const std::string config = storage::join_path(folder, "config.json"); files.exists(config)) {
     TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, config, 1 << 24));
     TITAN_ASSIGN_OR_RETURN(weights->quantization_, quantization_of(text, config));
@@ -89,9 +95,10 @@ absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, 
     std::set<std::string> named;
     for (const auto& [key, name] : map) named.insert(name);
     names.assign(named.begin(), named.end());
-    if (!named.contains(kWhole) && files.exists(storage::join_path(folder, kWhole))) {
-      return absl::FailedPreconditionError(absl::StrCat(folder, ": has ", kWhole, ", which transformers reads, and ",
-                                                        kHfIndexName,
+    const std::string whole = index_name.substr(0, index_name.size() - sizeof ".index.json" + 1);  // All in one file.
+    if (!named.contains(whole) && files.exists(storage::join_path(folder, whole))) {
+      return absl::FailedPreconditionError(absl::StrCat(folder, ": has ", whole, ", which other programs read, and ",
+                                                        index_name,
                                                         " of other files: remove the one that is left over"));
     }
   } else {
@@ -183,18 +190,34 @@ const HfLayout* find_layout(const HfFolder& weights, const std::vector<HfLayout>
   return nullptr;
 }
 
+// Checks that the folder has the layout's tensor number `number`, in its shape.
 absl::Status check_tensor(const HfFolder& weights, const std::string& fqn, const std::vector<int64_t>& shape,
-                          const HfLayout& layout, const std::string& key) {
+                          const HfLayout& layout, size_t number) {
+  const std::string& key = layout.keys.at(number);
+  const std::vector<int64_t> needed = hf_shape(layout, shape, number);
   const absl::StatusOr<Coded> found = weights.coded(key);
   if (absl::IsNotFound(found.status())) {
     return absl::FailedPreconditionError(
         absl::StrCat(weights.folder(), kDoesNotFit, ": ", fqn, ": ", found.status().message()));
   }
   TITAN_RETURN_IF_ERROR(found.status());
-  if (found->shape == hf_shape(layout, shape)) return absl::OkStatus();
+  if (found->shape == needed) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(weights.folder(), kDoesNotFit, ": ", fqn, " needs ",
-                                                    shape_text(hf_shape(layout, shape)), ", tensor ", key, " is ",
+                                                    shape_text(needed), ", tensor ", key, " is ",
                                                     shape_text(found->shape)));
+}
+
+// Reads a box of a parameter with HfLayout::rows, `[box.shape...]`, in the widest type of its tensors.
+absl::StatusOr<at::Tensor> read_rows(const HfFolder& weights, const std::string& fqn, const std::vector<int64_t>& shape,
+                                     const HfLayout& layout, const Box& box) {
+  std::vector<at::Tensor> parts;
+  for (const HfRead& read : hf_reads(layout, box)) {
+    TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, layout, read.key));
+    TITAN_ASSIGN_OR_RETURN(parts.emplace_back(), weights.read(layout.keys[read.key], read.box));
+  }
+  if (!parts.empty()) return at::cat(parts, 0);
+  TITAN_ASSIGN_OR_RETURN(const c10::ScalarType dtype, weights.dtype(layout.keys[0]));
+  return at::empty(box.shape, at::TensorOptions(dtype));
 }
 
 // Returns the first few names, for a message.
@@ -259,17 +282,18 @@ absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMappe
     if (layouts[0].optional) return at::Tensor();
     layout = &layouts[0];  // For the message.
   }
+  if (!layout->rows.empty()) return read_rows(weights, fqn, shape, *layout, box);
   const Box there = hf_box(*layout, shape, box);
   if (!layout->stacked) {
-    TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, *layout, layout->keys[0]));
+    TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, *layout, 0));
     TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(layout->keys[0], there));
     return from_hf_box(*layout, shape, box, read).contiguous();
   }
   at::Tensor rows;  // Along dim 0, only the rows of the box.
   for (int64_t row = 0; row < box.shape[0]; ++row) {
-    const std::string& key = layout->keys.at(static_cast<size_t>(box.offset[0] + row));
-    TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, *layout, key));
-    TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(key, there));
+    const auto number = static_cast<size_t>(box.offset[0] + row);
+    TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, *layout, number));
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(layout->keys.at(number), there));
     if (!rows.defined()) rows = at::empty(box.shape, read.options());
     // A release may quantize only some of the experts.
     rows = rows.to(at::promote_types(rows.scalar_type(), read.scalar_type()));

@@ -1,6 +1,7 @@
 #pragma once
 
 // Hugging Face weights: a folder with one model.safetensors, or several files and model.safetensors.index.json.
+// diffusers has the same with other file names.
 
 #include <ATen/ATen.h>
 
@@ -19,6 +20,7 @@
 namespace titan::checkpoint {
 
 inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
+inline constexpr char kDiffusersIndexName[] = "diffusion_pytorch_model.safetensors.index.json";
 // A file in a folder that is being written, or whose writer was stopped. It names the writer's process.
 inline constexpr char kWriterName[] = ".writer";
 

@@ -23,14 +23,50 @@ int64_t head_rows(const HfLayout& layout, const std::vector<int64_t>& shape) {
 
 void swap_last_two(std::vector<int64_t>& dims) { std::swap(dims.at(dims.size() - 1), dims.at(dims.size() - 2)); }
 
+// Returns tensor number `key` of a layout with `rows`.
+at::Tensor tensor_of_rows(const HfLayout& layout, const at::Tensor& full, size_t key) {
+  std::vector<std::pair<int64_t, at::Tensor>> pieces;  // First row there, and the rows.
+  int64_t row = 0;
+  for (const HfRows& rows : layout.rows) {
+    if (rows.key == key) pieces.emplace_back(rows.begin, full.narrow(0, row, rows.count));
+    row += rows.count;
+  }
+  if (pieces.size() == 1) return pieces[0].second;
+  std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<at::Tensor> ordered;
+  for (auto& [begin, piece] : pieces) ordered.push_back(std::move(piece));
+  return at::cat(ordered, 0);
+}
+
 }  // namespace
 
-std::vector<int64_t> hf_shape(const HfLayout& layout, const std::vector<int64_t>& shape) {
+std::vector<int64_t> hf_shape(const HfLayout& layout, const std::vector<int64_t>& shape, size_t key) {
   std::vector<int64_t> there = shape;
+  if (!layout.rows.empty()) {
+    there.at(0) = 0;
+    for (const HfRows& rows : layout.rows) there[0] += rows.key == key ? rows.count : 0;
+    return there;
+  }
   if (layout.stacked) there.erase(there.begin());
   if (layout.transposed) swap_last_two(there);
   if (layout.parts > 1) there.back() *= layout.parts;
   return there;
+}
+
+std::vector<HfRead> hf_reads(const HfLayout& layout, const Box& box) {
+  std::vector<HfRead> reads;
+  const int64_t first = box.offset.at(0), end = first + box.shape.at(0);
+  int64_t row = 0;  // The parameter's row that `rows` begins with.
+  for (const HfRows& rows : layout.rows) {
+    const int64_t from = std::max(first, row), to = std::min(end, row + rows.count);
+    if (from < to) {
+      HfRead& read = reads.emplace_back(HfRead{rows.key, box});
+      read.box.offset[0] = rows.begin + from - row;
+      read.box.shape[0] = to - from;
+    }
+    row += rows.count;
+  }
+  return reads;
 }
 
 Box hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box& box) {
@@ -74,6 +110,11 @@ at::ScalarType stored_type(const HfLayout& layout, at::ScalarType wanted) {
 }
 
 std::vector<at::Tensor> to_hf(const HfLayout& layout, const at::Tensor& full) {
+  if (!layout.rows.empty()) {
+    std::vector<at::Tensor> tensors;
+    for (size_t key = 0; key < layout.keys.size(); ++key) tensors.push_back(tensor_of_rows(layout, full, key));
+    return tensors;
+  }
   at::Tensor value = full;
   if (layout.permute_heads > 0) value = pairs_to_halves(value, value.size(0) / layout.permute_heads);
   if (layout.transposed) value = value.transpose(-1, -2);

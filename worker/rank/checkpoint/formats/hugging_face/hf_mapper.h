@@ -19,10 +19,17 @@ namespace titan::checkpoint {
 // _keep_in_fp32_modules and, with kAlways, its _keep_in_fp32_modules_strict.
 enum class KeepFloat32 { kNever, kNotFloat16, kAlways };
 
+// Consecutive rows of a tensor, where a row is an index of dim 0.
+struct HfRows {
+  size_t key = 0;  // Index in HfLayout::keys.
+  int64_t begin = 0, count = 0;
+};
+
 // Where a parameter (or saved buffer) stands in Hugging Face weights, and in which layout. It is plain data instead of
 // code, so that a rank can compute which bytes of which tensor hold its part.
 struct HfLayout {
-  // One tensor or, if `stacked`, one for each index of the parameter's first dim (experts stored separately), in order.
+  // One tensor or, if `stacked`, one for each index of the parameter's first dim (experts stored separately), in order,
+  // or those that `rows` names.
   std::vector<std::string> keys;
   bool stacked = false;
   // Number of heads in which rows are stored as two halves, where the model keeps neighboring pairs; 0: rows are stored
@@ -32,6 +39,10 @@ struct HfLayout {
   // The tensor holds `parts` parameters side by side along its last dim (gate and up projections); this is number
   // `part`.
   int64_t part = 0, parts = 1;
+  // The rows of the parameter, from its first to its last, if they stand in several tensors (a fused projection of
+  // queries, keys and values) or in another order (swapped halves). Together they are all rows of these tensors. Empty:
+  // they are those of keys[0]. Not with `stacked`, `permute_heads`, `transposed` or `parts`.
+  std::vector<HfRows> rows;
   bool optional = false;  // A folder may lack it: then the model's values stay.
   // Folders of other programs may have it. Exports do not, because transformers' class has no such tensor.
   bool read_only = false;
@@ -56,13 +67,26 @@ class HfMapper {
 
   // Returns the config.json for exports, so that transformers can open the folder; null: exports have none.
   virtual nlohmann::json config() const { return nullptr; }
+
+  // Returns another name under which exports write their index too, for programs that look for that one; empty: none.
+  virtual std::string second_index_name() const { return ""; }
 };
 
-// Returns the shape of each of the layout's tensors for a parameter of `shape`.
-std::vector<int64_t> hf_shape(const HfLayout& layout, const std::vector<int64_t>& shape);
+// Returns the shape of the layout's tensor number `key` for a parameter of `shape`. Without `rows` all have the same.
+std::vector<int64_t> hf_shape(const HfLayout& layout, const std::vector<int64_t>& shape, size_t key = 0);
+
+// A box of the layout's tensor number `key`.
+struct HfRead {
+  size_t key = 0;
+  Box box;
+};
+
+// Returns the boxes that together, along dim 0 and in this order, are `box` of a parameter with HfLayout::rows. Empty
+// if `box` has no rows.
+std::vector<HfRead> hf_reads(const HfLayout& layout, const Box& box);
 
 // Returns the smallest box of the tensor that holds `box` of the parameter; if stacked, of each tensor with an index
-// inside `box`. Permuted rows come as whole heads.
+// inside `box`. Permuted rows come as whole heads. Not for a layout with `rows`.
 Box hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box& box);
 
 // Turns `read`, `[hf_box(...).shape...]`, into exactly `box`, `[box.shape...]`; if stacked, into one of its rows,

@@ -1,0 +1,156 @@
+#include "common/plan/models/flux.h"
+
+#include <numeric>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace titan::models {
+namespace {
+
+// Appends the tensors of one layer after another.
+class FluxLister {
+ public:
+  void linear(const std::string& name, int64_t out, int64_t in) {
+    tensors_.push_back({absl::StrCat(name, ".weight"), {out, in}});
+    tensors_.push_back({absl::StrCat(name, ".bias"), {out}});
+  }
+  void two_layers(const std::string& name, int64_t in, int64_t out) {
+    linear(absl::StrCat(name, ".in_layer"), out, in);
+    linear(absl::StrCat(name, ".out_layer"), out, out);
+  }
+  void norms(const std::string& name, int64_t head_dim) {
+    tensors_.push_back({absl::StrCat(name, ".query_norm.weight"), {head_dim}});
+    tensors_.push_back({absl::StrCat(name, ".key_norm.weight"), {head_dim}});
+  }
+  std::vector<ParameterSpec> take() { return std::move(tensors_); }
+
+ private:
+  std::vector<ParameterSpec> tensors_;
+};
+
+void double_block(const FluxSpec& spec, const std::string& name, FluxLister& list) {
+  for (const char* stream : {".img", ".txt"}) {
+    const std::string prefix = absl::StrCat(name, stream);
+    list.linear(absl::StrCat(prefix, "_mod.lin"), 6 * spec.dim, spec.dim);
+    list.linear(absl::StrCat(prefix, "_attn.qkv"), 3 * spec.dim, spec.dim);
+    list.norms(absl::StrCat(prefix, "_attn.norm"), spec.head_dim());
+    list.linear(absl::StrCat(prefix, "_attn.proj"), spec.dim, spec.dim);
+    list.linear(absl::StrCat(prefix, "_mlp.0"), spec.mlp_hidden(), spec.dim);
+    list.linear(absl::StrCat(prefix, "_mlp.2"), spec.dim, spec.mlp_hidden());
+  }
+}
+
+void single_block(const FluxSpec& spec, const std::string& name, FluxLister& list) {
+  list.linear(absl::StrCat(name, ".modulation.lin"), 3 * spec.dim, spec.dim);
+  list.linear(absl::StrCat(name, ".linear1"), 3 * spec.dim + spec.mlp_hidden(), spec.dim);
+  list.norms(absl::StrCat(name, ".norm"), spec.head_dim());
+  list.linear(absl::StrCat(name, ".linear2"), spec.dim, spec.dim + spec.mlp_hidden());
+}
+
+}  // namespace
+
+absl::Status check(const FluxSpec& spec) {
+  const auto bad = [&](const auto&... words) {
+    return absl::InvalidArgumentError(absl::StrCat("model ", spec.name, ", flavor ", spec.flavor, ": ", words...));
+  };
+  for (const auto& [name, number] : {std::pair("dim", spec.dim),
+                                     {"n_heads", spec.n_heads},
+                                     {"mlp_ratio", spec.mlp_ratio},
+                                     {"in_channels", spec.in_channels},
+                                     {"txt_width", spec.txt_width},
+                                     {"vec_width", spec.vec_width},
+                                     {"time_channels", spec.time_channels}}) {
+    if (number <= 0) return bad(name, " is ", number, ", it must be positive");
+  }
+  if (spec.n_double_blocks < 0 || spec.n_single_blocks < 0) {
+    return bad("n_double_blocks is ", spec.n_double_blocks, " and n_single_blocks ", spec.n_single_blocks,
+               ", they must not be negative");
+  }
+  if (spec.dim % spec.n_heads != 0) return bad("n_heads ", spec.n_heads, " does not divide dim ", spec.dim);
+  if (spec.time_channels % 2 != 0) return bad("time_channels is ", spec.time_channels, ", it must be even");
+  for (const int64_t channels : spec.axes_dim) {
+    if (channels <= 0 || channels % 2 != 0) return bad("axes_dim has ", channels, ", all must be positive and even");
+  }
+  const int64_t sum = std::accumulate(spec.axes_dim.begin(), spec.axes_dim.end(), int64_t{0});
+  if (sum != spec.head_dim()) {
+    return bad("the sum of axes_dim is ", sum, ", a head of dim / n_heads has ", spec.head_dim(), " channels");
+  }
+  if (!(spec.rope_theta > 0)) return bad("rope_theta is ", spec.rope_theta, ", it must be positive");
+  return absl::OkStatus();
+}
+
+std::vector<ParameterSpec> parameters(const FluxSpec& spec) {
+  FluxLister list;
+  list.linear("img_in", spec.dim, spec.in_channels);
+  list.linear("txt_in", spec.dim, spec.txt_width);
+  list.two_layers("time_in", spec.time_channels, spec.dim);
+  list.two_layers("vector_in", spec.vec_width, spec.dim);
+  if (spec.guidance_embed) list.two_layers("guidance_in", spec.time_channels, spec.dim);
+  for (int64_t i = 0; i < spec.n_double_blocks; ++i) double_block(spec, absl::StrCat("double_blocks.", i), list);
+  for (int64_t i = 0; i < spec.n_single_blocks; ++i) single_block(spec, absl::StrCat("single_blocks.", i), list);
+  list.linear("final_layer.adaLN_modulation.1", 2 * spec.dim, spec.dim);
+  list.linear("final_layer.linear", spec.in_channels, spec.dim);
+  return list.take();
+}
+
+int64_t parameter_count(const FluxSpec& spec) {
+  int64_t count = 0;
+  for (const ParameterSpec& tensor : parameters(spec)) count += tensor.numel();
+  return count;
+}
+
+std::vector<std::string> block_names(const FluxSpec& spec) {
+  std::vector<std::string> names{"embed"};
+  for (int64_t i = 0; i < spec.n_double_blocks; ++i) names.push_back(absl::StrCat("double_blocks.", i));
+  for (int64_t i = 0; i < spec.n_single_blocks; ++i) names.push_back(absl::StrCat("single_blocks.", i));
+  names.push_back("final_layer");
+  return names;
+}
+
+std::string flux_block_of(const std::string& fqn) {
+  for (const std::string prefix : {"double_blocks.", "single_blocks."}) {
+    if (fqn.rfind(prefix, 0) == 0) return fqn.substr(0, fqn.find('.', prefix.size()));
+  }
+  return fqn.rfind("final_layer.", 0) == 0 ? "final_layer" : "embed";
+}
+
+std::vector<BlockSize> block_sizes(const FluxSpec& spec) {
+  std::vector<BlockSize> blocks;
+  for (const ParameterSpec& tensor : parameters(spec)) {
+    const std::string name = flux_block_of(tensor.fqn);
+    if (blocks.empty() || blocks.back().name != name) blocks.push_back({name});
+    blocks.back().params += tensor.numel();
+    blocks.back().active_params += tensor.numel();
+  }
+  return blocks;
+}
+
+int64_t flops_per_sample(const FluxSpec& spec, int64_t txt, int64_t img) {
+  const int64_t square = spec.dim * spec.dim, tokens = txt + img;
+  const int64_t doubles = spec.n_double_blocks, singles = spec.n_single_blocks;
+  // A token passes one of the two streams of a double block.
+  const int64_t read = parameter_count(spec) - doubles * square * (4 + 2 * spec.mlp_ratio);
+  const int64_t modulations = square * (12 * doubles + 3 * singles + 2);
+  return 6 * read * tokens - 6 * modulations * (tokens - 1) + 6 * spec.dim * tokens * tokens * (doubles + singles);
+}
+
+mesh::Sizes split_sizes(const FluxSpec& spec) {
+  mesh::Sizes sizes;
+  sizes.n_heads = spec.n_heads;
+  sizes.ffn_hidden = spec.mlp_hidden();
+  sizes.sequence_parallel = false;
+  return sizes;
+}
+
+absl::Status check_context(int64_t txt, int64_t img, int64_t ranks) {
+  for (const auto& [what, tokens] : {std::pair("text", txt), {"image", img}}) {
+    if (tokens % ranks == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("parallelism.context_parallel_degree: ", ranks,
+                                                   " does not divide the ", tokens, " tokens of the ", what));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace titan::models

@@ -1,0 +1,126 @@
+// Runs Flux forward and backward with the weights of a folder, for flux_oracle_test.py, and exports the weights:
+//   run_flux FOLDER INPUTS TYPE NAMES OUT
+// FOLDER: weights and config.json of diffusers. INPUTS: a safetensors file with the microbatch's tensors and
+// "grad_out", the gradient of the prediction. TYPE: fp64 or fp32. NAMES: diffusers or released, the names in
+// OUT/exported. OUT/results.safetensors gets "prediction", "grad.NAME" for each parameter, and "grad_input.NAME" for
+// the latents, the text and its vector.
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <iostream>
+
+#include "common/plan/hf_config/flux.h"
+#include "tests/numerics/safetensors.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_export.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
+#include "worker/rank/checkpoint/loading/model_check.h"
+#include "worker/rank/checkpoint/shards/manifest.h"
+#include "worker/rank/checkpoint/shards/shard.h"
+#include "worker/rank/checkpoint/shards/step_reader.h"
+#include "worker/rank/checkpoint/shards/written_step.h"
+#include "worker/rank/model/flux/blocks.h"
+#include "worker/rank/model/flux/flux.h"
+#include "worker/rank/model/flux/hf_names.h"
+
+namespace {
+
+using namespace titan;
+using namespace titan::checkpoint;
+using namespace titan::model;
+
+template <typename T>
+T need(absl::StatusOr<T> value) {
+  if (!value.ok()) throw std::runtime_error(std::string(value.status().message()));
+  return *std::move(value);
+}
+
+void need(const absl::Status& status) {
+  if (!status.ok()) throw std::runtime_error(std::string(status.message()));
+}
+
+storage::Files& files() { return storage::posix_files(); }
+
+Staged part_of(const std::string& key, const at::Tensor& value) {
+  return {key, value.sizes().vec(), std::vector<int64_t>(static_cast<size_t>(value.dim())), value.contiguous()};
+}
+
+void load(const flux::Blocks& blocks, const std::string& folder, const HfMapper& mapper, at::ScalarType type) {
+  const auto weights = need(HfFolder::open(files(), folder));
+  need(check_keys(*weights, mapper));
+  need(check_hf_config(files(), folder, mapper).status());
+  for (const auto& block : blocks) {
+    for (nn::Parameter& parameter : block->parameters()) {
+      const at::Tensor value =
+          need(read_parameter(*weights, mapper, parameter.fqn, parameter.shape, whole(parameter.shape)));
+      parameter.weight = value.to(type).requires_grad_();
+    }
+  }
+}
+
+// Saves the weights as a step and exports that.
+void save(const flux::Blocks& blocks, const HfMapper& mapper, const std::string& folder) {
+  std::vector<Staged> parts;
+  for (const auto& block : blocks) {
+    for (const nn::Parameter& parameter : block->parameters())
+      parts.push_back(part_of("model." + parameter.fqn, parameter.weight.detach().to(at::kFloat)));
+  }
+  const std::string step = folder + "/step";
+  need(files().make_folders(step));
+  Manifest manifest{.attempt = 1, .job_uid = "flux", .world = 1};
+  need(complete({need(write_shard(files(), step, {1, 0}, parts))}, manifest));
+  manifest.per_rank = {nullptr};
+  need(storage::atomic_write(files(), storage::join_path(step, kManifestName), to_text(manifest)));
+  const auto reader = need(StepReader::open(files(), step));
+  // Several files, so that other programs need the index.
+  need(export_folder(files(), *reader, mapper, {.max_file_bytes = 1 << 16}, folder + "/exported").status());
+}
+
+void run(const std::string& folder, const std::string& inputs_path, at::ScalarType type, flux::WeightNames names,
+         const std::string& out) {
+  const nlohmann::json config =
+      nlohmann::json::parse(need(storage::read_file(files(), storage::join_path(folder, "config.json"), 1 << 20)));
+  const models::FluxSpec spec = need(hf_config::read_flux(config));
+  const auto blocks = need(flux::build_blocks(spec));
+  load(blocks, folder, *flux::make_mapper(spec), type);
+  std::map<std::string, at::Tensor> tensors = titan::testing::read_safetensors(inputs_path);
+  std::vector<std::string> leaf_names;
+  std::vector<at::Tensor> leaves;
+  const auto add_leaf = [&](const std::string& name, const at::Tensor& leaf) {
+    leaf_names.push_back(name);
+    leaves.push_back(leaf);
+  };
+  for (const char* name : {flux::kLatents, flux::kTxt, flux::kPooled}) {
+    tensors.at(name) = tensors.at(name).to(type).requires_grad_();
+    add_leaf(std::string("grad_input.") + name, tensors.at(name));
+  }
+  const flux::FluxInputs inputs = flux::flux_inputs(tensors);
+  at::Tensor x = tensors.at(flux::kLatents);
+  for (const auto& block : blocks) {
+    x = dynamic_cast<flux::FluxBlock&>(*block).run(x, inputs);
+    for (const nn::Parameter& parameter : block->parameters()) add_leaf("grad." + parameter.fqn, parameter.weight);
+  }
+  const auto gradients = torch::autograd::grad({x}, leaves, {tensors.at("grad_out").to(type)});
+  std::vector<Staged> parts{part_of("prediction", x.detach())};
+  for (size_t i = 0; i < leaves.size(); ++i) parts.push_back(part_of(leaf_names[i], gradients[i]));
+  need(files().make_folders(out));
+  need(write_tensors(files(), out, "results.safetensors", parts));
+  save(blocks, *flux::make_mapper(spec, names), out);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 6) {
+    std::cerr << "usage: run_flux FOLDER INPUTS TYPE NAMES OUT\n";
+    return 2;
+  }
+  const std::string type = argv[3], names = argv[4];
+  try {
+    run(argv[1], argv[2], type == "fp64" ? at::kDouble : at::kFloat,
+        names == "released" ? flux::WeightNames::kReleased : flux::WeightNames::kDiffusers, argv[5]);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,31 @@
+#pragma once
+
+// Names and layouts of Flux's weights in other programs' files.
+
+#include <memory>
+#include <string>
+
+#include "common/io/storage/file.h"
+#include "common/plan/models/flux.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
+
+namespace titan::model::flux {
+
+enum class WeightNames {
+  // diffusers' FluxTransformer2DModel: q, k and v are separate tensors, and the halves of the last modulation are
+  // swapped.
+  kDiffusers,
+  // Black Forest Labs' own file: Titan's names, except that the norms' weights are called "scale".
+  kReleased,
+};
+
+// Makes the mapper, which reads folders with either names, and torchtitan's. Exports have those of `written`, and with
+// diffusers' names the files that FluxTransformer2DModel.from_pretrained() opens.
+std::unique_ptr<checkpoint::HfMapper> make_mapper(const models::FluxSpec& spec,
+                                                  WeightNames written = WeightNames::kDiffusers);
+
+// Returns the folder of the transformer's weights: in a folder with a whole pipeline of diffusers (model_index.json)
+// its folder "transformer", else `folder` itself.
+std::string weights_folder(storage::Files& files, const std::string& folder);
+
+}  // namespace titan::model::flux
