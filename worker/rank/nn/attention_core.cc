@@ -73,9 +73,8 @@ bool may_hide(const AttentionMask& mask, int64_t tokens, const MicrobatchContext
 
 // Returns the pairs of blocks of a row of `tokens` tokens in which a query sees a key.
 std::vector<BlockPair> pairs_of_row(const AttentionMask& mask, int64_t tokens, const MicrobatchContext& context) {
-  if (!mask.causal) return {unmasked_pair(tokens, tokens)};
   const Spans spans = spans_of(mask.documents ? context.documents : at::Tensor(), mask.chunk, tokens);
-  return visible_pairs(spans, mask.window, {{0, tokens}}, {{0, tokens}});
+  return visible_pairs(spans, mask.window, {{0, tokens}}, {{0, tokens}}, mask.causal);
 }
 
 }  // namespace

@@ -13,19 +13,18 @@
 
 namespace titan::nn {
 
-// Selects the keys that a query sees: those of its token and earlier ones that meet all conditions, or all keys of the
-// row.
+// Selects the keys that a query sees: those of its token and earlier ones that meet all conditions, or those of any
+// token that do.
 struct AttentionMask {
   int64_t window = 0;      // Only the last `window` of them, its own included. 0: all.
   int64_t chunk = 0;       // Only those in its block of `chunk` positions. 0: all.
   bool documents = false;  // Only those of its document (MicrobatchContext::documents).
-  bool causal = true;      // False: all keys, of later tokens too. Then there are no other conditions.
+  bool causal = true;      // False: keys of later tokens too. Then there is no window.
 
   bool plain() const { return window == 0 && chunk == 0 && !documents && causal; }
-  // Throws c10::Error if it is not causal and has other conditions.
+  // Throws c10::Error if it is not causal and has a window.
   void check() const {
-    TORCH_CHECK(causal || (window == 0 && chunk == 0 && !documents),
-                "attention: a mask that is not causal cannot have a window, chunks or documents");
+    TORCH_CHECK(causal || window == 0, "attention: a mask that is not causal cannot have a window");
   }
   bool operator==(const AttentionMask&) const = default;
 };

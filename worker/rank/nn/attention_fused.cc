@@ -135,10 +135,10 @@ c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const 
   const at::Device device = input.q.device();
   const AttentionMask& mask = input.mask;
   const bool documents = mask.documents && context.documents.defined();
-  const auto make = [&]() -> FlashArguments {
-    if (!mask.causal) return {.call = {.spans = rows, .longest = tokens, .causal = false}, .cum_seq = {}};
+  const auto make = [&] {
     FlashArguments made{
         plan_flash(spans_of(documents ? context.documents : at::Tensor(), mask.chunk, tokens), mask.window, rows)};
+    made.call.causal = mask.causal;
     if (made.call.cum_seq.empty()) return made;
     made.cum_seq = documents ? device::copy_async(at::tensor(made.call.cum_seq, at::kInt), device)
                              : ends_of_chunks(rows, tokens, mask.chunk, device);

@@ -1,5 +1,7 @@
 #include "worker/rank/nn/attention_pairs.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 #include "worker/rank/device/device_graphs.h"
@@ -66,6 +68,21 @@ class SegmentPair {
     }
   }
 
+  // Adds the part inside the span [begin, end) of a row in which every query sees every key.
+  void add_whole_span(int64_t row, int64_t begin, int64_t end, std::vector<BlockPair>& pairs) const {
+    const int64_t query = std::max(begin, queries_.position), key = std::max(begin, keys_.position);
+    const int64_t queries = std::min(end, queries_.position + queries_.length) - query;
+    const int64_t keys = std::min(end, keys_.position + keys_.length) - key;
+    if (queries <= 0 || keys <= 0) return;
+    const BlockPair pair{.row = row,
+                         .query = query + query_shift_,
+                         .queries = queries,
+                         .key = key + key_shift_,
+                         .keys = keys,
+                         .band = {.first = -queries, .last = keys}};
+    if (pairs.empty() || !join(pairs.back(), pair)) pairs.push_back(pair);
+  }
+
  private:
   void add(int64_t row, int64_t query, int64_t query_end, int64_t key, int64_t key_end, bool windowed,
            std::vector<BlockPair>& pairs) const {
@@ -106,7 +123,8 @@ Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len) {
 }
 
 std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const std::vector<Segment>& queries,
-                                     const std::vector<Segment>& keys) {
+                                     const std::vector<Segment>& keys, bool causal) {
+  TORCH_CHECK(causal || window == 0, "attention: a window of ", window, " positions needs a causal mask");
   std::vector<BlockPair> pairs;
   for (size_t row = 0; row < spans.starts.size(); ++row) {
     const std::vector<int64_t>& starts = spans.starts[row];
@@ -119,7 +137,8 @@ std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const s
         auto span = std::upper_bound(starts.begin(), starts.end(), query.position) - 1;
         for (; span != starts.end() && *span < query.position + query.length; ++span) {
           const int64_t end = span + 1 == starts.end() ? spans.seq_len : *(span + 1);
-          both.add_span(spans.same_in_all_rows() ? kAllRows : static_cast<int64_t>(row), *span, end, pairs);
+          const int64_t in_row = spans.same_in_all_rows() ? kAllRows : static_cast<int64_t>(row);
+          causal ? both.add_span(in_row, *span, end, pairs) : both.add_whole_span(in_row, *span, end, pairs);
         }
         key_offset += key.length;
       }

@@ -2,7 +2,7 @@
 
 // Finds the blocks of a row's queries and keys between which attention is computed. Every mask that a model has
 // (documents, fixed chunks, sliding window, causality) reduces to spans of positions, inside which attention is causal
-// and possibly windowed. So rows are cut into their spans, and no mask is stored for them.
+// and possibly windowed, or sees every key. So rows are cut into their spans, and no mask is stored for them.
 
 #include <ATen/ATen.h>
 
@@ -56,10 +56,10 @@ struct Spans {
 Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len);
 
 // Returns all pairs of blocks in which a query sees a key: itself, or an earlier key of its span, within the last
-// `window` positions (0: any). Offsets are those in the rank's tensors. If both sides are the same single segment,
-// every query is in exactly one pair.
+// `window` positions (0: any); with `causal` false any key of its span, and the window must be 0. Offsets are those in
+// the rank's tensors. If both sides are the same single segment, every query is in exactly one pair.
 std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const std::vector<Segment>& queries,
-                                     const std::vector<Segment>& keys);
+                                     const std::vector<Segment>& keys, bool causal = true);
 
 // Returns int64 [B, seq_len]: the document of each token (MicrobatchContext::documents), counted from 0 in each row of
 // `tokens`, int64 [B, seq_len]. A document ends with eos_id, inclusive (torchtitan's block-causal mask). Rows must be

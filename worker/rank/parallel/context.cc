@@ -116,7 +116,8 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
     plan->scale = input.scale;
     plan->causal = input.mask.causal;
     plan->largest = input.largest;
-    if (!input.mask.causal) {  // Positions do not matter, only that every rank has as many tokens.
+    // Without any condition positions do not matter, only that every rank has as many tokens.
+    if (nn::AttentionMask{.causal = false} == input.mask) {
       plan->pairs.assign(ranks, {nn::unmasked_pair(input.q.size(2), input.k.size(2))});
       return nn::attend_by(std::move(plan), input);
     }
@@ -129,7 +130,7 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
         nn::spans_of(input.mask.documents ? microbatch.documents : at::Tensor(), input.mask.chunk, seq_len);
     const std::vector<nn::Segment>& mine = microbatch.shares->at(context.group->rank());
     for (const std::vector<nn::Segment>& owned : *microbatch.shares) {
-      plan->pairs.push_back(nn::visible_pairs(spans, input.mask.window, mine, owned));
+      plan->pairs.push_back(nn::visible_pairs(spans, input.mask.window, mine, owned, input.mask.causal));
     }
     return nn::attend_by(std::move(plan), input);
   };

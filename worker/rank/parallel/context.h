@@ -26,8 +26,8 @@ struct ContextParallel {
 };
 
 // Returns attention over the keys of all ranks, exact in forward and backward. AttentionInput has the tokens of this
-// rank's share (shard_microbatch()). Masks use positions of the whole row. Without causality ranks may hold any tokens
-// of the row, equally many each, and the microbatch is not read.
+// rank's share (shard_microbatch()). Masks use positions of the whole row. If nothing is masked, ranks may hold any
+// tokens of the row, equally many each, and the microbatch is not read.
 //
 // Traffic of one call on n ranks, with `block` = B * Hkv * T / n * (D + Dv) elements, in compute dtype for keys and
 // values and in at least fp32 for their gradients:

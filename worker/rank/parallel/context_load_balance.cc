@@ -84,8 +84,8 @@ std::vector<int64_t> attention_work(const at::Tensor& documents, int64_t rows, i
       for (size_t span = 0; span < starts.size(); ++span) {
         const int64_t end = span + 1 < starts.size() ? starts[span + 1] : seq_len;
         for (int64_t query = starts[span]; query < end; ++query) {
-          const int64_t before = query - starts[span] + 1;
-          work[query] += times * (mask.window > 0 ? std::min(before, mask.window) : before);
+          const int64_t keys = mask.causal ? query - starts[span] + 1 : end - starts[span];
+          work[query] += times * (mask.window > 0 ? std::min(keys, mask.window) : keys);
         }
       }
     }

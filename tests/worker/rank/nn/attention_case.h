@@ -94,7 +94,8 @@ inline AttentionCase draw_attention(Draw& pick, std::initializer_list<int64_t> h
       .v_head = pick(v_heads),
       .mask = {.window = pick({0, 0, 1, 5, 64, 150}), .chunk = pick({0, 0, 16, 77}), .documents = pick({0, 1}) == 1},
       .sinks = pick({0, 1}) == 1};
-  if (pick({0, 0, 0, 1}) == 1) drawn.mask = {.causal = false};
+  if (pick({0, 0, 1}) == 1)
+    drawn.mask = {.chunk = drawn.mask.chunk, .documents = drawn.mask.documents, .causal = false};
   return drawn;
 }
 

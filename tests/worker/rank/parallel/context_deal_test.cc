@@ -23,6 +23,8 @@ RandomRow random_row(titan::testing::Draw& pick) {
   for (int64_t kinds = pick({1, 2, 3}); kinds > 0; --kinds) {
     row.layers.push_back(
         {{.window = pick({0, 0, 9, 40}), .chunk = pick({0, 0, 25}), .documents = pick({0, 1, 1}) == 1}, pick({1, 5})});
+    nn::AttentionMask& mask = row.layers.back().mask;
+    mask.causal = mask.window > 0 || pick({0, 1, 1}) == 1;
   }
   row.documents = testing::random_documents(rows, tokens, pick({1, 10}) / 100.0);
   row.work = attention_work(row.documents, rows, tokens, row.layers);

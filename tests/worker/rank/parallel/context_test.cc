@@ -144,13 +144,13 @@ TEST(ContextTest, EveryMaskOnEveryRingIsExact) {
 TEST(ContextTest, BidirectionalOnEveryRingIsExact) {
   at::manual_seed(7);
   titan::testing::Draw pick(7);
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 20; ++i) {
     expect_exact({.ranks = static_cast<int>(pick({2, 3, 4})),
-                  .balance = static_cast<LoadBalance>(pick({0, 1})),
+                  .balance = static_cast<LoadBalance>(pick({0, 1, 2})),
                   .sharing = pick({1, 2}),
                   .tokens = 24 * pick({1, 2}),
                   .v_head = pick({4, 8}),
-                  .mask = {.causal = false},
+                  .mask = {.chunk = pick({0, 0, 16}), .documents = pick({0, 1}) == 1, .causal = false},
                   .sinks = pick({0, 1}) == 1},
                  1e-12);
   }

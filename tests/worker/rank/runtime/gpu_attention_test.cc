@@ -78,8 +78,13 @@ class GpuAttentionTest : public GpuTest {};
 // Compares every mask, shared and unshared heads, and sizes that kernels accept or that are padded for them.
 TEST_F(GpuAttentionTest, EveryMaskMatchesPlainAttention) {
   at::manual_seed(1);
-  const nn::AttentionMask masks[] = {
-      {}, {.window = 70}, {.chunk = 64}, {.documents = true}, {.window = 20, .documents = true}, {.causal = false}};
+  const nn::AttentionMask masks[] = {{},
+                                     {.window = 70},
+                                     {.chunk = 64},
+                                     {.documents = true},
+                                     {.window = 20, .documents = true},
+                                     {.causal = false},
+                                     {.documents = true, .causal = false}};
   const Shape shapes[] = {{2, 301, 4, 2, 64, 64},
                           {2, 301, 4, 4, 20, 20},
                           {1, 130, 4, 2, 48, 32},
@@ -138,7 +143,9 @@ TEST_F(GpuAttentionTest, EveryMaskTakesOneCall) {
                                      {.chunk = 300},
                                      {.documents = true},
                                      {.window = 100, .documents = true},
-                                     {.window = 50, .chunk = 300, .documents = true}};
+                                     {.window = 50, .chunk = 300, .documents = true},
+                                     {.chunk = 300, .causal = false},
+                                     {.documents = true, .causal = false}};
   const Shape shapes[] = {{2, 1024, 4, 2, 64, 64}, {1, 1024, 2, 2, 192, 128}};
   for (const Shape& shape : shapes) {
     for (const nn::AttentionMask& mask : masks) {
