@@ -65,8 +65,15 @@ std::string index_of(storage::Files& files, const std::string& folder) {
 
 }  // namespace
 
-absl::Status HfFolder::add_file(const std::string& name) {
-  const std::string path = storage::join_path(folder_, name);
+absl::Status HfFolder::read_quantization(const std::string& folder) {
+  const std::string config = storage::join_path(folder, "config.json");
+  if (!files_.exists(config)) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files_, config, 1 << 24));
+  TITAN_ASSIGN_OR_RETURN(quantization_, quantization_of(text, config));
+  return absl::OkStatus();
+}
+
+absl::Status HfFolder::add_file(const std::string& path) {
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<storage::ReadableFile> file, files_.open(path));
   TITAN_ASSIGN_OR_RETURN(auto entries, read_header(*file, path));
   for (auto& [key, entry] : entries) {
@@ -75,7 +82,7 @@ absl::Status HfFolder::add_file(const std::string& name) {
       return absl::DataLossError(absl::StrCat(path, ": ", key, " is in another file too"));
     }
   }
-  open_[name] = std::move(file);
+  open_[path] = std::move(file);
   return absl::OkStatus();
 }
 
@@ -83,10 +90,7 @@ absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, 
   std::unique_ptr<HfFolder> weights(new HfFolder(files, folder));
   const std::string index_name = index_of(files, folder);
   const std::string index = storage::join_path(folder, index_name);
-  if (const std::string config = storage::join_path(folder, "config.json"); files.exists(config)) {
-    TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, config, 1 << 24));
-    TITAN_ASSIGN_OR_RETURN(weights->quantization_, quantization_of(text, config));
-  }
+  TITAN_RETURN_IF_ERROR(weights->read_quantization(folder));
   std::map<std::string, std::string> map;
   std::vector<std::string> names;
   if (files.exists(index)) {
@@ -118,7 +122,7 @@ absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, 
     TITAN_RETURN_IF_ERROR(check_complete(folder, names));
   }
   for (const std::string& name : names) {
-    const absl::Status added = weights->add_file(name);
+    const absl::Status added = weights->add_file(storage::join_path(folder, name));
     if (!map.empty() && absl::IsNotFound(added)) return annotate(added, absl::StrCat(index, " names ", name));
     TITAN_RETURN_IF_ERROR(added);
   }
@@ -127,6 +131,14 @@ absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, 
     if (stored != nullptr && stored->path == storage::join_path(folder, name)) continue;
     return absl::DataLossError(absl::StrCat(index, ": says that ", key, " is in ", name, ", and it is not"));
   }
+  return weights;
+}
+
+absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open_file(storage::Files& files, const std::string& path) {
+  std::unique_ptr<HfFolder> weights(new HfFolder(files, path));
+  const size_t slash = path.rfind('/');
+  TITAN_RETURN_IF_ERROR(weights->read_quantization(slash == path.npos ? "." : path.substr(0, slash)));
+  TITAN_RETURN_IF_ERROR(weights->add_file(path));
   return weights;
 }
 

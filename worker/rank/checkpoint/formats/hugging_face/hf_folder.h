@@ -31,6 +31,8 @@ class HfFolder {
   // weights); DataLoss, names file and tensor, or what shows that files are missing; FailedPrecondition (a quantization
   // that is not supported).
   static absl::StatusOr<std::unique_ptr<HfFolder>> open(storage::Files& files, const std::string& folder);
+  // Does the same for one file, whatever else its folder has. folder() is then the file's path.
+  static absl::StatusOr<std::unique_ptr<HfFolder>> open_file(storage::Files& files, const std::string& path);
 
   const std::string& folder() const { return folder_; }
   const std::vector<std::string>& keys() const { return keys_; }
@@ -51,7 +53,8 @@ class HfFolder {
 
  private:
   HfFolder(storage::Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
-  absl::Status add_file(const std::string& name);
+  absl::Status read_quantization(const std::string& folder);
+  absl::Status add_file(const std::string& path);
   absl::StatusOr<const Stored*> stored(const std::string& key) const;
   const Stored* find(const std::string& key) const;  // Null if there is none.
 
