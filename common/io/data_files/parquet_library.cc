@@ -50,10 +50,9 @@ absl::StatusOr<std::string> foreign_ends(const std::string& path) {
   return "";
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ParquetColumn>> open_parquet_column(const std::string& path, const std::string& text_key,
-                                                                   const std::string& messages_key) {
+// Opens a file with a function of the library. `hint` ends the message about a file that the library refuses.
+template <typename Open>
+absl::StatusOr<std::unique_ptr<ParquetColumn>> open_with(const std::string& path, const Open& open, const char* hint) {
   const auto refused = [&](const std::string& problem) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read as Parquet: ", problem));
   };
@@ -65,12 +64,37 @@ absl::StatusOr<std::unique_ptr<ParquetColumn>> open_parquet_column(const std::st
         absl::StrCat(path, ": Parquet is not in this build: install pyarrow (deploy/bootstrap.sh) and build ",
                      kParquetLibrary, ", or convert it to JSON lines (", library.problem, ")"));
   }
-  const bool texts = messages_key.empty();
-  std::unique_ptr<ParquetColumn> column(
-      texts ? library.open(path, text_key, problem)
-            : library.open_rows(path, {messages_key, "tools", "chat_template_kwargs"}, problem));
+  std::unique_ptr<ParquetColumn> column(open(library, problem));
   if (column != nullptr) return column;
-  return refused(absl::StrCat(problem, "; see dataloader.", texts ? "text_key" : "messages_key", " and format"));
+  return refused(absl::StrCat(problem, hint));
+}
+
+auto values_of(const std::string& path, const std::string& column) {
+  return [&](const ParquetLibrary& library, std::string& problem) { return library.open(path, column, problem); };
+}
+
+auto rows_of(const std::string& path, const std::vector<std::string>& columns) {
+  return [&](const ParquetLibrary& library, std::string& problem) { return library.open_rows(path, columns, problem); };
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParquetColumn>> open_parquet_column(const std::string& path, const std::string& text_key,
+                                                                   const std::string& messages_key) {
+  if (messages_key.empty()) {
+    return open_with(path, values_of(path, text_key), "; see dataloader.text_key and format");
+  }
+  const std::vector<std::string> columns = {messages_key, "tools", "chat_template_kwargs"};
+  return open_with(path, rows_of(path, columns), "; see dataloader.messages_key and format");
+}
+
+absl::StatusOr<std::unique_ptr<ParquetColumn>> open_parquet_values(const std::string& path, const std::string& column) {
+  return open_with(path, values_of(path, column), "");
+}
+
+absl::StatusOr<std::unique_ptr<ParquetColumn>> open_parquet_rows(const std::string& path,
+                                                                 const std::vector<std::string>& columns) {
+  return open_with(path, rows_of(path, columns), "");
 }
 
 }  // namespace titan::data_files

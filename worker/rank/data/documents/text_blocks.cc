@@ -58,8 +58,8 @@ constexpr size_t kRemoteStreams = 4;
 
 class RemoteBytes final : public storage::ReadableFile {
  public:
-  RemoteBytes(std::shared_ptr<data_files::RemoteFiles> remote, std::string path, int64_t size)
-      : remote_(std::move(remote)), path_(std::move(path)), size_(size) {}
+  RemoteBytes(std::shared_ptr<data_files::RemoteFiles> remote, std::string path, int64_t size, int64_t read_through)
+      : remote_(std::move(remote)), path_(std::move(path)), size_(size), read_through_(read_through) {}
 
   int64_t size() const override { return size_; }
 
@@ -79,16 +79,26 @@ class RemoteBytes final : public storage::ReadableFile {
 
   // Makes the stream at `offset` the last one; opens it if needed.
   absl::Status go_to(int64_t offset) {
-    const auto there =
-        std::find_if(streams_.begin(), streams_.end(), [&](const Stream& stream) { return stream.at == offset; });
-    if (there != streams_.end()) {
-      std::rotate(there, there + 1, streams_.end());
-      return absl::OkStatus();
+    auto nearest = streams_.end();
+    for (auto stream = streams_.begin(); stream != streams_.end(); ++stream) {
+      const bool near = stream->at <= offset && offset - stream->at <= read_through_;
+      if (near && (nearest == streams_.end() || nearest->at < stream->at)) nearest = stream;
+    }
+    if (nearest != streams_.end()) {
+      std::rotate(nearest, nearest + 1, streams_.end());
+      return pass(streams_.back(), offset);
     }
     if (streams_.size() == kRemoteStreams) streams_.erase(streams_.begin());
     TITAN_ASSIGN_OR_RETURN(std::unique_ptr<data_files::ByteSource> opened, remote_->open(path_, offset));
     streams_.push_back({offset, std::move(opened)});
     return absl::OkStatus();
+  }
+
+  absl::Status pass(Stream& stream, int64_t offset) {
+    std::vector<char> unused(static_cast<size_t>(offset - stream.at));
+    const absl::Status passed = read_on(stream, offset - stream.at, unused.data());
+    if (!passed.ok()) streams_.pop_back();
+    return passed;
   }
 
   absl::Status read_on(Stream& stream, int64_t bytes, char* out) const {
@@ -104,7 +114,7 @@ class RemoteBytes final : public storage::ReadableFile {
 
   const std::shared_ptr<data_files::RemoteFiles> remote_;
   const std::string path_;
-  const int64_t size_;
+  const int64_t size_, read_through_;
   std::mutex mutex_;
   std::vector<Stream> streams_;
 };
@@ -112,8 +122,8 @@ class RemoteBytes final : public storage::ReadableFile {
 }  // namespace
 
 std::unique_ptr<storage::ReadableFile> remote_bytes(std::shared_ptr<data_files::RemoteFiles> remote,
-                                                    const std::string& path, int64_t size) {
-  return std::make_unique<RemoteBytes>(std::move(remote), path, size);
+                                                    const std::string& path, int64_t size, int64_t read_through) {
+  return std::make_unique<RemoteBytes>(std::move(remote), path, size, read_through);
 }
 
 namespace {

@@ -24,9 +24,10 @@ absl::StatusOr<int64_t> line_start(const std::string& path, int64_t offset,
 absl::StatusOr<bool> line_before_is_blank(const std::string& path, int64_t line);
 
 // Returns a remote file of `size` bytes that can be read at any place. A few streams stay open for consecutive reads.
+// A stream that is at most `read_through` bytes before the wanted place reads up to it, instead of opening another one.
 // Reads return the errors of RemoteFiles, and DataLoss if the file is shorter.
 std::unique_ptr<storage::ReadableFile> remote_bytes(std::shared_ptr<data_files::RemoteFiles> remote,
-                                                    const std::string& path, int64_t size);
+                                                    const std::string& path, int64_t size, int64_t read_through = 0);
 
 // The lines of one plain or compressed file, by block. A line belongs to the block in which it starts.
 class TextBlocks {

@@ -55,7 +55,15 @@ class Rows final : public GuardedColumn {
 
   int64_t groups() const override { return static_cast<int64_t>(rows_.size()); }
   int64_t rows(int64_t group) const override { return rows_[static_cast<size_t>(group)]; }
-  void go_to(int64_t, int64_t) override { batches_ = nullptr; }
+  // Rows between two places of a group are decoded, but not again those before the first.
+  void go_to(int64_t group, int64_t row) override {
+    const bool ahead = batches_ != nullptr && group == group_ && row >= row_;
+    if (ahead) {
+      at_ += row - row_;
+    } else {
+      batches_ = nullptr;
+    }
+  }
 
   Read read(std::string& text) override {
     while (group_ < groups() && row_ >= rows(group_)) {
@@ -65,7 +73,7 @@ class Rows final : public GuardedColumn {
     }
     if (group_ >= groups()) return Read::kEnd;
     if (batches_ == nullptr) start_group();
-    while (at_ >= batch_->num_rows()) fill();
+    pass_batches();
     const int64_t row = at_++;
     ++row_;
     return write(row, text);
@@ -94,9 +102,12 @@ class Rows final : public GuardedColumn {
     PARQUET_ASSIGN_OR_THROW(batches_, reader_->GetRecordBatchReader({static_cast<int>(group_)}, leaves_));
     fill();
     at_ = row_;
+  }
+
+  // Moves to the batch with the next row.
+  void pass_batches() {
     while (at_ >= batch_->num_rows()) {
-      at_ -= batch_->num_rows();
-      const int64_t left = at_;
+      const int64_t left = at_ - batch_->num_rows();
       fill();
       at_ = left;
     }
@@ -113,7 +124,7 @@ class Rows final : public GuardedColumn {
   std::vector<int64_t> rows_;  // Rows of each row group.
   std::shared_ptr<arrow::RecordBatchReader> batches_;
   std::shared_ptr<arrow::RecordBatch> batch_;
-  int64_t at_ = 0;  // Index of the next row in batch_.
+  int64_t at_ = 0;  // Index of the next row, counted from the first of batch_.
 };
 
 }  // namespace

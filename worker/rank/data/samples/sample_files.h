@@ -1,0 +1,67 @@
+#pragma once
+
+// Finds the files of a dataset of samples, by its name or path. Text has another table
+// (common/io/data_files/datasets.h), because a folder of images with captions also holds text files, and a dataset's
+// name also decides the layout.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/io/data_files/datasets.h"
+#include "common/io/storage/file.h"
+#include "worker/rank/data/samples/sample_file.h"
+
+namespace titan::data {
+
+// A dataset that jobs name, as torchtitan does.
+struct NamedSamples {
+  const char* name;
+  const char* repository;  // On the hub; "": part of torchtitan's tests.
+  const char* split;       // Only files with this word in their names are used, if there are any; "": all.
+  SampleFormat format;     // Preferred if a folder has several.
+  SampleLayout layout;
+};
+
+// Returns the named datasets: cc12m-wds, cc12m-test and coco-validation of the image models; cc12m and obelics of the
+// vision-language models.
+const std::vector<NamedSamples>& named_samples();
+// Returns null if there is none of that name.
+const NamedSamples* find_named_samples(std::string_view name);
+
+// Convert to and from the values of training.dataloader.format: "webdataset", "imagefolder", "parquet", "auto".
+const char* name(SampleFormat format);
+std::optional<SampleFormat> sample_format_from_name(std::string_view name);
+
+// Files of one format, in the order in which they are read.
+struct SampleFiles {
+  SampleKind kind;  // Its format and layout.
+  std::vector<std::string> files;
+  std::string warning = {};  // About held-out files in the folder; empty: none.
+};
+
+// Chooses the files of samples from a list, in name order: tar archives, else Parquet files, else the metadata.jsonl,
+// else the folder `path` itself if there are images in it. A path that names its files, by a glob or one by one,
+// decides what they are. Errors: NotFound (names the path); InvalidArgument for compressed archives.
+absl::StatusOr<SampleFiles> choose_sample_files(const std::string& path, const data_files::ListedFiles& listed,
+                                                SampleFormat format = SampleFormat::kAuto);
+
+// Finds the files at a path: a folder, a glob or a file. "s3://BUCKET/FOLDER/" and one "s3://" file are found with
+// `files` (s3::all_files), which also reads them. Errors: those of choose_sample_files() and list_files(), also for a
+// hub path: its caller lists the hub's files, calls choose_sample_files(), and sets SampleKind::remote.
+absl::StatusOr<SampleFiles> find_sample_files(const std::string& path, SampleFormat format = SampleFormat::kAuto,
+                                              storage::Files* files = nullptr);
+
+// Finds the files of a named dataset, with those of its split only. Errors: InvalidArgument for an unknown name (with
+// the nearest) or without a path; those of find_sample_files().
+absl::StatusOr<SampleFiles> sample_dataset_files(const std::string& dataset, const std::string& path,
+                                                 SampleFormat format = SampleFormat::kAuto,
+                                                 storage::Files* files = nullptr);
+
+// Leaves the files of a named dataset's split, if there are any, and sets its layout. Adds a warning about held-out
+// files of a dataset without a split.
+void keep_split(const NamedSamples& dataset, const std::string& path, SampleFiles& found);
+
+}  // namespace titan::data
