@@ -59,10 +59,26 @@ absl::StatusOr<Found> find_tokenizer(const std::string& folder) {
   if (others.size() == 1) {
     if (auto bytes = read(others[0])) return Found{TokenizerFileKind::kTiktoken, others[0], *std::move(bytes)};
   }
+  if (auto found = find_python_tokenizer(folder); found.ok()) return found;
   return absl::NotFoundError(absl::StrCat(folder, ": holds ", others.size() > 1 ? "several *.tiktoken and " : "",
                                           "no tokenizer.json (Hugging Face), no ",
-                                          "tokenizer.model (SentencePiece, or tiktoken as of Llama 3) and no single "
-                                          "*.tiktoken; is this a tokenizer's folder?"));
+                                          "tokenizer.model (SentencePiece, or tiktoken as of Llama 3), no single "
+                                          "*.tiktoken, no spiece.model (T5) and no vocab.json with merges.txt (CLIP); "
+                                          "is this a tokenizer's folder?"));
+}
+
+absl::StatusOr<Found> find_python_tokenizer(const std::string& folder) {
+  const std::string pieces = absl::StrCat(folder, "/spiece.model"), vocabulary = absl::StrCat(folder, "/vocab.json");
+  if (auto bytes = read(pieces)) return Found{TokenizerFileKind::kT5, pieces, *std::move(bytes)};
+  std::error_code error;
+  const bool merges = fs::is_regular_file(absl::StrCat(folder, "/merges.txt"), error);
+  auto bytes = merges ? read(vocabulary) : std::nullopt;
+  // GPT-2 has files of these names too, but not this token.
+  if (bytes && absl::StrContains(*bytes, "\"<|startoftext|>\"")) {
+    return Found{TokenizerFileKind::kClip, vocabulary, *std::move(bytes)};
+  }
+  return absl::NotFoundError(absl::StrCat(folder, ": holds no spiece.model (T5) and no vocab.json with the token ",
+                                          "<|startoftext|> next to a merges.txt (CLIP)"));
 }
 
 namespace {
@@ -191,6 +207,14 @@ absl::StatusOr<int64_t> largest_of_pieces(const Found& found) {
   return static_cast<int64_t>(model->pieces.size()) - 1;
 }
 
+absl::StatusOr<int64_t> largest_of_clip(const Found& found) {
+  const json vocabulary = json::parse(found.bytes, nullptr, /*allow_exceptions=*/false);
+  const auto largest = largest_of_vocabulary({{"type", "BPE"}, {"vocab", vocabulary}});
+  if (!largest.ok())
+    return absl::InvalidArgumentError(absl::StrCat(found.path, ": is not an object of tokens with ids"));
+  return largest;
+}
+
 absl::StatusOr<int64_t> largest_of_ranks(const Found& found) {
   const auto tokens = parse_tiktoken(found.bytes);
   if (!tokens.ok()) return annotate(tokens.status(), found.path);
@@ -206,7 +230,10 @@ absl::StatusOr<int64_t> largest_id(const Found& found) {
     case TokenizerFileKind::kJson:
       return largest_of_json(found.path, found.bytes);
     case TokenizerFileKind::kSentencePiece:
+    case TokenizerFileKind::kT5:
       return largest_of_pieces(found);
+    case TokenizerFileKind::kClip:
+      return largest_of_clip(found);
     case TokenizerFileKind::kTiktoken:
       break;
   }

@@ -39,11 +39,17 @@ Bpe::Bpe(const absl::flat_hash_map<std::string, int32_t>& ids, const BpeOptions&
       character_tokens_[first.code_point] = id;
     }
   } else {
+    const auto id_of = [&](const std::string& token) {
+      const auto found = ids.find(token);
+      return found == ids.end() ? -1 : found->second;
+    };
     for (int byte = 0; byte < 256; ++byte) {
-      const auto found = ids.find(std::string(1, static_cast<char>(byte)));
-      byte_tokens_[byte] = found == ids.end() ? -1 : found->second;
+      const std::string token(1, static_cast<char>(byte));
+      byte_tokens_[byte] = id_of(token);
+      last_byte_tokens_[byte] = id_of(token + options.end_of_word_suffix);
     }
   }
+  words_.insert(options.whole_words.begin(), options.whole_words.end());
 }
 
 absl::StatusOr<Bpe> Bpe::create(const std::vector<std::pair<std::string, int32_t>>& vocabulary,
@@ -117,7 +123,7 @@ void Bpe::encode_word(std::string_view word, std::vector<int32_t>& tokens) {
     }
   }
   symbols_.clear();
-  const auto whole = options_.ignore_merges ? words_.find(key) : words_.end();
+  const auto whole = words_.find(key);
   if (whole != words_.end()) {
     symbols_.push_back(whole->second);
   } else {
@@ -136,8 +142,9 @@ void Bpe::encode_word(std::string_view word, std::vector<int32_t>& tokens) {
 
 void Bpe::bytes_to_symbols(std::string_view word, std::vector<int32_t>& symbols) const {
   bool after_unknown = false;
-  for (char c : word) {
-    const int32_t token = byte_tokens_[static_cast<unsigned char>(c)];
+  for (size_t i = 0; i < word.size(); ++i) {
+    const auto& tokens = i + 1 == word.size() ? last_byte_tokens_ : byte_tokens_;
+    const int32_t token = tokens[static_cast<unsigned char>(word[i])];
     if (token >= 0) {
       symbols.push_back(token);
     } else if (options_.unknown_id >= 0 && !(after_unknown && options_.fuse_unknown)) {

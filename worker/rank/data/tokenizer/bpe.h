@@ -19,6 +19,9 @@ struct BpeOptions {
   bool ignore_merges = false;  // A word that is in the vocabulary is one token, whatever the merges say.
   bool fuse_unknown = false;   // Adjacent unknown bytes or characters become one unknown token.
   int32_t unknown_id = -1;     // -1: unknown bytes are dropped, as in the `tokenizers` package.
+  // The symbol of a word's last byte ends with this text, as in CLIP ("</w>"). Without `characters` only.
+  std::string end_of_word_suffix;
+  std::vector<std::pair<std::string, int32_t>> whole_words;  // Words that are one token, whatever the merges say.
 };
 
 struct RankedToken {
@@ -68,10 +71,10 @@ class Bpe final : public WordModel {
   const Merge* find_merge(int32_t left, int32_t right) const;
 
   BpeOptions options_;
-  std::array<int32_t, 256> byte_tokens_;
-  std::vector<int32_t> character_tokens_;  // Ids by code point; -1: none.
-  bool split_at_space_marks_ = false;      // No token holds U+2581 after another character, so no merge crosses one.
-  absl::flat_hash_map<std::string, int32_t> words_;  // Filled only with ignore_merges.
+  std::array<int32_t, 256> byte_tokens_, last_byte_tokens_;  // last: of a word's last byte, with the suffix.
+  std::vector<int32_t> character_tokens_;                    // Ids by code point; -1: none.
+  bool split_at_space_marks_ = false;  // No token holds U+2581 after another character, so no merge crosses one.
+  absl::flat_hash_map<std::string, int32_t> words_;  // Words that are one token; with ignore_merges the vocabulary.
   absl::flat_hash_map<uint64_t, Merge> merges_;
   absl::flat_hash_map<std::string, Cached> cache_;
   std::vector<int32_t> cached_tokens_;

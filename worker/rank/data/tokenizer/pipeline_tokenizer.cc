@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status/status.h"
@@ -54,6 +55,7 @@ class PipelineTokenizer final : public Tokenizer {
         normalizer_(file.normalizer),
         byte_level_(file.byte_level),
         byte_fallback_(file.byte_fallback),
+        end_of_word_suffix_(file.end_of_word_suffix),
         add_prefix_space_(file.add_prefix_space),
         metaspace_(file.metaspace),
         decoder_(file.decoder),
@@ -110,6 +112,7 @@ class PipelineTokenizer final : public Tokenizer {
       if (token < 0 || token >= static_cast<int32_t>(spellings_.size()) || !known_[token]) continue;
       byte_level_ ? void(text += spellings_[token]) : known.push_back(spellings_[token]);
     }
+    if (!end_of_word_suffix_.empty()) return without_suffixes(text);
     return byte_level_ ? text : decoder_.decode(std::move(known));
   }
 
@@ -118,7 +121,10 @@ class PipelineTokenizer final : public Tokenizer {
   }
 
   std::string bytes(int32_t token) const override {
-    const std::string spelled = spelling(token);
+    std::string spelled = spelling(token);
+    if (!end_of_word_suffix_.empty() && spelled.ends_with(end_of_word_suffix_)) {
+      spelled.resize(spelled.size() - end_of_word_suffix_.size());
+    }
     if (byte_level_) return spelled;
     if (const auto byte = byte_fallback_ ? byte_of_token(spelled) : std::nullopt)
       return std::string(1, static_cast<char>(*byte));
@@ -157,6 +163,12 @@ class PipelineTokenizer final : public Tokenizer {
     return parts_.gpt2 == nullptr ? word(piece) : parts_.gpt2->split(piece, word);
   }
 
+  // Each suffix becomes the space between two words.
+  std::string without_suffixes(const std::string& text) const {
+    const std::string spaced = absl::StrReplaceAll(text, {{end_of_word_suffix_, " "}});
+    return std::string(absl::StripAsciiWhitespace(spaced));
+  }
+
   void remember(int32_t id, const std::string& text) {
     if (static_cast<size_t>(id) >= spellings_.size()) {
       spellings_.resize(id + 1);
@@ -169,7 +181,9 @@ class PipelineTokenizer final : public Tokenizer {
   Parts parts_;
   AddedTokenMatcher original_tokens_, normalized_tokens_;
   Normalizer normalizer_;
-  bool byte_level_, byte_fallback_, add_prefix_space_;
+  bool byte_level_, byte_fallback_;
+  std::string end_of_word_suffix_;
+  bool add_prefix_space_;
   std::optional<Metaspace> metaspace_;
   TokenDecoder decoder_;
   int64_t size_;
@@ -204,7 +218,9 @@ absl::StatusOr<std::unique_ptr<WordModel>> make_model(const TokenizerFile& file)
                               .byte_fallback = file.byte_fallback,
                               .ignore_merges = file.ignore_merges,
                               .fuse_unknown = file.fuse_unknown,
-                              .unknown_id = file.unknown_id.value_or(-1)};
+                              .unknown_id = file.unknown_id.value_or(-1),
+                              .end_of_word_suffix = file.end_of_word_suffix,
+                              .whole_words = file.whole_words};
   if (file.merges_by_rank) {
     std::vector<RankedToken> ranked;
     for (const auto& [text, id] : file.vocabulary) ranked.push_back({text, id, id});

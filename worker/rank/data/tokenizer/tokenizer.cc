@@ -8,8 +8,10 @@
 #include "common/io/tokenizer_files/chat_template_text.h"
 #include "common/io/tokenizer_files/find_tokenizer.h"
 #include "common/io/tokenizer_files/sentencepiece.h"
+#include "worker/rank/data/tokenizer/clip_files.h"
 #include "worker/rank/data/tokenizer/pipeline_tokenizer.h"
 #include "worker/rank/data/tokenizer/sentencepiece_tokenizer.h"
+#include "worker/rank/data/tokenizer/t5_files.h"
 #include "worker/rank/data/tokenizer/tiktoken_file.h"
 #include "worker/rank/data/tokenizer/tokenizer_file.h"
 
@@ -55,6 +57,10 @@ Loaded Tokenizer::load(const std::string& folder) {
       return load_json(folder, found);
     case TokenizerFileKind::kSentencePiece:
       return load_sentencepiece(found);
+    case TokenizerFileKind::kT5:
+      return load_t5_tokenizer(folder, found.bytes);
+    case TokenizerFileKind::kClip:
+      return load_clip_tokenizer(folder, found.bytes);
     case TokenizerFileKind::kTiktoken:
       break;
   }

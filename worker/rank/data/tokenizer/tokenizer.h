@@ -12,13 +12,13 @@
 
 namespace titan::data {
 
-// A folder's tokenizer. Gives the same tokens as the Python package of its kind: `tokenizers`, `sentencepiece` or
-// `tiktoken`. Caches words, so it is not thread safe.
+// A folder's tokenizer. Gives the same tokens as the Python package of its kind: `tokenizers`, `sentencepiece`,
+// `tiktoken`, or `transformers` for T5 and CLIP without a tokenizer.json. Caches words, so it is not thread safe.
 class Tokenizer {
  public:
   // Loads tokenizer.json (and tokenizer_config.json); else tokenizer.model, SentencePiece's or tiktoken's, recognized
-  // by its content; else the folder's only *.tiktoken. Errors: NotFound; InvalidArgument, names the file and the key
-  // that is wrong or not supported.
+  // by its content; else the folder's only *.tiktoken; else spiece.model (t5_files.h); else vocab.json and merges.txt
+  // (clip_files.h). Errors: NotFound; InvalidArgument, names the file and the key that is wrong or not supported.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& folder);
   virtual ~Tokenizer() = default;
 

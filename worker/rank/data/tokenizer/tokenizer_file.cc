@@ -129,6 +129,12 @@ class FileReader {
 absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& text) {
   const std::string path = absl::StrCat(folder, "/tokenizer.json");
   TITAN_ASSIGN_OR_RETURN(const json root, tokenizer_files::parse_object(path, text));
+  TITAN_ASSIGN_OR_RETURN(const json config, tokenizer_files::read_tokenizer_config(folder));
+  return read_tokenizer_json(root, path, config, absl::StrCat(folder, "/tokenizer_config.json"));
+}
+
+absl::StatusOr<TokenizerFile> read_tokenizer_json(const json& root, const std::string& path, const json& config,
+                                                  const std::string& config_path) {
   FileReader reader;
   try {
     TokenizerFile& file = reader.file();
@@ -136,8 +142,7 @@ absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, con
     TITAN_RETURN_IF_ERROR(annotate(read_pipeline(root, file), path));
     TITAN_RETURN_IF_ERROR(annotate(reader.model(root), path));
     TITAN_RETURN_IF_ERROR(annotate(reader.added_tokens(root), path));
-    TITAN_ASSIGN_OR_RETURN(const json config, tokenizer_files::read_tokenizer_config(folder));
-    TITAN_RETURN_IF_ERROR(annotate(reader.config(config), absl::StrCat(folder, "/tokenizer_config.json")));
+    TITAN_RETURN_IF_ERROR(annotate(reader.config(config), config_path));
     TITAN_RETURN_IF_ERROR(annotate(reader.check_template(), path));
   } catch (const json::exception& error) {  // A value has a type that the format does not allow.
     return bad(absl::StrCat(path, ": ", error.what()));
@@ -152,10 +157,12 @@ absl::Status refuse_options(const json& model, bool byte_level) {
     return bad(
         absl::StrCat("model.dropout is ", dropout->dump(), "; tokens would differ from run to run: set it to null"));
   }
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (const std::string value = text_of(model, key); !value.empty()) {
-      return bad(absl::StrCat("model.", key, " is \"", value, "\", which is not supported"));
-    }
+  if (const std::string value = text_of(model, "continuing_subword_prefix"); !value.empty()) {
+    return bad(absl::StrCat("model.continuing_subword_prefix is \"", value, "\", which is not supported"));
+  }
+  if (const std::string value = text_of(model, "end_of_word_suffix"); !byte_level && !value.empty()) {
+    return bad(absl::StrCat("model.end_of_word_suffix is \"", value, "\", which is only supported with the ",
+                            "pre_tokenizer \"ByteLevel\""));
   }
   if (byte_level && flag(model, "byte_fallback"))
     return bad("model.byte_fallback is true; that is SentencePiece's BPE, not byte-level");
@@ -173,6 +180,7 @@ class ModelReader {
     file_.byte_fallback = flag(model, "byte_fallback");
     file_.ignore_merges = flag(model, "ignore_merges");
     file_.fuse_unknown = flag(model, "fuse_unk");
+    file_.end_of_word_suffix = text_of(model, "end_of_word_suffix");
     if (const std::string unknown = text_of(model, "unk_token"); !unknown.empty()) {
       const auto found = ids_.by_token.find(unknown);
       if (found == ids_.by_token.end())

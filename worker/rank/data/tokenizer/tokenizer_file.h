@@ -39,6 +39,8 @@ struct TokenizerFile {
   bool ignore_merges = false;
   bool fuse_unknown = false;
   std::optional<int32_t> unknown_id;
+  std::string end_of_word_suffix;  // With byte_level: spelled at the end of a word's last token ("</w>").
+  std::vector<std::pair<std::string, int32_t>> whole_words;  // Words that are one token without any merge.
 
   Normalizer normalizer;
   std::vector<SplitStep> splits;
@@ -63,6 +65,11 @@ struct TokenIds {
 // Reads folder/tokenizer.json, with the content `json`, and folder/tokenizer_config.json if it exists. Errors:
 // InvalidArgument, names the file, the key and its value.
 absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& json);
+
+// Does the same for the parsed content of both files: `root` has the form of a tokenizer.json, wherever it comes from.
+// `path` and `config_path` name their files in errors.
+absl::StatusOr<TokenizerFile> read_tokenizer_json(const nlohmann::json& root, const std::string& path,
+                                                  const nlohmann::json& config, const std::string& config_path);
 
 // Reads "model" of a tokenizer.json, after read_pipeline() has filled `file`. Errors: InvalidArgument, names the key.
 absl::Status read_model(const nlohmann::json& root, TokenizerFile& file, TokenIds& ids);

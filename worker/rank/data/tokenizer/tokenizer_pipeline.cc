@@ -116,11 +116,25 @@ class PipelineReader {
       for (const json& part : *parts) TITAN_RETURN_IF_ERROR(one_post_processor(part));
       return absl::OkStatus();
     }
-    if (type != "TemplateProcessing") {
-      return bad(
-          absl::StrCat("post_processor \"", type, "\" is not supported; use TemplateProcessing, ByteLevel or none"));
-    }
-    return post_template(post);
+    if (type == "TemplateProcessing") return post_template(post);
+    if (type == "RobertaProcessing" || type == "BertProcessing") return post_ends(post);
+    return bad(absl::StrCat("post_processor \"", type, "\" is not supported; use TemplateProcessing, ",
+                            "RobertaProcessing, BertProcessing, ByteLevel or none"));
+  }
+
+  // Reads "cls" and "sep", ["<s>", 0] each: the tokens before and after a text.
+  absl::Status post_ends(const json& post) {
+    const auto token = [&](const char* key) -> absl::StatusOr<int32_t> {
+      const json* end = member(post, key);
+      if (end == nullptr || !end->is_array() || end->size() != 2 || !(*end)[0].is_string()) {
+        return bad(absl::StrCat("post_processor: \"", key, "\" is not a token and its id"));
+      }
+      return checked_id((*end)[0].get<std::string>(), (*end)[1]);
+    };
+    TITAN_ASSIGN_OR_RETURN(const int32_t first, token("cls"));
+    TITAN_ASSIGN_OR_RETURN(const int32_t last, token("sep"));
+    surround({first}, {last});
+    return absl::OkStatus();
   }
 
   absl::Status post_template(const json& post) {
@@ -146,10 +160,14 @@ class PipelineReader {
       }
     }
     if (sequences != 1) return bad("post_processor: the template has to hold the text ($A) exactly once");
-    // A later processor of a sequence wraps the result of the earlier ones.
+    surround(prefix, suffix);
+    return absl::OkStatus();
+  }
+
+  // A later processor of a sequence wraps the result of the earlier ones.
+  void surround(const std::vector<int32_t>& prefix, const std::vector<int32_t>& suffix) {
     file_.prefix.insert(file_.prefix.begin(), prefix.begin(), prefix.end());
     file_.suffix.insert(file_.suffix.end(), suffix.begin(), suffix.end());
-    return absl::OkStatus();
   }
 
   TokenizerFile& file_;
