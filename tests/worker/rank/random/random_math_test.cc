@@ -4,9 +4,9 @@
 
 #include <limits>
 
-#include "worker/rank/nn/random.h"
+#include "worker/rank/random/streams.h"
 
-namespace titan::nn {
+namespace titan::random {
 namespace {
 
 // A device draws element by element and the CPU in chunks, by the same functions and so with the same bits.
@@ -19,8 +19,8 @@ TEST(RandomMathTest, SingleElementsEqualTheChunks) {
       float expected[kChunk];
       draw_chunk(key, chunk, normal, expected);
       for (int64_t i = 0; i < kChunk; ++i) {
-        EXPECT_EQ(random::element(key, chunk * kChunk + i, normal.std, normal.lower, normal.upper, normal.below,
-                                  normal.above, normal.inside),
+        EXPECT_EQ(element(key, chunk * kChunk + i, normal.std, normal.lower, normal.upper, normal.below, normal.above,
+                          normal.inside),
                   expected[i])
             << "element " << i << " of chunk " << chunk;
       }
@@ -29,4 +29,4 @@ TEST(RandomMathTest, SingleElementsEqualTheChunks) {
 }
 
 }  // namespace
-}  // namespace titan::nn
+}  // namespace titan::random

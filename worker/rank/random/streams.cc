@@ -1,10 +1,10 @@
-#include "worker/rank/nn/random.h"
+#include "worker/rank/random/streams.h"
 
 #include <cmath>
 
 #include "worker/rank/random/random_math.h"
 
-namespace titan::nn {
+namespace titan::random {
 namespace {
 
 // Philox-4x32-10 (Salmon et al., SC 2011) over consecutive counters. It is inlined so that each clone of draw_chunk has
@@ -20,11 +20,11 @@ namespace {
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < kPhiloxBlocks; ++i) {
       uint32_t one[4] = {word[0][i], word[1][i], word[2][i], word[3][i]};
-      random::philox_round(one, k0, k1);
+      philox_round(one, k0, k1);
       for (int w = 0; w < 4; ++w) word[w][i] = one[w];
     }
-    k0 += random::kPhiloxKey0;
-    k1 += random::kPhiloxKey1;
+    k0 += kPhiloxKey0;
+    k1 += kPhiloxKey1;
   }
 }
 
@@ -58,8 +58,8 @@ __attribute__((target_clones("avx2", "default"))) void draw_chunk(uint64_t key, 
   for (int w = 0; w < 4; ++w) {
     for (int i = 0; i < kPhiloxBlocks; ++i) {
       out[w * kPhiloxBlocks + i] =
-          random::truncated_normal(word[w][i], distribution.std, distribution.lower, distribution.upper,
-                                   distribution.below, distribution.above, distribution.inside);
+          truncated_normal(word[w][i], distribution.std, distribution.lower, distribution.upper, distribution.below,
+                           distribution.above, distribution.inside);
     }
   }
 }
@@ -77,4 +77,4 @@ __attribute__((target_clones("avx2", "default"))) void draw_uniform_chunk(uint64
   }
 }
 
-}  // namespace titan::nn
+}  // namespace titan::random
