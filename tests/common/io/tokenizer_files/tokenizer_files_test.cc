@@ -45,6 +45,25 @@ TEST(FindTokenizerTest, JsonComesFirstThenContentDecides) {
   EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 7);
 }
 
+// The files of T5 and CLIP come last, unless a caller wants what the classes in Python read.
+TEST(FindTokenizerTest, FilesOfPythonClasses) {
+  const Folder folder;
+  folder.write("vocab.json", R"({"a": 0, "<|endoftext|>": 3})");
+  folder.write("merges.txt", "#version: 0.2\n");
+  EXPECT_TRUE(absl::IsNotFound(find_tokenizer(folder.path()).status())) << "the vocabulary of GPT-2";
+  folder.write("vocab.json", R"({"a": 0, "<|startoftext|>": 6, "<|endoftext|>": 7})");
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, TokenizerFileKind::kClip);
+  EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 7);
+  std::filesystem::remove(folder.path() + "/merges.txt");
+  EXPECT_THAT(find_python_tokenizer(folder.path()).status().message(), HasSubstr("merges.txt"));
+  folder.write("spiece.model", made::unigram_model());
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, TokenizerFileKind::kT5);
+  EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 7);
+  folder.write("tokenizer.json", "{}");
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, TokenizerFileKind::kJson);
+  EXPECT_EQ(find_python_tokenizer(folder.path())->kind, TokenizerFileKind::kT5);
+}
+
 // Tokens without an id in either file follow the largest id in the order of their keys; ranks number them the same way.
 TEST(LargestIdTest, CountsTokensOnlyInTheConfig) {
   const Folder folder;

@@ -90,6 +90,32 @@ TEST(TokenizerTest, TemplatesAddBosOnce) {
   EXPECT_THAT(document, ElementsAre(256, 'x', 257));
 }
 
+// CLIP's kind: the last symbol of a word carries its end, and a text stands between two tokens.
+TEST(TokenizerTest, WordEndsAreSymbols) {
+  json file = byte_tokenizer();
+  file["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"behavior", "Removed"}, {"invert", true}, {"pattern", {{"Regex", "\\p{L}+"}}}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}}}}};
+  file["post_processor"] = {
+      {"type", "RobertaProcessing"}, {"cls", {"<bos>", 256}}, {"sep", {"<eos>", 257}}, {"trim_offsets", false}};
+  file["model"]["end_of_word_suffix"] = "</w>";
+  file["model"]["unk_token"] = "<eos>";
+  file["model"]["vocab"].update({{"a</w>", 300}, {"b</w>", 301}, {"ab</w>", 302}, {"ab", 303}, {"<eos>", 257}});
+  file["model"]["merges"] = {"a b</w>", "a b"};
+  auto tokenizer = load(file);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(encode(**tokenizer, "ab  a aba abc"), ElementsAre(302, 300, 303, 300, 303, 257));
+  EXPECT_THAT((*tokenizer)->prefix(), ElementsAre(256));
+  std::vector<int32_t> document;
+  ASSERT_TRUE((*tokenizer)->encode_document("a", document).ok());
+  EXPECT_THAT(document, ElementsAre(256, 300, 257));
+  EXPECT_EQ((*tokenizer)->decode({302, 303, 300}), "ab aba");
+  EXPECT_EQ((*tokenizer)->spelling(302), "ab</w>");
+  EXPECT_EQ((*tokenizer)->bytes(302), "ab");
+}
+
 TEST(TokenizerTest, TextHasToBeUtf8) {
   auto tokenizer = load(byte_tokenizer());
   ASSERT_TRUE(tokenizer.ok());
@@ -122,7 +148,8 @@ constexpr Malformed kMalformed[] = {
     {R"({"model": {"unk_token": "<unk>"}})", "model.unk_token \"<unk>\" is not in"},
     {R"({"model": {"dropout": 0.1}})", "model.dropout is 0.1"},
     {R"({"model": {"byte_fallback": true}})", "model.byte_fallback"},
-    {R"({"model": {"end_of_word_suffix": "</w>"}})", "model.end_of_word_suffix is \"</w>\""},
+    {R"({"pre_tokenizer": null, "model": {"end_of_word_suffix": "</w>"}})", "model.end_of_word_suffix is \"</w>\""},
+    {R"({"model": {"continuing_subword_prefix": "##"}})", "model.continuing_subword_prefix is \"##\""},
     {R"({"normalizer": {"type": "BertNormalizer"}})", "normalizer \"BertNormalizer\" is not supported"},
     {R"({"normalizer": {"type": "Sequence"}})", "a \"Sequence\" without \"normalizers\""},
     {R"({"normalizer": {"type": "Replace", "pattern": {}}})", "pattern holds neither"},
@@ -155,7 +182,12 @@ constexpr Malformed kMalformed[] = {
     {R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "behavior": "Isolated",
         "pattern": {"Regex": "\\p{Han}+"}}, {"type": "ByteLevel"}]}})",
      "the character property \"Han\""},
-    {R"({"post_processor": {"type": "BertProcessing"}})", "post_processor \"BertProcessing\""},
+    {R"({"post_processor": {"type": "PairProcessing"}})", "post_processor \"PairProcessing\""},
+    {R"({"post_processor": {"type": "BertProcessing"}})", "post_processor: \"cls\" is not a token and its id"},
+    {R"({"post_processor": {"type": "RobertaProcessing", "cls": ["<bos>", 256], "sep": ["<eos>", "x"]}})",
+     "token \"<eos>\" has no id"},
+    {R"({"post_processor": {"type": "RobertaProcessing", "cls": ["<bos>", 256], "sep": ["<eos>", 999]}})",
+     "post_processor: no token has the id 999"},
     {R"({"post_processor": {"type": "TemplateProcessing", "single": []}})", "has to hold the text ($A) exactly once"},
     {R"({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]}})",
      "names no entry"},

@@ -52,8 +52,10 @@ class T5Tokenizer final : public Tokenizer {
     // The class marks the start of the text itself, and drops a mark that a special token follows.
     const std::string plain = absl::StrReplaceAll(absl::string_view(text.data(), text.size()), {{kSpaceMark, " "}});
     std::vector<int32_t> all;
-    TITAN_RETURN_IF_ERROR(encode_parts(absl::StrCat(options_.add_prefix_space ? kSpaceMark : "", plain), all));
-    const bool lone = all.size() > 1 && spelling(all[0]) == kSpaceMark && added_.contains(all[1]);
+    size_t first_added = 0;
+    TITAN_RETURN_IF_ERROR(
+        encode_parts(absl::StrCat(options_.add_prefix_space ? kSpaceMark : "", plain), all, &first_added));
+    const bool lone = first_added == 1 && spelling(all[0]) == kSpaceMark;
     tokens.insert(tokens.end(), all.begin() + (lone ? 1 : 0), all.end());
     return absl::OkStatus();
   }
@@ -104,10 +106,15 @@ class T5Tokenizer final : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return options_.eos; }
 
  private:
-  absl::Status encode_parts(std::string_view text, std::vector<int32_t>& tokens) {
+  // Sets `first_added` to the index in `tokens`, which is empty, of the first added token.
+  absl::Status encode_parts(std::string_view text, std::vector<int32_t>& tokens, size_t* first_added = nullptr) {
+    bool found = false;
     return matcher_.split(
         text, [&](std::string_view part) { return encode_pieces(part, tokens); },
-        [&](int32_t id) { tokens.push_back(id); });
+        [&](int32_t id) {
+          if (first_added != nullptr && !std::exchange(found, true)) *first_added = tokens.size();
+          tokens.push_back(id);
+        });
   }
 
   // Without `legacy` the model adds no space mark, and would drop one at the start; the class prevents this with a word

@@ -15,6 +15,7 @@
 #include "common/base/status/status.h"
 #include "common/io/tokenizer_files/find_tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "worker/rank/data/tokenizer/prompt_tokenizer.h"
 #include "worker/rank/data/tokenizer/utf8.h"
 #include "worker/rank/tools/data/finish.h"
 
@@ -27,6 +28,7 @@ struct EncodeOptions {
   std::string tokenizer, output = "text";
   std::vector<std::string> texts, files;
   bool bos = false, eos = false;
+  int64_t pad_to = -1;  // Tokens of a prompt; 0: the folder's own number; negative: not a prompt.
 };
 
 struct Text {
@@ -103,7 +105,24 @@ void print(const std::string& output, const Encoded& encoded) {
   }
 }
 
+// Prints each text as a prompt for a text encoder, with the tokens around it and padding.
+absl::Status run_encode_prompts(const EncodeOptions& options) {
+  TITAN_ASSIGN_OR_RETURN(data::PromptTokenizer prompts, data::PromptTokenizer::load(options.tokenizer, options.pad_to));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<Text> texts, read_texts(options));
+  std::vector<int64_t> ids(static_cast<size_t>(prompts.length()));
+  for (const Text& text : texts) {
+    if (absl::Status status = prompts.encode(text.bytes, ids.data()); !status.ok()) return annotate(status, text.name);
+    Encoded encoded;
+    encoded.tokens.assign(ids.begin(), ids.end());
+    encoded.offsets.resize(ids.size());
+    for (const int32_t token : encoded.tokens) encoded.spellings.push_back(prompts.tokenizer().spelling(token));
+    print(options.output, encoded);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status run_encode(const EncodeOptions& options) {
+  if (options.pad_to >= 0) return run_encode_prompts(options);
   TITAN_ASSIGN_OR_RETURN(const auto tokenizer, data::Tokenizer::load(options.tokenizer));
   for (const std::string& note : tokenizer_files::not_applied(options.tokenizer))
     std::cerr << "warning: " << note << "\n";
@@ -127,7 +146,8 @@ void add_encode(CLI::App& program) {
   command
       ->add_option(
           "--tokenizer", options->tokenizer,
-          "Folder with tokenizer.json, tokenizer.model (SentencePiece, or tiktoken as of Llama 3) or *.tiktoken")
+          "Folder with tokenizer.json, tokenizer.model (SentencePiece, or tiktoken as of Llama 3), *.tiktoken, "
+          "spiece.model (T5), or vocab.json and merges.txt (CLIP)")
       ->required();
   command
       ->add_option("-o,--output", options->output,
@@ -136,8 +156,16 @@ void add_encode(CLI::App& program) {
                    "object per line with ids, pieces and offsets (null where the tokenizer changed the text first)")
       ->check(CLI::IsMember({"text", "table", "json"}))
       ->capture_default_str();
-  command->add_flag("--bos", options->bos, "Prepend the token that begins a text");
-  command->add_flag("--eos", options->eos, "Append the token that ends a text");
+  auto* bos = command->add_flag("--bos", options->bos, "Prepend the token that begins a text");
+  auto* eos = command->add_flag("--eos", options->eos, "Append the token that ends a text");
+  command
+      ->add_option(
+          "--pad-to", options->pad_to,
+          "Print the ids that T5's or CLIP's text encoder gets for a prompt: this many, with the tokens around "
+          "the text, cut or padded; 0 takes the number from the folder")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(bos)
+      ->excludes(eos);
   command->callback([options] { finish(run_encode(*options)); });
 }
 
