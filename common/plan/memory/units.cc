@@ -171,7 +171,7 @@ std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig
   const std::set<std::string> muon = of_muon(spec, config.optimizer, adapters);
   std::map<std::string, std::vector<Part>> parts;
   for (const models::ParameterSpec& tensor : models::parameters(spec)) {
-    std::vector<Part>& own = parts[models::block_of(tensor.fqn)];
+    std::vector<Part>& own = parts[models::block_of(spec, tensor.fqn)];
     own.push_back(cut(tensor, mesh));
     own.back().muon = muon.contains(tensor.fqn);
     own.back().float8 = mesh.size(Axis::kFsdp) > 1 && config::gathered_as_float8(config, tensor.fqn, tensor.shape);

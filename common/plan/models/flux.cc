@@ -51,6 +51,20 @@ void single_block(const FluxSpec& spec, const std::string& name, FluxLister& lis
 
 }  // namespace
 
+ModelSpec flux_model(const FluxSpec& spec) {
+  ModelSpec model;
+  model.name = spec.name;
+  model.flavor = spec.flavor;
+  model.dim = spec.dim;
+  model.n_layers = spec.n_double_blocks + spec.n_single_blocks;
+  model.n_heads = model.n_kv_heads = spec.n_heads;
+  model.head_dim = model.v_head_dim = spec.head_dim();
+  model.ffn_hidden = spec.mlp_hidden();
+  model.rope_theta = spec.rope_theta;
+  model.flux = spec;
+  return model;
+}
+
 absl::Status check(const FluxSpec& spec) {
   const auto bad = [&](const auto&... words) {
     return absl::InvalidArgumentError(absl::StrCat("model ", spec.name, ", flavor ", spec.flavor, ": ", words...));

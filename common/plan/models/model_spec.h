@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/models/flux_spec.h"
+
 namespace titan::models {
 
 enum class Attention {
@@ -74,6 +76,7 @@ struct OtherModel {
 struct ModelSpec {
   std::string name;                 // "llama3"
   std::string flavor;               // "8B"
+  std::optional<FluxSpec> flux;     // Set: the numbers below that a transformer of images lacks have no meaning.
   std::optional<OtherModel> other;  // Set: of the numbers below only `dim`, the width of activations, has a meaning.
 
   int64_t dim = 0;

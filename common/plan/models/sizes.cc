@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/plan/models/flux.h"
 
 namespace titan::models {
 namespace {
@@ -93,6 +94,7 @@ int64_t ParameterSpec::numel() const {
 }
 
 std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
+  if (spec.flux) return parameters(*spec.flux);
   if (spec.other) return {};
   Lister list;
   list.add("tok_embeddings.weight", {spec.vocab_size, spec.dim}, ParameterRole::kEmbedding);
@@ -114,19 +116,22 @@ std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
 }
 
 pipeline::ModelBlocks block_names(const ModelSpec& spec) {
+  if (spec.flux) return block_names(*spec.flux);
   if (spec.other) return spec.other->blocks;
   return spec.n_layers;
 }
 
-std::string block_of(const std::string& fqn) {
+std::string block_of(const ModelSpec& spec, const std::string& fqn) {
+  if (spec.flux) return flux_block_of(fqn);
   if (fqn.rfind("layers.", 0) == 0) return fqn.substr(0, fqn.find('.', 7));
   return fqn.rfind("tok_embeddings", 0) == 0 ? "tok_embeddings" : "output";
 }
 
 std::vector<BlockSize> block_sizes(const ModelSpec& spec) {
+  if (spec.flux) return block_sizes(*spec.flux);
   std::vector<BlockSize> blocks;
   for (const ParameterSpec& tensor : parameters(spec)) {
-    const std::string name = block_of(tensor.fqn);
+    const std::string name = block_of(spec, tensor.fqn);
     if (blocks.empty() || blocks.back().name != name) blocks.push_back({name});
     BlockSize& block = blocks.back();
     block.params += tensor.numel();
@@ -155,6 +160,7 @@ int64_t flops_per_token(const ModelSpec& spec, int64_t seq_len) {
 }
 
 mesh::Sizes split_sizes(const ModelSpec& spec) {
+  if (spec.flux) return split_sizes(*spec.flux);
   mesh::Sizes sizes;
   sizes.n_heads = spec.n_heads;
   sizes.n_kv_heads = spec.attention == Attention::kLatent ? 0 : spec.n_kv_heads;

@@ -29,8 +29,9 @@ std::vector<ParameterSpec> parameters(const ModelSpec& spec);
 // Returns the names of the model's blocks in order, for the pipeline.
 pipeline::ModelBlocks block_names(const ModelSpec& spec);
 
-// Returns the engine's block of a parameter: "tok_embeddings", "layers.3", or "output" (final norm and head).
-std::string block_of(const std::string& fqn);
+// Returns the engine's block of a parameter: for a decoder "tok_embeddings", "layers.3", or "output" (final norm and
+// head).
+std::string block_of(const ModelSpec& spec, const std::string& fqn);
 
 // Numbers of parameters of one block of the engine.
 struct BlockSize {

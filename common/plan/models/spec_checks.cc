@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/plan/models/flux.h"
 
 namespace titan::models {
 namespace {
@@ -46,6 +47,18 @@ json numbers(const MoeSpec& moe) {
           {"load_balance_coeff", moe.load_balance_coeff},
           {"first_layer", moe.first_layer},
           {"layer_step", moe.layer_step}};
+}
+
+json numbers(const FluxSpec& flux) {
+  return {{"n_double_blocks", flux.n_double_blocks},
+          {"n_single_blocks", flux.n_single_blocks},
+          {"mlp_ratio", flux.mlp_ratio},
+          {"in_channels", flux.in_channels},
+          {"txt_width", flux.txt_width},
+          {"vec_width", flux.vec_width},
+          {"time_channels", flux.time_channels},
+          {"axes_dim", flux.axes_dim},
+          {"guidance_embed", flux.guidance_embed}};
 }
 
 json numbers(const OtherModel& other) { return {{"blocks", other.blocks}, {"parameters", other.parameters}}; }
@@ -106,6 +119,7 @@ YarnScaling yarn_scaling(const json& stored) {
 json to_json(const ModelSpec& spec) {
   return {{"name", spec.name},
           {"flavor", spec.flavor},
+          {"flux", or_null(spec.flux)},
           {"other", or_null(spec.other)},
           {"dim", spec.dim},
           {"n_layers", spec.n_layers},
@@ -223,6 +237,7 @@ std::string of_experts(const MoeSpec& moe) {
 }  // namespace
 
 std::string inconsistency(const ModelSpec& spec) {
+  if (spec.flux) return std::string(check(*spec.flux).message());
   if (spec.other) {
     if (spec.other->blocks.size() < 2) return "other.blocks: a model has at least two blocks";
     return not_above_zero({{"dim", spec.dim}});

@@ -207,6 +207,7 @@ class SpecMapper : public checkpoint::HfMapper {
 
 std::unique_ptr<checkpoint::HfMapper> make_hf_mapper(const HfFamily& family, const models::ModelSpec& spec,
                                                      int64_t seq_len) {
+  if (family.mapper != nullptr) return family.mapper(spec);
   return std::make_unique<SpecMapper>(family, spec, seq_len);
 }
 

@@ -47,6 +47,8 @@ struct HfFamily {
   // Whether a folder may have the tensor although training does not use it (a vision tower). Null: no tensor. Tables of
   // rotary frequencies and tied heads are handled for every family.
   bool (*ignores)(const models::ModelSpec& spec, const std::string& key) = nullptr;
+  // Makes the whole mapper, for weights that a table cannot describe. Null: `names` and `config` describe them.
+  std::unique_ptr<checkpoint::HfMapper> (*mapper)(const models::ModelSpec& spec) = nullptr;
 };
 
 // Looks up a family in the registry. Unimplemented: the family is unknown or its weights have no Hugging Face names.

@@ -102,7 +102,7 @@ absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& o
 absl::StatusOr<HfFamily> hf_family(const std::string& name) {
   const absl::StatusOr<const Family*> family = known_family(name);
   if (!family.ok()) return family.status();
-  if ((*family)->hf.names != nullptr) return (*family)->hf;
+  if ((*family)->hf.names != nullptr || (*family)->hf.mapper != nullptr) return (*family)->hf;
   return absl::UnimplementedError(absl::StrCat("the weights of ", name, " have no Hugging Face names"));
 }
 

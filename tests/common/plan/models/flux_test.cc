@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 FluxSpec flavor(const std::string& name) {
-  for (const FluxSpec& spec : flux_flavors()) {
+  for (const FluxSpec& spec : flux_sizes()) {
     if (spec.flavor == name) return spec;
   }
   ADD_FAILURE() << name;
@@ -38,7 +38,7 @@ TEST(FluxTest, CountsAreTorchtitans) {
 }
 
 TEST(FluxTest, BlocksHoldAllParameters) {
-  for (const FluxSpec& spec : flux_flavors()) {
+  for (const FluxSpec& spec : flux_sizes()) {
     std::vector<std::string> names;
     int64_t sum = 0;
     for (const BlockSize& block : block_sizes(spec)) {
@@ -118,7 +118,7 @@ TEST(FluxTest, ActivationsByHand) {
 }
 
 TEST(FluxConfigTest, IsReadBack) {
-  for (FluxSpec spec : flux_flavors()) {
+  for (FluxSpec spec : flux_sizes()) {
     for (const bool guided : {false, true}) {
       spec.guidance_embed = guided;
       const nlohmann::json config = hf_config::flux_config(spec);

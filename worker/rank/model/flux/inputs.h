@@ -27,10 +27,11 @@ struct FluxInputs {
   int64_t img_tokens() const { return img_ids.size(1); }
 };
 
-// Names of the tensors of a microbatch, and of the image's noised latents [B, Ti, in_channels], which are the input of
-// the first block.
-inline constexpr char kLatents[] = "x_t", kTxt[] = "txt", kPooled[] = "y", kTimesteps[] = "timesteps",
-                      kGuidance[] = "guidance", kTxtIds[] = "txt_ids", kImgIds[] = "img_ids", kRotation[] = "rotation";
+// Names of the tensors of a microbatch, of the image's noised latents [B, Ti, in_channels], which are the input of the
+// first block, and of the velocity [B, Ti, in_channels] with which the loss compares the prediction.
+inline constexpr char kLatents[] = "x_t", kTarget[] = "target", kTxt[] = "txt", kPooled[] = "y",
+                      kTimesteps[] = "timesteps", kGuidance[] = "guidance", kTxtIds[] = "txt_ids",
+                      kImgIds[] = "img_ids", kRotation[] = "rotation";
 
 // Takes the inputs out of a microbatch's named tensors. Throws c10::Error, which names a missing one: every block needs
 // the ids, and only the first block the text, the vector and the times.

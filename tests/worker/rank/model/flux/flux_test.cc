@@ -35,7 +35,7 @@ using titan::testing::small_flux;
 using titan::testing::train_flux;
 
 TEST(FluxBlocksTest, ParametersAreThoseOfTheSpec) {
-  for (models::FluxSpec spec : models::flux_flavors()) {
+  for (models::FluxSpec spec : models::flux_sizes()) {
     for (const bool guided : {false, true}) {
       spec.guidance_embed = guided;
       const Blocks blocks = *build_blocks(spec);
