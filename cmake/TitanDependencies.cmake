@@ -20,6 +20,9 @@ pkg_check_modules(cpp_httplib REQUIRED IMPORTED_TARGET cpp-httplib)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(libdw REQUIRED IMPORTED_TARGET libdw)
+pkg_check_modules(libjpeg REQUIRED IMPORTED_TARGET libjpeg)  # Images of datasets, and sampled pictures.
+pkg_check_modules(libpng REQUIRED IMPORTED_TARGET libpng)
+pkg_check_modules(libwebp REQUIRED IMPORTED_TARGET libwebp libwebpdemux)
 
 file(GLOB _titan_site ${TITAN_DEPS}/venv/lib/python3*/site-packages)
 list(GET _titan_site 0 TITAN_SITE_PACKAGES)

@@ -58,6 +58,9 @@ JSON: @nlohmann_json_VERSION@
 CLI11: @CLI11_VERSION@
 cpp-httplib: @cpp_httplib_VERSION@
 elfutils: @libdw_VERSION@
+libjpeg-turbo: @libjpeg_VERSION@
+libpng: @libpng_VERSION@
+libwebp: @libwebp_libwebp_VERSION@
 ")
 endfunction()
 _titan_write_facts()
