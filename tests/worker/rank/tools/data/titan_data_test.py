@@ -111,6 +111,24 @@ class TitanData(unittest.TestCase):
         self.assertEqual(2, code)
         self.assertIn("--train-on requires --messages-key", stderr_text)
 
+    def test_prompts_are_padded_and_cut(self):
+        tokens = ["a", "b", "a</w>", "b</w>", "ab</w>", "<|startoftext|>", "<|endoftext|>"]
+        clip = self.folder / "clip"
+        clip.mkdir()
+        (clip / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+        (clip / "merges.txt").write_text("#version: 0.2\na b</w>\n")
+        self.assertEqual("5 4 0 4 6 6\n5 6 6 6 6 6\n", self.encode("--pad-to", 6, "AB aab", "", tokenizer=clip))
+        self.assertEqual("5 4 4 6\n", self.encode("--pad-to", 4, stdin=b"ab ab ab ab\n", tokenizer=clip))
+        self.assertEqual(77, len(self.encode("--pad-to", 0, "a", tokenizer=clip).split()))
+        result = json.loads(self.encode("--pad-to", 3, "-o", "json", "b", tokenizer=clip))
+        self.assertEqual({"ids": [5, 3, 6], "pieces": ["<|startoftext|>", "b</w>", "<|endoftext|>"], "offsets": [None] * 3}, result)
+        for words, arguments in [("neither T5's nor CLIP's", ["--tokenizer", self.folder, "--pad-to", 8]),
+                                 ("cannot have 1 tokens", ["--tokenizer", clip, "--pad-to", 1]),
+                                 ("--pad-to excludes --eos", ["--tokenizer", clip, "--pad-to", 8, "--eos"])]:
+            code, _, stderr_text = titan_data("encode", *arguments, "a")
+            self.assertEqual(2, code)
+            self.assertIn(words, stderr_text)
+
     def test_errors_and_exit_codes(self):
         for code, words, arguments in [
                 (3, "no such folder", ["encode", "--tokenizer", self.folder / "none", "a"]),
