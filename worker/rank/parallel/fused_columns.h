@@ -34,7 +34,7 @@ class FusedColumns : public torch::CustomClassHolder {
   struct Run {
     int64_t from, to, count;
   };
-  using Layout = std::vector<Range>;  // What a rank's tensor has, in order.
+  using Layout = std::vector<Range>;  // Columns of a rank's tensor, in order.
 
   static std::vector<Run> runs(const Layout& sender, const Layout& receiver);
   Layout piece_of(int rank) const;
@@ -42,11 +42,11 @@ class FusedColumns : public torch::CustomClassHolder {
 
   const std::vector<int64_t> widths_;
   const comm::Group& group_;
-  int64_t columns_ = 0;  // Of one rank.
+  int64_t columns_ = 0;  // Number of columns of one rank.
 };
 
 // Both map [..., width / size] to [..., width / size] and are each other's inverse, and so each other's backward pass.
-// A piece is rank's consecutive columns of the whole. Shares are its part of the first projection, of the second, and
+// A piece is a rank's consecutive columns of the whole. Shares are its part of the first projection, of the second, and
 // so on.
 at::Tensor to_shares(const at::Tensor& piece, c10::intrusive_ptr<FusedColumns> fused);
 at::Tensor to_pieces(const at::Tensor& shares, c10::intrusive_ptr<FusedColumns> fused);

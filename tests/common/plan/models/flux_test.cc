@@ -99,7 +99,7 @@ TEST(FluxTest, ActivationsByHand) {
   const auto blocks = block_activations(spec, {.rows = rows, .txt = txt, .img = img});
   ASSERT_EQ(blocks.size(), 6u);
   const int64_t attention = n * (dim * e + spec.n_heads * 4);
-  const int64_t numbers = n * 4 * 2 * (1 + spec.n_heads);  // Of layer norms and head norms.
+  const int64_t numbers = n * 4 * 2 * (1 + spec.n_heads);  // Statistics of the norms.
   EXPECT_EQ(blocks[1].input, (rows + n) * dim * e);
   // Norm and its modulation, twice; q, k and v, the values of both streams side by side, q and k rotated; attention's
   // result by stream, two projections for gates and one sum; the feed-forward. For each row silu(vec), and the parts

@@ -22,7 +22,8 @@ class FluxBlock : public nn::Block {
  public:
   FluxBlock(std::string name, const models::FluxSpec& spec) : Block(std::move(name)), spec_(spec) {}
 
-  // Runs the block with the inputs of the context (flux_inputs()).
+  // Runs the block with the inputs of the context (flux_inputs()): `input` [B, T, channels] and the result are those of
+  // run().
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) final {
     return run(input, flux_inputs(context));
   }

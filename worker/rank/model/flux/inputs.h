@@ -12,8 +12,8 @@
 
 namespace titan::model::flux {
 
-// What the blocks of one microbatch read in addition to their activations. Under context parallelism a rank has Tt of
-// a row's tokens of the text and Ti of its image's (context_share()).
+// Tensors of one microbatch that its blocks read in addition to their activations. Under context parallelism a rank has
+// Tt of a row's tokens of the text and Ti of its image's (context_share()).
 struct FluxInputs {
   at::Tensor txt;        // [B, Tt, txt_width], any floating type: the text's tokens.
   at::Tensor y;          // [B, vec_width], any floating type: the vector of the whole text.
@@ -21,7 +21,7 @@ struct FluxInputs {
   at::Tensor guidance;   // fp32 [B]: strength of the guidance. Only for a model with guidance_embed.
   at::Tensor txt_ids;    // fp32 [B or 1, Tt, 3]: positions on the three axes.
   at::Tensor img_ids;    // fp32 [B or 1, Ti, 3].
-  at::Tensor rotation;   // What rotation_table() returns. Undefined: each block computes it from the ids.
+  at::Tensor rotation;   // Result of rotation_table(). Undefined: each block computes it from the ids.
 
   int64_t txt_tokens() const { return txt_ids.size(1); }
   int64_t img_tokens() const { return img_ids.size(1); }
@@ -33,8 +33,8 @@ inline constexpr char kLatents[] = "x_t", kTarget[] = "target", kTxt[] = "txt", 
                       kTimesteps[] = "timesteps", kGuidance[] = "guidance", kTxtIds[] = "txt_ids",
                       kImgIds[] = "img_ids", kRotation[] = "rotation";
 
-// Takes the inputs out of a microbatch's named tensors. Throws c10::Error, which names a missing one: every block needs
-// the ids, and only the first block the text, the vector and the times.
+// Takes the inputs out of a microbatch's named tensors, [B, ...] each as in FluxInputs. Throws c10::Error, which names
+// a missing one: every block needs the ids, and only the first block the text, the vector and the times.
 FluxInputs flux_inputs(const std::map<std::string, at::Tensor>& tensors);
 
 // The same for the context that blocks get.

@@ -1,6 +1,7 @@
 // Tests Flux's blocks. flux_oracle_test.py compares them with diffusers and torchtitan.
 #include "worker/rank/model/flux/flux.h"
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -63,6 +64,7 @@ TEST(FluxBlocksTest, ParametersAreThoseOfTheSpec) {
 
 // torchtitan's initial values. Nothing but the last layer then has a gradient.
 TEST(FluxBlocksTest, FreshModelReturnsZeros) {
+  at::set_num_threads(1);  // The sizes are too small to share.
   at::manual_seed(1);
   const models::FluxSpec spec = small_flux();
   const Blocks blocks = *build_blocks(spec);
@@ -95,6 +97,7 @@ TEST(FluxBlocksTest, FreshModelReturnsZeros) {
 
 // bf16 stays close with each of Titan's and LibTorch's kernels, also where rows have different positions.
 TEST(FluxBlocksTest, LowerPrecisionsComeClose) {
+  at::set_num_threads(1);  // The sizes are too small to share.
   at::manual_seed(2);
   const models::FluxSpec spec = small_flux();
   const Blocks blocks = *build_blocks(spec);
@@ -119,6 +122,7 @@ TEST(FluxBlocksTest, LowerPrecisionsComeClose) {
 
 // A block that runs again for its backward pass has the same bits, whatever it keeps of the first pass.
 TEST(FluxBlocksTest, RecomputationHasTheSameBits) {
+  at::set_num_threads(1);  // The sizes are too small to share.
   at::manual_seed(3);
   const models::FluxSpec spec = small_flux();
   const Blocks blocks = *build_blocks(spec);
@@ -151,8 +155,9 @@ TEST(FluxBlocksTest, RecomputationHasTheSameBits) {
   }
 }
 
-// What a planner predicts is what the blocks hold between their passes.
+// Blocks hold between their passes what a planner predicts.
 TEST(FluxBlocksTest, HoldsThePredictedActivations) {
+  at::set_num_threads(1);  // The sizes are too small to share.
   at::manual_seed(4);
   const models::FluxSpec spec = small_flux();
   const int64_t rows = 2, txt = 24, img = 40;
@@ -260,6 +265,7 @@ class FluxNamesTest : public ::testing::Test {
 
 // Written under either name, every rank's rows of every parameter are read back, wherever they are cut.
 TEST_F(FluxNamesTest, AnyRowsAreReadBack) {
+  at::set_num_threads(1);  // The sizes are too small to share.
   at::manual_seed(5);
   const models::FluxSpec spec = small_flux();
   const auto weights = draw_flux_weights(spec);

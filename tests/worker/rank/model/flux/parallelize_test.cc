@@ -24,7 +24,7 @@ struct Split {
 };
 
 struct Totals {
-  FluxWeights gradients;  // Of whole parameters.
+  FluxWeights gradients;  // Gradients of whole parameters.
   at::Tensor prediction, grad_latents, grad_txt;
 };
 
@@ -73,6 +73,7 @@ Totals run_split(const models::FluxSpec& spec, const FluxWeights& weights, const
 }
 
 TEST(FluxSplitTest, ComputesTheSameAsOneRank) {
+  at::set_num_threads(1);
   at::manual_seed(1);
   const models::FluxSpec spec = small_flux();
   const FluxWeights weights = draw_flux_weights(spec);
@@ -138,7 +139,7 @@ TEST(FluxSplitTest, RefusesWhatDoesNotDivide) {
     const model::flux::Blocks blocks = *model::flux::build_blocks(spec);
     const absl::Status status = model::flux::parallelize(blocks, spec, {.mesh = self.mesh.get()});
     EXPECT_EQ(std::string(status.message()),
-              "parallelism.tensor_parallel_degree: 4 does not divide the model's 2 query heads (possible: 1, 2)");
+              "parallelism.tensor_parallel_degree: 4 does not divide the model's 2 attention heads (possible: 1, 2)");
   });
   const FluxBatch batch = draw_flux_batch(spec, 1, 5, 6);
   run_ranks({.cp = 2}, 2, every_axis(), [&](ThreadRank& self) {
