@@ -1,8 +1,8 @@
 #pragma once
 
-// What a model is trained for, apart from its blocks and its loss (model.h): where its rows come from, what the blocks
-// read of them, how progress is counted, and what is shown during validation. The trainer knows no kind of data; it
-// asks the objective. Families without one of their own are language models (language/objective.h).
+// An objective says what a model is trained for, apart from its blocks and its loss (model.h): where its rows come
+// from, what the blocks read of them, how progress is counted, and what is shown during validation. The trainer knows
+// no kind of data; it calls the objective. A family that brings none has language models (language/objective.h).
 
 #include <ATen/ATen.h>
 
@@ -50,22 +50,23 @@ struct MicrobatchOptions {
   parallel::ContextParallel context;  // Without a group rows stay whole.
 };
 
-// What the blocks read of some rows, on the device, and how many terms its loss sums.
+// Some rows as the blocks read them, on the device, and how many terms their loss sums.
 struct Microbatch {
   nn::MicrobatchContext context;
-  int64_t loss_terms = 0;  // Of this rank's share. The step's loss is the sum over all ranks divided by their terms.
+  // Counts this rank's share. The step's loss is the sum over all ranks divided by their terms.
+  int64_t loss_terms = 0;
 };
 
 // The trained model as samples run it.
 struct WholeModel {
-  // Calls a function for one block after another, with its weights gathered, and returns the last result. Collective if
-  // weights are sharded.
+  // Calls a function for one block after another, with its weights gathered, and returns the last result. The model
+  // decides the shapes: its input, then activations [B, L, dim]. Collective if weights are sharded.
   std::function<at::Tensor(at::Tensor, const std::function<at::Tensor(nn::Block&, const at::Tensor&)>&)> visit;
   const std::vector<nn::Block*>& blocks;
   at::Device device;
 };
 
-// What a model made of the prompts of [validation].
+// The samples that a model made of the prompts of [validation].
 struct Samples {
   std::vector<std::string> lines;  // For the log. Only on rank 0.
   std::string not_finite;          // Why some sample is meaningless, the same on every rank. Empty: all are finite.

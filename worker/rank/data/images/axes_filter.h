@@ -76,7 +76,7 @@ class AxesFilter {
   const size_t stride_, channels_;
   const AxisTaps &across_, &down_;
   std::vector<Sample> out_;
-  std::vector<const Sample*> rows_;  // Of one sum.
+  std::vector<const Sample*> rows_;  // The rows that one sum reads.
 };
 
 }  // namespace titan::images

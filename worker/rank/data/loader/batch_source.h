@@ -1,7 +1,7 @@
 #pragma once
 
-// What a trainer reads: batches of named tensors, and the place in the data after each. Each kind of data has its own
-// source; the objective of a model opens it (worker/rank/model/objective.h).
+// A trainer reads batches of named tensors, and the place in the data after each. Each kind of data has its own source;
+// the objective of a model opens it (worker/rank/model/objective.h).
 
 #include <ATen/ATen.h>
 
@@ -18,16 +18,18 @@
 
 namespace titan::data {
 
-// Some rows as named tensors on the CPU. Dim 0 of every tensor is the row.
+// Some rows as named tensors on the CPU, each [rows, ...].
 class Batch {
  public:
   Batch() = default;
   Batch(std::initializer_list<std::pair<const std::string, at::Tensor>> tensors) : tensors_(tensors) {}
 
+  // Returns the tensor [rows, ...], undefined if it is new.
   at::Tensor& operator[](const std::string& name) { return tensors_[name]; }
-  // Throws c10::Error with the names that exist if there is no such tensor.
+  // Returns the tensor [rows, ...]. Throws c10::Error with the names that exist if there is none.
   const at::Tensor& at(const std::string& name) const;
   bool has(const std::string& name) const;
+  // Returns all tensors, each [rows, ...].
   const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
 
   int64_t rows() const;  // 0 without tensors.

@@ -29,7 +29,7 @@ std::vector<std::vector<size_t>> pack_samples(const std::vector<SampleSize>& siz
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return sizes[a].tokens > sizes[b].tokens; });
   std::vector<std::vector<size_t>> rows;
-  std::vector<int64_t> images;                 // Of each row.
+  std::vector<int64_t> images;                 // Number of images in each row.
   std::set<std::pair<int64_t, size_t>> space;  // Free tokens of a row, and the row.
   for (const size_t sample : order) {
     const SampleSize& size = sizes[sample];

@@ -16,7 +16,7 @@
 
 namespace titan::data {
 
-// What packing needs to know of a sample.
+// The sizes of a sample that packing reads.
 struct SampleSize {
   int64_t tokens = 0, images = 0;
 };

@@ -12,7 +12,7 @@ struct ImageShares {
     int64_t index = 0;  // Number of the image among those of the rank.
     bool operator==(const Place&) const = default;
   };
-  std::vector<Place> places;                 // Of each image.
+  std::vector<Place> places;                 // Where each image is encoded.
   std::vector<std::vector<int64_t>> images;  // Images of each rank, ascending: the inverse of `places`.
 
   // Returns, for each image, its number in the concatenation of all ranks' images in the order of ranks (an all-gather

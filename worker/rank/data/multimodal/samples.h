@@ -23,7 +23,8 @@ struct SampleImage {
 
 struct MultimodalSample {
   std::vector<int32_t> tokens;
-  // As long as `tokens`: the token itself, or -100 where it is not predicted (image tokens and the tokens around them).
+  // As many as `tokens`. Each is the token itself, or -100 if it is not predicted (image tokens and the tokens around
+  // them).
   std::vector<int32_t> labels;
   std::vector<SampleImage> images;  // In the order of their tokens. A sample of only text has none.
 };
@@ -35,7 +36,7 @@ struct MultimodalOptions {
   int64_t seq_len = 0;                 // Tokens of a row.
   int64_t max_images = 0;              // Images of a global batch.
   int64_t max_patches_per_image = 0;   // Patches of one image.
-  int64_t packing_window = 0;          // Samples that are packed into rows together. 0: each has a row of its own.
+  int64_t packing_window = 0;          // Samples that are packed into rows together. 0: each has a separate row.
   int64_t spatial_merge_size = 1;      // Squares of merge x merge patches become one token.
   int64_t patch_values = 3 * 16 * 16;  // Numbers of a patch.
   int32_t image_token = 0, pad_token = 0;

@@ -32,7 +32,7 @@ struct SampleIndex {
   static absl::StatusOr<SampleIndex> from_bytes(std::string_view bytes);
 };
 
-// Keeps the index of each file in a file of its own, written whole. Several ranks may make the same one at the same
+// Keeps the index of each file in a separate file, written whole. Several ranks may make the same one at the same
 // time, with the same content. Indexes that cannot be stored are kept in memory. Thread-safe.
 //
 // The counts of text (block_counts.h) have one small record for each block in one file. Here a file of thousands of

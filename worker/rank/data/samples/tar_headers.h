@@ -43,7 +43,7 @@ class TarHeaders {
 
  private:
   struct Header;
-  // What earlier headers say about the next member.
+  // Earlier headers describe the next member.
   struct Extension {
     std::string name;
     int64_t size = -1;  // -1: the member's own header says it.

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the encoders cost, in closed form. Uses no LibTorch. FLOPs are those of matrix products, convolutions and
-// attention, a multiplication and an addition counting as two; causal attention counts in full.
+// Computes what the encoders cost, in closed form. Uses no LibTorch. FLOPs are those of matrix products, convolutions
+// and attention, a multiplication and an addition counting as two; causal attention counts in full.
 
 #include <cstdint>
 

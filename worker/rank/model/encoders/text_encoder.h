@@ -55,7 +55,7 @@ class TextEncoder {
   at::Tensor encode(const at::Tensor& ids, const BlockHooks& hooks = {}) const;
 
   const std::vector<std::unique_ptr<EncoderBlock>>& blocks() const { return blocks_; }
-  std::vector<nn::Parameter*> parameters() const;  // Of all blocks, in order. All are frozen.
+  std::vector<nn::Parameter*> parameters() const;  // Those of all blocks, in order. All are frozen.
   const WeightNames& names() const { return names_; }
 
  private:
