@@ -23,7 +23,7 @@ struct SampleImage {
 
 struct MultimodalSample {
   std::vector<int32_t> tokens;
-  // As many as `tokens`. Each is the token itself, or -100 if it is not predicted (image tokens and the tokens around
+  // A label for each of `tokens`: the token itself, or -100 if it is not predicted (image tokens and the tokens around
   // them).
   std::vector<int32_t> labels;
   std::vector<SampleImage> images;  // In the order of their tokens. A sample of only text has none.
