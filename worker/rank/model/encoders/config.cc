@@ -112,7 +112,7 @@ void expect_blocks(Keys& keys, const char* key, const char* only, size_t levels)
 void take_channels(Keys& keys, AutoencoderOptions& options) {
   const json there = keys.at("block_out_channels");
   const auto good = [&](const json& number) {
-    return number.is_number_unsigned() && number > 0 && number < (1 << 20) &&
+    return number.is_number_integer() && number > 0 && number < (1 << 20) &&
            number.get<int64_t>() % std::max<int64_t>(options.norm_groups, 1) == 0;
   };
   if (!there.is_array() || there.empty() || there.size() > kMaxLevels ||

@@ -1,6 +1,6 @@
 #pragma once
 
-// Computes what the encoders cost, in closed form. Uses no LibTorch. FLOPs are those of matrix products, convolutions
+// States the cost of the encoders in closed form. Uses no LibTorch. FLOPs are those of matrix products, convolutions
 // and attention, a multiplication and an addition counting as two; causal attention counts in full.
 
 #include <cstdint>
@@ -29,10 +29,11 @@ double encoder_flops(const AutoencoderOptions& options, int64_t height, int64_t 
 double decoder_flops(const AutoencoderOptions& options, int64_t height, int64_t width);
 
 // Return the most bytes of activations that are alive at once for one picture of height x width pixels, without the
-// caller's picture or latents, and without workspaces of convolutions. A batch takes as many times more. Of Flux's
-// autoencoder the highest resolution decides: 384 numbers a pixel to encode and 640 to decode, so a picture of 1024 x
-// 1024 pixels takes 0.75 GiB and 1.25 GiB in bf16. Attention adds nothing that grows with the square of the pixels
-// unless LibTorch has no fused kernel for it (fp64 on a GPU): then it adds (height width / 64)^2 numbers.
+// caller's picture or latents, and without workspaces of convolutions, which on a CPU are up to a copy of their input.
+// A batch takes as many times more. Of Flux's autoencoder the highest resolution decides: 384 numbers a pixel to encode
+// and 640 to decode, so a picture of 1024 x 1024 pixels takes 0.75 GiB and 1.25 GiB in bf16. Attention adds nothing
+// that grows with the square of the pixels unless LibTorch has no fused kernel for it (fp64 on a GPU): then it adds
+// (height width / 64)^2 numbers.
 int64_t encoder_activation_bytes(const AutoencoderOptions& options, int64_t height, int64_t width,
                                  int64_t number_bytes);
 int64_t decoder_activation_bytes(const AutoencoderOptions& options, int64_t height, int64_t width,
