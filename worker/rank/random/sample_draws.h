@@ -18,7 +18,7 @@ struct SampleDraws {
 // independently of the other, for classifier-free guidance (Ho and Salimans, 2022).
 SampleDraws draw_sample(uint64_t seed, int64_t row, double drop_probability);
 
-// Purposes of a sample's other numbers. Each has a separate stream.
+// Names the use of a sample's other numbers. Each use has a separate stream.
 enum class SampleStream : uint32_t {
   kNoise = 1,        // Normal, one for each element of the latent image: what flow matching mixes in.
   kTimestep = 2,     // Uniform, one.

@@ -24,8 +24,8 @@ using nlohmann::json;
 constexpr char kStartOfText[] = "<|startoftext|>", kEndOfText[] = "<|endoftext|>";
 constexpr size_t kMaxMerges = 49152 - 256 - 2;  // The class reads no more.
 
-// A character that is not a letter, mark, number, punctuation, symbol or separator is a control, format, private, or
-// unassigned character.
+// Characters that are not letters, marks, numbers, punctuation, symbols or separators are control, format, private or
+// unassigned ones.
 constexpr char kRemoved[] = "[^\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Z}\\t\\n\\r]|\\x{fffd}";
 // The blocks of CJK ideographs, without Kana and Hangul.
 constexpr char kChinese[] =

@@ -124,7 +124,7 @@ class TitanData(unittest.TestCase):
         self.assertEqual({"ids": [5, 3, 6], "pieces": ["<|startoftext|>", "b</w>", "<|endoftext|>"], "offsets": [None] * 3}, result)
         for words, arguments in [("neither T5's nor CLIP's", ["--tokenizer", self.folder, "--pad-to", 8]),
                                  ("cannot have 1 tokens", ["--tokenizer", clip, "--pad-to", 1]),
-                                 ("--pad-to excludes --eos", ["--tokenizer", clip, "--pad-to", 8, "--eos"])]:
+                                 ("--eos excludes --pad-to", ["--tokenizer", clip, "--pad-to", 8, "--eos"])]:
             code, _, stderr_text = titan_data("encode", *arguments, "a")
             self.assertEqual(2, code)
             self.assertIn(words, stderr_text)
