@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 logging.disable(logging.CRITICAL)
 from diffusers import FluxTransformer2DModel  # noqa: E402
 from diffusers.models.transformers import transformer_flux  # noqa: E402
+from diffusers.utils import logging as diffusers_logging  # noqa: E402
 from torchtitan.models.attention import ScaledDotProductAttentionWrapper  # noqa: E402
 from torchtitan.models.flux.model import layers  # noqa: E402
 from torchtitan.models.flux.model.args import FluxModelArgs  # noqa: E402
@@ -203,12 +204,12 @@ def check(guidance, errors, root):
         if numbers_of(opened.config) != numbers_of(model.config):
             sys.exit(f"config.json differs: {numbers_of(opened.config)}, not {numbers_of(model.config)}")
         model.float()
-    check_released_names(root, ours_from_diffusers(state), inputs, errors)
+    check_released_names(root, ours_from_diffusers(state), inputs)
     if not guidance:
         check_torchtitan(root, state, inputs, errors)
 
 
-def check_released_names(root, ours, inputs, errors):
+def check_released_names(root, ours, inputs):
     """The released model's file, with diffusers' config.json next to it."""
     released = {re.sub(r"_norm\.weight$", "_norm.scale", name): tensor.contiguous() for name, tensor in ours.items()}
     folder = root / "released"
@@ -235,6 +236,7 @@ def check_torchtitan(root, state, inputs, errors):
 
 
 def main():
+    diffusers_logging.disable_progress_bar()
     errors = Errors()
     for seed, guidance in enumerate((False, True)):
         torch.manual_seed(seed)
