@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/status/status.h"
+#include "common/plan/config/assets.h"
 #include "common/plan/config/json.h"
 #include "common/plan/config/load.h"
 #include "common/plan/config/raw.h"
@@ -49,8 +50,7 @@ std::vector<config::Problem> relative_paths(config::LoadedConfig& loaded) {
   std::vector<config::Problem> problems;
   config::visit_paths(loaded.config, [&](const std::string& key, const std::string& path) {
     // Each node has its own default assets.
-    const bool assets = key == "model.hf_assets_path" && path == config::ModelSection{}.hf_assets_path;
-    if (assets || absl::StartsWith(path, "/")) return;
+    if (config::means_assets(key, path) || absl::StartsWith(path, "/")) return;
     const auto origin = loaded.origins.find(key);
     problems.push_back({origin == loaded.origins.end() ? config::Origin{} : origin->second, key, path,
                         "must be an absolute path: the controller has another working folder", ""});

@@ -37,13 +37,14 @@ std::optional<DataProblem> problem_of(const absl::Status& status, const std::str
   return DataProblem{without_path(status, path), false};
 }
 
+}  // namespace
+
 std::optional<DataProblem> check_listed(const std::string& path) {
+  if (path.empty() || hub::is_hub_path(path)) return std::nullopt;
   const absl::StatusOr<data_files::ListedFiles> listed = data_files::list_files(path);
   if (listed.ok()) return std::nullopt;
   return DataProblem{without_path(listed.status(), path), absl::IsNotFound(listed.status())};
 }
-
-}  // namespace
 
 std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
                                       const config::DataLoaderSection& settings, std::vector<std::string>& warnings) {

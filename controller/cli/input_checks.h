@@ -23,6 +23,9 @@ struct DataProblem {
 std::optional<DataProblem> check_data(const std::string& dataset, const std::string& path,
                                       const config::DataLoaderSection& settings, std::vector<std::string>& warnings);
 
+// Checks only that the path leads to files.
+std::optional<DataProblem> check_listed(const std::string& path);
+
 // Explains why a job that resumes from a step would not find its place in the data: the step was saved with another
 // dataset. `train_state`: from the step's manifest. Returns "" if it would, or if only ranks can know: with sources, a
 // token index or a hub.

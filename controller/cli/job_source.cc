@@ -12,9 +12,12 @@
 #include "common/base/text/home.h"
 #include "common/io/storage/folder_id.h"
 #include "common/io/tokenizer_files/find_tokenizer.h"
+#include "common/plan/config/assets.h"
 #include "common/plan/config/json.h"
 #include "common/plan/config/load.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/config/validate.h"
+#include "controller/cli/encoder_checks.h"
 #include "controller/cli/preflight.h"
 #include "controller/cli/terminal.h"
 #include "nlohmann/json.hpp"
@@ -70,16 +73,20 @@ absl::StatusOr<config::LoadedConfig> load(const Source& source, const std::strin
   return *std::move(loaded);
 }
 
-// Returns whether the path is torchtitan's default, which means the assets of each node's own installation
-// (common/plan/config/assets.h) unless the folder exists.
-bool stands_for_assets(const std::string& path) {
-  std::error_code error;
-  return path == config::ModelSection{}.hf_assets_path && !fs::exists(path, error);
+// Replaces names of encoders by the folders that hold them on this machine.
+void find_encoders(config::JobConfig& config) {
+  if (config::kind_of(config.model) != config::ModelKind::kTextToImage) return;
+  for (std::string* const encoder : {&config.encoder.t5_encoder, &config.encoder.clip_encoder}) {
+    const std::string folder = downloaded_encoder(*encoder);
+    if (!folder.empty()) *encoder = fs::absolute(folder).lexically_normal().string();
+  }
 }
 
 void make_paths_absolute(config::JobConfig& config) {
+  find_encoders(config);
   config::visit_paths(config, [](const std::string& key, std::string& path) {
-    if (key == "model.hf_assets_path" && stands_for_assets(path)) return;
+    std::error_code error;
+    if (config::means_assets(key, path) && !fs::exists(path, error)) return;
     path = fs::absolute(text::expand_home(path)).lexically_normal().string();
   });
 }
@@ -115,8 +122,10 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
     std::vector<std::string> warnings;
     TITAN_RETURN_IF_ERROR(config::to_status(check_files(prepared.loaded, warnings)));
     for (const std::string& warning : warnings) warn(warning);
-    for (const std::string& note : tokenizer_files::not_applied(prepared.loaded.config.model.hf_assets_path))
-      warn(note);
+    const config::JobConfig& config = prepared.loaded.config;
+    if (config::uses_assets_tokenizer(config)) {
+      for (const std::string& note : tokenizer_files::not_applied(config.model.hf_assets_path)) warn(note);
+    }
   }
   config::resolve(prepared.loaded.config);
   prepared.text = config::source_text(std::move(prepared.text), source.overrides);

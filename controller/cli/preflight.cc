@@ -18,10 +18,12 @@
 #include "common/io/tokenizer_files/find_tokenizer.h"
 #include "common/plan/config/assets.h"
 #include "common/plan/config/data_sources.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/config/parallelism.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/repository.h"
 #include "common/plan/models/sizes.h"
+#include "controller/cli/encoder_checks.h"
 #include "controller/cli/input_checks.h"
 #include "nlohmann/json.hpp"
 
@@ -66,7 +68,8 @@ class Checker {
     check_schedule();
     check_library();
     check_assets();
-    if (config_.model.hf_assets_path != config::ModelSection{}.hf_assets_path) check_tokenizer();
+    if (!means_assets() && config::uses_assets_tokenizer(config_)) check_tokenizer();
+    if (config::kind_of(config_.model) == config::ModelKind::kTextToImage) check_encoder_files();
     check_chat_template();
     check_dataset("training.dataset_path", config_.training.dataset, config_.training.dataset_path,
                   config_.training.dataloader);
@@ -157,15 +160,26 @@ class Checker {
 
   // Checks the default assets, which each node has with its installation, in this machine's installation.
   void check_assets() {
-    const std::string& tokenizer = config_.model.hf_assets_path;
-    if (tokenizer == config::ModelSection{}.hf_assets_path)
-      check_asset("model.hf_assets_path", tokenizer, "tokenizer/tokenizer.json");
+    if (means_assets() && config::uses_assets_tokenizer(config_))
+      check_asset("model.hf_assets_path", config_.model.hf_assets_path, "tokenizer/tokenizer.json");
     if (config_.training.dataloader.sources.empty()) {
       check_own_text("training.dataset", config_.training.dataset, config_.training.dataset_path);
     }
     const bool of_hub = config::streams_c4(config_) && config_.validation.dataset == "c4_validation";
     if (!config_.validation.enable || of_hub || !config_.validation.dataloader.sources.empty()) return;
     check_own_text("validation.dataset", config_.validation.dataset, config_.validation.dataset_path);
+  }
+
+  bool means_assets() const { return config::means_assets("model.hf_assets_path", config_.model.hf_assets_path); }
+
+  void check_encoder_files() {
+    for (const EncoderProblem& problem : check_encoders(config_)) {
+      if (problem.is_missing) {
+        missing(problem.key, problem.value, problem.message, problem.remedy);
+      } else {
+        bad(problem.key, problem.value, problem.message, problem.remedy);
+      }
+    }
   }
 
   void check_own_text(const std::string& key, const std::string& dataset, const std::optional<std::string>& path) {
@@ -193,7 +207,8 @@ class Checker {
     const absl::StatusOr<int64_t> largest = tokenizer_files::largest_id(*found);
     if (!largest.ok()) return bad(key, folder, std::string(largest.status().message()));
     const auto spec = models::find(config_.model.name, config_.model.flavor);
-    if (!spec.ok() || *largest < spec->vocab_size) return;
+    const bool has_vocabulary = config::kind_of(config_.model) != config::ModelKind::kTextToImage;
+    if (!spec.ok() || !has_vocabulary || *largest < spec->vocab_size) return;
     bad(key, folder,
         absl::StrCat("the tokenizer's largest token is ", *largest, ", but ", config_.model.name, " ",
                      config_.model.flavor, " has a vocabulary of ", spec->vocab_size));
@@ -206,8 +221,7 @@ class Checker {
       return;
     }
     const std::string& given = config_.model.hf_assets_path;
-    const bool own = given == config::ModelSection{}.hf_assets_path;
-    const std::string folder = own ? (fs::path(config::assets_folder()) / "tokenizer").string() : given;
+    const std::string folder = means_assets() ? (fs::path(config::assets_folder()) / "tokenizer").string() : given;
     if (!tokenizer_files::find_tokenizer(folder).ok()) return;  // It was reported already.
     const auto config = tokenizer_files::read_tokenizer_config(folder);
     const absl::Status found =
@@ -241,7 +255,9 @@ class Checker {
 
   void check_files_of(const std::string& key, const std::string& dataset, const std::string& path,
                       const config::DataLoaderSection& settings) {
-    const std::optional<DataProblem> problem = check_data(dataset, path, settings, warnings_);
+    const bool images = config::learns_from_images(config_.model);
+    const std::optional<DataProblem> problem =
+        images ? check_listed(path) : check_data(dataset, path, settings, warnings_);
     if (!problem) return;
     if (problem->is_missing) return missing(key, path, problem->message);
     bad(key, path, problem->message);

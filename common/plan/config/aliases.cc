@@ -71,6 +71,13 @@ constexpr KeyAlias kAliases[] = {
     {"validation.interval", "validation.freq"},
     {"optimizer.type", "optimizer.name"},
     {"optimizer.learning_rate", "optimizer.lr"},
+    {"training.classifer_free_guidance_prob", "training.classifier_free_guidance_prob"},  // torchtitan's misspelling.
+    {"validation.enable_classifer_free_guidance", "validation.enable_classifier_free_guidance"},
+    {"training.max_images_per_batch", "data.max_images_per_batch"},
+    {"training.max_patches_per_image", "data.max_patches_per_image"},
+    {"training.packing_buffer_size", "data.packing_buffer_size"},
+    {"training.patch_size", "data.patch_size"},
+    {"training.spatial_merge_size", "data.spatial_merge_size"},
     // Before [parallelism] existed, degrees were in [training] and [experimental].
     {"training.data_parallel_degree", "parallelism.data_parallel_shard_degree"},
     {"parallelism.data_parallel_degree", "parallelism.data_parallel_shard_degree"},
@@ -183,7 +190,6 @@ struct Note {
   std::string_view text;
 };
 
-constexpr std::string_view kFlux = "it belongs to the model flux, which is not supported yet";
 constexpr std::string_view kTokens =
     "batches are counted in sequences here: set training.local_batch_size and training.seq_len";
 constexpr std::string_view kNewer = "it belongs to a torchtitan version after 0.2.2";
@@ -205,18 +211,7 @@ constexpr std::string_view kDegrees =
     "pipeline_parallel_degree, context_parallel_degree, expert_parallel_degree";
 
 constexpr Note kUnknown[] = {
-    {"training.classifier_free_guidance_prob", kFlux},
-    {"training.img_size", kFlux},
-    {"validation.enable_classifier_free_guidance", kFlux},
-    {"validation.classifier_free_guidance_scale", kFlux},
-    {"validation.denoising_steps", kFlux},
-    {"validation.save_img_count", kFlux},
-    {"validation.save_img_folder", kFlux},
-    {"validation.all_timesteps", kFlux},
-    {"encoder.", kFlux},
-    {"inference.", kFlux},
-    {"training.classifer_free_guidance_prob", kFlux},  // torchtitan's misspelling.
-    {"training.guidance", kFlux},
+    {"training.guidance", "this flux has no embedding of the guidance scale: leave it out"},
     {"parallelism.pipeline_parallel_split_points", kSplits},
     {"experimental.pipeline_parallel_split_points", kSplits},
     {"training.pipeline_parallel_split_points", kSplits},
@@ -272,7 +267,9 @@ constexpr Note kUnknown[] = {
     {"distributed.", kDegrees},
     {"parallel.", kDegrees},
     {"mesh.", kDegrees},
-    {"data.", "data belongs to [training]: training.dataset, training.dataset_path, and [training.dataloader]"},
+    {"data.",
+     "data belongs to [training]: training.dataset, training.dataset_path, and [training.dataloader]; [data] has "
+     "max_images_per_batch, max_patches_per_image, patch_size, spatial_merge_size and packing_buffer_size, for vlm"},
     {"dataset.", "data belongs to [training]: training.dataset, training.dataset_path, and [training.dataloader]"},
     {"dataloader.dataset", "set training.dataset"},
     {"dataloader.dataset_path", "set training.dataset_path"},
@@ -305,7 +302,18 @@ struct IgnoredKey {
 constexpr std::string_view kNoFloat8Weights = "float8 weights are never kept for the backward pass";
 constexpr std::string_view kEachStep = "scales are always computed in each step";
 
+constexpr std::string_view kOwnKeys = "Titan has this module's keys";
+constexpr std::string_view kFluxModule = "torchtitan.models.flux.job_config";
+constexpr std::string_view kOlderFluxModule = "torchtitan.experiments.flux.job_config";
+constexpr std::string_view kVlmModule = "torchtitan.experiments.vlm.job_config";
+constexpr std::string_view kOlderVlmModule = "torchtitan.experiments.vlm.assets.job_config";
+
 constexpr IgnoredKey kIgnoredKeys[] = {
+    {"job.custom_config_module", kFluxModule, kOwnKeys},
+    {"job.custom_config_module", kOlderFluxModule, kOwnKeys},
+    {"job.custom_config_module", kVlmModule, kOwnKeys},
+    {"experimental.custom_args_module", kOlderFluxModule, kOwnKeys},
+    {"experimental.custom_args_module", kOlderVlmModule, kOwnKeys},
     {"job.use_for_integration_test", std::nullopt, "it selected torchtitan's own tests"},
     {"metrics.use_for_integration_test", std::nullopt, "it selected torchtitan's own tests"},
     {"float8.force_recompute_fp8_weight_in_bwd", std::nullopt, kNoFloat8Weights},

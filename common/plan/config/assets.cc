@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "common/base/host/host_facts.h"
+#include "common/plan/config/image_models.h"
+#include "common/plan/config/model_kind.h"
 
 namespace titan::config {
 namespace {
@@ -33,6 +35,30 @@ void resolve_c4(JobConfig& config) {
   if (streams_c4(config)) config.training.dataset_path = kC4;
 }
 
+void resolve_images(JobConfig& config) {
+  const auto resolve = [](const std::string& dataset, std::optional<std::string>& path) {
+    const std::string place = hub_path_of_images(dataset);
+    if (!path.has_value() && !place.empty()) path = place;
+  };
+  if (!learns_from_images(config.model)) return;
+  resolve(config.training.dataset, config.training.dataset_path);
+  resolve(config.validation.dataset, config.validation.dataset_path);
+}
+
+// A folder that exists comes before the installation's.
+void resolve_encoders(const fs::path& assets, EncoderSection& encoder) {
+  std::error_code error;
+  for (std::string* const path : {&encoder.t5_encoder, &encoder.clip_encoder}) {
+    if (!is_repository_name(*path) || fs::exists(*path, error)) continue;
+    const fs::path own = assets / fs::path(*path).filename();
+    if (fs::is_directory(own, error)) *path = own.string();
+  }
+  if (means_assets("encoder.autoencoder_path", encoder.autoencoder_path) &&
+      !fs::exists(encoder.autoencoder_path, error)) {
+    encoder.autoencoder_path = (assets / kAutoencoderAsset).string();
+  }
+}
+
 }  // namespace
 
 bool is_bundled_dataset(std::string_view dataset) { return dataset == "c4_test" || dataset == "c4_validation"; }
@@ -44,6 +70,14 @@ bool is_builtin_dataset(std::string_view dataset) {
 bool streams_c4(const JobConfig& config) {
   return config.training.dataset == "c4" && config.training.dataloader.sources.empty() &&
          !config.training.dataset_path.has_value();
+}
+
+bool means_assets(std::string_view key, const std::string& path) {
+  const auto same = [&](const std::string& standard) {
+    return fs::path(path).lexically_normal() == fs::path(standard).lexically_normal();
+  };
+  if (key == "model.hf_assets_path") return same(ModelSection{}.hf_assets_path);
+  return key == "encoder.autoencoder_path" && same(EncoderSection{}.autoencoder_path);
 }
 
 std::string assets_folder() {
@@ -61,15 +95,17 @@ std::string assets_folder() {
 
 void resolve_assets(JobConfig& config) {
   resolve_c4(config);
+  resolve_images(config);
   const fs::path assets = assets_folder();
   resolve_sources(assets, config.training.dataloader.sources);
   resolve_sources(assets, config.validation.dataloader.sources);
   if (assets.empty()) return;
   std::error_code error;
-  const bool is_default = config.model.hf_assets_path == ModelSection{}.hf_assets_path;
+  const bool is_default = means_assets("model.hf_assets_path", config.model.hf_assets_path);
   if (is_default && !fs::exists(config.model.hf_assets_path, error)) {
     config.model.hf_assets_path = (assets / "tokenizer").string();
   }
+  if (kind_of(config.model) == ModelKind::kTextToImage) resolve_encoders(assets, config.encoder);
   const auto alone = [&](const std::string& dataset, std::optional<std::string>& path,
                          const DataLoaderSection& settings) {
     if (settings.sources.empty()) resolve_dataset(assets, dataset, path);

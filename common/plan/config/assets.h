@@ -1,7 +1,8 @@
 #pragma once
 
-// Default data of a job: c4 from a hub, and the tokenizer and text of an installation, {assets}/tokenizer and
-// {assets}/{c4_test,c4_validation}.
+// Default data of a job: c4 and datasets of images from a hub; of an installation, the tokenizer and texts,
+// {assets}/tokenizer and {assets}/{c4_test,c4_validation}, and what its administrator has added for flux: the
+// autoencoder, {assets}/autoencoder/ae.safetensors, and encoders, {assets}/NAME.
 
 #include <string>
 #include <string_view>
@@ -25,9 +26,16 @@ bool is_bundled_dataset(std::string_view dataset);
 // there, too.
 bool streams_c4(const JobConfig& config);
 
-// Fills in defaults from assets_folder(): model.hf_assets_path (also when a file repeats torchtitan's default, unless
-// that folder exists) and the dataset_path of c4_test and c4_validation; c4 is read from a hub. The rank calls this, so
-// every node uses its local installation.
+// Place of flux's autoencoder in the assets.
+inline constexpr char kAutoencoderAsset[] = "autoencoder/ae.safetensors";
+
+// Whether the path is torchtitan's default for model.hf_assets_path or encoder.autoencoder_path, in any spelling. It
+// means the file of each node's own installation, unless it exists.
+bool means_assets(std::string_view key, const std::string& path);
+
+// Fills in defaults from assets_folder(): model.hf_assets_path and encoder.autoencoder_path when they mean the assets,
+// encoders that are repositories' names, and the dataset_path of c4_test and c4_validation; c4 and datasets of images
+// are read from a hub. The rank calls this, so every node uses its local installation.
 void resolve_assets(JobConfig& config);
 
 }  // namespace titan::config

@@ -48,6 +48,7 @@ void check_object_store(Checker& check) {
   const JobConfig& config = check.config();
   nowhere_else("job.dump_folder", config.job.dump_folder);
   nowhere_else("model.hf_assets_path", config.model.hf_assets_path);
+  nowhere_else("inference.prompts_path", config.inference.prompts_path);
   if (config.training.dataset_path) nowhere_else("training.dataset_path", *config.training.dataset_path);
   if (config.validation.dataset_path) nowhere_else("validation.dataset_path", *config.validation.dataset_path);
   place("checkpoint.folder", c.folder);

@@ -56,5 +56,6 @@ void check_datasets(Checker& check, const std::string& section, const std::strin
                     const DataLoaderSection& settings);                                  // data_sources.cc
 void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);           // trained_model.cc
 void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);  // low_precision.cc
+void check_images(Checker& check);                                                       // image_models.cc
 
 }  // namespace titan::config

@@ -18,6 +18,8 @@
 #include "common/io/hub/names.h"
 #include "common/plan/config/assets.h"
 #include "common/plan/config/checker.h"
+#include "common/plan/config/image_models.h"
+#include "common/plan/config/model_kind.h"
 
 namespace titan::config {
 
@@ -218,7 +220,8 @@ void check_library_dataset(Checker& check, const Place& place, const std::string
 }
 
 void refuse_name(Checker& check, const std::string& key, const std::string& dataset) {
-  const std::vector<std::string> known(std::begin(kBuiltinDatasets), std::end(kBuiltinDatasets));
+  std::vector<std::string> known(std::begin(kBuiltinDatasets), std::end(kBuiltinDatasets));
+  if (learns_from_images(check.config().model)) known.assign(std::begin(kImageDatasets), std::end(kImageDatasets));
   const std::string near = nearest(dataset, known);
   const std::string path = name_of(key) == "sources" ? "the source's dataset_path" : section_of(key) + ".dataset_path";
   check.fail(key, dataset,
@@ -237,7 +240,7 @@ void check_dataset_names(Checker& check) {
     if (!is_builtin_dataset(dataset)) refuse_name(check, key, dataset);
   };
   const auto section = [&](const std::string& name, const std::string& dataset, const DataLoaderSection& settings) {
-    named(name + ".dataset", dataset);
+    if (!is_image_dataset(dataset)) named(name + ".dataset", dataset);  // check_images() looks at the others.
     for (const DataSource& source : settings.sources) {
       if (source.dataset) named(name + ".dataloader.sources", *source.dataset);
     }
@@ -250,6 +253,7 @@ void check_dataset_names(Checker& check) {
 void check_datasets(Checker& check, const std::string& section, const std::string& dataset,
                     const std::optional<std::string>& dataset_path, const DataLoaderSection& settings) {
   if (check.config().experimental.custom_import.empty()) return;  // check_dataset_names() has reported it.
+  if (learns_from_images(check.config().model)) return;           // check_images() looks at these.
   const std::string loader = absl::StrCat(section, ".dataloader"), sources = absl::StrCat(loader, ".sources");
   if (settings.sources.empty() && !is_builtin_dataset(dataset)) {
     const Place place{absl::StrCat(section, ".dataset"), absl::StrCat(section, ".dataset_path"), loader};

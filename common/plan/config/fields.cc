@@ -1,10 +1,18 @@
 #include "common/plan/config/fields.h"
 
+#include <iterator>
+#include <utility>
+
 namespace titan::config {
 namespace {
 
 // Limit of counts of sequences and tokens: products of smaller ones fit in 64 bits, and larger ones are typing errors.
 constexpr double kMost = 1 << 30;
+
+std::vector<Field> joined(std::vector<Field> fields, std::vector<Field> more) {
+  fields.insert(fields.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  return fields;
+}
 
 }  // namespace
 
@@ -158,8 +166,10 @@ std::vector<Field> fields_of(LrSchedulerSection& c) {
 }
 
 std::vector<Field> fields_of(TrainingSection& c) {
-  return {
-      Field("dataset", c.dataset, "Data to train on").one_of({"c4_test", "c4", "c4_validation"}).or_library_name(),
+  std::vector<Field> fields = {
+      Field("dataset", c.dataset, "Data to train on: texts, or for flux and vlm images with captions")
+          .one_of({"c4_test", "c4", "c4_validation", "cc12m-wds", "cc12m", "cc12m-test", "coco-validation"})
+          .or_library_name(),
       Field("dataset_path", c.dataset_path, "Folder or glob of the files; see the key format of dataloader").is_path(),
       Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank and microbatch")
           .in("sequences")
@@ -203,11 +213,12 @@ std::vector<Field> fields_of(TrainingSection& c) {
             "saved steps are always read at once); auto, late on a GPU, else at_once")
           .one_of({"auto", "at_once", "late"}),
   };
+  return joined(std::move(fields), image_fields_of(c));
 }
 
 std::vector<Field> fields_of(DataLoaderSection& c) {
   constexpr std::string_view kThread = "batches are prepared by a thread of the rank; see the key prefetch";
-  return {
+  std::vector<Field> fields = {
       Field("num_workers", c.num_workers, "Python loader processes").at_least(0).without_effect(kThread),
       Field("persistent_workers", c.persistent_workers, "Keep Python loader processes").without_effect(kThread),
       Field("pin_memory", c.pin_memory, "Copy batches to pinned memory in the Python loader").without_effect(kThread),
@@ -224,10 +235,13 @@ std::vector<Field> fields_of(DataLoaderSection& c) {
       Field("max_bad_lines", c.max_bad_lines, "More malformed documents than this fail the job")
           .in("documents")
           .at_least(0),
-      Field("format", c.format,
-            "What dataset_path holds: JSON lines, plain text, Parquet, a token index of titan-data, Megatron-LM's "
-            ".bin and .idx; auto decides by file names")
-          .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan"}),
+      Field(
+          "format", c.format,
+          "What dataset_path holds: JSON lines, plain text, Parquet, a token index of titan-data, Megatron-LM's "
+          ".bin and .idx; for flux and vlm: tar files of WebDataset, a folder of image files, Parquet with images, and "
+          "for flux encodings that were computed beforehand; auto decides by file names")
+          .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan", "webdataset", "image_folder",
+                   "parquet_images", "encodings"}),
       Field("text_key", c.text_key, "Key of JSON lines, or column of Parquet files, that holds a document's text"),
       Field(
           "messages_key", c.messages_key,
@@ -255,6 +269,7 @@ std::vector<Field> fields_of(DataLoaderSection& c) {
           .in("documents")
           .between(1, 1 << 20),
   };
+  return joined(std::move(fields), image_fields_of(c));
 }
 
 // The name identifies a source in checkpoints and metrics.
@@ -353,9 +368,11 @@ std::vector<Field> fields_of(CommSection& c) {
 }
 
 std::vector<Field> fields_of(ValidationSection& c) {
-  return {
+  std::vector<Field> fields = {
       Field("enable", c.enable, "Measure the loss on other data while training"),
-      Field("dataset", c.dataset, "Data to validate on").one_of({"c4_validation", "c4_test", "c4"}).or_library_name(),
+      Field("dataset", c.dataset, "Data to validate on; as in training")
+          .one_of({"c4_validation", "c4_test", "c4", "cc12m-wds", "cc12m", "cc12m-test", "coco-validation"})
+          .or_library_name(),
       Field("dataset_path", c.dataset_path, "Folder or glob of the files; see the key format of dataloader").is_path(),
       Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank")
           .in("sequences")
@@ -372,6 +389,7 @@ std::vector<Field> fields_of(ValidationSection& c) {
             "Divides the logits of these texts; 0 takes the likeliest token")
           .at_least(0),
   };
+  return joined(std::move(fields), image_fields_of(c));
 }
 
 std::vector<Field> fields_of(DebugSection& c) {

@@ -76,6 +76,8 @@ std::vector<Field> fields_of(LrSchedulerSection& c);
 std::vector<Field> fields_of(TrainingSection& c);
 std::vector<Field> fields_of(DataLoaderSection& c);
 std::vector<Field> fields_of(DataSource& c);
+std::vector<Field> fields_of(EncoderSection& c);
+std::vector<Field> fields_of(DataSection& c);
 std::vector<Field> fields_of(ParallelismSection& c);
 std::vector<Field> fields_of(CheckpointSection& c);
 std::vector<Field> fields_of(ActivationCheckpointSection& c);
@@ -90,9 +92,15 @@ std::vector<Field> fields_of(MemoryEstimationSection& c);
 std::vector<Field> fields_of(FaultToleranceSection& c);
 std::vector<Field> fields_of(ExperimentalSection& c);
 std::vector<Field> fields_of(ValidationSection& c);
+std::vector<Field> fields_of(InferenceSection& c);
 std::vector<Field> fields_of(DebugSection& c);
 std::vector<Field> fields_of(ResourcesSection& c);
 std::vector<Field> fields_of(RestartSection& c);
 std::vector<Field> fields_of(SchedulingSection& c);
+
+// Keys of images at the end of these sections.
+std::vector<Field> image_fields_of(TrainingSection& c);
+std::vector<Field> image_fields_of(DataLoaderSection& c);
+std::vector<Field> image_fields_of(ValidationSection& c);
 
 }  // namespace titan::config

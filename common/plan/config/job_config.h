@@ -1,9 +1,9 @@
 #pragma once
 
-// A training job's configuration: one struct per TOML section, named as in torchtitan 0.2.2, plus [lora], [resources],
-// [restart] and [scheduling]. Meanings, allowed values, bounds and units are in fields*.cc, whose list also drives
-// parsing, help, dumps and the JSON schema. This header is plain data: include load.h, validate.h or json.h to work
-// with it.
+// A training job's configuration: one struct per TOML section, named as in torchtitan 0.2.2 and its modules for flux
+// and vlm ([encoder], [inference], [data]), plus [lora], [resources], [restart] and [scheduling]. Meanings, allowed
+// values, bounds and units are in fields*.cc, whose list also drives parsing, help, dumps and the JSON schema. This
+// header is plain data: include load.h, validate.h or json.h to work with it.
 
 #include <cstdint>
 #include <optional>
@@ -134,6 +134,10 @@ struct DataLoaderSection {
   std::int64_t shuffle_seed = 0;
   std::string packing = "concatenate";
   std::int64_t packing_window = 1024;
+  std::int64_t max_bad_samples = 100;
+  std::string image_key;    // Empty: found by the usual names.
+  std::string caption_key;  // Likewise.
+  int decode_threads = 2;
 };
 
 struct TrainingSection {
@@ -153,7 +157,30 @@ struct TrainingSection {
   bool gc_debug = false;
   std::string nonfinite_policy = "fail";
   std::string read_step = "auto";
+  double classifier_free_guidance_prob = 0;
+  std::int64_t img_size = 256;
+  bool test_mode = false;
   DataLoaderSection dataloader;
+};
+
+// Flux's frozen encoders of captions and images.
+struct EncoderSection {
+  std::string t5_encoder = "google/t5-v1_1-small";
+  std::string clip_encoder = "openai/clip-vit-large-patch14";
+  std::string autoencoder_path = "torchtitan/experiments/flux/assets/autoencoder/ae.safetensors";
+  std::int64_t max_t5_encoding_len = 256;
+  std::string dtype = "auto";
+  std::string t5_weights = "dtype";
+  bool shard_t5 = true;
+};
+
+// Images of the model vlm.
+struct DataSection {
+  std::int64_t max_images_per_batch = 10;
+  std::int64_t max_patches_per_image = 256;
+  std::int64_t patch_size = 16;
+  std::int64_t spatial_merge_size = 1;
+  std::int64_t packing_buffer_size = 0;  // 0: samples are not packed.
 };
 
 struct ParallelismSection {
@@ -321,7 +348,22 @@ struct ValidationSection {
   std::vector<std::string> sample_prompts;
   std::int64_t sample_max_new_tokens = 64;
   double sample_temperature = 0;
+  bool enable_classifier_free_guidance = false;
+  double classifier_free_guidance_scale = 5;
+  int denoising_steps = 50;
+  std::int64_t eval_freq = 100;
+  std::int64_t save_img_count = 1;
+  std::string save_img_folder = "img";
+  bool all_timesteps = false;
   DataLoaderSection dataloader;
+};
+
+// Generation of images from a file of prompts with a trained flux.
+struct InferenceSection {
+  std::string save_img_folder = "inference_results";
+  std::string prompts_path = "./torchtitan/experiments/flux/inference/prompts.txt";
+  std::int64_t local_batch_size = 2;
+  std::optional<std::int64_t> img_size;  // Not set: training.img_size.
 };
 
 struct DebugSection {
@@ -365,6 +407,8 @@ struct JobConfig {
   OptimizerSection optimizer;
   LrSchedulerSection lr_scheduler;
   TrainingSection training;
+  EncoderSection encoder;
+  DataSection data;
   ParallelismSection parallelism;
   CheckpointSection checkpoint;
   ActivationCheckpointSection activation_checkpoint;
@@ -376,6 +420,7 @@ struct JobConfig {
   FaultToleranceSection fault_tolerance;
   ExperimentalSection experimental;
   ValidationSection validation;
+  InferenceSection inference;
   DebugSection debug;
   ResourcesSection resources;
   RestartSection restart;

@@ -12,6 +12,8 @@
 #include "common/io/s3/location.h"
 #include "common/plan/config/apply_settings.h"
 #include "common/plan/config/checker.h"
+#include "common/plan/config/image_models.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/config/normalize_spelling.h"
 #include "common/plan/config/parallelism.h"
 #include "common/plan/config/raw.h"
@@ -76,6 +78,8 @@ std::optional<LoadedConfig> build(const RawValue& file, const std::string& name,
   loaded.warnings.insert(loaded.warnings.end(), support.begin(), support.end());
   const std::vector<std::string> pipeline = pipeline_warnings(loaded.config);
   loaded.warnings.insert(loaded.warnings.end(), pipeline.begin(), pipeline.end());
+  const std::vector<std::string> images = image_warnings(loaded.config);
+  loaded.warnings.insert(loaded.warnings.end(), images.begin(), images.end());
   const std::vector<std::string> shards = shard_warnings(loaded.config);
   loaded.warnings.insert(loaded.warnings.end(), shards.begin(), shards.end());
   if (const auto spec = resolve_model(loaded.config.model); spec.ok()) {
@@ -192,6 +196,16 @@ void visit_paths(JobConfig& config, const std::function<void(const std::string& 
   optional("checkpoint.initial_load_path", config.checkpoint.initial_load_path);
   required("parallelism.pipeline_parallel_schedule_csv", config.parallelism.pipeline_parallel_schedule_csv);
   required("experimental.custom_import", config.experimental.custom_import);
+  if (kind_of(config.model) != ModelKind::kTextToImage) return;
+  const auto encoder = [&](const char* key, std::string& path) {
+    if (!is_repository_name(path)) required(key, path);
+  };
+  encoder("encoder.t5_encoder", config.encoder.t5_encoder);
+  encoder("encoder.clip_encoder", config.encoder.clip_encoder);
+  required("encoder.autoencoder_path", config.encoder.autoencoder_path);
+  // The default is a file of a torchtitan checkout, which a training does not need.
+  if (config.inference.prompts_path != InferenceSection{}.prompts_path)
+    required("inference.prompts_path", config.inference.prompts_path);
 }
 
 std::string source_text(std::string text, const std::vector<std::string>& overrides) {

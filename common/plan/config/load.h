@@ -69,8 +69,8 @@ ConfigFormat guess_format(std::string_view text);
 std::optional<LoadedConfig> load_job(std::string_view text, ConfigFormat format, const std::string& name,
                                      const std::vector<std::string>& overrides, std::vector<Problem>& problems);
 
-// Visits every non-empty local path, not those of a hub or an object store. A relative one is relative to the working
-// folder of the job's author.
+// Visits every non-empty local path that the model uses, not those of a hub or an object store. A relative one is
+// relative to the working folder of the job's author.
 void visit_paths(JobConfig& config, const std::function<void(const std::string& key, std::string& path)>& visit);
 
 // Returns the text that a job stores as its source, with the overrides in a comment at its end.

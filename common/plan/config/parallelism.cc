@@ -12,6 +12,7 @@
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
 #include "common/plan/config/checker.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/mesh/mesh.h"
 #include "common/plan/models/registry.h"
@@ -54,7 +55,8 @@ mesh::Sizes with_row_cuts(mesh::Sizes sizes, const ParallelismSection& paralleli
 
 mesh::Sizes all_sizes(const JobConfig& config, const std::optional<models::ModelSpec>& spec, const mesh::Mesh& mesh) {
   mesh::Sizes sizes = with_row_cuts(spec.has_value() ? models::split_sizes(*spec) : mesh::Sizes(), config.parallelism);
-  sizes.seq_len = config.training.seq_len;
+  // Flux's rows are images and captions, whose lengths check_images() looks at.
+  if (kind_of(config.model) != ModelKind::kTextToImage) sizes.seq_len = config.training.seq_len;
   const bool staged = mesh.size(mesh::Axis::kPipeline) > 1;
   sizes.rows = staged ? config.parallelism.pipeline_parallel_microbatch_size : config.training.local_batch_size;
   return sizes;
@@ -64,7 +66,7 @@ mesh::Sizes all_sizes(const JobConfig& config, const std::optional<models::Model
 void check_validation_mesh(Checker& check, const mesh::Mesh& mesh) {
   const JobConfig& config = check.config();
   mesh::Sizes rows = with_row_cuts({}, config.parallelism);
-  rows.seq_len = config.validation.seq_len;
+  if (kind_of(config.model) != ModelKind::kTextToImage) rows.seq_len = config.validation.seq_len;
   if (absl::Status bad = mesh::check_divisible(mesh, rows); !bad.ok()) {
     const std::string message = absl::StrReplaceAll(bad.message(), {{"training.seq_len", "validation.seq_len"}});
     check.fail_as("validation.seq_len", "", absl::InvalidArgumentError(message));

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/config/json.h"
 #include "common/plan/config/low_precision.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/config/parallelism.h"
 #include "common/plan/mesh/mesh.h"
 #include "nlohmann/json.hpp"
@@ -89,6 +90,7 @@ const std::vector<Unsupported>& unsupported() {
       {"job.custom_config_module", "custom configuration modules",
        "they are Python, which Titan does not run; a custom model is a library (experimental.custom_import)"},
       {"fault_tolerance.enable", "fault-tolerant replicas"},
+      {"data.spatial_merge_size", "merging visual tokens"},
       {"experimental.custom_args_module", "custom arguments",
        "they are Python, which Titan does not run; a custom model is a library (experimental.custom_import)"},
   };
@@ -152,6 +154,8 @@ const std::vector<DependentKey>& dependent_keys() {
       {"checkpoint.enable_ft_dataloader_checkpoints", "fault_tolerance.enable"},
       {"debug.deterministic_warn_only", "debug.deterministic"},
       {"fault_tolerance.", "fault_tolerance.enable"},
+      {"validation.classifier_free_guidance_scale", "validation.enable_classifier_free_guidance"},
+      {"validation.save_img_folder", "validation.save_img_count", "0"},
   };
   return table;
 }
@@ -178,7 +182,8 @@ std::vector<std::string> support_warnings(const JobConfig& config, const std::ma
   std::vector<std::string> warnings;
   for (const auto& [key, origin] : origins) {
     if (at(values, key) == at(defaults, key)) continue;
-    std::string why = idle_detail(key, values, defaults);
+    std::string why = idle_with_model(key, config.model);
+    if (why.empty()) why = idle_detail(key, values, defaults);
     if (why.empty()) why = idle_converter(key, config);
     if (why.empty()) why = idle_gather(key, config);
     if (why.empty()) why = idle_number(key, config);

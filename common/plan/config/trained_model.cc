@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/text/nearest.h"
 #include "common/plan/config/checker.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/models/registry.h"
 
 namespace titan::config {
@@ -20,6 +21,7 @@ absl::StatusOr<models::ModelSpec> resolve_model(const ModelSection& model) {
 
 std::vector<std::string> length_warnings(const JobConfig& config, const models::ModelSpec& spec) {
   std::vector<std::string> warnings;
+  if (kind_of(config.model) == ModelKind::kTextToImage) return warnings;
   const auto look = [&](const char* key, std::int64_t seq_len) {
     if (seq_len <= spec.max_seq_len || spec.max_seq_len == 0) return;
     warnings.push_back(absl::StrCat(key, " = ", seq_len, " is beyond the ", spec.max_seq_len, " tokens that ",

@@ -15,6 +15,7 @@
 #include "common/io/hub/names.h"
 #include "common/io/s3/location.h"
 #include "common/plan/config/checker.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/config/parallelism.h"
 #include "common/plan/config/raw.h"
 #include "common/plan/config/support.h"
@@ -38,8 +39,8 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
   if (!spec.ok()) {
     // A library may define any model name; only a rank, which loads it, knows them.
     if (!library.empty() && models::flavors(model.name).empty()) return std::nullopt;
-    if (model.name == "flux") {
-      check.fail("model.name", model.name, "not supported yet", "use llama3");
+    if (learns_from_images(model)) {
+      check.fail("model.name", model.name, "not supported yet", "set model.name = \"llama3\"");
     } else {
       const bool known = !models::flavors(model.name).empty();
       check.fail_as(known ? "model.flavor" : "model.name", known ? model.flavor : model.name, spec.status());
@@ -115,11 +116,17 @@ void check_param_groups(Checker& check, const std::optional<models::ModelSpec>& 
     check.fail("optimizer.param_groups", problem.value, problem.message, problem.suggestion);
 }
 
+// Returns whether a name begins with a list of transformer blocks. Flux has two kinds of them.
+bool is_in_block(const std::string& fqn) {
+  return absl::StartsWith(fqn, "layers.") || absl::StartsWith(fqn, "double_blocks.") ||
+         absl::StartsWith(fqn, "single_blocks.");
+}
+
 // Returns linear layers inside transformer blocks: "layers.0.attention.wq", ...
 std::vector<std::string> linear_layers(const models::ModelSpec& spec) {
   std::vector<std::string> names;
   for (const models::ParameterSpec& tensor : models::parameters(spec)) {
-    if (tensor.shape.size() != 2 || !absl::StartsWith(tensor.fqn, "layers.")) continue;
+    if (tensor.shape.size() != 2 || !is_in_block(tensor.fqn)) continue;
     names.push_back(tensor.fqn.substr(0, tensor.fqn.rfind('.')));
   }
   return names;
@@ -136,14 +143,13 @@ void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
     if (std::find(standard.begin(), standard.end(), part) != standard.end()) continue;
     std::vector<std::string> inner;  // "attention.wq", or whole names if `part` names one layer.
     for (const std::string& layer : layers) {
-      std::string name =
-          absl::StartsWith(part, "layers.") ? layer : layer.substr(layer.find('.', sizeof("layers.")) + 1);
+      std::string name = is_in_block(part) ? layer : layer.substr(layer.find('.', layer.find('.') + 1) + 1);
       if (std::find(inner.begin(), inner.end(), name) == inner.end()) inner.push_back(std::move(name));
     }
     const std::string near = nearest(part, inner);
     check.fail("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", part,
                absl::StrCat("matches no linear layer of ", spec.name, " ", spec.flavor),
-               near.empty() ? absl::StrCat("use part of a name such as ", inner.front())
+               near.empty() ? absl::StrCat("use part of a name such as ", inner.empty() ? "attention" : inner.front())
                             : absl::StrCat("did you mean \"", near, "\"?"));
   }
 }
@@ -285,7 +291,6 @@ void check_data(Checker& check) {
   const TrainingSection& training = config.training;
   check_datasets(check, "training", training.dataset, training.dataset_path, training.dataloader);
   check_sources(check, "training", training.dataloader, training.dataset_path);
-  check_samples(check);
   const ValidationSection& validation = config.validation;
   check_datasets(check, "validation", validation.dataset, validation.dataset_path, validation.dataloader);
   if (!validation.enable) return;
@@ -334,6 +339,8 @@ void check_names(Checker& check) {
   inner("profiling.save_traces_folder", check.config().profiling.save_traces_folder);
   inner("profiling.save_memory_snapshot_folder", check.config().profiling.save_memory_snapshot_folder);
   inner("comm.save_traces_folder", check.config().comm.save_traces_folder);
+  inner("validation.save_img_folder", check.config().validation.save_img_folder);
+  inner("inference.save_img_folder", check.config().inference.save_img_folder);
   const std::string& prefix = check.config().comm.save_traces_file_prefix;
   if (absl::StrContains(prefix, '/'))
     check.fail("comm.save_traces_file_prefix", prefix, "expects a name without /", "");
@@ -355,9 +362,13 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_activation_checkpoint(checker, spec);
   check_states(checker);
   check_early_step(checker);
-  check_qk_clip(checker, spec);
-  check_lora(checker, spec);
-  check_low_precision(checker, spec);
+  if (kind_of(config.model) != ModelKind::kTextToImage) {
+    check_qk_clip(checker, spec);
+    check_lora(checker, spec);
+    check_low_precision(checker, spec);
+    check_samples(checker);
+  }
+  check_images(checker);
   check_data(checker);
   check_names(checker);
   std::vector<Problem> problems = check_support(config, origins);

@@ -154,6 +154,7 @@ SITUATIONS = {
     "a job on GPUs": {"plain": True, "resources.device": "cuda"},
     "a job of eight ranks": {"plain": True, "resources.ranks": 8},
     "a job of two ranks": {"plain": True, "resources.ranks": 2},
+    "a job that validates": {"plain": True, "validation.enable": True},
     "a job of Qwen3": {"plain": True, "model.name": "qwen3", "model.flavor": "debugmodel"},
 }  # fmt: skip
 
@@ -178,6 +179,7 @@ ROWS = [
     ("job.print_config", True, "log"),
     ("job.save_config_file", "used.json", "files"),
     ("job.custom_config_module", "mine", "refused", "a job", "experimental.custom_import"),
+    ("job.custom_config_module", "torchtitan.models.flux.job_config", "warned", "a job", "has no effect"),
 
     ("profiling.enable_profiling", True, "files", "a trace every step"),
     ("profiling.profile_freq", 2, "files", "traces"),
@@ -230,6 +232,7 @@ ROWS = [
     *each("lr_scheduler.decay_type", ["sqrt", "cosine"], "lr", "learning rate decay"),
 
     *each("training.dataset", ["c4_validation", "c4"], "loss"),  # The dataset c4 comes from a hub.
+    *each("training.dataset", ["cc12m-wds", "cc12m", "cc12m-test", "coco-validation"], "refused", "a job", "holds images"),
     ("training.dataset_path", "{data}", "loss"),
     *keys("training", {"local_batch_size": 1, "global_batch_size": 4, "seq_len": 16, "max_norm": 1e-3}, "loss"),
     ("training.max_norm", 0, "loss", "a small max_norm"),
@@ -259,6 +262,18 @@ ROWS = [
     ("training.dataloader.shuffle_seed", 5, "loss", "shuffled documents"),
     ("training.dataloader.packing", "best_fit", "loss", "short documents"),
     ("training.dataloader.packing_window", 2, "loss", "packed documents"),
+    *each("training.dataloader.format", ["webdataset", "image_folder", "parquet_images", "encodings"], "refused", "a job", "holds images"),
+    *keys("training.dataloader", {"max_bad_samples": -1, "image_key": "png", "caption_key": "text", "decode_threads": 4}, "warned",
+          "a job", OFF),
+    *keys("training", {"classifier_free_guidance_prob": 0.447, "img_size": 512, "test_mode": True}, "warned", "a job", OFF),
+
+    *keys("encoder", {"t5_encoder": "google/t5-v1_1-xxl", "clip_encoder": "/clip", "autoencoder_path": "/ae.safetensors",
+                      "max_t5_encoding_len": 512, "t5_weights": "int8", "shard_t5": False}, "warned", "a job", OFF),
+    *each("encoder.dtype", ["float32", "bfloat16"], "warned", "a job", OFF),
+
+    *keys("data", {"max_images_per_batch": 64, "max_patches_per_image": 1024, "patch_size": 14, "packing_buffer_size": 100},
+          "warned", "a job", OFF),
+    ("data.spatial_merge_size", 2, "refused", "a job", "not supported yet"),
 
     ("parallelism.data_parallel_replicate_degree", 2, "traffic", "two ranks"),
     ("parallelism.data_parallel_shard_degree", 1, "refused", "a job of two ranks", "multiply to 1"),
@@ -371,6 +386,8 @@ ROWS = [
 
     ("validation.enable", True, "validation"),
     *each("validation.dataset", ["c4_test", "c4"], "validation", "validation"),
+    *each("validation.dataset", ["cc12m-wds", "cc12m", "cc12m-test", "coco-validation"], "refused", "a job that validates",
+          "holds images"),
     ("validation.dataset_path", "{data}", "validation", "validation"),
     *keys("validation", {"local_batch_size": 2, "seq_len": 16, "freq": 3, "steps": 1}, "validation", "validation"),
     ("validation.sample_prompts", "The file", "log", "validation", "continues as"),
@@ -386,6 +403,16 @@ ROWS = [
     ("validation.dataloader.shuffle_seed", 5, "validation", "validation of shuffled documents"),
     ("validation.dataloader.packing", "best_fit", "validation", "validation of short documents"),
     ("validation.dataloader.packing_window", 2, "validation", "validation of packed documents"),
+    *each("validation.dataloader.format", ["webdataset", "image_folder", "parquet_images", "encodings"], "refused",
+          "a job that validates", "holds images"),
+    *keys("validation.dataloader", {"max_bad_samples": -1, "image_key": "png", "caption_key": "text", "decode_threads": 4}, "warned",
+          "a job", OFF),
+    *keys("validation", {"enable_classifier_free_guidance": True, "classifier_free_guidance_scale": 2.0, "denoising_steps": 4,
+                         "save_img_count": -1, "save_img_folder": "samples", "all_timesteps": True}, "warned", "a job", OFF),
+    ("validation.eval_freq", 5, "warned", "a job", "has no effect"),
+
+    *keys("inference", {"save_img_folder": "pictures", "prompts_path": "/prompts.txt", "local_batch_size": 4, "img_size": 512}, "warned",
+          "a job", OFF),
 
     ("debug.seed", 1, "loss"),
     ("debug.deterministic", True, "facts"),

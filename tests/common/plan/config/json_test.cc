@@ -31,7 +31,9 @@ void change(const Field& field) {
                ? "odd \"text\" \\ \x7f \t\xc3\xa4"
                : std::string(field.allowed.back() == *v ? field.allowed.front() : field.allowed.back());
     }
-    void operator()(std::optional<std::int64_t>* v) const { *v = 11; }
+    void operator()(std::optional<std::int64_t>* v) const {
+      *v = field.minimum > 11 ? static_cast<std::int64_t>(field.minimum) : 11;
+    }
     void operator()(std::optional<double>* v) const { *v = 0.3; }
     void operator()(std::optional<std::string>* v) const {
       v->has_value() ? v->reset() : void(*v = field.allowed.empty() ? "a/b" : std::string(field.allowed.front()));
@@ -128,11 +130,18 @@ TEST(DefaultsTest, MatchTorchtitan) {
     "training": {"dataset": "c4_test", "dataset_path": null, "local_batch_size": 8, "global_batch_size": -1, "seq_len": 2048,
                  "max_logits_mib": -1, "max_norm": 1.0, "steps": 10000, "enable_cpu_offload": false, "dtype": "float32",
                  "mixed_precision_param": "bfloat16", "mixed_precision_reduce": "float32", "gc_freq": 50, "gc_debug": false,
-                 "nonfinite_policy": "fail", "read_step": "auto",
+                 "nonfinite_policy": "fail", "read_step": "auto", "classifier_free_guidance_prob": 0.0, "img_size": 256,
+                 "test_mode": false,
                  "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,
                                 "order": "global", "prefetch": 2, "max_bad_lines": 100, "format": "auto",
                                 "text_key": "text", "messages_key": "", "train_on": "assistant", "text_documents": "file", "sources": [], "shuffle": "none", "shuffle_seed": 0, "packing": "concatenate",
-                                  "packing_window": 1024}},
+                                  "packing_window": 1024, "max_bad_samples": 100, "image_key": "", "caption_key": "",
+                                  "decode_threads": 2}},
+    "encoder": {"t5_encoder": "google/t5-v1_1-small", "clip_encoder": "openai/clip-vit-large-patch14",
+                "autoencoder_path": "torchtitan/experiments/flux/assets/autoencoder/ae.safetensors",
+                "max_t5_encoding_len": 256, "dtype": "auto", "t5_weights": "dtype", "shard_t5": true},
+    "data": {"max_images_per_batch": 10, "max_patches_per_image": 256, "patch_size": 16, "spatial_merge_size": 1,
+             "packing_buffer_size": 0},
     "parallelism": {"data_parallel_replicate_degree": 1, "data_parallel_shard_degree": -1, "fsdp_reshard_after_forward": "default",
                     "tensor_parallel_degree": 1, "enable_sequence_parallel": true, "disable_loss_parallel": false,
                     "enable_async_tensor_parallel": false, "pipeline_parallel_degree": 1, "module_fqns_per_model_part": null,
@@ -171,10 +180,16 @@ TEST(DefaultsTest, MatchTorchtitan) {
     "experimental": {"custom_import": "", "custom_args_module": ""},
     "validation": {"enable": false, "dataset": "c4_validation", "dataset_path": null, "local_batch_size": 8, "seq_len": 2048,
                    "freq": 10, "steps": -1, "sample_prompts": [], "sample_max_new_tokens": 64, "sample_temperature": 0.0,
+                   "enable_classifier_free_guidance": false, "classifier_free_guidance_scale": 5.0, "denoising_steps": 50,
+                   "eval_freq": 100, "save_img_count": 1, "save_img_folder": "img", "all_timesteps": false,
                    "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,
                                   "order": "global", "prefetch": 2, "max_bad_lines": 100, "format": "auto",
                                 "text_key": "text", "messages_key": "", "train_on": "assistant", "text_documents": "file", "sources": [], "shuffle": "none", "shuffle_seed": 0, "packing": "concatenate",
-                                  "packing_window": 1024}},
+                                  "packing_window": 1024, "max_bad_samples": 100, "image_key": "", "caption_key": "",
+                                  "decode_threads": 2}},
+    "inference": {"save_img_folder": "inference_results",
+                  "prompts_path": "./torchtitan/experiments/flux/inference/prompts.txt", "local_batch_size": 2,
+                  "img_size": null},
     "debug": {"seed": null, "deterministic": false, "deterministic_warn_only": false, "moe_force_load_balance": false},
     "resources": {"ranks": 1, "ranks_per_node": 0, "device": "cpu", "threads_per_rank": 0, "kernels": "auto",
                   "expandable_segments": true, "pin_cpus": "auto"},

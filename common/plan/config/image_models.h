@@ -1,0 +1,31 @@
+#pragma once
+
+// What a job needs so that its model can learn from images, and datasets of images that a job can name.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/plan/config/job_config.h"
+
+namespace titan::config {
+
+// Formats of files, training.dataloader.format, that hold images with captions, or their encodings.
+bool is_image_format(std::string_view format);
+
+// Names of datasets of images. cc12m-test is a folder of a torchtitan checkout, so it needs a path.
+inline constexpr std::string_view kImageDatasets[] = {"cc12m-wds", "cc12m", "cc12m-test", "coco-validation"};
+bool is_image_dataset(std::string_view dataset);
+
+// Returns where a hub has the dataset, as a dataset_path; empty: nowhere.
+std::string hub_path_of_images(std::string_view dataset);
+
+// Returns whether the value of encoder.t5_encoder or clip_encoder has the form of a repository's name, "ORG/NAME". A
+// folder may look the same: one that exists comes first, as in Hugging Face's libraries.
+bool is_repository_name(const std::string& encoder);
+
+// Returns warnings about settings of image models that work, but are seldom intended.
+std::vector<std::string> image_warnings(const JobConfig& config);
+
+}  // namespace titan::config

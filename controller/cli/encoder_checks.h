@@ -1,0 +1,28 @@
+#pragma once
+
+// Checks the folders of flux's encoders and the autoencoder's file, and finds downloaded encoders by name.
+
+#include <string>
+#include <vector>
+
+#include "common/plan/config/job_config.h"
+
+namespace titan::cli {
+
+struct EncoderProblem {
+  std::string key;  // "encoder.t5_encoder", ...
+  std::string value;
+  std::string message;
+  std::string remedy;
+  bool is_missing = false;  // Nothing exists there.
+};
+
+// Checks that the encoders exist, are of the kind that their key names and have weights, as far as one can tell without
+// reading these. Nothing with training.test_mode, whose encoders have random weights.
+std::vector<EncoderProblem> check_encoders(const config::JobConfig& config);
+
+// Returns the folder of an encoder that is named "ORG/NAME": the one of this name in the working folder if it exists,
+// else assets/hf/NAME, where titanctl assets get puts it. Returns "" when neither exists, and for other names.
+std::string downloaded_encoder(const std::string& repository);
+
+}  // namespace titan::cli
