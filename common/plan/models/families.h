@@ -10,8 +10,12 @@
   FAMILY(llama3)                     \
   FAMILY(llama4)                     \
   FAMILY(deepseek_v3)                \
+  FAMILY(flux)                       \
   FAMILY(qwen3)                      \
   FAMILY(gpt_oss)
+
+// Families that are not language models. In worker/rank/model each also has a function that makes its objective.
+#define TITAN_OTHER_OBJECTIVES(FAMILY) FAMILY(flux)
 
 namespace titan::models {
 

@@ -20,6 +20,8 @@ constexpr Row kRows[] = {
     {"deepseek_v3", "16B", "deepseek-ai/DeepSeek-V2-Lite"},
     {"deepseek_v3", "236B", "deepseek-ai/DeepSeek-V2"},
     {"deepseek_v3", "671B", "deepseek-ai/DeepSeek-V3.1-Base"},
+    {"flux", "flux-dev", "black-forest-labs/FLUX.1-dev"},
+    {"flux", "flux-schnell", "black-forest-labs/FLUX.1-schnell"},
     {"qwen3", "0.6B", "Qwen/Qwen3-0.6B"},
     {"qwen3", "1.7B", "Qwen/Qwen3-1.7B"},
     {"qwen3", "4B", "Qwen/Qwen3-4B"},

@@ -72,14 +72,20 @@ struct Samples {
   std::string not_finite;          // Why some sample is meaningless, the same on every rank. Empty: all are finite.
 };
 
+// Where a rank computes.
+struct RankPlace {
+  const comm::DeviceMesh& mesh;  // Must outlive the objective.
+  at::Device device;
+};
+
 class Objective {
  public:
   virtual ~Objective() = default;
 
-  // Reads what the job's keys name, such as sample prompts. Called once, before the model is built. InvalidArgument and
-  // NotFound name the key.
-  virtual absl::Status prepare(const config::JobConfig& config) {
-    (void)config;
+  // Reads what the job's keys name, such as sample prompts or frozen encoders. Called once, before the model is built.
+  // InvalidArgument and NotFound name the key.
+  virtual absl::Status prepare(const config::JobConfig& config, const RankPlace& place) {
+    (void)config, (void)place;
     return absl::OkStatus();
   }
   // Returns the tokens of the longest row that the model processes (BuildOptions::longest_row).

@@ -15,6 +15,15 @@ namespace titan::model {
 namespace {
 
 struct Table {
+  Table() {
+#define TITAN_OBJECTIVE_OF(family)                              \
+  for (Family & one : families) {                               \
+    if (one.name == #family) one.objective = family::objective; \
+  }
+    TITAN_OTHER_OBJECTIVES(TITAN_OBJECTIVE_OF)
+#undef TITAN_OBJECTIVE_OF
+  }
+
   std::mutex mutex;
 #define TITAN_ROW_OF(family) {#family, family::build, family::hf(), {}, nullptr},
   std::deque<Family> families{TITAN_MODEL_FAMILIES(TITAN_ROW_OF)};

@@ -3,6 +3,7 @@
 #include "worker/rank/model/flux/flux.h"
 #include "worker/rank/model/flux/hf_names.h"
 #include "worker/rank/model/flux/inputs.h"
+#include "worker/rank/model/flux/objective.h"
 
 // Flux as the engine trains it: the loss is the squared distance of the predicted velocity from noise minus latents
 // (rectified flow, arXiv 2209.03003).
@@ -12,7 +13,9 @@ namespace {
 at::Tensor squared_error(const at::Tensor& prediction, const nn::MicrobatchContext& context) {
   const at::Tensor& target = context.tensor(kTarget);
   const at::ScalarType wide = prediction.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return (prediction.to(wide) - target.to(wide)).square().sum();
+  const at::Tensor errors = (prediction.to(wide) - target.to(wide)).square();
+  const auto weights = context.tensors.find(kWeights);
+  return weights == context.tensors.end() ? errors.sum() : (errors * weights->second).sum();
 }
 
 std::unique_ptr<checkpoint::HfMapper> mapper(const models::ModelSpec& spec) { return make_mapper(*spec.flux); }
@@ -31,6 +34,10 @@ absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& /
     return parallelize(self.blocks, sizes, options);
   };
   return model;
+}
+
+std::unique_ptr<Objective> objective(const models::ModelSpec& spec) {
+  return std::make_unique<FluxObjective>(*spec.flux);
 }
 
 HfFamily hf() { return {.name = "flux", .mapper = mapper}; }

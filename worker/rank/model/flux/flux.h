@@ -10,6 +10,7 @@
 #include "common/plan/models/flux.h"
 #include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/model.h"
+#include "worker/rank/model/objective.h"
 #include "worker/rank/nn/block.h"
 
 namespace titan::model::flux {
@@ -19,6 +20,7 @@ using Blocks = std::vector<std::unique_ptr<nn::Block>>;
 // The family's functions (worker/rank/model/families.h).
 absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options);
 HfFamily hf();
+std::unique_ptr<Objective> objective(const models::ModelSpec& spec);
 
 // Builds the blocks of models::block_names(). Parameters have shapes and initial distributions (torchtitan's) but no
 // values: a fresh model returns zeros, because its last layer and all gates are zero. InvalidArgument names the numbers

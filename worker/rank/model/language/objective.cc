@@ -29,7 +29,7 @@ std::optional<int64_t> document_end_of(const models::ModelSpec& spec) {
 LanguageObjective::LanguageObjective(const models::ModelSpec& spec)
     : document_end_(document_end_of(spec)), vocabulary_(spec.vocab_size) {}
 
-absl::Status LanguageObjective::prepare(const config::JobConfig& config) {
+absl::Status LanguageObjective::prepare(const config::JobConfig& config, const RankPlace& /*place*/) {
   TITAN_ASSIGN_OR_RETURN(samples_, TextSamples::create(config));
   return absl::OkStatus();
 }

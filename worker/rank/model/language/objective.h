@@ -20,7 +20,7 @@ class LanguageObjective final : public Objective {
   // `document_end`: the token that ends a document, if attention is limited to documents.
   explicit LanguageObjective(std::optional<int64_t> document_end) : document_end_(document_end) {}
 
-  absl::Status prepare(const config::JobConfig& config) override;
+  absl::Status prepare(const config::JobConfig& config, const RankPlace& place) override;
   int64_t longest_row(const config::JobConfig& config) const override;
   // The tokenizer's end of a document replaces the model's, which is only a fallback.
   absl::StatusOr<std::unique_ptr<data::BatchSource>> open_training(const config::JobConfig& config,

@@ -221,9 +221,9 @@ class DryRun {
   }
 
   int64_t block_edges() {
-    const int ranks = sharding_.pipeline
-                          ? static_cast<int>(sharding_.pipeline->sequence_ranks)
-                          : (config_.parallelism.enable_sequence_parallel ? shape_.size(mesh::Axis::kTensor) : 1);
+    const bool splits = config_.parallelism.enable_sequence_parallel && !spec_.flux;
+    const int ranks = sharding_.pipeline ? static_cast<int>(sharding_.pipeline->sequence_ranks)
+                                         : (splits ? shape_.size(mesh::Axis::kTensor) : 1);
     const int64_t edge =
         edge_size_(first_) / ranks * spec_.dim * static_cast<int64_t>(c10::elementSize(sharding_.precision.param));
     std::map<int, int64_t> bytes;

@@ -114,8 +114,8 @@ Built build(RankContext& context) {
       value(config::pipeline_plan(config, models::block_names(built.spec)), kExitBadConfig, "PIPELINE");
   built.pipeline = plan.schedule;
   built.objective = model::make_objective(built.spec);
-  check(built.objective->prepare(config), kExitUserError, "SAMPLE_PROMPTS");
   join_mesh(context);
+  check(built.objective->prepare(config, {*context.mesh, context.device->torch_device()}), kExitUserError, "OBJECTIVE");
   built.spec = start_spec(context, built.spec);
   if (auto mapper = model::make_hf_mapper(built.spec, config.training.seq_len); mapper.ok())
     built.hf_mapper = *std::move(mapper);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/models/spec_checks.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/steps/rank_reports.h"
@@ -17,7 +18,8 @@ namespace titan::runtime {
 namespace {
 
 absl::Status check_datasets(const std::string& section, const std::string& dataset,
-                            const config::DataLoaderSection& settings) {
+                            const config::DataLoaderSection& settings, bool images) {
+  if (images) return absl::OkStatus();  // Its objective finds them.
   if (settings.sources.empty()) {
     const absl::Status known = data::check_dataset_name(dataset);
     return known.ok() ? known : annotate(known, absl::StrCat(section, ".dataset"));
@@ -38,9 +40,10 @@ absl::Status load_job_library(const config::JobConfig& config) {
   if (library.empty()) return absl::OkStatus();
   TITAN_RETURN_IF_ERROR(model::load_plugin(library));
   TITAN_RETURN_IF_ERROR(data::load_datasets(library));
-  TITAN_RETURN_IF_ERROR(check_datasets("training", config.training.dataset, config.training.dataloader));
+  const bool images = config::learns_from_images(config.model);
+  TITAN_RETURN_IF_ERROR(check_datasets("training", config.training.dataset, config.training.dataloader, images));
   if (!config.validation.enable) return absl::OkStatus();
-  return check_datasets("validation", config.validation.dataset, config.validation.dataloader);
+  return check_datasets("validation", config.validation.dataset, config.validation.dataloader, images);
 }
 
 checkpoint::Setup start_setup(const RankContext& context) {

@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/plan/config/json.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/config/trained_model.h"
+#include "common/plan/models/flux.h"
 #include "common/plan/models/sizes.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/nn/matmul.h"
@@ -54,6 +56,13 @@ std::optional<double> peak_of_device(const RankContext& context, const std::stri
   return flops;
 }
 
+// Returns the training FLOPs for a token of a picture or its caption.
+double flux_flops_per_token(const config::JobConfig& config, const models::FluxSpec& spec) {
+  const int64_t side = config.training.img_size / config::kPixelsPerToken, image = side * side;
+  const int64_t text = config.encoder.max_t5_encoding_len;
+  return static_cast<double>(models::flops_per_sample(spec, text, image)) / static_cast<double>(text + image);
+}
+
 MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& spec) {
   MetricsSetup setup;
   setup.config = context.config.metrics;
@@ -68,8 +77,9 @@ MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& 
       degrees.context_parallel_degree * degrees.tensor_parallel_degree * degrees.pipeline_parallel_degree;
   const int64_t seq_len = context.config.training.seq_len;
   const auto adapters = config::adapters_of(context.config);
-  setup.flops_per_token = static_cast<double>(adapters ? models::adapter_flops_per_token(spec, *adapters, seq_len)
-                                                       : models::flops_per_token(spec, seq_len));
+  setup.flops_per_token = spec.flux  ? flux_flops_per_token(context.config, *spec.flux)
+                          : adapters ? static_cast<double>(models::adapter_flops_per_token(spec, *adapters, seq_len))
+                                     : static_cast<double>(models::flops_per_token(spec, seq_len));
   setup.clock = context.clock;
   setup.time_in_phase = [&context](rank_protocol::Phase phase) { return context.reporter->time_in(phase); };
   setup.memory = make_memory_monitor(*context.device);

@@ -148,7 +148,7 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
   if (plan.schedule.ranks == 1) return options;
   options.pipeline = share_of(plan.schedule, plan.split, mesh.group(Axis::kPipeline).rank());
   options.pipeline->dim = spec.dim;
-  if (config.parallelism.enable_sequence_parallel) {
+  if (config.parallelism.enable_sequence_parallel && !spec.flux) {  // Its tensor ranks have whole activations.
     options.pipeline->sequence_ranks = mesh.mesh().size(Axis::kTensor);
   }
   return options;

@@ -1,0 +1,92 @@
+#include "worker/rank/model/flux/conditioner.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/base/status/status.h"
+#include "worker/rank/model/encoders/autoencoder_files.h"
+#include "worker/rank/model/encoders/clip_text.h"
+#include "worker/rank/model/encoders/config.h"
+#include "worker/rank/model/encoders/frozen_weights.h"
+#include "worker/rank/model/encoders/parameters.h"
+
+namespace titan::model::flux {
+namespace {
+
+constexpr char kT5Key[] = "encoder.t5_encoder", kClipKey[] = "encoder.clip_encoder",
+               kAutoencoderKey[] = "encoder.autoencoder_path";
+
+absl::StatusOr<encoders::T5Options> t5_of(const ConditionerOptions& options) {
+  TITAN_ASSIGN_OR_RETURN(const nlohmann::json config, encoders::read_config(storage::posix_files(), options.t5));
+  return encoders::t5_options(config);
+}
+
+absl::StatusOr<encoders::ClipTextOptions> clip_of(const ConditionerOptions& options) {
+  TITAN_ASSIGN_OR_RETURN(const nlohmann::json config, encoders::read_config(storage::posix_files(), options.clip));
+  return encoders::clip_text_options(config);
+}
+
+absl::StatusOr<encoders::AutoencoderOptions> autoencoder_of(const ConditionerOptions& options) {
+  if (options.random_seed) {
+    const absl::StatusOr<nlohmann::json> config = encoders::read_config(storage::posix_files(), options.autoencoder);
+    if (absl::IsNotFound(config.status())) return encoders::AutoencoderOptions();
+    TITAN_RETURN_IF_ERROR(config.status());
+    return encoders::autoencoder_options(*config);
+  }
+  TITAN_ASSIGN_OR_RETURN(const auto weights, encoders::open_weights(storage::posix_files(), options.autoencoder));
+  return encoders::autoencoder_options_at(storage::posix_files(), options.autoencoder, *weights);
+}
+
+// Gives parameters their values, from the files at `path` or by drawing them.
+absl::Status fill(const ConditionerOptions& options, const std::string& path, const encoders::WeightNames& names,
+                  const std::vector<nn::Parameter*>& parameters) {
+  const encoders::Placement placement{.dtype = options.dtype, .device = options.device};
+  if (options.random_seed) return encoders::draw(*options.random_seed, parameters, placement);
+  TITAN_ASSIGN_OR_RETURN(auto files, encoders::open_weights(storage::posix_files(), path));
+  return encoders::load(encoders::FrozenWeights(std::move(files), names), parameters, placement);
+}
+
+template <typename T>
+absl::StatusOr<T> at_key(absl::StatusOr<T> result, const char* key) {
+  if (result.ok()) return result;
+  return annotate(result.status(), key);
+}
+
+}  // namespace
+
+absl::StatusOr<ConditionerSizes> Conditioner::sizes(const ConditionerOptions& options) {
+  TITAN_ASSIGN_OR_RETURN(const encoders::T5Options t5, at_key(t5_of(options), kT5Key));
+  TITAN_ASSIGN_OR_RETURN(const encoders::ClipTextOptions clip, at_key(clip_of(options), kClipKey));
+  TITAN_ASSIGN_OR_RETURN(const encoders::AutoencoderOptions images, at_key(autoencoder_of(options), kAutoencoderKey));
+  return ConditionerSizes{.txt_width = t5.dim,
+                          .vec_width = clip.dim,
+                          .latent_channels = images.latent_channels,
+                          .downsampling = images.downsampling()};
+}
+
+absl::StatusOr<std::unique_ptr<Conditioner>> Conditioner::load(const ConditionerOptions& options) {
+  TITAN_ASSIGN_OR_RETURN(const encoders::T5Options t5_options, at_key(t5_of(options), kT5Key));
+  TITAN_ASSIGN_OR_RETURN(const encoders::ClipTextOptions clip_options, at_key(clip_of(options), kClipKey));
+  TITAN_ASSIGN_OR_RETURN(const encoders::AutoencoderOptions image_options,
+                         at_key(autoencoder_of(options), kAutoencoderKey));
+  encoders::TextEncoder t5 = encoders::build_t5(t5_options, options.t5_form);
+  encoders::TextEncoder clip = encoders::build_clip_text(clip_options);
+  auto images = std::make_unique<encoders::ImageEncoder>(image_options);
+  std::vector<nn::Parameter*> of_images;
+  for (nn::Parameter& parameter : images->parameters()) of_images.push_back(&parameter);
+  const auto names = encoders::autoencoder_names(image_options, encoders::Half::kEncoder);
+  if (absl::Status bad = fill(options, options.t5, t5.names(), t5.parameters()); !bad.ok())
+    return annotate(bad, kT5Key);
+  if (absl::Status bad = fill(options, options.clip, clip.names(), clip.parameters()); !bad.ok())
+    return annotate(bad, kClipKey);
+  if (absl::Status bad = fill(options, options.autoencoder, names, of_images); !bad.ok())
+    return annotate(bad, kAutoencoderKey);
+  return std::unique_ptr<Conditioner>(
+      new Conditioner(std::move(t5), std::move(clip), std::move(images), options.dtype));
+}
+
+at::Tensor Conditioner::latents(const at::Tensor& images, const at::Tensor& noise) const {
+  return images_->encode(images.to(dtype_), noise.to(dtype_));
+}
+
+}  // namespace titan::model::flux

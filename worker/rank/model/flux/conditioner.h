@@ -1,0 +1,59 @@
+#pragma once
+
+// Flux's frozen encoders on one rank: captions to text tokens and a vector, pictures to latents.
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/rank/model/encoders/autoencoder.h"
+#include "worker/rank/model/encoders/t5.h"
+#include "worker/rank/model/encoders/text_encoder.h"
+
+namespace titan::model::flux {
+
+struct ConditionerOptions {
+  std::string t5, clip;     // Folders of transformers.
+  std::string autoencoder;  // A safetensors file, or a folder of diffusers.
+  encoders::WeightForm t5_form = encoders::WeightForm::kPlain;
+  // Draws random weights instead of reading them, from this seed (training.test_mode). Folders then need only their
+  // config.json, and an autoencoder without one has Flux's sizes.
+  std::optional<uint64_t> random_seed;
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+};
+
+// Sizes that the transformer must agree with.
+struct ConditionerSizes {
+  int64_t txt_width = 0, vec_width = 0;
+  int64_t latent_channels = 0, downsampling = 0;
+};
+
+class Conditioner {
+ public:
+  // Returns the sizes, from the configurations only. Errors: those of the configurations, with the key of [encoder].
+  static absl::StatusOr<ConditionerSizes> sizes(const ConditionerOptions& options);
+  // Loads or draws all weights. Errors: those of sizes(); those of the weights' files.
+  static absl::StatusOr<std::unique_ptr<Conditioner>> load(const ConditionerOptions& options);
+
+  // All record no graph and return tensors of the options' type on their device.
+  at::Tensor txt(const at::Tensor& ids) const { return t5_.encode(ids); }       // int64 [B, T] -> [B, T, txt_width]
+  at::Tensor vector(const at::Tensor& ids) const { return clip_.encode(ids); }  // int64 [B, T] -> [B, vec_width]
+  // [B, 3, S, S] and noise [B, C, S / f, S / f], both of any floating type -> [B, C, S / f, S / f]
+  at::Tensor latents(const at::Tensor& images, const at::Tensor& noise) const;
+
+ private:
+  Conditioner(encoders::TextEncoder t5, encoders::TextEncoder clip, std::unique_ptr<encoders::ImageEncoder> images,
+              at::ScalarType dtype)
+      : t5_(std::move(t5)), clip_(std::move(clip)), images_(std::move(images)), dtype_(dtype) {}
+
+  encoders::TextEncoder t5_, clip_;
+  std::unique_ptr<encoders::ImageEncoder> images_;
+  at::ScalarType dtype_;
+};
+
+}  // namespace titan::model::flux

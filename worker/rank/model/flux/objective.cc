@@ -1,0 +1,227 @@
+#include "worker/rank/model/flux/objective.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/plan/config/job_config.h"
+#include "worker/rank/data/samples/sample_files.h"
+#include "worker/rank/device/host_waits.h"
+#include "worker/rank/model/flux/inputs.h"
+#include "worker/rank/random/sample_draws.h"
+
+namespace titan::model::flux {
+namespace {
+
+// Validation draws from other streams than training.
+constexpr uint64_t kValidationStream = 0x9e3779b97f4a7c15;
+
+at::ScalarType encoder_type(const config::JobConfig& config) {
+  if (config.training.dtype == "float64") return at::kDouble;
+  const std::string& name =
+      config.encoder.dtype == "auto" ? config.training.mixed_precision_param : config.encoder.dtype;
+  return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
+ConditionerOptions conditioner_options(const config::JobConfig& config, at::Device device) {
+  ConditionerOptions options{.t5 = config.encoder.t5_encoder,
+                             .clip = config.encoder.clip_encoder,
+                             .autoencoder = config.encoder.autoencoder_path,
+                             .dtype = encoder_type(config),
+                             .device = device};
+  if (config.encoder.t5_weights == "int8") options.t5_form = encoders::WeightForm::kInt8;
+  if (config.training.test_mode) options.random_seed = static_cast<uint64_t>(config.debug.seed.value_or(0));
+  return options;
+}
+
+absl::StatusOr<std::shared_ptr<CaptionTokenizers>> load_tokenizers(const config::JobConfig& config) {
+  const int64_t length = config.encoder.max_t5_encoding_len;
+  if (config.training.test_mode) {
+    constexpr int64_t kClipLength = 77;
+    const std::string& folder = config.model.hf_assets_path;
+    TITAN_ASSIGN_OR_RETURN(data::PromptTokenizer t5, data::PromptTokenizer::load_for_test(folder, length));
+    TITAN_ASSIGN_OR_RETURN(data::PromptTokenizer clip, data::PromptTokenizer::load_for_test(folder, kClipLength));
+    return std::make_shared<CaptionTokenizers>(std::move(t5), std::move(clip));
+  }
+  TITAN_ASSIGN_OR_RETURN(data::PromptTokenizer t5, data::PromptTokenizer::load(config.encoder.t5_encoder, length));
+  TITAN_ASSIGN_OR_RETURN(data::PromptTokenizer clip, data::PromptTokenizer::load(config.encoder.clip_encoder));
+  return std::make_shared<CaptionTokenizers>(std::move(t5), std::move(clip));
+}
+
+// Checks that the encoders make what the transformer reads.
+absl::Status check_sizes(const models::FluxSpec& spec, const ConditionerSizes& sizes) {
+  const auto differ = [&](const char* key, const char* what, int64_t has, int64_t needs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, ": its ", what, " is ", has, ", but flux ", spec.flavor, " reads ", needs));
+  };
+  if (sizes.txt_width != spec.txt_width) return differ("encoder.t5_encoder", "width", sizes.txt_width, spec.txt_width);
+  if (sizes.vec_width != spec.vec_width)
+    return differ("encoder.clip_encoder", "width", sizes.vec_width, spec.vec_width);
+  if (4 * sizes.latent_channels != spec.in_channels)
+    return differ("encoder.autoencoder_path", "number of channels for 2 x 2 places", 4 * sizes.latent_channels,
+                  spec.in_channels);
+  return absl::OkStatus();
+}
+
+at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy_async(tensor, device); }
+
+}  // namespace
+
+at::Tensor pack(const at::Tensor& latents) {
+  const int64_t rows = latents.size(0), channels = latents.size(1), high = latents.size(2) / 2,
+                wide = latents.size(3) / 2;
+  return latents.reshape({rows, channels, high, 2, wide, 2})
+      .permute({0, 2, 4, 1, 3, 5})
+      .reshape({rows, high * wide, channels * 4});
+}
+
+at::Tensor unpack(const at::Tensor& tokens, int64_t height, int64_t width) {
+  const int64_t rows = tokens.size(0), channels = tokens.size(2) / 4;
+  return tokens.reshape({rows, height / 2, width / 2, channels, 2, 2})
+      .permute({0, 3, 1, 4, 2, 5})
+      .reshape({rows, channels, height, width});
+}
+
+at::Tensor image_positions(int64_t height, int64_t width, at::Device device) {
+  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
+  at::Tensor positions = at::zeros({height / 2, width / 2, 3}, options);
+  positions.select(2, 1).copy_(at::arange(height / 2, options).unsqueeze(1).expand({height / 2, width / 2}));
+  positions.select(2, 2).copy_(at::arange(width / 2, options).unsqueeze(0).expand({height / 2, width / 2}));
+  return positions.reshape({1, height / 2 * (width / 2), 3});
+}
+
+absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankPlace& place) {
+  const ConditionerOptions options = conditioner_options(config, place.device);
+  TITAN_ASSIGN_OR_RETURN(const ConditionerSizes sizes, Conditioner::sizes(options));
+  TITAN_RETURN_IF_ERROR(check_sizes(spec_, sizes));
+  latent_channels_ = sizes.latent_channels;
+  downsampling_ = sizes.downsampling;
+  TITAN_ASSIGN_OR_RETURN(tokenizers_, load_tokenizers(config));
+  TITAN_ASSIGN_OR_RETURN(conditioner_, Conditioner::load(options));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const config::JobConfig& config,
+                                                                       const DataShare& share, bool training) {
+  const config::DataLoaderSection& loader = training ? config.training.dataloader : config.validation.dataloader;
+  const std::string& dataset = training ? config.training.dataset : config.validation.dataset;
+  const std::optional<std::string>& path = training ? config.training.dataset_path : config.validation.dataset_path;
+  TITAN_ASSIGN_OR_RETURN(data::SampleFiles found, data::sample_dataset_files(dataset, path.value_or("")));
+  found.kind.image_key = loader.image_key;
+  found.kind.caption_key = loader.caption_key;
+  TITAN_ASSIGN_OR_RETURN(std::shared_ptr<data::SampleSet> samples,
+                         data::SampleSet::open({.files = found.files,
+                                                .kind = found.kind,
+                                                .index_folder = absl::StrCat(config.job.dump_folder, "/data"),
+                                                .rank = share.dp_rank,
+                                                .ranks = share.dp_size}));
+  data::SampleOrder order({.samples = samples->samples(),
+                           .dataset = samples->facts(),
+                           .shuffle = loader.shuffle != "none",
+                           .shuffle_seed = loader.shuffle_seed});
+  ImageRowOptions row{.image_size = static_cast<int>(config.training.img_size),
+                      .latent_channels = latent_channels_,
+                      .downsampling = downsampling_};
+  if (training) {
+    row.drop_probability = config.training.classifier_free_guidance_prob;
+  } else {
+    row.times =
+        config.validation.all_timesteps ? ImageRowOptions::Times::kAllEight : ImageRowOptions::Times::kOneOfEight;
+  }
+  const data::SampleRows::Options rows{.batch = share.local_batch,
+                                       .dp_rank = share.dp_rank,
+                                       .dp_size = share.dp_size,
+                                       .loop = training || config.validation.steps > 0,
+                                       .max_bad_samples = loader.max_bad_samples,
+                                       .threads = loader.decode_threads,
+                                       .spans = share.spans};
+  const auto seed = static_cast<uint64_t>(config.debug.seed.value_or(0));
+  return std::make_unique<ImageBatches>(std::move(samples), std::move(order), tokenizers_, row, rows,
+                                        training ? seed : seed ^ kValidationStream);
+}
+
+absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open_training(const config::JobConfig& config,
+                                                                                const DataShare& share) {
+  return open(config, share, /*training=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open_validation(const config::JobConfig& config,
+                                                                                  const DataShare& share) {
+  return open(config, share, /*training=*/false);
+}
+
+data::Batch FluxObjective::example(const config::JobConfig& config, int64_t rows) const {
+  const int64_t size = config.training.img_size, side = size / downsampling_;
+  const at::Tensor latent = at::zeros({rows, latent_channels_, side, side}, at::kFloat);
+  return {{kT5Ids, at::zeros({rows, config.encoder.max_t5_encoding_len}, at::kLong)},
+          {kNoise, latent},
+          {kTime, at::zeros({rows, 1}, at::kFloat)},
+          {kRow, at::zeros({rows}, at::kLong)}};
+}
+
+Microbatch FluxObjective::microbatch(const data::Batch& batch, const MicrobatchOptions& options) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& times = batch.at(kTime);
+  const int64_t copies = times.size(1), txt_tokens = batch.at(kT5Ids).size(1);
+  at::Tensor noise = on(batch.at(kNoise), options.device), latents, txt, y;
+  if (conditioner_ != nullptr) {
+    latents = conditioner_->latents(on(batch.at(kImage), options.device), on(batch.at(kEps), options.device));
+    txt = conditioner_->txt(on(batch.at(kT5Ids), options.device));
+    y = conditioner_->vector(on(batch.at(kClipIds), options.device));
+  } else {  // A dry run needs only shapes.
+    latents = at::empty_like(noise);
+    txt = at::empty({batch.rows(), txt_tokens, spec_.txt_width}, noise.options());
+    y = at::empty({batch.rows(), spec_.vec_width}, noise.options());
+  }
+  const int64_t height = latents.size(2), width = latents.size(3);
+  const at::ScalarType wide = latents.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto repeated = [&](const at::Tensor& x) { return copies == 1 ? x : x.repeat_interleave(copies, 0); };
+  latents = repeated(latents.to(wide));
+  noise = repeated(noise.to(wide));
+  const at::Tensor t = on(times.reshape({-1}), options.device);
+  const at::Tensor mix = t.to(wide).view({-1, 1, 1, 1});
+  at::Tensor noised = pack((1 - mix) * latents + mix * noise), target = pack(noise - latents);
+  FluxInputs inputs{.txt = repeated(txt),
+                    .y = repeated(y),
+                    .timesteps = t,
+                    .guidance = {},
+                    .txt_ids = at::zeros({1, txt_tokens, 3}, t.options()),
+                    .img_ids = image_positions(height, width, options.device)};
+  if (const comm::Group* group = options.context.group; group != nullptr && group->size() > 1) {
+    inputs = context_share(inputs, *group);
+    noised = context_share(noised, *group);
+    target = context_share(target, *group);
+  }
+  const at::Tensor& rows = batch.at(kRow);
+  const int64_t present = rows.ge(0).sum().item<int64_t>();
+  Microbatch made;
+  std::map<std::string, at::Tensor>& tensors = made.context.tensors;
+  tensors = {{kTxt, inputs.txt},        {kPooled, inputs.y},       {kTimesteps, inputs.timesteps},
+             {kTxtIds, inputs.txt_ids}, {kImgIds, inputs.img_ids}, {kLatents, noised},
+             {kTarget, target}};
+  if (present < batch.rows()) {
+    tensors[kWeights] = on(repeated(rows.ge(0).to(wide)).view({-1, 1, 1}), options.device);
+  }
+  made.loss_terms = present * copies * target.size(1) * target.size(2);
+  return made;
+}
+
+namespace {
+
+int64_t tokens_of_row(const config::JobConfig& config, int64_t downsampling) {
+  const int64_t side = config.training.img_size / downsampling / 2;
+  return config.encoder.max_t5_encoding_len + side * side;
+}
+
+}  // namespace
+
+int64_t FluxObjective::units_of_training_row(const config::JobConfig& config) const {
+  return tokens_of_row(config, downsampling_);
+}
+
+int64_t FluxObjective::units_of_validation_row(const config::JobConfig& config) const {
+  return tokens_of_row(config, downsampling_) * (config.validation.all_timesteps ? 8 : 1);
+}
+
+}  // namespace titan::model::flux
