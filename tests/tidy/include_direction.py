@@ -35,7 +35,7 @@ LAYERS = {
     "worker/rank": [["pickle", "plugin", "random", "topology", "trace"], ["data", "device", "kernels"], ["comm"], ["nn"], ["generate", "optim", "parallel"],
                     ["checkpoint"], ["model"], ["runtime"], ["tools"]],
     "worker/rank/checkpoint": [["shards", "formats/pickle"], ["formats/dcp", "formats/hugging_face"], ["steps"], ["saving"], ["loading"]],
-    "worker/rank/data": [["plugin", "tokenizer"], ["chat", "tokens"], ["documents"], ["rows"], ["multimodal"], ["loader"]],
+    "worker/rank/data": [["images", "plugin", "tokenizer"], ["chat", "tokens"], ["documents"], ["rows"], ["multimodal"], ["loader"]],
     "worker/rank/runtime": [["failure", "metrics_out"], ["memory"], ["engine", "profiling"], ["step"]],
 }
 FLAVORS = re.compile(r"worker/rank/model/\w+/flavors\.cc")  # Belongs to common/plan/models, which every program links.

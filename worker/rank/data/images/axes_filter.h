@@ -76,7 +76,7 @@ class AxesFilter {
   const size_t stride_, channels_;
   const AxisTaps &across_, &down_;
   std::vector<Sample> out_;
-  std::vector<const Sample*> rows_;  // The rows that one sum reads.
+  std::vector<const Sample*> rows_;  // The rows of one sum.
 };
 
 }  // namespace titan::images

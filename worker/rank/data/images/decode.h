@@ -20,6 +20,8 @@ constexpr int64_t kDefaultMaxPixels = 2 * (int64_t{1} << 30) / 12;
 // Differences from Pillow: PNG data must have correct checksums and a last chunk, and a JPEG file may have at most 500
 // scans. Like Pillow it accepts JPEG data that libjpeg repairs with a warning.
 //
+// Memory: the pixels, and for a progressive JPEG image 2 more bytes a sample while it is decoded.
+//
 // Errors: InvalidArgument for another format (names it), for a variant that is not supported, and for more than
 // `max_pixels` pixels; DataLoss for data that is truncated or corrupt (says where).
 absl::StatusOr<Image> decode_image(std::string_view bytes, int64_t max_pixels = kDefaultMaxPixels);

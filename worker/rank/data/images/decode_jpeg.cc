@@ -53,7 +53,7 @@ class JpegDecoder {
     TITAN_ASSIGN_OR_RETURN(const Mode mode, choose_mode());
     Image image = blank_image(mode, static_cast<int>(info_.image_width), static_cast<int>(info_.image_height));
     TITAN_RETURN_IF_ERROR(read_rows(image.pixels.data(), image.pixels.size() / info_.image_height));
-    if (mode == Mode::kCMYK) {  // Every writer follows Adobe, which stores the light that an ink leaves.
+    if (mode == Mode::kCMYK) {  // Adobe stores the light that an ink leaves, and Pillow assumes this of every file.
       for (uint8_t& ink : image.pixels) ink = static_cast<uint8_t>(255 - ink);
     }
     return image;

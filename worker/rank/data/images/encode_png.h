@@ -11,7 +11,7 @@
 
 namespace titan::images {
 
-// Texts that a PNG file holds about its picture. They are UTF-8 without zero bytes.
+// Texts that a PNG file has about its picture, all in UTF-8 without zero bytes.
 struct PngFields {
   // EXIF tags in a chunk eXIf; empty ones are left out.
   std::string software, make, model, image_description;

@@ -21,7 +21,7 @@ import torch
 from PIL import ExifTags, Image
 from request_program import RequestProgram
 
-COUNT = 8 if os.environ.get("TITAN_LONG") != "1" else 200
+COUNT = 5 if os.environ.get("TITAN_LONG") != "1" else 60
 COLORS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # Samples of a pixel by PNG's colour type.
 DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
