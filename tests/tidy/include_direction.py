@@ -35,11 +35,11 @@ LAYERS = {
     "worker/rank": [["pickle", "plugin", "random", "topology", "trace"], ["data", "device", "kernels"], ["comm"], ["nn"], ["generate", "optim", "parallel"],
                     ["checkpoint"], ["model"], ["runtime"], ["tools"]],
     "worker/rank/checkpoint": [["shards", "formats/pickle"], ["formats/dcp", "formats/hugging_face"], ["steps"], ["saving"], ["loading"]],
-    "worker/rank/data": [["images", "plugin", "tokenizer"], ["chat", "tokens"], ["documents"], ["rows"], ["multimodal"], ["loader"]],
+    "worker/rank/data": [["images", "plugin", "tokenizer"], ["chat", "tokens"], ["documents"], ["rows"], ["samples", "multimodal"], ["loader"]],
     "worker/rank/runtime": [["failure", "metrics_out"], ["memory"], ["engine", "profiling"], ["step"]],
 }
 FLAVORS = re.compile(r"worker/rank/model/\w+/flavors\.cc")  # Belongs to common/plan/models, which every program links.
-NO_TORCH = ("common/", "controller/", "worker/node/", "worker/rank/kernels/cpu/", "worker/rank/data/chat/", "worker/rank/data/multimodal/",
+NO_TORCH = ("common/", "controller/", "worker/node/", "worker/rank/kernels/cpu/", "worker/rank/data/chat/", "worker/rank/data/multimodal/", "worker/rank/data/samples/",
             "worker/rank/tools/data/")
 NO_WIRE = ("worker/rank/", "worker/node/shim/", "worker/node/stacks/")
 PURE = ("controller/job/", "controller/scheduler/", "controller/core/", "worker/node/core/", "common/plan/mesh/", "common/plan/pipeline/",

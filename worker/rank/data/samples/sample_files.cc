@@ -99,6 +99,14 @@ const NamedSamples* find_named_samples(std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
+absl::StatusOr<const NamedSamples*> named_samples_or_error(const std::string& name) {
+  if (const NamedSamples* found = find_named_samples(name)) return found;
+  std::vector<std::string> known;
+  for (const NamedSamples& one : named_samples()) known.push_back(one.name);
+  return absl::InvalidArgumentError(absl::StrCat("dataset: unknown value \"", name, "\"", did_you_mean(name, known),
+                                                 " (known: ", absl::StrJoin(known, ", "), ")"));
+}
+
 const char* name(SampleFormat format) {
   for (const auto& [value, text] : kNames) {
     if (value == format) return text;
@@ -157,14 +165,7 @@ void keep_split(const NamedSamples& dataset, const std::string& path, SampleFile
 
 absl::StatusOr<SampleFiles> sample_dataset_files(const std::string& dataset, const std::string& path,
                                                  SampleFormat format, storage::Files* files) {
-  const NamedSamples* named = find_named_samples(dataset);
-  if (named == nullptr) {
-    std::vector<std::string> known;
-    for (const NamedSamples& one : named_samples()) known.push_back(one.name);
-    return absl::InvalidArgumentError(absl::StrCat("dataset: unknown value \"", dataset, "\"",
-                                                   did_you_mean(dataset, known),
-                                                   " (known: ", absl::StrJoin(known, ", "), ")"));
-  }
+  TITAN_ASSIGN_OR_RETURN(const NamedSamples* named, named_samples_or_error(dataset));
   if (path.empty()) {
     const std::string repository = named->repository;
     return absl::InvalidArgumentError(absl::StrCat("dataset \"", dataset, "\" has no dataset_path: set it to ",

@@ -31,6 +31,9 @@ const std::vector<NamedSamples>& named_samples();
 // Returns null if there is none of that name.
 const NamedSamples* find_named_samples(std::string_view name);
 
+// Errors: InvalidArgument for a name that does not exist (with the nearest, and all names).
+absl::StatusOr<const NamedSamples*> named_samples_or_error(const std::string& name);
+
 // Convert to and from the values of training.dataloader.format: "webdataset", "imagefolder", "parquet", "auto".
 const char* name(SampleFormat format);
 std::optional<SampleFormat> sample_format_from_name(std::string_view name);
@@ -50,7 +53,7 @@ absl::StatusOr<SampleFiles> choose_sample_files(const std::string& path, const d
 
 // Finds the files at a path: a folder, a glob or a file. "s3://BUCKET/FOLDER/" and one "s3://" file are found with
 // `files` (s3::all_files), which also reads them. Errors: those of choose_sample_files() and list_files(), also for a
-// hub path: its caller lists the hub's files, calls choose_sample_files(), and sets SampleKind::remote.
+// hub path (samples_on_hub() accepts those).
 absl::StatusOr<SampleFiles> find_sample_files(const std::string& path, SampleFormat format = SampleFormat::kAuto,
                                               storage::Files* files = nullptr);
 

@@ -32,8 +32,8 @@ struct SampleIndex {
   static absl::StatusOr<SampleIndex> from_bytes(std::string_view bytes);
 };
 
-// Keeps the index of each file in a separate file, written whole. Several ranks may make the same one at the same
-// time, with the same content. Indexes that cannot be stored are kept in memory. Thread-safe.
+// Keeps the index of each file in a separate file, which is written whole. Several ranks may make the same one at the
+// same time, with the same content. Indexes that cannot be stored are kept in memory. Thread-safe.
 //
 // The counts of text (block_counts.h) have one small record for each block in one file. Here a file of thousands of
 // samples has a record for each of them, and a rank that finds a file counted also needs its positions.

@@ -35,14 +35,14 @@ struct SampleRow {
   SamplePlace place;
   std::string sample;   // Name of the sample that was decoded.
   std::string skipped;  // Name of the row's own sample and why it is not the one that was decoded; "": it is.
-  std::any value;       // DecodeSample returned it.
+  std::any value;       // The value that DecodeSample returned.
 };
 
 // Returns the error of a reader with more than `most` skipped samples in a pass; this is the `number`th. `skipped`: the
 // name of a sample and why it was skipped.
 absl::Status too_many_bad_samples(const std::string& skipped, int64_t number, int64_t most);
 
-// Counts what the reading has cost since the last call of take_progress().
+// The cost of the reading since the last call of take_progress().
 struct SampleProgress {
   int64_t rows = 0;           // Returned by next().
   int64_t bytes_read = 0;     // Read from the files, for these and later rows.
@@ -111,7 +111,7 @@ class SampleRows {
     absl::Status status;
     std::exception_ptr thrown;
     SampleRow row;
-    int64_t bytes = 0;  // Size of the value.
+    int64_t bytes = 0;  // The size of the value.
   };
   int64_t number_of(int64_t index) const;
   bool exists(int64_t index) const { return options_.loop || number_of(index) < order_.samples(); }
@@ -131,7 +131,7 @@ class SampleRows {
 
   // Used by the caller's thread alone.
   int64_t returned_ = 0;     // Rows that next() returned or passed over since the last seek().
-  absl::Status failed_;      // next() returns it from now on.
+  absl::Status failed_;      // The error that next() returns from now on.
   int64_t bad_samples_ = 0;  // Own, in pass bad_pass_.
   int64_t bad_pass_ = 0;
   int64_t named_ = 0;       // Skipped samples that were named in warnings.
@@ -148,7 +148,7 @@ class SampleRows {
   // Rows that were begun and not yet returned, in order; without a value while a thread prepares it.
   std::deque<std::optional<Prepared>> begun_ TITAN_GUARDED_BY(mutex_);
   int64_t next_index_ TITAN_GUARDED_BY(mutex_) = 0;   // The next row to begin, of this rank's since the last seek().
-  int64_t ready_bytes_ TITAN_GUARDED_BY(mutex_) = 0;  // Size of the rows in begun_.
+  int64_t ready_bytes_ TITAN_GUARDED_BY(mutex_) = 0;  // Sum over begun_.
   bool ended_ TITAN_GUARDED_BY(mutex_) = false;       // A row failed: no further ones are begun.
   bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
   int64_t bytes_read_ TITAN_GUARDED_BY(mutex_) = 0;

@@ -61,7 +61,7 @@ class SampleSet {
   sync::Mutex mutex_;
   std::list<std::pair<size_t, std::shared_ptr<SampleFile>>> open_ TITAN_GUARDED_BY(mutex_);  // Newest first.
   std::vector<std::string> warnings_ TITAN_GUARDED_BY(mutex_);
-  std::vector<bool> warned_ TITAN_GUARDED_BY(mutex_);  // Whether each file has warned.
+  std::vector<bool> warned_ TITAN_GUARDED_BY(mutex_);  // One per file.
 };
 
 }  // namespace titan::data

@@ -43,10 +43,10 @@ class TarHeaders {
 
  private:
   struct Header;
-  // Earlier headers describe the next member.
+  // The facts of the next member that earlier headers state.
   struct Extension {
     std::string name;
-    int64_t size = -1;  // -1: the member's own header says it.
+    int64_t size = -1;  // -1: the member's own header states it.
   };
   absl::StatusOr<Header> read_header(bool& is_zero);
   absl::StatusOr<std::string> read_extension(const Header& header);

@@ -1,12 +1,13 @@
 // Reads samples as a job does, for comparison with Python packages. A line of input is a request, {"files": [..],
-// "format": "..", "interleaved": false, "order": [..], "image_key": "..", "caption_key": ".."}; a line of output has
-// the samples, by default in order, with their bytes in hexadecimal digits, the warnings, and the error that ended the
-// reading.
+// "format": "..", "interleaved": false, "order": [..], "image_key": "..", "caption_key": ".."}, or {"dataset": "..",
+// "path": "..", "records": "FOLDER"} as a job names samples on a hub; a line of output has the samples, by default in
+// order, with their bytes in hexadecimal digits, the warnings, and the error that ended the reading.
 #include <iostream>
 #include <numeric>
 
 #include "absl/strings/escaping.h"
 #include "nlohmann/json.hpp"
+#include "worker/rank/data/samples/hub/hub_samples.h"
 #include "worker/rank/data/samples/sample_files.h"
 #include "worker/rank/data/samples/sample_set.h"
 
@@ -24,7 +25,14 @@ nlohmann::json described(const Sample& sample) {
   return {{"key", sample.key}, {"problem", sample.problem}, {"parts", std::move(parts)}, {"fields", sample.fields}};
 }
 
-SampleSet::Options options_of(const nlohmann::json& request) {
+absl::StatusOr<SampleSet::Options> options_of(const nlohmann::json& request) {
+  const std::string records = request.value("records", "");
+  if (request.contains("dataset")) {
+    auto found =
+        titan::data::samples_on_hub(request["dataset"], request.at("path"), titan::data::SampleFormat::kAuto, records);
+    if (!found.ok()) return found.status();
+    return SampleSet::Options{.files = found->files, .kind = found->kind, .index_folder = records};
+  }
   SampleSet::Options options{.files = request.at("files")};
   options.kind.format = *titan::data::sample_format_from_name(request.value("format", "webdataset"));
   if (request.value("interleaved", false)) options.kind.layout = titan::data::SampleLayout::kInterleaved;
@@ -34,7 +42,9 @@ SampleSet::Options options_of(const nlohmann::json& request) {
 }
 
 nlohmann::json answer(const nlohmann::json& request) {
-  const auto set = SampleSet::open(options_of(request));
+  const auto options = options_of(request);
+  if (!options.ok()) return {{"error", std::string(options.status().message())}};
+  const auto set = SampleSet::open(*options);
   if (!set.ok()) return {{"error", std::string(set.status().message())}};
   std::vector<int64_t> order = request.value("order", std::vector<int64_t>());
   if (!request.contains("order")) {

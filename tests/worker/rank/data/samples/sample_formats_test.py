@@ -7,15 +7,18 @@ import os
 import pathlib
 import random
 import sys
+import subprocess
 import tarfile
 import unittest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+TESTS = pathlib.Path(__file__).resolve().parents[4]
+sys.path[:0] = [str(TESTS / "worker/rank/data"), str(TESTS / "common/io/hub")]
 import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets.packaged_modules.webdataset.webdataset import WebDataset
 from datasets.utils.file_utils import ArchiveIterable
+from fake_hub import FakeHub
 from request_program import BIN, RequestProgram
 
 PARQUET = (BIN / "titan-parquet.so").exists()
@@ -83,6 +86,40 @@ class SampleFormats(RequestProgram):
             self.assertGreater(good, 10)
             order = random.Random(seed).sample(range(len(found)), len(found))
             self.assertEqual([found[i] for i in order], self.read(path, order=order))
+
+    def test_archives_of_a_hub(self):
+        files = {}
+        for split, shard in [("train", 0), ("train", 1), ("validation", 0)]:
+            members = [(f"{i:04}.{kind}", random.Random(i).randbytes(40_000) if kind == "jpg" else f"{split} {shard} {i}".encode())
+                       for i in range(20) for kind in ("jpg", "txt")]
+            files[f"data/cc12m-{split}-{shard}.tar"] = self.write_tar(f"{split}-{shard}.tar", members).read_bytes()
+        files["lists/train-0.parquet"] = b"PAR1"
+        hub = FakeHub()
+        self.addCleanup(hub.close)
+        hub.add("pixparse/cc12m-wds", files, kind="datasets")
+        path = "hf://datasets/pixparse/cc12m-wds"
+
+        def read(**request):
+            """Reads in a new process, as a resumed job does."""
+            environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+            environment |= {"HF_ENDPOINT": hub.url(), "HF_HOME": str(self.root / "home")}
+            environment.pop("HF_HUB_OFFLINE", None)
+            request = {"dataset": "cc12m-wds", "path": f"{path}/data", "records": str(self.root / "records"), **request}
+            done = subprocess.run([BIN.parent / "tests" / self.PROGRAM], input=json.dumps(request), text=True, check=True,
+                                  capture_output=True, env=environment, timeout=60)
+            return json.loads(done.stdout)
+
+        expected = self.read(self.root / "train-0.tar", self.root / "train-1.tar")
+        self.assertEqual(40, len(expected))
+        for request in [{}, {"order": [39, 0, 20, 7, 8, 9]}]:
+            found = read(**request)
+            self.assertNotIn("error", found)
+            parts = [[(kind, bytes.fromhex(digits)) for kind, digits in sample["parts"]] for sample in found["samples"]]
+            self.assertEqual([expected[i]["parts"] for i in request.get("order", range(40))], parts)
+        self.assertEqual(20, len(read(path=f"{path}/data/cc12m-train-1.tar")["samples"]))
+        self.assertEqual(20, len(read(path=f"{path}/data/*validation*")["samples"]))
+        self.assertIn("titanctl assets get pixparse/cc12m-wds", read(path=f"{path}/lists")["error"])
+        self.assertIn("did you mean 'obelics'", read(dataset="obelic")["error"])
 
     @unittest.skipUnless(PARQUET, "built without Arrow")
     def test_parquet_as_pyarrow_writes_it(self):

@@ -18,7 +18,7 @@ std::vector<int64_t> pass_of(const SampleOrder& order, int64_t pass) {
   return samples;
 }
 
-// Each pass has every sample once, in a different order.
+// Each pass has every sample once, in a separate order.
 TEST(SampleOrderTest, PassesArePermutations) {
   for (const int64_t count : {1, 2, 3, 5, 64, 1000, 4097}) {
     std::vector<int64_t> sorted(static_cast<size_t>(count));

@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -146,7 +147,8 @@ absl::StatusOr<Listing> recorded(const hub::StreamOptions& options, const hub::D
 }  // namespace
 
 bool names_files(const std::string& place) {
-  return place.find_first_of("*?[") != std::string::npos || data_files::format_of_file(place).has_value();
+  const bool is_archive = absl::EndsWith(place, ".tar");  // It holds samples of images and texts.
+  return is_archive || place.find_first_of("*?[") != std::string::npos || data_files::format_of_file(place).has_value();
 }
 
 absl::StatusOr<std::vector<HubFile>> hub_files(const hub::StreamOptions& options, const hub::DatasetPath& path,
