@@ -79,7 +79,7 @@ void refuse_text_settings(Checker& check, const std::string& section, const Data
 void check_image_data(Checker& check, const std::string& section, const std::string& dataset,
                       const std::optional<std::string>& path, const DataLoaderSection& settings) {
   const ModelSection& model = check.config().model;
-  const std::string own = absl::StrCat("set ", section, ".dataset_path to a folder of your own images");
+  const std::string own = absl::StrCat("set ", section, ".dataset_path to a folder of images");
   const bool of_library = !is_builtin_dataset(dataset) && !is_image_dataset(dataset);
   if (of_library || (!path.has_value() && !is_image_dataset(dataset))) {
     check.fail(section + ".dataset", dataset, absl::StrCat("holds texts, but ", model.name, " learns from images"),

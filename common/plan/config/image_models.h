@@ -1,6 +1,6 @@
 #pragma once
 
-// What a job needs so that its model can learn from images, and datasets of images that a job can name.
+// Checks what a job needs so that its model can learn from images, and lists datasets of images that a job can name.
 
 #include <optional>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a model learns from, by its family's name. It decides which keys, datasets and file formats apply.
+// Says what a model learns from, by its family's name. It decides which keys, datasets and file formats apply.
 
 #include <cstdint>
 #include <string>

@@ -116,6 +116,7 @@ SITUATIONS = {
     "from Hugging Face weights": {**SAVES, "model.hf_assets_path": "{assets}", "checkpoint.initial_load_in_hf": True},
     "validation": VALIDATES,
     "validation of short documents": {**VALIDATES, "validation.dataset_path": "{data}"},
+    "validation of text files": {**VALIDATES, "validation.dataset_path": "{texts}"},
     "validation of packed documents": {**VALIDATES, "validation.dataset_path": "{texts}",
                                        "validation.dataloader.text_documents": "blank_lines",
                                        "validation.dataloader.packing": "best_fit"},
@@ -403,6 +404,8 @@ ROWS = [
     ("validation.dataloader.shuffle_seed", 5, "validation", "validation of shuffled documents"),
     ("validation.dataloader.packing", "best_fit", "validation", "validation of short documents"),
     ("validation.dataloader.packing_window", 2, "validation", "validation of packed documents"),
+    ("validation.dataloader.format", "text", "validation", "validation of short documents"),
+    *each("validation.dataloader.format", ["jsonl", "parquet", "megatron", "titan"], "facts", "validation of text files"),
     *each("validation.dataloader.format", ["webdataset", "image_folder", "parquet_images", "encodings"], "refused",
           "a job that validates", "holds images"),
     *keys("validation.dataloader", {"max_bad_samples": -1, "image_key": "png", "caption_key": "text", "decode_threads": 4}, "warned",
@@ -455,7 +458,7 @@ ELSEWHERE = [
     *[(f"{section}.dataloader.{key}", "test_loss_of_packed_conversations", "tests/worker/rank/runtime/mixed_data_test.py")
       for section in ("training", "validation") for key in ("messages_key", "train_on")],
     *[(f"validation.dataloader.{key}", "ValidationReadsTheKindsOfFilesThatTrainingReads", "tests/worker/rank/runtime/runtime_test.cc")
-      for key in ("format", "text_key", "text_documents")],
+      for key in ("text_key", "text_documents")],
     ("validation.dataloader.prefetch", "OnlyPrefetchingStartsAThread", "tests/worker/rank/data/loader_test.cc"),
 ]
 

@@ -88,7 +88,7 @@ TEST(ImagesTest, ChecksValidationDataWhenItIsRead) {
   EXPECT_THAT(problems({"--validation.dataloader.format=image_folder"}), IsEmpty());
 }
 
-// A library's dataset has texts, so a model of images cannot learn from it; one of its own may have any name.
+// A library's dataset has texts, so a model of images cannot learn from it. A library's dataset may have any name.
 TEST(ImagesTest, DatasetsOfLibrariesHaveTexts) {
   const std::vector<std::string> library = {"--experimental.custom_import=/mine.so", "--training.dataset_path=/texts"};
   EXPECT_THAT(problems(with(library, {"--model.name=flux", "--training.dataset=mine"})),
@@ -200,7 +200,7 @@ TEST(ImagesTest, TellsFoldersFromRepositories) {
     EXPECT_FALSE(is_repository_name(path)) << path;
 }
 
-// A job's author means paths relative to a folder that workers do not have; names of repositories are no paths.
+// A job's author means paths relative to a folder that workers do not have; names of repositories are not paths.
 TEST(ImagesTest, VisitsPathsOfFluxOnly) {
   const std::vector<std::string> paths = {"--encoder.t5_encoder=./t5", "--encoder.autoencoder_path=ae.safetensors",
                                           "--inference.prompts_path=prompts.txt"};

@@ -26,12 +26,12 @@ inline constexpr char kEps[] = "eps";           // fp32 [B, C, h, w], standard n
 inline constexpr char kTime[] = "time";         // fp32 [B, K] in [0, 1): the times at which the row is used.
 inline constexpr char kRow[] = "row";           // int64 [B]: the row's number in the stream, -1 for a missing row.
 
-// What a row consists of.
+// Sizes and choices of a row.
 struct ImageRowOptions {
   int image_size = 256;          // S, in pixels.
   int64_t latent_channels = 16;  // C
   int64_t downsampling = 8;      // Pixels along a side for one of h and w.
-  double drop_probability = 0;   // Of each encoding, for classifier-free guidance.
+  double drop_probability = 0;   // Each encoding is dropped with it, for classifier-free guidance.
   // kDrawn: one time, drawn uniformly. kOneOfEight: row n has (2 (n mod 8) + 1) / 16. kAllEight: all these eight.
   enum class Times { kDrawn, kOneOfEight, kAllEight };
   Times times = Times::kDrawn;
