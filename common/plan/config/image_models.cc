@@ -214,9 +214,17 @@ void refuse_for_flux(Checker& check) {
     check.fail("optimizer.qk_clip", config.optimizer.qk_clip,
                "has no effect on flux, which norms every query and key head", kLeaveOut);
   }
+  if (config.training.dataloader.format == "encodings") {
+    check.fail("training.dataloader.format", config.training.dataloader.format, "stored encodings: not supported yet",
+               "use auto, with the images themselves");
+  }
+  if (config.validation.enable && config.validation.save_img_count != 0) {
+    check.fail("validation.save_img_count", config.validation.save_img_count,
+               "images during validation: not supported yet", "set it to 0");
+  }
   if (!config.validation.sample_prompts.empty()) {
     check.fail("validation.sample_prompts", absl::StrCat(config.validation.sample_prompts.size(), " prompts"),
-               "continues texts, and flux generates images", "leave them out, and set validation.save_img_count");
+               "continues texts, and flux generates images", "leave them out");
   }
 }
 

@@ -261,6 +261,10 @@ absl::Status run(Arguments& a) {
   TITAN_RETURN_IF_ERROR(titan::generate::check(a.options.sampling));
   titan::storage::Files& files = titan::s3::all_files();
   TITAN_ASSIGN_OR_RETURN(ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model, a.base));
+  if (source.spec.flux) {
+    return absl::UnimplementedError(absl::StrCat(
+        a.checkpoint, " is a model of images (flux), and this program continues texts: not supported yet"));
+  }
   if (a.seq_len > 0) source.seq_len = a.seq_len;
   const std::string folder = a.tokenizer.empty() ? source.tokenizer : a.tokenizer;
   if (!folder.empty()) TITAN_RETURN_IF_ERROR(titan::tools::take_generation_config(files, folder, source));

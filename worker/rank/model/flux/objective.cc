@@ -64,6 +64,12 @@ absl::Status check_sizes(const models::FluxSpec& spec, const ConditionerSizes& s
   return absl::OkStatus();
 }
 
+data::SampleFormat format_of(const std::string& format) {
+  if (format == "webdataset") return data::SampleFormat::kWebDataset;
+  if (format == "image_folder") return data::SampleFormat::kFolder;
+  return format == "parquet_images" ? data::SampleFormat::kParquet : data::SampleFormat::kAuto;
+}
+
 at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy_async(tensor, device); }
 
 }  // namespace
@@ -107,7 +113,8 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const con
   const config::DataLoaderSection& loader = training ? config.training.dataloader : config.validation.dataloader;
   const std::string& dataset = training ? config.training.dataset : config.validation.dataset;
   const std::optional<std::string>& path = training ? config.training.dataset_path : config.validation.dataset_path;
-  TITAN_ASSIGN_OR_RETURN(data::SampleFiles found, data::sample_dataset_files(dataset, path.value_or("")));
+  TITAN_ASSIGN_OR_RETURN(data::SampleFiles found,
+                         data::sample_dataset_files(dataset, path.value_or(""), format_of(loader.format)));
   found.kind.image_key = loader.image_key;
   found.kind.caption_key = loader.caption_key;
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<data::SampleSet> samples,

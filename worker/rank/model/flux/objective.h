@@ -34,7 +34,7 @@ class FluxObjective final : public Objective {
   data::Batch example(const config::JobConfig& config, int64_t rows) const override;
   // Encodes pictures and captions. A row of validation has a fixed time instead of a drawn one.
   Microbatch microbatch(const data::Batch& batch, const MicrobatchOptions& options) const override;
-  const char* unit() const override { return "token"; }  // Of text and picture alike.
+  const char* unit() const override { return "token"; }  // Text and picture alike have tokens.
   int64_t units_of_training_row(const config::JobConfig& config) const override;
   int64_t units_of_validation_row(const config::JobConfig& config) const override;
 
