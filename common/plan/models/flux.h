@@ -16,7 +16,7 @@
 
 namespace titan::models {
 
-// Returns torchtitan's flavors.
+// Returns torchtitan's flavors and a tiny one.
 std::vector<FluxSpec> flux_sizes();
 // Returns the model of these numbers. Those that it shares with a decoder (dim, heads, and layers, which are its double
 // and single blocks) have the same values there.

@@ -9,6 +9,14 @@ std::vector<FluxSpec> flux_sizes() {
       {.flavor = "flux-dev", .dim = 3072, .n_heads = 24, .n_double_blocks = 19, .n_single_blocks = 38},
       {.flavor = "flux-schnell", .dim = 3072, .n_heads = 24, .n_double_blocks = 19, .n_single_blocks = 38},
       {.flavor = "flux-debug", .dim = 1536, .n_heads = 12, .n_double_blocks = 2, .n_single_blocks = 2},
+      {.flavor = "flux-tiny-debug",  // Titan's own, for tests in seconds.
+       .dim = 64,
+       .n_heads = 2,
+       .n_double_blocks = 2,
+       .n_single_blocks = 2,
+       .txt_width = 32,
+       .vec_width = 32,
+       .axes_dim = {8, 12, 12}},
   };
 }
 
