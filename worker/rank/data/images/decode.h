@@ -18,7 +18,8 @@ constexpr int64_t kDefaultMaxPixels = 2 * (int64_t{1} << 30) / 12;
 // not.
 //
 // Differences from Pillow: PNG data must have correct checksums and a last chunk, and a JPEG file may have at most 500
-// scans. Like Pillow it accepts JPEG data that libjpeg repairs with a warning.
+// scans. Like Pillow it accepts JPEG data that libjpeg repairs with a warning. Where a progressive JPEG file lacks
+// scans, libjpeg smooths what it has, by a method that changed between versions.
 //
 // Memory: the pixels, and for a progressive JPEG image 2 more bytes a sample while it is decoded.
 //

@@ -47,7 +47,8 @@ absl::Status finish(const Image& image, const json& request, std::ostream& out, 
     out << bytes_of(image.pixels) << bytes_of(image.palette);
   } else if (result == "square") {
     const int size = request["size"];
-    std::vector<float> square(3 * static_cast<size_t>(size) * static_cast<size_t>(size));
+    static std::vector<float> square;  // Kept, as a loader keeps its batch.
+    square.resize(3 * static_cast<size_t>(size) * static_cast<size_t>(size));
     const auto draw = [&](int64_t bound) {
       answer["bound"] = bound;
       return std::min(request["draw"].get<int64_t>(), bound - 1);
