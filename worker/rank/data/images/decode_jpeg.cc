@@ -98,7 +98,7 @@ class JpegDecoder {
   }
 
   std::string position() const {
-    const std::string byte = absl::StrCat("near byte ", size_ - source_.bytes_in_buffer, " of ", size_);
+    std::string byte = absl::StrCat("near byte ", size_ - source_.bytes_in_buffer, " of ", size_);
     if (info_.output_scanline == 0) return byte;
     return absl::StrCat(byte, ", in row ", info_.output_scanline, " of ", info_.image_height);
   }

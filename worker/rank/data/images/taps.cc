@@ -28,8 +28,8 @@ Taps<double> bicubic_taps(int from, int to, int begin, int size) {
   taps.weights.resize(static_cast<size_t>(size) * taps.stride);
   for (int i = 0; i < size; ++i) {
     const double center = (begin + i + 0.5) * scale;
-    const int first = std::max(static_cast<int>(center - reach + 0.5), 0);
-    const int count = std::min(static_cast<int>(center + reach + 0.5), from) - first;
+    const int first = std::max(static_cast<int>(std::floor(center - reach + 0.5)), 0);
+    const int count = std::min(static_cast<int>(std::floor(center + reach + 0.5)), from) - first;
     double* const weights = taps.weights.data() + static_cast<size_t>(i) * taps.stride;
     double sum = 0;
     for (int j = 0; j < count; ++j) sum += weights[j] = cubic((first + j - center + 0.5) * per_pixel);

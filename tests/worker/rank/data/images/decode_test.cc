@@ -166,7 +166,7 @@ TEST(DecodeTest, ProgressiveJpegHasLimitedScans) {
 }
 
 TEST(DecodeTest, OtherFormatsAreNamed) {
-  using std::string_view_literals::operator""sv;
+  using namespace std::string_view_literals;
   const std::pair<std::string_view, const char*> cases[] = {
       {"", "an empty file"},
       {"GIF89a", "a GIF image"},
