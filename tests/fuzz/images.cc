@@ -10,7 +10,7 @@
 namespace titan::fuzz {
 
 // The input is a file in any format.
-TITAN_FUZZ(image, 1500) {
+TITAN_FUZZ(image, 20000) {
   constexpr int64_t kMaxPixels = 1 << 16;
   const auto image = images::decode_image(bytes, kMaxPixels);
   if (!image.ok()) return;
