@@ -197,6 +197,12 @@ TEST(EncodersTest, SidesMustBeMultiplesOfTheFactor) {
   EXPECT_THROW(decoder.decode(at::zeros({1, 2, 4, 4})), c10::Error);
 }
 
+TEST(EncodersTest, OneMegapixelTakesThreeQuartersOfAGibibyte) {
+  constexpr int64_t kSide = 1024;
+  EXPECT_EQ(encoder_activation_bytes({}, kSide, kSide, 2), 384 * kSide * kSide * 2);
+  EXPECT_EQ(decoder_activation_bytes({}, kSide, kSide, 2), 640 * kSide * kSide * 2);
+}
+
 // Memory for a picture is what the closed form says, so that a job knows the batch that fits. Convolutions on a CPU add
 // up to a copy of their input.
 TEST(EncodersTest, PicturesTakeTheStatedMemory) {
