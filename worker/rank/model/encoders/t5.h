@@ -12,7 +12,9 @@ namespace titan::encoders {
 // How the matrices of linear layers are stored.
 enum class WeightForm {
   kPlain,  // In compute dtype.
-  kInt8,   // In rows of int8 (int8_rows.h): about half of bf16's memory.
+  // In rows of int8 (int8_rows.h): about half of bf16's memory. With random weights of the size of T5 v1.1 small the
+  // encoding is off by 3.3 % of its norm in fp32, compared with 2.1 % for plain weights in bf16.
+  kInt8,
 };
 
 // Builds the encoder of a T5 (arXiv 1910.10683) for T5's results [B, T, dim]. Its blocks are the embedding together

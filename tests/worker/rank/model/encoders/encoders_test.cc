@@ -151,7 +151,7 @@ TEST(EncodersTest, WrongIdsThrow) {
   EXPECT_FALSE(clip.encode(at::ones({1, 4}, at::kLong)).requires_grad());
 }
 
-// Rows of any width keep their numbers within half a step of their scale.
+// A row of any width keeps its numbers within half a step of its scale, whatever the other rows hold.
 TEST(EncodersTest, Int8RowsAreSeparate) {
   for (const int64_t columns : {1, 4, 7, 64}) {
     at::Tensor matrix = at::randn({5, columns});
