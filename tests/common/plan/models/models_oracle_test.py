@@ -11,6 +11,8 @@ import torch
 
 logging.disable(logging.CRITICAL)
 from torchtitan.models.deepseek_v3 import DeepSeekV3Model, deepseekv3_args  # noqa: E402
+from torchtitan.models.flux import flux_args  # noqa: E402
+from torchtitan.models.flux.model.model import FluxModel  # noqa: E402
 from torchtitan.models.gpt_oss import GptOssModel, gptoss_configs  # noqa: E402
 from torchtitan.models.llama3 import Transformer as Llama3, llama3_args  # noqa: E402
 from torchtitan.models.llama4 import Transformer as Llama4, llama4_args  # noqa: E402
@@ -18,8 +20,10 @@ from torchtitan.models.qwen3 import Qwen3Model, qwen3_args  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ["TITAN_BIN"]).parent / "tests" / "list_tensors"
 FAMILIES = {"llama3": (Llama3, llama3_args), "llama4": (Llama4, llama4_args), "qwen3": (Qwen3Model, qwen3_args),
-            "deepseek_v3": (DeepSeekV3Model, deepseekv3_args), "gpt_oss": (GptOssModel, gptoss_configs)}
+            "deepseek_v3": (DeepSeekV3Model, deepseekv3_args), "gpt_oss": (GptOssModel, gptoss_configs),
+            "flux": (FluxModel, flux_args)}
 ONLY_TITAN = {("llama3", flavor) for flavor in ("bench", "1B", "3B")}
+ONLY_TITAN |= {("flux", "flux-tiny-debug")}
 ONLY_TITAN |= {("llama4", flavor + "_released") for flavor in ("debugmodel", "17bx16e", "17bx128e")}
 
 
@@ -31,7 +35,8 @@ def main():
     checked = 0
     for family, (model_class, flavors) in FAMILIES.items():
         for flavor, arguments in flavors.items():
-            arguments.max_seq_len = min(arguments.max_seq_len, 8192)
+            if hasattr(arguments, "max_seq_len"):
+                arguments.max_seq_len = min(arguments.max_seq_len, 8192)
             arguments.moe_impl = "standard"  # Otherwise torchtitan sets it from the job's configuration.
             with torch.device("meta"):
                 model = model_class(arguments)
