@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "common/plan/models/vision_spec.h"
+#include "worker/rank/nn/block.h"
+
+namespace titan::model {
+
+// The images of one microbatch. The encoder gets their patches one after another in one row, [1, P, patch_values], so
+// that images of different shapes need no padding.
+struct Images {
+  std::vector<models::PatchGrid> grids;
+  // Patches at the end of the row that only keep the encoder running (placeholder_image()). The language model does not
+  // get their results.
+  int64_t unused_patches = 0;
+  // Context of the encoder's layers. Its documents, int64 [1, P] on the CPU, are the images.
+  nn::MicrobatchContext context;
+
+  int64_t patches() const { return context.documents.size(1); }
+};
+
+// Returns the images with these grids, each of at least one patch. There must be at least one.
+Images pack_images(std::vector<models::PatchGrid> grids);
+
+// Returns what a rank encodes for a microbatch without images: one patch that is not used. Ranks that share the encoder
+// (FSDP) gather its parameters and reduce its gradients together, so each of them has to run it. The gradients of such
+// a pass are zero.
+Images placeholder_image();
+
+// Finds the images of a microbatch. The runtime decides where they are kept; blocks of the vision tower call this.
+using ImagesOf = std::function<const Images&(const nn::MicrobatchContext&)>;
+
+}  // namespace titan::model
