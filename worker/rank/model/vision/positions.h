@@ -3,7 +3,7 @@
 // Resizes a table of position embeddings to the grids of images: bilinear with antialiasing, align_corners = false,
 // like SigLIP 2 (arXiv 2502.14786). The result equals torch.nn.functional.interpolate(antialias=True) up to rounding,
 // but is computed as two small matrix products, one per side, so that it is deterministic on every device and
-// differentiable without a kernel of its own. (LibTorch 2.11 resizes to a single column wrongly on the CPU: all of its
+// differentiable without another kernel. (LibTorch 2.11 resizes to a single column wrongly on the CPU: all of its
 // rows get the same numbers.)
 
 #include <ATen/ATen.h>

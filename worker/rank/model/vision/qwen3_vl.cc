@@ -22,7 +22,7 @@ using nn::Init;
 constexpr Init kNormalMatrix{Init::Kind::kNormal, 0.02};
 constexpr Init kNoBias{Init::Kind::kZeros};
 constexpr double kNormEps = 1e-6;
-constexpr double kTheta = 10000;  // Of the rotation.
+constexpr double kTheta = 10000;  // Angles of the rotation.
 
 nn::Linear biased_linear(const nn::Declare& declare, const std::string& fqn, int64_t in, int64_t out) {
   return {declare, fqn + ".weight", in, out, kNormalMatrix, &kNoBias};
