@@ -5,48 +5,42 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/plan/models/parameter_list.h"
 
 namespace titan::models {
 namespace {
 
-// Appends the tensors of one layer after another.
-class FluxLister {
- public:
-  void linear(const std::string& name, int64_t out, int64_t in) {
-    tensors_.push_back({absl::StrCat(name, ".weight"), {out, in}});
-    tensors_.push_back({absl::StrCat(name, ".bias"), {out}});
-  }
-  void two_layers(const std::string& name, int64_t in, int64_t out) {
-    linear(absl::StrCat(name, ".in_layer"), out, in);
-    linear(absl::StrCat(name, ".out_layer"), out, out);
-  }
-  void norms(const std::string& name, int64_t head_dim) {
-    tensors_.push_back({absl::StrCat(name, ".query_norm.weight"), {head_dim}});
-    tensors_.push_back({absl::StrCat(name, ".key_norm.weight"), {head_dim}});
-  }
-  std::vector<ParameterSpec> take() { return std::move(tensors_); }
+void linear(ParameterList& list, const std::string& name, int64_t out, int64_t in) {
+  list.linear(name, out, in, /*bias=*/true);
+}
 
- private:
-  std::vector<ParameterSpec> tensors_;
-};
+void two_layers(ParameterList& list, const std::string& name, int64_t in, int64_t out) {
+  linear(list, absl::StrCat(name, ".in_layer"), out, in);
+  linear(list, absl::StrCat(name, ".out_layer"), out, out);
+}
 
-void double_block(const FluxSpec& spec, const std::string& name, FluxLister& list) {
+void norms(ParameterList& list, const std::string& name, int64_t head_dim) {
+  list.norm(absl::StrCat(name, ".query_norm"), head_dim);
+  list.norm(absl::StrCat(name, ".key_norm"), head_dim);
+}
+
+void double_block(const FluxSpec& spec, const std::string& name, ParameterList& list) {
   for (const char* stream : {".img", ".txt"}) {
     const std::string prefix = absl::StrCat(name, stream);
-    list.linear(absl::StrCat(prefix, "_mod.lin"), 6 * spec.dim, spec.dim);
-    list.linear(absl::StrCat(prefix, "_attn.qkv"), 3 * spec.dim, spec.dim);
-    list.norms(absl::StrCat(prefix, "_attn.norm"), spec.head_dim());
-    list.linear(absl::StrCat(prefix, "_attn.proj"), spec.dim, spec.dim);
-    list.linear(absl::StrCat(prefix, "_mlp.0"), spec.mlp_hidden(), spec.dim);
-    list.linear(absl::StrCat(prefix, "_mlp.2"), spec.dim, spec.mlp_hidden());
+    linear(list, absl::StrCat(prefix, "_mod.lin"), 6 * spec.dim, spec.dim);
+    linear(list, absl::StrCat(prefix, "_attn.qkv"), 3 * spec.dim, spec.dim);
+    norms(list, absl::StrCat(prefix, "_attn.norm"), spec.head_dim());
+    linear(list, absl::StrCat(prefix, "_attn.proj"), spec.dim, spec.dim);
+    linear(list, absl::StrCat(prefix, "_mlp.0"), spec.mlp_hidden(), spec.dim);
+    linear(list, absl::StrCat(prefix, "_mlp.2"), spec.dim, spec.mlp_hidden());
   }
 }
 
-void single_block(const FluxSpec& spec, const std::string& name, FluxLister& list) {
-  list.linear(absl::StrCat(name, ".modulation.lin"), 3 * spec.dim, spec.dim);
-  list.linear(absl::StrCat(name, ".linear1"), 3 * spec.dim + spec.mlp_hidden(), spec.dim);
-  list.norms(absl::StrCat(name, ".norm"), spec.head_dim());
-  list.linear(absl::StrCat(name, ".linear2"), spec.dim, spec.dim + spec.mlp_hidden());
+void single_block(const FluxSpec& spec, const std::string& name, ParameterList& list) {
+  linear(list, absl::StrCat(name, ".modulation.lin"), 3 * spec.dim, spec.dim);
+  linear(list, absl::StrCat(name, ".linear1"), 3 * spec.dim + spec.mlp_hidden(), spec.dim);
+  norms(list, absl::StrCat(name, ".norm"), spec.head_dim());
+  linear(list, absl::StrCat(name, ".linear2"), spec.dim, spec.dim + spec.mlp_hidden());
 }
 
 }  // namespace
@@ -96,24 +90,20 @@ absl::Status check(const FluxSpec& spec) {
 }
 
 std::vector<ParameterSpec> parameters(const FluxSpec& spec) {
-  FluxLister list;
-  list.linear("img_in", spec.dim, spec.in_channels);
-  list.linear("txt_in", spec.dim, spec.txt_width);
-  list.two_layers("time_in", spec.time_channels, spec.dim);
-  list.two_layers("vector_in", spec.vec_width, spec.dim);
-  if (spec.guidance_embed) list.two_layers("guidance_in", spec.time_channels, spec.dim);
+  ParameterList list;
+  linear(list, "img_in", spec.dim, spec.in_channels);
+  linear(list, "txt_in", spec.dim, spec.txt_width);
+  two_layers(list, "time_in", spec.time_channels, spec.dim);
+  two_layers(list, "vector_in", spec.vec_width, spec.dim);
+  if (spec.guidance_embed) two_layers(list, "guidance_in", spec.time_channels, spec.dim);
   for (int64_t i = 0; i < spec.n_double_blocks; ++i) double_block(spec, absl::StrCat("double_blocks.", i), list);
   for (int64_t i = 0; i < spec.n_single_blocks; ++i) single_block(spec, absl::StrCat("single_blocks.", i), list);
-  list.linear("final_layer.adaLN_modulation.1", 2 * spec.dim, spec.dim);
-  list.linear("final_layer.linear", spec.in_channels, spec.dim);
+  linear(list, "final_layer.adaLN_modulation.1", 2 * spec.dim, spec.dim);
+  linear(list, "final_layer.linear", spec.in_channels, spec.dim);
   return list.take();
 }
 
-int64_t parameter_count(const FluxSpec& spec) {
-  int64_t count = 0;
-  for (const ParameterSpec& tensor : parameters(spec)) count += tensor.numel();
-  return count;
-}
+int64_t parameter_count(const FluxSpec& spec) { return parameter_count(flux_model(spec)); }
 
 std::vector<std::string> block_names(const FluxSpec& spec) {
   std::vector<std::string> names{"embed"};
@@ -130,16 +120,7 @@ std::string flux_block_of(const std::string& fqn) {
   return fqn.rfind("final_layer.", 0) == 0 ? "final_layer" : "embed";
 }
 
-std::vector<BlockSize> block_sizes(const FluxSpec& spec) {
-  std::vector<BlockSize> blocks;
-  for (const ParameterSpec& tensor : parameters(spec)) {
-    const std::string name = flux_block_of(tensor.fqn);
-    if (blocks.empty() || blocks.back().name != name) blocks.push_back({name});
-    blocks.back().params += tensor.numel();
-    blocks.back().active_params += tensor.numel();
-  }
-  return blocks;
-}
+std::vector<BlockSize> block_sizes(const FluxSpec& spec) { return block_sizes(flux_model(spec)); }
 
 int64_t flops_per_sample(const FluxSpec& spec, int64_t txt, int64_t img) {
   const int64_t square = spec.dim * spec.dim, tokens = txt + img;

@@ -1,8 +1,7 @@
 #include "common/plan/models/qwen3_vl_vision.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
+#include "common/plan/models/number_checks.h"
 
 namespace titan::models {
 namespace {
@@ -20,19 +19,17 @@ std::string bad_deepstack(const Qwen3VlVisionSpec& spec) {
 }  // namespace
 
 std::string inconsistency(const Qwen3VlVisionSpec& spec) {
-  const std::pair<const char*, int64_t> sizes[] = {{"dim", spec.dim},
-                                                   {"ffn_hidden", spec.ffn_hidden},
-                                                   {"n_layers", spec.n_layers},
-                                                   {"n_heads", spec.n_heads},
-                                                   {"channels", spec.channels},
-                                                   {"patch_size", spec.patch_size},
-                                                   {"merge", spec.merge},
-                                                   {"out_dim", spec.out_dim},
-                                                   {"temporal_patch_size", spec.temporal_patch_size},
-                                                   {"position_side", spec.position_side}};
-  for (const auto& [name, value] : sizes) {
-    if (value <= 0) return absl::StrCat(name, ": ", value, " is not above 0");
-  }
+  const std::string wrong = not_above_zero({{"dim", spec.dim},
+                                            {"ffn_hidden", spec.ffn_hidden},
+                                            {"n_layers", spec.n_layers},
+                                            {"n_heads", spec.n_heads},
+                                            {"channels", spec.channels},
+                                            {"patch_size", spec.patch_size},
+                                            {"merge", spec.merge},
+                                            {"out_dim", spec.out_dim},
+                                            {"temporal_patch_size", spec.temporal_patch_size},
+                                            {"position_side", spec.position_side}});
+  if (!wrong.empty()) return wrong;
   if (spec.dim % spec.n_heads != 0) return absl::StrCat("n_heads: ", spec.n_heads, " does not divide dim ", spec.dim);
   if (spec.head_dim() % 4 != 0)
     return absl::StrCat("n_heads: heads of ", spec.head_dim(), " numbers cannot be rotated by row and column");

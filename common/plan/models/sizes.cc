@@ -6,36 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/flux.h"
+#include "common/plan/models/parameter_list.h"
 
 namespace titan::models {
 namespace {
 
-// Appends the tensors of one module after another, under a common prefix.
-class Lister {
- public:
-  void add(const std::string& name, std::vector<int64_t> shape, ParameterRole role = ParameterRole::kDense) {
-    tensors_.push_back({absl::StrCat(prefix_, name), std::move(shape), role});
-  }
-  void linear(const std::string& name, int64_t out, int64_t in, bool bias = false,
-              ParameterRole role = ParameterRole::kDense) {
-    add(absl::StrCat(name, ".weight"), {out, in}, role);
-    if (bias) add(absl::StrCat(name, ".bias"), {out}, role);
-  }
-  void swiglu(const std::string& name, int64_t dim, int64_t hidden, ParameterRole role = ParameterRole::kDense) {
-    linear(absl::StrCat(name, ".w1"), hidden, dim, false, role);
-    linear(absl::StrCat(name, ".w2"), dim, hidden, false, role);
-    linear(absl::StrCat(name, ".w3"), hidden, dim, false, role);
-  }
-  void norm(const std::string& name, int64_t size) { add(absl::StrCat(name, ".weight"), {size}); }
-  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
-  std::vector<ParameterSpec> take() { return std::move(tensors_); }
-
- private:
-  std::string prefix_;
-  std::vector<ParameterSpec> tensors_;
-};
-
-void grouped_attention(const ModelSpec& spec, Lister& list) {
+void grouped_attention(const ModelSpec& spec, ParameterList& list) {
   const bool bias = spec.attention_bias;
   if (spec.attention_sinks) list.add("attention.sinks", {spec.n_heads});
   if (spec.qk_norm) {
@@ -48,7 +24,7 @@ void grouped_attention(const ModelSpec& spec, Lister& list) {
   list.linear("attention.wo", spec.dim, spec.n_heads * spec.v_head_dim, bias);
 }
 
-void latent_attention(const ModelSpec& spec, Lister& list) {
+void latent_attention(const ModelSpec& spec, ParameterList& list) {
   if (spec.q_lora_rank == 0) {
     list.linear("attention.wq", spec.n_heads * spec.head_dim, spec.dim);
   } else {
@@ -62,7 +38,7 @@ void latent_attention(const ModelSpec& spec, Lister& list) {
   list.linear("attention.wo", spec.dim, spec.n_heads * spec.v_head_dim);
 }
 
-void mixture_of_experts(const ModelSpec& spec, Lister& list) {
+void mixture_of_experts(const ModelSpec& spec, ParameterList& list) {
   const MoeSpec& moe = *spec.moe;
   const int64_t experts = moe.num_experts;
   if (spec.swiglu_limit > 0) {  // Gate and up projections are fused and have biases.
@@ -96,7 +72,7 @@ int64_t ParameterSpec::numel() const {
 std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
   if (spec.flux) return parameters(*spec.flux);
   if (spec.other) return {};
-  Lister list;
+  ParameterList list;
   list.add("tok_embeddings.weight", {spec.vocab_size, spec.dim}, ParameterRole::kEmbedding);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     list.set_prefix(absl::StrCat("layers.", layer, "."));
@@ -128,7 +104,6 @@ std::string block_of(const ModelSpec& spec, const std::string& fqn) {
 }
 
 std::vector<BlockSize> block_sizes(const ModelSpec& spec) {
-  if (spec.flux) return block_sizes(*spec.flux);
   std::vector<BlockSize> blocks;
   for (const ParameterSpec& tensor : parameters(spec)) {
     const std::string name = block_of(spec, tensor.fqn);

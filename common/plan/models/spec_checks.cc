@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/flux.h"
+#include "common/plan/models/number_checks.h"
 
 namespace titan::models {
 namespace {
@@ -187,19 +188,7 @@ std::string label(const json& stored) {
 
 namespace {
 
-struct Number {
-  const char* name;
-  int64_t value;
-};
-
-std::string not_above_zero(std::initializer_list<Number> numbers) {
-  for (const Number& number : numbers) {
-    if (number.value <= 0) return absl::StrCat(number.name, ": ", number.value, " is not above 0");
-  }
-  return "";
-}
-
-std::string no_multiple(const Number& whole, const Number& part) {
+std::string no_multiple(const NamedNumber& whole, const NamedNumber& part) {
   if (part.value > 0 && whole.value % part.value == 0) return "";
   return absl::StrCat(whole.name, ": ", whole.value, " is not a multiple of ", part.name, ", ", part.value);
 }

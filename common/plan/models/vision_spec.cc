@@ -1,45 +1,33 @@
 #include "common/plan/models/vision_spec.h"
 
-#include <utility>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/plan/models/number_checks.h"
+#include "common/plan/models/parameter_list.h"
 
 namespace titan::models {
 namespace {
 
-void add_linear(std::vector<ParameterSpec>& list, const std::string& name, int64_t out, int64_t in) {
-  list.push_back({absl::StrCat(name, ".weight"), {out, in}});
-  list.push_back({absl::StrCat(name, ".bias"), {out}});
-}
-
-void add_norm(std::vector<ParameterSpec>& list, const std::string& name, int64_t dim) {
-  list.push_back({absl::StrCat(name, ".weight"), {dim}});
-  list.push_back({absl::StrCat(name, ".bias"), {dim}});
-}
-
-void add_layer(std::vector<ParameterSpec>& list, const std::string& prefix, const VisionSpec& spec) {
-  add_norm(list, prefix + "layer_norm1", spec.dim);
+void add_layer(ParameterList& list, const std::string& prefix, const VisionSpec& spec) {
+  list.norm(prefix + "layer_norm1", spec.dim, /*bias=*/true);
   for (const char* projection : {"q_proj", "k_proj", "v_proj", "out_proj"})
-    add_linear(list, absl::StrCat(prefix, "self_attn.", projection), spec.dim, spec.dim);
-  add_norm(list, prefix + "layer_norm2", spec.dim);
-  add_linear(list, prefix + "mlp.fc1", spec.ffn_hidden, spec.dim);
-  add_linear(list, prefix + "mlp.fc2", spec.dim, spec.ffn_hidden);
+    list.linear(absl::StrCat(prefix, "self_attn.", projection), spec.dim, spec.dim, /*bias=*/true);
+  list.norm(prefix + "layer_norm2", spec.dim, /*bias=*/true);
+  list.linear(prefix + "mlp.fc1", spec.ffn_hidden, spec.dim, /*bias=*/true);
+  list.linear(prefix + "mlp.fc2", spec.dim, spec.ffn_hidden, /*bias=*/true);
 }
 
 }  // namespace
 
 std::string inconsistency(const VisionSpec& spec) {
-  const std::pair<const char*, int64_t> sizes[] = {{"dim", spec.dim},
-                                                   {"ffn_hidden", spec.ffn_hidden},
-                                                   {"n_layers", spec.n_layers},
-                                                   {"n_heads", spec.n_heads},
-                                                   {"channels", spec.channels},
-                                                   {"patch_size", spec.patch_size},
-                                                   {"position_side", spec.position_side}};
-  for (const auto& [name, value] : sizes) {
-    if (value <= 0) return absl::StrCat(name, ": ", value, " is not above 0");
-  }
+  const std::string wrong = not_above_zero({{"dim", spec.dim},
+                                            {"ffn_hidden", spec.ffn_hidden},
+                                            {"n_layers", spec.n_layers},
+                                            {"n_heads", spec.n_heads},
+                                            {"channels", spec.channels},
+                                            {"patch_size", spec.patch_size},
+                                            {"position_side", spec.position_side}});
+  if (!wrong.empty()) return wrong;
   if (spec.dim % spec.n_heads != 0) return absl::StrCat("n_heads: ", spec.n_heads, " does not divide dim ", spec.dim);
   if (!(spec.norm_eps > 0)) return absl::StrCat("norm_eps: ", spec.norm_eps, " is not above 0");
   if (spec.out_dim < 0) return absl::StrCat("out_dim: ", spec.out_dim, " is below 0");
@@ -47,19 +35,18 @@ std::string inconsistency(const VisionSpec& spec) {
 }
 
 std::vector<ParameterSpec> parameters(const VisionSpec& spec) {
-  std::vector<ParameterSpec> list;
-  add_linear(list, "encoder.embeddings.patch_embedding", spec.dim, spec.patch_values());
-  list.push_back({"encoder.embeddings.position_embedding.weight",
-                  {spec.position_side * spec.position_side, spec.dim},
-                  ParameterRole::kEmbedding});
+  ParameterList list;
+  list.linear("encoder.embeddings.patch_embedding", spec.dim, spec.patch_values(), /*bias=*/true);
+  list.add("encoder.embeddings.position_embedding.weight", {spec.position_side * spec.position_side, spec.dim},
+           ParameterRole::kEmbedding);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer)
     add_layer(list, absl::StrCat("encoder.layers.", layer, "."), spec);
-  add_norm(list, "encoder.post_layernorm", spec.dim);
+  list.norm("encoder.post_layernorm", spec.dim, /*bias=*/true);
   if (spec.out_dim > 0) {
-    add_linear(list, "projector.w1", spec.dim, spec.dim);
-    add_linear(list, "projector.w2", spec.out_dim, spec.dim);
+    list.linear("projector.w1", spec.dim, spec.dim, /*bias=*/true);
+    list.linear("projector.w2", spec.out_dim, spec.dim, /*bias=*/true);
   }
-  return list;
+  return list.take();
 }
 
 int64_t parameter_count(const VisionSpec& spec) {

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "worker/rank/model/encoders/layers.h"
 #include "worker/rank/nn/attention_core.h"
+#include "worker/rank/nn/layer_norm.h"
 #include "worker/rank/nn/layers.h"
 
 namespace titan::encoders {
@@ -103,9 +104,9 @@ class ClipLayer final : public EncoderBlock {
   const std::string fqn_;
   Activation activation_;
   ClipAttention attention_;
-  LayerNorm norm1_;
+  nn::LayerNorm norm1_;
   nn::Linear fc1_, fc2_;
-  LayerNorm norm2_;
+  nn::LayerNorm norm2_;
 };
 
 // Takes each text's representative token, then normalizes it: the norm acts on each token alone.
@@ -128,7 +129,7 @@ class ClipPooling final : public EncoderBlock {
   }
 
   int64_t eos_token_;
-  LayerNorm norm_;
+  nn::LayerNorm norm_;
 };
 
 // transformers 5 writes a CLIPTextModel's weights without the prefix.

@@ -38,13 +38,6 @@ nn::Declare frozen(nn::Declare declare) {
   };
 }
 
-LayerNorm::LayerNorm(const nn::Declare& declare, const std::string& fqn, int64_t dim, double eps)
-    : weight_(&declare(fqn + ".weight", {dim}, kOnes)), bias_(&declare(fqn + ".bias", {dim}, kZeros)), eps_(eps) {}
-
-at::Tensor LayerNorm::forward(const at::Tensor& input) const {
-  return at::layer_norm(input, {input.size(-1)}, weight_->weight, bias_->weight, eps_);
-}
-
 GroupNorm::GroupNorm(const nn::Declare& declare, const std::string& fqn, int64_t channels, int64_t groups, double eps)
     : weight_(&declare(fqn + ".weight", {channels}, kOnes)),
       bias_(&declare(fqn + ".bias", {channels}, kZeros)),

@@ -17,18 +17,6 @@ at::Tensor activate(Activation activation, const at::Tensor& x);
 // Returns `declare` with a frozen parameter as result.
 nn::Declare frozen(nn::Declare declare);
 
-// Normalizes the last dimension to mean 0 and variance 1 (in fp32 for narrower types), then scales and shifts it.
-class LayerNorm {
- public:
-  LayerNorm(const nn::Declare& declare, const std::string& fqn, int64_t dim, double eps);
-  at::Tensor forward(const at::Tensor& input) const;  // [..., dim] -> [..., dim]
-
- private:
-  const nn::Parameter* weight_;  // [dim]
-  const nn::Parameter* bias_;    // [dim]
-  double eps_;
-};
-
 // Normalizes groups of neighbouring channels over all places (arXiv 1803.08494), in fp32 for narrower types.
 class GroupNorm {
  public:

@@ -54,27 +54,22 @@ absl::StatusOr<T> at_key(absl::StatusOr<T> result, const char* key) {
 
 }  // namespace
 
-absl::StatusOr<ConditionerSizes> Conditioner::sizes(const ConditionerOptions& options) {
-  TITAN_ASSIGN_OR_RETURN(const encoders::T5Options t5, at_key(t5_of(options), kT5Key));
-  TITAN_ASSIGN_OR_RETURN(const encoders::ClipTextOptions clip, at_key(clip_of(options), kClipKey));
-  TITAN_ASSIGN_OR_RETURN(const encoders::AutoencoderOptions images, at_key(autoencoder_of(options), kAutoencoderKey));
-  return ConditionerSizes{.txt_width = t5.dim,
-                          .vec_width = clip.dim,
-                          .latent_channels = images.latent_channels,
-                          .downsampling = images.downsampling()};
+absl::StatusOr<EncoderOptions> read_encoder_options(const ConditionerOptions& options) {
+  EncoderOptions read;
+  TITAN_ASSIGN_OR_RETURN(read.t5, at_key(t5_of(options), kT5Key));
+  TITAN_ASSIGN_OR_RETURN(read.clip, at_key(clip_of(options), kClipKey));
+  TITAN_ASSIGN_OR_RETURN(read.images, at_key(autoencoder_of(options), kAutoencoderKey));
+  return read;
 }
 
-absl::StatusOr<std::unique_ptr<Conditioner>> Conditioner::load(const ConditionerOptions& options) {
-  TITAN_ASSIGN_OR_RETURN(const encoders::T5Options t5_options, at_key(t5_of(options), kT5Key));
-  TITAN_ASSIGN_OR_RETURN(const encoders::ClipTextOptions clip_options, at_key(clip_of(options), kClipKey));
-  TITAN_ASSIGN_OR_RETURN(const encoders::AutoencoderOptions image_options,
-                         at_key(autoencoder_of(options), kAutoencoderKey));
-  encoders::TextEncoder t5 = encoders::build_t5(t5_options, options.t5_form);
-  encoders::TextEncoder clip = encoders::build_clip_text(clip_options);
-  auto images = std::make_unique<encoders::ImageEncoder>(image_options);
+absl::StatusOr<std::unique_ptr<Conditioner>> Conditioner::load(const ConditionerOptions& options,
+                                                               const EncoderOptions& sizes) {
+  encoders::TextEncoder t5 = encoders::build_t5(sizes.t5, options.t5_form);
+  encoders::TextEncoder clip = encoders::build_clip_text(sizes.clip);
+  auto images = std::make_unique<encoders::ImageEncoder>(sizes.images);
   std::vector<nn::Parameter*> of_images;
   for (nn::Parameter& parameter : images->parameters()) of_images.push_back(&parameter);
-  const auto names = encoders::autoencoder_names(image_options, encoders::Half::kEncoder);
+  const auto names = encoders::autoencoder_names(sizes.images, encoders::Half::kEncoder);
   if (absl::Status bad = fill(options, options.t5, t5.names(), t5.parameters()); !bad.ok())
     return annotate(bad, kT5Key);
   if (absl::Status bad = fill(options, options.clip, clip.names(), clip.parameters()); !bad.ok())

@@ -27,18 +27,22 @@ struct ConditionerOptions {
   at::Device device = at::kCPU;
 };
 
-// Sizes that the transformer must agree with.
-struct ConditionerSizes {
-  int64_t txt_width = 0, vec_width = 0;
-  int64_t latent_channels = 0, downsampling = 0;
+// The numbers of the three encoders.
+struct EncoderOptions {
+  encoders::T5Options t5;
+  encoders::ClipTextOptions clip;
+  encoders::AutoencoderOptions images;
 };
+
+// Reads the encoders' configurations, and of an autoencoder without one the shapes of its tensors. Errors: those of the
+// configurations, with the key of [encoder].
+absl::StatusOr<EncoderOptions> read_encoder_options(const ConditionerOptions& options);
 
 class Conditioner {
  public:
-  // Returns the sizes, from the configurations only. Errors: those of the configurations, with the key of [encoder].
-  static absl::StatusOr<ConditionerSizes> sizes(const ConditionerOptions& options);
-  // Loads or draws all weights. Errors: those of sizes(); those of the weights' files.
-  static absl::StatusOr<std::unique_ptr<Conditioner>> load(const ConditionerOptions& options);
+  // Loads or draws all weights of these encoders. Errors: those of the weights' files, with the key of [encoder].
+  static absl::StatusOr<std::unique_ptr<Conditioner>> load(const ConditionerOptions& options,
+                                                           const EncoderOptions& sizes);
 
   // All record no graph and return tensors of the options' type on their device.
   at::Tensor txt(const at::Tensor& ids) const { return t5_.encode(ids); }       // int64 [B, T] -> [B, T, txt_width]

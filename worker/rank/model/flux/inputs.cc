@@ -33,16 +33,6 @@ FluxInputs flux_inputs(const std::map<std::string, at::Tensor>& tensors) {
 
 namespace {
 
-// The only place that reads the context.
-template <typename Context>
-FluxInputs inputs_of(const Context& context) {
-  if constexpr (requires { context.tensors; }) {
-    return flux_inputs(context.tensors);
-  } else {
-    TORCH_CHECK(false, "flux: a microbatch of this engine has no named tensors");
-  }
-}
-
 // Returns the angles [B or 1, T, channels / 2] of positions [B or 1, T] on one axis.
 at::Tensor angles_on_axis(const at::Tensor& positions, int64_t channels, double theta) {
   const at::Tensor exponent = at::arange(0, channels, 2, positions.options()) / channels;
@@ -51,7 +41,7 @@ at::Tensor angles_on_axis(const at::Tensor& positions, int64_t channels, double 
 
 }  // namespace
 
-FluxInputs flux_inputs(const nn::MicrobatchContext& context) { return inputs_of(context); }
+FluxInputs flux_inputs(const nn::MicrobatchContext& context) { return flux_inputs(context.tensors); }
 
 at::Tensor rotation_table(const models::FluxSpec& spec, const at::Tensor& txt_ids, const at::Tensor& img_ids,
                           at::ScalarType compute) {

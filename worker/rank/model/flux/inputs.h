@@ -28,9 +28,8 @@ struct FluxInputs {
 };
 
 // Names of the tensors of a microbatch, of the image's noised latents [B, Ti, in_channels], which are the input of the
-// first block, of the
-// velocity [B, Ti, in_channels] with which the loss compares the prediction, and of the rows' weights [B, 1, 1], which
-// is missing if all are 1.
+// first block, of the velocity [B, Ti, in_channels] with which the loss compares the prediction, and of the rows'
+// weights [B, 1, 1], which are missing if all are 1.
 inline constexpr char kLatents[] = "x_t", kTarget[] = "target", kWeights[] = "weights", kTxt[] = "txt", kPooled[] = "y",
                       kTimesteps[] = "timesteps", kGuidance[] = "guidance", kTxtIds[] = "txt_ids",
                       kImgIds[] = "img_ids", kRotation[] = "rotation";

@@ -50,16 +50,15 @@ absl::StatusOr<std::shared_ptr<CaptionTokenizers>> load_tokenizers(const config:
 }
 
 // Checks that the encoders make what the transformer reads.
-absl::Status check_sizes(const models::FluxSpec& spec, const ConditionerSizes& sizes) {
+absl::Status check_sizes(const models::FluxSpec& spec, const EncoderOptions& sizes) {
   const auto differ = [&](const char* key, const char* what, int64_t has, int64_t needs) {
     return absl::InvalidArgumentError(
         absl::StrCat(key, ": its ", what, " is ", has, ", but flux ", spec.flavor, " reads ", needs));
   };
-  if (sizes.txt_width != spec.txt_width) return differ("encoder.t5_encoder", "width", sizes.txt_width, spec.txt_width);
-  if (sizes.vec_width != spec.vec_width)
-    return differ("encoder.clip_encoder", "width", sizes.vec_width, spec.vec_width);
-  if (4 * sizes.latent_channels != spec.in_channels)
-    return differ("encoder.autoencoder_path", "number of channels for 2 x 2 places", 4 * sizes.latent_channels,
+  if (sizes.t5.dim != spec.txt_width) return differ("encoder.t5_encoder", "width", sizes.t5.dim, spec.txt_width);
+  if (sizes.clip.dim != spec.vec_width) return differ("encoder.clip_encoder", "width", sizes.clip.dim, spec.vec_width);
+  if (4 * sizes.images.latent_channels != spec.in_channels)
+    return differ("encoder.autoencoder_path", "number of channels for 2 x 2 places", 4 * sizes.images.latent_channels,
                   spec.in_channels);
   return absl::OkStatus();
 }
@@ -82,13 +81,6 @@ at::Tensor pack(const at::Tensor& latents) {
       .reshape({rows, high * wide, channels * 4});
 }
 
-at::Tensor unpack(const at::Tensor& tokens, int64_t height, int64_t width) {
-  const int64_t rows = tokens.size(0), channels = tokens.size(2) / 4;
-  return tokens.reshape({rows, height / 2, width / 2, channels, 2, 2})
-      .permute({0, 3, 1, 4, 2, 5})
-      .reshape({rows, channels, height, width});
-}
-
 at::Tensor image_positions(int64_t height, int64_t width, at::Device device) {
   const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
   at::Tensor positions = at::zeros({height / 2, width / 2, 3}, options);
@@ -99,12 +91,12 @@ at::Tensor image_positions(int64_t height, int64_t width, at::Device device) {
 
 absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankPlace& place) {
   const ConditionerOptions options = conditioner_options(config, place.device);
-  TITAN_ASSIGN_OR_RETURN(const ConditionerSizes sizes, Conditioner::sizes(options));
+  TITAN_ASSIGN_OR_RETURN(const EncoderOptions sizes, read_encoder_options(options));
   TITAN_RETURN_IF_ERROR(check_sizes(spec_, sizes));
-  latent_channels_ = sizes.latent_channels;
-  downsampling_ = sizes.downsampling;
+  latent_channels_ = sizes.images.latent_channels;
+  downsampling_ = sizes.images.downsampling();
   TITAN_ASSIGN_OR_RETURN(tokenizers_, load_tokenizers(config));
-  TITAN_ASSIGN_OR_RETURN(conditioner_, Conditioner::load(options));
+  TITAN_ASSIGN_OR_RETURN(conditioner_, Conditioner::load(options, sizes));
   return absl::OkStatus();
 }
 
@@ -200,13 +192,14 @@ Microbatch FluxObjective::microbatch(const data::Batch& batch, const MicrobatchO
     noised = context_share(noised, *group);
     target = context_share(target, *group);
   }
+  inputs.rotation = rotation_table(spec_, inputs.txt_ids, inputs.img_ids, wide);  // Once, not again in every block.
   const at::Tensor& rows = batch.at(kRow);
   const int64_t present = rows.ge(0).sum().item<int64_t>();
   Microbatch made;
   std::map<std::string, at::Tensor>& tensors = made.context.tensors;
-  tensors = {{kTxt, inputs.txt},        {kPooled, inputs.y},       {kTimesteps, inputs.timesteps},
-             {kTxtIds, inputs.txt_ids}, {kImgIds, inputs.img_ids}, {kLatents, noised},
-             {kTarget, target}};
+  tensors = {{kTxt, inputs.txt},        {kPooled, inputs.y},         {kTimesteps, inputs.timesteps},
+             {kTxtIds, inputs.txt_ids}, {kImgIds, inputs.img_ids},   {kLatents, noised},
+             {kTarget, target},         {kRotation, inputs.rotation}};
   if (present < batch.rows()) {
     tensors[kWeights] = on(repeated(rows.ge(0).to(wide)).view({-1, 1, 1}), options.device);
   }

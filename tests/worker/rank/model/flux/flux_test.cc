@@ -120,7 +120,7 @@ TEST(FluxBlocksTest, LowerPrecisionsComeClose) {
   }
 }
 
-// A block that runs again for its backward pass has the same bits, whatever it keeps of the first pass.
+// A recomputed block gives the same bits, whichever activations of the first pass are saved.
 TEST(FluxBlocksTest, RecomputationHasTheSameBits) {
   at::set_num_threads(1);  // The sizes are too small to share.
   at::manual_seed(3);
