@@ -218,9 +218,11 @@ void refuse_for_flux(Checker& check) {
     check.fail("training.dataloader.format", config.training.dataloader.format, "stored encodings: not supported yet",
                "use auto, with the images themselves");
   }
-  if (config.validation.enable && config.validation.save_img_count != 0) {
+  if (config.validation.enable && config.validation.save_img_count != 0 &&
+      config.parallelism.pipeline_parallel_degree > 1) {
     check.fail("validation.save_img_count", config.validation.save_img_count,
-               "images during validation: not supported yet", "set it to 0");
+               "images during validation need the whole model on each rank: not supported yet with a pipeline",
+               "set it to 0");
   }
   if (!config.validation.sample_prompts.empty()) {
     check.fail("validation.sample_prompts", absl::StrCat(config.validation.sample_prompts.size(), " prompts"),

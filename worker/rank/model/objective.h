@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,9 +67,19 @@ struct WholeModel {
   at::Device device;
 };
 
+// A sample of a model of pictures.
+struct Picture {
+  std::string name;     // "000", a part of a file's name.
+  std::string caption;  // Text that it shows.
+  std::string png;      // The whole file.
+  int width = 0, height = 0;
+};
+
 // The samples that a model made of the prompts of [validation].
 struct Samples {
   std::vector<std::string> lines;  // For the log. Only on rank 0.
+  std::vector<Picture> pictures;   // Only on rank 0.
+  std::optional<Picture> grid;     // All pictures in one, if they are several.
   std::string not_finite;          // Why some sample is meaningless, the same on every rank. Empty: all are finite.
 };
 

@@ -46,6 +46,18 @@ absl::Status fill(const ConditionerOptions& options, const std::string& path, co
   return encoders::load(encoders::FrozenWeights(std::move(files), names), parameters, placement);
 }
 
+// Loads or draws one half of the autoencoder.
+template <typename Coder>
+absl::StatusOr<std::unique_ptr<Coder>> load_half(const ConditionerOptions& options,
+                                                 const encoders::AutoencoderOptions& sizes, encoders::Half half) {
+  auto coder = std::make_unique<Coder>(sizes);
+  std::vector<nn::Parameter*> parameters;
+  for (nn::Parameter& parameter : coder->parameters()) parameters.push_back(&parameter);
+  const absl::Status filled = fill(options, options.autoencoder, encoders::autoencoder_names(sizes, half), parameters);
+  if (!filled.ok()) return annotate(filled, kAutoencoderKey);
+  return coder;
+}
+
 template <typename T>
 absl::StatusOr<T> at_key(absl::StatusOr<T> result, const char* key) {
   if (result.ok()) return result;
@@ -66,22 +78,24 @@ absl::StatusOr<std::unique_ptr<Conditioner>> Conditioner::load(const Conditioner
                                                                const EncoderOptions& sizes) {
   encoders::TextEncoder t5 = encoders::build_t5(sizes.t5, options.t5_form);
   encoders::TextEncoder clip = encoders::build_clip_text(sizes.clip);
-  auto images = std::make_unique<encoders::ImageEncoder>(sizes.images);
-  std::vector<nn::Parameter*> of_images;
-  for (nn::Parameter& parameter : images->parameters()) of_images.push_back(&parameter);
-  const auto names = encoders::autoencoder_names(sizes.images, encoders::Half::kEncoder);
   if (absl::Status bad = fill(options, options.t5, t5.names(), t5.parameters()); !bad.ok())
     return annotate(bad, kT5Key);
   if (absl::Status bad = fill(options, options.clip, clip.names(), clip.parameters()); !bad.ok())
     return annotate(bad, kClipKey);
-  if (absl::Status bad = fill(options, options.autoencoder, names, of_images); !bad.ok())
-    return annotate(bad, kAutoencoderKey);
+  TITAN_ASSIGN_OR_RETURN(auto images,
+                         load_half<encoders::ImageEncoder>(options, sizes.images, encoders::Half::kEncoder));
+  std::unique_ptr<encoders::ImageDecoder> decoder;
+  if (options.with_decoder) {
+    TITAN_ASSIGN_OR_RETURN(decoder, load_half<encoders::ImageDecoder>(options, sizes.images, encoders::Half::kDecoder));
+  }
   return std::unique_ptr<Conditioner>(
-      new Conditioner(std::move(t5), std::move(clip), std::move(images), options.dtype));
+      new Conditioner(std::move(t5), std::move(clip), std::move(images), std::move(decoder), options.dtype));
 }
 
 at::Tensor Conditioner::latents(const at::Tensor& images, const at::Tensor& noise) const {
   return images_->encode(images.to(dtype_), noise.to(dtype_));
 }
+
+at::Tensor Conditioner::pictures(const at::Tensor& latents) const { return decoder_->decode(latents.to(dtype_)); }
 
 }  // namespace titan::model::flux

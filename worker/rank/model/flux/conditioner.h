@@ -23,6 +23,7 @@ struct ConditionerOptions {
   // Draws random weights instead of reading them, from this seed (training.test_mode). Folders then need only their
   // config.json, and an autoencoder without one has Flux's sizes.
   std::optional<uint64_t> random_seed;
+  bool with_decoder = false;  // Also loads the autoencoder's decoder, for pictures().
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
 };
@@ -49,14 +50,22 @@ class Conditioner {
   at::Tensor vector(const at::Tensor& ids) const { return clip_.encode(ids); }  // int64 [B, T] -> [B, vec_width]
   // [B, 3, S, S] and noise [B, C, S / f, S / f], both of any floating type -> [B, C, S / f, S / f]
   at::Tensor latents(const at::Tensor& images, const at::Tensor& noise) const;
+  // Returns pictures [B, 3, S, S], not clamped, of latents [B, C, S / f, S / f]. Needs
+  // ConditionerOptions::with_decoder.
+  at::Tensor pictures(const at::Tensor& latents) const;
 
  private:
   Conditioner(encoders::TextEncoder t5, encoders::TextEncoder clip, std::unique_ptr<encoders::ImageEncoder> images,
-              at::ScalarType dtype)
-      : t5_(std::move(t5)), clip_(std::move(clip)), images_(std::move(images)), dtype_(dtype) {}
+              std::unique_ptr<encoders::ImageDecoder> decoder, at::ScalarType dtype)
+      : t5_(std::move(t5)),
+        clip_(std::move(clip)),
+        images_(std::move(images)),
+        decoder_(std::move(decoder)),
+        dtype_(dtype) {}
 
   encoders::TextEncoder t5_, clip_;
   std::unique_ptr<encoders::ImageEncoder> images_;
+  std::unique_ptr<encoders::ImageDecoder> decoder_;  // Null unless it was requested.
   at::ScalarType dtype_;
 };
 

@@ -9,13 +9,14 @@
 #include "worker/rank/data/samples/sample_files.h"
 #include "worker/rank/device/host_waits.h"
 #include "worker/rank/model/flux/inputs.h"
+#include "worker/rank/model/flux/packing.h"
 #include "worker/rank/random/sample_draws.h"
 
 namespace titan::model::flux {
 namespace {
 
-// Validation draws from other streams than training.
-constexpr uint64_t kValidationStream = 0x9e3779b97f4a7c15;
+// Validation and sampled pictures draw from other streams than training.
+constexpr uint64_t kValidationStream = 0x9e3779b97f4a7c15, kSamplingStream = 0xc2b2ae3d27d4eb4f;
 
 at::ScalarType encoder_type(const config::JobConfig& config) {
   if (config.training.dtype == "float64") return at::kDouble;
@@ -73,30 +74,25 @@ at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy
 
 }  // namespace
 
-at::Tensor pack(const at::Tensor& latents) {
-  const int64_t rows = latents.size(0), channels = latents.size(1), high = latents.size(2) / 2,
-                wide = latents.size(3) / 2;
-  return latents.reshape({rows, channels, high, 2, wide, 2})
-      .permute({0, 2, 4, 1, 3, 5})
-      .reshape({rows, high * wide, channels * 4});
-}
-
-at::Tensor image_positions(int64_t height, int64_t width, at::Device device) {
-  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
-  at::Tensor positions = at::zeros({height / 2, width / 2, 3}, options);
-  positions.select(2, 1).copy_(at::arange(height / 2, options).unsqueeze(1).expand({height / 2, width / 2}));
-  positions.select(2, 2).copy_(at::arange(width / 2, options).unsqueeze(0).expand({height / 2, width / 2}));
-  return positions.reshape({1, height / 2 * (width / 2), 3});
-}
-
 absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankPlace& place) {
-  const ConditionerOptions options = conditioner_options(config, place.device);
+  const config::ValidationSection& validation = config.validation;
+  ConditionerOptions options = conditioner_options(config, place.device);
+  options.with_decoder = validation.enable && validation.save_img_count != 0 && place.mesh.rank() == 0;
   TITAN_ASSIGN_OR_RETURN(const EncoderOptions sizes, read_encoder_options(options));
   TITAN_RETURN_IF_ERROR(check_sizes(spec_, sizes));
   latent_channels_ = sizes.images.latent_channels;
   downsampling_ = sizes.images.downsampling();
   TITAN_ASSIGN_OR_RETURN(tokenizers_, load_tokenizers(config));
   TITAN_ASSIGN_OR_RETURN(conditioner_, Conditioner::load(options, sizes));
+  if (!validation.enable || validation.save_img_count == 0) return absl::OkStatus();
+  sampler_ = std::make_unique<PictureSampler>(spec_, *conditioner_, tokenizers_, sizes.images);
+  pictures_ = {.rows = validation.local_batch_size,
+               .steps = validation.denoising_steps,
+               .guides = validation.enable_classifier_free_guidance,
+               .scale = validation.classifier_free_guidance_scale,
+               .width = config.training.img_size,
+               .height = config.training.img_size,
+               .seed = static_cast<uint64_t>(config.debug.seed.value_or(0)) ^ kSamplingStream};
   return absl::OkStatus();
 }
 
@@ -119,6 +115,7 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const con
                            .dataset = samples->facts(),
                            .shuffle = loader.shuffle != "none",
                            .shuffle_seed = loader.shuffle_seed});
+  if (!training && sampler_ != nullptr) read_prompts(*samples, order, config.validation.save_img_count);
   ImageRowOptions row{.image_size = static_cast<int>(config.training.img_size),
                       .latent_channels = latent_channels_,
                       .downsampling = downsampling_};
@@ -222,6 +219,20 @@ int64_t FluxObjective::units_of_training_row(const config::JobConfig& config) co
 
 int64_t FluxObjective::units_of_validation_row(const config::JobConfig& config) const {
   return tokens_of_row(config, downsampling_) * (config.validation.all_timesteps ? 8 : 1);
+}
+
+// A sample without a caption has no picture. Errors of the files are reported when the rows are read.
+void FluxObjective::read_prompts(data::SampleSet& samples, const data::SampleOrder& order, int64_t count) {
+  prompts_.clear();
+  const int64_t most = count < 0 ? order.samples() : count;
+  for (int64_t row = 0; row < order.samples() && std::ssize(prompts_) < most; ++row) {
+    const absl::StatusOr<data::Sample> sample = samples.read(order.sample(order.place(row)));
+    if (sample.ok() && sample->problem.empty() && sample->caption() != nullptr) prompts_.push_back(*sample->caption());
+  }
+}
+
+Samples FluxObjective::sample(const WholeModel& model, const comm::DeviceMesh& mesh) {
+  return sampler_->sample(model, mesh, prompts_, pictures_);
 }
 
 }  // namespace titan::model::flux

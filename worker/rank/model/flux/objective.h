@@ -3,6 +3,7 @@
 // The objective of Flux: from noise and a picture's latents, mixed at a random time, the model predicts the velocity
 // that leads from one to the other (rectified flow, arXiv 2209.03003).
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,15 +11,10 @@
 #include "common/plan/models/flux.h"
 #include "worker/rank/model/flux/conditioner.h"
 #include "worker/rank/model/flux/image_batches.h"
+#include "worker/rank/model/flux/pictures.h"
 #include "worker/rank/model/objective.h"
 
 namespace titan::model::flux {
-
-// Cuts latents [B, C, h, w] into tokens of 2 x 2 places, [B, h/2 w/2, 4 C], in rows; each has its channels one after
-// the other, with the places of one channel in rows.
-at::Tensor pack(const at::Tensor& latents);
-// Returns the positions [1, height/2 * width/2, 3] of such tokens: 0, row, column. fp32.
-at::Tensor image_positions(int64_t height, int64_t width, at::Device device);
 
 class FluxObjective final : public Objective {
  public:
@@ -35,15 +31,24 @@ class FluxObjective final : public Objective {
   const char* unit() const override { return "token"; }  // Text and picture alike have tokens.
   int64_t units_of_training_row(const config::JobConfig& config) const override;
   int64_t units_of_validation_row(const config::JobConfig& config) const override;
+  bool has_samples() const override { return !prompts_.empty(); }
+  // Makes pictures of the first captions of the validation data (validation.save_img_count), from noise that depends on
+  // debug.seed and the picture's number only.
+  Samples sample(const WholeModel& model, const comm::DeviceMesh& mesh) override;
 
  private:
   absl::StatusOr<std::unique_ptr<data::BatchSource>> open(const config::JobConfig& config, const DataShare& share,
                                                           bool training);
+  // Reads the captions of the first `count` samples, of all if it is negative.
+  void read_prompts(data::SampleSet& samples, const data::SampleOrder& order, int64_t count);
 
   const models::FluxSpec spec_;
   std::unique_ptr<Conditioner> conditioner_;  // Null in a dry run.
   std::shared_ptr<CaptionTokenizers> tokenizers_;
   int64_t latent_channels_ = 16, downsampling_ = 8;
+  std::unique_ptr<PictureSampler> sampler_;  // Null: validation makes no pictures.
+  PictureOptions pictures_;
+  std::vector<std::string> prompts_;
 };
 
 }  // namespace titan::model::flux

@@ -67,6 +67,19 @@ std::string event_head(absl::Time wall) {
   return event;
 }
 
+std::string summary_event(int64_t step, absl::Time wall, const std::string& summary) {
+  std::string event = event_head(wall);
+  append_tag(event, 2, kVarint);  // Event.step
+  append_varint(event, static_cast<uint64_t>(step));
+  append_bytes(event, 5, summary);  // Event.summary
+  return event;
+}
+
+void append_number(std::string& out, uint64_t field, uint64_t value) {
+  append_tag(out, field, kVarint);
+  append_varint(out, value);
+}
+
 }  // namespace
 
 std::string tf_record(std::string_view data) {
@@ -89,6 +102,19 @@ std::string session_start(int64_t step, absl::Time wall) {
   return event;
 }
 
+std::string image_event(int64_t step, absl::Time wall, const BoardImage& picture) {
+  constexpr uint64_t kRgb = 3;
+  std::string image, entry, summary;
+  append_number(image, 1, static_cast<uint64_t>(picture.height));  // Summary.Image.height, width, colorspace
+  append_number(image, 2, static_cast<uint64_t>(picture.width));
+  append_number(image, 3, kRgb);
+  append_bytes(image, 4, picture.png);  // Summary.Image.encoded_image_string
+  append_bytes(entry, 1, picture.tag);  // Summary.Value.tag
+  append_bytes(entry, 4, image);        // Summary.Value.image
+  append_bytes(summary, 1, entry);      // Summary.value
+  return summary_event(step, wall, summary);
+}
+
 std::string scalar_event(int64_t step, absl::Time wall, const std::vector<std::pair<std::string, double>>& scalars) {
   std::string summary;
   for (const auto& [tag, value] : scalars) {
@@ -98,11 +124,7 @@ std::string scalar_event(int64_t step, absl::Time wall, const std::vector<std::p
     append_fixed(entry, static_cast<float>(value));
     append_bytes(summary, 1, entry);  // Summary.value
   }
-  std::string event = event_head(wall);
-  append_tag(event, 2, kVarint);  // Event.step
-  append_varint(event, static_cast<uint64_t>(step));
-  append_bytes(event, 5, summary);  // Event.summary
-  return event;
+  return summary_event(step, wall, summary);
 }
 
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::create(storage::Files& files, const std::string& folder,
@@ -124,6 +146,10 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::create(storage::Files& fil
 absl::Status EventFile::add_scalars(int64_t step, absl::Time wall,
                                     const std::vector<std::pair<std::string, double>>& scalars) {
   return file_->append(tf_record(scalar_event(step, wall, scalars)));
+}
+
+absl::Status EventFile::add_image(int64_t step, absl::Time wall, const BoardImage& image) {
+  return file_->append(tf_record(image_event(step, wall, image)));
 }
 
 }  // namespace titan::runtime

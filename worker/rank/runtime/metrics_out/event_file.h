@@ -14,6 +14,13 @@
 
 namespace titan::runtime {
 
+// A PNG file for TensorBoard.
+struct BoardImage {
+  std::string tag;  // "validation/pictures"
+  std::string png;
+  int width = 0, height = 0;
+};
+
 // One TensorBoard event file: TFRecord frames with hand-encoded tensorflow.Event messages. Each write has whole frames,
 // so the file stays readable if the job is killed.
 class EventFile {
@@ -28,6 +35,9 @@ class EventFile {
   // another.
   absl::Status add_scalars(int64_t step, absl::Time wall, const std::vector<std::pair<std::string, double>>& scalars);
 
+  // Writes one event with a picture. Errors: those of add_scalars().
+  absl::Status add_image(int64_t step, absl::Time wall, const BoardImage& image);
+
   const std::string& path() const { return path_; }
 
  private:
@@ -40,6 +50,7 @@ class EventFile {
 // Exposed for tests.
 std::string tf_record(std::string_view data);
 std::string session_start(int64_t step, absl::Time wall);
+std::string image_event(int64_t step, absl::Time wall, const BoardImage& image);
 std::string scalar_event(int64_t step, absl::Time wall, const std::vector<std::pair<std::string, double>>& scalars);
 
 }  // namespace titan::runtime

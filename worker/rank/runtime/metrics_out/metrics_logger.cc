@@ -66,7 +66,9 @@ class JsonLines {
         job_uid_(setup.job_uid),
         attempt_(setup.attempt) {}
 
-  absl::Status append(int64_t step, absl::Time now, const NamedMetrics& metrics, const NamedLists& lists) {
+  // `pictures`: the pictures of the step that are shown, as JSON.
+  absl::Status append(int64_t step, absl::Time now, const NamedMetrics& metrics, const NamedLists& lists,
+                      const nlohmann::ordered_json& pictures) {
     nlohmann::ordered_json line = {{"step", step},
                                    {"attempt", attempt_},
                                    {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone())},
@@ -79,8 +81,9 @@ class JsonLines {
       }
     }
     for (const auto& [name, values] : lists) line[name] = values;
-    const std::string text = line.dump() + "\n";
-    return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
+    if (!pictures.empty()) line["pictures"] = pictures;
+    const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    return publish([&]() -> absl::Status {
       if (file_ == nullptr) {
         TITAN_RETURN_IF_ERROR(cut_torn_line());
         TITAN_ASSIGN_OR_RETURN(file_, files_.append_to(path_));
@@ -90,6 +93,9 @@ class JsonLines {
       return status;
     });
   }
+
+  // Calls a function that writes into the dump folder, unless a newer attempt owns the folder.
+  absl::Status publish(absl::FunctionRef<absl::Status()> write) { return fence_.publish(job_uid_, attempt_, write); }
 
  private:
   absl::Status cut_torn_line() {
@@ -133,6 +139,15 @@ class TensorBoard {
     }
     absl::Status status = file_->add_scalars(step, now, metrics);
     first_step_ = step + 1;
+    if (!status.ok()) file_.reset();
+    return status;
+  }
+
+  absl::Status add_image(int64_t step, absl::Time now, const BoardImage& image) {
+    if (file_ == nullptr) {
+      TITAN_ASSIGN_OR_RETURN(file_, EventFile::create(files_, folder_, now, first_step_));
+    }
+    absl::Status status = file_->add_image(step, now, image);
     if (!status.ok()) file_.reset();
     return status;
   }
@@ -243,6 +258,23 @@ class Logger : public MetricsLogger {
     return named;
   }
 
+  absl::Status log_pictures(int64_t step, const std::string& folder,
+                            const std::vector<LoggedPicture>& pictures) override {
+    if (lines_ == nullptr) return absl::OkStatus();
+    const absl::Status written =
+        lines_->publish([&]() -> absl::Status { return write_pictures(step, folder, pictures); });
+    if (storage::is_fenced(written)) return written;
+    if (!written.ok()) warnings_.push_back(absl::StrCat("step ", step, ": pictures: ", written.message()));
+    for (const LoggedPicture& one : pictures) {
+      if (!one.shown || board_ == nullptr) continue;
+      const absl::Status status =
+          board_->add_image(step, clock_.now(), {"validation/pictures", one.png, one.width, one.height});
+      if (!status.ok())
+        warnings_.push_back(absl::StrCat("step ", step, ": pictures in TensorBoard: ", status.message()));
+    }
+    return absl::OkStatus();
+  }
+
   void no_more() override {
     if (wandb_ != nullptr) wandb_->no_more_lines();
   }
@@ -271,6 +303,16 @@ class Logger : public MetricsLogger {
     if (!news.warning.empty()) warnings_.push_back(std::move(news.warning));
   }
 
+  absl::Status write_pictures(int64_t step, const std::string& folder, const std::vector<LoggedPicture>& pictures) {
+    TITAN_RETURN_IF_ERROR(files_.make_folders(storage::join_path(setup_.dump_folder, folder)));
+    for (const LoggedPicture& one : pictures) {
+      const std::string path = storage::join_path(folder, absl::StrCat("step-", step, "-", one.name, ".png"));
+      TITAN_RETURN_IF_ERROR(storage::atomic_write(files_, storage::join_path(setup_.dump_folder, path), one.png));
+      if (one.shown) last_pictures_.push_back({{"file", path}, {"caption", one.caption}});
+    }
+    return absl::OkStatus();
+  }
+
   double window_seconds() const { return std::max(absl::ToDoubleSeconds(clock_.monotonic() - window_start_), 1e-9); }
   double tokens_per_second(double seconds) const {
     return static_cast<double>(tokens_) / (seconds * setup_.non_data_parallel_size);
@@ -279,7 +321,8 @@ class Logger : public MetricsLogger {
   // The fence comes first: an attempt that may not publish writes nowhere.
   absl::Status write(int64_t step, const NamedMetrics& line, const NamedMetrics& board) {
     if (lines_ != nullptr) {
-      absl::Status status = lines_->append(step, clock_.now(), line, last_lists_);
+      absl::Status status = lines_->append(step, clock_.now(), line, last_lists_,
+                                           std::exchange(last_pictures_, nlohmann::ordered_json::array()));
       if (storage::is_fenced(status)) return status;
       if (!status.ok())
         warnings_.push_back(
@@ -325,6 +368,7 @@ class Logger : public MetricsLogger {
   int64_t last_step_ = -1;
   NamedMetrics last_;
   NamedLists last_lists_;
+  nlohmann::ordered_json last_pictures_ = nlohmann::ordered_json::array();  // For the next line.
   std::vector<std::string> warnings_;
 };
 

@@ -75,6 +75,15 @@ struct MetricsSetup {
   storage::Files* files = nullptr;                       // Null: posix_files().
 };
 
+// A picture that a model made during validation.
+struct LoggedPicture {
+  std::string name;     // "000"
+  std::string caption;  // What it shows.
+  std::string png;      // The whole file.
+  int width = 0, height = 0;
+  bool shown = true;  // In TensorBoard and Weights & Biases, which get one picture or a grid of them.
+};
+
 class MetricsLogger {
  public:
   static absl::StatusOr<std::unique_ptr<MetricsLogger>> create(MetricsSetup setup);
@@ -95,6 +104,11 @@ class MetricsLogger {
   // folder.
   virtual absl::StatusOr<NamedMetrics> log(int64_t step, const StepMetrics& metrics) = 0;
   virtual absl::StatusOr<NamedMetrics> log_validation(int64_t step, double loss) = 0;
+
+  // Writes pictures to {dump}/{folder}/step-N-NAME.png, on the rank that writes metrics.jsonl. The ones to show also go
+  // to TensorBoard and, with the next line, to Weights & Biases. Errors: those of log().
+  virtual absl::Status log_pictures(int64_t step, const std::string& folder,
+                                    const std::vector<LoggedPicture>& pictures) = 0;
 
   // Call it when nothing more will be logged: the upload to Weights & Biases can then finish while the rank does other
   // work.

@@ -94,6 +94,17 @@ def figures(line, job):
     return scalars
 
 
+def pictures(line, wandb, folder):
+    """Returns a line's pictures for wandb; those without a readable file are left out."""
+    found = []
+    for one in json.loads(line).get("pictures", []):
+        try:
+            found.append(wandb.Image(os.path.join(folder, one["file"]), caption=one["caption"] or None))
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+    return {"validation_pictures": found} if found else {}
+
+
 def run_id(job, folder):
     """Returns the same id for every attempt of a job. Jobs started by hand share one name, so their folder distinguishes them."""
     name = job if job != "by-hand" else os.path.realpath(folder)
@@ -125,7 +136,7 @@ def begin(wandb, options):
     return run
 
 
-def follow(run, options, rank):
+def follow(run, wandb, options, rank):
     """Logs all lines until the rank has ended. A line's number is wandb's step, so a continued run knows how many lines it has."""
     numbered = not (os.environ.get("WANDB_RESUME_FROM") or os.environ.get("WANDB_FORK_FROM"))  # If not, the steps are the other run's.
     first = run.step if numbered else 0
@@ -136,6 +147,7 @@ def follow(run, options, rank):
             scalars = figures(line, options.job)
             if scalars is None or number < first or not (numbered or scalars.get("attempt") == options.attempt):
                 continue
+            scalars.update(pictures(line, wandb, options.dump_folder))
             run.log(scalars, **({"step": number, "commit": True} if numbered else {}))
         if last:
             return
@@ -159,7 +171,7 @@ def main():
     try:
         run = begin(wandb, options)
         rank.say("run", run.url or os.path.dirname(run.dir))
-        follow(run, options, rank)
+        follow(run, wandb, options, rank)
         run.finish(exit_code=0 if rank.finished else 1)
     except Exception as error:  # wandb raises many types.
         rank.say("warning", f"wandb: {type(error).__name__}: {error}; set WANDB_API_KEY, or WANDB_MODE=offline, which keeps the run in "

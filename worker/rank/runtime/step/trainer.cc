@@ -210,8 +210,21 @@ void Trainer::log_samples() {
       .device = built_.model->device()};
   const model::Samples samples = built_.objective->sample(model, *context_.mesh);
   for (const std::string& line : samples.lines) log_line(absl::StrCat("step ", progress_.step, ": ", line));
+  log_pictures(samples);
   if (samples.not_finite.empty()) return;
   handle_nonfinite("NONFINITE_LOGITS", absl::StrCat("step ", progress_.step, ": ", samples.not_finite));
+}
+
+void Trainer::log_pictures(const model::Samples& samples) {
+  if (samples.pictures.empty()) return;
+  std::vector<LoggedPicture> pictures;
+  const auto add = [&](const model::Picture& one, bool shown) {
+    pictures.push_back({one.name, one.caption, one.png, one.width, one.height, shown});
+  };
+  for (const model::Picture& one : samples.pictures) add(one, !samples.grid);
+  if (samples.grid) add(*samples.grid, true);
+  check(metrics_->log_pictures(progress_.step, config_.validation.save_img_folder, pictures),
+        rank_protocol::kExitStorage, "METRICS_OUTPUT");
 }
 
 // Handles a non-finite figure of a validation, which changes no weights: the figure is not shown. Every rank finds the

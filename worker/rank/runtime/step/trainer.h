@@ -53,6 +53,7 @@ class Trainer {
   void validate();
   void warn_nothing_validated(const ValidationResult& result) const;
   void log_samples();
+  void log_pictures(const model::Samples& samples);
   void handle_nonfinite(const char* reason, const std::string& message) const;
   void save_if_due();
   absl::Duration remaining_grace() const;
