@@ -18,8 +18,10 @@ using nlohmann::json;
 
 constexpr size_t kMaxShown = 4;
 constexpr const char* kTakeable[] = {"rope_theta", "rope_scaling", "yarn", "rope", "norm_eps"};
+constexpr char kGuidance[] = "flux.guidance_embed";
 
 bool is_takeable(const std::string& name) {
+  if (name == kGuidance) return true;
   const std::string part = name.substr(0, name.find('.'));
   return std::any_of(std::begin(kTakeable), std::end(kTakeable), [&](const char* one) { return part == one; });
 }
@@ -54,7 +56,14 @@ std::string key_of(const std::string& name, const std::string& model_type) {
                                                           {"moe.num_expert_groups", "n_group"},
                                                           {"moe.num_limited_groups", "topk_group"},
                                                           {"moe.first_layer", "first_k_dense_replace"},
-                                                          {"moe.layer_step", "interleave_moe_layer_step"}};
+                                                          {"moe.layer_step", "interleave_moe_layer_step"},
+                                                          {kGuidance, "guidance_embeds"},
+                                                          {"flux.n_double_blocks", "num_layers"},
+                                                          {"flux.n_single_blocks", "num_single_layers"},
+                                                          {"flux.in_channels", "in_channels"},
+                                                          {"flux.txt_width", "joint_attention_dim"},
+                                                          {"flux.vec_width", "pooled_projection_dim"},
+                                                          {"flux.axes_dim", "axes_dims_rope"}};
   if (name == "ffn_hidden") return model_type == "llama4_text" ? "intermediate_size_mlp" : "intermediate_size";
   if (name == "moe.hidden" || name == "moe.num_experts") return key_of_experts(name, model_type);
   const auto found = keys.find(name);
@@ -100,6 +109,7 @@ void take_numbers(const models::ModelSpec& from, models::ModelSpec& into) {
   into.yarn = from.yarn;
   into.rope = from.rope;
   into.norm_eps = from.norm_eps;
+  if (from.flux && into.flux) into.flux->guidance_embed = from.flux->guidance_embed;
 }
 
 std::string text_of(const std::vector<ConfigDifference>& differences) {

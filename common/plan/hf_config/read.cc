@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
+#include "common/plan/hf_config/flux.h"
 #include "common/plan/hf_config/keys.h"
 #include "common/plan/hf_config/rope.h"
+#include "common/plan/models/flux.h"
 #include "common/plan/models/registry.h"
 
 namespace titan::hf_config {
@@ -246,6 +248,10 @@ std::string model_type_of(const ModelSpec& spec) {
 
 absl::StatusOr<HfModel> read_model(const json& config) {
   if (!config.is_object()) return absl::InvalidArgumentError("config.json: not a JSON object");
+  if (config.contains("_class_name")) {  // diffusers has no model_type.
+    TITAN_ASSIGN_OR_RETURN(const models::FluxSpec flux, read_flux(config));
+    return HfModel{.spec = models::flux_model(flux), .model_type = "flux"};
+  }
   if (const auto inner = config.find("text_config"); inner != config.end() && inner->is_object()) {
     json language = *inner;
     if (config.contains("transformers_version") && !language.contains("transformers_version"))

@@ -165,7 +165,7 @@ std::vector<SpecDifference> differences(const json& stored, const ModelSpec& spe
   return found;
 }
 
-ModelSpec with_positions(const json& stored, ModelSpec spec) {
+ModelSpec with_weights_numbers(const json& stored, ModelSpec spec) {
   spec.rope_theta = stored.value("rope_theta", spec.rope_theta);
   spec.norm_eps = stored.value("norm_eps", spec.norm_eps);
   if (stored.contains("rope"))
@@ -175,6 +175,8 @@ ModelSpec with_positions(const json& stored, ModelSpec spec) {
   }
   if (const auto yarn = stored.find("yarn"); yarn != stored.end())
     spec.yarn = yarn->is_object() ? std::optional(yarn_scaling(*yarn)) : std::nullopt;
+  if (const auto flux = stored.find("flux"); spec.flux && flux != stored.end() && flux->is_object())
+    spec.flux->guidance_embed = flux->value("guidance_embed", spec.flux->guidance_embed);
   return spec;
 }
 

@@ -1,7 +1,8 @@
-// titan-generate generates text from a checkpoint without a job.
+// titan-generate generates text or pictures from a checkpoint without a job.
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -17,6 +18,7 @@
 #include "common/io/tokenizer_files/find_tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/data/tokenizer/tokenizer.h"
+#include "worker/rank/tools/generate/pictures.h"
 #include "worker/rank/tools/generate/rank_model.h"
 #include "worker/rank/tools/generate/text.h"
 
@@ -35,6 +37,7 @@ struct Arguments {
   int64_t batch = 8, seq_len = 0;
   titan::generate::GeneratorOptions options;
   titan::tools::RankOptions ranks;
+  titan::tools::PictureChoice picture;
 };
 
 struct Prompt {
@@ -123,6 +126,28 @@ void add_options(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->group("Machine");
+}
+
+void add_picture_options(CLI::App& app, Arguments& a) {
+  titan::tools::PictureChoice& picture = a.picture;
+  const char* const group = "Pictures";
+  app.add_option(
+         "--image", picture.image,
+         "PNG file for the picture of a model of images (flux); several prompts make NAME-000.png and so on, and "
+         "a folder gets image_prompt0.png; default: the folder of the job's [inference]")
+      ->group(group);
+  app.add_option("--steps", picture.steps, "Steps from noise to picture; default: the job's validation.denoising_steps")
+      ->check(CLI::Range(1, 100000))
+      ->group(group);
+  app.add_option("--guidance", picture.guidance,
+                 "Strength of the guidance by the prompt; 0: none; default: the job's, or 3.5 for FLUX.1-dev")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->group(group);
+  app.add_option("--width", picture.width, "Pixels; default: the job's inference.img_size, or 1024")->group(group);
+  app.add_option("--height", picture.height, "Pixels")->group(group);
+  app.add_option("--t5", picture.t5, "Folder of the T5 encoder; default: the job's or the pipeline's")->group(group);
+  app.add_option("--clip", picture.clip, "Folder of the CLIP text encoder")->group(group);
+  app.add_option("--autoencoder", picture.autoencoder, "Folder or file of the autoencoder")->group(group);
 }
 
 at::ScalarType type_of(const Arguments& a) {
@@ -257,13 +282,49 @@ absl::Status not_finite(size_t prompt, size_t tokens) {
                    "weights hold such numbers, or do they overflow in --dtype?"));
 }
 
+// Generates pictures, and prints the file of each.
+absl::Status run_pictures(Arguments& a, titan::storage::Files& files, const ModelSource& source) {
+  if (!a.prompt_tokens.empty()) return absl::InvalidArgumentError("--prompt-tokens: a model of images needs texts");
+  a.picture.seed = a.options.sampling.seed;
+  TITAN_ASSIGN_OR_RETURN(const titan::tools::PicturePlan plan, titan::tools::plan_pictures(files, source, a.picture));
+  if (a.prompts.empty() && a.prompt_file.empty()) {
+    if (!std::filesystem::exists(plan.prompts_path))
+      return absl::InvalidArgumentError(
+          "no prompt: give --prompt or --prompts; the job's inference.prompts_path names no file here");
+    a.prompt_file = plan.prompts_path;
+  }
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, texts_of(a));
+  if (prompts.empty()) return absl::InvalidArgumentError(absl::StrCat(a.prompt_file, ": has no prompt"));
+  a.ranks.dtype = type_of(a);
+  const auto began = Clock::now();
+  TITAN_RETURN_IF_ERROR(
+      titan::tools::make_pictures(files, source, plan, a.ranks, prompts, [&](size_t prompt, const std::string& file) {
+        if (a.output == "json") {
+          std::cout << nlohmann::json{{"prompt", prompts[prompt]}, {"image", file}}.dump(
+                           -1, ' ', false, nlohmann::json::error_handler_t::replace)
+                    << std::endl;
+        } else {
+          std::cout << file << ": " << prompts[prompt] << std::endl;
+        }
+      }));
+  if (!a.quiet) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    std::cerr << absl::StrFormat("%s of %d x %d pixels in %.2f s\n", titan::counted(prompts.size(), "picture"),
+                                 plan.options.width, plan.options.height, seconds);
+  }
+  return std::cout ? absl::OkStatus() : absl::UnavailableError("standard output cannot be written");
+}
+
 absl::Status run(Arguments& a) {
   TITAN_RETURN_IF_ERROR(titan::generate::check(a.options.sampling));
   titan::storage::Files& files = titan::s3::all_files();
   TITAN_ASSIGN_OR_RETURN(ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model, a.base));
-  if (source.spec.flux) {
-    return absl::UnimplementedError(absl::StrCat(
-        a.checkpoint, " is a model of images (flux), and this program continues texts: not supported yet"));
+  for (const std::string& warning : source.warnings) std::cerr << "warning: " << warning << "\n";
+  source.warnings.clear();
+  if (source.spec.flux) return run_pictures(a, files, source);
+  if (!a.picture.image.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--image: ", a.checkpoint, " is ", source.spec.name, ", a language model, which makes texts"));
   }
   if (a.seq_len > 0) source.seq_len = a.seq_len;
   const std::string folder = a.tokenizer.empty() ? source.tokenizer : a.tokenizer;
@@ -333,20 +394,25 @@ absl::Status run(Arguments& a) {
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Continues texts with a model, from any of its checkpoints. No job needs to run.\n\n"
+      "Continues texts, or makes pictures of prompts, with a model from any of its checkpoints. No job needs to "
+      "run.\n\n"
       "  titan-generate --checkpoint outputs/checkpoint --prompt \"Once upon a time\"\n"
       "  titan-generate --checkpoint assets/Llama-3.2-1B --prompts questions.txt --temperature 0.7 --top-p 0.9 -o "
-      "json\n",
+      "json\n"
+      "  titan-generate --checkpoint outputs/flux/checkpoint --prompt \"a red circle\" --image circle.png\n",
       "titan-generate"};
   app.set_version_flag("--version", titan::version_text("titan-generate", {argv, argv + argc}), titan::kVersionHelp);
   Arguments arguments;
   add_options(app, arguments);
+  add_picture_options(app, arguments);
+  const CLI::Option* batch = app.get_option("--batch");
   try {
     app.parse(argc, argv);
     if (arguments.with_bos && arguments.without_bos) throw CLI::ValidationError("--bos", "not with --no-bos");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (batch->count() > 0) arguments.picture.rows = arguments.batch;
   const absl::Status status = run(arguments);
   if (status.ok()) return 0;
   std::cerr << "titan-generate: " << std::string(status.message()) << "\n";

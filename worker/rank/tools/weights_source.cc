@@ -186,7 +186,8 @@ absl::StatusOr<std::unique_ptr<WeightsSource>> open_dcp(storage::Files& files, c
 absl::StatusOr<std::unique_ptr<WeightsSource>> open_weights(storage::Files& files, const std::string& path,
                                                             const models::ModelSpec& spec, const HfMapper& mapper) {
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, spec);
-  if (files.is_folder(path) || !files.exists(path)) return HuggingFaceSource::open(files, path, mapper, spec);
+  if (files.is_folder(path) || !files.exists(path))
+    return HuggingFaceSource::open(files, weights_folder(files, path), mapper, spec);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TorchFile> file, TorchFile::open(files, path));
   const std::set<std::string> names = names_of(file->tensors());
   auto source = std::make_unique<TorchFileSource>(std::move(file));

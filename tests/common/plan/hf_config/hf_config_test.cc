@@ -262,7 +262,7 @@ TEST(HfConfigTest, DifferencesAreNamedByTheirKeys) {
   take_numbers(there.spec, taken);
   EXPECT_EQ(compare(there, {.spec = taken, .model_type = "llama"}).size(), 1u);
   // The description in a manifest gives the same numbers again.
-  EXPECT_EQ(models::to_json(models::with_positions(models::to_json(taken), here.spec)), models::to_json(taken));
+  EXPECT_EQ(models::to_json(models::with_weights_numbers(models::to_json(taken), here.spec)), models::to_json(taken));
   there.model_type = "qwen3";
   EXPECT_EQ(text_of(compare(there, here)), "model_type \"qwen3\", this model has \"llama\"");
 }

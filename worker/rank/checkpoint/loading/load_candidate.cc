@@ -96,8 +96,11 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
   } else if (!files.is_folder(path)) {
     plan.push_back(failure(absl::NotFoundError(absl::StrCat(key, ": ", path, " is not a folder"))));
   } else if (config.initial_load_in_hf) {
-    plan.push_back(
-        {.from = From::kHuggingFace, .source = Source::kInitial, .path = path, .model_only = true, .required = true});
+    plan.push_back({.from = From::kHuggingFace,
+                    .source = Source::kInitial,
+                    .path = weights_folder(files, path),
+                    .model_only = true,
+                    .required = true});
   } else if (exists(kManifestName)) {
     plan.push_back({.from = From::kStep,
                     .source = Source::kInitial,

@@ -9,6 +9,7 @@
 #include "common/plan/hf_config/read.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/spec_checks.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
 #include "worker/rank/checkpoint/shards/model_mismatch.h"
 
 namespace titan::checkpoint {
@@ -98,10 +99,26 @@ absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, 
   return mismatch(absl::StrCat(path, " says ", hf_config::text_of(found), positions ? kOtherPositions : kNameTheModel));
 }
 
+namespace {
+
+// Black Forest Labs' own file comes without a config.json: its tensors show whether it has the guidance's layers.
+absl::StatusOr<models::ModelSpec> with_guidance_of_tensors(storage::Files& files, const std::string& folder,
+                                                           const models::ModelSpec& spec, std::string& taken) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, folder));
+  models::ModelSpec result = spec;
+  result.flux->guidance_embed = weights->has("guidance_in.in_layer.weight");
+  if (result.flux->guidance_embed != spec.flux->guidance_embed)
+    taken = absl::StrCat("taken from ", folder, ": guidance_in.in_layer.weight");
+  return result;
+}
+
+}  // namespace
+
 absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, const std::string& folder,
                                                      const models::ModelSpec& spec, std::string& taken) {
   if (!takes_numbers_from_weights(spec)) return spec;
   TITAN_ASSIGN_OR_RETURN(const json config, read_config(files, storage::join_path(folder, "config.json")));
+  if (config.is_null() && spec.flux) return with_guidance_of_tensors(files, folder, spec, taken);
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return spec;  // check_hf_config() reports why, once it is known that these weights are loaded.
   const std::vector<hf_config::ConfigDifference> found =
@@ -116,7 +133,7 @@ absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, cons
 
 models::ModelSpec with_numbers_of_step(const Manifest& manifest, const models::ModelSpec& spec) {
   if (!takes_numbers_from_weights(spec) || !manifest.model.is_object()) return spec;
-  return models::with_positions(manifest.model, spec);
+  return models::with_weights_numbers(manifest.model, spec);
 }
 
 bool takes_numbers_from_weights(const models::ModelSpec& spec) { return models::find(spec.name, spec.flavor).ok(); }

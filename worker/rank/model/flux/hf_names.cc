@@ -149,9 +149,4 @@ std::unique_ptr<checkpoint::HfMapper> make_mapper(const models::FluxSpec& spec, 
   return std::make_unique<FluxMapper>(spec, written);
 }
 
-std::string weights_folder(storage::Files& files, const std::string& folder) {
-  const bool whole_pipeline = files.exists(storage::join_path(folder, "model_index.json"));
-  return whole_pipeline ? storage::join_path(folder, "transformer") : folder;
-}
-
 }  // namespace titan::model::flux

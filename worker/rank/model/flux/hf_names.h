@@ -3,9 +3,7 @@
 // Names and layouts of Flux's weights in other programs' files.
 
 #include <memory>
-#include <string>
 
-#include "common/io/storage/file.h"
 #include "common/plan/models/flux.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 
@@ -23,9 +21,5 @@ enum class WeightNames {
 // diffusers' names the files that FluxTransformer2DModel.from_pretrained() opens.
 std::unique_ptr<checkpoint::HfMapper> make_mapper(const models::FluxSpec& spec,
                                                   WeightNames written = WeightNames::kDiffusers);
-
-// Returns the folder of the transformer's weights: in a folder with a whole pipeline of diffusers (model_index.json)
-// its folder "transformer", else `folder` itself.
-std::string weights_folder(storage::Files& files, const std::string& folder);
 
 }  // namespace titan::model::flux

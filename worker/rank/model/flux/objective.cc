@@ -18,52 +18,6 @@ namespace {
 // Validation and sampled pictures draw from other streams than training.
 constexpr uint64_t kValidationStream = 0x9e3779b97f4a7c15, kSamplingStream = 0xc2b2ae3d27d4eb4f;
 
-at::ScalarType encoder_type(const config::JobConfig& config) {
-  if (config.training.dtype == "float64") return at::kDouble;
-  const std::string& name =
-      config.encoder.dtype == "auto" ? config.training.mixed_precision_param : config.encoder.dtype;
-  return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
-}
-
-ConditionerOptions conditioner_options(const config::JobConfig& config, at::Device device) {
-  ConditionerOptions options{.t5 = config.encoder.t5_encoder,
-                             .clip = config.encoder.clip_encoder,
-                             .autoencoder = config.encoder.autoencoder_path,
-                             .dtype = encoder_type(config),
-                             .device = device};
-  if (config.encoder.t5_weights == "int8") options.t5_form = encoders::WeightForm::kInt8;
-  if (config.training.test_mode) options.random_seed = static_cast<uint64_t>(config.debug.seed.value_or(0));
-  return options;
-}
-
-absl::StatusOr<std::shared_ptr<CaptionTokenizers>> load_tokenizers(const config::JobConfig& config) {
-  const int64_t length = config.encoder.max_t5_encoding_len;
-  if (config.training.test_mode) {
-    constexpr int64_t kClipLength = 77;
-    const std::string& folder = config.model.hf_assets_path;
-    TITAN_ASSIGN_OR_RETURN(data::PromptTokenizer t5, data::PromptTokenizer::load_for_test(folder, length));
-    TITAN_ASSIGN_OR_RETURN(data::PromptTokenizer clip, data::PromptTokenizer::load_for_test(folder, kClipLength));
-    return std::make_shared<CaptionTokenizers>(std::move(t5), std::move(clip));
-  }
-  TITAN_ASSIGN_OR_RETURN(data::PromptTokenizer t5, data::PromptTokenizer::load(config.encoder.t5_encoder, length));
-  TITAN_ASSIGN_OR_RETURN(data::PromptTokenizer clip, data::PromptTokenizer::load(config.encoder.clip_encoder));
-  return std::make_shared<CaptionTokenizers>(std::move(t5), std::move(clip));
-}
-
-// Checks that the encoders make what the transformer reads.
-absl::Status check_sizes(const models::FluxSpec& spec, const EncoderOptions& sizes) {
-  const auto differ = [&](const char* key, const char* what, int64_t has, int64_t needs) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, ": its ", what, " is ", has, ", but flux ", spec.flavor, " reads ", needs));
-  };
-  if (sizes.t5.dim != spec.txt_width) return differ("encoder.t5_encoder", "width", sizes.t5.dim, spec.txt_width);
-  if (sizes.clip.dim != spec.vec_width) return differ("encoder.clip_encoder", "width", sizes.clip.dim, spec.vec_width);
-  if (4 * sizes.images.latent_channels != spec.in_channels)
-    return differ("encoder.autoencoder_path", "number of channels for 2 x 2 places", 4 * sizes.images.latent_channels,
-                  spec.in_channels);
-  return absl::OkStatus();
-}
-
 data::SampleFormat format_of(const std::string& format) {
   if (format == "webdataset") return data::SampleFormat::kWebDataset;
   if (format == "image_folder") return data::SampleFormat::kFolder;
@@ -76,18 +30,17 @@ at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy
 
 absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankPlace& place) {
   const config::ValidationSection& validation = config.validation;
+  const bool makes_pictures = validation.enable && validation.save_img_count != 0;
   ConditionerOptions options = conditioner_options(config, place.device);
-  options.with_decoder = validation.enable && validation.save_img_count != 0 && place.mesh.rank() == 0;
-  TITAN_ASSIGN_OR_RETURN(const EncoderOptions sizes, read_encoder_options(options));
-  TITAN_RETURN_IF_ERROR(check_sizes(spec_, sizes));
-  latent_channels_ = sizes.images.latent_channels;
-  downsampling_ = sizes.images.downsampling();
-  TITAN_ASSIGN_OR_RETURN(tokenizers_, load_tokenizers(config));
-  TITAN_ASSIGN_OR_RETURN(conditioner_, Conditioner::load(options, sizes));
-  if (!validation.enable || validation.save_img_count == 0) return absl::OkStatus();
-  sampler_ = std::make_unique<PictureSampler>(spec_, *conditioner_, tokenizers_, sizes.images);
+  options.with_decoder = makes_pictures && place.mesh.rank() == 0;
+  TITAN_ASSIGN_OR_RETURN(encoders_, load_encoders(spec_, config, options));
+  latent_channels_ = encoders_.sizes.images.latent_channels;
+  downsampling_ = encoders_.sizes.images.downsampling();
+  if (!makes_pictures) return absl::OkStatus();
+  sampler_ = std::make_unique<PictureSampler>(spec_, encoders_);
   pictures_ = {.rows = validation.local_batch_size,
                .steps = validation.denoising_steps,
+               .shift = spec_.flavor != kEvenlySpaced,
                .guides = validation.enable_classifier_free_guidance,
                .scale = validation.classifier_free_guidance_scale,
                .width = config.training.img_size,
@@ -133,7 +86,7 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const con
                                        .threads = loader.decode_threads,
                                        .spans = share.spans};
   const auto seed = static_cast<uint64_t>(config.debug.seed.value_or(0));
-  return std::make_unique<ImageBatches>(std::move(samples), std::move(order), tokenizers_, row, rows,
+  return std::make_unique<ImageBatches>(std::move(samples), std::move(order), encoders_.tokenizers, row, rows,
                                         training ? seed : seed ^ kValidationStream);
 }
 
@@ -161,10 +114,10 @@ Microbatch FluxObjective::microbatch(const data::Batch& batch, const MicrobatchO
   const at::Tensor& times = batch.at(kTime);
   const int64_t copies = times.size(1), txt_tokens = batch.at(kT5Ids).size(1);
   at::Tensor noise = on(batch.at(kNoise), options.device), latents, txt, y;
-  if (conditioner_ != nullptr) {
-    latents = conditioner_->latents(on(batch.at(kImage), options.device), on(batch.at(kEps), options.device));
-    txt = conditioner_->txt(on(batch.at(kT5Ids), options.device));
-    y = conditioner_->vector(on(batch.at(kClipIds), options.device));
+  if (encoders_.conditioner != nullptr) {
+    latents = encoders_.conditioner->latents(on(batch.at(kImage), options.device), on(batch.at(kEps), options.device));
+    txt = encoders_.conditioner->txt(on(batch.at(kT5Ids), options.device));
+    y = encoders_.conditioner->vector(on(batch.at(kClipIds), options.device));
   } else {  // A dry run needs only shapes.
     latents = at::empty_like(noise);
     txt = at::empty({batch.rows(), txt_tokens, spec_.txt_width}, noise.options());

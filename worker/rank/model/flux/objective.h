@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/plan/models/flux.h"
-#include "worker/rank/model/flux/conditioner.h"
 #include "worker/rank/model/flux/image_batches.h"
+#include "worker/rank/model/flux/job_encoders.h"
 #include "worker/rank/model/flux/pictures.h"
 #include "worker/rank/model/objective.h"
 
@@ -43,8 +43,7 @@ class FluxObjective final : public Objective {
   void read_prompts(data::SampleSet& samples, const data::SampleOrder& order, int64_t count);
 
   const models::FluxSpec spec_;
-  std::unique_ptr<Conditioner> conditioner_;  // Null in a dry run.
-  std::shared_ptr<CaptionTokenizers> tokenizers_;
+  JobEncoders encoders_;  // Empty in a dry run.
   int64_t latent_channels_ = 16, downsampling_ = 8;
   std::unique_ptr<PictureSampler> sampler_;  // Null: validation makes no pictures.
   PictureOptions pictures_;

@@ -51,22 +51,22 @@ Picture grid_of(const std::vector<images::Image>& images) {
 
 Captions PictureSampler::encode(const std::vector<std::string>& captions, at::Device device) const {
   const auto rows = static_cast<int64_t>(captions.size());
-  at::Tensor t5 = at::zeros({rows, tokenizers_->t5_length()}, at::kLong),
-             clip = at::zeros({rows, tokenizers_->clip_length()}, at::kLong);
+  at::Tensor t5 = at::zeros({rows, encoders_.tokenizers->t5_length()}, at::kLong),
+             clip = at::zeros({rows, encoders_.tokenizers->clip_length()}, at::kLong);
   for (int64_t row = 0; row < rows; ++row) {
     const std::string& caption = captions[static_cast<size_t>(row)];
-    const absl::Status encoded = tokenizers_->encode(caption, caption, t5[row].mutable_data_ptr<int64_t>(),
-                                                     clip[row].mutable_data_ptr<int64_t>());
+    const absl::Status encoded = encoders_.tokenizers->encode(caption, caption, t5[row].mutable_data_ptr<int64_t>(),
+                                                              clip[row].mutable_data_ptr<int64_t>());
     TORCH_CHECK(encoded.ok(), "flux: caption ", row, ": ", encoded.message());
   }
-  return {.txt = encoders_.txt(device::copy_async(t5, device)),
-          .y = encoders_.vector(device::copy_async(clip, device))};
+  return {.txt = encoders_.conditioner->txt(device::copy_async(t5, device)),
+          .y = encoders_.conditioner->vector(device::copy_async(clip, device))};
 }
 
 at::Tensor PictureSampler::noise(int64_t first, int64_t count, const PictureOptions& options) const {
-  const int64_t pixels = images_.downsampling();
-  at::Tensor noise =
-      at::empty({count, images_.latent_channels, options.height / pixels, options.width / pixels}, at::kFloat);
+  const int64_t pixels = encoders_.sizes.images.downsampling();
+  at::Tensor noise = at::empty(
+      {count, encoders_.sizes.images.latent_channels, options.height / pixels, options.width / pixels}, at::kFloat);
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t key =
         random::sample_key(options.seed, options.first_number + first + i, random::SampleStream::kNoise);
@@ -78,13 +78,12 @@ at::Tensor PictureSampler::noise(int64_t first, int64_t count, const PictureOpti
 
 Samples PictureSampler::sample(const WholeModel& model, const comm::DeviceMesh& mesh,
                                const std::vector<std::string>& prompts, const PictureOptions& options) const {
-  const int64_t all = std::ssize(prompts), side = 2 * images_.downsampling();
-  // FLUX.1-schnell was distilled for evenly spaced times.
-  SamplerOptions sampler{.times = sampling_times(options.steps, options.height / side * (options.width / side),
-                                                 spec_.flavor != "flux-schnell"),
-                         .empty = std::nullopt,
-                         .scale = options.scale,
-                         .context = &mesh.group(mesh::Axis::kContext)};
+  const int64_t all = std::ssize(prompts), side = 2 * encoders_.sizes.images.downsampling();
+  SamplerOptions sampler{
+      .times = sampling_times(options.steps, options.height / side * (options.width / side), options.shift),
+      .empty = std::nullopt,
+      .scale = options.scale,
+      .context = &mesh.group(mesh::Axis::kContext)};
   if (options.guides) sampler.empty = encode({""}, model.device);
   Samples samples;
   std::vector<images::Image> images;
@@ -99,7 +98,7 @@ Samples PictureSampler::sample(const WholeModel& model, const comm::DeviceMesh& 
       return samples;
     }
     if (mesh.rank() != 0) continue;
-    const at::Tensor pictures = encoders_.pictures(latents);
+    const at::Tensor pictures = encoders_.conditioner->pictures(latents);
     for (int64_t i = 0; i < count; ++i) {
       images.push_back(to_image(pictures[i]));
       samples.pictures.push_back(to_picture(images.back(), absl::StrFormat("%03d", options.first_number + first + i),

@@ -3,21 +3,23 @@
 // Pictures of prompts: captions are encoded, latents are sampled, decoded and written as PNG files.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/plan/models/flux.h"
-#include "worker/rank/model/flux/conditioner.h"
-#include "worker/rank/model/flux/image_batches.h"
+#include "worker/rank/model/flux/job_encoders.h"
 #include "worker/rank/model/flux/sampler.h"
 #include "worker/rank/model/objective.h"
 
 namespace titan::model::flux {
 
+// The flavor whose sampler's times are evenly spaced.
+inline constexpr char kEvenlySpaced[] = "flux-schnell";
+
 struct PictureOptions {
   int64_t rows = 1;                   // Pictures that are sampled at a time.
   int steps = 50;                     // Of Euler's method.
+  bool shift = true;                  // See sampling_times(). FLUX.1-schnell was distilled for evenly spaced times.
   bool guides = false;                // Classifier-free guidance, which doubles the work.
   double scale = 5;                   // Of the guidance, whether it is classifier-free or an input of the model.
   int64_t width = 256, height = 256;  // In pixels: multiples of two places of the latents.
@@ -27,10 +29,8 @@ struct PictureOptions {
 
 class PictureSampler {
  public:
-  // The encoders must outlive it. They need the decoder (ConditionerOptions::with_decoder) on rank 0.
-  PictureSampler(const models::FluxSpec& spec, const Conditioner& encoders,
-                 std::shared_ptr<CaptionTokenizers> tokenizers, const encoders::AutoencoderOptions& images)
-      : spec_(spec), encoders_(encoders), tokenizers_(std::move(tokenizers)), images_(images) {}
+  // The encoders must outlive it. On rank 0 they need the decoder (ConditionerOptions::with_decoder).
+  PictureSampler(const models::FluxSpec& spec, const JobEncoders& encoders) : spec_(spec), encoders_(encoders) {}
 
   // Samples a picture of each prompt, named "000", "001" and so on. Collective: every rank of the mesh makes the same
   // calls. Throws c10::Error for a prompt that is not UTF-8.
@@ -44,9 +44,7 @@ class PictureSampler {
   at::Tensor noise(int64_t first, int64_t count, const PictureOptions& options) const;
 
   const models::FluxSpec spec_;
-  const Conditioner& encoders_;
-  const std::shared_ptr<CaptionTokenizers> tokenizers_;
-  const encoders::AutoencoderOptions images_;
+  const JobEncoders& encoders_;
 };
 
 }  // namespace titan::model::flux

@@ -72,7 +72,7 @@ models::ModelSpec start_spec(const RankContext& context, const models::ModelSpec
   checkpoint::ReportExchange exchange(context.store, context.rank, context.world,
                                       {.start = absl::Seconds(context.config.comm.init_timeout_seconds)}, &stop);
   words = value(exchange.broadcast("start_spec", words), rank_protocol::kExitPeerLost, "START_SPEC");
-  return models::with_positions(nlohmann::json::parse(words), spec);
+  return models::with_weights_numbers(nlohmann::json::parse(words), spec);
 }
 
 }  // namespace titan::runtime

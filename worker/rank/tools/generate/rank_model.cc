@@ -94,6 +94,12 @@ std::vector<generate::Generation> RankModel::generate(const std::vector<std::vec
   return generate::generate(forward, model_->blocks(), prompts, options);
 }
 
+model::WholeModel RankModel::whole() {
+  return {.visit = [this](at::Tensor x, const auto& pass) { return model_->visit(std::move(x), pass); },
+          .blocks = model_->blocks(),
+          .device = model_->device()};
+}
+
 absl::Status run_ranks(const RankOptions& options,
                        const std::function<absl::Status(device::Device&, const comm::DeviceMesh&)>& body) {
   TITAN_ASSIGN_OR_RETURN(const mesh::Mesh shape,

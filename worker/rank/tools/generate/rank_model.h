@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "worker/rank/comm/device_mesh.h"
 #include "worker/rank/generate/generator.h"
+#include "worker/rank/model/objective.h"
 #include "worker/rank/runtime/engine/sharded_model.h"
 #include "worker/rank/tools/generate/source.h"
 
@@ -35,6 +36,9 @@ class RankModel {
   // result is the same on every rank.
   std::vector<generate::Generation> generate(const std::vector<std::vector<int64_t>>& prompts,
                                              generate::GeneratorOptions options);
+
+  // The model as an objective makes samples of it.
+  model::WholeModel whole();
 
  private:
   RankModel(const comm::DeviceMesh& mesh, int64_t vocabulary) : mesh_(mesh), vocabulary_(vocabulary) {}

@@ -84,6 +84,7 @@ absl::StatusOr<ModelSource> open_step(storage::Files& files, const std::string& 
                       .manifest_crc = step->manifest_crc()};
   const json seq_len = of_config(manifest, "training", "seq_len"),
              assets = of_config(manifest, "model", "hf_assets_path");
+  source.job = manifest.config;
   if (seq_len.is_number_integer()) source.seq_len = seq_len.get<int64_t>();
   if (assets.is_string() && has_tokenizer(assets.get<std::string>())) source.tokenizer = assets.get<std::string>();
   if (holds_adapters(manifest)) TITAN_RETURN_IF_ERROR(open_base(files, path, manifest, base, source));
@@ -190,6 +191,11 @@ absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string
   if (!files.is_folder(path)) return absl::NotFoundError(absl::StrCat(path, ": not a folder"));
   if (files.exists(storage::join_path(path, kManifestName))) return open_step(files, path, choice, base);
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, choice);
+  if (const std::string transformer = weights_folder(files, path); transformer != path) {
+    TITAN_ASSIGN_OR_RETURN(ModelSource source, open_hugging_face(files, transformer, choice));
+    source.pipeline = path;
+    return source;
+  }
   if (is_hugging_face(files, path)) return open_hugging_face(files, path, choice);
   TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files, path));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {

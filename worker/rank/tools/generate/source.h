@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/io/storage/file.h"
 #include "common/plan/models/model_spec.h"
+#include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/loading/load_candidate.h"
 #include "worker/rank/tools/model_choice.h"
@@ -29,6 +30,8 @@ struct ModelSource {
   int64_t seq_len = 0;  // Length of the training sequences, as far as it decides positions.
   std::unique_ptr<checkpoint::HfMapper> mapper;
   std::string tokenizer;             // Folder. Empty: unknown.
+  nlohmann::json job;                // Configuration with which a step was trained. Null: unknown.
+  std::string pipeline;              // Folder of a whole pipeline of diffusers. Empty: it is none.
   std::vector<int64_t> stop_tokens;  // Ids that end a text according to the folder, without the tokenizer's EOS.
   bool has_generation_config = false;
   std::vector<std::string> warnings;

@@ -330,10 +330,10 @@ TEST_F(FluxNamesTest, OtherModelsAreRefused) {
 }
 
 TEST_F(FluxNamesTest, PipelinesHaveTheTransformerBelow) {
-  EXPECT_EQ(weights_folder(storage::posix_files(), folder_), folder_);
+  EXPECT_EQ(checkpoint::weights_folder(storage::posix_files(), folder_), folder_);
   ASSERT_TRUE(
       storage::atomic_write(storage::posix_files(), storage::join_path(folder_, "model_index.json"), "{}").ok());
-  EXPECT_EQ(weights_folder(storage::posix_files(), folder_), storage::join_path(folder_, "transformer"));
+  EXPECT_EQ(checkpoint::weights_folder(storage::posix_files(), folder_), storage::join_path(folder_, "transformer"));
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+#pragma once
+
+// Pictures of prompts from a checkpoint of Flux.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/plan/config/job_config.h"
+#include "worker/rank/model/flux/pictures.h"
+#include "worker/rank/tools/generate/rank_model.h"
+#include "worker/rank/tools/generate/source.h"
+
+namespace titan::tools {
+
+// What the command line says about pictures. Empty: as the checkpoint's job or its pipeline says.
+struct PictureChoice {
+  std::string image;                  // A file, or a folder for files with the prompts' numbers.
+  std::string t5, clip, autoencoder;  // Folders, as in [encoder].
+  std::optional<int> steps;
+  std::optional<double> guidance;  // 0 or 1: none.
+  std::optional<int64_t> width, height;
+  std::optional<int64_t> rows;  // Pictures at a time.
+  uint64_t seed = 0;
+};
+
+// How to make pictures of a checkpoint.
+struct PicturePlan {
+  config::JobConfig job;  // Names the encoders.
+  model::flux::PictureOptions options;
+  std::string image;         // As in the choice, or the folder of the job's [inference].
+  std::string prompts_path;  // The job's file of prompts, for a command line without prompts. Empty: unknown.
+};
+
+// Completes the choice by the checkpoint's job or pipeline. Errors: InvalidArgument (an encoder is unknown, or a size
+// cannot be cut into tokens), FailedPrecondition (the step's configuration cannot be read).
+absl::StatusOr<PicturePlan> plan_pictures(storage::Files& files, const ModelSource& source,
+                                          const PictureChoice& choice);
+
+// Returns the file of each picture: the plan's image, or for several prompts that name with a number before its
+// extension.
+std::vector<std::string> picture_files(const std::string& image, size_t prompts);
+
+// Makes the pictures and writes each file as soon as it is done. `made` is called with the prompt's number, on one
+// thread. Errors: those of the weights and files; OutOfRange if a picture is not finite.
+absl::Status make_pictures(storage::Files& files, const ModelSource& source, const PicturePlan& plan,
+                           const RankOptions& ranks, const std::vector<std::string>& prompts,
+                           const std::function<void(size_t prompt, const std::string& file)>& made);
+
+}  // namespace titan::tools
