@@ -96,8 +96,8 @@ def figures(line, job):
 
 def pictures(line, wandb, folder):
     """Returns a line's pictures for wandb; those without a readable file are left out."""
-    found = []
-    for one in json.loads(line).get("pictures", []):
+    found, named = [], json.loads(line).get("pictures")
+    for one in named if isinstance(named, list) else []:
         try:
             found.append(wandb.Image(os.path.join(folder, one["file"]), caption=one["caption"] or None))
         except (OSError, ValueError, KeyError, TypeError):

@@ -5,6 +5,7 @@ import io
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -13,7 +14,7 @@ import unittest
 from PIL import Image
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3].parent / "testing"))
-from paths import SOURCE
+from paths import BIN, SOURCE
 
 sys.path.insert(0, str(SOURCE / "tests/worker/rank/runtime"))
 from titan_rank_test import Ranks, losses  # noqa: E402
@@ -76,31 +77,67 @@ class FluxTrainingTest(unittest.TestCase):
         self.assertEqual(ranks.wait(), [0] * world, "\n".join(ranks.outputs))
         return losses(ranks.folder), ranks
 
+    def pictures(self, folder):
+        """Returns the bytes of all pictures in a folder by name."""
+        return {path.name: Image.open(path).tobytes() for path in sorted(folder.glob("*.png"))}
+
+    def assert_alike(self, mine, theirs, name):
+        """Pixels may differ by the rounding of 32 bits."""
+        self.assertEqual(sorted(mine), sorted(theirs), name)
+        for picture, pixels in mine.items():
+            self.assertLessEqual(max(abs(a - b) for a, b in zip(pixels, theirs[picture], strict=True)), 1, f"{name}: {picture}")
+
     def held_out(self, name):
         lines = [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
         return [line["validation_metrics/loss"] for line in lines if "validation_metrics/loss" in line]
 
     def test_losses_are_equal_on_every_mesh(self):
         validation = ["--validation.enable", "--validation.freq", "4", "--validation.steps", "-1"]
-        one, ranks = self.train("one", 1, ["--checkpoint.interval", "2", *validation])
+        pictures = ["--validation.save_img_count", "3", "--validation.denoising_steps", "3", "--validation.enable_classifier_free_guidance"]
+        one, ranks = self.train("one", 1, ["--checkpoint.interval", "2", *validation, *pictures])
         self.assertEqual(sorted(one), [1, 2, 3, 4])
         self.assertTrue(all(value > 0.5 for value in one.values()), one)
         self.assertIn("000003", ranks.outputs[0])  # Too small.
         self.assertIn("000009", ranks.outputs[0])  # Damaged.
         self.assertEqual(len(self.held_out("one")), 2)  # After the first step and the fourth.
         recompute = ["--activation_checkpoint.mode", "full"]
-        meshes = {"fsdp": [*validation, *recompute], "ddp": ["--parallelism.data_parallel_replicate_degree", "2", "--parallelism.data_parallel_shard_degree", "1"],
-                  "cp": ["--parallelism.context_parallel_degree", "2"], "tp": ["--parallelism.tensor_parallel_degree", "2"],
+        meshes = {"fsdp": [*validation, *recompute, *pictures], "ddp": ["--parallelism.data_parallel_replicate_degree", "2", "--parallelism.data_parallel_shard_degree", "1"],
+                  "cp": ["--parallelism.context_parallel_degree", "2", *validation, *pictures],
+                  "tp": ["--parallelism.tensor_parallel_degree", "2", *validation, *pictures],
                   "pp": ["--parallelism.pipeline_parallel_degree", "2"]}  # fmt: skip
         for name, extra in meshes.items():
             split, _ = self.train(name, 2, [*extra, "--checkpoint.no_enable"])
             for step, loss in one.items():
                 self.assertAlmostEqual(split[step], loss, delta=1e-10, msg=f"{name}, step {step}")
-        for mine, theirs in zip(self.held_out("fsdp"), self.held_out("one"), strict=True):
-            self.assertAlmostEqual(mine, theirs, delta=1e-10)
+        for name in ["fsdp", "cp", "tp"]:
+            for mine, theirs in zip(self.held_out(name), self.held_out("one"), strict=True):
+                self.assertAlmostEqual(mine, theirs, delta=1e-10)
+            self.assert_alike(self.pictures(self.folder / name / "img"), self.pictures(self.folder / "one/img"), name)
+        self.assertEqual(len(self.pictures(self.folder / "one/img")), 8)  # Two validations of three pictures and their grid.
+        self.check_generate()
         shutil.rmtree(self.folder / "one/checkpoint/step-4")
         resumed, _ = self.train("one", 2, ["--checkpoint.interval", "2", "--parallelism.context_parallel_degree", "2"])
         self.assertAlmostEqual(resumed[4], one[4], delta=1e-10)
+
+    def generate(self, *words):
+        flags = ["--checkpoint", self.folder / "one/checkpoint", "--steps", "3", "--dtype", "float64", *words]
+        return subprocess.run([BIN / "titan-generate", *map(str, flags)], capture_output=True, text=True)
+
+    # Any number of ranks and pictures at a time makes the same pictures, and another seed others.
+    def check_generate(self):
+        prompts = ["--prompt", "picture number 1", "--prompt", "picture number 2"]
+        for name, words in {"one": [], "tp": ["--tensor-parallel", "2", "--batch", "1"], "seed": ["--seed", "9"]}.items():
+            (self.folder / "made" / name).mkdir(parents=True)
+            done = self.generate("--image", self.folder / "made" / name, *prompts, *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        one, split, seed = (self.pictures(self.folder / "made" / name) for name in ["one", "tp", "seed"])
+        self.assertEqual(sorted(one), ["image_prompt0.png", "image_prompt1.png"])
+        self.assert_alike(split, one, "titan-generate")
+        self.assertNotEqual(seed["image_prompt0.png"], one["image_prompt0.png"])
+        for words, says in {("--width", "40", *prompts): "--width 40: not a multiple of 16", (): "no prompt: give --prompt"}.items():
+            done = self.generate(*words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(says, done.stderr)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/storage/faulty_files.h"
 #include "common/io/storage/fence.h"
@@ -259,6 +260,8 @@ TEST_F(MetricsTest, AFencedAttemptWritesNothing) {
   ASSERT_TRUE((*logger)->log(1, {}).ok());
   ASSERT_TRUE(storage::Fence(dump_).raise("job", 2).ok());
   EXPECT_TRUE(storage::is_fenced((*logger)->log(5, {}).status()));
+  EXPECT_TRUE(storage::is_fenced((*logger)->log_pictures(5, "img", {{.name = "000", .png = "x"}})));
+  EXPECT_FALSE(posix_files().exists(dump_ + "/img"));
   EXPECT_EQ(lines().size(), 1u);
   EXPECT_EQ(console_.size(), 1u);
 }
@@ -285,6 +288,43 @@ TEST_F(MetricsTest, LinesStayComplete) {
   std::vector<int> steps;
   for (const auto& line : lines()) steps.push_back(line["step"]);
   EXPECT_THAT(steps, ::testing::ElementsAre(1, 5, 15));
+}
+
+// Every picture gets a file. The line of the validation names the ones to show, and no other line does.
+TEST_F(MetricsTest, PicturesAreFilesThatTheNextLineNames) {
+  auto logger = MetricsLogger::create(setup());
+  ASSERT_TRUE((*logger)->log(5, {}).ok());
+  ASSERT_TRUE((*logger)
+                  ->log_pictures(5, "img",
+                                 {{.name = "000", .caption = "a cat", .png = "one", .shown = false},
+                                  {.name = "grid", .caption = "all\xff", .png = "two"}})
+                  .ok());
+  ASSERT_TRUE((*logger)->log_validation(5, 0.5).ok());
+  ASSERT_TRUE((*logger)->log(10, {}).ok());
+  EXPECT_EQ(*storage::read_file(posix_files(), dump_ + "/img/step-5-000.png"), "one");
+  EXPECT_EQ(*storage::read_file(posix_files(), dump_ + "/img/step-5-grid.png"), "two");
+  const auto written = lines();
+  ASSERT_EQ(written.size(), 3u);
+  EXPECT_EQ(written[1]["pictures"],
+            nlohmann::json::parse(R"([{"file": "img/step-5-grid.png", "caption": "all\ufffd"}])"));
+  EXPECT_FALSE(written[0].contains("pictures") || written[2].contains("pictures"));
+}
+
+// A full disk costs the pictures, not the job.
+TEST_F(MetricsTest, PicturesNeedNoSpace) {
+  storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
+    const bool hit =
+        operation.kind == storage::FileOperation::Kind::kAppend && operation.path.find("img") != std::string::npos;
+    return hit ? storage::Fault{absl::ResourceExhaustedError("No space left on device"), 1} : storage::Fault{};
+  });
+  auto setup = this->setup();
+  setup.files = &disk;
+  auto logger = MetricsLogger::create(std::move(setup));
+  ASSERT_TRUE((*logger)->log_pictures(5, "img", {{.name = "000", .png = "one"}}).ok());
+  EXPECT_THAT((*logger)->take_warnings(), ::testing::ElementsAre(HasSubstr("No space left")));
+  EXPECT_FALSE(posix_files().exists(dump_ + "/img/step-5-000.png"));
+  ASSERT_TRUE((*logger)->log_validation(5, 0.5).ok());
+  EXPECT_FALSE(lines()[0].contains("pictures"));
 }
 
 TEST_F(MetricsTest, NonFiniteFiguresStayJson) {
@@ -321,6 +361,11 @@ TEST_F(MetricsTest, TensorBoardFolder) {
             ->log(step, {.global_avg_loss = 10.0 / static_cast<double>(step), .n_tokens_seen = step * 1000, .lr = 1e-3})
             .ok());
   }
+  // A PNG file of 1 x 1 pixels.
+  const std::string png = absl::HexStringToBytes(
+      "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
+      "53de0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082");
+  ASSERT_TRUE((*logger)->log_pictures(10, "img", {{.name = "grid", .png = png, .width = 1, .height = 1}}).ok());
   ASSERT_TRUE((*logger)->log_validation(10, 0.5).ok());
   EXPECT_TRUE(posix_files().is_folder(dump + "/tb/" + stamp + (target != nullptr ? "/rank_0" : "")));
 }

@@ -1,11 +1,13 @@
 """Reads titan-rank's TensorBoard event files with the tensorboard package, and checks tags, steps, times and values."""
 
 import glob
+import io
 import os
 import subprocess
 import sys
 import tempfile
 
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 
@@ -26,6 +28,9 @@ def main():
         assert [e.wall_time for e in loss] == [1700000001.0, 1700000002.0, 1700000003.0], loss
         assert [(e.step, e.value) for e in events.Scalars("validation_metrics/loss")] == [(10, 0.5)]
         assert [e.value for e in events.Scalars("throughput(tps)")] == [1000.0] * 3
+        (picture,) = events.Images("validation/pictures")
+        assert (picture.step, picture.width, picture.height) == (10, 1, 1), picture
+        assert Image.open(io.BytesIO(picture.encoded_image_string)).getpixel((0, 0)) == (255, 0, 0)
         # Steps of an earlier attempt after the checkpoint are not shown next to those that replaced them.
         (restarted,) = glob.glob(f"{dump}/restarted/tb/*")
         events = EventAccumulator(restarted).Reload()

@@ -215,6 +215,18 @@ class ProgramAlone(Case):
         self.end(process)
         self.assertEqual([(0, 1), (3, 3)], self.steps())
 
+    # A picture that is gone, or that a line describes wrongly, costs neither the others nor the line's figures.
+    def test_sends_the_pictures_of_a_validation(self):
+        (self.dump / "img").mkdir()
+        (self.dump / "img/step-1-grid.png").write_bytes(b"the picture")
+        shown = [{"file": "img/step-1-grid.png", "caption": "a cat"}, {"file": "img/gone.png", "caption": ""}, {"caption": "no file"}, 3]
+        self.write(self.line(1, pictures=shown), self.line(2, pictures=7))
+        self.end(self.start())
+        first, second = [call["data"] for call in self.calls("log")]
+        self.assertEqual([{"caption": "a cat", "bytes": "the picture"}], first["validation_pictures"])
+        self.assertEqual((1.5, 0.75), (first["loss"], second["loss"]))
+        self.assertNotIn("validation_pictures", second)
+
     def test_distinguishes_a_lost_rank_from_one_that_ends(self):
         self.write(self.line(1))
         process = self.start()

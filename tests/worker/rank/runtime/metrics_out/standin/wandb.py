@@ -23,6 +23,12 @@ def steps_of(run):
     return max([call["step"] + 1 for call in calls if call["call"] == "log" and call["id"] == run and call["step"] is not None], default=0)
 
 
+class Image:
+    def __init__(self, path, caption=None):
+        with open(path) as file:
+            self.seen = {"caption": caption, "bytes": file.read()}
+
+
 class Run:
     url = None
 
@@ -37,7 +43,8 @@ class Run:
             os.kill(os.getpid(), signal.SIGKILL)
         assert step is None or step >= self.step, "wandb drops steps that go back"
         self.step = step if step is not None else self.step + 1
-        note(call="log", id=self.id, step=step, data=data)
+        plain = {name: [one.seen for one in value] if isinstance(value, list) else value for name, value in data.items()}
+        note(call="log", id=self.id, step=step, data=plain)
 
     def finish(self, exit_code=None):
         if MOOD == "hangs":
