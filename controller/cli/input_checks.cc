@@ -149,7 +149,7 @@ WeightsMismatch step_mismatch(const config::ModelSection& model, const std::stri
   const json manifest = read_json(step_folder + "/manifest.json");
   if (!spec.ok() || !manifest.is_object() || !manifest.value("model", json()).is_object()) return {};
   const json& stored = manifest["model"];
-  const auto found = models::differences(stored, models::with_positions(stored, *spec));
+  const auto found = models::differences(stored, models::with_weights_numbers(stored, *spec));
   if (found.empty()) return {};
   return {
       absl::StrCat("holds ", models::label(stored), ", this is ", spec->name, " ", spec->flavor, ": ", words_of(found)),

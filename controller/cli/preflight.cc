@@ -280,8 +280,10 @@ class Checker {
     refuse_misfit(key, path, step_mismatch(config_.model, path));
   }
 
-  void check_hf_weights(const std::string& key, const std::string& path) {
+  void check_hf_weights(const std::string& key, const std::string& folder) {
     std::error_code error;
+    const bool whole_pipeline = fs::exists(fs::path(folder) / "model_index.json", error);  // Of diffusers.
+    const std::string path = whole_pipeline ? (fs::path(folder) / "transformer").string() : folder;
     const auto is_weights = [](const auto& entry) { return entry.path().extension() == ".safetensors"; };
     const fs::directory_iterator entries(path, error);
     if (std::none_of(begin(entries), end(entries), is_weights)) {

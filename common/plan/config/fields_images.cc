@@ -16,6 +16,9 @@ std::vector<Field> image_fields_of(TrainingSection& c) {
             "Flux: probability that a sample's caption is empty, drawn for each text encoder separately; with 0.447 a "
             "fifth of the samples has no text at all")
           .between(0, 1),
+      Field("guidance_scale", c.guidance_scale,
+            "Flux: strength of the guidance that a model with the guidance's layers reads while it trains (FLUX.1-dev)")
+          .between(0, 1000),
       Field("img_size", c.img_size,
             "Flux: width and height to which images are resized and cropped, a multiple of 16; smaller images are "
             "skipped")

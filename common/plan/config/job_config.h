@@ -158,6 +158,7 @@ struct TrainingSection {
   std::string nonfinite_policy = "fail";
   std::string read_step = "auto";
   double classifier_free_guidance_prob = 0;
+  double guidance_scale = 1;
   std::int64_t img_size = 256;
   bool test_mode = false;
   DataLoaderSection dataloader;

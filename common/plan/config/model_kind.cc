@@ -48,6 +48,7 @@ std::vector<KeyOfKinds> make_keys() {
   const Kinds tokens = {ModelKind::kLanguage, ModelKind::kVisionLanguage};
   return {
       {"training.classifier_free_guidance_prob", flux},
+      {"training.guidance_scale", flux},
       {"training.img_size", flux},
       {"training.test_mode", flux},
       {"encoder.", flux},

@@ -266,7 +266,7 @@ ROWS = [
     *each("training.dataloader.format", ["webdataset", "image_folder", "parquet_images", "encodings"], "refused", "a job", "holds images"),
     *keys("training.dataloader", {"max_bad_samples": -1, "image_key": "png", "caption_key": "text", "decode_threads": 4}, "warned",
           "a job", OFF),
-    *keys("training", {"classifier_free_guidance_prob": 0.447, "img_size": 512, "test_mode": True}, "warned", "a job", OFF),
+    *keys("training", {"classifier_free_guidance_prob": 0.447, "guidance_scale": 3.5, "img_size": 512, "test_mode": True}, "warned", "a job", OFF),
 
     *keys("encoder", {"t5_encoder": "google/t5-v1_1-xxl", "clip_encoder": "/clip", "autoencoder_path": "/ae.safetensors",
                       "max_t5_encoding_len": 512, "t5_weights": "int8", "shard_t5": False}, "warned", "a job", OFF),

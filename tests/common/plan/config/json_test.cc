@@ -130,7 +130,7 @@ TEST(DefaultsTest, MatchTorchtitan) {
     "training": {"dataset": "c4_test", "dataset_path": null, "local_batch_size": 8, "global_batch_size": -1, "seq_len": 2048,
                  "max_logits_mib": -1, "max_norm": 1.0, "steps": 10000, "enable_cpu_offload": false, "dtype": "float32",
                  "mixed_precision_param": "bfloat16", "mixed_precision_reduce": "float32", "gc_freq": 50, "gc_debug": false,
-                 "nonfinite_policy": "fail", "read_step": "auto", "classifier_free_guidance_prob": 0.0, "img_size": 256,
+                 "nonfinite_policy": "fail", "read_step": "auto", "classifier_free_guidance_prob": 0.0, "guidance_scale": 1.0, "img_size": 256,
                  "test_mode": false,
                  "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,
                                 "order": "global", "prefetch": 2, "max_bad_lines": 100, "format": "auto",

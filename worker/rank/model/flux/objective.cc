@@ -30,6 +30,7 @@ at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy
 
 absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankPlace& place) {
   const config::ValidationSection& validation = config.validation;
+  guidance_ = config.training.guidance_scale;
   const bool makes_pictures = validation.enable && validation.save_img_count != 0;
   ConditionerOptions options = conditioner_options(config, place.device);
   options.with_decoder = makes_pictures && place.mesh.rank() == 0;
@@ -134,7 +135,7 @@ Microbatch FluxObjective::microbatch(const data::Batch& batch, const MicrobatchO
   FluxInputs inputs{.txt = repeated(txt),
                     .y = repeated(y),
                     .timesteps = t,
-                    .guidance = {},
+                    .guidance = at::full_like(t, guidance_),
                     .txt_ids = at::zeros({1, txt_tokens, 3}, t.options()),
                     .img_ids = image_positions(height, width, options.device)};
   if (const comm::Group* group = options.context.group; group != nullptr && group->size() > 1) {
@@ -147,9 +148,9 @@ Microbatch FluxObjective::microbatch(const data::Batch& batch, const MicrobatchO
   const int64_t present = rows.ge(0).sum().item<int64_t>();
   Microbatch made;
   std::map<std::string, at::Tensor>& tensors = made.context.tensors;
-  tensors = {{kTxt, inputs.txt},        {kPooled, inputs.y},         {kTimesteps, inputs.timesteps},
-             {kTxtIds, inputs.txt_ids}, {kImgIds, inputs.img_ids},   {kLatents, noised},
-             {kTarget, target},         {kRotation, inputs.rotation}};
+  tensors = {{kTxt, inputs.txt},        {kPooled, inputs.y},          {kTimesteps, inputs.timesteps},
+             {kTxtIds, inputs.txt_ids}, {kImgIds, inputs.img_ids},    {kLatents, noised},
+             {kTarget, target},         {kRotation, inputs.rotation}, {kGuidance, inputs.guidance}};
   if (present < batch.rows()) {
     tensors[kWeights] = on(repeated(rows.ge(0).to(wide)).view({-1, 1, 1}), options.device);
   }

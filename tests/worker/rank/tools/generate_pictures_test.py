@@ -1,0 +1,110 @@
+"""Tests titan-generate on whole pipelines of diffusers, FLUX.1-dev's and FLUX.1-schnell's in small: it paints what FluxPipeline paints
+with the same noise."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
+from paths import BIN, SOURCE, TESTS
+
+sys.path.insert(0, str(SOURCE / "tests/peer"))
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torchtitan_cpu  # noqa: E402, F401
+
+import numpy  # noqa: E402
+import torch  # noqa: E402
+from diffusers import AutoencoderKL, FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel  # noqa: E402
+from flux_folders import captions, disturb, write_clip, write_t5  # noqa: E402
+from PIL import Image  # noqa: E402
+from transformers import CLIPTextModel, CLIPTokenizer, T5EncoderModel, T5Tokenizer  # noqa: E402
+
+HEIGHT, WIDTH, STEPS = 32, 48, 3
+PROMPTS = ["a red cat on the tree", "two boat"]
+
+
+def autoencoder():
+    model = AutoencoderKL(down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4, block_out_channels=(32,) * 4,
+                          layers_per_block=1, latent_channels=16, scaling_factor=0.3611, shift_factor=0.1159, use_quant_conv=False,
+                          use_post_quant_conv=False)
+    disturb(model, gain=1)
+    return model
+
+
+def write_pipeline(folder, dev):
+    """Writes a pipeline whose parts have random weights. `dev`: with the guidance's layers and shifted times."""
+    import random
+
+    parts = folder / "parts"
+    parts.mkdir(parents=True)
+    write_t5(parts / "t5", captions(random.Random(7), 200))
+    write_clip(parts / "clip")
+    transformer = FluxTransformer2DModel(patch_size=1, in_channels=64, num_layers=1, num_single_layers=2, attention_head_dim=32, num_attention_heads=2,
+                                         joint_attention_dim=32, pooled_projection_dim=32, guidance_embeds=dev, axes_dims_rope=(8, 12, 12))
+    disturb(transformer)
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0 if dev else 1.0, use_dynamic_shifting=dev, base_shift=0.5, max_shift=1.15)
+    pipeline = FluxPipeline(scheduler, autoencoder(), CLIPTextModel.from_pretrained(parts / "clip"), CLIPTokenizer.from_pretrained(parts / "clip"),
+                            T5EncoderModel.from_pretrained(parts / "t5"), T5Tokenizer.from_pretrained(parts / "t5", legacy=True), transformer)
+    pipeline.set_progress_bar_config(disable=True)
+    pipeline.save_pretrained(folder / "pipeline")
+    return pipeline
+
+
+def noise(seed, count):
+    """Returns the noise of titan-generate's pictures."""
+    elements = 16 * (HEIGHT // 8) * (WIDTH // 8)
+    out = subprocess.run([TESTS / "dump_flux_draws", str(seed), str(count), "0", str(elements)], check=True, capture_output=True).stdout
+    rows = numpy.frombuffer(out, numpy.float64).reshape(count, -1)
+    return torch.from_numpy(rows[:, 4 : 4 + elements].copy()).float().view(count, 16, HEIGHT // 8, WIDTH // 8)
+
+
+class GeneratePicturesTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        torch.manual_seed(3)
+
+    def generate(self, *words):
+        flags = ["--prompt", PROMPTS[0], "--prompt", PROMPTS[1], "--image", self.folder / "out.png", "--seed", "11", *words]
+        return subprocess.run([BIN / "titan-generate", *map(str, flags)], capture_output=True, text=True)
+
+    def compare(self, pipeline, length, **named):
+        done = self.generate("--checkpoint", self.folder / "pipeline", "--height", HEIGHT, "--width", WIDTH, "--steps", STEPS, "--guidance", "2.5")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        latents = FluxPipeline._pack_latents(noise(11, 2), 2, 16, HEIGHT // 8, WIDTH // 8)
+        made = pipeline(prompt=PROMPTS, height=HEIGHT, width=WIDTH, num_inference_steps=STEPS, latents=latents, output_type="pt",
+                        max_sequence_length=length, **named).images
+        self.assertGreater(made.std(), 0.1)  # The pictures are not flat.
+        for i, wanted in enumerate(made):
+            pixels = torch.from_numpy(numpy.array(Image.open(self.folder / f"out-{i:03d}.png"))).permute(2, 0, 1)
+            self.assertEqual(list(pixels.shape), [3, HEIGHT, WIDTH])
+            # Titan truncates. Rounding of 32 bits may move a number over the border of two bytes.
+            differ = (pixels.float() - (wanted * 255).floor()).abs()
+            self.assertLessEqual(differ.max(), 1)
+            self.assertLess(differ.mean(), 0.01)
+
+    def test_dev_paints_what_diffusers_paints(self):
+        self.compare(write_pipeline(self.folder, dev=True), 512, guidance_scale=2.5)
+        # A file of other software says what it is.
+        fields = Image.open(self.folder / "out-000.png").getexif()
+        self.assertEqual(fields[0x010E], PROMPTS[0])
+
+    def test_schnell_paints_what_diffusers_paints(self):
+        pipeline = write_pipeline(self.folder, dev=False)
+        self.compare(pipeline, 256, true_cfg_scale=2.5, negative_prompt="")
+        (self.folder / "pipeline/vae/diffusion_pytorch_model.safetensors").unlink()
+        done = self.generate("--checkpoint", self.folder / "pipeline")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertTrue(re.search(r"encoder\.autoencoder_path.*vae", done.stderr), done.stderr)
+        done = self.generate("--checkpoint", self.folder / "pipeline/transformer")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--t5", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
