@@ -116,11 +116,11 @@ def compare_errors(report, name, run, peer, exact, limit):
     report.below(f"{name}: the same, worst {worst}", ratios[worst], limit)
 
 
-def compare_updates(report, name, final, peer):
+def compare_updates(report, name, final, peer, limit=UPDATE_LIMIT):
     errors = {fqn: relative_rms(numpy.float64(final[fqn]) - peer.initial[fqn], update)
               for fqn, update in peer.updates.items()}
     worst = max(errors, key=errors.get)
-    report.below(f"{name}: total update, worst {worst}", errors[worst], UPDATE_LIMIT)
+    report.below(f"{name}: total update, worst {worst}", errors[worst], limit)
 
 
 def model_of(tensors):

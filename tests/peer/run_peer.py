@@ -121,11 +121,14 @@ class Recorder:
         def step_and_record(*, input_dict, labels, **named):
             if self.clips == 0 and not self.first:
                 self.save("initial.safetensors", self.model_state())
-            self.keep("tokens", input_dict["input"])
-            self.keep("labels", labels)
+            self.keep_inputs(input_dict, labels)
             return step(input_dict=input_dict, labels=labels, **named)
 
         trainer.forward_backward_step = step_and_record
+
+    def keep_inputs(self, input_dict, labels):
+        self.keep("tokens", input_dict["input"])
+        self.keep("labels", labels)
 
     def keep(self, name, tensor):
         if self.clips == 0 and name not in self.first:
