@@ -282,7 +282,8 @@ class Checker {
 
   void check_hf_weights(const std::string& key, const std::string& folder) {
     std::error_code error;
-    const bool whole_pipeline = fs::exists(fs::path(folder) / "model_index.json", error);  // Of diffusers.
+    // A pipeline of diffusers holds several models.
+    const bool whole_pipeline = fs::exists(fs::path(folder) / "model_index.json", error);
     const std::string path = whole_pipeline ? (fs::path(folder) / "transformer").string() : folder;
     const auto is_weights = [](const auto& entry) { return entry.path().extension() == ".safetensors"; };
     const fs::directory_iterator entries(path, error);

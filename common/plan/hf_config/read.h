@@ -17,8 +17,8 @@ struct HfModel {
 };
 
 // Reads the model of a Hugging Face config.json; no flavor needs to have the same numbers. Interprets the file as
-// transformers does (keys.h), or diffusers for a Flux. HfFamily::config is the inverse. Errors: InvalidArgument naming the key and its value,
-// for an architecture, an activation, a window or a RoPE scaling that no family here supports.
+// transformers does (keys.h), or diffusers for a Flux. HfFamily::config is the inverse. Errors: InvalidArgument naming
+// the key and its value, for an architecture, an activation, a window or a RoPE scaling that no family here supports.
 absl::StatusOr<HfModel> read_model(const nlohmann::json& config);
 
 // Whether read_model() supports the model type.

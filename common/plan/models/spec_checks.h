@@ -28,8 +28,8 @@ struct SpecDifference {
 // flavor's name, max_seq_len, mask, eos_id, depth_init, moe.load_balance_coeff.
 std::vector<SpecDifference> differences(const nlohmann::json& stored, const ModelSpec& spec);
 
-// Returns `spec` with the members of `stored` that a flavor leaves to its weights: rope_theta, rope_scaling, yarn, rope,
-// norm_eps, and the guidance of a Flux. A member that `stored` lacks is unchanged.
+// Returns `spec` with the members of `stored` that a flavor leaves to its weights: rope_theta, rope_scaling, yarn,
+// rope, norm_eps, and the guidance of a Flux. A member that `stored` lacks is unchanged.
 ModelSpec with_weights_numbers(const nlohmann::json& stored, ModelSpec spec);
 
 // Returns the name and flavor in `stored` (from to_json()), such as "llama3 debugmodel"; "?" for a missing one.

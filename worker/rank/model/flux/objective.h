@@ -45,7 +45,7 @@ class FluxObjective final : public Objective {
   const models::FluxSpec spec_;
   JobEncoders encoders_;  // Empty in a dry run.
   int64_t latent_channels_ = 16, downsampling_ = 8;
-  double guidance_ = 1;  // Only models with guidance_embed read it.
+  double guidance_ = 1;                      // Only models with guidance_embed read it.
   std::unique_ptr<PictureSampler> sampler_;  // Null: validation makes no pictures.
   PictureOptions pictures_;
   std::vector<std::string> prompts_;

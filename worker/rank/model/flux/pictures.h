@@ -18,10 +18,10 @@ inline constexpr char kEvenlySpaced[] = "flux-schnell";
 
 struct PictureOptions {
   int64_t rows = 1;                   // Pictures that are sampled at a time.
-  int steps = 50;                     // Of Euler's method.
+  int steps = 50;                     // Number of steps of Euler's method.
   bool shift = true;                  // See sampling_times(). FLUX.1-schnell was distilled for evenly spaced times.
   bool guides = false;                // Classifier-free guidance, which doubles the work.
-  double scale = 5;                   // Of the guidance, whether it is classifier-free or an input of the model.
+  double scale = 5;                   // Strength of the guidance, which is classifier-free or an input of the model.
   int64_t width = 256, height = 256;  // In pixels: multiples of two places of the latents.
   uint64_t seed = 0;
   int64_t first_number = 0;  // Number of the first prompt. A picture depends on the seed, its prompt and its number.

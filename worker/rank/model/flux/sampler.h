@@ -22,7 +22,7 @@ namespace titan::model::flux {
 // torchtitan 0.2.2 counts the places of the latents here, four times the tokens that the released sampler counts.
 std::vector<double> sampling_times(int steps, int64_t tokens, bool shift);
 
-// What pictures are to show, one row for each.
+// Encoded captions, one row for each picture.
 struct Captions {
   at::Tensor txt;  // [B, Tt, txt_width]
   at::Tensor y;    // [B, vec_width]

@@ -78,7 +78,7 @@ struct MetricsSetup {
 // A picture that a model made during validation.
 struct LoggedPicture {
   std::string name;     // "000"
-  std::string caption;  // What it shows.
+  std::string caption;  // The text that it shows.
   std::string png;      // The whole file.
   int width = 0, height = 0;
   bool shown = true;  // In TensorBoard and Weights & Biases, which get one picture or a grid of them.

@@ -16,7 +16,7 @@
 
 namespace titan::tools {
 
-// What the command line says about pictures. Empty: as the checkpoint's job or its pipeline says.
+// Choices of the command line. Those that are empty follow from the checkpoint's job or its pipeline.
 struct PictureChoice {
   std::string image;                  // A file, or a folder for files with the prompts' numbers.
   std::string t5, clip, autoencoder;  // Folders, as in [encoder].
@@ -31,7 +31,7 @@ struct PictureChoice {
 struct PicturePlan {
   config::JobConfig job;  // Names the encoders.
   model::flux::PictureOptions options;
-  std::string image;         // As in the choice, or the folder of the job's [inference].
+  std::string image;         // The choice's file or folder, or the folder of the job's [inference].
   std::string prompts_path;  // The job's file of prompts, for a command line without prompts. Empty: unknown.
 };
 
