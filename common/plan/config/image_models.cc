@@ -10,6 +10,7 @@
 #include "common/plan/config/assets.h"
 #include "common/plan/config/checker.h"
 #include "common/plan/config/model_kind.h"
+#include "common/plan/models/registry.h"
 
 namespace titan::config {
 
@@ -45,7 +46,7 @@ std::vector<std::string> image_warnings(const JobConfig& config) {
 
 namespace {
 
-constexpr char kLeaveOut[] = "leave it out";
+constexpr char kLeaveOut[] = "leave it out", kInterleaved[] = "obelics";
 
 std::string model_and_kind(const ModelSection& model) {
   return absl::StrCat(model.name, " is ", std::string(name(kind_of(model))));
@@ -85,6 +86,13 @@ void check_image_data(Checker& check, const std::string& section, const std::str
     check.fail(section + ".dataset", dataset, absl::StrCat("holds texts, but ", model.name, " learns from images"),
                of_library ? absl::StrCat("leave it out, and ", own)
                           : absl::StrCat(own, ", or ", section, ".dataset to cc12m-wds or coco-validation"));
+  } else if (dataset == kInterleaved && kind_of(model) == ModelKind::kTextToImage) {
+    check.fail(section + ".dataset", dataset,
+               absl::StrCat("has samples of several texts and images, but ", model.name, " learns from captions"),
+               absl::StrCat(own, ", or ", section, ".dataset to cc12m-wds or coco-validation"));
+  } else if (dataset == kInterleaved && !path.has_value()) {
+    check.fail(section + ".dataset", dataset, "has only the addresses of its images, which training does not download",
+               absl::StrCat("set ", section, ".dataset_path to files that have its images"));
   } else if (!path.has_value() && hub_path_of_images(dataset).empty()) {
     check.fail(section + ".dataset", dataset, "is a folder of a torchtitan checkout, which Titan does not have",
                absl::StrCat("set ", section, ".dataset_path to its tests/assets/cc12m_test, or to your own images"));
@@ -199,6 +207,31 @@ void check_patches(Checker& check) {
              "lower it, or data.max_patches_per_image");
 }
 
+// The tower decides the size of patches.
+void check_tower(Checker& check) {
+  const ModelSection& model = check.config().model;
+  const absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
+  const std::int64_t size = check.config().data.patch_size;
+  if (!spec.ok() || !spec->vision || spec->vision->patch_size == size) return;
+  check.fail("data.patch_size", size,
+             absl::StrCat("is not the ", spec->vision->patch_size, " pixels of the vision tower of ", model.name, " ",
+                          model.flavor),
+             absl::StrCat("set data.patch_size = ", spec->vision->patch_size));
+}
+
+// Refuses features of language models that a model with a vision tower does not have.
+void refuse_for_vlm(Checker& check) {
+  const JobConfig& config = check.config();
+  if (!config.model.converters.empty()) {
+    check.fail("model.converters", absl::StrJoin(config.model.converters, ", "), "not supported yet for vlm",
+               "leave them out");
+  }
+  if (!config.validation.sample_prompts.empty()) {
+    check.fail("validation.sample_prompts", absl::StrCat(config.validation.sample_prompts.size(), " prompts"),
+               "not supported yet for vlm", "leave them out");
+  }
+}
+
 // Refuses features of language models that flux has not, in place of the checks that look at a decoder's layers.
 void refuse_for_flux(Checker& check) {
   const JobConfig& config = check.config();
@@ -244,7 +277,11 @@ void check_images(Checker& check) {
   check_image_data(check, "training", training.dataset, training.dataset_path, training.dataloader);
   if (validation.enable)
     check_image_data(check, "validation", validation.dataset, validation.dataset_path, validation.dataloader);
-  if (kind_of(config.model) == ModelKind::kVisionLanguage) return check_patches(check);
+  if (kind_of(config.model) == ModelKind::kVisionLanguage) {
+    check_patches(check);
+    check_tower(check);
+    return refuse_for_vlm(check);
+  }
   check_image_sizes(check);
   check_contexts(check);
   check_encoder_names(check);

@@ -39,12 +39,8 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
   if (!spec.ok()) {
     // A library may define any model name; only a rank, which loads it, knows them.
     if (!library.empty() && models::flavors(model.name).empty()) return std::nullopt;
-    if (learns_from_images(model)) {
-      check.fail("model.name", model.name, "not supported yet", "set model.name = \"llama3\"");
-    } else {
-      const bool known = !models::flavors(model.name).empty();
-      check.fail_as(known ? "model.flavor" : "model.name", known ? model.flavor : model.name, spec.status());
-    }
+    const bool known = !models::flavors(model.name).empty();
+    check.fail_as(known ? "model.flavor" : "model.name", known ? model.flavor : model.name, spec.status());
     return std::nullopt;
   }
   return *spec;

@@ -18,7 +18,7 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
 
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {
   const absl::StatusOr<models::ModelSpec> spec = config::resolve_model(config.model);
-  if (!spec.ok() || spec->flux) return std::nullopt;
+  if (!spec.ok() || spec->flux || spec->vision) return std::nullopt;
   const absl::StatusOr<pipeline::PipelinePlan> plan =
       pipeline::plan(config::pipeline_options(config, models::block_names(*spec)));
   if (!plan.ok() || plan->schedule.steps.empty()) return std::nullopt;

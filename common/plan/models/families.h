@@ -12,10 +12,13 @@
   FAMILY(deepseek_v3)                \
   FAMILY(flux)                       \
   FAMILY(qwen3)                      \
-  FAMILY(gpt_oss)
+  FAMILY(gpt_oss)                    \
+  FAMILY(vlm)
 
-// Families that are not language models. In worker/rank/model each also has a function that makes its objective.
-#define TITAN_OTHER_OBJECTIVES(FAMILY) FAMILY(flux)
+// Families that learn from more than texts. In worker/rank/model each also has a function that makes its objective.
+#define TITAN_OTHER_OBJECTIVES(FAMILY) \
+  FAMILY(flux)                         \
+  FAMILY(vlm)
 
 namespace titan::models {
 

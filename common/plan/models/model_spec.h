@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/plan/models/flux_spec.h"
+#include "common/plan/models/vision_spec.h"
 
 namespace titan::models {
 
@@ -78,6 +79,9 @@ struct ModelSpec {
   std::string flavor;               // "8B"
   std::optional<FluxSpec> flux;     // Set: the numbers below that a transformer of images lacks have no meaning.
   std::optional<OtherModel> other;  // Set: of the numbers below only `dim`, the width of activations, has a meaning.
+  // Set: the model also reads images, through this tower. The numbers below are those of its language model, whose
+  // width is the tower's out_dim.
+  std::optional<VisionSpec> vision;
 
   int64_t dim = 0;
   int64_t n_layers = 0;

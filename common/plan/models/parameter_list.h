@@ -30,6 +30,9 @@ class ParameterList {
     add(absl::StrCat(name, ".weight"), {size});
     if (bias) add(absl::StrCat(name, ".bias"), {size});
   }
+  void append(std::vector<ParameterSpec> tensors) {  // Under their own names, without the prefix.
+    tensors_.insert(tensors_.end(), tensors.begin(), tensors.end());
+  }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
   std::vector<ParameterSpec> take() { return std::move(tensors_); }
 

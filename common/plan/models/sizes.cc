@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/flux.h"
 #include "common/plan/models/parameter_list.h"
+#include "common/plan/models/vision.h"
 
 namespace titan::models {
 namespace {
@@ -57,7 +58,16 @@ void mixture_of_experts(const ModelSpec& spec, ParameterList& list) {
   }
 }
 
+// The blocks of a tower, then those of a decoder. The tower and the embedding make the first activations.
+pipeline::ModelBlocks blocks_after(std::vector<std::string> tower, int64_t n_layers) {
+  const size_t entry = tower.size() + 1;
+  const std::vector<std::string> decoder = pipeline::ModelBlocks(n_layers).names();
+  tower.insert(tower.end(), decoder.begin(), decoder.end());
+  return {std::move(tower), entry};
+}
+
 int64_t active(const ModelSpec& spec, const ParameterSpec& tensor) {
+  if (spec.vision && is_vision_parameter(tensor.fqn)) return tensor.numel();
   if (tensor.role == ParameterRole::kEmbedding) return 0;  // The embedding is a lookup, not a matmul.
   if (tensor.role != ParameterRole::kExpert) return tensor.numel();
   return tensor.numel() * spec.moe->top_k / spec.moe->num_experts;
@@ -73,6 +83,7 @@ std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
   if (spec.flux) return parameters(*spec.flux);
   if (spec.other) return {};
   ParameterList list;
+  if (spec.vision) list.append(parameters(*spec.vision));
   list.add("tok_embeddings.weight", {spec.vocab_size, spec.dim}, ParameterRole::kEmbedding);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     list.set_prefix(absl::StrCat("layers.", layer, "."));
@@ -94,11 +105,13 @@ std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
 pipeline::ModelBlocks block_names(const ModelSpec& spec) {
   if (spec.flux) return block_names(*spec.flux);
   if (spec.other) return spec.other->blocks;
+  if (spec.vision) return blocks_after(vision_block_names(*spec.vision), spec.n_layers);
   return spec.n_layers;
 }
 
 std::string block_of(const ModelSpec& spec, const std::string& fqn) {
   if (spec.flux) return flux_block_of(fqn);
+  if (spec.vision && is_vision_parameter(fqn)) return vision_block_of(fqn);
   if (fqn.rfind("layers.", 0) == 0) return fqn.substr(0, fqn.find('.', 7));
   return fqn.rfind("tok_embeddings", 0) == 0 ? "tok_embeddings" : "output";
 }

@@ -50,7 +50,8 @@ int64_t reported_parameter_count(const ModelSpec& spec);
 
 // Returns the training FLOPs per token, forward and backward, as torchtitan counts them for MFU: 6 per matmul parameter
 // that the token uses, and 6 * layers * heads * (qk + v head size) * seq_len for attention (no causal discount, no
-// recomputation).
+// recomputation). Every parameter of a vision tower counts, as if each token were a patch, and its attention does not;
+// flops_per_patch() is exact.
 int64_t flops_per_token(const ModelSpec& spec, int64_t seq_len);
 
 // Returns the sizes of a model that tensor and expert ranks must divide (mesh::check_divisible), without those of its

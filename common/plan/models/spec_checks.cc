@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/flux.h"
 #include "common/plan/models/number_checks.h"
+#include "common/plan/models/vision.h"
 
 namespace titan::models {
 namespace {
@@ -60,6 +61,18 @@ json numbers(const FluxSpec& flux) {
           {"time_channels", flux.time_channels},
           {"axes_dim", flux.axes_dim},
           {"guidance_embed", flux.guidance_embed}};
+}
+
+json numbers(const VisionSpec& vision) {
+  return {{"dim", vision.dim},
+          {"ffn_hidden", vision.ffn_hidden},
+          {"n_layers", vision.n_layers},
+          {"n_heads", vision.n_heads},
+          {"channels", vision.channels},
+          {"patch_size", vision.patch_size},
+          {"position_side", vision.position_side},
+          {"norm_eps", vision.norm_eps},
+          {"out_dim", vision.out_dim}};
 }
 
 json numbers(const OtherModel& other) { return {{"blocks", other.blocks}, {"parameters", other.parameters}}; }
@@ -122,6 +135,7 @@ json to_json(const ModelSpec& spec) {
           {"flavor", spec.flavor},
           {"flux", or_null(spec.flux)},
           {"other", or_null(spec.other)},
+          {"vision", or_null(spec.vision)},
           {"dim", spec.dim},
           {"n_layers", spec.n_layers},
           {"n_heads", spec.n_heads},
@@ -227,6 +241,18 @@ std::string of_experts(const MoeSpec& moe) {
 
 }  // namespace
 
+namespace {
+
+std::string of_vision(const ModelSpec& spec) {
+  std::string wrong = inconsistency(*spec.vision);
+  if (wrong.empty() && spec.vision->out_dim != spec.dim) {
+    wrong = absl::StrCat("out_dim: ", spec.vision->out_dim, " is not the width of the language model, dim ", spec.dim);
+  }
+  return wrong.empty() ? "" : absl::StrCat("vision.", wrong);
+}
+
+}  // namespace
+
 std::string inconsistency(const ModelSpec& spec) {
   if (spec.flux) return std::string(check(*spec.flux).message());
   if (spec.other) {
@@ -239,6 +265,7 @@ std::string inconsistency(const ModelSpec& spec) {
                                       {"max_seq_len", spec.max_seq_len}});
   if (wrong.empty() && spec.n_heads != 0) wrong = of_attention(spec);
   if (wrong.empty() && spec.moe) wrong = of_experts(*spec.moe);
+  if (wrong.empty() && spec.vision) wrong = of_vision(spec);
   return wrong;
 }
 

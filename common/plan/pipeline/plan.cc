@@ -18,7 +18,10 @@ namespace {
 
 constexpr char kEmbedding[] = "tok_embeddings", kHead[] = "output", kNorm[] = "norm";
 
-bool is_decoder(const std::vector<std::string>& names) { return names.front() == kEmbedding && names.back() == kHead; }
+bool has_decoder(const ModelBlocks& blocks) {
+  const std::vector<std::string>& names = blocks.names();
+  return blocks.known() && names[blocks.entry() - 1] == kEmbedding && names.back() == kHead;
+}
 
 // Lists few names, or the first and the last ones of many.
 std::string listed(const std::vector<std::string>& names) {
@@ -44,11 +47,11 @@ ModelBlocks::ModelBlocks(std::int64_t n_layers) {
   names_.push_back(kHead);
 }
 
-ModelBlocks::ModelBlocks(std::vector<std::string> names) : names_(std::move(names)) {}
+ModelBlocks::ModelBlocks(std::vector<std::string> names, std::size_t entry) : names_(std::move(names)), entry_(entry) {}
 
 std::vector<std::string> ModelBlocks::modules() const {
   std::vector<std::string> all = names_;
-  if (known() && is_decoder(names_)) all.insert(all.end() - 1, kNorm);
+  if (has_decoder(*this)) all.insert(all.end() - 1, kNorm);
   return all;
 }
 
@@ -78,7 +81,7 @@ absl::StatusOr<Split> split_layers(int stages, const ModelBlocks& blocks, std::i
   for (int stage = 0; stage < stages; ++stage) {
     std::int64_t layers = per_stage + (stage < effective % stages ? 1 : 0);
     if (stage == 0) {
-      split[stage].push_back(*next++);
+      for (std::size_t i = 0; i < blocks.entry(); ++i) split[stage].push_back(*next++);
       layers -= first_less;
     }
     if (stage == stages - 1) layers -= last_less;
@@ -106,7 +109,8 @@ absl::StatusOr<Split> split_by_names(const std::vector<std::vector<std::string>>
     }
   }
   Split split(parts.size());
-  std::size_t last = 0;
+  std::size_t last = 0, entry_left = blocks.entry() > 1 ? blocks.entry() : 0;
+  const std::vector<std::string> entry(modules.begin(), modules.begin() + static_cast<std::ptrdiff_t>(entry_left));
   std::string before;
   for (const std::string& name : modules) {
     const auto found = part_of.find(name);
@@ -118,6 +122,12 @@ absl::StatusOr<Split> split_by_names(const std::vector<std::vector<std::string>>
     if (name == kHead && before == kNorm && found->second != last)
       return absl::InvalidArgumentError(absl::StrCat(kPartsKey, "norm is in part ", last, " and output in part ",
                                                      found->second, "; they must be in the same part"));
+    if (entry_left > 0 && found->second != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kPartsKey, name, " is in part ", found->second, ", but ", listed(entry),
+                       " must all be in part 0: only after them do activations have one shape"));
+    }
+    if (entry_left > 0) --entry_left;
     last = found->second;
     before = name;
     if (name != kNorm) split[last].push_back(name);

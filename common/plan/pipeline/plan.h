@@ -22,24 +22,28 @@ class ModelBlocks {
   ModelBlocks() = default;  // Not known.
   // A decoder's: "tok_embeddings", "layers.0" and so on, "output" (final norm and head). 0 layers: not known.
   ModelBlocks(std::int64_t n_layers);  // NOLINT: a decoder is its number of layers here.
-  // Any other model's, at least two.
-  ModelBlocks(std::vector<std::string> names);  // NOLINT: a list of names is the blocks.
+  // Any other model's, at least two. The first `entry` of them make activations of the input; they stay in one stage,
+  // because what passes between them has other shapes.
+  ModelBlocks(std::vector<std::string> names, std::size_t entry = 1);  // NOLINT: a list of names is the blocks.
 
   bool known() const { return !names_.empty(); }
   const std::vector<std::string>& names() const { return names_; }
-  // Number of blocks between the first and the last.
-  std::int64_t layers() const { return known() ? static_cast<std::int64_t>(names_.size()) - 2 : 0; }
+  // Number of blocks at the beginning that make activations of the input.
+  std::size_t entry() const { return entry_; }
+  // Number of blocks between those and the last.
+  std::int64_t layers() const { return known() ? static_cast<std::int64_t>(names_.size() - entry_) - 1 : 0; }
   // Names that a user's split lists: the blocks, and for a decoder torchtitan's "norm" before "output".
   std::vector<std::string> modules() const;
 
  private:
   std::vector<std::string> names_;
+  std::size_t entry_ = 1;
 };
 
 // Names of the engine's blocks of each stage, in order.
 using Split = std::vector<std::vector<std::string>>;
 
-// Distributes layers evenly over the stages, as torchtitan does. The first block weighs `first_less` layers of the
+// Distributes layers evenly over the stages, as torchtitan does. The entry blocks weigh `first_less` layers of the
 // first stage, the last one `last_less` layers of the last. A remainder goes to the first stages, one layer each.
 // Errors: InvalidArgument, message beginning with the configuration key, when a stage would be empty or the embedding
 // or head alone would weigh more than a stage.
@@ -47,7 +51,8 @@ absl::StatusOr<Split> split_layers(int stages, const ModelBlocks& blocks, std::i
                                    std::int64_t last_less);
 
 // Uses the user's split, in torchtitan's module names ("norm" and "output" are one block here). Every module must occur
-// once, with parts in the model's order. Errors: InvalidArgument naming part and module.
+// once, with parts in the model's order and all entry blocks in the first part. Errors: InvalidArgument naming part and
+// module.
 absl::StatusOr<Split> split_by_names(const std::vector<std::vector<std::string>>& parts, const ModelBlocks& blocks);
 
 // Values of the configuration keys with the same names (section parallelism unless noted).

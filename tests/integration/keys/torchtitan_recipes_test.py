@@ -94,7 +94,7 @@ RECIPES = {
     "vlm/debug_model": (8, {TRACES: "profile_trace", MODULE: "torchtitan.experiments.vlm.job_config", **model("vlm", "debugmodel"),
                             "training.dataset": "cc12m", "training.seq_len": 4096, "training.local_batch_size": 32,
                             "data.max_patches_per_image": 1024, "data.max_images_per_batch": 64},
-                        ["model.name"], [MODULE, TRACES]),
+                        [], [MODULE, TRACES]),
 }  # fmt: skip
 
 

@@ -31,8 +31,13 @@ struct ParallelOptions {
 struct Model {
   std::vector<std::unique_ptr<nn::Block>> blocks;
   nn::Loss loss = nn::cross_entropy_sum;
-  // Returns the input of the first block. Its dim 0 is the row.
+  // Returns the input of the first block. Its dim 0 is the row, unless there are several entry blocks.
   std::function<at::Tensor(const nn::MicrobatchContext&)> input = [](const auto& context) { return context.tokens; };
+  // Number of blocks at the beginning that make activations [rows, L, dim] of the input. What passes between them may
+  // have any three dimensions, so they are all in the first stage of a pipeline (pipeline::ModelBlocks::entry).
+  size_t entry_blocks = 1;
+  // Returns the number of rows of the activations. Empty: dim 0 of the input.
+  std::function<int64_t(const nn::MicrobatchContext&)> edge_rows;
   // Returns the length L of the activations [rows, L, dim] between blocks, before tensor ranks split it. Several
   // tensors travel between blocks as parts of L.
   std::function<int64_t(const nn::MicrobatchContext&)> edge_length = [](const auto& context) {

@@ -79,6 +79,12 @@ struct Buffer {
 // Registers one parameter with the block that owns a layer.
 using Declare = std::function<Parameter&(std::string fqn, std::vector<int64_t> shape, Init init)>;
 
+// Base of what a model's objective hands to its blocks apart from tensors, such as the shapes of images.
+class ContextExtension {
+ public:
+  virtual ~ContextExtension() = default;
+};
+
 // Data that all blocks of one microbatch share. Under context parallelism a rank has T of a row's `seq_len` tokens. A
 // model's objective fills it (worker/rank/model/objective.h): that of language models sets `tokens` and `labels`,
 // others set `tensors`.
@@ -98,7 +104,8 @@ struct MicrobatchContext {
   // False if a block runs again for its backward pass, and in validation: statistics (tokens per expert) count each
   // training token once.
   bool counting = true;
-  std::map<std::string, at::Tensor> tensors = {};  // Other inputs by name. Their shapes are the model's.
+  std::map<std::string, at::Tensor> tensors = {};               // Other inputs by name. Their shapes are the model's.
+  std::shared_ptr<const ContextExtension> extension = nullptr;  // The model defines its type. Null: none.
 
   // Returns one of `tensors`. Throws c10::Error that names it if it is missing.
   const at::Tensor& tensor(const std::string& name) const {

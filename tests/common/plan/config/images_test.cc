@@ -73,6 +73,9 @@ TEST(ImagesTest, AcceptsJobsOfImageModels) {
       kVlm,
       with(kVlm, {"--data.max_patches_per_image=1024", "--data.max_images_per_batch=64", "--training.seq_len=4096"}),
       with(kVlm, {"--data.packing_buffer_size=100", "--training.dataloader.format=webdataset"}),
+      with(kVlm, {"--training.dataset=obelics", "--training.dataset_path=/rows"}),
+      with(kVlm, {"--nproc=8", "--parallelism.tensor_parallel_degree=2", "--parallelism.context_parallel_degree=2",
+                  "--parallelism.pipeline_parallel_degree=2"}),
   };
   for (const std::vector<std::string>& job : jobs) EXPECT_THAT(problems(job), IsEmpty()) << absl::StrJoin(job, " ");
 }

@@ -10,6 +10,7 @@ import sys
 import torch
 
 logging.disable(logging.CRITICAL)
+from torchtitan.experiments.vlm import Llama3Siglip2Transformer, llama3_siglip2_args  # noqa: E402
 from torchtitan.models.deepseek_v3 import DeepSeekV3Model, deepseekv3_args  # noqa: E402
 from torchtitan.models.flux import flux_args  # noqa: E402
 from torchtitan.models.flux.model.model import FluxModel  # noqa: E402
@@ -21,9 +22,9 @@ from torchtitan.models.qwen3 import Qwen3Model, qwen3_args  # noqa: E402
 PROGRAM = pathlib.Path(os.environ["TITAN_BIN"]).parent / "tests" / "list_tensors"
 FAMILIES = {"llama3": (Llama3, llama3_args), "llama4": (Llama4, llama4_args), "qwen3": (Qwen3Model, qwen3_args),
             "deepseek_v3": (DeepSeekV3Model, deepseekv3_args), "gpt_oss": (GptOssModel, gptoss_configs),
-            "flux": (FluxModel, flux_args)}
+            "flux": (FluxModel, flux_args), "vlm": (Llama3Siglip2Transformer, llama3_siglip2_args)}
 ONLY_TITAN = {("llama3", flavor) for flavor in ("bench", "1B", "3B")}
-ONLY_TITAN |= {("flux", "flux-tiny-debug")}
+ONLY_TITAN |= {("flux", "flux-tiny-debug"), ("vlm", "tiny-debug")}
 ONLY_TITAN |= {("llama4", flavor + "_released") for flavor in ("debugmodel", "17bx16e", "17bx128e")}
 
 

@@ -1,10 +1,10 @@
-#include "common/plan/models/vision_spec.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "common/plan/models/registry.h"
+#include "common/plan/models/spec_checks.h"
+#include "common/plan/models/vision.h"
 
 namespace titan::models {
 namespace {
@@ -21,6 +21,41 @@ TEST(VisionSpecTest, CountsMatchTorchtitan) {
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(parameter_count(kDebug) + parameter_count(*text), 6874624);
   EXPECT_EQ(parameters(kDebug).size() + parameters(*text).size(), 130);
+}
+
+// The whole model: what torchtitan prints of it, and the blocks of a pipeline, of which the tower's and the embedding
+// stay together.
+TEST(VisionSpecTest, TheDebugModelIsTorchtitans) {
+  const auto model = find("vlm", "debugmodel");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(inconsistency(*model), "");
+  EXPECT_EQ(parameter_count(*model), 6874624);
+  EXPECT_EQ(parameters(*model).size(), 130);
+  EXPECT_EQ(flops_per_token(*model, 4096), 113599488);
+  const pipeline::ModelBlocks blocks = block_names(*model);
+  EXPECT_EQ(blocks.layers(), 6);
+  const std::vector<std::string> entry(blocks.names().begin(),
+                                       blocks.names().begin() + static_cast<std::ptrdiff_t>(blocks.entry()));
+  EXPECT_EQ(entry, (std::vector<std::string>{"encoder.embeddings", "encoder.layers.0", "encoder.layers.1",
+                                             "encoder.layers.2", "encoder.layers.3", "projector", "tok_embeddings"}));
+  std::vector<std::string> sizes;
+  for (const BlockSize& block : block_sizes(*model)) sizes.push_back(block.name);
+  EXPECT_EQ(sizes, blocks.names());
+  EXPECT_EQ(split_sizes(*model).n_heads, 16);
+}
+
+TEST(VisionSpecTest, AModelsTowerMustFit) {
+  ModelSpec model = *find("vlm", "debugmodel");
+  model.vision->out_dim = 128;
+  EXPECT_EQ(inconsistency(model), "vision.out_dim: 128 is not the width of the language model, dim 256");
+  model.vision->n_heads = 3;
+  EXPECT_EQ(inconsistency(model), "vision.n_heads: 3 does not divide dim 128");
+  const nlohmann::json stored = to_json(*find("vlm", "debugmodel"));
+  EXPECT_TRUE(differences(stored, *find("vlm", "debugmodel")).empty());
+  const auto found = differences(stored, model);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].name, "vision.n_heads");
+  EXPECT_EQ(differences(to_json(*find("llama3", "debugmodel_flex_attn")), model).front().name, "name");
 }
 
 TEST(VisionSpecTest, EveryParameterIsInOneBlock) {

@@ -20,6 +20,24 @@ TEST(SplitTest, EmbeddingAndHeadCountAsLayers) {
                                                      ElementsAre("layers.1", "layers.2", "layers.3", "output")));
 }
 
+// Results between the blocks of a tower have other shapes than the messages between stages.
+TEST(SplitTest, EntryBlocksStayInTheFirstStage) {
+  const ModelBlocks blocks({"tower.0", "tower.1", "tok_embeddings", "layers.0", "layers.1", "output"}, /*entry=*/3);
+  EXPECT_EQ(blocks.layers(), 2);
+  EXPECT_THAT(
+      *split_layers(2, blocks, 1, 1),
+      ElementsAre(ElementsAre("tower.0", "tower.1", "tok_embeddings", "layers.0"), ElementsAre("layers.1", "output")));
+  EXPECT_THAT(*split_layers(2, blocks, 2, 0), ElementsAre(ElementsAre("tower.0", "tower.1", "tok_embeddings"),
+                                                          ElementsAre("layers.0", "layers.1", "output")));
+  EXPECT_THAT(
+      *split_by_names({{"tower.0", "tower.1", "tok_embeddings"}, {"layers.0", "layers.1", "norm", "output"}}, blocks),
+      ElementsAre(ElementsAre("tower.0", "tower.1", "tok_embeddings"), ElementsAre("layers.0", "layers.1", "output")));
+  const auto cut =
+      split_by_names({{"tower.0"}, {"tower.1", "tok_embeddings", "layers.0", "layers.1", "norm", "output"}}, blocks);
+  EXPECT_THAT(std::string(cut.status().message()),
+              HasSubstr("tower.1 is in part 1, but tower.0, tower.1, tok_embeddings must all be in part 0"));
+}
+
 TEST(SplitTest, RefusesEmptyStages) {
   EXPECT_THAT(std::string(split_layers(9, 6, 1, 1).status().message()),
               HasSubstr("parallelism.pipeline_parallel_degree: 9 stages for 8 layers"));

@@ -34,8 +34,8 @@ std::unique_ptr<Tokenizer> load_images(const json& file) {
   return *std::move(tokenizer);
 }
 
-SamplePart words(const std::string& content) { return {.text = content}; }
-SamplePart picture(int64_t vectors) { return {.image_tokens = vectors}; }
+TextPart words(const std::string& content) { return {.text = content}; }
+TextPart picture(int64_t vectors) { return {.image_tokens = vectors}; }
 
 TEST(ImageTextTest, TokensAreFoundByTheirText) {
   const auto tokens = find_image_tokens(*load_images(image_tokenizer()));
@@ -89,7 +89,7 @@ TEST(ImageTextTest, PostProcessorsPrefixComesFirst) {
 TEST(ImageTextTest, BadSamplesAreRefused) {
   const auto tokenizer = load_images(image_tokenizer());
   const ImageTokens special = *find_image_tokens(*tokenizer);
-  const auto error = [&](const std::vector<SamplePart>& parts) {
+  const auto error = [&](const std::vector<TextPart>& parts) {
     const auto sample = tokenize_sample(*tokenizer, special, parts);
     EXPECT_EQ(sample.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(sample.status().message());

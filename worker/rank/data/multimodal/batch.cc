@@ -26,6 +26,7 @@ void append_row(MultimodalRow row, const MultimodalOptions& options, MultimodalB
   }
   batch.images_of_row.push_back(images);
   const size_t filled = batch.tokens.size();
+  batch.padding_of_row.push_back(static_cast<int64_t>(end - filled));
   batch.tokens.resize(end, options.pad_token);
   batch.labels.resize(end, kIgnoreIndex);
   batch.documents.resize(end);
@@ -51,10 +52,23 @@ MultimodalBatch take_rows(MultimodalBatch& batch, int64_t first, int64_t count) 
   part.documents = some(batch.documents);
   const auto counts = batch.images_of_row.begin() + first;
   part.images_of_row.assign(counts, counts + count);
+  const auto padding = batch.padding_of_row.begin() + first;
+  part.padding_of_row.assign(padding, padding + count);
   const auto begin = batch.images.begin() + std::accumulate(batch.images_of_row.begin(), counts, int64_t{0});
   const auto end = begin + std::accumulate(counts, counts + count, int64_t{0});
   std::move(begin, end, std::back_inserter(part.images));
   return part;
+}
+
+void append(MultimodalBatch batch, MultimodalBatch& to) {
+  const auto add = [](const auto& from, auto& all) { all.insert(all.end(), from.begin(), from.end()); };
+  to.rows += batch.rows;
+  add(batch.tokens, to.tokens);
+  add(batch.labels, to.labels);
+  add(batch.documents, to.documents);
+  add(batch.images_of_row, to.images_of_row);
+  add(batch.padding_of_row, to.padding_of_row);
+  std::move(batch.images.begin(), batch.images.end(), std::back_inserter(to.images));
 }
 
 absl::StatusOr<std::vector<float>> packed_patches(const std::vector<SampleImage>& images, int64_t patch_values) {

@@ -21,8 +21,9 @@ struct MultimodalBatch {
   std::vector<int64_t> labels;
   // [rows, seq_len]: the sample of each token within its row. Each padding token is a document by itself.
   std::vector<int64_t> documents;
-  std::vector<SampleImage> images;     // In the order of their tokens.
-  std::vector<int64_t> images_of_row;  // [rows]: number of images in each row.
+  std::vector<SampleImage> images;      // In the order of their tokens.
+  std::vector<int64_t> images_of_row;   // [rows]: number of images in each row.
+  std::vector<int64_t> padding_of_row;  // [rows]: number of padding tokens in each row.
 };
 
 // Collates rows of samples that passed check_sample(). Their images are moved out of them.
@@ -30,6 +31,9 @@ MultimodalBatch collate(std::vector<MultimodalRow> rows, const MultimodalOptions
 
 // Returns `count` rows of a batch from row `first` on: a data-parallel rank's share. Images are moved out of `batch`.
 MultimodalBatch take_rows(MultimodalBatch& batch, int64_t first, int64_t count);
+
+// Appends the rows of `batch` to those of `to`. Both have the same length.
+void append(MultimodalBatch batch, MultimodalBatch& to);
 
 // Returns the patches of all images one after another, [P, patch_values]. FailedPrecondition names an image that is not
 // decoded.

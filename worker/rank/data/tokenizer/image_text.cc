@@ -57,9 +57,9 @@ absl::StatusOr<ImageTokens> find_image_tokens(Tokenizer& tokenizer) {
   return tokens;
 }
 
-std::string sample_text(const std::vector<SamplePart>& parts, std::string_view eos) {
+std::string sample_text(const std::vector<TextPart>& parts, std::string_view eos) {
   std::string joined;
-  for (const SamplePart& part : parts) {
+  for (const TextPart& part : parts) {
     if (!part.is_image()) {
       joined += part.text;
       continue;
@@ -72,10 +72,10 @@ std::string sample_text(const std::vector<SamplePart>& parts, std::string_view e
 }
 
 absl::StatusOr<SampleTokens> tokenize_sample(Tokenizer& tokenizer, const ImageTokens& special,
-                                             const std::vector<SamplePart>& parts) {
+                                             const std::vector<TextPart>& parts) {
   if (!tokenizer.eos_id()) return absl::InvalidArgumentError("the tokenizer has no EOS token, which ends a sample");
   int64_t images = 0;
-  for (const SamplePart& part : parts) {
+  for (const TextPart& part : parts) {
     if (!is_utf8(part.text)) return absl::InvalidArgumentError("text is not UTF-8");
     images += std::max<int64_t>(part.image_tokens, 0);
   }

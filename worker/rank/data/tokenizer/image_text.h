@@ -27,7 +27,7 @@ struct ImageTokens {
 absl::StatusOr<ImageTokens> find_image_tokens(Tokenizer& tokenizer);
 
 // A part of a sample: a text, or an image.
-struct SamplePart {
+struct TextPart {
   std::string text;
   int64_t image_tokens = -1;  // Vectors of the image; negative: the part is `text`.
   bool is_image() const { return image_tokens >= 0; }
@@ -35,7 +35,7 @@ struct SamplePart {
 
 // Returns the sample as a text: the parts without anything in between, an image as <|begin_of_image|>, one <|image|>
 // for each vector and <|end_of_image|>. White space at both ends is removed; then comes `eos`.
-std::string sample_text(const std::vector<SamplePart>& parts, std::string_view eos);
+std::string sample_text(const std::vector<TextPart>& parts, std::string_view eos);
 
 struct SampleTokens {
   std::vector<int32_t> ids;
@@ -47,6 +47,6 @@ struct SampleTokens {
 // tokenizer's EOS. Errors: InvalidArgument if the tokenizer has no EOS, a text is not UTF-8 or names image tokens
 // itself, so that there are more of them than vectors.
 absl::StatusOr<SampleTokens> tokenize_sample(Tokenizer& tokenizer, const ImageTokens& special,
-                                             const std::vector<SamplePart>& parts);
+                                             const std::vector<TextPart>& parts);
 
 }  // namespace titan::data

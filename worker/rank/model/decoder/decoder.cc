@@ -95,13 +95,14 @@ std::vector<nn::Parameter*> Head::shared_parameters() {
 }
 
 absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOptions& options,
-                                    const DecoderInits& inits) {
+                                    const DecoderInits& inits, const MakeEmbedding& make_embedding) {
   if (absl::Status bad = check(spec); !bad.ok()) return bad;
   nn::RopeOptions rotation = rope_options(spec, options.seq_len);
   rotation.max_seq_len = std::max(rotation.max_seq_len, options.longest_row);
   const auto rope = std::make_shared<nn::Rope>(rotation);
   Model model;
-  auto embedding = std::make_unique<TokenEmbedding>(spec, inits.embedding);
+  std::unique_ptr<TokenEmbedding> embedding =
+      make_embedding ? make_embedding(spec, inits.embedding) : std::make_unique<TokenEmbedding>(spec, inits.embedding);
   nn::Parameter* tied = spec.tied_embeddings ? &embedding->tok_embeddings.weight() : nullptr;
   model.blocks.push_back(std::move(embedding));
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
@@ -192,10 +193,9 @@ absl::Status parallelize_decoder(Model& model, const models::ModelSpec& spec, co
       split_layer(*layer, mesh, tensor, dispatcher);
       if (context_group.size() > 1) layer->attention->core = parallel::context_parallel_attention(context);
       if (layer->moe && options.force_load_balance) layer->moe->force_balance();
-    } else {
-      Head& head = dynamic_cast<Head&>(*block);
-      parallel::split_norm(head.norm, tensor);
-      parallel::split_head(head.output, tensor, options.loss_parallel);
+    } else if (auto* head = dynamic_cast<Head*>(block.get())) {
+      parallel::split_norm(head->norm, tensor);
+      parallel::split_head(head->output, tensor, options.loss_parallel);
     }
   }
   if (tensor_group.size() == 1) return absl::OkStatus();

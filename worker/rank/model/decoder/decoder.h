@@ -87,10 +87,13 @@ class Head : public nn::Block, public nn::HasLoss {
   nn::Parameter* tied_;
 };
 
-// Builds the whole model: embedding, layers, head, and how they are split over a mesh. InvalidArgument names the
-// numbers of the spec that do not fit together.
+// Makes the embedding of a decoder.
+using MakeEmbedding = std::function<std::unique_ptr<TokenEmbedding>(const models::ModelSpec& spec, nn::Init init)>;
+
+// Builds the whole model: embedding, layers, head, and how they are split over a mesh. `make_embedding` empty: a
+// TokenEmbedding. InvalidArgument names the numbers of the spec that do not fit together.
 absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOptions& options,
-                                    const DecoderInits& inits);
+                                    const DecoderInits& inits, const MakeEmbedding& make_embedding = {});
 
 // Returns a normal distribution, truncated at +-2 like torchtitan's. The bounds are absolute, so with small deviations
 // they cut off nothing.
@@ -111,7 +114,8 @@ DecoderInits common_inits(const models::ModelSpec& spec);
 DecoderInits inits_with_layers(const models::ModelSpec& spec, std::function<LayerInits(int64_t layer)> layer);
 
 // Splits a decoder that has no values yet over the tensor, expert and context axes of a mesh. This is the only place
-// that decides which of its layers is split how. InvalidArgument names the numbers that do not divide.
+// that decides which of its layers is split how. Other blocks stay whole. InvalidArgument names the numbers that do not
+// divide.
 absl::Status parallelize_decoder(Model& model, const models::ModelSpec& spec, const ParallelOptions& options);
 
 }  // namespace titan::model

@@ -7,27 +7,33 @@
 #include <cstdint>
 
 #include "worker/rank/model/decoder/decoder.h"
-#include "worker/rank/model/vision/images.h"
+#include "worker/rank/nn/layers.h"
 
 namespace titan::model {
 
-// Returns `embedded` [B, T, dim] with the rows at which `tokens` (int64 [B, T]) is `image_token` replaced by the rows
-// of `visual` [P, dim], in order. Their numbers must be equal: on the CPU another number throws and names both; on a
-// device it fails the step without a wait of the host. Gradients go to both inputs.
-at::Tensor scatter_images(const at::Tensor& embedded, const at::Tensor& tokens, int64_t image_token,
-                          const at::Tensor& visual);
+// Name of the tensor of a microbatch that says which of its tokens are images: int64 [B, T], the row of the tower's
+// results that takes the place of a token's embedding, or -1 for a token of the text.
+inline constexpr char kImageRows[] = "image_rows";
+
+// Returns kImageRows for tokens int64 [B, T] on the CPU: the numbers `rows`, int64 [patches], in order, for the tokens
+// that are `image_token`, and -1 elsewhere. Throws c10::Error that names the numbers of both if they differ.
+at::Tensor image_rows(const at::Tensor& tokens, int64_t image_token, const at::Tensor& rows);
+
+// Returns `embedded` [B, T, dim] with the rows of `visual` [P, dim], P at least 1, in the places that `rows`, int64
+// [B, T], gives them. Gradients go to both inputs; a row of `visual` without a place gets zeros.
+at::Tensor place_images(const at::Tensor& embedded, const at::Tensor& rows, const at::Tensor& visual);
 
 // The language model's embedding, after the vision tower: "tok_embeddings".
 class MultimodalEmbedding : public TokenEmbedding {
  public:
-  MultimodalEmbedding(const models::ModelSpec& spec, nn::Init init, int64_t image_token, ImagesOf images_of);
-  // `input` [1, P, D] is the tower's result for Images of this microbatch, and context.tokens the text, [B, T]. Returns
-  // [B, T, D]. Unused patches are left out, so they get a gradient of zero.
+  using TokenEmbedding::TokenEmbedding;
+  // `input` [1, P, D] is the tower's result for this rank's images of the microbatch. Embeds context.tokens [B, T] and
+  // places the images: [B, T, D].
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) override;
 
- private:
-  const int64_t image_token_;
-  const ImagesOf images_of_;
+  // Seams for ranks that hold a part of a row.
+  nn::Transform share_images;  // Maps the tower's result [Images::padded_patches, D] to the rows that kImageRows means.
+  nn::Transform own_tokens;    // Maps kImageRows [B, T] to those of this rank's activations [B, T / size, D].
 };
 
 }  // namespace titan::model

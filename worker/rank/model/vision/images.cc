@@ -11,7 +11,8 @@ namespace titan::model {
 
 Images pack_images(std::vector<models::PatchGrid> grids) {
   TORCH_CHECK(!grids.empty(), "images: a microbatch without images needs placeholder_image()");
-  Images images{.grids = std::move(grids)};
+  Images images;
+  images.grids = std::move(grids);
   std::vector<int64_t> image_of_patch;
   for (size_t image = 0; image < images.grids.size(); ++image) {
     const models::PatchGrid& grid = images.grids[image];
@@ -24,10 +25,12 @@ Images pack_images(std::vector<models::PatchGrid> grids) {
   return images;
 }
 
-Images placeholder_image() {
-  Images images = pack_images({{.height = 1, .width = 1}});
-  images.unused_patches = 1;
-  return images;
+Images placeholder_image() { return pack_images({{.height = 1, .width = 1}}); }
+
+const Images& images_of(const nn::MicrobatchContext& context) {
+  const auto* images = dynamic_cast<const Images*>(context.extension.get());
+  TORCH_CHECK(images != nullptr, "images: the microbatch has none");
+  return *images;
 }
 
 }  // namespace titan::model

@@ -9,13 +9,13 @@
 
 namespace titan::model {
 
-// The images of one microbatch. The encoder gets their patches one after another in one row, [1, P, patch_values], so
-// that images of different shapes need no padding.
-struct Images {
+// The images of one microbatch, which its context has as its extension. The encoder gets their patches one after
+// another in one row, [1, P, patch_values], so that images of different shapes need no padding.
+struct Images : nn::ContextExtension {
   std::vector<models::PatchGrid> grids;
-  // Patches at the end of the row that only keep the encoder running (placeholder_image()). The language model does not
-  // get their results.
-  int64_t unused_patches = 0;
+  // Rows to which the encoder's result is padded, so that ranks with different images can exchange their results.
+  // 0: it is not.
+  int64_t padded_patches = 0;
   // Context of the encoder's layers. Its documents, int64 [1, P] on the CPU, are the images.
   nn::MicrobatchContext context;
 
@@ -25,12 +25,15 @@ struct Images {
 // Returns the images with these grids, each of at least one patch. There must be at least one.
 Images pack_images(std::vector<models::PatchGrid> grids);
 
-// Returns what a rank encodes for a microbatch without images: one patch that is not used. Ranks that share the encoder
-// (FSDP) gather its parameters and reduce its gradients together, so each of them has to run it. The gradients of such
-// a pass are zero.
+// Returns what a rank encodes for a microbatch without images: one patch that no token stands for. Ranks that share the
+// encoder (FSDP) gather its parameters and reduce its gradients together, so each of them has to run it. The gradients
+// of such a pass are zero.
 Images placeholder_image();
 
-// Finds the images of a microbatch. The runtime decides where they are kept; blocks of the vision tower call this.
+// Finds the images of a microbatch, for the blocks of the vision tower.
 using ImagesOf = std::function<const Images&(const nn::MicrobatchContext&)>;
+
+// Returns the images that are the extension of the context. Throws c10::Error if there are none.
+const Images& images_of(const nn::MicrobatchContext& context);
 
 }  // namespace titan::model

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/plan/models/vision.h"
 #include "worker/rank/model/vision/positions.h"
 
 namespace titan::model {

@@ -128,8 +128,9 @@ class DryRun {
                      kExitBadConfig, "BATCH_SIZE");
     objective_ = model::make_objective(spec_);
     model::Model model = value(build_model(config_, spec_, config_.training.seq_len, *mesh_), kExitBadConfig, "MODEL");
-    edge_size_ = [input = model.input, length = model.edge_length](const nn::MicrobatchContext& context) {
-      return input(context).size(0) * length(context);
+    edge_size_ = [input = model.input, rows = model.edge_rows,
+                  length = model.edge_length](const nn::MicrobatchContext& context) {
+      return (rows ? rows(context) : input(context).size(0)) * length(context);
     };
     sharding_ = value(sharding_options(config_, spec_, plan_, *mesh_), kExitBadConfig, "SHARDING");
     sharding_.cpu_offload = false;  // Copies to the host need values. describe_rank() reports the offload.

@@ -23,17 +23,24 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
   TITAN_RETURN_IF_ERROR(check_shared(sharded->model_, options.pipeline.has_value()));
   const auto& blocks = sharded->model_.blocks;
   TITAN_ASSIGN_OR_RETURN(const auto stage_blocks, blocks_by_stage(sharded->model_, options.pipeline));
-  const auto is_layer = [&](size_t index) { return index > 0 && index + 1 < blocks.size(); };
-  std::vector<nn::Block*> layers;
+  // The layers of a tower in front are entry blocks. They are recomputed by the same rule, but counted apart.
+  const size_t entry = sharded->model_.entry_blocks;
+  const auto is_tower_layer = [&](size_t index) { return index > 0 && index + 1 < entry; };
+  const auto is_layer = [&](size_t index) { return index >= entry && index + 1 < blocks.size(); };
+  std::vector<nn::Block*> tower_layers, layers;
   size_t count = 0;
   for (const auto& stage : stage_blocks) {
     count += stage.size();
     for (const size_t index : stage) {
+      if (is_tower_layer(index)) tower_layers.push_back(blocks[index].get());
       if (is_layer(index)) layers.push_back(blocks[index].get());
     }
   }
-  TITAN_ASSIGN_OR_RETURN(const std::vector<parallel::BlockCheckpoint> checkpoints,
+  TITAN_ASSIGN_OR_RETURN(std::vector<parallel::BlockCheckpoint> checkpoints,
+                         parallel::checkpoint_plan(options.ac, tower_layers));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<parallel::BlockCheckpoint> of_layers,
                          parallel::checkpoint_plan(options.ac, layers));
+  checkpoints.insert(checkpoints.end(), of_layers.begin(), of_layers.end());
   const bool gathers = mesh.mesh().size(mesh::Axis::kFsdp) > 1 || mesh.mesh().size(mesh::Axis::kExpertFsdp) > 1;
   TITAN_ASSIGN_OR_RETURN(const std::vector<Reshard> keep, mesh::reshard_plan(options.reshard_after_forward, count,
                                                                              gathers, options.pipeline.has_value()));
@@ -45,11 +52,12 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
     std::vector<EngineBlock>& entries = stages.emplace_back();
     for (const size_t index : stage) {
       nn::Block& block = *blocks[index];
-      entries.push_back({.block = &block,
-                         .units = make_units(context, block, keep[position++], sharded->units_),
-                         .checkpoint = is_layer(index) ? checkpoints[layer++] : parallel::BlockCheckpoint(),
-                         .backward_reads_weights = block.backward_reads_weights(),
-                         .layer = is_layer(index)});
+      entries.push_back(
+          {.block = &block,
+           .units = make_units(context, block, keep[position++], sharded->units_),
+           .checkpoint = is_tower_layer(index) || is_layer(index) ? checkpoints[layer++] : parallel::BlockCheckpoint(),
+           .backward_reads_weights = block.backward_reads_weights(),
+           .layer = is_layer(index)});
       block.init_buffers(device.torch_device(), options.precision.param);
       sharded->local_blocks_.push_back(&block);
     }
@@ -168,6 +176,8 @@ void ShardedModel::make_stages(std::vector<std::vector<EngineBlock>> stages) {
     options.last = index + 1 == share.count;
     options.loss = model_.loss;
     options.input = model_.input;
+    options.entry_blocks = model_.entry_blocks;
+    options.edge_rows = model_.edge_rows;
     options.edge_length = model_.edge_length;
     options.dim = share.dim;
     options.sequence_ranks = share.sequence_ranks;

@@ -72,9 +72,8 @@ Stage::Stage(std::vector<EngineBlock> blocks, StageOptions options)
 }
 
 at::Tensor Stage::empty_input(const nn::MicrobatchContext& context) const {
-  return at::empty(
-      {options_.input(context).size(0), options_.edge_length(context) / options_.sequence_ranks, options_.dim},
-      options_.activation);
+  const int64_t rows = options_.edge_rows ? options_.edge_rows(context) : options_.input(context).size(0);
+  return at::empty({rows, options_.edge_length(context) / options_.sequence_ranks, options_.dim}, options_.activation);
 }
 
 void Stage::unshard(size_t index) {
@@ -105,13 +104,15 @@ void Stage::reshard_after_forward(size_t index) {
   }
 }
 
-// Layers must preserve shapes, and other blocks must return three dimensions: later code relies on it. A library's
-// model may violate this, which is a user error and not an internal one.
+// Layers must preserve shapes, and other blocks must return three dimensions: later code relies on it. Several entry
+// blocks may also change the number of rows. A library's model may violate this, which is a user error and not an
+// internal one.
 void Stage::check_output(size_t index, const at::Tensor& input, const at::Tensor& output) const {
   const bool is_head = options_.last && index + 1 == blocks_.size();
-  const bool is_first = options_.first && index == 0;
-  const bool same = is_head || is_first || (output.defined() && output.sizes() == input.sizes());
-  if (same && output.defined() && output.dim() == 3 && output.size(0) == input.size(0)) return;
+  const bool is_entry = options_.first && index < options_.entry_blocks;
+  const bool same = is_head || is_entry || (output.defined() && output.sizes() == input.sizes());
+  const bool any_rows = is_entry && options_.entry_blocks > 1;
+  if (same && output.defined() && output.dim() == 3 && (any_rows || output.size(0) == input.size(0))) return;
   throw Failure(rank_protocol::kExitUserError, "MODEL",
                 absl::StrCat("block ", blocks_[index].block->name(), " returns ",
                              output.defined() ? c10::str(output.sizes()) : "nothing", " for ", c10::str(input.sizes()),

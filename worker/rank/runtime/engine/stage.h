@@ -24,7 +24,7 @@ struct EngineBlock {
   std::vector<parallel::ShardUnit*> units;  // Together they hold the block's parameters.
   parallel::BlockCheckpoint checkpoint;     // Whether to run forward again in the backward pass.
   bool backward_reads_weights = true;       // False for an embedding: its gradient needs only the tokens.
-  bool layer = false;                       // It is neither the first nor the last block of the model.
+  bool layer = false;                       // It is neither an entry block of the model nor the last.
   bool as_graph = false;                    // Its passes may become device graphs, so its weights keep their addresses.
 };
 
@@ -32,8 +32,10 @@ struct StageOptions {
   bool first = true;  // Holds the model's first block.
   bool last = true;   // Holds the last block and computes the loss.
   nn::Loss loss = nn::cross_entropy_sum;
-  // model::Model::input and edge_length.
+  // model::Model::input (any shape [...]), entry_blocks, edge_rows and edge_length.
   std::function<at::Tensor(const nn::MicrobatchContext&)> input;
+  size_t entry_blocks = 1;  // Only read if `first`.
+  std::function<int64_t(const nn::MicrobatchContext&)> edge_rows;
   std::function<int64_t(const nn::MicrobatchContext&)> edge_length;
   // Activations between stages are [B, L / sequence_ranks, dim] with these options. Only read if there are other
   // stages.

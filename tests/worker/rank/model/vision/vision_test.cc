@@ -7,6 +7,7 @@
 #include <set>
 
 #include "common/plan/models/registry.h"
+#include "common/plan/models/vision.h"
 #include "tests/testing/draw.h"
 #include "worker/rank/model/vision/hf_names.h"
 #include "worker/rank/model/vision/image_tokens.h"
@@ -130,7 +131,7 @@ TEST_F(TowerTest, DryRunsHaveShapes) {
   for (size_t i = 0; i < gradients.size(); ++i) EXPECT_EQ(gradients[i].sizes(), leaves()[i].sizes());
   const at::Tensor tokens = at::zeros({2, 20}, at::TensorOptions(at::kLong).device(at::kMeta));
   const at::Tensor embedded = at::empty({2, 20, 16}, at::TensorOptions().device(at::kMeta));
-  EXPECT_EQ(scatter_images(embedded, tokens, 9, out.squeeze(0)).sizes(), embedded.sizes());
+  EXPECT_EQ(place_images(embedded, tokens, out.squeeze(0)).sizes(), embedded.sizes());
 }
 
 TEST_F(TowerTest, ErrorsNameTheSizes) {
@@ -192,29 +193,31 @@ TEST(PositionsTest, TheTablesOwnGridIsTheTable) {
 
 constexpr int64_t kImage = 9;
 
-TEST(ScatterImagesTest, ReplacesRowsInOrderWithGradients) {
+TEST(PlaceImagesTest, ReplacesRowsInOrderWithGradients) {
   at::manual_seed(3);
   titan::testing::Draw pick(3);
   for (int i = 0; i < 30; ++i) {
-    const int64_t rows = pick({1, 3}), length = pick({1, 8, 20}), dim = 4;
+    const int64_t rows = pick({1, 3}), length = pick({1, 8, 20}), dim = 4, unused = pick({1, 2});
     const at::Tensor tokens = at::where(at::rand({rows, length}).lt(0.4), kImage, at::randint(5, {rows, length}));
     const at::Tensor embedded = at::randn({rows, length, dim}, at::kDouble).requires_grad_();
     const at::Tensor places = tokens.eq(kImage).flatten().nonzero().squeeze(1);
-    const at::Tensor visual = at::randn({places.size(0), dim}, at::kDouble).requires_grad_();
-    const at::Tensor merged = scatter_images(embedded, tokens, kImage, visual);
-    EXPECT_TRUE(merged.equal(embedded.flatten(0, 1).index_copy(0, places, visual).view_as(embedded)));
+    const at::Tensor visual = at::randn({places.size(0) + unused, dim}, at::kDouble).requires_grad_();
+    const at::Tensor merged = place_images(embedded, image_rows(tokens, kImage, at::arange(places.size(0))), visual);
+    const at::Tensor used = visual.narrow(0, 0, places.size(0));
+    EXPECT_TRUE(merged.equal(embedded.flatten(0, 1).index_copy(0, places, used).view_as(embedded)));
     const at::Tensor weights = at::randn_like(merged);
     const auto gradients = grad({merged}, {embedded, visual}, {weights});
     EXPECT_TRUE(gradients[0].equal(weights.masked_fill(tokens.eq(kImage).unsqueeze(2), 0)));
-    EXPECT_TRUE(gradients[1].equal(weights.flatten(0, 1).index_select(0, places)));
+    EXPECT_TRUE(gradients[1].narrow(0, 0, places.size(0)).equal(weights.flatten(0, 1).index_select(0, places)));
+    EXPECT_TRUE(gradients[1].narrow(0, places.size(0), unused).eq(0).all().item<bool>());
   }
 }
 
-TEST(ScatterImagesTest, UnequalNumbersAreNamed) {
+TEST(PlaceImagesTest, UnequalNumbersAreNamed) {
   const at::Tensor tokens = at::tensor(std::vector<int64_t>{1, kImage, kImage, 2}, at::kLong).view({1, 4});
   for (const int64_t patches : {0, 1, 3}) {
     try {
-      scatter_images(at::zeros({1, 4, 2}), tokens, kImage, at::zeros({patches, 2}));
+      image_rows(tokens, kImage, at::arange(patches));
       FAIL() << patches;
     } catch (const c10::Error& error) {
       const std::string expected =
@@ -222,8 +225,10 @@ TEST(ScatterImagesTest, UnequalNumbersAreNamed) {
       EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
     }
   }
-  EXPECT_THROW(scatter_images(at::zeros({1, 4, 2}), tokens, kImage, at::zeros({2, 3})), c10::Error);
-  EXPECT_THROW(scatter_images(at::zeros({1, 5, 2}), tokens, kImage, at::zeros({2, 2})), c10::Error);
+  const at::Tensor rows = image_rows(tokens, kImage, at::arange(2));
+  EXPECT_THROW(place_images(at::zeros({1, 4, 2}), rows, at::zeros({2, 3})), c10::Error);
+  EXPECT_THROW(place_images(at::zeros({1, 5, 2}), rows, at::zeros({2, 2})), c10::Error);
+  EXPECT_THROW(images_of({}), c10::Error);
 }
 
 // A rank without images runs the whole tower. The text is embedded as it is, and every parameter of the tower has a
@@ -234,17 +239,16 @@ TEST_F(TowerTest, PlaceholderChangesNothing) {
   models::ModelSpec text;
   text.dim = kSpec.out_dim;
   text.vocab_size = 12;
-  MultimodalEmbedding embedding(text, {}, kImage,
-                                [this](const nn::MicrobatchContext&) -> const Images& { return images_; });
+  MultimodalEmbedding embedding(text, {});
   nn::Parameter& table = embedding.tok_embeddings.weight();
   table.weight = at::randn(table.shape, at::kDouble).requires_grad_();
   nn::MicrobatchContext context;
   context.tokens = at::tensor({3, 4, 5, 6}, at::kLong).view({2, 2});
+  context.tensors[kImageRows] = image_rows(context.tokens, kImage, at::arange(0));
+  context.extension = std::make_shared<Images>(images_);
   const at::Tensor merged = embedding.forward(run(patches()), context);
   EXPECT_TRUE(merged.equal(at::embedding(table.weight, context.tokens)));
   for (const at::Tensor& gradient : grad({merged.sum()}, leaves())) EXPECT_TRUE(gradient.eq(0).all().item<bool>());
-  context.tokens[0][0] = kImage;
-  EXPECT_THROW(embedding.forward(run(patches()), context), c10::Error) << "an image token without an image";
 }
 
 TEST(VisionHfNamesTest, CoverEveryParameterOnce) {

@@ -1,4 +1,4 @@
-#include "common/plan/models/vision_spec.h"
+#include "common/plan/models/vision.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -53,6 +53,17 @@ int64_t parameter_count(const VisionSpec& spec) {
   int64_t count = 0;
   for (const ParameterSpec& tensor : parameters(spec)) count += tensor.numel();
   return count;
+}
+
+bool is_vision_parameter(const std::string& fqn) {
+  return absl::StartsWith(fqn, "encoder.") || absl::StartsWith(fqn, "projector.");
+}
+
+std::vector<std::string> vision_block_names(const VisionSpec& spec) {
+  std::vector<std::string> names{"encoder.embeddings"};
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) names.push_back(absl::StrCat("encoder.layers.", layer));
+  names.push_back("projector");
+  return names;
 }
 
 std::string vision_block_of(const std::string& fqn) {

@@ -1,0 +1,79 @@
+#include "worker/rank/model/vlm/image_deal.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "common/plan/models/vision.h"
+#include "worker/rank/data/multimodal/image_shares.h"
+
+namespace titan::model::vlm {
+namespace {
+
+// All images of some rows, each with its patches [P, patch_values].
+struct RowImages {
+  std::vector<models::PatchGrid> grids;
+  std::vector<at::Tensor> patches;
+};
+
+RowImages images_of_rows(const at::Tensor& grids, const at::Tensor& patches) {
+  RowImages images;
+  const auto sides = grids.accessor<int64_t, 3>();
+  for (int64_t row = 0; row < grids.size(0); ++row) {
+    int64_t first = 0;
+    for (int64_t image = 0; image < grids.size(1) && sides[row][image][0] > 0; ++image) {
+      const models::PatchGrid grid{.height = sides[row][image][0], .width = sides[row][image][1]};
+      images.grids.push_back(grid);
+      images.patches.push_back(patches[row].narrow(0, first, grid.patches()));
+      first += grid.patches();
+    }
+  }
+  return images;
+}
+
+std::vector<int64_t> costs_of(const std::vector<models::PatchGrid>& grids, const models::VisionSpec& vision) {
+  std::vector<int64_t> costs;
+  for (const models::PatchGrid& grid : grids)
+    costs.push_back(grid.patches() * models::flops_per_patch(vision, grid.patches()));
+  return costs;
+}
+
+}  // namespace
+
+ImageDeal deal_images(const at::Tensor& grids, const at::Tensor& patches, const models::VisionSpec& vision, int rank,
+                      int ranks) {
+  const RowImages all = images_of_rows(grids, patches);
+  const data::ImageShares shares = data::balance_images(costs_of(all.grids, vision), ranks);
+  std::vector<int64_t> begins(all.grids.size());  // Of each image's patches among those of its rank.
+  int64_t padded = 1;
+  for (const std::vector<int64_t>& share : shares.images) {
+    int64_t begin = 0;
+    for (const int64_t image : share) {
+      begins[static_cast<size_t>(image)] = begin;
+      begin += all.grids[static_cast<size_t>(image)].patches();
+    }
+    padded = std::max(padded, begin);
+  }
+  std::vector<int64_t> rows;
+  for (size_t image = 0; image < all.grids.size(); ++image) {
+    const size_t before = rows.size();
+    rows.resize(before + static_cast<size_t>(all.grids[image].patches()));
+    std::iota(rows.begin() + static_cast<std::ptrdiff_t>(before), rows.end(),
+              shares.places[image].rank * padded + begins[image]);
+  }
+  std::vector<models::PatchGrid> own;
+  std::vector<at::Tensor> used;
+  for (const int64_t image : shares.images[static_cast<size_t>(rank)]) {
+    own.push_back(all.grids[static_cast<size_t>(image)]);
+    used.push_back(all.patches[static_cast<size_t>(image)]);
+  }
+  const bool none = own.empty();
+  ImageDeal deal{.images = std::make_shared<Images>(none ? placeholder_image() : pack_images(std::move(own))),
+                 .patches = none ? at::zeros({1, 1, patches.size(2)}, patches.options()) : at::cat(used).unsqueeze(0),
+                 .rows = at::tensor(rows, at::kLong)};
+  deal.images->padded_patches = padded;
+  return deal;
+}
+
+}  // namespace titan::model::vlm

@@ -1,0 +1,207 @@
+#include "worker/rank/model/vlm/objective.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
+#include "common/io/tokenizer_files/find_tokenizer.h"
+#include "common/plan/config/job_config.h"
+#include "worker/rank/data/loader/batch.h"
+#include "worker/rank/data/samples/sample_files.h"
+#include "worker/rank/device/host_waits.h"
+#include "worker/rank/model/vision/image_tokens.h"
+#include "worker/rank/model/vlm/image_deal.h"
+#include "worker/rank/model/vlm/image_text_batches.h"
+#include "worker/rank/model/vlm/inputs.h"
+#include "worker/rank/nn/attention_fused.h"
+#include "worker/rank/nn/loss.h"
+#include "worker/rank/parallel/context.h"
+
+namespace titan::model::vlm {
+namespace {
+
+constexpr char kAssets[] = "model.hf_assets_path";
+constexpr int32_t kExampleImage = 1;  // The image token of examples.
+
+data::SampleFormat format_of(const std::string& format) {
+  if (format == "webdataset") return data::SampleFormat::kWebDataset;
+  if (format == "image_folder") return data::SampleFormat::kFolder;
+  return format == "parquet_images" ? data::SampleFormat::kParquet : data::SampleFormat::kAuto;
+}
+
+// The keys of one section that say where its rows come from.
+struct RowKeys {
+  const std::string& dataset;
+  const std::optional<std::string>& path;
+  const config::DataLoaderSection& loader;
+  int64_t seq_len, local_batch;
+  bool loop;
+};
+
+RowKeys training_keys(const config::JobConfig& config) {
+  const config::TrainingSection& training = config.training;
+  return {training.dataset, training.dataset_path,     training.dataloader,
+          training.seq_len, training.local_batch_size, /*loop=*/true};
+}
+
+RowKeys validation_keys(const config::JobConfig& config) {
+  const config::ValidationSection& validation = config.validation;
+  return {validation.dataset, validation.dataset_path,     validation.dataloader,
+          validation.seq_len, validation.local_batch_size, /*loop=*/validation.steps > 0};
+}
+
+// Returns the largest number of rows that divides a step's and is not above the local batch. It limits the images of
+// that many rows together, and the number of ranks does not change it.
+int64_t rows_with_limit(int64_t global_batch, int64_t local_batch) {
+  int64_t rows = std::min(global_batch, local_batch);
+  while (global_batch % rows != 0) --rows;
+  return rows;
+}
+
+data::MultimodalOptions limits_of(const config::JobConfig& config, const RowKeys& keys, int64_t global_batch,
+                                  const models::VisionSpec& vision, const data::ImageTokens& special) {
+  const config::DataSection& data = config.data;
+  return {.rows = rows_with_limit(global_batch, keys.local_batch),
+          .seq_len = keys.seq_len,
+          .max_images = data.max_images_per_batch,
+          .max_patches_per_image = data.max_patches_per_image,
+          .packing_window = data.packing_buffer_size,
+          .spatial_merge_size = data.spatial_merge_size,
+          .patch_values = vision.patch_values(),
+          .image_token = special.image,
+          .pad_token = special.pad};
+}
+
+data::SampleRows::Options reading_of(const RowKeys& keys, const DataShare& share) {
+  return {.batch = share.local_batch,
+          .dp_rank = share.dp_rank,
+          .dp_size = share.dp_size,
+          .loop = keys.loop,
+          .max_bad_samples = keys.loader.max_bad_samples,
+          .threads = keys.loader.decode_threads,
+          .spans = share.spans};
+}
+
+absl::StatusOr<std::unique_ptr<data::BatchSource>> open(const config::JobConfig& config, const RowKeys& keys,
+                                                        const DataShare& share, const models::VisionSpec& vision,
+                                                        std::shared_ptr<ImageTextTokenizer> tokenizer) {
+  TITAN_ASSIGN_OR_RETURN(data::SampleFiles found, data::sample_dataset_files(keys.dataset, keys.path.value_or(""),
+                                                                             format_of(keys.loader.format)));
+  found.kind.image_key = keys.loader.image_key;
+  found.kind.caption_key = keys.loader.caption_key;
+  TITAN_ASSIGN_OR_RETURN(std::shared_ptr<data::SampleSet> samples,
+                         data::SampleSet::open({.files = found.files,
+                                                .kind = found.kind,
+                                                .index_folder = absl::StrCat(config.job.dump_folder, "/data"),
+                                                .rank = share.dp_rank,
+                                                .ranks = share.dp_size}));
+  const data::SampleOrder order({.samples = samples->samples(),
+                                 .dataset = samples->facts(),
+                                 .shuffle = keys.loader.shuffle != "none",
+                                 .shuffle_seed = keys.loader.shuffle_seed});
+  const RowDealerOptions options{.rows = reading_of(keys, share),
+                                 .limits = limits_of(config, keys, share.global_batch, vision, tokenizer->special()),
+                                 .one_image_a_sample = found.kind.layout == data::SampleLayout::kCaption};
+  const images::PatchOptions patches{.patch_size = static_cast<int>(config.data.patch_size),
+                                     .merge_size = static_cast<int>(config.data.spatial_merge_size),
+                                     .max_patches = static_cast<int>(config.data.max_patches_per_image)};
+  const auto decode = [patches, limits = options.limits, tokenizer](const data::Sample& sample,
+                                                                    int64_t) -> absl::StatusOr<std::any> {
+    TITAN_ASSIGN_OR_RETURN(data::MultimodalSample decoded, decode_sample(sample, patches, limits, *tokenizer));
+    return std::any(std::move(decoded));
+  };
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowDealer> rows, open_rows(std::move(samples), order, decode, options));
+  return std::make_unique<ImageTextBatches>(std::move(rows), vision.patch_values());
+}
+
+at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy_async(tensor, device); }
+
+}  // namespace
+
+absl::Status VlmObjective::prepare(const config::JobConfig& config, const RankPlace& /*place*/) {
+  const models::VisionSpec& vision = *spec_.vision;
+  const auto differ = [&](const char* key, int64_t value, int64_t needed) {
+    return absl::InvalidArgumentError(absl::StrCat("data.", key, ": is ", value, ", but the vision tower of ",
+                                                   spec_.name, " ", spec_.flavor, " has ", needed));
+  };
+  if (config.data.patch_size != vision.patch_size)
+    return differ("patch_size", config.data.patch_size, vision.patch_size);
+  if (config.data.spatial_merge_size != 1) return differ("spatial_merge_size", config.data.spatial_merge_size, 1);
+  TITAN_ASSIGN_OR_RETURN(tokenizer_, ImageTextTokenizer::load(kAssets, config.model.hf_assets_path));
+  if (tokenizer_->max_id() < spec_.vocab_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(kAssets, ": the tokenizer in ", config.model.hf_assets_path,
+                                                 " has tokens up to ", tokenizer_->max_id(), ", but ", spec_.name, " ",
+                                                 spec_.flavor, " has a vocabulary of ", spec_.vocab_size));
+}
+
+int64_t VlmObjective::longest_row(const config::JobConfig& config) const {
+  return config.validation.enable ? std::max(config.training.seq_len, config.validation.seq_len)
+                                  : config.training.seq_len;
+}
+
+absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open_training(const config::JobConfig& config,
+                                                                               const DataShare& share) {
+  return open(config, training_keys(config), share, *spec_.vision, tokenizer_);
+}
+
+absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open_validation(const config::JobConfig& config,
+                                                                                 const DataShare& share) {
+  return open(config, validation_keys(config), share, *spec_.vision, tokenizer_);
+}
+
+data::Batch VlmObjective::example(const config::JobConfig& config, int64_t rows) const {
+  const int64_t seq_len = config.training.seq_len,
+                images = std::max<int64_t>(config.data.max_images_per_batch / rows, 1);
+  const int64_t most = std::max<int64_t>(std::min(config.data.max_patches_per_image, seq_len / images), 1);
+  const auto height = static_cast<int64_t>(std::sqrt(static_cast<double>(most))), width = most / height;
+  const int64_t placed = std::min(images, seq_len / (height * width)), patches = placed * height * width;
+  const at::Tensor tokens = at::zeros({rows, seq_len}, at::kLong);
+  tokens.narrow(1, 0, patches).fill_(kExampleImage);
+  return {{data::kTokens, tokens},
+          {data::kLabels, at::zeros_like(tokens)},
+          {data::kDocuments, at::zeros_like(tokens)},
+          {kPatches, at::zeros({rows, patches, spec_.vision->patch_values()}, at::kFloat)},
+          {kGrids, at::tensor({height, width}, at::kLong).repeat({rows, placed, 1})}};
+}
+
+Microbatch VlmObjective::microbatch(const data::Batch& batch, const MicrobatchOptions& options) const {
+  const comm::Group* const context = options.context.group;
+  const ImageDeal images = deal_images(batch.at(kGrids), batch.at(kPatches), *spec_.vision,
+                                       context != nullptr ? context->rank() : 0,
+                                       context != nullptr ? context->size() : 1);
+  nn::MicrobatchContext one;
+  one.tokens = batch.at(data::kTokens);
+  one.labels = batch.at(data::kLabels);
+  if (spec_.mask == models::Mask::kBlockCausal) {
+    one.documents = batch.at(data::kDocuments);
+    one.flash_calls = std::make_shared<nn::FlashCalls>();
+  }
+  const int64_t image_token = tokenizer_ != nullptr ? tokenizer_->special().image : kExampleImage;
+  at::Tensor rows = image_rows(one.tokens, image_token, images.rows);
+  if (context != nullptr) {
+    one = parallel::shard_microbatch(one, options.context);
+    if (one.positions.defined()) rows = rows.index_select(1, one.positions);
+  }
+  const int64_t labels = *nn::count_valid(one.labels).const_data_ptr<int64_t>();
+  one.tokens = on(one.tokens, options.device);
+  one.labels = on(one.labels, options.device);
+  one.positions = on(one.positions, options.device);
+  one.tensors = {{kPatches, on(images.patches, options.device)}, {kImageRows, on(rows, options.device)}};
+  one.extension = images.images;
+  return {std::move(one), labels};
+}
+
+int64_t VlmObjective::units_of_training_row(const config::JobConfig& config) const { return config.training.seq_len; }
+
+int64_t VlmObjective::units_of_validation_row(const config::JobConfig& config) const {
+  return config.validation.seq_len;
+}
+
+std::vector<std::string> VlmObjective::notes(const config::JobConfig& config) const {
+  return tokenizer_files::not_applied(config.model.hf_assets_path);
+}
+
+}  // namespace titan::model::vlm

@@ -1,0 +1,62 @@
+#include <iterator>
+#include <utility>
+
+#include "common/base/status/status.h"
+#include "worker/rank/comm/functional.h"
+#include "worker/rank/model/decoder/decoder.h"
+#include "worker/rank/model/families.h"
+#include "worker/rank/model/vision/image_tokens.h"
+#include "worker/rank/model/vision/images.h"
+#include "worker/rank/model/vision/siglip2.h"
+#include "worker/rank/model/vlm/inputs.h"
+#include "worker/rank/model/vlm/objective.h"
+
+// A vision-language model, like torchtitan's Llama3Siglip2: a vision tower, whose results take the places of the image
+// tokens in the embedded text, and a decoder.
+namespace titan::model::vlm {
+namespace {
+
+// The tower stays whole on every rank. Context ranks encode different images, and exchange the results. With sequence
+// parallelism, tensor ranks place the images of different tokens, so the gradients of the results are summed over them;
+// otherwise all have the whole sum.
+void split_embedding(MultimodalEmbedding& embedding, const ParallelOptions& options) {
+  const comm::Group& context = options.mesh->group(mesh::Axis::kContext);
+  const comm::Group& tensor = options.mesh->group(mesh::Axis::kTensor);
+  const bool split_rows = options.sequence_parallel && tensor.size() > 1;
+  embedding.share_images = [&context, &tensor, split_rows](const at::Tensor& visual) {
+    const at::Tensor all = comm::gather(visual, 0, context);
+    return split_rows ? comm::fan_out(all, tensor) : all;
+  };
+  if (!split_rows) return;
+  embedding.own_tokens = [&tensor](const at::Tensor& rows) {
+    const int64_t tokens = rows.size(1) / tensor.size();
+    return rows.narrow(1, tensor.rank() * tokens, tokens);
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
+  MultimodalEmbedding* embedding = nullptr;
+  TITAN_ASSIGN_OR_RETURN(Model model,
+                         build_decoder(spec, options, common_inits(spec), [&](const auto& sizes, nn::Init init) {
+                           auto made = std::make_unique<MultimodalEmbedding>(sizes, init);
+                           embedding = made.get();
+                           return made;
+                         }));
+  TITAN_ASSIGN_OR_RETURN(auto tower, build_vision_tower(*spec.vision, images_of));
+  model.entry_blocks = tower.size() + 1;
+  model.blocks.insert(model.blocks.begin(), std::make_move_iterator(tower.begin()),
+                      std::make_move_iterator(tower.end()));
+  model.input = [](const nn::MicrobatchContext& context) { return context.tensor(kPatches); };
+  model.edge_rows = [](const nn::MicrobatchContext& context) { return context.tokens.size(0); };
+  model.parallelize = [spec, embedding](Model& whole, const ParallelOptions& parallel) {
+    split_embedding(*embedding, parallel);
+    return parallelize_decoder(whole, spec, parallel);
+  };
+  return model;
+}
+
+std::unique_ptr<Objective> objective(const models::ModelSpec& spec) { return std::make_unique<VlmObjective>(spec); }
+
+}  // namespace titan::model::vlm
