@@ -326,6 +326,10 @@ absl::Status run(Arguments& a) {
     return absl::InvalidArgumentError(
         absl::StrCat("--image: ", a.checkpoint, " is ", source.spec.name, ", a language model, which makes texts"));
   }
+  if (source.spec.vision) {
+    return absl::UnimplementedError(
+        absl::StrCat(a.checkpoint, " has a vision tower (", source.spec.name, "): not supported yet"));
+  }
   if (a.seq_len > 0) source.seq_len = a.seq_len;
   const std::string folder = a.tokenizer.empty() ? source.tokenizer : a.tokenizer;
   if (!folder.empty()) TITAN_RETURN_IF_ERROR(titan::tools::take_generation_config(files, folder, source));

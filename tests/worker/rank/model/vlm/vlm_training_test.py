@@ -1,0 +1,111 @@
+"""Tests a tiny vision-language model on pictures with captions and on rows of several texts and pictures: the losses are equal on
+every mesh, a job resumes on another mesh with the same rows, packed or not, validation has the same loss everywhere, batches
+without pictures train, and samples that cannot be used are skipped and named."""
+
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3].parent / "testing"))
+from paths import SOURCE
+
+sys.path.insert(0, str(SOURCE / "tests/worker/rank/runtime"))
+from titan_rank_test import Ranks, losses  # noqa: E402
+from vlm_data import BOS, EOS, IMAGE, write_archive, write_interleaved, write_tokenizer  # noqa: E402
+
+DEGREE = "--parallelism.{}_parallel_degree"
+TENSOR, CONTEXT, PIPELINE = (DEGREE.format(axis) for axis in ("tensor", "context", "pipeline"))
+MESHES = {"fsdp": ["--activation_checkpoint.mode", "full"], "tp": [TENSOR, "2"], "cp": [CONTEXT, "2"], "pp": [PIPELINE, "2"],
+          "ddp": ["--parallelism.data_parallel_replicate_degree", "2", "--parallelism.data_parallel_shard_degree", "1"]}  # fmt: skip
+
+
+class VlmTrainingTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.folder = pathlib.Path(cls.scratch.name)
+        write_tokenizer(cls.folder / "tokenizer")
+        write_archive(cls.folder / "pictures/shard-000.tar", 24, bad=[9])
+        write_interleaved(cls.folder / "mixed/rows.parquet", 30)
+        write_interleaved(cls.folder / "texts/rows.parquet", 12, with_images=lambda row: False)
+
+    def start(self, name, world, extra=(), **changes):
+        words = {"model.name": "vlm", "model.flavor": "tiny-debug", "model.hf_assets_path": self.folder / "tokenizer",
+                 "training.dtype": "float64", "training.steps": 4, "training.seq_len": 64, "data.patch_size": 4,
+                 "data.max_patches_per_image": 24, "data.max_images_per_batch": 4, "training.local_batch_size": 2,
+                 "training.global_batch_size": 4, "training.dataset": "cc12m", "training.dataset_path": self.folder / "pictures",
+                 "debug.seed": 5, "optimizer.lr": 1e-2, "lr_scheduler.warmup_steps": 1} | changes  # fmt: skip
+        flags = []
+        for key, value in words.items():
+            flags += [f"--{key}", str(value)]
+        return Ranks(str(self.folder / name), world, [*flags, *extra])
+
+    def train(self, name, world, extra=(), **changes):
+        """Returns the losses by step, and the ranks."""
+        ranks = self.start(name, world, extra, **changes)
+        self.assertEqual(ranks.wait(), [0] * world, "\n".join(ranks.outputs))
+        return losses(ranks.folder), ranks
+
+    def held_out(self, name):
+        lines = [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
+        return [line["validation_metrics/loss"] for line in lines if "validation_metrics/loss" in line]
+
+    def assert_equal(self, ours, theirs, name):
+        self.assertEqual(sorted(ours), sorted(theirs), name)
+        for step, loss in theirs.items():
+            self.assertAlmostEqual(ours[step], loss, delta=1e-10, msg=f"{name}, step {step}")
+
+    def test_captions_have_equal_losses_on_every_mesh(self):
+        validation = ["--validation.enable", "--validation.freq", "4", "--validation.steps", "-1", "--validation.dataset", "obelics",
+                      "--validation.dataset_path", str(self.folder / "mixed"), "--validation.seq_len", "64",
+                      "--validation.local_batch_size", "4"]  # fmt: skip
+        one, ranks = self.train("one", 1, ["--checkpoint.interval", "2", *validation])
+        self.assertEqual(sorted(one), [1, 2, 3, 4])
+        self.assertTrue(all(value > 1 for value in one.values()), one)
+        self.assertIn("000009", ranks.outputs[0])  # Damaged.
+        self.assertEqual(len(self.held_out("one")), 2)  # After the first step and the fourth.
+        for name, mesh in MESHES.items():
+            split, _ = self.train(name, 2, [*mesh, "--checkpoint.no_enable", *(validation if name in ("fsdp", "cp") else [])])
+            self.assert_equal(split, one, name)
+        for name in ("fsdp", "cp"):
+            for mine, theirs in zip(self.held_out(name), self.held_out("one"), strict=True):
+                self.assertAlmostEqual(mine, theirs, delta=1e-10)
+        shutil.rmtree(self.folder / "one/checkpoint/step-4")
+        resumed, _ = self.train("one", 2, ["--checkpoint.interval", "2", TENSOR, "2"])
+        self.assert_equal(resumed, one, "resumed")
+
+    def test_packed_rows_with_and_without_pictures(self):
+        """Rows depend on all samples before. A rank's rows may have no picture, and a limit ends batches early."""
+        mixed = {"training.dataset": "obelics", "training.dataset_path": self.folder / "mixed", "data.packing_buffer_size": 5,
+                 "data.max_images_per_batch": 3}
+        one, _ = self.train("packed", 1, ["--checkpoint.interval", "2"], **mixed)
+        for name, mesh in {"fsdp": [], "cp": [CONTEXT, "2"]}.items():
+            split, _ = self.train(f"packed-{name}", 2, [*mesh, "--checkpoint.no_enable"], **mixed)
+            self.assert_equal(split, one, name)
+        shutil.rmtree(self.folder / "packed/checkpoint/step-4")
+        resumed, _ = self.train("packed", 2, ["--checkpoint.interval", "2"], **mixed)
+        self.assert_equal(resumed, one, "resumed")
+
+    def test_only_texts(self):
+        texts = {"training.dataset": "obelics", "training.dataset_path": self.folder / "texts"}
+        one, _ = self.train("texts", 1, ["--checkpoint.no_enable"], **texts)
+        split, _ = self.train("texts-fsdp", 2, ["--checkpoint.no_enable"], **texts)
+        self.assert_equal(split, one, "fsdp")
+
+    def test_failures_are_named(self):
+        write_tokenizer(self.folder / "plain", special=[BOS, EOS, *IMAGE[:3]])
+        for name, changes, message in (
+            ("no-pad", {"model.hf_assets_path": self.folder / "plain"}, "the tokenizer has no token <|pad|>"),
+            ("bad", {"training.dataloader.max_bad_samples": 0, "training.steps": 8}, "more than dataloader.max_bad_samples = 0"),
+        ):
+            ranks = self.start(name, 1, ["--checkpoint.no_enable"], **changes)
+            self.assertEqual(ranks.wait(), [11], "\n".join(ranks.outputs))
+            self.assertIn(message, ranks.outputs[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
