@@ -95,7 +95,7 @@ std::vector<Field> fields_of(EncoderSection& c) {
 std::vector<Field> fields_of(DataSection& c) {
   return {
       Field("max_images_per_batch", c.max_images_per_batch,
-            "Images in the rows of a microbatch; the last rows are left out if there are more")
+            "Images in the rows of a microbatch; a row that would exceed them begins the next one")
           .in("images")
           .between(1, 1 << 20),
       Field("max_patches_per_image", c.max_patches_per_image, "Larger images are resized to this many patches")
