@@ -45,7 +45,7 @@ ImageDeal deal_images(const at::Tensor& grids, const at::Tensor& patches, const 
                       int ranks) {
   const RowImages all = images_of_rows(grids, patches);
   const data::ImageShares shares = data::balance_images(costs_of(all.grids, vision), ranks);
-  std::vector<int64_t> begins(all.grids.size());  // Of each image's patches among those of its rank.
+  std::vector<int64_t> begins(all.grids.size());  // Each image's first patch among those of its rank.
   int64_t padded = 1;
   for (const std::vector<int64_t>& share : shares.images) {
     int64_t begin = 0;

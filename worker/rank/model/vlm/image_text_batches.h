@@ -26,7 +26,7 @@ class ImageTextBatches final : public data::BatchSource {
   absl::StatusOr<data::Batch> next() override;
   nlohmann::json state() const override { return rows_->state(); }
   absl::Status restore(const nlohmann::json& state) override { return rows_->restore(state); }
-  // Of this rank's rows.
+  // Counts only this rank's rows.
   std::optional<double> take_padding() override;
   std::vector<std::string> take_warnings() override { return rows_->take_warnings(); }
 

@@ -5,11 +5,11 @@
 
 namespace titan::model::vlm {
 
-// Of a microbatch: fp32 [1, P, patch_values], the pixels of the patches of all its images. Of a batch, whose tensors
-// are by rows: fp32 [B, most patches of a row, patch_values], padded.
+// The pixels of patches. In a microbatch they are those of this rank's images, fp32 [1, P, patch_values]. In a batch,
+// whose tensors are by rows, each row's are padded: fp32 [B, most patches of a row, patch_values].
 inline constexpr char kPatches[] = "patches";
-// Of a batch: int64 [B, most images of a row, 2], the numbers of rows and columns of each image's patches; 0, 0 for
-// padding.
+// The numbers of rows and columns of each image's patches, in a batch only: int64 [B, most images of a row, 2], padded
+// with 0, 0.
 inline constexpr char kGrids[] = "grids";
 
 }  // namespace titan::model::vlm

@@ -169,9 +169,9 @@ data::Batch VlmObjective::example(const config::JobConfig& config, int64_t rows)
 
 Microbatch VlmObjective::microbatch(const data::Batch& batch, const MicrobatchOptions& options) const {
   const comm::Group* const context = options.context.group;
-  const ImageDeal images = deal_images(batch.at(kGrids), batch.at(kPatches), *spec_.vision,
-                                       context != nullptr ? context->rank() : 0,
-                                       context != nullptr ? context->size() : 1);
+  const ImageDeal images =
+      deal_images(batch.at(kGrids), batch.at(kPatches), *spec_.vision, context != nullptr ? context->rank() : 0,
+                  context != nullptr ? context->size() : 1);
   nn::MicrobatchContext one;
   one.tokens = batch.at(data::kTokens);
   one.labels = batch.at(data::kLabels);

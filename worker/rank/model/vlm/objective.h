@@ -27,8 +27,8 @@ class VlmObjective final : public Objective {
                                                                      const DataShare& share) override;
   // Has as many images of the largest size as a batch can have.
   data::Batch example(const config::JobConfig& config, int64_t rows) const override;
-  // Counts the labels. The context ranks share the images of their rows. Each rank encodes some images, or a placeholder,
-  // because ranks gather the tower's weights together.
+  // Counts the labels. The context ranks share the images of their rows. Each rank encodes some images, or a
+  // placeholder, because ranks gather the tower's weights together.
   Microbatch microbatch(const data::Batch& batch, const MicrobatchOptions& options) const override;
   const char* unit() const override { return "token"; }
   int64_t units_of_training_row(const config::JobConfig& config) const override;

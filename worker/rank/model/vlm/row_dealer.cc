@@ -134,8 +134,8 @@ class CollatedDealer final : public RowDealer {
   data::SampleRows* const samples_;  // The collator's.
   data::Collator collator_;
   nlohmann::json before_;       // The collator's position before `made_`.
-  data::MultimodalBatch made_;  // The newest rows,
-  int64_t given_ = 0;           // of which this many were in microbatches.
+  data::MultimodalBatch made_;  // The newest rows.
+  int64_t given_ = 0;           // Number of them that were in microbatches.
 };
 
 }  // namespace

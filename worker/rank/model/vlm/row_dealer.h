@@ -34,14 +34,15 @@ class RowDealer {
 };
 
 struct RowDealerOptions {
-  data::SampleRows::Options rows;   // Of this rank. `batch`, `dp_rank` and `dp_size` are those of the dealer.
-  data::MultimodalOptions limits;   // `rows`: rows among which there are at most `max_images` images.
+  // `batch`, `dp_rank` and `dp_size` are this rank's.
+  data::SampleRows::Options rows;
+  data::MultimodalOptions limits;   // `rows`: number of rows among which there are at most `max_images` images.
   bool one_image_a_sample = false;  // Every sample of the dataset has one image (SampleLayout::kCaption).
 };
 
 // Opens the stream. `decode` returns a data::MultimodalSample.
 //
-// If every sample gets a row of its own and a rank's rows can never have too many images, each rank reads and decodes
+// If every sample gets a separate row and a rank's rows can never have too many images, each rank reads and decodes
 // only its own samples. Otherwise the samples before a row decide what the row is, so all ranks read and decode all.
 // Errors: data::check_options().
 absl::StatusOr<std::unique_ptr<RowDealer>> open_rows(std::shared_ptr<data::SampleSet> samples,

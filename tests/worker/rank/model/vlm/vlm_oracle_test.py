@@ -28,6 +28,7 @@ from torchtitan.models.attention import FlexAttentionWrapper  # noqa: E402
 
 PROGRAM = Path(os.environ["TITAN_BIN"]).parent / "tests" / "run_vlm"
 IMAGE, EOS, IGNORED = 1, 2, -100
+LONG = "--long" in sys.argv  # Also runs in fp32.
 torch.set_num_threads(1)
 
 
@@ -77,20 +78,26 @@ class VlmOracleTest(unittest.TestCase):
     def model(self, length, dtype):
         arguments = dataclasses.replace(llama3_siglip2_args["debugmodel"], max_seq_len=length)
         model = Llama3Siglip2Transformer(arguments)
-        model.init_weights()
         with torch.no_grad():
+            model.init_weights()
             for name, parameter in model.named_parameters():
                 parameter.copy_(torch.randn_like(parameter) * 0.08 + (1 if "norm" in name and "weight" in name else 0))
-        return model.to(dtype) if dtype != torch.float32 else model
+        if dtype == torch.float64:
+            model.double()
+            with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+                model.freqs_cis = model._precompute_freqs_cis()
+        return model
 
     def compare(self, rows, length, grids_of_rows, dtype, bound):
         model = self.model(length, dtype)
         tokens, labels, documents = draw_batch(rows, length, grids_of_rows)
         grids = [grid for row in grids_of_rows for grid in row]
         pixels = [torch.randn(height * width, 768) for height, width in grids]
-        places = [torch.cartesian_prod(torch.zeros(1), torch.arange(height), torch.arange(width)).long() for height, width in grids]
+        places = [torch.cartesian_prod(torch.arange(1), torch.arange(height), torch.arange(width)) for height, width in grids]
         longest = max(len(one) for one in pixels) + 2
-        with mock.patch.object(FlexAttentionWrapper, "forward", attend), mock.patch("torch.empty", torch.zeros):
+        wide = torch.Tensor.double if dtype == torch.float64 else torch.Tensor.float  # torchtitan rotates in fp32.
+        with (mock.patch.object(FlexAttentionWrapper, "forward", attend), mock.patch("torch.empty", torch.zeros),
+              mock.patch.object(torch.Tensor, "float", wide)):
             thw = padded(places, longest, -1)
             masks = {"llama3_masks": by_document(documents), "encoder_masks": among_patches(thw[:, :, 1] != -1)}
             logits = model(tokens, padded(pixels, longest, 0).to(dtype), thw, types.SimpleNamespace(img_id=IMAGE), masks)
@@ -126,8 +133,10 @@ class VlmOracleTest(unittest.TestCase):
     def test_loss_and_gradients(self):
         torch.manual_seed(1)
         images = [[(3, 4), (2, 2)], [], [(5, 3)]]
-        print("fp32:", self.compare(3, 48, images, torch.float32, 1e-5))
+        print("fp64:", self.compare(3, 48, images, torch.float64, 1e-10))
+        if LONG:
+            print("fp32:", self.compare(3, 48, images, torch.float32, 1e-5))
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(argv=[word for word in sys.argv if word != "--long"])

@@ -73,7 +73,9 @@ class RowDealerTest : public ::testing::Test {
       nlohmann::json after;
       for (int rank = 0; rank < ranks; ++rank) {
         const auto dealer = open(rank, ranks, batch, window, max_images, loop);
-        if (step > 0) EXPECT_TRUE(dealer->restore(state).ok());
+        if (step > 0) {
+          EXPECT_TRUE(dealer->restore(state).ok());
+        }
         const auto next = dealer->next();
         if (absl::IsOutOfRange(next.status())) {
           EXPECT_EQ(rank, 0) << "all ranks end with the same microbatch";
@@ -83,7 +85,9 @@ class RowDealerTest : public ::testing::Test {
         for (std::string& row : texts_of(*next)) rows.push_back(std::move(row));
         nlohmann::json own = dealer->state();
         if (own.contains("bad_samples")) own["bad_samples"] = 0;  // Counted by rank.
-        if (rank > 0) EXPECT_EQ(own, after);
+        if (rank > 0) {
+          EXPECT_EQ(own, after);
+        }
         after = own;
       }
       state = after;
@@ -91,7 +95,7 @@ class RowDealerTest : public ::testing::Test {
     return rows;
   }
 
-  data::testing::TempFolder folder_;
+  data::testing::Folder folder_;
   std::string file_;
 };
 
