@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/parameter_list.h"
 
@@ -129,6 +130,20 @@ int64_t flops_per_sample(const FluxSpec& spec, int64_t txt, int64_t img) {
   const int64_t read = parameter_count(spec) - doubles * square * (4 + 2 * spec.mlp_ratio);
   const int64_t modulations = square * (12 * doubles + 3 * singles + 2);
   return 6 * read * tokens - 6 * modulations * (tokens - 1) + 6 * spec.dim * tokens * tokens * (doubles + singles);
+}
+
+std::optional<int64_t> flux_tensor_dim(const std::string& fqn) {
+  const auto is = [&](const char* layer, const char* part) { return absl::EndsWith(fqn, absl::StrCat(layer, part)); };
+  for (const char* layer : {"_attn.qkv", "_mlp.0", ".linear1"}) {
+    if (is(layer, ".weight") || is(layer, ".bias")) return 0;
+  }
+  for (const char* layer : {"_mod.lin", ".modulation.lin", "adaLN_modulation.1"}) {
+    if (is(layer, ".weight")) return 0;  // All ranks gather the outputs, then each adds the whole bias.
+  }
+  for (const char* layer : {"_attn.proj", "_mlp.2", ".linear2"}) {
+    if (is(layer, ".weight")) return 1;
+  }
+  return std::nullopt;
 }
 
 mesh::Sizes split_sizes(const FluxSpec& spec) {

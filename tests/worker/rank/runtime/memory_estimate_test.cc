@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/plan/config/load.h"
 #include "common/plan/config/parallelism.h"
@@ -30,16 +32,40 @@ namespace fs = std::filesystem;
 // Limits of the estimate relative to the counted peak.
 constexpr double kMinRatio = 0.9, kMaxRatio = 1.1;
 
-// A recipe of configs/, and command line flags.
+// Recipes that are not in configs/.
+const std::map<std::string, std::string>& kFluxFlavors = *new std::map<std::string, std::string>{
+    {"flux_dev", "flux-dev"}, {"flux_debug", "flux-debug"}, {"flux_tiny", "flux-tiny-debug"}};
+constexpr char kFluxRecipe[] = R"(
+[model]
+name = "flux"
+flavor = "%s"
+[training]
+dataset = "cc12m-wds"
+[encoder]
+t5_encoder = "google/t5-v1_1-xxl"
+max_t5_encoding_len = 512
+[resources]
+device = "cuda"
+)";
+
+// A recipe of configs/ or of Flux, and command line flags.
 struct Case {
   std::string recipe;
   std::string words;
 };
 
-config::JobConfig load(const Case& one) {
+config::LoadedConfig read(const Case& one) {
+  const std::vector<std::string> words = absl::StrSplit(one.words, ' ', absl::SkipEmpty());
+  if (const auto flux = kFluxFlavors.find(one.recipe); flux != kFluxFlavors.end()) {
+    return config::load_text(absl::StrFormat(kFluxRecipe, flux->second), config::ConfigFormat::kToml, one.recipe, words)
+        .value();
+  }
   const fs::path path = fs::path(std::getenv("TITAN_SOURCE")) / "configs" / (one.recipe + ".toml");
-  config::LoadedConfig loaded =
-      config::load_file(path.string(), absl::StrSplit(one.words, ' ', absl::SkipEmpty())).value();
+  return config::load_file(path.string(), words).value();
+}
+
+config::JobConfig load(const Case& one) {
+  config::LoadedConfig loaded = read(one);
   const absl::Status valid = config::validate(loaded);
   EXPECT_TRUE(valid.ok()) << one.recipe << " " << one.words << ": " << valid;
   config::resolve(loaded.config);
@@ -248,6 +274,24 @@ TEST(MemoryEstimate, CountsAdaptersAndFrozenWeights) {
            {"deepseek_v3_16b", {.ranks = 16, .tp = 2, .ep = 8, .more = lora + budget + "0.5 " + rows + "2"}},
        }) {
     compare({recipe, words_of(ways)});
+  }
+}
+
+// Flux: double and single blocks, rows of images and captions, and every way to split and save.
+TEST(MemoryEstimate, CountsFlux) {
+  const std::string full = "--activation_checkpoint.mode full ", none = "--activation_checkpoint.mode none ";
+  const auto rows = [](int count, int pixels) {
+    return absl::StrCat("--training.local_batch_size ", count, " --training.img_size ", pixels, " ");
+  };
+  for (const Ways& ways : std::vector<Ways>{
+           {.ranks = 256, .replicate = 4, .more = full + rows(4, 256)},
+           {.ranks = 256, .replicate = 4, .more = none + rows(4, 256)},
+           {.ranks = 8, .more = full + rows(16, 256)},
+           {.ranks = 8, .more = none + rows(16, 256)},
+           {.ranks = 8, .more = none + rows(2, 1024)},
+           {.ranks = 8, .more = full + rows(2, 1024)},
+       }) {
+    compare({"flux_dev", words_of(ways)});
   }
 }
 

@@ -1,4 +1,4 @@
-#include "tests/testing/flop_counter.h"
+#include "worker/rank/trace/flop_counter.h"
 
 // Compiled with NDEBUG like the wheel: RecordFunction::inputs() asserts a flag that only debug builds of LibTorch set.
 #include <ATen/core/Tensor.h>
@@ -7,8 +7,9 @@
 
 #include <cstring>
 #include <memory>
+#include <vector>
 
-namespace titan::testing {
+namespace titan::trace {
 namespace {
 
 using Inputs = c10::ArrayRef<const c10::IValue>;
@@ -23,6 +24,19 @@ int64_t attention(Inputs qkv, int64_t score_products, int64_t value_products) {
   const at::Tensor &q = qkv[0].toTensor(), &k = qkv[1].toTensor(), &v = qkv[2].toTensor();
   const int64_t scores = q.size(0) * q.size(1) * q.size(2) * k.size(2);
   return 2 * scores * (score_products * q.size(3) + value_products * v.size(3));
+}
+
+// Returns the FLOPs of a convolution of input [B, C, ...] with weight [out, C / groups, ...].
+int64_t convolution(Inputs inputs) {
+  const at::Tensor &input = inputs[0].toTensor(), &weight = inputs[1].toTensor();
+  const std::vector<int64_t> strides = inputs[3].toIntVector(), padding = inputs[4].toIntVector(),
+                             dilation = inputs[5].toIntVector();
+  int64_t places = input.size(0);
+  for (int64_t d = 2; d < input.dim(); ++d) {
+    const size_t i = strides.size() == 1 ? 0 : static_cast<size_t>(d - 2);
+    places *= (input.size(d) + 2 * padding[i] - dilation[i] * (weight.size(d) - 1) - 1) / strides[i] + 1;
+  }
+  return 2 * places * weight.numel();
 }
 
 }  // namespace
@@ -40,6 +54,8 @@ struct FlopCallback {
       counts.products += product(inputs[0], inputs[1]);
     } else if (is("aten::addmm") || is("aten::baddbmm")) {
       counts.products += product(inputs[1], inputs[2]);
+    } else if (is("aten::convolution")) {
+      counts.convolutions += convolution(inputs);
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu")) {
       counts.attentions += attention(inputs, 1, 1);
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu_backward")) {
@@ -58,4 +74,4 @@ FlopCounter::FlopCounter()
 
 FlopCounter::~FlopCounter() { at::removeCallback(callback_); }
 
-}  // namespace titan::testing
+}  // namespace titan::trace
