@@ -54,38 +54,58 @@ std::optional<Options> first(const std::vector<Released<Options>>& all, const Fi
 }
 
 template <typename Options>
-absl::StatusOr<Options> find(const char* key, const std::string& path, const std::vector<Released<Options>>& all,
-                             int64_t width, absl::StatusOr<Options> (*read)(const nlohmann::json&)) {
-  const absl::StatusOr<nlohmann::json> config = read_config(storage::posix_files(), path);
-  if (config.ok()) {
-    absl::StatusOr<Options> options = read(*config);
-    return options.ok() ? options : annotate(options.status(), key);
-  }
-  if (!absl::IsNotFound(config.status())) return annotate(config.status(), key);
+absl::StatusOr<Options> released(const char* key, const std::string& path, const std::vector<Released<Options>>& all,
+                                 int64_t width) {
   if (auto named = first(all, [&](const auto& one) { return one.repository == path; })) return *named;
   if (auto fitting = first(all, [&](const auto& one) { return one.options.dim == width; })) return *fitting;
-  return absl::NotFoundError(absl::StrCat(key, ": ", path,
-                                          " has no config.json on this machine, and no released encoder has the width ",
-                                          width, " that the model reads"));
+  return absl::NotFoundError(absl::StrCat(key, ": ", path, " has no config.json on this machine, and no released ",
+                                          "encoder has the width ", width, " that the model reads"));
 }
 
-absl::StatusOr<AutoencoderOptions> find_autoencoder(const std::string& path) {
+// Replaces the options by those in the folder, if it has a config.json.
+template <typename Options>
+absl::Status read_into(absl::StatusOr<Options>& options, const char* key, const std::string& path,
+                       absl::StatusOr<Options> (*parse)(const nlohmann::json&)) {
   const absl::StatusOr<nlohmann::json> config = read_config(storage::posix_files(), path);
-  if (!config.ok()) return AutoencoderOptions();
-  absl::StatusOr<AutoencoderOptions> options = autoencoder_options(*config);
-  return options.ok() ? options : annotate(options.status(), "encoder.autoencoder_path");
+  if (absl::IsNotFound(config.status())) return options.status();
+  if (!config.ok()) return annotate(config.status(), key);
+  options = parse(*config);
+  return options.ok() ? absl::OkStatus() : annotate(options.status(), key);
+}
+
+constexpr char kT5Key[] = "encoder.t5_encoder", kClipKey[] = "encoder.clip_encoder";
+
+absl::StatusOr<T5Options> released_t5(const config::EncoderSection& encoder, const models::FluxSpec& spec) {
+  return released(kT5Key, encoder.t5_encoder, t5_sizes(), spec.txt_width);
+}
+
+absl::StatusOr<ClipTextOptions> released_clip(const config::EncoderSection& encoder, const models::FluxSpec& spec) {
+  return released(kClipKey, encoder.clip_encoder, clip_sizes(), spec.vec_width);
 }
 
 }  // namespace
 
+absl::StatusOr<EncoderOptions> released_encoder_options(const config::EncoderSection& encoder,
+                                                        const models::FluxSpec& spec) {
+  EncoderOptions found;
+  TITAN_ASSIGN_OR_RETURN(found.t5, released_t5(encoder, spec));
+  TITAN_ASSIGN_OR_RETURN(found.clip, released_clip(encoder, spec));
+  return found;
+}
+
 absl::StatusOr<EncoderOptions> find_encoder_options(const config::EncoderSection& encoder,
                                                     const models::FluxSpec& spec) {
-  EncoderOptions found;
-  TITAN_ASSIGN_OR_RETURN(
-      found.t5, find<T5Options>("encoder.t5_encoder", encoder.t5_encoder, t5_sizes(), spec.txt_width, t5_options));
-  TITAN_ASSIGN_OR_RETURN(found.clip, find<ClipTextOptions>("encoder.clip_encoder", encoder.clip_encoder, clip_sizes(),
-                                                           spec.vec_width, clip_text_options));
-  TITAN_ASSIGN_OR_RETURN(found.images, find_autoencoder(encoder.autoencoder_path));
+  absl::StatusOr<T5Options> t5 = released_t5(encoder, spec);
+  TITAN_RETURN_IF_ERROR(read_into(t5, kT5Key, encoder.t5_encoder, t5_options));
+  absl::StatusOr<ClipTextOptions> clip = released_clip(encoder, spec);
+  TITAN_RETURN_IF_ERROR(read_into(clip, kClipKey, encoder.clip_encoder, clip_text_options));
+  EncoderOptions found{.t5 = *t5, .clip = *clip, .images = {}};
+  // A file without config.json is read as Flux's.
+  absl::StatusOr<AutoencoderOptions> images = AutoencoderOptions();
+  const std::string& path = encoder.autoencoder_path;
+  const bool is_folder = read_config(storage::posix_files(), path).ok();
+  if (is_folder) TITAN_RETURN_IF_ERROR(read_into(images, "encoder.autoencoder_path", path, autoencoder_options));
+  found.images = *images;
   return found;
 }
 

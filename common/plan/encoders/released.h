@@ -9,10 +9,13 @@
 
 namespace titan::encoders {
 
-// Returns the numbers of the job's encoders for a model that reads text tokens and vectors of its widths. They are
-// those of a folder's config.json, else those of the released encoder of that name, else of the released one with the
-// width that the model reads, because a folder may exist only on the nodes. An autoencoder without config.json is
-// Flux's. Errors: those of a config.json, with its key; NotFound if no encoder of the width is known, names the key.
+// Returns the numbers of the released encoders of the job's names, or of those with the widths that the model reads,
+// because a folder may exist only on the nodes; of Flux's autoencoder. Reads no file. Errors: NotFound if no released
+// encoder has the width, names the key.
+absl::StatusOr<EncoderOptions> released_encoder_options(const config::EncoderSection& encoder,
+                                                        const models::FluxSpec& spec);
+
+// The same, but the config.json of a folder that exists comes first. Errors: also those of a config.json, with its key.
 absl::StatusOr<EncoderOptions> find_encoder_options(const config::EncoderSection& encoder,
                                                     const models::FluxSpec& spec);
 

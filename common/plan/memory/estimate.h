@@ -41,8 +41,7 @@ struct Estimate {
 // tests/worker/rank/runtime/memory_estimate_test.cc compares it with dry runs and states how far it may be off.
 //
 // `config` must be valid and resolved. Returns nothing when it cannot estimate: for a model of a library
-// (experimental.custom_import), a schedule in a file, or encoders in a folder that does not exist here and of unknown
-// widths.
+// (experimental.custom_import), a schedule in a file, or widths of text encoders that no released encoder has.
 std::optional<Estimate> peak_memory(const config::JobConfig& config);
 
 // Estimates the rank at index `place` of the pipeline; `plan` must have steps and a split.

@@ -85,7 +85,7 @@ std::map<std::string, size_t> places_of(const pipeline::PipelinePlan& plan) {
 void add_rows(RankMemory& rank, const models::ModelSpec& spec) {
   const config::JobConfig& config = rank.config;
   if (spec.flux) {
-    const auto encoders = encoders::find_encoder_options(config.encoder, *spec.flux);
+    const auto encoders = encoders::released_encoder_options(config.encoder, *spec.flux);
     if (!encoders.ok()) return;  // peak_memory() gives no estimate.
     const RowMemory memory = row_memory(config, *spec.flux, *encoders, /*t5_ranks=*/1);
     rank.now.weights += memory.encoders;

@@ -46,6 +46,10 @@ std::vector<BlockSize> block_sizes(const FluxSpec& spec);
 // computed.
 int64_t flops_per_sample(const FluxSpec& spec, int64_t txt, int64_t img);
 
+// Returns the FLOPs of each block's forward pass for one sample, in the order of block_names(). Attention counts in
+// full.
+std::vector<double> block_flops(const FluxSpec& spec, int64_t txt, int64_t img);
+
 // Returns the dim of a parameter that tensor ranks split: 0 for a matrix of which each has some outputs and for its
 // bias, 1 for one of which each has some inputs. Nothing if every rank has the whole parameter.
 std::optional<int64_t> flux_tensor_dim(const std::string& fqn);

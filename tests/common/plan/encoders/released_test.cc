@@ -56,6 +56,7 @@ TEST(EncoderOptionsTest, FilesComeFirstAndAreNamedWhenTheyAreWrong) {
   write(R"({"model_type": "t5", "vocab_size": 9, "d_model": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4, "d_ff": 16,
             "feed_forward_proj": "gated-gelu"})");
   EXPECT_EQ(find_encoder_options(section(folder, "/nodes/clip"), {})->t5.dim, 8);
+  EXPECT_EQ(released_encoder_options(section(folder, "/nodes/clip"), {})->t5.dim, 4096);
   write(R"({"model_type": "t5", "vocab_size": 9})");
   const absl::Status wrong = find_encoder_options(section(folder, "/nodes/clip"), {}).status();
   EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument);
