@@ -169,8 +169,10 @@ std::vector<BlockMemory> flux_block_memory(const config::JobConfig& config, cons
   const models::FluxShape shape = flux_shape(config);
   std::vector<models::BlockActivations> kept = models::block_activations(spec, shape);
   // The first block reads the microbatch's tensors themselves, unless it converts them.
-  if (encoder_bytes(config) == shape.element_bytes)
-    kept.front().graph -= shape.rows * shape.txt * spec.txt_width * shape.element_bytes;
+  const int64_t element = shape.element_bytes;
+  if (encoder_bytes(config) == element)
+    kept.front().graph -= shape.rows * (shape.txt * spec.txt_width + spec.vec_width) * element;
+  if (element >= 4) kept.front().graph -= shape.rows * shape.img * spec.in_channels * element;
   std::vector<BlockMemory> blocks;
   for (size_t i = 0; i < kept.size(); ++i) {
     FluxBlocks one(config, spec, shape);
