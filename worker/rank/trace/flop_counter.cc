@@ -29,12 +29,14 @@ int64_t attention(Inputs qkv, int64_t score_products, int64_t value_products) {
 // Returns the FLOPs of a convolution of input [B, C, ...] with weight [out, C / groups, ...].
 int64_t convolution(Inputs inputs) {
   const at::Tensor &input = inputs[0].toTensor(), &weight = inputs[1].toTensor();
-  const std::vector<int64_t> strides = inputs[3].toIntVector(), padding = inputs[4].toIntVector(),
-                             dilation = inputs[5].toIntVector();
+  const auto of_dim = [&](size_t list, int64_t d) {  // A list of one number is for all dims.
+    const std::vector<int64_t> all = inputs[list].toIntVector();
+    return all.size() == 1 ? all[0] : all[static_cast<size_t>(d)];
+  };
   int64_t places = input.size(0);
-  for (int64_t d = 2; d < input.dim(); ++d) {
-    const size_t i = strides.size() == 1 ? 0 : static_cast<size_t>(d - 2);
-    places *= (input.size(d) + 2 * padding[i] - dilation[i] * (weight.size(d) - 1) - 1) / strides[i] + 1;
+  for (int64_t d = 0; d < input.dim() - 2; ++d) {
+    const int64_t reach = of_dim(5, d) * (weight.size(d + 2) - 1) + 1;
+    places *= (input.size(d + 2) + 2 * of_dim(4, d) - reach) / of_dim(3, d) + 1;
   }
   return 2 * places * weight.numel();
 }

@@ -277,22 +277,47 @@ TEST(MemoryEstimate, CountsAdaptersAndFrozenWeights) {
   }
 }
 
-// Flux: double and single blocks, rows of images and captions, and every way to split and save.
+// Flux: double and single blocks, images and captions with their frozen encoders, and every way to split and save.
 TEST(MemoryEstimate, CountsFlux) {
   const std::string full = "--activation_checkpoint.mode full ", none = "--activation_checkpoint.mode none ";
+  const std::string op = "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op ";
+  const std::string budget = "--activation_checkpoint.mode memory_budget --activation_checkpoint.memory_budget 0.5 ";
+  const std::string schedule = "--parallelism.pipeline_parallel_schedule ";
   const auto rows = [](int count, int pixels) {
     return absl::StrCat("--training.local_batch_size ", count, " --training.img_size ", pixels, " ");
   };
+  std::vector<Case> cases;
   for (const Ways& ways : std::vector<Ways>{
            {.ranks = 256, .replicate = 4, .more = full + rows(4, 256)},
            {.ranks = 256, .replicate = 4, .more = none + rows(4, 256)},
-           {.ranks = 8, .more = full + rows(16, 256)},
-           {.ranks = 8, .more = none + rows(16, 256)},
-           {.ranks = 8, .more = none + rows(2, 1024)},
-           {.ranks = 8, .more = full + rows(2, 1024)},
+           {.more = full + rows(16, 256)},
+           {.more = none + rows(2, 1024)},
+           {.more = full + rows(2, 1024)},
+           {.more = op + rows(2, 512)},
+           {.more = budget + rows(2, 512)},
+           {.ranks = 1, .more = full + rows(1, 256) + "--optimizer.state_dtype 8bit --training.dtype bfloat16"},
+           {.replicate = 8, .more = full + rows(2, 256)},
+           {.more = full + rows(2, 512) + "--training.enable_cpu_offload"},
+           {.more = full + rows(2, 512) + "--training.global_batch_size 64"},
+           {.more = full + rows(4, 256) + "--encoder.t5_weights int8"},
+           {.ranks = 64, .more = full + rows(32, 256) + "--encoder.t5_weights int8"},
+           {.more = full + rows(4, 256) + "--encoder.dtype float32"},
+           {.more = none + rows(1, 256) + "--training.mixed_precision_param float32"},
+           {.tp = 2, .more = none + rows(4, 256)},
+           {.tp = 8, .more = full + rows(8, 512)},
+           {.cp = 4, .more = none + rows(2, 1024)},
+           {.cp = 4, .more = full + rows(2, 1024) + "--parallelism.context_parallel_rotate_method alltoall"},
+           {.replicate = 2, .tp = 2, .cp = 2, .more = none + rows(2, 512)},
+           {.pp = 2, .more = none + rows(8, 256) + schedule + "1F1B"},
+           {.pp = 4, .more = full + rows(8, 256) + schedule + "Interleaved1F1B"},
+           {.pp = 2, .tp = 2, .more = none + rows(8, 256) + schedule + "GPipe"},
+           {.pp = 2, .more = none + rows(8, 256) + schedule + "ZBVZeroBubble"},
        }) {
-    compare({"flux_dev", words_of(ways)});
+    cases.push_back({"flux_dev", words_of(ways)});
   }
+  cases.push_back({"flux_debug", words_of({.ranks = 1, .more = none + rows(8, 256)})});
+  cases.push_back({"flux_debug", words_of({.ranks = 2, .tp = 2, .more = op + rows(8, 256)})});
+  for (const Case& one : cases) compare(one);
 }
 
 // The tiles of logits that QK-clip scans (nn/attention_core.h) live during one layer's forward pass, which is never the
