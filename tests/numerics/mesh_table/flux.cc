@@ -2,6 +2,8 @@
 
 #include "common/plan/models/flux.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <stdexcept>
 
 #include "absl/strings/match.h"

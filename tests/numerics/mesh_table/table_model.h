@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "common/plan/models/sizes.h"
 #include "tests/numerics/mesh_table/mesh_job.h"
 #include "worker/rank/comm/ledger.h"
 #include "worker/rank/data/loader/batch_source.h"
