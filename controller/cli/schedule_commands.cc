@@ -16,10 +16,12 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/config/parallelism.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/memory/blocks.h"
 #include "common/plan/models/activations.h"
+#include "common/plan/models/flux.h"
 #include "common/plan/models/sizes.h"
 #include "common/plan/pipeline/csv.h"
 #include "common/plan/pipeline/draw.h"
@@ -32,8 +34,20 @@
 namespace titan::cli {
 namespace {
 
-// Returns the FLOPs of one token's forward pass by block, up to a common factor, which cancels.
-std::map<std::string, double> flops_of_blocks(const models::ModelSpec& spec, std::int64_t seq_len) {
+std::map<std::string, double> flops_of_flux(const config::JobConfig& config, const models::FluxSpec& spec) {
+  const std::int64_t side = config.training.img_size / config::kPixelsPerToken;
+  const std::vector<std::string> names = models::block_names(spec);
+  const std::vector<double> flops = models::block_flops(spec, config.encoder.max_t5_encoding_len, side * side);
+  std::map<std::string, double> result;
+  for (std::size_t i = 0; i < names.size(); ++i) result[names[i]] = flops[i];
+  return result;
+}
+
+// Returns the FLOPs of a forward pass by block, up to a common factor, which cancels: of one token, or of one image
+// with its caption.
+std::map<std::string, double> flops_of_blocks(const config::JobConfig& config, const models::ModelSpec& spec) {
+  if (spec.flux) return flops_of_flux(config, *spec.flux);
+  const std::int64_t seq_len = config.training.seq_len;
   std::map<std::string, double> flops;
   for (const models::BlockSize& block : models::block_sizes(spec)) {
     flops[block.name] = static_cast<double>(block.active_params);
@@ -55,21 +69,12 @@ std::string explain(const config::JobConfig& config) {
                       "titan-rank --comm.mode fake_backend counts all");
 }
 
-// Returns the bytes that layer `name` ("layers.7"), the `number`th layer of its rank, keeps.
-std::int64_t kept_of(const models::BlockActivations& block, const config::ActivationCheckpointSection& ac,
-                     const std::string& name, int number) {
-  std::int64_t index = 0;
-  (void)absl::SimpleAtoi(name.substr(name.find('.') + 1), &index);
-  return memory::kept_bytes(block, ac, {.number = number, .index = index});
-}
-
 }  // namespace
 
 StageFigures stage_figures(const config::JobConfig& config, const models::ModelSpec& spec,
                            const pipeline::PipelinePlan& plan) {
-  const std::vector<models::BlockActivations> blocks =
-      models::block_activations(spec, memory::activation_shape(config));
-  std::map<std::string, double> flops = flops_of_blocks(spec, config.training.seq_len);
+  const std::vector<models::BlockActivations> blocks = memory::block_activations(config, spec);
+  std::map<std::string, double> flops = flops_of_blocks(config, spec);
   StageFigures figures{.bytes = {}, .scale = {}, .explanation = explain(config)};
   const config::ActivationCheckpointSection& ac = config.activation_checkpoint;
   figures.recomputed = memory::recomputed_share(ac, spec.n_layers);
@@ -80,9 +85,11 @@ StageFigures stage_figures(const config::JobConfig& config, const models::ModelS
     double work = 0;
     int& layer = layers[plan.schedule.rank_of(static_cast<int>(stage))];
     for (const std::string& name : plan.split[stage]) {
-      const bool first = block == 0, last = name == "output";
+      const bool first = block == 0, last = block + 1 == blocks.size();
       bytes += blocks[block].input;
-      bytes += first || last ? blocks[block].graph : kept_of(blocks[block], ac, name, ++layer);
+      const auto index = static_cast<std::int64_t>(block) - 1;
+      bytes += first || last ? blocks[block].graph
+                             : memory::kept_bytes(blocks[block], ac, {.number = ++layer, .index = index});
       work += flops[name];
       ++block;
     }

@@ -12,6 +12,7 @@
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
 #include "common/plan/config/json.h"
+#include "common/plan/config/model_kind.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/memory/estimate.h"
 #include "controller/cli/client.h"
@@ -44,6 +45,17 @@ std::string peak_text(const config::JobConfig& config) {
   return text;
 }
 
+// Describes the batch of a step.
+std::string batch_text(const config::JobConfig& config) {
+  const int64_t rows = config::global_batch(config);
+  if (config::kind_of(config.model) != config::ModelKind::kTextToImage)
+    return absl::StrCat(rows, " x ", config.training.seq_len, " tokens");
+  const int64_t size = config.training.img_size, side = size / config::kPixelsPerToken;
+  const int64_t text = config.encoder.max_t5_encoding_len;
+  return absl::StrCat(counted(rows, "image"), " of ", size, " x ", size, " pixels (", rows, " x ", side * side + text,
+                      " tokens: ", side * side, " of the image, ", text, " of its caption)");
+}
+
 }  // namespace
 
 int validate(const Globals& globals, const Source& source) {
@@ -56,8 +68,7 @@ int validate(const Globals& globals, const Source& source) {
   note(absl::StrCat(source.file.empty() ? "the configuration" : source.file, " is valid: ", config.model.name, " ",
                     config.model.flavor, ", ", counted(config.resources.ranks, "rank"),
                     config::processes(config) < config.resources.ranks ? " in one process, " : ", ",
-                    counted(config.training.steps, "step"), " of ", config::global_batch(config), " x ",
-                    config.training.seq_len, " tokens"));
+                    counted(config.training.steps, "step"), " of ", batch_text(config)));
   if (const std::string peak = peak_text(config); !peak.empty()) note(peak);
   return kExitOk;
 }

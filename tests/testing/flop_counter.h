@@ -1,39 +1,9 @@
 #pragma once
 
-#include <c10/util/ThreadLocalDebugInfo.h>
-
-#include <atomic>
-#include <cstdint>
-#include <memory>
+#include "worker/rank/trace/flop_counter.h"
 
 namespace titan::testing {
 
-// Counts floating-point operations (a multiply-add is two) of the matrix products and fused attentions that the calling
-// thread dispatches during the counter's lifetime. It includes backward passes on the CPU and threads with its
-// at::ThreadLocalState. It counts at LibTorch's dispatcher, so that no code reports about itself. A thread may have one
-// counter at a time.
-class FlopCounter {
- public:
-  FlopCounter();
-  ~FlopCounter();
-  FlopCounter(const FlopCounter&) = delete;
-  FlopCounter& operator=(const FlopCounter&) = delete;
-
-  int64_t products() const { return counts_->products; }  // FLOPs of mm, addmm, bmm and baddbmm.
-  // FLOPs of fused kernels, including the half that a causal mask hides.
-  int64_t attentions() const { return counts_->attentions; }
-  int64_t total() const { return products() + attentions(); }
-  void reset() { counts_->products = counts_->attentions = 0; }
-
- private:
-  friend struct FlopCallback;
-  struct Counts final : c10::DebugInfoBase {
-    std::atomic<int64_t> products{0}, attentions{0};
-  };
-
-  const std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
-  const c10::DebugInfoGuard guard_{c10::DebugInfoKind::TEST_INFO, counts_};
-  const uint64_t callback_;  // An at::CallbackHandle, whose header only the source needs.
-};
+using trace::FlopCounter;
 
 }  // namespace titan::testing

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
+#include "common/plan/memory/flux_blocks.h"
 
 namespace titan::memory {
 namespace {
@@ -247,15 +248,18 @@ int64_t within_budget(const std::vector<models::KnapsackItem>& items, double bud
 
 }  // namespace
 
+int64_t microbatch_rows(const config::JobConfig& config) {
+  const config::ParallelismSection& p = config.parallelism;
+  return p.pipeline_parallel_degree > 1 ? p.pipeline_parallel_microbatch_size : config.training.local_batch_size;
+}
+
 models::ActivationShape activation_shape(const config::JobConfig& config) {
   const config::ParallelismSection& p = config.parallelism;
-  const int64_t rows =
-      p.pipeline_parallel_degree > 1 ? p.pipeline_parallel_microbatch_size : config.training.local_batch_size;
   const std::string& type =
       config.training.dtype == "float64" ? config.training.dtype : config.training.mixed_precision_param;
   const int64_t element = type == "float64" ? 8 : type == "float32" ? 4 : 2;
   const bool deals_experts = p.expert_parallel_degree > 1;
-  return {.tokens = rows * config.training.seq_len / p.context_parallel_degree,
+  return {.tokens = microbatch_rows(config) * config.training.seq_len / p.context_parallel_degree,
           .tensor_ranks = p.tensor_parallel_degree,
           .sequence_parallel = p.enable_sequence_parallel,
           .loss_parallel = !p.disable_loss_parallel,
@@ -304,8 +308,15 @@ int64_t kept_bytes(const models::BlockActivations& layer, const config::Activati
   return by_whole_layers(ac) ? 0 : layer.by_operation;
 }
 
+std::vector<models::BlockActivations> block_activations(const config::JobConfig& config,
+                                                        const models::ModelSpec& spec) {
+  return spec.flux ? models::block_activations(*spec.flux, flux_shape(config))
+                   : models::block_activations(spec, activation_shape(config));
+}
+
 std::vector<BlockMemory> block_memory(const config::JobConfig& config, const models::ModelSpec& spec,
                                       const mesh::Mesh& mesh) {
+  if (spec.flux) return flux_block_memory(config, *spec.flux);
   const Sizes sizes(config, spec, mesh);
   const std::vector<models::BlockActivations> kept = models::block_activations(spec, sizes.shape);
   const int64_t experts = spec.moe ? spec.moe->num_experts / mesh.size(Axis::kExpert) : 0;

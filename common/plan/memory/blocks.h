@@ -13,8 +13,14 @@
 
 namespace titan::memory {
 
-// Returns the shape of one microbatch on one rank of a job.
+// Returns the rows of one microbatch.
+int64_t microbatch_rows(const config::JobConfig& config);
+
+// Returns the shape of one microbatch on one rank of a job of a language model.
 models::ActivationShape activation_shape(const config::JobConfig& config);
+
+// Returns what each block of the engine keeps of one microbatch on one rank of a job.
+std::vector<models::BlockActivations> block_activations(const config::JobConfig& config, const models::ModelSpec& spec);
 
 // Position of a layer.
 struct LayerPosition {
@@ -49,7 +55,7 @@ struct BlockMemory {
   std::vector<Moment> backward;
 };
 
-// Returns the memory of tok_embeddings, each layer and output, in this order.
+// Returns the memory of the engine's blocks, in order: for a decoder tok_embeddings, each layer and output.
 std::vector<BlockMemory> block_memory(const config::JobConfig& config, const models::ModelSpec& spec,
                                       const mesh::Mesh& mesh);
 

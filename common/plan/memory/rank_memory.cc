@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "common/plan/config/trained_model.h"
+#include "common/plan/config/validate.h"
+#include "common/plan/encoders/released.h"
+#include "common/plan/memory/flux_rows.h"
 
 namespace titan::memory {
 namespace {
@@ -69,6 +72,35 @@ double trained_share(const EstimatedBlock& block) {
   return static_cast<double>(elements) / static_cast<double>(all);
 }
 
+// Returns the index of each block in the model.
+std::map<std::string, size_t> places_of(const pipeline::PipelinePlan& plan) {
+  std::map<std::string, size_t> places;
+  for (const auto& stage : plan.split) {
+    for (const std::string& name : stage) places.emplace(name, places.size());
+  }
+  return places;
+}
+
+// Adds tokens, labels and RoPE tables; or images, captions and their frozen encoders.
+void add_rows(RankMemory& rank, const models::ModelSpec& spec) {
+  const config::JobConfig& config = rank.config;
+  if (spec.flux) {
+    const auto encoders = encoders::released_encoder_options(config.encoder, *spec.flux);
+    if (!encoders.ok()) return;  // peak_memory() gives no estimate.
+    const RowMemory memory = row_memory(config, *spec.flux, *encoders, /*t5_ranks=*/1);
+    rank.now.weights += memory.encoders;
+    rank.now.activations += memory.held;
+    update_peak(rank, memory.making);
+    return;
+  }
+  const int64_t rows = config.training.local_batch_size * config::accumulation_steps(config);
+  const int64_t wide = rank.bytes.compute == 8 ? 8 : 4;
+  rank.now.buffers += config.training.seq_len * wide *
+                      (spec.attention == models::Attention::kLatent ? spec.qk_rope_head_dim : spec.head_dim);
+  rank.now.activations +=
+      rows * config.training.seq_len / config.parallelism.context_parallel_degree * 2 * 8;  // Tokens and labels.
+}
+
 void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline::PipelinePlan& plan,
                 const mesh::Mesh& mesh, int place) {
   const std::optional<models::AdapterSpec> adapters = config::adapters_of(rank.config);
@@ -76,7 +108,8 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
   const std::map<std::string, std::vector<Unit>> units = units_of_blocks(rank.config, spec, mesh);
   if (adapters) rank.unpacked = largest_packed(spec, mesh, *adapters) * rank.bytes.compute;
   const std::vector<BlockMemory> memory = block_memory(rank.config, spec, mesh);
-  const std::vector<models::BlockActivations> kept = models::block_activations(spec, activation_shape(rank.config));
+  const std::vector<models::BlockActivations> kept = block_activations(rank.config, spec);
+  const std::map<std::string, size_t> places = places_of(plan);
   const config::ActivationCheckpointSection& ac = rank.config.activation_checkpoint;
   size_t count = 0;
   for (const int stage : plan.schedule.stages_of(place)) count += plan.split[stage].size();
@@ -91,13 +124,14 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
   for (const int stage : plan.schedule.stages_of(place)) {
     for (const std::string& name : plan.split[stage]) {
       const Reshard keep = keeps[position++];
-      const bool first = name == "tok_embeddings", last = name == "output";
-      const size_t index = first ? 0 : last ? memory.size() - 1 : std::stoul(name.substr(7)) + 1;
-      EstimatedBlock block{.memory = memory[index],
-                           .units = {},
-                           .kept = kept[index].graph,
-                           .recomputed = false,
-                           .reads_weights = !first};
+      const size_t index = places.at(name);
+      const bool first = index == 0, last = index + 1 == memory.size();
+      EstimatedBlock block{
+          .memory = memory[index],
+          .units = {},
+          .kept = memory[index].graph,
+          .recomputed = false,
+          .reads_weights = !first || spec.flux.has_value()};  // An embedding's gradient needs only tokens.
       for (const Unit& unit : units.at(name)) block.units.push_back(add_unit(rank, unit, keep));
       if (first) embedding = block.units.front();
       if (adapters) block.trained = trained_share(block);
@@ -121,11 +155,7 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
   }
   const bool head_elsewhere = rank.stages.count(plan.schedule.stages - 1) == 0;
   if (spec.tied_embeddings && embedding != nullptr && head_elsewhere) rank.shared = embedding;
-  const int64_t rows = rank.config.training.local_batch_size * rank.config.training.seq_len;
-  const int64_t wide = rank.bytes.compute == 8 ? 8 : 4;
-  rank.now.buffers += rank.config.training.seq_len * wide *
-                      (spec.attention == models::Attention::kLatent ? spec.qk_rope_head_dim : spec.head_dim);
-  rank.now.activations += rows / rank.config.parallelism.context_parallel_degree * 2 * 8;  // Tokens and labels.
+  add_rows(rank, spec);
   // Two messages of other stages may be received ahead.
   if (plan.schedule.ranks > 1) rank.now.buffers += 2 * memory.back().input;
 }

@@ -12,6 +12,7 @@
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/update_rules.h"
 #include "common/plan/memory/state_blocks.h"
+#include "common/plan/models/flux.h"
 #include "common/plan/models/sizes.h"
 
 namespace titan::memory {
@@ -43,14 +44,16 @@ bool splits_columns(const std::string& name) {
 }
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
-Part cut(const models::ParameterSpec& tensor, const mesh::Mesh& mesh) {
+Part cut(const models::ModelSpec& spec, const models::ParameterSpec& tensor, const mesh::Mesh& mesh) {
   Part part{.shape = tensor.shape,
             .expert = tensor.role == models::ParameterRole::kExpert,
             .coded = has_8bit_states(tensor.shape)};
   const int64_t expert = mesh.size(Axis::kExpert);
   const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
   const std::string& name = tensor.fqn;
-  if (part.expert) {
+  if (spec.flux) {
+    if (const auto dim = models::flux_tensor_dim(name)) part.shape[*dim] /= tensor_ranks;
+  } else if (part.expert) {
     part.shape[0] /= expert;
     if (ends_with_any(name, {".w1", ".w3", "mlp1_weight", "mlp1_bias"})) part.shape[1] /= tensor_ranks;
     if (ends_with_any(name, {".w2", "mlp2_weight"})) part.shape[2] /= tensor_ranks;
@@ -75,9 +78,10 @@ std::set<std::string> of_muon(const models::ModelSpec& spec, const config::Optim
 }
 
 // Returns the matrices of a layer's adapter, split as its weight is.
-std::vector<Part> adapter_parts(const models::ParameterSpec& weight, const mesh::Mesh& mesh,
-                                const models::AdapterSpec& adapters, const std::set<std::string>& muon) {
-  const Part part = cut(weight, mesh);
+std::vector<Part> adapter_parts(const models::ModelSpec& spec, const models::ParameterSpec& weight,
+                                const mesh::Mesh& mesh, const models::AdapterSpec& adapters,
+                                const std::set<std::string>& muon) {
+  const Part part = cut(spec, weight, mesh);
   const std::string layer = models::layer_of(weight.fqn);
   std::vector<Part> both;
   for (const bool is_b : {false, true}) {
@@ -172,14 +176,14 @@ std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig
   std::map<std::string, std::vector<Part>> parts;
   for (const models::ParameterSpec& tensor : models::parameters(spec)) {
     std::vector<Part>& own = parts[models::block_of(spec, tensor.fqn)];
-    own.push_back(cut(tensor, mesh));
+    own.push_back(cut(spec, tensor, mesh));
     own.back().muon = muon.contains(tensor.fqn);
     own.back().float8 = mesh.size(Axis::kFsdp) > 1 && config::gathered_as_float8(config, tensor.fqn, tensor.shape);
     if (!adapters) continue;
     const bool takes = models::takes_adapter(tensor);
     freeze(own.back(), models::may_be_packed(tensor) && adapters->base == models::BaseForm::kNf4);
     if (!takes || !models::any_pattern_names(adapters->targets, models::layer_of(tensor.fqn))) continue;
-    for (Part& part : adapter_parts(tensor, mesh, *adapters, muon)) own.push_back(std::move(part));
+    for (Part& part : adapter_parts(spec, tensor, mesh, *adapters, muon)) own.push_back(std::move(part));
   }
   std::map<std::string, std::vector<Unit>> units;
   for (const auto& [block, all] : parts) units[block] = units_of(all, mesh);
@@ -205,7 +209,7 @@ int64_t largest_packed(const models::ModelSpec& spec, const mesh::Mesh& mesh, co
   int64_t largest = 0;
   if (adapters.base != models::BaseForm::kNf4) return largest;
   for (const models::ParameterSpec& tensor : models::parameters(spec)) {
-    if (models::may_be_packed(tensor)) largest = std::max(largest, cut(tensor, mesh).numel());
+    if (models::may_be_packed(tensor)) largest = std::max(largest, cut(spec, tensor, mesh).numel());
   }
   return largest;
 }

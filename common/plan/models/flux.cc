@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/parameter_list.h"
 
@@ -129,6 +130,34 @@ int64_t flops_per_sample(const FluxSpec& spec, int64_t txt, int64_t img) {
   const int64_t read = parameter_count(spec) - doubles * square * (4 + 2 * spec.mlp_ratio);
   const int64_t modulations = square * (12 * doubles + 3 * singles + 2);
   return 6 * read * tokens - 6 * modulations * (tokens - 1) + 6 * spec.dim * tokens * tokens * (doubles + singles);
+}
+
+std::vector<double> block_flops(const FluxSpec& spec, int64_t txt, int64_t img) {
+  const int64_t dim = spec.dim, mlp = spec.mlp_hidden(), tokens = txt + img;
+  const int64_t vectors = (spec.guidance_embed ? 2 : 1) * (spec.time_channels + dim) + spec.vec_width + dim;
+  const int64_t attention = 4 * tokens * tokens * dim;
+  const auto flops = [](int64_t count) { return static_cast<double>(count); };
+  std::vector<double> blocks{flops(2 * dim * (img * spec.in_channels + txt * spec.txt_width + vectors))};
+  blocks.insert(blocks.end(), static_cast<size_t>(spec.n_double_blocks),
+                flops(2 * dim * (12 * dim + tokens * (4 * dim + 2 * mlp)) + attention));
+  blocks.insert(blocks.end(), static_cast<size_t>(spec.n_single_blocks),
+                flops(2 * dim * (3 * dim + tokens * (4 * dim + 2 * mlp)) + attention));
+  blocks.push_back(flops(2 * dim * (2 * dim + img * spec.in_channels)));
+  return blocks;
+}
+
+std::optional<int64_t> flux_tensor_dim(const std::string& fqn) {
+  const auto is = [&](const char* layer, const char* part) { return absl::EndsWith(fqn, absl::StrCat(layer, part)); };
+  for (const char* layer : {"_attn.qkv", "_mlp.0", ".linear1"}) {
+    if (is(layer, ".weight") || is(layer, ".bias")) return 0;
+  }
+  for (const char* layer : {"_mod.lin", ".modulation.lin", "adaLN_modulation.1"}) {
+    if (is(layer, ".weight")) return 0;  // All ranks gather the outputs, then each adds the whole bias.
+  }
+  for (const char* layer : {"_attn.proj", "_mlp.2", ".linear2"}) {
+    if (is(layer, ".weight")) return 1;
+  }
+  return std::nullopt;
 }
 
 mesh::Sizes split_sizes(const FluxSpec& spec) {

@@ -4,6 +4,7 @@
 // the form of Black Forest Labs' FLUX.1), as numbers: what shapes it, its parameters, FLOPs and activations.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,14 @@ std::vector<BlockSize> block_sizes(const FluxSpec& spec);
 // and 6 * dim * tokens^2 for the attention of each block. That is the count of causal attention, half of what is
 // computed.
 int64_t flops_per_sample(const FluxSpec& spec, int64_t txt, int64_t img);
+
+// Returns the FLOPs of each block's forward pass for one sample, in the order of block_names(). Attention counts in
+// full.
+std::vector<double> block_flops(const FluxSpec& spec, int64_t txt, int64_t img);
+
+// Returns the dim of a parameter that tensor ranks split: 0 for a matrix of which each has some outputs and for its
+// bias, 1 for one of which each has some inputs. Nothing if every rank has the whole parameter.
+std::optional<int64_t> flux_tensor_dim(const std::string& fqn);
 
 // Returns the sizes that tensor ranks must divide (mesh::check_divisible). It has no length: check_context() needs
 // both.

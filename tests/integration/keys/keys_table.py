@@ -61,6 +61,15 @@ ADAPTERS = {"model.converters": "lora"}
 BUDGET = {**DRY, "activation_checkpoint.mode": "memory_budget"}
 MIXED = '[{"name": "a", "dataset_path": "{data}"}, {"name": "b", "dataset_path": "{texts}", "weight": 2}]'
 FLOAT8 = {"model.converters": "quantize.linear.float8"}
+# A tiny Flux with random encoders, on pictures of 32 x 32 pixels.
+FLUX = {"model.name": "flux", "model.flavor": "flux-tiny-debug", "experimental.custom_import": "", "training.test_mode": True,
+        "training.dataset": "cc12m-test", "training.dataset_path": "{pictures}", "training.img_size": 32, "training.local_batch_size": 2,
+        "encoder.t5_encoder": "{t5}", "encoder.clip_encoder": "{clip}", "encoder.autoencoder_path": "{autoencoder}",
+        "encoder.max_t5_encoding_len": 12}
+FLUX_VALIDATES = {**FLUX, "validation.enable": True, "validation.freq": 3, "validation.steps": 1, "validation.local_batch_size": 1,
+                  "validation.dataset": "cc12m-test", "validation.dataset_path": "{pictures}", "validation.denoising_steps": 2,
+                  "validation.save_img_count": 0}
+FLUX_PAINTS = {**FLUX_VALIDATES, "validation.save_img_count": 1}
 EXPLODES = {"optimizer.lr": 1e37, "training.max_norm": 1e37}
 
 # Situations: the other keys that a key needs to have an effect. "after": the run starts from a copy of that preparation's dump folder. {full}
@@ -148,6 +157,11 @@ SITUATIONS = {
     "a dry run of bfloat16 adapters": {**ADAPTERS, **DRY, "model.name": "llama3", "model.flavor": "debugmodel",
                                        "training.mixed_precision_param": "bfloat16"},
     "a job of adapters": {"plain": True, **ADAPTERS},
+    "Flux": FLUX,
+    "Flux's damaged pictures": {**FLUX, "training.steps": 8},
+    "Flux's validation": FLUX_VALIDATES,
+    "Flux's pictures during validation": FLUX_PAINTS,
+    "Flux's guided pictures": {**FLUX_PAINTS, "validation.enable_classifier_free_guidance": True},
     # Decisions of the controller, with a built-in model.
     "a job": {"plain": True},
     "a job without recordings": {"plain": True, "comm.trace_buf_size": 0},
@@ -264,10 +278,16 @@ ROWS = [
     ("training.dataloader.packing", "best_fit", "loss", "short documents"),
     ("training.dataloader.packing_window", 2, "loss", "packed documents"),
     *each("training.dataloader.format", ["webdataset", "image_folder", "parquet_images", "encodings"], "refused", "a job", "holds images"),
+    ("training.dataloader.max_bad_samples", 0, "facts", "Flux's damaged pictures"),
+    *keys("training.dataloader", {"image_key": "jpg", "caption_key": "text"}, "facts", "Flux"),
     *keys("training.dataloader", {"max_bad_samples": -1, "image_key": "png", "caption_key": "text", "decode_threads": 4}, "warned",
           "a job", OFF),
+    *keys("training", {"classifier_free_guidance_prob": 0.447, "img_size": 48}, "loss", "Flux"),
+    ("training.test_mode", False, "facts", "Flux"),
     *keys("training", {"classifier_free_guidance_prob": 0.447, "guidance_scale": 3.5, "img_size": 512, "test_mode": True}, "warned", "a job", OFF),
 
+    *keys("encoder", {"t5_encoder": "{other_t5}", "clip_encoder": "{other_clip}", "autoencoder_path": "{other_autoencoder}",
+                      "max_t5_encoding_len": 16, "dtype": "bfloat16", "t5_weights": "int8"}, "loss", "Flux"),
     *keys("encoder", {"t5_encoder": "google/t5-v1_1-xxl", "clip_encoder": "/clip", "autoencoder_path": "/ae.safetensors",
                       "max_t5_encoding_len": 512, "t5_weights": "int8", "shard_t5": False}, "warned", "a job", OFF),
     *each("encoder.dtype", ["float32", "bfloat16"], "warned", "a job", OFF),
@@ -410,6 +430,10 @@ ROWS = [
           "a job that validates", "holds images"),
     *keys("validation.dataloader", {"max_bad_samples": -1, "image_key": "png", "caption_key": "text", "decode_threads": 4}, "warned",
           "a job", OFF),
+    ("validation.all_timesteps", True, "validation", "Flux's validation"),
+    *keys("validation", {"save_img_count": 2, "save_img_folder": "samples"}, "files", "Flux's pictures during validation"),
+    *keys("validation", {"denoising_steps": 3, "enable_classifier_free_guidance": True}, "sizes", "Flux's pictures during validation"),
+    ("validation.classifier_free_guidance_scale", 50, "sizes", "Flux's guided pictures"),
     *keys("validation", {"enable_classifier_free_guidance": True, "classifier_free_guidance_scale": 2.0, "denoising_steps": 4,
                          "save_img_count": -1, "save_img_folder": "samples", "all_timesteps": True}, "warned", "a job", OFF),
     ("validation.eval_freq", 5, "warned", "a job", "has no effect"),

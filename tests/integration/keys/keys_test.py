@@ -19,7 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common/io/hub"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "worker/rank/model/flux"))
 from fake_hub import FakeHub
+from flux_training_test import AUTOENCODER, CLIP, T5, write_archive
 from keys_table import ELSEWHERE, ONE_VALUE, PREPARATIONS, ROWS, SHOWN, SITUATIONS, SMALL
 from paths import BIN, SOURCE
 
@@ -117,6 +119,7 @@ class Runs:
         for folder in ("data", "texts"):
             (self.places[folder] / "part.txt").write_text("".join(f"paragraph {i}\n\n" for i in range(2000)))
         self.places["csv"].write_text("0F0,0F1,,,0B0,0B1\n,1F0,1F1,1B0,1B1,\n")
+        self.prepare_flux()
         for name, flags in PREPARATIONS.items():
             self.trainings.append(self.training(self.scratch / name, flags))
         self.train()
@@ -125,6 +128,18 @@ class Runs:
         for path in (self.places["hf"] / "checkpoint" / "step-3").iterdir():
             if "safetensors" in path.name:
                 shutil.copy(path, self.places["assets"])
+
+    def prepare_flux(self):
+        """Writes pictures and encoders without weights, and others with other numbers."""
+        self.places["pictures"] = self.scratch / "pictures"
+        self.places["pictures"].mkdir()
+        write_archive(self.places["pictures"] / "part.tar", 24)
+        encoders = {"t5": T5, "clip": CLIP, "autoencoder": AUTOENCODER, "other_t5": {**T5, "d_ff": 24},
+                    "other_clip": {**CLIP, "intermediate_size": 32}, "other_autoencoder": {**AUTOENCODER, "layers_per_block": 2}}
+        for name, config in encoders.items():
+            self.places[name] = self.scratch / name
+            self.places[name].mkdir()
+            (self.places[name] / "config.json").write_text(json.dumps(config))
 
     # str.format() does not work here: braces may be part of JSON.
     def placed(self, text):

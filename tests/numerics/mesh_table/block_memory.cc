@@ -1,6 +1,5 @@
-#include "tests/numerics/mesh_table/block_memory.h"
-
 #include "absl/strings/match.h"
+#include "tests/numerics/mesh_table/language.h"
 
 namespace titan::testing {
 namespace {
@@ -200,11 +199,11 @@ class BlockMemory {
 
 }  // namespace
 
-int64_t bytes_for_backward(const RankShare& share, const std::string& block, int64_t microbatch) {
+int64_t language_bytes_for_backward(const RankShare& share, const std::string& block, int64_t microbatch) {
   return BlockMemory(share, microbatch).for_backward(block);
 }
 
-int64_t bytes_for_weights(const RankShare& share, const std::string& block, int64_t microbatch) {
+int64_t language_bytes_for_weights(const RankShare& share, const std::string& block, int64_t microbatch) {
   return BlockMemory(share, microbatch).for_weights(block);
 }
 

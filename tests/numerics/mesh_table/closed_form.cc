@@ -29,8 +29,8 @@ ClosedForm closed_form(const MeshJob& job, int rank, const std::vector<RankRecor
   }
   form.optimizer_bytes = 2 * form.parameter_bytes;
   form.traffic = traffic_of(share);
-  form.product_flops = product_flops_of(share);
-  form.attention_flops = attention_flops_of(share);
+  form.product_flops = share.model.product_flops(share);
+  form.attention_flops = share.model.attention_flops(share);
   form.held = resident_bytes_of(share);
   return form;
 }

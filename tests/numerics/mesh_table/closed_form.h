@@ -24,8 +24,6 @@ struct ClosedForm {
 ClosedForm closed_form(const MeshJob& job, int rank, const std::vector<RankRecord>& records);
 
 comm::LedgerCounts traffic_of(const RankShare& share);
-int64_t product_flops_of(const RankShare& share);
-int64_t attention_flops_of(const RankShare& share);
 std::vector<int64_t> resident_bytes_of(const RankShare& share);
 
 }  // namespace titan::testing

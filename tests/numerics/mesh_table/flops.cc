@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "tests/numerics/mesh_table/closed_form.h"
+#include "tests/numerics/mesh_table/language.h"
 #include "worker/rank/parallel/context_load_balance.h"
 
 namespace titan::testing {
@@ -129,7 +129,7 @@ int64_t scores_of_layer(const RankShare& share, const at::Tensor& tokens, int64_
 }  // namespace
 
 // A product x [tokens, in] W^T runs once in each forward pass, and costs twice as much in the backward pass.
-int64_t product_flops_of(const RankShare& share) {
+int64_t language_product_flops(const RankShare& share) {
   int64_t sum = 0;
   const auto add = [&](const Part& part, int64_t tokens, int64_t passes) {
     sum += (2 * passes + 4) * share.microbatches * tokens * part.numel();
@@ -159,7 +159,7 @@ int64_t product_flops_of(const RankShare& share) {
 
 // Forward: the scores and their product with the values. Backward: the scores again, and the gradients of queries,
 // keys, weights and values. The CPU's kernel has one head size.
-int64_t attention_flops_of(const RankShare& share) {
+int64_t language_attention_flops(const RankShare& share) {
   const at::Tensor tokens = tokens_of_step(share.job, share.job.steps - 1);
   const int64_t size = std::max(share.spec.head_dim, share.spec.v_head_dim);
   std::map<std::pair<int64_t, int64_t>, int64_t> known;  // Keyed by chunk and window.

@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "tests/numerics/mesh_table/block_memory.h"
 #include "tests/numerics/mesh_table/closed_form.h"
 #include "tests/numerics/mesh_table/messages.h"
 #include "worker/rank/runtime/engine/pairs.h"
@@ -83,26 +82,29 @@ class Held {
         if (run_ + 1 == share_.runs) reduced_.insert(action.stage);
         break;
     }
-    if (action.stage == 0 && action.work != ComputationType::kForward) embedding_summed_ = true;
+    if (share_.model.embeds_tokens() && action.stage == 0 && action.work != ComputationType::kForward)
+      embedding_summed_ = true;
   }
 
   using Known = std::map<Place, int64_t>;
 
-  template <typename Bytes>
-  int64_t stage_bytes(const Bytes& of_block, int stage, int64_t microbatch, Known& known) {
+  using BlockBytes = int64_t (TableModel::*)(const RankShare&, const std::string&, int64_t) const;
+
+  int64_t stage_bytes(BlockBytes of_block, int stage, int64_t microbatch, Known& known) {
     const auto [place, is_new] = known.try_emplace({stage, microbatch}, 0);
     if (!is_new) return place->second;
-    for (const std::string& block : plan_.split[stage]) place->second += of_block(share_, block, microbatch);
+    for (const std::string& block : plan_.split[stage])
+      place->second += (share_.model.*of_block)(share_, block, microbatch);
     return place->second;
   }
 
   int64_t total(int64_t in_flight) {
     int64_t sum = in_flight;
     for (const auto& [stage, microbatch] : waiting_) {
-      sum += stage_bytes(bytes_for_backward, stage, microbatch, for_backward_);
+      sum += stage_bytes(&TableModel::bytes_for_backward, stage, microbatch, for_backward_);
     }
     for (const auto& [stage, microbatch] : halved_) {
-      sum += stage_bytes(bytes_for_weights, stage, microbatch, for_weights_);
+      sum += stage_bytes(&TableModel::bytes_for_weights, stage, microbatch, for_weights_);
     }
     return sum + weights() + gradients();
   }
@@ -217,7 +219,8 @@ class Held {
   int64_t halved_embeddings() const {
     int64_t sum = 0;
     for (const auto& [stage, microbatch] : halved_) {
-      if (stage == 0) sum += share_.parts_of("tok_embeddings").front().numel() * share_.bytes;
+      if (stage == 0 && share_.model.embeds_tokens())
+        sum += share_.parts_of("tok_embeddings").front().numel() * share_.bytes;
     }
     return sum;
   }

@@ -7,13 +7,11 @@
 
 #include "common/plan/config/parallelism.h"
 #include "common/plan/models/sizes.h"
+#include "tests/numerics/mesh_table/table_model.h"
 #include "tests/testing/allocation_meter.h"
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
-#include "worker/rank/data/loader/batch.h"
 #include "worker/rank/model/decoder/decoder.h"
-#include "worker/rank/model/language/objective.h"
-#include "worker/rank/nn/loss.h"
 #include "worker/rank/optim/grad_norm.h"
 #include "worker/rank/optim/optimizer.h"
 #include "worker/rank/parallel/expert_balance.h"
@@ -34,20 +32,11 @@ T require(absl::StatusOr<T> result) {
   return *std::move(result);
 }
 
-// Returns rows [first, first + count) of one step's batch, which are the same on every mesh. Some labels are ignored,
-// some tokens end documents.
-data::Batch rows_of_step(const MeshJob& job, int step, int64_t first, int64_t count) {
-  const at::Tensor tokens = tokens_of_step(job, step).narrow(0, first, count);
-  const int64_t length = tokens.size(1);
-  const at::Tensor labels = tokens.slice(1, 1).clone();
-  labels.masked_fill_(labels.eq(3), nn::kIgnoreIndex);
-  return {{data::kTokens, tokens.slice(1, 0, length - 1).contiguous()}, {data::kLabels, labels}};
-}
-
 // One rank's model and the engine that runs it.
 class RankJob {
  public:
-  RankJob(const MeshJob& job, ThreadRank& self) : job_(job), self_(self), mesh_(*self.mesh), objective_(job.spec) {
+  RankJob(const MeshJob& job, ThreadRank& self)
+      : job_(job), self_(self), mesh_(*self.mesh), table_(table_model(job.spec)), objective_(table_.objective(job)) {
     const config::JobConfig& config = job.config;
     const pipeline::PipelinePlan plan = require(config::pipeline_plan(config, models::block_names(job.spec)));
     schedule_ = plan.schedule;
@@ -106,14 +95,14 @@ class RankJob {
     const int64_t of_run = job_.config.training.local_batch_size;
     std::vector<Microbatches> runs;
     for (int64_t row = first; row < first + rows; row += of_run) {
-      runs.push_back(runtime::make_microbatches(objective_, rows_of_step(job_, step, row, of_run), options_).contexts);
+      runs.push_back(
+          runtime::make_microbatches(*objective_, table_.rows_of_step(job_, step, row, of_run), options_).contexts);
     }
     return runs;
   }
 
   void forward_backward(int step) {
-    const int64_t tokens =
-        nn::count_valid(rows_of_step(job_, step, 0, job_.global_batch).at(data::kLabels)).item<int64_t>();
+    const int64_t terms = table_.loss_terms(job_, step);
     const std::vector<Microbatches> runs = microbatches_of_step(step);
     record_.held.clear();
     forget_routing();
@@ -131,13 +120,13 @@ class RankJob {
     for (const Microbatches& microbatches : runs) {
       const bool last = &microbatches == &runs.back();
       loss_ += executor_->run(
-          schedule_, microbatches, [tokens] { return at::scalar_tensor(tokens, at::kLong); }, last);
+          schedule_, microbatches, [terms] { return at::scalar_tensor(terms, at::kLong); }, last);
       note_routing();
       first_microbatch_ += microbatches.size();
     }
     model_->finish_step();
     if (!runtime::reports_loss(schedule_, mesh_)) loss_.zero_();
-    loss_ /= static_cast<double>(tokens);
+    loss_ /= static_cast<double>(terms);
     record_.traffic = comm::subtract(self_.ledger.counts(), before);
     if (!flops) return;
     record_.product_flops = flops->products();
@@ -237,7 +226,8 @@ class RankJob {
   std::optional<parallel::ExpertBalance> balance_;
   bool early_ = false;  // Units are updated as soon as their gradients are complete.
   double early_squares_ = 0;
-  const model::LanguageObjective objective_;
+  const TableModel& table_;
+  const std::unique_ptr<model::Objective> objective_;
   runtime::MicrobatchOptions options_;
   at::Tensor loss_;
   size_t first_microbatch_ = 0;  // First microbatch of the current run, within the step.
@@ -245,12 +235,6 @@ class RankJob {
 };
 
 }  // namespace
-
-at::Tensor tokens_of_step(const MeshJob& job, int step) {
-  const int64_t length = job.config.training.seq_len + 1;
-  const at::Tensor places = at::arange(job.global_batch * length, at::kLong).view({job.global_batch, length});
-  return (places * 7919 + 31 * step + places.div(13, "floor")).remainder(job.spec.vocab_size);
-}
 
 std::vector<RankRecord> run_mesh_job(const MeshJob& job) {
   const mesh::Mesh mesh = require(runtime::make_mesh(job.config.parallelism, job.world));

@@ -17,7 +17,8 @@ namespace titan::testing {
 
 struct MeshJob {
   models::ModelSpec spec;
-  // Only parallelism, activation_checkpoint, debug, training and optimizer.early_step_in_backward are read.
+  // Only parallelism, encoder.max_t5_encoding_len, activation_checkpoint, debug, training and
+  // optimizer.early_step_in_backward are read.
   config::JobConfig config;
   int world = 1;
   int64_t global_batch = 8;
@@ -56,7 +57,8 @@ struct RankRecord {
   int64_t optimizer_bytes = 0;
 };
 
-// Returns all tokens of one step and, at the end of each row, the last label: int64 [global_batch, seq_len + 1].
+// Returns all tokens of one step of a language model and, at the end of each row, the last label: int64 [global_batch,
+// seq_len + 1].
 at::Tensor tokens_of_step(const MeshJob& job, int step);
 
 // Returns one record per rank. Throws the message if the job's configuration is invalid.

@@ -16,10 +16,6 @@ using mesh::Axis;
 
 namespace {
 
-bool ends_with_any(const std::string& name, std::initializer_list<const char*> endings) {
-  return std::any_of(endings.begin(), endings.end(), [&](const char* one) { return absl::EndsWith(name, one); });
-}
-
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
@@ -29,6 +25,7 @@ int64_t Part::numel() const { return std::accumulate(shape.begin(), shape.end(),
 RankShare::RankShare(const MeshJob& whole, int my_rank, const std::vector<RankRecord>& all)
     : job(whole),
       spec(whole.spec),
+      model(table_model(whole.spec)),
       parallelism(whole.config.parallelism),
       records(all),
       mesh(runtime::make_mesh(whole.config.parallelism, whole.world).value()),
@@ -46,12 +43,12 @@ RankShare::RankShare(const MeshJob& whole, int my_rank, const std::vector<RankRe
   rows = pipeline > 1 ? parallelism.pipeline_parallel_microbatch_size : job.config.training.local_batch_size;
   microbatches = in_a_step / rows;
   runs = in_a_step / job.config.training.local_batch_size;
-  tokens = rows * job.config.training.seq_len / context;
-  edge_tokens = tokens / (sequence ? tensor : 1);
+  tokens = model.tokens(*this);
+  edge_tokens = model.edge_tokens(*this);
   routed_tokens = tokens / (apart ? tensor : 1);
   int layer = 0;
   for (const std::string& name : blocks()) {
-    if (absl::StartsWith(name, "layers.") && is_recomputed(layer++)) recomputed_.insert(name);
+    if (is_layer(name) && is_recomputed(layer++)) recomputed_.insert(name);
   }
 }
 
@@ -83,36 +80,9 @@ const std::vector<Part>& RankShare::parts_of(const std::string& block) const {
   std::vector<Part>& parts = known->second;
   if (!is_new) return parts;
   for (const models::ParameterSpec& one : models::parameters(spec)) {
-    const bool in_layer = absl::StartsWith(one.fqn, block + ".");
-    const bool in_head = block == "output" && (one.fqn == "norm.weight" || one.fqn == "output.weight");
-    if (in_layer || in_head) parts.push_back(cut(one.fqn, one.shape, one.role == models::ParameterRole::kExpert));
+    if (models::block_of(spec, one.fqn) == block) parts.push_back(model.cut(*this, one));
   }
   return parts;
-}
-
-Part RankShare::cut(const std::string& name, std::vector<int64_t> shape, bool is_expert) const {
-  Part part{name, std::move(shape), is_expert};
-  if (part.expert) part.shape[0] /= expert;
-  if (tensor == 1) return part;
-  if (part.expert) {
-    if (apart) return part;
-    if (ends_with_any(name, {".w1", ".w3", "mlp1_weight", "mlp1_bias"})) part.shape[1] /= tensor;
-    if (ends_with_any(name, {".w2", "mlp2_weight"})) part.shape[2] /= tensor;
-    // mlp2_bias is whole: each rank adds its share of it, and computes its whole gradient.
-  } else if (ends_with_any(
-                 name, {"wq.weight", "wk.weight", "wv.weight", "wq.bias", "wk.bias", "wv.bias", "sinks", "wq_b.weight",
-                        "wkv_b.weight", ".w1.weight", ".w3.weight", "tok_embeddings.weight"}) ||
-             name == "output.weight") {
-    part.shape[0] /= tensor;
-  } else if (ends_with_any(name, {"wo.weight", ".w2.weight"})) {
-    part.shape[1] /= tensor;
-  } else if (ends_with_any(name, {"q_norm.weight", "k_norm.weight", "kv_norm.weight", "wq_a.weight", "wkv_a.weight",
-                                  "router.gate.weight", "router.gate.bias"})) {
-    part.partial = true;  // Equal on all ranks, but the next layer uses only this rank's part.
-  } else {
-    part.partial = sequence;  // Norms between sub-blocks, wo's bias.
-  }
-  return part;
 }
 
 std::vector<Unit> RankShare::units_of(const std::vector<Part>& parts) const {

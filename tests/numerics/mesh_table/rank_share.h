@@ -10,6 +10,7 @@
 #include "common/plan/mesh/mesh.h"
 #include "common/plan/pipeline/plan.h"
 #include "tests/numerics/mesh_table/mesh_job.h"
+#include "tests/numerics/mesh_table/table_model.h"
 
 namespace titan::testing {
 
@@ -51,6 +52,7 @@ class RankShare {
 
   const MeshJob& job;
   const models::ModelSpec& spec;
+  const TableModel& model;
   const config::ParallelismSection& parallelism;
   const std::vector<RankRecord>& records;
   const mesh::Mesh mesh;
@@ -79,6 +81,10 @@ class RankShare {
   // Returns the elements of one rank's padded piece.
   int64_t padded(const Part& part) const;
 
+  // Whether it is a block between the model's first and last.
+  bool is_layer(const std::string& block) const {
+    return block != plan.split.front().front() && block != plan.split.back().back();
+  }
   // Returns how often a block's forward pass runs.
   int64_t passes(const std::string& block) const { return recomputed_.count(block) > 0 ? 2 : 1; }
   // Returns the calls of a recomputed layer that may save results; empty for other layers.
@@ -96,7 +102,6 @@ class RankShare {
   static int64_t layer_number(const std::string& layer) { return std::stoll(layer.substr(7)); }
 
  private:
-  Part cut(const std::string& fqn, std::vector<int64_t> shape, bool is_expert) const;
   bool is_recomputed(int local_layer) const;
   std::vector<Call> all_calls(const std::string& layer, int64_t microbatch) const;
   void choose_every_second(const std::string& layer, std::vector<Call>& calls) const;

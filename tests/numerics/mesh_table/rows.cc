@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
+#include "common/plan/models/flux.h"
 #include "common/plan/pipeline/csv.h"
 #include "common/plan/pipeline/generators.h"
 
@@ -17,7 +18,23 @@ namespace {
 
 using Change = std::function<void(config::JobConfig&)>;
 
-constexpr int64_t kGlobalBatch = 8, kSeqLen = 32;
+constexpr int64_t kGlobalBatch = 8, kSeqLen = 32, kCaption = 8, kImageSize = 64;
+
+models::ModelSpec small_flux_spec() {
+  return models::flux_model({.flavor = "small",
+                             .dim = 32,
+                             .n_heads = 4,
+                             .n_double_blocks = 2,
+                             .n_single_blocks = 2,
+                             .in_channels = 8,
+                             .txt_width = 12,
+                             .vec_width = 6,
+                             .time_channels = 8,
+                             .axes_dim = {2, 2, 4}});
+}
+
+// Flux begins with modulations and a last layer of zeros, through which no gradient passes.
+void fill_zeros(at::Tensor& values) { values.masked_fill_(values.eq(0), 0.05); }
 
 struct Degrees {
   int pp = 1, replicate = 1, shard = 1, cp = 1, tp = 1, ep = 1, etp = 1;
@@ -44,11 +61,14 @@ class Table {
     row.covers = covers;
     row.family = family;
     MeshJob& job = row.job;
-    job.spec = small_spec(family);
+    job.spec = family == "flux" ? small_flux_spec() : small_spec(family);
+    if (job.spec.flux) job.start_from = fill_zeros;
     job.world = degrees.world();
     job.global_batch = kGlobalBatch;
     config::JobConfig& config = job.config;
     config.training.seq_len = kSeqLen;
+    config.training.img_size = kImageSize;
+    config.encoder.max_t5_encoding_len = kCaption;
     config.training.local_batch_size = kGlobalBatch / (degrees.replicate * degrees.shard);
     config.activation_checkpoint.mode = "none";
     config.resources.ranks = degrees.world();
@@ -137,6 +157,31 @@ Change force_balance() {
 }
 Change offload() {
   return [](config::JobConfig& config) { config.training.enable_cpu_offload = true; };
+}
+
+// Adds Flux on every axis, in pairs and triples. torchtitan has only FSDP, HSDP and CP for it.
+void flux_rows(Table& table) {
+  const std::string flux = "flux";
+  table.add(flux, {.shard = 4}, "", "");
+  table.add(flux, {.shard = 4}, "full AC", "Flux FSDP", {recompute("full")});
+  table.add(flux, {.shard = 2}, "selective AC op", "", {recompute("selective", "op")});
+  table.add(flux, {.shard = 2}, "4 microbatches, reshard always", "", {accumulate(1), reshard("always")});
+  table.add(flux, {.replicate = 4}, "", "");
+  table.add(flux, {.replicate = 2, .shard = 2}, "selective AC", "", {recompute("selective")});
+  table.add(flux, {.cp = 2}, "", "");
+  table.add(flux, {.cp = 4}, "alltoall, full AC", "", {ring(), recompute("full")});
+  table.add(flux, {.tp = 2}, "", "");
+  table.add(flux, {.tp = 4}, "full AC", "", {recompute("full")});
+  table.add(flux, {.pp = 2}, "1F1B", "", {schedule("1F1B")});
+  table.add(flux, {.pp = 2}, "Interleaved1F1B, full AC", "", {schedule("Interleaved1F1B"), recompute("full")});
+  table.add(flux, {.pp = 2, .tp = 2}, "1F1B", "", {schedule("1F1B")});
+  table.add(flux, {.pp = 2, .shard = 2}, "GPipe", "", {schedule("GPipe")});
+  table.add(flux, {.pp = 2, .cp = 2}, "1F1B", "", {schedule("1F1B")});
+  table.add(flux, {.shard = 2, .tp = 2}, "", "");
+  table.add(flux, {.shard = 2, .cp = 2}, "", "");
+  table.add(flux, {.cp = 2, .tp = 2}, "selective AC op", "", {recompute("selective", "op")});
+  table.add(flux, {.replicate = 2, .shard = 2, .cp = 2}, "full AC", "Flux HSDP CP 2 (8)", {recompute("full")});
+  table.add(flux, {.shard = 2, .cp = 2, .tp = 2}, "full AC", "", {recompute("full")});
 }
 
 // Adds torchtitan's integration tests of language models, mesh by mesh.
@@ -363,6 +408,7 @@ const std::vector<MeshRow>& mesh_rows() {
     early_rows(table);
     expert_rows(table);
     schedule_rows(table);
+    flux_rows(table);
     return table.take();
   }());
   return rows;

@@ -10,7 +10,7 @@ using mesh::Axis;
 
 class Traffic {
  public:
-  explicit Traffic(const RankShare& share) : share_(share), whole_(share.tokens * share.spec.dim * share.bytes) {}
+  explicit Traffic(const RankShare& share) : share_(share) {}
 
   comm::LedgerCounts result() {
     for (const int stage : share_.plan.schedule.stages_of(share_.mesh.index(share_.rank, Axis::kPipeline))) {
@@ -19,19 +19,15 @@ class Traffic {
     const std::vector<std::string> names = share_.blocks();
     for (size_t i = 0; i < names.size(); ++i) block(names[i], /*is_near_end=*/i + 2 >= names.size());
     if (share_.has_one_tied_end()) tied_pair(/*has_head=*/names.back() == "output");
-    return counts_;
+    return counts_.counts();
   }
 
  private:
   void add(const char* group, const char* operation, int64_t calls, int64_t bytes) {
-    if (calls == 0) return;
-    comm::LedgerEntry& entry = counts_[absl::StrCat(group, "/", operation)];
-    entry.calls += calls;
-    entry.bytes += calls * bytes;
+    counts_.add(group, operation, calls, bytes);
   }
 
   int64_t microbatches() const { return share_.microbatches; }
-  int64_t tensor() const { return share_.tensor; }
 
   // Adds the messages between stages of different ranks.
   void transfers(int stage) {
@@ -46,15 +42,7 @@ class Traffic {
 
   void block(const std::string& name, bool is_near_end) {
     for (const Unit& one : share_.units_of(share_.parts_of(name))) unit(name, one, is_near_end);
-    if (name == "tok_embeddings") return embedding();
-    if (name == "output") return head();
-    enter_and_leave(share_.passes(name), share_.scatter_passes(name, 0));
-    if (share_.context > 1) attention(share_.attention_passes(name));
-    if (share_.has_experts(name)) {
-      mixture(name);
-    } else {
-      enter_and_leave(share_.passes(name), share_.scatter_passes(name, 1));
-    }
+    share_.model.add_traffic(share_, name, counts_);
   }
 
   // Returns how often a unit is gathered in one step.
@@ -93,97 +81,38 @@ class Traffic {
     if (has_head) unit("output.tied", {{matrix}}, true);
   }
 
-  void embedding() {
-    if (tensor() == 1) return;
-    if (share_.sequence) {
-      add("tp", "reduce_scatter", microbatches(), whole_);
-      add("tp", "all_gather", microbatches(), whole_);
-    } else {
-      add("tp", "all_reduce", microbatches(), whole_);
-    }
-  }
-
-  // Adds the traffic around a sub-block: an all-gather in each of `passes` forward passes and a reduce-scatter
-  // backward, a reduce-scatter in each of `sums` forward passes and an all-gather backward. Without sequence
-  // parallelism it is one all-reduce in each of `passes` forward passes and one backward.
-  void enter_and_leave(int64_t passes, int64_t sums, bool can_overlap = true) {
-    if (tensor() == 1) return;
-    if (can_overlap && share_.asynchronous) {
-      // Pieces are sent to and received from each other rank.
-      for (const char* operation : {"send", "recv"}) {
-        add("tp", operation, (passes + 1 + sums + 1) * microbatches() * (tensor() - 1), whole_ / tensor());
-      }
-    } else if (share_.sequence) {
-      add("tp", "all_gather", (passes + 1) * microbatches(), whole_);
-      add("tp", "reduce_scatter", (sums + 1) * microbatches(), whole_);
-    } else {
-      add("tp", "all_reduce", (passes + 1) * microbatches(), whole_);
-    }
-  }
-
-  void attention(int64_t passes) {
-    const models::ModelSpec& spec = share_.spec;
-    const int64_t heads = (spec.attention == models::Attention::kLatent ? spec.n_heads : spec.n_kv_heads) / tensor();
-    const int64_t block = share_.tokens * heads * (spec.head_dim + spec.v_head_dim) * share_.bytes;
-    const int64_t n = share_.context;
-    if (share_.parallelism.context_parallel_rotate_method == "alltoall") {
-      for (const char* operation : {"send", "recv"}) {
-        add("cp", operation, microbatches() * (passes * (n - 1) + (n - 1) + n), block);
-      }
-    } else {
-      add("cp", "all_gather", microbatches() * (passes + 1), n * block);
-      add("cp", "reduce_scatter", microbatches(), n * block);
-    }
-  }
-
-  void mixture(const std::string& name) {
-    const models::MoeSpec& moe = *share_.spec.moe;
-    const int64_t passes = share_.passes(name);
-    if (share_.expert > 1) {
-      const int64_t exchanges = share_.exchange_passes(name), row = share_.spec.dim * share_.bytes;
-      int64_t rows = microbatches() * share_.routed_tokens * moe.top_k;
-      for (int64_t i = 0; i < microbatches(); ++i) rows += share_.received(name, i);
-      comm::LedgerEntry& entry = counts_["ep/all_to_all"];
-      entry.calls += microbatches() * (3 * exchanges + 2);
-      entry.bytes += exchanges * microbatches() * 8 * moe.num_experts;
-      entry.bytes += (exchanges + 1) * rows * row;
-    }
-    if (!share_.apart) {
-      enter_and_leave(passes, share_.scatter_passes(name, 1), /*can_overlap=*/false);
-    } else if (moe.num_shared_experts > 0) {
-      enter_and_leave(passes, share_.scatter_passes(name, 1));
-    } else if (!share_.sequence) {
-      add("tp", "all_gather", (passes + 1) * microbatches(), whole_);
-    }
-  }
-
-  void head() {
-    if (tensor() == 1) return;
-    const int64_t tokens = share_.tokens;
-    if (share_.asynchronous) {
-      for (const char* operation : {"send", "recv"}) {
-        add("tp", operation, microbatches() * 2 * (tensor() - 1), whole_ / tensor());
-      }
-    } else if (share_.sequence) {
-      add("tp", "all_gather", microbatches(), whole_);
-      add("tp", "reduce_scatter", microbatches(), whole_);
-    } else {
-      add("tp", "all_reduce", microbatches(), whole_);
-    }
-    if (share_.parallelism.disable_loss_parallel) {
-      add("tp", "all_gather", microbatches(), tokens * share_.spec.vocab_size * share_.bytes);
-    } else {
-      add("tp", "all_reduce", microbatches(), tokens * share_.bytes);      // Maxima.
-      add("tp", "all_reduce", microbatches(), 2 * tokens * share_.bytes);  // Sums and labels' logits.
-    }
-  }
-
   const RankShare& share_;
-  const int64_t whole_;  // Bytes of one microbatch's activations, whole on the tensor axis.
-  comm::LedgerCounts counts_;
+  TrafficCounts counts_;
 };
 
 }  // namespace
+
+void TrafficCounts::add(const char* group, const char* operation, int64_t calls, int64_t bytes) {
+  add_sum(group, operation, calls, calls * bytes);
+}
+
+void TrafficCounts::add_sum(const char* group, const char* operation, int64_t calls, int64_t bytes) {
+  if (calls == 0) return;
+  comm::LedgerEntry& entry = counts_[absl::StrCat(group, "/", operation)];
+  entry.calls += calls;
+  entry.bytes += bytes;
+}
+
+void add_context_attention(const RankShare& share, int64_t passes, TrafficCounts& traffic) {
+  const models::ModelSpec& spec = share.spec;
+  const int64_t heads = (spec.attention == models::Attention::kLatent ? spec.n_heads : spec.n_kv_heads) / share.tensor;
+  const int64_t block = share.tokens * heads * (spec.head_dim + spec.v_head_dim) * share.bytes;
+  const int64_t n = share.context, microbatches = share.microbatches;
+  if (n == 1) return;
+  if (share.parallelism.context_parallel_rotate_method == "alltoall") {
+    for (const char* operation : {"send", "recv"}) {
+      traffic.add("cp", operation, microbatches * (passes * (n - 1) + (n - 1) + n), block);
+    }
+  } else {
+    traffic.add("cp", "all_gather", microbatches * (passes + 1), n * block);
+    traffic.add("cp", "reduce_scatter", microbatches, n * block);
+  }
+}
 
 comm::LedgerCounts traffic_of(const RankShare& share) { return Traffic(share).result(); }
 

@@ -18,16 +18,18 @@
 namespace titan::nn {
 namespace {
 
-// Returns shapes without values, for dry runs.
+// Returns shapes without values, for dry runs (use_meta_kernels()).
 class MetaAttentionKernel final : public AttentionKernel {
  public:
-  BlockOutput forward(const at::Tensor& q, const at::Tensor&, const at::Tensor& v, const Band&) override {
-    return {at::empty({q.size(0), q.size(2), q.size(1), v.size(3)}, q.options()).transpose(1, 2),
-            at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(accumulate_type(q.scalar_type())))};
+  BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Band&) override {
+    auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v);
+    return {out, lse};
   }
-  AttentionBlockGradients backward(const at::Tensor&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                   const BlockOutput&, const Band&) override {
-    return {at::empty_like(q), at::empty_like(k), at::empty_like(v)};
+  AttentionBlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const BlockOutput& merged, const Band&) override {
+    auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        grad_out, q, k, v, merged.out, merged.lse, /*dropout_p=*/0, /*is_causal=*/false);
+    return {grad_q, grad_k, grad_v};
   }
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <vector>
 
 #include "worker/rank/nn/layers.h"
 
@@ -81,10 +82,61 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_backward(
           like(bias, wanted[2])};
 }
 
+// The statistics are one number per group of channels.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> group_norm(const at::Tensor& input,
+                                                          const std::optional<at::Tensor>& /*weight*/,
+                                                          const std::optional<at::Tensor>& /*bias*/, int64_t rows,
+                                                          int64_t /*channels*/, int64_t /*places*/, int64_t groups,
+                                                          double /*eps*/) {
+  const at::TensorOptions wide = input.options().dtype(accumulate_type(input.scalar_type()));
+  return {at::empty(input.sizes(), input.options()), at::empty({rows, groups}, wide), at::empty({rows, groups}, wide)};
+}
+
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& /*bias*/,
+                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef /*output_padding*/, int64_t /*groups*/) {
+  TORCH_CHECK(!transposed, "transposed convolutions have no shape function");
+  std::vector<int64_t> sizes = input.sizes().vec();
+  sizes[1] = weight.size(0);
+  for (size_t d = 2; d < sizes.size(); ++d) {
+    const auto of = [&](at::IntArrayRef list) { return list.size() == 1 ? list[0] : list[d - 2]; };
+    const int64_t reach = of(dilation) * (weight.size(static_cast<int64_t>(d)) - 1) + 1;
+    sizes[d] = (sizes[d] + 2 * of(padding) - reach) / of(stride) + 1;
+  }
+  return at::empty(sizes, input.options());
+}
+
+// The result is laid out by token, as that of fused kernels. [B, H, T, D]
+std::tuple<at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& /*k*/, const at::Tensor& v,
+                                             double /*dropout*/, bool /*causal*/,
+                                             const std::optional<at::Tensor>& /*mask*/,
+                                             std::optional<double> /*scale*/) {
+  return {at::empty({q.size(0), q.size(2), q.size(1), v.size(3)}, q.options()).transpose(1, 2),
+          at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(accumulate_type(q.scalar_type())))};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& /*grad*/, const at::Tensor& q,
+                                                                  const at::Tensor& k, const at::Tensor& v,
+                                                                  const at::Tensor& /*out*/, const at::Tensor& /*lse*/,
+                                                                  double /*dropout*/, bool /*causal*/,
+                                                                  const std::optional<at::Tensor>& /*mask*/,
+                                                                  std::optional<double> /*scale*/) {
+  return {at::empty_like(q), at::empty_like(k), at::empty_like(v)};
+}
+
+// LibTorch would compose it from operations that store the scores, which no device does.
+at::Tensor frozen_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const std::optional<at::Tensor>& /*mask*/, double /*dropout*/, bool causal,
+                            std::optional<double> /*scale*/, bool /*grouped*/) {
+  TORCH_CHECK(!at::GradMode::is_enabled(), "attention without values has no backward pass outside of nn::attend()");
+  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, /*dropout_p=*/0, causal));
+}
+
 }  // namespace
 
 void use_meta_kernels() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  static torch::Library composed(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradMeta, __FILE__, __LINE__);
   static const bool once = [] {
     library.impl("index_select", index_select);
     library.impl("embedding_dense_backward", embedding_dense_backward);
@@ -100,6 +152,11 @@ void use_meta_kernels() {
     library.impl("abs.out", abs_out);
     library.impl("native_layer_norm", layer_norm);
     library.impl("native_layer_norm_backward", layer_norm_backward);
+    library.impl("native_group_norm", group_norm);
+    library.impl("convolution", convolution);
+    library.impl("_scaled_dot_product_flash_attention_for_cpu", attention);
+    library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
+    composed.impl("scaled_dot_product_attention", frozen_attention);
     return true;
   }();
   (void)once;

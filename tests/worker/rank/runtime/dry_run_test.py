@@ -10,6 +10,8 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
 sys.path.insert(0, os.path.join(os.environ["TITAN_SOURCE"], "tests", "numerics"))
+sys.path.insert(0, os.path.join(os.environ["TITAN_SOURCE"], "tests", "worker", "rank", "model", "flux"))
+from flux_training_test import AUTOENCODER, CLIP, T5, write_archive
 from rank_runs import small_model
 from titan_rank_test import CONFIG, RANK
 
@@ -33,6 +35,33 @@ def balanced(family):
 
 MOE = balanced("deepseek_v3")
 SCHEDULE = "--parallelism.pipeline_parallel_schedule"
+
+
+def tiny_flux(folder):
+    """Returns flags for a tiny Flux with random encoders, whose configurations and pictures it writes."""
+    for name, config in {"t5": T5, "clip": CLIP, "autoencoder": AUTOENCODER}.items():
+        os.mkdir(os.path.join(folder, name))
+        with open(os.path.join(folder, name, "config.json"), "w") as file:
+            json.dump(config, file)
+    os.mkdir(os.path.join(folder, "pictures"))
+    write_archive(os.path.join(folder, "pictures", "part.tar"), 24)
+    named = {"encoder." + key: os.path.join(folder, name)
+             for key, name in (("t5_encoder", "t5"), ("clip_encoder", "clip"), ("autoencoder_path", "autoencoder"))}
+    keys = {"model.name": "flux", "model.flavor": "flux-tiny-debug", "training.dataset": "cc12m-test",
+            "training.dataset_path": os.path.join(folder, "pictures"), "training.img_size": 32, "encoder.max_t5_encoding_len": 12, **named}
+    return ["--training.test_mode", *[word for key, value in keys.items() for word in ("--" + key, str(value))]]
+
+
+def tiny_flux_flops(rows, passes):
+    """Returns the FLOPs of products and of attention of rows with 4 tokens of an image and 12 of a text, in a step whose layers run
+    forward `passes` times."""
+    dim, img, txt, layers = 64, 4, 12, 2
+    tokens = img + txt
+    inputs = dim * (img * 64 + txt * 32 + 256 + 32)
+    layers_forward = layers * (12 * dim**2 + 12 * dim**2 * tokens) + layers * (3 * dim**2 + 12 * dim**2 * tokens)
+    ends = 2 * dim**2 + 2 * dim**2 + img * dim * 64  # The vector's second layers, the last modulation and projection.
+    products = 2 * (passes + 2) * layers_forward + 6 * ends + 4 * inputs  # The model's inputs need no gradients.
+    return rows * products, rows * 2 * layers * (2 * passes + 5) * 2 * dim * tokens**2
 
 
 def flags(mesh):
@@ -103,6 +132,16 @@ class DryRun(unittest.TestCase):
                           ({"fsdp": 2, "tp": 2}, balanced("gpt_oss")),
                           ({"fsdp": 2, "pp": 2}, balanced("qwen3") + ["--training.local_batch_size", "4"])])
 
+    def test_flux_has_the_same_traffic_and_the_flops_of_its_formula(self):
+        with tempfile.TemporaryDirectory() as folder:
+            flux = tiny_flux(folder)
+            self.same_on_all([({"dp": 2, "fsdp": 2}, flux), ({"tp": 2, "cp": 2}, flux), ({"pp": 2}, flux)])
+            for mode, passes in (("none", 1), ("full", 2)):
+                result = dry(4, 0, SHORT + flags({"dp": 2, "fsdp": 2}) + flux + ["--activation_checkpoint.mode", mode])
+                products, attention = tiny_flux_flops(rows=2, passes=passes)
+                self.assertEqual((products, attention), (result["flops"]["products"], result["flops"]["attention"]))
+                self.assertGreater(result["flops"]["encoders"], 0)
+
     # The estimate by `titanctl schedule show`, from a model's dimensions, equals what the dry run's layers hold.
     def test_activations_match_titanctls_estimate(self):
         modes = [["none"], ["full"], ["selective", "--activation_checkpoint.selective_ac_option", "2"],
@@ -117,6 +156,10 @@ class DryRun(unittest.TestCase):
                 ({"fsdp": 4, "tp": 2, "ep": 8, "etp": 1}, deepseek), ({"fsdp": 4}, ["--model.name", "llama4", "--model.flavor", "17bx16e"]),
                 ({"fsdp": 4, "ep": 4}, ["--model.name", "gpt_oss", "--model.flavor", "20b"]),
                 ({"fsdp": 4}, ["--model.name", "qwen3", "--model.flavor", "0.6B"])]
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        flux = tiny_flux(folder.name)
+        jobs += [({"fsdp": 2}, flux), ({"pp": 2}, flux), ({"tp": 2, "cp": 2}, flux)]
         for index, (mesh, extra) in enumerate(jobs):
             for mode in modes if index == 0 else [modes[index % len(modes)], modes[(index + 3) % len(modes)]]:
                 words = SHORT + flags(mesh) + extra + ["--training.seq_len", "512", "--activation_checkpoint.mode", *mode]

@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/plan/config/load.h"
 #include "common/plan/config/parallelism.h"
@@ -30,16 +32,40 @@ namespace fs = std::filesystem;
 // Limits of the estimate relative to the counted peak.
 constexpr double kMinRatio = 0.9, kMaxRatio = 1.1;
 
-// A recipe of configs/, and command line flags.
+// Recipes that are not in configs/.
+const std::map<std::string, std::string>& kFluxFlavors = *new std::map<std::string, std::string>{
+    {"flux_dev", "flux-dev"}, {"flux_debug", "flux-debug"}, {"flux_tiny", "flux-tiny-debug"}};
+constexpr char kFluxRecipe[] = R"(
+[model]
+name = "flux"
+flavor = "%s"
+[training]
+dataset = "cc12m-wds"
+[encoder]
+t5_encoder = "google/t5-v1_1-xxl"
+max_t5_encoding_len = 512
+[resources]
+device = "cuda"
+)";
+
+// A recipe of configs/ or of Flux, and command line flags.
 struct Case {
   std::string recipe;
   std::string words;
 };
 
-config::JobConfig load(const Case& one) {
+config::LoadedConfig read(const Case& one) {
+  const std::vector<std::string> words = absl::StrSplit(one.words, ' ', absl::SkipEmpty());
+  if (const auto flux = kFluxFlavors.find(one.recipe); flux != kFluxFlavors.end()) {
+    return config::load_text(absl::StrFormat(kFluxRecipe, flux->second), config::ConfigFormat::kToml, one.recipe, words)
+        .value();
+  }
   const fs::path path = fs::path(std::getenv("TITAN_SOURCE")) / "configs" / (one.recipe + ".toml");
-  config::LoadedConfig loaded =
-      config::load_file(path.string(), absl::StrSplit(one.words, ' ', absl::SkipEmpty())).value();
+  return config::load_file(path.string(), words).value();
+}
+
+config::JobConfig load(const Case& one) {
+  config::LoadedConfig loaded = read(one);
   const absl::Status valid = config::validate(loaded);
   EXPECT_TRUE(valid.ok()) << one.recipe << " " << one.words << ": " << valid;
   config::resolve(loaded.config);
@@ -250,6 +276,49 @@ TEST(MemoryEstimate, CountsAdaptersAndFrozenWeights) {
        }) {
     compare({recipe, words_of(ways)});
   }
+}
+
+// Flux: double and single blocks, images and captions with their frozen encoders, and every way to split and save.
+TEST(MemoryEstimate, CountsFlux) {
+  const std::string full = "--activation_checkpoint.mode full ", none = "--activation_checkpoint.mode none ";
+  const std::string op = "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op ";
+  const std::string budget = "--activation_checkpoint.mode memory_budget --activation_checkpoint.memory_budget 0.5 ";
+  const std::string schedule = "--parallelism.pipeline_parallel_schedule ";
+  const auto rows = [](int count, int pixels) {
+    return absl::StrCat("--training.local_batch_size ", count, " --training.img_size ", pixels, " ");
+  };
+  std::vector<Case> cases;
+  for (const Ways& ways : std::vector<Ways>{
+           {.ranks = 256, .replicate = 4, .more = full + rows(4, 256)},
+           {.ranks = 256, .replicate = 4, .more = none + rows(4, 256)},
+           {.more = full + rows(16, 256)},
+           {.more = none + rows(2, 1024)},
+           {.more = full + rows(2, 1024)},
+           {.more = op + rows(2, 512)},
+           {.more = budget + rows(2, 512)},
+           {.ranks = 1, .more = full + rows(1, 256) + "--optimizer.state_dtype 8bit --training.dtype bfloat16"},
+           {.replicate = 8, .more = full + rows(2, 256)},
+           {.more = full + rows(2, 512) + "--training.enable_cpu_offload"},
+           {.more = full + rows(2, 512) + "--training.global_batch_size 64"},
+           {.more = full + rows(4, 256) + "--encoder.t5_weights int8"},
+           {.ranks = 64, .more = full + rows(32, 256) + "--encoder.t5_weights int8"},
+           {.more = full + rows(4, 256) + "--encoder.dtype float32"},
+           {.more = none + rows(1, 256) + "--training.mixed_precision_param float32"},
+           {.tp = 2, .more = none + rows(4, 256)},
+           {.tp = 8, .more = full + rows(8, 512)},
+           {.cp = 4, .more = none + rows(2, 1024)},
+           {.cp = 4, .more = full + rows(2, 1024) + "--parallelism.context_parallel_rotate_method alltoall"},
+           {.replicate = 2, .tp = 2, .cp = 2, .more = none + rows(2, 512)},
+           {.pp = 2, .more = none + rows(8, 256) + schedule + "1F1B"},
+           {.pp = 4, .more = full + rows(8, 256) + schedule + "Interleaved1F1B"},
+           {.pp = 2, .tp = 2, .more = none + rows(8, 256) + schedule + "GPipe"},
+           {.pp = 2, .more = none + rows(8, 256) + schedule + "ZBVZeroBubble"},
+       }) {
+    cases.push_back({"flux_dev", words_of(ways)});
+  }
+  cases.push_back({"flux_debug", words_of({.ranks = 1, .more = none + rows(8, 256)})});
+  cases.push_back({"flux_debug", words_of({.ranks = 2, .tp = 2, .more = op + rows(8, 256)})});
+  for (const Case& one : cases) compare(one);
 }
 
 // The tiles of logits that QK-clip scans (nn/attention_core.h) live during one layer's forward pass, which is never the

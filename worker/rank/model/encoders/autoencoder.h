@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/plan/encoders/options.h"
 #include "worker/rank/model/encoders/autoencoder_layers.h"
-#include "worker/rank/model/encoders/options.h"
 #include "worker/rank/nn/block.h"
 
 namespace titan::encoders {

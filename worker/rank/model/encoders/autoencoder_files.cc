@@ -11,8 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status/status.h"
+#include "common/plan/encoders/config.h"
 #include "worker/rank/checkpoint/shards/model_mismatch.h"
-#include "worker/rank/model/encoders/config.h"
 
 namespace titan::encoders {
 namespace {

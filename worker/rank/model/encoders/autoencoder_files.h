@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/io/storage/file.h"
+#include "common/plan/encoders/options.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
-#include "worker/rank/model/encoders/options.h"
 #include "worker/rank/model/encoders/weight_names.h"
 
 namespace titan::encoders {

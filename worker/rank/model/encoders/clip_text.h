@@ -1,6 +1,6 @@
 #pragma once
 
-#include "worker/rank/model/encoders/options.h"
+#include "common/plan/encoders/options.h"
 #include "worker/rank/model/encoders/text_encoder.h"
 
 namespace titan::encoders {

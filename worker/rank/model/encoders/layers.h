@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "worker/rank/model/encoders/options.h"
+#include "common/plan/encoders/options.h"
 #include "worker/rank/nn/block.h"
 
 namespace titan::encoders {

@@ -48,4 +48,16 @@ absl::Status draw(uint64_t seed, const std::vector<nn::Parameter*>& parameters, 
   return absl::OkStatus();
 }
 
+absl::Status allocate(const std::vector<nn::Parameter*>& parameters, const Placement& placement) {
+  TITAN_RETURN_IF_ERROR(check_dtype(placement.dtype));
+  for (nn::Parameter* parameter : parameters) {
+    std::vector<int64_t> shape = parameter->global_shape;
+    const bool packed = parameter->packed_row > 0;
+    if (packed) shape[1] = parameter->packed_row;
+    parameter->weight =
+        at::empty(shape, at::TensorOptions(packed ? at::kByte : placement.dtype).device(placement.device));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace titan::encoders

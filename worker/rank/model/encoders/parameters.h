@@ -33,4 +33,7 @@ absl::Status load(const FrozenWeights& weights, const std::vector<nn::Parameter*
 // from rounding. They are for tests of a whole job without weights (training.test_mode).
 absl::Status draw(uint64_t seed, const std::vector<nn::Parameter*>& parameters, const Placement& placement);
 
+// Gives all parameters the shapes and types of such values, for dry runs.
+absl::Status allocate(const std::vector<nn::Parameter*>& parameters, const Placement& placement);
+
 }  // namespace titan::encoders

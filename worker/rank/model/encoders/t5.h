@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "worker/rank/model/encoders/options.h"
+#include "common/plan/encoders/options.h"
 #include "worker/rank/model/encoders/text_encoder.h"
 
 namespace titan::encoders {

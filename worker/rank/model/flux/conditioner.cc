@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "common/base/status/status.h"
+#include "common/plan/encoders/config.h"
 #include "worker/rank/model/encoders/autoencoder_files.h"
 #include "worker/rank/model/encoders/clip_text.h"
-#include "worker/rank/model/encoders/config.h"
 #include "worker/rank/model/encoders/frozen_weights.h"
 #include "worker/rank/model/encoders/parameters.h"
 
@@ -41,6 +41,7 @@ absl::StatusOr<encoders::AutoencoderOptions> autoencoder_of(const ConditionerOpt
 absl::Status fill(const ConditionerOptions& options, const std::string& path, const encoders::WeightNames& names,
                   const std::vector<nn::Parameter*>& parameters) {
   const encoders::Placement placement{.dtype = options.dtype, .device = options.device};
+  if (options.shapes_only) return encoders::allocate(parameters, placement);
   if (options.random_seed) return encoders::draw(*options.random_seed, parameters, placement);
   TITAN_ASSIGN_OR_RETURN(auto files, encoders::open_weights(storage::posix_files(), path));
   return encoders::load(encoders::FrozenWeights(std::move(files), names), parameters, placement);

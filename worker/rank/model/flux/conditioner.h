@@ -24,16 +24,12 @@ struct ConditionerOptions {
   // config.json, and an autoencoder without one has Flux's sizes.
   std::optional<uint64_t> random_seed;
   bool with_decoder = false;  // Also loads the autoencoder's decoder, for pictures().
+  bool shapes_only = false;  // Weights have no values, for a dry run. Reads no file.
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
 };
 
-// The numbers of the three encoders.
-struct EncoderOptions {
-  encoders::T5Options t5;
-  encoders::ClipTextOptions clip;
-  encoders::AutoencoderOptions images;
-};
+using EncoderOptions = encoders::EncoderOptions;
 
 // Reads the encoders' configurations, and of an autoencoder without one the shapes of its tensors. Errors: those of the
 // configurations, with the key of [encoder].

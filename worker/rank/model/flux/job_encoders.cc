@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "common/plan/encoders/released.h"
 
 namespace titan::model::flux {
 namespace {
@@ -75,9 +76,12 @@ ConditionerOptions conditioner_options(const config::JobConfig& config, at::Devi
 absl::StatusOr<JobEncoders> load_encoders(const models::FluxSpec& spec, const config::JobConfig& config,
                                           const ConditionerOptions& options) {
   JobEncoders loaded;
-  TITAN_ASSIGN_OR_RETURN(loaded.sizes, read_encoder_options(options));
+  TITAN_ASSIGN_OR_RETURN(loaded.sizes, options.shapes_only ? encoders::find_encoder_options(config.encoder, spec)
+                                                           : read_encoder_options(options));
   TITAN_RETURN_IF_ERROR(check_sizes(spec, loaded.sizes));
-  TITAN_ASSIGN_OR_RETURN(loaded.tokenizers, load_tokenizers(config));
+  if (!options.shapes_only) {
+    TITAN_ASSIGN_OR_RETURN(loaded.tokenizers, load_tokenizers(config));
+  }
   TITAN_ASSIGN_OR_RETURN(loaded.conditioner, Conditioner::load(options, loaded.sizes));
   return loaded;
 }

@@ -22,7 +22,8 @@ struct JobEncoders {
 ConditionerOptions conditioner_options(const config::JobConfig& config, at::Device device);
 
 // Loads encoders and tokenizers. InvalidArgument and NotFound name the key, also of an encoder whose sizes are not
-// those that the transformer reads.
+// those that the transformer reads. With ConditionerOptions::shapes_only there are no tokenizers, and files are not
+// needed.
 absl::StatusOr<JobEncoders> load_encoders(const models::FluxSpec& spec, const config::JobConfig& config,
                                           const ConditionerOptions& options);
 

@@ -50,6 +50,16 @@ absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankP
   return absl::OkStatus();
 }
 
+absl::Status FluxObjective::prepare_shapes(const config::JobConfig& config, at::Device device) {
+  ConditionerOptions options = conditioner_options(config, device);
+  options.shapes_only = true;
+  TITAN_ASSIGN_OR_RETURN(encoders_, load_encoders(spec_, config, options));
+  latent_channels_ = encoders_.sizes.images.latent_channels;
+  downsampling_ = encoders_.sizes.images.downsampling();
+  clip_tokens_ = encoders_.sizes.clip.max_tokens;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const config::JobConfig& config,
                                                                        const DataShare& share, bool training) {
   const config::DataLoaderSection& loader = training ? config.training.dataloader : config.validation.dataloader;
@@ -103,27 +113,26 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open_validatio
 
 data::Batch FluxObjective::example(const config::JobConfig& config, int64_t rows) const {
   const int64_t size = config.training.img_size, side = size / downsampling_;
-  const at::Tensor latent = at::zeros({rows, latent_channels_, side, side}, at::kFloat);
-  return {{kT5Ids, at::zeros({rows, config.encoder.max_t5_encoding_len}, at::kLong)},
+  const auto zeros = [](at::IntArrayRef shape, at::ScalarType type) { return at::zeros({}, type).expand(shape); };
+  const at::Tensor latent = zeros({rows, latent_channels_, side, side}, at::kFloat);
+  return {{kImage, zeros({rows, 3, size, size}, at::kFloat)},
+          {kT5Ids, zeros({rows, config.encoder.max_t5_encoding_len}, at::kLong)},
+          {kClipIds, zeros({rows, clip_tokens_}, at::kLong)},
           {kNoise, latent},
-          {kTime, at::zeros({rows, 1}, at::kFloat)},
-          {kRow, at::zeros({rows}, at::kLong)}};
+          {kEps, latent},
+          {kTime, zeros({rows, 1}, at::kFloat)},
+          {kRow, zeros({rows}, at::kLong)}};
 }
 
 Microbatch FluxObjective::microbatch(const data::Batch& batch, const MicrobatchOptions& options) const {
   const at::NoGradGuard no_grad;
   const at::Tensor& times = batch.at(kTime);
   const int64_t copies = times.size(1), txt_tokens = batch.at(kT5Ids).size(1);
-  at::Tensor noise = on(batch.at(kNoise), options.device), latents, txt, y;
-  if (encoders_.conditioner != nullptr) {
-    latents = encoders_.conditioner->latents(on(batch.at(kImage), options.device), on(batch.at(kEps), options.device));
-    txt = encoders_.conditioner->txt(on(batch.at(kT5Ids), options.device));
-    y = encoders_.conditioner->vector(on(batch.at(kClipIds), options.device));
-  } else {  // A dry run needs only shapes.
-    latents = at::empty_like(noise);
-    txt = at::empty({batch.rows(), txt_tokens, spec_.txt_width}, noise.options());
-    y = at::empty({batch.rows(), spec_.vec_width}, noise.options());
-  }
+  at::Tensor noise = on(batch.at(kNoise), options.device);
+  at::Tensor latents =
+      encoders_.conditioner->latents(on(batch.at(kImage), options.device), on(batch.at(kEps), options.device));
+  const at::Tensor txt = encoders_.conditioner->txt(on(batch.at(kT5Ids), options.device));
+  const at::Tensor y = encoders_.conditioner->vector(on(batch.at(kClipIds), options.device));
   const int64_t height = latents.size(2), width = latents.size(3);
   const at::ScalarType wide = latents.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto repeated = [&](const at::Tensor& x) { return copies == 1 ? x : x.repeat_interleave(copies, 0); };

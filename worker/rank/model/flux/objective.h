@@ -21,6 +21,7 @@ class FluxObjective final : public Objective {
   explicit FluxObjective(const models::FluxSpec& spec) : spec_(spec) {}
 
   absl::Status prepare(const config::JobConfig& config, const RankPlace& place) override;
+  absl::Status prepare_shapes(const config::JobConfig& config, at::Device device) override;
   absl::StatusOr<std::unique_ptr<data::BatchSource>> open_training(const config::JobConfig& config,
                                                                    const DataShare& share) override;
   absl::StatusOr<std::unique_ptr<data::BatchSource>> open_validation(const config::JobConfig& config,
@@ -43,8 +44,8 @@ class FluxObjective final : public Objective {
   void read_prompts(data::SampleSet& samples, const data::SampleOrder& order, int64_t count);
 
   const models::FluxSpec spec_;
-  JobEncoders encoders_;  // Empty in a dry run.
-  int64_t latent_channels_ = 16, downsampling_ = 8;
+  JobEncoders encoders_;
+  int64_t latent_channels_ = 16, downsampling_ = 8, clip_tokens_ = 77;
   double guidance_ = 1;                      // Only models with guidance_embed read it.
   std::unique_ptr<PictureSampler> sampler_;  // Null: validation makes no pictures.
   PictureOptions pictures_;

@@ -23,6 +23,7 @@
 #include "worker/rank/runtime/step/optimizer_setup.h"
 #include "worker/rank/runtime/step/parallel_setup.h"
 #include "worker/rank/runtime/step/step_report.h"
+#include "worker/rank/trace/flop_counter.h"
 
 namespace titan::runtime {
 
@@ -102,6 +103,7 @@ class DryRun {
     ordered_json result = describe_rank();
     result["parameters"] = parameters();
     result["bytes"] = bytes(standing);
+    result["flops"] = {{"products", flops_.products}, {"attention", flops_.attentions}, {"encoders", flops_.encoders}};
     result["collectives"] = ordered_json::object();
     for (const auto& [key, entry] : comm::subtract(ledger_.counts(), before)) {
       result["collectives"][key] = {{"calls", entry.calls}, {"bytes", entry.bytes}};
@@ -127,6 +129,7 @@ class DryRun {
                                 shape_.size(mesh::Axis::kBatch)),
                      kExitBadConfig, "BATCH_SIZE");
     objective_ = model::make_objective(spec_);
+    check(objective_->prepare_shapes(config_, device_->torch_device()), kExitBadConfig, "OBJECTIVE");
     model::Model model = value(build_model(config_, spec_, config_.training.seq_len, *mesh_), kExitBadConfig, "MODEL");
     edge_size_ = [input = model.input, rows = model.edge_rows,
                   length = model.edge_length](const nn::MicrobatchContext& context) {
@@ -152,6 +155,13 @@ class DryRun {
     const auto on_device = at::TensorOptions().device(device_->torch_device());
     const MicrobatchOptions options = microbatch_options(config_, spec_, *mesh_, device_->torch_device());
     const data::Batch rows = objective_->example(config_, batches_.local_batch);
+    trace::FlopCounter flops;
+    std::vector<std::vector<nn::MicrobatchContext>> runs;
+    for (int64_t i = 0; i < batches_.microbatches; ++i)
+      runs.push_back(make_microbatches(*objective_, rows, options).contexts);
+    first_ = runs.front().front();
+    flops_.encoders = flops.total();
+    flops.reset();
     const comm::Group& neighbours = mesh_->group(mesh::Axis::kPipeline);
     int64_t actions = 0;
     for (const pipeline::ScheduleStep& step : plan_.schedule.steps[neighbours.rank()])
@@ -162,12 +172,10 @@ class DryRun {
     const auto terms = [&] { return at::empty({}, on_device.dtype(at::kLong)); };
     model_->reset_gradients();
     model_->prepare_gathers();
-    for (int64_t i = 0; i < batches_.microbatches; ++i) {
-      const auto microbatches = make_microbatches(*objective_, rows, options).contexts;
-      first_ = microbatches.front();
-      executor.run(plan_.schedule, microbatches, terms, /*last=*/i + 1 == batches_.microbatches);
-    }
+    for (size_t i = 0; i < runs.size(); ++i)
+      executor.run(plan_.schedule, runs[i], terms, /*last=*/i + 1 == runs.size());
     model_->finish_step();
+    const int64_t products = flops.products(), attentions = flops.attentions();  // Without those of the optimizer.
     const comm::Group& world = mesh_->group(mesh::Axis::kWorld);
     const auto report = on_device.dtype(at::kDouble);
     world.all_reduce(at::empty({kReportSums}, report)).wait();
@@ -175,6 +183,8 @@ class DryRun {
     if (balance_) balance_->finish_step();
     if (rules_.use("Muon")) optimizer_->step(1);  // Muon exchanges matrices. Other optimizers' steps send nothing.
     if (qk_clip_) qk_clip_->finish_step();
+    flops_.products = products;
+    flops_.attentions = attentions;
   }
 
   ordered_json describe_rank() const {
@@ -286,6 +296,9 @@ class DryRun {
   std::unique_ptr<model::Objective> objective_;
   std::function<int64_t(const nn::MicrobatchContext&)> edge_size_;  // Rows times length of an activation.
   nn::MicrobatchContext first_;
+  struct Flops {
+    int64_t products = 0, attentions = 0, encoders = 0;
+  } flops_;  // Of the last step.
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ namespace titan::runtime {
 //                trained}
 //   bytes: {parameters, gradients, optimizer, buffers, block_edges (peak of activations between blocks kept for the
 //           backward pass), standing (everything before the step), peak (everything during the step)}
+//   flops: {products, attention (both of the blocks, with recomputation), encoders (of the objective)} of one step; a
+//          multiplication and an addition are two
 //   activations: {stage of this rank: bytes that it holds for one microbatch until its backward pass}
 //   collectives: {"group/operation": {calls, bytes}} of one step
 //   schedule: {name, ranks, stages, microbatches, runs (per step), bubble, peak_activations, stages_here,

@@ -38,6 +38,15 @@ std::string memory(const ordered_json& result) {
   return text;
 }
 
+std::string work(const ordered_json& result) {
+  std::string text = "FLOPs of one step:\n";
+  for (const auto& [name, count] : result["flops"].items()) {
+    if (count.get<int64_t>() == 0) continue;
+    absl::StrAppendFormat(&text, "  %-12s %15.6e\n", name, static_cast<double>(count.get<int64_t>()));
+  }
+  return text;
+}
+
 std::string traffic(const ordered_json& result) {
   std::string text = "collectives of one step:\n";
   for (const auto& [name, entry] : result["collectives"].items()) {
@@ -60,7 +69,7 @@ std::string order_of_work(const ordered_json& schedule) {
 }  // namespace
 
 std::string describe_dry_run(const ordered_json& result) {
-  return place(result) + memory(result) + traffic(result) + order_of_work(result["schedule"]) +
+  return place(result) + memory(result) + work(result) + traffic(result) + order_of_work(result["schedule"]) +
          absl::StrFormat("took %.2f s\n", result["seconds"].get<double>());
 }
 

@@ -6,11 +6,11 @@
 
 #include <limits>
 
+#include "common/plan/encoders/cost.h"
 #include "tests/testing/allocation_meter.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/model/encoders/small_models.h"
 #include "worker/rank/model/encoders/clip_text.h"
-#include "worker/rank/model/encoders/cost.h"
 #include "worker/rank/model/encoders/int8_rows.h"
 #include "worker/rank/model/encoders/parameters.h"
 #include "worker/rank/model/encoders/t5.h"

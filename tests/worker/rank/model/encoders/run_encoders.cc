@@ -15,14 +15,14 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/plan/encoders/config.h"
+#include "common/plan/encoders/cost.h"
 #include "nlohmann/json.hpp"
 #include "tests/numerics/safetensors.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 #include "worker/rank/model/encoders/autoencoder.h"
 #include "worker/rank/model/encoders/autoencoder_files.h"
 #include "worker/rank/model/encoders/clip_text.h"
-#include "worker/rank/model/encoders/config.h"
-#include "worker/rank/model/encoders/cost.h"
 #include "worker/rank/model/encoders/parameters.h"
 #include "worker/rank/model/encoders/t5.h"
 

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "common/io/storage/file.h"
+#include "common/plan/encoders/options.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 #include "worker/rank/model/encoders/autoencoder.h"
-#include "worker/rank/model/encoders/options.h"
 #include "worker/rank/nn/block.h"
 
 // Small encoders and their files.

@@ -61,4 +61,11 @@ struct AutoencoderOptions {
   int64_t downsampling() const { return int64_t{1} << (channels.size() - 1); }
 };
 
+// The numbers of the three encoders of a job.
+struct EncoderOptions {
+  T5Options t5;
+  ClipTextOptions clip;
+  AutoencoderOptions images;
+};
+
 }  // namespace titan::encoders

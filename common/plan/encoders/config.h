@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/io/storage/file.h"
+#include "common/plan/encoders/options.h"
 #include "nlohmann/json.hpp"
-#include "worker/rank/model/encoders/options.h"
 
 namespace titan::encoders {
 

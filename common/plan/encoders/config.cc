@@ -1,4 +1,4 @@
-#include "worker/rank/model/encoders/config.h"
+#include "common/plan/encoders/config.h"
 
 #include <algorithm>
 #include <optional>

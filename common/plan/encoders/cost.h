@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "worker/rank/model/encoders/options.h"
+#include "common/plan/encoders/options.h"
 
 namespace titan::encoders {
 
@@ -23,6 +23,18 @@ ParameterCount decoder_parameter_count(const AutoencoderOptions& options);
 // Return the FLOPs of one text of `tokens` tokens.
 double text_flops(const T5Options& options, int64_t tokens);
 double text_flops(const ClipTextOptions& options, int64_t tokens);
+
+// Return the bytes of a T5's weights with numbers of `number_bytes`, where the matrices of linear layers may be held in
+// int8 with a float32 scale for each row, and those of its largest layer.
+struct WeightBytes {
+  int64_t all = 0, largest_layer = 0;
+};
+WeightBytes weight_bytes(const T5Options& options, int64_t number_bytes, bool int8);
+
+// Return the most bytes of activations that are alive at once for `texts` texts of `tokens` tokens, with the bias for
+// every pair of positions, without the ids. Attention that stores its scores takes texts heads tokens^2 numbers more.
+int64_t text_activation_bytes(const T5Options& options, int64_t texts, int64_t tokens, int64_t number_bytes);
+int64_t text_activation_bytes(const ClipTextOptions& options, int64_t texts, int64_t tokens, int64_t number_bytes);
 
 // Return the FLOPs of one picture of height x width pixels.
 double encoder_flops(const AutoencoderOptions& options, int64_t height, int64_t width);

@@ -1,4 +1,4 @@
-#include "worker/rank/model/encoders/cost.h"
+#include "common/plan/encoders/cost.h"
 
 #include <algorithm>
 
@@ -107,6 +107,13 @@ double chain_flops(int64_t linear_elements, int64_t layers, int64_t width, int64
   return 2 * length * static_cast<double>(linear_elements) + 4 * length * length * static_cast<double>(layers * width);
 }
 
+// The most numbers that a layer of attention of width `width` and a feed-forward with `hidden` channels has for a
+// token: its input, the sum or norm of it, and queries, keys, values and their mixture in two layouts; or the
+// activation with the feed-forward's other half or what it was computed from, and the result.
+int64_t layer_numbers(int64_t dim, int64_t width, int64_t hidden) {
+  return std::max(2 * dim + 5 * width, 3 * dim + 2 * hidden);
+}
+
 }  // namespace
 
 ParameterCount parameter_count(const T5Options& options) {
@@ -137,6 +144,27 @@ double text_flops(const T5Options& options, int64_t tokens) {
 
 double text_flops(const ClipTextOptions& options, int64_t tokens) {
   return chain_flops(parameter_count(options).of_linear, options.num_layers, options.dim, tokens);
+}
+
+WeightBytes weight_bytes(const T5Options& options, int64_t number_bytes, bool int8) {
+  constexpr int64_t kScaleBytes = 4;
+  const int64_t width = options.num_heads * options.head_dim, wide = options.gated ? 2 : 1;
+  const ParameterCount count = parameter_count(options);
+  const int64_t matrices = count.of_linear / options.num_layers;
+  const int64_t rows = 3 * width + 2 * options.dim + wide * options.ffn_hidden;
+  const int64_t of_matrices = int8 ? matrices + rows * kScaleBytes : matrices * number_bytes;
+  return {.all = options.num_layers * of_matrices + (count.elements - count.of_linear) * number_bytes,
+          .largest_layer =
+              std::max(of_matrices + 2 * options.dim * number_bytes, options.vocab_size * options.dim * number_bytes)};
+}
+
+int64_t text_activation_bytes(const T5Options& options, int64_t texts, int64_t tokens, int64_t number_bytes) {
+  const int64_t of_token = layer_numbers(options.dim, options.num_heads * options.head_dim, options.ffn_hidden);
+  return (texts * tokens * of_token + options.num_heads * tokens * tokens) * number_bytes;
+}
+
+int64_t text_activation_bytes(const ClipTextOptions& options, int64_t texts, int64_t tokens, int64_t number_bytes) {
+  return texts * tokens * layer_numbers(options.dim, options.dim, options.ffn_hidden) * number_bytes;
 }
 
 double encoder_flops(const AutoencoderOptions& options, int64_t height, int64_t width) {

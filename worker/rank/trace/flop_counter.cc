@@ -1,4 +1,4 @@
-#include "tests/testing/flop_counter.h"
+#include "worker/rank/trace/flop_counter.h"
 
 // Compiled with NDEBUG like the wheel: RecordFunction::inputs() asserts a flag that only debug builds of LibTorch set.
 #include <ATen/core/Tensor.h>
@@ -7,8 +7,9 @@
 
 #include <cstring>
 #include <memory>
+#include <vector>
 
-namespace titan::testing {
+namespace titan::trace {
 namespace {
 
 using Inputs = c10::ArrayRef<const c10::IValue>;
@@ -23,6 +24,21 @@ int64_t attention(Inputs qkv, int64_t score_products, int64_t value_products) {
   const at::Tensor &q = qkv[0].toTensor(), &k = qkv[1].toTensor(), &v = qkv[2].toTensor();
   const int64_t scores = q.size(0) * q.size(1) * q.size(2) * k.size(2);
   return 2 * scores * (score_products * q.size(3) + value_products * v.size(3));
+}
+
+// Returns the FLOPs of a convolution of input [B, C, ...] with weight [out, C / groups, ...].
+int64_t convolution(Inputs inputs) {
+  const at::Tensor &input = inputs[0].toTensor(), &weight = inputs[1].toTensor();
+  const auto of_dim = [&](size_t list, int64_t d) {  // A list of one number is for all dims.
+    const std::vector<int64_t> all = inputs[list].toIntVector();
+    return all.size() == 1 ? all[0] : all[static_cast<size_t>(d)];
+  };
+  int64_t places = input.size(0);
+  for (int64_t d = 0; d < input.dim() - 2; ++d) {
+    const int64_t reach = of_dim(5, d) * (weight.size(d + 2) - 1) + 1;
+    places *= (input.size(d + 2) + 2 * of_dim(4, d) - reach) / of_dim(3, d) + 1;
+  }
+  return 2 * places * weight.numel();
 }
 
 }  // namespace
@@ -40,6 +56,8 @@ struct FlopCallback {
       counts.products += product(inputs[0], inputs[1]);
     } else if (is("aten::addmm") || is("aten::baddbmm")) {
       counts.products += product(inputs[1], inputs[2]);
+    } else if (is("aten::convolution")) {
+      counts.convolutions += convolution(inputs);
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu")) {
       counts.attentions += attention(inputs, 1, 1);
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu_backward")) {
@@ -58,4 +76,4 @@ FlopCounter::FlopCounter()
 
 FlopCounter::~FlopCounter() { at::removeCallback(callback_); }
 
-}  // namespace titan::testing
+}  // namespace titan::trace
