@@ -8,19 +8,19 @@
 namespace titan::encoders {
 namespace {
 
-// fp16 is left out because T5's activations exceed its range.
-absl::Status check_dtype(at::ScalarType dtype) {
-  if (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("frozen encoders compute in float32, bfloat16 or float64, not in ", c10::toString(dtype)));
-}
-
 void place(nn::Parameter& parameter, const at::Tensor& values, const Placement& placement) {
   const at::Tensor held = held_form(parameter, values, placement.dtype).to(placement.device).contiguous();
   parameter.weight = held.is_alias_of(values) ? held.clone() : held;
 }
 
 }  // namespace
+
+// fp16 is left out because T5's activations exceed its range.
+absl::Status check_dtype(at::ScalarType dtype) {
+  if (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("frozen encoders compute in float32, bfloat16 or float64, not in ", c10::toString(dtype)));
+}
 
 at::Tensor held_form(const nn::Parameter& parameter, const at::Tensor& values, at::ScalarType dtype) {
   return parameter.packed_row > 0 ? int8_pack(values) : values.to(dtype);

@@ -20,6 +20,9 @@ struct Placement {
   at::Device device = at::kCPU;
 };
 
+// InvalidArgument for a type in which encoders do not compute.
+absl::Status check_dtype(at::ScalarType dtype);
+
 // Returns rows `values` [rows, ...] of a parameter in the form in which it is held: uint8 [rows, packed_row] if it is
 // packed, else [rows, ...] in `dtype`.
 at::Tensor held_form(const nn::Parameter& parameter, const at::Tensor& values, at::ScalarType dtype);

@@ -47,6 +47,18 @@ absl::Status fill(const ConditionerOptions& options, const std::string& path, co
   return encoders::load(encoders::FrozenWeights(std::move(files), names), parameters, placement);
 }
 
+bool shares_t5(const ConditionerOptions& options) {
+  return options.t5_group != nullptr && options.t5_group->size() > 1;
+}
+
+// Gives a rank its rows of T5's weights.
+absl::Status fill(const ConditionerOptions& options, const encoders::WeightNames& names,
+                  encoders::ShardedWeights& weights) {
+  if (options.random_seed) return weights.draw(*options.random_seed);
+  TITAN_ASSIGN_OR_RETURN(auto files, encoders::open_weights(storage::posix_files(), options.t5));
+  return weights.load(encoders::FrozenWeights(std::move(files), names));
+}
+
 // Loads or draws one half of the autoencoder.
 template <typename Coder>
 absl::StatusOr<std::unique_ptr<Coder>> load_half(const ConditionerOptions& options,
@@ -79,8 +91,14 @@ absl::StatusOr<std::unique_ptr<Conditioner>> Conditioner::load(const Conditioner
                                                                const EncoderOptions& sizes) {
   encoders::TextEncoder t5 = encoders::build_t5(sizes.t5, options.t5_form);
   encoders::TextEncoder clip = encoders::build_clip_text(sizes.clip);
-  if (absl::Status bad = fill(options, options.t5, t5.names(), t5.parameters()); !bad.ok())
-    return annotate(bad, kT5Key);
+  std::unique_ptr<encoders::ShardedWeights> t5_weights;
+  if (shares_t5(options)) {
+    const encoders::Placement placement{.dtype = options.dtype, .device = options.device};
+    t5_weights = std::make_unique<encoders::ShardedWeights>(t5, *options.t5_group, placement);
+  }
+  const absl::Status filled = t5_weights != nullptr ? fill(options, t5.names(), *t5_weights)
+                                                    : fill(options, options.t5, t5.names(), t5.parameters());
+  if (!filled.ok()) return annotate(filled, kT5Key);
   if (absl::Status bad = fill(options, options.clip, clip.names(), clip.parameters()); !bad.ok())
     return annotate(bad, kClipKey);
   TITAN_ASSIGN_OR_RETURN(auto images,
@@ -89,8 +107,12 @@ absl::StatusOr<std::unique_ptr<Conditioner>> Conditioner::load(const Conditioner
   if (options.with_decoder) {
     TITAN_ASSIGN_OR_RETURN(decoder, load_half<encoders::ImageDecoder>(options, sizes.images, encoders::Half::kDecoder));
   }
-  return std::unique_ptr<Conditioner>(
-      new Conditioner(std::move(t5), std::move(clip), std::move(images), std::move(decoder), options.dtype));
+  return std::unique_ptr<Conditioner>(new Conditioner(std::move(t5), std::move(t5_weights), std::move(clip),
+                                                      std::move(images), std::move(decoder), options.dtype));
+}
+
+at::Tensor Conditioner::txt(const at::Tensor& ids) const {
+  return t5_.encode(ids, t5_weights_ == nullptr ? encoders::BlockHooks() : t5_weights_->hooks());
 }
 
 at::Tensor Conditioner::latents(const at::Tensor& images, const at::Tensor& noise) const {

@@ -10,7 +10,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "worker/rank/comm/group.h"
 #include "worker/rank/model/encoders/autoencoder.h"
+#include "worker/rank/model/encoders/sharded_weights.h"
 #include "worker/rank/model/encoders/t5.h"
 #include "worker/rank/model/encoders/text_encoder.h"
 
@@ -23,6 +25,8 @@ struct ConditionerOptions {
   // Draws random weights instead of reading them, from this seed (training.test_mode). Folders then need only their
   // config.json, and an autoencoder without one has Flux's sizes.
   std::optional<uint64_t> random_seed;
+  // Ranks that share T5's weights: then txt() is collective. Null or one rank: every rank holds all of them.
+  const comm::Group* t5_group = nullptr;
   bool with_decoder = false;  // Also loads the autoencoder's decoder, for pictures().
   bool shapes_only = false;  // Weights have no values, for a dry run. Reads no file.
   at::ScalarType dtype = at::kFloat;
@@ -42,7 +46,7 @@ class Conditioner {
                                                            const EncoderOptions& sizes);
 
   // All record no graph and return tensors of the options' type on their device.
-  at::Tensor txt(const at::Tensor& ids) const { return t5_.encode(ids); }       // int64 [B, T] -> [B, T, txt_width]
+  at::Tensor txt(const at::Tensor& ids) const;                                  // int64 [B, T] -> [B, T, txt_width]
   at::Tensor vector(const at::Tensor& ids) const { return clip_.encode(ids); }  // int64 [B, T] -> [B, vec_width]
   // [B, 3, S, S] and noise [B, C, S / f, S / f], both of any floating type -> [B, C, S / f, S / f]
   at::Tensor latents(const at::Tensor& images, const at::Tensor& noise) const;
@@ -51,15 +55,19 @@ class Conditioner {
   at::Tensor pictures(const at::Tensor& latents) const;
 
  private:
-  Conditioner(encoders::TextEncoder t5, encoders::TextEncoder clip, std::unique_ptr<encoders::ImageEncoder> images,
+  Conditioner(encoders::TextEncoder t5, std::unique_ptr<encoders::ShardedWeights> t5_weights,
+              encoders::TextEncoder clip, std::unique_ptr<encoders::ImageEncoder> images,
               std::unique_ptr<encoders::ImageDecoder> decoder, at::ScalarType dtype)
       : t5_(std::move(t5)),
+        t5_weights_(std::move(t5_weights)),
         clip_(std::move(clip)),
         images_(std::move(images)),
         decoder_(std::move(decoder)),
         dtype_(dtype) {}
 
-  encoders::TextEncoder t5_, clip_;
+  encoders::TextEncoder t5_;
+  std::unique_ptr<encoders::ShardedWeights> t5_weights_;  // Null: this rank holds T5's weights whole.
+  encoders::TextEncoder clip_;
   std::unique_ptr<encoders::ImageEncoder> images_;
   std::unique_ptr<encoders::ImageDecoder> decoder_;  // Null unless it was requested.
   at::ScalarType dtype_;

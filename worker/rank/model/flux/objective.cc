@@ -33,6 +33,7 @@ absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankP
   guidance_ = config.training.guidance_scale;
   const bool makes_pictures = validation.enable && validation.save_img_count != 0;
   ConditionerOptions options = conditioner_options(config, place.device);
+  if (config.encoder.shard_t5) options.t5_group = &place.mesh.group(mesh::Axis::kFsdp);
   options.with_decoder = makes_pictures && place.mesh.rank() == 0;
   TITAN_ASSIGN_OR_RETURN(encoders_, load_encoders(spec_, config, options));
   latent_channels_ = encoders_.sizes.images.latent_channels;

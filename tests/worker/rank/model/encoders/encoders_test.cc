@@ -1,4 +1,4 @@
-// Tests the encoders' blocks without files: their sizes, sharded weights, memory, random values, and inputs that are
+// Tests the encoders' blocks without files: their sizes, memory, random values, and inputs that are
 // refused. Their numbers are compared with other programs' in encoders_oracle_test.py.
 
 #include <gmock/gmock.h>
@@ -8,14 +8,11 @@
 
 #include "common/plan/encoders/cost.h"
 #include "tests/testing/allocation_meter.h"
-#include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/model/encoders/small_models.h"
 #include "worker/rank/model/encoders/clip_text.h"
 #include "worker/rank/model/encoders/int8_rows.h"
 #include "worker/rank/model/encoders/parameters.h"
 #include "worker/rank/model/encoders/t5.h"
-#include "worker/rank/nn/init.h"
-#include "worker/rank/parallel/shard_unit.h"
 
 namespace titan::encoders {
 namespace {
@@ -52,55 +49,6 @@ TEST(EncodersTest, SizesOfFluxFollowFromClosedForms) {
   ImageDecoder decoder(autoencoder);
   expect_count(encoder_parameter_count(autoencoder), counted(testing::parameters_of(encoder)), 106, 34'274'208);
   expect_count(decoder_parameter_count(autoencoder), counted(testing::parameters_of(decoder)), 138, 49'545'475);
-}
-
-// A text's encoding does not change when its weights are sharded over ranks and gathered block by block, whole numbers
-// or packed rows. Between uses no weight has memory.
-TEST(EncodersTest, ShardedBlocksGiveTheSameBits) {
-  const at::Tensor ids = at::arange(14, at::kLong).view({2, 7});
-  for (const WeightForm form : {WeightForm::kPlain, WeightForm::kInt8}) {
-    const TextEncoder whole = build_t5(testing::small_t5(), form);
-    ASSERT_TRUE(draw(3, whole.parameters(), {}).ok());
-    const at::Tensor truth = whole.encode(ids);
-    testing::run_ranks({}, 3, {mesh::Axis::kFsdp}, [&](testing::ThreadRank& self) {
-      const TextEncoder encoder = build_t5(testing::small_t5(), form);
-      std::vector<std::vector<std::unique_ptr<parallel::ShardUnit>>> units;
-      for (const auto& block : encoder.blocks()) {
-        std::vector<nn::Parameter*> packed, plain;
-        for (nn::Parameter* parameter : testing::parameters_of(*block)) {
-          (parameter->packed_row > 0 ? packed : plain).push_back(parameter);
-        }
-        units.emplace_back();
-        for (const auto& some : {packed, plain}) {
-          if (some.empty()) continue;
-          const at::ScalarType type = some.front()->packed_row > 0 ? at::kByte : at::kFloat;
-          auto& unit = units.back().emplace_back(std::make_unique<parallel::ShardUnit>(
-              block->name(), some,
-              parallel::ShardUnitOptions{.shard_group = &self.mesh->group(mesh::Axis::kFsdp),
-                                         .device = self.device.get(),
-                                         .precision = {.master = type, .param = type}}));
-          for (parallel::ShardedParameter& placed : unit->parameters()) {
-            if (placed.rows == 0) continue;
-            const at::Tensor drawn = at::empty(placed.shape(), at::kFloat);
-            nn::fill_box(*placed.parameter, 3, placed.global_offset(), drawn);
-            placed.value.copy_(held_form(*placed.parameter, drawn, at::kFloat));
-          }
-        }
-      }
-      const BlockHooks hooks{.before =
-                                 [&](size_t i) {
-                                   for (auto& unit : units[i]) unit->unshard();
-                                 },
-                             .after =
-                                 [&](size_t i) {
-                                   for (auto& unit : units[i]) unit->reshard();
-                                 }};
-      EXPECT_TRUE(encoder.encode(ids, hooks).equal(truth));
-      for (const nn::Parameter* parameter : encoder.parameters()) {
-        EXPECT_EQ(parameter->weight.storage().nbytes(), 0U) << parameter->fqn;
-      }
-    });
-  }
 }
 
 TEST(EncodersTest, RandomWeightsDependOnTheSeedOnly) {

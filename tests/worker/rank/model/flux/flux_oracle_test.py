@@ -6,7 +6,6 @@ Both programs compute the rotation in fp32 even in an fp64 model; for comparison
 causally by mistake and gives the norms of queries and keys another epsilon; both are set as in the released model."""
 
 import contextlib
-import functools
 import json
 import logging
 import os
@@ -25,18 +24,16 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 logging.disable(logging.CRITICAL)
 from diffusers import FluxTransformer2DModel  # noqa: E402
-from diffusers.models.transformers import transformer_flux  # noqa: E402
-from diffusers.utils import logging as diffusers_logging  # noqa: E402
+from diffusers_flux import CHANNELS, HEAD, HEADS, PROGRAMS, TXT, VEC, diffusers_model, exact_rotation  # noqa: E402
 from torchtitan.models.attention import ScaledDotProductAttentionWrapper  # noqa: E402
 from torchtitan.models.flux.model import layers  # noqa: E402
 from torchtitan.models.flux.model.args import FluxModelArgs  # noqa: E402
 from torchtitan.models.flux.model.model import FluxModel  # noqa: E402
 from torchtitan.models.flux.model.state_dict_adapter import FluxStateDictAdapter  # noqa: E402
 
-PROGRAM = pathlib.Path(os.environ["TITAN_BIN"]).parent / "tests" / "run_flux"
+PROGRAM = PROGRAMS / "run_flux"
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5}
 TYPES = {torch.float64: "fp64", torch.float32: "fp32"}
-HEADS, HEAD, CHANNELS, TXT, VEC = 3, 16, 8, 20, 10
 ROWS, TXT_TOKENS, GRID = 3, 5, (3, 4)
 ADDED = re.compile(r"time_text_embed\.guidance_embedder\.linear_(\d)\.(\w+)")
 
@@ -44,28 +41,6 @@ ADDED = re.compile(r"time_text_embed\.guidance_embedder\.linear_(\d)\.(\w+)")
 def arguments():
     return FluxModelArgs(in_channels=CHANNELS, out_channels=CHANNELS, vec_in_dim=VEC, context_in_dim=TXT, hidden_size=HEADS * HEAD,
                          num_heads=HEADS, depth=2, depth_single_blocks=3, axes_dim=(4, 6, 6))
-
-
-def draw(model):
-    """Fills all parameters so that every part has a visible effect."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            value = torch.randn(parameter.shape)
-            if re.search(r"norm_(q|k|added_q|added_k)\.weight", name):
-                value = 1 + 0.3 * value
-            elif parameter.dim() == 2:
-                value = value * 1.2 / parameter.shape[1] ** 0.5
-            else:
-                value = 0.3 * value
-            parameter.copy_(value)
-
-
-def diffusers_model(guidance):
-    model = FluxTransformer2DModel(patch_size=1, in_channels=CHANNELS, num_layers=2, num_single_layers=3, attention_head_dim=HEAD,
-                                   num_attention_heads=HEADS, joint_attention_dim=TXT, pooled_projection_dim=VEC,
-                                   guidance_embeds=guidance, axes_dims_rope=(4, 6, 6))
-    draw(model)
-    return model
 
 
 def draw_inputs(guidance, rows_differ=False):
@@ -80,25 +55,6 @@ def draw_inputs(guidance, rows_differ=False):
     if guidance:
         inputs["guidance"] = 1 + 3 * torch.rand(ROWS)
     return {name: tensor.contiguous() for name, tensor in inputs.items()}
-
-
-def exact(function):
-    """The same function, in which Tensor.float() leaves fp64 as it is."""
-    @functools.wraps(function)
-    def wrapped(*args, **named):
-        to_float = torch.Tensor.float
-        with mock.patch.object(torch.Tensor, "float", lambda x: x if x.dtype == torch.float64 else to_float(x)):
-            return function(*args, **named)
-    return wrapped
-
-
-@contextlib.contextmanager
-def exact_rotation():
-    with contextlib.ExitStack() as stack:
-        for module, name in ((transformer_flux, "apply_rotary_emb"), (transformer_flux, "get_1d_rotary_pos_embed"),
-                             (layers, "apply_rope"), (layers, "rope")):
-            stack.enter_context(mock.patch.object(module, name, exact(getattr(module, name))))
-        yield
 
 
 @contextlib.contextmanager
@@ -116,7 +72,7 @@ def backward(model, call, inputs, dtype):
     inputs = {name: tensor.to(dtype, copy=True) for name, tensor in inputs.items()}
     for name in ("x_t", "txt", "y"):
         inputs[name].requires_grad_()
-    with exact_rotation():
+    with exact_rotation(((layers, "apply_rope"), (layers, "rope"))):
         prediction = call(model, inputs)
         prediction.backward(inputs["grad_out"])
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
@@ -236,7 +192,6 @@ def check_torchtitan(root, state, inputs, errors):
 
 
 def main():
-    diffusers_logging.disable_progress_bar()
     errors = Errors()
     for seed, guidance in enumerate((False, True)):
         torch.manual_seed(seed)
@@ -245,4 +200,5 @@ def main():
     print("largest relative errors: " + ", ".join(f"{TYPES[dtype]} {error:.2g}" for dtype, error in errors.worst.items()))
 
 
-main()
+if __name__ == "__main__":
+    main()

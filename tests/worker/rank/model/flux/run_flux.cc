@@ -9,18 +9,14 @@
 
 #include <iostream>
 
-#include "common/plan/hf_config/flux.h"
 #include "tests/numerics/safetensors.h"
+#include "tests/worker/rank/model/flux/flux_folder.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_export.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
-#include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/checkpoint/shards/manifest.h"
 #include "worker/rank/checkpoint/shards/shard.h"
 #include "worker/rank/checkpoint/shards/step_reader.h"
 #include "worker/rank/checkpoint/shards/written_step.h"
 #include "worker/rank/model/flux/blocks.h"
-#include "worker/rank/model/flux/flux.h"
-#include "worker/rank/model/flux/hf_names.h"
 
 namespace {
 
@@ -28,33 +24,12 @@ using namespace titan;
 using namespace titan::checkpoint;
 using namespace titan::model;
 
-template <typename T>
-T need(absl::StatusOr<T> value) {
-  if (!value.ok()) throw std::runtime_error(std::string(value.status().message()));
-  return *std::move(value);
-}
-
-void need(const absl::Status& status) {
-  if (!status.ok()) throw std::runtime_error(std::string(status.message()));
-}
+using titan::testing::need;
 
 storage::Files& files() { return storage::posix_files(); }
 
 Staged part_of(const std::string& key, const at::Tensor& value) {
   return {key, value.sizes().vec(), std::vector<int64_t>(static_cast<size_t>(value.dim())), value.contiguous()};
-}
-
-void load(const flux::Blocks& blocks, const std::string& folder, const HfMapper& mapper, at::ScalarType type) {
-  const auto weights = need(HfFolder::open(files(), folder));
-  need(check_keys(*weights, mapper));
-  need(check_hf_config(files(), folder, mapper).status());
-  for (const auto& block : blocks) {
-    for (nn::Parameter& parameter : block->parameters()) {
-      const at::Tensor value =
-          need(read_parameter(*weights, mapper, parameter.fqn, parameter.shape, whole(parameter.shape)));
-      parameter.weight = value.to(type).requires_grad_();
-    }
-  }
 }
 
 // Saves the weights as a step and exports that.
@@ -77,11 +52,9 @@ void save(const flux::Blocks& blocks, const HfMapper& mapper, const std::string&
 
 void run(const std::string& folder, const std::string& inputs_path, at::ScalarType type, flux::WeightNames names,
          const std::string& out) {
-  const nlohmann::json config =
-      nlohmann::json::parse(need(storage::read_file(files(), storage::join_path(folder, "config.json"), 1 << 20)));
-  const models::FluxSpec spec = need(hf_config::read_flux(config));
+  const models::FluxSpec spec = titan::testing::read_flux_spec(folder);
   const auto blocks = need(flux::build_blocks(spec));
-  load(blocks, folder, *flux::make_mapper(spec), type);
+  titan::testing::load_flux(blocks, spec, folder, type);
   std::map<std::string, at::Tensor> tensors = titan::testing::read_safetensors(inputs_path);
   std::vector<std::string> leaf_names;
   std::vector<at::Tensor> leaves;
