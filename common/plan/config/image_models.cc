@@ -85,7 +85,7 @@ void check_image_data(Checker& check, const std::string& section, const std::str
     check.fail(section + ".dataset", dataset, absl::StrCat("holds texts, but ", model.name, " learns from images"),
                of_library ? absl::StrCat("leave it out, and ", own)
                           : absl::StrCat(own, ", or ", section, ".dataset to cc12m-wds or coco-validation"));
-  } else if (!path.has_value() && hub_path_of_images(dataset).empty()) {
+  } else if (!path.has_value() && hub_path_of_images(dataset).empty() && !is_bundled_dataset(dataset)) {
     check.fail(section + ".dataset", dataset, "is a folder of a torchtitan checkout, which Titan does not have",
                absl::StrCat("set ", section, ".dataset_path to its tests/assets/cc12m_test, or to your own images"));
   }

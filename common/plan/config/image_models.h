@@ -14,8 +14,10 @@ namespace titan::config {
 // Formats of files, training.dataloader.format, that hold images with captions, or their encodings.
 bool is_image_format(std::string_view format);
 
-// Names of datasets of images. cc12m-test is a folder of a torchtitan checkout, so it needs a path.
-inline constexpr std::string_view kImageDatasets[] = {"cc12m-wds", "cc12m", "cc12m-test", "coco-validation"};
+// Names of datasets of images. cc12m-test is a folder of a torchtitan checkout, so it needs a path; shapes and
+// shapes_validation are part of an installation.
+inline constexpr std::string_view kImageDatasets[] = {"cc12m-wds",       "cc12m",  "cc12m-test",
+                                                      "coco-validation", "shapes", "shapes_validation"};
 bool is_image_dataset(std::string_view dataset);
 
 // Returns where a hub has the dataset, as a dataset_path; empty: nowhere.
