@@ -4,7 +4,6 @@
 #   deploy/make_image_assets.sh DIR
 #
 # DIR/shapes, DIR/shapes_validation   pictures of a coloured shape with captions, as WebDataset archives
-# DIR/shapes_folder                   some of the same kind as files, each with its caption next to it
 # DIR/t5-tiny, DIR/clip-tiny          text encoders with random weights, and tokenizers for the captions
 # DIR/autoencoder-tiny                an autoencoder of such pictures, trained by deploy/image_assets/train_autoencoder.py
 #
@@ -16,7 +15,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 target=$(cd "$1" && pwd)
 python=$(dirname "$target")/venv/bin/python
-folders=(shapes shapes_validation shapes_folder t5-tiny clip-tiny autoencoder-tiny)
+folders=(shapes shapes_validation t5-tiny clip-tiny autoencoder-tiny)
 
 complete() {
   local folder

@@ -38,13 +38,13 @@ def expand(path):
         if name.endswith(".scale"):
             continue
         if kind == "F16":
-            weights[name] = shape, array.array("f", tensors.halves(data))
+            weights[name] = shape, tensors.floats(tensors.halves(data))
             continue
         scales = tensors.halves(stored[f"{name}.scale"][2])
         integers = array.array("b", data)
         row = len(integers) // shape[0]
-        weights[name] = shape, array.array("f", [scale * value for i, scale in enumerate(scales) for value in integers[i * row : (i + 1) * row]])
+        weights[name] = shape, tensors.floats([scale * value for i, scale in enumerate(scales) for value in integers[i * row : (i + 1) * row]])
     for name, shape in identity_parameters().items():
         is_scale = "norm" in name and name.endswith("weight")
-        weights[name] = shape, array.array("f", [1.0 if is_scale else 0.0]) * tensors.count(shape)
+        weights[name] = shape, tensors.floats([1.0 if is_scale else 0.0]) * tensors.count(shape)
     return weights, {**CONFIG, **{key: float(value) for key, value in facts.items()}}

@@ -11,7 +11,7 @@ import shapes
 import tensors
 import text_encoders
 
-TRAINING, VALIDATION, FOLDER = 1536, 192, 96  # Samples.
+TRAINING, VALIDATION = 1536, 192  # Samples.
 
 
 def add(archive, name, data):
@@ -29,14 +29,6 @@ def write_archive(path, samples):
             add(archive, f"{i:06d}.txt", caption.encode())
 
 
-def write_folder(folder, samples):
-    """Writes pictures with their captions next to them, PICTURE.txt."""
-    folder.mkdir(parents=True)
-    for i, (pixels, caption) in enumerate(samples):
-        (folder / f"{i:03d}.png").write_bytes(shapes.png(pixels))
-        (folder / f"{i:03d}.txt").write_text(caption + "\n")
-
-
 def write_autoencoder(folder):
     weights, config = autoencoder.expand(pathlib.Path(__file__).with_name("autoencoder.safetensors"))
     folder.mkdir(parents=True)
@@ -50,7 +42,6 @@ def main():
     out = parser.parse_args().out
     write_archive(out / "shapes/shapes-train-000.tar", shapes.training_samples(TRAINING, seed=1))
     write_archive(out / "shapes_validation/shapes-validation-000.tar", shapes.validation_samples(VALIDATION, seed=2))
-    write_folder(out / "shapes_folder", shapes.training_samples(FOLDER, seed=3))
     text_encoders.write_t5(out / "t5-tiny")
     text_encoders.write_clip(out / "clip-tiny")
     write_autoencoder(out / "autoencoder-tiny")

@@ -1,5 +1,6 @@
 """Reads and writes safetensors files with the standard library only."""
 
+import array
 import json
 import math
 import struct
@@ -12,6 +13,11 @@ def count(shape):
 def halves(data):
     """Returns the numbers of float16 bytes."""
     return struct.unpack(f"<{len(data) // 2}e", data)
+
+
+def floats(values):
+    """Returns an array of float32, of a list of numbers or of their bytes."""
+    return array.array("f", values)
 
 
 def read(path):

@@ -3,7 +3,6 @@
 Each folder has the tokenizer, the configuration and the weights, in the files of Hugging Face's classes.
 """
 
-import array
 import json
 import math
 import random
@@ -62,10 +61,10 @@ class Drawn(dict):
         self.random_numbers = random.Random(seed)
 
     def draw(self, name, shape, deviation):
-        self[name] = shape, array.array("f", [self.random_numbers.gauss(0, deviation) for _ in range(tensors.count(shape))])
+        self[name] = shape, tensors.floats([self.random_numbers.gauss(0, deviation) for _ in range(tensors.count(shape))])
 
     def fill(self, name, size, value):
-        self[name] = [size], array.array("f", [value]) * size
+        self[name] = [size], tensors.floats([value]) * size
 
 
 def t5_weights(vocabulary):
