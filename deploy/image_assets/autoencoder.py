@@ -1,12 +1,13 @@
 """The small autoencoder: its configuration, and its weights from the compact file that train_autoencoder.py writes."""
 
-import array
+import struct
 
 import tensors
 
-LEVELS = 4
-CONFIG = {"_class_name": "AutoencoderKL", "act_fn": "silu", "block_out_channels": [32] * LEVELS, "down_block_types": ["DownEncoderBlock2D"] * LEVELS,
-          "in_channels": 3, "latent_channels": 16, "layers_per_block": 1, "mid_block_add_attention": True, "norm_num_groups": 32,
+CHANNELS = [16, 16, 32, 32]  # By level: each has half the resolution of the last.
+LEVELS = len(CHANNELS)
+CONFIG = {"_class_name": "AutoencoderKL", "act_fn": "silu", "block_out_channels": CHANNELS, "down_block_types": ["DownEncoderBlock2D"] * LEVELS,
+          "in_channels": 3, "latent_channels": 16, "layers_per_block": 1, "mid_block_add_attention": True, "norm_num_groups": 4,
           "out_channels": 3, "up_block_types": ["UpDecoderBlock2D"] * LEVELS, "use_post_quant_conv": False, "use_quant_conv": False}  # fmt: skip
 
 
@@ -17,12 +18,14 @@ def is_identity(name):
 
 def identity_parameters():
     """Returns the shapes of these parameters by name."""
-    channels, shapes = CONFIG["block_out_channels"][-1], {}
-    blocks = [f"{half}.mid_block.resnets.{i}" for half in ("encoder", "decoder") for i in range(2)]
-    for block in blocks + [f"decoder.up_blocks.{level}.resnets.1" for level in range(LEVELS)]:
+    shapes = {}
+    blocks = {f"{half}.mid_block.resnets.{i}": CHANNELS[-1] for half in ("encoder", "decoder") for i in range(2)}
+    blocks |= {f"decoder.up_blocks.{i}.resnets.1": channels for i, channels in enumerate(reversed(CHANNELS))}
+    for block, channels in blocks.items():
         for i in "12":
             shapes |= {f"{block}.norm{i}.weight": [channels], f"{block}.norm{i}.bias": [channels]}
             shapes |= {f"{block}.conv{i}.weight": [channels, channels, 3, 3], f"{block}.conv{i}.bias": [channels]}
+    channels = CHANNELS[-1]
     for attention in [f"{half}.mid_block.attentions.0" for half in ("encoder", "decoder")]:
         shapes |= {f"{attention}.group_norm.weight": [channels], f"{attention}.group_norm.bias": [channels]}
         for part in ("to_q", "to_k", "to_v", "to_out.0"):
@@ -41,7 +44,7 @@ def expand(path):
             weights[name] = shape, tensors.floats(tensors.halves(data))
             continue
         scales = tensors.halves(stored[f"{name}.scale"][2])
-        integers = array.array("b", data)
+        integers = struct.unpack(f"{len(data)}b", data)
         row = len(integers) // shape[0]
         weights[name] = shape, tensors.floats([scale * value for i, scale in enumerate(scales) for value in integers[i * row : (i + 1) * row]])
     for name, shape in identity_parameters().items():
