@@ -88,8 +88,7 @@ std::optional<EncoderProblem> check_autoencoder(const std::string& path) {
   const std::string assets = config::assets_folder();
   const std::string asset = config::autoencoder_asset(path);
   if (!assets.empty() && holds_autoencoder(fs::path(assets) / asset)) return std::nullopt;
-  return EncoderProblem{key, path, absl::StrCat("no such file, nor ", asset, " in the assets"),
-                        remedy};
+  return EncoderProblem{key, path, absl::StrCat("no such file, nor ", asset, " in the assets"), remedy};
 }
 
 }  // namespace

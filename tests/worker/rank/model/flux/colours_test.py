@@ -24,7 +24,7 @@ from paths import BIN, SOURCE
 sys.path.insert(0, str(SOURCE / "deploy/image_assets"))
 import shapes  # noqa: E402
 
-FEWEST_PIXELS = 60  # Fewer of one colour are no shape: a small one has 200.
+FEWEST_PIXELS = 60  # Fewer of one colour are not a shape: a small one has 150 or more.
 SHARE = 0.8  # Of the pictures that must have the right colour.
 
 
