@@ -3,6 +3,7 @@
 Each folder has the tokenizer, the configuration and the weights, in the files of Hugging Face's classes.
 """
 
+import collections
 import json
 import math
 import random
@@ -10,7 +11,7 @@ import re
 import string
 import struct
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import pre_tokenizers
 
 import shapes
 import tensors
@@ -103,13 +104,26 @@ def write_t5(folder):
 
 
 def merges():
-    """Returns the pairs of a byte-pair encoding of the words of captions."""
-    tokenizer = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.BpeTrainer(vocab_size=4096, end_of_word_suffix="</w>", show_progress=False)
-    tokenizer.train_from_iterator([" ".join(words())], trainer)
-    pairs = json.loads(tokenizer.to_str())["model"]["merges"]
-    return [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in pairs]
+    """Returns the pairs of a byte-pair encoding (arXiv 1508.07909) of the words of captions, each a token in the end. Of pairs that are equally
+    frequent the first in the alphabet is taken; the trainer of `tokenizers` takes any."""
+    parts, pairs = [[*word[:-1], word[-1] + "</w>"] for word in words()], []
+    while True:
+        counts = collections.Counter(pair for tokens in parts for pair in zip(tokens, tokens[1:]))
+        if not counts:
+            return pairs
+        pairs.append(min(counts, key=lambda pair: (-counts[pair], pair)))
+        parts = [merged(tokens, pairs[-1]) for tokens in parts]
+
+
+def merged(tokens, pair):
+    """Returns the tokens with each occurrence of the pair as one."""
+    joined = []
+    for token in tokens:
+        if joined and (joined[-1], token) == pair:
+            joined[-1] += token
+        else:
+            joined.append(token)
+    return joined
 
 
 def write_clip_tokenizer(folder):

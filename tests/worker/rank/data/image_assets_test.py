@@ -38,6 +38,11 @@ def samples(dataset):
     return [(Image.open(io.BytesIO(files[f"{key}.png"])), files[f"{key}.txt"].decode()) for key in keys]
 
 
+def pixels_of(picture):
+    data = picture.tobytes()
+    return list(zip(data[::3], data[1::3], data[2::3]))
+
+
 class ImageAssetsTest(unittest.TestCase):
     def test_the_same_bytes_each_time(self):
         with tempfile.TemporaryDirectory() as work:
@@ -57,7 +62,7 @@ class ImageAssetsTest(unittest.TestCase):
                 (colour,), (background,) = words & set(shapes.COLOURS), words & set(shapes.BACKGROUNDS)
                 self.assertEqual((picture.mode, picture.size), ("RGB", (shapes.SIDE, shapes.SIDE)))
                 near = lambda pixel, wanted: all(abs(a - b) <= 8 for a, b in zip(pixel, wanted))  # noqa: E731
-                pixels = list(picture.getdata())
+                pixels = pixels_of(picture)
                 self.assertGreater(sum(near(pixel, shapes.COLOURS[colour]) for pixel in pixels), 100, caption)
                 self.assertGreater(sum(near(pixel, shapes.BACKGROUNDS[background]) for pixel in pixels), 1500, caption)
 
@@ -88,7 +93,7 @@ class ImageAssetsTest(unittest.TestCase):
     # Through the encoder and the decoder of the engine.
     def test_autoencoder_keeps_pictures(self):
         pictures = [picture for picture, _ in samples("shapes_validation")[:8]]
-        planes = [[pixel[channel] / 127.5 - 1 for pixel in picture.getdata()] for picture in pictures for channel in range(3)]
+        planes = [[pixel[channel] / 127.5 - 1 for pixel in pixels_of(picture)] for picture in pictures for channel in range(3)]
         size = [len(pictures), 3, shapes.SIDE, shapes.SIDE]
         folder = str(ASSETS / "autoencoder-tiny")
         with tempfile.TemporaryDirectory() as work:

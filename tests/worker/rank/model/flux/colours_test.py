@@ -53,7 +53,8 @@ def main_colour(picture):
     """Returns the colour of most pixels that are not background, and their number."""
     named = {**shapes.COLOURS, **shapes.BACKGROUNDS}
     counts = dict.fromkeys(shapes.COLOURS, 0)
-    for pixel in picture.getdata():
+    data = picture.tobytes()
+    for pixel in zip(data[::3], data[1::3], data[2::3]):
         nearest = min(named, key=lambda name: sum((a - b) ** 2 for a, b in zip(named[name], pixel)))
         if nearest in counts:
             counts[nearest] += 1
