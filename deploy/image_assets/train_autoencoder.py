@@ -1,6 +1,6 @@
 """Trains the small autoencoder on random pictures of shapes and writes autoencoder.safetensors, which make.py expands.
 
-    .deps/venv/bin/python deploy/image_assets/train_autoencoder.py [--steps 1200] [--start FILE] [--out FILE]
+    .deps/venv/bin/python deploy/image_assets/train_autoencoder.py [--steps 1200] [--halved 0.75] [--start FILE] [--out FILE]
 
 It has Flux's architecture with 16 and 32 channels: factor 8, 16 latent channels. Blocks of the lowest resolution and the second block of each
 level of the decoder stay the identity. Trained weights are stored as 8-bit integers with a scale for each output channel. Needs the oracles
@@ -20,7 +20,6 @@ import shapes
 from autoencoder import CONFIG, expand, is_identity
 
 KL_WEIGHT = 2e-5
-HALVED = 0.75  # Share of the steps with pictures of half the size, which take a fourth of the time.
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -94,6 +93,7 @@ def report(model, step):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--halved", type=float, default=0.75, help="share of the steps with pictures of half the size, which take a fourth of the time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--start", type=pathlib.Path, help="weights to continue with")
@@ -112,7 +112,7 @@ def main():
         for group in optimizer.param_groups:
             group["lr"] = 2e-3 * min(1, (step + 1) / 50, 3 * (1 - step / arguments.steps) + 0.01)
         batch = pictures(8, random_numbers)
-        if step < HALVED * arguments.steps:
+        if step < arguments.halved * arguments.steps:
             batch = torch.nn.functional.avg_pool2d(batch, 2)
         moments = model.encode(batch).latent_dist
         loss = difference(model.decode(moments.sample()).sample, batch) + KL_WEIGHT * moments.kl().mean() / moments.mean[0, 0].numel()
