@@ -7,7 +7,7 @@
 #   lib/titan/titan_wandb.py   sends a job's metrics to Weights & Biases, with the wandb of the node's Python
 #   lib/titan/sdk/             headers, flags and script to build a library of models or datasets outside this tree
 #   lib/systemd/system/        units that start the programs in P
-#   share/titan/               configs, their text and tokenizer (assets), files for Prometheus and Grafana
+#   share/titan/               configs, their text, pictures, tokenizer and small encoders (assets), files for Prometheus and Grafana
 #   share/titan/env/           settings of the units, to copy to /etc/titan
 #   share/doc/titan/           the pages of docs/, the license and the changelog
 #   share/{bash-completion,zsh,fish}/   completions of titanctl
@@ -32,7 +32,7 @@ endforeach()
 install(TARGETS titan-data RUNTIME DESTINATION bin COMPONENT titan-rank)
 
 install(DIRECTORY configs DESTINATION share/titan COMPONENT titan-common FILES_MATCHING PATTERN "*.toml")
-foreach(folder c4_test c4_validation tokenizer)
+foreach(folder c4_test c4_validation tokenizer shapes shapes_validation t5-tiny clip-tiny autoencoder-tiny)
   install(DIRECTORY ${TITAN_DEPS}/assets/${folder} DESTINATION share/titan/assets COMPONENT titan-common)
 endforeach()
 install(DIRECTORY deploy/prometheus deploy/grafana DESTINATION share/titan COMPONENT titan-common

@@ -3,7 +3,7 @@
 #
 #   deploy/bootstrap.sh [--with-oracles] [--with-cuda] [--quiet]
 #
-#   (default)        Debian packages, the LibTorch wheel with the two CUDA libraries that its CPU half needs, and the text assets
+#   (default)        Debian packages, the LibTorch wheel with the two CUDA libraries that its CPU half needs, and the assets of examples: text, pictures, small encoders
 #   --with-oracles   also the references of the numeric tests: torchtitan, transformers, peft, bitsandbytes, tensorboard and its profiler plugin, tiktoken, sentencepiece (2.7 GB of CUDA wheels), and transformers 5 in a separate folder
 #   --with-cuda      also the CUDA toolkit's wheels, for building the CUDA device library
 #   --quiet          print only what is installed and errors
@@ -134,6 +134,8 @@ install_wheels() {
   fi
   if [ "$cuda" = 1 ]; then step_wheels "CUDA wheels" cuda install_group cuda; fi
   step "text and tokenizer" "assets $(cat deploy/make_assets.sh deploy/make_assets.py | cksum)" bash deploy/make_assets.sh "$deps/assets"
+  local images=(deploy/make_image_assets.sh deploy/image_assets/*.py deploy/image_assets/autoencoder.safetensors)
+  step "pictures and small encoders" "assets $(cat "${images[@]}" | cksum)" bash deploy/make_image_assets.sh "$deps/assets"
 }
 
 mapfile -t missing_python < <(missing_of "${python_packages[@]}")

@@ -24,6 +24,7 @@ struct Encoder {
 };
 
 std::string get_command(const std::string& repository) {
+  if (config::is_bundled_encoder(repository)) return "deploy/make_image_assets.sh makes it";
   return absl::StrCat("`titanctl assets get ", repository, "` downloads it");
 }
 
@@ -69,17 +70,25 @@ std::optional<EncoderProblem> check_folder(const Encoder& encoder) {
       absl::StrCat(get_command(encoder.path), "; if only the nodes have it, --no-file-checks skips this check")};
 }
 
+// Returns whether the path is a file, or a folder as diffusers writes it.
+bool holds_autoencoder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) || (fs::is_regular_file(path / "config.json", error) && has_weights(path));
+}
+
 std::optional<EncoderProblem> check_autoencoder(const std::string& path) {
   const std::string key = "encoder.autoencoder_path";
-  std::error_code error;
-  if (fs::is_regular_file(path, error)) return std::nullopt;
-  const std::string remedy = absl::StrCat("it is ae.safetensors of FLUX.1: ",
-                                          get_command("black-forest-labs/FLUX.1-schnell --include ae.safetensors"));
+  if (holds_autoencoder(path)) return std::nullopt;
+  const std::string remedy =
+      config::is_bundled_encoder(path)
+          ? get_command(path)
+          : absl::StrCat("it is ae.safetensors of FLUX.1: ",
+                         get_command("black-forest-labs/FLUX.1-schnell --include ae.safetensors"));
   if (!config::means_assets(key, path)) return EncoderProblem{key, path, "no such file", remedy, /*is_missing=*/true};
   const std::string assets = config::assets_folder();
-  if (!assets.empty() && fs::is_regular_file(fs::path(assets) / config::kAutoencoderAsset, error)) return std::nullopt;
-  return EncoderProblem{key, path, absl::StrCat("no such file, nor ", config::kAutoencoderAsset, " in the assets"),
-                        remedy};
+  const std::string asset = config::autoencoder_asset(path);
+  if (!assets.empty() && holds_autoencoder(fs::path(assets) / asset)) return std::nullopt;
+  return EncoderProblem{key, path, absl::StrCat("no such file, nor ", asset, " in the assets"), remedy};
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ DAEMONS = ("titan-controller", "titan-worker")
 # Files in packages that are others' work, and their licences.
 THIRD_PARTY = {
     "titanctl": {"usr/bin/titanctl": "BSD-3-clause and BSD-3-clause-Cincinnati and Expat"},
-    "titan-common": {"usr/share/titan/assets/c4_test/data.json": "GPL-1+ or Artistic", "usr/share/titan/configs/a.toml": "BSD-3-clause"},
+    "titan-common": {"usr/share/titan/assets/c4_test/data.json": "GPL-1+ or Artistic",
+                     "usr/share/titan/assets/shapes/shapes-train-000.tar": "BSD-3-clause", "usr/share/titan/configs/a.toml": "BSD-3-clause"},
     "titan-libtorch": {"usr/lib/titan/torch/lib/libtorch_cpu.so": "PyTorch", "usr/lib/titan/nvidia/cu13/lib/libcudart.so.13": "NVIDIA-EULA",
                        "usr/lib/titan/torch/lib/libgomp.so.1": "GPL-3+ with GCC-Runtime-Library exception"},
     "titan-parquet": {"usr/lib/titan/arrow/libarrow.so.2600": "Apache-Arrow", "usr/lib/titan/titan-parquet.so": "BSD-3-clause and Apache-Arrow"},

@@ -55,13 +55,15 @@ void resolve_encoders(const fs::path& assets, EncoderSection& encoder) {
   }
   if (means_assets("encoder.autoencoder_path", encoder.autoencoder_path) &&
       !fs::exists(encoder.autoencoder_path, error)) {
-    encoder.autoencoder_path = (assets / kAutoencoderAsset).string();
+    encoder.autoencoder_path = (assets / autoencoder_asset(encoder.autoencoder_path)).string();
   }
 }
 
 }  // namespace
 
-bool is_bundled_dataset(std::string_view dataset) { return dataset == "c4_test" || dataset == "c4_validation"; }
+bool is_bundled_dataset(std::string_view dataset) {
+  return dataset == "c4_test" || dataset == "c4_validation" || dataset == "shapes" || dataset == "shapes_validation";
+}
 
 bool is_builtin_dataset(std::string_view dataset) {
   return std::find(std::begin(kBuiltinDatasets), std::end(kBuiltinDatasets), dataset) != std::end(kBuiltinDatasets);
@@ -72,12 +74,19 @@ bool streams_c4(const JobConfig& config) {
          !config.training.dataset_path.has_value();
 }
 
+bool is_bundled_encoder(const std::string& name) { return name.starts_with("titan/") && is_repository_name(name); }
+
+std::string autoencoder_asset(const std::string& path) {
+  return is_bundled_encoder(path) ? fs::path(path).filename().string() : kAutoencoderAsset;
+}
+
 bool means_assets(std::string_view key, const std::string& path) {
   const auto same = [&](const std::string& standard) {
     return fs::path(path).lexically_normal() == fs::path(standard).lexically_normal();
   };
   if (key == "model.hf_assets_path") return same(ModelSection{}.hf_assets_path);
-  return key == "encoder.autoencoder_path" && same(EncoderSection{}.autoencoder_path);
+  if (key != "encoder.autoencoder_path") return false;
+  return same(EncoderSection{}.autoencoder_path) || is_bundled_encoder(path);
 }
 
 std::string assets_folder() {

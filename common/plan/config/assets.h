@@ -1,7 +1,8 @@
 #pragma once
 
 // Default data of a job: c4 and datasets of images from a hub; of an installation, the tokenizer and texts,
-// {assets}/tokenizer and {assets}/{c4_test,c4_validation}, and what its administrator has added for flux: the
+// {assets}/tokenizer and {assets}/{c4_test,c4_validation}, for flux the pictures and small encoders of examples,
+// {assets}/{shapes,shapes_validation,t5-tiny,clip-tiny,autoencoder-tiny}, and what its administrator has added: the
 // autoencoder, {assets}/autoencoder/ae.safetensors, and encoders, {assets}/NAME.
 
 #include <string>
@@ -29,13 +30,19 @@ bool streams_c4(const JobConfig& config);
 // Place of flux's autoencoder in the assets.
 inline constexpr char kAutoencoderAsset[] = "autoencoder/ae.safetensors";
 
-// Whether the path is torchtitan's default for model.hf_assets_path or encoder.autoencoder_path, in any spelling. It
-// means the file of each node's own installation, unless it exists.
+// Returns whether the value of a key of [encoder] names one of an installation's small encoders, "titan/NAME".
+bool is_bundled_encoder(const std::string& name);
+
+// Returns the place of an autoencoder in the assets, whose path means_assets().
+std::string autoencoder_asset(const std::string& path);
+
+// Whether the path is torchtitan's default for model.hf_assets_path or encoder.autoencoder_path, in any spelling, or
+// names the installation's small autoencoder. It means the file of each node's own installation, unless it exists.
 bool means_assets(std::string_view key, const std::string& path);
 
 // Fills in defaults from assets_folder(): model.hf_assets_path and encoder.autoencoder_path when they mean the assets,
-// encoders that are repositories' names, and the dataset_path of c4_test and c4_validation; c4 and datasets of images
-// are read from a hub. The rank calls this, so every node uses its local installation.
+// encoders that are names, and the dataset_path of bundled datasets; c4 and other datasets of images are read from a
+// hub. The rank calls this, so every node uses its local installation.
 void resolve_assets(JobConfig& config);
 
 }  // namespace titan::config

@@ -93,7 +93,7 @@ void check_image_data(Checker& check, const std::string& section, const std::str
   } else if (dataset == kInterleaved && !path.has_value()) {
     check.fail(section + ".dataset", dataset, "has only the addresses of its images, which training does not download",
                absl::StrCat("set ", section, ".dataset_path to files that have its images"));
-  } else if (!path.has_value() && hub_path_of_images(dataset).empty()) {
+  } else if (!path.has_value() && hub_path_of_images(dataset).empty() && !is_bundled_dataset(dataset)) {
     check.fail(section + ".dataset", dataset, "is a folder of a torchtitan checkout, which Titan does not have",
                absl::StrCat("set ", section, ".dataset_path to its tests/assets/cc12m_test, or to your own images"));
   }

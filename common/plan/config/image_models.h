@@ -15,8 +15,10 @@ namespace titan::config {
 bool is_image_format(std::string_view format);
 
 // Names of datasets of images. cc12m-test is a folder of a torchtitan checkout, so it needs a path. So does obelics,
-// whose images have to be downloaded before the training; its samples are lists of texts and images.
-inline constexpr std::string_view kImageDatasets[] = {"cc12m-wds", "cc12m", "cc12m-test", "coco-validation", "obelics"};
+// whose images have to be downloaded before the training; its samples are lists of texts and images. shapes and
+// shapes_validation are part of an installation.
+inline constexpr std::string_view kImageDatasets[] = {"cc12m-wds", "cc12m",  "cc12m-test",       "coco-validation",
+                                                      "obelics",   "shapes", "shapes_validation"};
 bool is_image_dataset(std::string_view dataset);
 
 // Returns where a hub has the dataset, as a dataset_path; empty: nowhere.

@@ -24,7 +24,7 @@ FAMILIES = {"llama3": (Llama3, llama3_args), "llama4": (Llama4, llama4_args), "q
             "deepseek_v3": (DeepSeekV3Model, deepseekv3_args), "gpt_oss": (GptOssModel, gptoss_configs),
             "flux": (FluxModel, flux_args), "vlm": (Llama3Siglip2Transformer, llama3_siglip2_args)}
 ONLY_TITAN = {("llama3", flavor) for flavor in ("bench", "1B", "3B")}
-ONLY_TITAN |= {("flux", "flux-tiny-debug"), ("vlm", "tiny-debug")}
+ONLY_TITAN |= {("flux", "flux-tiny-debug"), ("flux", "flux-tiny"), ("vlm", "tiny-debug")}
 ONLY_TITAN |= {("llama4", flavor + "_released") for flavor in ("debugmodel", "17bx16e", "17bx128e")}
 
 

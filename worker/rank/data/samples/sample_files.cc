@@ -88,6 +88,8 @@ const std::vector<NamedSamples>& named_samples() {
       {"cc12m-wds", "pixparse/cc12m-wds", "train", SampleFormat::kWebDataset, SampleLayout::kCaption},
       {"cc12m-test", "", "", SampleFormat::kWebDataset, SampleLayout::kCaption},
       {"coco-validation", "howard-hou/COCO-Text", "validation", SampleFormat::kParquet, SampleLayout::kCaption},
+      {"shapes", "", "", SampleFormat::kWebDataset, SampleLayout::kCaption},
+      {"shapes_validation", "", "", SampleFormat::kWebDataset, SampleLayout::kCaption},
       {"cc12m", "pixparse/cc12m-wds", "train", SampleFormat::kWebDataset, SampleLayout::kCaption},
       {"obelics", "HuggingFaceM4/OBELICS", "train", SampleFormat::kParquet, SampleLayout::kInterleaved}};
   return all;

@@ -19,14 +19,14 @@ namespace titan::data {
 // A dataset that jobs name, as torchtitan does.
 struct NamedSamples {
   const char* name;
-  const char* repository;  // On the hub; "": part of torchtitan's tests.
+  const char* repository;  // On the hub; "": part of torchtitan's tests, or of Titan's assets.
   const char* split;       // Only files with this word in their names are used, if there are any; "": all.
   SampleFormat format;     // Preferred if a folder has several.
   SampleLayout layout;
 };
 
-// Returns the named datasets: cc12m-wds, cc12m-test and coco-validation of the image models; cc12m and obelics of the
-// vision-language models.
+// Returns the named datasets: cc12m-wds, cc12m-test, coco-validation, shapes and shapes_validation of the image models;
+// cc12m and obelics of the vision-language models.
 const std::vector<NamedSamples>& named_samples();
 // Returns null if there is none of that name.
 const NamedSamples* find_named_samples(std::string_view name);

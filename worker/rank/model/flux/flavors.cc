@@ -17,6 +17,14 @@ std::vector<FluxSpec> flux_sizes() {
        .txt_width = 32,
        .vec_width = 32,
        .axes_dim = {8, 12, 12}},
+      {.flavor = "flux-tiny",  // Titan's own: learns from small pictures in minutes, with the installation's encoders.
+       .dim = 128,
+       .n_heads = 4,
+       .n_double_blocks = 2,
+       .n_single_blocks = 4,
+       .txt_width = 64,
+       .vec_width = 64,
+       .axes_dim = {8, 12, 12}},
   };
 }
 
