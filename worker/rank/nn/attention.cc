@@ -64,6 +64,12 @@ std::vector<LogitRows> GroupedAttention::logit_rows() const {
   return all;
 }
 
+// heads [B, T, H, D]. Layers without positions return them unchanged.
+at::Tensor GroupedAttention::rotate(const at::Tensor& heads, const MicrobatchContext& context) const {
+  if (rotation) return apply_rope_rows(heads, rotation(context));
+  return rope_ ? rope_->apply(heads, context.positions) : heads;
+}
+
 at::Tensor GroupedAttention::forward(const at::Tensor& input, const MicrobatchContext& context) const {
   const at::Tensor x = through(seams.input, input);
   const std::vector<const Linear*> layers = {&wq, &wk, &wv};
@@ -73,10 +79,8 @@ at::Tensor GroupedAttention::forward(const at::Tensor& input, const MicrobatchCo
   const at::Tensor v = split_heads(qkv[2], options_.head_dim);
   if (q_norm) q = q_norm->forward(q);
   if (k_norm) k = k_norm->forward(k);
-  if (rope_) {
-    q = rope_->apply(q, context.positions);
-    k = rope_->apply(k, context.positions);
-  }
+  q = rotate(q, context);
+  k = rotate(k, context);
   if (options_.rotated_norm_eps) {
     q = unit_heads(q, *options_.rotated_norm_eps);
     k = unit_heads(k, *options_.rotated_norm_eps);

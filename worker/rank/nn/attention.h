@@ -80,6 +80,9 @@ struct AttentionOptions {
   AttentionMask mask;
 };
 
+// Returns the rotation of each token of a microbatch, [B * T, head_dim] (rope_rows()).
+using TokenRotation = std::function<at::Tensor(const MicrobatchContext&)>;
+
 // Grouped-query self-attention with rotary positions.
 class GroupedAttention : public SelfAttention {
  public:
@@ -96,9 +99,12 @@ class GroupedAttention : public SelfAttention {
   std::optional<RmsNorm> q_norm, k_norm;
   Linear wq, wk, wv, wo;
   AttentionMask mask;
+  TokenRotation rotation;  // Rotates by separate rows for each token, in place of `rope`. Empty: does not.
   const AttentionOptions& options() const { return options_; }  // Options of the whole layer, before it is split.
 
  private:
+  at::Tensor rotate(const at::Tensor& heads, const MicrobatchContext& context) const;
+
   const AttentionOptions options_;
   std::shared_ptr<const Rope> rope_;
 };

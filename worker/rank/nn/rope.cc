@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "worker/rank/device/host_waits.h"
 #include "worker/rank/kernels/cpu/rope.h"
 #include "worker/rank/nn/layers.h"
 #include "worker/rank/nn/own_kernels.h"
@@ -150,6 +151,22 @@ at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Te
   const at::Tensor wide = x.to(accumulate_type(x.scalar_type()));
   const at::Tensor turned = table.is_complex() ? rotate_neighbours(wide, rows) : rotate_halves(wide, rows);
   return turned.to(x.scalar_type());
+}
+
+at::Tensor rope_rows(const RopeOptions& options, const at::Tensor& positions, const std::vector<int64_t>& axis_of_pair,
+                     at::ScalarType compute) {
+  TORCH_CHECK(2 * static_cast<int64_t>(axis_of_pair.size()) == options.head_dim, "RoPE: ", axis_of_pair.size(),
+              " axes for the pairs of heads of ", options.head_dim);
+  const at::TensorOptions real = positions.options().dtype(accumulate_type(compute));
+  const at::Tensor axis = device::copy_async(at::tensor(axis_of_pair, at::kLong), positions.device());
+  const at::Tensor place = positions.flatten(1).to(real.dtype()).index_select(0, axis).t();  // [B * T, head_dim / 2]
+  const at::Tensor angle = place * frequencies_of(options, real);
+  const double factor = options.yarn ? options.yarn->cos_sin_factor : 1.0;
+  return at::cat({angle.cos() * factor, angle.sin() * factor}, 1);
+}
+
+at::Tensor apply_rope_rows(const at::Tensor& x, const at::Tensor& rows) {
+  return apply_rope(x.flatten(0, 1).unsqueeze(0), rows).view(x.sizes());
 }
 
 void Rope::fill(at::Device device, at::ScalarType compute) {

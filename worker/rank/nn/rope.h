@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace titan::nn {
 
@@ -50,6 +51,15 @@ at::Tensor rope_table(const RopeOptions& options, at::Device device, at::ScalarT
 // Rotates x [B, T, H, D] in at least fp32 by the rows of the table that `positions` (int64 [T]) selects, or the first T
 // if undefined. A complex table rotates neighbours, a real one halves. Returns [B, T, H, D].
 at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Tensor& positions = {});
+
+// Returns the rotation of tokens that have a position on each of several axes, such as time, row and column (Qwen2-VL's
+// multimodal RoPE, arXiv 2409.12191): cosines, then sines, [B * T, head_dim], for a compute type of at least fp32.
+// positions: int64 [axes, B, T]. axis_of_pair: for each pair of channels, the axis by which it turns, head_dim / 2.
+at::Tensor rope_rows(const RopeOptions& options, const at::Tensor& positions, const std::vector<int64_t>& axis_of_pair,
+                     at::ScalarType compute);
+
+// Rotates x [B, T, H, D] by a separate row for each token, `rows` [B * T, D] of rope_rows(). Returns [B, T, H, D].
+at::Tensor apply_rope_rows(const at::Tensor& x, const at::Tensor& rows);
 
 // The table that all blocks of one model share. Calling fill() again with the same arguments does nothing.
 class Rope {

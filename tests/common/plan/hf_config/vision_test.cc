@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/plan/models/vision.h"
+
 namespace titan::hf_config {
 namespace {
 

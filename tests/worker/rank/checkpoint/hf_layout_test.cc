@@ -79,7 +79,7 @@ TEST_F(HfLayoutTest, ReadsAnyBoxOfAnyLayout) {
   for (int round = 0; round < 200; ++round) {
     HfLayout layout{.keys = {"t"}};
     std::vector<int64_t> shape;
-    switch (round % 7) {
+    switch (round % 8) {
       case 0:  // Unchanged, any number of dims.
         for (int64_t dims = draw(1, 3); dims > 0; --dims) shape.push_back(draw(1, 7));
         break;
@@ -113,6 +113,10 @@ TEST_F(HfLayoutTest, ReadsAnyBoxOfAnyLayout) {
         }
         break;
       }
+      case 7:  // A convolution's weight.
+        layout.kernel = {draw(1, 3), draw(1, 3), draw(1, 3)};
+        shape = {draw(1, 5), layout.kernel[0] * layout.kernel[1] * layout.kernel[2]};
+        break;
       case 6: {  // Swapped parts of one tensor.
         const int64_t first = draw(1, 4), second = draw(1, 4);
         layout.rows = {{.begin = second, .count = first}, {.begin = 0, .count = second}};

@@ -53,6 +53,31 @@ TEST(ImageTextTest, TokensAreFoundByTheirText) {
   }
 }
 
+// Qwen's processor writes an image in a text as <|vision_start|><|image_pad|><|vision_end|>, and repeats the one in the
+// middle for each vector. Its rows are filled with the token that ends a document, which is predicted all the same.
+TEST(ImageTextTest, QwensTokens) {
+  json file = testing::byte_tokenizer();
+  int32_t id = kImageId;
+  for (const char* content : {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>"})
+    file["added_tokens"].push_back({{"id", id++}, {"content", content}, {"special", true}});
+  const auto tokenizer = load_images(file);
+  EXPECT_THAT(find_image_tokens(*tokenizer, kQwenImageTokens).status().message(),
+              HasSubstr("has no token <|endoftext|>; text with images needs <|image_pad|>, <|vision_start|>"));
+  ImageTokenTexts texts = kQwenImageTokens;
+  const std::string eos = tokenizer->spelling(*tokenizer->eos_id());
+  texts.pad = eos.c_str();
+  const auto special = find_image_tokens(*tokenizer, texts);
+  ASSERT_TRUE(special.ok()) << special.status();
+  const std::vector<TextPart> parts{words("a"), picture(2), words("b")};
+  EXPECT_EQ(sample_text(parts, "", texts), "a<|vision_start|><|image_pad|><|image_pad|><|vision_end|>b");
+  const auto sample = tokenize_sample(*tokenizer, *special, parts);
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  const int32_t eos_id = *tokenizer->eos_id();
+  EXPECT_EQ(sample->ids.back(), eos_id);
+  EXPECT_EQ(sample->labels.back(), eos_id);
+  EXPECT_EQ(std::count(sample->labels.begin(), sample->labels.end(), -100), 4);
+}
+
 TEST(ImageTextTest, TextJoinsPartsAndStripsTheEnds) {
   EXPECT_EQ(sample_text({picture(2), words(" a cat \u3000\x1c\n")}, "<eos>"),
             "<|begin_of_image|><|image|><|image|><|end_of_image|> a cat<eos>");

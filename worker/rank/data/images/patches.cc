@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "worker/rank/data/images/patch_sizes.h"
 #include "worker/rank/data/images/resize.h"
 
 namespace titan::images {
@@ -13,7 +14,6 @@ namespace {
 
 constexpr double kMean[] = {0.48145466, 0.4578275, 0.40821073};
 constexpr double kDeviation[] = {0.26862954, 0.26130258, 0.27577711};
-constexpr double kMaxRatio = 200;
 
 using Normalized = std::array<std::array<float, 256>, 3>;
 
@@ -30,11 +30,6 @@ const Normalized& normalized() {
   return table;
 }
 
-absl::Status unsuitable(ImageSize size, const std::string& why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("an image of ", size.width, " x ", size.height, " pixels cannot be cut into patches: ", why));
-}
-
 ImageSize times(ImageSize size, double scale) {
   return {static_cast<int>(size.width * scale), static_cast<int>(size.height * scale)};
 }
@@ -47,11 +42,6 @@ ImageSize roughly_scaled(ImageSize size, int side, int max_patches) {
   }
   if (count <= max_patches) return size;
   return times(size, std::sqrt(static_cast<double>(max_patches) / static_cast<double>(count)));
-}
-
-// Python's round(): halves to the even number.
-int round_to_multiple(int length, int side) {
-  return static_cast<int>(std::nearbyint(static_cast<double>(length) / side)) * side;
 }
 
 void write_patch(const Image& rgb, size_t side, size_t left, size_t top, float* out) {
@@ -71,10 +61,11 @@ absl::StatusOr<ImageSize> patched_size(ImageSize size, const PatchOptions& optio
   const ImageSize rough = roughly_scaled(size, side, options.max_patches);
   const int shorter = std::min(rough.width, rough.height), longer = std::max(rough.width, rough.height);
   if (shorter < side) return unsuitable(size, absl::StrCat("a side would be shorter than ", side, " pixels"));
-  if (static_cast<double>(longer) / shorter > kMaxRatio) {
-    return unsuitable(size, absl::StrCat("a side is more than ", kMaxRatio, " times the other"));
+  if (static_cast<double>(longer) / shorter > kMaxSideRatio) {
+    return unsuitable(size, absl::StrCat("a side is more than ", kMaxSideRatio, " times the other"));
   }
-  ImageSize result{round_to_multiple(rough.width, side), round_to_multiple(rough.height, side)};
+  ImageSize result{static_cast<int>(round_to_multiple(rough.width, side)),
+                   static_cast<int>(round_to_multiple(rough.height, side))};
   const auto area = static_cast<double>(int64_t{result.width} * result.height);
   const auto max_area = static_cast<double>(int64_t{options.max_patches} * side * side);
   if (area > max_area) {

@@ -11,16 +11,14 @@
 namespace titan::data {
 namespace {
 
-constexpr char kImage[] = "<|image|>", kBeginOfImage[] = "<|begin_of_image|>", kEndOfImage[] = "<|end_of_image|>",
-               kPadding[] = "<|pad|>";
 constexpr int32_t kIgnoredLabel = -100;
 
-absl::StatusOr<int32_t> find_added(Tokenizer& tokenizer, const char* text) {
+absl::StatusOr<int32_t> find_added(Tokenizer& tokenizer, const char* text, const ImageTokenTexts& all) {
   const std::optional<int32_t> id = find_token(tokenizer, text);
   if (!id) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the tokenizer has no token ", text,
-        "; text with images needs <|image|>, <|begin_of_image|>, <|end_of_image|> and <|pad|> among its added tokens"));
+    return absl::InvalidArgumentError(absl::StrCat("the tokenizer has no token ", text, "; text with images needs ",
+                                                   all.image, ", ", all.begin, ", ", all.end, " and ", all.pad,
+                                                   " among its added tokens"));
   }
   std::vector<int32_t> tokens;
   TITAN_RETURN_IF_ERROR(tokenizer.encode(text, tokens));
@@ -48,25 +46,25 @@ std::string_view stripped(std::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<ImageTokens> find_image_tokens(Tokenizer& tokenizer) {
-  ImageTokens tokens;
-  TITAN_ASSIGN_OR_RETURN(tokens.image, find_added(tokenizer, kImage));
-  TITAN_ASSIGN_OR_RETURN(tokens.begin, find_added(tokenizer, kBeginOfImage));
-  TITAN_ASSIGN_OR_RETURN(tokens.end, find_added(tokenizer, kEndOfImage));
-  TITAN_ASSIGN_OR_RETURN(tokens.pad, find_added(tokenizer, kPadding));
+absl::StatusOr<ImageTokens> find_image_tokens(Tokenizer& tokenizer, const ImageTokenTexts& texts) {
+  ImageTokens tokens{.texts = texts};
+  TITAN_ASSIGN_OR_RETURN(tokens.image, find_added(tokenizer, texts.image, texts));
+  TITAN_ASSIGN_OR_RETURN(tokens.begin, find_added(tokenizer, texts.begin, texts));
+  TITAN_ASSIGN_OR_RETURN(tokens.end, find_added(tokenizer, texts.end, texts));
+  TITAN_ASSIGN_OR_RETURN(tokens.pad, find_added(tokenizer, texts.pad, texts));
   return tokens;
 }
 
-std::string sample_text(const std::vector<TextPart>& parts, std::string_view eos) {
+std::string sample_text(const std::vector<TextPart>& parts, std::string_view eos, const ImageTokenTexts& texts) {
   std::string joined;
   for (const TextPart& part : parts) {
     if (!part.is_image()) {
       joined += part.text;
       continue;
     }
-    joined += kBeginOfImage;
-    for (int64_t i = 0; i < part.image_tokens; ++i) joined += kImage;
-    joined += kEndOfImage;
+    joined += texts.begin;
+    for (int64_t i = 0; i < part.image_tokens; ++i) joined += texts.image;
+    joined += texts.end;
   }
   return std::string(stripped(joined)).append(eos);
 }
@@ -81,15 +79,18 @@ absl::StatusOr<SampleTokens> tokenize_sample(Tokenizer& tokenizer, const ImageTo
   }
   SampleTokens sample;
   sample.ids = tokenizer.prefix();
-  TITAN_RETURN_IF_ERROR(tokenizer.encode(sample_text(parts, tokenizer.spelling(*tokenizer.eos_id())), sample.ids));
+  TITAN_RETURN_IF_ERROR(
+      tokenizer.encode(sample_text(parts, tokenizer.spelling(*tokenizer.eos_id()), special.texts), sample.ids));
   const auto found = std::count(sample.ids.begin(), sample.ids.end(), special.image);
   if (found != images) {
-    return absl::InvalidArgumentError(absl::StrCat("the sample has ", found, " tokens ", kImage, " for ", images,
-                                                   " vectors of images; does a text of it name this token?"));
+    return absl::InvalidArgumentError(absl::StrCat("the sample has ", found, " tokens ", special.texts.image, " for ",
+                                                   images, " vectors of images; does a text of it name this token?"));
   }
   sample.labels = sample.ids;
+  const bool pad_ends = special.pad == *tokenizer.eos_id();  // Qwen's: then the end of a sample is predicted.
   for (int32_t& label : sample.labels) {
-    if (label == special.image || label == special.begin || label == special.end || label == special.pad) {
+    const bool pad = label == special.pad && !pad_ends;
+    if (label == special.image || label == special.begin || label == special.end || pad) {
       label = kIgnoredLabel;
     }
   }

@@ -16,11 +16,13 @@ at::Tensor image_rows(const at::Tensor& tokens, int64_t image_token, const at::T
 
 at::Tensor place_images(const at::Tensor& embedded, const at::Tensor& rows, const at::Tensor& visual) {
   TORCH_CHECK(embedded.dim() == 3 && embedded.sizes().slice(0, 2) == rows.sizes() && visual.dim() == 2 &&
-                  visual.size(0) > 0 && visual.size(1) == embedded.size(2),
+                  visual.size(0) > 0 && visual.size(1) > 0 && visual.size(1) % embedded.size(2) == 0,
               "images: cannot put rows of ", visual.sizes(), " in the places ", rows.sizes(),
               " of tokens, embedded as ", embedded.sizes());
-  const at::Tensor chosen = visual.index_select(0, rows.flatten().clamp_min(0)).view(embedded.sizes());
-  return at::where(rows.ge(0).unsqueeze(-1), chosen, embedded);
+  const int64_t more = visual.size(1) - embedded.size(2);
+  const at::Tensor wide = more > 0 ? at::constant_pad_nd(embedded, {0, more}) : embedded;
+  const at::Tensor chosen = visual.index_select(0, rows.flatten().clamp_min(0)).view(wide.sizes());
+  return at::where(rows.ge(0).unsqueeze(-1), chosen, wide);
 }
 
 at::Tensor MultimodalEmbedding::forward(const at::Tensor& input, const nn::MicrobatchContext& context) {

@@ -20,7 +20,8 @@ inline constexpr char kImageRows[] = "image_rows";
 at::Tensor image_rows(const at::Tensor& tokens, int64_t image_token, const at::Tensor& rows);
 
 // Returns `embedded` [B, T, dim] with the rows of `visual` [P, dim], P at least 1, in the places that `rows`, int64
-// [B, T], gives them. Gradients go to both inputs; a row of `visual` without a place gets zeros.
+// [B, T], gives them. Gradients go to both inputs; a row of `visual` without a place gets zeros. If the rows of
+// `visual` are longer, [P, k * dim], so is the result, [B, T, k * dim], with zeros for tokens of the text.
 at::Tensor place_images(const at::Tensor& embedded, const at::Tensor& rows, const at::Tensor& visual);
 
 // The language model's embedding, after the vision tower: "tok_embeddings".
@@ -28,7 +29,7 @@ class MultimodalEmbedding : public TokenEmbedding {
  public:
   using TokenEmbedding::TokenEmbedding;
   // `input` [1, P, D] is the tower's result for this rank's images of the microbatch. Embeds context.tokens [B, T] and
-  // places the images: [B, T, D].
+  // places the images: [B, T, D]. D may be a multiple of the embedding's width (place_images()).
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) override;
 
   // Seams for ranks that hold a part of a row.

@@ -72,9 +72,16 @@ Qwen3VlImages pack_qwen3_vl_images(std::vector<PatchGrid> grids, const Qwen3VlVi
     TORCH_CHECK(grid.height % spec.merge == 0 && grid.width % spec.merge == 0, "images: an image of ", grid.height,
                 " x ", grid.width, " patches cannot be merged by ", spec.merge, " x ", spec.merge);
   }
-  Images images = pack_images(std::move(grids));
-  const at::Tensor rotation = rotation_of(images.grids, spec).to(nn::accumulate_type(compute));
-  return {std::move(images), device::copy_async(rotation, device)};
+  Qwen3VlImages images;
+  static_cast<Images&>(images) = pack_images(std::move(grids));
+  images.rotation = device::copy_async(rotation_of(images.grids, spec).to(nn::accumulate_type(compute)), device);
+  return images;
+}
+
+const Qwen3VlImages& qwen3_vl_images_of(const nn::MicrobatchContext& context) {
+  const auto* images = dynamic_cast<const Qwen3VlImages*>(context.extension.get());
+  TORCH_CHECK(images != nullptr, "images: the microbatch has none of Qwen3-VL");
+  return *images;
 }
 
 at::Tensor interpolate_positions(const at::Tensor& table, const std::vector<PatchGrid>& grids, int64_t merge) {
@@ -103,7 +110,7 @@ Qwen3VlPatchEmbedding::Qwen3VlPatchEmbedding(const Qwen3VlVisionSpec& spec, Qwen
       images_of_(std::move(images_of)) {}
 
 at::Tensor Qwen3VlPatchEmbedding::forward(const at::Tensor& input, const nn::MicrobatchContext& context) {
-  const Images& images = images_of_(context).images;
+  const Images& images = images_of_(context);
   TORCH_CHECK(input.dim() == 3 && input.size(0) == 1 && input.size(1) == images.patches(), name(),
               ": got patches of the shape ", input.sizes(), ", need [1, ", images.patches(), ", ",
               proj.weight().global_shape[1], "]");
@@ -151,7 +158,7 @@ at::Tensor Qwen3VlVisionLayer::attention(const at::Tensor& input, const Qwen3VlI
                                  .v = parts[2].transpose(1, 2),
                                  .scale = 1.0 / std::sqrt(static_cast<double>(head_dim_)),
                                  .mask = {.documents = true, .causal = false}},
-                                images.images.context);  // [1, H, P, D]
+                                images.context);  // [1, H, P, D]
   return proj.forward(mixed.transpose(1, 2).flatten(2));
 }
 

@@ -27,9 +27,8 @@
 
 namespace titan::model {
 
-// Images of a microbatch, with what all layers need of their places.
-struct Qwen3VlImages {
-  Images images;
+// Images of a microbatch, with what all layers need of their places. padded_patches counts merged patches.
+struct Qwen3VlImages : Images {
   at::Tensor rotation;  // [P, head_dim]: cosines, then sines, of each patch (nn::apply_rope).
 };
 
@@ -38,6 +37,9 @@ Qwen3VlImages pack_qwen3_vl_images(std::vector<models::PatchGrid> grids, const m
                                    at::Device device, at::ScalarType compute);
 
 using Qwen3VlImagesOf = std::function<const Qwen3VlImages&(const nn::MicrobatchContext&)>;
+
+// Returns the images that are the extension of the context. Throws c10::Error if there are none.
+const Qwen3VlImages& qwen3_vl_images_of(const nn::MicrobatchContext& context);
 
 // Resizes the table [side * side, dim] to every grid by linear interpolation between its corners (align_corners =
 // true), and returns the embeddings of all patches in Qwen's order, [P, dim], in the table's type.

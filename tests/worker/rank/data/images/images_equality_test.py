@@ -303,6 +303,63 @@ class Images(RequestProgram):
         print(f"{cut} images cut, {dropped} dropped", flush=True)
         self.assertGreater(min(cut, dropped), COUNT)
 
+    def test_patches_are_those_of_qwens_processor(self):
+        """The slow processor: the same bits. It ignores "size", but not min_pixels and max_pixels."""
+        from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+        cut, dropped = 0, 0
+        for i in range(12 * COUNT):
+            patch, merge, frames = self.random.choice((4, 7, 16)), self.random.choice((1, 2, 3)), self.random.choice((1, 2))
+            least = self.random.choice((1, 50, 4000))
+            given = {"patch_size": patch, "merge_size": merge, "temporal_patch_size": frames, "min_pixels": least,
+                     "max_pixels": self.random.choice((least, 4000, 9000)), "image_processor_type": "Qwen2VLImageProcessor"}
+            if i % 2 == 0:
+                given |= {"image_mean": [0.5] * 3, "image_std": [0.5, 0.25, 1.5], "rescale_factor": 1 / 250}
+            width, height = self.size(120) if i % 6 else (self.random.randint(1, 4), self.random.randint(300, 900))
+            data = self.png(self.random.choice((0, 2, 6, 3)), 8, width, height)
+            try:
+                # Without the form of the array it takes a height of 1 or 3 for the colours.
+                expected = Qwen2VLImageProcessor(**given)(self.opened(data).convert("RGB"), input_data_format="channels_last")
+            except ValueError:
+                expected = None
+            answer, numbers = self.process(data, result="qwen", processor=given)
+            if expected is None or not expected["image_grid_thw"].all():
+                dropped += 1
+                self.assertEqual("INVALID_ARGUMENT", answer.get("code"), f"{width, height} {given}")
+                self.assertIn(f"{width} x {height}", answer["error"])
+                continue
+            cut += 1
+            self.assertEqual([1, answer["rows"], answer["columns"]], expected["image_grid_thw"][0].tolist(), f"{width, height} {given}")
+            self.assertEqual(np.float32(expected["pixel_values"]).tobytes(), numbers, f"{width, height} {given}")
+        print(f"{cut} images cut as by Qwen's processor, {dropped} dropped", flush=True)
+        self.assertGreater(cut, 8 * COUNT)
+        self.assertGreater(dropped, 0)
+
+    def test_qwens_processor_honours_size(self):
+        data = self.png(2, 8, 100, 60)
+        sizes = [self.process(data, result="qwen", processor=given | {"patch_size": 4})[0] for given in (
+            {"size": {"shortest_edge": 64, "longest_edge": 1024}}, {"min_pixels": 64, "max_pixels": 1024},
+            {"size": {"shortest_edge": 64, "longest_edge": 9000}, "max_pixels": 1024})]
+        for answer in sizes:
+            self.assertEqual((6, 10), (answer["rows"], answer["columns"]))
+        self.assertEqual((16, 24), tuple(self.process(data, result="qwen", processor={"patch_size": 4})[0][side] for side in (
+            "rows", "columns")))
+
+    def test_settings_of_qwens_processor_are_refused_by_name(self):
+        data = self.png(2, 8, 9, 9)
+        for key, value, words in (("image_processor_type", "SiglipImageProcessor", "Qwen2VLImageProcessor or"),
+                                  ("patch_size", 0, "an integer from 1 to 4096"), ("merge_size", "two", "an integer from 1 to 4096"),
+                                  ("size", {"height": 3}, "shortest_edge and longest_edge"), ("size", 5, "shortest_edge and"),
+                                  ("max_pixels", 2, "at most 2 pixels as the smallest area"), ("min_pixels", 1 << 50, "an integer"),
+                                  ("image_mean", [1, 2], "each of three colours"), ("image_std", [1, 0, 1], "only numbers above 0"),
+                                  ("rescale_factor", "1/255", "a number"), ("do_resize", False, "only true"),
+                                  ("do_normalize", False, "only true"), ("resample", 2, "only 3 (bicubic)")):
+            answer, _ = self.process(data, result="qwen", processor={key: value})
+            self.assertEqual("INVALID_ARGUMENT", answer.get("code"), key)
+            where = "size" if key == "max_pixels" else key
+            self.assertRegex(answer["error"], f"^preprocessor_config.json: {where} is ")
+            self.assertIn(words, answer["error"])
+        self.assertIn("not a JSON object", self.process(data, result="qwen", processor=[])[0]["error"])
+
     def test_a_written_file_is_read_by_pillow(self):
         fields = {"software": "AI generated;txt2img;flux", "make": "M", "model": "a.png", "description": "ein Vögelchen, 漢", "texts":
                   [["Comment", "one\ntwo 漢"], ["seed", "7"]]}

@@ -12,6 +12,7 @@
 #include "worker/rank/data/images/decode.h"
 #include "worker/rank/data/images/encode_png.h"
 #include "worker/rank/data/images/patches.h"
+#include "worker/rank/data/images/qwen_patches.h"
 #include "worker/rank/data/images/resize.h"
 #include "worker/rank/data/images/square_crop.h"
 
@@ -55,6 +56,13 @@ absl::Status finish(const Image& image, const json& request, std::ostream& out, 
     };
     if (absl::Status written = write_square_crop(image, size, draw, square.data()); !written.ok()) return written;
     out << bytes_of(square);
+  } else if (result == "qwen") {
+    const auto options = read_qwen_patch_options(request["processor"], "preprocessor_config.json");
+    if (!options.ok()) return options.status();
+    const auto patches = cut_qwen_patches(image, *options);
+    if (!patches.ok()) return patches.status();
+    answer = {{"rows", patches->rows}, {"columns", patches->columns}};
+    out << bytes_of(patches->patches);
   } else if (result == "patches") {
     const auto patches = cut_patches(image, {request["patch"], request["merge"], request["max"]});
     if (!patches.ok()) return patches.status();

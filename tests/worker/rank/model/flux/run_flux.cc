@@ -11,11 +11,7 @@
 
 #include "tests/numerics/safetensors.h"
 #include "tests/worker/rank/model/flux/flux_folder.h"
-#include "worker/rank/checkpoint/formats/hugging_face/hf_export.h"
-#include "worker/rank/checkpoint/shards/manifest.h"
-#include "worker/rank/checkpoint/shards/shard.h"
-#include "worker/rank/checkpoint/shards/step_reader.h"
-#include "worker/rank/checkpoint/shards/written_step.h"
+#include "tests/worker/rank/model/hf_weights.h"
 #include "worker/rank/model/flux/blocks.h"
 
 namespace {
@@ -24,37 +20,13 @@ using namespace titan;
 using namespace titan::checkpoint;
 using namespace titan::model;
 
-using titan::testing::need;
-
-storage::Files& files() { return storage::posix_files(); }
-
-Staged part_of(const std::string& key, const at::Tensor& value) {
-  return {key, value.sizes().vec(), std::vector<int64_t>(static_cast<size_t>(value.dim())), value.contiguous()};
-}
-
-// Saves the weights as a step and exports that.
-void save(const flux::Blocks& blocks, const HfMapper& mapper, const std::string& folder) {
-  std::vector<Staged> parts;
-  for (const auto& block : blocks) {
-    for (const nn::Parameter& parameter : block->parameters())
-      parts.push_back(part_of("model." + parameter.fqn, parameter.weight.detach().to(at::kFloat)));
-  }
-  const std::string step = folder + "/step";
-  need(files().make_folders(step));
-  Manifest manifest{.attempt = 1, .job_uid = "flux", .world = 1};
-  need(complete({need(write_shard(files(), step, {1, 0}, parts))}, manifest));
-  manifest.per_rank = {nullptr};
-  need(storage::atomic_write(files(), storage::join_path(step, kManifestName), to_text(manifest)));
-  const auto reader = need(StepReader::open(files(), step));
-  // Several files, so that other programs need the index.
-  need(export_folder(files(), *reader, mapper, {.max_file_bytes = 1 << 16}, folder + "/exported").status());
-}
+using namespace titan::testing;
 
 void run(const std::string& folder, const std::string& inputs_path, at::ScalarType type, flux::WeightNames names,
          const std::string& out) {
-  const models::FluxSpec spec = titan::testing::read_flux_spec(folder);
+  const models::FluxSpec spec = read_flux_spec(folder);
   const auto blocks = need(flux::build_blocks(spec));
-  titan::testing::load_flux(blocks, spec, folder, type);
+  load_flux(blocks, spec, folder, type);
   std::map<std::string, at::Tensor> tensors = titan::testing::read_safetensors(inputs_path);
   std::vector<std::string> leaf_names;
   std::vector<at::Tensor> leaves;
@@ -75,9 +47,9 @@ void run(const std::string& folder, const std::string& inputs_path, at::ScalarTy
   const auto gradients = torch::autograd::grad({x}, leaves, {tensors.at("grad_out").to(type)});
   std::vector<Staged> parts{part_of("prediction", x.detach())};
   for (size_t i = 0; i < leaves.size(); ++i) parts.push_back(part_of(leaf_names[i], gradients[i]));
-  need(files().make_folders(out));
-  need(write_tensors(files(), out, "results.safetensors", parts));
-  save(blocks, *flux::make_mapper(spec, names), out);
+  need(storage::posix_files().make_folders(out));
+  need(write_tensors(storage::posix_files(), out, "results.safetensors", parts));
+  export_hf_weights(blocks, *flux::make_mapper(spec, names), out);
 }
 
 }  // namespace

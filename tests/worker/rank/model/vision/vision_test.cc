@@ -213,6 +213,22 @@ TEST(PlaceImagesTest, ReplacesRowsInOrderWithGradients) {
   }
 }
 
+// Rows with the features of several layers (DeepStack) make wide results, in which tokens of the text have zeros.
+TEST(PlaceImagesTest, LongerRowsBringMoreColumns) {
+  const at::Tensor embedded = at::rand({1, 4, 2}, at::kDouble).requires_grad_();
+  const at::Tensor visual = at::rand({3, 6}, at::kDouble).requires_grad_();
+  const at::Tensor rows = at::tensor(std::vector<int64_t>{-1, 0, -1, 1}, at::kLong).view({1, 4});
+  const at::Tensor placed = place_images(embedded, rows, visual);
+  ASSERT_EQ(placed.sizes(), at::IntArrayRef({1, 4, 6}));
+  EXPECT_TRUE(placed[0][1].equal(visual[0]) && placed[0][3].equal(visual[1]));
+  EXPECT_TRUE(placed[0][2].narrow(0, 0, 2).equal(embedded[0][2]));
+  EXPECT_TRUE(placed[0][2].narrow(0, 2, 4).eq(0).all().item<bool>());
+  const auto gradients = grad({placed}, {embedded, visual}, {at::ones_like(placed)});
+  EXPECT_TRUE(gradients[0].sum(2).equal(at::tensor({2, 0, 2, 0}, at::kDouble).view({1, 4})));
+  EXPECT_TRUE(gradients[1].sum(1).equal(at::tensor({6, 6, 0}, at::kDouble)));
+  EXPECT_THROW(place_images(embedded, rows, visual.narrow(1, 0, 5)), c10::Error);
+}
+
 TEST(PlaceImagesTest, UnequalNumbersAreNamed) {
   const at::Tensor tokens = at::tensor(std::vector<int64_t>{1, kImage, kImage, 2}, at::kLong).view({1, 4});
   for (const int64_t patches : {0, 1, 3}) {

@@ -47,6 +47,10 @@ std::vector<int64_t> hf_shape(const HfLayout& layout, const std::vector<int64_t>
     for (const HfRows& rows : layout.rows) there[0] += rows.key == key ? rows.count : 0;
     return there;
   }
+  if (!layout.kernel.empty()) {
+    there = layout.kernel;
+    there.insert(there.begin(), shape.at(0));
+  }
   if (layout.stacked) there.erase(there.begin());
   if (layout.transposed) swap_last_two(there);
   if (layout.parts > 1) there.back() *= layout.parts;
@@ -77,6 +81,12 @@ Box hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box&
     there.offset[0] = first * rows;
     there.shape[0] = (last - first) * rows;
   }
+  if (!layout.kernel.empty()) {  // Whole rows, because columns of the matrix are not a box of the kernel.
+    there.shape = hf_shape(layout, shape);
+    there.shape[0] = box.shape[0];
+    there.offset.assign(there.shape.size(), 0);
+    there.offset[0] = box.offset[0];
+  }
   if (layout.stacked) {
     there.offset.erase(there.offset.begin());
     there.shape.erase(there.shape.begin());
@@ -91,6 +101,7 @@ Box hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box&
 
 at::Tensor from_hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box& box,
                        const at::Tensor& read) {
+  if (!layout.kernel.empty()) return read.flatten(1).narrow(1, box.offset.at(1), box.shape.at(1));
   at::Tensor value = layout.transposed ? read.transpose(-1, -2) : read;
   if (layout.permute_heads > 0) {
     const int64_t rows = head_rows(layout, shape);
@@ -115,7 +126,7 @@ std::vector<at::Tensor> to_hf(const HfLayout& layout, const at::Tensor& full) {
     for (size_t key = 0; key < layout.keys.size(); ++key) tensors.push_back(tensor_of_rows(layout, full, key));
     return tensors;
   }
-  at::Tensor value = full;
+  at::Tensor value = layout.kernel.empty() ? full : full.unflatten(1, layout.kernel);
   if (layout.permute_heads > 0) value = pairs_to_halves(value, value.size(0) / layout.permute_heads);
   if (layout.transposed) value = value.transpose(-1, -2);
   if (!layout.stacked) return {value};

@@ -43,6 +43,9 @@ struct HfLayout {
   // queries, keys and values) or in another order (swapped halves). Together they are all rows of these tensors. Empty:
   // they are those of keys[0]. Not with `stacked`, `permute_heads`, `transposed` or `parts`.
   std::vector<HfRows> rows;
+  // Dims of the tensor after the first, if it is a convolution's weight [out, in, height, width] and the parameter the
+  // same numbers as a matrix [out, in * height * width]. Empty: it has the parameter's shape. Alone, with one key.
+  std::vector<int64_t> kernel = {};
   bool optional = false;  // A folder may lack it: then the model's values stay.
   // Folders of other programs may have it. Exports do not, because transformers' class has no such tensor.
   bool read_only = false;
