@@ -40,7 +40,7 @@ class FluxTally {
     }
     attention(txt_ + img_);
     for (const int64_t tokens : {img_, txt_}) {
-      keep(tokens, own_dim_);  // The stream's part of attention's result,
+      if (shape_.rows > 1) keep(tokens, own_dim_);  // The stream's part of attention's result, of one row a view,
       product(tokens, own_dim_, dim_);
       keep(tokens, dim_);  // its projection, which the gate multiplies,
       keep(tokens, dim_);  // and the sum with it.

@@ -128,6 +128,11 @@ class FluxTable final : public TableModel {
     return std::make_unique<EncodedImages>(*job.spec.flux, job.config);
   }
 
+  // A fresh Flux has modulations and a last layer of zeros, through which no gradient passes.
+  at::Tensor added_to_start(const MeshJob& job, const std::vector<int64_t>& shape) const override {
+    return 0.2 * numbers(shape, 0, 6, type_of(job.config));
+  }
+
   int64_t tokens(const RankShare& share) const override {
     const FluxTokens tokens(share);
     return tokens.txt + tokens.img;

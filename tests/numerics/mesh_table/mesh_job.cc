@@ -32,6 +32,14 @@ T require(absl::StatusOr<T> result) {
   return *std::move(result);
 }
 
+// Returns the part of a whole tensor at a piece's place, a view.
+at::Tensor part_of(at::Tensor whole, const Piece& piece) {
+  for (size_t d = 0; d < piece.offset.size(); ++d) {
+    whole = whole.narrow(static_cast<int64_t>(d), piece.offset[d], piece.value.size(static_cast<int64_t>(d)));
+  }
+  return whole;
+}
+
 // One rank's model and the engine that runs it.
 class RankJob {
  public:
@@ -51,6 +59,10 @@ class RankJob {
     model_->init_weights(7);
     if (job.start_from) {
       for (parallel::ShardedParameter* one : model_->parameters()) job.start_from(one->value);
+    }
+    for (parallel::ShardedParameter* one : model_->parameters()) {
+      const at::Tensor added = table_.added_to_start(job, one->parameter->global_shape);
+      if (added.defined()) one->value.add_(part_of(added, {one->global_offset(), one->value}));
     }
     executor_.emplace(model_->stages(), &mesh_.group(Axis::kPipeline),
                       [this](const pipeline::Action& action) { begins(action); });

@@ -33,9 +33,6 @@ models::ModelSpec small_flux_spec() {
                              .axes_dim = {2, 2, 4}});
 }
 
-// Flux begins with modulations and a last layer of zeros, through which no gradient passes.
-void fill_zeros(at::Tensor& values) { values.masked_fill_(values.eq(0), 0.05); }
-
 struct Degrees {
   int pp = 1, replicate = 1, shard = 1, cp = 1, tp = 1, ep = 1, etp = 1;
   int world() const { return pp * replicate * shard * cp * tp; }
@@ -62,7 +59,6 @@ class Table {
     row.family = family;
     MeshJob& job = row.job;
     job.spec = family == "flux" ? small_flux_spec() : small_spec(family);
-    if (job.spec.flux) job.start_from = fill_zeros;
     job.world = degrees.world();
     job.global_batch = kGlobalBatch;
     config::JobConfig& config = job.config;

@@ -42,6 +42,12 @@ class TableModel {
   // Makes microbatches of those rows.
   virtual std::unique_ptr<model::Objective> objective(const MeshJob& job) const = 0;
 
+  // Returns numbers of a parameter's shape that are added to its initial values, or an undefined tensor.
+  virtual at::Tensor added_to_start(const MeshJob& job, const std::vector<int64_t>& shape) const {
+    (void)job, (void)shape;
+    return {};
+  }
+
   // Return the tokens of one microbatch on a rank: inside a sub-block, and of the activations between blocks.
   virtual int64_t tokens(const RankShare& share) const = 0;
   virtual int64_t edge_tokens(const RankShare& share) const = 0;
