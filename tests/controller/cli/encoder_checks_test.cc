@@ -13,6 +13,7 @@
 namespace titan::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
@@ -103,6 +104,20 @@ TEST_F(EncoderChecksTest, FindsEncodersInTheAssets) {
   config_.encoder.autoencoder_path = config::EncoderSection{}.autoencoder_path;
   EXPECT_THAT(check_encoders(config_), ElementsAre(Field(&EncoderProblem::message, HasSubstr("in the assets"))));
   write("assets-of-nodes/autoencoder/ae.safetensors", "");
+  EXPECT_THAT(check_encoders(config_), IsEmpty());
+}
+
+// An autoencoder may be a folder as diffusers writes it; the small one is in the assets.
+TEST_F(EncoderChecksTest, AcceptsAFolderAsAutoencoder) {
+  config_.encoder.autoencoder_path = encoder("vae", "{}");
+  EXPECT_THAT(check_encoders(config_), IsEmpty());
+  fs::remove(folder_ / "vae/model.safetensors");
+  EXPECT_THAT(check_encoders(config_), ElementsAre(Field(&EncoderProblem::message, HasSubstr("no such file"))));
+  config_.encoder.autoencoder_path = "titan/autoencoder-tiny";
+  EXPECT_THAT(check_encoders(config_),
+              ElementsAre(AllOf(Field(&EncoderProblem::message, HasSubstr("nor autoencoder-tiny in the assets")),
+                                Field(&EncoderProblem::remedy, HasSubstr("deploy/make_image_assets.sh")))));
+  encoder("assets-of-nodes/autoencoder-tiny", "{}");
   EXPECT_THAT(check_encoders(config_), IsEmpty());
 }
 

@@ -247,7 +247,7 @@ ROWS = [
     *each("lr_scheduler.decay_type", ["sqrt", "cosine"], "lr", "learning rate decay"),
 
     *each("training.dataset", ["c4_validation", "c4"], "loss"),  # The dataset c4 comes from a hub.
-    *each("training.dataset", ["cc12m-wds", "cc12m", "cc12m-test", "coco-validation"], "refused", "a job", "holds images"),
+    *each("training.dataset", ["cc12m-wds", "cc12m", "cc12m-test", "coco-validation", "shapes", "shapes_validation"], "refused", "a job", "holds images"),
     ("training.dataset_path", "{data}", "loss"),
     *keys("training", {"local_batch_size": 1, "global_batch_size": 4, "seq_len": 16, "max_norm": 1e-3}, "loss"),
     ("training.max_norm", 0, "loss", "a small max_norm"),
@@ -407,7 +407,7 @@ ROWS = [
 
     ("validation.enable", True, "validation"),
     *each("validation.dataset", ["c4_test", "c4"], "validation", "validation"),
-    *each("validation.dataset", ["cc12m-wds", "cc12m", "cc12m-test", "coco-validation"], "refused", "a job that validates",
+    *each("validation.dataset", ["cc12m-wds", "cc12m", "cc12m-test", "coco-validation", "shapes", "shapes_validation"], "refused", "a job that validates",
           "holds images"),
     ("validation.dataset_path", "{data}", "validation", "validation"),
     *keys("validation", {"local_batch_size": 2, "seq_len": 16, "freq": 3, "steps": 1}, "validation", "validation"),

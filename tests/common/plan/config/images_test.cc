@@ -66,6 +66,8 @@ TEST(ImagesTest, AcceptsJobsOfImageModels) {
       with(kFlux, {"--validation.enable", "--validation.dataset=coco-validation", "--validation.steps=-1",
                    "--validation.save_img_count=0"}),
       with(kFlux, {"--training.dataset=c4_test", "--training.dataset_path=/images"}),
+      {"--model.name=flux", "--training.dataset=shapes", "--validation.enable",
+       "--validation.dataset=shapes_validation", "--encoder.autoencoder_path=titan/autoencoder-tiny"},
       with(kFlux, {"--training.dataset=cc12m-test", "--training.dataset_path=/images", "--training.test_mode"}),
       with(kFlux, {"--training.dataloader.shuffle=documents", "--training.dataloader.order=per_rank"}),
       with(kFlux, {"--training.seq_len=1000", "--nproc=4", "--parallelism.context_parallel_degree=4"}),
@@ -251,6 +253,22 @@ TEST_F(ImageAssetsTest, StandForDefaultsAndForNames) {
   EXPECT_EQ(loaded.config.training.dataset_path, "hf://datasets/pixparse/cc12m-wds");
   EXPECT_THAT(*loaded.config.validation.dataset_path, HasSubstr("howard-hou/COCO-Text"));
   EXPECT_EQ(loaded.config.model.hf_assets_path, (assets_ / "tokenizer").string());
+}
+
+// Pictures and encoders of examples are the installation's, also on a node whose assets are elsewhere.
+TEST_F(ImageAssetsTest, HoldPicturesAndSmallEncoders) {
+  fs::create_directories(assets_ / "t5-tiny");
+  LoadedConfig loaded =
+      load({"--model.name=flux", "--training.dataset=shapes", "--encoder.t5_encoder=titan/t5-tiny",
+            "--encoder.autoencoder_path=titan/autoencoder-tiny", "--validation.dataset=shapes_validation"});
+  EXPECT_TRUE(means_assets("encoder.autoencoder_path", loaded.config.encoder.autoencoder_path));
+  EXPECT_FALSE(means_assets("encoder.autoencoder_path", "titan/folder/autoencoder-tiny"));
+  EXPECT_FALSE(means_assets("job.dump_folder", "titan/autoencoder-tiny"));
+  resolve_assets(loaded.config);
+  EXPECT_EQ(loaded.config.training.dataset_path, (assets_ / "shapes").string());
+  EXPECT_EQ(loaded.config.validation.dataset_path, (assets_ / "shapes_validation").string());
+  EXPECT_EQ(loaded.config.encoder.t5_encoder, (assets_ / "t5-tiny").string());
+  EXPECT_EQ(loaded.config.encoder.autoencoder_path, (assets_ / "autoencoder-tiny").string());
 }
 
 TEST_F(ImageAssetsTest, LeavePathsThatAreSet) {
