@@ -86,7 +86,7 @@ std::optional<EncoderProblem> check_autoencoder(const std::string& path) {
 
 std::vector<EncoderProblem> check_encoders(const config::JobConfig& config) {
   std::vector<EncoderProblem> problems;
-  if (config.training.test_mode) return problems;
+  if (config.training.test_mode || !config::uses_encoders(config)) return problems;
   for (const Encoder& encoder :
        {Encoder{"encoder.t5_encoder", config.encoder.t5_encoder, {"t5"}},
         Encoder{"encoder.clip_encoder", config.encoder.clip_encoder, {"clip_text_model", "clip"}}}) {

@@ -18,7 +18,7 @@ struct EncoderProblem {
 };
 
 // Checks that the encoders exist, are of the kind that their key names and have weights, as far as one can tell without
-// reading these. Nothing with training.test_mode, whose encoders have random weights.
+// reading these. Nothing if the job uses no encoders, or those of training.test_mode, which have random weights.
 std::vector<EncoderProblem> check_encoders(const config::JobConfig& config);
 
 // Returns the folder of an encoder that is named "ORG/NAME": the one of this name in the working folder if it exists,

@@ -33,6 +33,18 @@ bool is_repository_name(const std::string& encoder) {
   return std::count(encoder.begin(), encoder.end(), '/') == 1 && hub::parse_repo(hub::RepoKind::kModel, encoder).ok();
 }
 
+bool reads_encodings(const JobConfig& config) {
+  return config.training.dataloader.format == "encodings" ||
+         (config.validation.enable && config.validation.dataloader.format == "encodings");
+}
+
+bool uses_encoders(const JobConfig& config) {
+  const ValidationSection& validation = config.validation;
+  if (kind_of(config.model) != ModelKind::kTextToImage) return false;
+  if (config.training.dataloader.format != "encodings") return true;
+  return validation.enable && (validation.dataloader.format != "encodings" || validation.save_img_count != 0);
+}
+
 std::vector<std::string> image_warnings(const JobConfig& config) {
   const ValidationSection& validation = config.validation;
   const bool guides = validation.enable && validation.enable_classifier_free_guidance && validation.save_img_count != 0;
@@ -97,6 +109,10 @@ void check_image_data(Checker& check, const std::string& section, const std::str
   } else if (settings.format == "encodings" && kind_of(model) != ModelKind::kTextToImage) {
     check.fail(key, settings.format, absl::StrCat("holds encodings of flux's encoders, but the model is ", model.name),
                "use auto, webdataset, image_folder or parquet_images");
+  }
+  if (settings.format == "encodings" && (!path.has_value() || hub::is_hub_path(*path))) {
+    check.fail(key, settings.format, "stored encodings are read from a folder or an object store",
+               absl::StrCat("set ", section, ".dataset_path to the folder that titan-data encode-images wrote"));
   }
   refuse_text_settings(check, section, settings);
 }
@@ -214,10 +230,6 @@ void refuse_for_flux(Checker& check) {
     check.fail("optimizer.qk_clip", config.optimizer.qk_clip,
                "has no effect on flux, which norms every query and key head", kLeaveOut);
   }
-  if (config.training.dataloader.format == "encodings") {
-    check.fail("training.dataloader.format", config.training.dataloader.format, "stored encodings: not supported yet",
-               "use auto, with the images themselves");
-  }
   if (config.validation.enable && config.validation.save_img_count != 0 &&
       config.parallelism.pipeline_parallel_degree > 1) {
     check.fail("validation.save_img_count", config.validation.save_img_count,
@@ -247,7 +259,7 @@ void check_images(Checker& check) {
   if (kind_of(config.model) == ModelKind::kVisionLanguage) return check_patches(check);
   check_image_sizes(check);
   check_contexts(check);
-  check_encoder_names(check);
+  if (uses_encoders(config)) check_encoder_names(check);
   refuse_for_flux(check);
 }
 

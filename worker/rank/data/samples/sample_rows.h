@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,9 @@ struct SampleRow {
 // Returns the error of a reader with more than `most` skipped samples in a pass; this is the `number`th. `skipped`: the
 // name of a sample and why it was skipped.
 absl::Status too_many_bad_samples(const std::string& skipped, int64_t number, int64_t most);
+
+// SampleRows::Options::max_bad_samples of a reader without a limit.
+inline constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
 
 // The cost of the reading since the last call of take_progress().
 struct SampleProgress {
