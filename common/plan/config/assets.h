@@ -33,9 +33,17 @@ inline constexpr char kAutoencoderAsset[] = "autoencoder/ae.safetensors";
 // means the file of each node's own installation, unless it exists.
 bool means_assets(std::string_view key, const std::string& path);
 
+// Where titanctl assets get puts a repository: {kDownloads}/NAME in the working folder.
+inline constexpr char kDownloads[] = "assets/hf";
+
+// Replaces names of repositories in [encoder] by what the working folder has of them: a folder of the whole name
+// "ORG/NAME", or else {kDownloads}/NAME. Of an autoencoder's repository it is the file ae.safetensors, or else the
+// folder "vae" of a pipeline of diffusers. Names without either stay.
+void find_downloads(EncoderSection& encoder);
+
 // Fills in defaults from assets_folder(): model.hf_assets_path and encoder.autoencoder_path when they mean the assets,
-// encoders that are repositories' names, and the dataset_path of c4_test and c4_validation; c4 and datasets of images
-// are read from a hub. The rank calls this, so every node uses its local installation.
+// encoders and an autoencoder that are repositories' names, and the dataset_path of c4_test and c4_validation; c4 and
+// datasets of images are read from a hub. The rank calls this, so every node uses its local installation.
 void resolve_assets(JobConfig& config);
 
 }  // namespace titan::config

@@ -78,7 +78,10 @@ std::vector<Field> fields_of(EncoderSection& c) {
       Field("t5_encoder", c.t5_encoder,
             "T5 that encodes captions: a folder, or the name of a repository that titanctl assets get has downloaded"),
       Field("clip_encoder", c.clip_encoder, "CLIP that encodes captions: a folder or a name, likewise"),
-      Field("autoencoder_path", c.autoencoder_path, "File with the weights of the autoencoder (ae.safetensors)")
+      Field("autoencoder_path", c.autoencoder_path,
+            "Autoencoder: its file (ae.safetensors), a folder of diffusers, or the name of a repository that titanctl "
+            "assets "
+            "get has downloaded")
           .is_path(),
       Field("max_t5_encoding_len", c.max_t5_encoding_len, "Length of T5's encodings: captions are cut or padded to it")
           .in("tokens")

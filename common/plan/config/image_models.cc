@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/io/hub/names.h"
@@ -43,6 +44,10 @@ bool uses_encoders(const JobConfig& config) {
   if (kind_of(config.model) != ModelKind::kTextToImage) return false;
   if (config.training.dataloader.format != "encodings") return true;
   return validation.enable && (validation.dataloader.format != "encodings" || validation.save_img_count != 0);
+}
+
+bool names_autoencoder_repository(const std::string& path) {
+  return !absl::EndsWith(path, ".safetensors") && is_repository_name(path);
 }
 
 std::vector<std::string> image_warnings(const JobConfig& config) {
@@ -177,7 +182,8 @@ void check_encoder_names(Checker& check) {
   };
   look("encoder.t5_encoder", encoder.t5_encoder, "set it to a folder, or to google/t5-v1_1-xxl");
   look("encoder.clip_encoder", encoder.clip_encoder, "set it to a folder, or to openai/clip-vit-large-patch14");
-  look("encoder.autoencoder_path", encoder.autoencoder_path, "set it to the file ae.safetensors of FLUX.1");
+  look("encoder.autoencoder_path", encoder.autoencoder_path,
+       "set it to the file ae.safetensors of FLUX.1, or to black-forest-labs/FLUX.1-schnell");
 }
 
 // Limit of a microbatch's pixel values: 64 GiB of float32.

@@ -31,6 +31,9 @@ bool reads_encodings(const JobConfig& config);
 // all stored encodings does not.
 bool uses_encoders(const JobConfig& config);
 
+// The same for encoder.autoencoder_path, which is a file, a folder or a name.
+bool names_autoencoder_repository(const std::string& path);
+
 // Returns warnings about settings of image models that work, but are seldom intended.
 std::vector<std::string> image_warnings(const JobConfig& config);
 

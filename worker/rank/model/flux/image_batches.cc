@@ -123,6 +123,15 @@ absl::StatusOr<data::Batch> ImageBatches::next() {
   return batch;
 }
 
+std::optional<data::ReadingCost> ImageBatches::take_reading_cost() {
+  const data::SampleProgress progress = rows_->take_progress();
+  if (progress.seconds <= 0) return std::nullopt;
+  return data::ReadingCost{.rows_per_second = progress.samples_per_second(),
+                           .waited_percent = 100 * progress.waited_seconds / progress.seconds,
+                           .busy_threads = progress.work_seconds / progress.seconds,
+                           .rows_ready = progress.ready};
+}
+
 nlohmann::json ImageBatches::state() const {
   nlohmann::json state = rows_->state();
   state["draw_seed"] = seed_;

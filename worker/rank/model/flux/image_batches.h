@@ -86,8 +86,11 @@ class ImageBatches : public data::BatchSource {
   nlohmann::json state() const override;
   absl::Status restore(const nlohmann::json& state) override;
   std::vector<std::string> take_warnings() override { return rows_->take_warnings(); }
-  // Returns what the reading has cost since the last call.
-  data::SampleProgress take_progress() { return rows_->take_progress(); }
+  bool warns_alike() const override { return false; }
+  int64_t own_unusable() const override { return rows_->own_bad_samples(); }
+  absl::Status set_unusable(int64_t of_all_ranks) override { return rows_->set_bad_samples(of_all_ranks); }
+  std::optional<int64_t> unusable() const override { return rows_->bad_samples(); }
+  std::optional<data::ReadingCost> take_reading_cost() override;
 
  private:
   void open();

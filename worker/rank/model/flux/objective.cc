@@ -108,14 +108,14 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const con
     row.times =
         config.validation.all_timesteps ? ImageRowOptions::Times::kAllEight : ImageRowOptions::Times::kOneOfEight;
   }
-  const data::SampleRows::Options rows{.batch = share.local_batch,
-                                       .dp_rank = share.dp_rank,
-                                       .dp_size = share.dp_size,
-                                       .loop = training || config.validation.steps > 0,
-                                       .max_bad_samples =
- loader.max_bad_samples < 0 ? data::kAnyNumber : loader.max_bad_samples,
-                                       .threads = loader.decode_threads,
-                                       .spans = share.spans};
+  const data::SampleRows::Options rows{
+      .batch = share.local_batch,
+      .dp_rank = share.dp_rank,
+      .dp_size = share.dp_size,
+      .loop = training || config.validation.steps > 0,
+      .max_bad_samples = loader.max_bad_samples < 0 ? data::kAnyNumber : loader.max_bad_samples,
+      .threads = loader.decode_threads,
+      .spans = share.spans};
   const auto seed = static_cast<uint64_t>(config.debug.seed.value_or(0));
   return std::make_unique<ImageBatches>(std::move(samples), std::move(order), std::move(maker), row, rows,
                                         training ? seed : seed ^ kValidationStream);

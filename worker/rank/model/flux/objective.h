@@ -29,7 +29,8 @@ class FluxObjective final : public Objective {
   absl::StatusOr<std::unique_ptr<data::BatchSource>> open_validation(const config::JobConfig& config,
                                                                      const DataShare& share) override;
   data::Batch example(const config::JobConfig& config, int64_t rows) const override;
-  // Encodes pictures and captions, or takes stored encodings. A row of validation has a fixed time instead of a drawn one.
+  // Encodes pictures and captions, or takes stored encodings. A row of validation has a fixed time instead of a drawn
+  // one.
   Microbatch microbatch(const data::Batch& batch, const MicrobatchOptions& options) const override;
   const char* unit() const override { return "token"; }  // Text and picture alike have tokens.
   int64_t units_of_training_row(const config::JobConfig& config) const override;
@@ -59,7 +60,7 @@ class FluxObjective final : public Objective {
   encoders::AutoencoderOptions stored_;       // Scale and shift of stored latents.
   std::vector<std::string> notes_;
   int64_t latent_channels_ = 16, downsampling_ = 8;
-  double guidance_ = 1;  // Only models with guidance_embed read it.
+  double guidance_ = 1;                      // Only models with guidance_embed read it.
   std::unique_ptr<PictureSampler> sampler_;  // Null: validation makes no pictures.
   PictureOptions pictures_;
   std::vector<std::string> prompts_;

@@ -19,7 +19,6 @@
 #include "common/plan/config/model_kind.h"
 #include "common/plan/config/validate.h"
 #include "common/service/failpoint/failpoint.h"
-#include "worker/rank/model/flux/find_encoders.h"
 #include "worker/rank/tools/images/encoding.h"
 
 namespace titan::tools {
@@ -63,8 +62,8 @@ absl::Status take_part(const std::string& text, EncodingOptions& options) {
 }
 
 absl::StatusOr<config::JobConfig> read_job(const Words& words) {
-  absl::StatusOr<config::LoadedConfig> loaded = words.job.empty() ? config::load_overrides(words.keys)
-                                                                  : config::load_file(words.job, words.keys);
+  absl::StatusOr<config::LoadedConfig> loaded =
+      words.job.empty() ? config::load_overrides(words.keys) : config::load_file(words.job, words.keys);
   TITAN_RETURN_IF_ERROR(loaded.status());
   config::JobConfig& job = loaded->config;
   if (config::kind_of(job.model) != config::ModelKind::kTextToImage) {
@@ -73,7 +72,7 @@ absl::StatusOr<config::JobConfig> read_job(const Words& words) {
   }
   if (words.data == "validation") job.validation.enable = true;
   TITAN_RETURN_IF_ERROR(config::validate(*loaded));
-  model::flux::find_encoders(job.encoder);
+  config::find_downloads(job.encoder);
   config::resolve_assets(job);
   return job;
 }
@@ -97,8 +96,8 @@ class Progress {
 
 void print(const Words& words, const EncodingResult& result) {
   const EncodingProgress& progress = result.progress;
-  std::cout << absl::StrFormat("%s: %s of %s (%d already existed)", words.options.out,
-                               counted(result.shards, "shard"), counted(progress.total, "image"), result.kept_shards);
+  std::cout << absl::StrFormat("%s: %s of %s (%d already existed)", words.options.out, counted(result.shards, "shard"),
+                               counted(progress.total, "image"), result.kept_shards);
   if (progress.skipped > 0) std::cout << ", " << counted(progress.skipped, "unusable image") << " skipped";
   if (progress.samples > 0) {
     std::cout << absl::StrFormat("; %.1f s, %.1f images/s", progress.seconds,
@@ -115,28 +114,29 @@ void print(const Words& words, const EncodingResult& result) {
 absl::Status run(Words& words) {
   TITAN_RETURN_IF_ERROR(take_part(words.shard, words.options));
   if (words.options.out.find("://") != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("--out ", words.options.out,
-                                                   ": must be a folder of this machine; copy it when it is complete"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--out ", words.options.out, ": must be a folder of this machine; copy it when it is complete"));
   }
   TITAN_ASSIGN_OR_RETURN(const config::JobConfig job, read_job(words));
   words.options.training = words.data == "training";
   words.options.center_crop = words.crop == "center";
   words.options.shard_bytes = words.shard_mib << 20;
   Progress progress;
-  TITAN_ASSIGN_OR_RETURN(const EncodingResult result,
-                         encode_images(
-                             job, words.options,
-                             [](const std::string& text) { std::cerr << "titan-data: " << text << "\n"; },
-                             [&](const EncodingProgress& now) {
-                               if (!words.quiet) progress.show(now);
-                             }));
+  TITAN_ASSIGN_OR_RETURN(
+      const EncodingResult result,
+      encode_images(
+          job, words.options, [](const std::string& text) { std::cerr << "titan-data: " << text << "\n"; },
+          [&](const EncodingProgress& now) {
+            if (!words.quiet) progress.show(now);
+          }));
   print(words, result);
   return std::cout ? absl::OkStatus() : absl::UnavailableError("standard output cannot be written");
 }
 
 void add_options(CLI::App& app, Words& words) {
   app.add_option("job", words.job, "The job's file (.toml, .yaml, .json), which names images and encoders");
-  app.add_option("--out", words.options.out, "Folder of the encodings: new, or left by an interrupted call")->required();
+  app.add_option("--out", words.options.out, "Folder of the encodings: new, or left by an interrupted call")
+      ->required();
   app.add_option("--data", words.data, "Which of the job's data is encoded")
       ->check(CLI::IsMember({"training", "validation"}))
       ->capture_default_str();

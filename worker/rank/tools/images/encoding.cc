@@ -56,8 +56,8 @@ const char* dtype_name(at::ScalarType type) {
 
 // What the encoders read of a sample, or why it cannot be used.
 struct Decoded {
-  absl::Status status;   // Of the files.
-  std::string problem;   // With the sample's name.
+  absl::Status status;  // Of the files.
+  std::string problem;  // With the sample's name.
   std::string caption;
   at::Tensor image, t5_ids, clip_ids;
 };
@@ -68,8 +68,11 @@ class Encoding {
   Encoding(const config::JobConfig& job, const EncodingOptions& options,
            const std::function<void(const std::string&)>& report,
            const std::function<void(const EncodingProgress&)>& show)
-      : job_(job), options_(options), loader_(options.training ? job.training.dataloader : job.validation.dataloader),
-        report_(report), show_(show) {}
+      : job_(job),
+        options_(options),
+        loader_(options.training ? job.training.dataloader : job.validation.dataloader),
+        report_(report),
+        show_(show) {}
 
   absl::StatusOr<EncodingResult> run() {
     TITAN_RETURN_IF_ERROR(open_data());
@@ -184,8 +187,9 @@ class Encoding {
       if (name.starts_with("shard-") && name.ends_with(absl::StrCat(".", mark(), ".tmp")))
         TITAN_RETURN_IF_ERROR(files_.remove(path(name)));
     }
-    TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<storage::FileLock> all,
-                           files_.lock(path(".titan-encodings.lock"), storage::LockMode::kExclusive, absl::Seconds(60)));
+    TITAN_ASSIGN_OR_RETURN(
+        const std::unique_ptr<storage::FileLock> all,
+        files_.lock(path(".titan-encodings.lock"), storage::LockMode::kExclusive, absl::Seconds(60)));
     const std::string plan_path = path("titan-encodings.plan.json"), wanted = plan();
     const absl::StatusOr<std::string> there = storage::read_file(files_, plan_path);
     if (absl::IsNotFound(there.status())) {
@@ -194,10 +198,9 @@ class Encoding {
     }
     TITAN_RETURN_IF_ERROR(there.status());
     if (*there == wanted) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat(options_.out, ": holds encodings of other images, by other encoders or with other options: ",
-                     difference(*there, wanted), " (", plan_path,
-                     " has all): give --out another folder, or remove this one"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        options_.out, ": holds encodings of other images, by other encoders or with other options: ",
+        difference(*there, wanted), " (", plan_path, " has all): give --out another folder, or remove this one"));
   }
 
   // Names the keys in which two plans differ.
@@ -346,8 +349,7 @@ class Encoding {
                                                      " of all processes, more than dataloader.max_bad_samples = ",
                                                      loader_.max_bad_samples, ": raise it and run one of them again"));
     }
-    TITAN_RETURN_IF_ERROR(
-        storage::atomic_write(files_, path(data::kEncodingsManifest), manifest_text(manifest_)));
+    TITAN_RETURN_IF_ERROR(storage::atomic_write(files_, path(data::kEncodingsManifest), manifest_text(manifest_)));
     result_.complete = true;
     return absl::OkStatus();
   }

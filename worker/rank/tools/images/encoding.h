@@ -12,15 +12,15 @@
 namespace titan::tools {
 
 struct EncodingOptions {
-  std::string out;           // Folder: new, or left by an earlier call with the same job and options.
-  bool training = true;      // Encodes the data of [training]; else of [validation].
+  std::string out;             // Folder: new, or left by an earlier call with the same job and options.
+  bool training = true;        // Encodes the data of [training]; else of [validation].
   std::string dtype = "auto";  // Of the encodings: float32, bfloat16, or auto: the encoders' own.
   // Cuts the longer side of each image in its middle; else where the first pass of an unshuffled job would.
   bool center_crop = true;
   std::string device = "cpu";
-  int64_t batch = 8;                            // Samples that the encoders process at once.
-  int64_t shard_bytes = int64_t{256} << 20;     // Approximate size of a file.
-  int64_t part = 0, parts = 1;                  // This process makes each shard whose number is `part` modulo `parts`.
+  int64_t batch = 8;                         // Samples that the encoders process at once.
+  int64_t shard_bytes = int64_t{256} << 20;  // Approximate size of a file.
+  int64_t part = 0, parts = 1;               // This process makes each shard whose number is `part` modulo `parts`.
 };
 
 struct EncodingProgress {

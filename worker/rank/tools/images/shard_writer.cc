@@ -73,8 +73,7 @@ absl::StatusOr<data::EncodingsManifest::Shard> write_encodings(storage::Files& f
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<storage::WritableFile> file,
                          storage::create_large(files, temporary, layout.file_bytes));
   TITAN_RETURN_IF_ERROR(file->append(head));
-  for (const at::Tensor EncodedSample::*member :
-       {&EncodedSample::latents, &EncodedSample::t5, &EncodedSample::clip}) {
+  for (const at::Tensor EncodedSample::*member : {&EncodedSample::latents, &EncodedSample::t5, &EncodedSample::clip}) {
     for (const EncodedSample& sample : samples) TITAN_RETURN_IF_ERROR(file->append(bytes_of(sample.*member)));
   }
   for (const EncodedSample& sample : samples) TITAN_RETURN_IF_ERROR(file->append(sample.caption));
@@ -86,8 +85,9 @@ absl::StatusOr<data::EncodingsManifest::Shard> write_encodings(storage::Files& f
 }
 
 absl::StatusOr<std::string> empty_file(const at::Tensor& t5, const at::Tensor& clip) {
-  std::vector<TensorEntry> entries = {{.key = data::kStoredT5, .dtype = t5.scalar_type(), .shape = t5.sizes().vec()},
-                                      {.key = data::kStoredClip, .dtype = clip.scalar_type(), .shape = clip.sizes().vec()}};
+  std::vector<TensorEntry> entries = {
+      {.key = data::kStoredT5, .dtype = t5.scalar_type(), .shape = t5.sizes().vec()},
+      {.key = data::kStoredClip, .dtype = clip.scalar_type(), .shape = clip.sizes().vec()}};
   TITAN_ASSIGN_OR_RETURN(const checkpoint::Layout layout, checkpoint::layout(entries));
   return absl::StrCat(layout.header, bytes_of(t5), bytes_of(clip));
 }
